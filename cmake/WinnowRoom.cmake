@@ -1,0 +1,37 @@
+# Flags that every target of the project shares.
+add_library(winnow_flags INTERFACE)
+target_include_directories(winnow_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+target_compile_options(winnow_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
+target_link_libraries(winnow_flags INTERFACE Threads::Threads)
+if(WINNOW_WERROR)
+  target_compile_options(winnow_flags INTERFACE -Werror)
+endif()
+if(WINNOW_SANITIZE)
+  target_compile_options(winnow_flags INTERFACE -fsanitize=${WINNOW_SANITIZE} -fno-omit-frame-pointer
+                                                -fno-sanitize-recover=all)
+  target_link_options(winnow_flags INTERFACE -fsanitize=${WINNOW_SANITIZE})
+endif()
+
+# winnow_room(NAME gguf SOURCES a.cc DEPENDS base [LIBRARIES x] [TESTS a_test.cc] [TEST_LIBRARIES y])
+#
+# One library per folder of src/, and one test program for the *_test.cc beside its files. DEPENDS names rooms:
+# what a room may include is what it declares here (tools/check_layers.py reads these lists).
+function(winnow_room)
+  cmake_parse_arguments(ROOM "" "NAME" "SOURCES;DEPENDS;LIBRARIES;TESTS;TEST_LIBRARIES" ${ARGN})
+  set(target winnow_${ROOM_NAME})
+  list(TRANSFORM ROOM_DEPENDS PREPEND winnow_)
+  if(ROOM_SOURCES)
+    add_library(${target} STATIC ${ROOM_SOURCES})
+    target_link_libraries(${target} PUBLIC winnow_flags ${ROOM_DEPENDS} PRIVATE ${ROOM_LIBRARIES})
+  else()
+    add_library(${target} INTERFACE)
+    target_link_libraries(${target} INTERFACE winnow_flags ${ROOM_DEPENDS} ${ROOM_LIBRARIES})
+  endif()
+  if(WINNOW_TESTS AND ROOM_TESTS)
+    add_executable(${target}_test ${ROOM_TESTS})
+    target_link_libraries(${target}_test PRIVATE ${target} ${ROOM_TEST_LIBRARIES} GTest::gtest GTest::gtest_main)
+    set_target_properties(${target}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    gtest_discover_tests(${target}_test TEST_PREFIX "${ROOM_NAME}/" WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
+                         DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300 LABELS ${ROOM_NAME})
+  endif()
+endfunction()

@@ -1,0 +1,143 @@
+#include "base/thread_pool.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+
+namespace winnow {
+namespace {
+
+// About 50 microseconds of waiting: longer than the gaps between the loops of one token, short enough that an
+// idle engine does not hold its cores.
+constexpr int kSpins = 2000;
+
+void Pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+struct ThreadPool::State {
+  int n_threads = 1;
+  std::vector<std::thread> threads;
+
+  // The loop being run. Written by the caller before `generation` moves on.
+  ItemFunction function = nullptr;
+  const void* context = nullptr;
+  int64_t n_items = 0;
+  int64_t grain = 1;
+
+  alignas(64) std::atomic<int64_t> next_item{0};
+  alignas(64) std::atomic<uint64_t> generation{0};  // odd bit unused; moves on once per loop
+  alignas(64) std::atomic<int> n_working{0};
+  std::atomic<bool> stopping{false};
+
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::atomic<int> n_sleeping{0};
+
+  void Work(int thread) {
+    const int64_t total = n_items;
+    const int64_t step = grain;
+    for (;;) {
+      const int64_t first = next_item.fetch_add(step, std::memory_order_relaxed);
+      if (first >= total) return;
+      const int64_t last = std::min(first + step, total);
+      for (int64_t item = first; item < last; ++item) function(context, item, thread);
+    }
+  }
+
+  // Waits until `generation` differs from `seen`; returns the new one.
+  uint64_t Await(uint64_t seen) {
+    for (int spin = 0; spin < kSpins; ++spin) {
+      const uint64_t now = generation.load(std::memory_order_acquire);
+      if (now != seen) return now;
+      Pause();
+    }
+    std::unique_lock<std::mutex> lock(mutex);
+    n_sleeping.fetch_add(1, std::memory_order_seq_cst);
+    wake.wait(lock, [&] { return generation.load(std::memory_order_seq_cst) != seen; });
+    n_sleeping.fetch_sub(1, std::memory_order_seq_cst);
+    return generation.load(std::memory_order_acquire);
+  }
+
+  void Loop(int thread) {
+    uint64_t seen = 0;
+    for (;;) {
+      seen = Await(seen);
+      if (stopping.load(std::memory_order_acquire)) return;
+      Work(thread);
+      n_working.fetch_sub(1, std::memory_order_acq_rel);
+    }
+  }
+
+  void Announce() {
+    generation.fetch_add(1, std::memory_order_seq_cst);
+    if (n_sleeping.load(std::memory_order_seq_cst) > 0) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      wake.notify_all();
+    }
+  }
+};
+
+ThreadPool::ThreadPool(int n_threads) : state_(std::make_unique<State>()) {
+  WINNOW_CHECK(n_threads >= 1 && n_threads <= kMaxThreads);
+  state_->n_threads = n_threads;
+  for (int thread = 1; thread < n_threads; ++thread) {
+    state_->threads.emplace_back([this, thread] { state_->Loop(thread); });
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  state_->stopping.store(true, std::memory_order_release);
+  state_->Announce();
+  for (std::thread& thread : state_->threads) thread.join();
+}
+
+int ThreadPool::DefaultThreads() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  int n_cpus = 0;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) n_cpus = CPU_COUNT(&allowed);
+  if (n_cpus <= 0) n_cpus = static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(n_cpus, 1, kMaxThreads);
+}
+
+int ThreadPool::n_threads() const { return state_->n_threads; }
+
+void ThreadPool::Run(int64_t n_items, int64_t grain, ItemFunction function, const void* context) {
+  State& s = *state_;
+  if (n_items <= grain || s.n_threads == 1) {
+    for (int64_t item = 0; item < n_items; ++item) function(context, item, 0);
+    return;
+  }
+  s.function = function;
+  s.context = context;
+  s.n_items = n_items;
+  s.grain = grain;
+  s.next_item.store(0, std::memory_order_relaxed);
+  s.n_working.store(s.n_threads - 1, std::memory_order_relaxed);
+  s.Announce();
+  s.Work(0);
+  // A worker may be preempted while it holds the last item, so give the core away after a while.
+  for (int spin = 0; s.n_working.load(std::memory_order_acquire) > 0; ++spin) {
+    if (spin < kSpins) {
+      Pause();
+    } else {
+      std::this_thread::yield();
+    }
+  }
+}
+
+}  // namespace winnow

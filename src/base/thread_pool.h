@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+namespace winnow {
+
+// A fixed set of threads that share the items of one loop at a time. The calling thread works too, so a
+// pool of 1 starts no thread. Items are handed out one by one (an atomic counter), so uneven items balance;
+// which thread runs an item must not influence its result.
+//
+// Between loops the threads spin for a short while before they sleep: a decode step is some hundred short loops.
+// Loops must not nest, and only one thread at a time may call ParallelFor.
+class ThreadPool {
+ public:
+  // Requires: 1 <= n_threads <= kMaxThreads.
+  explicit ThreadPool(int n_threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  static constexpr int kMaxThreads = 512;
+  static int DefaultThreads();  // physical cores this process may use, at least 1
+
+  int n_threads() const;
+
+  // Calls body(item, thread) for every item in [0, n_items), thread in [0, n_threads()); returns when all are
+  // done. Items are claimed in runs of `grain`. One item, or one thread, runs on the caller without a barrier.
+  template <typename Body>
+  void ParallelFor(int64_t n_items, const Body& body, int64_t grain = 1) {
+    using Function = std::remove_reference_t<Body>;
+    Run(
+        n_items, grain,
+        [](const void* context, int64_t item, int thread) {
+          (*static_cast<const Function*>(context))(item, thread);
+        },
+        &body);
+  }
+
+ private:
+  using ItemFunction = void (*)(const void* context, int64_t item, int thread);
+  void Run(int64_t n_items, int64_t grain, ItemFunction function, const void* context);
+
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace winnow

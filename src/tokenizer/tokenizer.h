@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "gguf/file.h"
+
+namespace winnow::tokenizer {
+
+using TokenId = int32_t;
+
+enum class TokenKind { kNormal, kUnknown, kControl, kUserDefined, kUnused, kByte };
+
+struct EncodeOptions {
+  bool add_special = true;    // BOS/EOS as the model wants them
+  bool parse_special = true;  // control tokens written in the text become tokens
+};
+
+// Text <-> tokens, as the model's file defines it. Immutable and thread-safe once loaded.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  // Errors: unknown tokenizer or pre-tokenizer (named, with the supported ones), inconsistent vocabulary.
+  // The file may be vocabulary-only.
+  static Result<std::unique_ptr<Tokenizer>> Load(std::shared_ptr<const gguf::File> file);
+
+  // Any bytes are accepted, valid UTF-8 or not.
+  virtual std::vector<TokenId> Encode(std::string_view text, const EncodeOptions& options = {}) const = 0;
+
+  // The bytes this token stands for in running text. Control tokens give nothing unless `render_special`.
+  virtual std::string Piece(TokenId token, bool render_special = false) const = 0;
+  // Whole texts: pieces joined; a leading space that Encode added is removed. Bytes may be invalid UTF-8 if the tokens are.
+  virtual std::string Decode(std::span<const TokenId> tokens, bool render_special = false) const = 0;
+
+  virtual int64_t vocabulary_size() const = 0;
+  virtual std::string_view Text(TokenId token) const = 0;  // the vocabulary's own spelling
+  virtual TokenKind Kind(TokenId token) const = 0;
+  virtual std::optional<TokenId> Find(std::string_view text) const = 0;  // by vocabulary spelling
+
+  virtual std::optional<TokenId> bos() const = 0;
+  virtual std::optional<TokenId> eos() const = 0;
+  virtual bool adds_bos() const = 0;
+  virtual bool adds_eos() const = 0;
+  virtual bool IsEndOfGeneration(TokenId token) const = 0;  // eos, eot, eom and their known spellings
+  virtual std::vector<TokenId> end_of_generation() const = 0;
+
+  virtual std::string_view model_name() const = 0;          // "llama", "gpt2"
+  virtual std::string_view pre_tokenizer_name() const = 0;  // "qwen2"; empty for SentencePiece-style
+};
+
+// Joins pieces into valid UTF-8: holds back an incomplete character until it is complete. A byte that can never
+// become valid is given out as U+FFFD.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool render_special = false);
+  // Text that became complete with this token; may be empty.
+  std::string Push(TokenId token);
+  // What is still held back, as U+FFFD; the decoder is then as new.
+  std::string Finish();
+
+ private:
+  const Tokenizer* tokenizer_;
+  bool render_special_;
+  bool at_start_ = true;
+  std::string held_;
+};
+
+}  // namespace winnow::tokenizer
