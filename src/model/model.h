@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "cache/cache.h"
+#include "gguf/file.h"
+#include "kernels/ops.h"
+
+namespace winnow::model {
+
+struct RopeParameters {
+  enum class Scaling { kNone, kLinear, kYarn, kLongRope };
+  bool interleaved = true;
+  int n_rotated = 0;  // dimensions
+  double base = 10000;
+  Scaling scaling = Scaling::kNone;
+  double factor = 1;
+  int64_t original_context = 0;
+  double attention_factor = 1;  // multiplies cos and sin
+  double yarn_ext_factor = 1, yarn_beta_fast = 32, yarn_beta_slow = 1;
+  // Divisors of the pair frequencies; empty: all 1. Long ones are for contexts beyond original_context (phi3).
+  std::vector<float> frequency_factors, frequency_factors_long;
+};
+
+// What the metadata of a model says about its shape. Checked on loading.
+struct Hyperparameters {
+  std::string architecture;
+  std::string name;
+  int n_layers = 0;
+  int64_t embedding = 0;
+  int n_heads = 0;
+  int n_kv_heads = 0;
+  int key_dim = 0;    // per head
+  int value_dim = 0;  // per head
+  int64_t feed_forward = 0;
+  int64_t vocabulary = 0;
+  int64_t trained_context = 0;
+  float norm_epsilon = 0;
+  RopeParameters rope;
+};
+
+// Reads and checks the hyperparameters only (for `inspect`: works without loading weights).
+// Errors: unknown architecture (lists the supported ones), missing or impossible values, named by key.
+Result<Hyperparameters> ReadHyperparameters(const gguf::File& file);
+std::vector<std::string_view> SupportedArchitectures();
+
+// One forward pass of some tokens of one sequence.
+struct ForwardRequest {
+  std::span<const int32_t> tokens;
+  cache::Position first_position = 0;  // of tokens[0]; the others follow
+  cache::Cache* cache = nullptr;
+
+  // Logits are handed out in blocks of rows, in order: rows [first_row, first_row + n), n * vocabulary floats.
+  // `logits_from` is the first token whose logits are wanted (tokens.size(): none).
+  int64_t logits_from = 0;
+  std::function<void(int64_t first_row, std::span<const float> logits)> on_logits;
+
+  // Rows computed at a time inside a layer (bounds the scratch memory).
+  int64_t row_block = 512;
+
+  // Asked of attention in every layer; `after_layer` runs when a layer's attention over all tokens is done and may
+  // Apply plans to the cache: prefill is layer-major, so all layers before are already in their final state.
+  kernels::TapSpec taps;
+  std::function<Result<void>(int layer, const kernels::Taps& taps)> after_layer;
+
+  // Called now and then with the share of the work done, 0..1; returning false stops with stopped = true.
+  std::function<bool(double done)> progress;
+};
+
+struct ForwardOutcome {
+  bool stopped = false;  // by `progress`; the cache then holds an undefined part of the tokens
+};
+
+struct LoadOptions {
+  int64_t context = 0;    // longest position that will be used; 0: the trained context
+  bool check_tensors = false;  // look for NaN and infinities in the weights (reads the whole file)
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  // Errors: as ReadHyperparameters; missing tensor, wrong shape (both shapes printed), unexpected tensor.
+  static Result<std::unique_ptr<Model>> Load(std::shared_ptr<const gguf::File> file, kernels::Backend& backend,
+                                             const LoadOptions& options, Log& log);
+
+  virtual const Hyperparameters& hyperparameters() const = 0;
+  virtual cache::CacheShape cache_shape() const = 0;
+  virtual int64_t n_parameters() const = 0;
+  virtual int64_t context() const = 0;  // positions the RoPE table covers
+
+  // Errors: token id outside the vocabulary, cache full, position beyond context(), memory refused.
+  virtual Result<ForwardOutcome> Forward(const ForwardRequest& request) = 0;
+};
+
+}  // namespace winnow::model

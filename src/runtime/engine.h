@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "gguf/file.h"
+#include "kernels/ops.h"
+#include "model/model.h"
+#include "tokenizer/tokenizer.h"
+
+namespace winnow::runtime {
+
+struct EngineOptions {
+  std::string model_path;
+  int n_threads = 0;      // 0: all cores this process may use
+  std::string target;     // CPU instruction set; empty: the best there is; "reference": the plain loops
+  int64_t context = 0;    // longest text position; 0: the trained context
+  bool check_tensors = false;
+};
+
+// A loaded model with what it needs to compute: file, tokenizer, thread pool, backend. Sessions borrow it.
+class Engine {
+ public:
+  // Errors: those of the parts, prefixed with the file's name.
+  static Result<std::unique_ptr<Engine>> Open(const EngineOptions& options, Log& log);
+  ~Engine();
+
+  const gguf::File& file() const;
+  const tokenizer::Tokenizer& tokenizer() const;
+  model::Model& model();
+  const model::Model& model() const;
+  kernels::Backend& backend();
+  ThreadPool& pool();
+  double load_ms() const;
+
+ private:
+  Engine();
+  struct Data;
+  std::unique_ptr<Data> data_;
+};
+
+}  // namespace winnow::runtime
