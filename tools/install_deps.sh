@@ -1,0 +1,36 @@
+#!/bin/sh
+# Installs the system packages winnow builds with, where they are missing. Debian and its relatives.
+set -eu
+
+packages="cmake ninja-build g++ pkg-config ccache libhwy-dev libpcre2-dev nlohmann-json3-dev libgtest-dev python3"
+[ "${1:-}" = "--ci" ] && packages="$packages clang clang-format clang-tidy libclang-rt-14-dev"
+
+if ! command -v dpkg-query >/dev/null 2>&1; then
+  echo "install_deps: this system has no dpkg; install the equivalents of: $packages" >&2
+  exit 0
+fi
+
+missing=""
+for package in $packages; do
+  status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
+  case "$status" in
+    "install ok installed") ;;
+    *) missing="$missing $package" ;;
+  esac
+done
+[ -z "$missing" ] && exit 0
+
+run=""
+if [ "$(id -u)" -ne 0 ]; then
+  if ! command -v sudo >/dev/null 2>&1; then
+    echo "install_deps: missing packages; install them as root:" >&2
+    echo "  apt-get install$missing" >&2
+    exit 1
+  fi
+  run="sudo"
+fi
+echo "Installing:$missing"
+export DEBIAN_FRONTEND=noninteractive
+$run apt-get update -qq
+# shellcheck disable=SC2086
+$run apt-get install -y -qq --no-install-recommends $missing >/dev/null
