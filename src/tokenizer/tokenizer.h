@@ -27,17 +27,21 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // Errors: unknown tokenizer or pre-tokenizer (named, with the supported ones), inconsistent vocabulary.
-  // The file may be vocabulary-only.
+  // Errors: unknown tokenizer or pre-tokenizer (named, with the supported ones), inconsistent
+  // vocabulary. The file may be vocabulary-only.
   static Result<std::unique_ptr<Tokenizer>> Load(std::shared_ptr<const gguf::File> file);
 
-  // Any bytes are accepted, valid UTF-8 or not.
-  virtual std::vector<TokenId> Encode(std::string_view text, const EncodeOptions& options = {}) const = 0;
+  // Any bytes are accepted, valid UTF-8 or not. Requires: less than 1 GiB of text.
+  virtual std::vector<TokenId> Encode(std::string_view text,
+                                      const EncodeOptions& options = {}) const = 0;
 
-  // The bytes this token stands for in running text. Control tokens give nothing unless `render_special`.
+  // The bytes this token stands for in running text. Control tokens give nothing unless
+  // `render_special`.
   virtual std::string Piece(TokenId token, bool render_special = false) const = 0;
-  // Whole texts: pieces joined; a leading space that Encode added is removed. Bytes may be invalid UTF-8 if the tokens are.
-  virtual std::string Decode(std::span<const TokenId> tokens, bool render_special = false) const = 0;
+  // Whole texts: pieces joined; a leading space that Encode added is removed. Bytes may be invalid
+  // UTF-8 if the tokens are.
+  virtual std::string Decode(std::span<const TokenId> tokens,
+                             bool render_special = false) const = 0;
 
   virtual int64_t vocabulary_size() const = 0;
   virtual std::string_view Text(TokenId token) const = 0;  // the vocabulary's own spelling
@@ -48,15 +52,23 @@ class Tokenizer {
   virtual std::optional<TokenId> eos() const = 0;
   virtual bool adds_bos() const = 0;
   virtual bool adds_eos() const = 0;
-  virtual bool IsEndOfGeneration(TokenId token) const = 0;  // eos, eot, eom and their known spellings
+  virtual bool IsEndOfGeneration(
+      TokenId token) const = 0;  // eos, eot, eom and their known spellings
   virtual std::vector<TokenId> end_of_generation() const = 0;
 
-  virtual std::string_view model_name() const = 0;          // "llama", "gpt2"
-  virtual std::string_view pre_tokenizer_name() const = 0;  // "qwen2"; empty for SentencePiece-style
+  virtual std::string_view model_name() const = 0;  // "llama", "gpt2"
+  virtual std::string_view pre_tokenizer_name()
+      const = 0;  // "qwen2"; empty for SentencePiece-style
+
+  // What is wrong with the vocabulary, though not so wrong as to refuse it. One line each, for the
+  // user to see.
+  virtual std::vector<std::string> warnings() const { return {}; }
 };
 
-// Joins pieces into valid UTF-8: holds back an incomplete character until it is complete. A byte that can never
-// become valid is given out as U+FFFD.
+// Joins pieces into valid UTF-8: holds back an incomplete character until it is complete. Bytes
+// that can never become a character are given out as U+FFFD, one for each maximal subpart (Unicode
+// standard, section 3.9). A leading space stays: what is streamed usually goes on from a prompt.
+// Whole texts are for Tokenizer::Decode.
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer, bool render_special = false);
@@ -68,7 +80,6 @@ class StreamDecoder {
  private:
   const Tokenizer* tokenizer_;
   bool render_special_;
-  bool at_start_ = true;
   std::string held_;
 };
 

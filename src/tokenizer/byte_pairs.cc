@@ -1,0 +1,225 @@
+#include <array>
+#include <bit>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "tokenizer/algorithm.h"
+#include "tokenizer/byte_alphabet.h"
+#include "tokenizer/merge.h"
+#include "tokenizer/piece_cache.h"
+#include "tokenizer/pre_tokenizer.h"
+
+namespace winnow::tokenizer {
+namespace {
+
+// (left symbol, right symbol) -> merge. Open addressing, as StringIndex.
+class PairTable {
+ public:
+  explicit PairTable(size_t n_pairs) : slots_(std::bit_ceil(2 * n_pairs + 2)) {}
+
+  // Keeps what is there if the pair is known already: the first rank counts.
+  void Add(int32_t left, int32_t right, Merge merge) {
+    Slot& slot = slots_[PlaceOf(KeyOf(left, right))];
+    if (slot.key == kFree) slot = {.key = KeyOf(left, right), .merge = merge};
+  }
+
+  std::optional<Merge> Find(int32_t left, int32_t right) const {
+    const Slot& slot = slots_[PlaceOf(KeyOf(left, right))];
+    if (slot.key == kFree) return std::nullopt;
+    return slot.merge;
+  }
+
+ private:
+  static constexpr uint64_t kFree = ~uint64_t{0};
+  struct Slot {
+    uint64_t key = kFree;
+    Merge merge;
+  };
+
+  static uint64_t KeyOf(int32_t left, int32_t right) {
+    return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+  }
+  size_t PlaceOf(uint64_t key) const {
+    const size_t mask = slots_.size() - 1;
+    const uint64_t hash = key * 0x9E3779B97F4A7C15u;
+    size_t at = (hash ^ hash >> 32) & mask;
+    while (slots_[at].key != key && slots_[at].key != kFree) at = (at + 1) & mask;
+    return at;
+  }
+
+  std::vector<Slot> slots_;
+};
+
+class BytePairs final : public Algorithm {
+ public:
+  static Result<std::unique_ptr<Algorithm>> Make(const AlgorithmInput& input,
+                                                 std::string_view pre) {
+    WINNOW_ASSIGN(PreTokenizer pre_tokenizer, PreTokenizer::Make(pre));
+    std::unique_ptr<BytePairs> result(new BytePairs(input, std::move(pre_tokenizer)));
+    WINNOW_TRY(result->ReadMerges());
+    if (const int n_missing = result->CountMissingBytes(); n_missing > 0) {
+      input.warnings.push_back("tokenizer: the vocabulary lacks a token for " +
+                               std::to_string(n_missing) +
+                               " of the bytes that text is made of: they cannot be encoded");
+    }
+    result->ChooseReplacement();
+    return std::unique_ptr<Algorithm>(std::move(result));
+  }
+
+  void Encode(std::span<const Fragment> fragments, std::vector<TokenId>& out) const override {
+    Scratch scratch;
+    if (fragments.empty()) return;
+    // The fragments all lie in one text; places in it are what the cache remembers.
+    const char* begin = fragments.front().text.data();
+    const std::string_view last = fragments.back().text;
+    const std::string_view text(begin, static_cast<size_t>(last.data() + last.size() - begin));
+    PieceCache cache(text.size());
+    for (const Fragment& fragment : fragments) {
+      if (fragment.is_token()) {
+        out.push_back(fragment.token);
+        continue;
+      }
+      for (std::string_view piece : pre_tokenizer_.Split(fragment.text)) {
+        if (cache.Repeat(piece, text, out)) continue;
+        const size_t n = out.size();
+        EncodePiece(piece, scratch, out);
+        cache.Note(piece, text, n, out.size() - n);
+      }
+    }
+  }
+
+  std::string Bytes(TokenId token) const override {
+    return BytesOfCharacters(vocabulary_.texts[token]);
+  }
+
+  bool adds_space() const override { return false; }
+
+ private:
+  struct Scratch {
+    std::vector<Symbol> symbols;
+    std::vector<MergeCandidate> heap;
+    std::string characters;
+  };
+
+  BytePairs(const AlgorithmInput& input, PreTokenizer pre_tokenizer)
+      : vocabulary_(input.vocabulary),
+        index_(input.index),
+        pre_tokenizer_(std::move(pre_tokenizer)),
+        merges_(input.vocabulary.merges.size()) {
+    for (int byte = 0; byte < 256; ++byte) {
+      byte_symbols_[byte] = SymbolOf(CharacterOfByte(static_cast<uint8_t>(byte)));
+    }
+  }
+
+  Result<void> ReadMerges() {
+    std::string merged;
+    for (size_t rank = 0; rank < vocabulary_.merges.size(); ++rank) {
+      const std::string_view merge = vocabulary_.merges[rank];
+      const size_t space = merge.find(' ', 1);
+      if (space == std::string_view::npos || space + 1 == merge.size()) {
+        return Error{"tokenizer: tokenizer.ggml.merges: entry " + std::to_string(rank) + " is '" +
+                     std::string(merge) + "', expected two parts with a space between"};
+      }
+      merged = merge.substr(0, space);
+      merged += merge.substr(space + 1);
+      const int32_t left = SymbolOf(merge.substr(0, space));
+      const int32_t right = SymbolOf(merge.substr(space + 1));
+      merges_.Add(left, right, {.priority = static_cast<uint32_t>(rank), .id = SymbolOf(merged)});
+    }
+    return {};
+  }
+
+  // Bytes without a token, but for those that no UTF-8 text contains: Falcon's vocabulary left them
+  // out.
+  int CountMissingBytes() const {
+    int n_missing = 0;
+    for (int byte = 0; byte < 0xF5; ++byte) {
+      if (byte != 0xC0 && byte != 0xC1) n_missing += TokenOf(byte_symbols_[byte]) < 0;
+    }
+    return n_missing;
+  }
+
+  void ChooseReplacement() {
+    if (vocabulary_.unknown) {
+      replacement_ = {*vocabulary_.unknown};
+      return;
+    }
+    for (const uint8_t byte : {0xEF, 0xBF, 0xBD}) {  // U+FFFD
+      if (TokenOf(byte_symbols_[byte]) >= 0) replacement_.push_back(byte_symbols_[byte]);
+    }
+  }
+
+  // Numbers what merges speak of: tokens by their id; strings that are no tokens get numbers behind
+  // those.
+  int32_t SymbolOf(std::string_view characters) {
+    if (const TokenId token = Find(characters); token >= 0) return token;
+    const auto next = static_cast<int32_t>(vocabulary_.texts.size() + other_symbols_.size());
+    return other_symbols_.emplace(std::string(characters), next).first->second;
+  }
+
+  // The token that a symbol is, or -1.
+  TokenId TokenOf(int32_t symbol) const { return symbol < vocabulary_.size() ? symbol : -1; }
+
+  // The token spelled so that ordinary text may become, or -1.
+  TokenId Find(std::string_view characters) const {
+    const TokenId token = index_.Find(characters);
+    return token >= 0 && !vocabulary_.IsReserved(token) ? token : -1;
+  }
+
+  void EncodePiece(std::string_view piece, Scratch& scratch, std::vector<TokenId>& out) const {
+    if (pre_tokenizer_.takes_whole_pieces()) {
+      scratch.characters.clear();
+      for (char byte : piece) scratch.characters += CharacterOfByte(static_cast<uint8_t>(byte));
+      if (const TokenId whole = Find(scratch.characters); whole >= 0) {
+        out.push_back(whole);
+        return;
+      }
+    }
+    std::vector<Symbol>& symbols = scratch.symbols;
+    symbols.resize(piece.size());
+    for (size_t i = 0; i < piece.size(); ++i) {
+      const auto place = static_cast<int32_t>(i);
+      symbols[i] = {.begin = static_cast<uint32_t>(i),
+                    .length = 1,
+                    .previous = place - 1,
+                    .next = i + 1 < piece.size() ? place + 1 : -1,
+                    .id = byte_symbols_[static_cast<uint8_t>(piece[i])]};
+    }
+    MergeSymbols(symbols, scratch.heap, [&](const Symbol& left, const Symbol& right) {
+      return merges_.Find(left.id, right.id);
+    });
+    for (int32_t i = 0; i >= 0; i = symbols[i].next) {
+      if (const TokenId token = TokenOf(symbols[i].id); token >= 0) {
+        out.push_back(token);
+        continue;
+      }
+      // Merges may lead to a string that is no token: then its bytes stand for themselves.
+      for (char byte : piece.substr(symbols[i].begin, symbols[i].length)) {
+        const TokenId token = TokenOf(byte_symbols_[static_cast<uint8_t>(byte)]);
+        if (token >= 0) {
+          out.push_back(token);
+        } else {
+          out.insert(out.end(), replacement_.begin(), replacement_.end());
+        }
+      }
+    }
+  }
+
+  const Vocabulary& vocabulary_;
+  const StringIndex& index_;
+  PreTokenizer pre_tokenizer_;
+  PairTable merges_;
+  std::unordered_map<std::string, int32_t> other_symbols_;
+  std::array<int32_t, 256> byte_symbols_;
+  std::vector<TokenId> replacement_;  // for bytes that have no token
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Algorithm>> MakeBytePairs(const AlgorithmInput& input,
+                                                 std::string_view pre) {
+  return BytePairs::Make(input, pre);
+}
+
+}  // namespace winnow::tokenizer
