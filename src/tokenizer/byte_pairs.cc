@@ -61,9 +61,8 @@ class BytePairs final : public Algorithm {
     if (const int n_missing = result->CountMissingBytes(); n_missing > 0) {
       input.warnings.push_back("tokenizer: the vocabulary lacks a token for " +
                                std::to_string(n_missing) +
-                               " of the bytes that text is made of: they cannot be encoded");
+                               " of the bytes that text is made of: they will be left out");
     }
-    result->ChooseReplacement();
     return std::unique_ptr<Algorithm>(std::move(result));
   }
 
@@ -130,24 +129,17 @@ class BytePairs final : public Algorithm {
     return {};
   }
 
-  // Bytes without a token, but for those that no UTF-8 text contains: Falcon's vocabulary left them
-  // out.
+  // Bytes of ordinary text that have no token. Not counted: what UTF-8 never contains and control
+  // characters, which Falcon's vocabulary left out.
   int CountMissingBytes() const {
     int n_missing = 0;
     for (int byte = 0; byte < 0xF5; ++byte) {
-      if (byte != 0xC0 && byte != 0xC1) n_missing += TokenOf(byte_symbols_[byte]) < 0;
+      const bool control =
+          byte == 0x7F || (byte < ' ' && byte != '\t' && byte != '\n' && byte != '\r');
+      if (control || byte == 0xC0 || byte == 0xC1) continue;
+      n_missing += TokenOf(byte_symbols_[byte]) < 0;
     }
     return n_missing;
-  }
-
-  void ChooseReplacement() {
-    if (vocabulary_.unknown) {
-      replacement_ = {*vocabulary_.unknown};
-      return;
-    }
-    for (const uint8_t byte : {0xEF, 0xBF, 0xBD}) {  // U+FFFD
-      if (TokenOf(byte_symbols_[byte]) >= 0) replacement_.push_back(byte_symbols_[byte]);
-    }
   }
 
   // Numbers what merges speak of: tokens by their id; strings that are no tokens get numbers behind
@@ -194,14 +186,11 @@ class BytePairs final : public Algorithm {
         out.push_back(token);
         continue;
       }
-      // Merges may lead to a string that is no token: then its bytes stand for themselves.
+      // Merges may lead to a string that is no token: then its bytes stand for themselves. A byte
+      // without a token is left out, as the reference engine does.
       for (char byte : piece.substr(symbols[i].begin, symbols[i].length)) {
         const TokenId token = TokenOf(byte_symbols_[static_cast<uint8_t>(byte)]);
-        if (token >= 0) {
-          out.push_back(token);
-        } else {
-          out.insert(out.end(), replacement_.begin(), replacement_.end());
-        }
+        if (token >= 0) out.push_back(token);
       }
     }
   }
@@ -212,7 +201,6 @@ class BytePairs final : public Algorithm {
   PairTable merges_;
   std::unordered_map<std::string, int32_t> other_symbols_;
   std::array<int32_t, 256> byte_symbols_;
-  std::vector<TokenId> replacement_;  // for bytes that have no token
 };
 
 }  // namespace
