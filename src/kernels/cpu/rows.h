@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/thread_pool.h"
+#include "kernels/ops.h"
+
+// Row-wise operations of the CPU backend, on plain host memory. The meaning of each is in ops.h.
+namespace winnow::kernels::cpu {
+
+// A row-major float matrix in host memory; `stride` in floats.
+struct HostRows {
+  float* data = nullptr;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t stride = 0;
+
+  float* Row(int64_t row) const { return data + row * stride; }
+};
+
+// Rotation of rows: cos and sin of position p lie in table.Row(p).
+struct HostRope {
+  HostRows table;
+  int head_dim = 0;
+  int n_rotated = 0;
+  bool interleaved = false;
+  std::span<const int32_t> positions;  // per row
+};
+
+// Where StoreRows writes: slot s of head h is at heads[h] + s * (bytes of a row of `type`).
+struct HostStoreTarget {
+  std::span<std::byte* const> heads;
+  std::span<const int64_t> first_slot;  // per head
+  TensorType type = TensorType::kF16;
+};
+
+// One instruction set's loops. Outputs may be the inputs where ops.h allows it. Sums of norms are
+// taken in double.
+struct RowKernels {
+  // weight [x.cols]
+  void (*rms_norm)(const HostRows& x, const float* weight, float epsilon, const HostRows& out,
+                   ThreadPool& pool);
+  // weight [head_dim], applied to every run of head_dim columns
+  void (*rms_norm_heads)(const HostRows& x, const float* weight, int64_t head_dim, float epsilon,
+                         ThreadPool& pool);
+  // weight, bias [x.cols]; bias may be null
+  void (*layer_norm)(const HostRows& x, const float* weight, const float* bias, float epsilon,
+                     const HostRows& out, ThreadPool& pool);
+  void (*add)(const HostRows& x, const HostRows& y, ThreadPool& pool);
+  // up.data may be null. The exponential's relative error is below 1e-6.
+  void (*activate)(Activation activation, const HostRows& gate, const HostRows& up,
+                   const HostRows& out, ThreadPool& pool);
+  void (*rope)(const HostRows& x, const HostRope& rope, ThreadPool& pool);
+  void (*store_rows)(const HostRows& x, const HostStoreTarget& target, ThreadPool& pool);
+};
+
+// The loops for one HWY_* target bit.
+const RowKernels& RowKernelsFor(int64_t target);
+
+}  // namespace winnow::kernels::cpu

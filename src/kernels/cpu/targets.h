@@ -1,0 +1,36 @@
+#pragma once
+
+// Which instruction sets are compiled, and how one of them is picked. Included before Highway's
+// headers by every file that is compiled per target, so that all tables have the same entries.
+
+#include <cstddef>
+#include <cstdint>
+
+#ifndef HWY_WANT_AVX3_DL
+#define HWY_WANT_AVX3_DL  // VNNI: 8-bit products
+#endif
+#ifndef HWY_DISABLED_TARGETS
+// SSSE3 would only repeat SSE4; the kernels keep arrays of vectors, which sizeless SVE vectors
+// forbid.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#endif
+
+#include <hwy/targets.h>
+
+namespace winnow::kernels::cpu {
+
+// The entry of a HWY_EXPORT table for one target (a HWY_* bit). Unlike HWY_DYNAMIC_DISPATCH it asks
+// no global, so two backends of one process may use different targets. Entries a build lacks fall
+// back to the baseline.
+template <typename Function, size_t kEntries>
+Function ForTarget(Function const (&table)[kEntries], int64_t target) {
+  if constexpr (kEntries == 1) {
+    return table[0];
+  } else {
+    hwy::ChosenTarget chosen;
+    chosen.Update(target);
+    return table[chosen.GetIndex()];
+  }
+}
+
+}  // namespace winnow::kernels::cpu
