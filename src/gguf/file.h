@@ -16,15 +16,27 @@
 
 namespace winnow::gguf {
 
-// One metadata value. Integers of every width are widened (GGUF writers disagree about widths); `type` keeps what
-// the file said. Arrays are homogeneous and never nested.
+// One metadata value. Integers of every width are widened (GGUF writers disagree about widths);
+// `type` keeps what the file said. Arrays are homogeneous and never nested.
 struct Value {
   enum class Type : uint32_t {
-    kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64,
+    kU8,
+    kI8,
+    kU16,
+    kI16,
+    kU32,
+    kI32,
+    kF32,
+    kBool,
+    kString,
+    kArray,
+    kU64,
+    kI64,
+    kF64,
   };
   // Array elements; strings are views into the mapped file.
-  using Array = std::variant<std::vector<uint64_t>, std::vector<int64_t>, std::vector<double>, std::vector<bool>,
-                             std::vector<std::string_view>>;
+  using Array = std::variant<std::vector<uint64_t>, std::vector<int64_t>, std::vector<double>,
+                             std::vector<bool>, std::vector<std::string_view>>;
   Type type = Type::kU32;
   Type element_type = Type::kU32;  // of arrays only
   std::variant<uint64_t, int64_t, double, bool, std::string_view, Array> data;
@@ -40,27 +52,30 @@ struct Tensor {
   int64_t n_elements() const { return shape[0] * shape[1] * shape[2] * shape[3]; }
 };
 
-// A GGUF model, v2 or v3, memory-mapped; split files are opened together. Every count, length, offset and type of
-// the file has been checked when Open returns, so what it hands out can be trusted to lie inside the mapping.
+// A GGUF model, v2 or v3, memory-mapped; split files are opened together. Every count, length,
+// offset and type of the file has been checked when Open returns, so what it hands out can be
+// trusted to lie inside the mapping.
 class File {
  public:
-  // Errors: not readable, not GGUF, truncated, inconsistent, unsupported tensor type; named by key or tensor.
+  // Errors: not readable, not GGUF, truncated, inconsistent, unsupported tensor type; named by key
+  // or tensor.
   static Result<std::shared_ptr<const File>> Open(const std::string& path);
   // For tests and fuzzing: the same checks on bytes in memory (copied). No split files.
   static Result<std::shared_ptr<const File>> Parse(std::span<const std::byte> bytes);
   ~File();
 
   uint32_t version() const;
-  const std::string& path() const;           // as given to Open
-  int64_t file_bytes() const;                // of all splits
+  const std::string& path() const;                                     // as given to Open
+  int64_t file_bytes() const;                                          // of all splits
   const std::vector<std::pair<std::string, Value>>& metadata() const;  // in file order
   const std::vector<Tensor>& tensors() const;                          // in file order, all splits
 
   const Value* Find(std::string_view key) const;  // null if absent
   const Tensor* FindTensor(std::string_view name) const;
 
-  // Typed access. Absent: nullopt; present with another type or out of range: an error that names the key, the type
-  // found and the type expected. Any integer type is accepted where it holds the value.
+  // Typed access. Absent: nullopt; present with another type or out of range: an error that names
+  // the key, the type found and the type expected. Any integer type is accepted where it holds the
+  // value.
   Result<std::optional<uint64_t>> Uint(std::string_view key) const;
   Result<std::optional<int64_t>> Int(std::string_view key) const;
   Result<std::optional<double>> Float(std::string_view key) const;  // integers are accepted too

@@ -6,8 +6,8 @@
 
 namespace winnow::gguf {
 
-// Element types of GGUF tensors; the values are the ids in the file. A type that is not listed here is refused by
-// name (see NameOfTypeId).
+// Element types of GGUF tensors; the values are the ids in the file. A type that is not listed here
+// is refused by name (see NameOfTypeId).
 enum class TensorType : uint32_t {
   kF32 = 0,
   kF16 = 1,
@@ -26,7 +26,8 @@ enum class TensorType : uint32_t {
   kBF16 = 30,
 };
 
-// Geometry of a type: `block_elements` neighbouring elements of a row are stored in `block_bytes` bytes.
+// Geometry of a type: `block_elements` neighbouring elements of a row are stored in `block_bytes`
+// bytes.
 struct TypeInfo {
   TensorType type;
   std::string_view name;  // as people write it: "Q4_K"
