@@ -1,0 +1,160 @@
+#include "runtime/generate.h"
+
+#include <chrono>
+
+#include "base/check.h"
+#include "runtime/stop_strings.h"
+
+namespace winnow::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double MillisecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+bool IsSet(const std::atomic<bool>* flag) {
+  return flag != nullptr && flag->load(std::memory_order_relaxed);
+}
+
+double PerSecond(int64_t n, double ms) {
+  return n > 0 && ms > 0 ? 1000.0 * static_cast<double>(n) / ms : 0;
+}
+
+// Text on its way out: characters completed, stop strings decided.
+class TextStream {
+ public:
+  TextStream(const tokenizer::Tokenizer& tokenizer, const GenerateOptions& options,
+             std::string* text)
+      : decoder_(tokenizer), stops_(options.stop), on_text_(options.on_text), text_(text) {}
+
+  void Push(TokenId token) { Emit(stops_.Push(decoder_.Push(token))); }
+  void Finish() {
+    Emit(stops_.Push(decoder_.Finish()));
+    if (!stops_.stopped()) Emit(stops_.Finish());
+  }
+  bool stopped() const { return stops_.stopped(); }
+
+ private:
+  void Emit(const std::string& piece) {
+    if (piece.empty()) return;
+    *text_ += piece;
+    if (on_text_) on_text_(piece);
+  }
+
+  tokenizer::StreamDecoder decoder_;
+  StopStrings stops_;
+  const std::function<void(std::string_view)>& on_text_;
+  std::string* text_;
+};
+
+Result<void> CheckPrompt(const Session& session, std::span<const TokenId> prompt) {
+  if (prompt.empty()) {
+    return Error{
+        "the prompt is empty, and this model puts no token before it: nothing to continue"};
+  }
+  const int64_t n_prompt = static_cast<int64_t>(prompt.size());
+  if (n_prompt > session.capacity()) {
+    return Error{"the prompt is " + std::to_string(n_prompt) + " tokens, the context holds " +
+                 std::to_string(session.capacity())};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view NameOf(StopReason reason) {
+  switch (reason) {
+    case StopReason::kEndOfGeneration:
+      return "eos";
+    case StopReason::kLimit:
+      return "limit";
+    case StopReason::kStopString:
+      return "stop_string";
+    case StopReason::kContext:
+      return "context";
+    case StopReason::kCancelled:
+      return "cancelled";
+  }
+  WINNOW_CHECK(false);
+  return {};
+}
+
+double GenerateTimings::prefill_tokens_per_second() const {
+  return PerSecond(n_prefill, prefill_ms);
+}
+double GenerateTimings::decode_tokens_per_second() const { return PerSecond(n_decode, decode_ms); }
+
+Result<Generated> Generate(Session& session, Sampler& sampler, std::span<const TokenId> prompt,
+                           const GenerateOptions& options) {
+  WINNOW_TRY(CheckPrompt(session, prompt));
+  const Clock::time_point start = Clock::now();
+  const tokenizer::Tokenizer& tokenizer = session.engine().tokenizer();
+
+  Generated result;
+  result.n_prompt = static_cast<int64_t>(prompt.size());
+  result.n_reused = session.KeepCommonPrefix(prompt);
+  Session::PrefillOptions prefill;
+  prefill.progress = [&](double done) {
+    if (options.on_prefill) options.on_prefill(done);
+    return !IsSet(options.cancel);
+  };
+  const auto rest = prompt.subspan(static_cast<size_t>(result.n_reused));
+  WINNOW_ASSIGN(const bool finished, session.Prefill(rest, prefill));
+  result.timings.prefill_ms = MillisecondsSince(start);
+  if (!finished) {
+    result.stop_reason = StopReason::kCancelled;
+    return result;
+  }
+  result.timings.n_prefill = static_cast<int64_t>(rest.size());
+
+  sampler.Reset();
+  for (const TokenId token : prompt) sampler.Accept(token);
+
+  TextStream stream(tokenizer, options, &result.text);
+  Clock::time_point first_token = start;
+  for (;;) {
+    const int64_t n_generated = static_cast<int64_t>(result.tokens.size());
+    if (n_generated == options.max_tokens) {
+      result.stop_reason = StopReason::kLimit;
+      break;
+    }
+    if (n_generated > 0) {
+      // Decoding the newest token makes room for the next, so a full session still gives one token.
+      if (session.n_tokens() == session.capacity()) {
+        result.stop_reason = StopReason::kContext;
+        break;
+      }
+      WINNOW_TRY(session.Decode(result.tokens.back()));
+      ++result.timings.n_decode;
+    }
+    const TokenId token = sampler.Sample(session.logits());
+    sampler.Accept(token);
+    result.tokens.push_back(token);
+    if (n_generated == 0) {
+      first_token = Clock::now();
+      result.timings.first_token_ms = MillisecondsSince(start);
+    }
+    if (tokenizer.IsEndOfGeneration(token)) {
+      result.stop_reason = StopReason::kEndOfGeneration;
+      break;
+    }
+    stream.Push(token);
+    if (stream.stopped()) {
+      result.stop_reason = StopReason::kStopString;
+      break;
+    }
+    if (IsSet(options.cancel)) {
+      result.stop_reason = StopReason::kCancelled;
+      break;
+    }
+  }
+  if (!result.tokens.empty()) result.timings.decode_ms = MillisecondsSince(first_token);
+  stream.Finish();
+  // Held-back text that turns out to be a stop string at the very end.
+  if (stream.stopped()) result.stop_reason = StopReason::kStopString;
+  return result;
+}
+
+}  // namespace winnow::runtime
