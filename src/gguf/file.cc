@@ -3,137 +3,167 @@
 #include <cmath>
 #include <limits>
 #include <unordered_map>
+#include <utility>
 
-#include "gguf/container.h"
-#include "gguf/cursor.h"
 #include "gguf/mapping.h"
+#include "gguf/printable.h"
+#include "gguf/shard.h"
 #include "gguf/split.h"
+#include "gguf/value_reader.h"
 
 namespace winnow::gguf {
+namespace {
+
+constexpr std::string_view kSplitNumberKey = "split.no";
+constexpr std::string_view kSplitCountKey = "split.count";
+constexpr std::string_view kSplitTensorsKey = "split.tensors.count";
+
+Error TypeError(std::string_view key, const Value& value, std::string_view expected) {
+  std::string found(NameOf(value.type));
+  if (value.type == Value::Type::kArray) found += " of " + std::string(NameOf(value.element_type));
+  return Error{"gguf: " + Printable(key) + ": type " + found + " (" + std::string(expected) +
+               " expected)"};
+}
+
+Error RangeError(std::string_view key, std::string_view found, std::string_view expected) {
+  return Error{"gguf: " + Printable(key) + ": " + std::string(found) + " (" +
+               std::string(expected) + " expected)"};
+}
+
+Error InFile(const std::string& path, const Error& error) {
+  return Error{"gguf: " + path + ": " + error.message};
+}
+
+// A metadata integer of a shard that is not in a File yet.
+Result<std::optional<uint64_t>> FindUint(const Shard& shard, std::string_view key) {
+  for (const auto& [name, value] : shard.metadata) {
+    if (name != key) continue;
+    if (const auto* number = std::get_if<uint64_t>(&value.data)) return std::optional(*number);
+    const auto* number = std::get_if<int64_t>(&value.data);
+    if (number != nullptr && *number >= 0) return std::optional(static_cast<uint64_t>(*number));
+    return Error{std::string(key) + ": a number of 0 or more expected"};
+  }
+  return std::optional<uint64_t>();
+}
+
+Result<void> ExpectUint(const Shard& shard, std::string_view key, uint64_t expected) {
+  WINNOW_ASSIGN(const std::optional<uint64_t> found, FindUint(shard, key));
+  if (found == expected) return {};
+  return Error{std::string(key) + (found ? " is " + std::to_string(*found) : " is missing") + " (" +
+               std::to_string(expected) + " expected)"};
+}
+
+}  // namespace
 
 struct File::Data {
   std::string path;
-  uint32_t version = 0;
-  std::vector<std::unique_ptr<Mapping>> mappings;
-  std::vector<std::pair<std::string, Value>> metadata;
-  std::vector<Tensor> tensors;
-  std::unordered_map<std::string_view, const Value*> value_of;
-  std::unordered_map<std::string_view, const Tensor*> tensor_of;
+  std::vector<std::unique_ptr<const Mapping>> mappings;  // one per split
+  Shard shard;                                           // of all splits
+  std::unordered_map<std::string_view, size_t> keys;     // places in shard.metadata
+  std::unordered_map<std::string_view, size_t> names;    // places in shard.tensors
 
-  // Once metadata and tensors are complete: they do not move any more.
-  void BuildIndex() {
-    for (const auto& [key, value] : metadata) value_of.emplace(key, &value);
-    for (const Tensor& tensor : tensors) tensor_of.emplace(tensor.name, &tensor);
+  // Maps and parses one more file; its views stay valid as long as this Data.
+  Result<Shard> Load(const std::string& file) {
+    Result<std::unique_ptr<const Mapping>> mapping = Mapping::Open(file);
+    if (!mapping) return Error{"gguf: " + mapping.error().message};
+    mappings.push_back(*std::move(mapping));
+    Result<Shard> loaded = ParseShard(mappings.back()->bytes());
+    if (!loaded) return InFile(file, loaded.error());
+    return loaded;
+  }
+
+  // Adds the tensors of the other parts, if `shard` is the first part of a split model.
+  Result<void> LoadOtherSplits();
+
+  Result<void> Index() {
+    for (size_t i = 0; i < shard.metadata.size(); ++i) keys.emplace(shard.metadata[i].first, i);
+    for (size_t i = 0; i < shard.tensors.size(); ++i) {
+      if (!names.emplace(shard.tensors[i].name, i).second) {
+        return InFile(path, {shard.tensors[i].name + ": tensor appears in two parts"});
+      }
+    }
+    return {};
   }
 };
+
+Result<void> File::Data::LoadOtherSplits() {
+  const Result<std::optional<uint64_t>> count = FindUint(shard, kSplitCountKey);
+  if (!count) return InFile(path, count.error());
+  if (count->value_or(1) <= 1) return {};
+  const Result<std::optional<uint64_t>> number = FindUint(shard, kSplitNumberKey);
+  if (!number) return InFile(path, number.error());
+
+  const std::string part =
+      "part " + std::to_string((*number).value_or(0) + 1) + " of " + std::to_string(**count);
+  const std::optional<SplitName> name = ParseSplitName(path);
+  if ((*number).value_or(0) != 0) {
+    const std::string first = name ? name->PathOf(1) : "the one whose split.no is 0";
+    return InFile(path, {part + ": give the path of the first part, " + first});
+  }
+  if (!name || name->number != 1 || static_cast<uint64_t>(name->count) != **count) {
+    return InFile(path, {part + ", but not named like it (NAME-00001-of-NNNNN.gguf expected)"});
+  }
+  for (int i = 2; i <= name->count; ++i) {
+    const std::string file = name->PathOf(i);
+    WINNOW_ASSIGN(Shard other, Load(file));
+    const Result<void> number_fits =
+        ExpectUint(other, kSplitNumberKey, static_cast<uint64_t>(i - 1));
+    if (!number_fits) return InFile(file, number_fits.error());
+    const Result<void> count_fits = ExpectUint(other, kSplitCountKey, **count);
+    if (!count_fits) return InFile(file, count_fits.error());
+    for (Tensor& tensor : other.tensors) shard.tensors.push_back(std::move(tensor));
+  }
+  const Result<void> all = ExpectUint(shard, kSplitTensorsKey, shard.tensors.size());
+  if (!all) return InFile(path, all.error());
+  return {};
+}
 
 File::File() : data_(std::make_unique<Data>()) {}
 File::~File() = default;
 
-namespace {
-
-Error In(const std::string& path, const Error& error) { return Error{path + ": " + error.message}; }
-
-}  // namespace
+Result<std::shared_ptr<const File>> File::Open(const std::string& path) {
+  const std::shared_ptr<File> file(new File());
+  file->data_->path = path;
+  WINNOW_ASSIGN(file->data_->shard, file->data_->Load(path));
+  WINNOW_TRY(file->data_->LoadOtherSplits());
+  WINNOW_TRY(file->data_->Index());
+  return std::shared_ptr<const File>(file);
+}
 
 Result<std::shared_ptr<const File>> File::Parse(std::span<const std::byte> bytes) {
-  auto mapping = Mapping::Copy(bytes);
-  auto container = ParseContainer(mapping->bytes());
-  if (!container) return Error{"gguf: " + container.error().message};
-  std::shared_ptr<File> file(new File);
-  file->data_->version = container->version;
-  file->data_->metadata = std::move(container->metadata);
-  file->data_->tensors = std::move(container->tensors);
-  file->data_->mappings.push_back(std::move(mapping));
-  file->data_->BuildIndex();
-  return std::shared_ptr<const File>(std::move(file));
+  const std::shared_ptr<File> file(new File());
+  file->data_->path = "(memory)";
+  file->data_->mappings.push_back(Mapping::Copy(bytes));
+  Result<Shard> shard = ParseShard(file->data_->mappings.back()->bytes());
+  if (!shard) return Error{"gguf: " + shard.error().message};
+  file->data_->shard = *std::move(shard);
+  WINNOW_TRY(file->data_->Index());
+  return std::shared_ptr<const File>(file);
 }
 
-Result<std::shared_ptr<const File>> File::Open(const std::string& path) {
-  std::shared_ptr<File> file(new File);
-  Data& data = *file->data_;
-  data.path = path;
-
-  auto mapping = Mapping::OpenFile(path);
-  if (!mapping) return In(path, mapping.error());
-  auto first = ParseContainer((*mapping)->bytes());
-  if (!first) return In(path, Error{"gguf: " + first.error().message});
-  data.version = first->version;
-  data.metadata = std::move(first->metadata);
-  data.tensors = std::move(first->tensors);
-  data.mappings.push_back(std::move(*mapping));
-  data.BuildIndex();
-
-  auto plan = PlanSplits(*file, path);
-  if (!plan) return In(path, Error{"gguf: " + plan.error().message});
-  if (plan->paths.empty()) return std::shared_ptr<const File>(std::move(file));
-
-  for (size_t i = 0; i < plan->paths.size(); ++i) {
-    const std::string& sibling = plan->paths[i];
-    auto next = Mapping::OpenFile(sibling);
-    if (!next)
-      return In(sibling, Error{next.error().message + " (part " + std::to_string(i + 2) +
-                               " of the split model)"});
-    auto part = ParseContainer((*next)->bytes());
-    if (!part) return In(sibling, Error{"gguf: " + part.error().message});
-    WINNOW_TRY(CheckSplit(*part, static_cast<int64_t>(i) + 1, plan->count, sibling));
-    for (Tensor& tensor : part->tensors) data.tensors.push_back(std::move(tensor));
-    data.mappings.push_back(std::move(*next));
-  }
-  data.tensor_of.clear();  // the tensors have moved
-  for (const Tensor& tensor : data.tensors) {
-    if (!data.tensor_of.emplace(tensor.name, &tensor).second) {
-      return In(path, Error{"gguf: " + Printable(tensor.name) + ": the tensor is in two parts"});
-    }
-  }
-  if (plan->n_tensors && *plan->n_tensors != data.tensors.size()) {
-    return In(path,
-              Error{"gguf: split.tensors.count is " + std::to_string(*plan->n_tensors) +
-                    ", but the parts hold " + std::to_string(data.tensors.size()) + " tensors"});
-  }
-  return std::shared_ptr<const File>(std::move(file));
-}
-
-uint32_t File::version() const { return data_->version; }
+uint32_t File::version() const { return data_->shard.version; }
 const std::string& File::path() const { return data_->path; }
-const std::vector<std::pair<std::string, Value>>& File::metadata() const { return data_->metadata; }
-const std::vector<Tensor>& File::tensors() const { return data_->tensors; }
 
 int64_t File::file_bytes() const {
-  int64_t total = 0;
-  for (const auto& mapping : data_->mappings)
-    total += static_cast<int64_t>(mapping->bytes().size());
-  return total;
+  int64_t sum = 0;
+  for (const auto& mapping : data_->mappings) sum += static_cast<int64_t>(mapping->bytes().size());
+  return sum;
 }
 
+const std::vector<std::pair<std::string, Value>>& File::metadata() const {
+  return data_->shard.metadata;
+}
+const std::vector<Tensor>& File::tensors() const { return data_->shard.tensors; }
+
 const Value* File::Find(std::string_view key) const {
-  const auto found = data_->value_of.find(key);
-  return found == data_->value_of.end() ? nullptr : found->second;
+  const auto found = data_->keys.find(key);
+  return found == data_->keys.end() ? nullptr : &data_->shard.metadata[found->second].second;
 }
 
 const Tensor* File::FindTensor(std::string_view name) const {
-  const auto found = data_->tensor_of.find(name);
-  return found == data_->tensor_of.end() ? nullptr : found->second;
+  const auto found = data_->names.find(name);
+  return found == data_->names.end() ? nullptr : &data_->shard.tensors[found->second];
 }
-
-namespace {
-
-std::string TypeOf(const Value& value) {
-  if (value.type != Value::Type::kArray) return std::string(NameOf(value.type));
-  return "array of " + std::string(NameOf(value.element_type));
-}
-
-Error WrongType(std::string_view key, const Value& value, const char* expected) {
-  return Error{"gguf: " + Printable(key) + ": type " + TypeOf(value) + ", expected " + expected};
-}
-
-template <typename T>
-const T* ArrayOf(const Value& value) {
-  const auto* array = std::get_if<Value::Array>(&value.data);
-  return array == nullptr ? nullptr : std::get_if<T>(array);
-}
-
-}  // namespace
 
 Result<std::optional<uint64_t>> File::Uint(std::string_view key) const {
   const Value* value = Find(key);
@@ -141,10 +171,9 @@ Result<std::optional<uint64_t>> File::Uint(std::string_view key) const {
   if (const auto* number = std::get_if<uint64_t>(&value->data)) return std::optional(*number);
   if (const auto* number = std::get_if<int64_t>(&value->data)) {
     if (*number >= 0) return std::optional(static_cast<uint64_t>(*number));
-    return Error{"gguf: " + Printable(key) + " is " + std::to_string(*number) +
-                 ", expected at least 0"};
+    return RangeError(key, std::to_string(*number), "0 or more");
   }
-  return WrongType(key, *value, "an integer");
+  return TypeError(key, *value, "integer");
 }
 
 Result<std::optional<int64_t>> File::Int(std::string_view key) const {
@@ -152,75 +181,89 @@ Result<std::optional<int64_t>> File::Int(std::string_view key) const {
   if (value == nullptr) return std::optional<int64_t>();
   if (const auto* number = std::get_if<int64_t>(&value->data)) return std::optional(*number);
   if (const auto* number = std::get_if<uint64_t>(&value->data)) {
-    if (*number <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      return std::optional(static_cast<int64_t>(*number));
-    }
-    return Error{"gguf: " + Printable(key) + " is " + std::to_string(*number) +
-                 ", expected less than 2^63"};
+    if (std::in_range<int64_t>(*number)) return std::optional(static_cast<int64_t>(*number));
+    return RangeError(key, std::to_string(*number), "less than 2^63");
   }
-  return WrongType(key, *value, "an integer");
+  return TypeError(key, *value, "integer");
 }
 
 Result<std::optional<double>> File::Float(std::string_view key) const {
   const Value* value = Find(key);
   if (value == nullptr) return std::optional<double>();
   if (const auto* number = std::get_if<double>(&value->data)) return std::optional(*number);
-  if (const auto* number = std::get_if<int64_t>(&value->data))
+  if (const auto* number = std::get_if<int64_t>(&value->data)) {
     return std::optional(static_cast<double>(*number));
-  if (const auto* number = std::get_if<uint64_t>(&value->data))
+  }
+  if (const auto* number = std::get_if<uint64_t>(&value->data)) {
     return std::optional(static_cast<double>(*number));
-  return WrongType(key, *value, "a number");
+  }
+  return TypeError(key, *value, "number");
 }
 
 Result<std::optional<bool>> File::Bool(std::string_view key) const {
   const Value* value = Find(key);
   if (value == nullptr) return std::optional<bool>();
-  if (const auto* flag = std::get_if<bool>(&value->data)) return std::optional(*flag);
-  return WrongType(key, *value, "bool");
+  if (const auto* boolean = std::get_if<bool>(&value->data)) return std::optional(*boolean);
+  return TypeError(key, *value, "bool");
 }
 
 Result<std::optional<std::string_view>> File::String(std::string_view key) const {
   const Value* value = Find(key);
   if (value == nullptr) return std::optional<std::string_view>();
   if (const auto* text = std::get_if<std::string_view>(&value->data)) return std::optional(*text);
-  return WrongType(key, *value, "string");
+  return TypeError(key, *value, "string");
 }
 
 Result<std::optional<std::vector<std::string_view>>> File::Strings(std::string_view key) const {
   const Value* value = Find(key);
   if (value == nullptr) return std::optional<std::vector<std::string_view>>();
-  if (const auto* strings = ArrayOf<std::vector<std::string_view>>(*value))
-    return std::optional(*strings);
-  return WrongType(key, *value, "array of string");
+  if (const auto* array = std::get_if<Value::Array>(&value->data)) {
+    if (const auto* texts = std::get_if<std::vector<std::string_view>>(array)) {
+      return std::optional(*texts);
+    }
+  }
+  return TypeError(key, *value, "array of strings");
 }
 
 Result<std::optional<std::vector<float>>> File::Floats(std::string_view key) const {
   const Value* value = Find(key);
   if (value == nullptr) return std::optional<std::vector<float>>();
-  if (const auto* numbers = ArrayOf<std::vector<double>>(*value)) {
-    std::vector<float> floats(numbers->size());
-    for (size_t i = 0; i < floats.size(); ++i) floats[i] = static_cast<float>((*numbers)[i]);
-    return std::optional(std::move(floats));
+  if (const auto* array = std::get_if<Value::Array>(&value->data)) {
+    if (const auto* numbers = std::get_if<std::vector<double>>(array)) {
+      std::vector<float> floats;
+      floats.reserve(numbers->size());
+      for (const double number : *numbers) {
+        if (std::isfinite(number) && std::abs(number) > std::numeric_limits<float>::max()) {
+          return RangeError(key, std::to_string(number), "the range of f32");
+        }
+        floats.push_back(static_cast<float>(number));
+      }
+      return std::optional(std::move(floats));
+    }
   }
-  return WrongType(key, *value, "array of f32");
+  return TypeError(key, *value, "array of floats");
 }
 
 Result<std::optional<std::vector<int64_t>>> File::Ints(std::string_view key) const {
   const Value* value = Find(key);
   if (value == nullptr) return std::optional<std::vector<int64_t>>();
-  if (const auto* numbers = ArrayOf<std::vector<int64_t>>(*value)) return std::optional(*numbers);
-  if (const auto* numbers = ArrayOf<std::vector<uint64_t>>(*value)) {
-    std::vector<int64_t> ints(numbers->size());
-    for (size_t i = 0; i < ints.size(); ++i) {
-      if ((*numbers)[i] > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-        return Error{"gguf: " + Printable(key) + "[" + std::to_string(i) + "] is " +
-                     std::to_string((*numbers)[i]) + ", expected less than 2^63"};
-      }
-      ints[i] = static_cast<int64_t>((*numbers)[i]);
+  if (const auto* array = std::get_if<Value::Array>(&value->data)) {
+    if (const auto* numbers = std::get_if<std::vector<int64_t>>(array)) {
+      return std::optional(*numbers);
     }
-    return std::optional(std::move(ints));
+    if (const auto* numbers = std::get_if<std::vector<uint64_t>>(array)) {
+      std::vector<int64_t> ints;
+      ints.reserve(numbers->size());
+      for (const uint64_t number : *numbers) {
+        if (!std::in_range<int64_t>(number)) {
+          return RangeError(key, std::to_string(number), "less than 2^63");
+        }
+        ints.push_back(static_cast<int64_t>(number));
+      }
+      return std::optional(std::move(ints));
+    }
   }
-  return WrongType(key, *value, "array of integers");
+  return TypeError(key, *value, "array of integers");
 }
 
 }  // namespace winnow::gguf

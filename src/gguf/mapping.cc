@@ -7,52 +7,60 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
+#include <cstring>
+#include <new>
 
 namespace winnow::gguf {
 namespace {
 
-Error SystemError(const char* doing) {
-  return Error{std::string("cannot be ") + doing + ": " + std::generic_category().message(errno)};
+// Of copies; enough for every vector instruction. Mappings start at a page.
+constexpr std::align_val_t kAlignment{64};
+
+// Closes a file descriptor at the end of its scope.
+struct Descriptor {
+  int fd;
+  ~Descriptor() {
+    if (fd >= 0) close(fd);
+  }
+};
+
+Error SystemError(const std::string& path, const char* action) {
+  return Error{path + ": cannot " + action + ": " + std::strerror(errno)};
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Mapping>> Mapping::OpenFile(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return SystemError("opened");
-  struct stat status = {};
-  const bool known = fstat(descriptor, &status) == 0;
-  if (!known || !S_ISREG(status.st_mode) || status.st_size == 0) {
-    const Error error =
-        !known ? SystemError("examined")
-               : Error{S_ISDIR(status.st_mode)    ? "is a directory, expected a GGUF file"
-                       : !S_ISREG(status.st_mode) ? "is not a regular file, expected a GGUF file"
-                                                  : "is empty, expected a GGUF file"};
-    close(descriptor);
-    return error;
-  }
-  const auto size = static_cast<size_t>(status.st_size);
-  void* address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
-  const Error failed = SystemError("mapped");
-  close(descriptor);  // the mapping stays
-  if (address == MAP_FAILED) return failed;
-  auto mapping = std::unique_ptr<Mapping>(new Mapping);
-  mapping->bytes_ = {static_cast<const std::byte*>(address), size};
-  mapping->mapped_ = true;
-  return mapping;
+Result<std::unique_ptr<const Mapping>> Mapping::Open(const std::string& path) {
+  // O_NONBLOCK: opening a pipe must not wait for its writer; it means nothing for regular files.
+  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  if (file.fd < 0) return SystemError(path, "open");
+  struct stat status;
+  if (fstat(file.fd, &status) != 0) return SystemError(path, "read");
+  if (S_ISDIR(status.st_mode)) return Error{path + ": is a directory, a .gguf file expected"};
+  if (!S_ISREG(status.st_mode)) return Error{path + ": is not a regular file"};
+  if (status.st_size == 0) return Error{path + ": is empty"};
+  const auto n_bytes = static_cast<size_t>(status.st_size);
+  void* start = mmap(nullptr, n_bytes, PROT_READ, MAP_PRIVATE, file.fd, 0);
+  if (start == MAP_FAILED) return SystemError(path, "map");
+  // A model is read from end to end soon: let the kernel start. Only advice, so its failure does
+  // not matter.
+  madvise(start, n_bytes, MADV_WILLNEED);
+  return std::unique_ptr<const Mapping>(
+      new Mapping({static_cast<std::byte*>(start), n_bytes}, true));
 }
 
-std::unique_ptr<Mapping> Mapping::Copy(std::span<const std::byte> bytes) {
-  auto mapping = std::unique_ptr<Mapping>(new Mapping);
-  mapping->copy_ = std::make_unique<std::byte[]>(bytes.size());
-  std::copy(bytes.begin(), bytes.end(), mapping->copy_.get());
-  mapping->bytes_ = {mapping->copy_.get(), bytes.size()};
-  return mapping;
+std::unique_ptr<const Mapping> Mapping::Copy(std::span<const std::byte> bytes) {
+  auto* start = static_cast<std::byte*>(operator new(bytes.size(), kAlignment));
+  std::copy(bytes.begin(), bytes.end(), start);
+  return std::unique_ptr<const Mapping>(new Mapping({start, bytes.size()}, false));
 }
 
 Mapping::~Mapping() {
-  if (mapped_) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  if (is_mapped_) {
+    munmap(bytes_.data(), bytes_.size());
+  } else {
+    operator delete(bytes_.data(), kAlignment);
+  }
 }
 
 }  // namespace winnow::gguf

@@ -1,29 +1,21 @@
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
-
-#include "base/result.h"
-#include "gguf/container.h"
-#include "gguf/file.h"
 
 namespace winnow::gguf {
 
-// A model in several files, NAME-00001-of-00005.gguf and so on; the first holds the metadata.
-struct SplitPlan {
-  std::vector<std::string> paths;  // parts 2..count; empty for an ordinary file
-  int64_t count = 1;
-  std::optional<uint64_t> n_tensors;
+// Place of a file among the parts of a model, from its name: DIR/MODEL-00002-of-00005.gguf.
+struct SplitName {
+  std::string stem;  // DIR/MODEL
+  int number = 1;    // from 1
+  int count = 1;
+
+  // The path of another part; `other` counts from 1.
+  std::string PathOf(int other) const;
 };
 
-// Errors: a later part was given (names the first), the file name does not follow the pattern, bad
-// counts.
-Result<SplitPlan> PlanSplits(const File& first, const std::string& path);
-
-// Error: `part` does not say it is number `index` (from 0) of `count`. `path` names it.
-Result<void> CheckSplit(const Container& part, int64_t index, int64_t count,
-                        const std::string& path);
+// Nothing if `path` is not named like a part of a split model.
+std::optional<SplitName> ParseSplitName(const std::string& path);
 
 }  // namespace winnow::gguf

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 
 namespace winnow::gguf {
@@ -34,6 +35,9 @@ struct TypeInfo {
   int block_elements;
   int block_bytes;
 };
+
+// Every supported type, by ascending file id.
+std::span<const TypeInfo> SupportedTypes();
 
 // Info of a supported type.
 const TypeInfo& InfoOf(TensorType type);

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string_view>
+
+#include "base/result.h"
+#include "gguf/byte_reader.h"
+#include "gguf/file.h"
+
+namespace winnow::gguf {
+
+// Most elements of one metadata array (ours; the largest in published models, lists of merges, have
+// under 2^20). It keeps the widened copy of a hostile file's array small.
+inline constexpr uint64_t kMaxArrayElements = uint64_t{1} << 24;
+
+// "u32", "string", ...; for messages.
+std::string_view NameOf(Value::Type type);
+
+// One metadata value at the cursor: its type id, then its bytes. Strings stay views into the file.
+// Errors: unknown type id, nested array, a count or length beyond the rest of the file, a bool
+// other than 0 or 1.
+Result<Value> ReadValue(ByteReader& reader);
+
+}  // namespace winnow::gguf
