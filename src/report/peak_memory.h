@@ -1,0 +1,11 @@
+#pragma once
+
+#include <cstdint>
+
+namespace winnow::report {
+
+// The most memory this process ever had resident, mapped files included, in bytes; 0 where the
+// system does not tell.
+int64_t PeakResidentBytes();
+
+}  // namespace winnow::report

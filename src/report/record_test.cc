@@ -1,0 +1,68 @@
+#include "report/record.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+namespace winnow::report {
+namespace {
+
+TEST(Json, KeepsOrderAndNests) {
+  const Record record = {
+      {"z", 1}, {"a", Record{{"x", 0.5}, {"y", true}}}, {"l", List{1, "two", Value()}}};
+  EXPECT_EQ(ToJson(record), R"({"z":1,"a":{"x":0.5,"y":true},"l":[1,"two",null]})");
+  EXPECT_EQ(ToJson(Record{{"a", 1}}, 2), "{\n  \"a\": 1\n}");
+}
+
+TEST(Json, EscapesAndReplacesBadBytes) {
+  EXPECT_EQ(ToJson(Value("a\"\n\xff"
+                         "b")),
+            "\"a\\\"\\n\xef\xbf\xbd"
+            "b\"");
+  EXPECT_EQ(ToJson(Value(std::string("a\0b", 3))), "\"a\\u0000b\"");
+}
+
+TEST(Json, NumbersJsonLacksBecomeNull) {
+  EXPECT_EQ(ToJson(List{std::nan(""), HUGE_VAL, 1.0}), "[null,null,1.0]");
+}
+
+TEST(Json, LargeIntegersKeepEveryDigit) {
+  EXPECT_EQ(ToJson(Value(int64_t{9007199254740993})), "9007199254740993");
+}
+
+TEST(Tables, JsonLinesAreOneObjectEach) {
+  EXPECT_EQ(ToJsonLines(std::vector<Record>{{{"a", 1}}, {{"a", 2}}}), "{\"a\":1}\n{\"a\":2}\n");
+}
+
+TEST(Tables, CsvQuotesWhatNeedsIt) {
+  const std::vector<Record> records = {
+      {{"name", "a,b"}, {"n", 1}}, {{"name", "say \"x\""}, {"n", Value()}}, {{"n", 3}}};
+  EXPECT_EQ(ToCsv(records), "name,n\n\"a,b\",1\n\"say \"\"x\"\"\",\n,3\n");
+  EXPECT_EQ(ToCsv({}), "");
+}
+
+TEST(Tables, MarkdownPadsAndAlignsNumbersRight) {
+  const std::vector<Record> records = {{{"test", "pp512"}, {"n", 5}},
+                                       {{"test", "a|b"}, {"n", 12345}}};
+  EXPECT_EQ(ToMarkdown(records),
+            "| test  |     n |\n"
+            "| ----- | ----: |\n"
+            "| pp512 |     5 |\n"
+            "| a\\|b  | 12345 |\n");
+}
+
+TEST(Tables, MarkdownCountsCharactersNotBytes) {
+  EXPECT_EQ(ToMarkdown(std::vector<Record>{{{"t/s", "1 ± 2"}}, {{"t/s", "1 + 22"}}}),
+            "| t/s    |\n| ------ |\n| 1 ± 2  |\n| 1 + 22 |\n");
+}
+
+TEST(Record, FindsByName) {
+  const Record record = {{"a", 1}};
+  ASSERT_NE(record.Find("a"), nullptr);
+  EXPECT_EQ(std::get<int64_t>(record.Find("a")->data), 1);
+  EXPECT_EQ(record.Find("b"), nullptr);
+}
+
+}  // namespace
+}  // namespace winnow::report

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace winnow::report {
+
+// Writes a safetensors file (8 bytes of header length, a JSON header, then the tensors'
+// little-endian bytes) whose shapes are known beforehand and whose data comes in pieces, so that
+// nothing large is held in memory.
+class SafetensorsWriter {
+ public:
+  enum class Type { kF32, kI32 };
+  struct Tensor {
+    std::string name;
+    Type type = Type::kF32;
+    std::vector<int64_t> shape;
+  };
+
+  // Errors: the file cannot be written.
+  static Result<SafetensorsWriter> Create(const std::string& path, std::vector<Tensor> tensors,
+                                          const std::map<std::string, std::string>& metadata = {});
+
+  // The next bytes of tensor data, in the order of `tensors`.
+  Result<void> Write(std::span<const float> values);
+  Result<void> Write(std::span<const int32_t> values);
+  // Errors: the disk; a number of bytes other than announced is a bug.
+  Result<void> Finish();
+
+ private:
+  SafetensorsWriter() = default;
+  Result<void> WriteBytes(const char* bytes, size_t n);
+
+  std::string path_;
+  std::ofstream file_;
+  int64_t expected_bytes_ = 0;
+  int64_t written_bytes_ = 0;
+};
+
+}  // namespace winnow::report
