@@ -1,5 +1,5 @@
 // Every row of "what a parser must refuse" that the container itself can show.
-#include "gguf/container.h"
+#include "gguf/shard.h"
 
 #include <cstring>
 #include <functional>
@@ -43,7 +43,7 @@ Builder Small() {
 }
 
 std::string ErrorOf(const Builder& builder) {
-  const auto parsed = ParseContainer(builder.Bytes());
+  const auto parsed = ParseShard(builder.Bytes());
   return parsed ? "accepted" : parsed.error().message;
 }
 
@@ -52,7 +52,7 @@ std::string ErrorOf(const Builder& builder) {
 
 TEST(Container, ReadsWhatTheBuilderWrote) {
   const auto bytes = Small().Bytes();
-  const auto parsed = ParseContainer(bytes);
+  const auto parsed = ParseShard(bytes);
   ASSERT_TRUE(parsed) << parsed.error().message;
   EXPECT_EQ(parsed->version, 3u);
   ASSERT_EQ(parsed->metadata.size(), 6u);
@@ -112,11 +112,11 @@ TEST(Container, RefusesTruncationAtEveryByte) {
   // The last tensor ends 32 - 12 padding bytes before the end of the file; those may be missing.
   const size_t needed = bytes.size() - 20;
   for (size_t size = 0; size < needed; ++size) {
-    const auto parsed = ParseContainer(std::span(bytes).first(size));
+    const auto parsed = ParseShard(std::span(bytes).first(size));
     ASSERT_FALSE(parsed) << size;
     ASSERT_FALSE(parsed.error().message.empty());
   }
-  EXPECT_TRUE(ParseContainer(std::span(bytes).first(needed)));
+  EXPECT_TRUE(ParseShard(std::span(bytes).first(needed)));
 }
 
 TEST(Container, RefusesImpossibleStringsAndArrays) {
@@ -212,7 +212,7 @@ TEST(Container, SurvivesRandomDamage) {
       bytes[rng.Below(bytes.size())] = static_cast<std::byte>(rng.Next());
     }
     if (rng.Below(4) == 0) bytes.resize(rng.Below(bytes.size()));
-    const auto parsed = ParseContainer(bytes);
+    const auto parsed = ParseShard(bytes);
     if (!parsed) continue;
     ++n_accepted;
     for (const Tensor& tensor : parsed->tensors) {
