@@ -23,7 +23,8 @@ SpecialTokens::SpecialTokens(std::vector<Entry> entries) : first_(257, 0) {
   for (size_t b = 0; b < 256; ++b) first_[b + 1] += first_[b];
 }
 
-const SpecialTokens::Entry* SpecialTokens::LongestAt(std::string_view text, size_t limit) const {
+const SpecialTokens::Entry* SpecialTokens::LongestAt(std::string_view text,
+                                                     size_t marked_bytes) const {
   const auto lead = static_cast<uint8_t>(text[0]);
   auto begin = entries_.begin() + first_[lead];
   auto end = entries_.begin() + first_[lead + 1];
@@ -31,8 +32,11 @@ const SpecialTokens::Entry* SpecialTokens::LongestAt(std::string_view text, size
   // [begin, end) are the entries that share their first `depth` bytes with `text`; the shortest of
   // them is first.
   for (size_t depth = 1; begin != end; ++depth) {
-    if (begin->text.size() == depth) longest = &*begin++;
-    if (depth >= std::min(text.size(), limit)) break;
+    if (begin->text.size() == depth) {
+      if (begin->in_plain_text || depth <= marked_bytes) longest = &*begin;
+      ++begin;
+    }
+    if (depth == text.size()) break;
     const auto byte = static_cast<uint8_t>(text[depth]);
     const auto at_depth = [depth](const Entry& entry) {
       return static_cast<uint8_t>(entry.text[depth]);
@@ -45,71 +49,69 @@ const SpecialTokens::Entry* SpecialTokens::LongestAt(std::string_view text, size
   return longest;
 }
 
-std::vector<SpecialTokens::Match> SpecialTokens::FindMatches(std::string_view text) const {
-  std::vector<Match> candidates;  // by place, each the longest possible there
-  std::vector<bool> lengths(longest_ + 1, false);
+std::vector<SpecialTokens::Candidate> SpecialTokens::FindAll(std::string_view text,
+                                                             std::span<const Range> plain) const {
+  std::vector<Candidate> candidates;
   for (size_t at = 0; at < text.size(); ++at) {
+    while (!plain.empty() && plain.front().end <= at) plain = plain.subspan(1);
     const auto lead = static_cast<uint8_t>(text[at]);
     if (first_[lead] == first_[lead + 1]) continue;
-    const Entry* entry = LongestAt(text.substr(at), longest_);
+    const size_t marked_end = plain.empty() ? text.size() : std::max(plain.front().begin, at);
+    const Entry* entry = LongestAt(text.substr(at), marked_end - at);
     if (entry == nullptr) continue;
-    candidates.push_back({.begin = at, .entry = entry});
-    lengths[entry->text.size()] = true;
+    candidates.push_back({.begin = at, .marked_bytes = marked_end - at, .entry = entry});
   }
+  return candidates;
+}
 
-  // Longest first. Where a candidate overlaps what was taken before, a shorter entry at the same
-  // place may still fit; it is of a length whose turn comes later.
-  std::vector<Match> taken;
-  std::vector<Match> left;
+// `candidates` are the longest possible at their places, in text order; so is what is returned.
+std::vector<SpecialTokens::Candidate> SpecialTokens::WithoutOverlaps(
+    std::string_view text, std::vector<Candidate> candidates) const {
+  std::vector<bool> lengths(longest_ + 1, false);
+  for (const Candidate& candidate : candidates) lengths[candidate.entry->text.size()] = true;
+  std::vector<Candidate> taken;
   for (size_t length = longest_; length > 0 && !candidates.empty(); --length) {
     if (!lengths[length]) continue;
-    std::vector<Match> chosen;
-    size_t free_from = 0;  // end of the last token chosen in this round
-    left.clear();
+    std::vector<Candidate> chosen;
+    std::vector<Candidate> later;  // shorter ones, whose turn comes
     size_t next_taken = 0;
-    for (Match candidate : candidates) {
-      while (next_taken < taken.size() &&
-             taken[next_taken].begin + taken[next_taken].entry->text.size() <= candidate.begin) {
-        ++next_taken;
-      }
+    for (Candidate candidate : candidates) {
+      while (next_taken < taken.size() && taken[next_taken].end() <= candidate.begin) ++next_taken;
       const size_t room_end = next_taken < taken.size() ? taken[next_taken].begin : text.size();
-      if (candidate.begin < free_from || candidate.begin >= room_end)
-        continue;  // covered: gone for good
-      if (candidate.begin + candidate.entry->text.size() > room_end) {
-        candidate.entry = LongestAt(text.substr(candidate.begin), room_end - candidate.begin);
+      const bool covered =
+          candidate.begin >= room_end || (!chosen.empty() && candidate.begin < chosen.back().end());
+      if (covered) continue;
+      if (candidate.end() > room_end) {
+        candidate.entry = LongestAt(text.substr(candidate.begin, room_end - candidate.begin),
+                                    candidate.marked_bytes);
         if (candidate.entry == nullptr) continue;
         lengths[candidate.entry->text.size()] = true;
       }
-      if (candidate.entry->text.size() < length) {
-        left.push_back(candidate);
-        continue;
-      }
-      chosen.push_back(candidate);
-      free_from = candidate.begin + length;
+      (candidate.entry->text.size() == length ? chosen : later).push_back(candidate);
     }
-    std::swap(candidates, left);
-    if (chosen.empty()) continue;
-    std::vector<Match> both(taken.size() + chosen.size());
+    candidates = std::move(later);
+    std::vector<Candidate> both(taken.size() + chosen.size());
     std::merge(taken.begin(), taken.end(), chosen.begin(), chosen.end(), both.begin(),
-               [](const Match& a, const Match& b) { return a.begin < b.begin; });
+               [](const Candidate& a, const Candidate& b) { return a.begin < b.begin; });
     taken = std::move(both);
   }
   return taken;
 }
 
-std::vector<Fragment> SpecialTokens::Partition(std::string_view text) const {
+std::vector<Fragment> SpecialTokens::Partition(std::string_view text,
+                                               std::span<const Range> plain) const {
   std::vector<Fragment> fragments;
   size_t at = 0;
   const auto add_text = [&](size_t end) {
     if (end > at) fragments.push_back({.text = text.substr(at, end - at)});
   };
   if (!entries_.empty()) {
-    for (const Match& match : FindMatches(text)) {
-      add_text(match.begin);
-      const Entry& entry = *match.entry;
+    for (const Candidate& found : WithoutOverlaps(text, FindAll(text, plain))) {
+      add_text(found.begin);
+      const Entry& entry = *found.entry;
       fragments.push_back(
-          {.text = text.substr(match.begin, entry.text.size()), .token = entry.token});
-      at = match.begin + entry.text.size();
+          {.text = text.substr(found.begin, entry.text.size()), .token = entry.token});
+      at = found.end();
       while (entry.takes_space_behind && at < text.size() && IsAsciiSpace(text[at])) ++at;
     }
   }

@@ -60,11 +60,30 @@ class VocabularyTokenizer final : public Tokenizer {
   }
 
   std::vector<TokenId> Encode(std::string_view text, const EncodeOptions& options) const override {
-    const SpecialTokens& special = options.parse_special ? all_special_ : user_defined_;
+    const Range whole = {.begin = 0, .end = text.size()};
     std::vector<TokenId> tokens;
     if (options.add_special && adds_bos_) tokens.push_back(*vocabulary_.bos);
-    algorithm_->Encode(special.Partition(text), tokens);
+    EncodeText(text, options.parse_special ? std::span<const Range>() : std::span(&whole, 1),
+               tokens);
     if (options.add_special && adds_eos_) tokens.push_back(*vocabulary_.eos);
+    return tokens;
+  }
+
+  std::vector<TokenId> EncodeMarked(std::span<const MarkedText> stretches,
+                                    bool add_special) const override {
+    std::string text;
+    std::vector<Range> plain;
+    for (const MarkedText& stretch : stretches) {
+      const size_t begin = text.size();
+      text += stretch.text;
+      if (!stretch.parse_special && !stretch.text.empty())
+        plain.push_back({.begin = begin, .end = text.size()});
+    }
+    std::vector<TokenId> tokens;
+    EncodeText(text, plain, tokens);
+    const bool begins_with_bos = !tokens.empty() && vocabulary_.bos == tokens.front();
+    if (add_special && adds_bos_ && !begins_with_bos)
+      tokens.insert(tokens.begin(), *vocabulary_.bos);
     return tokens;
   }
 
@@ -194,18 +213,21 @@ class VocabularyTokenizer final : public Tokenizer {
                              end_of_generation_.end());
 
     const bool phi3 = IsPhi3(vocabulary_.general_name);
-    std::vector<SpecialTokens::Entry> all;
-    std::vector<SpecialTokens::Entry> user_defined;
+    std::vector<SpecialTokens::Entry> entries;
     for (TokenId token = 0; token < vocabulary_.size(); ++token) {
       if (!IsWrittenLiterally(token)) continue;
       const std::string_view text = vocabulary_.texts[token];
-      all.push_back({.text = text,
-                     .token = token,
-                     .takes_space_behind = phi3 && !Contains(kPhi3KeepsSpaceBehind, text)});
-      if (vocabulary_.kinds[token] == TokenKind::kUserDefined) user_defined.push_back(all.back());
+      entries.push_back({.text = text,
+                         .token = token,
+                         .in_plain_text = vocabulary_.kinds[token] == TokenKind::kUserDefined,
+                         .takes_space_behind = phi3 && !Contains(kPhi3KeepsSpaceBehind, text)});
     }
-    all_special_ = SpecialTokens(std::move(all));
-    user_defined_ = SpecialTokens(std::move(user_defined));
+    special_ = SpecialTokens(std::move(entries));
+  }
+
+  void EncodeText(std::string_view text, std::span<const Range> plain,
+                  std::vector<TokenId>& out) const {
+    algorithm_->Encode(special_.Partition(text, plain), out);
   }
 
   bool IsWrittenLiterally(TokenId token) const {
@@ -218,8 +240,7 @@ class VocabularyTokenizer final : public Tokenizer {
   StringIndex index_;
   std::unique_ptr<Algorithm> algorithm_;
   std::string pre_;
-  SpecialTokens all_special_;
-  SpecialTokens user_defined_;
+  SpecialTokens special_;
   std::vector<TokenId> end_of_generation_;  // sorted
   bool adds_bos_ = false;
   bool adds_eos_ = false;
@@ -229,6 +250,8 @@ class VocabularyTokenizer final : public Tokenizer {
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> MakeTokenizer(Vocabulary vocabulary) {
+  WINNOW_CHECK(vocabulary.kinds.size() == vocabulary.texts.size());
+  WINNOW_CHECK(vocabulary.scores.empty() || vocabulary.scores.size() == vocabulary.texts.size());
   for (TokenId token = 0; token < vocabulary.size(); ++token) {
     if (!IsUtf8(vocabulary.texts[token])) {
       return Error{"tokenizer: tokenizer.ggml.tokens: entry " + std::to_string(token) +

@@ -22,6 +22,15 @@ struct EncodeOptions {
   bool parse_special = true;  // control tokens written in the text become tokens
 };
 
+// A stretch of a longer text, and whether control tokens written in it are meant. Where a template
+// and what a user typed are joined, only the template's own words may become control tokens.
+struct MarkedText {
+  std::string text;
+  bool parse_special = false;
+
+  bool operator==(const MarkedText&) const = default;
+};
+
 // Text <-> tokens, as the model's file defines it. Immutable and thread-safe once loaded.
 class Tokenizer {
  public:
@@ -34,6 +43,13 @@ class Tokenizer {
   // Any bytes are accepted, valid UTF-8 or not. Requires: less than 1 GiB of text.
   virtual std::vector<TokenId> Encode(std::string_view text,
                                       const EncodeOptions& options = {}) const = 0;
+
+  // As Encode of the joined texts, but no control token is found that lies, even in part, in a
+  // stretch without `parse_special`. Stretches are not cut apart otherwise: tokens may span them.
+  // With `add_special`, BOS is added as the model wants it, unless the text begins with it; EOS is
+  // not: the text is there to be continued.
+  virtual std::vector<TokenId> EncodeMarked(std::span<const MarkedText> stretches,
+                                            bool add_special = true) const = 0;
 
   // The bytes this token stands for in running text. Control tokens give nothing unless
   // `render_special`.
