@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+
+// Blocks of the quantised types as they lie in a GGUF file (little-endian, no padding). `half`
+// fields are IEEE halves as bits. The value of an element is given in quants.cc.
+namespace winnow::kernels {
+
+#pragma pack(push, 1)
+struct BlockQ4_0 {
+  uint16_t d;
+  uint8_t q[16];
+};
+struct BlockQ4_1 {
+  uint16_t d, m;
+  uint8_t q[16];
+};
+struct BlockQ5_0 {
+  uint16_t d;
+  uint8_t high[4];
+  uint8_t q[16];
+};
+struct BlockQ5_1 {
+  uint16_t d, m;
+  uint8_t high[4];
+  uint8_t q[16];
+};
+struct BlockQ8_0 {
+  uint16_t d;
+  int8_t q[32];
+};
+struct BlockIQ4_NL {
+  uint16_t d;
+  uint8_t q[16];
+};
+struct BlockQ2_K {
+  uint8_t scales[16];
+  uint8_t q[64];
+  uint16_t d, dmin;
+};
+struct BlockQ3_K {
+  uint8_t high[32];
+  uint8_t q[64];
+  uint8_t scales[12];
+  uint16_t d;
+};
+struct BlockQ4_K {
+  uint16_t d, dmin;
+  uint8_t scales[12];
+  uint8_t q[128];
+};
+struct BlockQ5_K {
+  uint16_t d, dmin;
+  uint8_t scales[12];
+  uint8_t high[32];
+  uint8_t q[128];
+};
+struct BlockQ6_K {
+  uint8_t q[128];
+  uint8_t high[64];
+  int8_t scales[16];
+  uint16_t d;
+};
+struct BlockIQ4_XS {
+  uint16_t d;
+  uint16_t scales_high;
+  uint8_t scales_low[4];
+  uint8_t q[128];
+};
+#pragma pack(pop)
+
+// The 16 levels of IQ4_NL and IQ4_XS.
+inline constexpr int8_t kIQ4Levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                          1,    13,   25,  38,  53,  69,  89,  113};
+
+// Scales and mins of a Q4_K or Q5_K block: 6 bits each, 8 of both in 12 bytes.
+inline void UnpackScales4K(const uint8_t (&packed)[12], uint8_t (&scales)[8], uint8_t (&mins)[8]) {
+  for (int g = 0; g < 4; ++g) {
+    scales[g] = packed[g] & 63;
+    mins[g] = packed[g + 4] & 63;
+    scales[g + 4] = static_cast<uint8_t>((packed[g + 8] & 15) | ((packed[g] >> 6) << 4));
+    mins[g + 4] = static_cast<uint8_t>((packed[g + 8] >> 4) | ((packed[g + 4] >> 6) << 4));
+  }
+}
+
+// Scales of a Q3_K block, -32..31: 6 bits each, 16 in 12 bytes.
+inline void UnpackScales3K(const uint8_t (&packed)[12], int8_t (&scales)[16]) {
+  for (int i = 0; i < 16; ++i) {
+    const int low = i < 8 ? packed[i] & 15 : packed[i - 8] >> 4;
+    const int high = (packed[8 + i % 4] >> (2 * (i / 4))) & 3;
+    scales[i] = static_cast<int8_t>((low | high << 4) - 32);
+  }
+}
+
+// Scale of group g (0..7) of an IQ4_XS block, -32..31.
+inline int ScaleIQ4_XS(const BlockIQ4_XS& block, int g) {
+  const int low = (block.scales_low[g / 2] >> (4 * (g % 2))) & 15;
+  return (low | ((block.scales_high >> (2 * g)) & 3) << 4) - 32;
+}
+
+}  // namespace winnow::kernels

@@ -1,0 +1,270 @@
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/cpu/storage.h"
+#include "kernels/cpu/targets.h"
+#include "kernels/ops.h"
+
+namespace winnow::kernels {
+namespace cpu {
+namespace {
+
+// Weights stay in the mapped file: loading costs nothing, and pages are shared between processes.
+class MappedWeight final : public Weight {
+ public:
+  explicit MappedWeight(const WeightSource& source)
+      : type_(source.type),
+        rows_(source.rows),
+        cols_(source.cols),
+        row_bytes_(gguf::RowBytes(source.type, source.cols)),
+        data_(source.bytes.data()),
+        keep_alive_(source.keep_alive) {}
+
+  TensorType type() const override { return type_; }
+  int64_t rows() const override { return rows_; }
+  int64_t cols() const override { return cols_; }
+  int64_t resident_bytes() const override { return 0; }
+
+  const std::byte* data() const { return data_; }
+  std::span<const std::byte> Row(int64_t row) const {
+    return {data_ + row * row_bytes_, static_cast<size_t>(row_bytes_)};
+  }
+
+ private:
+  TensorType type_;
+  int64_t rows_;
+  int64_t cols_;
+  int64_t row_bytes_;
+  const std::byte* data_;
+  std::shared_ptr<const void> keep_alive_;
+};
+
+std::byte* Bytes(Storage* storage) { return static_cast<CpuStorage*>(storage)->data(); }
+
+HostRows Rows(const Matrix& m) {
+  if (m.empty()) return {};
+  WINNOW_DCHECK(m.offset >= 0 && m.stride >= m.cols);
+  WINNOW_DCHECK(m.rows == 0 || (m.offset + (m.rows - 1) * m.stride + m.cols) *
+                                       static_cast<int64_t>(sizeof(float)) <=
+                                   m.storage->size_bytes());
+  return {reinterpret_cast<float*>(Bytes(m.storage)) + m.offset, m.rows, m.cols, m.stride};
+}
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(ThreadPool& pool, int64_t target) : pool_(pool), target_(target) {}
+
+  std::string_view name() const override { return "cpu"; }
+  std::string_view target() const override { return hwy::TargetName(target_); }
+
+  Result<std::unique_ptr<Storage>> Allocate(int64_t bytes) override {
+    WINNOW_ASSIGN(std::unique_ptr<CpuStorage> storage, CpuStorage::Make(bytes));
+    return std::unique_ptr<Storage>(std::move(storage));
+  }
+
+  Result<std::unique_ptr<Weight>> LoadWeight(const WeightSource& source) override {
+    const int64_t expected = gguf::RowBytes(source.type, source.cols) * source.rows;
+    if (static_cast<int64_t>(source.bytes.size()) != expected) {
+      return Error{std::string(source.name) + ": " + std::to_string(source.bytes.size()) +
+                   " bytes of weights, expected " + std::to_string(expected)};
+    }
+    return std::unique_ptr<Weight>(std::make_unique<MappedWeight>(source));
+  }
+
+  void Write(const Matrix& to, std::span<const float> from) override {
+    const HostRows rows = Rows(to);
+    WINNOW_CHECK(static_cast<int64_t>(from.size()) == rows.rows * rows.cols);
+    for (int64_t row = 0; row < rows.rows; ++row) {
+      std::copy_n(from.data() + row * rows.cols, rows.cols, rows.Row(row));
+    }
+  }
+
+  void Read(const Matrix& from, std::span<float> to) override {
+    const HostRows rows = Rows(from);
+    WINNOW_CHECK(static_cast<int64_t>(to.size()) == rows.rows * rows.cols);
+    for (int64_t row = 0; row < rows.rows; ++row) {
+      std::copy_n(rows.Row(row), rows.cols, to.data() + row * rows.cols);
+    }
+  }
+
+  void MoveRows(Storage& storage, int64_t offset_bytes, int64_t bytes_per_row,
+                std::span<const int32_t> from, std::span<const int32_t> to) override {
+    WINNOW_CHECK(from.size() == to.size());
+    std::byte* rows = Bytes(&storage) + offset_bytes;
+    for (size_t i = 0; i < from.size(); ++i) {
+      if (from[i] == to[i]) continue;
+      std::memcpy(rows + to[i] * bytes_per_row, rows + from[i] * bytes_per_row,
+                  static_cast<size_t>(bytes_per_row));
+    }
+  }
+
+  void Release(Storage& storage, int64_t offset_bytes, int64_t bytes) override {
+    static_cast<CpuStorage&>(storage).Release(offset_bytes, bytes);
+  }
+
+  void GetRows(const Weight& weight, std::span<const int32_t> tokens, float scale,
+               const Matrix& out) override {
+    const auto& w = static_cast<const MappedWeight&>(weight);
+    const HostRows rows = Rows(out);
+    WINNOW_CHECK(rows.cols == w.cols() && rows.rows == static_cast<int64_t>(tokens.size()));
+    pool_.ParallelFor(rows.rows, [&](int64_t i, int) {
+      const int32_t token = tokens[static_cast<size_t>(i)];
+      WINNOW_CHECK(token >= 0 && token < w.rows());
+      const std::span<float> to(rows.Row(i), static_cast<size_t>(rows.cols));
+      Dequantize(w.type(), w.Row(token), to);
+      if (scale != 1.0f) {
+        for (float& value : to) value *= scale;
+      }
+    });
+  }
+
+  void RmsNorm(const Matrix& x, const Matrix& weight, float epsilon, const Matrix& out) override {
+    WINNOW_CHECK(weight.cols == x.cols && out.rows == x.rows && out.cols == x.cols);
+    rows_.rms_norm(Rows(x), Rows(weight).data, epsilon, Rows(out), pool_);
+  }
+
+  void RmsNormHeads(const Matrix& x, const Matrix& weight, float epsilon) override {
+    WINNOW_CHECK(x.cols % weight.cols == 0);
+    rows_.rms_norm_heads(Rows(x), Rows(weight).data, weight.cols, epsilon, pool_);
+  }
+
+  void LayerNorm(const Matrix& x, const Matrix& weight, const Matrix& bias, float epsilon,
+                 const Matrix& out) override {
+    WINNOW_CHECK(weight.cols == x.cols && (bias.empty() || bias.cols == x.cols));
+    WINNOW_CHECK(out.rows == x.rows && out.cols == x.cols);
+    rows_.layer_norm(Rows(x), Rows(weight).data, Rows(bias).data, epsilon, Rows(out), pool_);
+  }
+
+  void Add(const Matrix& x, const Matrix& y) override {
+    WINNOW_CHECK(x.rows == y.rows && x.cols == y.cols);
+    rows_.add(Rows(x), Rows(y), pool_);
+  }
+
+  void Activate(Activation activation, const Matrix& gate, const Matrix& up,
+                const Matrix& out) override {
+    WINNOW_CHECK(out.rows == gate.rows && out.cols == gate.cols);
+    WINNOW_CHECK(up.empty() || (up.rows == gate.rows && up.cols == gate.cols));
+    rows_.activate(activation, Rows(gate), Rows(up), Rows(out), pool_);
+  }
+
+  void MatMul(const Matrix& x, std::span<const Linear> jobs) override {
+    jobs_.clear();
+    for (const Linear& linear : jobs) {
+      const auto& w = static_cast<const MappedWeight&>(*linear.weight);
+      WINNOW_CHECK(w.cols() == x.cols && linear.out.rows == x.rows && linear.out.cols == w.rows());
+      WINNOW_CHECK(linear.bias.empty() || linear.bias.cols == w.rows());
+      jobs_.push_back({.type = w.type(),
+                       .weight = w.data(),
+                       .rows = w.rows(),
+                       .bias = Rows(linear.bias).data,
+                       .out = Rows(linear.out).data,
+                       .out_stride = linear.out.stride,
+                       .accumulate = linear.accumulate});
+    }
+    const MatMulInput input = {
+        .x = Rows(x).data, .rows = x.rows, .cols = x.cols, .stride = x.stride};
+    cpu::MatMul(input, jobs_, target_, matmul_scratch_, pool_);
+  }
+
+  void Rope(const Matrix& x, int head_dim, std::span<const int32_t> positions,
+            const RopeTable& rope) override {
+    WINNOW_CHECK(static_cast<int64_t>(positions.size()) == x.rows && x.cols % head_dim == 0);
+    WINNOW_CHECK(rope.n_rotated <= head_dim && rope.table.cols == rope.n_rotated);
+    rows_.rope(Rows(x),
+               {.table = Rows(rope.table),
+                .head_dim = head_dim,
+                .n_rotated = rope.n_rotated,
+                .interleaved = rope.interleaved,
+                .positions = positions},
+               pool_);
+  }
+
+  void StoreRows(const Matrix& x, const StoreTarget& target) override {
+    WINNOW_CHECK(target.heads.size() == target.first_slot.size() && IsCacheType(target.type));
+    stores_.clear();
+    for (const HeadStore& head : target.heads) {
+      stores_.push_back(target.to_keys ? Bytes(head.keys) + head.keys_offset_bytes
+                                       : Bytes(head.values) + head.values_offset_bytes);
+    }
+    rows_.store_rows(
+        Rows(x), {.heads = stores_, .first_slot = target.first_slot, .type = target.type}, pool_);
+  }
+
+  void Attend(const Attention& a) override {
+    WINNOW_CHECK(a.q.rows == a.out.rows && a.n_q_heads % static_cast<int>(a.heads.size()) == 0);
+    heads_.clear();
+    for (const HeadStore& head : a.heads) {
+      heads_.push_back({.keys = Bytes(head.keys) + head.keys_offset_bytes,
+                        .values = Bytes(head.values) + head.values_offset_bytes,
+                        .n_slots = head.n_slots});
+    }
+    const HostRows q = Rows(a.q), out = Rows(a.out);
+    cpu::Attend({.q = q.data,
+                 .q_stride = q.stride,
+                 .out = out.data,
+                 .out_stride = out.stride,
+                 .n_queries = q.rows,
+                 .n_q_heads = a.n_q_heads,
+                 .key_dim = a.key_dim,
+                 .value_dim = a.value_dim,
+                 .key_type = a.key_type,
+                 .value_type = a.value_type,
+                 .scale = a.scale,
+                 .heads = heads_,
+                 .taps = a.taps,
+                 .found = a.found},
+                target_, attention_scratch_, pool_);
+  }
+
+ private:
+  ThreadPool& pool_;
+  const int64_t target_;  // a HWY_* bit
+  const RowKernels& rows_ = RowKernelsFor(target_);
+  MatMulScratch matmul_scratch_;
+  AttentionScratch attention_scratch_;
+  // Host views of a call's handles; members so that a decode step allocates nothing.
+  std::vector<MatMulJob> jobs_;
+  std::vector<std::byte*> stores_;
+  std::vector<HostHead> heads_;
+};
+
+// Target bits, best first. The fallback runs everywhere, whether or not Highway lists it.
+std::vector<int64_t> TargetBits() {
+  constexpr int64_t kFallback = HWY_TARGETS & (HWY_EMU128 | HWY_SCALAR);
+  std::vector<int64_t> bits;
+  for (int64_t rest = (hwy::SupportedTargets() | kFallback) & HWY_TARGETS; rest != 0;
+       rest &= rest - 1) {
+    bits.push_back(rest & -rest);  // in Highway's order the lowest bit is the best
+  }
+  return bits;
+}
+
+}  // namespace
+}  // namespace cpu
+
+std::vector<std::string> CpuTargets() {
+  std::vector<std::string> names;
+  for (const int64_t bit : cpu::TargetBits()) names.emplace_back(hwy::TargetName(bit));
+  return names;
+}
+
+Result<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& options) {
+  WINNOW_CHECK(options.pool != nullptr);
+  std::string known;
+  for (const int64_t bit : cpu::TargetBits()) {
+    const std::string name = hwy::TargetName(bit);
+    if (options.target.empty() || options.target == name) {
+      return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(*options.pool, bit));
+    }
+    known += (known.empty() ? "" : ", ") + name;
+  }
+  return Error{"cpu: target " + options.target + " is not available here; available: " + known};
+}
+
+}  // namespace winnow::kernels

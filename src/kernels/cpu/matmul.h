@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "kernels/ops.h"
+
+// Matrix products of the CPU backend, on plain host memory.
+namespace winnow::kernels::cpu {
+
+// The input of all jobs: [rows, cols], rows `stride` floats apart.
+struct MatMulInput {
+  const float* x = nullptr;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t stride = 0;
+};
+
+// out[i, r] (+)= x[i] . W[r] + bias[r].
+struct MatMulJob {
+  TensorType type = TensorType::kF32;
+  const std::byte* weight = nullptr;  // rows of RowBytes(type, cols) each, as in the file
+  int64_t rows = 0;
+  const float* bias = nullptr;  // [rows] or null
+  float* out = nullptr;
+  int64_t out_stride = 0;  // floats
+  bool accumulate = false;
+};
+
+// Working memory that a backend keeps between calls, so that a decode step allocates nothing once
+// it has grown.
+struct MatMulScratch {
+  std::vector<std::byte> input;    // the rounded input
+  std::vector<std::byte> threads;  // per thread: unpacked weights
+};
+
+// All jobs in one parallel loop. Each result is computed by one thread, in an order that depends on
+// nothing but the shape, so it is the same for any number of threads.
+void MatMul(const MatMulInput& input, std::span<const MatMulJob> jobs, int64_t target,
+            MatMulScratch& scratch, ThreadPool& pool);
+
+}  // namespace winnow::kernels::cpu
