@@ -1,0 +1,317 @@
+#include "kernels/cpu/rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/half.h"
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/rows.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/exp-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace winnow::kernels::cpu::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using DF = hn::ScalableTag<float>;
+using VF = hn::Vec<DF>;
+
+// Rows are handed out in runs of about this many floats: large enough to hide the cost of claiming
+// one.
+constexpr int64_t kFloatsPerRun = 4096;
+int64_t Grain(int64_t cols) {
+  return std::max<int64_t>(1, kFloatsPerRun / std::max<int64_t>(cols, 1));
+}
+
+// out[i] = f(a[i], b[i]) with vectors, the last partial one through a padded copy.
+template <class F>
+HWY_INLINE void Map2(const float* a, const float* b, int64_t n, float* out, const F& f) {
+  const DF d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(f(hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, out + i);
+  }
+  if (i == n) return;
+  HWY_ALIGN float tail_a[hn::MaxLanes(d)] = {};
+  HWY_ALIGN float tail_b[hn::MaxLanes(d)] = {};
+  std::copy(a + i, a + n, tail_a);
+  std::copy(b + i, b + n, tail_b);
+  hn::Store(f(hn::Load(d, tail_a), hn::Load(d, tail_b)), d, tail_a);
+  std::copy(tail_a, tail_a + (n - i), out + i);
+}
+
+// Sum of f(x[i]) in double: four vectors of floats over runs of at most 256 floats, the runs in
+// double.
+template <class F>
+HWY_INLINE double Sum(const float* x, int64_t n, const F& f) {
+  const DF d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  double total = 0;
+  int64_t i = 0;
+  while (i + 4 * lanes <= n) {
+    const int64_t end = std::min(n, i + 256);
+    VF s0 = hn::Zero(d), s1 = hn::Zero(d), s2 = hn::Zero(d), s3 = hn::Zero(d);
+    for (; i + 4 * lanes <= end; i += 4 * lanes) {
+      s0 = hn::Add(s0, f(hn::LoadU(d, x + i)));
+      s1 = hn::Add(s1, f(hn::LoadU(d, x + i + lanes)));
+      s2 = hn::Add(s2, f(hn::LoadU(d, x + i + 2 * lanes)));
+      s3 = hn::Add(s3, f(hn::LoadU(d, x + i + 3 * lanes)));
+    }
+    total += hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
+  }
+  for (; i < n; ++i) total += hn::GetLane(f(hn::Set(d, x[i])));
+  return total;
+}
+
+void NormalizeRms(const float* x, const float* weight, int64_t n, float epsilon, float* out) {
+  const DF d;
+  const double squares = Sum(x, n, [](VF v) HWY_ATTR { return hn::Mul(v, v); });
+  const auto scale = static_cast<float>(1 / std::sqrt(squares / static_cast<double>(n) + epsilon));
+  const VF vscale = hn::Set(d, scale);
+  Map2(x, weight, n, out, [vscale](VF v, VF w) HWY_ATTR { return hn::Mul(hn::Mul(v, vscale), w); });
+}
+
+void RmsNorm(const HostRows& x, const float* weight, float epsilon, const HostRows& out,
+             ThreadPool& pool) {
+  pool.ParallelFor(
+      x.rows,
+      [&](int64_t row, int) { NormalizeRms(x.Row(row), weight, x.cols, epsilon, out.Row(row)); },
+      Grain(x.cols));
+}
+
+void RmsNormHeads(const HostRows& x, const float* weight, int64_t head_dim, float epsilon,
+                  ThreadPool& pool) {
+  pool.ParallelFor(
+      x.rows,
+      [&](int64_t row, int) {
+        for (int64_t first = 0; first < x.cols; first += head_dim) {
+          float* head = x.Row(row) + first;
+          NormalizeRms(head, weight, head_dim, epsilon, head);
+        }
+      },
+      Grain(x.cols));
+}
+
+void NormalizeMean(const float* x, const float* weight, const float* bias, int64_t n, float epsilon,
+                   float* out) {
+  const DF d;
+  const double mean = Sum(x, n, [](VF v) HWY_ATTR { return v; }) / static_cast<double>(n);
+  const VF vmean = hn::Set(d, static_cast<float>(mean));
+  const double squares = Sum(x, n, [vmean](VF v) HWY_ATTR {
+    const VF centred = hn::Sub(v, vmean);
+    return hn::Mul(centred, centred);
+  });
+  const VF vscale =
+      hn::Set(d, static_cast<float>(1 / std::sqrt(squares / static_cast<double>(n) + epsilon)));
+  Map2(x, weight, n, out, [vmean, vscale](VF v, VF w) HWY_ATTR {
+    return hn::Mul(hn::Mul(hn::Sub(v, vmean), vscale), w);
+  });
+  if (bias != nullptr) Map2(out, bias, n, out, [](VF v, VF b) HWY_ATTR { return hn::Add(v, b); });
+}
+
+void LayerNorm(const HostRows& x, const float* weight, const float* bias, float epsilon,
+               const HostRows& out, ThreadPool& pool) {
+  pool.ParallelFor(
+      x.rows,
+      [&](int64_t row, int) {
+        NormalizeMean(x.Row(row), weight, bias, x.cols, epsilon, out.Row(row));
+      },
+      Grain(x.cols));
+}
+
+void AddRow(float* x, const float* y, int64_t n) {
+  Map2(x, y, n, x, [](VF a, VF b) HWY_ATTR { return hn::Add(a, b); });
+}
+
+void Add(const HostRows& x, const HostRows& y, ThreadPool& pool) {
+  pool.ParallelFor(
+      x.rows, [&](int64_t row, int) { AddRow(x.Row(row), y.Row(row), x.cols); }, Grain(x.cols));
+}
+
+// v * sigmoid(s)
+HWY_INLINE VF TimesSigmoid(VF v, VF s) {
+  const DF d;
+  return hn::Div(v, hn::Add(hn::Set(d, 1.0f), Exp(d, hn::Neg(s))));
+}
+
+HWY_INLINE VF Silu(VF v) { return TimesSigmoid(v, v); }
+
+// (1 + tanh u) / 2 is sigmoid(2u).
+HWY_INLINE VF Gelu(VF v) {
+  const DF d;
+  constexpr float kTwiceSqrtTwoOverPi = 1.5957691216057308f;
+  const VF cubic = hn::MulAdd(hn::Mul(hn::Set(d, 0.044715f), hn::Mul(v, v)), v, v);
+  return TimesSigmoid(v, hn::Mul(hn::Set(d, kTwiceSqrtTwoOverPi), cubic));
+}
+
+void ActivateRun(Activation activation, const float* gate, const float* up, int64_t n, float* out) {
+  if (activation == Activation::kSilu) {
+    if (up == nullptr) {
+      Map2(gate, gate, n, out, [](VF g, VF) HWY_ATTR { return Silu(g); });
+    } else {
+      Map2(gate, up, n, out, [](VF g, VF u) HWY_ATTR { return hn::Mul(Silu(g), u); });
+    }
+  } else {
+    if (up == nullptr) {
+      Map2(gate, gate, n, out, [](VF g, VF) HWY_ATTR { return Gelu(g); });
+    } else {
+      Map2(gate, up, n, out, [](VF g, VF u) HWY_ATTR { return hn::Mul(Gelu(g), u); });
+    }
+  }
+}
+
+void Activate(Activation activation, const HostRows& gate, const HostRows& up, const HostRows& out,
+              ThreadPool& pool) {
+  // Cut within rows too: a decode step has one, and its exponentials are worth sharing.
+  const int64_t n_runs = (gate.cols + kFloatsPerRun - 1) / kFloatsPerRun;
+  pool.ParallelFor(
+      gate.rows * n_runs,
+      [&](int64_t item, int) {
+        const int64_t row = item / n_runs;
+        const int64_t first = item % n_runs * kFloatsPerRun;
+        ActivateRun(activation, gate.Row(row) + first,
+                    up.data == nullptr ? nullptr : up.Row(row) + first,
+                    std::min(kFloatsPerRun, gate.cols - first), out.Row(row) + first);
+      },
+      Grain(gate.cols));
+}
+
+// Pairs (i, i + n_pairs).
+void RotateHalves(float* head, const float* cosines, const float* sines, int64_t n_pairs) {
+  const DF d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  float* a = head;
+  float* b = head + n_pairs;
+  int64_t i = 0;
+  for (; i + lanes <= n_pairs; i += lanes) {
+    const VF c = hn::LoadU(d, cosines + i);
+    const VF s = hn::LoadU(d, sines + i);
+    const VF va = hn::LoadU(d, a + i);
+    const VF vb = hn::LoadU(d, b + i);
+    hn::StoreU(hn::NegMulAdd(vb, s, hn::Mul(va, c)), d, a + i);
+    hn::StoreU(hn::MulAdd(va, s, hn::Mul(vb, c)), d, b + i);
+  }
+  for (; i < n_pairs; ++i) {
+    const float was_a = a[i];
+    const float was_b = b[i];
+    a[i] = was_a * cosines[i] - was_b * sines[i];
+    b[i] = was_a * sines[i] + was_b * cosines[i];
+  }
+}
+
+// Pairs (2i, 2i + 1).
+void RotateNeighbours(float* head, const float* cosines, const float* sines, int64_t n_pairs) {
+  int64_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const DF d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (; i + lanes <= n_pairs; i += lanes) {
+    const VF c = hn::LoadU(d, cosines + i);
+    const VF s = hn::LoadU(d, sines + i);
+    VF va, vb;
+    hn::LoadInterleaved2(d, head + 2 * i, va, vb);
+    hn::StoreInterleaved2(hn::NegMulAdd(vb, s, hn::Mul(va, c)), hn::MulAdd(va, s, hn::Mul(vb, c)),
+                          d, head + 2 * i);
+  }
+#endif
+  for (; i < n_pairs; ++i) {
+    const float was_a = head[2 * i];
+    const float was_b = head[2 * i + 1];
+    head[2 * i] = was_a * cosines[i] - was_b * sines[i];
+    head[2 * i + 1] = was_a * sines[i] + was_b * cosines[i];
+  }
+}
+
+void Rope(const HostRows& x, const HostRope& rope, ThreadPool& pool) {
+  const int64_t n_pairs = rope.n_rotated / 2;
+  pool.ParallelFor(
+      x.rows,
+      [&](int64_t row, int) {
+        const float* cosines = rope.table.Row(rope.positions[row]);
+        const float* sines = cosines + n_pairs;
+        for (int64_t first = 0; first < x.cols; first += rope.head_dim) {
+          float* head = x.Row(row) + first;
+          if (rope.interleaved) {
+            RotateNeighbours(head, cosines, sines, n_pairs);
+          } else {
+            RotateHalves(head, cosines, sines, n_pairs);
+          }
+        }
+      },
+      Grain(x.cols));
+}
+
+void StoreHalfs(const float* x, int64_t n, uint16_t* out) {
+  int64_t i = 0;
+#if HWY_TARGET <= \
+    HWY_AVX2  // older x86 has no conversion instruction, and Highway's emulation truncates
+  const DF d;
+  const hn::Rebind<hwy::float16_t, DF> d16;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(hn::DemoteTo(d16, hn::LoadU(d, x + i)), d16,
+               reinterpret_cast<hwy::float16_t*>(out + i));
+  }
+#endif
+  for (; i < n; ++i) out[i] = FloatToHalf(x[i]);
+}
+
+void StoreRow(TensorType type, const float* x, int64_t n, std::byte* out) {
+  switch (type) {
+    case TensorType::kF32:
+      std::memcpy(out, x, n * sizeof(float));
+      return;
+    case TensorType::kF16:
+      StoreHalfs(x, n, reinterpret_cast<uint16_t*>(out));
+      return;
+    default:
+      Quantize(type, {x, static_cast<size_t>(n)},
+               {out, static_cast<size_t>(gguf::RowBytes(type, n))});
+  }
+}
+
+void StoreRows(const HostRows& x, const HostStoreTarget& target, ThreadPool& pool) {
+  const auto n_heads = static_cast<int64_t>(target.heads.size());
+  const int64_t dim = x.cols / n_heads;
+  const int64_t row_bytes = gguf::RowBytes(target.type, dim);
+  pool.ParallelFor(
+      x.rows,
+      [&](int64_t row, int) {
+        for (int64_t head = 0; head < n_heads; ++head) {
+          StoreRow(target.type, x.Row(row) + head * dim, dim,
+                   target.heads[head] + (target.first_slot[head] + row) * row_bytes);
+        }
+      },
+      Grain(x.cols));
+}
+
+const RowKernels& Table() {
+  static constexpr RowKernels kTable = {
+      .rms_norm = RmsNorm,
+      .rms_norm_heads = RmsNormHeads,
+      .layer_norm = LayerNorm,
+      .add = Add,
+      .activate = Activate,
+      .rope = Rope,
+      .store_rows = StoreRows,
+  };
+  return kTable;
+}
+
+}  // namespace winnow::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace winnow::kernels::cpu {
+HWY_EXPORT(Table);
+const RowKernels& RowKernelsFor(int64_t target) {
+  return ForTarget(HWY_DISPATCH_TABLE(Table), target)();
+}
+}  // namespace winnow::kernels::cpu
+#endif
