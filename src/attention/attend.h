@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+
+#include "cache/cache.h"
+#include "kernels/ops.h"
+
+namespace winnow::attention {
+
+// The queries of one row block, whose own entries were the last to be appended to the layer.
+struct Queries {
+  kernels::Matrix q;    // [n_queries, n_heads * key_dim], rotated
+  kernels::Matrix out;  // [n_queries, n_heads * value_dim]
+  int n_heads = 0;      // query heads
+  float scale = 0;      // of q·k before the softmax
+};
+
+// Attention of `queries` over one layer of the cache. `found` is filled if `taps` asks for
+// anything. What a layer's attention over the cache is, as the kernels want it. `found` is filled
+// if `taps` asks for anything.
+inline kernels::Attention Over(const cache::Cache& cache, int layer, const Queries& queries,
+                               const kernels::TapSpec& taps = {}, kernels::Taps* found = nullptr) {
+  const cache::CacheConfig& config = cache.config();
+  return {.q = queries.q,
+          .out = queries.out,
+          .n_q_heads = queries.n_heads,
+          .key_dim = config.shape.key_dim,
+          .value_dim = config.shape.value_dim,
+          .key_type = config.key_type,
+          .value_type = config.value_type,
+          .scale = queries.scale,
+          .heads = cache.Heads(layer),
+          .taps = taps,
+          .found = found};
+}
+
+}  // namespace winnow::attention
