@@ -44,6 +44,8 @@ struct Hyperparameters {
   int64_t vocabulary = 0;
   int64_t trained_context = 0;
   float norm_epsilon = 0;
+  float attention_scale = 0;  // of q·k
+  int64_t sliding_window = 0;  // as the file says, 0: none; not applied, as in the reference engine
   RopeParameters rope;
 };
 

@@ -1,0 +1,30 @@
+#include "model/architecture.h"
+#include "model/tensor_reader.h"
+
+namespace winnow::model {
+namespace {
+
+// Biases are absent from Llama itself and present in some of its descendants.
+Layer ReadLayer(TensorReader& tensors, int layer) {
+  constexpr auto kBias = TensorReader::Bias::kOptional;
+  return {.residual = Layer::Residual::kSequential,
+          .attention_norm = tensors.ReadNorm(layer, "attn_norm"),
+          .attention = {.qkv = tensors.QueryKeyValue(layer, kBias),
+                        .q_norm = {},
+                        .k_norm = {},
+                        .output = tensors.AttentionOutput(layer, kBias)},
+          .feed_forward_norm = tensors.ReadNorm(layer, "ffn_norm"),
+          .feed_forward = tensors.GatedFeedForward(layer, kernels::Activation::kSilu, kBias)};
+}
+
+}  // namespace
+
+// Llama 1 to 3.x and what shares its shape: Mistral 7B, SmolLM2, TinyLlama, Yi, LongChat.
+// Converters permute the rows of q and k so that the rotated pairs are neighbours.
+const Architecture& Llama() {
+  static constexpr Architecture kLlama = {
+      .name = "llama", .norm = NormKind::kRms, .rope_interleaved = true, .read_layer = ReadLayer};
+  return kLlama;
+}
+
+}  // namespace winnow::model

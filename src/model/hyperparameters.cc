@@ -1,0 +1,299 @@
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "model/architecture.h"
+#include "model/model.h"
+
+namespace winnow::model {
+namespace {
+
+// Bounds far beyond any real model, so that products of two sizes cannot overflow.
+constexpr int64_t kMaxLayers = 512;
+constexpr int64_t kMaxWidth = int64_t{1} << 24;
+constexpr int64_t kMaxHeads = int64_t{1} << 16;
+constexpr int64_t kMaxHeadSize = int64_t{1} << 16;
+constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
+constexpr int64_t kMaxContext = std::numeric_limits<cache::Position>::max();
+
+// Keys that would change the arithmetic of the supported architectures. Converters of these
+// architectures do not write them; a file that has one would be computed wrongly. The number is the
+// value that changes nothing.
+struct ForeignKey {
+  std::string_view name;
+  double neutral;
+};
+constexpr ForeignKey kForeignKeys[] = {
+    {"attn_logit_softcapping", 0},
+    {"final_logit_softcapping", 0},
+    {"logit_scale", 1},
+    {"residual_scale", 1},
+    {"embedding_scale", 1},
+    {"attention.clamp_kqv", 0},
+    {"attention.max_alibi_bias", 0},
+    {"attention.temperature_scale", 0},
+    {"rope.scaling.yarn_log_multiplier", 0},
+};
+
+std::string ListOf(const std::vector<std::string_view>& names) {
+  std::string list;
+  for (const std::string_view name : names) {
+    list += (list.empty() ? "" : ", ") + std::string(name);
+  }
+  return list;
+}
+
+std::string NumberText(double value) {
+  std::string text = std::to_string(value);
+  if (text.find('.') == std::string::npos) return text;
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text;
+}
+
+struct Range {
+  int64_t min = 0;
+  int64_t max = 0;
+};
+
+// Keys of one architecture, without its prefix.
+class Keys {
+ public:
+  Keys(const gguf::File& file, std::string_view architecture)
+      : file_(file), prefix_(std::string(architecture) + ".") {}
+
+  std::string FullName(std::string_view key) const { return prefix_ + std::string(key); }
+  bool Has(std::string_view key) const { return file_.Find(FullName(key)) != nullptr; }
+
+  Error Missing(std::string_view key) const {
+    return Error{"model: " + FullName(key) + " is missing"};
+  }
+
+  Result<int64_t> Integer(std::string_view key, Range range,
+                          std::optional<int64_t> otherwise = std::nullopt) const {
+    const std::string name = FullName(key);
+    WINNOW_ASSIGN(const std::optional<int64_t> found, file_.Int(name));
+    if (!found && !otherwise) return Missing(key);
+    return InRange(name, found.value_or(otherwise.value_or(0)), range);
+  }
+
+  // A number, or one per layer if they are all the same: layers of different shapes are not
+  // supported.
+  Result<int64_t> PerLayer(std::string_view key, int n_layers, Range range,
+                           std::optional<int64_t> otherwise = std::nullopt) const {
+    const std::string name = FullName(key);
+    const gguf::Value* value = file_.Find(name);
+    if (value == nullptr || value->type != gguf::Value::Type::kArray) {
+      return Integer(key, range, otherwise);
+    }
+    WINNOW_ASSIGN(const auto found, file_.Ints(name));
+    if (found->size() != static_cast<size_t>(n_layers)) {
+      return Error{"model: " + name + " has " + std::to_string(found->size()) +
+                   " values, expected one for each of the " + std::to_string(n_layers) + " layers"};
+    }
+    for (const int64_t of_layer : *found) {
+      if (of_layer != found->front()) {
+        return Error{"model: " + name + " differs between layers (" +
+                     std::to_string(found->front()) + " and " + std::to_string(of_layer) +
+                     "), which is not supported"};
+      }
+    }
+    return InRange(name, found->front(), range);
+  }
+
+  Result<double> Number(std::string_view key, std::optional<double> otherwise) const {
+    const std::string name = FullName(key);
+    WINNOW_ASSIGN(const std::optional<double> found, file_.Float(name));
+    if (!found && !otherwise) return Missing(key);
+    const double value = found ? *found : *otherwise;
+    if (!std::isfinite(static_cast<float>(value))) {
+      return Error{"model: " + name + " is " + NumberText(value) +
+                   ", expected a finite 32-bit number"};
+    }
+    return value;
+  }
+
+  // As Number; the value must be > `above`, also when rounded to 32 bits.
+  Result<double> NumberAbove(double above, std::string_view key,
+                             std::optional<double> otherwise) const {
+    WINNOW_ASSIGN(const double value, Number(key, otherwise));
+    if (!(static_cast<float>(value) > static_cast<float>(above))) {
+      return Error{"model: " + FullName(key) + " is " + NumberText(value) +
+                   ", expected more than " + NumberText(above)};
+    }
+    return value;
+  }
+
+  Result<std::string> Text(std::string_view key, std::string_view otherwise) const {
+    WINNOW_ASSIGN(const auto found, file_.String(FullName(key)));
+    return std::string(found.value_or(otherwise));
+  }
+
+ private:
+  static Result<int64_t> InRange(const std::string& name, int64_t value, Range range) {
+    if (value < range.min || value > range.max) {
+      return Error{"model: " + name + " is " + std::to_string(value) + ", expected " +
+                   std::to_string(range.min) + ".." + std::to_string(range.max)};
+    }
+    return value;
+  }
+
+  const gguf::File& file_;
+  std::string prefix_;
+};
+
+Result<RopeParameters::Scaling> ReadScaling(const Keys& keys) {
+  using Scaling = RopeParameters::Scaling;
+  WINNOW_ASSIGN(const std::string type, keys.Text("rope.scaling.type", "linear"));
+  if (type == "none") return Scaling::kNone;
+  if (type == "linear") return Scaling::kLinear;
+  if (type == "yarn") return Scaling::kYarn;
+  if (type == "longrope") return Scaling::kLongRope;
+  return Error{"model: " + keys.FullName("rope.scaling.type") + " is '" + type +
+               "', supported: none, linear, yarn, longrope"};
+}
+
+Result<RopeParameters> ReadRope(const Keys& keys, const Architecture& architecture,
+                                const Hyperparameters& h) {
+  using Scaling = RopeParameters::Scaling;
+  RopeParameters rope;
+  rope.interleaved = architecture.rope_interleaved;
+  WINNOW_ASSIGN(const int64_t n_rotated,
+                keys.Integer("rope.dimension_count", {2, h.key_dim}, h.key_dim));
+  if (n_rotated % 2 != 0) {
+    return Error{"model: " + keys.FullName("rope.dimension_count") + " is " +
+                 std::to_string(n_rotated) + ", expected an even number"};
+  }
+  rope.n_rotated = static_cast<int>(n_rotated);
+  // The angles fall with the pair's number only for a base above 1, and YaRN divides by its
+  // logarithm.
+  WINNOW_ASSIGN(rope.base, keys.NumberAbove(1, "rope.freq_base", 10000));
+
+  WINNOW_ASSIGN(rope.scaling, ReadScaling(keys));
+  const std::string_view factor_key =
+      keys.Has("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";
+  WINNOW_ASSIGN(rope.factor, keys.Number(factor_key, 1));
+  if (rope.factor < 0) {
+    return Error{"model: " + keys.FullName(factor_key) + " is " + NumberText(rope.factor) +
+                 ", expected at least 0"};
+  }
+  // Files write 0 for "not scaled".
+  if (rope.factor == 0 || rope.scaling == Scaling::kNone) rope.factor = 1;
+  if (rope.scaling == Scaling::kLinear && rope.factor == 1) rope.scaling = Scaling::kNone;
+
+  WINNOW_ASSIGN(rope.original_context, keys.Integer("rope.scaling.original_context_length",
+                                                    {1, kMaxContext}, h.trained_context));
+  WINNOW_ASSIGN(const double attention_factor, keys.NumberAbove(0, "rope.scaling.attn_factor", 1));
+  WINNOW_ASSIGN(const double yarn_attention_factor,
+                keys.NumberAbove(0, "rope.scaling.yarn_attn_factor", 1));
+  rope.attention_factor = attention_factor * yarn_attention_factor;
+  WINNOW_ASSIGN(rope.yarn_ext_factor, keys.Number("rope.scaling.yarn_ext_factor", 1));
+  WINNOW_ASSIGN(rope.yarn_beta_fast, keys.NumberAbove(0, "rope.scaling.yarn_beta_fast", 32));
+  WINNOW_ASSIGN(rope.yarn_beta_slow, keys.NumberAbove(0, "rope.scaling.yarn_beta_slow", 1));
+  return rope;
+}
+
+// Number of tokens: the token list, else the key, else the rows of the embedding.
+Result<int64_t> ReadVocabulary(const gguf::File& file, const Keys& keys) {
+  if (const gguf::Value* tokens = file.Find("tokenizer.ggml.tokens")) {
+    const auto* array = std::get_if<gguf::Value::Array>(&tokens->data);
+    if (array == nullptr) return Error{"model: tokenizer.ggml.tokens is not a list"};
+    const size_t n = std::visit([](const auto& list) { return list.size(); }, *array);
+    if (n == 0 || n > static_cast<size_t>(kMaxVocabulary)) {
+      return Error{"model: tokenizer.ggml.tokens has " + std::to_string(n) +
+                   " entries, expected 1.." + std::to_string(kMaxVocabulary)};
+    }
+    return static_cast<int64_t>(n);
+  }
+  if (keys.Has("vocab_size")) return keys.Integer("vocab_size", {1, kMaxVocabulary});
+  const gguf::Tensor* embedding = file.FindTensor("token_embd.weight");
+  if (embedding != nullptr && embedding->shape[1] <= kMaxVocabulary) return embedding->shape[1];
+  return Error{"model: the size of the vocabulary is unknown: neither tokenizer.ggml.tokens nor " +
+               keys.FullName("vocab_size") + " is there"};
+}
+
+Result<void> RefuseForeign(const gguf::File& file, const Keys& keys) {
+  WINNOW_ASSIGN(const int64_t n_experts,
+                keys.Integer("expert_count", {0, std::numeric_limits<int64_t>::max()}, 0));
+  if (n_experts > 0) {
+    return Error{"model: a mixture of " + std::to_string(n_experts) + " experts (" +
+                 keys.FullName("expert_count") + ") is not supported"};
+  }
+  for (const ForeignKey& key : kForeignKeys) {
+    const std::string name = keys.FullName(key.name);
+    WINNOW_ASSIGN(const std::optional<double> found, file.Float(name));
+    if (found && *found != key.neutral && *found != 0) {
+      return Error{"model: " + name + " (" + NumberText(*found) + ") is not supported"};
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Hyperparameters> ReadHyperparameters(const gguf::File& file) {
+  Hyperparameters h;
+  WINNOW_ASSIGN(const auto architecture_name, file.String("general.architecture"));
+  if (!architecture_name) return Error{"model: general.architecture is missing"};
+  const Architecture* architecture = FindArchitecture(*architecture_name);
+  if (architecture == nullptr) {
+    return Error{"model: the architecture '" + std::string(*architecture_name) +
+                 "' is not supported; supported: " + ListOf(SupportedArchitectures())};
+  }
+  h.architecture = std::string(*architecture_name);
+  WINNOW_ASSIGN(const auto name, file.String("general.name"));
+  h.name = std::string(name.value_or(""));
+
+  const Keys keys(file, h.architecture);
+  WINNOW_TRY(RefuseForeign(file, keys));
+  WINNOW_ASSIGN(const int64_t n_layers, keys.Integer("block_count", {1, kMaxLayers}));
+  h.n_layers = static_cast<int>(n_layers);
+  WINNOW_ASSIGN(h.embedding, keys.Integer("embedding_length", {1, kMaxWidth}));
+  WINNOW_ASSIGN(h.trained_context, keys.Integer("context_length", {1, kMaxContext}));
+  WINNOW_ASSIGN(h.feed_forward, keys.PerLayer("feed_forward_length", h.n_layers, {1, kMaxWidth}));
+
+  WINNOW_ASSIGN(const int64_t n_heads,
+                keys.PerLayer("attention.head_count", h.n_layers, {1, kMaxHeads}));
+  WINNOW_ASSIGN(const int64_t n_kv_heads,
+                keys.PerLayer("attention.head_count_kv", h.n_layers, {1, kMaxHeads}, n_heads));
+  if (n_heads % n_kv_heads != 0) {
+    return Error{"model: " + keys.FullName("attention.head_count") + " (" +
+                 std::to_string(n_heads) + ") is not a multiple of " +
+                 keys.FullName("attention.head_count_kv") + " (" + std::to_string(n_kv_heads) +
+                 ")"};
+  }
+  h.n_heads = static_cast<int>(n_heads);
+  h.n_kv_heads = static_cast<int>(n_kv_heads);
+
+  std::optional<int64_t> head_size;
+  if (h.embedding % n_heads == 0) head_size = h.embedding / n_heads;
+  if (!head_size && !(keys.Has("attention.key_length") && keys.Has("attention.value_length"))) {
+    return Error{"model: " + keys.FullName("embedding_length") + " (" +
+                 std::to_string(h.embedding) + ") is not a multiple of " +
+                 keys.FullName("attention.head_count") + " (" + std::to_string(n_heads) + ")"};
+  }
+  WINNOW_ASSIGN(const int64_t key_dim,
+                keys.Integer("attention.key_length", {2, kMaxHeadSize}, head_size));
+  WINNOW_ASSIGN(const int64_t value_dim,
+                keys.Integer("attention.value_length", {1, kMaxHeadSize}, head_size));
+  h.key_dim = static_cast<int>(key_dim);
+  h.value_dim = static_cast<int>(value_dim);
+
+  const std::string_view epsilon_key = architecture->norm == NormKind::kRms
+                                           ? "attention.layer_norm_rms_epsilon"
+                                           : "attention.layer_norm_epsilon";
+  WINNOW_ASSIGN(const double epsilon, keys.NumberAbove(0, epsilon_key, std::nullopt));
+  h.norm_epsilon = static_cast<float>(epsilon);
+  WINNOW_ASSIGN(const double scale, keys.NumberAbove(0, "attention.scale",
+                                                     1 / std::sqrt(static_cast<double>(key_dim))));
+  h.attention_scale = static_cast<float>(scale);
+  WINNOW_ASSIGN(h.sliding_window, keys.Integer("attention.sliding_window", {0, kMaxContext}, 0));
+
+  WINNOW_ASSIGN(h.rope, ReadRope(keys, *architecture, h));
+  WINNOW_ASSIGN(h.vocabulary, ReadVocabulary(file, keys));
+  return h;
+}
+
+}  // namespace winnow::model

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/result.h"
+#include "kernels/ops.h"
+#include "model/model.h"
+
+namespace winnow::model {
+
+// Radians by which every pair of dimensions turns per position, [n_rotated / 2].
+// `context` is the longest position in use: it decides between the two sets of frequency factors.
+std::vector<double> RopeAngles(const RopeParameters& rope, int64_t context);
+
+// What cos and sin are multiplied by.
+double RopeMagnitude(const RopeParameters& rope);
+
+// cos and sin for the positions in use; grows as they do.
+class RopePositions {
+ public:
+  RopePositions(kernels::Backend& backend, const RopeParameters& rope, int64_t context);
+
+  // Makes table() cover positions [0, n_positions). Error: memory refused.
+  // Requires: n_positions <= context.
+  Result<void> Cover(int64_t n_positions);
+  const kernels::RopeTable& table() const { return table_; }
+
+ private:
+  kernels::Backend& backend_;
+  int64_t context_;
+  std::vector<double> angles_;
+  double magnitude_;
+  std::unique_ptr<kernels::Storage> storage_;
+  kernels::RopeTable table_;
+};
+
+}  // namespace winnow::model

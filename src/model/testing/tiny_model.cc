@@ -1,0 +1,203 @@
+#include "model/testing/tiny_model.h"
+
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "kernels/ops.h"
+
+namespace winnow::model::testing {
+namespace {
+
+using gguf::TensorType;
+using gguf::testing::Builder;
+
+// Numbers that depend on the name alone (FNV-1a seeds the generator), uniform in [-scale, scale)
+// around `center`.
+std::vector<float> Numbers(std::string_view name, int64_t n, double scale, double center = 0) {
+  uint64_t seed = 0xCBF29CE484222325u;
+  for (const char c : name) seed = (seed ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+  Rng rng(seed);
+  std::vector<float> numbers(static_cast<size_t>(n));
+  for (float& x : numbers) x = static_cast<float>(center + scale * (2 * rng.Uniform() - 1));
+  return numbers;
+}
+
+class Writer {
+ public:
+  explicit Writer(const TinySpec& spec) : spec_(spec) {}
+
+  Builder Build() {
+    WriteMetadata();
+    WriteMatrix("token_embd", {"token_embd"}, spec_.embedding, spec_.vocabulary, 1.0);
+    for (int layer = 0; layer < spec_.n_layers; ++layer) {
+      WriteAttention("blk." + std::to_string(layer) + ".");
+      WriteFeedForward("blk." + std::to_string(layer) + ".");
+    }
+    WriteNorm("output_norm", spec_.embedding, spec_.falcon);
+    if (!spec_.tied_output) {
+      WriteMatrix("output", {"output"}, spec_.embedding, spec_.vocabulary, 0.3);
+    }
+    if (spec_.rope_freqs) {
+      builder_.TensorF32("rope_freqs.weight", {spec_.key_dim / 2},
+                         Numbers("rope_freqs", spec_.key_dim / 2, 2, 4));
+    }
+    return std::move(builder_);
+  }
+
+ private:
+  void WriteMetadata() {
+    const auto set = [&](const char* key, int value) {
+      builder_.Uint32(spec_.architecture + "." + key, static_cast<uint32_t>(value));
+    };
+    builder_.String("general.architecture", spec_.architecture);
+    builder_.String("general.name", "tiny");
+    set("block_count", spec_.n_layers);
+    set("context_length", spec_.context);
+    set("embedding_length", spec_.embedding);
+    set("feed_forward_length", spec_.feed_forward);
+    set("vocab_size", spec_.vocabulary);
+    set("attention.head_count", spec_.n_heads);
+    set("attention.head_count_kv", spec_.n_kv_heads);
+    set("attention.key_length", spec_.key_dim);
+    set("attention.value_length", spec_.value_dim);
+    builder_.Float32(spec_.architecture + (spec_.falcon ? ".attention.layer_norm_epsilon"
+                                                        : ".attention.layer_norm_rms_epsilon"),
+                     1e-5f);
+  }
+
+  // The named matrices [in, out each], one below the other.
+  void WriteMatrix(const std::string& name, const std::vector<std::string>& parts, int64_t in,
+                   int64_t out_of_each, double scale) {
+    WriteMatrix(name, parts, in, std::vector<int64_t>(parts.size(), out_of_each), scale);
+  }
+  void WriteMatrix(const std::string& name, const std::vector<std::string>& parts, int64_t in,
+                   const std::vector<int64_t>& out, double scale) {
+    std::vector<float> values;
+    int64_t rows = 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const std::vector<float> part = Numbers(parts[i], in * out[i], scale);
+      values.insert(values.end(), part.begin(), part.end());
+      rows += out[i];
+    }
+    std::vector<std::byte> bytes(static_cast<size_t>(gguf::RowBytes(spec_.type, in) * rows));
+    kernels::Quantize(spec_.type, values, bytes);
+    builder_.Tensor(name + ".weight", spec_.type, {in, rows}, bytes);
+  }
+
+  void WriteBias(const std::string& name, const std::vector<std::string>& parts,
+                 const std::vector<int64_t>& n) {
+    std::vector<float> values;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const std::vector<float> part = Numbers(parts[i] + ".bias", n[i], 0.3);
+      values.insert(values.end(), part.begin(), part.end());
+    }
+    builder_.TensorF32(name + ".bias", {static_cast<int64_t>(values.size())}, values);
+  }
+
+  void WriteNorm(const std::string& name, int64_t n, bool with_bias) {
+    builder_.TensorF32(name + ".weight", {n}, Numbers(name, n, 0.2, 1));
+    if (with_bias) WriteBias(name, {name}, {n});
+  }
+
+  void WriteAttention(const std::string& prefix) {
+    const int64_t in = spec_.embedding;
+    const std::vector<std::string> parts = {prefix + "attn_q", prefix + "attn_k",
+                                            prefix + "attn_v"};
+    const std::vector<int64_t> out = {spec_.n_heads * spec_.key_dim,
+                                      spec_.n_kv_heads * spec_.key_dim,
+                                      spec_.n_kv_heads * spec_.value_dim};
+    const double scale = 2 / std::sqrt(static_cast<double>(in));
+    WriteNorm(prefix + "attn_norm", in, spec_.falcon);
+    if (spec_.second_norm) WriteNorm(prefix + "attn_norm_2", in, /*with_bias=*/true);
+    if (spec_.fused_qkv) {
+      WriteMatrix(prefix + "attn_qkv", parts, in, out, scale);
+      if (spec_.qkv_bias) WriteBias(prefix + "attn_qkv", parts, out);
+    }
+    for (size_t i = 0; i < 3 && !spec_.fused_qkv; ++i) {
+      WriteMatrix(parts[i], {parts[i]}, in, out[i], scale);
+      if (spec_.qkv_bias) WriteBias(parts[i], {parts[i]}, {out[i]});
+    }
+    if (spec_.head_norms) {
+      WriteNorm(prefix + "attn_q_norm", spec_.key_dim, /*with_bias=*/false);
+      WriteNorm(prefix + "attn_k_norm", spec_.key_dim, /*with_bias=*/false);
+    }
+    WriteProjection(prefix + "attn_output", spec_.n_heads * spec_.value_dim, in);
+  }
+
+  void WriteFeedForward(const std::string& prefix) {
+    const int64_t in = spec_.embedding;
+    const double scale = 2 / std::sqrt(static_cast<double>(in));
+    if (!spec_.falcon) WriteNorm(prefix + "ffn_norm", in, /*with_bias=*/false);
+    if (spec_.fused_feed_forward) {
+      WriteMatrix(prefix + "ffn_up", {prefix + "ffn_gate", prefix + "ffn_up"}, in,
+                  spec_.feed_forward, scale);
+    } else {
+      if (!spec_.falcon) WriteProjection(prefix + "ffn_gate", in, spec_.feed_forward);
+      WriteProjection(prefix + "ffn_up", in, spec_.feed_forward);
+    }
+    WriteProjection(prefix + "ffn_down", spec_.feed_forward, in);
+  }
+
+  void WriteProjection(const std::string& name, int64_t in, int64_t out) {
+    WriteMatrix(name, {name}, in, out, 2 / std::sqrt(static_cast<double>(in)));
+    if (spec_.other_bias) WriteBias(name, {name}, {out});
+  }
+
+  const TinySpec& spec_;
+  Builder builder_;
+};
+
+}  // namespace
+
+TinySpec TinySpecOf(const std::string& form) {
+  TinySpec spec;
+  spec.architecture = form.substr(0, form.find('-'));
+  if (form == "qwen2") spec.qkv_bias = true;
+  if (form == "qwen3") {
+    spec.head_norms = true;
+    spec.key_dim = 32;  // other than embedding / heads
+    spec.value_dim = 32;
+  }
+  if (spec.architecture == "falcon") {
+    spec.falcon = true;
+    spec.fused_qkv = true;
+    spec.second_norm = form == "falcon-40b";
+    spec.n_kv_heads = form == "falcon-40b" ? 2 : 1;
+  }
+  if (form == "phi3") {
+    spec.fused_qkv = true;
+    spec.fused_feed_forward = true;
+  }
+  return spec;
+}
+
+Builder TinyBuilder(const TinySpec& spec) { return Writer(spec).Build(); }
+
+std::shared_ptr<const gguf::File> TinyModel(const TinySpec& spec) {
+  auto file = gguf::File::Parse(TinyBuilder(spec).Bytes());
+  WINNOW_CHECK(file.has_value());
+  return std::move(file).value();
+}
+
+void AddTinyTokenizer(Builder& builder, int n_tokens) {
+  std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
+  std::vector<int32_t> types = {2, 3, 3};  // unknown, control
+  while (static_cast<int>(tokens.size()) < n_tokens) {
+    tokens.push_back("piece" + std::to_string(tokens.size()));
+    types.push_back(1);
+  }
+  builder.String("tokenizer.ggml.model", "llama");
+  builder.Strings("tokenizer.ggml.tokens", tokens);
+  builder.Float32s("tokenizer.ggml.scores", std::vector<float>(tokens.size(), 0.0f));
+  builder.Int32s("tokenizer.ggml.token_type", types);
+  builder.Uint32("tokenizer.ggml.bos_token_id", 1);
+  builder.Uint32("tokenizer.ggml.eos_token_id", 2);
+}
+
+}  // namespace winnow::model::testing

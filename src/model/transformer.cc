@@ -1,0 +1,258 @@
+#include "model/transformer.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "attention/attend.h"
+#include "base/check.h"
+
+namespace winnow::model {
+namespace {
+
+using kernels::Matrix;
+
+// Rows whose logits are computed at a time: enough to read the output matrix seldom, and 40 MB for
+// the largest vocabularies.
+constexpr int64_t kLogitRows = 64;
+
+int64_t QueryColumns(const Hyperparameters& h) {
+  return static_cast<int64_t>(h.n_heads) * h.key_dim;
+}
+int64_t KeyColumns(const Hyperparameters& h) {
+  return static_cast<int64_t>(h.n_kv_heads) * h.key_dim;
+}
+int64_t ValueColumns(const Hyperparameters& h) {
+  return static_cast<int64_t>(h.n_kv_heads) * h.value_dim;
+}
+
+}  // namespace
+
+Result<void> ScratchMatrix::Reserve(kernels::Backend& backend, int64_t rows, int64_t cols) {
+  if (rows <= matrix_.rows && cols == matrix_.cols) return {};
+  Free();
+  WINNOW_ASSIGN(storage_, backend.Allocate(rows * cols * static_cast<int64_t>(sizeof(float))));
+  matrix_ = {.storage = storage_.get(), .offset = 0, .rows = rows, .cols = cols, .stride = cols};
+  return {};
+}
+
+void ScratchMatrix::Free() {
+  storage_.reset();
+  matrix_ = {};
+}
+
+Transformer::Transformer(TransformerParts parts, kernels::Backend& backend)
+    : parts_(std::move(parts)),
+      backend_(backend),
+      rope_(backend, parts_.hyperparameters.rope, parts_.context) {}
+
+cache::CacheShape Transformer::cache_shape() const {
+  const Hyperparameters& h = parts_.hyperparameters;
+  return {.n_layers = h.n_layers,
+          .n_kv_heads = h.n_kv_heads,
+          .key_dim = h.key_dim,
+          .value_dim = h.value_dim};
+}
+
+Result<void> Transformer::Check(const ForwardRequest& request) const {
+  WINNOW_CHECK(request.cache != nullptr && request.cache->config().shape == cache_shape());
+  WINNOW_CHECK(request.row_block > 0 && request.first_position >= 0 && request.logits_from >= 0);
+  const int64_t end = request.first_position + static_cast<int64_t>(request.tokens.size());
+  if (end > parts_.context) {
+    return Error{"model: position " + std::to_string(end - 1) + " is beyond the context of " +
+                 std::to_string(parts_.context) + " tokens"};
+  }
+  const int64_t vocabulary = parts_.hyperparameters.vocabulary;
+  for (size_t i = 0; i < request.tokens.size(); ++i) {
+    if (request.tokens[i] < 0 || request.tokens[i] >= vocabulary) {
+      return Error{"model: token " + std::to_string(request.tokens[i]) + " (number " +
+                   std::to_string(i) + ") is outside the vocabulary of " +
+                   std::to_string(vocabulary)};
+    }
+  }
+  return {};
+}
+
+Result<void> Transformer::Reserve(const ForwardRequest& request) {
+  const Hyperparameters& h = parts_.hyperparameters;
+  const int64_t n = static_cast<int64_t>(request.tokens.size());
+  const int64_t n_rows = std::min(n, request.row_block);
+  int64_t inner_columns = h.feed_forward;
+  for (const Layer& layer : parts_.layers) {
+    if (layer.feed_forward.gated) inner_columns = 2 * h.feed_forward;
+  }
+  WINNOW_TRY(hidden_.Reserve(backend_, n, h.embedding));
+  WINNOW_TRY(normed_.Reserve(backend_, n_rows, h.embedding));
+  WINNOW_TRY(qkv_.Reserve(backend_, n_rows, QueryColumns(h) + KeyColumns(h) + ValueColumns(h)));
+  WINNOW_TRY(attended_.Reserve(backend_, n_rows, static_cast<int64_t>(h.n_heads) * h.value_dim));
+  WINNOW_TRY(inner_.Reserve(backend_, n_rows, inner_columns));
+  if (request.on_logits && request.logits_from < n) {
+    const int64_t n_logits = std::min({n - request.logits_from, n_rows, kLogitRows});
+    WINNOW_TRY(logits_.Reserve(backend_, n_logits, h.vocabulary));
+    host_logits_.resize(static_cast<size_t>(logits_.rows() * h.vocabulary));
+  }
+  WINNOW_TRY(rope_.Cover(request.first_position + n));
+  positions_.resize(static_cast<size_t>(n));
+  std::iota(positions_.begin(), positions_.end(), request.first_position);
+  return {};
+}
+
+Result<ForwardOutcome> Transformer::Forward(const ForwardRequest& request) {
+  WINNOW_TRY(Check(request));
+  if (request.tokens.empty()) return ForwardOutcome{};
+  WINNOW_TRY(Reserve(request));
+
+  const Matrix hidden = hidden_.Rows(static_cast<int64_t>(request.tokens.size()));
+  backend_.GetRows(*parts_.embedding, request.tokens, /*scale=*/1.0f, hidden);
+  WINNOW_ASSIGN(const bool finished, RunLayers(request, hidden));
+  if (finished) WINNOW_TRY(GiveLogits(request, hidden));
+
+  // The hidden states of a long prompt are not kept for the single tokens that follow.
+  if (hidden.rows > request.row_block) hidden_.Free();
+  return ForwardOutcome{.stopped = !finished};
+}
+
+// False: stopped by `progress`.
+Result<bool> Transformer::RunLayers(const ForwardRequest& request, const Matrix& hidden) {
+  const int64_t n = hidden.rows;
+  const int n_layers = parts_.hyperparameters.n_layers;
+  attention::TapCollector taps(request.taps, n);
+  for (int layer = 0; layer < n_layers; ++layer) {
+    // The last layer's result is read only by the logits; its attention also by the taps.
+    const bool is_last = layer + 1 == n_layers;
+    const int64_t first_output = !is_last            ? 0
+                                 : request.on_logits ? std::min(request.logits_from, n)
+                                                     : n;
+    const int64_t first_query = std::min(first_output, taps.first_query());
+    for (int64_t first = 0; first < n; first += request.row_block) {
+      const int64_t n_rows = std::min(request.row_block, n - first);
+      const Block block = {
+          .x = hidden.Rows(first, n_rows),
+          .positions = std::span(positions_)
+                           .subspan(static_cast<size_t>(first), static_cast<size_t>(n_rows)),
+          .first_row = first,
+          .first_query = std::clamp<int64_t>(first_query - first, 0, n_rows),
+          .first_output = std::clamp<int64_t>(first_output - first, 0, n_rows)};
+      WINNOW_TRY(RunBlock(layer, block, *request.cache, taps));
+      const double done =
+          (layer + static_cast<double>(first + n_rows) / static_cast<double>(n)) / n_layers;
+      if (request.progress && !request.progress(done)) return false;
+    }
+    if (request.after_layer) WINNOW_TRY(request.after_layer(layer, taps.Take()));
+  }
+  return true;
+}
+
+Result<void> Transformer::RunBlock(int layer_index, const Block& block, cache::Cache& cache,
+                                   attention::TapCollector& taps) {
+  const Layer& layer = parts_.layers[static_cast<size_t>(layer_index)];
+  const int64_t n_rows = block.x.rows;
+  Normalize(layer.attention_norm, block.x, normed_.Rows(n_rows));
+  Multiply(layer.attention.qkv, normed_.Rows(n_rows), qkv_.Rows(n_rows));
+  WINNOW_TRY(Attend(layer_index, block, cache, taps));
+
+  const int64_t n_outputs = n_rows - block.first_output;
+  if (n_outputs == 0) return {};
+  const Matrix x = block.x.Rows(block.first_output, n_outputs);
+  const Matrix normed = normed_.Rows(n_rows).Rows(block.first_output, n_outputs);
+  const Matrix attended = attended_.Rows(n_rows).Rows(block.first_output, n_outputs);
+  const bool parallel = layer.residual == Layer::Residual::kParallel;
+  if (parallel && layer.feed_forward_norm) Normalize(layer.feed_forward_norm, x, normed);
+  Multiply(layer.attention.output, attended, x, /*accumulate=*/true);
+  if (!parallel) Normalize(layer.feed_forward_norm, x, normed);
+  FeedForward(layer.feed_forward, normed, x);
+  return {};
+}
+
+Result<void> Transformer::Attend(int layer_index, const Block& block, cache::Cache& cache,
+                                 attention::TapCollector& taps) {
+  const Hyperparameters& h = parts_.hyperparameters;
+  const AttentionPart& part = parts_.layers[static_cast<size_t>(layer_index)].attention;
+  const int64_t n_rows = block.x.rows;
+  const Matrix qkv = qkv_.Rows(n_rows);
+  const Matrix q = qkv.Cols(0, QueryColumns(h));
+  const Matrix k = qkv.Cols(q.cols, KeyColumns(h));
+  const Matrix v = qkv.Cols(q.cols + k.cols, ValueColumns(h));
+
+  if (!part.q_norm.empty()) backend_.RmsNormHeads(q, part.q_norm, h.norm_epsilon);
+  if (!part.k_norm.empty()) backend_.RmsNormHeads(k, part.k_norm, h.norm_epsilon);
+  // Queries and keys lie side by side and have heads of the same size: one call turns both.
+  backend_.Rope(qkv.Cols(0, q.cols + k.cols), h.key_dim, block.positions, rope_.table());
+  WINNOW_TRY(cache.Append(layer_index, k, v, block.positions));
+
+  const int64_t n_queries = n_rows - block.first_query;
+  if (n_queries == 0) return {};
+  const attention::Queries queries = {
+      .q = q.Rows(block.first_query, n_queries),
+      .out = attended_.Rows(n_rows).Rows(block.first_query, n_queries),
+      .n_heads = h.n_heads,
+      .scale = h.attention_scale};
+  const kernels::TapSpec spec =
+      taps.SpecOf(block.first_row + block.first_query, block.first_row + n_rows);
+  kernels::Taps found;
+  backend_.Attend(attention::Over(cache, layer_index, queries, spec, &found));
+  if (spec.any()) taps.Add(std::move(found));
+  return {};
+}
+
+void Transformer::FeedForward(const FeedForwardPart& part, const Matrix& in, const Matrix& x) {
+  const int64_t width = parts_.hyperparameters.feed_forward;
+  const Matrix inner = inner_.Rows(in.rows);
+  const Matrix gate = inner.Cols(0, width);
+  if (part.gated) {
+    Multiply(part.input, in, inner.Cols(0, 2 * width));
+    backend_.Activate(part.activation, gate, inner.Cols(width, width), gate);
+  } else {
+    Multiply(part.input, in, gate);
+    backend_.Activate(part.activation, gate, {}, gate);
+  }
+  Multiply(part.output, gate, x, /*accumulate=*/true);
+}
+
+void Transformer::Normalize(const Norm& norm, const Matrix& x, const Matrix& out) {
+  const float epsilon = parts_.hyperparameters.norm_epsilon;
+  switch (parts_.norm) {
+    case NormKind::kRms:
+      return backend_.RmsNorm(x, norm.weight, epsilon, out);
+    case NormKind::kLayer:
+      return backend_.LayerNorm(x, norm.weight, norm.bias, epsilon, out);
+  }
+}
+
+void Transformer::Multiply(const Product& product, const Matrix& x, const Matrix& out,
+                           bool accumulate) {
+  std::array<kernels::Linear, 3> jobs;
+  int64_t column = 0;
+  for (size_t i = 0; i < product.all().size(); ++i) {
+    const Product::Piece& piece = product.pieces[i];
+    jobs[i] = {.weight = piece.weight,
+               .bias = piece.bias,
+               .out = out.Cols(column, piece.weight->rows()),
+               .accumulate = accumulate};
+    column += piece.weight->rows();
+  }
+  WINNOW_DCHECK(column == out.cols);
+  backend_.MatMul(x, std::span(jobs).first(product.all().size()));
+}
+
+Result<void> Transformer::GiveLogits(const ForwardRequest& request, const Matrix& hidden) {
+  if (!request.on_logits) return {};
+  const int64_t vocabulary = parts_.hyperparameters.vocabulary;
+  const int64_t n_at_once = std::min(normed_.rows(), logits_.rows());
+  for (int64_t first = request.logits_from; first < hidden.rows; first += n_at_once) {
+    const int64_t n = std::min(n_at_once, hidden.rows - first);
+    const Matrix normed = normed_.Rows(n);
+    const Matrix logits = logits_.Rows(n);
+    Normalize(parts_.output_norm, hidden.Rows(first, n), normed);
+    const kernels::Linear job = {.weight = parts_.output, .bias = {}, .out = logits};
+    backend_.MatMul(normed, {&job, 1});
+    const std::span<float> host =
+        std::span(host_logits_).first(static_cast<size_t>(n * vocabulary));
+    backend_.Read(logits, host);
+    request.on_logits(first, host);
+  }
+  return {};
+}
+
+}  // namespace winnow::model

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "attention/tap_collector.h"
+#include "model/architecture.h"
+#include "model/model.h"
+#include "model/rope.h"
+#include "model/tensor_reader.h"
+
+namespace winnow::model {
+
+// What loading a file gives: the layers and what surrounds them.
+struct TransformerParts {
+  Hyperparameters hyperparameters;
+  NormKind norm = NormKind::kRms;
+  const kernels::Weight* embedding = nullptr;  // [vocabulary, embedding]
+  std::vector<Layer> layers;
+  Norm output_norm;
+  const kernels::Weight* output = nullptr;  // the same as `embedding` where the file ties them
+  WeightStore store;                        // owns what the parts point to
+  int64_t n_parameters = 0;
+  int64_t context = 0;
+};
+
+// Float matrix whose memory is kept from call to call and grows when more rows are asked for.
+class ScratchMatrix {
+ public:
+  // Makes room for `rows` rows of `cols` columns. Error: memory refused.
+  Result<void> Reserve(kernels::Backend& backend, int64_t rows, int64_t cols);
+  void Free();
+  int64_t rows() const { return matrix_.rows; }
+  kernels::Matrix Rows(int64_t n) const { return matrix_.Rows(0, n); }
+
+ private:
+  std::unique_ptr<kernels::Storage> storage_;
+  kernels::Matrix matrix_;
+};
+
+// Runs the layers of any architecture. The whole call goes through layer 0, then layer 1, ...;
+// inside a layer its tokens go through in row blocks, so that only the hidden states and the cache
+// grow with the call.
+class Transformer final : public Model {
+ public:
+  Transformer(TransformerParts parts, kernels::Backend& backend);
+
+  const Hyperparameters& hyperparameters() const override { return parts_.hyperparameters; }
+  cache::CacheShape cache_shape() const override;
+  int64_t n_parameters() const override { return parts_.n_parameters; }
+  int64_t context() const override { return parts_.context; }
+  Result<ForwardOutcome> Forward(const ForwardRequest& request) override;
+
+ private:
+  // Some neighbouring tokens of the call, as far as one layer is concerned. Rows count from the
+  // block's first.
+  struct Block {
+    kernels::Matrix x;  // hidden states [n_rows, embedding], in and out
+    std::span<const cache::Position> positions;
+    int64_t first_row = 0;     // of the block in the call
+    int64_t first_query = 0;   // rows before it need no attention: nobody reads their result
+    int64_t first_output = 0;  // rows before it need only keys and values
+  };
+
+  Result<void> Check(const ForwardRequest& request) const;
+  Result<void> Reserve(const ForwardRequest& request);
+  Result<bool> RunLayers(const ForwardRequest& request, const kernels::Matrix& hidden);
+  Result<void> RunBlock(int layer, const Block& block, cache::Cache& cache,
+                        attention::TapCollector& taps);
+  // Error: cache full.
+  Result<void> Attend(int layer, const Block& block, cache::Cache& cache,
+                      attention::TapCollector& taps);
+  void FeedForward(const FeedForwardPart& part, const kernels::Matrix& in,
+                   const kernels::Matrix& x);
+  void Normalize(const Norm& norm, const kernels::Matrix& x, const kernels::Matrix& out);
+  // out (+)= the pieces' products with x, side by side.
+  void Multiply(const Product& product, const kernels::Matrix& x, const kernels::Matrix& out,
+                bool accumulate = false);
+  Result<void> GiveLogits(const ForwardRequest& request, const kernels::Matrix& hidden);
+
+  TransformerParts parts_;
+  kernels::Backend& backend_;
+  RopePositions rope_;
+
+  ScratchMatrix hidden_;    // [tokens of the call, embedding]
+  ScratchMatrix normed_;    // [row block, embedding]
+  ScratchMatrix qkv_;       // [row block, q | k | v]
+  ScratchMatrix attended_;  // [row block, heads * value_dim]
+  ScratchMatrix inner_;     // [row block, gate | up]
+  ScratchMatrix logits_;    // [kLogitRows, vocabulary]
+  std::vector<cache::Position> positions_;
+  std::vector<float> host_logits_;
+};
+
+}  // namespace winnow::model
