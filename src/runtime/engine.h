@@ -16,9 +16,9 @@
 namespace winnow::runtime {
 
 struct EngineOptions {
-  std::string model_path;
+  std::string model_path = {};
   int n_threads = 0;      // 0: all cores this process may use
-  std::string target;     // CPU instruction set; empty: the best there is; "reference": the plain loops
+  std::string target = {};  // CPU instruction set; empty: the best there is; "reference": the plain loops
   int64_t context = 0;    // longest text position; 0: the trained context
   bool check_tensors = false;
 };

@@ -1,0 +1,73 @@
+#include "runtime/engine.h"
+
+#include <chrono>
+#include <utility>
+
+namespace winnow::runtime {
+namespace {
+
+Result<std::unique_ptr<kernels::Backend>> MakeBackend(const std::string& target, ThreadPool& pool) {
+  if (target == "reference") return kernels::MakeReferenceBackend();
+  return kernels::MakeCpuBackend({.pool = &pool, .target = target});
+}
+
+}  // namespace
+
+// The order matters: what is below borrows from what is above.
+struct Engine::Data {
+  std::shared_ptr<const gguf::File> file;
+  std::unique_ptr<ThreadPool> pool;
+  std::unique_ptr<kernels::Backend> backend;
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+  std::unique_ptr<model::Model> model;
+  double load_ms = 0;
+};
+
+Engine::Engine() : data_(std::make_unique<Data>()) {}
+Engine::~Engine() = default;
+
+Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options, Log& log) {
+  const auto start = std::chrono::steady_clock::now();
+  const int n_threads = options.n_threads == 0 ? ThreadPool::DefaultThreads() : options.n_threads;
+  if (n_threads < 1 || n_threads > ThreadPool::kMaxThreads) {
+    return Error{"engine: " + std::to_string(n_threads) + " threads wanted, expected 1.." +
+                 std::to_string(ThreadPool::kMaxThreads)};
+  }
+  const auto named = [&](const Error& error) {
+    const bool has_name = error.message.starts_with(options.model_path);
+    return has_name ? error : Error{options.model_path + ": " + error.message};
+  };
+
+  std::unique_ptr<Engine> engine(new Engine());
+  Data& data = *engine->data_;
+  auto file = gguf::File::Open(options.model_path);
+  if (!file) return named(file.error());
+  data.file = std::move(file).value();
+  // Before anything is loaded: an unknown architecture is the likeliest thing to be wrong, and
+  // should be named.
+  if (auto shape = model::ReadHyperparameters(*data.file); !shape) return named(shape.error());
+  auto tokenizer = tokenizer::Tokenizer::Load(data.file);
+  if (!tokenizer) return named(tokenizer.error());
+  data.tokenizer = std::move(tokenizer).value();
+
+  data.pool = std::make_unique<ThreadPool>(n_threads);
+  WINNOW_ASSIGN(data.backend, MakeBackend(options.target, *data.pool));
+  auto model =
+      model::Model::Load(data.file, *data.backend,
+                         {.context = options.context, .check_tensors = options.check_tensors}, log);
+  if (!model) return named(model.error());
+  data.model = std::move(model).value();
+  data.load_ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return engine;
+}
+
+const gguf::File& Engine::file() const { return *data_->file; }
+const tokenizer::Tokenizer& Engine::tokenizer() const { return *data_->tokenizer; }
+model::Model& Engine::model() { return *data_->model; }
+const model::Model& Engine::model() const { return *data_->model; }
+kernels::Backend& Engine::backend() { return *data_->backend; }
+ThreadPool& Engine::pool() { return *data_->pool; }
+double Engine::load_ms() const { return data_->load_ms; }
+
+}  // namespace winnow::runtime

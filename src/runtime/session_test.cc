@@ -1,0 +1,230 @@
+#include "runtime/session.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "model/testing/tiny_model.h"
+#include "runtime/engine.h"
+
+namespace winnow::runtime {
+namespace {
+
+using model::testing::TinySpecOf;
+
+constexpr int kVocabulary = 70;
+
+struct LogLines final : Log {
+  void Write(LogLevel level, std::string_view message) override {
+    if (level == LogLevel::kWarning) warnings.emplace_back(message);
+  }
+  std::vector<std::string> warnings;
+};
+
+// A tiny random model with a vocabulary, in a file of its own.
+class SessionTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto builder = model::testing::TinyBuilder(TinySpecOf("llama"));
+    model::testing::AddTinyTokenizer(builder, kVocabulary);
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    path_ = std::filesystem::path(::testing::TempDir()) /
+            (std::string("winnow_session_") + test->name() + ".gguf");
+    builder.Write(path_.string());
+  }
+  void TearDown() override { std::filesystem::remove(path_); }
+
+  std::unique_ptr<Engine> Open(EngineOptions options = {}) {
+    options.model_path = path_.string();
+    if (options.n_threads == 0) options.n_threads = 2;
+    auto engine = Engine::Open(options, log_);
+    if (!engine) ADD_FAILURE() << engine.error().message;
+    return std::move(engine).value();
+  }
+
+  static std::vector<TokenId> Tokens(int n) {
+    std::vector<TokenId> tokens;
+    for (int i = 0; i < n; ++i) tokens.push_back((i * 31 + 5) % kVocabulary);
+    return tokens;
+  }
+  static std::vector<float> Logits(const Session& session) {
+    return {session.logits().begin(), session.logits().end()};
+  }
+
+  std::filesystem::path path_;
+  LogLines log_;
+};
+
+TEST_F(SessionTest, DecodeContinuesPrefill) {
+  const auto engine = Open();
+  const auto at_once = Session::Make(*engine, {}).value();
+  const auto stepwise = Session::Make(*engine, {}).value();
+  EXPECT_TRUE(at_once->logits().empty());
+  const std::vector<TokenId> tokens = Tokens(9);
+  ASSERT_TRUE(at_once->Prefill(tokens).value());
+  ASSERT_TRUE(stepwise->Prefill(std::span(tokens).first(4)).value());
+  for (const TokenId token : std::span(tokens).subspan(4)) {
+    ASSERT_TRUE(stepwise->Decode(token).has_value());
+  }
+  ASSERT_EQ(at_once->logits().size(), static_cast<size_t>(kVocabulary));
+  for (int i = 0; i < kVocabulary; ++i) {
+    EXPECT_NEAR(at_once->logits()[static_cast<size_t>(i)],
+                stepwise->logits()[static_cast<size_t>(i)], 2e-3);
+  }
+  EXPECT_EQ(stepwise->n_tokens(), 9);
+  EXPECT_EQ(std::vector<TokenId>(stepwise->tokens().begin(), stepwise->tokens().end()), Tokens(9));
+}
+
+TEST_F(SessionTest, TruncateForgetsExactly) {
+  const auto engine = Open();
+  const auto session = Session::Make(*engine, {}).value();
+  ASSERT_TRUE(session->Prefill(Tokens(9)).value());
+  const std::vector<float> first = Logits(*session);
+  ASSERT_TRUE(session->Decode(3).has_value());
+  ASSERT_TRUE(session->Decode(4).has_value());
+  session->Truncate(8);
+  EXPECT_TRUE(session->logits().empty());
+  EXPECT_EQ(session->n_tokens(), 8);
+  ASSERT_TRUE(session->Decode(Tokens(9)[8]).has_value());
+  const std::vector<float> again = Logits(*session);
+  for (size_t i = 0; i < first.size(); ++i) EXPECT_NEAR(again[i], first[i], 2e-3);
+
+  session->Reset();
+  EXPECT_EQ(session->n_tokens(), 0);
+  EXPECT_EQ(session->cache_bytes(), 0);
+  ASSERT_TRUE(session->Prefill(Tokens(9)).value());
+  EXPECT_EQ(Logits(*session), first);
+}
+
+TEST_F(SessionTest, KeepsTheCommonPrefixButComputesTheLastToken) {
+  const auto engine = Open();
+  const auto session = Session::Make(*engine, {}).value();
+  ASSERT_TRUE(session->Prefill(std::vector<TokenId>{1, 2, 3, 4, 5}).value());
+  EXPECT_EQ(session->KeepCommonPrefix(std::vector<TokenId>{1, 2, 3, 9, 9, 9}), 3);
+  EXPECT_EQ(session->n_tokens(), 3);
+  EXPECT_EQ(session->KeepCommonPrefix(std::vector<TokenId>{1, 2, 3}), 2);
+  EXPECT_EQ(session->KeepCommonPrefix(std::vector<TokenId>{1, 2, 3, 4}), 2);
+  EXPECT_EQ(session->KeepCommonPrefix(std::vector<TokenId>{7, 2}), 0);
+  EXPECT_EQ(session->KeepCommonPrefix({}), 0);
+}
+
+TEST_F(SessionTest, GivesTheRowsOfLogitsThatAreAskedFor) {
+  const auto engine = Open();
+  const auto session = Session::Make(*engine, {.row_block = 4}).value();
+  int64_t next_row = 6;
+  std::vector<float> last;
+  Session::PrefillOptions options;
+  options.logits_from = 6;
+  options.on_logits = [&](int64_t first_row, std::span<const float> logits) {
+    EXPECT_EQ(first_row, next_row);
+    next_row += static_cast<int64_t>(logits.size()) / kVocabulary;
+    last.assign(logits.end() - kVocabulary, logits.end());
+  };
+  ASSERT_TRUE(session->Prefill(Tokens(17), options).value());
+  EXPECT_EQ(next_row, 17);
+  EXPECT_EQ(Logits(*session), last);
+
+  session->Reset();
+  options.logits_from = -1;
+  next_row = 16;
+  ASSERT_TRUE(session->Prefill(Tokens(17), options).value());
+  EXPECT_EQ(next_row, 17);
+}
+
+TEST_F(SessionTest, SaysHowManyTokensFit) {
+  const auto engine = Open();
+  const auto session = Session::Make(*engine, {.context = 10}).value();
+  EXPECT_EQ(session->capacity(), 10);
+  ASSERT_TRUE(session->Prefill(Tokens(7)).value());
+  const auto refused = session->Prefill(Tokens(4));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().message, "session: 4 tokens do not fit: 7 of 10 are taken, 3 more fit");
+  EXPECT_EQ(session->n_tokens(), 7);
+  EXPECT_TRUE(session->Prefill(Tokens(3)).value());
+  EXPECT_FALSE(session->Decode(1).has_value());
+}
+
+TEST_F(SessionTest, IsAsBeforeWhenStoppedOrRefused) {
+  const auto engine = Open();
+  const auto session = Session::Make(*engine, {.row_block = 2}).value();
+  ASSERT_TRUE(session->Prefill(Tokens(7)).value());
+  const std::vector<float> logits = Logits(*session);
+  const int64_t n_bytes = session->cache_bytes();
+
+  Session::PrefillOptions options;
+  options.progress = [](double done) { return done < 0.4; };
+  EXPECT_FALSE(session->Prefill(Tokens(20), options).value());
+  EXPECT_FALSE(session->Prefill(std::vector<TokenId>{1, kVocabulary}).has_value());
+  EXPECT_EQ(session->n_tokens(), 7);
+  EXPECT_EQ(session->cache_bytes(), n_bytes);
+  EXPECT_EQ(Logits(*session), logits);
+}
+
+TEST_F(SessionTest, CountsTheBytesOfTheCache) {
+  const auto engine = Open();
+  const auto session = Session::Make(*engine, {.key_type = kernels::TensorType::kF32}).value();
+  ASSERT_TRUE(session->Prefill(Tokens(5)).value());
+  // 5 tokens, 3 layers, 2 KV heads, 16 floats of key and 16 halves of value.
+  EXPECT_EQ(session->cache_bytes(), 5 * 3 * 2 * (16 * 4 + 16 * 2));
+  EXPECT_EQ(session->cache_bytes_full(), session->cache_bytes());
+}
+
+TEST_F(SessionTest, RefusesOptionsOutOfRange) {
+  const auto engine = Open();
+  const auto error = [&](const SessionOptions& options) {
+    const auto session = Session::Make(*engine, options);
+    return session.has_value() ? std::string("no error") : session.error().message;
+  };
+  EXPECT_EQ(error({.context = 129}), "session: a context of 129 tokens is out of range 1..128");
+  EXPECT_EQ(error({.context = -1}), "session: a context of -1 tokens is out of range 1..128");
+  EXPECT_EQ(error({.row_block = 0}), "session: row_block is 0, expected at least 1");
+  EXPECT_EQ(error({.key_type = kernels::TensorType::kQ8_0}),
+            "cache: keys of 16 elements per head cannot be stored as Q8_0, which needs a multiple "
+            "of 32");
+}
+
+TEST_F(SessionTest, WarnsBeyondTheTrainedContext) {
+  Open({.context = 128});
+  EXPECT_TRUE(log_.warnings.empty());
+  const auto engine = Open({.context = 300});
+  ASSERT_EQ(log_.warnings.size(), 1u);
+  EXPECT_NE(log_.warnings[0].find("context of 300 tokens is longer than the 128"),
+            std::string::npos);
+  EXPECT_EQ(Session::Make(*engine, {}).value()->capacity(), 300);
+}
+
+TEST_F(SessionTest, EveryTargetGivesNearlyTheSame) {
+  std::vector<std::string> targets = kernels::CpuTargets();
+  std::vector<float> expected;
+  targets.insert(targets.begin(), "reference");
+  for (const std::string& target : targets) {
+    const auto engine = Open({.target = target});
+    const auto session = Session::Make(*engine, {}).value();
+    ASSERT_TRUE(session->Prefill(Tokens(9)).value());
+    if (expected.empty()) expected = Logits(*session);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_NEAR(session->logits()[i], expected[i], 2e-3) << target;
+    }
+  }
+}
+
+TEST_F(SessionTest, EngineErrorsNameTheFile) {
+  NullLog log;
+  const auto absent = Engine::Open({.model_path = "/nowhere/absent.gguf"}, log);
+  ASSERT_FALSE(absent.has_value());
+  EXPECT_TRUE(absent.error().message.starts_with("/nowhere/absent.gguf")) << absent.error().message;
+  EngineOptions options = {.model_path = path_.string(), .n_threads = -2};
+  EXPECT_EQ(Engine::Open(options, log).error().message,
+            "engine: -2 threads wanted, expected 1..512");
+  options = {.model_path = path_.string(), .target = "Z80"};
+  const auto target = Engine::Open(options, log);
+  ASSERT_FALSE(target.has_value());
+  EXPECT_NE(target.error().message.find("Z80"), std::string::npos) << target.error().message;
+}
+
+}  // namespace
+}  // namespace winnow::runtime
