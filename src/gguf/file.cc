@@ -1,5 +1,6 @@
 #include "gguf/file.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <unordered_map>
@@ -93,15 +94,22 @@ Result<void> File::Data::LoadOtherSplits() {
   const Result<std::optional<uint64_t>> number = FindUint(shard, kSplitNumberKey);
   if (!number) return InFile(path, number.error());
 
-  const std::string part =
-      "part " + std::to_string((*number).value_or(0) + 1) + " of " + std::to_string(**count);
+  const uint64_t place = number->value_or(0);
+  if (place >= **count) {
+    return InFile(path, {"split.no is " + std::to_string(place) + " (less than " +
+                         std::to_string(**count) + " expected)"});
+  }
+  const std::string part = "part " + std::to_string(place + 1) + " of " + std::to_string(**count);
   const std::optional<SplitName> name = ParseSplitName(path);
-  if ((*number).value_or(0) != 0) {
+  if (place != 0) {
     const std::string first = name ? name->PathOf(1) : "the one whose split.no is 0";
     return InFile(path, {part + ": give the path of the first part, " + first});
   }
   if (!name || name->number != 1 || static_cast<uint64_t>(name->count) != **count) {
-    return InFile(path, {part + ", but not named like it (NAME-00001-of-NNNNN.gguf expected)"});
+    const std::string expected =
+        SplitName{.stem = "NAME", .count = static_cast<int>(std::min<uint64_t>(**count, 99999))}
+            .PathOf(1);
+    return InFile(path, {part + ", but not named like it (" + expected + " expected)"});
   }
   for (int i = 2; i <= name->count; ++i) {
     const std::string file = name->PathOf(i);

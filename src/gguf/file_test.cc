@@ -1,8 +1,10 @@
 #include "gguf/file.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "gguf/testing/builder.h"
@@ -52,9 +54,9 @@ TEST_F(FileTest, TypedAccess) {
   EXPECT_EQ(file->Uint("u32").value(), 7u);
   EXPECT_EQ(file->Int("u32").value(), 7);
   EXPECT_EQ(file->Int("negative").value(), -7);
-  EXPECT_EQ(file->Uint("negative").error().message, "gguf: negative is -7, expected at least 0");
+  EXPECT_EQ(file->Uint("negative").error().message, "gguf: negative: -7 (0 or more expected)");
   EXPECT_EQ(file->Int("huge").error().message,
-            "gguf: huge is 18446744073709551615, expected less than 2^63");
+            "gguf: huge: 18446744073709551615 (less than 2^63 expected)");
   EXPECT_EQ(file->Float("f").value(), 0.5);
   EXPECT_EQ(file->Float("u32").value(), 7.0);
   EXPECT_EQ(file->Bool("b").value(), true);
@@ -65,26 +67,29 @@ TEST_F(FileTest, TypedAccess) {
 
   EXPECT_EQ(file->Uint("absent").value(), std::nullopt);
   EXPECT_EQ(file->Strings("absent").value(), std::nullopt);
-  EXPECT_EQ(file->Uint("s").error().message, "gguf: s: type string, expected an integer");
-  EXPECT_EQ(file->String("u32").error().message, "gguf: u32: type u32, expected string");
+  EXPECT_EQ(file->Uint("s").error().message, "gguf: s: type string (integer expected)");
+  EXPECT_EQ(file->String("u32").error().message, "gguf: u32: type u32 (string expected)");
   EXPECT_EQ(file->Floats("is").error().message,
-            "gguf: is: type array of i32, expected array of f32");
+            "gguf: is: type array of i32 (array of floats expected)");
   EXPECT_EQ(file->Find("absent"), nullptr);
   EXPECT_EQ(file->FindTensor("absent"), nullptr);
 }
 
 TEST_F(FileTest, ErrorsNameTheFile) {
   EXPECT_EQ(OpenError(Path("none.gguf")),
-            Path("none.gguf") + ": cannot be opened: No such file or directory");
+            "gguf: " + Path("none.gguf") + ": cannot open: No such file or directory");
   EXPECT_EQ(OpenError(folder_.string()),
-            folder_.string() + ": is a directory, expected a GGUF file");
+            "gguf: " + folder_.string() + ": is a directory, a .gguf file expected");
   Builder builder;
   builder.TensorF32("x", {4}, {1, 2, 3, 4}).truncate_bytes = 20;
   builder.Write(Path("short.gguf"));
-  EXPECT_EQ(OpenError(Path("short.gguf"))
-                .rfind(Path("short.gguf") + ": gguf: x: the file ends 4 bytes before", 0),
-            0u)
+  EXPECT_EQ(
+      OpenError(Path("short.gguf")).rfind("gguf: " + Path("short.gguf") + ": file is trunc", 0), 0u)
       << OpenError(Path("short.gguf"));
+  std::ofstream(Path("empty.gguf")).close();
+  EXPECT_EQ(OpenError(Path("empty.gguf")), "gguf: " + Path("empty.gguf") + ": is empty");
+  ASSERT_EQ(mkfifo(Path("pipe.gguf").c_str(), 0600), 0);
+  EXPECT_EQ(OpenError(Path("pipe.gguf")), "gguf: " + Path("pipe.gguf") + ": is not a regular file");
 }
 
 TEST_F(FileTest, OpensSplitModels) {
@@ -100,32 +105,34 @@ TEST_F(FileTest, OpensSplitModels) {
     EXPECT_EQ(*reinterpret_cast<const float*>(tensor->bytes.data()), static_cast<float>(number));
   }
   EXPECT_EQ((*file)->String("general.architecture").value(), "llama");
-  EXPECT_NE(OpenError(Path("m-00002-of-00003.gguf"))
-                .find("give the first, " + Path("m-00001-of-00003.gguf")),
-            std::string::npos);
+  EXPECT_NE(
+      OpenError(Path("m-00002-of-00003.gguf"))
+          .find("part 2 of 3: give the path of the first part, " + Path("m-00001-of-00003.gguf")),
+      std::string::npos);
 }
 
 TEST_F(FileTest, RefusesBrokenSplits) {
   const std::string first = Path("m-00001-of-00003.gguf");
   Part(0, 3).Write(first);
-  EXPECT_NE(OpenError(first).find("m-00002-of-00003.gguf: cannot be opened"), std::string::npos)
+  EXPECT_NE(OpenError(first).find("m-00002-of-00003.gguf: cannot open"), std::string::npos)
       << OpenError(first);
   Part(1, 3).Write(Path("m-00002-of-00003.gguf"));
   Part(1, 3).Write(Path("m-00003-of-00003.gguf"));
-  EXPECT_NE(OpenError(first).find("says split.no 1 of 3, expected 2 of 3"), std::string::npos)
+  EXPECT_NE(OpenError(first).find("split.no is 1 (2 expected)"), std::string::npos)
       << OpenError(first);
-  Part(2, 3).TensorF32("t0", {1}, {0}).Write(Path("m-00003-of-00003.gguf"));
-  EXPECT_NE(OpenError(first).find("t0: the tensor is in two parts"), std::string::npos)
+  Part(2, 3).RemoveTensor("t2").TensorF32("t0", {1}, {0}).Write(Path("m-00003-of-00003.gguf"));
+  EXPECT_NE(OpenError(first).find("t0: tensor appears in two parts"), std::string::npos)
       << OpenError(first);
   Part(2, 3).TensorF32("t9", {1}, {0}).Write(Path("m-00003-of-00003.gguf"));
-  EXPECT_NE(OpenError(first).find("split.tensors.count is 3, but the parts hold 4"),
-            std::string::npos)
+  EXPECT_NE(OpenError(first).find("split.tensors.count is 3 (4 expected)"), std::string::npos)
       << OpenError(first);
   Part(0, 3).Write(Path("renamed.gguf"));
-  EXPECT_NE(OpenError(Path("renamed.gguf")).find("must be named NAME-00001-of-00003.gguf"),
-            std::string::npos);
+  EXPECT_NE(
+      OpenError(Path("renamed.gguf")).find("not named like it (NAME-00001-of-00003.gguf expected)"),
+      std::string::npos);
   Part(5, 3).Write(first);
-  EXPECT_NE(OpenError(first).find("split.no is 5"), std::string::npos) << OpenError(first);
+  EXPECT_NE(OpenError(first).find("split.no is 5 (less than 3 expected)"), std::string::npos)
+      << OpenError(first);
 }
 
 TEST_F(FileTest, OpensRealVocabulariesAndModels) {

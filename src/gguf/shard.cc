@@ -23,9 +23,8 @@ constexpr size_t kMinPairBytes = 8 + 1 + 4 + 1;
 constexpr size_t kMaxKeyBytes = 65535;
 
 Result<void> ReadMagic(ByteReader& reader) {
-  const std::string_view start(reinterpret_cast<const char*>(
-                                   reader.Take(std::min(kMagic.size(), reader.remaining())).data()),
-                               std::min(kMagic.size(), reader.position()));
+  const auto bytes = reader.Take(std::min(kMagic.size(), reader.remaining()));
+  const std::string_view start(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (start == kMagic) return {};
   if (kMagic.starts_with(start)) {
     return Error{"file is truncated: " + std::to_string(start.size()) + " bytes found"};

@@ -1,0 +1,62 @@
+// make_seeds FOLDER: small files that between them hold every value type and tensor type, to start
+// fuzzing from.
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "gguf/testing/builder.h"
+
+namespace {
+
+using winnow::gguf::TypeInfo;
+using winnow::gguf::testing::Builder;
+
+// One scalar and one array of every value type (0 to 12, without arrays of arrays).
+Builder EveryValueType() {
+  Builder builder;
+  const std::vector<std::byte> zeros(8);
+  const size_t sizes[] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 0, 8, 8, 8};
+  for (uint32_t type = 0; type <= 12; ++type) {
+    if (type == 9) continue;
+    builder.Raw("scalar." + std::to_string(type), type, std::span(zeros).first(sizes[type]));
+    std::vector<std::byte> array(4 + 8 + 2 * sizes[type]);
+    array[0] = static_cast<std::byte>(type);
+    array[4] = std::byte{2};
+    builder.Raw("array." + std::to_string(type), 9, array);
+  }
+  return builder;
+}
+
+Builder EveryTensorType() {
+  Builder builder;
+  builder.String("general.architecture", "llama").String("general.name", "seed");
+  for (const TypeInfo& info : winnow::gguf::SupportedTypes()) {
+    const std::vector<std::byte> bytes(2 * static_cast<size_t>(info.block_bytes));
+    builder.Tensor("t." + std::string(info.name), info.type, {info.block_elements, 2}, bytes);
+  }
+  return builder;
+}
+
+Builder Aligned() {
+  Builder builder;
+  builder.alignment = 8;
+  builder.version = 2;
+  return builder.TensorF32("a", {1}, {1}).TensorF32("b", {2, 1, 1, 1}, {1, 2});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: make_seeds FOLDER\n");
+    return 2;
+  }
+  const std::string folder = argv[1];
+  EveryValueType().Write(folder + "/values.gguf");
+  EveryTensorType().Write(folder + "/tensors.gguf");
+  Aligned().Write(folder + "/aligned.gguf");
+  Builder().Write(folder + "/empty.gguf");
+  return 0;
+}
