@@ -1,5 +1,6 @@
 #include "tokenizer/byte_alphabet.h"
 
+#include <algorithm>
 #include <array>
 
 #include "tokenizer/utf8.h"

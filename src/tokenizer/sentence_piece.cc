@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <bitset>
 #include <cmath>
@@ -13,14 +14,6 @@ namespace winnow::tokenizer {
 namespace {
 
 constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581 stands for a space in the vocabulary
-
-// Unlike CharacterLength this never fails: the reference engine goes by the lead byte alone, and
-// for text that is not UTF-8 any cut will do.
-size_t LengthByLeadByte(std::string_view text) {
-  const auto lead = static_cast<uint8_t>(text[0]);
-  const size_t length = lead < 0xC0 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  return std::min(length, text.size());
-}
 
 // Appends `text` with its spaces written as the vocabulary writes them.
 void AppendEscaped(std::string_view text, std::string& out) {
@@ -121,7 +114,8 @@ class SentencePiece final : public Algorithm {
     std::vector<Symbol>& symbols = scratch.symbols;
     symbols.clear();
     for (size_t at = 0; at < piece.size();) {
-      const size_t length = LengthByLeadByte(piece.substr(at));
+      // A byte that is not UTF-8 stands alone.
+      const size_t length = std::max<size_t>(1, CharacterLength(piece.substr(at)));
       const auto place = static_cast<int32_t>(symbols.size());
       const bool last = at + length == piece.size();
       symbols.push_back({.begin = static_cast<uint32_t>(at),
