@@ -129,15 +129,16 @@ class BytePairs final : public Algorithm {
     return {};
   }
 
-  // Bytes of ordinary text that have no token. Not counted: what UTF-8 never contains and control
-  // characters, which Falcon's vocabulary left out.
+  // Bytes of ordinary text that have no token. Not counted, as Falcon's vocabulary left them out:
+  // control characters, what UTF-8 never contains, and what begins a character of planes 4 to 11,
+  // which are empty.
   int CountMissingBytes() const {
     int n_missing = 0;
     for (int byte = 0; byte < 0xF5; ++byte) {
       const bool control =
           byte == 0x7F || (byte < ' ' && byte != '\t' && byte != '\n' && byte != '\r');
-      if (control || byte == 0xC0 || byte == 0xC1) continue;
-      n_missing += TokenOf(byte_symbols_[byte]) < 0;
+      const bool unused = byte == 0xC0 || byte == 0xC1 || byte == 0xF1 || byte == 0xF2;
+      if (!control && !unused) n_missing += TokenOf(byte_symbols_[byte]) < 0;
     }
     return n_missing;
   }
