@@ -1,0 +1,321 @@
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <optional>
+
+#include "commands.h"
+#include "interrupt.h"
+#include "options.h"
+#include "runtime/generate.h"
+#include "text_input.h"
+#include "tokenizer/chat_template.h"
+
+namespace winnow::apps {
+namespace {
+
+using tokenizer::ChatMessage;
+using tokenizer::ChatTemplate;
+
+constexpr const char* kCommandHelp =
+    "/regen      answer the last message again\n"
+    "/clear      forget the conversation\n"
+    "/read FILE  put the text of a file before your next message\n"
+    "/exit       end (also Ctrl-D)\n"
+    "A line that ends in \\ goes on in the next one. Ctrl-C stops an answer.";
+
+struct ChatFlags {
+  ModelFlags model;
+  SamplerFlags sampler;
+  std::optional<std::string> system;
+  std::optional<std::string> system_file;
+  std::optional<std::string> first_message;
+  std::string chat_template;
+  std::vector<std::string> stop;
+  int64_t n_predict = -1;
+  bool single_turn = false;
+  bool statistics = true;
+  std::vector<std::string> notes;
+};
+
+FlagTable MakeTable(ChatFlags& flags) {
+  FlagTable table("chat", "-m FILE [flags]",
+                  "A conversation with a model: one line is one message, answers go to stdout. "
+                  "Commands: /regen, /clear, /read FILE, /exit. Works through a pipe too.");
+  table.Group("Conversation");
+  table.Add({"-sys", "--system-prompt"}, "TEXT", "what the model is told beforehand",
+            &flags.system);
+  table.Add({"-sysf", "--system-prompt-file"}, "FILE", "the same, from a file", &flags.system_file);
+  table.Add({"-p", "--prompt"}, "TEXT", "the first message", &flags.first_message);
+  table.Switch({"-st", "--single-turn"}, "one message, one answer, then end", &flags.single_turn);
+  std::string names;
+  for (const std::string_view name : tokenizer::ChatTemplateNames()) {
+    names += (names.empty() ? "" : ", ") + std::string(name);
+  }
+  table.Add(
+      {"--chat-template"}, "NAME",
+      "how the conversation is written down; empty: as the model's file says. There are " + names,
+      &flags.chat_template);
+  table.Add({"-n", "--predict", "--n-predict"}, "N",
+            "tokens of an answer at most; -1: until the model ends or the context is full",
+            &flags.n_predict);
+  table.Add({"-r", "--reverse-prompt", "--stop"}, "TEXT",
+            "end an answer before this text; can be repeated", &flags.stop);
+  table.Switch({"--no-perf"}, "no line of statistics after an answer", &flags.statistics, false);
+  AddModelFlags(table, flags.model);
+  AddSamplerFlags(table, flags.sampler);
+  AddLogFlags(table, flags.model);
+  AddForeignFlags(table, flags.notes);
+  // What they ask for is how it is: messages are a conversation, coloured on a terminal, with the
+  // built-in templates.
+  table.Add({{"-cnv", "--conversation", "-co", "--color", "--no-jinja"},
+             "",
+             "",
+             "",
+             {},
+             true,
+             [](std::string_view) { return Result<void>(); }});
+  table.Add({{"--jinja"}, "", "", "", {}, true, [&flags](std::string_view) {
+               flags.notes.emplace_back(
+                   "--jinja has no effect: the built-in templates are used, see --chat-template");
+               return Result<void>();
+             }});
+  return table;
+}
+
+// Lines from standard input.
+class Input {
+ public:
+  ~Input() { std::free(buffer_); }
+
+  enum class End { kNone, kEndOfInput, kInterrupted };
+  // A message: one line, or several joined by backslashes at their ends.
+  End Read(std::string* message) {
+    message->clear();
+    for (;;) {
+      if (is_terminal_) {
+        Print(UsesColour(Stream::kOut) ? "\033[1;32m> \033[0m" : "> ");
+        Flush();
+      }
+      errno = 0;
+      const ssize_t n = getline(&buffer_, &capacity_, stdin);
+      if (n < 0) {
+        if (errno == EINTR) return End::kInterrupted;
+        return message->empty() ? End::kEndOfInput : End::kNone;
+      }
+      std::string_view line(buffer_, static_cast<size_t>(n));
+      while (line.ends_with('\n') || line.ends_with('\r')) line.remove_suffix(1);
+      const bool goes_on = line.ends_with('\\');
+      if (goes_on) line.remove_suffix(1);
+      *message += line;
+      if (!goes_on) return End::kNone;
+      *message += '\n';
+    }
+  }
+  bool is_terminal() const { return is_terminal_; }
+
+ private:
+  const bool is_terminal_ = isatty(STDIN_FILENO) == 1;
+  char* buffer_ = nullptr;  // of getline, which allocates it
+  size_t capacity_ = 0;
+};
+
+class Conversation {
+ public:
+  Conversation(const ChatFlags& flags, Loaded& loaded, runtime::Sampler sampler,
+               ChatTemplate chat_template, std::string system, ConsoleLog& log)
+      : flags_(flags),
+        session_(*loaded.session),
+        sampler_(std::move(sampler)),
+        template_(chat_template),
+        system_(std::move(system)),
+        log_(log) {
+    Clear();
+  }
+
+  void Clear() {
+    messages_.clear();
+    if (!system_.empty()) messages_.push_back({"system", system_});
+  }
+
+  // Answers a message on stdout. A message that does not fit is told of and forgotten.
+  Result<runtime::StopReason> Answer(std::string message, const std::atomic<bool>& interrupted) {
+    messages_.push_back({"user", std::move(message)});
+    return AnswerLast(interrupted);
+  }
+
+  bool can_regenerate() const { return !messages_.empty() && messages_.back().role == "assistant"; }
+  Result<runtime::StopReason> Regenerate(const std::atomic<bool>& interrupted) {
+    messages_.pop_back();
+    return AnswerLast(interrupted);
+  }
+
+ private:
+  Result<runtime::StopReason> AnswerLast(const std::atomic<bool>& interrupted) {
+    WINNOW_ASSIGN(const auto stretches, template_.Format(messages_, true));
+    const tokenizer::Tokenizer& tokenizer = session_.engine().tokenizer();
+    const std::vector<runtime::TokenId> tokens = tokenizer.EncodeMarked(stretches);
+    if (static_cast<int64_t>(tokens.size()) >= session_.capacity()) {
+      messages_.pop_back();
+      log_.Warning("with this message the conversation is " + std::to_string(tokens.size()) +
+                   " tokens, the context holds " + std::to_string(session_.capacity()) +
+                   ": the message is left out; /clear starts anew");
+      return runtime::StopReason::kContext;
+    }
+    ProgressLine progress("reading");
+    runtime::GenerateOptions options;
+    options.max_tokens = flags_.n_predict;
+    options.stop = flags_.stop;
+    options.cancel = &interrupted;
+    options.on_prefill = [&](double done) { progress.Update(done); };
+    options.on_text = [&](std::string_view text) {
+      progress.Erase();
+      Print(text);
+      Flush();
+    };
+    WINNOW_ASSIGN(const runtime::Generated generated,
+                  Generate(session_, sampler_, tokens, options));
+    progress.Erase();
+    Print("\n");
+    Flush();
+    messages_.push_back({"assistant", generated.text});
+    Report(generated);
+    return generated.stop_reason;
+  }
+
+  void Report(const runtime::Generated& generated) {
+    if (generated.stop_reason == runtime::StopReason::kContext) {
+      log_.Warning("the context of " + std::to_string(session_.capacity()) +
+                   " tokens is full: /clear starts anew");
+    }
+    if (!flags_.statistics) return;
+    const runtime::GenerateTimings& t = generated.timings;
+    log_.Info("[prefill " + Fixed(t.prefill_tokens_per_second(), 1) + " tokens/s, decode " +
+              Fixed(t.decode_tokens_per_second(), 1) + " tokens/s, context " +
+              std::to_string(session_.n_tokens()) + " of " + std::to_string(session_.capacity()) +
+              "]");
+  }
+
+  const ChatFlags& flags_;
+  runtime::Session& session_;
+  runtime::Sampler sampler_;
+  ChatTemplate template_;
+  std::string system_;
+  ConsoleLog& log_;
+  std::vector<ChatMessage> messages_;
+};
+
+Result<ChatTemplate> ChooseTemplate(const ChatFlags& flags, const gguf::File& file,
+                                    ConsoleLog& log) {
+  if (!flags.chat_template.empty()) return ChatTemplate::ByName(flags.chat_template);
+  WINNOW_ASSIGN(const auto source, file.String("tokenizer.chat_template"));
+  WINNOW_ASSIGN(const auto choice, tokenizer::DetectChatTemplate(source.value_or("")));
+  if (!choice.warning.empty()) log.Warning(choice.warning);
+  return choice.chat_template;
+}
+
+Result<std::string> SystemText(const ChatFlags& flags) {
+  if (!flags.system_file) return flags.system.value_or("");
+  WINNOW_ASSIGN(std::string text, ReadFile(*flags.system_file));
+  return WithoutFinalNewline(std::move(text));
+}
+
+// Reads messages and commands until the end. Returns the exit code.
+int Talk(const ChatFlags& flags, Conversation& conversation, ConsoleLog& log,
+         const std::atomic<bool>& interrupted) {
+  Input input;
+  if (input.is_terminal() && !flags.first_message) {
+    log.Info("Type a message. /help lists the commands, /exit or Ctrl-D ends.\n");
+  }
+  std::optional<std::string> next = flags.first_message;
+  std::string attached;
+  for (;;) {
+    std::string line;
+    if (next) {
+      line = *std::exchange(next, std::nullopt);
+    } else {
+      const Input::End end = input.Read(&line);
+      if (end == Input::End::kInterrupted) {
+        Print("\n");
+        Flush();
+        return kInterrupted;
+      }
+      if (end == Input::End::kEndOfInput) {
+        if (input.is_terminal()) Print("\n");
+        return FinishOutput();
+      }
+    }
+    std::optional<Result<runtime::StopReason>> answer;
+    if (line == "/exit" || line == "/quit") return FinishOutput();
+    if (line == "/help") {
+      log.Info(kCommandHelp);
+    } else if (line == "/clear") {
+      conversation.Clear();
+      attached.clear();
+      log.Info("The conversation is forgotten.");
+    } else if (line == "/regen") {
+      if (conversation.can_regenerate()) {
+        answer = conversation.Regenerate(interrupted);
+      } else {
+        log.Warning("there is no answer yet");
+      }
+    } else if (line.starts_with("/read ")) {
+      auto text = ReadFile(line.substr(6));
+      if (text) {
+        log.Info("Read " + HumanBytes(static_cast<int64_t>(text->size())) +
+                 "; now type what to do with it.");
+        attached += WithoutFinalNewline(*std::move(text)) + "\n";
+      } else {
+        log.Error(text.error().message);
+      }
+    } else if (line.starts_with('/') && line.find(' ') == std::string::npos &&
+               line.find('/', 1) == std::string::npos) {
+      log.Warning("unknown command " + line + "; /help lists them");
+    } else if (!line.empty()) {
+      answer = conversation.Answer(std::exchange(attached, {}) + line, interrupted);
+    }
+    if (!answer) continue;
+    if (!*answer) return Fail(answer->error());
+    const bool cancelled = **answer == runtime::StopReason::kCancelled;
+    if (flags.single_turn) return cancelled ? kInterrupted : FinishOutput();
+    ClearInterrupt();
+  }
+}
+
+}  // namespace
+
+int Chat(Arguments arguments) {
+  ChatFlags flags;
+  FlagTable table = MakeTable(flags);
+  if (const auto over = ParseFlags(table, arguments)) return *over;
+  if (const auto valid = Validate(flags.model); !valid) {
+    return Misuse("chat", valid.error().message);
+  }
+  if (flags.n_predict < -1) return Misuse("chat", "flag -n: expected -1 or more");
+  if (flags.system && flags.system_file) return Misuse("chat", "give only one of -sys and -sysf");
+  if (!flags.chat_template.empty()) {
+    if (auto named = ChatTemplate::ByName(flags.chat_template); !named) {
+      return Misuse("chat", named.error().message);
+    }
+  }
+  ConsoleLog log = MakeLog(flags.model, flags.notes);
+  const auto system = SystemText(flags);
+  if (!system) return Fail(system.error());
+  const std::atomic<bool>& interrupted = CatchInterrupt();
+  auto loaded = Load(flags.model, log);
+  if (!loaded) return Fail(loaded.error());
+  const tokenizer::Tokenizer& tokenizer = loaded->engine->tokenizer();
+  const auto chat_template = ChooseTemplate(flags, loaded->engine->file(), log);
+  if (!chat_template) return Fail(chat_template.error());
+  log.Info("chat   " + std::string(chat_template->name()) + " template");
+  const auto config = SamplerConfigOf(flags.sampler, tokenizer);
+  if (!config) return Misuse("chat", config.error().message);
+  auto sampler = runtime::Sampler::Make(*config, tokenizer.vocabulary_size());
+  if (!sampler) return Misuse("chat", sampler.error().message);
+
+  Conversation conversation(flags, *loaded, std::move(sampler).value(), *chat_template, *system,
+                            log);
+  return Talk(flags, conversation, log, interrupted);
+}
+
+}  // namespace winnow::apps

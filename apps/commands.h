@@ -1,0 +1,18 @@
+#pragma once
+
+#include <span>
+#include <string>
+
+// One function for each command; arguments are those after its name. They return the exit code.
+namespace winnow::apps {
+
+using Arguments = std::span<const std::string>;
+
+int Run(Arguments arguments);
+int Chat(Arguments arguments);
+int Perplexity(Arguments arguments);
+int Bench(Arguments arguments);
+int Inspect(Arguments arguments);
+int Tokenize(Arguments arguments);
+
+}  // namespace winnow::apps

@@ -1,0 +1,123 @@
+#include "console.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+namespace winnow::apps {
+namespace {
+
+constexpr auto kPatience = std::chrono::milliseconds(700);  // before a progress line appears
+constexpr auto kRefresh = std::chrono::milliseconds(100);
+
+double Seconds(std::chrono::steady_clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+}  // namespace
+
+bool IsTerminal(Stream stream) {
+  return isatty(stream == Stream::kOut ? STDOUT_FILENO : STDERR_FILENO) == 1;
+}
+
+bool UsesColour(Stream stream) {
+  const char* no_colour = std::getenv("NO_COLOR");  // https://no-color.org: any non-empty value
+  return IsTerminal(stream) && (no_colour == nullptr || *no_colour == '\0');
+}
+
+void ConsoleLog::Write(LogLevel level, std::string_view message) {
+  if (level < least_) return;
+  std::string line;
+  if (level >= LogLevel::kWarning) {
+    const bool colour = UsesColour(Stream::kError);
+    const bool error = level == LogLevel::kError;
+    if (colour) line += error ? "\033[31m" : "\033[33m";
+    line += error ? "winnow: error: " : "winnow: warning: ";
+    if (colour) line += "\033[0m";
+  }
+  line += message;
+  line += '\n';
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+ProgressLine::ProgressLine(std::string what)
+    : what_(std::move(what)),
+      enabled_(IsTerminal(Stream::kError)),
+      start_(std::chrono::steady_clock::now()),
+      last_(start_) {}
+
+ProgressLine::~ProgressLine() { Erase(); }
+
+void ProgressLine::Update(double done) {
+  if (!enabled_ || done <= 0) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - start_ < kPatience || (shown_ && now - last_ < kRefresh)) return;
+  const double left = Seconds(now - start_) * (1 - done) / done;
+  std::fprintf(stderr, "\r\033[K%s %d %%, %s left", what_.c_str(), static_cast<int>(100 * done),
+               HumanDuration(left).c_str());
+  std::fflush(stderr);
+  last_ = now;
+  shown_ = true;
+}
+
+void ProgressLine::Erase() {
+  if (!shown_) return;
+  std::fputs("\r\033[K", stderr);
+  std::fflush(stderr);
+  shown_ = false;
+}
+
+std::string Fixed(double value, int digits) {
+  std::array<char, 64> buffer;
+  std::snprintf(buffer.data(), buffer.size(), "%.*f", digits, value);
+  return buffer.data();
+}
+
+std::string PadLeft(std::string text, size_t width) {
+  if (text.size() < width) text.insert(0, width - text.size(), ' ');
+  return text;
+}
+
+std::string HumanBytes(int64_t bytes) {
+  if (bytes < 1024) return std::to_string(bytes) + " B";
+  double value = static_cast<double>(bytes);
+  const char* unit = "B";
+  for (const char* larger : {"KiB", "MiB", "GiB", "TiB"}) {
+    if (value < 1024) break;
+    value /= 1024;
+    unit = larger;
+  }
+  return Fixed(value, value < 10 ? 2 : 1) + " " + unit;
+}
+
+std::string HumanCount(int64_t count) {
+  const double value = static_cast<double>(count);
+  if (value >= 1e9) return Fixed(value / 1e9, 2) + " B";
+  if (value >= 1e6) return Fixed(value / 1e6, 2) + " M";
+  if (value >= 1e3) return Fixed(value / 1e3, 2) + " K";
+  return std::to_string(count);
+}
+
+std::string HumanDuration(double seconds) {
+  const int64_t whole = std::llround(std::min(seconds, 1e9));
+  const auto two_digits = [](int64_t n) { return (n < 10 ? "0" : "") + std::to_string(n); };
+  if (whole >= 3600) {
+    return std::to_string(whole / 3600) + " h " + two_digits(whole / 60 % 60) + " min";
+  }
+  if (whole >= 60) return std::to_string(whole / 60) + " min " + two_digits(whole % 60) + " s";
+  return std::to_string(whole) + " s";
+}
+
+void Print(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+void Flush() { std::fflush(stdout); }
+
+int FinishOutput() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return kDone;
+  ConsoleLog().Error("writing to standard output failed");
+  return kFailed;
+}
+
+}  // namespace winnow::apps

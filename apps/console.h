@@ -1,0 +1,66 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/log.h"
+
+namespace winnow::apps {
+
+// What a command returns to the shell.
+enum ExitCode { kDone = 0, kFailed = 1, kMisused = 2, kInterrupted = 130 };
+
+enum class Stream { kOut, kError };
+bool IsTerminal(Stream stream);
+// Colour is for people: only on a terminal, and never where NO_COLOR is set.
+bool UsesColour(Stream stream);
+
+// Messages on stderr, warnings and errors marked. Messages below `least` are dropped.
+class ConsoleLog final : public Log {
+ public:
+  explicit ConsoleLog(LogLevel least = LogLevel::kInfo) : least_(least) {}
+  void set_least(LogLevel least) { least_ = least; }
+  void Write(LogLevel level, std::string_view message) override;
+
+ private:
+  LogLevel least_;
+};
+
+// One line on stderr that says how far something is and how long it will take. Shown only on a
+// terminal and only when it takes more than a moment; gone when Erase is called or the object dies.
+class ProgressLine {
+ public:
+  explicit ProgressLine(std::string what);
+  ~ProgressLine();
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  void Update(double done);  // 0..1
+  void Erase();
+
+ private:
+  std::string what_;
+  bool enabled_;
+  bool shown_ = false;
+  std::chrono::steady_clock::time_point start_, last_;
+};
+
+// "1.3 MiB", "512 B".
+std::string HumanBytes(int64_t bytes);
+// "1.24 B", "260.03 K": counts as people write them about models.
+std::string HumanCount(int64_t count);
+// "1 h 02 min", "3 min 20 s", "12 s".
+std::string HumanDuration(double seconds);
+std::string Fixed(double value, int digits);
+// `text` filled with spaces on the left to `width`.
+std::string PadLeft(std::string text, size_t width);
+
+// Writes to stdout. Failed writes are noticed by FinishOutput.
+void Print(std::string_view text);
+void Flush();
+// kDone, or kFailed with a message if stdout could not take what was printed (a full disk).
+int FinishOutput();
+
+}  // namespace winnow::apps

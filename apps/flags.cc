@@ -1,0 +1,286 @@
+#include "flags.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <sstream>
+#include <utility>
+
+namespace winnow::apps {
+namespace {
+
+constexpr size_t kHelpColumn = 34;
+constexpr size_t kLineWidth = 100;
+
+template <typename T>
+std::string Shown(T value) {
+  std::ostringstream out;
+  out << value;
+  return out.str();
+}
+
+// Appends `text` in lines that start at `column`; the current line is `used` wide already.
+void AppendWrapped(std::string& out, size_t used, size_t column, const std::string& text) {
+  std::istringstream words(text);
+  std::string word;
+  size_t at = used;
+  bool first = true;
+  while (words >> word) {
+    if (!first && at + 1 + word.size() > kLineWidth) {
+      out += "\n" + std::string(column, ' ');
+      at = column;
+      first = true;
+    }
+    if (!first) {
+      out += ' ';
+      ++at;
+    }
+    out += word;
+    at += word.size();
+    first = false;
+  }
+  out += '\n';
+}
+
+// Edits that turn `a` into `b`: insert, delete, replace, swap two neighbours.
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
+  for (size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    for (size_t j = 1; j <= b.size(); ++j) {
+      d[i][j] = std::min(
+          {d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0u : 1u)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+template <typename Integer>
+Result<void> SetInteger(std::string_view text, Integer* target) {
+  WINNOW_ASSIGN(const int64_t value, ParseInteger(text));
+  if (!std::in_range<Integer>(value)) return Error{"'" + std::string(text) + "' is out of range"};
+  *target = static_cast<Integer>(value);
+  return {};
+}
+
+}  // namespace
+
+Result<int64_t> ParseInteger(std::string_view text) {
+  int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, problem] = std::from_chars(text.data(), end, value);
+  if (problem != std::errc() || stop != end) {
+    return Error{"expected a whole number, got '" + std::string(text) + "'"};
+  }
+  return value;
+}
+
+Result<double> ParseDecimal(std::string_view text) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, problem] = std::from_chars(text.data(), end, value);
+  if (problem != std::errc() || stop != end || std::isnan(value)) {
+    return Error{"expected a number, got '" + std::string(text) + "'"};
+  }
+  return value;
+}
+
+std::string_view NearestWord(std::string_view word, std::span<const std::string_view> candidates) {
+  std::string_view best;
+  size_t fewest = std::max<size_t>(1, word.size() / 3) + 1;
+  for (const std::string_view candidate : candidates) {
+    const size_t distance = EditDistance(word, candidate);
+    if (distance < fewest) {
+      fewest = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+FlagTable::FlagTable(std::string command, std::string usage, std::string summary)
+    : command_(std::move(command)), usage_(std::move(usage)), summary_(std::move(summary)) {
+  Group("Flags");
+}
+
+void FlagTable::Group(std::string title) { groups_.push_back(std::move(title)); }
+void FlagTable::Note(std::string text) { notes_.push_back(std::move(text)); }
+void FlagTable::Add(Flag flag) { entries_.push_back({groups_.size() - 1, std::move(flag)}); }
+
+void FlagTable::Add(Names names, std::string value_name, std::string help, std::string* target) {
+  Flag flag{std::move(names), std::move(value_name), std::move(help), *target, {}, false, {}};
+  flag.set = [target](std::string_view value) {
+    *target = value;
+    return Result<void>();
+  };
+  Add(std::move(flag));
+}
+
+void FlagTable::Add(Names names, std::string value_name, std::string help,
+                    std::optional<std::string>* target) {
+  Flag flag{std::move(names), std::move(value_name), std::move(help), "", {}, false, {}};
+  flag.set = [target](std::string_view value) {
+    *target = std::string(value);
+    return Result<void>();
+  };
+  Add(std::move(flag));
+}
+
+void FlagTable::Add(Names names, std::string value_name, std::string help, int* target) {
+  Add({std::move(names),
+       std::move(value_name),
+       std::move(help),
+       Shown(*target),
+       {},
+       false,
+       [target](std::string_view value) { return SetInteger(value, target); }});
+}
+
+void FlagTable::Add(Names names, std::string value_name, std::string help, int64_t* target) {
+  Add({std::move(names),
+       std::move(value_name),
+       std::move(help),
+       Shown(*target),
+       {},
+       false,
+       [target](std::string_view value) { return SetInteger(value, target); }});
+}
+
+void FlagTable::Add(Names names, std::string value_name, std::string help, uint64_t* target) {
+  Add({std::move(names),
+       std::move(value_name),
+       std::move(help),
+       Shown(*target),
+       {},
+       false,
+       [target](std::string_view value) { return SetInteger(value, target); }});
+}
+
+void FlagTable::Add(Names names, std::string value_name, std::string help, double* target) {
+  Flag flag{
+      std::move(names), std::move(value_name), std::move(help), Shown(*target), {}, false, {}};
+  flag.set = [target](std::string_view value) -> Result<void> {
+    WINNOW_ASSIGN(*target, ParseDecimal(value));
+    return {};
+  };
+  Add(std::move(flag));
+}
+
+void FlagTable::Add(Names names, std::string value_name, std::string help,
+                    std::vector<std::string>* target) {
+  Flag flag{std::move(names), std::move(value_name), std::move(help), "", {}, false, {}};
+  flag.set = [target](std::string_view value) {
+    target->emplace_back(value);
+    return Result<void>();
+  };
+  Add(std::move(flag));
+}
+
+void FlagTable::Switch(Names names, std::string help, bool* target, bool value) {
+  Flag flag{std::move(names), "", std::move(help), *target == value ? "on" : "", {}, false, {}};
+  flag.set = [target, value](std::string_view) {
+    *target = value;
+    return Result<void>();
+  };
+  Add(std::move(flag));
+}
+
+const Flag* FlagTable::Find(std::string_view name) const {
+  for (const Entry& entry : entries_) {
+    const Flag& flag = entry.flag;
+    if (std::find(flag.names.begin(), flag.names.end(), name) != flag.names.end()) return &flag;
+  }
+  return nullptr;
+}
+
+std::string FlagTable::Nearest(std::string_view name) const {
+  std::vector<std::string_view> names;
+  for (const Entry& entry : entries_) {
+    if (entry.flag.hidden) continue;
+    names.insert(names.end(), entry.flag.names.begin(), entry.flag.names.end());
+  }
+  return std::string(NearestWord(name, names));
+}
+
+Result<std::vector<std::string>> FlagTable::Parse(std::span<const std::string> arguments) {
+  std::vector<std::string> rest;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (argument == "--") {
+      rest.insert(rest.end(), arguments.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                  arguments.end());
+      break;
+    }
+    if (argument.size() < 2 || argument[0] != '-') {
+      rest.push_back(argument);
+      continue;
+    }
+    if (argument == "-h" || argument == "--help") {
+      help_wanted_ = true;
+      break;
+    }
+    const size_t equals = argument.starts_with("--") ? argument.find('=') : std::string::npos;
+    const std::string name = argument.substr(0, equals);
+    const Flag* flag = Find(name);
+    if (flag == nullptr) {
+      const std::string nearest = Nearest(name);
+      return Error{"unknown flag " + name +
+                   (nearest.empty() ? "" : "; did you mean " + nearest + "?")};
+    }
+    std::string value;
+    const bool has_next = i + 1 < arguments.size();
+    if (equals != std::string::npos) {
+      if (flag->value_name.empty()) return Error{"flag " + name + " takes no value"};
+      value = argument.substr(equals + 1);
+    } else if (!flag->optional_values.empty()) {
+      const auto& values = flag->optional_values;
+      if (has_next && std::find(values.begin(), values.end(), arguments[i + 1]) != values.end()) {
+        value = arguments[++i];
+      }
+    } else if (!flag->value_name.empty()) {
+      if (!has_next) return Error{"flag " + name + " needs a value: " + flag->value_name};
+      value = arguments[++i];
+    }
+    if (const auto set = flag->set(value); !set)
+      return Error{"flag " + name + ": " + set.error().message};
+  }
+  return rest;
+}
+
+std::string FlagTable::Help() const {
+  std::string out = "winnow " + command_ + " " + usage_ + "\n\n";
+  AppendWrapped(out, 0, 0, summary_);
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    bool titled = false;
+    for (const Entry& entry : entries_) {
+      if (entry.group != group || entry.flag.hidden) continue;
+      if (!titled) out += "\n" + groups_[group] + ":\n";
+      titled = true;
+      const Flag& flag = entry.flag;
+      std::string line = "  ";
+      for (const std::string& name : flag.names) {
+        line += (line.size() > 2 ? ", " : "") + name;
+      }
+      if (!flag.value_name.empty()) line += " " + flag.value_name;
+      if (line.size() + 2 > kHelpColumn) {
+        out += line + "\n" + std::string(kHelpColumn, ' ');
+      } else {
+        out += line + std::string(kHelpColumn - line.size(), ' ');
+      }
+      AppendWrapped(out, kHelpColumn, kHelpColumn,
+                    flag.help + (flag.default_text.empty() ? "" : " [" + flag.default_text + "]"));
+    }
+  }
+  for (const std::string& note : notes_) {
+    out += '\n';
+    AppendWrapped(out, 0, 0, note);
+  }
+  return out;
+}
+
+}  // namespace winnow::apps

@@ -1,0 +1,304 @@
+#include "options.h"
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <utility>
+
+namespace winnow::apps {
+namespace {
+
+using kernels::TensorType;
+
+constexpr const char* kCacheTypes = "f32, f16, bf16, q8_0, q4_0";
+
+Result<TensorType> CacheTypeOf(const std::string& flag, const std::string& name) {
+  const auto type = gguf::TensorTypeFromName(name);
+  if (!type || !kernels::IsCacheType(*type)) {
+    return Error{flag + ": '" + name + "' is not a cache type; there are " + kCacheTypes};
+  }
+  return *type;
+}
+
+std::string FlagOf(std::string_view parameter) {
+  std::string flag = "--" + std::string(parameter);
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return flag;
+}
+
+// "15043+1.5", "15043-1", "2-inf", "2=3", "2=false".
+Result<std::pair<int32_t, float>> ParseBias(const std::string& text) {
+  const Error wrong{"flag -l: '" + text + "' is not TOKEN+BIAS or TOKEN-BIAS, such as 2-inf"};
+  const size_t at = text.find_first_of("+-=", 1);
+  if (at == std::string::npos) return wrong;
+  const auto token = ParseInteger(text.substr(0, at));
+  if (!token || !std::in_range<int32_t>(*token)) return wrong;
+  std::string value = text.substr(at + (text[at] == '-' ? 0 : 1));
+  if (value == "false") value = "-inf";
+  const auto bias = ParseDecimal(value);
+  if (!bias) return wrong;
+  return std::pair{static_cast<int32_t>(*token), static_cast<float>(*bias)};
+}
+
+}  // namespace
+
+void AddModelFlags(FlagTable& table, ModelFlags& flags) {
+  table.Group("Model");
+  table.Add({"-m", "--model"}, "FILE", "model to load (GGUF; of a split one, the first part)",
+            &flags.model);
+  table.Switch({"--check-tensors"}, "look for NaN and infinities in the weights while loading",
+               &flags.check_tensors);
+  table.Group("Computing");
+  table.Add({"-t", "--threads"}, "N", "threads; -1: one for each core", &flags.threads);
+  table.Add({"-c", "--ctx-size"}, "N",
+            "tokens the cache can hold; 0: what the model was trained for", &flags.context);
+  table.Add({"-ctk", "--cache-type-k"}, "TYPE", std::string("how keys are stored: ") + kCacheTypes,
+            &flags.key_type);
+  table.Add({"-ctv", "--cache-type-v"}, "TYPE", "how values are stored: as for keys",
+            &flags.value_type);
+  table.Add({"-ub", "--ubatch-size"}, "N", "tokens of the prompt computed at a time inside a layer",
+            &flags.micro_batch);
+  table.Add({"-b", "--batch-size"}, "N",
+            "upper bound of -ub, as in llama.cpp; a prompt always goes through layer by layer",
+            &flags.batch);
+  table.Add(
+      {"--cpu-target"}, "NAME",
+      "instruction set to use, such as AVX2; empty: the best there is; reference: plain loops",
+      &flags.cpu_target);
+}
+
+void AddLogFlags(FlagTable& table, ModelFlags& flags) {
+  table.Group("Messages");
+  table.Switch({"-q", "--quiet", "--log-disable"}, "only warnings and errors on stderr",
+               &flags.quiet);
+  table.Switch({"-v", "--verbose"}, "more on stderr", &flags.verbose);
+  table.Add({{"-h", "--help"}, "", "this text", "", {}, false, {}});
+}
+
+void AddSamplerFlags(FlagTable& table, SamplerFlags& flags) {
+  table.Group("Sampling (in the order they act)");
+  table.Add({"-s", "--seed"}, "N", "start of the random sequence; -1: another one each time",
+            &flags.seed);
+  table.Add({"-l", "--logit-bias"}, "ID±B",
+            "add B to the logit of token ID (15043+1.5, 2-inf); can be repeated",
+            &flags.logit_bias);
+  table.Switch({"--ignore-eos"}, "never choose a token that ends the text", &flags.ignore_eos);
+  runtime::Visit(flags.config, [&](std::string_view name, auto& value, const char* help) {
+    if (name == "seed") return;
+    FlagTable::Names names = {FlagOf(name)};
+    if (name == "temperature") names.insert(names.begin(), "--temp");
+    if (name == "typical_p") names.insert(names.begin(), "--typical");
+    table.Add(std::move(names), "N", help, &value);
+  });
+}
+
+void AddForeignFlags(FlagTable& table, std::vector<std::string>& notes) {
+  const auto note = [&](FlagTable::Names names, const char* value, const std::string& text,
+                        std::vector<std::string> optional_values = {}) {
+    const std::string name = names.back();
+    table.Add({std::move(names), value, text, "", std::move(optional_values), true,
+               [&notes, name, text](std::string_view) {
+                 notes.push_back(name + " has no effect: " + text);
+                 return Result<void>();
+               }});
+  };
+  const auto satisfied = [&](FlagTable::Names names, const char* value = "",
+                             std::vector<std::string> optional_values = {}) {
+    table.Add({std::move(names), value, "", "", std::move(optional_values), true,
+               [](std::string_view) { return Result<void>(); }});
+  };
+  const auto refuse = [&](FlagTable::Names names, const char* value, const std::string& reason) {
+    table.Add({std::move(names), value, reason, "", {}, true, [reason](std::string_view) {
+                 return Result<void>(Error{reason});
+               }});
+  };
+  // What they ask for is how it is.
+  satisfied({"--mmap"});
+  satisfied({"--no-warmup"});
+  satisfied({"--no-context-shift"});
+  satisfied({"--simple-io"});
+  satisfied({"--offline"});
+
+  const std::string no_gpu = "there is no GPU backend yet, everything runs on the CPU";
+  note({"-ngl", "--gpu-layers", "--n-gpu-layers"}, "N", no_gpu);
+  note({"-sm", "--split-mode"}, "MODE", no_gpu);
+  note({"-ts", "--tensor-split"}, "LIST", no_gpu);
+  note({"-mg", "--main-gpu"}, "N", no_gpu);
+  note({"-dev", "--device"}, "LIST", no_gpu);
+  note({"-nkvo", "--no-kv-offload"}, "", no_gpu);
+  table.Add({{"-fa", "--flash-attn"},
+             "",
+             "",
+             "",
+             {"on", "off", "auto", "0", "1"},
+             true,
+             [&notes](std::string_view value) {
+               if (value == "off" || value == "0") {
+                 notes.emplace_back(
+                     "--flash-attn off has no effect: attention is always computed in one pass");
+               }
+               return Result<void>();
+             }});
+  note({"-tb", "--threads-batch"}, "N", "prefill and decode share the threads of -t");
+  note({"--mlock"}, "", "memory is not locked");
+  note({"--no-mmap"}, "", "model files are always memory-mapped");
+  note({"-lm", "--load-mode"}, "MODE", "model files are always memory-mapped");
+  note({"--numa"}, "MODE", "threads are not bound to memory nodes");
+  note({"-C", "--cpu-mask"}, "M", "use taskset to choose cores");
+  note({"--prio"}, "N", "use nice to set a priority");
+  note({"--poll"}, "N", "waiting threads spin briefly, then sleep");
+  note({"--keep"}, "N", "nothing is shifted out of a full context");
+  note({"--warmup"}, "", "only bench warms up");
+
+  const std::string no_download = "winnow downloads nothing; give a file with -m";
+  refuse({"-hf", "-hfr", "--hf-repo"}, "REPO", no_download);
+  refuse({"-hff", "--hf-file"}, "FILE", no_download);
+  refuse({"-hft", "--hf-token"}, "TOKEN", no_download);
+  refuse({"-mu", "--model-url"}, "URL", no_download);
+  refuse({"--context-shift"}, "", "a full context ends the generation; nothing is shifted out");
+  const std::string fixed_order =
+      "the samplers and their order are fixed: penalties, top-k, typical, top-p, min-p, "
+      "temperature";
+  refuse({"--samplers", "--sampling-seq"}, "LIST", fixed_order);
+  for (const char* name : {"--mirostat", "--xtc-probability", "--dry-multiplier", "--top-nsigma"}) {
+    refuse({name}, "N", "this sampler does not exist here");
+  }
+  for (const char* name : {"--grammar", "--grammar-file", "-j", "--json-schema"}) {
+    refuse({name}, "G", "constrained generation does not exist here");
+  }
+  for (const char* name : {"--rope-scaling", "--rope-scale", "--rope-freq-base",
+                           "--rope-freq-scale", "--override-kv", "--lora"}) {
+    refuse({name}, "V", "the model is used as its file says");
+  }
+  refuse({"--prompt-cache"}, "FILE", "caches are not stored in files yet");
+  refuse({"--log-file"}, "FILE", "redirect stderr instead: 2>FILE");
+  table.Note(
+      "Flags of llama.cpp that have no place here are accepted with a note where they would change "
+      "nothing in the result (-ngl, -fa, --mlock, ...), and refused with the reason where they "
+      "would (--grammar, -hf, ...).");
+}
+
+std::optional<int> ParseFlags(FlagTable& table, std::span<const std::string> arguments,
+                              std::vector<std::string>* positional) {
+  auto rest = table.Parse(arguments);
+  if (!rest) return Misuse(table.command(), rest.error().message);
+  if (table.help_wanted()) {
+    Print(table.Help());
+    return FinishOutput();
+  }
+  if (positional != nullptr) {
+    *positional = std::move(rest).value();
+  } else if (!rest->empty()) {
+    return Misuse(table.command(), "unexpected argument '" + rest->front() + "'");
+  }
+  return std::nullopt;
+}
+
+Result<runtime::EngineOptions> EngineOptionsOf(const ModelFlags& flags) {
+  if (flags.model.empty()) return Error{"no model: give a GGUF file with -m FILE"};
+  if (flags.threads == 0 || flags.threads < -1 || flags.threads > ThreadPool::kMaxThreads) {
+    return Error{"flag -t: " + std::to_string(flags.threads) + " threads; expected 1 to " +
+                 std::to_string(ThreadPool::kMaxThreads) + ", or -1"};
+  }
+  if (flags.context < 0) return Error{"flag -c: the context cannot be negative"};
+  return runtime::EngineOptions{.model_path = flags.model,
+                                .n_threads = std::max(flags.threads, 0),
+                                .target = flags.cpu_target,
+                                .context = flags.context,
+                                .check_tensors = flags.check_tensors};
+}
+
+Result<runtime::SessionOptions> SessionOptionsOf(const ModelFlags& flags) {
+  if (flags.batch < 1 || flags.micro_batch < 1) return Error{"-b and -ub must be at least 1"};
+  runtime::SessionOptions options;
+  options.context = flags.context;
+  options.row_block = std::min(flags.batch, flags.micro_batch);
+  WINNOW_ASSIGN(options.key_type, CacheTypeOf("flag -ctk", flags.key_type));
+  WINNOW_ASSIGN(options.value_type, CacheTypeOf("flag -ctv", flags.value_type));
+  return options;
+}
+
+Result<void> Validate(const ModelFlags& flags) {
+  WINNOW_TRY(EngineOptionsOf(flags));
+  WINNOW_TRY(SessionOptionsOf(flags));
+  return {};
+}
+
+ConsoleLog MakeLog(const ModelFlags& flags, const std::vector<std::string>& notes) {
+  ConsoleLog log(flags.quiet     ? LogLevel::kWarning
+                 : flags.verbose ? LogLevel::kDebug
+                                 : LogLevel::kInfo);
+  for (const std::string& note : notes) log.Warning(note);
+  return log;
+}
+
+Result<Loaded> Load(const ModelFlags& flags, Log& log) {
+  WINNOW_ASSIGN(const runtime::EngineOptions engine_options, EngineOptionsOf(flags));
+  WINNOW_ASSIGN(const runtime::SessionOptions session_options, SessionOptionsOf(flags));
+  Loaded loaded;
+  WINNOW_ASSIGN(loaded.engine, runtime::Engine::Open(engine_options, log));
+  WINNOW_ASSIGN(loaded.session, runtime::Session::Make(*loaded.engine, session_options));
+
+  runtime::Engine& engine = *loaded.engine;
+  const model::Hyperparameters& h = engine.model().hyperparameters();
+  const std::string file_type = FileTypeName(engine.file());
+  log.Info("model  " + (h.name.empty() ? flags.model : h.name) + ": " + h.architecture + ", " +
+           HumanCount(engine.model().n_parameters()) + " parameters, " +
+           (file_type.empty() ? "" : file_type + ", ") + HumanBytes(engine.file().file_bytes()));
+  const cache::Cache& cache = loaded.session->cache();
+  const int64_t bytes_per_token =
+      cache.bytes_per_slot() * cache.config().shape.n_kv_heads * cache.config().shape.n_layers;
+  log.Info("cache  up to " + std::to_string(loaded.session->capacity()) + " tokens, keys " +
+           flags.key_type + ", values " + flags.value_type + ", " + HumanBytes(bytes_per_token) +
+           " per token");
+  log.Debug("cpu    " + std::string(engine.backend().target()) + ", " +
+            std::to_string(engine.pool().n_threads()) + " threads");
+  return loaded;
+}
+
+// Labels of general.file_type (conventions of the format; only a label).
+std::string FileTypeName(const gguf::File& file) {
+  static constexpr std::pair<uint64_t, const char*> kNames[] = {
+      {0, "F32"},     {1, "F16"},     {2, "Q4_0"},    {3, "Q4_1"},    {7, "Q8_0"},
+      {8, "Q5_0"},    {9, "Q5_1"},    {10, "Q2_K"},   {11, "Q3_K_S"}, {12, "Q3_K_M"},
+      {13, "Q3_K_L"}, {14, "Q4_K_S"}, {15, "Q4_K_M"}, {16, "Q5_K_S"}, {17, "Q5_K_M"},
+      {18, "Q6_K"},   {25, "IQ4_NL"}, {30, "IQ4_XS"}, {32, "BF16"}};
+  const auto label = file.Uint("general.file_type");
+  if (!label || !label->has_value()) return "";
+  for (const auto& [id, name] : kNames) {
+    if (id == **label) return name;
+  }
+  return "";
+}
+
+std::string DescriptionOf(const runtime::Engine& engine) {
+  const std::string file_type = FileTypeName(engine.file());
+  return engine.model().hyperparameters().architecture + " " +
+         HumanCount(engine.model().n_parameters()) + (file_type.empty() ? "" : " " + file_type);
+}
+
+Result<runtime::SamplerConfig> SamplerConfigOf(const SamplerFlags& flags,
+                                               const tokenizer::Tokenizer& tokenizer) {
+  runtime::SamplerConfig config = flags.config;
+  config.seed = flags.seed < 0 ? std::random_device()() : static_cast<uint64_t>(flags.seed);
+  for (const std::string& text : flags.logit_bias) {
+    WINNOW_ASSIGN(const auto bias, ParseBias(text));
+    config.logit_bias.push_back(bias);
+  }
+  if (flags.ignore_eos) runtime::BanEndOfGeneration(tokenizer, config);
+  return config;
+}
+
+int Fail(const Error& error) {
+  ConsoleLog().Error(error.message);
+  return kFailed;
+}
+
+int Misuse(const std::string& command, const std::string& message) {
+  ConsoleLog().Error(message);
+  ConsoleLog().Write(LogLevel::kInfo,
+                     "Try 'winnow " + (command.empty() ? "" : command + " ") + "--help'.");
+  return kMisused;
+}
+
+}  // namespace winnow::apps

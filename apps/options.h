@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "console.h"
+#include "flags.h"
+#include "runtime/engine.h"
+#include "runtime/sampler.h"
+#include "runtime/session.h"
+
+// Flags that several commands share, and what they make.
+namespace winnow::apps {
+
+struct ModelFlags {
+  std::string model;
+  int threads = -1;  // -1: all cores
+  int64_t context = 0;
+  int64_t batch = 2048;
+  int64_t micro_batch = 512;
+  std::string key_type = "f16";
+  std::string value_type = "f16";
+  std::string cpu_target;
+  bool check_tensors = false;
+  bool quiet = false;
+  bool verbose = false;
+};
+
+void AddModelFlags(FlagTable& table, ModelFlags& flags);
+// -s, --temp, --top-k, ... from Visit(SamplerConfig), and the logit bias.
+struct SamplerFlags {
+  runtime::SamplerConfig config;
+  int64_t seed = -1;  // -1: a different one each time
+  std::vector<std::string> logit_bias;
+  bool ignore_eos = false;
+};
+void AddSamplerFlags(FlagTable& table, SamplerFlags& flags);
+
+// Flags of llama.cpp that do not apply here: those that change nothing are accepted with a note in
+// `notes`, those whose absence would change results are refused with the reason.
+void AddForeignFlags(FlagTable& table, std::vector<std::string>& notes);
+
+// --quiet and --verbose, and what llama.cpp calls them.
+void AddLogFlags(FlagTable& table, ModelFlags& flags);
+
+// Parses; prints the help if wanted. Returns an exit code if the command is over: after --help or
+// misuse.
+std::optional<int> ParseFlags(FlagTable& table, std::span<const std::string> arguments,
+                              std::vector<std::string>* positional = nullptr);
+
+struct Loaded {
+  std::unique_ptr<runtime::Engine> engine;
+  std::unique_ptr<runtime::Session> session;
+};
+// What the flags say about model and session. Errors (misuse): no model, not a cache type, a number
+// out of range.
+Result<runtime::EngineOptions> EngineOptionsOf(const ModelFlags& flags);
+Result<runtime::SessionOptions> SessionOptionsOf(const ModelFlags& flags);
+Result<void> Validate(const ModelFlags& flags);
+// Opens model and session, and tells the log in two lines what they are. Requires: Validate(flags).
+Result<Loaded> Load(const ModelFlags& flags, Log& log);
+// The log these flags want; tells it the notes of AddForeignFlags.
+ConsoleLog MakeLog(const ModelFlags& flags, const std::vector<std::string>& notes);
+
+// "llama 1.24 B Q4_K_M": architecture, parameters, and the file's own label of its quantisation.
+std::string DescriptionOf(const runtime::Engine& engine);
+std::string FileTypeName(const gguf::File& file);  // empty without or with an unknown label
+
+// Seed drawn, bias parsed (ID+B, ID-B, ID=B, "inf" and "false" understood), end of generation
+// banned if wanted.
+Result<runtime::SamplerConfig> SamplerConfigOf(const SamplerFlags& flags,
+                                               const tokenizer::Tokenizer& tokenizer);
+
+// Of what went wrong while working: one line on stderr, kFailed.
+int Fail(const Error& error);
+// Of a command line that cannot be: one line and where to find help, kMisused.
+int Misuse(const std::string& command, const std::string& message);
+
+}  // namespace winnow::apps

@@ -1,0 +1,303 @@
+#include "eval/metrics/perplexity.h"
+
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "commands.h"
+#include "eval/metrics/kl_divergence.h"
+#include "eval/metrics/log_probs_file.h"
+#include "interrupt.h"
+#include "options.h"
+#include "report/peak_memory.h"
+#include "report/record.h"
+#include "report/safetensors.h"
+#include "text_input.h"
+
+namespace winnow::apps {
+namespace {
+
+struct PerplexityFlags {
+  ModelFlags model;
+  TextSource text;
+  int64_t chunks = -1;
+  std::optional<std::string> save_base;  // --kl-base
+  std::optional<std::string> compare;    // --kl
+  bool compare_with_base = false;        // llama-perplexity's --kl-divergence
+  std::optional<std::string> save_logits;
+  bool json = false;
+  std::vector<std::string> notes;
+};
+
+FlagTable MakeTable(PerplexityFlags& flags) {
+  FlagTable table(
+      "perplexity", "-m FILE -f FILE [flags]",
+      "Scores a text as llama-perplexity does: it is cut into windows of -c tokens, each begins "
+      "with the model's begin-of-text token if it wants one, and the tokens of the second half of "
+      "each are scored. Prints the running estimate, then the final one.");
+  table.Group("Text");
+  table.Add({"-f", "--file"}, "FILE",
+            "the text, '-' for standard input; a final newline is dropped", &flags.text.file);
+  table.Add({"-p", "--prompt"}, "TEXT", "the text itself", &flags.text.text);
+  table.Add({"--chunks"}, "N", "windows to score at most; -1: all", &flags.chunks);
+  table.Group("Comparing two runs");
+  table.Add({"--kl-base", "--kl-divergence-base", "--save-all-logits"}, "FILE",
+            "write the log-probabilities of all scored tokens (the format of llama-perplexity)",
+            &flags.save_base);
+  table.Add({"--kl"}, "FILE",
+            "compare with such a file, whose text is used: KL divergence, change of probabilities, "
+            "same most likely token",
+            &flags.compare);
+  table.Switch({"--kl-divergence"}, "compare with the file of --kl-base instead of writing it",
+               &flags.compare_with_base);
+  table.Group("Output");
+  table.Add({"--save-logits"}, "FILE",
+            "write a safetensors file: 'tokens' [n] i32 as they were fed, 'logits' [n, vocabulary] "
+            "f32 of all tokens",
+            &flags.save_logits);
+  table.Switch({"--json"}, "one JSON object on stdout instead of the running estimate",
+               &flags.json);
+  flags.model.context = 512;
+  AddModelFlags(table, flags.model);
+  AddLogFlags(table, flags.model);
+  AddForeignFlags(table, flags.notes);
+  return table;
+}
+
+std::optional<std::string> Contradiction(PerplexityFlags& flags) {
+  if (flags.compare_with_base) {
+    if (!flags.save_base) return "--kl-divergence needs the file: --kl-base FILE";
+    if (flags.compare) return "give only one of --kl and --kl-divergence";
+    flags.compare = std::exchange(flags.save_base, std::nullopt);
+  }
+  if (flags.compare && flags.save_base) return "give only one of --kl and --kl-base";
+  if (flags.text.text && flags.text.file) return "give only one of -p and -f";
+  if (flags.compare && (flags.text.text || flags.text.file)) {
+    return "--kl takes the text from its file: leave out -f and -p";
+  }
+  if (flags.chunks == 0 || flags.chunks < -1) return "flag --chunks: expected -1 or at least 1";
+  return std::nullopt;
+}
+
+// What becomes of the logits besides the estimate.
+struct Consumers {
+  std::optional<eval::LogProbsWriter> base_writer;
+  std::optional<eval::LogProbsReader> base_reader;
+  std::optional<report::SafetensorsWriter> logits_writer;
+  eval::KlDivergence kl;
+
+  Result<void> Take(const eval::LogitsBlock& block, int64_t first_scored_row) {
+    if (logits_writer) WINNOW_TRY(logits_writer->Write(block.logits));
+    for (int64_t row = 0; row < block.n_rows(); ++row) {
+      const int32_t next = block.next[static_cast<size_t>(row)];
+      if (next < 0 || block.first_row + row < first_scored_row) continue;
+      if (base_writer) WINNOW_TRY(base_writer->Write(block.Row(row)));
+      if (base_reader) {
+        log_probs_.resize(static_cast<size_t>(base_reader->header().vocabulary));
+        WINNOW_TRY(base_reader->Read(log_probs_));
+        kl.Add(eval::RowComparison::Of(block.Row(row), log_probs_, next));
+      }
+    }
+    return {};
+  }
+  Result<void> Finish() {
+    if (base_writer) WINNOW_TRY(base_writer->Finish());
+    if (logits_writer) WINNOW_TRY(logits_writer->Finish());
+    return {};
+  }
+
+ private:
+  std::vector<float> log_probs_;
+};
+
+// The tokens to score and the window: of the text, or of the file to compare with.
+struct Text {
+  std::vector<runtime::TokenId> tokens;
+  int64_t window = 0;
+};
+
+Result<Text> GetText(const PerplexityFlags& flags, const Consumers& consumers,
+                     const tokenizer::Tokenizer& tokenizer) {
+  if (consumers.base_reader) {
+    const eval::LogProbsHeader& header = consumers.base_reader->header();
+    if (header.vocabulary != tokenizer.vocabulary_size()) {
+      return Error{*flags.compare + ": made with a vocabulary of " +
+                   std::to_string(header.vocabulary) + " tokens, this model has " +
+                   std::to_string(tokenizer.vocabulary_size())};
+    }
+    return Text{header.tokens, header.window};
+  }
+  WINNOW_ASSIGN(std::string text, ReadText(flags.text));
+  if (!flags.text.text) text = WithoutFinalNewline(std::move(text));
+  return Text{tokenizer.Encode(text), flags.model.context};
+}
+
+std::string PlusMinus(const eval::MeanEstimate& estimate, double factor = 1,
+                      const std::string& unit = "") {
+  return Fixed(factor * estimate.mean(), 6) + " +/- " +
+         Fixed(factor * estimate.standard_error(), 6) + unit;
+}
+
+constexpr std::pair<const char*, double> kPercentiles[] = {
+    {"maximum", 1},  {"99.9 %", 0.999}, {"99 %", 0.99}, {"95 %", 0.95}, {"90 %", 0.9},
+    {"median", 0.5}, {"10 %", 0.1},     {"5 %", 0.05},  {"1 %", 0.01},  {"minimum", 0}};
+
+std::string ComparisonText(const eval::KlDivergence& kl) {
+  const auto line = [](std::string name, const std::string& value) {
+    name.resize(22, ' ');
+    return name + value + "\n";
+  };
+  const double ratio = std::exp(kl.log_ratio().mean());
+  std::string text = "\n" + line("PPL of the base", Fixed(std::exp(kl.nll_base().mean()), 6));
+  text += line("PPL ratio",
+               Fixed(ratio, 6) + " +/- " + Fixed(ratio * kl.log_ratio().standard_error(), 6));
+  text += line("mean KLD", PlusMinus(kl.kld()));
+  const std::vector<float> sorted = kl.SortedKlds();
+  for (const auto& [name, share] : kPercentiles) {
+    text += line(std::string("KLD ") + name, Fixed(eval::Percentile(sorted, share), 6));
+  }
+  text += line("mean change of p", PlusMinus(kl.p_difference(), 100, " %"));
+  text += line("RMS change of p", Fixed(100 * kl.rms_p_difference(), 3) + " %");
+  text += line("same top token", Fixed(100 * kl.same_top().mean(), 3) + " +/- " +
+                                     Fixed(100 * kl.same_top().standard_error(), 3) + " %");
+  return text;
+}
+
+report::Record ComparisonRecord(const eval::KlDivergence& kl) {
+  report::Record percentiles;
+  const std::vector<float> sorted = kl.SortedKlds();
+  for (const double percent : {0.0, 1.0, 5.0, 10.0, 50.0, 90.0, 95.0, 99.0, 99.9, 100.0}) {
+    percentiles.Add(Fixed(percent, percent == 99.9 ? 1 : 0),
+                    eval::Percentile(sorted, percent / 100));
+  }
+  const double ratio = std::exp(kl.log_ratio().mean());
+  return {{"base_perplexity", std::exp(kl.nll_base().mean())},
+          {"perplexity_ratio", ratio},
+          {"perplexity_ratio_error", ratio * kl.log_ratio().standard_error()},
+          {"mean_kld", kl.kld().mean()},
+          {"mean_kld_error", kl.kld().standard_error()},
+          {"kld_percentiles", percentiles},
+          {"mean_p_difference", kl.p_difference().mean()},
+          {"rms_p_difference", kl.rms_p_difference()},
+          {"same_top_rate", kl.same_top().mean()}};
+}
+
+Result<void> OpenOutputs(const PerplexityFlags& flags, const Text& text,
+                         const eval::Windows& windows, int64_t vocabulary, Consumers& consumers) {
+  if (flags.save_base) {
+    eval::LogProbsHeader header{.window = windows.window,
+                                .vocabulary = vocabulary,
+                                .n_windows = windows.n_windows,
+                                .tokens = text.tokens};
+    header.tokens.resize(windows.tokens.size());
+    WINNOW_ASSIGN(consumers.base_writer, eval::LogProbsWriter::Create(*flags.save_base, header));
+  }
+  if (flags.save_logits) {
+    using report::SafetensorsWriter;
+    const int64_t n = static_cast<int64_t>(windows.tokens.size());
+    WINNOW_ASSIGN(
+        consumers.logits_writer,
+        SafetensorsWriter::Create(*flags.save_logits,
+                                  {{"tokens", SafetensorsWriter::Type::kI32, {n}},
+                                   {"logits", SafetensorsWriter::Type::kF32, {n, vocabulary}}}));
+    WINNOW_TRY(consumers.logits_writer->Write(windows.tokens));
+  }
+  return {};
+}
+
+}  // namespace
+
+int Perplexity(Arguments arguments) {
+  PerplexityFlags flags;
+  FlagTable table = MakeTable(flags);
+  if (const auto over = ParseFlags(table, arguments)) return *over;
+  if (const auto valid = Validate(flags.model); !valid) {
+    return Misuse("perplexity", valid.error().message);
+  }
+  if (const auto wrong = Contradiction(flags)) return Misuse("perplexity", *wrong);
+
+  ConsoleLog log = MakeLog(flags.model, flags.notes);
+  const std::atomic<bool>& interrupted = CatchInterrupt();
+  Consumers consumers;
+  if (flags.compare) {
+    auto reader = eval::LogProbsReader::Open(*flags.compare);
+    if (!reader) return Fail(reader.error());
+    flags.model.context = reader->header().window;
+    consumers.base_reader = std::move(reader).value();
+  }
+  auto loaded = Load(flags.model, log);
+  if (!loaded) return Fail(loaded.error());
+  runtime::Session& session = *loaded->session;
+  const tokenizer::Tokenizer& tokenizer = loaded->engine->tokenizer();
+  auto text = GetText(flags, consumers, tokenizer);
+  if (!text) return Fail(text.error());
+  if (text->window == 0) text->window = session.capacity();
+  const auto windows = eval::CutWindows(text->tokens, text->window, flags.chunks, tokenizer);
+  if (!windows) return Fail(windows.error());
+  if (windows->window < text->window) {
+    log.Warning("the text has only " + std::to_string(windows->window) +
+                " tokens: it is scored as one window of that length, not of " +
+                std::to_string(text->window));
+  }
+  const int64_t vocabulary = loaded->engine->model().hyperparameters().vocabulary;
+  if (const auto opened = OpenOutputs(flags, *text, *windows, vocabulary, consumers); !opened) {
+    return Fail(opened.error());
+  }
+  log.Info("text   " + std::to_string(text->tokens.size()) + " tokens, " +
+           std::to_string(windows->n_windows) + " windows of " + std::to_string(windows->window));
+
+  ProgressLine progress("scoring");
+  const auto start = std::chrono::steady_clock::now();
+  eval::PerplexityOptions options;
+  options.all_rows = consumers.logits_writer.has_value();
+  options.on_block = [&](const eval::LogitsBlock& block) {
+    return consumers.Take(block, windows->first_row());
+  };
+  options.progress = [&](double done) {
+    progress.Update(done);
+    return !interrupted.load();
+  };
+  int64_t n_done = 0;
+  options.on_window = [&](int64_t done, double perplexity) {
+    n_done = done;
+    if (flags.json) return;
+    progress.Erase();
+    Print("[" + std::to_string(done) + "]" + Fixed(perplexity, 4) + ",");
+    Flush();
+  };
+  const auto estimate = eval::MeasurePerplexity(session, *windows, options);
+  progress.Erase();
+  if (!estimate) return Fail(estimate.error());
+  if (estimate->stopped) {
+    if (n_done > 0 && !flags.json) Print("\n");
+    log.Warning("interrupted after " + std::to_string(n_done) + " of " +
+                std::to_string(windows->n_windows) + " windows");
+    return FinishOutput() == kDone ? kInterrupted : kFailed;
+  }
+  if (const auto finished = consumers.Finish(); !finished) return Fail(finished.error());
+
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (flags.json) {
+    report::Record record = {{"perplexity", estimate->perplexity()},
+                             {"standard_error", estimate->standard_error()},
+                             {"tokens_scored", estimate->nll.count()},
+                             {"windows", windows->n_windows},
+                             {"window", windows->window},
+                             {"seconds", seconds},
+                             {"peak_rss_bytes", report::PeakResidentBytes()}};
+    if (consumers.base_reader) record.Add("comparison", ComparisonRecord(consumers.kl));
+    Print(report::ToJson(record) + "\n");
+  } else {
+    Print("\nFinal estimate: PPL = " + Fixed(estimate->perplexity(), 4) + " +/- " +
+          Fixed(estimate->standard_error(), 5) + "\n");
+    if (consumers.base_reader) Print(ComparisonText(consumers.kl));
+  }
+  log.Info("\n" + std::to_string(windows->tokens.size()) + " tokens in " + HumanDuration(seconds) +
+           ", " + Fixed(static_cast<double>(windows->tokens.size()) / seconds, 1) +
+           " tokens/s, peak memory " + HumanBytes(report::PeakResidentBytes()));
+  return FinishOutput();
+}
+
+}  // namespace winnow::apps

@@ -1,0 +1,152 @@
+#include "commands.h"
+#include "interrupt.h"
+#include "options.h"
+#include "runtime/generate.h"
+#include "statistics.h"
+#include "text_input.h"
+
+namespace winnow::apps {
+namespace {
+
+struct RunFlags {
+  ModelFlags model;
+  SamplerFlags sampler;
+  TextSource prompt;
+  int64_t n_predict = -1;
+  bool escape = true;
+  bool display_prompt = true;
+  bool statistics = true;
+  bool colour = false;
+  bool add_bos = true;
+  bool json = false;
+  std::vector<std::string> stop;
+  std::vector<std::string> notes;
+};
+
+FlagTable MakeTable(RunFlags& flags) {
+  FlagTable table(
+      "run", "-m FILE [-p TEXT | -f FILE] [flags]",
+      "Continues a text. The prompt and what follows it go to stdout as they are made, "
+      "everything else to stderr. Ctrl-C stops after the current token; exit code 130.");
+  table.Group("Text");
+  table.Add({"-p", "--prompt"}, "TEXT", "the text to continue", &flags.prompt.text);
+  table.Add(
+      {"-f", "--file"}, "FILE",
+      "read it from a file, '-' for standard input; a final newline is dropped. Without -p and "
+      "-f, a pipe is read",
+      &flags.prompt.file);
+  table.Add({"-n", "--predict", "--n-predict"}, "N",
+            "tokens to generate at most; -1: until the model ends or the context is full",
+            &flags.n_predict);
+  table.Add({"-r", "--reverse-prompt", "--stop"}, "TEXT", "stop before this text; can be repeated",
+            &flags.stop);
+  table.Switch({"-e", "--escape"}, "understand \\n, \\t, \\\\, \\xHH and the like in -p and -r",
+               &flags.escape);
+  table.Switch({"--no-escape"}, "leave backslashes alone", &flags.escape, false);
+  table.Switch({"--no-bos"}, "no begin-of-text token, even where the model wants one",
+               &flags.add_bos, false);
+  table.Group("Output");
+  table.Switch({"--no-display-prompt"}, "print only what is generated", &flags.display_prompt,
+               false);
+  table.Switch({"--display-prompt"}, "print the prompt first", &flags.display_prompt);
+  table.Switch({"-co", "--color"}, "prompt in yellow, on a terminal only", &flags.colour);
+  table.Switch({"--json"},
+               "one JSON object on stdout instead of the text: what was generated, why "
+               "it stopped, timings, memory",
+               &flags.json);
+  table.Switch({"--no-perf"}, "no statistics at the end", &flags.statistics, false);
+  table.Switch({"--perf"}, "statistics at the end, on stderr", &flags.statistics);
+  AddModelFlags(table, flags.model);
+  AddSamplerFlags(table, flags.sampler);
+  AddLogFlags(table, flags.model);
+  AddForeignFlags(table, flags.notes);
+  table.Add({{"-no-cnv", "--no-conversation"}, "", "", "", {}, true, [](std::string_view) {
+               return Result<void>();
+             }});
+  table.Add({{"-cnv", "--conversation", "-i", "--interactive"},
+             "",
+             "",
+             "",
+             {},
+             true,
+             [](std::string_view) { return Result<void>(Error{"use 'winnow chat'"}); }});
+  return table;
+}
+
+void ShowPrompt(const RunFlags& flags, const std::string& prompt) {
+  const bool colour = flags.colour && UsesColour(Stream::kOut);
+  if (colour) Print("\033[33m");
+  Print(prompt);
+  if (colour) Print("\033[0m");
+  Flush();
+}
+
+}  // namespace
+
+int Run(Arguments arguments) {
+  RunFlags flags;
+  FlagTable table = MakeTable(flags);
+  if (const auto over = ParseFlags(table, arguments)) return *over;
+  if (const auto valid = Validate(flags.model); !valid) {
+    return Misuse("run", valid.error().message);
+  }
+  if (flags.n_predict < -1) return Misuse("run", "flag -n: expected -1 or more");
+  if (flags.prompt.text && flags.prompt.file) return Misuse("run", "give only one of -p and -f");
+  auto prompt = ReadText(flags.prompt);
+  if (!prompt) return Fail(prompt.error());
+  if (!flags.prompt.text) *prompt = WithoutFinalNewline(*std::move(prompt));
+  if (flags.escape) {
+    if (flags.prompt.text) *prompt = Unescaped(*prompt);
+    for (std::string& stop : flags.stop) stop = Unescaped(stop);
+  }
+
+  ConsoleLog log = MakeLog(flags.model, flags.notes);
+  const std::atomic<bool>& interrupted = CatchInterrupt();
+  auto loaded = Load(flags.model, log);
+  if (!loaded) return Fail(loaded.error());
+  runtime::Session& session = *loaded->session;
+  const tokenizer::Tokenizer& tokenizer = loaded->engine->tokenizer();
+
+  const auto config = SamplerConfigOf(flags.sampler, tokenizer);
+  if (!config) return Misuse("run", config.error().message);
+  auto sampler = runtime::Sampler::Make(*config, tokenizer.vocabulary_size());
+  if (!sampler) return Misuse("run", sampler.error().message);
+  log.Debug("seed   " + std::to_string(config->seed));
+
+  // Not Encode: the text is there to be continued, so nothing is put after it.
+  const tokenizer::MarkedText marked = {*prompt, true};
+  const std::vector<runtime::TokenId> tokens =
+      tokenizer.EncodeMarked(std::span(&marked, 1), flags.add_bos);
+  ProgressLine progress("prefill");
+  runtime::GenerateOptions options;
+  options.max_tokens = flags.n_predict;
+  options.stop = flags.stop;
+  options.cancel = &interrupted;
+  options.on_prefill = [&](double done) { progress.Update(done); };
+  if (!flags.json) {
+    options.on_text = [&](std::string_view text) {
+      progress.Erase();
+      Print(text);
+      Flush();
+    };
+  }
+  // The prompt appears at once, but not before it is known to fit.
+  const bool fits = static_cast<int64_t>(tokens.size()) <= session.capacity();
+  if (fits && flags.display_prompt && !flags.json) ShowPrompt(flags, *prompt);
+  const auto generated = Generate(session, *sampler, tokens, options);
+  progress.Erase();
+  if (!generated) return Fail(generated.error());
+
+  if (flags.json) {
+    Print(report::ToJson(StatisticsRecord(*generated, session, loaded->engine->load_ms())));
+  }
+  Print("\n");
+  const int printed = FinishOutput();
+  if (flags.statistics) {
+    log.Info("\n" + StatisticsText(*generated, session, loaded->engine->load_ms()));
+  }
+  if (printed != kDone) return printed;
+  return generated->stop_reason == runtime::StopReason::kCancelled ? kInterrupted : kDone;
+}
+
+}  // namespace winnow::apps

@@ -1,0 +1,57 @@
+#include "statistics.h"
+
+#include "console.h"
+#include "report/peak_memory.h"
+
+namespace winnow::apps {
+namespace {
+
+std::string Line(const std::string& what, double ms) {
+  std::string line = what;
+  line.resize(12, ' ');
+  return line + PadLeft(Fixed(ms, 1), 10) + " ms";
+}
+
+std::string Rate(int64_t n_tokens, double per_second) {
+  return PadLeft(std::to_string(n_tokens), 8) + " tokens" + PadLeft(Fixed(per_second, 1), 10) +
+         " tokens/s";
+}
+
+}  // namespace
+
+std::string StatisticsText(const runtime::Generated& generated, const runtime::Session& session,
+                           double load_ms) {
+  const runtime::GenerateTimings& t = generated.timings;
+  std::string text = Line("load", load_ms) + "\n";
+  text += Line("prefill", t.prefill_ms) + Rate(t.n_prefill, t.prefill_tokens_per_second());
+  if (generated.n_reused > 0) text += ", " + std::to_string(generated.n_reused) + " re-used";
+  text += "\n" + Line("first token", t.first_token_ms) + "\n";
+  text += Line("decode", t.decode_ms) + Rate(t.n_decode, t.decode_tokens_per_second()) + "\n";
+  text += "cache       " + PadLeft(HumanBytes(session.cache_bytes()), 13) +
+          PadLeft(std::to_string(session.n_tokens()), 8) + " tokens\n";
+  text += "peak memory " + PadLeft(HumanBytes(report::PeakResidentBytes()), 13);
+  return text;
+}
+
+report::Record StatisticsRecord(const runtime::Generated& generated,
+                                const runtime::Session& session, double load_ms) {
+  const runtime::GenerateTimings& t = generated.timings;
+  return {
+      {"text", generated.text},
+      {"tokens", report::MakeList(generated.tokens)},
+      {"prompt_tokens", generated.n_prompt},
+      {"generated_tokens", static_cast<int64_t>(generated.tokens.size())},
+      {"stop_reason", NameOf(generated.stop_reason)},
+      {"timings", report::Record{{"load_ms", load_ms},
+                                 {"prefill_ms", t.prefill_ms},
+                                 {"first_token_ms", t.first_token_ms},
+                                 {"decode_ms", t.decode_ms},
+                                 {"prefill_tokens_per_second", t.prefill_tokens_per_second()},
+                                 {"decode_tokens_per_second", t.decode_tokens_per_second()}}},
+      {"cache_bytes", session.cache_bytes()},
+      {"cache_bytes_full", session.cache_bytes_full()},
+      {"peak_rss_bytes", report::PeakResidentBytes()},
+  };
+}
+
+}  // namespace winnow::apps

@@ -1,0 +1,104 @@
+#include "text_input.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+namespace winnow::apps {
+namespace {
+
+struct Close {
+  void operator()(FILE* file) const {
+    if (file != stdin) std::fclose(file);
+  }
+};
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+}  // namespace
+
+Result<std::string> ReadFile(const std::string& path) {
+  const std::unique_ptr<FILE, Close> file(path == "-" ? stdin : std::fopen(path.c_str(), "rb"));
+  if (!file) return Error{path + ": " + std::strerror(errno)};
+  struct stat info = {};
+  if (fstat(fileno(file.get()), &info) == 0 && S_ISDIR(info.st_mode)) {
+    return Error{path + ": is a directory, expected a file"};
+  }
+  std::string text;
+  std::array<char, 1 << 16> buffer;
+  size_t n = 0;
+  while ((n = std::fread(buffer.data(), 1, buffer.size(), file.get())) > 0) {
+    text.append(buffer.data(), n);
+  }
+  if (std::ferror(file.get()) != 0) return Error{path + ": " + std::strerror(errno)};
+  return text;
+}
+
+Result<std::string> ReadText(const TextSource& source) {
+  if (source.text && source.file) return Error{"give only one of -p and -f"};
+  if (source.text) return *source.text;
+  if (source.file) return ReadFile(*source.file);
+  if (isatty(STDIN_FILENO) == 1) {
+    return Error{"no text: give it with -p TEXT, -f FILE, or through a pipe"};
+  }
+  return ReadFile("-");
+}
+
+std::string Unescaped(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\' || i + 1 == text.size()) {
+      out += text[i];
+      continue;
+    }
+    const char c = text[++i];
+    switch (c) {
+      case 'n':
+        out += '\n';
+        break;
+      case 'r':
+        out += '\r';
+        break;
+      case 't':
+        out += '\t';
+        break;
+      case '\\':
+      case '\'':
+      case '"':
+        out += c;
+        break;
+      case 'x': {
+        const int high = i + 1 < text.size() ? HexDigit(text[i + 1]) : -1;
+        const int low = i + 2 < text.size() ? HexDigit(text[i + 2]) : -1;
+        if (high >= 0 && low >= 0) {
+          out += static_cast<char>(high * 16 + low);
+          i += 2;
+          break;
+        }
+        [[fallthrough]];
+      }
+      default:
+        out += '\\';
+        out += c;
+    }
+  }
+  return out;
+}
+
+std::string WithoutFinalNewline(std::string text) {
+  if (!text.ends_with('\n')) return text;
+  text.resize(text.size() - (text.ends_with("\r\n") ? 2 : 1));
+  return text;
+}
+
+}  // namespace winnow::apps

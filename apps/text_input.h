@@ -1,0 +1,28 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace winnow::apps {
+
+// The exact bytes of a file; "-" is standard input. Errors: cannot be read.
+Result<std::string> ReadFile(const std::string& path);
+
+// A text a command works on: TEXT (-p), else FILE (-f), else standard input if it is a pipe.
+struct TextSource {
+  std::optional<std::string> text;
+  std::optional<std::string> file;
+};
+// Errors: both given, none given and standard input is a terminal, unreadable file.
+Result<std::string> ReadText(const TextSource& source);
+
+// Replaces \n \r \t \\ \' \" and \xHH by what they mean; other backslashes stay.
+std::string Unescaped(std::string_view text);
+
+// Files end with a newline that nobody meant to be part of the prompt.
+std::string WithoutFinalNewline(std::string text);
+
+}  // namespace winnow::apps

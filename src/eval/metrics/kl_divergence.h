@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "eval/metrics/statistics.h"
+
+namespace winnow::eval {
+
+// What one token says about how far a run is from a reference run.
+struct RowComparison {
+  double nll = 0;           // of the token that came next
+  double nll_base = 0;      // in the reference
+  double kld = 0;           // KL(reference || this), nats
+  double p_difference = 0;  // p(next) - p_base(next)
+  bool same_top = false;    // both find the same token most likely
+
+  // Terms of the reference below e^-16 are left out, as llama-perplexity does: its files do not
+  // tell them apart.
+  //   logits, base_log_probs  [vocabulary]
+  static RowComparison Of(std::span<const float> logits, std::span<const float> base_log_probs,
+                          int32_t next);
+};
+
+// The comparison of two runs over a text.
+class KlDivergence {
+ public:
+  void Add(const RowComparison& row);
+
+  const MeanEstimate& nll() const { return nll_; }
+  const MeanEstimate& nll_base() const { return nll_base_; }
+  const MeanEstimate& log_ratio() const { return log_ratio_; }  // of the perplexities
+  const MeanEstimate& kld() const { return kld_; }
+  const MeanEstimate& p_difference() const { return p_difference_; }
+  double rms_p_difference() const;
+  const MeanEstimate& same_top() const { return same_top_; }  // share of tokens
+  // All KL divergences, sorted (for Percentile).
+  std::vector<float> SortedKlds() const;
+
+ private:
+  MeanEstimate nll_, nll_base_, log_ratio_, kld_, p_difference_, squared_p_difference_, same_top_;
+  std::vector<float> klds_;
+};
+
+}  // namespace winnow::eval

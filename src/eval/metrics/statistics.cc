@@ -1,0 +1,38 @@
+#include "eval/metrics/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace winnow::eval {
+
+void MeanEstimate::Add(double value) {
+  ++count_;
+  const double delta = value - mean_;
+  mean_ += delta / static_cast<double>(count_);
+  squares_ += delta * (value - mean_);
+}
+
+double MeanEstimate::standard_error() const {
+  if (count_ < 2) return 0;
+  return std::sqrt(squares_ / static_cast<double>(count_) / static_cast<double>(count_ - 1));
+}
+
+double Percentile(std::span<const float> sorted, double share) {
+  WINNOW_CHECK(!sorted.empty() && share >= 0 && share <= 1);
+  const double place = share * static_cast<double>(sorted.size() - 1);
+  const size_t below = static_cast<size_t>(place);
+  const size_t above = std::min(below + 1, sorted.size() - 1);
+  const double weight = place - static_cast<double>(below);
+  return (1 - weight) * sorted[below] + weight * sorted[above];
+}
+
+double LogSumExp(std::span<const float> logits) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - largest);
+  return largest + std::log(sum);
+}
+
+}  // namespace winnow::eval

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace winnow::eval {
+
+// Mean of independent observations and the standard error of that mean.
+class MeanEstimate {
+ public:
+  void Add(double value);
+  int64_t count() const { return count_; }
+  double mean() const { return mean_; }
+  // sqrt(sum of squared deviations / count / (count - 1)), as llama-perplexity reports it; 0 below
+  // two observations.
+  double standard_error() const;
+
+ private:
+  int64_t count_ = 0;
+  double mean_ = 0;
+  double squares_ = 0;  // of deviations from the mean (Welford)
+};
+
+// The value below which `share` (0..1) of the sorted values lie, interpolated between neighbours.
+// Requires: not empty, sorted.
+double Percentile(std::span<const float> sorted, double share);
+
+// log(sum of exp(logits)), in double.
+double LogSumExp(std::span<const float> logits);
+
+}  // namespace winnow::eval
