@@ -1,16 +1,20 @@
 #include "cache/cache.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <fstream>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "base/rng.h"
+#include "base/thread_pool.h"
 #include "gguf/tensor_type.h"
 #include "kernels/ops.h"
 
@@ -260,6 +264,40 @@ TEST(CacheMake, RefusesCapacitiesBeyondTheSystem) {
   ASSERT_FALSE(huge.has_value());
   EXPECT_NE(huge.error().message.find("need more than 2^63 bytes"), std::string::npos)
       << huge.error().message;
+}
+
+int64_t ResidentBytes() {
+  std::ifstream in("/proc/self/statm");
+  int64_t total = 0, resident = 0;
+  in >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST(CacheApply, GivesMemoryBack) {
+  constexpr int64_t kSlots = 32768, kBlock = 1024, kDim = 128;
+  constexpr int64_t kBytes = kSlots * 2 * 2 * kDim * 4;  // 64 MiB: 2 heads, keys and values
+  ThreadPool pool(1);
+  const auto backend = kernels::MakeCpuBackend({.pool = &pool, .target = ""}).value();
+  const auto rows = backend->Allocate(kBlock * 2 * kDim * 4).value();
+  const Matrix k = {rows.get(), 0, kBlock, 2 * kDim, 2 * kDim};
+  backend->Write(k, std::vector<float>(kBlock * 2 * kDim, 1.0f));
+  const int64_t before = ResidentBytes();
+  const auto cache =
+      Cache::Make(*backend,
+                  {.shape = {.n_layers = 1, .n_kv_heads = 2, .key_dim = kDim, .value_dim = kDim},
+                   .key_type = TensorType::kF32,
+                   .value_type = TensorType::kF32,
+                   .capacity = int64_t{1} << 24})  // 32 GiB of address space
+          .value();
+  EXPECT_LT(ResidentBytes() - before, kBytes / 16);
+  std::vector<Position> positions(kBlock);
+  for (int64_t first = 0; first < kSlots; first += kBlock) {
+    std::iota(positions.begin(), positions.end(), static_cast<Position>(first));
+    ASSERT_TRUE(cache->Append(0, k, k, positions).has_value());
+  }
+  EXPECT_GT(ResidentBytes() - before, kBytes * 15 / 16);
+  cache->Apply({.layer = 0, .heads = {{.keep = {0, 5, 32767}}, {.keep = {1}}}});
+  EXPECT_LT(ResidentBytes() - before, kBytes / 8);
 }
 
 TEST(CacheAppend, SaysWhenItIsFull) {

@@ -126,6 +126,16 @@ class Keys {
     return value;
   }
 
+  // As Number; the value must be >= 0.
+  Result<double> NumberFromZero(std::string_view key, std::optional<double> otherwise) const {
+    WINNOW_ASSIGN(const double value, Number(key, otherwise));
+    if (value < 0) {
+      return Error{"model: " + FullName(key) + " is " + NumberText(value) +
+                   ", expected at least 0"};
+    }
+    return value;
+  }
+
   Result<std::string> Text(std::string_view key, std::string_view otherwise) const {
     WINNOW_ASSIGN(const auto found, file_.String(FullName(key)));
     return std::string(found.value_or(otherwise));
@@ -174,11 +184,7 @@ Result<RopeParameters> ReadRope(const Keys& keys, const Architecture& architectu
   WINNOW_ASSIGN(rope.scaling, ReadScaling(keys));
   const std::string_view factor_key =
       keys.Has("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";
-  WINNOW_ASSIGN(rope.factor, keys.Number(factor_key, 1));
-  if (rope.factor < 0) {
-    return Error{"model: " + keys.FullName(factor_key) + " is " + NumberText(rope.factor) +
-                 ", expected at least 0"};
-  }
+  WINNOW_ASSIGN(rope.factor, keys.NumberFromZero(factor_key, 1));
   // Files write 0 for "not scaled".
   if (rope.factor == 0 || rope.scaling == Scaling::kNone) rope.factor = 1;
   if (rope.scaling == Scaling::kLinear && rope.factor == 1) rope.scaling = Scaling::kNone;
@@ -189,7 +195,7 @@ Result<RopeParameters> ReadRope(const Keys& keys, const Architecture& architectu
   WINNOW_ASSIGN(const double yarn_attention_factor,
                 keys.NumberAbove(0, "rope.scaling.yarn_attn_factor", 1));
   rope.attention_factor = attention_factor * yarn_attention_factor;
-  WINNOW_ASSIGN(rope.yarn_ext_factor, keys.Number("rope.scaling.yarn_ext_factor", 1));
+  WINNOW_ASSIGN(rope.yarn_ext_factor, keys.NumberFromZero("rope.scaling.yarn_ext_factor", 1));
   WINNOW_ASSIGN(rope.yarn_beta_fast, keys.NumberAbove(0, "rope.scaling.yarn_beta_fast", 32));
   WINNOW_ASSIGN(rope.yarn_beta_slow, keys.NumberAbove(0, "rope.scaling.yarn_beta_slow", 1));
   return rope;

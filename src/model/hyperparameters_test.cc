@@ -268,6 +268,8 @@ const std::vector<Refusal> kRefusals = {
      "llama.rope.scaling.type is 'dynamic', supported: none, linear, yarn, longrope"},
     {"NegativeFactor", [](Builder& b) { b.Float32("llama.rope.scaling.factor", -2); },
      "llama.rope.scaling.factor is -2, expected at least 0"},
+    {"NegativeExtFactor", [](Builder& b) { b.Float32("llama.rope.scaling.yarn_ext_factor", -1); },
+     "llama.rope.scaling.yarn_ext_factor is -1, expected at least 0"},
     {"NanFactor", [](Builder& b) { b.Float32("llama.rope.scaling.factor", kNan); },
      "llama.rope.scaling.factor is nan"},
     {"ZeroAttentionFactor", [](Builder& b) { b.Float32("llama.rope.scaling.attn_factor", 0); },

@@ -6,6 +6,12 @@
 #include "base/check.h"
 
 namespace winnow::runtime {
+namespace {
+
+// Tokens there is room for beyond those in use, so that decode steps rarely allocate.
+constexpr size_t kTokensAhead = 1024;
+
+}  // namespace
 
 struct Session::Data {
   Engine* engine = nullptr;
@@ -89,6 +95,9 @@ Result<bool> Session::Data::Forward(std::span<const TokenId> added, const Prefil
     cache->Truncate(request.first_position);
     if (!outcome) return outcome.error();
     return false;
+  }
+  if (tokens.size() + added.size() > tokens.capacity()) {
+    tokens.reserve(std::max(tokens.size() + added.size() + kTokensAhead, tokens.size() * 3 / 2));
   }
   tokens.insert(tokens.end(), added.begin(), added.end());
   return true;

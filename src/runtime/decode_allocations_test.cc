@@ -1,0 +1,77 @@
+// A decode step allocates nothing. This file replaces the global operator new of its test program.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "model/testing/tiny_model.h"
+#include "runtime/engine.h"
+#include "runtime/session.h"
+
+namespace {
+std::atomic<int64_t> n_allocations{0};
+
+void* Counted(std::size_t n_bytes, std::size_t alignment) {
+  n_allocations.fetch_add(1, std::memory_order_relaxed);
+  const std::size_t rounded = (n_bytes + alignment - 1) / alignment * alignment;
+  return std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
+}
+}  // namespace
+
+void* operator new(std::size_t n_bytes) { return Counted(n_bytes, alignof(std::max_align_t)); }
+void* operator new(std::size_t n_bytes, std::align_val_t alignment) {
+  return Counted(n_bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace winnow::runtime {
+namespace {
+
+class DecodeAllocations : public ::testing::TestWithParam<gguf::TensorType> {};
+
+TEST_P(DecodeAllocations, AreNone) {
+  model::testing::TinySpec spec = model::testing::TinySpecOf("llama");
+  spec.type = GetParam();
+  auto builder = model::testing::TinyBuilder(spec);
+  model::testing::AddTinyTokenizer(builder, spec.vocabulary);
+  const std::filesystem::path path =
+      std::filesystem::path(::testing::TempDir()) /
+      ("winnow_allocations_" + std::string(gguf::InfoOf(GetParam()).name) + ".gguf");
+  builder.Write(path.string());
+
+  NullLog log;
+  const auto engine = Engine::Open({.model_path = path.string(), .n_threads = 3}, log).value();
+  std::filesystem::remove(path);
+  const auto session = Session::Make(*engine, {}).value();
+  ASSERT_TRUE(session->Prefill(std::vector<TokenId>{1, 5, 6}).value());
+  ASSERT_TRUE(session->Decode(7).has_value());
+
+  const int64_t before = n_allocations.load();
+  bool all_good = true;
+  for (TokenId token = 8; token < 60; ++token) {
+    all_good = all_good && session->Decode(token).has_value();
+  }
+  const int64_t after = n_allocations.load();
+  EXPECT_TRUE(all_good);
+  EXPECT_EQ(after - before, 0);
+  EXPECT_GT(before, 0);  // the counting works
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, DecodeAllocations,
+                         ::testing::Values(gguf::TensorType::kF32, gguf::TensorType::kF16,
+                                           gguf::TensorType::kQ8_0),
+                         [](const auto& param_info) {
+                           return std::string(gguf::InfoOf(param_info.param).name);
+                         });
+
+}  // namespace
+}  // namespace winnow::runtime
