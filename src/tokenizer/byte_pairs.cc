@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "gguf/printable.h"
 #include "tokenizer/algorithm.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/merge.h"
@@ -118,7 +119,7 @@ class BytePairs final : public Algorithm {
       const size_t space = merge.find(' ', 1);
       if (space == std::string_view::npos || space + 1 == merge.size()) {
         return Error{"tokenizer: tokenizer.ggml.merges: entry " + std::to_string(rank) + " is '" +
-                     std::string(merge) + "', expected two parts with a space between"};
+                     gguf::Printable(merge) + "', expected two parts with a space between"};
       }
       merged = merge.substr(0, space);
       merged += merge.substr(space + 1);

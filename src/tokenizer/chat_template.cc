@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "gguf/printable.h"
 #include "tokenizer/chat_formats.h"
 
 namespace winnow::tokenizer {
@@ -117,7 +118,7 @@ Result<ChatTemplate> ChatTemplate::ByName(std::string_view name) {
   for (const ChatFormat& format : ChatFormats()) {
     if (format.name == name) return ChatTemplate(&format);
   }
-  return Error{"chat template '" + std::string(name) +
+  return Error{"chat template '" + gguf::Printable(name) +
                "' unknown, built in: " + Joined(ChatTemplateNames())};
 }
 
@@ -136,18 +137,20 @@ Result<std::vector<MarkedText>> ChatTemplate::Format(std::span<const ChatMessage
     const auto& [role, content] = messages[i];
     const ChatTurn* turn = TurnOf(*format_, role);
     if (turn == nullptr) {
-      return Error{"chat: message " + std::to_string(i) + " has the role '" + role +
-                   "', expected system, user or assistant"};
+      return Error{"chat: message " + std::to_string(i) + " has the role '" +
+                   gguf::Printable(role) + "', expected system, user or assistant"};
     }
-    if (role == "system" && i > 0) {
-      return Error{"chat: message " + std::to_string(i) +
-                   " has the role 'system', expected the system's words in the first message only"};
+    const bool opens_user = role == "system" && format_->place == SystemPlace::kOpensUser;
+    if (opens_user && (i + 1 == messages.size() || messages[i + 1].role != "user")) {
+      return Error{"chat: message " + std::to_string(i) + " has the role 'system', which " +
+                   std::string(name()) +
+                   " writes into a user turn: expected a message of the user next"};
     }
     if (!(role == "user" && user_is_open)) {
       if (i > 0) markup(turn->between);
       markup(turn->before);
     }
-    user_is_open = role == "system" && format_->place == SystemPlace::kOpensUser;
+    user_is_open = opens_user;
     const bool trims =
         format_->trim == Trim::kAll || (format_->trim == Trim::kAssistant && role == "assistant");
     Append(out, trims ? Trimmed(content) : std::string_view(content), false);

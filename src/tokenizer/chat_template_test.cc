@@ -121,9 +121,18 @@ TEST(ChatTemplate, ContentsAreMarkedAsPlain) {
 TEST(ChatTemplate, RolesItDoesNotKnowAreRefused) {
   EXPECT_EQ(Text("chatml", {{"user", "U"}, {"tool", "T"}}),
             "chat: message 1 has the role 'tool', expected system, user or assistant");
-  EXPECT_EQ(Text("chatml", {{"user", "U"}, {"system", "S"}}),
-            "chat: message 1 has the role 'system', expected the system's words in the first "
-            "message only");
+  EXPECT_EQ(Text("chatml", {{"x\n\x1b", "U"}}),
+            "chat: message 0 has the role 'x\\x0a\\x1b', expected system, user or assistant");
+}
+
+TEST(ChatTemplate, WhereTheSystemMaySpeak) {
+  EXPECT_EQ(Text("chatml", {{"user", "U"}, {"system", "S"}}, false),
+            "<|im_start|>user\nU<|im_end|>\n<|im_start|>system\nS<|im_end|>\n");
+  const std::string refusal =
+      "chat: message 0 has the role 'system', which gemma writes into a user turn: expected a "
+      "message of the user next";
+  EXPECT_EQ(Text("gemma", {{"system", "S"}}), refusal);
+  EXPECT_EQ(Text("gemma", {{"system", "S"}, {"assistant", "A"}}), refusal);
 }
 
 TEST(ChatTemplate, EveryNameOfTheListIsKnownAndKeepsWhatIsSaid) {

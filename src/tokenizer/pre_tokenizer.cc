@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "gguf/printable.h"
 #include "tokenizer/utf8.h"
 
 namespace winnow::tokenizer {
@@ -175,7 +176,7 @@ Result<PreTokenizer> PreTokenizer::Make(std::string_view name) {
       return PreTokenizer(std::move(data));
     }
   }
-  return Error{"tokenizer: tokenizer.ggml.pre: pre-tokenizer '" + std::string(name) +
+  return Error{"tokenizer: tokenizer.ggml.pre: pre-tokenizer '" + gguf::Printable(name) +
                "' unknown, supported: " + PreTokenizerNames()};
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "gguf/printable.h"
 #include "tokenizer/algorithm.h"
 #include "tokenizer/merge.h"
 #include "tokenizer/piece_cache.h"
@@ -184,7 +185,7 @@ Result<std::unique_ptr<Algorithm>> MakeSentencePiece(const AlgorithmInput& input
     ++n_bytes;
     if (!ParseByteToken(vocabulary.texts[token])) {
       return Error{"tokenizer: tokenizer.ggml.tokens: entry " + std::to_string(token) +
-                   " is a byte token spelled '" + std::string(vocabulary.texts[token]) +
+                   " is a byte token spelled '" + gguf::Printable(vocabulary.texts[token]) +
                    "', expected <0x00> to <0xFF>"};
     }
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "gguf/printable.h"
 #include "tokenizer/algorithm.h"
 #include "tokenizer/pre_tokenizer.h"
 #include "tokenizer/utf8.h"
@@ -181,8 +182,8 @@ class VocabularyTokenizer final : public Tokenizer {
       adds_bos_by_default = pre_tokenizer.adds_bos();
       WINNOW_ASSIGN(algorithm_, MakeBytePairs(input, pre_));
     } else {
-      return Error{"tokenizer: tokenizer.ggml.model: tokenizer '" + vocabulary_.model +
-                   "' not supported, supported: llama, gpt2"};
+      return Error{"tokenizer: tokenizer.ggml.model: tokenizer '" +
+                   gguf::Printable(vocabulary_.model) + "' not supported, supported: llama, gpt2"};
     }
     adds_bos_ = vocabulary_.add_bos.value_or(adds_bos_by_default) && vocabulary_.bos;
     adds_eos_ = vocabulary_.add_eos.value_or(false) && vocabulary_.eos;

@@ -85,6 +85,9 @@ TEST(Vocabulary, OtherTokenizersAreRefusedByName) {
                    "tokenizer '" + std::string(model) + "' not supported, supported: llama, gpt2");
   }
   EXPECT_REFUSED(SmallFile().Remove("tokenizer.ggml.model"), "tokenizer.ggml.model: missing");
+  Builder builder = SmallFile();
+  builder.Remove("tokenizer.ggml.model").String("tokenizer.ggml.model", "\x1b[2J");
+  EXPECT_REFUSED(builder, "tokenizer '\\x1b[2J' not supported");
 }
 
 TEST(Vocabulary, NoVocabularyNeedsNoTokensToBeRefusedByName) {
