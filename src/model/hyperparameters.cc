@@ -88,19 +88,20 @@ class Keys {
     if (value == nullptr || value->type != gguf::Value::Type::kArray) {
       return Integer(key, range, otherwise);
     }
-    WINNOW_ASSIGN(const auto found, file_.Ints(name));
-    if (found->size() != static_cast<size_t>(n_layers)) {
-      return Error{"model: " + name + " has " + std::to_string(found->size()) +
+    WINNOW_ASSIGN(auto ints, file_.Ints(name));
+    const std::vector<int64_t> found = std::move(ints).value_or(std::vector<int64_t>());
+    if (found.size() != static_cast<size_t>(n_layers)) {
+      return Error{"model: " + name + " has " + std::to_string(found.size()) +
                    " values, expected one for each of the " + std::to_string(n_layers) + " layers"};
     }
-    for (const int64_t of_layer : *found) {
-      if (of_layer != found->front()) {
+    for (const int64_t of_layer : found) {
+      if (of_layer != found.front()) {
         return Error{"model: " + name + " differs between layers (" +
-                     std::to_string(found->front()) + " and " + std::to_string(of_layer) +
+                     std::to_string(found.front()) + " and " + std::to_string(of_layer) +
                      "), which is not supported"};
       }
     }
-    return InRange(name, found->front(), range);
+    return InRange(name, found.front(), range);
   }
 
   Result<double> Number(std::string_view key, std::optional<double> otherwise) const {
