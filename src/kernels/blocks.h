@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 // Blocks of the quantised types as they lie in a GGUF file (little-endian, no padding). `half`
 // fields are IEEE halves as bits. The value of an element is given in quants.cc.
@@ -73,14 +74,16 @@ struct BlockIQ4_XS {
 inline constexpr int8_t kIQ4Levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                           1,    13,   25,  38,  53,  69,  89,  113};
 
-// Scales and mins of a Q4_K or Q5_K block: 6 bits each, 8 of both in 12 bytes.
+// Scales and mins of a Q4_K or Q5_K block: 6 bits each, 8 of both in 12 bytes. Four bytes at a
+// time.
 inline void UnpackScales4K(const uint8_t (&packed)[12], uint8_t (&scales)[8], uint8_t (&mins)[8]) {
-  for (int g = 0; g < 4; ++g) {
-    scales[g] = packed[g] & 63;
-    mins[g] = packed[g + 4] & 63;
-    scales[g + 4] = static_cast<uint8_t>((packed[g + 8] & 15) | ((packed[g] >> 6) << 4));
-    mins[g + 4] = static_cast<uint8_t>((packed[g + 8] >> 4) | ((packed[g + 4] >> 6) << 4));
-  }
+  uint32_t p[3];
+  std::memcpy(p, packed, sizeof(p));
+  const uint32_t s[2] = {p[0] & 0x3F3F3F3Fu, (p[2] & 0x0F0F0F0Fu) | ((p[0] >> 2) & 0x30303030u)};
+  const uint32_t m[2] = {p[1] & 0x3F3F3F3Fu,
+                         ((p[2] >> 4) & 0x0F0F0F0Fu) | ((p[1] >> 2) & 0x30303030u)};
+  std::memcpy(scales, s, sizeof(s));
+  std::memcpy(mins, m, sizeof(m));
 }
 
 // Scales of a Q3_K block, -32..31: 6 bits each, 16 in 12 bytes.

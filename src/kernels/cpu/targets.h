@@ -9,6 +9,12 @@
 #ifndef HWY_WANT_AVX3_DL
 #define HWY_WANT_AVX3_DL  // VNNI: 8-bit products
 #endif
+// The fallback has vectors of 16 bytes like the others. Highway would take one-lane vectors instead
+// with GCC before 12.3, because of GCC bug 106322 (wrong code for the high half of products), which
+// no kernel here uses.
+#ifndef HWY_BROKEN_EMU128
+#define HWY_BROKEN_EMU128 0
+#endif
 #ifndef HWY_DISABLED_TARGETS
 // SSSE3 would only repeat SSE4; the kernels keep arrays of vectors, which sizeless SVE vectors
 // forbid.

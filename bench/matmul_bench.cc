@@ -1,0 +1,172 @@
+// How fast are matrix products? One line per case: time, weights read per second (what bounds few
+// tokens), operations per second (what bounds many), and both as fractions of what this machine was
+// measured to do just before.
+//
+//   winnow_matmul_bench [TYPE ROWS COLS TOKENS THREADS [TARGET]]
+//
+// Weights are read in turn from copies that together exceed the caches, as the layers of a model
+// do. Without arguments: a table over types and numbers of tokens, one thread.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/half.h"
+#include "base/rng.h"
+#include "kernels/ops.h"
+
+namespace winnow {
+namespace {
+
+using gguf::TensorType;
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Smallest time of a call, over at least `seconds`.
+template <typename F>
+double Fastest(double seconds, const F& call) {
+  double best = 1e9;
+  for (double start = Now(); Now() - start < seconds;) {
+    const double before = Now();
+    call();
+    best = std::min(best, Now() - before);
+  }
+  return best;
+}
+
+// Bytes per second that `pool` can read from memory, caches exceeded.
+double ReadBandwidth(ThreadPool& pool, const std::vector<std::byte>& memory) {
+  constexpr int64_t kRun = 1 << 20;
+  const auto n_runs = static_cast<int64_t>(memory.size()) / kRun;
+  std::vector<uint64_t> sums(static_cast<size_t>(n_runs));
+  const double seconds = Fastest(0.5, [&] {
+    pool.ParallelFor(n_runs, [&](int64_t run, int) {
+      uint64_t lanes[32] = {};
+      for (int64_t i = 0; i < kRun; i += sizeof(lanes)) {
+        uint64_t values[32];
+        std::memcpy(values, memory.data() + run * kRun + i, sizeof(values));
+        for (int j = 0; j < 32; ++j) lanes[j] += values[j];
+      }
+      for (const uint64_t lane : lanes) sums[static_cast<size_t>(run)] += lane;
+    });
+  });
+  return static_cast<double>(n_runs * kRun) / seconds;
+}
+
+// Random blocks whose scales are small finite numbers.
+std::vector<std::byte> RandomWeights(TensorType type, int64_t n_elements, size_t min_bytes) {
+  Rng rng(1);
+  constexpr int64_t kElements = 1 << 14;
+  std::vector<std::byte> pattern(static_cast<size_t>(gguf::RowBytes(type, kElements)));
+  for (std::byte& byte : pattern) byte = static_cast<std::byte>(rng.Next() & 0xFF);
+  // No byte pair may be a half or float that is huge, infinite or NaN: clear the upper exponent
+  // bits everywhere.
+  for (std::byte& byte : pattern) byte &= static_cast<std::byte>(0xBB);
+  const auto bytes = static_cast<size_t>(gguf::RowBytes(type, n_elements));
+  const size_t n_copies = (min_bytes + bytes - 1) / bytes;
+  std::vector<std::byte> weights(n_copies * bytes);
+  for (size_t i = 0; i < weights.size(); i += pattern.size()) {
+    std::memcpy(weights.data() + i, pattern.data(), std::min(pattern.size(), weights.size() - i));
+  }
+  return weights;
+}
+
+struct Case {
+  TensorType type;
+  int64_t rows, cols, tokens;
+};
+
+void Run(const Case& c, ThreadPool& pool, const std::string& target, double bandwidth) {
+  kernels::CpuOptions options = {.pool = &pool, .target = target};
+  auto made = kernels::MakeCpuBackend(options);
+  if (!made) {
+    std::fprintf(stderr, "%s\n", made.error().message.c_str());
+    std::exit(1);
+  }
+  kernels::Backend& backend = **made;
+  const auto bytes = static_cast<size_t>(gguf::RowBytes(c.type, c.rows * c.cols));
+  // Few tokens are bound by memory, so their weights must come from there.
+  const std::vector<std::byte> weights =
+      RandomWeights(c.type, c.rows * c.cols, c.tokens <= 8 ? size_t{600} << 20 : bytes);
+  std::vector<std::unique_ptr<kernels::Weight>> copies;
+  for (size_t offset = 0; offset < weights.size(); offset += bytes) {
+    copies.push_back(std::move(backend
+                                   .LoadWeight({.name = "w",
+                                                .type = c.type,
+                                                .rows = c.rows,
+                                                .cols = c.cols,
+                                                .bytes = std::span(weights).subspan(offset, bytes),
+                                                .keep_alive = nullptr})
+                                   .value()));
+  }
+  const auto matrix = [&](int64_t cols, std::unique_ptr<kernels::Storage>& storage) {
+    storage =
+        std::move(backend.Allocate(c.tokens * cols * static_cast<int64_t>(sizeof(float))).value());
+    return kernels::Matrix{storage.get(), 0, c.tokens, cols, cols};
+  };
+  std::unique_ptr<kernels::Storage> x_storage, out_storage;
+  const kernels::Matrix x = matrix(c.cols, x_storage), out = matrix(c.rows, out_storage);
+  Rng rng(2);
+  std::vector<float> values(static_cast<size_t>(c.tokens * c.cols));
+  for (float& value : values) value = static_cast<float>(rng.Uniform()) - 0.5f;
+  backend.Write(x, values);
+  // Few tokens: the mean over all copies counts, not the copy that happened to be in the cache.
+  double best = 1e9;
+  for (double start = Now(); Now() - start < 1.0;) {
+    const double before = Now();
+    for (const auto& weight : copies) {
+      const kernels::Linear job = {.weight = weight.get(), .bias = {}, .out = out};
+      backend.MatMul(x, {&job, 1});
+    }
+    best = std::min(best, (Now() - before) / static_cast<double>(copies.size()));
+  }
+  const double operations = 2.0 * static_cast<double>(c.rows) * static_cast<double>(c.cols) *
+                            static_cast<double>(c.tokens);
+  const double bytes_per_second = static_cast<double>(bytes) / best;
+  std::printf(
+      "%-7s %-7s %6ld x %-5ld %4ld tokens %2d threads %10.1f us %7.2f GB/s (%3.0f %%) %8.1f "
+      "GFLOP/s\n",
+      std::string(gguf::InfoOf(c.type).name).c_str(), std::string(backend.target()).c_str(),
+      static_cast<long>(c.rows), static_cast<long>(c.cols), static_cast<long>(c.tokens),
+      pool.n_threads(), best * 1e6, bytes_per_second / 1e9, 100 * bytes_per_second / bandwidth,
+      operations / best / 1e9);
+}
+
+int Main(int argc, char** argv) {
+  const bool one = argc == 6 || argc == 7;
+  const auto type = one ? gguf::TensorTypeFromName(argv[1]) : TensorType::kF32;
+  if ((argc != 1 && !one) || !type) {
+    std::fprintf(stderr, "usage: %s [TYPE ROWS COLS TOKENS THREADS [TARGET]]\n", argv[0]);
+    return 2;
+  }
+  ThreadPool pool(one ? std::atoi(argv[5]) : 1);
+  const double bandwidth =
+      ReadBandwidth(pool, std::vector<std::byte>(size_t{600} << 20, std::byte{1}));
+  std::printf("memory: %.2f GB/s with %d threads\n", bandwidth / 1e9, pool.n_threads());
+  if (one) {
+    Run({*type, std::atoll(argv[2]), std::atoll(argv[3]), std::atoll(argv[4])}, pool,
+        argc == 7 ? argv[6] : "", bandwidth);
+    return 0;
+  }
+  for (const int64_t tokens : {1, 4, 512}) {
+    for (const TensorType each :
+         {TensorType::kF32, TensorType::kF16, TensorType::kBF16, TensorType::kQ8_0,
+          TensorType::kQ4_0, TensorType::kQ4_1, TensorType::kQ5_0, TensorType::kQ5_1,
+          TensorType::kQ2_K, TensorType::kQ3_K, TensorType::kQ4_K, TensorType::kQ5_K,
+          TensorType::kQ6_K, TensorType::kIQ4_NL, TensorType::kIQ4_XS}) {
+      Run({each, 2048, 2048, tokens}, pool, "", bandwidth);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace winnow
+
+int main(int argc, char** argv) { return winnow::Main(argc, argv); }

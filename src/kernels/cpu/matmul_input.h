@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/thread_pool.h"
+
+namespace winnow::kernels::cpu {
+
+// The input of a quantised product: every block of 32 values as int8 with a float scale (largest
+// magnitude = 127).
+struct RoundedInput {
+  int64_t rows = 0;
+  int64_t cols = 0;              // multiple of 32
+  const int8_t* q = nullptr;     // [rows, cols]
+  const float* scale = nullptr;  // [rows, cols / 32]
+  const float* sum32 =
+      nullptr;  // [rows, cols / 32]: scale * (sum of a block's q), for offsets and mins
+  const float* sum16 = nullptr;  // [rows, cols / 16]: the same over half blocks
+};
+
+int64_t RoundedBytes(int64_t rows, int64_t cols);
+
+// Rounds x [rows, cols], rows `stride` floats apart, into `memory` (RoundedBytes, 64-byte aligned).
+// NaN and infinity have no meaning here: they give some finite result.
+RoundedInput RoundInput(const float* x, int64_t rows, int64_t cols, int64_t stride, int64_t target,
+                        std::byte* memory, ThreadPool& pool);
+
+}  // namespace winnow::kernels::cpu

@@ -1,0 +1,215 @@
+// Matrix products of the CPU backend, on every instruction set this machine has, against loops in
+// double.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/ops.h"
+#include "kernels/testing/random_blocks.h"
+
+namespace winnow::kernels {
+namespace {
+
+using testing::RandomBlocks;
+using testing::RandomFloats;
+
+constexpr int64_t kMaxRows = 100, kMaxTokens = 64;
+
+bool IsFloat(TensorType type) { return gguf::InfoOf(type).block_elements == 1; }
+
+// What a quantised weight meets: x rounded to 8 bits per block of 32.
+std::vector<float> Rounded(const std::vector<float>& x) {
+  std::vector<float> out(x.size());
+  for (size_t first = 0; first < x.size(); first += 32) {
+    float largest = 0;
+    for (size_t i = first; i < first + 32; ++i) largest = std::max(largest, std::fabs(x[i]));
+    const float inverse = largest > 0 ? 127.0f / largest : 0.0f;
+    for (size_t i = first; i < first + 32; ++i) {
+      out[i] = static_cast<float>(static_cast<double>(std::nearbyintf(x[i] * inverse)) *
+                                  (largest / 127.0f));
+    }
+  }
+  return out;
+}
+
+// x [tokens, cols] times w [rows, cols], in double; and the same of magnitudes, the measure of
+// rounding errors.
+struct Product {
+  std::vector<double> value, magnitude;
+};
+Product Multiply(const std::vector<float>& x, const std::vector<float>& w, int64_t cols) {
+  const auto tokens = static_cast<int64_t>(x.size()) / cols,
+             rows = static_cast<int64_t>(w.size()) / cols;
+  Product p = {std::vector<double>(static_cast<size_t>(tokens * rows)),
+               std::vector<double>(static_cast<size_t>(tokens * rows))};
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t k = 0; k < cols; ++k) {
+        const double term = static_cast<double>(x[static_cast<size_t>(t * cols + k)]) *
+                            static_cast<double>(w[static_cast<size_t>(r * cols + k)]);
+        p.value[static_cast<size_t>(t * rows + r)] += term;
+        p.magnitude[static_cast<size_t>(t * rows + r)] += std::fabs(term);
+      }
+    }
+  }
+  return p;
+}
+
+Matrix Upload(Backend& backend, const std::vector<float>& values, int64_t rows, int64_t cols,
+              std::vector<std::unique_ptr<Storage>>& storages) {
+  storages.push_back(std::move(backend.Allocate(rows * cols * 4).value()));
+  const Matrix m{storages.back().get(), 0, rows, cols, cols};
+  backend.Write(m, values);
+  return m;
+}
+
+class MatMulTest : public ::testing::TestWithParam<std::tuple<std::string, TensorType>> {};
+
+TEST_P(MatMulTest, AgreesWithLoopsInDouble) {
+  const auto& [target, type] = GetParam();
+  ThreadPool pool(3);
+  auto backend = std::move(MakeCpuBackend({.pool = &pool, .target = target}).value());
+  const int block = gguf::InfoOf(type).block_elements;
+  const std::vector<int64_t> all_cols = block == 1    ? std::vector<int64_t>{1, 31, 100, 544}
+                                        : block == 32 ? std::vector<int64_t>{32, 96, 1120}
+                                                      : std::vector<int64_t>{256, 1280};
+  for (const int64_t cols : all_cols) {
+    Rng rng(static_cast<uint64_t>(cols));
+    const std::vector<float> x = RandomFloats(kMaxTokens * cols, rng);
+    const std::vector<std::byte> blocks = RandomBlocks(type, kMaxRows * cols, rng);
+    std::vector<float> w(static_cast<size_t>(kMaxRows * cols));
+    Dequantize(type, blocks, w);
+    const Product exact = Multiply(x, w, cols);
+    const Product expected = IsFloat(type) ? exact : Multiply(Rounded(x), w, cols);
+    const std::vector<float> bias = RandomFloats(kMaxRows, rng);
+    for (const int64_t rows : {1, 2, 7, 33, 100}) {
+      auto weight =
+          std::move(backend
+                        ->LoadWeight({.name = "w",
+                                      .type = type,
+                                      .rows = rows,
+                                      .cols = cols,
+                                      .bytes = std::span(blocks).first(
+                                          static_cast<size_t>(gguf::RowBytes(type, rows * cols))),
+                                      .keep_alive = nullptr})
+                        .value());
+      for (const int64_t tokens : {1, 2, 3, 5, 8, 17, 64}) {
+        SCOPED_TRACE(std::to_string(cols) + " columns, " + std::to_string(rows) + " rows, " +
+                     std::to_string(tokens) + " tokens");
+        std::vector<std::unique_ptr<Storage>> storages;
+        const Matrix mx =
+            Upload(*backend, {x.begin(), x.begin() + tokens * cols}, tokens, cols, storages);
+        const Matrix mbias =
+            Upload(*backend, {bias.begin(), bias.begin() + rows}, 1, rows, storages);
+        // Two columns more than the product has: they must stay as they are.
+        const int64_t stride = rows + 2;
+        const Matrix out =
+            Upload(*backend, std::vector<float>(static_cast<size_t>(tokens * stride), 0.5f), tokens,
+                   stride, storages);
+        const bool accumulate = tokens % 2 == 1, biased = rows % 2 == 1;
+        const Linear job = {.weight = weight.get(),
+                            .bias = biased ? mbias : Matrix{},
+                            .out = out.Cols(0, rows),
+                            .accumulate = accumulate};
+        backend->MatMul(mx, {&job, 1});
+        std::vector<float> found(static_cast<size_t>(tokens * stride));
+        backend->Read(out, found);
+        for (int64_t t = 0; t < tokens; ++t) {
+          for (int64_t r = 0; r < rows; ++r) {
+            const auto at = static_cast<size_t>(t * kMaxRows + r);
+            const double added =
+                (accumulate ? 0.5 : 0.0) + (biased ? bias[static_cast<size_t>(r)] : 0.0);
+            const double value = found[static_cast<size_t>(t * stride + r)] - added;
+            // Sums in float: a few units in the last place of the magnitudes met on the way. The
+            // offsets of 8-bit products are subtracted afterwards, so those magnitudes exceed the
+            // terms'.
+            ASSERT_NEAR(value, expected.value[at], 2e-6 * expected.magnitude[at] + 4e-6)
+                << "token " << t << " row " << r;
+            ASSERT_NEAR(value, exact.value[at], 0.01 * exact.magnitude[at] + 1e-5)
+                << "token " << t << " row " << r;
+          }
+          ASSERT_EQ(found[static_cast<size_t>(t * stride + rows)], 0.5f);
+          ASSERT_EQ(found[static_cast<size_t>(t * stride + rows + 1)], 0.5f);
+        }
+      }
+    }
+  }
+}
+
+std::vector<std::tuple<std::string, TensorType>> AllCases() {
+  std::vector<std::tuple<std::string, TensorType>> cases;
+  for (const std::string& target : CpuTargets()) {
+    for (const TensorType type : testing::kAllTypes) cases.emplace_back(target, type);
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, MatMulTest, ::testing::ValuesIn(AllCases()),
+                         [](const auto& test) {
+                           return std::get<0>(test.param) + "_" +
+                                  std::string(gguf::InfoOf(std::get<1>(test.param)).name);
+                         });
+
+// Jobs of several types and heights in one call, as a layer's q, k and v.
+std::vector<float> FusedProduct(int n_threads, int64_t tokens) {
+  constexpr int64_t kCols = 512;
+  const struct {
+    TensorType type;
+    int64_t rows;
+  } kJobs[] = {{TensorType::kQ4_K, 203},
+               {TensorType::kQ6_K, 64},
+               {TensorType::kF16, 64},
+               {TensorType::kQ8_0, 1}};
+  ThreadPool pool(n_threads);
+  auto backend = std::move(MakeCpuBackend({.pool = &pool, .target = ""}).value());
+  Rng rng(7);
+  std::vector<std::unique_ptr<Storage>> storages;
+  const Matrix x = Upload(*backend, RandomFloats(tokens * kCols, rng), tokens, kCols, storages);
+  const Matrix out = Upload(*backend, std::vector<float>(static_cast<size_t>(tokens * 332)), tokens,
+                            332, storages);
+  std::vector<std::vector<std::byte>> blocks;
+  std::vector<std::unique_ptr<Weight>> weights;
+  std::vector<Linear> jobs;
+  int64_t first = 0;
+  for (const auto& [type, rows] : kJobs) {
+    blocks.push_back(RandomBlocks(type, rows * kCols, rng));
+    weights.push_back(std::move(backend
+                                    ->LoadWeight({.name = "w",
+                                                  .type = type,
+                                                  .rows = rows,
+                                                  .cols = kCols,
+                                                  .bytes = blocks.back(),
+                                                  .keep_alive = nullptr})
+                                    .value()));
+    jobs.push_back({.weight = weights.back().get(),
+                    .bias = {},
+                    .out = out.Cols(first, rows),
+                    .accumulate = false});
+    first += rows;
+  }
+  backend->MatMul(x, jobs);
+  std::vector<float> found(static_cast<size_t>(tokens * 332));
+  backend->Read(out, found);
+  for (const Linear& job : jobs) {  // each job alone gives the same
+    std::vector<float> fused(static_cast<size_t>(job.out.rows * job.out.cols)), alone(fused.size());
+    backend->Read(job.out, fused);
+    backend->MatMul(x, {&job, 1});
+    backend->Read(job.out, alone);
+    EXPECT_EQ(fused, alone);
+  }
+  return found;
+}
+
+TEST(MatMulThreadsTest, ResultsAreTheSameForAnyNumber) {
+  for (const int64_t tokens : {1, 3, 40, 200}) {
+    const std::vector<float> one = FusedProduct(1, tokens);
+    for (const int n_threads : {2, 3, 7})
+      EXPECT_EQ(one, FusedProduct(n_threads, tokens)) << tokens << " tokens";
+  }
+}
+
+}  // namespace
+}  // namespace winnow::kernels
