@@ -184,6 +184,9 @@ TEST(DetectChatTemplate, BySignature) {
             "falcon3");
   EXPECT_EQ(Detected("{{ '[INST] ' + message['content'] + ' [/INST]' }}"), "llama2");
   EXPECT_EQ(Detected("{{ bos_token + '[INST] ' + content.strip() }} <<SYS>>"), "llama2-sys-bos");
+  EXPECT_EQ(Detected("{{ bos_token }}{{ '[INST] ' + content.strip() }} <<SYS>>"),
+            "llama2-sys-strip");
+  EXPECT_EQ(Detected("{{ '[INST] ' + content }} <<SYS>>"), "llama2-sys");
   EXPECT_EQ(Detected("{{ '[SYSTEM_PROMPT]' + system + '[/SYSTEM_PROMPT]' }}{{ '[INST]' }}"),
             "mistral-v7-tekken");
   EXPECT_EQ(Detected("{{ '[SYSTEM_PROMPT] ' + system + '[/SYSTEM_PROMPT]' }}{{ '[INST] ' }}"),
