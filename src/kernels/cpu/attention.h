@@ -38,9 +38,9 @@ struct HostAttention {
 // Working memory that a backend keeps between calls, so that a decode step allocates nothing once
 // it has grown.
 struct AttentionScratch {
-  std::vector<float> partials;     // results per chunk of slots
-  std::vector<float> statistics;   // row maxima and sums, for the taps
-  std::vector<std::byte> threads;  // per thread: packed queries, tiles
+  std::vector<float> partials;    // results per part of the slots
+  std::vector<float> statistics;  // row maxima and sums, or a decode step's weights, for the taps
+  std::vector<float> threads;     // per thread: packed queries, tiles, scores
 };
 
 // Few queries are answered by a pass over the stored rows with all query heads of a group at once;

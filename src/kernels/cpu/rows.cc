@@ -208,7 +208,6 @@ void RotateHalves(float* head, const float* cosines, const float* sines, int64_t
 // Pairs (2i, 2i + 1).
 void RotateNeighbours(float* head, const float* cosines, const float* sines, int64_t n_pairs) {
   int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
   const DF d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (; i + lanes <= n_pairs; i += lanes) {
@@ -219,7 +218,6 @@ void RotateNeighbours(float* head, const float* cosines, const float* sines, int
     hn::StoreInterleaved2(hn::NegMulAdd(vb, s, hn::Mul(va, c)), hn::MulAdd(va, s, hn::Mul(vb, c)),
                           d, head + 2 * i);
   }
-#endif
   for (; i < n_pairs; ++i) {
     const float was_a = head[2 * i];
     const float was_b = head[2 * i + 1];

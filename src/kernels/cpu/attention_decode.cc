@@ -1,0 +1,522 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/attention_decode.cc"
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/cache_rows-inl.h"
+#include "kernels/cpu/exp-inl.h"
+#include "kernels/cpu/key_blocks-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace winnow::kernels::cpu::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Query heads that share a pass over the rows. Chosen so that the accumulators stay in registers.
+constexpr int kHeadsPerPass = kLanes == 16 ? 4 : 3;
+// Keys and values are fetched this far ahead; the hardware's own prefetchers stop at pages.
+constexpr int64_t kPrefetchBytes = 2048;
+
+HWY_INLINE void PrefetchRows(const std::byte* from, int64_t n_bytes) {
+  for (int64_t i = 0; i < n_bytes; i += 64) hwy::Prefetch(from + i);
+}
+
+// --- scores ---
+
+// [a b c d] per 128-bit block, each the sum over the block's lanes.
+HWY_INLINE VF SumFour(VF a, VF b, VF c, VF d) {
+  const DF df;
+  const hn::RepartitionToWide<DF> d64;
+  const VF ab = hn::Add(hn::InterleaveLower(df, a, b), hn::InterleaveUpper(df, a, b));
+  const VF cd = hn::Add(hn::InterleaveLower(df, c, d), hn::InterleaveUpper(df, c, d));
+  const auto ab64 = hn::BitCast(d64, ab);
+  const auto cd64 = hn::BitCast(d64, cd);
+  return hn::Add(hn::BitCast(df, hn::InterleaveLower(d64, ab64, cd64)),
+                 hn::BitCast(df, hn::InterleaveUpper(d64, ab64, cd64)));
+}
+
+// Sums over the blocks of kLanes / 4 results of SumFour, in the order of the slots.
+HWY_INLINE VF SumBlocks(const VF* fours) {
+#if HWY_MAX_BYTES == 16
+  return fours[0];
+#elif HWY_MAX_BYTES == 32
+  const DF df;
+  return hn::Add(hn::ConcatLowerLower(df, fours[1], fours[0]),
+                 hn::ConcatUpperUpper(df, fours[1], fours[0]));
+#else
+  const DF df;
+  const VF ac = hn::Add(hn::ConcatLowerLower(df, fours[2], fours[0]),
+                        hn::ConcatUpperUpper(df, fours[2], fours[0]));
+  const VF bd = hn::Add(hn::ConcatLowerLower(df, fours[3], fours[1]),
+                        hn::ConcatUpperUpper(df, fours[3], fours[1]));
+  return hn::Add(hn::OddEvenBlocks(hn::SwapAdjacentBlocks(bd), ac),
+                 hn::OddEvenBlocks(bd, hn::SwapAdjacentBlocks(ac)));
+#endif
+}
+
+// scores[h * kChunkSlots + s] = q[h] . key row s, for kLanes rows.
+template <class Elements, int kHeads>
+void ScoreTile(const std::byte* const* rows, const float* q, int dim, float* scores) {
+  const DF df;
+  VF fours[kHeads][kLanes / 4];
+#pragma GCC unroll 4
+  for (int four = 0; four < kLanes / 4; ++four) {
+    const std::byte* const* row = rows + 4 * four;
+    VF acc[kHeads][4];
+#pragma GCC unroll 4
+    for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 4
+      for (int s = 0; s < 4; ++s) acc[h][s] = hn::Zero(df);
+    }
+    int i = 0;
+    for (; i + kLanes <= dim; i += kLanes) {
+#pragma GCC unroll 4
+      for (int s = 0; s < 4; ++s) {
+        const VF key = Elements::Load(row[s] + i * Elements::kBytes);
+#pragma GCC unroll 4
+        for (int h = 0; h < kHeads; ++h) {
+          acc[h][s] = hn::MulAdd(key, hn::LoadU(df, q + h * dim + i), acc[h][s]);
+        }
+      }
+    }
+    if (i < dim) {
+#pragma GCC unroll 4
+      for (int s = 0; s < 4; ++s) {
+        const VF key = LoadFirst<Elements>(row[s] + i * Elements::kBytes, dim - i);
+#pragma GCC unroll 4
+        for (int h = 0; h < kHeads; ++h) {
+          const auto* rest = reinterpret_cast<const std::byte*>(q + h * dim + i);
+          acc[h][s] = hn::MulAdd(key, LoadFirst<F32Elements>(rest, dim - i), acc[h][s]);
+        }
+      }
+    }
+#pragma GCC unroll 4
+    for (int h = 0; h < kHeads; ++h) {
+      fours[h][four] = SumFour(acc[h][0], acc[h][1], acc[h][2], acc[h][3]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int h = 0; h < kHeads; ++h) {
+    hn::StoreU(SumBlocks(fours[h]), df, scores + h * kChunkSlots);
+  }
+}
+
+// A query rounded to 8 bits per block of 32, its bytes in the order in which key blocks come out of
+// their storage.
+struct RoundedQuery {
+  const int8_t* values = nullptr;  // [group, key_dim]
+  const float* scales = nullptr;   // [group, n_blocks]
+  const int32_t* sums = nullptr;   // [group, n_blocks], of the values
+};
+
+void RoundQuery(const float* q, int n_blocks_total, int8_t* values, float* scales, int32_t* sums) {
+  for (int block = 0; block < n_blocks_total; ++block) {
+    const float* x = q + block * 32;
+    float max = 0;
+    for (int i = 0; i < 32; ++i) max = std::max(max, std::fabs(x[i]));
+    scales[block] = max / 127;
+    const float inverse = max > 0 ? 127 / max : 0;
+    int32_t sum = 0;
+    for (int i = 0; i < 32; ++i) {
+      const auto rounded = static_cast<int32_t>(std::lrint(x[i] * inverse));
+      values[block * 32 + i] = static_cast<int8_t>(rounded);
+      sum += rounded;
+    }
+    sums[block] = sum;
+  }
+}
+
+// scores[h * kChunkSlots + s] = q[h] . key row s, for kLanes rows of Q8_0 or Q4_0 and all heads.
+// The lanes are slots, so the products need no sum over lanes and a block's scale is applied once.
+template <bool kQ4>
+void ScoreBlocksTile(const std::byte* const* rows, const RoundedQuery& q, int n_blocks, int group,
+                     float* scores) {
+  const DF df;
+  const DI32 di;
+  const std::byte* blocks[kLanes];
+  std::copy(rows, rows + kLanes, blocks);
+  for (int block = 0; block < n_blocks; ++block) {
+    const VF key_scales = LoadScales(blocks);
+    VI32 keys[8];
+    if constexpr (kQ4) {
+      VI32 pairs[4];
+      LoadTransposed(blocks, 2, pairs);
+      const VI32 low = hn::Set(di, 0x0F0F0F0F);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        keys[i] = hn::And(pairs[i], low);
+        keys[i + 4] = hn::And(hn::ShiftRight<4>(pairs[i]), low);
+      }
+    } else {
+      LoadTransposed(blocks, 2, keys);
+      LoadTransposed(blocks, 18, keys + 4);
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i) keys[i] = PrepareQ8(keys[i]);
+    }
+    constexpr int kOffset = kQ4 ? 8 : kQ8Offset;
+    for (int h = 0; h < group; ++h) {
+      const int head_block = h * n_blocks + block;
+      const int8_t* values = q.values + head_block * 32;
+      VI32 even = hn::Set(di, -kOffset * q.sums[head_block]);
+      VI32 odd = hn::Zero(di);
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; i += 2) {
+        const int8_t* fours = values + 4 * i;
+        even = kQ4 ? DotNibbles(even, keys[i], fours) : DotQ8(even, keys[i], fours);
+        odd = kQ4 ? DotNibbles(odd, keys[i + 1], fours + 4) : DotQ8(odd, keys[i + 1], fours + 4);
+      }
+      const VF dot = hn::ConvertTo(df, hn::Add(even, odd));
+      const VF scale = hn::Mul(key_scales, hn::Set(df, q.scales[head_block]));
+      float* to = scores + h * kChunkSlots;
+      const VF before = block == 0 ? hn::Zero(df) : hn::LoadU(df, to);
+      hn::StoreU(hn::MulAdd(dot, scale, before), df, to);
+    }
+    for (const std::byte*& b : blocks) b += kQ4 ? Q4Block::kBytes : Q8Block::kBytes;
+  }
+}
+
+template <class Elements>
+void ScoreElements(const std::byte* const* rows, const float* q, int dim, int group,
+                   float* scores) {
+  int h = 0;
+  for (; h + kHeadsPerPass <= group; h += kHeadsPerPass) {
+    ScoreTile<Elements, kHeadsPerPass>(rows, q + h * dim, dim, scores + h * kChunkSlots);
+  }
+  const float* rest = q + h * dim;
+  switch (group - h) {
+    case 1:
+      return ScoreTile<Elements, 1>(rows, rest, dim, scores + h * kChunkSlots);
+    case 2:
+      return ScoreTile<Elements, 2>(rows, rest, dim, scores + h * kChunkSlots);
+    case 3:
+      return ScoreTile<Elements, 3>(rows, rest, dim, scores + h * kChunkSlots);
+    default:
+      return;
+  }
+}
+
+// --- weights ---
+
+// Turns the scores of one head into weights 2^(score - max); lanes behind n_slots become 0.
+void SoftmaxChunk(float* scores, int n_slots, float* max_out, float* sum_out) {
+  const DF df;
+  const int n_tiles = (n_slots + kLanes - 1) / kLanes;
+  const VF lanes = hn::Iota(df, 0);
+  const int last = (n_tiles - 1) * kLanes;
+  const auto valid = hn::Lt(lanes, hn::Set(df, static_cast<float>(n_slots - last)));
+  const VF first_score = hn::Set(df, scores[0]);
+  VF max = hn::IfThenElse(valid, hn::LoadU(df, scores + last), first_score);
+  for (int i = 0; i < last; i += kLanes) max = hn::Max(max, hn::LoadU(df, scores + i));
+  max = hn::MaxOfLanes(df, max);
+  VF sum = hn::Zero(df);
+  for (int i = 0; i < last; i += kLanes) {
+    const VF weight = Exp2OfNegative(df, hn::Sub(hn::LoadU(df, scores + i), max));
+    hn::StoreU(weight, df, scores + i);
+    sum = hn::Add(sum, weight);
+  }
+  const VF weight =
+      hn::IfThenElseZero(valid, Exp2OfNegative(df, hn::Sub(hn::LoadU(df, scores + last), max)));
+  hn::StoreU(weight, df, scores + last);
+  *max_out = hn::GetLane(max);
+  *sum_out = hn::GetLane(hn::SumOfLanes(df, hn::Add(sum, weight)));
+}
+
+// --- weighted sums of values ---
+
+// acc[h * value_dim + ...] = sum over the slots of weight * value, for kVectors vectors of
+// dimensions from `from` on.
+template <class Elements, int kHeads, int kVectors>
+void WeighElements(const AttentionShape& shape, const std::byte* from, int n_slots,
+                   const float* weights, float* acc) {
+  const DF df;
+  VF sums[kHeads][kVectors];
+#pragma GCC unroll 4
+  for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sums[h][v] = hn::Zero(df);
+  }
+  for (int s = 0; s < n_slots; ++s) {
+    const std::byte* row = from + s * shape.value_row_bytes;
+    hwy::Prefetch(row + kPrefetchBytes);
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const VF value = Elements::Load(row + v * kLanes * Elements::kBytes);
+#pragma GCC unroll 4
+      for (int h = 0; h < kHeads; ++h) {
+        sums[h][v] = hn::MulAdd(value, hn::Set(df, weights[h * kChunkSlots + s]), sums[h][v]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      hn::StoreU(sums[h][v], df, acc + h * shape.value_dim + v * kLanes);
+    }
+  }
+}
+
+// The last dimensions, fewer than a vector.
+template <class Elements>
+void WeighRest(const AttentionShape& shape, const std::byte* from, int n_dims, int n_slots,
+               const float* weights, float* acc) {
+  const DF df;
+  VF sum = hn::Zero(df);
+  for (int s = 0; s < n_slots; ++s) {
+    const VF value = LoadFirst<Elements>(from + s * shape.value_row_bytes, n_dims);
+    sum = hn::MulAdd(value, hn::Set(df, weights[s]), sum);
+  }
+  alignas(64) float all[kLanes];
+  hn::Store(sum, df, all);
+  std::copy(all, all + n_dims, acc);
+}
+
+template <class Elements, int kHeads>
+void WeighHeads(const AttentionShape& shape, const ChunkJob& job, const float* weights,
+                float* acc) {
+  int i = 0;
+  for (; i + 4 * kLanes <= shape.value_dim; i += 4 * kLanes) {
+    WeighElements<Elements, kHeads, 4>(shape, job.values + i * Elements::kBytes, job.n_slots,
+                                       weights, acc + i);
+  }
+  for (; i + kLanes <= shape.value_dim; i += kLanes) {
+    WeighElements<Elements, kHeads, 1>(shape, job.values + i * Elements::kBytes, job.n_slots,
+                                       weights, acc + i);
+  }
+  if (i == shape.value_dim) return;
+  for (int h = 0; h < kHeads; ++h) {
+    WeighRest<Elements>(shape, job.values + i * Elements::kBytes, shape.value_dim - i, job.n_slots,
+                        weights + h * kChunkSlots, acc + h * shape.value_dim + i);
+  }
+}
+
+template <class Elements>
+void Weigh(const AttentionShape& shape, const ChunkJob& job, const float* weights) {
+  int h = 0;
+  for (; h + kHeadsPerPass <= shape.group; h += kHeadsPerPass) {
+    WeighHeads<Elements, kHeadsPerPass>(shape, job, weights + h * kChunkSlots,
+                                        job.partial.acc + h * shape.value_dim);
+  }
+  const float* rest = weights + h * kChunkSlots;
+  float* acc = job.partial.acc + h * shape.value_dim;
+  switch (shape.group - h) {
+    case 1:
+      return WeighHeads<Elements, 1>(shape, job, rest, acc);
+    case 2:
+      return WeighHeads<Elements, 2>(shape, job, rest, acc);
+    case 3:
+      return WeighHeads<Elements, 3>(shape, job, rest, acc);
+    default:
+      return;
+  }
+}
+
+// One block of 32 dimensions; the weights have the block's scales folded in.
+constexpr int kBlockVectors = 32 / kLanes;
+constexpr int kHeadsPerBlockPass = kLanes == 16 ? 8 : (kLanes == 8 ? 3 : 1);
+
+template <class Block, int kHeads>
+void WeighBlock(const AttentionShape& shape, const std::byte* from, int n_slots,
+                const float* weights, float* acc) {
+  const DF df;
+  VF sums[kHeads][kBlockVectors];
+#pragma GCC unroll 8
+  for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kBlockVectors; ++v) sums[h][v] = hn::Zero(df);
+  }
+  for (int s = 0; s < n_slots; ++s) {
+    const std::byte* block = from + s * shape.value_row_bytes;
+#pragma GCC unroll 8
+    for (int v = 0; v < kBlockVectors; ++v) {
+      const VF value = Block::Load(block, v);
+#pragma GCC unroll 8
+      for (int h = 0; h < kHeads; ++h) {
+        sums[h][v] = hn::MulAdd(value, hn::Set(df, weights[h * kChunkSlots + s]), sums[h][v]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kBlockVectors; ++v) {
+      hn::StoreU(sums[h][v], df, acc + h * shape.value_dim + v * kLanes);
+    }
+  }
+}
+
+template <class Block, int kHeads = 1>
+HWY_INLINE void WeighBlockOf(int heads, const AttentionShape& shape, const std::byte* from,
+                             int n_slots, const float* weights, float* acc) {
+  if (heads == kHeads) {
+    WeighBlock<Block, kHeads>(shape, from, n_slots, weights, acc);
+  } else if constexpr (kHeads < kHeadsPerBlockPass) {
+    WeighBlockOf<Block, kHeads + 1>(heads, shape, from, n_slots, weights, acc);
+  }
+}
+
+// `scaled` has room for [group, kChunkSlots].
+template <class Block>
+void WeighBlocks(const AttentionShape& shape, const ChunkJob& job, const float* weights,
+                 float* scaled) {
+  const DF df;
+  for (int dim = 0; dim < shape.value_dim; dim += 32) {
+    const std::byte* first = job.values + dim / 32 * Block::kBytes;
+    for (int s = 0; s < job.n_slots; s += kLanes) {
+      const std::byte* blocks[kLanes];
+      for (int i = 0; i < kLanes; ++i) {
+        blocks[i] = first + std::min(s + i, job.n_slots - 1) * shape.value_row_bytes;
+      }
+      const VF scales = LoadScales(blocks);
+      for (int h = 0; h < shape.group; ++h) {
+        const VF weight = hn::LoadU(df, weights + h * kChunkSlots + s);
+        hn::StoreU(hn::Mul(weight, scales), df, scaled + h * kChunkSlots + s);
+      }
+    }
+    for (int h = 0; h < shape.group; h += kHeadsPerBlockPass) {
+      WeighBlockOf<Block>(std::min(kHeadsPerBlockPass, shape.group - h), shape, first, job.n_slots,
+                          scaled + h * kChunkSlots, job.partial.acc + h * shape.value_dim + dim);
+    }
+  }
+}
+
+// --- a chunk ---
+
+struct Scratch {
+  float* q;       // [group, key_dim], scaled
+  float* scores;  // [group, kChunkSlots]
+  float* scaled;  // [group, kChunkSlots]
+  RoundedQuery rounded;
+};
+
+Scratch Prepare(const AttentionShape& shape, const ChunkJob& job) {
+  const int n_q = shape.group * shape.key_dim;
+  Scratch s;
+  s.scores = job.scratch;
+  s.scaled = s.scores + shape.group * kChunkSlots;
+  s.q = s.scaled + shape.group * kChunkSlots;
+  for (int i = 0; i < n_q; ++i) s.q[i] = job.q[i] * shape.scale;
+  if (shape.key_type == TensorType::kQ8_0 || shape.key_type == TensorType::kQ4_0) {
+    const int n_blocks = n_q / 32;
+    auto* values = reinterpret_cast<int8_t*>(s.q + n_q);
+    auto* scales = reinterpret_cast<float*>(values + n_q);
+    auto* sums = reinterpret_cast<int32_t*>(scales + n_blocks);
+    RoundQuery(s.q, n_blocks, values, scales, sums);
+    s.rounded = {values, scales, sums};
+  }
+  return s;
+}
+
+void ScoreChunk(const AttentionShape& shape, const ChunkJob& job, const Scratch& scratch) {
+  for (int slot = 0; slot < job.n_slots; slot += kLanes) {
+    // A partial tile repeats its last row; the surplus scores are dropped by the softmax.
+    const std::byte* rows[kLanes];
+    for (int i = 0; i < kLanes; ++i) {
+      rows[i] = job.keys + std::min(slot + i, job.n_slots - 1) * shape.key_row_bytes;
+    }
+    PrefetchRows(rows[0] + kPrefetchBytes, kLanes * shape.key_row_bytes);
+    float* scores = scratch.scores + slot;
+    switch (shape.key_type) {
+      case TensorType::kF32:
+        ScoreElements<F32Elements>(rows, scratch.q, shape.key_dim, shape.group, scores);
+        break;
+      case TensorType::kF16:
+        ScoreElements<F16Elements>(rows, scratch.q, shape.key_dim, shape.group, scores);
+        break;
+      case TensorType::kBF16:
+        ScoreElements<Bf16Elements>(rows, scratch.q, shape.key_dim, shape.group, scores);
+        break;
+      case TensorType::kQ8_0:
+        ScoreBlocksTile<false>(rows, scratch.rounded, shape.key_dim / 32, shape.group, scores);
+        break;
+      default:
+        ScoreBlocksTile<true>(rows, scratch.rounded, shape.key_dim / 32, shape.group, scores);
+        break;
+    }
+  }
+}
+
+void AttendChunk(const AttentionShape& shape, const ChunkJob& job) {
+  const Scratch scratch = Prepare(shape, job);
+  ScoreChunk(shape, job, scratch);
+  for (int h = 0; h < shape.group; ++h) {
+    float* scores = scratch.scores + h * kChunkSlots;
+    SoftmaxChunk(scores, job.n_slots, job.partial.max + h, job.partial.sum + h);
+    if (job.weights != nullptr) {
+      std::copy(scores, scores + job.n_slots, job.weights + h * job.weights_stride);
+    }
+  }
+  switch (shape.value_type) {
+    case TensorType::kF32:
+      return Weigh<F32Elements>(shape, job, scratch.scores);
+    case TensorType::kF16:
+      return Weigh<F16Elements>(shape, job, scratch.scores);
+    case TensorType::kBF16:
+      return Weigh<Bf16Elements>(shape, job, scratch.scores);
+    case TensorType::kQ8_0:
+      return WeighBlocks<Q8Block>(shape, job, scratch.scores, scratch.scaled);
+    default:
+      return WeighBlocks<Q4Block>(shape, job, scratch.scores, scratch.scaled);
+  }
+}
+
+// --- taps ---
+
+void ReduceChunk(const AttentionShape& shape, const ChunkTapJob& job) {
+  const DF df;
+  const bool max = job.reduce == TapSpec::Reduce::kMax;
+  const float share = job.reduce == TapSpec::Reduce::kMean ? 1.0f / shape.group : 1.0f;
+  int s = 0;
+  for (; s + kLanes <= job.n_slots; s += kLanes) {
+    VF total = hn::Zero(df);
+    for (int h = 0; h < shape.group; ++h) {
+      const VF weight = hn::Mul(hn::LoadU(df, job.weights + h * job.weights_stride + s),
+                                hn::Set(df, job.factors[h]));
+      total = max ? hn::Max(total, weight) : hn::Add(total, weight);
+    }
+    hn::StoreU(hn::Mul(total, hn::Set(df, share)), df, job.out + s);
+  }
+  for (; s < job.n_slots; ++s) {
+    float total = 0;
+    for (int h = 0; h < shape.group; ++h) {
+      const float weight = job.weights[h * job.weights_stride + s] * job.factors[h];
+      total = max ? std::max(total, weight) : total + weight;
+    }
+    job.out[s] = total * share;
+  }
+}
+
+const DecodeKernels& DecodeTable() {
+  static constexpr DecodeKernels kTable = {.attend_chunk = AttendChunk,
+                                           .reduce_chunk = ReduceChunk};
+  return kTable;
+}
+
+}  // namespace winnow::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace winnow::kernels::cpu {
+
+HWY_EXPORT(DecodeTable);
+
+int64_t DecodeScratchFloats(const AttentionShape& shape) {
+  // Scores, scaled weights, the query as floats, as bytes, and its scales and sums per block.
+  const int64_t n_q = int64_t{shape.group} * shape.key_dim;
+  return 2 * int64_t{shape.group} * kChunkSlots + n_q + n_q / 4 + 2 * (n_q / 32) + 16;
+}
+
+const DecodeKernels& DecodeKernelsFor(int64_t target) {
+  return ForTarget(HWY_DISPATCH_TABLE(DecodeTable), target)();
+}
+
+}  // namespace winnow::kernels::cpu
+#endif

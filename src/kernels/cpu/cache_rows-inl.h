@@ -1,0 +1,102 @@
+// Reading rows of the cache types as vectors of floats. Per-target include guard:
+#if defined(WINNOW_KERNELS_CPU_CACHE_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef WINNOW_KERNELS_CPU_CACHE_ROWS_INL_H_
+#undef WINNOW_KERNELS_CPU_CACHE_ROWS_INL_H_
+#else
+#define WINNOW_KERNELS_CPU_CACHE_ROWS_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstring>
+
+#include "base/half.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace winnow::kernels::cpu::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using DF = hn::ScalableTag<float>;
+using VF = hn::Vec<DF>;
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(DF()));
+static_assert(kLanes == 4 || kLanes == 8 || kLanes == 16);
+
+// Elements that lie one after another: F32, F16, BF16.
+struct F32Elements {
+  static constexpr int kBytes = 4;
+  static HWY_INLINE VF Load(const std::byte* from) {
+    return hn::LoadU(DF(), reinterpret_cast<const float*>(from));
+  }
+};
+
+struct F16Elements {
+  static constexpr int kBytes = 2;
+  static HWY_INLINE VF Load(const std::byte* from) {
+    const hn::Rebind<hwy::float16_t, DF> d16;
+    return hn::PromoteTo(DF(), hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(from)));
+  }
+};
+
+struct Bf16Elements {
+  static constexpr int kBytes = 2;
+  static HWY_INLINE VF Load(const std::byte* from) {
+    const hn::RebindToUnsigned<DF> d32;
+    const hn::Rebind<uint16_t, DF> d16;
+    const auto bits = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(from));
+    return hn::BitCast(DF(), hn::ShiftLeft<16>(hn::PromoteTo(d32, bits)));
+  }
+};
+
+// The first n < kLanes elements, zeros behind them; reads nothing else.
+template <class Elements>
+HWY_INLINE VF LoadFirst(const std::byte* from, int n) {
+  alignas(64) std::byte copy[kLanes * Elements::kBytes] = {};
+  std::memcpy(copy, from, static_cast<size_t>(n) * Elements::kBytes);
+  return Elements::Load(copy);
+}
+
+// Blocks of 32 elements with a half-precision scale in front.
+inline float BlockScale(const std::byte* block) {
+  uint16_t bits;
+  std::memcpy(&bits, block, sizeof(bits));
+  return HalfToFloat(bits);
+}
+
+// Elements [part * kLanes, (part + 1) * kLanes) of a block as integer-valued floats, without the
+// scale.
+struct Q8Block {
+  static constexpr int kBytes = 34;
+  static HWY_INLINE VF Load(const std::byte* block, int part) {
+    const hn::Rebind<int8_t, DF> d8;
+    const hn::RebindToSigned<DF> d32;
+    const auto* values = reinterpret_cast<const int8_t*>(block + 2) + part * kLanes;
+    return hn::ConvertTo(DF(), hn::PromoteTo(d32, hn::LoadU(d8, values)));
+  }
+};
+
+struct Q4Block {
+  static constexpr int kBytes = 18;
+  // Elements 0..15 are the low halves of the 16 bytes, 16..31 the high ones; both less 8.
+  static HWY_INLINE VF Load(const std::byte* block, int part) {
+    const hn::Rebind<uint8_t, DF> d8;
+    const hn::RebindToSigned<DF> d32;
+    const int first = part * kLanes;
+    const auto* bytes = reinterpret_cast<const uint8_t*>(block + 2) + first % 16;
+    const auto pairs = hn::PromoteTo(d32, hn::LoadU(d8, bytes));
+    const auto nibbles = first < 16 ? hn::And(pairs, hn::Set(d32, 15)) : hn::ShiftRight<4>(pairs);
+    return hn::ConvertTo(DF(), hn::Sub(nibbles, hn::Set(d32, 8)));
+  }
+};
+
+// The scales of one block of kLanes rows; `blocks[i]` is the block of row i.
+HWY_INLINE VF LoadScales(const std::byte* const* blocks) {
+  alignas(64) uint16_t bits[kLanes];
+  for (int i = 0; i < kLanes; ++i) std::memcpy(&bits[i], blocks[i], sizeof(uint16_t));
+  return F16Elements::Load(reinterpret_cast<const std::byte*>(bits));
+}
+
+}  // namespace winnow::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
