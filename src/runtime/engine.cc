@@ -34,7 +34,7 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options, Log& 
                  std::to_string(ThreadPool::kMaxThreads)};
   }
   const auto named = [&](const Error& error) {
-    const bool has_name = error.message.starts_with(options.model_path);
+    const bool has_name = error.message.find(options.model_path) != std::string::npos;
     return has_name ? error : Error{options.model_path + ": " + error.message};
   };
 
