@@ -79,8 +79,8 @@ void AddSamplerFlags(FlagTable& table, SamplerFlags& flags) {
   table.Group("Sampling (in the order they act)");
   table.Add({"-s", "--seed"}, "N", "start of the random sequence; -1: another one each time",
             &flags.seed);
-  table.Add({"-l", "--logit-bias"}, "ID±B",
-            "add B to the logit of token ID (15043+1.5, 2-inf); can be repeated",
+  table.Add({"-l", "--logit-bias"}, "ID+B",
+            "add B to the logit of token ID, as in 15043+1.5 or 2-inf; can be repeated",
             &flags.logit_bias);
   table.Switch({"--ignore-eos"}, "never choose a token that ends the text", &flags.ignore_eos);
   runtime::Visit(flags.config, [&](std::string_view name, auto& value, const char* help) {
