@@ -150,7 +150,7 @@ TEST_P(EveryForm, QuantisedCpuAgreesWithReference) {
   spec.type = gguf::TensorType::kQ8_0;
   // The CPU rounds activations to 8 bits as well.
   ExpectClose(AllLogits(Cpu(spec, 2), Tokens(), {}), AllLogits(Reference(spec), Tokens(), {}),
-              0.03);
+              0.05);
 }
 
 TEST_P(EveryForm, ThreadsDoNotMatter) {
