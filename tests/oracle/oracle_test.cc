@@ -2,6 +2,8 @@
 // weight type. The expected logits are committed; README.md says how they were made.
 #include <gtest/gtest.h>
 
+#include <cctype>
+#include <cmath>
 #include <cstdio>
 #include <set>
 #include <string>
@@ -13,12 +15,22 @@ namespace {
 
 constexpr char kFolder[] = "tests/oracle/data";
 
-// Widened weights and an F32 cache leave nothing but the order of the sums.
-constexpr double kRelativeErrorF32 = 1e-4;
+// Bounds on the relative error of files that are not quantised. With F32 nothing but the order of
+// sums differs.
+constexpr double kRelativeErrorF32 = 1e-5;
 // Half-precision weights may be multiplied with activations rounded to half precision.
 constexpr double kRelativeErrorF16 = 1e-3;
-// Of quantised weights: activations are rounded to 8 bits.
+// llama.cpp looks GELU up in a table of half-precision numbers: an F64 recomputation is 3e-4 away
+// from it, and agrees to 6e-6 once it rounds the same way.
+constexpr double kRelativeErrorGelu = 1e-3;
+// Of quantised files: activations are rounded to 8 bits.
 constexpr double kKld = 1e-3;
+
+double RelativeErrorBound(const Case& c, const std::string& target) {
+  if (c.architecture == "falcon") return kRelativeErrorGelu;
+  // The reference backend rounds no activations, whatever the weights.
+  return c.weights == "F32" || target == "reference" ? kRelativeErrorF32 : kRelativeErrorF16;
+}
 
 Case ReadCase(const std::string& name) {
   auto read = Case::Read(std::string(kFolder) + "/" + name + ".safetensors");
@@ -38,7 +50,7 @@ TEST_P(Oracle, LogitsAgree) {
   if (!c.quantised()) {
     std::printf("relative error %.2e, largest difference %.2e\n", exact.relative_error,
                 exact.max_difference);
-    EXPECT_LE(exact.relative_error, c.weights == "F32" ? kRelativeErrorF32 : kRelativeErrorF16);
+    EXPECT_LE(exact.relative_error, RelativeErrorBound(c, target));
     return;
   }
   const Distance same = Measure(computed.value(), c.same, c.vocabulary);
@@ -46,6 +58,8 @@ TEST_P(Oracle, LogitsAgree) {
               same.kld, exact.kld, c.own_kld);
   EXPECT_LE(same.kld, kKld);
   EXPECT_LE(exact.kld, kKld);
+  // What the blocks of this type mean, without the noise of activations.
+  if (target == "reference") EXPECT_LE(exact.relative_error, RelativeErrorBound(c, target));
 }
 
 std::string TestName(const ::testing::TestParamInfo<Oracle::ParamType>& param) {

@@ -38,7 +38,8 @@ Result<SafetensorsFile> SafetensorsFile::Read(const std::string& path) {
       file.metadata = entry.get<std::map<std::string, std::string>>();
       continue;
     }
-    Tensor tensor{.shape = entry.at("shape").get<std::vector<int64_t>>()};
+    Tensor tensor;
+    tensor.shape = entry.at("shape").get<std::vector<int64_t>>();
     const std::string type = entry.at("dtype").get<std::string>();
     const size_t begin = data + entry.at("data_offsets").at(0).get<size_t>();
     const size_t end = data + entry.at("data_offsets").at(1).get<size_t>();
