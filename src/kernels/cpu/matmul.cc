@@ -4,13 +4,23 @@
 
 #include "kernels/cpu/matmul_input.h"
 #include "kernels/cpu/matmul_rows.h"
+#include "kernels/cpu/matmul_tiles.h"
 
 namespace winnow::kernels::cpu {
 namespace {
 
+// From so many input rows on, unpacking weights to tiles pays.
+constexpr int64_t kTilesFromTokens = 6;
+
 bool IsFloat(TensorType type) {
   return type == TensorType::kF32 || type == TensorType::kF16 || type == TensorType::kBF16;
 }
+
+int64_t DivideUp(int64_t n, int64_t by) { return (n + by - 1) / by; }
+int64_t RoundUp(int64_t n, int64_t multiple) { return DivideUp(n, multiple) * multiple; }
+
+// A piece of memory per thread or array, each aligned to a cache line.
+int64_t Aligned(int64_t bytes) { return RoundUp(bytes, 64); }
 
 // 64-byte aligned memory for `bytes` inside `buffer`, which grows if it must.
 std::byte* Reserve(std::vector<std::byte>& buffer, int64_t bytes) {
@@ -21,18 +31,29 @@ std::byte* Reserve(std::vector<std::byte>& buffer, int64_t bytes) {
   return buffer.data() + ((kAlignment - address % kAlignment) % kAlignment);
 }
 
-int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
-
-}  // namespace
-
-void MatMul(const MatMulInput& input, std::span<const MatMulJob> jobs, int64_t target,
-            MatMulScratch& scratch, ThreadPool& pool) {
-  RoundedInput rounded;
-  if (std::any_of(jobs.begin(), jobs.end(),
-                  [](const MatMulJob& job) { return !IsFloat(job.type); })) {
-    std::byte* memory = Reserve(scratch.input, RoundedBytes(input.rows, input.cols));
-    rounded = RoundInput(input.x, input.rows, input.cols, input.stride, target, memory, pool);
+// Finds the job of an item when job j has n_items(job) of them. Returns the item's number within
+// it.
+template <typename Count>
+const MatMulJob& JobOf(std::span<const MatMulJob> jobs, int64_t& item, const Count& n_items) {
+  for (const MatMulJob& job : jobs) {
+    const int64_t n = n_items(job);
+    if (item < n) return job;
+    item -= n;
   }
+  WINNOW_CHECK(false);
+  return jobs.front();
+}
+
+// The input as the jobs' types want it.
+struct Input {
+  MatMulInput plain;
+  RoundedInput rounded;
+  PackedRounded packed_rounded;
+  PackedFloats packed_floats;
+};
+
+void MultiplyFewRows(const Input& input, std::span<const MatMulJob> jobs, int64_t target,
+                     ThreadPool& pool) {
   int64_t n_rows = 0;
   for (const MatMulJob& job : jobs) n_rows += job.rows;
   // Runs of rows: several per thread, so that a late thread costs little; in fours, so that the
@@ -40,26 +61,113 @@ void MatMul(const MatMulInput& input, std::span<const MatMulJob> jobs, int64_t t
   constexpr int kRunsPerThread = 8;
   const int64_t run =
       RoundUp(std::max<int64_t>(1, n_rows / (pool.n_threads() * kRunsPerThread)), 4);
-  int64_t n_runs = 0;
-  for (const MatMulJob& job : jobs) n_runs += RoundUp(job.rows, run) / run;
+  const auto n_runs = [&](const MatMulJob& job) { return DivideUp(job.rows, run); };
+  int64_t n_items = 0;
+  for (const MatMulJob& job : jobs) n_items += n_runs(job);
   const RowProducts products = RowProductsFor(target);
-  pool.ParallelFor(n_runs, [&](int64_t item, int) {
-    for (const MatMulJob& job : jobs) {
-      const int64_t n = RoundUp(job.rows, run) / run;
-      if (item >= n) {
-        item -= n;
-        continue;
-      }
-      const int64_t first = item * run;
-      const int64_t count = std::min(run, job.rows - first);
-      if (IsFloat(job.type)) {
-        products.floats(job, first, count, input);
-      } else {
-        products.rounded(job, first, count, rounded);
-      }
-      return;
+  pool.ParallelFor(n_items, [&](int64_t item, int) {
+    const MatMulJob& job = JobOf(jobs, item, n_runs);
+    const int64_t first = item * run, n = std::min(run, job.rows - first);
+    if (IsFloat(job.type)) {
+      products.floats(job, first, n, input.plain);
+    } else {
+      products.rounded(job, first, n, input.rounded);
     }
   });
+}
+
+void MultiplyManyRows(const Input& input, std::span<const MatMulJob> jobs,
+                      const RoundedTiles& rounded, const FloatTiles& floats, MatMulScratch& scratch,
+                      ThreadPool& pool) {
+  const int64_t n_tokens = input.plain.rows, cols = input.plain.cols;
+  // Several tiles per item use a block of tokens while it is in the first-level cache, but together
+  // they must stay in the second-level cache.
+  constexpr int64_t kMostTileBytes = 512 << 10, kMostTiles = 4;
+  const int64_t tile_bytes = rounded.scratch_bytes(rounded.rows_per_tile, cols);
+  const int64_t n_tiles = std::clamp<int64_t>(kMostTileBytes / tile_bytes, 1, kMostTiles);
+  const auto item_rows = [&](const MatMulJob& job) {
+    return IsFloat(job.type) ? floats.rows_per_tile : n_tiles * rounded.rows_per_tile;
+  };
+  int64_t n_row_items = 0;
+  for (const MatMulJob& job : jobs) n_row_items += DivideUp(job.rows, item_rows(job));
+  // Where there are too few items for the threads, the tokens are split as well, though every part
+  // unpacks the weights anew.
+  constexpr int64_t kItemsPerThread = 3;
+  const int64_t splits =
+      pool.n_threads() == 1 ? 1 : DivideUp(pool.n_threads() * kItemsPerThread, n_row_items);
+  const auto part_tokens = [&](const MatMulJob& job) {
+    const int64_t block = IsFloat(job.type) ? floats.tokens_per_block : rounded.tokens_per_block;
+    return RoundUp(DivideUp(n_tokens, splits), block);
+  };
+  const auto n_job_items = [&](const MatMulJob& job) {
+    return DivideUp(job.rows, item_rows(job)) * DivideUp(n_tokens, part_tokens(job));
+  };
+  int64_t n_items = 0;
+  for (const MatMulJob& job : jobs) n_items += n_job_items(job);
+  const int64_t thread_bytes = Aligned(
+      std::max(rounded.scratch_bytes(n_tiles * rounded.rows_per_tile, cols), floats.scratch_bytes));
+  std::byte* memory = Reserve(scratch.threads, thread_bytes * pool.n_threads());
+  pool.ParallelFor(n_items, [&](int64_t item, int thread) {
+    const MatMulJob& job = JobOf(jobs, item, n_job_items);
+    const int64_t rows = item_rows(job), part = part_tokens(job),
+                  n_parts = DivideUp(n_tokens, part);
+    TileRange range = {.first_row = item / n_parts * rows, .first_token = item % n_parts * part};
+    range.n_rows = std::min(rows, job.rows - range.first_row);
+    range.n_tokens = std::min(part, n_tokens - range.first_token);
+    std::byte* own = memory + thread * thread_bytes;
+    if (IsFloat(job.type)) {
+      floats.multiply(job, range, input.packed_floats, own);
+    } else {
+      rounded.multiply(job, range, input.packed_rounded, own);
+    }
+  });
+}
+
+}  // namespace
+
+void MatMul(const MatMulInput& x, std::span<const MatMulJob> jobs, int64_t target,
+            MatMulScratch& scratch, ThreadPool& pool) {
+  const auto is_float = [](const MatMulJob& job) { return IsFloat(job.type); };
+  const bool any_float = std::any_of(jobs.begin(), jobs.end(), is_float);
+  const bool any_rounded = !std::all_of(jobs.begin(), jobs.end(), is_float);
+  const bool tiles = x.rows >= kTilesFromTokens;
+  Input input;
+  input.plain = x;
+  const int64_t rounded_bytes = any_rounded ? Aligned(RoundedBytes(x.rows, x.cols)) : 0;
+  const int64_t packed_bytes =
+      any_rounded && tiles ? Aligned(PackedRoundedBytes(x.rows, x.cols)) : 0;
+  const int64_t floats_bytes = any_float && tiles ? PackedFloatsBytes(x.rows, x.cols) : 0;
+  std::byte* memory = Reserve(scratch.input, rounded_bytes + packed_bytes + floats_bytes);
+  if (any_rounded) {
+    input.rounded = RoundInput(x.x, x.rows, x.cols, x.stride, target, memory, pool);
+  }
+  if (!tiles) return MultiplyFewRows(input, jobs, target, pool);
+
+  // Blocks of tokens are numbered so that the short ones at the end come one by one after the full
+  // ones.
+  const auto pack_blocks = [&](int tokens_per_block, const auto& pack) {
+    const int64_t n_full = x.rows / tokens_per_block;
+    pool.ParallelFor(n_full + 1, [&](int64_t block, int) {
+      int64_t token = block * tokens_per_block;
+      if (block < n_full) return pack(token);
+      for (; token < x.rows; token += BlockTokens(token, x.rows, tokens_per_block)) pack(token);
+    });
+  };
+  const RoundedTiles rounded = RoundedTilesFor(target);
+  const FloatTiles floats = FloatTilesFor(target);
+  if (any_rounded) {
+    input.packed_rounded = PackedRoundedAt(memory + rounded_bytes, x.rows, x.cols);
+    pack_blocks(rounded.tokens_per_block,
+                [&](int64_t token) { rounded.pack(input.rounded, token, input.packed_rounded); });
+  }
+  if (any_float) {
+    input.packed_floats = {.rows = x.rows,
+                           .cols = x.cols,
+                           .x = reinterpret_cast<float*>(memory + rounded_bytes + packed_bytes)};
+    pack_blocks(floats.tokens_per_block,
+                [&](int64_t token) { floats.pack(x, token, input.packed_floats); });
+  }
+  MultiplyManyRows(input, jobs, rounded, floats, scratch, pool);
 }
 
 }  // namespace winnow::kernels::cpu

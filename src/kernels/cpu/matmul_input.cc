@@ -46,13 +46,15 @@ HWY_INLINE Rounded RoundBlock(const float* x, int8_t* q) {
   return out;
 }
 
-void RoundRow(const float* x, int64_t cols, int8_t* q, float* scale, float* sum32, float* sum16) {
+void RoundRow(const float* x, int64_t cols, const RoundedRow& out) {
   for (int64_t b = 0; b < cols / 32; ++b) {
-    const Rounded r = RoundBlock(x + 32 * b, q + 32 * b);
-    scale[b] = r.scale;
-    sum32[b] = r.scale * static_cast<float>(r.sums[0] + r.sums[1]);
-    sum16[2 * b] = r.scale * static_cast<float>(r.sums[0]);
-    sum16[2 * b + 1] = r.scale * static_cast<float>(r.sums[1]);
+    const Rounded r = RoundBlock(x + 32 * b, out.q + 32 * b);
+    out.scale[b] = r.scale;
+    out.sum32[b] = r.scale * static_cast<float>(r.sums[0] + r.sums[1]);
+    for (int half = 0; half < 2; ++half) {
+      out.sum16[2 * b + half] = r.scale * static_cast<float>(r.sums[half]);
+      out.sums[2 * b + half] = r.sums[half];
+    }
   }
 }
 
@@ -65,8 +67,8 @@ namespace winnow::kernels::cpu {
 HWY_EXPORT(RoundRow);
 
 int64_t RoundedBytes(int64_t rows, int64_t cols) {
-  const int64_t blocks = rows * cols / 32;
-  return rows * cols + blocks * 4 * static_cast<int64_t>(sizeof(float));
+  // Per block: 32 bytes of q, a scale, sum32, and two each of sum16 and sums.
+  return rows * cols / 32 * (32 + 6 * static_cast<int64_t>(sizeof(float)));
 }
 
 RoundedInput RoundInput(const float* x, int64_t rows, int64_t cols, int64_t stride, int64_t target,
@@ -77,16 +79,27 @@ RoundedInput RoundInput(const float* x, int64_t rows, int64_t cols, int64_t stri
   auto* scale = reinterpret_cast<float*>(memory + rows * cols);
   float* sum32 = scale + rows * blocks;
   float* sum16 = sum32 + rows * blocks;
+  auto* sums = reinterpret_cast<int32_t*>(sum16 + rows * 2 * blocks);
   const auto round_row = ForTarget(HWY_DISPATCH_TABLE(RoundRow), target);
   constexpr int64_t kFloatsPerRun = 8192;
   pool.ParallelFor(
       rows,
       [&](int64_t row, int) {
-        round_row(x + row * stride, cols, q + row * cols, scale + row * blocks,
-                  sum32 + row * blocks, sum16 + row * 2 * blocks);
+        round_row(x + row * stride, cols,
+                  {.q = q + row * cols,
+                   .scale = scale + row * blocks,
+                   .sum32 = sum32 + row * blocks,
+                   .sum16 = sum16 + row * 2 * blocks,
+                   .sums = sums + row * 2 * blocks});
       },
       std::max<int64_t>(1, kFloatsPerRun / cols));
-  return {.rows = rows, .cols = cols, .q = q, .scale = scale, .sum32 = sum32, .sum16 = sum16};
+  return {.rows = rows,
+          .cols = cols,
+          .q = q,
+          .scale = scale,
+          .sum32 = sum32,
+          .sums = sums,
+          .sum16 = sum16};
 }
 
 }  // namespace winnow::kernels::cpu

@@ -14,9 +14,19 @@ struct RoundedInput {
   int64_t cols = 0;              // multiple of 32
   const int8_t* q = nullptr;     // [rows, cols]
   const float* scale = nullptr;  // [rows, cols / 32]
-  const float* sum32 =
-      nullptr;  // [rows, cols / 32]: scale * (sum of a block's q), for offsets and mins
-  const float* sum16 = nullptr;  // [rows, cols / 16]: the same over half blocks
+  // [rows, cols / 32]: scale * (sum of a block's q), for offsets and mins.
+  const float* sum32 = nullptr;
+  const int32_t* sums = nullptr;  // [rows, cols / 16]: sums of q over half blocks
+  const float* sum16 = nullptr;   // [rows, cols / 16]: the same times scale
+};
+
+// Where the rounding of one row goes: rows of the arrays above.
+struct RoundedRow {
+  int8_t* q;
+  float* scale;
+  float* sum32;
+  float* sum16;
+  int32_t* sums;
 };
 
 int64_t RoundedBytes(int64_t rows, int64_t cols);

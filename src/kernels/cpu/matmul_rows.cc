@@ -1,7 +1,7 @@
 #include "kernels/cpu/matmul_rows.h"
 
-#include "base/check.h"
-#include "base/half.h"
+#include <algorithm>
+
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -9,10 +9,12 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernels/cpu/floats-inl.h"
 #include "kernels/cpu/weights-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels::cpu::HWY_NAMESPACE {
+namespace {  // names recur in other files
 
 namespace hn = hwy::HWY_NAMESPACE;
 using VF8 = hn::Vec<DF8>;
@@ -81,7 +83,7 @@ HWY_INLINE void AddGroups(const typename P::Block* const (&blocks)[R], const int
 
 // R weight rows from `row` on times T input rows from `token` on.
 template <class P, int R, int T>
-HWY_INLINE void Dot(const MatMulJob& job, int64_t row, int64_t token, const RoundedInput& x) {
+HWY_NOINLINE void Dot(const MatMulJob& job, int64_t row, int64_t token, const RoundedInput& x) {
   using Block = typename P::Block;
   constexpr int kScales = P::kGroups * P::kScalesPerGroup;
   constexpr bool kCorrected = P::kHasMin || P::kOffset != 0;
@@ -135,31 +137,29 @@ HWY_INLINE void Dot(const MatMulJob& job, int64_t row, int64_t token, const Roun
   }
 }
 
-// Input rows in fours, then twos, then one; so many weight rows at once that there are at most four
-// sums.
-template <class P, int R>
-HWY_INLINE void DotTokens(const MatMulJob& job, int64_t row, const RoundedInput& x) {
-  int64_t token = 0;
-  for (; token + 4 <= x.rows; token += 4) {
-    for (int r = 0; r < R; ++r) Dot<P, 1, 4>(job, row + r, token, x);
-  }
-  if (token + 2 <= x.rows) {
-    if constexpr (R == 4) {
-      Dot<P, 2, 2>(job, row, token, x);
-      Dot<P, 2, 2>(job, row + 2, token, x);
-    } else {
-      Dot<P, 1, 2>(job, row, token, x);
-    }
-    token += 2;
-  }
-  if (token < x.rows) Dot<P, R, 1>(job, row, token, x);
-}
+// Weight rows that are computed together: one chain of additions each. The groups of a large block
+// already overlap.
+template <class P>
+inline constexpr int kRowsAtOnce = P::kGroups == 1 ? 4 : 2;
 
+// Input rows in fours, the rest one by one.
 template <class P>
 void DotRows(const MatMulJob& job, int64_t first, int64_t n, const RoundedInput& x) {
-  int64_t row = first;
-  for (; row + 4 <= first + n; row += 4) DotTokens<P, 4>(job, row, x);
-  for (; row < first + n; ++row) DotTokens<P, 1>(job, row, x);
+  constexpr int kRows = kRowsAtOnce<P>;
+  const int64_t end = first + n;
+  for (int64_t row = first; row < end; row += kRows) {
+    int64_t token = 0;
+    for (; token + 4 <= x.rows; token += 4) {
+      for (int64_t r = row; r < std::min(row + kRows, end); ++r) Dot<P, 1, 4>(job, r, token, x);
+    }
+    for (; token < x.rows; ++token) {
+      if (row + kRows <= end) {
+        Dot<P, kRows, 1>(job, row, token, x);
+      } else {
+        for (int64_t r = row; r < end; ++r) Dot<P, 1, 1>(job, r, token, x);
+      }
+    }
+  }
 }
 
 void Rounded(const MatMulJob& job, int64_t first, int64_t n, const RoundedInput& x) {
@@ -167,33 +167,6 @@ void Rounded(const MatMulJob& job, int64_t first, int64_t n, const RoundedInput&
 }
 
 // --- floats ---
-
-using DF = hn::ScalableTag<float>;
-using VF = hn::Vec<DF>;
-
-struct LoadF32 {
-  using Element = float;
-  static HWY_INLINE VF Vector(const Element* p) { return hn::LoadU(DF(), p); }
-  static HWY_INLINE float Scalar(Element v) { return v; }
-};
-struct LoadF16 {
-  using Element = uint16_t;
-  static HWY_INLINE VF Vector(const Element* p) {
-    const hn::Rebind<uint16_t, DF> d16;
-    const hn::Rebind<hwy::float16_t, DF> df16;
-    return hn::PromoteTo(DF(), hn::BitCast(df16, hn::LoadU(d16, p)));
-  }
-  static HWY_INLINE float Scalar(Element v) { return HalfToFloat(v); }
-};
-struct LoadBF16 {
-  using Element = uint16_t;
-  static HWY_INLINE VF Vector(const Element* p) {
-    const hn::Rebind<uint16_t, DF> d16;
-    const hn::Rebind<uint32_t, DF> d32;
-    return hn::BitCast(DF(), hn::ShiftLeft<16>(hn::PromoteTo(d32, hn::LoadU(d16, p))));
-  }
-  static HWY_INLINE float Scalar(Element v) { return Bfloat16ToFloat(v); }
-};
 
 // R weight rows times T input rows; the columns beyond the last whole vector one by one.
 template <class L, int R, int T>
@@ -241,18 +214,11 @@ void DotFloatRows(const MatMulJob& job, int64_t first, int64_t n, const MatMulIn
 }
 
 void Floats(const MatMulJob& job, int64_t first, int64_t n, const MatMulInput& x) {
-  switch (job.type) {
-    case TensorType::kF32:
-      return DotFloatRows<LoadF32>(job, first, n, x);
-    case TensorType::kF16:
-      return DotFloatRows<LoadF16>(job, first, n, x);
-    case TensorType::kBF16:
-      return DotFloatRows<LoadBF16>(job, first, n, x);
-    default:
-      WINNOW_CHECK(false);
-  }
+  WithLoader(job.type,
+             [&](auto loader) HWY_ATTR { DotFloatRows<decltype(loader)>(job, first, n, x); });
 }
 
+}  // namespace
 }  // namespace winnow::kernels::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
