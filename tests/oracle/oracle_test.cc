@@ -59,7 +59,9 @@ TEST_P(Oracle, LogitsAgree) {
   EXPECT_LE(same.kld, kKld);
   EXPECT_LE(exact.kld, kKld);
   // What the blocks of this type mean, without the noise of activations.
-  if (target == "reference") EXPECT_LE(exact.relative_error, RelativeErrorBound(c, target));
+  if (target == "reference") {
+    EXPECT_LE(exact.relative_error, RelativeErrorBound(c, target));
+  }
 }
 
 std::string TestName(const ::testing::TestParamInfo<Oracle::ParamType>& param) {
