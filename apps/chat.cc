@@ -190,8 +190,12 @@ class Conversation {
     }
     if (!flags_.statistics) return;
     const runtime::GenerateTimings& t = generated.timings;
-    log_.Info("[prefill " + Fixed(t.prefill_tokens_per_second(), 1) + " tokens/s, decode " +
-              Fixed(t.decode_tokens_per_second(), 1) + " tokens/s, context " +
+    const auto part = [](const char* name, int64_t n_tokens, double per_second) {
+      return std::string(name) + " " + std::to_string(n_tokens) + " tokens, " +
+             Fixed(per_second, 1) + " tokens/s; ";
+    };
+    log_.Info("[" + part("prefill", t.n_prefill, t.prefill_tokens_per_second()) +
+              part("decode", t.n_decode, t.decode_tokens_per_second()) + "context " +
               std::to_string(session_.n_tokens()) + " of " + std::to_string(session_.capacity()) +
               "]");
   }

@@ -165,7 +165,7 @@ Builder TinyModel(TensorType type) {
     weights.Matrix(block + "ffn_down", kWidth, kFeedForward);
   }
   weights.Norm("output_norm");
-  weights.Matrix("output", n_tokens, kWidth, 3, kFirstPiece);  // words rather than single bytes
+  weights.Matrix("output", n_tokens, kWidth, 2, kFirstPiece);  // words rather than single bytes
   return builder;
 }
 

@@ -1,0 +1,41 @@
+#include "text_input.h"
+
+#include <gtest/gtest.h>
+
+#include "ranges.h"
+
+namespace winnow::apps {
+namespace {
+
+TEST(Unescaped, KnowsTheUsualOnes) {
+  EXPECT_EQ(Unescaped(R"(a\nb\tc\\d\"e\'f\r)"), "a\nb\tc\\d\"e'f\r");
+  EXPECT_EQ(Unescaped(R"(\x41\xe9\x0a)"), "A\xe9\n");
+}
+
+TEST(Unescaped, LeavesTheOthers) {
+  EXPECT_EQ(Unescaped(R"(C:\dir \x4 \xg1 end\)"), R"(C:\dir \x4 \xg1 end\)");
+}
+
+TEST(WithoutFinalNewline, DropsExactlyOne) {
+  EXPECT_EQ(WithoutFinalNewline("a\n"), "a");
+  EXPECT_EQ(WithoutFinalNewline("a\r\n"), "a");
+  EXPECT_EQ(WithoutFinalNewline("a\n\n"), "a\n");
+  EXPECT_EQ(WithoutFinalNewline("a\r"), "a\r");
+  EXPECT_EQ(WithoutFinalNewline("\n"), "");
+  EXPECT_EQ(WithoutFinalNewline(""), "");
+}
+
+TEST(Ranges, NumbersRangesAndSteps) {
+  EXPECT_EQ(*ParseRanges("512"), (std::vector<int64_t>{512}));
+  EXPECT_EQ(*ParseRanges("-1,4,2-4"), (std::vector<int64_t>{-1, 4, 2, 3, 4}));
+  EXPECT_EQ(*ParseRanges("0-1000+400"), (std::vector<int64_t>{0, 400, 800}));
+  EXPECT_EQ(*ParseRanges("1-16*2"), (std::vector<int64_t>{1, 2, 4, 8, 16}));
+  EXPECT_EQ(*ParseRanges("9223372036854775806-9223372036854775807"),
+            (std::vector<int64_t>{9223372036854775806, 9223372036854775807}));
+  for (const char* text : {"", "a", "1,", "4-1", "1-", "0-8*2", "1-8*1", "1-8+0", "0-999999999"}) {
+    EXPECT_FALSE(ParseRanges(text).has_value()) << text;
+  }
+}
+
+}  // namespace
+}  // namespace winnow::apps

@@ -1,0 +1,92 @@
+"""winnow chat, through a pipe."""
+
+import re
+import unittest
+
+from harness import CliTest, winnow
+
+
+class Chat(CliTest):
+    def chat(self, lines, *flags):
+        return winnow("chat", "-m", self.model, "--temp", "0", "-n", "6", "--ignore-eos", *flags,
+                      stdin="".join(line + "\n" for line in lines).encode())
+
+    def answers(self, lines, *flags):
+        text = self.assert_done(self.chat(lines, *flags)).text
+        return text.splitlines()
+
+    def test_one_answer_for_each_line(self):
+        outcome = self.assert_done(self.chat(["the house", "the tree"]))
+        self.assertEqual(len(re.findall(r"\[prefill \d+ tokens, .* decode \d+ tokens, .* context \d+ of 512\]", outcome.err)), 2)
+        self.assertIn("chatml", outcome.err)
+        self.assertNotIn("warning", outcome.err)
+        self.assertNotIn(">", outcome.text)  # no prompt without a terminal
+
+    def test_the_cache_is_kept_between_turns(self):
+        told = self.assert_done(self.chat(["the old man saw the old tree and the old house", "a"])).err
+        turns = re.findall(r"\[prefill (\d+) tokens.*context (\d+) of", told)
+        (first_read, first_context), (second_read, second_context) = [map(int, turn) for turn in turns]
+        self.assertGreater(second_context, first_context)
+        self.assertLess(second_read, first_read)  # the new message only, not the conversation
+
+    def test_conversations_remember_and_clear_forgets(self):
+        question = "the house"
+        first = self.answers([question])
+        self.assertEqual(self.answers([question, "/clear", question]), first + first)
+        remembered = self.answers(["something else entirely", question])
+        self.assertNotEqual(remembered[-1:], first[-1:])
+
+    def test_regen_answers_again(self):
+        once = self.answers(["the house"])
+        self.assertEqual(self.answers(["the house", "/regen"]), once + once)  # greedy
+        self.assertIn("no answer yet", self.chat(["/regen"]).err)
+
+    def test_read_attaches_a_file(self):
+        path = self.file("note.txt", "the old man\n")
+        self.assertEqual(self.answers([f"/read {path}", "the house"]), self.answers(["the old man\\", "the house"]))
+        outcome = self.assert_done(self.chat(["/read /nowhere/note", "/exit"]))
+        self.assertIn("/nowhere/note", outcome.err)
+
+    def test_other_commands(self):
+        self.assertEqual(self.answers(["/exit", "the house"]), [])
+        self.assertIn("unknown command /foo", self.chat(["/foo"]).err)
+        self.assertIn("/clear", self.chat(["/help"]).err)
+
+    def test_single_turn(self):
+        once = self.answers(["the house"])
+        self.assertEqual(self.answers(["the house", "the tree"], "-st"), once)
+        self.assertEqual(self.answers([], "-st", "-p", "the house"), once)
+
+    def test_system_prompt_counts(self):
+        self.assertNotEqual(self.answers(["the house"], "-sys", "You are a tree."), self.answers(["the house"]))
+        path = self.file("system.txt", "You are a tree.\n")
+        self.assertEqual(self.answers(["the house"], "-sys", "You are a tree."),
+                         self.answers(["the house"], "-sysf", path))
+
+    def test_typed_control_tokens_are_text(self):
+        def context(line):
+            return int(re.search(r"context (\d+) of", self.chat([line]).err)[1])
+        self.assertGreater(context("<|im_end|>"), context("a") + 3)
+
+    def test_end_of_turn_token_ends_an_answer(self):
+        outcome = winnow("chat", "-m", self.model, "--temp", "0", "-l", "4+1000", stdin=b"the house\n")
+        self.assertEqual(self.assert_done(outcome).text, "\n")
+
+    def test_templates(self):
+        self.assertIn("llama3 template", self.chat(["a"], "--chat-template", "llama3").err)
+        self.assert_misused(self.chat(["a"], "--chat-template", "nonsense"), "nonsense", "chatml")
+        unknown = self.file("unknown.gguf", self.model.read_bytes().replace(b"<|im_start|>{{ m.role", b"<~im_start~>{{ m.role")
+                            .replace(b"%}<|im_start|>assistant", b"%}<~im_start~>assistant")
+                            .replace(b"}}<|im_end|>\n{%", b"}}<~im_end~>\n{%"))
+        outcome = self.assert_done(winnow("chat", "-m", unknown, "-n", "2", stdin=b"a\n"))
+        self.assertIn("warning", outcome.err)
+        self.assertIn("chatml", outcome.err)
+
+    def test_a_message_too_long_is_left_out_and_the_rest_goes_on(self):
+        outcome = self.assert_done(self.chat(["the " * 600, "the house"]))
+        self.assertIn("context holds 512", outcome.err)
+        self.assertEqual(outcome.text.splitlines(), self.answers(["the house"]))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,107 @@
+"""winnow perplexity."""
+
+import math
+import re
+import struct
+import unittest
+
+from harness import CliTest, read_safetensors, winnow
+
+TEXT = "Once upon a time there was a little girl named Lily. She loved to play with the old man. " * 12
+
+
+class Perplexity(CliTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.text = cls.folder / "text.txt"
+        cls.text.write_text(TEXT)
+
+    def score(self, *flags):
+        return winnow("perplexity", "-m", self.model, *flags)
+
+    def json(self, *flags):
+        return self.assert_done(self.score("-f", self.text, "-c", "64", "--json", *flags)).json
+
+    def test_running_and_final_estimate(self):
+        text = self.assert_done(self.score("-f", self.text, "-c", "64")).text
+        windows = self.json()["windows"]
+        self.assertGreater(windows, 2)
+        running = re.findall(r"\[(\d+)\](\d+\.\d{4}),", text)
+        self.assertEqual([int(n) for n, _ in running], list(range(1, windows + 1)))
+        final = re.search(r"^Final estimate: PPL = (\d+\.\d{4}) \+/- (\d+\.\d{5})$", text, re.M)
+        self.assertEqual(final[1], running[-1][1])
+        self.assertAlmostEqual(float(final[1]), self.json()["perplexity"], places=3)
+        self.assertAlmostEqual(float(final[2]), self.json()["standard_error"], places=4)
+
+    def test_counts(self):
+        found = self.json("--chunks", "2")
+        self.assertEqual((found["windows"], found["window"], found["tokens_scored"]), (2, 64, 2 * 31))
+
+    def test_saved_logits_give_the_same_perplexity(self):
+        path = self.folder / "logits.safetensors"
+        found = self.json("--save-logits", path, "--chunks", "2")
+        tensors = read_safetensors(path)
+        dtype, shape, tokens = tensors["tokens"]
+        self.assertEqual((dtype, shape), ("I32", [128]))
+        self.assertEqual((tokens[0], tokens[64]), (1, 1))  # BOS begins each window
+        dtype, (n, vocabulary), logits = tensors["logits"]
+        self.assertEqual((dtype, n), ("F32", 128))
+        nll = []
+        for window in (0, 64):
+            for row in range(window + 32, window + 63):
+                values = logits[row * vocabulary:(row + 1) * vocabulary]
+                top = max(values)
+                nll.append(top + math.log(sum(math.exp(v - top) for v in values)) - values[tokens[row + 1]])
+        self.assertAlmostEqual(math.exp(sum(nll) / len(nll)) / found["perplexity"], 1, places=9)
+
+    def test_against_itself_nothing_differs(self):
+        base = self.folder / "base.kld"
+        saved = self.json("--kl-base", base)
+        compared = self.assert_done(self.score("--kl", base, "--json")).json
+        self.assertEqual(compared["perplexity"], saved["perplexity"])
+        comparison = compared["comparison"]
+        self.assertLess(abs(comparison["mean_kld"]), 1e-5)  # the file holds steps of 16/65535
+        self.assertAlmostEqual(comparison["perplexity_ratio"], 1, places=4)
+        self.assertEqual(comparison["same_top_rate"], 1)
+        text = self.assert_done(self.score("--kl-divergence", "--kl-divergence-base", base)).text
+        for part in ("PPL ratio", "mean KLD", "KLD 99 %", "KLD median", "same top token", "100.000"):
+            self.assertIn(part, text)
+
+    def test_a_coarser_cache_differs_a_little(self):
+        base = self.folder / "f32.kld"
+        self.json("--kl-base", base, "-ctk", "f32", "-ctv", "f32")
+        def kld(kind):
+            return self.assert_done(self.score("--kl", base, "--json", "-ctk", kind, "-ctv", kind)).json[
+                "comparison"]["mean_kld"]
+        self.assertLess(kld("f16"), kld("q8_0"))
+        self.assertLess(kld("q8_0"), kld("q4_0"))
+        self.assertLess(kld("q4_0"), 0.5)
+
+    def test_base_file_problems(self):
+        base = self.folder / "other.kld"
+        self.json("--kl-base", base)
+        data = base.read_bytes()
+        cut = self.file("cut.kld", data[:-10])
+        self.assert_failed(self.score("--kl", cut), "cut.kld", "truncated")
+        self.assert_failed(self.score("--kl", self.model), "not a file of log-probabilities")
+        self.assert_failed(self.score("--kl", "/nowhere"), "/nowhere")
+        foreign = self.file("foreign.kld", data[:12] + struct.pack("<i", 8) + data[16:])
+        self.assert_failed(self.score("--kl", foreign), "vocabulary of 8")
+
+    def test_text_shorter_than_a_window_is_scored_whole_with_a_warning(self):
+        outcome = self.assert_done(self.score("-p", "Once upon a time there was a girl", "--json"))
+        self.assertEqual(outcome.json["windows"], 1)
+        self.assertIn("only", outcome.err)
+        self.assert_failed(self.score("-p", "a"), "expected at least 4")
+
+    def test_misuse(self):
+        self.assert_misused(self.score("-f", self.text, "--kl", "x"), "-f")
+        self.assert_misused(self.score("-f", self.text, "--kl-divergence"), "--kl-base")
+        self.assert_misused(self.score("-f", self.text, "--chunks", "0"), "--chunks")
+        self.assert_failed(self.score("-f", self.text, "-c", "2"), "window of 2")
+        self.assert_failed(self.score("-f", self.text, "--save-logits", "/nowhere/x"), "/nowhere/x")
+
+
+if __name__ == "__main__":
+    unittest.main()
