@@ -119,7 +119,7 @@ class Run(CliTest):
         self.assertEqual(found["prompt_tokens"] + found["generated_tokens"], 21)  # the last is not stored
 
     def test_prompt_longer_than_the_context_names_both_lengths(self):
-        outcome = self.run_model("-c", "16", prompt=" the" * 100)
+        outcome = self.run_model("-c", "16", prompt="the" + " the" * 99)
         self.assert_failed(outcome, "101 tokens", "holds 16")
         self.assertEqual(outcome.out, b"")
 
