@@ -140,20 +140,20 @@ void DecodeTaps(const Call& call, const DecodeKernels& kernels, const Partials& 
           factors[h] = std::exp2(*part.max - total.max) / total.sum;
         }
         const auto n = static_cast<int>(std::min<int64_t>(kChunkSlots, visible - first));
+        float* out = reduced.data();
+        if (a.taps.last_rows > 0 && last_row >= 0) {
+          out = a.found->last_rows[head].data() + last_row * a.heads[head].n_slots + first;
+        }
         kernels.reduce_chunk(call.shape,
                              {.weights = weights + (head * n_rows + query * group) * stride + first,
                               .weights_stride = stride,
                               .factors = factors.data(),
                               .n_slots = n,
                               .reduce = a.taps.reduce,
-                              .out = reduced.data()});
-        if (a.taps.last_rows > 0 && last_row >= 0) {
-          std::copy_n(reduced.data(), n,
-                      a.found->last_rows[head].data() + last_row * a.heads[head].n_slots + first);
-        }
+                              .out = out});
         if (a.taps.column_sums) {
           double* sums = a.found->column_sums[head].data() + first;
-          for (int s = 0; s < n; ++s) sums[s] += reduced[s];
+          for (int s = 0; s < n; ++s) sums[s] += out[s];
         }
       }
     }
@@ -173,7 +173,7 @@ void Decode(const Call& call, const DecodeKernels& kernels) {
     const auto needed = static_cast<size_t>(call.n_heads * n_rows * longest);
     if (call.scratch.statistics.size() < needed) call.scratch.statistics.resize(needed);
   }
-  const int64_t thread_floats = DecodeScratchFloats(shape);
+  const int64_t thread_floats = kernels.scratch_floats(shape);
   call.ReserveThreads(thread_floats);
 
   call.pool.ParallelFor(call.n_heads * n_parts, [&](int64_t item, int thread) {

@@ -64,12 +64,12 @@ HWY_INLINE VF SumBlocks(const VF* fours) {
 
 // scores[h * kChunkSlots + s] = q[h] . key row s, for kLanes rows.
 template <class Elements, int kHeads>
-void ScoreTile(const std::byte* const* rows, const float* q, int dim, float* scores) {
+void ScoreTile(const std::byte* rows, int64_t row_bytes, const float* q, int dim, float* scores) {
   const DF df;
   VF fours[kHeads][kLanes / 4];
 #pragma GCC unroll 4
   for (int four = 0; four < kLanes / 4; ++four) {
-    const std::byte* const* row = rows + 4 * four;
+    const std::byte* row = rows + 4 * four * row_bytes;
     VF acc[kHeads][4];
 #pragma GCC unroll 4
     for (int h = 0; h < kHeads; ++h) {
@@ -80,7 +80,7 @@ void ScoreTile(const std::byte* const* rows, const float* q, int dim, float* sco
     for (; i + kLanes <= dim; i += kLanes) {
 #pragma GCC unroll 4
       for (int s = 0; s < 4; ++s) {
-        const VF key = Elements::Load(row[s] + i * Elements::kBytes);
+        const VF key = Elements::Load(row + s * row_bytes + i * Elements::kBytes);
 #pragma GCC unroll 4
         for (int h = 0; h < kHeads; ++h) {
           acc[h][s] = hn::MulAdd(key, hn::LoadU(df, q + h * dim + i), acc[h][s]);
@@ -90,7 +90,7 @@ void ScoreTile(const std::byte* const* rows, const float* q, int dim, float* sco
     if (i < dim) {
 #pragma GCC unroll 4
       for (int s = 0; s < 4; ++s) {
-        const VF key = LoadFirst<Elements>(row[s] + i * Elements::kBytes, dim - i);
+        const VF key = LoadFirst<Elements>(row + s * row_bytes + i * Elements::kBytes, dim - i);
 #pragma GCC unroll 4
         for (int h = 0; h < kHeads; ++h) {
           const auto* rest = reinterpret_cast<const std::byte*>(q + h * dim + i);
@@ -137,18 +137,17 @@ void RoundQuery(const float* q, int n_blocks_total, int8_t* values, float* scale
 // scores[h * kChunkSlots + s] = q[h] . key row s, for kLanes rows of Q8_0 or Q4_0 and all heads.
 // The lanes are slots, so the products need no sum over lanes and a block's scale is applied once.
 template <bool kQ4>
-void ScoreBlocksTile(const std::byte* const* rows, const RoundedQuery& q, int n_blocks, int group,
-                     float* scores) {
+void ScoreBlocksTile(const std::byte* rows, int64_t row_bytes, const RoundedQuery& q, int n_blocks,
+                     int group, float* scores) {
   const DF df;
   const DI32 di;
-  const std::byte* blocks[kLanes];
-  std::copy(rows, rows + kLanes, blocks);
   for (int block = 0; block < n_blocks; ++block) {
-    const VF key_scales = LoadScales(blocks);
+    const std::byte* blocks = rows + block * (kQ4 ? Q4Block::kBytes : Q8Block::kBytes);
+    const VF key_scales = LoadScales(blocks, row_bytes);
     VI32 keys[8];
     if constexpr (kQ4) {
       VI32 pairs[4];
-      LoadTransposed(blocks, 2, pairs);
+      LoadTransposed(blocks + 2, row_bytes, pairs);
       const VI32 low = hn::Set(di, 0x0F0F0F0F);
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) {
@@ -156,8 +155,8 @@ void ScoreBlocksTile(const std::byte* const* rows, const RoundedQuery& q, int n_
         keys[i + 4] = hn::And(hn::ShiftRight<4>(pairs[i]), low);
       }
     } else {
-      LoadTransposed(blocks, 2, keys);
-      LoadTransposed(blocks, 18, keys + 4);
+      LoadTransposed(blocks + 2, row_bytes, keys);
+      LoadTransposed(blocks + 18, row_bytes, keys + 4);
 #pragma GCC unroll 8
       for (int i = 0; i < 8; ++i) keys[i] = PrepareQ8(keys[i]);
     }
@@ -179,25 +178,27 @@ void ScoreBlocksTile(const std::byte* const* rows, const RoundedQuery& q, int n_
       const VF before = block == 0 ? hn::Zero(df) : hn::LoadU(df, to);
       hn::StoreU(hn::MulAdd(dot, scale, before), df, to);
     }
-    for (const std::byte*& b : blocks) b += kQ4 ? Q4Block::kBytes : Q8Block::kBytes;
   }
 }
 
 template <class Elements>
-void ScoreElements(const std::byte* const* rows, const float* q, int dim, int group,
+void ScoreElements(const std::byte* rows, const AttentionShape& shape, const float* q,
                    float* scores) {
+  const int dim = shape.key_dim;
+  const int group = shape.group;
+  const int64_t row_bytes = shape.key_row_bytes;
   int h = 0;
   for (; h + kHeadsPerPass <= group; h += kHeadsPerPass) {
-    ScoreTile<Elements, kHeadsPerPass>(rows, q + h * dim, dim, scores + h * kChunkSlots);
+    ScoreTile<Elements, kHeadsPerPass>(rows, row_bytes, q + h * dim, dim, scores + h * kChunkSlots);
   }
   const float* rest = q + h * dim;
   switch (group - h) {
     case 1:
-      return ScoreTile<Elements, 1>(rows, rest, dim, scores + h * kChunkSlots);
+      return ScoreTile<Elements, 1>(rows, row_bytes, rest, dim, scores + h * kChunkSlots);
     case 2:
-      return ScoreTile<Elements, 2>(rows, rest, dim, scores + h * kChunkSlots);
+      return ScoreTile<Elements, 2>(rows, row_bytes, rest, dim, scores + h * kChunkSlots);
     case 3:
-      return ScoreTile<Elements, 3>(rows, rest, dim, scores + h * kChunkSlots);
+      return ScoreTile<Elements, 3>(rows, row_bytes, rest, dim, scores + h * kChunkSlots);
     default:
       return;
   }
@@ -371,11 +372,18 @@ void WeighBlocks(const AttentionShape& shape, const ChunkJob& job, const float* 
   for (int dim = 0; dim < shape.value_dim; dim += 32) {
     const std::byte* first = job.values + dim / 32 * Block::kBytes;
     for (int s = 0; s < job.n_slots; s += kLanes) {
-      const std::byte* blocks[kLanes];
-      for (int i = 0; i < kLanes; ++i) {
-        blocks[i] = first + std::min(s + i, job.n_slots - 1) * shape.value_row_bytes;
+      const std::byte* blocks = first + s * shape.value_row_bytes;
+      VF scales;
+      if (s + kLanes <= job.n_slots) {
+        if (dim == 0) PrefetchRows(blocks + kPrefetchBytes, kLanes * shape.value_row_bytes);
+        scales = LoadScales(blocks, shape.value_row_bytes);
+      } else {
+        alignas(64) float rest[kLanes] = {};
+        for (int i = 0; s + i < job.n_slots; ++i) {
+          rest[i] = hn::GetLane(LoadScale(blocks + i * shape.value_row_bytes));
+        }
+        scales = hn::Load(df, rest);
       }
-      const VF scales = LoadScales(blocks);
       for (int h = 0; h < shape.group; ++h) {
         const VF weight = hn::LoadU(df, weights + h * kChunkSlots + s);
         hn::StoreU(hn::Mul(weight, scales), df, scaled + h * kChunkSlots + s);
@@ -391,9 +399,10 @@ void WeighBlocks(const AttentionShape& shape, const ChunkJob& job, const float* 
 // --- a chunk ---
 
 struct Scratch {
-  float* q;       // [group, key_dim], scaled
-  float* scores;  // [group, kChunkSlots]
-  float* scaled;  // [group, kChunkSlots]
+  float* q;         // [group, key_dim], scaled
+  float* scores;    // [group, kChunkSlots]
+  float* scaled;    // [group, kChunkSlots]
+  std::byte* tile;  // kLanes rows of keys
   RoundedQuery rounded;
 };
 
@@ -403,50 +412,58 @@ Scratch Prepare(const AttentionShape& shape, const ChunkJob& job) {
   s.scores = job.scratch;
   s.scaled = s.scores + shape.group * kChunkSlots;
   s.q = s.scaled + shape.group * kChunkSlots;
+  s.tile = reinterpret_cast<std::byte*>(s.q + n_q);
   for (int i = 0; i < n_q; ++i) s.q[i] = job.q[i] * shape.scale;
   if (shape.key_type == TensorType::kQ8_0 || shape.key_type == TensorType::kQ4_0) {
     const int n_blocks = n_q / 32;
-    auto* values = reinterpret_cast<int8_t*>(s.q + n_q);
-    auto* scales = reinterpret_cast<float*>(values + n_q);
+    auto* scales = reinterpret_cast<float*>(s.tile + kLanes * shape.key_row_bytes);
     auto* sums = reinterpret_cast<int32_t*>(scales + n_blocks);
+    auto* values = reinterpret_cast<int8_t*>(sums + n_blocks);
     RoundQuery(s.q, n_blocks, values, scales, sums);
     s.rounded = {values, scales, sums};
   }
   return s;
 }
 
-void ScoreChunk(const AttentionShape& shape, const ChunkJob& job, const Scratch& scratch) {
-  for (int slot = 0; slot < job.n_slots; slot += kLanes) {
-    // A partial tile repeats its last row; the surplus scores are dropped by the softmax.
-    const std::byte* rows[kLanes];
-    for (int i = 0; i < kLanes; ++i) {
-      rows[i] = job.keys + std::min(slot + i, job.n_slots - 1) * shape.key_row_bytes;
-    }
-    PrefetchRows(rows[0] + kPrefetchBytes, kLanes * shape.key_row_bytes);
-    float* scores = scratch.scores + slot;
-    switch (shape.key_type) {
-      case TensorType::kF32:
-        ScoreElements<F32Elements>(rows, scratch.q, shape.key_dim, shape.group, scores);
-        break;
-      case TensorType::kF16:
-        ScoreElements<F16Elements>(rows, scratch.q, shape.key_dim, shape.group, scores);
-        break;
-      case TensorType::kBF16:
-        ScoreElements<Bf16Elements>(rows, scratch.q, shape.key_dim, shape.group, scores);
-        break;
-      case TensorType::kQ8_0:
-        ScoreBlocksTile<false>(rows, scratch.rounded, shape.key_dim / 32, shape.group, scores);
-        break;
-      default:
-        ScoreBlocksTile<true>(rows, scratch.rounded, shape.key_dim / 32, shape.group, scores);
-        break;
-    }
+// scores[h * kChunkSlots + s] for the kLanes rows from `rows` on.
+void ScoreRows(const AttentionShape& shape, const Scratch& scratch, const std::byte* rows,
+               float* scores) {
+  switch (shape.key_type) {
+    case TensorType::kF32:
+      return ScoreElements<F32Elements>(rows, shape, scratch.q, scores);
+    case TensorType::kF16:
+      return ScoreElements<F16Elements>(rows, shape, scratch.q, scores);
+    case TensorType::kBF16:
+      return ScoreElements<Bf16Elements>(rows, shape, scratch.q, scores);
+    case TensorType::kQ8_0:
+      return ScoreBlocksTile<false>(rows, shape.key_row_bytes, scratch.rounded, shape.key_dim / 32,
+                                    shape.group, scores);
+    default:
+      return ScoreBlocksTile<true>(rows, shape.key_row_bytes, scratch.rounded, shape.key_dim / 32,
+                                   shape.group, scores);
   }
+}
+
+void ScoreChunk(const AttentionShape& shape, const ChunkJob& job, const Scratch& scratch) {
+  const int64_t tile_bytes = kLanes * shape.key_row_bytes;
+  const std::byte* rows = job.keys;
+  int slot = 0;
+  for (; slot + kLanes <= job.n_slots; slot += kLanes, rows += tile_bytes) {
+    PrefetchRows(rows + kPrefetchBytes, tile_bytes);
+    ScoreRows(shape, scratch, rows, scratch.scores + slot);
+  }
+  if (slot == job.n_slots) return;
+  // The surplus rows are zero; their scores are dropped by the softmax.
+  const int64_t rest_bytes = (job.n_slots - slot) * shape.key_row_bytes;
+  std::memcpy(scratch.tile, rows, rest_bytes);
+  std::memset(scratch.tile + rest_bytes, 0, tile_bytes - rest_bytes);
+  ScoreRows(shape, scratch, scratch.tile, scratch.scores + slot);
 }
 
 void AttendChunk(const AttentionShape& shape, const ChunkJob& job) {
   const Scratch scratch = Prepare(shape, job);
   ScoreChunk(shape, job, scratch);
+  PrefetchRows(job.values, std::min<int64_t>(kPrefetchBytes, job.n_slots * shape.value_row_bytes));
   for (int h = 0; h < shape.group; ++h) {
     float* scores = scratch.scores + h * kChunkSlots;
     SoftmaxChunk(scores, job.n_slots, job.partial.max + h, job.partial.sum + h);
@@ -494,9 +511,18 @@ void ReduceChunk(const AttentionShape& shape, const ChunkTapJob& job) {
   }
 }
 
+// Scores, scaled weights, the query as floats; a tile of keys; the rounded query's scales, sums and
+// bytes.
+int64_t DecodeFloats(const AttentionShape& shape) {
+  const int64_t n_q = int64_t{shape.group} * shape.key_dim;
+  const int64_t floats = 2 * int64_t{shape.group} * kChunkSlots + n_q + 2 * (n_q / 32);
+  const int64_t bytes = kLanes * shape.key_row_bytes + n_q;
+  return (floats + bytes / 4 + 1 + 15) / 16 * 16;
+}
+
 const DecodeKernels& DecodeTable() {
-  static constexpr DecodeKernels kTable = {.attend_chunk = AttendChunk,
-                                           .reduce_chunk = ReduceChunk};
+  static constexpr DecodeKernels kTable = {
+      .attend_chunk = AttendChunk, .reduce_chunk = ReduceChunk, .scratch_floats = DecodeFloats};
   return kTable;
 }
 
@@ -507,12 +533,6 @@ HWY_AFTER_NAMESPACE();
 namespace winnow::kernels::cpu {
 
 HWY_EXPORT(DecodeTable);
-
-int64_t DecodeScratchFloats(const AttentionShape& shape) {
-  // Scores, scaled weights, the query as floats, as bytes, and its scales and sums per block.
-  const int64_t n_q = int64_t{shape.group} * shape.key_dim;
-  return 2 * int64_t{shape.group} * kChunkSlots + n_q + n_q / 4 + 2 * (n_q / 32) + 16;
-}
 
 const DecodeKernels& DecodeKernelsFor(int64_t target) {
   return ForTarget(HWY_DISPATCH_TABLE(DecodeTable), target)();

@@ -44,7 +44,7 @@ struct ChunkJob {
   // [group, weights_stride]: 2^(score - max of the chunk) per slot, or null.
   float* weights = nullptr;
   int64_t weights_stride = 0;
-  float* scratch = nullptr;  // DecodeScratchFloats()
+  float* scratch = nullptr;  // scratch_floats()
 };
 
 // Decode's taps: weights of one chunk from all heads of the group to one number per slot.
@@ -60,8 +60,8 @@ struct ChunkTapJob {
 struct DecodeKernels {
   void (*attend_chunk)(const AttentionShape& shape, const ChunkJob& job);
   void (*reduce_chunk)(const AttentionShape& shape, const ChunkTapJob& job);
+  int64_t (*scratch_floats)(const AttentionShape& shape);  // that attend_chunk needs
 };
-int64_t DecodeScratchFloats(const AttentionShape& shape);
 const DecodeKernels& DecodeKernelsFor(int64_t target);
 
 // Rows of prefill: row r is query r / group, query head r % group. Rows are worked on in blocks of
@@ -91,7 +91,7 @@ struct BlockJob {
 
 // Weights of the queries [first_query, end_query) for a range of slots of one KV head, from the row
 // statistics of the first pass.
-inline constexpr int kTapSlots = 192;
+inline constexpr int kTapSlots = 384;
 struct TapJob {
   const float* q = nullptr;  // [n_queries, group * key_dim] of this KV head
   int64_t q_stride = 0;

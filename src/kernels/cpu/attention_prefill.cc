@@ -32,50 +32,44 @@ constexpr int kVectors = kLanes == 16 ? 4 : 2;
 // --- unpacking ---
 
 template <class Elements>
-void UnpackElements(const std::byte* from, int n, float* out) {
-  int i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    hn::StoreU(Elements::Load(from + i * Elements::kBytes), DF(), out + i);
+void UnpackElements(const std::byte* from, int64_t row_bytes, int n_rows, int dim, float* out) {
+  for (int row = 0; row < n_rows; ++row, from += row_bytes, out += dim) {
+    int i = 0;
+    for (; i + kLanes <= dim; i += kLanes) {
+      hn::StoreU(Elements::Load(from + i * Elements::kBytes), DF(), out + i);
+    }
+    if (i == dim) continue;
+    alignas(64) float rest[kLanes];
+    hn::Store(LoadFirst<Elements>(from + i * Elements::kBytes, dim - i), DF(), rest);
+    std::copy(rest, rest + (dim - i), out + i);
   }
-  if (i == n) return;
-  alignas(64) float rest[kLanes];
-  hn::Store(LoadFirst<Elements>(from + i * Elements::kBytes, n - i), DF(), rest);
-  std::copy(rest, rest + (n - i), out + i);
 }
 
+// Rows of blocks lie one after another too.
 template <class Block>
-void UnpackBlocks(const std::byte* from, int n, float* out) {
-  for (int block = 0; block < n / 32; ++block) {
-    const VF scale = hn::Set(DF(), BlockScale(from));
+void UnpackBlocks(const std::byte* from, int n_blocks, float* out) {
+  for (int block = 0; block < n_blocks; ++block, from += Block::kBytes, out += 32) {
+    const VF scale = LoadScale(from);
 #pragma GCC unroll 8
     for (int part = 0; part < 32 / kLanes; ++part) {
       hn::StoreU(hn::Mul(Block::Load(from, part), scale), DF(), out + part * kLanes);
     }
-    from += Block::kBytes;
-    out += 32;
   }
 }
 
 void UnpackRows(TensorType type, const std::byte* from, int64_t row_bytes, int n_rows, int dim,
                 float* out) {
-  for (int row = 0; row < n_rows; ++row, from += row_bytes, out += dim) {
-    switch (type) {
-      case TensorType::kF32:
-        UnpackElements<F32Elements>(from, dim, out);
-        break;
-      case TensorType::kF16:
-        UnpackElements<F16Elements>(from, dim, out);
-        break;
-      case TensorType::kBF16:
-        UnpackElements<Bf16Elements>(from, dim, out);
-        break;
-      case TensorType::kQ8_0:
-        UnpackBlocks<Q8Block>(from, dim, out);
-        break;
-      default:
-        UnpackBlocks<Q4Block>(from, dim, out);
-        break;
-    }
+  switch (type) {
+    case TensorType::kF32:
+      return UnpackElements<F32Elements>(from, row_bytes, n_rows, dim, out);
+    case TensorType::kF16:
+      return UnpackElements<F16Elements>(from, row_bytes, n_rows, dim, out);
+    case TensorType::kBF16:
+      return UnpackElements<Bf16Elements>(from, row_bytes, n_rows, dim, out);
+    case TensorType::kQ8_0:
+      return UnpackBlocks<Q8Block>(from, n_rows * dim / 32, out);
+    default:
+      return UnpackBlocks<Q4Block>(from, n_rows * dim / 32, out);
   }
 }
 

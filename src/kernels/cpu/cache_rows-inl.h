@@ -11,8 +11,6 @@
 #include <cstddef>
 #include <cstring>
 
-#include "base/half.h"
-
 HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
@@ -56,11 +54,12 @@ HWY_INLINE VF LoadFirst(const std::byte* from, int n) {
   return Elements::Load(copy);
 }
 
-// Blocks of 32 elements with a half-precision scale in front.
-inline float BlockScale(const std::byte* block) {
-  uint16_t bits;
-  std::memcpy(&bits, block, sizeof(bits));
-  return HalfToFloat(bits);
+// Blocks of 32 elements with a half-precision scale in front; this is the scale in every lane.
+HWY_INLINE VF LoadScale(const std::byte* block) {
+  const hn::CappedTag<float, 1> d1;
+  const hn::Rebind<hwy::float16_t, decltype(d1)> d16;
+  const auto half = hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(block));
+  return hn::Set(DF(), hn::GetLane(hn::PromoteTo(d1, half)));
 }
 
 // Elements [part * kLanes, (part + 1) * kLanes) of a block as integer-valued floats, without the
@@ -89,10 +88,11 @@ struct Q4Block {
   }
 };
 
-// The scales of one block of kLanes rows; `blocks[i]` is the block of row i.
-HWY_INLINE VF LoadScales(const std::byte* const* blocks) {
+// The scales of kLanes blocks that lie `stride` bytes apart.
+HWY_INLINE VF LoadScales(const std::byte* blocks, int64_t stride) {
   alignas(64) uint16_t bits[kLanes];
-  for (int i = 0; i < kLanes; ++i) std::memcpy(&bits[i], blocks[i], sizeof(uint16_t));
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) std::memcpy(&bits[i], blocks + i * stride, sizeof(uint16_t));
   return F16Elements::Load(reinterpret_cast<const std::byte*>(bits));
 }
 

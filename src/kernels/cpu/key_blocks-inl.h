@@ -22,14 +22,12 @@ namespace hn = hwy::HWY_NAMESPACE;
 using DI32 = hn::ScalableTag<int32_t>;
 using VI32 = hn::Vec<DI32>;
 
-// Four vectors of the 16 bytes at blocks[r] + offset of kLanes rows r: vector i holds the i-th four
-// bytes of all rows.
-// 128-bit block b is the 16 bytes at blocks[4 * b] + offset.
-HWY_INLINE VI32 LoadEveryFourth(const std::byte* const* blocks, int offset) {
+// 128-bit block b of the result is the 16 bytes at bytes + 4 * b * stride.
+HWY_INLINE VI32 LoadEveryFourth(const std::byte* bytes, int64_t stride) {
   const DI32 d;
   const hn::CappedTag<int32_t, 4> d128;
   const auto load = [&](int b) HWY_ATTR {
-    return hn::LoadU(d128, reinterpret_cast<const int32_t*>(blocks[4 * b] + offset));
+    return hn::LoadU(d128, reinterpret_cast<const int32_t*>(bytes + 4 * b * stride));
   };
 #if HWY_MAX_BYTES == 16
   (void)d;
@@ -42,11 +40,13 @@ HWY_INLINE VI32 LoadEveryFourth(const std::byte* const* blocks, int offset) {
 #endif
 }
 
-HWY_INLINE void LoadTransposed(const std::byte* const* blocks, int offset, VI32* out) {
+// 16 bytes from each of kLanes rows that lie `stride` bytes apart: out[i] holds the i-th four bytes
+// of all rows.
+HWY_INLINE void LoadTransposed(const std::byte* bytes, int64_t stride, VI32* out) {
   const hn::RepartitionToWide<DI32> d64;
   VI32 rows[4];
 #pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) rows[i] = LoadEveryFourth(blocks + i, offset);
+  for (int i = 0; i < 4; ++i) rows[i] = LoadEveryFourth(bytes + i * stride, stride);
   const auto lower01 = hn::BitCast(d64, hn::InterleaveLower(DI32(), rows[0], rows[1]));
   const auto upper01 = hn::BitCast(d64, hn::InterleaveUpper(DI32(), rows[0], rows[1]));
   const auto lower23 = hn::BitCast(d64, hn::InterleaveLower(DI32(), rows[2], rows[3]));

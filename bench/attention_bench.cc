@@ -1,0 +1,286 @@
+// How fast is attention? One line per case.
+//
+//   winnow_attention_bench decode|prefill|taps [SHAPE TYPE DEPTH [THREADS [TARGET]]]
+//
+//   decode   one query over DEPTH slots: cache bytes read per second, and their share of what this
+//            machine reads from the same memory with the same threads, measured in turns with it
+//   prefill  512 queries behind DEPTH slots: floating-point operations per second
+//   taps     4096 queries: what the taps add to the time
+//
+// SHAPE is 135M (9 query heads, 3 KV heads), 0.5B (14, 2) or 1B (32, 8), all with 64 dimensions per
+// head; `all` takes every shape or type, depth 0 the usual depths. Decode goes round as many layers
+// as it takes to exceed the caches, as a model does.
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "kernels/ops.h"
+
+namespace winnow {
+namespace {
+
+using kernels::Backend;
+using kernels::HeadStore;
+using kernels::Matrix;
+using kernels::Storage;
+using kernels::TapSpec;
+using kernels::TensorType;
+
+constexpr int kHeadDim = 64;
+constexpr int64_t kBeyondCaches = int64_t{512} << 20;
+constexpr int kRepeats = 5;
+
+// Processor time with one thread, which other programs on the machine disturb less; otherwise time
+// on the clock.
+double Now(const ThreadPool& pool) {
+  if (pool.n_threads() == 1) {
+    timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+template <typename F>
+double Seconds(const ThreadPool& pool, const F& call) {
+  const double before = Now(pool);
+  call();
+  return Now(pool) - before;
+}
+
+template <typename T>
+T Median(std::vector<T> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+struct Shape {
+  std::string name;
+  int q_heads;
+  int kv_heads;
+};
+
+struct Case {
+  Shape shape;
+  TensorType type;
+  int64_t depth;
+};
+
+// The cache of some layers: keys of all heads, then values, in one storage.
+class Cache {
+ public:
+  Cache(Backend& backend, const Case& c, int64_t n_slots, int64_t min_bytes) {
+    const int64_t head_bytes = gguf::RowBytes(c.type, kHeadDim) * n_slots;
+    layer_bytes_ = head_bytes * 2 * c.shape.kv_heads;
+    n_layers_ = std::max<int64_t>(1, (min_bytes + layer_bytes_ - 1) / layer_bytes_);
+    storage_ = std::move(backend.Allocate(n_layers_ * layer_bytes_)).value();
+    constexpr int64_t kRows = 256;
+    const std::unique_ptr<Storage> memory =
+        std::move(backend.Allocate(kRows * kHeadDim * c.shape.kv_heads * 4)).value();
+    const int64_t cols = int64_t{kHeadDim} * c.shape.kv_heads;
+    Rng rng(1);
+    std::vector<float> values(static_cast<size_t>(kRows * cols));
+    for (float& value : values) value = static_cast<float>(rng.Uniform()) - 0.5f;
+    const Matrix rows = {memory.get(), 0, kRows, cols, cols};
+    backend.Write(rows, values);
+    for (int64_t layer = 0; layer < n_layers_; ++layer) {
+      for (int64_t head = 0; head < c.shape.kv_heads; ++head) {
+        const int64_t offset = layer * layer_bytes_ + head * 2 * head_bytes;
+        heads_.push_back({storage_.get(), storage_.get(), offset, offset + head_bytes, n_slots});
+      }
+      for (int64_t slot = 0; slot < n_slots; slot += kRows) {
+        const std::vector<int64_t> first(static_cast<size_t>(c.shape.kv_heads), slot);
+        for (const bool keys : {true, false}) {
+          backend.StoreRows(rows.Rows(0, std::min(kRows, n_slots - slot)),
+                            {Layer(layer, c), first, c.type, keys});
+        }
+      }
+    }
+  }
+
+  std::span<const HeadStore> Layer(int64_t layer, const Case& c) const {
+    return std::span(heads_).subspan(static_cast<size_t>(layer * c.shape.kv_heads),
+                                     static_cast<size_t>(c.shape.kv_heads));
+  }
+  int64_t n_layers() const { return n_layers_; }
+  int64_t bytes() const { return n_layers_ * layer_bytes_; }
+
+ private:
+  int64_t layer_bytes_ = 0;
+  int64_t n_layers_ = 0;
+  std::unique_ptr<Storage> storage_;
+  std::vector<HeadStore> heads_;
+};
+
+struct Queries {
+  std::unique_ptr<Storage> storage;
+  Matrix q, out;
+
+  Queries(Backend& backend, const Shape& shape, int64_t n) {
+    const int64_t cols = int64_t{kHeadDim} * shape.q_heads;
+    storage = std::move(backend.Allocate(2 * n * cols * 4)).value();
+    q = {storage.get(), 0, n, cols, cols};
+    out = {storage.get(), n * cols, n, cols, cols};
+    Rng rng(2);
+    std::vector<float> values(static_cast<size_t>(n * cols));
+    for (float& value : values) value = 2 * static_cast<float>(rng.Uniform()) - 1;
+    backend.Write(q, values);
+  }
+};
+
+void Attend(Backend& backend, const Case& c, const Queries& queries,
+            std::span<const HeadStore> heads, const TapSpec& taps = {},
+            kernels::Taps* found = nullptr) {
+  backend.Attend({.q = queries.q,
+                  .out = queries.out,
+                  .n_q_heads = c.shape.q_heads,
+                  .key_dim = kHeadDim,
+                  .value_dim = kHeadDim,
+                  .key_type = c.type,
+                  .value_type = c.type,
+                  .scale = 1 / std::sqrt(static_cast<float>(kHeadDim)),
+                  .heads = heads,
+                  .taps = taps,
+                  .found = found});
+}
+
+// Reads all of `memory`, as plainly as possible.
+double SecondsToRead(ThreadPool& pool, const std::vector<std::byte>& memory) {
+  constexpr int64_t kRun = 1 << 18;
+  const auto n_runs = static_cast<int64_t>(memory.size()) / kRun;
+  std::vector<uint64_t> sums(static_cast<size_t>(n_runs));
+  return Seconds(pool, [&] {
+    pool.ParallelFor(n_runs, [&](int64_t run, int) {
+      uint64_t lanes[32] = {};
+      for (int64_t i = 0; i < kRun; i += sizeof(lanes)) {
+        uint64_t values[32];
+        std::memcpy(values, memory.data() + run * kRun + i, sizeof(values));
+        for (int j = 0; j < 32; ++j) lanes[j] += values[j];
+      }
+      for (const uint64_t lane : lanes) sums[static_cast<size_t>(run)] += lane;
+    });
+  });
+}
+
+std::string Name(const Case& c) {
+  return c.shape.name + " " + std::string(gguf::InfoOf(c.type).name);
+}
+
+void Decode(Backend& backend, ThreadPool& pool, const Case& c) {
+  const Cache cache(backend, c, c.depth, kBeyondCaches);
+  const std::vector<std::byte> memory(static_cast<size_t>(cache.bytes()), std::byte{1});
+  const Queries queries(backend, c.shape, 1);
+  std::vector<double> seconds, shares;
+  for (int repeat = 0; repeat < kRepeats; ++repeat) {
+    const double read = SecondsToRead(pool, memory);
+    const double attend = Seconds(pool, [&] {
+      for (int64_t layer = 0; layer < cache.n_layers(); ++layer) {
+        Attend(backend, c, queries, cache.Layer(layer, c));
+      }
+    });
+    seconds.push_back(attend);
+    shares.push_back(read / attend);
+  }
+  const double median = Median(seconds);
+  std::printf("decode  %-10s depth %6lld  %9.1f us/layer  %6.1f GB/s  %5.0f %% of reading\n",
+              Name(c).c_str(), static_cast<long long>(c.depth),
+              1e6 * median / static_cast<double>(cache.n_layers()),
+              1e-9 * static_cast<double>(cache.bytes()) / median, 100 * Median(shares));
+  std::fflush(stdout);
+}
+
+void Prefill(Backend& backend, const ThreadPool& pool, const Case& c) {
+  constexpr int64_t kQueries = 512;
+  const Cache cache(backend, c, c.depth + kQueries, 0);
+  const Queries queries(backend, c.shape, kQueries);
+  std::vector<double> seconds;
+  for (int repeat = 0; repeat < kRepeats; ++repeat) {
+    seconds.push_back(Seconds(pool, [&] { Attend(backend, c, queries, cache.Layer(0, c)); }));
+  }
+  const double pairs = kQueries * (static_cast<double>(c.depth) + (kQueries + 1) / 2.0);
+  const double operations = 4.0 * kHeadDim * c.shape.q_heads * pairs;
+  const double median = Median(seconds);
+  std::printf("prefill %-10s depth %6lld  %9.2f ms/layer  %6.1f GFLOP/s\n", Name(c).c_str(),
+              static_cast<long long>(c.depth), 1e3 * median, 1e-9 * operations / median);
+  std::fflush(stdout);
+}
+
+void TapCosts(Backend& backend, const ThreadPool& pool, const Case& c) {
+  struct Kind {
+    const char* name;
+    TapSpec taps;
+    int64_t n_queries;
+  };
+  const Kind kinds[] = {{"window of 32", {.last_rows = 32}, c.depth},
+                        {"column sums", {.column_sums = true}, c.depth},
+                        {"last row, decode", {.last_rows = 1}, 1}};
+  const Cache cache(backend, c, c.depth, 0);
+  for (const Kind& kind : kinds) {
+    const Queries queries(backend, c.shape, kind.n_queries);
+    kernels::Taps found;
+    std::vector<double> ratios;
+    for (int repeat = 0; repeat < (kind.n_queries == 1 ? 301 : kRepeats); ++repeat) {
+      const double plain = Seconds(pool, [&] { Attend(backend, c, queries, cache.Layer(0, c)); });
+      const double tapped =
+          Seconds(pool, [&] { Attend(backend, c, queries, cache.Layer(0, c), kind.taps, &found); });
+      ratios.push_back(tapped / plain);
+    }
+    std::printf("taps    %-10s depth %6lld  %-18s %5.2f x plain\n", Name(c).c_str(),
+                static_cast<long long>(c.depth), kind.name, Median(ratios));
+    std::fflush(stdout);
+  }
+}
+
+int Main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "";
+  if (mode != "decode" && mode != "prefill" && mode != "taps") {
+    std::fprintf(stderr,
+                 "usage: winnow_attention_bench decode|prefill|taps [SHAPE TYPE DEPTH [THREADS "
+                 "[TARGET]]]\n");
+    return 2;
+  }
+  const std::string shape_name = argc > 2 ? argv[2] : "all";
+  const std::string type_name = argc > 3 ? argv[3] : "all";
+  const int64_t only_depth = argc > 4 ? std::atoll(argv[4]) : 0;
+  ThreadPool pool(argc > 5 ? std::atoi(argv[5]) : 1);
+  auto made = kernels::MakeCpuBackend({.pool = &pool, .target = argc > 6 ? argv[6] : ""});
+  if (!made) {
+    std::fprintf(stderr, "%s\n", made.error().message.c_str());
+    return 1;
+  }
+  Backend& backend = **made;
+  std::printf("target %s, %d threads\n", std::string(backend.target()).c_str(), pool.n_threads());
+
+  std::vector<int64_t> depths = {only_depth};
+  if (only_depth == 0 && mode == "decode") depths = {1024, 4096, 8192, 32768};
+  if (only_depth == 0 && mode == "prefill") depths = {0, 4096, 16384};
+  if (only_depth == 0 && mode == "taps") depths = {4096};
+  for (const Shape& shape : {Shape{"135M", 9, 3}, {"0.5B", 14, 2}, {"1B", 32, 8}}) {
+    if (shape_name != "all" && shape_name != shape.name) continue;
+    for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kBF16,
+                                  TensorType::kQ8_0, TensorType::kQ4_0}) {
+      if (type_name != "all" && gguf::TensorTypeFromName(type_name) != type) continue;
+      for (const int64_t depth : depths) {
+        const Case c = {shape, type, depth};
+        if (mode == "decode") Decode(backend, pool, c);
+        if (mode == "prefill") Prefill(backend, pool, c);
+        if (mode == "taps") TapCosts(backend, pool, c);
+      }
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace winnow
+
+int main(int argc, char** argv) { return winnow::Main(argc, argv); }
