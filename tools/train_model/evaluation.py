@@ -34,8 +34,7 @@ class Evaluator:
         """Depth decile to share of the needles answered right; 4 facts, one asked for."""
         sampler, sequences = tasks.Sampler(self.tok, self.corpus, held), []
         for n in range(documents):
-            piece = sampler.task_needle(tasks.generator(self.seed, "recall", length, held, n), length + 1, n_facts=4,
-                                        n_questions=1, depth=(n % 10 + 0.5) / 10)
+            piece = sampler.needle_at((self.seed, "recall", length, held, n), length + 1, (n % 10 + 0.5) / 10)
             sequences.append(sampler.weigh(piece))
         right = collections.defaultdict(list)
         for n, ((_, _, (a,)), _, ok) in enumerate(self._scored(sequences)):

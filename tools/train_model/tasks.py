@@ -63,8 +63,9 @@ class Corpus:
 class Sampler:
     """Draws sequences. held: keys, wordings and formats that training never sees."""
 
-    def __init__(self, tokenizer, corpus, held=False, share=0.25):
-        self.tok, self.corpus, self.held, self.share = tokenizer, corpus, held, share
+    def __init__(self, tokenizer, corpus, held=False, share=0.25, plain=0.65):
+        """share: of a sequence's weight for its answers; plain: frequency of the plain form against the chat form."""
+        self.tok, self.corpus, self.held, self.share, self.plain = tokenizer, corpus, held, share, plain
         self.makers = {name[5:]: getattr(self, name) for name in dir(self) if name.startswith("task_")}
 
     # -- words ---------------------------------------------------------------------------------------------------
@@ -147,7 +148,7 @@ class Sampler:
 
     def dialogue_parts(self, rng):
         """(before the document, between document and question, before an answer, after it), for one of the two forms."""
-        if rng.random() < 0.65:
+        if rng.random() < self.plain:
             return [], "\n\nQuestion: ", "\nAnswer:", None
         head = []
         if rng.random() < 0.3:
@@ -257,6 +258,14 @@ class Sampler:
         questions = [("needle", self.pick(rng, "QUESTIONS").format(a=facts[i][0], e=facts[i][1]), facts[i][2], i)
                      for i in asked]
         return self.haystack(rng, size, form, pieces, places, questions)
+
+    def needle_at(self, place, size, depth):
+        """The test document of a place (see generator()): four facts, one asked for, which stands at `depth`."""
+        for attempt in range(50):  # a document is refused where the drawn words do not fit
+            piece = self.task_needle(generator(*place, attempt), size, n_facts=4, n_questions=1, depth=depth)
+            if piece is not None:
+                return piece
+        raise ValueError(f"no four facts and a question fit into {size} ids")
 
     def task_multi_value(self, rng, size, **_):
         """Several values under one key, all to be listed in the order of the text."""

@@ -10,6 +10,7 @@ import collections
 import contextlib
 import json
 import pathlib
+import shutil
 import signal
 import time
 
@@ -74,7 +75,11 @@ def batches(data, start, workers):
     if not workers:
         return (data[n] for n in range(start, len(data)))
     return iter(torch.utils.data.DataLoader(data, batch_size=None, sampler=range(start, len(data)), num_workers=workers,
-                                            prefetch_factor=4))
+                                            collate_fn=as_it_is, prefetch_factor=4))
+
+
+def as_it_is(x):
+    return x
 
 
 class Tally:
@@ -123,6 +128,8 @@ def arguments():
 def make_ops(args):
     if args.device == "cuda":
         torch.set_float32_matmul_precision("high")
+        if args.compile:  # what cannot be compiled runs as it is
+            torch._dynamo.config.suppress_errors = True
         return model.TorchOps("cuda", args.compile)
     from cpu_ops import CpuOps
     return CpuOps(ROOT / "build/train", args.threads)
@@ -153,8 +160,9 @@ class Training:
             self.optimizer.load(state["optimizer"])
             self.step, self.tokens, self.seconds = state["step"], state["tokens"], state["seconds"]
         held = tasks.Corpus(np.load(args.data / "held.npy"), self.tok)
-        run = evaluation.runner(self.p, self.shape, self.ops, args.device, self.autocast)
-        self.evaluator = evaluation.Evaluator(self.tok, held, run)
+        ops = model.TorchOps("cuda") if self.cuda else self.ops  # every length once: not worth compiling
+        run = evaluation.runner(self.p, self.shape, ops, args.device, self.autocast)
+        self.evaluator = evaluation.Evaluator(self.tok, held, run, batch_tokens=65536 if self.cuda else 8192)
 
     def autocast(self):
         return torch.autocast("cuda", torch.bfloat16) if self.cuda else contextlib.nullcontext()
@@ -171,6 +179,7 @@ class Training:
                                                "tokens": self.tokens, "seconds": self.seconds, "config": self.config})
         if self.args.pack:
             checkpoint.pack(self.args.pack, p, {"step": self.step, "tokens": self.tokens, "seconds": self.seconds})
+            shutil.copy(self.out / "log.jsonl", self.args.pack)
 
     def evaluate(self):
         started = time.time()

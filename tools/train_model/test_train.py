@@ -1,0 +1,90 @@
+"""A run that is interrupted and resumed is the run that was not; weights survive packing; the export holds them."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import checkpoint
+import model
+import train
+from test_tasks import TEXT, TOK
+
+HERE = pathlib.Path(__file__).resolve().parent
+CONFIG = {
+    "name": "tiny", "seed": 3,
+    "shape": {"dim": 64, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 32, "ffn": 96, "vocab": 1024, "context": 256},
+    "optimizer": {"muon_rate": 0.01, "adam_rate": 0.003, "weight_decay": 0.05}, "warmup_steps": 2, "decay": 0.5, "dropout": 0.1,
+    "log_every": 2, "save_seconds": 1000, "eval_seconds": 1000,
+    "eval": {"lengths": [192, 256], "documents": 2, "tasks_length": 256, "task_names": ["copy", "quote"], "windows": 8},
+    "stages": [{"length": 128, "tokens": 1024, "batch_tokens": 256, "answer_share": 0.3, "shorter": [64], "mixture": {"needle": 1, "book": 1}},
+               {"length": 256, "tokens": 2048, "batch_tokens": 512, "answer_share": 0.3, "shorter": [], "mixture": {"copy": 1, "quote": 1}}]}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    assert len(TOK.tokens) == 1024
+    TOK.save(tmp_path / "tokenizer.json")
+    for name in ("train", "held"):
+        np.save(tmp_path / f"{name}.npy", np.array(TOK.encode(TEXT), dtype=np.uint16))
+    (tmp_path / "tiny.json").write_text(json.dumps(CONFIG))
+    return tmp_path
+
+
+def run(folder, out, *flags):
+    subprocess.run([sys.executable, str(HERE / "train.py"), "--config", str(folder / "tiny.json"), "--data", str(folder),
+                    "--out", str(folder / out), "--device", "cpu", *flags], check=True, capture_output=True,
+                   env={**os.environ, "OMP_NUM_THREADS": "2"})
+    return checkpoint.load(folder / out / "last.pt")
+
+
+def test_resuming_repeats_the_run_exactly(folder):
+    whole = run(folder, "whole", "--pack", str(folder / "packed"))
+    first = run(folder, "parts", "--steps", "3", "--no-eval")
+    second = run(folder, "parts")
+    assert (first["step"], second["step"], whole["step"]) == (3, 8, 8)
+    assert not torch.equal(first["p"]["0.q"], second["p"]["0.q"])
+    for name, x in whole["p"].items():
+        assert torch.equal(x, second["p"][name]), name
+    lines = [json.loads(x) for x in (folder / "whole/log.jsonl").read_text().splitlines()]
+    assert [x["kind"] for x in lines] == ["start", "train", "train", "train", "train", "eval", "done"]
+    assert 0 < lines[-2]["bits_per_byte"] < 10
+    packed, meta = checkpoint.unpack(folder / "packed")
+    assert meta["step"] == 8
+    for name, x in whole["p"].items():
+        assert torch.allclose(packed[name], x, rtol=1e-3, atol=1e-6), name
+
+
+def test_packing_in_small_parts(tmp_path):
+    p = model.start_values(model.Shape(**CONFIG["shape"]), 1)
+    checkpoint.pack(tmp_path, p, {"step": 1}, part_bytes=10000)
+    assert len(list(tmp_path.glob("weights.*.f16"))) > 10
+    again, _ = checkpoint.unpack(tmp_path)
+    assert all(torch.allclose(again[k], v, rtol=1e-3, atol=1e-6) for k, v in p.items())
+
+
+def test_plan_covers_its_stages_and_comes_to_rest():
+    plan = train.Plan(CONFIG)
+    assert plan.ends == [4, 8]
+    assert plan.length(7) == 256 and {plan.length(n) for n in range(4)} <= {64, 128}
+    rates = [plan.rate(n) for n in range(plan.steps)]
+    assert rates[0] == 0.5 and rates[2] == 1.0 and rates[-1] == 0.25 and rates == sorted(rates[:2]) + sorted(rates[2:], reverse=True)
+    assert train.Plan(CONFIG, 2.0).steps == 16
+
+
+def test_export_writes_the_weights(folder):
+    gguf = pytest.importorskip("gguf", reason="skipped: PyPI gguf is not installed")
+    import export
+    shape = model.Shape(**CONFIG["shape"])
+    p = model.start_values(shape, 1)
+    export.write(folder / "x.gguf", p, shape, TOK, "tiny", "test", quantised=False)
+    reader = gguf.GGUFReader(folder / "x.gguf")
+    tensors = {t.name: t for t in reader.tensors}
+    assert len(tensors) == 2 + 9 * shape.layers
+    got = np.array(tensors["blk.1.ffn_up.weight"].data, np.float32)
+    assert np.allclose(got, p["1.gu"][shape.ffn:].numpy(), rtol=1e-3, atol=1e-6)
+    assert reader.get_field("tokenizer.ggml.pre").contents() == "gpt-2"
