@@ -74,25 +74,31 @@ struct BlockIQ4_XS {
 inline constexpr int8_t kIQ4Levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                           1,    13,   25,  38,  53,  69,  89,  113};
 
-// Scales and mins of a Q4_K or Q5_K block: 6 bits each, 8 of both in 12 bytes. Four bytes at a
-// time.
-inline void UnpackScales4K(const uint8_t (&packed)[12], uint8_t (&scales)[8], uint8_t (&mins)[8]) {
+// Scales and mins of a Q4_K or Q5_K block: 6 bits each, 8 of both in 12 bytes. Byte g of the
+// results is group g.
+struct ScalesAndMins {
+  uint64_t scales, mins;
+};
+inline ScalesAndMins UnpackScales4K(const uint8_t (&packed)[12]) {
   uint32_t p[3];
   std::memcpy(p, packed, sizeof(p));
-  const uint32_t s[2] = {p[0] & 0x3F3F3F3Fu, (p[2] & 0x0F0F0F0Fu) | ((p[0] >> 2) & 0x30303030u)};
-  const uint32_t m[2] = {p[1] & 0x3F3F3F3Fu,
-                         ((p[2] >> 4) & 0x0F0F0F0Fu) | ((p[1] >> 2) & 0x30303030u)};
-  std::memcpy(scales, s, sizeof(s));
-  std::memcpy(mins, m, sizeof(m));
+  const uint32_t high_scales = (p[2] & 0x0F0F0F0Fu) | ((p[0] >> 2) & 0x30303030u);
+  const uint32_t high_mins = ((p[2] >> 4) & 0x0F0F0F0Fu) | ((p[1] >> 2) & 0x30303030u);
+  return {(p[0] & 0x3F3F3F3Fu) | static_cast<uint64_t>(high_scales) << 32,
+          (p[1] & 0x3F3F3F3Fu) | static_cast<uint64_t>(high_mins) << 32};
 }
 
-// Scales of a Q3_K block, -32..31: 6 bits each, 16 in 12 bytes.
-inline void UnpackScales3K(const uint8_t (&packed)[12], int8_t (&scales)[16]) {
-  for (int i = 0; i < 16; ++i) {
-    const int low = i < 8 ? packed[i] & 15 : packed[i - 8] >> 4;
-    const int high = (packed[8 + i % 4] >> (2 * (i / 4))) & 3;
-    scales[i] = static_cast<int8_t>((low | high << 4) - 32);
-  }
+// Scales of a Q3_K block, 0..63 (32 above the value): 6 bits each, 16 in 12 bytes.
+struct Scales3K {
+  uint64_t low, high;  // of groups 0..7 and 8..15
+};
+inline Scales3K UnpackScales3K(const uint8_t (&packed)[12]) {
+  uint32_t p[3];
+  std::memcpy(p, packed, sizeof(p));
+  const auto four = [&](uint32_t nibbles, int shift) -> uint64_t {
+    return (nibbles & 0x0F0F0F0Fu) | ((p[2] >> shift) & 0x03030303u) << 4;
+  };
+  return {four(p[0], 0) | four(p[1], 2) << 32, four(p[0] >> 4, 4) | four(p[1] >> 4, 6) << 32};
 }
 
 // Scale of group g (0..7) of an IQ4_XS block, -32..31.

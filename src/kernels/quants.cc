@@ -63,6 +63,8 @@ const uint8_t* TwoBits(const uint8_t (&q)[64], int group) {
 }
 int TwoBitShift(int group) { return 2 * (group / 2 % 4); }
 
+int ByteOf(uint64_t bytes, int i) { return static_cast<int>((bytes >> (8 * i)) & 0xFF); }
+
 void Block(const BlockQ2_K& b, float* y) {
   const float d = HalfToFloat(b.d), dmin = HalfToFloat(b.dmin);
   for (int i = 0; i < 16; ++i) {
@@ -77,10 +79,10 @@ void Block(const BlockQ2_K& b, float* y) {
 
 void Block(const BlockQ3_K& b, float* y) {
   const float d = HalfToFloat(b.d);
-  int8_t scales[16];
-  UnpackScales3K(b.scales, scales);
+  const Scales3K scales = UnpackScales3K(b.scales);
   for (int i = 0; i < 16; ++i) {
-    const float scale = d * static_cast<float>(scales[i]);
+    const int six_bits = ByteOf(i < 8 ? scales.low : scales.high, i % 8);
+    const float scale = d * static_cast<float>(six_bits - 32);
     const uint8_t* q = TwoBits(b.q, i);
     for (int l = 0; l < 16; ++l) {
       const int low = (q[l] >> TwoBitShift(i)) & 3;
@@ -92,10 +94,10 @@ void Block(const BlockQ3_K& b, float* y) {
 
 void Block(const BlockQ4_K& b, float* y) {
   const float d = HalfToFloat(b.d), dmin = HalfToFloat(b.dmin);
-  uint8_t scales[8], mins[8];
-  UnpackScales4K(b.scales, scales, mins);
+  const auto [scales, mins] = UnpackScales4K(b.scales);
   for (int g = 0; g < 8; ++g) {
-    const float scale = d * scales[g], min = dmin * mins[g];
+    const float scale = d * static_cast<float>(ByteOf(scales, g));
+    const float min = dmin * static_cast<float>(ByteOf(mins, g));
     for (int l = 0; l < 32; ++l) {
       const int q = (b.q[32 * (g / 2) + l] >> (4 * (g % 2))) & 15;
       y[32 * g + l] = scale * static_cast<float>(q) - min;
@@ -105,10 +107,10 @@ void Block(const BlockQ4_K& b, float* y) {
 
 void Block(const BlockQ5_K& b, float* y) {
   const float d = HalfToFloat(b.d), dmin = HalfToFloat(b.dmin);
-  uint8_t scales[8], mins[8];
-  UnpackScales4K(b.scales, scales, mins);
+  const auto [scales, mins] = UnpackScales4K(b.scales);
   for (int g = 0; g < 8; ++g) {
-    const float scale = d * scales[g], min = dmin * mins[g];
+    const float scale = d * static_cast<float>(ByteOf(scales, g));
+    const float min = dmin * static_cast<float>(ByteOf(mins, g));
     for (int l = 0; l < 32; ++l) {
       const int nibble = (b.q[32 * (g / 2) + l] >> (4 * (g % 2))) & 15;
       const int q = nibble | ((b.high[l] >> g) & 1) << 4;

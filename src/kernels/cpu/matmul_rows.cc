@@ -81,6 +81,20 @@ HWY_INLINE void AddGroups(const typename P::Block* const (&blocks)[R], const int
   }
 }
 
+// The input's scales that belong to the weight's scales i, i + 1, ...
+template <class P>
+HWY_INLINE VF8 LoadScales(const float* x_scale, int i) {
+  if constexpr (P::kScalesPerGroup == 1) {
+    return hn::LoadU(DF8(), x_scale + i);
+  } else {  // each twice
+    const hn::FixedTag<uint64_t, 4 / kParts> d64;
+    const hn::Rebind<uint32_t, decltype(d64)> d32;
+    const auto scales = hn::LoadU(d32, reinterpret_cast<const uint32_t*>(x_scale + i / 2));
+    const auto wide = hn::PromoteTo(d64, scales);
+    return hn::BitCast(DF8(), hn::Or(wide, hn::ShiftLeft<32>(wide)));
+  }
+}
+
 // R weight rows from `row` on times T input rows from `token` on.
 template <class P, int R, int T>
 HWY_NOINLINE void Dot(const MatMulJob& job, int64_t row, int64_t token, const RoundedInput& x) {
@@ -93,10 +107,13 @@ HWY_NOINLINE void Dot(const MatMulJob& job, int64_t row, int64_t token, const Ro
   const float* x_scale[T];
   const float* x_sum[T];
   VF8 sums[R][T];
-  float corrections[R][T] = {};
+  // Sums of mins, or of scales that are to be multiplied with the offset: of one-group blocks, of
+  // others.
+  float correction[R][T] = {};
+  VF8 corrections[R][T];
   for (int r = 0; r < R; ++r) {
     blocks[r] = reinterpret_cast<const Block*>(job.weight) + (row + r) * n_blocks;
-    for (int t = 0; t < T; ++t) sums[r][t] = hn::Zero(DF8());
+    for (int t = 0; t < T; ++t) sums[r][t] = corrections[r][t] = hn::Zero(DF8());
   }
   for (int t = 0; t < T; ++t) {
     const int64_t i = token + t;
@@ -109,15 +126,21 @@ HWY_NOINLINE void Dot(const MatMulJob& job, int64_t row, int64_t token, const Ro
     for (int r = 0; r < R; ++r) {
       float s[kScales], m[kScales];
       P::Scales(*blocks[r], s, m);
-      if constexpr (!P::kHasMin) {
-        for (int i = 0; i < kScales; ++i) m[i] = s[i] * -static_cast<float>(P::kOffset);
-      }
       for (int t = 0; t < T; ++t) {
-        for (int i = 0; i < kScales; ++i) {
-          scales[r][t][i] = s[i] * x_scale[t][i / P::kScalesPerGroup];
-        }
-        if constexpr (kCorrected) {
-          for (int i = 0; i < kScales; ++i) corrections[r][t] += m[i] * x_sum[t][i];
+        if constexpr (kScales == 1) {
+          scales[r][t][0] = s[0] * x_scale[t][0];
+          if constexpr (kCorrected) correction[r][t] += (P::kHasMin ? m : s)[0] * x_sum[t][0];
+        } else {
+          constexpr int kStep = 8 / kParts;
+          for (int i = 0; i < kScales; i += kStep) {
+            const VF8 vs = hn::LoadU(DF8(), s + i);
+            const VF8 vx = LoadScales<P>(x_scale[t], i);
+            hn::StoreU(hn::Mul(vs, vx), DF8(), &scales[r][t][i]);
+            if constexpr (kCorrected) {
+              corrections[r][t] = hn::MulAdd(P::kHasMin ? hn::LoadU(DF8(), m + i) : vs,
+                                             hn::LoadU(DF8(), x_sum[t] + i), corrections[r][t]);
+            }
+          }
         }
       }
     }
@@ -131,8 +154,13 @@ HWY_NOINLINE void Dot(const MatMulJob& job, int64_t row, int64_t token, const Ro
   }
   for (int r = 0; r < R; ++r) {
     for (int t = 0; t < T; ++t) {
-      const float sum = hn::GetLane(hn::SumOfLanes(DF8(), sums[r][t]));
-      StoreResult(job, token + t, row + r, sum + corrections[r][t]);
+      constexpr float kFactor = P::kHasMin ? 1.0f : -static_cast<float>(P::kOffset);
+      VF8 sum = sums[r][t];
+      if constexpr (kCorrected && kScales > 1) {
+        sum = hn::MulAdd(corrections[r][t], hn::Set(DF8(), kFactor), sum);
+      }
+      const float total = hn::GetLane(hn::SumOfLanes(DF8(), sum));
+      StoreResult(job, token + t, row + r, total + kFactor * correction[r][t]);
     }
   }
 }

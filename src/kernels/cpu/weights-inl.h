@@ -104,6 +104,18 @@ HWY_INLINE Bytes32 AddFifthBits(Bytes32 v, const uint8_t* bits) {
   return v;
 }
 
+// out[i] = d * (bytes[i] - offset) for n bytes. Requires: n % 8 == 0.
+template <class Byte>
+HWY_INLINE void ScaleBytes(const void* bytes, int n, int offset, float d, float* out) {
+  const hn::Rebind<Byte, D32> d8;
+  constexpr int kStep = 8 / kParts;
+  for (int i = 0; i < n; i += kStep) {
+    const auto v = hn::LoadU(d8, static_cast<const Byte*>(bytes) + i);
+    const auto value = hn::Sub(hn::PromoteTo(D32(), v), hn::Set(D32(), offset));
+    hn::StoreU(hn::Mul(hn::ConvertTo(DF8(), value), hn::Set(DF8(), d)), DF8(), out + i);
+  }
+}
+
 HWY_INLINE Bytes32 IQ4Levels(Bytes32 v) {
   const V8 levels = hn::BitCast(D8(), hn::LoadDup128(DS8(), kIQ4Levels));
   for (V8& part : v.part) part = hn::TableLookupBytes(levels, part);
@@ -213,11 +225,9 @@ HWY_INLINE Bytes32 LoadNibblesK(const uint8_t* q) {
 
 template <class Block>
 HWY_INLINE void Scales4K(const Block& b, float* s, float* m) {
-  const float d = LoadHalf(b.d), dmin = -LoadHalf(b.dmin);
-  uint8_t scales[8], mins[8];
-  UnpackScales4K(b.scales, scales, mins);
-  for (int g = 0; g < 8; ++g) s[g] = d * static_cast<float>(scales[g]);
-  for (int g = 0; g < 8; ++g) m[g] = dmin * static_cast<float>(mins[g]);
+  const auto [scales, mins] = UnpackScales4K(b.scales);
+  ScaleBytes<uint8_t>(&scales, 8, 0, LoadHalf(b.d), s);
+  ScaleBytes<uint8_t>(&mins, 8, 0, -LoadHalf(b.dmin), m);
 }
 
 struct PolicyQ4_K {
@@ -254,8 +264,7 @@ struct PolicyQ6_K {
     return Or(ShiftAnd < kQuarter < 2 ? 0 : -4, 15 > (low), ShiftAnd<4 - 2 * kQuarter, 48>(high));
   }
   static HWY_INLINE void Scales(const Block& b, float* s, float*) {
-    const float d = LoadHalf(b.d);
-    for (int i = 0; i < 16; ++i) s[i] = d * static_cast<float>(b.scales[i]);
+    ScaleBytes<int8_t>(b.scales, 16, 0, LoadHalf(b.d), s);
   }
 };
 
@@ -269,10 +278,10 @@ struct PolicyQ3_K {
               ShiftAnd<2 - G, 4>(LoadBytes(b.high)));
   }
   static HWY_INLINE void Scales(const Block& b, float* s, float*) {
+    const Scales3K scales = UnpackScales3K(b.scales);
     const float d = LoadHalf(b.d);
-    int8_t scales[16];
-    UnpackScales3K(b.scales, scales);
-    for (int i = 0; i < 16; ++i) s[i] = d * static_cast<float>(scales[i]);
+    ScaleBytes<uint8_t>(&scales.low, 8, 32, d, s);
+    ScaleBytes<uint8_t>(&scales.high, 8, 32, d, s + 8);
   }
 };
 
@@ -285,9 +294,15 @@ struct PolicyQ2_K {
     return ShiftAnd<-2 * (G % 4), 3>(LoadBytes(b.q + 32 * (G / 4)));
   }
   static HWY_INLINE void Scales(const Block& b, float* s, float* m) {
-    const float d = LoadHalf(b.d), dmin = -LoadHalf(b.dmin);
-    for (int i = 0; i < 16; ++i) s[i] = d * static_cast<float>(b.scales[i] & 15);
-    for (int i = 0; i < 16; ++i) m[i] = dmin * static_cast<float>(b.scales[i] >> 4);
+    const hn::FixedTag<uint8_t, 16> d8;
+    const hn::FixedTag<uint16_t, 8> d16;
+    const auto both = hn::LoadU(d8, b.scales), nibble = hn::Set(d8, 15);
+    HWY_ALIGN uint8_t scales[16], mins[16];
+    hn::Store(hn::And(both, nibble), d8, scales);
+    const auto high = hn::BitCast(d8, hn::ShiftRight<4>(hn::BitCast(d16, both)));
+    hn::Store(hn::And(high, nibble), d8, mins);
+    ScaleBytes<uint8_t>(scales, 16, 0, LoadHalf(b.d), s);
+    ScaleBytes<uint8_t>(mins, 16, 0, -LoadHalf(b.dmin), m);
   }
 };
 
