@@ -294,8 +294,9 @@ int Perplexity(Arguments arguments) {
           Fixed(estimate->standard_error(), 5) + "\n");
     if (consumers.base_reader) Print(ComparisonText(consumers.kl));
   }
-  log.Info("\n" + std::to_string(windows->tokens.size()) + " tokens in " + HumanDuration(seconds) +
-           ", " + Fixed(static_cast<double>(windows->tokens.size()) / seconds, 1) +
+  log.Info("\n" + std::to_string(windows->tokens.size()) + " tokens in " +
+           (seconds < 60 ? Fixed(seconds, 1) + " s" : HumanDuration(seconds)) + ", " +
+           Fixed(static_cast<double>(windows->tokens.size()) / seconds, 1) +
            " tokens/s, peak memory " + HumanBytes(report::PeakResidentBytes()));
   return FinishOutput();
 }
