@@ -64,20 +64,17 @@ HWY_INLINE VF8 AddGroup(VF8 sum, const Bytes32& w, const int8_t* x, const float*
   }
 }
 
-// Groups G.. of the R blocks against T input rows.
-template <class P, int R, int T, int G>
-HWY_INLINE void AddGroups(const typename P::Block* const (&blocks)[R], const int8_t* const (&x)[T],
-                          const float (&scales)[R][T][P::kGroups * P::kScalesPerGroup],
-                          VF8 (&sums)[R][T]) {
+// Groups G.. of the R blocks.
+template <class P, int R, int G>
+HWY_INLINE void AddGroups(const typename P::Block* const (&blocks)[R], const int8_t* x,
+                          const float (&scales)[R][P::kGroups * P::kScalesPerGroup],
+                          VF8 (&sums)[R]) {
   if constexpr (G < P::kGroups) {
     for (int r = 0; r < R; ++r) {
-      const Bytes32 w = P::template Load<G>(*blocks[r]);
-      for (int t = 0; t < T; ++t) {
-        sums[r][t] =
-            AddGroup<P>(sums[r][t], w, x[t] + 32 * G, &scales[r][t][G * P::kScalesPerGroup]);
-      }
+      sums[r] = AddGroup<P>(sums[r], P::template Load<G>(*blocks[r]), x + 32 * G,
+                            &scales[r][G * P::kScalesPerGroup]);
     }
-    AddGroups<P, R, T, G + 1>(blocks, x, scales, sums);
+    AddGroups<P, R, G + 1>(blocks, x, scales, sums);
   }
 }
 
@@ -95,73 +92,61 @@ HWY_INLINE VF8 LoadScales(const float* x_scale, int i) {
   }
 }
 
-// R weight rows from `row` on times T input rows from `token` on.
-template <class P, int R, int T>
+// R weight rows from `row` on times one input row.
+template <class P, int R>
 HWY_NOINLINE void Dot(const MatMulJob& job, int64_t row, int64_t token, const RoundedInput& x) {
   using Block = typename P::Block;
   constexpr int kScales = P::kGroups * P::kScalesPerGroup;
   constexpr bool kCorrected = P::kHasMin || P::kOffset != 0;
   const int64_t n_blocks = x.cols / (32 * P::kGroups);
+  const int8_t* q = x.q + token * x.cols;
+  const float* x_scale = x.scale + token * x.cols / 32;
+  const float* x_sum =
+      P::kScalesPerGroup == 1 ? x.sum32 + token * x.cols / 32 : x.sum16 + token * x.cols / 16;
   const Block* blocks[R];
-  const int8_t* q[T];
-  const float* x_scale[T];
-  const float* x_sum[T];
-  VF8 sums[R][T];
+  VF8 sums[R];
   // Sums of mins, or of scales that are to be multiplied with the offset: of one-group blocks, of
   // others.
-  float correction[R][T] = {};
-  VF8 corrections[R][T];
+  float correction[R] = {};
+  VF8 corrections[R];
   for (int r = 0; r < R; ++r) {
     blocks[r] = reinterpret_cast<const Block*>(job.weight) + (row + r) * n_blocks;
-    for (int t = 0; t < T; ++t) sums[r][t] = corrections[r][t] = hn::Zero(DF8());
-  }
-  for (int t = 0; t < T; ++t) {
-    const int64_t i = token + t;
-    q[t] = x.q + i * x.cols;
-    x_scale[t] = x.scale + i * x.cols / 32;
-    x_sum[t] = P::kScalesPerGroup == 1 ? x.sum32 + i * x.cols / 32 : x.sum16 + i * x.cols / 16;
+    sums[r] = corrections[r] = hn::Zero(DF8());
   }
   for (int64_t b = 0; b < n_blocks; ++b) {
-    float scales[R][T][kScales];
+    float scales[R][kScales];
     for (int r = 0; r < R; ++r) {
       float s[kScales], m[kScales];
       P::Scales(*blocks[r], s, m);
-      for (int t = 0; t < T; ++t) {
-        if constexpr (kScales == 1) {
-          scales[r][t][0] = s[0] * x_scale[t][0];
-          if constexpr (kCorrected) correction[r][t] += (P::kHasMin ? m : s)[0] * x_sum[t][0];
-        } else {
-          constexpr int kStep = 8 / kParts;
-          for (int i = 0; i < kScales; i += kStep) {
-            const VF8 vs = hn::LoadU(DF8(), s + i);
-            const VF8 vx = LoadScales<P>(x_scale[t], i);
-            hn::StoreU(hn::Mul(vs, vx), DF8(), &scales[r][t][i]);
-            if constexpr (kCorrected) {
-              corrections[r][t] = hn::MulAdd(P::kHasMin ? hn::LoadU(DF8(), m + i) : vs,
-                                             hn::LoadU(DF8(), x_sum[t] + i), corrections[r][t]);
-            }
+      if constexpr (kScales == 1) {
+        scales[r][0] = s[0] * x_scale[0];
+        if constexpr (kCorrected) correction[r] += (P::kHasMin ? m : s)[0] * x_sum[0];
+      } else {
+        constexpr int kStep = 8 / kParts;
+        for (int i = 0; i < kScales; i += kStep) {
+          const VF8 vs = hn::LoadU(DF8(), s + i);
+          hn::StoreU(hn::Mul(vs, LoadScales<P>(x_scale, i)), DF8(), &scales[r][i]);
+          if constexpr (kCorrected) {
+            corrections[r] = hn::MulAdd(P::kHasMin ? hn::LoadU(DF8(), m + i) : vs,
+                                        hn::LoadU(DF8(), x_sum + i), corrections[r]);
           }
         }
       }
     }
-    AddGroups<P, R, T, 0>(blocks, q, scales, sums);
+    AddGroups<P, R, 0>(blocks, q, scales, sums);
     for (int r = 0; r < R; ++r) ++blocks[r];
-    for (int t = 0; t < T; ++t) {
-      q[t] += 32 * P::kGroups;
-      x_scale[t] += P::kGroups;
-      x_sum[t] += kScales;
-    }
+    q += 32 * P::kGroups;
+    x_scale += P::kGroups;
+    x_sum += kScales;
   }
+  constexpr float kFactor = P::kHasMin ? 1.0f : -static_cast<float>(P::kOffset);
   for (int r = 0; r < R; ++r) {
-    for (int t = 0; t < T; ++t) {
-      constexpr float kFactor = P::kHasMin ? 1.0f : -static_cast<float>(P::kOffset);
-      VF8 sum = sums[r][t];
-      if constexpr (kCorrected && kScales > 1) {
-        sum = hn::MulAdd(corrections[r][t], hn::Set(DF8(), kFactor), sum);
-      }
-      const float total = hn::GetLane(hn::SumOfLanes(DF8(), sum));
-      StoreResult(job, token + t, row + r, total + kFactor * correction[r][t]);
+    VF8 sum = sums[r];
+    if constexpr (kCorrected && kScales > 1) {
+      sum = hn::MulAdd(corrections[r], hn::Set(DF8(), kFactor), sum);
     }
+    const float total = hn::GetLane(hn::SumOfLanes(DF8(), sum));
+    StoreResult(job, token, row + r, total + kFactor * correction[r]);
   }
 }
 
@@ -170,21 +155,16 @@ HWY_NOINLINE void Dot(const MatMulJob& job, int64_t row, int64_t token, const Ro
 template <class P>
 inline constexpr int kRowsAtOnce = P::kGroups == 1 ? 4 : 2;
 
-// Input rows in fours, the rest one by one.
 template <class P>
 void DotRows(const MatMulJob& job, int64_t first, int64_t n, const RoundedInput& x) {
   constexpr int kRows = kRowsAtOnce<P>;
   const int64_t end = first + n;
   for (int64_t row = first; row < end; row += kRows) {
-    int64_t token = 0;
-    for (; token + 4 <= x.rows; token += 4) {
-      for (int64_t r = row; r < std::min(row + kRows, end); ++r) Dot<P, 1, 4>(job, r, token, x);
-    }
-    for (; token < x.rows; ++token) {
+    for (int64_t token = 0; token < x.rows; ++token) {
       if (row + kRows <= end) {
-        Dot<P, kRows, 1>(job, row, token, x);
+        Dot<P, kRows>(job, row, token, x);
       } else {
-        for (int64_t r = row; r < end; ++r) Dot<P, 1, 1>(job, r, token, x);
+        for (int64_t r = row; r < end; ++r) Dot<P, 1>(job, r, token, x);
       }
     }
   }

@@ -7,8 +7,8 @@
 
 namespace winnow::kernels::cpu {
 
-// Products with few input rows: every weight row is read once from its blocks in the file and
-// multiplied with up to four input rows while it is in registers.
+// Products with few input rows: a few weight rows at a time straight from their blocks in the file,
+// against one input row after the other while those blocks are in the first-level cache.
 struct RowProducts {
   // Rows [first, first + n) of a quantised weight. Requires: first % 4 == 0 (rows are taken in
   // fours).
