@@ -10,7 +10,7 @@ test: build            ## the same up to the build, then all tests
 	@ctest --preset release
 
 build: deps            ## leaves the binary at build/release/winnow
-	@cmake --preset release >/dev/null
+	@cmake --preset release $(CMAKE_FLAGS) >/dev/null
 	@cmake --build --preset release
 
 deps:
