@@ -1,11 +1,11 @@
 // How fast are matrix products? One line per case: time, weights read per second (what bounds few
-// tokens), operations per second (what bounds many), and both as fractions of what this machine was
-// measured to do just before.
+// tokens) also as a fraction of what plain reading reaches on this machine, and operations per
+// second (what bounds many tokens).
 //
 //   winnow_matmul_bench [TYPE ROWS COLS TOKENS THREADS [TARGET]]
 //
-// Weights are read in turn from copies that together exceed the caches, as the layers of a model
-// do. Without arguments: a table over types and numbers of tokens, one thread.
+// With few tokens, weights are read in turn from copies that together exceed the caches, as the
+// layers of a model do. Without arguments: a table over types and numbers of tokens, one thread.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "base/half.h"
 #include "base/rng.h"
 #include "kernels/ops.h"
+#include "kernels/testing/random_blocks.h"
 
 namespace winnow {
 namespace {
@@ -59,22 +59,15 @@ double ReadBandwidth(ThreadPool& pool, const std::vector<std::byte>& memory) {
   return static_cast<double>(n_runs * kRun) / seconds;
 }
 
-// Random blocks whose scales are small finite numbers.
-std::vector<std::byte> RandomWeights(TensorType type, int64_t n_elements, size_t min_bytes) {
+// Copies of one random weight, at least `min_bytes` in all.
+std::vector<std::byte> Copies(TensorType type, int64_t n_elements, size_t min_bytes) {
   Rng rng(1);
-  constexpr int64_t kElements = 1 << 14;
-  std::vector<std::byte> pattern(static_cast<size_t>(gguf::RowBytes(type, kElements)));
-  for (std::byte& byte : pattern) byte = static_cast<std::byte>(rng.Next() & 0xFF);
-  // No byte pair may be a half or float that is huge, infinite or NaN: clear the upper exponent
-  // bits everywhere.
-  for (std::byte& byte : pattern) byte &= static_cast<std::byte>(0xBB);
-  const auto bytes = static_cast<size_t>(gguf::RowBytes(type, n_elements));
-  const size_t n_copies = (min_bytes + bytes - 1) / bytes;
-  std::vector<std::byte> weights(n_copies * bytes);
-  for (size_t i = 0; i < weights.size(); i += pattern.size()) {
-    std::memcpy(weights.data() + i, pattern.data(), std::min(pattern.size(), weights.size() - i));
-  }
-  return weights;
+  const std::vector<std::byte> one = kernels::testing::RandomBlocks(type, n_elements, rng);
+  const size_t n_copies = (min_bytes + one.size() - 1) / one.size();
+  std::vector<std::byte> all(n_copies * one.size());
+  for (size_t i = 0; i < all.size(); i += one.size())
+    std::memcpy(all.data() + i, one.data(), one.size());
+  return all;
 }
 
 struct Case {
@@ -93,7 +86,7 @@ void Run(const Case& c, ThreadPool& pool, const std::string& target, double band
   const auto bytes = static_cast<size_t>(gguf::RowBytes(c.type, c.rows * c.cols));
   // Few tokens are bound by memory, so their weights must come from there.
   const std::vector<std::byte> weights =
-      RandomWeights(c.type, c.rows * c.cols, c.tokens <= 8 ? size_t{600} << 20 : bytes);
+      Copies(c.type, c.rows * c.cols, c.tokens <= 8 ? size_t{600} << 20 : bytes);
   std::vector<std::unique_ptr<kernels::Weight>> copies;
   for (size_t offset = 0; offset < weights.size(); offset += bytes) {
     copies.push_back(std::move(backend
@@ -155,13 +148,8 @@ int Main(int argc, char** argv) {
     return 0;
   }
   for (const int64_t tokens : {1, 4, 512}) {
-    for (const TensorType each :
-         {TensorType::kF32, TensorType::kF16, TensorType::kBF16, TensorType::kQ8_0,
-          TensorType::kQ4_0, TensorType::kQ4_1, TensorType::kQ5_0, TensorType::kQ5_1,
-          TensorType::kQ2_K, TensorType::kQ3_K, TensorType::kQ4_K, TensorType::kQ5_K,
-          TensorType::kQ6_K, TensorType::kIQ4_NL, TensorType::kIQ4_XS}) {
+    for (const TensorType each : kernels::testing::kAllTypes)
       Run({each, 2048, 2048, tokens}, pool, "", bandwidth);
-    }
   }
   return 0;
 }
