@@ -109,7 +109,8 @@ FlagTable MakeTable(BenchFlags& flags) {
   table.Group("Output");
   table.Add({"-o", "--output"}, "FORMAT", "md, json, jsonl or csv", &flags.output);
   table.Switch({"--progress"}, "say on stderr which test is running", &flags.progress);
-  AddLogFlags(table, flags.log_flags);
+  table.Switch({"-v", "--verbose"}, "say on stderr what was loaded", &flags.log_flags.verbose);
+  table.Add({{"-h", "--help"}, "", "this text", "", {}, false, {}});
   AddForeignFlags(table, flags.notes);
   return table;
 }

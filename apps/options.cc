@@ -42,7 +42,7 @@ Result<std::pair<int32_t, float>> ParseBias(const std::string& text) {
 
 }  // namespace
 
-void AddModelFlags(FlagTable& table, ModelFlags& flags) {
+void AddModelFlags(FlagTable& table, ModelFlags& flags, const char* context_help) {
   table.Group("Model");
   table.Add({"-m", "--model"}, "FILE", "model to load (GGUF; of a split one, the first part)",
             &flags.model);
@@ -50,8 +50,7 @@ void AddModelFlags(FlagTable& table, ModelFlags& flags) {
                &flags.check_tensors);
   table.Group("Computing");
   table.Add({"-t", "--threads"}, "N", "threads; -1: one for each core", &flags.threads);
-  table.Add({"-c", "--ctx-size"}, "N",
-            "tokens the cache can hold; 0: what the model was trained for", &flags.context);
+  table.Add({"-c", "--ctx-size"}, "N", context_help, &flags.context);
   table.Add({"-ctk", "--cache-type-k"}, "TYPE", std::string("how keys are stored: ") + kCacheTypes,
             &flags.key_type);
   table.Add({"-ctv", "--cache-type-v"}, "TYPE", "how values are stored: as for keys",

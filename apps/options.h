@@ -32,7 +32,8 @@ struct ModelFlags {
   bool verbose = false;
 };
 
-void AddModelFlags(FlagTable& table, ModelFlags& flags);
+constexpr const char* kContextHelp = "tokens the cache can hold; 0: what the model was trained for";
+void AddModelFlags(FlagTable& table, ModelFlags& flags, const char* context_help = kContextHelp);
 // -s, --temp, --top-k, ... from Visit(SamplerConfig), and the logit bias.
 struct SamplerFlags {
   runtime::SamplerConfig config;

@@ -18,6 +18,8 @@
 namespace winnow::apps {
 namespace {
 
+constexpr int64_t kDefaultWindow = 512;
+
 struct PerplexityFlags {
   ModelFlags model;
   TextSource text;
@@ -58,8 +60,8 @@ FlagTable MakeTable(PerplexityFlags& flags) {
             &flags.save_logits);
   table.Switch({"--json"}, "one JSON object on stdout instead of the running estimate",
                &flags.json);
-  flags.model.context = 512;
-  AddModelFlags(table, flags.model);
+  flags.model.context = kDefaultWindow;
+  AddModelFlags(table, flags.model, "tokens of a window; 0: what the model was trained for");
   AddLogFlags(table, flags.model);
   AddForeignFlags(table, flags.notes);
   return table;
@@ -223,7 +225,12 @@ int Perplexity(Arguments arguments) {
   if (flags.compare) {
     auto reader = eval::LogProbsReader::Open(*flags.compare);
     if (!reader) return Fail(reader.error());
-    flags.model.context = reader->header().window;
+    const int64_t window = reader->header().window;
+    if (flags.model.context != kDefaultWindow && flags.model.context != window) {
+      return Fail(Error{*flags.compare + ": made with windows of " + std::to_string(window) +
+                        " tokens, -c says " + std::to_string(flags.model.context)});
+    }
+    flags.model.context = window;
     consumers.base_reader = std::move(reader).value();
   }
   auto loaded = Load(flags.model, log);

@@ -86,6 +86,7 @@ class Perplexity(CliTest):
         self.assert_failed(self.score("--kl", cut), "cut.kld", "truncated")
         self.assert_failed(self.score("--kl", self.model), "not a file of log-probabilities")
         self.assert_failed(self.score("--kl", "/nowhere"), "/nowhere")
+        self.assert_failed(self.score("--kl", base, "-c", "32"), "windows of 64 tokens", "-c says 32")
         foreign = self.file("foreign.kld", data[:12] + struct.pack("<i", 8) + data[16:])
         self.assert_failed(self.score("--kl", foreign), "vocabulary of 8")
 
