@@ -6,6 +6,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <new>
+
 namespace {
 
 // The system has to grant the tiles' registers once per process.
@@ -15,6 +17,29 @@ int InitProducts() {
 }
 
 using Bf16 = uint16_t;
+
+// Tiles that straddle cache lines load at half the speed.
+template <typename T>
+struct LineAligned {
+  using value_type = T;
+  LineAligned() = default;
+  template <typename U>
+  LineAligned(const LineAligned<U>&) {}
+  T* allocate(size_t n) {
+    return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t(64)));
+  }
+  void deallocate(T* p, size_t) { ::operator delete(p, std::align_val_t(64)); }
+  template <typename U>
+  bool operator==(const LineAligned<U>&) const {
+    return true;
+  }
+  template <typename U>
+  bool operator!=(const LineAligned<U>&) const {
+    return false;
+  }
+};
+using Packed = std::vector<Bf16, LineAligned<Bf16>>;
+using Floats = std::vector<float, LineAligned<float>>;
 constexpr int kTile = 16 * 32;  // bfloat16 values in a tile: 16 rows of 64 bytes
 
 struct alignas(64) TileConfig {
@@ -157,13 +182,13 @@ void PackRightPanel(const Strided& b, int k, int cols, Bf16* out) {
 // c [m, n] = (or +=) a [m, k] * b [k, n], all threads together.
 void Product(const Strided& a, const Strided& b, float* c, int m, int n, int k, bool accumulate) {
   constexpr int kDepth = 512;  // so that a packed 32-column panel stays in the first-level cache
-  static std::vector<Bf16> right;  // shared by the threads of one call; calls do not overlap
+  static Packed right;         // shared by the threads of one call; calls do not overlap
   const int depth_max = std::min(k, kDepth);
   if (right.size() < (size_t)depth_max * n) right.resize((size_t)depth_max * n);
 #pragma omp parallel
   {
     TileScope tiles;
-    std::vector<Bf16> left((size_t)64 * depth_max);
+    Packed left((size_t)64 * depth_max);
     for (int k0 = 0; k0 < k; k0 += kDepth) {
       const int depth = std::min(kDepth, k - k0);
 #pragma omp for schedule(static)
@@ -200,9 +225,9 @@ inline __m512 ExpNonPositive(__m512 x) {
 }
 
 struct AttentionScratch {
-  std::vector<float> rotated, scores, block, query_gradient;
-  std::vector<Bf16> keys, keys_t, values, queries, queries_t, outputs, outputs_t, weights,
-      gradients, gradients_zipped;
+  Floats rotated, scores, block, query_gradient;
+  Packed keys, keys_t, values, queries, queries_t, outputs, outputs_t, weights, gradients,
+      gradients_zipped;
 };
 
 void ForwardKvHead(const Shape& s, int b, int kv, const float* q, const float* k, const float* v,
@@ -286,7 +311,7 @@ void BackwardKvHead(const Shape& s, int b, int kv, const float* q, const float* 
   PackLeftPanel({x.rotated.data(), D, 1}, T, D, x.keys.data());
   PackLeftPanel({x.rotated.data(), 1, D}, D, T, x.keys_t.data());
   PackLeftPanel({v + kv_offset, kv_row, 1}, T, D, x.values.data());
-  std::vector<float> key_gradient(all, 0.0f), value_gradient(all, 0.0f), delta(T);
+  Floats key_gradient(all, 0.0f), value_gradient(all, 0.0f), delta(T);
   alignas(64) float scores[32 * 32], products[32 * 32];
   for (int h = kv * group; h < (kv + 1) * group; ++h) {
     const int64_t offset = (int64_t)b * T * q_row + h * D;
