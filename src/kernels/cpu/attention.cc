@@ -16,6 +16,8 @@ struct Split {
   int64_t parts = 0;  // of the longest head
 };
 
+constexpr uintptr_t kLineBytes = 64;
+
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t LongestHead(const HostAttention& a) {
@@ -97,11 +99,16 @@ struct Call {
   int64_t Visible(int64_t head, int64_t query) const {
     return a.heads[head].n_slots - a.n_queries + query + 1;
   }
+  // Aligned to a cache line, so that no vector of a tile straddles two.
   float* ThreadScratch(int64_t floats_per_thread, int thread) const {
-    return scratch.threads.data() + floats_per_thread * thread;
+    const auto address = reinterpret_cast<uintptr_t>(scratch.threads.data());
+    const auto aligned = (address + kLineBytes - 1) / kLineBytes * kLineBytes;
+    return reinterpret_cast<float*>(aligned) + floats_per_thread * thread;
   }
+  // Requires: floats_per_thread is a multiple of a cache line's.
   void ReserveThreads(int64_t floats_per_thread) const {
-    const auto needed = static_cast<size_t>(floats_per_thread * pool.n_threads());
+    const auto needed =
+        static_cast<size_t>(floats_per_thread * pool.n_threads()) + kLineBytes / sizeof(float);
     if (scratch.threads.size() < needed) scratch.threads.resize(needed);
   }
 };

@@ -1,4 +1,4 @@
-// Products of four neighbouring bytes per 32-bit lane, which Highway 1.0.3 does not have.
+// Blocks of 8-bit and 4-bit keys with one row per lane, and their products with a query.
 // Per-target include guard:
 #if defined(WINNOW_KERNELS_CPU_KEY_BLOCKS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_CPU_KEY_BLOCKS_INL_H_

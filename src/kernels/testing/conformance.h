@@ -1,0 +1,111 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/ops.h"
+
+// What the conformance tests share: an op runs on the reference and on every instruction set this
+// machine has, and the results are compared.
+namespace winnow::kernels::testing_support {
+
+// Relative to the largest magnitude of the expected values: float sums of some hundred terms, and
+// exponentials good to 1e-7.
+inline constexpr double kFloatTolerance = 2e-6;
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : engine_(seed) {}
+  std::vector<float> Normal(int64_t n, float deviation = 1) {
+    std::normal_distribution<float> distribution(0, deviation);
+    std::vector<float> values(static_cast<size_t>(n));
+    for (float& value : values) value = distribution(engine_);
+    return values;
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+// A matrix with a row stride larger than its columns, so that code which confuses the two fails.
+struct Owned {
+  std::unique_ptr<Storage> storage;
+  Matrix matrix;
+};
+
+inline constexpr int64_t kStridePadding = 3;
+inline constexpr float kPaddingValue = 12345.0f;
+
+inline Owned Make(Backend& backend, int64_t rows, int64_t cols, std::span<const float> values) {
+  const int64_t stride = cols + kStridePadding;
+  Owned owned;
+  owned.storage = std::move(backend.Allocate((rows * stride + 1) * 4)).value();
+  const Matrix whole = {owned.storage.get(), 1, rows, stride, stride};
+  backend.Write(whole, std::vector<float>(static_cast<size_t>(rows * stride), kPaddingValue));
+  owned.matrix = whole.Cols(0, cols);
+  backend.Write(owned.matrix, values);
+  return owned;
+}
+
+inline std::vector<float> Contents(Backend& backend, const Matrix& matrix) {
+  std::vector<float> values(static_cast<size_t>(matrix.rows * matrix.cols));
+  backend.Read(matrix, values);
+  return values;
+}
+
+// Nothing may be written between the rows.
+inline void ExpectPaddingIntact(Backend& backend, const Owned& owned) {
+  Matrix padding = owned.matrix;
+  padding.offset += padding.cols;
+  padding.cols = kStridePadding;
+  padding.rows -= 1;  // the last row's padding lies behind the matrix
+  for (const float value : Contents(backend, padding)) ASSERT_EQ(value, kPaddingValue);
+}
+
+template <typename T>
+void ExpectClose(const std::vector<T>& found, const std::vector<T>& expected, double tolerance,
+                 const std::string& what) {
+  ASSERT_EQ(found.size(), expected.size()) << what;
+  double largest = 0;
+  for (const T value : expected) largest = std::max(largest, std::fabs(double{value}));
+  for (size_t i = 0; i < found.size(); ++i) {
+    ASSERT_LE(std::fabs(double{found[i]} - double{expected[i]}), tolerance * largest + 1e-30)
+        << what << ": element " << i << " is " << found[i] << ", expected " << expected[i];
+  }
+}
+
+class Conformance : public testing::TestWithParam<std::string> {
+ protected:
+  static std::unique_ptr<Backend> Cpu(ThreadPool& pool) {
+    return std::move(MakeCpuBackend({.pool = &pool, .target = GetParam()})).value();
+  }
+
+  // Runs `op` on the reference and on the CPU with 1 and 3 threads; it returns what it computed.
+  template <typename Op>
+  void Compare(const Op& op, double tolerance, const std::string& what) {
+    const std::unique_ptr<Backend> reference = MakeReferenceBackend();
+    const std::vector<float> expected = op(*reference);
+    ThreadPool one(1), three(3);
+    const std::vector<float> found = op(*Cpu(one));
+    ExpectClose(found, expected, tolerance, what);
+    EXPECT_EQ(op(*Cpu(three)), found) << what << ": depends on the number of threads";
+  }
+};
+
+inline constexpr TensorType kCacheTypes[] = {TensorType::kF32, TensorType::kF16, TensorType::kBF16,
+                                             TensorType::kQ8_0, TensorType::kQ4_0};
+
+inline bool IsBlockType(TensorType type) { return gguf::InfoOf(type).block_elements > 1; }
+
+inline std::string NameOfTarget(const testing::TestParamInfo<std::string>& info) {
+  return info.param;
+}
+
+}  // namespace winnow::kernels::testing_support
