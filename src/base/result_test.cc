@@ -37,8 +37,8 @@ TEST(Result, Void) {
 }
 
 TEST(ResultDeathTest, ReadingTheWrongSideIsABug) {
-  EXPECT_DEATH((void)Half(1).value(), "has_value");
-  EXPECT_DEATH((void)Half(2).error(), "has_value");
+  EXPECT_DEATH((void)Half(1).value(), "the value of a Result");
+  EXPECT_DEATH((void)Half(2).error(), "the error of a Result");
 }
 
 }  // namespace

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "winnow/result.h"
+#include "winnow/session.h"
+
+namespace winnow {
+
+struct ModelOptions {
+  int threads = 0;      // 0: one for each core this process may use
+  int64_t context = 0;  // longest text in tokens; 0: what the model was trained for
+  // What a person should know but nothing fails for, such as a context beyond the trained one.
+  std::function<void(std::string_view message)> on_warning = {};
+};
+
+struct TokenizeOptions {
+  bool add_special = true;  // tokens the model wants around a text
+  bool parse_special =
+      false;  // control tokens written in the text become tokens: only for text you trust
+};
+
+// A language model of a GGUF file, ready to compute. A handle: copies share the model, sessions
+// keep it alive. A model and its sessions are used by one thread at a time.
+class Model {
+ public:
+  // Errors: the file cannot be read, is damaged, or holds something winnow does not know; named in
+  // the message.
+  static Result<Model> Open(const std::string& path, const ModelOptions& options = {});
+
+  std::string_view architecture() const;  // "llama"
+  int64_t n_parameters() const;
+  int64_t context() const;          // tokens a session can hold at most
+  int64_t vocabulary_size() const;  // tokens are 0 .. vocabulary_size() - 1
+
+  // Any bytes are accepted, valid UTF-8 or not.
+  std::vector<Token> Tokenize(std::string_view text, const TokenizeOptions& options = {}) const;
+  std::string Detokenize(std::span<const Token> tokens) const;
+  bool EndsGeneration(Token token) const;
+
+  // A text in the making, with its own cache. Errors: context out of range, memory refused.
+  Result<Session> NewSession(const SessionOptions& options = {}) const;
+
+ private:
+  struct Impl;
+  explicit Model(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  friend class Session;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace winnow

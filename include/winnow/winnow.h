@@ -1,0 +1,8 @@
+#pragma once
+
+// All of the public API.
+#include "winnow/model.h"
+#include "winnow/result.h"
+#include "winnow/sampling.h"
+#include "winnow/session.h"
+#include "winnow/version.h"

@@ -1,0 +1,184 @@
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "runtime/engine.h"
+#include "runtime/generate.h"
+#include "runtime/sampler.h"
+#include "runtime/session.h"
+#include "winnow/model.h"
+#include "winnow/session.h"
+
+namespace winnow {
+namespace {
+
+class CallbackLog final : public Log {
+ public:
+  explicit CallbackLog(const std::function<void(std::string_view)>& on_warning)
+      : on_warning_(on_warning) {}
+  void Write(LogLevel level, std::string_view message) override {
+    if (level >= LogLevel::kWarning && on_warning_) on_warning_(message);
+  }
+
+ private:
+  const std::function<void(std::string_view)>& on_warning_;
+};
+
+kernels::TensorType TensorTypeOf(CacheType type) {
+  switch (type) {
+    case CacheType::kF32:
+      return kernels::TensorType::kF32;
+    case CacheType::kF16:
+      return kernels::TensorType::kF16;
+    case CacheType::kBF16:
+      return kernels::TensorType::kBF16;
+    case CacheType::kQ8_0:
+      return kernels::TensorType::kQ8_0;
+    case CacheType::kQ4_0:
+      return kernels::TensorType::kQ4_0;
+  }
+  return kernels::TensorType::kF16;
+}
+
+StopReason StopReasonOf(runtime::StopReason reason) {
+  switch (reason) {
+    case runtime::StopReason::kEndOfGeneration:
+      return StopReason::kEndOfGeneration;
+    case runtime::StopReason::kLimit:
+      return StopReason::kLimit;
+    case runtime::StopReason::kStopString:
+      return StopReason::kStopString;
+    case runtime::StopReason::kContext:
+      return StopReason::kContext;
+    case runtime::StopReason::kCancelled:
+      return StopReason::kCancelled;
+  }
+  return StopReason::kCancelled;
+}
+
+runtime::SamplerConfig SamplerConfigOf(const Sampling& s) {
+  return {.temperature = s.temperature,
+          .top_k = s.top_k,
+          .top_p = s.top_p,
+          .min_p = s.min_p,
+          .typical_p = s.typical_p,
+          .repeat_penalty = s.repeat_penalty,
+          .repeat_last_n = s.repeat_last_n,
+          .presence_penalty = s.presence_penalty,
+          .frequency_penalty = s.frequency_penalty,
+          .logit_bias = s.logit_bias,
+          .seed = s.seed};
+}
+
+}  // namespace
+
+struct Model::Impl {
+  std::unique_ptr<runtime::Engine> engine;
+};
+
+struct Session::Impl {
+  std::shared_ptr<const void> model;  // kept alive; below `session`, so it dies after it
+  std::unique_ptr<runtime::Session> session;
+};
+
+Result<Model> Model::Open(const std::string& path, const ModelOptions& options) {
+  CallbackLog log(options.on_warning);
+  auto impl = std::make_shared<Impl>();
+  WINNOW_ASSIGN(impl->engine, runtime::Engine::Open({.model_path = path,
+                                                     .n_threads = options.threads,
+                                                     .target = "",
+                                                     .context = options.context},
+                                                    log));
+  return Model(std::move(impl));
+}
+
+std::string_view Model::architecture() const {
+  return impl_->engine->model().hyperparameters().architecture;
+}
+int64_t Model::n_parameters() const { return impl_->engine->model().n_parameters(); }
+int64_t Model::context() const { return impl_->engine->model().context(); }
+int64_t Model::vocabulary_size() const { return impl_->engine->tokenizer().vocabulary_size(); }
+
+std::vector<Token> Model::Tokenize(std::string_view text, const TokenizeOptions& options) const {
+  return impl_->engine->tokenizer().Encode(
+      text, {.add_special = options.add_special, .parse_special = options.parse_special});
+}
+
+std::string Model::Detokenize(std::span<const Token> tokens) const {
+  return impl_->engine->tokenizer().Decode(tokens);
+}
+
+bool Model::EndsGeneration(Token token) const {
+  return impl_->engine->tokenizer().IsEndOfGeneration(token);
+}
+
+Result<Session> Model::NewSession(const SessionOptions& options) const {
+  runtime::SessionOptions wanted;
+  wanted.context = options.context;
+  wanted.key_type = TensorTypeOf(options.keys);
+  wanted.value_type = TensorTypeOf(options.values);
+  auto impl = std::make_unique<Session::Impl>();
+  impl->model = impl_;
+  WINNOW_ASSIGN(impl->session, runtime::Session::Make(*impl_->engine, wanted));
+  return Session(std::move(impl));
+}
+
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::Session(Session&& other) noexcept = default;
+Session& Session::operator=(Session&& other) noexcept = default;
+Session::~Session() = default;
+
+Result<Generation> Session::Generate(std::string_view prompt, const GenerateOptions& options) {
+  const tokenizer::MarkedText text = {std::string(prompt), true};
+  const auto tokens = impl_->session->engine().tokenizer().EncodeMarked(std::span(&text, 1));
+  return Generate(tokens, options);
+}
+
+Result<Generation> Session::Generate(std::span<const Token> prompt,
+                                     const GenerateOptions& options) {
+  runtime::Session& session = *impl_->session;
+  WINNOW_ASSIGN(runtime::Sampler sampler,
+                runtime::Sampler::Make(SamplerConfigOf(options.sampling),
+                                       session.engine().tokenizer().vocabulary_size()));
+  for (const Token token : prompt) {
+    if (token < 0 || token >= session.engine().tokenizer().vocabulary_size()) {
+      return Error{"the prompt holds token " + std::to_string(token) + ", expected 0 to " +
+                   std::to_string(session.engine().tokenizer().vocabulary_size() - 1)};
+    }
+  }
+  std::atomic<bool> cancel = false;
+  runtime::GenerateOptions wanted;
+  wanted.max_tokens = options.max_tokens;
+  wanted.stop = options.stop;
+  wanted.cancel = &cancel;
+  if (options.on_text) {
+    wanted.on_text = [&](std::string_view text) {
+      if (!options.on_text(text)) cancel = true;
+    };
+  }
+  WINNOW_ASSIGN(runtime::Generated generated, runtime::Generate(session, sampler, prompt, wanted));
+  return Generation{.text = std::move(generated.text),
+                    .tokens = std::move(generated.tokens),
+                    .stop_reason = StopReasonOf(generated.stop_reason),
+                    .prompt_tokens = generated.n_prompt,
+                    .prefill_ms = generated.timings.prefill_ms,
+                    .decode_ms = generated.timings.decode_ms};
+}
+
+Result<void> Session::Append(std::span<const Token> tokens) {
+  if (tokens.empty()) return {};
+  WINNOW_TRY(impl_->session->Prefill(tokens));
+  return {};
+}
+
+std::span<const float> Session::logits() const {
+  return impl_->session->n_tokens() == 0 ? std::span<const float>() : impl_->session->logits();
+}
+std::span<const Token> Session::tokens() const { return impl_->session->tokens(); }
+int64_t Session::capacity() const { return impl_->session->capacity(); }
+int64_t Session::cache_bytes() const { return impl_->session->cache_bytes(); }
+void Session::Truncate(int64_t n_tokens) {
+  impl_->session->Truncate(std::clamp<int64_t>(n_tokens, 0, impl_->session->n_tokens()));
+}
+
+}  // namespace winnow

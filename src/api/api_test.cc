@@ -1,0 +1,148 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+
+#include "model/testing/tiny_model.h"
+#include "winnow/winnow.h"
+
+namespace winnow {
+namespace {
+
+class Api : public testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = testing::TempDir() + "api_test.gguf";
+    model::testing::TinySpec spec;
+    auto builder = model::testing::TinyBuilder(spec);
+    model::testing::AddTinyTokenizer(builder, spec.vocabulary);
+    builder.Write(path_);
+    auto opened = Model::Open(path_, {.threads = 2});
+    ASSERT_TRUE(opened.has_value()) << opened.error().message;
+    model_ = std::make_unique<Model>(*std::move(opened));
+  }
+  void TearDown() override { std::filesystem::remove(path_); }
+
+  Session NewSession(const SessionOptions& options = {}) {
+    return std::move(model_->NewSession(options)).value();
+  }
+  static GenerateOptions Greedy(int64_t max_tokens) {
+    GenerateOptions options;
+    options.max_tokens = max_tokens;
+    options.sampling.temperature = 0;
+    // Whatever the random weights would end with.
+    options.sampling.logit_bias = {{2, -std::numeric_limits<float>::infinity()}};
+    return options;
+  }
+
+  std::string path_;
+  std::unique_ptr<Model> model_;
+  const std::vector<Token> prompt_ = {5, 9, 33, 21};
+};
+
+TEST_F(Api, DescribesTheModel) {
+  EXPECT_EQ(model_->architecture(), "llama");
+  EXPECT_EQ(model_->vocabulary_size(), 70);
+  EXPECT_EQ(model_->context(), 128);
+  EXPECT_GT(model_->n_parameters(), 10000);
+}
+
+TEST_F(Api, StreamsExactlyTheTextItReturns) {
+  Session session = NewSession();
+  GenerateOptions options = Greedy(12);
+  std::string streamed;
+  options.on_text = [&](std::string_view text) {
+    streamed += text;
+    return true;
+  };
+  const auto generated = session.Generate(prompt_, options);
+  ASSERT_TRUE(generated.has_value()) << generated.error().message;
+  EXPECT_EQ(generated->text, streamed);
+  EXPECT_EQ(generated->stop_reason, StopReason::kLimit);
+  EXPECT_EQ(generated->tokens.size(), 12u);
+  EXPECT_EQ(generated->prompt_tokens, 4);
+}
+
+TEST_F(Api, GreedyGenerationIsTheArgmaxOfAppendedLogits) {
+  Session generating = NewSession();
+  const auto generated = generating.Generate(prompt_, Greedy(5));
+  ASSERT_TRUE(generated.has_value());
+  Session appending = NewSession();
+  EXPECT_TRUE(appending.logits().empty());
+  ASSERT_TRUE(appending.Append(prompt_).has_value());
+  for (const Token token : generated->tokens) {
+    const auto logits = appending.logits();
+    ASSERT_EQ(logits.size(), 70u);
+    std::vector<float> allowed(logits.begin(), logits.end());
+    allowed[2] = -std::numeric_limits<float>::infinity();
+    EXPECT_EQ(std::max_element(allowed.begin(), allowed.end()) - allowed.begin(), token);
+    ASSERT_TRUE(appending.Append(std::vector<Token>{token}).has_value());
+  }
+}
+
+TEST_F(Api, AFalseFromTheCallbackStops) {
+  Session session = NewSession();
+  GenerateOptions options = Greedy(50);
+  int n_calls = 0;
+  options.on_text = [&](std::string_view) { return ++n_calls < 3; };
+  const auto generated = session.Generate(prompt_, options);
+  ASSERT_TRUE(generated.has_value());
+  EXPECT_EQ(generated->stop_reason, StopReason::kCancelled);
+  EXPECT_LT(generated->tokens.size(), 50u);
+}
+
+TEST_F(Api, ContinuingAfterTruncateGivesTheSame) {
+  Session session = NewSession();
+  const auto first = session.Generate(prompt_, Greedy(8));
+  session.Truncate(2);
+  EXPECT_EQ(session.tokens().size(), 2u);
+  const auto second = session.Generate(prompt_, Greedy(8));
+  ASSERT_TRUE(first.has_value() && second.has_value());
+  EXPECT_EQ(first->tokens, second->tokens);
+}
+
+TEST_F(Api, SessionsOutliveTheModelHandle) {
+  Session session = NewSession();
+  model_.reset();
+  EXPECT_TRUE(session.Generate(prompt_, Greedy(3)).has_value());
+}
+
+TEST_F(Api, FullContextStops) {
+  Session session = NewSession({.context = 10});
+  EXPECT_EQ(session.capacity(), 10);
+  const auto generated = session.Generate(prompt_, Greedy(-1));
+  ASSERT_TRUE(generated.has_value());
+  EXPECT_EQ(generated->stop_reason, StopReason::kContext);
+  EXPECT_EQ(generated->tokens.size(), 7u);  // the last one is sampled, not stored
+  EXPECT_EQ(session.tokens().size(), 10u);
+}
+
+TEST_F(Api, ErrorsNameWhatIsWrong) {
+  EXPECT_NE(Model::Open("/nowhere/x.gguf").error().message.find("/nowhere/x.gguf"),
+            std::string::npos);
+  Session session = NewSession({.context = 10});
+  EXPECT_EQ(session.Generate(std::vector<Token>(11, 5), Greedy(1)).error().message,
+            "the prompt is 11 tokens, the context holds 10");
+  EXPECT_NE(session.Generate(std::vector<Token>{70}, Greedy(1)).error().message.find("70"),
+            std::string::npos);
+  EXPECT_FALSE(session.Generate(std::vector<Token>(), Greedy(1)).has_value());
+  GenerateOptions options = Greedy(1);
+  options.sampling.top_p = 2;
+  EXPECT_NE(session.Generate(prompt_, options).error().message.find("top_p"), std::string::npos);
+  EXPECT_FALSE(session.Append(std::vector<Token>{-1}).has_value());
+  EXPECT_FALSE(model_->NewSession({.context = 1000}).has_value());
+  EXPECT_FALSE(model_->NewSession({.keys = CacheType::kQ8_0}).has_value());  // heads of 16
+}
+
+TEST_F(Api, TokenizesAndBack) {
+  EXPECT_EQ(model_->Detokenize(std::vector<Token>{5, 9}), "piece5piece9");
+  const std::vector<Token> control =
+      model_->Tokenize("</s>", {.add_special = false, .parse_special = true});
+  EXPECT_EQ(control, std::vector<Token>{2});
+  EXPECT_TRUE(model_->EndsGeneration(2));
+  EXPECT_FALSE(model_->EndsGeneration(5));
+}
+
+}  // namespace
+}  // namespace winnow
