@@ -5,12 +5,14 @@
 
 namespace winnow {
 
-// IEEE half and bfloat16 as bit patterns. Conversions round to nearest even and keep infinities and NaN.
+// IEEE half and bfloat16 as bit patterns. Conversions round to nearest even and keep infinities and
+// NaN.
 
 inline float HalfToFloat(uint16_t h) {
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
   const uint32_t rest = static_cast<uint32_t>(h & 0x7FFFu) << 13;
-  // Shifted, the exponent field is that of 2^-112 times the value; the product also normalises subnormals.
+  // Shifted, the exponent field is that of 2^-112 times the value; the product also normalises
+  // subnormals.
   float magnitude = std::bit_cast<float>(rest) * 0x1.0p112f;
   if ((h & 0x7C00u) == 0x7C00u) {
     magnitude = std::bit_cast<float>(rest | 0x7F800000u);
@@ -25,7 +27,8 @@ inline uint16_t FloatToHalf(float value) {
   if (magnitude > 0x7F800000u) return static_cast<uint16_t>(sign | 0x7E00u);   // NaN
   if (magnitude >= 0x477FF000u) return static_cast<uint16_t>(sign | 0x7C00u);  // rounds to >= 2^16
   if (magnitude < 0x38800000u) {
-    // Subnormal half: adding 0.5 puts the 10 mantissa bits at the bottom of a float, rounded by the addition.
+    // Subnormal half: adding 0.5 puts the 10 mantissa bits at the bottom of a float, rounded by the
+    // addition.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3F000000u));
   }

@@ -6,7 +6,8 @@ namespace winnow {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Where messages for a person go. The library never prints: it is handed a Log, and the default one drops all.
+// Where messages for a person go. The library never prints: it is handed a Log, and the default one
+// drops all.
 class Log {
  public:
   virtual ~Log() = default;

@@ -4,7 +4,8 @@
 
 namespace winnow {
 
-// xoshiro256++ seeded through splitmix64: the same numbers on every machine, unlike the distributions of <random>.
+// xoshiro256++ seeded through splitmix64: the same numbers on every machine, unlike the
+// distributions of <random>.
 class Rng {
  public:
   explicit Rng(uint64_t seed) {

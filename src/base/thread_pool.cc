@@ -14,8 +14,8 @@
 namespace winnow {
 namespace {
 
-// About 50 microseconds of waiting: longer than the gaps between the loops of one token, short enough that an
-// idle engine does not hold its cores.
+// About 50 microseconds of waiting: longer than the gaps between the loops of one token, short
+// enough that an idle engine does not hold its cores.
 constexpr int kSpins = 2000;
 
 void Pause() {

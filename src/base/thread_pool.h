@@ -6,12 +6,12 @@
 
 namespace winnow {
 
-// A fixed set of threads that share the items of one loop at a time. The calling thread works too, so a
-// pool of 1 starts no thread. Items are handed out one by one (an atomic counter), so uneven items balance;
-// which thread runs an item must not influence its result.
+// A fixed set of threads that share the items of one loop at a time. The calling thread works too,
+// so a pool of 1 starts no thread. Items are handed out one by one (an atomic counter), so uneven
+// items balance; which thread runs an item must not influence its result.
 //
-// Between loops the threads spin for a short while before they sleep: a decode step is some hundred short loops.
-// Loops must not nest, and only one thread at a time may call ParallelFor.
+// Between loops the threads spin for a short while before they sleep: a decode step is some hundred
+// short loops. Loops must not nest, and only one thread at a time may call ParallelFor.
 class ThreadPool {
  public:
   // Requires: 1 <= n_threads <= kMaxThreads.
@@ -25,8 +25,9 @@ class ThreadPool {
 
   int n_threads() const;
 
-  // Calls body(item, thread) for every item in [0, n_items), thread in [0, n_threads()); returns when all are
-  // done. Items are claimed in runs of `grain`. One item, or one thread, runs on the caller without a barrier.
+  // Calls body(item, thread) for every item in [0, n_items), thread in [0, n_threads()); returns
+  // when all are done. Items are claimed in runs of `grain`. One item, or one thread, runs on the
+  // caller without a barrier.
   template <typename Body>
   void ParallelFor(int64_t n_items, const Body& body, int64_t grain = 1) {
     using Function = std::remove_reference_t<Body>;

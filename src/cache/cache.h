@@ -28,9 +28,9 @@ struct CacheConfig {
   int64_t capacity = 0;  // slots per KV head; address space, committed as it is used
 };
 
-// Keys and values of one sequence: per layer and KV head its own slots. Only Append, Apply and Clear change them
-// (law 1 of the house). Live slots of a head are 0..n_slots-1, in no particular order once entries were overwritten;
-// `order` gives them from the oldest to the newest.
+// Keys and values of one sequence: per layer and KV head its own slots. Only Append, Apply and
+// Clear change them (law 1 of the house). Live slots of a head are 0..n_slots-1, in no particular
+// order once entries were overwritten; `order` gives them from the oldest to the newest.
 class Cache {
  public:
   // Errors: a type that cannot store these head sizes; memory refused.
@@ -40,16 +40,17 @@ class Cache {
   const CacheConfig& config() const;
   int64_t capacity() const;
 
-  // Adds k [n, n_kv_heads * key_dim] and v [n, n_kv_heads * value_dim] of the given positions to a layer.
-  // Error: more than `capacity` entries.
+  // Adds k [n, n_kv_heads * key_dim] and v [n, n_kv_heads * value_dim] of the given positions to a
+  // layer. Error: more than `capacity` entries.
   Result<void> Append(int layer, const kernels::Matrix& k, const kernels::Matrix& v,
                       std::span<const Position> positions);
 
-  // Carries out a plan: survivors are gathered at the front of each head, freed pages go back to the system.
-  // Requires: plan.heads.size() == n_kv_heads; slots live and unique.
+  // Carries out a plan: survivors are gathered at the front of each head, freed pages go back to
+  // the system. Requires: plan.heads.size() == n_kv_heads; slots live and unique.
   void Apply(const Plan& plan);
 
-  // Removes the entries of every layer and head from text position `position` on (to re-use a common prefix).
+  // Removes the entries of every layer and head from text position `position` on (to re-use a
+  // common prefix).
   void Truncate(Position position);
   void Clear();
 

@@ -12,8 +12,9 @@
 #include "base/thread_pool.h"
 #include "gguf/tensor_type.h"
 
-// The operations of a transformer, and the memory they work on. Nothing above this room touches the elements of a
-// big tensor: it holds handles and calls a Backend. Plans, taps, tokens and positions are host data.
+// The operations of a transformer, and the memory they work on. Nothing above this room touches the
+// elements of a big tensor: it holds handles and calls a Backend. Plans, taps, tokens and positions
+// are host data.
 namespace winnow::kernels {
 
 using gguf::TensorType;
@@ -41,7 +42,8 @@ struct Matrix {
   bool operator==(const Matrix&) const = default;
 };
 
-// A weight matrix prepared by a backend: `rows` output features, each a row of `cols` input features.
+// A weight matrix prepared by a backend: `rows` output features, each a row of `cols` input
+// features.
 class Weight {
  public:
   virtual ~Weight() = default;
@@ -51,7 +53,8 @@ class Weight {
   virtual int64_t resident_bytes() const = 0;  // memory of our own, beyond the mapped file
 };
 
-// Where a weight comes from: blocks as in the GGUF file, row after row. `keep_alive` keeps `bytes` mapped.
+// Where a weight comes from: blocks as in the GGUF file, row after row. `keep_alive` keeps `bytes`
+// mapped.
 struct WeightSource {
   std::string_view name;  // for messages
   TensorType type = TensorType::kF32;
@@ -70,7 +73,8 @@ struct Linear {
 };
 
 // cos and sin of every (position, pair): rotation of pair i at position p.
-//   table  [n_positions, 2 * n_pairs]: cos of all pairs, then sin of all pairs (already scaled by the model's magnitude)
+//   table  [n_positions, 2 * n_pairs]: cos of all pairs, then sin of all pairs (already scaled by
+//   the model's magnitude)
 struct RopeTable {
   Matrix table;
   int n_rotated = 0;         // dimensions that rotate, 2 * n_pairs; the others stay
@@ -78,7 +82,8 @@ struct RopeTable {
 };
 
 // The live entries of one KV head in one layer, as stored.
-//   keys, values  rows [slot, head_dim] of `key_type` / `value_type`, a row after a row, from the byte offset on
+//   keys, values  rows [slot, head_dim] of `key_type` / `value_type`, a row after a row, from the
+//   byte offset on
 struct HeadStore {
   Storage* keys = nullptr;
   Storage* values = nullptr;
@@ -90,8 +95,9 @@ struct HeadStore {
 // Storage types of a cache: F32, F16, BF16, Q8_0, Q4_0. Quantised types need head_dim % 32 == 0.
 bool IsCacheType(TensorType type);
 
-// What a method wants to know about the attention weights of one layer (probabilities after softmax), reduced over
-// the query heads of a KV head's group inside the kernel. Nothing requested costs nothing.
+// What a method wants to know about the attention weights of one layer (probabilities after
+// softmax), reduced over the query heads of a KV head's group inside the kernel. Nothing requested
+// costs nothing.
 struct TapSpec {
   enum class Reduce { kMean, kMax, kSum };
   int last_rows = 0;         // weights of the last n queries of this call
@@ -103,15 +109,17 @@ struct TapSpec {
 
 // What the taps found, on the host. Slots as the store numbers them.
 struct Taps {
-  // [kv_head][row][slot]: row 0 is the oldest of the last_rows queries that exist. Zero where not visible.
+  // [kv_head][row][slot]: row 0 is the oldest of the last_rows queries that exist. Zero where not
+  // visible.
   std::vector<std::vector<float>> last_rows;
   int n_last_rows = 0;
   // [kv_head][slot], accumulated in double over the queries.
   std::vector<std::vector<double>> column_sums;
 };
 
-// Attention of `q.rows` queries over one layer's cache, all heads. The last q.rows slots of every head are the
-// queries' own entries in text order, so query i sees slots [0, n_slots - q.rows + i + 1).
+// Attention of `q.rows` queries over one layer's cache, all heads. The last q.rows slots of every
+// head are the queries' own entries in text order, so query i sees slots [0, n_slots - q.rows + i +
+// 1).
 struct Attention {
   Matrix q;    // [n_queries, n_q_heads * key_dim], rotated
   Matrix out;  // [n_queries, n_q_heads * value_dim]
@@ -133,8 +141,9 @@ enum class Activation { kSilu, kGelu };  // GELU: the tanh form, as in the refer
 class Backend {
  public:
   virtual ~Backend() = default;
-  virtual std::string_view name() const = 0;    // "cpu", "reference"
-  virtual std::string_view target() const = 0;  // instruction set in use: "AVX3_DL", "AVX2", "scalar"
+  virtual std::string_view name() const = 0;  // "cpu", "reference"
+  virtual std::string_view target()
+      const = 0;  // instruction set in use: "AVX3_DL", "AVX2", "scalar"
 
   // --- memory ---
   // Zeroed memory. Pages are committed as they are first written where the system allows it.
@@ -143,38 +152,44 @@ class Backend {
   virtual Result<std::unique_ptr<Weight>> LoadWeight(const WeightSource& source) = 0;
   virtual void Write(const Matrix& to, std::span<const float> from) = 0;  // rows packed
   virtual void Read(const Matrix& from, std::span<float> to) = 0;         // rows packed
-  // Rows of `bytes_per_row` bytes inside one storage: row from[i] is copied to row to[i], in this order.
+  // Rows of `bytes_per_row` bytes inside one storage: row from[i] is copied to row to[i], in this
+  // order.
   virtual void MoveRows(Storage& storage, int64_t offset_bytes, int64_t bytes_per_row,
                         std::span<const int32_t> from, std::span<const int32_t> to) = 0;
-  // Gives the pages of [offset, offset + bytes) back to the system where it can; their content is lost.
+  // Gives the pages of [offset, offset + bytes) back to the system where it can; their content is
+  // lost.
   virtual void Release(Storage& storage, int64_t offset_bytes, int64_t bytes) = 0;
 
   // --- rows ---
   // out[i] = row tokens[i] of the weight, as floats, times `scale`.
-  virtual void GetRows(const Weight& weight, std::span<const int32_t> tokens, float scale, const Matrix& out) = 0;
-  // out = x / rms(x) * weight, per row of x [n, cols]; weight [1, cols]. In place allowed. Accumulates in double or
-  // by a tree, so that the order of threads cannot matter.
+  virtual void GetRows(const Weight& weight, std::span<const int32_t> tokens, float scale,
+                       const Matrix& out) = 0;
+  // out = x / rms(x) * weight, per row of x [n, cols]; weight [1, cols]. In place allowed.
+  // Accumulates in double or by a tree, so that the order of threads cannot matter.
   virtual void RmsNorm(const Matrix& x, const Matrix& weight, float epsilon, const Matrix& out) = 0;
   // RMS norm of every run of weight.cols columns on its own (q and k heads of qwen3). In place.
   virtual void RmsNormHeads(const Matrix& x, const Matrix& weight, float epsilon) = 0;
-  // out = (x - mean) / sqrt(var + epsilon) * weight + bias, per row. In place allowed. bias may be empty.
+  // out = (x - mean) / sqrt(var + epsilon) * weight + bias, per row. In place allowed. bias may be
+  // empty.
   virtual void LayerNorm(const Matrix& x, const Matrix& weight, const Matrix& bias, float epsilon,
                          const Matrix& out) = 0;
   // x += y.
   virtual void Add(const Matrix& x, const Matrix& y) = 0;
   // out = activation(gate) * up; with `up` empty: out = activation(gate). In place allowed.
-  virtual void Activate(Activation activation, const Matrix& gate, const Matrix& up, const Matrix& out) = 0;
+  virtual void Activate(Activation activation, const Matrix& gate, const Matrix& up,
+                        const Matrix& out) = 0;
 
   // --- products ---
-  // out_j (+)= x W_j^T + bias_j for every job. x [n, in]. Quantised weights meet x rounded to 8 bits per block of 32
-  // (float scale); F16 and BF16 weights meet x in float32.
+  // out_j (+)= x W_j^T + bias_j for every job. x [n, in]. Quantised weights meet x rounded to 8
+  // bits per block of 32 (float scale); F16 and BF16 weights meet x in float32.
   virtual void MatMul(const Matrix& x, std::span<const Linear> jobs) = 0;
 
   // --- attention ---
   // Rotates every head of x [n, n_heads * head_dim] in place; row i is at positions[i].
-  virtual void Rope(const Matrix& x, int head_dim, std::span<const int32_t> positions, const RopeTable& rope) = 0;
-  // Converts rows of x [n, heads.size() * dim] to `type` and writes head h's part of row i to slot first_slot[h] + i of
-  // heads[h] (keys if `to_keys`, values otherwise).
+  virtual void Rope(const Matrix& x, int head_dim, std::span<const int32_t> positions,
+                    const RopeTable& rope) = 0;
+  // Converts rows of x [n, heads.size() * dim] to `type` and writes head h's part of row i to slot
+  // first_slot[h] + i of heads[h] (keys if `to_keys`, values otherwise).
   struct StoreTarget {
     std::span<const HeadStore> heads;
     std::span<const int64_t> first_slot;  // per head
@@ -187,15 +202,16 @@ class Backend {
 
 struct CpuOptions {
   ThreadPool* pool = nullptr;  // required; outlives the backend
-  std::string target;          // empty: the best this machine has; otherwise a name from CpuTargets()
+  std::string target;  // empty: the best this machine has; otherwise a name from CpuTargets()
 };
 // Instruction sets compiled in that this machine can run, best first.
 std::vector<std::string> CpuTargets();
 // Error: a target this machine or build does not have (lists those it has).
 Result<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& options);
 
-// The plain loops every other backend is compared with: double accumulation, no SIMD, no threads, weights dequantised.
-// (Quantised products therefore differ from the CPU backend's by the rounding of the activations.)
+// The plain loops every other backend is compared with: double accumulation, no SIMD, no threads,
+// weights dequantised. (Quantised products therefore differ from the CPU backend's by the rounding
+// of the activations.)
 std::unique_ptr<Backend> MakeReferenceBackend();
 
 // Plain conversions between stored blocks and floats, any supported type (rows of n elements).

@@ -26,7 +26,8 @@ struct RopeParameters {
   int64_t original_context = 0;
   double attention_factor = 1;  // multiplies cos and sin
   double yarn_ext_factor = 1, yarn_beta_fast = 32, yarn_beta_slow = 1;
-  // Divisors of the pair frequencies; empty: all 1. Long ones are for contexts beyond original_context (phi3).
+  // Divisors of the pair frequencies; empty: all 1. Long ones are for contexts beyond
+  // original_context (phi3).
   std::vector<float> frequency_factors, frequency_factors_long;
 };
 
@@ -44,13 +45,14 @@ struct Hyperparameters {
   int64_t vocabulary = 0;
   int64_t trained_context = 0;
   float norm_epsilon = 0;
-  float attention_scale = 0;  // of q·k
+  float attention_scale = 0;   // of q·k
   int64_t sliding_window = 0;  // as the file says, 0: none; not applied, as in the reference engine
   RopeParameters rope;
 };
 
 // Reads and checks the hyperparameters only (for `inspect`: works without loading weights).
-// Errors: unknown architecture (lists the supported ones), missing or impossible values, named by key.
+// Errors: unknown architecture (lists the supported ones), missing or impossible values, named by
+// key.
 Result<Hyperparameters> ReadHyperparameters(const gguf::File& file);
 std::vector<std::string_view> SupportedArchitectures();
 
@@ -60,20 +62,23 @@ struct ForwardRequest {
   cache::Position first_position = 0;  // of tokens[0]; the others follow
   cache::Cache* cache = nullptr;
 
-  // Logits are handed out in blocks of rows, in order: rows [first_row, first_row + n), n * vocabulary floats.
-  // `logits_from` is the first token whose logits are wanted (tokens.size(): none).
+  // Logits are handed out in blocks of rows, in order: rows [first_row, first_row + n), n *
+  // vocabulary floats. `logits_from` is the first token whose logits are wanted (tokens.size():
+  // none).
   int64_t logits_from = 0;
   std::function<void(int64_t first_row, std::span<const float> logits)> on_logits;
 
   // Rows computed at a time inside a layer (bounds the scratch memory).
   int64_t row_block = 512;
 
-  // Asked of attention in every layer; `after_layer` runs when a layer's attention over all tokens is done and may
-  // Apply plans to the cache: prefill is layer-major, so all layers before are already in their final state.
+  // Asked of attention in every layer; `after_layer` runs when a layer's attention over all tokens
+  // is done and may Apply plans to the cache: prefill is layer-major, so all layers before are
+  // already in their final state.
   kernels::TapSpec taps;
   std::function<Result<void>(int layer, const kernels::Taps& taps)> after_layer;
 
-  // Called now and then with the share of the work done, 0..1; returning false stops with stopped = true.
+  // Called now and then with the share of the work done, 0..1; returning false stops with stopped =
+  // true.
   std::function<bool(double done)> progress;
 };
 
@@ -82,16 +87,18 @@ struct ForwardOutcome {
 };
 
 struct LoadOptions {
-  int64_t context = 0;    // longest position that will be used; 0: the trained context
+  int64_t context = 0;         // longest position that will be used; 0: the trained context
   bool check_tensors = false;  // look for NaN and infinities in the weights (reads the whole file)
 };
 
 class Model {
  public:
   virtual ~Model() = default;
-  // Errors: as ReadHyperparameters; missing tensor, wrong shape (both shapes printed), unexpected tensor.
-  static Result<std::unique_ptr<Model>> Load(std::shared_ptr<const gguf::File> file, kernels::Backend& backend,
-                                             const LoadOptions& options, Log& log);
+  // Errors: as ReadHyperparameters; missing tensor, wrong shape (both shapes printed), unexpected
+  // tensor.
+  static Result<std::unique_ptr<Model>> Load(std::shared_ptr<const gguf::File> file,
+                                             kernels::Backend& backend, const LoadOptions& options,
+                                             Log& log);
 
   virtual const Hyperparameters& hyperparameters() const = 0;
   virtual cache::CacheShape cache_shape() const = 0;

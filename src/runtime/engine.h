@@ -17,13 +17,15 @@ namespace winnow::runtime {
 
 struct EngineOptions {
   std::string model_path = {};
-  int n_threads = 0;      // 0: all cores this process may use
-  std::string target = {};  // CPU instruction set; empty: the best there is; "reference": the plain loops
-  int64_t context = 0;    // longest text position; 0: the trained context
+  int n_threads = 0;  // 0: all cores this process may use
+  std::string target =
+      {};  // CPU instruction set; empty: the best there is; "reference": the plain loops
+  int64_t context = 0;  // longest text position; 0: the trained context
   bool check_tensors = false;
 };
 
-// A loaded model with what it needs to compute: file, tokenizer, thread pool, backend. Sessions borrow it.
+// A loaded model with what it needs to compute: file, tokenizer, thread pool, backend. Sessions
+// borrow it.
 class Engine {
  public:
   // Errors: those of the parts, prefixed with the file's name.
