@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 import checkpoint
+import measure
 import model
 import tasks
 import tokenizer
@@ -83,7 +84,11 @@ def write(path, p, shape, tok, name, description, quantised):
 
 
 def reference(p, shape, tok, corpus, prompts=20):
-    """Prompts of several tasks in both forms with the logits after each, and the greedy answer of up to 16 ids."""
+    """Prompts of several tasks in both forms with the logits after each, and the greedy answer of up to 16 ids.
+
+    The answers are those of the weights in the F16 file: where two words are as likely, rounding may choose.
+    """
+    rounded = {k: v.half().float() if v.dim() == 2 else v for k, v in p.items()}
     ids_of, logits_of, answers = [], [], []
     for n in range(prompts):
         sampler = tasks.Sampler(tok, corpus, held=n % 2 == 1)
@@ -97,7 +102,7 @@ def reference(p, shape, tok, corpus, prompts=20):
             logits_of.append(model.logits(p, torch.tensor([ids]), shape)[0, -1].numpy())
             answer = list(ids)
             while len(answer) < len(ids) + 16:
-                answer.append(int(model.logits(p, torch.tensor([answer]), shape)[0, -1].argmax()))
+                answer.append(int(model.logits(rounded, torch.tensor([answer]), shape)[0, -1].argmax()))
                 if answer[-1] in (tokenizer.END, tokenizer.CHAT_END):
                     break
             answers.append(np.array(answer[len(ids):], np.int32))
@@ -130,6 +135,7 @@ def main():
     held = (args.data / "held.txt").read_text()[4000:24000] + "\n\nQuestion: What's 48213?\nAnswer: caf\u00e9 \u2014 \u201cno\u201d"
     np.savez_compressed(args.out / "reference.npz", logits=np.stack(logits), text=np.array(held),
                         text_ids=np.array([tokenizer.END, *tok.encode(held)], np.int32),
+                        texts=np.array([measure.text_of(tok, x.tolist()).decode() for x in ids]),
                         prompts=np.concatenate(ids), prompt_sizes=[len(x) for x in ids],
                         answers=np.concatenate(answers), answer_sizes=[len(x) for x in answers])
 
