@@ -9,6 +9,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include <hwy/cache_control.h>
+
 #include "kernels/cpu/floats-inl.h"
 #include "kernels/cpu/weights-inl.h"
 
@@ -25,6 +27,23 @@ HWY_INLINE void StoreResult(const MatMulJob& job, int64_t token, int64_t row, fl
   float& out = job.out[token * job.out_stride + row];
   out = job.accumulate ? out + value : value;
 }
+
+// Asks for weights before they are needed. Rows are read once, R streams of a few hundred bytes
+// each: too short for the hardware to see them coming. While a group of rows is multiplied, the
+// next one is fetched, line by line.
+class Ahead {
+ public:
+  explicit Ahead(const void* next) : at_(static_cast<const char*>(next)), end_(at_) {}
+  // `bytes` more of the current group are done.
+  HWY_INLINE void Advance(int64_t bytes) {
+    end_ += bytes;
+    for (; at_ < end_; at_ += 64) hwy::Prefetch(at_);
+  }
+
+ private:
+  const char* at_;
+  const char* end_;
+};
 
 // --- quantised ---
 
@@ -113,7 +132,9 @@ HWY_NOINLINE void Dot(const MatMulJob& job, int64_t row, int64_t token, const Ro
     blocks[r] = reinterpret_cast<const Block*>(job.weight) + (row + r) * n_blocks;
     sums[r] = corrections[r] = hn::Zero(DF8());
   }
+  Ahead ahead(blocks[0] + R * n_blocks);
   for (int64_t b = 0; b < n_blocks; ++b) {
+    ahead.Advance(R * static_cast<int64_t>(sizeof(Block)));
     float scales[R][kScales];
     for (int r = 0; r < R; ++r) {
       float s[kScales], m[kScales];
@@ -187,7 +208,9 @@ HWY_INLINE void DotFloats(const MatMulJob& job, int64_t row, int64_t token, cons
     for (VF& sum : of_row) sum = hn::Zero(DF());
   }
   int64_t k = 0;
+  Ahead ahead(w + R * x.cols);
   for (; k + lanes <= x.cols; k += lanes) {
+    ahead.Advance(R * lanes * static_cast<int64_t>(sizeof(*w)));
     for (int r = 0; r < R; ++r) {
       const VF vw = L::Vector(w + r * x.cols + k);
       for (int t = 0; t < T; ++t) {
