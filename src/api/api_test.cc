@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -13,7 +14,7 @@ namespace {
 class Api : public testing::Test {
  protected:
   void SetUp() override {
-    path_ = testing::TempDir() + "api_test.gguf";
+    path_ = testing::TempDir() + "api_test_" + std::to_string(getpid()) + ".gguf";
     model::testing::TinySpec spec;
     auto builder = model::testing::TinyBuilder(spec);
     model::testing::AddTinyTokenizer(builder, spec.vocabulary);

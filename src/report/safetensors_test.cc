@@ -1,6 +1,7 @@
 #include "report/safetensors.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -15,7 +16,7 @@ std::string Bytes(const std::string& path) {
 }
 
 TEST(Safetensors, LaysOutHeaderAndData) {
-  const std::string path = testing::TempDir() + "safetensors_test.safetensors";
+  const std::string path = testing::TempDir() + "safetensors_test_" + std::to_string(getpid());
   auto writer = SafetensorsWriter::Create(path,
                                           {{"tokens", SafetensorsWriter::Type::kI32, {2}},
                                            {"logits", SafetensorsWriter::Type::kF32, {2, 3}}},

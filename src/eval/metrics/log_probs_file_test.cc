@@ -1,6 +1,7 @@
 #include "eval/metrics/log_probs_file.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -30,7 +31,7 @@ class LogProbsFile : public testing::Test {
     ASSERT_TRUE(writer->Finish().has_value());
   }
 
-  std::string path_ = testing::TempDir() + "log_probs_file_test.bin";
+  std::string path_ = testing::TempDir() + "log_probs_file_test_" + std::to_string(getpid());
 };
 
 TEST_F(LogProbsFile, LaysOutBytesAsLlamaCpp) {
