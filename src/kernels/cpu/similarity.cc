@@ -10,13 +10,13 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/similarity.cc"
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 #include "kernels/cpu/entries-inl.h"
 #include "kernels/cpu/lane_sums-inl.h"
 #include "kernels/cpu/pack-inl.h"
+#include "kernels/cpu/passes-inl.h"
 #include "kernels/cpu/unpack-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -241,10 +241,6 @@ constexpr int64_t kFewRows = 2;
 // Rows lie where evictions left them: no prefetcher sees the next one coming.
 constexpr size_t kRowsAhead = 8;
 
-HWY_INLINE void PrefetchRow(const HostHeadRows& head, int32_t row) {
-  for (int64_t b = 0; b < head.row_bytes; b += 64) hwy::Prefetch(head.Row(row) + b);
-}
-
 // out[i] (multiplied: times) the cosine of `from`, a unit vector, and row to[i]. Requires: dim is a
 // multiple of kLanes.
 template <class At>
@@ -260,7 +256,7 @@ void Cosines(const HostHeadRows& head, std::span<const int32_t> to, const float*
 #pragma GCC unroll 4
       for (size_t i = 0; i < 4; ++i) {
         const size_t row = first + 4 * four + i;
-        PrefetchRow(head, to[std::min(row + kRowsAhead, last)]);
+        PrefetchRows(head.Row(to[std::min(row + kRowsAhead, last)]), head.row_bytes);
         const At at{head.Row(to[std::min(row, last)])};
         dot[i] = square[i] = hn::Zero(df);
         for (int d = 0; d < head.dim; d += kLanes) {

@@ -1,0 +1,191 @@
+// Weighted sums of the rows of values. Per-target include guard:
+#if defined(WINNOW_KERNELS_CPU_WEIGHTED_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef WINNOW_KERNELS_CPU_WEIGHTED_SUMS_INL_H_
+#undef WINNOW_KERNELS_CPU_WEIGHTED_SUMS_INL_H_
+#else
+#define WINNOW_KERNELS_CPU_WEIGHTED_SUMS_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/key_blocks-inl.h"
+#include "kernels/cpu/passes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace winnow::kernels::cpu::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// acc[h * value_dim + ...] = sum over the slots of weight * value, for kVectors vectors of
+// dimensions from `from` on.
+template <class Elements, int kHeads, int kVectors>
+void WeighElements(const AttentionShape& shape, const std::byte* from, int n_slots,
+                   const float* weights, float* acc) {
+  const DF df;
+  VF sums[kHeads][kVectors];
+#pragma GCC unroll 4
+  for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sums[h][v] = hn::Zero(df);
+  }
+  for (int s = 0; s < n_slots; ++s) {
+    const std::byte* row = from + s * shape.value_row_bytes;
+    hwy::Prefetch(row + kPrefetchBytes);
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const VF value = Elements::Load(row + v * kLanes * Elements::kBytes);
+#pragma GCC unroll 4
+      for (int h = 0; h < kHeads; ++h) {
+        sums[h][v] = hn::MulAdd(value, hn::Set(df, weights[h * kChunkSlots + s]), sums[h][v]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      hn::StoreU(sums[h][v], df, acc + h * shape.value_dim + v * kLanes);
+    }
+  }
+}
+
+// The last dimensions, fewer than a vector.
+template <class Elements>
+void WeighRest(const AttentionShape& shape, const std::byte* from, int n_dims, int n_slots,
+               const float* weights, float* acc) {
+  const DF df;
+  VF sum = hn::Zero(df);
+  for (int s = 0; s < n_slots; ++s) {
+    const VF value = LoadFirst<Elements>(from + s * shape.value_row_bytes, n_dims);
+    sum = hn::MulAdd(value, hn::Set(df, weights[s]), sum);
+  }
+  alignas(64) float all[kLanes];
+  hn::Store(sum, df, all);
+  std::copy(all, all + n_dims, acc);
+}
+
+template <class Elements, int kHeads>
+void WeighHeads(const AttentionShape& shape, const ChunkJob& job, const float* weights,
+                float* acc) {
+  int i = 0;
+  for (; i + 4 * kLanes <= shape.value_dim; i += 4 * kLanes) {
+    WeighElements<Elements, kHeads, 4>(shape, job.values + i * Elements::kBytes, job.n_slots,
+                                       weights, acc + i);
+  }
+  for (; i + kLanes <= shape.value_dim; i += kLanes) {
+    WeighElements<Elements, kHeads, 1>(shape, job.values + i * Elements::kBytes, job.n_slots,
+                                       weights, acc + i);
+  }
+  if (i == shape.value_dim) return;
+  for (int h = 0; h < kHeads; ++h) {
+    WeighRest<Elements>(shape, job.values + i * Elements::kBytes, shape.value_dim - i, job.n_slots,
+                        weights + h * kChunkSlots, acc + h * shape.value_dim + i);
+  }
+}
+
+template <class Elements>
+void Weigh(const AttentionShape& shape, const ChunkJob& job, const float* weights) {
+  int h = 0;
+  for (; h + kHeadsPerPass <= shape.group; h += kHeadsPerPass) {
+    WeighHeads<Elements, kHeadsPerPass>(shape, job, weights + h * kChunkSlots,
+                                        job.partial.acc + h * shape.value_dim);
+  }
+  const float* rest = weights + h * kChunkSlots;
+  float* acc = job.partial.acc + h * shape.value_dim;
+  switch (shape.group - h) {
+    case 1:
+      return WeighHeads<Elements, 1>(shape, job, rest, acc);
+    case 2:
+      return WeighHeads<Elements, 2>(shape, job, rest, acc);
+    case 3:
+      return WeighHeads<Elements, 3>(shape, job, rest, acc);
+    default:
+      return;
+  }
+}
+
+// One block of 32 dimensions; the weights have the block's scales folded in.
+constexpr int kBlockVectors = 32 / kLanes;
+constexpr int kHeadsPerBlockPass = kLanes == 16 ? 8 : (kLanes == 8 ? 3 : 1);
+
+template <class Block, int kHeads>
+void WeighBlock(const AttentionShape& shape, const std::byte* from, int n_slots,
+                const float* weights, float* acc) {
+  const DF df;
+  VF sums[kHeads][kBlockVectors];
+#pragma GCC unroll 8
+  for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kBlockVectors; ++v) sums[h][v] = hn::Zero(df);
+  }
+  for (int s = 0; s < n_slots; ++s) {
+    const std::byte* block = from + s * shape.value_row_bytes;
+#pragma GCC unroll 8
+    for (int v = 0; v < kBlockVectors; ++v) {
+      const VF value = Block::Load(block, v);
+#pragma GCC unroll 8
+      for (int h = 0; h < kHeads; ++h) {
+        sums[h][v] = hn::MulAdd(value, hn::Set(df, weights[h * kChunkSlots + s]), sums[h][v]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kBlockVectors; ++v) {
+      hn::StoreU(sums[h][v], df, acc + h * shape.value_dim + v * kLanes);
+    }
+  }
+}
+
+template <class Block, int kHeads = 1>
+HWY_INLINE void WeighBlockOf(int heads, const AttentionShape& shape, const std::byte* from,
+                             int n_slots, const float* weights, float* acc) {
+  if (heads == kHeads) {
+    WeighBlock<Block, kHeads>(shape, from, n_slots, weights, acc);
+  } else if constexpr (kHeads < kHeadsPerBlockPass) {
+    WeighBlockOf<Block, kHeads + 1>(heads, shape, from, n_slots, weights, acc);
+  }
+}
+
+// `scaled` has room for [group, kChunkSlots].
+template <class Block>
+void WeighBlocks(const AttentionShape& shape, const ChunkJob& job, const float* weights,
+                 float* scaled) {
+  const DF df;
+  for (int dim = 0; dim < shape.value_dim; dim += 32) {
+    const std::byte* first = job.values + dim / 32 * Block::kBytes;
+    for (int s = 0; s < job.n_slots; s += kLanes) {
+      const std::byte* blocks = first + s * shape.value_row_bytes;
+      VF scales;
+      if (s + kLanes <= job.n_slots) {
+        if (dim == 0) PrefetchRows(blocks + kPrefetchBytes, kLanes * shape.value_row_bytes);
+        scales = LoadScales(blocks, shape.value_row_bytes);
+      } else {
+        alignas(64) float rest[kLanes] = {};
+        for (int i = 0; s + i < job.n_slots; ++i) {
+          rest[i] = hn::GetLane(LoadScale(blocks + i * shape.value_row_bytes));
+        }
+        scales = hn::Load(df, rest);
+      }
+      for (int h = 0; h < shape.group; ++h) {
+        const VF weight = hn::LoadU(df, weights + h * kChunkSlots + s);
+        hn::StoreU(hn::Mul(weight, scales), df, scaled + h * kChunkSlots + s);
+      }
+    }
+    for (int h = 0; h < shape.group; h += kHeadsPerBlockPass) {
+      WeighBlockOf<Block>(std::min(kHeadsPerBlockPass, shape.group - h), shape, first, job.n_slots,
+                          scaled + h * kChunkSlots, job.partial.acc + h * shape.value_dim + dim);
+    }
+  }
+}
+
+}  // namespace winnow::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
