@@ -138,7 +138,9 @@ def main():
         hashes.append({"text": text, "number": gsm8k_strict(text)})
     expected = {"texts": texts, "codes": codes, "classes": CLASSES, "class_matches": classes, "numbers": numbers,
                 "hashes": hashes}
-    OUT.write_text(json.dumps(expected, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+    lists = [f"{json.dumps(name)}: [\n" + ",\n".join(json.dumps(case, ensure_ascii=False) for case in cases) + "\n]"
+             for name, cases in expected.items()]  # a case per line
+    OUT.write_text("{\n" + ",\n".join(lists) + "\n}\n", encoding="utf-8")
     print(f"{OUT}: " + ", ".join(f"{len(value)} {name}" for name, value in expected.items()))
 
 
