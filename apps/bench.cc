@@ -2,7 +2,6 @@
 #include <chrono>
 #include <cmath>
 #include <ctime>
-#include <fstream>
 #include <optional>
 
 #include "base/rng.h"
@@ -11,6 +10,7 @@
 #include "interrupt.h"
 #include "options.h"
 #include "ranges.h"
+#include "report/machine.h"
 #include "report/record.h"
 #include "winnow/version.h"
 
@@ -192,13 +192,6 @@ struct CacheState {
   int64_t bytes = 0;
 };
 
-double MeanKept(runtime::Session& session) {
-  const int n_layers = session.engine().model().hyperparameters().n_layers;
-  double sum = 0;
-  for (int layer = 0; layer < n_layers; ++layer) sum += session.kept(layer);
-  return sum / n_layers;
-}
-
 // Runs tests on one session. The cache is filled to a test's depth once and cut back to it before
 // each repetition; where a method evicts, each repetition runs on a copy instead.
 class Runner {
@@ -281,15 +274,6 @@ Spread SpreadOf(const std::vector<T>& values) {
   return spread;
 }
 
-std::string CpuName() {
-  std::ifstream info("/proc/cpuinfo");
-  std::string line;
-  while (std::getline(info, line)) {
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  }
-  return "";
-}
-
 std::string Now() {
   const std::time_t now = std::time(nullptr);
   char text[32];
@@ -311,7 +295,7 @@ Record ResultRecord(runtime::Engine& engine, const Setting& setting, const Test&
   const Spread ns = SpreadOf(samples_ns);
   const Spread ts = SpreadOf(samples_ts);
   return {{"build_version", WINNOW_VERSION},
-          {"cpu_info", CpuName()},
+          {"cpu_info", report::CpuName()},
           {"backends", "CPU"},
           {"cpu_target", engine.backend().target()},
           {"model_filename", setting.model},

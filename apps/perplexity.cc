@@ -10,7 +10,7 @@
 #include "eval/metrics/log_probs_file.h"
 #include "interrupt.h"
 #include "options.h"
-#include "report/peak_memory.h"
+#include "report/machine.h"
 #include "report/record.h"
 #include "report/safetensors.h"
 #include "stream.h"

@@ -4,7 +4,7 @@
 
 #include "console.h"
 #include "kv_flags.h"
-#include "report/peak_memory.h"
+#include "report/machine.h"
 
 namespace winnow::apps {
 namespace {

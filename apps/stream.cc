@@ -5,7 +5,7 @@
 
 #include "eval/metrics/stream.h"
 #include "interrupt.h"
-#include "report/peak_memory.h"
+#include "report/machine.h"
 #include "report/record.h"
 
 namespace winnow::apps {

@@ -9,6 +9,7 @@
 
 #include "base/thread_pool.h"
 #include "eval/sha256.h"
+#include "report/machine.h"
 
 namespace winnow::eval {
 namespace {
@@ -27,15 +28,6 @@ void AddBytes(std::ifstream& file, int64_t begin, int64_t n, Sha256& hash) {
     hash.Add(std::as_bytes(std::span(bytes).first(static_cast<size_t>(file.gcount()))));
     done += now;
   }
-}
-
-std::string CpuName() {
-  std::ifstream info("/proc/cpuinfo");
-  std::string line;
-  while (std::getline(info, line)) {
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  }
-  return "";
 }
 
 }  // namespace
@@ -61,7 +53,7 @@ Result<std::string> HashOfFile(const std::string& path) {
 report::Record MachineRecord(const std::string& cpu_target) {
   utsname system = {};
   uname(&system);
-  return {{"cpu", CpuName()},
+  return {{"cpu", report::CpuName()},
           {"cores", ThreadPool::DefaultThreads()},
           {"system", std::string(system.sysname) + " " + system.machine},
           {"target", cpu_target}};

@@ -1,4 +1,4 @@
-#include "report/peak_memory.h"
+#include "report/machine.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "report/peak_memory.h"
+#include "report/machine.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -23,6 +23,15 @@ int64_t ResidentBytes() {
   int64_t resident = 0;
   if (!(pages >> total >> resident)) return 0;
   return resident * sysconf(_SC_PAGESIZE);
+}
+
+std::string CpuName() {
+  std::ifstream info("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(info, line)) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "";
 }
 
 }  // namespace winnow::report

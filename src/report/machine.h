@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
+// What this process takes of the machine, and which machine it is.
 namespace winnow::report {
 
 // The most memory this process ever had resident, mapped files included, in bytes; 0 where the
@@ -10,5 +12,8 @@ int64_t PeakResidentBytes();
 
 // What it has resident now; 0 where the system does not tell (only Linux does).
 int64_t ResidentBytes();
+
+// "Intel(R) Xeon(R) Processor"; empty where the system does not tell (only Linux does).
+std::string CpuName();
 
 }  // namespace winnow::report
