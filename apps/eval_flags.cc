@@ -51,29 +51,9 @@ void AddList(FlagTable& table, FlagTable::Names names, const char* value_name,
 
 Result<std::string> ParseText(std::string_view text) { return std::string(text); }
 
-Result<int64_t> ParsePositive(std::string_view text) {
-  WINNOW_ASSIGN(const int64_t value, ParseInteger(text));
-  if (value < 1) return Error{"found " + std::to_string(value) + ", expected 1 or more"};
-  return value;
-}
-
-Result<int64_t> ParseCount(std::string_view text) {
-  WINNOW_ASSIGN(const int64_t value, ParseInteger(text));
-  if (value < 0) return Error{"found " + std::to_string(value) + ", expected 0 or more"};
-  return value;
-}
-
 Result<uint64_t> ParseSeed(std::string_view text) {
   WINNOW_ASSIGN(const int64_t value, ParseCount(text));
   return static_cast<uint64_t>(value);
-}
-
-Result<double> ParseShare(std::string_view text) {
-  WINNOW_ASSIGN(const double value, ParseDecimal(text));
-  if (!(value > 0 && value <= 1)) {
-    return Error{"found '" + std::string(text) + "', expected more than 0 and at most 1"};
-  }
-  return value;
 }
 
 Result<std::vector<int64_t>> ParseNumbers(std::string_view text) {

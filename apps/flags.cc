@@ -75,6 +75,26 @@ Result<double> ParseDecimal(std::string_view text) {
   return value;
 }
 
+Result<int64_t> ParsePositive(std::string_view text) {
+  WINNOW_ASSIGN(const int64_t value, ParseInteger(text));
+  if (value < 1) return Error{"found " + std::to_string(value) + ", expected 1 or more"};
+  return value;
+}
+
+Result<int64_t> ParseCount(std::string_view text) {
+  WINNOW_ASSIGN(const int64_t value, ParseInteger(text));
+  if (value < 0) return Error{"found " + std::to_string(value) + ", expected 0 or more"};
+  return value;
+}
+
+Result<double> ParseShare(std::string_view text) {
+  WINNOW_ASSIGN(const double value, ParseDecimal(text));
+  if (!(value > 0 && value <= 1)) {
+    return Error{"found '" + std::string(text) + "', expected more than 0 and at most 1"};
+  }
+  return value;
+}
+
 FlagTable::FlagTable(std::string command, std::string usage, std::string summary)
     : command_(std::move(command)), usage_(std::move(usage)), summary_(std::move(summary)) {
   Group("Flags");

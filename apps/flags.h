@@ -77,5 +77,9 @@ class FlagTable {
 // Whole numbers and decimals, nothing before or after them.
 Result<int64_t> ParseInteger(std::string_view text);
 Result<double> ParseDecimal(std::string_view text);
+// The same within bounds, for flags whose value means nothing outside them.
+Result<int64_t> ParsePositive(std::string_view text);  // 1 or more
+Result<int64_t> ParseCount(std::string_view text);     // 0 or more
+Result<double> ParseShare(std::string_view text);      // more than 0, at most 1
 
 }  // namespace winnow::apps

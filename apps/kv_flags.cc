@@ -28,20 +28,6 @@ void AddParsed(FlagTable& table, FlagTable::Names names, const char* value_name,
              }});
 }
 
-Result<int64_t> ParseAtLeastOne(std::string_view text) {
-  WINNOW_ASSIGN(const int64_t value, ParseInteger(text));
-  if (value < 1) return Error{"found " + std::to_string(value) + ", expected 1 or more"};
-  return value;
-}
-
-Result<double> ParseRatio(std::string_view text) {
-  WINNOW_ASSIGN(const double value, ParseDecimal(text));
-  if (!(value > 0 && value <= 1)) {
-    return Error{"found '" + std::string(text) + "', expected more than 0 and at most 1"};
-  }
-  return value;
-}
-
 }  // namespace
 
 Result<int64_t> ParseBytes(std::string_view text) {
@@ -66,9 +52,9 @@ Result<int64_t> ParseBytes(std::string_view text) {
 void AddBudgetFlags(FlagTable& table, KvFlags& flags, FlagTable::Names size_names,
                     FlagTable::Names ratio_names, FlagTable::Names memory_names) {
   AddParsed(table, std::move(size_names), "N", "budget: entries a KV head of a layer may keep",
-            &flags.size, ParseAtLeastOne);
+            &flags.size, ParsePositive);
   AddParsed(table, std::move(ratio_names), "R",
-            "budget: the same as a share of the prompt, such as 0.25", &flags.ratio, ParseRatio);
+            "budget: the same as a share of the prompt, such as 0.25", &flags.ratio, ParseShare);
   AddParsed(table, std::move(memory_names), "BYTES",
             "budget: bytes of the whole cache at any moment, such as 256M; never exceeded",
             &flags.memory_bytes, ParseBytes);
@@ -94,7 +80,7 @@ void AddKvFlags(FlagTable& table, KvFlags& flags, MethodFlag method_flag) {
   AddParsed(table, {"--prefill-chunk"}, "N",
             "tokens of a prompt taken at a time; the cache is compressed after each. Without it "
             "the prompt is taken whole",
-            &flags.prefill_chunk, ParseAtLeastOne);
+            &flags.prefill_chunk, ParsePositive);
   table.Add({"--trace"}, "FILE", "write every decision of the method, as JSON lines", &flags.trace);
   table.Switch({"--strict"}, "a text longer than the model was trained for is an error",
                &flags.strict);
