@@ -1,27 +1,21 @@
 // Chance (ours): the control that a method must beat to be worth its taps. Every entry draws a
 // number once, from its place alone, so that what is kept depends on nothing but the seed.
 #include "base/rng.h"
-#include "compression/budget/budget.h"
 #include "compression/methods/methods.h"
-#include "compression/score/score.h"
-#include "compression/select/select.h"
+#include "compression/methods/score_alone.h"
 
 namespace winnow::compression::methods {
 namespace {
 
 struct RandomConfig {
-  int sinks = 4;       // [ours: those of streaming]
-  int recent = 16;     // [ours]
-  int seed = 1;        // [ours]
-  bool decode = true;  // evict while generating
+  ScoreAloneConfig entries = {.sinks = 4, .recent = 16};  // [ours; sinks: those of streaming]
+  int seed = 1;                                           // [ours]
 };
 
 template <class Visitor>
 void Visit(RandomConfig& c, Visitor& v) {
-  v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
-  v("recent", c.recent, "newest tokens that always stay", Range{0, 1 << 20});
+  Visit(c.entries, v);
   v("seed", c.seed, "other seeds, other entries", Range{0, 1 << 30});
-  v("decode", c.decode, "evict while generating too");
 }
 
 class Draw final : public Scorer {
@@ -47,14 +41,7 @@ class Draw final : public Scorer {
 };
 
 Result<MethodPtr> Make(const RandomConfig& c) {
-  return Compose(
-      {.traits = {.evicts_in_decode = c.decode, .min_budget = std::max(1, c.sinks + c.recent)},
-       .score = std::make_shared<Draw>(c.seed),
-       .budget = budget::Uniform(),
-       .select = select::TopK(),
-       .merge = nullptr,
-       .protected_entries = {.sinks = c.sinks, .recent = c.recent},
-       .when = c.decode ? When::kStep : When::kPrefill});
+  return ScoreAlone(c.entries, std::make_shared<Draw>(c.seed));
 }
 
 }  // namespace
