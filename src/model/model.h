@@ -134,6 +134,7 @@ class Model {
   virtual const kernels::RopeTable& rope() const = 0;
 
   // Errors: token id outside the vocabulary, cache full, position beyond context(), memory refused.
+  // Requires: not called from inside a callback of another call; there is one set of buffers.
   virtual Result<ForwardOutcome> Forward(const ForwardRequest& request) = 0;
 };
 

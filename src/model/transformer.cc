@@ -124,6 +124,14 @@ Result<void> Transformer::Reserve(const ForwardRequest& request) {
 }
 
 Result<ForwardOutcome> Transformer::Forward(const ForwardRequest& request) {
+  WINNOW_CHECK(!at_work_);
+  at_work_ = true;
+  Result<ForwardOutcome> outcome = Compute(request);
+  at_work_ = false;
+  return outcome;
+}
+
+Result<ForwardOutcome> Transformer::Compute(const ForwardRequest& request) {
   WINNOW_TRY(Check(request));
   if (request.tokens.empty()) return ForwardOutcome{};
   WINNOW_TRY(Reserve(request));

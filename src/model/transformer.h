@@ -81,6 +81,7 @@ class Transformer final : public Model {
   // out (+)= the pieces' products with x, side by side.
   void Multiply(const Product& product, const kernels::Matrix& x, const kernels::Matrix& out,
                 bool accumulate = false);
+  Result<ForwardOutcome> Compute(const ForwardRequest& request);
   Result<void> GiveLogits(const ForwardRequest& request, const kernels::Matrix& hidden);
 
   TransformerParts parts_;
@@ -97,6 +98,7 @@ class Transformer final : public Model {
   std::vector<cache::Position> positions_;
   std::vector<int32_t> row_numbers_;
   std::vector<float> host_logits_;
+  bool at_work_ = false;
 };
 
 }  // namespace winnow::model

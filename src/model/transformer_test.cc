@@ -403,6 +403,19 @@ TEST(Transformer, RefusesWhatDoesNotFit) {
   EXPECT_EQ(error({1, 2, 3}, 0, 2), "cache: full: layer 0 holds 0 of 2 entries, 3 more do not fit");
 }
 
+// A second call would overwrite what the first one's callback still reads.
+TEST(TransformerDeathTest, CallsDoNotNest) {
+  const Loaded loaded = Reference(TinySpecOf("llama"));
+  const auto cache = loaded.NewCache();
+  const std::vector<int32_t> tokens = {1};
+  ForwardRequest request;
+  request.tokens = tokens;
+  request.cache = cache.get();
+  ForwardRequest outer = request;
+  outer.on_logits = [&](int64_t, std::span<const float>) { (void)loaded.model->Forward(request); };
+  EXPECT_DEATH((void)loaded.model->Forward(outer), "at_work_");
+}
+
 TEST(Transformer, NoTokensIsNoWork) {
   const Loaded loaded = Reference(TinySpecOf("llama"));
   const auto cache = loaded.NewCache();
