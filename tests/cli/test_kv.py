@@ -175,6 +175,9 @@ class Bench(CliTest):
         found = self.assert_done(winnow("bench", *flags, "--kv-method", "full,snapkv:window=8,kernel=3,streaming",
                                         "--kv-size", "32", "-o", "json")).json
         self.assertEqual([row["kv_method"] for row in found], ["full", "snapkv:window=8,kernel=3", "streaming"])
+        self.assertEqual([row["kv_kept"] for row in found], [104, 36, 32])  # one grows while generating, one does not
+        full, snapkv, streaming = (row["kv_bytes"] for row in found)
+        self.assertEqual([full * 36, full * 32], [snapkv * 104, streaming * 104])
         table = self.assert_done(winnow("bench", *flags, "--kv-method", "streaming", "--kv-size", "32")).text
         self.assertRegex(table, r"\| kv +\|")
         self.assert_misused(winnow("bench", *flags, "--kv-method", "full,streaming"), "streaming needs a budget")
@@ -317,6 +320,9 @@ class PerplexityUnderAMethod(CliTest):
 
     def test_misuse(self):
         self.assert_misused(self.score("--stream", "--chunks", "2"), "--chunks")
+        # A method that leaves out tokens of a prompt has no logits of all of them, but token by token nothing is left out.
+        self.assert_failed(self.score("--stream", "--kv-method", "pyramidinfer", "--prefill-chunk", "8"), "only some tokens")
+        self.assertGreater(self.json("--stream", "--kv-method", "pyramidinfer", "--prefill-chunk", "1")["tokens"], 200)
         self.assert_misused(self.score("--stream", "--kv-method", "h2o", "--kv-ratio", "0.5"), "--kv-ratio")
         self.assert_misused(self.score("--stream", "--every", "0"), "--every")
 

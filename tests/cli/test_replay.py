@@ -173,6 +173,17 @@ class Replay(CliTest):
         lines = [json.loads(line) for line in trace.read_text().splitlines()]
         self.assertEqual(len(lines), LAYERS * (1 + N - PROMPT))
 
+    def test_a_limit_in_bytes(self):
+        path = self.record("memory.safetensors", Text(7, "norm"))
+        entry = HKV * 2 * 4 * DIM  # bytes of a token in one layer: keys and values of all heads, floats
+        # While the last layer holds the whole prompt, the other is at its size.
+        found, _ = self.replay(path, "streaming:sinks=2", "--memory", entry * (PROMPT + 10))
+        self.assertEqual((found["budget"], found["kept"]), (10, [10] * LAYERS))
+        out = self.folder / "none.safetensors"
+        self.assert_failed(winnow("replay", "--method", "streaming", "--in", path, "--out", out, "--memory", entry * PROMPT),
+                           f"{entry * PROMPT} are allowed")
+        self.assertFalse(out.exists())
+
     def test_a_prompt_alone(self):
         path = self.record("prompt.safetensors", Text(5, "norm"), n_prompt=str(N))
         _, result = self.replay(path, "h2o", "--size", "8")
