@@ -63,6 +63,9 @@ struct File::Data {
   std::unordered_map<std::string_view, size_t> keys;     // places in shard.metadata
   std::unordered_map<std::string_view, size_t> names;    // places in shard.tensors
 
+  static Result<std::shared_ptr<const File>> FromMemory(std::unique_ptr<const Mapping> bytes,
+                                                        const std::string& name);
+
   // Maps and parses one more file; its views stay valid as long as this Data.
   Result<Shard> Load(const std::string& file) {
     Result<std::unique_ptr<const Mapping>> mapping = Mapping::Open(file);
@@ -138,15 +141,25 @@ Result<std::shared_ptr<const File>> File::Open(const std::string& path) {
   return std::shared_ptr<const File>(file);
 }
 
-Result<std::shared_ptr<const File>> File::Parse(std::span<const std::byte> bytes) {
+Result<std::shared_ptr<const File>> File::Data::FromMemory(std::unique_ptr<const Mapping> bytes,
+                                                           const std::string& name) {
   const std::shared_ptr<File> file(new File());
-  file->data_->path = "(memory)";
-  file->data_->mappings.push_back(Mapping::Copy(bytes));
+  file->data_->path = name;
+  file->data_->mappings.push_back(std::move(bytes));
   Result<Shard> shard = ParseShard(file->data_->mappings.back()->bytes());
   if (!shard) return Error{"gguf: " + shard.error().message};
   file->data_->shard = *std::move(shard);
   WINNOW_TRY(file->data_->Index());
   return std::shared_ptr<const File>(file);
+}
+
+Result<std::shared_ptr<const File>> File::Parse(std::span<const std::byte> bytes) {
+  return Data::FromMemory(Mapping::Copy(bytes), "(memory)");
+}
+
+Result<std::shared_ptr<const File>> File::View(std::span<const std::byte> bytes,
+                                               const std::string& name) {
+  return Data::FromMemory(Mapping::View(bytes), name);
 }
 
 uint32_t File::version() const { return data_->shard.version; }
@@ -162,6 +175,12 @@ const std::vector<std::pair<std::string, Value>>& File::metadata() const {
   return data_->shard.metadata;
 }
 const std::vector<Tensor>& File::tensors() const { return data_->shard.tensors; }
+
+std::vector<std::span<const std::byte>> File::contents() const {
+  std::vector<std::span<const std::byte>> contents;
+  for (const auto& mapping : data_->mappings) contents.push_back(mapping->bytes());
+  return contents;
+}
 
 const Value* File::Find(std::string_view key) const {
   const auto found = data_->keys.find(key);

@@ -62,11 +62,16 @@ class File {
   static Result<std::shared_ptr<const File>> Open(const std::string& path);
   // For tests and fuzzing: the same checks on bytes in memory (copied). No split files.
   static Result<std::shared_ptr<const File>> Parse(std::span<const std::byte> bytes);
+  // A file that is part of the program, under `name`. No split files.
+  // Requires: the bytes stay where they are, aligned to 64.
+  static Result<std::shared_ptr<const File>> View(std::span<const std::byte> bytes,
+                                                  const std::string& name);
   ~File();
 
   uint32_t version() const;
-  const std::string& path() const;                                     // as given to Open
-  int64_t file_bytes() const;                                          // of all splits
+  const std::string& path() const;                           // as given to Open, or the name
+  int64_t file_bytes() const;                                // of all splits
+  std::vector<std::span<const std::byte>> contents() const;  // of each split
   const std::vector<std::pair<std::string, Value>>& metadata() const;  // in file order
   const std::vector<Tensor>& tensors() const;                          // in file order, all splits
 

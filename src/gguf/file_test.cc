@@ -42,6 +42,19 @@ class FileTest : public ::testing::Test {
   std::filesystem::path folder_;
 };
 
+TEST_F(FileTest, BytesOfTheProgramStayWhereTheyAre) {
+  Builder builder;
+  builder.String("s", "text");
+  const std::vector<std::byte> bytes = builder.Bytes();
+  const auto file = File::View(bytes, "bundled").value();
+  EXPECT_EQ(file->path(), "bundled");
+  EXPECT_EQ(file->contents().front().data(), bytes.data());
+  EXPECT_EQ(file->file_bytes(), static_cast<int64_t>(bytes.size()));
+  const std::string_view text = file->String("s").value().value();
+  EXPECT_TRUE(std::as_bytes(std::span(text)).data() > bytes.data());
+  EXPECT_EQ(File::View(std::span(bytes).first(10), "short").error().message.substr(0, 6), "gguf: ");
+}
+
 TEST_F(FileTest, TypedAccess) {
   Builder builder;
   builder.Uint32("u32", 7)

@@ -46,21 +46,23 @@ Result<std::unique_ptr<const Mapping>> Mapping::Open(const std::string& path) {
   // not matter.
   madvise(start, n_bytes, MADV_WILLNEED);
   return std::unique_ptr<const Mapping>(
-      new Mapping({static_cast<std::byte*>(start), n_bytes}, true));
+      new Mapping({static_cast<std::byte*>(start), n_bytes}, Owner::kSystem));
 }
 
 std::unique_ptr<const Mapping> Mapping::Copy(std::span<const std::byte> bytes) {
   auto* start = static_cast<std::byte*>(operator new(bytes.size(), kAlignment));
   std::copy(bytes.begin(), bytes.end(), start);
-  return std::unique_ptr<const Mapping>(new Mapping({start, bytes.size()}, false));
+  return std::unique_ptr<const Mapping>(new Mapping({start, bytes.size()}, Owner::kHeap));
+}
+
+std::unique_ptr<const Mapping> Mapping::View(std::span<const std::byte> bytes) {
+  return std::unique_ptr<const Mapping>(new Mapping(bytes, Owner::kOther));
 }
 
 Mapping::~Mapping() {
-  if (is_mapped_) {
-    munmap(bytes_.data(), bytes_.size());
-  } else {
-    operator delete(bytes_.data(), kAlignment);
-  }
+  auto* start = const_cast<std::byte*>(bytes_.data());  // both take it back as they gave it
+  if (owner_ == Owner::kSystem) munmap(start, bytes_.size());
+  if (owner_ == Owner::kHeap) operator delete(start, kAlignment);
 }
 
 }  // namespace winnow::gguf

@@ -9,14 +9,16 @@
 
 namespace winnow::gguf {
 
-// The bytes of one file, mapped read-only, or an aligned copy of bytes in memory. The mapping is
-// private, but pages that were not read yet still come from the file: one that another program
-// shortens meanwhile ends the process.
+// The bytes of one file, mapped read-only, an aligned copy of bytes in memory, or bytes that lie in
+// memory anyway. The mapping is private, but pages that were not read yet still come from the file:
+// one that another program shortens meanwhile ends the process.
 class Mapping {
  public:
   // Errors: cannot be opened, not a regular file, empty; all name the path.
   static Result<std::unique_ptr<const Mapping>> Open(const std::string& path);
   static std::unique_ptr<const Mapping> Copy(std::span<const std::byte> bytes);
+  // Requires: the bytes outlive the mapping.
+  static std::unique_ptr<const Mapping> View(std::span<const std::byte> bytes);
 
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
@@ -25,10 +27,11 @@ class Mapping {
   std::span<const std::byte> bytes() const { return bytes_; }
 
  private:
-  Mapping(std::span<std::byte> bytes, bool is_mapped) : bytes_(bytes), is_mapped_(is_mapped) {}
+  enum class Owner { kSystem, kHeap, kOther };
+  Mapping(std::span<const std::byte> bytes, Owner owner) : bytes_(bytes), owner_(owner) {}
 
-  std::span<std::byte> bytes_;
-  bool is_mapped_;  // otherwise allocated
+  std::span<const std::byte> bytes_;
+  Owner owner_;
 };
 
 }  // namespace winnow::gguf
