@@ -113,7 +113,7 @@ class EvalRun {
     runtime::Engine& engine = *loaded.engine;
     const int64_t context = loaded.session->capacity();
     loaded.session.reset();
-    WINNOW_ASSIGN(const std::string hash, eval::HashOfFile(flags_.model.model));
+    const std::string hash = eval::HashOf(engine.file());
     WINNOW_ASSIGN(const auto chat_template, TemplateOf(flags_, engine, log_));
     const eval::PromptWriter prompts(engine.tokenizer(), chat_template, flags_.system, context);
     const eval::TaskContext task_context = {flags_.task, engine.tokenizer(), prompts, context,

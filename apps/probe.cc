@@ -231,7 +231,7 @@ class ProbeRun {
 
   Result<report::Record> Facts() const {
     const runtime::Engine& engine = *loaded_.engine;
-    WINNOW_ASSIGN(const std::string hash, eval::HashOfFile(flags_.model.model));
+    const std::string hash = eval::HashOf(engine.file());
     const std::string file = std::filesystem::path(flags_.model.model).filename().string();
     const std::string text =
         flags_.text.file ? std::filesystem::path(*flags_.text.file).filename().string() : "-p";

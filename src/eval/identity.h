@@ -1,18 +1,22 @@
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string>
 
-#include "base/result.h"
+#include "gguf/file.h"
 #include "report/record.h"
 
 // Where a result comes from.
 namespace winnow::eval {
 
-// What tells one model file from another. Up to 64 MiB it is "sha256:" and the hash of the file.
-// Larger files are sampled, so that a run of seconds does not begin with a minute of reading:
+// What tells one model file from another. Up to 64 MiB it is "sha256:" and the hash of the bytes.
+// Larger ones are sampled, so that a run of seconds does not begin with a minute of reading:
 // "sampled-sha256:" and the hash of the size, the first 4 MiB, which hold the metadata, and 4 KiB
-// at each of 4096 evenly spread places. Of a split file, the part named. Error: cannot be read.
-Result<std::string> HashOfFile(const std::string& path);
+// at each of 4096 evenly spread places.
+std::string HashOf(std::span<const std::byte> bytes);
+// Of a split file, that of the first part.
+std::string HashOf(const gguf::File& file);
 
 // Processor, cores, system and instruction set.
 report::Record MachineRecord(const std::string& cpu_target);
