@@ -5,7 +5,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "gguf/testing/builder.h"
 #include "gtest/gtest.h"

@@ -40,9 +40,12 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options, Log& 
 
   std::unique_ptr<Engine> engine(new Engine());
   Data& data = *engine->data_;
-  auto file = gguf::File::Open(options.model_path);
-  if (!file) return named(file.error());
-  data.file = std::move(file).value();
+  data.file = options.file;
+  if (data.file == nullptr) {
+    auto file = gguf::File::Open(options.model_path);
+    if (!file) return named(file.error());
+    data.file = std::move(file).value();
+  }
   // Before anything is loaded: an unknown architecture is the likeliest thing to be wrong, and
   // should be named.
   if (auto shape = model::ReadHyperparameters(*data.file); !shape) return named(shape.error());

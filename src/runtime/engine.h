@@ -17,6 +17,8 @@ namespace winnow::runtime {
 
 struct EngineOptions {
   std::string model_path = {};
+  // The model, where it is open already; model_path then only names it in errors.
+  std::shared_ptr<const gguf::File> file = nullptr;
   int n_threads = 0;  // 0: all cores this process may use
   std::string target =
       {};  // CPU instruction set; empty: the best there is; "reference": the plain loops
