@@ -50,11 +50,13 @@ void Extend(std::vector<T>& values, size_t n) {
 struct HeadIndex {
   std::vector<Position> positions;           // [slot]
   std::vector<Slot> order;                   // [rank]
+  std::vector<int32_t> ranks;                // [slot], its place in `order`
   std::vector<Slot> rows;                    // [slot], with shared rows
   std::vector<float> factors;                // [slot], with shared rows
+  std::vector<int32_t> n_sharing;            // [row], slots that name it; with shared rows
   std::vector<std::vector<double>> columns;  // [column][slot]
   std::vector<double> numbers;
-  std::vector<int32_t> rotations;  // [slot], of the next attention; made when asked for
+  std::vector<int32_t> distances;  // [slot], of the next attention, with capped positions
 
   size_t n_slots() const { return positions.size(); }
 };
@@ -133,7 +135,7 @@ struct Cache::Data {
   // Working memory of Append and Apply, kept so that a decode step allocates nothing.
   std::vector<int64_t> first_slot;
   Moves slot_moves, row_moves;
-  std::vector<int32_t> dropped_rows, n_sharing, sources;
+  std::vector<int32_t> dropped_rows, sources;
   std::vector<float> key_weights, value_weights;
   std::vector<kernels::RowSum> key_sums, value_sums;
 
@@ -158,6 +160,7 @@ struct Cache::Data {
   Result<void> Allocate();
   void Merge(LayerData& layer, size_t head, const HeadPlan& plan);
   void Evict(LayerData& layer, size_t head, std::span<const Slot> slots);
+  void LeaveRow(HeadIndex& index, Slot slot);
   void FreeRows(LayerData& layer, size_t head);
   void MoveRows(LayerData& layer, size_t head, const Moves& moves);
   void ShrinkRows(LayerData& layer, size_t head, int64_t n_rows);
@@ -281,8 +284,10 @@ Result<void> Cache::Append(int layer_index, const kernels::Matrix& k, const kern
     HeadIndex& index = layer.heads[head];
     Extend(index.positions, positions.size());
     Extend(index.order, positions.size());
+    Extend(index.ranks, positions.size());
     auto row = static_cast<Slot>(layer.stores[head].n_slots);
     for (const Position position : positions) {
+      index.ranks.push_back(static_cast<int32_t>(index.order.size()));
       index.order.push_back(static_cast<Slot>(index.positions.size()));
       index.positions.push_back(position);
     }
@@ -295,6 +300,8 @@ Result<void> Cache::Append(int layer_index, const kernels::Matrix& k, const kern
       Extend(index.factors, positions.size());
       while (index.rows.size() < index.n_slots()) index.rows.push_back(row++);
       index.factors.resize(index.n_slots(), 1.0f);
+      Extend(index.n_sharing, positions.size());
+      index.n_sharing.resize(static_cast<size_t>(row), 1);
     }
     layer.stores[head].n_slots += n;
   }
@@ -313,13 +320,13 @@ void Cache::Apply(const Plan& plan) {
     for (const HeadPlan::Share& share : wanted.shares) {
       WINNOW_CHECK(share.slot >= 0 && static_cast<size_t>(share.slot) < index.n_slots() &&
                    share.row >= 0 && share.row < layer.stores[head].n_slots);
+      ++index.n_sharing[static_cast<size_t>(share.row)];
+      data.LeaveRow(index, share.slot);
       index.rows[static_cast<size_t>(share.slot)] = share.row;
       index.factors[static_cast<size_t>(share.slot)] = share.factor;
     }
     if (!wanted.evict.empty()) data.Evict(layer, head, wanted.evict);
-    if (data.config.shared_rows && !(wanted.evict.empty() && wanted.shares.empty())) {
-      data.FreeRows(layer, head);
-    }
+    if (data.config.shared_rows) data.FreeRows(layer, head);
   }
 }
 
@@ -354,18 +361,28 @@ void Cache::Data::Merge(LayerData& layer, size_t head, const HeadPlan& plan) {
 void Cache::Data::Evict(LayerData& layer, size_t head, std::span<const Slot> slots) {
   HeadIndex& index = layer.heads[head];
   const size_t n_left = index.n_slots() - slots.size();
+  if (config.shared_rows) {
+    for (const Slot slot : slots) LeaveRow(index, slot);
+  }
   if (slots.size() == 1) {
-    slot_moves.FillHole(index.n_slots(), slots[0]);
-    index.order.erase(std::find(index.order.begin(), index.order.end(), slots[0]));
-    // The mover is nearly always the newest entry.
-    const auto last = static_cast<Slot>(n_left);
-    if (last != slots[0]) *std::find(index.order.rbegin(), index.order.rend(), last) = slots[0];
+    const Slot slot = slots[0];
+    slot_moves.FillHole(index.n_slots(), slot);
+    const int32_t rank = index.ranks[static_cast<size_t>(slot)];
+    index.order.erase(index.order.begin() + rank);
+    for (int32_t& other : index.ranks) other -= other > rank ? 1 : 0;
+    slot_moves.Carry(index.ranks, n_left);
+    if (static_cast<size_t>(slot) < n_left) {
+      index.order[static_cast<size_t>(index.ranks[static_cast<size_t>(slot)])] = slot;
+    }
   } else {
     slot_moves.FillHoles(index.n_slots(), slots);
+    index.ranks.resize(n_left);
     size_t rank = 0;
     for (const Slot slot : index.order) {
       const Slot place = slot_moves.place_of[static_cast<size_t>(slot)];
-      if (place != kGone) index.order[rank++] = place;
+      if (place == kGone) continue;
+      index.ranks[static_cast<size_t>(place)] = static_cast<int32_t>(rank);
+      index.order[rank++] = place;
     }
     index.order.resize(rank);
   }
@@ -380,21 +397,42 @@ void Cache::Data::Evict(LayerData& layer, size_t head, std::span<const Slot> slo
   ShrinkRows(layer, head, static_cast<int64_t>(n_left));
 }
 
-// Removes the rows that no slot names.
+// A slot no longer names its row: dropped_rows are those that may have become free.
+void Cache::Data::LeaveRow(HeadIndex& index, Slot slot) {
+  WINNOW_CHECK(slot >= 0 && static_cast<size_t>(slot) < index.n_slots());
+  const Slot row = index.rows[static_cast<size_t>(slot)];
+  if (--index.n_sharing[static_cast<size_t>(row)] == 0) dropped_rows.push_back(row);
+}
+
+// Removes the rows that no slot names any more.
 void Cache::Data::FreeRows(LayerData& layer, size_t head) {
   HeadIndex& index = layer.heads[head];
-  const auto n_rows = static_cast<size_t>(layer.stores[head].n_slots);
-  n_sharing.assign(n_rows, 0);
-  for (const Slot row : index.rows) ++n_sharing[static_cast<size_t>(row)];
-  dropped_rows.clear();
-  for (size_t row = 0; row < n_rows; ++row) {
-    if (n_sharing[row] == 0) dropped_rows.push_back(static_cast<int32_t>(row));
-  }
+  // A row may have been left, taken and left again.
+  std::sort(dropped_rows.begin(), dropped_rows.end());
+  dropped_rows.erase(std::unique(dropped_rows.begin(), dropped_rows.end()), dropped_rows.end());
+  std::erase_if(dropped_rows,
+                [&](int32_t row) { return index.n_sharing[static_cast<size_t>(row)] > 0; });
   if (dropped_rows.empty()) return;
-  row_moves.FillHoles(n_rows, dropped_rows);
-  for (Slot& row : index.rows) row = row_moves.place_of[static_cast<size_t>(row)];
+  const auto n_rows = static_cast<size_t>(layer.stores[head].n_slots);
+  const size_t n_left = n_rows - dropped_rows.size();
+  if (dropped_rows.size() == 1) {
+    row_moves.FillHole(n_rows, dropped_rows[0]);
+    // The mover is nearly always the newest entry's.
+    const auto last = static_cast<Slot>(n_left);
+    int32_t n_naming = last == dropped_rows[0] ? 0 : index.n_sharing[n_left];
+    for (size_t slot = index.rows.size(); n_naming > 0;) {
+      if (index.rows[--slot] != last) continue;
+      index.rows[slot] = dropped_rows[0];
+      --n_naming;
+    }
+  } else {
+    row_moves.FillHoles(n_rows, dropped_rows);
+    for (Slot& row : index.rows) row = row_moves.place_of[static_cast<size_t>(row)];
+  }
+  dropped_rows.clear();
+  row_moves.Carry(index.n_sharing, n_left);
   MoveRows(layer, head, row_moves);
-  ShrinkRows(layer, head, static_cast<int64_t>(n_rows - dropped_rows.size()));
+  ShrinkRows(layer, head, static_cast<int64_t>(n_left));
 }
 
 void Cache::Data::MoveRows(LayerData& layer, size_t head, const Moves& moves) {
@@ -419,6 +457,7 @@ void Cache::Data::ShrinkRows(LayerData& layer, size_t head, int64_t n_rows) {
   HeadIndex& index = layer.heads[head];
   index.positions.shrink_to_fit();
   index.order.shrink_to_fit();
+  index.ranks.shrink_to_fit();
   for (std::vector<double>& column : index.columns) column.shrink_to_fit();
 }
 
@@ -492,11 +531,7 @@ void Cache::Data::PrepareEntries(LayerData& layer, int64_t n_queries) {
         entries.query_position = query;
         break;
       case PositionMode::kReassigned:
-        index.rotations.resize(index.n_slots());
-        for (size_t rank = 0; rank < index.order.size(); ++rank) {
-          index.rotations[static_cast<size_t>(index.order[rank])] = static_cast<int32_t>(rank);
-        }
-        entries.positions = index.rotations;
+        entries.positions = index.ranks;
         entries.query_position = static_cast<int32_t>(first_query);
         break;
       case PositionMode::kCapped: {
@@ -504,12 +539,12 @@ void Cache::Data::PrepareEntries(LayerData& layer, int64_t n_queries) {
         const auto cap = static_cast<Position>(
             std::min<int64_t>(config.distance_cap, std::numeric_limits<Position>::max()));
         entries.query_position = std::min(query, cap);
-        index.rotations.resize(index.n_slots());
+        index.distances.resize(index.n_slots());
         for (size_t slot = 0; slot < index.n_slots(); ++slot) {
           const Position distance = std::min(query - index.positions[slot], cap);
-          index.rotations[slot] = entries.query_position - distance;
+          index.distances[slot] = entries.query_position - distance;
         }
-        entries.positions = index.rotations;
+        entries.positions = index.distances;
         break;
       }
     }
