@@ -1,10 +1,14 @@
 // What compression asks of stored rows, on every instruction set this machine has, against the
 // reference backend.
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "kernels/testing/conformance.h"
@@ -18,6 +22,7 @@ using Measure = Similarity::Measure;
 
 // Cosines are sums of up to 128 products of floats, each within 1e-7 of what it should be.
 constexpr double kCosineTolerance = 2e-6;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Rows of one head at an offset, with as many bytes as the rows need and no more.
 struct StoredRows {
@@ -122,6 +127,7 @@ struct Case {
   int value_dim = 64;
   TensorType type = TensorType::kF16;
   Measure measure = Measure::kKeys;
+  double least = -kInfinity;
 
   std::string Text() const {
     return std::to_string(n_from) + " to " + std::to_string(n_to) + ", dims " +
@@ -134,7 +140,10 @@ struct Case {
 struct Found {
   std::vector<float> best;
   std::vector<int32_t> best_to;
+  bool operator==(const Found&) const = default;
 };
+
+Found Room(size_t n_from) { return {std::vector<float>(n_from), std::vector<int32_t>(n_from, -2)}; }
 
 constexpr int64_t kStored = 400;
 
@@ -145,16 +154,16 @@ Found RunSimilar(Backend& b, const Case& c, std::span<const int32_t> to) {
   std::vector<int32_t> from;
   for (int64_t i = 0; i < c.n_from; ++i)
     from.push_back(static_cast<int32_t>((i * 29 + 1) % kStored));
-  Found found;
-  found.best.resize(from.size());
-  found.best_to.resize(from.size(), -1);
-  b.MostSimilar({.keys = keys.head,
-                 .values = values.head,
-                 .measure = c.measure,
-                 .from = from,
-                 .to = to,
-                 .best = found.best,
-                 .best_to = found.best_to});
+  Found found = Room(from.size());
+  const Similarity search = {.keys = keys.head,
+                             .values = values.head,
+                             .measure = c.measure,
+                             .from = from,
+                             .to = to,
+                             .least = c.least,
+                             .best = found.best,
+                             .best_to = found.best_to};
+  b.MostSimilar({&search, 1});
   return found;
 }
 
@@ -221,18 +230,110 @@ TEST_P(SimilarityConformance, EqualOnesAndZeros) {
     to[17] = 1;
     to[99] = 0;
     const std::vector<int32_t> from = {0, 1, 2, 3};
-    Found found{std::vector<float>(4), std::vector<int32_t>(4)};
-    b.MostSimilar({.keys = stored.head,
-                   .values = {},
-                   .measure = Measure::kKeys,
-                   .from = from,
-                   .to = to,
-                   .best = found.best,
-                   .best_to = found.best_to});
+    Found found = Room(4);
+    const Similarity search = {.keys = stored.head,
+                               .values = {},
+                               .measure = Measure::kKeys,
+                               .from = from,
+                               .to = to,
+                               .best = found.best,
+                               .best_to = found.best_to};
+    b.MostSimilar({&search, 1});
     EXPECT_EQ(found.best_to, (std::vector<int32_t>{17, 17, 0, 0}));
     return found.best;
   };
   Compare(run, kCosineTolerance, "equal ones");
+}
+
+// What is found is what is found without `least`, or nothing where that is less.
+TEST_P(SimilarityConformance, LeastSimilarity) {
+  std::vector<int32_t> to = AllRows(kStored);
+  // No row that looks is compared with itself.
+  std::erase_if(to, [](int32_t row) { return row % 29 == 1; });
+  for (const TensorType type : {TensorType::kF16, TensorType::kQ8_0}) {
+    for (const Measure measure : {Measure::kKeys, Measure::kValues, Measure::kProduct}) {
+      for (const int64_t n_from : {1, 2, 10}) {
+        Case c = {.n_from = n_from, .type = type, .measure = measure};
+        const auto cpu = [&](int n_threads) {
+          ThreadPool pool(n_threads);
+          return RunSimilar(*Cpu(pool), c, to);
+        };
+        const Found all = cpu(1);
+        std::vector<float> sorted = all.best;
+        std::sort(sorted.begin(), sorted.end());
+        for (const double least :
+             {-0.1, 0.0, 0.9 * sorted[0], double{sorted[sorted.size() / 2]}, 1.1 * sorted.back()}) {
+          c.least = least;
+          Found expected = all;
+          for (size_t i = 0; i < expected.best.size(); ++i) {
+            if (all.best[i] >= least) continue;
+            expected.best[i] = -static_cast<float>(kInfinity);
+            expected.best_to[i] = Similarity::kNone;
+          }
+          EXPECT_EQ(cpu(1), expected) << c.Text() << ", least " << least;
+          EXPECT_EQ(cpu(3), expected) << c.Text() << ", least " << least;
+        }
+        // Where rounding cannot decide, the reference says the same.
+        c.least = 1.1 * sorted.back();
+        const Found none = RunSimilar(*MakeReferenceBackend(), c, to);
+        EXPECT_EQ(none.best_to, cpu(1).best_to) << c.Text();
+        EXPECT_EQ(none.best, cpu(1).best) << c.Text();
+      }
+    }
+  }
+}
+
+// Searches of one call find what each finds alone.
+TEST_P(SimilarityConformance, SeveralSearches) {
+  ThreadPool one(1), three(3);
+  const std::unique_ptr<Backend> cpus[] = {Cpu(one), Cpu(three)};
+  for (const std::unique_ptr<Backend>& b : cpus) {
+    Random random(4);
+    std::vector<StoredRows> keys, values;
+    std::vector<std::vector<int32_t>> from, to;
+    std::vector<Found> together, alone;
+    // Few and many rows, a search with none, more than one tile, other sizes of heads.
+    for (const auto& [n_from, n_to, dim] :
+         {std::tuple{1, 70, 64}, {10, 33, 64}, {0, 5, 20}, {2, 200, 20}, {1, 1, 96}}) {
+      keys.push_back(Store(*b, TensorType::kF16, dim, random.Normal(kStored * dim)));
+      values.push_back(Store(*b, TensorType::kF16, 32, random.Normal(kStored * 32)));
+      std::vector<int32_t> rows = AllRows(kStored);
+      from.push_back({rows.begin(), rows.begin() + n_from});
+      to.push_back({rows.end() - n_to, rows.end()});
+      together.push_back(Room(from.back().size()));
+      alone.push_back(Room(from.back().size()));
+    }
+    const auto search = [&](size_t i, Found& found) {
+      return Similarity{.keys = keys[i].head,
+                        .values = values[i].head,
+                        .measure = i % 2 == 0 ? Measure::kProduct : Measure::kKeys,
+                        .from = from[i],
+                        .to = to[i],
+                        .best = found.best,
+                        .best_to = found.best_to};
+    };
+    std::vector<Similarity> searches;
+    for (size_t i = 0; i < from.size(); ++i) {
+      searches.push_back(search(i, together[i]));
+      const Similarity own = search(i, alone[i]);
+      b->MostSimilar({&own, 1});
+    }
+    b->MostSimilar(searches);
+    EXPECT_EQ(together, alone);
+    b->MostSimilar({});
+  }
+}
+
+TEST_P(CompressionConformance, ForEachCallsEveryItemOnce) {
+  ThreadPool three(3);
+  const std::unique_ptr<Backend> backends[] = {Cpu(three), MakeReferenceBackend()};
+  for (const std::unique_ptr<Backend>& b : backends) {
+    for (const int64_t n : {0, 1, 2, 100}) {
+      std::vector<std::atomic<int>> calls(static_cast<size_t>(n));
+      b->ForEach(n, [&](int64_t i) { ++calls[static_cast<size_t>(i)]; });
+      for (const std::atomic<int>& count : calls) EXPECT_EQ(count, 1);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, CompressionConformance, testing::ValuesIn(CpuTargets()),

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -181,8 +182,12 @@ struct Similarity {
   Measure measure = Measure::kKeys;
   std::span<const int32_t> from;
   std::span<const int32_t> to;  // not empty
-  std::span<float> best;        // out [from]: cosine, 0 where one of the two rows is zero
-  std::span<int32_t> best_to;   // out [from]: index into `to`, the smallest of equal ones
+  // What is less similar counts as nothing, and need not be compared to the end.
+  double least = -std::numeric_limits<double>::infinity();
+  std::span<float> best;       // out [from]: cosine, 0 where one of the two rows is zero
+  std::span<int32_t> best_to;  // out [from]: index into `to`, the smallest of equal ones;
+                               // kNone, with best = -infinity: all are below `least`
+  static constexpr int32_t kNone = -1;
 };
 
 enum class Activation { kSilu, kGelu };  // GELU: the tanh form, as in the reference engine
@@ -258,10 +263,24 @@ class Backend {
                         std::span<float> out) = 0;
   // Writes every sum; all right-hand sides use the rows as they were before the call.
   virtual void SumRows(const HeadRows& head, std::span<const RowSum> sums) = 0;
-  virtual void MostSimilar(const Similarity& similarity) = 0;
+  // Several searches, say one per head, that share the threads.
+  virtual void MostSimilar(std::span<const Similarity> searches) = 0;
   // Turns the keys of rows 0..positions.size() - 1 back from their positions to before RoPE.
   virtual void Unrotate(const HeadRows& keys, std::span<const int32_t> positions,
                         const RopeTable& rope) = 0;
+
+  // --- host data ---
+  // Calls body(i) for every i in [0, n) on the threads of the backend, in any order: for what a
+  // caller keeps about every head. A body calls no operation of the backend.
+  template <class Body>
+  void ForEach(int64_t n, const Body& body) {
+    Run(
+        n, [](const void* context, int64_t i) { (*static_cast<const Body*>(context))(i); }, &body);
+  }
+
+ private:
+  virtual void Run(int64_t n, void (*body)(const void* context, int64_t i),
+                   const void* context) = 0;
 };
 
 struct CpuOptions {

@@ -74,14 +74,15 @@ class NearestMerger final : public Merger {
   static void Nearest(const MergeInput& input, std::span<const int32_t> evicted,
                       std::span<const int32_t> stay, bool by_values, const Targets& out) {
     const cache::Cache& cache = input.call.cache;
-    input.call.backend.MostSimilar({.keys = cache.keys(input.call.layer, input.kv_head),
-                                    .values = cache.values(input.call.layer, input.kv_head),
-                                    .measure = by_values ? kernels::Similarity::Measure::kValues
-                                                         : kernels::Similarity::Measure::kKeys,
-                                    .from = evicted,
-                                    .to = stay,
-                                    .best = out.similarity,
-                                    .best_to = out.target});
+    const kernels::Similarity search = {.keys = cache.keys(input.call.layer, input.kv_head),
+                                        .values = cache.values(input.call.layer, input.kv_head),
+                                        .measure = by_values ? kernels::Similarity::Measure::kValues
+                                                             : kernels::Similarity::Measure::kKeys,
+                                        .from = evicted,
+                                        .to = stay,
+                                        .best = out.similarity,
+                                        .best_to = out.target};
+    input.call.backend.MostSimilar({&search, 1});
   }
 
   void Find(const MergeInput& input, std::span<const int32_t> evicted,

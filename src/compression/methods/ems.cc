@@ -363,7 +363,7 @@ class EmsMethod final : public Method {
     compared.to = to_rows;
     compared.best = similarity;
     compared.best_to = target;
-    call.backend.MostSimilar(compared);
+    call.backend.MostSimilar({&compared, 1});
   }
 
   // --- 1.5.3 ---
@@ -457,7 +457,7 @@ class EmsMethod final : public Method {
       compared.to = open;
       compared.best = similarity;
       compared.best_to = own.last(1);
-      call.backend.MostSimilar(compared);
+      call.backend.MostSimilar({&compared, 1});
       if (similarity[0] >= c_.tau) into = open[static_cast<size_t>(own[1])];
     }
 

@@ -303,19 +303,28 @@ class CpuBackend final : public Backend {
     });
   }
 
-  void MostSimilar(const Similarity& s) override {
+  void MostSimilar(std::span<const Similarity> searches) override {
     using Measure = Similarity::Measure;
-    const HostHeadRows kinds[] = {Rows(s.measure == Measure::kValues ? s.values : s.keys),
-                                  Rows(s.measure == Measure::kKeys ? s.keys : s.values)};
-    cpu::MostSimilar({.kinds = std::span(kinds).first(s.measure == Measure::kProduct ? 2 : 1),
-                      .from = s.from,
-                      .to = s.to,
-                      .best = s.best,
-                      .best_to = s.best_to},
-                     target_, similarity_scratch_, pool_);
+    searches_.clear();
+    for (const Similarity& s : searches) {
+      const HostHeadRows first = Rows(s.measure == Measure::kValues ? s.values : s.keys);
+      const bool both = s.measure == Measure::kProduct;
+      searches_.push_back({.all_kinds = {first, both ? Rows(s.values) : HostHeadRows{}},
+                           .n_kinds = both ? size_t{2} : size_t{1},
+                           .from = s.from,
+                           .to = s.to,
+                           .least = s.least,
+                           .best = s.best,
+                           .best_to = s.best_to});
+    }
+    cpu::MostSimilar(searches_, target_, similarity_scratch_, pool_);
   }
 
  private:
+  void Run(int64_t n, void (*body)(const void* context, int64_t i), const void* context) override {
+    pool_.ParallelFor(n, [&](int64_t i, int) { body(context, i); });
+  }
+
   ThreadPool& pool_;
   const int64_t target_;  // a HWY_* bit
   const RowKernels& rows_ = RowKernelsFor(target_);
@@ -327,6 +336,7 @@ class CpuBackend final : public Backend {
   std::vector<MatMulJob> jobs_;
   std::vector<std::byte*> stores_;
   std::vector<HostHead> heads_;
+  std::vector<HostSimilarity> searches_;
 };
 
 // Target bits, best first. The fallback runs everywhere, whether or not Highway lists it.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -13,17 +14,21 @@ namespace winnow::kernels::cpu {
 
 struct HostSimilarity {
   // One or two kinds of rows, whose cosines are multiplied.
-  std::span<const HostHeadRows> kinds;
+  std::array<HostHeadRows, 2> all_kinds;
+  size_t n_kinds = 1;
   std::span<const int32_t> from;
   std::span<const int32_t> to;
+  double least = 0;
   std::span<float> best;
   std::span<int32_t> best_to;
+
+  std::span<const HostHeadRows> kinds() const { return std::span(all_kinds).first(n_kinds); }
 };
 
 // Where many rows look for their nearest, rows `to` are packed once, as unit vectors, one per lane;
 // every row of `from` then meets all of them. `scratch` keeps its memory between calls: about
-// 4 * |to| * dim bytes.
-void MostSimilar(const HostSimilarity& similarity, int64_t target, std::vector<float>& scratch,
-                 ThreadPool& pool);
+// 4 * |to| * dim bytes of one search. Searches with few rows run together.
+void MostSimilar(std::span<const HostSimilarity> searches, int64_t target,
+                 std::vector<float>& scratch, ThreadPool& pool);
 
 }  // namespace winnow::kernels::cpu

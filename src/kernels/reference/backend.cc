@@ -262,8 +262,8 @@ class ReferenceBackend final : public Backend {
     reference::SumRows(head, sums, &Bytes);
   }
 
-  void MostSimilar(const Similarity& similarity) override {
-    reference::MostSimilar(similarity, &Bytes);
+  void MostSimilar(std::span<const Similarity> searches) override {
+    for (const Similarity& search : searches) reference::MostSimilar(search, &Bytes);
   }
 
   void Unrotate(const HeadRows& keys, std::span<const int32_t> positions,
@@ -276,6 +276,11 @@ class ReferenceBackend final : public Backend {
       std::byte* row = Bytes(keys.storage) + keys.offset_bytes + i * row_bytes;
       UnrotateRow(keys.type, {row, row_bytes}, cos_sin, rope, key);
     }
+  }
+
+ private:
+  void Run(int64_t n, void (*body)(const void* context, int64_t i), const void* context) override {
+    for (int64_t i = 0; i < n; ++i) body(context, i);
   }
 };
 

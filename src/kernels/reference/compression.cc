@@ -95,6 +95,10 @@ void MostSimilar(const Similarity& s, std::byte* (*bytes)(Storage*)) {
       best = cosine;
       s.best_to[i] = static_cast<int32_t>(j);
     }
+    if (static_cast<float>(best) < s.least) {  // as it is told
+      best = -std::numeric_limits<double>::infinity();
+      s.best_to[i] = Similarity::kNone;
+    }
     s.best[i] = static_cast<float>(best);
   }
 }

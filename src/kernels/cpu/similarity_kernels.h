@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "base/check.h"
+#include "base/thread_pool.h"
+#include "kernels/cpu/similarity.h"
+
+// The two ways of finding the most similar rows, and what they share.
+namespace winnow::kernels::cpu {
+
+// A search with at most so many rows compares directly.
+constexpr int64_t kFewRows = 2;
+inline bool HasFewRows(const HostSimilarity& s) {
+  return static_cast<int64_t>(s.from.size()) <= kFewRows;
+}
+
+// Rows of `to` that are one job, or packed together.
+constexpr int kTileRows = 64;
+
+// All searches that have few rows: tiles of all of them over the threads.
+void MatchFew(std::span<const HostSimilarity> searches, int64_t target, std::vector<float>& scratch,
+              ThreadPool& pool);
+// One search with many: rows `to` are packed, and blocks of `from` over the threads.
+void MatchMany(const HostSimilarity& search, int64_t target, std::vector<float>& scratch,
+               ThreadPool& pool);
+
+inline int64_t Tiles(const HostSimilarity& s) {
+  return (static_cast<int64_t>(s.to.size()) + kTileRows - 1) / kTileRows;
+}
+
+inline void CheckRows(const HostHeadRows& head, std::span<const int32_t> rows) {
+  bool inside = true;
+  for (const int32_t row : rows) inside &= row >= 0 && row < head.n_rows;
+  WINNOW_CHECK(inside);
+}
+
+// What was found for row `row` of `from`.
+inline void Tell(const HostSimilarity& s, size_t row, float best, int32_t best_to) {
+  const bool enough = best >= s.least;
+  s.best[row] = enough ? best : -std::numeric_limits<float>::infinity();
+  s.best_to[row] = enough ? best_to : Similarity::kNone;
+}
+
+}  // namespace winnow::kernels::cpu
