@@ -45,7 +45,7 @@ void Visit(WindowConfig& c, Visitor& v) {
 Result<void> CheckPoolWidth(std::string_view context, int kernel);
 
 // Mean weight per query since the entry entered the cache [TreeKV, Algorithm 1]. State: two
-// columns, the sum and the number of queries.
+// columns, the sum and when it entered; a number per layer.
 struct RunningMeanConfig {
   // What a prompt contributes: its last `prompt_queries` queries, anew in every chunk (TreeKV's
   // block prefill); 0: all queries, added up.
