@@ -392,9 +392,9 @@ struct PlainHead {
 
 class EmsRandomTest : public ::testing::Test {
  protected:
-  static constexpr int kQueryHeads = 4, kHeads = 2, kDim = 3;
+  static constexpr int kDim = 3;
 
-  void Use(const PlainConfig& c, const std::string& more = "") {
+  void Use(const PlainConfig& c, const std::string& more = "", int n_heads = 2) {
     const std::string parameters =
         "window=" + std::to_string(c.window) + ",kernel=" + std::to_string(c.kernel) +
         ",gamma=" + std::to_string(c.gamma) + ",tau=" + std::to_string(c.tau) +
@@ -403,14 +403,14 @@ class EmsRandomTest : public ::testing::Test {
     harness_ = std::make_unique<Harness>(
         testing::Make(Ems(), parameters),
         testing::HarnessConfig{
-            .n_q_heads = kQueryHeads, .n_kv_heads = kHeads, .dim = kDim, .budget = c.budget});
+            .n_q_heads = 2 * n_heads, .n_kv_heads = n_heads, .dim = kDim, .budget = c.budget});
     harness_->SetKeys([](int, int head, Position t) {
       return testing::RandomVector({head, t, 0}, kDim);
     });
     harness_->SetValues([](int, int head, Position t) {
       return testing::RandomVector({head, t, 1}, kDim);
     });
-    plain_.assign(kHeads, {});
+    plain_.assign(static_cast<size_t>(n_heads), {});
     for (PlainHead& plain : plain_) plain.c = c;
   }
 
@@ -430,7 +430,7 @@ class EmsRandomTest : public ::testing::Test {
     } else {
       harness_->Decode(weights);
     }
-    for (int head = 0; head < kHeads; ++head) {
+    for (int head = 0; head < static_cast<int>(plain_.size()); ++head) {
       RunPlain(head, phase, n_before, n);
       Compare(head);
     }
@@ -517,6 +517,13 @@ TEST_F(EmsRandomTest, PromptAndStepsAgreeWithPlainLoops) {
   Run(Phase::kPrefill, 60);
   for (int step = 0; step < 300 && !HasFatalFailure(); ++step) Run(Phase::kDecode, 1);
   ExpectAllKinds();
+}
+
+// More heads than take a step together.
+TEST_F(EmsRandomTest, ManyHeads) {
+  Use({}, "", 18);
+  Run(Phase::kPrefill, 60);
+  for (int step = 0; step < 40 && !HasFatalFailure(); ++step) Run(Phase::kDecode, 1);
 }
 
 TEST_F(EmsRandomTest, ProtectedClasses) {
