@@ -95,7 +95,8 @@ class Composed final : public Method {
     int scored = -1;
     if (c_.budget->reads_scores()) {
       for (int head = 0; head < n_heads; ++head) {
-        ScoreHead(scorer, score_call, head, RegionOf(protect, call.n_slots(head)), scored);
+        const Region region = RegionOf(protect, call.n_slots(head));
+        ScoreHead(scorer, score_call, head, region, region, scored);
       }
     }
     c_.budget->Sizes({.call = budget_call,
@@ -110,14 +111,16 @@ class Composed final : public Method {
       const int64_t n_keep = scratch.sizes[static_cast<size_t>(head)];
       WINNOW_CHECK(n_keep >= 0);
       if (n_keep >= region.size()) continue;
-      if (!c_.budget->reads_scores()) ScoreHead(scorer, score_call, head, region, scored);
+      SelectInput input = {
+          .call = select_call, .kv_head = head, .region = region, .n_keep = n_keep, .scores = {}};
+      if (!c_.budget->reads_scores()) {
+        const bool alone = scorer.of_entry_alone() && !scorer.for_layer();
+        const Region read = alone ? selector.Reads(input) : region;
+        ScoreHead(scorer, score_call, head, region, read, scored);
+      }
       scratch.ranks.clear();
-      selector.Evict({.call = select_call,
-                      .kv_head = head,
-                      .region = region,
-                      .n_keep = n_keep,
-                      .scores = scratch.scores[static_cast<size_t>(head)]},
-                     scratch.ranks);
+      input.scores = scratch.scores[static_cast<size_t>(head)];
+      selector.Evict(input, scratch.ranks);
       if (scratch.ranks.empty()) continue;
       if (plan == nullptr) plan = &plans.Add(call.layer, n_heads);
       cache::HeadPlan& head_plan = plan->heads[static_cast<size_t>(head)];
@@ -144,16 +147,19 @@ class Composed final : public Method {
     return {begin, std::max(begin, n_slots - protect.recent)};
   }
 
-  // `scored`: the last head that was scored for this layer, -1 before the first.
+  // Scores of the part of the region that is `read`. `scored`: the last head that was scored for
+  // this layer, -1 before the first.
   static void ScoreHead(const Scorer& scorer, const LayerCall& call, int head, Region region,
-                        int& scored) {
+                        Region read, int& scored) {
     std::vector<double>& scores = call.scratch.scores[static_cast<size_t>(head)];
     if (scored >= 0 && scorer.for_layer() && call.n_slots(scored) == call.n_slots(head)) {
       scores = call.scratch.scores[static_cast<size_t>(scored)];
       return;
     }
     scores.resize(static_cast<size_t>(region.size()));
-    scorer.Score(call, head, region, scores);
+    scorer.Score(call, head, read,
+                 std::span(scores).subspan(static_cast<size_t>(read.begin - region.begin),
+                                           static_cast<size_t>(read.size())));
     scored = head;
   }
 

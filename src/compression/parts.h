@@ -37,6 +37,8 @@ class Scorer {
                      std::span<double> out) const = 0;
   // Whether heads of equal length get the same scores (a vote of the whole layer): asked once then.
   virtual bool for_layer() const { return false; }
+  // Whether an entry's score is the same whatever region it is asked with.
+  virtual bool of_entry_alone() const { return false; }
 };
 
 // How many entries each KV head of the layer keeps in its region.
@@ -87,6 +89,9 @@ class Selector {
   // evicted: out, ranks (counted from rank 0 of the head, not from the region), ascending. At
   // least region.size() - n_keep of them: selectors of whole blocks may keep fewer.
   virtual void Evict(const SelectInput& input, std::vector<int32_t>& evicted) const = 0;
+  // The part of the region whose scores Evict reads: others may be left out. `scores` is not there
+  // yet.
+  virtual Region Reads(const SelectInput& input) const { return input.region; }
 };
 
 // What becomes of the evicted.

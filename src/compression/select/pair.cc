@@ -14,6 +14,12 @@ class PairSelector final : public Selector {
 
   std::string_view name() const override { return "pair"; }
   cache::StateShape state() const override { return {.n_head_numbers = 1}; }
+  // One that goes is one of the two at the pointer.
+  Region Reads(const SelectInput& in) const override {
+    if (in.n_keep == 0 || in.region.size() != in.n_keep + 1) return in.region;
+    const int64_t left = in.region.begin + Pointer(in) % in.n_keep;
+    return {left, left + 2};
+  }
   void Evict(const SelectInput& in, std::vector<int32_t>& evicted) const override {
     const auto first = static_cast<int32_t>(in.region.begin);
     if (in.n_keep == 0) {
@@ -21,9 +27,8 @@ class PairSelector final : public Selector {
       std::iota(evicted.begin(), evicted.end(), first);
       return;
     }
-    double& pointer = in.call.head_number(in.kv_head, 0);
     Tree tree({.n_keep = in.n_keep,
-               .pointer = static_cast<int64_t>(pointer),
+               .pointer = Pointer(in),
                .cycle = c_.cycle,
                .select_left = c_.select_left},
               in.call.scratch.indices);
@@ -32,10 +37,14 @@ class PairSelector final : public Selector {
       if (victim >= 0) evicted.push_back(first + victim);
     }
     std::sort(evicted.begin(), evicted.end());
-    pointer = static_cast<double>(tree.pointer());
+    in.call.head_number(in.kv_head, 0) = static_cast<double>(tree.pointer());
   }
 
  private:
+  static int64_t Pointer(const SelectInput& in) {
+    return static_cast<int64_t>(in.call.head_number(in.kv_head, 0));
+  }
+
   PairConfig c_;
 };
 
