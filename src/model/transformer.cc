@@ -164,13 +164,13 @@ Result<bool> Transformer::RunLayers(const ForwardRequest& request, Matrix& hidde
                            .subspan(static_cast<size_t>(first), static_cast<size_t>(n_rows)),
           .first_row = first,
           .first_query = std::clamp<int64_t>(first_query - first, 0, n_rows),
-          .first_output = std::clamp<int64_t>(first_output - first, 0, n_rows)};
+          .first_output = std::clamp<int64_t>(first_output - first, 0, n_rows),
+          .is_last = first + n_rows == n};
       WINNOW_TRY(RunBlock(layer, block, request));
       const double done =
           (layer + static_cast<double>(first + n_rows) / static_cast<double>(n)) / n_layers;
       if (request.progress && !request.progress(done)) return false;
     }
-    if (request.after_layer) WINNOW_TRY(request.after_layer(layer, taps_.all()));
     if (!request.rows_kept) continue;
     const std::span<const int32_t> rows = request.rows_kept(layer);
     if (rows.empty() || static_cast<int64_t>(rows.size()) == n) continue;
@@ -207,6 +207,11 @@ Result<void> Transformer::RunBlock(int layer_index, const Block& block,
   Normalize(layer.attention_norm, block.x, normed_.Rows(n_rows));
   Multiply(layer.attention.qkv, normed_.Rows(n_rows), qkv_.Rows(n_rows));
   WINNOW_TRY(Attend(layer_index, block, request));
+  // At once: what attention read is still in the machine's caches, behind the layer's other weights
+  // it no longer is.
+  if (block.is_last && request.after_layer) {
+    WINNOW_TRY(request.after_layer(layer_index, taps_.all()));
+  }
 
   const int64_t n_outputs = n_rows - block.first_output;
   if (n_outputs == 0) return {};

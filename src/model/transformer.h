@@ -63,6 +63,7 @@ class Transformer final : public Model {
     int64_t first_row = 0;     // of the block in the call
     int64_t first_query = 0;   // rows before it need no attention: nobody reads their result
     int64_t first_output = 0;  // rows before it need only keys and values
+    bool is_last = true;       // of the call
   };
 
   Result<void> Check(const ForwardRequest& request) const;
