@@ -256,6 +256,11 @@ class Backend {
   };
   virtual void StoreRows(const Matrix& x, const StoreTarget& target) = 0;
   virtual void Attend(const Attention& attention) = 0;
+  // Calls that have nothing to do with each other, such as those of several sequences. Each gives
+  // what Attend gives, bit for bit.
+  virtual void AttendAll(std::span<const Attention> attentions) {
+    for (const Attention& attention : attentions) Attend(attention);
+  }
 
   // --- compression ---
   // The given rows as floats, [rows, dim] on the host.

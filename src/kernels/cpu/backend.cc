@@ -88,7 +88,8 @@ HostHeadRows Rows(const HeadRows& head) {
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(ThreadPool& pool, int64_t target) : pool_(pool), target_(target) {}
+  CpuBackend(ThreadPool& pool, int64_t target)
+      : pool_(pool), target_(target), attention_scratch_(static_cast<size_t>(pool.n_threads())) {}
 
   std::string_view name() const override { return "cpu"; }
   std::string_view target() const override { return hwy::TargetName(target_); }
@@ -234,44 +235,23 @@ class CpuBackend final : public Backend {
         Rows(x), {.heads = stores_, .first_slot = target.first_slot, .type = target.type}, pool_);
   }
 
-  void Attend(const Attention& a) override {
-    WINNOW_CHECK(a.entries.empty() || a.entries.size() == a.heads.size());
-    WINNOW_CHECK(a.rope == nullptr || !a.entries.empty());
-    WINNOW_CHECK(a.top_p >= 1 || (a.q.rows == 1 && !a.taps.any() && a.n_attended != nullptr));
-    WINNOW_CHECK(a.q.rows == a.out.rows && a.n_q_heads % static_cast<int>(a.heads.size()) == 0);
-    heads_.clear();
-    for (size_t i = 0; i < a.heads.size(); ++i) {
-      const HeadStore& head = a.heads[i];
-      const HeadEntries entries = a.entries.empty() ? HeadEntries{} : a.entries[i];
-      heads_.push_back({.keys = Bytes(head.keys) + head.keys_offset_bytes,
-                        .values = Bytes(head.values) + head.values_offset_bytes,
-                        .n_slots = entries.rows.empty() ? head.n_slots
-                                                        : static_cast<int64_t>(entries.rows.size()),
-                        .n_rows = head.n_slots,
-                        .entries = Map(entries, a.rope != nullptr)});
-      const auto n_slots = static_cast<size_t>(heads_.back().n_slots);
-      WINNOW_CHECK(entries.factors.empty() || entries.factors.size() == n_slots);
-      WINNOW_CHECK(a.rope == nullptr || entries.positions.size() == n_slots);
+  void Attend(const Attention& attention) override {
+    View({&attention, 1});
+    cpu::Attend(calls_.front(), target_, attention_scratch_.front(), pool_);
+  }
+
+  // A call for each thread needs no waiting inside it; calls too few for that share the threads.
+  void AttendAll(std::span<const Attention> attentions) override {
+    View(attentions);
+    const auto n = static_cast<int64_t>(calls_.size());
+    const int64_t n_alone = n - n % pool_.n_threads();
+    pool_.ParallelFor(n_alone, [&](int64_t i, int thread) {
+      cpu::Attend(calls_[static_cast<size_t>(i)], target_,
+                  attention_scratch_[static_cast<size_t>(thread)], one_thread_);
+    });
+    for (int64_t i = n_alone; i < n; ++i) {
+      cpu::Attend(calls_[static_cast<size_t>(i)], target_, attention_scratch_.front(), pool_);
     }
-    const HostRows q = Rows(a.q), out = Rows(a.out);
-    cpu::Attend({.q = q.data,
-                 .q_stride = q.stride,
-                 .out = out.data,
-                 .out_stride = out.stride,
-                 .n_queries = q.rows,
-                 .n_q_heads = a.n_q_heads,
-                 .key_dim = a.key_dim,
-                 .value_dim = a.value_dim,
-                 .key_type = a.key_type,
-                 .value_type = a.value_type,
-                 .scale = a.scale,
-                 .heads = heads_,
-                 .rotation = a.rope == nullptr ? Rotation{} : RotationOf(*a.rope, a.key_dim),
-                 .top_p = a.top_p,
-                 .n_attended = a.n_attended,
-                 .taps = a.taps,
-                 .found = a.found},
-                target_, attention_scratch_, pool_);
   }
 
   void ReadRows(const HeadRows& head, std::span<const int32_t> rows,
@@ -325,11 +305,65 @@ class CpuBackend final : public Backend {
     pool_.ParallelFor(n, [&](int64_t i, int) { body(context, i); });
   }
 
+  // Fills calls_ and heads_.
+  void View(std::span<const Attention> attentions) {
+    heads_.clear();
+    for (const Attention& a : attentions) AddHeads(a);
+    calls_.clear();
+    size_t first_head = 0;
+    for (const Attention& a : attentions) {
+      calls_.push_back(OnHost(a, std::span(heads_).subspan(first_head, a.heads.size())));
+      first_head += a.heads.size();
+    }
+  }
+
+  void AddHeads(const Attention& a) {
+    WINNOW_CHECK(a.entries.empty() || a.entries.size() == a.heads.size());
+    WINNOW_CHECK(a.rope == nullptr || !a.entries.empty());
+    for (size_t i = 0; i < a.heads.size(); ++i) {
+      const HeadStore& head = a.heads[i];
+      const HeadEntries entries = a.entries.empty() ? HeadEntries{} : a.entries[i];
+      heads_.push_back({.keys = Bytes(head.keys) + head.keys_offset_bytes,
+                        .values = Bytes(head.values) + head.values_offset_bytes,
+                        .n_slots = entries.rows.empty() ? head.n_slots
+                                                        : static_cast<int64_t>(entries.rows.size()),
+                        .n_rows = head.n_slots,
+                        .entries = Map(entries, a.rope != nullptr)});
+      const auto n_slots = static_cast<size_t>(heads_.back().n_slots);
+      WINNOW_CHECK(entries.factors.empty() || entries.factors.size() == n_slots);
+      WINNOW_CHECK(a.rope == nullptr || entries.positions.size() == n_slots);
+    }
+  }
+
+  static HostAttention OnHost(const Attention& a, std::span<const HostHead> heads) {
+    WINNOW_CHECK(a.top_p >= 1 || (a.q.rows == 1 && !a.taps.any() && a.n_attended != nullptr));
+    WINNOW_CHECK(a.q.rows == a.out.rows && a.n_q_heads % static_cast<int>(heads.size()) == 0);
+    const HostRows q = Rows(a.q), out = Rows(a.out);
+    return {.q = q.data,
+            .q_stride = q.stride,
+            .out = out.data,
+            .out_stride = out.stride,
+            .n_queries = q.rows,
+            .n_q_heads = a.n_q_heads,
+            .key_dim = a.key_dim,
+            .value_dim = a.value_dim,
+            .key_type = a.key_type,
+            .value_type = a.value_type,
+            .scale = a.scale,
+            .heads = heads,
+            .rotation = a.rope == nullptr ? Rotation{} : RotationOf(*a.rope, a.key_dim),
+            .top_p = a.top_p,
+            .n_attended = a.n_attended,
+            .taps = a.taps,
+            .found = a.found};
+  }
+
   ThreadPool& pool_;
   const int64_t target_;  // a HWY_* bit
   const RowKernels& rows_ = RowKernelsFor(target_);
   MatMulScratch matmul_scratch_;
-  AttentionScratch attention_scratch_;
+  std::vector<AttentionScratch> attention_scratch_;  // per thread
+  ThreadPool one_thread_{1};  // runs loops where they are called, in any number of threads at once
   std::vector<float> sum_scratch_;
   std::vector<float> similarity_scratch_;
   // Host views of a call's handles; members so that a decode step allocates nothing.
@@ -337,6 +371,7 @@ class CpuBackend final : public Backend {
   std::vector<std::byte*> stores_;
   std::vector<HostHead> heads_;
   std::vector<HostSimilarity> searches_;
+  std::vector<HostAttention> calls_;
 };
 
 // Target bits, best first. The fallback runs everywhere, whether or not Highway lists it.

@@ -107,15 +107,19 @@ inline std::vector<float> MakeAngles(int n_rotated) {
 }
 
 // Heads have different numbers of slots, as after an eviction: head h has n_slots + 5 h.
-inline Answer RunAttention(Backend& b, const Shape& s, const TapSpec& taps) {
+// `n_at_once` of the same call may go together; all must find the same.
+inline Answer RunAttention(Backend& b, const Shape& s, const TapSpec& taps, int n_at_once = 1) {
   Random random(s.n_slots * 1000 + s.n_queries);
   const int n_q_heads = s.kv_heads * s.group;
   const Owned q = Make(b, s.n_queries, n_q_heads * s.key_dim,
                        random.Normal(s.n_queries * n_q_heads * s.key_dim, 1.5f));
-  const Owned out =
-      Make(b, s.n_queries, n_q_heads * s.value_dim,
-           std::vector<float>(static_cast<size_t>(s.n_queries * n_q_heads * s.value_dim),
-                              std::numeric_limits<float>::quiet_NaN()));
+  std::vector<Owned> outs;
+  for (int i = 0; i < n_at_once; ++i) {
+    outs.push_back(
+        Make(b, s.n_queries, n_q_heads * s.value_dim,
+             std::vector<float>(static_cast<size_t>(s.n_queries * n_q_heads * s.value_dim),
+                                std::numeric_limits<float>::quiet_NaN())));
+  }
   std::vector<std::unique_ptr<Storage>> memory;
   std::vector<HeadStore> heads;
   std::vector<OwnEntries> own;
@@ -144,29 +148,43 @@ inline Answer RunAttention(Backend& b, const Shape& s, const TapSpec& taps) {
                           ? Owned{}
                           : Make(b, kTablePositions, n_rotated, MakeAngles(n_rotated));
   const RopeTable rope = {table.matrix, n_rotated, s.rotate == Rotate::kNeighbours};
-  Answer answer;
   // What a struct that was used before holds must not matter.
-  answer.taps = {
+  const Taps used = {
       .last_rows = {{7}, {8, 9}}, .n_last_rows = 1, .column_sums = {{1, 2, 3}}, .square_sums = {}};
-  b.Attend({.q = q.matrix,
-            .out = out.matrix,
-            .n_q_heads = n_q_heads,
-            .key_dim = s.key_dim,
-            .value_dim = s.value_dim,
-            .key_type = s.key_type,
-            .value_type = s.value_type,
-            .scale = 1 / std::sqrt(static_cast<float>(s.key_dim)),
-            .heads = heads,
-            .rope = s.rotate == Rotate::kNot ? nullptr : &rope,
-            .entries = entries,
-            .top_p = s.top_p,
-            .n_attended = &answer.n_attended,
-            .taps = taps,
-            .found = &answer.taps});
-  if (!taps.any()) answer.taps = {};
-  answer.out = Contents(b, out.matrix);
-  ExpectPaddingIntact(b, out);
-  return answer;
+  std::vector<Answer> answers(static_cast<size_t>(n_at_once), Answer{{}, used, 0});
+  std::vector<Attention> calls;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    calls.push_back({.q = q.matrix,
+                     .out = outs[i].matrix,
+                     .n_q_heads = n_q_heads,
+                     .key_dim = s.key_dim,
+                     .value_dim = s.value_dim,
+                     .key_type = s.key_type,
+                     .value_type = s.value_type,
+                     .scale = 1 / std::sqrt(static_cast<float>(s.key_dim)),
+                     .heads = heads,
+                     .rope = s.rotate == Rotate::kNot ? nullptr : &rope,
+                     .entries = entries,
+                     .top_p = s.top_p,
+                     .n_attended = &answers[i].n_attended,
+                     .taps = taps,
+                     .found = &answers[i].taps});
+  }
+  if (n_at_once == 1) {
+    b.Attend(calls[0]);
+  } else {
+    b.AttendAll(calls);
+  }
+  for (size_t i = 0; i < answers.size(); ++i) {
+    if (!taps.any()) answers[i].taps = {};
+    answers[i].out = Contents(b, outs[i].matrix);
+    ExpectPaddingIntact(b, outs[i]);
+    EXPECT_EQ(answers[i].out, answers[0].out) << s.Text();
+    EXPECT_EQ(answers[i].n_attended, answers[0].n_attended) << s.Text();
+    EXPECT_EQ(answers[i].taps.last_rows, answers[0].taps.last_rows) << s.Text();
+    EXPECT_EQ(answers[i].taps.column_sums, answers[0].taps.column_sums) << s.Text();
+  }
+  return answers[0];
 }
 
 class AttentionConformanceBase : public Conformance {
@@ -203,9 +221,11 @@ class AttentionConformanceBase : public Conformance {
       EXPECT_EQ(found.n_attended, expected.n_attended) << shape.Text();
     }
     for (size_t i = 1; i < pools_.size(); ++i) {
-      const Answer again = RunAttention(*Cpu(*pools_[i]), shape, taps);
-      const std::string what =
-          shape.Text() + " with " + std::to_string(pools_[i]->n_threads()) + " threads";
+      // Alone, or with as many others that some of them share the threads.
+      const int n_at_once = i % 2 == 0 ? pools_[i]->n_threads() + 1 : 1;
+      const Answer again = RunAttention(*Cpu(*pools_[i]), shape, taps, n_at_once);
+      const std::string what = shape.Text() + " with " + std::to_string(pools_[i]->n_threads()) +
+                               " threads, " + std::to_string(n_at_once) + " at once";
       EXPECT_EQ(again.out, found.out) << what;
       EXPECT_EQ(again.n_attended, found.n_attended) << what;
       EXPECT_EQ(again.taps.last_rows, found.taps.last_rows) << what;
