@@ -112,6 +112,36 @@ struct ForwardOutcome {
   bool stopped = false;  // by `progress`; the cache then holds an undefined part of the tokens
 };
 
+// One forward pass of one token of each of several sequences: every weight is read once for all of
+// them, attention is each sequence's own. What a sequence gets differs from what it gets alone only
+// by the rounding of products, where the backend multiplies so many rows in another way.
+struct BatchRequest {
+  // The members mean what those of ForwardRequest mean.
+  struct Sequence {
+    int32_t token = 0;
+    cache::Position position = 0;
+    cache::Cache* cache = nullptr;  // no two sequences share one
+    std::span<float> logits;        // out [vocabulary]
+    kernels::TapSpec taps = {};
+    float top_p = 1;
+    int top_p_from = 0;
+    int64_t* n_attended = nullptr;
+  };
+  std::span<const Sequence> sequences;
+  // Runs for every sequence, in their order, when the layer's attention is done for all.
+  std::function<Result<void>(int layer, size_t sequence, const kernels::Taps& taps)> after_layer =
+      {};
+};
+
+// How large the buffers of forward passes become.
+struct BufferUse {
+  int64_t n_tokens = 1;     // of the longest call
+  int64_t row_block = 512;  // of that call
+  int64_t n_sequences = 1;  // of the largest batch
+  int64_t n_positions = 1;  // that keys and queries are rotated to
+  bool operator==(const BufferUse&) const = default;
+};
+
 struct LoadOptions {
   int64_t context = 0;         // longest position that will be used; 0: the trained context
   bool check_tensors = false;  // look for NaN and infinities in the weights (reads the whole file)
@@ -136,6 +166,11 @@ class Model {
   // Errors: token id outside the vocabulary, cache full, position beyond context(), memory refused.
   // Requires: not called from inside a callback of another call; there is one set of buffers.
   virtual Result<ForwardOutcome> Forward(const ForwardRequest& request) = 0;
+  // The same of several sequences. After an error every cache holds an undefined part of its token.
+  virtual Result<void> ForwardBatch(const BatchRequest& request) = 0;
+  // Memory that such calls take beside weights and caches. What the backend needs inside an
+  // operation is not counted.
+  virtual int64_t buffer_bytes(const BufferUse& use) const = 0;
 };
 
 }  // namespace winnow::model

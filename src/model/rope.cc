@@ -97,4 +97,10 @@ Result<void> RopePositions::Cover(int64_t n_positions) {
   return {};
 }
 
+int64_t RopePositions::bytes(int64_t n_positions) const {
+  const int64_t n_rows = std::min(
+      context_, std::max(n_positions + kPositionsAhead, 2 * std::max<int64_t>(0, n_positions - 1)));
+  return n_rows * 2 * static_cast<int64_t>(angles_.size()) * static_cast<int64_t>(sizeof(float));
+}
+
 }  // namespace winnow::model

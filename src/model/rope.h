@@ -26,6 +26,8 @@ class RopePositions {
   // Requires: n_positions <= context.
   Result<void> Cover(int64_t n_positions);
   const kernels::RopeTable& table() const { return table_; }
+  // The table's memory once it covers so many, at most.
+  int64_t bytes(int64_t n_positions) const;
 
  private:
   kernels::Backend& backend_;

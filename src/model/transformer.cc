@@ -13,10 +13,6 @@ namespace {
 
 using kernels::Matrix;
 
-// Rows whose logits are computed at a time: enough to read the output matrix seldom, and 40 MB for
-// the largest vocabularies.
-constexpr int64_t kLogitRows = 64;
-
 int64_t QueryColumns(const Hyperparameters& h) {
   return static_cast<int64_t>(h.n_heads) * h.key_dim;
 }
@@ -25,6 +21,9 @@ int64_t KeyColumns(const Hyperparameters& h) {
 }
 int64_t ValueColumns(const Hyperparameters& h) {
   return static_cast<int64_t>(h.n_kv_heads) * h.value_dim;
+}
+int64_t AttendedColumns(const Hyperparameters& h) {
+  return static_cast<int64_t>(h.n_heads) * h.value_dim;
 }
 
 }  // namespace
@@ -58,27 +57,27 @@ cache::CacheShape Transformer::cache_shape() const {
 Result<void> Transformer::Check(const ForwardRequest& request) const {
   WINNOW_CHECK(request.cache != nullptr && request.cache->config().shape == cache_shape());
   WINNOW_CHECK(request.row_block > 0 && request.first_position >= 0 && request.logits_from >= 0);
-  const int64_t end = LastRotation(request) + 1;
-  if (end > parts_.context) {
-    return Error{"model: position " + std::to_string(end - 1) + " is beyond the context of " +
-                 std::to_string(parts_.context) + " tokens"};
-  }
-  const int64_t vocabulary = parts_.hyperparameters.vocabulary;
-  for (size_t i = 0; i < request.tokens.size(); ++i) {
-    if (request.tokens[i] < 0 || request.tokens[i] >= vocabulary) {
-      return Error{"model: token " + std::to_string(request.tokens[i]) + " (number " +
-                   std::to_string(i) + ") is outside the vocabulary of " +
-                   std::to_string(vocabulary)};
-    }
-  }
+  WINNOW_TRY(CheckPosition(LastRotation(*request.cache, request.first_position,
+                                        static_cast<int64_t>(request.tokens.size()))));
+  for (size_t i = 0; i < request.tokens.size(); ++i) WINNOW_TRY(CheckToken(request.tokens[i], i));
   return {};
 }
 
-// The farthest position that a query or key of the call is rotated to.
-int64_t Transformer::LastRotation(const ForwardRequest& request) const {
-  const cache::Cache& cache = *request.cache;
-  const auto n = static_cast<int64_t>(request.tokens.size());
-  const int64_t in_text = request.first_position + n - 1;
+Result<void> Transformer::CheckPosition(int64_t position) const {
+  if (position < parts_.context) return {};
+  return Error{"model: position " + std::to_string(position) + " is beyond the context of " +
+               std::to_string(parts_.context) + " tokens"};
+}
+
+Result<void> Transformer::CheckToken(int32_t token, size_t number) const {
+  const int64_t vocabulary = parts_.hyperparameters.vocabulary;
+  if (token >= 0 && token < vocabulary) return {};
+  return Error{"model: token " + std::to_string(token) + " (number " + std::to_string(number) +
+               ") is outside the vocabulary of " + std::to_string(vocabulary)};
+}
+
+int64_t Transformer::LastRotation(const cache::Cache& cache, int64_t first, int64_t n) {
+  const int64_t in_text = first + n - 1;
   // Layers go through their first eviction one after another, but in the same call.
   if (cache.keys_rotated(0)) return in_text;
   switch (cache.config().positions) {
@@ -86,7 +85,7 @@ int64_t Transformer::LastRotation(const ForwardRequest& request) const {
     case cache::PositionMode::kText:
       return in_text;
     case cache::PositionMode::kCapped:
-      return std::min<int64_t>(request.first_position, cache.config().distance_cap) + n - 1;
+      return std::min<int64_t>(first, cache.config().distance_cap) + n - 1;
     case cache::PositionMode::kReassigned:
       break;
   }
@@ -99,28 +98,35 @@ int64_t Transformer::LastRotation(const ForwardRequest& request) const {
   return most + n - 1;
 }
 
-Result<void> Transformer::Reserve(const ForwardRequest& request) {
+int64_t Transformer::InnerColumns() const {
+  const int64_t width = parts_.hyperparameters.feed_forward;
+  const auto gated = [](const Layer& layer) { return layer.feed_forward.gated; };
+  return std::any_of(parts_.layers.begin(), parts_.layers.end(), gated) ? 2 * width : width;
+}
+
+Result<void> Transformer::Reserve(const BufferShape& shape) {
   const Hyperparameters& h = parts_.hyperparameters;
-  const int64_t n = static_cast<int64_t>(request.tokens.size());
-  const int64_t n_rows = std::min(n, request.row_block);
-  int64_t inner_columns = h.feed_forward;
-  for (const Layer& layer : parts_.layers) {
-    if (layer.feed_forward.gated) inner_columns = 2 * h.feed_forward;
-  }
-  WINNOW_TRY(hidden_.Reserve(backend_, n, h.embedding));
-  WINNOW_TRY(normed_.Reserve(backend_, n_rows, h.embedding));
-  WINNOW_TRY(qkv_.Reserve(backend_, n_rows, QueryColumns(h) + KeyColumns(h) + ValueColumns(h)));
-  WINNOW_TRY(attended_.Reserve(backend_, n_rows, static_cast<int64_t>(h.n_heads) * h.value_dim));
-  WINNOW_TRY(inner_.Reserve(backend_, n_rows, inner_columns));
-  if (request.on_logits && request.logits_from < n) {
-    const int64_t n_logits = std::min({n - request.logits_from, n_rows, kLogitRows});
-    WINNOW_TRY(logits_.Reserve(backend_, n_logits, h.vocabulary));
-    host_logits_.resize(static_cast<size_t>(logits_.rows() * h.vocabulary));
-  }
-  WINNOW_TRY(rope_.Cover(LastRotation(request) + 1));
-  positions_.resize(static_cast<size_t>(n));
-  std::iota(positions_.begin(), positions_.end(), request.first_position);
+  WINNOW_TRY(hidden_.Reserve(backend_, shape.n_tokens, h.embedding));
+  WINNOW_TRY(normed_.Reserve(backend_, shape.n_rows, h.embedding));
+  WINNOW_TRY(
+      qkv_.Reserve(backend_, shape.n_rows, QueryColumns(h) + KeyColumns(h) + ValueColumns(h)));
+  WINNOW_TRY(attended_.Reserve(backend_, shape.n_rows, AttendedColumns(h)));
+  WINNOW_TRY(inner_.Reserve(backend_, shape.n_rows, InnerColumns()));
+  if (shape.n_logits > 0) WINNOW_TRY(logits_.Reserve(backend_, shape.n_logits, h.vocabulary));
+  positions_.resize(static_cast<size_t>(shape.n_tokens));
   return {};
+}
+
+int64_t Transformer::buffer_bytes(const BufferUse& use) const {
+  const Hyperparameters& h = parts_.hyperparameters;
+  const int64_t n_tokens = std::max(use.n_tokens, use.n_sequences);
+  const int64_t n_rows = std::max(std::min(use.n_tokens, use.row_block), use.n_sequences);
+  const int64_t n_logits = std::min(use.n_sequences, kLogitRows);
+  const int64_t floats = n_tokens * h.embedding +
+                         n_rows * (h.embedding + QueryColumns(h) + KeyColumns(h) + ValueColumns(h) +
+                                   AttendedColumns(h) + InnerColumns()) +
+                         (n_logits + 1) * h.vocabulary;  // and a row on the host
+  return floats * static_cast<int64_t>(sizeof(float)) + rope_.bytes(use.n_positions);
 }
 
 Result<ForwardOutcome> Transformer::Forward(const ForwardRequest& request) {
@@ -134,12 +140,23 @@ Result<ForwardOutcome> Transformer::Forward(const ForwardRequest& request) {
 Result<ForwardOutcome> Transformer::Compute(const ForwardRequest& request) {
   WINNOW_TRY(Check(request));
   if (request.tokens.empty()) return ForwardOutcome{};
-  WINNOW_TRY(Reserve(request));
+  const auto n = static_cast<int64_t>(request.tokens.size());
+  const int64_t n_rows = std::min(n, request.row_block);
+  const bool any_logits = request.on_logits && request.logits_from < n;
+  WINNOW_TRY(Reserve(
+      {.n_tokens = n,
+       .n_rows = n_rows,
+       .n_logits = any_logits ? std::min({n - request.logits_from, n_rows, kLogitRows}) : 0}));
+  if (any_logits) {
+    host_logits_.resize(static_cast<size_t>(logits_.rows() * parts_.hyperparameters.vocabulary));
+  }
+  WINNOW_TRY(rope_.Cover(LastRotation(*request.cache, request.first_position, n) + 1));
+  std::iota(positions_.begin(), positions_.end(), request.first_position);
 
-  Matrix hidden = hidden_.Rows(static_cast<int64_t>(request.tokens.size()));
+  Matrix hidden = hidden_.Rows(n);
   backend_.GetRows(*parts_.embedding, request.tokens, /*scale=*/1.0f, hidden);
   WINNOW_ASSIGN(const bool finished, RunLayers(request, hidden));
-  if (finished) WINNOW_TRY(GiveLogits(request, hidden));
+  if (finished) GiveLogits(request, hidden);
 
   // The hidden states of a long prompt are not kept for the single tokens that follow.
   if (hidden_.rows() > request.row_block) hidden_.Free();
@@ -200,66 +217,85 @@ Matrix Transformer::KeepRows(const Matrix& hidden, std::span<const int32_t> rows
   return hidden.Rows(0, static_cast<int64_t>(rows.size()));
 }
 
-Result<void> Transformer::RunBlock(int layer_index, const Block& block,
-                                   const ForwardRequest& request) {
-  const Layer& layer = parts_.layers[static_cast<size_t>(layer_index)];
-  const int64_t n_rows = block.x.rows;
-  Normalize(layer.attention_norm, block.x, normed_.Rows(n_rows));
-  Multiply(layer.attention.qkv, normed_.Rows(n_rows), qkv_.Rows(n_rows));
-  WINNOW_TRY(Attend(layer_index, block, request));
+Result<void> Transformer::RunBlock(int layer, const Block& block, const ForwardRequest& request) {
+  Project(layer, block.x);
+  WINNOW_TRY(Attend(layer, block, request));
   // At once: what attention read is still in the machine's caches, behind the layer's other weights
   // it no longer is.
   if (block.is_last && request.after_layer) {
-    WINNOW_TRY(request.after_layer(layer_index, taps_.all()));
+    WINNOW_TRY(request.after_layer(layer, taps_.all()));
   }
+  Complete(layer, block.x, block.first_output);
+  return {};
+}
 
-  const int64_t n_outputs = n_rows - block.first_output;
-  if (n_outputs == 0) return {};
-  const Matrix x = block.x.Rows(block.first_output, n_outputs);
-  const Matrix normed = normed_.Rows(n_rows).Rows(block.first_output, n_outputs);
-  const Matrix attended = attended_.Rows(n_rows).Rows(block.first_output, n_outputs);
+Transformer::Projected Transformer::ProjectedRows(int64_t n_rows) const {
+  const Hyperparameters& h = parts_.hyperparameters;
+  const Matrix qkv = qkv_.Rows(n_rows);
+  Projected projected = {.q_and_k = qkv.Cols(0, QueryColumns(h) + KeyColumns(h)),
+                         .q = qkv.Cols(0, QueryColumns(h)),
+                         .k = qkv.Cols(QueryColumns(h), KeyColumns(h)),
+                         .v = {}};
+  projected.v = qkv.Cols(projected.q_and_k.cols, ValueColumns(h));
+  return projected;
+}
+
+void Transformer::Project(int layer_index, const Matrix& x) {
+  const Layer& layer = parts_.layers[static_cast<size_t>(layer_index)];
+  const AttentionPart& part = layer.attention;
+  const float epsilon = parts_.hyperparameters.norm_epsilon;
+  Normalize(layer.attention_norm, x, normed_.Rows(x.rows));
+  Multiply(part.qkv, normed_.Rows(x.rows), qkv_.Rows(x.rows));
+  const Projected projected = ProjectedRows(x.rows);
+  if (!part.q_norm.empty()) backend_.RmsNormHeads(projected.q, part.q_norm, epsilon);
+  if (!part.k_norm.empty()) backend_.RmsNormHeads(projected.k, part.k_norm, epsilon);
+}
+
+void Transformer::Complete(int layer_index, const Matrix& rows, int64_t first_output) {
+  const Layer& layer = parts_.layers[static_cast<size_t>(layer_index)];
+  const int64_t n_outputs = rows.rows - first_output;
+  if (n_outputs == 0) return;
+  const Matrix x = rows.Rows(first_output, n_outputs);
+  const Matrix normed = normed_.Rows(rows.rows).Rows(first_output, n_outputs);
+  const Matrix attended = attended_.Rows(rows.rows).Rows(first_output, n_outputs);
   const bool parallel = layer.residual == Layer::Residual::kParallel;
   if (parallel && layer.feed_forward_norm) Normalize(layer.feed_forward_norm, x, normed);
   Multiply(layer.attention.output, attended, x, /*accumulate=*/true);
   if (!parallel) Normalize(layer.feed_forward_norm, x, normed);
   FeedForward(layer.feed_forward, normed, x);
-  return {};
+}
+
+attention::Queries Transformer::QueriesOf(int64_t n_rows, int64_t first, int64_t n) const {
+  const Hyperparameters& h = parts_.hyperparameters;
+  return {.q = ProjectedRows(n_rows).q.Rows(first, n),
+          .out = attended_.Rows(n_rows).Rows(first, n),
+          .n_heads = h.n_heads,
+          .scale = h.attention_scale,
+          .rope = &rope_.table()};
 }
 
 Result<void> Transformer::Attend(int layer_index, const Block& block,
                                  const ForwardRequest& request) {
   cache::Cache& cache = *request.cache;
-  const Hyperparameters& h = parts_.hyperparameters;
-  const AttentionPart& part = parts_.layers[static_cast<size_t>(layer_index)].attention;
   const int64_t n_rows = block.x.rows;
-  const Matrix qkv = qkv_.Rows(n_rows);
-  const Matrix q = qkv.Cols(0, QueryColumns(h));
-  const Matrix k = qkv.Cols(q.cols, KeyColumns(h));
-  const Matrix v = qkv.Cols(q.cols + k.cols, ValueColumns(h));
-
-  if (!part.q_norm.empty()) backend_.RmsNormHeads(q, part.q_norm, h.norm_epsilon);
-  if (!part.k_norm.empty()) backend_.RmsNormHeads(k, part.k_norm, h.norm_epsilon);
+  const Projected rows = ProjectedRows(n_rows);
   const auto show = [&](bool rotated) {
     if (request.on_projections) {
-      request.on_projections({layer_index, block.positions, rotated, q, k, v});
+      request.on_projections({layer_index, block.positions, rotated, rows.q, rows.k, rows.v});
     }
   };
   show(/*rotated=*/false);
   // Queries and keys lie side by side and have heads of the same size: one call turns both. Where
   // keys are stored before RoPE, attention turns them.
   if (cache.keys_rotated(layer_index)) {
-    backend_.Rope(qkv.Cols(0, q.cols + k.cols), h.key_dim, block.positions, rope_.table());
+    backend_.Rope(rows.q_and_k, parts_.hyperparameters.key_dim, block.positions, rope_.table());
     show(/*rotated=*/true);
   }
-  WINNOW_TRY(cache.Append(layer_index, k, v, block.positions));
+  WINNOW_TRY(cache.Append(layer_index, rows.k, rows.v, block.positions));
 
   const auto over = [&](int64_t first, const kernels::TapSpec& spec) {
-    const attention::Queries queries = {.q = q.Rows(first, n_rows - first),
-                                        .out = attended_.Rows(n_rows).Rows(first, n_rows - first),
-                                        .n_heads = h.n_heads,
-                                        .scale = h.attention_scale,
-                                        .rope = &rope_.table()};
-    return attention::Over(cache, layer_index, queries, spec, &taps_.block());
+    return attention::Over(cache, layer_index, QueriesOf(n_rows, first, n_rows - first), spec,
+                           &taps_.block());
   };
   const kernels::TapSpec spec =
       taps_.SpecOf(block.first_row + block.first_query, block.first_row + n_rows);
@@ -322,24 +358,27 @@ void Transformer::Multiply(const Product& product, const Matrix& x, const Matrix
   backend_.MatMul(x, std::span(jobs).first(product.all().size()));
 }
 
-Result<void> Transformer::GiveLogits(const ForwardRequest& request, const Matrix& hidden) {
-  if (!request.on_logits) return {};
+Matrix Transformer::Logits(const Matrix& hidden) {
+  const Matrix normed = normed_.Rows(hidden.rows);
+  const Matrix logits = logits_.Rows(hidden.rows);
+  Normalize(parts_.output_norm, hidden, normed);
+  const kernels::Linear job = {.weight = parts_.output, .bias = {}, .out = logits};
+  backend_.MatMul(normed, {&job, 1});
+  return logits;
+}
+
+void Transformer::GiveLogits(const ForwardRequest& request, const Matrix& hidden) {
+  if (!request.on_logits) return;
   const int64_t vocabulary = parts_.hyperparameters.vocabulary;
   const int64_t n_at_once = std::min(normed_.rows(), logits_.rows());
   const int64_t n_dropped = static_cast<int64_t>(request.tokens.size()) - hidden.rows;
   for (int64_t first = FirstOutput(request, hidden.rows); first < hidden.rows; first += n_at_once) {
     const int64_t n = std::min(n_at_once, hidden.rows - first);
-    const Matrix normed = normed_.Rows(n);
-    const Matrix logits = logits_.Rows(n);
-    Normalize(parts_.output_norm, hidden.Rows(first, n), normed);
-    const kernels::Linear job = {.weight = parts_.output, .bias = {}, .out = logits};
-    backend_.MatMul(normed, {&job, 1});
     const std::span<float> host =
         std::span(host_logits_).first(static_cast<size_t>(n * vocabulary));
-    backend_.Read(logits, host);
+    backend_.Read(Logits(hidden.Rows(first, n)), host);
     request.on_logits(first + n_dropped, host);
   }
-  return {};
 }
 
 }  // namespace winnow::model
