@@ -140,15 +140,20 @@ int64_t Compressor::PromptBytes(const cache::Cache& cache, int64_t budget, int64
 }
 
 Result<void> Compressor::BeginPrompt(const cache::Cache& cache, int64_t n_prompt, int64_t n_call) {
-  n_call = std::min(n_call, n_prompt);
+  WINNOW_ASSIGN(budget_, BudgetFor(cache, n_prompt, std::min(n_call, n_prompt)));
+  return {};
+}
+
+Result<int64_t> Compressor::BudgetFor(const cache::Cache& cache, int64_t n_prompt,
+                                      int64_t n_call) const {
   const int64_t smallest = active() ? options_.method->traits().min_budget : 1;
-  if (options_.size != 0) {
-    budget_ = options_.size;
-  } else if (options_.ratio != 0) {
+  if (options_.size != 0) return options_.size;
+  if (options_.ratio != 0) {
     const auto share =
         static_cast<int64_t>(std::floor(options_.ratio * static_cast<double>(n_seen_ + n_prompt)));
-    budget_ = std::max(smallest, share);
-  } else if (active() && options_.memory_bytes != 0) {
+    return std::max(smallest, share);
+  }
+  if (active() && options_.memory_bytes != 0) {
     const auto peak = [&](int64_t budget) { return PromptBytes(cache, budget, n_prompt, n_call); };
     if (peak(smallest) > options_.memory_bytes) {
       std::string message = "cache: a prompt of " + std::to_string(n_prompt) + " tokens needs " +
@@ -163,14 +168,46 @@ Result<void> Compressor::BeginPrompt(const cache::Cache& cache, int64_t n_prompt
       const int64_t middle = fits + (too_many - fits) / 2;
       (peak(middle) <= options_.memory_bytes ? fits : too_many) = middle;
     }
-    budget_ = fits;
+    return fits;
   }
-  return {};
+  return budget_;
 }
 
-Result<void> Compressor::BeginCall(const cache::Cache& cache, Phase phase, int64_t n_call) {
-  phase_ = phase;
-  n_rows_ = n_call;
+Result<Footprint> Compressor::FootprintOf(const cache::Cache& cache, int64_t n_prompt,
+                                          int64_t n_call, int64_t n_generate) const {
+  const int n_layers = cache.config().shape.n_layers;
+  const int64_t n_total = n_prompt + n_generate;
+  const auto uncompressed = [&](int64_t n) {
+    return FixedBytes(cache) + Bytes(cache, n_layers * n, n_layers * n);
+  };
+  Footprint footprint = {.prefill_bytes = uncompressed(n_prompt),
+                         .decode_bytes = uncompressed(n_total)};
+  if (!active()) return footprint;
+  n_call = std::min(n_call, n_prompt);
+  // Without a prompt the first generated token stands for it.
+  WINNOW_ASSIGN(const int64_t budget,
+                BudgetFor(cache, std::max<int64_t>(1, n_prompt), std::max<int64_t>(1, n_call)));
+  const compression::Method& method = *options_.method;
+  if (Compresses(Phase::kPrefill)) {
+    // Chunks after the first find the cache at its size.
+    const int64_t later = n_call < n_prompt ? method.MostSlots(budget, n_prompt) + n_call : 0;
+    footprint.prefill_bytes = PeakBytes(cache, budget, std::min(n_prompt, std::max(n_call, later)));
+  }
+  if (Compresses(Phase::kDecode)) {
+    const int64_t most = Compresses(Phase::kPrefill)
+                             ? std::min(n_total, method.MostSlots(budget, n_total) + 1)
+                             : std::min(n_total, n_prompt + 1);
+    footprint.decode_bytes = PeakBytes(cache, budget, most);
+  } else if (Compresses(Phase::kPrefill)) {
+    const int64_t n_grown = n_generate * n_layers;
+    footprint.decode_bytes =
+        FixedBytes(cache) + Bytes(cache, method.TotalRows(budget, n_prompt, n_layers) + n_grown,
+                                  method.TotalSlots(budget, n_prompt, n_layers) + n_grown);
+  }
+  return footprint;
+}
+
+Result<void> Compressor::CheckCall(const cache::Cache& cache, Phase phase, int64_t n_call) const {
   if (options_.memory_bytes != 0) {
     const int n_layers = cache.config().shape.n_layers;
     const int64_t peak =
@@ -182,8 +219,13 @@ Result<void> Compressor::BeginCall(const cache::Cache& cache, Phase phase, int64
                    " are allowed"};
     }
   }
-  n_seen_ += n_call;
   return {};
+}
+
+void Compressor::BeginCall(Phase phase, int64_t n_call) {
+  phase_ = phase;
+  n_rows_ = n_call;
+  n_seen_ += n_call;
 }
 
 kernels::TapSpec Compressor::Taps() const {

@@ -31,6 +31,13 @@ struct CompressionOptions {
   std::function<void(const cache::Plan& plan, const PlanContext& context)> on_plan = {};
 };
 
+// Bytes one sequence's cache takes at most: live entries and the method's state.
+struct Footprint {
+  int64_t prefill_bytes = 0;  // while its prompt is read: compressed layers and a full one
+  int64_t decode_bytes = 0;   // from then on to the last generated token
+  bool operator==(const Footprint&) const = default;
+};
+
 // Brings one sequence's cache to its size: owns the budget and the working memory of the method.
 class Compressor {
  public:
@@ -55,9 +62,14 @@ class Compressor {
   // A prompt of n_prompt tokens follows, in calls of at most n_call. Settles the budget. Error:
   // the memory limit does not allow it (says how many bytes would be needed).
   Result<void> BeginPrompt(const cache::Cache& cache, int64_t n_prompt, int64_t n_call);
-  // Before every call of the model: that n_call more tokens stay within the memory limit. Error:
-  // they do not.
-  Result<void> BeginCall(const cache::Cache& cache, compression::Phase phase, int64_t n_call);
+  // What such a prompt and n_generate tokens after it will take in this cache. Error: as
+  // BeginPrompt. Requires: the cache is empty.
+  Result<Footprint> FootprintOf(const cache::Cache& cache, int64_t n_prompt, int64_t n_call,
+                                int64_t n_generate) const;
+  // That n_call more tokens stay within the memory limit. Error: they do not.
+  Result<void> CheckCall(const cache::Cache& cache, compression::Phase phase, int64_t n_call) const;
+  // Before every call of the model.
+  void BeginCall(compression::Phase phase, int64_t n_call);
   // What attention is asked in this call.
   kernels::TapSpec Taps() const;
   // Runs the method on a layer and carries out its plans.
@@ -75,6 +87,8 @@ class Compressor {
   int64_t PeakBytes(const cache::Cache& cache, int64_t budget, int64_t n_slots) const;
   int64_t PromptBytes(const cache::Cache& cache, int64_t budget, int64_t n_prompt,
                       int64_t n_call) const;
+  // Slots per KV head for a prompt. Error: as BeginPrompt.
+  Result<int64_t> BudgetFor(const cache::Cache& cache, int64_t n_prompt, int64_t n_call) const;
   bool Compresses(compression::Phase phase) const;
 
   CompressionOptions options_;

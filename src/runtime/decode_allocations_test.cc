@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "compression/registry.h"
 #include "model/testing/tiny_model.h"
+#include "runtime/batch.h"
 #include "runtime/engine.h"
 #include "runtime/session.h"
 
@@ -112,6 +113,43 @@ TEST_P(CompressedAllocations, AreNone) {
   bool all_good = true;
   for (TokenId token = 30; token < 50; ++token) {
     all_good = all_good && session->Decode(token).has_value();
+  }
+  EXPECT_TRUE(all_good);
+  EXPECT_EQ(n_allocations.load() - before, 0);
+}
+
+// Several sequences at once. One thread: which one takes a sequence first is chance, and each has
+// memory of its own.
+TEST(BatchAllocations, AreNone) {
+  if (!kCounts) GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
+  auto builder = model::testing::TinyBuilder(model::testing::TinySpecOf("llama"));
+  model::testing::AddTinyTokenizer(builder, 70);
+  const std::filesystem::path path =
+      std::filesystem::path(::testing::TempDir()) / "winnow_allocations_batch.gguf";
+  builder.Write(path.string());
+  NullLog log;
+  const auto engine = Engine::Open({.model_path = path.string(), .n_threads = 1}, log).value();
+  std::filesystem::remove(path);
+  std::vector<std::unique_ptr<Session>> sessions;
+  std::vector<Session*> all;
+  for (const char* spec : {"", "h2o", "streaming", ""}) {
+    SessionOptions options;
+    if (*spec != 0) {
+      options.compression.method = compression::MakeMethod(spec).value();
+      options.compression.size = 20;
+    }
+    sessions.push_back(Session::Make(*engine, options).value());
+    all.push_back(sessions.back().get());
+    ASSERT_TRUE(all.back()->Prefill(std::vector<TokenId>(30, 7)).value());
+  }
+  Batch batch(*engine);
+  const std::vector<TokenId> tokens = {1, 2, 3, 4};
+  for (int step = 0; step < 20; ++step) ASSERT_TRUE(batch.Decode(all, tokens).has_value());
+
+  const int64_t before = n_allocations.load();
+  bool all_good = true;
+  for (int step = 0; step < 20; ++step) {
+    all_good = all_good && batch.Decode(all, tokens).has_value();
   }
   EXPECT_TRUE(all_good);
   EXPECT_EQ(n_allocations.load() - before, 0);

@@ -44,6 +44,14 @@ struct Session::Data {
   Result<bool> Forward(std::span<const TokenId> added, compression::Phase phase, Part part,
                        const PrefillOptions& options);
   void KeepLogits(int64_t last_row, int64_t first_row, std::span<const float> block);
+  // After a call of the model: its tokens are in the cache.
+  void Advance(std::span<const TokenId> added);
+  // After one that failed: as it was before, or empty where a method evicts.
+  void TurnBack();
+  // Whether single tokens attend to some entries only.
+  bool selects() const { return evicts() && options.compression.method->traits().top_p < 1; }
+  // A step was taken: counts the entries it could have attended to.
+  void CountAttendable();
   void Forget();
 };
 
@@ -84,7 +92,8 @@ void Session::Data::KeepLogits(int64_t last_row, int64_t first_row, std::span<co
 Result<bool> Session::Data::Forward(std::span<const TokenId> added, compression::Phase phase,
                                     Part part, const PrefillOptions& wanted) {
   const auto n = static_cast<int64_t>(added.size());
-  WINNOW_TRY(compressor.BeginCall(*cache, phase, n));
+  WINNOW_TRY(compressor.CheckCall(*cache, phase, n));
+  compressor.BeginCall(phase, n);
   const int64_t last_row = n - 1;
   const int64_t logits_from = wanted.logits_from - part.first;
   const bool gives_rows = wanted.on_logits && wanted.logits_from >= 0 && logits_from < n;
@@ -132,7 +141,7 @@ Result<bool> Session::Data::Forward(std::span<const TokenId> added, compression:
     if (traits.drops_hidden_states && phase == compression::Phase::kPrefill) {
       request.rows_kept = [&context](int) { return context.data.compressor.RowsKept(); };
     }
-    if (phase == compression::Phase::kDecode && traits.top_p < 1) {
+    if (phase == compression::Phase::kDecode && selects()) {
       request.top_p = traits.top_p;
       request.top_p_from = traits.dense_layers;
       request.n_attended = &n_attended;
@@ -141,24 +150,35 @@ Result<bool> Session::Data::Forward(std::span<const TokenId> added, compression:
 
   auto outcome = engine->model().Forward(request);
   if (!outcome || outcome->stopped) {
-    if (evicts()) {
-      Forget();
-    } else {
-      cache->Truncate(request.first_position);
-    }
+    TurnBack();
     if (!outcome) return outcome.error();
     return false;
   }
-  if (request.n_attended != nullptr) {
-    const int n_layers = cache->config().shape.n_layers - request.top_p_from;
-    n_attendable += int64_t{std::max(0, n_layers)} * engine->model().hyperparameters().n_heads *
-                    cache->n_slots(cache->config().shape.n_layers - 1, 0);
+  if (request.n_attended != nullptr) CountAttendable();
+  Advance(added);
+  return true;
+}
+
+void Session::Data::TurnBack() {
+  if (evicts()) {
+    Forget();
+  } else {
+    cache->Truncate(static_cast<cache::Position>(n_tokens()));
   }
+}
+
+void Session::Data::CountAttendable() {
+  const int n_all = cache->config().shape.n_layers;
+  const int n_layers = n_all - options.compression.method->traits().dense_layers;
+  n_attendable += int64_t{std::max(0, n_layers)} * engine->model().hyperparameters().n_heads *
+                  cache->n_slots(n_all - 1, 0);
+}
+
+void Session::Data::Advance(std::span<const TokenId> added) {
   if (tokens.size() + added.size() > tokens.capacity()) {
     tokens.reserve(std::max(tokens.size() + added.size() + kTokensAhead, tokens.size() * 3 / 2));
   }
   tokens.insert(tokens.end(), added.begin(), added.end());
-  return true;
 }
 
 void Session::Data::Forget() {
@@ -207,6 +227,59 @@ Result<void> Session::Decode(TokenId token) {
   WINNOW_TRY(data_->Forward({&token, 1}, compression::Phase::kDecode, {0, 1}, PrefillOptions{}));
   return {};
 }
+
+Result<void> Session::PrepareStep(TokenId token) {
+  Data& data = *data_;
+  WINNOW_CHECK(!data.options.on_projections);
+  const int64_t vocabulary = data.engine->model().hyperparameters().vocabulary;
+  if (token < 0 || token >= vocabulary) {
+    return Error{"session: token " + std::to_string(token) + " is outside the vocabulary of " +
+                 std::to_string(vocabulary)};
+  }
+  const cache::CacheShape& shape = data.cache->config().shape;
+  bool full = n_tokens() >= capacity();
+  for (int layer = 0; layer < shape.n_layers; ++layer) {
+    for (int head = 0; head < shape.n_kv_heads; ++head) {
+      full |= data.cache->n_slots(layer, head) >= data.cache->capacity();
+    }
+  }
+  if (full) {
+    return Error{"session: 1 tokens do not fit: " + std::to_string(n_tokens()) +
+                 " are in a cache of " + std::to_string(data.cache->capacity()) +
+                 " slots, 0 more fit"};
+  }
+  if (n_tokens() == 0) WINNOW_TRY(data.compressor.BeginPrompt(*data.cache, 1, 1));
+  return data.compressor.CheckCall(*data.cache, compression::Phase::kDecode, 1);
+}
+
+model::BatchRequest::Sequence Session::BeginStep(TokenId token) {
+  Data& data = *data_;
+  data.compressor.BeginCall(compression::Phase::kDecode, 1);
+  model::BatchRequest::Sequence step = {.token = token,
+                                        .position = static_cast<cache::Position>(n_tokens()),
+                                        .cache = data.cache.get(),
+                                        .logits = data.logits,
+                                        .taps = data.compressor.Taps()};
+  if (data.selects()) {
+    const compression::Traits& traits = data.options.compression.method->traits();
+    step.top_p = traits.top_p;
+    step.top_p_from = traits.dense_layers;
+    step.n_attended = &data.n_attended;
+  }
+  return step;
+}
+
+void Session::AfterLayer(int layer, const kernels::Taps& taps) {
+  data_->compressor.AfterLayer(*data_->cache, layer, taps);
+}
+
+void Session::EndStep(TokenId token) {
+  data_->has_logits = true;
+  if (data_->selects()) data_->CountAttendable();
+  data_->Advance({&token, 1});
+}
+
+void Session::AbandonStep() { data_->TurnBack(); }
 
 Result<std::unique_ptr<Session>> Session::Fork() const {
   std::unique_ptr<Session> fork(
@@ -260,6 +333,13 @@ int64_t Session::KeepCommonPrefix(std::span<const TokenId> tokens) {
       std::mismatch(reusable.begin(), reusable.end(), data_->tokens.begin(), data_->tokens.end());
   Truncate(end.first - reusable.begin());
   return n_tokens();
+}
+
+Result<Footprint> Session::FootprintOf(int64_t n_prompt, int64_t n_generate) const {
+  WINNOW_CHECK(n_tokens() == 0);
+  const int64_t chunk = data_->options.compression.prefill_chunk;
+  return data_->compressor.FootprintOf(*data_->cache, n_prompt, chunk == 0 ? n_prompt : chunk,
+                                       n_generate);
 }
 
 int64_t Session::cache_bytes() const { return data_->cache->live_bytes(); }

@@ -26,7 +26,7 @@ struct SessionOptions {
 };
 
 // One sequence: a cache and the tokens it has seen. Not thread-safe; sessions of one engine take
-// turns.
+// turns, or go together (batch.h).
 //
 // With a compression method what was evicted cannot come back: Truncate and KeepCommonPrefix then
 // forget everything unless all tokens stay, and a prefill that is stopped leaves the session empty.
@@ -70,6 +70,10 @@ class Session {
   // refused.
   Result<std::unique_ptr<Session>> Fork() const;
 
+  // What its cache would take at most for a prompt and the tokens generated after it. Error: as
+  // Prefill, where the memory limit does not allow the prompt. Requires: an empty session.
+  Result<Footprint> FootprintOf(int64_t n_prompt, int64_t n_generate) const;
+
   int64_t cache_bytes() const;       // live entries and the method's state
   int64_t cache_bytes_full() const;  // what the same tokens would take without compression
   double kept(int layer) const;      // entries per KV head, the mean over the layer's heads
@@ -82,6 +86,15 @@ class Session {
   const cache::Cache& cache() const;
 
  private:
+  friend class Batch;
+  // Decode in parts. What can be refused is refused by PrepareStep, which changes nothing anyone
+  // sees; between BeginStep and EndStep (or AbandonStep, after an error) runs the model.
+  Result<void> PrepareStep(TokenId token);
+  model::BatchRequest::Sequence BeginStep(TokenId token);
+  void AfterLayer(int layer, const kernels::Taps& taps);
+  void EndStep(TokenId token);
+  void AbandonStep();
+
   struct Data;
   explicit Session(std::unique_ptr<Data> data);
   std::unique_ptr<Data> data_;

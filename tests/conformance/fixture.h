@@ -26,12 +26,14 @@ inline constexpr int kVocabulary = 70;
 
 // A tiny model in a file of its own; `n_kv_heads` of 4 query heads.
 inline std::unique_ptr<Engine> OpenTiny(int n_kv_heads, int n_threads = 2, int dim = 16,
-                                        const std::string& target = {}) {
+                                        const std::string& target = {},
+                                        gguf::TensorType type = gguf::TensorType::kF32) {
   model::testing::TinySpec spec = model::testing::TinySpecOf("llama");
   spec.n_kv_heads = n_kv_heads;
   spec.key_dim = dim;
   spec.value_dim = dim;
   spec.context = 4096;
+  spec.type = type;
   auto builder = model::testing::TinyBuilder(spec);
   model::testing::AddTinyTokenizer(builder, kVocabulary);
   const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) /

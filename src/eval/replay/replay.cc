@@ -82,7 +82,8 @@ class Player {
     std::vector<cache::Position> rows(static_cast<size_t>(recording_.n_prompt()));
     std::iota(rows.begin(), rows.end(), 0);
     WINNOW_TRY(compressor_.BeginPrompt(*cache_, recording_.n_prompt(), recording_.n_prompt()));
-    WINNOW_TRY(compressor_.BeginCall(*cache_, Phase::kPrefill, recording_.n_prompt()));
+    WINNOW_TRY(compressor_.CheckCall(*cache_, Phase::kPrefill, recording_.n_prompt()));
+    compressor_.BeginCall(Phase::kPrefill, recording_.n_prompt());
     for (int layer = 0; layer < n_layers; ++layer) {
       if (!progressed(0.5 * layer / n_layers)) return false;
       WINNOW_TRY(Step(Phase::kPrefill, layer, 0, recording_.n_prompt(), rows));
@@ -95,7 +96,8 @@ class Player {
     for (int64_t token = recording_.n_prompt(); token < recording_.n_tokens(); ++token) {
       const auto step = static_cast<double>(token - recording_.n_prompt());
       if (!progressed(0.5 + 0.5 * step / n_steps)) return false;
-      WINNOW_TRY(compressor_.BeginCall(*cache_, Phase::kDecode, 1));
+      WINNOW_TRY(compressor_.CheckCall(*cache_, Phase::kDecode, 1));
+      compressor_.BeginCall(Phase::kDecode, 1);
       const cache::Position row = 0;
       for (int layer = 0; layer < n_layers; ++layer) {
         WINNOW_TRY(Step(Phase::kDecode, layer, token, 1, {&row, 1}));

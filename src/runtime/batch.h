@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "model/model.h"
+#include "runtime/session.h"
+
+namespace winnow::runtime {
+
+// Advances several sessions of one engine by one forward pass: every weight is read once for all of
+// them, while each keeps its own cache, method and budget. Sessions come and go between steps; one
+// that has ended is left out of the next step. Prompts are read one after another, by
+// Session::Prefill.
+//
+// A session gets what Session::Decode gives it, bit for bit where the products of so many rows are
+// computed as those of one (CPU: up to 3 sequences with quantised weights); otherwise products
+// differ by the rounding of a sum in another order. What the other sequences are makes no
+// difference, and from 4 (float weights: 12) on not how many they are either.
+class Batch {
+ public:
+  // The engine outlives the batch.
+  explicit Batch(Engine& engine) : engine_(engine) {}
+
+  // Appends tokens[i] to sessions[i], whose logits() are then those of its next token. Errors: a
+  // session refuses its token (no room, outside the vocabulary, the memory limit; says which
+  // session): all are as before. Memory refused: sessions are as before, but those with a method
+  // are empty.
+  // Requires: as many tokens as sessions, of this engine, none twice, none that records
+  // projections.
+  Result<void> Decode(std::span<Session* const> sessions, std::span<const TokenId> tokens);
+
+ private:
+  Engine& engine_;
+  std::vector<model::BatchRequest::Sequence> steps_;  // kept, so that a step allocates nothing
+};
+
+}  // namespace winnow::runtime

@@ -1,0 +1,156 @@
+#include "runtime/batch.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "compression/registry.h"
+#include "model/testing/tiny_model.h"
+#include "runtime/batch_memory.h"
+#include "runtime/engine.h"
+
+namespace winnow::runtime {
+namespace {
+
+constexpr int kVocabulary = 70;
+
+class BatchTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    model::testing::TinySpec spec = model::testing::TinySpecOf("llama");
+    spec.type = gguf::TensorType::kQ8_0;  // few rows are multiplied as one is
+    auto builder = model::testing::TinyBuilder(spec);
+    model::testing::AddTinyTokenizer(builder, kVocabulary);
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) /
+                                       (std::string("winnow_batch_") + test->name() + ".gguf");
+    builder.Write(path.string());
+    NullLog log;
+    engine_ = Engine::Open({.model_path = path.string(), .n_threads = 2}, log).value();
+    std::filesystem::remove(path);
+  }
+
+  std::unique_ptr<Session> Make(const std::string& spec = "", int64_t size = 0,
+                                int64_t context = 0) {
+    SessionOptions options = {.context = context};
+    if (!spec.empty()) options.compression.method = compression::MakeMethod(spec).value();
+    options.compression.size = size;
+    return Session::Make(*engine_, options).value();
+  }
+  static std::vector<TokenId> Tokens(int n) {
+    std::vector<TokenId> tokens;
+    for (int i = 0; i < n; ++i) tokens.push_back((i * 31 + 5) % kVocabulary);
+    return tokens;
+  }
+  static std::vector<float> Logits(const Session& session) {
+    return {session.logits().begin(), session.logits().end()};
+  }
+
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(BatchTest, SequencesComeAndGo) {
+  const auto a = Make(), b = Make(), alone = Make();
+  ASSERT_TRUE(a->Prefill(Tokens(5)).value());
+  ASSERT_TRUE(alone->Prefill(Tokens(5)).value());
+  Batch batch(*engine_);
+  // One without a prompt takes its first token like any other.
+  const std::vector<std::vector<Session*>> steps = {{a.get()}, {a.get(), b.get()}, {b.get()}, {}};
+  for (const auto& sessions : steps) {
+    ASSERT_TRUE(batch.Decode(sessions, std::vector<TokenId>(sessions.size(), 7)).has_value());
+  }
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(alone->Decode(7).has_value());
+  EXPECT_EQ(Logits(*a), Logits(*alone));
+  EXPECT_EQ(a->n_tokens(), 7);
+  EXPECT_EQ(b->n_tokens(), 2);
+  // What was generated together is an ordinary prefix.
+  EXPECT_EQ(a->KeepCommonPrefix(std::vector<TokenId>(a->tokens().begin(), a->tokens().end())), 6);
+}
+
+TEST_F(BatchTest, OneThatRefusesLeavesAllAsTheyWere) {
+  const auto compressed = Make("streaming:sinks=2", 8), plain = Make("", 0, 6);
+  ASSERT_TRUE(compressed->Prefill(Tokens(20)).value());
+  ASSERT_TRUE(plain->Prefill(Tokens(6)).value());
+  const std::vector<float> before = Logits(*compressed);
+  Batch batch(*engine_);
+  std::vector<Session*> sessions = {compressed.get(), plain.get()};
+  auto refused = batch.Decode(sessions, std::vector<TokenId>{1, 1});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().message,
+            "sequence 1 of 2: session: 1 tokens do not fit: 6 are in a cache of 6 slots, 0 more "
+            "fit");
+  plain->Truncate(5);
+  refused = batch.Decode(sessions, std::vector<TokenId>{1, kVocabulary});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().message,
+            "sequence 1 of 2: session: token 70 is outside the vocabulary of 70");
+  EXPECT_EQ(Logits(*compressed), before);
+  EXPECT_EQ(compressed->n_tokens(), 20);
+  EXPECT_EQ(plain->n_tokens(), 5);
+  // The refusals are not remembered.
+  const auto alone = Make("streaming:sinks=2", 8);
+  ASSERT_TRUE(alone->Prefill(Tokens(20)).value());
+  ASSERT_TRUE(alone->Decode(3).has_value());
+  ASSERT_TRUE(batch.Decode(sessions, std::vector<TokenId>{3, 4}).has_value());
+  EXPECT_EQ(Logits(*compressed), Logits(*alone));
+}
+
+TEST_F(BatchTest, AMemoryLimitIsEachSequencesOwn) {
+  SessionOptions options;
+  const int64_t entry = 3 * 2 * 2 * (16 + 16);  // layers, heads, bytes of F16
+  options.compression.memory_bytes = 10 * entry;
+  const auto limited = Session::Make(*engine_, options).value();
+  const auto free = Make();
+  ASSERT_TRUE(limited->Prefill(Tokens(10)).value());
+  ASSERT_TRUE(free->Prefill(Tokens(10)).value());
+  Batch batch(*engine_);
+  std::vector<Session*> sessions = {free.get(), limited.get()};
+  const auto refused = batch.Decode(sessions, std::vector<TokenId>{1, 1});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message.find("sequence 1 of 2"), std::string::npos);
+  EXPECT_NE(refused.error().message.find(std::to_string(11 * entry) + " bytes"), std::string::npos);
+  EXPECT_TRUE(batch.Decode(std::span(sessions).first(1), std::vector<TokenId>{1}).has_value());
+}
+
+TEST_F(BatchTest, MemoryIsModelBuffersAndCaches) {
+  const BatchShape shape = {.n_prompt = 50, .n_generate = 30};
+  const int64_t entry = 3 * 2 * 2 * (16 + 16);
+  const BatchMemory full = MemoryOf(*engine_, {}, shape, 4).value();
+  EXPECT_EQ(full.model_bytes, ModelBytes(*engine_));
+  EXPECT_EQ(full.cache_bytes, 4 * 80 * entry);
+  // Prompts of a compressed batch need one layer in full beside the others at their size.
+  SessionOptions options;
+  options.compression.method = compression::MakeMethod("snapkv:window=8").value();
+  options.compression.size = 16;
+  const BatchMemory snapkv = MemoryOf(*engine_, options, shape, 4).value();
+  EXPECT_EQ(snapkv.cache_bytes, 4 * (16 + 30) * entry);
+  const BatchMemory prompts =
+      MemoryOf(*engine_, options, {.n_prompt = 50, .n_generate = 0}, 4).value();
+  EXPECT_EQ(prompts.cache_bytes, 3 * 16 * entry + (2 * 16 + 50) * entry / 3);
+  EXPECT_EQ(full.buffer_bytes, snapkv.buffer_bytes);
+}
+
+TEST_F(BatchTest, TheLargestBatchIsTheLastThatFits) {
+  const BatchShape shape = {.n_prompt = 50, .n_generate = 30};
+  for (const int64_t n : {1, 2, 3, 33, 1000}) {
+    const int64_t needed = MemoryOf(*engine_, {}, shape, n).value().total();
+    EXPECT_EQ(LargestBatch(*engine_, {}, shape, needed).value(), n);
+    EXPECT_EQ(LargestBatch(*engine_, {}, shape, needed + 1).value(), n);
+    if (n > 1) {
+      EXPECT_EQ(LargestBatch(*engine_, {}, shape, needed - 1).value(), n - 1);
+    }
+  }
+  const int64_t least = MemoryOf(*engine_, {}, shape, 1).value().total();
+  const auto refused = LargestBatch(*engine_, {}, shape, least - 1);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().message, "memory limit: one sequence of 50+30 tokens needs " +
+                                         std::to_string(least) + " bytes with the model, " +
+                                         std::to_string(least - 1) + " are allowed");
+}
+
+}  // namespace
+}  // namespace winnow::runtime
