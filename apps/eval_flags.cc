@@ -129,7 +129,7 @@ void AddTaskFlags(FlagTable& table, EvalFlags& flags) {
   add({"--grid"}, "LIST", "lengths of prompt and answer, such as 256+1024,512+2048", &task.grid,
       ParseGrid);
   add({"--runs"}, "N", "measurements of each [5]", &task.runs, ParsePositive);
-  add({"--memory-limit"}, "BYTES", "how many sequences do this many bytes of cache hold?",
+  add({"--memory-limit"}, "BYTES", "run the largest batch that model, buffers and caches fit in",
       &task.memory_limit, ParseBytes);
 }
 

@@ -223,6 +223,60 @@ class Bench(CliTest):
         self.assert_misused(winnow("bench", "-m", self.model, "-p", "8-2"), "8-2")
         self.assert_misused(winnow("bench", "-m", self.model, "-p", "1,,2"), "-p")
 
+    def test_batches(self):
+        flags = ["bench", "-m", self.model, "-p", "8,4", "-n", "3", "-r", "2", "-t", "2", "-B", "1,5"]
+        results = self.assert_done(winnow(*flags, "-o", "json")).json
+        # Prompt and generation belong together, as in llama-batched-bench.
+        self.assertEqual([(r["n_prompt"], r["n_gen"], r["n_sequences"]) for r in results],
+                         [(8, 3, 1), (8, 3, 5), (4, 3, 1), (4, 3, 5)])
+        for r in results:
+            n = r["n_sequences"]
+            self.assertAlmostEqual(r["samples_ts"][0], n * (r["n_prompt"] + 3) * 1e9 / r["samples_ns"][0])
+            self.assertAlmostEqual(r["avg_ns"] / 1e9, (n * r["n_prompt"] / r["pp_ts"] + 3 * n / r["tg_ts"]), delta=0.5)
+            self.assertGreaterEqual(r["step_ms_max"], r["step_ms"])
+            self.assertGreater(r["memory_bytes"], r["model_size"] + r["kv_bytes"])
+            self.assertEqual(r["kv_bytes"], n * results[0]["kv_bytes"] * (r["n_prompt"] + 3) // 11)
+            self.assertEqual(r["kv_kept"], r["n_prompt"] + 3)
+        text = self.assert_done(winnow(*flags)).text
+        lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
+        self.assertEqual(lines[0][-5:], ["test", "B", "t/s", "tg t/s", "ms/step"])
+        self.assertEqual([line[-5:-3] for line in lines[2:]],
+                         [["pp8+tg3", "1"], ["pp8+tg3", "5"], ["pp4+tg3", "1"], ["pp4+tg3", "5"]])
+        # Half a test is one too; what it lacks is null.
+        prompts, steps = (winnow("bench", "-m", self.model, *one, "-r", "1", "-B", "3", "-d", "6", "-o", "json").json[0]
+                          for one in (["-p", "4", "-n", "0"], ["-p", "0", "-n", "2"]))
+        self.assertEqual((prompts["tg_ts"], prompts["step_ms"], steps["pp_ts"]), (None, None, None))
+        self.assertEqual(steps["kv_kept"], 8)
+
+    def test_batches_under_methods(self):
+        results = self.assert_done(winnow("bench", "-m", self.model, "-p", "40", "-n", "6", "-r", "1", "-B", "4", "-o", "json",
+                                          "--kv-method", "full,snapkv:window=8,h2o", "--kv-size", "16")).json
+        self.assertEqual([r["kv_kept"] for r in results], [46, 22, 16])
+        for r in results:
+            self.assertGreaterEqual(r["memory_bytes"], r["model_size"] + r["kv_bytes"])
+
+    def test_memory_limit_chooses_the_largest_batch(self):
+        flags = ["bench", "-m", self.model, "-p", "40", "-n", "6", "-r", "1", "-o", "json"]
+        three, four = (winnow(*flags, "-B", n).json[0]["memory_bytes"] for n in ("3", "4"))
+        for limit, n in ((three, 3), (four - 1, 3), (four, 4)):
+            result = self.assert_done(winnow(*flags, "--memory-limit", limit)).json[0]
+            self.assertEqual((result["n_sequences"], result["memory_bytes"]), (n, three if n == 3 else four))
+        both = self.assert_done(winnow(*flags, "--memory-limit", four, "--kv-method", "full,streaming", "--kv-size", "8")).json
+        self.assertGreater(both[1]["n_sequences"], both[0]["n_sequences"])
+        text = self.assert_done(winnow(*flags[:-2], "--memory-limit", four)).text
+        self.assertIn("memory", text.splitlines()[0])
+        one = winnow(*flags, "-B", "1").json[0]["memory_bytes"]
+        self.assert_failed(winnow(*flags, "--memory-limit", one - 1), "40+6", str(one), str(one - 1))
+
+    def test_wrong_batches(self):
+        for n in ("0", "-1", "x", "1.5"):
+            self.assert_misused(winnow("bench", "-m", self.model, "-B", n), "-B", n)
+        self.assert_misused(winnow("bench", "-m", self.model, "-B", "2", "--memory-limit", "1G"), "--memory-limit", "-B")
+        self.assert_misused(winnow("bench", "-m", self.model, "-d", "8", "--memory-limit", "1G"), "-d")
+        self.assert_misused(winnow("bench", "-m", self.model, "--memory-limit", "0"), "--memory-limit")
+        self.assert_misused(winnow("bench", "-m", self.model, "-B", "2", "-p", "0", "-n", "0"), "nothing to measure")
+        self.assert_misused(winnow("bench", "-m", self.model, "-B", "2", "--trace", "x"), "--trace")
+
 
 if __name__ == "__main__":
     unittest.main()

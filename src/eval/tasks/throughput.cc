@@ -66,14 +66,15 @@ Task ThroughputTask() {
   return {
       .name = "throughput",
       .summary =
-          "time of reading and generating, cache size, and how many sequences a memory "
+          "time of reading and generating, with the largest batch of sequences that a memory "
           "limit holds",
       .data = "nothing",
-      .repeats = "D2O Tables 3 and 8, EMS Table 3, HBW-KV Table 4 (one sequence at a time)",
+      .repeats = "D2O Tables 3 and 8, EMS Table 3, HBW-KV Table 4",
       .flags = {"--grid", "--runs", "--memory-limit"},
       .columns =
           {{.name = "tokens_per_second", .title = "tokens/s", .kind = Kind::kSpread},
            {.name = "decode_tokens_per_second", .title = "decode tokens/s", .kind = Kind::kSpread},
+           {.name = "step_ms", .title = "ms a step", .kind = Kind::kSpread, .relative = false},
            {.name = "prefill_s",
             .title = "prefill s",
             .kind = Kind::kSpread,

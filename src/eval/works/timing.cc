@@ -1,20 +1,14 @@
 #include "eval/works/timing.h"
 
 #include <algorithm>
-#include <chrono>
-#include <string>
 #include <utility>
+
+#include "eval/batch_run.h"
 
 namespace winnow::eval {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr size_t kWarmUp = 16;  // tokens
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 class TimingWork final : public Work {
  public:
@@ -22,6 +16,7 @@ class TimingWork final : public Work {
 
   uint64_t fingerprint() const override {
     return Fingerprint()
+        .Add("static batch")
         .Add(timing_.prompt)
         .Add(timing_.n_generate)
         .Add(timing_.memory_limit)
@@ -30,46 +25,36 @@ class TimingWork final : public Work {
   }
 
   Result<Outcome> Run(const Place& place) const override {
-    WINNOW_ASSIGN(const auto session, runtime::Session::Make(place.engine, place.options));
-    WINNOW_TRY(WarmUp(place));
-    const Clock::time_point start = Clock::now();
-    runtime::Session::PrefillOptions prefill;
-    prefill.progress = [&](double done) { return place.KeepGoing(0.5 * done); };
-    WINNOW_ASSIGN(const bool finished, session->Prefill(timing_.prompt, prefill));
-    if (!finished) return Outcome{.stopped = true};
-    const double prefill_s = SecondsSince(start);
-    // What is generated does not change how long it takes; feeding the prompt's tokens leaves the
-    // choice of a token out of the measurement.
-    for (int64_t i = 0; i < timing_.n_generate; ++i) {
-      const size_t at = static_cast<size_t>(i) % timing_.prompt.size();
-      WINNOW_TRY(session->Decode(timing_.prompt[at]));
-      if (!place.KeepGoing(0.5 + 0.5 * static_cast<double>(i) /
-                                     static_cast<double>(timing_.n_generate))) {
-        return Outcome{.stopped = true};
-      }
+    const runtime::BatchShape shape = {.n_prompt = static_cast<int64_t>(timing_.prompt.size()),
+                                       .n_generate = timing_.n_generate};
+    int64_t n_sequences = 1;
+    if (timing_.memory_limit > 0) {
+      WINNOW_ASSIGN(n_sequences, runtime::LargestBatch(place.engine, place.options, shape,
+                                                       timing_.memory_limit));
     }
-    const double total_s = SecondsSince(start);
+    WINNOW_TRY(WarmUp(place));
+    WINNOW_ASSIGN(const auto sessions, MakeSessions(place.engine, place.options, n_sequences));
+    WINNOW_ASSIGN(const BatchTimes times,
+                  RunBatch(sessions, shape, timing_.prompt, place.keep_going));
+    if (times.stopped) return Outcome{.stopped = true};
     Outcome outcome;
-    MeasureCache(*session, outcome);
-    const auto n = static_cast<double>(timing_.n_generate);
-    const double decode_s = total_s - prefill_s;
+    MeasureCache(*sessions.front(), outcome);
+    const double prefill_s = static_cast<double>(times.prefill_ns) / 1e9;
+    const double decode_s = static_cast<double>(times.decode_ns) / 1e9;
+    const auto n_generated = static_cast<double>(n_sequences * timing_.n_generate);
     outcome.scores = {{"prefill_s", prefill_s},
                       {"decode_s", decode_s},
-                      {"total_s", total_s},
-                      {"tokens_per_second", n / total_s},
-                      {"decode_tokens_per_second", n / decode_s},
-                      {"cache_mib", static_cast<double>(outcome.cache_bytes) / (1024.0 * 1024.0)}};
-    if (timing_.memory_limit > 0) {
-      const int64_t n_sequences = timing_.memory_limit / std::max<int64_t>(1, outcome.cache_bytes);
-      if (n_sequences == 0) {
-        return Error{"the cache takes " + std::to_string(outcome.cache_bytes) + " bytes, " +
-                     std::to_string(timing_.memory_limit) + " are allowed"};
-      }
-      outcome.scores.push_back({"sequences", static_cast<double>(n_sequences)});
-    }
-    outcome.details = {{"prompt_tokens", static_cast<int64_t>(timing_.prompt.size())},
-                       {"generated_tokens", timing_.n_generate},
-                       {"sequences_at_once", 1}};
+                      {"total_s", prefill_s + decode_s},
+                      {"tokens_per_second", n_generated / (prefill_s + decode_s)},
+                      {"decode_tokens_per_second", n_generated / decode_s},
+                      {"step_ms", 1e3 * decode_s / static_cast<double>(timing_.n_generate)},
+                      {"cache_mib", static_cast<double>(outcome.cache_bytes) / (1024.0 * 1024.0)},
+                      {"sequences", static_cast<double>(n_sequences)}};
+    outcome.details = {{"prompt_tokens", shape.n_prompt},
+                       {"generated_tokens", shape.n_generate},
+                       {"sequences_at_once", n_sequences},
+                       {"longest_step_ms", static_cast<double>(times.longest_step_ns) / 1e6},
+                       {"cache_bytes_of_all", times.cache_bytes}};
     return outcome;
   }
 

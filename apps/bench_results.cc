@@ -1,0 +1,161 @@
+#include "bench_results.h"
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <utility>
+
+#include "console.h"
+#include "gguf/summary.h"
+#include "report/machine.h"
+#include "winnow/version.h"
+
+namespace winnow::apps {
+namespace {
+
+using report::Record;
+
+struct Spread {
+  double mean = 0;
+  double deviation = 0;  // of the sample
+};
+
+template <typename T>
+Spread SpreadOf(const std::vector<T>& values) {
+  Spread spread;
+  const double n = static_cast<double>(values.size());
+  for (const T value : values) spread.mean += static_cast<double>(value) / n;
+  if (values.size() < 2) return spread;
+  double squares = 0;
+  for (const T value : values) squares += std::pow(static_cast<double>(value) - spread.mean, 2);
+  spread.deviation = std::sqrt(squares / (n - 1));
+  return spread;
+}
+
+double PerSecond(int64_t n, int64_t ns) {
+  return 1e9 * static_cast<double>(n) / static_cast<double>(ns);
+}
+
+std::string Now() {
+  const std::time_t now = std::time(nullptr);
+  char text[32];
+  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
+  return text;
+}
+
+// A result with the field names of llama-bench; n_sequences, memory_bytes (planned), pp_ts, tg_ts
+// and step_ms are ours.
+Record ResultRecord(runtime::Engine& engine, const Setting& setting, const BenchTest& test,
+                    const runtime::BatchMemory& memory, const std::vector<BenchSample>& samples,
+                    const BenchCaches& caches) {
+  std::vector<int64_t> samples_ns;
+  std::vector<double> samples_ts, prompt_ts, generate_ts, step_ms;
+  int64_t longest_step_ns = 0;
+  for (const BenchSample& sample : samples) {
+    samples_ns.push_back(sample.ns());
+    samples_ts.push_back(PerSecond(test.n_tokens(), sample.ns()));
+    prompt_ts.push_back(PerSecond(test.n_sequences * test.n_prompt, sample.prefill_ns));
+    generate_ts.push_back(PerSecond(test.n_sequences * test.n_generate, sample.decode_ns));
+    step_ms.push_back(1e-6 * static_cast<double>(sample.decode_ns) /
+                      static_cast<double>(test.n_generate));
+    longest_step_ns = std::max(longest_step_ns, sample.longest_step_ns);
+  }
+  // Of a phase that the test has.
+  const auto mean = [](bool has, const std::vector<double>& values) {
+    return has ? report::Value(SpreadOf(values).mean) : report::Value();
+  };
+  const bool prompts = test.n_prompt > 0, generates = test.n_generate > 0;
+  const Spread ns = SpreadOf(samples_ns);
+  const Spread ts = SpreadOf(samples_ts);
+  return {{"build_version", WINNOW_VERSION},
+          {"cpu_info", report::CpuName()},
+          {"backends", "CPU"},
+          {"cpu_target", engine.backend().target()},
+          {"model_filename", setting.model},
+          {"model_type", DescriptionOf(engine)},
+          {"model_size", runtime::ModelBytes(engine)},
+          {"model_n_params", engine.model().n_parameters()},
+          {"n_batch", setting.batch},
+          {"n_ubatch", setting.micro_batch},
+          {"n_threads", engine.pool().n_threads()},
+          {"type_k", setting.key_type},
+          {"type_v", setting.value_type},
+          {"kv_method", setting.method},
+          {"kv_kept", caches.kept},
+          {"kv_bytes", caches.bytes},
+          {"n_prompt", test.n_prompt},
+          {"n_gen", test.n_generate},
+          {"n_depth", test.depth},
+          {"n_sequences", test.n_sequences},
+          {"memory_bytes", memory.total()},
+          {"test_time", Now()},
+          {"avg_ns", static_cast<int64_t>(ns.mean)},
+          {"stddev_ns", static_cast<int64_t>(ns.deviation)},
+          {"avg_ts", ts.mean},
+          {"stddev_ts", ts.deviation},
+          {"pp_ts", mean(prompts, prompt_ts)},
+          {"tg_ts", mean(generates, generate_ts)},
+          {"step_ms", mean(generates, step_ms)},
+          {"step_ms_max", generates ? report::Value(1e-6 * static_cast<double>(longest_step_ns))
+                                    : report::Value()},
+          {"samples_ns", report::MakeList(samples_ns)},
+          {"samples_ts", report::MakeList(samples_ts)}};
+}
+
+// The same result as a row of llama-bench's table; settings appear where they are not the default.
+Record TableRow(const BenchFlags& flags, runtime::Engine& engine, const Setting& setting,
+                const BenchTest& test, const Record& result) {
+  const auto shows = [](const auto& values, const auto& usual) {
+    return values.size() > 1 || values[0] != usual;
+  };
+  const auto number = [&](const char* name) { return std::get<double>(result.Find(name)->data); };
+  const auto integer = [&](const char* name) { return std::get<int64_t>(result.Find(name)->data); };
+  Record row = {{"model", DescriptionOf(engine)},
+                {"size", HumanBytes(integer("model_size"))},
+                {"params", HumanCount(integer("model_n_params"))},
+                {"backend", "CPU"},
+                {"threads", integer("n_threads")}};
+  if (shows(flags.batches, int64_t{2048})) row.Add("n_batch", setting.batch);
+  if (shows(flags.micro_batches, int64_t{512})) row.Add("n_ubatch", setting.micro_batch);
+  if (shows(flags.key_types, std::string("f16"))) row.Add("type_k", setting.key_type);
+  if (shows(flags.value_types, std::string("f16"))) row.Add("type_v", setting.value_type);
+  if (shows(flags.methods, std::string("full"))) {
+    row.Add("kv", setting.method);
+    row.Add("cache", HumanBytes(integer("kv_bytes")));
+  }
+  row.Add("test", test.Name());
+  if (flags.memory_limit > 0) row.Add("memory", HumanBytes(integer("memory_bytes")));
+  if (flags.batched()) row.Add("B", test.n_sequences);
+  row.Add("t/s", Fixed(number("avg_ts"), 2) + " ± " + Fixed(number("stddev_ts"), 2));
+  if (flags.batched()) {
+    const bool generates = test.n_generate > 0;
+    row.Add("tg t/s", generates ? Fixed(number("tg_ts"), 2) : "");
+    row.Add("ms/step", generates ? Fixed(number("step_ms"), 2) : "");
+  }
+  return row;
+}
+
+}  // namespace
+
+void BenchOutput::Add(runtime::Engine& engine, const Setting& setting, const BenchTest& test,
+                      const runtime::BatchMemory& memory, const std::vector<BenchSample>& samples,
+                      const BenchCaches& caches) {
+  Record result = ResultRecord(engine, setting, test, memory, samples, caches);
+  rows_.push_back(TableRow(flags_, engine, setting, test, result));
+  results_.push_back(std::move(result));
+  if (flags_.output == "jsonl") {
+    Print(report::ToJsonLines(std::span(&results_.back(), 1)));
+    Flush();
+  }
+}
+
+void BenchOutput::Finish() const {
+  if (flags_.output == "md") Print(report::ToMarkdown(rows_));
+  if (flags_.output == "csv") Print(report::ToCsv(results_));
+  if (flags_.output == "json") {
+    report::List list(results_.begin(), results_.end());
+    Print(report::ToJson(list, 2) + "\n");
+  }
+}
+
+}  // namespace winnow::apps

@@ -1,0 +1,112 @@
+#include "bench_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "eval/batch_run.h"
+#include "kv_flags.h"
+
+namespace winnow::apps {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Tokens of a batch's prompts that are read before the first repetition: buffers grow, weights come
+// into memory, and nobody waits for all prompts once more.
+constexpr int64_t kWarmUpTokens = 16;
+
+int64_t Nanoseconds(Clock::duration time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+}
+
+}  // namespace
+
+std::string BenchTest::Name() const {
+  std::string name;
+  if (n_prompt > 0) name = "pp" + std::to_string(n_prompt);
+  if (n_generate > 0) name += (name.empty() ? "tg" : "+tg") + std::to_string(n_generate);
+  return name + (depth > 0 ? " @ d" + std::to_string(depth) : "");
+}
+
+BenchRunner::BenchRunner(runtime::Session& session, const std::atomic<bool>& interrupted)
+    : session_(session),
+      interrupted_(interrupted),
+      vocabulary_(session.engine().model().hyperparameters().vocabulary) {}
+
+Result<std::vector<BenchSample>> BenchRunner::Measure(const BenchTest& test, int64_t repetitions,
+                                                      bool warmup) {
+  if (session_.n_tokens() > test.depth) session_.Truncate(test.depth);
+  if (session_.n_tokens() < test.depth) {
+    if (evicts()) session_.Reset();
+    WINNOW_TRY(session_.Prefill(RandomTokens(test.depth - session_.n_tokens())));
+  }
+  const auto once = [&](const BenchTest& t) { return t.batched ? BatchOnce(t) : Once(t); };
+  if (warmup) {
+    BenchTest first = test;
+    first.n_generate = std::min<int64_t>(test.n_generate, 1);
+    if (test.batched) first.n_prompt = std::min(test.n_prompt, kWarmUpTokens);
+    WINNOW_TRY(once(first));
+  }
+  std::vector<BenchSample> samples;
+  while (static_cast<int64_t>(samples.size()) < repetitions && !interrupted_) {
+    WINNOW_ASSIGN(const BenchSample sample, once(test));
+    // A batch is stopped in its midst.
+    if (!test.batched || !interrupted_) samples.push_back(sample);
+  }
+  return samples;
+}
+
+Result<BenchSample> BenchRunner::Once(const BenchTest& test) {
+  std::unique_ptr<runtime::Session> copy;
+  if (evicts()) {
+    WINNOW_ASSIGN(copy, session_.Fork());
+  } else {
+    session_.Truncate(test.depth);
+  }
+  runtime::Session& session = copy ? *copy : session_;
+  const std::vector<runtime::TokenId> prompt = RandomTokens(test.n_prompt);
+  const std::vector<runtime::TokenId> generated = RandomTokens(test.n_generate);
+  BenchSample sample;
+  const Clock::time_point start = Clock::now();
+  if (!prompt.empty()) WINNOW_TRY(session.Prefill(prompt));
+  const Clock::time_point prefilled = Clock::now();
+  Clock::time_point before = prefilled;
+  for (const runtime::TokenId token : generated) {
+    WINNOW_TRY(session.Decode(token));
+    const Clock::time_point after = Clock::now();
+    sample.longest_step_ns = std::max(sample.longest_step_ns, Nanoseconds(after - before));
+    before = after;
+  }
+  sample.prefill_ns = Nanoseconds(prefilled - start);
+  sample.decode_ns = Nanoseconds(before - prefilled);
+  caches_ = {.kept = MeanKept(session), .bytes = session.cache_bytes()};
+  return sample;
+}
+
+Result<BenchSample> BenchRunner::BatchOnce(const BenchTest& test) {
+  std::vector<std::unique_ptr<runtime::Session>> sessions;
+  for (int64_t i = 0; i < test.n_sequences; ++i) {
+    WINNOW_ASSIGN(auto session, session_.Fork());
+    sessions.push_back(std::move(session));
+  }
+  const std::vector<runtime::TokenId> tokens =
+      RandomTokens(test.n_prompt + test.n_generate + test.n_sequences);
+  WINNOW_ASSIGN(const eval::BatchTimes times,
+                eval::RunBatch(sessions, {.n_prompt = test.n_prompt, .n_generate = test.n_generate},
+                               tokens, [&](double) { return !interrupted_; }));
+  caches_ = {.kept = times.kept, .bytes = times.cache_bytes};
+  return BenchSample{.prefill_ns = times.prefill_ns,
+                     .decode_ns = times.decode_ns,
+                     .longest_step_ns = times.longest_step_ns};
+}
+
+std::vector<runtime::TokenId> BenchRunner::RandomTokens(int64_t n) {
+  std::vector<runtime::TokenId> tokens;
+  for (int64_t i = 0; i < n; ++i) {
+    tokens.push_back(static_cast<runtime::TokenId>(rng_.Below(static_cast<uint64_t>(vocabulary_))));
+  }
+  return tokens;
+}
+
+}  // namespace winnow::apps

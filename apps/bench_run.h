@@ -1,0 +1,66 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/rng.h"
+#include "runtime/session.h"
+
+// The measurements of `bench`.
+namespace winnow::apps {
+
+// What is measured: a prompt, a generation, or one after the other, in caches that hold `depth`
+// tokens already.
+struct BenchTest {
+  int64_t n_prompt = 0;  // of every sequence, as the other lengths
+  int64_t n_generate = 0;
+  int64_t depth = 0;
+  int64_t n_sequences = 1;  // 0: as many as --memory-limit allows
+  bool batched = false;     // as a static batch, even if it is one of one
+
+  int64_t n_tokens() const { return n_sequences * (n_prompt + n_generate); }
+  std::string Name() const;
+};
+
+// One repetition.
+struct BenchSample {
+  int64_t prefill_ns = 0;
+  int64_t decode_ns = 0;
+  int64_t longest_step_ns = 0;
+  int64_t ns() const { return prefill_ns + decode_ns; }
+};
+
+// Caches at the end of a repetition.
+struct BenchCaches {
+  double kept = 0;    // entries per KV head, the mean over layers, heads and sequences
+  int64_t bytes = 0;  // of all sequences
+};
+
+// Runs tests on one session. The cache is filled to a test's depth once and cut back to it before
+// each repetition; where a method evicts, and for batches, each repetition runs on copies instead.
+class BenchRunner {
+ public:
+  BenchRunner(runtime::Session& session, const std::atomic<bool>& interrupted);
+
+  // The repetitions; fewer than wanted if interrupted. Errors: those of the session.
+  Result<std::vector<BenchSample>> Measure(const BenchTest& test, int64_t repetitions, bool warmup);
+
+  const BenchCaches& caches() const { return caches_; }
+
+ private:
+  bool evicts() const { return session_.compression().method != nullptr; }
+  Result<BenchSample> Once(const BenchTest& test);
+  Result<BenchSample> BatchOnce(const BenchTest& test);
+  std::vector<runtime::TokenId> RandomTokens(int64_t n);
+
+  runtime::Session& session_;
+  const std::atomic<bool>& interrupted_;
+  int64_t vocabulary_;
+  Rng rng_{1};
+  BenchCaches caches_;
+};
+
+}  // namespace winnow::apps

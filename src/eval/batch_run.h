@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "runtime/batch_memory.h"
+#include "runtime/session.h"
+
+// A static batch with a clock, as `winnow bench -B` and `winnow eval throughput` run it.
+namespace winnow::eval {
+
+struct BatchTimes {
+  bool stopped = false;         // by keep_going; times are of what was done
+  int64_t prefill_ns = 0;       // all prompts, one after another
+  int64_t decode_ns = 0;        // all steps, each a token of every sequence
+  int64_t longest_step_ns = 0;  // of those steps
+  int64_t cache_bytes = 0;      // of all sequences at the end
+  double kept = 0;              // entries per KV head, the mean over sequences, layers and heads
+};
+
+// Lets every session read shape.n_prompt tokens and then all generate shape.n_generate tokens
+// together, by steps. The tokens are `tokens`, again and again: what they are does not change how
+// long it takes, and choosing them is not measured.
+// Requires: sessions of one engine, at least one; `tokens` not empty.
+// `keep_going`, called often with the share of the work done, stops by returning false. May be
+// empty. Errors: those of the sessions.
+Result<BatchTimes> RunBatch(std::span<const std::unique_ptr<runtime::Session>> sessions,
+                            const runtime::BatchShape& shape,
+                            std::span<const runtime::TokenId> tokens,
+                            const std::function<bool(double done)>& keep_going);
+
+// New sessions for RunBatch. Errors: those of Session::Make.
+Result<std::vector<std::unique_ptr<runtime::Session>>> MakeSessions(
+    runtime::Engine& engine, const runtime::SessionOptions& options, int64_t n_sequences);
+
+}  // namespace winnow::eval
