@@ -218,6 +218,15 @@ class Texts(EvalTest):
         self.assertNotEqual(names[0], names[2])
 
 
+class ResultsBesideTexts(EvalTest):
+    def test_results_are_not_data(self):
+        self.write("a.txt", TEXT * 20)
+        flags = ["--lengths", "64", "--chunks", "1", "--results", self.data / "results.jsonl"]
+        first = self.evaluate("kld", *flags)
+        again = self.evaluate("kld", *flags)
+        self.assertEqual(again["samples"], first["samples"])
+
+
 class Retrieval(EvalTest):
     def test_needle(self):
         self.write("a.txt", TEXT * 40)

@@ -16,6 +16,9 @@ std::string WithPlainLineEnds(const std::string& text) {
   return plain;
 }
 
+// A line that --results wrote into the directory of the data.
+bool IsResult(const Row& row) { return row.Has("fingerprint") && row.Has("model_hash"); }
+
 }  // namespace
 
 Result<std::vector<NamedText>> ReadTexts(const std::string& data) {
@@ -31,6 +34,7 @@ Result<std::vector<NamedText>> ReadTexts(const std::string& data) {
     if (!path.ends_with(".jsonl")) continue;
     WINNOW_ASSIGN(const std::vector<Row> rows, ReadJsonLines(path));
     for (const Row& row : rows) {
+      if (IsResult(row)) continue;
       WINNOW_ASSIGN(const std::string text, row.Text("text"));
       texts.push_back({row.where(), WithPlainLineEnds(text)});
     }
