@@ -316,17 +316,17 @@ void Similar(Backend& backend, const ThreadPool& pool, const Case& c) {
     const std::span<const int32_t> from = std::span(rows).last(static_cast<size_t>(n_from));
     std::vector<float> best(from.size());
     std::vector<int32_t> best_to(from.size());
+    const kernels::Similarity search = {
+        .keys = {store.keys, store.keys_offset_bytes, kHeadDim, c.type},
+        .values = {},
+        .measure = kernels::Similarity::Measure::kKeys,
+        .from = from,
+        .to = to,
+        .best = best,
+        .best_to = best_to};
     std::vector<double> seconds;
     for (int repeat = 0; repeat < (n_from == 1 ? 301 : kRepeats); ++repeat) {
-      seconds.push_back(Seconds(pool, [&] {
-        backend.MostSimilar({.keys = {store.keys, store.keys_offset_bytes, kHeadDim, c.type},
-                             .values = {},
-                             .measure = kernels::Similarity::Measure::kKeys,
-                             .from = from,
-                             .to = to,
-                             .best = best,
-                             .best_to = best_to});
-      }));
+      seconds.push_back(Seconds(pool, [&] { backend.MostSimilar({&search, 1}); }));
     }
     const double operations = 2.0 * kHeadDim * static_cast<double>(n_from * c.depth);
     const double median = Median(seconds);
