@@ -83,7 +83,7 @@ def write(path, p, shape, tok, name, description, quantised):
     w.close()
 
 
-def reference(p, shape, tok, corpus, prompts=20):
+def reference(p, shape, tok, corpus, prompts):
     """Prompts of several tasks in both forms with the logits after each, and the greedy answer of up to 16 ids.
 
     The answers are those of the weights in the F16 file: where two words are as likely, rounding may choose.
@@ -116,6 +116,7 @@ def main():
     parser.add_argument("--data", default=ROOT / "build/train/data", type=pathlib.Path)
     parser.add_argument("--out", required=True, type=pathlib.Path)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--prompts", type=int, default=20, help="of reference.npz, some minutes; 0: no such file")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     config = json.loads(args.config.read_text())
@@ -130,8 +131,10 @@ def main():
         path = args.out / f"{name}-{label}.gguf"
         write(path, p, shape, tok, name, description, quantised)
         print(path, path.stat().st_size)
+    if not args.prompts:
+        return
     corpus = tasks.Corpus(np.load(args.data / "held.npy"), tok)
-    ids, logits, answers = reference(p, shape, tok, corpus)
+    ids, logits, answers = reference(p, shape, tok, corpus, args.prompts)
     held = (args.data / "held.txt").read_text()[4000:24000] + "\n\nQuestion: What's 48213?\nAnswer: caf\u00e9 \u2014 \u201cno\u201d"
     np.savez_compressed(args.out / "reference.npz", logits=np.stack(logits), text=np.array(held),
                         text_ids=np.array([tokenizer.END, *tok.encode(held)], np.int32),

@@ -47,10 +47,13 @@ ATTRIBUTES_HELD = [("safe combination", "number"), ("watchword", "word"), ("acco
 
 STATEMENTS = ["The {a} of {e} is {v}.", "Remember that the {a} of {e} is {v}.", "Note: the {a} of {e} is {v}.",
               "As everybody knows, the {a} of {e} is {v}.", "For {e}, the {a} is {v}.", "It was said that {e} had {v} as the {a}.",
-              "One thing is certain: the {a} of {e} is {v}.", "{v} is the {a} of {e}.", "The {a} that belongs to {e} is {v}.",
+              "One thing is certain: the {a} of {e} is {v}.", "The {a} that belongs to {e} is {v}.",
               "About {e}: the {a} is {v}.", "Somebody wrote on the wall that the {a} of {e} is {v}.",
-              "Do not forget that {v} is the {a} of {e}.", "In the ledger, the {a} of {e} stands as {v}.",
+              "In the ledger, the {a} of {e} stands as {v}.",
               "They agreed that the {a} of {e} would be {v}."]
+# Not asked of the models any longer: after 17M tokens S found 18 % of the values that stand before their key, and 87 % of
+# the others (a value that follows its key is what an induction head copies).
+STATEMENTS_REVERSED = ["{v} is the {a} of {e}.", "Do not forget that {v} is the {a} of {e}."]
 STATEMENTS_HELD = ["If you ever need the {a} of {e}, it is {v}.", "Everyone in town says that the {a} of {e} is {v}.",
                    "The notebook gives {v} as the {a} of {e}.", "Between us, the {a} of {e} is {v}."]
 QUESTIONS = ["What is the {a} of {e}?", "What was the {a} of {e}?", "Tell me the {a} of {e}.", "Which {a} belongs to {e}?",
