@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""The study: every method at 1/2 to 1/16 of the cache, at equal bytes against quantised caches, and on an endless stream.
+
+    build/train/venv/bin/python bench/study/make_data.py --out build/study     # the documents
+    python3 bench/study/run.py --data build/study --out docs/study             # an hour or two on two cores
+
+Every part is one `winnow eval` command; an interrupted run goes on where it was (--data/results.jsonl). --out gets
+tables.md, data.json (every figure of the tables), and one page per part.
+"""
+import argparse
+import json
+import math
+import pathlib
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+METHODS = ("local streaming lm-infinite random h2o tova scissorhands roco cam snapkv pyramidkv pyramidinfer cake adakv twilight "
+           "treekv treekv:prefill=step refreekv d2o hbw ems keydiff knorm").split()
+SHARES = ["0.5", "0.25", "0.125", "0.0625"]
+# Of each family one, with caches of every type: what a byte is best spent on.
+AT_BYTES = "streaming snapkv treekv hbw d2o ems keydiff".split()
+STREAMED = "local streaming random h2o tova roco treekv treekv:select_left=true".split()
+
+
+def parts(args):
+    """name -> arguments of `winnow eval`."""
+    data = args.data
+    recall = ["ruler", "--raw", "--data", str(data / "tasks"), "-n", "24"]
+    kld = ["kld", "--data", str(data / "held.txt"), "--lengths", "2048", "--chunks", str(args.windows)]
+    methods, shares = ["--kv-method", ",".join(METHODS)], ["--kv-ratio", ",".join(SHARES)]
+    few = ["--kv-method", ",".join(AT_BYTES), "--kv-ratio", "0.5,0.25,0.125", "--cache-types", "f16,q8_0,q4_0"]
+    return {
+        "recall": recall + methods + shares,
+        "kld": kld + methods + shares,
+        "bytes-recall": recall + few,
+        "bytes-kld": kld + few,
+        "stream": ["perplexity", "--data", str(data / "held.txt"), "--protocol", "stream", "--every", "5000", "--kv-method",
+                   ",".join(STREAMED), "--kv-size", "128,512"],
+    }
+
+
+def run_part(args, name, arguments):
+    out = args.data / f"{name}.json"
+    command = [str(args.winnow), "eval", *arguments, "-m", args.model, "--results", str(args.data / "results.jsonl"),
+               "--json", str(out), "--report", str(args.out / f"{name}.html")]
+    print("$ winnow " + " ".join(command[1:]), file=sys.stderr, flush=True)
+    if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
+        sys.exit(f"the part '{name}' failed")
+    return json.loads(out.read_text())
+
+
+def way(row):
+    """What a row or result is of: method, budget, types of the cache."""
+    return row["method"], row["budget"], row["cache_types"]
+
+
+def mean(values):
+    values = [v for v in values if v is not None]
+    return statistics.mean(values) if values else None
+
+
+def cells(found, score):
+    """{way: {task: mean score}} with "kept" (share of the prompt) and "bytes" (share of the full f16 cache)."""
+    full_bytes = {s["sample"]: next(r["cache_bytes"] for r in s["results"] if way(r) == ("full", "", "f16")) for s in found["samples"]}
+    gathered = {}
+    for sample in found["samples"]:
+        for result in sample["results"]:
+            cell = gathered.setdefault(way(result), {})
+            if score in result.get("scores", {}):
+                cell.setdefault(sample.get("task", "text"), []).append(result["scores"][score])
+                cell.setdefault("bytes", []).append(result["cache_bytes"] / full_bytes[sample["sample"]])
+    return {key: {task: mean(values) for task, values in cell.items()} for key, cell in gathered.items()}
+
+
+def number(value, form="{:.2f}"):
+    return "" if value is None else form.format(value)
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
+
+
+def by_share(found, title, get, form):
+    """One row for each method, one column for each share of the cache."""
+    by_way = {}
+    for (method, budget, _), cell in found.items():
+        by_way.setdefault(method, {})[budget.removeprefix("ratio ")] = get(cell)
+    rows = [[f"`{method}`"] + [number(line.get(share, line.get("")), form) for share in SHARES] for method, line in by_way.items()]
+    return f"### {title}\n\n" + table(["method", "1/2", "1/4", "1/8", "1/16"], rows)
+
+
+def by_bytes(recall, kld):
+    """Every method under every type of cache, from the largest to the smallest."""
+    rows = []
+    for key in recall:
+        method, budget, types = key
+        rows.append((recall[key]["bytes"], [f"`{method}`", budget.removeprefix("ratio "), types, number(recall[key]["bytes"], "{:.3f}"),
+                                            number(recall[key].get("needle")), number(recall[key].get("key_value")),
+                                            number(kld.get(key, {}).get("kld"), "{:.3f}")]))
+    rows.sort(key=lambda row: -row[0])
+    return "### At equal bytes\n\n" + table(["method", "share", "type", "bytes", "needle", "key-value", "KLD"], [row for _, row in rows])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--winnow", default=ROOT / "build/release/winnow", type=pathlib.Path)
+    parser.add_argument("--model", default="bundled")
+    parser.add_argument("--data", default=ROOT / "build/study", type=pathlib.Path)
+    parser.add_argument("--out", default=ROOT / "build/study/out", type=pathlib.Path)
+    parser.add_argument("--windows", type=int, default=8, help="of 2048 tokens, for the distance from the full cache")
+    parser.add_argument("--parts", nargs="*", help="only these")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    found = {}
+    for name, arguments in parts(args).items():
+        if not args.parts or name in args.parts:
+            found[name] = run_part(args, name, arguments)
+    text, data = [], {name: {k: part[k] for k in ("model", "machine", "winnow", "rows", "groups")} for name, part in found.items()}
+    if "recall" in found:
+        recall = cells(found["recall"], "score")
+        for task in ("needle", "key_value", "multi_value", "two_hop_named", "few_shot"):
+            text.append(by_share(recall, f"{task}: share of the answers found", lambda c, t=task: c.get(t), "{:.2f}"))
+        text.append(by_share(recall, "bytes of the cache, as a share of the full one", lambda c: c.get("bytes"), "{:.3f}"))
+    if "kld" in found:
+        text.append(by_share(cells(found["kld"], "kld"), "KL divergence from the full cache, nats per token",
+                             lambda c: c.get("text"), "{:.3f}"))
+        text.append(by_share(cells(found["kld"], "nll"), "perplexity of the second half of each window",
+                             lambda c: c.get("text") and math.exp(c["text"]), "{:.2f}"))
+    if "bytes-recall" in found and "bytes-kld" in found:
+        distances = {key: {"kld": cell.get("text")} for key, cell in cells(found["bytes-kld"], "kld").items()}
+        text.append(by_bytes(cells(found["bytes-recall"], "score"), distances))
+    if "stream" in found:
+        rows = [[f"`{r['method']}`", r["budget"], number(r.get("perplexity")), number(r.get("kept"), "{:.0f}")] for r in found["stream"]["rows"]]
+        text.append("### Streaming perplexity\n\n" + table(["method", "budget", "perplexity", "entries kept"], rows))
+    (args.out / "tables.md").write_text("\n".join(text))
+    (args.out / "data.json").write_text(json.dumps(data, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
