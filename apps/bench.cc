@@ -40,7 +40,7 @@ void AddList(FlagTable& table, FlagTable::Names names, const char* value_name, c
 
 FlagTable MakeTable(BenchFlags& flags) {
   FlagTable table(
-      "bench", "-m FILE [flags]",
+      "bench", "[-m FILE] [flags]",
       "Measures how fast prompts are read (pp) and tokens generated (tg), as llama-bench "
       "does: tokenising and sampling not included. LISTs are 1,2,3 or ranges: 1-4, "
       "0-1024+256, 1-16*2; all combinations are run. With -B or --memory-limit, several sequences "
@@ -49,7 +49,7 @@ FlagTable MakeTable(BenchFlags& flags) {
   const auto words = [](std::string_view text) { return ParseWords(text); };
   const auto numbers = [](std::string_view text) { return ParseRanges(text); };
   table.Group("What is measured");
-  AddList(table, {"-m", "--model"}, "LIST", "models (GGUF)", &flags.models, words);
+  AddList(table, {"-m", "--model"}, "LIST", kModelHelp, &flags.models, words);
   AddList(table, {"-p", "--n-prompt"}, "LIST", "tokens of a prompt; 0: none", &flags.prompts,
           numbers);
   AddList(table, {"-n", "--n-gen"}, "LIST", "tokens generated; 0: none", &flags.generates, numbers);
@@ -185,7 +185,6 @@ int Bench(Arguments arguments) {
   const auto tests = TestsOf(flags);
   if (!tests) return Misuse("bench", tests.error().message);
   if (flags.repetitions < 1) return Misuse("bench", "flag -r: expected at least 1");
-  if (flags.models.empty()) return Misuse("bench", "no model: give a GGUF file with -m FILE");
   constexpr std::string_view kFormats[] = {"md", "json", "jsonl", "csv"};
   if (std::find(std::begin(kFormats), std::end(kFormats), flags.output) == std::end(kFormats)) {
     return Misuse("bench", "flag -o: '" + flags.output + "' is not md, json, jsonl or csv");

@@ -13,7 +13,7 @@
 namespace winnow::apps {
 
 struct BenchFlags {
-  std::vector<std::string> models;
+  std::vector<std::string> models = {kBundled};
   std::vector<int64_t> prompts = {512}, generates = {128}, depths = {0}, batches = {2048},
                        micro_batches = {512}, threads = {-1};
   std::vector<std::string> pairs;  // "PP,TG"

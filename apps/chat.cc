@@ -41,7 +41,7 @@ struct ChatFlags {
 };
 
 FlagTable MakeTable(ChatFlags& flags) {
-  FlagTable table("chat", "-m FILE [flags]",
+  FlagTable table("chat", "[-m FILE] [flags]",
                   "A conversation with a model: one line is one message, answers go to stdout. "
                   "Commands: /regen, /clear, /read FILE, /exit. Works through a pipe too. With -f "
                   "the messages are questions on a document, each answered on its own.");

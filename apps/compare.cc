@@ -33,7 +33,7 @@ struct CompareFlags {
 
 FlagTable MakeTable(CompareFlags& flags) {
   FlagTable table(
-      "compare", "-m FILE -f FILE -q QUESTION --kv-method LIST --kv-size N [flags]",
+      "compare", "[-m FILE] -f FILE -q QUESTION --kv-method LIST --kv-size N [flags]",
       "Answers a question on a document under the full cache and under each method, and says what "
       "each cost and how far it is from the full cache. Answers are greedy; the KL divergence is "
       "that of the next-token distributions along the full cache's answer.");

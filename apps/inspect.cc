@@ -220,7 +220,7 @@ int Inspect(Arguments arguments) {
   bool tensors = false;
   std::optional<std::string> model;
   FlagTable table(
-      "inspect", "FILE [flags]",
+      "inspect", "[FILE] [flags]",
       "Says what is in a GGUF file: architecture, shape, tensors by type, metadata, and "
       "the memory a cache takes for each way of storing it. Reads no weights.");
   table.Add({"-m", "--model"}, "FILE", "another way to name the file", &model);
@@ -230,11 +230,11 @@ int Inspect(Arguments arguments) {
   std::vector<std::string> files;
   if (const auto over = ParseFlags(table, arguments, &files)) return *over;
   if (model) files.push_back(*model);
-  if (files.size() != 1) {
-    return Misuse("inspect", files.empty() ? "no file given" : "give one file, not several");
-  }
+  if (files.empty()) files.emplace_back(kBundled);
+  if (files.size() != 1) return Misuse("inspect", "give one file, not several");
 
-  const auto file = gguf::File::Open(files[0]);
+  ConsoleLog log;
+  const auto file = OpenModelFile(files[0], log);
   if (!file) return Fail(file.error());
   Findings found;
   found.summary = gguf::Summarize(**file);
@@ -245,7 +245,6 @@ int Inspect(Arguments arguments) {
   } else {
     PrintText(found, tensors);
   }
-  ConsoleLog log;
   const bool vocabulary_only = found.summary.tensors.empty();
   if (!found.shape && !vocabulary_only)
     log.Warning("cannot be run: " + found.shape.error().message);

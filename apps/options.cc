@@ -55,8 +55,7 @@ std::string BudgetText(const runtime::CompressionOptions& options) {
 
 void AddModelFlags(FlagTable& table, ModelFlags& flags, const char* context_help) {
   table.Group("Model");
-  table.Add({"-m", "--model"}, "FILE", "model to load (GGUF; of a split one, the first part)",
-            &flags.model);
+  table.Add({"-m", "--model"}, "FILE", kModelHelp, &flags.model);
   table.Switch({"--check-tensors"}, "look for NaN and infinities in the weights while loading",
                &flags.check_tensors);
   table.Group("Computing");
@@ -204,7 +203,6 @@ std::optional<int> ParseFlags(FlagTable& table, std::span<const std::string> arg
 }
 
 Result<runtime::EngineOptions> EngineOptionsOf(const ModelFlags& flags) {
-  if (flags.model.empty()) return Error{"no model: give a GGUF file with -m FILE"};
   if (flags.threads == 0 || flags.threads < -1 || flags.threads > ThreadPool::kMaxThreads) {
     return Error{"flag -t: " + std::to_string(flags.threads) + " threads; expected 1 to " +
                  std::to_string(ThreadPool::kMaxThreads) + ", or -1"};
@@ -243,7 +241,7 @@ ConsoleLog MakeLog(const ModelFlags& flags, const std::vector<std::string>& note
 }
 
 Result<Loaded> Load(const ModelFlags& flags, Log& log) {
-  WINNOW_ASSIGN(const runtime::EngineOptions engine_options, EngineOptionsOf(flags));
+  WINNOW_ASSIGN(runtime::EngineOptions engine_options, EngineOptionsOf(flags));
   WINNOW_ASSIGN(runtime::SessionOptions session_options, SessionOptionsOf(flags));
   Loaded loaded;
   if (flags.kv.trace) {
@@ -253,6 +251,7 @@ Result<Loaded> Load(const ModelFlags& flags, Log& log) {
       trace->Write(plan, context);
     };
   }
+  WINNOW_ASSIGN(engine_options.file, OpenModelFile(flags.model, log));
   WINNOW_ASSIGN(loaded.engine, runtime::Engine::Open(engine_options, log));
   WINNOW_ASSIGN(loaded.session, runtime::Session::Make(*loaded.engine, session_options));
 

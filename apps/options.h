@@ -12,6 +12,7 @@
 #include "console.h"
 #include "flags.h"
 #include "kv_flags.h"
+#include "model_file.h"
 #include "plan_trace.h"
 #include "runtime/engine.h"
 #include "runtime/sampler.h"
@@ -21,7 +22,7 @@
 namespace winnow::apps {
 
 struct ModelFlags {
-  std::string model;
+  std::string model = kBundled;
   int threads = -1;  // -1: all cores
   int64_t context = 0;
   int64_t batch = 2048;
@@ -64,8 +65,8 @@ struct Loaded {
   std::unique_ptr<PlanTrace> trace;  // null unless wanted; Finish it
   std::unique_ptr<runtime::Session> session;
 };
-// What the flags say about model and session. Errors (misuse): no model, not a cache type, a number
-// out of range.
+// What the flags say about model and session. Errors (misuse): not a cache type, a number out of
+// range.
 Result<runtime::EngineOptions> EngineOptionsOf(const ModelFlags& flags);
 Result<runtime::SessionOptions> SessionOptionsOf(const ModelFlags& flags);
 Result<void> Validate(const ModelFlags& flags);

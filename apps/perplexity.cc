@@ -36,7 +36,7 @@ struct PerplexityFlags {
 
 FlagTable MakeTable(PerplexityFlags& flags) {
   FlagTable table(
-      "perplexity", "-m FILE -f FILE [flags]",
+      "perplexity", "[-m FILE] -f FILE [flags]",
       "Scores a text as llama-perplexity does: it is cut into windows of -c tokens, each begins "
       "with the model's begin-of-text token if it wants one, and the tokens of the second half of "
       "each are scored. Prints the running estimate, then the final one. Under a compression "

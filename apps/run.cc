@@ -25,7 +25,7 @@ struct RunFlags {
 
 FlagTable MakeTable(RunFlags& flags) {
   FlagTable table(
-      "run", "-m FILE [-p TEXT | -f FILE] [flags]",
+      "run", "[-m FILE] [-p TEXT | -f FILE] [flags]",
       "Continues a text. The prompt and what follows it go to stdout as they are made, "
       "everything else to stderr. Ctrl-C stops after the current token; exit code 130.");
   table.Group("Text");

@@ -41,16 +41,16 @@ std::string Quoted(std::string_view piece) {
 }  // namespace
 
 int Tokenize(Arguments arguments) {
-  std::string model;
+  std::string model = kBundled;
   TextSource source;
   tokenizer::EncodeOptions options;
   bool json = false;
   bool ids = false;
   bool count = false;
-  FlagTable table("tokenize", "-m FILE (-p TEXT | -f FILE) [flags]",
+  FlagTable table("tokenize", "[-m FILE] (-p TEXT | -f FILE) [flags]",
                   "Prints the tokens of a text, one 'id -> piece' a line. Works on files that hold "
                   "only a vocabulary. The text is taken byte for byte.");
-  table.Add({"-m", "--model"}, "FILE", "model whose vocabulary to use (GGUF)", &model);
+  table.Add({"-m", "--model"}, "FILE", kModelHelp, &model);
   table.Add({"-p", "--prompt"}, "TEXT", "the text", &source.text);
   table.Add({"-f", "--file"}, "FILE",
             "read it from a file, '-' for standard input. Without -p and -f, a pipe is read",
@@ -64,10 +64,10 @@ int Tokenize(Arguments arguments) {
   table.Switch({"--show-count"}, "print the number of tokens at the end", &count);
   table.Add({{"-h", "--help"}, "", "this text", "", {}, false, {}});
   if (const auto over = ParseFlags(table, arguments)) return *over;
-  if (model.empty()) return Misuse("tokenize", "no model: give a GGUF file with -m FILE");
   if (source.text && source.file) return Misuse("tokenize", "give only one of -p and -f");
 
-  const auto file = gguf::File::Open(model);
+  ConsoleLog log;
+  const auto file = OpenModelFile(model, log);
   if (!file) return Fail(file.error());
   const auto tokenizer = tokenizer::Tokenizer::Load(*file);
   if (!tokenizer) return Fail(Error{model + ": " + tokenizer.error().message});

@@ -1,26 +1,31 @@
 #!/bin/sh
-# The main job on the model at hand: load, read a prompt, write text, tell what it cost. Called by `make demo`.
+# The main job on the model that is part of winnow: questions about a document, answered with the full cache and with
+# compressed ones. Called by `make demo`.
 set -eu
-build=$1
-winnow=$build/winnow
-model=$build/tiny-random.gguf
-
-"$build/tools/make_tiny_model" "$model" >/dev/null
+winnow=$1/winnow
+document=examples/documents/harbour.txt
+flags="--kv-method streaming,h2o,snapkv,hbw,keydiff --kv-ratio 0.25 -n 12"
 
 say() { printf '\n$ %s\n' "$*"; }
 
-cat <<'TEXT'
+ask() {
+  say winnow compare -f $document -q "\"$1\"" $flags
+  "$winnow" compare -f $document -q "$1" $flags --quiet
+}
 
-No trained model ships with winnow yet. This demo uses a tiny model with RANDOM weights, made just now: it runs every part of the
-engine, but what it writes is word salad. With a real GGUF file:  build/release/winnow run -m model.gguf -p "..."
-TEXT
-say winnow inspect tiny-random.gguf
-"$winnow" inspect "$model"
-say winnow run -m tiny-random.gguf -p '"Once upon a time"' -n 64 --seed 1
-"$winnow" run -m "$model" -p "Once upon a time" -n 64 --seed 1
-say winnow bench -m tiny-random.gguf -p 256 -n 64 -r 3
-"$winnow" bench -m "$model" -p 256 -n 64 -r 3
 cat <<TEXT
 
-Done. Next:  $winnow --help
+$document is a story of some 1800 tokens in which facts are hidden. A small model that was trained here to
+find them, and is part of winnow, is asked: with the full cache, and with a quarter of it under five methods.
+TEXT
+ask "What is the secret code of the red lantern?"
+ask "What is the locker number of the silver compass?"
+ask "What is the birthday of the old bridge?"
+say winnow bench -p 2048 -n 64 -r 3
+"$winnow" bench -p 2048 -n 64 -r 3
+cat <<TEXT
+
+The same on a model and a document of yours:
+  $winnow compare -m model.gguf -f report.txt -q "Who signed?" --kv-method snapkv,hbw --kv-ratio 0.25
+All methods: $winnow methods     all commands: $winnow --help
 TEXT

@@ -72,8 +72,6 @@ class Misuse(CliTest):
         self.assert_misused(winnow(*base, "-l", "hello"), "hello")
 
     def test_what_is_missing_or_too_much(self):
-        self.assert_misused(winnow("run", "-p", "x"), "no model", "-m")
-        self.assert_misused(winnow("inspect"), "no file")
         self.assert_misused(winnow("inspect", "a", "b"), "one file")
         self.assert_misused(winnow("run", "-m", self.model, "stray"), "stray")
         self.assert_misused(winnow("tokenize", "-m", self.model, "-p", "x", "-f", "y"), "-p", "-f")

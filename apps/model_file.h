@@ -1,0 +1,22 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "gguf/file.h"
+
+namespace winnow::apps {
+
+// The name of the model that is part of this program, and what -m is without being given. A file
+// of that name is ./bundled.
+inline constexpr const char* kBundled = "bundled";
+// Help of -m.
+inline constexpr const char* kModelHelp =
+    "model (GGUF; of a split one, the first part); 'bundled': the small one that is part of winnow";
+
+// The model of a name; tells the log where it is the bundled one. Errors: see gguf::File::Open.
+Result<std::shared_ptr<const gguf::File>> OpenModelFile(const std::string& name, Log& log);
+
+}  // namespace winnow::apps

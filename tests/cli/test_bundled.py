@@ -1,0 +1,62 @@
+"""The model inside the binary, and the document of `make demo`."""
+
+import hashlib
+import pathlib
+import unittest
+
+from harness import CliTest, winnow
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODEL = ROOT / "models/winnow-s-Q8_0.gguf"
+DOCUMENT = ROOT / "examples/documents/harbour.txt"
+FACTS = {
+    "What is the secret code of the red lantern?": "48213",
+    "What is the password of Clara Winter?": "thunder",
+    "What is the locker number of the silver compass?": "7350",
+    "What is the home town of Felix Marsh?": "Vienna",
+    "What is the birthday of the old bridge?": "14 June",
+}
+
+
+class Bundled(CliTest):
+    def ask(self, question, *flags):
+        """How the bundled model answers a question about the document, in its plain form."""
+        prompt = f"{DOCUMENT.read_text(encoding='utf-8').strip()}\n\nQuestion: {question}\nAnswer:"
+        return self.assert_done(winnow("run", "-f", self.file("prompt.txt", prompt), "-n", "16", "--temp", "0", "--json", *flags)).json
+
+    def test_used_without_a_model_and_said_so(self):
+        outcome = self.assert_done(winnow("run", "-p", "The old man", "-n", "4", "--temp", "0"))
+        self.assertIn("part of winnow", outcome.err)
+        self.assertIn("-m FILE", outcome.err)
+        named = self.assert_done(winnow("run", "-m", "bundled", "-p", "The old man", "-n", "4", "--temp", "0", "-q"))
+        self.assertEqual(named.out, outcome.out)
+        self.assertEqual(named.err, "")
+        for command in (["inspect"], ["tokenize", "-p", "x"]):
+            self.assertIn("part of winnow", self.assert_done(winnow(*command)).err, command)
+
+    def test_is_the_file_of_the_repository(self):
+        of_file = self.assert_done(winnow("inspect", MODEL, "--json")).json
+        bundled = self.assert_done(winnow("inspect", "bundled", "--json")).json
+        self.assertEqual({**of_file, "file": None}, {**bundled, "file": None})
+        text = self.file("text.txt", "It was a large house with a green door. " * 40)
+        found = self.assert_done(winnow("eval", "kld", "--data", text, "--lengths", "128", "--chunks", "1", "--json", "-")).json
+        self.assertEqual(found["model"]["hash"], "sha256:" + hashlib.sha256(MODEL.read_bytes()).hexdigest())
+
+    def test_a_file_of_that_name_is_reached_by_its_path(self):
+        self.file("bundled", MODEL.read_bytes()[:100])
+        self.assert_failed(winnow("inspect", self.folder / "bundled"), "bundled")
+
+    def test_answers_from_the_document(self):
+        found = {question: self.ask(question) for question in FACTS}
+        self.assertGreater(min(answer["prompt_tokens"] for answer in found.values()), 1500)
+        right = [question for question, answer in found.items() if FACTS[question] in answer["text"]]
+        self.assertGreaterEqual(len(right), 4, {q: a["text"] for q, a in found.items()})
+
+    def test_a_recent_window_forgets(self):
+        right = [question for question, fact in FACTS.items()
+                 if fact in self.ask(question, "--kv-method", "streaming", "--kv-ratio", "0.0625")["text"]]
+        self.assertLessEqual(len(right), 1, right)
+
+
+if __name__ == "__main__":
+    unittest.main()
