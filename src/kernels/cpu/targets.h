@@ -19,7 +19,7 @@
 // SSSE3 would only repeat SSE4; the kernels keep arrays of vectors, which sizeless SVE vectors
 // forbid.
 #define WINNOW_UNUSED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
-#ifdef WINNOW_FEW_TARGETS  // one per width of vectors
+#ifdef WINNOW_FEW_TARGETS  // one of those with vectors of 512 bits
 #define HWY_DISABLED_TARGETS (WINNOW_UNUSED_TARGETS | HWY_AVX3)
 #else
 #define HWY_DISABLED_TARGETS WINNOW_UNUSED_TARGETS
