@@ -1,9 +1,8 @@
 // TruthfulQA: questions that many people answer wrongly. [arXiv:2109.07958; prompt, BLEU and
 // multiple choice as in the LM evaluation harness]
-#include <algorithm>
-#include <cmath>
 #include <map>
 
+#include "eval/metrics/answer_choice.h"
 #include "eval/metrics/bleu.h"
 #include "eval/metrics/normalise.h"
 #include "eval/metrics/qa_f1.h"
@@ -75,20 +74,15 @@ Result<std::unique_ptr<Work>> MakeChoice(const TaskContext& context, const Choic
     }
   }
   choices.score = [test, places](std::span<const double> log_probs) {
-    const auto log_prob = [&](const Target& target) { return log_probs[places.at(target.text)]; };
-    const auto best = std::max_element(
-        test.one.begin(), test.one.end(),
-        [&](const Target& a, const Target& b) { return log_prob(a) < log_prob(b); });
-    double largest = -INFINITY;
-    for (const Target& target : test.many) largest = std::max(largest, log_prob(target));
-    double right = 0;
-    double all = 0;
-    for (const Target& target : test.many) {
-      const double p = std::exp(log_prob(target) - largest);
-      all += p;
-      right += target.right ? p : 0;
-    }
-    return std::vector<Score>{{"mc1", best->right ? 1.0 : 0.0}, {"mc2", right / all}};
+    const auto weigh = [&](const std::vector<Target>& targets) {
+      std::vector<WeighedAnswer> answers;
+      for (const Target& target : targets) {
+        answers.push_back({log_probs[places.at(target.text)], target.right});
+      }
+      return answers;
+    };
+    return std::vector<Score>{{"mc1", LikeliestIsRight(weigh(test.one)) ? 1.0 : 0.0},
+                              {"mc2", ShareOfRight(weigh(test.many))}};
   };
   return MakeWork(std::move(choices));
 }
