@@ -62,6 +62,13 @@ int StreamPerplexity(const StreamTask& task, ConsoleLog& log) {
     return Fail(fits.error());
   }
   log.Info("text   " + std::to_string(n_tokens) + " tokens, one stream");
+  const compression::MethodPtr& method = session.compression().method;
+  if (method && method->traits().compresses_prefill && !method->traits().evicts_in_decode &&
+      task.kv.decode.empty() && task.kv.prefill_chunk <= 1) {
+    log.Warning(MethodName(session) +
+                " compresses only prompts, and token by token there is none: nothing is evicted. "
+                "Add --kv-decode METHOD or --prefill-chunk N");
+  }
   const std::atomic<bool>& interrupted = CatchInterrupt();
   if (!task.json) Print("    tokens   mean NLL    recent  tokens/s        cache     resident\n");
   ProgressLine progress("scoring");

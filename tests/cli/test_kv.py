@@ -318,6 +318,12 @@ class PerplexityUnderAMethod(CliTest):
         self.assert_failed(outcome, "more than 100", "reassign")
         self.assertGreater(self.json("--stream", "-c", "100", "--kv-method", "streaming", "--kv-size", "32")["tokens"], 200)
 
+    def test_a_method_that_never_acts_is_warned_of(self):
+        flags = ("--stream", "--kv-method", "snapkv:window=8,kernel=3", "--kv-size", "32", "-c", "2048")
+        self.assertIn("compresses only prompts", self.assert_done(self.score(*flags)).err)
+        for more in (["--prefill-chunk", "16"], ["--kv-decode", "h2o"]):
+            self.assertNotIn("compresses only prompts", self.assert_done(self.score(*flags, *more)).err)
+
     def test_misuse(self):
         self.assert_misused(self.score("--stream", "--chunks", "2"), "--chunks")
         # A method that leaves out tokens of a prompt has no logits of all of them, but token by token nothing is left out.
