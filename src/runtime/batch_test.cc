@@ -2,36 +2,27 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "base/log.h"
 #include "compression/registry.h"
-#include "model/testing/tiny_model.h"
 #include "runtime/batch_memory.h"
 #include "runtime/engine.h"
+#include "runtime/testing/tiny_engine.h"
 
 namespace winnow::runtime {
 namespace {
 
-constexpr int kVocabulary = 70;
+using testing::Logits;
+using testing::Tokens;
 
 class BatchTest : public ::testing::Test {
  protected:
   void SetUp() override {
     model::testing::TinySpec spec = model::testing::TinySpecOf("llama");
     spec.type = gguf::TensorType::kQ8_0;  // few rows are multiplied as one is
-    auto builder = model::testing::TinyBuilder(spec);
-    model::testing::AddTinyTokenizer(builder, kVocabulary);
-    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) /
-                                       (std::string("winnow_batch_") + test->name() + ".gguf");
-    builder.Write(path.string());
-    NullLog log;
-    engine_ = Engine::Open({.model_path = path.string(), .n_threads = 2}, log).value();
-    std::filesystem::remove(path);
+    engine_ = testing::TinyEngine(spec);
   }
 
   std::unique_ptr<Session> Make(const std::string& spec = "", int64_t size = 0,
@@ -40,14 +31,6 @@ class BatchTest : public ::testing::Test {
     if (!spec.empty()) options.compression.method = compression::MakeMethod(spec).value();
     options.compression.size = size;
     return Session::Make(*engine_, options).value();
-  }
-  static std::vector<TokenId> Tokens(int n) {
-    std::vector<TokenId> tokens;
-    for (int i = 0; i < n; ++i) tokens.push_back((i * 31 + 5) % kVocabulary);
-    return tokens;
-  }
-  static std::vector<float> Logits(const Session& session) {
-    return {session.logits().begin(), session.logits().end()};
   }
 
   std::unique_ptr<Engine> engine_;
@@ -81,10 +64,9 @@ TEST_F(BatchTest, OneThatRefusesLeavesAllAsTheyWere) {
   auto refused = batch.Decode(sessions, std::vector<TokenId>{1, 1});
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().message,
-            "sequence 1 of 2: session: 1 tokens do not fit: 6 are in a cache of 6 slots, 0 more "
-            "fit");
+            "sequence 1 of 2: session: 1 token does not fit: 6 of 6 are taken, 0 more fit");
   plain->Truncate(5);
-  refused = batch.Decode(sessions, std::vector<TokenId>{1, kVocabulary});
+  refused = batch.Decode(sessions, std::vector<TokenId>{1, testing::kVocabulary});
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().message,
             "sequence 1 of 2: session: token 70 is outside the vocabulary of 70");

@@ -4,18 +4,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <new>
 #include <string>
 #include <vector>
 
-#include "base/log.h"
 #include "compression/registry.h"
-#include "model/testing/tiny_model.h"
 #include "runtime/batch.h"
-#include "runtime/engine.h"
-#include "runtime/session.h"
+#include "runtime/testing/tiny_engine.h"
 
 namespace {
 std::atomic<int64_t> n_allocations{0};
@@ -59,16 +55,7 @@ TEST_P(DecodeAllocations, AreNone) {
   if (!kCounts) GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
   model::testing::TinySpec spec = model::testing::TinySpecOf("llama");
   spec.type = GetParam();
-  auto builder = model::testing::TinyBuilder(spec);
-  model::testing::AddTinyTokenizer(builder, spec.vocabulary);
-  const std::filesystem::path path =
-      std::filesystem::path(::testing::TempDir()) /
-      ("winnow_allocations_" + std::string(gguf::InfoOf(GetParam()).name) + ".gguf");
-  builder.Write(path.string());
-
-  NullLog log;
-  const auto engine = Engine::Open({.model_path = path.string(), .n_threads = 3}, log).value();
-  std::filesystem::remove(path);
+  const auto engine = testing::TinyEngine(spec, {.n_threads = 3});
   const auto session = Session::Make(*engine, {}).value();
   ASSERT_TRUE(session->Prefill(std::vector<TokenId>{1, 5, 6}).value());
   ASSERT_TRUE(session->Decode(7).has_value());
@@ -89,24 +76,13 @@ class CompressedAllocations : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(CompressedAllocations, AreNone) {
   if (!kCounts) GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
-  auto builder = model::testing::TinyBuilder(model::testing::TinySpecOf("llama"));
-  model::testing::AddTinyTokenizer(builder, 70);
-  std::string name = GetParam();
-  std::replace(name.begin(), name.end(), '-', '_');
-  const std::filesystem::path path =
-      std::filesystem::path(::testing::TempDir()) / ("winnow_allocations_kv_" + name + ".gguf");
-  builder.Write(path.string());
-  NullLog log;
-  const auto engine = Engine::Open({.model_path = path.string(), .n_threads = 2}, log).value();
-  std::filesystem::remove(path);
+  const auto engine = testing::TinyEngine(model::testing::TinySpecOf("llama"));
   SessionOptions options;
   options.compression.method = compression::MakeMethod(GetParam()).value();
   options.compression.size = std::max<int64_t>(20, options.compression.method->traits().min_budget);
   const auto session = Session::Make(*engine, options).value();
-  std::vector<TokenId> prompt;
   const auto n_prompt = static_cast<int>(options.compression.size) + 10;
-  for (int i = 0; i < n_prompt; ++i) prompt.push_back((i * 31 + 5) % 70);
-  ASSERT_TRUE(session->Prefill(prompt).value());
+  ASSERT_TRUE(session->Prefill(testing::Tokens(n_prompt)).value());
   for (TokenId token = 3; token < 23; ++token) ASSERT_TRUE(session->Decode(token).has_value());
 
   const int64_t before = n_allocations.load();
@@ -122,14 +98,7 @@ TEST_P(CompressedAllocations, AreNone) {
 // memory of its own.
 TEST(BatchAllocations, AreNone) {
   if (!kCounts) GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
-  auto builder = model::testing::TinyBuilder(model::testing::TinySpecOf("llama"));
-  model::testing::AddTinyTokenizer(builder, 70);
-  const std::filesystem::path path =
-      std::filesystem::path(::testing::TempDir()) / "winnow_allocations_batch.gguf";
-  builder.Write(path.string());
-  NullLog log;
-  const auto engine = Engine::Open({.model_path = path.string(), .n_threads = 1}, log).value();
-  std::filesystem::remove(path);
+  const auto engine = testing::TinyEngine(model::testing::TinySpecOf("llama"), {.n_threads = 1});
   std::vector<std::unique_ptr<Session>> sessions;
   std::vector<Session*> all;
   for (const char* spec : {"", "h2o", "streaming", ""}) {

@@ -13,6 +13,12 @@ namespace {
 // Tokens there is room for beyond those in use, so that decode steps rarely allocate.
 constexpr size_t kTokensAhead = 1024;
 
+Error NoRoom(int64_t n, int64_t n_taken, int64_t n_all) {
+  return Error{"session: " + std::to_string(n) + (n == 1 ? " token does" : " tokens do") +
+               " not fit: " + std::to_string(n_taken) + " of " + std::to_string(n_all) +
+               " are taken, " + std::to_string(n_all - n_taken) + " more fit"};
+}
+
 }  // namespace
 
 struct Session::Data {
@@ -194,12 +200,7 @@ Result<bool> Session::Prefill(std::span<const TokenId> tokens, const PrefillOpti
   if (tokens.empty()) return true;
   Data& data = *data_;
   const auto n = static_cast<int64_t>(tokens.size());
-  const int64_t n_free = capacity() - n_tokens();
-  if (n > n_free) {
-    return Error{"session: " + std::to_string(n) + " tokens do not fit: " +
-                 std::to_string(n_tokens()) + " of " + std::to_string(capacity()) + " are taken, " +
-                 std::to_string(n_free) + " more fit"};
-  }
+  if (n > capacity() - n_tokens()) return NoRoom(n, n_tokens(), capacity());
   const int64_t chunk = data.options.compression.prefill_chunk;
   const int64_t n_call = chunk == 0 ? n : std::min(chunk, n);
   if (n_call > data.cache->capacity()) {
@@ -219,10 +220,7 @@ Result<bool> Session::Prefill(std::span<const TokenId> tokens, const PrefillOpti
 }
 
 Result<void> Session::Decode(TokenId token) {
-  if (n_tokens() >= capacity()) {
-    return Error{"session: 1 tokens do not fit: " + std::to_string(n_tokens()) + " of " +
-                 std::to_string(capacity()) + " are taken, 0 more fit"};
-  }
+  if (n_tokens() >= capacity()) return NoRoom(1, n_tokens(), capacity());
   if (n_tokens() == 0) WINNOW_TRY(data_->compressor.BeginPrompt(*data_->cache, 1, 1));
   WINNOW_TRY(data_->Forward({&token, 1}, compression::Phase::kDecode, {0, 1}, PrefillOptions{}));
   return {};
@@ -236,17 +234,14 @@ Result<void> Session::PrepareStep(TokenId token) {
     return Error{"session: token " + std::to_string(token) + " is outside the vocabulary of " +
                  std::to_string(vocabulary)};
   }
+  if (n_tokens() >= capacity()) return NoRoom(1, n_tokens(), capacity());
+  // Where positions are reassigned, a text may be longer than the cache, which evicts in time.
   const cache::CacheShape& shape = data.cache->config().shape;
-  bool full = n_tokens() >= capacity();
   for (int layer = 0; layer < shape.n_layers; ++layer) {
     for (int head = 0; head < shape.n_kv_heads; ++head) {
-      full |= data.cache->n_slots(layer, head) >= data.cache->capacity();
+      const int64_t n_slots = data.cache->n_slots(layer, head);
+      if (n_slots >= data.cache->capacity()) return NoRoom(1, n_slots, data.cache->capacity());
     }
-  }
-  if (full) {
-    return Error{"session: 1 tokens do not fit: " + std::to_string(n_tokens()) +
-                 " are in a cache of " + std::to_string(data.cache->capacity()) +
-                 " slots, 0 more fit"};
   }
   if (n_tokens() == 0) WINNOW_TRY(data.compressor.BeginPrompt(*data.cache, 1, 1));
   return data.compressor.CheckCall(*data.cache, compression::Phase::kDecode, 1);

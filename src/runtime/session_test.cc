@@ -2,64 +2,28 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/log.h"
-#include "model/testing/tiny_model.h"
 #include "runtime/engine.h"
+#include "runtime/testing/tiny_engine.h"
 
 namespace winnow::runtime {
 namespace {
 
 using model::testing::TinySpecOf;
+using testing::kVocabulary;
+using testing::Logits;
+using testing::Tokens;
 
-constexpr int kVocabulary = 70;
+std::unique_ptr<Engine> Open(EngineOptions options = {}) {
+  if (options.n_threads == 0) options.n_threads = 2;
+  return testing::TinyEngine(TinySpecOf("llama"), options);
+}
 
-struct LogLines final : Log {
-  void Write(LogLevel level, std::string_view message) override {
-    if (level == LogLevel::kWarning) warnings.emplace_back(message);
-  }
-  std::vector<std::string> warnings;
-};
-
-// A tiny random model with a vocabulary, in a file of its own.
-class SessionTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    auto builder = model::testing::TinyBuilder(TinySpecOf("llama"));
-    model::testing::AddTinyTokenizer(builder, kVocabulary);
-    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    path_ = std::filesystem::path(::testing::TempDir()) /
-            (std::string("winnow_session_") + test->name() + ".gguf");
-    builder.Write(path_.string());
-  }
-  void TearDown() override { std::filesystem::remove(path_); }
-
-  std::unique_ptr<Engine> Open(EngineOptions options = {}) {
-    options.model_path = path_.string();
-    if (options.n_threads == 0) options.n_threads = 2;
-    auto engine = Engine::Open(options, log_);
-    if (!engine) ADD_FAILURE() << engine.error().message;
-    return std::move(engine).value();
-  }
-
-  static std::vector<TokenId> Tokens(int n) {
-    std::vector<TokenId> tokens;
-    for (int i = 0; i < n; ++i) tokens.push_back((i * 31 + 5) % kVocabulary);
-    return tokens;
-  }
-  static std::vector<float> Logits(const Session& session) {
-    return {session.logits().begin(), session.logits().end()};
-  }
-
-  std::filesystem::path path_;
-  LogLines log_;
-};
-
-TEST_F(SessionTest, DecodeContinuesPrefill) {
+TEST(Session, DecodeContinuesPrefill) {
   const auto engine = Open();
   const auto at_once = Session::Make(*engine, {}).value();
   const auto stepwise = Session::Make(*engine, {}).value();
@@ -79,7 +43,7 @@ TEST_F(SessionTest, DecodeContinuesPrefill) {
   EXPECT_EQ(std::vector<TokenId>(stepwise->tokens().begin(), stepwise->tokens().end()), Tokens(9));
 }
 
-TEST_F(SessionTest, TruncateForgetsExactly) {
+TEST(Session, TruncateForgetsExactly) {
   const auto engine = Open();
   const auto session = Session::Make(*engine, {}).value();
   ASSERT_TRUE(session->Prefill(Tokens(9)).value());
@@ -100,7 +64,7 @@ TEST_F(SessionTest, TruncateForgetsExactly) {
   EXPECT_EQ(Logits(*session), first);
 }
 
-TEST_F(SessionTest, KeepsTheCommonPrefixButComputesTheLastToken) {
+TEST(Session, KeepsTheCommonPrefixButComputesTheLastToken) {
   const auto engine = Open();
   const auto session = Session::Make(*engine, {}).value();
   ASSERT_TRUE(session->Prefill(std::vector<TokenId>{1, 2, 3, 4, 5}).value());
@@ -112,7 +76,7 @@ TEST_F(SessionTest, KeepsTheCommonPrefixButComputesTheLastToken) {
   EXPECT_EQ(session->KeepCommonPrefix({}), 0);
 }
 
-TEST_F(SessionTest, GivesTheRowsOfLogitsThatAreAskedFor) {
+TEST(Session, GivesTheRowsOfLogitsThatAreAskedFor) {
   const auto engine = Open();
   const auto session = Session::Make(*engine, {.row_block = 4}).value();
   int64_t next_row = 6;
@@ -135,7 +99,7 @@ TEST_F(SessionTest, GivesTheRowsOfLogitsThatAreAskedFor) {
   EXPECT_EQ(next_row, 17);
 }
 
-TEST_F(SessionTest, SaysHowManyTokensFit) {
+TEST(Session, SaysHowManyTokensFit) {
   const auto engine = Open();
   const auto session = Session::Make(*engine, {.context = 10}).value();
   EXPECT_EQ(session->capacity(), 10);
@@ -148,7 +112,7 @@ TEST_F(SessionTest, SaysHowManyTokensFit) {
   EXPECT_FALSE(session->Decode(1).has_value());
 }
 
-TEST_F(SessionTest, IsAsBeforeWhenStoppedOrRefused) {
+TEST(Session, IsAsBeforeWhenStoppedOrRefused) {
   const auto engine = Open();
   const auto session = Session::Make(*engine, {.row_block = 2}).value();
   ASSERT_TRUE(session->Prefill(Tokens(7)).value());
@@ -164,7 +128,7 @@ TEST_F(SessionTest, IsAsBeforeWhenStoppedOrRefused) {
   EXPECT_EQ(Logits(*session), logits);
 }
 
-TEST_F(SessionTest, CountsTheBytesOfTheCache) {
+TEST(Session, CountsTheBytesOfTheCache) {
   const auto engine = Open();
   const auto session = Session::Make(*engine, {.key_type = kernels::TensorType::kF32}).value();
   ASSERT_TRUE(session->Prefill(Tokens(5)).value());
@@ -173,7 +137,7 @@ TEST_F(SessionTest, CountsTheBytesOfTheCache) {
   EXPECT_EQ(session->cache_bytes_full(), session->cache_bytes());
 }
 
-TEST_F(SessionTest, RefusesOptionsOutOfRange) {
+TEST(Session, RefusesOptionsOutOfRange) {
   const auto engine = Open();
   const auto error = [&](const SessionOptions& options) {
     const auto session = Session::Make(*engine, options);
@@ -187,17 +151,25 @@ TEST_F(SessionTest, RefusesOptionsOutOfRange) {
             "of 32");
 }
 
-TEST_F(SessionTest, WarnsBeyondTheTrainedContext) {
-  Open({.context = 128});
-  EXPECT_TRUE(log_.warnings.empty());
-  const auto engine = Open({.context = 300});
-  ASSERT_EQ(log_.warnings.size(), 1u);
-  EXPECT_NE(log_.warnings[0].find("context of 300 tokens is longer than the 128"),
+TEST(Session, WarnsBeyondTheTrainedContext) {
+  struct Warnings final : Log {
+    void Write(LogLevel level, std::string_view message) override {
+      if (level == LogLevel::kWarning) all.emplace_back(message);
+    }
+    std::vector<std::string> all;
+  } warnings;
+  const auto file = testing::TinyFile(TinySpecOf("llama"));
+  ASSERT_TRUE(Engine::Open({.file = file, .n_threads = 2, .context = 128}, warnings).has_value());
+  EXPECT_TRUE(warnings.all.empty());
+  const auto engine =
+      Engine::Open({.file = file, .n_threads = 2, .context = 300}, warnings).value();
+  ASSERT_EQ(warnings.all.size(), 1u);
+  EXPECT_NE(warnings.all[0].find("context of 300 tokens is longer than the 128"),
             std::string::npos);
   EXPECT_EQ(Session::Make(*engine, {}).value()->capacity(), 300);
 }
 
-TEST_F(SessionTest, EveryTargetGivesNearlyTheSame) {
+TEST(Session, EveryTargetGivesNearlyTheSame) {
   std::vector<std::string> targets = kernels::CpuTargets();
   std::vector<float> expected;
   targets.insert(targets.begin(), "reference");
@@ -212,17 +184,18 @@ TEST_F(SessionTest, EveryTargetGivesNearlyTheSame) {
   }
 }
 
-TEST_F(SessionTest, EngineErrorsNameTheFile) {
+TEST(Session, EngineErrorsNameTheFile) {
   NullLog log;
   const auto absent = Engine::Open({.model_path = "/nowhere/absent.gguf"}, log);
   ASSERT_FALSE(absent.has_value());
   const std::string& message = absent.error().message;
   EXPECT_NE(message.find("/nowhere/absent.gguf"), std::string::npos) << message;
   EXPECT_EQ(message.find("/nowhere/absent.gguf"), message.rfind("/nowhere/absent.gguf"));
-  EngineOptions options = {.model_path = path_.string(), .n_threads = -2};
+  EngineOptions options = {.file = testing::TinyFile(TinySpecOf("llama")), .n_threads = -2};
   EXPECT_EQ(Engine::Open(options, log).error().message,
             "engine: -2 threads wanted, expected 1..512");
-  options = {.model_path = path_.string(), .target = "Z80"};
+  options.n_threads = 2;
+  options.target = "Z80";
   const auto target = Engine::Open(options, log);
   ASSERT_FALSE(target.has_value());
   EXPECT_NE(target.error().message.find("Z80"), std::string::npos) << target.error().message;

@@ -1,18 +1,15 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "base/log.h"
 #include "compression/registry.h"
-#include "model/testing/tiny_model.h"
 #include "runtime/engine.h"
 #include "runtime/session.h"
+#include "runtime/testing/tiny_engine.h"
 
 // Sessions of tiny random models, and every registered method to run them with.
 namespace winnow::conformance {
@@ -22,9 +19,9 @@ using runtime::Engine;
 using runtime::Session;
 using runtime::TokenId;
 
-inline constexpr int kVocabulary = 70;
+using runtime::testing::kVocabulary;
 
-// A tiny model in a file of its own; `n_kv_heads` of 4 query heads.
+// A tiny model; `n_kv_heads` of 4 query heads.
 inline std::unique_ptr<Engine> OpenTiny(int n_kv_heads, int n_threads = 2, int dim = 16,
                                         const std::string& target = {},
                                         gguf::TensorType type = gguf::TensorType::kF32) {
@@ -34,17 +31,7 @@ inline std::unique_ptr<Engine> OpenTiny(int n_kv_heads, int n_threads = 2, int d
   spec.value_dim = dim;
   spec.context = 4096;
   spec.type = type;
-  auto builder = model::testing::TinyBuilder(spec);
-  model::testing::AddTinyTokenizer(builder, kVocabulary);
-  const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) /
-                                     ("winnow_conformance_" + std::to_string(getpid()) + ".gguf");
-  builder.Write(path.string());
-  NullLog log;
-  auto engine =
-      Engine::Open({.model_path = path.string(), .n_threads = n_threads, .target = target}, log);
-  std::filesystem::remove(path);
-  EXPECT_TRUE(engine.has_value()) << engine.error().message;
-  return std::move(engine).value();
+  return runtime::testing::TinyEngine(spec, {.n_threads = n_threads, .target = target});
 }
 
 inline std::vector<TokenId> Tokens(int n, int seed = 5) {

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <fstream>
 
 #include "fixture.h"
@@ -21,15 +23,7 @@ TEST(Memory, FallsToWhatTheCacheSaysAfterACompressedPrefill) {
   spec.n_layers = 8;
   spec.key_dim = spec.value_dim = 64;
   spec.context = 16384;
-  auto builder = model::testing::TinyBuilder(spec);
-  model::testing::AddTinyTokenizer(builder, kVocabulary);
-  const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) /
-                                     ("winnow_memory_" + std::to_string(getpid()) + ".gguf");
-  builder.Write(path.string());
-  NullLog log;
-  const auto engine =
-      Engine::Open({.model_path = path.string(), .n_threads = 2, .target = ""}, log).value();
-  std::filesystem::remove(path);
+  const auto engine = runtime::testing::TinyEngine(spec);
 
   constexpr int kTokens = 8192;
   // Warm: working memory of a prompt of this length has been taken once.
