@@ -21,38 +21,46 @@ namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// acc[h * value_dim + ...] = sum over the slots of weight * value, for kVectors vectors of
-// dimensions from `from` on.
-template <class Elements, int kHeads, int kVectors>
-void WeighElements(const AttentionShape& shape, const std::byte* from, int n_slots,
-                   const float* weights, float* acc) {
+// acc[h * value_dim + ...] = sum over the slots of weight * value, for kVectors vectors of the
+// dimensions from `from` on; Rows::Load(row, v) gives the v-th of a row.
+template <class Rows, int kHeads, int kVectors>
+void WeighVectors(const AttentionShape& shape, const std::byte* from, int n_slots,
+                  const float* weights, float* acc) {
   const DF df;
   VF sums[kHeads][kVectors];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int h = 0; h < kHeads; ++h) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) sums[h][v] = hn::Zero(df);
   }
   for (int s = 0; s < n_slots; ++s) {
     const std::byte* row = from + s * shape.value_row_bytes;
-    hwy::Prefetch(row + kPrefetchBytes);
-#pragma GCC unroll 4
+    if constexpr (Rows::kPrefetch) hwy::Prefetch(row + kPrefetchBytes);
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      const VF value = Elements::Load(row + v * kLanes * Elements::kBytes);
-#pragma GCC unroll 4
+      const VF value = Rows::Load(row, v);
+#pragma GCC unroll 8
       for (int h = 0; h < kHeads; ++h) {
         sums[h][v] = hn::MulAdd(value, hn::Set(df, weights[h * kChunkSlots + s]), sums[h][v]);
       }
     }
   }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int h = 0; h < kHeads; ++h) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       hn::StoreU(sums[h][v], df, acc + h * shape.value_dim + v * kLanes);
     }
   }
 }
+
+template <class Elements>
+struct ElementRows {
+  static constexpr bool kPrefetch = true;
+  static HWY_INLINE VF Load(const std::byte* row, int v) {
+    return Elements::Load(row + v * kLanes * Elements::kBytes);
+  }
+};
 
 // The last dimensions, fewer than a vector.
 template <class Elements>
@@ -74,12 +82,12 @@ void WeighHeads(const AttentionShape& shape, const ChunkJob& job, const float* w
                 float* acc) {
   int i = 0;
   for (; i + 4 * kLanes <= shape.value_dim; i += 4 * kLanes) {
-    WeighElements<Elements, kHeads, 4>(shape, job.values + i * Elements::kBytes, job.n_slots,
-                                       weights, acc + i);
+    WeighVectors<ElementRows<Elements>, kHeads, 4>(shape, job.values + i * Elements::kBytes,
+                                                   job.n_slots, weights, acc + i);
   }
   for (; i + kLanes <= shape.value_dim; i += kLanes) {
-    WeighElements<Elements, kHeads, 1>(shape, job.values + i * Elements::kBytes, job.n_slots,
-                                       weights, acc + i);
+    WeighVectors<ElementRows<Elements>, kHeads, 1>(shape, job.values + i * Elements::kBytes,
+                                                   job.n_slots, weights, acc + i);
   }
   if (i == shape.value_dim) return;
   for (int h = 0; h < kHeads; ++h) {
@@ -113,41 +121,17 @@ void Weigh(const AttentionShape& shape, const ChunkJob& job, const float* weight
 constexpr int kBlockVectors = 32 / kLanes;
 constexpr int kHeadsPerBlockPass = kLanes == 16 ? 8 : (kLanes == 8 ? 3 : 1);
 
-template <class Block, int kHeads>
-void WeighBlock(const AttentionShape& shape, const std::byte* from, int n_slots,
-                const float* weights, float* acc) {
-  const DF df;
-  VF sums[kHeads][kBlockVectors];
-#pragma GCC unroll 8
-  for (int h = 0; h < kHeads; ++h) {
-#pragma GCC unroll 8
-    for (int v = 0; v < kBlockVectors; ++v) sums[h][v] = hn::Zero(df);
-  }
-  for (int s = 0; s < n_slots; ++s) {
-    const std::byte* block = from + s * shape.value_row_bytes;
-#pragma GCC unroll 8
-    for (int v = 0; v < kBlockVectors; ++v) {
-      const VF value = Block::Load(block, v);
-#pragma GCC unroll 8
-      for (int h = 0; h < kHeads; ++h) {
-        sums[h][v] = hn::MulAdd(value, hn::Set(df, weights[h * kChunkSlots + s]), sums[h][v]);
-      }
-    }
-  }
-#pragma GCC unroll 8
-  for (int h = 0; h < kHeads; ++h) {
-#pragma GCC unroll 8
-    for (int v = 0; v < kBlockVectors; ++v) {
-      hn::StoreU(sums[h][v], df, acc + h * shape.value_dim + v * kLanes);
-    }
-  }
-}
+template <class Block>
+struct BlockRows {
+  static constexpr bool kPrefetch = false;  // done while the scales are read
+  static HWY_INLINE VF Load(const std::byte* block, int v) { return Block::Load(block, v); }
+};
 
 template <class Block, int kHeads = 1>
 HWY_INLINE void WeighBlockOf(int heads, const AttentionShape& shape, const std::byte* from,
                              int n_slots, const float* weights, float* acc) {
   if (heads == kHeads) {
-    WeighBlock<Block, kHeads>(shape, from, n_slots, weights, acc);
+    WeighVectors<BlockRows<Block>, kHeads, kBlockVectors>(shape, from, n_slots, weights, acc);
   } else if constexpr (kHeads < kHeadsPerBlockPass) {
     WeighBlockOf<Block, kHeads + 1>(heads, shape, from, n_slots, weights, acc);
   }
