@@ -72,6 +72,9 @@ FlagTable MakeTable(BenchFlags& flags) {
              }});
   table.Add({"-r", "--repetitions"}, "N", "how often each test is repeated", &flags.repetitions);
   table.Switch({"--no-warmup"}, "no run before the first repetition", &flags.warmup, false);
+  table.Switch({"--dry-run"},
+               "measure nothing: only what would be run, and the memory it is planned with",
+               &flags.dry_run);
   table.Group("How");
   AddList(table, {"-t", "--threads"}, "LIST", "threads; -1: one for each core", &flags.threads,
           numbers);
@@ -218,6 +221,10 @@ int Bench(Arguments arguments) {
     for (BenchTest test : *tests) {
       const auto memory = Plan(*loaded->engine, *options, flags.memory_limit, test);
       if (!memory) return Fail(memory.error());
+      if (flags.dry_run) {
+        output.Add(*loaded->engine, setting, test, *memory, {}, {});
+        continue;
+      }
       if (flags.progress) ConsoleLog().Info("bench  " + setting.model + " " + test.Name());
       const auto samples = runner.Measure(test, flags.repetitions, flags.warmup);
       if (!samples) return Fail(samples.error());

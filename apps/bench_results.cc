@@ -43,11 +43,34 @@ std::string Now() {
   return text;
 }
 
-// A result with the field names of llama-bench; n_sequences, memory_bytes (planned), pp_ts, tg_ts
-// and step_ms are ours.
-Record ResultRecord(runtime::Engine& engine, const Setting& setting, const BenchTest& test,
-                    const runtime::BatchMemory& memory, const std::vector<BenchSample>& samples,
-                    const BenchCaches& caches) {
+// What is run, with the field names of llama-bench; n_sequences and memory_bytes (planned) are
+// ours.
+Record PlanRecord(runtime::Engine& engine, const Setting& setting, const BenchTest& test,
+                  const runtime::BatchMemory& memory) {
+  return {{"build_version", WINNOW_VERSION},
+          {"cpu_info", report::CpuName()},
+          {"backends", "CPU"},
+          {"cpu_target", engine.backend().target()},
+          {"model_filename", setting.model},
+          {"model_type", DescriptionOf(engine)},
+          {"model_size", runtime::ModelBytes(engine)},
+          {"model_n_params", engine.model().n_parameters()},
+          {"n_batch", setting.batch},
+          {"n_ubatch", setting.micro_batch},
+          {"n_threads", engine.pool().n_threads()},
+          {"type_k", setting.key_type},
+          {"type_v", setting.value_type},
+          {"kv_method", setting.method},
+          {"n_prompt", test.n_prompt},
+          {"n_gen", test.n_generate},
+          {"n_depth", test.depth},
+          {"n_sequences", test.n_sequences},
+          {"memory_bytes", memory.total()}};
+}
+
+// What was measured; kv_kept, kv_bytes, pp_ts, tg_ts and step_ms are ours.
+void AddMeasured(const BenchTest& test, const std::vector<BenchSample>& samples,
+                 const BenchCaches& caches, Record& record) {
   std::vector<int64_t> samples_ns;
   std::vector<double> samples_ts, prompt_ts, generate_ts, step_ms;
   int64_t longest_step_ns = 0;
@@ -67,39 +90,20 @@ Record ResultRecord(runtime::Engine& engine, const Setting& setting, const Bench
   const bool prompts = test.n_prompt > 0, generates = test.n_generate > 0;
   const Spread ns = SpreadOf(samples_ns);
   const Spread ts = SpreadOf(samples_ts);
-  return {{"build_version", WINNOW_VERSION},
-          {"cpu_info", report::CpuName()},
-          {"backends", "CPU"},
-          {"cpu_target", engine.backend().target()},
-          {"model_filename", setting.model},
-          {"model_type", DescriptionOf(engine)},
-          {"model_size", runtime::ModelBytes(engine)},
-          {"model_n_params", engine.model().n_parameters()},
-          {"n_batch", setting.batch},
-          {"n_ubatch", setting.micro_batch},
-          {"n_threads", engine.pool().n_threads()},
-          {"type_k", setting.key_type},
-          {"type_v", setting.value_type},
-          {"kv_method", setting.method},
-          {"kv_kept", caches.kept},
-          {"kv_bytes", caches.bytes},
-          {"n_prompt", test.n_prompt},
-          {"n_gen", test.n_generate},
-          {"n_depth", test.depth},
-          {"n_sequences", test.n_sequences},
-          {"memory_bytes", memory.total()},
-          {"test_time", Now()},
-          {"avg_ns", static_cast<int64_t>(ns.mean)},
-          {"stddev_ns", static_cast<int64_t>(ns.deviation)},
-          {"avg_ts", ts.mean},
-          {"stddev_ts", ts.deviation},
-          {"pp_ts", mean(prompts, prompt_ts)},
-          {"tg_ts", mean(generates, generate_ts)},
-          {"step_ms", mean(generates, step_ms)},
-          {"step_ms_max", generates ? report::Value(1e-6 * static_cast<double>(longest_step_ns))
-                                    : report::Value()},
-          {"samples_ns", report::MakeList(samples_ns)},
-          {"samples_ts", report::MakeList(samples_ts)}};
+  record.Add("kv_kept", caches.kept);
+  record.Add("kv_bytes", caches.bytes);
+  record.Add("test_time", Now());
+  record.Add("avg_ns", static_cast<int64_t>(ns.mean));
+  record.Add("stddev_ns", static_cast<int64_t>(ns.deviation));
+  record.Add("avg_ts", ts.mean);
+  record.Add("stddev_ts", ts.deviation);
+  record.Add("pp_ts", mean(prompts, prompt_ts));
+  record.Add("tg_ts", mean(generates, generate_ts));
+  record.Add("step_ms", mean(generates, step_ms));
+  record.Add("step_ms_max", generates ? report::Value(1e-6 * static_cast<double>(longest_step_ns))
+                                      : report::Value());
+  record.Add("samples_ns", report::MakeList(samples_ns));
+  record.Add("samples_ts", report::MakeList(samples_ts));
 }
 
 // The same result as a row of llama-bench's table; settings appear where they are not the default.
@@ -121,11 +125,14 @@ Record TableRow(const BenchFlags& flags, runtime::Engine& engine, const Setting&
   if (shows(flags.value_types, std::string("f16"))) row.Add("type_v", setting.value_type);
   if (shows(flags.methods, std::string("full"))) {
     row.Add("kv", setting.method);
-    row.Add("cache", HumanBytes(integer("kv_bytes")));
+    if (result.Find("kv_bytes")) row.Add("cache", HumanBytes(integer("kv_bytes")));
   }
   row.Add("test", test.Name());
-  if (flags.memory_limit > 0) row.Add("memory", HumanBytes(integer("memory_bytes")));
+  if (flags.memory_limit > 0 || flags.dry_run) {
+    row.Add("memory", HumanBytes(integer("memory_bytes")));
+  }
   if (flags.batched()) row.Add("B", test.n_sequences);
+  if (flags.dry_run) return row;
   row.Add("t/s", Fixed(number("avg_ts"), 2) + " ± " + Fixed(number("stddev_ts"), 2));
   if (flags.batched()) {
     const bool generates = test.n_generate > 0;
@@ -140,7 +147,8 @@ Record TableRow(const BenchFlags& flags, runtime::Engine& engine, const Setting&
 void BenchOutput::Add(runtime::Engine& engine, const Setting& setting, const BenchTest& test,
                       const runtime::BatchMemory& memory, const std::vector<BenchSample>& samples,
                       const BenchCaches& caches) {
-  Record result = ResultRecord(engine, setting, test, memory, samples, caches);
+  Record result = PlanRecord(engine, setting, test, memory);
+  if (!flags_.dry_run) AddMeasured(test, samples, caches, result);
   rows_.push_back(TableRow(flags_, engine, setting, test, result));
   results_.push_back(std::move(result));
   if (flags_.output == "jsonl") {

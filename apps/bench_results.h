@@ -24,6 +24,7 @@ struct BenchFlags {
   std::string output = "md";
   std::string cpu_target;
   bool warmup = true;
+  bool dry_run = false;  // nothing is measured
   bool progress = false;
   ModelFlags log_flags;
   std::vector<std::string> notes;
@@ -62,7 +63,7 @@ class BenchOutput {
  public:
   explicit BenchOutput(const BenchFlags& flags) : flags_(flags) {}
 
-  // `memory`: what the test was planned with.
+  // `memory`: what the test was planned with. A dry run has no samples and no caches.
   void Add(runtime::Engine& engine, const Setting& setting, const BenchTest& test,
            const runtime::BatchMemory& memory, const std::vector<BenchSample>& samples,
            const BenchCaches& caches);

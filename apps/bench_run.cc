@@ -38,7 +38,8 @@ Result<std::vector<BenchSample>> BenchRunner::Measure(const BenchTest& test, int
                                                       bool warmup) {
   if (session_.n_tokens() > test.depth) session_.Truncate(test.depth);
   if (session_.n_tokens() < test.depth) {
-    if (evicts()) session_.Reset();
+    // A prompt taken whole decides once; taken in chunks it may go on from a lower depth.
+    if (evicts() && session_.compression().prefill_chunk == 0) session_.Reset();
     WINNOW_TRY(session_.Prefill(RandomTokens(test.depth - session_.n_tokens())));
   }
   const auto once = [&](const BenchTest& t) { return t.batched ? BatchOnce(t) : Once(t); };

@@ -263,6 +263,9 @@ class Bench(CliTest):
         self.assertGreater(both[1]["n_sequences"], both[0]["n_sequences"])
         text = self.assert_done(winnow(*flags[:-2], "--memory-limit", four)).text
         self.assertIn("memory", text.splitlines()[0])
+        planned = self.assert_done(winnow(*flags, "--memory-limit", four, "--dry-run")).json[0]
+        self.assertEqual((planned["n_sequences"], planned["memory_bytes"]), (4, four))
+        self.assertNotIn("avg_ts", planned)
         one = winnow(*flags, "-B", "1").json[0]["memory_bytes"]
         self.assert_failed(winnow(*flags, "--memory-limit", one - 1), "40+6", str(one), str(one - 1))
 
