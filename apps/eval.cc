@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -6,6 +7,7 @@
 #include "base/nearest.h"
 #include "commands.h"
 #include "document.h"
+#include "eval/fastchat.h"
 #include "eval/identity.h"
 #include "eval/page.h"
 #include "eval/prompt.h"
@@ -155,6 +157,11 @@ class EvalRun {
     if (!problems.empty()) log_.Warning(problems);
     if (flags_.json) {
       WINNOW_TRY(WriteFile(*flags_.json, report::ToJson(eval::RecordOf(results), 1) + "\n"));
+    }
+    if (!flags_.task.answers.empty()) {
+      const std::string model = std::filesystem::path(flags_.model.model).stem().string();
+      WINNOW_TRY(eval::WriteFastChatAnswers(results, model, static_cast<double>(std::time(nullptr)),
+                                            flags_.task.answers));
     }
     if (flags_.report) {
       WINNOW_TRY(eval::PageOf(results, HumanBytes).Write(*flags_.report));

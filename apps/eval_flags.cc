@@ -131,6 +131,10 @@ void AddTaskFlags(FlagTable& table, EvalFlags& flags) {
   add({"--runs"}, "N", "measurements of each [5]", &task.runs, ParsePositive);
   add({"--memory-limit"}, "BYTES", "run the largest batch that model, buffers and caches fit in",
       &task.memory_limit, ParseBytes);
+  add({"--answers"}, "DIR",
+      "also write conversations as FastChat's judge reads them, a file for every way of keeping "
+      "the cache",
+      &task.answers, ParseText);
 }
 
 void AddCacheFlags(FlagTable& table, EvalFlags& flags) {

@@ -69,6 +69,7 @@ struct TaskOptions {
   std::vector<GridCell> grid;
   int64_t runs = -1;
   int64_t memory_limit = -1;  // bytes
+  std::string answers;        // folder
 };
 
 struct TaskContext {

@@ -452,6 +452,15 @@ class Benchmarks(EvalTest):
         for result in found["samples"][0]["results"]:
             self.assertEqual(len(result["details"]["turns"]), 2)
             self.assertLessEqual(result["scores"]["answer_tokens"], 16)
+        answers = os.path.join(self.data, "answers")
+        self.evaluate("mt-bench", "-n", "8", "--answers", answers)
+        files = sorted(os.listdir(answers))
+        self.assertEqual(len(files), 5)
+        for name in files:
+            with open(os.path.join(answers, name), encoding="utf-8") as file:
+                (answer,) = map(json.loads, file)
+            self.assertEqual((answer["question_id"], answer["model_id"] + ".jsonl"), (81, name))
+            self.assertEqual([len(choice["turns"]) for choice in answer["choices"]], [2])
         # Two turns are one long prompt to the full cache.
         chat = self.evaluate("mt-bench", "-n", "8", "--chat-template", "chatml")
         self.assertEqual(len(chat["samples"][0]["results"][0]["details"]["turns"]), 2)

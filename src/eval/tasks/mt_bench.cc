@@ -42,7 +42,7 @@ Task MtBenchTask() {
       .summary = "conversations of two turns over one cache; answers are written out, not scored",
       .data = kData,
       .repeats = "D2O's MT-bench demonstration",
-      .flags = {"-n"},
+      .flags = {"-n", "--answers"},
       .columns = {{.name = "answer_tokens",
                    .title = "answer tokens",
                    .kind = Column::Kind::kMean,
