@@ -91,6 +91,82 @@ HWY_INLINE void UnpackGroups(const typename P::Block& block, uint8_t* to) {
   }
 }
 
+// Types whose blocks, of one group each, go into a tile without being unpacked row by row: the
+// bytes of the group in order, or 16 whose low nibbles are the first half of the group.
+template <class P>
+inline constexpr bool kIsDirect = false;
+template <>
+inline constexpr bool kIsDirect<PolicyQ8_0> = true;
+template <>
+inline constexpr bool kIsDirect<PolicyQ4_0> = true;
+template <>
+inline constexpr bool kIsDirect<PolicyQ4_1> = true;
+
+// The scales of kLanes rows, `stride` blocks apart.
+template <class Block, class Field>
+HWY_INLINE hn::Vec<TF> LoadScales(const Block* column, int64_t stride, Field field) {
+  using T16 = hn::FixedTag<uint16_t, kLanes>;
+  HWY_ALIGN uint16_t bits[kLanes];
+  HWY_UNROLL(16)
+  for (int r = 0; r < kLanes; ++r) bits[r] = column[r * stride].*field;
+  return hn::PromoteTo(TF(),
+                       hn::BitCast(hn::FixedTag<hwy::float16_t, kLanes>(), hn::Load(T16(), bits)));
+}
+
+// Block b of kLanes rows, `stride` blocks apart.
+template <class P>
+HWY_INLINE void UnpackColumn(const typename P::Block* column, int64_t stride, const Tile& tile,
+                             int64_t b) {
+  uint8_t* q = tile.q + b * 32 * kLanes;
+  const auto put = [&](int unit, hn::Vec<TU8> v) HWY_ATTR {
+    if constexpr (kForm<P>.starts_at_init) {
+      v = hn::Add(v, hn::Set(TU8(), static_cast<uint8_t>(128 - P::kOffset)));
+    }
+    hn::Store(v, TU8(), q + unit * 4 * kLanes);
+  };
+  const auto* bytes = reinterpret_cast<const uint8_t*>(column->q);
+  const auto stride_bytes = static_cast<int64_t>(sizeof(typename P::Block)) * stride;
+  hn::Vec<Units> units[4];
+  if constexpr (P::kBits == 8) {
+    for (int first = 0; first < 8; first += 4) {
+      LoadUnits(bytes + 4 * first, stride_bytes, units);
+      for (int i = 0; i < 4; ++i) put(first + i, hn::BitCast(TU8(), units[i]));
+    }
+  } else {
+    LoadUnits(bytes, stride_bytes, units);
+    const auto nibble = hn::Set(TU8(), 15);
+    for (int i = 0; i < 4; ++i) {
+      put(i, hn::And(hn::BitCast(TU8(), units[i]), nibble));
+      put(4 + i, hn::And(hn::BitCast(TU8(), hn::ShiftRight<4>(units[i])), nibble));
+    }
+  }
+  const auto scale = LoadScales(column, stride, &P::Block::d);
+  hn::Store(scale, TF(), tile.scale + b * kLanes);
+  if constexpr (P::kHasMin) {
+    hn::Store(LoadScales(column, stride, &P::Block::m), TF(), tile.min + b * kLanes);
+  } else if constexpr (kForm<P>.has_min) {
+    hn::Store(hn::Mul(scale, hn::Set(TF(), -static_cast<float>(P::kOffset))), TF(),
+              tile.min + b * kLanes);
+  }
+}
+
+// kLanes whole rows; `next_blocks`: as in Unpack.
+template <class P>
+void UnpackDirect(const typename P::Block* blocks, int64_t n_blocks, int64_t next_blocks,
+                  const Tile& tile) {
+  // Blocks in a line of the cache, which is fetched once.
+  constexpr int64_t kPerLine = std::max<int64_t>(1, 64 / sizeof(typename P::Block));
+  for (int64_t b = 0; b < n_blocks; ++b) {
+    if (b % kPerLine == 0) {
+      HWY_UNROLL(16)
+      for (int r = 0; r < kLanes; ++r) {
+        hwy::Prefetch(reinterpret_cast<const uint8_t*>(blocks + r * n_blocks + b + next_blocks));
+      }
+    }
+    UnpackColumn<P>(blocks + b, n_blocks, tile, b);
+  }
+}
+
 // Rows [row, row + n) of the job, n <= kLanes; the lanes beyond n are zero. The same places of the
 // tile that follows are fetched ahead if there is one: with few tokens a product is mostly this.
 template <class P>
@@ -103,6 +179,9 @@ void Unpack(const MatMulJob& job, int64_t cols, int64_t row, int64_t n, bool one
   const int64_t n_blocks = cols / kBlock;
   const auto* blocks = reinterpret_cast<const Block*>(job.weight) + row * n_blocks;
   const int64_t next_blocks = one_follows ? kLanes * n_blocks : 0;
+  if constexpr (kIsDirect<P>) {
+    if (n == kLanes) return UnpackDirect<P>(blocks, n_blocks, next_blocks, tile);
+  }
   if (n < kLanes) {
     std::memset(rows, 0, sizeof(rows));
     const int64_t n_scales = kLanes * P::kScalesPerGroup * (cols / 32);
