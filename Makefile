@@ -20,8 +20,8 @@ check: deps            ## rules that need no build: which room includes what, fo
 	@python3 tools/check_layers.py
 	@tools/check_format.sh
 
-bench: build           ## speed against llama.cpp (installs llama-cpp-python from PyPI into build/)
-	@bench/llama_cpp/run.sh $(BUILD)/winnow
+bench: build           ## speed against llama.cpp (installs llama-cpp-python from PyPI into build/); BENCH=quick: under 8 minutes
+	@bench/llama_cpp/run.sh $(BUILD)/winnow --out build/bench $(if $(filter quick,$(BENCH)),--quick)
 
 install: build         ## library, headers and binary, to PREFIX (default /usr/local)
 	@cmake --install $(BUILD) --prefix $(or $(PREFIX),/usr/local)

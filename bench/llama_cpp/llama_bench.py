@@ -1,72 +1,120 @@
 #!/usr/bin/env python3
-"""Times llama.cpp (PyPI llama-cpp-python, low-level API) the way its llama-bench does; one JSON object on stdout.
+"""Times llama.cpp (PyPI llama-cpp-python, low-level API) the way its own benchmarks do; one JSON object on stdout.
 
-    llama_bench.py -m MODEL [-p 512] [-n 64] [-d 0] [-t 2] [-ctk f16] [-ctv f16] [-fa on,off] [-r 1]
+    llama_bench.py -m MODEL [-p 512] [-n 64] [-d 0,4096] [-B 32] [-t 2] [-s on,off,off-kq8] [-r 1]
+    llama_bench.py -m MODEL --load
 
-Per flash-attention setting: a warm-up, then -r samples of each test. Timed are only the llama_decode calls and the
-wait for their result: no tokenising, no sampling. Micro-batch 512, batch 2048, random tokens, as llama-bench.
+Per setting (see SETTINGS): a warm-up, then -r samples of each test at each depth. Timed are only the llama_decode calls and
+the wait for their result: no tokenising, no sampling. Micro-batch 512, batch 2048, random tokens, as llama-bench. A depth is
+a multiple of 512: its cells are one state of 512 tokens, restored again and again and given to one sequence, because reading
+so long a prompt would take minutes and what cells hold does not change the speed. With -B the tests are the steps of that
+many sequences, each with cells of its own, of -d tokens. --load: seconds from nothing to the logits of a first token after
+a prompt of five, and peak resident memory.
 """
 
 import argparse
 import ctypes
 import json
 import random
+import resource
 import sys
 import time
 
-import llama_cpp
-
+STATE = 512  # tokens of the state that depths are made of
 CACHE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}
+SETTINGS = {  # flash attention, type of keys or None: as -ctk
+    "on": (1, None),
+    "off": (0, None),
+    "off-kq8": (0, "q8_0"),  # quantised values are refused without flash attention
+}
 
 
-@llama_cpp.llama_log_callback
-def _quiet(level, text, _):
-    if level == 4:  # GGML_LOG_LEVEL_ERROR
-        sys.stderr.write(text.decode(errors="replace"))
+def load_library():
+    import llama_cpp
+
+    @llama_cpp.llama_log_callback
+    def quiet(level, text, _):
+        if level == 4:  # GGML_LOG_LEVEL_ERROR
+            sys.stderr.write(text.decode(errors="replace"))
+
+    llama_cpp.llama_backend_init()
+    llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
+    load_library.kept = quiet  # llama.cpp holds no reference
+    return llama_cpp
 
 
 class Bench:
     """One context of one model."""
 
-    def __init__(self, model, args, flash_attention):
-        self.vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
-        params = llama_cpp.llama_context_default_params()
-        params.n_ctx = args.d + args.p + args.n
-        params.n_batch, params.n_ubatch = 2048, 512
+    def __init__(self, lib, model, args, setting, n_context, n_sequences=1):
+        self.lib, self.filled, self.state, self.n_sequences = lib, 0, None, n_sequences
+        self.vocabulary = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model))
+        flash_attention, key_type = SETTINGS[setting]
+        params = lib.llama_context_default_params()
+        params.n_ctx, params.n_batch, params.n_ubatch = n_context, 2048, 512
+        # A depth is filled through a second sequence, which needs cells in common.
+        params.n_seq_max, params.kv_unified = (n_sequences, False) if n_sequences > 1 else (2, True)
         params.n_threads = params.n_threads_batch = args.t
-        params.type_k, params.type_v = CACHE_TYPES[args.ctk], CACHE_TYPES[args.ctv]
-        params.flash_attn_type = 1 if flash_attention == "on" else 0
+        params.type_k, params.type_v = CACHE_TYPES[key_type or args.ctk], CACHE_TYPES[args.ctv]
+        params.flash_attn_type = flash_attention
         params.no_perf = True
-        self.context = llama_cpp.llama_init_from_model(model, params)
+        self.context = lib.llama_init_from_model(model, params)
         if not self.context:
-            raise RuntimeError(f"llama.cpp refused the context (flash attention {flash_attention})")
-        self.memory = llama_cpp.llama_get_memory(self.context)
+            raise RuntimeError(f"llama.cpp refused the context (setting {setting})")
+        self.memory = lib.llama_get_memory(self.context)
 
     def close(self):
-        llama_cpp.llama_free(self.context)
+        self.lib.llama_free(self.context)
 
     def tokens(self, n):
         return [random.randrange(self.vocabulary) for _ in range(n)]
 
     def decode(self, tokens):
-        array = (llama_cpp.llama_token * len(tokens))(*tokens)
-        if llama_cpp.llama_decode(self.context, llama_cpp.llama_batch_get_one(array, len(tokens))) != 0:
+        array = (self.lib.llama_token * len(tokens))(*tokens)
+        if self.lib.llama_decode(self.context, self.lib.llama_batch_get_one(array, len(tokens))) != 0:
             raise RuntimeError("llama_decode failed")
 
-    def fill(self, n):
-        """An empty cache, then n tokens."""
-        llama_cpp.llama_memory_clear(self.memory, True)
-        for start in range(0, n, 2048):
-            self.decode(self.tokens(min(2048, n - start)))
-        llama_cpp.llama_synchronize(self.context)
+    def read(self, tokens):
+        for start in range(0, len(tokens), 2048):
+            self.decode(tokens[start : start + 2048])
+        self.lib.llama_synchronize(self.context)
+
+    def take_state(self):
+        self.lib.llama_memory_clear(self.memory, True)
+        self.read(self.tokens(STATE))
+        size = self.lib.llama_state_seq_get_size(self.context, 0)
+        self.state = (ctypes.c_uint8 * size)()
+        if self.lib.llama_state_seq_get_data(self.context, self.state, size, 0) != size:
+            raise RuntimeError("llama_state_seq_get_data failed")
+        self.lib.llama_memory_clear(self.memory, True)
+        self.filled = 0
+
+    def restore(self, sequence):
+        if self.lib.llama_state_seq_set_data(self.context, self.state, len(self.state), sequence) == 0:
+            raise RuntimeError("llama_state_seq_set_data failed")
+
+    def fill(self, depth):
+        """Exactly `depth` tokens in sequence 0."""
+        if depth == 0 or self.filled > depth:
+            self.lib.llama_memory_clear(self.memory, True)
+            self.filled = 0
+        if depth == 0:
+            return
+        if not self.state:
+            self.take_state()
+        if self.filled:  # what was measured since stands behind all restored positions
+            self.lib.llama_memory_seq_rm(self.memory, 0, STATE, -1)
+        while self.filled < depth:
+            self.restore(1)
+            self.lib.llama_memory_seq_cp(self.memory, 1, 0, -1, -1)
+            self.lib.llama_memory_seq_rm(self.memory, 1, -1, -1)
+            self.filled += STATE
 
     def prefill(self, n, depth):
         self.fill(depth)
         tokens = self.tokens(n)
         started = time.perf_counter()
-        for start in range(0, n, 2048):
-            self.decode(tokens[start : start + 2048])
-        llama_cpp.llama_synchronize(self.context)
+        self.read(tokens)
         return n / (time.perf_counter() - started)
 
     def generate(self, n, depth):
@@ -75,41 +123,85 @@ class Bench:
         started = time.perf_counter()
         for token in tokens:
             self.decode([token])
-            llama_cpp.llama_synchronize(self.context)
+            self.lib.llama_synchronize(self.context)
         return n / (time.perf_counter() - started)
+
+    def generate_batch(self, n, depth):
+        """Tokens of all sequences per second."""
+        self.take_state()
+        for sequence in range(self.n_sequences):
+            for _ in range(depth // STATE):
+                self.restore(sequence)
+        batch = self.lib.llama_batch_init(self.n_sequences, 0, 1)
+        batch.n_tokens = self.n_sequences
+        started = time.perf_counter()
+        for step in range(n):
+            for i, token in enumerate(self.tokens(self.n_sequences)):
+                batch.token[i], batch.pos[i], batch.logits[i] = token, STATE + step, 1
+                batch.n_seq_id[i], batch.seq_id[i][0] = 1, i
+            if self.lib.llama_decode(self.context, batch) != 0:
+                raise RuntimeError("llama_decode failed")
+            self.lib.llama_synchronize(self.context)
+        rate = n * self.n_sequences / (time.perf_counter() - started)
+        self.lib.llama_batch_free(batch)
+        return rate
+
+
+def open_model(lib, path):
+    model = lib.llama_model_load_from_file(path.encode(), lib.llama_model_default_params())
+    if not model:
+        raise RuntimeError(f"llama.cpp cannot load {path}")
+    return model
+
+
+def measure_load(args):
+    """The interpreter and its modules are neither counted in the time nor, as far as they are known, in the memory."""
+    lib = load_library()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started = time.perf_counter()
+    bench = Bench(lib, open_model(lib, args.m), args, "on", 512)
+    bench.read(bench.tokens(5))
+    lib.llama_get_logits_ith(bench.context, -1)
+    seconds = time.perf_counter() - started
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"seconds": seconds, "resident_mib": (peak - before) / 1024, "version": lib.__version__}
+
+
+def measure(args):
+    lib = load_library()
+    model = open_model(lib, args.m)
+    depths = [int(d) for d in args.d.split(",")]
+    if any(d % STATE for d in depths):
+        raise SystemExit(f"-d {args.d}: depths must be multiples of {STATE}")
+    tests = []
+    for setting in args.s.split(","):
+        room = max(depths) + max(args.p, args.n) + STATE
+        bench = Bench(lib, model, args, setting, room * args.B, args.B)
+        if args.B == 1:
+            bench.read(bench.tokens(32))
+            bench.generate(1, 0)
+        for depth in depths:
+            kinds = [("tg", args.n, bench.generate_batch)] if args.B > 1 else [("pp", args.p, bench.prefill), ("tg", args.n, bench.generate)]
+            for kind, n, run in kinds:
+                if n:
+                    samples = [run(n, depth) for _ in range(args.r)]
+                    tests.append({"test": kind, "n": n, "depth": depth, "setting": setting, "samples_ts": samples})
+        bench.close()
+    return {"version": lib.__version__, "system_info": lib.llama_print_system_info().decode().strip(" |"), "tests": tests}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", required=True)
-    for flag, default in (("-p", 512), ("-n", 64), ("-d", 0), ("-t", 2), ("-r", 1)):
+    for flag, default in (("-p", 512), ("-n", 64), ("-t", 2), ("-r", 1), ("-B", 1)):
         parser.add_argument(flag, type=int, default=default)
+    parser.add_argument("-d", default="0", help="depths, separated by commas")
     parser.add_argument("-ctk", default="f16", choices=CACHE_TYPES)
     parser.add_argument("-ctv", default="f16", choices=CACHE_TYPES)
-    parser.add_argument("-fa", default="on,off")
+    parser.add_argument("-s", default="on,off", help=f"settings, of {', '.join(SETTINGS)}")
+    parser.add_argument("--load", action="store_true")
     args = parser.parse_args()
-
-    llama_cpp.llama_backend_init()
-    llama_cpp.llama_log_set(_quiet, ctypes.c_void_p(0))
-    model = llama_cpp.llama_model_load_from_file(args.m.encode(), llama_cpp.llama_model_default_params())
-    if not model:
-        raise RuntimeError(f"llama.cpp cannot load {args.m}")
-    result = {
-        "version": llama_cpp.__version__,
-        "system_info": llama_cpp.llama_print_system_info().decode().strip(" |"),
-        "tests": [],
-    }
-    for setting in args.fa.split(","):
-        bench = Bench(model, args, setting)
-        if args.p:
-            bench.prefill(args.p, 0)
-        bench.generate(1, 0)
-        for kind, n, run in (("pp", args.p, bench.prefill), ("tg", args.n, bench.generate)):
-            if n:
-                samples = [run(n, args.d) for _ in range(args.r)]
-                result["tests"].append({"test": f"{kind}{n}", "flash_attention": setting, "samples_ts": samples})
-        bench.close()
-    json.dump(result, sys.stdout)
+    json.dump(measure_load(args) if args.load else measure(args), sys.stdout)
     print()
 
 

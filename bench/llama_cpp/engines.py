@@ -1,0 +1,68 @@
+"""Runs winnow and llama.cpp, each in its own process, and says what they ran on."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from make_shapes import ROOT, make
+
+HERE = Path(__file__).resolve().parent
+
+
+def machine():
+    model = next((line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+                  if line.startswith("model name")), platform.processor())  # fmt: skip
+    memory = int(Path("/proc/meminfo").read_text().split()[1]) / 2**20
+    return f"{model}, {os.cpu_count()} cores visible, {memory:.0f} GiB, Linux {platform.release()}"
+
+
+class Engines:
+    def __init__(self, winnow, models, threads, real_time):
+        self.binary, self.models, self.threads, self.real_time = winnow, models, threads, real_time
+        self.about = {"threads": threads}
+
+    def model(self, shape, kind):
+        return make(self.models, shape, kind)
+
+    def _run(self, command):
+        """stdout of a command; ends the program with the command's words where it fails."""
+        command = [str(word) for word in (["chrt", "--fifo", "1"] if self.real_time else []) + command]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SystemExit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr[-2000:]}")
+        return done.stdout
+
+    def winnow(self, model, *flags):
+        """The rows of `winnow bench`."""
+        return json.loads(self._run([self.binary, "bench", "-m", model, "-t", self.threads, "-o", "json", *flags]))
+
+    def llama(self, model, *flags):
+        """What llama_bench.py found."""
+        found = json.loads(self._run([sys.executable, HERE / "llama_bench.py", "-m", model, "-t", self.threads, *flags]))
+        self.about.update({f"llama_cpp_{k}": found[k] for k in ("version", "system_info") if k in found})
+        return found
+
+    def winnow_load(self, model):
+        """(seconds from start to end of a process that says one token, its peak resident MiB)"""
+        command = [self.binary, "run", "-m", model, "-p", "one two three four", "-n", 1, "-c", 512, "-t", self.threads]
+        started = time.perf_counter()
+        child = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        _, status, usage = os.wait4(child.pid, 0)
+        if status != 0:
+            raise SystemExit(f"{command}: exit status {status}")
+        return time.perf_counter() - started, usage.ru_maxrss / 1024
+
+    def bandwidth(self):
+        """GB/s at which `threads` threads read memory: the best way of reading that the machine was seen to have."""
+        text = self._run([Path(self.binary).parent / "winnow_bandwidth_bench", self.threads, 512])
+        rows = [line.split("|")[3:7] for line in text.splitlines() if line.startswith(("| 4 KiB", "| 2 MiB"))]
+        return max(float(cell) for row in rows for cell in row)
+
+    def version(self):
+        words = subprocess.run([self.binary, "--version"], capture_output=True, text=True).stdout.strip().splitlines()
+        commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
+        return f"{words[0] if words else 'winnow'}, commit {commit.stdout.strip() or 'unknown'}"

@@ -1,0 +1,239 @@
+"""The parts of the speed table: what is run, in which order, and the goal of each cell."""
+
+import statistics
+
+from make_shapes import SHAPES, TYPES
+
+SETTINGS = "on,off,off-kq8"
+NAMES = {"on": "fa on", "off": "fa off", "off-kq8": "fa off, K q8_0"}
+SMALL, MIDDLE, LARGE = SHAPES
+DEPTHS = (4096, 16384, 32768)
+
+PARTS = {}
+
+
+def part(title, text):
+    def register(function):
+        function.title, function.text = title, text
+        PARTS[function.__name__] = function
+        return function
+    return register
+
+
+class Todo:
+    """What the parts share: the engines, the effort, and llama.cpp's decode speeds at depth."""
+
+    def __init__(self, engines, rounds, quick, bandwidth):
+        self.engines, self.rounds, self.quick, self.bandwidth = engines, rounds, quick, bandwidth
+        self._at_depth = {}
+
+    def depths(self, shape):
+        depths = (DEPTHS[:2] if shape == MIDDLE else DEPTHS)
+        return depths[:2] if self.quick else depths
+
+    def llama_at_depth(self, shape, kind):
+        """{(test, depth): {setting: samples}} of all runs until now; the first asks for one."""
+        if (shape, kind) not in self._at_depth:
+            self.run_llama_at_depth(shape, kind)
+        return self._at_depth[shape, kind]
+
+    def run_llama_at_depth(self, shape, kind):
+        rates, model = self._at_depth.setdefault((shape, kind), {}), self.engines.model(shape, kind)
+        depths = ",".join(map(str, self.depths(shape)))
+        collect(rates, self.engines.llama(model, "-d", depths, "-p", 0, "-n", 8, "-r", 2, "-s", SETTINGS)["tests"])
+        if shape == SMALL:  # only there reading is a row
+            collect(rates, self.engines.llama(model, "-d", "4096,16384", "-p", 512, "-n", 0, "-s", "on,off")["tests"])
+
+    def limit(self, row):
+        """Share of memory bandwidth that decode reached: weights and cache are read once a token."""
+        return statistics.median(row["samples_ts"]) * (row["model_size"] + row["kv_bytes"]) / 1e9 / self.bandwidth
+
+
+def collect(rates, tests):
+    for test in tests:
+        rates.setdefault((test["test"], test["depth"]), {}).setdefault(test["setting"], []).extend(test["samples_ts"])
+
+
+def best(by_setting):
+    return max(by_setting.items(), key=lambda item: statistics.median(item[1]))
+
+
+def cell(name, winnow, rival, goal, unit="tokens/s", rival_name="", limit=None, lower=False, score=None):
+    """score: what is held against the goal; without it the ratio of the medians."""
+    if score is None:
+        score = statistics.median(winnow) / statistics.median(rival)
+    return {"name": name, "unit": unit, "winnow": winnow, "rival": rival, "rival_name": rival_name, "score": score, "goal": goal,
+            "lower": lower, "limit": limit}  # fmt: skip
+
+
+def against(name, winnow, by_setting, goal, limit=None):
+    setting, samples = best(by_setting)
+    return cell(name, winnow, samples, goal, rival_name=NAMES[setting], limit=limit)
+
+
+def ratio_row(name, ratios, goal):
+    return cell(name, [], [], goal, unit="", score=ratios)
+
+
+@part("Without a cache before: all shapes and types", "Prefill of 512 tokens (pp512) and decode of 64 (tg64).")
+def engine(todo):
+    cells, decode, prefill = [], [], []
+    for shape in [SMALL] if todo.quick else SHAPES:
+        for kind in TYPES:
+            model, rates, ours, last = todo.engines.model(shape, kind), {}, {"pp": [], "tg": []}, {}
+            for turn in range(todo.rounds if not todo.quick else 2):
+                for who in ("winnow", "llama")[:: 1 if turn % 2 == 0 else -1]:
+                    if who == "llama":
+                        collect(rates, todo.engines.llama(model, "-p", 512, "-n", 64, "-s", "on,off")["tests"])
+                        continue
+                    for row in todo.engines.winnow(model, "-p", 512, "-n", 64, "-r", 1):
+                        test = "pp" if row["n_prompt"] else "tg"
+                        ours[test] += row["samples_ts"]
+                        last[test] = row
+            pp = against(f"{shape} {kind} pp512", ours["pp"], rates["pp", 0], 1.0 if kind == "F16" else 0.95)
+            # The cache holds at most 64 entries: its bytes do not count here.
+            of_limit = statistics.median(ours["tg"]) * last["tg"]["model_size"] / 1e9 / todo.bandwidth
+            tg = against(f"{shape} {kind} tg64", ours["tg"], rates["tg", 0], 1.0, limit=of_limit)
+            cells += [pp, tg]
+            prefill.append(pp["score"])
+            decode.append(tg["score"])
+            bound = {"F16": 0.9, "Q8_0": 0.9, "Q4_0": 0.8}.get(kind) if shape == LARGE else None
+            if bound:
+                cells.append(cell(f"{shape} {kind} tg64, share of the bandwidth", [], [], bound, unit="", score=of_limit))
+    return cells + [ratio_row("pp512, geometric mean", statistics.geometric_mean(prefill), 1.15),
+                    ratio_row("tg64, geometric mean", statistics.geometric_mean(decode), 1.15)]  # fmt: skip
+
+
+@part("A full cache, at depth", "Decode with so many tokens in the cache, and reading 512 tokens more. llama.cpp before winnow and after it.")
+def depth(todo):
+    goals = {SMALL: {4096: 1.9, 16384: 2.4}, MIDDLE: {4096: 1.6, 16384: 2.4}, LARGE: {4096: 1.6, 16384: 2.0}}
+    cells = []
+    for shape, kind in ((SMALL, "Q8_0"), (MIDDLE, "Q8_0"), (LARGE, "Q4_0"))[: 1 if todo.quick else 3]:
+        todo.run_llama_at_depth(shape, kind)
+        flags = ["-p", 512 if shape == SMALL else 0, "-n", 32, "-r", todo.rounds, "-d", "4096,16384"]
+        rows = todo.engines.winnow(todo.engines.model(shape, kind), *flags)
+        todo.run_llama_at_depth(shape, kind)
+        rates = todo.llama_at_depth(shape, kind)
+        own = {}
+        for row in rows:
+            at = row["n_depth"]
+            if row["n_prompt"]:
+                own[at] = row["samples_ts"]
+                cells.append(against(f"{shape} {kind} pp512 at {at}", row["samples_ts"], rates["pp", at], {4096: 2.0, 16384: 3.0}[at]))
+            else:
+                cells.append(against(f"{shape} {kind} decode at {at}", row["samples_ts"], rates["tg", at], goals[shape][at], todo.limit(row)))
+        if shape == SMALL:
+            cells += quantised_cache(todo, own)
+    return cells
+
+
+def quantised_cache(todo, of_f16):
+    """The small shape with keys and values in q8_0."""
+    model, types = todo.engines.model(SMALL, "Q8_0"), ["-ctk", "q8_0", "-ctv", "q8_0"]
+    rates = {}
+    cells = []
+
+    def llama():
+        collect(rates, todo.engines.llama(model, *types, "-p", 0, "-n", 8, "-r", 2, "-d", "16384", "-s", "on")["tests"])
+
+    llama()
+    rows = todo.engines.winnow(model, *types, "-p", 512, "-n", 32, "-r", todo.rounds, "-d", "4096,16384")
+    llama()
+    for row in rows:
+        at = row["n_depth"]
+        if row["n_prompt"]:
+            slower = statistics.median(of_f16[at]) / statistics.median(row["samples_ts"])
+            cells.append(cell(f"{SMALL} Q8_0, q8_0 cache: pp512 at {at}, time against winnow's f16 cache", row["samples_ts"], of_f16[at],
+                              1.15, rival_name="f16", lower=True, score=slower))  # fmt: skip
+        elif at == 16384:
+            cells.append(against(f"{SMALL} Q8_0, q8_0 cache: decode at {at}", row["samples_ts"], rates["tg", at], 4.0, todo.limit(row)))
+    return cells
+
+
+@part("Reading a prompt while it is compressed", "8192 tokens, budget 1024, against llama.cpp's plain prefill of 8192 tokens.")
+def prefill(todo):
+    model, n = todo.engines.model(SMALL, "Q8_0"), 2048 if todo.quick else 8192
+    rates = {}
+    collect(rates, todo.engines.llama(model, "-p", n, "-n", 0, "-s", "on,off")["tests"])
+    rows = todo.engines.winnow(model, "-p", n, "-n", 0, "-r", 2, "--kv-method", "full,h2o,d2o,ems", "--kv-size", 1024)
+    collect(rates, todo.engines.llama(model, "-p", n, "-n", 0, "-s", "on,off")["tests"])
+    goals = {} if todo.quick else dict.fromkeys(("h2o", "d2o", "ems"), 1.3)
+    return [against(f"{SMALL} Q8_0, {row['kv_method']}: pp{n}", row["samples_ts"], rates["pp", 0], goals.get(row["kv_method"]))
+            for row in rows]  # fmt: skip
+
+
+@part("Decode with a budget of 1024 entries, at depth",
+      "The prompt is read in pieces of 512 tokens and compressed after each; against llama.cpp with the full cache.")
+def budget(todo):
+    goals = {SMALL: {16384: 6.0, 32768: 11.0}, LARGE: {16384: 2.7, 32768: 5.0}}
+    cells = []
+    for shape, kind in ((SMALL, "Q8_0"), (LARGE, "Q4_0"))[: 1 if todo.quick else 2]:
+        rates = todo.llama_at_depth(shape, kind)
+        rows = todo.engines.winnow(todo.engines.model(shape, kind), "-p", 0, "-n", 64, "-r", todo.rounds,
+                                   "-d", "16384" if todo.quick else "16384,32768", "--kv-size", 1024, "--prefill-chunk", 512,
+                                   "--kv-method", "treekv,snapkv" if todo.quick else "treekv,snapkv,hbw,h2o")  # fmt: skip
+        for row in rows:
+            at = row["n_depth"]
+            cells.append(against(f"{shape} {kind}, {row['kv_method']}: decode at {at}", row["samples_ts"], rates["tg", at],
+                                 goals[shape][at], todo.limit(row)))  # fmt: skip
+    return cells
+
+
+@part("A batch of 32 sequences", "Decode; every sequence holds 512 tokens of its own.")
+def batch(todo):
+    model, rates, ours = todo.engines.model(SMALL, "Q8_0"), {}, []
+    for _ in range(2):
+        collect(rates, todo.engines.llama(model, "-B", 32, "-d", "512", "-p", 0, "-n", 12, "-s", "on,off")["tests"])
+        (row,) = todo.engines.winnow(model, "-B", 32, "-d", 512, "-p", 0, "-n", 48, "-r", 2)
+        ours += row["samples_ts"]
+    return [against(f"{SMALL} Q8_0, 32 sequences", ours, rates["tg", 512], 3.0)]
+
+
+@part("The same memory: 1 GiB for model, buffers and caches",
+      "Tokens generated per second over the whole time, against winnow's own full cache, the largest batch that fits in each case. Put together from the time of a "
+      "prompt and of steps at some depths.")
+def memory(todo):
+    cells = []
+    for n_prompt, n_generate, size, methods, goal in ((512, 2048, 512, ("streaming", "h2o"), 3.0), (4096, 8192, 256, ("streaming", "h2o"), 6.7)):
+        base = None
+        for method in ("full", *(methods[:1] if todo.quick else methods)):
+            rate, n = batch_rate(todo, n_prompt, n_generate, method, size)
+            if method == "full":
+                base = rate
+                name = f"full cache, {n} sequences"
+            else:
+                cells.append(cell(f"{n_prompt}+{n_generate}, {method} {size}: {n} sequences", [rate], [base], goal, rival_name=name))
+        if todo.quick:
+            break
+    return cells
+
+
+def batch_rate(todo, n_prompt, n_generate, method, size):
+    """(generated tokens per second, sequences of the largest batch in 1 GiB)"""
+    model = todo.engines.model(SMALL, "Q8_0")
+    flags = ["--kv-method", method, "--kv-size", size]
+    (plan,) = todo.engines.winnow(model, "-p", n_prompt, "-n", n_generate, "--memory-limit", "1G", "--dry-run", *flags)
+    n = plan["n_sequences"]
+    (prompt,) = todo.engines.winnow(model, "-p", n_prompt, "-n", 0, "-r", 2, *flags)
+    points = [n_prompt] if method != "full" else [n_prompt, n_prompt + n_generate // 2, n_prompt + n_generate - 8]
+    rows = todo.engines.winnow(model, "-p", 0, "-n", 8 if method == "full" else 24, "-B", n, "-r", 1, "-d", ",".join(map(str, points)), *flags)
+    steps = [row["step_ms"] / 1e3 for row in rows]
+    # Simpson's rule: a step's time is all but linear in the depth.
+    mean = steps[0] if len(steps) == 1 else (steps[0] + 4 * steps[1] + steps[2]) / 6
+    return n * n_generate / (n * n_prompt / prompt["avg_ts"] + n_generate * mean), n
+
+
+@part("From nothing to the first token", f"{LARGE} Q4_0 in the page cache, a prompt of four words, context 512, one token; the whole process for winnow, from the "
+      "loading on for llama.cpp.")
+def load(todo):
+    model = todo.engines.model(LARGE, "Q4_0")
+    todo.engines.winnow_load(model)
+    ours, theirs = [], []
+    for _ in range(3 if todo.quick else 5):
+        theirs.append(todo.engines.llama(model, "--load"))
+        ours.append(todo.engines.winnow_load(model))
+    seconds = [s for s, _ in ours]
+    resident = [m for _, m in ours]
+    return [cell("time to the first token", seconds, [t["seconds"] for t in theirs], 0.52, unit="s", lower=True, score=statistics.median(seconds)),
+            cell("peak resident memory", resident, [t["resident_mib"] for t in theirs], 830, unit="MiB", lower=True,
+                 score=statistics.median(resident))]  # fmt: skip

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Which of the papers' orderings hold: method against method on the same documents, windows and stretches of text.
+
+    python3 bench/study/orderings.py --data build/study --out docs/study/orderings.md
+
+Reads what run.py left in --data. A difference is the mean over pairs with its standard error; "yes" is more than two of
+these in favour, "no" more than two against, "open" what lies between.
+"""
+import argparse
+import json
+import math
+import pathlib
+import statistics
+
+SHARES = ["0.5", "0.25", "0.125", "0.0625"]
+# (claim, method, the one it is said to be better than)
+ANSWERS = [("D2O over H2O", "d2o", "h2o"), ("HBW over SnapKV", "hbw", "snapkv"), ("EMS over SnapKV", "ems", "snapkv"),
+           ("EMS over H2O", "ems", "h2o"), ("TreeKV over StreamingLLM", "treekv", "streaming"), ("TreeKV over H2O", "treekv", "h2o"),
+           ("TreeKV over TOVA", "treekv", "tova"), ("SnapKV over StreamingLLM", "snapkv", "streaming"),
+           ("every method over chance: StreamingLLM over random", "streaming", "random"), ("H2O over random", "h2o", "random"),
+           ("PyramidKV over SnapKV", "pyramidkv", "snapkv"), ("Ada-KV over SnapKV", "adakv", "snapkv"), ("CAKE over SnapKV", "cake", "snapkv")]  # fmt: skip
+STREAMS = [("TreeKV over StreamingLLM", "treekv", "streaming"), ("TreeKV over H2O", "treekv", "h2o"), ("TreeKV over TOVA", "treekv", "tova"),
+           ("TreeKV over the local window", "treekv", "local"), ("TreeKV over RoCo", "treekv", "roco"),
+           ("TreeKV over always keeping the left", "treekv", "treekv:select_left=true"), ("TreeKV over random", "treekv", "random")]  # fmt: skip
+
+
+def paired(a, b, better=1):
+    """(mean of better * (a - b), standard error, pairs) over the keys both have."""
+    differences = [better * (a[k] - b[k]) for k in a if k in b]
+    if len(differences) < 2:
+        return None
+    return statistics.mean(differences), statistics.stdev(differences) / math.sqrt(len(differences)), len(differences)
+
+
+def verdict(found, form="{:+.3f}"):
+    if found is None:
+        return ""
+    mean, error, _ = found
+    word = "open"
+    if abs(mean) > 2 * error and mean != 0:
+        word = "yes" if mean > 0 else "**no**"
+    return f"{word} ({form.format(mean)} ± {form.format(error).lstrip('+')})"
+
+
+def scores(found, score, tasks=None):
+    """{(method, budget): {sample: score}} of the f16 cache."""
+    out = {}
+    for sample in found["samples"]:
+        if tasks and sample.get("task", sample.get("group")) not in tasks:
+            continue
+        for r in sample["results"]:
+            if r["cache_types"] == "f16" and score in r.get("scores", {}):
+                out.setdefault((r["method"], r["budget"]), {})[sample["sample"]] = r["scores"][score]
+    return out
+
+
+def stretches(found):
+    """{(method, budget): {place in the text: mean negative log likelihood of that stretch}}."""
+    out = {}
+    for sample in found["samples"]:
+        for r in sample["results"]:
+            before_n, before_sum, line = 0, 0.0, {}
+            for p in r.get("details", {}).get("points", []):
+                total = p["nll"] * p["tokens"]
+                line[sample["sample"], p["tokens"]] = (total - before_sum) / (p["tokens"] - before_n)
+                before_n, before_sum = p["tokens"], total
+            out[r["method"], r["budget"]] = line
+    return out
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
+
+
+def by_share(claims, measured, better, form):
+    rows = []
+    for claim, own, other in claims:
+        cells = [verdict(paired(measured.get((own, f"ratio {s}"), {}), measured.get((other, f"ratio {s}"), {}), better), form) for s in SHARES]
+        if any(cells):
+            rows.append([claim, *cells])
+    return table(["claim", "1/2", "1/4", "1/8", "1/16"], rows)
+
+
+def adaptive(found):
+    """Entries that refreekv keeps, as a share of the prompt, and right answers, by task."""
+    rows = []
+    by_task = {}
+    for sample in found["samples"]:
+        full = next(r for r in sample["results"] if r["method"] == "full" and r["cache_types"] == "f16")
+        for r in sample["results"]:
+            if r["method"] == "refreekv" and r["cache_types"] == "f16":
+                by_task.setdefault(sample.get("task", ""), []).append((r["kept"] / full["kept"], r["scores"]["score"], full["scores"]["score"]))
+    for task, cells in sorted(by_task.items(), key=lambda item: -statistics.mean(c[0] for c in item[1])):
+        kept, own, full = (statistics.mean(c[i] for c in cells) for i in range(3))
+        error = statistics.stdev(c[0] for c in cells) / math.sqrt(len(cells)) if len(cells) > 1 else 0
+        rows.append([task, f"{kept:.3f} ± {error:.3f}", f"{own:.2f}", f"{full:.2f}", str(len(cells))])
+    return table(["task", "kept", "right", "right with the full cache", "documents"], rows)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, type=pathlib.Path)
+    parser.add_argument("--out", type=pathlib.Path)
+    args = parser.parse_args()
+    parts = {name: json.loads((args.data / f"{name}.json").read_text()) for name in ("recall", "kld", "stream") if (args.data / f"{name}.json").exists()}
+    text = ["# Which orderings hold", "",
+            'Pairs are the same document, window or stretch of 5,000 tokens under two methods; "yes": better by more than two standard errors, "no": worse by',
+            "as much, open: neither. In brackets the mean difference, positive in favour of the claim, and its standard error.", ""]  # fmt: skip
+    if "recall" in parts:
+        text += ["## Answers (all tasks), share of right ones", "", by_share(ANSWERS, scores(parts["recall"], "score"), 1, "{:+.3f}")]
+        text += ["## Needles alone", "", by_share(ANSWERS, scores(parts["recall"], "score", {"needle"}), 1, "{:+.3f}")]
+        text += ["## How much refreekv keeps", "", adaptive(parts["recall"])]
+    if "kld" in parts:
+        text += ["## KL divergence from the full cache, nats per token", "", by_share(ANSWERS, scores(parts["kld"], "kld"), -1, "{:+.4f}")]
+    if "stream" in parts:
+        lines = stretches(parts["stream"])
+        sizes = sorted({budget for _, budget in lines if budget}, key=lambda b: int(b.split()[1]))
+        rows = [[claim, *(verdict(paired(lines.get((own, s), {}), lines.get((other, s), {}), -1), "{:+.4f}") for s in sizes)] for claim, own, other in STREAMS]
+        text += ["## A stream of all held-out text, nats per token", "", table(["claim", *sizes], rows)]
+    done = "\n".join(text)
+    print(done)
+    if args.out:
+        args.out.write_text(done)
+
+
+if __name__ == "__main__":
+    main()
