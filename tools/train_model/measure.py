@@ -21,7 +21,11 @@ import tokenizer
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-TASKS = ["multi_value", "key_value", "two_hop", "two_hop_named", "few_shot", "count", "copy", "dialogue"]
+TASKS = ["multi_needle", "multi_value", "key_value", "two_hop", "two_hop_named", "few_shot", "count", "copy", "dialogue"]
+
+# Tasks that are another one's maker with options. multi_needle: one of four questions on twelve facts, behind others.
+TASK_OPTIONS = {"two_hop": ("two_hop", {"chain": False}), "two_hop_named": ("two_hop", {"chain": True}),
+                "multi_needle": ("needle", {"n_facts": 12, "n_questions": 4})}  # fmt: skip
 
 
 class Winnow:
@@ -75,8 +79,8 @@ def documents(args, tok, corpus):
                 found = n = 0
                 while found < args.task_documents:
                     rng = tasks.generator("measure", task, held, length, n)
-                    options = {"chain": task.endswith("named")} if task.startswith("two_hop") else {}
-                    piece = sampler.makers[task.removesuffix("_named")](rng, length - 40, **options)
+                    maker, options = TASK_OPTIONS.get(task, (task, {}))
+                    piece = sampler.makers[maker](rng, length - 40, **options)
                     n += 1
                     if piece is None or not piece.answers:
                         continue
@@ -152,7 +156,9 @@ def main():
             if got["prompt_tokens"] != len(ids):
                 raise SystemExit(f"{key}: winnow counts {got['prompt_tokens']} tokens, the training program {len(ids)}")
             said = got["text"].split("\n")[0].strip()
-            put(key, depth=depth, right=said == wanted.strip(), wanted=wanted.strip(), said=said)
+            parts = wanted.strip().split(", ")
+            put(key, depth=depth, right=said == wanted.strip(), found=sum(p in said.split(", ") for p in parts) / len(parts),
+                wanted=wanted.strip(), said=said)
         for key, ids, marked in windows(args, tok, corpus):
             if (args.label, *key) not in done:
                 put(key, **score(tok, winnow, ids, marked))

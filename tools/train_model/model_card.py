@@ -42,8 +42,9 @@ def task_table(results):
         if name not in ("needle", "text", "quote"):
             cells[name, length, held].append(r)
     rows = [[name, n, percent(cells[name, n, False]), percent(cells[name, n, True]), len(cells[name, n, False])]
+            + ([f"{100 * sum(r['found'] for r in cells[name, n, False]) / len(cells[name, n, False]):.1f}"] if name == "multi_value" else [""])
             for name, n in sorted({(name, n) for name, n, _ in cells})]
-    return table(["task", "tokens at most", "right, %", "held-out wordings, %", "documents"], rows) if rows else NONE
+    return table(["task", "tokens at most", "right, %", "held-out wordings, %", "documents", "single values, %"], rows) if rows else NONE
 
 
 def bits(results, name, marked, held=None):

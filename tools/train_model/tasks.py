@@ -246,8 +246,8 @@ class Sampler:
     def task_needle(self, rng, size, n_facts=None, n_questions=None, depth=None):
         """Facts in book text; some are asked for. depth: of the first one asked for."""
         room = max(1, size // 40)
-        n = n_facts or min(room, rng.choice((1, 2, 3, 4, 6, 8, 12, 20, 41)))
-        m = n_questions or min(rng.randint(1, 8), n, max(1, size // 60))
+        n = n_facts or min(room, rng.choice((1, 2, 4, 6, 8, 12, 16, 24, 41)))
+        m = n_questions or min(rng.randint(1, 12), n, max(1, size // 60))
         facts, form = self.facts(rng, n), self.dialogue_parts(rng)
         pattern = self.pick(rng, "STATEMENTS")
         uniform = rng.random() < 0.4  # all in one wording, as in most tests of this kind
@@ -294,7 +294,7 @@ class Sampler:
         pieces = [self.statement(statement, p=p, o=o) for p, o in zip(people, things)]
         pieces += [self.statement(pattern, a=a, e=o, v=v) for o, v in zip(things, values)]
         questions = []
-        for i in rng.sample(range(len(things)), min(len(things), rng.randint(1, 3))):
+        for i in rng.sample(range(len(things)), min(len(things), rng.randint(1, 6))):
             text = self.pick(rng, "QUESTIONS").format(a=a, e=description.format(p=people[i]))
             named = rng.random() < 0.5 if chain is None else chain
             questions.append(("two_hop_named" if named else "two_hop", text + (W.CHAIN if named else ""),
@@ -305,7 +305,7 @@ class Sampler:
         """A list of keys and values; in half of the documents its lines stand between book sentences in groups."""
         form, line = self.dialogue_parts(rng), self.pick(rng, "KEY_FORMATS")
         kind = rng.choice(("number", "word", "made", "mixed", "phrase"))
-        budget, keys, pieces = rng.uniform(0.2, 1.0) * (size - 120), {}, []
+        budget, keys, pieces = rng.uniform(0.1, 0.9) * (size - 120), {}, []
         while len(keys) < 2 or sum(map(len, pieces)) < budget:
             k = self.key(rng)
             if k in keys:
@@ -317,7 +317,7 @@ class Sampler:
                                                   for t in self._split_line(line, k, keys[k])])))
             if len(keys) == 60:
                 break
-        asked = rng.sample(list(keys), min(len(keys), rng.randint(1, 6)))
+        asked = rng.sample(list(keys), min(len(keys), rng.randint(1, 12)))
         order = list(keys)
         questions = [("key_value", self.pick(rng, "KEY_QUESTIONS").format(k=k), keys[k], order.index(k)) for k in asked]
         if rng.random() < 0.5:
