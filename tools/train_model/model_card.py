@@ -78,7 +78,8 @@ def main():
     print(f"Training: {last['tokens']:,} tokens in {last['seconds'] / 3600:.2f} h ({start['products']}), seed {config['seed']}. Text: "
           f"{data['train']['chapters']} chapters of six public-domain novels ({data['train']['bytes']:,} bytes, {data['train']['tokens']:,} "
           f"tokens); held out: {data['held']['chapters']} whole chapters ({data['held']['bytes']:,} bytes):\n")
-    print("\n".join(f"- {h}" for h in data["held_out"]) + "\n")
+    by_book = collections.Counter(h.split(":")[0] for h in data["held_out"])
+    print("\n".join(f"- {book}: {n} chapters" for book, n in by_book.items()) + "\n")
     print("### Measured by winnow, full cache, greedy\n\nNeedle recall, % by depth, four facts in held-out text, one asked for; words and wordings as in training:\n")
     print(recall(full, False) + "\n\nThe same with keys and wordings not seen in training:\n\n" + recall(full, True))
     print("\nTasks:\n\n" + task_table(full) + "\n\nBits per byte:\n")
@@ -87,7 +88,7 @@ def main():
                 [[x, bits(by_label[x], "text", False), bits(by_label[x], "quote", False), bits(by_label[x], "quote", True, False),
                   bits(by_label[x], "quote", True, True)] for x in dict.fromkeys(labels)]))
     for label in labels[1:]:
-        if label != "full":
+        if any(r["key"][0] == "needle" for r in by_label[label]):
             print(f"\nNeedle recall with `{by_label[label][0]['flags']}`:\n\n" + recall(by_label[label], False))
 
 
