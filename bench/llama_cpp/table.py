@@ -64,7 +64,7 @@ def markdown(result):
     about = result["about"]
     lines = ["# Speed", "",
              "Against llama.cpp at the best of its settings for the cell (flash attention on; off; off with keys in q8_0), named beside its figure, or against what",
-             "the row names. Medians (lowest..highest). Ratios: higher is better, but for rows whose goal is an upper bound. Limit: bytes of weights and cache that a",
+             "the row names. Medians (lowest..highest). The result is a ratio, higher is better, but for rows with an upper bound. Limit: bytes of weights and cache that a",
              "token needs, times tokens per second, as a share of the memory bandwidth measured in the same run. Random weights at real shapes, f16 cache",
              "where nothing else is said. Repeated by `make bench`.", "",
              f"- {about['date']}; {about['machine']}; {about['threads']} threads; memory read at {about['bandwidth']:.1f} GB/s"
@@ -73,7 +73,7 @@ def markdown(result):
              f"- llama.cpp of llama-cpp-python {about.get('llama_cpp_version', '?')}, built for this machine: {about.get('llama_cpp_system_info', '?')}", ""]  # fmt: skip
     for part, found in result["parts"].items():
         lines += [f"## {table_parts.PARTS[part].title}", "", table_parts.PARTS[part].text, "",
-                  "| what | unit | winnow | against | ratio | goal | of the limit |", "|---|---|---|---|---|---|---|",
+                  "| what | unit | winnow | against | result | goal | of the limit |", "|---|---|---|---|---|---|---|",
                   *map(row, found["cells"]), "", f"Load average {found['load']:.1f}, {found['seconds'] / 60:.1f} minutes.", ""]  # fmt: skip
     cells = [c for found in result["parts"].values() for c in found["cells"] if c["goal"] is not None]
     missed = [c for c in cells if (c["score"] > c["goal"] if c["lower"] else c["score"] < c["goal"])]

@@ -27,6 +27,8 @@ class Todo:
         self.engines, self.rounds, self.quick, self.bandwidth = engines, rounds, quick, bandwidth
         self._at_depth = {}
 
+        self.full_depths = "4096" if quick else "4096,16384"  # of the rows with a full cache
+
     def depths(self, shape):
         depths = (DEPTHS[:2] if shape == MIDDLE else DEPTHS)
         return depths[:2] if self.quick else depths
@@ -42,7 +44,7 @@ class Todo:
         depths = ",".join(map(str, self.depths(shape)))
         collect(rates, self.engines.llama(model, "-d", depths, "-p", 0, "-n", 8, "-r", 2, "-s", SETTINGS)["tests"])
         if shape == SMALL:  # only there reading is a row
-            collect(rates, self.engines.llama(model, "-d", "4096,16384", "-p", 512, "-n", 0, "-s", "on,off")["tests"])
+            collect(rates, self.engines.llama(model, "-d", self.full_depths, "-p", 512, "-n", 0, "-s", "on,off")["tests"])
 
     def limit(self, row):
         """Share of memory bandwidth that decode reached: weights and cache are read once a token."""
@@ -110,7 +112,7 @@ def depth(todo):
     cells = []
     for shape, kind in ((SMALL, "Q8_0"), (MIDDLE, "Q8_0"), (LARGE, "Q4_0"))[: 1 if todo.quick else 3]:
         todo.run_llama_at_depth(shape, kind)
-        flags = ["-p", 512 if shape == SMALL else 0, "-n", 32, "-r", todo.rounds, "-d", "4096,16384"]
+        flags = ["-p", 512 if shape == SMALL else 0, "-n", 32, "-r", todo.rounds, "-d", todo.full_depths]
         rows = todo.engines.winnow(todo.engines.model(shape, kind), *flags)
         todo.run_llama_at_depth(shape, kind)
         rates = todo.llama_at_depth(shape, kind)
@@ -122,7 +124,7 @@ def depth(todo):
                 cells.append(against(f"{shape} {kind} pp512 at {at}", row["samples_ts"], rates["pp", at], {4096: 2.0, 16384: 3.0}[at]))
             else:
                 cells.append(against(f"{shape} {kind} decode at {at}", row["samples_ts"], rates["tg", at], goals[shape][at], todo.limit(row)))
-        if shape == SMALL:
+        if shape == SMALL and not todo.quick:
             cells += quantised_cache(todo, own)
     return cells
 

@@ -4,7 +4,7 @@
     build/train/venv/bin/python bench/study/make_data.py --out build/study     # the documents
     python3 bench/study/run.py --data build/study --out docs/study             # an hour or two on two cores
 
-Every part is one `winnow eval` command; an interrupted run goes on where it was (--data/results.jsonl). --out gets
+Every part is one `winnow eval` command; an interrupted run goes on where it was (--data/results-*.jsonl). --out gets
 tables.md, data.json (every figure of the tables), and one page per part.
 """
 import argparse
@@ -43,8 +43,8 @@ def parts(args):
 
 def run_part(args, name, arguments):
     out = args.data / f"{name}.json"
-    command = [str(args.winnow), "eval", *arguments, "-m", args.model, "--results", str(args.data / "results.jsonl"),
-               "--json", str(out), "--report", str(args.out / f"{name}.html")]
+    command = [str(args.winnow), "eval", *arguments, "-m", args.model, "--results", str(args.data / f"results-{arguments[0]}.jsonl"),
+               "--json", str(out), "--report", str(args.out / f"{name}.html"), "-t", str(args.threads)]
     print("$ winnow " + " ".join(command[1:]), file=sys.stderr, flush=True)
     if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
         sys.exit(f"the part '{name}' failed")
@@ -111,12 +111,16 @@ def main():
     parser.add_argument("--data", default=ROOT / "build/study", type=pathlib.Path)
     parser.add_argument("--out", default=ROOT / "build/study/out", type=pathlib.Path)
     parser.add_argument("--windows", type=int, default=8, help="of 2048 tokens, for the distance from the full cache")
-    parser.add_argument("--parts", nargs="*", help="only these")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--parts", nargs="*", help="only these; two of these commands side by side with --threads 1 are faster than one with two")
+    parser.add_argument("--tables", action="store_true", help="run nothing: tables of what --data holds")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     found = {}
     for name, arguments in parts(args).items():
-        if not args.parts or name in args.parts:
+        if args.tables and (args.data / f"{name}.json").exists():
+            found[name] = json.loads((args.data / f"{name}.json").read_text())
+        elif not args.tables and (not args.parts or name in args.parts):
             found[name] = run_part(args, name, arguments)
     text, data = [], {name: {k: part[k] for k in ("model", "machine", "winnow", "rows", "groups")} for name, part in found.items()}
     if "recall" in found:
