@@ -25,6 +25,9 @@ struct NearestConfig {
   Weighting weighting = Weighting::kExponential;
   Similarity similarity = Similarity::kKeys;
   double beta = 0.5;  // share of the newest similarity in tau
+  // Whether entries before the region that eviction chooses from, attention sinks, are targets too
+  // [paper]. What flows into one changes nearly every later output.
+  bool into_sinks = true;
 };
 MergerPtr Nearest(const NearestConfig& config);
 
@@ -35,6 +38,7 @@ void Visit(NearestConfig& c, Visitor& v) {
   v("similarity", c.similarity, "what is compared; both: keys and values merge independently",
     Choices{"keys", "values", "both"});
   v("beta", c.beta, "share of the newest similarity in the threshold", Range{0, 1});
+  v("into_sinks", c.into_sinks, "evicted entries may flow into the first tokens too");
 }
 
 // The value of each evicted entry is spread over the next `reach` ones; keys stay [CaM, ICML 2024].

@@ -34,8 +34,10 @@ class NearestMerger final : public Merger {
   void Merge(const MergeInput& input, cache::HeadPlan& plan) const override {
     const std::span<const Slot> order = input.call.order(input.kv_head);
     const size_t n_evicted = input.evicted.size();
-    const size_t n_stay = order.size() - n_evicted;
-    if (n_evicted == 0 || n_stay == 0) return;
+    // The first entry that may take up others; none before it is evicted.
+    const auto n_spared = c_.into_sinks ? size_t{0} : static_cast<size_t>(input.region.begin);
+    if (n_evicted == 0 || order.size() <= n_evicted + n_spared) return;
+    const size_t n_stay = order.size() - n_evicted - n_spared;
 
     // Everything of this call lies in two vectors that are kept: decode steps allocate nothing.
     std::vector<int32_t>& memory = input.call.scratch.indices;
@@ -47,7 +49,7 @@ class NearestMerger final : public Merger {
     const std::span<int32_t> evicted = all.subspan(n_stay, n_evicted);
     size_t next = 0;
     size_t n_written = 0;
-    for (size_t rank = 0; rank < order.size(); ++rank) {
+    for (size_t rank = n_spared; rank < order.size(); ++rank) {
       if (next < n_evicted && input.evicted[next] == static_cast<int32_t>(rank)) {
         evicted[next++] = order[rank];
       } else {

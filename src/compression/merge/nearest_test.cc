@@ -20,13 +20,15 @@ class EvictThese final : public Method {
   void Decide(const LayerCall& call, PlanList& plans) const override {
     if (ranks.empty()) return;
     Plan& plan = plans.Add(call.layer, 1);
-    merger_->Merge({.call = call, .kv_head = 0, .region = {}, .evicted = ranks}, plan.heads[0]);
+    merger_->Merge({.call = call, .kv_head = 0, .region = {.begin = n_sinks}, .evicted = ranks},
+                   plan.heads[0]);
     for (const int32_t rank : ranks) {
       plan.heads[0].evict.push_back(call.order(0)[static_cast<size_t>(rank)]);
     }
   }
 
   std::vector<int32_t> ranks;
+  int64_t n_sinks = 0;
 
  private:
   MergerPtr merger_;
@@ -81,6 +83,29 @@ TEST_F(NearestTest, OnlyWhatReachesTheMeanMerges) {
   Evict({3});
   EXPECT_NEAR(Tau(), 0.968527, 1e-6);
   Expect(0, {1.5f, 0}, {0.5f, 1});
+}
+
+// The nearest entry is a sink; without it, the next one takes the evicted in.
+TEST_F(NearestTest, SinksCanBeSpared) {
+  for (const bool into_sinks : {true, false}) {
+    keys_ = {{1, 0}, {1, 1}, {2, 0}};
+    values_ = {{1, 1}, {0, 3}, {3, 3}};
+    Use({.into_sinks = into_sinks});
+    method_->n_sinks = 1;
+    Evict({2});
+    const double u = into_sinks ? 1 : std::sqrt(0.5);
+    const double part = std::exp(u) / (std::exp(1) + std::exp(u));
+    const auto mix = [&](float stays, float goes) {
+      return static_cast<float>((1 - part) * stays + part * goes);
+    };
+    if (into_sinks) {
+      Expect(0, {mix(1, 2), 0}, {mix(1, 3), mix(1, 3)});
+      Expect(1, {1, 1}, {0, 3});
+    } else {
+      Expect(0, {1, 0}, {1, 1});
+      Expect(1, {mix(1, 2), mix(1, 0)}, {mix(0, 3), mix(3, 3)});
+    }
+  }
 }
 
 // methods.md 1.3: two tokens into one target.
