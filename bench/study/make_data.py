@@ -3,8 +3,8 @@
 
     build/train/venv/bin/python bench/study/make_data.py --out build/study
 
-Makes OUT/tasks/LENGTH/TASK.jsonl (index, input, outputs, length, depth) and OUT/held.txt, the chapters nothing was trained
-on. Drawn from seeds: the same files every time. Needs what tools/train_model/prepare.py makes.
+Makes OUT/tasks/LENGTH/TASK.jsonl (index, input, outputs, length, depth), OUT/held.txt, the chapters nothing was trained on, and
+OUT/stream.txt, their beginning. Drawn from seeds: the same files every time. Needs what tools/train_model/prepare.py makes.
 """
 import argparse
 import json
@@ -47,14 +47,16 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/study")
     parser.add_argument("--data", type=pathlib.Path, default=ROOT / "build/train/data")
     parser.add_argument("--length", type=int, default=2048)
-    parser.add_argument("--documents", type=int, default=20, help="of each task; four times as many needles")
+    parser.add_argument("--documents", type=int, default=20, help="of each task; --needles of needles")
+    parser.add_argument("--needles", type=int, default=80)
+    parser.add_argument("--stream-bytes", type=int, help="of the same chapters in OUT/stream.txt; all of them without it")
     args = parser.parse_args()
     tok = tokenizer.Tokenizer.load(args.data / "tokenizer.json")
     sampler = tasks.Sampler(tok, tasks.Corpus(np.load(args.data / "held.npy"), tok), plain=1.0)
     folder = args.out / "tasks" / str(args.length)
     folder.mkdir(parents=True, exist_ok=True)
     for task in TASKS:
-        count = args.documents * (4 if task == "needle" else 1)
+        count = args.needles if task == "needle" else args.documents
         with open(folder / f"{task}.jsonl", "w") as file:
             for index, (prompt, answer, depth) in enumerate(documents(sampler, task, args.length, count)):
                 answer = tok.decode(answer).strip()
@@ -64,6 +66,7 @@ def main():
                     row["depth"] = round(depth, 2)
                 file.write(json.dumps(row) + "\n")
     shutil.copy(args.data / "held.txt", args.out / "held.txt")
+    (args.out / "stream.txt").write_text((args.data / "held.txt").read_text()[:args.stream_bytes])
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 METHODS = ("local streaming lm-infinite random h2o tova scissorhands roco cam snapkv pyramidkv pyramidinfer cake adakv twilight "
-           "treekv treekv:prefill=step refreekv d2o hbw ems keydiff knorm").split()
+           "treekv treekv:prefill=step refreekv d2o d2o:into_sinks=false hbw ems keydiff keydiff:sinks=4,recent=64 knorm knorm:sinks=4,recent=64").split()
 SHARES = ["0.5", "0.25", "0.125", "0.0625"]
 # Of each family one, with caches of every type: what a byte is best spent on.
 AT_BYTES = "streaming snapkv treekv hbw d2o ems keydiff".split()
@@ -36,7 +36,7 @@ def parts(args):
         "kld": kld + methods + shares,
         "bytes-recall": recall + few,
         "bytes-kld": kld + few,
-        "stream": ["perplexity", "--data", str(data / "held.txt"), "--protocol", "stream", "--every", "5000", "--kv-method",
+        "stream": ["perplexity", "--data", str(data / "stream.txt"), "--protocol", "stream", "--every", "5000", "--kv-method",
                    ",".join(STREAMED), "--kv-size", "128,512"],
     }
 
