@@ -9,6 +9,8 @@
 namespace winnow::eval {
 namespace {
 
+constexpr size_t kShortTable = 20;  // rows
+
 using report::Plot;
 using report::Record;
 using Kind = report::Plot::Kind;
@@ -53,7 +55,11 @@ std::vector<Record> CellsOf(const EvalResults& results) {
     for (size_t i = 0; i < results.variants.size(); ++i) {
       const auto summary = SummaryOf(results, i, column, sample.group);
       if (!summary) continue;
-      Record cell = {{"variant", results.variants[i].Name()}, {"group", sample.group}};
+      const Variant& variant = results.variants[i];
+      Record cell = {{"variant", variant.Name()},
+                     {"method", variant.method},
+                     {"part", sample.group + (variant.budget.empty() ? "" : ", ") + variant.budget},
+                     {"group", sample.group}};
       for (const report::Field& label : sample.labels.fields) cell.Add(label.name, label.value);
       cell.Add(NameOf(column), summary->value);
       cells.push_back(std::move(cell));
@@ -126,6 +132,14 @@ void AddCells(const EvalResults& results, report::Page& page) {
     plot.value = {.name = NameOf(column), .label = LabelOf(column)};
     plot.panel = "variant";
     page.AddFigure(FigureOf(plot, cells));
+  } else if (GroupsOf(results).size() > 1 && results.variants.size() > kShortTable) {
+    plot.kind = Kind::kHeatMap;  // so many bars cannot be told apart
+    plot.name = "parts";
+    plot.title += " by part";
+    plot.x = {.name = "part", .label = "part and budget"};
+    plot.y = {.name = "method", .label = "method"};
+    plot.value = {.name = NameOf(column), .label = LabelOf(column)};
+    page.AddFigure(FigureOf(plot, cells));
   } else if (GroupsOf(results).size() > 1) {
     plot.kind = Kind::kBars;
     plot.name = "parts";
@@ -159,13 +173,19 @@ report::Page PageOf(const EvalResults& results, std::string (*human_bytes)(int64
   const Task& task = *results.task;
   report::Page page(std::string(task.name), std::string(task.summary) + ".",
                     FactsOf(results.about));
-  page.AddTable({.name = "results",
-                 .title = "Results",
-                 .caption = ProblemsOf(results),
-                 .rows = TableOf(results, human_bytes)});
+  const auto add_results = [&] {
+    page.AddTable({.name = "results",
+                   .title = "Results",
+                   .caption = ProblemsOf(results),
+                   .rows = TableOf(results, human_bytes)});
+  };
+  // Figures behind a long table would not be seen.
+  const bool figures_first = results.variants.size() > kShortTable;
+  if (!figures_first) add_results();
   AddFront(results, page);
   AddCells(results, page);
   AddCurves(results, page);
+  if (figures_first) add_results();
   const std::vector<Record> groups = GroupRowsOf(results, true);
   if (!groups.empty()) {
     page.AddTable({.name = "parts",

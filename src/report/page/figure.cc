@@ -95,8 +95,9 @@ double HeightOf(const Chart& chart, double width, bool beside_others) {
   const auto* map = std::get_if<HeatMap>(&chart);
   if (map == nullptr) return height;
   // Few rows need little height, named ones enough for their names.
-  const double row = map->row_names.empty() ? 4 : 24;
-  return std::clamp(70 + row * static_cast<double>(map->n_rows), 150.0, height);
+  const auto n_rows = static_cast<double>(map->n_rows);
+  if (map->row_names.empty()) return std::clamp(70 + 4 * n_rows, 150.0, height);
+  return std::clamp(70 + 24 * n_rows, 150.0, std::max(height, std::min(130 + 16 * n_rows, 900.0)));
 }
 
 Drawing LegendOf(const Figure& figure, const std::vector<std::string>& names, double width) {
