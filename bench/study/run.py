@@ -21,7 +21,8 @@ METHODS = ("local streaming lm-infinite random h2o tova scissorhands roco cam sn
 SHARES = ["0.5", "0.25", "0.125", "0.0625"]
 # Of each family one, with caches of every type: what a byte is best spent on.
 AT_BYTES = "streaming snapkv treekv hbw d2o ems keydiff".split()
-STREAMED = "local streaming random h2o tova roco treekv treekv:select_left=true".split()
+# Positions of the text would end at the model's context.
+STREAMED = "local streaming h2o:positions=reassigned tova:positions=reassigned treekv treekv:select_left=true".split()
 
 
 def parts(args):
