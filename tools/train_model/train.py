@@ -185,6 +185,12 @@ class Training:
         started = time.time()
         self.log("eval", **self.evaluator.short_report(**self.config["eval"]), eval_seconds=round(time.time() - started, 1))
 
+    def round_matrices(self):
+        """The finished model has the weights that its F16 file can hold (products ran in bfloat16, which is coarser)."""
+        for v in self.p.values():
+            if v.dim() == 2:
+                v.data.copy_(v.data.half())
+
     def train_step(self, ids, weights):
         """Returns loss and correct, both still on the device."""
         ids, weights = ids.to(self.args.device, non_blocking=True).long(), weights.to(self.args.device, non_blocking=True)
@@ -223,8 +229,10 @@ class Training:
             if not self.args.no_eval and self.tokens - evaluated > self.config["eval_tokens"]:
                 self.evaluate()
                 evaluated = self.tokens
-        self.save()
         done = self.step >= self.plan.steps
+        if done:
+            self.round_matrices()
+        self.save()
         if done and not self.args.no_eval:
             self.evaluate()
         self.log("done" if done else "paused")
