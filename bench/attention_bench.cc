@@ -87,7 +87,7 @@ class Cache {
     const int64_t head_bytes = gguf::RowBytes(c.type, kHeadDim) * n_slots;
     layer_bytes_ = head_bytes * 2 * c.shape.kv_heads;
     n_layers_ = std::max<int64_t>(1, (min_bytes + layer_bytes_ - 1) / layer_bytes_);
-    storage_ = std::move(backend.Allocate(n_layers_ * layer_bytes_)).value();
+    storage_ = std::move(backend.AllocateGrowing(n_layers_ * layer_bytes_)).value();
     constexpr int64_t kRows = 256;
     const std::unique_ptr<Storage> memory =
         std::move(backend.Allocate(kRows * kHeadDim * c.shape.kv_heads * 4)).value();
@@ -110,6 +110,8 @@ class Cache {
         }
       }
     }
+    const kernels::ByteRange all = {0, bytes()};
+    backend.Settle(*storage_, {&all, 1});
   }
 
   std::span<const HeadStore> Layer(int64_t layer, const Case& c) const {

@@ -141,9 +141,8 @@ void Cache::Data::FreeRows(LayerData& layer, size_t head) {
 void Cache::Data::MoveRows(LayerData& layer, size_t head, const Moves& moves) {
   if (moves.from.empty()) return;
   const kernels::HeadStore& store = layer.stores[head];
-  backend->MoveRows(*layer.keys, store.keys_offset_bytes, key_row_bytes, moves.from, moves.to);
-  backend->MoveRows(*layer.values, store.values_offset_bytes, value_row_bytes, moves.from,
-                    moves.to);
+  backend->MoveRows(*memory, store.keys_offset_bytes, key_row_bytes, moves.from, moves.to);
+  backend->MoveRows(*memory, store.values_offset_bytes, value_row_bytes, moves.from, moves.to);
 }
 
 // Forgets the rows from n_rows on. Their pages go back to the system, unless they are so few that
@@ -153,9 +152,9 @@ void Cache::Data::ShrinkRows(LayerData& layer, size_t head, int64_t n_rows) {
   const int64_t n_freed = store.n_slots - n_rows;
   store.n_slots = n_rows;
   if (n_freed < kFewRows) return;
-  backend->Release(*layer.keys, store.keys_offset_bytes + n_rows * key_row_bytes,
+  backend->Release(*memory, store.keys_offset_bytes + n_rows * key_row_bytes,
                    n_freed * key_row_bytes);
-  backend->Release(*layer.values, store.values_offset_bytes + n_rows * value_row_bytes,
+  backend->Release(*memory, store.values_offset_bytes + n_rows * value_row_bytes,
                    n_freed * value_row_bytes);
   HeadIndex& index = layer.heads[head];
   index.positions.shrink_to_fit();

@@ -17,6 +17,8 @@ namespace {
 constexpr int64_t kPageBytes = 4096;
 // Bookkeeping grows by at least this many entries, so that decode steps rarely allocate.
 constexpr size_t kGrowth = 1024;
+// Tokens after which it is worth asking whether large pages have filled up.
+constexpr int64_t kSettleAfter = 256;
 
 std::optional<int64_t> Product(int64_t a, int64_t b) {
   int64_t product = 0;
@@ -89,28 +91,46 @@ Result<void> Cache::Data::Allocate() {
       (total_bytes ? std::to_string(*total_bytes) : "more than 2^63") + " bytes";
   if (!total_bytes) return Error{wanted};
 
+  auto allocated = backend->AllocateGrowing(*total_bytes);
+  if (!allocated) return Error{wanted + ": " + allocated.error().message};
+  memory = std::move(allocated).value();
+  used.reserve(2 * static_cast<size_t>(shape.n_layers) * static_cast<size_t>(shape.n_kv_heads));
+
   layers.resize(static_cast<size_t>(shape.n_layers));
+  int64_t layer_offset = 0;
   for (LayerData& layer : layers) {
-    auto keys = backend->Allocate(shape.n_kv_heads * key_region_bytes);
-    if (!keys) return Error{wanted + ": " + keys.error().message};
-    auto values = backend->Allocate(shape.n_kv_heads * value_region_bytes);
-    if (!values) return Error{wanted + ": " + values.error().message};
-    layer.keys = std::move(keys).value();
-    layer.values = std::move(values).value();
+    const int64_t values_offset = layer_offset + shape.n_kv_heads * key_region_bytes;
     layer.numbers.resize(static_cast<size_t>(config.state.n_layer_numbers));
     layer.heads.resize(static_cast<size_t>(shape.n_kv_heads));
     for (int64_t head = 0; head < shape.n_kv_heads; ++head) {
-      layer.stores.push_back({.keys = layer.keys.get(),
-                              .values = layer.values.get(),
-                              .keys_offset_bytes = head * key_region_bytes,
-                              .values_offset_bytes = head * value_region_bytes,
+      layer.stores.push_back({.keys = memory.get(),
+                              .values = memory.get(),
+                              .keys_offset_bytes = layer_offset + head * key_region_bytes,
+                              .values_offset_bytes = values_offset + head * value_region_bytes,
                               .n_slots = 0});
       HeadIndex& index = layer.heads[static_cast<size_t>(head)];
       index.columns.resize(static_cast<size_t>(config.state.n_columns));
       index.numbers.resize(static_cast<size_t>(config.state.n_head_numbers));
     }
+    layer_offset += *layer_bytes;
   }
   return {};
+}
+
+void Cache::Data::Settle() {
+  n_unsettled = 0;
+  used.clear();
+  for (const LayerData& layer : layers) {
+    for (const kernels::HeadStore& store : layer.stores) {
+      used.push_back(
+          {store.keys_offset_bytes, store.keys_offset_bytes + store.n_slots * key_row_bytes});
+    }
+    for (const kernels::HeadStore& store : layer.stores) {
+      used.push_back(
+          {store.values_offset_bytes, store.values_offset_bytes + store.n_slots * value_row_bytes});
+    }
+  }
+  backend->Settle(*memory, used);
 }
 
 Result<std::unique_ptr<Cache>> Cache::Copy() const {
@@ -124,12 +144,13 @@ Result<std::unique_ptr<Cache>> Cache::Copy() const {
     for (size_t head = 0; head < from.heads.size(); ++head) {
       const kernels::HeadStore& store = from.stores[head];
       to.stores[head].n_slots = store.n_slots;
-      data_->backend->CopyBytes(*from.keys, store.keys_offset_bytes, *to.keys,
+      data_->backend->CopyBytes(*data_->memory, store.keys_offset_bytes, *copy->data_->memory,
                                 store.keys_offset_bytes, store.n_slots * data_->key_row_bytes);
-      data_->backend->CopyBytes(*from.values, store.values_offset_bytes, *to.values,
+      data_->backend->CopyBytes(*data_->memory, store.values_offset_bytes, *copy->data_->memory,
                                 store.values_offset_bytes, store.n_slots * data_->value_row_bytes);
     }
   }
+  copy->data_->n_unsettled = kSettleAfter;
   return copy;
 }
 
@@ -150,6 +171,11 @@ Result<void> Cache::Append(int layer_index, const kernels::Matrix& k, const kern
                    " entries, " + std::to_string(n) + " more do not fit"};
     }
     data.first_slot[head] = layer.stores[head].n_slots;
+  }
+  // Before the first layer of a call all layers are as the last call left them, compressed.
+  if (layer_index == 0) {
+    if (data.n_unsettled >= kSettleAfter) data.Settle();
+    data.n_unsettled += n;
   }
   data.backend->StoreRows(k, {.heads = layer.stores,
                               .first_slot = data.first_slot,

@@ -29,8 +29,6 @@ struct HeadIndex {
 };
 
 struct LayerData {
-  std::unique_ptr<kernels::Storage> keys;
-  std::unique_ptr<kernels::Storage> values;
   std::vector<kernels::HeadStore> stores;     // [kv_head]; n_slots counts stored rows
   std::vector<HeadIndex> heads;               // [kv_head]
   std::vector<kernels::HeadEntries> entries;  // [kv_head], made when asked for
@@ -45,7 +43,9 @@ struct Cache::Data {
   int64_t value_row_bytes = 0;
   int64_t key_region_bytes = 0;  // of one KV head
   int64_t value_region_bytes = 0;
+  std::unique_ptr<kernels::Storage> memory;  // [layer]: keys [kv_head], values [kv_head]
   std::vector<LayerData> layers;
+  int64_t n_unsettled = 0;  // appended since the last Settle
 
   // Working memory of Append and Apply, kept so that a decode step allocates nothing.
   std::vector<int64_t> first_slot;
@@ -53,6 +53,7 @@ struct Cache::Data {
   std::vector<int32_t> dropped_rows, sources;
   std::vector<float> key_weights, value_weights;
   std::vector<kernels::RowSum> key_sums, value_sums;
+  std::vector<kernels::ByteRange> used;
 
   LayerData& layer(int index) {
     WINNOW_CHECK(index >= 0 && index < config.shape.n_layers);
@@ -65,14 +66,15 @@ struct Cache::Data {
   }
 
   kernels::HeadRows Keys(LayerData& l, size_t head) const {
-    return {l.keys.get(), l.stores[head].keys_offset_bytes, config.shape.key_dim, config.key_type};
+    return {memory.get(), l.stores[head].keys_offset_bytes, config.shape.key_dim, config.key_type};
   }
   kernels::HeadRows Values(LayerData& l, size_t head) const {
-    return {l.values.get(), l.stores[head].values_offset_bytes, config.shape.value_dim,
+    return {memory.get(), l.stores[head].values_offset_bytes, config.shape.value_dim,
             config.value_type};
   }
 
   Result<void> Allocate();
+  void Settle();
   void Merge(LayerData& layer, size_t head, const HeadPlan& plan);
   void Evict(LayerData& layer, size_t head, std::span<const Slot> slots);
   void LeaveRow(HeadIndex& index, Slot slot);

@@ -27,6 +27,11 @@ class Storage {
   virtual int64_t size_bytes() const = 0;
 };
 
+struct ByteRange {
+  int64_t first = 0;
+  int64_t end = 0;
+};
+
 // Handle to a row-major float32 matrix. Owns nothing; empty when storage is null.
 struct Matrix {
   Storage* storage = nullptr;
@@ -205,6 +210,17 @@ class Backend {
   // Zeroed memory. Pages are committed as they are first written where the system allows it.
   // Error: the system refuses; the message says how many bytes were wanted.
   virtual Result<std::unique_ptr<Storage>> Allocate(int64_t bytes) = 0;
+  // The same for memory that fills up slowly and is given back in parts: committed in the smallest
+  // steps the system has, until Settle.
+  virtual Result<std::unique_ptr<Storage>> AllocateGrowing(int64_t bytes) {
+    return Allocate(bytes);
+  }
+  // Which parts of such memory are in use, ascending: where they leave little free, it may be put
+  // on large pages, which are faster to read.
+  virtual void Settle(Storage& storage, std::span<const ByteRange> used) {
+    (void)storage;
+    (void)used;
+  }
   virtual Result<std::unique_ptr<Weight>> LoadWeight(const WeightSource& source) = 0;
   virtual void Write(const Matrix& to, std::span<const float> from) = 0;  // rows packed
   virtual void Read(const Matrix& from, std::span<float> to) = 0;         // rows packed

@@ -86,6 +86,11 @@ HostHeadRows Rows(const HeadRows& head) {
           .row_bytes = row_bytes};
 }
 
+Result<std::unique_ptr<Storage>> Allocated(int64_t bytes, CpuStorage::Filling filling) {
+  WINNOW_ASSIGN(std::unique_ptr<CpuStorage> storage, CpuStorage::Make(bytes, filling));
+  return std::unique_ptr<Storage>(std::move(storage));
+}
+
 class CpuBackend final : public Backend {
  public:
   CpuBackend(ThreadPool& pool, int64_t target)
@@ -95,8 +100,15 @@ class CpuBackend final : public Backend {
   std::string_view target() const override { return hwy::TargetName(target_); }
 
   Result<std::unique_ptr<Storage>> Allocate(int64_t bytes) override {
-    WINNOW_ASSIGN(std::unique_ptr<CpuStorage> storage, CpuStorage::Make(bytes));
-    return std::unique_ptr<Storage>(std::move(storage));
+    return Allocated(bytes, CpuStorage::Filling::kWhole);
+  }
+
+  Result<std::unique_ptr<Storage>> AllocateGrowing(int64_t bytes) override {
+    return Allocated(bytes, CpuStorage::Filling::kGrowing);
+  }
+
+  void Settle(Storage& storage, std::span<const ByteRange> used) override {
+    static_cast<CpuStorage&>(storage).Settle(used);
   }
 
   Result<std::unique_ptr<Weight>> LoadWeight(const WeightSource& source) override {

@@ -1,6 +1,10 @@
 // Memory and weights of the CPU backend; its arithmetic is compared in the conformance tests.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <fstream>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -54,6 +58,46 @@ TEST_F(CpuBackendTest, ReleasedPagesAreZeroAndTheOthersStay) {
   EXPECT_EQ(values.front(), 1.0f);
   EXPECT_EQ(values[1000], 1.0f);
   EXPECT_EQ(values.back(), 0.0f);
+}
+
+int64_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST_F(CpuBackendTest, GrowingMemoryIsCommittedInSmallSteps) {
+  constexpr int64_t kBytes = 64 << 20, kStep = 2 << 20;
+  auto storage = std::move(backend_->AllocateGrowing(kBytes).value());
+  const int64_t before = ResidentBytes();
+  for (int64_t at = 0; at < kBytes; at += kStep) {
+    backend_->Write({storage.get(), at / 4, 1, 1, 1}, std::vector<float>{1});
+  }
+  EXPECT_LT(ResidentBytes() - before, kBytes / 8);
+}
+
+TEST_F(CpuBackendTest, SettlingKeepsTheContentAndReleasedPartsAreZero) {
+  constexpr int64_t kFloats = 2 << 20;
+  constexpr int64_t kBytes = 4 * kFloats;
+  auto storage = std::move(backend_->AllocateGrowing(kBytes).value());
+  const Matrix all{storage.get(), 0, 1, kFloats, kFloats};
+  std::vector<float> values(kFloats);
+  std::iota(values.begin(), values.end(), 0.0f);
+  backend_->Write(all, values);
+  // Neighbours, a gap, beyond the end of the last large page.
+  const ByteRange used[] = {{0, kBytes / 3}, {kBytes / 3, kBytes / 2}, {kBytes / 2 + 4096, kBytes}};
+  backend_->Settle(*storage, used);
+  backend_->Settle(*storage, used);
+  std::vector<float> found(kFloats);
+  backend_->Read(all, found);
+  EXPECT_EQ(found, values);
+  const int64_t before = ResidentBytes();
+  backend_->Release(*storage, kBytes / 4, kBytes / 2);
+  EXPECT_LT(ResidentBytes() - before, -kBytes / 4) << "given back from large pages too";
+  std::fill_n(values.begin() + kFloats / 4, kFloats / 2, 0.0f);
+  backend_->Read(all, found);
+  EXPECT_EQ(found, values);
 }
 
 TEST_F(CpuBackendTest, MovesRowsInTheOrderGiven) {

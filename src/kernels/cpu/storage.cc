@@ -3,7 +3,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <string>
 
@@ -12,22 +14,44 @@
 namespace winnow::kernels::cpu {
 namespace {
 
-// From here on a mapping asks for huge pages: fewer TLB misses, at most one huge page of waste.
-constexpr int64_t kHugeFromBytes = 8 << 20;
+// Advice to the system; where it is refused, small pages do.
+constexpr int64_t kLargePageBytes = 2 << 20;
+// From here on a mapping asks for large pages: fewer TLB misses, at most one large page of waste.
+constexpr int64_t kLargeFromBytes = 8 << 20;
+// A large page takes the place of small ones only where this much of it is in use.
+constexpr int64_t kFullBytes = kLargePageBytes / 8 * 7;
+#ifndef MADV_COLLAPSE  // since Linux 6.1
+constexpr int MADV_COLLAPSE = 25;
+#endif
 
 }  // namespace
 
-Result<std::unique_ptr<CpuStorage>> CpuStorage::Make(int64_t bytes) {
+CpuStorage::CpuStorage(std::byte* data, int64_t size_bytes, Filling filling)
+    : data_(data), size_bytes_(size_bytes) {
+  if (filling == Filling::kWhole) {
+    if (size_bytes >= kLargeFromBytes)
+      madvise(data, static_cast<size_t>(size_bytes), MADV_HUGEPAGE);
+    return;
+  }
+  madvise(data, static_cast<size_t>(size_bytes), MADV_NOHUGEPAGE);
+  const int64_t before = FirstLargePage() - data_;
+  packed_.resize(static_cast<size_t>(std::max<int64_t>(0, size_bytes - before) / kLargePageBytes));
+}
+
+std::byte* CpuStorage::FirstLargePage() const {
+  const auto address = reinterpret_cast<uintptr_t>(data_);
+  return data_ + (-address & uintptr_t{kLargePageBytes - 1});
+}
+
+Result<std::unique_ptr<CpuStorage>> CpuStorage::Make(int64_t bytes, Filling filling) {
   WINNOW_CHECK(bytes >= 0);
-  if (bytes == 0) return std::unique_ptr<CpuStorage>(new CpuStorage(nullptr, 0));
+  if (bytes == 0) return std::unique_ptr<CpuStorage>(new CpuStorage(nullptr, 0, Filling::kWhole));
   void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
     return Error{"memory: " + std::to_string(bytes) + " bytes wanted: " + std::strerror(errno)};
   }
-  // Advice only: where it is refused, small pages do.
-  if (bytes >= kHugeFromBytes) madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);
-  return std::unique_ptr<CpuStorage>(new CpuStorage(static_cast<std::byte*>(data), bytes));
+  return std::unique_ptr<CpuStorage>(new CpuStorage(static_cast<std::byte*>(data), bytes, filling));
 }
 
 CpuStorage::~CpuStorage() {
@@ -41,7 +65,50 @@ void CpuStorage::Release(int64_t offset_bytes, int64_t bytes) {
   // The last page of the mapping counts as whole: nothing else lies behind its end.
   const int64_t end =
       offset_bytes + bytes == size_bytes_ ? size_bytes_ : (offset_bytes + bytes) / page * page;
-  if (first < end) madvise(data_ + first, static_cast<size_t>(end - first), MADV_DONTNEED);
+  if (first >= end) return;
+  madvise(data_ + first, static_cast<size_t>(end - first), MADV_DONTNEED);
+  if (!packed_.empty()) Unpack(first, end);
+}
+
+void CpuStorage::Settle(std::span<const ByteRange> used) {
+  const int64_t before = FirstLargePage() - data_;
+  size_t page = 0;
+  int64_t in_use = 0;  // bytes of it
+  for (const ByteRange& range : used) {
+    for (int64_t at = std::max(range.first, before); at < range.end;) {
+      const auto now = static_cast<size_t>((at - before) / kLargePageBytes);
+      if (now >= packed_.size()) return;
+      if (now != page) in_use = 0;
+      page = now;
+      const int64_t end =
+          std::min(range.end, before + static_cast<int64_t>(page + 1) * kLargePageBytes);
+      in_use += end - at;
+      at = end;
+      if (in_use >= kFullBytes && !packed_[page]) Pack(page);
+    }
+  }
+}
+
+void CpuStorage::Pack(size_t large_page) {
+  packed_[large_page] = true;  // or refused: not asked again
+  std::byte* from = FirstLargePage() + static_cast<int64_t>(large_page) * kLargePageBytes;
+  madvise(from, kLargePageBytes, MADV_HUGEPAGE);
+  if (madvise(from, kLargePageBytes, MADV_COLLAPSE) != 0) {
+    madvise(from, kLargePageBytes, MADV_NOHUGEPAGE);
+  }
+}
+
+// What is left of a large page that was given back in part fills up in small ones.
+void CpuStorage::Unpack(int64_t offset_bytes, int64_t end_bytes) {
+  const int64_t before = FirstLargePage() - data_;
+  const int64_t first = std::max<int64_t>(0, offset_bytes - before) / kLargePageBytes;
+  const int64_t n_pages = static_cast<int64_t>(packed_.size());
+  for (int64_t page = first; page < n_pages && before + page * kLargePageBytes < end_bytes;
+       ++page) {
+    if (!packed_[static_cast<size_t>(page)]) continue;
+    packed_[static_cast<size_t>(page)] = false;
+    madvise(data_ + before + page * kLargePageBytes, kLargePageBytes, MADV_NOHUGEPAGE);
+  }
 }
 
 }  // namespace winnow::kernels::cpu
