@@ -142,16 +142,16 @@ void ScoreEntries(const AttentionShape& shape, const ChunkJob& job, const Scratc
 void ScoreChunk(const AttentionShape& shape, const ChunkJob& job, const Scratch& scratch) {
   if (!job.entries.plain()) return ScoreEntries(shape, job, scratch);
   const int64_t tile_bytes = kLanes * shape.key_row_bytes;
-  const std::byte* rows = job.keys;
-  int slot = 0;
-  for (; slot + kLanes <= job.n_slots; slot += kLanes, rows += tile_bytes) {
+  ForTiles(job.n_slots, [&](int slot) HWY_ATTR {
+    const std::byte* rows = job.keys + slot * shape.key_row_bytes;
     PrefetchRows(rows + kPrefetchBytes, tile_bytes);
     ScoreRows(shape, scratch, rows, scratch.scores + slot);
-  }
+  });
+  const int slot = job.n_slots / kLanes * kLanes;
   if (slot == job.n_slots) return;
   // The surplus rows are zero; their scores are dropped by the softmax.
   const int64_t rest_bytes = (job.n_slots - slot) * shape.key_row_bytes;
-  std::memcpy(scratch.tile, rows, rest_bytes);
+  std::memcpy(scratch.tile, job.keys + slot * shape.key_row_bytes, rest_bytes);
   std::memset(scratch.tile + rest_bytes, 0, tile_bytes - rest_bytes);
   ScoreRows(shape, scratch, scratch.tile, scratch.scores + slot);
 }
@@ -175,11 +175,12 @@ void AttendChunk(const AttentionShape& shape, const ChunkJob& job) {
   Scratch scratch = Prepare(shape, job);
   if (job.weights != nullptr) scratch.scores = job.weights;
   ScoreChunk(shape, job, scratch);
-  PrefetchRows(job.values, std::min<int64_t>(kPrefetchBytes, job.n_slots * shape.value_row_bytes));
+  PrefetchStreams(job.values, job.n_slots, shape.value_row_bytes);
   for (int h = 0; h < shape.group; ++h) {
     float* scores = scratch.scores + h * kChunkSlots;
     SoftmaxChunk(scores, job.n_slots, job.partial.max + h, job.partial.sum + h);
   }
+  if (job.next_keys != nullptr) PrefetchStreams(job.next_keys, kChunkSlots, shape.key_row_bytes);
   WeighValues(shape, job, scratch);
 }
 

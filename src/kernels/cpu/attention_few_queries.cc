@@ -114,19 +114,26 @@ void AttendFewQueries(const Call& call, const DecodeKernels& kernels) {
   const int64_t thread_floats = kernels.scratch_floats(shape);
   call.ReserveThreads(thread_floats);
 
-  call.pool.ParallelFor(call.n_heads * n_parts, [&](int64_t item, int thread) {
+  // Neighbouring chunks on one thread where there are enough: it fetches the next one ahead.
+  const int64_t n_chunks = call.n_heads * n_parts;
+  const int64_t grain = std::clamp<int64_t>(n_chunks / (4 * call.pool.n_threads()), 1, 4);
+  const int64_t chunk_bytes = kChunkSlots * shape.key_row_bytes;
+  const auto attend = [&](int64_t item, int thread) {
     const int64_t head = item / n_parts;
     const int64_t part = item % n_parts;
     const HostHead& store = a.heads[head];
     const int64_t first = part * kChunkSlots;
+    const std::byte* keys = store.keys + first * shape.key_row_bytes;
+    const bool whole_next = first + 2 * kChunkSlots <= store.n_slots;
     EntryMap entries = store.entries.From(first);
     for (int64_t query = 0; query < a.n_queries; ++query, ++entries.query_position) {
       const int64_t n = std::min<int64_t>(kChunkSlots, call.Visible(head, query) - first);
       if (n <= 0) continue;
       const int64_t row = query * shape.group;
       kernels.attend_chunk(shape, {.q = call.Queries(head) + query * a.q_stride,
-                                   .keys = store.keys + first * shape.key_row_bytes,
+                                   .keys = keys,
                                    .values = store.values + first * shape.value_row_bytes,
+                                   .next_keys = whole_next ? keys + chunk_bytes : nullptr,
                                    .entries = entries,
                                    .n_slots = static_cast<int>(n),
                                    .partial = partials.At(head, part, row),
@@ -134,7 +141,8 @@ void AttendFewQueries(const Call& call, const DecodeKernels& kernels) {
                                    .weights_stride = kChunkSlots,
                                    .scratch = call.ThreadScratch(thread_floats, thread)});
     }
-  });
+  };
+  call.pool.ParallelFor(n_chunks, attend, grain);
 
   std::vector<RowTotal>& totals = call.scratch.totals;
   if (taps) totals.resize(static_cast<size_t>(call.n_heads * n_rows));

@@ -69,9 +69,10 @@ struct ChunkJob {
   const float* q = nullptr;         // [group, key_dim]
   const std::byte* keys = nullptr;  // of the chunk's first entry; of row 0 if entries.rows is set
   const std::byte* values = nullptr;
-  EntryMap entries = {};  // of the chunk, with the query's position
-  int n_slots = 0;        // 1..kChunkSlots
-  Partial partial = {};   // rows: the group
+  const std::byte* next_keys = nullptr;  // of the chunk likely to be next, whole; null: none
+  EntryMap entries = {};                 // of the chunk, with the query's position
+  int n_slots = 0;                       // 1..kChunkSlots
+  Partial partial = {};                  // rows: the group
   // attend_chunk: [group, kChunkSlots], where 2^(score - max of the chunk) is left per slot; null:
   // nowhere. Others: [group, weights_stride].
   float* weights = nullptr;

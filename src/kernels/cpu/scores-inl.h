@@ -32,7 +32,7 @@ void ScoreTile(const std::byte* rows, int64_t row_bytes, const float* q, int dim
   for (int four = 0; four < kLanes / 4; ++four) {
     const std::byte* row = rows + 4 * four * row_bytes;
     VF acc[kHeads][4];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 4
       for (int s = 0; s < 4; ++s) acc[h][s] = hn::Zero(df);
@@ -42,7 +42,7 @@ void ScoreTile(const std::byte* rows, int64_t row_bytes, const float* q, int dim
 #pragma GCC unroll 4
       for (int s = 0; s < 4; ++s) {
         const VF key = Elements::Load(row + s * row_bytes + i * Elements::kBytes);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int h = 0; h < kHeads; ++h) {
           acc[h][s] = hn::MulAdd(key, hn::LoadU(df, q + h * dim + i), acc[h][s]);
         }
@@ -52,19 +52,19 @@ void ScoreTile(const std::byte* rows, int64_t row_bytes, const float* q, int dim
 #pragma GCC unroll 4
       for (int s = 0; s < 4; ++s) {
         const VF key = LoadFirst<Elements>(row + s * row_bytes + i * Elements::kBytes, dim - i);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int h = 0; h < kHeads; ++h) {
           const auto* rest = reinterpret_cast<const std::byte*>(q + h * dim + i);
           acc[h][s] = hn::MulAdd(key, LoadFirst<F32Elements>(rest, dim - i), acc[h][s]);
         }
       }
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int h = 0; h < kHeads; ++h) {
       fours[h][four] = SumFour(acc[h][0], acc[h][1], acc[h][2], acc[h][3]);
     }
   }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int h = 0; h < kHeads; ++h) {
     hn::StoreU(SumBlocks(fours[h]), df, scores + h * kChunkSlots);
   }
@@ -146,22 +146,10 @@ template <class Elements>
 void ScoreElements(const std::byte* rows, int64_t row_bytes, const AttentionShape& shape,
                    const float* q, float* scores) {
   const int dim = shape.key_dim;
-  const int group = shape.group;
-  int h = 0;
-  for (; h + kHeadsPerPass <= group; h += kHeadsPerPass) {
-    ScoreTile<Elements, kHeadsPerPass>(rows, row_bytes, q + h * dim, dim, scores + h * kChunkSlots);
-  }
-  const float* rest = q + h * dim;
-  switch (group - h) {
-    case 1:
-      return ScoreTile<Elements, 1>(rows, row_bytes, rest, dim, scores + h * kChunkSlots);
-    case 2:
-      return ScoreTile<Elements, 2>(rows, row_bytes, rest, dim, scores + h * kChunkSlots);
-    case 3:
-      return ScoreTile<Elements, 3>(rows, row_bytes, rest, dim, scores + h * kChunkSlots);
-    default:
-      return;
-  }
+  ForPasses(shape.group, [&](int h, auto count) HWY_ATTR {
+    ScoreTile<Elements, decltype(count)::kHeads>(rows, row_bytes, q + h * dim, dim,
+                                                 scores + h * kChunkSlots);
+  });
 }
 
 }  // namespace winnow::kernels::cpu::HWY_NAMESPACE

@@ -33,7 +33,7 @@ void WeighVectors(const AttentionShape& shape, const std::byte* from, int n_slot
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) sums[h][v] = hn::Zero(df);
   }
-  for (int s = 0; s < n_slots; ++s) {
+  const auto add = [&](int s) HWY_ATTR {
     const std::byte* row = from + s * shape.value_row_bytes;
     if constexpr (Rows::kPrefetch) hwy::Prefetch(row + kPrefetchBytes);
 #pragma GCC unroll 8
@@ -44,7 +44,13 @@ void WeighVectors(const AttentionShape& shape, const std::byte* from, int n_slot
         sums[h][v] = hn::MulAdd(value, hn::Set(df, weights[h * kChunkSlots + s]), sums[h][v]);
       }
     }
+  };
+  const int part = StreamSlots(n_slots);
+  for (int s = 0; s < part; ++s) {
+#pragma GCC unroll 4
+    for (int stream = 0; stream < kStreams; ++stream) add(stream * part + s);
   }
+  for (int s = kStreams * part; s < n_slots; ++s) add(s);
 #pragma GCC unroll 8
   for (int h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 8
@@ -98,23 +104,10 @@ void WeighHeads(const AttentionShape& shape, const ChunkJob& job, const float* w
 
 template <class Elements>
 void Weigh(const AttentionShape& shape, const ChunkJob& job, const float* weights) {
-  int h = 0;
-  for (; h + kHeadsPerPass <= shape.group; h += kHeadsPerPass) {
-    WeighHeads<Elements, kHeadsPerPass>(shape, job, weights + h * kChunkSlots,
-                                        job.partial.acc + h * shape.value_dim);
-  }
-  const float* rest = weights + h * kChunkSlots;
-  float* acc = job.partial.acc + h * shape.value_dim;
-  switch (shape.group - h) {
-    case 1:
-      return WeighHeads<Elements, 1>(shape, job, rest, acc);
-    case 2:
-      return WeighHeads<Elements, 2>(shape, job, rest, acc);
-    case 3:
-      return WeighHeads<Elements, 3>(shape, job, rest, acc);
-    default:
-      return;
-  }
+  ForPasses(shape.group, [&](int h, auto count) HWY_ATTR {
+    WeighHeads<Elements, decltype(count)::kHeads>(shape, job, weights + h * kChunkSlots,
+                                                  job.partial.acc + h * shape.value_dim);
+  });
 }
 
 // One block of 32 dimensions; the weights have the block's scales folded in.
@@ -144,23 +137,23 @@ void WeighBlocks(const AttentionShape& shape, const ChunkJob& job, const float* 
   const DF df;
   for (int dim = 0; dim < shape.value_dim; dim += 32) {
     const std::byte* first = job.values + dim / 32 * Block::kBytes;
-    for (int s = 0; s < job.n_slots; s += kLanes) {
-      const std::byte* blocks = first + s * shape.value_row_bytes;
-      VF scales;
-      if (s + kLanes <= job.n_slots) {
-        if (dim == 0) PrefetchRows(blocks + kPrefetchBytes, kLanes * shape.value_row_bytes);
-        scales = LoadScales(blocks, shape.value_row_bytes);
-      } else {
-        alignas(64) float rest[kLanes] = {};
-        for (int i = 0; s + i < job.n_slots; ++i) {
-          rest[i] = hn::GetLane(LoadScale(blocks + i * shape.value_row_bytes));
-        }
-        scales = hn::Load(df, rest);
-      }
+    const auto scale = [&](int s, VF scales) HWY_ATTR {
       for (int h = 0; h < shape.group; ++h) {
         const VF weight = hn::LoadU(df, weights + h * kChunkSlots + s);
         hn::StoreU(hn::Mul(weight, scales), df, scaled + h * kChunkSlots + s);
       }
+    };
+    ForTiles(job.n_slots, [&](int s) HWY_ATTR {
+      const std::byte* blocks = first + s * shape.value_row_bytes;
+      if (dim == 0) PrefetchRows(blocks + kPrefetchBytes, kLanes * shape.value_row_bytes);
+      scale(s, LoadScales(blocks, shape.value_row_bytes));
+    });
+    if (const int s = job.n_slots / kLanes * kLanes; s < job.n_slots) {
+      alignas(64) float rest[kLanes] = {};
+      for (int i = 0; s + i < job.n_slots; ++i) {
+        rest[i] = hn::GetLane(LoadScale(first + (s + i) * shape.value_row_bytes));
+      }
+      scale(s, hn::Load(df, rest));
     }
     for (int h = 0; h < shape.group; h += kHeadsPerBlockPass) {
       WeighBlockOf<Block>(std::min(kHeadsPerBlockPass, shape.group - h), shape, first, job.n_slots,
