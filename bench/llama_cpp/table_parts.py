@@ -191,30 +191,32 @@ def batch(todo):
     return [against(f"{SMALL} Q8_0, 32 sequences", ours, rates["tg", 512], 3.0)]
 
 
-@part("The same memory: 1 GiB for model, buffers and caches",
+@part("The same memory for model, buffers and caches",
       "Tokens generated per second over the whole time, against winnow's own full cache, the largest batch that fits in each case. Put together from the time of a "
       "prompt and of steps at some depths.")
 def memory(todo):
     cells = []
-    for n_prompt, n_generate, size, methods, goal in ((512, 2048, 512, ("streaming", "h2o"), 3.0), (4096, 8192, 256, ("streaming", "h2o"), 6.7)):
+    for limit, n_prompt, n_generate, size, methods, goal in (("384M", 512, 2048, 512, ("streaming", "h2o"), 3.0),
+                                                             ("1G", 512, 2048, 512, ("streaming",), 3.0),
+                                                             ("1G", 4096, 8192, 256, ("streaming", "h2o"), 6.7)):  # fmt: skip
         base = None
         for method in ("full", *(methods[:1] if todo.quick else methods)):
-            rate, n = batch_rate(todo, n_prompt, n_generate, method, size)
+            rate, n = batch_rate(todo, limit, n_prompt, n_generate, method, size)
             if method == "full":
                 base = rate
                 name = f"full cache, {n} sequences"
             else:
-                cells.append(cell(f"{n_prompt}+{n_generate}, {method} {size}: {n} sequences", [rate], [base], goal, rival_name=name))
+                cells.append(cell(f"{limit}, {n_prompt}+{n_generate}, {method} {size}: {n} sequences", [rate], [base], goal, rival_name=name))
         if todo.quick:
             break
     return cells
 
 
-def batch_rate(todo, n_prompt, n_generate, method, size):
-    """(generated tokens per second, sequences of the largest batch in 1 GiB)"""
+def batch_rate(todo, limit, n_prompt, n_generate, method, size):
+    """(generated tokens per second, sequences of the largest batch within the limit)"""
     model = todo.engines.model(SMALL, "Q8_0")
     flags = ["--kv-method", method, "--kv-size", size]
-    (plan,) = todo.engines.winnow(model, "-p", n_prompt, "-n", n_generate, "--memory-limit", "1G", "--dry-run", *flags)
+    (plan,) = todo.engines.winnow(model, "-p", n_prompt, "-n", n_generate, "--memory-limit", limit, "--dry-run", *flags)
     n = plan["n_sequences"]
     (prompt,) = todo.engines.winnow(model, "-p", n_prompt, "-n", 0, "-r", 2, *flags)
     points = [n_prompt] if method != "full" else [n_prompt, n_prompt + n_generate // 2, n_prompt + n_generate - 8]

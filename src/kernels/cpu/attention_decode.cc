@@ -119,10 +119,9 @@ void ScoreEntries(const AttentionShape& shape, const ChunkJob& job, const Scratc
   const DF df;
   auto* tile = reinterpret_cast<float*>(scratch.tile);
   const int dim = shape.key_dim;
-  for (int slot = 0; slot < job.n_slots; slot += kLanes) {
-    const int n = std::min(kLanes, job.n_slots - slot);
-    if (job.entries.rows ==
-        nullptr) {  // others lie in no order, and fetching them ahead gained nothing
+  const auto score = [&](int slot, int n) HWY_ATTR {
+    // Rows in no order were not worth fetching ahead.
+    if (job.entries.rows == nullptr) {
       PrefetchRows(job.keys + slot * shape.key_row_bytes + kPrefetchBytes, n * shape.key_row_bytes);
     }
     UnpackRotatedKeys(shape, job.keys, job.entries, slot, n, tile);
@@ -130,13 +129,16 @@ void ScoreEntries(const AttentionShape& shape, const ChunkJob& job, const Scratc
     float* scores = scratch.scores + slot;
     ScoreElements<F32Elements>(scratch.tile, dim * int64_t{sizeof(float)}, shape, scratch.q,
                                scores);
-    if (job.entries.factors == nullptr) continue;
+    if (job.entries.factors == nullptr) return;
     const VF factors = LoadFloats(job.entries.factors + slot, n);
     for (int h = 0; h < shape.group; ++h) {
       float* of_head = scores + h * kChunkSlots;
       hn::StoreU(hn::Mul(hn::LoadU(df, of_head), factors), df, of_head);
     }
-  }
+  };
+  ForTiles(job.n_slots, [&](int slot) HWY_ATTR { score(slot, kLanes); });
+  const int n_rest = job.n_slots % kLanes;
+  if (n_rest > 0) score(job.n_slots - n_rest, n_rest);
 }
 
 void ScoreChunk(const AttentionShape& shape, const ChunkJob& job, const Scratch& scratch) {
