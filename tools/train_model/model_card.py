@@ -79,14 +79,14 @@ def main():
           f"{data['train']['chapters']} chapters of six public-domain novels ({data['train']['bytes']:,} bytes, {data['train']['tokens']:,} "
           f"tokens); held out: {data['held']['chapters']} whole chapters ({data['held']['bytes']:,} bytes):\n")
     by_book = collections.Counter(h.split(":")[0] for h in data["held_out"])
-    print("\n".join(f"- {book}: {n} chapters" for book, n in by_book.items()) + "\n")
+    print("\n".join(f"- {book}: {n} {'chapter' if n == 1 else 'chapters'}" for book, n in by_book.items()) + "\n")
     print("### Measured by winnow, full cache, greedy\n\nNeedle recall, % by depth, four facts in held-out text, one asked for; words and wordings as in training:\n")
     print(recall(full, False) + "\n\nThe same with keys and wordings not seen in training:\n\n" + recall(full, True))
     print("\nTasks:\n\n" + task_table(full) + "\n\nBits per byte:\n")
-    labels = [x for x in ("full", *sorted(by_label)) if x in by_label]
+    labels = [x for x in dict.fromkeys(("full", *sorted(by_label))) if x in by_label]
     print(table(["cache", "held-out text", "with quoted passages", "the quotes alone", "quotes, held-out wordings"],
                 [[x, bits(by_label[x], "text", False), bits(by_label[x], "quote", False), bits(by_label[x], "quote", True, False),
-                  bits(by_label[x], "quote", True, True)] for x in dict.fromkeys(labels)]))
+                  bits(by_label[x], "quote", True, True)] for x in labels]))
     for label in labels[1:]:
         if any(r["key"][0] == "needle" for r in by_label[label]):
             print(f"\nNeedle recall with `{by_label[label][0]['flags']}`:\n\n" + recall(by_label[label], False))
