@@ -26,6 +26,10 @@ struct HeadIndex {
   std::vector<int32_t> distances;  // [slot], of the next attention, with capped positions
 
   size_t n_slots() const { return positions.size(); }
+  // Position of the oldest entry; `none` if there is no entry.
+  Position Oldest(Position none) const {
+    return order.empty() ? none : positions[static_cast<size_t>(order[0])];
+  }
 };
 
 struct LayerData {

@@ -81,6 +81,11 @@ Result<std::unique_ptr<Session>> Session::Make(Engine& engine, const SessionOpti
                                .value_type = options.value_type,
                                .capacity = context};
   Compressor::Shape(options.compression, model.hyperparameters().trained_context, config);
+  const int64_t farthest = std::max(model.context(), model.hyperparameters().trained_context);
+  if (config.positions == cache::PositionMode::kCapped && config.distance_cap > farthest) {
+    return Error{"session: distances up to " + std::to_string(config.distance_cap) +
+                 " are beyond the context of " + std::to_string(farthest) + " tokens"};
+  }
   std::unique_ptr<Session> session(new Session(std::make_unique<Data>(engine, options)));
   Data& data = *session->data_;
   WINNOW_ASSIGN(data.cache, cache::Cache::Make(engine.backend(), config));
