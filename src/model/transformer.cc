@@ -316,8 +316,7 @@ Result<void> Transformer::AttendRows(int layer_index, const Block& block, int64_
   const int64_t first_query = std::max(first_row, block.first_query);
   const int64_t first_output = std::max(first_row, block.first_output);
   if (first_query >= end) return {};
-  const kernels::TapSpec spec =
-      taps_.SpecOf(block.first_row + first_query, block.first_row + end);
+  const kernels::TapSpec spec = taps_.SpecOf(block.first_row + first_query, block.first_row + end);
   if (spec.any()) {
     backend_.Attend(over(first_query, spec));
     taps_.Add();

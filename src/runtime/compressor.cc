@@ -140,8 +140,41 @@ int64_t Compressor::PromptBytes(const cache::Cache& cache, int64_t budget, int64
 }
 
 Result<void> Compressor::BeginPrompt(const cache::Cache& cache, int64_t n_prompt, int64_t n_call) {
-  WINNOW_ASSIGN(budget_, BudgetFor(cache, n_prompt, std::min(n_call, n_prompt)));
+  WINNOW_ASSIGN(const int64_t budget, BudgetFor(cache, n_prompt, std::min(n_call, n_prompt)));
+  if (LongestHead(cache) + n_prompt > cache.capacity() && !Streams(cache, budget)) {
+    return Error{"cache: a budget of " + std::to_string(budget) +
+                 " slots per KV head fills the context of " + std::to_string(cache.capacity()) +
+                 " tokens before anything is evicted; longer texts need " +
+                 std::to_string(LargestStreamingBudget(cache)) + " or less"};
+  }
+  budget_ = budget;
   return {};
+}
+
+int64_t Compressor::SmallestBudget() const {
+  if (budget_ != 0) return budget_;
+  if (options_.size != 0) return options_.size;
+  return active() ? options_.method->traits().min_budget : 0;
+}
+
+bool Compressor::Streams(const cache::Cache& cache, int64_t budget) const {
+  const cache::PositionMode positions = cache.config().positions;
+  if (positions == cache::PositionMode::kOriginal || positions == cache::PositionMode::kText ||
+      !Compresses(Phase::kDecode)) {
+    return false;
+  }
+  const int64_t n_call = std::max<int64_t>(1, options_.prefill_chunk);
+  return options_.method->MostSlots(budget, cache.capacity()) + n_call <= cache.capacity();
+}
+
+int64_t Compressor::LargestStreamingBudget(const cache::Cache& cache) const {
+  int64_t streams = 0;
+  int64_t too_many = cache.capacity() + 1;
+  while (too_many - streams > 1) {
+    const int64_t middle = streams + (too_many - streams) / 2;
+    (Streams(cache, middle) ? streams : too_many) = middle;
+  }
+  return active() && streams >= options_.method->traits().min_budget ? streams : 0;
 }
 
 Result<int64_t> Compressor::BudgetFor(const cache::Cache& cache, int64_t n_prompt,
@@ -163,7 +196,9 @@ Result<int64_t> Compressor::BudgetFor(const cache::Cache& cache, int64_t n_promp
       return Error{message};
     }
     int64_t fits = smallest;
-    int64_t too_many = cache.capacity() + 1;
+    // Where a text may be longer than the cache, it stays so.
+    int64_t too_many =
+        1 + (Streams(cache, smallest) ? LargestStreamingBudget(cache) : cache.capacity());
     while (too_many - fits > 1) {
       const int64_t middle = fits + (too_many - fits) / 2;
       (peak(middle) <= options_.memory_bytes ? fits : too_many) = middle;
