@@ -1,6 +1,7 @@
 #include "runtime/compressor.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 
@@ -39,6 +40,12 @@ int64_t FixedBytes(const cache::Cache& cache) {
   return static_cast<int64_t>(sizeof(double)) * config.shape.n_layers *
          (config.state.n_layer_numbers +
           int64_t{config.state.n_head_numbers} * config.shape.n_kv_heads);
+}
+
+// "0.05": as few digits as tell it apart.
+std::string Shortest(double number) {
+  char digits[32];
+  return {digits, std::to_chars(digits, digits + sizeof(digits), number).ptr};
 }
 
 }  // namespace
@@ -184,7 +191,13 @@ Result<int64_t> Compressor::BudgetFor(const cache::Cache& cache, int64_t n_promp
   if (options_.ratio != 0) {
     const auto share =
         static_cast<int64_t>(std::floor(options_.ratio * static_cast<double>(n_seen_ + n_prompt)));
-    return std::max(smallest, share);
+    if (share < smallest) {
+      return Error{"cache budget: a share of " + Shortest(options_.ratio) + " of " +
+                   std::to_string(n_seen_ + n_prompt) + " tokens is " + std::to_string(share) +
+                   " slots per KV head, " + (active() ? options_.method->traits().spec : "full") +
+                   " needs at least " + std::to_string(smallest)};
+    }
+    return share;
   }
   if (active() && options_.memory_bytes != 0) {
     const auto peak = [&](int64_t budget) { return PromptBytes(cache, budget, n_prompt, n_call); };

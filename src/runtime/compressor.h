@@ -61,7 +61,8 @@ class Compressor {
 
   // A prompt of n_prompt tokens follows, in calls of at most n_call. Settles the budget. Error:
   // the memory limit does not allow it (says how many bytes would be needed); the cache would be
-  // full before the budget is reached (says the largest budget).
+  // full before the budget is reached (says the largest budget); a share of the prompt is less than
+  // the method protects (says the minimum).
   Result<void> BeginPrompt(const cache::Cache& cache, int64_t n_prompt, int64_t n_call);
   // What such a prompt and n_generate tokens after it will take in this cache. Error: as
   // BeginPrompt. Requires: the cache is empty.

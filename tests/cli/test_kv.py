@@ -67,6 +67,9 @@ class Kv(CliTest):
         self.assertLess(found["kv"]["budget"], n_prompt)
         self.assert_failed(self.run_model("--kv-method", "streaming", "--kv-memory", "4k"), "bytes", "4096")
         self.assert_failed(self.run_model("--kv-memory", "4k"), "4096")  # the full cache too
+        # Less than a method must protect is refused, not raised.
+        self.assert_failed(self.run_model("--kv-method", "treekv", "--kv-ratio", "0.01"), f"0.01 of {n_prompt} tokens is",
+                           "treekv needs at least 64")
         self.assertEqual(self.generate("-n", "1", "--kv-memory", "1G")["tokens"], full["tokens"])
 
     def test_another_method_while_generating(self):
