@@ -121,8 +121,9 @@ class Cache {
   std::span<double> head_numbers(int layer, int kv_head);
   std::span<double> layer_numbers(int layer);
 
-  // Bytes the live entries take: keys, values, and the method's state (bookkeeping that every cache
-  // has, positions and order, excluded).
+  // Bytes the live entries take: keys, values, and the method's state. Excluded is the bookkeeping
+  // that every cache has: positions, order and ranks, 12 bytes per slot and head, and the counts of
+  // shared rows, 4 bytes per row.
   int64_t live_bytes() const;
   int64_t live_bytes(int layer, int kv_head) const;
   int64_t state_bytes() const;  // the part of live_bytes that is not keys and values
