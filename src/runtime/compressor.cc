@@ -12,6 +12,9 @@ namespace {
 
 using compression::Phase;
 
+// Tokens of a text that never ends.
+constexpr int64_t kEndless = int64_t{1} << 40;
+
 int64_t LongestHead(const cache::Cache& cache, int layer) {
   int64_t longest = 0;
   for (int head = 0; head < cache.config().shape.n_kv_heads; ++head) {
@@ -103,6 +106,16 @@ bool Compressor::Compresses(Phase phase) const {
   return phase == Phase::kPrefill ? traits.compresses_prefill : traits.evicts_in_decode;
 }
 
+bool Compressor::Holds(const cache::Cache& cache) const {
+  return Compresses(Phase::kDecode) && Sizes(cache);
+}
+
+bool Compressor::Sizes(const cache::Cache& cache) const {
+  const compression::Method& method = *options_.method;
+  const int64_t least = method.traits().min_budget;
+  return method.TotalSlots(least, kEndless, cache.config().shape.n_layers) < kEndless;
+}
+
 // Layers before the one at work are compressed, those after it hold what they held; the one at work
 // holds n_slots.
 int64_t Compressor::PeakBytes(const cache::Cache& cache, int64_t budget, int64_t n_slots) const {
@@ -131,10 +144,14 @@ int64_t Compressor::PromptBytes(const cache::Cache& cache, int64_t budget, int64
   const int64_t n = LongestHead(cache) + n_prompt;
   const int64_t first = LongestHead(cache) + n_call;
   // Later chunks and generated tokens find the cache at its size.
-  const int64_t later = std::min(n, method.MostSlots(budget, n)) + (n_call < n_prompt ? n_call : 1);
+  const int64_t held = std::min(n, method.MostSlots(budget, n));
+  const int64_t later =
+      n_call < n_prompt ? std::min(n, held + n_call) : held + (Holds(cache) ? 1 : 0);
   int64_t bytes = PeakBytes(cache, budget, std::max(first, later));
-  if (!method.traits().evicts_in_decode) {
-    const int64_t grown = options_.reserve_tokens * n_layers;
+  if (!Holds(cache)) {
+    // Where the budget is nothing to the size, none is left for what is generated.
+    const bool sizes = method.traits().needs_budget || Sizes(cache);
+    const int64_t grown = sizes ? options_.reserve_tokens * n_layers : 0;
     bytes = std::max(bytes,
                      FixedBytes(cache) + Bytes(cache, method.TotalRows(budget, n, n_layers) + grown,
                                                method.TotalSlots(budget, n, n_layers) + grown));
@@ -205,7 +222,9 @@ Result<int64_t> Compressor::BudgetFor(const cache::Cache& cache, int64_t n_promp
       std::string message = "cache: a prompt of " + std::to_string(n_prompt) + " tokens needs " +
                             std::to_string(peak(smallest)) + " bytes at its peak, " +
                             std::to_string(options_.memory_bytes) + " are allowed";
-      if (n_call > 1) message += "; taken in smaller chunks (--prefill-chunk) it needs less";
+      if (n_call > 1 && PromptBytes(cache, smallest, n_prompt, 1) < peak(smallest)) {
+        message += "; taken in smaller chunks (--prefill-chunk) it needs less";
+      }
       return Error{message};
     }
     int64_t fits = smallest;
@@ -257,10 +276,11 @@ Result<Footprint> Compressor::FootprintOf(const cache::Cache& cache, int64_t n_p
 
 Result<void> Compressor::CheckCall(const cache::Cache& cache, Phase phase, int64_t n_call) const {
   if (options_.memory_bytes != 0) {
-    const int n_layers = cache.config().shape.n_layers;
-    const int64_t peak =
-        Compresses(phase) ? PeakBytes(cache, budget_, LongestHead(cache) + n_call)
-                          : cache.live_bytes() + Bytes(cache, n_layers * n_call, n_layers * n_call);
+    const int64_t n_added = n_call * cache.config().shape.n_layers;
+    int64_t peak = cache.live_bytes() + Bytes(cache, n_added, n_added);
+    if (Compresses(phase)) {
+      peak = std::min(peak, PeakBytes(cache, budget_, LongestHead(cache) + n_call));
+    }
     if (peak > options_.memory_bytes) {
       return Error{"cache: " + std::to_string(n_call) + " more tokens need " +
                    std::to_string(peak) + " bytes, " + std::to_string(options_.memory_bytes) +
@@ -328,7 +348,7 @@ void Compressor::Follow(const Compressor& other) {
 }
 
 int64_t Compressor::Room(const cache::Cache& cache) const {
-  if (options_.memory_bytes == 0 || Compresses(Phase::kDecode)) {
+  if (options_.memory_bytes == 0 || Holds(cache)) {
     return std::numeric_limits<int64_t>::max();
   }
   const int n_layers = cache.config().shape.n_layers;

@@ -97,6 +97,11 @@ class Compressor {
   // Slots per KV head for a prompt. Error: as BeginPrompt.
   Result<int64_t> BudgetFor(const cache::Cache& cache, int64_t n_prompt, int64_t n_call) const;
   bool Compresses(compression::Phase phase) const;
+  // Whether the cache stops growing while tokens are generated: some methods thin it out and let it
+  // grow (PyramidInfer), or leave layers alone.
+  bool Holds(const cache::Cache& cache) const;
+  // Whether the size is the same for longer texts, under the least budget. Requires: active().
+  bool Sizes(const cache::Cache& cache) const;
   // The budget; before the first prompt the least that it can be.
   int64_t SmallestBudget() const;
   bool Streams(const cache::Cache& cache, int64_t budget) const;
