@@ -243,6 +243,18 @@ class Compare(CliTest):
             self.assertGreater(answer["first_token_ms"], 0)
         self.assertEqual([a["kept"] for a in answers[1:3]], [SIZE] * 2)
 
+    def test_a_method_that_finds_its_size_heeds_a_limit_in_bytes(self):
+        # Its own size is nearly everything here.
+        flags = ("--kv-method", "refreekv:threshold=0,full", "--json")
+        found = self.assert_done(self.compare(*flags)).json
+        free, full = found["answers"][1:]
+        self.assertEqual(free["cache_bytes"], full["cache_bytes"])
+        n_prompt = found["prompt_tokens"]
+        limit = full["cache_bytes"] // n_prompt * (256 + n_prompt // 2)  # room is kept for 256 generated tokens
+        limited, full = self.assert_done(self.compare(*flags, "--kv-memory", limit)).json["answers"][1:]
+        self.assertLess(limited["cache_bytes"], free["cache_bytes"])
+        self.assertEqual(full["cache_bytes"], free["cache_bytes"])
+
     def test_a_large_budget_changes_nothing(self):
         answers = self.assert_done(self.compare("--kv-method", "h2o,treekv", "--kv-size", "1000", "--json")).json["answers"]
         for answer in answers[1:]:
