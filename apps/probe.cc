@@ -147,6 +147,7 @@ class ProbeRun {
 
   Result<void> Open() {
     WINNOW_ASSIGN(loaded_, Load(flags_.model, log_));
+    WINNOW_TRY(CheckTrainedContext(flags_.model.kv, *loaded_.session, flags_.n_tokens));
     loaded_.session.reset();
     WINNOW_ASSIGN(session_, SessionOptionsOf(flags_.model));
     WINNOW_ASSIGN(std::string text, ReadText(flags_.text));

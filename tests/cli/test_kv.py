@@ -146,6 +146,14 @@ class Kv(CliTest):
         self.assert_failed(self.run_model(*flags, "--strict", prompt=prompt), "--strict", str(trained))
         self.assert_done(self.run_model(*flags, "--strict", "--kv-method", "streaming", "--kv-size", "64",
                                         prompt=prompt))
+        text = self.file("long.txt", prompt)
+        n = 2 * trained
+        for command in (["chat", "-f", text, "-p", "who?", "-st", "--chat-template", "chatml"], ["chat", "-p", prompt, "-st",
+                        "--chat-template", "chatml"], ["bench", "-p", n, "-n", "0", "-r", "1"],
+                        ["probe", "density", "-f", text, "-n", n, "--samples", "1"]):
+            with self.subTest(command=command[0]):
+                more = [] if command[0] == "bench" else ["-c", str(8 * trained), "-q"]
+                self.assert_failed(winnow(*command, *more, "-m", self.model, "--strict"), "--strict", str(trained))
 
 
 class Methods(CliTest):
