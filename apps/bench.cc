@@ -219,6 +219,9 @@ int Bench(Arguments arguments) {
     if (!options) return Fail(options.error());
     BenchRunner runner(*loaded->session, interrupted);
     for (BenchTest test : *tests) {
+      const int64_t n_tokens = test.depth + test.n_prompt + test.n_generate;
+      const auto fits = CheckTrainedContext(flags.log_flags.kv, *loaded->session, n_tokens);
+      if (!fits) return Fail(fits.error());
       const auto memory = Plan(*loaded->engine, *options, flags.memory_limit, test);
       if (!memory) return Fail(memory.error());
       if (flags.dry_run) {

@@ -46,7 +46,9 @@ Result<std::vector<BenchSample>> BenchRunner::Measure(const BenchTest& test, int
   if (warmup) {
     BenchTest first = test;
     first.n_generate = std::min<int64_t>(test.n_generate, 1);
-    if (test.batched) first.n_prompt = std::min(test.n_prompt, kWarmUpTokens);
+    // A share of few tokens may be less than a method can do with.
+    const bool few = test.batched && session_.compression().ratio == 0;
+    if (few) first.n_prompt = std::min(test.n_prompt, kWarmUpTokens);
     WINNOW_TRY(once(first));
   }
   std::vector<BenchSample> samples;

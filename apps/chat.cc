@@ -161,6 +161,7 @@ class Conversation {
                   AskAbout(template_, texts_.system, *texts_.document, ""));
     const std::vector<runtime::TokenId> tokens =
         session_.engine().tokenizer().EncodeMarked(prompt.document);
+    WINNOW_TRY(CheckTrainedContext(flags_.model.kv, session_, static_cast<int64_t>(tokens.size())));
     ProgressLine progress("reading");
     runtime::Session::PrefillOptions prefill;
     prefill.progress = [&](double done) {
@@ -220,6 +221,7 @@ class Conversation {
                    ": the message is left out; /clear starts anew");
       return runtime::StopReason::kContext;
     }
+    WINNOW_TRY(CheckTrainedContext(flags_.model.kv, session_, static_cast<int64_t>(tokens.size())));
     ProgressLine progress("reading");
     runtime::GenerateOptions options;
     options.max_tokens = flags_.n_predict;

@@ -56,7 +56,8 @@ void AddBudgetFlags(FlagTable& table, KvFlags& flags, FlagTable::Names size_name
   AddParsed(table, std::move(ratio_names), "R",
             "budget: the same as a share of the prompt, such as 0.25", &flags.ratio, ParseShare);
   AddParsed(table, std::move(memory_names), "BYTES",
-            "budget: bytes of the whole cache at any moment, such as 256M; never exceeded",
+            "budget: bytes of the whole cache at any moment, such as 256M; never exceeded. Of each "
+            "cache, where a command holds several at once",
             &flags.memory_bytes, ParseBytes);
 }
 

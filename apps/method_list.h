@@ -14,8 +14,8 @@ namespace winnow::apps {
 // --kv-method LIST, which can be repeated.
 void AddMethodListFlag(FlagTable& table, std::vector<std::string>* methods);
 
-// A method under the budget of the flags; one that finds its own size is given none. Errors: those
-// of CompressionOptionsOf.
+// A method under the budget of the flags. One that finds its own size is given none but a limit in
+// bytes, if it can follow one (refreekv). Errors: those of CompressionOptionsOf.
 Result<runtime::CompressionOptions> OptionsOfMethod(const KvFlags& flags,
                                                     const std::string& method);
 

@@ -95,11 +95,14 @@ Result<std::vector<const eval::Probe*>> ProbesNamed(const std::string& name) {
                                 : "; did you mean " + std::string(nearest) + "?")};
 }
 
-// Of the user, or those that the probe's paper compares. Without a budget a quarter of the prompt.
+// Of the user, or those that the probe's paper compares. Without a budget a quarter of the prompt,
+// or as much as a method needs.
 Result<std::vector<runtime::CompressionOptions>> MethodsOf(const ProbeFlags& flags,
-                                                           std::string_view defaults) {
+                                                           std::string_view defaults,
+                                                           int64_t n_prompt) {
   KvFlags kv = flags.model.kv;
-  if (kv.size == 0 && kv.ratio == 0 && kv.memory_bytes == 0) kv.ratio = kDefaultRatio;
+  const bool by_default = kv.size == 0 && kv.ratio == 0 && kv.memory_bytes == 0;
+  if (by_default) kv.ratio = kDefaultRatio;
   std::vector<std::string> names = flags.methods;
   if (names.empty() && !defaults.empty()) {
     WINNOW_ASSIGN(names, SplitMethods(defaults));
@@ -108,10 +111,19 @@ Result<std::vector<runtime::CompressionOptions>> MethodsOf(const ProbeFlags& fla
   for (const std::string& name : names) {
     KvFlags own = kv;
     if (name == "full") own.size = 0, own.ratio = 0;
-    WINNOW_ASSIGN(const auto options, OptionsOfMethod(own, name));
+    WINNOW_ASSIGN(auto options, OptionsOfMethod(own, name));
+    const int64_t least = options.method ? options.method->traits().min_budget : 0;
+    if (by_default && options.ratio * static_cast<double>(n_prompt) < static_cast<double>(least)) {
+      options.ratio = 0;
+      options.size = options.method->traits().needs_budget ? least : 0;
+    }
     methods.push_back(options);
   }
   return methods;
+}
+
+int64_t PromptTokens(const ProbeFlags& flags, int64_t otherwise) {
+  return flags.n_prompt > 0 ? flags.n_prompt : otherwise;
 }
 
 std::optional<std::string> Contradiction(const ProbeFlags& flags) {
@@ -135,6 +147,7 @@ class ProbeRun {
 
   Result<void> Open() {
     WINNOW_ASSIGN(loaded_, Load(flags_.model, log_));
+    WINNOW_TRY(CheckTrainedContext(flags_.model.kv, *loaded_.session, flags_.n_tokens));
     loaded_.session.reset();
     WINNOW_ASSIGN(session_, SessionOptionsOf(flags_.model));
     WINNOW_ASSIGN(std::string text, ReadText(flags_.text));
@@ -163,7 +176,7 @@ class ProbeRun {
                               .session = session_,
                               .methods = one.methods,
                               .samples = samples_,
-                              .n_prompt = PromptTokens(flags_.n_tokens / 2)};
+                              .n_prompt = PromptTokens(flags_, flags_.n_tokens / 2)};
       task.progress = [&](double done) {
         progress.Update(done);
         return !interrupted.load();
@@ -198,7 +211,7 @@ class ProbeRun {
                             .session = session_,
                             .methods = {},
                             .samples = samples_,
-                            .n_prompt = PromptTokens(flags_.n_tokens)};
+                            .n_prompt = PromptTokens(flags_, flags_.n_tokens)};
     task.session.on_projections = recorder.Hook();
     task.progress = [&](double done) {
       progress.Update(done);
@@ -225,10 +238,6 @@ class ProbeRun {
   }
 
  private:
-  int64_t PromptTokens(int64_t otherwise) const {
-    return flags_.n_prompt > 0 ? flags_.n_prompt : otherwise;
-  }
-
   Result<report::Record> Facts() const {
     const runtime::Engine& engine = *loaded_.engine;
     const std::string hash = eval::HashOf(engine.file());
@@ -325,7 +334,9 @@ Result<std::vector<ProbeRun::Chosen>> ChosenOf(const ProbeFlags& flags, const st
   for (const eval::Probe* probe : probes) {
     ProbeRun::Chosen one = {probe, {}};
     if (!probe->default_methods.empty()) {
-      WINNOW_ASSIGN(one.methods, MethodsOf(flags, probe->default_methods));
+      const int64_t n_prompt =
+          probe->on_prompts_only ? flags.n_tokens : PromptTokens(flags, flags.n_tokens / 2);
+      WINNOW_ASSIGN(one.methods, MethodsOf(flags, probe->default_methods, n_prompt));
     } else if (!flags.methods.empty() && probes.size() == 1) {
       return Error{name + " looks at the full cache: leave out --kv-method"};
     }
@@ -356,7 +367,7 @@ int Probe(Arguments arguments) {
   }
   runtime::CompressionOptions dumped;
   if (flags.dump && !flags.methods.empty()) {
-    auto methods = MethodsOf(flags, "");
+    auto methods = MethodsOf(flags, "", PromptTokens(flags, flags.n_tokens));
     if (!methods) return Misuse("probe", methods.error().message);
     dumped = methods->front();
   }

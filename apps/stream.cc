@@ -52,6 +52,11 @@ int StreamPerplexity(const StreamTask& task, ConsoleLog& log) {
   runtime::Session& session = *task.loaded.session;
   const auto n_tokens = static_cast<int64_t>(task.tokens.size());
   if (n_tokens > session.capacity()) {
+    if (const int64_t most = session.largest_streaming_budget(); most > 0) {
+      return Fail(Error{"the text is " + std::to_string(n_tokens) + " tokens, more than " +
+                        std::to_string(session.capacity()) + "; " + MethodName(session) +
+                        " has no limit with a --kv-size of " + std::to_string(most) + " or less"});
+    }
     return Fail(Error{"the text is " + std::to_string(n_tokens) + " tokens, more than " +
                       std::to_string(session.capacity()) +
                       "; methods that reassign positions and evict while generating (streaming, "

@@ -156,11 +156,7 @@ void Cache::Data::ShrinkRows(LayerData& layer, size_t head, int64_t n_rows) {
                    n_freed * key_row_bytes);
   backend->Release(*memory, store.values_offset_bytes + n_rows * value_row_bytes,
                    n_freed * value_row_bytes);
-  HeadIndex& index = layer.heads[head];
-  index.positions.shrink_to_fit();
-  index.order.shrink_to_fit();
-  index.ranks.shrink_to_fit();
-  for (std::vector<double>& column : index.columns) column.shrink_to_fit();
+  layer.heads[head].GiveBack();
 }
 
 void Cache::Truncate(Position position) {

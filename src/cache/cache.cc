@@ -213,6 +213,18 @@ Result<void> Cache::Append(int layer_index, const kernels::Matrix& k, const kern
   return {};
 }
 
+int64_t Cache::RowsTogether(int layer, std::span<const Position> positions) const {
+  const auto n = static_cast<int64_t>(positions.size());
+  LayerData& l = data_->layer(layer);
+  if (l.keys_rotated || data_->config.positions != PositionMode::kCapped || n <= 1) return n;
+  Position oldest = positions[0];
+  for (const HeadIndex& head : l.heads) oldest = std::min(oldest, head.Oldest(positions[0]));
+  const int64_t last = oldest + data_->config.distance_cap;
+  const auto end = std::find_if(positions.begin(), positions.end(),
+                                [&](Position position) { return position > last; });
+  return std::max<int64_t>(1, end - positions.begin());
+}
+
 bool Cache::keys_rotated(int layer) const { return data_->layer(layer).keys_rotated; }
 
 void Cache::Unrotate(int layer, const kernels::RopeTable& rope) {
@@ -271,10 +283,13 @@ void Cache::Data::PrepareEntries(LayerData& layer, int64_t n_queries) {
         entries.query_position = static_cast<int32_t>(first_query);
         break;
       case PositionMode::kCapped: {
-        // Only differences count: everything is shifted so that the query is at the cap at most.
+        // Only differences count: everything is shifted so that the last query is at the cap at
+        // most.
         const auto cap = static_cast<Position>(
             std::min<int64_t>(config.distance_cap, std::numeric_limits<Position>::max()));
-        entries.query_position = std::min(query, cap);
+        const Position oldest = index.Oldest(query);
+        WINNOW_CHECK(n_queries == 1 || index.positions.back() - oldest <= cap);
+        entries.query_position = std::min(query - oldest, cap);
         index.distances.resize(index.n_slots());
         for (size_t slot = 0; slot < index.n_slots(); ++slot) {
           const Position distance = std::min(query - index.positions[slot], cap);

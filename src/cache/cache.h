@@ -77,6 +77,11 @@ class Cache {
   Result<void> Append(int layer, const kernels::Matrix& k, const kernels::Matrix& v,
                       std::span<const Position> positions);
 
+  // How many of the tokens at `positions`, the next of a layer, can be appended and attended to in
+  // one call: all of them, unless distances are capped. Then only those that see nothing beyond the
+  // cap, for whom the others stand still, or else one.
+  int64_t RowsTogether(int layer, std::span<const Position> positions) const;
+
   // Carries out a plan: merges, shares, evictions; freed pages go back to the system. An eviction
   // of e slots moves at most e rows per head. Requires: plan.heads.size() == n_kv_heads, slots
   // live.
@@ -97,7 +102,8 @@ class Cache {
   // --- what attention needs, one per KV head ---
   std::span<const kernels::HeadStore> Heads(int layer) const;
   // Of the next call of attention, whose `n_queries` queries are the newest entries. Empty where
-  // rows are all there is to know. Valid until the next change of the layer.
+  // rows are all there is to know. Valid until the next change of the layer. Requires: the queries
+  // can be taken together.
   std::span<const kernels::HeadEntries> Entries(int layer, int64_t n_queries) const;
 
   // --- what there is ---
@@ -115,8 +121,9 @@ class Cache {
   std::span<double> head_numbers(int layer, int kv_head);
   std::span<double> layer_numbers(int layer);
 
-  // Bytes the live entries take: keys, values, and the method's state (bookkeeping that every cache
-  // has, positions and order, excluded).
+  // Bytes the live entries take: keys, values, and the method's state. Excluded is the bookkeeping
+  // that every cache has: positions, order and ranks, 12 bytes per slot and head, and the counts of
+  // shared rows, 4 bytes per row.
   int64_t live_bytes() const;
   int64_t live_bytes(int layer, int kv_head) const;
   int64_t state_bytes() const;  // the part of live_bytes that is not keys and values

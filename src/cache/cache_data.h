@@ -26,6 +26,22 @@ struct HeadIndex {
   std::vector<int32_t> distances;  // [slot], of the next attention, with capped positions
 
   size_t n_slots() const { return positions.size(); }
+  // Memory beyond what there is goes back.
+  void GiveBack() {
+    positions.shrink_to_fit();
+    order.shrink_to_fit();
+    ranks.shrink_to_fit();
+    rows.shrink_to_fit();
+    factors.shrink_to_fit();
+    n_sharing.shrink_to_fit();
+    for (std::vector<double>& column : columns) column.shrink_to_fit();
+    distances.clear();
+    distances.shrink_to_fit();
+  }
+  // Position of the oldest entry; `none` if there is no entry.
+  Position Oldest(Position none) const {
+    return order.empty() ? none : positions[static_cast<size_t>(order[0])];
+  }
 };
 
 struct LayerData {

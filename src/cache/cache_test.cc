@@ -1,6 +1,7 @@
 #include "cache/cache.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -454,6 +455,49 @@ TEST(CacheShared, RowsThatNobodyNamesAreFreed) {
     EXPECT_EQ(entries.factors[slot], expected_factor[rank]);
   }
   EXPECT_EQ(cache->live_bytes(0, 0), 3 * (32 * 4 + 32 * 2) + 5 * (8 + 8));
+}
+
+// What the allocator has handed out and not got back; -1 where it does not say.
+int64_t BytesInUse() {
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if __GLIBC_PREREQ(2, 33)
+  const struct mallinfo2 info = mallinfo2();
+  return static_cast<int64_t>(info.uordblks + info.hblkhd);
+#endif
+#endif
+  return -1;
+}
+
+// After a prompt no list is as long as the prompt was.
+TEST(CacheShared, TheTablesShrinkToo) {
+  if (BytesInUse() < 0) GTEST_SKIP() << "skipped: the allocator does not tell";
+  constexpr int64_t kSlots = 1 << 16;
+  constexpr int kHeads = 8;
+  const auto backend = kernels::MakeReferenceBackend();
+  const auto cache =
+      Cache::Make(*backend,
+                  {.shape = {.n_layers = 1, .n_kv_heads = kHeads, .key_dim = 1, .value_dim = 1},
+                   .capacity = kSlots,
+                   .state = {.n_columns = 1},
+                   .shared_rows = true})
+          .value();
+  const auto memory = backend->Allocate(kSlots * kHeads * 4).value();
+  const Matrix k = {memory.get(), 0, kSlots, kHeads, kHeads};
+  std::vector<Position> positions(kSlots);
+  std::iota(positions.begin(), positions.end(), 0);
+  const int64_t before = BytesInUse();
+  ASSERT_TRUE(cache->Append(0, k, k, positions).has_value());
+  constexpr int64_t kPerSlot = 3 * 4 + 3 * 4 + 8;  // place and rank, row and factor, column
+  EXPECT_GT(BytesInUse() - before, kSlots * kHeads * kPerSlot);
+  {
+    Plan plan = {.layer = 0, .heads = std::vector<HeadPlan>(kHeads)};
+    for (HeadPlan& head : plan.heads) {
+      for (Slot slot = 5; slot < kSlots; ++slot) head.evict.push_back(slot);
+    }
+    cache->Apply(plan);
+  }
+  // Working memory of one head stays for the next plan.
+  EXPECT_LT(BytesInUse() - before, kSlots * kPerSlot);
 }
 
 TEST(CacheCapped, DistancesStopAtTheCap) {

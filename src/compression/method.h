@@ -35,6 +35,13 @@ enum class Phase {
   kDecode,   // one generated token; in streaming also the tokens of the text
 };
 
+// An entry that competes with those of other KV heads.
+struct Candidate {
+  double score = 0;
+  Position position = 0;
+  int kv_head = 0;
+};
+
 // Reused from call to call, so that a decode step allocates nothing.
 struct Scratch {
   std::vector<std::vector<double>> scores;  // [kv_head][rank in the region]
@@ -43,6 +50,7 @@ struct Scratch {
   std::vector<double> numbers;
   std::vector<int32_t> indices;
   std::vector<float> floats;
+  std::vector<Candidate> candidates;
   std::array<kernels::Taps, 4> reduced;  // [TapSpec::Reduce], of taps shared between readers
 };
 

@@ -55,9 +55,10 @@ double RopeMagnitude(const RopeParameters& rope) {
   return rope.attention_factor * (yarn ? 1 + 0.1 * std::log(rope.factor) : 1);
 }
 
-RopePositions::RopePositions(kernels::Backend& backend, const RopeParameters& rope, int64_t context)
+RopePositions::RopePositions(kernels::Backend& backend, const RopeParameters& rope, int64_t context,
+                             int64_t n_positions)
     : backend_(backend),
-      context_(context),
+      most_(n_positions),
       angles_(RopeAngles(rope, context)),
       magnitude_(RopeMagnitude(rope)) {
   table_.n_rotated = rope.n_rotated;
@@ -65,12 +66,12 @@ RopePositions::RopePositions(kernels::Backend& backend, const RopeParameters& ro
 }
 
 Result<void> RopePositions::Cover(int64_t n_positions) {
-  WINNOW_CHECK(n_positions <= context_);
+  WINNOW_CHECK(n_positions <= most_);
   if (n_positions <= table_.table.rows) return {};
   // Doubling keeps the cost per position constant without computing a long context that may never
   // come.
   const int64_t n_rows =
-      std::min(context_, std::max(n_positions + kPositionsAhead, 2 * table_.table.rows));
+      std::min(most_, std::max(n_positions + kPositionsAhead, 2 * table_.table.rows));
   const int64_t n_cols = 2 * static_cast<int64_t>(angles_.size());
   WINNOW_ASSIGN(std::unique_ptr<kernels::Storage> storage,
                 backend_.Allocate(n_rows * n_cols * static_cast<int64_t>(sizeof(float))));
@@ -99,7 +100,7 @@ Result<void> RopePositions::Cover(int64_t n_positions) {
 
 int64_t RopePositions::bytes(int64_t n_positions) const {
   const int64_t n_rows = std::min(
-      context_, std::max(n_positions + kPositionsAhead, 2 * std::max<int64_t>(0, n_positions - 1)));
+      most_, std::max(n_positions + kPositionsAhead, 2 * std::max<int64_t>(0, n_positions - 1)));
   return n_rows * 2 * static_cast<int64_t>(angles_.size()) * static_cast<int64_t>(sizeof(float));
 }
 

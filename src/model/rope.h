@@ -20,18 +20,23 @@ double RopeMagnitude(const RopeParameters& rope);
 // cos and sin for the positions in use; grows as they do.
 class RopePositions {
  public:
-  RopePositions(kernels::Backend& backend, const RopeParameters& rope, int64_t context);
+  // `context` decides between the sets of factors; of `n_positions` there are rows at most.
+  RopePositions(kernels::Backend& backend, const RopeParameters& rope, int64_t context,
+                int64_t n_positions);
+  RopePositions(kernels::Backend& backend, const RopeParameters& rope, int64_t context)
+      : RopePositions(backend, rope, context, context) {}
 
   // Makes table() cover positions [0, n_positions). Error: memory refused.
-  // Requires: n_positions <= context.
+  // Requires: n_positions <= most().
   Result<void> Cover(int64_t n_positions);
   const kernels::RopeTable& table() const { return table_; }
+  int64_t most() const { return most_; }
   // The table's memory once it covers so many, at most.
   int64_t bytes(int64_t n_positions) const;
 
  private:
   kernels::Backend& backend_;
-  int64_t context_;
+  int64_t most_;
   std::vector<double> angles_;
   double magnitude_;
   std::unique_ptr<kernels::Storage> storage_;

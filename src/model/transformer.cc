@@ -44,7 +44,9 @@ void ScratchMatrix::Free() {
 Transformer::Transformer(TransformerParts parts, kernels::Backend& backend)
     : parts_(std::move(parts)),
       backend_(backend),
-      rope_(backend, parts_.hyperparameters.rope, parts_.context) {}
+      // With capped distances a query stands as far as the cap, which may be the trained context.
+      rope_(backend, parts_.hyperparameters.rope, parts_.context,
+            std::max(parts_.context, parts_.hyperparameters.trained_context) + 1) {}
 
 cache::CacheShape Transformer::cache_shape() const {
   const Hyperparameters& h = parts_.hyperparameters;
@@ -57,16 +59,10 @@ cache::CacheShape Transformer::cache_shape() const {
 Result<void> Transformer::Check(const ForwardRequest& request) const {
   WINNOW_CHECK(request.cache != nullptr && request.cache->config().shape == cache_shape());
   WINNOW_CHECK(request.row_block > 0 && request.first_position >= 0 && request.logits_from >= 0);
-  WINNOW_TRY(CheckPosition(LastRotation(*request.cache, request.first_position,
-                                        static_cast<int64_t>(request.tokens.size()))));
+  WINNOW_TRY(LastRotation(*request.cache, request.first_position,
+                          static_cast<int64_t>(request.tokens.size())));
   for (size_t i = 0; i < request.tokens.size(); ++i) WINNOW_TRY(CheckToken(request.tokens[i], i));
   return {};
-}
-
-Result<void> Transformer::CheckPosition(int64_t position) const {
-  if (position < parts_.context) return {};
-  return Error{"model: position " + std::to_string(position) + " is beyond the context of " +
-               std::to_string(parts_.context) + " tokens"};
 }
 
 Result<void> Transformer::CheckToken(int32_t token, size_t number) const {
@@ -76,26 +72,28 @@ Result<void> Transformer::CheckToken(int32_t token, size_t number) const {
                ") is outside the vocabulary of " + std::to_string(vocabulary)};
 }
 
-int64_t Transformer::LastRotation(const cache::Cache& cache, int64_t first, int64_t n) {
-  const int64_t in_text = first + n - 1;
+Result<int64_t> Transformer::LastRotation(const cache::Cache& cache, int64_t first,
+                                          int64_t n) const {
   // Layers go through their first eviction one after another, but in the same call.
-  if (cache.keys_rotated(0)) return in_text;
-  switch (cache.config().positions) {
-    case cache::PositionMode::kOriginal:
-    case cache::PositionMode::kText:
-      return in_text;
-    case cache::PositionMode::kCapped:
-      return std::min<int64_t>(first, cache.config().distance_cap) + n - 1;
-    case cache::PositionMode::kReassigned:
-      break;
-  }
-  int64_t most = 0;
-  for (int layer = 0; layer < cache.config().shape.n_layers; ++layer) {
-    for (int head = 0; head < cache.config().shape.n_kv_heads; ++head) {
-      most = std::max(most, cache.n_slots(layer, head));
+  const cache::PositionMode mode =
+      cache.keys_rotated(0) ? cache::PositionMode::kOriginal : cache.config().positions;
+  int64_t last = first + n - 1;
+  int64_t limit = parts_.context;
+  if (mode == cache::PositionMode::kCapped) {
+    last = std::min(last, cache.config().distance_cap);
+    limit = rope_.most();
+  } else if (mode == cache::PositionMode::kReassigned) {
+    int64_t most = 0;
+    for (int layer = 0; layer < cache.config().shape.n_layers; ++layer) {
+      for (int head = 0; head < cache.config().shape.n_kv_heads; ++head) {
+        most = std::max(most, cache.n_slots(layer, head));
+      }
     }
+    last = most + n - 1;
   }
-  return most + n - 1;
+  if (last < limit) return last;
+  return Error{"model: position " + std::to_string(last) + " is beyond the context of " +
+               std::to_string(parts_.context) + " tokens"};
 }
 
 int64_t Transformer::InnerColumns() const {
@@ -150,7 +148,9 @@ Result<ForwardOutcome> Transformer::Compute(const ForwardRequest& request) {
   if (any_logits) {
     host_logits_.resize(static_cast<size_t>(logits_.rows() * parts_.hyperparameters.vocabulary));
   }
-  WINNOW_TRY(rope_.Cover(LastRotation(*request.cache, request.first_position, n) + 1));
+  WINNOW_ASSIGN(const int64_t last_rotation,
+                LastRotation(*request.cache, request.first_position, n));
+  WINNOW_TRY(rope_.Cover(last_rotation + 1));
   std::iota(positions_.begin(), positions_.end(), request.first_position);
 
   Matrix hidden = hidden_.Rows(n);
@@ -291,23 +291,41 @@ Result<void> Transformer::Attend(int layer_index, const Block& block,
     backend_.Rope(rows.q_and_k, parts_.hyperparameters.key_dim, block.positions, rope_.table());
     show(/*rotated=*/true);
   }
-  WINNOW_TRY(cache.Append(layer_index, rows.k, rows.v, block.positions));
+  for (int64_t first = 0; first < n_rows;) {
+    const int64_t n =
+        cache.RowsTogether(layer_index, block.positions.subspan(static_cast<size_t>(first)));
+    WINNOW_TRY(AttendRows(layer_index, block, first, n, request));
+    first += n;
+  }
+  return {};
+}
+
+Result<void> Transformer::AttendRows(int layer_index, const Block& block, int64_t first_row,
+                                     int64_t n, const ForwardRequest& request) {
+  cache::Cache& cache = *request.cache;
+  const Projected rows = ProjectedRows(block.x.rows);
+  const int64_t end = first_row + n;
+  WINNOW_TRY(cache.Append(
+      layer_index, rows.k.Rows(first_row, n), rows.v.Rows(first_row, n),
+      block.positions.subspan(static_cast<size_t>(first_row), static_cast<size_t>(n))));
 
   const auto over = [&](int64_t first, const kernels::TapSpec& spec) {
-    return attention::Over(cache, layer_index, QueriesOf(n_rows, first, n_rows - first), spec,
+    return attention::Over(cache, layer_index, QueriesOf(block.x.rows, first, end - first), spec,
                            &taps_.block());
   };
-  const kernels::TapSpec spec =
-      taps_.SpecOf(block.first_row + block.first_query, block.first_row + n_rows);
+  const int64_t first_query = std::max(first_row, block.first_query);
+  const int64_t first_output = std::max(first_row, block.first_output);
+  if (first_query >= end) return {};
+  const kernels::TapSpec spec = taps_.SpecOf(block.first_row + first_query, block.first_row + end);
   if (spec.any()) {
-    backend_.Attend(over(block.first_query, spec));
+    backend_.Attend(over(first_query, spec));
     taps_.Add();
     // Where fewer rows are read than were tapped, they are computed as without taps: a method that
     // evicts nothing changes no bit.
-    if (block.first_output == block.first_query) return {};
+    if (first_output == first_query) return {};
   }
-  if (block.first_output == n_rows) return {};
-  kernels::Attention attention = over(block.first_output, {});
+  if (first_output >= end) return {};
+  kernels::Attention attention = over(first_output, {});
   int64_t n_attended = 0;
   if (request.tokens.size() == 1 && layer_index >= request.top_p_from) {
     attention.top_p = request.top_p;

@@ -86,12 +86,12 @@ class Transformer final : public Model {
 
   Result<void> Check(const ForwardRequest& request) const;
   Result<void> CheckToken(int32_t token, size_t number) const;
-  Result<void> CheckPosition(int64_t position) const;
   Result<void> Reserve(const BufferShape& shape);
   int64_t InnerColumns() const;
   Result<bool> RunLayers(const ForwardRequest& request, kernels::Matrix& hidden);
-  // The farthest position that a query or key of n tokens from `first` on is rotated to.
-  static int64_t LastRotation(const cache::Cache& cache, int64_t first, int64_t n);
+  // The farthest position that a query or key of n tokens from `first` on is rotated to. Error: it
+  // is beyond the context.
+  Result<int64_t> LastRotation(const cache::Cache& cache, int64_t first, int64_t n) const;
   int64_t FirstOutput(const ForwardRequest& request, int64_t n_rows) const;
   Result<void> RunBlock(int layer, const Block& block, const ForwardRequest& request);
   Projected ProjectedRows(int64_t n_rows) const;
@@ -99,6 +99,9 @@ class Transformer final : public Model {
   void Project(int layer, const kernels::Matrix& x);
   // Error: cache full.
   Result<void> Attend(int layer, const Block& block, const ForwardRequest& request);
+  // The rows [first, first + n) of the block, which attention can take together.
+  Result<void> AttendRows(int layer, const Block& block, int64_t first, int64_t n,
+                          const ForwardRequest& request);
   attention::Queries QueriesOf(int64_t n_rows, int64_t first, int64_t n) const;
   // After attention: the rows of x from first_output on become the next layer's.
   void Complete(int layer, const kernels::Matrix& x, int64_t first_output);

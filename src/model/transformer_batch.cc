@@ -26,8 +26,7 @@ Result<void> Transformer::ComputeBatch(const BatchRequest& request) {
     WINNOW_CHECK(sequence.position >= 0);
     WINNOW_CHECK(static_cast<int64_t>(sequence.logits.size()) == parts_.hyperparameters.vocabulary);
     WINNOW_TRY(CheckToken(sequence.token, i));
-    const int64_t rotation = LastRotation(*sequence.cache, sequence.position, 1);
-    WINNOW_TRY(CheckPosition(rotation));
+    WINNOW_ASSIGN(const int64_t rotation, LastRotation(*sequence.cache, sequence.position, 1));
     last_rotation = std::max(last_rotation, rotation);
   }
   WINNOW_TRY(Reserve({.n_tokens = n, .n_rows = n, .n_logits = std::min(n, kLogitRows)}));

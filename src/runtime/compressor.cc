@@ -1,6 +1,7 @@
 #include "runtime/compressor.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 
@@ -10,6 +11,9 @@ namespace winnow::runtime {
 namespace {
 
 using compression::Phase;
+
+// Tokens of a text that never ends.
+constexpr int64_t kEndless = int64_t{1} << 40;
 
 int64_t LongestHead(const cache::Cache& cache, int layer) {
   int64_t longest = 0;
@@ -39,6 +43,12 @@ int64_t FixedBytes(const cache::Cache& cache) {
   return static_cast<int64_t>(sizeof(double)) * config.shape.n_layers *
          (config.state.n_layer_numbers +
           int64_t{config.state.n_head_numbers} * config.shape.n_kv_heads);
+}
+
+// "0.05": as few digits as tell it apart.
+std::string Shortest(double number) {
+  char digits[32];
+  return {digits, std::to_chars(digits, digits + sizeof(digits), number).ptr};
 }
 
 }  // namespace
@@ -96,6 +106,16 @@ bool Compressor::Compresses(Phase phase) const {
   return phase == Phase::kPrefill ? traits.compresses_prefill : traits.evicts_in_decode;
 }
 
+bool Compressor::Holds(const cache::Cache& cache) const {
+  return Compresses(Phase::kDecode) && Sizes(cache);
+}
+
+bool Compressor::Sizes(const cache::Cache& cache) const {
+  const compression::Method& method = *options_.method;
+  const int64_t least = method.traits().min_budget;
+  return method.TotalSlots(least, kEndless, cache.config().shape.n_layers) < kEndless;
+}
+
 // Layers before the one at work are compressed, those after it hold what they held; the one at work
 // holds n_slots.
 int64_t Compressor::PeakBytes(const cache::Cache& cache, int64_t budget, int64_t n_slots) const {
@@ -124,10 +144,14 @@ int64_t Compressor::PromptBytes(const cache::Cache& cache, int64_t budget, int64
   const int64_t n = LongestHead(cache) + n_prompt;
   const int64_t first = LongestHead(cache) + n_call;
   // Later chunks and generated tokens find the cache at its size.
-  const int64_t later = std::min(n, method.MostSlots(budget, n)) + (n_call < n_prompt ? n_call : 1);
+  const int64_t held = std::min(n, method.MostSlots(budget, n));
+  const int64_t later =
+      n_call < n_prompt ? std::min(n, held + n_call) : held + (Holds(cache) ? 1 : 0);
   int64_t bytes = PeakBytes(cache, budget, std::max(first, later));
-  if (!method.traits().evicts_in_decode) {
-    const int64_t grown = options_.reserve_tokens * n_layers;
+  if (!Holds(cache)) {
+    // Where the budget is nothing to the size, none is left for what is generated.
+    const bool sizes = method.traits().needs_budget || Sizes(cache);
+    const int64_t grown = sizes ? options_.reserve_tokens * n_layers : 0;
     bytes = std::max(bytes,
                      FixedBytes(cache) + Bytes(cache, method.TotalRows(budget, n, n_layers) + grown,
                                                method.TotalSlots(budget, n, n_layers) + grown));
@@ -140,8 +164,41 @@ int64_t Compressor::PromptBytes(const cache::Cache& cache, int64_t budget, int64
 }
 
 Result<void> Compressor::BeginPrompt(const cache::Cache& cache, int64_t n_prompt, int64_t n_call) {
-  WINNOW_ASSIGN(budget_, BudgetFor(cache, n_prompt, std::min(n_call, n_prompt)));
+  WINNOW_ASSIGN(const int64_t budget, BudgetFor(cache, n_prompt, std::min(n_call, n_prompt)));
+  if (LongestHead(cache) + n_prompt > cache.capacity() && !Streams(cache, budget)) {
+    return Error{"cache: a budget of " + std::to_string(budget) +
+                 " slots per KV head fills the context of " + std::to_string(cache.capacity()) +
+                 " tokens before anything is evicted; longer texts need " +
+                 std::to_string(LargestStreamingBudget(cache)) + " or less"};
+  }
+  budget_ = budget;
   return {};
+}
+
+int64_t Compressor::SmallestBudget() const {
+  if (budget_ != 0) return budget_;
+  if (options_.size != 0) return options_.size;
+  return active() ? options_.method->traits().min_budget : 0;
+}
+
+bool Compressor::Streams(const cache::Cache& cache, int64_t budget) const {
+  const cache::PositionMode positions = cache.config().positions;
+  if (positions == cache::PositionMode::kOriginal || positions == cache::PositionMode::kText ||
+      !Compresses(Phase::kDecode)) {
+    return false;
+  }
+  const int64_t n_call = std::max<int64_t>(1, options_.prefill_chunk);
+  return options_.method->MostSlots(budget, cache.capacity()) + n_call <= cache.capacity();
+}
+
+int64_t Compressor::LargestStreamingBudget(const cache::Cache& cache) const {
+  int64_t streams = 0;
+  int64_t too_many = cache.capacity() + 1;
+  while (too_many - streams > 1) {
+    const int64_t middle = streams + (too_many - streams) / 2;
+    (Streams(cache, middle) ? streams : too_many) = middle;
+  }
+  return active() && streams >= options_.method->traits().min_budget ? streams : 0;
 }
 
 Result<int64_t> Compressor::BudgetFor(const cache::Cache& cache, int64_t n_prompt,
@@ -151,7 +208,13 @@ Result<int64_t> Compressor::BudgetFor(const cache::Cache& cache, int64_t n_promp
   if (options_.ratio != 0) {
     const auto share =
         static_cast<int64_t>(std::floor(options_.ratio * static_cast<double>(n_seen_ + n_prompt)));
-    return std::max(smallest, share);
+    if (share < smallest) {
+      return Error{"cache budget: a share of " + Shortest(options_.ratio) + " of " +
+                   std::to_string(n_seen_ + n_prompt) + " tokens is " + std::to_string(share) +
+                   " slots per KV head, " + (active() ? options_.method->traits().spec : "full") +
+                   " needs at least " + std::to_string(smallest)};
+    }
+    return share;
   }
   if (active() && options_.memory_bytes != 0) {
     const auto peak = [&](int64_t budget) { return PromptBytes(cache, budget, n_prompt, n_call); };
@@ -159,11 +222,15 @@ Result<int64_t> Compressor::BudgetFor(const cache::Cache& cache, int64_t n_promp
       std::string message = "cache: a prompt of " + std::to_string(n_prompt) + " tokens needs " +
                             std::to_string(peak(smallest)) + " bytes at its peak, " +
                             std::to_string(options_.memory_bytes) + " are allowed";
-      if (n_call > 1) message += "; taken in smaller chunks (--prefill-chunk) it needs less";
+      if (n_call > 1 && PromptBytes(cache, smallest, n_prompt, 1) < peak(smallest)) {
+        message += "; taken in smaller chunks (--prefill-chunk) it needs less";
+      }
       return Error{message};
     }
     int64_t fits = smallest;
-    int64_t too_many = cache.capacity() + 1;
+    // Where a text may be longer than the cache, it stays so.
+    int64_t too_many =
+        1 + (Streams(cache, smallest) ? LargestStreamingBudget(cache) : cache.capacity());
     while (too_many - fits > 1) {
       const int64_t middle = fits + (too_many - fits) / 2;
       (peak(middle) <= options_.memory_bytes ? fits : too_many) = middle;
@@ -209,10 +276,11 @@ Result<Footprint> Compressor::FootprintOf(const cache::Cache& cache, int64_t n_p
 
 Result<void> Compressor::CheckCall(const cache::Cache& cache, Phase phase, int64_t n_call) const {
   if (options_.memory_bytes != 0) {
-    const int n_layers = cache.config().shape.n_layers;
-    const int64_t peak =
-        Compresses(phase) ? PeakBytes(cache, budget_, LongestHead(cache) + n_call)
-                          : cache.live_bytes() + Bytes(cache, n_layers * n_call, n_layers * n_call);
+    const int64_t n_added = n_call * cache.config().shape.n_layers;
+    int64_t peak = cache.live_bytes() + Bytes(cache, n_added, n_added);
+    if (Compresses(phase)) {
+      peak = std::min(peak, PeakBytes(cache, budget_, LongestHead(cache) + n_call));
+    }
     if (peak > options_.memory_bytes) {
       return Error{"cache: " + std::to_string(n_call) + " more tokens need " +
                    std::to_string(peak) + " bytes, " + std::to_string(options_.memory_bytes) +
@@ -280,7 +348,7 @@ void Compressor::Follow(const Compressor& other) {
 }
 
 int64_t Compressor::Room(const cache::Cache& cache) const {
-  if (options_.memory_bytes == 0 || Compresses(Phase::kDecode)) {
+  if (options_.memory_bytes == 0 || Holds(cache)) {
     return std::numeric_limits<int64_t>::max();
   }
   const int n_layers = cache.config().shape.n_layers;

@@ -60,7 +60,9 @@ class Compressor {
   int64_t budget() const { return budget_; }
 
   // A prompt of n_prompt tokens follows, in calls of at most n_call. Settles the budget. Error:
-  // the memory limit does not allow it (says how many bytes would be needed).
+  // the memory limit does not allow it (says how many bytes would be needed); the cache would be
+  // full before the budget is reached (says the largest budget); a share of the prompt is less than
+  // the method protects (says the minimum).
   Result<void> BeginPrompt(const cache::Cache& cache, int64_t n_prompt, int64_t n_call);
   // What such a prompt and n_generate tokens after it will take in this cache. Error: as
   // BeginPrompt. Requires: the cache is empty.
@@ -82,6 +84,11 @@ class Compressor {
 
   // Tokens that still fit under the memory limit, where the cache grows while generating.
   int64_t Room(const cache::Cache& cache) const;
+  // Whether texts may be longer than the cache's capacity: positions are not those of the text, and
+  // entries are evicted before a call (of a chunk, or a token) could fill it.
+  bool Streams(const cache::Cache& cache) const { return Streams(cache, SmallestBudget()); }
+  // The largest budget under which they may; 0 if there is none.
+  int64_t LargestStreamingBudget(const cache::Cache& cache) const;
 
  private:
   int64_t PeakBytes(const cache::Cache& cache, int64_t budget, int64_t n_slots) const;
@@ -90,6 +97,14 @@ class Compressor {
   // Slots per KV head for a prompt. Error: as BeginPrompt.
   Result<int64_t> BudgetFor(const cache::Cache& cache, int64_t n_prompt, int64_t n_call) const;
   bool Compresses(compression::Phase phase) const;
+  // Whether the cache stops growing while tokens are generated: some methods thin it out and let it
+  // grow (PyramidInfer), or leave layers alone.
+  bool Holds(const cache::Cache& cache) const;
+  // Whether the size is the same for longer texts, under the least budget. Requires: active().
+  bool Sizes(const cache::Cache& cache) const;
+  // The budget; before the first prompt the least that it can be.
+  int64_t SmallestBudget() const;
+  bool Streams(const cache::Cache& cache, int64_t budget) const;
 
   CompressionOptions options_;
   int n_q_heads_;

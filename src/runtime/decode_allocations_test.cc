@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -78,10 +79,19 @@ TEST_P(CompressedAllocations, AreNone) {
   if (!kCounts) GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
   const auto engine = testing::TinyEngine(model::testing::TinySpecOf("llama"));
   SessionOptions options;
-  options.compression.method = compression::MakeMethod(GetParam()).value();
-  options.compression.size = std::max<int64_t>(20, options.compression.method->traits().min_budget);
+  // "PROMPT > STEPS" is two methods.
+  const size_t cut = GetParam().find(" > ");
+  compression::MethodPtr method = compression::MakeMethod(GetParam().substr(0, cut)).value();
+  if (cut != std::string::npos) {
+    method =
+        compression::WithDecode(method, compression::MakeMethod(GetParam().substr(cut + 3)).value())
+            .value();
+  }
+  const int64_t size = std::max<int64_t>(20, method->traits().min_budget);
+  options.compression.method = method;
+  if (method->traits().needs_budget) options.compression.size = size;
   const auto session = Session::Make(*engine, options).value();
-  const auto n_prompt = static_cast<int>(options.compression.size) + 10;
+  const auto n_prompt = static_cast<int>(size) + 10;
   ASSERT_TRUE(session->Prefill(testing::Tokens(n_prompt)).value());
   for (TokenId token = 3; token < 23; ++token) ASSERT_TRUE(session->Decode(token).has_value());
 
@@ -124,15 +134,25 @@ TEST(BatchAllocations, AreNone) {
   EXPECT_EQ(n_allocations.load() - before, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, CompressedAllocations,
-                         ::testing::Values("streaming", "lm-infinite", "h2o", "tova", "roco", "cam",
-                                           "scissorhands", "treekv", "d2o", "ems", "keydiff",
-                                           "snapkv"),
-                         [](const auto& param_info) {
-                           std::string name = param_info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Methods, CompressedAllocations,
+    ::testing::Values("local", "streaming", "lm-infinite", "h2o", "tova", "roco", "cam",
+                      "scissorhands", "snapkv", "pyramidkv",
+                      "pyramidinfer:min_context=4,recent=0.1,block=4", "cake", "adakv", "twilight",
+                      "treekv", "refreekv", "d2o", "d2o:similarity=both", "hbw", "ems",
+                      "ems:positions=original", "keydiff", "knorm", "random",
+                      "custom:score=heavy,budget=competing,recent=4,when=step",
+                      "custom:score=last,budget=norm,when=step",
+                      "custom:score=running_mean,budget=burst,select=gate,when=step",
+                      "custom:score=heavy,select=rounds(block=2),recent=4,when=step",
+                      "custom:score=heavy,merge=spread,recent=4,when=step", "snapkv > h2o",
+                      "pyramidkv > tova", "refreekv > d2o"),
+    [](const auto& param_info) {
+      std::string name = param_info.param;
+      std::replace_if(
+          name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+      return name;
+    });
 
 INSTANTIATE_TEST_SUITE_P(Types, DecodeAllocations,
                          ::testing::Values(gguf::TensorType::kF32, gguf::TensorType::kF16,

@@ -40,6 +40,8 @@ struct Session::Data {
 
   int64_t n_tokens() const { return static_cast<int64_t>(tokens.size()); }
   bool evicts() const { return compressor.active(); }
+  // Entries of the longest head.
+  int64_t MostHeld() const;
 
   // Runs `added` through the model and remembers the last token's logits; `shown` says where it
   // lies in the prompt. False: stopped by progress.
@@ -81,6 +83,11 @@ Result<std::unique_ptr<Session>> Session::Make(Engine& engine, const SessionOpti
                                .value_type = options.value_type,
                                .capacity = context};
   Compressor::Shape(options.compression, model.hyperparameters().trained_context, config);
+  const int64_t farthest = std::max(model.context(), model.hyperparameters().trained_context);
+  if (config.positions == cache::PositionMode::kCapped && config.distance_cap > farthest) {
+    return Error{"session: distances up to " + std::to_string(config.distance_cap) +
+                 " are beyond the context of " + std::to_string(farthest) + " tokens"};
+  }
   std::unique_ptr<Session> session(new Session(std::make_unique<Data>(engine, options)));
   Data& data = *session->data_;
   WINNOW_ASSIGN(data.cache, cache::Cache::Make(engine.backend(), config));
@@ -165,6 +172,17 @@ Result<bool> Session::Data::Forward(std::span<const TokenId> added, compression:
   return true;
 }
 
+int64_t Session::Data::MostHeld() const {
+  const cache::CacheShape& shape = cache->config().shape;
+  int64_t most = 0;
+  for (int layer = 0; layer < shape.n_layers; ++layer) {
+    for (int head = 0; head < shape.n_kv_heads; ++head) {
+      most = std::max(most, cache->n_slots(layer, head));
+    }
+  }
+  return most;
+}
+
 void Session::Data::TurnBack() {
   if (evicts()) {
     Forget();
@@ -203,9 +221,11 @@ Result<bool> Session::Prefill(std::span<const TokenId> tokens, const PrefillOpti
   if (n > capacity() - n_tokens()) return NoRoom(n, n_tokens(), capacity());
   const int64_t chunk = data.options.compression.prefill_chunk;
   const int64_t n_call = chunk == 0 ? n : std::min(chunk, n);
-  if (n_call > data.cache->capacity()) {
-    return Error{"session: " + std::to_string(n) + " tokens at once are more than the context of " +
-                 std::to_string(data.cache->capacity()) +
+  const int64_t n_held = data.MostHeld();
+  if (n_call > data.cache->capacity() - n_held) {
+    return Error{"session: " + std::to_string(n_call) + " tokens at once" +
+                 (n_held > 0 ? " on top of " + std::to_string(n_held) + " entries" : "") +
+                 " are more than the context of " + std::to_string(data.cache->capacity()) +
                  "; with --prefill-chunk they are taken in parts"};
   }
   WINNOW_TRY(data.compressor.BeginPrompt(*data.cache, n, n_call));
@@ -236,13 +256,8 @@ Result<void> Session::PrepareStep(TokenId token) {
   }
   if (n_tokens() >= capacity()) return NoRoom(1, n_tokens(), capacity());
   // Where positions are reassigned, a text may be longer than the cache, which evicts in time.
-  const cache::CacheShape& shape = data.cache->config().shape;
-  for (int layer = 0; layer < shape.n_layers; ++layer) {
-    for (int head = 0; head < shape.n_kv_heads; ++head) {
-      const int64_t n_slots = data.cache->n_slots(layer, head);
-      if (n_slots >= data.cache->capacity()) return NoRoom(1, n_slots, data.cache->capacity());
-    }
-  }
+  const int64_t n_held = data.MostHeld();
+  if (n_held >= data.cache->capacity()) return NoRoom(1, n_held, data.cache->capacity());
   if (n_tokens() == 0) WINNOW_TRY(data.compressor.BeginPrompt(*data.cache, 1, 1));
   return data.compressor.CheckCall(*data.cache, compression::Phase::kDecode, 1);
 }
@@ -295,12 +310,12 @@ std::span<const TokenId> Session::tokens() const { return data_->tokens; }
 int64_t Session::n_tokens() const { return data_->n_tokens(); }
 
 int64_t Session::capacity() const {
-  const cache::CacheConfig& config = data_->cache->config();
-  const bool bounded = config.positions == cache::PositionMode::kOriginal ||
-                       config.positions == cache::PositionMode::kText;
-  const compression::MethodPtr& method = data_->options.compression.method;
-  if (bounded || !method || !method->traits().evicts_in_decode) return config.capacity;
+  if (!data_->compressor.Streams(*data_->cache)) return data_->cache->capacity();
   return std::numeric_limits<cache::Position>::max();
+}
+
+int64_t Session::largest_streaming_budget() const {
+  return data_->compressor.LargestStreamingBudget(*data_->cache);
 }
 
 int64_t Session::room() const {

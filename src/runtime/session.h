@@ -56,9 +56,13 @@ class Session {
   std::span<const float> logits() const;    // [vocabulary] after the last token
   std::span<const TokenId> tokens() const;  // everything appended so far
   int64_t n_tokens() const;
-  int64_t capacity() const;  // tokens it can take in all; more than the context where positions are
-                             // reassigned and old entries evicted
-  int64_t room() const;      // tokens that can still be decoded
+  // Tokens it can take in all: the context, or any number where positions are reassigned and
+  // entries are evicted in time (the budget leaves room for a call; with a share of the prompt or
+  // bytes that is known once there is a prompt).
+  int64_t capacity() const;
+  // Slots per KV head up to which capacity() is any number; 0: this method's never is.
+  int64_t largest_streaming_budget() const;
+  int64_t room() const;  // tokens that can still be decoded
 
   void Reset();                     // forget everything
   void Truncate(int64_t n_tokens);  // keep the first n tokens

@@ -67,6 +67,9 @@ class Kv(CliTest):
         self.assertLess(found["kv"]["budget"], n_prompt)
         self.assert_failed(self.run_model("--kv-method", "streaming", "--kv-memory", "4k"), "bytes", "4096")
         self.assert_failed(self.run_model("--kv-memory", "4k"), "4096")  # the full cache too
+        # Less than a method must protect is refused, not raised.
+        self.assert_failed(self.run_model("--kv-method", "treekv", "--kv-ratio", "0.01"), f"0.01 of {n_prompt} tokens is",
+                           "treekv needs at least 64")
         self.assertEqual(self.generate("-n", "1", "--kv-memory", "1G")["tokens"], full["tokens"])
 
     def test_another_method_while_generating(self):
@@ -143,6 +146,14 @@ class Kv(CliTest):
         self.assert_failed(self.run_model(*flags, "--strict", prompt=prompt), "--strict", str(trained))
         self.assert_done(self.run_model(*flags, "--strict", "--kv-method", "streaming", "--kv-size", "64",
                                         prompt=prompt))
+        text = self.file("long.txt", prompt)
+        n = 2 * trained
+        for command in (["chat", "-f", text, "-p", "who?", "-st", "--chat-template", "chatml"], ["chat", "-p", prompt, "-st",
+                        "--chat-template", "chatml"], ["bench", "-p", n, "-n", "0", "-r", "1"],
+                        ["probe", "density", "-f", text, "-n", n, "--samples", "1"]):
+            with self.subTest(command=command[0]):
+                more = [] if command[0] == "bench" else ["-c", str(8 * trained), "-q"]
+                self.assert_failed(winnow(*command, *more, "-m", self.model, "--strict"), "--strict", str(trained))
 
 
 class Methods(CliTest):
@@ -239,6 +250,18 @@ class Compare(CliTest):
             self.assertEqual(answer["compared_tokens"], len(full["tokens"]))
             self.assertGreater(answer["first_token_ms"], 0)
         self.assertEqual([a["kept"] for a in answers[1:3]], [SIZE] * 2)
+
+    def test_a_method_that_finds_its_size_heeds_a_limit_in_bytes(self):
+        # Its own size is nearly everything here.
+        flags = ("--kv-method", "refreekv:threshold=0,full", "--json")
+        found = self.assert_done(self.compare(*flags)).json
+        free, full = found["answers"][1:]
+        self.assertEqual(free["cache_bytes"], full["cache_bytes"])
+        n_prompt = found["prompt_tokens"]
+        limit = full["cache_bytes"] // n_prompt * (256 + n_prompt // 2)  # room is kept for 256 generated tokens
+        limited, full = self.assert_done(self.compare(*flags, "--kv-memory", limit)).json["answers"][1:]
+        self.assertLess(limited["cache_bytes"], free["cache_bytes"])
+        self.assertEqual(full["cache_bytes"], free["cache_bytes"])
 
     def test_a_large_budget_changes_nothing(self):
         answers = self.assert_done(self.compare("--kv-method", "h2o,treekv", "--kv-size", "1000", "--json")).json["answers"]

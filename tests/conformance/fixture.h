@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
 #include <memory>
 #include <string>
 #include <vector>
@@ -103,13 +105,31 @@ inline std::vector<std::string> MethodNames() {
   return names;
 }
 
+// The same, and those whose parameters change what they do: positions, rules for prompts, merging.
+inline std::vector<std::string> MethodsAndVariants() {
+  std::vector<std::string> specs = MethodNames();
+  for (const char* variant :
+       {"streaming:positions=original", "h2o:sinks=4,positions=reassigned",
+        "tova:positions=reassigned", "cam:positions=original", "treekv:prefill=step",
+        "treekv:positions=original", "d2o:layer_policy=uniform", "d2o:layer_policy=softmax",
+        "d2o:similarity=both", "refreekv:per_head=true", "ems:positions=original",
+        "ems:positions=baked", "ems:gamma=1",
+        "custom:score=running_mean,budget=competing,sinks=2,positions=reassigned,when=step"}) {
+    specs.emplace_back(variant);
+  }
+  return specs;
+}
+
+inline std::string NameOf(const std::string& spec) { return spec.substr(0, spec.find(':')); }
+
 inline compression::Traits TraitsOf(const std::string& spec) {
   return (*compression::MakeMethod(spec))->traits();
 }
 
 inline std::string TestName(const ::testing::TestParamInfo<std::string>& info) {
-  std::string name;
-  for (const char c : info.param.substr(0, info.param.find(':'))) name += c == '-' ? '_' : c;
+  std::string name = info.param;
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
   return name;
 }
 

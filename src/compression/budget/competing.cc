@@ -7,13 +7,6 @@
 namespace winnow::compression::budget {
 namespace {
 
-// An entry that its head has not reserved.
-struct Candidate {
-  double score = 0;
-  Position position = 0;
-  int kv_head = 0;
-};
-
 // Best first; of equal ones the newer, then that of the first head.
 bool Better(const Candidate& a, const Candidate& b) {
   if (a.score != b.score) return a.score > b.score;
@@ -29,7 +22,9 @@ class CompetingBudgeter final : public Budgeter {
   void Sizes(const BudgetInput& in, std::span<int64_t> out) const override {
     const int64_t mean = std::max<int64_t>(0, in.call.budget - in.n_protected);
     const auto reserved = static_cast<int64_t>(c_.alpha * static_cast<double>(mean));
-    std::vector<Candidate> candidates;
+    // Entries that their heads have not reserved.
+    std::vector<Candidate>& candidates = in.call.scratch.candidates;
+    candidates.clear();
     int64_t n_places = 0;
     for (size_t head = 0; head < out.size(); ++head) {
       AddCandidates(in, static_cast<int>(head), reserved, candidates);

@@ -29,7 +29,9 @@ class NormBudgeter final : public Budgeter {
   bool reads_scores() const override { return true; }
   void Sizes(const BudgetInput& in, std::span<int64_t> out) const override {
     const LayerCall& call = in.call;
-    if (call.layer < c_.whole_layers || call.taps.n_last_rows == 0) {
+    // Generated tokens have no say: the taps of their steps, if any, are those of other parts.
+    if (call.phase == Phase::kDecode || call.layer < c_.whole_layers ||
+        call.taps.n_last_rows == 0) {
       for (size_t head = 0; head < out.size(); ++head) out[head] = RegionSize(in, head);
     } else if (c_.per_head) {
       for (size_t head = 0; head < out.size(); ++head) {

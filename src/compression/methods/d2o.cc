@@ -165,6 +165,8 @@ class D2oMethod final : public Method {
       if (call.layer_number(kDensity) > c_.gate) return call.budget;
       return std::max(call.budget, std::min(n_prompt, Most(call.budget)));
     }
+    // A prompt within the budget is not touched, however little of it a layer is worth.
+    if (n_prompt <= call.budget) return call.budget;
     double total = 0;
     for (int layer = 0; layer < call.n_layers; ++layer) {
       total += std::exp(-call.layer_number_of(layer, kDensity));

@@ -114,6 +114,19 @@ TEST(D2oTest, APromptThatFitsIsLeftAlone) {
   EXPECT_EQ(h.cache().n_slots(0, 0), 20);
 }
 
+// Also in a layer that the softmax gives less than its share, and from then on it has the budget.
+TEST(D2oTest, TheSoftmaxLeavesAPromptThatFitsAlone) {
+  Harness h(testing::Make(D2o(), "layer_policy=softmax"),
+            {.n_layers = 4, .n_q_heads = 2, .budget = 40});
+  const Weights weights = [](const Cell& cell) {
+    return cell.layer == 2 && cell.q_head == 0 && cell.rank == 0 ? 1000.0 : 0.5;
+  };
+  h.Prefill(40, weights);
+  for (int layer = 0; layer < 4; ++layer) EXPECT_EQ(h.cache().n_slots(layer, 0), 40) << layer;
+  for (int step = 0; step < 3; ++step) h.Decode(weights);
+  EXPECT_EQ(h.cache().n_slots(2, 0), 40);
+}
+
 TEST(D2oTest, KeepsWhatH2oKeeps) {
   const Weights weights = [](const Cell& cell) {
     return testing::Random({cell.q_head, cell.query, cell.position});

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <queue>
 #include <vector>
 
 #include "compression/select/select.h"
@@ -70,13 +69,18 @@ class GateSelector final : public Selector {
       // One after another: whoever goes makes room for the next steadiest among the candidates.
       std::sort(steadiest.begin(), steadiest.end(), steadier);
       const auto better = [&](int32_t a, int32_t b) { return worse(b, a); };
-      std::priority_queue<int32_t, std::vector<int32_t>, decltype(better)> candidates(
-          steadiest.begin(), candidates_end, better);
+      auto end = candidates_end;  // of a heap, the worst candidate first
       auto next = candidates_end;
+      std::make_heap(steadiest.begin(), end, better);
       for (int64_t i = 0; i < n_evict; ++i) {
-        evicted.push_back(candidates.top());
-        candidates.pop();
-        if (next != steadiest.end()) candidates.push(*next++);
+        evicted.push_back(steadiest.front());
+        std::pop_heap(steadiest.begin(), end, better);
+        if (next != steadiest.end()) {
+          *(end - 1) = *next++;
+          std::push_heap(steadiest.begin(), end, better);
+        } else {
+          --end;
+        }
       }
       std::sort(evicted.begin(), evicted.end());
     }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "compression/select/blocks.h"
@@ -7,40 +8,56 @@
 namespace winnow::compression::select {
 namespace {
 
-// Blocks chosen so far, out of all.
+// Blocks chosen so far, out of all. `memory` is working memory.
 class Choice {
  public:
-  explicit Choice(std::span<const double> scores) : scores_(scores), chosen_(scores.size()) {}
-
-  auto Better() const {
-    return [this](int64_t a, int64_t b) {
-      const double x = scores_[static_cast<size_t>(a)];
-      const double y = scores_[static_cast<size_t>(b)];
-      return x != y ? x > y : a > b;
-    };
+  Choice(std::span<const double> scores, std::vector<int32_t>& memory) : scores_(scores) {
+    const size_t n = scores.size();
+    memory.assign(3 * n, 0);
+    chosen_ = std::span(memory).first(n);
+    free_ = std::span(memory).subspan(n, n);
+    nominees_ = std::span(memory).subspan(2 * n, n);
   }
-  bool chosen(int64_t block) const { return chosen_[static_cast<size_t>(block)]; }
-  // The free blocks of [begin, end), best first; of equal ones the newer.
-  std::vector<int64_t> Free(int64_t begin, int64_t end) const {
-    std::vector<int64_t> free;
+
+  bool chosen(int64_t block) const { return chosen_[static_cast<size_t>(block)] != 0; }
+  // The free blocks of [begin, end), best first; of equal ones the newer. Valid until the next
+  // call.
+  std::span<const int32_t> Free(int64_t begin, int64_t end) {
+    size_t n = 0;
     for (int64_t block = begin; block < end; ++block) {
-      if (!chosen(block)) free.push_back(block);
+      if (!chosen(block)) free_[n++] = static_cast<int32_t>(block);
     }
-    std::sort(free.begin(), free.end(), Better());
-    return free;
+    return Sorted(free_.first(n));
   }
   // Takes the first `n` of `blocks` that there are; says how many.
-  int64_t Take(std::span<const int64_t> blocks, int64_t n) {
+  int64_t Take(std::span<const int32_t> blocks, int64_t n) {
     n = std::min(n, static_cast<int64_t>(blocks.size()));
-    for (const int64_t block : blocks.first(static_cast<size_t>(n))) {
-      chosen_[static_cast<size_t>(block)] = true;
+    for (const int32_t block : blocks.first(static_cast<size_t>(n))) {
+      chosen_[static_cast<size_t>(block)] = 1;
     }
     return n;
   }
 
+  void Nominate(int32_t block) { nominees_[n_nominees_++] = block; }
+  // Best first; there are none afterwards.
+  std::span<const int32_t> TakeNominees() {
+    return Sorted(nominees_.first(std::exchange(n_nominees_, 0)));
+  }
+
  private:
+  std::span<const int32_t> Sorted(std::span<int32_t> blocks) const {
+    std::sort(blocks.begin(), blocks.end(), [this](int32_t a, int32_t b) {
+      const double x = scores_[static_cast<size_t>(a)];
+      const double y = scores_[static_cast<size_t>(b)];
+      return x != y ? x > y : a > b;
+    });
+    return blocks;
+  }
+
   std::span<const double> scores_;
-  std::vector<bool> chosen_;
+  std::span<int32_t> chosen_;  // [block]
+  std::span<int32_t> free_, nominees_;
+  size_t n_nominees_ = 0;
 };
 
 class RoundsSelector final : public Selector {
@@ -56,7 +73,7 @@ class RoundsSelector final : public Selector {
     std::vector<double>& means = in.call.scratch.numbers;
     blocks.Means(in.scores, means);
 
-    Choice choice(means);
+    Choice choice(means, in.call.scratch.indices);
     int64_t left = in.n_keep / size;
     for (size_t round = 0; round < c_.rounds.size(); ++round) {
       const auto n_rounds_left = static_cast<int64_t>(c_.rounds.size() - round);
@@ -77,19 +94,17 @@ class RoundsSelector final : public Selector {
   // (groups may run out) the best of all.
   static void TakeFromGroups(int64_t n_blocks, int64_t n_groups, int64_t share, Choice& choice) {
     int64_t missing = share;
-    std::vector<int64_t> nominees;
     for (int64_t group = 0; group < n_groups; ++group) {
       const int64_t begin = group * n_blocks / n_groups;
       const int64_t end = (group + 1) * n_blocks / n_groups;
-      const std::vector<int64_t> free = choice.Free(begin, end);
+      const std::span<const int32_t> free = choice.Free(begin, end);
       const int64_t taken = choice.Take(free, share / n_groups);
       missing -= taken;
       if (taken < static_cast<int64_t>(free.size())) {
-        nominees.push_back(free[static_cast<size_t>(taken)]);
+        choice.Nominate(free[static_cast<size_t>(taken)]);
       }
     }
-    std::sort(nominees.begin(), nominees.end(), choice.Better());
-    missing -= choice.Take(nominees, share % n_groups);
+    missing -= choice.Take(choice.TakeNominees(), share % n_groups);
     if (missing > 0) choice.Take(choice.Free(0, n_blocks), missing);
   }
 

@@ -1,0 +1,103 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "base/log.h"
+#include "model/testing/tiny_model.h"
+#include "model/transformer.h"
+
+// Distances between queries and keys that stop at a cap (cache::PositionMode::kCapped).
+namespace winnow::model {
+namespace {
+
+using cache::Cache;
+
+constexpr int kPrompt = 8;
+constexpr int kTokens = 40;
+
+std::vector<int32_t> Tokens() {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < kTokens; ++i) tokens.push_back((i * 37 + 11) % 70);
+  return tokens;
+}
+
+struct Way {
+  int64_t call = 1;  // tokens per Forward, after the prompt
+  int64_t row_block = 512;
+};
+
+// Logits of the tokens after the prompt, whose keys are stored before RoPE from then on.
+Result<std::vector<float>> LogitsUnder(Model& model, kernels::Backend& backend, int64_t cap,
+                                       Way way) {
+  const auto cache = Cache::Make(backend, {.shape = model.cache_shape(),
+                                           .key_type = kernels::TensorType::kF32,
+                                           .value_type = kernels::TensorType::kF32,
+                                           .capacity = 100,
+                                           .positions = cache::PositionMode::kCapped,
+                                           .distance_cap = cap})
+                         .value();
+  std::vector<float> all;
+  const std::vector<int32_t> tokens = Tokens();
+  for (int64_t first = 0, n = kPrompt; first < kTokens; first += n, n = way.call) {
+    n = std::min(n, kTokens - first);
+    ForwardRequest request;
+    request.tokens = std::span(tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(n));
+    request.first_position = static_cast<cache::Position>(first);
+    request.cache = cache.get();
+    request.row_block = way.row_block;
+    request.on_logits = [&](int64_t, std::span<const float> logits) {
+      if (first > 0) all.insert(all.end(), logits.begin(), logits.end());
+    };
+    WINNOW_TRY(model.Forward(request));
+    for (int layer = 0; layer < model.cache_shape().n_layers; ++layer) {
+      cache->Unrotate(layer, model.rope());
+    }
+  }
+  return all;
+}
+
+class CappedDistances : public ::testing::Test {
+ protected:
+  std::unique_ptr<Model> Load(int context) {
+    testing::TinySpec spec = testing::TinySpecOf("llama");
+    spec.context = context;
+    NullLog log;
+    return Model::Load(testing::TinyModel(spec), *backend_, {}, log).value();
+  }
+
+  std::unique_ptr<kernels::Backend> backend_ = kernels::MakeReferenceBackend();
+};
+
+// Each query of a call counts from where it stands, not from the first one.
+TEST_F(CappedDistances, DoNotDependOnTheCall) {
+  const auto model = Load(128);
+  for (const int64_t cap : {1, 5, 12, 30, 38, 39, 127}) {
+    const std::vector<float> expected = LogitsUnder(*model, *backend_, cap, {}).value();
+    for (const Way way : {Way{.call = 32}, Way{.call = 9}, Way{.call = 32, .row_block = 5}}) {
+      const std::vector<float> found = LogitsUnder(*model, *backend_, cap, way).value();
+      ASSERT_EQ(found.size(), expected.size());
+      for (size_t i = 0; i < found.size(); ++i) {
+        ASSERT_NEAR(found[i], expected[i], 1e-4) << "cap " << cap << ", logit " << i;
+      }
+    }
+  }
+}
+
+// A query stands at most at the cap, which may be all that the model was trained for.
+TEST_F(CappedDistances, MayBeTheTrainedContext) {
+  const auto model = Load(30);
+  for (const Way way : {Way{.call = 1}, Way{.call = 7}}) {
+    const auto found = LogitsUnder(*model, *backend_, 30, way);
+    ASSERT_TRUE(found.has_value()) << found.error().message;
+    for (const float logit : *found) ASSERT_TRUE(std::isfinite(logit));
+  }
+  const auto refused = LogitsUnder(*model, *backend_, 31, {});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().message, "model: position 31 is beyond the context of 30 tokens");
+}
+
+}  // namespace
+}  // namespace winnow::model
