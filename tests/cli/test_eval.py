@@ -105,7 +105,8 @@ class Command(EvalTest):
     def test_wrong_options_name_the_flag(self):
         self.write("a.txt", TEXT * 4)
         for task, *flags in (["perplexity", "--protocol", "x"], ["needle", "--depths", "101"],
-                             ["needle", "--needle", "A fox."], ["needle", "--needles", "3"], ["perplexity", "--lengths", "3"]):
+                             ["kv-retrieval", "--depths", "400"], ["needle", "--needle", "A fox."],
+                             ["needle", "--needles", "3"], ["perplexity", "--lengths", "3"]):
             self.assert_failed(self.run_eval(task, "--data", self.data, *flags), flags[0])
 
     def test_every_method_and_budget_and_type(self):

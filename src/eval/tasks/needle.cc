@@ -160,12 +160,7 @@ Result<void> Check(const TaskOptions& options) {
   if (options.n_needles == 0 || options.n_needles > 500) {
     return Error{"--needles: expected 1 to 500"};
   }
-  for (const int64_t depth : options.depths) {
-    if (depth < 0 || depth > 100) {
-      return Error{"--depths: found " + std::to_string(depth) + ", expected per cent, 0 to 100"};
-    }
-  }
-  return {};
+  return CheckDepths(options.depths);
 }
 
 Result<std::vector<Sample>> Samples(const TaskContext& context) {
