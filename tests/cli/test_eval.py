@@ -247,6 +247,12 @@ class Retrieval(EvalTest):
             again = self.evaluate("needle", "--lengths", "200", "--depths", "50", *own, "--answer", text)
             self.assertEqual(again["rows"][0]["exact"], score)
 
+    def test_needle_in_a_text_shorter_than_the_answer(self):
+        self.write("a.txt", TEXT * 60)
+        outcome = winnow("eval", "needle", "-m", self.model, "-t", "1", "--data", self.data, "--lengths", "0,20",
+                         "--depths", "50", timeout=60)
+        self.assert_failed(outcome, "--lengths: a text of 0 tokens has no room for an answer of 50", "no sample")
+
     def test_needle_codes(self):
         self.write("a.txt", TEXT * 60)
         flags = ["--needle", "code", "--needles", "3", "--lengths", "300", "--depths", "50", "--samples", "2"]

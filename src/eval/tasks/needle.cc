@@ -103,6 +103,10 @@ class NeedleMaker {
 
     Question question;
     int64_t n_hay = cell.length - max_tokens;
+    if (n_hay < 0) {
+      return Error{"--lengths: a text of " + std::to_string(cell.length) +
+                   " tokens has no room for an answer of " + std::to_string(max_tokens)};
+    }
     for (int attempt = 0; attempt < 8; ++attempt) {
       const std::string text = PromptOf(hay_.Build(n_hay, start, quest.needles), quest.question);
       WINNOW_ASSIGN(question.prompt.tokens, context_.prompts.WriteWhole(text, Style::kChat));
