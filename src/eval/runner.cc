@@ -31,12 +31,7 @@ class Runner {
                        .budget = variants_[i].budget,
                        .cache_types = variants_[i].cache_types,
                        .sample = sample.id};
-      if (work) {
-        key.fingerprint = Fingerprint()
-                              .Add(static_cast<int64_t>((*work)->fingerprint()))
-                              .Add(variants_[i].options.context)
-                              .value();
-      }
+      if (work) key.fingerprint = FingerprintOf(**work, variants_[i]);
       const SampleResult* known = options_.results ? options_.results->Find(key) : nullptr;
       if (known != nullptr) {
         evaluated.results[i] = *known;
@@ -63,6 +58,18 @@ class Runner {
   int64_t n_known() const { return n_known_; }
 
  private:
+  // Of the work and of what is not in the key: the context and, for works that compare with it, the
+  // first variant.
+  uint64_t FingerprintOf(const Work& work, const Variant& variant) const {
+    Fingerprint all;
+    all.Add(static_cast<int64_t>(work.fingerprint())).Add(variant.options.context);
+    if (work.against_full()) {
+      const Variant& base = variants_.front();
+      all.Add(base.method).Add(base.budget).Add(base.cache_types).Add(base.options.context);
+    }
+    return all.value();
+  }
+
   bool KeepGoing(double of_this) const {
     if (!options_.keep_going) return true;
     return options_.keep_going((static_cast<double>(n_done_) + of_this) /

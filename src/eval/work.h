@@ -48,6 +48,8 @@ class Work {
   virtual ~Work() = default;
   // Of all that decides the outcome besides model and method: prompt, limits, references.
   virtual uint64_t fingerprint() const = 0;
+  // Whether the outcome also depends on the cache it is held against (Place::full_options).
+  virtual bool against_full() const { return false; }
   // Errors: those of the session (the method cannot hold this prompt under its budget).
   virtual Result<Outcome> Run(const Place& place) const = 0;
 };

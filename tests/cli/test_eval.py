@@ -515,6 +515,15 @@ class Resuming(EvalTest):
         self.evaluate("needle", *self.FLAGS, "--results", results, methods=[])
         self.assertEqual(len(results.read_text().splitlines()), 111 + 22 + 22)
 
+    def test_divergences_from_another_base_are_computed_anew(self):
+        self.write("a.txt", TEXT * 20)
+        flags = ["--lengths", "64", "--chunks", "1", "--results", self.results]
+        alone = self.evaluate("kld", *flags, "--cache-types", "q4_0", methods=[])
+        self.assertLess(abs(alone["rows"][0]["kld"]), 1e-5)
+        full, quantised = self.evaluate("kld", *flags, "--cache-types", "f16,q4_0", methods=[])["rows"]
+        self.assertEqual((full["cache_types"], quantised["cache_types"]), ("f16", "q4_0"))
+        self.assertGreater(quantised["kld"], 1e-4)
+
     def start(self, results, *flags):
         return subprocess.Popen([WINNOW, "eval", "needle", "-m", self.model, "-t", "1", "--data", self.data, *METHODS, *flags,
                                  "--results", results], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

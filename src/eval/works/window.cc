@@ -95,6 +95,8 @@ class WindowWork final : public Work {
         .value();
   }
 
+  bool against_full() const override { return window_.against_full; }
+
   Result<Outcome> Run(const Place& place) const override {
     WINNOW_ASSIGN(auto session, Session::Make(place.engine, place.options));
     if (window_.reading == Window::Reading::kStream) return Stream(place, *session);
