@@ -45,6 +45,12 @@ Record FactsOf(const Record& about) {
   return facts;
 }
 
+// What the figures call a method: with the type of its cache where there are several.
+std::string SeriesOf(const std::string& method, const std::string& types,
+                     const EvalResults& results) {
+  return HasSeveralTypes(results) ? method + " " + types : method;
+}
+
 // One record per variant and group, with the labels that all samples of the group share.
 std::vector<Record> CellsOf(const EvalResults& results) {
   const Column& column = results.task->columns.front();
@@ -57,7 +63,7 @@ std::vector<Record> CellsOf(const EvalResults& results) {
       if (!summary) continue;
       const Variant& variant = results.variants[i];
       Record cell = {{"variant", variant.Name()},
-                     {"method", variant.method},
+                     {"series", SeriesOf(variant.method, variant.cache_types, results)},
                      {"part", sample.group + (variant.budget.empty() ? "" : ", ") + variant.budget},
                      {"group", sample.group}};
       for (const report::Field& label : sample.labels.fields) cell.Add(label.name, label.value);
@@ -100,6 +106,8 @@ void AddFront(const EvalResults& results, report::Page& page) {
   std::vector<Record> rows;
   for (const Record& row : RowsOf(results)) {
     Record point = row;
+    point.Add("series", SeriesOf(std::get<std::string>(row.Find("method")->data),
+                                 std::get<std::string>(row.Find("cache_types")->data), results));
     if (const auto* bytes = std::get_if<double>(&row.Find("cache_bytes")->data)) {
       point.Add("cache_mib", *bytes / kMebibyte);
     }
@@ -109,10 +117,12 @@ void AddFront(const EvalResults& results, report::Page& page) {
   plot.kind = Kind::kFront;
   plot.name = "front";
   plot.title = column.title + " against the size of the cache";
-  plot.caption = "Every point is a method at a budget; the full cache is the rightmost.";
+  plot.caption = HasSeveralTypes(results)
+                     ? "Every point is a method at a budget, every line one type of cache."
+                     : "Every point is a method at a budget; the full cache is the rightmost.";
   plot.x = {.name = "cache_mib", .label = "cache, MiB", .scale = report::Scale::kLog2};
   plot.y = {.name = NameOf(column), .label = LabelOf(column)};
-  plot.series = "method";
+  plot.series = "series";
   if (!results.task->averages_groups) plot.panel = "group";
   page.AddFigure(FigureOf(plot, rows));
 }
@@ -137,7 +147,7 @@ void AddCells(const EvalResults& results, report::Page& page) {
     plot.name = "parts";
     plot.title += " by part";
     plot.x = {.name = "part", .label = "part and budget"};
-    plot.y = {.name = "method", .label = "method"};
+    plot.y = {.name = "series", .label = HasSeveralTypes(results) ? "method and cache" : "method"};
     plot.value = {.name = NameOf(column), .label = LabelOf(column)};
     page.AddFigure(FigureOf(plot, cells));
   } else if (GroupsOf(results).size() > 1) {

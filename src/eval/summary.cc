@@ -147,12 +147,6 @@ std::vector<TableRow> TableRowsOf(const EvalResults& results) {
   return rows;
 }
 
-bool HasSeveralTypes(const EvalResults& results) {
-  return std::any_of(results.variants.begin(), results.variants.end(), [&](const Variant& variant) {
-    return variant.cache_types != results.variants.front().cache_types;
-  });
-}
-
 report::Record VariantRecord(const Variant& variant) {
   return {
       {"method", variant.method}, {"budget", variant.budget}, {"cache_types", variant.cache_types}};
@@ -198,6 +192,12 @@ report::Record RecordOf(const EvaluatedSample& sample, const EvalResults& result
 }
 
 }  // namespace
+
+bool HasSeveralTypes(const EvalResults& results) {
+  return std::any_of(results.variants.begin(), results.variants.end(), [&](const Variant& variant) {
+    return variant.cache_types != results.variants.front().cache_types;
+  });
+}
 
 std::vector<std::string> GroupsOf(const EvalResults& results) {
   std::vector<std::string> groups;

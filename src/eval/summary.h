@@ -22,6 +22,9 @@ std::optional<Summary> SummaryOf(const EvalResults& results, size_t variant, con
                                  const std::string& group);
 std::optional<Summary> SummaryOf(const EvalResults& results, size_t variant, const Column& column);
 
+// Whether the variants' caches are of several types.
+bool HasSeveralTypes(const EvalResults& results);
+
 // Groups in the order of the samples.
 std::vector<std::string> GroupsOf(const EvalResults& results);
 

@@ -4,52 +4,17 @@
 
 #include <cmath>
 
+#include "eval/made_up_results.h"
+
 namespace winnow::eval {
 namespace {
 
 std::string Bytes(int64_t bytes) { return std::to_string(bytes) + " B"; }
 
-// Two variants; samples as (group, name, full score, other score), weights as given.
-struct Case {
-  std::string group;
-  double full = 0, other = 0, weight = 1;
-};
-
-EvalResults ResultsOf(const Task& task, const std::vector<Case>& cases) {
-  EvalResults results;
-  results.task = &task;
-  results.variants = {{"full", "", "f16", {}}, {"h2o", "size 8", "f16", {}}};
-  for (const Case& one : cases) {
-    EvaluatedSample& sample = results.samples.emplace_back();
-    sample.id = std::to_string(results.samples.size());
-    sample.group = one.group;
-    for (const double value : {one.full, one.other}) {
-      SampleResult result;
-      if (value < 0) {
-        result.problem = "does not fit";
-      } else {
-        result.outcome.scores = {{task.columns[0].name, value, one.weight}};
-        result.outcome.cache_bytes = 50;
-        result.outcome.cache_bytes_full = 100;
-      }
-      sample.results.push_back(result);
-    }
-  }
-  return results;
-}
-
-Task MakeTask(Column::Kind kind, bool averages_groups = true) {
-  Task task;
-  task.name = "made-up";
-  task.columns = {{.name = "score", .title = "score", .kind = kind}};
-  task.averages_groups = averages_groups;
-  return task;
-}
-
 TEST(Summary, GroupsCountTheSame) {
-  const Task task = MakeTask(Column::Kind::kPercent);
+  const Task task = MadeUpTask(Column::Kind::kPercent);
   // a: 1 and 0, b: 1.
-  const EvalResults results = ResultsOf(task, {{"a", 1, 0}, {"a", 0, 0}, {"b", 1, 1}});
+  const EvalResults results = MadeUpResults(task, {{"a", 1, 0}, {"a", 0, 0}, {"b", 1, 1}});
   EXPECT_DOUBLE_EQ(SummaryOf(results, 0, task.columns[0], "a")->value, 50);
   EXPECT_DOUBLE_EQ(SummaryOf(results, 0, task.columns[0])->value, 75);
   EXPECT_DOUBLE_EQ(SummaryOf(results, 1, task.columns[0])->value, 50);
@@ -61,8 +26,8 @@ TEST(Summary, GroupsCountTheSame) {
 }
 
 TEST(Summary, RelativeIsOfWhatBothCouldRun) {
-  const Task task = MakeTask(Column::Kind::kPercent);
-  const EvalResults results = ResultsOf(task, {{"a", 1, 0.5}, {"a", 0, -1}});
+  const Task task = MadeUpTask(Column::Kind::kPercent);
+  const EvalResults results = MadeUpResults(task, {{"a", 1, 0.5}, {"a", 0, -1}});
   const auto rows = RowsOf(results);
   EXPECT_DOUBLE_EQ(std::get<double>(rows[1].Find("relative")->data), 50);
   EXPECT_EQ(std::get<int64_t>(rows[1].Find("samples")->data), 1);
@@ -70,14 +35,14 @@ TEST(Summary, RelativeIsOfWhatBothCouldRun) {
 }
 
 TEST(Summary, PerplexityWeighsTokens) {
-  const Task task = MakeTask(Column::Kind::kPerplexity);
-  const EvalResults results = ResultsOf(task, {{"a", 1, 1, 300}, {"a", 3, 3, 100}});
+  const Task task = MadeUpTask(Column::Kind::kPerplexity);
+  const EvalResults results = MadeUpResults(task, {{"a", 1, 1, 300}, {"a", 3, 3, 100}});
   EXPECT_NEAR(SummaryOf(results, 0, task.columns[0])->value, std::exp(1.5), 1e-12);
 }
 
 TEST(Summary, SpreadOfRuns) {
-  const Task task = MakeTask(Column::Kind::kSpread, false);
-  const EvalResults results = ResultsOf(task, {{"a", 1, 1}, {"a", 3, 3}, {"b", 7, 7}});
+  const Task task = MadeUpTask(Column::Kind::kSpread, false);
+  const EvalResults results = MadeUpResults(task, {{"a", 1, 1}, {"a", 3, 3}, {"b", 7, 7}});
   const auto a = SummaryOf(results, 0, task.columns[0], "a");
   EXPECT_DOUBLE_EQ(a->value, 2);
   EXPECT_DOUBLE_EQ(a->deviation, std::sqrt(2.0));
@@ -89,15 +54,15 @@ TEST(Summary, SpreadOfRuns) {
 }
 
 TEST(Summary, NoMinusBeforeNothing) {
-  const Task task = MakeTask(Column::Kind::kMean);
-  EvalResults results = ResultsOf(task, {{"a", 1, 1}});
+  const Task task = MadeUpTask(Column::Kind::kMean);
+  EvalResults results = MadeUpResults(task, {{"a", 1, 1}});
   results.samples[0].results[1]->outcome.scores[0].value = -0.001;
   EXPECT_EQ(std::get<std::string>(TableOf(results, Bytes)[1].Find("score")->data), "0.00");
 }
 
 TEST(Summary, GroupRows) {
-  const Task task = MakeTask(Column::Kind::kMean);
-  const EvalResults results = ResultsOf(task, {{"a", 1, 2}, {"b", 3, -1}});
+  const Task task = MadeUpTask(Column::Kind::kMean);
+  const EvalResults results = MadeUpResults(task, {{"a", 1, 2}, {"b", 3, -1}});
   const auto rows = GroupRowsOf(results);
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(std::get<double>(rows[0].Find("h2o size 8")->data), 2);
