@@ -81,10 +81,20 @@ bool HasColumn(const EvalResults& results, const Column& column) {
   });
 }
 
+// What the full cache takes for a sample. The first variant is the measure: a quantised cache that
+// is full is smaller. A cache of the same type counts its own tokens (answers, and with them
+// conversations, differ in length).
+int64_t FullBytes(const EvalResults& results, const EvaluatedSample& sample, size_t variant) {
+  const bool same = results.variants[variant].cache_types == results.variants[0].cache_types;
+  const auto& measure = sample.results[same ? variant : 0];
+  return measure && measure->problem.empty() ? measure->outcome.cache_bytes_full : 0;
+}
+
 // Means over the samples of the groups that ran.
 struct CacheMeans {
   double kept = 0, bytes = 0, share = 0;
   int64_t n = 0;
+  int64_t n_shares = 0;  // those with a full cache to compare with
 };
 
 CacheMeans CacheOf(const EvalResults& results, size_t variant,
@@ -98,15 +108,15 @@ CacheMeans CacheOf(const EvalResults& results, size_t variant,
     ++means.n;
     means.kept += outcome.kept;
     means.bytes += static_cast<double>(outcome.cache_bytes);
-    if (outcome.cache_bytes_full > 0) {
-      means.share +=
-          static_cast<double>(outcome.cache_bytes) / static_cast<double>(outcome.cache_bytes_full);
+    if (const int64_t full = FullBytes(results, sample, variant); full > 0) {
+      means.share += static_cast<double>(outcome.cache_bytes) / static_cast<double>(full);
+      ++means.n_shares;
     }
   }
   const auto n = static_cast<double>(std::max<int64_t>(1, means.n));
   means.kept /= n;
   means.bytes /= n;
-  means.share /= n;
+  means.share /= static_cast<double>(std::max<int64_t>(1, means.n_shares));
   return means;
 }
 
@@ -253,7 +263,8 @@ std::vector<report::Record> RowsOf(const EvalResults& results) {
     record.Add("relative", row.relative ? report::Value(*row.relative) : report::Value());
     record.Add("kept", row.cache.kept);
     record.Add("cache_bytes", row.cache.bytes);
-    record.Add("cache_share", row.cache.share);
+    record.Add("cache_share",
+               row.cache.n_shares > 0 ? report::Value(row.cache.share) : report::Value());
     rows.push_back(std::move(record));
   }
   return rows;
@@ -280,7 +291,8 @@ std::vector<report::Record> TableOf(const EvalResults& results,
     }
     record.Add("kept", Fixed(row.cache.kept, 1));
     record.Add("cache", human_bytes(static_cast<int64_t>(row.cache.bytes)));
-    record.Add("of full cache", Fixed(100 * row.cache.share, 1) + " %");
+    record.Add("of full cache",
+               row.cache.n_shares > 0 ? Fixed(100 * row.cache.share, 1) + " %" : "");
     rows.push_back(std::move(record));
   }
   return rows;

@@ -25,6 +25,20 @@ TEST(Summary, GroupsCountTheSame) {
   EXPECT_EQ(std::get<int64_t>(rows[1].Find("samples")->data), 3);
 }
 
+TEST(Summary, SharesAreOfTheFirstTypeOfCache) {
+  const Task task = MadeUpTask(Column::Kind::kPercent);
+  EvalResults results = MadeUpResults(task, {{"a", 1, 1}, {"a", -1, 1}});
+  results.variants[1] = {"full", "", "q8_0", {}};
+  for (EvaluatedSample& sample : results.samples) {
+    sample.results[1]->outcome.cache_bytes_full = 50;  // all of it, in its own type
+  }
+  const auto rows = RowsOf(results);
+  // The second sample has nothing to be held against.
+  EXPECT_DOUBLE_EQ(std::get<double>(rows[1].Find("cache_share")->data), 0.5);
+  EXPECT_EQ(std::get<std::string>(TableOf(results, Bytes)[1].Find("of full cache")->data),
+            "50.0 %");
+}
+
 TEST(Summary, RelativeIsOfWhatBothCouldRun) {
   const Task task = MadeUpTask(Column::Kind::kPercent);
   const EvalResults results = MadeUpResults(task, {{"a", 1, 0.5}, {"a", 0, -1}});
