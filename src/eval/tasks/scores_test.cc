@@ -224,6 +224,16 @@ TEST_F(TaskScores, EveryKindOfLEval) {
   }
 }
 
+TEST_F(TaskScores, NothingSaidIsNeverRight) {
+  for (const char* file : {"tpo", "gsm100", "sci_fi", "codeU"}) {
+    File(std::string(file) + ".jsonl",
+         R"({"instructions": ["what"], "outputs": [""], "input": "x", "evaluation": "exam"})");
+  }
+  for (const char* file : {"tpo", "gsm100", "sci_fi", "codeU"}) {
+    EXPECT_EQ(First("leval", std::string(file) + "/0/0", "no idea"), 0) << file;
+  }
+}
+
 TEST_F(TaskScores, Gsm8k) {
   File("test.jsonl", R"({"question": "how many", "answer": "so\n#### 1,250"})");
   const Scores right = Score("gsm8k", "", "It is so.\n#### 1250");
