@@ -104,6 +104,16 @@ class ProbeTest(TextTest):
             for runs in heads:
                 self.assertEqual(runs, "96k")
 
+    def test_tokens_that_were_never_computed_are_not_kept(self):
+        page = self.folder / "dropped.html"
+        outcome = self.probe("kept", *SMALL, "--prompt-tokens", "80", "--kv-method", "pyramidinfer:least=0.3,min_context=16",
+                             "--json", "-", "--report", page)
+        kept = outcome.json["probes"][0]["methods"][0]["kept"]
+        states = data_of(page.read_text(encoding="utf-8"), "states")[0][0]["states"]
+        self.assertLess(kept[-1], 60)
+        for entries, heads in zip(kept, states):
+            self.assertEqual(sum(states_of(runs).count("k") for runs in heads), entries * len(heads))
+
     def test_text_is_never_markup(self):
         page = self.folder / "hostile.html"
         hostile = "<script>alert(1)</script><img src=x onerror=alert(1)> & \"'" * 20

@@ -62,6 +62,22 @@ void KeptTracker::FollowHead(const HeadPlan& plan, const runtime::PlanContext& c
   }
 }
 
+void KeptTracker::Close(const cache::Cache& cache, int64_t n_tokens) {
+  for (int layer = 0; layer < shape_.n_layers; ++layer) {
+    for (int head = 0; head < shape_.n_kv_heads; ++head) {
+      std::vector<bool> has_entry(static_cast<size_t>(n_tokens), false);
+      for (const Position position : cache.positions(layer, head)) {
+        if (position < n_tokens) has_entry[static_cast<size_t>(position)] = true;
+      }
+      Fates& fates = fates_[static_cast<size_t>(layer * shape_.n_kv_heads + head)];
+      fates.resize(std::max(fates.size(), has_entry.size()));
+      for (size_t i = 0; i < has_entry.size(); ++i) {
+        if (!has_entry[i] && fates[i].evicted_at == kStays) fates[i].evicted_at = kNeverThere;
+      }
+    }
+  }
+}
+
 const KeptTracker::Fates& KeptTracker::FatesOf(int layer, int kv_head) const {
   return fates_[static_cast<size_t>(layer * shape_.n_kv_heads + kv_head)];
 }
