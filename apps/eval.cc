@@ -94,7 +94,7 @@ void PrintTables(const eval::EvalResults& results) {
   Print(report::ToMarkdown(eval::TableOf(results, HumanBytes)));
   const std::vector<report::Record> groups = eval::GroupRowsOf(results, true);
   if (groups.empty() || groups.size() > kMostGroupRows) return;
-  Print("\n" + results.task->columns.front().title + " by part:\n\n" + report::ToMarkdown(groups));
+  Print("\n" + eval::LeadingTitle(results) + " by part:\n\n" + report::ToMarkdown(groups));
 }
 
 bool HasAnyResult(const eval::EvalResults& results) {

@@ -47,4 +47,14 @@ inline EvalResults MadeUpResults(const Task& task, const std::vector<MadeUpCase>
   return results;
 }
 
+// Gives the samples of a group scores of another name.
+inline void RenameScores(EvalResults& results, const std::string& group, const std::string& name) {
+  for (EvaluatedSample& sample : results.samples) {
+    if (sample.group != group) continue;
+    for (auto& result : sample.results) {
+      for (Score& score : result->outcome.scores) score.name = name;
+    }
+  }
+}
+
 }  // namespace winnow::eval

@@ -62,6 +62,19 @@ TEST_F(EvalPage, FrontHasALineForEveryTypeOfCache) {
             (std::set<std::string>{"full f16", "h2o f16", "h2o q8_0"}));
 }
 
+TEST_F(EvalPage, FrontOfEveryLeadingColumn) {
+  Task task = MadeUpTask(Column::Kind::kPercent);
+  task.columns.push_back({.name = "bleu", .title = "BLEU"});
+  EvalResults results = MadeUpResults(task, {{"mc", 1, .5}, {"gen", .5, .1}});
+  RenameScores(results, "gen", "bleu");
+  EXPECT_EQ(NamesIn(NumbersOf(results, "front"), "score, %"),
+            (std::set<std::string>{"100.0", "50.0"}));
+  EXPECT_EQ(NamesIn(NumbersOf(results, "front-2"), "BLEU, %"),
+            (std::set<std::string>{"10.0", "50.0"}));
+  RenameScores(results, "mc", "bleu");
+  EXPECT_EQ(NumbersOf(results, "front").size(), 2u);  // not empty
+}
+
 TEST_F(EvalPage, HeatMapDoesNotMixTypesOfCache) {
   const Task task = MadeUpTask(Column::Kind::kPercent);
   EvalResults results = MadeUpResults(task, {{"a", 1, .5}, {"b", 1, .5}});

@@ -38,12 +38,15 @@ std::optional<Summary> Summarise(const std::vector<const Score*>& scores, const 
   return summary;
 }
 
-// The value of a column in per cent of the first variant's, over the samples that both have.
-std::optional<double> RelativeOf(const EvalResults& results, size_t variant, const Column& column,
+// The values of the groups' leading columns in per cent of the first variant's, over the samples
+// that both have.
+std::optional<double> RelativeOf(const EvalResults& results, size_t variant,
                                  const std::vector<std::string>& groups) {
   double ours = 0;
   double full = 0;
   for (const std::string& group : groups) {
+    const Column& column = LeadingColumn(results, group);
+    if (!column.relative) continue;
     std::vector<const Score*> own;
     std::vector<const Score*> base;
     for (const EvaluatedSample& sample : results.samples) {
@@ -72,8 +75,11 @@ std::string Fixed(double value, int digits) {
                                                                                    : fixed;
 }
 
-bool HasColumn(const EvalResults& results, const Column& column) {
+// Whether any sample of a group (of any, if it is null) has a score for a column.
+bool HasColumn(const EvalResults& results, const Column& column,
+               const std::string* group = nullptr) {
   return std::any_of(results.samples.begin(), results.samples.end(), [&](const auto& sample) {
+    if (group != nullptr && sample.group != *group) return false;
     for (size_t i = 0; i < results.variants.size(); ++i) {
       if (FindScore(sample, i, column.name) != nullptr) return true;
     }
@@ -125,7 +131,7 @@ struct TableRow {
   size_t variant = 0;
   std::string group;  // empty: all
   std::vector<std::pair<const Column*, std::optional<Summary>>> cells;
-  std::optional<double> relative;  // of the first column
+  std::optional<double> relative;  // of the leading columns
   CacheMeans cache;
 };
 
@@ -148,8 +154,7 @@ std::vector<TableRow> TableRowsOf(const EvalResults& results) {
                                             ? SummaryOf(results, i, column)
                                             : SummaryOf(results, i, column, row.group));
       }
-      const Column& first = results.task->columns.front();
-      if (first.relative) row.relative = RelativeOf(results, i, first, block);
+      row.relative = RelativeOf(results, i, block);
       row.cache = CacheOf(results, i, block);
       rows.push_back(std::move(row));
     }
@@ -207,6 +212,26 @@ bool HasSeveralTypes(const EvalResults& results) {
   return std::any_of(results.variants.begin(), results.variants.end(), [&](const Variant& variant) {
     return variant.cache_types != results.variants.front().cache_types;
   });
+}
+
+const Column& LeadingColumn(const EvalResults& results, const std::string& group) {
+  const std::vector<Column>& columns = results.task->columns;
+  const auto found = std::find_if(columns.begin(), columns.end(), [&](const Column& column) {
+    return HasColumn(results, column, &group);
+  });
+  return found == columns.end() ? columns.front() : *found;
+}
+
+std::string LeadingTitle(const EvalResults& results) {
+  std::vector<std::string> titles;
+  std::string text;
+  for (const std::string& group : GroupsOf(results)) {
+    const std::string& title = LeadingColumn(results, group).title;
+    if (std::find(titles.begin(), titles.end(), title) != titles.end()) continue;
+    titles.push_back(title);
+    text += (text.empty() ? "" : " or ") + title;
+  }
+  return text;
 }
 
 std::vector<std::string> GroupsOf(const EvalResults& results) {
@@ -272,6 +297,10 @@ std::vector<report::Record> RowsOf(const EvalResults& results) {
 
 std::vector<report::Record> TableOf(const EvalResults& results,
                                     std::string (*human_bytes)(int64_t bytes)) {
+  const std::vector<std::string> groups = GroupsOf(results);
+  const bool is_relative = std::any_of(groups.begin(), groups.end(), [&](const std::string& group) {
+    return LeadingColumn(results, group).relative;
+  });
   std::vector<report::Record> rows;
   for (const TableRow& row : TableRowsOf(results)) {
     const Variant& variant = results.variants[row.variant];
@@ -286,7 +315,7 @@ std::vector<report::Record> TableOf(const EvalResults& results,
       }
       record.Add(column->title, std::move(cell));
     }
-    if (results.task->columns.front().relative) {
+    if (is_relative) {
       record.Add("of full", row.relative ? Fixed(*row.relative, 1) + " %" : "");
     }
     record.Add("kept", Fixed(row.cache.kept, 1));
@@ -302,8 +331,8 @@ std::vector<report::Record> GroupRowsOf(const EvalResults& results, bool for_peo
   const std::vector<std::string> groups = GroupsOf(results);
   std::vector<report::Record> rows;
   if (groups.size() < 2 || !results.task->averages_groups) return rows;
-  const Column& column = results.task->columns.front();
   for (const std::string& group : groups) {
+    const Column& column = LeadingColumn(results, group);
     report::Record record = {{"group", group}};
     for (size_t i = 0; i < results.variants.size(); ++i) {
       const auto summary = SummaryOf(results, i, column, group);

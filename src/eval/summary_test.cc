@@ -67,6 +67,22 @@ TEST(Summary, SpreadOfRuns) {
   EXPECT_TRUE(GroupRowsOf(results).empty());
 }
 
+TEST(Summary, GroupsAreLedByTheFirstColumnTheyHave) {
+  Task task = MadeUpTask(Column::Kind::kPercent);
+  task.columns.push_back({.name = "bleu", .title = "BLEU"});
+  EvalResults results = MadeUpResults(task, {{"mc", 1, .5}, {"gen", .5, .1}});
+  RenameScores(results, "gen", "bleu");
+  EXPECT_EQ(LeadingTitle(results), "score or BLEU");
+  const auto groups = GroupRowsOf(results);
+  EXPECT_EQ(std::get<double>(groups[1].Find("full")->data), 50);
+  EXPECT_EQ(std::get<double>(groups[1].Find("h2o size 8")->data), 10);
+  EXPECT_NEAR(std::get<double>(RowsOf(results)[1].Find("relative")->data), 40, 1e-9);
+
+  RenameScores(results, "mc", "bleu");  // as with one part only
+  EXPECT_EQ(LeadingTitle(results), "BLEU");
+  EXPECT_NEAR(std::get<double>(RowsOf(results)[1].Find("relative")->data), 40, 1e-9);
+}
+
 TEST(Summary, NoMinusBeforeNothing) {
   const Task task = MadeUpTask(Column::Kind::kMean);
   EvalResults results = MadeUpResults(task, {{"a", 1, 1}});
