@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <set>
 
 #include "base/nearest.h"
 #include "commands.h"
@@ -19,6 +20,7 @@
 #include "interrupt.h"
 #include "options.h"
 #include "report/record.h"
+#include "stream.h"
 #include "winnow/version.h"
 
 namespace winnow::apps {
@@ -124,6 +126,10 @@ class EvalRun {
     log_.Info("eval   " + std::string(task_.name) + ": " + std::to_string(samples.size()) +
               " samples under " + std::to_string(variants.size()) + " ways of keeping the cache");
 
+    if (task_.reads_token_by_token != nullptr && task_.reads_token_by_token(flags_.task)) {
+      WarnOfMethodsThatDoNothing(variants);
+    }
+
     std::optional<eval::ResultsFile> file;
     if (flags_.results) {
       WINNOW_ASSIGN(file, eval::ResultsFile::Open(*flags_.results));
@@ -149,6 +155,15 @@ class EvalRun {
   }
 
  private:
+  // Once for each method, whatever its budgets.
+  void WarnOfMethodsThatDoNothing(const std::vector<eval::Variant>& variants) {
+    std::set<std::string> told;
+    for (const eval::Variant& variant : variants) {
+      const auto warning = WarnOfNothingEvicted(variant.options.compression);
+      if (warning && told.insert(*warning).second) log_.Warning(*warning);
+    }
+  }
+
   Result<int> Finish(const eval::EvalResults& results) {
     if (results.n_known > 0) {
       log_.Info(std::to_string(results.n_known) + " results were in " + *flags_.results);

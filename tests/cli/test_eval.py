@@ -193,6 +193,18 @@ class Texts(EvalTest):
         self.assertAlmostEqual(same["rows"][0]["nll"], same["rows"][1]["nll"], places=4)
         self.assertAlmostEqual(math.exp(same["rows"][0]["nll"]), same["rows"][0]["perplexity"], places=6)
 
+    def test_methods_that_never_act_are_named(self):
+        self.write("a.txt", TEXT * 12)
+
+        def warnings(*flags):
+            outcome = self.assert_done(self.run_eval("perplexity", "--data", self.data, "--lengths", "64", "--chunks", "1", *flags,
+                                                     methods=["--kv-method", "snapkv:window=8", "--kv-size", "16,32"]))
+            return outcome.err.count("snapkv:window=8 compresses only prompts")
+        for flags in ([], ["--protocol", "stream"]):
+            self.assertEqual(warnings(*flags), 1)  # under two budgets
+        for flags in (["--protocol", "halves"], ["--prefill-chunk", "16"], ["--kv-decode", "h2o"]):
+            self.assertEqual(warnings(*flags), 0)
+
     def test_stream_has_a_curve(self):
         self.write("a.txt", TEXT * 12)
         self.write("b.jsonl", lines({"text": TEXT * 12}))

@@ -153,6 +153,8 @@ Result<std::vector<Sample>> PerplexitySamples(const TaskContext& context) {
   });
 }
 
+bool ReadsTokenByToken(const TaskOptions& options) { return options.protocol != "halves"; }
+
 Result<std::vector<Sample>> KldSamples(const TaskContext& context) {
   return WindowSamples(
       context, [](int64_t n_tokens, int64_t length) { return Halve(n_tokens, length, true); });
@@ -174,6 +176,7 @@ Task PerplexityTask() {
                        .digits = 4},
                       {.name = "nll", .title = "NLL", .kind = Column::Kind::kMean, .digits = 4}},
           .averages_groups = false,
+          .reads_token_by_token = ReadsTokenByToken,
           .samples = PerplexitySamples};
 }
 
