@@ -34,11 +34,9 @@ double NumberOf(const report::Value& value) {
 }  // namespace
 
 report::Record RecordOf(const ResultKey& key, const SampleResult& result) {
-  report::Record record = {{"task", key.task},
-                           {"sample", key.sample},
-                           {"method", key.method},
-                           {"budget", key.budget},
-                           {"cache_types", key.cache_types}};
+  report::Record record = {{"task", key.task},     {"sample", key.sample},
+                           {"method", key.method}, {"configuration", key.configuration},
+                           {"budget", key.budget}, {"cache_types", key.cache_types}};
   const Outcome& outcome = result.outcome;
   if (!result.problem.empty()) {
     record.Add("problem", result.problem);
@@ -68,6 +66,7 @@ Result<std::pair<ResultKey, SampleResult>> ResultOf(const report::Record& record
   WINNOW_ASSIGN(key.task, row.Text("task"));
   WINNOW_ASSIGN(key.sample, row.Text("sample"));
   WINNOW_ASSIGN(key.method, row.Text("method"));
+  WINNOW_ASSIGN(key.configuration, row.Text("configuration"));
   WINNOW_ASSIGN(key.budget, row.Text("budget"));
   WINNOW_ASSIGN(key.cache_types, row.Text("cache_types"));
   WINNOW_ASSIGN(key.model_hash, row.Text("model_hash"));

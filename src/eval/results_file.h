@@ -17,7 +17,8 @@ namespace winnow::eval {
 // find the same.
 struct ResultKey {
   std::string version, model_hash, task, method, budget, cache_types, sample;
-  uint64_t fingerprint = 0;  // of the work
+  std::string configuration;  // the method with all parameters: defaults may change
+  uint64_t fingerprint = 0;   // of the work
   auto operator<=>(const ResultKey&) const = default;
 };
 

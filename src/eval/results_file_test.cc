@@ -8,8 +8,15 @@
 namespace winnow::eval {
 namespace {
 
-const ResultKey kKey = {"1.0",        "sha256:aa", "ruler",     "snapkv:window=16",
-                        "ratio 0.25", "f16",       "2048/vt/3", 0xFEDCBA9876543210u};
+const ResultKey kKey = {"1.0",
+                        "sha256:aa",
+                        "ruler",
+                        "snapkv:window=16",
+                        "ratio 0.25",
+                        "f16",
+                        "2048/vt/3",
+                        "snapkv:window=16,kernel=5",
+                        0xFEDCBA9876543210u};
 
 SampleResult SomeResult() {
   SampleResult result;

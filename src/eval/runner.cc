@@ -30,7 +30,8 @@ class Runner {
                        .method = variants_[i].method,
                        .budget = variants_[i].budget,
                        .cache_types = variants_[i].cache_types,
-                       .sample = sample.id};
+                       .sample = sample.id,
+                       .configuration = variants_[i].configuration};
       if (work) key.fingerprint = FingerprintOf(**work, variants_[i]);
       const SampleResult* known = options_.results ? options_.results->Find(key) : nullptr;
       if (known != nullptr) {

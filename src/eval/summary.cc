@@ -273,6 +273,7 @@ std::vector<report::Record> RowsOf(const EvalResults& results) {
   std::vector<report::Record> rows;
   for (const TableRow& row : TableRowsOf(results)) {
     report::Record record = VariantRecord(results.variants[row.variant]);
+    record.Add("configuration", results.variants[row.variant].configuration);
     if (!row.group.empty()) record.Add("group", row.group);
     record.Add("samples", row.cache.n);
     for (const auto& [column, summary] : row.cells) {

@@ -121,6 +121,10 @@ class Command(EvalTest):
         full, quantised = (row for row in found["rows"] if row["method"] == "full")
         self.assertLess(quantised["cache_bytes"], full["cache_bytes"])
         self.assertGreater(quantised["kld"], full["kld"])
+        h2o = found["rows"][3]
+        self.assertEqual(h2o["method"], "h2o:recent=4")
+        self.assertRegex(h2o["configuration"], "^h2o:.*sinks=")
+        self.assertIn("recent=4", h2o["configuration"])
 
     def test_results_say_where_they_come_from(self):
         self.write("a.txt", TEXT * 20)
@@ -136,7 +140,7 @@ class Command(EvalTest):
             self.assertEqual(line["model_hash"], found["model"]["hash"])
             self.assertEqual(line["model"]["file"], "tiny.gguf")
             self.assertEqual(line["machine"], found["machine"])
-            self.assert_names(list(line), ["version", "method", "budget", "cache_types", "cache_bytes", "kept", "scores"])
+            self.assert_names(list(line), ["version", "method", "configuration", "budget", "cache_types", "cache_bytes", "kept", "scores"])
 
     def test_report(self):
         self.write("a.txt", TEXT * 40)
