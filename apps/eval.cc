@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/nearest.h"
+#include "build.h"
 #include "commands.h"
 #include "document.h"
 #include "eval/fastchat.h"
@@ -77,7 +78,7 @@ report::Record AboutOf(runtime::Engine& engine, const std::string& model_hash,
                       {"hash", model_hash}}},
       {"machine", eval::MachineRecord(std::string(engine.backend().target()))},
       {"threads", engine.pool().n_threads()},
-      {"winnow", WINNOW_VERSION}};
+      {"winnow", BuildVersion()}};
   return about;
 }
 
@@ -143,6 +144,7 @@ class EvalRun {
     options.results = file ? &*file : nullptr;
     options.about = AboutOf(engine, hash, flags_);
     options.version = WINNOW_VERSION;
+    options.build = BuildVersion();
     options.model_hash = hash;
     options.keep_going = [&](double done) {
       progress.Update(done);
@@ -167,6 +169,11 @@ class EvalRun {
   Result<int> Finish(const eval::EvalResults& results) {
     if (results.n_known > 0) {
       log_.Info(std::to_string(results.n_known) + " results were in " + *flags_.results);
+    }
+    if (results.n_of_other_builds > 0) {
+      log_.Warning(std::to_string(results.n_of_other_builds) + " of them are of another build (" +
+                   results.other_build + "; this is " + BuildVersion() +
+                   "); to compute all of them anew, use another file");
     }
     const std::string problems = eval::ProblemsOf(results);
     if (!problems.empty()) log_.Warning(problems);

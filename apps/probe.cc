@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/nearest.h"
+#include "build.h"
 #include "commands.h"
 #include "eval/identity.h"
 #include "eval/probes/follow.h"
@@ -18,7 +19,6 @@
 #include "report/page/page.h"
 #include "report/record.h"
 #include "text_input.h"
-#include "winnow/version.h"
 
 namespace winnow::apps {
 namespace {
@@ -243,7 +243,7 @@ class ProbeRun {
                      std::to_string(flags_.n_tokens)},
         {"cache", "keys " + flags_.model.key_type + ", values " + flags_.model.value_type},
         {"machine", Joined(eval::MachineRecord(std::string(loaded_.engine->backend().target())))},
-        {"winnow", WINNOW_VERSION}};
+        {"winnow", BuildVersion()}};
   }
 
   // "a, b, c" of the values of a record.

@@ -74,6 +74,7 @@ Result<std::pair<ResultKey, SampleResult>> ResultOf(const report::Record& record
   WINNOW_ASSIGN(const std::string fingerprint, row.Text("fingerprint"));
   WINNOW_ASSIGN(key.fingerprint, FromHex(fingerprint));
   SampleResult result;
+  result.build = row.TextOrEmpty("winnow");
   if (row.Has("problem")) {
     WINNOW_ASSIGN(result.problem, row.Text("problem"));
     return std::pair{std::move(key), std::move(result)};

@@ -26,6 +26,7 @@ struct ResultKey {
 struct SampleResult {
   Outcome outcome = {};
   std::string problem = {};  // not empty: what kept it from running
+  std::string build = {};    // of winnow, where it comes from a file: "0.1.0+e664c7b"
 };
 
 report::Record RecordOf(const ResultKey& key, const SampleResult& result);

@@ -40,7 +40,7 @@ TEST_F(Results, ComeBackAsTheyWere) {
     auto file = ResultsFile::Open(path_);
     ASSERT_TRUE(file) << file.error().message;
     EXPECT_EQ(file->Find(kKey), nullptr);
-    ASSERT_TRUE(file->Append(kKey, SomeResult(), {{"model", "x"}}));
+    ASSERT_TRUE(file->Append(kKey, SomeResult(), {{"model", "x"}, {"winnow", "1.0+abc"}}));
     ResultKey other = kKey;
     other.sample = "2048/vt/4";
     ASSERT_TRUE(file->Append(other, {.problem = "too long"}, {}));
@@ -50,6 +50,7 @@ TEST_F(Results, ComeBackAsTheyWere) {
   const SampleResult* found = file->Find(kKey);
   ASSERT_NE(found, nullptr);
   EXPECT_EQ(found->outcome.scores, SomeResult().outcome.scores);  // to the last bit
+  EXPECT_EQ(found->build, "1.0+abc");
   EXPECT_EQ(found->outcome.cache_bytes, 123);
   EXPECT_EQ(found->outcome.cache_bytes_full, 456);
   EXPECT_EQ(found->outcome.kept, 12.5);

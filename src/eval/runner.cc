@@ -37,6 +37,7 @@ class Runner {
       if (known != nullptr) {
         evaluated.results[i] = *known;
         ++n_known_;
+        NoteBuild(evaluated.results[i]->build);
         --n_left_;
         continue;
       }
@@ -56,7 +57,11 @@ class Runner {
     return true;
   }
 
-  int64_t n_known() const { return n_known_; }
+  void Count(EvalResults& results) const {
+    results.n_known = n_known_;
+    results.n_of_other_builds = n_of_other_builds_;
+    results.other_build = other_build_;
+  }
 
  private:
   // Of the work and of what is not in the key: the context and, for works that compare with it, the
@@ -69,6 +74,17 @@ class Runner {
       all.Add(base.method).Add(base.budget).Add(base.cache_types).Add(base.options.context);
     }
     return all.value();
+  }
+
+  // Only what another build found says so.
+  void NoteBuild(std::string& build) {
+    if (build == options_.build) {
+      build.clear();
+      return;
+    }
+    if (build.empty()) build = "unknown";
+    ++n_of_other_builds_;
+    other_build_ = build;
   }
 
   bool KeepGoing(double of_this) const {
@@ -98,6 +114,8 @@ class Runner {
   int64_t n_left_ = 0;   // not known beforehand, done or not
   int64_t n_done_ = 0;   // of these
   int64_t n_known_ = 0;  // found in the file
+  int64_t n_of_other_builds_ = 0;
+  std::string other_build_;
 };
 
 }  // namespace
@@ -122,7 +140,7 @@ Result<EvalResults> Evaluate(runtime::Engine& engine, const Task& task,
     WINNOW_ASSIGN(const bool finished, runner.Run(samples[i], results.samples[i]));
     results.stopped = !finished;
   }
-  results.n_known = runner.n_known();
+  runner.Count(results);
   return results;
 }
 

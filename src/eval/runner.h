@@ -28,6 +28,7 @@ struct EvalOptions {
       nullptr;           // what is known already and where the rest is written; null: none
   report::Record about;  // model and machine, in front of every result written
   std::string version, model_hash;
+  std::string build;  // the version to the commit: results of others are told from its own
   // Called often: the share done of what is to be run. False stops.
   std::function<bool(double done)> keep_going;
 };
@@ -44,7 +45,9 @@ struct EvalResults {
   std::vector<Variant> variants;  // the first is what the others are held against
   std::vector<EvaluatedSample> samples;
   report::Record about;
-  int64_t n_known = 0;  // results that were in the file before
+  int64_t n_known = 0;            // results that were in the file before
+  int64_t n_of_other_builds = 0;  // of these
+  std::string other_build = {};   // one of them
   bool stopped = false;
 };
 

@@ -189,6 +189,7 @@ report::Record RecordOf(const EvaluatedSample& sample, const EvalResults& result
     if (!sample.results[i]) continue;
     const SampleResult& result = *sample.results[i];
     report::Record one = VariantRecord(results.variants[i]);
+    if (!result.build.empty()) one.Add("winnow", result.build);
     if (!result.problem.empty()) {
       one.Add("problem", result.problem);
     } else {

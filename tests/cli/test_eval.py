@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import time
@@ -530,6 +531,19 @@ class Resuming(EvalTest):
         self.write("a.txt", "another text . " * 100)
         self.evaluate("needle", *self.FLAGS, "--results", results, methods=[])
         self.assertEqual(len(results.read_text().splitlines()), 111 + 22 + 22)
+
+    def test_results_of_another_build_are_used_and_named(self):
+        self.write("a.txt", TEXT * 40)
+        first = self.evaluate("needle", *self.FLAGS, "--results", self.results, methods=[])
+        self.assertRegex(first["winnow"], r"^0\.1\.0(\+[0-9a-f]+(-dirty)?)?$")
+        written = re.sub('"winnow": ?"[^"]*"', '"winnow":"0.1.0+abcdef0"', self.results.read_text())
+        self.results.write_text(written)
+        again = self.assert_done(self.run_eval("needle", "--data", self.data, *self.FLAGS, "--results", self.results, "--json", "-",
+                                               methods=[]))
+        self.assert_names(again.err, ["22 results were in", "22 of them are of another build (0.1.0+abcdef0; this is"])
+        self.assertEqual(again.json["rows"], first["rows"])
+        self.assertEqual(again.json["samples"][0]["results"][0]["winnow"], "0.1.0+abcdef0")
+        self.assertEqual(self.results.read_text(), written)
 
     def test_divergences_from_another_base_are_computed_anew(self):
         self.write("a.txt", TEXT * 20)
