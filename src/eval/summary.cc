@@ -96,33 +96,40 @@ int64_t FullBytes(const EvalResults& results, const EvaluatedSample& sample, siz
   return measure && measure->problem.empty() ? measure->outcome.cache_bytes_full : 0;
 }
 
-// Means over the samples of the groups that ran.
+// Means over the samples of the groups that ran, weighed as their scores are: the short window at
+// the end of a text does not count as much as the others.
 struct CacheMeans {
   double kept = 0, bytes = 0, share = 0;
   int64_t n = 0;
-  int64_t n_shares = 0;  // those with a full cache to compare with
+  bool has_share = false;  // there is a full cache to compare with
 };
 
 CacheMeans CacheOf(const EvalResults& results, size_t variant,
                    const std::vector<std::string>& groups) {
   CacheMeans means;
+  double weights = 0;
+  double share_weights = 0;
   for (const EvaluatedSample& sample : results.samples) {
     if (std::find(groups.begin(), groups.end(), sample.group) == groups.end()) continue;
     const auto& result = sample.results[variant];
     if (!result || !result->problem.empty()) continue;
     const Outcome& outcome = result->outcome;
+    const double weight = outcome.scores.empty() ? 1 : outcome.scores.front().weight;
     ++means.n;
-    means.kept += outcome.kept;
-    means.bytes += static_cast<double>(outcome.cache_bytes);
+    weights += weight;
+    means.kept += weight * outcome.kept;
+    means.bytes += weight * static_cast<double>(outcome.cache_bytes);
     if (const int64_t full = FullBytes(results, sample, variant); full > 0) {
-      means.share += static_cast<double>(outcome.cache_bytes) / static_cast<double>(full);
-      ++means.n_shares;
+      means.share += weight * static_cast<double>(outcome.cache_bytes) / static_cast<double>(full);
+      share_weights += weight;
     }
   }
-  const auto n = static_cast<double>(std::max<int64_t>(1, means.n));
-  means.kept /= n;
-  means.bytes /= n;
-  means.share /= static_cast<double>(std::max<int64_t>(1, means.n_shares));
+  if (weights > 0) {
+    means.kept /= weights;
+    means.bytes /= weights;
+  }
+  means.has_share = share_weights > 0;
+  if (means.has_share) means.share /= share_weights;
   return means;
 }
 
@@ -291,7 +298,7 @@ std::vector<report::Record> RowsOf(const EvalResults& results) {
     record.Add("kept", row.cache.kept);
     record.Add("cache_bytes", row.cache.bytes);
     record.Add("cache_share",
-               row.cache.n_shares > 0 ? report::Value(row.cache.share) : report::Value());
+               row.cache.has_share ? report::Value(row.cache.share) : report::Value());
     rows.push_back(std::move(record));
   }
   return rows;
@@ -322,8 +329,7 @@ std::vector<report::Record> TableOf(const EvalResults& results,
     }
     record.Add("kept", Fixed(row.cache.kept, 1));
     record.Add("cache", human_bytes(static_cast<int64_t>(row.cache.bytes)));
-    record.Add("of full cache",
-               row.cache.n_shares > 0 ? Fixed(100 * row.cache.share, 1) + " %" : "");
+    record.Add("of full cache", row.cache.has_share ? Fixed(100 * row.cache.share, 1) + " %" : "");
     rows.push_back(std::move(record));
   }
   return rows;

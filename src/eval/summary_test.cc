@@ -52,6 +52,10 @@ TEST(Summary, PerplexityWeighsTokens) {
   const Task task = MadeUpTask(Column::Kind::kPerplexity);
   const EvalResults results = MadeUpResults(task, {{"a", 1, 1, 300}, {"a", 3, 3, 100}});
   EXPECT_NEAR(SummaryOf(results, 0, task.columns[0])->value, std::exp(1.5), 1e-12);
+  EvalResults shorter = results;
+  shorter.samples[1].results[1]->outcome.cache_bytes = 10;  // 50 in the other, of 300 tokens
+  EXPECT_DOUBLE_EQ(std::get<double>(RowsOf(shorter)[1].Find("cache_bytes")->data), 40);
+  EXPECT_DOUBLE_EQ(std::get<double>(RowsOf(shorter)[1].Find("cache_share")->data), 0.4);
 }
 
 TEST(Summary, SpreadOfRuns) {

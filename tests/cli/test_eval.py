@@ -190,9 +190,14 @@ class Texts(EvalTest):
                                                                                                "--kv-size", "24"])
         for length in (64, 128):
             samples = [s for s in found["samples"] if s["length"] == length]
-            self.assertEqual(len(samples), (n_tokens - length) // 32 + 1)
             scored = [s["results"][0]["details"]["tokens_scored"] for s in samples]
-            self.assertEqual(scored, [length - 1] + [32] * (len(samples) - 1))
+            self.assertEqual(scored[:-1], [length - 1] + [32] * (len(samples) - 2))
+            self.assertEqual(sum(scored), n_tokens - 1)  # the end too, in a shorter window
+            self.assertLess(scored[-1], 32)  # of these texts
+        short = self.evaluate("perplexity", "--lengths", str(n_tokens + 50), "-c", "1024", methods=[])  # one shorter window
+        self.assertEqual([s["results"][0]["details"]["tokens_scored"] for s in short["samples"]], [n_tokens - 1])
+        for flags in (["--lengths", "64", "--stride", "64"], ["--lengths", "128,32", "--stride", "40"]):
+            self.assert_failed(self.run_eval("perplexity", "--data", self.data, *flags), "--stride", "must overlap")
         # A window within the budget, token by token, is the full cache's prefill.
         same = self.evaluate("perplexity", "--lengths", "64", methods=["--kv-method", "streaming", "--kv-size", "64"])
         self.assertAlmostEqual(same["rows"][0]["nll"], same["rows"][1]["nll"], places=4)
