@@ -30,12 +30,15 @@ struct SampleResult {
 };
 
 report::Record RecordOf(const ResultKey& key, const SampleResult& result);
+// What is known of a result before it is there: "point" in the place of scores and details.
+report::Record RecordOfPoint(const ResultKey& key, const report::Record& point);
 // The inverse. Error: not such a record.
 Result<std::pair<ResultKey, SampleResult>> ResultOf(const report::Record& record);
 
 // A file of results, one JSON object per line, added to as they come; what it already holds need
 // not be run again. A line that a killed run left unfinished is skipped (and its sample runs
-// again); results of other models, tasks and methods may stand in the same file.
+// again); results of other models, tasks and methods may stand in the same file, and points of
+// results that were never finished.
 class ResultsFile {
  public:
   // Reads what is there. Errors: cannot be read, cannot be written.
@@ -45,9 +48,13 @@ class ResultsFile {
   // Written and flushed before it returns. `about` goes in front: model, machine. Error: the disk.
   Result<void> Append(const ResultKey& key, const SampleResult& result,
                       const report::Record& about);
+  // The same for a point of a result that will come.
+  Result<void> AppendPoint(const ResultKey& key, const report::Record& point);
   int64_t n_skipped_lines() const { return n_skipped_lines_; }
 
  private:
+  Result<void> Write(const report::Record& record);
+
   std::string path_;
   std::ofstream file_;
   std::map<ResultKey, SampleResult> known_;

@@ -43,7 +43,10 @@ TEST_F(Results, ComeBackAsTheyWere) {
     ASSERT_TRUE(file->Append(kKey, SomeResult(), {{"model", "x"}, {"winnow", "1.0+abc"}}));
     ResultKey other = kKey;
     other.sample = "2048/vt/4";
+    ASSERT_TRUE(file->AppendPoint(other, {{"tokens", 1000}}));
+    EXPECT_EQ(file->Find(other), nullptr);
     ASSERT_TRUE(file->Append(other, {.problem = "too long"}, {}));
+    ASSERT_TRUE(file->AppendPoint(kKey, {{"tokens", 2000}}));  // of a run that was killed
   }
   auto file = ResultsFile::Open(path_);
   ASSERT_TRUE(file);

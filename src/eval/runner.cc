@@ -44,8 +44,10 @@ class Runner {
       SampleResult result;
       if (!work) {
         result.problem = work.error().message;
-      } else if (!RunOne(**work, variants_[i], result)) {
-        return false;
+      } else {
+        const bool finished = RunOne(**work, variants_[i], key, result);
+        WINNOW_TRY(points_written_);
+        if (!finished) return false;
       }
       if (options_.results != nullptr) {
         WINNOW_TRY(options_.results->Append(key, result, options_.about));
@@ -94,9 +96,15 @@ class Runner {
   }
 
   // False: stopped.
-  bool RunOne(const Work& work, const Variant& variant, SampleResult& result) {
-    const Place place = {engine_, variant.options, variants_.front().options,
-                         [this](double done) { return KeepGoing(done); }};
+  bool RunOne(const Work& work, const Variant& variant, const ResultKey& key,
+              SampleResult& result) {
+    Place place = {engine_, variant.options, variants_.front().options,
+                   [this](double done) { return points_written_ && KeepGoing(done); }};
+    if (options_.results != nullptr) {
+      place.on_point = [&](const report::Record& point) {
+        if (points_written_) points_written_ = options_.results->AppendPoint(key, point);
+      };
+    }
     auto outcome = work.Run(place);
     if (!outcome) {
       result.problem = outcome.error().message;
@@ -116,6 +124,7 @@ class Runner {
   int64_t n_known_ = 0;  // found in the file
   int64_t n_of_other_builds_ = 0;
   std::string other_build_;
+  Result<void> points_written_;
 };
 
 }  // namespace

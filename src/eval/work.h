@@ -38,6 +38,8 @@ struct Place {
   const runtime::SessionOptions& options;       // the method under test
   const runtime::SessionOptions& full_options;  // the full cache it is held against
   std::function<bool(double done)> keep_going;  // share of the work; false stops. May be empty
+  // What works of hours know before they end. May be empty.
+  std::function<void(const report::Record& point)> on_point = {};
 
   bool KeepGoing(double done) const { return !keep_going || keep_going(done); }
 };

@@ -644,6 +644,23 @@ class Resuming(EvalTest):
         keys = [(line["sample"], line["method"], line["budget"]) for line in map(json.loads, kept)]
         self.assertEqual(len(keys), len(set(keys)))  # nothing twice
 
+    def test_a_killed_stream_leaves_its_points(self):
+        self.write("a.txt", TEXT * 5000)
+        run = subprocess.Popen([WINNOW, "eval", "perplexity", "--protocol", "stream", "--every", "500", "-m", self.model, "-t", "1",
+                                "--data", self.data, "--kv-method", "streaming", "--kv-size", "32", "--results", self.results],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.wait_for_lines(self.results, 5)  # the full cache cannot hold the text
+        os.kill(run.pid, signal.SIGKILL)
+        run.communicate()
+        found = [json.loads(line) for line in self.results.read_text().splitlines()[:-1]]
+        points = [line["point"]["tokens"] for line in found if "point" in line and line["method"] == "streaming"]
+        self.assertEqual(points[:1], [500])
+        # They are no results, nor are they in the way.
+        again = self.assert_done(self.run_eval("perplexity", "--data", self.data, "--lengths", "64", "--chunks", "1", "--results",
+                                               self.results, methods=[]))
+        self.assertNotIn("results were in", again.err)
+        self.assertLessEqual(again.err.count("are no results"), 1)  # the line that was torn
+
 
 LONGBENCH = """narrativeqa qasper multifieldqa_en hotpotqa 2wikimqa musique gov_report qmsum multi_news trec triviaqa samsum
 passage_count passage_retrieval_en lcc repobench-p""".split()

@@ -113,10 +113,12 @@ class WindowWork final : public Work {
     if (window_.every > 0) {
       options.every = window_.every;
       options.on_point = [&](const StreamPoint& point) {
-        points.emplace_back(report::Record{{"tokens", point.n_tokens},
-                                           {"nll", point.nll.mean()},
-                                           {"recent_nll", point.recent_nll},
-                                           {"cache_bytes", session.cache_bytes()}});
+        report::Record record = {{"tokens", point.n_tokens},
+                                 {"nll", point.nll.mean()},
+                                 {"recent_nll", point.recent_nll},
+                                 {"cache_bytes", session.cache_bytes()}};
+        if (place.on_point) place.on_point(record);
+        points.emplace_back(std::move(record));
       };
     }
     options.progress = [&](double done) { return going = place.KeepGoing(done); };
