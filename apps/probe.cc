@@ -175,7 +175,9 @@ class ProbeRun {
         return kInterrupted;
       }
       report::Record record = {{"probe", one.probe->name}, {"source", one.probe->source}};
-      for (const report::Field& field : findings->summary.fields) record.fields.push_back(field);
+      for (const report::Record* numbers : {&findings->summary, &findings->details}) {
+        for (const report::Field& field : numbers->fields) record.fields.push_back(field);
+      }
       if (!flags_.json || *flags_.json != "-") PrintFindings(*one.probe, *findings);
       found.emplace_back(std::move(record));
       AddTo(page, *one.probe, std::move(*findings));

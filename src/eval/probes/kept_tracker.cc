@@ -88,6 +88,17 @@ int32_t KeptTracker::evicted_at(int layer, int kv_head, int64_t position) const 
   return place < fates.size() ? fates[place].evicted_at : kStays;
 }
 
+std::vector<std::vector<std::vector<int32_t>>> KeptTracker::Evictions(int64_t n_tokens) const {
+  std::vector<std::vector<std::vector<int32_t>>> all(static_cast<size_t>(shape_.n_layers));
+  for (int layer = 0; layer < shape_.n_layers; ++layer) {
+    for (int head = 0; head < shape_.n_kv_heads; ++head) {
+      auto& of_head = all[static_cast<size_t>(layer)].emplace_back();
+      for (int64_t i = 0; i < n_tokens; ++i) of_head.push_back(evicted_at(layer, head, i));
+    }
+  }
+  return all;
+}
+
 std::vector<std::vector<std::string>> KeptTracker::States(int64_t n_tokens) const {
   std::vector<std::vector<std::string>> states(static_cast<size_t>(shape_.n_layers));
   for (int layer = 0; layer < shape_.n_layers; ++layer) {
