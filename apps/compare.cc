@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "build.h"
 #include "commands.h"
 #include "compare_report.h"
 #include "document.h"
@@ -12,7 +13,6 @@
 #include "options.h"
 #include "report/record.h"
 #include "text_input.h"
-#include "winnow/version.h"
 
 namespace winnow::apps {
 namespace {
@@ -154,7 +154,7 @@ report::Record FactsOf(const CompareFlags& flags, runtime::Engine& engine, int64
           {"prompt", std::to_string(n_prompt) + " tokens"},
           {"cache", "keys " + flags.model.key_type + ", values " + flags.model.value_type},
           {"threads", engine.pool().n_threads()},
-          {"winnow", WINNOW_VERSION}};
+          {"winnow", BuildVersion()}};
 }
 
 }  // namespace

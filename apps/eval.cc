@@ -3,8 +3,10 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <set>
 
 #include "base/nearest.h"
+#include "build.h"
 #include "commands.h"
 #include "document.h"
 #include "eval/fastchat.h"
@@ -19,6 +21,7 @@
 #include "interrupt.h"
 #include "options.h"
 #include "report/record.h"
+#include "stream.h"
 #include "winnow/version.h"
 
 namespace winnow::apps {
@@ -75,7 +78,7 @@ report::Record AboutOf(runtime::Engine& engine, const std::string& model_hash,
                       {"hash", model_hash}}},
       {"machine", eval::MachineRecord(std::string(engine.backend().target()))},
       {"threads", engine.pool().n_threads()},
-      {"winnow", WINNOW_VERSION}};
+      {"winnow", BuildVersion()}};
   return about;
 }
 
@@ -94,7 +97,7 @@ void PrintTables(const eval::EvalResults& results) {
   Print(report::ToMarkdown(eval::TableOf(results, HumanBytes)));
   const std::vector<report::Record> groups = eval::GroupRowsOf(results, true);
   if (groups.empty() || groups.size() > kMostGroupRows) return;
-  Print("\n" + results.task->columns.front().title + " by part:\n\n" + report::ToMarkdown(groups));
+  Print("\n" + eval::LeadingTitle(results) + " by part:\n\n" + report::ToMarkdown(groups));
 }
 
 bool HasAnyResult(const eval::EvalResults& results) {
@@ -124,6 +127,10 @@ class EvalRun {
     log_.Info("eval   " + std::string(task_.name) + ": " + std::to_string(samples.size()) +
               " samples under " + std::to_string(variants.size()) + " ways of keeping the cache");
 
+    if (task_.reads_token_by_token != nullptr && task_.reads_token_by_token(flags_.task)) {
+      WarnOfMethodsThatDoNothing(variants);
+    }
+
     std::optional<eval::ResultsFile> file;
     if (flags_.results) {
       WINNOW_ASSIGN(file, eval::ResultsFile::Open(*flags_.results));
@@ -137,6 +144,7 @@ class EvalRun {
     options.results = file ? &*file : nullptr;
     options.about = AboutOf(engine, hash, flags_);
     options.version = WINNOW_VERSION;
+    options.build = BuildVersion();
     options.model_hash = hash;
     options.keep_going = [&](double done) {
       progress.Update(done);
@@ -149,9 +157,23 @@ class EvalRun {
   }
 
  private:
+  // Once for each method, whatever its budgets.
+  void WarnOfMethodsThatDoNothing(const std::vector<eval::Variant>& variants) {
+    std::set<std::string> told;
+    for (const eval::Variant& variant : variants) {
+      const auto warning = WarnOfNothingEvicted(variant.options.compression);
+      if (warning && told.insert(*warning).second) log_.Warning(*warning);
+    }
+  }
+
   Result<int> Finish(const eval::EvalResults& results) {
     if (results.n_known > 0) {
       log_.Info(std::to_string(results.n_known) + " results were in " + *flags_.results);
+    }
+    if (results.n_of_other_builds > 0) {
+      log_.Warning(std::to_string(results.n_of_other_builds) + " of them are of another build (" +
+                   results.other_build + "; this is " + BuildVersion() +
+                   "); to compute all of them anew, use another file");
     }
     const std::string problems = eval::ProblemsOf(results);
     if (!problems.empty()) log_.Warning(problems);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "eval/configuration.h"
 #include "method_list.h"
 #include "ranges.h"
 
@@ -208,6 +209,7 @@ Result<std::vector<eval::Variant>> VariantsOfMethod(const EvalFlags& flags,
       return Error{"--kv-method: the full cache is always the first row"};
     }
     variant.method = compression.method->traits().spec;
+    variant.configuration = eval::ConfigurationOf(variant.method);
     const bool sized =
         compression.size > 0 || compression.ratio > 0 || compression.memory_bytes > 0;
     variant.budget = sized ? name : "";
@@ -290,7 +292,11 @@ Result<std::vector<eval::Variant>> VariantsOf(const EvalFlags& flags) {
     const std::string name = model.key_type == model.value_type
                                  ? model.key_type
                                  : model.key_type + "/" + model.value_type;
-    variants.push_back({.method = "full", .budget = "", .cache_types = name, .options = options});
+    variants.push_back({.method = "full",
+                        .budget = "",
+                        .cache_types = name,
+                        .options = options,
+                        .configuration = "full"});
     for (const std::string& method : flags.methods) {
       WINNOW_ASSIGN(auto more, VariantsOfMethod(flags, method, options));
       for (eval::Variant& variant : more) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/nearest.h"
+#include "build.h"
 #include "commands.h"
 #include "eval/identity.h"
 #include "eval/probes/follow.h"
@@ -18,7 +19,6 @@
 #include "report/page/page.h"
 #include "report/record.h"
 #include "text_input.h"
-#include "winnow/version.h"
 
 namespace winnow::apps {
 namespace {
@@ -188,7 +188,9 @@ class ProbeRun {
         return kInterrupted;
       }
       report::Record record = {{"probe", one.probe->name}, {"source", one.probe->source}};
-      for (const report::Field& field : findings->summary.fields) record.fields.push_back(field);
+      for (const report::Record* numbers : {&findings->summary, &findings->details}) {
+        for (const report::Field& field : numbers->fields) record.fields.push_back(field);
+      }
       if (!flags_.json || *flags_.json != "-") PrintFindings(*one.probe, *findings);
       found.emplace_back(std::move(record));
       AddTo(page, *one.probe, std::move(*findings));
@@ -252,7 +254,7 @@ class ProbeRun {
                      std::to_string(flags_.n_tokens)},
         {"cache", "keys " + flags_.model.key_type + ", values " + flags_.model.value_type},
         {"machine", Joined(eval::MachineRecord(std::string(loaded_.engine->backend().target())))},
-        {"winnow", WINNOW_VERSION}};
+        {"winnow", BuildVersion()}};
   }
 
   // "a, b, c" of the values of a record.

@@ -38,6 +38,15 @@ void PrintLine(const report::Record& point) {
 
 }  // namespace
 
+std::optional<std::string> WarnOfNothingEvicted(const runtime::CompressionOptions& options) {
+  if (!options.method || options.prefill_chunk > 1) return std::nullopt;
+  const compression::Traits& traits = options.method->traits();
+  if (!traits.compresses_prefill || traits.evicts_in_decode) return std::nullopt;
+  return traits.spec +
+         " compresses only prompts, and token by token there is none: nothing is evicted. Add "
+         "--kv-decode METHOD or --prefill-chunk N";
+}
+
 void AddStreamFlags(FlagTable& table, StreamFlags& flags) {
   table.Group("A text of any length");
   table.Switch({"--stream"},
@@ -67,13 +76,7 @@ int StreamPerplexity(const StreamTask& task, ConsoleLog& log) {
     return Fail(fits.error());
   }
   log.Info("text   " + std::to_string(n_tokens) + " tokens, one stream");
-  const compression::MethodPtr& method = session.compression().method;
-  if (method && method->traits().compresses_prefill && !method->traits().evicts_in_decode &&
-      task.kv.decode.empty() && task.kv.prefill_chunk <= 1) {
-    log.Warning(MethodName(session) +
-                " compresses only prompts, and token by token there is none: nothing is evicted. "
-                "Add --kv-decode METHOD or --prefill-chunk N");
-  }
+  if (const auto warning = WarnOfNothingEvicted(session.compression())) log.Warning(*warning);
   const std::atomic<bool>& interrupted = CatchInterrupt();
   if (!task.json) Print("    tokens   mean NLL    recent  tokens/s        cache     resident\n");
   ProgressLine progress("scoring");

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "options.h"
@@ -13,6 +15,10 @@ struct StreamFlags {
   int64_t every = 1000;
 };
 void AddStreamFlags(FlagTable& table, StreamFlags& flags);
+
+// What to say of a text read token by token under a method that compresses only prompts; nothing
+// of others.
+std::optional<std::string> WarnOfNothingEvicted(const runtime::CompressionOptions& options);
 
 struct StreamTask {
   Loaded& loaded;

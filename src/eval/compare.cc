@@ -47,7 +47,9 @@ class Contest {
     const double prefill_ms = MillisecondsSince(start);
     Measure(*session, answer);
     if (options_.follow_tokens) {
-      answer.states = tracker.States(static_cast<int64_t>(prompt_.size()));
+      const auto n_prompt = static_cast<int64_t>(prompt_.size());
+      tracker.Close(session->cache(), n_prompt);
+      answer.states = tracker.States(n_prompt);
     }
     std::unique_ptr<Session> fed;
     if (!is_base) {

@@ -33,7 +33,19 @@ std::string HashOf(std::span<const std::byte> bytes) {
   return "sampled-sha256:" + hash.Hex();
 }
 
-std::string HashOf(const gguf::File& file) { return HashOf(file.contents().front()); }
+std::string HashOfParts(std::span<const std::span<const std::byte>> parts) {
+  if (parts.size() == 1) return HashOf(parts.front());
+  Sha256 hash;
+  bool sampled = false;
+  for (const std::span<const std::byte> part : parts) {
+    const std::string of_part = HashOf(part);
+    sampled |= of_part.starts_with("sampled");
+    hash.Add(std::as_bytes(std::span(of_part)));
+  }
+  return std::string(sampled ? "split-sampled-sha256:" : "split-sha256:") + hash.Hex();
+}
+
+std::string HashOf(const gguf::File& file) { return HashOfParts(file.contents()); }
 
 report::Record MachineRecord(const std::string& cpu_target) {
   utsname system = {};

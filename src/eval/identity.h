@@ -15,7 +15,9 @@ namespace winnow::eval {
 // "sampled-sha256:" and the hash of the size, the first 4 MiB, which hold the metadata, and 4 KiB
 // at each of 4096 evenly spread places.
 std::string HashOf(std::span<const std::byte> bytes);
-// Of a split file, that of the first part.
+// Of a split file it is "split-sha256:" (or "split-sampled-sha256:") and the hash of what HashOf
+// says of its parts, one after another.
+std::string HashOfParts(std::span<const std::span<const std::byte>> parts);
 std::string HashOf(const gguf::File& file);
 
 // Processor, cores, system and instruction set.

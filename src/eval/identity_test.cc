@@ -53,5 +53,18 @@ TEST(HashOf, ManyBytesSampled) {
   EXPECT_NE(HashOf(bytes), before);
 }
 
+TEST(HashOf, SplitFilesByAllParts) {
+  const std::string texts[] = {"abc", "abd", "x"};
+  const auto hash = [&](std::initializer_list<int> which) {
+    std::vector<std::span<const std::byte>> parts;
+    for (const int i : which) parts.push_back(std::as_bytes(std::span(texts[i])));
+    return HashOfParts(parts);
+  };
+  EXPECT_EQ(hash({0}), "sha256:" + HexOf("abc"));
+  EXPECT_EQ(hash({0, 2}),
+            "split-sha256:" + HexOf("sha256:" + HexOf("abc") + "sha256:" + HexOf("x")));
+  EXPECT_NE(hash({0, 1}), hash({0, 2}));
+}
+
 }  // namespace
 }  // namespace winnow::eval

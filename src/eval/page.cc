@@ -1,5 +1,6 @@
 #include "eval/page.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -45,23 +46,29 @@ Record FactsOf(const Record& about) {
   return facts;
 }
 
+// What the figures call a method: with the type of its cache where there are several.
+std::string SeriesOf(const std::string& method, const std::string& types,
+                     const EvalResults& results) {
+  return HasSeveralTypes(results) ? method + " " + types : method;
+}
+
 // One record per variant and group, with the labels that all samples of the group share.
 std::vector<Record> CellsOf(const EvalResults& results) {
-  const Column& column = results.task->columns.front();
   std::vector<Record> cells;
   std::set<std::string> seen;
   for (const EvaluatedSample& sample : results.samples) {
     if (!seen.insert(sample.group).second) continue;
+    const Column& column = LeadingColumn(results, sample.group);
     for (size_t i = 0; i < results.variants.size(); ++i) {
       const auto summary = SummaryOf(results, i, column, sample.group);
       if (!summary) continue;
       const Variant& variant = results.variants[i];
       Record cell = {{"variant", variant.Name()},
-                     {"method", variant.method},
+                     {"series", SeriesOf(variant.method, variant.cache_types, results)},
                      {"part", sample.group + (variant.budget.empty() ? "" : ", ") + variant.budget},
                      {"group", sample.group}};
       for (const report::Field& label : sample.labels.fields) cell.Add(label.name, label.value);
-      cell.Add(NameOf(column), summary->value);
+      cell.Add("value", summary->value);
       cells.push_back(std::move(cell));
     }
   }
@@ -95,33 +102,53 @@ bool HasNumbers(const std::vector<Record>& rows, std::string_view name) {
                               std::holds_alternative<double>(value->data));
 }
 
-void AddFront(const EvalResults& results, report::Page& page) {
-  const Column& column = results.task->columns.front();
+// The leading columns of all groups, each once.
+std::vector<const Column*> LeadingColumns(const EvalResults& results) {
+  std::vector<const Column*> columns;
+  for (const std::string& group : GroupsOf(results)) {
+    const Column* column = &LeadingColumn(results, group);
+    if (std::find(columns.begin(), columns.end(), column) == columns.end()) {
+      columns.push_back(column);
+    }
+  }
+  return columns;
+}
+
+void AddFronts(const EvalResults& results, report::Page& page) {
   std::vector<Record> rows;
   for (const Record& row : RowsOf(results)) {
     Record point = row;
+    point.Add("series", SeriesOf(std::get<std::string>(row.Find("method")->data),
+                                 std::get<std::string>(row.Find("cache_types")->data), results));
     if (const auto* bytes = std::get_if<double>(&row.Find("cache_bytes")->data)) {
       point.Add("cache_mib", *bytes / kMebibyte);
     }
     rows.push_back(std::move(point));
   }
-  Plot plot;
-  plot.kind = Kind::kFront;
-  plot.name = "front";
-  plot.title = column.title + " against the size of the cache";
-  plot.caption = "Every point is a method at a budget; the full cache is the rightmost.";
-  plot.x = {.name = "cache_mib", .label = "cache, MiB", .scale = report::Scale::kLog2};
-  plot.y = {.name = NameOf(column), .label = LabelOf(column)};
-  plot.series = "method";
-  if (!results.task->averages_groups) plot.panel = "group";
-  page.AddFigure(FigureOf(plot, rows));
+  for (const Column* column : LeadingColumns(results)) {
+    Plot plot;
+    plot.kind = Kind::kFront;
+    plot.name = "front";
+    plot.title = column->title + " against the size of the cache";
+    plot.caption = HasSeveralTypes(results)
+                       ? "Every point is a method at a budget, every line one type of cache."
+                       : "Every point is a method at a budget; the full cache is the rightmost.";
+    plot.x = {.name = "cache_mib", .label = "cache, MiB", .scale = report::Scale::kLog2};
+    plot.y = {.name = NameOf(*column), .label = LabelOf(*column)};
+    plot.series = "series";
+    if (!results.task->averages_groups) plot.panel = "group";
+    page.AddFigure(FigureOf(plot, rows));
+  }
 }
 
 void AddCells(const EvalResults& results, report::Page& page) {
-  const Column& column = results.task->columns.front();
+  std::string label;
+  for (const Column* column : LeadingColumns(results)) {
+    label += (label.empty() ? "" : " or ") + LabelOf(*column);
+  }
   const std::vector<Record> cells = CellsOf(results);
   Plot plot;
-  plot.title = column.title;
+  plot.title = LeadingTitle(results);
   if (HasNumbers(cells, "length") && HasNumbers(cells, "depth") &&
       cells.front().Find("task") == nullptr) {
     plot.kind = Kind::kHeatMap;
@@ -129,7 +156,7 @@ void AddCells(const EvalResults& results, report::Page& page) {
     plot.title += " by length and depth";
     plot.x = {.name = "length", .label = "length, tokens"};
     plot.y = {.name = "depth", .label = "depth, % of the text"};
-    plot.value = {.name = NameOf(column), .label = LabelOf(column)};
+    plot.value = {.name = "value", .label = label};
     plot.panel = "variant";
     page.AddFigure(FigureOf(plot, cells));
   } else if (GroupsOf(results).size() > 1 && results.variants.size() > kShortTable) {
@@ -137,15 +164,15 @@ void AddCells(const EvalResults& results, report::Page& page) {
     plot.name = "parts";
     plot.title += " by part";
     plot.x = {.name = "part", .label = "part and budget"};
-    plot.y = {.name = "method", .label = "method"};
-    plot.value = {.name = NameOf(column), .label = LabelOf(column)};
+    plot.y = {.name = "series", .label = HasSeveralTypes(results) ? "method and cache" : "method"};
+    plot.value = {.name = "value", .label = label};
     page.AddFigure(FigureOf(plot, cells));
   } else if (GroupsOf(results).size() > 1) {
     plot.kind = Kind::kBars;
     plot.name = "parts";
     plot.title += " by part";
     plot.x = {.name = "group", .label = "part"};
-    plot.y = {.name = NameOf(column), .label = LabelOf(column)};
+    plot.y = {.name = "value", .label = label};
     plot.series = "variant";
     page.AddFigure(FigureOf(plot, cells));
   }
@@ -182,14 +209,14 @@ report::Page PageOf(const EvalResults& results, std::string (*human_bytes)(int64
   // Figures behind a long table would not be seen.
   const bool figures_first = results.variants.size() > kShortTable;
   if (!figures_first) add_results();
-  AddFront(results, page);
+  AddFronts(results, page);
   AddCells(results, page);
   AddCurves(results, page);
   if (figures_first) add_results();
   const std::vector<Record> groups = GroupRowsOf(results, true);
   if (!groups.empty()) {
     page.AddTable({.name = "parts",
-                   .title = task.columns.front().title + " by part",
+                   .title = LeadingTitle(results) + " by part",
                    .caption = "",
                    .rows = groups});
   }

@@ -31,14 +31,30 @@ double NumberOf(const report::Value& value) {
   return 0;
 }
 
+// What tells results apart, around what was found.
+report::Record BeginRecord(const ResultKey& key) {
+  return {{"task", key.task},     {"sample", key.sample},
+          {"method", key.method}, {"configuration", key.configuration},
+          {"budget", key.budget}, {"cache_types", key.cache_types}};
+}
+
+void EndRecord(const ResultKey& key, report::Record& record) {
+  record.Add("fingerprint", Hex(key.fingerprint));
+  record.Add("model_hash", key.model_hash);
+  record.Add("version", key.version);
+}
+
 }  // namespace
 
+report::Record RecordOfPoint(const ResultKey& key, const report::Record& point) {
+  report::Record record = BeginRecord(key);
+  record.Add("point", point);
+  EndRecord(key, record);
+  return record;
+}
+
 report::Record RecordOf(const ResultKey& key, const SampleResult& result) {
-  report::Record record = {{"task", key.task},
-                           {"sample", key.sample},
-                           {"method", key.method},
-                           {"budget", key.budget},
-                           {"cache_types", key.cache_types}};
+  report::Record record = BeginRecord(key);
   const Outcome& outcome = result.outcome;
   if (!result.problem.empty()) {
     record.Add("problem", result.problem);
@@ -56,9 +72,7 @@ report::Record RecordOf(const ResultKey& key, const SampleResult& result) {
     record.Add("kept", outcome.kept);
     record.Add("details", outcome.details);
   }
-  record.Add("fingerprint", Hex(key.fingerprint));
-  record.Add("model_hash", key.model_hash);
-  record.Add("version", key.version);
+  EndRecord(key, record);
   return record;
 }
 
@@ -68,6 +82,7 @@ Result<std::pair<ResultKey, SampleResult>> ResultOf(const report::Record& record
   WINNOW_ASSIGN(key.task, row.Text("task"));
   WINNOW_ASSIGN(key.sample, row.Text("sample"));
   WINNOW_ASSIGN(key.method, row.Text("method"));
+  WINNOW_ASSIGN(key.configuration, row.Text("configuration"));
   WINNOW_ASSIGN(key.budget, row.Text("budget"));
   WINNOW_ASSIGN(key.cache_types, row.Text("cache_types"));
   WINNOW_ASSIGN(key.model_hash, row.Text("model_hash"));
@@ -75,6 +90,7 @@ Result<std::pair<ResultKey, SampleResult>> ResultOf(const report::Record& record
   WINNOW_ASSIGN(const std::string fingerprint, row.Text("fingerprint"));
   WINNOW_ASSIGN(key.fingerprint, FromHex(fingerprint));
   SampleResult result;
+  result.build = row.TextOrEmpty("winnow");
   if (row.Has("problem")) {
     WINNOW_ASSIGN(result.problem, row.Text("problem"));
     return std::pair{std::move(key), std::move(result)};
@@ -113,6 +129,7 @@ Result<ResultsFile> ResultsFile::Open(const std::string& path) {
       if (line.empty()) continue;
       const auto value = report::ParseJson(line);
       const auto* record = value ? std::get_if<report::Record>(&value->data) : nullptr;
+      if (record != nullptr && record->Find("point") != nullptr) continue;
       auto known = record ? ResultOf(*record) : Error{"not an object"};
       if (known) {
         results.known_.insert_or_assign(std::move(known->first), std::move(known->second));
@@ -136,6 +153,14 @@ Result<void> ResultsFile::Append(const ResultKey& key, const SampleResult& resul
                                  const report::Record& about) {
   report::Record record = RecordOf(key, result);
   for (const report::Field& field : about.fields) record.Add(field.name, field.value);
+  return Write(record);
+}
+
+Result<void> ResultsFile::AppendPoint(const ResultKey& key, const report::Record& point) {
+  return Write(RecordOfPoint(key, point));
+}
+
+Result<void> ResultsFile::Write(const report::Record& record) {
   file_ << report::ToJson(record) + "\n" << std::flush;
   if (!file_) return Error{path_ + ": writing failed (disk full?)"};
   return {};

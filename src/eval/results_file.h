@@ -17,7 +17,8 @@ namespace winnow::eval {
 // find the same.
 struct ResultKey {
   std::string version, model_hash, task, method, budget, cache_types, sample;
-  uint64_t fingerprint = 0;  // of the work
+  std::string configuration;  // the method with all parameters: defaults may change
+  uint64_t fingerprint = 0;   // of the work
   auto operator<=>(const ResultKey&) const = default;
 };
 
@@ -25,15 +26,19 @@ struct ResultKey {
 struct SampleResult {
   Outcome outcome = {};
   std::string problem = {};  // not empty: what kept it from running
+  std::string build = {};    // of winnow, where it comes from a file: "0.1.0+e664c7b"
 };
 
 report::Record RecordOf(const ResultKey& key, const SampleResult& result);
+// What is known of a result before it is there: "point" in the place of scores and details.
+report::Record RecordOfPoint(const ResultKey& key, const report::Record& point);
 // The inverse. Error: not such a record.
 Result<std::pair<ResultKey, SampleResult>> ResultOf(const report::Record& record);
 
 // A file of results, one JSON object per line, added to as they come; what it already holds need
 // not be run again. A line that a killed run left unfinished is skipped (and its sample runs
-// again); results of other models, tasks and methods may stand in the same file.
+// again); results of other models, tasks and methods may stand in the same file, and points of
+// results that were never finished.
 class ResultsFile {
  public:
   // Reads what is there. Errors: cannot be read, cannot be written.
@@ -43,9 +48,13 @@ class ResultsFile {
   // Written and flushed before it returns. `about` goes in front: model, machine. Error: the disk.
   Result<void> Append(const ResultKey& key, const SampleResult& result,
                       const report::Record& about);
+  // The same for a point of a result that will come.
+  Result<void> AppendPoint(const ResultKey& key, const report::Record& point);
   int64_t n_skipped_lines() const { return n_skipped_lines_; }
 
  private:
+  Result<void> Write(const report::Record& record);
+
   std::string path_;
   std::ofstream file_;
   std::map<ResultKey, SampleResult> known_;

@@ -8,8 +8,15 @@
 namespace winnow::eval {
 namespace {
 
-const ResultKey kKey = {"1.0",        "sha256:aa", "ruler",     "snapkv:window=16",
-                        "ratio 0.25", "f16",       "2048/vt/3", 0xFEDCBA9876543210u};
+const ResultKey kKey = {"1.0",
+                        "sha256:aa",
+                        "ruler",
+                        "snapkv:window=16",
+                        "ratio 0.25",
+                        "f16",
+                        "2048/vt/3",
+                        "snapkv:window=16,kernel=5",
+                        0xFEDCBA9876543210u};
 
 SampleResult SomeResult() {
   SampleResult result;
@@ -33,16 +40,20 @@ TEST_F(Results, ComeBackAsTheyWere) {
     auto file = ResultsFile::Open(path_);
     ASSERT_TRUE(file) << file.error().message;
     EXPECT_EQ(file->Find(kKey), nullptr);
-    ASSERT_TRUE(file->Append(kKey, SomeResult(), {{"model", "x"}}));
+    ASSERT_TRUE(file->Append(kKey, SomeResult(), {{"model", "x"}, {"winnow", "1.0+abc"}}));
     ResultKey other = kKey;
     other.sample = "2048/vt/4";
+    ASSERT_TRUE(file->AppendPoint(other, {{"tokens", 1000}}));
+    EXPECT_EQ(file->Find(other), nullptr);
     ASSERT_TRUE(file->Append(other, {.problem = "too long"}, {}));
+    ASSERT_TRUE(file->AppendPoint(kKey, {{"tokens", 2000}}));  // of a run that was killed
   }
   auto file = ResultsFile::Open(path_);
   ASSERT_TRUE(file);
   const SampleResult* found = file->Find(kKey);
   ASSERT_NE(found, nullptr);
   EXPECT_EQ(found->outcome.scores, SomeResult().outcome.scores);  // to the last bit
+  EXPECT_EQ(found->build, "1.0+abc");
   EXPECT_EQ(found->outcome.cache_bytes, 123);
   EXPECT_EQ(found->outcome.cache_bytes_full, 456);
   EXPECT_EQ(found->outcome.kept, 12.5);

@@ -30,25 +30,24 @@ class Runner {
                        .method = variants_[i].method,
                        .budget = variants_[i].budget,
                        .cache_types = variants_[i].cache_types,
-                       .sample = sample.id};
-      if (work) {
-        key.fingerprint = Fingerprint()
-                              .Add(static_cast<int64_t>((*work)->fingerprint()))
-                              .Add(variants_[i].options.context)
-                              .value();
-      }
+                       .sample = sample.id,
+                       .configuration = variants_[i].configuration};
+      if (work) key.fingerprint = FingerprintOf(**work, variants_[i]);
       const SampleResult* known = options_.results ? options_.results->Find(key) : nullptr;
       if (known != nullptr) {
         evaluated.results[i] = *known;
         ++n_known_;
+        NoteBuild(evaluated.results[i]->build);
         --n_left_;
         continue;
       }
       SampleResult result;
       if (!work) {
         result.problem = work.error().message;
-      } else if (!RunOne(**work, variants_[i], result)) {
-        return false;
+      } else {
+        const bool finished = RunOne(**work, variants_[i], key, result);
+        WINNOW_TRY(points_written_);
+        if (!finished) return false;
       }
       if (options_.results != nullptr) {
         WINNOW_TRY(options_.results->Append(key, result, options_.about));
@@ -60,9 +59,36 @@ class Runner {
     return true;
   }
 
-  int64_t n_known() const { return n_known_; }
+  void Count(EvalResults& results) const {
+    results.n_known = n_known_;
+    results.n_of_other_builds = n_of_other_builds_;
+    results.other_build = other_build_;
+  }
 
  private:
+  // Of the work and of what is not in the key: the context and, for works that compare with it, the
+  // first variant.
+  uint64_t FingerprintOf(const Work& work, const Variant& variant) const {
+    Fingerprint all;
+    all.Add(static_cast<int64_t>(work.fingerprint())).Add(variant.options.context);
+    if (work.against_full()) {
+      const Variant& base = variants_.front();
+      all.Add(base.method).Add(base.budget).Add(base.cache_types).Add(base.options.context);
+    }
+    return all.value();
+  }
+
+  // Only what another build found says so.
+  void NoteBuild(std::string& build) {
+    if (build == options_.build) {
+      build.clear();
+      return;
+    }
+    if (build.empty()) build = "unknown";
+    ++n_of_other_builds_;
+    other_build_ = build;
+  }
+
   bool KeepGoing(double of_this) const {
     if (!options_.keep_going) return true;
     return options_.keep_going((static_cast<double>(n_done_) + of_this) /
@@ -70,9 +96,15 @@ class Runner {
   }
 
   // False: stopped.
-  bool RunOne(const Work& work, const Variant& variant, SampleResult& result) {
-    const Place place = {engine_, variant.options, variants_.front().options,
-                         [this](double done) { return KeepGoing(done); }};
+  bool RunOne(const Work& work, const Variant& variant, const ResultKey& key,
+              SampleResult& result) {
+    Place place = {engine_, variant.options, variants_.front().options,
+                   [this](double done) { return points_written_ && KeepGoing(done); }};
+    if (options_.results != nullptr) {
+      place.on_point = [&](const report::Record& point) {
+        if (points_written_) points_written_ = options_.results->AppendPoint(key, point);
+      };
+    }
     auto outcome = work.Run(place);
     if (!outcome) {
       result.problem = outcome.error().message;
@@ -90,6 +122,9 @@ class Runner {
   int64_t n_left_ = 0;   // not known beforehand, done or not
   int64_t n_done_ = 0;   // of these
   int64_t n_known_ = 0;  // found in the file
+  int64_t n_of_other_builds_ = 0;
+  std::string other_build_;
+  Result<void> points_written_;
 };
 
 }  // namespace
@@ -114,7 +149,7 @@ Result<EvalResults> Evaluate(runtime::Engine& engine, const Task& task,
     WINNOW_ASSIGN(const bool finished, runner.Run(samples[i], results.samples[i]));
     results.stopped = !finished;
   }
-  results.n_known = runner.n_known();
+  runner.Count(results);
   return results;
 }
 

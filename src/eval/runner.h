@@ -14,10 +14,11 @@ namespace winnow::eval {
 
 // A way of keeping the cache that is put to the test.
 struct Variant {
-  std::string method;       // with all parameters given: "snapkv:window=16", or "full"
+  std::string method;       // as it was asked for: "snapkv:window=16", or "full"
   std::string budget;       // "ratio 0.25", "size 512", "memory 1048576"; "" for none
   std::string cache_types;  // "f16", or "q8_0/q4_0" where keys and values differ
   runtime::SessionOptions options = {};
+  std::string configuration = {};  // ConfigurationOf(method)
 
   std::string Name() const;  // "snapkv ratio 0.25 q8_0", the type only where it is not f16
 };
@@ -27,6 +28,7 @@ struct EvalOptions {
       nullptr;           // what is known already and where the rest is written; null: none
   report::Record about;  // model and machine, in front of every result written
   std::string version, model_hash;
+  std::string build;  // the version to the commit: results of others are told from its own
   // Called often: the share done of what is to be run. False stops.
   std::function<bool(double done)> keep_going;
 };
@@ -43,7 +45,9 @@ struct EvalResults {
   std::vector<Variant> variants;  // the first is what the others are held against
   std::vector<EvaluatedSample> samples;
   report::Record about;
-  int64_t n_known = 0;  // results that were in the file before
+  int64_t n_known = 0;            // results that were in the file before
+  int64_t n_of_other_builds = 0;  // of these
+  std::string other_build = {};   // one of them
   bool stopped = false;
 };
 

@@ -38,12 +38,15 @@ std::optional<Summary> Summarise(const std::vector<const Score*>& scores, const 
   return summary;
 }
 
-// The value of a column in per cent of the first variant's, over the samples that both have.
-std::optional<double> RelativeOf(const EvalResults& results, size_t variant, const Column& column,
+// The values of the groups' leading columns in per cent of the first variant's, over the samples
+// that both have.
+std::optional<double> RelativeOf(const EvalResults& results, size_t variant,
                                  const std::vector<std::string>& groups) {
   double ours = 0;
   double full = 0;
   for (const std::string& group : groups) {
+    const Column& column = LeadingColumn(results, group);
+    if (!column.relative) continue;
     std::vector<const Score*> own;
     std::vector<const Score*> base;
     for (const EvaluatedSample& sample : results.samples) {
@@ -72,8 +75,11 @@ std::string Fixed(double value, int digits) {
                                                                                    : fixed;
 }
 
-bool HasColumn(const EvalResults& results, const Column& column) {
+// Whether any sample of a group (of any, if it is null) has a score for a column.
+bool HasColumn(const EvalResults& results, const Column& column,
+               const std::string* group = nullptr) {
   return std::any_of(results.samples.begin(), results.samples.end(), [&](const auto& sample) {
+    if (group != nullptr && sample.group != *group) return false;
     for (size_t i = 0; i < results.variants.size(); ++i) {
       if (FindScore(sample, i, column.name) != nullptr) return true;
     }
@@ -81,32 +87,49 @@ bool HasColumn(const EvalResults& results, const Column& column) {
   });
 }
 
-// Means over the samples of the groups that ran.
+// What the full cache takes for a sample. The first variant is the measure: a quantised cache that
+// is full is smaller. A cache of the same type counts its own tokens (answers, and with them
+// conversations, differ in length).
+int64_t FullBytes(const EvalResults& results, const EvaluatedSample& sample, size_t variant) {
+  const bool same = results.variants[variant].cache_types == results.variants[0].cache_types;
+  const auto& measure = sample.results[same ? variant : 0];
+  return measure && measure->problem.empty() ? measure->outcome.cache_bytes_full : 0;
+}
+
+// Means over the samples of the groups that ran, weighed as their scores are: the short window at
+// the end of a text does not count as much as the others.
 struct CacheMeans {
   double kept = 0, bytes = 0, share = 0;
   int64_t n = 0;
+  bool has_share = false;  // there is a full cache to compare with
 };
 
 CacheMeans CacheOf(const EvalResults& results, size_t variant,
                    const std::vector<std::string>& groups) {
   CacheMeans means;
+  double weights = 0;
+  double share_weights = 0;
   for (const EvaluatedSample& sample : results.samples) {
     if (std::find(groups.begin(), groups.end(), sample.group) == groups.end()) continue;
     const auto& result = sample.results[variant];
     if (!result || !result->problem.empty()) continue;
     const Outcome& outcome = result->outcome;
+    const double weight = outcome.scores.empty() ? 1 : outcome.scores.front().weight;
     ++means.n;
-    means.kept += outcome.kept;
-    means.bytes += static_cast<double>(outcome.cache_bytes);
-    if (outcome.cache_bytes_full > 0) {
-      means.share +=
-          static_cast<double>(outcome.cache_bytes) / static_cast<double>(outcome.cache_bytes_full);
+    weights += weight;
+    means.kept += weight * outcome.kept;
+    means.bytes += weight * static_cast<double>(outcome.cache_bytes);
+    if (const int64_t full = FullBytes(results, sample, variant); full > 0) {
+      means.share += weight * static_cast<double>(outcome.cache_bytes) / static_cast<double>(full);
+      share_weights += weight;
     }
   }
-  const auto n = static_cast<double>(std::max<int64_t>(1, means.n));
-  means.kept /= n;
-  means.bytes /= n;
-  means.share /= n;
+  if (weights > 0) {
+    means.kept /= weights;
+    means.bytes /= weights;
+  }
+  means.has_share = share_weights > 0;
+  if (means.has_share) means.share /= share_weights;
   return means;
 }
 
@@ -115,7 +138,7 @@ struct TableRow {
   size_t variant = 0;
   std::string group;  // empty: all
   std::vector<std::pair<const Column*, std::optional<Summary>>> cells;
-  std::optional<double> relative;  // of the first column
+  std::optional<double> relative;  // of the leading columns
   CacheMeans cache;
 };
 
@@ -138,19 +161,12 @@ std::vector<TableRow> TableRowsOf(const EvalResults& results) {
                                             ? SummaryOf(results, i, column)
                                             : SummaryOf(results, i, column, row.group));
       }
-      const Column& first = results.task->columns.front();
-      if (first.relative) row.relative = RelativeOf(results, i, first, block);
+      row.relative = RelativeOf(results, i, block);
       row.cache = CacheOf(results, i, block);
       rows.push_back(std::move(row));
     }
   }
   return rows;
-}
-
-bool HasSeveralTypes(const EvalResults& results) {
-  return std::any_of(results.variants.begin(), results.variants.end(), [&](const Variant& variant) {
-    return variant.cache_types != results.variants.front().cache_types;
-  });
 }
 
 report::Record VariantRecord(const Variant& variant) {
@@ -180,6 +196,7 @@ report::Record RecordOf(const EvaluatedSample& sample, const EvalResults& result
     if (!sample.results[i]) continue;
     const SampleResult& result = *sample.results[i];
     report::Record one = VariantRecord(results.variants[i]);
+    if (!result.build.empty()) one.Add("winnow", result.build);
     if (!result.problem.empty()) {
       one.Add("problem", result.problem);
     } else {
@@ -198,6 +215,32 @@ report::Record RecordOf(const EvaluatedSample& sample, const EvalResults& result
 }
 
 }  // namespace
+
+bool HasSeveralTypes(const EvalResults& results) {
+  return std::any_of(results.variants.begin(), results.variants.end(), [&](const Variant& variant) {
+    return variant.cache_types != results.variants.front().cache_types;
+  });
+}
+
+const Column& LeadingColumn(const EvalResults& results, const std::string& group) {
+  const std::vector<Column>& columns = results.task->columns;
+  const auto found = std::find_if(columns.begin(), columns.end(), [&](const Column& column) {
+    return HasColumn(results, column, &group);
+  });
+  return found == columns.end() ? columns.front() : *found;
+}
+
+std::string LeadingTitle(const EvalResults& results) {
+  std::vector<std::string> titles;
+  std::string text;
+  for (const std::string& group : GroupsOf(results)) {
+    const std::string& title = LeadingColumn(results, group).title;
+    if (std::find(titles.begin(), titles.end(), title) != titles.end()) continue;
+    titles.push_back(title);
+    text += (text.empty() ? "" : " or ") + title;
+  }
+  return text;
+}
 
 std::vector<std::string> GroupsOf(const EvalResults& results) {
   std::vector<std::string> groups;
@@ -238,6 +281,7 @@ std::vector<report::Record> RowsOf(const EvalResults& results) {
   std::vector<report::Record> rows;
   for (const TableRow& row : TableRowsOf(results)) {
     report::Record record = VariantRecord(results.variants[row.variant]);
+    record.Add("configuration", results.variants[row.variant].configuration);
     if (!row.group.empty()) record.Add("group", row.group);
     record.Add("samples", row.cache.n);
     for (const auto& [column, summary] : row.cells) {
@@ -253,7 +297,8 @@ std::vector<report::Record> RowsOf(const EvalResults& results) {
     record.Add("relative", row.relative ? report::Value(*row.relative) : report::Value());
     record.Add("kept", row.cache.kept);
     record.Add("cache_bytes", row.cache.bytes);
-    record.Add("cache_share", row.cache.share);
+    record.Add("cache_share",
+               row.cache.has_share ? report::Value(row.cache.share) : report::Value());
     rows.push_back(std::move(record));
   }
   return rows;
@@ -261,6 +306,10 @@ std::vector<report::Record> RowsOf(const EvalResults& results) {
 
 std::vector<report::Record> TableOf(const EvalResults& results,
                                     std::string (*human_bytes)(int64_t bytes)) {
+  const std::vector<std::string> groups = GroupsOf(results);
+  const bool is_relative = std::any_of(groups.begin(), groups.end(), [&](const std::string& group) {
+    return LeadingColumn(results, group).relative;
+  });
   std::vector<report::Record> rows;
   for (const TableRow& row : TableRowsOf(results)) {
     const Variant& variant = results.variants[row.variant];
@@ -275,12 +324,12 @@ std::vector<report::Record> TableOf(const EvalResults& results,
       }
       record.Add(column->title, std::move(cell));
     }
-    if (results.task->columns.front().relative) {
+    if (is_relative) {
       record.Add("of full", row.relative ? Fixed(*row.relative, 1) + " %" : "");
     }
     record.Add("kept", Fixed(row.cache.kept, 1));
     record.Add("cache", human_bytes(static_cast<int64_t>(row.cache.bytes)));
-    record.Add("of full cache", Fixed(100 * row.cache.share, 1) + " %");
+    record.Add("of full cache", row.cache.has_share ? Fixed(100 * row.cache.share, 1) + " %" : "");
     rows.push_back(std::move(record));
   }
   return rows;
@@ -290,8 +339,8 @@ std::vector<report::Record> GroupRowsOf(const EvalResults& results, bool for_peo
   const std::vector<std::string> groups = GroupsOf(results);
   std::vector<report::Record> rows;
   if (groups.size() < 2 || !results.task->averages_groups) return rows;
-  const Column& column = results.task->columns.front();
   for (const std::string& group : groups) {
+    const Column& column = LeadingColumn(results, group);
     report::Record record = {{"group", group}};
     for (size_t i = 0; i < results.variants.size(); ++i) {
       const auto summary = SummaryOf(results, i, column, group);

@@ -22,18 +22,29 @@ std::optional<Summary> SummaryOf(const EvalResults& results, size_t variant, con
                                  const std::string& group);
 std::optional<Summary> SummaryOf(const EvalResults& results, size_t variant, const Column& column);
 
+// Whether the variants' caches are of several types.
+bool HasSeveralTypes(const EvalResults& results);
+
+// The column that says most about the samples of a group: the task's first one that any of them
+// has a score for (the task's first if there is none). Parts of a task may have columns of their
+// own.
+const Column& LeadingColumn(const EvalResults& results, const std::string& group);
+// The titles of the leading columns of all groups: "score", or "MC1 or BLEU".
+std::string LeadingTitle(const EvalResults& results);
+
 // Groups in the order of the samples.
 std::vector<std::string> GroupsOf(const EvalResults& results);
 
 // One record per variant (and group, where groups stand apart): method, budget, cache_types,
-// [group], samples, the columns by name, relative (per cent of the full cache's value), kept,
-// cache_bytes, cache_share. What a task reports in numbers.
+// configuration, [group], samples, the columns by name, relative (the leading column of every
+// group, in per cent of the full cache's value), kept, cache_bytes, cache_share (of what the first
+// variant's type of cache takes uncompressed). What a task reports in numbers.
 std::vector<report::Record> RowsOf(const EvalResults& results);
 // The same as people read it; `human_bytes` writes sizes.
 std::vector<report::Record> TableOf(const EvalResults& results,
                                     std::string (*human_bytes)(int64_t bytes));
-// The first column, a record for each group with a field for each variant (for people: rounded, as
-// text). Empty where there is one group, or groups stand apart.
+// The leading column, a record for each group with a field for each variant (for people: rounded,
+// as text). Empty where there is one group, or groups stand apart.
 std::vector<report::Record> GroupRowsOf(const EvalResults& results, bool for_people = false);
 
 // Samples that a variant could not run, and the first reason. Empty: none.

@@ -4,52 +4,17 @@
 
 #include <cmath>
 
+#include "eval/made_up_results.h"
+
 namespace winnow::eval {
 namespace {
 
 std::string Bytes(int64_t bytes) { return std::to_string(bytes) + " B"; }
 
-// Two variants; samples as (group, name, full score, other score), weights as given.
-struct Case {
-  std::string group;
-  double full = 0, other = 0, weight = 1;
-};
-
-EvalResults ResultsOf(const Task& task, const std::vector<Case>& cases) {
-  EvalResults results;
-  results.task = &task;
-  results.variants = {{"full", "", "f16", {}}, {"h2o", "size 8", "f16", {}}};
-  for (const Case& one : cases) {
-    EvaluatedSample& sample = results.samples.emplace_back();
-    sample.id = std::to_string(results.samples.size());
-    sample.group = one.group;
-    for (const double value : {one.full, one.other}) {
-      SampleResult result;
-      if (value < 0) {
-        result.problem = "does not fit";
-      } else {
-        result.outcome.scores = {{task.columns[0].name, value, one.weight}};
-        result.outcome.cache_bytes = 50;
-        result.outcome.cache_bytes_full = 100;
-      }
-      sample.results.push_back(result);
-    }
-  }
-  return results;
-}
-
-Task MakeTask(Column::Kind kind, bool averages_groups = true) {
-  Task task;
-  task.name = "made-up";
-  task.columns = {{.name = "score", .title = "score", .kind = kind}};
-  task.averages_groups = averages_groups;
-  return task;
-}
-
 TEST(Summary, GroupsCountTheSame) {
-  const Task task = MakeTask(Column::Kind::kPercent);
+  const Task task = MadeUpTask(Column::Kind::kPercent);
   // a: 1 and 0, b: 1.
-  const EvalResults results = ResultsOf(task, {{"a", 1, 0}, {"a", 0, 0}, {"b", 1, 1}});
+  const EvalResults results = MadeUpResults(task, {{"a", 1, 0}, {"a", 0, 0}, {"b", 1, 1}});
   EXPECT_DOUBLE_EQ(SummaryOf(results, 0, task.columns[0], "a")->value, 50);
   EXPECT_DOUBLE_EQ(SummaryOf(results, 0, task.columns[0])->value, 75);
   EXPECT_DOUBLE_EQ(SummaryOf(results, 1, task.columns[0])->value, 50);
@@ -60,9 +25,23 @@ TEST(Summary, GroupsCountTheSame) {
   EXPECT_EQ(std::get<int64_t>(rows[1].Find("samples")->data), 3);
 }
 
+TEST(Summary, SharesAreOfTheFirstTypeOfCache) {
+  const Task task = MadeUpTask(Column::Kind::kPercent);
+  EvalResults results = MadeUpResults(task, {{"a", 1, 1}, {"a", -1, 1}});
+  results.variants[1] = {"full", "", "q8_0", {}};
+  for (EvaluatedSample& sample : results.samples) {
+    sample.results[1]->outcome.cache_bytes_full = 50;  // all of it, in its own type
+  }
+  const auto rows = RowsOf(results);
+  // The second sample has nothing to be held against.
+  EXPECT_DOUBLE_EQ(std::get<double>(rows[1].Find("cache_share")->data), 0.5);
+  EXPECT_EQ(std::get<std::string>(TableOf(results, Bytes)[1].Find("of full cache")->data),
+            "50.0 %");
+}
+
 TEST(Summary, RelativeIsOfWhatBothCouldRun) {
-  const Task task = MakeTask(Column::Kind::kPercent);
-  const EvalResults results = ResultsOf(task, {{"a", 1, 0.5}, {"a", 0, -1}});
+  const Task task = MadeUpTask(Column::Kind::kPercent);
+  const EvalResults results = MadeUpResults(task, {{"a", 1, 0.5}, {"a", 0, -1}});
   const auto rows = RowsOf(results);
   EXPECT_DOUBLE_EQ(std::get<double>(rows[1].Find("relative")->data), 50);
   EXPECT_EQ(std::get<int64_t>(rows[1].Find("samples")->data), 1);
@@ -70,14 +49,18 @@ TEST(Summary, RelativeIsOfWhatBothCouldRun) {
 }
 
 TEST(Summary, PerplexityWeighsTokens) {
-  const Task task = MakeTask(Column::Kind::kPerplexity);
-  const EvalResults results = ResultsOf(task, {{"a", 1, 1, 300}, {"a", 3, 3, 100}});
+  const Task task = MadeUpTask(Column::Kind::kPerplexity);
+  const EvalResults results = MadeUpResults(task, {{"a", 1, 1, 300}, {"a", 3, 3, 100}});
   EXPECT_NEAR(SummaryOf(results, 0, task.columns[0])->value, std::exp(1.5), 1e-12);
+  EvalResults shorter = results;
+  shorter.samples[1].results[1]->outcome.cache_bytes = 10;  // 50 in the other, of 300 tokens
+  EXPECT_DOUBLE_EQ(std::get<double>(RowsOf(shorter)[1].Find("cache_bytes")->data), 40);
+  EXPECT_DOUBLE_EQ(std::get<double>(RowsOf(shorter)[1].Find("cache_share")->data), 0.4);
 }
 
 TEST(Summary, SpreadOfRuns) {
-  const Task task = MakeTask(Column::Kind::kSpread, false);
-  const EvalResults results = ResultsOf(task, {{"a", 1, 1}, {"a", 3, 3}, {"b", 7, 7}});
+  const Task task = MadeUpTask(Column::Kind::kSpread, false);
+  const EvalResults results = MadeUpResults(task, {{"a", 1, 1}, {"a", 3, 3}, {"b", 7, 7}});
   const auto a = SummaryOf(results, 0, task.columns[0], "a");
   EXPECT_DOUBLE_EQ(a->value, 2);
   EXPECT_DOUBLE_EQ(a->deviation, std::sqrt(2.0));
@@ -88,16 +71,32 @@ TEST(Summary, SpreadOfRuns) {
   EXPECT_TRUE(GroupRowsOf(results).empty());
 }
 
+TEST(Summary, GroupsAreLedByTheFirstColumnTheyHave) {
+  Task task = MadeUpTask(Column::Kind::kPercent);
+  task.columns.push_back({.name = "bleu", .title = "BLEU"});
+  EvalResults results = MadeUpResults(task, {{"mc", 1, .5}, {"gen", .5, .1}});
+  RenameScores(results, "gen", "bleu");
+  EXPECT_EQ(LeadingTitle(results), "score or BLEU");
+  const auto groups = GroupRowsOf(results);
+  EXPECT_EQ(std::get<double>(groups[1].Find("full")->data), 50);
+  EXPECT_EQ(std::get<double>(groups[1].Find("h2o size 8")->data), 10);
+  EXPECT_NEAR(std::get<double>(RowsOf(results)[1].Find("relative")->data), 40, 1e-9);
+
+  RenameScores(results, "mc", "bleu");  // as with one part only
+  EXPECT_EQ(LeadingTitle(results), "BLEU");
+  EXPECT_NEAR(std::get<double>(RowsOf(results)[1].Find("relative")->data), 40, 1e-9);
+}
+
 TEST(Summary, NoMinusBeforeNothing) {
-  const Task task = MakeTask(Column::Kind::kMean);
-  EvalResults results = ResultsOf(task, {{"a", 1, 1}});
+  const Task task = MadeUpTask(Column::Kind::kMean);
+  EvalResults results = MadeUpResults(task, {{"a", 1, 1}});
   results.samples[0].results[1]->outcome.scores[0].value = -0.001;
   EXPECT_EQ(std::get<std::string>(TableOf(results, Bytes)[1].Find("score")->data), "0.00");
 }
 
 TEST(Summary, GroupRows) {
-  const Task task = MakeTask(Column::Kind::kMean);
-  const EvalResults results = ResultsOf(task, {{"a", 1, 2}, {"b", 3, -1}});
+  const Task task = MadeUpTask(Column::Kind::kMean);
+  const EvalResults results = MadeUpResults(task, {{"a", 1, 2}, {"b", 3, -1}});
   const auto rows = GroupRowsOf(results);
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(std::get<double>(rows[0].Find("h2o size 8")->data), 2);

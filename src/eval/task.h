@@ -90,6 +90,9 @@ struct Task {
   // Whether groups are averaged into one number for each method (tasks of a benchmark, cells of a
   // grid), or stand apart because their mean says nothing (lengths of windows).
   bool averages_groups = true;
+  // Whether these options make it read texts token by token, without a prompt to compress; null: it
+  // never does.
+  bool (*reads_token_by_token)(const TaskOptions& options) = nullptr;
   // The samples chosen by the options, in the order of the data. They refer to the context, which
   // must outlive them. Errors: a file missing or not as expected (names file and format), options
   // out of range (names the flag).

@@ -38,6 +38,8 @@ struct Place {
   const runtime::SessionOptions& options;       // the method under test
   const runtime::SessionOptions& full_options;  // the full cache it is held against
   std::function<bool(double done)> keep_going;  // share of the work; false stops. May be empty
+  // What works of hours know before they end. May be empty.
+  std::function<void(const report::Record& point)> on_point = {};
 
   bool KeepGoing(double done) const { return !keep_going || keep_going(done); }
 };
@@ -48,6 +50,8 @@ class Work {
   virtual ~Work() = default;
   // Of all that decides the outcome besides model and method: prompt, limits, references.
   virtual uint64_t fingerprint() const = 0;
+  // Whether the outcome also depends on the cache it is held against (Place::full_options).
+  virtual bool against_full() const { return false; }
   // Errors: those of the session (the method cannot hold this prompt under its budget).
   virtual Result<Outcome> Run(const Place& place) const = 0;
 };

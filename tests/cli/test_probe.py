@@ -103,6 +103,27 @@ class ProbeTest(TextTest):
         for heads in views[1]["states"]:
             for runs in heads:
                 self.assertEqual(runs, "96k")
+        # When each went: at the end of the prompt, or when it left the recent window.
+        gone = [-1 if i < 4 or i >= 84 else max(64, i + 13) for i in range(96)]
+        streaming, full = outcome.json["probes"][0]["evicted_at"]
+        self.assertEqual(streaming["method"], "streaming:sinks=4")
+        self.assertEqual(streaming["layers"], views[0]["evicted_at"])
+        for heads in streaming["layers"]:
+            for head in heads:
+                self.assertEqual(head, gone)
+        self.assertEqual({at for heads in full["layers"] for head in heads for at in head}, {-1})
+        self.assertIn('data-prompt="64"', page.read_text(encoding="utf-8"))
+        self.assertNotIn("evicted_at", self.probe("kept", *SMALL, "--kv-method", "streaming").text)
+
+    def test_tokens_that_were_never_computed_are_not_kept(self):
+        page = self.folder / "dropped.html"
+        outcome = self.probe("kept", *SMALL, "--prompt-tokens", "80", "--kv-method", "pyramidinfer:least=0.3,min_context=16",
+                             "--json", "-", "--report", page)
+        kept = outcome.json["probes"][0]["methods"][0]["kept"]
+        states = data_of(page.read_text(encoding="utf-8"), "states")[0][0]["states"]
+        self.assertLess(kept[-1], 60)
+        for entries, heads in zip(kept, states):
+            self.assertEqual(sum(states_of(runs).count("k") for runs in heads), entries * len(heads))
 
     def test_text_is_never_markup(self):
         page = self.folder / "hostile.html"

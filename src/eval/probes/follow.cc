@@ -35,6 +35,7 @@ Result<std::optional<Followed>> Follow(const ProbeTask& task,
     }
     if (!progressed(static_cast<double>(i))) return std::optional<Followed>();
   }
+  followed.tracker->Close(followed.session->cache(), static_cast<int64_t>(sample.size()));
   return std::optional(std::move(followed));
 }
 

@@ -10,6 +10,7 @@
 namespace winnow::eval {
 
 // One sample under one method: the first n_prompt tokens as a prompt, the others as decode steps.
+// The tracker is closed.
 struct Followed {
   std::unique_ptr<KeptTracker> tracker;
   std::unique_ptr<runtime::Session> session;

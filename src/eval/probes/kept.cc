@@ -6,6 +6,7 @@
 
 #include "eval/probes/follow.h"
 #include "eval/probes/probe.h"
+#include "report/page/token_map_html.h"
 
 namespace winnow::eval {
 namespace {
@@ -95,14 +96,16 @@ Result<std::optional<Findings>> ProbeKept(const ProbeTask& task) {
   report::TokenMap map = {.name = "kept-text",
                           .title = "What is kept of the text",
                           .caption =
-                              "Choose a cache, a layer and a KV head; rest on a token to see "
-                              "in how many heads it is kept.",
+                              "Choose a cache, a layer, a KV head and how many tokens it has "
+                              "seen; rest on a token to see in how many heads it is kept.",
                           .tokens = {},
-                          .views = {}};
+                          .views = {},
+                          .n_prompt = task.n_prompt};
   for (const runtime::TokenId token : sample) {
     map.tokens.push_back(task.engine.tokenizer().Decode(std::span(&token, 1)));
   }
   report::List methods;
+  report::List evictions;
   const double share = 1 / static_cast<double>(task.methods.size());
   for (size_t i = 0; i < task.methods.size(); ++i) {
     const Portion portion = {static_cast<double>(i) * share, share};
@@ -124,9 +127,13 @@ Result<std::optional<Findings>> ProbeKept(const ProbeTask& task) {
       over_time.panels.push_back({name, OverTime(*followed->tracker, shape, task.n_prompt, n)});
     }
     at_the_end.panels.push_back({name, AtTheEnd(states)});
-    map.views.push_back({.name = name, .states = std::move(states)});
+    map.views.push_back(
+        {.name = name, .states = std::move(states), .evicted_at = followed->tracker->Evictions(n)});
+    evictions.emplace_back(
+        report::Record{{"method", name}, {"layers", report::EvictionsOf(map.views.back())}});
   }
   findings.summary = {{"prompt", task.n_prompt}, {"seen", n}, {"methods", std::move(methods)}};
+  findings.details = {{"evicted_at", std::move(evictions)}};
   findings.text =
       "A band along the right edge is a recent window; columns that stay dark from top to bottom "
       "are tokens that every step found important.";

@@ -62,6 +62,22 @@ void KeptTracker::FollowHead(const HeadPlan& plan, const runtime::PlanContext& c
   }
 }
 
+void KeptTracker::Close(const cache::Cache& cache, int64_t n_tokens) {
+  for (int layer = 0; layer < shape_.n_layers; ++layer) {
+    for (int head = 0; head < shape_.n_kv_heads; ++head) {
+      std::vector<bool> has_entry(static_cast<size_t>(n_tokens), false);
+      for (const Position position : cache.positions(layer, head)) {
+        if (position < n_tokens) has_entry[static_cast<size_t>(position)] = true;
+      }
+      Fates& fates = fates_[static_cast<size_t>(layer * shape_.n_kv_heads + head)];
+      fates.resize(std::max(fates.size(), has_entry.size()));
+      for (size_t i = 0; i < has_entry.size(); ++i) {
+        if (!has_entry[i] && fates[i].evicted_at == kStays) fates[i].evicted_at = kNeverThere;
+      }
+    }
+  }
+}
+
 const KeptTracker::Fates& KeptTracker::FatesOf(int layer, int kv_head) const {
   return fates_[static_cast<size_t>(layer * shape_.n_kv_heads + kv_head)];
 }
@@ -70,6 +86,17 @@ int32_t KeptTracker::evicted_at(int layer, int kv_head, int64_t position) const 
   const Fates& fates = FatesOf(layer, kv_head);
   const auto place = static_cast<size_t>(position);
   return place < fates.size() ? fates[place].evicted_at : kStays;
+}
+
+std::vector<std::vector<std::vector<int32_t>>> KeptTracker::Evictions(int64_t n_tokens) const {
+  std::vector<std::vector<std::vector<int32_t>>> all(static_cast<size_t>(shape_.n_layers));
+  for (int layer = 0; layer < shape_.n_layers; ++layer) {
+    for (int head = 0; head < shape_.n_kv_heads; ++head) {
+      auto& of_head = all[static_cast<size_t>(layer)].emplace_back();
+      for (int64_t i = 0; i < n_tokens; ++i) of_head.push_back(evicted_at(layer, head, i));
+    }
+  }
+  return all;
 }
 
 std::vector<std::vector<std::string>> KeptTracker::States(int64_t n_tokens) const {

@@ -12,7 +12,8 @@ namespace winnow::eval {
 // Follows the plans of one session: when every token went, and what became of it.
 class KeptTracker {
  public:
-  static constexpr int32_t kStays = -1;
+  static constexpr int32_t kStays = report::TokenMap::kStays;
+  static constexpr int32_t kNeverThere = 0;
 
   explicit KeptTracker(const cache::CacheShape& shape);
 
@@ -20,9 +21,16 @@ class KeptTracker {
   // nothing by itself: no Truncate, no Reset.
   runtime::CompressionOptions Following(runtime::CompressionOptions options);
 
-  // Tokens that the sequence had when token `position` was evicted; kStays if it was not.
+  // The sequence has come to `n_tokens` tokens: those that never had an entry (PyramidInfer stops
+  // computing some in later layers) are told from those that still have one. Before the two below.
+  void Close(const cache::Cache& cache, int64_t n_tokens);
+
+  // Tokens that the sequence had when token `position` was evicted; kStays if it was not,
+  // kNeverThere if it never had an entry.
   int32_t evicted_at(int layer, int kv_head, int64_t position) const;
 
+  // [layer][kv_head][token] evicted_at of the first n_tokens tokens.
+  std::vector<std::vector<std::vector<int32_t>>> Evictions(int64_t n_tokens) const;
   // [layer][kv_head] what is left of the first n_tokens tokens (TokenMap's states).
   std::vector<std::vector<std::string>> States(int64_t n_tokens) const;
 

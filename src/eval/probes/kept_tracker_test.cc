@@ -48,11 +48,14 @@ TEST_F(KeptTrackerTest, TokensGoOneAfterAnother) {
   Apply({.evict = {1}, .merges = {}, .sources = {}, .shares = {}}, 6);
   // The newest entry, token 5, has moved into the place of token 1.
   Apply({.evict = {1, 3}, .merges = {}, .sources = {}, .shares = {}}, 8);
-  EXPECT_EQ(tracker_.States(7)[0][0], "kekekek");  // token 6 is not in the cache, nor evicted
+  tracker_.Close(*cache_, 7);
+  EXPECT_EQ(tracker_.States(7)[0][0], "kekekee");  // token 6 never was in the cache
   EXPECT_EQ(tracker_.States(6)[0][1], "kkkkkk");   // the other head
   EXPECT_EQ(tracker_.evicted_at(0, 0, 1), 6);
+  EXPECT_EQ(tracker_.Evictions(7)[0][0], (std::vector<int32_t>{-1, 6, -1, 8, -1, 8, 0}));
   EXPECT_EQ(tracker_.evicted_at(0, 0, 5), 8);
   EXPECT_EQ(tracker_.evicted_at(0, 0, 0), KeptTracker::kStays);
+  EXPECT_EQ(tracker_.evicted_at(0, 0, 6), KeptTracker::kNeverThere);
 }
 
 TEST_F(KeptTrackerTest, MergedAreThoseThatFlowIntoAnother) {

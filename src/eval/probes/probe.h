@@ -32,6 +32,7 @@ struct ProbeTask {
 
 struct Findings {
   report::Record summary;  // numbers
+  report::Record details;  // more numbers than anyone reads
   std::string text;        // how to read the figures
   std::vector<report::Table> tables;
   std::vector<report::Figure> figures;

@@ -26,6 +26,15 @@ Result<std::vector<std::string>> ChooseTasks(const std::vector<std::string>& all
   return chosen;
 }
 
+Result<void> CheckDepths(const std::vector<int64_t>& depths) {
+  for (const int64_t depth : depths) {
+    if (depth < 0 || depth > 100) {
+      return Error{"--depths: found " + std::to_string(depth) + ", expected per cent, 0 to 100"};
+    }
+  }
+  return {};
+}
+
 bool Names(const std::vector<int64_t>& wanted, int64_t number) {
   return wanted.empty() || std::find(wanted.begin(), wanted.end(), number) != wanted.end();
 }

@@ -21,6 +21,8 @@ Result<void> NeedData(const TaskContext& context, std::string_view expected);
 // `all`, or those of `wanted`, in the order of `all`. Error: one is not of them.
 Result<std::vector<std::string>> ChooseTasks(const std::vector<std::string>& all,
                                              const std::vector<std::string>& wanted);
+// Error: a depth that is no per cent.
+Result<void> CheckDepths(const std::vector<int64_t>& depths);
 // Whether a list of numbers names this one; an empty list names all.
 bool Names(const std::vector<int64_t>& wanted, int64_t number);
 

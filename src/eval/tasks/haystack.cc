@@ -45,6 +45,7 @@ Haystack::Haystack(const tokenizer::Tokenizer& tokenizer, std::string text)
 
 std::string Haystack::Build(int64_t n_tokens, size_t start,
                             const std::vector<Needle>& needles) const {
+  WINNOW_CHECK(n_tokens >= 0);
   // One and a half times what is needed, cut to the token.
   std::string text;
   const auto n_bytes =
@@ -54,7 +55,7 @@ std::string Haystack::Build(int64_t n_tokens, size_t start,
   }
   const std::vector<TokenId> tokens =
       tokenizer_.Encode(text, {.add_special = false, .parse_special = false});
-  const auto n_kept = std::min(tokens.size(), static_cast<size_t>(std::max<int64_t>(0, n_tokens)));
+  const auto n_kept = std::min(tokens.size(), static_cast<size_t>(n_tokens));
   text = tokenizer_.Decode(std::span(tokens).first(n_kept));
 
   std::vector<size_t> ends = SentenceEnds(text);

@@ -24,7 +24,7 @@ class Haystack {
 
   // About n_tokens of the text, from sentence `start` on, from its beginning again where it ends,
   // with the needles inside, each moved back to the end of the sentence before its place (100 %: at
-  // the very end).
+  // the very end). Requires: n_tokens >= 0.
   std::string Build(int64_t n_tokens, size_t start, const std::vector<Needle>& needles) const;
   size_t n_sentences() const { return starts_.size(); }
 

@@ -38,7 +38,7 @@ Result<Lookup> LookupOf(const Row& row) {
   return lookup;
 }
 
-// Moves the pair that is asked for to `depth` per cent of the list.
+// Moves the pair that is asked for to `depth` per cent of the list, 0..100.
 Result<void> MoveTo(int64_t depth, Lookup& lookup) {
   const auto asked = std::find_if(lookup.pairs.begin(), lookup.pairs.end(),
                                   [&](const Pair& pair) { return pair.first == lookup.key; });
@@ -74,6 +74,7 @@ Result<std::unique_ptr<Work>> Make(const TaskContext& context, const Lookup& loo
 }
 
 Result<std::vector<Sample>> Samples(const TaskContext& context) {
+  WINNOW_TRY(CheckDepths(context.options.depths));
   WINNOW_TRY(NeedData(context, kData));
   WINNOW_ASSIGN(const std::vector<std::string> files, FilesOf(context.options.data, ".jsonl"));
   std::vector<int64_t> depths = context.options.depths;

@@ -44,17 +44,22 @@ std::string TrueOrFalse(std::string_view text) {
   return Lowercase(word);
 }
 
+// What an answer does not say is not right, even where the reference does not say it either.
+double SameAndSaid(const std::string& answer, const std::string& reference) {
+  return !answer.empty() && answer == reference ? 1 : 0;
+}
+
 double ScoreOf(Metric metric, const std::string& answer, const std::string& reference) {
   switch (metric) {
     case Metric::kLetters:
-      return OptionLetters(answer, 'H') == OptionLetters(reference, 'H') ? 1 : 0;
+      return SameAndSaid(OptionLetters(answer, 'H'), OptionLetters(reference, 'H'));
     case Metric::kNumber:
-      return LastNumber(answer) == LastNumber(reference) ? 1 : 0;
+      return SameAndSaid(LastNumber(answer), LastNumber(reference));
     case Metric::kTrueFalse:
       // "True [fact: False]": by the document first, by the world in brackets.
-      return TrueOrFalse(answer) == TrueOrFalse(reference) ? 1 : 0;
+      return SameAndSaid(TrueOrFalse(answer), TrueOrFalse(reference));
     case Metric::kFound:
-      return ShareFound(answer, std::span(&reference, 1));
+      return reference.empty() ? 0 : ShareFound(answer, std::span(&reference, 1));
     case Metric::kF1:
       return QaF1(answer, reference);
     case Metric::kRougeL:

@@ -103,6 +103,10 @@ class NeedleMaker {
 
     Question question;
     int64_t n_hay = cell.length - max_tokens;
+    if (n_hay < 0) {
+      return Error{"--lengths: a text of " + std::to_string(cell.length) +
+                   " tokens has no room for an answer of " + std::to_string(max_tokens)};
+    }
     for (int attempt = 0; attempt < 8; ++attempt) {
       const std::string text = PromptOf(hay_.Build(n_hay, start, quest.needles), quest.question);
       WINNOW_ASSIGN(question.prompt.tokens, context_.prompts.WriteWhole(text, Style::kChat));
@@ -160,12 +164,7 @@ Result<void> Check(const TaskOptions& options) {
   if (options.n_needles == 0 || options.n_needles > 500) {
     return Error{"--needles: expected 1 to 500"};
   }
-  for (const int64_t depth : options.depths) {
-    if (depth < 0 || depth > 100) {
-      return Error{"--depths: found " + std::to_string(depth) + ", expected per cent, 0 to 100"};
-    }
-  }
-  return {};
+  return CheckDepths(options.depths);
 }
 
 Result<std::vector<Sample>> Samples(const TaskContext& context) {

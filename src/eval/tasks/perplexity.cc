@@ -28,16 +28,20 @@ using Tokens = std::shared_ptr<const std::vector<TokenId>>;
 
 struct Cut {
   int64_t begin = 0;
+  int64_t n_tokens = 0;
   Window window;  // without tokens
 };
 
-// Windows of `length` that advance by `stride`; each scores what the one before did not.
-// [TreeKV, Tables 1 and 2]
+// Windows of `length` that advance by `stride`; each scores what the one before did not. The last
+// one is as long as what is left, so that every token but the first is scored once.
+// [TreeKV, Tables 1 and 2; the end is ours: the paper does not say]
 std::vector<Cut> Slide(int64_t n_tokens, int64_t length, int64_t stride) {
   std::vector<Cut> cuts;
-  for (int64_t begin = 0; begin + length <= n_tokens; begin += stride) {
-    Cut cut = {begin, {}};
-    cut.window.score_from = begin == 0 ? 1 : length - stride;
+  int64_t n_scored = 1;
+  for (int64_t begin = 0; n_scored < n_tokens; begin += stride) {
+    Cut cut = {begin, std::min(length, n_tokens - begin), {}};
+    cut.window.score_from = n_scored - begin;
+    n_scored = begin + cut.n_tokens;
     cuts.push_back(std::move(cut));
   }
   return cuts;
@@ -46,7 +50,7 @@ std::vector<Cut> Slide(int64_t n_tokens, int64_t length, int64_t stride) {
 std::vector<Cut> Halve(int64_t n_tokens, int64_t length, bool against_full) {
   std::vector<Cut> cuts;
   for (int64_t begin = 0; begin + length <= n_tokens; begin += length) {
-    Cut cut = {begin, {}};
+    Cut cut = {begin, length, {}};
     cut.window.reading = Window::Reading::kHalves;
     cut.window.against_full = against_full;
     cuts.push_back(std::move(cut));
@@ -76,10 +80,10 @@ void AddSamples(const TaskContext& context, const std::string& name, const Token
         {.id = name + "/" + std::to_string(length) + "/" + std::to_string(i),
          .group = std::to_string(length),
          .labels = {{"text", name}, {"length", length}},
-         .make = [&context, tokens, length, cut = cuts[i]]() -> Result<std::unique_ptr<Work>> {
+         .make = [&context, tokens, cut = cuts[i]]() -> Result<std::unique_ptr<Work>> {
            Window window = cut.window;
            window.tokens = WindowOf(std::span(*tokens).subspan(static_cast<size_t>(cut.begin),
-                                                               static_cast<size_t>(length)),
+                                                               static_cast<size_t>(cut.n_tokens)),
                                     context.tokenizer);
            return MakeWork(std::move(window));
          }});
@@ -98,11 +102,13 @@ Result<std::vector<Sample>> WindowSamples(const TaskContext& context, const Cutt
         std::make_shared<const std::vector<TokenId>>(context.tokenizer.Encode(texts[i].text));
     const auto n_tokens = static_cast<int64_t>(tokens->size());
     for (const int64_t length : lengths) {
+      std::vector<Cut> cuts = cut(n_tokens, length);
       if (n_tokens < length) {
         context.log.Warning(texts[i].name + " has only " + std::to_string(n_tokens) +
-                            " tokens: no window of " + std::to_string(length));
+                            (cuts.empty() ? " tokens: no window of " : " tokens: less than ") +
+                            std::to_string(length));
       }
-      AddSamples(context, texts[i].name, tokens, length, cut(n_tokens, length), samples);
+      AddSamples(context, texts[i].name, tokens, length, std::move(cuts), samples);
     }
   }
   if (samples.empty()) return Error{context.options.data + ": no text is as long as a window"};
@@ -128,7 +134,7 @@ Result<std::vector<Sample>> Streams(const TaskContext& context) {
                    std::to_string(n_tokens) + " tokens, a stream at least " +
                    std::to_string(kLeastTokens)};
     }
-    Cut cut;
+    Cut cut = {0, length, {}};
     cut.window.every = Or(context.options.every, kEvery);
     AddSamples(context, "stream", tokens, length, {cut}, samples);
   }
@@ -148,10 +154,19 @@ Result<std::vector<Sample>> PerplexitySamples(const TaskContext& context) {
     return Error{"--protocol: found '" + protocol + "', expected sliding, halves or stream"};
   }
   if (options.stride == 0) return Error{"--stride: expected 1 or more"};
+  WINNOW_ASSIGN(const std::vector<int64_t> lengths, LengthsOf(context));
+  for (const int64_t length : lengths) {
+    if (options.stride >= length) {
+      return Error{"--stride: found " + std::to_string(options.stride) + ", windows of " +
+                   std::to_string(length) + " must overlap"};
+    }
+  }
   return WindowSamples(context, [&](int64_t n_tokens, int64_t length) {
-    return Slide(n_tokens, length, std::min(Or(options.stride, length / 2), length - 1));
+    return Slide(n_tokens, length, Or(options.stride, length / 2));
   });
 }
+
+bool ReadsTokenByToken(const TaskOptions& options) { return options.protocol != "halves"; }
 
 Result<std::vector<Sample>> KldSamples(const TaskContext& context) {
   return WindowSamples(
@@ -174,6 +189,7 @@ Task PerplexityTask() {
                        .digits = 4},
                       {.name = "nll", .title = "NLL", .kind = Column::Kind::kMean, .digits = 4}},
           .averages_groups = false,
+          .reads_token_by_token = ReadsTokenByToken,
           .samples = PerplexitySamples};
 }
 

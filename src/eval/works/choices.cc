@@ -25,6 +25,8 @@ class ChoicesWork final : public Work {
  public:
   explicit ChoicesWork(Choices choices) : choices_(std::move(choices)) {}
 
+  const Choices& choices() const { return choices_; }
+
   uint64_t fingerprint() const override {
     Fingerprint all;
     all.Add(choices_.prompt.tokens).Add(choices_.references);
@@ -69,6 +71,11 @@ class ChoicesWork final : public Work {
 
 std::unique_ptr<Work> MakeWork(Choices choices) {
   return std::make_unique<ChoicesWork>(std::move(choices));
+}
+
+const Choices* ChoicesOf(const Work& work) {
+  const auto* choices = dynamic_cast<const ChoicesWork*>(&work);
+  return choices ? &choices->choices() : nullptr;
 }
 
 }  // namespace winnow::eval

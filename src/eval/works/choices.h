@@ -24,5 +24,7 @@ struct Choices {
 
 // Requires: no continuation is empty.
 std::unique_ptr<Work> MakeWork(Choices choices);
+// The choices a work weighs; null if it is a work of another kind.
+const Choices* ChoicesOf(const Work& work);
 
 }  // namespace winnow::eval

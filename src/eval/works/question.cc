@@ -13,6 +13,8 @@ class QuestionWork final : public Work {
  public:
   explicit QuestionWork(Question question) : question_(std::move(question)) {}
 
+  const Question& question() const { return question_; }
+
   uint64_t fingerprint() const override {
     return Fingerprint()
         .Add(question_.prompt.tokens)
@@ -63,6 +65,11 @@ class QuestionWork final : public Work {
 
 std::unique_ptr<Work> MakeWork(Question question) {
   return std::make_unique<QuestionWork>(std::move(question));
+}
+
+const Question* QuestionOf(const Work& work) {
+  const auto* question = dynamic_cast<const QuestionWork*>(&work);
+  return question ? &question->question() : nullptr;
 }
 
 }  // namespace winnow::eval

@@ -19,5 +19,7 @@ struct Question {
 };
 
 std::unique_ptr<Work> MakeWork(Question question);
+// The question a work asks; null if it is a work of another kind.
+const Question* QuestionOf(const Work& work);
 
 }  // namespace winnow::eval

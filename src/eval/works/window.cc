@@ -95,6 +95,8 @@ class WindowWork final : public Work {
         .value();
   }
 
+  bool against_full() const override { return window_.against_full; }
+
   Result<Outcome> Run(const Place& place) const override {
     WINNOW_ASSIGN(auto session, Session::Make(place.engine, place.options));
     if (window_.reading == Window::Reading::kStream) return Stream(place, *session);
@@ -111,10 +113,12 @@ class WindowWork final : public Work {
     if (window_.every > 0) {
       options.every = window_.every;
       options.on_point = [&](const StreamPoint& point) {
-        points.emplace_back(report::Record{{"tokens", point.n_tokens},
-                                           {"nll", point.nll.mean()},
-                                           {"recent_nll", point.recent_nll},
-                                           {"cache_bytes", session.cache_bytes()}});
+        report::Record record = {{"tokens", point.n_tokens},
+                                 {"nll", point.nll.mean()},
+                                 {"recent_nll", point.recent_nll},
+                                 {"cache_bytes", session.cache_bytes()}};
+        if (place.on_point) place.on_point(record);
+        points.emplace_back(std::move(record));
       };
     }
     options.progress = [&](double done) { return going = place.KeepGoing(done); };

@@ -90,23 +90,38 @@
       choose.append(label);
       return select;
     });
+    // Where it is known when entries went: the step that is shown.
+    const prompt = Number(figure.dataset.prompt || tokens.length);
+    const step = make('input', '');
+    Object.assign(step, { type: 'range', min: prompt, max: tokens.length, value: tokens.length });
+    if (prompt < tokens.length) {
+      const label = make('label', '', 'tokens seen ');
+      label.append(step);
+      choose.append(label);
+      step.addEventListener('input', () => colour());
+    }
     let kept = [], merged = [], n = 0;
     const colour = () => {
       const [view, layer, head] = selects.map((select) => select.selectedIndex);
-      const picked = views[view].states.filter((_, l) => layer === 0 || l === layer - 1)
-          .flatMap((heads) => heads.filter((_, h) => head === 0 || h === head - 1)).map(expand);
-      n = picked.length;
+      const picked = (list) => list.filter((_, l) => layer === 0 || l === layer - 1)
+          .flatMap((heads) => heads.filter((_, h) => head === 0 || h === head - 1));
+      const gone = views[view].evicted_at ? picked(views[view].evicted_at) : [];
+      const all = picked(views[view].states).map(expand);
+      const seen = Number(step.value);
+      n = all.length;
       kept = new Array(tokens.length).fill(0);
       merged = new Array(tokens.length).fill(0);
-      for (const states of picked) {
-        for (let i = 0; i < tokens.length; ++i) {
-          if (states[i] === 'k') ++kept[i];
-          if (states[i] === 'm') ++merged[i];
+      all.forEach((states, which) => {
+        for (let i = 0; i < seen; ++i) {
+          const state = gone[which] && gone[which][i] > seen ? 'k' : states[i];
+          if (state === 'k') ++kept[i];
+          if (state === 'm') ++merged[i];
         }
-      }
+      });
       figure.querySelector('.shown').textContent = views[view].name + ', ' +
-          (layer ? 'layer ' + (layer - 1) : 'all layers') + ', ' + (head ? 'KV head ' + (head - 1) : 'all KV heads');
-      tokens.forEach((token, i) => { token.className = classOf(kept[i], merged[i], n); });
+          (layer ? 'layer ' + (layer - 1) : 'all layers') + ', ' + (head ? 'KV head ' + (head - 1) : 'all KV heads') +
+          (prompt < tokens.length ? ', after ' + seen + ' tokens' : '');
+      tokens.forEach((token, i) => { token.className = i < seen ? classOf(kept[i], merged[i], n) : 'later'; });
     };
     selects.forEach((select) => select.addEventListener('change', colour));
     colour();

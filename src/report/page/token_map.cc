@@ -154,8 +154,9 @@ std::string RunLengths(std::string_view states) {
 }
 
 std::string TokenMapHtml(const TokenMap& map) {
-  std::string html = "<figure class=\"token-map\" id=\"" + Escaped(map.name) + "\">\n<h3>" +
-                     Escaped(map.title) + "</h3>\n<div class=\"key\">";
+  std::string html = "<figure class=\"token-map\" id=\"" + Escaped(map.name) + "\"";
+  if (map.n_prompt > 0) html += " data-prompt=\"" + std::to_string(map.n_prompt) + "\"";
+  html += ">\n<h3>" + Escaped(map.title) + "</h3>\n<div class=\"key\">";
   for (const Shade& shade : kShades) {
     if (std::string_view(shade.css_class) == "m" && !HasMerged(map)) continue;
     html += std::string("<span><i class=\"") + shade.css_class + "\">text</i>" + shade.meaning +
@@ -174,6 +175,16 @@ std::string TokenMapHtml(const TokenMap& map) {
   return html + JsonElement("states", StatesOf(map)) + "</figure>\n";
 }
 
+Value EvictionsOf(const TokenMap::View& view) {
+  List layers;
+  for (const auto& heads : view.evicted_at) {
+    List of_layer;
+    for (const std::vector<int32_t>& of_head : heads) of_layer.emplace_back(MakeList(of_head));
+    layers.emplace_back(std::move(of_layer));
+  }
+  return layers;
+}
+
 Value StatesOf(const TokenMap& map) {
   List views;
   for (const TokenMap::View& view : map.views) {
@@ -183,7 +194,9 @@ Value StatesOf(const TokenMap& map) {
       for (const std::string& states : heads) runs.emplace_back(RunLengths(states));
       layers.emplace_back(std::move(runs));
     }
-    views.emplace_back(Record{{"name", view.name}, {"states", std::move(layers)}});
+    Record record = {{"name", view.name}, {"states", std::move(layers)}};
+    if (!view.evicted_at.empty()) record.Add("evicted_at", EvictionsOf(view));
+    views.emplace_back(std::move(record));
   }
   return views;
 }

@@ -14,12 +14,16 @@ struct TokenMap {
   static constexpr char kKept = 'k';
   static constexpr char kEvicted = 'e';
   static constexpr char kMerged = 'm';
+  static constexpr int32_t kStays = -1;
 
   // One way of keeping the cache.
   struct View {
     std::string name;  // "snapkv"
     // [layer][kv_head]: a state for each token
     std::vector<std::vector<std::string>> states;
+    // [layer][kv_head][token] tokens seen when its entry went; kStays, or 0 if it never had one.
+    // Empty: only the end is known.
+    std::vector<std::vector<std::vector<int32_t>>> evicted_at = {};
   };
 
   std::string name;  // of its files
@@ -27,6 +31,9 @@ struct TokenMap {
   std::string caption;
   std::vector<std::string> tokens;  // bytes, whatever they are
   std::vector<View> views;          // of the same numbers of layers and heads
+  // Where views have evicted_at: the tokens that came at once, before the first step that a reader
+  // can choose.
+  int64_t n_prompt = 0;
 };
 
 // How much of a token is left over all layers and heads of a view.

@@ -11,7 +11,10 @@ namespace winnow::report {
 // The <figure> of a page: without a script the first view, all layers and heads; with one any.
 std::string TokenMapHtml(const TokenMap& map);
 
-// All views with their states as runs: [{"name", "states": [layer][kv_head]}].
+// [layer][kv_head][token]
+Value EvictionsOf(const TokenMap::View& view);
+
+// All views with their states as runs: [{"name", "states": [layer][kv_head], "evicted_at"}].
 Value StatesOf(const TokenMap& map);
 
 // A row per token: what is left of it in each view.

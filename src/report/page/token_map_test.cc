@@ -43,6 +43,16 @@ TEST(TokenMap, TokensAreShownAsTheyAre) {
   EXPECT_NE(html.find(R"([{"name":"ems","states":[["2k1m1e"],["1k2m1e"]]}])"), std::string::npos);
 }
 
+TEST(TokenMap, WhatIsKnownOfStepsIsOnThePage) {
+  TokenMap map = Small();
+  EXPECT_EQ(TokenMapHtml(map).find("data-prompt"), std::string::npos);
+  map.views[0].evicted_at = {{{TokenMap::kStays, TokenMap::kStays, 4, 3}}, {{-1, 4, 4, 0}}};
+  map.n_prompt = 3;
+  const std::string html = TokenMapHtml(map);
+  EXPECT_NE(html.find(" data-prompt=\"3\">"), std::string::npos);
+  EXPECT_NE(html.find(R"("evicted_at":[[[-1,-1,4,3]],[[-1,4,4,0]]])"), std::string::npos) << html;
+}
+
 TEST(TokenMap, NobodyReadsOfMergingWhereNothingWasMerged) {
   TokenMap map = Small();
   map.views[0].states = {{"kkee"}, {"kkee"}};

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "eval/runner.h"
+#include "eval/task.h"
+
+// Results for tests: nothing was run.
+namespace winnow::eval {
+
+// A sample, its scores under both variants (below 0: could not be run) and their weight.
+struct MadeUpCase {
+  std::string group;
+  double full = 0, other = 0, weight = 1;
+};
+
+inline Task MadeUpTask(Column::Kind kind, bool averages_groups = true) {
+  Task task;
+  task.name = "made-up";
+  task.columns = {{.name = "score", .title = "score", .kind = kind}};
+  task.averages_groups = averages_groups;
+  return task;
+}
+
+// Two variants, the second with half the first one's bytes. The task must outlive the results.
+inline EvalResults MadeUpResults(const Task& task, const std::vector<MadeUpCase>& cases) {
+  EvalResults results;
+  results.task = &task;
+  results.variants = {{"full", "", "f16", {}}, {"h2o", "size 8", "f16", {}}};
+  for (const MadeUpCase& one : cases) {
+    EvaluatedSample& sample = results.samples.emplace_back();
+    sample.id = std::to_string(results.samples.size());
+    sample.group = one.group;
+    for (const double value : {one.full, one.other}) {
+      SampleResult result;
+      if (value < 0) {
+        result.problem = "does not fit";
+      } else {
+        result.outcome.scores = {{task.columns[0].name, value, one.weight}};
+        result.outcome.cache_bytes = sample.results.empty() ? 100 : 50;
+        result.outcome.cache_bytes_full = 100;
+      }
+      sample.results.push_back(result);
+    }
+  }
+  return results;
+}
+
+// Gives the samples of a group scores of another name.
+inline void RenameScores(EvalResults& results, const std::string& group, const std::string& name) {
+  for (EvaluatedSample& sample : results.samples) {
+    if (sample.group != group) continue;
+    for (auto& result : sample.results) {
+      for (Score& score : result->outcome.scores) score.name = name;
+    }
+  }
+}
+
+}  // namespace winnow::eval

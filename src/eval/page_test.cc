@@ -1,0 +1,91 @@
+#include "eval/page.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "eval/data.h"
+#include "eval/made_up_results.h"
+
+namespace winnow::eval {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string Bytes(int64_t bytes) { return std::to_string(bytes) + " B"; }
+
+class EvalPage : public testing::Test {
+ protected:
+  ~EvalPage() override { fs::remove_all(folder_); }
+
+  // The numbers of a figure, as they stand beside the page.
+  std::vector<Row> NumbersOf(const EvalResults& results, const std::string& figure) {
+    fs::create_directories(folder_);
+    const auto written = PageOf(results, Bytes).Write((folder_ / "page.html").string());
+    EXPECT_TRUE(written);
+    const auto rows = ReadCsv((folder_ / "page" / (figure + ".csv")).string(), true);
+    EXPECT_TRUE(rows) << figure;
+    return rows ? *rows : std::vector<Row>();
+  }
+  static std::set<std::string> NamesIn(const std::vector<Row>& rows, const char* column) {
+    std::set<std::string> names;
+    for (const Row& row : rows) names.insert(row.TextOrEmpty(column));
+    return names;
+  }
+  // `n` copies of the second variant, with another type of cache.
+  static void AddType(EvalResults& results, const std::string& types, double score, int n = 1) {
+    for (int i = 0; i < n; ++i) {
+      results.variants.push_back(results.variants[1]);
+      results.variants.back().cache_types = types;
+      for (EvaluatedSample& sample : results.samples) {
+        sample.results.push_back(sample.results[1]);
+        sample.results.back()->outcome.scores[0].value = score;
+      }
+    }
+  }
+
+  fs::path folder_ =
+      fs::path(testing::TempDir()) /
+      (std::string("winnow-page-") + testing::UnitTest::GetInstance()->current_test_info()->name());
+};
+
+TEST_F(EvalPage, FrontHasALineForEveryTypeOfCache) {
+  const Task task = MadeUpTask(Column::Kind::kPercent);
+  EvalResults results = MadeUpResults(task, {{"a", 1, .5}});
+  EXPECT_EQ(NamesIn(NumbersOf(results, "front"), "series"), (std::set<std::string>{"full", "h2o"}));
+  AddType(results, "q8_0", .25);
+  EXPECT_EQ(NamesIn(NumbersOf(results, "front"), "series"),
+            (std::set<std::string>{"full f16", "h2o f16", "h2o q8_0"}));
+}
+
+TEST_F(EvalPage, FrontOfEveryLeadingColumn) {
+  Task task = MadeUpTask(Column::Kind::kPercent);
+  task.columns.push_back({.name = "bleu", .title = "BLEU"});
+  EvalResults results = MadeUpResults(task, {{"mc", 1, .5}, {"gen", .5, .1}});
+  RenameScores(results, "gen", "bleu");
+  EXPECT_EQ(NamesIn(NumbersOf(results, "front"), "score, %"),
+            (std::set<std::string>{"100.0", "50.0"}));
+  EXPECT_EQ(NamesIn(NumbersOf(results, "front-2"), "BLEU, %"),
+            (std::set<std::string>{"10.0", "50.0"}));
+  RenameScores(results, "mc", "bleu");
+  EXPECT_EQ(NumbersOf(results, "front").size(), 2u);  // not empty
+}
+
+TEST_F(EvalPage, HeatMapDoesNotMixTypesOfCache) {
+  const Task task = MadeUpTask(Column::Kind::kPercent);
+  EvalResults results = MadeUpResults(task, {{"a", 1, .5}, {"b", 1, .5}});
+  AddType(results, "q8_0", .25, 20);
+  std::map<std::string, double> found;
+  for (const Row& row : NumbersOf(results, "parts")) {
+    const std::string value = row.TextOrEmpty("b, size 8");
+    if (!value.empty()) found[row.TextOrEmpty("method and cache")] = std::stod(value);
+  }
+  EXPECT_EQ(found, (std::map<std::string, double>{{"h2o f16", 50}, {"h2o q8_0", 25}}));
+}
+
+}  // namespace
+}  // namespace winnow::eval
