@@ -144,7 +144,12 @@ int64_t Compressor::PromptBytes(const cache::Cache& cache, int64_t budget, int64
   const int64_t n = LongestHead(cache) + n_prompt;
   const int64_t first = LongestHead(cache) + n_call;
   // Later chunks and generated tokens find the cache at its size.
-  const int64_t held = std::min(n, method.MostSlots(budget, n));
+  const auto most_held = [&](int64_t n_tokens) {
+    // Where the heads of a layer compete one may hold nearly all, but not of all layers together.
+    return std::min({n_tokens, method.MostSlots(budget, n_tokens),
+                     method.TotalSlots(budget, n_tokens, n_layers)});
+  };
+  const int64_t held = most_held(n);
   const int64_t later =
       n_call < n_prompt ? std::min(n, held + n_call) : held + (Holds(cache) ? 1 : 0);
   int64_t bytes = PeakBytes(cache, budget, std::max(first, later));
@@ -157,8 +162,7 @@ int64_t Compressor::PromptBytes(const cache::Cache& cache, int64_t budget, int64
                                                method.TotalSlots(budget, n, n_layers) + grown));
   } else {
     // A prompt shorter than the budget grows to it, and one more.
-    const int64_t most = method.MostSlots(budget, cache.capacity()) + 1;
-    bytes = std::max(bytes, PeakBytes(cache, budget, most));
+    bytes = std::max(bytes, PeakBytes(cache, budget, most_held(cache.capacity()) + 1));
   }
   return bytes;
 }

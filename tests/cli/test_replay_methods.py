@@ -19,8 +19,9 @@ def cosine(a, b):
 class Head:
     """One KV head of one layer: its entries in the order of the text, and attention over them."""
 
-    def __init__(self, text, layer, g, positions="original"):
+    def __init__(self, text, layer, g, positions="original", reduce="mean"):
         self.text, self.layer, self.g, self.positions = text, layer, g, positions
+        self.reduced = max if reduce == "max" else lambda weights: sum(weights) / GROUP
         self.tokens = list(range(PROMPT))
         self.values = [text.v[layer][g][t] for t in self.tokens]
         self.keys = [self.key_of(t) for t in self.tokens]
@@ -34,11 +35,11 @@ class Head:
         return stored[self.layer][self.g][token]
 
     def prompt_rows(self):
-        """[query][token], the mean over the group; and the same per query head."""
+        """[query][token], reduced over the group; and the same per query head."""
         text, layer = self.text, self.layer
         heads = [[attend(text.q[layer][h][i], text.k[layer][self.g][:i + 1]) + [0.0] * (PROMPT - 1 - i)
                   for i in range(PROMPT)] for h in self.query_heads()]
-        return [[sum(head[i][j] for head in heads) / GROUP for j in range(PROMPT)] for i in range(PROMPT)], heads
+        return [[self.reduced([head[i][j] for head in heads]) for j in range(PROMPT)] for i in range(PROMPT)], heads
 
     def keep(self, ranks, *lists):
         for one in (self.tokens, self.keys, self.values, *lists):
@@ -72,7 +73,7 @@ class Head:
     def step(self, token):
         self.append(token)
         rows = self.attended(token)
-        return [sum(row[j] for row in rows) / GROUP for j in range(len(self.tokens))]
+        return [self.reduced([row[j] for row in rows]) for j in range(len(self.tokens))]
 
 
 def least(scores, begin, end):
@@ -208,8 +209,8 @@ def scaled(x, factor):
 class Ems:
     """Members of classes, then local tokens: dictionaries."""
 
-    def __init__(self, head, budget, window, kernel, gamma, tau):
-        self.head, self.window, self.tau = head, window, tau
+    def __init__(self, head, budget, window, kernel, gamma, tau, score="both"):
+        self.head, self.window, self.tau, self.score = head, window, tau, score
         self.n_classes = budget - window
         self.n_merged = int((gamma - 1) * budget)
         self.prefill(kernel)
@@ -222,6 +223,8 @@ class Ems:
                 "class": None, "value": self.head.text.v[self.head.layer][self.head.g][token]}
 
     def scores(self, entries):
+        if self.score != "both":
+            return [e["all"] if self.score == "global" else e["past"] + e["now"] for e in entries]
         f = sum(e["past"] + e["now"] for e in entries) / sum(e["all"] for e in entries)
         return [max(f * e["all"], e["past"] + e["now"]) for e in entries]
 
@@ -276,7 +279,7 @@ class Ems:
         rows = self.head.attended(token)
         entries = self.members + self.local
         for j, e in enumerate(entries):
-            weight = sum(row[j] for row in rows) / GROUP
+            weight = self.head.reduced([row[j] for row in rows])
             e["all"] += weight
             e["now"] += weight
         self.counter += 1
@@ -320,17 +323,17 @@ class Ems:
 class SecondImplementations(ReplayTest):
     SEED = 20
 
-    def heads(self, text, layer, positions):
-        return [Head(text, layer, g, positions) for g in range(HKV)]
+    def heads(self, text, layer, positions, reduce="mean"):
+        return [Head(text, layer, g, positions, reduce) for g in range(HKV)]
 
-    def compare(self, spec, size, run, positions="original"):
+    def compare(self, spec, size, run, positions="original", reduce="mean"):
         """`run` takes the heads of a layer."""
         for pairing in ("norm", "neox"):
             text = Text(self.SEED, pairing)
             path = self.record("text.safetensors", text)
             _, result = self.replay(path, spec, "--size", str(size))
             for layer in range(LAYERS):
-                heads = self.heads(text, layer, positions)
+                heads = self.heads(text, layer, positions, reduce)
                 run(heads)
                 outputs = self.rows(result, f"layers.{layer}.out")
                 for head in heads:
@@ -358,6 +361,7 @@ class SecondImplementations(ReplayTest):
     def test_h2o(self):
         self.compare("h2o", 9, self.each(h2o, 9, 0, 4))
         self.compare("h2o:sinks=2,recent=3", 10, self.each(h2o, 10, 2, 3))
+        self.compare("h2o:reduce=max", 9, self.each(h2o, 9, 0, 4), reduce="max")
         self.compare("h2o:sinks=2,recent=3,positions=reassigned", 10, self.each(h2o, 10, 2, 3), "reassigned")
 
     def test_tova(self):
@@ -371,6 +375,7 @@ class SecondImplementations(ReplayTest):
 
     def test_d2o(self):
         self.compare("d2o:layer_policy=uniform", 10, self.each(d2o, 10))
+        self.compare("d2o:layer_policy=uniform,reduce=max", 10, self.each(d2o, 10), reduce="max")
         # A gate between the densities of the two layers: one gets twice the budget.
         for pairing in ("norm", "neox"):
             text = Text(self.SEED, pairing)
@@ -388,6 +393,11 @@ class SecondImplementations(ReplayTest):
                 kept = {"reassigned": "reassigned", "original": "text", "baked": "baked"}[positions]
                 self.compare(f"ems:window=4,kernel=3,gamma=1.5,tau={tau},positions={positions}", 10,
                              self.each(Ems, 10, 4, 3, 1.5, tau), kept)
+        for score in ("global", "local"):
+            self.compare(f"ems:window=4,kernel=3,gamma=1.5,tau=0.2,score={score}", 10,
+                         self.each(Ems, 10, 4, 3, 1.5, 0.2, score), "reassigned")
+        self.compare("ems:window=4,kernel=3,gamma=1.5,tau=0.2,reduce=max", 10, self.each(Ems, 10, 4, 3, 1.5, 0.2), "reassigned",
+                     "max")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ BudgeterPtr Competing(const CompetingConfig& config);
 struct NormConfig {
   double threshold = 0.01;     // loss of norm that is accepted, a share
   int queries = 1;             // last rows of attention (kr)
+  double queries_share = 0;    // above 0: so many as a share of the tokens, 512 at most
   int whole_layers = 2;        // first layers that keep everything
   bool per_head = false;       // a length for every KV head, instead of one for the layer
   bool include_first = false;  // the protected entries take part in the norms
@@ -60,6 +61,8 @@ template <class Visitor>
 void Visit(NormConfig& c, Visitor& v) {
   v("threshold", c.threshold, "share of the norm that may be lost", Range{0, 1});
   v("queries", c.queries, "last prompt tokens whose attention counts", Range{1, 1 << 20});
+  v("queries_share", c.queries_share,
+    "above 0: their number as a share of the prompt instead, 512 at most", Range{0, 1});
   v("whole_layers", c.whole_layers, "first layers that keep everything", Range{0, 1 << 20});
   v("per_head", c.per_head, "a length for every KV head, instead of one for the layer");
   v("include_first", c.include_first, "the first tokens take part in the norms");

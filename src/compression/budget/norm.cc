@@ -8,6 +8,9 @@
 namespace winnow::compression::budget {
 namespace {
 
+// Rows of attention that are asked for where their number follows from the prompt.
+constexpr int kMostRows = 512;
+
 // Squares of one query head's mean attention A' over its last rows.
 struct Squares {
   std::vector<double> rest;  // [r] of the ranked entries from the r-th on: what keeping r loses
@@ -21,7 +24,8 @@ class NormBudgeter final : public Budgeter {
   std::string_view name() const override { return "norm"; }
   Needs needs() const override {
     // Norms are taken per query head, before any mean.
-    return {.prefill = {.last_rows = c_.queries, .reduce = kernels::TapSpec::Reduce::kNone},
+    const int most = c_.queries_share > 0 ? kMostRows : c_.queries;
+    return {.prefill = {.last_rows = most, .reduce = kernels::TapSpec::Reduce::kNone},
             .decode = {},
             .state = {}};
   }
@@ -54,6 +58,12 @@ class NormBudgeter final : public Budgeter {
   }
 
  private:
+  int Rows(const LayerCall& call) const {
+    if (c_.queries_share == 0) return c_.queries;
+    const double share = c_.queries_share * static_cast<double>(call.n_seen);
+    return static_cast<int>(std::clamp(share, 1.0, static_cast<double>(kMostRows)));
+  }
+
   static int64_t RegionSize(const BudgetInput& in, size_t kv_head) {
     return static_cast<int64_t>(in.scores[kv_head].size());
   }
@@ -107,7 +117,7 @@ class NormBudgeter final : public Budgeter {
     const LayerCall& call = in.call;
     const std::span<const Slot> order = call.order(kv_head);
     const auto n_slots = static_cast<int64_t>(order.size());
-    const int n_rows = std::min(call.taps.n_last_rows, c_.queries);
+    const int n_rows = std::min(call.taps.n_last_rows, Rows(call));
     std::vector<double> sums(order.size(), 0.0);  // [slot]
     for (int row = call.taps.n_last_rows - n_rows; row < call.taps.n_last_rows; ++row) {
       const std::span<const float> weights = call.last_row(q_head, row);

@@ -5,6 +5,7 @@
 
 #include "compression/parameters.h"
 #include "compression/parts.h"
+#include "compression/score/score.h"
 
 namespace winnow::compression::merge {
 
@@ -52,6 +53,7 @@ struct SpreadConfig {
   Attention attention = Attention::kAccumulated;
   bool expected = false;  // multiply by the probability instead of drawing
   int64_t seed = 0;
+  score::Reduce reduce = score::Reduce::kMean;
 };
 MergerPtr Spread(const SpreadConfig& config);
 
@@ -62,6 +64,7 @@ void Visit(SpreadConfig& c, Visitor& v) {
     Choices{"accumulated", "last"});
   v("expected", c.expected, "multiply by the probability of a merge instead of drawing");
   v("seed", c.seed, "of the draws", Range{0, 1e15});
+  v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
 }
 
 }  // namespace winnow::compression::merge

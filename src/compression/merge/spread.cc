@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "compression/merge/merge.h"
+#include "compression/score/pool.h"
 
 namespace winnow::compression::merge {
 namespace {
@@ -25,8 +26,9 @@ class SpreadMerger final : public Merger {
   std::string_view name() const override { return "spread"; }
   Needs needs() const override {
     const cache::StateShape state = {.n_columns = accumulates() ? 1 : 0, .n_head_numbers = 1};
-    const kernels::TapSpec taps =
-        accumulates() ? kernels::TapSpec{.column_sums = true} : kernels::TapSpec{.last_rows = 1};
+    const kernels::TapSpec taps = {.last_rows = accumulates() ? 0 : 1,
+                                   .column_sums = accumulates(),
+                                   .reduce = score::TapReduceOf(c_.reduce)};
     return {.prefill = taps, .decode = taps, .state = state};
   }
   void Observe(const LayerCall& call) const override {

@@ -62,7 +62,33 @@ Result<score::ScorerPtr> Window(const score::WindowConfig& c) {
   return score::Window(c);
 }
 
+// Whole blocks by their mean score: one round over all of them.
+struct BlocksConfig {
+  int block = 32;
+};
+
+template <class Visitor>
+void Visit(BlocksConfig& c, Visitor& v) {
+  v("block", c.block, "entries per block", Range{1, 1 << 20});
+}
+
+select::SelectorPtr Blocks(const BlocksConfig& c) {
+  return select::Rounds({.block = c.block, .rounds = {1}});
+}
+
 merge::MergerPtr Drop() { return nullptr; }
+
+// Into the nearest, by its running mean of similarities.
+struct EmaConfig {
+  double beta = 0.5;
+};
+
+template <class Visitor>
+void Visit(EmaConfig& c, Visitor& v) {
+  v("beta", c.beta, "share of the newest similarity in the threshold", Range{0, 1});
+}
+
+merge::MergerPtr Ema(const EmaConfig& c) { return merge::Nearest({.beta = c.beta}); }
 
 const std::vector<Listed<score::ScorerPtr>>& Scores() {
   static const std::vector<Listed<score::ScorerPtr>> list = {
@@ -89,17 +115,16 @@ const std::vector<Listed<budget::BudgeterPtr>>& Budgets() {
 
 const std::vector<Listed<select::SelectorPtr>>& Selectors() {
   static const std::vector<Listed<select::SelectorPtr>> list = {
-      Part("gate", select::Gate),
-      Part("pair", select::Pair),
-      Part("rounds", select::Rounds),
-      Part("topk", select::TopK),
-      Part("tree_blocks", select::TreeBlocks),
+      Part("blocks", Blocks),     Part("gate", select::Gate),
+      Part("pair", select::Pair), Part("rounds", select::Rounds),
+      Part("topk", select::TopK), Part("tree_blocks", select::TreeBlocks),
   };
   return list;
 }
 
 const std::vector<Listed<merge::MergerPtr>>& Mergers() {
   static const std::vector<Listed<merge::MergerPtr>> list = {
+      Part("ema", Ema),
       Part("nearest", merge::Nearest),
       Part("none", Drop),
       Part("spread", merge::Spread),

@@ -43,6 +43,10 @@ TEST(CustomTest, MakesTheMethodsOfTheList) {
              Make(methods::AdaKv(), "window=8,alpha=0.3"));
   ExpectSame(Make(methods::Custom(), "score=window(window=8,pool=none),select=rounds(rounds=1/4)"),
              Make(methods::Hbw(), "window=8,rounds=1/4"));
+  ExpectSame(Make(methods::Custom(), "score=window(window=8,pool=none),select=blocks(4)"),
+             Make(methods::Hbw(), "window=8,block=4,rounds=1"));
+  ExpectSame(Make(methods::Custom(), "score=heavy,merge=ema(0.7),recent=4,when=step"),
+             Make(methods::Custom(), "score=heavy,merge=nearest(beta=0.7),recent=4,when=step"));
   ExpectSame(Make(methods::Custom(), "score=age,budget=norm(0.3),sinks=4"),
              Make(methods::ReFreeKv(), "threshold=0.3"));
   ExpectSame(Make(methods::Custom(), "score=heavy,when=step,recent=12"),
@@ -59,7 +63,8 @@ TEST(CustomTest, PartsOfDifferentMethodsWorkTogether) {
        {"score=window(8),budget=norm(0.2),sinks=2", "score=window(8,reduce=max),budget=norm(0.2)",
         "score=key_difference,select=tree_blocks(4)", "score=heavy,select=rounds(block=2),recent=4",
         "score=running_mean,budget=competing,select=pair,when=step",
-        "score=last(per_layer=false),when=step", "score=window(8),merge=spread"}) {
+        "score=last(per_layer=false),when=step", "score=window(8),merge=spread",
+        "score=window(8),budget=pyramid(20),select=blocks(4),merge=ema(0.7)"}) {
     Harness h(Make(methods::Custom(), parameters), kShape);
     h.Prefill(70, testing::RandomWeights(1));
     for (int kv_head = 0; kv_head < 2; ++kv_head) {

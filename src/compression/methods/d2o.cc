@@ -28,6 +28,7 @@ struct D2oConfig {
   int important = 3;  // N : M, important to recent  [paper]
   int recent = 1;
   merge::NearestConfig merge;
+  score::Reduce reduce = score::Reduce::kMean;
 };
 
 template <class Visitor>
@@ -43,6 +44,7 @@ void Visit(D2oConfig& c, Visitor& v) {
     Range{1, 1 << 20});
   v("recent", c.recent, "important : recent is the ratio of the two regions", Range{1, 1 << 20});
   Visit(c.merge, v);
+  v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
 }
 
 // Layer numbers.
@@ -57,7 +59,7 @@ class D2oMethod final : public Method {
         traits_({.evicts_in_decode = true,
                  .waits_for_all_layers = c.layer_policy == LayerPolicy::kSoftmax,
                  .min_budget = c.sinks + 2}),
-        score_(score::Heavy()),
+        score_(score::Heavy(c.reduce)),
         select_(select::TopK()),
         merge_(merge::Nearest(c.merge)) {}
 
@@ -223,7 +225,13 @@ class D2oMethod final : public Method {
   merge::MergerPtr merge_;
 };
 
-Result<MethodPtr> Make(const D2oConfig& c) { return MethodPtr(std::make_shared<D2oMethod>(c)); }
+Result<MethodPtr> Make(const D2oConfig& c) {
+  // Densities are those of single query heads, whose sums do not tell that of the largest weights.
+  if (c.reduce == score::Reduce::kMax && c.layer_policy != D2oConfig::LayerPolicy::kUniform) {
+    return Error{"d2o: reduce=max: expected layer_policy=uniform"};
+  }
+  return MethodPtr(std::make_shared<D2oMethod>(c));
+}
 
 }  // namespace
 

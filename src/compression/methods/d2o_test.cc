@@ -127,6 +127,14 @@ TEST(D2oTest, TheSoftmaxLeavesAPromptThatFitsAlone) {
   EXPECT_EQ(h.cache().n_slots(2, 0), 40);
 }
 
+// What a layer's densities are made of does not tell its largest weights.
+TEST(D2oTest, TheLargestWeightOfAGroupOnlyWithoutDensities) {
+  const auto spec = ParseSpec("d2o:reduce=max");
+  EXPECT_EQ(D2o().make(*spec).error().message, "d2o: reduce=max: expected layer_policy=uniform");
+  EXPECT_TRUE(D2o().make(*ParseSpec("d2o:reduce=max,layer_policy=uniform")).has_value());
+  EXPECT_TRUE(D2o().make(*ParseSpec("d2o:reduce=sum")).has_value());
+}
+
 TEST(D2oTest, KeepsWhatH2oKeeps) {
   const Weights weights = [](const Cell& cell) {
     return testing::Random({cell.q_head, cell.query, cell.position});

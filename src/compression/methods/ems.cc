@@ -33,6 +33,8 @@ struct EmsConfig {
   int n_protect = 0;                             // best classes that nothing is merged into  [ours]
   Compare similarity = Compare::kBoth;           // [paper; the others: ablation]
   Positions positions = Positions::kReassigned;  // [ours: the paper evaluates both]
+  ems::Attention score = ems::Attention::kBoth;  // [paper; the others: ablation]
+  score::Reduce reduce = score::Reduce::kMean;
 };
 
 template <class Visitor>
@@ -47,6 +49,9 @@ void Visit(EmsConfig& c, Visitor& v) {
   v("positions", c.positions,
     "of the keys: their place in the cache, in the text, or in the text before they are merged",
     Choices{"reassigned", "original", "baked"});
+  v("score", c.score, "attention that counts: the more of both, all received, or the latest",
+    Choices{"both", "global", "local"});
+  v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
 }
 
 // Heads that take a step together: what is noted about them meanwhile lies on the stack.
@@ -64,8 +69,9 @@ class EmsMethod final : public Method {
   const Traits& traits() const override { return traits_; }
   Needs needs() const override {
     // A chunk may complete a window and begin the next: the rows of both.
-    return {.prefill = {.last_rows = 2 * c_.window - 1, .column_sums = true},
-            .decode = {.last_rows = 1},
+    const kernels::TapSpec::Reduce reduce = score::TapReduceOf(c_.reduce);
+    return {.prefill = {.last_rows = 2 * c_.window - 1, .column_sums = true, .reduce = reduce},
+            .decode = {.last_rows = 1, .reduce = reduce},
             .state = ems::kState};
   }
   int64_t MostSlots(int64_t budget, int64_t n) const override {
@@ -178,7 +184,7 @@ class EmsMethod final : public Method {
     const std::span<const Slot> order = call.order(head);
     const std::span<const Slot> rows = call.cache.rows(call.layer, head);
     const auto n_old = static_cast<size_t>(call.n_slots(head) - c_.window);
-    const ems::Scores score_of(call, head);
+    const ems::Scores score_of(call, head, c_.score);
     std::vector<double> scores(n_old);
     for (size_t rank = 0; rank < n_old; ++rank) scores[rank] = score_of[order[rank]];
     score::Smooth(score::Pool::kAverage, c_.kernel, call.scratch.numbers, scores);
@@ -270,7 +276,7 @@ class EmsMethod final : public Method {
       table = room.Of(head);
       table.n_old = ems::Members(call, head);
       table.n_all = table.n_old + (call.n_slots(head) - table.n_old > c_.window ? 1 : 0);
-      ems::Tabulate(call, head, table);
+      ems::Tabulate(call, head, c_.score, table);
       if (static_cast<int64_t>(table.classes.size()) > most_classes) {
         ems::TakeLeast(table, c_.n_protect);
       }

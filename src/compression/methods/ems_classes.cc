@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "compression/methods/ems_state.h"
-
 namespace winnow::compression::methods::ems {
 
 TableRoom::TableRoom(const LayerCall& call, int first_head, int n_heads)
@@ -36,8 +34,8 @@ ClassTable TableRoom::Of(int head) const {
   return table;
 }
 
-void Tabulate(const LayerCall& call, int head, ClassTable& table) {
-  const Scores score_of(call, head);
+void Tabulate(const LayerCall& call, int head, Attention attention, ClassTable& table) {
+  const Scores score_of(call, head, attention);
   const auto n_slots = static_cast<Slot>(call.n_slots(head));
   for (Slot slot = 0; slot < n_slots; ++slot) {
     table.scores[static_cast<size_t>(slot)] = score_of[slot];

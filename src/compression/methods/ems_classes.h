@@ -4,6 +4,7 @@
 #include <span>
 
 #include "compression/method.h"
+#include "compression/methods/ems_state.h"
 
 // The classes of EMS as a step of decoding needs them (methods.md 1.5.3): made anew in every step,
 // because every query changes the scores of all members.
@@ -40,7 +41,7 @@ class TableRoom {
 };
 
 // Fills in the classes of the n_all oldest entries.
-void Tabulate(const LayerCall& call, int head, ClassTable& table);
+void Tabulate(const LayerCall& call, int head, Attention attention, ClassTable& table);
 // Takes the least important class out; all others are open but for the n_protect most important
 // ones.
 void TakeLeast(ClassTable& table, int n_protect);

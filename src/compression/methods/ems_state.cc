@@ -101,8 +101,14 @@ void Observe(const LayerCall& call, const Windows& windows, int head) {
   AddRows(call, head, end, call.n_new, current);
 }
 
-Scores::Scores(const LayerCall& call, int head)
+Scores::Scores(const LayerCall& call, int head, Attention attention)
     : global(call.column(head, kGlobal)), local(call, head) {
+  if (attention == Attention::kOfLate) return;
+  if (attention == Attention::kInAll) {
+    f = 1;
+    l = 0;
+    return;
+  }
   double local_sum = 0;
   double global_sum = 0;
   for (size_t slot = 0; slot < global.size(); ++slot) {

@@ -54,14 +54,17 @@ struct LocalScores {
   }
 };
 
-// s_GL: local attention, or global attention brought to the same sum, whichever is more.
+// s_GL: local attention, or global attention brought to the same sum, whichever is more; or one of
+// them alone (ablation).
+enum class Attention { kBoth, kInAll, kOfLate };
 struct Scores {
   std::span<const double> global;
   LocalScores local;
   double f = 0;  // what global attention is multiplied by
-  Scores(const LayerCall& call, int head);
+  double l = 1;  // what local attention is multiplied by
+  Scores(const LayerCall& call, int head, Attention attention);
   double operator[](Slot slot) const {
-    return std::max(f * global[static_cast<size_t>(slot)], local[slot]);
+    return std::max(f * global[static_cast<size_t>(slot)], l * local[slot]);
   }
 };
 

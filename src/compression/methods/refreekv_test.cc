@@ -104,6 +104,19 @@ TEST(ReFreeKvTest, AttentionRankingKeepsTheMostAttended) {
   EXPECT_EQ(KeptOf("threshold=0.03,ranking=attention", kFirst), (Positions{0, 1, 3, 6, 7}));
 }
 
+TEST(ReFreeKvTest, QueriesAsAShareOfThePrompt) {
+  const auto kept = [](const std::string& parameters, int64_t n) {
+    Harness h(Make(methods::ReFreeKv(), "whole_layers=0,threshold=0.2," + parameters), {});
+    h.Prefill(n, testing::RandomWeights(9));
+    return h.Kept();
+  };
+  EXPECT_EQ(kept("queries_share=0.1", 50), kept("queries=5", 50));
+  EXPECT_EQ(kept("queries_share=0.1", 59), kept("queries=5", 59));
+  EXPECT_EQ(kept("queries_share=0.01", 50), kept("queries=1", 50));
+  EXPECT_EQ(kept("queries_share=1", 600), kept("queries=512", 600));
+  EXPECT_NE(kept("queries_share=1", 50), kept("queries=1", 50));
+}
+
 // Rows of the last queries count where they can see the entry.
 TEST(ReFreeKvTest, SeveralRowsAgreeWithPlainLoops) {
   constexpr int64_t kTokens = 40;

@@ -29,7 +29,7 @@ Result<MethodPtr> Make(const RocoConfig& c) {
   return Compose(
       {.traits = {.evicts_in_decode = true,
                   .min_budget = std::max(1, std::max(c.sinks, c.prefill_sinks) + c.recent)},
-       .score = score::RunningMean({}),
+       .score = score::RunningMean({.reduce = c.gate.reduce}),
        .budget = budget::Uniform(),
        .select = select::Gate(c.gate),
        .merge = nullptr,

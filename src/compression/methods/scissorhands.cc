@@ -23,6 +23,7 @@ void Visit(ScissorhandsConfig& c, Visitor& v) {
   v("recent", c.recent, "newest tokens that always stay", Range{0, 1 << 20});
   v("drop", c.burst.share, "share of the budget that goes at once when it is exceeded",
     Range{0, 1});
+  v("reduce", c.history.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
 }
 
 Result<MethodPtr> Make(const ScissorhandsConfig& c) {

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "compression/score/pool.h"
 #include "compression/score/score.h"
 
 namespace winnow::compression::score {
@@ -18,8 +19,8 @@ class HistoryScorer final : public Scorer {
 
   std::string_view name() const override { return "history"; }
   Needs needs() const override {
-    return {.prefill = {.last_rows = c_.window},
-            .decode = {.last_rows = 1},
+    return {.prefill = {.last_rows = c_.window, .reduce = TapReduceOf(c_.reduce)},
+            .decode = {.last_rows = 1, .reduce = TapReduceOf(c_.reduce)},
             .state = {.n_columns = n_columns(), .n_layer_numbers = 1}};
   }
 

@@ -88,12 +88,14 @@ void Visit(LastRowConfig& c, Visitor& v) {
 // [Scissorhands, arXiv:2305.17118]. State: a bit per entry and query of the window.
 struct HistoryConfig {
   int window = 400;
+  Reduce reduce = Reduce::kMean;
 };
 ScorerPtr History(const HistoryConfig& config);
 
 template <class Visitor>
 void Visit(HistoryConfig& c, Visitor& v) {
   v("window", c.window, "queries of the past that count", Range{1, 1 << 16});
+  v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
 }
 
 }  // namespace winnow::compression::score

@@ -3,6 +3,7 @@
 #include <numeric>
 #include <vector>
 
+#include "compression/score/pool.h"
 #include "compression/select/select.h"
 
 namespace winnow::compression::select {
@@ -20,7 +21,8 @@ class GateSelector final : public Selector {
   std::string_view name() const override { return "gate"; }
   cache::StateShape state() const override { return {.n_columns = 3}; }
   Needs needs() const override {
-    const kernels::TapSpec taps = {.column_sums = true, .square_sums = true};
+    const kernels::TapSpec taps = {
+        .column_sums = true, .square_sums = true, .reduce = score::TapReduceOf(c_.reduce)};
     return {.prefill = taps, .decode = taps, .state = state()};
   }
   void Observe(const LayerCall& call) const override {

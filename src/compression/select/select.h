@@ -5,6 +5,7 @@
 
 #include "compression/parameters.h"
 #include "compression/parts.h"
+#include "compression/score/score.h"
 
 namespace winnow::compression::select {
 
@@ -67,6 +68,7 @@ void Visit(RoundsConfig& c, Visitor& v) {
 struct GateConfig {
   double ratio = 0.3;
   double prefill_ratio = 0.1;  // in prefill calls
+  score::Reduce reduce = score::Reduce::kMean;
 };
 SelectorPtr Gate(const GateConfig& config);
 
@@ -74,6 +76,7 @@ template <class Visitor>
 void Visit(GateConfig& c, Visitor& v) {
   v("ratio", c.ratio, "share of the budget that varies too much to go", Range{0, 1});
   v("prefill_ratio", c.prefill_ratio, "the same in prefill", Range{0, 1});
+  v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
 }
 
 }  // namespace winnow::compression::select
