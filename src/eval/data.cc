@@ -151,6 +151,14 @@ Result<std::string> ReadWhole(const std::string& path) {
   return text;
 }
 
+Result<Row> ParseRow(std::string_view line, const std::string& where) {
+  auto value = report::ParseJson(line);
+  if (!value) {
+    return Error{where + ": " + value.error().message + ", expected one JSON object per line"};
+  }
+  return RowOf(std::move(value).value(), where);
+}
+
 Result<std::vector<Row>> ReadJsonLines(const std::string& path) {
   WINNOW_ASSIGN(const std::string text, ReadWhole(path));
   std::vector<Row> rows;
@@ -160,13 +168,7 @@ Result<std::vector<Row>> ReadJsonLines(const std::string& path) {
     const std::string_view content = rest.substr(0, end);
     rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
     if (content.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    const std::string where = FileName(path) + ":" + std::to_string(line);
-    auto value = report::ParseJson(content);
-    if (!value) {
-      return Error{path + ":" + std::to_string(line) + ": " + value.error().message +
-                   ", expected one JSON object per line"};
-    }
-    WINNOW_ASSIGN(Row row, RowOf(std::move(value).value(), where));
+    WINNOW_ASSIGN(Row row, ParseRow(content, FileName(path) + ":" + std::to_string(line)));
     rows.push_back(std::move(row));
   }
   return rows;

@@ -43,6 +43,8 @@ std::string TextOf(const report::Value& value);
 
 // The bytes of a file. Error: cannot be read.
 Result<std::string> ReadWhole(const std::string& path);
+// A line that is an object; `where` is "trec.jsonl:12". Error: it is not.
+Result<Row> ParseRow(std::string_view line, const std::string& where);
 // One object per line; empty lines are skipped.
 Result<std::vector<Row>> ReadJsonLines(const std::string& path);
 // A file that is one JSON value: an object, or a list of objects, or an object whose field `list`

@@ -1,6 +1,8 @@
 #include "eval/page.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -95,11 +97,59 @@ std::vector<Record> CurvesOf(const EvalResults& results) {
   return points;
 }
 
+std::optional<double> NumberIn(const Record& record, std::string_view name) {
+  const report::Value* value = record.Find(name);
+  if (value == nullptr) return std::nullopt;
+  if (const auto* whole = std::get_if<int64_t>(&value->data)) return static_cast<double>(*whole);
+  if (const auto* number = std::get_if<double>(&value->data)) return *number;
+  return std::nullopt;
+}
+
+// Whatever a task calls the lengths it is asked for.
+std::optional<double> LengthOf(const EvaluatedSample& sample) {
+  for (const char* name : {"prompt", "length", "pairs", "lines", "topics"}) {
+    if (const auto length = NumberIn(sample.labels, name)) return length;
+  }
+  return std::nullopt;
+}
+
+// How fast a variant decoded after how many tokens: a record for each of its lengths, means over
+// the samples of that length. Answers of a few tokens are too short to time.
+std::vector<Record> SpeedsOf(const EvalResults& results, size_t variant) {
+  constexpr double kLeastTokens = 8;
+  struct Sums {
+    double depth = 0, speed = 0, n = 0;
+  };
+  std::map<double, Sums> lengths;
+  for (const EvaluatedSample& sample : results.samples) {
+    const auto length = LengthOf(sample);
+    const auto& result = sample.results[variant];
+    if (!length || !result || !result->problem.empty()) continue;
+    const Record& details = result->outcome.details;
+    auto generated = NumberIn(details, "generated_tokens");
+    if (!generated) generated = NumberIn(details, "answer_tokens");
+    const auto prompt = NumberIn(details, "prompt_tokens");
+    auto speed = NumberIn(details, "tokens_per_second");
+    for (const Score& score : result->outcome.scores) {
+      if (score.name == "decode_tokens_per_second") speed = score.value;
+    }
+    if (!prompt || !generated || !speed || *generated < kLeastTokens || *speed <= 0) continue;
+    Sums& sums = lengths[*length];
+    sums.depth += *prompt + *generated / 2;
+    sums.speed += *speed;
+    ++sums.n;
+  }
+  std::vector<Record> speeds;
+  for (const auto& [length, sums] : lengths) {
+    speeds.push_back({{"variant", results.variants[variant].Name()},
+                      {"depth", sums.depth / sums.n},
+                      {"speed", sums.speed / sums.n}});
+  }
+  return speeds;
+}
+
 bool HasNumbers(const std::vector<Record>& rows, std::string_view name) {
-  if (rows.empty()) return false;
-  const report::Value* value = rows.front().Find(name);
-  return value != nullptr && (std::holds_alternative<int64_t>(value->data) ||
-                              std::holds_alternative<double>(value->data));
+  return !rows.empty() && NumberIn(rows.front(), name).has_value();
 }
 
 // The leading columns of all groups, each once.
@@ -194,6 +244,27 @@ void AddCurves(const EvalResults& results, report::Page& page) {
   page.AddFigure(FigureOf(plot, points));
 }
 
+// Where something was decoded at several lengths.
+void AddSpeeds(const EvalResults& results, report::Page& page) {
+  std::vector<Record> speeds;
+  bool has_several = false;
+  for (size_t i = 0; i < results.variants.size(); ++i) {
+    const std::vector<Record> own = SpeedsOf(results, i);
+    has_several |= own.size() > 1;
+    speeds.insert(speeds.end(), own.begin(), own.end());
+  }
+  if (!has_several) return;
+  Plot plot;
+  plot.kind = Kind::kFront;
+  plot.name = "speed";
+  plot.title = "Decoding speed against depth";
+  plot.caption = "Means over the answers after prompts of one length.";
+  plot.x = {.name = "depth", .label = "tokens before, mean", .scale = report::Scale::kLog2};
+  plot.y = {.name = "speed", .label = "tokens per second"};
+  plot.series = "variant";
+  page.AddFigure(FigureOf(plot, speeds));
+}
+
 }  // namespace
 
 report::Page PageOf(const EvalResults& results, std::string (*human_bytes)(int64_t bytes)) {
@@ -212,6 +283,7 @@ report::Page PageOf(const EvalResults& results, std::string (*human_bytes)(int64
   AddFronts(results, page);
   AddCells(results, page);
   AddCurves(results, page);
+  AddSpeeds(results, page);
   if (figures_first) add_results();
   const std::vector<Record> groups = GroupRowsOf(results, true);
   if (!groups.empty()) {

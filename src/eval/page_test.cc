@@ -87,5 +87,34 @@ TEST_F(EvalPage, HeatMapDoesNotMixTypesOfCache) {
   EXPECT_EQ(found, (std::map<std::string, double>{{"h2o f16", 50}, {"h2o q8_0", 25}}));
 }
 
+TEST_F(EvalPage, SpeedAgainstDepth) {
+  const Task task = MadeUpTask(Column::Kind::kPercent);
+  EvalResults results = MadeUpResults(task, {{"a", 1, 1}, {"b", 1, 1}, {"b", 1, -1}});
+  const int64_t prompts[] = {100, 1000, 1010};
+  for (size_t i = 0; i < 3; ++i) {
+    results.samples[i].labels = {{"length", i == 0 ? 100 : 1000}};
+    for (size_t variant = 0; variant < 2; ++variant) {
+      SampleResult& result = *results.samples[i].results[variant];
+      if (!result.problem.empty()) continue;
+      result.outcome.details = {{"prompt_tokens", prompts[i]},
+                                {"answer_tokens", 20},
+                                {"tokens_per_second", i == 0         ? 50.0
+                                                      : variant == 0 ? 10.0 + static_cast<double>(i)
+                                                                     : 40.0}};
+    }
+  }
+  const std::vector<Row> rows = NumbersOf(results, "speed");
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(NamesIn(rows, "series"), (std::set<std::string>{"full", "h2o size 8"}));
+  EXPECT_EQ(std::stod(rows[1].TextOrEmpty("tokens before, mean")), 1015);  // of two samples
+  EXPECT_EQ(std::stod(rows[1].TextOrEmpty("tokens per second")), 11.5);
+  EXPECT_EQ(std::stod(rows[3].TextOrEmpty("tokens per second")), 40);
+
+  for (EvaluatedSample& sample : results.samples) sample.labels = {{"length", 100}};
+  std::filesystem::remove_all(folder_);
+  NumbersOf(results, "front");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "page" / "speed.csv"));  // one length
+}
+
 }  // namespace
 }  // namespace winnow::eval

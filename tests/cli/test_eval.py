@@ -235,6 +235,11 @@ class Texts(EvalTest):
             self.assertGreaterEqual(len(points), 3)
             self.assertAlmostEqual(points[-1]["nll"], result["scores"]["nll"], places=9)
         self.assertLess(found["rows"][1]["cache_share"], 0.2)
+        whole = self.assert_done(winnow("perplexity", "--stream", "-m", self.model, "-p", TEXT * 24, "--json",
+                                        "--kv-method", "streaming", "--kv-size", "32")).json
+        streaming = found["samples"][0]["results"][1]
+        self.assertEqual(streaming["details"]["tokens"], whole["tokens"])
+        self.assertAlmostEqual(streaming["scores"]["nll"], whole["nll"], places=9)
         long = self.evaluate("perplexity", "--protocol", "stream", "--lengths", "100",
                              methods=["--kv-method", "streaming", "--kv-size", "32"])
         self.assertEqual(long["samples"][0]["results"][0]["details"]["tokens"], 100)

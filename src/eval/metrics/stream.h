@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "base/result.h"
 #include "eval/metrics/statistics.h"
@@ -28,7 +29,13 @@ struct StreamOptions {
   std::function<bool(double done)> progress;  // false stops
 };
 
-// Errors: fewer than two tokens; nothing to score; those of the session.
+// Appends the next tokens of a text; false: there are none left.
+using NextTokens = std::function<Result<bool>(std::vector<runtime::TokenId>& tokens)>;
+
+// The first n_tokens of a text, of which no more are held at once than are fed at once.
+// Errors: fewer than two tokens; nothing to score; those of the session and of `next`.
+Result<StreamPoint> ScoreStream(runtime::Session& session, const NextTokens& next, int64_t n_tokens,
+                                const StreamOptions& options);
 Result<StreamPoint> ScoreStream(runtime::Session& session, std::span<const runtime::TokenId> tokens,
                                 const StreamOptions& options);
 

@@ -1,11 +1,12 @@
 // Perplexity of texts: sliding windows, windows in two halves, or whole texts as streams.
 #include <algorithm>
+#include <map>
 #include <memory>
-#include <numeric>
 
 #include "eval/tasks/common.h"
 #include "eval/tasks/tasks.h"
 #include "eval/tasks/texts.h"
+#include "eval/token_stream.h"
 #include "eval/works/window.h"
 
 namespace winnow::eval {
@@ -115,28 +116,71 @@ Result<std::vector<Sample>> WindowSamples(const TaskContext& context, const Cutt
   return samples;
 }
 
-// The chosen texts joined, as one stream for every length (or as long as they are).
+// The tokens of texts, joined, from the first on.
+NextTokens OpenTexts(const tokenizer::Tokenizer& tokenizer, const std::vector<TextPlace>& places) {
+  const auto reader = std::make_shared<TextReader>(places);
+  const auto stream = std::make_shared<TokenStream>(tokenizer, [reader] { return reader->Next(); });
+  return [stream](std::vector<TokenId>& tokens) { return stream->Next(tokens); };
+}
+
+// How many tokens there are, and the hash of the first of them for each of the lengths and for all.
+struct Survey {
+  int64_t n_tokens = 0;
+  std::map<int64_t, uint64_t> hashes;  // by number of tokens
+};
+
+Result<Survey> SurveyOf(const NextTokens& next, const std::vector<int64_t>& lengths) {
+  Survey survey;
+  Fingerprint all;
+  std::vector<TokenId> block;
+  for (;;) {
+    block.clear();
+    WINNOW_ASSIGN(const bool more, next(block));
+    if (!more) break;
+    for (const TokenId token : block) {
+      all.Add(static_cast<int64_t>(token));
+      ++survey.n_tokens;
+      if (std::find(lengths.begin(), lengths.end(), survey.n_tokens) != lengths.end()) {
+        survey.hashes[survey.n_tokens] = all.value();
+      }
+    }
+  }
+  survey.hashes[survey.n_tokens] = all.value();
+  return survey;
+}
+
+// The chosen texts joined, as one stream for every length (or as long as they are). They are read
+// once to be counted, and then whenever a method is run on them.
 Result<std::vector<Sample>> Streams(const TaskContext& context) {
   WINNOW_TRY(NeedData(context, kTextData));
-  WINNOW_ASSIGN(const std::vector<NamedText> texts, ReadTexts(context.options.data));
-  std::string all;
+  WINNOW_ASSIGN(const std::vector<TextPlace> texts, FindTexts(context.options.data));
+  std::vector<TextPlace> chosen;
   for (const size_t i : Choose(texts.size(), context.options.n_samples, context.options.seed)) {
-    all += texts[i].text;
+    chosen.push_back(texts[i]);
   }
-  const Tokens tokens = std::make_shared<const std::vector<TokenId>>(context.tokenizer.Encode(all));
-  const auto n_tokens = static_cast<int64_t>(tokens->size());
   std::vector<int64_t> lengths = context.options.lengths;
-  if (lengths.empty()) lengths = {n_tokens};
+  WINNOW_ASSIGN(const Survey survey, SurveyOf(OpenTexts(context.tokenizer, chosen), lengths));
+  if (lengths.empty()) lengths = {survey.n_tokens};
   std::vector<Sample> samples;
   for (const int64_t length : lengths) {
-    if (length < kLeastTokens || length > n_tokens) {
+    if (length < kLeastTokens || length > survey.n_tokens) {
       return Error{"--lengths: found " + std::to_string(length) + ", the texts have " +
-                   std::to_string(n_tokens) + " tokens, a stream at least " +
+                   std::to_string(survey.n_tokens) + " tokens, a stream at least " +
                    std::to_string(kLeastTokens)};
     }
-    Cut cut = {0, length, {}};
-    cut.window.every = Or(context.options.every, kEvery);
-    AddSamples(context, "stream", tokens, length, {cut}, samples);
+    const LongText text = {
+        .open = [&context, chosen] { return OpenTexts(context.tokenizer, chosen); },
+        .n_tokens = length,
+        .hash = survey.hashes.at(length)};
+    samples.push_back({.id = "stream/" + std::to_string(length) + "/0",
+                       .group = std::to_string(length),
+                       .labels = {{"text", "stream"}, {"length", length}},
+                       .make = [&context, text]() -> Result<std::unique_ptr<Work>> {
+                         Window window;
+                         window.text = text;
+                         window.every = Or(context.options.every, kEvery);
+                         return MakeWork(std::move(window));
+                       }});
   }
   return samples;
 }

@@ -86,13 +86,16 @@ class WindowWork final : public Work {
   explicit WindowWork(Window window) : window_(std::move(window)) {}
 
   uint64_t fingerprint() const override {
-    return Fingerprint()
-        .Add(window_.tokens)
+    Fingerprint all;
+    all.Add(window_.tokens)
         .Add(static_cast<int64_t>(window_.reading))
         .Add(window_.score_from)
         .Add(window_.every)
-        .Add(window_.against_full ? 1 : 0)
-        .value();
+        .Add(window_.against_full ? 1 : 0);
+    if (window_.text.open) {
+      all.Add(window_.text.n_tokens).Add(static_cast<int64_t>(window_.text.hash));
+    }
+    return all.value();
   }
 
   bool against_full() const override { return window_.against_full; }
@@ -122,7 +125,10 @@ class WindowWork final : public Work {
       };
     }
     options.progress = [&](double done) { return going = place.KeepGoing(done); };
-    WINNOW_ASSIGN(const StreamPoint end, ScoreStream(session, window_.tokens, options));
+    auto scored = window_.text.open
+                      ? ScoreStream(session, window_.text.open(), window_.text.n_tokens, options)
+                      : ScoreStream(session, window_.tokens, options);
+    WINNOW_ASSIGN(const StreamPoint end, std::move(scored));
     if (!going) return Outcome{.stopped = true};
     const auto n = static_cast<double>(end.nll.count());
     outcome.scores = {{"nll", end.nll.mean(), n}};

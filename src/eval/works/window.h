@@ -1,11 +1,20 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
+#include "eval/metrics/stream.h"
 #include "eval/work.h"
 
 namespace winnow::eval {
+
+// A text that is read from its beginning, any number of times.
+struct LongText {
+  std::function<NextTokens()> open;
+  int64_t n_tokens = 0;
+  uint64_t hash = 0;  // of these
+};
 
 // A stretch of text in which tokens are scored, each from what the method kept of all before it.
 struct Window {
@@ -14,6 +23,7 @@ struct Window {
     kHalves,  // the first half is a prompt, the second is decoded, as in `winnow perplexity`
   };
   std::vector<TokenId> tokens;
+  LongText text = {};  // kStream: instead of tokens, where they are too many to hold
   Reading reading = Reading::kStream;
   int64_t score_from = 1;     // kStream: the first token that counts
   int64_t every = 0;          // kStream: tokens between points of a curve; 0: none
