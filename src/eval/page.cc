@@ -185,6 +185,10 @@ void AddFronts(const EvalResults& results, report::Page& page) {
                        : "Every point is a method at a budget; the full cache is the rightmost.";
     plot.x = {.name = "cache_mib", .label = "cache, MiB", .scale = report::Scale::kLog2};
     plot.y = {.name = NameOf(*column), .label = LabelOf(*column)};
+    if (column->logarithmic) {
+      plot.y.scale = report::Scale::kLog10;
+      plot.caption += " The axis has no place for zeros, as the full cache's.";
+    }
     plot.series = "series";
     if (!results.task->averages_groups) plot.panel = "group";
     page.AddFigure(FigureOf(plot, rows));

@@ -39,7 +39,8 @@ struct Column {
   std::string title;
   Kind kind = Kind::kPercent;
   int digits = 2;
-  bool relative = true;  // the share of the full cache's value means something
+  bool relative = true;      // the share of the full cache's value means something
+  bool logarithmic = false;  // values differ by powers of ten: drawn so, without the zeros
 };
 
 struct GridCell {
