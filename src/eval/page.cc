@@ -257,7 +257,8 @@ void AddSpeeds(const EvalResults& results, report::Page& page) {
     has_several |= own.size() > 1;
     speeds.insert(speeds.end(), own.begin(), own.end());
   }
-  if (!has_several) return;
+  // More lines than that cannot be told apart.
+  if (!has_several || results.variants.size() > kShortTable) return;
   Plot plot;
   plot.kind = Kind::kFront;
   plot.name = "speed";

@@ -50,6 +50,7 @@ TEST_F(Results, ComeBackAsTheyWere) {
   }
   auto file = ResultsFile::Open(path_);
   ASSERT_TRUE(file);
+  EXPECT_EQ(file->n_skipped_lines(), 0);  // points are not
   const SampleResult* found = file->Find(kKey);
   ASSERT_NE(found, nullptr);
   EXPECT_EQ(found->outcome.scores, SomeResult().outcome.scores);  // to the last bit
@@ -69,7 +70,7 @@ TEST_F(Results, EverythingInTheKeyCounts) {
   ASSERT_TRUE(file->Append(kKey, SomeResult(), {}));
   auto again = ResultsFile::Open(path_);
   ASSERT_NE(again->Find(kKey), nullptr);
-  std::vector<ResultKey> others(8, kKey);
+  std::vector<ResultKey> others(9, kKey);
   others[0].version = "1.1";
   others[1].model_hash = "sha256:ab";
   others[2].task = "longeval";
@@ -77,7 +78,8 @@ TEST_F(Results, EverythingInTheKeyCounts) {
   others[4].budget = "ratio 0.5";
   others[5].cache_types = "q8_0";
   others[6].sample = "2048/vt/5";
-  others[7].fingerprint = 1;
+  others[7].configuration = "snapkv:window=16,kernel=7";
+  others[8].fingerprint = 1;
   for (const ResultKey& other : others) EXPECT_EQ(again->Find(other), nullptr);
 }
 

@@ -9,6 +9,7 @@ papers' evaluations use; the other rules are restated here from their definition
 """
 import collections
 import json
+import math
 import pathlib
 import random
 import re
@@ -29,6 +30,8 @@ CODE = ["    return value", "for i in range(10):", "    if e.text == language:",
         "public static void main(String[] args) {", "}", "int länge = größe;", "let s = `template`;"]
 CLASSES = ["Food", "Date", "Order, rank", "Speed", "Other entity", "Other number", "Individual", "Title of a person",
            "Description of a person", "Group or organization of person", "Color", "Number of something", "Weight"]
+# What says nothing of a needle.
+COMMON = set("""and are as at be by for from has in is it its of on that this thing to was were will with""".split())
 FIXED = [("", ""), ("", "x"), ("x", ""), ("the", "a"), ("The cat.", "a cat"), ("cat", "cat"), (".", "."), ("a. b. c", "c. b. a"),
          (" . ", "x"), ("one two three", "three two one"), ("A  B\tC\n", "a b c"), ("\u00a0x\u2003y", "x y"),
          ("ÉCLAIR", "éclair"), ("don't", "dont"), ("it's (very) good!", "its very good"), ("3.5", "35"), ("x.", "x")]
@@ -103,6 +106,98 @@ def bleu(answer, reference):
                                  lowercase=False, tokenize="intl", use_effective_order=False).score
 
 
+def found_cases(rng):
+    """RULER's string_match_all and string_match_part; and the share of a needle's words (ours)."""
+    cases = []
+    for _ in range(60):
+        references = [" ".join(rng.choices(WORDS, k=rng.randrange(1, 3))) for _ in range(rng.randrange(1, 5))]
+        said = [text.upper() if rng.random() < 0.3 else text for text in references if rng.random() < 0.6]
+        answer = " ".join(rng.choices(WORDS, k=rng.randrange(0, 6)) + rng.sample(said, len(said)))
+        hits = [reference.lower() in answer.lower() for reference in references]
+        needle = " ".join(references)
+        words = set(normalise(needle).split()) - COMMON
+        cases.append({"answer": answer, "references": references, "all": sum(hits) / len(hits), "part": float(any(hits)),
+                      "key_words": len(words & set(normalise(answer).split())) / len(words) if words else 0.0})
+    return cases
+
+
+def number_cases(rng):
+    """Texts whose last number is known, because it was put there."""
+    cases = [{"text": text, "number": ""} for text in ("", "none", "x.", "$", "-")]
+    while len(cases) < 60:
+        written, number = rng.choice([(lambda n: (str(n), str(n)))(rng.randrange(0, 2000)),
+                                      (lambda n: (f"-{n}", f"-{n}"))(rng.randrange(1, 99)),
+                                      (lambda n: (f"{n:,}", str(n)))(rng.randrange(1000, 9999999)),
+                                      (lambda n: (f"${n}.50", f"{n}.50"))(rng.randrange(1, 999)),
+                                      (lambda n: (f"${n:,}", str(n)))(rng.randrange(1, 99999))])
+        before = rng.choice(["", "First 12, then 7.5: ", "#### 3\n", "It is 1,000 or ", "So ", "x = "])
+        after = rng.choice(["", ".", " dollars.", "!", "\nThat is all.", ", of course", "%"])
+        cases.append({"text": before + written + after, "number": number})
+    return cases
+
+
+def math_cases(rng):
+    """TheoremQA: answers made right or wrong. Floats and lists of them may be 4 % off, integers not."""
+    cases = []
+    forms = ["The answer is {}.", "so the answer is {}", "Answer: {}", "We compute 7 and 8.\n{}", "the answer is 3? No: the answer is {}"]
+    while len(cases) < 75:
+        kind = ("integer", "float", "bool", "option", "list of integer")[len(cases) % 5]
+        right = rng.random() < 0.5
+        if kind == "integer":
+            value = rng.randrange(-50, 5000)
+            reference, said = str(value), str(value if right else value + rng.choice([-1, 1]))
+        elif kind == "float":
+            value = round(rng.uniform(0.1, 400), 2)
+            said = f"{value * (1 + rng.choice([-1, 1]) * (rng.uniform(0, 0.035) if right else rng.uniform(0.05, 0.9))):.6f}"
+            reference = str(value)
+        elif kind == "bool":
+            value = rng.random() < 0.5
+            reference = "true" if value else "false"
+            said = rng.choice(["true", "Yes", "True"] if value == right else ["false", "no", "False"])
+        elif kind == "option":
+            value = rng.choice("abcd")
+            reference = value
+            said = rng.choice(["({})", "{}"]).format(value if right else rng.choice([c for c in "abcd" if c != value]))
+        else:
+            values = rng.sample(range(1, 30), rng.randrange(2, 4))
+            reference = json.dumps(values)
+            said = ", ".join(map(str, values if right else reversed(values)))
+            said = f"[{said}]"
+        cases.append({"answer": rng.choice(forms).format(said), "reference": reference, "type": kind, "right": right})
+    return cases
+
+
+def letter_cases(rng):
+    """Answers that name options, because they were put there."""
+    cases = [{"answer": answer, "letters": ""} for answer in ("", "none of them", "42", "I do not know", "\n")]
+    while len(cases) < 60:
+        letters = sorted(rng.sample("ABCD", rng.choice([1, 1, 1, 2, 3])))
+        one = letters[0]
+        if len(letters) == 1:
+            form = rng.choice(["{}", " {}", "({})", "{}.", "({}) the ship", "The answer is {}.", "Answer: {}", "answer is ({}) because it is late",
+                               "{}\n\nQuestion: who?", "The old man said ({}).", "Option {}", "{}) the ship"])
+            answer = form.format(one)
+        else:
+            answer = rng.choice(["{}", "Answer: {}", "The answers are {}"]).format(rng.choice(["", ", ", " and ", " & "]).join(letters))
+        cases.append({"answer": answer, "letters": "".join(letters)})
+    return cases
+
+
+def choice_cases(rng):
+    """TruthfulQA's MC1 and MC2 from log-probabilities."""
+    cases = []
+    for _ in range(60):
+        n = rng.randrange(2, 9)
+        right = [True] + [rng.random() < 0.4 for _ in range(n - 1)]
+        rng.shuffle(right)
+        log_probs = [round(rng.uniform(-90, -1), 6) for _ in range(n)]
+        shift = max(log_probs)
+        weights = [math.exp(x - shift) for x in log_probs]
+        cases.append({"log_probs": log_probs, "right": [int(yes) for yes in right], "mc1": float(right[log_probs.index(shift)]),
+                      "mc2": sum(w for w, yes in zip(weights, right) if yes) / sum(weights)})
+    return cases
+
+
 def main():
     rng = random.Random(5)
     rouge_1 = rouge_scorer.RougeScorer(["rouge1"], use_stemmer=False)
@@ -121,15 +216,16 @@ def main():
         codes.append({"completion": completion, "line": line, "reference": reference,
                       "edit": fuzz.ratio(line, reference) / 100})
     classes = []
-    for _ in range(60):
-        answer = ", or ".join(rng.choices(CLASSES + ["nothing", "food"], k=rng.randrange(0, 4)))
+    for _ in range(80):
         reference = rng.choice(CLASSES)
+        named = rng.choices(CLASSES + ["nothing", "food"], k=rng.randrange(0, 3)) + [reference] * (rng.random() < 0.7)
+        answer = ", or ".join(rng.sample(named, len(named)))
         classes.append({"answer": answer, "reference": reference, "score": class_match(answer, reference, CLASSES)})
     numbers = []
-    for _ in range(60):
+    for _ in range(80):
         number = rng.randrange(1, 31)
-        answer = " ".join(rng.choices(["Paragraph", "is", "no. 7", "12", str(number), "3.5", "x2", "-4", "1,234", "٣"],
-                                      k=rng.randrange(0, 6)))
+        answer = " ".join(rng.choices(["Paragraph", "is", "no. 7", "12", str(number), str(number), f"({number})", "3.5", "x2", "-4",
+                                       "1,234", "٣"], k=rng.randrange(0, 6)))
         numbers.append({"answer": answer, "number": str(number), "score": number_match(answer, number)})
     hashes = []
     for _ in range(50):
@@ -137,7 +233,8 @@ def main():
         text = rng.choice(["He has 3.\n#### ", "#### ", "so 5\n####", "answer: ", "####  ", "a #### b #### "]) + number
         hashes.append({"text": text, "number": gsm8k_strict(text)})
     expected = {"texts": texts, "codes": codes, "classes": CLASSES, "class_matches": classes, "numbers": numbers,
-                "hashes": hashes}
+                "hashes": hashes, "found": found_cases(rng), "last_numbers": number_cases(rng), "math_answers": math_cases(rng),
+                "letters": letter_cases(rng), "choices": choice_cases(rng)}
     lists = [f"{json.dumps(name)}: [\n" + ",\n".join(json.dumps(case, ensure_ascii=False) for case in cases) + "\n]"
              for name, cases in expected.items()]  # a case per line
     OUT.write_text("{\n" + ",\n".join(lists) + "\n}\n", encoding="utf-8")

@@ -1,13 +1,18 @@
 // Every metric against the published scorer it stands for (tools/eval_oracles/make_expected.py).
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "eval/data.h"
+#include "eval/metrics/answer_choice.h"
 #include "eval/metrics/bleu.h"
 #include "eval/metrics/class_match.h"
 #include "eval/metrics/edit_similarity.h"
+#include "eval/metrics/keywords.h"
 #include "eval/metrics/math_answer.h"
 #include "eval/metrics/normalise.h"
 #include "eval/metrics/number_match.h"
+#include "eval/metrics/option_letter.h"
 #include "eval/metrics/qa_f1.h"
 #include "eval/metrics/rouge.h"
 
@@ -105,6 +110,67 @@ TEST_F(ExpectedScores, NumberMatch) {
         << Text(row, "answer");
   }
   EXPECT_EQ(ParagraphNumber("Paragraph 19"), "19");
+}
+
+TEST_F(ExpectedScores, ClassesAndNumbersAreOftenRight) {
+  for (const char* name : {"class_matches", "numbers"}) {
+    const std::vector<Row> rows = Cases(name);
+    const auto n_right = std::count_if(rows.begin(), rows.end(),
+                                       [](const Row& row) { return Number(row, "score") > 0; });
+    EXPECT_GT(3 * n_right, static_cast<int64_t>(rows.size())) << name;
+    EXPECT_LT(3 * n_right, 3 * static_cast<int64_t>(rows.size())) << name;
+  }
+}
+
+TEST_F(ExpectedScores, TextsFoundAndKeyWords) {
+  for (const Row& row : Cases("found")) {
+    const std::string answer = Text(row, "answer");
+    const std::vector<std::string> references = *row.Texts("references");
+    std::string needle;
+    double part = 0;
+    for (const std::string& reference : references) {
+      needle += (needle.empty() ? "" : " ") + reference;
+      part = std::max(part, ShareFound(answer, std::span(&reference, 1)));
+    }
+    EXPECT_NEAR(ShareFound(answer, references), Number(row, "all"), 1e-12) << answer;
+    EXPECT_EQ(part, Number(row, "part")) << answer;
+    EXPECT_NEAR(KeyWordShare(answer, needle), Number(row, "key_words"), 1e-12) << answer;
+  }
+}
+
+TEST_F(ExpectedScores, LastNumber) {
+  for (const Row& row : Cases("last_numbers")) {
+    EXPECT_EQ(LastNumber(Text(row, "text")), Text(row, "number")) << Text(row, "text");
+  }
+}
+
+TEST_F(ExpectedScores, MathAnswers) {
+  for (const Row& row : Cases("math_answers")) {
+    const std::string answer = Text(row, "answer");
+    const bool right = std::get<bool>(row.record().Find("right")->data);
+    EXPECT_EQ(SameMathAnswer(FinalAnswer(answer), Text(row, "reference"), Text(row, "type")), right)
+        << Text(row, "type") << " " << Text(row, "reference") << ": " << answer;
+  }
+}
+
+TEST_F(ExpectedScores, OptionLetters) {
+  for (const Row& row : Cases("letters")) {
+    EXPECT_EQ(OptionLetters(Text(row, "answer")), Text(row, "letters")) << Text(row, "answer");
+  }
+}
+
+TEST_F(ExpectedScores, WeighedChoices) {
+  for (const Row& row : Cases("choices")) {
+    const auto& log_probs = std::get<report::List>(row.record().Find("log_probs")->data);
+    const auto& right = std::get<report::List>(row.record().Find("right")->data);
+    std::vector<WeighedAnswer> answers;
+    for (size_t i = 0; i < log_probs.size(); ++i) {
+      answers.push_back(
+          {std::get<double>(log_probs[i].data), std::get<int64_t>(right[i].data) != 0});
+    }
+    EXPECT_EQ(LikeliestIsRight(answers) ? 1 : 0, Number(row, "mc1"));
+    EXPECT_NEAR(ShareOfRight(answers), Number(row, "mc2"), 1e-9);
+  }
 }
 
 TEST_F(ExpectedScores, NumberAfterHashes) {

@@ -70,9 +70,9 @@ std::string LastNumber(std::string_view text) {
 }
 
 std::string FinalAnswer(std::string_view text) {
-  static const Pattern kMark("(?i)answer(?: is|:)[ :]*([^\\n]*)");
-  const std::vector<std::string> marked = kMark.FindAll(text, 1);
-  if (!marked.empty()) return Trimmed(marked.back());
+  static const Pattern kLastMark("(?is).*answer(?: is|:)[ :]*([^\\n]*)");
+  std::string marked;
+  if (kLastMark.Find(text, &marked, 1)) return Trimmed(marked);
   const std::string all = Trimmed(text);
   const size_t line = all.rfind('\n');
   return line == std::string::npos ? all : all.substr(line + 1);

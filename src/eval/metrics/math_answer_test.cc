@@ -17,6 +17,7 @@ TEST(LastNumber, AsItStands) {
 
 TEST(FinalAnswer, IsWhatIsCalledSo) {
   EXPECT_EQ(FinalAnswer("First, the answer is 3.\nNo, the answer is: 4.\nDone"), "4.");
+  EXPECT_EQ(FinalAnswer("The answer is 3? No: the answer is 4."), "4.");
   EXPECT_EQ(FinalAnswer("Answer: (b)"), "(b)");
   EXPECT_EQ(FinalAnswer("a long way\n\nso 17\n"), "so 17");
   EXPECT_EQ(FinalAnswer(""), "");
