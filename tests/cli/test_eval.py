@@ -460,18 +460,17 @@ class Benchmarks(EvalTest):
         answer = self.answers({"samples": found["samples"][2:]})["gen/0"].strip()
         self.assertGreater(len(answer.split()), 4)
 
-        def generated(right):
+        def generated(right, wrong):
             self.write("TruthfulQA.csv", "Question,Best Answer,Correct Answers,Incorrect Answers\n"
-                                         f"who,the man,{right},a dog in the water\n")
+                                         f"who,the man,{right},{wrong}\n")
             return self.evaluate("truthfulqa", "--tasks", "gen", "-n", "8")
-        perfect = generated(answer)
+        perfect = generated(answer, "a dog in the water")
         scores = perfect["samples"][0]["results"][0]["scores"]
         self.assertGreater(scores["bleu_max"], 0.8)  # the data's answer ends in a full stop
         self.assertEqual(scores["bleu_acc"], 1)
         self.assertEqual(perfect["rows"][0]["relative"], 100)  # of the first score that this part has
-        wrong = generated(shuffled(answer))
-        self.assertLess(wrong["rows"][0]["bleu_max"], 50)
-        self.assertEqual(wrong["rows"][0]["bleu_acc"], 0)
+        self.assertLess(generated(shuffled(answer), "a dog")["rows"][0]["bleu_max"], 50)
+        self.assertEqual(generated("a dog in the water", answer)["rows"][0]["bleu_acc"], 0)
 
     def test_multiple_choice(self):
         def of(rows, by):
