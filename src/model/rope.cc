@@ -58,6 +58,7 @@ double RopeMagnitude(const RopeParameters& rope) {
 RopePositions::RopePositions(kernels::Backend& backend, const RopeParameters& rope, int64_t context,
                              int64_t n_positions)
     : backend_(backend),
+      context_(context),
       most_(n_positions),
       angles_(RopeAngles(rope, context)),
       magnitude_(RopeMagnitude(rope)) {
@@ -70,8 +71,8 @@ Result<void> RopePositions::Cover(int64_t n_positions) {
   if (n_positions <= table_.table.rows) return {};
   // Doubling keeps the cost per position constant without computing a long context that may never
   // come.
-  const int64_t n_rows =
-      std::min(most_, std::max(n_positions + kPositionsAhead, 2 * table_.table.rows));
+  const int64_t n_rows = std::min(std::max(context_, n_positions),
+                                  std::max(n_positions + kPositionsAhead, 2 * table_.table.rows));
   const int64_t n_cols = 2 * static_cast<int64_t>(angles_.size());
   WINNOW_ASSIGN(std::unique_ptr<kernels::Storage> storage,
                 backend_.Allocate(n_rows * n_cols * static_cast<int64_t>(sizeof(float))));
@@ -99,8 +100,9 @@ Result<void> RopePositions::Cover(int64_t n_positions) {
 }
 
 int64_t RopePositions::bytes(int64_t n_positions) const {
-  const int64_t n_rows = std::min(
-      most_, std::max(n_positions + kPositionsAhead, 2 * std::max<int64_t>(0, n_positions - 1)));
+  const int64_t n_rows =
+      std::min(std::max(context_, n_positions),
+               std::max(n_positions + kPositionsAhead, 2 * std::max<int64_t>(0, n_positions - 1)));
   return n_rows * 2 * static_cast<int64_t>(angles_.size()) * static_cast<int64_t>(sizeof(float));
 }
 

@@ -36,6 +36,7 @@ class RopePositions {
 
  private:
   kernels::Backend& backend_;
+  int64_t context_;
   int64_t most_;
   std::vector<double> angles_;
   double magnitude_;
