@@ -35,7 +35,7 @@ def parts(args):
     return {
         "recall": recall + methods + shares,
         "kld": kld + methods + shares,
-        "bytes-recall": recall + few,
+        "bytes-recall": recall + ["--tasks", "needle,key_value"] + few,
         "bytes-kld": kld + few,
         "stream": ["perplexity", "--data", str(data / "stream.txt"), "--protocol", "stream", "--every", "5000", "--kv-method",
                    ",".join(STREAMED), "--kv-size", "128,512"],
