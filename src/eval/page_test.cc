@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "eval/data.h"
-#include "eval/made_up_results.h"
+#include "eval/testing/made_up_results.h"
 
 namespace winnow::eval {
 namespace {

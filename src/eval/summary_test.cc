@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "eval/made_up_results.h"
+#include "eval/testing/made_up_results.h"
 
 namespace winnow::eval {
 namespace {
