@@ -45,7 +45,7 @@ Frame DrawSides(const Sides& sides, const Canvas& canvas, Drawing& drawing);
 // Attributes that tell the page's script how to turn pixels into values.
 std::string FrameData(const Frame& frame);
 
-// "c0".."c7", with "dashed" where the eight colours begin again.
+// "c0".."c7", with "dashed" where the eight colours begin again, then "dotted".
 std::string SeriesClass(size_t i);
 size_t SeriesIndex(const Canvas& canvas, std::string_view name);
 // A mark of its own shape for each colour, so that figures can be read without any.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "report/page/draw.h"
 
@@ -80,7 +81,8 @@ void DrawMarks(const Series& series, size_t colour, const LineChart& chart, cons
 }  // namespace
 
 std::string SeriesClass(size_t i) {
-  return "c" + std::to_string(i % 8) + (i / 8 % 2 == 1 ? " dashed" : "");
+  constexpr const char* kRounds[] = {"", " dashed", " dotted"};
+  return "c" + std::to_string(i % 8) + kRounds[i / 8 % std::size(kRounds)];
 }
 
 size_t SeriesIndex(const Canvas& canvas, std::string_view name) {

@@ -126,6 +126,18 @@ TEST(Page, PanelsShareAxesColoursAndLegend) {
   EXPECT_EQ(CountOf(svg, "class=\"line c1\""), 3U);  // h2o: in the legend and in both panels
 }
 
+TEST(Page, SeriesPastTheColoursLookDifferent) {
+  LineChart chart = Lines();
+  chart.series.clear();
+  for (int i = 0; i < 24; ++i)
+    chart.series.push_back({.name = "s" + std::to_string(i), .x = {1, 2}, .y = {1, 2}});
+  const std::string svg = SvgOf(Single(chart));
+  for (const char* look : {"c0", "c7", "c0 dashed", "c7 dashed", "c0 dotted", "c7 dotted"}) {
+    // Once in the legend, once in the chart.
+    EXPECT_EQ(CountOf(svg, "class=\"line " + std::string(look) + "\""), 2U) << look;
+  }
+}
+
 TEST(Page, HostileTextStaysText) {
   const std::string evil = "</title></script><script>alert(1)</script><img src=x onerror=\"a\">";
   Page page(evil, evil, {{evil, evil}});
