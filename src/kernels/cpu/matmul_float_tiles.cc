@@ -102,6 +102,10 @@ void MultiplyRange(const MatMulJob& job, const TileRange& range, const PackedFlo
         const float* packed = x.x + token * Padded(x.cols) + first * tokens;
         if (tokens == kTokens) {
           MultiplyTile<kTokens>(job, tile, Padded(n), packed, token, row, first == 0);
+        } else if (tokens == 8) {
+          if constexpr (kTokens > 8) {
+            MultiplyTile<8>(job, tile, Padded(n), packed, token, row, first == 0);
+          }
         } else if (tokens == 4) {
           MultiplyTile<4>(job, tile, Padded(n), packed, token, row, first == 0);
         } else {

@@ -22,19 +22,20 @@ struct Rounded {
   int32_t sums[2];
 };
 HWY_INLINE Rounded RoundBlock(const float* x, int8_t* q) {
-  const hn::FixedTag<float, 4> df;
-  const hn::FixedTag<int32_t, 4> d32;
-  const hn::FixedTag<int16_t, 4> d16;
-  const hn::FixedTag<int8_t, 4> d8;
+  constexpr int kStep = HWY_MAX_BYTES / 4;  // at most 16
+  const hn::FixedTag<float, kStep> df;
+  const hn::FixedTag<int32_t, kStep> d32;
+  const hn::FixedTag<int16_t, kStep> d16;
+  const hn::FixedTag<int8_t, kStep> d8;
   auto largest = hn::Zero(df);
-  for (int i = 0; i < 32; i += 4) largest = hn::Max(largest, hn::Abs(hn::LoadU(df, x + i)));
+  for (int i = 0; i < 32; i += kStep) largest = hn::Max(largest, hn::Abs(hn::LoadU(df, x + i)));
   const float amax = hn::GetLane(hn::MaxOfLanes(df, largest));
   const float scale = amax / 127.0f;
   const auto inverse = hn::Set(df, amax > 0 ? 127.0f / amax : 0.0f);
   Rounded out = {.scale = scale, .sums = {0, 0}};
   for (int half = 0; half < 2; ++half) {
     auto sum = hn::Zero(d32);
-    for (int i = 16 * half; i < 16 * half + 16; i += 4) {
+    for (int i = 16 * half; i < 16 * half + 16; i += kStep) {
       // The lower bound matters for input that is not finite: -128 has no negative.
       const auto value =
           hn::Max(hn::NearestInt(hn::Mul(hn::LoadU(df, x + i), inverse)), hn::Set(d32, -127));

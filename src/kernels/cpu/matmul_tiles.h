@@ -11,10 +11,10 @@ namespace winnow::kernels::cpu {
 // Products with many input rows ("tokens"): some weight rows are unpacked once to a tile, whose
 // lanes are rows, and all tokens pass by in blocks of as many as there are registers for.
 
-// The input in blocks of tokens: the first blocks are of the target's full width, the rest of four
-// tokens or one. A block of T tokens from token t on starts at t * (elements per token) of every
-// array and holds, element after element (or group after group), the values of its T tokens side by
-// side.
+// The input in blocks of tokens: the first blocks are of the target's full width, the rest of
+// eight tokens, four or one. A block of T tokens from token t on starts at t * (elements per token)
+// of every array and holds, element after element (or group after group), the values of its T
+// tokens side by side.
 struct PackedRounded {
   int64_t rows = 0;  // tokens
   int64_t cols = 0;
@@ -71,6 +71,7 @@ PackedRounded PackedRoundedAt(std::byte* memory, int64_t rows, int64_t cols);
 inline int64_t BlockTokens(int64_t token, int64_t n_tokens, int tokens_per_block) {
   const int64_t rest = n_tokens - token;
   if (rest >= tokens_per_block) return tokens_per_block;
+  if (rest >= 8 && tokens_per_block > 8) return 8;
   return rest >= 4 ? 4 : 1;
 }
 
