@@ -49,6 +49,7 @@ Promise PromiseOf(const std::string& spec, int64_t budget) {
   }
   if (name == "ems") return {false, 0, 32};
   if (name == "snapkv") return {true, 0, window(32)};
+  if (says("representative")) return {true, 0, window(32)};
   if (name == "hbw" || name == "adakv" || name == "cake") return {false, 0, window(32)};
   if (name == "pyramidkv") return {false, 0, window(8)};
   if (name == "refreekv" || name == "pyramidinfer") return {false, 4, 1};

@@ -113,7 +113,7 @@ inline std::vector<std::string> MethodsAndVariants() {
         "tova:positions=reassigned", "cam:positions=original", "treekv:prefill=step",
         "treekv:positions=original", "d2o:layer_policy=uniform", "d2o:layer_policy=softmax",
         "d2o:similarity=both", "refreekv:per_head=true", "ems:positions=original",
-        "ems:positions=baked", "ems:gamma=1",
+        "ems:positions=baked", "ems:gamma=1", "hbw:representative=avg", "adakv:form=blend",
         "custom:score=running_mean,budget=competing,sinks=2,positions=reassigned,when=step"}) {
     specs.emplace_back(variant);
   }

@@ -99,7 +99,9 @@ INSTANTIATE_TEST_SUITE_P(Methods, Merging,
                                            "d2o:similarity=values", "d2o:merge=average",
                                            "d2o:into_sinks=false", "ems:window=8,tau=-1",
                                            "ems:window=8,tau=0.2,positions=original",
-                                           "ems:window=8,tau=0.2,positions=baked"),
+                                           "ems:window=8,tau=0.2,positions=baked",
+                                           "custom:score=running_mean,select=pair,merge=next,"
+                                           "recent=8,when=step"),
                          TestName);
 
 }  // namespace

@@ -23,7 +23,15 @@ BudgeterPtr Pyramid(const PyramidConfig& config);
 // The heads of a layer compete for its budget, by score; each keeps a share of its own [AdaKV,
 // arXiv:2407.11550].
 struct CompetingConfig {
-  double alpha = 0.2;  // reserved share of every head
+  // kReserve: every head keeps floor(alpha * B) entries, the rest goes to the best of all heads.
+  // kBlend: (1 - alpha) of how many of the best n_kv_heads * B of the layer a head has, and
+  // floor(alpha * B) [authors' code, whose rounding may miss the budget: here what is left goes to
+  // the largest fractions].
+  enum class Form { kReserve, kBlend };
+  double alpha = 0.2;
+  Form form = Form::kReserve;
+  // Scores count by the share that a head's best B have of its sum [option of the same code].
+  bool by_mass = false;
 };
 BudgeterPtr Competing(const CompetingConfig& config);
 
@@ -55,6 +63,10 @@ void Visit(PyramidConfig& c, Visitor& v) {
 template <class Visitor>
 void Visit(CompetingConfig& c, Visitor& v) {
   v("alpha", c.alpha, "share of the budget every head keeps for itself", Range{0, 1});
+  v("form", c.form,
+    "reserve that share and compete for the rest, or blend it with what competing gives",
+    Choices{"reserve", "blend"});
+  v("by_mass", c.by_mass, "heads whose attention is concentrated compete with larger scores");
 }
 
 template <class Visitor>

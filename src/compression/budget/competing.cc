@@ -1,11 +1,15 @@
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <numeric>
 #include <vector>
 
 #include "compression/budget/budget.h"
 
 namespace winnow::compression::budget {
 namespace {
+
+using Form = CompetingConfig::Form;
 
 // Best first; of equal ones the newer, then that of the first head.
 bool Better(const Candidate& a, const Candidate& b) {
@@ -22,12 +26,22 @@ class CompetingBudgeter final : public Budgeter {
   void Sizes(const BudgetInput& in, std::span<int64_t> out) const override {
     const int64_t mean = std::max<int64_t>(0, in.call.budget - in.n_protected);
     const auto reserved = static_cast<int64_t>(c_.alpha * static_cast<double>(mean));
+    Compete(in, mean, c_.form == Form::kReserve ? reserved : 0, out);
+    if (c_.form == Form::kBlend) Blend(in, reserved, out);
+  }
+  // One head may take all that its layer has.
+  int64_t MostSlots(int64_t, int64_t n, int64_t) const override { return n; }
+
+ private:
+  // Every head keeps its best `reserved` entries, what is left of `mean` for each the best of all.
+  void Compete(const BudgetInput& in, int64_t mean, int64_t reserved,
+               std::span<int64_t> out) const {
     // Entries that their heads have not reserved.
     std::vector<Candidate>& candidates = in.call.scratch.candidates;
     candidates.clear();
     int64_t n_places = 0;
     for (size_t head = 0; head < out.size(); ++head) {
-      AddCandidates(in, static_cast<int>(head), reserved, candidates);
+      AddCandidates(in, static_cast<int>(head), mean, reserved, candidates);
       out[head] = std::min(reserved, static_cast<int64_t>(in.scores[head].size()));
       n_places += mean - out[head];
     }
@@ -37,20 +51,18 @@ class CompetingBudgeter final : public Budgeter {
       ++out[static_cast<size_t>(candidates[static_cast<size_t>(i)].kv_head)];
     }
   }
-  // One head may take all that its layer has.
-  int64_t MostSlots(int64_t, int64_t n, int64_t) const override { return n; }
 
- private:
   // All entries of the region but the head's best `reserved`.
-  static void AddCandidates(const BudgetInput& in, int kv_head, int64_t reserved,
-                            std::vector<Candidate>& candidates) {
+  void AddCandidates(const BudgetInput& in, int kv_head, int64_t mean, int64_t reserved,
+                     std::vector<Candidate>& candidates) const {
     const std::vector<double>& scores = in.scores[static_cast<size_t>(kv_head)];
     const std::span<const Position> positions = in.call.cache.positions(in.call.layer, kv_head);
     const std::span<const Slot> order = in.call.order(kv_head);
+    const double weight = c_.by_mass ? MassOfBest(scores, mean, in.call.scratch.numbers) : 1;
     const auto first = static_cast<int64_t>(candidates.size());
     for (size_t i = 0; i < scores.size(); ++i) {
       const Slot slot = order[static_cast<size_t>(in.region.begin) + i];
-      candidates.push_back({.score = scores[i],
+      candidates.push_back({.score = weight * scores[i],
                             .position = positions[static_cast<size_t>(slot)],
                             .kv_head = kv_head});
     }
@@ -58,6 +70,52 @@ class CompetingBudgeter final : public Budgeter {
     const auto begin = candidates.begin() + first;
     std::nth_element(begin, begin + n, candidates.end(), Better);
     candidates.erase(begin, begin + n);
+  }
+
+  // The best n as a share of all.
+  static double MassOfBest(const std::vector<double>& scores, int64_t n,
+                           std::vector<double>& memory) {
+    if (n >= static_cast<int64_t>(scores.size())) return 1;
+    memory = scores;
+    const auto best = memory.begin() + n;
+    std::nth_element(memory.begin(), best, memory.end(), std::greater<>());
+    const double part = std::accumulate(memory.begin(), best, 0.0);
+    const double rest = std::accumulate(best, memory.end(), 0.0);
+    return part + rest > 0 ? part / (part + rest) : 1;
+  }
+
+  // In: entries of each head among the best of all. Out: blended with the equal share.
+  void Blend(const BudgetInput& in, int64_t reserved, std::span<int64_t> out) const {
+    const auto all_of = [&](size_t head) { return static_cast<int64_t>(in.scores[head].size()); };
+    std::vector<double>& fractions = in.call.scratch.numbers;
+    std::vector<int32_t>& by_fraction = in.call.scratch.indices;
+    fractions.resize(out.size());
+    by_fraction.resize(out.size());
+    std::iota(by_fraction.begin(), by_fraction.end(), 0);
+
+    int64_t left = std::accumulate(out.begin(), out.end(), int64_t{0});
+    for (size_t head = 0; head < out.size(); ++head) {
+      const double exact =
+          (1 - c_.alpha) * static_cast<double>(out[head]) + static_cast<double>(reserved);
+      out[head] = std::min(static_cast<int64_t>(exact), all_of(head));
+      fractions[head] = exact - std::floor(exact);
+      left -= out[head];
+    }
+    std::sort(by_fraction.begin(), by_fraction.end(), [&](int32_t a, int32_t b) {
+      const double x = fractions[static_cast<size_t>(a)];
+      const double y = fractions[static_cast<size_t>(b)];
+      return x != y ? x > y : a < b;
+    });
+    for (bool any = true; left > 0 && any;) {
+      any = false;
+      for (const int32_t i : by_fraction) {
+        const auto head = static_cast<size_t>(i);
+        if (left == 0 || out[head] >= all_of(head)) continue;
+        ++out[head];
+        --left;
+        any = true;
+      }
+    }
   }
 
   CompetingConfig c_;

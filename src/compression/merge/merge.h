@@ -42,6 +42,10 @@ void Visit(NearestConfig& c, Visitor& v) {
   v("into_sinks", c.into_sinks, "evicted entries may flow into the first tokens too");
 }
 
+// Runs of evicted entries flow into the entry after them, unless that is a protected one: keys and
+// values become the plain mean of all.
+MergerPtr Next();
+
 // The value of each evicted entry is spread over the next `reach` ones; keys stay [CaM, ICML 2024].
 // It happens with the probability of the entry's attention relative to the mean of theirs, at
 // most 1. Several entries evicted at once go one after another, oldest first, so that a value may

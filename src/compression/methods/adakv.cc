@@ -1,7 +1,7 @@
 // AdaKV (arXiv:2407.11550): SnapKV whose heads share the budget of their layer: each keeps its best
 // entries up to a reserved share, for the rest they compete by score.
-// Differs from the authors' code, which blends the heads' counts with the uniform budget and may
-// miss the total by rounding: reserving first always uses it exactly.
+// The authors' code blends the heads' counts with the uniform budget instead (form=blend); there,
+// too, the budget is used exactly, where rounding would miss it.
 #include "compression/budget/budget.h"
 #include "compression/methods/methods.h"
 #include "compression/score/score.h"

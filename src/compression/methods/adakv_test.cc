@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "compression/methods/methods.h"
@@ -40,12 +42,50 @@ TEST(AdaKvTest, ReservedEntriesAreKeptAgainstBetterHeads) {
   EXPECT_EQ(h.Kept(0, 1), (Positions{15, 16, 17, 18, 19}));
 }
 
+// Of the six best of both heads, the first has five: 0.66 * 5 + 1 = 4.3 and 0.66 * 1 + 1 = 1.66, of
+// which rounding makes 4 and 2.
+TEST(AdaKvTest, AuthorsFormBlendsCounts) {
+  const Weights weights = [](const Cell& cell) {
+    const std::vector<double> rows[] = {{.9, .8, .7, .6, .55, .05, 0},
+                                        {.5, .2, .1, .05, .02, .01, 0}};
+    return cell.query == 6 ? rows[cell.q_head][static_cast<size_t>(cell.rank)] : 0;
+  };
+  const auto sizes = [&](const std::string& more) {
+    Harness h(Make(methods::AdaKv(), "window=1,pool=none," + more),
+              {.n_q_heads = 2, .n_kv_heads = 2, .budget = 4});
+    h.Prefill(7, weights);
+    return std::pair(h.Kept(0, 0).size() - 1, h.Kept(0, 1).size() - 1);
+  };
+  EXPECT_EQ(sizes("alpha=0.34,form=reserve"), std::pair(size_t{5}, size_t{1}));
+  EXPECT_EQ(sizes("alpha=0.34,form=blend"), std::pair(size_t{4}, size_t{2}));
+  EXPECT_EQ(sizes("alpha=0,form=blend"), std::pair(size_t{5}, size_t{1}));
+  EXPECT_EQ(sizes("alpha=1,form=blend"), std::pair(size_t{3}, size_t{3}));
+}
+
+// The best two hold 0.9 of what the second head gives, 0.4 of the first head's.
+TEST(AdaKvTest, ConcentratedHeadsWeighMore) {
+  const Weights weights = [](const Cell& cell) {
+    const std::vector<double> rows[] = {{.20, .20, .20, .20, .20, 0}, {.45, .45, .10, 0, 0, 0}};
+    return cell.query == 5 ? rows[cell.q_head][static_cast<size_t>(cell.rank)] : 0;
+  };
+  const auto kept = [&](const std::string& more) {
+    Harness h(Make(methods::AdaKv(), "window=1,pool=none,alpha=0" + more),
+              {.n_q_heads = 2, .n_kv_heads = 2, .budget = 3});
+    h.Prefill(6, weights);
+    return std::pair(h.Kept(0, 0), h.Kept(0, 1));
+  };
+  EXPECT_EQ(kept(""), std::pair(Positions({3, 4, 5}), Positions({0, 1, 5})));
+  // .2 * .4 against .1 * .9: the third entry of the second head is next.
+  EXPECT_EQ(kept(",by_mass=true"), std::pair(Positions({4, 5}), Positions({0, 1, 2, 5})));
+}
+
 // Sizes are as told, whatever the scores; and what is kept is the best of each head.
 TEST(AdaKvTest, UsesTheBudgetOfTheLayerExactly) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const int64_t n = 30 + static_cast<int64_t>(seed % 17);
     const int64_t budget = 5 + static_cast<int64_t>(seed % 23);
-    Harness h(Make(methods::AdaKv(), "window=4,pool=none"),
+    const char* form = seed % 2 == 0 ? "reserve" : "blend";
+    Harness h(Make(methods::AdaKv(), "window=4,pool=none,form=" + std::string(form)),
               {.n_q_heads = 6, .n_kv_heads = 3, .budget = budget});
     const Weights weights = testing::RandomWeights(seed);
     h.Prefill(n, weights);

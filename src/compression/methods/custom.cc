@@ -115,19 +115,21 @@ const std::vector<Listed<budget::BudgeterPtr>>& Budgets() {
 
 const std::vector<Listed<select::SelectorPtr>>& Selectors() {
   static const std::vector<Listed<select::SelectorPtr>> list = {
-      Part("blocks", Blocks),     Part("gate", select::Gate),
-      Part("pair", select::Pair), Part("rounds", select::Rounds),
-      Part("topk", select::TopK), Part("tree_blocks", select::TreeBlocks),
+      Part("blocks", Blocks),
+      Part("gate", select::Gate),
+      Part("pair", select::Pair),
+      Part("representatives", select::Representatives),
+      Part("rounds", select::Rounds),
+      Part("topk", select::TopK),
+      Part("tree_blocks", select::TreeBlocks),
   };
   return list;
 }
 
 const std::vector<Listed<merge::MergerPtr>>& Mergers() {
   static const std::vector<Listed<merge::MergerPtr>> list = {
-      Part("ema", Ema),
-      Part("nearest", merge::Nearest),
-      Part("none", Drop),
-      Part("spread", merge::Spread),
+      Part("ema", Ema),   Part("nearest", merge::Nearest), Part("next", merge::Next),
+      Part("none", Drop), Part("spread", merge::Spread),
   };
   return list;
 }

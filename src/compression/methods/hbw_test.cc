@@ -188,5 +188,33 @@ TEST(HbwTest, BlocksAreAThirtySecondOfTheBudget) {
   EXPECT_EQ(kept.size(), 25u * 3 + 1 + 16);
 }
 
+// What Table 2 of the paper sets against selection: seven tokens before a window of one, three
+// places: blocks [0, 2), [2, 4), [4, 7).
+TEST(HbwTest, RepresentativesOfBlocks) {
+  const std::vector<double> row = {3, 1, 2, 2, 1, 5, 4, 0};
+  const std::pair<std::string, Positions> cases[] = {
+      {"first", {0, 2, 4, 7}},
+      {"last", {1, 3, 6, 7}},
+      {"max", {0, 3, 5, 7}},  // of equal ones the newer
+      {"avg", {1, 3, 6, 7}}};
+  for (const auto& [which, kept] : cases) {
+    Harness h(Make(methods::Hbw(), "window=1,representative=" + which), {.budget = 4});
+    h.SetKeys([](int, int, Position t) { return std::vector{static_cast<float>(t), 1.0F}; });
+    h.SetValues([](int, int, Position t) { return std::vector{2.0F, static_cast<float>(t * t)}; });
+    h.Prefill(8, LastQuery(row, 8));
+    EXPECT_EQ(h.Kept(), kept) << which;
+    if (which != "avg") {
+      EXPECT_EQ(h.Key(2)[0], static_cast<float>(kept[2])) << which;
+      continue;
+    }
+    // The mean of each block; the window stays as it was.
+    EXPECT_EQ(h.Key(0), (std::vector{0.5F, 1.0F}));
+    EXPECT_EQ(h.Value(1), (std::vector{2.0F, 6.5F}));
+    EXPECT_NEAR(h.Key(2)[0], 5, 1e-6);
+    EXPECT_NEAR(h.Value(2)[1], 77.0 / 3, 1e-5);
+    EXPECT_EQ(h.Key(3), (std::vector{7.0F, 1.0F}));
+  }
+}
+
 }  // namespace
 }  // namespace winnow::compression

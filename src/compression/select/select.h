@@ -43,6 +43,13 @@ struct RoundsConfig {
 };
 SelectorPtr Rounds(const RoundsConfig& config);
 
+// One of each of n_keep blocks of equal length (to one entry) stays [HBW-KV, Table 2].
+struct RepresentativesConfig {
+  enum class Which { kFirst, kLast, kBest };  // kBest: of equal scores the newer
+  Which which = Which::kBest;
+};
+SelectorPtr Representatives(const RepresentativesConfig& config);
+
 template <class Visitor>
 void Visit(PairConfig& c, Visitor& v) {
   v("cycle", c.cycle, "how the pointer moves on", Choices{"unit", "literal"});
@@ -60,6 +67,11 @@ template <class Visitor>
 void Visit(RoundsConfig& c, Visitor& v) {
   v("block", c.block, "entries per block; 0: 1/32 of the budget", Range{0, 1 << 20});
   v("rounds", c.rounds, "groups of each round", Range{1, 1 << 20});
+}
+
+template <class Visitor>
+void Visit(RepresentativesConfig& c, Visitor& v) {
+  v("which", c.which, "entry of each block that stays", Choices{"first", "last", "best"});
 }
 
 // The worst score goes, but only entries whose attention varies little over the queries may go: the
