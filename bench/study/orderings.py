@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Which of the papers' orderings hold: method against method on the same documents, windows and stretches of text.
 
-    python3 bench/study/orderings.py --data build/study --out docs/study/orderings.md
+    python3 bench/study/orderings.py --samples docs/study/samples.json --out docs/study/orderings.md
 
-Reads what run.py left in --data. A difference is the mean over pairs with its standard error; "yes" is more than two of
+Reads the scores of every sample that run.py wrote. A difference is the mean over pairs with its standard error; "yes" is more than two of
 these in favour, "no" more than two against, "open" what lies between.
 """
 import argparse
@@ -45,29 +45,28 @@ def verdict(found, form="{:+.3f}"):
     return f"{word} ({form.format(mean)} ± {form.format(error).lstrip('+')})"
 
 
-def scores(found, score, tasks=None):
+def scores(part, score, tasks=None):
     """{(method, budget): {sample: score}} of the f16 cache."""
     out = {}
-    for sample in found["samples"]:
-        if tasks and sample.get("task", sample.get("group")) not in tasks:
+    for sample in part["samples"]:
+        if tasks and sample["task"] not in tasks:
             continue
-        for r in sample["results"]:
-            if r["cache_types"] == "f16" and score in r.get("scores", {}):
-                out.setdefault((r["method"], r["budget"]), {})[sample["sample"]] = r["scores"][score]
+        for (method, budget, types), value in zip(part["ways"], sample.get(score, [])):
+            if types == "f16" and value is not None:
+                out.setdefault((method, budget), {})[sample["sample"]] = value
     return out
 
 
-def stretches(found):
+def stretches(part):
     """{(method, budget): {place in the text: mean negative log likelihood of that stretch}}."""
     out = {}
-    for sample in found["samples"]:
-        for r in sample["results"]:
-            before_n, before_sum, line = 0, 0.0, {}
-            for p in r.get("details", {}).get("points", []):
-                total = p["nll"] * p["tokens"]
-                line[sample["sample"], p["tokens"]] = (total - before_sum) / (p["tokens"] - before_n)
-                before_n, before_sum = p["tokens"], total
-            out[r["method"], r["budget"]] = line
+    for sample in part["samples"]:
+        for (method, budget, _), points in zip(part["ways"], sample.get("points", [])):
+            before_n, before_sum = 0, 0.0
+            line = out.setdefault((method, budget), {})
+            for tokens, nll in points:
+                line[sample["sample"], tokens] = (nll * tokens - before_sum) / (tokens - before_n)
+                before_n, before_sum = tokens, nll * tokens
     return out
 
 
@@ -85,15 +84,15 @@ def by_share(claims, measured, better, form):
     return table(["claim", "1/2", "1/4", "1/8", "1/16"], rows)
 
 
-def adaptive(found):
+def adaptive(part):
     """Entries that refreekv keeps, as a share of the prompt, and right answers, by task."""
     rows = []
     by_task = {}
-    for sample in found["samples"]:
-        full = next(r for r in sample["results"] if r["method"] == "full" and r["cache_types"] == "f16")
-        for r in sample["results"]:
-            if r["method"] == "refreekv" and r["cache_types"] == "f16":
-                by_task.setdefault(sample.get("task", ""), []).append((r["kept"] / full["kept"], r["scores"]["score"], full["scores"]["score"]))
+    ways = [(method, types) for method, _, types in part["ways"]]
+    own, full = ways.index(("refreekv", "f16")), ways.index(("full", "f16"))
+    for sample in part["samples"]:
+        kept, score = sample["kept"], sample["score"]
+        by_task.setdefault(sample["task"], []).append((kept[own] / kept[full], score[own], score[full]))
     for task, cells in sorted(by_task.items(), key=lambda item: -statistics.mean(c[0] for c in item[1])):
         kept, own, full = (statistics.mean(c[i] for c in cells) for i in range(3))
         error = statistics.stdev(c[0] for c in cells) / math.sqrt(len(cells)) if len(cells) > 1 else 0
@@ -103,10 +102,10 @@ def adaptive(found):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, type=pathlib.Path)
+    parser.add_argument("--samples", required=True, type=pathlib.Path)
     parser.add_argument("--out", type=pathlib.Path)
     args = parser.parse_args()
-    parts = {name: json.loads((args.data / f"{name}.json").read_text()) for name in ("recall", "kld", "stream") if (args.data / f"{name}.json").exists()}
+    parts = json.loads(args.samples.read_text())
     text = ["# Which orderings hold", "",
             'Pairs are the same document, window or stretch of 5,000 tokens under two methods; "yes": better by more than two standard errors, "no": worse by',
             "as much, open: neither. In brackets the mean difference, positive in favour of the claim, and its standard error.", ""]  # fmt: skip

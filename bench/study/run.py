@@ -5,7 +5,8 @@
     python3 bench/study/run.py --data build/study --out docs/study             # an hour or two on two cores
 
 Every part is one `winnow eval` command; an interrupted run goes on where it was (--data/results-*.jsonl). --out gets
-tables.md, data.json (every figure of the tables), and one page per part.
+tables.md, data.json (every figure of the tables), samples.json (the score of every sample, which orderings.py reads), and one page per part.
+Parts that are not run are taken from --data as they were left there.
 """
 import argparse
 import json
@@ -75,6 +76,38 @@ def cells(found, score):
     return {key: {task: mean(values) for task, values in cell.items()} for key, cell in gathered.items()}
 
 
+def rounded(value, digits=6):
+    return value if value is None else float(f"{value:.{digits}g}")
+
+
+def samples(found):
+    """{score: ..., "kept": ...} of every sample, one number for each of "ways"; of streams the points of their curves."""
+    ways = list(dict.fromkeys(way(r) for s in found["samples"] for r in s["results"]))
+    lines = []
+    for sample in found["samples"]:
+        by_way = {way(r): r for r in sample["results"]}
+        results = [by_way.get(w, {}) for w in ways]
+        line = {"sample": sample["sample"], "task": sample.get("task", "")}
+        for score in sorted({name for r in results for name in r.get("scores", {})}):
+            line[score] = [rounded(r.get("scores", {}).get(score)) for r in results]
+        line["kept"] = [rounded(r.get("kept")) for r in results]
+        curves = [r.get("details", {}).get("points", []) for r in results]
+        if any(curves):
+            line["points"] = [[[p["tokens"], rounded(p["nll"], 8)] for p in curve] for curve in curves]
+        lines.append(line)
+    return {"ways": ways, "samples": lines}
+
+
+def write_samples(path, found):
+    """JSON with a sample a line."""
+    parts = []
+    for name, part in found.items():
+        gathered = samples(part)
+        lines = ",\n".join("  " + json.dumps(line) for line in gathered["samples"])
+        parts.append(f'{json.dumps(name)}: {{\n "ways": {json.dumps(gathered["ways"])},\n "samples": [\n{lines}\n ]}}')
+    path.write_text("{\n" + ",\n".join(parts) + "\n}\n")
+
+
 def number(value, form="{:.2f}"):
     return "" if value is None else form.format(value)
 
@@ -119,10 +152,10 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     found = {}
     for name, arguments in parts(args).items():
-        if args.tables and (args.data / f"{name}.json").exists():
-            found[name] = json.loads((args.data / f"{name}.json").read_text())
-        elif not args.tables and (not args.parts or name in args.parts):
+        if not args.tables and (not args.parts or name in args.parts):
             found[name] = run_part(args, name, arguments)
+        elif (args.data / f"{name}.json").exists():
+            found[name] = json.loads((args.data / f"{name}.json").read_text())
     text, data = [], {name: {k: part[k] for k in ("model", "machine", "winnow", "rows", "groups")} for name, part in found.items()}
     if "recall" in found:
         recall = cells(found["recall"], "score")
@@ -142,6 +175,7 @@ def main():
         text.append("### Streaming perplexity\n\n" + table(["method", "budget", "perplexity", "entries kept"], rows))
     (args.out / "tables.md").write_text("\n".join(text))
     (args.out / "data.json").write_text(json.dumps(data, indent=1) + "\n")
+    write_samples(args.out / "samples.json", found)
 
 
 if __name__ == "__main__":
