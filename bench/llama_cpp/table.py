@@ -90,11 +90,11 @@ def main():
     result["about"] = {**result.get("about", {}), "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
                        "machine": machine(), "winnow": engines.version(), "real_time": args.real_time,
                        "bandwidth": engines.bandwidth()}  # fmt: skip
-    todo = table_parts.Todo(engines, args.rounds, args.quick, result["about"]["bandwidth"])
+    run = table_parts.Run(engines, args.rounds, args.quick, result["about"]["bandwidth"])
     for name in [p for p in table_parts.PARTS if p in args.parts]:
         started = time.time()
         print(f"{name} ...", file=sys.stderr, flush=True)
-        cells = table_parts.PARTS[name](todo)
+        cells = table_parts.PARTS[name](run)
         result["parts"][name] = {"cells": cells, "load": os.getloadavg()[0], "seconds": time.time() - started}
         result["parts"] = {p: result["parts"][p] for p in table_parts.PARTS if p in result["parts"]}
         result["about"].update(engines.about)

@@ -20,7 +20,7 @@ def part(title, text):
     return register
 
 
-class Todo:
+class Run:
     """What the parts share: the engines, the effort, and llama.cpp's decode speeds at depth."""
 
     def __init__(self, engines, rounds, quick, bandwidth):
@@ -78,23 +78,23 @@ def ratio_row(name, ratios, goal):
 
 
 @part("Without a cache before: all shapes and types", "Prefill of 512 tokens (pp512) and decode of 64 (tg64).")
-def engine(todo):
+def engine(run):
     cells, decode, prefill = [], [], []
-    for shape in [SMALL] if todo.quick else SHAPES:
+    for shape in [SMALL] if run.quick else SHAPES:
         for kind in TYPES:
-            model, rates, ours, last = todo.engines.model(shape, kind), {}, {"pp": [], "tg": []}, {}
-            for turn in range(todo.rounds if not todo.quick else 2):
+            model, rates, ours, last = run.engines.model(shape, kind), {}, {"pp": [], "tg": []}, {}
+            for turn in range(run.rounds if not run.quick else 2):
                 for who in ("winnow", "llama")[:: 1 if turn % 2 == 0 else -1]:
                     if who == "llama":
-                        collect(rates, todo.engines.llama(model, "-p", 512, "-n", 64, "-s", "on,off")["tests"])
+                        collect(rates, run.engines.llama(model, "-p", 512, "-n", 64, "-s", "on,off")["tests"])
                         continue
-                    for row in todo.engines.winnow(model, "-p", 512, "-n", 64, "-r", 1):
+                    for row in run.engines.winnow(model, "-p", 512, "-n", 64, "-r", 1):
                         test = "pp" if row["n_prompt"] else "tg"
                         ours[test] += row["samples_ts"]
                         last[test] = row
             pp = against(f"{shape} {kind} pp512", ours["pp"], rates["pp", 0], 1.0 if kind == "F16" else 0.95)
             # The cache holds at most 64 entries: its bytes do not count here.
-            of_limit = statistics.median(ours["tg"]) * last["tg"]["model_size"] / 1e9 / todo.bandwidth
+            of_limit = statistics.median(ours["tg"]) * last["tg"]["model_size"] / 1e9 / run.bandwidth
             tg = against(f"{shape} {kind} tg64", ours["tg"], rates["tg", 0], 1.0, limit=of_limit)
             cells += [pp, tg]
             prefill.append(pp["score"])
@@ -107,15 +107,15 @@ def engine(todo):
 
 
 @part("A full cache, at depth", "Decode with so many tokens in the cache, and reading 512 tokens more. llama.cpp before winnow and after it.")
-def depth(todo):
+def depth(run):
     goals = {SMALL: {4096: 1.9, 16384: 2.4}, MIDDLE: {4096: 1.6, 16384: 2.4}, LARGE: {4096: 1.6, 16384: 2.0}}
     cells = []
-    for shape, kind in ((SMALL, "Q8_0"), (MIDDLE, "Q8_0"), (LARGE, "Q4_0"))[: 1 if todo.quick else 3]:
-        todo.run_llama_at_depth(shape, kind)
-        flags = ["-p", 512 if shape == SMALL else 0, "-n", 32, "-r", todo.rounds, "-d", todo.full_depths]
-        rows = todo.engines.winnow(todo.engines.model(shape, kind), *flags)
-        todo.run_llama_at_depth(shape, kind)
-        rates = todo.llama_at_depth(shape, kind)
+    for shape, kind in ((SMALL, "Q8_0"), (MIDDLE, "Q8_0"), (LARGE, "Q4_0"))[: 1 if run.quick else 3]:
+        run.run_llama_at_depth(shape, kind)
+        flags = ["-p", 512 if shape == SMALL else 0, "-n", 32, "-r", run.rounds, "-d", run.full_depths]
+        rows = run.engines.winnow(run.engines.model(shape, kind), *flags)
+        run.run_llama_at_depth(shape, kind)
+        rates = run.llama_at_depth(shape, kind)
         own = {}
         for row in rows:
             at = row["n_depth"]
@@ -123,23 +123,23 @@ def depth(todo):
                 own[at] = row["samples_ts"]
                 cells.append(against(f"{shape} {kind} pp512 at {at}", row["samples_ts"], rates["pp", at], {4096: 2.0, 16384: 3.0}[at]))
             else:
-                cells.append(against(f"{shape} {kind} decode at {at}", row["samples_ts"], rates["tg", at], goals[shape][at], todo.limit(row)))
-        if shape == SMALL and not todo.quick:
-            cells += quantised_cache(todo, own)
+                cells.append(against(f"{shape} {kind} decode at {at}", row["samples_ts"], rates["tg", at], goals[shape][at], run.limit(row)))
+        if shape == SMALL and not run.quick:
+            cells += quantised_cache(run, own)
     return cells
 
 
-def quantised_cache(todo, of_f16):
+def quantised_cache(run, of_f16):
     """The small shape with keys and values in q8_0."""
-    model, types = todo.engines.model(SMALL, "Q8_0"), ["-ctk", "q8_0", "-ctv", "q8_0"]
+    model, types = run.engines.model(SMALL, "Q8_0"), ["-ctk", "q8_0", "-ctv", "q8_0"]
     rates = {}
     cells = []
 
     def llama():
-        collect(rates, todo.engines.llama(model, *types, "-p", 0, "-n", 8, "-r", 2, "-d", "16384", "-s", "on")["tests"])
+        collect(rates, run.engines.llama(model, *types, "-p", 0, "-n", 8, "-r", 2, "-d", "16384", "-s", "on")["tests"])
 
     llama()
-    rows = todo.engines.winnow(model, *types, "-p", 512, "-n", 32, "-r", todo.rounds, "-d", "4096,16384")
+    rows = run.engines.winnow(model, *types, "-p", 512, "-n", 32, "-r", run.rounds, "-d", "4096,16384")
     llama()
     for row in rows:
         at = row["n_depth"]
@@ -148,45 +148,47 @@ def quantised_cache(todo, of_f16):
             cells.append(cell(f"{SMALL} Q8_0, q8_0 cache: pp512 at {at}, time against winnow's f16 cache", row["samples_ts"], of_f16[at],
                               1.15, rival_name="f16", lower=True, score=slower))  # fmt: skip
         elif at == 16384:
-            cells.append(against(f"{SMALL} Q8_0, q8_0 cache: decode at {at}", row["samples_ts"], rates["tg", at], 4.0, todo.limit(row)))
+            cells.append(against(f"{SMALL} Q8_0, q8_0 cache: decode at {at}", row["samples_ts"], rates["tg", at], 4.0, run.limit(row)))
     return cells
 
 
 @part("Reading a prompt while it is compressed", "8192 tokens, budget 1024, against llama.cpp's plain prefill of 8192 tokens.")
-def prefill(todo):
-    model, n = todo.engines.model(SMALL, "Q8_0"), 2048 if todo.quick else 8192
+def prefill(run):
+    model, n = run.engines.model(SMALL, "Q8_0"), 2048 if run.quick else 8192
     rates = {}
-    collect(rates, todo.engines.llama(model, "-p", n, "-n", 0, "-s", "on,off")["tests"])
-    rows = todo.engines.winnow(model, "-p", n, "-n", 0, "-r", 2, "--kv-method", "full,h2o,d2o,ems", "--kv-size", 1024)
-    collect(rates, todo.engines.llama(model, "-p", n, "-n", 0, "-s", "on,off")["tests"])
-    goals = {} if todo.quick else dict.fromkeys(("h2o", "d2o", "ems"), 1.3)
+    collect(rates, run.engines.llama(model, "-p", n, "-n", 0, "-s", "on,off")["tests"])
+    rows = run.engines.winnow(model, "-p", n, "-n", 0, "-r", 2, "--kv-method", "full,h2o,d2o,ems", "--kv-size", 1024)
+    collect(rates, run.engines.llama(model, "-p", n, "-n", 0, "-s", "on,off")["tests"])
+    goals = {} if run.quick else dict.fromkeys(("h2o", "d2o", "ems"), 1.3)
     return [against(f"{SMALL} Q8_0, {row['kv_method']}: pp{n}", row["samples_ts"], rates["pp", 0], goals.get(row["kv_method"]))
             for row in rows]  # fmt: skip
 
 
 @part("Decode with a budget of 1024 entries, at depth",
       "The prompt is read in pieces of 512 tokens and compressed after each; against llama.cpp with the full cache.")
-def budget(todo):
+def budget(run):
     goals = {SMALL: {16384: 6.0, 32768: 11.0}, LARGE: {16384: 2.7, 32768: 5.0}}
+    # Of the large shape the two that cost most: it reads 32768 tokens anew for each method.
+    methods = {SMALL: "treekv,snapkv" if run.quick else "treekv,snapkv,hbw,h2o", LARGE: "treekv,h2o"}
     cells = []
-    for shape, kind in ((SMALL, "Q8_0"), (LARGE, "Q4_0"))[: 1 if todo.quick else 2]:
-        rates = todo.llama_at_depth(shape, kind)
-        rows = todo.engines.winnow(todo.engines.model(shape, kind), "-p", 0, "-n", 64, "-r", todo.rounds,
-                                   "-d", "16384" if todo.quick else "16384,32768", "--kv-size", 1024, "--prefill-chunk", 512,
-                                   "--kv-method", "treekv,snapkv" if todo.quick else "treekv,snapkv,hbw,h2o")  # fmt: skip
+    for shape, kind in ((SMALL, "Q8_0"), (LARGE, "Q4_0"))[: 1 if run.quick else 2]:
+        rates = run.llama_at_depth(shape, kind)
+        rows = run.engines.winnow(run.engines.model(shape, kind), "-p", 0, "-n", 64, "-r", run.rounds,
+                                   "-d", "16384" if run.quick else "16384,32768", "--kv-size", 1024, "--prefill-chunk", 512,
+                                   "--kv-method", methods[shape])  # fmt: skip
         for row in rows:
             at = row["n_depth"]
             cells.append(against(f"{shape} {kind}, {row['kv_method']}: decode at {at}", row["samples_ts"], rates["tg", at],
-                                 goals[shape][at], todo.limit(row)))  # fmt: skip
+                                 goals[shape][at], run.limit(row)))  # fmt: skip
     return cells
 
 
 @part("A batch of 32 sequences", "Decode; every sequence holds 512 tokens of its own.")
-def batch(todo):
-    model, rates, ours = todo.engines.model(SMALL, "Q8_0"), {}, []
+def batch(run):
+    model, rates, ours = run.engines.model(SMALL, "Q8_0"), {}, []
     for _ in range(2):
-        collect(rates, todo.engines.llama(model, "-B", 32, "-d", "512", "-p", 0, "-n", 12, "-s", "on,off")["tests"])
-        (row,) = todo.engines.winnow(model, "-B", 32, "-d", 512, "-p", 0, "-n", 48, "-r", 2)
+        collect(rates, run.engines.llama(model, "-B", 32, "-d", "512", "-p", 0, "-n", 12, "-s", "on,off")["tests"])
+        (row,) = run.engines.winnow(model, "-B", 32, "-d", 512, "-p", 0, "-n", 48, "-r", 2)
         ours += row["samples_ts"]
     return [against(f"{SMALL} Q8_0, 32 sequences", ours, rates["tg", 512], 3.0)]
 
@@ -194,33 +196,33 @@ def batch(todo):
 @part("The same memory for model, buffers and caches",
       "Tokens generated per second over the whole time, against winnow's own full cache, the largest batch that fits in each case. Put together from the time of a "
       "prompt and of steps at some depths.")
-def memory(todo):
+def memory(run):
     cells = []
     for limit, n_prompt, n_generate, size, methods, goal in (("384M", 512, 2048, 512, ("streaming", "h2o"), 3.0),
                                                              ("1G", 512, 2048, 512, ("streaming",), 3.0),
                                                              ("1G", 4096, 8192, 256, ("streaming", "h2o"), 6.7)):  # fmt: skip
         base = None
-        for method in ("full", *(methods[:1] if todo.quick else methods)):
-            rate, n = batch_rate(todo, limit, n_prompt, n_generate, method, size)
+        for method in ("full", *(methods[:1] if run.quick else methods)):
+            rate, n = batch_rate(run, limit, n_prompt, n_generate, method, size)
             if method == "full":
                 base = rate
                 name = f"full cache, {n} sequences"
             else:
                 cells.append(cell(f"{limit}, {n_prompt}+{n_generate}, {method} {size}: {n} sequences", [rate], [base], goal, rival_name=name))
-        if todo.quick:
+        if run.quick:
             break
     return cells
 
 
-def batch_rate(todo, limit, n_prompt, n_generate, method, size):
+def batch_rate(run, limit, n_prompt, n_generate, method, size):
     """(generated tokens per second, sequences of the largest batch within the limit)"""
-    model = todo.engines.model(SMALL, "Q8_0")
+    model = run.engines.model(SMALL, "Q8_0")
     flags = ["--kv-method", method, "--kv-size", size]
-    (plan,) = todo.engines.winnow(model, "-p", n_prompt, "-n", n_generate, "--memory-limit", limit, "--dry-run", *flags)
+    (plan,) = run.engines.winnow(model, "-p", n_prompt, "-n", n_generate, "--memory-limit", limit, "--dry-run", *flags)
     n = plan["n_sequences"]
-    (prompt,) = todo.engines.winnow(model, "-p", n_prompt, "-n", 0, "-r", 2, *flags)
+    (prompt,) = run.engines.winnow(model, "-p", n_prompt, "-n", 0, "-r", 2, *flags)
     points = [n_prompt] if method != "full" else [n_prompt, n_prompt + n_generate // 2, n_prompt + n_generate - 8]
-    rows = todo.engines.winnow(model, "-p", 0, "-n", 8 if method == "full" else 24, "-B", n, "-r", 1, "-d", ",".join(map(str, points)), *flags)
+    rows = run.engines.winnow(model, "-p", 0, "-n", 8 if method == "full" else 24, "-B", n, "-r", 1, "-d", ",".join(map(str, points)), *flags)
     steps = [row["step_ms"] / 1e3 for row in rows]
     # Simpson's rule: a step's time is all but linear in the depth.
     mean = steps[0] if len(steps) == 1 else (steps[0] + 4 * steps[1] + steps[2]) / 6
@@ -229,13 +231,13 @@ def batch_rate(todo, limit, n_prompt, n_generate, method, size):
 
 @part("From nothing to the first token", f"{LARGE} Q4_0 in the page cache, a prompt of four words, context 512, one token; the whole process for winnow, from the "
       "loading on for llama.cpp.")
-def load(todo):
-    model = todo.engines.model(LARGE, "Q4_0")
-    todo.engines.winnow_load(model)
+def load(run):
+    model = run.engines.model(LARGE, "Q4_0")
+    run.engines.winnow_load(model)
     ours, theirs = [], []
-    for _ in range(3 if todo.quick else 5):
-        theirs.append(todo.engines.llama(model, "--load"))
-        ours.append(todo.engines.winnow_load(model))
+    for _ in range(3 if run.quick else 5):
+        theirs.append(run.engines.llama(model, "--load"))
+        ours.append(run.engines.winnow_load(model))
     seconds = [s for s, _ in ours]
     resident = [m for _, m in ours]
     return [cell("time to the first token", seconds, [t["seconds"] for t in theirs], 0.52, unit="s", lower=True, score=statistics.median(seconds)),

@@ -142,15 +142,18 @@ Result<std::unique_ptr<Cache>> Cache::Copy() const {
     to.numbers = from.numbers;
     to.keys_rotated = from.keys_rotated;
     for (size_t head = 0; head < from.heads.size(); ++head) {
-      const kernels::HeadStore& store = from.stores[head];
-      to.stores[head].n_slots = store.n_slots;
+      to.stores[head].n_slots = from.stores[head].n_slots;
+    }
+  }
+  copy->data_->Settle();  // large pages are cheaper before they are written
+  for (size_t l = 0; l < data_->layers.size(); ++l) {
+    for (const kernels::HeadStore& store : data_->layers[l].stores) {
       data_->backend->CopyBytes(*data_->memory, store.keys_offset_bytes, *copy->data_->memory,
                                 store.keys_offset_bytes, store.n_slots * data_->key_row_bytes);
       data_->backend->CopyBytes(*data_->memory, store.values_offset_bytes, *copy->data_->memory,
                                 store.values_offset_bytes, store.n_slots * data_->value_row_bytes);
     }
   }
-  copy->data_->n_unsettled = kSettleAfter;
   return copy;
 }
 

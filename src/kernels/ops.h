@@ -215,8 +215,8 @@ class Backend {
   virtual Result<std::unique_ptr<Storage>> AllocateGrowing(int64_t bytes) {
     return Allocate(bytes);
   }
-  // Which parts of such memory are in use, ascending: where they leave little free, it may be put
-  // on large pages, which are faster to read.
+  // Which parts of such memory are in use, or will be at once, ascending: where they leave little
+  // free, it may be put on large pages, which are faster to read.
   virtual void Settle(Storage& storage, std::span<const ByteRange> used) {
     (void)storage;
     (void)used;

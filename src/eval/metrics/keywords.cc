@@ -35,8 +35,9 @@ double ShareFound(std::string_view answer, std::span<const std::string> texts) {
   return static_cast<double>(n) / static_cast<double>(texts.size());
 }
 
-double KeyWordShare(std::string_view answer, std::string_view needle) {
-  const std::set<std::string> wanted = KeyWords(needle);
+double KeyWordShare(std::string_view answer, std::string_view needle, std::string_view question) {
+  std::set<std::string> wanted = KeyWords(needle);
+  for (const std::string& word : KeyWords(question)) wanted.erase(word);
   if (wanted.empty()) return 0;
   const std::set<std::string> found = KeyWords(answer);
   const auto n = std::count_if(wanted.begin(), wanted.end(),

@@ -10,8 +10,10 @@ namespace winnow::eval {
 // string_match_all]
 double ShareFound(std::string_view answer, std::span<const std::string> texts);
 
-// The share of the needle's words that the answer contains as words, in any case; short and common
-// ones (articles, forms of "to be", prepositions, ...) do not count.
-double KeyWordShare(std::string_view answer, std::string_view needle);
+// The share of the needle's words that the answer contains as words, in any case. Short and common
+// ones (articles, forms of "to be", prepositions, ...) do not count, nor what the question says
+// already. 0 if nothing is left.
+double KeyWordShare(std::string_view answer, std::string_view needle,
+                    std::string_view question = "");
 
 }  // namespace winnow::eval

@@ -55,15 +55,17 @@ std::string Haystack::Build(int64_t n_tokens, size_t start,
   }
   const std::vector<TokenId> tokens =
       tokenizer_.Encode(text, {.add_special = false, .parse_special = false});
-  const auto n_kept = std::min(tokens.size(), static_cast<size_t>(n_tokens));
-  text = tokenizer_.Decode(std::span(tokens).first(n_kept));
+  const auto kept = std::span(tokens).first(std::min(tokens.size(), static_cast<size_t>(n_tokens)));
+  text = tokenizer_.Decode(kept);
 
   std::vector<size_t> ends = SentenceEnds(text);
   std::vector<std::pair<size_t, const Needle*>> places;
   for (const Needle& needle : needles) {
     size_t at = text.size();
     if (needle.depth < 100) {
-      const auto place = static_cast<size_t>(needle.depth / 100 * static_cast<double>(text.size()));
+      const auto n_before =
+          static_cast<size_t>(needle.depth / 100 * static_cast<double>(kept.size()));
+      const size_t place = tokenizer_.Decode(kept.first(n_before)).size();
       const auto after = std::upper_bound(ends.begin(), ends.end(), place);
       at = after == ends.begin() ? 0 : *std::prev(after);
     }

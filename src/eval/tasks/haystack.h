@@ -14,7 +14,7 @@ namespace winnow::eval {
 // A statement to be put into a text, and where.
 struct Needle {
   std::string text;
-  double depth = 0;  // per cent of the text
+  double depth = 0;  // per cent of the text's tokens
 };
 
 // Builds texts of a wanted number of tokens around needles.

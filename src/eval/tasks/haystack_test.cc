@@ -48,6 +48,17 @@ TEST_F(HaystackTest, NeedlesStandBetweenSentences) {
   EXPECT_LE(at, 0.5);
 }
 
+TEST_F(HaystackTest, DepthIsCountedInTokens) {
+  // 20 sentences of four tokens and 19 characters, then 20 of seven and seven.
+  std::string text;
+  for (int i = 0; i < 20; ++i) text += " hello hello hello.";
+  for (int i = 0; i < 20; ++i) text += " z z z.";
+  const Haystack hay(*tokenizer_, text.substr(1));
+  const std::string built = hay.Build(220, 0, {{"Found.", 50}});
+  const size_t at = built.find("Found.");
+  EXPECT_EQ(built.substr(at), "Found." + text.substr(text.size() - 16 * 7)) << built;
+}
+
 TEST_F(HaystackTest, SeveralNeedlesAllStandInTheText) {
   const std::string text = hay_->Build(300, 3, {{"One.", 10}, {"Two.", 50}, {"Three.", 50}});
   EXPECT_TRUE(text.starts_with("Sentence number 3"));

@@ -123,9 +123,10 @@ class NeedleMaker {
     if (!context_.prompts.has_template()) question.stop = {"\n"};
     question.references = {quest.answer};
     question.score = [quest](const std::string& answer) {
-      return std::vector<Score>{{"exact", ShareFound(answer, std::span(&quest.answer, 1))},
-                                {"key_words", KeyWordShare(answer, quest.answer)},
-                                {"rouge1", Rouge1(answer, quest.statement)}};
+      return std::vector<Score>{
+          {"exact", ShareFound(answer, std::span(&quest.answer, 1))},
+          {"key_words", KeyWordShare(answer, quest.needles[0].text, quest.question)},
+          {"rouge1", Rouge1(answer, quest.statement)}};
     };
     return MakeWork(std::move(question));
   }

@@ -108,6 +108,9 @@ HWY_INLINE VI Dot4Signed(VI sum, VS w, VS x) {
 
 template <class VI, class VS>
 HWY_INLINE VI Dot4Signed(VI sum, VS w, VS x) {
+#if defined(__ARM_FEATURE_DOTPROD)  // builds for Armv8.2 and later
+  return VI{vdotq_s32(sum.raw, w.raw, x.raw)};
+#endif
   const int16x8_t low = vmull_s8(vget_low_s8(w.raw), vget_low_s8(x.raw));
   const int16x8_t high = vmull_high_s8(w.raw, x.raw);
   return hn::Add(sum, VI{vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high))});

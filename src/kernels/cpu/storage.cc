@@ -93,6 +93,9 @@ void CpuStorage::Pack(size_t large_page) {
   packed_[large_page] = true;  // or refused: not asked again
   std::byte* from = FirstLargePage() + static_cast<int64_t>(large_page) * kLargePageBytes;
   madvise(from, kLargePageBytes, MADV_HUGEPAGE);
+  // Memory that nobody has written yet has nothing to put together.
+  volatile std::byte* const first = from;
+  *first = *first;
   if (madvise(from, kLargePageBytes, MADV_COLLAPSE) != 0) {
     madvise(from, kLargePageBytes, MADV_NOHUGEPAGE);
   }
