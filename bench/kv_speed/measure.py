@@ -4,8 +4,8 @@
     measure.py [--winnow build/release/winnow] [--model FILE] [--rounds 3] [--depth 16384] [--prompt 8192] [--real-time]
                [--stream-model FILE --text FILE] [--out docs/benchmarks]
 
-Decode: after a prompt of --depth tokens with --budget slots per KV head, time per token against decode with a full cache of
---budget tokens. Prefill: a prompt of --prompt tokens against the same without compression. Every method's run lies between
+Decode: after a prompt of --depth tokens, read in pieces of 512 where there is a budget, with --budget slots per KV head, time
+per token against decode with a full cache of --budget tokens; each run decodes --generate tokens --repetitions times. Prefill: a prompt of --prompt tokens against the same without compression. Every method's run lies between
 two runs of what it is compared with, so that what disturbs the machine disturbs both; ratios are medians over the rounds.
 Stream: `winnow perplexity --stream` over a text, time per token and memory along it, and the slopes. The default model is
 the 135M shape with random weights of bench/llama_cpp. --out FOLDER writes kv-speed.md and .json there.
@@ -39,6 +39,7 @@ def arguments():
     parser.add_argument("--depth", type=int, default=16384)
     parser.add_argument("--prompt", type=int, default=8192)
     parser.add_argument("--generate", type=int, default=128)
+    parser.add_argument("--repetitions", type=int, default=3, help="of --generate tokens in every run of decode")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--stream-model", type=pathlib.Path)
     parser.add_argument("--text", type=pathlib.Path, help="of the stream; without both the stream is left out")
@@ -59,9 +60,13 @@ def run(args, *flags):
 
 
 def seconds_per_token(args, n_prompt, n_generate, depth, method):
-    kv = [] if method == "full" else ["--kv-method", method, *([] if method in NO_BUDGET else ["--kv-size", args.budget])]
-    (row,) = run(args, "bench", "-m", args.model, "-p", n_prompt, "-n", n_generate, "-d", depth, "-r", 1, "--no-warmup", "-o", "json", *kv)
-    return 1 / row["samples_ts"][0], row["kv_kept"]
+    budget = method != "full" and method not in NO_BUDGET
+    kv = ([] if method == "full" else ["--kv-method", method]) + (["--kv-size", args.budget] if budget else [])
+    # Reading a long prompt in pieces is quicker, and leaves what decode steps see.
+    kv += ["--prefill-chunk", 512] if budget and depth > 0 else []
+    repetitions = args.repetitions if n_generate > 0 else 1
+    (row,) = run(args, "bench", "-m", args.model, "-p", n_prompt, "-n", n_generate, "-d", depth, "-r", repetitions, "--no-warmup", "-o", "json", *kv)
+    return 1 / statistics.median(row["samples_ts"]), row["kv_kept"]
 
 
 def compare(args, goals, base_size, base, of_method):
