@@ -42,9 +42,10 @@ class Run:
     def run_llama_at_depth(self, shape, kind):
         rates, model = self._at_depth.setdefault((shape, kind), {}), self.engines.model(shape, kind)
         depths = ",".join(map(str, self.depths(shape)))
-        collect(rates, self.engines.llama(model, "-d", depths, "-p", 0, "-n", 8, "-r", 2, "-s", SETTINGS)["tests"])
+        decode, read = worth_running(rates, "tg", SETTINGS), worth_running(rates, "pp", "on,off")
+        collect(rates, self.engines.llama(model, "-d", depths, "-p", 0, "-n", 8, "-r", 2, "-s", decode)["tests"])
         if shape == SMALL:  # only there reading is a row
-            collect(rates, self.engines.llama(model, "-d", self.full_depths, "-p", 512, "-n", 0, "-s", "on,off")["tests"])
+            collect(rates, self.engines.llama(model, "-d", self.full_depths, "-p", 512, "-n", 0, "-s", read)["tests"])
 
     def limit(self, row):
         """Share of memory bandwidth that decode reached: weights and cache are read once a token."""
@@ -58,6 +59,11 @@ def collect(rates, tests):
 
 def best(by_setting):
     return max(by_setting.items(), key=lambda item: statistics.median(item[1]))
+
+
+def worth_running(rates, test, settings):
+    """At first all settings; once there are samples, those that are the best at some depth."""
+    return ",".join(sorted({best(found)[0] for (name, _), found in rates.items() if name == test})) or settings
 
 
 def cell(name, winnow, rival, goal, unit="tokens/s", rival_name="", limit=None, lower=False, score=None):
@@ -158,7 +164,7 @@ def prefill(run):
     rates = {}
     collect(rates, run.engines.llama(model, "-p", n, "-n", 0, "-s", "on,off")["tests"])
     rows = run.engines.winnow(model, "-p", n, "-n", 0, "-r", 2, "--kv-method", "full,h2o,d2o,ems", "--kv-size", 1024)
-    collect(rates, run.engines.llama(model, "-p", n, "-n", 0, "-s", "on,off")["tests"])
+    collect(rates, run.engines.llama(model, "-p", n, "-n", 0, "-s", worth_running(rates, "pp", ""))["tests"])
     goals = {} if run.quick else dict.fromkeys(("h2o", "d2o", "ems"), 1.3)
     return [against(f"{SMALL} Q8_0, {row['kv_method']}: pp{n}", row["samples_ts"], rates["pp", 0], goals.get(row["kv_method"]))
             for row in rows]  # fmt: skip
