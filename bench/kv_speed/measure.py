@@ -4,9 +4,10 @@
     measure.py [--winnow build/release/winnow] [--model FILE] [--rounds 3] [--depth 16384] [--prompt 8192] [--real-time]
                [--stream-model FILE --text FILE] [--out docs/benchmarks]
 
-Decode: after a prompt of --depth tokens, read in pieces of 512 where there is a budget, with --budget slots per KV head, time
-per token against decode with a full cache of --budget tokens; each run decodes --generate tokens --repetitions times. Prefill: a prompt of --prompt tokens against the same without compression. Every method's run lies between
-two runs of what it is compared with, so that what disturbs the machine disturbs both; ratios are medians over the rounds.
+Decode: after a prompt of --depth tokens with --budget slots per KV head, time per token against decode with a full cache of
+--budget tokens: winnow_kv_decode_bench, where sessions of all methods take turns, a token each, so that what disturbs the machine
+disturbs all alike. Prefill: a prompt of --prompt tokens against the same without compression. Every method's run lies between
+two runs of what it is compared with; ratios are medians over the rounds.
 Stream: `winnow perplexity --stream` over a text, time per token and memory along it, and the slopes. The default model is
 the 135M shape with random weights of bench/llama_cpp. --out FOLDER writes kv-speed.md and .json there.
 """
@@ -22,7 +23,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-DECODE = {"treekv": 1.10, "h2o": 1.10, "tova": 1.10, "streaming": 1.10, "snapkv": 1.10, "hbw": 1.10, "refreekv": 1.10,
+DECODE = {"treekv": 1.10, "h2o": 1.10, "tova": 1.10, "streaming": 1.10, "snapkv": 1.10, "hbw": 1.10,
           "d2o:layer_policy=uniform": 1.35, "d2o": 1.35, "ems": 1.35}  # fmt: skip
 PREFILL = {"snapkv": 1.10, "hbw": 1.10, "treekv": 1.10, "tova": 1.10, "refreekv": 1.10, "h2o": 1.5, "d2o": 1.5, "ems": 1.5}
 NO_BUDGET = {"refreekv"}
@@ -34,12 +35,11 @@ def arguments():
     parser.add_argument("--model", type=pathlib.Path, help="default: smollm2-135m in Q8_0 of build/bench-models")
     parser.add_argument("--methods", nargs="*", help="only these")
     parser.add_argument("--parts", nargs="*", default=["decode", "prefill", "stream"])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="of prefill")
     parser.add_argument("--budget", type=int, default=1024)
     parser.add_argument("--depth", type=int, default=16384)
     parser.add_argument("--prompt", type=int, default=8192)
-    parser.add_argument("--generate", type=int, default=128)
-    parser.add_argument("--repetitions", type=int, default=3, help="of --generate tokens in every run of decode")
+    parser.add_argument("--generate", type=int, default=256, help="tokens of decode, of each method")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--stream-model", type=pathlib.Path)
     parser.add_argument("--text", type=pathlib.Path, help="of the stream; without both the stream is left out")
@@ -49,42 +49,51 @@ def arguments():
     return parser.parse_args()
 
 
-def run(args, *flags):
-    command = [args.winnow, *flags, "-t", args.threads]
-    if args.real_time:
-        command = ["chrt", "--fifo", "1", *command]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+def output(args, *command):
+    command = (["chrt", "--fifo", "1"] if args.real_time else []) + [str(word) for word in command]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        raise SystemExit(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout)
+        raise SystemExit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr[-2000:]}")
+    return done.stdout
 
 
-def seconds_per_token(args, n_prompt, n_generate, depth, method):
-    budget = method != "full" and method not in NO_BUDGET
-    kv = ([] if method == "full" else ["--kv-method", method]) + (["--kv-size", args.budget] if budget else [])
-    # Reading a long prompt in pieces is quicker, and leaves what decode steps see.
-    kv += ["--prefill-chunk", 512] if budget and depth > 0 else []
-    repetitions = args.repetitions if n_generate > 0 else 1
-    (row,) = run(args, "bench", "-m", args.model, "-p", n_prompt, "-n", n_generate, "-d", depth, "-r", repetitions, "--no-warmup", "-o", "json", *kv)
-    return 1 / statistics.median(row["samples_ts"]), row["kv_kept"]
+def run(args, *flags):
+    return json.loads(output(args, args.winnow, *flags, "-t", args.threads))
 
 
-def compare(args, goals, base_size, base, of_method):
-    """{method: {ratio, ratios, milliseconds, base_milliseconds}}: each between two runs of the base. Where a method has no
-    budget, the base has the size that it found."""
-    methods = [m for m in goals if not args.methods or m in args.methods]
-    samples, sizes = {m: [] for m in methods}, {}
+def chosen(args, goals):
+    return [m for m in goals if not args.methods or m in args.methods]
+
+
+def decode(args):
+    """{method: {ratio, ratios, milliseconds, base_milliseconds, goal}}; ratios: the quartiles."""
+    bench = args.winnow.parent / "winnow_kv_decode_bench"
+    printed = output(args, bench, args.model, args.depth, args.budget, args.generate, args.threads, *chosen(args, DECODE))
+    rows = [[word.strip() for word in line.strip("|").split("|")] for line in printed.splitlines()[2:]]
+    base = float(rows[0][1])  # the full cache comes first
+    return {method.strip("`"): {"ratio": float(ratio), "ratios": [float(x) for x in quartiles.split(" to ")], "goal": DECODE[method.strip("`")],
+                                "milliseconds": float(own), "base_milliseconds": base}
+            for method, own, ratio, quartiles in rows[1:]}  # fmt: skip
+
+
+def seconds_per_token(args, method):
+    kv = ([] if method == "full" else ["--kv-method", method]) + ([] if method in ("full", *NO_BUDGET) else ["--kv-size", args.budget])
+    (row,) = run(args, "bench", "-m", args.model, "-p", args.prompt, "-n", 0, "-r", 1, "--no-warmup", "-o", "json", *kv)
+    return 1 / row["samples_ts"][0]
+
+
+def prefill(args):
+    """As decode; each run between two without compression. ratios: of all rounds."""
+    samples = {method: [] for method in chosen(args, PREFILL)}
     for _ in range(args.rounds):
-        for method in methods:
-            if method not in sizes:
-                sizes[method] = round(of_method(method)[1]) - args.generate if base_size and method in NO_BUDGET else base_size
-            before, own, after = base(sizes[method])[0], of_method(method)[0], base(sizes[method])[0]
-            samples[method].append((own, (before + after) / 2))
-            print(f"{method}: {own / samples[method][-1][1]:.3f}", file=sys.stderr, flush=True)
+        for method, pairs in samples.items():
+            before, own, after = seconds_per_token(args, "full"), seconds_per_token(args, method), seconds_per_token(args, "full")
+            pairs.append((own, (before + after) / 2))
+            print(f"{method}: {own / pairs[-1][1]:.3f}", file=sys.stderr, flush=True)
     result = {}
     for method, pairs in samples.items():
         ratios = [own / other for own, other in pairs]
-        result[method] = {"ratio": statistics.median(ratios), "ratios": ratios, "goal": goals[method], "base_tokens": sizes[method],
+        result[method] = {"ratio": statistics.median(ratios), "ratios": sorted(ratios), "goal": PREFILL[method],
                           "milliseconds": 1e3 * statistics.median(own for own, _ in pairs),
                           "base_milliseconds": 1e3 * statistics.median(other for _, other in pairs)}  # fmt: skip
     return result
@@ -109,12 +118,12 @@ def stream(args):
             "cache_bytes": [min(p["cache_bytes"] for p in points), max(p["cache_bytes"] for p in points)]}  # fmt: skip
 
 
-def table(title, rows, unit, budget):
-    lines = [f"## {title}", "", f"| method | {unit} | without | ratio (median) | all rounds | goal |", "|---|---|---|---|---|---|"]
+def table(title, rows, spread):
+    lines = [f"## {title}", "", f"| method | ms a token | without | ratio (median) | {spread} | goal |", "|---|---|---|---|---|---|"]
     for method, r in rows.items():
-        ratios = ", ".join(f"{x:.2f}" for x in sorted(r["ratios"]))
+        ratios = ", ".join(f"{x:.2f}" for x in r["ratios"])
         mark = f"**{r['ratio']:.2f}**" if r["ratio"] <= r["goal"] else f"{r['ratio']:.2f} (missed)"
-        lines.append(f"| `{method}`{'' if r['base_tokens'] in (0, budget) else ' (found ' + str(r['base_tokens']) + ' entries)'} | {r['milliseconds']:.3g} | {r['base_milliseconds']:.3g} | {mark} | {ratios} | {r['goal']:.2f} |")
+        lines.append(f"| `{method}` | {r['milliseconds']:.3g} | {r['base_milliseconds']:.3g} | {mark} | {ratios} | {r['goal']:.2f} |")
     return lines + [""]
 
 
@@ -124,11 +133,11 @@ def markdown(args, result):
              f"{about['date']}, {about['machine']}, {args.threads} threads{', real-time priority on a machine in use' if args.real_time else ''}; "
              f"{args.model.name}, f16 cache; winnow {about['version']}. Repeated by `bench/kv_speed/measure.py`.", ""]  # fmt: skip
     if "decode" in result:
-        lines += table(f"Decode after {args.depth} tokens, budget {args.budget}, against a full cache of {args.budget} tokens", result["decode"], "ms a token", args.budget)
+        lines += table(f"Decode after {args.depth} tokens, budget {args.budget}, against a full cache of {args.budget} tokens", result["decode"], "quartiles")
         lines += ["`d2o` gives layers with dense attention twice the budget, and with random weights every layer's is; `layer_policy=uniform` gives "
-                  "each the budget. `refreekv` finds its size itself and is compared with a full cache of that size.", ""]  # fmt: skip
+                  "each the budget. `refreekv` finds its size itself and decodes as a full cache of that size does.", ""]  # fmt: skip
     if "prefill" in result:
-        lines += table(f"Prefill of {args.prompt} tokens, budget {args.budget}, against no compression", result["prefill"], "ms a token", args.budget)
+        lines += table(f"Prefill of {args.prompt} tokens, budget {args.budget}, against no compression", result["prefill"], "all rounds")
     if "stream" in result:
         s = result["stream"]
         lines += [f"## A stream of {s['tokens']} tokens", "",
@@ -148,16 +157,15 @@ def main():
     version = subprocess.run([args.winnow, "--version"], capture_output=True, text=True).stdout.split("\n")[0]
     result = {"about": {"date": datetime.date.today().isoformat(), "machine": cpu, "version": version.removeprefix("winnow ").strip()}}
     if "decode" in args.parts:
-        result["decode"] = compare(args, DECODE, args.budget, lambda size: seconds_per_token(args, 0, args.generate, size, "full"),
-                                   lambda m: seconds_per_token(args, 0, args.generate, args.depth, m))  # fmt: skip
+        result["decode"] = decode(args)
     if "prefill" in args.parts:
-        result["prefill"] = compare(args, PREFILL, 0, lambda _: seconds_per_token(args, args.prompt, 0, 0, "full"),
-                                    lambda m: seconds_per_token(args, args.prompt, 0, 0, m))  # fmt: skip
+        result["prefill"] = prefill(args)
     if "stream" in args.parts and args.stream_model and args.text:
         result["stream"] = stream(args)
     text = markdown(args, result)
     print(text)
     if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)
         (args.out / "kv-speed.md").write_text(text)
         (args.out / "kv-speed.json").write_text(json.dumps(result, indent=1) + "\n")
 

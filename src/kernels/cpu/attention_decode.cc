@@ -54,6 +54,7 @@ struct Scratch {
   float* scores;    // [group, kChunkSlots]
   float* scaled;    // [group, kChunkSlots]
   std::byte* tile;  // kLanes rows of keys, as stored or as floats
+  float* split;     // q, the first elements of all rotated pairs before the second ones
   RoundedQuery rounded;
 };
 
@@ -77,7 +78,22 @@ Scratch Prepare(const AttentionShape& shape, const ChunkJob& job) {
                     n_pairs);
     }
   }
-  if (!job.entries.plain()) return s;
+  if (!job.entries.plain()) {
+    s.split = s.q;
+    if (!shape.rotation.interleaved || !RotatesVectors(shape)) return s;
+    s.split = reinterpret_cast<float*>(s.tile + TileBytes(shape));
+    const int n_pairs = shape.rotation.n_rotated / 2;
+    std::copy_n(s.q, n_q, s.split);
+    for (int h = 0; h < shape.group; ++h) {
+      const float* from = s.q + h * shape.key_dim;
+      float* to = s.split + h * shape.key_dim;
+      for (int i = 0; i < n_pairs; ++i) {
+        to[i] = from[2 * i];
+        to[n_pairs + i] = from[2 * i + 1];
+      }
+    }
+    return s;
+  }
   if (shape.key_type == TensorType::kQ8_0 || shape.key_type == TensorType::kQ4_0) {
     const int n_blocks = n_q / 32;
     auto* scales = reinterpret_cast<float*>(s.tile + TileBytes(shape));
@@ -114,21 +130,99 @@ HWY_INLINE VF LoadFloats(const float* from, int n) {
   return LoadFirst<F32Elements>(reinterpret_cast<const std::byte*>(from), n);
 }
 
-// Keys that are not the stored rows as they are become floats first, whatever their type.
+// scores[h * kChunkSlots + s] = q[h] . key s, rotated to its place, for kLanes entries from `slot`
+// on: rotated keys stay in registers. q: [kHeads][key_dim], split. Requires: RotatesVectors.
+template <class At, int kHeads>
+void ScoreTurned(const AttentionShape& shape, const ChunkJob& job, int slot, const float* q,
+                 float* scores) {
+  const DF df;
+  const int dim = shape.key_dim, n_pairs = shape.rotation.n_rotated / 2;
+  VF fours[kHeads][kLanes / 4];
+#pragma GCC unroll 4
+  for (int four = 0; four < kLanes / 4; ++four) {
+    VF acc[kHeads][4];
+#pragma GCC unroll 4
+    for (int s = 0; s < 4; ++s) {
+      const int64_t entry = slot + 4 * four + s;
+      const int64_t row = job.entries.rows == nullptr ? entry : job.entries.rows[entry];
+      const At at{job.keys + row * shape.key_row_bytes};
+      const float* angles = shape.rotation.Angles(job.entries.positions[entry]);
+#pragma GCC unroll 8
+      for (int h = 0; h < kHeads; ++h) acc[h][s] = hn::Zero(df);
+      for (int i = 0; i < n_pairs; i += kLanes) {
+        const TurnedPairs turned = Turn(at, shape.rotation, angles, i);
+#pragma GCC unroll 8
+        for (int h = 0; h < kHeads; ++h) {
+          const float* of_head = q + h * dim;
+          acc[h][s] = hn::MulAdd(turned.a, hn::LoadU(df, of_head + i), acc[h][s]);
+          acc[h][s] = hn::MulAdd(turned.b, hn::LoadU(df, of_head + n_pairs + i), acc[h][s]);
+        }
+      }
+      for (int i = 2 * n_pairs; i < dim; i += kLanes) {
+        const VF key = at(i);
+#pragma GCC unroll 8
+        for (int h = 0; h < kHeads; ++h) {
+          acc[h][s] = hn::MulAdd(key, hn::LoadU(df, q + h * dim + i), acc[h][s]);
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (int h = 0; h < kHeads; ++h) {
+      fours[h][four] = SumFour(acc[h][0], acc[h][1], acc[h][2], acc[h][3]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int h = 0; h < kHeads; ++h) {
+    hn::StoreU(SumBlocks(fours[h]), df, scores + h * kChunkSlots);
+  }
+}
+
+template <class At>
+void ScoreTurnedHeads(const AttentionShape& shape, const ChunkJob& job, int slot,
+                      const Scratch& scratch, float* scores) {
+  ForPasses(shape.group, [&](int h, auto count) HWY_ATTR {
+    ScoreTurned<At, decltype(count)::kHeads>(shape, job, slot, scratch.split + h * shape.key_dim,
+                                             scores + h * kChunkSlots);
+  });
+}
+
+void ScoreTurnedTile(const AttentionShape& shape, const ChunkJob& job, int slot,
+                     const Scratch& scratch, float* scores) {
+  switch (shape.key_type) {
+    case TensorType::kF32:
+      return ScoreTurnedHeads<ElementsAt<F32Elements>>(shape, job, slot, scratch, scores);
+    case TensorType::kF16:
+      return ScoreTurnedHeads<ElementsAt<F16Elements>>(shape, job, slot, scratch, scores);
+    case TensorType::kBF16:
+      return ScoreTurnedHeads<ElementsAt<Bf16Elements>>(shape, job, slot, scratch, scores);
+    case TensorType::kQ8_0:
+      return ScoreTurnedHeads<BlocksAt<Q8Block>>(shape, job, slot, scratch, scores);
+    default:
+      return ScoreTurnedHeads<BlocksAt<Q4Block>>(shape, job, slot, scratch, scores);
+  }
+}
+
+// Keys that are not the stored rows as they are become floats first, whatever their type: in
+// registers where whole tiles are rotated, in memory otherwise.
 void ScoreEntries(const AttentionShape& shape, const ChunkJob& job, const Scratch& scratch) {
   const DF df;
   auto* tile = reinterpret_cast<float*>(scratch.tile);
   const int dim = shape.key_dim;
+  const bool turned = RotatesVectors(shape);
   const auto score = [&](int slot, int n) HWY_ATTR {
     // Rows in no order were not worth fetching ahead.
     if (job.entries.rows == nullptr) {
       PrefetchRows(job.keys + slot * shape.key_row_bytes + kPrefetchBytes, n * shape.key_row_bytes);
     }
-    UnpackRotatedKeys(shape, job.keys, job.entries, slot, n, tile);
-    std::fill(tile + n * dim, tile + kLanes * dim, 0.0f);
     float* scores = scratch.scores + slot;
-    ScoreElements<F32Elements>(scratch.tile, dim * int64_t{sizeof(float)}, shape, scratch.q,
-                               scores);
+    if (n == kLanes && turned) {
+      ScoreTurnedTile(shape, job, slot, scratch, scores);
+    } else {
+      UnpackRotatedKeys(shape, job.keys, job.entries, slot, n, tile);
+      std::fill(tile + n * dim, tile + kLanes * dim, 0.0f);
+      ScoreElements<F32Elements>(scratch.tile, dim * int64_t{sizeof(float)}, shape, scratch.q,
+                                 scores);
+    }
     if (job.entries.factors == nullptr) return;
     const VF factors = LoadFloats(job.entries.factors + slot, n);
     for (int h = 0; h < shape.group; ++h) {
@@ -313,12 +407,14 @@ void ReduceChunk(const ChunkTapJob& job) {
   }
 }
 
-// Scores and scaled weights; then either the query as floats, a tile of keys and the rounded
-// query's scales, sums and bytes, or a chunk of values.
+// Scores and scaled weights; then either the query as floats, a tile of keys and either the split
+// query or the rounded query's scales, sums and bytes, or a chunk of values.
 int64_t DecodeFloats(const AttentionShape& shape) {
   const int64_t n_q = int64_t{shape.group} * shape.key_dim;
-  const int64_t query_bytes = n_q * int64_t{sizeof(float)} + TileBytes(shape) +
-                              2 * (n_q / 32) * int64_t{sizeof(float)} + n_q;
+  const int64_t rounded_bytes = 2 * (n_q / 32) * int64_t{sizeof(float)} + n_q;
+  const int64_t split_bytes = n_q * int64_t{sizeof(float)};
+  const int64_t query_bytes =
+      n_q * int64_t{sizeof(float)} + TileBytes(shape) + std::max(rounded_bytes, split_bytes);
   // The kernels may read a vector's worth of scales behind the last row.
   const int64_t value_bytes = (kChunkSlots + kLanes) * shape.value_row_bytes;
   const int64_t floats =

@@ -114,17 +114,30 @@ void AttendFewQueries(const Call& call, const DecodeKernels& kernels) {
   const int64_t thread_floats = kernels.scratch_floats(shape);
   call.ReserveThreads(thread_floats);
 
-  // Neighbouring chunks on one thread where there are enough: it fetches the next one ahead.
+  // Neighbouring chunks on one thread where there are enough: it fetches the next one ahead. Where
+  // keys are rotated here, the same chunk of all heads: entries at the same places share angles,
+  // which are as many bytes as a key in half precision.
   const int64_t n_chunks = call.n_heads * n_parts;
-  const int64_t grain = std::clamp<int64_t>(n_chunks / (4 * call.pool.n_threads()), 1, 4);
-  const int64_t chunk_bytes = kChunkSlots * shape.key_row_bytes;
+  const bool across_heads = shape.rotation.any() && n_parts >= 2 * call.pool.n_threads();
+  const int64_t grain = across_heads
+                            ? call.n_heads
+                            : std::clamp<int64_t>(n_chunks / (4 * call.pool.n_threads()), 1, 4);
+  const auto keys_of = [&](int64_t head, int64_t part) -> const std::byte* {
+    const HostHead& store = a.heads[head];
+    const int64_t first = part * kChunkSlots;
+    const bool whole = first + kChunkSlots <= store.n_slots;
+    return whole ? store.keys + first * shape.key_row_bytes : nullptr;
+  };
   const auto attend = [&](int64_t item, int thread) {
-    const int64_t head = item / n_parts;
-    const int64_t part = item % n_parts;
+    const int64_t head = across_heads ? item % call.n_heads : item / n_parts;
+    const int64_t part = across_heads ? item / call.n_heads : item % n_parts;
+    const bool same_part = across_heads && head + 1 < call.n_heads;
     const HostHead& store = a.heads[head];
     const int64_t first = part * kChunkSlots;
     const std::byte* keys = store.keys + first * shape.key_row_bytes;
-    const bool whole_next = first + 2 * kChunkSlots <= store.n_slots;
+    const std::byte* next_keys = same_part      ? keys_of(head + 1, part)
+                                 : across_heads ? keys_of(0, part + 1)
+                                                : keys_of(head, part + 1);
     EntryMap entries = store.entries.From(first);
     for (int64_t query = 0; query < a.n_queries; ++query, ++entries.query_position) {
       const int64_t n = std::min<int64_t>(kChunkSlots, call.Visible(head, query) - first);
@@ -133,7 +146,7 @@ void AttendFewQueries(const Call& call, const DecodeKernels& kernels) {
       kernels.attend_chunk(shape, {.q = call.Queries(head) + query * a.q_stride,
                                    .keys = keys,
                                    .values = store.values + first * shape.value_row_bytes,
-                                   .next_keys = whole_next ? keys + chunk_bytes : nullptr,
+                                   .next_keys = next_keys,
                                    .entries = entries,
                                    .n_slots = static_cast<int>(n),
                                    .partial = partials.At(head, part, row),

@@ -32,33 +32,47 @@ struct BlocksAt {
   }
 };
 
-// One key of whole vectors, rotated as it is unpacked. Requires: dim and n_rotated / 2 are
-// multiples of kLanes.
+// Whether keys can be rotated in whole vectors.
+inline bool RotatesVectors(const AttentionShape& shape) {
+  const Rotation& rotation = shape.rotation;
+  return rotation.any() && shape.key_dim % kLanes == 0 && rotation.n_rotated % (2 * kLanes) == 0;
+}
+
+// Pairs [i, i + kLanes) of a key, rotated: first and second elements.
+struct TurnedPairs {
+  VF a, b;
+};
+template <class At>
+HWY_INLINE TurnedPairs Turn(const At& at, const Rotation& rotation, const float* cosines, int i) {
+  const DF df;
+  const int n_pairs = rotation.n_rotated / 2;
+  const VF c = hn::LoadU(df, cosines + i);
+  const VF s = hn::LoadU(df, cosines + n_pairs + i);
+  VF a, b;
+  if (rotation.interleaved) {
+    const VF first = at(2 * i), second = at(2 * i + kLanes);
+    a = hn::ConcatEven(df, second, first);
+    b = hn::ConcatOdd(df, second, first);
+  } else {
+    a = at(i);
+    b = at(n_pairs + i);
+  }
+  return {hn::NegMulAdd(b, s, hn::Mul(a, c)), hn::MulAdd(a, s, hn::Mul(b, c))};
+}
+
+// One key of whole vectors, rotated as it is unpacked. Requires: RotatesVectors.
 template <class At>
 HWY_INLINE void UnpackRotated(const At& at, int dim, const Rotation& rotation, const float* cosines,
                               float* out) {
   const DF df;
   const int n_pairs = rotation.n_rotated / 2;
-  const float* sines = cosines + n_pairs;
   for (int i = 0; i < n_pairs; i += kLanes) {
-    const VF c = hn::LoadU(df, cosines + i);
-    const VF s = hn::LoadU(df, sines + i);
-    VF a, b;
+    const TurnedPairs turned = Turn(at, rotation, cosines, i);
     if (rotation.interleaved) {
-      const VF first = at(2 * i), second = at(2 * i + kLanes);
-      a = hn::ConcatEven(df, second, first);
-      b = hn::ConcatOdd(df, second, first);
+      hn::StoreInterleaved2(turned.a, turned.b, df, out + 2 * i);
     } else {
-      a = at(i);
-      b = at(n_pairs + i);
-    }
-    const VF turned_a = hn::NegMulAdd(b, s, hn::Mul(a, c));
-    const VF turned_b = hn::MulAdd(a, s, hn::Mul(b, c));
-    if (rotation.interleaved) {
-      hn::StoreInterleaved2(turned_a, turned_b, df, out + 2 * i);
-    } else {
-      hn::StoreU(turned_a, df, out + i);
-      hn::StoreU(turned_b, df, out + n_pairs + i);
+      hn::StoreU(turned.a, df, out + i);
+      hn::StoreU(turned.b, df, out + n_pairs + i);
     }
   }
   for (int i = rotation.n_rotated; i < dim; i += kLanes) hn::StoreU(at(i), df, out + i);
@@ -78,7 +92,7 @@ HWY_INLINE void UnpackRotatedRows(const AttentionShape& shape, const std::byte* 
 inline void UnpackRotatedKeys(const AttentionShape& shape, const std::byte* keys,
                               const EntryMap& entries, int64_t first, int n, float* out) {
   const Rotation& rotation = shape.rotation;
-  if (rotation.any() && shape.key_dim % kLanes == 0 && rotation.n_rotated % (2 * kLanes) == 0) {
+  if (RotatesVectors(shape)) {
     switch (shape.key_type) {
       case TensorType::kF32:
         return UnpackRotatedRows<ElementsAt<F32Elements>>(shape, keys, entries, first, n, out);
