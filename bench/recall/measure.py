@@ -139,7 +139,8 @@ def main():
             "at its end. Recall: exact match of the code. KLD: mean over the full cache's answer. bytes: the cache after "
             "the answer, the method's state included, as a share of the full cache's. Made by `bench/recall/measure.py`.\n\n"
             + table, encoding="utf-8")
-        (out / "recall.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        lines = [f" {json.dumps(method)}: {json.dumps(cells)}" for method, cells in results.items()]  # a method a line
+        (out / "recall.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

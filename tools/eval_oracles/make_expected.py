@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/eval/metrics/expected_scores.json: what the published scorers say about made-up answers.
+"""Writes src/eval/metrics/expected/*.json: what the published scorers say about made-up answers, a kind of score a file.
 
 The unit tests hold winnow's metrics to it. ROUGE-L, ROUGE-1, edit similarity and BLEU come from the packages that the
 papers' evaluations use; the other rules are restated here from their definitions, in a few lines each.
@@ -20,7 +20,7 @@ import sacrebleu
 from fuzzywuzzy import fuzz
 from rouge_score import rouge_scorer
 
-OUT = pathlib.Path(__file__).resolve().parents[2] / "src/eval/metrics/expected_scores.json"
+OUT = pathlib.Path(__file__).resolve().parents[2] / "src/eval/metrics/expected"
 WORDS = """the a an old captain of ship was said to be very kind and his crew sailed from London in 1843 with twelve
 barrels; he wrote letters home every Sunday, "dear friends", about storms, whales (white ones), and the price of rope: $3.50
 per yard. Nobody answered! Was it the weather? The lighthouse-keeper's daughter knew better: 7,500 letters never left.
@@ -232,12 +232,15 @@ def main():
         number = rng.choice(["18", "-5", "1,234", "3.50", "72.", "$9", "0", "12,", ""])
         text = rng.choice(["He has 3.\n#### ", "#### ", "so 5\n####", "answer: ", "####  ", "a #### b #### "]) + number
         hashes.append({"text": text, "number": gsm8k_strict(text)})
-    expected = {"texts": texts, "codes": codes, "classes": CLASSES, "class_matches": classes, "numbers": numbers,
-                "hashes": hashes, "found": found_cases(rng), "last_numbers": number_cases(rng), "math_answers": math_cases(rng),
+    expected = {"texts": texts, "codes": codes, "class_matches": classes, "numbers": numbers, "hashes": hashes,
+                "found": found_cases(rng), "last_numbers": number_cases(rng), "math_answers": math_cases(rng),
                 "letters": letter_cases(rng), "choices": choice_cases(rng)}
-    lists = [f"{json.dumps(name)}: [\n" + ",\n".join(json.dumps(case, ensure_ascii=False) for case in cases) + "\n]"
-             for name, cases in expected.items()]  # a case per line
-    OUT.write_text("{\n" + ",\n".join(lists) + "\n}\n", encoding="utf-8")
+    OUT.mkdir(exist_ok=True)
+    for name, cases in expected.items():
+        lists = {name: cases, "classes": CLASSES} if name == "class_matches" else {name: cases}
+        lines = [f"{json.dumps(key)}: [\n" + ",\n".join(json.dumps(case, ensure_ascii=False) for case in values) + "\n]"
+                 for key, values in lists.items()]  # a case per line
+        (OUT / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     print(f"{OUT}: " + ", ".join(f"{len(value)} {name}" for name, value in expected.items()))
 
 

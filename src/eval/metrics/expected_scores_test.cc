@@ -20,13 +20,13 @@ namespace winnow::eval {
 namespace {
 
 // Tests run in the root of the sources.
-constexpr const char* kPath = "src/eval/metrics/expected_scores.json";
+constexpr const char* kFolder = "src/eval/metrics/expected/";
 constexpr size_t kLeast = 50;  // cases of each
 
 class ExpectedScores : public testing::Test {
  protected:
   std::vector<Row> Cases(std::string_view name) {
-    auto all = ReadJsonObject(kPath);
+    auto all = ReadJsonObject(kFolder + std::string(name) + ".json");
     if (!all) {
       ADD_FAILURE() << all.error().message;
       return {};
@@ -93,7 +93,7 @@ TEST_F(ExpectedScores, Bleu) {
 }
 
 TEST_F(ExpectedScores, ClassMatch) {
-  const auto all = ReadJsonObject(kPath);
+  const auto all = ReadJsonObject(kFolder + std::string("class_matches.json"));
   ASSERT_TRUE(all);
   const auto classes = all->Texts("classes");
   ASSERT_TRUE(classes);
