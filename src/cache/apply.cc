@@ -20,6 +20,7 @@ void Cache::Apply(const Plan& plan) {
     if (!wanted.merges.empty()) data.Merge(layer, head, wanted);
     HeadIndex& index = layer.heads[head];
     WINNOW_CHECK(wanted.shares.empty() || data.config.shared_rows);
+    layer.rows_are_slots &= wanted.shares.empty();
     for (const HeadPlan::Share& share : wanted.shares) {
       WINNOW_CHECK(share.slot >= 0 && static_cast<size_t>(share.slot) < index.n_slots() &&
                    share.row >= 0 && share.row < layer.stores[head].n_slots);
@@ -65,6 +66,7 @@ void Cache::Data::Evict(LayerData& layer, size_t head, std::span<const Slot> slo
   HeadIndex& index = layer.heads[head];
   const size_t n_left = index.n_slots() - slots.size();
   if (config.shared_rows) {
+    layer.rows_are_slots = false;
     for (const Slot slot : slots) LeaveRow(index, slot);
   }
   if (slots.size() == 1) {

@@ -141,6 +141,7 @@ Result<std::unique_ptr<Cache>> Cache::Copy() const {
     to.heads = from.heads;
     to.numbers = from.numbers;
     to.keys_rotated = from.keys_rotated;
+    to.rows_are_slots = from.rows_are_slots;
     for (size_t head = 0; head < from.heads.size(); ++head) {
       to.stores[head].n_slots = from.stores[head].n_slots;
     }
@@ -248,6 +249,7 @@ void Cache::Clear() {
   for (LayerData& layer : data_->layers) {
     std::fill(layer.numbers.begin(), layer.numbers.end(), 0.0);
     layer.keys_rotated = true;
+    layer.rows_are_slots = true;
     for (HeadIndex& head : layer.heads) std::fill(head.numbers.begin(), head.numbers.end(), 0.0);
   }
 }
@@ -257,9 +259,8 @@ std::span<const kernels::HeadStore> Cache::Heads(int layer) const {
 }
 
 std::span<const kernels::HeadEntries> Cache::Entries(int layer, int64_t n_queries) const {
-  const CacheConfig& config = data_->config;
   LayerData& l = data_->layer(layer);
-  if (l.keys_rotated && !config.shared_rows) return {};
+  if (l.keys_rotated && l.rows_are_slots) return {};
   data_->PrepareEntries(l, n_queries);
   return l.entries;
 }
@@ -271,7 +272,11 @@ void Cache::Data::PrepareEntries(LayerData& layer, int64_t n_queries) {
     const auto first_query = static_cast<int64_t>(index.n_slots()) - n_queries;
     WINNOW_CHECK(first_query >= 0);
     kernels::HeadEntries& entries = layer.entries[head];
-    entries = {.rows = index.rows, .factors = index.factors, .positions = {}, .query_position = 0};
+    entries = {};
+    if (!layer.rows_are_slots) {
+      entries.rows = index.rows;
+      entries.factors = index.factors;
+    }
     if (layer.keys_rotated || n_queries == 0) continue;
     const Position query = index.positions[static_cast<size_t>(first_query)];
     switch (config.positions) {

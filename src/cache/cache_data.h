@@ -50,6 +50,7 @@ struct LayerData {
   std::vector<kernels::HeadEntries> entries;  // [kv_head], made when asked for
   std::vector<double> numbers;
   bool keys_rotated = true;
+  bool rows_are_slots = true;  // row i is slot i, with factor 1: no plan has touched it
 };
 
 struct Cache::Data {

@@ -183,6 +183,24 @@ TEST_P(AttentionConformance, TapsOfManyQueries) {
   }
 }
 
+// Blocks of rows that threads finish in any order, so unlike that the order of additions counts;
+// and lists that not all are summed together.
+TEST_P(AttentionConformance, ColumnSumsOfManyBlocks) {
+  using Reduce = TapSpec::Reduce;
+  for (const Reduce reduce : {Reduce::kMean, Reduce::kSum, Reduce::kNone}) {
+    for (const int group : {1, 5}) {
+      Check({.n_queries = 700,
+             .n_slots = 770,
+             .kv_heads = 2,
+             .group = group,
+             .key_dim = 16,
+             .value_dim = 16,
+             .spread = 8},
+            {.last_rows = 3, .column_sums = true, .reduce = reduce});
+    }
+  }
+}
+
 // Scores of several hundred: the softmax must subtract the maximum before it exponentiates.
 TEST_P(AttentionConformance, LargeScores) {
   ThreadPool pool(1);

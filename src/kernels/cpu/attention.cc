@@ -43,6 +43,7 @@ void Attend(const HostAttention& a, int64_t target, AttentionScratch& scratch, T
                      .scratch = scratch,
                      .pool = pool};
   ClearTaps(call);
+  if (!a.taps.column_sums) scratch.kept = {};
   // Below a dozen rows a block of the many-query path would be mostly empty.
   constexpr int64_t kFewRows = 12;
   const bool few = a.n_queries == 1 || a.n_queries * call.shape.group <= kFewRows;
@@ -51,7 +52,7 @@ void Attend(const HostAttention& a, int64_t target, AttentionScratch& scratch, T
   } else if (few && !by_rows) {
     AttendFewQueries(call, DecodeKernelsFor(target));
   } else {
-    AttendManyQueries(call, PrefillKernelsFor(target));
+    AttendManyQueries(call, PrefillKernelsFor(target), TapKernelsFor(target));
   }
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -56,6 +58,10 @@ struct AttentionScratch {
   std::vector<int64_t> n_kept;    // entries a query head attends to, with top_p
   std::vector<float> weights;     // scores and weights of a decode step's entries
   std::vector<float> threads;     // per thread: packed queries, tiles, scores
+  // Per thread: a block's weights, and what they give to each entry. Given back by the first call
+  // without column sums.
+  std::vector<float> kept;
+  std::array<std::mutex, 8> sums;  // of the taps' column sums of a KV head: each head has its own
 };
 
 // Few queries are answered by a pass over the stored rows with all query heads of a group at once;

@@ -10,7 +10,6 @@ namespace winnow::kernels::cpu {
 namespace {
 
 constexpr int64_t kPageFloats = 4096 / sizeof(float);
-constexpr int64_t kLineFloats = Call::kLineBytes / sizeof(float);
 
 // Where the numbers of one query head lie: `stride` of each.
 struct HeadNumbers {

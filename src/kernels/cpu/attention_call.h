@@ -20,6 +20,19 @@ inline float* Reserve(std::vector<float>& memory, int64_t n) {
   return memory.data();
 }
 
+// A part of memory for every thread, aligned to a cache line, so that no vector of a tile straddles
+// two. Requires: floats_per_part is a multiple of kLineFloats.
+inline constexpr int64_t kLineFloats = 16;
+inline void ReserveParts(std::vector<float>& memory, int64_t floats_per_part, int64_t n_parts) {
+  Reserve(memory, floats_per_part * n_parts + kLineFloats);
+}
+inline float* PartOf(std::vector<float>& memory, int64_t floats_per_part, int64_t part) {
+  constexpr uintptr_t kLineBytes = kLineFloats * sizeof(float);
+  const auto address = reinterpret_cast<uintptr_t>(memory.data());
+  const auto aligned = (address + kLineBytes - 1) / kLineBytes * kLineBytes;
+  return reinterpret_cast<float*>(aligned) + floats_per_part * part;
+}
+
 // Partial results of every (KV head, part, row) of a call.
 class Partials {
  public:
@@ -78,19 +91,12 @@ struct Call {
   int64_t ListsPerHead() const { return a.taps.reduce == TapSpec::Reduce::kNone ? shape.group : 1; }
   int HeadsPerList() const { return a.taps.reduce == TapSpec::Reduce::kNone ? 1 : shape.group; }
 
-  // Aligned to a cache line, so that no vector of a tile straddles two.
   float* ThreadScratch(int64_t floats_per_thread, int thread) const {
-    const auto address = reinterpret_cast<uintptr_t>(scratch.threads.data());
-    const auto aligned = (address + kLineBytes - 1) / kLineBytes * kLineBytes;
-    return reinterpret_cast<float*>(aligned) + floats_per_thread * thread;
+    return PartOf(scratch.threads, floats_per_thread, thread);
   }
-  // Requires: floats_per_thread is a multiple of a cache line's.
   void ReserveThreads(int64_t floats_per_thread) const {
-    Reserve(scratch.threads,
-            floats_per_thread * pool.n_threads() + int64_t{kLineBytes / sizeof(float)});
+    ReserveParts(scratch.threads, floats_per_thread, pool.n_threads());
   }
-
-  static constexpr uintptr_t kLineBytes = 64;
 };
 
 // Few queries, each on its own: chunks of entries over the threads. Requires: no entry shares a
@@ -99,7 +105,8 @@ void AttendFewQueries(const Call& call, const DecodeKernels& kernels);
 // One query: its scores, then its weights, then the sums of the stored rows.
 void AttendByRows(const Call& call, const DecodeKernels& kernels);
 // Blocks of queries against tiles of entries.
-void AttendManyQueries(const Call& call, const PrefillKernels& kernels);
+void AttendManyQueries(const Call& call, const PrefillKernels& kernels,
+                       const TapKernels& tap_kernels);
 
 // The taps of one query. weights [query head][entry]: unnormalised weights of one KV head's query
 // heads, factors [query head]: what they are multiplied by.

@@ -119,9 +119,22 @@ const DecodeKernels& DecodeKernelsFor(int64_t target);
 // Rows of prefill: row r is query r / group, query head r % group. Rows are worked on in blocks of
 // this many.
 inline constexpr int kBlockRows = 64;
+// Slots unpacked at a time: with these, queries, keys, scores, values and results of a block of
+// rows fit a first-level cache at 64 dimensions.
+inline constexpr int kTileSlots = 48;
 
 // Below every score, and finite.
 inline constexpr float kNoScore = -1e30f;
+
+// What the rows of a block give to each entry in all. Weights are kept until a row has met all
+// entries and its sum is known, instead of being computed once more.
+struct BlockSums {
+  int n_lists = 1;  // 1: of all rows; the group: of every query head's rows on their own
+  float share = 1;  // what weights are multiplied by
+  // [n_lists, end_slot], out: sums of share * 2^(score - max) / sum; null: not asked for
+  float* sums = nullptr;
+  float* weights = nullptr;  // KeptFloats(end_slot): where weights are kept
+};
 
 // Some rows of one KV head against the entries [first_slot, end_slot).
 struct BlockJob {
@@ -139,8 +152,18 @@ struct BlockJob {
   float* sum = nullptr;         // [n_rows]: of 2^(score - max)
   float* const* out = nullptr;  // [n_rows]: where a row's sum of 2^(score - max) * value goes
   bool divide = true;           // by `sum`
+  BlockSums columns = {};       // requires: first_slot is 0, and no other job has these rows
   float* scratch = nullptr;     // scratch_floats()
 };
+
+// Floats that the weights of a block and n_slots entries take.
+int64_t KeptFloats(int64_t n_slots);
+
+struct PrefillKernels {
+  void (*attend_block)(const AttentionShape& shape, const BlockJob& job);
+  int64_t (*scratch_floats)(const AttentionShape& shape);
+};
+const PrefillKernels& PrefillKernelsFor(int64_t target);
 
 // Weights of the queries [first_query, end_query) for a range of entries of one KV head, from the
 // row statistics of the first pass.
@@ -167,11 +190,10 @@ struct TapJob {
   float* scratch = nullptr;  // scratch_floats()
 };
 
-struct PrefillKernels {
-  void (*attend_block)(const AttentionShape& shape, const BlockJob& job);
+struct TapKernels {
   void (*tap_slots)(const AttentionShape& shape, const TapJob& job);
-  int64_t (*scratch_floats)(const AttentionShape& shape, const TapSpec& taps);  // that both need
+  int64_t (*scratch_floats)(const AttentionShape& shape, const TapSpec& taps);
 };
-const PrefillKernels& PrefillKernelsFor(int64_t target);
+const TapKernels& TapKernelsFor(int64_t target);
 
 }  // namespace winnow::kernels::cpu

@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <bit>
+#include <mutex>
+#include <optional>
 
 #include "kernels/cpu/attention_call.h"
 
@@ -24,12 +27,63 @@ Split SplitSlots(const Call& call, int64_t n_blocks) {
   return {slots, DivideUp(longest, slots)};
 }
 
-void FillTaps(const Call& call, const PrefillKernels& kernels, const float* max, const float* sum,
-              int64_t thread_floats) {
+// Whether a block's weights are kept for column sums: where a job sees all entries of its rows, and
+// what is asked for is a sum over rows.
+bool KeepsWeights(const Call& call, const Split& split) {
+  constexpr int64_t kMostBytes = int64_t{16} << 20;  // per thread; about 60,000 entries
+  const TapSpec& taps = call.a.taps;
+  return taps.column_sums && !taps.square_sums && taps.reduce != TapSpec::Reduce::kMax &&
+         split.parts == 1 && KeptFloats(call.LongestHead()) * int64_t{sizeof(float)} <= kMostBytes;
+}
+
+// Adds what blocks give to each entry. The sums come out the same in whatever order threads bring
+// them: they are rounded so that no addition of doubles rounds.
+class ColumnSums {
+ public:
+  explicit ColumnSums(const Call& call) : call_(call), longest_(call.LongestHead()) {
+    const int64_t n_rows = call.a.n_queries * call.shape.group;
+    // 52 bits hold sums up to n_rows: of a number added to this the bits below those are lost.
+    rounder_ = 1.5 * static_cast<double>(std::bit_ceil(static_cast<uint64_t>(n_rows)));
+    const int64_t floats = KeptFloats(longest_) + call.ListsPerHead() * longest_;
+    thread_floats_ = DivideUp(floats, kLineFloats) * kLineFloats;
+    ReserveParts(call.scratch.kept, thread_floats_, call.pool.n_threads());
+  }
+
+  BlockSums Of(int thread) const {
+    const TapSpec::Reduce reduce = call_.a.taps.reduce;
+    float* kept = PartOf(call_.scratch.kept, thread_floats_, thread);
+    return {.n_lists = static_cast<int>(call_.ListsPerHead()),
+            .share = reduce == TapSpec::Reduce::kMean ? 1.0f / call_.shape.group : 1.0f,
+            .sums = kept + KeptFloats(longest_),
+            .weights = kept};
+  }
+
+  // Adds a block's sums, of the entries [0, n).
+  void Add(int64_t head, const BlockSums& block, int64_t n) const {
+    const std::lock_guard lock(call_.scratch.sums[head % call_.scratch.sums.size()]);
+    for (int64_t list = 0; list < block.n_lists; ++list) {
+      double* to = call_.a.found->column_sums[head * block.n_lists + list].data();
+      const float* from = block.sums + list * n;
+      for (int64_t slot = 0; slot < n; ++slot) to[slot] += from[slot] + rounder_ - rounder_;
+    }
+  }
+
+ private:
+  const Call& call_;
+  int64_t longest_;
+  double rounder_;
+  int64_t thread_floats_;
+};
+
+// The taps that need another pass over the keys. `max` and `sum` are those of all rows.
+void FillTaps(const Call& call, const TapSpec& taps, const TapKernels& kernels, const float* max,
+              const float* sum) {
   const HostAttention& a = call.a;
+  const int64_t thread_floats = kernels.scratch_floats(call.shape, taps);
+  call.ReserveThreads(thread_floats);
   const int64_t n_tiles = DivideUp(call.LongestHead(), kTapSlots);
   const int64_t first_row_query = a.n_queries - a.found->n_last_rows;
-  const bool sums = a.taps.column_sums || a.taps.square_sums;
+  const bool sums = taps.column_sums || taps.square_sums;
   const int64_t n_rows = a.n_queries * call.shape.group;
   // The first slots are seen by most queries: they are handed out first.
   call.pool.ParallelFor(n_tiles * call.n_heads, [&](int64_t item, int thread) {
@@ -50,7 +104,7 @@ void FillTaps(const Call& call, const PrefillKernels& kernels, const float* max,
                                    .n_slots = n,
                                    .max = max + head * n_rows,
                                    .sum = sum + head * n_rows,
-                                   .taps = a.taps,
+                                   .taps = taps,
                                    .first_row_query = first_row_query,
                                    .found = a.found,
                                    .first_list = head * call.ListsPerHead(),
@@ -60,7 +114,8 @@ void FillTaps(const Call& call, const PrefillKernels& kernels, const float* max,
 
 }  // namespace
 
-void AttendManyQueries(const Call& call, const PrefillKernels& kernels) {
+void AttendManyQueries(const Call& call, const PrefillKernels& kernels,
+                       const TapKernels& tap_kernels) {
   const HostAttention& a = call.a;
   const AttentionShape& shape = call.shape;
   const int64_t n_rows = a.n_queries * shape.group;
@@ -72,8 +127,11 @@ void AttendManyQueries(const Call& call, const PrefillKernels& kernels) {
   // Maxima and sums of all rows, which the taps' second pass starts from.
   float* max = Reserve(call.scratch.statistics, 2 * call.n_heads * n_rows);
   float* sum = max + call.n_heads * n_rows;
-  const int64_t thread_floats = kernels.scratch_floats(shape, a.taps);
+  const int64_t thread_floats = kernels.scratch_floats(shape);
   call.ReserveThreads(thread_floats);
+  const bool keep = KeepsWeights(call, split);
+  std::optional<ColumnSums> columns;
+  if (keep) columns.emplace(call);
 
   // The last blocks see the most slots: they are handed out first.
   call.pool.ParallelFor(n_blocks * split.parts * call.n_heads, [&](int64_t item, int thread) {
@@ -92,6 +150,7 @@ void AttendManyQueries(const Call& call, const PrefillKernels& kernels) {
     const Partial p =
         merge ? partials.At(head, part, row)
               : Partial{.max = max + head * n_rows + row, .sum = sum + head * n_rows + row};
+    const BlockSums sums = keep ? columns->Of(thread) : BlockSums{};
     kernels.attend_block(shape, {.q = call.Queries(head),
                                  .q_stride = a.q_stride,
                                  .keys = store.keys,
@@ -106,7 +165,9 @@ void AttendManyQueries(const Call& call, const PrefillKernels& kernels) {
                                  .sum = p.sum,
                                  .out = out,
                                  .divide = !merge,
+                                 .columns = sums,
                                  .scratch = call.ThreadScratch(thread_floats, thread)});
+    if (keep) columns->Add(head, sums, end);
   });
 
   if (merge) {
@@ -122,7 +183,9 @@ void AttendManyQueries(const Call& call, const PrefillKernels& kernels) {
         },
         16);
   }
-  if (a.taps.any()) FillTaps(call, kernels, max, sum, thread_floats);
+  TapSpec left = a.taps;
+  if (keep) left.column_sums = false;
+  if (left.any()) FillTaps(call, left, tap_kernels, max, sum);
 }
 
 }  // namespace winnow::kernels::cpu

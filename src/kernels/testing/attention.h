@@ -37,6 +37,7 @@ struct Shape {
   double shared = 0;     // entries per stored row; 0: entries are rows
   bool factors = false;  // keys are multiplied
   float top_p = 1;
+  float spread = 1.5f;  // of queries: the larger, the more weights differ
 
   std::string Text() const {
     return std::to_string(n_queries) + " queries, " + std::to_string(n_slots) + " slots, " +
@@ -46,7 +47,7 @@ struct Shape {
            std::string(gguf::InfoOf(value_type).name) + ", rotation " +
            std::to_string(static_cast<int>(rotate)) + " of " + std::to_string(n_rotated) + ", " +
            std::to_string(shared) + " entries a row" + (factors ? ", factors" : "") + ", top_p " +
-           std::to_string(top_p);
+           std::to_string(top_p) + ", spread " + std::to_string(spread);
   }
   bool plain() const { return rotate == Rotate::kNot && shared == 0 && !factors; }
 };
@@ -112,7 +113,7 @@ inline Answer RunAttention(Backend& b, const Shape& s, const TapSpec& taps, int 
   Random random(s.n_slots * 1000 + s.n_queries);
   const int n_q_heads = s.kv_heads * s.group;
   const Owned q = Make(b, s.n_queries, n_q_heads * s.key_dim,
-                       random.Normal(s.n_queries * n_q_heads * s.key_dim, 1.5f));
+                       random.Normal(s.n_queries * n_q_heads * s.key_dim, s.spread));
   std::vector<Owned> outs;
   for (int i = 0; i < n_at_once; ++i) {
     outs.push_back(
