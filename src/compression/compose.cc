@@ -91,6 +91,7 @@ class Composed final : public Method {
     const auto heads = static_cast<size_t>(n_heads);
     Scratch& scratch = call.scratch;
     if (scratch.scores.size() < heads) scratch.scores.resize(heads);
+    if (scratch.evicted.size() < heads) scratch.evicted.resize(heads);
     scratch.sizes.resize(heads);
     int scored = -1;
     if (c_.budget->reads_scores()) {
@@ -105,7 +106,7 @@ class Composed final : public Method {
                       .scores = std::span(scratch.scores).first(heads)},
                      scratch.sizes);
 
-    Plan* plan = nullptr;
+    for (std::vector<int32_t>& ranks : scratch.evicted) ranks.clear();
     for (int head = 0; head < n_heads; ++head) {
       const Region region = RegionOf(protect, call.n_slots(head));
       const int64_t n_keep = scratch.sizes[static_cast<size_t>(head)];
@@ -118,21 +119,21 @@ class Composed final : public Method {
         const Region read = alone ? selector.Reads(input) : region;
         ScoreHead(scorer, score_call, head, region, read, scored);
       }
-      scratch.ranks.clear();
       input.scores = scratch.scores[static_cast<size_t>(head)];
-      selector.Evict(input, scratch.ranks);
-      if (scratch.ranks.empty()) continue;
-      if (plan == nullptr) plan = &plans.Add(call.layer, n_heads);
-      cache::HeadPlan& head_plan = plan->heads[static_cast<size_t>(head)];
-      if (c_.merge) {
-        c_.merge->Merge(
-            {.call = merge_call, .kv_head = head, .region = region, .evicted = scratch.ranks},
-            head_plan);
-      }
+      selector.Evict(input, scratch.evicted[static_cast<size_t>(head)]);
+    }
+
+    const auto evicted = std::span<const std::vector<int32_t>>(scratch.evicted).first(heads);
+    if (std::ranges::all_of(evicted, &std::vector<int32_t>::empty)) return;
+    Plan& plan = plans.Add(call.layer, n_heads);
+    if (c_.merge) {
+      c_.merge->Merge({.call = merge_call, .protected_entries = protect, .evicted = evicted}, plan);
+    }
+    for (int head = 0; head < n_heads; ++head) {
       const std::span<const Slot> order = call.order(head);
-      for (const int32_t rank : scratch.ranks) {
-        WINNOW_DCHECK(rank >= region.begin && rank < region.end);
-        head_plan.evict.push_back(order[static_cast<size_t>(rank)]);
+      for (const int32_t rank : evicted[static_cast<size_t>(head)]) {
+        WINNOW_DCHECK(rank >= protect.sinks && rank < std::ssize(order) - protect.recent);
+        plan.heads[static_cast<size_t>(head)].evict.push_back(order[static_cast<size_t>(rank)]);
       }
     }
   }

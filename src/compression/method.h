@@ -47,6 +47,7 @@ struct Scratch {
   std::vector<std::vector<double>> scores;  // [kv_head][rank in the region]
   std::vector<int64_t> sizes;               // [kv_head]
   std::vector<int32_t> ranks;
+  std::vector<std::vector<int32_t>> evicted;  // [kv_head], ranks
   std::vector<double> numbers;
   std::vector<int32_t> indices;
   std::vector<float> floats;

@@ -94,12 +94,16 @@ class Selector {
   virtual Region Reads(const SelectInput& input) const { return input.region; }
 };
 
-// What becomes of the evicted.
+struct Protect {
+  int64_t sinks = 0;   // oldest entries that never go
+  int64_t recent = 0;  // newest entries that never go
+};
+
+// What becomes of the evicted, in all heads of a layer at once: one search serves them all.
 struct MergeInput {
   const LayerCall& call;
-  int kv_head = 0;
-  Region region;
-  std::span<const int32_t> evicted;  // ranks, ascending
+  Protect protected_entries;
+  std::span<const std::vector<int32_t>> evicted;  // [kv_head]: ranks, ascending
 };
 class Merger {
  public:
@@ -107,15 +111,10 @@ class Merger {
   virtual std::string_view name() const = 0;
   virtual Needs needs() const { return {}; }
   virtual void Observe(const LayerCall&) const {}
-  // Adds merges to `plan`; its evict list is filled by the caller.
-  virtual void Merge(const MergeInput& input, cache::HeadPlan& plan) const = 0;
+  // Adds merges to `plan`; its evict lists are filled by the caller.
+  virtual void Merge(const MergeInput& input, Plan& plan) const = 0;
   // Merged keys have no single position: only for keys stored where they stood in the text.
   virtual bool merges_keys() const { return false; }
-};
-
-struct Protect {
-  int64_t sinks = 0;   // oldest entries that never go
-  int64_t recent = 0;  // newest entries that never go
 };
 
 enum class When {

@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
+#include <iterator>
 #include <numbers>
 #include <span>
 #include <vector>
@@ -20,6 +23,19 @@ struct Targets {
   std::span<int32_t> target;    // [evicted], index into the entries that stay, or kDropped
 };
 
+// One KV head's part of a merge.
+struct Head {
+  int kv_head = 0;
+  size_t n_spared = 0;             // first ranks that take up nothing
+  std::span<int32_t> stay;         // slots, by rank
+  std::span<int32_t> evicted;      // slots, by rank
+  std::span<int32_t> by_target;    // [2 * evicted]
+  std::array<Targets, 2> targets;  // by keys, or by the only thing compared; by values
+};
+
+// Heads that are searched together: what is noted about them meanwhile lies on the stack.
+constexpr size_t kHeadsTogether = 16;
+
 class NearestMerger final : public Merger {
  public:
   explicit NearestMerger(const NearestConfig& config) : c_(config) {}
@@ -31,78 +47,140 @@ class NearestMerger final : public Merger {
   }
   bool merges_keys() const override { return true; }
 
-  void Merge(const MergeInput& input, cache::HeadPlan& plan) const override {
-    const std::span<const Slot> order = input.call.order(input.kv_head);
-    const size_t n_evicted = input.evicted.size();
-    // The first entry that may take up others; none before it is evicted.
-    const auto n_spared = c_.into_sinks ? size_t{0} : static_cast<size_t>(input.region.begin);
-    if (n_evicted == 0 || order.size() <= n_evicted + n_spared) return;
-    const size_t n_stay = order.size() - n_evicted - n_spared;
-
-    // Everything of this call lies in two vectors that are kept: decode steps allocate nothing.
-    std::vector<int32_t>& memory = input.call.scratch.indices;
-    std::vector<float>& similarities = input.call.scratch.floats;
-    memory.resize(n_stay + 5 * n_evicted);
-    similarities.resize(2 * n_evicted);
-    const std::span<int32_t> all(memory);
-    const std::span<int32_t> stay = all.first(n_stay);
-    const std::span<int32_t> evicted = all.subspan(n_stay, n_evicted);
-    size_t next = 0;
-    size_t n_written = 0;
-    for (size_t rank = n_spared; rank < order.size(); ++rank) {
-      if (next < n_evicted && input.evicted[next] == static_cast<int32_t>(rank)) {
-        evicted[next++] = order[rank];
-      } else {
-        stay[n_written++] = order[rank];  // by rank: of equal similarities the oldest wins
-      }
+  void Merge(const MergeInput& input, Plan& plan) const override {
+    for (size_t head = 0; head < input.evicted.size(); head += kHeadsTogether) {
+      MergeHeads(input, head, std::min(input.evicted.size(), head + kHeadsTogether), plan);
     }
-    const Targets first = {std::span(similarities).first(n_evicted),
-                           all.subspan(n_stay + n_evicted, n_evicted)};
-    const Targets second = {std::span(similarities).subspan(n_evicted),
-                            all.subspan(n_stay + 2 * n_evicted, n_evicted)};
-    const std::span<int32_t> by_target = all.subspan(n_stay + 3 * n_evicted);
-
-    Find(input, evicted, stay, c_.similarity == Similarity::kValues, 0, first);
-    if (c_.similarity != Similarity::kBoth) {
-      Emit(evicted, stay, first, first, by_target, plan);
-      return;
-    }
-    Find(input, evicted, stay, /*by_values=*/true, 1, second);
-    Emit(evicted, stay, first, second, by_target, plan);
   }
 
  private:
-  // The nearest entry that stays for each evicted one, dropped where it is below tau.
-  static void Nearest(const MergeInput& input, std::span<const int32_t> evicted,
-                      std::span<const int32_t> stay, bool by_values, const Targets& out) {
-    const cache::Cache& cache = input.call.cache;
-    const kernels::Similarity search = {.keys = cache.keys(input.call.layer, input.kv_head),
-                                        .values = cache.values(input.call.layer, input.kv_head),
-                                        .measure = by_values ? kernels::Similarity::Measure::kValues
-                                                             : kernels::Similarity::Measure::kKeys,
-                                        .from = evicted,
-                                        .to = stay,
-                                        .best = out.similarity,
-                                        .best_to = out.target};
-    input.call.backend.MostSimilar({&search, 1});
+  void MergeHeads(const MergeInput& input, size_t first_head, size_t end_head, Plan& plan) const {
+    std::array<Head, kHeadsTogether> all_heads;
+    const std::span<Head> heads = Arrange(input, first_head, end_head, all_heads);
+    const bool both = c_.similarity == Similarity::kBoth;
+    const auto part = [&](int64_t i) { Part(input, heads[static_cast<size_t>(i)]); };
+    const auto emit = [&](int64_t i) {
+      const Head& head = heads[static_cast<size_t>(i)];
+      Emit(head, head.targets[both ? 1 : 0], plan.heads[static_cast<size_t>(head.kv_head)]);
+    };
+    ForEach(input.call, heads, part);
+    Find(input, heads, c_.similarity == Similarity::kValues, 0);
+    if (both) Find(input, heads, /*by_values=*/true, 1);
+    ForEach(input.call, heads, emit);
   }
 
-  void Find(const MergeInput& input, std::span<const int32_t> evicted,
-            std::span<const int32_t> stay, bool by_values, int which, const Targets& out) const {
-    Nearest(input, evicted, stay, by_values, out);
-    double& defined = input.call.head_number(input.kv_head, 2 * which);
-    double& tau = input.call.head_number(input.kv_head, 2 * which + 1);
-    const bool first_time = defined == 0;
-    if (first_time) {
-      tau = 0;
-      for (const float u : out.similarity) tau += u;
-      tau /= static_cast<double>(evicted.size());
-      defined = 1;
+  // On all threads; of a step's single entries there is too little to do.
+  template <class Body>
+  static void ForEach(const LayerCall& call, std::span<const Head> heads, const Body& body) {
+    if (std::ranges::any_of(heads, [](const Head& head) { return head.evicted.size() > 1; })) {
+      call.backend.ForEach(std::ssize(heads), body);
+    } else {
+      for (int64_t i = 0; i < std::ssize(heads); ++i) body(i);
     }
+  }
+
+  // Heads that something is evicted from while something stays that it may flow into, with memory.
+  // All of it lies in two vectors that are kept: decode steps allocate nothing.
+  std::span<Head> Arrange(const MergeInput& input, size_t first_head, size_t end_head,
+                          std::span<Head> heads) const {
+    const auto sinks = static_cast<size_t>(input.protected_entries.sinks);
+    size_t n_heads = 0;
+    size_t n_indices = 0;
+    size_t n_floats = 0;
+    const auto each = [&](const auto& body) {
+      for (size_t i = first_head; i < end_head; ++i) {
+        const size_t n_slots = input.call.order(static_cast<int>(i)).size();
+        const size_t n_evicted = input.evicted[i].size();
+        // The first entry that may take up others; none before it is evicted.
+        const size_t n_spared = c_.into_sinks ? 0 : std::min(n_slots, sinks);
+        if (n_evicted == 0 || n_slots <= n_evicted + n_spared) continue;
+        body(static_cast<int>(i), n_spared, n_slots - n_evicted - n_spared, n_evicted);
+      }
+    };
+    each([&](int, size_t, size_t n_stay, size_t n_evicted) {
+      n_indices += n_stay + 5 * n_evicted;
+      n_floats += 2 * n_evicted;
+    });
+    std::vector<int32_t>& indices = input.call.scratch.indices;
+    std::vector<float>& floats = input.call.scratch.floats;
+    indices.resize(n_indices);
+    floats.resize(n_floats);
+    std::span<int32_t> free_indices(indices);
+    std::span<float> free_floats(floats);
+    const auto take = [](auto& from, size_t n) {
+      const auto taken = from.first(n);
+      from = from.subspan(n);
+      return taken;
+    };
+    each([&](int kv_head, size_t n_spared, size_t n_stay, size_t n_evicted) {
+      Head& head = heads[n_heads++];
+      head.kv_head = kv_head;
+      head.n_spared = n_spared;
+      head.stay = take(free_indices, n_stay);
+      head.evicted = take(free_indices, n_evicted);
+      head.by_target = take(free_indices, 2 * n_evicted);
+      for (Targets& targets : head.targets) {
+        targets = {take(free_floats, n_evicted), take(free_indices, n_evicted)};
+      }
+    });
+    return heads.first(n_heads);
+  }
+
+  // Which slots go and which stay.
+  static void Part(const MergeInput& input, const Head& head) {
+    const std::span<const Slot> order = input.call.order(head.kv_head);
+    const std::vector<int32_t>& evicted = input.evicted[static_cast<size_t>(head.kv_head)];
+    size_t begin = head.n_spared;
+    size_t n_written = 0;
+    // By rank: of equal similarities the oldest wins.
+    const auto keep_until = [&](size_t end) {
+      std::copy(order.begin() + static_cast<ptrdiff_t>(begin),
+                order.begin() + static_cast<ptrdiff_t>(end),
+                head.stay.begin() + static_cast<ptrdiff_t>(n_written));
+      n_written += end - begin;
+    };
     for (size_t i = 0; i < evicted.size(); ++i) {
-      const double u = out.similarity[i];
-      if (!first_time) tau = c_.beta * u + (1 - c_.beta) * tau;
-      if (u < tau) out.target[i] = kDropped;
+      const auto rank = static_cast<size_t>(evicted[i]);
+      head.evicted[i] = order[rank];
+      keep_until(rank);
+      begin = rank + 1;
+    }
+    keep_until(order.size());
+  }
+
+  // The nearest entry that stays for each evicted one, dropped where it is below tau.
+  void Find(const MergeInput& input, std::span<const Head> heads, bool by_values, int which) const {
+    using Measure = kernels::Similarity::Measure;
+    const LayerCall& call = input.call;
+    std::array<kernels::Similarity, kHeadsTogether> searches;
+    for (size_t i = 0; i < heads.size(); ++i) {
+      const Head& head = heads[i];
+      const Targets& found = head.targets[static_cast<size_t>(which)];
+      searches[i] = {.keys = call.cache.keys(call.layer, head.kv_head),
+                     .values = call.cache.values(call.layer, head.kv_head),
+                     .measure = by_values ? Measure::kValues : Measure::kKeys,
+                     .from = head.evicted,
+                     .to = head.stay,
+                     .best = found.similarity,
+                     .best_to = found.target};
+    }
+    call.backend.MostSimilar(std::span(searches).first(heads.size()));
+    for (const Head& head : heads) {
+      const Targets& found = head.targets[static_cast<size_t>(which)];
+      double& defined = call.head_number(head.kv_head, 2 * which);
+      double& tau = call.head_number(head.kv_head, 2 * which + 1);
+      const bool first_time = defined == 0;
+      if (first_time) {
+        tau = 0;
+        for (const float u : found.similarity) tau += u;
+        tau /= static_cast<double>(head.evicted.size());
+        defined = 1;
+      }
+      for (size_t i = 0; i < head.evicted.size(); ++i) {
+        const double u = found.similarity[i];
+        if (!first_time) tau = c_.beta * u + (1 - c_.beta) * tau;
+        if (u < tau) found.target[i] = kDropped;
+      }
     }
   }
 
@@ -122,9 +200,11 @@ class NearestMerger final : public Merger {
   double OwnWeight() const { return c_.weighting == Weighting::kExponential ? std::numbers::e : 1; }
   double Share(double u) const { return c_.weighting == Weighting::kExponential ? std::exp(u) : 1; }
 
-  // Merges for every target that something flows into. `keys` and `values` may be the same.
-  void Emit(std::span<const int32_t> evicted, std::span<const int32_t> stay, const Targets& keys,
-            const Targets& values, std::span<int32_t> by_target, cache::HeadPlan& plan) const {
+  // Merges for every target that something flows into. `values` may be those of the keys.
+  void Emit(const Head& head, const Targets& values, cache::HeadPlan& plan) const {
+    const std::span<const int32_t> evicted = head.evicted;
+    const std::span<const int32_t> stay = head.stay;
+    const Targets& keys = head.targets[0];
     const auto n = static_cast<int32_t>(evicted.size());
     const bool together = keys.target.data() == values.target.data();
     // Entry i is key decision i, entry n + i is value decision i.
@@ -134,9 +214,9 @@ class NearestMerger final : public Merger {
     };
     size_t n_decisions = 0;
     for (int32_t i = 0; i < (together ? n : 2 * n); ++i) {
-      if (target_of(i) != kDropped) by_target[n_decisions++] = i;
+      if (target_of(i) != kDropped) head.by_target[n_decisions++] = i;
     }
-    const std::span<int32_t> decisions = by_target.first(n_decisions);
+    const std::span<int32_t> decisions = head.by_target.first(n_decisions);
     std::sort(decisions.begin(), decisions.end(), [&](int32_t a, int32_t b) {
       return target_of(a) != target_of(b) ? target_of(a) < target_of(b) : a < b;
     });

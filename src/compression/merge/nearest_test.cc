@@ -20,8 +20,8 @@ class EvictThese final : public Method {
   void Decide(const LayerCall& call, PlanList& plans) const override {
     if (ranks.empty()) return;
     Plan& plan = plans.Add(call.layer, 1);
-    merger_->Merge({.call = call, .kv_head = 0, .region = {.begin = n_sinks}, .evicted = ranks},
-                   plan.heads[0]);
+    merger_->Merge({.call = call, .protected_entries = {.sinks = n_sinks}, .evicted = {&ranks, 1}},
+                   plan);
     for (const int32_t rank : ranks) {
       plan.heads[0].evict.push_back(call.order(0)[static_cast<size_t>(rank)]);
     }

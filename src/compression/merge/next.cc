@@ -1,3 +1,5 @@
+#include <iterator>
+#include <span>
 #include <vector>
 
 #include "compression/merge/merge.h"
@@ -10,20 +12,28 @@ class NextMerger final : public Merger {
   std::string_view name() const override { return "next"; }
   bool merges_keys() const override { return true; }
 
-  void Merge(const MergeInput& input, cache::HeadPlan& plan) const override {
-    const std::span<const Slot> order = input.call.order(input.kv_head);
-    const std::span<const int32_t> evicted = input.evicted;
+  void Merge(const MergeInput& input, Plan& plan) const override {
+    for (size_t head = 0; head < input.evicted.size(); ++head) {
+      const std::span<const Slot> order = input.call.order(static_cast<int>(head));
+      const int64_t end = std::ssize(order) - input.protected_entries.recent;
+      MergeHead(order, input.evicted[head], end, plan.heads[head]);
+    }
+  }
+
+ private:
+  // `open_end`: ranks from there on are protected.
+  static void MergeHead(std::span<const Slot> order, std::span<const int32_t> evicted,
+                        int64_t open_end, cache::HeadPlan& plan) {
     for (size_t begin = 0; begin < evicted.size();) {
       size_t end = begin + 1;
       while (end < evicted.size() && evicted[end] == evicted[end - 1] + 1) ++end;
       const auto next = static_cast<size_t>(evicted[end - 1]) + 1;
-      const bool protected_entry = static_cast<int64_t>(next) >= input.region.end;
+      const bool protected_entry = static_cast<int64_t>(next) >= open_end;
       if (!protected_entry) Mean(order, evicted.subspan(begin, end - begin), order[next], plan);
       begin = end;
     }
   }
 
- private:
   static void Mean(std::span<const Slot> order, std::span<const int32_t> ranks, Slot into,
                    cache::HeadPlan& plan) {
     const float weight = 1.0F / static_cast<float>(ranks.size() + 1);

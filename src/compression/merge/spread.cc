@@ -19,6 +19,11 @@ struct Arrival {
   double weight = 0;
 };
 
+struct Head {
+  const LayerCall& call;
+  int kv_head = 0;
+};
+
 class SpreadMerger final : public Merger {
  public:
   explicit SpreadMerger(const SpreadConfig& config) : c_(config) {}
@@ -40,47 +45,51 @@ class SpreadMerger final : public Merger {
     }
   }
 
-  void Merge(const MergeInput& input, cache::HeadPlan& plan) const override {
-    if (input.evicted.size() == 1) {
-      SpreadOne(input, input.evicted[0], plan);
-    } else {
-      SpreadAll(input, plan);
+  void Merge(const MergeInput& input, Plan& plan) const override {
+    for (size_t i = 0; i < input.evicted.size(); ++i) {
+      const Head head = {.call = input.call, .kv_head = static_cast<int>(i)};
+      const std::vector<int32_t>& evicted = input.evicted[i];
+      if (evicted.size() == 1) {
+        SpreadOne(head, evicted[0], plan.heads[i]);
+      } else {
+        SpreadAll(head, evicted, plan.heads[i]);
+      }
     }
   }
 
  private:
   bool accumulates() const { return c_.attention == SpreadConfig::Attention::kAccumulated; }
 
-  double Attention(const MergeInput& input, int64_t rank) const {
-    const Slot slot = input.call.order(input.kv_head)[static_cast<size_t>(rank)];
+  double Attention(const Head& head, int64_t rank) const {
+    const Slot slot = head.call.order(head.kv_head)[static_cast<size_t>(rank)];
     if (accumulates()) {
-      return input.call.column(input.kv_head, kAttention)[static_cast<size_t>(slot)];
+      return head.call.column(head.kv_head, kAttention)[static_cast<size_t>(slot)];
     }
-    return input.call.last_row(input.kv_head,
-                               input.call.taps.n_last_rows - 1)[static_cast<size_t>(slot)];
+    return head.call.last_row(head.kv_head,
+                              head.call.taps.n_last_rows - 1)[static_cast<size_t>(slot)];
   }
 
   // What each of the next entries gets of the value of entry `rank`: 0 if the draw says no, or if
   // there is no newer entry.
-  double Factor(const MergeInput& input, int64_t rank) const {
-    const auto n_entries = static_cast<int64_t>(input.call.order(input.kv_head).size());
+  double Factor(const Head& head, int64_t rank) const {
+    const auto n_entries = static_cast<int64_t>(head.call.order(head.kv_head).size());
     const int64_t n_next = std::min<int64_t>(c_.reach, n_entries - rank - 1);
     if (n_next == 0) return 0;
     double next = 0;
-    for (int64_t i = 1; i <= n_next; ++i) next += Attention(input, rank + i);
-    const double own = Attention(input, rank) * static_cast<double>(n_next);
+    for (int64_t i = 1; i <= n_next; ++i) next += Attention(head, rank + i);
+    const double own = Attention(head, rank) * static_cast<double>(n_next);
     const double p = own <= 0 ? 0 : std::min(1.0, own / next);  // own / 0 is infinite
     const auto share = 1 / static_cast<double>(n_next);
     if (c_.expected) return p * share;
-    return Draw(input) < p ? share : 0;
+    return Draw(head) < p ? share : 0;
   }
 
   // The n-th draw of a head depends on the seed and n alone, not on threads or other heads.
-  double Draw(const MergeInput& input) const {
-    double& n_draws = input.call.head_number(input.kv_head, kDraws);
+  double Draw(const Head& head) const {
+    double& n_draws = head.call.head_number(head.kv_head, kDraws);
     uint64_t seed = static_cast<uint64_t>(c_.seed);
     for (const uint64_t part :
-         {static_cast<uint64_t>(input.call.layer), static_cast<uint64_t>(input.kv_head),
+         {static_cast<uint64_t>(head.call.layer), static_cast<uint64_t>(head.kv_head),
           static_cast<uint64_t>(n_draws)}) {
       seed = Rng(seed ^ part).Next();
     }
@@ -88,10 +97,10 @@ class SpreadMerger final : public Merger {
     return Rng(seed).Uniform();
   }
 
-  void SpreadOne(const MergeInput& input, int32_t rank, cache::HeadPlan& plan) const {
-    const double factor = Factor(input, rank);
+  void SpreadOne(const Head& head, int32_t rank, cache::HeadPlan& plan) const {
+    const double factor = Factor(head, rank);
     if (factor == 0) return;
-    const std::span<const Slot> order = input.call.order(input.kv_head);
+    const std::span<const Slot> order = head.call.order(head.kv_head);
     const auto first = static_cast<size_t>(rank) + 1;
     const size_t last = std::min(order.size(), first + static_cast<size_t>(c_.reach));
     for (size_t next = first; next < last; ++next) {
@@ -105,16 +114,15 @@ class SpreadMerger final : public Merger {
   // An entry leaves when everything newer is still there, so its value goes to the next `reach`
   // ranks, and on from those of them that leave later. Where it ends is found from the newest
   // evicted entry backwards.
-  void SpreadAll(const MergeInput& input, cache::HeadPlan& plan) const {
-    const std::span<const Slot> order = input.call.order(input.kv_head);
-    const std::span<const int32_t> evicted = input.evicted;
+  void SpreadAll(const Head& head, std::span<const int32_t> evicted, cache::HeadPlan& plan) const {
+    const std::span<const Slot> order = head.call.order(head.kv_head);
     std::vector<int32_t> number(order.size(), -1);  // [rank] among the evicted, -1: stays
     for (size_t i = 0; i < evicted.size(); ++i) {
       number[static_cast<size_t>(evicted[i])] = static_cast<int32_t>(i);
     }
     // The oldest goes first, so it draws first.
     std::vector<double> factors(evicted.size());
-    for (size_t i = 0; i < evicted.size(); ++i) factors[i] = Factor(input, evicted[i]);
+    for (size_t i = 0; i < evicted.size(); ++i) factors[i] = Factor(head, evicted[i]);
 
     std::vector<std::vector<Arrival>> arrivals(evicted.size());  // ranks ascending
     std::vector<double> sums(order.size());

@@ -196,24 +196,33 @@ class D2oMethod final : public Method {
     plans.again |= n_slots - n_evict > budget;
 
     Plan& plan = plans.Add(call.layer, call.n_kv_heads());
-    std::vector<std::vector<double>>& scores = call.scratch.scores;
-    if (scores.empty()) scores.resize(1);
-    scores[0].resize(static_cast<size_t>(region.size()));
-    std::vector<int32_t>& evicted = call.scratch.ranks;
-    for (int head = 0; head < call.n_kv_heads(); ++head) {
-      score_->Score(call, head, region, scores[0]);
+    const auto n_heads = static_cast<size_t>(call.n_kv_heads());
+    Scratch& scratch = call.scratch;
+    if (scratch.scores.size() < n_heads) scratch.scores.resize(n_heads);
+    if (scratch.evicted.size() < n_heads) scratch.evicted.resize(n_heads);
+    call.backend.ForEach(call.n_kv_heads(), [&](int64_t i) {
+      const int head = static_cast<int>(i);
+      std::vector<double>& scores = scratch.scores[static_cast<size_t>(i)];
+      std::vector<int32_t>& evicted = scratch.evicted[static_cast<size_t>(i)];
+      scores.resize(static_cast<size_t>(region.size()));
+      score_->Score(call, head, region, scores);
       evicted.clear();
       select_->Evict({.call = call,
                       .kv_head = head,
                       .region = region,
                       .n_keep = region.size() - n_evict,
-                      .scores = scores[0]},
+                      .scores = scores},
                      evicted);
-      cache::HeadPlan& head_plan = plan.heads[static_cast<size_t>(head)];
-      merge_->Merge({.call = call, .kv_head = head, .region = region, .evicted = evicted},
-                    head_plan);
-      for (const int32_t rank : evicted) {
-        head_plan.evict.push_back(call.order(head)[static_cast<size_t>(rank)]);
+    });
+    const auto evicted = std::span<const std::vector<int32_t>>(scratch.evicted).first(n_heads);
+    merge_->Merge({.call = call,
+                   .protected_entries = {.sinks = region.begin, .recent = n_recent},
+                   .evicted = evicted},
+                  plan);
+    for (size_t head = 0; head < n_heads; ++head) {
+      const std::span<const Slot> order = call.order(static_cast<int>(head));
+      for (const int32_t rank : evicted[head]) {
+        plan.heads[head].evict.push_back(order[static_cast<size_t>(rank)]);
       }
     }
   }

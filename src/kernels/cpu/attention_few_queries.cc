@@ -119,9 +119,8 @@ void AttendFewQueries(const Call& call, const DecodeKernels& kernels) {
   // which are as many bytes as a key in half precision.
   const int64_t n_chunks = call.n_heads * n_parts;
   const bool across_heads = shape.rotation.any() && n_parts >= 2 * call.pool.n_threads();
-  const int64_t grain = across_heads
-                            ? call.n_heads
-                            : std::clamp<int64_t>(n_chunks / (4 * call.pool.n_threads()), 1, 4);
+  const int64_t grain =
+      across_heads ? call.n_heads : ChunksTogether(n_chunks, call.pool.n_threads());
   const auto keys_of = [&](int64_t head, int64_t part) -> const std::byte* {
     const HostHead& store = a.heads[head];
     const int64_t first = part * kChunkSlots;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -63,6 +64,10 @@ struct Partial {
 // At most this many slots in one decode job: keys and values of a chunk stay in the second-level
 // cache, and a long cache still gives every thread something to do.
 inline constexpr int kChunkSlots = 256;
+// Neighbouring chunks that one thread takes.
+inline int64_t ChunksTogether(int64_t n_chunks, int n_threads) {
+  return std::clamp<int64_t>(n_chunks / (4 * n_threads), 1, 4);
+}
 
 // One query, the query heads of one KV head, one chunk of entries.
 struct ChunkJob {

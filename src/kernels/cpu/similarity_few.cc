@@ -11,6 +11,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/lane_sums-inl.h"
 #include "kernels/cpu/passes-inl.h"
 #include "kernels/cpu/similarity-inl.h"
@@ -91,6 +92,20 @@ struct Nearest {
   int32_t to = 0;
 };
 
+// The first of the largest of n cosines, in a place of kTileRows.
+Nearest Largest(float* cosines, size_t n) {
+  const DF df;
+  std::fill(cosines + n, cosines + kTileRows, -std::numeric_limits<float>::infinity());
+  VF largest = hn::Load(df, cosines);
+  for (int i = kLanes; i < kTileRows; i += kLanes) {
+    largest = hn::Max(largest, hn::Load(df, cosines + i));
+  }
+  const float cosine = hn::GetLane(hn::MaxOfLanes(df, largest));
+  const float* first = std::find(cosines, cosines + n, cosine);
+  if (first == cosines + n) return {};  // no number
+  return {cosine, static_cast<int32_t>(first - cosines)};
+}
+
 // The nearest of a tile's rows, counted from the tile's first; the first of equal ones. from:
 // [kind, dim], unit vectors.
 Nearest NearestOfTile(const HostSimilarity& s, std::span<const int32_t> to, const float* from,
@@ -100,13 +115,7 @@ Nearest NearestOfTile(const HostSimilarity& s, std::span<const int32_t> to, cons
   alignas(64) float cosines[kTileRows];
   const std::span<const HostHeadRows> kinds = s.kinds();
   CosinesOfAnyRows(kinds[0], to, from, unpacked, cosines);
-  Nearest nearest;
-  if (kinds.size() == 1) {
-    for (size_t i = 0; i < to.size(); ++i) {
-      if (cosines[i] > nearest.cosine) nearest = {cosines[i], static_cast<int32_t>(i)};
-    }
-    return nearest;
-  }
+  if (kinds.size() == 1) return Largest(cosines, to.size());
   // Of the second kind only the rows whose product can reach `least`.
   int32_t rows[kTileRows], places[kTileRows];
   size_t n = 0;
@@ -115,6 +124,7 @@ Nearest NearestOfTile(const HostSimilarity& s, std::span<const int32_t> to, cons
     places[n] = static_cast<int32_t>(i);
     n += std::abs(cosines[i]) * kMargin >= s.least ? 1 : 0;
   }
+  Nearest nearest;
   if (n == 0) return nearest;
   alignas(64) float second[kTileRows];
   CosinesOfAnyRows(kinds[1], std::span(rows).first(n), from + kinds[0].dim, unpacked, second);
@@ -129,15 +139,18 @@ Nearest NearestOfTile(const HostSimilarity& s, std::span<const int32_t> to, cons
 void MatchFewRows(std::span<const HostSimilarity> searches, std::vector<float>& scratch,
                   ThreadPool& pool) {
   int64_t dims = 0;
-  int64_t n_tiles = 0;  // of the largest search
+  int64_t n_chunks = 0;  // of the largest search, counted as attention does
   for (const HostSimilarity& s : searches) {
     if (!HasFewRows(s)) continue;
     int64_t dims_of_search = 0;
     for (const HostHeadRows& kind : s.kinds()) dims_of_search += kind.dim;
     dims = std::max(dims, dims_of_search);
-    n_tiles = std::max(n_tiles, Tiles(s));
+    const auto n_rows = static_cast<int64_t>(s.to.size() + s.from.size());
+    n_chunks = std::max(n_chunks, (n_rows + kChunkSlots - 1) / kChunkSlots);
   }
-  if (n_tiles == 0) return;
+  if (n_chunks == 0) return;
+  constexpr int64_t kTilesPerChunk = kChunkSlots / kTileRows;
+  const int64_t n_tiles = n_chunks * kTilesPerChunk;
   // Per search: rows of `from` [row, kind, dim]; the nearest of every tile [row, tile, cosine and
   // index]. Then working memory per thread.
   static_assert(sizeof(Nearest::to) == sizeof(float));
@@ -162,7 +175,7 @@ void MatchFewRows(std::span<const HostSimilarity> searches, std::vector<float>& 
       }
     }
   }
-  pool.ParallelFor(n_searches * n_tiles, [&](int64_t item, int thread) {
+  const auto match_tile = [&](int64_t item, int thread) {
     const int64_t search = item / n_tiles;
     const int64_t tile = item % n_tiles;
     const HostSimilarity& s = searches[static_cast<size_t>(search)];
@@ -179,7 +192,10 @@ void MatchFewRows(std::span<const HostSimilarity> searches, std::vector<float>& 
       out[0] = nearest.cosine;
       std::memcpy(out + 1, &nearest.to, sizeof(float));
     }
-  });
+  };
+  // Cut like attention, which read these rows just before: with luck in the same thread's cache.
+  pool.ParallelFor(n_searches * n_tiles, match_tile,
+                   kTilesPerChunk * ChunksTogether(n_searches * n_chunks, pool.n_threads()));
   for (int64_t i = 0; i < n_searches; ++i) {
     const HostSimilarity& s = searches[static_cast<size_t>(i)];
     if (!HasFewRows(s)) continue;
