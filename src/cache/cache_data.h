@@ -50,7 +50,8 @@ struct LayerData {
   std::vector<kernels::HeadEntries> entries;  // [kv_head], made when asked for
   std::vector<double> numbers;
   bool keys_rotated = true;
-  bool rows_are_slots = true;  // row i is slot i, with factor 1: no plan has touched it
+  bool rows_are_slots =
+      true;  // row i is slot i, with factor 1; until something is evicted or shared
 };
 
 struct Cache::Data {

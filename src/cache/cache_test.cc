@@ -436,6 +436,7 @@ TEST(CacheShared, RowsThatNobodyNamesAreFreed) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i / 64);
   backend->Write(k, values);
   ASSERT_TRUE(cache->Append(0, k, k, std::vector<Position>{0, 1, 2, 3, 4, 5}).has_value());
+  EXPECT_TRUE(cache->Entries(0, 1).empty()) << "entries are rows";
   Plan plan = {.layer = 0, .heads = std::vector<HeadPlan>(2)};
   plan.heads[0].shares = {{.slot = 1, .row = 4, .factor = 0.5f},
                           {.slot = 3, .row = 4, .factor = 2}};
@@ -455,6 +456,13 @@ TEST(CacheShared, RowsThatNobodyNamesAreFreed) {
     EXPECT_EQ(entries.factors[slot], expected_factor[rank]);
   }
   EXPECT_EQ(cache->live_bytes(0, 0), 3 * (32 * 4 + 32 * 2) + 5 * (8 + 8));
+  const auto copy = cache->Copy().value();
+  const std::span<const kernels::HeadEntries> copied = copy->Entries(0, 1);
+  ASSERT_EQ(copied.size(), 2u);
+  EXPECT_TRUE(std::ranges::equal(copied[0].rows, entries.rows));
+  cache->Clear();
+  ASSERT_TRUE(cache->Append(0, k, k, std::vector<Position>{0, 1, 2, 3, 4, 5}).has_value());
+  EXPECT_TRUE(cache->Entries(0, 1).empty());
 }
 
 // What the allocator has handed out and not got back; -1 where it does not say.

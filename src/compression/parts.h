@@ -99,7 +99,7 @@ struct Protect {
   int64_t recent = 0;  // newest entries that never go
 };
 
-// What becomes of the evicted, in all heads of a layer at once: one search serves them all.
+// What becomes of the evicted, in all heads of a layer at once: one search can serve many.
 struct MergeInput {
   const LayerCall& call;
   Protect protected_entries;

@@ -199,6 +199,13 @@ TEST_P(AttentionConformance, ColumnSumsOfManyBlocks) {
             {.last_rows = 3, .column_sums = true, .reduce = reduce});
     }
   }
+  // Many KV heads; as many lists as are summed from kept weights, and more.
+  Check({.n_queries = 70, .n_slots = 90, .kv_heads = 11, .group = 2, .key_dim = 8, .value_dim = 8},
+        {.column_sums = true});
+  for (const int group : {16, 17}) {
+    Check({.n_queries = 40, .n_slots = 90, .group = group, .key_dim = 8, .value_dim = 8},
+          {.column_sums = true, .reduce = Reduce::kNone});
+  }
 }
 
 // Scores of several hundred: the softmax must subtract the maximum before it exponentiates.

@@ -142,6 +142,18 @@ TEST_P(EntriesConformance, TapsAreOfEntries) {
                        .factors = true},
                       all);
     }
+    const TapSpec sums = {.column_sums = true, .reduce = reduce};
+    for (const Rotate rotate : {Rotate::kNot, Rotate::kHalves}) {
+      Check({.n_queries = 90, .n_slots = 130, .kv_heads = 2, .group = 3, .rotate = rotate}, sums);
+      Check({.n_queries = 90,
+             .n_slots = 95,
+             .kv_heads = 2,
+             .group = 3,
+             .rotate = rotate,
+             .shared = 2,
+             .factors = true},
+            sums);
+    }
   }
 }
 

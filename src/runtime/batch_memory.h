@@ -15,7 +15,8 @@ struct BatchShape {
   bool operator==(const BatchShape&) const = default;
 };
 
-// What a static batch takes at most.
+// What a static batch takes at most. Attention's working memory, up to 16 MiB a thread while a
+// prompt is read with column sums, is not in it.
 struct BatchMemory {
   int64_t model_bytes = 0;   // all tensors of the file
   int64_t buffer_bytes = 0;  // of forward passes, and the logits every sequence keeps

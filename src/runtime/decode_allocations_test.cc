@@ -146,6 +146,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "custom:score=running_mean,budget=burst,select=gate,when=step",
                       "custom:score=heavy,select=rounds(block=2),recent=4,when=step",
                       "custom:score=heavy,merge=spread,recent=4,when=step",
+                      "custom:score=heavy,budget=competing,merge=spread,recent=4,when=step",
                       "custom:score=heavy,budget=competing(form=blend,by_mass=true),recent=4,"
                       "select=representatives,merge=next,when=step",
                       "snapkv > h2o", "pyramidkv > tova", "refreekv > d2o"),

@@ -2,7 +2,6 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <iterator>
 #include <numbers>
 #include <span>
 #include <vector>
@@ -48,8 +47,12 @@ class NearestMerger final : public Merger {
   bool merges_keys() const override { return true; }
 
   void Merge(const MergeInput& input, Plan& plan) const override {
-    for (size_t head = 0; head < input.evicted.size(); head += kHeadsTogether) {
-      MergeHeads(input, head, std::min(input.evicted.size(), head + kHeadsTogether), plan);
+    // Single entries go together; many would take much memory at once.
+    const bool single = std::ranges::all_of(
+        input.evicted, [](const std::vector<int32_t>& ranks) { return ranks.size() <= 1; });
+    const size_t together = single ? kHeadsTogether : 1;
+    for (size_t head = 0; head < input.evicted.size(); head += together) {
+      MergeHeads(input, head, std::min(input.evicted.size(), head + together), plan);
     }
   }
 
@@ -57,25 +60,12 @@ class NearestMerger final : public Merger {
   void MergeHeads(const MergeInput& input, size_t first_head, size_t end_head, Plan& plan) const {
     std::array<Head, kHeadsTogether> all_heads;
     const std::span<Head> heads = Arrange(input, first_head, end_head, all_heads);
+    for (const Head& head : heads) Part(input, head);
     const bool both = c_.similarity == Similarity::kBoth;
-    const auto part = [&](int64_t i) { Part(input, heads[static_cast<size_t>(i)]); };
-    const auto emit = [&](int64_t i) {
-      const Head& head = heads[static_cast<size_t>(i)];
-      Emit(head, head.targets[both ? 1 : 0], plan.heads[static_cast<size_t>(head.kv_head)]);
-    };
-    ForEach(input.call, heads, part);
     Find(input, heads, c_.similarity == Similarity::kValues, 0);
     if (both) Find(input, heads, /*by_values=*/true, 1);
-    ForEach(input.call, heads, emit);
-  }
-
-  // On all threads; of a step's single entries there is too little to do.
-  template <class Body>
-  static void ForEach(const LayerCall& call, std::span<const Head> heads, const Body& body) {
-    if (std::ranges::any_of(heads, [](const Head& head) { return head.evicted.size() > 1; })) {
-      call.backend.ForEach(std::ssize(heads), body);
-    } else {
-      for (int64_t i = 0; i < std::ssize(heads); ++i) body(i);
+    for (const Head& head : heads) {
+      Emit(head, head.targets[both ? 1 : 0], plan.heads[static_cast<size_t>(head.kv_head)]);
     }
   }
 

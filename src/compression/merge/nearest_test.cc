@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "compression/merge/merge.h"
 #include "compression/testing/harness.h"
+#include "compression/testing/random.h"
 
 namespace winnow::compression::merge {
 namespace {
@@ -171,6 +173,63 @@ TEST_F(NearestTest, KeysAndValuesGoTheirOwnWays) {
   Expect(1, {0, 1}, {2, 0});
   EXPECT_EQ(Tau(0), 1);
   EXPECT_EQ(Tau(1), 1);
+}
+
+// Evicts from every head what it is told to.
+class EvictFromHeads final : public Method {
+ public:
+  const Traits& traits() const override { return traits_; }
+  Needs needs() const override { return merger_->needs(); }
+  void Decide(const LayerCall& call, PlanList& plans) const override {
+    Plan& plan = plans.Add(call.layer, call.n_kv_heads());
+    merger_->Merge({.call = call, .protected_entries = {}, .evicted = ranks}, plan);
+    for (size_t head = 0; head < ranks.size(); ++head) {
+      for (const int32_t rank : ranks[head]) {
+        plan.heads[head].evict.push_back(
+            call.order(static_cast<int>(head))[static_cast<size_t>(rank)]);
+      }
+    }
+  }
+
+  std::vector<std::vector<int32_t>> ranks;  // [kv_head]
+
+ private:
+  MergerPtr merger_ = Nearest({});
+  Traits traits_;
+};
+
+// More heads than are searched together, which evict none, one and several.
+TEST(NearestHeads, EachIsAsAlone) {
+  constexpr int kHeads = 37;
+  const auto key = [](int head, Position t) { return testing::RandomVector({head, t}, 2); };
+  const auto run = [&](const std::vector<int>& heads, int most) {
+    const auto method = std::make_shared<EvictFromHeads>();
+    const auto n_heads = static_cast<int>(heads.size());
+    testing::Harness h(method, {.n_q_heads = n_heads, .n_kv_heads = n_heads});
+    h.SetKeys([&](int, int head, Position t) { return key(heads[static_cast<size_t>(head)], t); });
+    for (const int head : heads) {
+      std::vector<int32_t>& ranks = method->ranks.emplace_back();
+      for (int rank = 0; rank < head % (most + 1); ++rank) ranks.push_back(2 * rank + 1);
+    }
+    h.Prefill(9, [](const testing::Cell&) { return 0.0; });
+    std::vector<std::vector<float>> keys;  // of all heads
+    for (int head = 0; head < n_heads; ++head) {
+      for (size_t rank = 0; rank < h.Kept(0, head).size(); ++rank) {
+        keys.push_back(h.Key(static_cast<int64_t>(rank), 0, head));
+      }
+    }
+    return keys;
+  };
+  for (const int most : {1, 3}) {
+    std::vector<int> all(kHeads);
+    std::iota(all.begin(), all.end(), 0);
+    std::vector<std::vector<float>> alone;
+    for (const int head : all) {
+      const auto keys = run({head}, most);
+      alone.insert(alone.end(), keys.begin(), keys.end());
+    }
+    EXPECT_EQ(run(all, most), alone);
+  }
 }
 
 }  // namespace

@@ -49,6 +49,7 @@ class SpreadMerger final : public Merger {
     for (size_t i = 0; i < input.evicted.size(); ++i) {
       const Head head = {.call = input.call, .kv_head = static_cast<int>(i)};
       const std::vector<int32_t>& evicted = input.evicted[i];
+      if (evicted.empty()) continue;
       if (evicted.size() == 1) {
         SpreadOne(head, evicted[0], plan.heads[i]);
       } else {

@@ -1,5 +1,7 @@
 #include "kernels/cpu/attention.h"
 
+#include <vector>
+
 #include "base/check.h"
 #include "kernels/cpu/attention_call.h"
 #include "kernels/taps.h"
@@ -43,7 +45,7 @@ void Attend(const HostAttention& a, int64_t target, AttentionScratch& scratch, T
                      .scratch = scratch,
                      .pool = pool};
   ClearTaps(call);
-  if (!a.taps.column_sums) scratch.kept = {};
+  if (!a.taps.column_sums || a.n_queries == 1) std::vector<float>().swap(scratch.kept);
   // Below a dozen rows a block of the many-query path would be mostly empty.
   constexpr int64_t kFewRows = 12;
   const bool few = a.n_queries == 1 || a.n_queries * call.shape.group <= kFewRows;

@@ -58,10 +58,11 @@ struct AttentionScratch {
   std::vector<int64_t> n_kept;    // entries a query head attends to, with top_p
   std::vector<float> weights;     // scores and weights of a decode step's entries
   std::vector<float> threads;     // per thread: packed queries, tiles, scores
-  // Per thread: a block's weights, and what they give to each entry. Given back by the first call
-  // without column sums.
+  // Per thread: a block's weights, and what they give to each entry; 16 MiB at most. Given back by
+  // the first call of one query, or without column sums.
   std::vector<float> kept;
-  std::array<std::mutex, 8> sums;  // of the taps' column sums of a KV head: each head has its own
+  std::array<std::mutex, 8>
+      sums_mutexes;  // of a KV head's column sums: by its number modulo theirs
 };
 
 // Few queries are answered by a pass over the stored rows with all query heads of a group at once;

@@ -161,8 +161,12 @@ struct BlockJob {
   float* scratch = nullptr;     // scratch_floats()
 };
 
-// Floats that the weights of a block and n_slots entries take.
-int64_t KeptFloats(int64_t n_slots);
+// Floats that the weights of a block and n_slots entries take: whole tiles of weights, then the
+// maxima that each tile's refer to.
+inline int64_t KeptTiles(int64_t n_slots) { return (n_slots + kTileSlots - 1) / kTileSlots; }
+inline int64_t KeptFloats(int64_t n_slots) {
+  return KeptTiles(n_slots) * (kTileSlots + 1) * kBlockRows;
+}
 
 struct PrefillKernels {
   void (*attend_block)(const AttentionShape& shape, const BlockJob& job);

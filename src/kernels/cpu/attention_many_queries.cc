@@ -27,13 +27,24 @@ Split SplitSlots(const Call& call, int64_t n_blocks) {
   return {slots, DivideUp(longest, slots)};
 }
 
-// Whether a block's weights are kept for column sums: where a job sees all entries of its rows, and
-// what is asked for is a sum over rows.
+// Floats of a block's weights, and of what they give to each entry in each list.
+int64_t BlockSumsFloats(const Call& call) {
+  const int64_t n_slots = call.LongestHead();
+  const int64_t floats = KeptFloats(n_slots) + call.ListsPerHead() * n_slots;
+  return DivideUp(floats, kLineFloats) * kLineFloats;
+}
+
+// Whether a block's weights are kept for column sums: where a job sees all entries of its rows,
+// what is asked for is a sum over rows, and lists are few enough that to go over all rows for each
+// costs less than a second pass. (The same for any number of threads, as results differ in
+// rounding.)
 bool KeepsWeights(const Call& call, const Split& split) {
   constexpr int64_t kMostBytes = int64_t{16} << 20;  // per thread; about 60,000 entries
+  constexpr int64_t kMostLists = 16;
   const TapSpec& taps = call.a.taps;
   return taps.column_sums && !taps.square_sums && taps.reduce != TapSpec::Reduce::kMax &&
-         split.parts == 1 && KeptFloats(call.LongestHead()) * int64_t{sizeof(float)} <= kMostBytes;
+         split.parts == 1 && call.ListsPerHead() <= kMostLists &&
+         BlockSumsFloats(call) * int64_t{sizeof(float)} <= kMostBytes;
 }
 
 // Adds what blocks give to each entry. The sums come out the same in whatever order threads bring
@@ -42,10 +53,11 @@ class ColumnSums {
  public:
   explicit ColumnSums(const Call& call) : call_(call), longest_(call.LongestHead()) {
     const int64_t n_rows = call.a.n_queries * call.shape.group;
-    // 52 bits hold sums up to n_rows: of a number added to this the bits below those are lost.
+    // Doubles from 2^k up to 2^(k+1) are multiples of 2^(k-52): what is added to 1.5 * 2^k and
+    // taken away again is one. Sums of such numbers are exact up to 2^(k+1), and no column sum
+    // exceeds the number of rows. (A block's sum below 2^(k-53) becomes 0.)
     rounder_ = 1.5 * static_cast<double>(std::bit_ceil(static_cast<uint64_t>(n_rows)));
-    const int64_t floats = KeptFloats(longest_) + call.ListsPerHead() * longest_;
-    thread_floats_ = DivideUp(floats, kLineFloats) * kLineFloats;
+    thread_floats_ = BlockSumsFloats(call);
     ReserveParts(call.scratch.kept, thread_floats_, call.pool.n_threads());
   }
 
@@ -60,7 +72,8 @@ class ColumnSums {
 
   // Adds a block's sums, of the entries [0, n).
   void Add(int64_t head, const BlockSums& block, int64_t n) const {
-    const std::lock_guard lock(call_.scratch.sums[head % call_.scratch.sums.size()]);
+    auto& mutexes = call_.scratch.sums_mutexes;
+    const std::lock_guard lock(mutexes[static_cast<size_t>(head) % mutexes.size()]);
     for (int64_t list = 0; list < block.n_lists; ++list) {
       double* to = call_.a.found->column_sums[head * block.n_lists + list].data();
       const float* from = block.sums + list * n;
@@ -129,9 +142,8 @@ void AttendManyQueries(const Call& call, const PrefillKernels& kernels,
   float* sum = max + call.n_heads * n_rows;
   const int64_t thread_floats = kernels.scratch_floats(shape);
   call.ReserveThreads(thread_floats);
-  const bool keep = KeepsWeights(call, split);
   std::optional<ColumnSums> columns;
-  if (keep) columns.emplace(call);
+  if (KeepsWeights(call, split)) columns.emplace(call);
 
   // The last blocks see the most slots: they are handed out first.
   call.pool.ParallelFor(n_blocks * split.parts * call.n_heads, [&](int64_t item, int thread) {
@@ -150,7 +162,7 @@ void AttendManyQueries(const Call& call, const PrefillKernels& kernels,
     const Partial p =
         merge ? partials.At(head, part, row)
               : Partial{.max = max + head * n_rows + row, .sum = sum + head * n_rows + row};
-    const BlockSums sums = keep ? columns->Of(thread) : BlockSums{};
+    const BlockSums sums = columns ? columns->Of(thread) : BlockSums{};
     kernels.attend_block(shape, {.q = call.Queries(head),
                                  .q_stride = a.q_stride,
                                  .keys = store.keys,
@@ -167,7 +179,7 @@ void AttendManyQueries(const Call& call, const PrefillKernels& kernels,
                                  .divide = !merge,
                                  .columns = sums,
                                  .scratch = call.ThreadScratch(thread_floats, thread)});
-    if (keep) columns->Add(head, sums, end);
+    if (columns) columns->Add(head, sums, end);
   });
 
   if (merge) {
@@ -184,7 +196,7 @@ void AttendManyQueries(const Call& call, const PrefillKernels& kernels,
         16);
   }
   TapSpec left = a.taps;
-  if (keep) left.column_sums = false;
+  if (columns) left.column_sums = false;
   if (left.any()) FillTaps(call, left, tap_kernels, max, sum);
 }
 

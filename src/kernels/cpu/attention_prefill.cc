@@ -172,6 +172,7 @@ void AttendTileOf(int n_columns, const AttentionShape& shape, const Tile& tile,
 #endif
   }
 }
+
 void AttendBlock(const AttentionShape& shape, const BlockJob& job) {
   const DF df;
   float* queries = job.scratch;  // [key_dim, kBlockRows]
@@ -262,11 +263,6 @@ HWY_AFTER_NAMESPACE();
 namespace winnow::kernels::cpu {
 
 HWY_EXPORT(PrefillTable);
-
-int64_t KeptFloats(int64_t n_slots) {
-  const int64_t n_tiles = (n_slots + kTileSlots - 1) / kTileSlots;
-  return n_tiles * (kTileSlots + 1) * kBlockRows;
-}
 
 const PrefillKernels& PrefillKernelsFor(int64_t target) {
   return ForTarget(HWY_DISPATCH_TABLE(PrefillTable), target)();

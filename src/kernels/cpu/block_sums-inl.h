@@ -23,17 +23,17 @@ namespace hn = hwy::HWY_NAMESPACE;
 // A block's weights, tile by tile, and the maxima that each tile's refer to.
 class KeptWeights {
  public:
-  explicit KeptWeights(float* from, int64_t n_slots)
-      : weights_(from),
-        max_(from + (n_slots + kTileSlots - 1) / kTileSlots * kTileSlots * kBlockRows) {}
+  KeptWeights(float* from, int64_t n_slots) : weights_(from), n_tiles_(KeptTiles(n_slots)) {}
 
   float* Weights(int64_t slot) const { return weights_ + slot * kBlockRows; }
   // [kBlockRows], for the tile that begins with `slot`.
-  float* Max(int64_t slot) const { return max_ + slot / kTileSlots * kBlockRows; }
+  float* Max(int64_t slot) const {
+    return weights_ + (n_tiles_ * kTileSlots + slot / kTileSlots) * kBlockRows;
+  }
 
  private:
   float* weights_;
-  float* max_;
+  int64_t n_tiles_;
 };
 
 // Lists that are summed together: their sums and factors stay in registers.

@@ -95,14 +95,16 @@ struct Nearest {
 // The first of the largest of n cosines, in a place of kTileRows.
 Nearest Largest(float* cosines, size_t n) {
   const DF df;
-  std::fill(cosines + n, cosines + kTileRows, -std::numeric_limits<float>::infinity());
-  VF largest = hn::Load(df, cosines);
-  for (int i = kLanes; i < kTileRows; i += kLanes) {
-    largest = hn::Max(largest, hn::Load(df, cosines + i));
+  constexpr float kLeast = -std::numeric_limits<float>::infinity();
+  std::fill(cosines + n, cosines + kTileRows, kLeast);
+  VF largest = hn::Set(df, kLeast);
+  for (int i = 0; i < kTileRows; i += kLanes) {
+    const VF next = hn::Load(df, cosines + i);
+    largest = hn::IfThenElse(hn::Gt(next, largest), next, largest);  // NaN is never taken
   }
   const float cosine = hn::GetLane(hn::MaxOfLanes(df, largest));
   const float* first = std::find(cosines, cosines + n, cosine);
-  if (first == cosines + n) return {};  // no number
+  if (first == cosines + n) return {};  // all are NaN
   return {cosine, static_cast<int32_t>(first - cosines)};
 }
 
@@ -139,7 +141,7 @@ Nearest NearestOfTile(const HostSimilarity& s, std::span<const int32_t> to, cons
 void MatchFewRows(std::span<const HostSimilarity> searches, std::vector<float>& scratch,
                   ThreadPool& pool) {
   int64_t dims = 0;
-  int64_t n_chunks = 0;  // of the largest search, counted as attention does
+  int64_t n_chunks = 0;  // of the largest search, counted about as attention does
   for (const HostSimilarity& s : searches) {
     if (!HasFewRows(s)) continue;
     int64_t dims_of_search = 0;
