@@ -53,33 +53,41 @@ inline void PackQueries(const AttentionShape& shape, const LaneRows& queries,
 
 // --- products ---
 
+// products[r][c] = row r . the rows of vector c.
+//   rows [row, dim]; lanes [dim, stride], of which vectors c begin at c * kLanes
+template <int kRows, int kColumns>
+HWY_INLINE void Products(const float* rows, int dim, const float* lanes, int64_t stride,
+                         VF (&products)[kRows][kColumns]) {
+  const DF df;
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int c = 0; c < kColumns; ++c) products[r][c] = hn::Zero(df);
+  }
+  for (int i = 0; i < dim; ++i) {
+    VF x[kColumns];
+#pragma GCC unroll 4
+    for (int c = 0; c < kColumns; ++c) x[c] = hn::LoadU(df, lanes + i * stride + c * kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const VF y = hn::Set(df, rows[r * dim + i]);
+#pragma GCC unroll 4
+      for (int c = 0; c < kColumns; ++c) products[r][c] = hn::MulAdd(y, x[c], products[r][c]);
+    }
+  }
+}
+
 // scores[s * stride + row] = key s . query row, for kRows slots and kColumns vectors of rows.
 //   keys [slot, dim], queries [dim, stride]
 template <int kRows, int kColumns>
 void ScorePanel(const float* keys, int dim, const float* queries, int64_t stride, float* scores) {
-  const DF df;
-  VF acc[kRows][kColumns];
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int c = 0; c < kColumns; ++c) acc[r][c] = hn::Zero(df);
-  }
-  for (int i = 0; i < dim; ++i) {
-    VF query[kColumns];
-#pragma GCC unroll 4
-    for (int c = 0; c < kColumns; ++c) query[c] = hn::LoadU(df, queries + i * stride + c * kLanes);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const VF key = hn::Set(df, keys[r * dim + i]);
-#pragma GCC unroll 4
-      for (int c = 0; c < kColumns; ++c) acc[r][c] = hn::MulAdd(key, query[c], acc[r][c]);
-    }
-  }
+  VF products[kRows][kColumns];
+  Products(keys, dim, queries, stride, products);
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
     for (int c = 0; c < kColumns; ++c) {
-      hn::StoreU(acc[r][c], df, scores + r * stride + c * kLanes);
+      hn::StoreU(products[r][c], DF(), scores + r * stride + c * kLanes);
     }
   }
 }

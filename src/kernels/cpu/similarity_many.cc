@@ -11,13 +11,13 @@
 #include <hwy/highway.h>
 
 #include "kernels/cpu/pack-inl.h"
+#include "kernels/cpu/query_tiles-inl.h"
 #include "kernels/cpu/similarity-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
-using VI = hn::Vec<DI>;
 
 // Rows of `to` are the lanes of all vectors here, so that a row of `from` compares them without
 // looking across lanes until the very end.
@@ -25,9 +25,6 @@ using VI = hn::Vec<DI>;
 // Rows of `from` that one job takes: with a tile of `to` and the best so far they fit a first-level
 // cache.
 constexpr int kFromRows = 48;
-// Tiles of accumulators: rows of `from` times vectors of rows of `to`.
-constexpr int kPanel = 6;
-constexpr int kVectors = kLanes == 16 ? 4 : 2;
 
 // kTileRows rows of `to` from `first` on, [dim, kTileRows]. Places behind the last row repeat it;
 // they lose to it, because of equal ones the first wins.
@@ -41,29 +38,6 @@ void PackTile(const HostHeadRows& head, std::span<const int32_t> to, int64_t fir
       offsets[i] = static_cast<int32_t>(std::min<int64_t>(lane + i, n - 1)) * head.dim;
     }
     PackRows({scratch, offsets}, head.dim, 1.0f, packed + lane, kTileRows);
-  }
-}
-
-// products[r][c] = from row r . to rows of vector c.
-template <int kRows>
-HWY_INLINE void Products(const float* from, const float* to, int dim,
-                         VF (&products)[kRows][kVectors]) {
-  const DF df;
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int c = 0; c < kVectors; ++c) products[r][c] = hn::Zero(df);
-  }
-  for (int i = 0; i < dim; ++i) {
-    VF x[kVectors];
-#pragma GCC unroll 4
-    for (int c = 0; c < kVectors; ++c) x[c] = hn::LoadU(df, to + i * kTileRows + c * kLanes);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const VF y = hn::Set(df, from[r * dim + i]);
-#pragma GCC unroll 4
-      for (int c = 0; c < kVectors; ++c) products[r][c] = hn::MulAdd(y, x[c], products[r][c]);
-    }
   }
 }
 
@@ -88,13 +62,13 @@ void MatchPanel(std::span<const Operands> kinds, int vector, const Best& best) {
   const DF df;
   const DI di;
   VF cosines[kRows][kVectors];
-  Products<kRows>(kinds[0].from, kinds[0].to, kinds[0].dim, cosines);
+  Products(kinds[0].from, kinds[0].dim, kinds[0].to, kTileRows, cosines);
   if (kinds.size() > 1) {
     alignas(64) float first[kRows * kVectors * kLanes];
     for (int i = 0; i < kRows * kVectors; ++i) {
       hn::Store(cosines[i / kVectors][i % kVectors], df, first + i * kLanes);
     }
-    Products<kRows>(kinds[1].from, kinds[1].to, kinds[1].dim, cosines);
+    Products(kinds[1].from, kinds[1].dim, kinds[1].to, kTileRows, cosines);
     for (int i = 0; i < kRows * kVectors; ++i) {
       VF& cosine = cosines[i / kVectors][i % kVectors];
       cosine = hn::Mul(cosine, hn::Load(df, first + i * kLanes));
