@@ -138,13 +138,29 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "usage: %s [TYPE ROWS COLS TOKENS THREADS [TARGET]]\n", argv[0]);
     return 2;
   }
-  ThreadPool pool(one ? std::atoi(argv[5]) : 1);
+  const Case asked =
+      one ? Case{*type, std::atoll(argv[2]), std::atoll(argv[3]), std::atoll(argv[4])} : Case{};
+  const int n_threads = one ? std::atoi(argv[5]) : 1;
+  if (one) {
+    const int64_t block = gguf::InfoOf(*type).block_elements;
+    if (asked.rows < 1 || asked.cols < 1 || asked.tokens < 1 || n_threads < 1) {
+      std::fprintf(stderr,
+                   "ROWS, COLS, TOKENS, THREADS: found %s %s %s %s, expected numbers from 1 on\n",
+                   argv[2], argv[3], argv[4], argv[5]);
+      return 2;
+    }
+    if (asked.cols % block != 0) {
+      std::fprintf(stderr, "COLS: found %s, expected a multiple of %lld, the block of %s\n",
+                   argv[3], static_cast<long long>(block), argv[1]);
+      return 2;
+    }
+  }
+  ThreadPool pool(n_threads);
   const double bandwidth =
       ReadBandwidth(pool, std::vector<std::byte>(size_t{600} << 20, std::byte{1}));
   std::printf("memory: %.2f GB/s with %d threads\n", bandwidth / 1e9, pool.n_threads());
   if (one) {
-    Run({*type, std::atoll(argv[2]), std::atoll(argv[3]), std::atoll(argv[4])}, pool,
-        argc == 7 ? argv[6] : "", bandwidth);
+    Run(asked, pool, argc == 7 ? argv[6] : "", bandwidth);
     return 0;
   }
   for (const int64_t tokens : {1, 4, 512}) {

@@ -186,12 +186,14 @@ struct Similarity {
   HeadRows values;  // not read for kKeys
   Measure measure = Measure::kKeys;
   std::span<const int32_t> from;
-  std::span<const int32_t> to;  // not empty
+  std::span<const int32_t> to;  // not empty; rows in the order of memory are read fastest
+  // [row] Of equally similar rows that of the lowest rank is taken. Empty: the first of them.
+  std::span<const int32_t> ranks;
   // What is less similar counts as nothing, and need not be compared to the end.
   double least = -std::numeric_limits<double>::infinity();
   std::span<float> best;       // out [from]: cosine, 0 where one of the two rows is zero
-  std::span<int32_t> best_to;  // out [from]: index into `to`, the smallest of equal ones;
-                               // kNone, with best = -infinity: all are below `least`
+  std::span<int32_t> best_to;  // out [from]: index into `to`; kNone, with best = -infinity: all are
+                               // below `least`
   static constexpr int32_t kNone = -1;
 };
 

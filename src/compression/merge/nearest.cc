@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <numbers>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -26,7 +27,8 @@ struct Targets {
 struct Head {
   int kv_head = 0;
   size_t n_spared = 0;             // first ranks that take up nothing
-  std::span<int32_t> stay;         // slots, by rank
+  std::span<int32_t> stay;         // slots, ascending: as they lie in memory
+  std::span<int32_t> others;       // slots of the spared and the evicted, ascending
   std::span<int32_t> evicted;      // slots, by rank
   std::span<int32_t> by_target;    // [2 * evicted]
   std::array<Targets, 2> targets;  // by keys, or by the only thing compared; by values
@@ -87,8 +89,8 @@ class NearestMerger final : public Merger {
         body(static_cast<int>(i), n_spared, n_slots - n_evicted - n_spared, n_evicted);
       }
     };
-    each([&](int, size_t, size_t n_stay, size_t n_evicted) {
-      n_indices += n_stay + 5 * n_evicted;
+    each([&](int, size_t n_spared, size_t n_stay, size_t n_evicted) {
+      n_indices += n_stay + n_spared + 6 * n_evicted;
       n_floats += 2 * n_evicted;
     });
     std::vector<int32_t>& indices = input.call.scratch.indices;
@@ -107,6 +109,7 @@ class NearestMerger final : public Merger {
       head.kv_head = kv_head;
       head.n_spared = n_spared;
       head.stay = take(free_indices, n_stay);
+      head.others = take(free_indices, n_spared + n_evicted);
       head.evicted = take(free_indices, n_evicted);
       head.by_target = take(free_indices, 2 * n_evicted);
       for (Targets& targets : head.targets) {
@@ -120,22 +123,22 @@ class NearestMerger final : public Merger {
   static void Part(const MergeInput& input, const Head& head) {
     const std::span<const Slot> order = input.call.order(head.kv_head);
     const std::vector<int32_t>& evicted = input.evicted[static_cast<size_t>(head.kv_head)];
-    size_t begin = head.n_spared;
-    size_t n_written = 0;
-    // By rank: of equal similarities the oldest wins.
-    const auto keep_until = [&](size_t end) {
-      std::copy(order.begin() + static_cast<ptrdiff_t>(begin),
-                order.begin() + static_cast<ptrdiff_t>(end),
-                head.stay.begin() + static_cast<ptrdiff_t>(n_written));
-      n_written += end - begin;
-    };
     for (size_t i = 0; i < evicted.size(); ++i) {
-      const auto rank = static_cast<size_t>(evicted[i]);
-      head.evicted[i] = order[rank];
-      keep_until(rank);
-      begin = rank + 1;
+      head.evicted[i] = order[static_cast<size_t>(evicted[i])];
     }
-    keep_until(order.size());
+    const auto spared = std::ranges::copy(order.first(head.n_spared), head.others.begin()).out;
+    std::ranges::copy(head.evicted, spared);
+    std::ranges::sort(head.others);
+    Slot slot = 0;
+    auto next = head.stay.begin();
+    const auto stay_until = [&](Slot end) {
+      const auto begin = next;
+      next += end - slot;
+      std::iota(begin, next, slot);
+      slot = end + 1;
+    };
+    for (const Slot other : head.others) stay_until(other);
+    stay_until(static_cast<Slot>(order.size()));
   }
 
   // The nearest entry that stays for each evicted one, dropped where it is below tau.
@@ -151,6 +154,8 @@ class NearestMerger final : public Merger {
                      .measure = by_values ? Measure::kValues : Measure::kKeys,
                      .from = head.evicted,
                      .to = head.stay,
+                     // Of equal similarities the oldest wins; slots are in no order.
+                     .ranks = call.cache.positions(call.layer, head.kv_head),
                      .best = found.similarity,
                      .best_to = found.target};
     }

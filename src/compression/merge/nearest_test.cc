@@ -175,6 +175,21 @@ TEST_F(NearestTest, KeysAndValuesGoTheirOwnWays) {
   EXPECT_EQ(Tau(1), 1);
 }
 
+// After an eviction slots are in no order: the oldest entry wins all the same.
+TEST_F(NearestTest, OfEqualTargetsTheOldest) {
+  keys_ = {{1, 0}, {0, 1}, {1, 0}, {0, 1}};
+  values_ = {{0, 0}, {1, 0}, {0, 0}, {7, 0}};
+  Use({.weighting = Weighting::kAverage});
+  Evict({0});
+  ASSERT_EQ(harness_->cache().order(0, 0)[0], 1);
+  ASSERT_EQ(harness_->cache().order(0, 0)[2], 0);
+  keys_.push_back({0, 1});
+  values_.push_back({5, 0});
+  Evict({3});
+  Expect(0, {0, 1}, {3, 0});
+  Expect(2, {0, 1}, {7, 0});
+}
+
 // Evicts from every head what it is told to.
 class EvictFromHeads final : public Method {
  public:

@@ -1,6 +1,7 @@
 #include "compression/methods/ems_classes.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace winnow::compression::methods::ems {
 
@@ -14,9 +15,7 @@ TableRoom::TableRoom(const LayerCall& call, int first_head, int n_heads)
   if (scratch_.numbers.size() < n * (n_slots_ + n_rows_)) {
     scratch_.numbers.resize(n * (n_slots_ + n_rows_));
   }
-  if (scratch_.indices.size() < n * (3 * n_rows_ + 1)) {
-    scratch_.indices.resize(n * (3 * n_rows_ + 1));
-  }
+  if (scratch_.indices.size() < n * Indices()) scratch_.indices.resize(n * Indices());
 }
 
 ClassTable TableRoom::Of(int head) const {
@@ -24,13 +23,14 @@ ClassTable TableRoom::Of(int head) const {
   const std::span<double> numbers =
       std::span(scratch_.numbers).subspan(place * (n_slots_ + n_rows_), n_slots_ + n_rows_);
   const std::span<int32_t> indices =
-      std::span(scratch_.indices).subspan(place * (3 * n_rows_ + 1), 3 * n_rows_ + 1);
+      std::span(scratch_.indices).subspan(place * Indices(), Indices());
   ClassTable table;
   table.scores = numbers.first(n_slots_);
   table.importance = numbers.subspan(n_slots_);
   table.n_members = indices.first(n_rows_);
   table.member = indices.subspan(n_rows_, n_rows_);
-  table.classes = indices.subspan(2 * n_rows_);
+  table.founder = indices.subspan(2 * n_rows_, n_rows_);
+  table.classes = indices.subspan(3 * n_rows_);
   return table;
 }
 
@@ -43,33 +43,43 @@ void Tabulate(const LayerCall& call, int head, Attention attention, ClassTable& 
   std::ranges::fill(table.importance, 0.0);
   std::ranges::fill(table.n_members, 0);
   const std::span<const Slot> rows = call.cache.rows(call.layer, head);
-  size_t n_classes = 0;
+  int32_t rank = 0;
   for (const Slot slot : call.order(head).first(static_cast<size_t>(table.n_all))) {
     const auto row = static_cast<size_t>(rows[static_cast<size_t>(slot)]);
-    // Written in any case, because whether it counts cannot be foretold; there is room for one
-    // more.
-    table.classes[n_classes] = static_cast<int32_t>(row);
-    n_classes += table.n_members[row] == 0 ? 1 : 0;
+    table.founder[row] = table.n_members[row] == 0 ? rank : table.founder[row];
     ++table.n_members[row];
+    ++rank;
     table.member[row] = slot;
     table.importance[row] =
         std::max(table.importance[row], table.scores[static_cast<size_t>(slot)]);
+  }
+  size_t n_classes = 0;
+  for (size_t row = 0; row < table.n_members.size(); ++row) {
+    // Written in any case, because whether it counts cannot be foretold.
+    table.classes[n_classes] = static_cast<int32_t>(row);
+    n_classes += table.n_members[row] == 0 ? 0 : 1;
   }
   table.classes = table.classes.first(n_classes);
 }
 
 void TakeLeast(ClassTable& table, int n_protect) {
-  const auto importance = [&](int32_t row) { return table.importance[static_cast<size_t>(row)]; };
-  const auto take = [&](std::span<int32_t>& classes, auto at) {
-    std::copy(at + 1, classes.end(), at);
+  // Takes the first one out, in the order of `before`.
+  const auto take = [&](std::span<int32_t>& classes, auto before) {
+    const auto taken = std::ranges::min_element(classes, [&](int32_t a, int32_t b) {
+      const double of_a = table.importance[static_cast<size_t>(a)];
+      const double of_b = table.importance[static_cast<size_t>(b)];
+      if (of_a != of_b) return before(of_a, of_b);
+      return table.founder[static_cast<size_t>(a)] < table.founder[static_cast<size_t>(b)];
+    });
+    const int32_t row = *taken;
+    std::copy(taken + 1, classes.end(), taken);
     classes = classes.first(classes.size() - 1);
+    return row;
   };
-  const auto least = std::ranges::min_element(table.classes, {}, importance);
-  table.least = *least;
-  take(table.classes, least);
+  table.least = take(table.classes, std::less<double>());
   table.open = table.classes;
   for (int i = 0; i < n_protect && !table.open.empty(); ++i) {
-    take(table.open, std::ranges::max_element(table.open, {}, importance));
+    take(table.open, std::greater<double>());
   }
 }
 

@@ -305,6 +305,7 @@ class CpuBackend final : public Backend {
                            .n_kinds = both ? size_t{2} : size_t{1},
                            .from = s.from,
                            .to = s.to,
+                           .ranks = s.ranks,
                            .least = s.least,
                            .best = s.best,
                            .best_to = s.best_to});

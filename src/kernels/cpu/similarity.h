@@ -18,6 +18,7 @@ struct HostSimilarity {
   size_t n_kinds = 1;
   std::span<const int32_t> from;
   std::span<const int32_t> to;
+  std::span<const int32_t> ranks;
   double least = 0;
   std::span<float> best;
   std::span<int32_t> best_to;

@@ -92,24 +92,34 @@ struct Nearest {
   int32_t to = 0;
 };
 
-// The first of the largest of n cosines, in a place of kTileRows.
-Nearest Largest(float* cosines, size_t n) {
+// The first of the largest cosines, [kTileRows] of which to.size() are there; of equal ones the one
+// whose row has the lowest rank.
+Nearest Largest(float* cosines, std::span<const int32_t> to, std::span<const int32_t> ranks) {
   const DF df;
-  constexpr float kLeast = -std::numeric_limits<float>::infinity();
-  std::fill(cosines + n, cosines + kTileRows, kLeast);
-  VF largest = hn::Set(df, kLeast);
+  const VF least = hn::Set(df, Nearest().cosine);
+  std::fill(cosines + to.size(), cosines + kTileRows, Nearest().cosine);
+  VF highest = least;
   for (int i = 0; i < kTileRows; i += kLanes) {
     const VF next = hn::Load(df, cosines + i);
-    largest = hn::IfThenElse(hn::Gt(next, largest), next, largest);  // NaN is never taken
+    highest = hn::IfThenElse(hn::Gt(next, highest), next, highest);  // NaN is never taken
   }
-  const float cosine = hn::GetLane(hn::MaxOfLanes(df, largest));
-  const float* first = std::find(cosines, cosines + n, cosine);
-  if (first == cosines + n) return {};  // all are NaN
-  return {cosine, static_cast<int32_t>(first - cosines)};
+  highest = hn::MaxOfLanes(df, highest);
+  Nearest best;
+  if (hn::AllFalse(df, hn::Gt(highest, least))) return best;  // all are NaN
+  best = {hn::GetLane(highest), -1};
+  for (int i = 0; i < kTileRows; i += kLanes) {
+    auto equal = hn::Eq(hn::Load(df, cosines + i), highest);
+    while (!hn::AllFalse(df, equal)) {
+      const auto lane = static_cast<int32_t>(hn::FindKnownFirstTrue(df, equal));
+      const auto row_of = [&](int32_t index) { return to[static_cast<size_t>(index)]; };
+      if (best.to < 0 || Before(ranks, row_of(i + lane), row_of(best.to))) best.to = i + lane;
+      equal = hn::AndNot(hn::FirstN(df, static_cast<size_t>(lane) + 1), equal);
+    }
+  }
+  return best;
 }
 
-// The nearest of a tile's rows, counted from the tile's first; the first of equal ones. from:
-// [kind, dim], unit vectors.
+// The nearest of a tile's rows, counted from the tile's first. from: [kind, dim], unit vectors.
 Nearest NearestOfTile(const HostSimilarity& s, std::span<const int32_t> to, const float* from,
                       float* unpacked) {
   // What a product is more than its first factor, rounding and all.
@@ -117,7 +127,7 @@ Nearest NearestOfTile(const HostSimilarity& s, std::span<const int32_t> to, cons
   alignas(64) float cosines[kTileRows];
   const std::span<const HostHeadRows> kinds = s.kinds();
   CosinesOfAnyRows(kinds[0], to, from, unpacked, cosines);
-  if (kinds.size() == 1) return Largest(cosines, to.size());
+  if (kinds.size() == 1) return Largest(cosines, to, s.ranks);
   // Of the second kind only the rows whose product can reach `least`.
   int32_t rows[kTileRows], places[kTileRows];
   size_t n = 0;
@@ -132,7 +142,9 @@ Nearest NearestOfTile(const HostSimilarity& s, std::span<const int32_t> to, cons
   CosinesOfAnyRows(kinds[1], std::span(rows).first(n), from + kinds[0].dim, unpacked, second);
   for (size_t i = 0; i < n; ++i) {
     const float product = cosines[places[i]] * second[i];
-    if (product > nearest.cosine) nearest = {product, places[i]};
+    const bool lower_rank =
+        product == nearest.cosine && Before(s.ranks, rows[i], to[static_cast<size_t>(nearest.to)]);
+    if (product > nearest.cosine || lower_rank) nearest = {product, places[i]};
   }
   return nearest;
 }
@@ -204,10 +216,13 @@ void MatchFewRows(std::span<const HostSimilarity> searches, std::vector<float>& 
     for (size_t row = 0; row < s.from.size(); ++row) {
       Nearest best;
       for (int64_t tile = 0; tile < Tiles(s); ++tile) {
-        const float* nearest = nearest_of(i, static_cast<int64_t>(row), tile);
-        if (nearest[0] <= best.cosine) continue;
-        best.cosine = nearest[0];
-        std::memcpy(&best.to, nearest + 1, sizeof(float));
+        const float* found = nearest_of(i, static_cast<int64_t>(row), tile);
+        Nearest nearest = {.cosine = found[0]};
+        std::memcpy(&nearest.to, found + 1, sizeof(float));
+        const auto row_of = [&](const Nearest& n) { return s.to[static_cast<size_t>(n.to)]; };
+        const bool lower_rank =
+            nearest.cosine == best.cosine && Before(s.ranks, row_of(nearest), row_of(best));
+        if (nearest.cosine > best.cosine || lower_rank) best = nearest;
       }
       Tell(s, row, best.cosine, best.to);
     }

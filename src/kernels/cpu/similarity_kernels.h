@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -33,9 +34,18 @@ inline int64_t Tiles(const HostSimilarity& s) {
 }
 
 inline void CheckRows(const HostHeadRows& head, std::span<const int32_t> rows) {
-  bool inside = true;
-  for (const int32_t row : rows) inside &= row >= 0 && row < head.n_rows;
-  WINNOW_CHECK(inside);
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  const auto last = static_cast<uint32_t>(std::min(head.n_rows - 1, kMost));
+  // The sign bit of any row, or of its distance to the last one: a loop of whole vectors.
+  uint32_t signs = 0;
+  for (const int32_t row : rows)
+    signs |= static_cast<uint32_t>(row) | (last - static_cast<uint32_t>(row));
+  WINNOW_CHECK(signs <= static_cast<uint32_t>(kMost));
+}
+
+// Whether row a is to be taken although row b is as similar.
+inline bool Before(std::span<const int32_t> ranks, int32_t a, int32_t b) {
+  return !ranks.empty() && ranks[static_cast<size_t>(a)] < ranks[static_cast<size_t>(b)];
 }
 
 // What was found for row `row` of `from`.

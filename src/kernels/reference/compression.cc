@@ -91,7 +91,10 @@ void MostSimilar(const Similarity& s, std::byte* (*bytes)(Storage*)) {
       double cosine = 1;
       if (keys) cosine *= from_keys.Cosine(i, to_keys, j);
       if (values) cosine *= from_values.Cosine(i, to_values, j);
-      if (cosine <= best) continue;
+      const auto rank = [&](size_t to) { return s.ranks[static_cast<size_t>(s.to[to])]; };
+      const bool lower_rank =
+          !s.ranks.empty() && cosine == best && rank(j) < rank(static_cast<size_t>(s.best_to[i]));
+      if (cosine <= best && !lower_rank) continue;
       best = cosine;
       s.best_to[i] = static_cast<int32_t>(j);
     }
