@@ -35,10 +35,16 @@ struct ThreadPool::State {
   // The loop being run. Written by the caller before `generation` moves on.
   ItemFunction function = nullptr;
   const void* context = nullptr;
-  int64_t n_items = 0;
   int64_t grain = 1;
+  int n_parts = 1;  // in use of `parts`
 
-  alignas(64) std::atomic<int64_t> next_item{0};
+  // Items of a loop that are claimed one after another.
+  struct alignas(64) Part {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+  std::unique_ptr<Part[]> parts;  // [n_threads]
+
   alignas(64) std::atomic<uint64_t> generation{0};  // odd bit unused; moves on once per loop
   alignas(64) std::atomic<int> n_working{0};
   std::atomic<bool> stopping{false};
@@ -48,13 +54,15 @@ struct ThreadPool::State {
   std::atomic<int> n_sleeping{0};
 
   void Work(int thread) {
-    const int64_t total = n_items;
     const int64_t step = grain;
-    for (;;) {
-      const int64_t first = next_item.fetch_add(step, std::memory_order_relaxed);
-      if (first >= total) return;
-      const int64_t last = std::min(first + step, total);
-      for (int64_t item = first; item < last; ++item) function(context, item, thread);
+    for (int i = 0; i < n_parts; ++i) {
+      Part& part = parts[static_cast<size_t>((thread + i) % n_parts)];
+      for (;;) {
+        const int64_t first = part.next.fetch_add(step, std::memory_order_relaxed);
+        if (first >= part.end) break;
+        const int64_t last = std::min(first + step, part.end);
+        for (int64_t item = first; item < last; ++item) function(context, item, thread);
+      }
     }
   }
 
@@ -94,6 +102,7 @@ struct ThreadPool::State {
 ThreadPool::ThreadPool(int n_threads) : state_(std::make_unique<State>()) {
   WINNOW_CHECK(n_threads >= 1 && n_threads <= kMaxThreads);
   state_->n_threads = n_threads;
+  state_->parts = std::make_unique<State::Part[]>(static_cast<size_t>(n_threads));
   for (int thread = 1; thread < n_threads; ++thread) {
     state_->threads.emplace_back([this, thread] { state_->Loop(thread); });
   }
@@ -116,7 +125,8 @@ int ThreadPool::DefaultThreads() {
 
 int ThreadPool::n_threads() const { return state_->n_threads; }
 
-void ThreadPool::Run(int64_t n_items, int64_t grain, ItemFunction function, const void* context) {
+void ThreadPool::Run(int64_t n_items, int64_t grain, Claim claim, ItemFunction function,
+                     const void* context) {
   State& s = *state_;
   if (n_items <= grain || s.n_threads == 1) {
     for (int64_t item = 0; item < n_items; ++item) function(context, item, 0);
@@ -124,9 +134,14 @@ void ThreadPool::Run(int64_t n_items, int64_t grain, ItemFunction function, cons
   }
   s.function = function;
   s.context = context;
-  s.n_items = n_items;
   s.grain = grain;
-  s.next_item.store(0, std::memory_order_relaxed);
+  s.n_parts = claim == Claim::kOwnPart ? s.n_threads : 1;
+  const int64_t n_runs = (n_items + grain - 1) / grain;
+  for (int i = 0; i < s.n_parts; ++i) {
+    State::Part& part = s.parts[static_cast<size_t>(i)];
+    part.next.store(n_runs * i / s.n_parts * grain, std::memory_order_relaxed);
+    part.end = std::min(n_runs * (i + 1) / s.n_parts * grain, n_items);
+  }
   s.n_working.store(s.n_threads - 1, std::memory_order_relaxed);
   s.Announce();
   s.Work(0);

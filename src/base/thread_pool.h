@@ -7,8 +7,8 @@
 namespace winnow {
 
 // A fixed set of threads that share the items of one loop at a time. The calling thread works too,
-// so a pool of 1 starts no thread. Items are handed out one by one (an atomic counter), so uneven
-// items balance; which thread runs an item must not influence its result.
+// so a pool of 1 starts no thread. Items are handed out as threads become free, so uneven items
+// balance; which thread runs an item must not influence its result.
 //
 // Between loops the threads spin for a short while before they sleep: a decode step is some hundred
 // short loops. Loops must not nest, and only one thread at a time may call ParallelFor.
@@ -25,14 +25,23 @@ class ThreadPool {
 
   int n_threads() const;
 
+  // Which items a free thread takes.
+  enum class Claim {
+    kNext,     // the next ones: threads work side by side
+    kOwnPart,  // of its own part of all items, and of the others' when that is done. Loops of equal
+               // length and grain have equal parts, so that a thread finds in its cache what it
+               // read in the loop before.
+  };
+
   // Calls body(item, thread) for every item in [0, n_items), thread in [0, n_threads()); returns
   // when all are done. Items are claimed in runs of `grain`. One item, or one thread, runs on the
   // caller without a barrier.
   template <typename Body>
-  void ParallelFor(int64_t n_items, const Body& body, int64_t grain = 1) {
+  void ParallelFor(int64_t n_items, const Body& body, int64_t grain = 1,
+                   Claim claim = Claim::kNext) {
     using Function = std::remove_reference_t<Body>;
     Run(
-        n_items, grain,
+        n_items, grain, claim,
         [](const void* context, int64_t item, int thread) {
           (*static_cast<const Function*>(context))(item, thread);
         },
@@ -41,7 +50,7 @@ class ThreadPool {
 
  private:
   using ItemFunction = void (*)(const void* context, int64_t item, int thread);
-  void Run(int64_t n_items, int64_t grain, ItemFunction function, const void* context);
+  void Run(int64_t n_items, int64_t grain, Claim claim, ItemFunction function, const void* context);
 
   struct State;
   std::unique_ptr<State> state_;

@@ -1,6 +1,8 @@
 #include "base/thread_pool.h"
 
+#include <array>
 #include <atomic>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -13,16 +15,18 @@ TEST(ThreadPool, RunsEveryItemOnce) {
     ThreadPool pool(n_threads);
     for (int64_t n_items : {0, 1, 2, 7, 100, 1001}) {
       for (int64_t grain : {1, 3, 64}) {
-        std::vector<std::atomic<int>> runs(static_cast<size_t>(n_items));
-        pool.ParallelFor(
-            n_items,
-            [&](int64_t item, int thread) {
-              ASSERT_GE(thread, 0);
-              ASSERT_LT(thread, n_threads);
-              runs[static_cast<size_t>(item)].fetch_add(1);
-            },
-            grain);
-        for (const auto& count : runs) ASSERT_EQ(count.load(), 1);
+        for (const auto claim : {ThreadPool::Claim::kNext, ThreadPool::Claim::kOwnPart}) {
+          std::vector<std::atomic<int>> runs(static_cast<size_t>(n_items));
+          pool.ParallelFor(
+              n_items,
+              [&](int64_t item, int thread) {
+                ASSERT_GE(thread, 0);
+                ASSERT_LT(thread, n_threads);
+                runs[static_cast<size_t>(item)].fetch_add(1);
+              },
+              grain, claim);
+          for (const auto& count : runs) ASSERT_EQ(count.load(), 1);
+        }
       }
     }
   }
@@ -42,6 +46,44 @@ TEST(ThreadPool, ManyShortLoopsSeeTheWritesOfTheLoopBefore) {
       }
     });
   }
+}
+
+// Whoever comes first waits in its first item until all are in theirs.
+TEST(ThreadPool, ThreadsBeginWithTheirOwnPart) {
+  constexpr int kThreads = 3;
+  ThreadPool pool(kThreads);
+  for (int round = 0; round < 100; ++round) {
+    std::atomic<int> n_begun{0};
+    std::array<int64_t, kThreads> first;
+    first.fill(-1);
+    pool.ParallelFor(
+        20,  // ten runs of two
+        [&](int64_t item, int thread) {
+          int64_t& own = first[static_cast<size_t>(thread)];
+          if (own >= 0) return;
+          own = item;
+          n_begun.fetch_add(1);
+          while (n_begun.load() < kThreads) std::this_thread::yield();
+        },
+        2, ThreadPool::Claim::kOwnPart);
+    ASSERT_EQ(first, (std::array<int64_t, kThreads>{0, 6, 12}));
+  }
+}
+
+// A thread that is held up leaves its part to the others.
+TEST(ThreadPool, PartsAreFinishedByWhoeverIsFree) {
+  ThreadPool pool(2);
+  std::atomic<int> n_done{0};
+  pool.ParallelFor(
+      10,
+      [&](int64_t item, int) {
+        if (item == 0) {
+          while (n_done.load() < 9) std::this_thread::yield();
+        }
+        n_done.fetch_add(1);
+      },
+      1, ThreadPool::Claim::kOwnPart);
+  EXPECT_EQ(n_done.load(), 10);
 }
 
 TEST(ThreadPool, DefaultIsAtLeastOne) { EXPECT_GE(ThreadPool::DefaultThreads(), 1); }

@@ -66,12 +66,24 @@ Matrix Upload(Backend& backend, const std::vector<float>& values, int64_t rows, 
   return m;
 }
 
-class MatMulTest : public ::testing::TestWithParam<std::tuple<std::string, TensorType>> {};
+class MatMulTest : public ::testing::TestWithParam<std::tuple<std::string, TensorType>> {
+ protected:
+  void AgreesWithLoopsInDouble(const CpuOptions& options);
+};
 
+// Cores of some makers read a weight as four streams, those of others as one.
 TEST_P(MatMulTest, AgreesWithLoopsInDouble) {
-  const auto& [target, type] = GetParam();
   ThreadPool pool(3);
-  auto backend = std::move(MakeCpuBackend({.pool = &pool, .target = target}).value());
+  for (const int streams : {1, 4}) {
+    SCOPED_TRACE(std::to_string(streams) + " streams");
+    AgreesWithLoopsInDouble(
+        {.pool = &pool, .target = std::get<0>(GetParam()), .weight_streams = streams});
+  }
+}
+
+void MatMulTest::AgreesWithLoopsInDouble(const CpuOptions& options) {
+  const TensorType type = std::get<1>(GetParam());
+  auto backend = std::move(MakeCpuBackend(options).value());
   const int block = gguf::InfoOf(type).block_elements;
   const std::vector<int64_t> all_cols = block == 1    ? std::vector<int64_t>{1, 31, 100, 544}
                                         : block == 32 ? std::vector<int64_t>{32, 96, 1120}

@@ -308,7 +308,8 @@ class Backend {
 
 struct CpuOptions {
   ThreadPool* pool = nullptr;  // required; outlives the backend
-  std::string target;  // empty: the best this machine has; otherwise a name from CpuTargets()
+  std::string target;      // empty: the best this machine has; otherwise a name from CpuTargets()
+  int weight_streams = 0;  // as on another processor (cpu/processor.h); 0: as on this one
 };
 // Instruction sets compiled in that this machine can run, best first.
 std::vector<std::string> CpuTargets();

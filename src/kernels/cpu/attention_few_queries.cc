@@ -154,7 +154,8 @@ void AttendFewQueries(const Call& call, const DecodeKernels& kernels) {
                                    .scratch = call.ThreadScratch(thread_floats, thread)});
     }
   };
-  call.pool.ParallelFor(n_chunks, attend, grain);
+  // What looks at these rows next (the search for the nearest) is cut alike.
+  call.pool.ParallelFor(n_chunks, attend, grain, ThreadPool::Claim::kOwnPart);
 
   std::vector<RowTotal>& totals = call.scratch.totals;
   if (taps) totals.resize(static_cast<size_t>(call.n_heads * n_rows));

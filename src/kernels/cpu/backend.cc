@@ -7,6 +7,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/head_rows.h"
 #include "kernels/cpu/matmul.h"
+#include "kernels/cpu/processor.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/similarity.h"
 #include "kernels/cpu/storage.h"
@@ -93,8 +94,10 @@ Result<std::unique_ptr<Storage>> Allocated(int64_t bytes, CpuStorage::Filling fi
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(ThreadPool& pool, int64_t target)
-      : pool_(pool), target_(target), attention_scratch_(static_cast<size_t>(pool.n_threads())) {}
+  CpuBackend(ThreadPool& pool, const Processor& processor)
+      : pool_(pool),
+        processor_(processor),
+        attention_scratch_(static_cast<size_t>(pool.n_threads())) {}
 
   std::string_view name() const override { return "cpu"; }
   std::string_view target() const override { return hwy::TargetName(target_); }
@@ -220,7 +223,7 @@ class CpuBackend final : public Backend {
     }
     const MatMulInput input = {
         .x = Rows(x).data, .rows = x.rows, .cols = x.cols, .stride = x.stride};
-    cpu::MatMul(input, jobs_, target_, matmul_scratch_, pool_);
+    cpu::MatMul(input, jobs_, processor_, matmul_scratch_, pool_);
   }
 
   void Rope(const Matrix& x, int head_dim, std::span<const int32_t> positions,
@@ -372,7 +375,8 @@ class CpuBackend final : public Backend {
   }
 
   ThreadPool& pool_;
-  const int64_t target_;  // a HWY_* bit
+  const Processor processor_;
+  const int64_t target_ = processor_.target;
   const RowKernels& rows_ = RowKernelsFor(target_);
   MatMulScratch matmul_scratch_;
   std::vector<AttentionScratch> attention_scratch_;  // per thread
@@ -413,7 +417,9 @@ Result<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& options) {
   for (const int64_t bit : cpu::TargetBits()) {
     const std::string name = hwy::TargetName(bit);
     if (options.target.empty() || options.target == name) {
-      return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(*options.pool, bit));
+      cpu::Processor processor = cpu::ThisProcessor(bit);
+      if (options.weight_streams > 0) processor.weight_streams = options.weight_streams;
+      return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(*options.pool, processor));
     }
     known += (known.empty() ? "" : ", ") + name;
   }

@@ -56,14 +56,16 @@ struct Input {
 
 // Each thread walks through a part of its own from front to back, so that weights come to it as
 // streams of memory; one that is done helps the others.
-void MultiplyFewRows(const Input& input, std::span<const MatMulJob> jobs, int64_t target,
-                     MatMulScratch& scratch, ThreadPool& pool) {
+void MultiplyFewRows(const Input& input, std::span<const MatMulJob> jobs,
+                     const Processor& processor, ThreadPool& pool) {
+  const MatMulInput& x = input.plain;
   // What is claimed at a time: so much that claiming costs little, so little that threads end
   // together.
-  constexpr int64_t kRunBytes = 2 << 10;  // of each stream
-  const auto stream_rows = [&](const MatMulJob& job) { return DivideUp(job.rows, kWeightStreams); };
+  constexpr int64_t kRunBytes = 8 << 10;
+  const int64_t streams = processor.weight_streams;
+  const auto stream_rows = [&](const MatMulJob& job) { return DivideUp(job.rows, streams); };
   const auto run_rows = [&](const MatMulJob& job) {
-    return std::max<int64_t>(1, kRunBytes / gguf::RowBytes(job.type, input.plain.cols));
+    return std::max<int64_t>(1, kRunBytes / streams / gguf::RowBytes(job.type, x.cols));
   };
   const auto n_runs = [&](const MatMulJob& job) {
     return DivideUp(stream_rows(job), run_rows(job));
@@ -71,38 +73,23 @@ void MultiplyFewRows(const Input& input, std::span<const MatMulJob> jobs, int64_
   int64_t n_items = 0;
   for (const MatMulJob& job : jobs) n_items += n_runs(job);
 
-  const RowProducts products = RowProductsFor(target);
-  const auto multiply = [&](int64_t item) {
-    const MatMulJob& job = JobOf(jobs, item, n_runs);
-    const int64_t first = item * run_rows(job);
-    const WeightRows rows = {.first = first,
-                             .n = std::min(run_rows(job), stream_rows(job) - first),
-                             .stream_rows = stream_rows(job)};
-    if (IsFloat(job.type)) {
-      products.floats(job, rows, input.plain);
-    } else {
-      products.rounded(job, rows, input.rounded);
-    }
-  };
-  const int64_t n_parts = std::min<int64_t>(pool.n_threads(), n_items);
-  if (static_cast<int64_t>(scratch.parts.size()) < n_parts) {
-    scratch.parts = std::vector<MatMulPart>(static_cast<size_t>(n_parts));
-  }
-  MatMulPart* parts = scratch.parts.data();
-  for (int64_t p = 0; p < n_parts; ++p) {
-    parts[p].next.store(n_items * p / n_parts, std::memory_order_relaxed);
-    parts[p].end = n_items * (p + 1) / n_parts;
-  }
-  pool.ParallelFor(n_parts, [&](int64_t own, int) {
-    for (int64_t i = 0; i < n_parts; ++i) {
-      MatMulPart& part = parts[(own + i) % n_parts];
-      for (;;) {
-        const int64_t item = part.next.fetch_add(1, std::memory_order_relaxed);
-        if (item >= part.end) break;
-        multiply(item);
-      }
-    }
-  });
+  const RowProducts products = RowProductsFor(processor.target);
+  pool.ParallelFor(
+      n_items,
+      [&](int64_t item, int) {
+        const MatMulJob& job = JobOf(jobs, item, n_runs);
+        const int64_t first = item * run_rows(job);
+        const WeightRows rows = {.first = first,
+                                 .n = std::min(run_rows(job), stream_rows(job) - first),
+                                 .stream_rows = stream_rows(job),
+                                 .fetch = processor.weight_fetch};
+        if (IsFloat(job.type)) {
+          products.floats(job, rows, x);
+        } else {
+          products.rounded(job, rows, input.rounded);
+        }
+      },
+      1, ThreadPool::Claim::kOwnPart);
 }
 
 void MultiplyManyRows(const Input& input, std::span<const MatMulJob> jobs,
@@ -154,8 +141,9 @@ void MultiplyManyRows(const Input& input, std::span<const MatMulJob> jobs,
 
 }  // namespace
 
-void MatMul(const MatMulInput& x, std::span<const MatMulJob> jobs, int64_t target,
+void MatMul(const MatMulInput& x, std::span<const MatMulJob> jobs, const Processor& processor,
             MatMulScratch& scratch, ThreadPool& pool) {
+  const int64_t target = processor.target;
   const auto is_float = [](const MatMulJob& job) { return IsFloat(job.type); };
   const bool any_float = std::any_of(jobs.begin(), jobs.end(), is_float);
   const bool any_rounded = !std::all_of(jobs.begin(), jobs.end(), is_float);
@@ -170,7 +158,7 @@ void MatMul(const MatMulInput& x, std::span<const MatMulJob> jobs, int64_t targe
   if (any_rounded) {
     input.rounded = RoundInput(x.x, x.rows, x.cols, x.stride, target, memory, pool);
   }
-  if (!tiles) return MultiplyFewRows(input, jobs, target, scratch, pool);
+  if (!tiles) return MultiplyFewRows(input, jobs, processor, pool);
 
   // Blocks of tokens are numbered so that the short ones at the end come one by one after the full
   // ones.

@@ -1,12 +1,12 @@
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "kernels/cpu/processor.h"
 #include "kernels/ops.h"
 
 // Matrix products of the CPU backend, on plain host memory.
@@ -31,23 +31,16 @@ struct MatMulJob {
   bool accumulate = false;
 };
 
-// Work that one thread begins with and others may take from.
-struct alignas(64) MatMulPart {
-  std::atomic<int64_t> next{0};
-  int64_t end = 0;
-};
-
 // Working memory that a backend keeps between calls, so that a decode step allocates nothing once
 // it has grown.
 struct MatMulScratch {
   std::vector<std::byte> input;    // the rounded input
   std::vector<std::byte> threads;  // per thread: unpacked weights
-  std::vector<MatMulPart> parts;   // per thread
 };
 
 // All jobs in one parallel loop. Each result is computed by one thread, in an order that depends on
 // nothing but the shape, so it is the same for any number of threads.
-void MatMul(const MatMulInput& input, std::span<const MatMulJob> jobs, int64_t target,
+void MatMul(const MatMulInput& input, std::span<const MatMulJob> jobs, const Processor& processor,
             MatMulScratch& scratch, ThreadPool& pool);
 
 }  // namespace winnow::kernels::cpu

@@ -7,17 +7,13 @@
 
 namespace winnow::kernels::cpu {
 
-// A weight is read as so many streams: a thread takes a row of the first quarter, the next of the
-// second quarter, and so on. A core that reads one stream of pages of 4 KiB reached 15 GB/s where
-// four reached 21: more pages are fetched ahead at a time.
-constexpr int kWeightStreams = 4;
-
-// Some rows of every stream: first + i + s * stream_rows, for all i < n and s < kWeightStreams
-// where there is such a row.
+// Some rows of every stream of a weight (Processor::weight_streams): first + i + s * stream_rows,
+// for all i < n and all s where there is such a row.
 struct WeightRows {
   int64_t first = 0;
   int64_t n = 0;
   int64_t stream_rows = 0;
+  WeightFetch fetch = {};
 
   template <typename Use>
   void ForEach(int64_t n_rows, const Use& use) const {

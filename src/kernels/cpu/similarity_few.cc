@@ -190,8 +190,9 @@ void MatchFewRows(std::span<const HostSimilarity> searches, std::vector<float>& 
     }
   }
   const auto match_tile = [&](int64_t item, int thread) {
-    const int64_t search = item / n_tiles;
-    const int64_t tile = item % n_tiles;
+    const int64_t search = item / kTilesPerChunk % n_searches;
+    const int64_t tile =
+        item / kTilesPerChunk / n_searches * kTilesPerChunk + item % kTilesPerChunk;
     const HostSimilarity& s = searches[static_cast<size_t>(search)];
     const int64_t first = tile * kTileRows;
     const int64_t n = std::min<int64_t>(kTileRows, static_cast<int64_t>(s.to.size()) - first);
@@ -207,9 +208,11 @@ void MatchFewRows(std::span<const HostSimilarity> searches, std::vector<float>& 
       std::memcpy(out + 1, &nearest.to, sizeof(float));
     }
   };
-  // Cut like attention, which read these rows just before: with luck in the same thread's cache.
-  pool.ParallelFor(n_searches * n_tiles, match_tile,
-                   kTilesPerChunk * ChunksTogether(n_searches * n_chunks, pool.n_threads()));
+  // Cut like attention over keys that are rotated when used, as those are that get merged: it read
+  // these rows just before, and each thread finds in its cache those that it attended to.
+  const int64_t chunks = n_chunks >= 2 * pool.n_threads() ? n_searches : 1;
+  pool.ParallelFor(n_searches * n_tiles, match_tile, kTilesPerChunk * chunks,
+                   ThreadPool::Claim::kOwnPart);
   for (int64_t i = 0; i < n_searches; ++i) {
     const HostSimilarity& s = searches[static_cast<size_t>(i)];
     if (!HasFewRows(s)) continue;
