@@ -76,8 +76,7 @@ TEST_P(MatMulTest, AgreesWithLoopsInDouble) {
   ThreadPool pool(3);
   for (const int streams : {1, 4}) {
     SCOPED_TRACE(std::to_string(streams) + " streams");
-    AgreesWithLoopsInDouble(
-        {.pool = &pool, .target = std::get<0>(GetParam()), .weight_streams = streams});
+    AgreesWithLoopsInDouble({.pool = &pool, .target = std::get<0>(GetParam()), .streams = streams});
   }
 }
 

@@ -21,7 +21,9 @@ void ClearTaps(const Call& call) {
 
 }  // namespace
 
-void Attend(const HostAttention& a, int64_t target, AttentionScratch& scratch, ThreadPool& pool) {
+void Attend(const HostAttention& a, const Processor& processor, AttentionScratch& scratch,
+            ThreadPool& pool) {
+  const int64_t target = processor.target;
   const auto n_heads = static_cast<int64_t>(a.heads.size());
   WINNOW_CHECK(n_heads > 0 && a.n_q_heads % n_heads == 0);
   bool by_rows = a.top_p < 1;
@@ -40,7 +42,8 @@ void Attend(const HostAttention& a, int64_t target, AttentionScratch& scratch, T
                                .scale = a.scale * kLog2E,
                                .key_row_bytes = gguf::RowBytes(a.key_type, a.key_dim),
                                .value_row_bytes = gguf::RowBytes(a.value_type, a.value_dim),
-                               .rotation = a.rotation},
+                               .rotation = a.rotation,
+                               .reading = processor.cache},
                      .n_heads = n_heads,
                      .scratch = scratch,
                      .pool = pool};

@@ -9,6 +9,7 @@
 
 #include "base/thread_pool.h"
 #include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/processor.h"
 #include "kernels/ops.h"
 
 // Attention of the CPU backend, on plain host memory. The meaning is in ops.h.
@@ -70,7 +71,7 @@ struct AttentionScratch {
 // meets entries that share rows, or attends to some entries only, its weights are found first and
 // every stored row is weighed once. Long caches are cut in chunks whose size depends on the shape
 // alone, so the result is the same for any number of threads.
-void Attend(const HostAttention& attention, int64_t target, AttentionScratch& scratch,
+void Attend(const HostAttention& attention, const Processor& processor, AttentionScratch& scratch,
             ThreadPool& pool);
 
 }  // namespace winnow::kernels::cpu

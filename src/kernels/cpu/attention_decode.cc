@@ -212,7 +212,7 @@ void ScoreEntries(const AttentionShape& shape, const ChunkJob& job, const Scratc
   const auto score = [&](int slot, int n) HWY_ATTR {
     // Rows in no order were not worth fetching ahead.
     if (job.entries.rows == nullptr) {
-      PrefetchRows(job.keys + slot * shape.key_row_bytes + kPrefetchBytes, n * shape.key_row_bytes);
+      shape.reading.FetchAhead(job.keys + slot * shape.key_row_bytes, n * shape.key_row_bytes);
     }
     float* scores = scratch.scores + slot;
     if (n == kLanes && turned) {
@@ -230,7 +230,7 @@ void ScoreEntries(const AttentionShape& shape, const ChunkJob& job, const Scratc
       hn::StoreU(hn::Mul(hn::LoadU(df, of_head), factors), df, of_head);
     }
   };
-  ForTiles(job.n_slots, [&](int slot) HWY_ATTR { score(slot, kLanes); });
+  ForTiles(job.n_slots, shape.reading.streams, [&](int slot) HWY_ATTR { score(slot, kLanes); });
   const int n_rest = job.n_slots % kLanes;
   if (n_rest > 0) score(job.n_slots - n_rest, n_rest);
 }
@@ -238,9 +238,9 @@ void ScoreEntries(const AttentionShape& shape, const ChunkJob& job, const Scratc
 void ScoreChunk(const AttentionShape& shape, const ChunkJob& job, const Scratch& scratch) {
   if (!job.entries.plain()) return ScoreEntries(shape, job, scratch);
   const int64_t tile_bytes = kLanes * shape.key_row_bytes;
-  ForTiles(job.n_slots, [&](int slot) HWY_ATTR {
+  ForTiles(job.n_slots, shape.reading.streams, [&](int slot) HWY_ATTR {
     const std::byte* rows = job.keys + slot * shape.key_row_bytes;
-    PrefetchRows(rows + kPrefetchBytes, tile_bytes);
+    shape.reading.FetchAhead(rows, tile_bytes);
     ScoreRows(shape, scratch, rows, scratch.scores + slot);
   });
   const int slot = job.n_slots / kLanes * kLanes;
@@ -271,12 +271,13 @@ void AttendChunk(const AttentionShape& shape, const ChunkJob& job) {
   Scratch scratch = Prepare(shape, job);
   if (job.weights != nullptr) scratch.scores = job.weights;
   ScoreChunk(shape, job, scratch);
-  PrefetchStreams(job.values, job.n_slots, shape.value_row_bytes);
+  PrefetchStreams(shape.reading, job.values, job.n_slots, shape.value_row_bytes);
   for (int h = 0; h < shape.group; ++h) {
     float* scores = scratch.scores + h * kChunkSlots;
     SoftmaxChunk(scores, job.n_slots, job.partial.max + h, job.partial.sum + h);
   }
-  if (job.next_keys != nullptr) PrefetchStreams(job.next_keys, kChunkSlots, shape.key_row_bytes);
+  if (job.next_keys != nullptr)
+    PrefetchStreams(shape.reading, job.next_keys, kChunkSlots, shape.key_row_bytes);
   WeighValues(shape, job, scratch);
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu/processor.h"
 #include "kernels/ops.h"
 
 // The inner parts of attention, one instruction set each; attention.cc cuts the work up and puts
@@ -51,6 +52,7 @@ struct AttentionShape {
   int64_t key_row_bytes = 0;
   int64_t value_row_bytes = 0;
   Rotation rotation;
+  Reading reading;
 };
 
 // Softmax over a part of the slots, not yet divided by its sum:

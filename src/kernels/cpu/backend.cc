@@ -252,7 +252,7 @@ class CpuBackend final : public Backend {
 
   void Attend(const Attention& attention) override {
     View({&attention, 1});
-    cpu::Attend(calls_.front(), target_, attention_scratch_.front(), pool_);
+    cpu::Attend(calls_.front(), processor_, attention_scratch_.front(), pool_);
   }
 
   // A call for each thread needs no waiting inside it; calls too few for that share the threads.
@@ -261,11 +261,11 @@ class CpuBackend final : public Backend {
     const auto n = static_cast<int64_t>(calls_.size());
     const int64_t n_alone = n - n % pool_.n_threads();
     pool_.ParallelFor(n_alone, [&](int64_t i, int thread) {
-      cpu::Attend(calls_[static_cast<size_t>(i)], target_,
+      cpu::Attend(calls_[static_cast<size_t>(i)], processor_,
                   attention_scratch_[static_cast<size_t>(thread)], one_thread_);
     });
     for (int64_t i = n_alone; i < n; ++i) {
-      cpu::Attend(calls_[static_cast<size_t>(i)], target_, attention_scratch_.front(), pool_);
+      cpu::Attend(calls_[static_cast<size_t>(i)], processor_, attention_scratch_.front(), pool_);
     }
   }
 
@@ -418,7 +418,9 @@ Result<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& options) {
     const std::string name = hwy::TargetName(bit);
     if (options.target.empty() || options.target == name) {
       cpu::Processor processor = cpu::ThisProcessor(bit);
-      if (options.weight_streams > 0) processor.weight_streams = options.weight_streams;
+      if (options.streams > 0) {
+        processor.weights.streams = processor.cache.streams = options.streams;
+      }
       return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(*options.pool, processor));
     }
     known += (known.empty() ? "" : ", ") + name;

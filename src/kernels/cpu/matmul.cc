@@ -62,7 +62,7 @@ void MultiplyFewRows(const Input& input, std::span<const MatMulJob> jobs,
   // What is claimed at a time: so much that claiming costs little, so little that threads end
   // together.
   constexpr int64_t kRunBytes = 8 << 10;
-  const int64_t streams = processor.weight_streams;
+  const int64_t streams = processor.weights.streams;
   const auto stream_rows = [&](const MatMulJob& job) { return DivideUp(job.rows, streams); };
   const auto run_rows = [&](const MatMulJob& job) {
     return std::max<int64_t>(1, kRunBytes / streams / gguf::RowBytes(job.type, x.cols));
@@ -82,7 +82,7 @@ void MultiplyFewRows(const Input& input, std::span<const MatMulJob> jobs,
         const WeightRows rows = {.first = first,
                                  .n = std::min(run_rows(job), stream_rows(job) - first),
                                  .stream_rows = stream_rows(job),
-                                 .fetch = processor.weight_fetch};
+                                 .reading = processor.weights};
         if (IsFloat(job.type)) {
           products.floats(job, rows, x);
         } else {

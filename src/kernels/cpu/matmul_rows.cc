@@ -10,8 +10,6 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include <hwy/cache_control.h>
-
 #include "kernels/cpu/floats-inl.h"
 #include "kernels/cpu/weights-inl.h"
 
@@ -31,15 +29,6 @@ HWY_INLINE void StoreResult(const MatMulJob& job, int64_t token, int64_t row, fl
 
 // What hides the latency of additions is that a row has several sums, of every N-th block. Weights
 // are asked for long before they are read: the hardware's own prefetchers come too late.
-template <int64_t kBytes>
-HWY_INLINE void FetchAhead(const void* now, const WeightFetch& fetch) {
-  const char* from = static_cast<const char*>(now) + fetch.ahead_bytes;
-  if (fetch.second_level) {
-    for (int64_t i = 0; i < kBytes; i += 64) __builtin_prefetch(from + i, 0, 2);
-  } else {
-    for (int64_t i = 0; i < kBytes; i += 64) hwy::Prefetch(from + i);
-  }
-}
 
 // --- quantised ---
 
@@ -185,7 +174,7 @@ HWY_INLINE void AddBlocks(const typename P::Block* blocks, const BlockInput& x, 
 // One weight row times one input row.
 template <class P>
 HWY_NOINLINE void Dot(const MatMulJob& job, int64_t row, int64_t token, const RoundedInput& x,
-                      const WeightFetch& fetch) {
+                      const Reading& reading) {
   using Block = typename P::Block;
   constexpr int kScales = P::kGroups * P::kScalesPerGroup;
   constexpr int kN = kBlocksAtOnce<P>;
@@ -203,7 +192,7 @@ HWY_NOINLINE void Dot(const MatMulJob& job, int64_t row, int64_t token, const Ro
   sums.correction = hn::Zero(hn::DFromV<decltype(sums.correction)>());
   int64_t b = 0;
   for (; b + kN <= n_blocks; b += kN) {
-    FetchAhead<kN* static_cast<int64_t>(sizeof(Block))>(blocks + b, fetch);
+    reading.FetchAhead(blocks + b, kN * static_cast<int64_t>(sizeof(Block)));
     AddBlocks<P, kN>(blocks + b, input(b), sums);
   }
   for (; b < n_blocks; ++b) AddBlocks<P, 1>(blocks + b, input(b), sums);
@@ -222,7 +211,7 @@ HWY_NOINLINE void Dot(const MatMulJob& job, int64_t row, int64_t token, const Ro
 template <class P>
 void DotRows(const MatMulJob& job, const WeightRows& rows, const RoundedInput& x) {
   rows.ForEach(job.rows, [&](int64_t row) {
-    for (int64_t token = 0; token < x.rows; ++token) Dot<P>(job, row, token, x, rows.fetch);
+    for (int64_t token = 0; token < x.rows; ++token) Dot<P>(job, row, token, x, rows.reading);
   });
 }
 
@@ -235,7 +224,7 @@ void Rounded(const MatMulJob& job, const WeightRows& rows, const RoundedInput& x
 // One weight row times T input rows; the columns beyond the last whole vectors one by one.
 template <class L, int T>
 HWY_INLINE void DotFloats(const MatMulJob& job, int64_t row, int64_t token, const MatMulInput& x,
-                          const WeightFetch& fetch) {
+                          const Reading& reading) {
   constexpr int kSums = 8 / T;  // of each input row
   using Element = typename L::Element;
   const auto lanes = static_cast<int64_t>(hn::Lanes(DF()));
@@ -247,7 +236,7 @@ HWY_INLINE void DotFloats(const MatMulJob& job, int64_t row, int64_t token, cons
   }
   int64_t k = 0;
   for (; k + kSums * lanes <= x.cols; k += kSums * lanes) {
-    FetchAhead<kSums* static_cast<int64_t>(hn::MaxLanes(DF()) * sizeof(Element))>(w + k, fetch);
+    reading.FetchAhead(w + k, kSums * static_cast<int64_t>(hn::MaxLanes(DF()) * sizeof(Element)));
     for (int i = 0; i < kSums; ++i) {
       const int64_t at = k + i * lanes;
       const VF vw = L::Vector(w + at);
@@ -275,8 +264,8 @@ template <class L>
 void DotFloatRows(const MatMulJob& job, const WeightRows& rows, const MatMulInput& x) {
   rows.ForEach(job.rows, [&](int64_t row) HWY_ATTR {
     int64_t token = 0;
-    for (; token + 2 <= x.rows; token += 2) DotFloats<L, 2>(job, row, token, x, rows.fetch);
-    if (token < x.rows) DotFloats<L, 1>(job, row, token, x, rows.fetch);
+    for (; token + 2 <= x.rows; token += 2) DotFloats<L, 2>(job, row, token, x, rows.reading);
+    if (token < x.rows) DotFloats<L, 1>(job, row, token, x, rows.reading);
   });
 }
 

@@ -7,13 +7,13 @@
 
 namespace winnow::kernels::cpu {
 
-// Some rows of every stream of a weight (Processor::weight_streams): first + i + s * stream_rows,
+// Some rows of every stream of a weight (Reading::streams): first + i + s * stream_rows,
 // for all i < n and all s where there is such a row.
 struct WeightRows {
   int64_t first = 0;
   int64_t n = 0;
   int64_t stream_rows = 0;
-  WeightFetch fetch = {};
+  Reading reading = {};
 
   template <typename Use>
   void ForEach(int64_t n_rows, const Use& use) const {

@@ -7,7 +7,6 @@
 #define WINNOW_KERNELS_CPU_PASSES_INL_H_
 #endif
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -48,34 +47,33 @@ HWY_INLINE void ForPasses(int group, const F& pass) {
     h += n;
   }
 }
-// A chunk is read as this many streams, parts of its rows, in turns: a core reads memory in small
-// pages a quarter to a half faster that way (docs/performance.md, the floor).
-constexpr int kStreams = 4;
-// Each stream is fetched this far ahead; the hardware's own prefetchers stop at pages.
-constexpr int64_t kPrefetchBytes = 1024;
-
-HWY_INLINE void PrefetchRows(const std::byte* from, int64_t n_bytes) {
-  for (int64_t i = 0; i < n_bytes; i += 64) hwy::Prefetch(from + i);
-}
+// A chunk is read as Reading::streams streams, parts of its rows, in turns: some cores read memory
+// in small pages a quarter to a half faster that way (docs/performance.md, the floor).
 
 // Slots of a stream, in whole tiles; the slots behind all streams come last.
-constexpr int StreamSlots(int n_slots) { return n_slots / (kStreams * kLanes) * kLanes; }
+constexpr int StreamSlots(int n_slots, int n_streams) {
+  return n_slots / (n_streams * kLanes) * kLanes;
+}
 
 // Calls tile(slot) for every whole tile of kLanes slots, taking turns between the streams.
 template <class F>
-HWY_INLINE void ForTiles(int n_slots, const F& tile) {
-  const int part = StreamSlots(n_slots);
+HWY_INLINE void ForTiles(int n_slots, int n_streams, const F& tile) {
+  const int part = StreamSlots(n_slots, n_streams);
   for (int t = 0; t < part; t += kLanes) {
-    for (int stream = 0; stream < kStreams; ++stream) tile(stream * part + t);
+    for (int stream = 0; stream < n_streams; ++stream) tile(stream * part + t);
   }
-  for (int slot = kStreams * part; slot + kLanes <= n_slots; slot += kLanes) tile(slot);
+  for (int slot = n_streams * part; slot + kLanes <= n_slots; slot += kLanes) tile(slot);
 }
 
 // Fetches the first rows of every stream.
-HWY_INLINE void PrefetchStreams(const std::byte* rows, int n_slots, int64_t row_bytes) {
-  const int part = StreamSlots(n_slots);
-  for (int stream = 0; stream < kStreams; ++stream) {
-    PrefetchRows(rows + stream * part * row_bytes, std::min(kPrefetchBytes, n_slots * row_bytes));
+HWY_INLINE void PrefetchStreams(const Reading& reading, const std::byte* rows, int n_slots,
+                                int64_t row_bytes) {
+  const int part = StreamSlots(n_slots, reading.streams);
+  Reading first = reading;
+  first.ahead_bytes = 0;
+  for (int stream = 0; stream < reading.streams; ++stream) {
+    first.FetchAhead(rows + stream * part * row_bytes,
+                     std::min(reading.ahead_bytes, n_slots * row_bytes));
     if (part == 0) return;
   }
 }

@@ -26,15 +26,16 @@ bool MadeBy(std::string_view) { return false; }
 
 }  // namespace
 
-// Measured on two cores that read weights in half precision from a mapped file, GB/s
-// (docs/performance.md):
-//   Sapphire Rapids: one stream a core 15, four 21, both with 2 KiB ahead into the first level.
-//   Zen 4: one stream 27, four 16; one with 16 KiB ahead into the second level 38.
+// Measured with two cores (docs/performance.md), GB/s:
+//   Sapphire Rapids, whose prefetchers stop at the end of a page: one stream a core 15, four 21.
+//   Zen 4: weights 16 with four streams, 27 with one, 38 with one that is fetched far ahead; keys
+//   and values 11, 21, 25.
 Processor ThisProcessor(int64_t target) {
   Processor processor = {.target = target};
-  if (MadeBy("GenuineIntel")) processor.weight_streams = 4;
+  if (MadeBy("GenuineIntel")) processor.weights.streams = processor.cache.streams = kStreams;
   if (MadeBy("AuthenticAMD")) {
-    processor.weight_fetch = {.ahead_bytes = 16 << 10, .second_level = true};
+    processor.weights =
+        processor.cache = {.streams = 1, .ahead_bytes = 16 << 10, .second_level = true};
   }
   return processor;
 }

@@ -34,6 +34,7 @@ template <class At>
 void Cosines(const HostHeadRows& head, std::span<const int32_t> to, const float* from, float* out) {
   const DF df;
   const size_t last = to.size() - 1;
+  constexpr Reading near;
   for (size_t first = 0; first < to.size(); first += kLanes) {
     VF dots[kLanes / 4], squares[kLanes / 4];
 #pragma GCC unroll 4
@@ -42,7 +43,7 @@ void Cosines(const HostHeadRows& head, std::span<const int32_t> to, const float*
 #pragma GCC unroll 4
       for (size_t i = 0; i < 4; ++i) {
         const size_t row = first + 4 * four + i;
-        PrefetchRows(head.Row(to[std::min(row + kRowsAhead, last)]), head.row_bytes);
+        near.FetchAhead(head.Row(to[std::min(row + kRowsAhead, last)]), head.row_bytes);
         const At at{head.Row(to[std::min(row, last)])};
         dot[i] = square[i] = hn::Zero(df);
         for (int d = 0; d < head.dim; d += kLanes) {

@@ -27,6 +27,7 @@ template <class Rows, int kHeads, int kVectors>
 void WeighVectors(const AttentionShape& shape, const std::byte* from, int n_slots,
                   const float* weights, float* acc) {
   const DF df;
+  const Reading reading = shape.reading;
   VF sums[kHeads][kVectors];
 #pragma GCC unroll 8
   for (int h = 0; h < kHeads; ++h) {
@@ -35,7 +36,7 @@ void WeighVectors(const AttentionShape& shape, const std::byte* from, int n_slot
   }
   const auto add = [&](int s) HWY_ATTR {
     const std::byte* row = from + s * shape.value_row_bytes;
-    if constexpr (Rows::kPrefetch) hwy::Prefetch(row + kPrefetchBytes);
+    if constexpr (Rows::kPrefetch) reading.FetchAhead(row, 1);
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       const VF value = Rows::Load(row, v);
@@ -45,12 +46,16 @@ void WeighVectors(const AttentionShape& shape, const std::byte* from, int n_slot
       }
     }
   };
-  const int part = StreamSlots(n_slots);
-  for (int s = 0; s < part; ++s) {
+  int next = 0;
+  if (reading.streams == kStreams) {
+    const int part = StreamSlots(n_slots, kStreams);
+    for (int s = 0; s < part; ++s) {
 #pragma GCC unroll 4
-    for (int stream = 0; stream < kStreams; ++stream) add(stream * part + s);
+      for (int stream = 0; stream < kStreams; ++stream) add(stream * part + s);
+    }
+    next = kStreams * part;
   }
-  for (int s = kStreams * part; s < n_slots; ++s) add(s);
+  for (int s = next; s < n_slots; ++s) add(s);
 #pragma GCC unroll 8
   for (int h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 8
@@ -143,9 +148,9 @@ void WeighBlocks(const AttentionShape& shape, const ChunkJob& job, const float* 
         hn::StoreU(hn::Mul(weight, scales), df, scaled + h * kChunkSlots + s);
       }
     };
-    ForTiles(job.n_slots, [&](int s) HWY_ATTR {
+    ForTiles(job.n_slots, shape.reading.streams, [&](int s) HWY_ATTR {
       const std::byte* blocks = first + s * shape.value_row_bytes;
-      if (dim == 0) PrefetchRows(blocks + kPrefetchBytes, kLanes * shape.value_row_bytes);
+      if (dim == 0) shape.reading.FetchAhead(blocks, kLanes * shape.value_row_bytes);
       scale(s, LoadScales(blocks, shape.value_row_bytes));
     });
     if (const int s = job.n_slots / kLanes * kLanes; s < job.n_slots) {
