@@ -143,7 +143,8 @@ int Main(int argc, char** argv) {
   const int n_threads = one ? std::atoi(argv[5]) : 1;
   if (one) {
     const int64_t block = gguf::InfoOf(*type).block_elements;
-    if (asked.rows < 1 || asked.cols < 1 || asked.tokens < 1 || n_threads < 1) {
+    if (asked.rows < 1 || asked.cols < 1 || asked.tokens < 1 || n_threads < 1 ||
+        n_threads > ThreadPool::kMaxThreads) {
       std::fprintf(stderr,
                    "ROWS, COLS, TOKENS, THREADS: found %s %s %s %s, expected numbers from 1 on\n",
                    argv[2], argv[3], argv[4], argv[5]);

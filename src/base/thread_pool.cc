@@ -57,7 +57,8 @@ struct ThreadPool::State {
     const int64_t step = grain;
     for (int i = 0; i < n_parts; ++i) {
       Part& part = parts[static_cast<size_t>((thread + i) % n_parts)];
-      for (;;) {
+      // Looking first leaves the line with its owner when the part is finished.
+      while (part.next.load(std::memory_order_relaxed) < part.end) {
         const int64_t first = part.next.fetch_add(step, std::memory_order_relaxed);
         if (first >= part.end) break;
         const int64_t last = std::min(first + step, part.end);

@@ -28,8 +28,8 @@ class ThreadPool {
   // Which items a free thread takes.
   enum class Claim {
     kNext,     // the next ones: threads work side by side
-    kOwnPart,  // of its own part of all items, and of the others' when that is done. Loops of equal
-               // length and grain have equal parts, so that a thread finds in its cache what it
+    kOwnPart,  // of its own part of all items, and of the others' when that is done. Loops with as
+               // many runs of items have equal parts, so that a thread finds in its cache what it
                // read in the loop before.
   };
 

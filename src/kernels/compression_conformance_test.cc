@@ -145,7 +145,7 @@ struct Found {
 
 Found Room(size_t n_from) { return {std::vector<float>(n_from), std::vector<int32_t>(n_from, -2)}; }
 
-constexpr int64_t kStored = 400;
+constexpr int64_t kStored = 2400;
 
 Found RunSimilar(Backend& b, const Case& c, std::span<const int32_t> to) {
   Random random(3);
@@ -258,7 +258,7 @@ TEST_P(SimilarityConformance, EqualOnesByRank) {
   }
   std::vector<int32_t> ranks, to;
   for (int64_t row = 0; row < kStored; ++row) {
-    ranks.push_back(static_cast<int32_t>(row * 171 % kStored));  // coprime: each once
+    ranks.push_back(static_cast<int32_t>(row * 169 % kStored));  // coprime: each once
     if (row % 3 != 1) to.push_back(static_cast<int32_t>(row));
   }
   const auto at = [](const auto& list, int32_t i) { return list[static_cast<size_t>(i)]; };
@@ -343,7 +343,7 @@ TEST_P(SimilarityConformance, SeveralSearches) {
     std::vector<Found> together, alone;
     // Few and many rows, a search with none, more than one tile, other sizes of heads.
     for (const auto& [n_from, n_to, dim] :
-         {std::tuple{1, 70, 64}, {10, 33, 64}, {0, 5, 20}, {2, 200, 20}, {1, 1, 96}}) {
+         {std::tuple{1, 2300, 64}, {10, 33, 64}, {0, 5, 20}, {2, 1500, 20}, {1, 1, 96}}) {
       keys.push_back(Store(*b, TensorType::kF16, dim, random.Normal(kStored * dim)));
       values.push_back(Store(*b, TensorType::kF16, 32, random.Normal(kStored * 32)));
       std::vector<int32_t> rows = AllRows(kStored);

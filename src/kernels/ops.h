@@ -188,6 +188,7 @@ struct Similarity {
   std::span<const int32_t> from;
   std::span<const int32_t> to;  // not empty; rows in the order of memory are read fastest
   // [row] Of equally similar rows that of the lowest rank is taken. Empty: the first of them.
+  // Requires: all of `to` are below ranks.size() then.
   std::span<const int32_t> ranks = {};
   // What is less similar counts as nothing, and need not be compared to the end.
   double least = -std::numeric_limits<double>::infinity();
@@ -309,7 +310,9 @@ class Backend {
 struct CpuOptions {
   ThreadPool* pool = nullptr;  // required; outlives the backend
   std::string target;  // empty: the best this machine has; otherwise a name from CpuTargets()
-  int streams = 0;     // 1 or 4, as on another processor (cpu/processor.h); 0: as on this one
+  // Whose cores memory is read for: "intel", "amd", "other" (cpu/processor.h); empty: this
+  // machine's.
+  std::string maker = {};
 };
 // Instruction sets compiled in that this machine can run, best first.
 std::vector<std::string> CpuTargets();

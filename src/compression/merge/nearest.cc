@@ -28,7 +28,7 @@ struct Head {
   int kv_head = 0;
   size_t n_spared = 0;             // first ranks that take up nothing
   std::span<int32_t> stay;         // slots, ascending: as they lie in memory
-  std::span<int32_t> others;       // slots of the spared and the evicted, ascending
+  std::span<int32_t> not_targets;  // slots of the spared and the evicted, ascending
   std::span<int32_t> evicted;      // slots, by rank
   std::span<int32_t> by_target;    // [2 * evicted]
   std::array<Targets, 2> targets;  // by keys, or by the only thing compared; by values
@@ -109,7 +109,7 @@ class NearestMerger final : public Merger {
       head.kv_head = kv_head;
       head.n_spared = n_spared;
       head.stay = take(free_indices, n_stay);
-      head.others = take(free_indices, n_spared + n_evicted);
+      head.not_targets = take(free_indices, n_spared + n_evicted);
       head.evicted = take(free_indices, n_evicted);
       head.by_target = take(free_indices, 2 * n_evicted);
       for (Targets& targets : head.targets) {
@@ -126,9 +126,9 @@ class NearestMerger final : public Merger {
     for (size_t i = 0; i < evicted.size(); ++i) {
       head.evicted[i] = order[static_cast<size_t>(evicted[i])];
     }
-    const auto spared = std::ranges::copy(order.first(head.n_spared), head.others.begin()).out;
+    const auto spared = std::ranges::copy(order.first(head.n_spared), head.not_targets.begin()).out;
     std::ranges::copy(head.evicted, spared);
-    std::ranges::sort(head.others);
+    std::ranges::sort(head.not_targets);
     Slot slot = 0;
     auto next = head.stay.begin();
     const auto stay_until = [&](Slot end) {
@@ -137,7 +137,7 @@ class NearestMerger final : public Merger {
       std::iota(begin, next, slot);
       slot = end + 1;
     };
-    for (const Slot other : head.others) stay_until(other);
+    for (const Slot end : head.not_targets) stay_until(end);
     stay_until(static_cast<Slot>(order.size()));
   }
 

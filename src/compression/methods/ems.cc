@@ -319,7 +319,7 @@ class EmsMethod final : public Method {
           Compared(call, first_head + static_cast<int>(i));
       compared.from = std::span(&table.least, 1);
       compared.to = table.open;
-      compared.ranks = table.founder;
+      compared.ranks = table.oldest;
       compared.best = std::span(&table.similarity, 1);
       compared.best_to = std::span(&table.nearest, 1);
     }

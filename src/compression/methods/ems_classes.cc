@@ -29,7 +29,7 @@ ClassTable TableRoom::Of(int head) const {
   table.importance = numbers.subspan(n_slots_);
   table.n_members = indices.first(n_rows_);
   table.member = indices.subspan(n_rows_, n_rows_);
-  table.founder = indices.subspan(2 * n_rows_, n_rows_);
+  table.oldest = indices.subspan(2 * n_rows_, n_rows_);
   table.classes = indices.subspan(3 * n_rows_);
   return table;
 }
@@ -46,7 +46,7 @@ void Tabulate(const LayerCall& call, int head, Attention attention, ClassTable& 
   int32_t rank = 0;
   for (const Slot slot : call.order(head).first(static_cast<size_t>(table.n_all))) {
     const auto row = static_cast<size_t>(rows[static_cast<size_t>(slot)]);
-    table.founder[row] = table.n_members[row] == 0 ? rank : table.founder[row];
+    table.oldest[row] = table.n_members[row] == 0 ? rank : table.oldest[row];
     ++table.n_members[row];
     ++rank;
     table.member[row] = slot;
@@ -69,7 +69,7 @@ void TakeLeast(ClassTable& table, int n_protect) {
       const double of_a = table.importance[static_cast<size_t>(a)];
       const double of_b = table.importance[static_cast<size_t>(b)];
       if (of_a != of_b) return before(of_a, of_b);
-      return table.founder[static_cast<size_t>(a)] < table.founder[static_cast<size_t>(b)];
+      return table.oldest[static_cast<size_t>(a)] < table.oldest[static_cast<size_t>(b)];
     });
     const int32_t row = *taken;
     std::copy(taken + 1, classes.end(), taken);

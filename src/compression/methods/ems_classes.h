@@ -17,7 +17,7 @@ struct ClassTable {
   std::span<double> importance;  // [row] the best score of a member
   std::span<int32_t> n_members;  // [row] 0: not the row of a class
   std::span<int32_t> member;     // [row] the slot of the newest one
-  std::span<int32_t> founder;    // [row] the rank of the oldest one
+  std::span<int32_t> oldest;     // [row] the rank of the oldest one
   std::span<int32_t> classes;    // rows of classes, ascending: as they lie in memory
 
   int64_t n_old = 0;        // members before this step
@@ -46,7 +46,7 @@ class TableRoom {
 // Fills in the classes of the n_all oldest entries.
 void Tabulate(const LayerCall& call, int head, Attention attention, ClassTable& table);
 // Takes the least important class out; all others are open but for the n_protect most important
-// ones. Of equally important ones that with the oldest founder is taken.
+// ones. Of equally important ones that with the oldest member is taken.
 void TakeLeast(ClassTable& table, int n_protect);
 
 }  // namespace winnow::compression::methods::ems

@@ -212,7 +212,8 @@ void ScoreEntries(const AttentionShape& shape, const ChunkJob& job, const Scratc
   const auto score = [&](int slot, int n) HWY_ATTR {
     // Rows in no order were not worth fetching ahead.
     if (job.entries.rows == nullptr) {
-      shape.reading.FetchAhead(job.keys + slot * shape.key_row_bytes, n * shape.key_row_bytes);
+      shape.reading.FetchAheadWithin(job.keys, job.n_slots * shape.key_row_bytes,
+                                     slot * shape.key_row_bytes, n * shape.key_row_bytes);
     }
     float* scores = scratch.scores + slot;
     if (n == kLanes && turned) {
@@ -239,9 +240,9 @@ void ScoreChunk(const AttentionShape& shape, const ChunkJob& job, const Scratch&
   if (!job.entries.plain()) return ScoreEntries(shape, job, scratch);
   const int64_t tile_bytes = kLanes * shape.key_row_bytes;
   ForTiles(job.n_slots, shape.reading.streams, [&](int slot) HWY_ATTR {
-    const std::byte* rows = job.keys + slot * shape.key_row_bytes;
-    shape.reading.FetchAhead(rows, tile_bytes);
-    ScoreRows(shape, scratch, rows, scratch.scores + slot);
+    const int64_t at = slot * shape.key_row_bytes;
+    shape.reading.FetchAheadWithin(job.keys, job.n_slots * shape.key_row_bytes, at, tile_bytes);
+    ScoreRows(shape, scratch, job.keys + at, scratch.scores + slot);
   });
   const int slot = job.n_slots / kLanes * kLanes;
   if (slot == job.n_slots) return;

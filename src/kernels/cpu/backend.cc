@@ -413,15 +413,16 @@ std::vector<std::string> CpuTargets() {
 
 Result<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& options) {
   WINNOW_CHECK(options.pool != nullptr);
+  const std::optional<cpu::Maker> maker = cpu::MakerFromName(options.maker);
+  if (!maker) {
+    return Error{"cpu: found maker " + options.maker + ", expected intel, amd or other"};
+  }
   std::string known;
   for (const int64_t bit : cpu::TargetBits()) {
     const std::string name = hwy::TargetName(bit);
     if (options.target.empty() || options.target == name) {
-      cpu::Processor processor = cpu::ThisProcessor(bit);
-      if (options.streams > 0) {
-        processor.weights.streams = processor.cache.streams = options.streams;
-      }
-      return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(*options.pool, processor));
+      return std::unique_ptr<Backend>(
+          std::make_unique<cpu::CpuBackend>(*options.pool, cpu::ProcessorOf(*maker, bit)));
     }
     known += (known.empty() ? "" : ", ") + name;
   }

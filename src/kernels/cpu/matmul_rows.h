@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/matmul_input.h"
+#include "kernels/cpu/processor.h"
 
 namespace winnow::kernels::cpu {
 

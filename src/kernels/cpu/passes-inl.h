@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/cache_rows-inl.h"
+#include "kernels/cpu/processor.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels::cpu::HWY_NAMESPACE {
@@ -69,11 +70,9 @@ HWY_INLINE void ForTiles(int n_slots, int n_streams, const F& tile) {
 HWY_INLINE void PrefetchStreams(const Reading& reading, const std::byte* rows, int n_slots,
                                 int64_t row_bytes) {
   const int part = StreamSlots(n_slots, reading.streams);
-  Reading first = reading;
-  first.ahead_bytes = 0;
   for (int stream = 0; stream < reading.streams; ++stream) {
-    first.FetchAhead(rows + stream * part * row_bytes,
-                     std::min(reading.ahead_bytes, n_slots * row_bytes));
+    reading.Fetch(rows + stream * part * row_bytes,
+                  std::min(reading.ahead_bytes, n_slots * row_bytes));
     if (part == 0) return;
   }
 }

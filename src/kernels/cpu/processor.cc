@@ -24,18 +24,41 @@ bool MadeBy(std::string_view vendor) {
 bool MadeBy(std::string_view) { return false; }
 #endif
 
+Maker ThisMaker() {
+  if (MadeBy("GenuineIntel")) return Maker::kIntel;
+  if (MadeBy("AuthenticAMD")) return Maker::kAmd;
+  return Maker::kOther;
+}
+
 }  // namespace
 
-// Measured with two cores (docs/performance.md), GB/s:
-//   Sapphire Rapids, whose prefetchers stop at the end of a page: one stream a core 15, four 21.
-//   Zen 4: weights 16 with four streams, 27 with one, 38 with one that is fetched far ahead; keys
-//   and values 11, 21, 25.
-Processor ThisProcessor(int64_t target) {
-  Processor processor = {.target = target};
-  if (MadeBy("GenuineIntel")) processor.weights.streams = processor.cache.streams = kStreams;
-  if (MadeBy("AuthenticAMD")) {
-    processor.weights =
-        processor.cache = {.streams = 1, .ahead_bytes = 16 << 10, .second_level = true};
+std::optional<Maker> MakerFromName(std::string_view name) {
+  if (name.empty()) return ThisMaker();
+  if (name == "intel") return Maker::kIntel;
+  if (name == "amd") return Maker::kAmd;
+  if (name == "other") return Maker::kOther;
+  return std::nullopt;
+}
+
+// Measured with two cores (docs/performance.md):
+//   Sapphire Rapids, whose prefetchers stop at the end of a page: one stream a core 15 GB/s,
+//   four 21. Zen 4: weights 16 with four streams, 27 with one; further ahead into the second level
+//   is faster for long rows (39) and slower for short ones. Keys and values 11 with four streams,
+//   21 with one, 24 into the second level.
+Processor ProcessorOf(Maker maker, int64_t target) {
+  Processor processor = {.target = target,
+                         .weights = {.streams = 1, .ahead_bytes = 2048},
+                         .kv_cache = {.streams = 1, .ahead_bytes = 1024}};
+  switch (maker) {
+    case Maker::kIntel:
+      processor.weights.streams = processor.kv_cache.streams = kStreams;
+      break;
+    case Maker::kAmd:
+      processor.weights.ahead_bytes = 4096;
+      processor.kv_cache = {.streams = 1, .ahead_bytes = 8192, .second_level = true};
+      break;
+    case Maker::kOther:
+      break;
   }
   return processor;
 }

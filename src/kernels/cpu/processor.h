@@ -1,36 +1,51 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 namespace winnow::kernels::cpu {
 
+// Distant parts that a core reads in turns where that is faster than one after another.
+inline constexpr int kStreams = 4;
+
 // How a core reads much memory fastest.
 struct Reading {
-  // So many distant parts in turns: 1 or kStreams.
-  int streams = 1;
+  int streams = 1;  // 1 or kStreams
   // What is asked for so far ahead comes in time; into the second-level cache or the first.
   int64_t ahead_bytes = 0;
   bool second_level = false;
 
-  void FetchAhead(const void* now, int64_t n_bytes) const {
-    const char* from = static_cast<const char*>(now) + ahead_bytes;
+  // Asks for n_bytes from `from` on.
+  void Fetch(const void* from, int64_t n_bytes) const {
+    const char* bytes = static_cast<const char*>(from);
     if (second_level) {
-      for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(from + i, 0, 2);
+      for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(bytes + i, 0, 2);
     } else {
-      for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(from + i, 0, 3);
+      for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(bytes + i, 0, 3);
     }
   }
+  // Asks for what is read so far after n_bytes at `now`.
+  void FetchAhead(const void* now, int64_t n_bytes) const {
+    Fetch(static_cast<const char*>(now) + ahead_bytes, n_bytes);
+  }
+  // The same within what is read from `begin` on: `size` bytes, of which `at` is now.
+  void FetchAheadWithin(const void* begin, int64_t size, int64_t at, int64_t n_bytes) const {
+    if (at + ahead_bytes < size) FetchAhead(static_cast<const char*>(begin) + at, n_bytes);
+  }
 };
-inline constexpr int kStreams = 4;
 
 // What kernels do differently from processor to processor. Results are the same but for rounding.
 struct Processor {
   int64_t target = 0;  // instruction set, a HWY_* bit
-  Reading weights = {.streams = 1, .ahead_bytes = 2048};
-  Reading cache = {.streams = 1, .ahead_bytes = 1024};  // keys and values in decode
+  Reading weights = {};
+  Reading kv_cache = {};  // keys and values in decode
 };
 
-// The one this runs on.
-Processor ThisProcessor(int64_t target);
+enum class Maker { kIntel, kAmd, kOther };
+// "intel", "amd", "other"; empty: that of the processor this runs on. Nothing: another name.
+std::optional<Maker> MakerFromName(std::string_view name);
+
+Processor ProcessorOf(Maker maker, int64_t target);
 
 }  // namespace winnow::kernels::cpu

@@ -25,7 +25,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // A decode step has one row that looks for its nearest: to pack all others would cost more than to
 // compare them.
 
-// Rows lie where evictions left them: no prefetcher sees the next one coming.
+// Rows may leave gaps that no prefetcher sees beyond.
 constexpr size_t kRowsAhead = 8;
 
 // out[i] = the cosine of `from`, a unit vector, and row to[i]. Requires: dim is a multiple of
@@ -34,7 +34,7 @@ template <class At>
 void Cosines(const HostHeadRows& head, std::span<const int32_t> to, const float* from, float* out) {
   const DF df;
   const size_t last = to.size() - 1;
-  constexpr Reading near;
+  constexpr Reading listed;  // row by row
   for (size_t first = 0; first < to.size(); first += kLanes) {
     VF dots[kLanes / 4], squares[kLanes / 4];
 #pragma GCC unroll 4
@@ -43,7 +43,7 @@ void Cosines(const HostHeadRows& head, std::span<const int32_t> to, const float*
 #pragma GCC unroll 4
       for (size_t i = 0; i < 4; ++i) {
         const size_t row = first + 4 * four + i;
-        near.FetchAhead(head.Row(to[std::min(row + kRowsAhead, last)]), head.row_bytes);
+        listed.Fetch(head.Row(to[std::min(row + kRowsAhead, last)]), head.row_bytes);
         const At at{head.Row(to[std::min(row, last)])};
         dot[i] = square[i] = hn::Zero(df);
         for (int d = 0; d < head.dim; d += kLanes) {
@@ -88,24 +88,19 @@ void CosinesOfAnyRows(const HostHeadRows& head, std::span<const int32_t> to, con
   }
 }
 
-struct Nearest {
-  float cosine = -std::numeric_limits<float>::infinity();
-  int32_t to = 0;
-};
-
 // The first of the largest cosines, [kTileRows] of which to.size() are there; of equal ones the one
 // whose row has the lowest rank.
-Nearest Largest(float* cosines, std::span<const int32_t> to, std::span<const int32_t> ranks) {
+Match Largest(float* cosines, std::span<const int32_t> to, std::span<const int32_t> ranks) {
   const DF df;
-  const VF least = hn::Set(df, Nearest().cosine);
-  std::fill(cosines + to.size(), cosines + kTileRows, Nearest().cosine);
+  Match best;
+  const VF least = hn::Set(df, best.cosine);
+  std::fill(cosines + to.size(), cosines + kTileRows, best.cosine);
   VF highest = least;
   for (int i = 0; i < kTileRows; i += kLanes) {
     const VF next = hn::Load(df, cosines + i);
     highest = hn::IfThenElse(hn::Gt(next, highest), next, highest);  // NaN is never taken
   }
   highest = hn::MaxOfLanes(df, highest);
-  Nearest best;
   if (hn::AllFalse(df, hn::Gt(highest, least))) return best;  // all are NaN
   best = {hn::GetLane(highest), -1};
   for (int i = 0; i < kTileRows; i += kLanes) {
@@ -113,7 +108,11 @@ Nearest Largest(float* cosines, std::span<const int32_t> to, std::span<const int
     while (!hn::AllFalse(df, equal)) {
       const auto lane = static_cast<int32_t>(hn::FindKnownFirstTrue(df, equal));
       const auto row_of = [&](int32_t index) { return to[static_cast<size_t>(index)]; };
-      if (best.to < 0 || Before(ranks, row_of(i + lane), row_of(best.to))) best.to = i + lane;
+      if (best.to < 0 ||
+          Better(ranks, best.cosine, row_of(i + lane), best.cosine, row_of(best.to))) {
+        best.to = i + lane;
+      }
+      if (ranks.empty()) return best;
       equal = hn::AndNot(hn::FirstN(df, static_cast<size_t>(lane) + 1), equal);
     }
   }
@@ -121,8 +120,8 @@ Nearest Largest(float* cosines, std::span<const int32_t> to, std::span<const int
 }
 
 // The nearest of a tile's rows, counted from the tile's first. from: [kind, dim], unit vectors.
-Nearest NearestOfTile(const HostSimilarity& s, std::span<const int32_t> to, const float* from,
-                      float* unpacked) {
+Match NearestOfTile(const HostSimilarity& s, std::span<const int32_t> to, const float* from,
+                    float* unpacked) {
   // What a product is more than its first factor, rounding and all.
   constexpr float kMargin = 1.001f;
   alignas(64) float cosines[kTileRows];
@@ -137,15 +136,14 @@ Nearest NearestOfTile(const HostSimilarity& s, std::span<const int32_t> to, cons
     places[n] = static_cast<int32_t>(i);
     n += std::abs(cosines[i]) * kMargin >= s.least ? 1 : 0;
   }
-  Nearest nearest;
+  Match nearest;
   if (n == 0) return nearest;
   alignas(64) float second[kTileRows];
   CosinesOfAnyRows(kinds[1], std::span(rows).first(n), from + kinds[0].dim, unpacked, second);
   for (size_t i = 0; i < n; ++i) {
     const float product = cosines[places[i]] * second[i];
-    const bool lower_rank =
-        product == nearest.cosine && Before(s.ranks, rows[i], to[static_cast<size_t>(nearest.to)]);
-    if (product > nearest.cosine || lower_rank) nearest = {product, places[i]};
+    const int32_t best_row = to[static_cast<size_t>(nearest.to)];
+    if (Better(s.ranks, product, rows[i], nearest.cosine, best_row)) nearest = {product, places[i]};
   }
   return nearest;
 }
@@ -168,7 +166,7 @@ void MatchFewRows(std::span<const HostSimilarity> searches, std::vector<float>& 
   const int64_t n_tiles = n_chunks * kTilesPerChunk;
   // Per search: rows of `from` [row, kind, dim]; the nearest of every tile [row, tile, cosine and
   // index]. Then working memory per thread.
-  static_assert(sizeof(Nearest::to) == sizeof(float));
+  static_assert(sizeof(Match::to) == sizeof(float));
   const auto n_searches = static_cast<int64_t>(searches.size());
   const int64_t search_floats = kFewRows * (dims + 2 * n_tiles);
   const int64_t thread_floats = kTileRows * dims;
@@ -191,9 +189,8 @@ void MatchFewRows(std::span<const HostSimilarity> searches, std::vector<float>& 
     }
   }
   const auto match_tile = [&](int64_t item, int thread) {
-    const int64_t search = item / kTilesPerChunk % n_searches;
-    const int64_t tile =
-        item / kTilesPerChunk / n_searches * kTilesPerChunk + item % kTilesPerChunk;
+    const int64_t search = item / n_tiles;
+    const int64_t tile = item % n_tiles;
     const HostSimilarity& s = searches[static_cast<size_t>(search)];
     const int64_t first = tile * kTileRows;
     const int64_t n = std::min<int64_t>(kTileRows, static_cast<int64_t>(s.to.size()) - first);
@@ -201,7 +198,7 @@ void MatchFewRows(std::span<const HostSimilarity> searches, std::vector<float>& 
     const auto to = s.to.subspan(static_cast<size_t>(first), static_cast<size_t>(n));
     for (size_t row = 0; row < s.from.size(); ++row) {
       const auto at = static_cast<int64_t>(row);
-      Nearest nearest =
+      Match nearest =
           NearestOfTile(s, to, from_of(search) + at * dims, threads + thread * thread_floats);
       nearest.to += static_cast<int32_t>(first);
       float* out = nearest_of(search, at, tile);
@@ -209,24 +206,24 @@ void MatchFewRows(std::span<const HostSimilarity> searches, std::vector<float>& 
       std::memcpy(out + 1, &nearest.to, sizeof(float));
     }
   };
-  // Cut like attention over keys that are rotated when used, as those are that get merged: it read
-  // these rows just before, and each thread finds in its cache those that it attended to.
-  const int64_t chunks = n_chunks >= 2 * pool.n_threads() ? n_searches : 1;
-  pool.ParallelFor(n_searches * n_tiles, match_tile, kTilesPerChunk * chunks,
+  // Cut like attention, which read these rows just before (keys that get merged are stored where
+  // they stood in the text): each thread begins with those that it attended to.
+  pool.ParallelFor(n_searches * n_tiles, match_tile,
+                   kTilesPerChunk * ChunksTogether(n_searches * n_chunks, pool.n_threads()),
                    ThreadPool::Claim::kOwnPart);
   for (int64_t i = 0; i < n_searches; ++i) {
     const HostSimilarity& s = searches[static_cast<size_t>(i)];
     if (!HasFewRows(s)) continue;
     for (size_t row = 0; row < s.from.size(); ++row) {
-      Nearest best;
+      Match best;
       for (int64_t tile = 0; tile < Tiles(s); ++tile) {
         const float* found = nearest_of(i, static_cast<int64_t>(row), tile);
-        Nearest nearest = {.cosine = found[0]};
+        Match nearest = {.cosine = found[0]};
         std::memcpy(&nearest.to, found + 1, sizeof(float));
-        const auto row_of = [&](const Nearest& n) { return s.to[static_cast<size_t>(n.to)]; };
-        const bool lower_rank =
-            nearest.cosine == best.cosine && Before(s.ranks, row_of(nearest), row_of(best));
-        if (nearest.cosine > best.cosine || lower_rank) best = nearest;
+        const auto row_of = [&](const Match& match) { return s.to[static_cast<size_t>(match.to)]; };
+        if (Better(s.ranks, nearest.cosine, row_of(nearest), best.cosine, row_of(best))) {
+          best = nearest;
+        }
       }
       Tell(s, row, best.cosine, best.to);
     }

@@ -43,9 +43,16 @@ inline void CheckRows(const HostHeadRows& head, std::span<const int32_t> rows) {
   WINNOW_CHECK(signs <= static_cast<uint32_t>(kMost));
 }
 
-// Whether row a is to be taken although row b is as similar.
-inline bool Before(std::span<const int32_t> ranks, int32_t a, int32_t b) {
-  return !ranks.empty() && ranks[static_cast<size_t>(a)] < ranks[static_cast<size_t>(b)];
+// A row that was compared.
+struct Match {
+  float cosine = -std::numeric_limits<float>::infinity();
+  int32_t to = 0;  // index
+};
+// Whether row `row` with this cosine is taken instead of row `best_row` with that one.
+inline bool Better(std::span<const int32_t> ranks, float cosine, int32_t row, float best_cosine,
+                   int32_t best_row) {
+  if (cosine != best_cosine) return cosine > best_cosine;
+  return !ranks.empty() && ranks[static_cast<size_t>(row)] < ranks[static_cast<size_t>(best_row)];
 }
 
 // What was found for row `row` of `from`.

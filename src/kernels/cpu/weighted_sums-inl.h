@@ -28,6 +28,7 @@ void WeighVectors(const AttentionShape& shape, const std::byte* from, int n_slot
                   const float* weights, float* acc) {
   const DF df;
   const Reading reading = shape.reading;
+  const int64_t n_bytes = n_slots * shape.value_row_bytes;
   VF sums[kHeads][kVectors];
 #pragma GCC unroll 8
   for (int h = 0; h < kHeads; ++h) {
@@ -35,8 +36,9 @@ void WeighVectors(const AttentionShape& shape, const std::byte* from, int n_slot
     for (int v = 0; v < kVectors; ++v) sums[h][v] = hn::Zero(df);
   }
   const auto add = [&](int s) HWY_ATTR {
-    const std::byte* row = from + s * shape.value_row_bytes;
-    if constexpr (Rows::kPrefetch) reading.FetchAhead(row, 1);
+    const int64_t at = s * shape.value_row_bytes;
+    if constexpr (Rows::kPrefetch) reading.FetchAheadWithin(from, n_bytes, at, 1);
+    const std::byte* row = from + at;
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       const VF value = Rows::Load(row, v);
@@ -150,7 +152,10 @@ void WeighBlocks(const AttentionShape& shape, const ChunkJob& job, const float* 
     };
     ForTiles(job.n_slots, shape.reading.streams, [&](int s) HWY_ATTR {
       const std::byte* blocks = first + s * shape.value_row_bytes;
-      if (dim == 0) shape.reading.FetchAhead(blocks, kLanes * shape.value_row_bytes);
+      if (dim == 0) {
+        shape.reading.FetchAheadWithin(first, job.n_slots * shape.value_row_bytes,
+                                       s * shape.value_row_bytes, kLanes * shape.value_row_bytes);
+      }
       scale(s, LoadScales(blocks, shape.value_row_bytes));
     });
     if (const int s = job.n_slots / kLanes * kLanes; s < job.n_slots) {

@@ -83,8 +83,8 @@ void ExpectClose(const std::vector<T>& found, const std::vector<T>& expected, do
 
 class Conformance : public testing::TestWithParam<std::string> {
  protected:
-  static std::unique_ptr<Backend> Cpu(ThreadPool& pool) {
-    return std::move(MakeCpuBackend({.pool = &pool, .target = GetParam()})).value();
+  static std::unique_ptr<Backend> Cpu(ThreadPool& pool, const std::string& maker = "") {
+    return std::move(MakeCpuBackend({.pool = &pool, .target = GetParam(), .maker = maker})).value();
   }
 
   // Runs `op` on the reference and on the CPU with 1 and 3 threads; it returns what it computed.
