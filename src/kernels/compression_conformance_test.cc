@@ -248,47 +248,49 @@ TEST_P(SimilarityConformance, EqualOnesAndZeros) {
 // Rows of seven kinds: every row finds all of its kind equally similar.
 TEST_P(SimilarityConformance, EqualOnesByRank) {
   constexpr int kKinds = 7;
-  constexpr int kDim = 64;
-  Random random(8);
-  const std::vector<float> kinds = random.Normal(kKinds * kDim);
-  std::vector<float> values;
-  for (int64_t row = 0; row < kStored; ++row) {
-    const auto kind = kinds.begin() + row % kKinds * kDim;
-    values.insert(values.end(), kind, kind + kDim);
-  }
   std::vector<int32_t> ranks, to;
   for (int64_t row = 0; row < kStored; ++row) {
     ranks.push_back(static_cast<int32_t>(row * 169 % kStored));  // coprime: each once
     if (row % 3 != 1) to.push_back(static_cast<int32_t>(row));
   }
   const auto at = [](const auto& list, int32_t i) { return list[static_cast<size_t>(i)]; };
+  const auto check = [&](Backend& b, const StoredRows& stored, Measure measure, int32_t n_from) {
+    std::vector<int32_t> from;
+    for (int32_t i = 0; i < n_from; ++i) from.push_back(3 * i + 1);
+    Found found = Room(from.size());
+    const Similarity search = {.keys = stored.head,
+                               .values = stored.head,
+                               .measure = measure,
+                               .from = from,
+                               .to = to,
+                               .ranks = ranks,
+                               .best = found.best,
+                               .best_to = found.best_to};
+    b.MostSimilar({&search, 1});
+    for (size_t i = 0; i < from.size(); ++i) {
+      int32_t expected = -1;
+      for (const int32_t row : to) {
+        const bool lower = expected < 0 || at(ranks, row) < at(ranks, expected);
+        if (row % kKinds == from[i] % kKinds && lower) expected = row;
+      }
+      EXPECT_EQ(at(to, found.best_to[i]), expected) << b.name() << ", row " << from[i];
+    }
+  };
   ThreadPool one(1), three(3);
   const std::unique_ptr<Backend> backends[] = {MakeReferenceBackend(), Cpu(one), Cpu(three)};
-  for (const std::unique_ptr<Backend>& b : backends) {
-    const StoredRows stored = Store(*b, TensorType::kF16, kDim, values);
-    for (const Measure measure : {Measure::kKeys, Measure::kProduct}) {
-      for (const int32_t n_from : {1, 2, 10}) {
-        std::vector<int32_t> from;
-        for (int32_t i = 0; i < n_from; ++i) from.push_back(3 * i + 1);
-        Found found = Room(from.size());
-        const Similarity search = {.keys = stored.head,
-                                   .values = stored.head,
-                                   .measure = measure,
-                                   .from = from,
-                                   .to = to,
-                                   .ranks = ranks,
-                                   .best = found.best,
-                                   .best_to = found.best_to};
-        b->MostSimilar({&search, 1});
-        for (size_t i = 0; i < from.size(); ++i) {
-          const int32_t kind = from[i] % kKinds;
-          int32_t expected = -1;
-          for (const int32_t row : to) {
-            const bool lower = expected < 0 || at(ranks, row) < at(ranks, expected);
-            if (row % kKinds == kind && lower) expected = row;
-          }
-          EXPECT_EQ(at(to, found.best_to[i]), expected) << b->name() << ", row " << from[i];
-        }
+  for (const auto& [type, dim] :
+       {std::pair{TensorType::kF16, 64}, {TensorType::kF16, 20}, {TensorType::kQ8_0, 64}}) {
+    Random random(8);
+    const std::vector<float> kinds = random.Normal(kKinds * dim);
+    std::vector<float> values;
+    for (int64_t row = 0; row < kStored; ++row) {
+      const auto kind = kinds.begin() + row % kKinds * dim;
+      values.insert(values.end(), kind, kind + dim);
+    }
+    for (const std::unique_ptr<Backend>& b : backends) {
+      const StoredRows stored = Store(*b, type, dim, values);
+      for (const Measure measure : {Measure::kKeys, Measure::kValues, Measure::kProduct}) {
+        for (const int32_t n_from : {1, 2, 10}) check(*b, stored, measure, n_from);
       }
     }
   }

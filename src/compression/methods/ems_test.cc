@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "compression/methods/ems_classes.h"
 #include "compression/methods/methods.h"
 #include "compression/testing/harness.h"
 #include "compression/testing/random.h"
@@ -172,6 +173,22 @@ TEST(EmsTest, ASmallerBudgetIsReachedInOneCall) {
   h.Decode(weights);
   EXPECT_LE(h.cache().n_rows(0, 0), 7);
   EXPECT_LE(h.cache().n_slots(0, 0), 14);
+}
+
+// Rows are in no order of age once something was evicted.
+TEST(EmsTest, OfEquallyImportantClassesTheOldestIsTaken) {
+  std::vector<double> importance = {5, 2, 7, 2, 7, 3};
+  std::vector<int32_t> oldest = {3, 5, 4, 1, 0, 2}, classes = {0, 1, 2, 3, 4, 5};
+  ems::ClassTable table;
+  table.importance = importance;
+  table.oldest = oldest;
+  table.classes = classes;
+  ems::TakeLeast(table, 1);
+  EXPECT_EQ(table.least, 3);  // rows 1 and 3 are the least
+  EXPECT_EQ(table.classes.size(), 5u);
+  // Rows 2 and 4 are the most important: the older one is closed.
+  EXPECT_EQ(std::vector<int32_t>(table.open.begin(), table.open.end()),
+            (std::vector<int32_t>{0, 1, 2, 5}));
 }
 
 TEST(EmsTest, Positions) {

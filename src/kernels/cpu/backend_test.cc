@@ -27,6 +27,16 @@ TEST_F(CpuBackendTest, RunsOnTheBestTargetUnlessAskedOtherwise) {
   EXPECT_EQ(slowest.value()->target(), CpuTargets().back());
 }
 
+TEST_F(CpuBackendTest, KnowsMakersByName) {
+  for (const char* maker : {"", "intel", "amd", "other"}) {
+    const auto made = MakeCpuBackend({.pool = &pool_, .target = "", .maker = maker});
+    EXPECT_TRUE(made.has_value()) << maker;
+  }
+  const auto none = MakeCpuBackend({.pool = &pool_, .target = "", .maker = "acme"});
+  ASSERT_FALSE(none.has_value());
+  EXPECT_EQ(none.error().message, "cpu: found maker acme, expected intel, amd or other");
+}
+
 TEST_F(CpuBackendTest, NamesTheTargetsItHasWhenAskedForAnother) {
   const auto none = MakeCpuBackend({.pool = &pool_, .target = "AVX9"});
   ASSERT_FALSE(none.has_value());
