@@ -20,7 +20,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <memory>
 #include <numeric>
@@ -29,6 +28,7 @@
 
 #include "base/rng.h"
 #include "kernels/ops.h"
+#include "read_memory.h"
 
 namespace winnow {
 namespace {
@@ -172,13 +172,7 @@ double SecondsToRead(ThreadPool& pool, const std::vector<std::byte>& memory) {
   std::vector<uint64_t> sums(static_cast<size_t>(n_runs));
   return Seconds(pool, [&] {
     pool.ParallelFor(n_runs, [&](int64_t run, int) {
-      uint64_t lanes[32] = {};
-      for (int64_t i = 0; i < kRun; i += sizeof(lanes)) {
-        uint64_t values[32];
-        std::memcpy(values, memory.data() + run * kRun + i, sizeof(values));
-        for (int j = 0; j < 32; ++j) lanes[j] += values[j];
-      }
-      for (const uint64_t lane : lanes) sums[static_cast<size_t>(run)] += lane;
+      sums[static_cast<size_t>(run)] = bench::ReadMemory(memory.data() + run * kRun, kRun);
     });
   });
 }

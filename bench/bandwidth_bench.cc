@@ -4,8 +4,9 @@
 //   winnow_bandwidth_bench [THREADS [MEBIBYTES]]
 //
 // A table in GB/s (10^9 bytes), medians of 7: each thread reads a part of its own, as 1 to 8
-// streams that take turns every 256 bytes, with lines fetched so many bytes ahead; in pages of 4
-// KiB, as of a mapped file, and in pages of 2 MiB where the system gives them.
+// streams that take turns every 256 bytes, with lines fetched so many bytes ahead into the first-
+// or second-level cache; in pages of 4 KiB, as of a mapped file, and in pages of 2 MiB where the
+// system gives them.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -17,52 +18,22 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "read_memory.h"
 
 namespace winnow {
 namespace {
 
 constexpr int64_t kHugePage = 2 << 20;
-constexpr int64_t kTurn = 256;  // bytes
-
-// Sums of words, which no compiler may leave out. Vectors: sums in an array of words would live in
-// memory, whose latency is what some processors would then be measured by.
-typedef uint64_t Words __attribute__((vector_size(64)));
-
-uint64_t Read(const char* from, int64_t n_bytes, int n_streams, int64_t ahead) {
-  const int64_t stream_bytes = n_bytes / n_streams / kTurn * kTurn;
-  Words a = {}, b = {}, c = {}, d = {};
-  const auto add = [](Words& sum, const char* at) {
-    Words words;
-    std::memcpy(&words, at, sizeof(words));
-    sum ^= words;
-  };
-  for (int64_t i = 0; i < stream_bytes; i += kTurn) {
-    for (int s = 0; s < n_streams; ++s) {
-      const char* at = from + s * stream_bytes + i;
-      if (ahead > 0) {
-        for (int64_t line = 0; line < kTurn; line += 64) __builtin_prefetch(at + ahead + line);
-      }
-      add(a, at);
-      add(b, at + 64);
-      add(c, at + 128);
-      add(d, at + 192);
-    }
-  }
-  a ^= b ^ c ^ d;
-  uint64_t all = 0;
-  for (int i = 0; i < 8; ++i) all ^= a[i];
-  return all;
-}
-
 double GigabytesPerSecond(ThreadPool& pool, const char* from, int64_t n_bytes, int n_streams,
-                          int64_t ahead) {
+                          const bench::Fetch& fetch) {
   std::vector<uint64_t> results(static_cast<size_t>(pool.n_threads()));
   const int64_t part = n_bytes / pool.n_threads();
   std::vector<double> rates;
   for (int round = 0; round < 7; ++round) {
     const auto start = std::chrono::steady_clock::now();
     pool.ParallelFor(pool.n_threads(), [&](int64_t item, int) {
-      results[static_cast<size_t>(item)] = Read(from + item * part, part, n_streams, ahead);
+      results[static_cast<size_t>(item)] =
+          bench::ReadMemory(from + item * part, part, n_streams, fetch);
     });
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
     rates.push_back(static_cast<double>(n_bytes) / 1e9 / time.count());
@@ -81,9 +52,12 @@ int Main(int argc, char** argv) {
     return 2;
   }
   ThreadPool pool(n_threads);
-  std::printf("%d threads, %lld MiB; GB/s\n| pages | streams per thread | ahead 0 | 1024 | 2048 |",
-              n_threads, static_cast<long long>(n_bytes >> 20));
-  std::printf(" 4096 |\n|---|---|---|---|---|---|\n");
+  constexpr bench::Fetch kFetches[] = {{},           {1024},       {2048},       {4096},
+                                       {4096, true}, {8192, true}, {16384, true}};
+  std::printf("%d threads, %lld MiB; GB/s\n| pages | streams per thread | ahead 0 |", n_threads,
+              static_cast<long long>(n_bytes >> 20));
+  std::printf(" 1024 | 2048 | 4096 | 4096, second level | 8192 | 16384 |\n");
+  std::printf("|---|---|---|---|---|---|---|---|---|\n");
   for (const bool huge : {false, true}) {
     // Room for the last fetches ahead, and to begin at a large page.
     const int64_t mapped = n_bytes + 2 * kHugePage;
@@ -99,8 +73,8 @@ int Main(int argc, char** argv) {
     std::memset(from, 1, static_cast<size_t>(n_bytes));
     for (const int n_streams : {1, 2, 4, 8}) {
       std::printf("| %s | %d |", huge ? "2 MiB" : "4 KiB", n_streams);
-      for (const int64_t ahead : {0, 1024, 2048, 4096}) {
-        std::printf(" %.1f |", GigabytesPerSecond(pool, from, n_bytes, n_streams, ahead));
+      for (const bench::Fetch& fetch : kFetches) {
+        std::printf(" %.1f |", GigabytesPerSecond(pool, from, n_bytes, n_streams, fetch));
         std::fflush(stdout);
       }
       std::printf("\n");

@@ -18,6 +18,7 @@
 #include "base/rng.h"
 #include "kernels/ops.h"
 #include "kernels/testing/random_blocks.h"
+#include "read_memory.h"
 
 namespace winnow {
 namespace {
@@ -47,13 +48,7 @@ double ReadBandwidth(ThreadPool& pool, const std::vector<std::byte>& memory) {
   std::vector<uint64_t> sums(static_cast<size_t>(n_runs));
   const double seconds = Fastest(0.5, [&] {
     pool.ParallelFor(n_runs, [&](int64_t run, int) {
-      uint64_t lanes[32] = {};
-      for (int64_t i = 0; i < kRun; i += sizeof(lanes)) {
-        uint64_t values[32];
-        std::memcpy(values, memory.data() + run * kRun + i, sizeof(values));
-        for (int j = 0; j < 32; ++j) lanes[j] += values[j];
-      }
-      for (const uint64_t lane : lanes) sums[static_cast<size_t>(run)] += lane;
+      sums[static_cast<size_t>(run)] = bench::ReadMemory(memory.data() + run * kRun, kRun);
     });
   });
   return static_cast<double>(n_runs * kRun) / seconds;

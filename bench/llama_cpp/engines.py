@@ -59,7 +59,7 @@ class Engines:
     def bandwidth(self):
         """GB/s at which `threads` threads read memory: the best way of reading that the machine was seen to have."""
         text = self._run([Path(self.binary).parent / "winnow_bandwidth_bench", self.threads, 512])
-        rows = [line.split("|")[3:7] for line in text.splitlines() if line.startswith(("| 4 KiB", "| 2 MiB"))]
+        rows = [line.split("|")[3:-1] for line in text.splitlines() if line.startswith(("| 4 KiB", "| 2 MiB"))]
         return max(float(cell) for row in rows for cell in row)
 
     def version(self):

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+// Reading memory and nothing else: what other things are measured against.
+namespace winnow::bench {
+
+struct Fetch {
+  int64_t ahead_bytes = 0;  // 0: left to the hardware
+  bool second_level = false;
+};
+
+inline constexpr int64_t kTurn = 256;  // bytes of a stream at a time
+
+// Reads n_bytes as so many streams, parts of them that take turns; what is left over at the end of
+// a stream is not read. The result keeps compilers from leaving it out.
+inline uint64_t ReadMemory(const void* memory, int64_t n_bytes, int n_streams = 1,
+                           const Fetch& fetch = {}) {
+  // Sums that stay in registers, even in those of SSE. An array of words would live in memory,
+  // whose latency would then be what is measured.
+  typedef uint64_t Words __attribute__((vector_size(64)));
+  Words a = {}, b = {};
+  const auto add = [](Words& sum, const char* at) {
+    Words words;
+    std::memcpy(&words, at, sizeof(words));
+    sum ^= words;
+  };
+  const auto* from = static_cast<const char*>(memory);
+  const int64_t stream_bytes = n_bytes / n_streams / kTurn * kTurn;
+  for (int64_t i = 0; i < stream_bytes; i += kTurn) {
+    for (int s = 0; s < n_streams; ++s) {
+      const char* at = from + s * stream_bytes + i;
+      for (int64_t line = 0; fetch.ahead_bytes > 0 && line < kTurn; line += 64) {
+        if (fetch.second_level) {
+          __builtin_prefetch(at + fetch.ahead_bytes + line, 0, 2);
+        } else {
+          __builtin_prefetch(at + fetch.ahead_bytes + line, 0, 3);
+        }
+      }
+      add(a, at);
+      add(b, at + 64);
+      add(a, at + 128);
+      add(b, at + 192);
+    }
+  }
+  a ^= b;
+  uint64_t all = 0;
+  for (int i = 0; i < 8; ++i) all ^= a[i];
+  return all;
+}
+
+}  // namespace winnow::bench
