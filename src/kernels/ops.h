@@ -188,7 +188,7 @@ struct Similarity {
   std::span<const int32_t> from;
   std::span<const int32_t> to;  // not empty; rows in the order of memory are read fastest
   // [row] Of equally similar rows that of the lowest rank is taken. Empty: the first of them.
-  // Requires: all of `to` are below ranks.size() then.
+  // Requires: all rows are below ranks.size() then.
   std::span<const int32_t> ranks = {};
   // What is less similar counts as nothing, and need not be compared to the end.
   double least = -std::numeric_limits<double>::infinity();

@@ -302,8 +302,12 @@ class CpuBackend final : public Backend {
     using Measure = Similarity::Measure;
     searches_.clear();
     for (const Similarity& s : searches) {
-      const HostHeadRows first = Rows(s.measure == Measure::kValues ? s.values : s.keys);
+      HostHeadRows first = Rows(s.measure == Measure::kValues ? s.values : s.keys);
       const bool both = s.measure == Measure::kProduct;
+      // Rows are checked where they are read: there those without a rank are found too.
+      if (!s.ranks.empty()) {
+        first.n_rows = std::min(first.n_rows, static_cast<int64_t>(s.ranks.size()));
+      }
       searches_.push_back({.all_kinds = {first, both ? Rows(s.values) : HostHeadRows{}},
                            .n_kinds = both ? size_t{2} : size_t{1},
                            .from = s.from,

@@ -14,6 +14,7 @@ namespace {
 void MatchManyByRank(const HostSimilarity& s, int64_t target, std::vector<float>& scratch,
                      ThreadPool& pool) {
   if (s.ranks.empty()) return MatchMany(s, target, scratch, pool);
+  CheckRows(s.all_kinds[0], s.to);
   std::vector<int32_t> indices(s.to.size());
   std::iota(indices.begin(), indices.end(), 0);
   std::ranges::stable_sort(indices, {}, [&](int32_t index) {
@@ -37,8 +38,6 @@ void MostSimilar(std::span<const HostSimilarity> searches, int64_t target,
   for (const HostSimilarity& s : searches) {
     WINNOW_CHECK(!s.to.empty() && s.n_kinds >= 1 && s.n_kinds <= s.all_kinds.size());
     WINNOW_CHECK(s.best.size() == s.from.size() && s.best_to.size() == s.from.size());
-    WINNOW_CHECK(s.ranks.empty() || (std::ranges::min(s.to) >= 0 &&
-                                     static_cast<size_t>(std::ranges::max(s.to)) < s.ranks.size()));
   }
   MatchFew(searches, target, scratch, pool);
   for (const HostSimilarity& s : searches) {
