@@ -59,13 +59,17 @@ struct Input {
 void MultiplyFewRows(const Input& input, std::span<const MatMulJob> jobs,
                      const Processor& processor, ThreadPool& pool) {
   const MatMulInput& x = input.plain;
-  // What is claimed at a time: so much that claiming costs little, so little that threads end
-  // together.
-  constexpr int64_t kRunBytes = 8 << 10;
+  // What is claimed at a time: so much that claiming, which waits for all reading under way, costs
+  // little; so little that threads end together.
+  constexpr int64_t kLeastRunBytes = 8 << 10, kMostRunBytes = 128 << 10, kRunsPerThread = 8;
+  int64_t n_bytes = 0;
+  for (const MatMulJob& job : jobs) n_bytes += job.rows * gguf::RowBytes(job.type, x.cols);
+  const int64_t run_bytes =
+      std::clamp(n_bytes / (kRunsPerThread * pool.n_threads()), kLeastRunBytes, kMostRunBytes);
   const int64_t streams = processor.weights.streams;
   const auto stream_rows = [&](const MatMulJob& job) { return DivideUp(job.rows, streams); };
   const auto run_rows = [&](const MatMulJob& job) {
-    return std::max<int64_t>(1, kRunBytes / streams / gguf::RowBytes(job.type, x.cols));
+    return std::max<int64_t>(1, run_bytes / streams / gguf::RowBytes(job.type, x.cols));
   };
   const auto n_runs = [&](const MatMulJob& job) {
     return DivideUp(stream_rows(job), run_rows(job));
