@@ -69,15 +69,13 @@ HWY_INLINE VF8 AddGroup(VF8 sum, const Bytes32& w, const int8_t* x, const float*
   }
 }
 
-// Group G and those after it of one block.
+// Group G and those after it of one block, in two sums by turns.
 template <class P, int G = 0>
-HWY_INLINE VF8 AddGroups(VF8 sum, const typename P::Block& block, const int8_t* x,
-                         const float* scales) {
+HWY_INLINE void AddGroups(VF8& sum, VF8& next_sum, const typename P::Block& block, const int8_t* x,
+                          const float* scales) {
   if constexpr (G < P::kGroups) {
     sum = AddGroup<P>(sum, P::template Load<G>(block), x + 32 * G, scales + G * P::kScalesPerGroup);
-    return AddGroups<P, G + 1>(sum, block, x, scales);
-  } else {
-    return sum;
+    AddGroups<P, G + 1>(next_sum, sum, block, x, scales);
   }
 }
 
@@ -102,11 +100,13 @@ inline constexpr bool kOneScale = P::kGroups* P::kScalesPerGroup == 1;
 template <class P>
 inline constexpr int kBlocksAtOnce = kOneScale<P> ? 4 : 2;
 
+inline constexpr int kRowSums = 4;  // of a row's products, by turns
+
 // Where a row's sums stand: what the products amount to, and sums of mins, or of scales that are
 // to be multiplied with the offset of the weights.
 template <class P>
 struct RowSums {
-  VF8 products[kBlocksAtOnce<P>];
+  VF8 products[kRowSums];
   hn::Vec<std::conditional_t<kOneScale<P>, DF4, DF8>> correction;
 };
 
@@ -136,7 +136,7 @@ HWY_INLINE void AddSmallBlocks(const typename P::Block* blocks, const BlockInput
     sums.correction = hn::MulAdd(P::kHasMin ? LoadHalfs(m) : scales, x_sum, sums.correction);
   }
   for (int i = 0; i < N; ++i) {
-    sums.products[i] = AddGroups<P>(sums.products[i], blocks[i], x.q + 32 * i, products + i);
+    AddGroups<P>(sums.products[i], sums.products[i], blocks[i], x.q + 32 * i, products + i);
   }
 }
 
@@ -146,6 +146,7 @@ HWY_INLINE void AddLargeBlocks(const typename P::Block* blocks, const BlockInput
                                RowSums<P>& sums) {
   const DF8 df;
   constexpr int kScales = P::kGroups * P::kScalesPerGroup;
+#pragma GCC unroll 2
   for (int n = 0; n < N; ++n) {
     float s[kScales], m[kScales], scales[kScales];
     P::Scales(blocks[n], s, m);
@@ -158,7 +159,8 @@ HWY_INLINE void AddLargeBlocks(const typename P::Block* blocks, const BlockInput
                                      hn::LoadU(df, x.sum + n * kScales + i), sums.correction);
       }
     }
-    sums.products[n] = AddGroups<P>(sums.products[n], blocks[n], x.q + 32 * P::kGroups * n, scales);
+    AddGroups<P>(sums.products[2 * n], sums.products[2 * n + 1], blocks[n],
+                 x.q + 32 * P::kGroups * n, scales);
   }
 }
 
@@ -198,7 +200,7 @@ HWY_NOINLINE void Dot(const MatMulJob& job, int64_t row, int64_t token, const Ro
   for (; b < n_blocks; ++b) AddBlocks<P, 1>(blocks + b, input(b), sums);
 
   VF8 products = sums.products[0];
-  for (int n = 1; n < kN; ++n) products = hn::Add(products, sums.products[n]);
+  for (int n = 1; n < kRowSums; ++n) products = hn::Add(products, sums.products[n]);
   float total = hn::GetLane(hn::SumOfLanes(DF8(), products));
   if constexpr (P::kHasMin || P::kOffset != 0) {
     constexpr float kFactor = P::kHasMin ? 1.0f : -static_cast<float>(P::kOffset);

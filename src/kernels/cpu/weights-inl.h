@@ -230,11 +230,28 @@ HWY_INLINE Bytes32 LoadNibblesK(const uint8_t* q) {
   return ShiftAnd < G % 2 == 0 ? 0 : -4, 15 > (LoadBytes(q + 32 * (G / 2)));
 }
 
+// As UnpackScales4K, all at once. Requires: the block begins with two halves and its 12 bytes.
 template <class Block>
 HWY_INLINE void Scales4K(const Block& b, float* s, float* m) {
-  const auto [scales, mins] = UnpackScales4K(b.scales);
-  ScaleBytes<uint8_t>(&scales, 8, 0, LoadHalf(b.d), s);
-  ScaleBytes<uint8_t>(&mins, 8, 0, -LoadHalf(b.dmin), m);
+  const hn::FixedTag<uint8_t, 16> d8;
+  const hn::FixedTag<uint32_t, 4> d32;
+  // Lower bits of four scales, four more, four mins, four more; where their upper two stand.
+  alignas(16) static constexpr uint8_t kLow[16] = {4, 5, 6,  7,  12, 13, 14, 15,
+                                                   8, 9, 10, 11, 12, 13, 14, 15};
+  alignas(16) static constexpr uint8_t kHigh[16] = {128, 128, 128, 128, 4, 5, 6,  7,
+                                                    128, 128, 128, 128, 8, 9, 10, 11};
+  alignas(16) static constexpr uint32_t kShifts[4] = {0, 0, 0, 4};
+  alignas(16) static constexpr uint32_t kMasks[4] = {0x3F3F3F3F, 0x0F0F0F0F, 0x3F3F3F3F,
+                                                     0x0F0F0F0F};
+  const auto head = hn::LoadU(d8, reinterpret_cast<const uint8_t*>(&b));
+  const auto low = hn::BitCast(d32, hn::TableLookupBytes(head, hn::Load(d8, kLow)));
+  const auto high = hn::BitCast(d32, hn::TableLookupBytesOr0(head, hn::Load(d8, kHigh)));
+  HWY_ALIGN uint8_t six_bits[16];
+  hn::Store(hn::BitCast(d8, hn::Or(hn::And(low >> hn::Load(d32, kShifts), hn::Load(d32, kMasks)),
+                                   hn::And(hn::ShiftRight<2>(high), hn::Set(d32, 0x30303030)))),
+            d8, six_bits);
+  ScaleBytes<uint8_t>(six_bits, 8, 0, LoadHalf(b.d), s);
+  ScaleBytes<uint8_t>(six_bits + 8, 8, 0, -LoadHalf(b.dmin), m);
 }
 
 struct PolicyQ4_K {
