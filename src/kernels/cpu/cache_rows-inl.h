@@ -88,12 +88,44 @@ struct Q4Block {
   }
 };
 
+// The scales of eight blocks that lie `stride` bytes apart, as bits: put together in registers, as
+// a vector that was stored in parts is slow to load.
+#if HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+HWY_INLINE hn::Vec<hn::FixedTag<uint16_t, 8>> LoadEightScales(const std::byte* blocks,
+                                                              int64_t stride) {
+  const auto scale = [&](int i) HWY_ATTR {
+    uint16_t bits;
+    std::memcpy(&bits, blocks + i * stride, sizeof(bits));
+    return bits;
+  };
+  __m128i v = _mm_cvtsi32_si128(scale(0));
+  v = _mm_insert_epi16(v, scale(1), 1);
+  v = _mm_insert_epi16(v, scale(2), 2);
+  v = _mm_insert_epi16(v, scale(3), 3);
+  v = _mm_insert_epi16(v, scale(4), 4);
+  v = _mm_insert_epi16(v, scale(5), 5);
+  v = _mm_insert_epi16(v, scale(6), 6);
+  v = _mm_insert_epi16(v, scale(7), 7);
+  return hn::Vec<hn::FixedTag<uint16_t, 8>>{v};
+}
+#endif
+
 // The scales of kLanes blocks that lie `stride` bytes apart.
 HWY_INLINE VF LoadScales(const std::byte* blocks, int64_t stride) {
+#if HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX3
+  const auto bits =
+      hn::Combine(hn::FixedTag<uint16_t, 16>(), LoadEightScales(blocks + 8 * stride, stride),
+                  LoadEightScales(blocks, stride));
+  return hn::PromoteTo(DF(), hn::BitCast(hn::Rebind<hwy::float16_t, DF>(), bits));
+#elif HWY_TARGET == HWY_AVX2
+  return hn::PromoteTo(
+      DF(), hn::BitCast(hn::Rebind<hwy::float16_t, DF>(), LoadEightScales(blocks, stride)));
+#else
   alignas(64) uint16_t bits[kLanes];
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; ++i) std::memcpy(&bits[i], blocks + i * stride, sizeof(uint16_t));
   return F16Elements::Load(reinterpret_cast<const std::byte*>(bits));
+#endif
 }
 
 }  // namespace winnow::kernels::cpu::HWY_NAMESPACE

@@ -79,19 +79,25 @@ struct RoundedQuery {
 };
 
 void RoundQuery(const float* q, int n_blocks_total, int8_t* values, float* scales, int32_t* sums) {
+  const DF df;
+  const DI32 di;
   for (int block = 0; block < n_blocks_total; ++block) {
     const float* x = q + block * 32;
-    float max = 0;
-    for (int i = 0; i < 32; ++i) max = std::max(max, std::fabs(x[i]));
-    scales[block] = max / 127;
-    const float inverse = max > 0 ? 127 / max : 0;
-    int32_t sum = 0;
-    for (int i = 0; i < 32; ++i) {
-      const auto rounded = static_cast<int32_t>(std::lrint(x[i] * inverse));
-      values[block * 32 + i] = static_cast<int8_t>(rounded);
-      sum += rounded;
+    VF largest = hn::Zero(df);
+    for (int i = 0; i < 32; i += kLanes) {
+      largest = hn::Max(largest, hn::Abs(hn::LoadU(df, x + i)));
     }
-    sums[block] = sum;
+    const float max = hn::GetLane(hn::MaxOfLanes(df, largest));
+    scales[block] = max / 127;
+    const VF inverse = hn::Set(df, max > 0 ? 127 / max : 0);
+    VI32 sum = hn::Zero(di);
+    for (int i = 0; i < 32; i += kLanes) {
+      const VI32 rounded = hn::NearestInt(hn::Mul(hn::LoadU(df, x + i), inverse));
+      sum = hn::Add(sum, rounded);
+      const hn::Rebind<int8_t, DI32> d8;
+      hn::StoreU(hn::DemoteTo(d8, rounded), d8, values + block * 32 + i);
+    }
+    sums[block] = hn::GetLane(hn::SumOfLanes(di, sum));
   }
 }
 
