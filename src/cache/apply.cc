@@ -154,6 +154,7 @@ void Cache::Data::ShrinkRows(LayerData& layer, size_t head, int64_t n_rows) {
   const int64_t n_freed = store.n_slots - n_rows;
   store.n_slots = n_rows;
   if (n_freed < kFewRows) return;
+  shrunk = true;
   backend->Release(*memory, store.keys_offset_bytes + n_rows * key_row_bytes,
                    n_freed * key_row_bytes);
   backend->Release(*memory, store.values_offset_bytes + n_rows * value_row_bytes,

@@ -91,28 +91,25 @@ Result<void> Cache::Data::Allocate() {
       (total_bytes ? std::to_string(*total_bytes) : "more than 2^63") + " bytes";
   if (!total_bytes) return Error{wanted};
 
-  auto allocated = backend->AllocateGrowing(*total_bytes);
+  gathering_offset = *total_bytes;
+  gathering_bytes = config.gather_from_bytes > 0 ? *total_bytes / 2 : 0;
+  if (*total_bytes > std::numeric_limits<int64_t>::max() - gathering_bytes) return Error{wanted};
+  auto allocated = backend->AllocateGrowing(*total_bytes + gathering_bytes);
   if (!allocated) return Error{wanted + ": " + allocated.error().message};
   memory = std::move(allocated).value();
   used.reserve(2 * static_cast<size_t>(shape.n_layers) * static_cast<size_t>(shape.n_kv_heads));
 
   layers.resize(static_cast<size_t>(shape.n_layers));
-  int64_t layer_offset = 0;
-  for (LayerData& layer : layers) {
-    const int64_t values_offset = layer_offset + shape.n_kv_heads * key_region_bytes;
+  for (size_t l = 0; l < layers.size(); ++l) {
+    LayerData& layer = layers[l];
     layer.numbers.resize(static_cast<size_t>(config.state.n_layer_numbers));
     layer.heads.resize(static_cast<size_t>(shape.n_kv_heads));
     for (int64_t head = 0; head < shape.n_kv_heads; ++head) {
-      layer.stores.push_back({.keys = memory.get(),
-                              .values = memory.get(),
-                              .keys_offset_bytes = layer_offset + head * key_region_bytes,
-                              .values_offset_bytes = values_offset + head * value_region_bytes,
-                              .n_slots = 0});
+      layer.stores.push_back(OwnRegion(static_cast<int64_t>(l), head));
       HeadIndex& index = layer.heads[static_cast<size_t>(head)];
       index.columns.resize(static_cast<size_t>(config.state.n_columns));
       index.numbers.resize(static_cast<size_t>(config.state.n_head_numbers));
     }
-    layer_offset += *layer_bytes;
   }
   return {};
 }
@@ -146,13 +143,22 @@ Result<std::unique_ptr<Cache>> Cache::Copy() const {
       to.stores[head].n_slots = from.stores[head].n_slots;
     }
   }
-  copy->data_->Settle();  // large pages are cheaper before they are written
+  // Large pages are cheaper before they are written.
+  copy->data_->shrunk = data_->shrunk || data_->gathered;
+  copy->data_->outgrown = data_->outgrown;
+  if (copy->data_->PaysToGather()) {
+    copy->data_->Gather(/*written=*/false);
+  } else {
+    copy->data_->Settle();
+  }
   for (size_t l = 0; l < data_->layers.size(); ++l) {
-    for (const kernels::HeadStore& store : data_->layers[l].stores) {
-      data_->backend->CopyBytes(*data_->memory, store.keys_offset_bytes, *copy->data_->memory,
-                                store.keys_offset_bytes, store.n_slots * data_->key_row_bytes);
-      data_->backend->CopyBytes(*data_->memory, store.values_offset_bytes, *copy->data_->memory,
-                                store.values_offset_bytes, store.n_slots * data_->value_row_bytes);
+    for (size_t head = 0; head < data_->layers[l].stores.size(); ++head) {
+      const kernels::HeadStore& from = data_->layers[l].stores[head];
+      const kernels::HeadStore& to = copy->data_->layers[l].stores[head];
+      data_->backend->CopyBytes(*data_->memory, from.keys_offset_bytes, *copy->data_->memory,
+                                to.keys_offset_bytes, from.n_slots * data_->key_row_bytes);
+      data_->backend->CopyBytes(*data_->memory, from.values_offset_bytes, *copy->data_->memory,
+                                to.values_offset_bytes, from.n_slots * data_->value_row_bytes);
     }
   }
   return copy;
@@ -178,9 +184,11 @@ Result<void> Cache::Append(int layer_index, const kernels::Matrix& k, const kern
   }
   // Before the first layer of a call all layers are as the last call left them, compressed.
   if (layer_index == 0) {
+    data.Arrange(n);
     if (data.n_unsettled >= kSettleAfter) data.Settle();
     data.n_unsettled += n;
   }
+  data.MakeRoom(layer, n);
   data.backend->StoreRows(k, {.heads = layer.stores,
                               .first_slot = data.first_slot,
                               .type = data.config.key_type,

@@ -50,6 +50,10 @@ struct CacheConfig {
   int64_t distance_cap = 0;  // kCapped
   StateShape state = {};
   bool shared_rows = false;  // several slots may share a stored row (EMS)
+  // A cache that is held at its size while tokens are generated: from so many bytes on its rows are
+  // put one after another after a prompt was compressed, so that they fill large pages, which are
+  // faster to read. 0: never. Takes half as much address space again.
+  int64_t gather_from_bytes = 0;
 };
 
 // Keys and values of one sequence: per layer and KV head its own slots. Only Append, Apply,

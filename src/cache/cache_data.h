@@ -49,6 +49,7 @@ struct LayerData {
   std::vector<HeadIndex> heads;               // [kv_head]
   std::vector<kernels::HeadEntries> entries;  // [kv_head], made when asked for
   std::vector<double> numbers;
+  std::vector<int64_t> rooms;  // [kv_head], rows that fit while gathered
   bool keys_rotated = true;
   bool rows_are_slots =
       true;  // row i is slot i, with factor 1; until something is evicted or shared
@@ -64,6 +65,13 @@ struct Cache::Data {
   std::unique_ptr<kernels::Storage> memory;  // [layer]: keys [kv_head], values [kv_head]
   std::vector<LayerData> layers;
   int64_t n_unsettled = 0;  // appended since the last Settle
+
+  // Rows one after another (gather.cc), behind all regions of `memory`.
+  int64_t gathering_offset = 0;
+  int64_t gathering_bytes = 0;  // 0: never
+  bool gathered = false;
+  bool shrunk = false;    // much was evicted since rows were last arranged
+  bool outgrown = false;  // since the last prompt gathered rows had to go back while generating
 
   // Working memory of Append and Apply, kept so that a decode step allocates nothing.
   std::vector<int64_t> first_slot;
@@ -93,6 +101,16 @@ struct Cache::Data {
 
   Result<void> Allocate();
   void Settle();
+  // Before a call adds n entries to every layer: gathers the rows where that pays.
+  void Arrange(int64_t n);
+  // Before n entries are added to a layer: all rows go back to their regions if they do not fit.
+  void MakeRoom(const LayerData& layer, int64_t n);
+  bool PaysToGather() const;
+  void Gather(bool written);
+  void Spread();
+  int64_t GatheredBytes() const;
+  kernels::HeadStore OwnRegion(int64_t layer, int64_t head) const;
+  void MoveTo(const kernels::HeadStore& to, kernels::HeadStore& store);
   void Merge(LayerData& layer, size_t head, const HeadPlan& plan);
   void Evict(LayerData& layer, size_t head, std::span<const Slot> slots);
   void LeaveRow(HeadIndex& index, Slot slot);

@@ -44,14 +44,15 @@ std::vector<uint16_t> Stored(TensorType type, std::span<const float> values) {
 // A cache, and next to it what should be in it.
 class CacheTest : public ::testing::TestWithParam<TensorType> {
  protected:
-  CacheTest() : backend_(kernels::MakeReferenceBackend()) {
-    auto cache = Cache::Make(
-        *backend_, {.shape = kShape,
-                    .key_type = GetParam(),
-                    .value_type = GetParam(),
-                    .capacity = 200,
-                    .positions = PositionMode::kReassigned,
-                    .state = {.n_columns = 2, .n_head_numbers = 1, .n_layer_numbers = 3}});
+  explicit CacheTest(int64_t gather_from_bytes = 0) : backend_(kernels::MakeReferenceBackend()) {
+    auto cache = Cache::Make(*backend_,
+                             {.shape = kShape,
+                              .key_type = GetParam(),
+                              .value_type = GetParam(),
+                              .capacity = 200,
+                              .positions = PositionMode::kReassigned,
+                              .state = {.n_columns = 2, .n_head_numbers = 1, .n_layer_numbers = 3},
+                              .gather_from_bytes = gather_from_bytes});
     EXPECT_TRUE(cache.has_value());
     cache_ = std::move(cache).value();
     expected_.resize(kShape.n_layers, std::vector<std::vector<Entry>>(kShape.n_kv_heads));
@@ -134,6 +135,51 @@ class CacheTest : public ::testing::TestWithParam<TensorType> {
       }
     }
     cache_->Truncate(position);
+  }
+
+  int RoomLeft(int layer) const {
+    int64_t longest = 0;
+    for (int head = 0; head < kShape.n_kv_heads; ++head) {
+      longest = std::max(longest, cache_->n_slots(layer, head));
+    }
+    return static_cast<int>(cache_->capacity() - longest);
+  }
+
+  void RandomHistories(int most_added) {
+    for (int history = 0; history < 30; ++history) {
+      std::vector<Position> end(kShape.n_layers, 0);
+      for (int step = 0; step < 10; ++step) {
+        const int layer = static_cast<int>(rng_.Below(kShape.n_layers));
+        switch (rng_.Below(5)) {
+          case 0:
+          case 1: {
+            const int n = std::min(static_cast<int>(rng_.Below(most_added)), RoomLeft(layer));
+            Append(layer, end[static_cast<size_t>(layer)], n);
+            end[static_cast<size_t>(layer)] += n;
+            break;
+          }
+          case 2:
+            Apply(layer, rng_.Uniform());
+            break;
+          case 3: {
+            const Position position = static_cast<Position>(rng_.Below(60));
+            Truncate(position);
+            for (Position& layer_end : end) layer_end = std::min(layer_end, position);
+            break;
+          }
+          case 4:  // a step of decode
+            if (RoomLeft(layer) > 0) Append(layer, end[static_cast<size_t>(layer)]++, 1);
+            break;
+        }
+        Verify();
+        if (HasFatalFailure()) return;
+      }
+      cache_->Clear();
+      for (auto& layer : expected_) {
+        for (auto& entries : layer) entries.clear();
+      }
+      Verify();
+    }
   }
 
   std::vector<uint16_t> ReadBytes(kernels::Storage* storage, int64_t offset, int64_t n_bytes) {
@@ -306,43 +352,95 @@ TEST_P(CacheTest, TruncateGoesByPositionNotBySlot) {
   EXPECT_EQ(cache_->live_bytes(), cache_->state_bytes());
 }
 
-TEST_P(CacheTest, RandomHistories) {
-  for (int history = 0; history < 30; ++history) {
-    std::vector<Position> end(kShape.n_layers, 0);
-    for (int step = 0; step < 10; ++step) {
-      const int layer = static_cast<int>(rng_.Below(kShape.n_layers));
-      switch (rng_.Below(4)) {
-        case 0:
-        case 1: {
-          const int n = static_cast<int>(rng_.Below(20));
-          Append(layer, end[static_cast<size_t>(layer)], n);
-          end[static_cast<size_t>(layer)] += n;
-          break;
-        }
-        case 2:
-          Apply(layer, rng_.Uniform());
-          break;
-        case 3: {
-          const Position position = static_cast<Position>(rng_.Below(60));
-          Truncate(position);
-          for (Position& layer_end : end) layer_end = std::min(layer_end, position);
-          break;
-        }
-      }
-      Verify();
-      if (HasFatalFailure()) return;
-    }
-    cache_->Clear();
-    for (auto& layer : expected_) {
-      for (auto& entries : layer) entries.clear();
-    }
-    Verify();
-  }
-}
+TEST_P(CacheTest, RandomHistories) { RandomHistories(/*most_added=*/20); }
 
 INSTANTIATE_TEST_SUITE_P(Types, CacheTest,
                          ::testing::Values(TensorType::kF32, TensorType::kF16, TensorType::kBF16,
                                            TensorType::kQ8_0, TensorType::kQ4_0),
+                         [](const auto& param) {
+                           return std::string(gguf::InfoOf(param.param).name);
+                         });
+
+// A cache whose rows are put one after another whenever a prompt was compressed.
+class GatheringCacheTest : public CacheTest {
+ protected:
+  GatheringCacheTest() : CacheTest(/*gather_from_bytes=*/1) {}
+
+  // Keys of the first head of a layer lie behind all regions.
+  bool Gathered(int layer) const {
+    const auto region = [](int dim) {
+      return (200 * gguf::RowBytes(GetParam(), dim) + 4095) / 4096 * 4096;
+    };
+    const int64_t regions =
+        kShape.n_layers * kShape.n_kv_heads * (region(kShape.key_dim) + region(kShape.value_dim));
+    return cache_->Heads(layer)[0].keys_offset_bytes >= regions;
+  }
+  void AppendToAll(Position first, int n) {
+    for (int layer = 0; layer < kShape.n_layers; ++layer) Append(layer, first, n);
+  }
+  void ApplyToAll(double share) {
+    for (int layer = 0; layer < kShape.n_layers; ++layer) Apply(layer, share);
+  }
+  void ExpectAllGathered(bool gathered) {
+    for (int layer = 0; layer < kShape.n_layers; ++layer) EXPECT_EQ(Gathered(layer), gathered);
+    Verify();
+  }
+};
+
+TEST_P(GatheringCacheTest, RowsComeTogetherInTheFirstStepAndGoBackForAPrompt) {
+  AppendToAll(0, 150);
+  AppendToAll(150, 1);
+  ExpectAllGathered(false);  // nothing was evicted
+  ApplyToAll(0.3);
+  ExpectAllGathered(false);
+  AppendToAll(151, 1);
+  ExpectAllGathered(true);
+  for (Position position = 152; position < 160; ++position) {
+    Truncate(position - 1);  // so that it stays at its size
+    AppendToAll(position, 1);
+    ExpectAllGathered(true);
+  }
+  ApplyToAll(0.5);
+  ExpectAllGathered(true);
+  AppendToAll(160, 80);
+  ExpectAllGathered(false);
+  ApplyToAll(0.3);
+  AppendToAll(240, 1);
+  ExpectAllGathered(true);
+}
+
+TEST_P(GatheringCacheTest, ACacheThatGrowsGoesBackAndStays) {
+  AppendToAll(0, 150);
+  ApplyToAll(0.3);
+  for (Position position = 150; position < 165; ++position) AppendToAll(position, 1);
+  ExpectAllGathered(false);
+  ApplyToAll(0.2);
+  AppendToAll(165, 1);
+  ExpectAllGathered(false);
+  AppendToAll(166, 60);  // the next prompt
+  ApplyToAll(0.4);
+  AppendToAll(226, 1);
+  ExpectAllGathered(true);
+}
+
+TEST_P(GatheringCacheTest, CopiesAreGatheredAtOnce) {
+  AppendToAll(0, 150);
+  ApplyToAll(0.3);
+  for (const bool gathered : {false, true}) {
+    ExpectAllGathered(gathered);
+    auto copy = cache_->Copy().value();
+    std::swap(cache_, copy);
+    ExpectAllGathered(true);
+    std::swap(cache_, copy);
+    AppendToAll(gathered ? 151 : 150, 1);
+  }
+  Verify();
+}
+
+TEST_P(GatheringCacheTest, RandomHistories) { RandomHistories(/*most_added=*/90); }
+
+INSTANTIATE_TEST_SUITE_P(Types, GatheringCacheTest,
+                         ::testing::Values(TensorType::kF16, TensorType::kQ8_0),
                          [](const auto& param) {
                            return std::string(gguf::InfoOf(param.param).name);
                          });

@@ -12,6 +12,9 @@ namespace {
 
 using compression::Phase;
 
+// Less than this is read from the processor's caches anyway, or nearly.
+constexpr int64_t kGatherFromBytes = 8 << 20;
+
 // Tokens of a text that never ends.
 constexpr int64_t kEndless = int64_t{1} << 40;
 
@@ -98,6 +101,7 @@ void Compressor::Shape(const CompressionOptions& options, int64_t trained_contex
   config.distance_cap = traits.distance_cap > 0 ? traits.distance_cap : trained_context;
   config.state = options.method->needs().state;
   config.shared_rows = traits.shared_rows;
+  if (traits.evicts_in_decode) config.gather_from_bytes = kGatherFromBytes;
 }
 
 bool Compressor::Compresses(Phase phase) const {
