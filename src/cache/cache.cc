@@ -17,8 +17,6 @@ namespace {
 constexpr int64_t kPageBytes = 4096;
 // Bookkeeping grows by at least this many entries, so that decode steps rarely allocate.
 constexpr size_t kGrowth = 1024;
-// Tokens after which it is worth asking whether large pages have filled up.
-constexpr int64_t kSettleAfter = 256;
 
 std::optional<int64_t> Product(int64_t a, int64_t b) {
   int64_t product = 0;
@@ -95,6 +93,10 @@ Result<void> Cache::Data::Allocate() {
   gathering_bytes = config.gather_from_bytes > 0 ? *total_bytes / 2 : 0;
   if (*total_bytes > std::numeric_limits<int64_t>::max() - gathering_bytes) return Error{wanted};
   auto allocated = backend->AllocateGrowing(*total_bytes + gathering_bytes);
+  if (!allocated && gathering_bytes > 0) {
+    gathering_bytes = 0;  // where address space counts, it goes without
+    allocated = backend->AllocateGrowing(*total_bytes);
+  }
   if (!allocated) return Error{wanted + ": " + allocated.error().message};
   memory = std::move(allocated).value();
   used.reserve(2 * static_cast<size_t>(shape.n_layers) * static_cast<size_t>(shape.n_kv_heads));
@@ -104,6 +106,7 @@ Result<void> Cache::Data::Allocate() {
     LayerData& layer = layers[l];
     layer.numbers.resize(static_cast<size_t>(config.state.n_layer_numbers));
     layer.heads.resize(static_cast<size_t>(shape.n_kv_heads));
+    layer.rooms.resize(static_cast<size_t>(shape.n_kv_heads));
     for (int64_t head = 0; head < shape.n_kv_heads; ++head) {
       layer.stores.push_back(OwnRegion(static_cast<int64_t>(l), head));
       HeadIndex& index = layer.heads[static_cast<size_t>(head)];
@@ -143,10 +146,11 @@ Result<std::unique_ptr<Cache>> Cache::Copy() const {
       to.stores[head].n_slots = from.stores[head].n_slots;
     }
   }
-  // Large pages are cheaper before they are written.
+  // Large pages are cheaper before they are written. A copy of what a prompt left may get another
+  // prompt; one of what was being generated goes on as it is.
   copy->data_->shrunk = data_->shrunk || data_->gathered;
   copy->data_->outgrown = data_->outgrown;
-  if (copy->data_->PaysToGather()) {
+  if (data_->gathered && copy->data_->PaysToGather()) {
     copy->data_->Gather(/*written=*/false);
   } else {
     copy->data_->Settle();
@@ -254,6 +258,8 @@ void Cache::Unrotate(int layer, const kernels::RopeTable& rope) {
 
 void Cache::Clear() {
   Truncate(std::numeric_limits<Position>::min());
+  if (data_->gathered) data_->Spread();
+  data_->shrunk = data_->outgrown = false;
   for (LayerData& layer : data_->layers) {
     std::fill(layer.numbers.begin(), layer.numbers.end(), 0.0);
     layer.keys_rotated = true;

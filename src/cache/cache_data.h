@@ -13,6 +13,9 @@
 // What a cache is made of: for the files that implement cache.h.
 namespace winnow::cache {
 
+// Tokens after which it is worth asking whether large pages have filled up.
+constexpr int64_t kSettleAfter = 256;
+
 // The host's knowledge about one KV head.
 struct HeadIndex {
   std::vector<Position> positions;           // [slot]
@@ -70,7 +73,7 @@ struct Cache::Data {
   int64_t gathering_offset = 0;
   int64_t gathering_bytes = 0;  // 0: never
   bool gathered = false;
-  bool shrunk = false;    // much was evicted since rows were last arranged
+  bool shrunk = false;    // much was evicted since the rows were gathered or all was cleared
   bool outgrown = false;  // since the last prompt gathered rows had to go back while generating
 
   // Working memory of Append and Apply, kept so that a decode step allocates nothing.

@@ -44,7 +44,9 @@ std::vector<uint16_t> Stored(TensorType type, std::span<const float> values) {
 // A cache, and next to it what should be in it.
 class CacheTest : public ::testing::TestWithParam<TensorType> {
  protected:
-  explicit CacheTest(int64_t gather_from_bytes = 0) : backend_(kernels::MakeReferenceBackend()) {
+  CacheTest() : CacheTest(kernels::MakeReferenceBackend(), /*gather_from_bytes=*/0) {}
+  CacheTest(std::unique_ptr<kernels::Backend> backend, int64_t gather_from_bytes)
+      : backend_(std::move(backend)) {
     auto cache = Cache::Make(*backend_,
                              {.shape = kShape,
                               .key_type = GetParam(),
@@ -361,10 +363,16 @@ INSTANTIATE_TEST_SUITE_P(Types, CacheTest,
                            return std::string(gguf::InfoOf(param.param).name);
                          });
 
-// A cache whose rows are put one after another whenever a prompt was compressed.
-class GatheringCacheTest : public CacheTest {
+// A cache whose rows are put one after another whenever a prompt was compressed, in memory that is
+// really given back: what was released too early reads as zeros.
+struct OneThread {
+  ThreadPool pool{1};
+};
+class GatheringCacheTest : private OneThread, public CacheTest {
  protected:
-  GatheringCacheTest() : CacheTest(/*gather_from_bytes=*/1) {}
+  GatheringCacheTest()
+      : CacheTest(kernels::MakeCpuBackend({.pool = &pool, .target = ""}).value(),
+                  /*gather_from_bytes=*/1) {}
 
   // Keys of the first head of a layer lie behind all regions.
   bool Gathered(int layer) const {
@@ -423,18 +431,39 @@ TEST_P(GatheringCacheTest, ACacheThatGrowsGoesBackAndStays) {
   ExpectAllGathered(true);
 }
 
-TEST_P(GatheringCacheTest, CopiesAreGatheredAtOnce) {
+TEST_P(GatheringCacheTest, CopiesAreAsGathered) {
   AppendToAll(0, 150);
   ApplyToAll(0.3);
   for (const bool gathered : {false, true}) {
     ExpectAllGathered(gathered);
     auto copy = cache_->Copy().value();
-    std::swap(cache_, copy);
+    const auto before = expected_;
+    AppendToAll(gathered ? 151 : 150, 1);
     ExpectAllGathered(true);
     std::swap(cache_, copy);
-    AppendToAll(gathered ? 151 : 150, 1);
+    const auto after = std::exchange(expected_, before);
+    ExpectAllGathered(gathered);
+    AppendToAll(160, 1);
+    ExpectAllGathered(true);
+    std::swap(cache_, copy);
+    expected_ = after;
   }
   Verify();
+}
+
+TEST_P(GatheringCacheTest, NothingOfItIsLeftAfterClear) {
+  AppendToAll(0, 150);
+  ApplyToAll(0.3);
+  AppendToAll(150, 1);
+  ExpectAllGathered(true);
+  cache_->Clear();
+  for (auto& layer : expected_) {
+    for (auto& entries : layer) entries.clear();
+  }
+  ExpectAllGathered(false);
+  AppendToAll(0, 50);
+  AppendToAll(50, 1);
+  ExpectAllGathered(false);  // nothing of this prompt was evicted
 }
 
 TEST_P(GatheringCacheTest, RandomHistories) { RandomHistories(/*most_added=*/90); }
@@ -522,6 +551,82 @@ TEST(CacheApply, GivesMemoryBack) {
 }
 
 // Slots of a table that share rows: what EMS keeps.
+// Large enough for large pages.
+TEST(CacheGather, KeepsRowsAndGivesMemoryBack) {
+  constexpr int64_t kSlots = 8192, kBlock = 1024, kDim = 128, kEvery = 4;
+  constexpr int64_t kBytes = kSlots * 2 * 2 * 2 * kDim * 4;  // 32 MiB: layers, heads, keys, values
+  ThreadPool pool(1);
+  const auto backend = kernels::MakeCpuBackend({.pool = &pool, .target = ""}).value();
+  const auto rows = backend->Allocate(kBlock * 2 * kDim * 4).value();
+  const int64_t before = ResidentBytes();
+  const auto cache =
+      Cache::Make(*backend,
+                  {.shape = {.n_layers = 2, .n_kv_heads = 2, .key_dim = kDim, .value_dim = kDim},
+                   .key_type = TensorType::kF32,
+                   .value_type = TensorType::kF32,
+                   .capacity = 1 << 20,
+                   .gather_from_bytes = 1 << 20})
+          .value();
+  // A row says where it stands in the text.
+  const auto append = [&](int64_t first, int64_t n) {
+    std::vector<Position> positions(static_cast<size_t>(n));
+    std::iota(positions.begin(), positions.end(), static_cast<Position>(first));
+    std::vector<float> values;
+    for (int64_t row = 0; row < n; ++row) {
+      values.insert(values.end(), 2 * kDim, static_cast<float>(first + row));
+    }
+    const Matrix k = {rows.get(), 0, n, 2 * kDim, 2 * kDim};
+    backend->Write(k, values);
+    for (int layer = 0; layer < 2; ++layer) {
+      ASSERT_TRUE(cache->Append(layer, k, k, positions).has_value());
+    }
+  };
+  const auto verify = [&] {
+    for (int layer = 0; layer < 2; ++layer) {
+      for (int head = 0; head < 2; ++head) {
+        const kernels::HeadStore& store = cache->Heads(layer)[static_cast<size_t>(head)];
+        std::vector<float> found(kDim);
+        for (int64_t slot = 0; slot < store.n_slots; ++slot) {
+          const auto position =
+              static_cast<float>(cache->positions(layer, head)[static_cast<size_t>(slot)]);
+          for (const int64_t offset : {store.keys_offset_bytes, store.values_offset_bytes}) {
+            backend->Read({store.keys, offset / 4 + slot * kDim, 1, kDim, kDim}, found);
+            ASSERT_EQ(found, std::vector<float>(kDim, position)) << layer << head << slot;
+          }
+        }
+      }
+    }
+  };
+  const auto compress = [&] {
+    for (int layer = 0; layer < 2; ++layer) {
+      Plan plan = {.layer = layer, .heads = std::vector<HeadPlan>(2)};
+      for (HeadPlan& head : plan.heads) {
+        for (Slot slot = 0; slot < cache->n_slots(layer, 0); ++slot) {
+          if (slot % kEvery != 0) head.evict.push_back(slot);
+        }
+      }
+      cache->Apply(plan);
+    }
+  };
+  for (int64_t first = 0; first < kSlots; first += kBlock) append(first, kBlock);
+  compress();
+  const int64_t own_offset = cache->Heads(0)[0].keys_offset_bytes;
+  append(kSlots, 1);
+  EXPECT_NE(cache->Heads(0)[0].keys_offset_bytes, own_offset);
+  EXPECT_LT(ResidentBytes() - before, kBytes / kEvery * 3 / 2);
+  verify();
+  append(kSlots + 1, kBlock);  // too many
+  EXPECT_EQ(cache->Heads(0)[0].keys_offset_bytes, own_offset);
+  EXPECT_LT(ResidentBytes() - before, (kBytes / kEvery + kBytes / 8) * 3 / 2);
+  verify();
+  compress();
+  append(kSlots + 1 + kBlock, 1);
+  EXPECT_NE(cache->Heads(0)[0].keys_offset_bytes, own_offset);
+  verify();
+  cache->Clear();
+  EXPECT_LT(ResidentBytes() - before, kBytes / 8);
+}
+
 TEST(CacheShared, RowsThatNobodyNamesAreFreed) {
   const auto backend = kernels::MakeReferenceBackend();
   CacheConfig config = Config(TensorType::kF32, 32, 16);

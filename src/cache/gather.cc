@@ -1,6 +1,6 @@
 // Where the rows of heads lie. Every head has a region as long as the context; what a compressed
 // one holds fills no large page there. While a cache is held at its size, its rows lie one after
-// another instead, in address space of their own behind all regions.
+// another instead, in address space of their own behind all regions; heads share pages there.
 #include <algorithm>
 
 #include "cache/cache_data.h"
@@ -13,7 +13,8 @@ constexpr int64_t kAlignment = 64;
 
 int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Rows that a head with n_rows gets room for: a step adds one before it evicts one.
+// Rows that a head with n_rows gets room for. A step adds one before it evicts one; a few more let
+// a method that does not evict in every step stay.
 int64_t RoomFor(int64_t n_rows) { return n_rows + std::min<int64_t>(16, 4 + n_rows / 64); }
 
 void SetPlace(const kernels::HeadStore& place, kernels::HeadStore& store) {
@@ -68,7 +69,6 @@ void Cache::Data::Gather(bool written) {
   std::vector<kernels::HeadStore> places(layers[0].stores.size());
   for (size_t l = 0; l < layers.size(); ++l) {
     LayerData& layer = layers[l];
-    layer.rooms.resize(layer.stores.size());
     for (size_t head = 0; head < places.size(); ++head) {
       layer.rooms[head] = RoomFor(layer.stores[head].n_slots);
       places[head].keys_offset_bytes = take(layer.rooms[head] * key_row_bytes);
@@ -92,19 +92,19 @@ void Cache::Data::Gather(bool written) {
 }
 
 void Cache::Data::Spread() {
-  int64_t freed = gathering_offset;  // up to here
   for (size_t l = 0; l < layers.size(); ++l) {
     LayerData& layer = layers[l];
-    int64_t end = freed;
+    int64_t end = gathering_offset;
     for (size_t head = 0; head < layer.stores.size(); ++head) {
       kernels::HeadStore& store = layer.stores[head];
       end = std::max(end, store.values_offset_bytes + layer.rooms[head] * value_row_bytes);
       MoveTo(OwnRegion(static_cast<int64_t>(l), static_cast<int64_t>(head)), store);
     }
-    backend->Release(*memory, freed, end - freed);
-    freed = end;
+    backend->Release(*memory, gathering_offset, end - gathering_offset);  // what was moved so far
   }
+  backend->Release(*memory, gathering_offset, gathering_bytes);
   gathered = false;
+  n_unsettled = kSettleAfter;  // rows lie in small pages now
 }
 
 bool Cache::Data::PaysToGather() const {

@@ -101,7 +101,10 @@ void Compressor::Shape(const CompressionOptions& options, int64_t trained_contex
   config.distance_cap = traits.distance_cap > 0 ? traits.distance_cap : trained_context;
   config.state = options.method->needs().state;
   config.shared_rows = traits.shared_rows;
-  if (traits.evicts_in_decode) config.gather_from_bytes = kGatherFromBytes;
+  // With capped distances a prompt may come one token at a time, as what is generated does.
+  if (traits.evicts_in_decode && traits.positions != cache::PositionMode::kCapped) {
+    config.gather_from_bytes = kGatherFromBytes;
+  }
 }
 
 bool Compressor::Compresses(Phase phase) const {

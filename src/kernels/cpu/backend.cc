@@ -304,7 +304,7 @@ class CpuBackend final : public Backend {
     for (const Similarity& s : searches) {
       HostHeadRows first = Rows(s.measure == Measure::kValues ? s.values : s.keys);
       const bool both = s.measure == Measure::kProduct;
-      // Rows are checked where they are read: there those without a rank are found too.
+      // Rows without a rank count as not there, so that the check where rows are read finds them.
       if (!s.ranks.empty()) {
         first.n_rows = std::min(first.n_rows, static_cast<int64_t>(s.ranks.size()));
       }

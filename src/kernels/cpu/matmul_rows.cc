@@ -27,8 +27,9 @@ HWY_INLINE void StoreResult(const MatMulJob& job, int64_t token, int64_t row, fl
   out = job.accumulate ? out + value : value;
 }
 
-// What hides the latency of additions is that a row has several sums, of every N-th block. Weights
-// are asked for long before they are read: the hardware's own prefetchers come too late.
+// What hides the latency of additions is that a row has several sums, of every N-th block, and of
+// large ones also of every second group. Weights are asked for long before they are read: the
+// hardware's own prefetchers come too late.
 
 // --- quantised ---
 
@@ -96,7 +97,7 @@ HWY_INLINE VF8 LoadScales(const float* x_scale, int i) {
 template <class P>
 inline constexpr bool kOneScale = P::kGroups* P::kScalesPerGroup == 1;
 
-// Blocks of a row that are taken together. The groups of a large one already overlap.
+// Blocks of a row that are taken together.
 template <class P>
 inline constexpr int kBlocksAtOnce = kOneScale<P> ? 4 : 2;
 

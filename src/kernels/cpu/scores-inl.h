@@ -8,8 +8,6 @@
 
 #include <hwy/highway.h>
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -89,10 +87,13 @@ void RoundQuery(const float* q, int n_blocks_total, int8_t* values, float* scale
     }
     const float max = hn::GetLane(hn::MaxOfLanes(df, largest));
     scales[block] = max / 127;
-    const VF inverse = hn::Set(df, max > 0 ? 127 / max : 0);
+    // Not where 127 / max would be infinite.
+    const VF inverse = hn::Set(df, max > 1e-36f ? 127 / max : 0);
     VI32 sum = hn::Zero(di);
     for (int i = 0; i < 32; i += kLanes) {
-      const VI32 rounded = hn::NearestInt(hn::Mul(hn::LoadU(df, x + i), inverse));
+      // Bounded, whatever the query holds.
+      const VI32 rounded = hn::Clamp(hn::NearestInt(hn::Mul(hn::LoadU(df, x + i), inverse)),
+                                     hn::Set(di, -127), hn::Set(di, 127));
       sum = hn::Add(sum, rounded);
       const hn::Rebind<int8_t, DI32> d8;
       hn::StoreU(hn::DemoteTo(d8, rounded), d8, values + block * 32 + i);
