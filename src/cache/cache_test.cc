@@ -558,6 +558,9 @@ TEST(CacheGather, KeepsRowsAndGivesMemoryBack) {
   ThreadPool pool(1);
   const auto backend = kernels::MakeCpuBackend({.pool = &pool, .target = ""}).value();
   const auto rows = backend->Allocate(kBlock * 2 * kDim * 4).value();
+  // Memory of the test's own is taken once: a sanitizer keeps what is given back.
+  std::vector<float> values(kBlock * 2 * kDim);
+  std::vector<float> found(kDim);
   const int64_t before = ResidentBytes();
   const auto cache =
       Cache::Make(*backend,
@@ -571,12 +574,11 @@ TEST(CacheGather, KeepsRowsAndGivesMemoryBack) {
   const auto append = [&](int64_t first, int64_t n) {
     std::vector<Position> positions(static_cast<size_t>(n));
     std::iota(positions.begin(), positions.end(), static_cast<Position>(first));
-    std::vector<float> values;
     for (int64_t row = 0; row < n; ++row) {
-      values.insert(values.end(), 2 * kDim, static_cast<float>(first + row));
+      std::fill_n(values.begin() + row * 2 * kDim, 2 * kDim, static_cast<float>(first + row));
     }
     const Matrix k = {rows.get(), 0, n, 2 * kDim, 2 * kDim};
-    backend->Write(k, values);
+    backend->Write(k, std::span(values).first(static_cast<size_t>(n * 2 * kDim)));
     for (int layer = 0; layer < 2; ++layer) {
       ASSERT_TRUE(cache->Append(layer, k, k, positions).has_value());
     }
@@ -585,13 +587,12 @@ TEST(CacheGather, KeepsRowsAndGivesMemoryBack) {
     for (int layer = 0; layer < 2; ++layer) {
       for (int head = 0; head < 2; ++head) {
         const kernels::HeadStore& store = cache->Heads(layer)[static_cast<size_t>(head)];
-        std::vector<float> found(kDim);
         for (int64_t slot = 0; slot < store.n_slots; ++slot) {
           const auto position =
               static_cast<float>(cache->positions(layer, head)[static_cast<size_t>(slot)]);
           for (const int64_t offset : {store.keys_offset_bytes, store.values_offset_bytes}) {
             backend->Read({store.keys, offset / 4 + slot * kDim, 1, kDim, kDim}, found);
-            ASSERT_EQ(found, std::vector<float>(kDim, position)) << layer << head << slot;
+            ASSERT_EQ(std::ranges::count(found, position), kDim) << layer << head << slot;
           }
         }
       }
