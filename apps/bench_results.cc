@@ -5,9 +5,9 @@
 #include <ctime>
 #include <utility>
 
+#include "base/machine.h"
 #include "console.h"
 #include "gguf/summary.h"
-#include "report/machine.h"
 #include "winnow/version.h"
 
 namespace winnow::apps {
@@ -48,7 +48,7 @@ std::string Now() {
 Record PlanRecord(runtime::Engine& engine, const Setting& setting, const BenchTest& test,
                   const runtime::BatchMemory& memory) {
   return {{"build_version", WINNOW_VERSION},
-          {"cpu_info", report::CpuName()},
+          {"cpu_info", CpuName()},
           {"backends", "CPU"},
           {"cpu_target", engine.backend().target()},
           {"model_filename", setting.model},

@@ -5,12 +5,12 @@
 #include <optional>
 #include <utility>
 
+#include "base/machine.h"
 #include "commands.h"
 #include "eval/metrics/kl_divergence.h"
 #include "eval/metrics/log_probs_file.h"
 #include "interrupt.h"
 #include "options.h"
-#include "report/machine.h"
 #include "report/record.h"
 #include "report/safetensors.h"
 #include "stream.h"
@@ -320,7 +320,7 @@ int Perplexity(Arguments arguments) {
                              {"windows", windows->n_windows},
                              {"window", windows->window},
                              {"seconds", seconds},
-                             {"peak_rss_bytes", report::PeakResidentBytes()}};
+                             {"peak_rss_bytes", PeakResidentBytes()}};
     record.Add("method", MethodName(session));
     if (consumers.base_reader) record.Add("comparison", ComparisonRecord(consumers.kl));
     Print(report::ToJson(record) + "\n");
@@ -332,7 +332,7 @@ int Perplexity(Arguments arguments) {
   log.Info("\n" + std::to_string(windows->tokens.size()) + " tokens in " +
            (seconds < 60 ? Fixed(seconds, 1) + " s" : HumanDuration(seconds)) + ", " +
            Fixed(static_cast<double>(windows->tokens.size()) / seconds, 1) +
-           " tokens/s, peak memory " + HumanBytes(report::PeakResidentBytes()));
+           " tokens/s, peak memory " + HumanBytes(PeakResidentBytes()));
   return FinishOutput();
 }
 

@@ -2,9 +2,9 @@
 
 #include <cmath>
 
+#include "base/machine.h"
 #include "console.h"
 #include "kv_flags.h"
-#include "report/machine.h"
 
 namespace winnow::apps {
 namespace {
@@ -45,7 +45,7 @@ std::string StatisticsText(const runtime::Generated& generated, const runtime::S
   text += Line("decode", t.decode_ms) + Rate(t.n_decode, t.decode_tokens_per_second()) + "\n";
   text += "cache       " + PadLeft(HumanBytes(session.cache_bytes()), 13) +
           PadLeft(std::to_string(session.n_tokens()), 8) + " tokens" + KvText(session) + "\n";
-  text += "peak memory " + PadLeft(HumanBytes(report::PeakResidentBytes()), 13);
+  text += "peak memory " + PadLeft(HumanBytes(PeakResidentBytes()), 13);
   return text;
 }
 
@@ -67,7 +67,7 @@ report::Record StatisticsRecord(const runtime::Generated& generated,
       {"cache_bytes", session.cache_bytes()},
       {"cache_bytes_full", session.cache_bytes_full()},
       {"kv", KvRecord(session)},
-      {"peak_rss_bytes", report::PeakResidentBytes()},
+      {"peak_rss_bytes", PeakResidentBytes()},
   };
 }
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/machine.h"
 #include "eval/metrics/stream.h"
 #include "interrupt.h"
-#include "report/machine.h"
 #include "report/record.h"
 
 namespace winnow::apps {
@@ -21,7 +21,7 @@ report::Record PointRecord(const eval::StreamPoint& point, const runtime::Sessio
           {"recent_nll", point.recent_nll},
           {"tokens_per_second", per_second},
           {"cache_bytes", session.cache_bytes()},
-          {"resident_bytes", report::ResidentBytes()}};
+          {"resident_bytes", ResidentBytes()}};
 }
 
 void PrintLine(const report::Record& point) {

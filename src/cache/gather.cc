@@ -118,6 +118,8 @@ void Cache::Data::Arrange(int64_t n) {
     outgrown = false;  // a prompt: what comes after it may stay at its size again
   } else if (PaysToGather()) {
     Gather(/*written=*/true);
+  } else if (!outgrown) {
+    shrunk = false;  // not asked again in every step
   }
 }
 

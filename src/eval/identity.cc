@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
+#include "base/machine.h"
 #include "base/thread_pool.h"
 #include "eval/sha256.h"
-#include "report/machine.h"
 
 namespace winnow::eval {
 namespace {
@@ -50,7 +50,7 @@ std::string HashOf(const gguf::File& file) { return HashOfParts(file.contents())
 report::Record MachineRecord(const std::string& cpu_target) {
   utsname system = {};
   uname(&system);
-  return {{"cpu", report::CpuName()},
+  return {{"cpu", CpuName()},
           {"cores", ThreadPool::DefaultThreads()},
           {"system", std::string(system.sysname) + " " + system.machine},
           {"target", cpu_target}};

@@ -1,19 +1,9 @@
-#include <unistd.h>
-
-#include <fstream>
-
+#include "base/machine.h"
 #include "fixture.h"
 
 // Memory is really freed: what the system says against what the cache says.
 namespace winnow::conformance {
 namespace {
-
-int64_t ResidentBytes() {
-  std::ifstream in("/proc/self/statm");
-  int64_t total = 0, resident = 0;
-  in >> total >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
-}
 
 class Memory : public ::testing::TestWithParam<std::string> {};
 

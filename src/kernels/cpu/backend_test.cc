@@ -1,13 +1,12 @@
 // Memory and weights of the CPU backend; its arithmetic is compared in the conformance tests.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <numeric>
 #include <string>
 #include <vector>
 
+#include "base/machine.h"
 #include "kernels/ops.h"
 #include "kernels/testing/random_blocks.h"
 
@@ -68,13 +67,6 @@ TEST_F(CpuBackendTest, ReleasedPagesAreZeroAndTheOthersStay) {
   EXPECT_EQ(values.front(), 1.0f);
   EXPECT_EQ(values[1000], 1.0f);
   EXPECT_EQ(values.back(), 0.0f);
-}
-
-int64_t ResidentBytes() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t total = 0, resident = 0;
-  statm >> total >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
 }
 
 TEST_F(CpuBackendTest, GrowingMemoryIsCommittedInSmallSteps) {

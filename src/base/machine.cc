@@ -1,11 +1,11 @@
-#include "report/machine.h"
+#include "base/machine.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <fstream>
 
-namespace winnow::report {
+namespace winnow {
 
 int64_t PeakResidentBytes() {
   rusage usage = {};
@@ -34,4 +34,4 @@ std::string CpuName() {
   return "";
 }
 
-}  // namespace winnow::report
+}  // namespace winnow

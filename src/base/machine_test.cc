@@ -1,10 +1,10 @@
-#include "report/machine.h"
+#include "base/machine.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-namespace winnow::report {
+namespace winnow {
 namespace {
 
 TEST(PeakMemory, RisesByWhatIsTouchedAndStays) {
@@ -18,4 +18,4 @@ TEST(PeakMemory, RisesByWhatIsTouchedAndStays) {
 }
 
 }  // namespace
-}  // namespace winnow::report
+}  // namespace winnow

@@ -4,7 +4,7 @@
 #include <string>
 
 // What this process takes of the machine, and which machine it is.
-namespace winnow::report {
+namespace winnow {
 
 // The most memory this process ever had resident, mapped files included, in bytes; 0 where the
 // system does not tell.
@@ -16,4 +16,4 @@ int64_t ResidentBytes();
 // "Intel(R) Xeon(R) Processor"; empty where the system does not tell (only Linux does).
 std::string CpuName();
 
-}  // namespace winnow::report
+}  // namespace winnow
