@@ -51,6 +51,14 @@ TEST_P(EntriesConformance, RotationEveryDimension) {
   }
 }
 
+// As models extended to longer texts have them: no sums of one another.
+TEST_P(EntriesConformance, RotationOfAMagnitude) {
+  for (const Rotate rotate : {Rotate::kHalves, Rotate::kNeighbours}) {
+    CheckFewAndMany(
+        {.n_slots = 150, .kv_heads = 2, .group = 3, .rotate = rotate, .magnitude = 1.2});
+  }
+}
+
 TEST_P(EntriesConformance, RotationEveryGroup) {
   for (const int group : {1, 3, 4, 8}) {
     CheckFewAndMany({.n_slots = 300,

@@ -80,7 +80,7 @@ struct Linear {
 
 // cos and sin of every (position, pair): rotation of pair i at position p.
 //   table  [n_positions, 2 * n_pairs]: cos of all pairs, then sin of all pairs (already scaled by
-//   the model's magnitude)
+//   the model's magnitude). An angle grows with p in proportion.
 struct RopeTable {
   Matrix table;
   int n_rotated = 0;         // dimensions that rotate, 2 * n_pairs; the others stay

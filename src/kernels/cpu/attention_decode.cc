@@ -132,7 +132,7 @@ HWY_INLINE VF LoadFloats(const float* from, int n) {
 
 // scores[h * kChunkSlots + s] = q[h] . key s, rotated to its place, for kLanes entries from `slot`
 // on: rotated keys stay in registers. q: [kHeads][key_dim], split. Requires: RotatesVectors.
-template <class At, int kHeads>
+template <class At, class Angles, int kHeads>
 void ScoreTurned(const AttentionShape& shape, const ChunkJob& job, int slot, const float* q,
                  float* scores) {
   const DF df;
@@ -146,7 +146,7 @@ void ScoreTurned(const AttentionShape& shape, const ChunkJob& job, int slot, con
       const int64_t entry = slot + 4 * four + s;
       const int64_t row = job.entries.rows == nullptr ? entry : job.entries.rows[entry];
       const At at{job.keys + row * shape.key_row_bytes};
-      const float* angles = shape.rotation.Angles(job.entries.positions[entry]);
+      const Angles angles(shape.rotation, job.entries.positions[entry]);
 #pragma GCC unroll 8
       for (int h = 0; h < kHeads; ++h) acc[h][s] = hn::Zero(df);
       for (int i = 0; i < n_pairs; i += kLanes) {
@@ -181,8 +181,14 @@ template <class At>
 void ScoreTurnedHeads(const AttentionShape& shape, const ChunkJob& job, int slot,
                       const Scratch& scratch, float* scores) {
   ForPasses(shape.group, [&](int h, auto count) HWY_ATTR {
-    ScoreTurned<At, decltype(count)::kHeads>(shape, job, slot, scratch.split + h * shape.key_dim,
-                                             scores + h * kChunkSlots);
+    const float* q = scratch.split + h * shape.key_dim;
+    float* of_pass = scores + h * kChunkSlots;
+    constexpr int kHeads = decltype(count)::kHeads;
+    if (shape.rotation.unit) {
+      ScoreTurned<At, AnglesOfSum, kHeads>(shape, job, slot, q, of_pass);
+    } else {
+      ScoreTurned<At, AnglesOfRow, kHeads>(shape, job, slot, q, of_pass);
+    }
   });
 }
 
@@ -202,6 +208,15 @@ void ScoreTurnedTile(const AttentionShape& shape, const ChunkJob& job, int slot,
   }
 }
 
+// Asks for the rows of the entries [first, first + kLanes): no prefetcher sees them coming.
+void FetchRows(const AttentionShape& shape, const ChunkJob& job, int first) {
+  constexpr Reading listed;  // row by row
+  const int end = std::min(first + kLanes, job.n_slots);
+  for (int entry = first; entry < end; ++entry) {
+    listed.Fetch(job.keys + job.entries.rows[entry] * shape.key_row_bytes, shape.key_row_bytes);
+  }
+}
+
 // Keys that are not the stored rows as they are become floats first, whatever their type: in
 // registers where whole tiles are rotated, in memory otherwise.
 void ScoreEntries(const AttentionShape& shape, const ChunkJob& job, const Scratch& scratch) {
@@ -210,10 +225,11 @@ void ScoreEntries(const AttentionShape& shape, const ChunkJob& job, const Scratc
   const int dim = shape.key_dim;
   const bool turned = RotatesVectors(shape);
   const auto score = [&](int slot, int n) HWY_ATTR {
-    // Rows in no order were not worth fetching ahead.
     if (job.entries.rows == nullptr) {
       shape.reading.FetchAheadWithin(job.keys, job.n_slots * shape.key_row_bytes,
                                      slot * shape.key_row_bytes, n * shape.key_row_bytes);
+    } else {
+      FetchRows(shape, job, slot + kLanes);
     }
     float* scores = scratch.scores + slot;
     if (n == kLanes && turned) {

@@ -114,29 +114,16 @@ void AttendFewQueries(const Call& call, const DecodeKernels& kernels) {
   const int64_t thread_floats = kernels.scratch_floats(shape);
   call.ReserveThreads(thread_floats);
 
-  // Neighbouring chunks on one thread where there are enough: it fetches the next one ahead. Where
-  // keys are rotated here, the same chunk of all heads: entries at the same places share angles,
-  // which are as many bytes as a key in half precision.
+  // Neighbouring chunks on one thread where there are enough: it fetches the next one ahead.
   const int64_t n_chunks = call.n_heads * n_parts;
-  const bool across_heads = shape.rotation.any() && n_parts >= 2 * call.pool.n_threads();
-  const int64_t grain =
-      across_heads ? call.n_heads : ChunksTogether(n_chunks, call.pool.n_threads());
-  const auto keys_of = [&](int64_t head, int64_t part) -> const std::byte* {
-    const HostHead& store = a.heads[head];
-    const int64_t first = part * kChunkSlots;
-    const bool whole = first + kChunkSlots <= store.n_slots;
-    return whole ? store.keys + first * shape.key_row_bytes : nullptr;
-  };
   const auto attend = [&](int64_t item, int thread) {
-    const int64_t head = across_heads ? item % call.n_heads : item / n_parts;
-    const int64_t part = across_heads ? item / call.n_heads : item % n_parts;
-    const bool same_part = across_heads && head + 1 < call.n_heads;
+    const int64_t head = item / n_parts;
+    const int64_t part = item % n_parts;
     const HostHead& store = a.heads[head];
     const int64_t first = part * kChunkSlots;
     const std::byte* keys = store.keys + first * shape.key_row_bytes;
-    const std::byte* next_keys = same_part      ? keys_of(head + 1, part)
-                                 : across_heads ? keys_of(0, part + 1)
-                                                : keys_of(head, part + 1);
+    const bool next_is_whole = first + 2 * kChunkSlots <= store.n_slots;
+    const std::byte* next_keys = next_is_whole ? keys + kChunkSlots * shape.key_row_bytes : nullptr;
     EntryMap entries = store.entries.From(first);
     for (int64_t query = 0; query < a.n_queries; ++query, ++entries.query_position) {
       const int64_t n = std::min<int64_t>(kChunkSlots, call.Visible(head, query) - first);
@@ -155,7 +142,8 @@ void AttendFewQueries(const Call& call, const DecodeKernels& kernels) {
     }
   };
   // What looks at these rows next (the search for the nearest) is cut alike.
-  call.pool.ParallelFor(n_chunks, attend, grain, ThreadPool::Claim::kOwnPart);
+  call.pool.ParallelFor(n_chunks, attend, ChunksTogether(n_chunks, call.pool.n_threads()),
+                        ThreadPool::Claim::kOwnPart);
 
   std::vector<RowTotal>& totals = call.scratch.totals;
   if (taps) totals.resize(static_cast<size_t>(call.n_heads * n_rows));

@@ -18,9 +18,16 @@ struct Rotation {
   int64_t stride = 0;            // floats
   int n_rotated = 0;
   bool interleaved = false;
+  bool unit = false;  // rotations as such, not scaled: that by a and that by b are that by a + b
 
   bool any() const { return table != nullptr; }
   const float* Angles(int64_t position) const { return table + position * stride; }
+
+  // A position as the sum of two, each of few: their rows stay near, where those of all positions,
+  // read in no order, are more bytes than the keys.
+  static constexpr int64_t kFine = 32;
+  const float* Coarse(int64_t position) const { return Angles(position & -kFine); }
+  const float* Fine(int64_t position) const { return Angles(position & (kFine - 1)); }
 };
 
 // What entries are besides one row after another.

@@ -75,7 +75,8 @@ Rotation RotationOf(const RopeTable& rope, int dim) {
   return {.table = table.data,
           .stride = table.stride,
           .n_rotated = rope.n_rotated,
-          .interleaved = rope.interleaved};
+          .interleaved = rope.interleaved,
+          .unit = table.rows > 0 && rope.n_rotated > 0 && table.data[0] == 1};
 }
 
 HostHeadRows Rows(const HeadRows& head) {

@@ -38,16 +38,44 @@ inline bool RotatesVectors(const AttentionShape& shape) {
   return rotation.any() && shape.key_dim % kLanes == 0 && rotation.n_rotated % (2 * kLanes) == 0;
 }
 
+// Cosines and sines of a position, kLanes pairs from i on: a row of the table.
+struct CosSin {
+  VF cosines, sines;
+};
+struct AnglesOfRow {
+  const float* row;
+  int n_pairs;
+  AnglesOfRow(const Rotation& rotation, int64_t position)
+      : row(rotation.Angles(position)), n_pairs(rotation.n_rotated / 2) {}
+  HWY_INLINE CosSin operator()(int i) const {
+    return {hn::LoadU(DF(), row + i), hn::LoadU(DF(), row + n_pairs + i)};
+  }
+};
+// The same, put together of two rows. Requires: Rotation::unit.
+struct AnglesOfSum {
+  const float *coarse, *fine;
+  int n_pairs;
+  AnglesOfSum(const Rotation& rotation, int64_t position)
+      : coarse(rotation.Coarse(position)),
+        fine(rotation.Fine(position)),
+        n_pairs(rotation.n_rotated / 2) {}
+  HWY_INLINE CosSin operator()(int i) const {
+    const DF df;
+    const VF ca = hn::LoadU(df, coarse + i), sa = hn::LoadU(df, coarse + n_pairs + i);
+    const VF cb = hn::LoadU(df, fine + i), sb = hn::LoadU(df, fine + n_pairs + i);
+    return {hn::NegMulAdd(sa, sb, hn::Mul(ca, cb)), hn::MulAdd(sa, cb, hn::Mul(ca, sb))};
+  }
+};
+
 // Pairs [i, i + kLanes) of a key, rotated: first and second elements.
 struct TurnedPairs {
   VF a, b;
 };
-template <class At>
-HWY_INLINE TurnedPairs Turn(const At& at, const Rotation& rotation, const float* cosines, int i) {
+template <class At, class Angles>
+HWY_INLINE TurnedPairs Turn(const At& at, const Rotation& rotation, const Angles& angles, int i) {
   const DF df;
   const int n_pairs = rotation.n_rotated / 2;
-  const VF c = hn::LoadU(df, cosines + i);
-  const VF s = hn::LoadU(df, cosines + n_pairs + i);
+  const auto [c, s] = angles(i);
   VF a, b;
   if (rotation.interleaved) {
     const VF first = at(2 * i), second = at(2 * i + kLanes);
@@ -62,12 +90,13 @@ HWY_INLINE TurnedPairs Turn(const At& at, const Rotation& rotation, const float*
 
 // One key of whole vectors, rotated as it is unpacked. Requires: RotatesVectors.
 template <class At>
-HWY_INLINE void UnpackRotated(const At& at, int dim, const Rotation& rotation, const float* cosines,
+HWY_INLINE void UnpackRotated(const At& at, int dim, const Rotation& rotation, int64_t position,
                               float* out) {
   const DF df;
+  const AnglesOfRow angles(rotation, position);
   const int n_pairs = rotation.n_rotated / 2;
   for (int i = 0; i < n_pairs; i += kLanes) {
-    const TurnedPairs turned = Turn(at, rotation, cosines, i);
+    const TurnedPairs turned = Turn(at, rotation, angles, i);
     if (rotation.interleaved) {
       hn::StoreInterleaved2(turned.a, turned.b, df, out + 2 * i);
     } else {
@@ -84,7 +113,7 @@ HWY_INLINE void UnpackRotatedRows(const AttentionShape& shape, const std::byte* 
   for (int64_t i = first; i < first + n; ++i, out += shape.key_dim) {
     const int64_t row = entries.rows == nullptr ? i : entries.rows[i];
     UnpackRotated(At{keys + row * shape.key_row_bytes}, shape.key_dim, shape.rotation,
-                  shape.rotation.Angles(entries.positions[i]), out);
+                  entries.positions[i], out);
   }
 }
 

@@ -34,6 +34,7 @@ struct Shape {
   TensorType value_type = TensorType::kF32;
   Rotate rotate = Rotate::kNot;
   int n_rotated = 0;     // 0: all of key_dim
+  double magnitude = 1;  // of the rotations
   double shared = 0;     // entries per stored row; 0: entries are rows
   bool factors = false;  // keys are multiplied
   float top_p = 1;
@@ -45,9 +46,10 @@ struct Shape {
            std::to_string(key_dim) + ", " + std::to_string(value_dim) + ", " +
            std::string(gguf::InfoOf(key_type).name) + ", " +
            std::string(gguf::InfoOf(value_type).name) + ", rotation " +
-           std::to_string(static_cast<int>(rotate)) + " of " + std::to_string(n_rotated) + ", " +
-           std::to_string(shared) + " entries a row" + (factors ? ", factors" : "") + ", top_p " +
-           std::to_string(top_p) + ", spread " + std::to_string(spread);
+           std::to_string(static_cast<int>(rotate)) + " of " + std::to_string(n_rotated) + " by " +
+           std::to_string(magnitude) + ", " + std::to_string(shared) + " entries a row" +
+           (factors ? ", factors" : "") + ", top_p " + std::to_string(top_p) + ", spread " +
+           std::to_string(spread);
   }
   bool plain() const { return rotate == Rotate::kNot && shared == 0 && !factors; }
 };
@@ -93,14 +95,14 @@ inline OwnEntries MakeEntries(const Shape& s, int64_t n_rows, Random& random) {
   return own;
 }
 
-inline std::vector<float> MakeAngles(int n_rotated) {
+inline std::vector<float> MakeAngles(int n_rotated, double magnitude = 1) {
   const int n_pairs = n_rotated / 2;
   std::vector<float> table;
   for (int64_t position = 0; position < kTablePositions; ++position) {
     for (const bool sine : {false, true}) {
       for (int pair = 0; pair < n_pairs; ++pair) {
         const double angle = static_cast<double>(position) * std::pow(1e4, -2.0 * pair / n_rotated);
-        table.push_back(static_cast<float>(sine ? std::sin(angle) : std::cos(angle)));
+        table.push_back(static_cast<float>(magnitude * (sine ? std::sin(angle) : std::cos(angle))));
       }
     }
   }
@@ -147,7 +149,7 @@ inline Answer RunAttention(Backend& b, const Shape& s, const TapSpec& taps, int 
   const int n_rotated = s.n_rotated == 0 ? s.key_dim : s.n_rotated;
   const Owned table = s.rotate == Rotate::kNot
                           ? Owned{}
-                          : Make(b, kTablePositions, n_rotated, MakeAngles(n_rotated));
+                          : Make(b, kTablePositions, n_rotated, MakeAngles(n_rotated, s.magnitude));
   const RopeTable rope = {table.matrix, n_rotated, s.rotate == Rotate::kNeighbours};
   // What a struct that was used before holds must not matter.
   const Taps used = {
