@@ -338,6 +338,9 @@ std::span<const Position> Cache::positions(int layer, int kv_head) const {
 std::span<const Slot> Cache::order(int layer, int kv_head) const {
   return data_->head(layer, kv_head).order;
 }
+std::span<const int32_t> Cache::ranks(int layer, int kv_head) const {
+  return data_->head(layer, kv_head).ranks;
+}
 std::span<const Slot> Cache::rows(int layer, int kv_head) const {
   return data_->head(layer, kv_head).rows;
 }

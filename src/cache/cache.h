@@ -115,6 +115,7 @@ class Cache {
   int64_t n_rows(int layer, int kv_head) const;  // stored; n_slots unless shared
   std::span<const Position> positions(int layer, int kv_head) const;  // [slot], place in the text
   std::span<const Slot> order(int layer, int kv_head) const;          // [rank], oldest to newest
+  std::span<const int32_t> ranks(int layer, int kv_head) const;       // [slot], its place in order
   std::span<const Slot> rows(int layer, int kv_head) const;           // [slot]; empty unless shared
   std::span<const float> factors(int layer, int kv_head) const;       // [slot]; empty unless shared
   kernels::HeadRows keys(int layer, int kv_head) const;               // [row]

@@ -50,6 +50,8 @@ struct Scratch {
   std::vector<std::vector<int32_t>> evicted;  // [kv_head], ranks
   std::vector<double> numbers;
   std::vector<int32_t> indices;
+  std::vector<std::vector<int32_t>>
+      all_slots;  // [list][slot] = slot; whoever changes it restores it
   std::vector<float> floats;
   std::vector<Candidate> candidates;
   std::array<kernels::Taps, 4> reduced;  // [TapSpec::Reduce], of taps shared between readers

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstddef>
 #include <numbers>
-#include <numeric>
 #include <span>
 #include <vector>
 
@@ -27,7 +26,7 @@ struct Targets {
 struct Head {
   int kv_head = 0;
   size_t n_spared = 0;             // first ranks that take up nothing
-  std::span<int32_t> stay;         // slots, ascending: as they lie in memory
+  std::span<int32_t> stay;         // slots, nearly all as they lie in memory
   std::span<int32_t> not_targets;  // slots of the spared and the evicted, ascending
   std::span<int32_t> evicted;      // slots, by rank
   std::span<int32_t> by_target;    // [2 * evicted]
@@ -69,15 +68,19 @@ class NearestMerger final : public Merger {
     for (const Head& head : heads) {
       Emit(head, head.targets[both ? 1 : 0], plan.heads[static_cast<size_t>(head.kv_head)]);
     }
+    for (const Head& head : heads) Restore(head);
   }
 
   // Heads that something is evicted from while something stays that it may flow into, with memory.
-  // All of it lies in two vectors that are kept: decode steps allocate nothing.
+  // All of it lies in vectors that are kept: decode steps allocate nothing. The list of those that
+  // stay is nearly that of all slots in every step, so it is not written anew either.
   std::span<Head> Arrange(const MergeInput& input, size_t first_head, size_t end_head,
                           std::span<Head> heads) const {
     const auto sinks = static_cast<size_t>(input.protected_entries.sinks);
     size_t n_heads = 0;
     size_t n_indices = 0;
+    std::vector<std::vector<int32_t>>& all_slots = input.call.scratch.all_slots;
+    if (all_slots.size() < heads.size()) all_slots.resize(heads.size());
     size_t n_floats = 0;
     const auto each = [&](const auto& body) {
       for (size_t i = first_head; i < end_head; ++i) {
@@ -89,8 +92,8 @@ class NearestMerger final : public Merger {
         body(static_cast<int>(i), n_spared, n_slots - n_evicted - n_spared, n_evicted);
       }
     };
-    each([&](int, size_t n_spared, size_t n_stay, size_t n_evicted) {
-      n_indices += n_stay + n_spared + 6 * n_evicted;
+    each([&](int, size_t n_spared, size_t, size_t n_evicted) {
+      n_indices += n_spared + 6 * n_evicted;
       n_floats += 2 * n_evicted;
     });
     std::vector<int32_t>& indices = input.call.scratch.indices;
@@ -105,10 +108,14 @@ class NearestMerger final : public Merger {
       return taken;
     };
     each([&](int kv_head, size_t n_spared, size_t n_stay, size_t n_evicted) {
+      std::vector<int32_t>& slots = all_slots[n_heads];
       Head& head = heads[n_heads++];
       head.kv_head = kv_head;
       head.n_spared = n_spared;
-      head.stay = take(free_indices, n_stay);
+      for (size_t slot = slots.size(); slot < n_stay; ++slot) {
+        slots.push_back(static_cast<int32_t>(slot));
+      }
+      head.stay = std::span(slots).first(n_stay);
       head.not_targets = take(free_indices, n_spared + n_evicted);
       head.evicted = take(free_indices, n_evicted);
       head.by_target = take(free_indices, 2 * n_evicted);
@@ -129,16 +136,23 @@ class NearestMerger final : public Merger {
     const auto spared = std::ranges::copy(order.first(head.n_spared), head.not_targets.begin()).out;
     std::ranges::copy(head.evicted, spared);
     std::ranges::sort(head.not_targets);
-    Slot slot = 0;
-    auto next = head.stay.begin();
-    const auto stay_until = [&](Slot end) {
-      const auto begin = next;
-      next += end - slot;
-      std::iota(begin, next, slot);
-      slot = end + 1;
-    };
-    for (const Slot end : head.not_targets) stay_until(end);
-    stay_until(static_cast<Slot>(order.size()));
+    // The last slots stand in for those that are no targets.
+    auto last = static_cast<Slot>(order.size());
+    auto skipped = head.not_targets.rbegin();
+    ForEachHole(head, [&](Slot hole) {
+      --last;
+      for (; skipped != head.not_targets.rend() && *skipped == last; ++skipped) --last;
+      head.stay[static_cast<size_t>(hole)] = last;
+    });
+  }
+  static void Restore(const Head& head) {
+    ForEachHole(head, [&](Slot hole) { head.stay[static_cast<size_t>(hole)] = hole; });
+  }
+  // The places of `stay` whose own slots are no targets, ascending.
+  static void ForEachHole(const Head& head, const auto& body) {
+    for (const Slot slot : head.not_targets) {
+      if (static_cast<size_t>(slot) < head.stay.size()) body(slot);
+    }
   }
 
   // The nearest entry that stays for each evicted one, dropped where it is below tau.

@@ -96,16 +96,19 @@ class D2oMethod final : public Method {
   }
 
   void Decide(const LayerCall& call, PlanList& plans) const override {
-    if (call.pass == 0) Observe(call);
-    if (call.phase == Phase::kDecode || !traits_.waits_for_all_layers) {
-      CompressLayer(call, plans);
+    const bool decode = call.phase == Phase::kDecode;
+    // A step that evicts adds its attention where it scores, all heads at the same time.
+    const bool by_head = decode && NumberToEvict(call) > 0;
+    if (call.pass == 0 && !by_head) Observe(call);
+    if (decode || !traits_.waits_for_all_layers) {
+      CompressLayer(call, plans, by_head && call.pass == 0);
       return;
     }
     if (call.layer != call.n_layers - 1) return;
     for (int layer = 0; layer < call.n_layers; ++layer) {
       LayerCall own = call.WithTaps(call.taps);
       own.layer = layer;
-      CompressLayer(own, plans);
+      CompressLayer(own, plans, /*observe=*/false);
     }
   }
 
@@ -180,11 +183,16 @@ class D2oMethod final : public Method {
     return std::max(budget, traits_.min_budget);
   }
 
-  void CompressLayer(const LayerCall& call, PlanList& plans) const {
-    if (c_.layer_policy == LayerPolicy::kSoftmax && Exempt(call.layer, call.n_layers)) return;
-    const int64_t budget = LayerBudget(call);
+  int64_t NumberToEvict(const LayerCall& call) const {
+    if (c_.layer_policy == LayerPolicy::kSoftmax && Exempt(call.layer, call.n_layers)) return 0;
+    return std::max<int64_t>(0, call.n_slots(0) - LayerBudget(call));
+  }
+
+  void CompressLayer(const LayerCall& call, PlanList& plans, bool observe) const {
+    const int64_t n_over = NumberToEvict(call);
+    if (n_over == 0) return;
     const int64_t n_slots = call.n_slots(0);
-    if (n_slots <= budget) return;
+    const int64_t budget = n_slots - n_over;
     const int64_t n_recent =
         std::max<int64_t>(1, (budget - c_.sinks) * c_.recent / (c_.important + c_.recent));
     const Region region = {.begin = c_.sinks, .end = n_slots - n_recent};
@@ -192,8 +200,8 @@ class D2oMethod final : public Method {
     // The first entries to go, those of a prompt, go together and set the threshold; later ones one
     // by one (Algorithm 1), each seeing the merges of those before.
     const bool first = call.head_number(0, 0) == 0;
-    const int64_t n_evict = first ? n_slots - budget : 1;
-    plans.again |= n_slots - n_evict > budget;
+    const int64_t n_evict = first ? n_over : 1;
+    plans.again |= n_evict < n_over;
 
     Plan& plan = plans.Add(call.layer, call.n_kv_heads());
     const auto n_heads = static_cast<size_t>(call.n_kv_heads());
@@ -202,6 +210,7 @@ class D2oMethod final : public Method {
     if (scratch.evicted.size() < n_heads) scratch.evicted.resize(n_heads);
     call.backend.ForEach(call.n_kv_heads(), [&](int64_t i) {
       const int head = static_cast<int>(i);
+      if (observe) score::ObserveHeavy(call, head);
       std::vector<double>& scores = scratch.scores[static_cast<size_t>(i)];
       std::vector<int32_t>& evicted = scratch.evicted[static_cast<size_t>(i)];
       scores.resize(static_cast<size_t>(region.size()));

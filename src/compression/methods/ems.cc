@@ -334,9 +334,12 @@ class EmsMethod final : public Method {
     const std::span<const Slot> rows = call.cache.rows(call.layer, head);
     const int32_t from = table.least;
     const auto x = static_cast<size_t>(from);
+    const auto newest_of = [&](size_t row) {
+      return members[static_cast<size_t>(table.newest[row])];
+    };
     if (table.nearest == kernels::Similarity::kNone) {
       if (table.n_members[x] == 1) {
-        plan.evict.push_back(table.member[x]);
+        plan.evict.push_back(newest_of(x));
         return 1;
       }
       for (const Slot slot : members) {
@@ -358,22 +361,23 @@ class EmsMethod final : public Method {
     }
     const double sum = from_weight + into_weight;
     plan.merges.push_back({.into = into, .n_sources = 0});
-    AddSource(call, head, table.member[x], sum > 0 ? from_weight / sum : 0.5, plan);
-    AddSource(call, head, table.member[y], sum > 0 ? into_weight / sum : 0.5, plan);
+    AddSource(call, head, newest_of(x), sum > 0 ? from_weight / sum : 0.5, plan);
+    AddSource(call, head, newest_of(y), sum > 0 ? into_weight / sum : 0.5, plan);
     table.n_members[y] += table.n_members[x];
     table.n_members[x] = table.n_members[y];  // for those of its members that look it up
     return 0;
   }
 
   // Of the old members the one with the least score goes, if its class has others: so many.
-  static int64_t DropMember(const LayerCall& call, int head, const ems::ClassTable& table,
-                            cache::HeadPlan& plan) {
+  int64_t DropMember(const LayerCall& call, int head, const ems::ClassTable& table,
+                     cache::HeadPlan& plan) const {
     const std::span<const Slot> rows = call.cache.rows(call.layer, head);
+    const ems::Scores score_of(call, head, c_.score);
     Slot victim = -1;
     double least = std::numeric_limits<double>::infinity();
     for (const Slot slot : call.order(head).first(static_cast<size_t>(table.n_old))) {
       const auto row = static_cast<size_t>(rows[static_cast<size_t>(slot)]);
-      const double score = table.scores[static_cast<size_t>(slot)];
+      const double score = score_of[slot];
       if (table.n_members[row] < 2 || score >= least) continue;
       least = score;
       victim = slot;

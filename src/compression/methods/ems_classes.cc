@@ -8,56 +8,53 @@ namespace winnow::compression::methods::ems {
 TableRoom::TableRoom(const LayerCall& call, int first_head, int n_heads)
     : scratch_(call.scratch), first_head_(first_head) {
   for (int head = first_head; head < first_head + n_heads; ++head) {
-    n_slots_ = std::max(n_slots_, static_cast<size_t>(call.n_slots(head)));
     n_rows_ = std::max(n_rows_, static_cast<size_t>(call.cache.n_rows(call.layer, head)));
   }
+  // Never a multiple of a page apart, or a load would be taken for one of what was just stored at
+  // the same place of another page.
+  constexpr size_t kPage = 4096 / sizeof(int32_t);
+  constexpr size_t kLine = 64 / sizeof(int32_t);
+  stride_ = (n_rows_ + kPage - 1) / kPage * kPage + kLine;
   const auto n = static_cast<size_t>(n_heads);
-  if (scratch_.numbers.size() < n * (n_slots_ + n_rows_)) {
-    scratch_.numbers.resize(n * (n_slots_ + n_rows_));
-  }
+  if (scratch_.numbers.size() < n * n_rows_) scratch_.numbers.resize(n * n_rows_);
   if (scratch_.indices.size() < n * Indices()) scratch_.indices.resize(n * Indices());
 }
 
 ClassTable TableRoom::Of(int head) const {
   const auto place = static_cast<size_t>(head - first_head_);
-  const std::span<double> numbers =
-      std::span(scratch_.numbers).subspan(place * (n_slots_ + n_rows_), n_slots_ + n_rows_);
-  const std::span<int32_t> indices =
-      std::span(scratch_.indices).subspan(place * Indices(), Indices());
+  const auto indices = [&](size_t i) {
+    return std::span(scratch_.indices).subspan(place * Indices() + i * stride_, n_rows_);
+  };
   ClassTable table;
-  table.scores = numbers.first(n_slots_);
-  table.importance = numbers.subspan(n_slots_);
-  table.n_members = indices.first(n_rows_);
-  table.member = indices.subspan(n_rows_, n_rows_);
-  table.oldest = indices.subspan(2 * n_rows_, n_rows_);
-  table.classes = indices.subspan(3 * n_rows_);
+  table.importance = std::span(scratch_.numbers).subspan(place * n_rows_, n_rows_);
+  table.n_members = indices(0);
+  table.oldest = indices(1);
+  table.newest = indices(2);
+  table.classes = indices(3);
   return table;
 }
 
 void Tabulate(const LayerCall& call, int head, Attention attention, ClassTable& table) {
   const Scores score_of(call, head, attention);
-  const auto n_slots = static_cast<Slot>(call.n_slots(head));
-  for (Slot slot = 0; slot < n_slots; ++slot) {
-    table.scores[static_cast<size_t>(slot)] = score_of[slot];
-  }
-  std::ranges::fill(table.importance, 0.0);
-  std::ranges::fill(table.n_members, 0);
   const std::span<const Slot> rows = call.cache.rows(call.layer, head);
-  int32_t rank = 0;
-  for (const Slot slot : call.order(head).first(static_cast<size_t>(table.n_all))) {
-    const auto row = static_cast<size_t>(rows[static_cast<size_t>(slot)]);
-    table.oldest[row] = table.n_members[row] == 0 ? rank : table.oldest[row];
-    ++table.n_members[row];
-    ++rank;
-    table.member[row] = slot;
-    table.importance[row] =
-        std::max(table.importance[row], table.scores[static_cast<size_t>(slot)]);
-  }
+  const std::span<const int32_t> ranks = call.cache.ranks(call.layer, head);
+  std::ranges::fill(table.n_members, 0);
   size_t n_classes = 0;
-  for (size_t row = 0; row < table.n_members.size(); ++row) {
-    // Written in any case, because whether it counts cannot be foretold.
-    table.classes[n_classes] = static_cast<int32_t>(row);
-    n_classes += table.n_members[row] == 0 ? 0 : 1;
+  // By slot, not by age: all that is known of the members lies in this order.
+  for (size_t slot = 0; slot < ranks.size(); ++slot) {
+    const int32_t rank = ranks[slot];
+    if (rank >= table.n_all) continue;
+    const auto row = static_cast<size_t>(rows[slot]);
+    const double score = score_of[static_cast<Slot>(slot)];
+    if (table.n_members[row]++ == 0) {
+      table.classes[n_classes++] = static_cast<int32_t>(row);
+      table.importance[row] = score;
+      table.oldest[row] = table.newest[row] = rank;
+      continue;
+    }
+    table.importance[row] = std::max(table.importance[row], score);
+    table.oldest[row] = std::min(table.oldest[row], rank);
+    table.newest[row] = std::max(table.newest[row], rank);
   }
   table.classes = table.classes.first(n_classes);
 }

@@ -13,12 +13,11 @@ namespace winnow::compression::methods::ems {
 // The classes of one head, and what a step decides about them. The lists lie in the scratch: steps
 // allocate nothing.
 struct ClassTable {
-  std::span<double> scores;      // [slot] s_GL
-  std::span<double> importance;  // [row] the best score of a member
-  std::span<int32_t> n_members;  // [row] 0: not the row of a class
-  std::span<int32_t> member;     // [row] the slot of the newest one
+  std::span<int32_t> n_members;  // [row] 0: not the row of a class; nothing else is said of it then
+  std::span<double> importance;  // [row] the best s_GL of a member
   std::span<int32_t> oldest;     // [row] the rank of the oldest one
-  std::span<int32_t> classes;    // rows of classes, ascending: as they lie in memory
+  std::span<int32_t> newest;     // [row] the rank of the newest one
+  std::span<int32_t> classes;    // rows of classes, nearly as they lie in memory
 
   int64_t n_old = 0;        // members before this step
   int64_t n_all = 0;        // with the one that was promoted
@@ -35,12 +34,12 @@ class TableRoom {
   ClassTable Of(int head) const;  // empty
 
  private:
-  size_t Indices() const { return 4 * n_rows_; }  // of one table
+  size_t Indices() const { return 4 * stride_; }  // of one table
 
   Scratch& scratch_;
   int first_head_;
-  size_t n_slots_ = 0;  // of the longest head
-  size_t n_rows_ = 0;
+  size_t n_rows_ = 0;  // of the head with the most
+  size_t stride_ = 0;  // of the lists of indices
 };
 
 // Fills in the classes of the n_all oldest entries.

@@ -14,11 +14,7 @@ class HeavyScorer final : public Scorer {
     return {.prefill = sums, .decode = sums, .state = {.n_columns = 1}};
   }
   void Observe(const LayerCall& call) const override {
-    for (int head = 0; head < call.n_kv_heads(); ++head) {
-      const std::span<double> sums = call.column(head, 0);
-      const std::vector<double>& added = call.taps.column_sums[static_cast<size_t>(head)];
-      for (size_t slot = 0; slot < sums.size(); ++slot) sums[slot] += added[slot];
-    }
+    for (int head = 0; head < call.n_kv_heads(); ++head) ObserveHeavy(call, head);
   }
   void Score(const LayerCall& call, int kv_head, Region region,
              std::span<double> out) const override {
@@ -34,6 +30,12 @@ class HeavyScorer final : public Scorer {
 };
 
 }  // namespace
+
+void ObserveHeavy(const LayerCall& call, int kv_head) {
+  const std::span<double> sums = call.column(kv_head, 0);
+  const std::vector<double>& added = call.taps.column_sums[static_cast<size_t>(kv_head)];
+  for (size_t slot = 0; slot < sums.size(); ++slot) sums[slot] += added[slot];
+}
 
 ScorerPtr Heavy(Reduce reduce) { return std::make_shared<HeavyScorer>(reduce); }
 

@@ -18,6 +18,8 @@ ScorerPtr Age();
 // Attention received so far: the running column sum of the KV head [H2O, arXiv:2306.14048].
 // State: one column.
 ScorerPtr Heavy(Reduce reduce = Reduce::kMean);
+// What its Observe does, for one head: all heads may be done at the same time.
+void ObserveHeavy(const LayerCall& call, int kv_head);
 
 // Sum over the last `window` queries of the prompt, then smoothed over neighbouring entries
 // [SnapKV, arXiv:2404.14469]. Under a budget that is not larger, the window is shorter
