@@ -264,9 +264,11 @@ Result<Loaded> Load(const ModelFlags& flags, Log& log) {
   const cache::Cache& cache = loaded.session->cache();
   const int64_t bytes_per_token =
       cache.bytes_per_slot() * cache.config().shape.n_kv_heads * cache.config().shape.n_layers;
-  log.Info("cache  up to " + std::to_string(loaded.session->capacity()) + " tokens, keys " +
-           flags.key_type + ", values " + flags.value_type + ", " + HumanBytes(bytes_per_token) +
-           " per token");
+  const std::string held = std::to_string(cache.capacity()) + " tokens";
+  const bool endless = loaded.session->capacity() > cache.capacity();
+  log.Info("cache  " + (endless ? held + " at once, texts of any length" : "up to " + held) +
+           ", keys " + flags.key_type + ", values " + flags.value_type + ", " +
+           HumanBytes(bytes_per_token) + " per token");
   if (session_options.compression.method) {
     log.Info("method " + MethodName(*loaded.session) + BudgetText(session_options.compression));
   }

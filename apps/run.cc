@@ -137,7 +137,7 @@ int Run(Arguments arguments) {
     };
   }
   // The prompt appears at once, but not before it is known to fit.
-  const bool fits = static_cast<int64_t>(tokens.size()) <= session.capacity();
+  const bool fits = session.CheckRoom(static_cast<int64_t>(tokens.size())).has_value();
   if (fits && flags.display_prompt && !flags.json) ShowPrompt(flags, *prompt);
   const auto generated = Generate(session, *sampler, tokens, options);
   progress.Erase();

@@ -42,6 +42,7 @@ struct Session::Data {
   bool evicts() const { return compressor.active(); }
   // Entries of the longest head.
   int64_t MostHeld() const;
+  int64_t CallOf(int64_t n) const;
 
   // Runs `added` through the model and remembers the last token's logits; `shown` says where it
   // lies in the prompt. False: stopped by progress.
@@ -214,13 +215,16 @@ void Session::Data::Forget() {
   n_attendable = 0;
 }
 
-Result<bool> Session::Prefill(std::span<const TokenId> tokens, const PrefillOptions& options) {
-  if (tokens.empty()) return true;
-  Data& data = *data_;
-  const auto n = static_cast<int64_t>(tokens.size());
+// Tokens of a prompt that are taken in at once.
+int64_t Session::Data::CallOf(int64_t n) const {
+  const int64_t chunk = options.compression.prefill_chunk;
+  return chunk == 0 ? n : std::min(chunk, n);
+}
+
+Result<void> Session::CheckRoom(int64_t n) const {
+  const Data& data = *data_;
   if (n > capacity() - n_tokens()) return NoRoom(n, n_tokens(), capacity());
-  const int64_t chunk = data.options.compression.prefill_chunk;
-  const int64_t n_call = chunk == 0 ? n : std::min(chunk, n);
+  const int64_t n_call = data.CallOf(n);
   const int64_t n_held = data.MostHeld();
   if (n_call > data.cache->capacity() - n_held) {
     return Error{"session: " + std::to_string(n_call) + " tokens at once" +
@@ -228,6 +232,15 @@ Result<bool> Session::Prefill(std::span<const TokenId> tokens, const PrefillOpti
                  " are more than the context of " + std::to_string(data.cache->capacity()) +
                  "; with --prefill-chunk they are taken in parts"};
   }
+  return {};
+}
+
+Result<bool> Session::Prefill(std::span<const TokenId> tokens, const PrefillOptions& options) {
+  if (tokens.empty()) return true;
+  Data& data = *data_;
+  const auto n = static_cast<int64_t>(tokens.size());
+  WINNOW_TRY(CheckRoom(n));
+  const int64_t n_call = data.CallOf(n);
   WINNOW_TRY(data.compressor.BeginPrompt(*data.cache, n, n_call));
   for (int64_t first = 0; first < n; first += n_call) {
     const auto part = tokens.subspan(static_cast<size_t>(first),

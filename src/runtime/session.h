@@ -63,6 +63,8 @@ class Session {
   // Slots per KV head up to which capacity() is any number; 0: this method's never is.
   int64_t largest_streaming_budget() const;
   int64_t room() const;  // tokens that can still be decoded
+  // Whether Prefill can take in n tokens more; the error says why not.
+  Result<void> CheckRoom(int64_t n) const;
 
   void Reset();                     // forget everything
   void Truncate(int64_t n_tokens);  // keep the first n tokens

@@ -54,6 +54,11 @@ class Kv(CliTest):
                 found = self.generate("-n", "5", "--kv-method", method["name"], "--kv-size", "200", prompt=prompt)
                 self.assertEqual(found["tokens"], full["tokens"])
 
+    def test_a_prompt_that_does_not_fit_is_not_shown(self):
+        outcome = winnow("run", "-m", self.model, "-p", PROMPT * 2, "-c", "128", "--kv-method", "treekv", "--kv-size", "64")
+        self.assert_failed(outcome, "128 tokens at once, texts of any length", "with --prefill-chunk they are taken in parts")
+        self.assertEqual(outcome.out.strip(), b"")
+
     def test_ratio_and_memory(self):
         full = self.generate("-n", "1")
         n_prompt = full["prompt_tokens"]

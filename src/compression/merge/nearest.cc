@@ -26,7 +26,7 @@ struct Targets {
 struct Head {
   int kv_head = 0;
   size_t n_spared = 0;             // first ranks that take up nothing
-  std::span<int32_t> stay;         // slots, nearly all as they lie in memory
+  std::span<int32_t> stay;         // slots; in a step nearly all as they lie in memory
   std::span<int32_t> not_targets;  // slots of the spared and the evicted, ascending
   std::span<int32_t> evicted;      // slots, by rank
   std::span<int32_t> by_target;    // [2 * evicted]
@@ -79,8 +79,6 @@ class NearestMerger final : public Merger {
     const auto sinks = static_cast<size_t>(input.protected_entries.sinks);
     size_t n_heads = 0;
     size_t n_indices = 0;
-    std::vector<std::vector<int32_t>>& all_slots = input.call.scratch.all_slots;
-    if (all_slots.size() < heads.size()) all_slots.resize(heads.size());
     size_t n_floats = 0;
     const auto each = [&](const auto& body) {
       for (size_t i = first_head; i < end_head; ++i) {
@@ -96,6 +94,8 @@ class NearestMerger final : public Merger {
       n_indices += n_spared + 6 * n_evicted;
       n_floats += 2 * n_evicted;
     });
+    std::vector<std::vector<int32_t>>& all_slots = input.call.scratch.all_slots;
+    if (all_slots.size() < heads.size()) all_slots.resize(heads.size());
     std::vector<int32_t>& indices = input.call.scratch.indices;
     std::vector<float>& floats = input.call.scratch.floats;
     indices.resize(n_indices);

@@ -96,19 +96,19 @@ class D2oMethod final : public Method {
   }
 
   void Decide(const LayerCall& call, PlanList& plans) const override {
-    const bool decode = call.phase == Phase::kDecode;
-    // A step that evicts adds its attention where it scores, all heads at the same time.
-    const bool by_head = decode && NumberToEvict(call) > 0;
-    if (call.pass == 0 && !by_head) Observe(call);
-    if (decode || !traits_.waits_for_all_layers) {
-      CompressLayer(call, plans, by_head && call.pass == 0);
+    if (call.phase == Phase::kDecode) {
+      const int64_t n_over = NumberOver(call);
+      if (n_over > 0) return CompressLayer(call, n_over, plans);
+      if (call.pass == 0) Observe(call);
       return;
     }
+    if (call.pass == 0) Observe(call);
+    if (!traits_.waits_for_all_layers) return CompressLayer(call, NumberOver(call), plans);
     if (call.layer != call.n_layers - 1) return;
     for (int layer = 0; layer < call.n_layers; ++layer) {
       LayerCall own = call.WithTaps(call.taps);
       own.layer = layer;
-      CompressLayer(own, plans, /*observe=*/false);
+      CompressLayer(own, NumberOver(own), plans);
     }
   }
 
@@ -183,13 +183,13 @@ class D2oMethod final : public Method {
     return std::max(budget, traits_.min_budget);
   }
 
-  int64_t NumberToEvict(const LayerCall& call) const {
+  // Entries beyond the layer's budget.
+  int64_t NumberOver(const LayerCall& call) const {
     if (c_.layer_policy == LayerPolicy::kSoftmax && Exempt(call.layer, call.n_layers)) return 0;
     return std::max<int64_t>(0, call.n_slots(0) - LayerBudget(call));
   }
 
-  void CompressLayer(const LayerCall& call, PlanList& plans, bool observe) const {
-    const int64_t n_over = NumberToEvict(call);
+  void CompressLayer(const LayerCall& call, int64_t n_over, PlanList& plans) const {
     if (n_over == 0) return;
     const int64_t n_slots = call.n_slots(0);
     const int64_t budget = n_slots - n_over;
@@ -210,7 +210,8 @@ class D2oMethod final : public Method {
     if (scratch.evicted.size() < n_heads) scratch.evicted.resize(n_heads);
     call.backend.ForEach(call.n_kv_heads(), [&](int64_t i) {
       const int head = static_cast<int>(i);
-      if (observe) score::ObserveHeavy(call, head);
+      // A step adds its attention here, all heads at the same time.
+      if (call.phase == Phase::kDecode && call.pass == 0) score::ObserveHeavy(call, head);
       std::vector<double>& scores = scratch.scores[static_cast<size_t>(i)];
       std::vector<int32_t>& evicted = scratch.evicted[static_cast<size_t>(i)];
       scores.resize(static_cast<size_t>(region.size()));

@@ -369,15 +369,14 @@ class EmsMethod final : public Method {
   }
 
   // Of the old members the one with the least score goes, if its class has others: so many.
-  int64_t DropMember(const LayerCall& call, int head, const ems::ClassTable& table,
-                     cache::HeadPlan& plan) const {
+  static int64_t DropMember(const LayerCall& call, int head, const ems::ClassTable& table,
+                            cache::HeadPlan& plan) {
     const std::span<const Slot> rows = call.cache.rows(call.layer, head);
-    const ems::Scores score_of(call, head, c_.score);
     Slot victim = -1;
     double least = std::numeric_limits<double>::infinity();
     for (const Slot slot : call.order(head).first(static_cast<size_t>(table.n_old))) {
       const auto row = static_cast<size_t>(rows[static_cast<size_t>(slot)]);
-      const double score = score_of[slot];
+      const double score = table.scores[slot];
       if (table.n_members[row] < 2 || score >= least) continue;
       least = score;
       victim = slot;

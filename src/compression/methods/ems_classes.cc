@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "base/list_stride.h"
+
 namespace winnow::compression::methods::ems {
 
 TableRoom::TableRoom(const LayerCall& call, int first_head, int n_heads)
@@ -10,11 +12,7 @@ TableRoom::TableRoom(const LayerCall& call, int first_head, int n_heads)
   for (int head = first_head; head < first_head + n_heads; ++head) {
     n_rows_ = std::max(n_rows_, static_cast<size_t>(call.cache.n_rows(call.layer, head)));
   }
-  // Never a multiple of a page apart, or a load would be taken for one of what was just stored at
-  // the same place of another page.
-  constexpr size_t kPage = 4096 / sizeof(int32_t);
-  constexpr size_t kLine = 64 / sizeof(int32_t);
-  stride_ = (n_rows_ + kPage - 1) / kPage * kPage + kLine;
+  stride_ = static_cast<size_t>(ListStride<int32_t>(static_cast<int64_t>(n_rows_)));
   const auto n = static_cast<size_t>(n_heads);
   if (scratch_.numbers.size() < n * n_rows_) scratch_.numbers.resize(n * n_rows_);
   if (scratch_.indices.size() < n * Indices()) scratch_.indices.resize(n * Indices());
@@ -35,26 +33,30 @@ ClassTable TableRoom::Of(int head) const {
 }
 
 void Tabulate(const LayerCall& call, int head, Attention attention, ClassTable& table) {
-  const Scores score_of(call, head, attention);
+  table.scores = Scores(call, head, attention);
   const std::span<const Slot> rows = call.cache.rows(call.layer, head);
   const std::span<const int32_t> ranks = call.cache.ranks(call.layer, head);
   std::ranges::fill(table.n_members, 0);
-  size_t n_classes = 0;
   // By slot, not by age: all that is known of the members lies in this order.
   for (size_t slot = 0; slot < ranks.size(); ++slot) {
     const int32_t rank = ranks[slot];
     if (rank >= table.n_all) continue;
     const auto row = static_cast<size_t>(rows[slot]);
-    const double score = score_of[static_cast<Slot>(slot)];
+    const double score = table.scores[static_cast<Slot>(slot)];
     if (table.n_members[row]++ == 0) {
-      table.classes[n_classes++] = static_cast<int32_t>(row);
       table.importance[row] = score;
       table.oldest[row] = table.newest[row] = rank;
-      continue;
+    } else {
+      table.importance[row] = std::max(table.importance[row], score);
+      table.oldest[row] = std::min(table.oldest[row], rank);
+      table.newest[row] = std::max(table.newest[row], rank);
     }
-    table.importance[row] = std::max(table.importance[row], score);
-    table.oldest[row] = std::min(table.oldest[row], rank);
-    table.newest[row] = std::max(table.newest[row], rank);
+  }
+  size_t n_classes = 0;
+  for (size_t row = 0; row < table.n_members.size(); ++row) {
+    // Written in any case, because whether it counts cannot be foretold.
+    table.classes[n_classes] = static_cast<int32_t>(row);
+    n_classes += table.n_members[row] == 0 ? 0 : 1;
   }
   table.classes = table.classes.first(n_classes);
 }

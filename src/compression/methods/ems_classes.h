@@ -17,7 +17,8 @@ struct ClassTable {
   std::span<double> importance;  // [row] the best s_GL of a member
   std::span<int32_t> oldest;     // [row] the rank of the oldest one
   std::span<int32_t> newest;     // [row] the rank of the newest one
-  std::span<int32_t> classes;    // rows of classes, nearly as they lie in memory
+  std::span<int32_t> classes;    // rows of classes, ascending: as they lie in memory
+  Scores scores;                 // of the members
 
   int64_t n_old = 0;        // members before this step
   int64_t n_all = 0;        // with the one that was promoted

@@ -47,6 +47,7 @@ void Observe(const LayerCall& call, const Windows& windows, int head);
 // s_Loc of the entries of a head.
 struct LocalScores {
   std::span<const double> past, current;
+  LocalScores() = default;
   LocalScores(const LayerCall& call, int head)
       : past(call.column(head, kPast)), current(call.column(head, kCurrent)) {}
   double operator[](Slot slot) const {
@@ -62,6 +63,7 @@ struct Scores {
   LocalScores local;
   double f = 0;  // what global attention is multiplied by
   double l = 1;  // what local attention is multiplied by
+  Scores() = default;
   Scores(const LayerCall& call, int head, Attention attention);
   double operator[](Slot slot) const {
     return std::max(f * global[static_cast<size_t>(slot)], l * local[slot]);

@@ -3,13 +3,12 @@
 #include <span>
 
 #include "base/check.h"
+#include "base/list_stride.h"
 #include "kernels/cpu/attention_call.h"
 #include "kernels/cpu/top_p.h"
 
 namespace winnow::kernels::cpu {
 namespace {
-
-constexpr int64_t kPageFloats = 4096 / sizeof(float);
 
 // Where the numbers of one query head lie: `stride` of each.
 struct HeadNumbers {
@@ -138,9 +137,7 @@ void AttendByRows(const Call& call, const DecodeKernels& kernels) {
   const AttentionShape& shape = call.shape;
   int64_t longest = 0;
   for (const HostHead& head : a.heads) longest = std::max({longest, head.n_slots, head.n_rows});
-  // Never a multiple of a page apart, or a load would be taken for one of what was just stored at
-  // the same place of another page.
-  const int64_t stride = DivideUp(longest, kPageFloats) * kPageFloats + kLineFloats;
+  const int64_t stride = ListStride<float>(longest);
   const Numbers numbers = {Reserve(call.scratch.weights, 2 * a.n_q_heads * stride), longest,
                            stride};
   const int64_t thread_floats = kernels.scratch_floats(shape);
