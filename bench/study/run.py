@@ -6,9 +6,10 @@
 
 Every part is one `winnow eval` command; an interrupted run goes on where it was (--data/results-*.jsonl). --out gets
 tables.md, data.json (every figure of the tables), samples.json (the score of every sample, which orderings.py reads), and one page per part.
-Parts that are not run are taken from --data as they were left there.
+Parts that are not run are taken from --data as they were left there; what is not there either stays in --out as it was.
 """
 import argparse
+import collections
 import json
 import math
 import pathlib
@@ -64,8 +65,10 @@ def mean(values):
 
 
 def cells(found, score):
-    """{way: {task: mean score}} with "kept" (share of the prompt) and "bytes" (share of the full f16 cache)."""
+    """{way: {task: mean score}} with "kept" (share of the prompt) and "bytes" (share of the full f16 cache). A way that some samples of
+    a task have no result of (their share is less than the method must keep) has no mean there."""
     full_bytes = {s["sample"]: next(r["cache_bytes"] for r in s["results"] if way(r) == ("full", "", "f16")) for s in found["samples"]}
+    n_samples = collections.Counter(sample.get("task", "text") for sample in found["samples"])
     gathered = {}
     for sample in found["samples"]:
         for result in sample["results"]:
@@ -73,7 +76,8 @@ def cells(found, score):
             if score in result.get("scores", {}):
                 cell.setdefault(sample.get("task", "text"), []).append(result["scores"][score])
                 cell.setdefault("bytes", []).append(result["cache_bytes"] / full_bytes[sample["sample"]])
-    return {key: {task: mean(values) for task, values in cell.items()} for key, cell in gathered.items()}
+    return {key: {task: mean(values) for task, values in cell.items() if task not in n_samples or len(values) == n_samples[task]}
+            for key, cell in gathered.items()}  # fmt: skip
 
 
 def rounded(value, digits=6):
@@ -99,13 +103,23 @@ def samples(found):
 
 
 def write_samples(path, found):
-    """JSON with a sample a line."""
+    """JSON with a sample a line; parts that were not found stay."""
+    gathered = json.loads(path.read_text()) if path.exists() else {}
+    gathered.update({name: samples(part) for name, part in found.items()})
     parts = []
-    for name, part in found.items():
-        gathered = samples(part)
-        lines = ",\n".join("  " + json.dumps(line) for line in gathered["samples"])
-        parts.append(f'{json.dumps(name)}: {{\n "ways": {json.dumps(gathered["ways"])},\n "samples": [\n{lines}\n ]}}')
+    for name, part in gathered.items():
+        lines = ",\n".join("  " + json.dumps(line) for line in part["samples"])
+        parts.append(f'{json.dumps(name)}: {{\n "ways": {json.dumps(part["ways"])},\n "samples": [\n{lines}\n ]}}')
     path.write_text("{\n" + ",\n".join(parts) + "\n}\n")
+
+
+def write_tables(path, text):
+    """Tables under their titles, in the places they had; new ones last."""
+    old = path.read_text().split("### ")[1:] if path.exists() else []
+    tables = {}
+    for one in old + [new.removeprefix("### ") for new in text]:
+        tables[one.splitlines()[0]] = "### " + one.strip() + "\n"
+    path.write_text("\n".join(tables.values()))
 
 
 def number(value, form="{:.2f}"):
@@ -156,7 +170,10 @@ def main():
             found[name] = run_part(args, name, arguments)
         elif (args.data / f"{name}.json").exists():
             found[name] = json.loads((args.data / f"{name}.json").read_text())
-    text, data = [], {name: {k: part[k] for k in ("model", "machine", "winnow", "rows", "groups")} for name, part in found.items()}
+    text = []
+    data_file = args.out / "data.json"
+    data = json.loads(data_file.read_text()) if data_file.exists() else {}
+    data.update({name: {k: part[k] for k in ("model", "machine", "winnow", "rows", "groups")} for name, part in found.items()})
     if "recall" in found:
         recall = cells(found["recall"], "score")
         for task in ("needle", "key_value", "multi_value", "two_hop_named", "few_shot"):
@@ -173,8 +190,8 @@ def main():
     if "stream" in found:
         rows = [[f"`{r['method']}`", r["budget"], number(r.get("perplexity")), number(r.get("kept"), "{:.0f}")] for r in found["stream"]["rows"]]
         text.append("### Streaming perplexity\n\n" + table(["method", "budget", "perplexity", "entries kept"], rows))
-    (args.out / "tables.md").write_text("\n".join(text))
-    (args.out / "data.json").write_text(json.dumps(data, indent=1) + "\n")
+    write_tables(args.out / "tables.md", text)
+    data_file.write_text(json.dumps(data, indent=1) + "\n")
     write_samples(args.out / "samples.json", found)
 
 
