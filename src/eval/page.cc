@@ -57,7 +57,11 @@ std::string SeriesOf(const std::string& method, const std::string& types,
 // One record per variant and group, with the labels that all samples of the group share.
 std::vector<Record> CellsOf(const EvalResults& results) {
   std::vector<Record> cells;
-  std::set<std::string> seen;
+  std::set<std::string> seen, kinds;
+  for (const Variant& variant : results.variants) {
+    if (!variant.budget.empty()) kinds.insert(variant.budget.substr(0, variant.budget.find(' ')));
+  }
+  const bool alike = kinds.size() == 1;  // "ratio 0.25" is 0.25 then
   for (const EvaluatedSample& sample : results.samples) {
     if (!seen.insert(sample.group).second) continue;
     const Column& column = LeadingColumn(results, sample.group);
@@ -65,9 +69,12 @@ std::vector<Record> CellsOf(const EvalResults& results) {
       const auto summary = SummaryOf(results, i, column, sample.group);
       if (!summary) continue;
       const Variant& variant = results.variants[i];
+      // First, because long labels lose their end.
+      const std::string budget =
+          alike ? variant.budget.substr(variant.budget.find(' ') + 1) : variant.budget;
       Record cell = {{"variant", variant.Name()},
                      {"series", SeriesOf(variant.method, variant.cache_types, results)},
-                     {"part", sample.group + (variant.budget.empty() ? "" : ", ") + variant.budget},
+                     {"part", budget + (budget.empty() ? "" : ", ") + sample.group},
                      {"group", sample.group}};
       for (const report::Field& label : sample.labels.fields) cell.Add(label.name, label.value);
       cell.Add("value", summary->value);
@@ -217,7 +224,7 @@ void AddCells(const EvalResults& results, report::Page& page) {
     plot.kind = Kind::kHeatMap;  // so many bars cannot be told apart
     plot.name = "parts";
     plot.title += " by part";
-    plot.x = {.name = "part", .label = "part and budget"};
+    plot.x = {.name = "part", .label = "budget and part"};
     plot.y = {.name = "series", .label = HasSeveralTypes(results) ? "method and cache" : "method"};
     plot.value = {.name = "value", .label = label};
     page.AddFigure(FigureOf(plot, cells));

@@ -81,7 +81,7 @@ TEST_F(EvalPage, HeatMapDoesNotMixTypesOfCache) {
   AddType(results, "q8_0", .25, 20);
   std::map<std::string, double> found;
   for (const Row& row : NumbersOf(results, "parts")) {
-    const std::string value = row.TextOrEmpty("b, size 8");
+    const std::string value = row.TextOrEmpty("8, b");
     if (!value.empty()) found[row.TextOrEmpty("method and cache")] = std::stod(value);
   }
   EXPECT_EQ(found, (std::map<std::string, double>{{"h2o f16", 50}, {"h2o q8_0", 25}}));

@@ -24,6 +24,16 @@ std::string NameOf(const std::vector<std::string>& names, const Axis& axis, int6
   return NumberLabel(from + (to - from) * static_cast<double>(i) / static_cast<double>(n));
 }
 
+// The number for a cell of a width: whole, or in two digits; empty where neither fits.
+std::string NumberWithin(double value, double width) {
+  const double digit = value == 0 ? 1 : std::pow(10, std::floor(std::log10(std::abs(value))) - 1);
+  for (const double shown : {value, std::round(value / digit) * digit}) {
+    std::string number = NumberLabel(shown);
+    if (TextWidth(number) + 4 <= width) return number;
+  }
+  return "";
+}
+
 void DrawCells(const HeatMap& map, Range range, const Frame& frame, Drawing& drawing) {
   const double w = (frame.right - frame.left) / static_cast<double>(map.n_columns);
   const double h = (frame.bottom - frame.top) / static_cast<double>(map.n_rows);
@@ -42,8 +52,9 @@ void DrawCells(const HeatMap& map, Range range, const Frame& frame, Drawing& dra
                                 "\n" + y_name + NameOf(map.row_names, map.y, row, map.n_rows) +
                                 "\n" + map.value_label + " " + NumberLabel(value);
       drawing.AddRect(x, y, w - gap, h - gap, "fill=\"" + HexColour(colour) + "\"", title);
-      const std::string number = NumberLabel(value);
-      if (!map.show_values || TextWidth(number) + 4 > w || h < 15) continue;
+      if (!map.show_values || h < 15) continue;
+      const std::string number = NumberWithin(value, w);
+      if (number.empty()) continue;
       drawing.Add({.x = x + (w - gap) / 2,
                    .y = y + (h - gap) / 2 + 4,
                    .text = number,

@@ -94,6 +94,22 @@ TEST(Page, WhatWasNotMeasuredIsNotDrawn) {
   EXPECT_EQ(CountOf(SvgOf(Single(Bars())), "<title>1\n"), 1U);
 }
 
+TEST(Page, NarrowCellsShowTwoDigits) {
+  HeatMap map = Map();
+  map.n_columns = 30;
+  map.values.assign(60, 100.0 / 3);
+  map.values[0] = 100;
+  map.values[1] = 0;
+  map.column_names.assign(30, "a");
+  map.show_values = true;
+  const std::string svg = SvgOf(Single(map));
+  EXPECT_EQ(CountOf(svg, ">33<"), 58U);
+  EXPECT_TRUE(Holds(svg, ">100<"));
+  EXPECT_TRUE(Holds(svg, "exact match 33.3"));  // whole in what the pointer shows
+  for (double& value : map.values) value = -12345;
+  EXPECT_EQ(CountOf(SvgOf(Single(map)), ">-12"), 0U) << "a number that does not fit is left out";
+}
+
 TEST(Page, LargeMapsAreOnePicture) {
   HeatMap map = Map();
   map.n_rows = 50;
