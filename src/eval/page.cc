@@ -29,9 +29,9 @@ std::string LabelOf(const Column& column) {
 }
 
 // What `about` says, each fact on one line.
-Record FactsOf(const Record& about) {
+Record FactsOf(const EvalResults& results) {
   Record facts;
-  for (const report::Field& field : about.fields) {
+  for (const report::Field& field : results.about.fields) {
     const auto* nested = std::get_if<Record>(&field.value.data);
     if (nested == nullptr) {
       facts.Add(field.name, field.value);
@@ -44,6 +44,10 @@ Record FactsOf(const Record& about) {
               (word ? *word : report::ToJson(part.value) + " " + part.name);
     }
     facts.Add(field.name, std::move(text));
+  }
+  if (results.n_of_other_builds > 0) {
+    facts.Add("results", std::to_string(results.n_of_other_builds) + " found by winnow " +
+                             results.other_build);
   }
   return facts;
 }
@@ -281,8 +285,7 @@ void AddSpeeds(const EvalResults& results, report::Page& page) {
 
 report::Page PageOf(const EvalResults& results, std::string (*human_bytes)(int64_t bytes)) {
   const Task& task = *results.task;
-  report::Page page(std::string(task.name), std::string(task.summary) + ".",
-                    FactsOf(results.about));
+  report::Page page(std::string(task.name), std::string(task.summary) + ".", FactsOf(results));
   const auto add_results = [&] {
     page.AddTable({.name = "results",
                    .title = "Results",

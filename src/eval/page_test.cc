@@ -87,6 +87,16 @@ TEST_F(EvalPage, HeatMapDoesNotMixTypesOfCache) {
   EXPECT_EQ(found, (std::map<std::string, double>{{"h2o f16", 50}, {"h2o q8_0", 25}}));
 }
 
+TEST_F(EvalPage, NamesTheBuildThatFoundTheResults) {
+  const Task task = MadeUpTask(Column::Kind::kPercent);
+  EvalResults results = MadeUpResults(task, {{"a", 1, .5}});
+  EXPECT_EQ(PageOf(results, Bytes).Html().find("found by winnow"), std::string::npos);
+  results.n_of_other_builds = 2;
+  results.other_build = "0.1.0+e664c7b";
+  EXPECT_NE(PageOf(results, Bytes).Html().find("2 found by winnow 0.1.0+e664c7b"),
+            std::string::npos);
+}
+
 TEST_F(EvalPage, SpeedAgainstDepth) {
   const Task task = MadeUpTask(Column::Kind::kPercent);
   EvalResults results = MadeUpResults(task, {{"a", 1, 1}, {"b", 1, 1}, {"b", 1, -1}});
