@@ -44,10 +44,23 @@ std::string FirstChoice(const TokenMap& map) {
   return map.views.front().name + ", all layers, all KV heads";
 }
 
-// Line feeds are shown, and end the line.
-std::string WithLineFeeds(std::string text) {
+// Carriage returns are shown: half of every line end in texts from Windows.
+std::string WithReturns(std::string_view text) {
   std::string shown;
   for (const char c : text) {
+    if (c == '\r') {
+      shown += "␍";
+    } else {
+      shown += c;
+    }
+  }
+  return shown;
+}
+
+// Line feeds are shown too, and end the line.
+std::string WithLineEnds(std::string_view text) {
+  std::string shown;
+  for (const char c : WithReturns(text)) {
     if (c == '\n') shown += "↵";
     shown += c;
   }
@@ -65,7 +78,7 @@ class Typesetter {
   void Add(std::string_view token, std::string_view shade) {
     while (!token.empty()) {
       const size_t feed = token.find('\n');
-      AddPiece(std::string(token.substr(0, feed)) + (feed == std::string_view::npos ? "" : "↵"),
+      AddPiece(WithReturns(token.substr(0, feed)) + (feed == std::string_view::npos ? "" : "↵"),
                shade);
       if (feed == std::string_view::npos) return;
       NewLine();
@@ -168,7 +181,7 @@ std::string TokenMapHtml(const TokenMap& map) {
   const std::vector<TokenShares> shares = SharesOf(map.views.front(), map.tokens.size());
   for (size_t i = 0; i < map.tokens.size(); ++i) {
     html += std::string("<i class=\"") + ShadeOf(shares[i]) + "\">" +
-            Escaped(WithLineFeeds(map.tokens[i])) + "</i>";
+            Escaped(WithLineEnds(map.tokens[i])) + "</i>";
   }
   html += "</div>\n";
   if (!map.caption.empty()) html += "<figcaption>" + Escaped(map.caption) + "</figcaption>\n";

@@ -43,6 +43,17 @@ TEST(TokenMap, TokensAreShownAsTheyAre) {
   EXPECT_NE(html.find(R"([{"name":"ems","states":[["2k1m1e"],["1k2m1e"]]}])"), std::string::npos);
 }
 
+TEST(TokenMap, LineEndsOfWindowsAreShown) {
+  TokenMap map = Small();
+  map.tokens = {"a\r\n", "b", "\r", "\n"};
+  const std::string html = TokenMapHtml(map);
+  EXPECT_NE(html.find(">a␍↵\n</i>"), std::string::npos) << html;
+  EXPECT_NE(html.find(">␍</i>"), std::string::npos) << html;
+  const std::string svg = SvgOf(map);
+  EXPECT_NE(svg.find(">a␍↵</text>"), std::string::npos) << svg;
+  EXPECT_EQ((html + svg).find("\xEF\xBF\xBD"), std::string::npos) << "nothing is unknown here";
+}
+
 TEST(TokenMap, WhatIsKnownOfStepsIsOnThePage) {
   TokenMap map = Small();
   EXPECT_EQ(TokenMapHtml(map).find("data-prompt"), std::string::npos);
