@@ -107,7 +107,7 @@ void MatMulTest::AgreesWithLoopsInDouble(const CpuOptions& options) {
                                           static_cast<size_t>(gguf::RowBytes(type, rows * cols))),
                                       .keep_alive = nullptr})
                         .value());
-      for (const int64_t tokens : {1, 2, 3, 5, 8, 23, 64}) {
+      for (const int64_t tokens : {1, 2, 3, 5, 8, 14, 23, 64}) {
         SCOPED_TRACE(std::to_string(cols) + " columns, " + std::to_string(rows) + " rows, " +
                      std::to_string(tokens) + " tokens");
         std::vector<std::unique_ptr<Storage>> storages;

@@ -1,6 +1,7 @@
 #include "kernels/cpu/matmul.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/cpu/matmul_input.h"
 #include "kernels/cpu/matmul_rows.h"
@@ -127,20 +128,32 @@ void MultiplyManyRows(const Input& input, std::span<const MatMulJob> jobs,
   const int64_t thread_bytes = Aligned(
       std::max(rounded.scratch_bytes(n_tiles * rounded.rows_per_tile, cols), floats.scratch_bytes));
   std::byte* memory = Reserve(scratch.threads, thread_bytes * pool.n_threads());
-  pool.ParallelFor(n_items, [&](int64_t item, int thread) {
+  const auto piece_of = [&](int64_t item) {
     const MatMulJob& job = JobOf(jobs, item, n_job_items);
-    const int64_t rows = item_rows(job), part = part_tokens(job),
-                  n_parts = DivideUp(n_tokens, part);
+    const int64_t rows = item_rows(job), part = part_tokens(job);
+    const int64_t n_parts = DivideUp(n_tokens, part);
     TileRange range = {.first_row = item / n_parts * rows, .first_token = item % n_parts * part};
     range.n_rows = std::min(rows, job.rows - range.first_row);
     range.n_tokens = std::min(part, n_tokens - range.first_token);
-    std::byte* own = memory + thread * thread_bytes;
-    if (IsFloat(job.type)) {
-      floats.multiply(job, range, input.packed_floats, own);
-    } else {
-      rounded.multiply(job, range, input.packed_rounded, own);
+    return std::pair(&job, range);
+  };
+  // A thread takes neighbours one after another, so that it knows what it wants next.
+  const auto multiply = [&](int64_t item, int thread) {
+    auto [job, range] = piece_of(item);
+    if (item + 1 < n_items) {
+      const auto& [next_job, next] = piece_of(item + 1);
+      const int64_t row_bytes = gguf::RowBytes(next_job->type, cols);
+      range.next = {next_job->weight + next.first_row * row_bytes,
+                    static_cast<size_t>(next.n_rows * row_bytes)};
     }
-  });
+    std::byte* own = memory + thread * thread_bytes;
+    if (IsFloat(job->type)) {
+      floats.multiply(*job, range, input.packed_floats, own);
+    } else {
+      rounded.multiply(*job, range, input.packed_rounded, own);
+    }
+  };
+  pool.ParallelFor(n_items, multiply, 1, ThreadPool::Claim::kOwnPart);
 }
 
 }  // namespace

@@ -108,6 +108,10 @@ void MultiplyRange(const MatMulJob& job, const TileRange& range, const PackedFlo
           }
         } else if (tokens == 4) {
           MultiplyTile<4>(job, tile, Padded(n), packed, token, row, first == 0);
+        } else if (tokens == 3) {
+          MultiplyTile<3>(job, tile, Padded(n), packed, token, row, first == 0);
+        } else if (tokens == 2) {
+          MultiplyTile<2>(job, tile, Padded(n), packed, token, row, first == 0);
         } else {
           MultiplyTile<1>(job, tile, Padded(n), packed, token, row, first == 0);
         }

@@ -16,47 +16,108 @@ namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rounds one block of 32: writes q, returns the scale and the sums of q over both halves.
-struct Rounded {
-  float scale;
-  int32_t sums[2];
-};
-HWY_INLINE Rounded RoundBlock(const float* x, int8_t* q) {
-  constexpr int kStep = HWY_MAX_BYTES / 4;  // at most 16
-  const hn::FixedTag<float, kStep> df;
-  const hn::FixedTag<int32_t, kStep> d32;
-  const hn::FixedTag<int16_t, kStep> d16;
-  const hn::FixedTag<int8_t, kStep> d8;
-  auto largest = hn::Zero(df);
-  for (int i = 0; i < 32; i += kStep) largest = hn::Max(largest, hn::Abs(hn::LoadU(df, x + i)));
-  const float amax = hn::GetLane(hn::MaxOfLanes(df, largest));
-  const float scale = amax / 127.0f;
-  const auto inverse = hn::Set(df, amax > 0 ? 127.0f / amax : 0.0f);
-  Rounded out = {.scale = scale, .sums = {0, 0}};
-  for (int half = 0; half < 2; ++half) {
-    auto sum = hn::Zero(d32);
-    for (int i = 16 * half; i < 16 * half + 16; i += kStep) {
-      // The lower bound matters for input that is not finite: -128 has no negative.
-      const auto value =
-          hn::Max(hn::NearestInt(hn::Mul(hn::LoadU(df, x + i), inverse)), hn::Set(d32, -127));
-      sum = hn::Add(sum, value);
-      hn::StoreU(hn::DemoteTo(d8, hn::DemoteTo(d16, value)), d8, q + i);
-    }
-    out.sums[half] = hn::GetLane(hn::SumOfLanes(d32, sum));
+constexpr int kLanes = HWY_MAX_BYTES / 4;
+using TF = hn::FixedTag<float, kLanes>;
+using T32 = hn::FixedTag<int32_t, kLanes>;
+using TF4 = hn::FixedTag<float, 4>;
+using TI4 = hn::FixedTag<int32_t, 4>;
+
+// The blocks of 128 bits of v joined to one by `join`, whose order does not matter.
+template <class D, class V, class Join>
+HWY_INLINE auto JoinBlocks(D d, V v, const Join& join) {
+  if constexpr (hn::MaxLanes(d) == 4) {
+    return v;
+  } else {
+    const hn::Half<D> half;
+    return JoinBlocks(half, join(hn::LowerHalf(half, v), hn::UpperHalf(half, v)), join);
   }
-  return out;
+}
+// Lane i: all lanes of v_i joined.
+template <class D, class V, class Join>
+HWY_INLINE auto JoinFour(D d, V v0, V v1, V v2, V v3, const Join& join) {
+  const hn::RepartitionToWide<D> d64;
+  const V v01 = join(hn::InterleaveLower(d, v0, v1), hn::InterleaveUpper(d, v0, v1));
+  const V v23 = join(hn::InterleaveLower(d, v2, v3), hn::InterleaveUpper(d, v2, v3));
+  const auto low = hn::InterleaveLower(d64, hn::BitCast(d64, v01), hn::BitCast(d64, v23));
+  const auto high = hn::InterleaveUpper(d64, hn::BitCast(d64, v01), hn::BitCast(d64, v23));
+  return JoinBlocks(d, join(hn::BitCast(d, low), hn::BitCast(d, high)), join);
+}
+
+HWY_INLINE hn::Vec<TF> LargestOf(const float* x) {
+  auto largest = hn::Abs(hn::LoadU(TF(), x));
+  for (int i = kLanes; i < 32; i += kLanes) {
+    largest = hn::Max(largest, hn::Abs(hn::LoadU(TF(), x + i)));
+  }
+  return largest;
+}
+
+// Rounds half a block to q; returns its values' sums.
+HWY_INLINE hn::Vec<T32> RoundHalf(const float* x, float inverse, int8_t* q) {
+  const hn::FixedTag<int16_t, kLanes> d16;
+  const hn::FixedTag<int8_t, kLanes> d8;
+  auto sum = hn::Zero(T32());
+  for (int i = 0; i < 16; i += kLanes) {
+    // The lower bound matters for input that is not finite: -128 has no negative.
+    const auto scaled = hn::Mul(hn::LoadU(TF(), x + i), hn::Set(TF(), inverse));
+    const auto value = hn::Max(hn::NearestInt(scaled), hn::Set(T32(), -127));
+    sum = hn::Add(sum, value);
+    hn::StoreU(hn::DemoteTo(d8, hn::DemoteTo(d16, value)), d8, q + i);
+  }
+  return sum;
+}
+
+// Four blocks of 32, so that what is joined over lanes is joined for all of them at once.
+HWY_INLINE void RoundFour(const float* x, const RoundedRow& out) {
+  const auto max = [](auto a, auto b) HWY_ATTR { return hn::Max(a, b); };
+  const auto add = [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); };
+  const auto largest =
+      JoinFour(TF(), LargestOf(x), LargestOf(x + 32), LargestOf(x + 64), LargestOf(x + 96), max);
+  const auto scale = hn::Div(largest, hn::Set(TF4(), 127.0f));
+  const auto inverses = hn::IfThenElseZero(hn::Gt(largest, hn::Zero(TF4())),
+                                           hn::Div(hn::Set(TF4(), 127.0f), largest));
+  HWY_ALIGN float inverse[4];
+  hn::Store(inverses, TF4(), inverse);
+  hn::Vec<T32> halves[8];
+  HWY_UNROLL(8)
+  for (int i = 0; i < 8; ++i) halves[i] = RoundHalf(x + 16 * i, inverse[i / 2], out.q + 16 * i);
+  const auto sums01 = JoinFour(T32(), halves[0], halves[1], halves[2], halves[3], add);
+  const auto sums23 = JoinFour(T32(), halves[4], halves[5], halves[6], halves[7], add);
+  const auto sums =
+      hn::Add(hn::ConcatEven(TI4(), sums23, sums01), hn::ConcatOdd(TI4(), sums23, sums01));
+  const auto times = [](auto factor, auto number)
+                         HWY_ATTR { return hn::Mul(factor, hn::ConvertTo(TF4(), number)); };
+  hn::StoreU(scale, TF4(), out.scale);
+  hn::StoreU(times(scale, sums), TF4(), out.sum32);
+  hn::StoreU(times(hn::InterleaveLower(TF4(), scale, scale), sums01), TF4(), out.sum16);
+  hn::StoreU(times(hn::InterleaveUpper(TF4(), scale, scale), sums23), TF4(), out.sum16 + 4);
+  hn::StoreU(sums01, TI4(), out.sums);
+  hn::StoreU(sums23, TI4(), out.sums + 4);
 }
 
 void RoundRow(const float* x, int64_t cols, const RoundedRow& out) {
-  for (int64_t b = 0; b < cols / 32; ++b) {
-    const Rounded r = RoundBlock(x + 32 * b, out.q + 32 * b);
-    out.scale[b] = r.scale;
-    out.sum32[b] = r.scale * static_cast<float>(r.sums[0] + r.sums[1]);
-    for (int half = 0; half < 2; ++half) {
-      out.sum16[2 * b + half] = r.scale * static_cast<float>(r.sums[half]);
-      out.sums[2 * b + half] = r.sums[half];
+  const int64_t n_blocks = cols / 32;
+  if (n_blocks >= 4) {
+    for (int64_t b = 0; b < n_blocks; b += 4) {
+      b = std::min(b, n_blocks - 4);  // the last ones, some of them once more
+      RoundFour(x + 32 * b, {.q = out.q + 32 * b,
+                             .scale = out.scale + b,
+                             .sum32 = out.sum32 + b,
+                             .sum16 = out.sum16 + 2 * b,
+                             .sums = out.sums + 2 * b});
     }
+    return;
   }
+  float four_x[128] = {};
+  int8_t q[128];
+  float scale[4], sum32[4], sum16[8];
+  int32_t sums[8];
+  std::copy_n(x, cols, four_x);
+  RoundFour(four_x, {.q = q, .scale = scale, .sum32 = sum32, .sum16 = sum16, .sums = sums});
+  std::copy_n(q, cols, out.q);
+  std::copy_n(scale, n_blocks, out.scale);
+  std::copy_n(sum32, n_blocks, out.sum32);
+  std::copy_n(sum16, 2 * n_blocks, out.sum16);
+  std::copy_n(sums, 2 * n_blocks, out.sums);
 }
 
 }  // namespace winnow::kernels::cpu::HWY_NAMESPACE

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "base/check.h"
 #include "kernels/cpu/targets.h"
@@ -22,6 +23,26 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // One accumulator in float and one in int32 per token must fit in the registers.
 constexpr int kTokens = HWY_MAX_BYTES == 64 ? 12 : 4;
+
+// Fetches memory into the second-level cache, a little at a time.
+class SlowFetch {
+ public:
+  SlowFetch(std::span<const std::byte> memory, int64_t n_steps)
+      : at_(memory.data()), end_(memory.data() + memory.size()) {
+    const auto bytes = static_cast<int64_t>(memory.size());
+    lines_per_step_ = (bytes / kLine + n_steps) / n_steps;
+  }
+  HWY_INLINE void Step() {
+    for (int64_t i = 0; i < lines_per_step_ && at_ < end_; ++i, at_ += kLine) {
+      __builtin_prefetch(at_, 0, 2);
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  const std::byte *at_, *end_;
+  int64_t lines_per_step_;
+};
 
 // sums[t] += four columns of the tile's rows times those of token t. x: [T][4].
 template <bool kSigned, int T>
@@ -78,7 +99,7 @@ HWY_INLINE void AddColumns(const uint8_t* w, const int8_t* x, hn::Vec<T32> (&sum
 
 template <TileForm kF, int T>
 HWY_INLINE void MultiplyBlock(const Tile& tile, const PackedRounded& packed, int64_t token,
-                              hn::Vec<TF> (&sums)[T]) {
+                              SlowFetch& next, hn::Vec<TF> (&sums)[T]) {
   constexpr int kScales = kF.scales_per_group;  // of a group, with a scale each
   constexpr int kSteps = 8 / kScales;
   const int64_t n_groups = packed.cols / 32;
@@ -93,6 +114,7 @@ HWY_INLINE void MultiplyBlock(const Tile& tile, const PackedRounded& packed, int
   HWY_UNROLL(16)
   for (int t = 0; t < T; ++t) sums[t] = hn::Zero(TF());
   for (int64_t g = 0; g < n_groups; ++g) {
+    next.Step();
     for (int part = 0; part < kScales; ++part) {
       hn::Vec<T32> dots[T];
       HWY_UNROLL(16)
@@ -124,9 +146,9 @@ HWY_INLINE void MultiplyBlock(const Tile& tile, const PackedRounded& packed, int
 
 template <TileForm kF, int T>
 HWY_NOINLINE void MultiplyTile(const MatMulJob& job, const Tile& tile, const PackedRounded& x,
-                               int64_t token, int64_t row) {
+                               int64_t token, int64_t row, SlowFetch& next) {
   hn::Vec<TF> sums[T];
-  MultiplyBlock<kF>(tile, x, token, sums);
+  MultiplyBlock<kF>(tile, x, token, next, sums);
   for (int t = 0; t < T; ++t) StoreTileRow(job, token + t, row, job.accumulate, job.bias, sums[t]);
 }
 
@@ -141,19 +163,25 @@ void MultiplyRange(const MatMulJob& job, const TileRange& range, const PackedRou
               TileAt(scratch + n_tiles * tile_bytes, x.cols));
   }
   const int64_t end_token = range.first_token + range.n_tokens;
+  const int64_t n_blocks = (range.n_tokens + kTokens - 1) / kTokens;  // or a few more
+  SlowFetch next(range.next, n_tiles * n_blocks * (x.cols / 32));
   for (int64_t token = range.first_token; token < end_token;) {
     const int64_t n = BlockTokens(token, x.rows, kTokens);
     for (int64_t i = 0; i < n_tiles; ++i) {
       const Tile tile = TileAt(scratch + i * tile_bytes, x.cols);
       const int64_t row = range.first_row + i * kLanes;
       if (n == kTokens) {
-        MultiplyTile<kForm<P>, kTokens>(job, tile, x, token, row);
+        MultiplyTile<kForm<P>, kTokens>(job, tile, x, token, row, next);
       } else if (n == 8) {
-        if constexpr (kTokens > 8) MultiplyTile<kForm<P>, 8>(job, tile, x, token, row);
+        if constexpr (kTokens > 8) MultiplyTile<kForm<P>, 8>(job, tile, x, token, row, next);
       } else if (n == 4) {
-        MultiplyTile<kForm<P>, 4>(job, tile, x, token, row);
+        MultiplyTile<kForm<P>, 4>(job, tile, x, token, row, next);
+      } else if (n == 3) {
+        MultiplyTile<kForm<P>, 3>(job, tile, x, token, row, next);
+      } else if (n == 2) {
+        MultiplyTile<kForm<P>, 2>(job, tile, x, token, row, next);
       } else {
-        MultiplyTile<kForm<P>, 1>(job, tile, x, token, row);
+        MultiplyTile<kForm<P>, 1>(job, tile, x, token, row, next);
       }
     }
     token += n;
@@ -170,23 +198,52 @@ int64_t RoundedScratchBytes(int64_t n_rows, int64_t cols) {
   return (n_rows + kLanes - 1) / kLanes * TileBytes(cols);
 }
 
+// to[u * n_rows + r] = from[r * stride + u] for n units of 32 bits of all rows.
+template <class T>
+void SideBySide(const T* from, int64_t stride, int64_t n, int64_t n_rows, T* to) {
+  const hn::FixedTag<T, 4> d;
+  const hn::RepartitionToWide<decltype(d)> d64;
+  int64_t row = 0;
+  for (; row + 4 <= n_rows; row += 4) {
+    const T* four = from + row * stride;
+    int64_t u = 0;
+    for (; u + 4 <= n; u += 4) {
+      const auto r0 = hn::LoadU(d, four + u), r1 = hn::LoadU(d, four + stride + u);
+      const auto r2 = hn::LoadU(d, four + 2 * stride + u), r3 = hn::LoadU(d, four + 3 * stride + u);
+      const auto low01 = hn::BitCast(d64, hn::InterleaveLower(d, r0, r1));
+      const auto low23 = hn::BitCast(d64, hn::InterleaveLower(d, r2, r3));
+      const auto high01 = hn::BitCast(d64, hn::InterleaveUpper(d, r0, r1));
+      const auto high23 = hn::BitCast(d64, hn::InterleaveUpper(d, r2, r3));
+      T* out = to + u * n_rows + row;
+      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, low01, low23)), d, out);
+      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, low01, low23)), d, out + n_rows);
+      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, high01, high23)), d, out + 2 * n_rows);
+      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, high01, high23)), d, out + 3 * n_rows);
+    }
+    for (; u < n; ++u) {
+      for (int64_t r = 0; r < 4; ++r) to[u * n_rows + row + r] = four[r * stride + u];
+    }
+  }
+  for (; row < n_rows; ++row) {
+    for (int64_t u = 0; u < n; ++u) to[u * n_rows + row] = from[row * stride + u];
+  }
+}
+
 void PackRounded(const RoundedInput& x, int64_t token, const PackedRounded& to) {
   const int64_t n = BlockTokens(token, x.rows, kTokens);
   const int64_t cols = x.cols, groups = cols / 32;
-  for (int64_t t = 0; t < n; ++t) {
-    const int8_t* q = x.q + (token + t) * cols;
-    int8_t* to_q = to.q + token * cols + 4 * t;
-    for (int64_t k = 0; k < cols; k += 4) std::memcpy(to_q + k * n, q + k, 4);
-    const int64_t from32 = (token + t) * groups, to32 = token * groups + t;
-    for (int64_t g = 0; g < groups; ++g) {
-      to.scale[to32 + g * n] = x.scale[from32 + g];
-      to.sum32[to32 + g * n] = x.sum32[from32 + g];
-      to.init32[to32 + g * n] = -128 * (x.sums[2 * (from32 + g)] + x.sums[2 * (from32 + g) + 1]);
-    }
-    const int64_t from16 = 2 * from32, to16 = 2 * token * groups + t;
-    for (int64_t i = 0; i < 2 * groups; ++i) {
-      to.sum16[to16 + i * n] = x.sum16[from16 + i];
-      to.init16[to16 + i * n] = -128 * x.sums[from16 + i];
+  const int64_t at = token * groups;
+  SideBySide(reinterpret_cast<const int32_t*>(x.q + token * cols), cols / 4, cols / 4, n,
+             reinterpret_cast<int32_t*>(to.q + token * cols));
+  SideBySide(x.scale + at, groups, groups, n, to.scale + at);
+  SideBySide(x.sum32 + at, groups, groups, n, to.sum32 + at);
+  SideBySide(x.sum16 + 2 * at, 2 * groups, 2 * groups, n, to.sum16 + 2 * at);
+  int32_t* init16 = to.init16 + 2 * at;
+  SideBySide(x.sums + 2 * at, 2 * groups, 2 * groups, n, init16);
+  for (int64_t i = 0; i < 2 * groups * n; ++i) init16[i] *= -128;
+  for (int64_t g = 0; g < groups; ++g) {
+    for (int64_t t = 0; t < n; ++t) {
+      to.init32[at + g * n + t] = init16[2 * g * n + t] + init16[(2 * g + 1) * n + t];
     }
   }
 }

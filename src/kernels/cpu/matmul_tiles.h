@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/matmul_input.h"
@@ -12,9 +14,9 @@ namespace winnow::kernels::cpu {
 // lanes are rows, and all tokens pass by in blocks of as many as there are registers for.
 
 // The input in blocks of tokens: the first blocks are of the target's full width, the rest of
-// eight tokens, four or one. A block of T tokens from token t on starts at t * (elements per token)
-// of every array and holds, element after element (or group after group), the values of its T
-// tokens side by side.
+// eight tokens, four, or fewer. A block of T tokens from token t on starts at t * (elements per
+// token) of every array and holds, element after element (or group after group), the values of its
+// T tokens side by side.
 struct PackedRounded {
   int64_t rows = 0;  // tokens
   int64_t cols = 0;
@@ -36,6 +38,8 @@ struct PackedFloats {
 struct TileRange {
   int64_t first_row = 0, n_rows = 0;
   int64_t first_token = 0, n_tokens = 0;
+  // Weights that the thread is likely to want after these: they are fetched while it multiplies.
+  std::span<const std::byte> next = {};
 };
 
 // Products of quantised weights.
@@ -72,7 +76,7 @@ inline int64_t BlockTokens(int64_t token, int64_t n_tokens, int tokens_per_block
   const int64_t rest = n_tokens - token;
   if (rest >= tokens_per_block) return tokens_per_block;
   if (rest >= 8 && tokens_per_block > 8) return 8;
-  return rest >= 4 ? 4 : 1;
+  return std::min<int64_t>(rest, 4);
 }
 
 }  // namespace winnow::kernels::cpu
