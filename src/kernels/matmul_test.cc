@@ -84,7 +84,7 @@ void MatMulTest::AgreesWithLoopsInDouble(const CpuOptions& options) {
   const TensorType type = std::get<1>(GetParam());
   auto backend = std::move(MakeCpuBackend(options).value());
   const int block = gguf::InfoOf(type).block_elements;
-  const std::vector<int64_t> all_cols = block == 1    ? std::vector<int64_t>{1, 31, 100, 544}
+  const std::vector<int64_t> all_cols = block == 1    ? std::vector<int64_t>{1, 31, 100, 544, 4900}
                                         : block == 32 ? std::vector<int64_t>{32, 96, 1120}
                                                       : std::vector<int64_t>{256, 1280};
   for (const int64_t cols : all_cols) {

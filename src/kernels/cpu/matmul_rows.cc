@@ -263,8 +263,81 @@ HWY_INLINE void DotFloats(const MatMulJob& job, int64_t row, int64_t token, cons
   }
 }
 
+constexpr int kRowsTogether = 8;
+constexpr int64_t kPieceBytes = 4096;
+
+// Neighbouring rows times one input row, in pieces: the first of all rows, the second of all rows,
+// ..., so that a piece of the input serves them all while it is in the first-level cache. The sums
+// are those of DotFloats.
+template <class L>
+void DotInPieces(const MatMulJob& job, int64_t first_row, int64_t n_rows, int64_t token,
+                 const MatMulInput& x, const Reading& reading) {
+  using Element = typename L::Element;
+  constexpr int kSums = 8;
+  constexpr int64_t kPiece = kPieceBytes / static_cast<int64_t>(sizeof(Element));
+  constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(DF()));
+  constexpr int64_t kStep = kSums * kLanes;
+  static_assert(kPiece % kStep == 0);
+  const auto* weights = reinterpret_cast<const Element*>(job.weight) + first_row * x.cols;
+  const float* v = x.x + token * x.stride;
+  const int64_t n_cols = x.cols / kStep * kStep;  // the others at the end
+  const int64_t n_pieces = (n_cols + kPiece - 1) / kPiece;
+  // The i-th piece in the order of reading; after the last, the first of the rows that follow.
+  const auto piece_at = [&](int64_t i) {
+    const int64_t row = i < n_pieces * n_rows ? i % n_rows : i - (n_pieces - 1) * n_rows;
+    return weights + row * x.cols + (i < n_pieces * n_rows ? i / n_rows * kPiece : 0);
+  };
+  HWY_ALIGN float sums[kRowsTogether * kStep] = {};
+  for (int64_t i = 0; i < n_pieces * n_rows; ++i) {
+    const int64_t first = i / n_rows * kPiece, n = std::min(kPiece, n_cols - first);
+    const Element* w = piece_at(i);
+    const Element* next = piece_at(i + 1);
+    const Element* far = piece_at(i + std::max<int64_t>(1, reading.ahead_bytes / kPieceBytes));
+    const auto near = reading.near_bytes / static_cast<int64_t>(sizeof(Element));
+    float* row_sums = sums + i % n_rows * kStep;
+    VF sum[kSums];
+    for (int s = 0; s < kSums; ++s) sum[s] = hn::Load(DF(), row_sums + s * kLanes);
+    for (int64_t k = 0; k < n; k += kStep) {
+      constexpr auto kStepBytes = kStep * static_cast<int64_t>(sizeof(Element));
+      reading.Fetch(far + k, kStepBytes);
+      if (near > 0) {
+        Reading::FetchNear(k + near < n ? w + k + near : next + (k + near - n), kStepBytes);
+      }
+      for (int s = 0; s < kSums; ++s) {
+        const int64_t at = k + s * kLanes;
+        sum[s] = hn::MulAdd(L::Vector(w + at), hn::LoadU(DF(), v + first + at), sum[s]);
+      }
+    }
+    for (int s = 0; s < kSums; ++s) hn::Store(sum[s], DF(), row_sums + s * kLanes);
+  }
+  for (int64_t row = 0; row < n_rows; ++row) {
+    const Element* w = weights + row * x.cols;
+    VF sum[kSums];
+    for (int s = 0; s < kSums; ++s) sum[s] = hn::Load(DF(), sums + row * kStep + s * kLanes);
+    int64_t k = n_cols;
+    for (; k + kLanes <= x.cols; k += kLanes) {
+      sum[0] = hn::MulAdd(L::Vector(w + k), hn::LoadU(DF(), v + k), sum[0]);
+    }
+    VF all = sum[0];
+    for (int s = 1; s < kSums; ++s) all = hn::Add(all, sum[s]);
+    float total = hn::GetLane(hn::SumOfLanes(DF(), all));
+    for (; k < x.cols; ++k) total += L::Scalar(w[k]) * v[k];
+    StoreResult(job, token, first_row + row, total);
+  }
+}
+
 template <class L>
 void DotFloatRows(const MatMulJob& job, const WeightRows& rows, const MatMulInput& x) {
+  // Input rows longer than this do not stay in a first-level cache that weights pass through.
+  constexpr int64_t kLongBytes = 12 << 10;
+  if (x.rows == 1 && rows.reading.streams == 1 &&
+      x.cols * static_cast<int64_t>(sizeof(float)) > kLongBytes) {
+    const int64_t end = std::min(rows.first + rows.n, job.rows);
+    for (int64_t row = rows.first; row < end; row += kRowsTogether) {
+      DotInPieces<L>(job, row, std::min<int64_t>(kRowsTogether, end - row), 0, x, rows.reading);
+    }
+    return;
+  }
   rows.ForEach(job.rows, [&](int64_t row) HWY_ATTR {
     int64_t token = 0;
     for (; token + 2 <= x.rows; token += 2) DotFloats<L, 2>(job, row, token, x, rows.reading);

@@ -54,7 +54,8 @@ Processor ProcessorOf(Maker maker, int64_t target) {
       processor.weights.streams = processor.kv_cache.streams = kStreams;
       break;
     case Maker::kAmd:
-      processor.weights.ahead_bytes = 4096;
+      processor.weights = {
+          .streams = 1, .ahead_bytes = 8192, .second_level = true, .near_bytes = 1024};
       processor.kv_cache = {.streams = 1, .ahead_bytes = 8192, .second_level = true};
       break;
     case Maker::kOther:

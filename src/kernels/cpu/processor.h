@@ -15,19 +15,25 @@ struct Reading {
   // What is asked for so far ahead comes in time; into the second-level cache or the first.
   int64_t ahead_bytes = 0;
   bool second_level = false;
+  // What is there is asked for once more, so far ahead, into the first level; 0: it is not.
+  int64_t near_bytes = 0;
 
   // Asks for n_bytes from `from` on.
   void Fetch(const void* from, int64_t n_bytes) const {
+    if (!second_level) return FetchNear(from, n_bytes);
     const char* bytes = static_cast<const char*>(from);
-    if (second_level) {
-      for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(bytes + i, 0, 2);
-    } else {
-      for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(bytes + i, 0, 3);
-    }
+    for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(bytes + i, 0, 2);
   }
   // Asks for what is read so far after n_bytes at `now`.
   void FetchAhead(const void* now, int64_t n_bytes) const {
-    Fetch(static_cast<const char*>(now) + ahead_bytes, n_bytes);
+    const char* bytes = static_cast<const char*>(now);
+    Fetch(bytes + ahead_bytes, n_bytes);
+    if (near_bytes > 0) FetchNear(bytes + near_bytes, n_bytes);
+  }
+  // Asks for it into the first level.
+  static void FetchNear(const void* from, int64_t n_bytes) {
+    const char* bytes = static_cast<const char*>(from);
+    for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(bytes + i, 0, 3);
   }
   // The same within what is read from `begin` on: `size` bytes, of which `at` is now.
   void FetchAheadWithin(const void* begin, int64_t size, int64_t at, int64_t n_bytes) const {
