@@ -42,9 +42,9 @@ std::optional<Maker> MakerFromName(std::string_view name) {
 
 // Measured with two cores (docs/performance.md):
 //   Sapphire Rapids, whose prefetchers stop at the end of a page: one stream a core 15 GB/s,
-//   four 21. Zen 4: weights 16 with four streams, 27 with one; further ahead into the second level
-//   is faster for long rows (39) and slower for short ones. Keys and values 11 with four streams,
-//   21 with one, 24 into the second level.
+//   four 21. Zen 4: weights 16 with four streams, 27 with one; asked for far ahead into the second
+//   level and near into the first, models decode as fast as with either or up to a quarter faster.
+//   Keys and values 11 with four streams, 21 with one, 24 into the second level.
 Processor ProcessorOf(Maker maker, int64_t target) {
   Processor processor = {.target = target,
                          .weights = {.streams = 1, .ahead_bytes = 2048},
