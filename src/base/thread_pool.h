@@ -33,6 +33,12 @@ class ThreadPool {
                // read in the loop before.
   };
 
+  // Which of n_parts equal parts an item belongs to; with Claim::kOwnPart and a grain of 1, one for
+  // each thread.
+  static int64_t PartOf(int64_t item, int64_t n_items, int64_t n_parts) {
+    return ((item + 1) * n_parts - 1) / n_items;
+  }
+
   // Calls body(item, thread) for every item in [0, n_items), thread in [0, n_threads()); returns
   // when all are done. Items are claimed in runs of `grain`. One item, or one thread, runs on the
   // caller without a barrier.

@@ -70,6 +70,20 @@ TEST(ThreadPool, ThreadsBeginWithTheirOwnPart) {
   }
 }
 
+TEST(ThreadPool, ItemsOfEqualParts) {
+  for (const int64_t n_parts : {1, 2, 3, 7}) {
+    for (const int64_t n_items : {1, 2, 5, 7, 100}) {
+      for (int64_t part = 0; part < n_parts; ++part) {
+        for (int64_t item = n_items * part / n_parts; item < n_items * (part + 1) / n_parts;
+             ++item) {
+          EXPECT_EQ(ThreadPool::PartOf(item, n_items, n_parts), part)
+              << item << " of " << n_items << " in " << n_parts;
+        }
+      }
+    }
+  }
+}
+
 // A thread that is held up leaves its part to the others.
 TEST(ThreadPool, PartsAreFinishedByWhoeverIsFree) {
   ThreadPool pool(2);

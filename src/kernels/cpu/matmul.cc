@@ -137,14 +137,21 @@ void MultiplyManyRows(const Input& input, std::span<const MatMulJob> jobs,
     range.n_tokens = std::min(part, n_tokens - range.first_token);
     return std::pair(&job, range);
   };
-  // A thread takes neighbours one after another, so that it knows what it wants next.
+  // A thread goes through its own part, so it knows which rows it wants next.
+  const auto is_next = [&](int64_t item) {
+    const int64_t n_parts = pool.n_threads();
+    return item + 1 < n_items && ThreadPool::PartOf(item, n_items, n_parts) ==
+                                     ThreadPool::PartOf(item + 1, n_items, n_parts);
+  };
   const auto multiply = [&](int64_t item, int thread) {
     auto [job, range] = piece_of(item);
-    if (item + 1 < n_items) {
+    if (is_next(item)) {
       const auto& [next_job, next] = piece_of(item + 1);
-      const int64_t row_bytes = gguf::RowBytes(next_job->type, cols);
-      range.next = {next_job->weight + next.first_row * row_bytes,
-                    static_cast<size_t>(next.n_rows * row_bytes)};
+      if (next_job != job || next.first_row != range.first_row) {
+        const int64_t row_bytes = gguf::RowBytes(next_job->type, cols);
+        range.next = {next_job->weight + next.first_row * row_bytes,
+                      static_cast<size_t>(next.n_rows * row_bytes)};
+      }
     }
     std::byte* own = memory + thread * thread_bytes;
     if (IsFloat(job->type)) {

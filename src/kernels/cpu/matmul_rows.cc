@@ -266,12 +266,13 @@ HWY_INLINE void DotFloats(const MatMulJob& job, int64_t row, int64_t token, cons
 constexpr int kRowsTogether = 8;
 constexpr int64_t kPieceBytes = 4096;
 
-// Neighbouring rows times one input row, in pieces: the first of all rows, the second of all rows,
+// Neighbouring rows times the only input row, in pieces: the first of all rows, the second of all
+// rows,
 // ..., so that a piece of the input serves them all while it is in the first-level cache. The sums
 // are those of DotFloats.
 template <class L>
-void DotInPieces(const MatMulJob& job, int64_t first_row, int64_t n_rows, int64_t token,
-                 const MatMulInput& x, const Reading& reading) {
+void DotInPieces(const MatMulJob& job, int64_t first_row, int64_t n_rows, const MatMulInput& x,
+                 const Reading& reading) {
   using Element = typename L::Element;
   constexpr int kSums = 8;
   constexpr int64_t kPiece = kPieceBytes / static_cast<int64_t>(sizeof(Element));
@@ -279,7 +280,7 @@ void DotInPieces(const MatMulJob& job, int64_t first_row, int64_t n_rows, int64_
   constexpr int64_t kStep = kSums * kLanes;
   static_assert(kPiece % kStep == 0);
   const auto* weights = reinterpret_cast<const Element*>(job.weight) + first_row * x.cols;
-  const float* v = x.x + token * x.stride;
+  const float* v = x.x;
   const int64_t n_cols = x.cols / kStep * kStep;  // the others at the end
   const int64_t n_pieces = (n_cols + kPiece - 1) / kPiece;
   // The i-th piece in the order of reading; after the last, the first of the rows that follow.
@@ -322,7 +323,7 @@ void DotInPieces(const MatMulJob& job, int64_t first_row, int64_t n_rows, int64_
     for (int s = 1; s < kSums; ++s) all = hn::Add(all, sum[s]);
     float total = hn::GetLane(hn::SumOfLanes(DF(), all));
     for (; k < x.cols; ++k) total += L::Scalar(w[k]) * v[k];
-    StoreResult(job, token, first_row + row, total);
+    StoreResult(job, 0, first_row + row, total);
   }
 }
 
@@ -334,7 +335,7 @@ void DotFloatRows(const MatMulJob& job, const WeightRows& rows, const MatMulInpu
       x.cols * static_cast<int64_t>(sizeof(float)) > kLongBytes) {
     const int64_t end = std::min(rows.first + rows.n, job.rows);
     for (int64_t row = rows.first; row < end; row += kRowsTogether) {
-      DotInPieces<L>(job, row, std::min<int64_t>(kRowsTogether, end - row), 0, x, rows.reading);
+      DotInPieces<L>(job, row, std::min<int64_t>(kRowsTogether, end - row), x, rows.reading);
     }
     return;
   }

@@ -198,18 +198,18 @@ int64_t RoundedScratchBytes(int64_t n_rows, int64_t cols) {
   return (n_rows + kLanes - 1) / kLanes * TileBytes(cols);
 }
 
-// to[u * n_rows + r] = from[r * stride + u] for n units of 32 bits of all rows.
+// to[u * n_rows + r] = from[r * n + u] for n units of 32 bits of all rows.
 template <class T>
-void SideBySide(const T* from, int64_t stride, int64_t n, int64_t n_rows, T* to) {
+void SideBySide(const T* from, int64_t n, int64_t n_rows, T* to) {
   const hn::FixedTag<T, 4> d;
   const hn::RepartitionToWide<decltype(d)> d64;
   int64_t row = 0;
   for (; row + 4 <= n_rows; row += 4) {
-    const T* four = from + row * stride;
+    const T* four = from + row * n;
     int64_t u = 0;
     for (; u + 4 <= n; u += 4) {
-      const auto r0 = hn::LoadU(d, four + u), r1 = hn::LoadU(d, four + stride + u);
-      const auto r2 = hn::LoadU(d, four + 2 * stride + u), r3 = hn::LoadU(d, four + 3 * stride + u);
+      const auto r0 = hn::LoadU(d, four + u), r1 = hn::LoadU(d, four + n + u);
+      const auto r2 = hn::LoadU(d, four + 2 * n + u), r3 = hn::LoadU(d, four + 3 * n + u);
       const auto low01 = hn::BitCast(d64, hn::InterleaveLower(d, r0, r1));
       const auto low23 = hn::BitCast(d64, hn::InterleaveLower(d, r2, r3));
       const auto high01 = hn::BitCast(d64, hn::InterleaveUpper(d, r0, r1));
@@ -221,11 +221,11 @@ void SideBySide(const T* from, int64_t stride, int64_t n, int64_t n_rows, T* to)
       hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, high01, high23)), d, out + 3 * n_rows);
     }
     for (; u < n; ++u) {
-      for (int64_t r = 0; r < 4; ++r) to[u * n_rows + row + r] = four[r * stride + u];
+      for (int64_t r = 0; r < 4; ++r) to[u * n_rows + row + r] = four[r * n + u];
     }
   }
   for (; row < n_rows; ++row) {
-    for (int64_t u = 0; u < n; ++u) to[u * n_rows + row] = from[row * stride + u];
+    for (int64_t u = 0; u < n; ++u) to[u * n_rows + row] = from[row * n + u];
   }
 }
 
@@ -233,13 +233,13 @@ void PackRounded(const RoundedInput& x, int64_t token, const PackedRounded& to) 
   const int64_t n = BlockTokens(token, x.rows, kTokens);
   const int64_t cols = x.cols, groups = cols / 32;
   const int64_t at = token * groups;
-  SideBySide(reinterpret_cast<const int32_t*>(x.q + token * cols), cols / 4, cols / 4, n,
+  SideBySide(reinterpret_cast<const int32_t*>(x.q + token * cols), cols / 4, n,
              reinterpret_cast<int32_t*>(to.q + token * cols));
-  SideBySide(x.scale + at, groups, groups, n, to.scale + at);
-  SideBySide(x.sum32 + at, groups, groups, n, to.sum32 + at);
-  SideBySide(x.sum16 + 2 * at, 2 * groups, 2 * groups, n, to.sum16 + 2 * at);
+  SideBySide(x.scale + at, groups, n, to.scale + at);
+  SideBySide(x.sum32 + at, groups, n, to.sum32 + at);
+  SideBySide(x.sum16 + 2 * at, 2 * groups, n, to.sum16 + 2 * at);
   int32_t* init16 = to.init16 + 2 * at;
-  SideBySide(x.sums + 2 * at, 2 * groups, 2 * groups, n, init16);
+  SideBySide(x.sums + 2 * at, 2 * groups, n, init16);
   for (int64_t i = 0; i < 2 * groups * n; ++i) init16[i] *= -128;
   for (int64_t g = 0; g < groups; ++g) {
     for (int64_t t = 0; t < n; ++t) {

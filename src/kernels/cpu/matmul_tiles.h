@@ -38,7 +38,8 @@ struct PackedFloats {
 struct TileRange {
   int64_t first_row = 0, n_rows = 0;
   int64_t first_token = 0, n_tokens = 0;
-  // Weights that the thread is likely to want after these: they are fetched while it multiplies.
+  // Weights that the thread is likely to want after these; quantised ones are fetched while it
+  // multiplies.
   std::span<const std::byte> next = {};
 };
 

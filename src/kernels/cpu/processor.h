@@ -24,16 +24,16 @@ struct Reading {
     const char* bytes = static_cast<const char*>(from);
     for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(bytes + i, 0, 2);
   }
+  // The same, always into the first level.
+  static void FetchNear(const void* from, int64_t n_bytes) {
+    const char* bytes = static_cast<const char*>(from);
+    for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(bytes + i, 0, 3);
+  }
   // Asks for what is read so far after n_bytes at `now`.
   void FetchAhead(const void* now, int64_t n_bytes) const {
     const char* bytes = static_cast<const char*>(now);
     Fetch(bytes + ahead_bytes, n_bytes);
     if (near_bytes > 0) FetchNear(bytes + near_bytes, n_bytes);
-  }
-  // Asks for it into the first level.
-  static void FetchNear(const void* from, int64_t n_bytes) {
-    const char* bytes = static_cast<const char*>(from);
-    for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(bytes + i, 0, 3);
   }
   // The same within what is read from `begin` on: `size` bytes, of which `at` is now.
   void FetchAheadWithin(const void* begin, int64_t size, int64_t at, int64_t n_bytes) const {
