@@ -224,18 +224,36 @@ void Rounded(const MatMulJob& job, const WeightRows& rows, const RoundedInput& x
 
 // --- floats ---
 
-// One weight row times T input rows; the columns beyond the last whole vectors one by one.
+// Sums of a product of floats, by turns.
+constexpr int kFloatSums = 8;
+
+// A product whose columns before k are in `sums`.
+template <class L, int N>
+HWY_INLINE float Total(VF (&sums)[N], const typename L::Element* w, const float* v, int64_t k,
+                       int64_t cols) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(DF()));
+  for (; k + lanes <= cols; k += lanes) {
+    sums[0] = hn::MulAdd(L::Vector(w + k), hn::LoadU(DF(), v + k), sums[0]);
+  }
+  VF all = sums[0];
+  for (int i = 1; i < N; ++i) all = hn::Add(all, sums[i]);
+  float total = hn::GetLane(hn::SumOfLanes(DF(), all));
+  for (; k < cols; ++k) total += L::Scalar(w[k]) * v[k];
+  return total;
+}
+
+// One weight row times T input rows.
 template <class L, int T>
 HWY_INLINE void DotFloats(const MatMulJob& job, int64_t row, int64_t token, const MatMulInput& x,
                           const Reading& reading) {
-  constexpr int kSums = 8 / T;  // of each input row
+  constexpr int kSums = kFloatSums / T;  // of each input row
   using Element = typename L::Element;
   const auto lanes = static_cast<int64_t>(hn::Lanes(DF()));
   const auto* w = reinterpret_cast<const Element*>(job.weight) + row * x.cols;
   const float* v = x.x + token * x.stride;
-  VF sums[kSums][T];
-  for (auto& of_part : sums) {
-    for (VF& sum : of_part) sum = hn::Zero(DF());
+  VF sums[T][kSums];
+  for (auto& of_row : sums) {
+    for (VF& sum : of_row) sum = hn::Zero(DF());
   }
   int64_t k = 0;
   for (; k + kSums * lanes <= x.cols; k += kSums * lanes) {
@@ -244,85 +262,63 @@ HWY_INLINE void DotFloats(const MatMulJob& job, int64_t row, int64_t token, cons
       const int64_t at = k + i * lanes;
       const VF vw = L::Vector(w + at);
       for (int t = 0; t < T; ++t) {
-        sums[i][t] = hn::MulAdd(vw, hn::LoadU(DF(), v + t * x.stride + at), sums[i][t]);
+        sums[t][i] = hn::MulAdd(vw, hn::LoadU(DF(), v + t * x.stride + at), sums[t][i]);
       }
     }
   }
-  for (; k + lanes <= x.cols; k += lanes) {
-    const VF vw = L::Vector(w + k);
-    for (int t = 0; t < T; ++t) {
-      sums[0][t] = hn::MulAdd(vw, hn::LoadU(DF(), v + t * x.stride + k), sums[0][t]);
-    }
-  }
   for (int t = 0; t < T; ++t) {
-    VF all = sums[0][t];
-    for (int i = 1; i < kSums; ++i) all = hn::Add(all, sums[i][t]);
-    float sum = hn::GetLane(hn::SumOfLanes(DF(), all));
-    for (int64_t i = k; i < x.cols; ++i) sum += L::Scalar(w[i]) * v[t * x.stride + i];
-    StoreResult(job, token + t, row, sum);
+    StoreResult(job, token + t, row, Total<L>(sums[t], w, v + t * x.stride, k, x.cols));
   }
 }
 
 constexpr int kRowsTogether = 8;
 constexpr int64_t kPieceBytes = 4096;
 
-// Neighbouring rows times the only input row, in pieces: the first of all rows, the second of all
-// rows,
-// ..., so that a piece of the input serves them all while it is in the first-level cache. The sums
-// are those of DotFloats.
+// Neighbouring rows times the only input row, in pieces: the first of all rows, then the second of
+// all rows, and so on, so that a piece of the input serves them all while it is in the first-level
+// cache. The results are those of DotFloats.
 template <class L>
 void DotInPieces(const MatMulJob& job, int64_t first_row, int64_t n_rows, const MatMulInput& x,
                  const Reading& reading) {
   using Element = typename L::Element;
-  constexpr int kSums = 8;
-  constexpr int64_t kPiece = kPieceBytes / static_cast<int64_t>(sizeof(Element));
+  constexpr auto kElement = static_cast<int64_t>(sizeof(Element));
   constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(DF()));
-  constexpr int64_t kStep = kSums * kLanes;
+  constexpr int64_t kPiece = kPieceBytes / kElement, kStep = kFloatSums * kLanes;
   static_assert(kPiece % kStep == 0);
   const auto* weights = reinterpret_cast<const Element*>(job.weight) + first_row * x.cols;
-  const float* v = x.x;
   const int64_t n_cols = x.cols / kStep * kStep;  // the others at the end
-  const int64_t n_pieces = (n_cols + kPiece - 1) / kPiece;
-  // The i-th piece in the order of reading; after the last, the first of the rows that follow.
+  const int64_t n_pieces = (n_cols + kPiece - 1) / kPiece * n_rows;
+  // The i-th piece in the order of reading; after the last, the first ones of the rows that follow.
   const auto piece_at = [&](int64_t i) {
-    const int64_t row = i < n_pieces * n_rows ? i % n_rows : i - (n_pieces - 1) * n_rows;
-    return weights + row * x.cols + (i < n_pieces * n_rows ? i / n_rows * kPiece : 0);
+    if (i >= n_pieces) return weights + (n_rows + i - n_pieces) * x.cols;
+    return weights + i % n_rows * x.cols + i / n_rows * kPiece;
   };
-  HWY_ALIGN float sums[kRowsTogether * kStep] = {};
-  for (int64_t i = 0; i < n_pieces * n_rows; ++i) {
+  const int64_t n_ahead = std::max<int64_t>(1, reading.ahead_bytes / kPieceBytes);
+  const int64_t near = reading.near_bytes / kElement;
+  HWY_ALIGN float kept[kRowsTogether * kStep] = {};  // sums of all rows
+  VF sums[kFloatSums];
+  for (int64_t i = 0; i < n_pieces; ++i) {
     const int64_t first = i / n_rows * kPiece, n = std::min(kPiece, n_cols - first);
-    const Element* w = piece_at(i);
-    const Element* next = piece_at(i + 1);
-    const Element* far = piece_at(i + std::max<int64_t>(1, reading.ahead_bytes / kPieceBytes));
-    const auto near = reading.near_bytes / static_cast<int64_t>(sizeof(Element));
-    float* row_sums = sums + i % n_rows * kStep;
-    VF sum[kSums];
-    for (int s = 0; s < kSums; ++s) sum[s] = hn::Load(DF(), row_sums + s * kLanes);
+    const Element *w = piece_at(i), *next = piece_at(i + 1), *far = piece_at(i + n_ahead);
+    float* row_sums = kept + i % n_rows * kStep;
+    for (int s = 0; s < kFloatSums; ++s) sums[s] = hn::Load(DF(), row_sums + s * kLanes);
     for (int64_t k = 0; k < n; k += kStep) {
-      constexpr auto kStepBytes = kStep * static_cast<int64_t>(sizeof(Element));
-      reading.Fetch(far + k, kStepBytes);
+      reading.Fetch(far + k, kStep * kElement);
       if (near > 0) {
-        Reading::FetchNear(k + near < n ? w + k + near : next + (k + near - n), kStepBytes);
+        Reading::FetchNear(k + near < n ? w + k + near : next + (k + near - n), kStep * kElement);
       }
-      for (int s = 0; s < kSums; ++s) {
+      for (int s = 0; s < kFloatSums; ++s) {
         const int64_t at = k + s * kLanes;
-        sum[s] = hn::MulAdd(L::Vector(w + at), hn::LoadU(DF(), v + first + at), sum[s]);
+        sums[s] = hn::MulAdd(L::Vector(w + at), hn::LoadU(DF(), x.x + first + at), sums[s]);
       }
     }
-    for (int s = 0; s < kSums; ++s) hn::Store(sum[s], DF(), row_sums + s * kLanes);
+    for (int s = 0; s < kFloatSums; ++s) hn::Store(sums[s], DF(), row_sums + s * kLanes);
   }
   for (int64_t row = 0; row < n_rows; ++row) {
-    const Element* w = weights + row * x.cols;
-    VF sum[kSums];
-    for (int s = 0; s < kSums; ++s) sum[s] = hn::Load(DF(), sums + row * kStep + s * kLanes);
-    int64_t k = n_cols;
-    for (; k + kLanes <= x.cols; k += kLanes) {
-      sum[0] = hn::MulAdd(L::Vector(w + k), hn::LoadU(DF(), v + k), sum[0]);
+    for (int s = 0; s < kFloatSums; ++s) {
+      sums[s] = hn::Load(DF(), kept + row * kStep + s * kLanes);
     }
-    VF all = sum[0];
-    for (int s = 1; s < kSums; ++s) all = hn::Add(all, sum[s]);
-    float total = hn::GetLane(hn::SumOfLanes(DF(), all));
-    for (; k < x.cols; ++k) total += L::Scalar(w[k]) * v[k];
+    const float total = Total<L>(sums, weights + row * x.cols, x.x, n_cols, x.cols);
     StoreResult(job, 0, first_row + row, total);
   }
 }

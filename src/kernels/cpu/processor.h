@@ -6,12 +6,12 @@
 
 namespace winnow::kernels::cpu {
 
-// Distant parts that a core reads in turns where that is faster than one after another.
+// Distant parts of a cache that a core reads in turns where that is faster than one after another.
 inline constexpr int kStreams = 4;
 
 // How a core reads much memory fastest.
 struct Reading {
-  int streams = 1;  // 1 or kStreams
+  int streams = 1;  // that are read in turns; of a cache 1 or kStreams
   // What is asked for so far ahead comes in time; into the second-level cache or the first.
   int64_t ahead_bytes = 0;
   bool second_level = false;

@@ -21,11 +21,20 @@ namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// acc[h * value_dim + ...] = sum over the slots of weight * value, for kVectors vectors of the
-// dimensions from `from` on; Rows::Load(row, v) gives the v-th of a row.
+// Slots [first, end) of a chunk, as n_streams parts in turns.
+struct SlotRange {
+  int first = 0;
+  int end = 0;
+  int n_streams = 1;
+};
+
+// acc[h * value_dim + ...] += sum over the slots of weight * value, for kVectors vectors of the
+// dimensions from `from` on; Rows::Load(row, v) gives the v-th of a row. For the first slot of all,
+// acc is 0, whatever it holds. Asks for fetch_bytes of a row that is still to come beside every
+// row.
 template <class Rows, int kHeads, int kVectors>
-void WeighVectors(const AttentionShape& shape, const std::byte* from, int n_slots,
-                  const float* weights, float* acc) {
+void WeighVectors(const AttentionShape& shape, const std::byte* from, const SlotRange& slots,
+                  int n_slots, int64_t fetch_bytes, const float* weights, float* acc) {
   const DF df;
   const Reading reading = shape.reading;
   const int64_t n_bytes = n_slots * shape.value_row_bytes;
@@ -33,11 +42,14 @@ void WeighVectors(const AttentionShape& shape, const std::byte* from, int n_slot
 #pragma GCC unroll 8
   for (int h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) sums[h][v] = hn::Zero(df);
+    for (int v = 0; v < kVectors; ++v) {
+      sums[h][v] =
+          slots.first == 0 ? hn::Zero(df) : hn::LoadU(df, acc + h * shape.value_dim + v * kLanes);
+    }
   }
   const auto add = [&](int s) HWY_ATTR {
     const int64_t at = s * shape.value_row_bytes;
-    if constexpr (Rows::kPrefetch) reading.FetchAheadWithin(from, n_bytes, at, 1);
+    if (fetch_bytes > 0) reading.FetchAheadWithin(from, n_bytes, at, fetch_bytes);
     const std::byte* row = from + at;
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
@@ -48,16 +60,16 @@ void WeighVectors(const AttentionShape& shape, const std::byte* from, int n_slot
       }
     }
   };
-  int next = 0;
-  if (reading.streams == kStreams) {
-    const int part = StreamSlots(n_slots, kStreams);
+  int next = slots.first;
+  if (slots.n_streams == kStreams) {
+    const int part = StreamSlots(slots.end - slots.first, kStreams);
     for (int s = 0; s < part; ++s) {
 #pragma GCC unroll 4
-      for (int stream = 0; stream < kStreams; ++stream) add(stream * part + s);
+      for (int stream = 0; stream < kStreams; ++stream) add(slots.first + stream * part + s);
     }
-    next = kStreams * part;
+    next += kStreams * part;
   }
-  for (int s = next; s < n_slots; ++s) add(s);
+  for (int s = next; s < slots.end; ++s) add(s);
 #pragma GCC unroll 8
   for (int h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 8
@@ -69,7 +81,6 @@ void WeighVectors(const AttentionShape& shape, const std::byte* from, int n_slot
 
 template <class Elements>
 struct ElementRows {
-  static constexpr bool kPrefetch = true;
   static HWY_INLINE VF Load(const std::byte* row, int v) {
     return Elements::Load(row + v * kLanes * Elements::kBytes);
   }
@@ -91,18 +102,19 @@ void WeighRest(const AttentionShape& shape, const std::byte* from, int n_dims, i
 }
 
 template <class Elements, int kHeads>
-void WeighHeads(const AttentionShape& shape, const ChunkJob& job, const float* weights,
-                float* acc) {
+void WeighHeads(const AttentionShape& shape, const ChunkJob& job, const SlotRange& slots,
+                bool fetches, const float* weights, float* acc) {
   int i = 0;
+  const auto fetch_bytes = [&] { return fetches && i == 0 ? shape.value_row_bytes : 0; };
   for (; i + 4 * kLanes <= shape.value_dim; i += 4 * kLanes) {
-    WeighVectors<ElementRows<Elements>, kHeads, 4>(shape, job.values + i * Elements::kBytes,
-                                                   job.n_slots, weights, acc + i);
+    WeighVectors<ElementRows<Elements>, kHeads, 4>(shape, job.values + i * Elements::kBytes, slots,
+                                                   job.n_slots, fetch_bytes(), weights, acc + i);
   }
   for (; i + kLanes <= shape.value_dim; i += kLanes) {
-    WeighVectors<ElementRows<Elements>, kHeads, 1>(shape, job.values + i * Elements::kBytes,
-                                                   job.n_slots, weights, acc + i);
+    WeighVectors<ElementRows<Elements>, kHeads, 1>(shape, job.values + i * Elements::kBytes, slots,
+                                                   job.n_slots, fetch_bytes(), weights, acc + i);
   }
-  if (i == shape.value_dim) return;
+  if (i == shape.value_dim || slots.end < job.n_slots) return;
   for (int h = 0; h < kHeads; ++h) {
     WeighRest<Elements>(shape, job.values + i * Elements::kBytes, shape.value_dim - i, job.n_slots,
                         weights + h * kChunkSlots, acc + h * shape.value_dim + i);
@@ -111,10 +123,23 @@ void WeighHeads(const AttentionShape& shape, const ChunkJob& job, const float* w
 
 template <class Elements>
 void Weigh(const AttentionShape& shape, const ChunkJob& job, const float* weights) {
-  ForPasses(shape.group, [&](int h, auto count) HWY_ATTR {
-    WeighHeads<Elements, decltype(count)::kHeads>(shape, job, weights + h * kChunkSlots,
-                                                  job.partial.acc + h * shape.value_dim);
-  });
+  const auto weigh = [&](const SlotRange& slots) HWY_ATTR {
+    ForPasses(shape.group, [&](int h, auto count) HWY_ATTR {
+      WeighHeads<Elements, decltype(count)::kHeads>(shape, job, slots, h == 0,
+                                                    weights + h * kChunkSlots,
+                                                    job.partial.acc + h * shape.value_dim);
+    });
+  };
+  const int n_streams = shape.reading.streams;
+  const bool one_pass = shape.group <= kHeadsPerPass && shape.value_dim <= 4 * kLanes;
+  if (one_pass || n_streams > 1) {
+    return weigh({.first = 0, .end = job.n_slots, .n_streams = n_streams});
+  }
+  // So many rows at a time that all passes but the first find them in the first-level cache.
+  constexpr int kRows = 32;
+  for (int first = 0; first < job.n_slots; first += kRows) {
+    weigh({.first = first, .end = std::min(first + kRows, job.n_slots), .n_streams = 1});
+  }
 }
 
 // One block of 32 dimensions; the weights have the block's scales folded in.
@@ -123,7 +148,6 @@ constexpr int kHeadsPerBlockPass = kLanes == 16 ? 8 : (kLanes == 8 ? 3 : 1);
 
 template <class Block>
 struct BlockRows {
-  static constexpr bool kPrefetch = false;  // done while the scales are read
   static HWY_INLINE VF Load(const std::byte* block, int v) { return Block::Load(block, v); }
 };
 
@@ -131,7 +155,9 @@ template <class Block, int kHeads = 1>
 HWY_INLINE void WeighBlockOf(int heads, const AttentionShape& shape, const std::byte* from,
                              int n_slots, const float* weights, float* acc) {
   if (heads == kHeads) {
-    WeighVectors<BlockRows<Block>, kHeads, kBlockVectors>(shape, from, n_slots, weights, acc);
+    WeighVectors<BlockRows<Block>, kHeads, kBlockVectors>(
+        shape, from, {.first = 0, .end = n_slots, .n_streams = shape.reading.streams}, n_slots, 0,
+        weights, acc);
   } else if constexpr (kHeads < kHeadsPerBlockPass) {
     WeighBlockOf<Block, kHeads + 1>(heads, shape, from, n_slots, weights, acc);
   }
