@@ -224,10 +224,10 @@ void ScoreEntries(const AttentionShape& shape, const ChunkJob& job, const Scratc
   auto* tile = reinterpret_cast<float*>(scratch.tile);
   const int dim = shape.key_dim;
   const bool turned = RotatesVectors(shape);
+  const Reading::Part keys = KeysOf(shape, job);
   const auto score = [&](int slot, int n) HWY_ATTR {
     if (job.entries.rows == nullptr) {
-      shape.reading.FetchAheadWithin(job.keys, job.n_slots * shape.key_row_bytes,
-                                     slot * shape.key_row_bytes, n * shape.key_row_bytes);
+      shape.reading.FetchAheadIn(keys, slot * shape.key_row_bytes, n * shape.key_row_bytes);
     } else {
       FetchRows(shape, job, slot + kLanes);
     }
@@ -255,9 +255,10 @@ void ScoreEntries(const AttentionShape& shape, const ChunkJob& job, const Scratc
 void ScoreChunk(const AttentionShape& shape, const ChunkJob& job, const Scratch& scratch) {
   if (!job.entries.plain()) return ScoreEntries(shape, job, scratch);
   const int64_t tile_bytes = kLanes * shape.key_row_bytes;
+  const Reading::Part keys = KeysOf(shape, job);
   ForTiles(job.n_slots, shape.reading.streams, [&](int slot) HWY_ATTR {
     const int64_t at = slot * shape.key_row_bytes;
-    shape.reading.FetchAheadWithin(job.keys, job.n_slots * shape.key_row_bytes, at, tile_bytes);
+    shape.reading.FetchAheadIn(keys, at, tile_bytes);
     ScoreRows(shape, scratch, job.keys + at, scratch.scores + slot);
   });
   const int slot = job.n_slots / kLanes * kLanes;

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/cache_rows-inl.h"
 #include "kernels/cpu/processor.h"
 
@@ -66,9 +67,23 @@ HWY_INLINE void ForTiles(int n_slots, int n_streams, const F& tile) {
   for (int slot = n_streams * part; slot + kLanes <= n_slots; slot += kLanes) tile(slot);
 }
 
-// Fetches the first rows of every stream.
+// A chunk's keys and values as they are read. What is read as one stream goes on into what comes
+// after it; the beginnings of several streams are asked for at once (PrefetchStreams).
+HWY_INLINE Reading::Part KeysOf(const AttentionShape& shape, const ChunkJob& job) {
+  return {.begin = job.keys,
+          .size = job.n_slots * shape.key_row_bytes,
+          .then = shape.reading.streams == 1 ? job.values : nullptr};
+}
+HWY_INLINE Reading::Part ValuesOf(const AttentionShape& shape, const ChunkJob& job) {
+  return {.begin = job.values,
+          .size = job.n_slots * shape.value_row_bytes,
+          .then = shape.reading.streams == 1 ? job.next_keys : nullptr};
+}
+
+// Fetches the first rows of every stream where there are several.
 HWY_INLINE void PrefetchStreams(const Reading& reading, const std::byte* rows, int n_slots,
                                 int64_t row_bytes) {
+  if (reading.streams == 1) return;
   const int part = StreamSlots(n_slots, reading.streams);
   for (int stream = 0; stream < reading.streams; ++stream) {
     reading.Fetch(rows + stream * part * row_bytes,

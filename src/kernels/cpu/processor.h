@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -35,9 +36,19 @@ struct Reading {
     Fetch(bytes + ahead_bytes, n_bytes);
     if (near_bytes > 0) FetchNear(bytes + near_bytes, n_bytes);
   }
-  // The same within what is read from `begin` on: `size` bytes, of which `at` is now.
-  void FetchAheadWithin(const void* begin, int64_t size, int64_t at, int64_t n_bytes) const {
-    if (at + ahead_bytes < size) FetchAhead(static_cast<const char*>(begin) + at, n_bytes);
+  // The same in a part of memory that is read from `begin` on, `size` bytes, of which `at` is now;
+  // then what is read `then` on, null: nothing is known of it.
+  struct Part {
+    const std::byte* begin = nullptr;
+    int64_t size = 0;
+    const std::byte* then = nullptr;
+  };
+  void FetchAheadIn(const Part& part, int64_t at, int64_t n_bytes) const {
+    if (at + ahead_bytes < part.size) {
+      FetchAhead(part.begin + at, n_bytes);
+    } else if (part.then != nullptr) {
+      Fetch(part.then + (at + ahead_bytes - part.size), n_bytes);
+    }
   }
 };
 

@@ -37,13 +37,19 @@ void ScoreTile(const std::byte* rows, int64_t row_bytes, const float* q, int dim
     }
     int i = 0;
     for (; i + kLanes <= dim; i += kLanes) {
+      VF of_query[kHeads];
+#pragma GCC unroll 8
+      for (int h = 0; h < kHeads; ++h) {
+        of_query[h] = hn::LoadU(df, q + h * dim + i);
+#if HWY_TARGET == HWY_AVX2
+        asm("" : "+x"(of_query[h].raw));  // once for four rows: GCC would load it for each
+#endif
+      }
 #pragma GCC unroll 4
       for (int s = 0; s < 4; ++s) {
         const VF key = Elements::Load(row + s * row_bytes + i * Elements::kBytes);
 #pragma GCC unroll 8
-        for (int h = 0; h < kHeads; ++h) {
-          acc[h][s] = hn::MulAdd(key, hn::LoadU(df, q + h * dim + i), acc[h][s]);
-        }
+        for (int h = 0; h < kHeads; ++h) acc[h][s] = hn::MulAdd(key, of_query[h], acc[h][s]);
       }
     }
     if (i < dim) {

@@ -30,14 +30,13 @@ struct SlotRange {
 
 // acc[h * value_dim + ...] += sum over the slots of weight * value, for kVectors vectors of the
 // dimensions from `from` on; Rows::Load(row, v) gives the v-th of a row. For the first slot of all,
-// acc is 0, whatever it holds. Asks for fetch_bytes of a row that is still to come beside every
-// row.
+// acc is 0, whatever it holds. `fetched`: where a row that is still to come is asked for beside
+// every row; null: nowhere.
 template <class Rows, int kHeads, int kVectors>
 void WeighVectors(const AttentionShape& shape, const std::byte* from, const SlotRange& slots,
-                  int n_slots, int64_t fetch_bytes, const float* weights, float* acc) {
+                  const Reading::Part* fetched, const float* weights, float* acc) {
   const DF df;
   const Reading reading = shape.reading;
-  const int64_t n_bytes = n_slots * shape.value_row_bytes;
   VF sums[kHeads][kVectors];
 #pragma GCC unroll 8
   for (int h = 0; h < kHeads; ++h) {
@@ -49,7 +48,7 @@ void WeighVectors(const AttentionShape& shape, const std::byte* from, const Slot
   }
   const auto add = [&](int s) HWY_ATTR {
     const int64_t at = s * shape.value_row_bytes;
-    if (fetch_bytes > 0) reading.FetchAheadWithin(from, n_bytes, at, fetch_bytes);
+    if (fetched != nullptr) reading.FetchAheadIn(*fetched, at, shape.value_row_bytes);
     const std::byte* row = from + at;
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
@@ -103,16 +102,15 @@ void WeighRest(const AttentionShape& shape, const std::byte* from, int n_dims, i
 
 template <class Elements, int kHeads>
 void WeighHeads(const AttentionShape& shape, const ChunkJob& job, const SlotRange& slots,
-                bool fetches, const float* weights, float* acc) {
+                const Reading::Part* fetched, const float* weights, float* acc) {
   int i = 0;
-  const auto fetch_bytes = [&] { return fetches && i == 0 ? shape.value_row_bytes : 0; };
   for (; i + 4 * kLanes <= shape.value_dim; i += 4 * kLanes) {
     WeighVectors<ElementRows<Elements>, kHeads, 4>(shape, job.values + i * Elements::kBytes, slots,
-                                                   job.n_slots, fetch_bytes(), weights, acc + i);
+                                                   i == 0 ? fetched : nullptr, weights, acc + i);
   }
   for (; i + kLanes <= shape.value_dim; i += kLanes) {
     WeighVectors<ElementRows<Elements>, kHeads, 1>(shape, job.values + i * Elements::kBytes, slots,
-                                                   job.n_slots, fetch_bytes(), weights, acc + i);
+                                                   i == 0 ? fetched : nullptr, weights, acc + i);
   }
   if (i == shape.value_dim || slots.end < job.n_slots) return;
   for (int h = 0; h < kHeads; ++h) {
@@ -123,9 +121,10 @@ void WeighHeads(const AttentionShape& shape, const ChunkJob& job, const SlotRang
 
 template <class Elements>
 void Weigh(const AttentionShape& shape, const ChunkJob& job, const float* weights) {
+  const Reading::Part values = ValuesOf(shape, job);
   const auto weigh = [&](const SlotRange& slots) HWY_ATTR {
     ForPasses(shape.group, [&](int h, auto count) HWY_ATTR {
-      WeighHeads<Elements, decltype(count)::kHeads>(shape, job, slots, h == 0,
+      WeighHeads<Elements, decltype(count)::kHeads>(shape, job, slots, h == 0 ? &values : nullptr,
                                                     weights + h * kChunkSlots,
                                                     job.partial.acc + h * shape.value_dim);
     });
@@ -156,7 +155,7 @@ HWY_INLINE void WeighBlockOf(int heads, const AttentionShape& shape, const std::
                              int n_slots, const float* weights, float* acc) {
   if (heads == kHeads) {
     WeighVectors<BlockRows<Block>, kHeads, kBlockVectors>(
-        shape, from, {.first = 0, .end = n_slots, .n_streams = shape.reading.streams}, n_slots, 0,
+        shape, from, {.first = 0, .end = n_slots, .n_streams = shape.reading.streams}, nullptr,
         weights, acc);
   } else if constexpr (kHeads < kHeadsPerBlockPass) {
     WeighBlockOf<Block, kHeads + 1>(heads, shape, from, n_slots, weights, acc);
@@ -168,6 +167,7 @@ template <class Block>
 void WeighBlocks(const AttentionShape& shape, const ChunkJob& job, const float* weights,
                  float* scaled) {
   const DF df;
+  const Reading::Part values = ValuesOf(shape, job);
   for (int dim = 0; dim < shape.value_dim; dim += 32) {
     const std::byte* first = job.values + dim / 32 * Block::kBytes;
     const auto scale = [&](int s, VF scales) HWY_ATTR {
@@ -179,8 +179,8 @@ void WeighBlocks(const AttentionShape& shape, const ChunkJob& job, const float* 
     ForTiles(job.n_slots, shape.reading.streams, [&](int s) HWY_ATTR {
       const std::byte* blocks = first + s * shape.value_row_bytes;
       if (dim == 0) {
-        shape.reading.FetchAheadWithin(first, job.n_slots * shape.value_row_bytes,
-                                       s * shape.value_row_bytes, kLanes * shape.value_row_bytes);
+        shape.reading.FetchAheadIn(values, s * shape.value_row_bytes,
+                                   kLanes * shape.value_row_bytes);
       }
       scale(s, LoadScales(blocks, shape.value_row_bytes));
     });
