@@ -11,6 +11,8 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/opaque-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
@@ -86,22 +88,22 @@ HWY_INLINE __m128i MoveSign(__m128i x, __m128i w) { return _mm_sign_epi8(x, w); 
 
 template <class VW, class VU, class VS>
 HWY_INLINE VW DotPairs(VW sum, VU w, VS x) {
-  return hn::Add(sum, VW{MultiplyPairs(w.raw, x.raw)});
+  return Opaque(hn::Add(sum, VW{MultiplyPairs(w.raw, x.raw)}));
 }
 
 template <class VI, class VW>
 HWY_INLINE VI SumPairs(VI sum, VW pairs) {
-  return hn::Add(sum, VI{AddPairs(pairs.raw)});
+  return Opaque(hn::Add(sum, VI{AddPairs(pairs.raw)}));
 }
 
 template <class VI, class VU, class VS>
 HWY_INLINE VI Dot4(VI sum, VU w, VS x) {
-  return hn::Add(sum, VI{AddPairs(MultiplyPairs(w.raw, x.raw))});
+  return Opaque(hn::Add(sum, VI{AddPairs(MultiplyPairs(w.raw, x.raw))}));
 }
 
 template <class VI, class VS>
 HWY_INLINE VI Dot4Signed(VI sum, VS w, VS x) {
-  return hn::Add(sum, VI{AddPairs(MultiplyPairs(hn::Abs(w).raw, MoveSign(x.raw, w.raw)))});
+  return Opaque(hn::Add(sum, VI{AddPairs(MultiplyPairs(hn::Abs(w).raw, MoveSign(x.raw, w.raw)))}));
 }
 
 #elif HWY_TARGET == HWY_NEON && HWY_ARCH_ARM_A64

@@ -14,6 +14,7 @@
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/key_blocks-inl.h"
 #include "kernels/cpu/lane_sums-inl.h"
+#include "kernels/cpu/opaque-inl.h"
 #include "kernels/cpu/passes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -41,9 +42,7 @@ void ScoreTile(const std::byte* rows, int64_t row_bytes, const float* q, int dim
 #pragma GCC unroll 8
       for (int h = 0; h < kHeads; ++h) {
         of_query[h] = hn::LoadU(df, q + h * dim + i);
-#if HWY_TARGET == HWY_AVX2
-        asm("" : "+x"(of_query[h].raw));  // once for four rows: GCC would load it for each
-#endif
+        if constexpr (kLanes == 8) of_query[h] = Opaque(of_query[h]);
       }
 #pragma GCC unroll 4
       for (int s = 0; s < 4; ++s) {
