@@ -47,8 +47,9 @@ std::optional<Maker> MakerFromName(std::string_view name) {
 //   four 21.
 //   Zen 4: weights 16 with four streams, 27 with one; asked for far ahead into the second level
 //   and near into the first, models decode as fast as with either or up to a quarter faster.
-//   Zen 3: models decode 1.01 to 1.27 times as fast with three streams and only near fetches.
-//   Keys and values on both: 11 with four streams, 21 with one, 24 into the second level (Zen 4).
+//   Keys and values 11 with four streams, 21 with one, 24 into the second level.
+//   Zen 3: models decode 1.02 to 1.27 times as fast as with the above with three streams and only
+//   near fetches. How keys and values are fetched makes no difference.
 Processor ProcessorOf(Maker maker, int64_t target) {
   Processor processor = {.target = target,
                          .weights = {.streams = 1, .ahead_bytes = 2048},

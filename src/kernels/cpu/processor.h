@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -44,10 +45,11 @@ struct Reading {
     const std::byte* then = nullptr;
   };
   void FetchAheadIn(const Part& part, int64_t at, int64_t n_bytes) const {
-    if (at + ahead_bytes < part.size) {
+    const int64_t to_come = part.size - at;
+    if (ahead_bytes < to_come) {
       FetchAhead(part.begin + at, n_bytes);
-    } else if (part.then != nullptr) {
-      Fetch(part.then + (at + ahead_bytes - part.size), n_bytes);
+    } else if (part.then != nullptr) {  // a part shorter than ahead_bytes: the same place of `then`
+      Fetch(part.then + std::min(ahead_bytes, part.size) - to_come, n_bytes);
     }
   }
 };
