@@ -16,6 +16,10 @@ using Clock = std::chrono::steady_clock;
 // into memory, and nobody waits for all prompts once more.
 constexpr int64_t kWarmUpTokens = 16;
 
+// Where nothing is evicted, deep caches hold the entries of so many tokens again and again: what
+// entries say does not change the speed, and nobody waits for a long prompt.
+constexpr int64_t kRepeatedTokens = 512;
+
 int64_t Nanoseconds(Clock::duration time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
 }
@@ -38,9 +42,7 @@ Result<std::vector<BenchSample>> BenchRunner::Measure(const BenchTest& test, int
                                                       bool warmup) {
   if (session_.n_tokens() > test.depth) session_.Truncate(test.depth);
   if (session_.n_tokens() < test.depth) {
-    // A prompt taken whole decides once; taken in chunks it may go on from a lower depth.
-    if (evicts() && session_.compression().prefill_chunk == 0) session_.Reset();
-    WINNOW_TRY(session_.Prefill(RandomTokens(test.depth - session_.n_tokens())));
+    WINNOW_TRY(Fill(test.depth));
   }
   const auto once = [&](const BenchTest& t) { return t.batched ? BatchOnce(t) : Once(t); };
   if (warmup) {
@@ -58,6 +60,19 @@ Result<std::vector<BenchSample>> BenchRunner::Measure(const BenchTest& test, int
     if (!test.batched || !interrupted_) samples.push_back(sample);
   }
   return samples;
+}
+
+Result<void> BenchRunner::Fill(int64_t depth) {
+  // A prompt taken whole decides once; taken in chunks it may go on from a lower depth.
+  if (evicts() && session_.compression().prefill_chunk == 0) session_.Reset();
+  const int64_t n_read = evicts() ? depth : std::min(depth, kRepeatedTokens);
+  if (session_.n_tokens() < n_read) {
+    WINNOW_TRY(session_.Prefill(RandomTokens(n_read - session_.n_tokens())));
+  }
+  while (session_.n_tokens() < depth) {
+    WINNOW_TRY(session_.Repeat(std::min(kRepeatedTokens, depth - session_.n_tokens())));
+  }
+  return {};
 }
 
 Result<BenchSample> BenchRunner::Once(const BenchTest& test) {

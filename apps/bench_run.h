@@ -52,6 +52,8 @@ class BenchRunner {
 
  private:
   bool evicts() const { return session_.compression().method != nullptr; }
+  // Appends what the session lacks to hold `depth` tokens.
+  Result<void> Fill(int64_t depth);
   Result<BenchSample> Once(const BenchTest& test);
   Result<BenchSample> BatchOnce(const BenchTest& test);
   std::vector<runtime::TokenId> RandomTokens(int64_t n);

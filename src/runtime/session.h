@@ -50,6 +50,10 @@ class Session {
   Result<bool> Prefill(std::span<const TokenId> tokens) {
     return Prefill(tokens, PrefillOptions{});
   }
+  // Appends the entries of the first n tokens once more, their keys as they are: a cache filled at
+  // once for whom only the time of reading it counts, not what it says. There are no logits until
+  // the next call. Requires: no compression method, n <= n_tokens(). Error: no room.
+  Result<void> Repeat(int64_t n);
   // Appends one token; logits() are then those of the next one.
   Result<void> Decode(TokenId token);
 

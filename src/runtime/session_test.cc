@@ -128,6 +128,39 @@ TEST(Session, IsAsBeforeWhenStoppedOrRefused) {
   EXPECT_EQ(Logits(*session), logits);
 }
 
+TEST(Session, RepeatsEntriesBehindTheLast) {
+  const auto engine = Open();
+  const auto session = Session::Make(*engine, {.context = 20}).value();
+  ASSERT_TRUE(session->Prefill(Tokens(7)).value());
+  const auto bytes_of_tokens = session->cache_bytes() / 7;
+  ASSERT_TRUE(session->Repeat(5).has_value());
+  EXPECT_EQ(session->n_tokens(), 12);
+  EXPECT_EQ(session->cache_bytes(), 12 * bytes_of_tokens);
+  EXPECT_TRUE(session->logits().empty());
+  const cache::Cache& cache = session->cache();
+  const std::vector<int32_t> first = {0, 1, 2, 3, 4}, again = {7, 8, 9, 10, 11};
+  for (int layer = 0; layer < cache.config().shape.n_layers; ++layer) {
+    for (int head = 0; head < cache.config().shape.n_kv_heads; ++head) {
+      EXPECT_EQ(cache.positions(layer, head)[11], 11);
+      for (const kernels::HeadRows& rows : {cache.keys(layer, head), cache.values(layer, head)}) {
+        std::vector<float> of_first(5 * static_cast<size_t>(rows.dim)), of_again(of_first.size());
+        engine->backend().ReadRows(rows, first, of_first);
+        engine->backend().ReadRows(rows, again, of_again);
+        EXPECT_EQ(of_again, of_first);
+      }
+    }
+  }
+  ASSERT_TRUE(session->Decode(3).has_value());
+  EXPECT_EQ(session->Repeat(8).error().message,
+            "session: 8 tokens do not fit: 13 of 20 are taken, 7 more fit");
+  session->Truncate(7);  // what it was before
+  ASSERT_TRUE(session->Decode(3).has_value());
+  const auto other = Session::Make(*engine, {}).value();
+  ASSERT_TRUE(other->Prefill(Tokens(7)).value());
+  ASSERT_TRUE(other->Decode(3).has_value());
+  EXPECT_EQ(Logits(*session), Logits(*other));
+}
+
 TEST(Session, CountsTheBytesOfTheCache) {
   const auto engine = Open();
   const auto session = Session::Make(*engine, {.key_type = kernels::TensorType::kF32}).value();
