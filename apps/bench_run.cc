@@ -12,9 +12,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Tokens of a batch's prompts that are read before the first repetition: buffers grow, weights come
-// into memory, and nobody waits for all prompts once more.
-constexpr int64_t kWarmUpTokens = 16;
+// Tokens of a prompt that are read before the first repetition, and of every prompt of a batch:
+// buffers grow, weights come into memory, and nobody waits for all of it once more.
+constexpr int64_t kWarmUpTokens = 128, kWarmUpTokensOfBatch = 16;
 
 // Where nothing is evicted, deep caches hold the entries of so many tokens again and again: what
 // entries say does not change the speed, and nobody waits for a long prompt.
@@ -49,8 +49,10 @@ Result<std::vector<BenchSample>> BenchRunner::Measure(const BenchTest& test, int
     BenchTest first = test;
     first.n_generate = std::min<int64_t>(test.n_generate, 1);
     // A share of few tokens may be less than a method can do with.
-    const bool few = test.batched && session_.compression().ratio == 0;
-    if (few) first.n_prompt = std::min(test.n_prompt, kWarmUpTokens);
+    if (session_.compression().ratio == 0) {
+      const int64_t few = test.batched ? kWarmUpTokensOfBatch : kWarmUpTokens;
+      first.n_prompt = std::min(test.n_prompt, few);
+    }
     WINNOW_TRY(once(first));
   }
   std::vector<BenchSample> samples;

@@ -183,15 +183,14 @@ def prefill(run):
       "The prompt is read in pieces of 512 tokens and compressed after each; against llama.cpp with the full cache.")
 def budget(run):
     goals = {SMALL: {16384: 6.0, 32768: 11.0}, LARGE: {16384: 2.7, 32768: 5.0}}
-    # Of the large shape the two that cost most: it reads 32768 tokens anew for each method.
-    methods = {SMALL: "treekv,snapkv" if run.quick else "treekv,snapkv,hbw,h2o", LARGE: "treekv,h2o"}
+    # Of the large shape the two that cost most: it takes minutes to read so much anew for each method.
+    full = ((SMALL, "Q8_0", "treekv,snapkv,hbw,h2o", "16384,32768"), (LARGE, "Q4_0", "treekv", "16384,32768"),
+            (LARGE, "Q4_0", "h2o", "16384"))  # fmt: skip
     cells = []
-    for shape, kind in ((SMALL, "Q8_0"), (LARGE, "Q4_0"))[: 1 if run.quick else 2]:
+    for shape, kind, methods, depths in ((SMALL, "Q8_0", "treekv,snapkv", "16384"),) if run.quick else full:
         rates = run.llama_at_depth(shape, kind)
-        rows = run.engines.winnow(run.engines.model(shape, kind), "-p", 0, "-n", 64, "-r", run.rounds,
-                                   "-d", "16384" if run.quick else "16384,32768", "--kv-size", 1024, "--prefill-chunk", 512,
-                                   "--kv-method", methods[shape])  # fmt: skip
-        for row in rows:
+        for row in run.engines.winnow(run.engines.model(shape, kind), "-p", 0, "-n", 64, "-r", run.rounds, "-d", depths,
+                                      "--kv-size", 1024, "--prefill-chunk", 512, "--kv-method", methods):  # fmt: skip
             at = row["n_depth"]
             cells.append(against(f"{shape} {kind}, {row['kv_method']}: decode at {at}", row["samples_ts"], rates["tg", at],
                                  goals[shape][at], run.limit(row)))  # fmt: skip
