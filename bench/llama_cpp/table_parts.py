@@ -63,7 +63,7 @@ def best(by_setting):
 
 def worth_running(rates, tests, settings):
     """At first all settings; once there are samples, those that come near the best in some test at some depth."""
-    near = 0.95  # nearer than samples of one setting scatter
+    near = 0.8  # a setting that is slower than that in its first samples is not the best on a noisy machine either
     found = [by_setting for (name, _), by_setting in rates.items() if name in tests]
     worth = {setting for by_setting in found for setting, samples in by_setting.items()
              if max(samples) >= near * max(map(max, by_setting.values()))}  # fmt: skip

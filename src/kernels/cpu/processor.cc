@@ -48,9 +48,9 @@ std::optional<Maker> MakerFromName(std::string_view name) {
 //   Zen 4: weights 16 with four streams, 27 with one; asked for far ahead into the second level
 //   and near into the first, models decode as fast as with either or up to a quarter faster.
 //   Keys and values 11 with four streams, 21 with one, 24 into the second level.
-//   Zen 3: models decode up to 1.27 times as fast as with the above with two or three streams and
-//   only near fetches: three on a host that read 24 GB/s, on one of 33 three lost up to a quarter
-//   to two. How keys and values are fetched makes no difference.
+//   Zen 3: two streams with only near fetches decode up to 1.18 times as fast as the above. Three
+//   reached 1.27 on a host that read 24 GB/s and lost up to a quarter to two on one that read 32.
+//   How keys and values are fetched makes no difference.
 Processor ProcessorOf(Maker maker, int64_t target) {
   Processor processor = {.target = target,
                          .weights = {.streams = 1, .ahead_bytes = 2048},
