@@ -209,7 +209,7 @@ void ScoreTurnedTile(const AttentionShape& shape, const ChunkJob& job, int slot,
 }
 
 // Asks for the rows of the entries [first, first + kLanes): no prefetcher sees them coming.
-void FetchRows(const AttentionShape& shape, const ChunkJob& job, int first) {
+HWY_INLINE void FetchRows(const AttentionShape& shape, const ChunkJob& job, int first) {
   constexpr Reading listed;  // row by row
   const int end = std::min(first + kLanes, job.n_slots);
   for (int entry = first; entry < end; ++entry) {

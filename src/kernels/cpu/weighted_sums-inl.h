@@ -119,6 +119,18 @@ void WeighHeads(const AttentionShape& shape, const ChunkJob& job, const SlotRang
   }
 }
 
+// Calls weigh(slots) for a few slots after another, where they are not read as several streams: its
+// passes but the first find them in the first-level cache, and memory is read while all compute.
+template <class F>
+HWY_INLINE void FewAtATime(int n_slots, int n_streams, const F& weigh) {
+  constexpr int kAtATime = 32;
+  const int step = n_streams > 1 ? std::max(1, n_slots) : kAtATime;
+  for (int first = 0; first < n_slots; first += step) {
+    weigh(
+        SlotRange{.first = first, .end = std::min(first + step, n_slots), .n_streams = n_streams});
+  }
+}
+
 template <class Elements>
 void Weigh(const AttentionShape& shape, const ChunkJob& job, const float* weights) {
   const Reading::Part values = ValuesOf(shape, job);
@@ -131,14 +143,8 @@ void Weigh(const AttentionShape& shape, const ChunkJob& job, const float* weight
   };
   const int n_streams = shape.reading.streams;
   const bool one_pass = shape.group <= kHeadsPerPass && shape.value_dim <= 4 * kLanes;
-  if (one_pass || n_streams > 1) {
-    return weigh({.first = 0, .end = job.n_slots, .n_streams = n_streams});
-  }
-  // So many rows at a time that all passes but the first find them in the first-level cache.
-  constexpr int kRows = 32;
-  for (int first = 0; first < job.n_slots; first += kRows) {
-    weigh({.first = first, .end = std::min(first + kRows, job.n_slots), .n_streams = 1});
-  }
+  if (one_pass) return weigh({.first = 0, .end = job.n_slots, .n_streams = n_streams});
+  FewAtATime(job.n_slots, n_streams, weigh);
 }
 
 // One block of 32 dimensions; the weights have the block's scales folded in.
@@ -152,13 +158,12 @@ struct BlockRows {
 
 template <class Block, int kHeads = 1>
 HWY_INLINE void WeighBlockOf(int heads, const AttentionShape& shape, const std::byte* from,
-                             int n_slots, const float* weights, float* acc) {
+                             const SlotRange& slots, const float* weights, float* acc) {
   if (heads == kHeads) {
-    WeighVectors<BlockRows<Block>, kHeads, kBlockVectors>(
-        shape, from, {.first = 0, .end = n_slots, .n_streams = shape.reading.streams}, nullptr,
-        weights, acc);
+    WeighVectors<BlockRows<Block>, kHeads, kBlockVectors>(shape, from, slots, nullptr, weights,
+                                                          acc);
   } else if constexpr (kHeads < kHeadsPerBlockPass) {
-    WeighBlockOf<Block, kHeads + 1>(heads, shape, from, n_slots, weights, acc);
+    WeighBlockOf<Block, kHeads + 1>(heads, shape, from, slots, weights, acc);
   }
 }
 
@@ -168,34 +173,38 @@ void WeighBlocks(const AttentionShape& shape, const ChunkJob& job, const float* 
                  float* scaled) {
   const DF df;
   const Reading::Part values = ValuesOf(shape, job);
-  for (int dim = 0; dim < shape.value_dim; dim += 32) {
-    const std::byte* first = job.values + dim / 32 * Block::kBytes;
-    const auto scale = [&](int s, VF scales) HWY_ATTR {
-      for (int h = 0; h < shape.group; ++h) {
-        const VF weight = hn::LoadU(df, weights + h * kChunkSlots + s);
-        hn::StoreU(hn::Mul(weight, scales), df, scaled + h * kChunkSlots + s);
+  const auto weigh = [&](const SlotRange& slots) HWY_ATTR {
+    const int n_slots = slots.end - slots.first;
+    for (int dim = 0; dim < shape.value_dim; dim += 32) {
+      const std::byte* blocks = job.values + dim / 32 * Block::kBytes;
+      const auto scale = [&](int s, VF scales) HWY_ATTR {
+        for (int h = 0; h < shape.group; ++h) {
+          const VF weight = hn::LoadU(df, weights + h * kChunkSlots + s);
+          hn::StoreU(hn::Mul(weight, scales), df, scaled + h * kChunkSlots + s);
+        }
+      };
+      ForTiles(n_slots, slots.n_streams, [&](int tile) HWY_ATTR {
+        const int s = slots.first + tile;
+        const int64_t at = s * shape.value_row_bytes;
+        if (dim == 0) {
+          shape.reading.FetchAheadIn(values, at, kLanes * shape.value_row_bytes);
+        }
+        scale(s, LoadScales(blocks + at, shape.value_row_bytes));
+      });
+      if (const int s = slots.first + n_slots / kLanes * kLanes; s < slots.end) {
+        alignas(64) float rest[kLanes] = {};
+        for (int i = 0; s + i < slots.end; ++i) {
+          rest[i] = hn::GetLane(LoadScale(blocks + (s + i) * shape.value_row_bytes));
+        }
+        scale(s, hn::Load(df, rest));
       }
-    };
-    ForTiles(job.n_slots, shape.reading.streams, [&](int s) HWY_ATTR {
-      const std::byte* blocks = first + s * shape.value_row_bytes;
-      if (dim == 0) {
-        shape.reading.FetchAheadIn(values, s * shape.value_row_bytes,
-                                   kLanes * shape.value_row_bytes);
+      for (int h = 0; h < shape.group; h += kHeadsPerBlockPass) {
+        WeighBlockOf<Block>(std::min(kHeadsPerBlockPass, shape.group - h), shape, blocks, slots,
+                            scaled + h * kChunkSlots, job.partial.acc + h * shape.value_dim + dim);
       }
-      scale(s, LoadScales(blocks, shape.value_row_bytes));
-    });
-    if (const int s = job.n_slots / kLanes * kLanes; s < job.n_slots) {
-      alignas(64) float rest[kLanes] = {};
-      for (int i = 0; s + i < job.n_slots; ++i) {
-        rest[i] = hn::GetLane(LoadScale(first + (s + i) * shape.value_row_bytes));
-      }
-      scale(s, hn::Load(df, rest));
     }
-    for (int h = 0; h < shape.group; h += kHeadsPerBlockPass) {
-      WeighBlockOf<Block>(std::min(kHeadsPerBlockPass, shape.group - h), shape, first, job.n_slots,
-                          scaled + h * kChunkSlots, job.partial.acc + h * shape.value_dim + dim);
-    }
-  }
+  };
+  FewAtATime(job.n_slots, shape.reading.streams, weigh);
 }
 
 }  // namespace winnow::kernels::cpu::HWY_NAMESPACE
