@@ -1,4 +1,8 @@
-"""Project Gutenberg books as plain chapters: no header, no licence, no table of contents, one line per paragraph."""
+"""Books as plain chapters: no header, no licence, no table of contents, one line per paragraph.
+
+Two formats: Project Gutenberg's files as they are, and clean text with two line feeds between paragraphs and three
+between chapters (Standard Ebooks' spine).
+"""
 import pathlib
 import re
 
@@ -40,4 +44,26 @@ def split(folder, held_out):
             raise SystemExit(f"{path}: the configuration holds out chapters {sorted(wanted)}, which it does not have")
     if not train:
         raise SystemExit(f"{folder}: no books (*.txt) found")
+    return train, held
+
+
+def clean_chapters(path):
+    """[(heading, text)] of a book in clean text; title pages and other short parts are left out."""
+    found = []
+    for part in pathlib.Path(path).read_text(encoding="utf-8").split("\n\n\n"):
+        paragraphs = [p for p in (re.sub(r"\s+", " ", p).strip() for p in part.split("\n\n")) if p]
+        text = "\n".join(paragraphs) + "\n"
+        if len(text) >= SHORTEST:
+            found.append((paragraphs[0], text))
+    return found
+
+
+def split_books(folder, held_out):
+    """Training and held-out text of clean books, each [(book, heading, text)]. held_out: whole books, file names."""
+    train, held, missing = [], [], set(held_out)
+    for path in sorted(pathlib.Path(folder).glob("*.txt")):
+        (held if path.name in missing else train).extend((path.stem, *c) for c in clean_chapters(path))
+        missing.discard(path.name)
+    if missing:
+        raise SystemExit(f"{folder}: the configuration holds out {sorted(missing)}, which are not there")
     return train, held

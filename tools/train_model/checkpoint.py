@@ -8,10 +8,13 @@ import torch
 
 
 def save(path, state):
-    """Writes beside the target and renames, so that an interruption leaves the old checkpoint whole."""
+    """Writes beside the target and renames: whenever it is interrupted, the old checkpoint or the new one is whole."""
     path = pathlib.Path(path)
     temporary = path.with_suffix(".tmp")
-    torch.save(state, temporary)
+    with open(temporary, "wb") as f:
+        torch.save(state, f)
+        f.flush()
+        os.fsync(f.fileno())
     os.replace(temporary, path)
 
 

@@ -1,7 +1,7 @@
 """The operations of model.py on two or more CPU cores: kernels.cc through ctypes, with gradients.
 
-Sequence lengths and matrix sizes are multiples of 32. Products run in bfloat16 on AMX tiles where the CPU has them,
-else in float32 on OpenBLAS (`CpuOps.products` says which).
+Sequence lengths and matrix sizes are multiples of 32. Products run in bfloat16 on AMX tiles or AVX-512 where the CPU
+has them, else in float32 on OpenBLAS (`CpuOps.products` says which).
 """
 import ctypes
 import hashlib
@@ -14,7 +14,8 @@ import torch
 from model import layer, rope_table
 
 HERE = pathlib.Path(__file__).resolve().parent
-SOURCES = ("kernels.cc", "kernels_amx.h", "kernels_blas.h")
+SOURCES = ("kernels.cc", "kernels_bf16.h", "kernels_amx.h", "kernels_avx512.h", "kernels_blas.h")
+PRODUCTS = ("openblas-f32", "amx-bf16", "avx512-bf16")  # by what kernels_init returns
 FLAGS = ["-O3", "-march=native", "-ffast-math", "-fopenmp", "-shared", "-fPIC", "-Wno-maybe-uninitialized"]
 
 
@@ -27,8 +28,8 @@ def build(folder, extra=()):
     if not out.exists():
         out.parent.mkdir(parents=True, exist_ok=True)
         temporary = out.with_suffix(f".{os.getpid()}")
-        amx = "amx_bf16" in cpu and "-mno-amx-bf16" not in extra
-        blas = [] if amx else ["-l:libopenblas.so.0"]
+        bf16 = "avx512_bf16" in cpu and "-mno-avx512bf16" not in extra
+        blas = [] if bf16 else ["-l:libopenblas.so.0"]
         subprocess.run(["g++", *FLAGS, *extra, str(HERE / "kernels.cc"), "-o", str(temporary), *blas], check=True)
         temporary.rename(out)
     return out
@@ -51,7 +52,7 @@ class CpuOps:
         code = lib.kernels_init(threads)
         if code < 0:
             raise RuntimeError("kernels: the CPU has AMX but the system refuses its tiles")
-        self.products = "amx-bf16" if code else "openblas-f32"
+        self.products = PRODUCTS[code]
         self.tables = {}
         self.layer = layer
         torch.set_num_threads(threads)

@@ -42,7 +42,7 @@ class Evaluator:
         return {depth: sum(x) / len(x) for depth, x in sorted(right.items())}
 
     def accuracy(self, task, length, documents, held):
-        """Share of the answers that are right in every id (for quotes: of the ids)."""
+        """Share of the answers that are right in every id (for quotes and repeated ids: of the ids)."""
         sampler, sequences = tasks.Sampler(self.tok, self.corpus, held), []
         for n in range(documents):
             sequences.append(sampler.sequence(tasks.generator(self.seed, task, length, held, n), length, {task: 1.0}, 1.0))
@@ -50,7 +50,7 @@ class Evaluator:
         for (_, _, answers), _, ok in self._scored(sequences):
             for a in answers:
                 hit = ok[a.start - 1:a.end - 1]
-                right.append((a.task, float(hit.mean() if task == "quote" else hit.all())))
+                right.append((a.task, float(hit.mean() if task in ("quote", "repeat", "cycle") else hit.all())))
         out = collections.defaultdict(list)
         for name, hit in right:
             out[name].append(hit)

@@ -23,14 +23,24 @@ ROOT = HERE.parents[1]
 CHAT_TEMPLATE = ("{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
                  "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
 TENSORS = {"n1": "attn_norm", "q": "attn_q", "k": "attn_k", "v": "attn_v", "o": "attn_output", "n2": "ffn_norm",
-           "d": "ffn_down"}
+           "d": "ffn_down", "qn": "attn_q_norm", "kn": "attn_k_norm"}
+
+
+def halves(x, heads):
+    """Rows of every head with the pairs (0, 1), (2, 3), .. in halves, as qwen3 rotates them. x [heads * head_dim, ..]."""
+    return x.view(heads, -1, 2, *x.shape[1:]).transpose(1, 2).reshape(x.shape)
 
 
 def gguf_tensors(p, shape):
-    """GGUF name to float32 array. The rotary pairs are interleaved in training already: nothing is permuted."""
+    """GGUF name to float32 array. In training the rotary pairs are interleaved, as llama wants them; qwen3 does not."""
+    if shape.qk_norm:
+        heads = {"q": shape.heads, "k": shape.kv_heads, "qn": 1, "kn": 1}
+        p = {k: halves(v, heads[k.split(".")[-1]]) if k.split(".")[-1] in heads else v for k, v in p.items()}
     out = {"token_embd.weight": p["emb"], "output_norm.weight": p["norm"]}
     for i in range(shape.layers):
         for mine, theirs in TENSORS.items():
+            if f"{i}.{mine}" not in p:
+                continue
             out[f"blk.{i}.{theirs}.weight"] = p[f"{i}.{mine}"]
         gate, up = p[f"{i}.gu"].chunk(2)
         out[f"blk.{i}.ffn_gate.weight"], out[f"blk.{i}.ffn_up.weight"] = gate, up
@@ -38,7 +48,7 @@ def gguf_tensors(p, shape):
 
 
 def write(path, p, shape, tok, name, description, quantised):
-    w = gguf.GGUFWriter(str(path), "llama")
+    w = gguf.GGUFWriter(str(path), shape.architecture)
     w.add_name(name)
     w.add_description(description)
     w.add_license("apache-2.0")
@@ -124,7 +134,7 @@ def main():
     p = checkpoint.unpack(args.checkpoint)[0] if args.checkpoint.is_dir() else checkpoint.load(args.checkpoint)["p"]
     tok = tokenizer.Tokenizer.load(args.data / "tokenizer.json")
     name = f"winnow-{config['name']}"
-    description = ("Small language model trained from scratch with winnow's tools/train_model: six public-domain novels and "
+    description = ("Small language model trained from scratch with winnow's tools/train_model: public-domain books and "
                    "generated tasks that need a distant cache. No knowledge, no instruction following beyond its tasks.")
     args.out.mkdir(parents=True, exist_ok=True)
     for label, quantised in (("F16", False), ("Q8_0", True)):

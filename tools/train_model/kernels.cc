@@ -1,12 +1,13 @@
 // CPU training kernels for the Llama architecture, with gradients; called from cpu_ops.py through
 // ctypes.
 //
-// Matrix products take float32 operands and accumulate in float32. Where the compiler targets AMX
-// (x86 with amx-bf16, through -march=native) the operands are rounded to bfloat16 on the way into
-// the tiles; elsewhere the products are OpenBLAS sgemm. Everything else is float32.
+// Matrix products take float32 operands and accumulate in float32. Where the compiler targets
+// AVX-512 with BF16 (through -march=native) the operands are rounded to bfloat16 when they are
+// packed, and AMX tiles multiply them where there are any; elsewhere the products are OpenBLAS
+// sgemm. Everything else is float32.
 //
 //   g++ -O3 -march=native -ffast-math -fopenmp -shared -fPIC kernels.cc -o kernels.so
-//   [-l:libopenblas.so.0 without AMX]
+//   [-l:libopenblas.so.0 without AVX-512 BF16]
 //
 // All sizes that enter a matrix product are multiples of 32 (cpu_ops.py pads and checks).
 #include <omp.h>
@@ -47,16 +48,16 @@ struct Shape {
 
 }  // namespace
 
-#if defined(__AMX_BF16__) && defined(__AVX512BF16__)
-#include "kernels_amx.h"
+#ifdef __AVX512BF16__
+#include "kernels_bf16.h"
 #else
 #include "kernels_blas.h"
 #endif
 
 extern "C" {
 
-// 1 where products run on AMX tiles, 0 on sgemm, -1 where the system refuses the tiles. Call once,
-// before all else.
+// 0 where products run on sgemm, 1 on AMX tiles, 2 on AVX-512 with BF16, -1 where the system
+// refuses the tiles. Call once, before all else.
 int kernels_init(int threads) {
   omp_set_num_threads(threads);
   return InitProducts();

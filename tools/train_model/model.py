@@ -1,4 +1,4 @@
-"""A Llama-architecture model as plain tensors and functions, and start values that hold an induction head.
+"""A Llama-architecture model as plain tensors and functions, and its start values, with or without an induction head.
 
 The operations come from an object (`ops`): TorchOps below runs anywhere PyTorch runs (the GPU, the float32
 reference), CpuOps in cpu_ops.py is the fast way on a CPU. Rotary positions are interleaved pairs, as GGUF's `llama`
@@ -23,6 +23,12 @@ class Shape:
     context: int
     theta: float = 500000.0  # with head_dim 32 half of the pairs turn by less than a radian over 1000 tokens
     eps: float = 1e-5
+    qk_norm: bool = False  # RMS norm of every query and key before the rotation: the architecture is qwen3, not llama
+
+    @property
+    def architecture(self):
+        """In GGUF's words."""
+        return "qwen3" if self.qk_norm else "llama"
 
     def __post_init__(self):
         assert self.heads % self.kv_heads == 0
@@ -93,12 +99,17 @@ class TorchOps:
         return (nll * weight).sum(), nll, correct
 
 
-def layer(x, n1, q, k, v, o, n2, gu, d, table, shape, ops, dropout):
-    """One transformer layer; the weights are arguments so that one compiled graph serves all layers."""
+def layer(x, n1, q, k, v, o, n2, gu, d, qn, kn, table, shape, ops, dropout):
+    """One transformer layer; the weights are arguments so that one compiled graph serves all layers.
+
+    qn, kn: weights of the norms of queries and keys, or None.
+    """
     b, t, _ = x.shape
     y = ops.rms(x, n1, shape.eps)
     heads = [ops.linear(y, w).view(b, t, n, shape.head_dim)
              for w, n in ((q, shape.heads), (k, shape.kv_heads), (v, shape.kv_heads))]
+    if shape.qk_norm:
+        heads[:2] = ops.rms(heads[0], qn, shape.eps), ops.rms(heads[1], kn, shape.eps)
     y = ops.linear(ops.attention(*heads, table).reshape(b, t, -1), o)
     x = x + (F.dropout(y, dropout) if dropout else y)
     y = ops.linear(ops.swiglu(ops.linear(ops.rms(x, n2, shape.eps), gu)), d)
@@ -110,7 +121,7 @@ def hidden(p, ids, shape, ops, dropout=0.0):
     x = F.embedding(ids, p["emb"])
     table = ops.table(ids.shape[1], shape.head_dim, shape.theta)
     for i in range(shape.layers):
-        weights = [p[f"{i}.{name}"] for name in ("n1", "q", "k", "v", "o", "n2", "gu", "d")]
+        weights = [p.get(f"{i}.{name}") for name in ("n1", "q", "k", "v", "o", "n2", "gu", "d", "qn", "kn")]
         x = ops.layer(x, *weights, table, shape, ops, dropout)
     return ops.rms(x, p["norm"], shape.eps)
 
@@ -128,15 +139,8 @@ def logits(p, ids, shape):
     return F.linear(hidden(p, ids, shape, TorchOps(ids.device)), p["emb"])
 
 
-def start_values(shape, seed):
-    """Random values that already hold an induction head (the training may change all of it).
-
-    Without it the recall of a model this small did not emerge in the time at hand. (a) A constant channel
-    in the embeddings and query/key columns on it let head h of layer 0 look h + 1 tokens back, through the rotation.
-    (b) In layer 1, in the slow half of the head, the keys read what such a head wrote and the queries read the current
-    token in the same way, and (c) values and output copy the attended token. Leaving out (c) lost the whole effect: the
-    optimiser overwrites (b) before copying is learned.
-    """
+def start_values(shape, seed, induction_head=True):
+    """Random values, which hold an induction head where one is asked for (the training may change all of it)."""
     g = torch.Generator().manual_seed(seed)
     dim, heads, kv, hd, ffn = shape.dim, shape.heads, shape.kv_heads, shape.head_dim, shape.ffn
 
@@ -144,13 +148,29 @@ def start_values(shape, seed):
         return torch.randn(*size, generator=g) * std
 
     p = {"emb": normal(shape.vocab, dim, std=0.08), "norm": torch.ones(dim)}
-    p["emb"][:, 0] = 0.4
+    p["emb"][:, 0] = 0.4  # a constant channel: without biases it is what a head that looks n tokens back reads
     for i in range(shape.layers):
         p[f"{i}.n1"], p[f"{i}.n2"] = torch.ones(dim), torch.ones(dim)
+        if shape.qk_norm:
+            p[f"{i}.qn"], p[f"{i}.kn"] = torch.ones(hd), torch.ones(hd)
         for name, rows in (("q", heads * hd), ("k", kv * hd), ("v", kv * hd), ("gu", 2 * ffn)):
             p[f"{i}.{name}"] = normal(rows, dim, std=0.5 / math.sqrt(dim))
         p[f"{i}.o"] = normal(dim, heads * hd, std=(0.2 if i == 0 else 0.05) / math.sqrt(dim))
         p[f"{i}.d"] = normal(dim, ffn, std=0.05 / math.sqrt(ffn))
+    if induction_head:
+        plant_induction_head(p, shape, normal)
+    return {name: x.contiguous() for name, x in p.items()}
+
+
+def plant_induction_head(p, shape, normal):
+    """Without it the recall of S did not emerge in the time at hand.
+
+    (a) Query/key columns on the constant channel let head h of layer 0 look h + 1 tokens back, through the rotation.
+    (b) In layer 1, in the slow half of the head, the keys read what such a head wrote and the queries read the current
+    token in the same way, and (c) values and output copy the attended token. Leaving out (c) lost the whole effect: the
+    optimiser overwrites (b) before copying is learned.
+    """
+    dim, heads, kv, hd = shape.dim, shape.heads, shape.kv_heads, shape.head_dim
     # (a)
     speed = shape.theta ** (-torch.arange(0, hd, 2).float() / hd)
     strength, pairs = 1.24 * math.sqrt(math.sqrt(hd / 32)), range(6 * hd // 32)
@@ -176,4 +196,3 @@ def start_values(shape, seed):
         for h in range(to * group, (to + 1) * group):
             p["1.q"][h * hd + slow:(h + 1) * hd] = 2.0 * read / read.norm(dim=1)[:, None]
             p["1.o"][:, h * hd:(h + 1) * hd] = 0.3 * copy
-    return {name: x.contiguous() for name, x in p.items()}

@@ -72,13 +72,13 @@ def main():
     full = by_label["full"]
     last, start = log[-1], next(x for x in log if x["kind"] == "start")
     print(f"## winnow-{config['name']}\n")
-    print(f"Llama architecture, {start['parameters']:,} parameters: {shape.layers} layers of {shape.dim}, {shape.heads} query heads and "
+    print(f"Architecture {shape.architecture}, {start['parameters']:,} parameters: {shape.layers} layers of {shape.dim}, {shape.heads} query heads and "
           f"{shape.kv_heads} KV heads of {shape.head_dim}, SwiGLU {shape.ffn}, vocabulary {shape.vocab}, tied embeddings, RoPE base "
           f"{shape.theta:g}, context {shape.context}. Licence: Apache-2.0.\n")
     print(f"Training: {last['tokens']:,} tokens in {last['seconds'] / 3600:.2f} h ({start['products']}), seed {config['seed']}. Text: "
-          f"{data['train']['chapters']} chapters of six public-domain novels ({data['train']['bytes']:,} bytes, {data['train']['tokens']:,} "
+          f"{data['train']['chapters']} chapters of public-domain books ({data['train']['bytes']:,} bytes, {data['train']['tokens']:,} "
           f"tokens); held out: {data['held']['chapters']} whole chapters ({data['held']['bytes']:,} bytes):\n")
-    by_book = collections.Counter(h.split(":")[0] for h in data["held_out"])
+    by_book = collections.Counter(h.split(":")[0] for h in data["held_out"])  # whole books are all their chapters
     print("\n".join(f"- {book}: {n} {'chapter' if n == 1 else 'chapters'}" for book, n in by_book.items()) + "\n")
     print("### Measured by winnow, full cache, greedy\n\nNeedle recall, % by depth, four facts in held-out text, one asked for; words and wordings as in training:\n")
     print(recall(full, False) + "\n\nThe same with keys and wordings not seen in training:\n\n" + recall(full, True))

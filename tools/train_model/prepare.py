@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Cleans the books, holds out the chapters named in configs/text.json, trains the tokenizer on the rest, encodes both.
+"""Cleans the books, holds out the chapters and books that the configuration names, trains the tokenizer on the rest, encodes both.
 
 Writes into --out: tokenizer.json, train.npy and held.npy (uint16 ids), held.txt, data.json (what was done, with
 headings and counts).
@@ -23,10 +23,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--config", default=HERE / "configs/text.json", type=pathlib.Path)
     parser.add_argument("--books", help="folder of the books; default: the configuration's, from the repository's root")
+    parser.add_argument("--clean-books", help="likewise, of the books in clean text")
     parser.add_argument("--out", default=ROOT / "build/train/data", type=pathlib.Path)
     args = parser.parse_args()
     config = json.loads(args.config.read_text())
     train, held = books.split(args.books or ROOT / config["books"], config["held_out_chapters"])
+    if "clean_books" in config:
+        more = books.split_books(args.clean_books or ROOT / config["clean_books"], config["held_out_books"])
+        train, held = train + more[0], held + more[1]
     counts = collections.Counter(w for _, _, text in train for w in tokenizer.PIECE.findall(text))
     for text in wordings.vocabulary():  # the tasks' words weigh as if each stood in the books twenty times
         for w in tokenizer.PIECE.findall(text):

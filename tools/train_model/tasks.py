@@ -228,6 +228,22 @@ class Sampler:
         out.add([END], NONE)
         ids = (segment * (total // n + 1))[:total]
         out.add(ids, [NONE] * (n + 2) + [0.5] * (total - n - 2))
+        out.answers.append(Answer("repeat", n + 3, total + 1, 0.0))
+        return out
+
+    def task_cycle(self, rng, size):
+        """Stretches of random ids, each several times over. Short ones reward heads that look some ids back, which is
+        what an induction head is made of: without one planted the model learns these first."""
+        out = Piece()
+        out.add([END], NONE)
+        while size - len(out) >= 8:
+            n = rng.randint(2, rng.choice((2, 4, 8, 16)))
+            total = min(size - len(out), n * rng.randint(3, 6))
+            if total < n + 3:
+                continue
+            segment = [rng.randrange(259, len(self.tok.tokens)) for _ in range(n)]
+            out.answers.append(Answer("cycle", len(out) + n + 2, len(out) + total, 0.0))
+            out.add((segment * (total // n + 1))[:total], [NONE] * (n + 1) + [0.5] * (total - n - 1))
         return out
 
     def facts(self, rng, n):

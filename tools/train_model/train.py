@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Trains a model by a configuration (configs/s.json, configs/m.json) and goes on from its last checkpoint.
+"""Trains a model by a configuration (configs/*.json) and goes on from its last checkpoint.
 
 Every sequence is drawn from (seed, step, place in the batch), so that a run that was interrupted and resumed is the run
-that was not. Log: one JSON object per line in OUT/log.jsonl. SIGTERM and SIGINT save a checkpoint and end.
+that was not. Log: one JSON object per line in OUT/log.jsonl. SIGTERM and SIGINT save a checkpoint and end; after
+SIGKILL the run goes on from the checkpoint before, and the log is cut back to it.
 """
 import argparse
 import bisect
 import collections
 import contextlib
 import json
+import os
 import pathlib
 import shutil
 import signal
@@ -35,10 +37,22 @@ class Plan:
         self.config, self.stages = config, config["stages"]
         steps = [max(1, round(s["tokens"] * scale / s["batch_tokens"])) for s in self.stages]
         self.ends = np.cumsum(steps).tolist()
-        self.steps = self.ends[-1]
+
+    @property
+    def steps(self):
+        return self.ends[-1]
+
+    def number(self, step):
+        return min(bisect.bisect_right(self.ends, step), len(self.stages) - 1)
 
     def stage(self, step):
-        return self.stages[min(bisect.bisect_right(self.ends, step), len(self.stages) - 1)]
+        return self.stages[self.number(step)]
+
+    def end_stage(self, step):
+        """The stage of `step` ends after it; the stages behind it keep their lengths."""
+        n = self.number(step)
+        early = self.ends[n] - (step + 1)
+        self.ends = self.ends[:n] + [e - early for e in self.ends[n:]]
 
     def rate(self, step):
         """Warm-up, constant, then linear down to 2 % over the last `decay` of the steps."""
@@ -147,18 +161,23 @@ class Training:
         self.ops = make_ops(args)
         self.cuda = args.device == "cuda"
         self.step, self.tokens, self.seconds = 0, 0, 0.0
-        start = model.start_values(self.shape, self.config["seed"])
+        start = model.start_values(self.shape, self.config["seed"], self.config["induction_head"])
         if args.start_weights and not (self.out / "last.pt").exists():
             start, meta = checkpoint.unpack(args.start_weights)
-            self.step, self.tokens, self.seconds = meta["step"], meta["tokens"], meta["seconds"]
+            self.step, self.tokens, self.seconds, self.plan.ends = (meta[k] for k in ("step", "tokens", "seconds", "ends"))
         self.p = {k: v.to(args.device).requires_grad_(True) for k, v in start.items()}
         self.optimizer = optimizer.Optimizer(self.p, self.config["optimizer"], self.ops)
         if (self.out / "last.pt").exists():
             state = checkpoint.load(self.out / "last.pt")
+            if (state["config"], state["scale"]) != (self.config, args.scale):
+                raise SystemExit(f"{self.out}/last.pt is of another configuration or --scale: give another --out, or the "
+                                 "ones it was begun with")
+            self.plan.ends = state["ends"]
             for k, v in state["p"].items():
                 self.p[k].data.copy_(v)
             self.optimizer.load(state["optimizer"])
             self.step, self.tokens, self.seconds = state["step"], state["tokens"], state["seconds"]
+            self.cut_log()
         held = tasks.Corpus(np.load(args.data / "held.npy"), self.tok)
         ops = model.TorchOps("cuda") if self.cuda else self.ops  # every length once: not worth compiling
         run = evaluation.runner(self.p, self.shape, ops, args.device, self.autocast)
@@ -166,6 +185,18 @@ class Training:
 
     def autocast(self):
         return torch.autocast("cuda", torch.bfloat16) if self.cuda else contextlib.nullcontext()
+
+    def cut_log(self):
+        """Leaves out what was logged after the checkpoint, by a process that was killed, and a torn last line."""
+        path = self.out / "log.jsonl"
+        kept = []
+        for line in path.read_text().splitlines() if path.exists() else []:
+            try:
+                kept += [line] if json.loads(line)["step"] <= self.step else []
+            except json.JSONDecodeError:
+                pass
+        path.with_suffix(".tmp").write_text("".join(line + "\n" for line in kept))
+        os.replace(path.with_suffix(".tmp"), path)
 
     def log(self, kind, **fields):
         line = json.dumps({"kind": kind, "step": self.step, "tokens": self.tokens, "seconds": round(self.seconds, 1), **fields})
@@ -176,14 +207,27 @@ class Training:
     def save(self):
         p = {k: v.detach() for k, v in self.p.items()}
         checkpoint.save(self.out / "last.pt", {"p": p, "optimizer": self.optimizer.state(), "step": self.step,
-                                               "tokens": self.tokens, "seconds": self.seconds, "config": self.config})
+                                               "tokens": self.tokens, "seconds": self.seconds, "config": self.config,
+                                               "scale": self.args.scale, "ends": self.plan.ends})
         if self.args.pack:
-            checkpoint.pack(self.args.pack, p, {"step": self.step, "tokens": self.tokens, "seconds": self.seconds})
+            checkpoint.pack(self.args.pack, p, {"step": self.step, "tokens": self.tokens, "seconds": self.seconds, "ends": self.plan.ends})
             shutil.copy(self.out / "log.jsonl", self.args.pack)
 
     def evaluate(self):
         started = time.time()
         self.log("eval", **self.evaluator.short_report(**self.config["eval"]), eval_seconds=round(time.time() - started, 1))
+
+    def has_learned(self):
+        """Whether the task of the stage's "until" is answered well enough, on held-out text. Says so in the log.
+
+        It depends on weights and step alone, so that a resumed run decides as the run that was not interrupted.
+        """
+        until = self.plan.stage(self.step - 1).get("until")
+        if not until or self.step % until["every_steps"] or self.step in self.plan.ends:
+            return False
+        found = self.evaluator.accuracy(until["task"], self.plan.stage(self.step - 1)["length"], until["documents"], False)
+        self.log("until", task=until["task"], right=round(found[until["task"]], 3), wanted=until["right"])
+        return found[until["task"]] >= until["right"]
 
     def round_matrices(self):
         """The finished model has the weights that its F16 file can hold (products ran in bfloat16, which is coarser)."""
@@ -211,10 +255,12 @@ class Training:
                  steps=self.plan.steps, products=self.ops.products, threads=self.args.threads)
         began, before = time.time(), self.seconds
         saved, evaluated = time.time(), self.tokens
-        last, tally, waiting = min(self.plan.steps, self.args.steps or self.plan.steps), Tally(), []
-        for ids, weights, answers in batches(data, self.step, self.args.workers):
-            if self.step >= last or stopping or time.time() - began > self.args.seconds:
+        tally, waiting = Tally(), []
+        source = batches(data, self.step, self.args.workers)
+        while self.step < min(self.plan.steps, self.args.steps or self.plan.steps):
+            if stopping or time.time() - began > self.args.seconds:
                 break
+            ids, weights, answers = next(source)
             waiting.append((*self.train_step(ids, weights), answers))
             self.step, self.tokens = self.step + 1, self.tokens + weights[:, 1:].numel()
             self.seconds = before + time.time() - began
@@ -223,6 +269,9 @@ class Training:
                     tally.add(loss.item(), correct.cpu().numpy(), found)
                 self.log("train", length=ids.shape[1] - 1, rate=round(self.plan.rate(self.step), 4), **tally.report())
                 tally, waiting = Tally(), []
+            if self.has_learned():
+                self.plan.end_stage(self.step - 1)
+                source = batches(data, self.step, self.args.workers)  # those made ahead are of the stage that ended
             if time.time() - saved > self.config["save_seconds"]:
                 self.save()
                 saved = time.time()
