@@ -1,9 +1,11 @@
 # What a newcomer types. Needs git, make and a compiler toolchain; the rest is installed where it is missing.
-.PHONY: demo build test check bench install clean deps
+.PHONY: demo build test check bench sweep fuzz install clean deps
 
 BUILD := build/release
 
-demo: build            ## install what is missing, build, generate text on the bundled model
+demo: deps             ## install what is missing, build the program alone, ask the model inside about a document
+	@cmake --preset release $(CMAKE_FLAGS) >/dev/null
+	@cmake --build --preset release --target winnow
 	@tools/demo.sh $(BUILD)
 
 test: build            ## the same up to the build, then all tests
@@ -20,8 +22,16 @@ check: deps            ## rules that need no build: which room includes what, fo
 	@python3 tools/check_layers.py
 	@tools/check_format.sh
 
+sweep: deps            ## random sessions against what is promised; SEED=1 MINUTES=60 PRESET=release (asan: with sanitizers)
+	@cmake --preset $(or $(PRESET),release) $(CMAKE_FLAGS) >/dev/null
+	@cmake --build --preset $(or $(PRESET),release) --target winnow_sweep
+	@build/$(or $(PRESET),release)/tests/winnow_sweep --seed $(or $(SEED),1) --minutes $(or $(MINUTES),60)
+
 bench: build           ## speed against llama.cpp (installs llama-cpp-python from PyPI into build/); BENCH=quick: under 8 minutes
 	@bench/llama_cpp/run.sh $(BUILD)/winnow --out build/bench $(if $(filter quick,$(BENCH)),--quick)
+
+fuzz:                  ## every fuzz target for MINUTES (10), two at a time (needs clang)
+	@tests/fuzz/run.sh $$(( $(or $(MINUTES),10) * 60 ))
 
 install: build         ## library, headers and binary, to PREFIX (default /usr/local)
 	@cmake --install $(BUILD) --prefix $(or $(PREFIX),/usr/local)

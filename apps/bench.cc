@@ -4,9 +4,11 @@
 
 #include "bench_results.h"
 #include "bench_run.h"
+#include "command_files.h"
 #include "commands.h"
 #include "interrupt.h"
 #include "options.h"
+#include "overflow.h"
 #include "ranges.h"
 
 namespace winnow::apps {
@@ -205,6 +207,9 @@ int Bench(Arguments arguments) {
     if (!valid) return Misuse("bench", valid.error().message);
   }
 
+  CommandFiles files;
+  for (const Setting& setting : settings) files.UsesModel(setting.Flags(flags, context));
+  if (const auto over = files.Refused("bench")) return *over;
   ConsoleLog log = MakeLog(flags.log_flags, flags.notes);
   if (!flags.log_flags.verbose) log.set_least(LogLevel::kWarning);  // the results say what was run
   const std::atomic<bool>& interrupted = CatchInterrupt();
@@ -217,6 +222,7 @@ int Bench(Arguments arguments) {
     if (!loaded) return Fail(loaded.error());
     const auto options = SessionOptionsOf(setting.Flags(flags, context));
     if (!options) return Fail(options.error());
+    const OverflowWarning overflow(*loaded->engine, log);
     BenchRunner runner(*loaded->session, interrupted);
     for (BenchTest test : *tests) {
       const int64_t n_tokens = test.depth + test.n_prompt + test.n_generate;
@@ -243,7 +249,7 @@ int Bench(Arguments arguments) {
   progress.Erase();
   output.Finish();
   const int printed = FinishOutput();
-  return printed == kDone && interrupted ? kInterrupted : printed;
+  return printed == kDone && interrupted ? InterruptedCode() : printed;
 }
 
 }  // namespace winnow::apps

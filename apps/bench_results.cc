@@ -68,7 +68,7 @@ Record PlanRecord(runtime::Engine& engine, const Setting& setting, const BenchTe
           {"memory_bytes", memory.total()}};
 }
 
-// What was measured; kv_kept, kv_bytes, pp_ts, tg_ts and step_ms are ours.
+// What was measured; kv_kept, kv_bytes and its like, pp_ts, tg_ts and step_ms are ours.
 void AddMeasured(const BenchTest& test, const std::vector<BenchSample>& samples,
                  const BenchCaches& caches, Record& record) {
   std::vector<int64_t> samples_ns;
@@ -92,6 +92,7 @@ void AddMeasured(const BenchTest& test, const std::vector<BenchSample>& samples,
   const Spread ts = SpreadOf(samples_ts);
   record.Add("kv_kept", caches.kept);
   record.Add("kv_bytes", caches.bytes);
+  record.Add("kv_bytes_with_lists", caches.bytes_with_lists);
   record.Add("test_time", Now());
   record.Add("avg_ns", static_cast<int64_t>(ns.mean));
   record.Add("stddev_ns", static_cast<int64_t>(ns.deviation));
@@ -125,7 +126,10 @@ Record TableRow(const BenchFlags& flags, runtime::Engine& engine, const Setting&
   if (shows(flags.value_types, std::string("f16"))) row.Add("type_v", setting.value_type);
   if (shows(flags.methods, std::string("full"))) {
     row.Add("kv", setting.method);
-    if (result.Find("kv_bytes")) row.Add("cache", HumanBytes(integer("kv_bytes")));
+    if (result.Find("kv_bytes")) {
+      row.Add("cache", HumanBytes(integer("kv_bytes")));
+      row.Add("with lists", HumanBytes(integer("kv_bytes_with_lists")));
+    }
   }
   row.Add("test", test.Name());
   if (flags.memory_limit > 0 || flags.dry_run) {

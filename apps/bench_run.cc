@@ -58,8 +58,7 @@ Result<std::vector<BenchSample>> BenchRunner::Measure(const BenchTest& test, int
   std::vector<BenchSample> samples;
   while (static_cast<int64_t>(samples.size()) < repetitions && !interrupted_) {
     WINNOW_ASSIGN(const BenchSample sample, once(test));
-    // A batch is stopped in its midst.
-    if (!test.batched || !interrupted_) samples.push_back(sample);
+    if (!interrupted_) samples.push_back(sample);  // stopped in its midst
   }
   return samples;
 }
@@ -89,10 +88,13 @@ Result<BenchSample> BenchRunner::Once(const BenchTest& test) {
   const std::vector<runtime::TokenId> generated = RandomTokens(test.n_generate);
   BenchSample sample;
   const Clock::time_point start = Clock::now();
-  if (!prompt.empty()) WINNOW_TRY(session.Prefill(prompt));
+  runtime::Session::PrefillOptions prefill;
+  prefill.progress = [&](double) { return !interrupted_; };
+  if (!prompt.empty()) WINNOW_TRY(session.Prefill(prompt, prefill));
   const Clock::time_point prefilled = Clock::now();
   Clock::time_point before = prefilled;
   for (const runtime::TokenId token : generated) {
+    if (interrupted_) break;
     WINNOW_TRY(session.Decode(token));
     const Clock::time_point after = Clock::now();
     sample.longest_step_ns = std::max(sample.longest_step_ns, Nanoseconds(after - before));
@@ -100,7 +102,9 @@ Result<BenchSample> BenchRunner::Once(const BenchTest& test) {
   }
   sample.prefill_ns = Nanoseconds(prefilled - start);
   sample.decode_ns = Nanoseconds(before - prefilled);
-  caches_ = {.kept = MeanKept(session), .bytes = session.cache_bytes()};
+  caches_ = {.kept = MeanKept(session),
+             .bytes = session.cache_bytes(),
+             .bytes_with_lists = session.cache_bytes_with_lists()};
   return sample;
 }
 
@@ -115,7 +119,9 @@ Result<BenchSample> BenchRunner::BatchOnce(const BenchTest& test) {
   WINNOW_ASSIGN(const eval::BatchTimes times,
                 eval::RunBatch(sessions, {.n_prompt = test.n_prompt, .n_generate = test.n_generate},
                                tokens, [&](double) { return !interrupted_; }));
-  caches_ = {.kept = times.kept, .bytes = times.cache_bytes};
+  caches_ = {.kept = times.kept,
+             .bytes = times.cache_bytes,
+             .bytes_with_lists = times.cache_bytes_with_lists};
   return BenchSample{.prefill_ns = times.prefill_ns,
                      .decode_ns = times.decode_ns,
                      .longest_step_ns = times.longest_step_ns};

@@ -37,6 +37,7 @@ struct BenchSample {
 struct BenchCaches {
   double kept = 0;    // entries per KV head, the mean over layers, heads and sequences
   int64_t bytes = 0;  // of all sequences
+  int64_t bytes_with_lists = 0;
 };
 
 // Runs tests on one session. The cache is filled to a test's depth once and cut back to it before

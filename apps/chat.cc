@@ -1,14 +1,14 @@
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdlib>
 #include <optional>
 
+#include "chat_input.h"
+#include "command_files.h"
 #include "commands.h"
 #include "document.h"
 #include "interrupt.h"
 #include "options.h"
+#include "overflow.h"
 #include "runtime/generate.h"
+#include "statistics.h"
 #include "text_input.h"
 #include "tokenizer/chat_template.h"
 
@@ -91,43 +91,6 @@ FlagTable MakeTable(ChatFlags& flags) {
   return table;
 }
 
-// Lines from standard input.
-class Input {
- public:
-  ~Input() { std::free(buffer_); }
-
-  enum class End { kNone, kEndOfInput, kInterrupted };
-  // A message: one line, or several joined by backslashes at their ends.
-  End Read(std::string* message) {
-    message->clear();
-    for (;;) {
-      if (is_terminal_) {
-        Print(UsesColour(Stream::kOut) ? "\033[1;32m> \033[0m" : "> ");
-        Flush();
-      }
-      errno = 0;
-      const ssize_t n = getline(&buffer_, &capacity_, stdin);
-      if (n < 0) {
-        if (errno == EINTR) return End::kInterrupted;
-        return message->empty() ? End::kEndOfInput : End::kNone;
-      }
-      std::string_view line(buffer_, static_cast<size_t>(n));
-      while (line.ends_with('\n') || line.ends_with('\r')) line.remove_suffix(1);
-      const bool goes_on = line.ends_with('\\');
-      if (goes_on) line.remove_suffix(1);
-      *message += line;
-      if (!goes_on) return End::kNone;
-      *message += '\n';
-    }
-  }
-  bool is_terminal() const { return is_terminal_; }
-
- private:
-  const bool is_terminal_ = isatty(STDIN_FILENO) == 1;
-  char* buffer_ = nullptr;  // of getline, which allocates it
-  size_t capacity_ = 0;
-};
-
 // What every conversation begins with.
 struct Texts {
   std::string system;
@@ -172,8 +135,7 @@ class Conversation {
     progress.Erase();
     if (finished) {
       log_.Info("document " + std::to_string(session_.n_tokens()) + " tokens, cache " +
-                HumanBytes(session_.cache_bytes()) + " of " +
-                HumanBytes(session_.cache_bytes_full()));
+                CacheSizeText(session_));
     }
     return finished;
   }
@@ -222,6 +184,18 @@ class Conversation {
       return runtime::StopReason::kContext;
     }
     WINNOW_TRY(CheckTrainedContext(flags_.model.kv, session_, static_cast<int64_t>(tokens.size())));
+    std::unique_ptr<runtime::Session> on_document;
+    if (texts_.document) {
+      WINNOW_ASSIGN(on_document, session_.Fork());
+    }
+    runtime::Session& session = on_document ? *on_document : session_;
+    const int64_t n_read = session.KeepCommonPrefix(tokens);
+    const auto fits = session.CheckRoom(static_cast<int64_t>(tokens.size()) - n_read);
+    if (!fits) {
+      messages_.pop_back();
+      log_.Warning(fits.error().message + "; the message is left out, /clear starts anew");
+      return runtime::StopReason::kContext;
+    }
     ProgressLine progress("reading");
     runtime::GenerateOptions options;
     options.max_tokens = flags_.n_predict;
@@ -233,11 +207,6 @@ class Conversation {
       Print(text);
       Flush();
     };
-    std::unique_ptr<runtime::Session> on_document;
-    if (texts_.document) {
-      WINNOW_ASSIGN(on_document, session_.Fork());
-    }
-    runtime::Session& session = on_document ? *on_document : session_;
     WINNOW_ASSIGN(const runtime::Generated generated, Generate(session, sampler_, tokens, options));
     progress.Erase();
     Print("\n");
@@ -248,7 +217,12 @@ class Conversation {
   }
 
   void Report(const runtime::Generated& generated, const runtime::Session& session) {
-    if (generated.stop_reason == runtime::StopReason::kContext) {
+    const bool full = session.n_tokens() >= session.capacity();
+    if (generated.stop_reason == runtime::StopReason::kContext && !full) {
+      log_.Warning("the answer ends here: the cache has reached --kv-memory" +
+                   std::string(session.compression().method ? "; the next message makes room"
+                                                            : ": /clear starts anew"));
+    } else if (generated.stop_reason == runtime::StopReason::kContext) {
       log_.Warning("the context of " + std::to_string(session_.capacity()) +
                    " tokens is full: /clear starts anew");
     }
@@ -261,10 +235,7 @@ class Conversation {
     log_.Info("[" + part("prefill", t.n_prefill, t.prefill_tokens_per_second()) +
               part("decode", t.n_decode, t.decode_tokens_per_second()) + "context " +
               std::to_string(session.n_tokens()) + " of " + std::to_string(session.capacity()) +
-              (session.compression().method ? ", cache " + HumanBytes(session.cache_bytes()) +
-                                                  " of " + HumanBytes(session.cache_bytes_full())
-                                            : "") +
-              "]");
+              (session.compression().method ? ", cache " + CacheSizeText(session) : "") + "]");
   }
 
   const ChatFlags& flags_;
@@ -276,14 +247,14 @@ class Conversation {
   std::vector<ChatMessage> messages_;
 };
 
-Result<Texts> ReadTexts(const ChatFlags& flags) {
+Result<Texts> ReadTexts(const ChatFlags& flags, Log& log) {
   Texts texts = {.system = flags.system.value_or(""), .document = {}};
   if (flags.system_file) {
-    WINNOW_ASSIGN(texts.system, ReadFile(*flags.system_file));
+    WINNOW_ASSIGN(texts.system, ReadTextFile(*flags.system_file, false, log));
     texts.system = WithoutFinalNewline(std::move(texts.system));
   }
   if (flags.document) {
-    WINNOW_ASSIGN(texts.document, ReadFile(*flags.document));
+    WINNOW_ASSIGN(texts.document, ReadTextFile(*flags.document, false, log));
   }
   return texts;
 }
@@ -291,7 +262,7 @@ Result<Texts> ReadTexts(const ChatFlags& flags) {
 // Reads messages and commands until the end. Returns the exit code.
 int Talk(const ChatFlags& flags, Conversation& conversation, ConsoleLog& log,
          const std::atomic<bool>& interrupted) {
-  Input input;
+  ChatInput input;
   if (input.is_terminal() && !flags.first_message) {
     log.Info("Type a message. /help lists the commands, /exit or Ctrl-D ends.\n");
   }
@@ -302,13 +273,13 @@ int Talk(const ChatFlags& flags, Conversation& conversation, ConsoleLog& log,
     if (next) {
       line = *std::exchange(next, std::nullopt);
     } else {
-      const Input::End end = input.Read(&line);
-      if (end == Input::End::kInterrupted) {
+      const ChatInput::End end = input.Read(&line);
+      if (end == ChatInput::End::kInterrupted) {
         Print("\n");
         Flush();
-        return kInterrupted;
+        return InterruptedCode();
       }
-      if (end == Input::End::kEndOfInput) {
+      if (end == ChatInput::End::kEndOfInput) {
         if (input.is_terminal()) Print("\n");
         return FinishOutput();
       }
@@ -328,7 +299,7 @@ int Talk(const ChatFlags& flags, Conversation& conversation, ConsoleLog& log,
         log.Warning("there is no answer yet");
       }
     } else if (line.starts_with("/read ")) {
-      auto text = ReadFile(line.substr(6));
+      auto text = ReadTextFile(line.substr(6), false, log);
       if (text) {
         log.Info("Read " + HumanBytes(static_cast<int64_t>(text->size())) +
                  "; now type what to do with it.");
@@ -345,7 +316,8 @@ int Talk(const ChatFlags& flags, Conversation& conversation, ConsoleLog& log,
     if (!answer) continue;
     if (!*answer) return Fail(answer->error());
     const bool cancelled = **answer == runtime::StopReason::kCancelled;
-    if (flags.single_turn) return cancelled ? kInterrupted : FinishOutput();
+    if (IsTerminated() || (flags.single_turn && cancelled)) return InterruptedCode();
+    if (flags.single_turn) return FinishOutput();
     ClearInterrupt();
   }
 }
@@ -356,22 +328,25 @@ int Chat(Arguments arguments) {
   ChatFlags flags;
   FlagTable table = MakeTable(flags);
   if (const auto over = ParseFlags(table, arguments)) return *over;
-  if (const auto valid = Validate(flags.model); !valid) {
-    return Misuse("chat", valid.error().message);
-  }
+  const auto valid = Validate(flags.model);
+  if (!valid) return Misuse("chat", valid.error().message);
   if (flags.n_predict < -1) return Misuse("chat", "flag -n: expected -1 or more");
   if (flags.system && flags.system_file) return Misuse("chat", "give only one of -sys and -sysf");
   if (!flags.chat_template.empty()) {
-    if (auto named = ChatTemplate::ByName(flags.chat_template); !named) {
-      return Misuse("chat", named.error().message);
-    }
+    const auto named = ChatTemplate::ByName(flags.chat_template);
+    if (!named) return Misuse("chat", named.error().message);
   }
+  CommandFiles files;
+  files.UsesModel(flags.model);
+  for (const auto& text : {flags.document, flags.system_file}) files.Reads("-f or -sysf", text);
+  if (const auto over = files.Refused("chat")) return *over;
   ConsoleLog log = MakeLog(flags.model, flags.notes);
-  const auto texts = ReadTexts(flags);
+  const auto texts = ReadTexts(flags, log);
   if (!texts) return Fail(texts.error());
   const std::atomic<bool>& interrupted = CatchInterrupt();
   auto loaded = Load(flags.model, log);
   if (!loaded) return Fail(loaded.error());
+  const OverflowWarning overflow(*loaded->engine, log);
   const tokenizer::Tokenizer& tokenizer = loaded->engine->tokenizer();
   const auto chat_template = ChooseTemplate(flags.chat_template, loaded->engine->file(), log);
   if (!chat_template) return Fail(chat_template.error());
@@ -385,8 +360,7 @@ int Chat(Arguments arguments) {
                             log);
   const auto read = conversation.ReadDocument(interrupted);
   if (!read) return Fail(read.error());
-  if (!*read) return kInterrupted;
-  const int code = Talk(flags, conversation, log, interrupted);
+  const int code = *read ? Talk(flags, conversation, log, interrupted) : InterruptedCode();
   if (const auto finished = FinishTrace(*loaded); !finished) return Fail(finished.error());
   return code;
 }

@@ -5,12 +5,14 @@
 #include <optional>
 
 #include "build.h"
+#include "command_files.h"
 #include "commands.h"
 #include "compare_report.h"
 #include "document.h"
 #include "interrupt.h"
 #include "method_list.h"
 #include "options.h"
+#include "overflow.h"
 #include "report/record.h"
 #include "text_input.h"
 
@@ -40,6 +42,7 @@ FlagTable MakeTable(CompareFlags& flags) {
   table.Group("Text");
   table.Add({"-f", "--file"}, "FILE", "the document, '-' for standard input", &flags.document.file);
   table.Add({"-p", "--prompt"}, "TEXT", "the document itself", &flags.document.text);
+  AddRawTextFlag(table, flags.document);
   table.Add({"-q", "--question"}, "TEXT", "what is asked, after the document", &flags.question);
   table.Add({"-sys", "--system-prompt"}, "TEXT", "what the model is told beforehand",
             &flags.system);
@@ -70,14 +73,14 @@ Result<std::vector<runtime::CompressionOptions>> OptionsOf(const CompareFlags& f
   std::vector<runtime::CompressionOptions> all;
   for (const std::string& method : flags.methods) {
     WINNOW_ASSIGN(const auto options, OptionsOfMethod(flags.model.kv, method));
-    all.push_back(options);
+    if (options.method) all.push_back(options);  // the full cache is the first row anyway
   }
   return all;
 }
 
 Result<std::vector<runtime::TokenId>> PromptOf(const CompareFlags& flags,
                                                const runtime::Engine& engine, Log& log) {
-  WINNOW_ASSIGN(std::string document, ReadText(flags.document));
+  WINNOW_ASSIGN(std::string document, ReadText(flags.document, log));
   if (!flags.document.text) document = WithoutFinalNewline(std::move(document));
   const tokenizer::Tokenizer& tokenizer = engine.tokenizer();
   WINNOW_ASSIGN(const auto source, engine.file().String("tokenizer.chat_template"));
@@ -103,7 +106,8 @@ report::Record RowOf(const eval::Answer& answer, bool is_base) {
                         {"first token ms", Fixed(answer.first_token_ms, 1)},
                         {"tokens/s", Fixed(answer.tokens_per_second, 1)},
                         {"kept", Fixed(answer.kept, 1)},
-                        {"cache", HumanBytes(answer.cache_bytes)}};
+                        {"cache", HumanBytes(answer.cache_bytes)},
+                        {"with lists", HumanBytes(answer.cache_bytes_with_lists)}};
   const auto& against = answer.against_full;
   row.Add("KLD", is_base ? "" : Fixed(against.kld().mean(), 5));
   row.Add("same top", is_base ? "" : Fixed(100 * against.same_top().mean(), 1) + " %");
@@ -134,7 +138,8 @@ report::Record RecordOf(const eval::Answer& answer, bool is_base) {
                            {"seen", answer.n_seen},
                            {"kept", answer.kept},
                            {"cache_bytes", answer.cache_bytes},
-                           {"cache_bytes_full", answer.cache_bytes_full}};
+                           {"cache_bytes_with_lists", answer.cache_bytes_with_lists},
+                           {"cache_bytes_full_f16", answer.cache_bytes_full_f16}};
   if (is_base) return record;
   const eval::KlDivergence& against = answer.against_full;
   const std::vector<float> sorted = against.SortedKlds();
@@ -179,10 +184,16 @@ int Compare(Arguments arguments) {
   if (const auto valid = Validate(flags.model); !valid) {
     return Misuse("compare", valid.error().message);
   }
+  CommandFiles files;
+  files.UsesModel(flags.model);
+  files.Reads("-f", flags.document.file);
+  files.Writes("--report", flags.report, Output::kPage);
+  if (const auto over = files.Refused("compare")) return *over;
   ConsoleLog log = MakeLog(flags.model, flags.notes);
   const std::atomic<bool>& interrupted = CatchInterrupt();
   auto loaded = Load(flags.model, log);
   if (!loaded) return Fail(loaded.error());
+  const OverflowWarning overflow(*loaded->engine, log);
   const auto prompt = PromptOf(flags, *loaded->engine, log);
   if (!prompt) return Fail(prompt.error());
   const auto n_prompt = static_cast<int64_t>(prompt->size());
@@ -226,7 +237,7 @@ int Compare(Arguments arguments) {
     PrintTable(*answers);
   }
   const int printed = FinishOutput();
-  return printed == kDone && interrupted ? kInterrupted : printed;
+  return printed == kDone && interrupted ? InterruptedCode() : printed;
 }
 
 }  // namespace winnow::apps

@@ -39,14 +39,16 @@ report::Table AnswersOf(std::span<const eval::Answer> answers) {
   for (const eval::Answer& answer : answers) {
     const bool is_base = table.rows.empty();
     const eval::KlDivergence& against = answer.against_full;
-    table.rows.push_back({{"method", answer.method},
-                          {"answer", answer.text},
-                          {"kept", answer.kept},
-                          {"cache, KiB", static_cast<double>(answer.cache_bytes) / 1024},
-                          {"first token, ms", answer.first_token_ms},
-                          {"tokens/s", answer.tokens_per_second},
-                          {"KLD, nats", is_base ? report::Value() : against.kld().mean()},
-                          {"same top", is_base ? report::Value() : against.same_top().mean()}});
+    table.rows.push_back(
+        {{"method", answer.method},
+         {"answer", answer.text},
+         {"kept", answer.kept},
+         {"cache, KiB", static_cast<double>(answer.cache_bytes) / 1024},
+         {"with lists, KiB", static_cast<double>(answer.cache_bytes_with_lists) / 1024},
+         {"first token, ms", answer.first_token_ms},
+         {"tokens/s", answer.tokens_per_second},
+         {"KLD, nats", is_base ? report::Value() : against.kld().mean()},
+         {"same top", is_base ? report::Value() : against.same_top().mean()}});
   }
   return table;
 }
@@ -73,9 +75,10 @@ Result<void> WriteComparePage(const ComparePage& content, const tokenizer::Token
     map.views.push_back({.name = answer.method, .states = answer.states});
   }
   if (!map.views.empty()) page.AddTokenMap(std::move(map));
-  page.AddFigure(Bars(
-      "memory", "Cache after the prompt", "KiB", content.answers,
-      [](const eval::Answer& answer) { return static_cast<double>(answer.cache_bytes) / 1024; }));
+  page.AddFigure(Bars("memory", "Cache with lists after the prompt", "KiB", content.answers,
+                      [](const eval::Answer& answer) {
+                        return static_cast<double>(answer.cache_bytes_with_lists) / 1024;
+                      }));
   page.AddFigure(Bars("speed", "Decoding", "tokens per second", content.answers,
                       [](const eval::Answer& answer) { return answer.tokens_per_second; }));
   page.AddFigure(Bars("first-token", "Prompt and first token", "ms", content.answers,

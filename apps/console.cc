@@ -13,6 +13,8 @@ namespace {
 constexpr auto kPatience = std::chrono::milliseconds(700);  // before a progress line appears
 constexpr auto kRefresh = std::chrono::milliseconds(100);
 
+bool progress_shown = false;  // a line that is erased before another is written
+
 double Seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
@@ -30,7 +32,7 @@ bool UsesColour(Stream stream) {
 
 void ConsoleLog::Write(LogLevel level, std::string_view message) {
   if (level < least_) return;
-  std::string line;
+  std::string line = progress_shown ? "\r\033[K" : "";
   if (level >= LogLevel::kWarning) {
     const bool colour = UsesColour(Stream::kError);
     const bool error = level == LogLevel::kError;
@@ -60,17 +62,18 @@ void ProgressLine::Update(double done) {
                HumanDuration(left).c_str());
   std::fflush(stderr);
   last_ = now;
-  shown_ = true;
+  shown_ = progress_shown = true;
 }
 
 void ProgressLine::Erase() {
   if (!shown_) return;
   std::fputs("\r\033[K", stderr);
   std::fflush(stderr);
-  shown_ = false;
+  shown_ = progress_shown = false;
 }
 
 std::string Fixed(double value, int digits) {
+  if (std::isnan(value)) return "nan";  // a sign would say nothing
   std::array<char, 64> buffer;
   std::snprintf(buffer.data(), buffer.size(), "%.*f", digits, value);
   return buffer.data();

@@ -9,15 +9,16 @@
 
 namespace winnow::apps {
 
-// What a command returns to the shell.
-enum ExitCode { kDone = 0, kFailed = 1, kMisused = 2, kInterrupted = 130 };
+// What a command returns to the shell; after a signal, see interrupt.h.
+enum ExitCode { kDone = 0, kFailed = 1, kMisused = 2 };
 
 enum class Stream { kOut, kError };
 bool IsTerminal(Stream stream);
 // Colour is for people: only on a terminal, and never where NO_COLOR is set.
 bool UsesColour(Stream stream);
 
-// Messages on stderr, warnings and errors marked. Messages below `least` are dropped.
+// Messages on stderr, warnings and errors marked; they take the place of a progress line. Messages
+// below `least` are dropped.
 class ConsoleLog final : public Log {
  public:
   explicit ConsoleLog(LogLevel least = LogLevel::kInfo) : least_(least) {}
@@ -53,7 +54,7 @@ std::string HumanBytes(int64_t bytes);
 std::string HumanCount(int64_t count);
 // "1 h 02 min", "3 min 20 s", "12 s".
 std::string HumanDuration(double seconds);
-std::string Fixed(double value, int digits);
+std::string Fixed(double value, int digits);  // "nan", "inf", "-inf" for what is not finite
 // `text` filled with spaces on the left to `width`.
 std::string PadLeft(std::string text, size_t width);
 

@@ -48,7 +48,8 @@ Result<DocumentPrompt> AskAbout(const ChatTemplate& chat_template, const std::st
 }
 
 bool ChoosesByTheQuestion(const compression::Method& method) {
-  return method.traits().compresses_prefill && method.needs().prefill.last_rows > 0;
+  const kernels::TapSpec taps = method.needs().prefill;
+  return method.traits().compresses_prefill && (taps.last_rows > 0 || taps.last_sums > 0);
 }
 
 }  // namespace winnow::apps

@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <set>
 
 #include "base/nearest.h"
 #include "build.h"
+#include "command_files.h"
 #include "commands.h"
 #include "document.h"
 #include "eval/fastchat.h"
@@ -20,6 +20,7 @@
 #include "eval_flags.h"
 #include "interrupt.h"
 #include "options.h"
+#include "overflow.h"
 #include "report/record.h"
 #include "stream.h"
 #include "winnow/version.h"
@@ -82,17 +83,6 @@ report::Record AboutOf(runtime::Engine& engine, const std::string& model_hash,
   return about;
 }
 
-Result<void> WriteFile(const std::string& path, const std::string& text) {
-  if (path == "-") {
-    Print(text);
-    return {};
-  }
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text << std::flush;
-  if (!file) return Error{path + ": cannot be written"};
-  return {};
-}
-
 void PrintTables(const eval::EvalResults& results) {
   Print(report::ToMarkdown(eval::TableOf(results, HumanBytes)));
   const std::vector<report::Record> groups = eval::GroupRowsOf(results, true);
@@ -114,8 +104,17 @@ class EvalRun {
 
   Result<int> Run(const std::vector<eval::Variant>& variants) {
     const std::atomic<bool>& interrupted = CatchInterrupt();
+    std::optional<eval::ResultsFile> file;
+    if (flags_.results) {
+      WINNOW_ASSIGN(file, eval::ResultsFile::Open(*flags_.results));
+      if (file->n_skipped_lines() > 0) {
+        log_.Warning(*flags_.results + ": " + std::to_string(file->n_skipped_lines()) +
+                     " lines are no results and were skipped");
+      }
+    }
     WINNOW_ASSIGN(auto loaded, Load(flags_.model, log_));
     runtime::Engine& engine = *loaded.engine;
+    const OverflowWarning overflow(engine, log_);
     const int64_t context = loaded.session->capacity();
     loaded.session.reset();
     const std::string hash = eval::HashOf(engine.file());
@@ -131,14 +130,6 @@ class EvalRun {
       WarnOfMethodsThatDoNothing(variants);
     }
 
-    std::optional<eval::ResultsFile> file;
-    if (flags_.results) {
-      WINNOW_ASSIGN(file, eval::ResultsFile::Open(*flags_.results));
-      if (file->n_skipped_lines() > 0) {
-        log_.Warning(*flags_.results + ": " + std::to_string(file->n_skipped_lines()) +
-                     " lines are no results and were skipped");
-      }
-    }
     ProgressLine progress(std::string(task_.name));
     eval::EvalOptions options;
     options.results = file ? &*file : nullptr;
@@ -178,7 +169,8 @@ class EvalRun {
     const std::string problems = eval::ProblemsOf(results);
     if (!problems.empty()) log_.Warning(problems);
     if (flags_.json) {
-      WINNOW_TRY(WriteFile(*flags_.json, report::ToJson(eval::RecordOf(results), 1) + "\n"));
+      WINNOW_TRY(
+          WriteFileOrStdout(*flags_.json, report::ToJson(eval::RecordOf(results), 1) + "\n"));
     }
     if (!flags_.task.answers.empty()) {
       const std::string model = std::filesystem::path(flags_.model.model).stem().string();
@@ -196,7 +188,7 @@ class EvalRun {
                        : "interrupted; with --results FILE the same command would go on from here");
     }
     const int printed = FinishOutput();
-    return printed == kDone && results.stopped ? kInterrupted : printed;
+    return printed == kDone && results.stopped ? InterruptedCode() : printed;
   }
 
   const eval::Task& task_;
@@ -233,6 +225,17 @@ int Eval(Arguments arguments) {
   if (const auto valid = Validate(flags.model); !valid) {
     return Misuse("eval", valid.error().message);
   }
+  CommandFiles files;
+  files.UsesModel(flags.model);
+  files.Reads("--data", flags.task.data);
+  files.Reads("--jieba", flags.task.jieba);
+  files.Writes("--results", flags.results, Output::kLines);
+  files.Writes("--json", flags.json, Output::kFileOrStdout);
+  files.Writes("--report", flags.report, Output::kPage);
+  if (!flags.task.answers.empty()) {
+    files.Writes("--answers", flags.task.answers, Output::kFolder);
+  }
+  if (const auto over = files.Refused("eval")) return *over;
   ConsoleLog log = MakeLog(flags.model, flags.notes);
   const auto code = EvalRun(*task, flags, log).Run(*variants);
   return code ? *code : Fail(code.error());

@@ -95,6 +95,8 @@ void AddTaskFlags(FlagTable& table, EvalFlags& flags) {
       &task.n_samples, ParsePositive);
   add({"--seed"}, "N", "of every choice [0]", &task.seed, ParseSeed);
   add({"--tasks"}, "LIST", "parts of a benchmark, such as hotpotqa,trec", &task.tasks, ParseWords);
+  add({"--jieba"}, "DIR", "PyPI's package jieba, whose words Chinese F1 and ROUGE-L compare",
+      &task.jieba, ParseText);
   table.Group("Task");
   add({"--lengths"}, "LIST",
       "tokens of a text, or lines, topics, pairs; ranges such as 512-2048+512 too", &task.lengths,
@@ -205,9 +207,7 @@ Result<std::vector<eval::Variant>> VariantsOfMethod(const EvalFlags& flags,
     variant.options = options;
     WINNOW_ASSIGN(variant.options.compression, OptionsOfMethod(kv, method));
     const runtime::CompressionOptions& compression = variant.options.compression;
-    if (!compression.method) {
-      return Error{"--kv-method: the full cache is always the first row"};
-    }
+    if (!compression.method) return variants;  // the full cache, which is the first row anyway
     variant.method = compression.method->traits().spec;
     variant.configuration = eval::ConfigurationOf(variant.method);
     const bool sized =

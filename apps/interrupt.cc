@@ -4,30 +4,44 @@
 
 #include <csignal>
 
-#include "console.h"
-
 namespace winnow::apps {
 namespace {
 
-// A signal handler can reach nothing but a global.
-std::atomic<bool> interrupted{false};
-static_assert(std::atomic<bool>::is_always_lock_free);
+constexpr int kSignalBase = 128;  // of the exit code of a program that a signal ended
 
-void OnInterrupt(int) {
-  if (interrupted.exchange(true)) _exit(kInterrupted);
+// A signal handler can reach nothing but globals.
+std::atomic<bool> interrupted{false};
+std::atomic<int> last_signal{SIGINT};
+std::atomic<bool> terminated{false};
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
+
+void OnSignal(int signal) {
+  last_signal = signal;
+  if (signal != SIGINT) terminated = true;
+  if (interrupted.exchange(true)) _exit(kSignalBase + signal);
+}
+
+bool IsIgnored(int signal) {
+  struct sigaction action = {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
 }  // namespace
 
 const std::atomic<bool>& CatchInterrupt() {
   struct sigaction action = {};
-  action.sa_handler = OnInterrupt;
+  action.sa_handler = OnSignal;
   sigemptyset(&action.sa_mask);
   // No SA_RESTART: a read from the keyboard ends too.
-  sigaction(SIGINT, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+  if (!IsIgnored(SIGHUP)) sigaction(SIGHUP, &action, nullptr);
   return interrupted;
 }
 
-void ClearInterrupt() { interrupted = false; }
+int InterruptedCode() { return kSignalBase + last_signal; }
+bool IsTerminated() { return terminated; }
+void ClearInterrupt() {
+  if (!terminated) interrupted = false;
+}
 
 }  // namespace winnow::apps

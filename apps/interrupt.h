@@ -4,10 +4,16 @@
 
 namespace winnow::apps {
 
-// Ctrl-C (SIGINT): the first sets the flag, so that a command can finish its token and print its
-// statistics; a second one ends the program at once with exit code 130. ClearInterrupt starts anew
-// (chat, between turns).
+// Ctrl-C (SIGINT), SIGTERM and SIGHUP: the first sets the flag, so that a command can finish its
+// token, write what it has and print its statistics; a second one ends the program at once. SIGHUP
+// stays ignored where it was (nohup).
 const std::atomic<bool>& CatchInterrupt();
+// What a command that was interrupted returns: 128 and the number of the signal, as shells say it;
+// 130 after Ctrl-C, 143 after SIGTERM.
+int InterruptedCode();
+// Whether the program is to end. After Ctrl-C alone a conversation may go on.
+bool IsTerminated();
+// Starts anew (chat, between turns), unless the program is to end.
 void ClearInterrupt();
 
 }  // namespace winnow::apps

@@ -61,6 +61,13 @@ void AddBudgetFlags(FlagTable& table, KvFlags& flags, FlagTable::Names size_name
             &flags.memory_bytes, ParseBytes);
 }
 
+void AddChunkFlag(FlagTable& table, KvFlags& flags) {
+  AddParsed(table, {"--prefill-chunk"}, "N",
+            "tokens of a prompt taken at a time; the cache is compressed after each. Without it "
+            "the prompt is taken whole",
+            &flags.prefill_chunk, ParsePositive);
+}
+
 void AddKvFlags(FlagTable& table, KvFlags& flags, MethodFlag method_flag) {
   table.Group("KV cache");
   if (method_flag == MethodFlag::kOne) {
@@ -78,10 +85,7 @@ void AddKvFlags(FlagTable& table, KvFlags& flags, MethodFlag method_flag) {
                flags.decode = text;
                return Result<void>();
              }});
-  AddParsed(table, {"--prefill-chunk"}, "N",
-            "tokens of a prompt taken at a time; the cache is compressed after each. Without it "
-            "the prompt is taken whole",
-            &flags.prefill_chunk, ParsePositive);
+  AddChunkFlag(table, flags);
   table.Add({"--trace"}, "FILE", "write every decision of the method, as JSON lines", &flags.trace);
   table.Switch({"--strict"}, "a text longer than the model was trained for is an error",
                &flags.strict);

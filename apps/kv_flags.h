@@ -38,6 +38,9 @@ void AddBudgetFlags(FlagTable& table, KvFlags& flags, FlagTable::Names size_name
                     FlagTable::Names ratio_names = {"--kv-ratio"},
                     FlagTable::Names memory_names = {"--kv-memory"});
 
+// Tokens of a prompt taken at a time.
+void AddChunkFlag(FlagTable& table, KvFlags& flags);
+
 // Errors (misuse), in terms of the flags: no such method or parameter, methods that cannot work
 // together, no budget where one is needed, several, below what the method protects.
 Result<runtime::CompressionOptions> CompressionOptionsOf(const KvFlags& flags);

@@ -7,6 +7,7 @@
 #include "flags.h"
 #include "kernels/ops.h"
 #include "options.h"
+#include "process.h"
 #include "winnow/version.h"
 
 namespace winnow::apps {
@@ -46,7 +47,7 @@ std::string Help() {
          "  winnow --version\n\n"
          "Try: winnow run -m model.gguf -p \"Once upon a time\" -n 100\n\n"
          "Results go to stdout, messages to stderr. Exit codes: 0 done, 1 failed, 2 wrong command "
-         "line,\n130 interrupted.\n";
+         "line,\n130 interrupted (Ctrl-C), 143 terminated (SIGTERM).\n";
 }
 
 std::string Version() {
@@ -90,5 +91,7 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace winnow::apps
 
 int main(int argc, char** argv) {
-  return winnow::apps::Main(std::vector<std::string>(argv + 1, argv + argc));
+  winnow::apps::PrepareProcess();
+  return winnow::apps::RunGuarded(
+      [&] { return winnow::apps::Main(std::vector<std::string>(argv + 1, argv + argc)); });
 }

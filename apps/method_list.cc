@@ -19,16 +19,6 @@ void AddMethodListFlag(FlagTable& table, std::vector<std::string>* methods) {
              }});
 }
 
-namespace {
-
-// Whether a budget that is not needed is at least a limit.
-bool CanBeLimited(const compression::Method& method) {
-  constexpr int64_t kLong = 1 << 20;
-  return method.TotalSlots(method.traits().min_budget, kLong, /*n_layers=*/1) < kLong;
-}
-
-}  // namespace
-
 Result<runtime::CompressionOptions> OptionsOfMethod(const KvFlags& flags,
                                                     const std::string& method) {
   KvFlags kv = flags;
@@ -38,7 +28,8 @@ Result<runtime::CompressionOptions> OptionsOfMethod(const KvFlags& flags,
   if (!(*made)->traits().needs_budget && kv.decode.empty()) {
     kv.size = 0;
     kv.ratio = 0;
-    if (!CanBeLimited(**made)) kv.memory_bytes = 0;
+    // A budget that is not needed is a limit at best.
+    if (!(*made)->traits().holds_budget) kv.memory_bytes = 0;
   }
   return CompressionOptionsOf(kv);
 }

@@ -43,9 +43,19 @@ std::string TapsOf(const kernels::TapSpec& taps) {
   const auto add = [&](const std::string& what) { text += (text.empty() ? "" : ", ") + what; };
   if (taps.last_rows == 1) add("the last row");
   if (taps.last_rows > 1) add("the last " + std::to_string(taps.last_rows) + " rows");
+  if (taps.last_sums == 1) add("the last row");
+  if (taps.last_sums > 1) add("sums over the last " + std::to_string(taps.last_sums) + " rows");
   if (taps.column_sums) add("column sums");
   if (taps.square_sums) add("column sums of squares");
   return text.empty() ? "nothing" : text;
+}
+
+std::string PrefillTapsOf(const compression::Needs& needs) {
+  if (needs.last_sums_share == 0) return TapsOf(needs.prefill);
+  kernels::TapSpec others = needs.prefill;
+  others.last_sums = 0;
+  return "sums over the last " + compression::TextOf(100 * needs.last_sums_share) +
+         " % of the rows" + (others.any() ? ", " + TapsOf(others) : "");
 }
 
 std::string BudgetOf(const Traits& traits) {
@@ -60,6 +70,7 @@ std::string RangeOf(const Parameter& parameter) {
     return (parameter.type == "part" ? "parts: " : "one of ") + text;
   }
   if (parameter.type == "switch") return "true or false";
+  if (parameter.type == "count or share") return parameter.type;
   const std::string range =
       compression::TextOf(parameter.range.min) + " to " + compression::TextOf(parameter.range.max);
   return (parameter.type == "integers" ? "integers joined by '/', each " : parameter.type + ", ") +
@@ -92,9 +103,9 @@ std::string Details(const MethodEntry& entry, const MethodPtr& method) {
   line("compresses in", PhasesOf(traits));
   line("positions", PositionsOf(traits));
   line("budget", BudgetOf(traits));
-  line("attention", "in prefill " + TapsOf(needs.prefill) + "; in decode " + TapsOf(needs.decode));
-  line("state", std::to_string(needs.state.n_columns) + " numbers per slot, " +
-                    std::to_string(needs.state.n_head_numbers) + " per head, " +
+  line("attention", "in prefill " + PrefillTapsOf(needs) + "; in decode " + TapsOf(needs.decode));
+  line("state", std::to_string(needs.state.slot_bytes()) + " bytes per slot, " +
+                    std::to_string(needs.state.n_head_numbers) + " numbers per head, " +
                     std::to_string(needs.state.n_layer_numbers) + " per layer");
   const std::vector<Parameter> parameters = entry.parameters();
   text += parameters.empty() ? "\nNo parameters.\n" : "\nParameters:\n";
@@ -110,6 +121,7 @@ report::Record RecordOf(const MethodEntry& entry, const MethodPtr& method) {
   const compression::Needs needs = method->needs();
   const auto taps = [](const kernels::TapSpec& spec) {
     return report::Record{{"last_rows", spec.last_rows},
+                          {"last_sums", spec.last_sums},
                           {"column_sums", spec.column_sums},
                           {"square_sums", spec.square_sums}};
   };

@@ -6,11 +6,13 @@
 #include <utility>
 
 #include "base/machine.h"
+#include "command_files.h"
 #include "commands.h"
 #include "eval/metrics/kl_divergence.h"
 #include "eval/metrics/log_probs_file.h"
 #include "interrupt.h"
 #include "options.h"
+#include "overflow.h"
 #include "report/record.h"
 #include "report/safetensors.h"
 #include "stream.h"
@@ -46,6 +48,7 @@ FlagTable MakeTable(PerplexityFlags& flags) {
   table.Add({"-f", "--file"}, "FILE",
             "the text, '-' for standard input; a final newline is dropped", &flags.text.file);
   table.Add({"-p", "--prompt"}, "TEXT", "the text itself", &flags.text.text);
+  AddRawTextFlag(table, flags.text);
   table.Add({"--chunks"}, "N", "windows to score at most; -1: all", &flags.chunks);
   AddStreamFlags(table, flags.stream);
   table.Group("Comparing two runs");
@@ -116,6 +119,7 @@ struct Consumers {
     }
     return {};
   }
+  bool writes() const { return base_writer || logits_writer; }
   Result<void> Finish() {
     if (base_writer) WINNOW_TRY(base_writer->Finish());
     if (logits_writer) WINNOW_TRY(logits_writer->Finish());
@@ -133,7 +137,7 @@ struct Text {
 };
 
 Result<Text> GetText(const PerplexityFlags& flags, const Consumers& consumers,
-                     const tokenizer::Tokenizer& tokenizer) {
+                     const tokenizer::Tokenizer& tokenizer, Log& log) {
   if (consumers.base_reader) {
     const eval::LogProbsHeader& header = consumers.base_reader->header();
     if (header.vocabulary != tokenizer.vocabulary_size()) {
@@ -143,7 +147,7 @@ Result<Text> GetText(const PerplexityFlags& flags, const Consumers& consumers,
     }
     return Text{header.tokens, header.window};
   }
-  WINNOW_ASSIGN(std::string text, ReadText(flags.text));
+  WINNOW_ASSIGN(std::string text, ReadText(flags.text, log));
   if (!flags.text.text) text = WithoutFinalNewline(std::move(text));
   return Text{tokenizer.Encode(text), flags.model.context};
 }
@@ -195,7 +199,8 @@ report::Record ComparisonRecord(const eval::KlDivergence& kl) {
           {"kld_percentiles", percentiles},
           {"mean_p_difference", kl.p_difference().mean()},
           {"rms_p_difference", kl.rms_p_difference()},
-          {"same_top_rate", kl.same_top().mean()}};
+          {"same_top_rate", kl.same_top().mean()},
+          {"clipped_tokens", kl.n_clipped()}};
 }
 
 Result<void> OpenOutputs(const PerplexityFlags& flags, const Text& text,
@@ -232,6 +237,13 @@ int Perplexity(Arguments arguments) {
   }
   if (const auto wrong = Contradiction(flags)) return Misuse("perplexity", *wrong);
 
+  CommandFiles files;
+  files.UsesModel(flags.model);
+  files.Reads("-f", flags.text.file);
+  files.Reads("--kl", flags.compare);
+  files.Writes("--kl-base", flags.save_base);
+  files.Writes("--save-logits", flags.save_logits);
+  if (const auto over = files.Refused("perplexity")) return *over;
   ConsoleLog log = MakeLog(flags.model, flags.notes);
   const std::atomic<bool>& interrupted = CatchInterrupt();
   Consumers consumers;
@@ -249,9 +261,10 @@ int Perplexity(Arguments arguments) {
   if (flags.stream.enabled && flags.model.context == kDefaultWindow) flags.model.context = 0;
   auto loaded = Load(flags.model, log);
   if (!loaded) return Fail(loaded.error());
+  const OverflowWarning overflow(*loaded->engine, log);
   runtime::Session& session = *loaded->session;
   const tokenizer::Tokenizer& tokenizer = loaded->engine->tokenizer();
-  auto text = GetText(flags, consumers, tokenizer);
+  auto text = GetText(flags, consumers, tokenizer, log);
   if (!text) return Fail(text.error());
   const compression::MethodPtr& method = session.compression().method;
   if (method && method->traits().drops_hidden_states &&
@@ -302,14 +315,15 @@ int Perplexity(Arguments arguments) {
   const auto estimate = eval::MeasurePerplexity(session, *windows, options);
   progress.Erase();
   if (!estimate) return Fail(estimate.error());
-  if (estimate->stopped) {
-    if (n_done > 0 && !flags.json) Print("\n");
-    log.Warning("interrupted after " + std::to_string(n_done) + " of " +
-                std::to_string(windows->n_windows) + " windows");
-    return FinishOutput() == kDone ? kInterrupted : kFailed;
-  }
-  if (const auto finished = consumers.Finish(); !finished) return Fail(finished.error());
   if (const auto finished = FinishTrace(*loaded); !finished) return Fail(finished.error());
+  if (estimate->stopped) {
+    log.Warning("interrupted after " + std::to_string(n_done) + " of " +
+                std::to_string(windows->n_windows) + " windows" +
+                (consumers.writes() ? "; files of all of them were not written" : ""));
+    if (estimate->nll.count() == 0) return InterruptedCode();
+  } else if (const auto finished = consumers.Finish(); !finished) {
+    return Fail(finished.error());
+  }
 
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -317,23 +331,36 @@ int Perplexity(Arguments arguments) {
     report::Record record = {{"perplexity", estimate->perplexity()},
                              {"standard_error", estimate->standard_error()},
                              {"tokens_scored", estimate->nll.count()},
-                             {"windows", windows->n_windows},
+                             {"windows", n_done},
                              {"window", windows->window},
+                             {"finished", !estimate->stopped},
                              {"seconds", seconds},
                              {"peak_rss_bytes", PeakResidentBytes()}};
     record.Add("method", MethodName(session));
     if (consumers.base_reader) record.Add("comparison", ComparisonRecord(consumers.kl));
     Print(report::ToJson(record) + "\n");
   } else {
-    Print("\nFinal estimate: PPL = " + Fixed(estimate->perplexity(), 4) + " +/- " +
-          Fixed(estimate->standard_error(), 5) + "\n");
+    Print((n_done > 0 ? "\n" : "") +
+          std::string(estimate->stopped ? "Estimate so far" : "Final estimate") + ": PPL = " +
+          Fixed(estimate->perplexity(), 4) + " +/- " + Fixed(estimate->standard_error(), 5) + "\n");
     if (consumers.base_reader) Print(ComparisonText(consumers.kl));
   }
-  log.Info("\n" + std::to_string(windows->tokens.size()) + " tokens in " +
+  const int64_t n_tokens = n_done * windows->window;
+  if (consumers.kl.n_clipped() > 0) {
+    log.Warning(
+        std::to_string(consumers.kl.n_clipped()) + " of " + std::to_string(estimate->nll.count()) +
+        " tokens are less likely than the base file tells (e^-16 of the likeliest): the PPL of "
+        "the base is higher than shown, and the ratio takes them as equally likely");
+  }
+  if (const auto warning = WarnOfGuessing(estimate->perplexity(), vocabulary)) {
+    log.Warning(*warning);
+  }
+  log.Info("\n" + std::to_string(n_tokens) + " tokens in " +
            (seconds < 60 ? Fixed(seconds, 1) + " s" : HumanDuration(seconds)) + ", " +
-           Fixed(static_cast<double>(windows->tokens.size()) / seconds, 1) +
-           " tokens/s, peak memory " + HumanBytes(PeakResidentBytes()));
-  return FinishOutput();
+           Fixed(static_cast<double>(n_tokens) / seconds, 1) + " tokens/s, peak memory " +
+           HumanBytes(PeakResidentBytes()));
+  const int printed = FinishOutput();
+  return printed == kDone && estimate->stopped ? InterruptedCode() : printed;
 }
 
 }  // namespace winnow::apps

@@ -14,7 +14,7 @@ namespace {
 // [row] the text position an entry of it has, the oldest if several share it.
 std::vector<cache::Position> PositionsOfRows(const cache::Cache& cache, int layer, int head) {
   const std::span<const cache::Position> positions = cache.positions(layer, head);
-  const std::span<const cache::Slot> rows = cache.rows(layer, head);
+  const cache::SlotRows rows = cache.rows(layer, head);
   if (rows.empty()) return {positions.begin(), positions.end()};
   std::vector<cache::Position> oldest(static_cast<size_t>(cache.n_rows(layer, head)),
                                       std::numeric_limits<cache::Position>::max());
@@ -69,11 +69,8 @@ report::Record HeadRecord(const cache::HeadPlan& plan, const cache::Cache& cache
 }  // namespace
 
 Result<std::unique_ptr<PlanTrace>> PlanTrace::Create(const std::string& path) {
-  auto trace = std::make_unique<PlanTrace>();
-  trace->path_ = path;
-  trace->file_.open(path, std::ios::binary | std::ios::trunc);
-  if (!trace->file_) return Error{path + ": cannot be written"};
-  return trace;
+  WINNOW_ASSIGN(OutputFile file, OutputFile::Create(path));
+  return std::unique_ptr<PlanTrace>(new PlanTrace(std::move(file)));
 }
 
 void PlanTrace::Write(const cache::Plan& plan, const runtime::PlanContext& context) {
@@ -83,17 +80,16 @@ void PlanTrace::Write(const cache::Plan& plan, const runtime::PlanContext& conte
         HeadRecord(plan.heads[head], context.cache, plan.layer, static_cast<int>(head)));
   }
   const bool prefill = context.phase == compression::Phase::kPrefill;
-  file_ << report::ToJson(report::Record{{"step", context.n_seen},
-                                         {"phase", prefill ? "prefill" : "decode"},
-                                         {"layer", plan.layer},
-                                         {"heads", std::move(heads)}})
-        << '\n';
+  const report::Record record = {{"step", context.n_seen},
+                                 {"phase", prefill ? "prefill" : "decode"},
+                                 {"layer", plan.layer},
+                                 {"heads", std::move(heads)}};
+  if (written_) written_ = file_.Write(report::ToJson(record) + "\n");
 }
 
 Result<void> PlanTrace::Finish() {
-  file_.close();
-  if (!file_) return Error{path_ + ": writing failed (disk full?)"};
-  return {};
+  WINNOW_TRY(written_);
+  return file_.Commit();
 }
 
 }  // namespace winnow::apps

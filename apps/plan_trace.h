@@ -1,9 +1,10 @@
 #pragma once
 
-#include <fstream>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "base/output_file.h"
 #include "base/result.h"
 #include "cache/plan.h"
 #include "runtime/compressor.h"
@@ -23,12 +24,14 @@ class PlanTrace {
   // Error: the file cannot be written.
   static Result<std::unique_ptr<PlanTrace>> Create(const std::string& path);
   void Write(const cache::Plan& plan, const runtime::PlanContext& context);
-  // Error: the disk.
+  // The file is there from now on, and not before. Error: the disk.
   Result<void> Finish();
 
  private:
-  std::string path_;
-  std::ofstream file_;
+  explicit PlanTrace(OutputFile file) : file_(std::move(file)) {}
+
+  OutputFile file_;
+  Result<void> written_;
 };
 
 }  // namespace winnow::apps

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <utility>
 
 #include "base/nearest.h"
 #include "build.h"
+#include "command_files.h"
 #include "commands.h"
 #include "eval/identity.h"
 #include "eval/probes/follow.h"
@@ -16,6 +16,7 @@
 #include "interrupt.h"
 #include "method_list.h"
 #include "options.h"
+#include "overflow.h"
 #include "report/page/page.h"
 #include "report/record.h"
 #include "text_input.h"
@@ -46,6 +47,7 @@ FlagTable MakeTable(ProbeFlags& flags) {
   table.Group("Text");
   table.Add({"-f", "--file"}, "FILE", "the text, '-' for standard input", &flags.text.file);
   table.Add({"-p", "--prompt"}, "TEXT", "the text itself", &flags.text.text);
+  AddRawTextFlag(table, flags.text);
   table.Add({"-n", "--tokens"}, "N", "tokens of a sample", &flags.n_tokens);
   table.Add({"--samples"}, "N", "samples; 'kept' and --dump-qkv look at the first only",
             &flags.n_samples);
@@ -150,7 +152,7 @@ class ProbeRun {
     WINNOW_TRY(CheckTrainedContext(flags_.model.kv, *loaded_.session, flags_.n_tokens));
     loaded_.session.reset();
     WINNOW_ASSIGN(session_, SessionOptionsOf(flags_.model));
-    WINNOW_ASSIGN(std::string text, ReadText(flags_.text));
+    WINNOW_ASSIGN(std::string text, ReadText(flags_.text, log_));
     if (!flags_.text.text) text = WithoutFinalNewline(std::move(text));
     const tokenizer::Tokenizer& tokenizer = loaded_.engine->tokenizer();
     const std::vector<runtime::TokenId> tokens = tokenizer.Encode(text);
@@ -166,6 +168,7 @@ class ProbeRun {
   };
   Result<int> Run(const std::vector<Chosen>& chosen) {
     const std::atomic<bool>& interrupted = CatchInterrupt();
+    const OverflowWarning overflow(*loaded_.engine, log_);
     WINNOW_ASSIGN(const report::Record facts, Facts());
     report::Page page(
         chosen.size() == 1 ? "Probe: " + std::string(chosen[0].probe->name) : "Probes", "", facts);
@@ -184,8 +187,9 @@ class ProbeRun {
       WINNOW_ASSIGN(auto findings, one.probe->run(task));
       progress.Erase();
       if (!findings) {
-        log_.Warning("interrupted");
-        return kInterrupted;
+        log_.Warning("interrupted: " + std::to_string(found.size()) + " of " +
+                     std::to_string(chosen.size()) + " probes are finished");
+        break;
       }
       report::Record record = {{"probe", one.probe->name}, {"source", one.probe->source}};
       for (const report::Record* numbers : {&findings->summary, &findings->details}) {
@@ -195,18 +199,23 @@ class ProbeRun {
       found.emplace_back(std::move(record));
       AddTo(page, *one.probe, std::move(*findings));
     }
+    const bool finished = found.size() == chosen.size();
+    if (found.empty()) return InterruptedCode();
     if (flags_.json) {
-      WINNOW_TRY(WriteJson(report::Record{{"facts", facts}, {"probes", std::move(found)}}));
+      const report::Record all = {{"facts", facts}, {"probes", std::move(found)}};
+      WINNOW_TRY(WriteFileOrStdout(*flags_.json, report::ToJson(all, 1) + "\n"));
     }
     if (flags_.report) {
       WINNOW_TRY(page.Write(*flags_.report));
       log_.Info("page   " + *flags_.report);
     }
-    return FinishOutput();
+    const int printed = FinishOutput();
+    return printed == kDone && !finished ? InterruptedCode() : printed;
   }
 
   Result<int> Dump(const runtime::CompressionOptions& method) {
     const std::atomic<bool>& interrupted = CatchInterrupt();
+    const OverflowWarning overflow(*loaded_.engine, log_);
     eval::QkvRecorder recorder(*loaded_.engine, eval::QkvRecorder::Options{});
     ProgressLine progress("recording");
     eval::ProbeTask task = {.engine = *loaded_.engine,
@@ -224,7 +233,7 @@ class ProbeRun {
     progress.Erase();
     if (!followed) {
       log_.Warning("interrupted: " + *flags_.dump + " was not written");
-      return kInterrupted;
+      return InterruptedCode();
     }
     if (const auto written = recorder.Write(*flags_.dump, task.n_prompt); !written) {
       return Error{*flags_.dump + ": " + written.error().message};
@@ -299,6 +308,7 @@ class ProbeRun {
       text += "\n" + report::ToMarkdown(rows) + "\n";
     }
     Print(text + "\n");
+    Flush();
   }
 
   static void AddTo(report::Page& page, const eval::Probe& probe, eval::Findings findings) {
@@ -307,18 +317,6 @@ class ProbeRun {
     for (report::TokenMap& map : findings.maps) page.AddTokenMap(std::move(map));
     for (report::Figure& figure : findings.figures) page.AddFigure(std::move(figure));
     for (report::Table& table : findings.tables) page.AddTable(std::move(table));
-  }
-
-  Result<void> WriteJson(const report::Record& record) const {
-    const std::string text = report::ToJson(record, 1) + "\n";
-    if (*flags_.json == "-") {
-      Print(text);
-      return {};
-    }
-    std::ofstream file(*flags_.json, std::ios::binary | std::ios::trunc);
-    file << text << std::flush;
-    if (!file) return Error{*flags_.json + ": cannot be written"};
-    return {};
   }
 
   ProbeFlags& flags_;
@@ -379,6 +377,13 @@ int Probe(Arguments arguments) {
   if (const auto valid = Validate(flags.model); !valid) {
     return Misuse("probe", valid.error().message);
   }
+  CommandFiles files;
+  files.UsesModel(flags.model);
+  files.Reads("-f", flags.text.file);
+  files.Writes("--json", flags.json, Output::kFileOrStdout);
+  files.Writes("--report", flags.report, Output::kPage);
+  files.Writes("--dump-qkv", flags.dump);
+  if (const auto over = files.Refused("probe")) return *over;
   ConsoleLog log = MakeLog(flags.model, flags.notes);
   ProbeRun run(flags, log);
   if (const auto opened = run.Open(); !opened) return Fail(opened.error());

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/thread_pool.h"
+#include "command_files.h"
 #include "commands.h"
 #include "compression/registry.h"
 #include "interrupt.h"
@@ -25,8 +26,8 @@ FlagTable MakeTable(ReplayFlags& flags) {
   FlagTable table(
       "replay", "--method SPEC --in FILE --out FILE [flags]",
       "Runs a method on queries, keys and values recorded from any model, without the model: the "
-      "prompt as one prefill, then a decode step for every other token. docs/kv-cache.md describes "
-      "both files.");
+      "prompt as one prefill or in chunks, then a decode step for every other token. "
+      "docs/kv-cache.md describes both files.");
   flags.kv.method.clear();
   table.Add({"--method", "--kv-method"}, "SPEC", "METHOD or METHOD:PARAMETER=VALUE,...",
             &flags.kv.method);
@@ -37,6 +38,7 @@ FlagTable MakeTable(ReplayFlags& flags) {
                  {"--memory", "--kv-memory"});
   table.Add({"--decode", "--kv-decode"}, "SPEC", "another method for the decode steps",
             &flags.kv.decode);
+  AddChunkFlag(table, flags.kv);
   table.Add({"--trace"}, "FILE", "write every decision of the method, as JSON lines",
             &flags.kv.trace);
   table.Add({"-t", "--threads"}, "N", "threads; -1: one for each core", &flags.threads);
@@ -93,6 +95,11 @@ int Replay(Arguments arguments) {
     kv.method = *std::move(full);
   }
 
+  CommandFiles files;
+  files.Reads("--in", flags.in);
+  files.Writes("--out", flags.out);
+  files.Writes("--trace", flags.kv.trace);
+  if (const auto over = files.Refused("replay")) return *over;
   const std::atomic<bool>& interrupted = CatchInterrupt();
   const bool before_rope = kv.method->traits().positions != compression::PositionMode::kOriginal;
   auto recording = eval::Recording::Open(flags.in, before_rope);
@@ -115,12 +122,12 @@ int Replay(Arguments arguments) {
   const auto summary = eval::Replay(**backend, *recording, flags.out, options);
   progress.Erase();
   if (!summary) return Fail(summary.error());
-  if (summary->stopped) {
-    ConsoleLog().Warning("interrupted: " + flags.out + " was not written");
-    return kInterrupted;
-  }
   if (trace) {
     if (const auto finished = trace->Finish(); !finished) return Fail(finished.error());
+  }
+  if (summary->stopped) {
+    ConsoleLog().Warning("interrupted: " + flags.out + " was not written");
+    return InterruptedCode();
   }
   PrintSummary(flags, *recording, kv.method->traits().spec, *summary);
   return FinishOutput();

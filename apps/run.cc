@@ -1,12 +1,16 @@
+#include "command_files.h"
 #include "commands.h"
 #include "interrupt.h"
 #include "options.h"
+#include "overflow.h"
 #include "runtime/generate.h"
 #include "statistics.h"
 #include "text_input.h"
 
 namespace winnow::apps {
 namespace {
+
+constexpr int64_t kTokensOfAnAnswer = 256;  // what a context should hold besides its prompt
 
 struct RunFlags {
   ModelFlags model;
@@ -43,6 +47,7 @@ FlagTable MakeTable(RunFlags& flags) {
   table.Switch({"-e", "--escape"}, "understand \\n, \\t, \\\\, \\xHH and the like in -p and -r",
                &flags.escape);
   table.Switch({"--no-escape"}, "leave backslashes alone", &flags.escape, false);
+  AddRawTextFlag(table, flags.prompt);
   table.Switch({"--no-bos"}, "no begin-of-text token, even where the model wants one",
                &flags.add_bos, false);
   table.Group("Output");
@@ -93,7 +98,12 @@ int Run(Arguments arguments) {
   }
   if (flags.n_predict < -1) return Misuse("run", "flag -n: expected -1 or more");
   if (flags.prompt.text && flags.prompt.file) return Misuse("run", "give only one of -p and -f");
-  auto prompt = ReadText(flags.prompt);
+  CommandFiles files;
+  files.UsesModel(flags.model);
+  files.Reads("-f", flags.prompt.file);
+  if (const auto over = files.Refused("run")) return *over;
+  ConsoleLog log = MakeLog(flags.model, flags.notes);
+  auto prompt = ReadText(flags.prompt, log);
   if (!prompt) return Fail(prompt.error());
   if (!flags.prompt.text) *prompt = WithoutFinalNewline(*std::move(prompt));
   if (flags.escape) {
@@ -101,10 +111,10 @@ int Run(Arguments arguments) {
     for (std::string& stop : flags.stop) stop = Unescaped(stop);
   }
 
-  ConsoleLog log = MakeLog(flags.model, flags.notes);
   const std::atomic<bool>& interrupted = CatchInterrupt();
   auto loaded = Load(flags.model, log);
   if (!loaded) return Fail(loaded.error());
+  const OverflowWarning overflow(*loaded->engine, log);
   runtime::Session& session = *loaded->session;
   const tokenizer::Tokenizer& tokenizer = loaded->engine->tokenizer();
 
@@ -122,6 +132,13 @@ int Run(Arguments arguments) {
           CheckTrainedContext(flags.model.kv, session, static_cast<int64_t>(tokens.size()));
       !fits) {
     return Fail(fits.error());
+  }
+  if (const auto n = static_cast<int64_t>(tokens.size()); n > session.capacity()) {
+    return Fail(Error{"the prompt is " + std::to_string(n) + " tokens, the context holds " +
+                      std::to_string(session.capacity()) + "; -c " +
+                      std::to_string(n + kTokensOfAnAnswer) +
+                      " holds it, and --kv-method streaming --kv-size 1024 --prefill-chunk 512 "
+                      "reads a text of any length, of which it keeps the end"});
   }
   ProgressLine progress("prefill");
   runtime::GenerateOptions options;
@@ -149,11 +166,15 @@ int Run(Arguments arguments) {
   }
   Print("\n");
   const int printed = FinishOutput();
+  if (generated->stop_reason == runtime::StopReason::kContext) {
+    log.Warning("the context of " + std::to_string(session.capacity()) +
+                " tokens is full: the text ends here; -c gives it more");
+  }
   if (flags.statistics) {
     log.Info("\n" + StatisticsText(*generated, session, loaded->engine->load_ms()));
   }
   if (printed != kDone) return printed;
-  return generated->stop_reason == runtime::StopReason::kCancelled ? kInterrupted : kDone;
+  return generated->stop_reason == runtime::StopReason::kCancelled ? InterruptedCode() : kDone;
 }
 
 }  // namespace winnow::apps

@@ -20,20 +20,26 @@ std::string Rate(int64_t n_tokens, double per_second) {
          " tokens/s";
 }
 
-// ", 1024 of them kept (snapkv); full: 98.0 MiB".
+// ", 1024 of them kept (snapkv); with lists: 12.2 MiB; full f16: 98.0 MiB".
 std::string KvText(const runtime::Session& session) {
+  const std::string with_lists = "; with lists: " + HumanBytes(session.cache_bytes_with_lists());
   const compression::MethodPtr& method = session.compression().method;
-  if (!method) return "";
+  if (!method) return with_lists;
   const double kept = MeanKept(session);
   std::string text = ", " + Fixed(kept, kept == std::floor(kept) ? 0 : 1) + " of them kept (" +
                      MethodName(session) + ")";
   if (method->traits().top_p < 1) {
     text += ", " + Fixed(100 * session.attended_share(), 1) + " % attended";
   }
-  return text + "; full: " + HumanBytes(session.cache_bytes_full());
+  return text + with_lists + "; full f16: " + HumanBytes(session.cache_bytes_full_f16());
 }
 
 }  // namespace
+
+std::string CacheSizeText(const runtime::Session& session) {
+  return HumanBytes(session.cache_bytes()) + " (" + HumanBytes(session.cache_bytes_with_lists()) +
+         " with lists) of " + HumanBytes(session.cache_bytes_full_f16()) + " in f16";
+}
 
 std::string StatisticsText(const runtime::Generated& generated, const runtime::Session& session,
                            double load_ms) {
@@ -65,7 +71,8 @@ report::Record StatisticsRecord(const runtime::Generated& generated,
                                  {"prefill_tokens_per_second", t.prefill_tokens_per_second()},
                                  {"decode_tokens_per_second", t.decode_tokens_per_second()}}},
       {"cache_bytes", session.cache_bytes()},
-      {"cache_bytes_full", session.cache_bytes_full()},
+      {"cache_bytes_with_lists", session.cache_bytes_with_lists()},
+      {"cache_bytes_full_f16", session.cache_bytes_full_f16()},
       {"kv", KvRecord(session)},
       {"peak_rss_bytes", PeakResidentBytes()},
   };

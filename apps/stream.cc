@@ -21,6 +21,7 @@ report::Record PointRecord(const eval::StreamPoint& point, const runtime::Sessio
           {"recent_nll", point.recent_nll},
           {"tokens_per_second", per_second},
           {"cache_bytes", session.cache_bytes()},
+          {"cache_bytes_with_lists", session.cache_bytes_with_lists()},
           {"resident_bytes", ResidentBytes()}};
 }
 
@@ -32,7 +33,7 @@ void PrintLine(const report::Record& point) {
   Print(PadLeft(std::to_string(std::get<int64_t>(point.Find("tokens")->data)), 10) +
         PadLeft(Fixed(number("nll"), 4), 10) + PadLeft(Fixed(number("recent_nll"), 4), 10) +
         PadLeft(Fixed(number("tokens_per_second"), 1), 10) + bytes("cache_bytes") +
-        bytes("resident_bytes") + "\n");
+        bytes("cache_bytes_with_lists") + bytes("resident_bytes") + "\n");
   Flush();
 }
 
@@ -45,6 +46,13 @@ std::optional<std::string> WarnOfNothingEvicted(const runtime::CompressionOption
   return traits.spec +
          " compresses only prompts, and token by token there is none: nothing is evicted. Add "
          "--kv-decode METHOD or --prefill-chunk N";
+}
+
+std::optional<std::string> WarnOfGuessing(double perplexity, int64_t vocabulary) {
+  if (!(perplexity > static_cast<double>(vocabulary))) return std::nullopt;
+  return "a perplexity of " + Fixed(perplexity, 0) + " is worse than guessing: there are " +
+         std::to_string(vocabulary) +
+         " tokens. Model and text do not fit: another language, line ends, no text at all?";
 }
 
 void AddStreamFlags(FlagTable& table, StreamFlags& flags) {
@@ -78,7 +86,8 @@ int StreamPerplexity(const StreamTask& task, ConsoleLog& log) {
   log.Info("text   " + std::to_string(n_tokens) + " tokens, one stream");
   if (const auto warning = WarnOfNothingEvicted(session.compression())) log.Warning(*warning);
   const std::atomic<bool>& interrupted = CatchInterrupt();
-  if (!task.json) Print("    tokens   mean NLL    recent  tokens/s        cache     resident\n");
+  if (!task.json)
+    Print("    tokens   mean NLL    recent  tokens/s        cache   with lists     resident\n");
   ProgressLine progress("scoring");
   report::List points;
   int64_t told = 0;
@@ -104,21 +113,25 @@ int StreamPerplexity(const StreamTask& task, ConsoleLog& log) {
   const double perplexity = std::exp(end->nll.mean());
   const double error = perplexity * end->nll.standard_error();
   if (task.json) {
-    Print(report::ToJson(report::Record{{"perplexity", perplexity},
-                                        {"standard_error", error},
-                                        {"nll", end->nll.mean()},
-                                        {"tokens", end->n_tokens},
-                                        {"tokens_scored", end->nll.count()},
-                                        {"cache_bytes", session.cache_bytes()},
-                                        {"kv", KvRecord(session)},
-                                        {"points", std::move(points)}}) +
-          "\n");
+    Print(
+        report::ToJson(report::Record{{"perplexity", perplexity},
+                                      {"standard_error", error},
+                                      {"nll", end->nll.mean()},
+                                      {"tokens", end->n_tokens},
+                                      {"tokens_scored", end->nll.count()},
+                                      {"cache_bytes", session.cache_bytes()},
+                                      {"cache_bytes_with_lists", session.cache_bytes_with_lists()},
+                                      {"kv", KvRecord(session)},
+                                      {"points", std::move(points)}}) +
+        "\n");
   } else {
     Print("Final estimate: PPL = " + Fixed(perplexity, 4) + " +/- " + Fixed(error, 5) + "\n");
   }
+  const int64_t vocabulary = task.loaded.engine->model().hyperparameters().vocabulary;
+  if (const auto warning = WarnOfGuessing(perplexity, vocabulary)) log.Warning(*warning);
   const int printed = FinishOutput();
   if (printed != kDone) return printed;
-  return end->n_tokens < n_tokens ? kInterrupted : kDone;
+  return end->n_tokens < n_tokens ? InterruptedCode() : kDone;
 }
 
 }  // namespace winnow::apps

@@ -20,6 +20,9 @@ void AddStreamFlags(FlagTable& table, StreamFlags& flags);
 // of others.
 std::optional<std::string> WarnOfNothingEvicted(const runtime::CompressionOptions& options);
 
+// What to say of a perplexity above the number of tokens there are; nothing of others.
+std::optional<std::string> WarnOfGuessing(double perplexity, int64_t vocabulary);
+
 struct StreamTask {
   Loaded& loaded;
   const std::vector<runtime::TokenId>& tokens;

@@ -44,14 +44,32 @@ Result<std::string> ReadFile(const std::string& path) {
   return text;
 }
 
-Result<std::string> ReadText(const TextSource& source) {
+Result<std::string> ReadTextFile(const std::string& path, bool raw, Log& log) {
+  WINNOW_ASSIGN(std::string text, ReadFile(path));
+  if (raw || text.find("\r\n") == std::string::npos) return text;
+  std::string plain;
+  plain.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\r' || i + 1 == text.size() || text[i + 1] != '\n') plain += text[i];
+  }
+  log.Info("text   " + (path == "-" ? "standard input" : path) +
+           " has the line ends of Windows: they are read as line feeds");
+  return plain;
+}
+
+void AddRawTextFlag(FlagTable& table, TextSource& source) {
+  table.Switch({"--raw-text"}, "keep a file's line ends; without it \\r\\n is read as \\n",
+               &source.raw);
+}
+
+Result<std::string> ReadText(const TextSource& source, Log& log) {
   if (source.text && source.file) return Error{"give only one of -p and -f"};
   if (source.text) return *source.text;
-  if (source.file) return ReadFile(*source.file);
+  if (source.file) return ReadTextFile(*source.file, source.raw, log);
   if (isatty(STDIN_FILENO) == 1) {
     return Error{"no text: give it with -p TEXT, -f FILE, or through a pipe"};
   }
-  return ReadFile("-");
+  return ReadTextFile("-", source.raw, log);
 }
 
 std::string Unescaped(std::string_view text) {

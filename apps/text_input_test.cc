@@ -1,6 +1,10 @@
 #include "text_input.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "ranges.h"
 
@@ -14,6 +18,20 @@ TEST(Unescaped, KnowsTheUsualOnes) {
 
 TEST(Unescaped, LeavesTheOthers) {
   EXPECT_EQ(Unescaped(R"(C:\dir \x4 \xg1 end\)"), R"(C:\dir \x4 \xg1 end\)");
+}
+
+TEST(ReadTextFile, ReadsLineEndsOfWindowsAsLineFeeds) {
+  const std::string path = testing::TempDir() + "winnow-text-input-" + std::to_string(getpid());
+  const auto read = [&](const std::string& content, bool raw) {
+    std::ofstream(path, std::ios::binary) << content;
+    NullLog log;
+    return ReadTextFile(path, raw, log).value();
+  };
+  EXPECT_EQ(read("a\r\nb\r\n\r\n", false), "a\nb\n\n");
+  EXPECT_EQ(read("a\r\r\nb\rc\r", false), "a\r\nb\rc\r");  // what ends no line stays
+  EXPECT_EQ(read("a\r\nb", true), "a\r\nb");
+  EXPECT_EQ(read("a\nb", false), "a\nb");
+  std::filesystem::remove(path);
 }
 
 TEST(WithoutFinalNewline, DropsExactlyOne) {

@@ -42,7 +42,7 @@ std::string Quoted(std::string_view piece) {
 
 int Tokenize(Arguments arguments) {
   std::string model = kBundled;
-  TextSource source;
+  TextSource source{.text = {}, .file = {}, .raw = true};
   tokenizer::EncodeOptions options;
   bool json = false;
   bool ids = false;
@@ -71,7 +71,7 @@ int Tokenize(Arguments arguments) {
   if (!file) return Fail(file.error());
   const auto tokenizer = tokenizer::Tokenizer::Load(*file);
   if (!tokenizer) return Fail(Error{model + ": " + tokenizer.error().message});
-  const auto text = ReadText(source);
+  const auto text = ReadText(source, log);
   if (!text) return Fail(text.error());
 
   const std::vector<tokenizer::TokenId> tokens = (*tokenizer)->Encode(*text, options);

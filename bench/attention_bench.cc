@@ -259,13 +259,13 @@ void EntryCosts(Backend& backend, const ThreadPool& pool, const Case& c) {
       {memory.get(), 0, n_shared, kHeadDim, kHeadDim}, kHeadDim, false};
   backend.Write(rope.table, angles);
   std::vector<int32_t> rows, positions;
-  std::vector<float> factors;
+  std::vector<Half> factors;
   Rng rng(3);
   for (int64_t i = 0; i < n_shared; ++i) {
     const auto any = static_cast<int64_t>(rng.Uniform() * static_cast<double>(c.depth));
     rows.push_back(static_cast<int32_t>(i < c.depth ? i : any));
     positions.push_back(static_cast<int32_t>(i));
-    factors.push_back(1 + static_cast<float>(rng.Uniform()));
+    factors.emplace_back(1 + static_cast<float>(rng.Uniform()));
   }
   const auto last = static_cast<int32_t>(n_shared - 1);
   const std::span<const int32_t> own(positions.data(), static_cast<size_t>(c.depth));
@@ -279,10 +279,12 @@ void EntryCosts(Backend& backend, const ThreadPool& pool, const Case& c) {
     std::vector<kernels::HeadEntries> entries;
     float top_p;
   };
-  const Kind kinds[] = {{"rotated", &rope, same({{}, {}, own, last}), 1},
-                        {"shared rows", nullptr, same({rows, factors, {}, 0}), 1},
-                        {"shared, rotated", &rope, same({rows, factors, positions, last}), 1},
-                        {"top-p 0.9", nullptr, {}, 0.9f}};
+  const Kind kinds[] = {
+      {"rotated", &rope, same({.positions = own, .query_position = last}), 1},
+      {"shared rows", nullptr, same({.rows = rows, .factors = factors}), 1},
+      {"shared, rotated", &rope,
+       same({.rows = rows, .factors = factors, .positions = positions, .query_position = last}), 1},
+      {"top-p 0.9", nullptr, {}, 0.9f}};
   for (const Kind& kind : kinds) {
     kernels::Attention attention = Over(c, queries, heads);
     attention.rope = kind.rope;

@@ -1,11 +1,14 @@
 // Writes a small llama model with random weights and a readable vocabulary: something to run where
 // no real model is at hand. What it says is nonsense.
 //
-//   make_tiny_model OUT.gguf [f32|f16]
+//   make_tiny_model OUT.gguf [f32|f16] [VALUE_GAIN]
 //
-// The same bytes on every machine: vocabulary and weights come from fixed lists and a fixed seed.
+// VALUE_GAIN makes values of attention that much larger than 1: 1e6 overflows a cache of f16, nan
+// is a damaged model (both with f32 weights, which can hold them). The same bytes on every machine:
+// vocabulary and weights come from fixed lists and a fixed seed.
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -137,7 +140,7 @@ int64_t AddVocabulary(Builder& builder) {
   return static_cast<int64_t>(tokens.size());
 }
 
-Builder TinyModel(TensorType type) {
+Builder TinyModel(TensorType type, double value_gain) {
   Builder builder;
   builder.String("general.architecture", "llama")
       .String("general.name", "random weights")
@@ -157,7 +160,7 @@ Builder TinyModel(TensorType type) {
     weights.Norm(block + "attn_norm");
     weights.Matrix(block + "attn_q", kWidth, kWidth, 2);  // attention neither uniform nor one-hot
     weights.Matrix(block + "attn_k", kKvHeads * kHeadDim, kWidth);
-    weights.Matrix(block + "attn_v", kKvHeads * kHeadDim, kWidth);
+    weights.Matrix(block + "attn_v", kKvHeads * kHeadDim, kWidth, value_gain);
     weights.Matrix(block + "attn_output", kWidth, kWidth);
     weights.Norm(block + "ffn_norm");
     weights.Matrix(block + "ffn_gate", kFeedForward, kWidth, 2);
@@ -173,11 +176,12 @@ Builder TinyModel(TensorType type) {
 
 int main(int argc, char** argv) {
   const std::string type = argc > 2 ? argv[2] : "f16";
-  if (argc < 2 || argc > 3 || (type != "f32" && type != "f16")) {
-    std::fprintf(stderr, "usage: make_tiny_model OUT.gguf [f32|f16]\n");
+  if (argc < 2 || argc > 4 || (type != "f32" && type != "f16")) {
+    std::fprintf(stderr, "usage: make_tiny_model OUT.gguf [f32|f16] [VALUE_GAIN]\n");
     return 2;
   }
-  TinyModel(type == "f32" ? TensorType::kF32 : TensorType::kF16).Write(argv[1]);
+  const double value_gain = argc > 3 ? std::strtod(argv[3], nullptr) : 1;
+  TinyModel(type == "f32" ? TensorType::kF32 : TensorType::kF16, value_gain).Write(argv[1]);
   std::fprintf(stderr, "%s: a tiny model with random weights; what it says is nonsense\n", argv[1]);
   return 0;
 }

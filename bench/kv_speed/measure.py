@@ -115,7 +115,8 @@ def stream(args):
             "microseconds_per_token": statistics.median(s["microseconds"] for s in speeds),
             "microseconds_per_100k": 1e5 * slope(speeds, "tokens", "microseconds"),
             "resident_bytes_per_100k": 1e5 * slope(points[1:], "tokens", "resident_bytes"),
-            "cache_bytes": [min(p["cache_bytes"] for p in points), max(p["cache_bytes"] for p in points)]}  # fmt: skip
+            "cache_bytes": [min(p["cache_bytes"] for p in points), max(p["cache_bytes"] for p in points)],
+            "cache_bytes_with_lists": [min(p["cache_bytes_with_lists"] for p in points), max(p["cache_bytes_with_lists"] for p in points)]}  # fmt: skip
 
 
 def table(title, rows, spread):
@@ -142,7 +143,8 @@ def markdown(args, result):
         s = result["stream"]
         lines += [f"## A stream of {s['tokens']} tokens", "",
                   f"`perplexity --stream` with {args.stream_method}, budget {args.budget}, model {args.stream_model.name}: {s['microseconds_per_token']:.0f} microseconds a token, "
-                  f"slope {s['microseconds_per_100k']:+.1f} microseconds per 100,000 tokens; cache {s['cache_bytes'][0]} to {s['cache_bytes'][1]} bytes; resident memory "
+                  f"slope {s['microseconds_per_100k']:+.1f} microseconds per 100,000 tokens; cache {s['cache_bytes'][0]} to {s['cache_bytes'][1]} bytes, "
+                  f"{s['cache_bytes_with_lists'][0]} to {s['cache_bytes_with_lists'][1]} with lists; resident memory "
                   f"{s['resident_bytes_per_100k'] / 1024:+.0f} KiB per 100,000 tokens (the tokens themselves take 391).", ""]  # fmt: skip
     return "\n".join(lines)
 

@@ -49,13 +49,10 @@ class Engines:
 
     def winnow_load(self, model):
         """(seconds from start to end of a process that says one token, its peak resident MiB)"""
-        command = [self.binary, "run", "-m", model, "-p", "one two three four", "-n", 1, "-c", 512, "-t", self.threads]
+        command = [self.binary, "run", "-m", model, "-p", "one two three four", "-n", 1, "-c", 512, "-t", self.threads, "--json"]
         started = time.perf_counter()
-        child = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        _, status, usage = os.wait4(child.pid, 0)
-        if status != 0:
-            raise SystemExit(f"{command}: exit status {status}")
-        return time.perf_counter() - started, usage.ru_maxrss / 1024
+        found = json.loads(self._run(command))
+        return time.perf_counter() - started, found["peak_rss_bytes"] / 2**20
 
     def bandwidth(self):
         """GB/s at which `threads` threads read memory: the best way by its median of three runs, as the

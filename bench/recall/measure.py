@@ -107,7 +107,8 @@ def main():
             for run in found["answers"]:
                 cell = results.setdefault(run["method"], {}).setdefault(share, [])
                 cell.append({"right": answer in run["answer"], "depth": depth, "kld": run.get("mean_kld"),
-                             "cache_bytes": run["cache_bytes"], "cache_bytes_full": run["cache_bytes_full"],
+                             "cache_bytes": run["cache_bytes"], "cache_bytes_with_lists": run["cache_bytes_with_lists"],
+                             "cache_bytes_full_f16": run["cache_bytes_full_f16"],
                              "prompt_tokens": found["prompt_tokens"]})
         print(f"\r{number + 1} of {arguments.documents} documents", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
@@ -120,7 +121,7 @@ def main():
             runs = cells[share]
             recall = statistics.mean(run["right"] for run in runs)
             klds = [run["kld"] for run in runs if run["kld"] is not None]
-            size = statistics.mean(run["cache_bytes"] / run["cache_bytes_full"] for run in runs)
+            size = statistics.mean(run["cache_bytes_with_lists"] / run["cache_bytes_full_f16"] for run in runs)
             line += f" {recall:.3f} | {statistics.mean(klds):.4f} |" if klds else f" {recall:.3f} | |"
             line += f" {size:.3f} |"
         lines.append(line)

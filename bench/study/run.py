@@ -6,7 +6,8 @@
 
 Every part is one `winnow eval` command; an interrupted run goes on where it was (--data/results-*.jsonl). --out gets
 tables.md, data.json (every figure of the tables), samples.json (the score of every sample, which orderings.py reads), and one page per part.
-Parts that are not run are taken from --data as they were left there; what is not there either stays in --out as it was.
+Parts that are not run are taken from --data as they were left there; what is not there either stays in --out as it was. With --methods only these
+are run, beside the full cache, and their figures take the place of theirs in --out; pages are then written to --data.
 """
 import argparse
 import collections
@@ -23,31 +24,37 @@ METHODS = ("local streaming lm-infinite random h2o tova scissorhands roco cam sn
 SHARES = ["0.5", "0.25", "0.125", "0.0625"]
 # Of each family one, with caches of every type: what a byte is best spent on.
 AT_BYTES = "streaming snapkv treekv hbw d2o ems keydiff".split()
+AT_EQUAL_BYTES = "At equal bytes"
 # Positions of the text would end at the model's context.
-STREAMED = "local streaming h2o:positions=reassigned tova:positions=reassigned treekv treekv:select_left=true".split()
+STREAMED = "local streaming h2o:sinks=4,recent=0.5,positions=reassigned tova:sinks=4,recent=0.5,positions=reassigned treekv treekv:select_left=true".split()
 
 
 def parts(args):
-    """name -> arguments of `winnow eval`."""
+    """name -> arguments of `winnow eval`; without the parts that none of the methods takes part in."""
     data = args.data
+
+    def chosen(methods):
+        return ["--kv-method", ",".join(m for m in methods if not args.methods or m in args.methods)]
+
     recall = ["ruler", "--raw", "--data", str(data / "tasks"), "-n", "24"]
     kld = ["kld", "--data", str(data / "held.txt"), "--lengths", "2048", "--chunks", str(args.windows)]
-    methods, shares = ["--kv-method", ",".join(METHODS)], ["--kv-ratio", ",".join(SHARES)]
-    few = ["--kv-method", ",".join(AT_BYTES), "--kv-ratio", "0.5,0.25,0.125", "--cache-types", "f16,q8_0,q4_0"]
-    return {
+    methods, shares = chosen(METHODS), ["--kv-ratio", ",".join(SHARES)]
+    few = chosen(AT_BYTES) + ["--kv-ratio", "0.5,0.25,0.125", "--cache-types", "f16,q8_0,q4_0"]
+    found = {
         "recall": recall + methods + shares,
         "kld": kld + methods + shares,
         "bytes-recall": recall + ["--tasks", "needle,key_value"] + few,
         "bytes-kld": kld + few,
-        "stream": ["perplexity", "--data", str(data / "stream.txt"), "--protocol", "stream", "--every", "5000", "--kv-method",
-                   ",".join(STREAMED), "--kv-size", "128,512"],
+        "stream": ["perplexity", "--data", str(data / "stream.txt"), "--protocol", "stream", "--every", "5000", *chosen(STREAMED), "--kv-size",
+                   "128,512"],
     }
+    return {name: arguments for name, arguments in found.items() if arguments[arguments.index("--kv-method") + 1]}
 
 
 def run_part(args, name, arguments):
     out = args.data / f"{name}.json"
     command = [str(args.winnow), "eval", *arguments, "-m", args.model, "--results", str(args.data / f"results-{arguments[0]}.jsonl"),
-               "--json", str(out), "--report", str(args.out / f"{name}.html"), "-t", str(args.threads)]
+               "--json", str(out), "--report", str((args.data if args.methods else args.out) / f"{name}.html"), "-t", str(args.threads)]
     print("$ winnow " + " ".join(command[1:]), file=sys.stderr, flush=True)
     if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
         sys.exit(f"the part '{name}' failed")
@@ -65,7 +72,7 @@ def mean(values):
 
 
 def cells(found, score):
-    """{way: {task: mean score}} with "kept" (share of the prompt) and "bytes" (share of the full f16 cache). A way that some samples of
+    """{way: {task: mean score}} with "kept" (share of the prompt) and "bytes" (with lists, share of the full f16 cache's). A way that some samples of
     a task have no result of (their share is less than the method must keep) has no mean there."""
     full_bytes = {s["sample"]: next(r["cache_bytes"] for r in s["results"] if way(r) == ("full", "", "f16")) for s in found["samples"]}
     n_samples = collections.Counter(sample.get("task", "text") for sample in found["samples"])
@@ -75,9 +82,18 @@ def cells(found, score):
             cell = gathered.setdefault(way(result), {})
             if score in result.get("scores", {}):
                 cell.setdefault(sample.get("task", "text"), []).append(result["scores"][score])
-                cell.setdefault("bytes", []).append(result["cache_bytes"] / full_bytes[sample["sample"]])
+                cell.setdefault("bytes", []).append(result["cache_bytes_with_lists"] / full_bytes[sample["sample"]])
     return {key: {task: mean(values) for task, values in cell.items() if task not in n_samples or len(values) == n_samples[task]}
             for key, cell in gathered.items()}  # fmt: skip
+
+
+def with_new_figures(old, new):
+    """Rows and groups of a part with those of new methods in place of their old ones; "again" says which build made them."""
+    methods = {row["method"] for row in new["rows"]} - {"full"}
+    groups = {group["group"]: group for group in new["groups"]}
+    again = old.get("again", {}) | {method: {"winnow": new["winnow"], "machine": new["machine"]} for method in sorted(methods)}
+    return old | {"rows": [r for r in old["rows"] if r["method"] not in methods] + [r for r in new["rows"] if r["method"] in methods],
+                  "groups": [group | groups[group["group"]] for group in old["groups"]], "again": again}  # fmt: skip
 
 
 def rounded(value, digits=6):
@@ -102,10 +118,26 @@ def samples(found):
     return {"ways": ways, "samples": lines}
 
 
-def write_samples(path, found):
-    """JSON with a sample a line; parts that were not found stay."""
+def with_new_ways(old, new):
+    """Samples of old and new ways: new ones take the places of old ones of the same methods. Both are of the same documents."""
+    kept = [i for i, (method, *_) in enumerate(old["ways"]) if method == "full" or method not in {w[0] for w in new["ways"]}]
+    added = [i for i, (method, *_) in enumerate(new["ways"]) if method != "full"]
+    new_samples = {s["sample"]: s for s in new["samples"]}
+    lines = []
+    for sample in old["samples"]:
+        line = {}
+        for key, value in sample.items():
+            other = new_samples[sample["sample"]].get(key)
+            line[key] = [value[i] for i in kept] + [other[i] for i in added] if isinstance(value, list) else value
+        lines.append(line)
+    return {"ways": [old["ways"][i] for i in kept] + [list(new["ways"][i]) for i in added], "samples": lines}
+
+
+def write_samples(path, found, add):
+    """JSON with a sample a line; parts that were not found stay. `add`: so do the ways that were not."""
     gathered = json.loads(path.read_text()) if path.exists() else {}
-    gathered.update({name: samples(part) for name, part in found.items()})
+    for name, part in found.items():
+        gathered[name] = with_new_ways(gathered[name], samples(part)) if add and name in gathered else samples(part)
     parts = []
     for name, part in gathered.items():
         lines = ",\n".join("  " + json.dumps(line) for line in part["samples"])
@@ -113,12 +145,25 @@ def write_samples(path, found):
     path.write_text("{\n" + ",\n".join(parts) + "\n}\n")
 
 
-def write_tables(path, text):
-    """Tables under their titles, in the places they had; new ones last."""
+def with_new_rows(old, new, n_keys):
+    """Lines of a table: a new row takes the place of the old one of the same first cells, or comes last."""
+    rows = {tuple(line.split("|")[1:1 + n_keys]): line for line in old.strip().splitlines()[4:]}
+    rows.update({tuple(line.split("|")[1:1 + n_keys]): line for line in new.strip().splitlines()[4:] if "`full`" not in line})
+    lines = list(rows.values())
+    if n_keys > 1:  # from the most bytes to the fewest
+        lines.sort(key=lambda line: -float(line.split("|")[1 + n_keys]))
+    return "\n".join(old.strip().splitlines()[:4] + lines)
+
+
+def write_tables(path, text, add):
+    """Tables under their titles, in the places they had; new ones last. `add`: rows that are not new stay."""
     old = path.read_text().split("### ")[1:] if path.exists() else []
     tables = {}
     for one in old + [new.removeprefix("### ") for new in text]:
-        tables[one.splitlines()[0]] = "### " + one.strip() + "\n"
+        title = one.splitlines()[0]
+        if add and title in tables:
+            one = with_new_rows(tables[title], "### " + one, 3 if title == AT_EQUAL_BYTES else 1).removeprefix("### ")
+        tables[title] = "### " + one.strip() + "\n"
     path.write_text("\n".join(tables.values()))
 
 
@@ -149,7 +194,7 @@ def by_bytes(recall, kld):
                                             number(recall[key].get("needle")), number(recall[key].get("key_value")),
                                             number(kld.get(key, {}).get("kld"), "{:.3f}")]))
     rows.sort(key=lambda row: -row[0])
-    return "### At equal bytes\n\n" + table(["method", "share", "type", "bytes", "needle", "key-value", "KLD"], [row for _, row in rows])
+    return f"### {AT_EQUAL_BYTES}\n\n" + table(["method", "share", "type", "bytes", "needle", "key-value", "KLD"], [row for _, row in rows])
 
 
 def main():
@@ -161,6 +206,7 @@ def main():
     parser.add_argument("--windows", type=int, default=8, help="of 2048 tokens, for the distance from the full cache")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--parts", nargs="*", help="only these; two of these commands side by side with --threads 1 are faster than one with two")
+    parser.add_argument("--methods", nargs="*", help="only these, of those the parts have; all others stay in --out as they are")
     parser.add_argument("--tables", action="store_true", help="run nothing: tables of what --data holds")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -173,7 +219,9 @@ def main():
     text = []
     data_file = args.out / "data.json"
     data = json.loads(data_file.read_text()) if data_file.exists() else {}
-    data.update({name: {k: part[k] for k in ("model", "machine", "winnow", "rows", "groups")} for name, part in found.items()})
+    for name, part in found.items():
+        new = {k: part[k] for k in ("model", "machine", "winnow", "rows", "groups")}
+        data[name] = with_new_figures(data[name], new) if args.methods and name in data else new
     if "recall" in found:
         recall = cells(found["recall"], "score")
         for task in ("needle", "key_value", "multi_value", "two_hop_named", "few_shot"):
@@ -190,9 +238,9 @@ def main():
     if "stream" in found:
         rows = [[f"`{r['method']}`", r["budget"], number(r.get("perplexity")), number(r.get("kept"), "{:.0f}")] for r in found["stream"]["rows"]]
         text.append("### Streaming perplexity\n\n" + table(["method", "budget", "perplexity", "entries kept"], rows))
-    write_tables(args.out / "tables.md", text)
+    write_tables(args.out / "tables.md", text, bool(args.methods))
     data_file.write_text(json.dumps(data, indent=1) + "\n")
-    write_samples(args.out / "samples.json", found)
+    write_samples(args.out / "samples.json", found, bool(args.methods))
 
 
 if __name__ == "__main__":

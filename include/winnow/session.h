@@ -81,9 +81,12 @@ class Session {
 
   std::span<const Token> tokens() const;  // what the session was given
   int64_t capacity() const;               // tokens it can be given
+  // Bytes of the cache: keys, values and the method's numbers; with the lists that say where
+  // entries stand; keys and values of the same tokens in f16 without compression.
   int64_t cache_bytes() const;
-  int64_t cache_bytes_full() const;  // what it would take without compression
-  double kept(int layer) const;      // entries of a layer's cache, the mean over its KV heads
+  int64_t cache_bytes_with_lists() const;
+  int64_t cache_bytes_full_f16() const;
+  double kept(int layer) const;  // entries of a layer's cache, the mean over its KV heads
   // Keeps the first n; more than there are: all. What was evicted cannot come back: with a
   // compression method fewer than all means none.
   void Truncate(int64_t n_tokens);

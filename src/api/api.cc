@@ -205,7 +205,8 @@ Result<Session> Session::Fork() const {
 std::span<const Token> Session::tokens() const { return impl_->session->tokens(); }
 int64_t Session::capacity() const { return impl_->session->capacity(); }
 int64_t Session::cache_bytes() const { return impl_->session->cache_bytes(); }
-int64_t Session::cache_bytes_full() const { return impl_->session->cache_bytes_full(); }
+int64_t Session::cache_bytes_with_lists() const { return impl_->session->cache_bytes_with_lists(); }
+int64_t Session::cache_bytes_full_f16() const { return impl_->session->cache_bytes_full_f16(); }
 double Session::kept(int layer) const { return impl_->session->kept(layer); }
 void Session::Truncate(int64_t n_tokens) {
   impl_->session->Truncate(std::clamp<int64_t>(n_tokens, 0, impl_->session->n_tokens()));

@@ -43,13 +43,16 @@ void TapCollector::Start(const kernels::TapSpec& spec, int64_t n_queries) {
 
 int64_t TapCollector::first_query() const {
   if (spec_.column_sums || spec_.square_sums) return 0;
-  return std::max<int64_t>(0, n_queries_ - spec_.last_rows);
+  return std::max<int64_t>(0, n_queries_ - std::max(spec_.last_rows, spec_.last_sums));
 }
 
 kernels::TapSpec TapCollector::SpecOf(int64_t first, int64_t end) const {
   kernels::TapSpec spec = spec_;
-  const int64_t first_row = std::max(first, n_queries_ - spec_.last_rows);
-  spec.last_rows = static_cast<int>(std::max<int64_t>(0, end - first_row));
+  const auto part_of_last = [&](int n) {
+    return static_cast<int>(std::max<int64_t>(0, end - std::max(first, n_queries_ - n)));
+  };
+  spec.last_rows = part_of_last(spec_.last_rows);
+  spec.last_sums = part_of_last(spec_.last_sums);
   return spec;
 }
 
@@ -62,6 +65,10 @@ void TapCollector::Add() {
                  block_.n_last_rows);
     }
     all_.n_last_rows += block_.n_last_rows;
+  }
+  if (block_.n_last_sums > 0) {
+    AddSums(all_.last_sums, block_.last_sums);
+    all_.n_last_sums += block_.n_last_sums;
   }
   if (spec_.column_sums) AddSums(all_.column_sums, block_.column_sums);
   if (spec_.square_sums) AddSums(all_.square_sums, block_.square_sums);

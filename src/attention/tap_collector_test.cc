@@ -46,12 +46,49 @@ TEST(TapCollector, SumsNeedEveryQuery) {
   EXPECT_TRUE(squares.SpecOf(0, 4).square_sums);
 }
 
+TEST(TapCollector, AsksEachBlockForItsShareOfTheLastSums) {
+  TapCollector taps = Started({.last_rows = 1, .last_sums = 3}, 6);
+  EXPECT_EQ(taps.first_query(), 3);
+  EXPECT_EQ(taps.SpecOf(0, 2).last_sums, 0);
+  EXPECT_EQ(taps.SpecOf(2, 4).last_sums, 1);
+  EXPECT_EQ(taps.SpecOf(4, 6).last_sums, 2);
+  Add(taps, {.last_rows = {},
+             .n_last_sums = 1,
+             .last_sums = {{0.5, 0.5}},
+             .column_sums = {},
+             .square_sums = {}});
+  Add(taps, {.last_rows = {{0.25f, 0.25f, 0.5f}},
+             .n_last_rows = 1,
+             .n_last_sums = 2,
+             .last_sums = {{0.75, 0.25, 0.5}},
+             .column_sums = {},
+             .square_sums = {}});
+  EXPECT_EQ(taps.all().n_last_sums, 3);
+  EXPECT_EQ(taps.all().last_sums, (std::vector<std::vector<double>>{{1.25, 0.75, 0.5}}));
+}
+
+// Sums over all queries in the first blocks, over the last ones in a later one.
+TEST(TapCollector, LastSumsThatBeginLate) {
+  TapCollector taps = Started({.last_sums = 1, .column_sums = true}, 3);
+  Add(taps, {.last_rows = {}, .last_sums = {}, .column_sums = {{2, 0}}, .square_sums = {}});
+  Add(taps, {.last_rows = {},
+             .n_last_sums = 1,
+             .last_sums = {{0.5, 0.5}},
+             .column_sums = {{0.5, 0.5}},
+             .square_sums = {}});
+  EXPECT_EQ(taps.all().last_sums, (std::vector<std::vector<double>>{{0.5, 0.5}}));
+  EXPECT_EQ(taps.all().column_sums, (std::vector<std::vector<double>>{{2.5, 0.5}}));
+}
+
 TEST(TapCollector, NothingAskedNeedsNoQuery) { EXPECT_EQ(Started({}, 10).first_query(), 10); }
 
 TEST(TapCollector, OneBlockIsNotCopied) {
   TapCollector taps = Started({.last_rows = 1}, 1);
-  taps.block() = {
-      .last_rows = {{0.5f, 0.5f}}, .n_last_rows = 1, .column_sums = {}, .square_sums = {}};
+  taps.block() = {.last_rows = {{0.5f, 0.5f}},
+                  .n_last_rows = 1,
+                  .last_sums = {},
+                  .column_sums = {},
+                  .square_sums = {}};
   const float* row = taps.block().last_rows[0].data();
   taps.Add();
   EXPECT_EQ(taps.all().last_rows[0].data(), row);
@@ -65,14 +102,17 @@ TEST(TapCollector, JoinsBlocks) {
   TapCollector taps = Started({.last_rows = 3, .column_sums = true, .square_sums = true}, 4);
   Add(taps, {.last_rows = {{0.5f, 0.5f}, {0.25f, 0.75f}},
              .n_last_rows = 1,
+             .last_sums = {},
              .column_sums = {{1.5, 0.5}, {1.25, 0.75}},
              .square_sums = {{1.25, 0.25}, {1.0625, 0.5625}}});
   Add(taps, {.last_rows = {{0.1f, 0.2f, 0.7f}, {0.3f, 0.3f, 0.4f}},
              .n_last_rows = 1,
+             .last_sums = {},
              .column_sums = {{0.1, 0.2, 0.7}, {0.3, 0.3, 0.4}},
              .square_sums = {{0.01, 0.04, 0.49}, {0.09, 0.09, 0.16}}});
   Add(taps, {.last_rows = {{1, 0, 0}, {0, 1, 0}},
              .n_last_rows = 1,
+             .last_sums = {},
              .column_sums = {{1, 0, 0}, {0, 1, 0}},
              .square_sums = {{1, 0, 0}, {0, 1, 0}}});
   const Taps& all = taps.all();
@@ -96,9 +136,14 @@ TEST(TapCollector, JoinsBlocks) {
 // Sums alone in the first blocks, rows in a later one.
 TEST(TapCollector, RowsThatBeginLate) {
   TapCollector taps = Started({.last_rows = 1, .column_sums = true}, 3);
-  Add(taps, {.last_rows = {}, .n_last_rows = 0, .column_sums = {{2, 0}}, .square_sums = {}});
+  Add(taps, {.last_rows = {},
+             .n_last_rows = 0,
+             .last_sums = {},
+             .column_sums = {{2, 0}},
+             .square_sums = {}});
   Add(taps, {.last_rows = {{0.5f, 0.25f, 0.25f}},
              .n_last_rows = 1,
+             .last_sums = {},
              .column_sums = {{0.5, 0.25, 0.25}},
              .square_sums = {}});
   EXPECT_EQ(taps.all().n_last_rows, 1);

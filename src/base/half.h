@@ -46,4 +46,13 @@ inline uint16_t FloatToBfloat16(float value) {
   return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
+// A half in memory: reads as a float, rounds what is written.
+struct Half {
+  uint16_t bits = 0;
+
+  Half() = default;
+  Half(float value) : bits(FloatToHalf(value)) {}
+  operator float() const { return HalfToFloat(bits); }
+};
+
 }  // namespace winnow

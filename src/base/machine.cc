@@ -4,10 +4,18 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <string>
 
 namespace winnow {
 
 int64_t PeakResidentBytes() {
+  // Not getrusage first: on Linux its peak outlives exec, so that a process started by a large one
+  // reports the large one's memory.
+  std::ifstream status("/proc/self/status");
+  std::string line;
+  while (std::getline(status, line)) {
+    if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6)) * 1024;
+  }
   rusage usage = {};
   if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
 #ifdef __APPLE__

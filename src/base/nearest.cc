@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string>
 #include <vector>
 
 namespace winnow {
@@ -24,13 +25,22 @@ size_t EditDistance(std::string_view a, std::string_view b) {
   return d[a.size()][b.size()];
 }
 
+std::string Lowercase(std::string_view word) {
+  std::string lower(word);
+  for (char& c : lower) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return lower;
+}
+
 }  // namespace
 
 std::string_view NearestWord(std::string_view word, std::span<const std::string_view> candidates) {
   std::string_view best;
   size_t fewest = std::max<size_t>(1, word.size() / 3) + 1;
+  const std::string lower = Lowercase(word);
   for (const std::string_view candidate : candidates) {
-    const size_t distance = EditDistance(word, candidate);
+    const size_t distance = EditDistance(lower, Lowercase(candidate));
     if (distance < fewest) {
       fewest = distance;
       best = candidate;

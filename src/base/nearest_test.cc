@@ -16,6 +16,11 @@ TEST(NearestTest, FindsSlipsOfTheFingers) {
   EXPECT_EQ(NearestWord("h2o", kWords), "h2o");
 }
 
+TEST(NearestTest, CaseIsNoDifference) {
+  EXPECT_EQ(NearestWord("H2O", kWords), "h2o");
+  EXPECT_EQ(NearestWord("SnapKV", kWords), "snapkv");
+}
+
 TEST(NearestTest, OtherWordsAreNotNear) {
   EXPECT_EQ(NearestWord("pyramid", kWords), "");
   EXPECT_EQ(NearestWord("", {}), "");

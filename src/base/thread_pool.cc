@@ -5,8 +5,12 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <exception>
+#include <limits>
 #include <mutex>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -53,7 +57,24 @@ struct ThreadPool::State {
   std::condition_variable wake;
   std::atomic<int> n_sleeping{0};
 
+  // What an item threw: kept until all threads are done with the loop, then thrown to the caller.
+  std::mutex failure_mutex;
+  std::exception_ptr failure;
+
   void Work(int thread) {
+    try {
+      RunItems(thread);
+    } catch (...) {
+      const std::lock_guard<std::mutex> lock(failure_mutex);
+      if (!failure) failure = std::current_exception();
+      for (int i = 0; i < n_parts; ++i) {  // nobody begins another item
+        parts[static_cast<size_t>(i)].next.store(std::numeric_limits<int64_t>::max() / 2,
+                                                 std::memory_order_relaxed);
+      }
+    }
+  }
+
+  void RunItems(int thread) {
     const int64_t step = grain;
     for (int i = 0; i < n_parts; ++i) {
       Part& part = parts[static_cast<size_t>((thread + i) % n_parts)];
@@ -91,6 +112,13 @@ struct ThreadPool::State {
     }
   }
 
+  void Stop() {
+    stopping.store(true, std::memory_order_release);
+    Announce();
+    for (std::thread& thread : threads) thread.join();
+    threads.clear();
+  }
+
   void Announce() {
     generation.fetch_add(1, std::memory_order_seq_cst);
     if (n_sleeping.load(std::memory_order_seq_cst) > 0) {
@@ -104,16 +132,18 @@ ThreadPool::ThreadPool(int n_threads) : state_(std::make_unique<State>()) {
   WINNOW_CHECK(n_threads >= 1 && n_threads <= kMaxThreads);
   state_->n_threads = n_threads;
   state_->parts = std::make_unique<State::Part[]>(static_cast<size_t>(n_threads));
-  for (int thread = 1; thread < n_threads; ++thread) {
-    state_->threads.emplace_back([this, thread] { state_->Loop(thread); });
+  state_->threads.reserve(static_cast<size_t>(n_threads));
+  try {
+    for (int thread = 1; thread < n_threads; ++thread) {
+      state_->threads.emplace_back([state = state_.get(), thread] { state->Loop(thread); });
+    }
+  } catch (const std::system_error&) {
+    state_->Stop();  // those that were started
+    throw;
   }
 }
 
-ThreadPool::~ThreadPool() {
-  state_->stopping.store(true, std::memory_order_release);
-  state_->Announce();
-  for (std::thread& thread : state_->threads) thread.join();
-}
+ThreadPool::~ThreadPool() { state_->Stop(); }
 
 int ThreadPool::DefaultThreads() {
   cpu_set_t allowed;
@@ -154,6 +184,7 @@ void ThreadPool::Run(int64_t n_items, int64_t grain, Claim claim, ItemFunction f
       std::this_thread::yield();
     }
   }
+  if (s.failure) std::rethrow_exception(std::exchange(s.failure, nullptr));
 }
 
 }  // namespace winnow

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -98,6 +99,28 @@ TEST(ThreadPool, PartsAreFinishedByWhoeverIsFree) {
       },
       1, ThreadPool::Claim::kOwnPart);
   EXPECT_EQ(n_done.load(), 10);
+}
+
+// Memory that is refused in a loop is the caller's to hear of, whichever thread met it.
+TEST(ThreadPool, WhatABodyThrowsReachesTheCaller) {
+  for (const int n_threads : {1, 2, 5}) {
+    ThreadPool pool(n_threads);
+    for (const int64_t place : {0, 1, 57, 99}) {
+      std::atomic<int> n_running{0};
+      EXPECT_THROW(pool.ParallelFor(100,
+                                    [&](int64_t item, int) {
+                                      n_running.fetch_add(1);
+                                      const bool throws = item == place;
+                                      n_running.fetch_sub(1);
+                                      if (throws) throw std::bad_alloc();
+                                    }),
+                   std::bad_alloc);
+      EXPECT_EQ(n_running.load(), 0);
+    }
+    std::atomic<int> n_done{0};
+    pool.ParallelFor(100, [&](int64_t, int) { n_done.fetch_add(1); });
+    EXPECT_EQ(n_done.load(), 100);
+  }
 }
 
 TEST(ThreadPool, DefaultIsAtLeastOne) { EXPECT_GE(ThreadPool::DefaultThreads(), 1); }

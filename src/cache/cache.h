@@ -5,7 +5,9 @@
 #include <span>
 #include <vector>
 
+#include "base/half.h"
 #include "base/result.h"
+#include "cache/index/row_table.h"
 #include "cache/plan.h"
 #include "kernels/ops.h"
 
@@ -32,12 +34,36 @@ enum class PositionMode {
   kText,        // where they stood in the text, but stored before RoPE: methods that merge keys
 };
 
+// Of a call of the model. The cache is told, because how many tokens a call has does not say what
+// they are.
+enum class Phase {
+  kPrefill,  // a prompt, or a chunk of one: one-shot methods treat cache + chunk as the prompt
+  kDecode,   // one generated token; in streaming also the tokens of the text
+};
+
 // Numbers a method keeps from step to step. They live here so that they move with what they
-// describe.
+// describe. A column has a number per slot; its type is what the numbers need: double for sums that
+// grow as long as the text does, half for sums over a window.
 struct StateShape {
-  int n_columns = 0;        // per slot
-  int n_head_numbers = 0;   // per layer and KV head
-  int n_layer_numbers = 0;  // per layer
+  int n_columns = 0;        // of doubles
+  int n_float_columns = 0;  // of floats
+  int n_half_columns = 0;   // of halves
+  int n_head_numbers = 0;   // doubles, per layer and KV head
+  int n_layer_numbers = 0;  // doubles, per layer
+
+  int64_t slot_bytes() const {
+    return int64_t{n_columns} * static_cast<int64_t>(sizeof(double)) +
+           int64_t{n_float_columns} * static_cast<int64_t>(sizeof(float)) +
+           int64_t{n_half_columns} * static_cast<int64_t>(sizeof(Half));
+  }
+  StateShape& operator+=(const StateShape& more) {
+    n_columns += more.n_columns;
+    n_float_columns += more.n_float_columns;
+    n_half_columns += more.n_half_columns;
+    n_head_numbers += more.n_head_numbers;
+    n_layer_numbers += more.n_layer_numbers;
+    return *this;
+  }
   bool operator==(const StateShape&) const = default;
 };
 
@@ -51,7 +77,7 @@ struct CacheConfig {
   StateShape state = {};
   bool shared_rows = false;  // several slots may share a stored row (EMS)
   // A cache that is held at its size while tokens are generated: from so many bytes on its rows are
-  // put one after another after a prompt was compressed, so that they fill large pages, which are
+  // put one after another after a prompt was compressed, so that they fill huge pages, which are
   // faster to read. 0: never. Takes half as much address space again.
   int64_t gather_from_bytes = 0;
 };
@@ -61,6 +87,10 @@ struct CacheConfig {
 // in no particular order once something was evicted: an eviction moves the newest entries into the
 // places of the evicted ones. `order` gives the slots from the oldest entry to the newest; the
 // place of a slot in `order` is its rank.
+//
+// Where entries stand is kept in lists that take no memory as long as nothing was evicted
+// (index/entry_list.h). positions, order and ranks write them out as spans, which are valid until
+// the layer changes or the same is asked of another layer. Not for several threads at once.
 //
 // With shared rows a slot is a place in a table, and keys and values lie in `rows`; otherwise slot
 // i is row i.
@@ -76,8 +106,14 @@ class Cache {
   const CacheConfig& config() const;
   int64_t capacity() const;
 
+  // Before the model takes in n tokens: all layers are as the last call left them. The rows are put
+  // where they are read fastest (placement/gather.cc), and working memory of a larger call goes
+  // back. A call that is not announced is right too, only slower.
+  void BeginCall(Phase phase, int64_t n_tokens);
+
   // Adds k [n, n_kv_heads * key_dim] and v [n, n_kv_heads * value_dim] of the given positions to a
-  // layer; the state of the new slots is zero. Error: more than `capacity` entries.
+  // layer; the state of the new slots is zero. Error: more than `capacity` entries. Requires:
+  // positions ascend, from the newest entry's on.
   Result<void> Append(int layer, const kernels::Matrix& k, const kernels::Matrix& v,
                       std::span<const Position> positions);
 
@@ -106,8 +142,8 @@ class Cache {
   // --- what attention needs, one per KV head ---
   std::span<const kernels::HeadStore> Heads(int layer) const;
   // Of the next call of attention, whose `n_queries` queries are the newest entries. Empty where
-  // rows are all there is to know. Valid until the next change of the layer. Requires: the queries
-  // can be taken together.
+  // rows are all there is to know. Valid until the layer changes or another layer's are asked for.
+  // Requires: the queries can be taken together.
   std::span<const kernels::HeadEntries> Entries(int layer, int64_t n_queries) const;
 
   // --- what there is ---
@@ -116,30 +152,43 @@ class Cache {
   std::span<const Position> positions(int layer, int kv_head) const;  // [slot], place in the text
   std::span<const Slot> order(int layer, int kv_head) const;          // [rank], oldest to newest
   std::span<const int32_t> ranks(int layer, int kv_head) const;       // [slot], its place in order
-  std::span<const Slot> rows(int layer, int kv_head) const;           // [slot]; empty unless shared
-  std::span<const float> factors(int layer, int kv_head) const;       // [slot]; empty unless shared
-  kernels::HeadRows keys(int layer, int kv_head) const;               // [row]
+  SlotRows rows(int layer, int kv_head) const;                        // [slot]; empty unless shared
+  std::span<const Half> factors(int layer, int kv_head) const;        // [slot]; empty unless shared
+  // [row], slots that have it; empty unless shared
+  std::span<const int32_t> n_sharing(int layer, int kv_head) const;
+  kernels::HeadRows keys(int layer, int kv_head) const;  // [row]
   kernels::HeadRows values(int layer, int kv_head) const;
 
   // --- a method's state, writable ---
-  std::span<double> column(int layer, int kv_head, int column);  // [slot]
+  std::span<double> column(int layer, int kv_head, int column);       // [slot]
+  std::span<float> float_column(int layer, int kv_head, int column);  // [slot]
+  std::span<Half> half_column(int layer, int kv_head, int column);    // [slot]
   std::span<double> head_numbers(int layer, int kv_head);
   std::span<double> layer_numbers(int layer);
 
-  // Bytes the live entries take: keys, values, and the method's state. Excluded is the bookkeeping
-  // that every cache has: positions, order and ranks, 12 bytes per slot and head, and the counts of
-  // shared rows, 4 bytes per row.
+  // Bytes of the live entries: keys, values, and the method's state (with shared rows also the row
+  // and the factor of every slot).
   int64_t live_bytes() const;
   int64_t live_bytes(int layer, int kv_head) const;
   int64_t state_bytes() const;  // the part of live_bytes that is not keys and values
+  // Bytes of what says where entries stand, besides live_bytes: allocated for the lists of slots
+  // and positions, and for the counts of shared rows. 0 as long as nothing was evicted. Heads that
+  // use one list have equal parts of it. The written-out spans of the layer that was asked for last
+  // are working memory and not counted.
+  int64_t list_bytes() const;
+  int64_t list_bytes(int layer, int kv_head) const;
   // Bytes one stored row of keys and values takes.
   int64_t bytes_per_slot() const;
   // Bytes of a slot's state.
   int64_t state_bytes_per_slot() const;
+  // Bytes of a slot in the lists, at most, where heads share none. A list may be allocated for a
+  // sixteenth more slots than there are, or 48.
+  int64_t max_list_bytes_per_slot() const;
 
  private:
   Cache();
   struct Data;
+  kernels::Backend* backend_ = nullptr;
   std::unique_ptr<Data> data_;
 };
 

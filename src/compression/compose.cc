@@ -21,18 +21,10 @@ struct Place {
     const kernels::Taps& taps =
         ReadAs(wanted, prefill ? joined.prefill : joined.decode, call.taps, call.group(), reduced);
     LayerCall own = call.WithTaps(taps);
-    own.first_column += first.n_columns;
-    own.first_head_number += first.n_head_numbers;
-    own.first_layer_number += first.n_layer_numbers;
+    own.first += first;
     return own;
   }
 };
-
-void Advance(cache::StateShape& sum, const cache::StateShape& more) {
-  sum.n_columns += more.n_columns;
-  sum.n_head_numbers += more.n_head_numbers;
-  sum.n_layer_numbers += more.n_layer_numbers;
-}
 
 class Composed final : public Method {
  public:
@@ -40,39 +32,53 @@ class Composed final : public Method {
     const auto add = [&](const Needs& part) {
       needs_.prefill = Join(needs_.prefill, part.prefill);
       needs_.decode = Join(needs_.decode, part.decode);
+      // Parts that ask for different shares do not fit together.
+      WINNOW_CHECK(needs_.last_sums_share == 0 || part.last_sums_share == 0 ||
+                   needs_.last_sums_share == part.last_sums_share);
+      needs_.last_sums_share = std::max(needs_.last_sums_share, part.last_sums_share);
       const Place place = {.needs = part, .first = needs_.state};
-      Advance(needs_.state, part.state);
+      needs_.state += part.state;
       return place;
     };
+    c_.traits.holds_budget = c_.budget->holds_budget();
     score_at_ = add(c_.score->needs());
     budget_at_ = add(c_.budget->needs());
     select_at_ = add(c_.select->needs());
     if (c_.merge) merge_at_ = add(c_.merge->needs());
-    if (c_.prefill.score) prefill_score_at_ = add(c_.prefill.score->needs());
     if (c_.prefill.select) prefill_select_at_ = add(c_.prefill.select->needs());
   }
 
   const Traits& traits() const override { return c_.traits; }
   Needs needs() const override { return needs_; }
   int64_t MostSlots(int64_t budget, int64_t n) const override {
-    return c_.budget->MostSlots(budget, n, Protected());
+    return c_.budget->MostSlots(budget, n, NumberProtected(budget));
   }
   int64_t TotalSlots(int64_t budget, int64_t n, int n_layers) const override {
-    return c_.budget->TotalSlots(budget, n, Protected(), n_layers);
+    return c_.budget->TotalSlots(budget, n, NumberProtected(budget), n_layers);
+  }
+  int64_t LayerSlots(int layer, int n_layers, int64_t budget, int64_t n) const override {
+    return c_.budget->LayerSlots(layer, n_layers, budget, n, NumberProtected(budget));
+  }
+  Sizes DecodeSizes(int64_t budget, int64_t n_prompt, int64_t n, int n_layers) const override {
+    Sizes sizes = Method::DecodeSizes(budget, n_prompt, n, n_layers);
+    if (c_.traits.holds_budget) return sizes;
+    // How the layers' sizes are rounded changes with the text; the largest only grows.
+    sizes.total_slots = sizes.layer_slots * n_layers;
+    sizes.total_rows = sizes.layer_rows * n_layers;
+    return sizes;
   }
 
   void Decide(const LayerCall& call, PlanList& plans) const override {
-    // In prefill calls other parts may decide than while generating; both watch.
-    const bool other = call.phase == Phase::kPrefill && c_.prefill.score != nullptr;
-    const Scorer& scorer = other ? *c_.prefill.score : *c_.score;
+    // In prefill calls another part may select than while generating; both watch.
+    const bool other = call.phase == Phase::kPrefill && c_.prefill.select != nullptr;
+    const Scorer& scorer = *c_.score;
     const Selector& selector = other ? *c_.prefill.select : *c_.select;
-    const LayerCall score_call = (other ? prefill_score_at_ : score_at_).Of(call, needs_);
+    const LayerCall score_call = score_at_.Of(call, needs_);
     const LayerCall select_call = (other ? prefill_select_at_ : select_at_).Of(call, needs_);
     const LayerCall budget_call = budget_at_.Of(call, needs_);
     const LayerCall merge_call = merge_at_.Of(call, needs_);
     if (call.pass == 0) {
       scorer.Observe(score_call);
-      if (other) c_.score->Observe(score_at_.Of(call, needs_));
       c_.budget->Observe(budget_call);
       selector.Observe(select_call);
       if (other) c_.select->Observe(select_at_.Of(call, needs_));
@@ -81,9 +87,7 @@ class Composed final : public Method {
     if (call.phase == Phase::kDecode && c_.when == When::kPrefill) return;
 
     const int n_heads = call.n_kv_heads();
-    const Protect& configured = other ? c_.prefill.protected_entries : c_.protected_entries;
-    const Protect protect =
-        c_.protect != nullptr && !other ? c_.protect(configured, call) : configured;
+    const Protect protect = other ? c_.prefill.protect(call) : ProtectedIn(call);
     int64_t longest = 0;
     for (int head = 0; head < n_heads; ++head) longest = std::max(longest, call.n_slots(head));
     const Region most = RegionOf(protect, longest);
@@ -139,8 +143,13 @@ class Composed final : public Method {
   }
 
  private:
-  int64_t Protected() const {
-    return c_.protected_entries.sinks + std::max<int64_t>(0, c_.protected_entries.recent);
+  Protect ProtectedIn(const LayerCall& call) const {
+    const Protect configured = c_.protected_entries.Under(call.budget);
+    return c_.protect ? c_.protect(configured, call) : configured;
+  }
+  int64_t NumberProtected(int64_t budget) const {
+    const Protect configured = c_.protected_entries.Under(budget);
+    return configured.sinks + configured.recent;
   }
 
   static Region RegionOf(const Protect& protect, int64_t n_slots) {
@@ -166,15 +175,14 @@ class Composed final : public Method {
 
   Composition c_;
   Needs needs_;
-  Place score_at_, budget_at_, select_at_, merge_at_;
-  Place prefill_score_at_, prefill_select_at_;
+  Place score_at_, budget_at_, select_at_, merge_at_, prefill_select_at_;
 };
 
 }  // namespace
 
 MethodPtr Compose(Composition composition) {
   WINNOW_CHECK(composition.score && composition.budget && composition.select);
-  WINNOW_CHECK((composition.prefill.score == nullptr) == (composition.prefill.select == nullptr));
+  WINNOW_CHECK((composition.prefill.select == nullptr) == (composition.prefill.protect == nullptr));
   return std::make_shared<Composed>(std::move(composition));
 }
 
@@ -186,6 +194,11 @@ Protect WindowWithin(const Protect& configured, const LayerCall& call) {
 
 int64_t WindowUnder(int64_t budget, int64_t window) {
   return budget > 0 && budget <= window ? std::max<int64_t>(1, budget / 2) : window;
+}
+
+int64_t BlockUnder(int64_t budget, int64_t sinks, int64_t block) {
+  const bool small = budget > 0 && budget < sinks + 2 * block;
+  return small ? std::max<int64_t>(1, (budget - sinks) / 4) : block;
 }
 
 }  // namespace winnow::compression

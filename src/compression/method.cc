@@ -21,4 +21,18 @@ int64_t Method::TotalSlots(int64_t budget, int64_t n, int n_layers) const {
   return MostSlots(budget, n) * n_layers;
 }
 
+int64_t Method::LayerSlots(int, int n_layers, int64_t budget, int64_t n) const {
+  return std::min(MostSlots(budget, n), TotalSlots(budget, n, n_layers));
+}
+
+Method::Sizes Method::DecodeSizes(int64_t budget, int64_t, int64_t n, int n_layers) const {
+  Sizes sizes = {.total_slots = TotalSlots(budget, n, n_layers),
+                 .total_rows = TotalRows(budget, n, n_layers)};
+  for (int layer = 0; layer < n_layers; ++layer) {
+    sizes.layer_slots = std::max(sizes.layer_slots, LayerSlots(layer, n_layers, budget, n));
+    sizes.layer_rows = std::max(sizes.layer_rows, LayerRows(layer, n_layers, budget, n));
+  }
+  return sizes;
+}
+
 }  // namespace winnow::compression

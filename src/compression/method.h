@@ -27,13 +27,12 @@ struct Needs {
   kernels::TapSpec prefill = {};  // calls of several tokens: a prompt, or a chunk of one
   kernels::TapSpec decode = {};   // calls of one token after the prompt
   cache::StateShape state = {};
+  // Above 0: prefill.last_sums follows from the call, as this share of the sequence's tokens.
+  double last_sums_share = 0;
   bool operator==(const Needs&) const = default;
 };
 
-enum class Phase {
-  kPrefill,  // a prompt, or a chunk of one: one-shot methods treat cache + chunk as the prompt
-  kDecode,   // one generated token; in streaming also the tokens of the text
-};
+using cache::Phase;
 
 // An entry that competes with those of other KV heads.
 struct Candidate {
@@ -96,31 +95,35 @@ struct LayerCall {
   int n_layers = 0;
   int n_q_heads = 0;
   int64_t n_new = 0;
-  int64_t n_seen = 0;    // tokens of the sequence so far, the new ones included
-  int64_t budget = 0;    // slots per KV head; 0 for methods without one
-  int first_column = 0;  // where the method's own state begins (two methods may share a cache)
-  int first_head_number = 0;
-  int first_layer_number = 0;
+  int64_t n_seen = 0;            // tokens of the sequence so far, the new ones included
+  int64_t budget = 0;            // slots per KV head; 0 for methods without one
+  cache::StateShape first = {};  // where the method's own state begins: what lies before it is that
+                                 // of others (two methods may share a cache)
 
   int n_kv_heads() const { return cache.config().shape.n_kv_heads; }
   int group() const { return n_q_heads / n_kv_heads(); }
   // The same call with other taps.
   LayerCall WithTaps(const kernels::Taps& other) const {
-    return {backend,           cache,     scratch, other,  phase,  pass,         layer,
-            n_layers,          n_q_heads, n_new,   n_seen, budget, first_column, first_head_number,
-            first_layer_number};
+    return {backend,  cache,     scratch, other,  phase,  pass, layer,
+            n_layers, n_q_heads, n_new,   n_seen, budget, first};
   }
   int64_t n_slots(int kv_head) const { return cache.n_slots(layer, kv_head); }
   std::span<const Slot> order(int kv_head) const { return cache.order(layer, kv_head); }
   std::span<double> column(int kv_head, int i) const {
-    return cache.column(layer, kv_head, first_column + i);
+    return cache.column(layer, kv_head, first.n_columns + i);
+  }
+  std::span<float> float_column(int kv_head, int i) const {
+    return cache.float_column(layer, kv_head, first.n_float_columns + i);
+  }
+  std::span<Half> half_column(int kv_head, int i) const {
+    return cache.half_column(layer, kv_head, first.n_half_columns + i);
   }
   double& head_number(int kv_head, int i) const {
-    return cache.head_numbers(layer, kv_head)[static_cast<size_t>(first_head_number + i)];
+    return cache.head_numbers(layer, kv_head)[static_cast<size_t>(first.n_head_numbers + i)];
   }
   double& layer_number(int i) const { return layer_number_of(layer, i); }
   double& layer_number_of(int other_layer, int i) const {
-    return cache.layer_numbers(other_layer)[static_cast<size_t>(first_layer_number + i)];
+    return cache.layer_numbers(other_layer)[static_cast<size_t>(first.n_layer_numbers + i)];
   }
   // Weights of window row `row` for all slots of a head: [slot].
   std::span<const float> last_row(int head, int row) const {
@@ -136,6 +139,8 @@ struct Traits {
   PositionMode positions = PositionMode::kOriginal;
   int64_t distance_cap = 0;           // kCapped: of the rotation
   bool needs_budget = true;           // false: finds its own size
+  bool holds_budget = true;           // a budget is a bound: rows stored in all layers together are
+                                      // at most budget * n_layers (TotalRows, DecodeSizes)
   bool compresses_prefill = true;     // evicts after prefill calls
   bool evicts_in_decode = false;      // false: the cache grows by one per generated token
   bool shared_rows = false;           // stored rows have several entries (EMS)
@@ -160,7 +165,8 @@ class Method {
   virtual void Decide(const LayerCall& call, PlanList& plans) const = 0;
 
   // Slots a KV head may hold after a call, the largest over layers and heads, for a prompt of
-  // n tokens under `budget`: what the caller must make room for. Growth in decode not counted.
+  // n tokens under `budget`: what the caller must make room for. Growth in decode not counted. Like
+  // the other totals it does not fall when n or the budget grows.
   virtual int64_t MostSlots(int64_t budget, int64_t n) const;
   // The same summed over all layers, per KV head (PyramidKV and the like give layers different
   // sizes).
@@ -170,6 +176,23 @@ class Method {
   virtual int64_t TotalRows(int64_t budget, int64_t n, int n_layers) const {
     return TotalSlots(budget, n, n_layers);
   }
+
+  // Slots a layer holds at most after a prefill call, the mean over its KV heads, when the text is
+  // n tokens long. Together the layers hold TotalSlots at most, which may be less than the sum.
+  virtual int64_t LayerSlots(int layer, int n_layers, int64_t budget, int64_t n) const;
+  virtual int64_t LayerRows(int layer, int n_layers, int64_t budget, int64_t n) const {
+    return LayerSlots(layer, n_layers, budget, n);
+  }
+
+  // What is held at most after a decode call, where Traits::evicts_in_decode. Means over KV heads.
+  struct Sizes {
+    int64_t layer_slots = 0;  // the largest over layers
+    int64_t layer_rows = 0;
+    int64_t total_slots = 0;  // of all layers together
+    int64_t total_rows = 0;
+  };
+  // The last prefill call ended n_prompt tokens after the beginning of the text, which has n now.
+  virtual Sizes DecodeSizes(int64_t budget, int64_t n_prompt, int64_t n, int n_layers) const;
 };
 
 using MethodPtr = std::shared_ptr<const Method>;

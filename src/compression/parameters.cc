@@ -83,6 +83,8 @@ template <class Number>
 constexpr Range kRangeOf = {static_cast<double>(std::numeric_limits<Number>::lowest()),
                             static_cast<double>(std::numeric_limits<Number>::max())};
 
+constexpr size_t kMaxNumbers = 64;  // in a list
+
 std::string Joined(const std::vector<int>& numbers) {
   std::string text;
   for (const int number : numbers) text += (text.empty() ? "" : "/") + std::to_string(number);
@@ -137,6 +139,18 @@ Result<double> ParseNumber(std::string_view text, Range range) {
   return *value;
 }
 
+Result<CountOrShare> ParseCountOrShare(std::string_view text) {
+  constexpr int64_t kMost = 1 << 30;
+  if (text.find('.') != text.npos) {
+    const std::optional<double> share = NumberIn<double>(text);
+    if (share && *share >= 0 && *share < 1) return CountOrShare::Share(*share);
+  } else if (const std::optional<int64_t> count = NumberIn<int64_t>(text)) {
+    if (*count >= 0 && *count <= kMost) return CountOrShare(*count);
+  }
+  return Error{"found " + Quoted(text) + ", expected a number of entries from 0 to " +
+               std::to_string(kMost) + ", or a share of the budget from 0.0 to below 1.0"};
+}
+
 Result<bool> ParseSwitch(std::string_view text) {
   for (const std::string_view yes : {"true", "on", "1"}) {
     if (text == yes) return true;
@@ -187,6 +201,14 @@ void ParameterReader::operator()(std::string_view name, double& field, std::stri
   field = *value;
 }
 
+void ParameterReader::operator()(std::string_view name, CountOrShare& field, std::string_view) {
+  const std::string* text = Find(name);
+  if (text == nullptr) return;
+  const Result<CountOrShare> value = ParseCountOrShare(*text);
+  if (!value) return Fail(name, value.error());
+  field = *value;
+}
+
 void ParameterReader::operator()(std::string_view name, bool& field, std::string_view) {
   const std::string* text = Find(name);
   if (text == nullptr) return;
@@ -206,6 +228,9 @@ void ParameterReader::operator()(std::string_view name, std::vector<int>& field,
     const std::string_view word = std::string_view(*text).substr(begin, end - begin);
     const Result<int64_t> value = ParseInteger(word, Within(range, fits.min, fits.max));
     if (!value) return Fail(name, value.error());
+    if (numbers.size() == kMaxNumbers) {
+      return Fail(name, Error{"found more than " + std::to_string(kMaxNumbers) + " numbers"});
+    }
     numbers.push_back(static_cast<int>(*value));
     begin = end + 1;
   }
@@ -287,6 +312,17 @@ void ParameterLister::operator()(std::string_view name, const double& field, std
                          .help = std::string(help),
                          .choices = {},
                          .range = range});
+}
+
+void ParameterLister::operator()(std::string_view name, const CountOrShare& field,
+                                 std::string_view help) {
+  parameters_.push_back(
+      {.name = std::string(name),
+       .type = "count or share",
+       .default_value = field.is_share() ? TextOf(field.share()) : std::to_string(field.count()),
+       .help = std::string(help),
+       .choices = {},
+       .range = {}});
 }
 
 void ParameterLister::operator()(std::string_view name, const bool& field, std::string_view help) {

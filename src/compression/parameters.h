@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "compression/numbers.h"
 
 // Parameters of methods and parts: named fields of a config struct. One Visit(config, visitor)
 // serves parsing, `winnow methods`, JSON and --help:
@@ -34,10 +35,35 @@ struct Range {
   double max = 0;
 };
 
+// A number of entries, or a share of the budget: "508", "0.5".
+class CountOrShare {
+ public:
+  constexpr CountOrShare(int64_t count) : count_(count) {}  // a count is written as one
+  // 0 <= share < 1.
+  static constexpr CountOrShare Share(double share) {
+    CountOrShare made(0);
+    made.share_ = share;
+    return made;
+  }
+  bool is_share() const { return share_ >= 0; }
+  int64_t count() const { return count_; }  // 0 of a share
+  double share() const { return share_; }
+  // Entries under a budget, rounded down.
+  int64_t Under(int64_t budget) const {
+    return is_share() ? CountFrom(share_ * static_cast<double>(budget)) : count_;
+  }
+  bool operator==(const CountOrShare&) const = default;
+
+ private:
+  int64_t count_;
+  double share_ = -1;
+};
+
 // What `winnow methods` shows of a parameter.
 struct Parameter {
   std::string name;
-  std::string type;           // "integer", "integers", "number", "switch", "choice", "part"
+  std::string
+      type;  // "integer", "integers", "number", "count or share", "switch", "choice", "part"
   std::string default_value;  // as written in a spec
   std::string help;
   std::vector<std::string> choices;  // of a "choice"; the parts there are of a "part"
@@ -47,8 +73,9 @@ struct Parameter {
 // Text to value. Errors name what was found and what was expected.
 Result<int64_t> ParseInteger(std::string_view text, Range range);
 Result<double> ParseNumber(std::string_view text, Range range);
-Result<bool> ParseSwitch(std::string_view text);  // true/false, on/off, 1/0
-std::string TextOf(double value);                 // shortest that reads back the same
+Result<CountOrShare> ParseCountOrShare(std::string_view text);  // a share has a point: 0.5
+Result<bool> ParseSwitch(std::string_view text);                // true/false, on/off, 1/0
+std::string TextOf(double value);                               // shortest that reads back the same
 
 // A choice among names, the n-th is enumerator n.
 using Choices = std::vector<std::string_view>;
@@ -61,8 +88,9 @@ class ParameterReader {
   void operator()(std::string_view name, int& field, std::string_view help, Range range);
   void operator()(std::string_view name, int64_t& field, std::string_view help, Range range);
   void operator()(std::string_view name, double& field, std::string_view help, Range range);
+  void operator()(std::string_view name, CountOrShare& field, std::string_view help);
   void operator()(std::string_view name, bool& field, std::string_view help);
-  // Lists of positive integers, "1/8" (rounds of hbw).
+  // Lists of at most 64 integers, "1/8" (rounds of hbw).
   void operator()(std::string_view name, std::vector<int>& field, std::string_view help,
                   Range range);
   // A part, "name" or "name(v)"; `names` are those there are. Read by whoever knows the parts.
@@ -98,6 +126,7 @@ class ParameterLister {
   void operator()(std::string_view name, const int& field, std::string_view help, Range);
   void operator()(std::string_view name, const int64_t& field, std::string_view help, Range);
   void operator()(std::string_view name, const double& field, std::string_view help, Range);
+  void operator()(std::string_view name, const CountOrShare& field, std::string_view help);
   void operator()(std::string_view name, const bool& field, std::string_view help);
   void operator()(std::string_view name, const std::vector<int>& field, std::string_view help,
                   Range);

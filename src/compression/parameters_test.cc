@@ -46,6 +46,22 @@ TEST(SpecTest, NameAlone) {
   EXPECT_TRUE(spec->values.empty());
 }
 
+TEST(CountOrShareTest, AShareHasAPoint) {
+  EXPECT_EQ(*ParseCountOrShare("508"), CountOrShare(508));
+  EXPECT_EQ(*ParseCountOrShare("0"), CountOrShare(0));
+  EXPECT_EQ(*ParseCountOrShare("0.5"), CountOrShare::Share(0.5));
+  EXPECT_EQ(ParseCountOrShare("0.5")->Under(1023), 511);
+  EXPECT_EQ(ParseCountOrShare("508")->Under(1023), 508);
+  for (const char* bad : {"", "-1", "1.0", "-0.5", "0.5x", "nan.", "half", "99999999999"}) {
+    const auto found = ParseCountOrShare(bad);
+    ASSERT_FALSE(found.has_value()) << bad;
+    EXPECT_EQ(found.error().message,
+              "found '" + std::string(bad) +
+                  "', expected a number of entries from 0 to 1073741824, or a share of the budget "
+                  "from 0.0 to below 1.0");
+  }
+}
+
 TEST(SpecTest, CommasInsideParenthesesBelongToTheValue) {
   const auto spec =
       ParseSpec("custom:score=window(window=16,pool=max),budget=pyramid(20),recent=4");

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "compression/method.h"
+#include "compression/parameters.h"
 
 // The parts of a method: score x budget x select x merge x positions x when, + protect
 // (methods.md, section 3). Parts are immutable and hold no sequence's state.
@@ -56,6 +58,8 @@ class Budgeter {
   virtual void Observe(const LayerCall&) const {}
   // False: finds the sizes itself. A budget, where there is one, is then a limit.
   virtual bool needs_budget() const { return true; }
+  // As Traits': false where layers together may keep more than their budgets.
+  virtual bool holds_budget() const { return true; }
   // Whether Sizes reads the scores; otherwise they are only computed for heads that must evict.
   virtual bool reads_scores() const { return false; }
   // out [kv_head]: entries of the region that stay, 0..region.size().
@@ -68,6 +72,11 @@ class Budgeter {
   virtual int64_t TotalSlots(int64_t budget, int64_t n, int64_t n_protected, int n_layers) const {
     (void)n_protected;
     return std::min(budget, n) * n_layers;
+  }
+  virtual int64_t LayerSlots(int layer, int n_layers, int64_t budget, int64_t n,
+                             int64_t n_protected) const {
+    (void)layer, (void)n_layers, (void)n_protected;
+    return std::min(budget, n);
   }
 };
 
@@ -97,6 +106,21 @@ class Selector {
 struct Protect {
   int64_t sinks = 0;   // oldest entries that never go
   int64_t recent = 0;  // newest entries that never go
+};
+
+// The same as parameters of methods.
+inline constexpr std::string_view kRecentHelp =
+    "newest tokens that always stay: a count, or a share of the budget, that of the sinks included";
+struct Regions {
+  int64_t sinks = 0;
+  CountOrShare recent = 0;  // a share is that of sinks and recent entries together
+
+  Protect Under(int64_t budget) const {
+    const int64_t n_recent = recent.Under(budget) - (recent.is_share() ? sinks : 0);
+    return {.sinks = sinks, .recent = std::max<int64_t>(0, n_recent)};
+  }
+  // One entry more than what is protected.
+  int64_t MinBudget() const { return sinks + recent.count() + 1; }
 };
 
 // What becomes of the evicted, in all heads of a layer at once: one search can serve many.
@@ -133,14 +157,13 @@ struct Composition {
   std::shared_ptr<const Merger> merge = {};  // null: the evicted are dropped
   std::function<Protect(const Protect& configured, const LayerCall& call)> protect =
       {};  // null: as configured
-  Protect protected_entries = {};
+  Regions protected_entries = {};
   When when = When::kPrefill;
-  // What decides in prefill calls instead, where that differs (TreeKV's blocks); `score` then
-  // watches the prompt only. Both or none.
+  // What selects in prefill calls instead, where that differs (TreeKV's blocks), and what is
+  // protected then. Both or none.
   struct {
-    std::shared_ptr<const Scorer> score = {};
     std::shared_ptr<const Selector> select = {};
-    Protect protected_entries = {};
+    std::function<Protect(const LayerCall& call)> protect = {};
   } prefill = {};
 };
 
@@ -151,5 +174,9 @@ MethodPtr Compose(Composition composition);
 // 1) of them where the budget is not larger (methods.md 0.7).
 Protect WindowWithin(const Protect& configured, const LayerCall& call);
 int64_t WindowUnder(int64_t budget, int64_t window);
+// Entries per block where `sinks` entries, a block and a window of as many are kept at least: a
+// quarter of what the sinks leave (at least 1) where the budget is too small for `block`
+// (methods.md 0.7).
+int64_t BlockUnder(int64_t budget, int64_t sinks, int64_t block);
 
 }  // namespace winnow::compression

@@ -31,6 +31,15 @@ class Specified final : public Method {
   int64_t TotalRows(int64_t budget, int64_t n, int n_layers) const override {
     return method_->TotalRows(budget, n, n_layers);
   }
+  int64_t LayerSlots(int layer, int n_layers, int64_t budget, int64_t n) const override {
+    return method_->LayerSlots(layer, n_layers, budget, n);
+  }
+  int64_t LayerRows(int layer, int n_layers, int64_t budget, int64_t n) const override {
+    return method_->LayerRows(layer, n_layers, budget, n);
+  }
+  Sizes DecodeSizes(int64_t budget, int64_t n_prompt, int64_t n, int n_layers) const override {
+    return method_->DecodeSizes(budget, n_prompt, n, n_layers);
+  }
 
  private:
   MethodPtr method_;

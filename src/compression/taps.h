@@ -1,5 +1,6 @@
 #pragma once
 
+#include "compression/method.h"
 #include "kernels/ops.h"
 
 // One pass of attention, several readers: the parts of a method, or two methods. Readers that
@@ -7,8 +8,12 @@
 // sees what it asked for.
 namespace winnow::compression {
 
-// Whether one pass can serve both. It cannot if they reduce differently and one of them wants sums
-// that do not follow from those of the single query heads: of squares, or of maxima.
+// What a method asks of attention in a call after which the sequence has n_seen tokens.
+kernels::TapSpec TapsOfCall(const Needs& needs, Phase phase, int64_t n_seen);
+
+// Whether one pass can serve both. It cannot if they sum over different numbers of last queries, or
+// if they reduce differently and one of them wants sums that do not follow from those of the single
+// query heads: of squares, or of maxima.
 bool CanServe(const kernels::TapSpec& a, const kernels::TapSpec& b);
 
 // What to ask of attention so that both are served. Requires: CanServe(a, b).

@@ -25,6 +25,29 @@ TEST(TapsTest, JoinsWhatOnePassCanServe) {
   EXPECT_TRUE(CanServe({.square_sums = true}, rows));
 }
 
+TEST(TapsTest, SumsOverTheLastQueriesAreOfOneNumberOfThem) {
+  const TapSpec ten = {.last_sums = 10, .reduce = Reduce::kNone};
+  EXPECT_EQ(Join({.column_sums = true}, ten),
+            (TapSpec{.last_sums = 10, .column_sums = true, .reduce = Reduce::kNone}));
+  EXPECT_TRUE(CanServe(ten, {.last_sums = 10}));
+  EXPECT_FALSE(CanServe(ten, {.last_sums = 9}));
+  EXPECT_FALSE(CanServe(ten, {.last_sums = 10, .reduce = Reduce::kMax}));
+  Taps found, reduced;
+  found.n_last_sums = 7;
+  found.last_sums = {{1, 2}, {3, 6}};
+  const Taps& mean = ReadAs({.last_sums = 10}, ten, found, 2, reduced);
+  EXPECT_EQ(mean.n_last_sums, 7);
+  EXPECT_EQ(mean.last_sums, (std::vector<std::vector<double>>{{2, 4}}));
+}
+
+TEST(TapsTest, AShareOfTheTokensIsSettledByTheCall) {
+  const Needs needs = {.prefill = {.last_sums = 1}, .last_sums_share = 0.1};
+  EXPECT_EQ(TapsOfCall(needs, Phase::kPrefill, 5120).last_sums, 512);
+  EXPECT_EQ(TapsOfCall(needs, Phase::kPrefill, 20000).last_sums, 2000);
+  EXPECT_EQ(TapsOfCall(needs, Phase::kPrefill, 3).last_sums, 1);
+  EXPECT_EQ(TapsOfCall(needs, Phase::kDecode, 5120), TapSpec{});
+}
+
 TEST(TapsTest, ReducesOverTheGroups) {
   const TapSpec joined = {.last_rows = 2, .column_sums = true, .reduce = Reduce::kNone};
   Taps found;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "compression/numbers.h"
 #include "compression/registry.h"
 #include "compression/taps.h"
 
@@ -32,16 +33,16 @@ class TwoMethods final : public Method {
         needs_(prefill_->needs()) {
     const Traits& second = decode_->traits();
     traits_.spec += ", then " + second.spec;
-    traits_.needs_budget |= second.needs_budget;
+    traits_.needs_budget = true;
+    traits_.holds_budget &= second.holds_budget;
     traits_.evicts_in_decode = true;
     traits_.min_budget = std::max(traits_.min_budget, second.min_budget);
 
     const Needs more = decode_->needs();
     decode_at_ = needs_.state;
     held_at_ = decode_at_.n_layer_numbers + more.state.n_layer_numbers;
-    needs_.state.n_columns += more.state.n_columns;
-    needs_.state.n_head_numbers += more.state.n_head_numbers;
-    needs_.state.n_layer_numbers = held_at_ + 1;
+    needs_.state += more.state;
+    ++needs_.state.n_layer_numbers;
     needs_.prefill = Join(needs_.prefill, more.prefill);
     needs_.decode = more.decode;
   }
@@ -52,12 +53,29 @@ class TwoMethods final : public Method {
     return std::max(prefill_->MostSlots(budget, n), decode_->MostSlots(budget, n));
   }
   int64_t TotalSlots(int64_t budget, int64_t n, int n_layers) const override {
-    return std::max(prefill_->TotalSlots(budget, n, n_layers),
-                    decode_->TotalSlots(budget, n, n_layers));
+    return prefill_->TotalSlots(budget, n, n_layers);
   }
   int64_t TotalRows(int64_t budget, int64_t n, int n_layers) const override {
-    return std::max(prefill_->TotalRows(budget, n, n_layers),
-                    decode_->TotalRows(budget, n, n_layers));
+    return prefill_->TotalRows(budget, n, n_layers);
+  }
+  int64_t LayerSlots(int layer, int n_layers, int64_t budget, int64_t n) const override {
+    return prefill_->LayerSlots(layer, n_layers, budget, n);
+  }
+  int64_t LayerRows(int layer, int n_layers, int64_t budget, int64_t n) const override {
+    return prefill_->LayerRows(layer, n_layers, budget, n);
+  }
+  Sizes DecodeSizes(int64_t budget, int64_t n_prompt, int64_t n, int n_layers) const override {
+    Sizes sizes;
+    for (int layer = 0; layer < n_layers; ++layer) {
+      const int64_t held = MostHeld(layer, n_layers, budget, n_prompt);
+      const int64_t slots = decode_->LayerSlots(layer, n_layers, held, n);
+      const int64_t rows = decode_->LayerRows(layer, n_layers, held, n);
+      sizes.layer_slots = std::max(sizes.layer_slots, slots);
+      sizes.layer_rows = std::max(sizes.layer_rows, rows);
+      sizes.total_slots += slots;
+      sizes.total_rows += rows;
+    }
+    return sizes;
   }
 
   void Decide(const LayerCall& call, PlanList& plans) const override {
@@ -65,7 +83,7 @@ class TwoMethods final : public Method {
     if (call.phase == Phase::kDecode) {
       if (held == 0) held = static_cast<double>(Held(call));
       LayerCall second = ForDecodeMethod(call, call.taps);
-      second.budget = static_cast<int64_t>(held);
+      second.budget = CountFrom(held);
       decode_->Decide(second, plans);
       return;
     }
@@ -89,9 +107,7 @@ class TwoMethods final : public Method {
 
   LayerCall ForDecodeMethod(const LayerCall& call, const kernels::Taps& taps) const {
     LayerCall own = call.WithTaps(taps);
-    own.first_column += decode_at_.n_columns;
-    own.first_head_number += decode_at_.n_head_numbers;
-    own.first_layer_number += decode_at_.n_layer_numbers;
+    own.first += decode_at_;
     return own;
   }
 
@@ -106,6 +122,13 @@ class TwoMethods final : public Method {
     const int64_t mean = n_slots / call.n_kv_heads();
     if (mean >= call.n_seen - call.n_new) return call.budget;
     return std::max(mean, decode_->traits().min_budget);
+  }
+
+  // What Held comes to at most after a prompt that ended n_prompt tokens after the beginning.
+  int64_t MostHeld(int layer, int n_layers, int64_t budget, int64_t n_prompt) const {
+    if (!prefill_->traits().needs_budget || n_prompt <= budget) return budget;
+    return std::max(prefill_->LayerSlots(layer, n_layers, budget, n_prompt),
+                    decode_->traits().min_budget);
   }
 
   MethodPtr prefill_, decode_;
@@ -123,6 +146,11 @@ Result<MethodPtr> WithDecode(MethodPtr prefill, MethodPtr decode) {
   const std::string both = first.spec + ", then " + second.spec + ": ";
   if (!second.evicts_in_decode) {
     return Error{both + second.spec + " does not evict while generating"};
+  }
+  if (!second.holds_budget && !second.needs_budget) {
+    return Error{both + second.spec +
+                 " finds its own size and holds no budget while generating; expected a method that "
+                 "does, such as h2o"};
   }
   if (first.positions != second.positions) {
     return Error{both + "the first keeps positions " + std::string(NameOf(first.positions)) +

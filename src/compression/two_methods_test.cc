@@ -64,6 +64,20 @@ TEST(TwoMethodsTest, LayersKeepTheSizesThePrefillGaveThem) {
   }
 }
 
+// What the memory plan counts with.
+TEST(TwoMethodsTest, SizesAreThePrefillMethodsThenTheDecodeMethods) {
+  const MethodPtr whole = Both("full", "h2o").value();
+  EXPECT_EQ(whole->TotalSlots(16, 100, 4), 400);
+  EXPECT_EQ(whole->DecodeSizes(16, 100, 101, 4).total_slots, 64);
+  EXPECT_EQ(whole->DecodeSizes(16, 5, 9, 4).total_slots, 36);
+  EXPECT_TRUE(whole->traits().needs_budget);
+  const MethodPtr pyramid = Both("pyramidkv:window=4", "h2o").value();
+  const Method::Sizes sizes = pyramid->DecodeSizes(20, 200, 300, 4);
+  EXPECT_EQ(sizes.layer_slots, pyramid->LayerSlots(0, 4, 20, 200));
+  EXPECT_GT(sizes.layer_slots, 20);
+  EXPECT_EQ(sizes.total_slots, 80);
+}
+
 TEST(TwoMethodsTest, IsTheUnionOfBoth) {
   const auto method = Both("snapkv:window=8", "h2o:sinks=3");
   ASSERT_TRUE(method) << ErrorOf(method);
@@ -99,6 +113,9 @@ TEST(TwoMethodsTest, ReadersThatReduceDifferentlyAreServedTogether) {
 TEST(TwoMethodsTest, RefusesWhatCannotWorkTogether) {
   EXPECT_EQ(ErrorOf(Both("snapkv", "full")),
             "snapkv, then full: full does not evict while generating");
+  EXPECT_EQ(ErrorOf(Both("snapkv", "pyramidinfer")),
+            "snapkv, then pyramidinfer: pyramidinfer finds its own size and holds no budget while "
+            "generating; expected a method that does, such as h2o");
   EXPECT_EQ(ErrorOf(Both("snapkv", "streaming")),
             "snapkv, then streaming: the first keeps positions original, the second reassigned; "
             "they must agree (some methods have a parameter 'positions')");

@@ -54,6 +54,9 @@ Result<BatchTimes> RunBatch(std::span<const std::unique_ptr<Session>> sessions,
                  std::to_string(session->n_tokens()) + " do not fit a context of " +
                  std::to_string(session->capacity())};
   }
+  for (const auto& session : sessions) {
+    WINNOW_TRY(session->Reserve(shape.n_prompt, shape.n_generate));
+  }
   // A step is taken for as much work as reading a token: only where to stop depends on it.
   const double n_parts = static_cast<double>(n * shape.n_prompt + shape.n_generate);
   BatchTimes times;
@@ -96,6 +99,7 @@ Result<BatchTimes> RunBatch(std::span<const std::unique_ptr<Session>> sessions,
     Outcome outcome;
     MeasureCache(*session, outcome);
     times.cache_bytes += outcome.cache_bytes;
+    times.cache_bytes_with_lists += outcome.cache_bytes_with_lists;
     times.kept += outcome.kept / static_cast<double>(n);
   }
   return times;

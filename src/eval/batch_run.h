@@ -18,8 +18,10 @@ struct BatchTimes {
   int64_t prefill_ns = 0;       // all prompts, one after another
   int64_t decode_ns = 0;        // all steps, each a token of every sequence
   int64_t longest_step_ns = 0;  // of those steps
-  int64_t cache_bytes = 0;      // of all sequences at the end
-  double kept = 0;              // entries per KV head, the mean over sequences, layers and heads
+  // Of all sequences at the end, as runtime::Session counts them.
+  int64_t cache_bytes = 0;
+  int64_t cache_bytes_with_lists = 0;
+  double kept = 0;  // entries per KV head, the mean over sequences, layers and heads
 };
 
 // Lets every session read shape.n_prompt tokens and then all generate shape.n_generate tokens

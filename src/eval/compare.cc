@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "eval/probes/kept_tracker.h"
+#include "runtime/logits.h"
 
 namespace winnow::eval {
 namespace {
@@ -80,7 +81,8 @@ class Contest {
     answer.kept /= n_layers;
     answer.n_seen = session.n_tokens();
     answer.cache_bytes = session.cache_bytes();
-    answer.cache_bytes_full = session.cache_bytes_full();
+    answer.cache_bytes_with_lists = session.cache_bytes_with_lists();
+    answer.cache_bytes_full_f16 = session.cache_bytes_full_f16();
   }
 
   Result<bool> Continue(Session& session, double prefill_ms, bool is_base, Answer& answer) {
@@ -91,6 +93,7 @@ class Contest {
         if (session.room() == 0) break;
         WINNOW_TRY(session.Decode(answer.tokens.back()));
       }
+      WINNOW_TRY(runtime::CheckLogits(session));
       const std::span<const float> logits = session.logits();
       if (is_base) KeepLogProbs(logits);
       const auto token =

@@ -20,9 +20,11 @@ struct Answer {
   double first_token_ms = 0;             // prefill and the choice of the first token
   double tokens_per_second = 0;          // of the tokens after the first; 0 where there are none
   int64_t n_seen = 0;
-  double kept = 0;          // entries per KV head after the prompt, the mean over layers and heads
-  int64_t cache_bytes = 0;  // after the prompt
-  int64_t cache_bytes_full = 0;
+  double kept = 0;  // entries per KV head after the prompt, the mean over layers and heads
+  // After the prompt, as runtime::Session counts them.
+  int64_t cache_bytes = 0;
+  int64_t cache_bytes_with_lists = 0;
+  int64_t cache_bytes_full_f16 = 0;
   KlDivergence against_full;  // next-token distributions, fed with the full cache's answer
   // [layer][kv_head] what is left of each token of the prompt, before anything is generated
   // (report::TokenMap); empty unless asked for.

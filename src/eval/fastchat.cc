@@ -2,10 +2,10 @@
 
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <span>
 #include <system_error>
 
+#include "base/output_file.h"
 #include "eval/sha256.h"
 #include "report/record.h"
 
@@ -68,9 +68,7 @@ Result<void> WriteFastChatAnswers(const EvalResults& results, const std::string&
       lines += report::ToJson(answer) + "\n";
     }
     const std::filesystem::path path = std::filesystem::path(folder) / (model_id + ".jsonl");
-    std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    file << lines << std::flush;
-    if (!file) return Error{path.string() + ": cannot be written"};
+    WINNOW_TRY(WriteWholeFile(path.string(), lines));
   }
   return {};
 }

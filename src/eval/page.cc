@@ -181,7 +181,7 @@ void AddFronts(const EvalResults& results, report::Page& page) {
     Record point = row;
     point.Add("series", SeriesOf(std::get<std::string>(row.Find("method")->data),
                                  std::get<std::string>(row.Find("cache_types")->data), results));
-    if (const auto* bytes = std::get_if<double>(&row.Find("cache_bytes")->data)) {
+    if (const auto* bytes = std::get_if<double>(&row.Find("cache_bytes_with_lists")->data)) {
       point.Add("cache_mib", *bytes / kMebibyte);
     }
     rows.push_back(std::move(point));
@@ -194,7 +194,7 @@ void AddFronts(const EvalResults& results, report::Page& page) {
     plot.caption = HasSeveralTypes(results)
                        ? "Every point is a method at a budget, every line one type of cache."
                        : "Every point is a method at a budget; the full cache is the rightmost.";
-    plot.x = {.name = "cache_mib", .label = "cache, MiB", .scale = report::Scale::kLog2};
+    plot.x = {.name = "cache_mib", .label = "cache with lists, MiB", .scale = report::Scale::kLog2};
     plot.y = {.name = NameOf(*column), .label = LabelOf(*column)};
     if (column->logarithmic) {
       plot.y.scale = report::Scale::kLog10;

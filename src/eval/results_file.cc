@@ -1,6 +1,7 @@
 #include "eval/results_file.h"
 
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <utility>
 
@@ -25,10 +26,29 @@ Result<uint64_t> FromHex(const std::string& text) {
   return value;
 }
 
-double NumberOf(const report::Value& value) {
-  if (const auto* whole = std::get_if<int64_t>(&value.data)) return static_cast<double>(*whole);
-  if (const auto* number = std::get_if<double>(&value.data)) return *number;
-  return 0;
+// A field's value as a number. Error: it is none.
+Result<double> NumberFrom(const Row& row, const std::string& name) {
+  WINNOW_ASSIGN(const report::Value* value, row.Field(name));
+  const auto number = report::NumberIn(*value);
+  if (!number) return row.Wrong(name, "a number, or \"nan\", \"inf\" or \"-inf\"");
+  return *number;
+}
+
+// Whether what is averaged holds numbers, whoever wrote the line. Error: it does not.
+Result<void> CheckNumbers(const Row& row) {
+  for (const char* name : {"scores", "weights"}) {
+    if (!row.Has(name)) continue;
+    WINNOW_ASSIGN(const Row numbers, row.Object(name));
+    for (const report::Field& field : numbers.record().fields) {
+      WINNOW_ASSIGN(const double value, NumberFrom(numbers, field.name));
+      const bool is_weight = value >= 0 && std::isfinite(value);
+      if (name == std::string_view("weights") && !is_weight) {
+        return numbers.Wrong(field.name, "a weight of 0 or more");
+      }
+    }
+  }
+  if (row.Has("kept")) WINNOW_TRY(NumberFrom(row, "kept"));
+  return {};
 }
 
 // What tells results apart, around what was found.
@@ -68,7 +88,8 @@ report::Record RecordOf(const ResultKey& key, const SampleResult& result) {
     record.Add("scores", std::move(scores));
     if (!weights.fields.empty()) record.Add("weights", std::move(weights));
     record.Add("cache_bytes", outcome.cache_bytes);
-    record.Add("cache_bytes_full", outcome.cache_bytes_full);
+    record.Add("cache_bytes_with_lists", outcome.cache_bytes_with_lists);
+    record.Add("cache_bytes_full_f16", outcome.cache_bytes_full_f16);
     record.Add("kept", outcome.kept);
     record.Add("details", outcome.details);
   }
@@ -76,8 +97,9 @@ report::Record RecordOf(const ResultKey& key, const SampleResult& result) {
   return record;
 }
 
-Result<std::pair<ResultKey, SampleResult>> ResultOf(const report::Record& record) {
-  const Row row(record, "result");
+Result<std::pair<ResultKey, SampleResult>> ResultOf(const report::Record& record,
+                                                    const std::string& where) {
+  const Row row(record, where);
   ResultKey key;
   WINNOW_ASSIGN(key.task, row.Text("task"));
   WINNOW_ASSIGN(key.sample, row.Text("sample"));
@@ -97,19 +119,20 @@ Result<std::pair<ResultKey, SampleResult>> ResultOf(const report::Record& record
   }
   WINNOW_ASSIGN(const Row scores, row.Object("scores"));
   for (const report::Field& field : scores.record().fields) {
-    result.outcome.scores.push_back({field.name, NumberOf(field.value), 1});
+    WINNOW_ASSIGN(const double value, NumberFrom(scores, field.name));
+    result.outcome.scores.push_back({field.name, value, 1});
   }
   if (row.Has("weights")) {
     WINNOW_ASSIGN(const Row weights, row.Object("weights"));
     for (Score& score : result.outcome.scores) {
-      const report::Value* weight = weights.record().Find(score.name);
-      if (weight != nullptr) score.weight = NumberOf(*weight);
+      if (!weights.Has(score.name)) continue;
+      WINNOW_ASSIGN(score.weight, NumberFrom(weights, score.name));
     }
   }
   WINNOW_ASSIGN(result.outcome.cache_bytes, row.Number("cache_bytes"));
-  WINNOW_ASSIGN(result.outcome.cache_bytes_full, row.Number("cache_bytes_full"));
-  WINNOW_ASSIGN(const report::Value* kept, row.Field("kept"));
-  result.outcome.kept = NumberOf(*kept);
+  WINNOW_ASSIGN(result.outcome.cache_bytes_with_lists, row.Number("cache_bytes_with_lists"));
+  WINNOW_ASSIGN(result.outcome.cache_bytes_full_f16, row.Number("cache_bytes_full_f16"));
+  WINNOW_ASSIGN(result.outcome.kept, NumberFrom(row, "kept"));
   WINNOW_ASSIGN(const Row details, row.Object("details"));
   result.outcome.details = details.record();
   return std::pair{std::move(key), std::move(result)};
@@ -124,13 +147,21 @@ Result<ResultsFile> ResultsFile::Open(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     if (!file) return Error{path + ": cannot be read"};
     std::string line;
-    while (std::getline(file, line)) {
+    for (int64_t n = 1; std::getline(file, line); ++n) {
       ends_in_line = !file.eof();
       if (line.empty()) continue;
       const auto value = report::ParseJson(line);
       const auto* record = value ? std::get_if<report::Record>(&value->data) : nullptr;
       if (record != nullptr && record->Find("point") != nullptr) continue;
-      auto known = record ? ResultOf(*record) : Error{"not an object"};
+      if (record == nullptr) {
+        ++results.n_skipped_lines_;
+        continue;
+      }
+      const std::string where = path + ":" + std::to_string(n);
+      if (const auto numbers = CheckNumbers(Row(*record, where)); !numbers) {
+        return Error{numbers.error().message + "; delete the line to compute its sample again"};
+      }
+      auto known = ResultOf(*record, where);
       if (known) {
         results.known_.insert_or_assign(std::move(known->first), std::move(known->second));
       } else {

@@ -32,16 +32,19 @@ struct SampleResult {
 report::Record RecordOf(const ResultKey& key, const SampleResult& result);
 // What is known of a result before it is there: "point" in the place of scores and details.
 report::Record RecordOfPoint(const ResultKey& key, const report::Record& point);
-// The inverse. Error: not such a record.
-Result<std::pair<ResultKey, SampleResult>> ResultOf(const report::Record& record);
+// The inverse; `where` is the record's place, for messages. Errors: not such a record, a score that
+// is no number.
+Result<std::pair<ResultKey, SampleResult>> ResultOf(const report::Record& record,
+                                                    const std::string& where);
 
 // A file of results, one JSON object per line, added to as they come; what it already holds need
-// not be run again. A line that a killed run left unfinished is skipped (and its sample runs
-// again); results of other models, tasks and methods may stand in the same file, and points of
-// results that were never finished.
+// not be run again. NaN and infinities stand in it as texts (report::ToJson). A line that a killed
+// run left unfinished is skipped (and its sample runs again); results of other models, tasks and
+// methods may stand in the same file, and points of results that were never finished.
 class ResultsFile {
  public:
-  // Reads what is there. Errors: cannot be read, cannot be written.
+  // Reads what is there. Errors: cannot be read, cannot be written, a score that is no number
+  // (its line is named).
   static Result<ResultsFile> Open(const std::string& path);
 
   const SampleResult* Find(const ResultKey& key) const;  // null: to be run

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 
@@ -22,7 +23,8 @@ SampleResult SomeResult() {
   SampleResult result;
   result.outcome.scores = {{"nll", 0.1 + 0.2, 511}, {"exact", 1, 1}};
   result.outcome.cache_bytes = 123;
-  result.outcome.cache_bytes_full = 456;
+  result.outcome.cache_bytes_with_lists = 234;
+  result.outcome.cache_bytes_full_f16 = 456;
   result.outcome.kept = 12.5;
   result.outcome.details = {{"answer", "a \"b\"\n"}, {"turns", report::List{"x", 1}}};
   return result;
@@ -56,7 +58,8 @@ TEST_F(Results, ComeBackAsTheyWere) {
   EXPECT_EQ(found->outcome.scores, SomeResult().outcome.scores);  // to the last bit
   EXPECT_EQ(found->build, "1.0+abc");
   EXPECT_EQ(found->outcome.cache_bytes, 123);
-  EXPECT_EQ(found->outcome.cache_bytes_full, 456);
+  EXPECT_EQ(found->outcome.cache_bytes_with_lists, 234);
+  EXPECT_EQ(found->outcome.cache_bytes_full_f16, 456);
   EXPECT_EQ(found->outcome.kept, 12.5);
   EXPECT_EQ(report::ToJson(found->outcome.details), report::ToJson(SomeResult().outcome.details));
   ResultKey other = kKey;
@@ -99,6 +102,47 @@ TEST_F(Results, ATornLineCostsOneSample) {
   auto again = ResultsFile::Open(path_);
   EXPECT_NE(again->Find(other), nullptr);  // on a line of its own
   EXPECT_EQ(again->n_skipped_lines(), 1);
+}
+
+TEST_F(Results, ScoresThatAreNotFiniteComeBackByName) {
+  SampleResult result = SomeResult();
+  result.outcome.scores = {{"nll", std::nan(""), 511}, {"top", HUGE_VAL, 1}, {"low", -HUGE_VAL, 1}};
+  result.outcome.kept = std::nan("");
+  {
+    auto file = ResultsFile::Open(path_);
+    ASSERT_TRUE(file->Append(kKey, result, {}));
+  }
+  auto again = ResultsFile::Open(path_);
+  ASSERT_TRUE(again) << again.error().message;
+  const SampleResult* found = again->Find(kKey);
+  ASSERT_NE(found, nullptr);
+  ASSERT_EQ(found->outcome.scores.size(), 3u);
+  EXPECT_TRUE(std::isnan(found->outcome.scores[0].value));
+  EXPECT_EQ(found->outcome.scores[0].weight, 511);
+  EXPECT_EQ(found->outcome.scores[1].value, HUGE_VAL);
+  EXPECT_EQ(found->outcome.scores[2].value, -HUGE_VAL);
+  EXPECT_TRUE(std::isnan(found->outcome.kept));
+}
+
+TEST_F(Results, AScoreThatIsNoNumberIsAnErrorWithItsLine) {
+  const std::string line = report::ToJson(RecordOf(kKey, SomeResult()));
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string changed = line;
+    changed.replace(changed.find(from), from.size(), to);
+    std::ofstream(path_, std::ios::trunc) << line << "\n\n" << changed << "\n";
+    const auto file = ResultsFile::Open(path_);
+    return file ? std::string() : file.error().message;
+  };
+  EXPECT_EQ(with("\"exact\":1.0", "\"exact\":2"), "");
+  for (const char* wrong : {"null", "true", "\"1.0\"", "\"NaN\"", "[1]", "{}"}) {
+    const std::string message = with("\"exact\":1.0", std::string("\"exact\":") + wrong);
+    EXPECT_NE(message.find(path_ + ":3"), std::string::npos) << message;
+    EXPECT_NE(message.find("exact"), std::string::npos) << message;
+  }
+  EXPECT_NE(with("\"nll\":511.0", "\"nll\":-1").find("weight"), std::string::npos);
+  EXPECT_NE(with("\"nll\":511.0", "\"nll\":\"nan\"").find("weight"), std::string::npos);
+  EXPECT_NE(with("\"kept\":12.5", "\"kept\":null").find("kept"), std::string::npos);
+  EXPECT_EQ(with("\"cache_bytes\":123", "\"cache_size\":1"), "");  // of another build: skipped
 }
 
 TEST_F(Results, CannotBeWritten) { EXPECT_FALSE(ResultsFile::Open("/nowhere/results.jsonl")); }

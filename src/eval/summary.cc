@@ -87,28 +87,18 @@ bool HasColumn(const EvalResults& results, const Column& column,
   });
 }
 
-// What the full cache takes for a sample. The first variant is the measure: a quantised cache that
-// is full is smaller. A cache of the same type counts its own tokens (answers, and with them
-// conversations, differ in length).
-int64_t FullBytes(const EvalResults& results, const EvaluatedSample& sample, size_t variant) {
-  const bool same = results.variants[variant].cache_types == results.variants[0].cache_types;
-  const auto& measure = sample.results[same ? variant : 0];
-  return measure && measure->problem.empty() ? measure->outcome.cache_bytes_full : 0;
-}
-
 // Means over the samples of the groups that ran, weighed as their scores are: the short window at
 // the end of a text does not count as much as the others.
 struct CacheMeans {
-  double kept = 0, bytes = 0, share = 0;
+  double kept = 0, bytes = 0, bytes_with_lists = 0;
+  double share = 0;  // bytes_with_lists, of what the same tokens take in f16 uncompressed
   int64_t n = 0;
-  bool has_share = false;  // there is a full cache to compare with
 };
 
 CacheMeans CacheOf(const EvalResults& results, size_t variant,
                    const std::vector<std::string>& groups) {
   CacheMeans means;
   double weights = 0;
-  double share_weights = 0;
   for (const EvaluatedSample& sample : results.samples) {
     if (std::find(groups.begin(), groups.end(), sample.group) == groups.end()) continue;
     const auto& result = sample.results[variant];
@@ -118,18 +108,18 @@ CacheMeans CacheOf(const EvalResults& results, size_t variant,
     ++means.n;
     weights += weight;
     means.kept += weight * outcome.kept;
+    const auto bytes_with_lists = static_cast<double>(outcome.cache_bytes_with_lists);
     means.bytes += weight * static_cast<double>(outcome.cache_bytes);
-    if (const int64_t full = FullBytes(results, sample, variant); full > 0) {
-      means.share += weight * static_cast<double>(outcome.cache_bytes) / static_cast<double>(full);
-      share_weights += weight;
+    means.bytes_with_lists += weight * bytes_with_lists;
+    if (outcome.cache_bytes_full_f16 > 0) {
+      means.share += weight * bytes_with_lists / static_cast<double>(outcome.cache_bytes_full_f16);
     }
   }
   if (weights > 0) {
-    means.kept /= weights;
-    means.bytes /= weights;
+    for (double* mean : {&means.kept, &means.bytes, &means.bytes_with_lists, &means.share}) {
+      *mean /= weights;
+    }
   }
-  means.has_share = share_weights > 0;
-  if (means.has_share) means.share /= share_weights;
   return means;
 }
 
@@ -204,7 +194,8 @@ report::Record RecordOf(const EvaluatedSample& sample, const EvalResults& result
       for (const Score& score : result.outcome.scores) scores.Add(score.name, score.value);
       one.Add("scores", std::move(scores));
       one.Add("cache_bytes", result.outcome.cache_bytes);
-      one.Add("cache_bytes_full", result.outcome.cache_bytes_full);
+      one.Add("cache_bytes_with_lists", result.outcome.cache_bytes_with_lists);
+      one.Add("cache_bytes_full_f16", result.outcome.cache_bytes_full_f16);
       one.Add("kept", result.outcome.kept);
       one.Add("details", result.outcome.details);
     }
@@ -297,8 +288,8 @@ std::vector<report::Record> RowsOf(const EvalResults& results) {
     record.Add("relative", row.relative ? report::Value(*row.relative) : report::Value());
     record.Add("kept", row.cache.kept);
     record.Add("cache_bytes", row.cache.bytes);
-    record.Add("cache_share",
-               row.cache.has_share ? report::Value(row.cache.share) : report::Value());
+    record.Add("cache_bytes_with_lists", row.cache.bytes_with_lists);
+    record.Add("cache_share", row.cache.n > 0 ? report::Value(row.cache.share) : report::Value());
     rows.push_back(std::move(record));
   }
   return rows;
@@ -329,7 +320,8 @@ std::vector<report::Record> TableOf(const EvalResults& results,
     }
     record.Add("kept", Fixed(row.cache.kept, 1));
     record.Add("cache", human_bytes(static_cast<int64_t>(row.cache.bytes)));
-    record.Add("of full cache", row.cache.has_share ? Fixed(100 * row.cache.share, 1) + " %" : "");
+    record.Add("with lists", human_bytes(static_cast<int64_t>(row.cache.bytes_with_lists)));
+    record.Add("of full f16", row.cache.n > 0 ? Fixed(100 * row.cache.share, 1) + " %" : "");
     rows.push_back(std::move(record));
   }
   return rows;

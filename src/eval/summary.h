@@ -37,8 +37,9 @@ std::vector<std::string> GroupsOf(const EvalResults& results);
 
 // One record per variant (and group, where groups stand apart): method, budget, cache_types,
 // configuration, [group], samples, the columns by name, relative (the leading column of every
-// group, in per cent of the full cache's value), kept, cache_bytes, cache_share (of what the first
-// variant's type of cache takes uncompressed). What a task reports in numbers.
+// group, in per cent of the full cache's value), kept, cache_bytes, cache_bytes_with_lists,
+// cache_share (of the latter in what the same tokens take in f16 uncompressed). What a task reports
+// in numbers.
 std::vector<report::Record> RowsOf(const EvalResults& results);
 // The same as people read it; `human_bytes` writes sizes.
 std::vector<report::Record> TableOf(const EvalResults& results,

@@ -21,22 +21,22 @@ TEST(Summary, GroupsCountTheSame) {
   const auto rows = RowsOf(results);
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_NEAR(std::get<double>(rows[1].Find("relative")->data), 100.0 * 50 / 75, 1e-9);
-  EXPECT_DOUBLE_EQ(std::get<double>(rows[1].Find("cache_share")->data), 0.5);
+  EXPECT_DOUBLE_EQ(std::get<double>(rows[1].Find("cache_share")->data), 0.3);
   EXPECT_EQ(std::get<int64_t>(rows[1].Find("samples")->data), 3);
 }
 
-TEST(Summary, SharesAreOfTheFirstTypeOfCache) {
+TEST(Summary, SharesAreWithListsOfTheFullCacheInF16) {
   const Task task = MadeUpTask(Column::Kind::kPercent);
   EvalResults results = MadeUpResults(task, {{"a", 1, 1}, {"a", -1, 1}});
   results.variants[1] = {"full", "", "q8_0", {}};
-  for (EvaluatedSample& sample : results.samples) {
-    sample.results[1]->outcome.cache_bytes_full = 50;  // all of it, in its own type
-  }
   const auto rows = RowsOf(results);
-  // The second sample has nothing to be held against.
-  EXPECT_DOUBLE_EQ(std::get<double>(rows[1].Find("cache_share")->data), 0.5);
-  EXPECT_EQ(std::get<std::string>(TableOf(results, Bytes)[1].Find("of full cache")->data),
-            "50.0 %");
+  EXPECT_DOUBLE_EQ(std::get<double>(rows[1].Find("cache_bytes")->data), 50);
+  EXPECT_DOUBLE_EQ(std::get<double>(rows[1].Find("cache_bytes_with_lists")->data), 60);
+  EXPECT_DOUBLE_EQ(std::get<double>(rows[1].Find("cache_share")->data), 60.0 / 200);
+  const auto table = TableOf(results, Bytes);
+  EXPECT_EQ(std::get<std::string>(table[1].Find("cache")->data), Bytes(50));
+  EXPECT_EQ(std::get<std::string>(table[1].Find("with lists")->data), Bytes(60));
+  EXPECT_EQ(std::get<std::string>(table[1].Find("of full f16")->data), "30.0 %");
 }
 
 TEST(Summary, RelativeIsOfWhatBothCouldRun) {
@@ -54,8 +54,9 @@ TEST(Summary, PerplexityWeighsTokens) {
   EXPECT_NEAR(SummaryOf(results, 0, task.columns[0])->value, std::exp(1.5), 1e-12);
   EvalResults shorter = results;
   shorter.samples[1].results[1]->outcome.cache_bytes = 10;  // 50 in the other, of 300 tokens
+  shorter.samples[1].results[1]->outcome.cache_bytes_with_lists = 20;  // 60
   EXPECT_DOUBLE_EQ(std::get<double>(RowsOf(shorter)[1].Find("cache_bytes")->data), 40);
-  EXPECT_DOUBLE_EQ(std::get<double>(RowsOf(shorter)[1].Find("cache_share")->data), 0.4);
+  EXPECT_DOUBLE_EQ(std::get<double>(RowsOf(shorter)[1].Find("cache_share")->data), 50.0 / 200);
 }
 
 TEST(Summary, SpreadOfRuns) {

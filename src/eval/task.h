@@ -55,6 +55,7 @@ struct TaskOptions {
   int64_t n_samples = -1;  // per group, or texts
   uint64_t seed = 0;
   std::vector<std::string> tasks;  // parts of a benchmark
+  std::string jieba;               // folder of the Python package, for Chinese words
   std::vector<int64_t> lengths;    // tokens; pairs of kv-retrieval
   std::vector<int64_t> depths;     // per cent of the text
   int64_t chunks = -1;             // windows of a text

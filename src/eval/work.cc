@@ -35,7 +35,8 @@ void MeasureCache(const runtime::Session& session, Outcome& outcome) {
   outcome.kept = 0;
   for (int layer = 0; layer < n_layers; ++layer) outcome.kept += session.kept(layer) / n_layers;
   outcome.cache_bytes = session.cache_bytes();
-  outcome.cache_bytes_full = session.cache_bytes_full();
+  outcome.cache_bytes_with_lists = session.cache_bytes_with_lists();
+  outcome.cache_bytes_full_f16 = session.cache_bytes_full_f16();
 }
 
 }  // namespace winnow::eval

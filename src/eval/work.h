@@ -26,10 +26,12 @@ struct Score {
 struct Outcome {
   bool stopped = false;  // by keep_going; the rest is then empty
   std::vector<Score> scores = {};
-  int64_t cache_bytes = 0;       // live entries and the method's state
-  int64_t cache_bytes_full = 0;  // what the same tokens would take without compression
-  double kept = 0;               // entries per KV head, the mean over layers and heads
-  report::Record details = {};   // answer, tokens, times: for people, not averaged
+  // As runtime::Session counts them.
+  int64_t cache_bytes = 0;
+  int64_t cache_bytes_with_lists = 0;
+  int64_t cache_bytes_full_f16 = 0;
+  double kept = 0;              // entries per KV head, the mean over layers and heads
+  report::Record details = {};  // answer, tokens, times: for people, not averaged
 };
 
 // Where a work runs.
@@ -71,7 +73,7 @@ class Fingerprint {
   uint64_t hash_ = 0xCBF29CE484222325u;
 };
 
-// Fills cache_bytes, cache_bytes_full and kept with what the session holds now.
+// Fills cache_bytes and its like, and kept, with what the session holds now.
 void MeasureCache(const runtime::Session& session, Outcome& outcome);
 
 }  // namespace winnow::eval

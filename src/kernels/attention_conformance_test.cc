@@ -159,6 +159,20 @@ TEST_P(AttentionConformance, TapsOfOneQuery) {
         {.last_rows = 2, .column_sums = true});
 }
 
+// Alone and beside what else may be asked for; of fewer queries than there are, and of more.
+TEST_P(AttentionConformance, SumsOverTheLastQueries) {
+  using Reduce = TapSpec::Reduce;
+  for (const int64_t n_queries : {1, 3, 40, 70}) {
+    const Shape shape = {.n_queries = n_queries, .n_slots = 300, .kv_heads = 2, .group = 3};
+    for (const Reduce reduce : {Reduce::kMean, Reduce::kMax, Reduce::kNone}) {
+      Check(shape, {.last_sums = 2, .reduce = reduce});
+      Check(shape, {.last_rows = 1, .last_sums = 35, .reduce = reduce});
+      Check(shape, {.last_sums = 35, .column_sums = true, .reduce = reduce});
+    }
+    Check(shape, {.last_rows = 3, .last_sums = 1000, .column_sums = true, .square_sums = true});
+  }
+}
+
 TEST_P(AttentionConformance, TapsOfManyQueries) {
   using Reduce = TapSpec::Reduce;
   constexpr Reduce kReduces[] = {Reduce::kMean, Reduce::kMax, Reduce::kSum};

@@ -387,6 +387,42 @@ TEST_P(CompressionConformance, ForEachCallsEveryItemOnce) {
   }
 }
 
+// Lists of any length: whole vectors and the rest behind them.
+TEST_P(CompressionConformance, AttentionIsAddedAndScored) {
+  ThreadPool one(1);
+  const std::unique_ptr<Backend> backends[] = {MakeReferenceBackend(), Cpu(one)};
+  for (const size_t n : {1, 7, 8, 31, 100, 1025}) {
+    std::vector<double> total[2];
+    std::vector<Half> past[2], current[2];
+    std::vector<float> scores[2];
+    AttentionTotals totals[2];
+    for (size_t b = 0; b < 2; ++b) {
+      Random random(n);
+      const auto count = static_cast<int64_t>(n);
+      for (const float x : random.Normal(count)) total[b].push_back(1e6 * std::abs(x));
+      for (const float x : random.Normal(count)) past[b].emplace_back(std::abs(x));
+      for (const float x : random.Normal(count)) current[b].emplace_back(1e-4f * std::abs(x));
+      std::vector<float> weights = random.Normal(count, 0.01f);
+      for (float& weight : weights) weight = std::abs(weight);
+      const AttentionSums sums = {.total = total[b], .past = past[b], .current = current[b]};
+      totals[b] = backends[b]->AddAttention(sums, weights);
+      scores[b].resize(n);
+      total[b][n / 2] = std::numeric_limits<double>::quiet_NaN();
+      backends[b]->ScoreAttention(sums, 1e-6, 0.5, scores[b]);
+      total[b][n / 2] = 0;
+    }
+    EXPECT_EQ(total[0], total[1]) << "doubles are exact";
+    for (size_t i = 0; i < n; ++i) {
+      // Where a sum lies between two halves, either may be taken.
+      EXPECT_NEAR(current[0][i], current[1][i], 0.001 * current[0][i]) << i << " of " << n;
+      EXPECT_NEAR(scores[0][i], scores[1][i], 1e-3 * scores[0][i]) << i << " of " << n;
+      EXPECT_FALSE(std::isnan(scores[1][i]));
+    }
+    EXPECT_NEAR(totals[0].total, totals[1].total, 1e-12 * totals[0].total);
+    EXPECT_NEAR(totals[0].window, totals[1].window, 1e-3 * totals[0].window);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, CompressionConformance, testing::ValuesIn(CpuTargets()),
                          NameOfTarget);
 INSTANTIATE_TEST_SUITE_P(Targets, SimilarityConformance, testing::ValuesIn(CpuTargets()),

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/overflow.h"
 #include "kernels/testing/conformance.h"
 
 namespace winnow::kernels {
@@ -234,6 +235,39 @@ TEST_P(Conformance, StoreRows) {
             return all;
           },
           0, "StoreRows " + std::string(gguf::InfoOf(type).name) + " " + std::to_string(dim));
+    }
+  }
+}
+
+TEST_P(Conformance, ValuesTooLargeForACacheTypeAreCounted) {
+  for (const TensorType type : kCacheTypes) {
+    constexpr int kDim = 96;  // every lane, and rows of several vectors
+    const float limit = CacheLimit(type);
+    const int64_t row_bytes = gguf::RowBytes(type, kDim);
+    for (const int place : {0, 1, 31, 32, 62, 95, 96, 191}) {
+      Compare(
+          [&](Backend& b) {
+            std::vector<float> x(2 * 2 * kDim, 1.0f);
+            const std::unique_ptr<Storage> memory = std::move(b.Allocate(4 * row_bytes)).value();
+            const HeadStore stores[2] = {{memory.get(), memory.get(), 0, 0, 2},
+                                         {memory.get(), memory.get(), 2 * row_bytes, 0, 2}};
+            const std::vector<int64_t> first_slot = {0, 0};
+            const auto count = [&](float value) {
+              x[static_cast<size_t>(place)] = value;
+              const Owned rows = Make(b, 2, 2 * kDim, x);
+              const int64_t before = NOverflowed(b);
+              b.StoreRows(rows.matrix, {stores, first_slot, type, true});
+              return static_cast<float>(NOverflowed(b) - before);
+            };
+            EXPECT_EQ(count(std::nextafter(limit, 0.0f)), 0);
+            EXPECT_EQ(count(std::nanf("")), 0);
+            EXPECT_EQ(count(-limit), 1);
+            x[static_cast<size_t>((place + 3) % (2 * kDim))] = limit;
+            EXPECT_EQ(count(limit), 2);
+            return std::vector<float>{0};
+          },
+          0,
+          "overflow of " + std::string(gguf::InfoOf(type).name) + " at " + std::to_string(place));
     }
   }
 }

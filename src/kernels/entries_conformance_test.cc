@@ -260,7 +260,7 @@ TEST_P(EntriesConformance, RotationInsideIsRopeBefore) {
                       .keys = {1, 2, 3, 4, -1, 0, 2, 1, 0.5f, 0.5f, -3, 1},
                       .values = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0},
                       .rope = &rope,
-                      .entries = {{}, {}, positions, query_position[0]}};
+                      .entries = {.positions = positions, .query_position = query_position[0]}};
       Small before = inside;
       const Owned keys = Make(b, 3, 4, before.keys), q = Make(b, 1, 4, before.q);
       b.Rope(keys.matrix, 4, positions, rope);
@@ -280,11 +280,11 @@ TEST_P(EntriesConformance, RotationInsideIsRopeBefore) {
 TEST_P(EntriesConformance, SharedRowsAreCopiesTimesFactors) {
   const auto run = [&](Backend& b) {
     const std::vector<int32_t> rows = {1, 0, 1, 1};
-    const std::vector<float> factors = {2, 1, -1, 0.5f};
+    const std::vector<Half> factors = {2, 1, -1, 0.5f};
     Small shared = {.q = {1, -2, 0.5f, 1},
                     .keys = {1, 2, 3, 4, -1, 0, 2, 1},
                     .values = {1, 2, 3, 4, 5, 6, 7, 8},
-                    .entries = {rows, factors, {}, 0}};
+                    .entries = {.rows = rows, .factors = factors}};
     Small copies = {.q = shared.q,
                     .keys = {-2, 0, 4, 2, 1, 2, 3, 4, 1, 0, -2, -1, -0.5f, 0, 1, 0.5f},
                     .values = {5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8, 5, 6, 7, 8}};

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/half.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "gguf/tensor_type.h"
@@ -111,13 +112,19 @@ struct HeadRows {
 
 // The entries of one KV head where an entry is more than the row of the same number. Host data.
 struct HeadEntries {
-  // [entry] the row an entry is stored in; several may share one. Empty: entry i is row i.
-  std::span<const int32_t> rows;
+  // [entry] the row an entry is stored in; several may share one. At most one of the two is there;
+  // none: entry i is row i.
+  std::span<const int32_t> rows = {};
+  std::span<const uint16_t> short_rows = {};
   // [entry] what the key is multiplied by. Empty: 1.
-  std::span<const float> factors;
+  std::span<const Half> factors = {};
   // [entry] where the key is rotated to, if Attention::rope is set (rows of its table).
-  std::span<const int32_t> positions;
+  std::span<const int32_t> positions = {};
   int32_t query_position = 0;  // where the first query is rotated to; query i: query_position + i
+
+  bool shares_rows() const { return !rows.empty() || !short_rows.empty(); }
+  // Of entries that share rows.
+  size_t size() const { return rows.size() + short_rows.size(); }
 };
 
 // What a method wants to know about the attention weights of one layer (probabilities after
@@ -127,11 +134,12 @@ struct TapSpec {
   // kNone: not reduced, one list per query head.
   enum class Reduce { kMean, kMax, kSum, kNone };
   int last_rows = 0;         // weights of the last n queries of this call
+  int last_sums = 0;         // sum over the last n queries of this call
   bool column_sums = false;  // sum over all queries of this call
   bool square_sums = false;  // sum of the squares (of the reduced weights) over all queries
   Reduce reduce = Reduce::kMean;
   bool operator==(const TapSpec&) const = default;
-  bool any() const { return last_rows > 0 || column_sums || square_sums; }
+  bool any() const { return last_rows > 0 || last_sums > 0 || column_sums || square_sums; }
 };
 
 // What the taps found, on the host. "Head" is a KV head, or a query head with Reduce::kNone. A
@@ -141,7 +149,9 @@ struct Taps {
   // where not visible.
   std::vector<std::vector<float>> last_rows;
   int n_last_rows = 0;
+  int n_last_sums = 0;  // queries that last_sums are over
   // [head][entry], accumulated in double over the queries.
+  std::vector<std::vector<double>> last_sums;
   std::vector<std::vector<double>> column_sums;
   std::vector<std::vector<double>> square_sums;
 };
@@ -196,6 +206,19 @@ struct Similarity {
   std::span<int32_t> best_to;  // out [from]: index into `to`; kNone, with best = -infinity: all are
                                // below `least`
   static constexpr int32_t kNone = -1;
+};
+
+// What the entries of one KV head received of attention, [entry]: in all, and in two windows of
+// queries. Host data.
+struct AttentionSums {
+  std::span<double> total;
+  std::span<Half> past;     // in the last whole window
+  std::span<Half> current;  // in the window that has begun
+};
+// Sums over the entries.
+struct AttentionTotals {
+  double total = 0;
+  double window = 0;  // of past and current
 };
 
 enum class Activation { kSilu, kGelu };  // GELU: the tanh form, as in the reference engine
@@ -294,8 +317,15 @@ class Backend {
                         const RopeTable& rope) = 0;
 
   // --- host data ---
+  // Adds one query's weights [entry] to total and current.
+  virtual AttentionTotals AddAttention(const AttentionSums& sums,
+                                       std::span<const float> weights) const = 0;
+  // scores[entry] = max(total_factor * total, window_factor * (past + current)); NaN
+  // counts as 0.
+  virtual void ScoreAttention(const AttentionSums& sums, double total_factor, double window_factor,
+                              std::span<float> scores) const = 0;
   // Calls body(i) for every i in [0, n) on the threads of the backend, in any order: for what a
-  // caller keeps about every head. A body calls no operation of the backend.
+  // caller keeps about every head. A body calls no operation of the backend but the two above.
   template <class Body>
   void ForEach(int64_t n, const Body& body) {
     Run(

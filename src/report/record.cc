@@ -1,6 +1,8 @@
 #include "report/record.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 namespace winnow::report {
@@ -8,12 +10,22 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::string_view kNan = "nan", kInfinity = "inf", kMinusInfinity = "-inf";
+
+// What JSON has no number for.
+std::string_view NonFiniteName(double value) {
+  if (std::isnan(value)) return kNan;
+  return value > 0 ? kInfinity : kMinusInfinity;
+}
+
 Json Convert(const Value& value) {
   return std::visit(
       [](const auto& data) -> Json {
         using T = std::decay_t<decltype(data)>;
         if constexpr (std::is_same_v<T, std::monostate>) {
           return nullptr;
+        } else if constexpr (std::is_same_v<T, double>) {
+          return std::isfinite(data) ? Json(data) : Json(NonFiniteName(data));
         } else if constexpr (std::is_same_v<T, List>) {
           Json array = Json::array();
           for (const Value& item : data) array.push_back(Convert(item));
@@ -37,6 +49,8 @@ std::string Dump(const Json& json, int indent) {
 std::string Cell(const Value& value) {
   if (const auto* text = std::get_if<std::string>(&value.data)) return *text;
   if (std::holds_alternative<std::monostate>(value.data)) return {};
+  const auto* number = std::get_if<double>(&value.data);
+  if (number != nullptr && !std::isfinite(*number)) return std::string(NonFiniteName(*number));
   return ToJson(value);
 }
 
@@ -101,6 +115,17 @@ const Value* Record::Find(std::string_view name) const {
 }
 
 std::string ToJson(const Value& value, int indent) { return Dump(Convert(value), indent); }
+
+std::optional<double> NumberIn(const Value& value) {
+  if (const auto* whole = std::get_if<int64_t>(&value.data)) return static_cast<double>(*whole);
+  if (const auto* number = std::get_if<double>(&value.data)) return *number;
+  const auto* text = std::get_if<std::string>(&value.data);
+  if (text == nullptr) return std::nullopt;
+  if (*text == kNan) return std::numeric_limits<double>::quiet_NaN();
+  if (*text == kInfinity) return std::numeric_limits<double>::infinity();
+  if (*text == kMinusInfinity) return -std::numeric_limits<double>::infinity();
+  return std::nullopt;
+}
 
 std::string ToJsonLines(std::span<const Record> records) {
   std::string text;

@@ -62,8 +62,11 @@ List MakeList(const T& items) {
   return list;
 }
 
-// JSON in one line, or indented. NaN and infinities, which JSON lacks, become null.
+// JSON in one line, or indented. NaN and infinities, which JSON lacks, are texts: "nan", "inf",
+// "-inf".
 std::string ToJson(const Value& value, int indent = -1);
+// The number a value is, in the forms ToJson writes numbers: 3, 0.5, "nan". nullopt: no number.
+std::optional<double> NumberIn(const Value& value);
 
 // Tables: the columns are the fields of the first record; a record that lacks one leaves its cell
 // empty. Lists and nested records are written as JSON.

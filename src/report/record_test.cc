@@ -5,6 +5,8 @@
 #include <cmath>
 #include <vector>
 
+#include "report/parse_json.h"
+
 namespace winnow::report {
 namespace {
 
@@ -23,8 +25,23 @@ TEST(Json, EscapesAndReplacesBadBytes) {
   EXPECT_EQ(ToJson(Value(std::string("a\0b", 3))), "\"a\\u0000b\"");
 }
 
-TEST(Json, NumbersJsonLacksBecomeNull) {
-  EXPECT_EQ(ToJson(List{std::nan(""), HUGE_VAL, 1.0}), "[null,null,1.0]");
+TEST(Json, NumbersJsonLacksKeepTheirNames) {
+  EXPECT_EQ(ToJson(List{std::nan(""), -std::nan(""), HUGE_VAL, -HUGE_VAL, 1.0}),
+            R"(["nan","nan","inf","-inf",1.0])");
+  const std::vector<Record> rows = {{{"n", std::nan("")}}, {{"n", -HUGE_VAL}}};
+  EXPECT_EQ(ToCsv(rows), "n\nnan\n-inf\n");
+  EXPECT_EQ(ToMarkdown(rows), "|    n |\n| ---: |\n|  nan |\n| -inf |\n");
+}
+
+TEST(Json, NumbersAreReadBackByName) {
+  for (const double value : {0.5, -3.0, HUGE_VAL, -HUGE_VAL}) {
+    EXPECT_EQ(NumberIn(*ParseJson(ToJson(value))), value);
+  }
+  EXPECT_TRUE(std::isnan(NumberIn(*ParseJson(ToJson(std::nan("")))).value()));
+  EXPECT_EQ(NumberIn(7), 7.0);
+  for (const Value& other : {Value(), Value(true), Value("1"), Value("NaN"), Value(List{1})}) {
+    EXPECT_EQ(NumberIn(other), std::nullopt);
+  }
 }
 
 TEST(Json, LargeIntegersKeepEveryDigit) {

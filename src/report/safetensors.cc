@@ -19,8 +19,8 @@ constexpr int64_t kBytesPerValue = 4;  // of both types
 Result<SafetensorsWriter> SafetensorsWriter::Create(
     const std::string& path, std::vector<Tensor> tensors,
     const std::map<std::string, std::string>& metadata) {
-  SafetensorsWriter writer;
-  writer.path_ = path;
+  WINNOW_ASSIGN(OutputFile file, OutputFile::Create(path));
+  SafetensorsWriter writer(std::move(file));
   Record header;
   if (!metadata.empty()) {
     Record strings;
@@ -39,10 +39,8 @@ Result<SafetensorsWriter> SafetensorsWriter::Create(
   std::string json = ToJson(header);
   json.resize((json.size() + 7) / 8 * 8, ' ');  // the data begins aligned
   const uint64_t n_header = json.size();
-  writer.file_.open(path, std::ios::binary | std::ios::trunc);
-  writer.file_.write(reinterpret_cast<const char*>(&n_header), sizeof(n_header));
-  writer.file_.write(json.data(), static_cast<std::streamsize>(json.size()));
-  if (!writer.file_) return Error{path + ": cannot be written"};
+  WINNOW_TRY(writer.file_.Write({reinterpret_cast<const char*>(&n_header), sizeof(n_header)}));
+  WINNOW_TRY(writer.file_.Write(json));
   return writer;
 }
 
@@ -55,17 +53,13 @@ Result<void> SafetensorsWriter::Write(std::span<const int32_t> values) {
 }
 
 Result<void> SafetensorsWriter::WriteBytes(const char* bytes, size_t n) {
-  file_.write(bytes, static_cast<std::streamsize>(n));
   written_bytes_ += static_cast<int64_t>(n);
-  if (!file_) return Error{path_ + ": writing failed (disk full?)"};
-  return {};
+  return file_.Write({bytes, n});
 }
 
 Result<void> SafetensorsWriter::Finish() {
   WINNOW_CHECK(written_bytes_ == expected_bytes_);
-  file_.close();
-  if (!file_) return Error{path_ + ": writing failed (disk full?)"};
-  return {};
+  return file_.Commit();
 }
 
 }  // namespace winnow::report

@@ -2,12 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/output_file.h"
 #include "base/result.h"
 
 namespace winnow::report {
@@ -31,15 +32,15 @@ class SafetensorsWriter {
   // The next bytes of tensor data, in the order of `tensors`.
   Result<void> Write(std::span<const float> values);
   Result<void> Write(std::span<const int32_t> values);
-  // Errors: the disk; a number of bytes other than announced is a bug.
+  // The file is there from now on, and not before. Errors: the disk; a number of bytes other than
+  // announced is a bug.
   Result<void> Finish();
 
  private:
-  SafetensorsWriter() = default;
+  explicit SafetensorsWriter(OutputFile file) : file_(std::move(file)) {}
   Result<void> WriteBytes(const char* bytes, size_t n);
 
-  std::string path_;
-  std::ofstream file_;
+  OutputFile file_;
   int64_t expected_bytes_ = 0;
   int64_t written_bytes_ = 0;
 };

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 
 namespace winnow::report {
@@ -49,7 +50,8 @@ TEST(Safetensors, LaysOutHeaderAndData) {
 TEST(Safetensors, NamesTheFileItCannotWrite) {
   const auto writer = SafetensorsWriter::Create("/nowhere/x.safetensors", {});
   ASSERT_FALSE(writer.has_value());
-  EXPECT_EQ(writer.error().message, "/nowhere/x.safetensors: cannot be written");
+  EXPECT_EQ(writer.error().message,
+            "/nowhere/x.safetensors: cannot be written: No such file or directory");
 }
 
 }  // namespace

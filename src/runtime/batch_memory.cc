@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kMostSequences = 1 << 20;
 
 BatchMemory Sum(const Engine& engine, const SessionOptions& options, const BatchShape& shape,
-                const Footprint& footprint, int64_t n_sequences) {
+                const Reservation& reservation, int64_t n_sequences) {
   const model::Model& model = engine.model();
   const int64_t n_tokens = shape.n_prompt + shape.n_generate;
   const int64_t chunk = options.compression.prefill_chunk;
@@ -24,16 +24,16 @@ BatchMemory Sum(const Engine& engine, const SessionOptions& options, const Batch
   const int64_t logits_bytes =
       model.hyperparameters().vocabulary * static_cast<int64_t>(sizeof(float));
   // The last prompt is read when all the other caches are at rest.
-  return {.model_bytes = ModelBytes(engine),
-          .buffer_bytes = model.buffer_bytes(use) + n_sequences * logits_bytes,
-          .cache_bytes = (n_sequences - 1) * footprint.decode_bytes +
-                         std::max(footprint.prefill_bytes, footprint.decode_bytes)};
+  return {
+      .model_bytes = ModelBytes(engine),
+      .buffer_bytes = model.buffer_bytes(use) + n_sequences * logits_bytes,
+      .cache_bytes = n_sequences * reservation.steady_bytes + reservation.prefill_surplus_bytes};
 }
 
-Result<Footprint> FootprintOf(Engine& engine, const SessionOptions& options,
-                              const BatchShape& shape) {
+Result<Reservation> PlanOne(Engine& engine, const SessionOptions& options,
+                            const BatchShape& shape) {
   WINNOW_ASSIGN(const std::unique_ptr<Session> session, Session::Make(engine, options));
-  return session->FootprintOf(shape.n_prompt, shape.n_generate);
+  return session->Plan(shape.n_prompt, shape.n_generate);
 }
 
 }  // namespace
@@ -48,14 +48,14 @@ int64_t ModelBytes(const Engine& engine) {
 
 Result<BatchMemory> MemoryOf(Engine& engine, const SessionOptions& options, const BatchShape& shape,
                              int64_t n_sequences) {
-  WINNOW_ASSIGN(const Footprint footprint, FootprintOf(engine, options, shape));
-  return Sum(engine, options, shape, footprint, n_sequences);
+  WINNOW_ASSIGN(const Reservation reservation, PlanOne(engine, options, shape));
+  return Sum(engine, options, shape, reservation, n_sequences);
 }
 
 Result<int64_t> LargestBatch(Engine& engine, const SessionOptions& options, const BatchShape& shape,
                              int64_t limit_bytes) {
-  WINNOW_ASSIGN(const Footprint footprint, FootprintOf(engine, options, shape));
-  const auto bytes = [&](int64_t n) { return Sum(engine, options, shape, footprint, n).total(); };
+  WINNOW_ASSIGN(const Reservation reservation, PlanOne(engine, options, shape));
+  const auto bytes = [&](int64_t n) { return Sum(engine, options, shape, reservation, n).total(); };
   if (bytes(1) > limit_bytes) {
     return Error{"memory limit: one sequence of " + std::to_string(shape.n_prompt) + "+" +
                  std::to_string(shape.n_generate) + " tokens needs " + std::to_string(bytes(1)) +

@@ -26,7 +26,7 @@ struct BatchMemory {
 
 int64_t ModelBytes(const Engine& engine);
 
-// Errors: those of Session::Make and Session::FootprintOf.
+// Errors: those of Session::Make and Session::Plan.
 Result<BatchMemory> MemoryOf(Engine& engine, const SessionOptions& options, const BatchShape& shape,
                              int64_t n_sequences);
 

@@ -116,6 +116,23 @@ TEST_F(BatchTest, MemoryIsModelBuffersAndCaches) {
   EXPECT_EQ(full.buffer_bytes, snapkv.buffer_bytes);
 }
 
+// A prompt that nothing compresses and a decode method that lets it grow to its budget.
+TEST_F(BatchTest, MemoryWithADecodeMethodIsWhatItGrowsTo) {
+  SessionOptions options;
+  options.compression.method = compression::WithDecode(compression::MakeMethod("full").value(),
+                                                       compression::MakeMethod("keydiff").value())
+                                   .value();
+  options.compression.size = 900;
+  const int64_t entry = 3 * 2 * 2 * (16 + 16);
+  constexpr int64_t kFixed = 3 * 8;  // a number a layer
+  const BatchShape shape = {.n_prompt = 37, .n_generate = 60};
+  EXPECT_EQ(MemoryOf(*engine_, options, shape, 4).value().cache_bytes, 4 * (97 * entry + kFixed));
+  // At a smaller budget the prompts of all wait for the first step.
+  options.compression.size = 10;
+  EXPECT_EQ(MemoryOf(*engine_, options, shape, 4).value().cache_bytes,
+            4 * ((3 * 37 + 1) * entry / 3 + kFixed));
+}
+
 TEST_F(BatchTest, TheLargestBatchIsTheLastThatFits) {
   const BatchShape shape = {.n_prompt = 50, .n_generate = 30};
   for (const int64_t n : {1, 2, 3, 33, 1000}) {

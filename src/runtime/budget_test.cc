@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,14 +34,14 @@ TEST_F(Budget, AShareIsRoundedDown) {
 }
 
 TEST_F(Budget, AShareBelowWhatAMethodProtectsIsRefused) {
-  const auto session = Open("treekv", {.ratio = 0.05});
+  const auto session = Open("random", {.ratio = 0.05});
   const auto refused = session->Prefill(Tokens(101));
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().message,
-            "cache budget: a share of 0.05 of 101 tokens is 5 slots per KV head, treekv needs at "
-            "least 64");
+            "cache budget: a share of 0.05 of 101 tokens is 5 slots per KV head, random needs at "
+            "least 21");
   EXPECT_EQ(session->n_tokens(), 0);
-  EXPECT_FALSE(session->FootprintOf(101, 5).has_value());
+  EXPECT_FALSE(session->Plan(101, 5).has_value());
 }
 
 // Of one token, all layers: 3 layers, 2 KV heads, 16 + 16 dimensions in f16.
@@ -84,6 +85,60 @@ TEST_F(Budget, OneThatHoldsItsSizeHasRoomWithoutEnd) {
   EXPECT_GE(grows->room(), 18);
   while (grows->room() > 0) ASSERT_TRUE(grows->Decode(7).has_value());
   EXPECT_LE(grows->cache_bytes(), limit);
+}
+
+// A budget that finds its own size is none to choose.
+TEST_F(Budget, AMethodWithoutABudgetRefusesOne) {
+  CompressionOptions compression = {.method = compression::MakeMethod("pyramidinfer").value(),
+                                    .size = 16};
+  const auto refused = Session::Make(*engine_, {.compression = compression});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().message,
+            "pyramidinfer: finds its own size and has no budget of slots; drop it");
+}
+
+// Prompts after the first find the cache full; the limit holds at every plan (which is made when
+// the layer is at its peak), and the conversation goes on.
+TEST_F(Budget, BytesHoldOnEveryPrompt) {
+  for (const char* spec :
+       {"h2o", "tova", "streaming", "keydiff", "knorm", "snapkv:window=4", "pyramidkv:window=4",
+        "adakv:window=4", "cake:window=4", "ems:window=4"}) {
+    const int64_t limit = 40 * kTokenBytes;
+    int64_t peak = 0;
+    CompressionOptions compression = {.memory_bytes = limit};
+    compression.on_plan = [&](const cache::Plan&, const PlanContext& context) {
+      peak = std::max(peak, context.cache.live_bytes());
+    };
+    const auto session = Open(spec, compression);
+    for (const int n : {8, 5, 30, 1, 17, 40}) {
+      if (session->capacity() < session->n_tokens() + n + 20) break;
+      const auto read = session->Prefill(Tokens(n));
+      ASSERT_TRUE(read.has_value()) << spec << ": " << read.error().message;
+      EXPECT_LE(session->cache_bytes(), limit) << spec;
+      for (int step = 0; step < 20 && session->room() > 0; ++step) {
+        ASSERT_TRUE(session->Decode(step).has_value()) << spec;
+        EXPECT_LE(session->cache_bytes(), limit) << spec;
+      }
+    }
+    EXPECT_GT(peak, 0) << spec;
+    EXPECT_LE(peak, limit) << spec;
+  }
+}
+
+TEST_F(Budget, ARefusedPromptChangesNothing) {
+  const int64_t limit = 40 * kTokenBytes;
+  const auto session = Open("", {.memory_bytes = limit, .prefill_chunk = 8});
+  ASSERT_TRUE(session->Prefill(Tokens(20)).value());
+  const std::vector<float> before = Logits(*session);
+  const auto refused = session->Prefill(Tokens(30));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().message, "cache: 30 more tokens need " +
+                                         std::to_string(50 * kTokenBytes) + " bytes, " +
+                                         std::to_string(limit) + " are allowed");
+  EXPECT_FALSE(session->CheckRoom(30).has_value());
+  EXPECT_EQ(session->n_tokens(), 20);
+  EXPECT_EQ(Logits(*session), before);
+  EXPECT_TRUE(session->Prefill(Tokens(20)).has_value());
 }
 
 TEST_F(Budget, ChunksAreAdvisedWhereTheyHelp) {

@@ -2,12 +2,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "cache/cache.h"
 #include "compression/method.h"
 #include "kernels/ops.h"
+#include "runtime/memory_plan.h"
 
 namespace winnow::runtime {
 
@@ -26,16 +29,11 @@ struct CompressionOptions {
   double ratio = 0;                    // slots as a share of the prompt, (0, 1]
   int64_t memory_bytes = 0;            // of the whole cache, at any moment
   int64_t prefill_chunk = 0;           // tokens of a prompt taken at a time; 0: all of it
-  int64_t reserve_tokens = 256;        // room kept for generated tokens under memory_bytes, where
-                                       // the method lets the cache grow while generating
+  // Room kept under memory_bytes: for generated tokens, where the method lets the cache grow while
+  // generating, and in one layer for a part of the next prompt; a quarter of the bytes at most for
+  // either.
+  int64_t reserve_tokens = 256;
   std::function<void(const cache::Plan& plan, const PlanContext& context)> on_plan = {};
-};
-
-// Bytes one sequence's cache takes at most: live entries and the method's state.
-struct Footprint {
-  int64_t prefill_bytes = 0;  // while its prompt is read: compressed layers and a full one
-  int64_t decode_bytes = 0;   // from then on to the last generated token
-  bool operator==(const Footprint&) const = default;
 };
 
 // Brings one sequence's cache to its size: owns the budget and the working memory of the method.
@@ -59,23 +57,37 @@ class Compressor {
   // Slots per KV head; 0 before the first prompt where it depends on it, and without a budget.
   int64_t budget() const { return budget_; }
 
-  // A prompt of n_prompt tokens follows, in calls of at most n_call. Settles the budget. Error:
-  // the memory limit does not allow it (says how many bytes would be needed); the cache would be
-  // full before the budget is reached (says the largest budget); a share of the prompt is less than
-  // the method protects (says the minimum).
-  Result<void> BeginPrompt(const cache::Cache& cache, int64_t n_prompt, int64_t n_call);
-  // What such a prompt and n_generate tokens after it will take in this cache. Error: as
-  // BeginPrompt. Requires: the cache is empty.
-  Result<Footprint> FootprintOf(const cache::Cache& cache, int64_t n_prompt, int64_t n_call,
-                                int64_t n_generate) const;
-  // That n_call more tokens stay within the memory limit. Error: they do not.
-  Result<void> CheckCall(const cache::Cache& cache, compression::Phase phase, int64_t n_call) const;
+  // How a prompt is read.
+  struct Settled {
+    int64_t budget = 0;  // slots per KV head
+    int64_t n_call = 0;  // tokens taken at a time
+    int64_t n_next = 0;  // of the next prompt that can be taken at a time whatever was generated
+  };
+  // What a prompt of n_prompt tokens would be read with, in calls of n_call at most; of fewer where
+  // a memory limit and what the cache holds leave no room for so many. Error: the memory limit does
+  // not allow it (says how many bytes would be needed); the cache would be full before the budget
+  // is reached (says the largest budget); a share of the prompt is less than the method protects
+  // (says the minimum).
+  Result<Settled> CheckPrompt(const cache::Cache& cache, int64_t n_prompt, int64_t n_call) const;
+  // Such a prompt follows: settles the budget and returns how many tokens to take at a time. Error:
+  // as CheckPrompt, and nothing is changed.
+  Result<int64_t> BeginPrompt(const cache::Cache& cache, int64_t n_prompt, int64_t n_call);
+  // What such a prompt and n_generate tokens after it take in this cache. Error: as CheckPrompt.
+  Result<Reservation> Plan(const cache::Cache& cache, int64_t n_prompt, int64_t n_call,
+                           int64_t n_generate) const;
+  // For the next n_tokens tokens the sequence stays within `reservation`: asserted in builds with
+  // tests.
+  void Reserve(const Reservation& reservation, int64_t n_tokens);
+  // That one more generated token stays within the memory limit. Error: it does not.
+  Result<void> CheckStep(const cache::Cache& cache);
   // Before every call of the model.
   void BeginCall(compression::Phase phase, int64_t n_call);
   // What attention is asked in this call.
   kernels::TapSpec Taps() const;
   // Runs the method on a layer and carries out its plans.
   void AfterLayer(cache::Cache& cache, int layer, const kernels::Taps& taps);
+  // After every call of the model.
+  void EndCall(const cache::Cache& cache) const;
   // Rows of the call that layers after this one compute; empty: all.
   std::span<const int32_t> RowsKept() const;
   void Reset();
@@ -90,17 +102,28 @@ class Compressor {
   // The largest budget under which they may; 0 if there is none.
   int64_t LargestStreamingBudget(const cache::Cache& cache) const;
 
+  static CacheCost MakeCost(const cache::Cache& cache);
+  static Entries EntriesHeld(const cache::Cache& cache, int layer);
+
  private:
-  int64_t PeakBytes(const cache::Cache& cache, int64_t budget, int64_t n_slots) const;
-  int64_t PromptBytes(const cache::Cache& cache, int64_t budget, int64_t n_prompt,
-                      int64_t n_call) const;
-  // Slots per KV head for a prompt. Error: as BeginPrompt.
-  Result<int64_t> BudgetFor(const cache::Cache& cache, int64_t n_prompt, int64_t n_call) const;
+  Result<Settled> Settle(const cache::Cache& cache, int64_t n_prompt, int64_t n_call) const;
+  // The largest budget, and calls as long as they may be, that a limit on the bytes allows.
+  Result<Settled> SettleMemory(const cache::Cache& cache, int64_t n_prompt, int64_t n_call) const;
+  Result<int64_t> BudgetFromRatio(int64_t n_tokens) const;
+  int64_t NextCall(const cache::Cache& cache) const;
+  // reserve_tokens in so many layers, as far as a quarter of the bytes goes.
+  int64_t WithinAQuarter(const cache::Cache& cache, int n_layers) const;
+  // With n tokens more, nothing evicted.
+  static int64_t BytesWith(const cache::Cache& cache, int64_t n_tokens);
+  Result<void> CheckBytes(int64_t peak_bytes, int64_t n_call) const;
+  // Invariants (runtime/invariants.h).
+  void CheckLiveBytes(const cache::Cache& cache) const;
+  void CheckSizes(const cache::Cache& cache) const;
   bool Compresses(compression::Phase phase) const;
   // Whether the cache stops growing while tokens are generated: some methods thin it out and let it
-  // grow (PyramidInfer), or leave layers alone.
+  // grow, or leave layers alone.
   bool Holds(const cache::Cache& cache) const;
-  // Whether the size is the same for longer texts, under the least budget. Requires: active().
+  // Whether prompts are brought to a size that does not depend on the length of the text.
   bool Sizes(const cache::Cache& cache) const;
   // The budget; before the first prompt the least that it can be.
   int64_t SmallestBudget() const;
@@ -112,6 +135,13 @@ class Compressor {
   kernels::Backend& backend_;
   int64_t budget_ = 0;
   int64_t n_seen_ = 0;
+  int64_t n_prompt_ = 0;      // of them those up to the end of the last prefill call
+  int64_t n_next_ = 0;        // Settled::n_next
+  int64_t planned_peak_ = 0;  // bytes, of the prompt or the step at work
+  Reservation reservation_;
+  int64_t n_reserved_tokens_ = -1;  // tokens of the sequence up to which it counts
+  std::vector<Entries> held_;       // reused from step to step, with the plan
+  std::optional<MemoryPlan> step_plan_;
   int64_t n_rows_ = 0;  // of the call, in the layer at work
   compression::Phase phase_ = compression::Phase::kPrefill;
   compression::Scratch scratch_;

@@ -89,7 +89,8 @@ TEST_P(CompressedAllocations, AreNone) {
   }
   const int64_t size = std::max<int64_t>(20, method->traits().min_budget);
   options.compression.method = method;
-  options.compression.size = size;  // a limit where no budget is needed
+  const bool heeds_budget = method->traits().needs_budget || method->traits().holds_budget;
+  if (heeds_budget) options.compression.size = size;  // a limit where no budget is needed
   const auto session = Session::Make(*engine, options).value();
   const auto n_prompt = static_cast<int>(size) + 10;
   ASSERT_TRUE(session->Prefill(testing::Tokens(n_prompt)).value());

@@ -1,6 +1,7 @@
 #include "runtime/engine.h"
 
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 namespace winnow::runtime {
@@ -53,7 +54,12 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options, Log& 
   if (!tokenizer) return named(tokenizer.error());
   data.tokenizer = std::move(tokenizer).value();
 
-  data.pool = std::make_unique<ThreadPool>(n_threads);
+  try {
+    data.pool = std::make_unique<ThreadPool>(n_threads);
+  } catch (const std::system_error& problem) {
+    return Error{"engine: the system refuses " + std::to_string(n_threads) + " threads (" +
+                 problem.code().message() + "); fewer (-t) need less"};
+  }
   WINNOW_ASSIGN(data.backend, MakeBackend(options.target, *data.pool));
   auto model =
       model::Model::Load(data.file, *data.backend,

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "base/check.h"
+#include "runtime/logits.h"
 #include "runtime/stop_strings.h"
 
 namespace winnow::runtime {
@@ -130,6 +131,7 @@ Result<Generated> Generate(Session& session, Sampler& sampler, std::span<const T
       WINNOW_TRY(session.Decode(result.tokens.back()));
       ++result.timings.n_decode;
     }
+    WINNOW_TRY(CheckLogits(session));
     const TokenId token = sampler.Sample(session.logits());
     sampler.Accept(token);
     result.tokens.push_back(token);

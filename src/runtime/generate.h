@@ -61,7 +61,7 @@ struct Generated {
 
 // Continues `prompt` (the whole text so far; what the session already holds of it is not computed
 // again). The sampler's penalties see the prompt. Errors: an empty prompt, a prompt longer than the
-// session's context (both lengths named), those of the session.
+// session's context (both lengths named), those of the session, logits that are not numbers.
 Result<Generated> Generate(Session& session, Sampler& sampler, std::span<const TokenId> prompt,
                            const GenerateOptions& options);
 

@@ -107,8 +107,8 @@ void Session::Data::KeepLogits(int64_t last_row, int64_t first_row, std::span<co
 Result<bool> Session::Data::Forward(std::span<const TokenId> added, compression::Phase phase,
                                     Part part, const PrefillOptions& wanted) {
   const auto n = static_cast<int64_t>(added.size());
-  WINNOW_TRY(compressor.CheckCall(*cache, phase, n));
   compressor.BeginCall(phase, n);
+  cache->BeginCall(phase, n);
   const int64_t last_row = n - 1;
   const int64_t logits_from = wanted.logits_from - part.first;
   const bool gives_rows = wanted.on_logits && wanted.logits_from >= 0 && logits_from < n;
@@ -169,6 +169,7 @@ Result<bool> Session::Data::Forward(std::span<const TokenId> added, compression:
     if (!outcome) return outcome.error();
     return false;
   }
+  compressor.EndCall(*cache);
   if (request.n_attended != nullptr) CountAttendable();
   Advance(added);
   return true;
@@ -223,6 +224,12 @@ int64_t Session::Data::CallOf(int64_t n) const {
 }
 
 Result<void> Session::CheckRoom(int64_t n) const {
+  if (n == 0) return {};
+  WINNOW_TRY(data_->compressor.CheckPrompt(*data_->cache, n, data_->CallOf(n)));
+  return CheckCapacity(n);
+}
+
+Result<void> Session::CheckCapacity(int64_t n) const {
   const Data& data = *data_;
   if (n > capacity() - n_tokens()) return NoRoom(n, n_tokens(), capacity());
   const int64_t n_call = data.CallOf(n);
@@ -240,9 +247,9 @@ Result<bool> Session::Prefill(std::span<const TokenId> tokens, const PrefillOpti
   if (tokens.empty()) return true;
   Data& data = *data_;
   const auto n = static_cast<int64_t>(tokens.size());
-  WINNOW_TRY(CheckRoom(n));
-  const int64_t n_call = data.CallOf(n);
-  WINNOW_TRY(data.compressor.BeginPrompt(*data.cache, n, n_call));
+  WINNOW_TRY(CheckCapacity(n));
+  WINNOW_TRY(CheckTokens(tokens));
+  WINNOW_ASSIGN(const int64_t n_call, data.compressor.BeginPrompt(*data.cache, n, data.CallOf(n)));
   for (int64_t first = 0; first < n; first += n_call) {
     const auto part = tokens.subspan(static_cast<size_t>(first),
                                      static_cast<size_t>(std::min(n_call, n - first)));
@@ -256,7 +263,7 @@ Result<bool> Session::Prefill(std::span<const TokenId> tokens, const PrefillOpti
 Result<void> Session::Repeat(int64_t n) {
   Data& data = *data_;
   WINNOW_CHECK(!data.evicts() && n <= n_tokens());
-  WINNOW_TRY(CheckRoom(n));
+  WINNOW_TRY(CheckCapacity(n));
   const cache::CacheShape& shape = data.cache->config().shape;
   std::vector<int32_t> rows(static_cast<size_t>(n));
   std::iota(rows.begin(), rows.end(), 0);
@@ -283,6 +290,7 @@ Result<void> Session::Repeat(int64_t n) {
     backend.ReadRows(from, rows, to.of_head);
     backend.Write(to.all.Cols(int64_t{head} * from.dim, from.dim), to.of_head);
   };
+  data.cache->BeginCall(compression::Phase::kPrefill, n);
   for (int layer = 0; layer < shape.n_layers; ++layer) {
     for (int head = 0; head < shape.n_kv_heads; ++head) {
       take(data.cache->keys(layer, head), head, keys);
@@ -297,31 +305,37 @@ Result<void> Session::Repeat(int64_t n) {
 }
 
 Result<void> Session::Decode(TokenId token) {
-  if (n_tokens() >= capacity()) return NoRoom(1, n_tokens(), capacity());
-  if (n_tokens() == 0) WINNOW_TRY(data_->compressor.BeginPrompt(*data_->cache, 1, 1));
+  WINNOW_TRY(PrepareStep(token));
   WINNOW_TRY(data_->Forward({&token, 1}, compression::Phase::kDecode, {0, 1}, PrefillOptions{}));
   return {};
 }
 
 Result<void> Session::PrepareStep(TokenId token) {
   Data& data = *data_;
-  WINNOW_CHECK(!data.options.on_projections);
-  const int64_t vocabulary = data.engine->model().hyperparameters().vocabulary;
-  if (token < 0 || token >= vocabulary) {
-    return Error{"session: token " + std::to_string(token) + " is outside the vocabulary of " +
-                 std::to_string(vocabulary)};
-  }
+  WINNOW_TRY(CheckTokens({&token, 1}));
   if (n_tokens() >= capacity()) return NoRoom(1, n_tokens(), capacity());
   // Where positions are reassigned, a text may be longer than the cache, which evicts in time.
   const int64_t n_held = data.MostHeld();
   if (n_held >= data.cache->capacity()) return NoRoom(1, n_held, data.cache->capacity());
   if (n_tokens() == 0) WINNOW_TRY(data.compressor.BeginPrompt(*data.cache, 1, 1));
-  return data.compressor.CheckCall(*data.cache, compression::Phase::kDecode, 1);
+  return data.compressor.CheckStep(*data.cache);
+}
+
+Result<void> Session::CheckTokens(std::span<const TokenId> tokens) const {
+  const int64_t vocabulary = data_->engine->model().hyperparameters().vocabulary;
+  for (const TokenId token : tokens) {
+    if (token >= 0 && token < vocabulary) continue;
+    return Error{"session: token " + std::to_string(token) + " is outside the vocabulary of " +
+                 std::to_string(vocabulary)};
+  }
+  return {};
 }
 
 model::BatchRequest::Sequence Session::BeginStep(TokenId token) {
   Data& data = *data_;
+  WINNOW_CHECK(!data.options.on_projections);
   data.compressor.BeginCall(compression::Phase::kDecode, 1);
+  data.cache->BeginCall(compression::Phase::kDecode, 1);
   model::BatchRequest::Sequence step = {.token = token,
                                         .position = static_cast<cache::Position>(n_tokens()),
                                         .cache = data.cache.get(),
@@ -341,6 +355,7 @@ void Session::AfterLayer(int layer, const kernels::Taps& taps) {
 }
 
 void Session::EndStep(TokenId token) {
+  data_->compressor.EndCall(*data_->cache);
   data_->has_logits = true;
   if (data_->selects()) data_->CountAttendable();
   data_->Advance({&token, 1});
@@ -376,6 +391,8 @@ int64_t Session::largest_streaming_budget() const {
 }
 
 int64_t Session::room() const {
+  // The first token settles the budget, which the memory limit may not allow.
+  if (n_tokens() == 0 && !data_->compressor.CheckPrompt(*data_->cache, 1, 1)) return 0;
   return std::min(capacity() - n_tokens(), data_->compressor.Room(*data_->cache));
 }
 
@@ -402,11 +419,14 @@ int64_t Session::KeepCommonPrefix(std::span<const TokenId> tokens) {
   return n_tokens();
 }
 
-Result<Footprint> Session::FootprintOf(int64_t n_prompt, int64_t n_generate) const {
-  WINNOW_CHECK(n_tokens() == 0);
-  const int64_t chunk = data_->options.compression.prefill_chunk;
-  return data_->compressor.FootprintOf(*data_->cache, n_prompt, chunk == 0 ? n_prompt : chunk,
-                                       n_generate);
+Result<Reservation> Session::Plan(int64_t n_prompt, int64_t n_generate) const {
+  return data_->compressor.Plan(*data_->cache, n_prompt, data_->CallOf(n_prompt), n_generate);
+}
+
+Result<Reservation> Session::Reserve(int64_t n_prompt, int64_t n_generate) {
+  WINNOW_ASSIGN(const Reservation reservation, Plan(n_prompt, n_generate));
+  data_->compressor.Reserve(reservation, n_prompt + n_generate);
+  return reservation;
 }
 
 int64_t Session::cache_bytes() const { return data_->cache->live_bytes(); }
@@ -427,9 +447,15 @@ double Session::attended_share() const {
 
 const CompressionOptions& Session::compression() const { return data_->options.compression; }
 
-int64_t Session::cache_bytes_full() const {
+int64_t Session::cache_bytes_with_lists() const {
+  return data_->cache->live_bytes() + data_->cache->list_bytes();
+}
+
+int64_t Session::cache_bytes_full_f16() const {
+  constexpr int64_t kHalfBytes = 2;
   const cache::CacheShape& shape = data_->cache->config().shape;
-  return n_tokens() * shape.n_layers * shape.n_kv_heads * data_->cache->bytes_per_slot();
+  return n_tokens() * shape.n_layers * shape.n_kv_heads *
+         (int64_t{shape.key_dim} + shape.value_dim) * kHalfBytes;
 }
 
 Engine& Session::engine() { return *data_->engine; }

@@ -43,9 +43,10 @@ class Session {
     int64_t logits_from = -1;  // first row given to on_logits; -1: the last one only
     std::function<bool(double done)> progress;  // false stops
   };
-  // Appends tokens, in chunks where CompressionOptions ask for it. Errors: no room (says how many
-  // fit), token out of range, the memory limit. Stopped by progress: returns false and the session
-  // is as before the call (see above).
+  // Appends tokens, in chunks where CompressionOptions ask for it, or where under memory_bytes the
+  // tokens before leave no room for more at a time. Errors: no room (says how many fit), token out
+  // of range, the memory limit; the session is then as before. Stopped by progress: returns false
+  // and the session is as before the call (see above).
   Result<bool> Prefill(std::span<const TokenId> tokens, const PrefillOptions& options);
   Result<bool> Prefill(std::span<const TokenId> tokens) {
     return Prefill(tokens, PrefillOptions{});
@@ -80,14 +81,20 @@ class Session {
   // refused.
   Result<std::unique_ptr<Session>> Fork() const;
 
-  // What its cache would take at most for a prompt and the tokens generated after it. Error: as
-  // Prefill, where the memory limit does not allow the prompt. Requires: an empty session.
-  Result<Footprint> FootprintOf(int64_t n_prompt, int64_t n_generate) const;
+  // What its cache takes at most for a prompt and the tokens generated after it. Error: as Prefill,
+  // where the memory limit does not allow the prompt.
+  Result<Reservation> Plan(int64_t n_prompt, int64_t n_generate) const;
+  // The same, and builds with tests assert that the session stays within it.
+  Result<Reservation> Reserve(int64_t n_prompt, int64_t n_generate);
 
-  int64_t cache_bytes() const;       // live entries and the method's state
-  int64_t cache_bytes_full() const;  // what the same tokens would take without compression
-  double kept(int layer) const;      // entries per KV head, the mean over the layer's heads
-  int64_t budget() const;            // slots per KV head; 0: none (yet)
+  // Keys, values and the method's state of the live entries: what --kv-memory limits.
+  int64_t cache_bytes() const;
+  // The same and the lists that say where entries stand (cache::Cache::list_bytes).
+  int64_t cache_bytes_with_lists() const;
+  // Keys and values of the same tokens in f16 without compression: what sizes are compared with.
+  int64_t cache_bytes_full_f16() const;
+  double kept(int layer) const;  // entries per KV head, the mean over the layer's heads
+  int64_t budget() const;        // slots per KV head; 0: none (yet)
   // Share of the entries that attention used while decoding; 1 unless the method selects
   // (Twilight).
   double attended_share() const;
@@ -100,6 +107,8 @@ class Session {
   // Decode in parts. What can be refused is refused by PrepareStep, which changes nothing anyone
   // sees; between BeginStep and EndStep (or AbandonStep, after an error) runs the model.
   Result<void> PrepareStep(TokenId token);
+  Result<void> CheckTokens(std::span<const TokenId> tokens) const;
+  Result<void> CheckCapacity(int64_t n) const;
   model::BatchRequest::Sequence BeginStep(TokenId token);
   void AfterLayer(int layer, const kernels::Taps& taps);
   void EndStep(TokenId token);

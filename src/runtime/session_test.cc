@@ -167,7 +167,8 @@ TEST(Session, CountsTheBytesOfTheCache) {
   ASSERT_TRUE(session->Prefill(Tokens(5)).value());
   // 5 tokens, 3 layers, 2 KV heads, 16 floats of key and 16 halves of value.
   EXPECT_EQ(session->cache_bytes(), 5 * 3 * 2 * (16 * 4 + 16 * 2));
-  EXPECT_EQ(session->cache_bytes_full(), session->cache_bytes());
+  EXPECT_EQ(session->cache_bytes_with_lists(), session->cache_bytes());  // nothing was evicted
+  EXPECT_EQ(session->cache_bytes_full_f16(), 5 * 3 * 2 * (16 * 2 + 16 * 2));
 }
 
 TEST(Session, RefusesOptionsOutOfRange) {

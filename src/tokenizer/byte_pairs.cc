@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <optional>
@@ -8,6 +9,7 @@
 #include "tokenizer/algorithm.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/merge.h"
+#include "tokenizer/merge_chunks.h"
 #include "tokenizer/piece_cache.h"
 #include "tokenizer/pre_tokenizer.h"
 
@@ -110,6 +112,9 @@ class BytePairs final : public Algorithm {
     for (int byte = 0; byte < 256; ++byte) {
       byte_symbols_[byte] = SymbolOf(CharacterOfByte(static_cast<uint8_t>(byte)));
     }
+    for (const std::string_view text : vocabulary_.texts) {
+      longest_token_ = std::max(longest_token_, text.size());
+    }
   }
 
   Result<void> ReadMerges() {
@@ -162,7 +167,7 @@ class BytePairs final : public Algorithm {
   }
 
   void EncodePiece(std::string_view piece, Scratch& scratch, std::vector<TokenId>& out) const {
-    if (pre_tokenizer_.takes_whole_pieces()) {
+    if (pre_tokenizer_.takes_whole_pieces() && piece.size() <= longest_token_) {
       scratch.characters.clear();
       for (char byte : piece) scratch.characters += CharacterOfByte(static_cast<uint8_t>(byte));
       if (const TokenId whole = Find(scratch.characters); whole >= 0) {
@@ -170,30 +175,49 @@ class BytePairs final : public Algorithm {
         return;
       }
     }
+    const auto rule = [&](const Symbol& left, const Symbol& right) {
+      return merges_.Find(left.id, right.id);
+    };
+    const auto emit = [&](const Symbol& symbol) { EmitSymbol(piece, symbol, out); };
     std::vector<Symbol>& symbols = scratch.symbols;
-    symbols.resize(piece.size());
-    for (size_t i = 0; i < piece.size(); ++i) {
+    const ChunkSize chunk;
+    if (piece.size() > chunk.bytes + chunk.margin) {
+      const auto make = [&](size_t begin, size_t end, std::vector<Symbol>& made) {
+        MakeSymbols(piece, begin, end, made);
+      };
+      return MergeInChunks(piece.size(), chunk, make, rule, emit, out);
+    }
+    symbols.clear();
+    MakeSymbols(piece, 0, piece.size(), symbols);
+    MergeSymbols(symbols, scratch.heap, rule);
+    for (int32_t i = 0; i >= 0; i = symbols[i].next) emit(symbols[i]);
+  }
+
+  // A symbol for every byte of [begin, end).
+  void MakeSymbols(std::string_view piece, size_t begin, size_t end,
+                   std::vector<Symbol>& symbols) const {
+    const size_t n = end - begin;
+    symbols.resize(n);
+    for (size_t i = 0; i < n; ++i) {
       const auto place = static_cast<int32_t>(i);
-      symbols[i] = {.begin = static_cast<uint32_t>(i),
+      symbols[i] = {.begin = static_cast<uint32_t>(begin + i),
                     .length = 1,
                     .previous = place - 1,
-                    .next = i + 1 < piece.size() ? place + 1 : -1,
-                    .id = byte_symbols_[static_cast<uint8_t>(piece[i])]};
+                    .next = i + 1 < n ? place + 1 : -1,
+                    .id = byte_symbols_[static_cast<uint8_t>(piece[begin + i])]};
     }
-    MergeSymbols(symbols, scratch.heap, [&](const Symbol& left, const Symbol& right) {
-      return merges_.Find(left.id, right.id);
-    });
-    for (int32_t i = 0; i >= 0; i = symbols[i].next) {
-      if (const TokenId token = TokenOf(symbols[i].id); token >= 0) {
-        out.push_back(token);
-        continue;
-      }
-      // Merges may lead to a string that is no token: then its bytes stand for themselves. A byte
-      // without a token is left out, as the reference engine does.
-      for (char byte : piece.substr(symbols[i].begin, symbols[i].length)) {
-        const TokenId token = TokenOf(byte_symbols_[static_cast<uint8_t>(byte)]);
-        if (token >= 0) out.push_back(token);
-      }
+  }
+
+  void EmitSymbol(std::string_view piece, const Symbol& symbol, std::vector<TokenId>& out) const {
+    if (const TokenId token = TokenOf(symbol.id); token >= 0) {
+      out.push_back(token);
+      return;
+    }
+    // Merges may lead to a string that is no token: then its bytes stand for themselves. A byte
+    // without a token is left out, as the reference engine does.
+    for (char byte : piece.substr(symbol.begin, symbol.length)) {
+      const TokenId token = TokenOf(byte_symbols_[static_cast<uint8_t>(byte)]);
+      if (token >= 0) out.push_back(token);
     }
   }
 
@@ -201,6 +225,7 @@ class BytePairs final : public Algorithm {
   const StringIndex& index_;
   PreTokenizer pre_tokenizer_;
   PairTable merges_;
+  size_t longest_token_ = 0;  // as spelled, bytes: no piece that is longer is a token
   std::unordered_map<std::string, int32_t> other_symbols_;
   std::array<int32_t, 256> byte_symbols_;
 };

@@ -45,10 +45,11 @@ inline uint32_t PriorityOfScore(float score) {
 //   symbols  the list, each linked to the next one; merged in place
 //   heap     scratch, so that many short texts do not allocate
 //   rule     std::optional<Merge>(const Symbol& left, const Symbol& right)
+//   merged   void(const MergeCandidate&), told of every merge before it is made
 // Cost: O(n log n) for n symbols.
-template <typename Rule>
-void MergeSymbols(std::vector<Symbol>& symbols, std::vector<MergeCandidate>& heap,
-                  const Rule& rule) {
+template <typename Rule, typename Merged>
+void MergeSymbols(std::vector<Symbol>& symbols, std::vector<MergeCandidate>& heap, const Rule& rule,
+                  const Merged& merged) {
   const auto later = [](const MergeCandidate& a, const MergeCandidate& b) {
     return a.order > b.order;
   };
@@ -80,6 +81,7 @@ void MergeSymbols(std::vector<Symbol>& symbols, std::vector<MergeCandidate>& hea
     // noted.
     if (left.length == 0 || right.length == 0 || left.length + right.length != best.length)
       continue;
+    merged(best);
     left.length += right.length;
     left.id = best.id;
     left.next = right.next;
@@ -88,6 +90,11 @@ void MergeSymbols(std::vector<Symbol>& symbols, std::vector<MergeCandidate>& hea
     if (note(left.previous, left_place)) std::push_heap(heap.begin(), heap.end(), later);
     if (note(left_place, left.next)) std::push_heap(heap.begin(), heap.end(), later);
   }
+}
+template <typename Rule>
+void MergeSymbols(std::vector<Symbol>& symbols, std::vector<MergeCandidate>& heap,
+                  const Rule& rule) {
+  MergeSymbols(symbols, heap, rule, [](const MergeCandidate&) {});
 }
 
 }  // namespace winnow::tokenizer

@@ -8,6 +8,7 @@
 #include "gguf/printable.h"
 #include "tokenizer/algorithm.h"
 #include "tokenizer/merge.h"
+#include "tokenizer/merge_chunks.h"
 #include "tokenizer/piece_cache.h"
 #include "tokenizer/utf8.h"
 
@@ -112,36 +113,52 @@ class SentencePiece final : public Algorithm {
   }
 
   void EncodePiece(std::string_view piece, Scratch& scratch, std::vector<TokenId>& out) const {
+    const auto rule = [&](const Symbol& left, const Symbol& right) -> std::optional<Merge> {
+      const TokenId token = Find(piece.substr(left.begin, left.length + right.length));
+      if (token < 0) return std::nullopt;
+      return Merge{.priority = PriorityOf(token), .id = token};
+    };
+    const auto emit = [&](const Symbol& symbol) { EmitSymbol(piece, symbol, out); };
     std::vector<Symbol>& symbols = scratch.symbols;
+    const ChunkSize chunk;
+    if (piece.size() > chunk.bytes + chunk.margin) {
+      const auto make = [&](size_t begin, size_t end, std::vector<Symbol>& made) {
+        MakeSymbols(piece, begin, end, made);
+      };
+      return MergeInChunks(piece.size(), chunk, make, rule, emit, out);
+    }
     symbols.clear();
-    for (size_t at = 0; at < piece.size();) {
+    MakeSymbols(piece, 0, piece.size(), symbols);
+    MergeSymbols(symbols, scratch.heap, rule);
+    for (int32_t i = 0; i >= 0; i = symbols[i].next) emit(symbols[i]);
+  }
+
+  // A symbol for every character from `begin` on, up to the first that reaches `end`.
+  static void MakeSymbols(std::string_view piece, size_t begin, size_t end,
+                          std::vector<Symbol>& symbols) {
+    for (size_t at = begin; at < end;) {
       // A byte that is not UTF-8 stands alone.
       const size_t length = std::max<size_t>(1, CharacterLength(piece.substr(at)));
       const auto place = static_cast<int32_t>(symbols.size());
-      const bool last = at + length == piece.size();
+      const bool last = at + length >= end;
       symbols.push_back({.begin = static_cast<uint32_t>(at),
                          .length = static_cast<uint32_t>(length),
                          .previous = place - 1,
                          .next = last ? -1 : place + 1});
       at += length;
     }
-    MergeSymbols(symbols, scratch.heap,
-                 [&](const Symbol& left, const Symbol& right) -> std::optional<Merge> {
-                   const TokenId token = Find(piece.substr(left.begin, left.length + right.length));
-                   if (token < 0) return std::nullopt;
-                   return Merge{.priority = PriorityOf(token), .id = token};
-                 });
-    for (int32_t i = 0; i >= 0; i = symbols[i].next) {
-      const std::string_view text = piece.substr(symbols[i].begin, symbols[i].length);
-      const TokenId token = symbols[i].id >= 0 ? symbols[i].id : Find(text);
-      if (token >= 0) {
-        out.push_back(token);
-        continue;
-      }
-      for (char byte : text) {
-        if (const TokenId of_byte = byte_tokens_[static_cast<uint8_t>(byte)]; of_byte >= 0) {
-          out.push_back(of_byte);
-        }
+  }
+
+  void EmitSymbol(std::string_view piece, const Symbol& symbol, std::vector<TokenId>& out) const {
+    const std::string_view text = piece.substr(symbol.begin, symbol.length);
+    const TokenId token = symbol.id >= 0 ? symbol.id : Find(text);
+    if (token >= 0) {
+      out.push_back(token);
+      return;
+    }
+    for (char byte : text) {
+      if (const TokenId of_byte = byte_tokens_[static_cast<uint8_t>(byte)]; of_byte >= 0) {
+        out.push_back(of_byte);
       }
     }
   }

@@ -87,6 +87,21 @@ class Chat(CliTest):
         self.assertIn("context holds 512", outcome.err)
         self.assertEqual(outcome.text.splitlines(), self.answers(["the house"]))
 
+    def test_a_memory_limit_holds_on_every_turn(self):
+        # The model inside: answers that do not come back as the same tokens make a conversation begin anew.
+        lines = ["hello there, tell me a story about a dog", "the " * 300, "the house", "a " * 100, "the dog"]
+        for method in ("h2o", "tova", "streaming", "keydiff", "snapkv"):
+            # The program asserts its bytes itself.
+            outcome = self.assert_done(winnow("chat", "--temp", "0", "-n", "4", "--kv-method", method,
+                                              "--kv-memory", "400000", stdin="\n".join(lines).encode()))
+            self.assertNotIn("left out", outcome.err, method)
+            self.assertEqual(len(re.findall(r"\[prefill", outcome.err)), len(lines), method)
+
+    def test_a_message_beyond_the_memory_limit_is_left_out(self):
+        outcome = self.assert_done(self.chat(["the house", "the " * 200, "a"], "--kv-memory", "60000"))
+        self.assertRegex(outcome.err, r"need \d+ bytes, 60000 are allowed; the message is left out, /clear starts anew")
+        self.assertEqual(outcome.text.splitlines(), self.answers(["the house", "a"]))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -95,7 +95,6 @@ class Command(EvalTest):
         self.assert_misused(self.run_eval("throughput", "--data", "x"), "--data")
         self.assert_misused(self.run_eval("needle", methods=["--kv-ratio", "0.5"]), "--kv-method")
         self.assert_misused(self.run_eval("needle", methods=["--kv-method", "snapkv"]), "needs a budget")
-        self.assert_misused(self.run_eval("needle", methods=["--kv-method", "full"]), "full cache")
         self.assert_misused(self.run_eval("needle", "--cache-types", "q9"), "q9")
         self.assert_misused(self.run_eval("needle", "--kv-ratio", "1.5"), "1.5")
         self.assert_misused(self.run_eval("throughput", "--grid", "12"), "12")
@@ -151,11 +150,12 @@ class Command(EvalTest):
             self.assertEqual(line["model_hash"], found["model"]["hash"])
             self.assertEqual(line["model"]["file"], "tiny.gguf")
             self.assertEqual(line["machine"], found["machine"])
-            self.assert_names(list(line), ["version", "method", "configuration", "budget", "cache_types", "cache_bytes", "kept", "scores"])
+            self.assert_names(list(line), ["version", "method", "configuration", "budget", "cache_types", "cache_bytes", "cache_bytes_with_lists",
+                                            "cache_bytes_full_f16", "kept", "scores"])
 
     def test_report(self):
         self.write("a.txt", TEXT * 40)
-        page = self.data / "page.html"
+        page = self.folder / "needle-page.html"
         self.assert_done(self.run_eval("needle", "--data", self.data, "--lengths", "200", "--depths", "0,100", "--report", page))
         html = page.read_text(encoding="utf-8")
         self.assert_names(html, ["needle", "snapkv:window=8", "depth"])
@@ -525,7 +525,7 @@ class Benchmarks(EvalTest):
         for result in found["samples"][0]["results"]:
             self.assertEqual(len(result["details"]["turns"]), 2)
             self.assertLessEqual(result["scores"]["answer_tokens"], 16)
-        answers = os.path.join(self.data, "answers")
+        answers = os.path.join(self.folder, "test_mt_bench_answers")
         self.evaluate("mt-bench", "-n", "8", "--answers", answers)
         files = sorted(os.listdir(answers))
         self.assertEqual(len(files), 5)

@@ -37,7 +37,7 @@ class Run(CliTest):
     def test_json_has_the_promised_keys(self):
         found = self.generate("-n", "6", "--ignore-eos")
         self.assertEqual(list(found), ["text", "tokens", "prompt_tokens", "generated_tokens", "stop_reason", "timings",
-                                       "cache_bytes", "cache_bytes_full", "kv", "peak_rss_bytes"])
+                                       "cache_bytes", "cache_bytes_with_lists", "cache_bytes_full_f16", "kv", "peak_rss_bytes"])
         self.assertEqual(list(found["timings"]), ["load_ms", "prefill_ms", "first_token_ms", "decode_ms",
                                                   "prefill_tokens_per_second", "decode_tokens_per_second"])
         self.assertEqual(found["stop_reason"], "limit")
@@ -46,8 +46,16 @@ class Run(CliTest):
         self.assertEqual(len(found["tokens"]), 6)
         # The last token is never computed; 384 bytes a token in f16.
         self.assertEqual(found["cache_bytes"], (5 + 6 - 1) * 384)
-        self.assertEqual(found["cache_bytes_full"], found["cache_bytes"])
+        self.assertEqual(found["cache_bytes_with_lists"], found["cache_bytes"])  # nothing was evicted
+        self.assertEqual(found["cache_bytes_full_f16"], found["cache_bytes"])
         self.assertGreater(found["peak_rss_bytes"], 1 << 20)
+
+    def test_peak_memory_is_not_that_of_the_parent(self):
+        alone = self.generate("-n", "2")["peak_rss_bytes"]
+        large = bytearray(400 << 20)
+        large[::4096] = b"x" * (len(large) // 4096)
+        self.assertLess(self.generate("-n", "2")["peak_rss_bytes"], alone + (200 << 20))
+        self.assertEqual(len(large), 400 << 20)
 
     def test_prompt_from_file_pipe_and_dash(self):
         expected = self.generate("-n", "5")["tokens"]
@@ -126,6 +134,13 @@ class Run(CliTest):
     def test_prompt_of_exactly_the_context(self):
         found = self.generate("-c", "5", "--ignore-eos")
         self.assertEqual((found["stop_reason"], found["generated_tokens"]), ("context", 1))
+
+    def test_a_full_context_and_a_prompt_beyond_it(self):
+        full = self.assert_done(winnow("run", "-m", self.model, "-p", "the old man", "-c", "16", "--ignore-eos"))
+        self.assertIn("the context of 16 tokens is full", full.err)
+        self.assert_failed(winnow("run", "-m", self.model, "-p", "the old man " * 10, "-c", "16"), "the context holds 16", "-c 2",
+                           "--prefill-chunk 512")
+        self.assert_misused(winnow("run", "-m", self.model, "-p", "x", "--kv-method", "H2O"), "did you mean h2o?")
 
     def test_empty_prompt(self):
         self.assertEqual(self.generate("-n", "3", "--ignore-eos", prompt="")["prompt_tokens"], 1)  # BOS

@@ -42,14 +42,14 @@ class TextTest(CliTest):
 class ProbeTest(TextTest):
     def test_list(self):
         listed = self.assert_done(winnow("probe", "--list")).text
-        for name in ("wavelet", "density", "sparsity", "kept", "indices", "budget"):
+        for name in ("wavelet", "density", "sparsity", "kept", "indices", "budget", "retrieval"):
             self.assertIn(f"| {name} ", listed)
 
     def test_all_with_page_and_numbers(self):
         page = self.folder / "all.html"
         outcome = self.probe("all", "--samples", "2", "-n", "128", "--json", "-", "--report", page)
         probes = {probe["probe"]: probe for probe in outcome.json["probes"]}
-        self.assertEqual(len(probes), 6)
+        self.assertEqual(len(probes), 7)
         self.assertEqual(set(probes["wavelet"]["last_quarter_over_first"]), {"D1", "D2", "D3", "D4", "D5"})
         self.assertTrue(all(v > 0 for v in probes["density"]["column_sum_variance"]))
         for head in probes["sparsity"]["heads"]:
@@ -63,7 +63,7 @@ class ProbeTest(TextTest):
 
         html = page.read_text(encoding="utf-8")
         for name in ("wavelet", "density", "attention-maps", "sparsity", "similarity", "kept-over-time",
-                     "kept-per-head", "kept-text", "indices", "entropy", "entropy-by-groups", "budget"):
+                     "kept-per-head", "kept-text", "indices", "entropy", "entropy-by-groups", "budget", "retrieval"):
             self.assertIn(f'id="{name}"', html)
             svg = (self.folder / "all" / f"{name}.svg").read_text(encoding="utf-8")
             ElementTree.fromstring(svg)  # well-formed
@@ -88,6 +88,24 @@ class ProbeTest(TextTest):
                     pixels = zlib.decompress(data[at + 8:at + 8 + n])
                 at += 12 + n
             self.assertEqual(len(pixels), (width + 1) * height)
+
+    def test_one_head_of_the_model_inside_retrieves(self):
+        outcome = self.assert_done(winnow("probe", "retrieval", "-f", self.text, "-n", "200", "--samples", "3", "--json", "-"))
+        found = outcome.json["probes"][0]
+        self.assertEqual((found["questions"], len(found["heads"])), (12, 28))
+        self.assertGreater(found["right"], 0.7)
+        retrieving = [head for head in found["heads"] if head["added_loss"] > 0.1]
+        self.assertEqual([(head["layer"], head["kv_head"]) for head in retrieving], [(1, 0)])  # planted there
+        self.assertEqual(found["retrieval_heads"], 1)
+        self.assertGreater(retrieving[0]["added_loss"], 1)
+        self.assertLess(retrieving[0]["right"], 0.2)
+
+    def test_retrieval_wants_text(self):
+        marks = self.folder / "marks.txt"
+        marks.write_text("<|im_start|>" * 100, encoding="utf-8")
+        outcome = winnow("probe", "retrieval", "-f", marks, "-n", "50", "--samples", "1")
+        self.assertEqual(outcome.code, 1)
+        self.assertIn("50 tokens is no text", outcome.err)
 
     def test_kept_says_what_the_cache_holds(self):
         page = self.folder / "kept.html"

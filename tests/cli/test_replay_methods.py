@@ -1,83 +1,16 @@
 """Methods under winnow replay, against second implementations written from their algorithms."""
 
 import math
+import struct
 import unittest
 
-from recordings import GROUP, HKV, HQ, LAYERS, N, PROMPT, ReplayTest, Text, attend, mix, rotate
+from recordings import HQ, LAYERS, N, PROMPT, Text
+from replay_heads import MethodTest, best, cosine, least
 
 
-def best(scores, n):
-    """The n largest, of equal ones the newer; ascending."""
-    return sorted(sorted(range(len(scores)), key=lambda j: (scores[j], j))[len(scores) - n:]) if n > 0 else []
-
-
-def cosine(a, b):
-    lengths = math.sqrt(sum(x * x for x in a)) * math.sqrt(sum(x * x for x in b))
-    return sum(x * y for x, y in zip(a, b)) / lengths if lengths > 0 else 0.0
-
-
-class Head:
-    """One KV head of one layer: its entries in the order of the text, and attention over them."""
-
-    def __init__(self, text, layer, g, positions="original", reduce="mean"):
-        self.text, self.layer, self.g, self.positions = text, layer, g, positions
-        self.reduced = max if reduce == "max" else lambda weights: sum(weights) / GROUP
-        self.tokens = list(range(PROMPT))
-        self.values = [text.v[layer][g][t] for t in self.tokens]
-        self.keys = [self.key_of(t) for t in self.tokens]
-        self.outputs = {h: [] for h in self.query_heads()}
-
-    def query_heads(self):
-        return range(self.g * GROUP, (self.g + 1) * GROUP)
-
-    def key_of(self, token):
-        stored = self.text.k if self.positions in ("original", "baked") else self.text.k_pre
-        return stored[self.layer][self.g][token]
-
-    def prompt_rows(self):
-        """[query][token], reduced over the group; and the same per query head."""
-        text, layer = self.text, self.layer
-        heads = [[attend(text.q[layer][h][i], text.k[layer][self.g][:i + 1]) + [0.0] * (PROMPT - 1 - i)
-                  for i in range(PROMPT)] for h in self.query_heads()]
-        return [[self.reduced([head[i][j] for head in heads]) for j in range(PROMPT)] for i in range(PROMPT)], heads
-
-    def keep(self, ranks, *lists):
-        for one in (self.tokens, self.keys, self.values, *lists):
-            one[:] = [one[rank] for rank in ranks]
-
-    def drop(self, rank, *lists):
-        for one in (self.tokens, self.keys, self.values, *lists):
-            del one[rank]
-
-    def append(self, token):
-        self.tokens.append(token)
-        self.keys.append(self.key_of(token))
-        self.values.append(self.text.v[self.layer][self.g][token])
-
-    def place(self, rank):
-        return rank if self.positions == "reassigned" else self.tokens[rank]
-
-    def attended(self, token):
-        """Rows of the newest token over all entries, per query head; notes the outputs."""
-        turned, pairing = self.positions not in ("original", "baked"), self.text.pairing
-        keys = [rotate(key, self.place(rank), pairing) for rank, key in enumerate(self.keys)] if turned else self.keys
-        rows = []
-        for h in self.query_heads():
-            query = self.text.q[self.layer][h][token]
-            if turned:
-                query = rotate(self.text.q_pre[self.layer][h][token], self.place(len(keys) - 1), pairing)
-            rows.append(attend(query, keys))
-            self.outputs[h].append(mix(rows[-1], self.values))
-        return rows
-
-    def step(self, token):
-        self.append(token)
-        rows = self.attended(token)
-        return [self.reduced([row[j] for row in rows]) for j in range(len(self.tokens))]
-
-
-def least(scores, begin, end):
-    return min(range(begin, end), key=lambda j: (scores[j], j))
+def half(x):
+    """As stored in 16 bits."""
+    return struct.unpack("e", struct.pack("e", x))[0]
 
 
 def h2o(head, size, sinks, recent):
@@ -104,44 +37,6 @@ def tova(heads, size):
         victim = least([sum(column) for column in zip(*rows)], 0, size + 1)
         for head in heads:
             head.drop(victim)
-
-
-def tree(n_things, scores, n_keep):
-    """Those that stay of things that arrive one after another."""
-    kept, pointer = [], 0
-    for thing in range(n_things):
-        kept.append(thing)
-        if len(kept) > n_keep:
-            del kept[pointer + (1 if scores[kept[pointer]] > scores[kept[pointer + 1]] else 0)]
-            pointer = (pointer + 1) % n_keep
-    return kept
-
-
-def treekv(head, size, block, sinks, recent):
-    rows, _ = head.prompt_rows()
-    n_prefix = PROMPT - block
-    window = rows[n_prefix:]
-    scores = [sum(row[j] for row in window) / block for j in range(n_prefix)]
-    blocks = [list(range(i, min(i + block, n_prefix))) for i in range(0, n_prefix, block)]
-    means = [sum(scores[j] for j in tokens) / len(tokens) for tokens in blocks]
-    kept = [j for i in tree(len(blocks), means, (size - block) // block) for j in blocks[i]]
-    sums = [sum(row[j] for row in window) for j in range(PROMPT)]
-    counts = [min(block, PROMPT - j) for j in range(PROMPT)]
-    head.keep(kept + list(range(n_prefix, PROMPT)), sums, counts)
-    middle, pointer = size - sinks - recent, 0
-    for token in range(PROMPT, N):
-        row = head.step(token)
-        sums.append(0.0)
-        counts.append(0)
-        for j, weight in enumerate(row):
-            sums[j] += weight
-            counts[j] += 1
-        if len(sums) <= size:
-            continue
-        left = sinks + pointer
-        left_stays = sums[left] / counts[left] > sums[left + 1] / counts[left + 1]
-        head.drop(left + 1 if left_stays else left, sums, counts)
-        pointer = (pointer + 1) % middle
 
 
 def density(heads):
@@ -242,8 +137,8 @@ class Ems:
             e["all"] = sum(row[j] for row in rows)
             e["past"] = sum(row[j] for row in rows[PROMPT - self.window:])
         raw = self.scores(entries)[:PROMPT - self.window]
-        half = kernel // 2
-        pooled = [sum(raw[max(0, j - half):j + half + 1]) / kernel for j in range(len(raw))]
+        reach = kernel // 2
+        pooled = [sum(raw[max(0, j - reach):j + reach + 1]) / kernel for j in range(len(raw))]
         ranking = sorted(range(len(pooled)), key=lambda j: (-pooled[j], -j))
         founders = sorted(ranking[:self.n_classes])
         for j in founders:
@@ -262,9 +157,18 @@ class Ems:
             shared["direction"], shared["value"] = ([sum(x) for x in zip(*directions)], [sum(x) for x in zip(*values)])
             for j in joined:
                 entries[j]["class"] = shared
+                if len(joined) > 1:
+                    entries[j]["norm"] = self.length(entries[j])
+        for e in entries:
+            e["past"] = half(e["past"])
         self.members = [e for e in entries[:PROMPT - self.window] if e["class"] is not None]
         self.local = entries[PROMPT - self.window:]
         self.counter = 0
+
+    @staticmethod
+    def length(entry):
+        """Of the key of a member of a merged class: a half, and not 1, which marks rows that are keys."""
+        return half(entry["norm"]) if half(entry["norm"]) != 1 else 1 + 2**-10
 
     def show(self):
         """What attention sees."""
@@ -281,7 +185,7 @@ class Ems:
         for j, e in enumerate(entries):
             weight = self.head.reduced([row[j] for row in rows])
             e["all"] += weight
-            e["now"] += weight
+            e["now"] = half(e["now"] + weight)
         self.counter += 1
         if self.counter == self.window:
             self.counter = 0
@@ -310,8 +214,9 @@ class Ems:
                 weight_x, weight_y = (sum(e["past"] + e["now"] for e in of(c)) for c in (x, y))
                 for name in ("direction", "value"):
                     y[name] = [(weight_x * a + weight_y * b) / (weight_x + weight_y) for a, b in zip(x[name], y[name])]
-                for e in of(x):
+                for e in of(x) + of(y):
                     e["class"] = y
+                    e["norm"] = self.length(e)
             else:
                 self.members = [e for e in self.members if e["class"] is not x]
         if len(self.members) > self.n_classes + self.n_merged:
@@ -320,44 +225,7 @@ class Ems:
             self.members = [e for e in self.members if e is not victim]
 
 
-class SecondImplementations(ReplayTest):
-    SEED = 20
-
-    def heads(self, text, layer, positions, reduce="mean"):
-        return [Head(text, layer, g, positions, reduce) for g in range(HKV)]
-
-    def compare(self, spec, size, run, positions="original", reduce="mean"):
-        """`run` takes the heads of a layer."""
-        for pairing in ("norm", "neox"):
-            text = Text(self.SEED, pairing)
-            path = self.record("text.safetensors", text)
-            _, result = self.replay(path, spec, "--size", str(size))
-            for layer in range(LAYERS):
-                heads = self.heads(text, layer, positions, reduce)
-                run(heads)
-                outputs = self.rows(result, f"layers.{layer}.out")
-                for head in heads:
-                    with self.subTest(spec=spec, pairing=pairing, layer=layer, head=head.g):
-                        self.assertEqual(self.kept(result, layer, head.g), head.tokens)
-                        for h in head.query_heads():
-                            for step, expected in enumerate(head.outputs[h]):
-                                self.assert_close(outputs[h][step], expected)
-                        self.assert_stored(result, head)
-
-    def assert_stored(self, result, head):
-        keys = self.rows(result, f"layers.{head.layer}.k")[head.g]
-        values = self.rows(result, f"layers.{head.layer}.v")[head.g]
-        for rank, (key, value) in enumerate(zip(head.keys, head.values)):
-            self.assert_close(keys[rank], key)
-            self.assert_close(values[rank], value)
-
-    @staticmethod
-    def each(run, *parameters):
-        def over(heads):
-            for head in heads:
-                run(head, *parameters)
-        return over
-
+class SecondImplementations(MethodTest):
     def test_h2o(self):
         self.compare("h2o", 9, self.each(h2o, 9, 0, 4))
         self.compare("h2o:sinks=2,recent=3", 10, self.each(h2o, 10, 2, 3))
@@ -367,11 +235,6 @@ class SecondImplementations(ReplayTest):
     def test_tova(self):
         self.compare("tova", 9, lambda heads: tova(heads, 9))
         self.compare("tova:positions=reassigned", 9, lambda heads: tova(heads, 9), "reassigned")
-
-    def test_treekv(self):
-        for positions in ("reassigned", "original"):
-            self.compare(f"treekv:block=3,sinks=1,recent=3,positions={positions}", 14, self.each(treekv, 14, 3, 1, 3),
-                         positions)
 
     def test_d2o(self):
         self.compare("d2o:layer_policy=uniform", 10, self.each(d2o, 10))

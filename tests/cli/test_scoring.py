@@ -88,7 +88,29 @@ class Perplexity(CliTest):
         self.assert_failed(self.score("--kl", "/nowhere"), "/nowhere")
         self.assert_failed(self.score("--kl", base, "-c", "32"), "windows of 64 tokens", "-c says 32")
         foreign = self.file("foreign.kld", data[:12] + struct.pack("<i", 8) + data[16:])
-        self.assert_failed(self.score("--kl", foreign), "vocabulary of 8")
+        self.assert_failed(self.score("--kl", foreign), "not of the length its header says")
+
+    def test_line_ends_of_windows(self):
+        lines = TEXT.replace(". ", ".\n")
+        plain, windows = self.file("unix.txt", lines), self.file("windows.txt", lines.replace("\n", "\r\n"))
+        score = lambda *flags: self.score("-c", "64", "--json", *flags)
+        want = self.assert_done(score("-f", plain))
+        found = self.assert_done(score("-f", windows))
+        self.assertEqual(found.json["perplexity"], want.json["perplexity"])
+        self.assertEqual(found.err.count("line ends of Windows"), 1)
+        self.assertNotIn("line ends of Windows", want.err)
+        raw = self.assert_done(score("-f", windows, "--raw-text"))
+        self.assertNotEqual(raw.json["perplexity"], want.json["perplexity"])
+        self.assertNotIn("line ends of Windows", raw.err)
+        # A pipe is a file; what is written on the command line is not.
+        self.assertEqual(self.assert_done(winnow("perplexity", "-m", self.model, "-c", "64", "--json",
+                                                 stdin=windows.read_bytes())).json["perplexity"], want.json["perplexity"])
+
+    def test_worse_than_guessing_is_called_so(self):
+        # A random model is sure of nonsense.
+        for flags in (["-c", "64"], ["--stream"]):
+            outcome = self.assert_done(self.score("-f", self.text, *flags))
+            self.assertIn("worse than guessing", outcome.err)
 
     def test_text_shorter_than_a_window_is_scored_whole_with_a_warning(self):
         outcome = self.assert_done(self.score("-p", "Once upon a time there was a girl", "--json"))

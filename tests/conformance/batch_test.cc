@@ -102,7 +102,7 @@ TEST_P(EveryMethodTogether, IsAlone) {
 }
 
 // The memory a static batch is planned with is never exceeded.
-TEST_P(EveryMethodTogether, StaysWithinItsFootprint) {
+TEST_P(EveryMethodTogether, StaysWithinItsReservation) {
   const auto engine = OpenTiny(2);
   for (const int64_t n_prompt : {20, 64, 200}) {
     for (const int64_t chunk : {0, 24}) {
@@ -110,19 +110,20 @@ TEST_P(EveryMethodTogether, StaysWithinItsFootprint) {
       SCOPED_TRACE("prompt " + std::to_string(n_prompt) + ", chunk " + std::to_string(chunk));
       const auto session = Open(*engine, GetParam(), shape);
       constexpr int64_t kSteps = 40;
-      const runtime::Footprint footprint = session->FootprintOf(n_prompt, kSteps).value();
-      EXPECT_GT(footprint.prefill_bytes, 0);
+      const runtime::Reservation reserved = session->Reserve(n_prompt, kSteps).value();
+      const int64_t prefill_bytes = reserved.steady_bytes + reserved.prefill_surplus_bytes;
+      EXPECT_GT(reserved.steady_bytes, 0);
       Session::PrefillOptions options;
       options.progress = [&](double) {
-        EXPECT_LE(session->cache_bytes(), footprint.prefill_bytes);
+        EXPECT_LE(session->cache_bytes(), prefill_bytes);
         return true;
       };
       ASSERT_TRUE(session->Prefill(Tokens(static_cast<int>(n_prompt)), options).value());
       for (const TokenId token : Tokens(kSteps, 3)) {
-        EXPECT_LE(session->cache_bytes(), footprint.decode_bytes);
+        EXPECT_LE(session->cache_bytes(), reserved.steady_bytes);
         ASSERT_TRUE(session->Decode(token).has_value());
       }
-      EXPECT_LE(session->cache_bytes(), footprint.decode_bytes);
+      EXPECT_LE(session->cache_bytes(), reserved.steady_bytes);
     }
   }
 }

@@ -33,7 +33,10 @@ Promise PromiseOf(const std::string& spec, int64_t budget) {
   if (name == "local") return first_and_newest(0);
   if (name == "streaming" || name == "cam") return first_and_newest(4);
   if (name == "lm-infinite") return first_and_newest(10);
-  if (name == "h2o") return {true, says("sinks=4") ? 4 : 0, half};
+  if (name == "h2o") {
+    const int64_t sinks = says("sinks=4") ? 4 : 0;
+    return {true, sinks, std::max<int64_t>(0, half - sinks)};
+  }
   if (name == "tova" || name == "keydiff" || name == "knorm") return {.exact = true};
   if (name == "roco") return {true, 0, 10};
   if (name == "random") return {true, 4, 16};
@@ -41,7 +44,7 @@ Promise PromiseOf(const std::string& spec, int64_t budget) {
   if (name == "treekv") {
     const int64_t recent = std::max<int64_t>(0, half - 4);
     if (says("prefill=step")) return {true, 4, recent};
-    return {false, 0, std::min<int64_t>(32, recent)};
+    return {false, 0, std::min(compression::BlockUnder(budget, 0, 32), recent)};
   }
   if (name == "d2o") {
     if (says("softmax")) return {false, 4, 1};

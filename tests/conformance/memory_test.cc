@@ -27,13 +27,24 @@ TEST_P(Memory, FallsToWhatTheCacheSaysAfterACompressedPrefill) {
   const auto session = Open(*engine, GetParam(), {.size = kSize, .context = 16384});
   ASSERT_TRUE(session->Prefill(Tokens(kTokens)).value());
   const int64_t grown = ResidentBytes() - before;
-  const int64_t full = session->cache_bytes_full();
+  const int64_t full = session->cache_bytes_full_f16();
   if (GetParam() == "snapkv") {
     EXPECT_EQ(session->cache_bytes(), full / kTokens * kSize);
   }
   EXPECT_LT(session->cache_bytes(), full / 4);
   EXPECT_LT(session->cache_bytes(), grown + (1 << 20));
-  EXPECT_LT(grown, session->cache_bytes() + (2 << 20)) << "full: " << full;
+  EXPECT_LT(grown, session->cache_bytes_with_lists() + (2 << 20)) << "full: " << full;
+
+  const cache::Cache& cache = session->cache();
+  const int64_t n_heads = int64_t{spec.n_layers} * spec.n_kv_heads;
+  int64_t n_entries = 0;
+  for (int layer = 0; layer < spec.n_layers; ++layer) {
+    for (int head = 0; head < spec.n_kv_heads; ++head) n_entries += cache.n_slots(layer, head);
+  }
+  constexpr int64_t kHighParts = 8;  // of the positions of a head, all of them below 65536
+  const int64_t lists = session->cache_bytes_with_lists() - session->cache_bytes();
+  EXPECT_GT(lists, 0);
+  EXPECT_LE(lists, n_entries * cache.max_list_bytes_per_slot() + n_heads * kHighParts);
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, Memory,

@@ -1,11 +1,12 @@
-// make_seeds FOLDER: small files that between them hold every value type and tensor type, to start
-// fuzzing from.
+// make_seeds FOLDER: files to start fuzzing from, in a folder for each target that is there: GGUF
+// files that between them hold every value type and tensor type, and a file of log-probabilities.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <string>
 #include <vector>
 
+#include "eval/metrics/log_probs_file.h"
 #include "gguf/testing/builder.h"
 
 namespace {
@@ -46,6 +47,17 @@ Builder Aligned() {
   return builder.TensorF32("a", {1}, {1}).TensorF32("b", {2, 1, 1, 1}, {1, 2});
 }
 
+void WriteLogProbs(const std::string& path) {
+  const winnow::eval::LogProbsHeader header = {
+      .window = 4, .vocabulary = 3, .n_windows = 2, .tokens = {0, 1, 2, 1, 0, 1, 2, 1}};
+  auto writer = winnow::eval::LogProbsWriter::Create(path, header);
+  if (!writer) return;
+  for (int64_t row = 0; row < header.n_windows * header.rows_per_window(); ++row) {
+    (void)writer->Write(std::vector<float>{0, 1, static_cast<float>(row)}).has_value();
+  }
+  (void)writer->Finish().has_value();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -54,9 +66,10 @@ int main(int argc, char** argv) {
     return 2;
   }
   const std::string folder = argv[1];
-  EveryValueType().Write(folder + "/values.gguf");
-  EveryTensorType().Write(folder + "/tensors.gguf");
-  Aligned().Write(folder + "/aligned.gguf");
-  Builder().Write(folder + "/empty.gguf");
+  EveryValueType().Write(folder + "/gguf/values.gguf");
+  EveryTensorType().Write(folder + "/gguf/tensors.gguf");
+  Aligned().Write(folder + "/gguf/aligned.gguf");
+  Builder().Write(folder + "/gguf/empty.gguf");
+  WriteLogProbs(folder + "/log_probs/base");
   return 0;
 }

@@ -1,7 +1,6 @@
 #include "cache/index/list_views.h"
 
 #include <algorithm>
-#include <mutex>
 #include <numeric>
 
 #include "base/check.h"
@@ -41,7 +40,6 @@ std::span<const int32_t> ListViews::Filled(const Source& source, size_t head,
 }
 
 std::span<const Slot> ListViews::Order(const Source& source, size_t head) {
-  const std::scoped_lock lock(mutex_);
   const EntryList& list = source.index->head(head);
   if (list.slots().is_identity()) return Ascending(list.size());
   return Filled(source, head, orders_,
@@ -49,7 +47,6 @@ std::span<const Slot> ListViews::Order(const Source& source, size_t head) {
 }
 
 std::span<const Position> ListViews::Positions(const Source& source, size_t head) {
-  const std::scoped_lock lock(mutex_);
   const EntryList& list = source.index->head(head);
   if (list.slots_are_positions()) return Ascending(list.size());
   return Filled(source, head, positions_,
@@ -57,7 +54,6 @@ std::span<const Position> ListViews::Positions(const Source& source, size_t head
 }
 
 std::span<const int32_t> ListViews::Ranks(const Source& source, size_t head) {
-  const std::scoped_lock lock(mutex_);
   const EntryList& list = source.index->head(head);
   if (list.slots().is_identity()) return Ascending(list.size());
   return Filled(source, head, ranks_, [](const EntryList& from, std::span<int32_t> out) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <vector>
 
@@ -13,8 +12,7 @@ namespace winnow::cache {
 
 // Lists written out for those who want a span: one layer's at a time, in memory that all layers
 // take in turns. A span is valid until its layer changes or the same is asked of another layer.
-// Several threads may ask for lists of one layer (methods decide for several heads at a time, and
-// heads share lists); Capped, CoverEntries and Trim are for one.
+// Not for several threads.
 class ListViews {
  public:
   explicit ListViews(size_t n_heads)
@@ -51,10 +49,8 @@ class ListViews {
     uint64_t version = 0;
     std::vector<int32_t> values;
   };
-  // Requires: mutex_ is held.
   std::span<const int32_t> Ascending(size_t n);
-  // The view of a head's list, filled by fill(list, values) if it is another one's. Requires: as
-  // above, or one thread.
+  // The view of a head's list, filled by fill(list, values) if it is another one's.
   template <class Fill>
   std::span<const int32_t> Filled(const Source& source, size_t head, std::vector<View>& views,
                                   Fill fill);
@@ -62,7 +58,6 @@ class ListViews {
   std::vector<View> orders_, positions_, ranks_, distances_;  // [list]
   std::vector<int32_t> ascending_;
   size_t max_entries_ = 0;
-  std::mutex mutex_;
 };
 
 }  // namespace winnow::cache

@@ -44,14 +44,17 @@ class CheckedCache : public ::testing::TestWithParam<TensorType> {
   CheckedCache() : CheckedCache(kernels::MakeReferenceBackend(), /*gather_from_bytes=*/0) {}
   CheckedCache(std::unique_ptr<kernels::Backend> backend, int64_t gather_from_bytes)
       : backend_(std::move(backend)) {
-    auto cache = Cache::Make(*backend_,
-                             {.shape = kShape,
-                              .key_type = GetParam(),
-                              .value_type = GetParam(),
-                              .capacity = 200,
-                              .positions = PositionMode::kReassigned,
-                              .state = {.n_columns = 2, .n_head_numbers = 1, .n_layer_numbers = 3},
-                              .gather_from_bytes = gather_from_bytes});
+    auto cache = Cache::Make(*backend_, {.shape = kShape,
+                                         .key_type = GetParam(),
+                                         .value_type = GetParam(),
+                                         .capacity = 200,
+                                         .positions = PositionMode::kReassigned,
+                                         .state = {.n_columns = 2,
+                                                   .n_float_columns = 1,
+                                                   .n_half_columns = 1,
+                                                   .n_head_numbers = 1,
+                                                   .n_layer_numbers = 3},
+                                         .gather_from_bytes = gather_from_bytes});
     EXPECT_TRUE(cache.has_value());
     cache_ = std::move(cache).value();
     expected_.resize(kShape.n_layers, std::vector<std::vector<Entry>>(kShape.n_kv_heads));
@@ -86,10 +89,17 @@ class CheckedCache : public ::testing::TestWithParam<TensorType> {
     // The state of an entry: something only it can have.
     for (int head = 0; head < kShape.n_kv_heads; ++head) {
       const std::span<double> column = cache_->column(layer, head, 1);
+      const std::span<float> floats = cache_->float_column(layer, head, 0);
+      const std::span<Half> halves = cache_->half_column(layer, head, 0);
       const auto n_slots = static_cast<size_t>(cache_->n_slots(layer, head));
       for (size_t slot = n_slots - static_cast<size_t>(n); slot < n_slots; ++slot) {
         EXPECT_EQ(column[slot], 0);
-        column[slot] = 3.0 * cache_->positions(layer, head)[slot] + head;
+        EXPECT_EQ(floats[slot], 0);
+        EXPECT_EQ(halves[slot], 0);
+        const Position position = cache_->positions(layer, head)[slot];
+        column[slot] = 3.0 * position + head;
+        floats[slot] = 0.5f * static_cast<float>(position);
+        halves[slot] = static_cast<float>(position % 1024) + 0.5f;
       }
     }
   }
@@ -149,10 +159,11 @@ class CheckedCache : public ::testing::TestWithParam<TensorType> {
       std::vector<Position> end(kShape.n_layers, 0);
       for (int step = 0; step < 10; ++step) {
         const int layer = static_cast<int>(rng_.Below(kShape.n_layers));
-        switch (rng_.Below(5)) {
+        switch (rng_.Below(6)) {
           case 0:
           case 1: {
             const int n = std::min(static_cast<int>(rng_.Below(most_added)), RoomLeft(layer));
+            cache_->BeginCall(Phase::kPrefill, n);
             Append(layer, end[static_cast<size_t>(layer)], n);
             end[static_cast<size_t>(layer)] += n;
             break;
@@ -167,7 +178,11 @@ class CheckedCache : public ::testing::TestWithParam<TensorType> {
             break;
           }
           case 4:  // a step of decode
+            cache_->BeginCall(Phase::kDecode, 1);
             if (RoomLeft(layer) > 0) Append(layer, end[static_cast<size_t>(layer)]++, 1);
+            break;
+          case 5:
+            cache_ = cache_->Copy().value();
             break;
         }
         Verify();
@@ -202,6 +217,7 @@ class CheckedCache : public ::testing::TestWithParam<TensorType> {
     const int64_t key_bytes = gguf::RowBytes(GetParam(), kShape.key_dim);
     const int64_t value_bytes = gguf::RowBytes(GetParam(), kShape.value_dim);
     int64_t n_live = 0;
+    int64_t n_list_bytes = 0;
     for (int layer = 0; layer < kShape.n_layers; ++layer) {
       for (int head = 0; head < kShape.n_kv_heads; ++head) {
         const std::vector<Entry>& entries = expected_[layer][head];
@@ -212,6 +228,8 @@ class CheckedCache : public ::testing::TestWithParam<TensorType> {
         ASSERT_EQ(store.n_slots, n);
         ASSERT_EQ(cache_->positions(layer, head).size(), entries.size());
         ASSERT_EQ(cache_->order(layer, head).size(), entries.size());
+        ASSERT_EQ(cache_->ranks(layer, head).size(), entries.size());
+        n_list_bytes += cache_->list_bytes(layer, head);
         for (int64_t i = 0; i < n; ++i) {
           const Slot slot = cache_->order(layer, head)[static_cast<size_t>(i)];
           const Entry found = {
@@ -219,15 +237,22 @@ class CheckedCache : public ::testing::TestWithParam<TensorType> {
               ReadBytes(store.keys, store.keys_offset_bytes + slot * key_bytes, key_bytes),
               ReadBytes(store.values, store.values_offset_bytes + slot * value_bytes, value_bytes)};
           ASSERT_EQ(found, entries[static_cast<size_t>(i)]) << layer << " " << head << " " << i;
+          ASSERT_EQ(cache_->ranks(layer, head)[static_cast<size_t>(slot)], i);
           ASSERT_EQ(cache_->column(layer, head, 1)[static_cast<size_t>(slot)],
                     3.0 * found.position + head);
+          ASSERT_EQ(cache_->float_column(layer, head, 0)[static_cast<size_t>(slot)],
+                    0.5f * static_cast<float>(found.position));
+          ASSERT_EQ(cache_->half_column(layer, head, 0)[static_cast<size_t>(slot)],
+                    static_cast<float>(found.position % 1024) + 0.5f);
         }
       }
     }
     EXPECT_EQ(cache_->bytes_per_slot(), key_bytes + value_bytes);
-    const int64_t state_bytes = 8 * (2 * n_live + kShape.n_layers * (kShape.n_kv_heads + 3));
+    const int64_t state_bytes =
+        (2 * 8 + 4 + 2) * n_live + 8 * kShape.n_layers * (kShape.n_kv_heads + 3);
     EXPECT_EQ(cache_->live_bytes(), n_live * (key_bytes + value_bytes) + state_bytes);
     EXPECT_EQ(cache_->state_bytes(), state_bytes);
+    EXPECT_EQ(cache_->list_bytes(), n_list_bytes);
   }
 
   std::unique_ptr<kernels::Backend> backend_;

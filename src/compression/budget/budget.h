@@ -16,7 +16,12 @@ BudgeterPtr Uniform();
 
 // Much in the first layers, little in the last, linearly [PyramidKV, arXiv:2406.02069].
 struct PyramidConfig {
+  // kLine: sizes on a line, which add up to the budget. kEqual: every layer keeps the same number
+  // less than the one before, a number rounded down: all together then hold some entries more than
+  // the budget [authors' code].
+  enum class Steps { kLine, kEqual };
   int beta = 20;  // the last layer keeps 1/beta of the mean, at least
+  Steps steps = Steps::kLine;
 };
 BudgeterPtr Pyramid(const PyramidConfig& config);
 
@@ -35,22 +40,28 @@ struct CompetingConfig {
 };
 BudgeterPtr Competing(const CompetingConfig& config);
 
-// As few as keep the norm of the last attention rows: the shortest list of best-scored entries
-// whose norm is within `threshold` of the norm of all [ReFreeKV]. Protected entries are kept on
-// top. A budget, where there is one, is a limit.
+// As few as keep the norm of the attention: the shortest list of best-scored entries whose norm is
+// within `threshold` of the norm of all [ReFreeKV]. Protected entries are kept on top. A budget,
+// where there is one, is a limit.
 struct NormConfig {
+  // kVector: of the mean of the last rows. kMatrix: the Frobenius norm of all rows [paper: the
+  // metric that the vector approximates].
+  enum class Metric { kVector, kMatrix };
+  Metric metric = Metric::kVector;
   double threshold = 0.01;     // loss of norm that is accepted, a share
   int queries = 1;             // last rows of attention (kr)
-  double queries_share = 0;    // above 0: so many as a share of the tokens, 512 at most
+  double queries_share = 0;    // above 0: so many as a share of the tokens
   int whole_layers = 2;        // first layers that keep everything
   bool per_head = false;       // a length for every KV head, instead of one for the layer
   bool include_first = false;  // the protected entries take part in the norms
 };
 BudgeterPtr Norm(const NormConfig& config);
 
-// Divides `total` in proportion to `preferences` (equally where all are 0), no share above `most`;
-// what is over goes evenly to the others, the remainder of it one each from the first [CAKE,
-// arXiv:2503.12491].
+// Divides `total` in proportion to `preferences`, no share above `most`; what is over goes evenly
+// to the others, the remainder of it one each from the first [CAKE, arXiv:2503.12491]. Preferences
+// that are NaN or negative count as 0; where all are 0 the shares are equal; infinite ones share
+// equally and leave nothing to the finite.
+// Requires: as many of `out` as of `preferences`, at least one; total and most not negative.
 void Share(std::span<const double> preferences, int64_t total, int64_t most,
            std::span<int64_t> out);
 
@@ -58,6 +69,9 @@ template <class Visitor>
 void Visit(PyramidConfig& c, Visitor& v) {
   v("beta", c.beta, "steepness: the last layer keeps 1/beta of the mean, at least",
     Range{1, 1 << 20});
+  v("steps", c.steps,
+    "from layer to layer: on a line, which holds the budget; or equal, as the authors' code rounds",
+    Choices{"line", "equal"});
 }
 
 template <class Visitor>
@@ -73,11 +87,13 @@ template <class Visitor>
 void Visit(NormConfig& c, Visitor& v) {
   v("threshold", c.threshold, "share of the norm that may be lost", Range{0, 1});
   v("queries", c.queries, "last prompt tokens whose attention counts", Range{1, 1 << 20});
-  v("queries_share", c.queries_share,
-    "above 0: their number as a share of the prompt instead, 512 at most", Range{0, 1});
+  v("queries_share", c.queries_share, "above 0: their number as a share of the prompt instead",
+    Range{0, 1});
   v("whole_layers", c.whole_layers, "first layers that keep everything", Range{0, 1 << 20});
   v("per_head", c.per_head, "a length for every KV head, instead of one for the layer");
   v("include_first", c.include_first, "the first tokens take part in the norms");
+  v("metric", c.metric, "norm of the mean of the last rows of attention, or of all rows",
+    Choices{"vector", "matrix"});
 }
 
 // The budget, reached in leaps: a head that is over it evicts floor(share * budget) entries at

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "base/check.h"
 #include "compression/budget/budget.h"
+#include "compression/numbers.h"
 
 namespace winnow::compression::budget {
 namespace {
@@ -13,8 +13,7 @@ class BurstBudgeter final : public Budgeter {
   std::string_view name() const override { return "burst"; }
   void Sizes(const BudgetInput& input, std::span<int64_t> out) const override {
     const int64_t budget = input.call.budget;
-    const int64_t burst =
-        std::max<int64_t>(1, static_cast<int64_t>(c_.share * static_cast<double>(budget)));
+    const int64_t burst = std::max<int64_t>(1, CountFrom(c_.share * static_cast<double>(budget)));
     for (size_t head = 0; head < out.size(); ++head) {
       const int64_t n_slots = input.call.n_slots(static_cast<int>(head));
       const int64_t excess = std::max<int64_t>(0, n_slots - budget);

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numeric>
 #include <vector>
 
 #include "compression/budget/budget.h"
+#include "compression/numbers.h"
 
 namespace winnow::compression::budget {
 namespace {
@@ -13,7 +13,8 @@ using Form = CompetingConfig::Form;
 
 // Best first; of equal ones the newer, then that of the first head.
 bool Better(const Candidate& a, const Candidate& b) {
-  if (a.score != b.score) return a.score > b.score;
+  if (ScoreLess(a.score, b.score)) return false;
+  if (ScoreLess(b.score, a.score)) return true;
   return a.position != b.position ? a.position > b.position : a.kv_head < b.kv_head;
 }
 
@@ -25,7 +26,7 @@ class CompetingBudgeter final : public Budgeter {
   bool reads_scores() const override { return true; }
   void Sizes(const BudgetInput& in, std::span<int64_t> out) const override {
     const int64_t mean = std::max<int64_t>(0, in.call.budget - in.n_protected);
-    const auto reserved = static_cast<int64_t>(c_.alpha * static_cast<double>(mean));
+    const int64_t reserved = CountFrom(c_.alpha * static_cast<double>(mean), mean);
     Compete(in, mean, c_.form == Form::kReserve ? reserved : 0, out);
     if (c_.form == Form::kBlend) Blend(in, reserved, out);
   }
@@ -72,16 +73,18 @@ class CompetingBudgeter final : public Budgeter {
     candidates.erase(begin, begin + n);
   }
 
-  // The best n as a share of all.
+  // The best n as a share of all, above 0; 1 where scores do not add up to a share.
   static double MassOfBest(const std::vector<double>& scores, int64_t n,
                            std::vector<double>& memory) {
     if (n >= static_cast<int64_t>(scores.size())) return 1;
     memory = scores;
     const auto best = memory.begin() + n;
-    std::nth_element(memory.begin(), best, memory.end(), std::greater<>());
+    std::nth_element(memory.begin(), best, memory.end(),
+                     [](double a, double b) { return ScoreLess(b, a); });
     const double part = std::accumulate(memory.begin(), best, 0.0);
     const double rest = std::accumulate(best, memory.end(), 0.0);
-    return part + rest > 0 ? part / (part + rest) : 1;
+    const double share = Fraction(part, part + rest, 1);
+    return share > 0 && share <= 1 ? share : 1;
   }
 
   // In: entries of each head among the best of all. Out: blended with the equal share.
@@ -97,14 +100,16 @@ class CompetingBudgeter final : public Budgeter {
     for (size_t head = 0; head < out.size(); ++head) {
       const double exact =
           (1 - c_.alpha) * static_cast<double>(out[head]) + static_cast<double>(reserved);
-      out[head] = std::min(static_cast<int64_t>(exact), all_of(head));
+      out[head] = CountFrom(exact, all_of(head));
       fractions[head] = exact - std::floor(exact);
       left -= out[head];
     }
+    // Not std::stable_sort, which allocates.
     std::sort(by_fraction.begin(), by_fraction.end(), [&](int32_t a, int32_t b) {
-      const double x = fractions[static_cast<size_t>(a)];
-      const double y = fractions[static_cast<size_t>(b)];
-      return x != y ? x > y : a < b;
+      const double left_fraction = fractions[static_cast<size_t>(a)];
+      const double right_fraction = fractions[static_cast<size_t>(b)];
+      if (ScoreLess(right_fraction, left_fraction)) return true;
+      return !ScoreLess(left_fraction, right_fraction) && a < b;
     });
     for (bool any = true; left > 0 && any;) {
       any = false;

@@ -4,14 +4,12 @@
 #include <vector>
 
 #include "compression/budget/budget.h"
+#include "compression/numbers.h"
 
 namespace winnow::compression::budget {
 namespace {
 
-// Rows of attention that are asked for where their number follows from the prompt.
-constexpr int kMostRows = 512;
-
-// Squares of one query head's mean attention A' over its last rows.
+// Squares of one query head's attention: of the mean over its last rows, or summed over all rows.
 struct Squares {
   std::vector<double> rest;  // [r] of the ranked entries from the r-th on: what keeping r loses
   double first = 0;          // of the protected entries
@@ -24,10 +22,12 @@ class NormBudgeter final : public Budgeter {
   std::string_view name() const override { return "norm"; }
   Needs needs() const override {
     // Norms are taken per query head, before any mean.
-    const int most = c_.queries_share > 0 ? kMostRows : c_.queries;
-    return {.prefill = {.last_rows = most, .reduce = kernels::TapSpec::Reduce::kNone},
-            .decode = {},
-            .state = {}};
+    constexpr auto kHeads = kernels::TapSpec::Reduce::kNone;
+    if (c_.metric == NormConfig::Metric::kMatrix) {
+      return {.prefill = {.square_sums = true, .reduce = kHeads}};
+    }
+    return {.prefill = {.last_sums = c_.queries, .reduce = kHeads},
+            .last_sums_share = c_.queries_share};
   }
   bool needs_budget() const override { return false; }
   bool reads_scores() const override { return true; }
@@ -35,7 +35,7 @@ class NormBudgeter final : public Budgeter {
     const LayerCall& call = in.call;
     // Generated tokens have no say: the taps of their steps, if any, are those of other parts.
     if (call.phase == Phase::kDecode || call.layer < c_.whole_layers ||
-        call.taps.n_last_rows == 0) {
+        (call.taps.last_sums.empty() && call.taps.square_sums.empty())) {
       for (size_t head = 0; head < out.size(); ++head) out[head] = RegionSize(in, head);
     } else if (c_.per_head) {
       for (size_t head = 0; head < out.size(); ++head) {
@@ -56,14 +56,11 @@ class NormBudgeter final : public Budgeter {
   int64_t TotalSlots(int64_t budget, int64_t n, int64_t n_protected, int n_layers) const override {
     return MostSlots(budget, n, n_protected) * n_layers;
   }
-
- private:
-  int Rows(const LayerCall& call) const {
-    if (c_.queries_share == 0) return c_.queries;
-    const double share = c_.queries_share * static_cast<double>(call.n_seen);
-    return static_cast<int>(std::clamp(share, 1.0, static_cast<double>(kMostRows)));
+  int64_t LayerSlots(int, int, int64_t budget, int64_t n, int64_t n_protected) const override {
+    return MostSlots(budget, n, n_protected);
   }
 
+ private:
   static int64_t RegionSize(const BudgetInput& in, size_t kv_head) {
     return static_cast<int64_t>(in.scores[kv_head].size());
   }
@@ -94,21 +91,16 @@ class NormBudgeter final : public Budgeter {
         }
       }
     }
-    if (whole == 0) return longest;
+    if (!(whole > 0 && std::isfinite(whole))) return longest;  // a norm that says nothing
     size_t r = 1;
     while (lost[r] > c_.threshold * whole) ++r;
     return static_cast<int64_t>(r);
   }
 
-  // Best first; of equal ones the newer.
   static std::vector<int32_t> Ranking(const std::vector<double>& scores) {
     std::vector<int32_t> ranking(scores.size());
     std::iota(ranking.begin(), ranking.end(), 0);
-    std::sort(ranking.begin(), ranking.end(), [&](int32_t a, int32_t b) {
-      const double x = scores[static_cast<size_t>(a)];
-      const double y = scores[static_cast<size_t>(b)];
-      return x != y ? x > y : a > b;
-    });
+    std::sort(ranking.begin(), ranking.end(), BestFirst{scores});
     return ranking;
   }
 
@@ -117,15 +109,15 @@ class NormBudgeter final : public Budgeter {
     const LayerCall& call = in.call;
     const std::span<const Slot> order = call.order(kv_head);
     const auto n_slots = static_cast<int64_t>(order.size());
-    const int n_rows = std::min(call.taps.n_last_rows, Rows(call));
-    std::vector<double> sums(order.size(), 0.0);  // [slot]
-    for (int row = call.taps.n_last_rows - n_rows; row < call.taps.n_last_rows; ++row) {
-      const std::span<const float> weights = call.last_row(q_head, row);
-      for (size_t slot = 0; slot < sums.size(); ++slot) sums[slot] += weights[slot];
-    }
+    const auto head = static_cast<size_t>(q_head);
+    const bool matrix = c_.metric == NormConfig::Metric::kMatrix;
+    const std::vector<double>& sums =
+        matrix ? call.taps.square_sums[head] : call.taps.last_sums[head];
     const auto square = [&](int64_t rank) {
       const double sum = sums[static_cast<size_t>(order[static_cast<size_t>(rank)])];
-      const double mean = sum / static_cast<double>(std::min<int64_t>(n_rows, n_slots - rank));
+      if (matrix) return sum;
+      const int64_t n_seeing = std::min<int64_t>(call.taps.n_last_sums, n_slots - rank);
+      const double mean = sum / static_cast<double>(n_seeing);
       return mean * mean;
     };
     Squares squares;

@@ -6,15 +6,23 @@ namespace winnow::compression::budget {
 namespace {
 
 // What a layer keeps of a prompt of `n` tokens on top of what is protected (methods.md 2.10).
-int64_t SizeOf(int layer, int n_layers, int64_t mean, int64_t n, int64_t n_protected, int beta) {
+int64_t SizeOf(int layer, int n_layers, int64_t mean, int64_t n, int64_t n_protected,
+               const PyramidConfig& c) {
   if (n < 2 * mean || n_layers == 1) return mean;
-  int64_t last = mean / beta;
+  int64_t last = mean / c.beta;
   int64_t first = 2 * mean - last;
   if (first >= n - n_protected) {
     first = n - n_protected;
     last = 2 * mean - first;
   }
-  return first - layer * ((first - last) / (n_layers - 1));
+  const int64_t fall = first - last;
+  if (c.steps == PyramidConfig::Steps::kEqual) return first - layer * (fall / (n_layers - 1));
+  // On the line from first to last. Layers as far from either end add up to first + last, so that
+  // all together have n_layers * mean.
+  const int from_end = n_layers - 1 - layer;
+  if (layer == from_end) return mean;
+  const int64_t early = first - (std::min(layer, from_end) * fall + n_layers - 2) / (n_layers - 1);
+  return layer < from_end ? early : 2 * mean - early;
 }
 
 class PyramidBudgeter final : public Budgeter {
@@ -22,14 +30,15 @@ class PyramidBudgeter final : public Budgeter {
   explicit PyramidBudgeter(const PyramidConfig& config) : c_(config) {}
 
   std::string_view name() const override { return "pyramid"; }
+  bool holds_budget() const override { return c_.steps == PyramidConfig::Steps::kLine; }
   // The length of the text, not of the layer, makes the pyramid: in chunked prefill layers hold
   // different numbers of entries before the chunk, and the sizes must still add up to the budget.
   void Sizes(const BudgetInput& in, std::span<int64_t> out) const override {
     const int64_t mean = std::max<int64_t>(0, in.call.budget - in.n_protected);
     const int64_t n = std::max(in.call.n_seen, in.region.size() + in.n_protected);
-    const int64_t size = n <= in.call.budget ? n
-                                             : SizeOf(in.call.layer, in.call.n_layers, mean, n,
-                                                      in.n_protected, c_.beta);
+    const int64_t size = n <= in.call.budget
+                             ? n
+                             : SizeOf(in.call.layer, in.call.n_layers, mean, n, in.n_protected, c_);
     std::fill(out.begin(), out.end(), size);
   }
   int64_t MostSlots(int64_t budget, int64_t n, int64_t n_protected) const override {
@@ -37,9 +46,14 @@ class PyramidBudgeter final : public Budgeter {
   }
   int64_t TotalSlots(int64_t budget, int64_t n, int64_t n_protected, int n_layers) const override {
     int64_t sum = 0;
-    for (int layer = 0; layer < n_layers; ++layer)
+    for (int layer = 0; layer < n_layers; ++layer) {
       sum += Slots(layer, n_layers, budget, n, n_protected);
+    }
     return sum;
+  }
+  int64_t LayerSlots(int layer, int n_layers, int64_t budget, int64_t n,
+                     int64_t n_protected) const override {
+    return Slots(layer, n_layers, budget, n, n_protected);
   }
 
  private:
@@ -47,7 +61,7 @@ class PyramidBudgeter final : public Budgeter {
     if (n <= budget) return n;
     n_protected = WindowUnder(budget, n_protected);
     return std::min(
-        n, n_protected + SizeOf(layer, n_layers, budget - n_protected, n, n_protected, c_.beta));
+        n, n_protected + SizeOf(layer, n_layers, budget - n_protected, n, n_protected, c_));
   }
 
   PyramidConfig c_;

@@ -1,18 +1,43 @@
 #include <algorithm>
-#include <numeric>
+#include <cmath>
 
 #include "base/check.h"
 #include "compression/budget/budget.h"
+#include "compression/numbers.h"
 
 namespace winnow::compression::budget {
+namespace {
+
+// What a preference counts when the largest is `largest`: 0 to 1, so that no sum overflows. An
+// infinite one leaves nothing to those that are finite.
+double Scaled(double preference, double largest) {
+  if (std::isinf(largest)) return std::isinf(preference) && preference > 0 ? 1 : 0;
+  return preference > 0 ? preference / largest : 0;
+}
+
+}  // namespace
 
 void Share(std::span<const double> preferences, int64_t total, int64_t most,
            std::span<int64_t> out) {
   WINNOW_CHECK(!out.empty() && preferences.size() == out.size());
-  const double sum = std::accumulate(preferences.begin(), preferences.end(), 0.0);
+  WINNOW_CHECK(total >= 0 && most >= 0);
+  double sum = 0;
+  double largest = 0;
+  for (const double preference : preferences) {
+    if (!(preference > 0)) continue;
+    sum += preference;
+    largest = std::max(largest, preference);
+  }
+  const bool overflowed = !std::isfinite(sum);
+  if (overflowed) {
+    sum = 0;
+    for (const double preference : preferences) sum += Scaled(preference, largest);
+  }
+  const double equal = 1.0 / static_cast<double>(out.size());
   for (size_t i = 0; i < out.size(); ++i) {
-    const double share = sum > 0 ? preferences[i] / sum : 1.0 / static_cast<double>(out.size());
-    out[i] = static_cast<int64_t>(share * static_cast<double>(total));
+    const double part = overflowed ? Scaled(preferences[i], largest) : preferences[i];
+    const double share = Fraction(part, sum, equal);
+    out[i] = CountFrom(share * static_cast<double>(total), total);
   }
   // What a share may not take goes to the others, which may then be full themselves.
   while (true) {

@@ -180,15 +180,22 @@ class NearestMerger final : public Merger {
       double& tau = call.head_number(head.kv_head, 2 * which + 1);
       const bool first_time = defined == 0;
       if (first_time) {
+        // Entries whose similarity is no number are dropped and leave the threshold as it is.
+        int64_t n_known = 0;
         tau = 0;
-        for (const float u : found.similarity) tau += u;
-        tau /= static_cast<double>(head.evicted.size());
+        for (const float u : found.similarity) {
+          if (!std::isfinite(u)) continue;
+          tau += u;
+          ++n_known;
+        }
+        tau /= static_cast<double>(std::max<int64_t>(1, n_known));
         defined = 1;
       }
       for (size_t i = 0; i < head.evicted.size(); ++i) {
         const double u = found.similarity[i];
-        if (!first_time) tau = c_.beta * u + (1 - c_.beta) * tau;
-        if (u < tau) found.target[i] = kDropped;
+        const bool known = std::isfinite(u);
+        if (!first_time && known) tau = c_.beta * u + (1 - c_.beta) * tau;
+        if (!known || u < tau) found.target[i] = kDropped;
       }
     }
   }

@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "compression/merge/merge.h"
+#include "compression/numbers.h"
 #include "compression/score/pool.h"
 
 namespace winnow::compression::merge {
@@ -79,7 +80,9 @@ class SpreadMerger final : public Merger {
     double next = 0;
     for (int64_t i = 1; i <= n_next; ++i) next += Attention(head, rank + i);
     const double own = Attention(head, rank) * static_cast<double>(n_next);
-    const double p = own <= 0 ? 0 : std::min(1.0, own / next);  // own / 0 is infinite
+    // own / 0 is infinite. Where attention is no number, nothing is spread.
+    const double ratio = own > 0 ? own / next : 0;
+    const double p = ratio > 0 ? std::min(1.0, ratio) : 0;
     const auto share = 1 / static_cast<double>(n_next);
     if (c_.expected) return p * share;
     return Draw(head) < p ? share : 0;
@@ -91,7 +94,7 @@ class SpreadMerger final : public Merger {
     uint64_t seed = static_cast<uint64_t>(c_.seed);
     for (const uint64_t part :
          {static_cast<uint64_t>(head.call.layer), static_cast<uint64_t>(head.kv_head),
-          static_cast<uint64_t>(n_draws)}) {
+          static_cast<uint64_t>(CountFrom(n_draws))}) {
       seed = Rng(seed ^ part).Next();
     }
     n_draws += 1;

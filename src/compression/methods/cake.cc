@@ -9,6 +9,7 @@
 
 #include "compression/budget/budget.h"
 #include "compression/methods/methods.h"
+#include "compression/numbers.h"
 #include "compression/parts.h"
 #include "compression/score/pool.h"
 #include "compression/score/score.h"
@@ -30,10 +31,10 @@ void Visit(CakeConfig& c, Visitor& v) {
   v("window", c.window, "observation window: last prompt tokens that vote, and stay",
     Range{1, 1 << 20});
   v("tau1", c.tau1, "the larger, the less the spread of attention counts for a layer",
-    Range{1e-3, 1e6});
-  v("tau2", c.tau2, "the larger, the less its shifts count for a layer", Range{1e-3, 1e6});
+    Range{0.1, 100});
+  v("tau2", c.tau2, "the larger, the less its shifts count for a layer", Range{0.1, 100});
   v("gamma", c.gamma, "weight of a token's shifts in its score", Range{0, 1e9});
-  v("kernel", c.kernel, "smoothing width (average), odd", Range{1, 1 << 20});
+  v("kernel", c.kernel, "smoothing width (average), odd", Range{1, score::kMaxKernel});
 }
 
 constexpr int kScore = 0;       // column: the indicator e
@@ -62,8 +63,9 @@ class CakeMethod final : public Method {
     for (int head = 0; head < call.n_kv_heads(); ++head) {
       ScoreHead(call, head, window, entropy, variance);
     }
-    call.layer_number(kPreference) =
-        std::pow(entropy, 1 / c_.tau1) * std::pow(variance, 1 / c_.tau2);
+    // Rounding may leave an entropy below 0. NaN counts as 0.
+    call.layer_number(kPreference) = std::pow(std::max(0.0, entropy), 1 / c_.tau1) *
+                                     std::pow(std::max(0.0, variance), 1 / c_.tau2);
     if (call.n_seen <= call.budget) return;
 
     // Layers seen so far: in a later chunk all of them, by what they were in the one before.

@@ -225,14 +225,13 @@ Result<MethodPtr> Make(const CustomConfig& c) {
   parts.protected_entries = {.sinks = c.sinks, .recent = window ? n_voters : std::max(c.recent, 0)};
   if (window) parts.protect = WindowWithin;
   parts.when = c.when;
-  const auto n_protected = parts.protected_entries.sinks + parts.protected_entries.recent;
   parts.traits = {.positions = c.positions == CustomConfig::Positions::kReassigned
                                    ? PositionMode::kReassigned
                                    : PositionMode::kOriginal,
                   .needs_budget = parts.budget->needs_budget(),
                   .evicts_in_decode = c.when == When::kStep,
                   // A window alone shrinks with the budget.
-                  .min_budget = window && c.sinks == 0 ? 1 : n_protected + 1};
+                  .min_budget = window && c.sinks == 0 ? 1 : parts.protected_entries.MinBudget()};
   return Compose(std::move(parts));
 }
 

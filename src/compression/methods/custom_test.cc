@@ -41,9 +41,9 @@ TEST(CustomTest, MakesTheMethodsOfTheList) {
              Make(methods::PyramidKv()));
   ExpectSame(Make(methods::Custom(), "score=window(8),budget=competing(0.3)"),
              Make(methods::AdaKv(), "window=8,alpha=0.3"));
-  ExpectSame(Make(methods::Custom(), "score=window(window=8,pool=none),select=rounds(rounds=1/4)"),
+  ExpectSame(Make(methods::Custom(), "score=window(8),select=rounds(rounds=1/4)"),
              Make(methods::Hbw(), "window=8,rounds=1/4"));
-  ExpectSame(Make(methods::Custom(), "score=window(window=8,pool=none),select=blocks(4)"),
+  ExpectSame(Make(methods::Custom(), "score=window(8),select=blocks(4)"),
              Make(methods::Hbw(), "window=8,block=4,rounds=1"));
   ExpectSame(Make(methods::Custom(), "score=heavy,merge=ema(0.7),recent=4,when=step"),
              Make(methods::Custom(), "score=heavy,merge=nearest(beta=0.7),recent=4,when=step"));
@@ -90,7 +90,7 @@ TEST(CustomTest, SaysWhatThereIs) {
             "custom: score: window: window: found '0', expected an integer from 1 to 1048576");
   EXPECT_EQ(ErrorOf("select=topk(3)"), "custom: select: topk: no parameter '3'; it has none");
   EXPECT_EQ(ErrorOf("score=window(kernel=4)"),
-            "custom: score: window: kernel: found 4, expected an odd number");
+            "custom: score: window: kernel: found '4', expected an odd integer from 1 to 1023");
   EXPECT_NE(ErrorOf("scor=window").find("there are score, budget, select"), std::string::npos);
   EXPECT_NE(ErrorOf("score=window,when=step").find("last tokens of a prompt"), std::string::npos);
   EXPECT_NE(ErrorOf("score=age,merge=nearest,positions=reassigned").find("single position"),

@@ -12,6 +12,7 @@
 
 #include "compression/merge/merge.h"
 #include "compression/methods/methods.h"
+#include "compression/numbers.h"
 #include "compression/score/score.h"
 #include "compression/select/select.h"
 #include "compression/taps.h"
@@ -56,7 +57,8 @@ class D2oMethod final : public Method {
  public:
   explicit D2oMethod(const D2oConfig& c)
       : c_(c),
-        traits_({.evicts_in_decode = true,
+        traits_({.holds_budget = c.layer_policy == LayerPolicy::kUniform,
+                 .evicts_in_decode = true,
                  .waits_for_all_layers = c.layer_policy == LayerPolicy::kSoftmax,
                  .min_budget = c.sinks + 2}),
         score_(score::Heavy(c.reduce)),
@@ -117,7 +119,7 @@ class D2oMethod final : public Method {
 
   int64_t Most(int64_t budget) const {
     if (c_.layer_policy != LayerPolicy::kGate) return budget;
-    return static_cast<int64_t>(c_.alpha * static_cast<double>(budget));
+    return CountFrom(c_.alpha * static_cast<double>(budget));
   }
   // Layers that the authors' code never compresses.
   static bool Exempt(int layer, int n_layers) { return layer < 2 || layer == n_layers - 1; }
@@ -141,7 +143,8 @@ class D2oMethod final : public Method {
   }
 
   // F(l), the mean variance over the query heads, or u(l), the mean of the variances brought to
-  // 0..1 (sections 1.3.1 of methods.md): how unevenly the columns receive attention.
+  // 0..1 (sections 1.3.1 of methods.md): how unevenly the columns receive attention. 0 where they
+  // received what is no number.
   double Density(const LayerCall& call) const {
     std::vector<double>& variances = call.scratch.numbers;
     variances.clear();
@@ -159,13 +162,14 @@ class D2oMethod final : public Method {
       mean += c_.layer_policy == LayerPolicy::kGate ? variance
                                                     : (variance - least) / (most - least + 1e-6);
     }
-    return mean / static_cast<double>(variances.size());
+    mean /= static_cast<double>(variances.size());
+    return std::isnan(mean) ? 0 : mean;
   }
 
   // B(l). A prompt shorter than the budget leaves all of it to a dense layer.
   int64_t LayerBudget(const LayerCall& call) const {
     if (call.layer_number(kMeasured) == 0) return call.budget;
-    const auto n_prompt = static_cast<int64_t>(call.layer_number(kPrompt));
+    const int64_t n_prompt = CountFrom(call.layer_number(kPrompt));
     if (c_.layer_policy == LayerPolicy::kGate) {
       if (call.layer_number(kDensity) > c_.gate) return call.budget;
       return std::max(call.budget, std::min(n_prompt, Most(call.budget)));
@@ -178,30 +182,40 @@ class D2oMethod final : public Method {
     }
     const double share = static_cast<double>(call.budget) / static_cast<double>(n_prompt);
     const double ratio = std::exp(-call.layer_number(kDensity)) / total * call.n_layers * share;
-    const auto budget =
-        static_cast<int64_t>(std::clamp(ratio, 0.01, 1.0) * static_cast<double>(n_prompt));
+    const int64_t budget =
+        CountFrom(std::clamp(ratio, 0.01, 1.0) * static_cast<double>(n_prompt), n_prompt);
     return std::max(budget, traits_.min_budget);
   }
 
-  // Entries beyond the layer's budget.
+  // Heads are equally long, but after a prompt that another method compressed head by head.
+  static int64_t Longest(const LayerCall& call) {
+    int64_t longest = 0;
+    for (int head = 0; head < call.n_kv_heads(); ++head) {
+      longest = std::max(longest, call.n_slots(head));
+    }
+    return longest;
+  }
+  // Entries of the longest head beyond the layer's budget.
   int64_t NumberOver(const LayerCall& call) const {
     if (c_.layer_policy == LayerPolicy::kSoftmax && Exempt(call.layer, call.n_layers)) return 0;
-    return std::max<int64_t>(0, call.n_slots(0) - LayerBudget(call));
+    return std::max<int64_t>(0, Longest(call) - LayerBudget(call));
+  }
+  // Entries that go in this pass. The first to go, those of a prompt, go together and set the
+  // threshold; later ones one by one (Algorithm 1), each seeing the merges of those before.
+  static int64_t NumberOfVictims(const LayerCall& call, int head, int64_t budget) {
+    const int64_t n_over = std::max<int64_t>(0, call.n_slots(head) - budget);
+    const bool first = call.head_number(head, 0) == 0;
+    return first ? n_over : std::min<int64_t>(1, n_over);
   }
 
   void CompressLayer(const LayerCall& call, int64_t n_over, PlanList& plans) const {
     if (n_over == 0) return;
-    const int64_t n_slots = call.n_slots(0);
-    const int64_t budget = n_slots - n_over;
+    const int64_t budget = Longest(call) - n_over;
     const int64_t n_recent =
         std::max<int64_t>(1, (budget - c_.sinks) * c_.recent / (c_.important + c_.recent));
-    const Region region = {.begin = c_.sinks, .end = n_slots - n_recent};
-
-    // The first entries to go, those of a prompt, go together and set the threshold; later ones one
-    // by one (Algorithm 1), each seeing the merges of those before.
-    const bool first = call.head_number(0, 0) == 0;
-    const int64_t n_evict = first ? n_over : 1;
-    plans.again |= n_evict < n_over;
+    for (int head = 0; head < call.n_kv_heads(); ++head) {
+      plans.again |= NumberOfVictims(call, head, budget) < call.n_slots(head) - budget;
+    }
 
     Plan& plan = plans.Add(call.layer, call.n_kv_heads());
     const auto n_heads = static_cast<size_t>(call.n_kv_heads());
@@ -214,9 +228,12 @@ class D2oMethod final : public Method {
       if (call.phase == Phase::kDecode && call.pass == 0) score::ObserveHeavy(call, head);
       std::vector<double>& scores = scratch.scores[static_cast<size_t>(i)];
       std::vector<int32_t>& evicted = scratch.evicted[static_cast<size_t>(i)];
+      evicted.clear();
+      const int64_t n_evict = NumberOfVictims(call, head, budget);
+      if (n_evict == 0) return;
+      const Region region = {.begin = c_.sinks, .end = call.n_slots(head) - n_recent};
       scores.resize(static_cast<size_t>(region.size()));
       score_->Score(call, head, region, scores);
-      evicted.clear();
       select_->Evict({.call = call,
                       .kv_head = head,
                       .region = region,
@@ -226,7 +243,7 @@ class D2oMethod final : public Method {
     });
     const auto evicted = std::span<const std::vector<int32_t>>(scratch.evicted).first(n_heads);
     merge_->Merge({.call = call,
-                   .protected_entries = {.sinks = region.begin, .recent = n_recent},
+                   .protected_entries = {.sinks = c_.sinks, .recent = n_recent},
                    .evicted = evicted},
                   plan);
     for (size_t head = 0; head < n_heads; ++head) {

@@ -7,7 +7,6 @@
 // class is, and that entries without a class leave attention altogether.
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "compression/methods/ems_classes.h"
 #include "compression/methods/ems_state.h"
 #include "compression/methods/methods.h"
+#include "compression/numbers.h"
 #include "compression/score/pool.h"
 #include "compression/score/score.h"
 
@@ -26,11 +26,11 @@ struct EmsConfig {
   // text ("without position"); or after RoPE ("with position").
   enum class Positions { kReassigned, kOriginal, kBaked };
   enum class Compare { kKey, kValue, kBoth };
-  int window = 32;                               // Lw, local tokens  [paper; 16 for needle tests]
-  int kernel = 7;                                // smoothing of scores in prefill, odd  [paper]
-  double gamma = 4;                              // entries per stored row, at most  [paper]
-  double tau = 0.6;                              // least similarity of what is merged  [paper]
-  int n_protect = 0;                             // best classes that nothing is merged into  [ours]
+  int window = 32;    // Lw, local tokens  [paper; 16 for needle tests]
+  int kernel = 7;     // smoothing of scores in prefill, odd  [paper]
+  double gamma = 4;   // entries per stored row, at most  [paper]
+  double tau = 0.6;   // least similarity of what is merged  [paper]
+  int n_protect = 0;  // best classes that nothing is merged into  [paper, appendix C: none]
   Compare similarity = Compare::kBoth;           // [paper; the others: ablation]
   Positions positions = Positions::kReassigned;  // [ours: the paper evaluates both]
   ems::Attention score = ems::Attention::kBoth;  // [paper; the others: ablation]
@@ -40,7 +40,8 @@ struct EmsConfig {
 template <class Visitor>
 void Visit(EmsConfig& c, Visitor& v) {
   v("window", c.window, "newest tokens, each with a row of its own", Range{1, 1 << 16});
-  v("kernel", c.kernel, "smoothing width of the scores of a prompt, odd", Range{1, 1 << 20});
+  v("kernel", c.kernel, "smoothing width of the scores of a prompt, odd",
+    Range{1, score::kMaxKernel});
   v("gamma", c.gamma, "entries per stored row, at most", Range{1, 1000});
   v("tau", c.tau, "least similarity of what is merged; above 1: nothing is", Range{-1, 2});
   v("n_protect", c.n_protect, "best classes that nothing is merged into", Range{0, 1 << 20});
@@ -80,16 +81,22 @@ class EmsMethod final : public Method {
   int64_t TotalRows(int64_t budget, int64_t n, int n_layers) const override {
     return std::min(n, budget) * n_layers;
   }
+  int64_t LayerRows(int, int, int64_t budget, int64_t n) const override {
+    return std::min(n, budget);
+  }
 
   void Decide(const LayerCall& call, PlanList& plans) const override {
     const bool prompt =
         call.n_new > 1 && call.n_slots(0) == call.n_new && ems::Members(call, 0) == 0;
     const bool fits = Fits(call);
-    const bool done = call.pass == 0 && !ems::HasReady(call, 0, c_.window);
+    const bool done =
+        call.pass == 0 && call.n_slots(0) - ems::Members(call, 0) <= int64_t{c_.window};
     const ems::Windows windows =
         call.pass == 0 ? ems::Advance(call, c_.window, prompt) : ems::Windows{};
-    const auto observe = [&](int64_t head) {
-      if (call.pass == 0) ems::Observe(call, windows, static_cast<int>(head));
+    const auto observe = [&](int64_t i) {
+      const int head = static_cast<int>(i);
+      return call.pass == 0 ? ems::Observe(call, windows, head)
+                            : ems::Totals(ems::Sums(call, head));
     };
     if (prompt || fits || done) call.backend.ForEach(call.n_kv_heads(), observe);
     if (done) return;
@@ -124,7 +131,7 @@ class EmsMethod final : public Method {
 
   int64_t Classes(int64_t budget) const { return budget - c_.window; }  // N_imp
   int64_t ToMerge(int64_t budget) const {                               // N_tbm
-    return static_cast<int64_t>((c_.gamma - 1) * static_cast<double>(budget));
+    return CountFrom((c_.gamma - 1) * static_cast<double>(budget));
   }
 
   // Whether every entry can have a class of its own.
@@ -136,10 +143,7 @@ class EmsMethod final : public Method {
   }
   void FoundAll(const LayerCall& call) const {
     for (int head = 0; head < call.n_kv_heads(); ++head) {
-      const auto n_members = static_cast<size_t>(ems::Members(call, head));
-      const auto n_local = static_cast<size_t>(c_.window);
-      const std::span<const Slot> order = call.order(head);
-      ems::Found(call, head, order.subspan(n_members, order.size() - n_members - n_local));
+      ems::SetMembers(call, head, call.n_slots(head) - c_.window);
     }
   }
 
@@ -158,9 +162,11 @@ class EmsMethod final : public Method {
     return compared;
   }
 
-  static void Share(const LayerCall& call, int head, Slot slot, Slot row, cache::HeadPlan& plan) {
+  // From now on a member of the class stored in `row`; `length` is that of its key.
+  static void Share(const LayerCall& call, int head, Slot slot, Slot row, double length,
+                    cache::HeadPlan& plan) {
     const auto at = static_cast<size_t>(slot);
-    const auto factor = static_cast<float>(call.column(head, ems::kNorm)[at]);
+    const float factor = ems::Factor(length);
     if (call.cache.rows(call.layer, head)[at] == row &&
         call.cache.factors(call.layer, head)[at] == factor) {
       return;
@@ -168,43 +174,36 @@ class EmsMethod final : public Method {
     plan.shares.push_back({.slot = slot, .row = row, .factor = factor});
   }
 
-  // Adds a source of the merge that was begun last.
-  static void AddSource(const LayerCall& call, int head, Slot slot, double weight,
-                        cache::HeadPlan& plan) {
+  // Adds a source of the merge that was begun last: the direction and the value of a class.
+  // `length` is that of the row; 0 where the row is a direction, or a zero key.
+  static void AddSource(Slot row, double length, double weight, cache::HeadPlan& plan) {
     ++plan.merges.back().n_sources;
-    plan.sources.push_back(
-        {.row = call.cache.rows(call.layer, head)[static_cast<size_t>(slot)],
-         .key_weight = static_cast<float>(weight * ems::ToDirection(call, head, slot)),
-         .value_weight = static_cast<float>(weight)});
+    plan.sources.push_back({.row = row,
+                            .key_weight = static_cast<float>(length > 0 ? weight / length : weight),
+                            .value_weight = static_cast<float>(weight)});
   }
 
   // --- 1.5.2 ---
 
   void CompressPrompt(const LayerCall& call, int head, cache::HeadPlan& plan) const {
     const std::span<const Slot> order = call.order(head);
-    const std::span<const Slot> rows = call.cache.rows(call.layer, head);
+    const cache::SlotRows rows = call.cache.rows(call.layer, head);
     const auto n_old = static_cast<size_t>(call.n_slots(head) - c_.window);
-    const ems::Scores score_of(call, head, c_.score);
-    std::vector<double> scores(n_old);
-    for (size_t rank = 0; rank < n_old; ++rank) scores[rank] = score_of[order[rank]];
+    const std::vector<double> local = ems::PromptLocal(call, c_.window, head);
+    std::vector<double> scores = ems::PromptScores(call, head, c_.score, local);
+    scores.resize(n_old);
     score::Smooth(score::Pool::kAverage, c_.kernel, call.scratch.numbers, scores);
 
     // The best ranks found classes, the next may join one.
     std::vector<int32_t> ranking(n_old);
     std::iota(ranking.begin(), ranking.end(), 0);
-    std::sort(ranking.begin(), ranking.end(), [&](int32_t a, int32_t b) {
-      const double x = scores[static_cast<size_t>(a)];
-      const double y = scores[static_cast<size_t>(b)];
-      return x != y ? x > y : a > b;
-    });
+    std::sort(ranking.begin(), ranking.end(), BestFirst{scores});
     const size_t n_founders = std::min(n_old, static_cast<size_t>(Classes(call.budget)));
     const size_t n_joining =
         std::min(n_old - n_founders, static_cast<size_t>(ToMerge(call.budget)));
     for (int32_t& rank : ranking) rank = order[static_cast<size_t>(rank)];
     const std::span<const Slot> slots = ranking;
     const std::span<const Slot> joining = slots.subspan(n_founders, n_joining);
-    ems::Found(call, head, slots.first(n_founders + n_joining));
-
     std::vector<Slot> open;  // founders that others may join, oldest first
     const auto n_protected = std::min(n_founders, static_cast<size_t>(c_.n_protect));
     for (const Slot slot : slots.subspan(n_protected, n_founders - n_protected)) {
@@ -226,27 +225,33 @@ class EmsMethod final : public Method {
     }
     for (const Slot slot : slots.subspan(n_founders + n_joining)) plan.evict.push_back(slot);
 
-    const ems::LocalScores local(call, head);
+    ems::SetMembers(call, head,
+                    call.n_slots(head) - c_.window - static_cast<int64_t>(plan.evict.size()));
+
+    std::vector<float> key(static_cast<size_t>(call.cache.config().shape.key_dim));
+    const auto local_of = [&](Slot slot) { return local[static_cast<size_t>(slot)]; };
     for (size_t i = 0; i < open.size(); ++i) {
       std::vector<Slot>& members = joined[i];
       if (members.empty()) continue;
       members.push_back(open[i]);
       std::sort(members.begin(), members.end());
       double sum = 0;
-      for (const Slot slot : members) sum += local[slot];
+      for (const Slot slot : members) sum += local_of(slot);
       const Slot row = rows[static_cast<size_t>(open[i])];
       plan.merges.push_back({.into = row, .n_sources = 0});
       for (const Slot slot : members) {
-        const double weight = sum > 0 ? local[slot] / sum : 1 / static_cast<double>(members.size());
-        AddSource(call, head, slot, weight, plan);
-        Share(call, head, slot, row, plan);
+        const double weight =
+            Fraction(local_of(slot), sum, 1 / static_cast<double>(members.size()));
+        const double length = ems::KeyLength(call, head, slot, key);
+        AddSource(rows[static_cast<size_t>(slot)], length, weight, plan);
+        Share(call, head, slot, row, length, plan);
       }
     }
   }
 
   void FindClasses(const LayerCall& call, int head, std::span<const Slot> from,
                    std::span<const Slot> to, std::span<int32_t> target) const {
-    const std::span<const Slot> rows = call.cache.rows(call.layer, head);
+    const cache::SlotRows rows = call.cache.rows(call.layer, head);
     std::vector<int32_t> from_rows, to_rows;
     for (const Slot slot : from) from_rows.push_back(rows[static_cast<size_t>(slot)]);
     for (const Slot slot : to) to_rows.push_back(rows[static_cast<size_t>(slot)]);
@@ -268,39 +273,40 @@ class EmsMethod final : public Method {
             Plan& plan) const {
     std::array<ems::ClassTable, kHeadsTogether> tables;
     const ems::TableRoom room(call, first_head, n_heads);
+    for (int i = 0; i < n_heads; ++i) {
+      tables[static_cast<size_t>(i)] = room.Of(call, first_head + i, c_.window);
+    }
     const int64_t most_classes = Classes(call.budget);
     call.backend.ForEach(n_heads, [&](int64_t i) {
       const int head = first_head + static_cast<int>(i);
-      observe(head);
       ems::ClassTable& table = tables[static_cast<size_t>(i)];
-      table = room.Of(head);
-      table.n_old = ems::Members(call, head);
-      table.n_all = table.n_old + (call.n_slots(head) - table.n_old > c_.window ? 1 : 0);
-      ems::Tabulate(call, head, c_.score, table);
+      ems::Tabulate(call, head, ems::FactorsOf(c_.score, observe(head)), table);
       if (static_cast<int64_t>(table.classes.size()) > most_classes) {
         ems::TakeLeast(table, c_.n_protect);
       }
     });
-    for (int i = 0; i < n_heads; ++i) {
-      const int head = first_head + i;
-      const ems::ClassTable& table = tables[static_cast<size_t>(i)];
-      ems::Found(call, head,
-                 call.order(head).subspan(static_cast<size_t>(table.n_old),
-                                          static_cast<size_t>(table.n_all - table.n_old)));
-    }
-    FindNearest(call, first_head, std::span(tables).first(static_cast<size_t>(n_heads)));
+    FindNearest(call, first_head, std::span(tables).first(static_cast<size_t>(n_heads)),
+                room.key());
 
     std::array<bool, kHeadsTogether> again = {};
     call.backend.ForEach(n_heads, [&](int64_t i) {
       ems::ClassTable& table = tables[static_cast<size_t>(i)];
       const int head = first_head + static_cast<int>(i);
       cache::HeadPlan& head_plan = plan.heads[static_cast<size_t>(head)];
-      int64_t n_left = table.n_all;
-      if (table.least >= 0) n_left -= MergeLeast(call, head, table, head_plan);
-      const int64_t cap = most_classes + ToMerge(call.budget);
-      if (n_left == table.n_all && n_left > cap) {
-        n_left -= DropMember(call, head, table, head_plan);
+      if (table.nearest >= 0) {
+        MergeLeast(call, head, table, head_plan);
+      } else if (table.least >= 0) {
+        DropLeast(table, head_plan);
       }
+      const int64_t cap = most_classes + ToMerge(call.budget);
+      const bool full = table.n_all > cap && head_plan.evict.empty();
+      const int32_t weakest =
+          (table.nearest >= 0 ? ems::WeakestAfterMerge(table) : table.weakest).rank;
+      if (full && weakest >= 0) {
+        head_plan.evict.push_back(table.order[static_cast<size_t>(weakest)]);
+      }
+      const int64_t n_left = table.n_all - static_cast<int64_t>(head_plan.evict.size());
+      ems::SetMembers(call, head, n_left);
       again[static_cast<size_t>(i)] = call.n_slots(head) - table.n_old > c_.window + 1 ||
                                       static_cast<int64_t>(table.classes.size()) > most_classes ||
                                       n_left > cap;
@@ -309,7 +315,8 @@ class EmsMethod final : public Method {
   }
 
   // Which class the least one of every head is most similar to.
-  void FindNearest(const LayerCall& call, int first_head, std::span<ems::ClassTable> tables) const {
+  void FindNearest(const LayerCall& call, int first_head, std::span<ems::ClassTable> tables,
+                   std::span<float> key) const {
     std::array<kernels::Similarity, kHeadsTogether> searches;
     size_t n = 0;
     for (size_t i = 0; i < tables.size(); ++i) {
@@ -324,66 +331,53 @@ class EmsMethod final : public Method {
       compared.best_to = std::span(&table.nearest, 1);
     }
     call.backend.MostSimilar(std::span(searches).first(n));
+    for (size_t i = 0; i < tables.size(); ++i) {
+      ems::ClassTable& table = tables[i];
+      if (table.nearest < 0) continue;
+      const int head = first_head + static_cast<int>(i);
+      const auto length = [&](int32_t row) {
+        const Slot slot = table.OldestOf(row);
+        return ems::IsKeyItself(call, head, slot) ? ems::KeyLength(call, head, slot, key) : 0;
+      };
+      table.least_length = length(table.least);
+      table.nearest_length = length(table.joined());
+    }
   }
 
-  // The least important class merges into the most similar other one, or all its members go: so
-  // many.
-  static int64_t MergeLeast(const LayerCall& call, int head, ems::ClassTable& table,
-                            cache::HeadPlan& plan) {
-    const std::span<const Slot> members = call.order(head).first(static_cast<size_t>(table.n_all));
-    const std::span<const Slot> rows = call.cache.rows(call.layer, head);
-    const int32_t from = table.least;
-    const auto x = static_cast<size_t>(from);
-    const auto newest_of = [&](size_t row) {
-      return members[static_cast<size_t>(table.newest[row])];
-    };
-    if (table.nearest == kernels::Similarity::kNone) {
-      if (table.n_members[x] == 1) {
-        plan.evict.push_back(newest_of(x));
-        return 1;
-      }
-      for (const Slot slot : members) {
-        if (rows[static_cast<size_t>(slot)] == from) plan.evict.push_back(slot);
-      }
-      return table.n_members[x];
+  // All members of the least important class go.
+  static void DropLeast(const ems::ClassTable& table, cache::HeadPlan& plan) {
+    if (table.n_members[static_cast<size_t>(table.least)] == 1) {
+      plan.evict.push_back(table.OldestOf(table.least));
+      return;
     }
+    for (const Slot slot : table.order.first(static_cast<size_t>(table.n_all))) {
+      if (table.rows[static_cast<size_t>(slot)] == table.least) plan.evict.push_back(slot);
+    }
+  }
 
-    const int32_t into = table.open[static_cast<size_t>(table.nearest)];
-    const auto y = static_cast<size_t>(into);
-    const ems::LocalScores local(call, head);
+  // The least important class merges into the most similar other one.
+  static void MergeLeast(const LayerCall& call, int head, const ems::ClassTable& table,
+                         cache::HeadPlan& plan) {
+    const int32_t from = table.least;
+    const int32_t into = table.joined();
+    const kernels::AttentionSums sums = ems::Sums(call, head);
     double from_weight = 0;
     double into_weight = 0;
-    for (const Slot slot : members) {
-      const Slot row = rows[static_cast<size_t>(slot)];
+    for (const Slot slot : table.order.first(static_cast<size_t>(table.n_all))) {
+      const Slot row = table.rows[static_cast<size_t>(slot)];
       if (row != from && row != into) continue;
-      (row == from ? from_weight : into_weight) += local[slot];
-      Share(call, head, slot, into, plan);
+      (row == from ? from_weight : into_weight) += ems::Local(sums, slot);
+      const double of_row = row == from ? table.least_length : table.nearest_length;
+      const double length =
+          ems::IsKeyItself(call, head, slot)
+              ? of_row
+              : double{call.cache.factors(call.layer, head)[static_cast<size_t>(slot)]};
+      Share(call, head, slot, into, length, plan);
     }
     const double sum = from_weight + into_weight;
     plan.merges.push_back({.into = into, .n_sources = 0});
-    AddSource(call, head, newest_of(x), sum > 0 ? from_weight / sum : 0.5, plan);
-    AddSource(call, head, newest_of(y), sum > 0 ? into_weight / sum : 0.5, plan);
-    table.n_members[y] += table.n_members[x];
-    table.n_members[x] = table.n_members[y];  // for those of its members that look it up
-    return 0;
-  }
-
-  // Of the old members the one with the least score goes, if its class has others: so many.
-  static int64_t DropMember(const LayerCall& call, int head, const ems::ClassTable& table,
-                            cache::HeadPlan& plan) {
-    const std::span<const Slot> rows = call.cache.rows(call.layer, head);
-    Slot victim = -1;
-    double least = std::numeric_limits<double>::infinity();
-    for (const Slot slot : call.order(head).first(static_cast<size_t>(table.n_old))) {
-      const auto row = static_cast<size_t>(rows[static_cast<size_t>(slot)]);
-      const double score = table.scores[slot];
-      if (table.n_members[row] < 2 || score >= least) continue;
-      least = score;
-      victim = slot;
-    }
-    if (victim < 0) return 0;
-    plan.evict.push_back(victim);
-    return 1;
+    AddSource(from, table.least_length, Fraction(from_weight, sum, 0.5), plan);
+    AddSource(into, table.nearest_length, Fraction(into_weight, sum, 0.5), plan);
   }
 
   EmsConfig c_;

@@ -1,73 +1,93 @@
 #include "compression/methods/ems_classes.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "base/list_stride.h"
+#include "compression/numbers.h"
 
 namespace winnow::compression::methods::ems {
+namespace {
+
+// Walks from the newest member to the oldest: the last that is written of a class is its oldest.
+template <class Rows>
+void Walk(const Rows& rows, ClassTable& table) {
+  for (int64_t rank = table.n_all - 1; rank >= 0; --rank) {
+    const auto slot = static_cast<size_t>(table.order[static_cast<size_t>(rank)]);
+    const auto row = static_cast<size_t>(rows[slot]);
+    const float score = table.scores[slot];
+    table.importance[row] = std::max(table.importance[row], score);
+    table.oldest[row] = static_cast<int32_t>(rank);
+    if (score <= table.weakest.score && table.n_members[row] > 1) {
+      table.weakest = {.rank = static_cast<int32_t>(rank), .score = score};
+    }
+  }
+}
+
+}  // namespace
 
 TableRoom::TableRoom(const LayerCall& call, int first_head, int n_heads)
     : scratch_(call.scratch), first_head_(first_head) {
+  int64_t n_slots = 0;
+  int64_t n_rows = 0;
   for (int head = first_head; head < first_head + n_heads; ++head) {
-    n_rows_ = std::max(n_rows_, static_cast<size_t>(call.cache.n_rows(call.layer, head)));
+    n_slots = std::max(n_slots, call.n_slots(head));
+    n_rows = std::max(n_rows, call.cache.n_rows(call.layer, head));
   }
-  stride_ = static_cast<size_t>(ListStride<int32_t>(static_cast<int64_t>(n_rows_)));
+  slot_stride_ = static_cast<size_t>(ListStride<float>(n_slots));
+  row_stride_ = static_cast<size_t>(ListStride<int32_t>(n_rows));
   const auto n = static_cast<size_t>(n_heads);
-  if (scratch_.numbers.size() < n * n_rows_) scratch_.numbers.resize(n * n_rows_);
+  n_key_ = static_cast<size_t>(call.cache.config().shape.key_dim);
+  const size_t n_floats = n_key_ + n * Floats();
+  if (scratch_.floats.size() < n_floats) scratch_.floats.resize(n_floats);
   if (scratch_.indices.size() < n * Indices()) scratch_.indices.resize(n * Indices());
 }
 
-ClassTable TableRoom::Of(int head) const {
+ClassTable TableRoom::Of(const LayerCall& call, int head, int window) const {
   const auto place = static_cast<size_t>(head - first_head_);
-  const auto indices = [&](size_t i) {
-    return std::span(scratch_.indices).subspan(place * Indices() + i * stride_, n_rows_);
-  };
+  const auto n_slots = static_cast<size_t>(call.n_slots(head));
+  const auto n_rows = static_cast<size_t>(call.cache.n_rows(call.layer, head));
+  const std::span<float> floats =
+      std::span(scratch_.floats).subspan(n_key_ + place * Floats(), Floats());
+  const std::span<int32_t> indices =
+      std::span(scratch_.indices).subspan(place * Indices(), Indices());
   ClassTable table;
-  table.importance = std::span(scratch_.numbers).subspan(place * n_rows_, n_rows_);
-  table.n_members = indices(0);
-  table.oldest = indices(1);
-  table.newest = indices(2);
-  table.classes = indices(3);
+  table.scores = floats.first(n_slots);
+  table.importance = floats.subspan(slot_stride_, n_rows);
+  table.oldest = indices.first(n_rows);
+  table.classes = indices.subspan(row_stride_, n_rows);
+  table.order = call.order(head);
+  table.rows = call.cache.rows(call.layer, head);
+  table.n_members = call.cache.n_sharing(call.layer, head);
+  table.n_old = Members(call, head);
+  table.n_all = table.n_old + (call.n_slots(head) - table.n_old > window ? 1 : 0);
   return table;
 }
 
-void Tabulate(const LayerCall& call, int head, Attention attention, ClassTable& table) {
-  table.scores = Scores(call, head, attention);
-  const std::span<const Slot> rows = call.cache.rows(call.layer, head);
-  const std::span<const int32_t> ranks = call.cache.ranks(call.layer, head);
-  std::ranges::fill(table.n_members, 0);
-  // By slot, not by age: all that is known of the members lies in this order.
-  for (size_t slot = 0; slot < ranks.size(); ++slot) {
-    const int32_t rank = ranks[slot];
-    if (rank >= table.n_all) continue;
-    const auto row = static_cast<size_t>(rows[slot]);
-    const double score = table.scores[static_cast<Slot>(slot)];
-    if (table.n_members[row]++ == 0) {
-      table.importance[row] = score;
-      table.oldest[row] = table.newest[row] = rank;
-    } else {
-      table.importance[row] = std::max(table.importance[row], score);
-      table.oldest[row] = std::min(table.oldest[row], rank);
-      table.newest[row] = std::max(table.newest[row], rank);
-    }
+void Tabulate(const LayerCall& call, int head, const Factors& factors, ClassTable& table) {
+  call.backend.ScoreAttention(Sums(call, head), factors.global, factors.local, table.scores);
+  std::ranges::fill(table.importance, -1.0f);
+  if (table.rows.rows().empty()) {
+    Walk(table.rows.short_rows(), table);
+  } else {
+    Walk(table.rows.rows(), table);
   }
   size_t n_classes = 0;
-  for (size_t row = 0; row < table.n_members.size(); ++row) {
+  for (size_t row = 0; row < table.importance.size(); ++row) {
     // Written in any case, because whether it counts cannot be foretold.
     table.classes[n_classes] = static_cast<int32_t>(row);
-    n_classes += table.n_members[row] == 0 ? 0 : 1;
+    n_classes += table.importance[row] < 0 ? 0 : 1;
   }
   table.classes = table.classes.first(n_classes);
 }
 
-void TakeLeast(ClassTable& table, int n_protect) {
+void TakeLeast(ClassTable& table, int64_t n_protect) {
   // Takes the first one out, in the order of `before`.
   const auto take = [&](std::span<int32_t>& classes, auto before) {
     const auto taken = std::ranges::min_element(classes, [&](int32_t a, int32_t b) {
-      const double of_a = table.importance[static_cast<size_t>(a)];
-      const double of_b = table.importance[static_cast<size_t>(b)];
-      if (of_a != of_b) return before(of_a, of_b);
+      const float of_a = table.importance[static_cast<size_t>(a)];
+      const float of_b = table.importance[static_cast<size_t>(b)];
+      if (before(of_a, of_b)) return true;
+      if (before(of_b, of_a)) return false;
       return table.oldest[static_cast<size_t>(a)] < table.oldest[static_cast<size_t>(b)];
     });
     const int32_t row = *taken;
@@ -75,11 +95,25 @@ void TakeLeast(ClassTable& table, int n_protect) {
     classes = classes.first(classes.size() - 1);
     return row;
   };
-  table.least = take(table.classes, std::less<double>());
+  table.least = take(table.classes, [](double a, double b) { return ScoreLess(a, b); });
   table.open = table.classes;
-  for (int i = 0; i < n_protect && !table.open.empty(); ++i) {
-    take(table.open, std::greater<double>());
+  for (int64_t i = 0; i < n_protect && !table.open.empty(); ++i) {
+    take(table.open, [](double a, double b) { return ScoreLess(b, a); });
   }
+}
+
+ClassTable::Member WeakestAfterMerge(const ClassTable& table) {
+  ClassTable::Member weakest = table.weakest;
+  // Whoever was alone in one of the two classes is not any more.
+  for (const int32_t row : {table.least, table.joined()}) {
+    const int32_t rank = table.oldest[static_cast<size_t>(row)];
+    if (table.n_members[static_cast<size_t>(row)] > 1 || rank >= table.n_old) continue;
+    const float score = table.scores[static_cast<size_t>(table.OldestOf(row))];
+    if (score < weakest.score || (score == weakest.score && rank < weakest.rank)) {
+      weakest = {.rank = rank, .score = score};
+    }
+  }
+  return weakest;
 }
 
 }  // namespace winnow::compression::methods::ems

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "compression/method.h"
@@ -13,12 +14,13 @@ namespace winnow::compression::methods::ems {
 // The classes of one head, and what a step decides about them. The lists lie in the scratch: steps
 // allocate nothing.
 struct ClassTable {
-  std::span<int32_t> n_members;  // [row] 0: not the row of a class; nothing else is said of it then
-  std::span<double> importance;  // [row] the best s_GL of a member
-  std::span<int32_t> oldest;     // [row] the rank of the oldest one
-  std::span<int32_t> newest;     // [row] the rank of the newest one
-  std::span<int32_t> classes;    // rows of classes, ascending: as they lie in memory
-  Scores scores;                 // of the members
+  std::span<float> scores;      // [slot] s_GL
+  std::span<float> importance;  // [row] the best s_GL of a member; below 0: not the row of a class
+  std::span<int32_t> oldest;    // [row] the rank of the oldest member
+  std::span<int32_t> classes;   // rows of classes, ascending: as they lie in memory
+  std::span<const Slot> order;  // [rank]
+  cache::SlotRows rows;         // [slot]
+  std::span<const int32_t> n_members;  // [row]
 
   int64_t n_old = 0;        // members before this step
   int64_t n_all = 0;        // with the one that was promoted
@@ -26,27 +28,48 @@ struct ClassTable {
   std::span<int32_t> open;  // rows of those it may join, of `classes`
   int32_t nearest = -1;     // index of the most similar one of these; -1: none is similar enough
   float similarity = 0;     // to that
+  // Lengths of the keys of the two, where their rows are keys themselves; 0: directions.
+  double least_length = 0;
+  double nearest_length = 0;
+
+  // The old member with the least score whose class has others; the oldest of equal ones.
+  struct Member {
+    int32_t rank = -1;  // -1: there is none
+    float score = std::numeric_limits<float>::infinity();
+  };
+  Member weakest;
+
+  Slot OldestOf(int32_t row) const {
+    return order[static_cast<size_t>(oldest[static_cast<size_t>(row)])];
+  }
+  int32_t joined() const { return open[static_cast<size_t>(nearest)]; }
 };
 
 // Room for the tables of some heads in the scratch, for one step.
 class TableRoom {
  public:
   TableRoom(const LayerCall& call, int first_head, int n_heads);
-  ClassTable Of(int head) const;  // empty
+  // Without classes. Not for ForEach.
+  ClassTable Of(const LayerCall& call, int head, int window) const;
+  std::span<float> key() const { return std::span(scratch_.floats).first(n_key_); }
 
  private:
-  size_t Indices() const { return 4 * stride_; }  // of one table
+  size_t Floats() const { return slot_stride_ + row_stride_; }  // of one table
+  size_t Indices() const { return 2 * row_stride_; }
 
   Scratch& scratch_;
   int first_head_;
-  size_t n_rows_ = 0;  // of the head with the most
-  size_t stride_ = 0;  // of the lists of indices
+  size_t slot_stride_ = 0;
+  size_t row_stride_ = 0;
+  size_t n_key_ = 0;  // floats in front of the tables
 };
 
 // Fills in the classes of the n_all oldest entries.
-void Tabulate(const LayerCall& call, int head, Attention attention, ClassTable& table);
+void Tabulate(const LayerCall& call, int head, const Factors& factors, ClassTable& table);
 // Takes the least important class out; all others are open but for the n_protect most important
 // ones. Of equally important ones that with the oldest member is taken.
-void TakeLeast(ClassTable& table, int n_protect);
+void TakeLeast(ClassTable& table, int64_t n_protect);
+// The weakest member after the least class joined the nearest.
+ClassTable::Member WeakestAfterMerge(const ClassTable& table);
 
 }  // namespace winnow::compression::methods::ems

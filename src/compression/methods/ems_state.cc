@@ -2,16 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <vector>
+#include <numeric>
+
+#include "compression/numbers.h"
 
 namespace winnow::compression::methods::ems {
 namespace {
 
-// The length of a zero key: not the mark of a local token, and 0 as a factor.
-constexpr double kNoLength = std::numeric_limits<double>::min();
-
-// Adds the weights of the call's queries first..last-1.
+// Adds the weights of the call's queries first..last-1 to sums [slot].
 void AddRows(const LayerCall& call, int head, int64_t first, int64_t last, std::span<double> sums) {
   const int64_t n_not_tapped = call.n_new - call.taps.n_last_rows;
   for (int64_t query = first; query < last; ++query) {
@@ -20,58 +18,52 @@ void AddRows(const LayerCall& call, int head, int64_t first, int64_t last, std::
   }
 }
 
-void AddGlobal(const LayerCall& call, int head) {
-  const std::span<double> global = call.column(head, kGlobal);
-  if (call.taps.column_sums.empty()) {
-    AddRows(call, head, 0, 1, global);
-    return;
+// The same, rounded once.
+void AddRows(const LayerCall& call, int head, int64_t first, int64_t last, std::span<Half> sums) {
+  std::vector<double> added(sums.size());
+  AddRows(call, head, first, last, added);
+  for (size_t slot = 0; slot < sums.size(); ++slot) {
+    sums[slot] = static_cast<float>(sums[slot] + added[slot]);
   }
-  const std::vector<double>& sums = call.taps.column_sums[static_cast<size_t>(head)];
-  for (size_t slot = 0; slot < global.size(); ++slot) global[slot] += sums[slot];
+}
+
+void EndWindow(const kernels::AttentionSums& sums) {
+  std::ranges::copy(sums.current, sums.past.begin());
+  std::ranges::fill(sums.current, Half());
 }
 
 }  // namespace
 
 int64_t Members(const LayerCall& call, int head) {
-  const std::span<const Slot> order = call.order(head);
-  const std::span<const double> norm = call.column(head, kNorm);
-  auto n = static_cast<int64_t>(order.size());
-  while (n > 0 && norm[static_cast<size_t>(order[static_cast<size_t>(n - 1)])] == 0) --n;
-  return n;
+  // Entries that were cut off are the newest.
+  return CountFrom(call.head_number(head, kMembers), call.n_slots(head));
 }
 
-bool HasReady(const LayerCall& call, int head, int window) {
-  const std::span<const Slot> order = call.order(head);
-  const auto n_window = static_cast<size_t>(window);
-  if (order.size() <= n_window) return false;
-  const Slot oldest = order[order.size() - n_window - 1];
-  return call.column(head, kNorm)[static_cast<size_t>(oldest)] == 0;
+void SetMembers(const LayerCall& call, int head, int64_t n) {
+  call.head_number(head, kMembers) = static_cast<double>(n);
 }
 
-void Found(const LayerCall& call, int head, std::span<const Slot> slots) {
+float Factor(double length) {
+  constexpr double kMaxHalf = 65504;
+  Half factor = static_cast<float>(std::min(length, kMaxHalf));
+  if (factor == 1) ++factor.bits;
+  return factor;
+}
+
+double KeyLength(const LayerCall& call, int head, Slot slot, std::span<float> room) {
+  const auto at = static_cast<size_t>(slot);
+  if (!IsKeyItself(call, head, slot)) return call.cache.factors(call.layer, head)[at];
   const kernels::HeadRows keys = call.cache.keys(call.layer, head);
-  const std::span<const Slot> rows = call.cache.rows(call.layer, head);
-  const std::span<double> norm = call.column(head, kNorm);
-  std::vector<float>& key = call.scratch.floats;
-  key.resize(static_cast<size_t>(keys.dim));
-  for (const Slot slot : slots) {
-    call.backend.ReadRows(keys, std::span(&rows[static_cast<size_t>(slot)], 1), key);
-    double squares = 0;
-    for (const float x : key) squares += static_cast<double>(x) * x;
-    norm[static_cast<size_t>(slot)] = std::max(kNoLength, std::sqrt(squares));
-  }
-}
-
-double ToDirection(const LayerCall& call, int head, Slot slot) {
-  const double factor = call.cache.factors(call.layer, head)[static_cast<size_t>(slot)];
-  const double norm = call.column(head, kNorm)[static_cast<size_t>(slot)];
-  if (factor == 0) return 1;
-  return norm == kNoLength ? 0 : factor / norm;
+  const Slot row = call.cache.rows(call.layer, head)[at];
+  call.backend.ReadRows(keys, std::span(&row, 1), room);
+  double squares = 0;
+  for (const float x : room) squares += static_cast<double>(x) * x;
+  return std::sqrt(squares);
 }
 
 Windows Advance(const LayerCall& call, int length, bool prompt) {
   double& counter = call.layer_number(kCounter);
-  const int64_t n_queries = static_cast<int64_t>(counter) + call.n_new;
+  const int64_t n_queries = CountFrom(counter) + call.n_new;
   const Windows windows = {.prompt = prompt,
                            .length = length,
                            .n_complete = n_queries / length,
@@ -80,42 +72,76 @@ Windows Advance(const LayerCall& call, int length, bool prompt) {
   return windows;
 }
 
-void Observe(const LayerCall& call, const Windows& windows, int head) {
-  const int64_t length = windows.length;
-  AddGlobal(call, head);
-  const std::span<double> past = call.column(head, kPast);
-  const std::span<double> current = call.column(head, kCurrent);
-  if (windows.prompt) {
-    AddRows(call, head, std::max<int64_t>(0, call.n_new - length), call.n_new, past);
-    return;
-  }
-  if (windows.n_complete == 0) {
-    AddRows(call, head, 0, call.n_new, current);
-    return;
-  }
-  const int64_t end = call.n_new - windows.n_current;
-  if (windows.n_complete > 1) std::ranges::fill(current, 0.0);
-  AddRows(call, head, std::max<int64_t>(0, end - length), end, current);
-  std::ranges::copy(current, past.begin());
-  std::ranges::fill(current, 0.0);
-  AddRows(call, head, end, call.n_new, current);
+kernels::AttentionSums Sums(const LayerCall& call, int head) {
+  return {.total = call.column(head, kGlobal),
+          .past = call.half_column(head, kPast),
+          .current = call.half_column(head, kCurrent)};
 }
 
-Scores::Scores(const LayerCall& call, int head, Attention attention)
-    : global(call.column(head, kGlobal)), local(call, head) {
-  if (attention == Attention::kOfLate) return;
-  if (attention == Attention::kInAll) {
-    f = 1;
-    l = 0;
-    return;
+kernels::AttentionTotals Totals(const kernels::AttentionSums& sums) {
+  kernels::AttentionTotals totals;
+  for (size_t slot = 0; slot < sums.total.size(); ++slot) {
+    totals.total += sums.total[slot];
+    totals.window += Local(sums, static_cast<Slot>(slot));
   }
-  double local_sum = 0;
-  double global_sum = 0;
-  for (size_t slot = 0; slot < global.size(); ++slot) {
-    local_sum += local[static_cast<Slot>(slot)];
-    global_sum += global[slot];
+  return totals;
+}
+
+kernels::AttentionTotals Observe(const LayerCall& call, const Windows& windows, int head) {
+  const kernels::AttentionSums sums = Sums(call, head);
+  if (call.n_new == 1) {
+    const kernels::AttentionTotals totals = call.backend.AddAttention(sums, call.last_row(head, 0));
+    if (windows.n_complete == 0) return totals;
+    EndWindow(sums);
+    return Totals(sums);
   }
-  if (global_sum > 0) f = local_sum / global_sum;
+  const std::vector<double>& columns = call.taps.column_sums[static_cast<size_t>(head)];
+  for (size_t slot = 0; slot < columns.size(); ++slot) sums.total[slot] += columns[slot];
+  const int64_t length = windows.length;
+  if (windows.prompt) {
+    std::ranges::copy(PromptLocal(call, windows.length, head), sums.past.begin());
+  } else if (windows.n_complete == 0) {
+    AddRows(call, head, 0, call.n_new, sums.current);
+  } else {
+    const int64_t end = call.n_new - windows.n_current;
+    if (windows.n_complete > 1) std::ranges::fill(sums.current, Half());
+    AddRows(call, head, std::max<int64_t>(0, end - length), end, sums.current);
+    EndWindow(sums);
+    AddRows(call, head, end, call.n_new, sums.current);
+  }
+  return Totals(sums);
+}
+
+std::vector<double> PromptLocal(const LayerCall& call, int window, int head) {
+  std::vector<double> local(static_cast<size_t>(call.n_slots(head)));
+  AddRows(call, head, std::max<int64_t>(0, call.n_new - window), call.n_new, local);
+  return local;
+}
+
+Factors FactorsOf(Attention attention, const kernels::AttentionTotals& totals) {
+  switch (attention) {
+    case Attention::kInAll:
+      return {.global = 1, .local = 0};
+    case Attention::kOfLate:
+      return {.global = 0, .local = 1};
+    case Attention::kBoth:
+      break;
+  }
+  return {.global = Fraction(totals.window, totals.total, 0), .local = 1};
+}
+
+std::vector<double> PromptScores(const LayerCall& call, int head, Attention attention,
+                                 std::span<const double> local) {
+  const std::span<const double> global = Sums(call, head).total;
+  const Factors factors =
+      FactorsOf(attention, {.total = std::accumulate(global.begin(), global.end(), 0.0),
+                            .window = std::accumulate(local.begin(), local.end(), 0.0)});
+  std::vector<double> scores;
+  for (const Slot slot : call.order(head)) {
+    const auto at = static_cast<size_t>(slot);
+    scores.push_back(std::max(factors.global * global[at], factors.local * local[at]));
+  }
+  return scores;
 }
 
 }  // namespace winnow::compression::methods::ems

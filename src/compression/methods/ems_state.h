@@ -1,8 +1,8 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "compression/method.h"
 
@@ -10,27 +10,33 @@
 // Functions with a `head` touch that head's state only: heads may be done at the same time.
 namespace winnow::compression::methods::ems {
 
-// Columns.
-constexpr int kGlobal = 0;   // s_Glo: attention received so far
-constexpr int kPast = 1;     // attention received in the last whole window of queries
-constexpr int kCurrent = 2;  // attention received in the window that has begun
-constexpr int kNorm = 3;     // length of the key as it was; 0: a local token, no member of a class
+// Column of doubles: it grows as long as the text does (methods.md 0.1).
+constexpr int kGlobal = 0;  // s_Glo: attention received so far
+// Columns of halves: sums over a window, rounded by 1/2048 of themselves at most.
+constexpr int kPast = 0;     // attention received in the last whole window of queries
+constexpr int kCurrent = 1;  // attention received in the window that has begun
+// Head number: entries that are members of classes. All others are local and the newest.
+constexpr int kMembers = 0;
 // Layer number: queries in the window that has begun.
 constexpr int kCounter = 0;
 
-constexpr cache::StateShape kState = {.n_columns = 4, .n_layer_numbers = 1};
+// The table of the cache holds the other two: the class of a member and the length of its key.
+constexpr cache::StateShape kState = {
+    .n_columns = 1, .n_half_columns = 2, .n_head_numbers = 1, .n_layer_numbers = 1};
 
-// Entries that are members of classes: all but the local ones, which are the newest.
 int64_t Members(const LayerCall& call, int head);
-// Whether more than `window` entries are local.
-bool HasReady(const LayerCall& call, int head, int window);
+void SetMembers(const LayerCall& call, int head, int64_t n);
 
-// Makes entries members of classes: notes the lengths of their keys.
-void Found(const LayerCall& call, int head, std::span<const Slot> slots);
-
-// What turns the row of an entry into the direction of its class. A row that was never merged is
-// the key itself, with factor 1; a merged one is a direction, and the factors are the lengths.
-double ToDirection(const LayerCall& call, int head, Slot slot);
+// A row that was never merged is its entry's key, with factor 1. A merged one is a direction, and
+// the factors are the lengths of its members' keys: Factor is what is stored for a length (a half,
+// never 1).
+inline bool IsKeyItself(const LayerCall& call, int head, Slot slot) {
+  return call.cache.factors(call.layer, head)[static_cast<size_t>(slot)] == 1;
+}
+float Factor(double length);
+// Length of an entry's key. Reads the row where it is the key itself, to `room` [key_dim]: not for
+// ForEach.
+double KeyLength(const LayerCall& call, int head, Slot slot, std::span<float> room);
 
 // How the queries of a call fall into windows.
 struct Windows {
@@ -42,32 +48,29 @@ struct Windows {
 // Counts the call's queries.
 Windows Advance(const LayerCall& call, int length, bool prompt);
 // Adds the call's attention to the sums of a head.
-void Observe(const LayerCall& call, const Windows& windows, int head);
+kernels::AttentionTotals Observe(const LayerCall& call, const Windows& windows, int head);
 
-// s_Loc of the entries of a head.
-struct LocalScores {
-  std::span<const double> past, current;
-  LocalScores() = default;
-  LocalScores(const LayerCall& call, int head)
-      : past(call.column(head, kPast)), current(call.column(head, kCurrent)) {}
-  double operator[](Slot slot) const {
-    return past[static_cast<size_t>(slot)] + current[static_cast<size_t>(slot)];
-  }
-};
+kernels::AttentionSums Sums(const LayerCall& call, int head);
+kernels::AttentionTotals Totals(const kernels::AttentionSums& sums);
+// s_Loc of an entry.
+inline double Local(const kernels::AttentionSums& sums, Slot slot) {
+  return double{sums.past[static_cast<size_t>(slot)]} + sums.current[static_cast<size_t>(slot)];
+}
+// s_Loc of a prompt's entries [slot], before it is rounded. Requires: the call is the prompt's.
+std::vector<double> PromptLocal(const LayerCall& call, int window, int head);
 
 // s_GL: local attention, or global attention brought to the same sum, whichever is more; or one of
 // them alone (ablation).
 enum class Attention { kBoth, kInAll, kOfLate };
-struct Scores {
-  std::span<const double> global;
-  LocalScores local;
-  double f = 0;  // what global attention is multiplied by
-  double l = 1;  // what local attention is multiplied by
-  Scores() = default;
-  Scores(const LayerCall& call, int head, Attention attention);
-  double operator[](Slot slot) const {
-    return std::max(f * global[static_cast<size_t>(slot)], l * local[slot]);
-  }
+// What global and local attention are multiplied by.
+struct Factors {
+  double global = 0;
+  double local = 1;
 };
+Factors FactorsOf(Attention attention, const kernels::AttentionTotals& totals);
+
+// s_GL of a prompt's entries, by rank, from their s_Loc [slot].
+std::vector<double> PromptScores(const LayerCall& call, int head, Attention attention,
+                                 std::span<const double> local);
 
 }  // namespace winnow::compression::methods::ems

@@ -10,8 +10,8 @@ namespace winnow::compression::methods {
 namespace {
 
 struct H2oConfig {
-  int sinks = 0;       // [TreeKV protocol: 4]
-  int recent = -1;     // newest tokens that always stay; -1: half of the budget  [code]
+  int sinks = 0;                                   // [TreeKV protocol: 4]
+  CountOrShare recent = CountOrShare::Share(0.5);  // [code]
   bool decode = true;  // evict while generating; false: for comparisons  [methods.md 2.4]
   score::Reduce reduce = score::Reduce::kMean;
   enum class Positions { kOriginal, kReassigned } positions = Positions::kOriginal;
@@ -20,8 +20,7 @@ struct H2oConfig {
 template <class Visitor>
 void Visit(H2oConfig& c, Visitor& v) {
   v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
-  v("recent", c.recent, "newest tokens that always stay; -1: half of the budget",
-    Range{-1, 1 << 30});
+  v("recent", c.recent, kRecentHelp);
   v("decode", c.decode, "evict while generating too");
   v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
   v("positions", c.positions, "of the keys: their place in the text, or in the cache",
@@ -29,19 +28,17 @@ void Visit(H2oConfig& c, Visitor& v) {
 }
 
 Result<MethodPtr> Make(const H2oConfig& c) {
+  const Regions regions = {.sinks = c.sinks, .recent = c.recent};
   return Compose({.traits = {.positions = c.positions == H2oConfig::Positions::kReassigned
                                               ? PositionMode::kReassigned
                                               : PositionMode::kOriginal,
                              .evicts_in_decode = c.decode,
-                             .min_budget = c.sinks + (c.recent < 0 ? c.sinks : c.recent) + 1},
+                             .min_budget = regions.MinBudget()},
                   .score = score::Heavy(c.reduce),
                   .budget = budget::Uniform(),
                   .select = select::TopK(),
                   .merge = nullptr,
-                  .protect = [](const Protect& p, const LayerCall& call) -> Protect {
-                    return {p.sinks, p.recent < 0 ? call.budget / 2 : p.recent};
-                  },
-                  .protected_entries = {.sinks = c.sinks, .recent = c.recent},
+                  .protected_entries = regions,
                   .when = c.decode ? When::kStep : When::kPrefill});
 }
 

@@ -1,6 +1,7 @@
 // HBW-KV: the last `window` prompt queries vote for whole blocks of tokens, chosen in rounds: first
 // the best of the prompt, then the best of each of several regions of it.
-// Where the paper is silent: rounds get equal shares, the budget includes the window, no smoothing.
+// Votes are SnapKV's, pooled as there: with blocks of one token and one round it is SnapKV, as the
+// paper says. Where the paper is silent: rounds get equal shares, the budget includes the window.
 #include "compression/budget/budget.h"
 #include "compression/merge/merge.h"
 #include "compression/methods/methods.h"
@@ -15,20 +16,15 @@ namespace {
 enum class Representative { kNone, kFirst, kLast, kMax, kAverage };
 
 struct HbwConfig {
-  int window = 32;              // [ours; SnapKV's]
+  score::WindowConfig score;    // [SnapKV's: window 32, maximum over 7; prefix_softmax is Eq. 3]
   select::RoundsConfig blocks;  // [paper: c/32 tokens, rounds 1 and 8]
-  bool prefix_softmax = false;  // [true: Eq. 3; false: SnapKV's form]
-  score::Reduce reduce = score::Reduce::kMean;
   Representative representative = Representative::kNone;
 };
 
 template <class Visitor>
 void Visit(HbwConfig& c, Visitor& v) {
-  v("window", c.window, "observation window: last prompt tokens that vote, and stay",
-    Range{1, 1 << 20});
+  Visit(c.score, v);
   Visit(c.blocks, v);
-  v("prefix_softmax", c.prefix_softmax, "normalise the votes over what precedes the window");
-  v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
   v("representative", c.representative,
     "one vector of each of as many blocks as fit, instead of whole blocks in rounds (ablation)",
     Choices{"none", "first", "last", "max", "avg"});
@@ -51,16 +47,14 @@ select::SelectorPtr Selector(const HbwConfig& c) {
 }
 
 Result<MethodPtr> Make(const HbwConfig& c) {
+  WINNOW_TRY(score::CheckPoolWidth("hbw", c.score.kernel));
   return Compose({.traits = {},
-                  .score = score::Window({.window = c.window,
-                                          .pool = score::Pool::kNone,
-                                          .prefix_softmax = c.prefix_softmax,
-                                          .reduce = c.reduce}),
+                  .score = score::Window(c.score),
                   .budget = budget::Uniform(),
                   .select = Selector(c),
                   .merge = c.representative == Representative::kAverage ? merge::Next() : nullptr,
                   .protect = WindowWithin,
-                  .protected_entries = {.sinks = 0, .recent = c.window},
+                  .protected_entries = {.sinks = 0, .recent = c.score.window},
                   .when = When::kPrefill});
 }
 

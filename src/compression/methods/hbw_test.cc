@@ -25,7 +25,8 @@ Positions KeptBlocks(const std::vector<double>& scores, int block, int n_kept,
     for (int i = 0; i < block; ++i) row.push_back(score + (i % 2 == 0 ? 0.25 : -0.25));
   }
   row.push_back(0);
-  Harness h(Make(methods::Hbw(), "window=1,block=" + std::to_string(block) + ",rounds=" + rounds),
+  Harness h(Make(methods::Hbw(),
+                 "window=1,pool=none,block=" + std::to_string(block) + ",rounds=" + rounds),
             {.budget = n_kept * block + 1});
   const auto n = static_cast<int64_t>(row.size());
   h.Prefill(n, LastQuery(row, n));
@@ -115,12 +116,20 @@ TEST(HbwTest, AgreesWithPlainRounds) {
     const int64_t n_blocks = 8 + static_cast<int64_t>(seed % 37);
     const int64_t n_kept = 1 + static_cast<int64_t>(seed % 7);
     const Weights weights = testing::RandomWeights(seed);
-    Harness h(Make(methods::Hbw(), "window=1,block=1,rounds=" + text), {.budget = n_kept + 1});
+    const bool pooled = seed % 2 == 0;
+    Harness h(Make(methods::Hbw(), std::string("window=1,block=1,kernel=3,pool=") +
+                                       (pooled ? "max" : "none") + ",rounds=" + text),
+              {.budget = n_kept + 1});
     h.Prefill(n_blocks + 1, weights);
+    const auto vote = [&](int64_t j) {
+      return weights({.query = n_blocks, .rank = j, .position = static_cast<Position>(j)});
+    };
     std::vector<double> scores;
     for (int64_t j = 0; j < n_blocks; ++j) {
-      scores.push_back(
-          weights({.query = n_blocks, .rank = j, .position = static_cast<Position>(j)}));
+      double score = vote(j);
+      if (pooled && j > 0) score = std::max(score, vote(j - 1));
+      if (pooled && j + 1 < n_blocks) score = std::max(score, vote(j + 1));
+      scores.push_back(score);
     }
     const std::vector<bool> taken = PlainRounds(scores, n_kept, rounds);
     Positions expected;
@@ -134,7 +143,7 @@ TEST(HbwTest, AgreesWithPlainRounds) {
 
 TEST(HbwTest, BlocksGoAsAWhole) {
   // 4 blocks of 3 and one of 2 before the window: room for two.
-  Harness h(Make(methods::Hbw(), "window=2,block=3,rounds=1"), {.budget = 9});
+  Harness h(Make(methods::Hbw(), "window=2,block=3,rounds=1,pool=none"), {.budget = 9});
   std::vector<double> row = {0, 0, 9, 2, 2, 2, 1, 1, 1, 0, 0, 0, 4, 4, 5, 5};
   h.Prefill(16, LastQuery(row, 16));
   EXPECT_EQ(h.Kept(), (Positions{0, 1, 2, 12, 13, 14, 15}));  // means 3, 2, 1, 0, 4
@@ -146,18 +155,30 @@ TEST(HbwTest, BlockLargerThanTheRoomLeavesTheWindow) {
   EXPECT_EQ(h.Kept(), (Positions{26, 27, 28, 29}));
 }
 
-TEST(HbwTest, SingleTokensInOneRoundAreSnapKvWithoutPooling) {
-  for (uint64_t seed = 0; seed < 40; ++seed) {
-    const int64_t n = 20 + static_cast<int64_t>(seed);
-    Harness hbw(Make(methods::Hbw(), "window=6,block=1,rounds=1"),
-                {.n_q_heads = 4, .n_kv_heads = 2, .budget = 17});
-    Harness snap(Make(methods::SnapKv(), "window=6,pool=none"),
-                 {.n_q_heads = 4, .n_kv_heads = 2, .budget = 17});
-    hbw.Prefill(n, testing::RandomWeights(seed));
-    snap.Prefill(n, testing::RandomWeights(seed));
-    EXPECT_EQ(hbw.Kept(0, 0), snap.Kept(0, 0));
-    EXPECT_EQ(hbw.Kept(0, 1), snap.Kept(0, 1));
+// The paper's rows without blocks and rounds are SnapKV's: with the defaults of both, and with the
+// same parameters.
+TEST(HbwTest, SingleTokensInOneRoundAreSnapKv) {
+  for (const std::string parameters :
+       {"", "window=6", "window=6,kernel=3", "window=6,pool=average", "window=6,pool=none",
+        "window=6,prefix_softmax=true", "window=6,reduce=max"}) {
+    const std::string more = parameters.empty() ? "" : "," + parameters;
+    for (uint64_t seed = 0; seed < 40; ++seed) {
+      const int64_t n = 60 + static_cast<int64_t>(seed);
+      const testing::HarnessConfig config = {.n_q_heads = 4, .n_kv_heads = 2, .budget = 45};
+      Harness hbw(Make(methods::Hbw(), "block=1,rounds=1" + more), config);
+      Harness snap(Make(methods::SnapKv(), parameters), config);
+      for (Harness* h : {&hbw, &snap}) h->Prefill(n, testing::RandomWeights(seed));
+      EXPECT_EQ(hbw.Kept(0, 0), snap.Kept(0, 0)) << parameters << " seed " << seed;
+      EXPECT_EQ(hbw.Kept(0, 1), snap.Kept(0, 1)) << parameters << " seed " << seed;
+      EXPECT_EQ(hbw.Kept(0, 0).size(), 45u);
+    }
   }
+}
+
+TEST(HbwTest, RefusesAnEvenKernel) {
+  const Result<Spec> spec = ParseSpec("hbw:kernel=4");
+  EXPECT_EQ(methods::Hbw().make(*spec).error().message,
+            "hbw: kernel: found '4', expected an odd integer from 1 to 1023");
 }
 
 TEST(HbwTest, PrefixSoftmaxWeighsRowsByWhatTheyGiveThePrefix) {
@@ -169,7 +190,7 @@ TEST(HbwTest, PrefixSoftmaxWeighsRowsByWhatTheyGiveThePrefix) {
     return cell.query == 4 ? second[cell.rank] : 0;
   };
   const auto kept = [&](const std::string& more) {
-    Harness h(Make(methods::Hbw(), "window=2,block=1,rounds=1" + more), {.budget = 4});
+    Harness h(Make(methods::Hbw(), "window=2,block=1,rounds=1,pool=none" + more), {.budget = 4});
     h.Prefill(5, weights);
     return h.Kept();
   };
@@ -177,8 +198,28 @@ TEST(HbwTest, PrefixSoftmaxWeighsRowsByWhatTheyGiveThePrefix) {
   EXPECT_EQ(kept(",prefix_softmax=true"), (Positions{0, 2, 3, 4}));  // .825 .575 .6
 }
 
+// Eq. 3 is the softmax of each query head: a head that gives the prefix next to nothing has as much
+// to say as one that gives it all.
+TEST(HbwTest, PrefixSoftmaxIsThatOfEachQueryHead) {
+  const Weights weights = [](const testing::Cell& cell) {
+    const double rows[2][4] = {{.5, .3, .1, .1}, {.001, .002, .007, .99}};
+    return cell.query == 3 ? rows[cell.q_head][cell.rank] : 0;
+  };
+  const auto kept = [&](const std::string& more) {
+    Harness h(Make(methods::Hbw(),
+                   "window=1,block=1,rounds=1,pool=none,prefix_softmax=true,reduce=" + more),
+              {.n_q_heads = 2, .n_kv_heads = 1, .budget = 2});
+    h.Prefill(4, weights);
+    return h.Kept();
+  };
+  // Heads .56 .33 .11 and .1 .2 .7. The mean of the rows would be .55 .33 .12: token 0.
+  EXPECT_EQ(kept("mean"), (Positions{2, 3}));
+  EXPECT_EQ(kept("sum"), (Positions{2, 3}));
+  EXPECT_EQ(kept("max"), (Positions{2, 3}));
+}
+
 TEST(HbwTest, BlocksAreAThirtySecondOfTheBudget) {
-  Harness h(Make(methods::Hbw(), "window=16,rounds=1"), {.budget = 96});
+  Harness h(Make(methods::Hbw(), "window=16,rounds=1,pool=none"), {.budget = 96});
   std::vector<double> row(200, 0.0);
   row[10] = 1;  // the block [9, 12) of three
   h.Prefill(200, LastQuery(row, 200));
@@ -198,7 +239,7 @@ TEST(HbwTest, RepresentativesOfBlocks) {
       {"max", {0, 3, 5, 7}},  // of equal ones the newer
       {"avg", {1, 3, 6, 7}}};
   for (const auto& [which, kept] : cases) {
-    Harness h(Make(methods::Hbw(), "window=1,representative=" + which), {.budget = 4});
+    Harness h(Make(methods::Hbw(), "window=1,pool=none,representative=" + which), {.budget = 4});
     h.SetKeys([](int, int, Position t) { return std::vector{static_cast<float>(t), 1.0F}; });
     h.SetValues([](int, int, Position t) { return std::vector{2.0F, static_cast<float>(t * t)}; });
     h.Prefill(8, LastQuery(row, 8));

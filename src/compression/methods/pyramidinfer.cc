@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compression/methods/methods.h"
+#include "compression/numbers.h"
 #include "compression/select/select.h"
 
 namespace winnow::compression::methods {
@@ -48,7 +49,10 @@ class PyramidInferMethod final : public Method {
  public:
   explicit PyramidInferMethod(const PyramidInferConfig& c)
       : c_(c),
-        traits_({.needs_budget = false, .evicts_in_decode = true, .drops_hidden_states = true}),
+        traits_({.needs_budget = false,
+                 .holds_budget = false,
+                 .evicts_in_decode = true,
+                 .drops_hidden_states = true}),
         top_k_(select::TopK()) {}
 
   const Traits& traits() const override { return traits_; }
@@ -75,7 +79,7 @@ class PyramidInferMethod final : public Method {
 
   void Prefill(const LayerCall& call, PlanList& plans) const {
     const int64_t n_slots = call.n_slots(0);
-    const auto n_recent = 1 + static_cast<int64_t>(c_.recent * static_cast<double>(call.n_seen));
+    const int64_t n_recent = 1 + CountFrom(c_.recent * static_cast<double>(call.n_seen));
     call.layer_number(kRecent) = static_cast<double>(n_recent);
     call.layer_number(kPending) = 0;
     call.layer_number(kSteps) = 0;
@@ -84,7 +88,7 @@ class PyramidInferMethod final : public Method {
       std::ranges::fill(call.column(head, kVotesByTime), 0.0);
     }
     const int64_t n_context = n_slots - n_recent;
-    const auto n_keep = static_cast<int64_t>(Keep(call) * static_cast<double>(n_context));
+    const int64_t n_keep = CountFrom(Keep(call) * static_cast<double>(n_context));
     if (n_context <= 0 || n_keep <= c_.min_context) return;
 
     const Region region = {.begin = std::min<int64_t>(c_.sinks, n_context), .end = n_context};
@@ -112,11 +116,12 @@ class PyramidInferMethod final : public Method {
     if (++call.layer_number(kPending) < c_.block) return;
     call.layer_number(kPending) = 0;
 
-    // The block that has just left the recent window.
-    const int64_t n_context = call.n_slots(0) - static_cast<int64_t>(call.layer_number(kRecent));
+    // The block that has just left the recent window. Heads that another method compressed hold
+    // different numbers of older entries: ranks are those of the shortest.
+    const int64_t n_context = Shortest(call) - CountFrom(call.layer_number(kRecent));
     const Region region = {.begin = std::max<int64_t>(c_.sinks, n_context - c_.block),
                            .end = std::max<int64_t>(c_.sinks, n_context)};
-    const auto n_keep = static_cast<int64_t>(Keep(call) * static_cast<double>(region.size()));
+    const int64_t n_keep = CountFrom(Keep(call) * static_cast<double>(region.size()));
     if (region.begin + n_keep <= c_.min_context) return;
 
     // The mean of the votes of the newest n_votes queries, weighted by time.
@@ -127,7 +132,7 @@ class PyramidInferMethod final : public Method {
       const std::span<const double> votes = call.column(head, kVotes);
       const std::span<const double> by_time = call.column(head, kVotesByTime);
       for (size_t i = 0; i < scores.size(); ++i) {
-        const int64_t rank = region.begin + static_cast<int64_t>(i);
+        const int64_t rank = Offset(call, head) + region.begin + static_cast<int64_t>(i);
         const auto slot = static_cast<size_t>(order[static_cast<size_t>(rank)]);
         const auto age = static_cast<double>(call.n_slots(head) - rank);
         const double n_votes = std::min(age, now + 1);
@@ -137,6 +142,18 @@ class PyramidInferMethod final : public Method {
       }
     }
     Thin(call, region, n_keep, plans);
+  }
+
+  static int64_t Shortest(const LayerCall& call) {
+    int64_t shortest = call.n_slots(0);
+    for (int head = 1; head < call.n_kv_heads(); ++head) {
+      shortest = std::min(shortest, call.n_slots(head));
+    }
+    return shortest;
+  }
+  // Older entries that a head holds beyond those of the shortest.
+  static int64_t Offset(const LayerCall& call, int head) {
+    return call.n_slots(head) - Shortest(call);
   }
 
   // All heads of a layer keep the same tokens: the vote is the mean over all of them.
@@ -165,9 +182,10 @@ class PyramidInferMethod final : public Method {
                   evicted);
     Plan& plan = plans.Add(call.layer, call.n_kv_heads());
     for (int head = 0; head < call.n_kv_heads(); ++head) {
+      const std::span<const Slot> order =
+          call.order(head).subspan(static_cast<size_t>(Offset(call, head)));
       for (const int32_t rank : evicted) {
-        plan.heads[static_cast<size_t>(head)].evict.push_back(
-            call.order(head)[static_cast<size_t>(rank)]);
+        plan.heads[static_cast<size_t>(head)].evict.push_back(order[static_cast<size_t>(rank)]);
       }
     }
     if (call.phase == Phase::kDecode) return;

@@ -13,8 +13,9 @@ using testing::Harness;
 using testing::Make;
 
 // Entries each layer keeps besides the window of 8.
-std::vector<int64_t> SizesOf(int64_t n, int64_t budget, int n_layers) {
-  Harness h(Make(methods::PyramidKv()), {.n_layers = n_layers, .budget = budget, .capacity = n});
+std::vector<int64_t> SizesOf(int64_t n, int64_t budget, int n_layers, const char* parameters = "") {
+  Harness h(Make(methods::PyramidKv(), parameters),
+            {.n_layers = n_layers, .budget = budget, .capacity = n});
   h.Prefill(n, [](const testing::Cell& cell) { return cell.query % 3 == 0 ? 0.5 : 0.25; });
   std::vector<int64_t> sizes;
   int64_t sum = 0;
@@ -23,24 +24,43 @@ std::vector<int64_t> SizesOf(int64_t n, int64_t budget, int n_layers) {
     sum += h.cache().n_slots(layer, 0);
   }
   EXPECT_EQ(h.method().TotalSlots(budget, n, n_layers), sum);
-  EXPECT_EQ(h.method().MostSlots(budget, n), sizes[0] + 8);
+  // Of any number of layers: a layer alone has the budget.
+  if (n_layers > 1) {
+    EXPECT_EQ(h.method().MostSlots(budget, n), sizes[0] + 8);
+  }
   return sizes;
 }
 
-TEST(PyramidKvTest, SizesFallByEqualSteps) {
+// On a line, 240 entries in 15 steps that are no whole numbers; all of them are the budget.
+TEST(PyramidKvTest, SizesLieOnALineAndAddUpToTheBudget) {
   const std::vector<int64_t> sizes = SizesOf(2000, 136, 16);
+  EXPECT_EQ(sizes, (std::vector<int64_t>{250, 233, 217, 201, 184, 168, 152, 136, 120, 104, 88, 72,
+                                         55, 39, 23, 6}));
+  for (const int n_layers : {1, 2, 3, 4, 7, 32}) {
+    for (const int64_t budget : {9, 10, 16, 33, 100}) {
+      int64_t sum = 0;
+      for (const int64_t size : SizesOf(700, budget, n_layers)) sum += size + 8;
+      EXPECT_EQ(sum, budget * n_layers) << n_layers << " layers, budget " << budget;
+    }
+  }
+}
+
+TEST(PyramidKvTest, StepsOfTheAuthorsCodeAreEqual) {
+  const std::vector<int64_t> sizes = SizesOf(2000, 136, 16, "steps=equal");
   for (size_t layer = 0; layer < sizes.size(); ++layer) {
     EXPECT_EQ(sizes[layer], 250 - 16 * static_cast<int64_t>(layer));
   }
 }
 
 TEST(PyramidKvTest, SizesOfALongPrompt) {
-  const MethodPtr method = Make(methods::PyramidKv());
+  const MethodPtr method = Make(methods::PyramidKv(), "steps=equal");
+  EXPECT_FALSE(method->traits().holds_budget);
   // n=8000, c=512, 32 layers: 983, 953, ..., 53, and the window.
   int64_t sum = 0;
   for (int layer = 0; layer < 32; ++layer) sum += 983 - 30 * layer + 8;
   EXPECT_EQ(method->TotalSlots(512, 8000, 32), sum);
   EXPECT_EQ(method->MostSlots(512, 8000), 991);
+  EXPECT_EQ(Make(methods::PyramidKv())->TotalSlots(512, 8000, 32), 512 * 32);
 }
 
 TEST(PyramidKvTest, ShortPromptsKeepTheMeanInEveryLayer) {
@@ -53,7 +73,7 @@ TEST(PyramidKvTest, TheFirstLayerCannotKeepMoreThanThePrompt) {
   // Mean 92, first 180 of the 184 that twice the mean needs: last 4.
   const std::vector<int64_t> sizes = SizesOf(186, 100, 5);
   EXPECT_EQ(sizes.front(), 178);
-  EXPECT_EQ(sizes.back(), 178 - 4 * ((178 - 6) / 4));
+  EXPECT_EQ(sizes.back(), 6);
 }
 
 TEST(PyramidKvTest, ChunksKeepThePyramid) {

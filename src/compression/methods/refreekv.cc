@@ -1,5 +1,5 @@
-// ReFreeKV: the first tokens and as few of the newest as keep the norm of the last row of
-// attention, within a threshold. Needs no budget; one that is given is a limit.
+// ReFreeKV: the first tokens and as few of the newest as keep the norm of the last row of attention
+// (metric=matrix: of all rows), within a threshold. Needs no budget; one that is given is a limit.
 // Differs from the paper, like the authors' code: one length for all heads of a layer (per_head
 // for one each), the first tokens are in neither norm (include_first).
 #include "compression/budget/budget.h"
@@ -26,16 +26,17 @@ void Visit(ReFreeKvConfig& c, Visitor& v) {
 }
 
 Result<MethodPtr> Make(const ReFreeKvConfig& c) {
-  return Compose(
-      {.traits = {.needs_budget = false, .min_budget = c.sinks + 1},
-       .score = c.ranking == ReFreeKvConfig::Ranking::kRecency
-                    ? score::Age()
-                    : score::LastRow({.queries = c.norm.queries, .per_layer = !c.norm.per_head}),
-       .budget = budget::Norm(c.norm),
-       .select = select::TopK(),
-       .merge = nullptr,
-       .protected_entries = {.sinks = c.sinks, .recent = 0},
-       .when = When::kPrefill});
+  return Compose({.traits = {.needs_budget = false, .min_budget = c.sinks + 1},
+                  .score = c.ranking == ReFreeKvConfig::Ranking::kRecency
+                               ? score::Age()
+                               : score::LastMean({.queries = c.norm.queries,
+                                                  .queries_share = c.norm.queries_share,
+                                                  .per_layer = !c.norm.per_head}),
+                  .budget = budget::Norm(c.norm),
+                  .select = select::TopK(),
+                  .merge = nullptr,
+                  .protected_entries = {.sinks = c.sinks, .recent = 0},
+                  .when = When::kPrefill});
 }
 
 }  // namespace

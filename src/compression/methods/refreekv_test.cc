@@ -113,8 +113,20 @@ TEST(ReFreeKvTest, QueriesAsAShareOfThePrompt) {
   EXPECT_EQ(kept("queries_share=0.1", 50), kept("queries=5", 50));
   EXPECT_EQ(kept("queries_share=0.1", 59), kept("queries=5", 59));
   EXPECT_EQ(kept("queries_share=0.01", 50), kept("queries=1", 50));
-  EXPECT_EQ(kept("queries_share=1", 600), kept("queries=512", 600));
+  EXPECT_EQ(kept("queries_share=1", 600), kept("queries=600", 600));
   EXPECT_NE(kept("queries_share=1", 50), kept("queries=1", 50));
+}
+
+// However many queries the share is: here the oldest 88 of 600 are those that attend to the oldest
+// entries.
+TEST(ReFreeKvTest, NoShareIsTooLarge) {
+  const auto n_kept = [](const std::string& parameters) {
+    Harness h(Make(methods::ReFreeKv(), "whole_layers=0,threshold=0.05," + parameters), {});
+    h.Prefill(600, [](const Cell& cell) { return cell.query < 88 ? 1.0 : .01; });
+    return h.Kept().size();
+  };
+  EXPECT_LT(n_kept("queries=512"), 560u);
+  EXPECT_GT(n_kept("queries_share=1"), 560u);
 }
 
 // Rows of the last queries count where they can see the entry.
@@ -157,6 +169,58 @@ TEST(ReFreeKvTest, SeveralRowsAgreeWithPlainLoops) {
       }
     }
   }
+}
+
+// The paper's metric: the Frobenius norm of the rows of all queries, columns of dropped entries set
+// to zero; of each query head, then the mean.
+TEST(ReFreeKvTest, TheMatrixNormAgreesWithPlainLoops) {
+  constexpr int64_t kTokens = 50;
+  constexpr int64_t kSinks = 3;
+  for (const bool first : {false, true}) {
+    for (const double threshold : {0.0, 0.01, 0.1, 0.3, 0.7}) {
+      const Weights weights = testing::RandomWeights(static_cast<uint64_t>(threshold * 100));
+      Harness h(Make(methods::ReFreeKv(), "sinks=3,whole_layers=0,metric=matrix,include_first=" +
+                                              std::string(first ? "true" : "false") +
+                                              ",threshold=" + std::to_string(threshold)),
+                {.n_q_heads = 4, .n_kv_heads = 2});
+      h.Prefill(kTokens, weights);
+      const auto norm = [&](int64_t r) {
+        double sum = 0;
+        for (int head = 0; head < 4; ++head) {
+          double squares = 0;
+          for (int64_t i = 0; i < kTokens; ++i) {
+            for (int64_t j = 0; j <= i; ++j) {
+              if (j >= kTokens - r || (first && j < kSinks)) {
+                const double a = weights(
+                    {.q_head = head, .query = i, .rank = j, .position = static_cast<Position>(j)});
+                squares += a * a;
+              }
+            }
+          }
+          sum += std::sqrt(squares);
+        }
+        return sum;
+      };
+      int64_t r = 1;
+      while (1 - norm(r) / norm(kTokens - kSinks) > threshold + 1e-12) ++r;
+      for (int kv_head = 0; kv_head < 2; ++kv_head) {
+        EXPECT_EQ(static_cast<int64_t>(h.Kept(0, kv_head).size()), kSinks + r)
+            << "threshold " << threshold;
+      }
+    }
+  }
+}
+
+TEST(ReFreeKvTest, AttentionRankingGoesByTheSameRowsAsTheNorm) {
+  const auto kept = [](const std::string& parameters) {
+    Harness h(
+        Make(methods::ReFreeKv(), "whole_layers=0,threshold=0.2,ranking=attention," + parameters),
+        {.n_q_heads = 4, .n_kv_heads = 2});
+    h.Prefill(100, testing::RandomWeights(3));
+    return h.Kept();
+  };
+  EXPECT_EQ(kept("queries_share=0.1"), kept("queries=10"));
+  EXPECT_NE(kept("queries_share=0.1"), kept("queries=1"));
 }
 
 TEST(ReFreeKvTest, GrowsWhileGenerating) {

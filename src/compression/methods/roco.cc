@@ -11,33 +11,35 @@ namespace winnow::compression::methods {
 namespace {
 
 struct RocoConfig {
-  select::GateConfig gate;  // [authors' code]
-  int recent = 10;          // newest tokens that always stay  [same]
-  int sinks = 0;            // first tokens that always stay  [same]
-  int prefill_sinks = 4;    // [same]
+  select::GateConfig gate;   // [authors' code]
+  CountOrShare recent = 10;  // newest tokens that always stay  [same]
+  int sinks = 0;             // first tokens that always stay  [same]
+  int prefill_sinks = 4;     // [same]
 };
 
 template <class Visitor>
 void Visit(RocoConfig& c, Visitor& v) {
   Visit(c.gate, v);
-  v("recent", c.recent, "newest tokens that always stay", Range{0, 1 << 20});
+  v("recent", c.recent, kRecentHelp);
   v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
   v("prefill_sinks", c.prefill_sinks, "the same in prefill", Range{0, 1 << 20});
 }
 
 Result<MethodPtr> Make(const RocoConfig& c) {
-  return Compose(
-      {.traits = {.evicts_in_decode = true,
-                  .min_budget = std::max(1, std::max(c.sinks, c.prefill_sinks) + c.recent)},
-       .score = score::RunningMean({.reduce = c.gate.reduce}),
-       .budget = budget::Uniform(),
-       .select = select::Gate(c.gate),
-       .merge = nullptr,
-       .protect = [sinks = c.prefill_sinks](const Protect& p, const LayerCall& call) -> Protect {
-         return {.sinks = call.phase == Phase::kPrefill ? sinks : p.sinks, .recent = p.recent};
-       },
-       .protected_entries = {.sinks = c.sinks, .recent = c.recent},
-       .when = When::kStep});
+  const Regions decode = {.sinks = c.sinks, .recent = c.recent};
+  const Regions prefill = {.sinks = c.prefill_sinks, .recent = c.recent};
+  return Compose({.traits = {.evicts_in_decode = true,
+                             .min_budget = std::max(decode.MinBudget(), prefill.MinBudget())},
+                  .score = score::RunningMean({.reduce = c.gate.reduce}),
+                  .budget = budget::Uniform(),
+                  .select = select::Gate(c.gate),
+                  .merge = nullptr,
+                  .protect =
+                      [prefill](const Protect& p, const LayerCall& call) {
+                        return call.phase == Phase::kPrefill ? prefill.Under(call.budget) : p;
+                      },
+                  .protected_entries = decode,
+                  .when = When::kStep});
 }
 
 }  // namespace

@@ -13,26 +13,29 @@ namespace {
 
 struct ScissorhandsConfig {
   score::HistoryConfig history;  // [paper: 400]
-  int recent = 10;               // newest tokens that always stay  [paper]
+  int sinks = 0;                 // [TreeKV protocol: 4]
+  CountOrShare recent = 10;      // newest tokens that always stay  [paper]
   budget::BurstConfig burst;     // [paper: half of the budget]
 };
 
 template <class Visitor>
 void Visit(ScissorhandsConfig& c, Visitor& v) {
   v("window", c.history.window, "queries of the past that count", Range{1, 1 << 16});
-  v("recent", c.recent, "newest tokens that always stay", Range{0, 1 << 20});
+  v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
+  v("recent", c.recent, kRecentHelp);
   v("drop", c.burst.share, "share of the budget that goes at once when it is exceeded",
     Range{0, 1});
   v("reduce", c.history.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
 }
 
 Result<MethodPtr> Make(const ScissorhandsConfig& c) {
-  return Compose({.traits = {.evicts_in_decode = true, .min_budget = c.recent + 1},
+  const Regions regions = {.sinks = c.sinks, .recent = c.recent};
+  return Compose({.traits = {.evicts_in_decode = true, .min_budget = regions.MinBudget()},
                   .score = score::History(c.history),
                   .budget = budget::Burst(c.burst),
                   .select = select::TopK(),
                   .merge = nullptr,
-                  .protected_entries = {.sinks = 0, .recent = c.recent},
+                  .protected_entries = regions,
                   .when = When::kStep});
 }
 

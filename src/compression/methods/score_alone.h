@@ -13,26 +13,26 @@ namespace winnow::compression::methods {
 
 struct ScoreAloneConfig {
   int sinks = 0;
-  int recent = 0;
+  CountOrShare recent = 0;
   bool decode = true;  // evict while generating
 };
 
 template <class Visitor>
 void Visit(ScoreAloneConfig& c, Visitor& v) {
   v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
-  v("recent", c.recent, "newest tokens that always stay", Range{0, 1 << 20});
+  v("recent", c.recent, kRecentHelp);
   v("decode", c.decode, "evict while generating too");
 }
 
 inline MethodPtr ScoreAlone(const ScoreAloneConfig& c, score::ScorerPtr score) {
-  return Compose(
-      {.traits = {.evicts_in_decode = c.decode, .min_budget = std::max(1, c.sinks + c.recent)},
-       .score = std::move(score),
-       .budget = budget::Uniform(),
-       .select = select::TopK(),
-       .merge = nullptr,
-       .protected_entries = {.sinks = c.sinks, .recent = c.recent},
-       .when = c.decode ? When::kStep : When::kPrefill});
+  const Regions regions = {.sinks = c.sinks, .recent = c.recent};
+  return Compose({.traits = {.evicts_in_decode = c.decode, .min_budget = regions.MinBudget()},
+                  .score = std::move(score),
+                  .budget = budget::Uniform(),
+                  .select = select::TopK(),
+                  .merge = nullptr,
+                  .protected_entries = regions,
+                  .when = c.decode ? When::kStep : When::kPrefill});
 }
 
 }  // namespace winnow::compression::methods

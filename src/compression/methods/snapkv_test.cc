@@ -56,7 +56,7 @@ TEST(SnapKvTest, GrowsWhileGenerating) {
 TEST(SnapKvTest, RefusesAnEvenKernel) {
   const Result<Spec> spec = ParseSpec("snapkv:kernel=4");
   EXPECT_EQ(methods::SnapKv().make(*spec).error().message,
-            "snapkv: kernel: found 4, expected an odd number");
+            "snapkv: kernel: found '4', expected an odd integer from 1 to 1023");
 }
 
 // The whole method in plain loops.

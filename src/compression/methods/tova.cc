@@ -10,8 +10,8 @@ namespace {
 
 struct TovaConfig {
   enum class Positions { kOriginal, kReassigned };
-  int sinks = 0;   // [TreeKV protocol: 4]
-  int recent = 0;  // [TreeKV protocol: 508 of 1024]
+  int sinks = 0;            // [TreeKV protocol: 4]
+  CountOrShare recent = 0;  // [TreeKV protocol: 0.5, 508 of 1024]
   score::LastRowConfig score;
   Positions positions = Positions::kOriginal;  // [authors' code]
 };
@@ -19,23 +19,24 @@ struct TovaConfig {
 template <class Visitor>
 void Visit(TovaConfig& c, Visitor& v) {
   v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
-  v("recent", c.recent, "newest tokens that always stay", Range{0, 1 << 20});
+  v("recent", c.recent, kRecentHelp);
   Visit(c.score, v);
   v("positions", c.positions, "of the keys: their place in the text, or in the cache",
     Choices{"original", "reassigned"});
 }
 
 Result<MethodPtr> Make(const TovaConfig& c) {
+  const Regions regions = {.sinks = c.sinks, .recent = c.recent};
   return Compose({.traits = {.positions = c.positions == TovaConfig::Positions::kReassigned
                                               ? PositionMode::kReassigned
                                               : PositionMode::kOriginal,
                              .evicts_in_decode = true,
-                             .min_budget = std::max(1, c.sinks + c.recent)},
+                             .min_budget = regions.MinBudget()},
                   .score = score::LastRow(c.score),
                   .budget = budget::Uniform(),
                   .select = select::TopK(),
                   .merge = nullptr,
-                  .protected_entries = {.sinks = c.sinks, .recent = c.recent},
+                  .protected_entries = regions,
                   .when = When::kStep});
 }
 

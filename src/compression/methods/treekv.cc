@@ -17,11 +17,13 @@ namespace {
 struct TreeKvConfig {
   enum class Prefill { kBlock, kStep };
   enum class Positions { kReassigned, kOriginal };
-  int sinks = 4;                      // [paper, experiments: 4 of 1024]
-  int recent = -1;                    // -1: half of the budget less the sinks  [508 of 1024]
-  Prefill prefill = Prefill::kBlock;  // [paper, LongBench]
-  int block = 32;                     // also the observation window  [ours; SnapKV's window]
-  int prefill_sinks = 0;              // [ours]
+  int sinks = 4;                                   // [paper, experiments: 4 of 1024]
+  CountOrShare recent = CountOrShare::Share(0.5);  // [508 of 1024]
+  Prefill prefill = Prefill::kBlock;               // [paper, LongBench]
+  int block = 32;         // also the observation window  [ours; SnapKV's window]
+  int prefill_sinks = 0;  // [ours]
+  score::RunningMeanConfig::Criterion criterion =
+      score::RunningMeanConfig::Criterion::kMean;  // [paper: the best of three]
   select::Cycle cycle = select::Cycle::kUnit;
   bool select_left = false;
   score::Reduce reduce = score::Reduce::kMean;
@@ -32,14 +34,18 @@ template <class Visitor>
 void Visit(TreeKvConfig& c, Visitor& v) {
   v("sinks", c.sinks, "first entries that always stay while generating", Range{0, 1 << 20});
   v("recent", c.recent,
-    "newest entries that always stay while generating; -1: half of the budget less the sinks",
-    Range{-1, 1 << 30});
+    "newest entries that always stay while generating: a count, or a share of the budget, that of "
+    "the sinks included");
   v("prefill", c.prefill, "prompts go block by block, or token by token like generated ones",
     Choices{"block", "step"});
   v("block", c.block, "tokens per block of a prompt; the last block votes, and stays",
     Range{1, 1 << 20});
   v("prefill_sinks", c.prefill_sinks, "first tokens of a prompt that always stay",
     Range{0, 1 << 20});
+  v("criterion", c.criterion,
+    "of two neighbours the one goes that received less attention per query that saw it, in all, or "
+    "per query and times the entries it saw",
+    Choices{"mean", "accumulated", "position"});
   v("cycle", c.cycle, "the pointer moves by one, or by two as Algorithm 1 prints",
     Choices{"unit", "literal"});
   v("select_left", c.select_left, "ablation: keep the older of the two, whatever the scores");
@@ -48,35 +54,32 @@ void Visit(TreeKvConfig& c, Visitor& v) {
     Choices{"reassigned", "original"});
 }
 
-Protect ProtectOf(const Protect& p, const LayerCall& call) {
-  const int64_t half = std::max<int64_t>(0, call.budget / 2 - p.sinks);
-  return {.sinks = p.sinks, .recent = p.recent < 0 ? half : p.recent};
-}
-
 Result<MethodPtr> Make(const TreeKvConfig& c) {
+  const Regions regions = {.sinks = c.sinks, .recent = c.recent};
   const bool blocks = c.prefill == TreeKvConfig::Prefill::kBlock;
-  Composition tree = {
-      .traits = {.positions = c.positions == TreeKvConfig::Positions::kReassigned
-                                  ? PositionMode::kReassigned
-                                  : PositionMode::kOriginal,
-                 .evicts_in_decode = true,
-                 .min_budget = c.sinks + std::max(c.recent, 0) + 1},
-      .score = score::RunningMean({.prompt_queries = blocks ? c.block : 0, .reduce = c.reduce}),
-      .budget = budget::Uniform(),
-      .select = select::Pair({.cycle = c.cycle, .select_left = c.select_left}),
-      .merge = nullptr,
-      .protect = ProtectOf,
-      .protected_entries = {.sinks = c.sinks, .recent = c.recent},
-      .when = When::kStep};
+  Composition tree = {.traits = {.positions = c.positions == TreeKvConfig::Positions::kReassigned
+                                                  ? PositionMode::kReassigned
+                                                  : PositionMode::kOriginal,
+                                 .evicts_in_decode = true,
+                                 .min_budget = regions.MinBudget()},
+                      .score = score::RunningMean({.criterion = c.criterion,
+                                                   .prompt_queries = blocks ? c.block : 0,
+                                                   .prompt_sinks = c.prefill_sinks,
+                                                   .reduce = c.reduce}),
+                      .budget = budget::Uniform(),
+                      .select = select::Pair({.cycle = c.cycle, .select_left = c.select_left}),
+                      .merge = nullptr,
+                      .protected_entries = regions,
+                      .when = When::kStep};
   if (blocks) {
     // At least one block of the prompt, and the window.
-    tree.traits.min_budget =
-        std::max<int64_t>(tree.traits.min_budget, c.prefill_sinks + 2 * int64_t{c.block});
+    tree.traits.min_budget = std::max<int64_t>(tree.traits.min_budget, c.prefill_sinks + 2);
     tree.prefill = {
-        .score = score::Window({.window = c.block, .pool = score::Pool::kNone, .reduce = c.reduce}),
         .select =
             select::TreeBlocks({.block = c.block, .cycle = c.cycle, .select_left = c.select_left}),
-        .protected_entries = {.sinks = c.prefill_sinks, .recent = c.block}};
+        .protect = [sinks = c.prefill_sinks, block = c.block](const LayerCall& call) -> Protect {
+          return {.sinks = sinks, .recent = BlockUnder(call.budget, sinks, block)};
+        }};
   }
   return Compose(std::move(tree));
 }

@@ -96,6 +96,32 @@ TEST(TreeKvTest, ComparesMeansOverTheStepsAnEntryLived) {
   EXPECT_EQ(Counts(h), (std::vector<double>{6, 4, 2}));
 }
 
+TEST(TreeKvTest, CriteriaWeighNeighboursDifferently) {
+  const auto evicted = [](const std::string& criterion, double first) {
+    Harness h(Make(methods::TreeKv(), std::string(kUnprotected) + ",criterion=" + criterion),
+              {.budget = 2});
+    h.Decode({first});
+    h.Decode({.1, .5});
+    h.Decode({.1, .25, .5});
+    return h.Evicted();
+  };
+  // 1.1 / 3 < 0.75 / 2, but 1.1 > 0.75.
+  EXPECT_EQ(evicted("mean", .9), Positions{0});
+  EXPECT_EQ(evicted("accumulated", .9), Positions{1});
+  // 1.2 / 3 > 0.75 / 2, but (1 + 0.2 + 0.3) / 3 < (1 + 0.75) / 2.
+  EXPECT_EQ(evicted("mean", 1), Positions{1});
+  EXPECT_EQ(evicted("position", 1), Positions{0});
+}
+
+TEST(TreeKvTest, PositionCriterionOfAChunkTakesTheMeanOfWhatItsQueriesSaw) {
+  Harness h(Make(methods::TreeKv(), std::string(kUnprotected) + ",criterion=position"),
+            {.budget = 8});
+  h.Decode({1});
+  h.Prefill(2, testing::ByPosition({.5, .25, 2}));
+  // Queries that see 2 and 3 entries; the newest entry is seen by the second alone.
+  EXPECT_EQ(h.Column(0), (std::vector<double>{1 + 1 * 2.5, .5 * 2.5, 2 * 3}));
+}
+
 TEST(TreeKvTest, ActsBetweenSinksAndRecent) {
   const std::vector<double> w = {100, 5, 4, 9, 8, 1, 7, 3, 6, 2, 11, 10};
   Harness h(Make(methods::TreeKv(), "sinks=1,recent=2,prefill=step"), {.budget = 6});
@@ -156,7 +182,7 @@ TEST(TreeKvTest, WindowOfThePromptStartsTheMeans) {
 
 TEST(TreeKvTest, KeepsRecentHalfByDefault) {
   const MethodPtr method = Make(methods::TreeKv());
-  EXPECT_EQ(method->traits().min_budget, 64);  // two blocks
+  EXPECT_EQ(method->traits().min_budget, 5);  // the sinks, and one
   EXPECT_EQ(method->traits().positions, PositionMode::kReassigned);
   // 16 slots: 4 sinks, 8 in the tree, 4 recent.
   Harness h(Make(methods::TreeKv(), "prefill=step"), {.budget = 16});

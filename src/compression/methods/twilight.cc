@@ -22,6 +22,7 @@ class TwilightMethod final : public Method {
  public:
   explicit TwilightMethod(const TwilightConfig& c)
       : traits_({.needs_budget = false,
+                 .holds_budget = false,
                  .compresses_prefill = false,
                  .top_p = static_cast<float>(c.p),
                  .dense_layers = c.dense_layers}) {}

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "compression/numbers.h"
 
 namespace winnow::compression::score {
 
@@ -20,7 +21,7 @@ void Smooth(Pool pool, int kernel, std::vector<double>& copy, std::span<double> 
     double max = copy[static_cast<size_t>(i)];
     for (int64_t j = first; j <= last; ++j) {
       sum += copy[static_cast<size_t>(j)];
-      max = std::max(max, copy[static_cast<size_t>(j)]);
+      max = std::max(max, copy[static_cast<size_t>(j)], ScoreLess);
     }
     x[static_cast<size_t>(i)] = pool == Pool::kMax ? max : sum / kernel;
   }
@@ -28,8 +29,8 @@ void Smooth(Pool pool, int kernel, std::vector<double>& copy, std::span<double> 
 
 Result<void> CheckPoolWidth(std::string_view context, int kernel) {
   if (kernel % 2 == 1) return {};
-  return Error{std::string(context) + ": kernel: found " + std::to_string(kernel) +
-               ", expected an odd number"};
+  return Error{std::string(context) + ": kernel: found '" + std::to_string(kernel) +
+               "', expected an odd integer from 1 to " + std::to_string(kMaxKernel)};
 }
 
 kernels::TapSpec::Reduce TapReduceOf(Reduce reduce) {

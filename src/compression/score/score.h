@@ -25,11 +25,12 @@ void ObserveHeavy(const LayerCall& call, int kv_head);
 // [SnapKV, arXiv:2404.14469]. Under a budget that is not larger, the window is shorter
 // (WindowUnder).
 enum class Pool { kNone, kAverage, kMax };
+constexpr int kMaxKernel = 1023;  // of smoothing: its cost grows with the width
 struct WindowConfig {
   int window = 32;
   Pool pool = Pool::kMax;
   int kernel = 7;               // odd
-  bool prefix_softmax = false;  // each row divided by its mass before the window (HBW-KV, Eq. 3)
+  bool prefix_softmax = false;  // the softmax over what precedes the window (HBW-KV, Eq. 3)
   Reduce reduce = Reduce::kMean;
 };
 ScorerPtr Window(const WindowConfig& config);
@@ -39,26 +40,38 @@ void Visit(WindowConfig& c, Visitor& v) {
   v("window", c.window, "observation window: last prompt tokens that vote, and stay",
     Range{1, 1 << 20});
   v("pool", c.pool, "smoothing of the votes over neighbours", Choices{"none", "average", "max"});
-  v("kernel", c.kernel, "smoothing width, odd", Range{1, 1 << 20});
+  v("kernel", c.kernel, "smoothing width, odd", Range{1, kMaxKernel});
   v("prefix_softmax", c.prefix_softmax, "normalise the votes over what precedes the window");
   v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
 }
 // Error: an even smoothing width. `context` starts the message.
 Result<void> CheckPoolWidth(std::string_view context, int kernel);
 
-// Mean weight per query since the entry entered the cache [TreeKV, Algorithm 1]. State: two
-// columns, the sum and when it entered; a number per layer.
+// Attention received since the entry entered the cache [TreeKV, Algorithm 1]. State: two columns,
+// the sum and when it entered; a number per layer.
 struct RunningMeanConfig {
-  // What a prompt contributes: its last `prompt_queries` queries, anew in every chunk (TreeKV's
-  // block prefill); 0: all queries, added up.
+  // kMean: per query that saw the entry. The paper names two others without a formula; ours:
+  // kAccumulated: the sum. kPosition: the mean, each weight times the number of entries its query
+  // saw, so that an equal share counts 1 wherever the query stands. (Of a chunk that is read as
+  // column sums: times the mean of that number over the queries that saw the entry.)
+  enum class Criterion { kMean, kAccumulated, kPosition };
+  Criterion criterion = Criterion::kMean;
+  // What a chunk of a prompt adds: its last `prompt_queries` queries (TreeKV's block prefill; fewer
+  // under a budget too small for blocks of so many after `prompt_sinks` tokens: BlockUnder); 0: all
+  // of them.
   int prompt_queries = 0;
+  int prompt_sinks = 0;
   Reduce reduce = Reduce::kMean;
 };
 ScorerPtr RunningMean(const RunningMeanConfig& config);
 
 template <class Visitor>
 void Visit(RunningMeanConfig& c, Visitor& v) {
-  v("prompt_queries", c.prompt_queries, "last prompt tokens that count; 0: all", Range{0, 1 << 20});
+  v("prompt_queries", c.prompt_queries, "last tokens of a prompt, or chunk, that count; 0: all",
+    Range{0, 1 << 20});
+  v("criterion", c.criterion,
+    "attention per query that saw the entry, in all, or per query and times the entries it saw",
+    Choices{"mean", "accumulated", "position"});
   v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
 }
 
@@ -85,6 +98,15 @@ void Visit(LastRowConfig& c, Visitor& v) {
   v("per_layer", c.per_layer, "one vote of all heads of a layer, instead of one per KV head");
   v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
 }
+
+// Mean weight of an entry from the last queries of a prompt that see it: `queries` of them, or a
+// share of the sequence's tokens [ReFreeKV, ranking by attention].
+struct LastMeanConfig {
+  int queries = 1;
+  double queries_share = 0;  // above 0: instead of `queries`
+  bool per_layer = true;     // the mean over all heads of the layer
+};
+ScorerPtr LastMean(const LastMeanConfig& config);
 
 // How rarely an entry got less than an equal share of the attention of the last `window` queries
 // [Scissorhands, arXiv:2305.17118]. State: a bit per entry and query of the window.

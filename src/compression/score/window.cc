@@ -13,9 +13,10 @@ class WindowScorer final : public Scorer {
 
   std::string_view name() const override { return "window"; }
   Needs needs() const override {
-    return {.prefill = {.last_rows = c_.window, .reduce = TapReduceOf(c_.reduce)},
-            .decode = {},
-            .state = {}};
+    // Rows of single query heads, where each is divided by a mass of its own.
+    const auto reduce =
+        c_.prefix_softmax ? kernels::TapSpec::Reduce::kNone : TapReduceOf(c_.reduce);
+    return {.prefill = {.last_rows = c_.window, .reduce = reduce}, .decode = {}, .state = {}};
   }
   void Score(const LayerCall& call, int kv_head, Region region,
              std::span<double> out) const override {
@@ -24,24 +25,43 @@ class WindowScorer final : public Scorer {
     const int n_rows = static_cast<int>(
         std::min<int64_t>(call.taps.n_last_rows, WindowUnder(call.budget, c_.window)));
     for (int row = call.taps.n_last_rows - n_rows; row < call.taps.n_last_rows; ++row) {
-      const std::span<const float> weights = call.last_row(kv_head, row);
-      double mass = 1;
       if (c_.prefix_softmax) {
-        mass = 0;
-        for (int64_t rank = 0; rank < region.end; ++rank) {
-          mass += weights[static_cast<size_t>(order[static_cast<size_t>(rank)])];
-        }
-        if (mass == 0) continue;
+        AddOfPrefix(call, kv_head, row, region, out);
+        continue;
       }
+      const std::span<const float> weights = call.last_row(kv_head, row);
       for (size_t i = 0; i < out.size(); ++i) {
-        const Slot slot = order[static_cast<size_t>(region.begin) + i];
-        out[i] += weights[static_cast<size_t>(slot)] / mass;
+        out[i] += weights[static_cast<size_t>(order[static_cast<size_t>(region.begin) + i])];
       }
     }
     Smooth(c_.pool, c_.kernel, call.scratch.numbers, out);
   }
 
  private:
+  // Adds one row's votes, each query head's softmax taken over what precedes the window, then
+  // reduced over the group.
+  void AddOfPrefix(const LayerCall& call, int kv_head, int row, Region region,
+                   std::span<double> out) const {
+    const std::span<const Slot> order = call.order(kv_head);
+    std::vector<double>& reduced = call.scratch.numbers;
+    reduced.assign(out.size(), 0.0);
+    for (int head = kv_head * call.group(); head < (kv_head + 1) * call.group(); ++head) {
+      const std::span<const float> weights = call.last_row(head, row);
+      const auto weight = [&](int64_t rank) {
+        return double{weights[static_cast<size_t>(order[static_cast<size_t>(rank)])]};
+      };
+      double mass = 0;
+      for (int64_t rank = 0; rank < region.end; ++rank) mass += weight(rank);
+      if (mass == 0) continue;
+      for (size_t i = 0; i < out.size(); ++i) {
+        const double vote = weight(region.begin + static_cast<int64_t>(i)) / mass;
+        reduced[i] = c_.reduce == Reduce::kMax ? std::max(reduced[i], vote) : reduced[i] + vote;
+      }
+    }
+    const double share = c_.reduce == Reduce::kMean ? 1.0 / call.group() : 1.0;
+    for (size_t i = 0; i < out.size(); ++i) out[i] += share * reduced[i];
+  }
+
   WindowConfig c_;
 };
 

@@ -3,6 +3,7 @@
 #include <numeric>
 #include <vector>
 
+#include "compression/numbers.h"
 #include "compression/score/pool.h"
 #include "compression/select/select.h"
 
@@ -47,22 +48,15 @@ class GateSelector final : public Selector {
     const LayerCall& call = in.call;
     const int64_t n_candidates = std::min(Candidates(call, in.region), in.region.size());
     const int64_t n_evict = in.region.size() - in.n_keep;
+    if (n_evict <= 0) return;
 
     std::vector<double>& deviations = call.scratch.numbers;
     std::vector<int32_t>& steadiest = call.scratch.indices;
     Deviations(call, in.kv_head, in.region, deviations);
     steadiest.resize(deviations.size());
     std::iota(steadiest.begin(), steadiest.end(), 0);
-    const auto steadier = [&](int32_t a, int32_t b) {
-      const double x = deviations[static_cast<size_t>(a)];
-      const double y = deviations[static_cast<size_t>(b)];
-      return x != y ? x < y : a < b;
-    };
-    const auto worse = [&](int32_t a, int32_t b) {
-      const double x = in.scores[static_cast<size_t>(a)];
-      const double y = in.scores[static_cast<size_t>(b)];
-      return x != y ? x < y : a < b;
-    };
+    const WorstFirst steadier = {deviations};
+    const WorstFirst worse = {in.scores};
     const auto candidates_end = steadiest.begin() + n_candidates;
     if (n_evict == 1) {
       std::nth_element(steadiest.begin(), candidates_end - 1, steadiest.end(), steadier);
@@ -70,7 +64,7 @@ class GateSelector final : public Selector {
     } else {
       // One after another: whoever goes makes room for the next steadiest among the candidates.
       std::sort(steadiest.begin(), steadiest.end(), steadier);
-      const auto better = [&](int32_t a, int32_t b) { return worse(b, a); };
+      const BestFirst better = {in.scores};
       auto end = candidates_end;  // of a heap, the worst candidate first
       auto next = candidates_end;
       std::make_heap(steadiest.begin(), end, better);
@@ -90,10 +84,11 @@ class GateSelector final : public Selector {
   }
 
  private:
-  // Entries that may go: those with the smallest deviation, so many.
+  // Entries that may go: those with the smallest deviation, so many. A deviation that is NaN is the
+  // smallest of all.
   int64_t Candidates(const LayerCall& call, Region region) const {
     const double ratio = call.phase == Phase::kPrefill ? c_.prefill_ratio : c_.ratio;
-    const auto exempt = static_cast<int64_t>(ratio * static_cast<double>(call.budget));
+    const int64_t exempt = CountFrom(ratio * static_cast<double>(call.budget), call.budget);
     return std::max<int64_t>(1, call.budget - exempt - region.begin);
   }
 
@@ -107,7 +102,8 @@ class GateSelector final : public Selector {
     for (size_t i = 0; i < out.size(); ++i) {
       const auto slot = static_cast<size_t>(order[static_cast<size_t>(region.begin) + i]);
       const double mean = sum[slot] / count[slot];
-      out[i] = std::sqrt(std::max(0.0, squares[slot] / count[slot] - mean * mean));
+      const double variance = squares[slot] / count[slot] - mean * mean;
+      out[i] = variance < 0 ? 0 : std::sqrt(variance);
     }
   }
 

@@ -2,6 +2,7 @@
 #include <numeric>
 #include <vector>
 
+#include "compression/numbers.h"
 #include "compression/select/select.h"
 #include "compression/select/tree.h"
 
@@ -27,14 +28,11 @@ class PairSelector final : public Selector {
       std::iota(evicted.begin(), evicted.end(), first);
       return;
     }
-    Tree tree({.n_keep = in.n_keep,
-               .pointer = Pointer(in),
-               .cycle = c_.cycle,
-               .select_left = c_.select_left},
+    Tree tree({.pointer = Pointer(in), .cycle = c_.cycle, .select_left = c_.select_left},
               in.call.scratch.indices);
     for (int32_t i = 0; i < static_cast<int32_t>(in.scores.size()); ++i) {
-      const int32_t victim = tree.Add(i, in.scores);
-      if (victim >= 0) evicted.push_back(first + victim);
+      tree.Append(i);
+      if (tree.size() > in.n_keep) evicted.push_back(first + tree.Evict(in.scores));
     }
     std::sort(evicted.begin(), evicted.end());
     in.call.head_number(in.kv_head, 0) = static_cast<double>(tree.pointer());
@@ -42,7 +40,7 @@ class PairSelector final : public Selector {
 
  private:
   static int64_t Pointer(const SelectInput& in) {
-    return static_cast<int64_t>(in.call.head_number(in.kv_head, 0));
+    return CountFrom(in.call.head_number(in.kv_head, 0));
   }
 
   PairConfig c_;

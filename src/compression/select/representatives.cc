@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "compression/numbers.h"
 #include "compression/select/select.h"
 
 namespace winnow::compression::select {
@@ -31,10 +32,10 @@ class RepresentativesSelector final : public Selector {
       case RepresentativesConfig::Which::kBest:
         break;
     }
-    // Of equal ones the newer.
+    const BestFirst better = {in.scores};
     int64_t best = begin;
     for (int64_t i = begin + 1; i < end; ++i) {
-      if (in.scores[static_cast<size_t>(i)] >= in.scores[static_cast<size_t>(best)]) best = i;
+      if (better(static_cast<int32_t>(i), static_cast<int32_t>(best))) best = i;
     }
     return best;
   }

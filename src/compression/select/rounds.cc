@@ -2,6 +2,7 @@
 #include <utility>
 #include <vector>
 
+#include "compression/numbers.h"
 #include "compression/select/blocks.h"
 #include "compression/select/select.h"
 
@@ -46,11 +47,7 @@ class Choice {
 
  private:
   std::span<const int32_t> Sorted(std::span<int32_t> blocks) const {
-    std::sort(blocks.begin(), blocks.end(), [this](int32_t a, int32_t b) {
-      const double x = scores_[static_cast<size_t>(a)];
-      const double y = scores_[static_cast<size_t>(b)];
-      return x != y ? x > y : a > b;
-    });
+    std::sort(blocks.begin(), blocks.end(), BestFirst{scores_});
     return blocks;
   }
 
@@ -78,7 +75,9 @@ class RoundsSelector final : public Selector {
     for (size_t round = 0; round < c_.rounds.size(); ++round) {
       const auto n_rounds_left = static_cast<int64_t>(c_.rounds.size() - round);
       const int64_t share = (left + n_rounds_left - 1) / n_rounds_left;
-      TakeFromGroups(blocks.n(), c_.rounds[round], share, choice);
+      // More groups than blocks choose as one group for every block does.
+      const int64_t n_groups = std::min<int64_t>(c_.rounds[round], blocks.n());
+      TakeFromGroups(blocks.n(), n_groups, share, choice);
       left -= share;
     }
     for (int64_t block = 0; block < blocks.n(); ++block) {

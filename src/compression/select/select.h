@@ -26,10 +26,14 @@ struct PairConfig {
 };
 SelectorPtr Pair(const PairConfig& config);
 
-// The same over blocks of entries that arrive one after another, by the mean score of a block
-// [TreeKV, prefill]. Blocks go as a whole: n_keep is filled up to a multiple of `block` at most.
+// The same over blocks of tokens that arrive one after another, by the mean score of the entries a
+// block has [TreeKV, prefill; methods.md 0.10]. A block is `block` tokens of the text; it arrives
+// with the first of them that is no longer protected, and the others join it, or go if it went.
+// What arrives while there are n_keep / block blocks makes one go; after a stretch of decoding,
+// which thins blocks, as many as it takes. State: three head numbers, so that the tree goes on over
+// the chunks of a prompt and the turns of a chat.
 struct TreeBlocksConfig {
-  int block = 32;
+  int block = 32;  // BlockUnder a small budget
   Cycle cycle = Cycle::kUnit;
   bool select_left = false;
 };

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "compression/numbers.h"
 #include "compression/select/select.h"
 
 namespace winnow::compression::select {
@@ -12,20 +13,17 @@ class TopKSelector final : public Selector {
   void Evict(const SelectInput& in, std::vector<int32_t>& evicted) const override {
     const int64_t n_evict = in.region.size() - in.n_keep;
     const auto first = static_cast<int32_t>(in.region.begin);
+    if (n_evict <= 0) return;
     if (n_evict == 1) {
       // The first of the smallest: the oldest.
-      const auto worst = std::min_element(in.scores.begin(), in.scores.end());
+      const auto worst = std::min_element(in.scores.begin(), in.scores.end(), ScoreLess);
       evicted.push_back(first + static_cast<int32_t>(worst - in.scores.begin()));
       return;
     }
     evicted.resize(in.scores.size());
     std::iota(evicted.begin(), evicted.end(), 0);
-    const auto worse = [&](int32_t a, int32_t b) {
-      const double x = in.scores[static_cast<size_t>(a)];
-      const double y = in.scores[static_cast<size_t>(b)];
-      return x != y ? x < y : a < b;
-    };
-    std::nth_element(evicted.begin(), evicted.begin() + n_evict - 1, evicted.end(), worse);
+    std::nth_element(evicted.begin(), evicted.begin() + n_evict - 1, evicted.end(),
+                     WorstFirst{in.scores});
     evicted.resize(static_cast<size_t>(n_evict));
     std::sort(evicted.begin(), evicted.end());
     for (int32_t& rank : evicted) rank += first;

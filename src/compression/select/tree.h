@@ -4,40 +4,46 @@
 #include <span>
 #include <vector>
 
+#include "compression/numbers.h"
 #include "compression/select/select.h"
 
 namespace winnow::compression::select {
 
-// TreeKV's rule on a list of things that arrive one after another: when the list is longer than
-// `n_keep`, one of the two neighbours at the pointer goes, and the pointer moves on.
+// TreeKV's rule on a list of things from the oldest to the newest: one of the two neighbours at the
+// pointer goes, and the pointer moves on.
 class Tree {
  public:
   struct Config {
-    int64_t n_keep = 1;   // >= 1
     int64_t pointer = 0;  // where the last one stopped
     Cycle cycle = Cycle::kUnit;
     bool select_left = false;
   };
   // `list` is working memory.
   Tree(const Config& config, std::vector<int32_t>& list)
-      : c_(config), pointer_(config.pointer % config.n_keep), list_(list) {
+      : c_(config), pointer_(config.pointer), list_(list) {
     list_.clear();
   }
 
-  // The thing that goes when `thing` arrives; -1: none. On a tie the older goes.
-  int32_t Add(int32_t thing, std::span<const double> scores) {
-    list_.push_back(thing);
-    if (static_cast<int64_t>(list_.size()) <= c_.n_keep) return -1;
-    const auto left = list_.begin() + pointer_;
-    const auto right = left + 1;
-    const bool left_stays =
-        c_.select_left || scores[static_cast<size_t>(*left)] > scores[static_cast<size_t>(*right)];
-    const auto victim = left_stays ? right : left;
+  void Append(int32_t thing) { list_.push_back(thing); }
+
+  // The thing that goes; on a tie the older. scores: [thing]. Requires: size() > 0.
+  int32_t Evict(std::span<const double> scores) {
+    const int64_t n_pairs = size() - 1;
+    auto victim = list_.begin();
+    if (n_pairs > 0) {
+      pointer_ %= n_pairs;
+      const auto left = list_.begin() + pointer_;
+      const auto right = left + 1;
+      const bool left_stays = c_.select_left || ScoreLess(scores[static_cast<size_t>(*right)],
+                                                          scores[static_cast<size_t>(*left)]);
+      victim = left_stays ? right : left;
+      pointer_ = (pointer_ + (c_.cycle == Cycle::kUnit ? 1 : 2)) % n_pairs;
+    }
     const int32_t gone = *victim;
     list_.erase(victim);
-    pointer_ = (pointer_ + (c_.cycle == Cycle::kUnit ? 1 : 2)) % c_.n_keep;
     return gone;
   }
+  int64_t size() const { return static_cast<int64_t>(list_.size()); }
   int64_t pointer() const { return pointer_; }
 
  private:

@@ -1,41 +1,115 @@
+#include <algorithm>
+#include <numeric>
 #include <vector>
 
-#include "compression/select/blocks.h"
+#include "compression/numbers.h"
 #include "compression/select/select.h"
 #include "compression/select/tree.h"
 
 namespace winnow::compression::select {
 namespace {
 
+// Head numbers.
+constexpr int kPointer = 0;   // the pair of blocks at which the next one goes
+constexpr int kAppended = 1;  // tokens before this position are in the list of blocks, or gone
+constexpr int kGone = 2;      // 1 + the newest block of the list if it went; 0: it is there
+
 class TreeBlocksSelector final : public Selector {
  public:
   explicit TreeBlocksSelector(const TreeBlocksConfig& config) : c_(config) {}
 
   std::string_view name() const override { return "tree_blocks"; }
+  cache::StateShape state() const override { return {.n_head_numbers = 3}; }
+
   void Evict(const SelectInput& in, std::vector<int32_t>& evicted) const override {
-    const Blocks blocks = {.size = c_.block, .n_entries = in.region.size()};
-    const auto evict = [&](int64_t block) {
-      for (int64_t i = blocks.begin(block); i < blocks.end(block); ++i) {
-        evicted.push_back(static_cast<int32_t>(in.region.begin + i));
-      }
-    };
-    const int64_t n_blocks_kept = in.n_keep / c_.block;
-    if (n_blocks_kept == 0) {
-      for (int64_t block = 0; block < blocks.n(); ++block) evict(block);
-      return;
-    }
+    const Text text(in, BlockUnder(in.call.budget, in.region.begin, c_.block));
+    double& pointer = in.call.head_number(in.kv_head, kPointer);
+    double& appended = in.call.head_number(in.kv_head, kAppended);
+    double& gone = in.call.head_number(in.kv_head, kGone);
+
+    std::vector<int32_t>& starts = in.call.scratch.ranks;
+    text.Cut(starts);
+    const auto n_blocks = static_cast<int32_t>(starts.size()) - 1;
     std::vector<double>& means = in.call.scratch.numbers;
-    blocks.Means(in.scores, means);
-    Tree tree({.n_keep = n_blocks_kept, .cycle = c_.cycle, .select_left = c_.select_left},
-              in.call.scratch.indices);
-    for (int32_t block = 0; block < blocks.n(); ++block) {
-      const int32_t victim = tree.Add(block, means);
-      if (victim >= 0) evict(victim);
+    means.clear();
+    for (int32_t block = 0; block < n_blocks; ++block) {
+      const auto scores = in.scores.subspan(Start(starts, block), Size(starts, block));
+      means.push_back(std::accumulate(scores.begin(), scores.end(), 0.0) /
+                      static_cast<double>(scores.size()));
     }
+
+    bool newest_went = false;
+    const auto evict = [&](int32_t block) {
+      for (size_t i = 0; i < Size(starts, block); ++i) {
+        evicted.push_back(
+            static_cast<int32_t>(in.region.begin + static_cast<int64_t>(Start(starts, block) + i)));
+      }
+      newest_went |= block == n_blocks - 1;
+    };
+    Tree tree({.pointer = CountFrom(pointer), .cycle = c_.cycle, .select_left = c_.select_left},
+              in.call.scratch.indices);
+    const int64_t n_blocks_kept = in.n_keep / text.block_size();
+    for (int32_t block = 0; block < n_blocks; ++block) {
+      const int64_t first = starts[static_cast<size_t>(block)];
+      const bool arrives = static_cast<double>(text.position(first)) >= appended;
+      if (arrives && static_cast<double>(text.block(first)) == gone - 1) {
+        evict(block);  // tokens that left the window after their block went
+        continue;
+      }
+      tree.Append(block);
+      if (arrives && tree.size() > n_blocks_kept) evict(tree.Evict(means));
+    }
+    // After a stretch of decoding blocks are thin, and there are more of them.
+    while (in.region.size() - std::ssize(evicted) > in.n_keep) evict(tree.Evict(means));
     std::sort(evicted.begin(), evicted.end());
+
+    const int64_t newest = in.region.size() - 1;
+    pointer = static_cast<double>(tree.pointer());
+    appended = static_cast<double>(text.position(newest) + 1);
+    gone = newest_went ? static_cast<double>(text.block(newest) + 1) : 0;
   }
 
  private:
+  // Where the entries of the region stood in the text, counted from its first.
+  class Text {
+   public:
+    Text(const SelectInput& in, int64_t block_size)
+        : order_(in.call.order(in.kv_head)
+                     .subspan(static_cast<size_t>(in.region.begin),
+                              static_cast<size_t>(in.region.size()))),
+          positions_(in.call.cache.positions(in.call.layer, in.kv_head)),
+          n_sinks_(in.region.begin),
+          block_size_(block_size) {}
+
+    int64_t block_size() const { return block_size_; }
+    int64_t position(int64_t i) const {
+      return positions_[static_cast<size_t>(order_[static_cast<size_t>(i)])];
+    }
+    // By the place in the text, so that borders never move.
+    int64_t block(int64_t i) const { return (position(i) - n_sinks_) / block_size_; }
+    // The first entry of every block that has any, and the number of entries.
+    void Cut(std::vector<int32_t>& starts) const {
+      starts.clear();
+      for (int64_t i = 0; i < std::ssize(order_); ++i) {
+        if (i == 0 || block(i) != block(i - 1)) starts.push_back(static_cast<int32_t>(i));
+      }
+      starts.push_back(static_cast<int32_t>(order_.size()));
+    }
+
+   private:
+    std::span<const Slot> order_;
+    std::span<const Position> positions_;
+    int64_t n_sinks_;
+    int64_t block_size_;
+  };
+
+  static size_t Start(const std::vector<int32_t>& starts, int32_t block) {
+    return static_cast<size_t>(starts[static_cast<size_t>(block)]);
+  }
+  static size_t Size(const std::vector<int32_t>& starts, int32_t block) {
+    return Start(starts, block + 1) - Start(starts, block);
+  }
+
   TreeBlocksConfig c_;
 };
 

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "compression/taps.h"
 
 namespace winnow::compression::testing {
 namespace {
@@ -106,9 +107,11 @@ kernels::Taps Harness::TapsOf(const kernels::TapSpec& spec, int layer, int64_t n
   const int per_list = spec.reduce == Reduce::kNone ? 1 : group;
   const int n_lists = config_.n_q_heads / per_list;
   const auto lists = static_cast<size_t>(n_lists);
-  const bool sums = spec.column_sums || spec.square_sums;
+  const bool sums = spec.column_sums || spec.square_sums || spec.last_sums > 0;
   taps.n_last_rows = static_cast<int>(std::min<int64_t>(spec.last_rows, n));
+  taps.n_last_sums = static_cast<int>(std::min<int64_t>(spec.last_sums, n));
   if (spec.last_rows > 0) taps.last_rows.resize(lists);
+  if (spec.last_sums > 0) taps.last_sums.resize(lists);
   if (spec.column_sums) taps.column_sums.resize(lists);
   if (spec.square_sums) taps.square_sums.resize(lists);
   for (int list = 0; list < n_lists; ++list) {
@@ -120,6 +123,7 @@ kernels::Taps Harness::TapsOf(const kernels::TapSpec& spec, int layer, int64_t n
     if (spec.last_rows > 0) {
       taps.last_rows[at].resize(static_cast<size_t>(taps.n_last_rows * n_slots));
     }
+    if (spec.last_sums > 0) taps.last_sums[at].resize(order.size());
     if (spec.column_sums) taps.column_sums[at].resize(order.size());
     if (spec.square_sums) taps.square_sums[at].resize(order.size());
     for (int64_t query = sums ? 0 : n - taps.n_last_rows; query < n; ++query) {
@@ -141,6 +145,7 @@ kernels::Taps Harness::TapsOf(const kernels::TapSpec& spec, int layer, int64_t n
           taps.last_rows[at][static_cast<size_t>(row * n_slots + slot)] =
               static_cast<float>(weight);
         }
+        if (query >= n - spec.last_sums) taps.last_sums[at][column] += weight;
         if (spec.column_sums) taps.column_sums[at][column] += weight;
         if (spec.square_sums) taps.square_sums[at][column] += weight * weight;
       }
@@ -185,11 +190,11 @@ void Harness::Call(Phase phase, int64_t n, const Weights& weights) {
   evicted_.assign(static_cast<size_t>(config_.n_layers),
                   std::vector<std::vector<Position>>(static_cast<size_t>(config_.n_kv_heads)));
   const Needs needs = method_->needs();
+  cache_->BeginCall(phase, n);
   for (int layer = 0; layer < config_.n_layers; ++layer) {
     AppendTokens(layer, tokens);
     const auto n_new = static_cast<int64_t>(tokens.size());
-    const kernels::Taps taps =
-        TapsOf(phase == Phase::kPrefill ? needs.prefill : needs.decode, layer, n_new, weights);
+    const kernels::Taps taps = TapsOf(TapsOfCall(needs, phase, n_seen_ + n), layer, n_new, weights);
     if (config_.budget > 0) UnrotateAbove(layer, config_.budget);
     PlanList plans;
     for (int pass = 0; pass == 0 || plans.again; ++pass) {

@@ -24,7 +24,36 @@ std::set<std::string> KeyWords(std::string_view text) {
   return words;
 }
 
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+bool IsWord(char c) {
+  return IsDigit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c & 0x80) != 0;
+}
+
+// Whether the character beside one of the text's ends, and the one behind it, carry it on; '\0':
+// there is none.
+bool GoesOn(char end, char next, char after) {
+  if (IsWord(end) && IsWord(next)) return true;
+  return IsDigit(end) && (next == '.' || next == ',') && IsDigit(after);
+}
+
 }  // namespace
+
+bool HasWhole(std::string_view answer, std::string_view text) {
+  const std::string lower = Lowercase(answer);
+  const std::string wanted = Lowercase(text);
+  if (wanted.empty()) return false;
+  const auto at = [&](size_t place) { return place < lower.size() ? lower[place] : '\0'; };
+  for (size_t begin = lower.find(wanted); begin != std::string::npos;
+       begin = lower.find(wanted, begin + 1)) {
+    const size_t end = begin + wanted.size();
+    // Places before the first wrap around and are beyond the last.
+    if (!GoesOn(wanted.front(), at(begin - 1), at(begin - 2)) &&
+        !GoesOn(wanted.back(), at(end), at(end + 1))) {
+      return true;
+    }
+  }
+  return false;
+}
 
 double ShareFound(std::string_view answer, std::span<const std::string> texts) {
   if (texts.empty()) return 0;

@@ -11,6 +11,7 @@ RowComparison RowComparison::Of(std::span<const float> logits,
                                 std::span<const float> base_log_probs, int32_t next) {
   WINNOW_CHECK(logits.size() == base_log_probs.size());
   constexpr float kLeast = -16;
+  constexpr float kStep = 16.0f / 65535;  // of files of log-probabilities
   const double log_sum = LogSumExp(logits);
   RowComparison row;
   row.nll = log_sum - logits[static_cast<size_t>(next)];
@@ -24,14 +25,18 @@ RowComparison RowComparison::Of(std::span<const float> logits,
   const auto top = [](std::span<const float> values) {
     return std::max_element(values.begin(), values.end()) - values.begin();
   };
-  row.same_top = top(logits) == top(base_log_probs);
+  const auto [low, high] = std::minmax_element(base_log_probs.begin(), base_log_probs.end());
+  row.clipped = *high - *low >= -kLeast - kStep &&
+                base_log_probs[static_cast<size_t>(next)] <= *low + kStep / 2;
+  row.same_top = !std::isnan(row.kld) && top(logits) == top(base_log_probs);
   return row;
 }
 
 void KlDivergence::Add(const RowComparison& row) {
   nll_.Add(row.nll);
   nll_base_.Add(row.nll_base);
-  log_ratio_.Add(row.nll - row.nll_base);
+  if (row.clipped) ++n_clipped_;
+  log_ratio_.Add((row.clipped ? std::min(row.nll, row.nll_base) : row.nll) - row.nll_base);
   kld_.Add(row.kld);
   p_difference_.Add(row.p_difference);
   squared_p_difference_.Add(row.p_difference * row.p_difference);
@@ -43,7 +48,9 @@ double KlDivergence::rms_p_difference() const { return std::sqrt(squared_p_diffe
 
 std::vector<float> KlDivergence::SortedKlds() const {
   std::vector<float> sorted = klds_;
-  std::sort(sorted.begin(), sorted.end());
+  // NaN stands above all numbers; `<` alone is no order where there is one.
+  std::sort(sorted.begin(), sorted.end(),
+            [](float a, float b) { return a < b || (std::isnan(b) && !std::isnan(a)); });
   return sorted;
 }
 

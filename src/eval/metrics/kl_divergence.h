@@ -15,6 +15,7 @@ struct RowComparison {
   double kld = 0;           // KL(reference || this), nats
   double p_difference = 0;  // p(next) - p_base(next)
   bool same_top = false;    // both find the same token most likely
+  bool clipped = false;     // the reference only says that next is below e^-16 of the likeliest
 
   // Terms of the reference below e^-16 are left out, as llama-perplexity does: its files do not
   // tell them apart.
@@ -30,7 +31,10 @@ class KlDivergence {
 
   const MeanEstimate& nll() const { return nll_; }
   const MeanEstimate& nll_base() const { return nll_base_; }
-  const MeanEstimate& log_ratio() const { return log_ratio_; }  // of the perplexities
+  // Of the perplexities. Where the reference is clipped, a token that is less likely here too
+  // counts as equally likely: the file cannot tell.
+  const MeanEstimate& log_ratio() const { return log_ratio_; }
+  int64_t n_clipped() const { return n_clipped_; }  // tokens
   const MeanEstimate& kld() const { return kld_; }
   const MeanEstimate& p_difference() const { return p_difference_; }
   double rms_p_difference() const;
@@ -41,6 +45,7 @@ class KlDivergence {
  private:
   MeanEstimate nll_, nll_base_, log_ratio_, kld_, p_difference_, squared_p_difference_, same_top_;
   std::vector<float> klds_;
+  int64_t n_clipped_ = 0;
 };
 
 }  // namespace winnow::eval

@@ -33,6 +33,43 @@ TEST(RowComparison, AgainstItselfIsZero) {
   EXPECT_TRUE(row.same_top);
 }
 
+// A file says of token 2 only that it is 16 nats below the likeliest; here it is 25 below.
+TEST(KlDivergence, WhatAFileCannotTellDoesNotMoveTheRatio) {
+  const std::vector<float> base = {-1e-7f, -15, -16};
+  const std::vector<float> logits = {0, -15, -25};
+  const RowComparison row = RowComparison::Of(logits, base, 2);
+  EXPECT_TRUE(row.clipped);
+  EXPECT_FALSE(RowComparison::Of(logits, base, 1).clipped);
+  EXPECT_FALSE(RowComparison::Of(logits, std::vector<float>{-0.1f, -3, -9}, 2).clipped);
+  KlDivergence total;
+  total.Add(row);
+  EXPECT_EQ(total.log_ratio().mean(), 0);
+  EXPECT_EQ(total.n_clipped(), 1);
+  EXPECT_NEAR(total.nll().mean(), 25, 1e-5);
+  // More likely here than the file can say there: a bound.
+  total = {};
+  total.Add(RowComparison::Of(std::vector<float>{0, -15, -10}, base, 2));
+  EXPECT_NEAR(total.log_ratio().mean(), -6, 1e-3);
+}
+
+TEST(KlDivergence, NanIsSortedAboveNumbersAndIsNoAgreement) {
+  const RowComparison row =
+      RowComparison::Of(std::vector<float>{std::nanf(""), 1}, LogsOf({0.5, 0.5}), 0);
+  EXPECT_TRUE(std::isnan(row.kld));
+  EXPECT_FALSE(row.same_top);
+  KlDivergence total;
+  total.Add(row);
+  total.Add({.nll = 1, .nll_base = 1, .kld = 0.5});
+  total.Add(row);
+  total.Add({.nll = 1, .nll_base = 1, .kld = 0.25});
+  const std::vector<float> sorted = total.SortedKlds();
+  EXPECT_EQ(sorted[0], 0.25f);
+  EXPECT_EQ(sorted[1], 0.5f);
+  EXPECT_TRUE(std::isnan(sorted[2]) && std::isnan(sorted[3]));
+  EXPECT_EQ(Percentile(sorted, 0), 0.25);
+  EXPECT_TRUE(std::isnan(Percentile(sorted, 1)));
+}
+
 TEST(KlDivergence, SumsUp) {
   KlDivergence total;
   total.Add({.nll = 2, .nll_base = 1, .kld = 0.3, .p_difference = 0.3, .same_top = true});

@@ -15,6 +15,7 @@ constexpr char kMagic[] = "_logits_";
 constexpr size_t kMagicBytes = 8;
 constexpr float kRange = 16;  // nats below the largest that are told apart
 constexpr float kSteps = 65535;
+constexpr float kRoundingLeft = 0.01f;
 constexpr int64_t kMostTokens = int64_t{1} << 40;  // of a header that can be believed
 
 size_t RowBytes(int64_t vocabulary) {
@@ -26,23 +27,24 @@ size_t RowBytes(int64_t vocabulary) {
 Result<LogProbsWriter> LogProbsWriter::Create(const std::string& path,
                                               const LogProbsHeader& header) {
   WINNOW_CHECK(static_cast<int64_t>(header.tokens.size()) == header.n_windows * header.window);
-  LogProbsWriter writer;
-  writer.path_ = path;
+  WINNOW_ASSIGN(OutputFile file, OutputFile::Create(path));
+  LogProbsWriter writer(std::move(file));
   writer.row_.resize(RowBytes(header.vocabulary));
-  writer.file_.open(path, std::ios::binary | std::ios::trunc);
   const int32_t numbers[] = {static_cast<int32_t>(header.window),
                              static_cast<int32_t>(header.vocabulary),
                              static_cast<int32_t>(header.n_windows)};
-  writer.file_.write(kMagic, kMagicBytes);
-  writer.file_.write(reinterpret_cast<const char*>(numbers), sizeof(numbers));
-  writer.file_.write(reinterpret_cast<const char*>(header.tokens.data()),
-                     static_cast<std::streamsize>(header.tokens.size() * sizeof(int32_t)));
-  if (!writer.file_) return Error{path + ": cannot be written"};
+  WINNOW_TRY(writer.file_.Write({kMagic, kMagicBytes}));
+  WINNOW_TRY(writer.file_.Write({reinterpret_cast<const char*>(numbers), sizeof(numbers)}));
+  WINNOW_TRY(writer.file_.Write({reinterpret_cast<const char*>(header.tokens.data()),
+                                 header.tokens.size() * sizeof(int32_t)}));
   return writer;
 }
 
 Result<void> LogProbsWriter::Write(std::span<const float> logits) {
   WINNOW_CHECK(RowBytes(static_cast<int64_t>(logits.size())) == row_.size());
+  if (!std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); })) {
+    return Error{"the model gives NaN or infinite logits: there are no log-probabilities to write"};
+  }
   const auto [low, high] = std::minmax_element(logits.begin(), logits.end());
   const float least = std::max(*low, *high - kRange);
   const float range[] = {(*high - least) / kSteps,
@@ -56,16 +58,10 @@ Result<void> LogProbsWriter::Write(std::span<const float> logits) {
     std::memcpy(out, &stored, sizeof(stored));
     out += sizeof(stored);
   }
-  file_.write(row_.data(), static_cast<std::streamsize>(row_.size()));
-  if (!file_) return Error{path_ + ": writing failed (disk full?)"};
-  return {};
+  return file_.Write(row_);
 }
 
-Result<void> LogProbsWriter::Finish() {
-  file_.close();
-  if (!file_) return Error{path_ + ": writing failed (disk full?)"};
-  return {};
-}
+Result<void> LogProbsWriter::Finish() { return file_.Commit(); }
 
 Result<LogProbsReader> LogProbsReader::Open(const std::string& path) {
   LogProbsReader reader;
@@ -86,7 +82,8 @@ Result<LogProbsReader> LogProbsReader::Open(const std::string& path) {
   header.window = numbers[0];
   header.vocabulary = numbers[1];
   header.n_windows = numbers[2];
-  if (header.window < 1 || header.vocabulary < 1 || header.n_windows < 1 ||
+  // A window without scored rows would leave the vocabulary unchecked against the file's length.
+  if (header.rows_per_window() < 1 || header.vocabulary < 1 || header.n_windows < 1 ||
       header.window * header.n_windows > kMostTokens) {
     return Error{path + ": impossible sizes: " + std::to_string(header.n_windows) + " windows of " +
                  std::to_string(header.window) + " tokens, vocabulary " +
@@ -97,13 +94,22 @@ Result<LogProbsReader> LogProbsReader::Open(const std::string& path) {
                             (4.0 * static_cast<double>(header.window) +
                              static_cast<double>(header.rows_per_window()) *
                                  static_cast<double>(RowBytes(header.vocabulary)));
-  if (static_cast<double>(file_bytes) < wanted) {
-    return Error{path + ": truncated: " + std::to_string(file_bytes) + " bytes, expected " +
-                 std::to_string(static_cast<int64_t>(wanted))};
+  if (static_cast<double>(file_bytes) != wanted) {
+    const bool truncated = static_cast<double>(file_bytes) < wanted;
+    return Error{path + (truncated ? ": truncated: " : ": not of the length its header says: ") +
+                 std::to_string(file_bytes) + " bytes, expected " +
+                 std::to_string(static_cast<int64_t>(std::min(wanted, 9e18)))};
   }
   header.tokens.resize(static_cast<size_t>(header.window * header.n_windows));
   reader.file_.read(reinterpret_cast<char*>(header.tokens.data()),
                     static_cast<std::streamsize>(header.tokens.size() * sizeof(int32_t)));
+  if (!reader.file_) return Error{path + ": cannot be read"};
+  for (size_t i = 0; i < header.tokens.size(); ++i) {
+    if (header.tokens[i] >= 0 && header.tokens[i] < header.vocabulary) continue;
+    return Error{path + ": token " + std::to_string(i) + " is " + std::to_string(header.tokens[i]) +
+                 ", expected 0 to " + std::to_string(header.vocabulary - 1) +
+                 ": the file is damaged"};
+  }
   reader.row_.resize(RowBytes(header.vocabulary));
   return reader;
 }
@@ -114,6 +120,14 @@ Result<void> LogProbsReader::Read(std::span<float> log_probs) {
   if (!file_) return Error{path_ + ": the file ends too soon"};
   float range[2];
   std::memcpy(range, row_.data(), sizeof(range));
+  ++n_read_;
+  // The largest log-probability of a row is at most 0, give or take what rounding leaves.
+  const float largest = range[0] * kSteps + range[1];
+  if (!(range[0] >= 0 && std::isfinite(range[1]) && largest <= kRoundingLeft)) {
+    return Error{path_ + ": row " + std::to_string(n_read_) +
+                 " holds no log-probabilities: steps of " + std::to_string(range[0]) + " from " +
+                 std::to_string(range[1]) + ": the file is damaged"};
+  }
   const char* in = row_.data() + sizeof(range);
   for (float& log_prob : log_probs) {
     uint16_t step = 0;

@@ -4,8 +4,10 @@
 #include <fstream>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/output_file.h"
 #include "base/result.h"
 #include "tokenizer/tokenizer.h"
 
@@ -31,28 +33,33 @@ class LogProbsWriter {
  public:
   // Errors: the file cannot be written.
   static Result<LogProbsWriter> Create(const std::string& path, const LogProbsHeader& header);
-  // One row. Errors: the disk.
+  // One row. Errors: logits that are NaN or infinite, which the format cannot hold; the disk.
   Result<void> Write(std::span<const float> logits);
+  // The file is there from now on, and not before.
   Result<void> Finish();
 
  private:
-  std::string path_;
-  std::ofstream file_;
-  std::vector<char> row_;
+  explicit LogProbsWriter(OutputFile file) : file_(std::move(file)) {}
+
+  OutputFile file_;
+  std::string row_;
 };
 
 class LogProbsReader {
  public:
-  // Errors: cannot be read, not such a file, truncated.
+  // Errors: cannot be read, not such a file, truncated or followed by something else, a token
+  // outside the vocabulary.
   static Result<LogProbsReader> Open(const std::string& path);
   const LogProbsHeader& header() const { return header_; }
-  // The next row's log-probabilities, [vocabulary]. Errors: the file ends too soon.
+  // The next row's log-probabilities, [vocabulary]. Errors: the file ends too soon, a row that is
+  // not one of log-probabilities.
   Result<void> Read(std::span<float> log_probs);
 
  private:
   std::string path_;
   std::ifstream file_;
   LogProbsHeader header_;
+  int64_t n_read_ = 0;  // rows
   std::vector<char> row_;
 };
 

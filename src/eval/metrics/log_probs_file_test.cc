@@ -6,7 +6,10 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
+#include <utility>
+#include <vector>
 
 namespace winnow::eval {
 namespace {
@@ -71,11 +74,11 @@ TEST_F(LogProbsFile, ReadsBackWithinAStep) {
 }
 
 TEST_F(LogProbsFile, EqualLogitsHaveNoScale) {
-  WriteOneWindow({2, 2});
+  WriteOneWindow({2, 2, 2});
   auto reader = LogProbsReader::Open(path_);
-  std::vector<float> log_probs(2);
+  std::vector<float> log_probs(3);
   ASSERT_TRUE(reader->Read(log_probs).has_value());
-  EXPECT_NEAR(log_probs[0], -std::log(2.0), 1e-6);
+  EXPECT_NEAR(log_probs[0], -std::log(3.0), 1e-6);
 }
 
 TEST_F(LogProbsFile, RefusesWhatItIsNot) {
@@ -94,9 +97,55 @@ TEST_F(LogProbsFile, RefusesWhatItIsNot) {
   std::string huge = bytes;
   std::memset(huge.data() + 8, 0x7F, 12);
   refuses(huge, "impossible sizes");
+  refuses(bytes + "more", "not of the length");
+  // The tokens begin at byte 20: the second is one beyond the vocabulary of 3, then negative.
+  for (const int32_t token : {3, 1 << 30, -1}) {
+    std::string stray = bytes;
+    std::memcpy(stray.data() + 24, &token, sizeof(token));
+    refuses(stray, "token 1 is " + std::to_string(token) + ", expected 0 to 2");
+  }
   std::string negative = bytes;
   std::memset(negative.data() + 8, 0xFF, 4);
   refuses(negative, "impossible sizes");
+  // Windows of two tokens have no scored row, so that any vocabulary would fit into the file.
+  std::string without_rows = bytes;
+  without_rows[8] = 2;
+  std::memset(without_rows.data() + 12, 0x7F, 4);
+  refuses(without_rows, "impossible sizes");
+  // More bytes than an integer counts.
+  std::string endless = bytes;
+  std::memset(endless.data() + 8, 0x7F, 2);
+  std::memset(endless.data() + 12, 0x7F, 4);
+  std::memset(endless.data() + 16, 0x7F, 3);
+  refuses(endless, "truncated");
+}
+
+TEST_F(LogProbsFile, RefusesRowsThatHoldNoLogProbabilities) {
+  WriteOneWindow({1, 2, 3});
+  const std::string bytes = Bytes();
+  const float nan = std::nanf("");
+  for (const auto& [scale, lowest] : std::vector<std::pair<float, float>>{
+           {nan, -1}, {1e-4f, nan}, {-1e-4f, -1}, {HUGE_VALF, -1}, {1e-4f, -HUGE_VALF}, {1, -1}}) {
+    std::string damaged = bytes;
+    std::memcpy(damaged.data() + 36, &scale, sizeof(scale));
+    std::memcpy(damaged.data() + 40, &lowest, sizeof(lowest));
+    std::ofstream(path_, std::ios::binary) << damaged;
+    auto reader = LogProbsReader::Open(path_);
+    ASSERT_TRUE(reader) << reader.error().message;
+    std::vector<float> log_probs(3);
+    const auto read = reader->Read(log_probs);
+    ASSERT_FALSE(read) << scale << " " << lowest;
+    EXPECT_NE(read.error().message.find("row 1 holds no log-probabilities"), std::string::npos);
+  }
+}
+
+TEST_F(LogProbsFile, LogitsThatAreNotFiniteAreNotWritten) {
+  LogProbsHeader header = {.window = 4, .vocabulary = 2, .n_windows = 1, .tokens = {0, 1, 0, 1}};
+  auto writer = LogProbsWriter::Create(path_, header);
+  ASSERT_TRUE(writer);
+  EXPECT_FALSE(writer->Write(std::vector<float>{1, std::nanf("")}));
+  EXPECT_FALSE(writer->Write(std::vector<float>{1, -HUGE_VALF}));
+  EXPECT_TRUE(writer->Write(std::vector<float>{1, 2}));
 }
 
 }  // namespace

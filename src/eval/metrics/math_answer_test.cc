@@ -40,6 +40,21 @@ TEST(SameMathAnswer, ByType) {
   EXPECT_FALSE(SameMathAnswer("[1]", "[1,2]", "list of integer"));
 }
 
+TEST(HasWhole, IsNoPartOfALongerWordOrNumber) {
+  for (const char* answer : {"70467", "It is 70467.", "70467, I think", "(70467)",
+                             "704672 or 70467", "1 70467 2", "-70467", "code:70467.\n"}) {
+    EXPECT_TRUE(HasWhole(answer, "70467")) << answer;
+  }
+  for (const char* answer :
+       {"", "7046", "704672", "170467", "70467.5", "1,70467", "70467kg", "x70467"}) {
+    EXPECT_FALSE(HasWhole(answer, "70467")) << answer;
+  }
+  EXPECT_TRUE(HasWhole("Eat a Sandwich, and sit.", "eat a sandwich"));
+  EXPECT_FALSE(HasWhole("eat a sandwiches", "eat a sandwich"));
+  EXPECT_TRUE(HasWhole("\"quoted\" words", "\"quoted\""));
+  EXPECT_FALSE(HasWhole("anything", ""));
+}
+
 TEST(ShareFound, InAnyCase) {
   const std::vector<std::string> wanted = {"DLMTX", "abc", "zzz", "9"};
   EXPECT_DOUBLE_EQ(ShareFound("dlmtx and ABC", wanted), 0.5);

@@ -71,6 +71,9 @@ Result<Windows> CutWindows(std::span<const TokenId> text, int64_t window, int64_
                  " tokens leaves nothing to score, expected at least " +
                  std::to_string(kLeastWindow)};
   }
+  if (n_tokens <= 1) {
+    return Error{"there is no text to score: give one with -f FILE, -p TEXT or through a pipe"};
+  }
   if (n_tokens < kLeastWindow) {
     return Error{"the text has " + std::to_string(n_tokens) + " tokens, expected at least " +
                  std::to_string(kLeastWindow)};

@@ -6,20 +6,22 @@
 
 namespace winnow::eval {
 
-double QaF1(std::string_view answer, std::string_view reference) {
-  const std::vector<std::string> words = Words(NormaliseAnswer(answer));
-  const std::vector<std::string> wanted = Words(NormaliseAnswer(reference));
+double WordsF1(std::span<const std::string> answer, std::span<const std::string> reference) {
   std::map<std::string, int> left;
-  for (const std::string& word : wanted) ++left[word];
+  for (const std::string& word : reference) ++left[word];
   int n_shared = 0;
-  for (const std::string& word : words) {
+  for (const std::string& word : answer) {
     if (left[word] > 0) {
       --left[word];
       ++n_shared;
     }
   }
   if (n_shared == 0) return 0;
-  return 2.0 * n_shared / static_cast<double>(words.size() + wanted.size());
+  return 2.0 * n_shared / static_cast<double>(answer.size() + reference.size());
+}
+
+double QaF1(std::string_view answer, std::string_view reference) {
+  return WordsF1(Words(NormaliseAnswer(answer)), Words(NormaliseAnswer(reference)));
 }
 
 double ExactMatch(std::string_view answer, std::string_view reference) {

@@ -9,6 +9,8 @@ namespace winnow::eval {
 
 // 2 * shared / (words of both), of the multisets of words after NormaliseAnswer; 0..1.
 double QaF1(std::string_view answer, std::string_view reference);
+// The same of two lists of words as they are.
+double WordsF1(std::span<const std::string> answer, std::span<const std::string> reference);
 // 1 if both are the same after NormaliseAnswer.
 double ExactMatch(std::string_view answer, std::string_view reference);
 

@@ -122,7 +122,8 @@ Result<std::optional<Findings>> ProbeKept(const ProbeTask& task) {
         report::Record{{"method", name},
                        {"kept", std::move(kept)},
                        {"cache_bytes", followed->session->cache_bytes()},
-                       {"cache_bytes_full", followed->session->cache_bytes_full()}});
+                       {"cache_bytes_with_lists", followed->session->cache_bytes_with_lists()},
+                       {"cache_bytes_full_f16", followed->session->cache_bytes_full_f16()}});
     if (task.n_prompt < n) {
       over_time.panels.push_back({name, OverTime(*followed->tracker, shape, task.n_prompt, n)});
     }

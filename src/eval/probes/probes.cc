@@ -47,6 +47,12 @@ constexpr Probe kProbes[] = {
                         "refreekv:threshold=0.1",
      .on_prompts_only = true,
      .run = ProbeBudget},
+    {.name = "retrieval",
+     .title = "Heads that retrieve",
+     .summary = "how much worse codes hidden in the text are answered when one head is emptied",
+     .source = "ours",
+     .default_methods = "",
+     .run = ProbeRetrieval},
 };
 
 }  // namespace

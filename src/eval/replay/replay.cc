@@ -73,31 +73,22 @@ class Player {
   // False: stopped by progress.
   Result<bool> Play() {
     WINNOW_TRY(Prepare());
-    const int n_layers = recording_.n_layers();
-    const auto n_steps = static_cast<double>(recording_.n_tokens() - recording_.n_prompt());
-    const auto progressed = [&](double done) {
-      return !options_.progress || options_.progress(done);
-    };
-    // A layer's prompt is about as much work as its steps where they are many.
-    std::vector<cache::Position> rows(static_cast<size_t>(recording_.n_prompt()));
-    std::iota(rows.begin(), rows.end(), 0);
-    WINNOW_TRY(compressor_.BeginPrompt(*cache_, recording_.n_prompt(), recording_.n_prompt()));
-    WINNOW_TRY(compressor_.CheckCall(*cache_, Phase::kPrefill, recording_.n_prompt()));
-    compressor_.BeginCall(Phase::kPrefill, recording_.n_prompt());
-    for (int layer = 0; layer < n_layers; ++layer) {
-      if (!progressed(0.5 * layer / n_layers)) return false;
-      WINNOW_TRY(Step(Phase::kPrefill, layer, 0, recording_.n_prompt(), rows));
-      // Methods that drop hidden states: what the next layers still compute.
-      const std::span<const int32_t> kept = compressor_.RowsKept();
-      if (kept.empty()) continue;
-      for (size_t i = 0; i < kept.size(); ++i) rows[i] = rows[static_cast<size_t>(kept[i])];
-      rows.resize(kept.size());
+    const int64_t n_prompt = recording_.n_prompt();
+    const int64_t chunk = options_.compression.prefill_chunk;
+    const int64_t n_call = chunk == 0 ? n_prompt : std::min(chunk, n_prompt);
+    WINNOW_TRY(compressor_.BeginPrompt(*cache_, n_prompt, n_call));
+    for (int64_t first = 0; first < n_prompt; first += n_call) {
+      WINNOW_ASSIGN(const bool goes_on, Prefill(first, std::min(n_call, n_prompt - first)));
+      if (!goes_on) return false;
     }
+    const int n_layers = recording_.n_layers();
+    const auto n_steps = static_cast<double>(recording_.n_tokens() - n_prompt);
     for (int64_t token = recording_.n_prompt(); token < recording_.n_tokens(); ++token) {
       const auto step = static_cast<double>(token - recording_.n_prompt());
-      if (!progressed(0.5 + 0.5 * step / n_steps)) return false;
-      WINNOW_TRY(compressor_.CheckCall(*cache_, Phase::kDecode, 1));
+      if (!Progressed(0.5 + 0.5 * step / n_steps)) return false;
+      WINNOW_TRY(compressor_.CheckStep(*cache_));
       compressor_.BeginCall(Phase::kDecode, 1);
+      cache_->BeginCall(Phase::kDecode, 1);
       const cache::Position row = 0;
       for (int layer = 0; layer < n_layers; ++layer) {
         WINNOW_TRY(Step(Phase::kDecode, layer, token, 1, {&row, 1}));
@@ -127,6 +118,29 @@ class Player {
     return {};
   }
 
+  // A prompt's layers are about as much work as its steps where they are many.
+  bool Progressed(double done) const { return !options_.progress || options_.progress(done); }
+
+  // The tokens [first, first + n) of the prompt through all layers. False: stopped by progress.
+  Result<bool> Prefill(int64_t first, int64_t n) {
+    std::vector<cache::Position> rows(static_cast<size_t>(n));
+    std::iota(rows.begin(), rows.end(), 0);
+    compressor_.BeginCall(Phase::kPrefill, n);
+    cache_->BeginCall(Phase::kPrefill, n);
+    const int n_layers = recording_.n_layers();
+    for (int layer = 0; layer < n_layers; ++layer) {
+      const double done = static_cast<double>(first) + static_cast<double>(n) * layer / n_layers;
+      if (!Progressed(0.5 * done / static_cast<double>(recording_.n_prompt()))) return false;
+      WINNOW_TRY(Step(Phase::kPrefill, layer, first, n, rows));
+      // Methods that drop hidden states: what the next layers still compute.
+      const std::span<const int32_t> kept = compressor_.RowsKept();
+      if (kept.empty()) continue;
+      for (size_t i = 0; i < kept.size(); ++i) rows[i] = rows[static_cast<size_t>(kept[i])];
+      rows.resize(kept.size());
+    }
+    return true;
+  }
+
   // `rows` of the tokens [first, first + n) in one layer: append, attend, decide, apply.
   Result<void> Step(Phase phase, int layer, int64_t first, int64_t n,
                     std::span<const cache::Position> rows) {
@@ -142,6 +156,12 @@ class Player {
     WINNOW_ASSIGN(const Matrix out, out_.Rows(q.rows));
     positions_.assign(rows.begin(), rows.end());
     for (cache::Position& position : positions_) position += static_cast<cache::Position>(first);
+    const int64_t n_together = cache_->RowsTogether(layer, positions_);
+    if (n_together < q.rows) {
+      return Error{method_.traits().spec + ": its distances are capped so that " +
+                   std::to_string(n_together) + " of a chunk of " + std::to_string(q.rows) +
+                   " tokens can be attended to together; take the prompt whole, or in chunks of 1"};
+    }
     WINNOW_TRY(cache_->Append(layer, k, v, positions_));
 
     const compression::Traits& traits = method_.traits();

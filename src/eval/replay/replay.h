@@ -23,16 +23,16 @@ struct ReplaySummary {
   std::vector<double> kept;  // [layer] entries at the end, the mean over the KV heads
 };
 
-// Runs a method on a recording, the way a model would: the prompt as one prefill, layer by layer,
-// then one decode step for every other token, in a cache of floats. Writes a safetensors file, per
-// layer l:
+// Runs a method on a recording, the way a model would: the prompt as one prefill, or in chunks of
+// compression.prefill_chunk tokens, layer by layer, then one decode step for every other token, in
+// a cache of floats. Writes a safetensors file, per layer l:
 //   layers.{l}.kept   [n_kv_heads, most] int32, tokens of the entries at the end, oldest first,
 //                     padded with -1; most: of the layer's longest head
 //   layers.{l}.count  [n_kv_heads] int32
 //   layers.{l}.k, .v  [n_kv_heads, most, dim] keys as they are stored and values, zeros after count
 //   layers.{l}.out    [n_q_heads, n - n_prompt, dim] attention outputs of the decode steps
-// Errors: a budget missing or too small, a memory limit that does not hold the prompt, memory
-// refused, the disk.
+// Errors: a budget missing or too small, a memory limit that does not hold the prompt, a chunk
+// longer than capped distances allow, memory refused, the disk.
 Result<ReplaySummary> Replay(kernels::Backend& backend, Recording& recording,
                              const std::string& out_path, const ReplayOptions& options);
 

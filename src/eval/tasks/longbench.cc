@@ -1,8 +1,12 @@
-// LongBench's 16 English and code tasks. [arXiv:2308.14508; protocol of its pred.py and eval.py]
+// LongBench's 21 tasks: English, code and Chinese. [arXiv:2308.14508; protocol of its pred.py and
+// eval.py]
 #include <algorithm>
+#include <memory>
 
+#include "eval/metrics/chinese.h"
 #include "eval/metrics/class_match.h"
 #include "eval/metrics/edit_similarity.h"
+#include "eval/metrics/jieba.h"
 #include "eval/metrics/number_match.h"
 #include "eval/metrics/qa_f1.h"
 #include "eval/metrics/rouge.h"
@@ -17,33 +21,62 @@ constexpr const char* kData =
     "object "
     "per line), and its dataset2prompt.json, in the same directory or in config/";
 
-enum class Metric { kQaF1, kRougeL, kClass, kCount, kRetrieval, kCode };
+enum class Metric {
+  kQaF1,
+  kRougeL,
+  kClass,
+  kCount,
+  kRetrieval,
+  kCode,
+  kChineseQaF1,
+  kChineseRougeL,
+  kChineseRetrieval
+};
 
 struct Part {
   const char* name;
   Metric metric;
   int64_t max_tokens;
   bool few_shot = false;  // no chat template: examples or code to be gone on with
+  bool chinese = false;   // run where --tasks names it
 };
 
 constexpr Part kParts[] = {
-    {"narrativeqa", Metric::kQaF1, 128},    {"qasper", Metric::kQaF1, 128},
-    {"multifieldqa_en", Metric::kQaF1, 64}, {"hotpotqa", Metric::kQaF1, 32},
-    {"2wikimqa", Metric::kQaF1, 32},        {"musique", Metric::kQaF1, 32},
-    {"gov_report", Metric::kRougeL, 512},   {"qmsum", Metric::kRougeL, 512},
-    {"multi_news", Metric::kRougeL, 512},   {"trec", Metric::kClass, 64, true},
-    {"triviaqa", Metric::kQaF1, 32, true},  {"samsum", Metric::kRougeL, 128, true},
-    {"passage_count", Metric::kCount, 32},  {"passage_retrieval_en", Metric::kRetrieval, 32},
-    {"lcc", Metric::kCode, 64, true},       {"repobench-p", Metric::kCode, 64, true},
+    {"narrativeqa", Metric::kQaF1, 128},
+    {"qasper", Metric::kQaF1, 128},
+    {"multifieldqa_en", Metric::kQaF1, 64},
+    {"hotpotqa", Metric::kQaF1, 32},
+    {"2wikimqa", Metric::kQaF1, 32},
+    {"musique", Metric::kQaF1, 32},
+    {"gov_report", Metric::kRougeL, 512},
+    {"qmsum", Metric::kRougeL, 512},
+    {"multi_news", Metric::kRougeL, 512},
+    {"trec", Metric::kClass, 64, true},
+    {"triviaqa", Metric::kQaF1, 32, true},
+    {"samsum", Metric::kRougeL, 128, true},
+    {"passage_count", Metric::kCount, 32},
+    {"passage_retrieval_en", Metric::kRetrieval, 32},
+    {"lcc", Metric::kCode, 64, true},
+    {"repobench-p", Metric::kCode, 64, true},
+    {"multifieldqa_zh", Metric::kChineseQaF1, 64, false, true},
+    {"dureader", Metric::kChineseRougeL, 128, false, true},
+    {"vcsum", Metric::kChineseRougeL, 512, false, true},
+    {"lsht", Metric::kClass, 64, true, true},
+    {"passage_retrieval_zh", Metric::kChineseRetrieval, 32, false, true},
 };
+
+bool NeedsJieba(Metric metric) {
+  return metric == Metric::kChineseQaF1 || metric == Metric::kChineseRougeL;
+}
 
 struct Record {
   std::string input, context;
   std::vector<std::string> answers, classes;
 };
 
-double ScoreOne(Metric metric, std::string_view answer, const std::string& reference,
-                std::span<const std::string> classes) {
+// jieba: null where the metric needs none.
+double ScoreOne(Metric metric, const Jieba* jieba, std::string_view answer,
+                const std::string& reference, std::span<const std::string> classes) {
   switch (metric) {
     case Metric::kQaF1:
       return QaF1(answer, reference);
@@ -57,24 +90,34 @@ double ScoreOne(Metric metric, std::string_view answer, const std::string& refer
       return NumberMatch(answer, ParagraphNumber(reference));
     case Metric::kCode:
       return EditSimilarity(FirstCodeLine(answer), reference);
+    case Metric::kChineseQaF1:
+      return ChineseQaF1(*jieba, answer, reference);
+    case Metric::kChineseRougeL:
+      return ChineseRougeL(*jieba, answer, reference);
+    case Metric::kChineseRetrieval:
+      return NumberMatch(answer, ChineseParagraphNumber(reference));
   }
   return 0;
 }
 
-double ScoreOf(const Part& part, std::string_view answer, const Record& record) {
+double ScoreOf(const Part& part, const Jieba* jieba, std::string_view answer,
+               const Record& record) {
   if (part.few_shot && part.metric != Metric::kCode) {
     // Few-shot models go on with another example: only the first line is the answer.
     answer.remove_prefix(std::min(answer.find_first_not_of('\n'), answer.size()));
     answer = answer.substr(0, answer.find('\n'));
   }
   const auto score = [&](std::string_view text, const std::string& reference) {
-    return ScoreOne(part.metric, text, reference, record.classes);
+    return ScoreOne(part.metric, jieba, text, reference, record.classes);
   };
   return BestOf(score, answer, record.answers);
 }
 
+using SharedJieba = std::shared_ptr<const Jieba>;
+
 Result<std::unique_ptr<Work>> Make(const TaskContext& context, const Part& part,
-                                   const std::string& form, const Record& record) {
+                                   const std::string& form, const SharedJieba& jieba,
+                                   const Record& record) {
   const int64_t max_tokens = Or(context.options.max_tokens, part.max_tokens);
   const std::string text = FillIn(form, {{"context", record.context}, {"input", record.input}});
   Question question;
@@ -83,8 +126,8 @@ Result<std::unique_ptr<Work>> Make(const TaskContext& context, const Part& part,
   question.max_tokens = max_tokens;
   if (std::string_view(part.name) == "samsum") question.stop = {"\n"};
   question.references = record.answers;
-  question.score = [part, record](const std::string& answer) {
-    return std::vector<Score>{{"score", ScoreOf(part, answer, record)}};
+  question.score = [part, jieba, record](const std::string& answer) {
+    return std::vector<Score>{{"score", ScoreOf(part, jieba.get(), answer, record)}};
   };
   return MakeWork(std::move(question));
 }
@@ -101,6 +144,35 @@ Result<Record> RecordOf(const Row& row) {
   return record;
 }
 
+// Those that are named; without names, the English and code tasks, which the papers' tables have.
+Result<std::vector<const Part*>> ChooseParts(const std::vector<std::string>& names) {
+  std::vector<std::string> all;
+  for (const Part& part : kParts) all.emplace_back(part.name);
+  WINNOW_ASSIGN(const std::vector<std::string> wanted, ChooseTasks(all, names));
+  std::vector<const Part*> parts;
+  for (const Part& part : kParts) {
+    const bool named = std::find(wanted.begin(), wanted.end(), part.name) != wanted.end();
+    if (named && !(names.empty() && part.chinese)) parts.push_back(&part);
+  }
+  return parts;
+}
+
+// Null where no part needs it.
+Result<SharedJieba> JiebaFor(const std::vector<const Part*>& parts, const std::string& folder) {
+  const auto part =
+      std::find_if(parts.begin(), parts.end(), [](const Part* p) { return NeedsJieba(p->metric); });
+  if (part == parts.end()) return SharedJieba();
+  if (folder.empty()) {
+    const char* metric = (*part)->metric == Metric::kChineseQaF1 ? "F1" : "ROUGE-L";
+    return Error{std::string("--tasks ") + (*part)->name + ": its score, Chinese " + metric +
+                 ", needs jieba's words: run 'pip install --no-deps --target DIR jieba' and give "
+                 "--jieba DIR/jieba, or leave the task out (lsht and passage_retrieval_zh need "
+                 "no jieba)"};
+  }
+  WINNOW_ASSIGN(Jieba jieba, Jieba::Open(folder));
+  return std::make_shared<const Jieba>(std::move(jieba));
+}
+
 Result<std::vector<Sample>> Samples(const TaskContext& context) {
   WINNOW_TRY(NeedData(context, kData));
   const std::string& data = context.options.data;
@@ -111,12 +183,11 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
                    "its folder config)");
   }
   WINNOW_ASSIGN(const Row forms, ReadJsonObject(*forms_path));
-  std::vector<std::string> names;
-  for (const Part& part : kParts) names.emplace_back(part.name);
-  WINNOW_ASSIGN(const std::vector<std::string> wanted, ChooseTasks(names, context.options.tasks));
+  WINNOW_ASSIGN(const std::vector<const Part*> parts, ChooseParts(context.options.tasks));
+  WINNOW_ASSIGN(const SharedJieba jieba, JiebaFor(parts, context.options.jieba));
   std::vector<Sample> samples;
-  for (const Part& part : kParts) {
-    if (std::find(wanted.begin(), wanted.end(), part.name) == wanted.end()) continue;
+  for (const Part* chosen : parts) {
+    const Part& part = *chosen;
     const auto path = FindIn(
         data, {std::string(part.name) + ".jsonl", "data/" + std::string(part.name) + ".jsonl"});
     if (!path)
@@ -128,8 +199,8 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
       samples.push_back({.id = part.name + ("/" + std::to_string(i)),
                          .group = part.name,
                          .labels = {},
-                         .make = [&context, &part, form, record = std::move(record)] {
-                           return Make(context, part, form, record);
+                         .make = [&context, &part, form, jieba, record = std::move(record)] {
+                           return Make(context, part, form, jieba, record);
                          }});
     }
   }
@@ -141,11 +212,11 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
 Task LongBenchTask() {
   return {.name = "longbench",
           .summary =
-              "question answering, summaries, few-shot, retrieval and code in long texts: 16 "
-              "tasks, each with its own prompt and metric",
+              "question answering, summaries, few-shot, retrieval and code in long texts: 21 "
+              "tasks, each with its own prompt and metric; the 5 Chinese ones by --tasks",
           .data = kData,
           .repeats = "LongBench tables of TreeKV, D2O, HBW-KV, EMS; part of ReFreeKV's",
-          .flags = {"--tasks", "-n"},
+          .flags = {"--tasks", "-n", "--jieba"},
           .columns = {{.name = "score", .title = "score"}},
           .samples = Samples};
 }

@@ -8,6 +8,7 @@
 #include "eval/metrics/keywords.h"
 #include "eval/metrics/normalise.h"
 #include "eval/metrics/rouge.h"
+#include "eval/tasks/codes.h"
 #include "eval/tasks/common.h"
 #include "eval/tasks/haystack.h"
 #include "eval/tasks/tasks.h"
@@ -28,16 +29,6 @@ constexpr int64_t kCodeNeedles = 4;
 constexpr std::string_view kForm = "{document}\n\nQuestion: {question}\nAnswer:";
 constexpr std::string_view kCodeForm = "{document}\nQuestion: {question} Answer:";
 
-constexpr std::string_view kAdjectives[] = {
-    "red",   "black", "white", "blue",  "green", "dark",   "bright", "old",     "new",     "young",
-    "great", "small", "large", "long",  "short", "golden", "silver", "wooden",  "broken",  "empty",
-    "heavy", "cold",  "warm",  "quiet", "happy", "wild",   "gentle", "ancient", "foreign", "royal"};
-constexpr std::string_view kNouns[] = {
-    "lantern", "house",  "door",   "horse",   "table",   "letter", "window",  "garden",
-    "river",   "bridge", "castle", "tower",   "ship",    "boat",   "church",  "book",
-    "box",     "ring",   "sword",  "bell",    "clock",   "coat",   "bottle",  "lamp",
-    "candle",  "forest", "island", "harbour", "village", "street", "kitchen", "whale"};
-
 // What is hidden, asked and answered.
 struct Quest {
   std::vector<Needle> needles;  // the first is asked for
@@ -56,17 +47,13 @@ Quest CodeQuest(double depth, int64_t n_needles, Rng& rng) {
   Quest quest;
   std::set<std::string> things;
   while (static_cast<int64_t>(quest.needles.size()) < n_needles) {
-    const std::string thing = std::string(kAdjectives[rng.Below(std::size(kAdjectives))]) + " " +
-                              std::string(kNouns[rng.Below(std::size(kNouns))]);
-    if (!things.insert(thing).second) continue;
-    const std::string code = std::to_string(10000 + rng.Below(90000));
+    const HiddenCode hidden = DrawCode(rng, things);
     const bool asked = quest.needles.empty();
-    quest.needles.push_back({"The secret code of the " + thing + " is " + code + ".",
-                             asked ? depth : 100 * rng.Uniform()});
+    quest.needles.push_back({hidden.Statement(), asked ? depth : 100 * rng.Uniform()});
     if (!asked) continue;
-    quest.question = "What is the secret code of the " + thing + "?";
-    quest.answer = code;
-    quest.statement = code;
+    quest.question = hidden.Question();
+    quest.answer = hidden.code;
+    quest.statement = hidden.code;
   }
   return quest;
 }
@@ -124,7 +111,8 @@ class NeedleMaker {
     question.references = {quest.answer};
     question.score = [quest](const std::string& answer) {
       return std::vector<Score>{
-          {"exact", ShareFound(answer, std::span(&quest.answer, 1))},
+          {"exact", HasWhole(answer, quest.answer) ? 1.0 : 0.0},
+          {"contains", ShareFound(answer, std::span(&quest.answer, 1))},
           {"key_words", KeyWordShare(answer, quest.needles[0].text, quest.question)},
           {"rouge1", Rouge1(answer, quest.statement)}};
     };
@@ -210,6 +198,7 @@ Task NeedleTask() {
           .flags = {"--lengths", "--depths", "--needle", "--needles", "--question", "--answer",
                     "--form", "-n"},
           .columns = {{.name = "exact", .title = "exact"},
+                      {.name = "contains", .title = "contains"},
                       {.name = "key_words", .title = "key words"},
                       {.name = "rouge1", .title = "ROUGE-1"}},
           .samples = Samples};

@@ -189,6 +189,52 @@ TEST_F(TaskScores, EveryPartOfLongBench) {
   }
 }
 
+// Chinese answers whose words need no dictionary; the random tables serve.
+TEST_F(TaskScores, ChineseTasksOfLongBench) {
+  struct Case {
+    const char *part, *reference, *perfect, *wrong;
+  };
+  const Case cases[] = {
+      {"multifieldqa_zh", "Zq 7", "「Zq」，7。", "x 7 8"},
+      {"dureader", "Zq 7 .", "Zq 7 .", "8 Zq"},
+      {"vcsum", "Zq 7 .", "Zq 7 .", "8 Zq"},
+      {"lsht", "文化", "\n文化\n体育", "体育"},
+      {"passage_retrieval_zh", "段落12", "段落12", "段落21"},
+  };
+  std::string forms;
+  for (const Case& one : cases) {
+    forms += (forms.empty() ? "{\"" : ", \"") + std::string(one.part) + "\": \"{context} {input}\"";
+    File(std::string(one.part) + ".jsonl", R"({"input": "what", "context": "c", "answers": [")" +
+                                               std::string(one.reference) +
+                                               R"("], "all_classes": ["文化", "体育"]})");
+  }
+  File("dataset2prompt.json", forms + "}");
+  options_.tasks = {"multifieldqa_zh", "dureader", "vcsum", "lsht", "passage_retrieval_zh"};
+  const auto refused = FindTask("longbench")->samples(context_);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("multifieldqa_zh"), std::string::npos);
+  EXPECT_NE(refused.error().message.find("--jieba"), std::string::npos);
+  options_.jieba = "src/eval/metrics/expected/jieba";
+  for (const Case& one : cases) {
+    const std::string id = std::string(one.part) + "/0";
+    EXPECT_DOUBLE_EQ(First("longbench", id, one.perfect), 1) << one.part;
+    EXPECT_LT(First("longbench", id, one.wrong), 0.9) << one.part;
+    EXPECT_EQ(First("longbench", id, ""), 0) << one.part;
+  }
+}
+
+TEST_F(TaskScores, ChineseTasksWithoutJieba) {
+  File("lsht.jsonl",
+       R"({"input": "x", "context": "c", "answers": ["文化"], "all_classes": ["文化"]})");
+  File("dataset2prompt.json", R"({"lsht": "{context} {input}"})");
+  options_.tasks = {"lsht"};
+  EXPECT_EQ(First("longbench", "lsht/0", "文化"), 1);
+  options_.tasks = {};  // the English and code tasks, whose files are not there
+  const auto missing = FindTask("longbench")->samples(context_);
+  ASSERT_FALSE(missing);
+  EXPECT_NE(missing.error().message.find("narrativeqa.jsonl"), std::string::npos);
+}
+
 TEST_F(TaskScores, EveryKindOfLEval) {
   struct Case {
     const char *file, *evaluation, *reference, *perfect, *wrong;

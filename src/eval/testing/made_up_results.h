@@ -39,7 +39,8 @@ inline EvalResults MadeUpResults(const Task& task, const std::vector<MadeUpCase>
       } else {
         result.outcome.scores = {{task.columns[0].name, value, one.weight}};
         result.outcome.cache_bytes = sample.results.empty() ? 100 : 50;
-        result.outcome.cache_bytes_full = 100;
+        result.outcome.cache_bytes_with_lists = result.outcome.cache_bytes + 10;
+        result.outcome.cache_bytes_full_f16 = 200;
       }
       sample.results.push_back(result);
     }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "eval/metrics/statistics.h"
+#include "runtime/logits.h"
 
 namespace winnow::eval {
 namespace {
@@ -13,9 +14,11 @@ double LogProb(std::span<const float> logits, TokenId token) {
 
 // Of all tokens of a continuation. The last one is not fed: nothing follows it.
 Result<double> LogProbOf(runtime::Session& session, std::span<const TokenId> tokens) {
+  WINNOW_TRY(runtime::CheckLogits(session));
   double sum = LogProb(session.logits(), tokens[0]);
   for (size_t i = 1; i < tokens.size(); ++i) {
     WINNOW_TRY(session.Decode(tokens[i - 1]));
+    WINNOW_TRY(runtime::CheckLogits(session));
     sum += LogProb(session.logits(), tokens[i]);
   }
   return sum;

@@ -54,7 +54,8 @@ class TimingWork final : public Work {
                        {"generated_tokens", shape.n_generate},
                        {"sequences_at_once", n_sequences},
                        {"longest_step_ms", static_cast<double>(times.longest_step_ns) / 1e6},
-                       {"cache_bytes_of_all", times.cache_bytes}};
+                       {"cache_bytes_of_all", times.cache_bytes},
+                       {"cache_bytes_with_lists_of_all", times.cache_bytes_with_lists}};
     return outcome;
   }
 

@@ -119,7 +119,8 @@ class WindowWork final : public Work {
         report::Record record = {{"tokens", point.n_tokens},
                                  {"nll", point.nll.mean()},
                                  {"recent_nll", point.recent_nll},
-                                 {"cache_bytes", session.cache_bytes()}};
+                                 {"cache_bytes", session.cache_bytes()},
+                                 {"cache_bytes_with_lists", session.cache_bytes_with_lists()}};
         if (place.on_point) place.on_point(record);
         points.emplace_back(std::move(record));
       };

@@ -75,7 +75,8 @@ void AddToTaps(const Call& call, const DecodeKernels& kernels, const TapPlace& p
   const auto list = static_cast<size_t>(place.list);
   const int64_t row = place.query - (a.n_queries - a.found->n_last_rows);
   const bool in_row = a.taps.last_rows > 0 && row >= 0;
-  if (!in_row && !a.taps.column_sums && !a.taps.square_sums) return;
+  const bool in_last_sums = place.query >= a.n_queries - a.taps.last_sums;
+  if (!in_row && !in_last_sums && !a.taps.column_sums && !a.taps.square_sums) return;
   float* out = reduced;
   if (in_row) {
     const int64_t n_entries = a.heads[place.list / call.ListsPerHead()].n_slots;
@@ -88,6 +89,10 @@ void AddToTaps(const Call& call, const DecodeKernels& kernels, const TapPlace& p
                         .n_slots = place.n,
                         .reduce = a.taps.reduce,
                         .out = out});
+  if (in_last_sums) {
+    double* sums = a.found->last_sums[list].data() + place.first;
+    for (int s = 0; s < place.n; ++s) sums[s] += out[s];
+  }
   if (a.taps.column_sums) {
     double* sums = a.found->column_sums[list].data() + place.first;
     for (int s = 0; s < place.n; ++s) sums[s] += out[s];

@@ -200,7 +200,8 @@ struct TapJob {
   const float* max = nullptr;  // [n_queries * group]
   const float* sum = nullptr;
   TapSpec taps;
-  int64_t first_row_query = 0;  // that `last_rows` holds
+  int64_t first_row_query = 0;                       // that `last_rows` holds
+  std::vector<std::vector<double>>* sums = nullptr;  // where column sums go
   // The lists of this head are those from first_list on: one, or one per query head. They are zero
   // where the queries do not see an entry, and this job's part is overwritten elsewhere.
   Taps* found = nullptr;

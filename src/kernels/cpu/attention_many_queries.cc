@@ -88,15 +88,21 @@ class ColumnSums {
   int64_t thread_floats_;
 };
 
-// The taps that need another pass over the keys. `max` and `sum` are those of all rows.
-void FillTaps(const Call& call, const TapSpec& taps, const TapKernels& kernels, const float* max,
-              const float* sum) {
+// Maxima and sums of all rows.
+struct RowStatistics {
+  const float* max;  // [head, row]
+  const float* sum;  // [head, row]
+};
+
+// One pass over the keys for the taps of the queries from `first_query` on. Column sums go to
+// `column_sums`.
+void PassOverKeys(const Call& call, const TapSpec& taps, int64_t first_query,
+                  std::vector<std::vector<double>>& column_sums, const TapKernels& kernels,
+                  const RowStatistics& rows) {
   const HostAttention& a = call.a;
   const int64_t thread_floats = kernels.scratch_floats(call.shape, taps);
   call.ReserveThreads(thread_floats);
   const int64_t n_tiles = DivideUp(call.LongestHead(), kTapSlots);
-  const int64_t first_row_query = a.n_queries - a.found->n_last_rows;
-  const bool sums = taps.column_sums || taps.square_sums;
   const int64_t n_rows = a.n_queries * call.shape.group;
   // The first slots are seen by most queries: they are handed out first.
   call.pool.ParallelFor(n_tiles * call.n_heads, [&](int64_t item, int thread) {
@@ -111,18 +117,35 @@ void FillTaps(const Call& call, const TapSpec& taps, const TapKernels& kernels, 
                                    .entries = store.entries,
                                    .n_entries = store.n_slots,
                                    .visible_before = store.n_slots - a.n_queries,
-                                   .first_query = sums ? 0 : first_row_query,
+                                   .first_query = first_query,
                                    .end_query = a.n_queries,
                                    .first_slot = first,
                                    .n_slots = n,
-                                   .max = max + head * n_rows,
-                                   .sum = sum + head * n_rows,
+                                   .max = rows.max + head * n_rows,
+                                   .sum = rows.sum + head * n_rows,
                                    .taps = taps,
-                                   .first_row_query = first_row_query,
+                                   .first_row_query = a.n_queries - a.found->n_last_rows,
+                                   .sums = &column_sums,
                                    .found = a.found,
                                    .first_list = head * call.ListsPerHead(),
                                    .scratch = call.ThreadScratch(thread_floats, thread)});
   });
+}
+
+// The taps that need another pass over the keys.
+void FillTaps(const Call& call, TapSpec taps, const TapKernels& kernels,
+              const RowStatistics& rows) {
+  const int64_t n_queries = call.a.n_queries;
+  Taps& found = *call.a.found;
+  if (taps.last_sums > 0) {
+    PassOverKeys(call, {.column_sums = true, .reduce = taps.reduce}, n_queries - found.n_last_sums,
+                 found.last_sums, kernels, rows);
+    taps.last_sums = 0;
+  }
+  if (!taps.any()) return;
+  const bool sums = taps.column_sums || taps.square_sums;
+  PassOverKeys(call, taps, sums ? 0 : n_queries - found.n_last_rows, found.column_sums, kernels,
+               rows);
 }
 
 }  // namespace
@@ -197,7 +220,7 @@ void AttendManyQueries(const Call& call, const PrefillKernels& kernels,
   }
   TapSpec left = a.taps;
   if (columns) left.column_sums = false;
-  if (left.any()) FillTaps(call, left, tap_kernels, max, sum);
+  if (left.any()) FillTaps(call, left, tap_kernels, {max, sum});
 }
 
 }  // namespace winnow::kernels::cpu

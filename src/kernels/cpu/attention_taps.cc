@@ -152,8 +152,7 @@ void TapSlots(const AttentionShape& shape, const TapJob& job) {
   if (scratch.squares != nullptr) std::fill_n(scratch.squares, n_lists * list_floats, 0.0f);
   const auto flush = [&] {
     if (scratch.sums != nullptr) {
-      FlushSums(n_lists, job.first_list, job.first_slot, job.n_slots, scratch.sums,
-                job.found->column_sums);
+      FlushSums(n_lists, job.first_list, job.first_slot, job.n_slots, scratch.sums, *job.sums);
     }
     if (scratch.squares != nullptr) {
       FlushSums(n_lists, job.first_list, job.first_slot, job.n_slots, scratch.squares,

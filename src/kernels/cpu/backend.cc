@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -6,13 +7,16 @@
 #include "base/check.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/head_rows.h"
+#include "kernels/cpu/lists.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/processor.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/similarity.h"
 #include "kernels/cpu/storage.h"
 #include "kernels/cpu/targets.h"
+#include "kernels/cpu/wide_entries.h"
 #include "kernels/ops.h"
+#include "kernels/overflow.h"
 #include "kernels/unrotate.h"
 
 namespace winnow::kernels {
@@ -64,7 +68,7 @@ HostRows Rows(const Matrix& m) {
 EntryMap Map(const HeadEntries& entries, bool rotated) {
   const auto data = [](auto span) { return span.empty() ? nullptr : span.data(); };
   return {.rows = data(entries.rows),
-          .factors = data(entries.factors),
+          .factors = nullptr,
           .positions = rotated ? data(entries.positions) : nullptr,
           .query_position = entries.query_position};
 }
@@ -93,7 +97,7 @@ Result<std::unique_ptr<Storage>> Allocated(int64_t bytes, CpuStorage::Filling fi
   return std::unique_ptr<Storage>(std::move(storage));
 }
 
-class CpuBackend final : public Backend {
+class CpuBackend final : public Backend, public OverflowCounter {
  public:
   CpuBackend(ThreadPool& pool, const Processor& processor)
       : pool_(pool),
@@ -247,9 +251,14 @@ class CpuBackend final : public Backend {
       stores_.push_back(target.to_keys ? Bytes(head.keys) + head.keys_offset_bytes
                                        : Bytes(head.values) + head.values_offset_bytes);
     }
-    rows_.store_rows(
-        Rows(x), {.heads = stores_, .first_slot = target.first_slot, .type = target.type}, pool_);
+    rows_.store_rows(Rows(x),
+                     {.heads = stores_,
+                      .first_slot = target.first_slot,
+                      .type = target.type,
+                      .n_overflowed = &n_overflowed_},
+                     pool_);
   }
+  int64_t n_overflowed() const override { return n_overflowed_; }
 
   void Attend(const Attention& attention) override {
     View({&attention, 1});
@@ -299,6 +308,19 @@ class CpuBackend final : public Backend {
     });
   }
 
+  AttentionTotals AddAttention(const AttentionSums& sums,
+                               std::span<const float> weights) const override {
+    WINNOW_CHECK(weights.size() == sums.total.size() && sums.past.size() == sums.total.size() &&
+                 sums.current.size() == sums.total.size());
+    return lists_.add_attention(sums, weights);
+  }
+
+  void ScoreAttention(const AttentionSums& sums, double total_factor, double window_factor,
+                      std::span<float> scores) const override {
+    WINNOW_CHECK(scores.size() == sums.total.size());
+    lists_.score_attention(sums, total_factor, window_factor, scores);
+  }
+
   void MostSimilar(std::span<const Similarity> searches) override {
     using Measure = Similarity::Measure;
     searches_.clear();
@@ -329,6 +351,7 @@ class CpuBackend final : public Backend {
   // Fills calls_ and heads_.
   void View(std::span<const Attention> attentions) {
     heads_.clear();
+    wide_entries_.Reserve(attentions);
     for (const Attention& a : attentions) AddHeads(a);
     calls_.clear();
     size_t first_head = 0;
@@ -344,12 +367,13 @@ class CpuBackend final : public Backend {
     for (size_t i = 0; i < a.heads.size(); ++i) {
       const HeadStore& head = a.heads[i];
       const HeadEntries entries = a.entries.empty() ? HeadEntries{} : a.entries[i];
-      heads_.push_back({.keys = Bytes(head.keys) + head.keys_offset_bytes,
-                        .values = Bytes(head.values) + head.values_offset_bytes,
-                        .n_slots = entries.rows.empty() ? head.n_slots
-                                                        : static_cast<int64_t>(entries.rows.size()),
-                        .n_rows = head.n_slots,
-                        .entries = Map(entries, a.rope != nullptr)});
+      heads_.push_back(
+          {.keys = Bytes(head.keys) + head.keys_offset_bytes,
+           .values = Bytes(head.values) + head.values_offset_bytes,
+           .n_slots = entries.shares_rows() ? static_cast<int64_t>(entries.size()) : head.n_slots,
+           .n_rows = head.n_slots,
+           .entries = Map(entries, a.rope != nullptr)});
+      wide_entries_.Widen(entries, heads_.back().entries);
       const auto n_slots = static_cast<size_t>(heads_.back().n_slots);
       WINNOW_CHECK(entries.factors.empty() || entries.factors.size() == n_slots);
       WINNOW_CHECK(a.rope == nullptr || entries.positions.size() == n_slots);
@@ -383,6 +407,7 @@ class CpuBackend final : public Backend {
   const Processor processor_;
   const int64_t target_ = processor_.target;
   const RowKernels& rows_ = RowKernelsFor(target_);
+  const ListKernels& lists_ = ListKernelsFor(target_);
   MatMulScratch matmul_scratch_;
   std::vector<AttentionScratch> attention_scratch_;  // per thread
   ThreadPool one_thread_{1};  // runs loops where they are called, in any number of threads at once
@@ -391,7 +416,9 @@ class CpuBackend final : public Backend {
   // Host views of a call's handles; members so that a decode step allocates nothing.
   std::vector<MatMulJob> jobs_;
   std::vector<std::byte*> stores_;
+  std::atomic<int64_t> n_overflowed_{0};
   std::vector<HostHead> heads_;
+  WideEntries wide_entries_{lists_};
   std::vector<HostSimilarity> searches_;
   std::vector<HostAttention> calls_;
 };

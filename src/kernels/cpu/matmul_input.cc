@@ -57,9 +57,10 @@ HWY_INLINE hn::Vec<T32> RoundHalf(const float* x, float inverse, int8_t* q) {
   const hn::FixedTag<int8_t, kLanes> d8;
   auto sum = hn::Zero(T32());
   for (int i = 0; i < 16; i += kLanes) {
-    // The lower bound matters for input that is not finite: -128 has no negative.
+    // The bounds matter for input that is not finite or below what a float can be divided by: sums
+    // of q stay small, and -128 has no negative.
     const auto scaled = hn::Mul(hn::LoadU(TF(), x + i), hn::Set(TF(), inverse));
-    const auto value = hn::Max(hn::NearestInt(scaled), hn::Set(T32(), -127));
+    const auto value = hn::Clamp(hn::NearestInt(scaled), hn::Set(T32(), -127), hn::Set(T32(), 127));
     sum = hn::Add(sum, value);
     hn::StoreU(hn::DemoteTo(d8, hn::DemoteTo(d16, value)), d8, q + i);
   }

@@ -225,7 +225,7 @@ void Rounded(const MatMulJob& job, const WeightRows& rows, const RoundedInput& x
 // --- floats ---
 
 // Sums of a product of floats, by turns. Two of 16 lanes hide the latency of additions behind the
-// memory, and weights come a twentieth faster than with eight (docs/performance.md, Zen 4).
+// memory, and weights come a twentieth faster than with eight (docs/performance.md).
 constexpr int kFloatSums = hn::MaxLanes(DF()) >= 16 ? 2 : 8;
 
 // A product whose columns before k are in `sums`.

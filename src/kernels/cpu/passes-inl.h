@@ -50,7 +50,7 @@ HWY_INLINE void ForPasses(int group, const F& pass) {
   }
 }
 // A chunk is read as Reading::streams streams, parts of its rows, in turns: some cores read memory
-// in small pages a quarter to a half faster that way (docs/performance.md, the floor).
+// in small pages a quarter to a half faster that way (docs/performance.md).
 
 // Slots of a stream, in whole tiles; the slots behind all streams come last.
 constexpr int StreamSlots(int n_slots, int n_streams) {

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/half.h"
 #include "kernels/cpu/targets.h"
+#include "kernels/overflow.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/rows.cc"
@@ -235,13 +236,32 @@ void StoreRow(TensorType type, const float* x, int64_t n, std::byte* out) {
   }
 }
 
+// How many values reach `limit`. Where none does, as nearly always, a comparison for each vector.
+int64_t CountFrom(float limit, const float* x, int64_t n) {
+  const DF d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto limits = hn::Set(d, limit);
+  auto reached = hn::FirstN(d, 0);
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    reached = hn::Or(reached, hn::Ge(hn::Abs(hn::LoadU(d, x + i)), limits));
+  }
+  bool any = !hn::AllFalse(d, reached);
+  for (; i < n; ++i) any = any || std::fabs(x[i]) >= limit;
+  if (!any) return 0;
+  return std::count_if(x, x + n, [limit](float value) { return std::fabs(value) >= limit; });
+}
+
 void StoreRows(const HostRows& x, const HostStoreTarget& target, ThreadPool& pool) {
   const auto n_heads = static_cast<int64_t>(target.heads.size());
   const int64_t dim = x.cols / n_heads;
   const int64_t row_bytes = gguf::RowBytes(target.type, dim);
+  const float limit = CacheLimit(target.type);
   pool.ParallelFor(
       x.rows,
       [&](int64_t row, int) {
+        const int64_t n_overflowed = CountFrom(limit, x.Row(row), n_heads * dim);
+        if (n_overflowed > 0) *target.n_overflowed += n_overflowed;
         for (int64_t head = 0; head < n_heads; ++head) {
           StoreRow(target.type, x.Row(row) + head * dim, dim,
                    target.heads[head] + (target.first_slot[head] + row) * row_bytes);

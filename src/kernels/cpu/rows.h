@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -34,6 +35,7 @@ struct HostStoreTarget {
   std::span<std::byte* const> heads;
   std::span<const int64_t> first_slot;  // per head
   TensorType type = TensorType::kF16;
+  std::atomic<int64_t>* n_overflowed = nullptr;  // grows by the values too large for the type
 };
 
 // One instruction set's loops. Outputs may be the inputs where ops.h allows it. Sums of norms are

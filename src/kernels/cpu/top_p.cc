@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstddef>
+#include <iterator>
+#include <limits>
 #include <utility>
 
 namespace winnow::kernels::cpu {
@@ -21,17 +24,25 @@ struct Class {
   double sum = 0;
 };
 
+// What is no number cannot be ordered: all weights stay, and the output is NaN.
+Kept All(std::span<const float> weights) {
+  return {.n = std::ssize(weights), .sum = std::numeric_limits<double>::quiet_NaN()};
+}
+
 }  // namespace
 
 Kept KeepTopP(std::span<float> weights, double top_p, std::span<int32_t> candidates) {
   std::array<Class, kClasses> classes = {};
   for (const float weight : weights) {
-    Class& c = classes[static_cast<size_t>(ClassOf(weight))];
+    const int class_of = ClassOf(weight);
+    if (class_of >= kClasses) return All(weights);  // NaN with a sign
+    Class& c = classes[static_cast<size_t>(class_of)];
     ++c.n;
     c.sum += weight;
   }
   double total = 0;
   for (const Class& c : classes) total += c.sum;
+  if (!std::isfinite(total)) return All(weights);
 
   // Classes above the one in which the sum is reached are kept whole.
   const double wanted = top_p * total;

@@ -44,6 +44,10 @@ void Softmax(double* row, int64_t n_visible) {
 // Keeps the smallest set of weights whose sum reaches top_p, of equal weights those of the later
 // entries; the others become zero. Returns how many are kept.
 int64_t KeepTopP(double* row, int64_t n_entries, double top_p) {
+  // Weights that are no numbers have no order; normalised, all of them are NaN then.
+  if (std::any_of(row, row + n_entries, [](double weight) { return std::isnan(weight); })) {
+    return n_entries;
+  }
   std::vector<int64_t> entries(static_cast<size_t>(n_entries));
   std::iota(entries.begin(), entries.end(), int64_t{0});
   std::sort(entries.begin(), entries.end(),
@@ -91,6 +95,7 @@ void FillList(const Attention& a, const Weights& weights, std::pair<int, int> he
       if (a.taps.last_rows > 0 && row >= 0) {
         a.found->last_rows[i][row * n_entries + entry] = static_cast<float>(weight);
       }
+      if (query >= weights.n_queries - a.taps.last_sums) a.found->last_sums[i][entry] += weight;
       if (a.taps.column_sums) a.found->column_sums[i][entry] += weight;
       if (a.taps.square_sums) a.found->square_sums[i][entry] += weight * weight;
     }
@@ -128,8 +133,7 @@ class HeadAttention {
   HeadAttention(const Attention& a, size_t kv_head, std::byte* (*bytes)(Storage*))
       : a_(a), store_(a.heads[kv_head]), bytes_(bytes) {
     if (!a.entries.empty()) entries_ = a.entries[kv_head];
-    const auto n_rows = static_cast<int64_t>(entries_.rows.size());
-    n_entries_ = n_rows > 0 ? n_rows : store_.n_slots;
+    n_entries_ = entries_.shares_rows() ? static_cast<int64_t>(entries_.size()) : store_.n_slots;
     WINNOW_CHECK(n_entries_ >= a.q.rows);
     WINNOW_CHECK(entries_.factors.empty() || HasEveryEntry(entries_.factors.size()));
     WINNOW_CHECK(a.rope == nullptr || HasEveryEntry(entries_.positions.size()));
@@ -165,7 +169,10 @@ class HeadAttention {
   bool HasEveryEntry(size_t n) const { return static_cast<int64_t>(n) == n_entries_; }
 
   int64_t Row(int64_t entry) const {
-    const int64_t row = entries_.rows.empty() ? entry : entries_.rows[static_cast<size_t>(entry)];
+    const auto at = static_cast<size_t>(entry);
+    const int64_t row = !entries_.rows.empty()         ? entries_.rows[at]
+                        : !entries_.short_rows.empty() ? entries_.short_rows[at]
+                                                       : entry;
     WINNOW_CHECK(row >= 0 && row < store_.n_slots);
     return row;
   }
@@ -186,7 +193,7 @@ class HeadAttention {
       const auto at = static_cast<size_t>(entry);
       const float* row = stored.data() + Row(entry) * a_.key_dim;
       double* key = keys.data() + entry * a_.key_dim;
-      const double factor = entries_.factors.empty() ? 1 : entries_.factors[at];
+      const double factor = entries_.factors.empty() ? 1.0 : double{entries_.factors[at]};
       for (int i = 0; i < a_.key_dim; ++i) key[i] = row[i] * factor;
       if (a_.rope != nullptr) Rotate(*a_.rope, Angles(entries_.positions[at]), key);
     }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -5,6 +6,7 @@
 
 #include "base/check.h"
 #include "kernels/ops.h"
+#include "kernels/overflow.h"
 #include "kernels/reference/attention.h"
 #include "kernels/reference/compression.h"
 #include "kernels/unrotate.h"
@@ -66,7 +68,7 @@ void NormalizeRms(const float* x, const float* weight, int64_t n, double epsilon
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(x[i] * scale * weight[i]);
 }
 
-class ReferenceBackend final : public Backend {
+class ReferenceBackend final : public Backend, public OverflowCounter {
  public:
   std::string_view name() const override { return "reference"; }
   std::string_view target() const override { return "scalar"; }
@@ -245,11 +247,17 @@ class ReferenceBackend final : public Backend {
       std::byte* rows = t.to_keys ? Bytes(store.keys) + store.keys_offset_bytes
                                   : Bytes(store.values) + store.values_offset_bytes;
       for (int64_t row = 0; row < x.rows; ++row) {
-        Quantize(t.type, {Row(x, row) + head * dim, static_cast<size_t>(dim)},
+        const std::span<const float> values = {Row(x, row) + head * dim, static_cast<size_t>(dim)};
+        n_overflowed_ += std::count_if(values.begin(), values.end(), [&](float value) {
+          return std::abs(value) >= CacheLimit(t.type);
+        });
+        Quantize(t.type, values,
                  {rows + (t.first_slot[head] + row) * row_bytes, static_cast<size_t>(row_bytes)});
       }
     }
   }
+
+  int64_t n_overflowed() const override { return n_overflowed_; }
 
   void Attend(const Attention& attention) override { reference::Attend(attention, &Bytes); }
 
@@ -260,6 +268,16 @@ class ReferenceBackend final : public Backend {
 
   void SumRows(const HeadRows& head, std::span<const RowSum> sums) override {
     reference::SumRows(head, sums, &Bytes);
+  }
+
+  AttentionTotals AddAttention(const AttentionSums& sums,
+                               std::span<const float> weights) const override {
+    return reference::AddAttention(sums, weights);
+  }
+
+  void ScoreAttention(const AttentionSums& sums, double total_factor, double window_factor,
+                      std::span<float> scores) const override {
+    reference::ScoreAttention(sums, total_factor, window_factor, scores);
   }
 
   void MostSimilar(std::span<const Similarity> searches) override {
@@ -282,6 +300,8 @@ class ReferenceBackend final : public Backend {
   void Run(int64_t n, void (*body)(const void* context, int64_t i), const void* context) override {
     for (int64_t i = 0; i < n; ++i) body(context, i);
   }
+
+  int64_t n_overflowed_ = 0;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "kernels/reference/compression.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -103,6 +104,28 @@ void MostSimilar(const Similarity& s, std::byte* (*bytes)(Storage*)) {
       s.best_to[i] = Similarity::kNone;
     }
     s.best[i] = static_cast<float>(best);
+  }
+}
+
+AttentionTotals AddAttention(const AttentionSums& sums, std::span<const float> weights) {
+  AttentionTotals totals;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    sums.total[i] += weights[i];
+    sums.current[i] = sums.current[i] + weights[i];
+    totals.total += sums.total[i];
+    totals.window += sums.past[i] + sums.current[i];
+  }
+  return totals;
+}
+
+void ScoreAttention(const AttentionSums& sums, double total_factor, double window_factor,
+                    std::span<float> scores) {
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const double window = double{sums.past[i]} + sums.current[i];
+    const double total = total_factor * sums.total[i];
+    const double of_queries = window_factor * window;
+    scores[i] =
+        static_cast<float>(std::max(total > 0 ? total : 0, of_queries > 0 ? of_queries : 0));
   }
 }
 

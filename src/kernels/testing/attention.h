@@ -63,7 +63,8 @@ struct Answer {
 // What HeadEntries views.
 struct OwnEntries {
   std::vector<int32_t> rows;
-  std::vector<float> factors;
+  std::vector<uint16_t> short_rows;
+  std::vector<Half> factors;
   std::vector<int32_t> positions;
   int32_t query_position = 0;
 };
@@ -82,9 +83,14 @@ inline OwnEntries MakeEntries(const Shape& s, int64_t n_rows, Random& random) {
           i < n_rows ? (i * 7 + 3) % n_rows
                      : std::min<int64_t>(static_cast<int64_t>(at), n_rows - 1)));
     }
+    // In one of two sizes.
+    if (n_rows % 2 == 0) {
+      own.short_rows.assign(own.rows.begin(), own.rows.end());
+      own.rows.clear();
+    }
   }
   if (s.factors) {
-    for (const float value : random.Normal(n, 0.3f)) own.factors.push_back(1 + value);
+    for (const float value : random.Normal(n, 0.3f)) own.factors.emplace_back(1 + value);
   }
   if (s.rotate != Rotate::kNot) {
     for (int64_t i = 0; i < n; ++i) {
@@ -143,7 +149,7 @@ inline Answer RunAttention(Backend& b, const Shape& s, const TapSpec& taps, int 
   std::vector<HeadEntries> entries;
   if (!s.plain()) {
     for (const OwnEntries& e : own) {
-      entries.push_back({e.rows, e.factors, e.positions, e.query_position});
+      entries.push_back({e.rows, e.short_rows, e.factors, e.positions, e.query_position});
     }
   }
   const int n_rotated = s.n_rotated == 0 ? s.key_dim : s.n_rotated;
@@ -152,8 +158,12 @@ inline Answer RunAttention(Backend& b, const Shape& s, const TapSpec& taps, int 
                           : Make(b, kTablePositions, n_rotated, MakeAngles(n_rotated, s.magnitude));
   const RopeTable rope = {table.matrix, n_rotated, s.rotate == Rotate::kNeighbours};
   // What a struct that was used before holds must not matter.
-  const Taps used = {
-      .last_rows = {{7}, {8, 9}}, .n_last_rows = 1, .column_sums = {{1, 2, 3}}, .square_sums = {}};
+  const Taps used = {.last_rows = {{7}, {8, 9}},
+                     .n_last_rows = 1,
+                     .n_last_sums = 3,
+                     .last_sums = {{4, 5}},
+                     .column_sums = {{1, 2, 3}},
+                     .square_sums = {}};
   std::vector<Answer> answers(static_cast<size_t>(n_at_once), Answer{{}, used, 0});
   std::vector<Attention> calls;
   for (size_t i = 0; i < answers.size(); ++i) {
@@ -216,6 +226,9 @@ class AttentionConformanceBase : public Conformance {
     ASSERT_EQ(found.taps.n_last_rows, expected.taps.n_last_rows) << shape.Text();
     ExpectListsClose(found.taps.last_rows, expected.taps.last_rows, 2 * tolerance,
                      "last rows, " + shape.Text());
+    ASSERT_EQ(found.taps.n_last_sums, expected.taps.n_last_sums) << shape.Text();
+    ExpectListsClose(found.taps.last_sums, expected.taps.last_sums, 2 * tolerance,
+                     "sums over the last rows, " + shape.Text());
     ExpectListsClose(found.taps.column_sums, expected.taps.column_sums, 2 * tolerance,
                      "column sums, " + shape.Text());
     ExpectListsClose(found.taps.square_sums, expected.taps.square_sums, 4 * tolerance,
@@ -236,6 +249,7 @@ class AttentionConformanceBase : public Conformance {
       EXPECT_EQ(again.out, found.out) << what;
       EXPECT_EQ(again.n_attended, found.n_attended) << what;
       EXPECT_EQ(again.taps.last_rows, found.taps.last_rows) << what;
+      EXPECT_EQ(again.taps.last_sums, found.taps.last_sums) << what;
       EXPECT_EQ(again.taps.column_sums, found.taps.column_sums) << what;
       EXPECT_EQ(again.taps.square_sums, found.taps.square_sums) << what;
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 namespace winnow::report {
@@ -13,6 +14,12 @@ std::string NameOr(const std::string& label, const char* otherwise) {
 
 // An empty cell where nothing was measured.
 Value Measured(double value) { return std::isnan(value) ? Value() : Value(value); }
+
+List Measured(std::span<const double> values) {
+  List list;
+  for (const double value : values) list.push_back(Measured(value));
+  return list;
+}
 
 // A row begins with its panel where there are several.
 Record RowOf(const Figure& figure, const Figure::Panel& panel) {
@@ -97,7 +104,7 @@ void AddRows(const Figure& figure, const Figure::Panel& panel, const HeatMap& ma
 Record PanelOf(const LineChart& chart) {
   List all;
   for (const LineChart::Series& series : chart.series) {
-    Record one = {{"name", series.name}, {"x", MakeList(series.x)}, {"y", MakeList(series.y)}};
+    Record one = {{"name", series.name}, {"x", Measured(series.x)}, {"y", Measured(series.y)}};
     if (!series.labels.empty()) one.Add("labels", MakeList(series.labels));
     all.emplace_back(std::move(one));
   }
@@ -107,7 +114,7 @@ Record PanelOf(const LineChart& chart) {
 Record PanelOf(const BarChart& chart) {
   List all;
   for (const BarChart::Series& series : chart.series) {
-    all.emplace_back(Record{{"name", series.name}, {"values", MakeList(series.values)}});
+    all.emplace_back(Record{{"name", series.name}, {"values", Measured(series.values)}});
   }
   return {{"x", chart.x_label},
           {"y", chart.y.label},
@@ -119,13 +126,13 @@ Record PanelOf(const Histogram& chart) {
   return {{"x", chart.x.label},
           {"y", chart.y.label},
           {"edges", MakeList(chart.edges)},
-          {"counts", MakeList(chart.counts)}};
+          {"counts", Measured(chart.counts)}};
 }
 
 Record PanelOf(const HeatMap& map) {
   List values;
   for (auto row = map.values.begin(); row != map.values.end(); row += map.n_columns) {
-    values.emplace_back(MakeList(std::vector<double>(row, row + map.n_columns)));
+    values.emplace_back(Measured(std::vector<double>(row, row + map.n_columns)));
   }
   return {{"x", map.x.label},
           {"y", map.y.label},

@@ -12,7 +12,8 @@ namespace winnow::report {
 // their axes. A row of a heat map is a row here, its cells named by their columns.
 std::vector<Record> DataOf(const Figure& figure);
 
-// The panels as lists of numbers, each with the labels of its axes:
+// The panels as lists of numbers, null where nothing was measured (NaN), each with the labels of
+// its axes:
 //   lines      "series": [{"name", "x", "y"}]
 //   bars       "categories", "series": [{"name", "values"}]
 //   histogram  "edges", "counts"

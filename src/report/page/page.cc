@@ -5,8 +5,8 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 
+#include "base/output_file.h"
 #include "report/page/assets.h"
 #include "report/page/axis.h"
 #include "report/page/data.h"
@@ -41,7 +41,8 @@ std::string CellText(const Value& value) {
   if (const auto* yes = std::get_if<bool>(&value.data)) return *yes ? "yes" : "no";
   const auto* number = std::get_if<double>(&value.data);
   if (number == nullptr) return ToJson(value);
-  if (!std::isfinite(*number)) return "";
+  if (std::isnan(*number)) return "nan";
+  if (std::isinf(*number)) return *number > 0 ? "inf" : "-inf";
   if (std::abs(*number) < 1000 || std::abs(*number) >= 1e15) return NumberLabel(*number);
   return std::to_string(std::llround(*number));
 }
@@ -90,18 +91,10 @@ std::string FactsHtml(const Record& facts) {
   return html + "</dl>\n";
 }
 
-Result<void> WriteFile(const std::filesystem::path& path, std::string_view content) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file.write(content.data(), static_cast<std::streamsize>(content.size()));
-  file.close();
-  if (!file) return Error{path.string() + ": cannot be written"};
-  return {};
-}
-
 Result<void> WriteData(const std::filesystem::path& stem, const std::vector<Record>& rows,
                        const Value& json) {
-  WINNOW_TRY(WriteFile(stem.string() + ".csv", ToCsv(rows)));
-  return WriteFile(stem.string() + ".json", ToJson(json) + "\n");
+  WINNOW_TRY(WriteWholeFile(stem.string() + ".csv", ToCsv(rows)));
+  return WriteWholeFile(stem.string() + ".json", ToJson(json) + "\n");
 }
 
 }  // namespace
@@ -174,26 +167,27 @@ std::string Page::Html() const {
          "</script>\n</body>\n</html>\n";
 }
 
-Result<void> Page::Write(const std::string& path) const {
-  WINNOW_TRY(WriteFile(path, Html()));
+std::string Page::FolderOf(const std::string& path) {
   const std::filesystem::path page(path);
-  const std::filesystem::path folder = page.has_extension()
-                                           ? page.parent_path() / page.stem()
-                                           : std::filesystem::path(path + ".files");
+  return page.has_extension() ? (page.parent_path() / page.stem()).string() : path + ".files";
+}
+
+Result<void> Page::Write(const std::string& path) const {
+  const std::filesystem::path folder = FolderOf(path);
   std::error_code problem;
-  std::filesystem::create_directories(folder, problem);
+  std::filesystem::create_directory(folder, problem);
   if (problem) return Error{folder.string() + ": " + problem.message()};
   for (const Part& part : parts_) {
     if (const auto* table = std::get_if<Table>(&part)) {
       WINNOW_TRY(WriteData(folder / table->name, table->rows, MakeList(table->rows)));
     } else if (const auto* figure = std::get_if<Figure>(&part)) {
-      WINNOW_TRY(WriteFile(folder / (figure->name + ".svg"), SvgOf(*figure)));
+      WINNOW_TRY(WriteWholeFile(folder / (figure->name + ".svg"), SvgOf(*figure)));
       WINNOW_TRY(WriteData(folder / figure->name, DataOf(*figure),
                            Record{{"title", figure->title},
                                   {"caption", figure->caption},
                                   {"panels", PanelsOf(*figure)}}));
     } else if (const auto* map = std::get_if<TokenMap>(&part)) {
-      WINNOW_TRY(WriteFile(folder / (map->name + ".svg"), SvgOf(*map)));
+      WINNOW_TRY(WriteWholeFile(folder / (map->name + ".svg"), SvgOf(*map)));
       WINNOW_TRY(WriteData(folder / map->name, DataOf(*map),
                            Record{{"title", map->title},
                                   {"caption", map->caption},
@@ -201,7 +195,7 @@ Result<void> Page::Write(const std::string& path) const {
                                   {"views", StatesOf(*map)}}));
     }
   }
-  return {};
+  return WriteWholeFile(path, Html());  // the last: where it is, the rest is
 }
 
 }  // namespace winnow::report

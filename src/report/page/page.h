@@ -42,6 +42,8 @@ class Page {
   // and table as NAME.csv and NAME.json (data.h). Figures and tables of one name get numbers:
   // NAME-2. Error: the disk.
   Result<void> Write(const std::string& path) const;
+  // That folder.
+  static std::string FolderOf(const std::string& path);
 
  private:
   struct Section {

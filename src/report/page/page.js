@@ -38,7 +38,7 @@
   const nearest = (series, x) => {
     let best = -1;
     series.x.forEach((value, i) => {
-      if (value === null || series.y[i] === null) return;
+      if (typeof value !== 'number' || typeof series.y[i] !== 'number') return;  // null, "inf"
       if (best < 0 || Math.abs(value - x) < Math.abs(series.x[best] - x)) best = i;
     });
     return best;

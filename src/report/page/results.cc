@@ -11,15 +11,11 @@
 namespace winnow::report {
 namespace {
 
+// A number that has a place in a chart.
 std::optional<double> NumberIn(const Record& row, const std::string& column) {
   const Value* value = row.Find(column);
-  if (value == nullptr) return std::nullopt;
-  if (const auto* integer = std::get_if<int64_t>(&value->data))
-    return static_cast<double>(*integer);
-  if (const auto* number = std::get_if<double>(&value->data)) {
-    if (std::isfinite(*number)) return *number;
-  }
-  return std::nullopt;
+  const auto number = value == nullptr ? std::nullopt : NumberIn(*value);
+  return number && std::isfinite(*number) ? number : std::nullopt;
 }
 
 // What a value is called in a legend or along an axis. Nothing where there is none.

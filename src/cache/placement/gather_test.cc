@@ -1,4 +1,4 @@
-// Rows that lie one after another while a cache is held at its size (gather.cc).
+// Rows that lie one after another while a cache is held at its size (placement/gather.cc).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -44,6 +44,7 @@ class GatheringCacheTest : private OneThread, public CheckedCache {
     return cache_->Heads(layer)[0].keys_offset_bytes >= regions;
   }
   void AppendToAll(Position first, int n) {
+    cache_->BeginCall(n == 1 ? Phase::kDecode : Phase::kPrefill, n);
     for (int layer = 0; layer < kShape.n_layers; ++layer) Append(layer, first, n);
   }
   void ApplyToAll(double share) {
@@ -163,6 +164,7 @@ TEST(CacheGather, KeepsRowsAndGivesMemoryBack) {
     }
     const Matrix k = {rows.get(), 0, n, 2 * kDim, 2 * kDim};
     backend->Write(k, std::span(values).first(static_cast<size_t>(n * 2 * kDim)));
+    cache->BeginCall(n == 1 ? Phase::kDecode : Phase::kPrefill, n);
     for (int layer = 0; layer < 2; ++layer) {
       ASSERT_TRUE(cache->Append(layer, k, k, positions).has_value());
     }

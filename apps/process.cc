@@ -1,0 +1,161 @@
+#include "process.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "console.h"
+
+namespace winnow::apps {
+namespace {
+
+constexpr std::string_view kOutOfMemory =
+    "out of memory; a smaller context (-c), cache type (-ctk, -ctv q8_0), budget (--kv-size) or "
+    "fewer threads (-t) need less";
+
+void OpenStandardFiles() {
+  for (int number = STDIN_FILENO; number <= STDERR_FILENO; ++number) {
+    if (fcntl(number, F_GETFD) != -1 || errno != EBADF) continue;
+    // The lowest free number is taken: this one.
+    if (open("/dev/null", O_RDWR) != number) _exit(kFailed);
+  }
+}
+
+// The rest may run in a signal handler, or without memory: no allocation, no stdio.
+
+void WriteError(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = write(STDERR_FILENO, text.data(), text.size());
+    if (n <= 0) return;
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+// Hexadecimal digits up to the first other character; moves past them.
+uintptr_t ReadAddress(std::string_view& text) {
+  uintptr_t value = 0;
+  while (!text.empty()) {
+    const char c = text.front();
+    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    if (digit < 0) break;
+    value = value * 16 + static_cast<uintptr_t>(digit);
+    text.remove_prefix(1);
+  }
+  return value;
+}
+
+// The file mapped at an address, by a line of /proc/self/maps: "begin-end rwxp offset dev inode
+// path". Empty: another address, or no file.
+std::string_view FileIfMappedAt(std::string_view line, uintptr_t address) {
+  const uintptr_t begin = ReadAddress(line);
+  if (line.empty() || line.front() != '-') return {};
+  line.remove_prefix(1);
+  const uintptr_t end = ReadAddress(line);
+  if (address < begin || address >= end) return {};
+  const size_t path = line.find('/');
+  return path == std::string_view::npos ? std::string_view() : line.substr(path);
+}
+
+// Calls found(path) for the file mapped at an address, if there is one.
+template <typename Found>
+void FindMappedFile(uintptr_t address, const Found& found) {
+  const int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  if (maps < 0) return;
+  std::array<char, 8192> buffer;  // a line is at most a path and a hundred characters
+  size_t n_held = 0;
+  for (;;) {
+    const ssize_t n = read(maps, buffer.data() + n_held, buffer.size() - n_held);
+    if (n <= 0) break;
+    std::string_view text(buffer.data(), n_held + static_cast<size_t>(n));
+    for (size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
+      const std::string_view path = FileIfMappedAt(text.substr(0, end), address);
+      if (!path.empty()) {
+        found(path);
+        break;
+      }
+      text.remove_prefix(end + 1);
+    }
+    std::memmove(buffer.data(), text.data(), text.size());
+    n_held = text.size() == buffer.size() ? 0 : text.size();
+  }
+  close(maps);
+}
+
+void OnBusError(int signal, siginfo_t* info, void*) {
+  FindMappedFile(reinterpret_cast<uintptr_t>(info->si_addr), [](std::string_view path) {
+    WriteError("winnow: error: ");
+    WriteError(path);
+    WriteError(
+        ": cannot be read any more: the file was shortened or replaced while it was in use, or the "
+        "disk failed; start again with the whole file\n");
+    _exit(kFailed);
+  });
+  // No fault of a file: as without a handler. The access is repeated when this returns.
+  std::signal(signal, SIG_DFL);
+}
+
+[[noreturn]] void OnTerminate() {
+  std::string_view reason = "ended by something nobody caught";
+  if (const std::exception_ptr problem = std::current_exception()) {
+    try {
+      std::rethrow_exception(problem);
+    } catch (const std::bad_alloc&) {
+      reason = kOutOfMemory;
+    } catch (const std::system_error&) {
+      reason = "the system refused a thread or a lock; fewer threads (-t) need less";
+    } catch (...) {
+    }
+  }
+  WriteError("winnow: error: ");
+  WriteError(reason);
+  WriteError("\n");
+  _exit(kFailed);
+}
+
+// What `ulimit -v` allows, where it allows less than everything.
+std::string LimitText() {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
+  return " (the limit of this process, 'ulimit -v', is " +
+         HumanBytes(static_cast<int64_t>(limit.rlim_cur)) + ")";
+}
+
+}  // namespace
+
+void PrepareProcess() {
+  OpenStandardFiles();
+  std::set_terminate(OnTerminate);
+  struct sigaction action = {};
+  action.sa_sigaction = OnBusError;
+  action.sa_flags = SA_SIGINFO;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGBUS, &action, nullptr);
+}
+
+int RunGuarded(const std::function<int()>& program) {
+  try {
+    return program();
+  } catch (const std::bad_alloc&) {
+    ConsoleLog().Error(std::string(kOutOfMemory) + LimitText());
+  } catch (const std::system_error& problem) {
+    ConsoleLog().Error("the system refused a thread: " + problem.code().message() +
+                       "; fewer threads (-t) need less" + LimitText());
+  } catch (const std::exception& problem) {
+    ConsoleLog().Error("cannot go on: " + std::string(problem.what()));
+  }
+  return kFailed;
+}
+
+}  // namespace winnow::apps

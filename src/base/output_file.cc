@@ -1,0 +1,177 @@
+#include "base/output_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+namespace winnow {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMaxLinks = 40;          // as the kernel follows
+constexpr size_t kMaxNameBytes = 200;  // of a temporary's name, before its number
+
+Error CannotWrite(const std::string& path, int problem) {
+  return Error{path + ": cannot be written: " + std::strerror(problem)};
+}
+
+// The file behind all links, which need not exist.
+std::string BehindLinks(const std::string& path) {
+  fs::path target = path;
+  std::error_code problem;
+  for (int i = 0; i < kMaxLinks && fs::is_symlink(target, problem); ++i) {
+    const fs::path next = fs::read_symlink(target, problem);
+    if (problem) break;
+    target = next.is_absolute() ? next : target.parent_path() / next;
+  }
+  return target.string();
+}
+
+// Opens a new file beside `target` and sets its name. Below 0: errno says why not.
+int OpenBeside(const std::string& target, std::string& name) {
+  const fs::path path(target);
+  const std::string stem =
+      "." + path.filename().string().substr(0, kMaxNameBytes) + "." + std::to_string(getpid());
+  for (int i = 0;; ++i) {
+    name = (path.parent_path() / (stem + "-" + std::to_string(i) + ".tmp")).string();
+    const int file = open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file >= 0 || errno != EEXIST) return file;
+  }
+}
+
+// What stands where an output is to go.
+struct Place {
+  std::string target;
+  bool exists = false;
+  bool regular = true;
+  mode_t mode = 0;
+};
+
+Result<Place> FindPlace(const std::string& path) {
+  if (path.empty()) return Error{"an output has no name"};
+  Place place{.target = BehindLinks(path)};
+  struct stat status;
+  if (stat(place.target.c_str(), &status) != 0) {
+    if (errno != ENOENT) return CannotWrite(path, errno);
+    return place;
+  }
+  place.exists = true;
+  place.regular = S_ISREG(status.st_mode);
+  place.mode = status.st_mode & 07777;
+  if (S_ISDIR(status.st_mode)) return CannotWrite(path, EISDIR);
+  if (access(place.target.c_str(), W_OK) != 0) return CannotWrite(path, errno);
+  return place;
+}
+
+// Copies `from` over `to`, which stays the same file: where it cannot be replaced (a mount point).
+bool CopyInPlace(const std::string& from, const std::string& to) {
+  std::error_code problem;
+  return fs::copy_file(from, to, fs::copy_options::overwrite_existing, problem) && !problem;
+}
+
+}  // namespace
+
+Result<OutputFile> OutputFile::Create(const std::string& path) {
+  WINNOW_ASSIGN(Place place, FindPlace(path));
+  OutputFile output;
+  output.path_ = path;
+  output.target_ = std::move(place.target);
+  int file = -1;
+  if (place.regular) {
+    file = OpenBeside(output.target_, output.temporary_);
+    if (file < 0 && !place.exists) {
+      const int problem = errno;
+      output.temporary_.clear();  // not ours to remove
+      return CannotWrite(path, problem);
+    }
+    if (file >= 0 && place.exists) (void)!fchmod(file, place.mode);
+  }
+  if (file < 0) {
+    output.temporary_.clear();
+    file = open(output.target_.c_str(), O_WRONLY | O_CLOEXEC);
+    if (file < 0) return CannotWrite(path, errno);
+  }
+  output.file_.reset(fdopen(file, "wb"));
+  if (!output.file_) {
+    const int problem = errno;
+    close(file);
+    return CannotWrite(path, problem);
+  }
+  return output;
+}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      target_(std::move(other.target_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      file_(std::move(other.file_)) {}
+
+OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
+  if (this == &other) return *this;
+  Discard();
+  path_ = std::move(other.path_);
+  target_ = std::move(other.target_);
+  temporary_ = std::exchange(other.temporary_, {});
+  file_ = std::move(other.file_);
+  return *this;
+}
+
+OutputFile::~OutputFile() { Discard(); }
+
+void OutputFile::Discard() {
+  file_.reset();
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+  temporary_.clear();
+}
+
+Error OutputFile::Failed() const {
+  return Error{path_ + ": writing failed: " + std::strerror(errno)};
+}
+
+Result<void> OutputFile::Write(std::string_view bytes) {
+  if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) != bytes.size()) return Failed();
+  return {};
+}
+
+Result<void> OutputFile::Commit() {
+  if (std::fflush(file_.get()) != 0) return Failed();
+  if (temporary_.empty()) {
+    // What was longer before; pipes and devices have no length.
+    const off_t end = lseek(fileno(file_.get()), 0, SEEK_CUR);
+    struct stat status;
+    const bool regular = fstat(fileno(file_.get()), &status) == 0 && S_ISREG(status.st_mode);
+    if (regular && end >= 0 && ftruncate(fileno(file_.get()), end) != 0) return Failed();
+  }
+  if (std::fclose(file_.release()) != 0) return Failed();
+  if (temporary_.empty()) return {};
+  if (std::rename(temporary_.c_str(), target_.c_str()) == 0) {
+    temporary_.clear();
+    return {};
+  }
+  const int problem = errno;
+  if (!CopyInPlace(temporary_, target_)) return CannotWrite(path_, problem);
+  Discard();
+  return {};
+}
+
+Result<void> WriteWholeFile(const std::string& path, std::string_view bytes) {
+  WINNOW_ASSIGN(OutputFile file, OutputFile::Create(path));
+  WINNOW_TRY(file.Write(bytes));
+  return file.Commit();
+}
+
+Result<void> CheckWritable(const std::string& path) {
+  WINNOW_ASSIGN(const Place place, FindPlace(path));
+  if (!place.regular) return {};  // opening a pipe would wait for its reader
+  WINNOW_TRY(OutputFile::Create(path));
+  return {};
+}
+
+}  // namespace winnow

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace winnow {
+
+// A file that appears whole or not at all: it is written beside its place, under a temporary name,
+// and Commit puts it there. What stood there before stays until then, and stays for good where
+// Commit is never called. Links are followed; what is no regular file (a pipe, /dev/null), and a
+// file whose folder takes no other file, is written in place.
+class OutputFile {
+ public:
+  // Errors: cannot be written (says why); nothing is changed.
+  static Result<OutputFile> Create(const std::string& path);
+  OutputFile(OutputFile&& other) noexcept;
+  OutputFile& operator=(OutputFile&& other) noexcept;
+  ~OutputFile();
+
+  // Errors: the disk.
+  Result<void> Write(std::string_view bytes);
+  Result<void> Commit();
+
+ private:
+  struct Close {
+    void operator()(FILE* file) const { std::fclose(file); }
+  };
+  OutputFile() = default;
+  Error Failed() const;
+  void Discard();
+
+  std::string path_;       // as given, for messages
+  std::string target_;     // behind all links
+  std::string temporary_;  // empty: written in place
+  std::unique_ptr<FILE, Close> file_;
+};
+
+// Writes a whole file. Errors: the disk.
+Result<void> WriteWholeFile(const std::string& path, std::string_view bytes);
+
+// Whether Create would succeed now; changes nothing. Errors: those of Create.
+Result<void> CheckWritable(const std::string& path);
+
+}  // namespace winnow

@@ -1,0 +1,116 @@
+#include "base/output_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+namespace winnow {
+namespace {
+
+namespace fs = std::filesystem;
+
+class OutputFileTest : public testing::Test {
+ protected:
+  OutputFileTest() {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  ~OutputFileTest() override { fs::remove_all(folder_); }
+
+  static std::string Content(const fs::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  size_t NFiles() const {
+    return static_cast<size_t>(std::distance(fs::directory_iterator(folder_), {}));
+  }
+
+  const fs::path folder_ = fs::path(testing::TempDir()) /
+                           (std::string("winnow-output-") + std::to_string(getpid()) + "-" +
+                            testing::UnitTest::GetInstance()->current_test_info()->name());
+  const std::string path_ = (folder_ / "out.json").string();
+};
+
+TEST_F(OutputFileTest, AppearsAtTheEnd) {
+  auto file = OutputFile::Create(path_);
+  ASSERT_TRUE(file) << file.error().message;
+  ASSERT_TRUE(file->Write("a"));
+  EXPECT_FALSE(fs::exists(path_));
+  ASSERT_TRUE(file->Write(std::string_view("\0b", 2)));
+  ASSERT_TRUE(file->Commit());
+  EXPECT_EQ(Content(path_), std::string("a\0b", 3));
+  EXPECT_EQ(NFiles(), 1u);
+}
+
+TEST_F(OutputFileTest, WithoutCommitTheOldOneStays) {
+  ASSERT_TRUE(WriteWholeFile(path_, "old"));
+  {
+    auto file = OutputFile::Create(path_);
+    ASSERT_TRUE(file);
+    ASSERT_TRUE(file->Write("new"));
+  }
+  EXPECT_EQ(Content(path_), "old");
+  EXPECT_EQ(NFiles(), 1u);
+}
+
+TEST_F(OutputFileTest, ReplacesAndKeepsTheMode) {
+  ASSERT_TRUE(WriteWholeFile(path_, "old and longer"));
+  ASSERT_EQ(chmod(path_.c_str(), 0640), 0);
+  ASSERT_TRUE(WriteWholeFile(path_, "new"));
+  EXPECT_EQ(Content(path_), "new");
+  struct stat status;
+  ASSERT_EQ(stat(path_.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0640u);
+}
+
+TEST_F(OutputFileTest, LinksAreFollowed) {
+  fs::create_directories(folder_ / "far");
+  const fs::path link = folder_ / "link";
+  fs::create_symlink("far/target", link);
+  ASSERT_TRUE(WriteWholeFile(link.string(), "one"));  // of a link that led nowhere
+  ASSERT_TRUE(WriteWholeFile(link.string(), "two"));
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_EQ(Content(folder_ / "far" / "target"), "two");
+}
+
+TEST_F(OutputFileTest, DevicesAreWrittenInPlace) {
+  EXPECT_TRUE(WriteWholeFile("/dev/null", "gone"));
+  EXPECT_TRUE(CheckWritable("/dev/null"));
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+}
+
+TEST_F(OutputFileTest, AFullDiskIsAnError) {
+  const auto written = WriteWholeFile("/dev/full", "text");
+  ASSERT_FALSE(written);
+  EXPECT_NE(written.error().message.find("/dev/full: writing failed"), std::string::npos);
+}
+
+TEST_F(OutputFileTest, ChecksChangeNothing) {
+  EXPECT_TRUE(CheckWritable(path_));
+  EXPECT_EQ(NFiles(), 0u);
+  ASSERT_TRUE(WriteWholeFile(path_, "old"));
+  EXPECT_TRUE(CheckWritable(path_));
+  EXPECT_EQ(Content(path_), "old");
+}
+
+TEST_F(OutputFileTest, SaysWhyItCannotBeWritten) {
+  for (const std::string& path :
+       {(folder_ / "no" / "such").string(), folder_.string(), std::string()}) {
+    const auto checked = CheckWritable(path);
+    ASSERT_FALSE(checked) << path;
+    EXPECT_NE(checked.error().message.find(path), std::string::npos);
+    EXPECT_FALSE(OutputFile::Create(path));
+  }
+  // Root may write everything.
+  if (geteuid() == 0) return;
+  ASSERT_TRUE(WriteWholeFile(path_, "old"));
+  ASSERT_EQ(chmod(path_.c_str(), 0400), 0);
+  EXPECT_FALSE(CheckWritable(path_));
+}
+
+}  // namespace
+}  // namespace winnow

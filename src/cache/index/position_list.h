@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache/index/moves.h"
+#include "cache/plan.h"
+
+namespace winnow::cache {
+
+// Text positions of the entries of a KV head by rank, ascending. Positions without gaps take no
+// memory; others 2 bytes each: the lower 16 bits. The upper 16 bits ascend too, so they are
+// written down once per value.
+class PositionList {
+ public:
+  size_t size() const { return n_; }
+  // Requires: rank < size().
+  Position operator[](size_t rank) const {
+    if (!listed_) return first_ + static_cast<Position>(rank);
+    size_t part = high_parts_.size() - 1;
+    while (high_parts_[part].first_rank > rank) --part;
+    return high_parts_[part].high * kLowRange + lows_[rank];
+  }
+  // Requires: strictly ascending, the first beyond the last one there is.
+  void Append(std::span<const Position> positions);
+  void Erase(size_t rank);
+  // Writes down positions without gaps too: from here on evictions allocate nothing.
+  void WriteDown() {
+    if (!listed_ && n_ > 0) List(0);
+  }
+  // Only the given ranks stay; ascending.
+  void Keep(std::span<const int32_t> ranks);
+  // All of them by rank. Requires: out.size() == size().
+  void CopyTo(std::span<Position> out) const;
+
+  // Position of rank 0 if nothing is written down: rank r stands at first() + r.
+  bool has_gaps() const { return listed_; }
+  Position first() const { return first_; }
+
+  void ShrinkToFit();
+  int64_t allocated_bytes() const;
+
+ private:
+  static constexpr Position kLowRange = 1 << 16;
+  struct HighPart {
+    uint32_t first_rank = 0;  // up to the next part's
+    Position high = 0;        // position / kLowRange, rounded down
+  };
+
+  // Writes down what had no gaps.
+  void List(size_t n_more);
+  void Push(Position position);
+
+  size_t n_ = 0;
+  Position first_ = 0;
+  bool listed_ = false;
+  std::vector<uint16_t> lows_;  // [rank]
+  std::vector<HighPart> high_parts_;
+};
+
+}  // namespace winnow::cache

@@ -1,0 +1,126 @@
+// Where the rows of heads lie. Every head has a region as long as the context; what a compressed
+// one holds fills no huge page there. While a cache is held at its size, its rows lie one after
+// another instead, in address space of their own behind all regions; heads share pages there.
+#include <algorithm>
+
+#include "cache/placement/placement.h"
+
+namespace winnow::cache {
+namespace {
+
+// Gathered rows begin at lines of the processor's caches.
+constexpr int64_t kAlignment = 64;
+
+int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+// Rows that a head with n_rows gets room for. A step adds one before it evicts one; a few more let
+// a method that does not evict in every step stay.
+int64_t RoomFor(int64_t n_rows) { return n_rows + std::min<int64_t>(16, 4 + n_rows / 64); }
+
+void SetPlace(const kernels::HeadStore& place, kernels::HeadStore& store) {
+  store.keys_offset_bytes = place.keys_offset_bytes;
+  store.values_offset_bytes = place.values_offset_bytes;
+}
+
+}  // namespace
+
+// The rows of `store` move to the offsets of `to`, where they do not overlap.
+void Placement::MoveTo(const kernels::HeadStore& to, kernels::HeadStore& store) {
+  backend_.CopyBytes(*memory_, store.keys_offset_bytes, *memory_, to.keys_offset_bytes,
+                     store.n_slots * key_row_bytes_);
+  backend_.CopyBytes(*memory_, store.values_offset_bytes, *memory_, to.values_offset_bytes,
+                     store.n_slots * value_row_bytes_);
+  SetPlace(to, store);
+}
+
+int64_t Placement::GatheredBytes() const {
+  int64_t bytes = 0;
+  for (const Layer& layer : layers_) {
+    for (const kernels::HeadStore& store : layer.stores) {
+      const int64_t room = RoomFor(store.n_slots);
+      bytes += Aligned(room * key_row_bytes_) + Aligned(room * value_row_bytes_);
+    }
+  }
+  return bytes;
+}
+
+// Layer by layer, so that one layer at most is there twice. `written`: rows are there to be moved.
+void Placement::Gather(bool written) {
+  shrunk_ = false;
+  used_.clear();
+  int64_t offset = gathering_offset_;
+  const auto take = [&](int64_t bytes) {
+    const int64_t first = offset;
+    offset += Aligned(bytes);
+    used_.push_back({first, offset});
+    return first;
+  };
+  std::vector<kernels::HeadStore> places(layers_[0].stores.size());
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    Layer& layer = layers_[l];
+    for (size_t head = 0; head < places.size(); ++head) {
+      layer.max_rows[head] = RoomFor(layer.stores[head].n_slots);
+      places[head].keys_offset_bytes = take(layer.max_rows[head] * key_row_bytes_);
+    }
+    for (size_t head = 0; head < places.size(); ++head) {
+      places[head].values_offset_bytes = take(layer.max_rows[head] * value_row_bytes_);
+    }
+    backend_.Settle(*memory_, used_);  // huge pages are cheaper before they are written
+    for (size_t head = 0; head < places.size(); ++head) {
+      if (!written) {
+        SetPlace(places[head], layer.stores[head]);
+        continue;
+      }
+      MoveTo(places[head], layer.stores[head]);
+      const auto own = OwnRegion(static_cast<int64_t>(l), static_cast<int64_t>(head));
+      backend_.Release(*memory_, own.keys_offset_bytes, key_region_bytes_);
+      backend_.Release(*memory_, own.values_offset_bytes, value_region_bytes_);
+    }
+  }
+  gathered_ = true;
+}
+
+void Placement::Spread() {
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    Layer& layer = layers_[l];
+    int64_t end = gathering_offset_;
+    for (size_t head = 0; head < layer.stores.size(); ++head) {
+      kernels::HeadStore& store = layer.stores[head];
+      end = std::max(end, store.values_offset_bytes + layer.max_rows[head] * value_row_bytes_);
+      MoveTo(OwnRegion(static_cast<int64_t>(l), static_cast<int64_t>(head)), store);
+    }
+    backend_.Release(*memory_, gathering_offset_,
+                     end - gathering_offset_);  // what was moved so far
+  }
+  backend_.Release(*memory_, gathering_offset_, gathering_bytes_);
+  gathered_ = false;
+  n_unsettled_ = kSettleAfter;  // rows lie in small pages now
+}
+
+bool Placement::PaysToGather() const {
+  if (gathered_ || !shrunk_ || outgrown_) return false;
+  const int64_t bytes = GatheredBytes();
+  return bytes >= config_.gather_from_bytes && bytes <= gathering_bytes_;
+}
+
+void Placement::Arrange() {
+  if (phase_ == Phase::kPrefill) {
+    outgrown_ = false;  // what comes after the prompt may stay at its size again
+  } else if (PaysToGather()) {
+    Gather(/*written=*/true);
+  } else if (!outgrown_) {
+    shrunk_ = false;  // not asked again in every step
+  }
+}
+
+void Placement::MakeRoom(const Layer& layer, int64_t n) {
+  if (!gathered_) return;
+  for (size_t head = 0; head < layer.stores.size(); ++head) {
+    if (layer.stores[head].n_slots + n <= layer.max_rows[head]) continue;
+    outgrown_ = phase_ == Phase::kDecode;
+    shrunk_ = true;  // as before it was gathered
+    return Spread();
+  }
+}
+
+}  // namespace winnow::cache

@@ -1,0 +1,232 @@
+#include "cache/placement/placement.h"
+
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "gguf/tensor_type.h"
+
+namespace winnow::cache {
+namespace {
+
+// Regions of different heads do not share a page, so that one head's can be given back alone.
+constexpr int64_t kPageBytes = 4096;
+// Fewer freed rows than this stay with the cache.
+constexpr int64_t kFewRows = 32;
+
+std::optional<int64_t> Product(int64_t a, int64_t b) {
+  int64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) return std::nullopt;
+  return product;
+}
+
+}  // namespace
+
+Placement::Placement(kernels::Backend& backend, const CacheConfig& config)
+    : backend_(backend),
+      config_(config),
+      key_row_bytes_(gguf::RowBytes(config.key_type, config.shape.key_dim)),
+      value_row_bytes_(gguf::RowBytes(config.value_type, config.shape.value_dim)),
+      first_slot_(static_cast<size_t>(config.shape.n_kv_heads)) {}
+
+Result<std::unique_ptr<Placement>> Placement::Make(kernels::Backend& backend,
+                                                   const CacheConfig& config) {
+  std::unique_ptr<Placement> placement(new Placement(backend, config));
+  WINNOW_TRY(placement->Allocate());
+  return placement;
+}
+
+Result<void> Placement::Allocate() {
+  const CacheShape& shape = config_.shape;
+  // capacity < 2^31 and a row is below 2^32 bytes, so one head's region fits; all of them may not.
+  const auto region = [&](int64_t row_bytes) {
+    return (config_.capacity * row_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  };
+  key_region_bytes_ = region(key_row_bytes_);
+  value_region_bytes_ = region(value_row_bytes_);
+  const std::optional<int64_t> layer_bytes =
+      Product(shape.n_kv_heads, key_region_bytes_ + value_region_bytes_);
+  const std::optional<int64_t> total_bytes =
+      layer_bytes ? Product(*layer_bytes, shape.n_layers) : std::nullopt;
+  const std::string wanted =
+      "cache: keys and values of " + std::to_string(config_.capacity) + " tokens need " +
+      (total_bytes ? std::to_string(*total_bytes) : "more than 2^63") + " bytes";
+  if (!total_bytes) return Error{wanted};
+
+  gathering_offset_ = *total_bytes;
+  gathering_bytes_ = config_.gather_from_bytes > 0 ? *total_bytes / 2 : 0;
+  if (*total_bytes > std::numeric_limits<int64_t>::max() - gathering_bytes_) return Error{wanted};
+  auto allocated = backend_.AllocateGrowing(*total_bytes + gathering_bytes_);
+  if (!allocated && gathering_bytes_ > 0) {
+    gathering_bytes_ = 0;  // where address space counts, it goes without
+    allocated = backend_.AllocateGrowing(*total_bytes);
+  }
+  if (!allocated) return Error{wanted + ": " + allocated.error().message};
+  memory_ = std::move(allocated).value();
+  used_.reserve(2 * static_cast<size_t>(shape.n_layers) * static_cast<size_t>(shape.n_kv_heads));
+
+  layers_.resize(static_cast<size_t>(shape.n_layers));
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    layers_[l].max_rows.resize(static_cast<size_t>(shape.n_kv_heads));
+    for (int64_t head = 0; head < shape.n_kv_heads; ++head) {
+      layers_[l].stores.push_back(OwnRegion(static_cast<int64_t>(l), head));
+    }
+  }
+  return {};
+}
+
+Placement::Layer& Placement::layer(int index) {
+  WINNOW_CHECK(index >= 0 && index < config_.shape.n_layers);
+  return layers_[static_cast<size_t>(index)];
+}
+
+kernels::HeadStore Placement::OwnRegion(int64_t layer, int64_t head) const {
+  const int64_t n_heads = config_.shape.n_kv_heads;
+  const int64_t layer_offset = layer * n_heads * (key_region_bytes_ + value_region_bytes_);
+  const int64_t values_offset = layer_offset + n_heads * key_region_bytes_;
+  return {.keys = memory_.get(),
+          .values = memory_.get(),
+          .keys_offset_bytes = layer_offset + head * key_region_bytes_,
+          .values_offset_bytes = values_offset + head * value_region_bytes_,
+          .n_slots = 0};
+}
+
+std::span<const kernels::HeadStore> Placement::stores(int layer) const {
+  WINNOW_CHECK(layer >= 0 && layer < config_.shape.n_layers);
+  return layers_[static_cast<size_t>(layer)].stores;
+}
+
+kernels::HeadRows Placement::keys(int layer, size_t head) const {
+  return {memory_.get(), stores(layer)[head].keys_offset_bytes, config_.shape.key_dim,
+          config_.key_type};
+}
+
+kernels::HeadRows Placement::values(int layer, size_t head) const {
+  return {memory_.get(), stores(layer)[head].values_offset_bytes, config_.shape.value_dim,
+          config_.value_type};
+}
+
+void Placement::BeginCall(Phase phase, int64_t n_tokens) {
+  phase_ = phase;
+  Arrange();
+  if (n_unsettled_ >= kSettleAfter) Settle();
+  n_unsettled_ += n_tokens;
+}
+
+void Placement::Append(int layer_index, const kernels::Matrix& k, const kernels::Matrix& v) {
+  Layer& l = layer(layer_index);
+  for (size_t head = 0; head < l.stores.size(); ++head) {
+    first_slot_[head] = l.stores[head].n_slots;
+  }
+  MakeRoom(l, k.rows);
+  backend_.StoreRows(
+      k, {.heads = l.stores, .first_slot = first_slot_, .type = config_.key_type, .to_keys = true});
+  backend_.StoreRows(
+      v,
+      {.heads = l.stores, .first_slot = first_slot_, .type = config_.value_type, .to_keys = false});
+  for (kernels::HeadStore& store : l.stores) store.n_slots += k.rows;
+}
+
+void Placement::Merge(int layer, size_t head, const HeadPlan& plan) {
+  const int64_t n_rows = this->n_rows(layer, head);
+  sources_.clear();
+  key_weights_.clear();
+  value_weights_.clear();
+  for (const HeadPlan::Source& source : plan.sources) {
+    WINNOW_CHECK(source.row >= 0 && source.row < n_rows);
+    sources_.push_back(source.row);
+    key_weights_.push_back(source.key_weight);
+    value_weights_.push_back(source.value_weight);
+  }
+  key_sums_.clear();
+  value_sums_.clear();
+  size_t first = 0;
+  for (const HeadPlan::Merge& merge : plan.merges) {
+    const auto n = static_cast<size_t>(merge.n_sources);
+    WINNOW_CHECK(merge.into >= 0 && merge.into < n_rows && first + n <= sources_.size());
+    const std::span<const int32_t> rows = std::span(sources_).subspan(first, n);
+    key_sums_.push_back({merge.into, rows, std::span(key_weights_).subspan(first, n)});
+    value_sums_.push_back({merge.into, rows, std::span(value_weights_).subspan(first, n)});
+    first += n;
+  }
+  WINNOW_CHECK(first == sources_.size());
+  backend_.SumRows(keys(layer, head), key_sums_);
+  backend_.SumRows(values(layer, head), value_sums_);
+}
+
+void Placement::Move(int layer, size_t head, const Moves& moves) {
+  if (moves.from.empty()) return;
+  const kernels::HeadStore& store = stores(layer)[head];
+  backend_.MoveRows(*memory_, store.keys_offset_bytes, key_row_bytes_, moves.from, moves.to);
+  backend_.MoveRows(*memory_, store.values_offset_bytes, value_row_bytes_, moves.from, moves.to);
+}
+
+bool Placement::Shrink(int layer_index, size_t head, int64_t n_rows) {
+  kernels::HeadStore& store = layer(layer_index).stores[head];
+  const int64_t n_freed = store.n_slots - n_rows;
+  store.n_slots = n_rows;
+  if (n_freed < kFewRows) return false;
+  shrunk_ = true;
+  backend_.Release(*memory_, store.keys_offset_bytes + n_rows * key_row_bytes_,
+                   n_freed * key_row_bytes_);
+  backend_.Release(*memory_, store.values_offset_bytes + n_rows * value_row_bytes_,
+                   n_freed * value_row_bytes_);
+  return true;
+}
+
+void Placement::Unrotate(int layer, size_t head, std::span<const Position> positions,
+                         const kernels::RopeTable& rope) {
+  backend_.Unrotate(keys(layer, head), positions, rope);
+}
+
+void Placement::Clear() {
+  if (gathered_) Spread();
+  shrunk_ = outgrown_ = false;
+}
+
+void Placement::CopyFrom(const Placement& other) {
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    for (size_t head = 0; head < layers_[l].stores.size(); ++head) {
+      layers_[l].stores[head].n_slots = other.layers_[l].stores[head].n_slots;
+    }
+  }
+  // Huge pages are cheaper before they are written. A copy of what a prompt left may get another
+  // prompt; one of what was being generated goes on as it is.
+  shrunk_ = other.shrunk_ || other.gathered_;
+  outgrown_ = other.outgrown_;
+  if (other.gathered_ && PaysToGather()) {
+    Gather(/*written=*/false);
+  } else {
+    Settle();
+  }
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    for (size_t head = 0; head < layers_[l].stores.size(); ++head) {
+      const kernels::HeadStore& from = other.layers_[l].stores[head];
+      const kernels::HeadStore& to = layers_[l].stores[head];
+      backend_.CopyBytes(*other.memory_, from.keys_offset_bytes, *memory_, to.keys_offset_bytes,
+                         from.n_slots * key_row_bytes_);
+      backend_.CopyBytes(*other.memory_, from.values_offset_bytes, *memory_, to.values_offset_bytes,
+                         from.n_slots * value_row_bytes_);
+    }
+  }
+}
+
+void Placement::Settle() {
+  n_unsettled_ = 0;
+  used_.clear();
+  for (const Layer& layer : layers_) {
+    for (const kernels::HeadStore& store : layer.stores) {
+      used_.push_back(
+          {store.keys_offset_bytes, store.keys_offset_bytes + store.n_slots * key_row_bytes_});
+    }
+    for (const kernels::HeadStore& store : layer.stores) {
+      used_.push_back({store.values_offset_bytes,
+                       store.values_offset_bytes + store.n_slots * value_row_bytes_});
+    }
+  }
+  backend_.Settle(*memory_, used_);
+}
+
+}  // namespace winnow::cache

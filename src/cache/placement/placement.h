@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "cache/cache.h"
+#include "cache/index/moves.h"
+#include "cache/plan.h"
+#include "kernels/ops.h"
+
+namespace winnow::cache {
+
+// Tokens after which it is worth asking whether huge pages have filled up.
+inline constexpr int64_t kSettleAfter = 256;
+
+// Where the rows of keys and values of a sequence lie: storage, its growth, and the pages under it.
+// Every head has a region of address space as long as the capacity, committed as it is used. Rows
+// of a cache that is held at its size may be gathered instead: put one after another behind all
+// regions, so that they fill huge pages (gather.cc).
+class Placement {
+ public:
+  // Error: memory refused.
+  static Result<std::unique_ptr<Placement>> Make(kernels::Backend& backend,
+                                                 const CacheConfig& config);
+
+  // As Cache::BeginCall.
+  void BeginCall(Phase phase, int64_t n_tokens);
+  // Adds a row per token to every head of a layer. Requires: n rows more fit the capacity.
+  void Append(int layer, const kernels::Matrix& k, const kernels::Matrix& v);
+  // Weighted sums of rows of one head, as they are before.
+  void Merge(int layer, size_t head, const HeadPlan& plan);
+  // Rows of one head that move before the last ones go.
+  void Move(int layer, size_t head, const Moves& moves);
+  // Drops the rows from n_rows on. Their pages go back to the system, unless they are so few that
+  // the next tokens take them again: then false.
+  bool Shrink(int layer, size_t head, int64_t n_rows);
+  // Keys stored after RoPE at `positions` [row] become keys before RoPE.
+  void Unrotate(int layer, size_t head, std::span<const Position> positions,
+                const kernels::RopeTable& rope);
+  // No rows are left. Requires: all heads were shrunk to 0.
+  void Clear();
+  // Takes over the rows of another of the same configuration. Requires: this one is empty.
+  void CopyFrom(const Placement& other);
+
+  std::span<const kernels::HeadStore> stores(int layer) const;  // [kv_head]; n_slots counts rows
+  int64_t n_rows(int layer, size_t head) const { return stores(layer)[head].n_slots; }
+  kernels::HeadRows keys(int layer, size_t head) const;
+  kernels::HeadRows values(int layer, size_t head) const;
+  int64_t row_bytes() const { return key_row_bytes_ + value_row_bytes_; }
+
+ private:
+  struct Layer {
+    std::vector<kernels::HeadStore> stores;  // [kv_head]
+    std::vector<int64_t> max_rows;           // [kv_head], that fit while gathered
+  };
+
+  Placement(kernels::Backend& backend, const CacheConfig& config);
+  Result<void> Allocate();
+  Layer& layer(int index);
+  void Settle();
+  kernels::HeadStore OwnRegion(int64_t layer, int64_t head) const;
+
+  // gather.cc. Before a call adds entries to every layer: gathers the rows where that pays.
+  void Arrange();
+  // Before n entries are added to a layer: all rows go back to their regions if they do not fit.
+  void MakeRoom(const Layer& layer, int64_t n);
+  bool PaysToGather() const;
+  void Gather(bool written);
+  void Spread();
+  int64_t GatheredBytes() const;
+  void MoveTo(const kernels::HeadStore& to, kernels::HeadStore& store);
+
+  kernels::Backend& backend_;
+  CacheConfig config_;
+  int64_t key_row_bytes_ = 0;
+  int64_t value_row_bytes_ = 0;
+  int64_t key_region_bytes_ = 0;  // of one KV head
+  int64_t value_region_bytes_ = 0;
+  std::unique_ptr<kernels::Storage> memory_;  // [layer]: keys [kv_head], values [kv_head]
+  std::vector<Layer> layers_;
+  Phase phase_ = Phase::kPrefill;  // of the call
+  int64_t n_unsettled_ = 0;        // appended since the last Settle
+
+  int64_t gathering_offset_ = 0;
+  int64_t gathering_bytes_ = 0;  // 0: never
+  bool gathered_ = false;
+  bool shrunk_ = false;    // much was evicted since the rows were gathered or all was cleared
+  bool outgrown_ = false;  // since the last prompt gathered rows had to go back while generating
+
+  // Working memory, kept so that a decode step allocates nothing.
+  std::vector<int64_t> first_slot_;
+  std::vector<int32_t> sources_;
+  std::vector<float> key_weights_, value_weights_;
+  std::vector<kernels::RowSum> key_sums_, value_sums_;
+  std::vector<kernels::ByteRange> used_;
+};
+
+}  // namespace winnow::cache

@@ -1,0 +1,132 @@
+#include "cache/placement/placement.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/ops.h"
+
+namespace winnow::cache {
+namespace {
+
+constexpr int kLayers = 2, kHeads = 2, kDim = 4;
+constexpr int64_t kCapacity = 2048;
+constexpr int64_t kRegion = kCapacity * kDim * 4;  // of the keys of one head, and of its values
+
+class PlacementTest : public ::testing::Test {
+ protected:
+  PlacementTest()
+      : backend_(kernels::MakeReferenceBackend()),
+        placement_(Placement::Make(*backend_, config_).value()) {}
+
+  // n rows in every head; all numbers of a row say which it is.
+  void Append(Phase phase, int64_t n) {
+    const auto storage = backend_->Allocate(n * kHeads * kDim * 4).value();
+    const kernels::Matrix rows = {storage.get(), 0, n, kHeads * kDim, kHeads * kDim};
+    std::vector<float> values;
+    for (int64_t row = 0; row < n; ++row) {
+      values.insert(values.end(), kHeads * kDim, static_cast<float>(next_++));
+    }
+    backend_->Write(rows, values);
+    placement_->BeginCall(phase, n);
+    for (int layer = 0; layer < kLayers; ++layer) placement_->Append(layer, rows, rows);
+  }
+  void Shrink(int64_t n_rows) {
+    for (int layer = 0; layer < kLayers; ++layer) {
+      for (size_t head = 0; head < kHeads; ++head) placement_->Shrink(layer, head, n_rows);
+    }
+  }
+  static std::vector<float> Rows(const Placement& placement, kernels::Backend& backend,
+                                 std::vector<int32_t> rows) {
+    std::vector<float> found(rows.size() * kDim);
+    backend.ReadRows(placement.values(1, 1), rows, found);
+    std::vector<float> first;
+    for (size_t i = 0; i < rows.size(); ++i) first.push_back(found[i * kDim]);
+    return first;
+  }
+  std::vector<float> Rows(std::vector<int32_t> rows) {
+    return Rows(*placement_, *backend_, std::move(rows));
+  }
+  bool Gathered() const {
+    return placement_->stores(0)[0].keys_offset_bytes >= 2 * kLayers * kHeads * kRegion;
+  }
+
+  CacheConfig config_ = {
+      .shape = {.n_layers = kLayers, .n_kv_heads = kHeads, .key_dim = kDim, .value_dim = kDim},
+      .key_type = TensorType::kF32,
+      .value_type = TensorType::kF32,
+      .capacity = kCapacity,
+      .gather_from_bytes = 1};
+  std::unique_ptr<kernels::Backend> backend_;
+  std::unique_ptr<Placement> placement_;
+  int next_ = 0;
+};
+
+TEST_F(PlacementTest, EveryHeadHasARegionAsLongAsTheCapacity) {
+  EXPECT_EQ(placement_->row_bytes(), 2 * kDim * 4);
+  for (int layer = 0; layer < kLayers; ++layer) {
+    for (size_t head = 0; head < kHeads; ++head) {
+      const int64_t first = 2 * layer * kHeads * kRegion + static_cast<int64_t>(head) * kRegion;
+      EXPECT_EQ(placement_->stores(layer)[head].keys_offset_bytes, first);
+      EXPECT_EQ(placement_->stores(layer)[head].values_offset_bytes, first + kHeads * kRegion);
+    }
+  }
+}
+
+TEST_F(PlacementTest, RowsMoveMergeAndGo) {
+  Append(Phase::kPrefill, 100);
+  Moves moves;
+  moves.FillHoles(100, std::vector<int32_t>{3, 98});
+  placement_->Move(1, 1, moves);
+  EXPECT_FALSE(placement_->Shrink(1, 1, 98)) << "two rows are soon taken again";
+  EXPECT_EQ(Rows({2, 3, 97}), (std::vector<float>{2, 99, 97}));
+  HeadPlan plan;
+  plan.merges = {{.into = 2, .n_sources = 2}};
+  plan.sources = {{.row = 4, .key_weight = 1, .value_weight = 0.5f},
+                  {.row = 6, .key_weight = 0, .value_weight = 2}};
+  placement_->Merge(1, 1, plan);
+  EXPECT_EQ(Rows({2, 4, 6}), (std::vector<float>{14, 4, 6}));
+  EXPECT_TRUE(placement_->Shrink(1, 1, 10));
+  EXPECT_EQ(placement_->n_rows(1, 1), 10);
+  EXPECT_EQ(placement_->n_rows(0, 1), 100);
+}
+
+TEST_F(PlacementTest, APromptOfOneTokenIsNoStep) {
+  Append(Phase::kPrefill, 200);
+  Shrink(100);
+  Append(Phase::kPrefill, 1);
+  EXPECT_FALSE(Gathered());
+  Append(Phase::kDecode, 1);
+  EXPECT_TRUE(Gathered());
+  EXPECT_EQ(Rows({0, 99, 100, 101}), (std::vector<float>{0, 99, 200, 201}));
+  Append(Phase::kDecode, 20);  // more than there is room for
+  EXPECT_FALSE(Gathered());
+  EXPECT_EQ(Rows({0, 99, 100, 101, 121}), (std::vector<float>{0, 99, 200, 201, 221}));
+  // It has outgrown its size: not again before the next prompt.
+  Shrink(50);
+  Append(Phase::kDecode, 1);
+  EXPECT_FALSE(Gathered());
+  Append(Phase::kPrefill, 1);
+  Append(Phase::kDecode, 1);
+  EXPECT_TRUE(Gathered());
+}
+
+TEST_F(PlacementTest, ACopyHasTheRowsAndIsApart) {
+  Append(Phase::kPrefill, 200);
+  Shrink(100);
+  Append(Phase::kDecode, 1);
+  const auto copy = Placement::Make(*backend_, config_).value();
+  copy->CopyFrom(*placement_);
+  EXPECT_EQ(copy->stores(0)[1].keys_offset_bytes, placement_->stores(0)[1].keys_offset_bytes);
+  Shrink(0);
+  placement_->Clear();
+  Append(Phase::kPrefill, 1);
+  EXPECT_EQ(Rows({0}), (std::vector<float>{201}));
+  EXPECT_EQ(copy->n_rows(1, 1), 101);
+  EXPECT_EQ(Rows(*copy, *backend_, {0, 50, 100}), (std::vector<float>{0, 50, 200}));
+}
+
+}  // namespace
+}  // namespace winnow::cache

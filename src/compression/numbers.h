@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+// Decisions over numbers that come from a model. They may be NaN, infinite, or so large that their
+// sums overflow; every decision is defined all the same (docs/reliability.md). No other code of
+// this room compares scores or turns a real number into a count.
+namespace winnow::compression {
+
+// The order of scores: NaN below every number and equal to itself, infinities as numbers, -0 equal
+// to 0. A strict weak order, so it may be given to std::sort, std::nth_element and heaps.
+inline bool ScoreLess(double a, double b) { return !std::isnan(b) && !(a >= b); }
+
+// Indices of scores, from the first to evict to the last: the lowest score first, of equal ones the
+// smallest index, which is the oldest entry (methods.md 0.2).
+struct WorstFirst {
+  std::span<const double> scores;
+
+  bool operator()(int32_t a, int32_t b) const {
+    const double x = scores[static_cast<size_t>(a)];
+    const double y = scores[static_cast<size_t>(b)];
+    if (ScoreLess(x, y)) return true;
+    return !ScoreLess(y, x) && a < b;
+  }
+};
+
+// The reverse: from the first to keep, of equal ones the newest.
+struct BestFirst {
+  std::span<const double> scores;
+
+  bool operator()(int32_t a, int32_t b) const { return WorstFirst{scores}(b, a); }
+};
+
+// Above every number of entries there can be, and small enough to add and multiply by layers.
+constexpr int64_t kMaxCount = int64_t{1} << 48;
+
+// The largest count that is not above `value`, within [0, max]. NaN gives 0, infinity `max`.
+// Requires: 0 <= max <= kMaxCount.
+inline int64_t CountFrom(double value, int64_t max = kMaxCount) {
+  if (!(value > 0)) return 0;
+  return value < static_cast<double>(max) ? static_cast<int64_t>(value) : max;
+}
+
+// part / sum, the share of one of several numbers that are not negative. `otherwise` where that
+// says nothing: the sum is zero, NaN, or overflowed.
+inline double Fraction(double part, double sum, double otherwise) {
+  return sum > 0 && std::isfinite(sum) ? part / sum : otherwise;
+}
+
+}  // namespace winnow::compression

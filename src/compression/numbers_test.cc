@@ -1,0 +1,247 @@
+#include "compression/numbers.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "compression/budget/budget.h"
+#include "compression/registry.h"
+#include "compression/score/pool.h"
+#include "compression/select/select.h"
+#include "compression/testing/harness.h"
+
+// Parts are total functions: whatever the scores, there is one result, and it is this one.
+namespace winnow::compression {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kHuge = std::numeric_limits<double>::max();
+
+using Sizes = std::vector<int64_t>;
+
+TEST(ScoreOrderTest, NaNIsLowestAndTiesGoByAge) {
+  const std::vector<double> scores = {0, kNaN, kInfinity, -kInfinity, -0.0, kNaN, kHuge};
+  std::vector<int32_t> ranks(scores.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::sort(ranks.begin(), ranks.end(), WorstFirst{scores});
+  EXPECT_EQ(ranks, (std::vector<int32_t>{1, 5, 3, 0, 4, 6, 2}));
+  std::sort(ranks.begin(), ranks.end(), BestFirst{scores});
+  EXPECT_EQ(ranks, (std::vector<int32_t>{2, 6, 4, 0, 3, 5, 1}));
+}
+
+TEST(CountFromTest, IsTheFloorWithinTheLimits) {
+  EXPECT_EQ(CountFrom(2.999), 2);
+  EXPECT_EQ(CountFrom(-0.5), 0);
+  EXPECT_EQ(CountFrom(kNaN), 0);
+  EXPECT_EQ(CountFrom(-kInfinity), 0);
+  EXPECT_EQ(CountFrom(kInfinity), kMaxCount);
+  EXPECT_EQ(CountFrom(1e300, 7), 7);
+  EXPECT_EQ(CountFrom(7.5, 7), 7);
+}
+
+TEST(FractionTest, FallsBackWhereTheSumSaysNothing) {
+  EXPECT_EQ(Fraction(1, 4, 0.5), 0.25);
+  EXPECT_EQ(Fraction(0, 0, 0.5), 0.5);
+  EXPECT_EQ(Fraction(1, kInfinity, 0.5), 0.5);
+  EXPECT_EQ(Fraction(1, kNaN, 0.5), 0.5);
+}
+
+Sizes Shared(const std::vector<double>& preferences, int64_t total, int64_t most) {
+  Sizes sizes(preferences.size());
+  budget::Share(preferences, total, most, sizes);
+  return sizes;
+}
+
+TEST(ShareTest, EveryPreferenceHasAShare) {
+  EXPECT_EQ(Shared({1, 3}, 8, 100), (Sizes{2, 6}));
+  EXPECT_EQ(Shared({0, 0}, 8, 100), (Sizes{4, 4}));
+  EXPECT_EQ(Shared({kNaN, 1, -2}, 8, 100), (Sizes{0, 8, 0}));
+  EXPECT_EQ(Shared({kNaN, kNaN}, 8, 100), (Sizes{4, 4}));
+  EXPECT_EQ(Shared({kInfinity, 1, kInfinity}, 8, 100), (Sizes{4, 0, 4}));
+  EXPECT_EQ(Shared({kHuge, kHuge, kHuge / 2}, 10, 100), (Sizes{4, 4, 2}));
+  EXPECT_EQ(Shared({kInfinity, 1}, 8, 5), (Sizes{5, 3}));
+}
+
+// The entries of a region of these scores that a selector evicts, keeping n_keep.
+std::vector<int32_t> Evicted(const select::SelectorPtr& selector, const std::vector<double>& scores,
+                             int64_t n_keep) {
+  const testing::Harness harness(*MakeMethod("full"), {.n_layers = 1});
+  const kernels::Taps taps;
+  Scratch scratch;
+  const auto backend = kernels::MakeReferenceBackend();
+  const LayerCall call = {
+      .backend = *backend, .cache = harness.cache(), .scratch = scratch, .taps = taps};
+  std::vector<int32_t> evicted;
+  selector->Evict({.call = call,
+                   .kv_head = 0,
+                   .region = {.begin = 2, .end = 2 + std::ssize(scores)},
+                   .n_keep = n_keep,
+                   .scores = scores},
+                  evicted);
+  return evicted;
+}
+
+TEST(SelectorsAreTotalTest, NaNGoesFirstAndInfinityLast) {
+  const std::vector<double> scores = {kInfinity, kNaN, 1, -kInfinity, kNaN, 2};
+  EXPECT_EQ(Evicted(select::TopK(), scores, 5), (std::vector<int32_t>{3}));
+  EXPECT_EQ(Evicted(select::TopK(), scores, 4), (std::vector<int32_t>{3, 6}));
+  EXPECT_EQ(Evicted(select::TopK(), scores, 2), (std::vector<int32_t>{3, 4, 5, 6}));
+  EXPECT_EQ(Evicted(select::Rounds({.block = 1, .rounds = {1}}), scores, 2),
+            (std::vector<int32_t>{3, 4, 5, 6}));
+  EXPECT_EQ(Evicted(select::Representatives({}), scores, 2), (std::vector<int32_t>{3, 4, 5, 6}));
+}
+
+TEST(SelectorsAreTotalTest, BlocksOfNaNGoFirst) {
+  const auto method = MakeMethod("treekv:block=1,sinks=0,recent=0");
+  ASSERT_TRUE(method);
+  testing::Harness harness(*method, {.budget = 3});
+  harness.Prefill(5, testing::ByPosition({1, kNaN, 2, 3, 4}));
+  EXPECT_EQ(harness.Evicted(), (std::vector<Position>{1, 2}));
+}
+
+TEST(SelectorsAreTotalTest, NothingToEvictEvictsNothing) {
+  for (const auto& selector : {select::TopK(), select::Gate({})}) {
+    EXPECT_TRUE(Evicted(selector, {1, 2}, 2).empty()) << selector->name();
+    EXPECT_TRUE(Evicted(selector, {}, 0).empty()) << selector->name();
+  }
+}
+
+// More groups than blocks are one group for every block, in the same time.
+TEST(SelectorsAreTotalTest, AMillionGroupsChooseAsManyAsThereAreBlocks) {
+  const std::vector<double> scores = {3, 1, 4, 1, 5};
+  const std::vector<int> many(64, 1 << 20);
+  EXPECT_EQ(Evicted(select::Rounds({.block = 1, .rounds = many}), scores, 2),
+            Evicted(select::Rounds({.block = 1, .rounds = std::vector<int>(64, 5)}), scores, 2));
+}
+
+TEST(SmoothTest, AMaximumPassesOverNaN) {
+  std::vector<double> copy;
+  std::vector<double> scores = {kNaN, 2, kNaN, kNaN, kNaN};
+  score::Smooth(score::Pool::kMax, 3, copy, scores);
+  EXPECT_EQ(scores[0], 2);
+  EXPECT_EQ(scores[1], 2);
+  EXPECT_EQ(scores[2], 2);
+  EXPECT_TRUE(std::isnan(scores[3]));
+}
+
+// Every method, alone and behind another, on attention, keys and values that are no numbers: it
+// holds its budget all the same, and does the same twice.
+class AnyNumbersTest : public ::testing::TestWithParam<std::string_view> {};
+
+double Odd(const testing::Cell& cell) {
+  const double odd[] = {kNaN, kInfinity, 0, 1e30, 0.25, 1e-300, 0.25, 3e38};
+  return odd[(cell.position * 7 + cell.query * 3 + cell.q_head + cell.layer) % std::ssize(odd)];
+}
+
+std::vector<float> OddVector(int, int kv_head, Position position) {
+  const float odd[] = {std::numeric_limits<float>::quiet_NaN(),
+                       std::numeric_limits<float>::infinity(),
+                       3e38f,
+                       1e-40f,
+                       0,
+                       -1,
+                       1,
+                       2};
+  std::vector<float> vector;
+  for (int64_t i = 0; i < 4; ++i) {
+    vector.push_back(odd[static_cast<size_t>(position * 3 + i * kv_head + i) % std::size(odd)]);
+  }
+  return vector;
+}
+
+TEST_P(AnyNumbersTest, AreDecidedOn) {
+  for (const bool all_nan : {false, true}) {
+    std::vector<std::vector<Position>> kept[2];
+    for (auto& of_run : kept) {
+      const auto method = MakeMethod(GetParam());
+      ASSERT_TRUE(method) << method.error().message;
+      testing::Harness harness(
+          *method, {.n_layers = 3, .n_q_heads = 4, .n_kv_heads = 2, .dim = 4, .budget = 72});
+      harness.SetKeys(OddVector);
+      harness.SetValues(OddVector);
+      const auto weights = [&](const testing::Cell& cell) { return all_nan ? kNaN : Odd(cell); };
+      harness.Prefill(100, weights);
+      harness.Prefill(30, weights);
+      for (int i = 0; i < 20; ++i) harness.Decode(weights);
+      for (int layer = 0; layer < 3; ++layer) {
+        for (int head = 0; head < 2; ++head) of_run.push_back(harness.Kept(layer, head));
+      }
+    }
+    EXPECT_EQ(kept[0], kept[1]);
+    if ((*MakeMethod(GetParam()))->traits().evicts_in_decode && !all_nan) {
+      for (const auto& positions : kept[0]) EXPECT_LE(positions.size(), 72u * 4);
+    }
+  }
+}
+
+std::string NameOf(const ::testing::TestParamInfo<std::string_view>& info) {
+  std::string name = std::to_string(info.index) + "_";
+  for (const char c : info.param) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Methods, AnyNumbersTest,
+    ::testing::Values(
+        "adakv", "adakv:form=blend,by_mass=true", "cake", "cake:tau1=0.1,tau2=0.1",
+        "cake:tau1=100,tau2=100,gamma=1e9", "cam", "cam:attention=last", "d2o",
+        "d2o:layer_policy=softmax", "d2o:similarity=both,merge=code", "ems", "ems:score=local",
+        "ems:n_protect=2,gamma=1.5", "h2o", "hbw", "hbw:prefix_softmax=true", "keydiff", "knorm",
+        "lm-infinite", "local", "pyramidinfer:min_context=4", "pyramidkv", "random", "refreekv",
+        "refreekv:ranking=attention,per_head=true,include_first=true", "roco", "scissorhands",
+        "snapkv", "snapkv:pool=average", "streaming", "tova", "tova:per_layer=false", "treekv",
+        "treekv:prefill=step", "custom:score=running_mean,select=gate,when=step",
+        "custom:score=heavy,budget=competing,select=rounds(rounds=1/64),merge=next,when=step",
+        "custom:score=last,budget=norm,select=pair,merge=spread,when=step"),
+    NameOf);
+
+// A pair may leave heads of different lengths to the method that decodes.
+TEST(AnyNumbersTest, UnequalHeadsAreDecodedByAnyMethod) {
+  for (const std::string_view decode :
+       {"d2o", "d2o:layer_policy=softmax", "pyramidinfer:min_context=4,block=4", "tova", "h2o",
+        "roco", "keydiff", "scissorhands", "cam:positions=original"}) {
+    const auto first = MakeMethod("adakv:window=4");
+    const auto second = MakeMethod(decode);
+    ASSERT_TRUE(first && second);
+    const auto both = WithDecode(*first, *second);
+    if (!both) continue;  // they reduce attention in ways that exclude each other
+    testing::Harness harness(
+        *both, {.n_layers = 3, .n_q_heads = 4, .n_kv_heads = 2, .dim = 4, .budget = 24});
+    // All attention goes to one head's entries.
+    harness.Prefill(100, [](const testing::Cell& cell) {
+      return cell.q_head < 2 ? 0.9 - 0.001 * static_cast<double>(cell.position) : 0.001;
+    });
+    ASSERT_NE(harness.Kept(0, 0).size(), harness.Kept(0, 1).size());
+    for (int i = 0; i < 40; ++i) harness.Decode(testing::RandomWeights(3));
+    for (int head = 0; head < 2; ++head) {
+      EXPECT_LE(harness.Kept(0, head).size(), 100u) << decode << " head " << head;
+    }
+  }
+}
+
+TEST(RangesTest, ParametersThatMakeNoSenseAreRefusedWithTheRange) {
+  const auto error = [](std::string_view spec) {
+    const auto method = MakeMethod(spec);
+    return method ? std::string() : method.error().message;
+  };
+  EXPECT_NE(error("cake:tau1=0.001").find("tau1: found '0.001', expected a number from 0.1 to 100"),
+            std::string::npos)
+      << error("cake:tau1=0.001");
+  for (const char* name : {"cake", "snapkv", "ems"}) {
+    const std::string even = error(std::string(name) + ":kernel=4");
+    EXPECT_NE(even.find("an odd integer from 1 to 1023"), std::string::npos) << even;
+    const std::string huge = error(std::string(name) + ":kernel=1048575");
+    EXPECT_NE(huge.find("from 1 to 1023"), std::string::npos) << huge;
+  }
+  std::string rounds = "hbw:rounds=1";
+  for (int i = 0; i < 64; ++i) rounds += "/1";
+  EXPECT_NE(error(rounds).find("64"), std::string::npos) << error(rounds);
+}
+
+}  // namespace
+}  // namespace winnow::compression

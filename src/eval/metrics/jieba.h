@@ -1,0 +1,64 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+
+namespace winnow::eval {
+
+// Cuts Chinese text into words as the Python package jieba 0.42.1 does by default: the most likely
+// path through a dictionary, and a hidden Markov model for runs of single characters that are no
+// word of it. The tables are read from the package; none is part of winnow.
+class Jieba {
+ public:
+  // `folder`: the package (dict.txt and finalseg/prob_start.py, prob_trans.py, prob_emit.py), or
+  // the folder that holds it as "jieba". Errors: a file is missing or not as expected (names it and
+  // the line or entry).
+  static Result<Jieba> Open(const std::string& folder);
+
+  // The words in order; together they are the text. Spaces and signs are words of one character.
+  // Cost: linear in the text for words of bounded length.
+  std::vector<std::string> Cut(std::string_view text) const;
+
+ private:
+  static constexpr int kStates = 4;  // B, E, M, S: begin, end, middle of a word, single; as sorted
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+  // A character of the text: its bytes and its number.
+  struct Character {
+    std::string_view bytes;
+    char32_t number;
+  };
+  using Characters = std::vector<Character>;
+
+  static Characters CharactersOf(std::string_view text);
+  static bool IsHan(char32_t number);
+  static bool IsInBlock(char32_t number);
+  static std::string_view Text(const Characters& characters, size_t begin, size_t end);
+
+  Result<void> ReadDictionary(const std::string& path);
+  Result<void> ReadModel(const std::string& folder);
+  int64_t Frequency(std::string_view word) const;  // 0: no word
+  // The end of the word that starts at each character, on the most likely path.
+  std::vector<size_t> Route(const Characters& block) const;
+  void CutBlock(const Characters& block, std::vector<std::string>& words) const;
+  void CutUnknown(const Characters& run, std::vector<std::string>& words) const;
+  void CutByModel(const Characters& run, std::vector<std::string>& words) const;
+
+  // Words and all their beginnings; a beginning that is no word has 0.
+  std::unordered_map<std::string, int64_t, Hash, std::equal_to<>> frequencies_;
+  double log_total_ = 0;
+  std::array<double, kStates> start_ = {};
+  std::array<std::array<double, kStates>, kStates> transition_ = {};  // [from][to]
+  std::array<std::unordered_map<char32_t, double>, kStates> emission_;
+};
+
+}  // namespace winnow::eval

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/lists.h"
+#include "kernels/ops.h"
+
+namespace winnow::kernels::cpu {
+
+// Rows and factors as the kernels take them, of all heads of some calls.
+class WideEntries {
+ public:
+  explicit WideEntries(const ListKernels& lists) : lists_(lists) {}
+
+  void Reserve(std::span<const Attention> attentions) {
+    size_t n = 0;
+    for (const Attention& a : attentions) {
+      for (const HeadEntries& entries : a.entries) {
+        n += std::max(entries.short_rows.size(), entries.factors.size());
+      }
+    }
+    n_used_ = 0;
+    if (rows_.size() >= n) return;
+    rows_.resize(n);
+    factors_.resize(n);
+  }
+  // Requires: there is room.
+  void Widen(const HeadEntries& entries, EntryMap& map) {
+    if (!entries.short_rows.empty()) {
+      std::ranges::copy(entries.short_rows, rows_.begin() + static_cast<ptrdiff_t>(n_used_));
+      map.rows = rows_.data() + n_used_;
+    }
+    if (!entries.factors.empty()) {
+      lists_.to_floats(entries.factors, factors_.data() + n_used_);
+      map.factors = factors_.data() + n_used_;
+    }
+    n_used_ += std::max(entries.short_rows.size(), entries.factors.size());
+  }
+
+ private:
+  const ListKernels& lists_;
+  std::vector<int32_t> rows_;
+  std::vector<float> factors_;
+  size_t n_used_ = 0;
+};
+
+}  // namespace winnow::kernels::cpu

@@ -1,0 +1,292 @@
+// How large a compressor's budget is, and what it takes in bytes.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "runtime/compressor.h"
+#include "runtime/invariants.h"
+
+namespace winnow::runtime {
+namespace {
+
+using compression::Phase;
+
+// Tokens of a text that never ends.
+constexpr int64_t kEndless = int64_t{1} << 40;
+
+int64_t LongestHead(const cache::Cache& cache) {
+  const cache::CacheShape& shape = cache.config().shape;
+  int64_t longest = 0;
+  for (int layer = 0; layer < shape.n_layers; ++layer) {
+    for (int head = 0; head < shape.n_kv_heads; ++head) {
+      longest = std::max(longest, cache.n_slots(layer, head));
+    }
+  }
+  return longest;
+}
+
+// Copied to `held`, [layer].
+void ReadHeld(const cache::Cache& cache, std::vector<Entries>& held) {
+  held.resize(static_cast<size_t>(cache.config().shape.n_layers));
+  for (size_t layer = 0; layer < held.size(); ++layer) {
+    held[layer] = Compressor::EntriesHeld(cache, static_cast<int>(layer));
+  }
+}
+
+// The largest number in [least, most] that passes, if those below one that passes do; 0: none.
+template <class Passes>
+int64_t LargestThat(int64_t least, int64_t most, const Passes& passes) {
+  if (least > most || !passes(least)) return 0;
+  int64_t largest = least;
+  int64_t too_many = most + 1;
+  while (too_many - largest > 1) {
+    const int64_t middle = largest + (too_many - largest) / 2;
+    (passes(middle) ? largest : too_many) = middle;
+  }
+  return largest;
+}
+
+// "0.05": as few digits as tell it apart.
+std::string Shortest(double number) {
+  char digits[32];
+  return {digits, std::to_chars(digits, digits + sizeof(digits), number).ptr};
+}
+
+}  // namespace
+
+CacheCost Compressor::MakeCost(const cache::Cache& cache) {
+  const cache::CacheConfig& config = cache.config();
+  const int64_t n_numbers =
+      config.shape.n_layers * (config.state.n_layer_numbers +
+                               int64_t{config.state.n_head_numbers} * config.shape.n_kv_heads);
+  return {.n_layers = config.shape.n_layers,
+          .n_kv_heads = config.shape.n_kv_heads,
+          .row_bytes = cache.bytes_per_slot(),
+          .slot_bytes = cache.state_bytes_per_slot(),
+          .fixed_bytes = static_cast<int64_t>(sizeof(double)) * n_numbers};
+}
+
+Entries Compressor::EntriesHeld(const cache::Cache& cache, int layer) {
+  Entries held;
+  for (int head = 0; head < cache.config().shape.n_kv_heads; ++head) {
+    held.slots += cache.n_slots(layer, head);
+    held.rows += cache.n_rows(layer, head);
+  }
+  return held;
+}
+
+bool Compressor::Holds(const cache::Cache& cache) const {
+  if (!Compresses(Phase::kDecode)) return false;
+  const compression::Method& method = *options_.method;
+  const int n_layers = cache.config().shape.n_layers;
+  return method.DecodeSizes(method.traits().min_budget, kEndless, kEndless, n_layers).total_slots <
+         kEndless;
+}
+
+bool Compressor::Sizes(const cache::Cache& cache) const {
+  if (!Compresses(Phase::kPrefill)) return false;
+  const compression::Method& method = *options_.method;
+  return method.TotalSlots(method.traits().min_budget, kEndless, cache.config().shape.n_layers) <
+         kEndless;
+}
+
+int64_t Compressor::SmallestBudget() const {
+  if (budget_ != 0) return budget_;
+  if (options_.size != 0) return options_.size;
+  return active() ? options_.method->traits().min_budget : 0;
+}
+
+bool Compressor::Streams(const cache::Cache& cache, int64_t budget) const {
+  const cache::PositionMode positions = cache.config().positions;
+  if (positions == cache::PositionMode::kOriginal || positions == cache::PositionMode::kText ||
+      !Compresses(Phase::kDecode)) {
+    return false;
+  }
+  const int64_t n_call = std::max<int64_t>(1, options_.prefill_chunk);
+  return options_.method->MostSlots(budget, cache.capacity()) + n_call <= cache.capacity();
+}
+
+int64_t Compressor::LargestStreamingBudget(const cache::Cache& cache) const {
+  if (!active()) return 0;
+  return LargestThat(options_.method->traits().min_budget, cache.capacity(),
+                     [&](int64_t budget) { return Streams(cache, budget); });
+}
+
+Result<int64_t> Compressor::BeginPrompt(const cache::Cache& cache, int64_t n_prompt,
+                                        int64_t n_call) {
+  WINNOW_ASSIGN(const Settled settled, CheckPrompt(cache, n_prompt, n_call));
+  budget_ = settled.budget;
+  n_next_ = settled.n_next;
+  MemoryPlan plan(MakeCost(cache), options_.method.get());
+  ReadHeld(cache, held_);
+  plan.Start(held_, n_seen_, n_prompt_);
+  planned_peak_ = plan.Prompt(budget_, n_prompt, settled.n_call);
+  return settled.n_call;
+}
+
+Result<Compressor::Settled> Compressor::CheckPrompt(const cache::Cache& cache, int64_t n_prompt,
+                                                    int64_t n_call) const {
+  WINNOW_ASSIGN(const Settled settled, Settle(cache, n_prompt, std::min(n_call, n_prompt)));
+  if (LongestHead(cache) + n_prompt > cache.capacity() && !Streams(cache, settled.budget)) {
+    return Error{"cache: a budget of " + std::to_string(settled.budget) +
+                 " slots per KV head fills the context of " + std::to_string(cache.capacity()) +
+                 " tokens before anything is evicted; longer texts need " +
+                 std::to_string(LargestStreamingBudget(cache)) + " or less"};
+  }
+  return settled;
+}
+
+Result<Compressor::Settled> Compressor::Settle(const cache::Cache& cache, int64_t n_prompt,
+                                               int64_t n_call) const {
+  if (options_.memory_bytes != 0 && active()) return SettleMemory(cache, n_prompt, n_call);
+  if (options_.memory_bytes != 0) WINNOW_TRY(CheckBytes(BytesWith(cache, n_prompt), n_prompt));
+  Settled settled = {.budget = options_.size != 0 ? options_.size : budget_, .n_call = n_call};
+  if (options_.ratio != 0) {
+    WINNOW_ASSIGN(settled.budget, BudgetFromRatio(n_seen_ + n_prompt));
+  }
+  return settled;
+}
+
+Result<int64_t> Compressor::BudgetFromRatio(int64_t n_tokens) const {
+  const int64_t smallest = active() ? options_.method->traits().min_budget : 1;
+  const auto share =
+      static_cast<int64_t>(std::floor(options_.ratio * static_cast<double>(n_tokens)));
+  if (share >= smallest) return share;
+  return Error{"cache budget: a share of " + Shortest(options_.ratio) + " of " +
+               std::to_string(n_tokens) + " tokens is " + std::to_string(share) +
+               " slots per KV head, " + (active() ? options_.method->traits().spec : "full") +
+               " needs at least " + std::to_string(smallest)};
+}
+
+Result<Compressor::Settled> Compressor::SettleMemory(const cache::Cache& cache, int64_t n_prompt,
+                                                     int64_t n_call) const {
+  const compression::Method& method = *options_.method;
+  const int64_t smallest = method.traits().min_budget;
+  // Where a text may be longer than the cache, it stays so.
+  const int64_t largest =
+      Streams(cache, smallest) ? LargestStreamingBudget(cache) : cache.capacity();
+  int64_t n_generate = 0;
+  if (Holds(cache)) {
+    n_generate = cache.capacity();  // a prompt shorter than the budget grows to it
+  } else if (method.traits().needs_budget || Sizes(cache)) {
+    n_generate = WithinAQuarter(cache, cache.config().shape.n_layers);
+  }
+  MemoryPlan plan(MakeCost(cache), &method);
+  std::vector<Entries> held;
+  ReadHeld(cache, held);
+  const auto peak = [&](const Settled& settled) {
+    plan.Start(held, n_seen_, n_prompt_);
+    const int64_t prompt = plan.Prompt(settled.budget, n_prompt, settled.n_call);
+    const int64_t decode = plan.Decode(settled.budget, n_generate);
+    return std::max({prompt, decode, plan.Prompt(settled.budget, settled.n_next, settled.n_next)});
+  };
+  const auto fits = [&](const Settled& settled) { return peak(settled) <= options_.memory_bytes; };
+  const bool first = LongestHead(cache) == 0;
+  const bool in_parts = !first && Compresses(Phase::kPrefill);
+  // A later prompt that would cost more than half of the budget is rather taken in parts.
+  const int64_t enough = in_parts ? std::max(smallest, budget_ / 2) : smallest;
+  for (const int64_t n_next : {NextCall(cache), int64_t{0}}) {
+    Settled settled = {.budget = 0, .n_call = n_call, .n_next = n_next};
+    const int64_t whole = LargestThat(smallest, largest, [&](int64_t budget) {
+      settled.budget = budget;
+      return fits(settled);
+    });
+    if (whole >= enough) return Settled{.budget = whole, .n_call = n_call, .n_next = n_next};
+    for (const int64_t budget : {std::max(smallest, budget_), smallest}) {
+      if (!in_parts) break;
+      settled.budget = budget;
+      const int64_t part = LargestThat(1, n_call, [&](int64_t n) {
+        settled.n_call = n;
+        return fits(settled);
+      });
+      if (part > 0) return Settled{.budget = budget, .n_call = part, .n_next = n_next};
+    }
+  }
+  const int64_t needed = peak({.budget = smallest, .n_call = in_parts ? 1 : n_call});
+  std::string message = "cache: a prompt of " + std::to_string(n_prompt) + " tokens needs " +
+                        std::to_string(needed) + " bytes at its peak, " +
+                        std::to_string(options_.memory_bytes) + " are allowed";
+  if (!first) {
+    message += " and " + std::to_string(cache.live_bytes()) +
+               " are taken by what was read before; start anew, or allow more";
+  } else if (n_call > 1 && peak({.budget = smallest, .n_call = 1}) < needed) {
+    message += "; taken in smaller chunks (--prefill-chunk) it needs less";
+  }
+  return Error{message};
+}
+
+int64_t Compressor::NextCall(const cache::Cache& cache) const {
+  if (!Sizes(cache) || options_.method->traits().waits_for_all_layers) return 0;
+  return WithinAQuarter(cache, /*n_layers=*/1);
+}
+
+int64_t Compressor::WithinAQuarter(const cache::Cache& cache, int n_layers) const {
+  const int64_t n = int64_t{n_layers} * cache.config().shape.n_kv_heads;
+  const int64_t token_bytes = MakeCost(cache).Bytes({.slots = n, .rows = n});
+  return std::min(options_.reserve_tokens, options_.memory_bytes / 4 / token_bytes);
+}
+
+Result<Reservation> Compressor::Plan(const cache::Cache& cache, int64_t n_prompt, int64_t n_call,
+                                     int64_t n_generate) const {
+  // Without a prompt the first generated token stands for it.
+  const int64_t n_first = std::max<int64_t>(1, n_prompt);
+  WINNOW_ASSIGN(const Settled settled,
+                Settle(cache, n_first, std::clamp<int64_t>(n_call, 1, n_first)));
+  MemoryPlan plan(MakeCost(cache), options_.method.get());
+  std::vector<Entries> held;
+  ReadHeld(cache, held);
+  plan.Start(held, n_seen_, n_prompt_);
+  int64_t prefill = plan.Prompt(settled.budget, n_prompt, settled.n_call);
+  const int64_t rest = plan.bytes();
+  int64_t steady = std::max(rest, plan.Decode(settled.budget, n_generate));
+  if (options_.memory_bytes != 0) {
+    // What would be more is refused when it comes to it.
+    prefill = std::min(prefill, options_.memory_bytes);
+    steady = std::min(steady, options_.memory_bytes);
+  }
+  return Reservation{.steady_bytes = steady,
+                     .prefill_surplus_bytes = std::max<int64_t>(0, prefill - steady)};
+}
+
+int64_t Compressor::BytesWith(const cache::Cache& cache, int64_t n_tokens) {
+  const CacheCost cost = MakeCost(cache);
+  const int64_t n_added = n_tokens * cost.n_layers * cost.n_kv_heads;
+  return cache.live_bytes() + cost.Bytes({.slots = n_added, .rows = n_added});
+}
+
+Result<void> Compressor::CheckBytes(int64_t peak_bytes, int64_t n_call) const {
+  if (peak_bytes <= options_.memory_bytes) return {};
+  return Error{"cache: " + std::to_string(n_call) + " more tokens need " +
+               std::to_string(peak_bytes) + " bytes, " + std::to_string(options_.memory_bytes) +
+               " are allowed"};
+}
+
+Result<void> Compressor::CheckStep(const cache::Cache& cache) {
+  if (options_.memory_bytes == 0 && !kChecksInvariants) return {};
+  planned_peak_ = BytesWith(cache, 1);
+  if (Compresses(Phase::kDecode)) {
+    if (!step_plan_) step_plan_.emplace(MakeCost(cache), options_.method.get());
+    ReadHeld(cache, held_);
+    step_plan_->Start(held_, n_seen_, n_prompt_);
+    planned_peak_ = std::min(planned_peak_, step_plan_->Decode(budget_, 1));
+  }
+  if (options_.memory_bytes == 0) return {};
+  return CheckBytes(planned_peak_, 1);
+}
+
+int64_t Compressor::Room(const cache::Cache& cache) const {
+  if (options_.memory_bytes == 0 || Holds(cache)) {
+    return std::numeric_limits<int64_t>::max();
+  }
+  const CacheCost cost = MakeCost(cache);
+  const int64_t n_heads = cost.n_kv_heads;
+  // Left for the next prompt, in the layer at work.
+  const int64_t n_left = n_next_ * n_heads;
+  const int64_t room =
+      options_.memory_bytes - cache.live_bytes() - cost.Bytes({.slots = n_left, .rows = n_left});
+  const int64_t n_all = n_heads * cost.n_layers;
+  return std::max<int64_t>(0, room) / cost.Bytes({.slots = n_all, .rows = n_all});
+}
+
+}  // namespace winnow::runtime

@@ -1,0 +1,203 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "tokenizer/merge.h"
+
+// Merges texts too long to be merged at once (a symbol takes 20 bytes, a candidate 24): piece by
+// piece in bounded memory, with the same result.
+//
+// Each chunk is merged alone, then every cut between two chunks is checked. Merging is greedy: the
+// smallest candidate of the whole text goes next. So the text's own merging is that of its chunks,
+// interleaved, unless a candidate across a cut becomes the smallest while both its symbols are
+// there. A symbol ends at a stage: the largest order that its chunk had merged by then. Until it
+// ends, its chunk has a candidate not above that stage, and a candidate across the cut that is
+// above it has to wait. Where this shows for all pairs of symbols that ever touched the cut,
+// nothing is merged across it.
+namespace winnow::tokenizer {
+
+struct ChunkSize {
+  size_t bytes = size_t{1} << 18;
+  size_t margin = size_t{1} << 12;  // merged beyond a chunk, so that its end is no edge of the text
+};
+
+// A symbol while it touched a cut. Stages are orders of merges: priority, then the left place.
+struct EdgeSymbol {
+  static constexpr uint64_t kNever = ~uint64_t{0};
+  Symbol symbol;
+  uint64_t created = 0;
+  uint64_t ended = kNever;
+};
+using Edge = std::vector<EdgeSymbol>;
+
+// One merge of a chunk, in the order they were made; symbols as places in the chunk's list.
+struct MergeStep {
+  uint64_t order = 0;
+  int32_t left = 0;
+  int32_t right = 0;
+  uint32_t length = 0;  // of both
+  int32_t id = -1;
+};
+
+inline uint64_t OrderAcross(const Merge& merge, const Symbol& left) {
+  return static_cast<uint64_t>(merge.priority) << 32 | left.begin;
+}
+
+// Whether nothing can have been merged across a cut between symbols that ended there and symbols
+// that began there.
+template <typename Rule>
+bool IsSeparate(const Edge& before, const Edge& after, const Rule& rule) {
+  for (const EdgeSymbol& x : before) {
+    for (const EdgeSymbol& y : after) {
+      if (x.ended < y.created || y.ended < x.created) continue;  // they never met
+      const std::optional<Merge> merge = rule(x.symbol, y.symbol);
+      if (!merge) continue;
+      const uint64_t order = OrderAcross(*merge, x.symbol);
+      if (x.ended >= order && y.ended >= order) return false;
+    }
+  }
+  return true;
+}
+
+// One chunk, merged, and what there was at its ends meanwhile.
+class MergedChunk {
+ public:
+  // make(begin, end, symbols): appends the symbols of the text from `begin` on, up to the first
+  // that reaches `end`, linked as a list of their own.
+  template <typename Make, typename Rule>
+  void Run(size_t begin, size_t end, const Make& make, const Rule& rule) {
+    symbols_.clear();
+    steps_.clear();
+    make(begin, end, symbols_);
+    begin_ = begin;
+    end_ = symbols_.back().begin + symbols_.back().length;
+    MergeSymbols(symbols_, heap_, rule, [&](const MergeCandidate& merged) {
+      const Symbol& left = symbols_[merged.left()];
+      steps_.push_back({.order = (merged.order & ~uint64_t{0xFFFFFFFF}) | left.begin,
+                        .left = static_cast<int32_t>(merged.left()),
+                        .right = static_cast<int32_t>(merged.right),
+                        .length = merged.length,
+                        .id = merged.id});
+    });
+  }
+
+  size_t end() const { return end_; }
+  // The last place up to `limit` where a symbol begins, behind the first symbol; 0: there is none.
+  size_t CutBefore(size_t limit) const {
+    size_t cut = 0;
+    for (int32_t i = symbols_[0].next; i >= 0 && symbols_[i].begin <= limit; i = symbols_[i].next) {
+      cut = symbols_[i].begin;
+    }
+    return cut;
+  }
+  // Symbols before `cut`, in order.
+  template <typename Use>
+  void ForEachBefore(size_t cut, const Use& use) const {
+    for (int32_t i = 0; i >= 0 && symbols_[i].begin < cut; i = symbols_[i].next) use(symbols_[i]);
+  }
+
+  // The symbols that stood at the beginning.
+  template <typename Make>
+  Edge First(const Make& make) const {
+    Edge edge = {{.symbol = Initial(begin_, make)}};
+    ForEachStep([&](const MergeStep& step, uint64_t stage) {
+      if (step.left != 0) return;
+      edge.back().ended = stage;
+      Symbol symbol = edge.back().symbol;
+      symbol.length = step.length;
+      symbol.id = step.id;
+      edge.push_back({.symbol = symbol, .created = stage});
+    });
+    return edge;
+  }
+  // The symbols that ended at `cut`, which nothing was merged across.
+  template <typename Make>
+  Edge Last(size_t cut, const Make& make) const {
+    const auto after = std::ranges::lower_bound(symbols_, cut, {}, &Symbol::begin);
+    auto place = static_cast<int32_t>(after - symbols_.begin()) - 1;
+    Edge edge = {{.symbol = Initial(symbols_[static_cast<size_t>(place)].begin, make)}};
+    ForEachStep([&](const MergeStep& step, uint64_t stage) {
+      if (step.right != place) return;
+      place = step.left;
+      edge.back().ended = stage;
+      Symbol symbol = symbols_[static_cast<size_t>(place)];
+      symbol.length = step.length;
+      symbol.id = step.id;
+      edge.push_back({.symbol = symbol, .created = stage});
+    });
+    return edge;
+  }
+
+ private:
+  template <typename Make>
+  static Symbol Initial(size_t begin, const Make& make) {
+    std::vector<Symbol> one;
+    make(begin, begin + 1, one);
+    return one.front();
+  }
+  template <typename Use>
+  void ForEachStep(const Use& use) const {
+    uint64_t stage = 0;
+    for (const MergeStep& step : steps_) {
+      stage = std::max(stage, step.order);
+      use(step, stage);
+    }
+  }
+
+  std::vector<Symbol> symbols_;
+  std::vector<MergeCandidate> heap_;
+  std::vector<MergeStep> steps_;
+  size_t begin_ = 0;
+  size_t end_ = 0;
+};
+
+// Merges a text of n_bytes, chunk after chunk; a chunk whose beginning turns out to belong to the
+// one before is merged again together with it.
+//   make    as MergedChunk::Run
+//   rule    as MergeSymbols; symbols begin where they stand in the whole text
+//   emit    void(const Symbol&): appends its tokens to `out`
+template <typename Make, typename Rule, typename Emit, typename Token>
+void MergeInChunks(size_t n_bytes, const ChunkSize& chunk_size, const Make& make, const Rule& rule,
+                   const Emit& emit, std::vector<Token>& out) {
+  struct Start {
+    size_t begin = 0;
+    size_t n_out = 0;
+    Edge before;      // what ended there
+    size_t size = 0;  // tried so far
+  };
+  const Start beginning = {.begin = 0, .n_out = out.size(), .before = {}, .size = n_bytes};
+  Start here = beginning;
+  std::optional<Start> previous;
+  size_t size = chunk_size.bytes;
+  MergedChunk chunk;
+  while (here.begin < n_bytes) {
+    const size_t end = std::min(n_bytes, here.begin + size + chunk_size.margin);
+    chunk.Run(here.begin, end, make, rule);
+    const bool last = chunk.end() >= n_bytes;
+    const size_t cut = last ? n_bytes : chunk.CutBefore(here.begin + size);
+    if (cut == 0) {  // all of it is one symbol
+      size *= 2;
+      continue;
+    }
+    if (here.begin > 0 && !IsSeparate(here.before, chunk.First(make), rule)) {
+      here = previous ? std::move(*previous) : beginning;
+      size = std::max(2 * here.size, cut - here.begin);
+      previous.reset();
+      out.resize(here.n_out);
+      continue;
+    }
+    chunk.ForEachBefore(cut, emit);
+    if (last) return;
+    Start next = {.begin = cut, .n_out = out.size(), .before = chunk.Last(cut, make)};
+    here.size = size;
+    previous = std::exchange(here, std::move(next));
+    size = chunk_size.bytes;
+  }
+}
+
+}  // namespace winnow::tokenizer

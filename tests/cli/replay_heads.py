@@ -1,0 +1,139 @@
+"""What second implementations of methods are made of, and how winnow replay is held against them."""
+
+import math
+
+from recordings import GROUP, HKV, LAYERS, N, PROMPT, ReplayTest, Text, attend, mix, rotate
+
+
+def best(scores, n):
+    """The n largest, of equal ones the newer; ascending."""
+    return sorted(sorted(range(len(scores)), key=lambda j: (scores[j], j))[len(scores) - n:]) if n > 0 else []
+
+
+def cosine(a, b):
+    lengths = math.sqrt(sum(x * x for x in a)) * math.sqrt(sum(x * x for x in b))
+    return sum(x * y for x, y in zip(a, b)) / lengths if lengths > 0 else 0.0
+
+
+class Head:
+    """One KV head of one layer: its entries in the order of the text, and attention over them."""
+
+    def __init__(self, text, layer, g, positions="original", reduce="mean"):
+        self.text, self.layer, self.g, self.positions = text, layer, g, positions
+        self.reduced = max if reduce == "max" else lambda weights: sum(weights) / GROUP
+        self.tokens = list(range(PROMPT))
+        self.values = [text.v[layer][g][t] for t in self.tokens]
+        self.keys = [self.key_of(t) for t in self.tokens]
+        self.outputs = {h: [] for h in self.query_heads()}
+
+    def query_heads(self):
+        return range(self.g * GROUP, (self.g + 1) * GROUP)
+
+    def key_of(self, token):
+        stored = self.text.k if self.positions in ("original", "baked") else self.text.k_pre
+        return stored[self.layer][self.g][token]
+
+    def start(self):
+        """Before the first token, for prompts that come in chunks."""
+        self.tokens, self.keys, self.values, self.n_read = [], [], [], 0
+
+    def prompt_rows(self):
+        """[query][token], reduced over the group; and the same per query head."""
+        text, layer = self.text, self.layer
+        heads = [[attend(text.q[layer][h][i], text.k[layer][self.g][:i + 1]) + [0.0] * (PROMPT - 1 - i)
+                  for i in range(PROMPT)] for h in self.query_heads()]
+        return [[self.reduced([head[i][j] for head in heads]) for j in range(PROMPT)] for i in range(PROMPT)], heads
+
+    def keep(self, ranks, *lists):
+        for one in (self.tokens, self.keys, self.values, *lists):
+            one[:] = [one[rank] for rank in ranks]
+
+    def drop(self, rank, *lists):
+        for one in (self.tokens, self.keys, self.values, *lists):
+            del one[rank]
+
+    def read(self, n):
+        """The next n tokens of the prompt, after what is kept of those before: [query][rank], over the entries it sees."""
+        text, layer, rows = self.text, self.layer, []
+        for token in range(self.n_read, self.n_read + n):
+            self.append(token)
+            turned = self.positions not in ("original", "baked")
+            keys = [rotate(key, self.place(rank), text.pairing) if turned else key for rank, key in enumerate(self.keys)]
+            weights = []
+            for h in self.query_heads():
+                query = text.q[layer][h][token]
+                if turned:
+                    query = rotate(text.q_pre[layer][h][token], self.place(len(keys) - 1), text.pairing)
+                weights.append(attend(query, keys))
+            rows.append([self.reduced([row[j] for row in weights]) for j in range(len(keys))])
+        self.n_read += n
+        return rows
+
+    def append(self, token):
+        self.tokens.append(token)
+        self.keys.append(self.key_of(token))
+        self.values.append(self.text.v[self.layer][self.g][token])
+
+    def place(self, rank):
+        return rank if self.positions == "reassigned" else self.tokens[rank]
+
+    def attended(self, token):
+        """Rows of the newest token over all entries, per query head; notes the outputs."""
+        turned, pairing = self.positions not in ("original", "baked"), self.text.pairing
+        keys = [rotate(key, self.place(rank), pairing) for rank, key in enumerate(self.keys)] if turned else self.keys
+        rows = []
+        for h in self.query_heads():
+            query = self.text.q[self.layer][h][token]
+            if turned:
+                query = rotate(self.text.q_pre[self.layer][h][token], self.place(len(keys) - 1), pairing)
+            rows.append(attend(query, keys))
+            self.outputs[h].append(mix(rows[-1], self.values))
+        return rows
+
+    def step(self, token):
+        self.append(token)
+        rows = self.attended(token)
+        return [self.reduced([row[j] for row in rows]) for j in range(len(self.tokens))]
+
+
+def least(scores, begin, end):
+    return min(range(begin, end), key=lambda j: (scores[j], j))
+
+
+class MethodTest(ReplayTest):
+    SEED = 20
+
+    def heads(self, text, layer, positions, reduce="mean"):
+        return [Head(text, layer, g, positions, reduce) for g in range(HKV)]
+
+    def compare(self, spec, size, run, positions="original", reduce="mean", flags=()):
+        """`run` takes the heads of a layer. A size of 0: the method finds its own."""
+        for pairing in ("norm", "neox"):
+            text = Text(self.SEED, pairing)
+            path = self.record("text.safetensors", text)
+            _, result = self.replay(path, spec, *(["--size", str(size)] if size else []), *flags)
+            for layer in range(LAYERS):
+                heads = self.heads(text, layer, positions, reduce)
+                run(heads)
+                outputs = self.rows(result, f"layers.{layer}.out")
+                for head in heads:
+                    with self.subTest(spec=spec, flags=flags, pairing=pairing, layer=layer, head=head.g):
+                        self.assertEqual(self.kept(result, layer, head.g), head.tokens)
+                        for h in head.query_heads():
+                            for step, expected in enumerate(head.outputs[h]):
+                                self.assert_close(outputs[h][step], expected)
+                        self.assert_stored(result, head)
+
+    def assert_stored(self, result, head):
+        keys = self.rows(result, f"layers.{head.layer}.k")[head.g]
+        values = self.rows(result, f"layers.{head.layer}.v")[head.g]
+        for rank, (key, value) in enumerate(zip(head.keys, head.values)):
+            self.assert_close(keys[rank], key)
+            self.assert_close(values[rank], value)
+
+    @staticmethod
+    def each(run, *parameters):
+        def over(heads):
+            for head in heads:
+                run(head, *parameters)
+        return over

@@ -1,0 +1,138 @@
+"""Methods that compress prompts under winnow replay, against second implementations written from their algorithms."""
+
+import math
+import unittest
+
+from recordings import N, PROMPT, Text
+from replay_heads import MethodTest, best
+
+
+def pooled(scores, pool, kernel):
+    half = kernel // 2
+    windows = [scores[max(0, j - half):j + half + 1] for j in range(len(scores))]
+    if pool == "none":
+        return scores
+    return [max(window) if pool == "max" else sum(window) / kernel for window in windows]
+
+
+def votes(head, window, prefix_softmax):
+    """What the last queries of the prompt give to each token before them, reduced over the group."""
+    n_prefix = PROMPT - window
+    rows, heads = head.prompt_rows()
+    total = [0.0] * n_prefix
+    for i in range(n_prefix, PROMPT):
+        if prefix_softmax:
+            own = [[weight / sum(one[i][:n_prefix]) for weight in one[i][:n_prefix]] for one in heads]
+            row = [head.reduced(list(column)) for column in zip(*own)]
+        else:
+            row = rows[i]
+        total = [a + b for a, b in zip(total, row)]
+    return total
+
+
+def generate(head):
+    for token in range(PROMPT, N):
+        head.step(token)
+
+
+def snapkv(head, size, window, pool="max", kernel=7, prefix_softmax=False):
+    scores = pooled(votes(head, window, prefix_softmax), pool, kernel)
+    head.keep([*best(scores, size - window), *range(PROMPT - window, PROMPT)])
+    generate(head)
+
+
+def hbw(head, size, window, block, rounds, pool="max", kernel=7, prefix_softmax=False):
+    n_prefix = PROMPT - window
+    scores = pooled(votes(head, window, prefix_softmax), pool, kernel)
+    block = block or max(1, size // 32)
+    blocks = [list(range(i, min(i + block, n_prefix))) for i in range(0, n_prefix, block)]
+    means = [sum(scores[j] for j in tokens) / len(tokens) for tokens in blocks]
+    left, chosen = (size - window) // block, []
+
+    def free(begin, end):
+        """Best first, of equal ones the newer."""
+        return sorted((i for i in range(begin, end) if i not in chosen), key=lambda i: (-means[i], -i))
+
+    for turn, groups in enumerate(rounds):
+        share = math.ceil(left / (len(rounds) - turn))
+        before, nominees = len(chosen), []
+        bounds = [x * len(blocks) // groups for x in range(groups + 1)]
+        for begin, end in zip(bounds, bounds[1:]):
+            ranking = free(begin, end)
+            chosen += ranking[:share // groups]
+            nominees += ranking[share // groups:][:1]
+        chosen += sorted(nominees, key=lambda i: (-means[i], -i))[:share % groups]
+        chosen += free(0, len(blocks))[:before + share - len(chosen)]
+        left -= share
+    head.keep([*(j for i in sorted(chosen) for j in blocks[i]), *range(n_prefix, PROMPT)])
+    generate(head)
+
+
+def norms(head, n_rows, matrix):
+    """[query head][token]: squares whose sum is the squared norm."""
+    found = []
+    for rows in head.prompt_rows()[1]:
+        if matrix:
+            found.append([sum(row[j] ** 2 for row in rows) for j in range(PROMPT)])
+        else:
+            last = rows[PROMPT - n_rows:]
+            found.append([(sum(row[j] for row in last) / min(n_rows, PROMPT - j)) ** 2 for j in range(PROMPT)])
+    return found
+
+
+def refreekv(heads, threshold, sinks, n_rows=1, matrix=False, per_head=False, include_first=False):
+    """All heads of a layer."""
+    for together in [[head] for head in heads] if per_head else [heads]:
+        squares = [one for head in together for one in norms(head, n_rows, matrix)]
+
+        def norm(r):
+            first = [sum(one[:sinks]) if include_first else 0.0 for one in squares]
+            return sum(math.sqrt(f + sum(one[PROMPT - r:])) for f, one in zip(first, squares))
+
+        r = next(r for r in range(1, PROMPT) if 1 - norm(r) / norm(PROMPT - sinks) <= threshold)
+        for head in together:
+            head.keep([*range(sinks), *range(PROMPT - r, PROMPT)])
+    for head in heads:
+        generate(head)
+
+
+class PromptMethods(MethodTest):
+    def test_snapkv(self):
+        self.compare("snapkv:window=4,kernel=3", 10, self.each(snapkv, 10, 4, "max", 3))
+        self.compare("snapkv:window=4,kernel=5,pool=average,reduce=max", 10, self.each(snapkv, 10, 4, "average", 5), reduce="max")
+
+    def test_hbw(self):
+        for block, rounds in ((1, (1, 3)), (2, (1, 3)), (2, (4,)), (3, (1, 2, 2))):
+            spec = f"hbw:window=4,block={block},rounds={'/'.join(map(str, rounds))}"
+            for pool, kernel in (("max", 3), ("average", 5), ("none", 7)):
+                self.compare(f"{spec},pool={pool},kernel={kernel}", 13, self.each(hbw, 13, 4, block, rounds, pool, kernel))
+        self.compare("hbw:window=4", 13, self.each(hbw, 13, 4, 0, (1, 8)))
+
+    def test_votes_normalised_over_the_prefix(self):
+        for reduce in ("mean", "max"):
+            self.compare(f"hbw:window=4,block=2,kernel=3,prefix_softmax=true,reduce={reduce}", 13,
+                         self.each(hbw, 13, 4, 2, (1, 8), "max", 3, True), reduce=reduce)
+            self.compare(f"snapkv:window=4,kernel=3,prefix_softmax=true,reduce={reduce}", 10,
+                         self.each(snapkv, 10, 4, "max", 3, True), reduce=reduce)
+
+    def test_hbw_of_single_tokens_in_one_round_is_snapkv(self):
+        path = self.record("text.safetensors", Text(self.SEED, "neox"))
+        for parameters in ("window=4", "window=4,pool=average,kernel=5", "window=4,prefix_softmax=true"):
+            _, snapkv_result = self.replay(path, f"snapkv:{parameters}", "--size", "12")
+            _, hbw_result = self.replay(path, f"hbw:block=1,rounds=1,{parameters}", "--size", "12")
+            self.assertEqual(hbw_result, snapkv_result)
+
+    def test_refreekv(self):
+        for threshold in (0.05, 0.3):
+            spec = f"refreekv:whole_layers=0,sinks=2,threshold={threshold}"
+            def over(**options):
+                return lambda heads: refreekv(heads, threshold, 2, **options)
+            self.compare(spec, 0, over())
+            self.compare(f"{spec},queries=5", 0, over(n_rows=5))
+            self.compare(f"{spec},queries_share=0.5,per_head=true", 0, over(n_rows=PROMPT // 2, per_head=True))
+            self.compare(f"{spec},metric=matrix", 0, over(matrix=True))
+            self.compare(f"{spec},metric=matrix,include_first=true", 0, over(matrix=True, include_first=True))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,61 @@
+// Feeds arbitrary text to the reader of method specs. What is accepted is asked for all that a
+// caller asks of a method before a model is there.
+//
+// The first line is the method of the prompt, the second, if there is one, that of decoding.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/check.h"
+#include "compression/registry.h"
+
+namespace {
+
+using winnow::Result;
+using winnow::compression::MethodPtr;
+
+// One line of text for the terminal.
+void CheckMessage(std::string_view message) {
+  WINNOW_CHECK(!message.empty() && message.find('\n') == std::string_view::npos);
+}
+
+void Ask(const winnow::compression::Method& method) {
+  const auto& traits = method.traits();
+  WINNOW_CHECK(!traits.spec.empty() && traits.min_budget >= 1);
+  (void)method.needs();
+  const int n_layers = 7;
+  for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{100}, int64_t{1} << 31}) {
+    for (const int64_t more : {int64_t{0}, int64_t{50}, int64_t{1} << 31}) {
+      const int64_t budget = traits.min_budget + more;
+      const int64_t most = method.MostSlots(budget, n);
+      WINNOW_CHECK(most >= 0 && most <= n);
+      const int64_t total = method.TotalSlots(budget, n, n_layers);
+      WINNOW_CHECK(total >= 0 && total <= n * n_layers);
+      WINNOW_CHECK(method.TotalRows(budget, n, n_layers) >= 0);
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::string_view text(reinterpret_cast<const char*>(data), size);
+  const size_t end = text.find('\n');
+  const auto first = winnow::compression::MakeMethod(text.substr(0, end));
+  if (!first) {
+    CheckMessage(first.error().message);
+    return 0;
+  }
+  Ask(**first);
+  if (end == std::string_view::npos) return 0;
+  const auto second = winnow::compression::MakeMethod(text.substr(end + 1));
+  if (!second) return 0;
+  const auto both = winnow::compression::WithDecode(*first, *second);
+  if (both) {
+    Ask(**both);
+  } else {
+    CheckMessage(both.error().message);
+  }
+  return 0;
+}

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gguf/tensor_type.h"
+#include "kernels/ops.h"
+
+// A random session: what it is follows from one number.
+namespace winnow::sweep {
+
+struct Turn {
+  enum class Start { kGoOn, kReset, kTruncate, kFork };
+  Start start = Start::kGoOn;
+  int n_prompt = 0;
+  int n_generate = 0;
+};
+
+struct Case {
+  uint64_t seed = 0;
+  // The model.
+  std::string form;
+  int n_layers = 0;
+  int n_kv_heads = 0;
+  int dim = 0;
+  gguf::TensorType weights = gguf::TensorType::kF32;
+  // The session. No method: the full cache.
+  std::string method;
+  std::string decode;  // --kv-decode
+  int64_t context = 0;
+  kernels::TensorType key_type = kernels::TensorType::kF16;
+  kernels::TensorType value_type = kernels::TensorType::kF16;
+  int64_t size = 0;
+  double ratio = 0;
+  int64_t memory_bytes = 0;
+  int64_t chunk = 0;
+  int64_t row_block = 512;
+  int64_t reserve_tokens = 256;
+  int n_threads = 1;
+  int other_threads = 0;  // above 0: again with so many, the same bits
+  bool together = false;  // generates beside a fork of itself, by Batch
+  std::vector<Turn> turns;
+};
+
+// Parameters of methods are drawn from the ranges they state (MethodEntry::parameters), so that a
+// new method takes part without a change here.
+Case MakeCase(uint64_t seed);
+
+// For people, in one line.
+std::string Describe(const Case& c);
+
+}  // namespace winnow::sweep
