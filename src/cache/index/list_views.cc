@@ -1,6 +1,7 @@
 #include "cache/index/list_views.h"
 
 #include <algorithm>
+#include <mutex>
 #include <numeric>
 
 #include "base/check.h"
@@ -40,6 +41,7 @@ std::span<const int32_t> ListViews::Filled(const Source& source, size_t head,
 }
 
 std::span<const Slot> ListViews::Order(const Source& source, size_t head) {
+  const std::scoped_lock lock(mutex_);
   const EntryList& list = source.index->head(head);
   if (list.slots().is_identity()) return Ascending(list.size());
   return Filled(source, head, orders_,
@@ -47,6 +49,7 @@ std::span<const Slot> ListViews::Order(const Source& source, size_t head) {
 }
 
 std::span<const Position> ListViews::Positions(const Source& source, size_t head) {
+  const std::scoped_lock lock(mutex_);
   const EntryList& list = source.index->head(head);
   if (list.slots_are_positions()) return Ascending(list.size());
   return Filled(source, head, positions_,
@@ -54,6 +57,7 @@ std::span<const Position> ListViews::Positions(const Source& source, size_t head
 }
 
 std::span<const int32_t> ListViews::Ranks(const Source& source, size_t head) {
+  const std::scoped_lock lock(mutex_);
   const EntryList& list = source.index->head(head);
   if (list.slots().is_identity()) return Ascending(list.size());
   return Filled(source, head, ranks_, [](const EntryList& from, std::span<int32_t> out) {

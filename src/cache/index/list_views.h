@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -12,7 +13,8 @@ namespace winnow::cache {
 
 // Lists written out for those who want a span: one layer's at a time, in memory that all layers
 // take in turns. A span is valid until its layer changes or the same is asked of another layer.
-// Not for several threads.
+// Several threads may ask for lists of one layer (methods decide for several heads at a time, and
+// heads share lists); Capped, CoverEntries and Trim are for one.
 class ListViews {
  public:
   explicit ListViews(size_t n_heads)
@@ -49,8 +51,10 @@ class ListViews {
     uint64_t version = 0;
     std::vector<int32_t> values;
   };
+  // Requires: mutex_ is held.
   std::span<const int32_t> Ascending(size_t n);
-  // The view of a head's list, filled by fill(list, values) if it is another one's.
+  // The view of a head's list, filled by fill(list, values) if it is another one's. Requires: as
+  // above, or one thread.
   template <class Fill>
   std::span<const int32_t> Filled(const Source& source, size_t head, std::vector<View>& views,
                                   Fill fill);
@@ -58,6 +62,7 @@ class ListViews {
   std::vector<View> orders_, positions_, ranks_, distances_;  // [list]
   std::vector<int32_t> ascending_;
   size_t max_entries_ = 0;
+  std::mutex mutex_;
 };
 
 }  // namespace winnow::cache

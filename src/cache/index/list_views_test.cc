@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <barrier>
 #include <cstdint>
 #include <numeric>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "cache/index/layer_index.h"
@@ -106,6 +110,37 @@ TEST_F(ListViewsTest, MemoryOfALongPromptGoesBack) {
   EXPECT_EQ(List(views_.Order(Layer(0), 0)).size(), 1000u);
   EXPECT_EQ(views_.Positions(Layer(0), 0)[0], 99000);
   EXPECT_LT(views_.allocated_bytes(), 2 * 2 * 1000 * 4);
+}
+
+// Methods decide for several heads at a time, and the heads of a fresh prompt share one list.
+TEST_F(ListViewsTest, ThreadsThatAskForOneListGetAllOfIt) {
+  constexpr size_t kThreads = 4;
+  constexpr int kEntries = 3000;
+  Append(0, 0, kEntries);
+  Append(1, 0, kEntries);
+  for (int round = 0; round < 200; ++round) {
+    Append(0, kEntries + 2 * round, 2);
+    Evict(0, {{5}, {5}, {5}});
+    Append(1, kEntries + round, 1);
+    const size_t n = kEntries + static_cast<size_t>(round) + 1;
+    const auto is_whole = [&](std::span<const Slot> order) {
+      const int64_t sum = std::accumulate(order.begin(), order.end(), int64_t{0});
+      return order.size() == n && sum == static_cast<int64_t>(n * (n - 1) / 2);
+    };
+    std::array<bool, kThreads> right = {};
+    {
+      std::barrier together(kThreads);
+      std::vector<std::jthread> threads;
+      for (size_t i = 0; i < kThreads; ++i) {
+        threads.emplace_back([&, i] {
+          together.arrive_and_wait();
+          right[i] = is_whole(views_.Order(Layer(0), i % kHeads)) &&
+                     is_whole(views_.Order(Layer(1), i % kHeads));
+        });
+      }
+    }
+    ASSERT_EQ(std::ranges::count(right, true), kThreads) << "round " << round;
+  }
 }
 
 }  // namespace
