@@ -18,6 +18,7 @@
 #include "eval/summary.h"
 #include "eval/task.h"
 #include "eval_flags.h"
+#include "gguf/file_hash.h"
 #include "interrupt.h"
 #include "options.h"
 #include "overflow.h"
@@ -117,7 +118,7 @@ class EvalRun {
     const OverflowWarning overflow(engine, log_);
     const int64_t context = loaded.session->capacity();
     loaded.session.reset();
-    const std::string hash = eval::HashOf(engine.file());
+    const std::string hash = gguf::HashOf(engine.file());
     WINNOW_ASSIGN(const auto chat_template, TemplateOf(flags_, engine, log_));
     const eval::PromptWriter prompts(engine.tokenizer(), chat_template, flags_.system, context);
     const eval::TaskContext task_context = {flags_.task, engine.tokenizer(), prompts, context,

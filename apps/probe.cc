@@ -13,6 +13,7 @@
 #include "eval/identity.h"
 #include "eval/probes/follow.h"
 #include "eval/probes/qkv.h"
+#include "gguf/file_hash.h"
 #include "interrupt.h"
 #include "method_list.h"
 #include "options.h"
@@ -251,7 +252,7 @@ class ProbeRun {
  private:
   Result<report::Record> Facts() const {
     const runtime::Engine& engine = *loaded_.engine;
-    const std::string hash = eval::HashOf(engine.file());
+    const std::string hash = gguf::HashOf(engine.file());
     const std::string file = std::filesystem::path(flags_.model.model).filename().string();
     const std::string text =
         flags_.text.file ? std::filesystem::path(*flags_.text.file).filename().string() : "-p";

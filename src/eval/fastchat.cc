@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "base/output_file.h"
-#include "eval/sha256.h"
+#include "base/sha256.h"
 #include "report/record.h"
 
 namespace winnow::eval {

@@ -1,24 +1,11 @@
 #pragma once
 
-#include <cstddef>
-#include <span>
 #include <string>
 
-#include "gguf/file.h"
 #include "report/record.h"
 
 // Where a result comes from.
 namespace winnow::eval {
-
-// What tells one model file from another. Up to 64 MiB it is "sha256:" and the hash of the bytes.
-// Larger ones are sampled, so that a run of seconds does not begin with a minute of reading:
-// "sampled-sha256:" and the hash of the size, the first 4 MiB, which hold the metadata, and 4 KiB
-// at each of 4096 evenly spread places.
-std::string HashOf(std::span<const std::byte> bytes);
-// Of a split file it is "split-sha256:" (or "split-sampled-sha256:") and the hash of what HashOf
-// says of its parts, one after another.
-std::string HashOfParts(std::span<const std::span<const std::byte>> parts);
-std::string HashOf(const gguf::File& file);
 
 // Processor, cores, system and instruction set.
 report::Record MachineRecord(const std::string& cpu_target);

@@ -1,15 +1,13 @@
-#include "eval/identity.h"
+#include "base/sha256.h"
 
 #include <gtest/gtest.h>
 
 #include <cstddef>
 #include <span>
 #include <string>
-#include <vector>
+#include <string_view>
 
-#include "eval/sha256.h"
-
-namespace winnow::eval {
+namespace winnow {
 namespace {
 
 std::string HexOf(std::string_view text) {
@@ -39,32 +37,5 @@ TEST(Sha256, PiecesDoNotMatter) {
   EXPECT_EQ(hash.Hex(), HexOf(std::string(n, 'a')));
 }
 
-TEST(HashOf, FewBytesWhole) {
-  const std::string text = "abc";
-  EXPECT_EQ(HashOf(std::as_bytes(std::span(text))), "sha256:" + HexOf("abc"));
-}
-
-TEST(HashOf, ManyBytesSampled) {
-  std::vector<std::byte> bytes((size_t{64} << 20) + 1);
-  const std::string before = HashOf(bytes);
-  EXPECT_TRUE(before.starts_with("sampled-sha256:"));
-  EXPECT_EQ(HashOf(bytes), before);
-  bytes[100] = std::byte{1};
-  EXPECT_NE(HashOf(bytes), before);
-}
-
-TEST(HashOf, SplitFilesByAllParts) {
-  const std::string texts[] = {"abc", "abd", "x"};
-  const auto hash = [&](std::initializer_list<int> which) {
-    std::vector<std::span<const std::byte>> parts;
-    for (const int i : which) parts.push_back(std::as_bytes(std::span(texts[i])));
-    return HashOfParts(parts);
-  };
-  EXPECT_EQ(hash({0}), "sha256:" + HexOf("abc"));
-  EXPECT_EQ(hash({0, 2}),
-            "split-sha256:" + HexOf("sha256:" + HexOf("abc") + "sha256:" + HexOf("x")));
-  EXPECT_NE(hash({0, 1}), hash({0, 2}));
-}
-
 }  // namespace
-}  // namespace winnow::eval
+}  // namespace winnow

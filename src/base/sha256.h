@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-namespace winnow::eval {
+namespace winnow {
 
 // SHA-256 (FIPS 180-4).
 class Sha256 {
@@ -25,4 +25,4 @@ class Sha256 {
   uint64_t n_bytes_ = 0;
 };
 
-}  // namespace winnow::eval
+}  // namespace winnow

@@ -1,9 +1,9 @@
-#include "eval/sha256.h"
+#include "base/sha256.h"
 
 #include <algorithm>
 #include <bit>
 
-namespace winnow::eval {
+namespace winnow {
 namespace {
 
 // The first 32 bits of the fractional parts of the cube roots of the first 64 primes.
@@ -87,4 +87,4 @@ std::string Sha256::Hex() {
   return hex;
 }
 
-}  // namespace winnow::eval
+}  // namespace winnow
