@@ -161,6 +161,18 @@ Result<void> OutputFile::Commit() {
   return {};
 }
 
+Result<void> OutputFile::CommitToDisk() {
+  if (std::fflush(file_.get()) != 0 || fsync(fileno(file_.get())) != 0) return Failed();
+  const std::string folder = fs::path(target_).parent_path().string();
+  WINNOW_TRY(Commit());
+  // The name too. Where a folder cannot be opened or synced, it is as good as it gets.
+  const int directory = open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY);
+  if (directory < 0) return {};
+  (void)!fsync(directory);
+  close(directory);
+  return {};
+}
+
 Result<void> WriteWholeFile(const std::string& path, std::string_view bytes) {
   WINNOW_ASSIGN(OutputFile file, OutputFile::Create(path));
   WINNOW_TRY(file.Write(bytes));

@@ -24,6 +24,9 @@ class OutputFile {
   // Errors: the disk.
   Result<void> Write(std::string_view bytes);
   Result<void> Commit();
+  // The same, and what was written is on the disk when it returns: a machine that loses its power
+  // has the old file or the new one.
+  Result<void> CommitToDisk();
 
  private:
   struct Close {

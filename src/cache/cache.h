@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/half.h"
@@ -138,6 +140,13 @@ class Cache {
   // common prefix). The state of what remains is not turned back.
   void Truncate(Position position);
   void Clear();  // state included
+
+  // --- beyond the process ---
+  // Entries and state of a layer as bytes; rows as they are stored. (snapshot.cc says how.)
+  void WriteLayer(int layer, std::string& bytes) const;
+  // The same back, into a layer without entries. Error: not what a cache of this configuration
+  // writes for tokens before position `end` (says what is wrong); the cache is then undefined.
+  Result<void> ReadLayer(int layer, std::span<const std::byte> bytes, Position end);
 
   // --- what attention needs, one per KV head ---
   std::span<const kernels::HeadStore> Heads(int layer) const;

@@ -254,6 +254,9 @@ class Backend {
   // order.
   virtual void MoveRows(Storage& storage, int64_t offset_bytes, int64_t bytes_per_row,
                         std::span<const int32_t> from, std::span<const int32_t> to) = 0;
+  // Bytes of a storage as they are. Requires: they lie within it.
+  virtual void ReadBytes(const Storage& from, int64_t offset_bytes, std::span<std::byte> to) = 0;
+  virtual void WriteBytes(Storage& to, int64_t offset_bytes, std::span<const std::byte> from) = 0;
   virtual void CopyBytes(const Storage& from, int64_t from_offset_bytes, Storage& to,
                          int64_t to_offset_bytes, int64_t bytes) = 0;
   // Gives the pages of [offset, offset + bytes) back to the system where it can; their content is

@@ -190,11 +190,11 @@ void Compressor::Reset() {
   n_reserved_tokens_ = -1;
 }
 
-void Compressor::Follow(const Compressor& other) {
-  n_seen_ = other.n_seen_;
-  n_prompt_ = other.n_prompt_;
-  n_next_ = other.n_next_;
-  budget_ = other.budget_;
+void Compressor::GoOnFrom(const Progress& progress) {
+  budget_ = progress.budget;
+  n_seen_ = progress.n_seen;
+  n_prompt_ = progress.n_prompt;
+  n_next_ = progress.n_next;
 }
 
 }  // namespace winnow::runtime

@@ -91,8 +91,17 @@ class Compressor {
   // Rows of the call that layers after this one compute; empty: all.
   std::span<const int32_t> RowsKept() const;
   void Reset();
-  // Goes on where another of the same options is.
-  void Follow(const Compressor& other);
+  // How far it is: with the same options another goes on from there.
+  struct Progress {
+    int64_t budget = 0;    // slots per KV head
+    int64_t n_seen = 0;    // tokens
+    int64_t n_prompt = 0;  // of them those up to the end of the last prefill call
+    int64_t n_next = 0;    // Settled::n_next
+  };
+  Progress progress() const {
+    return {.budget = budget_, .n_seen = n_seen_, .n_prompt = n_prompt_, .n_next = n_next_};
+  }
+  void GoOnFrom(const Progress& progress);
 
   // Tokens that still fit under the memory limit, where the cache grows while generating.
   int64_t Room(const cache::Cache& cache) const;

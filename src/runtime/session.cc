@@ -368,11 +368,31 @@ Result<std::unique_ptr<Session>> Session::Fork() const {
       new Session(std::make_unique<Data>(*data_->engine, data_->options)));
   Data& data = *fork->data_;
   WINNOW_ASSIGN(data.cache, data_->cache->Copy());
-  data.compressor.Follow(data_->compressor);
+  data.compressor.GoOnFrom(data_->compressor.progress());
   data.tokens = data_->tokens;
   data.logits = data_->logits;
   data.has_logits = data_->has_logits;
   return fork;
+}
+
+Compressor::Progress Session::progress() const { return data_->compressor.progress(); }
+
+Result<void> Session::Restore(std::span<const TokenId> tokens, std::span<const float> logits,
+                              const Compressor::Progress& progress,
+                              const std::function<Result<void>(cache::Cache&)>& fill) {
+  WINNOW_CHECK(n_tokens() == 0);
+  WINNOW_TRY(CheckTokens(tokens));
+  WINNOW_TRY(fill(*data_->cache));
+  const int64_t memory = data_->options.compression.memory_bytes;
+  if (memory > 0 && data_->cache->live_bytes() > memory) {
+    return Error{"its cache takes " + std::to_string(data_->cache->live_bytes()) +
+                 " bytes, the limit is " + std::to_string(memory)};
+  }
+  data_->compressor.GoOnFrom(progress);
+  data_->tokens.assign(tokens.begin(), tokens.end());
+  data_->has_logits = !logits.empty();
+  std::ranges::copy(logits, data_->logits.begin());
+  return {};
 }
 
 std::span<const float> Session::logits() const {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -102,8 +103,19 @@ class Session {
   Engine& engine();
   const cache::Cache& cache() const;
 
+  // How far compression is (session_file.h).
+  Compressor::Progress progress() const;
+
  private:
   friend class Batch;
+  friend Result<std::unique_ptr<Session>> RestoreSession(Engine& engine,
+                                                         const SessionOptions& options,
+                                                         const std::string& path);
+  // Takes on what another session was; `fill` writes its cache. Error: that of fill, tokens out of
+  // range, more bytes than the limit. Requires: nothing was read yet.
+  Result<void> Restore(std::span<const TokenId> tokens, std::span<const float> logits,
+                       const Compressor::Progress& progress,
+                       const std::function<Result<void>(cache::Cache&)>& fill);
   // Decode in parts. What can be refused is refused by PrepareStep, which changes nothing anyone
   // sees; between BeginStep and EndStep (or AbandonStep, after an error) runs the model.
   Result<void> PrepareStep(TokenId token);

@@ -6,6 +6,18 @@
 
 namespace winnow::cache {
 
+void EntryList::Assign(std::span<const Position> positions, std::span<const Slot> order) {
+  WINNOW_CHECK(order.empty() || order.size() == positions.size());
+  *this = {};
+  positions_.Append(positions);
+  if (order.empty()) {
+    slots_.Append(positions.size());
+  } else {
+    slots_.Assign(order);
+    positions_.WriteDown();
+  }
+}
+
 void EntryList::Append(std::span<const Position> positions) {
   slots_.Append(positions.size());
   positions_.Append(positions);

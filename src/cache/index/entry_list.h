@@ -27,6 +27,9 @@ class EntryList {
   // Position of the oldest entry; `none` if there is none.
   Position oldest(Position none) const { return empty() ? none : positions_[0]; }
 
+  // Entries take the place of all there were, as another list held them; `order` is empty where
+  // slots are ranks. Requires: positions ascend; the order has each slot once.
+  void Assign(std::span<const Position> positions, std::span<const Slot> order);
   // New entries in the slots from size() on. Requires: positions ascend, beyond the newest one.
   void Append(std::span<const Position> positions);
   // Drops slots, each named once; the entries of the last slots move into the holes as `moves`

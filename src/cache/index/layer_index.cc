@@ -1,10 +1,17 @@
 #include "cache/index/layer_index.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
 namespace winnow::cache {
+
+void LayerIndex::Assign(std::vector<EntryList> lists) {
+  WINNOW_CHECK(lists.size() == 1 || lists.size() == n_heads_);
+  ++version_;
+  lists_ = std::move(lists);
+}
 
 void LayerIndex::Append(std::span<const Position> positions) {
   ++version_;

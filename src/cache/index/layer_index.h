@@ -25,6 +25,8 @@ class LayerIndex {
   // Changes whenever a list does.
   uint64_t version() const { return version_; }
 
+  // Lists of an index of as many heads take the place of these. Requires: one, or one a head.
+  void Assign(std::vector<EntryList> lists);
   void Append(std::span<const Position> positions);
   // Before heads are evicted from: gives each a list of its own unless all lose the same slots in
   // the same order.

@@ -66,6 +66,17 @@ class RowTable {
     }
     factors_.resize(n_slots, 1.0f);
   }
+  // Rows and factors of all slots. Requires: equally many; rows below max_rows.
+  void Assign(std::span<const Slot> rows, std::span<const Half> factors, int64_t max_rows) {
+    *this = {};
+    if (max_rows > kMaxShortRows) {
+      wide_ = true;
+      rows_.assign(rows.begin(), rows.end());
+    } else {
+      short_rows_.assign(rows.begin(), rows.end());
+    }
+    factors_.assign(factors.begin(), factors.end());
+  }
   void Set(Slot slot, Slot row, float factor) {
     SetRow(slot, row);
     factors_[static_cast<size_t>(slot)] = factor;

@@ -40,6 +40,19 @@ void SlotOrder::List() {
   }
 }
 
+void SlotOrder::Assign(std::span<const Slot> order) {
+  *this = {};
+  n_ = order.size();
+  List();
+  for (size_t rank = 0; rank < n_; ++rank) {
+    if (wide()) {
+      wide_[rank] = order[rank];
+    } else {
+      narrow_[rank] = static_cast<uint16_t>(order[rank]);
+    }
+  }
+}
+
 void SlotOrder::Widen(size_t n_more) {
   GrowBy(wide_, n_ + n_more);
   wide_.assign(narrow_.begin(), narrow_.end());

@@ -22,6 +22,8 @@ class SlotOrder {
     if (identity_) return static_cast<Slot>(rank);
     return wide() ? wide_[rank] : Slot{narrow_[rank]};
   }
+  // These slots by rank take the place of all there were. Requires: each of 0..size() - 1 once.
+  void Assign(std::span<const Slot> order);
   // The next n slots, for the newest entries.
   void Append(size_t n);
   // Drops the entry of a slot and returns its rank; the last slot's entry moves into the slot.

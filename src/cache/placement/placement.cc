@@ -181,6 +181,27 @@ void Placement::Unrotate(int layer, size_t head, std::span<const Position> posit
   backend_.Unrotate(keys(layer, head), positions, rope);
 }
 
+void Placement::ReadRows(int layer, size_t head, std::span<std::byte> keys,
+                         std::span<std::byte> values) const {
+  const kernels::HeadStore& store = stores(layer)[head];
+  WINNOW_CHECK(static_cast<int64_t>(keys.size()) == store.n_slots * key_row_bytes_ &&
+               static_cast<int64_t>(values.size()) == store.n_slots * value_row_bytes_);
+  backend_.ReadBytes(*memory_, store.keys_offset_bytes, keys);
+  backend_.ReadBytes(*memory_, store.values_offset_bytes, values);
+}
+
+void Placement::AssignRows(int layer_index, size_t head, int64_t n_rows,
+                           std::span<const std::byte> keys, std::span<const std::byte> values) {
+  kernels::HeadStore& store = layer(layer_index).stores[head];
+  WINNOW_CHECK(store.n_slots == 0 && n_rows <= config_.capacity &&
+               static_cast<int64_t>(keys.size()) == n_rows * key_row_bytes_ &&
+               static_cast<int64_t>(values.size()) == n_rows * value_row_bytes_);
+  backend_.WriteBytes(*memory_, store.keys_offset_bytes, keys);
+  backend_.WriteBytes(*memory_, store.values_offset_bytes, values);
+  store.n_slots = n_rows;
+  shrunk_ = true;  // as after a prompt that was compressed: the rows may be gathered
+}
+
 void Placement::Clear() {
   if (gathered_) Spread();
   shrunk_ = outgrown_ = false;

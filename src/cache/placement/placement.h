@@ -43,6 +43,11 @@ class Placement {
                 const kernels::RopeTable& rope);
   // No rows are left. Requires: all heads were shrunk to 0.
   void Clear();
+  // Stored rows as bytes, keys then values. Requires: bytes of n_rows rows; none were there.
+  void ReadRows(int layer, size_t head, std::span<std::byte> keys,
+                std::span<std::byte> values) const;
+  void AssignRows(int layer, size_t head, int64_t n_rows, std::span<const std::byte> keys,
+                  std::span<const std::byte> values);
   // Takes over the rows of another of the same configuration. Requires: this one is empty.
   void CopyFrom(const Placement& other);
 
@@ -51,6 +56,8 @@ class Placement {
   kernels::HeadRows keys(int layer, size_t head) const;
   kernels::HeadRows values(int layer, size_t head) const;
   int64_t row_bytes() const { return key_row_bytes_ + value_row_bytes_; }
+  int64_t key_row_bytes() const { return key_row_bytes_; }
+  int64_t value_row_bytes() const { return value_row_bytes_; }
 
  private:
   struct Layer {

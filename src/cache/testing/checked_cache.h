@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -137,6 +138,18 @@ class CheckedCache : public ::testing::TestWithParam<TensorType> {
     EXPECT_FALSE(cache_->keys_rotated(layer));
   }
 
+  // Everything through bytes, into another cache.
+  void ReadBack() {
+    auto read = Cache::Make(*backend_, cache_->config()).value();
+    for (int layer = 0; layer < kShape.n_layers; ++layer) {
+      std::string bytes;
+      cache_->WriteLayer(layer, bytes);
+      const auto done = read->ReadLayer(layer, std::as_bytes(std::span(bytes)), 1 << 20);
+      ASSERT_TRUE(done.has_value()) << done.error().message;
+    }
+    cache_ = std::move(read);
+  }
+
   void Truncate(Position position) {
     for (auto& layer : expected_) {
       for (auto& entries : layer) {
@@ -159,7 +172,7 @@ class CheckedCache : public ::testing::TestWithParam<TensorType> {
       std::vector<Position> end(kShape.n_layers, 0);
       for (int step = 0; step < 10; ++step) {
         const int layer = static_cast<int>(rng_.Below(kShape.n_layers));
-        switch (rng_.Below(6)) {
+        switch (rng_.Below(7)) {
           case 0:
           case 1: {
             const int n = std::min(static_cast<int>(rng_.Below(most_added)), RoomLeft(layer));
@@ -183,6 +196,9 @@ class CheckedCache : public ::testing::TestWithParam<TensorType> {
             break;
           case 5:
             cache_ = cache_->Copy().value();
+            break;
+          case 6:
+            ReadBack();
             break;
         }
         Verify();

@@ -155,6 +155,16 @@ class CpuBackend final : public Backend, public OverflowCounter {
     }
   }
 
+  void ReadBytes(const Storage& from, int64_t offset_bytes, std::span<std::byte> to) override {
+    const auto n = static_cast<int64_t>(to.size());
+    WINNOW_CHECK(offset_bytes >= 0 && offset_bytes + n <= from.size_bytes());
+    if (n > 0) std::memcpy(to.data(), Bytes(const_cast<Storage*>(&from)) + offset_bytes, to.size());
+  }
+  void WriteBytes(Storage& to, int64_t offset_bytes, std::span<const std::byte> from) override {
+    const auto n = static_cast<int64_t>(from.size());
+    WINNOW_CHECK(offset_bytes >= 0 && offset_bytes + n <= to.size_bytes());
+    if (n > 0) std::memcpy(Bytes(&to) + offset_bytes, from.data(), from.size());
+  }
   void CopyBytes(const Storage& from, int64_t from_offset_bytes, Storage& to,
                  int64_t to_offset_bytes, int64_t bytes) override {
     WINNOW_CHECK(from_offset_bytes + bytes <= from.size_bytes() &&

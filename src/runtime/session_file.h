@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "cache/cache.h"
+#include "runtime/session.h"
+
+// Sessions beyond their process: a text is read once, and what was kept of it is asked later.
+namespace winnow::runtime {
+
+// What a session file says about itself.
+struct SessionFileInfo {
+  std::string model;  // gguf::HashOf of the model's file
+  cache::CacheShape shape;
+  kernels::TensorType key_type = kernels::TensorType::kF16;
+  kernels::TensorType value_type = kernels::TensorType::kF16;
+  int64_t context = 0;  // tokens the cache could hold
+  std::string method;   // as written; empty: nothing is evicted
+  int64_t size = 0;     // the budget, as CompressionOptions
+  double ratio = 0;
+  int64_t memory_bytes = 0;
+  int64_t prefill_chunk = 0;
+  int64_t n_tokens = 0;
+  std::string notes;  // what the program that saved it wanted to know again
+};
+
+// Reads the first part of a file. Errors: cannot be read, no session file, damaged, of another
+// version.
+Result<SessionFileInfo> ReadSessionInfo(const std::string& path);
+
+// Writes all there is: tokens, the last logits, entries and state. The file appears whole, is on
+// the disk when this returns, and takes the place of an older one only then. Error: the disk.
+Result<void> SaveSession(Session& session, const std::string& path, std::string_view notes = {});
+
+// A session that goes on where the saved one was. `options` are those it was made with, but for the
+// context, which must hold its entries. Errors: those of ReadSessionInfo and Session::Make; another
+// model, method, budget or cache type (names both); damaged anywhere.
+Result<std::unique_ptr<Session>> RestoreSession(Engine& engine, const SessionOptions& options,
+                                                const std::string& path);
+
+}  // namespace winnow::runtime
