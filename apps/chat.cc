@@ -3,6 +3,7 @@
 #include "chat_input.h"
 #include "command_files.h"
 #include "commands.h"
+#include "conversation.h"
 #include "document.h"
 #include "interrupt.h"
 #include "options.h"
@@ -15,30 +16,15 @@
 namespace winnow::apps {
 namespace {
 
-using tokenizer::ChatMessage;
 using tokenizer::ChatTemplate;
 
 constexpr const char* kCommandHelp =
     "/regen      answer the last message again\n"
     "/clear      forget the conversation\n"
     "/read FILE  put the text of a file before your next message\n"
+    "/save       save the conversation now (with --session)\n"
     "/exit       end (also Ctrl-D)\n"
     "A line that ends in \\ goes on in the next one. Ctrl-C stops an answer.";
-
-struct ChatFlags {
-  ModelFlags model;
-  SamplerFlags sampler;
-  std::optional<std::string> system;
-  std::optional<std::string> system_file;
-  std::optional<std::string> first_message;
-  std::optional<std::string> document;
-  std::string chat_template;
-  std::vector<std::string> stop;
-  int64_t n_predict = -1;
-  bool single_turn = false;
-  bool statistics = true;
-  std::vector<std::string> notes;
-};
 
 FlagTable MakeTable(ChatFlags& flags) {
   FlagTable table("chat", "[-m FILE] [flags]",
@@ -69,6 +55,11 @@ FlagTable MakeTable(ChatFlags& flags) {
   table.Add({"-r", "--reverse-prompt", "--stop"}, "TEXT",
             "end an answer before this text; can be repeated", &flags.stop);
   table.Switch({"--no-perf"}, "no line of statistics after an answer", &flags.statistics, false);
+  AddSessionFlags(table, flags.session,
+                  "where the conversation is kept, or what was read of the document of -f: goes on "
+                  "from FILE if it is there (without -f and without flags of the cache: they are "
+                  "as they were), and is saved to it when the chat ends, a document once it is "
+                  "read");
   AddModelFlags(table, flags.model);
   AddKvFlags(table, flags.model.kv);
   AddSamplerFlags(table, flags.sampler);
@@ -90,162 +81,6 @@ FlagTable MakeTable(ChatFlags& flags) {
              }});
   return table;
 }
-
-// What every conversation begins with.
-struct Texts {
-  std::string system;
-  std::optional<std::string> document;
-};
-
-class Conversation {
- public:
-  Conversation(const ChatFlags& flags, Loaded& loaded, runtime::Sampler sampler,
-               ChatTemplate chat_template, Texts texts, ConsoleLog& log)
-      : flags_(flags),
-        session_(*loaded.session),
-        sampler_(std::move(sampler)),
-        template_(chat_template),
-        texts_(std::move(texts)),
-        log_(log) {
-    Clear();
-  }
-
-  // Reads the document, if there is one: later answers start from what is kept of it. False:
-  // interrupted.
-  Result<bool> ReadDocument(const std::atomic<bool>& interrupted) {
-    if (!texts_.document) return true;
-    const compression::MethodPtr& method = session_.compression().method;
-    if (method && ChoosesByTheQuestion(*method)) {
-      log_.Info("method " + MethodName(session_) +
-                " chooses by what the end of the prompt attends to: it compresses the document "
-                "before it knows a question");
-    }
-    WINNOW_ASSIGN(const DocumentPrompt prompt,
-                  AskAbout(template_, texts_.system, *texts_.document, ""));
-    const std::vector<runtime::TokenId> tokens =
-        session_.engine().tokenizer().EncodeMarked(prompt.document);
-    WINNOW_TRY(CheckTrainedContext(flags_.model.kv, session_, static_cast<int64_t>(tokens.size())));
-    ProgressLine progress("reading");
-    runtime::Session::PrefillOptions prefill;
-    prefill.progress = [&](double done) {
-      progress.Update(done);
-      return !interrupted.load();
-    };
-    WINNOW_ASSIGN(const bool finished, session_.Prefill(tokens, prefill));
-    progress.Erase();
-    if (finished) {
-      log_.Info("document " + std::to_string(session_.n_tokens()) + " tokens, cache " +
-                CacheSizeText(session_));
-    }
-    return finished;
-  }
-
-  void Clear() {
-    messages_.clear();
-    if (!texts_.system.empty()) messages_.push_back({"system", texts_.system});
-  }
-
-  // Answers a message on stdout. A message that does not fit is told of and forgotten.
-  Result<runtime::StopReason> Answer(std::string message, const std::atomic<bool>& interrupted) {
-    if (texts_.document) Clear();
-    messages_.push_back({"user", std::move(message)});
-    return AnswerLast(interrupted);
-  }
-
-  bool can_regenerate() const { return !messages_.empty() && messages_.back().role == "assistant"; }
-  Result<runtime::StopReason> Regenerate(const std::atomic<bool>& interrupted) {
-    messages_.pop_back();
-    return AnswerLast(interrupted);
-  }
-
- private:
-  // The prompt of the last message.
-  Result<std::vector<runtime::TokenId>> Tokens() const {
-    const tokenizer::Tokenizer& tokenizer = session_.engine().tokenizer();
-    if (!texts_.document) {
-      WINNOW_ASSIGN(const auto stretches, template_.Format(messages_, true));
-      return tokenizer.EncodeMarked(stretches);
-    }
-    WINNOW_ASSIGN(const DocumentPrompt prompt,
-                  AskAbout(template_, texts_.system, *texts_.document, messages_.back().content));
-    std::vector<runtime::TokenId> tokens(session_.tokens().begin(), session_.tokens().end());
-    const auto question = tokenizer.EncodeMarked(prompt.question, /*add_special=*/false);
-    tokens.insert(tokens.end(), question.begin(), question.end());
-    return tokens;
-  }
-
-  Result<runtime::StopReason> AnswerLast(const std::atomic<bool>& interrupted) {
-    WINNOW_ASSIGN(const std::vector<runtime::TokenId> tokens, Tokens());
-    if (static_cast<int64_t>(tokens.size()) >= session_.capacity()) {
-      messages_.pop_back();
-      log_.Warning("with this message the conversation is " + std::to_string(tokens.size()) +
-                   " tokens, the context holds " + std::to_string(session_.capacity()) +
-                   ": the message is left out; /clear starts anew");
-      return runtime::StopReason::kContext;
-    }
-    WINNOW_TRY(CheckTrainedContext(flags_.model.kv, session_, static_cast<int64_t>(tokens.size())));
-    std::unique_ptr<runtime::Session> on_document;
-    if (texts_.document) {
-      WINNOW_ASSIGN(on_document, session_.Fork());
-    }
-    runtime::Session& session = on_document ? *on_document : session_;
-    const int64_t n_read = session.KeepCommonPrefix(tokens);
-    const auto fits = session.CheckRoom(static_cast<int64_t>(tokens.size()) - n_read);
-    if (!fits) {
-      messages_.pop_back();
-      log_.Warning(fits.error().message + "; the message is left out, /clear starts anew");
-      return runtime::StopReason::kContext;
-    }
-    ProgressLine progress("reading");
-    runtime::GenerateOptions options;
-    options.max_tokens = flags_.n_predict;
-    options.stop = flags_.stop;
-    options.cancel = &interrupted;
-    options.on_prefill = [&](double done) { progress.Update(done); };
-    options.on_text = [&](std::string_view text) {
-      progress.Erase();
-      Print(text);
-      Flush();
-    };
-    WINNOW_ASSIGN(const runtime::Generated generated, Generate(session, sampler_, tokens, options));
-    progress.Erase();
-    Print("\n");
-    Flush();
-    messages_.push_back({"assistant", generated.text});
-    Report(generated, session);
-    return generated.stop_reason;
-  }
-
-  void Report(const runtime::Generated& generated, const runtime::Session& session) {
-    const bool full = session.n_tokens() >= session.capacity();
-    if (generated.stop_reason == runtime::StopReason::kContext && !full) {
-      log_.Warning("the answer ends here: the cache has reached --kv-memory" +
-                   std::string(session.compression().method ? "; the next message makes room"
-                                                            : ": /clear starts anew"));
-    } else if (generated.stop_reason == runtime::StopReason::kContext) {
-      log_.Warning("the context of " + std::to_string(session_.capacity()) +
-                   " tokens is full: /clear starts anew");
-    }
-    if (!flags_.statistics) return;
-    const runtime::GenerateTimings& t = generated.timings;
-    const auto part = [](const char* name, int64_t n_tokens, double per_second) {
-      return std::string(name) + " " + std::to_string(n_tokens) + " tokens, " +
-             Fixed(per_second, 1) + " tokens/s; ";
-    };
-    log_.Info("[" + part("prefill", t.n_prefill, t.prefill_tokens_per_second()) +
-              part("decode", t.n_decode, t.decode_tokens_per_second()) + "context " +
-              std::to_string(session.n_tokens()) + " of " + std::to_string(session.capacity()) +
-              (session.compression().method ? ", cache " + CacheSizeText(session) : "") + "]");
-  }
-
-  const ChatFlags& flags_;
-  runtime::Session& session_;
-  runtime::Sampler sampler_;
-  ChatTemplate template_;
-  Texts texts_;
-  ConsoleLog& log_;
-  std::vector<ChatMessage> messages_;
-};
 
 Result<Texts> ReadTexts(const ChatFlags& flags, Log& log) {
   Texts texts = {.system = flags.system.value_or(""), .document = {}};
@@ -292,6 +127,12 @@ int Talk(const ChatFlags& flags, Conversation& conversation, ConsoleLog& log,
       conversation.Clear();
       attached.clear();
       log.Info("The conversation is forgotten.");
+    } else if (line == "/save") {
+      if (!flags.session.file || flags.session.read_only) {
+        log.Warning("there is nowhere to save to: start with --session FILE");
+      } else if (const auto saved = conversation.Save(); !saved) {
+        log.Error(saved.error().message);
+      }
     } else if (line == "/regen") {
       if (conversation.can_regenerate()) {
         answer = conversation.Regenerate(interrupted);
@@ -328,6 +169,11 @@ int Chat(Arguments arguments) {
   ChatFlags flags;
   FlagTable table = MakeTable(flags);
   if (const auto over = ParseFlags(table, arguments)) return *over;
+  if (const auto valid = SessionStore::Check(flags.session); !valid) {
+    return Misuse("chat", valid.error().message);
+  }
+  const auto store = SessionStore::Open(flags.session, flags.model);
+  if (!store) return Fail(store.error());
   const auto valid = Validate(flags.model);
   if (!valid) return Misuse("chat", valid.error().message);
   if (flags.n_predict < -1) return Misuse("chat", "flag -n: expected -1 or more");
@@ -339,6 +185,7 @@ int Chat(Arguments arguments) {
   CommandFiles files;
   files.UsesModel(flags.model);
   for (const auto& text : {flags.document, flags.system_file}) files.Reads("-f or -sysf", text);
+  if (store->saves()) files.Writes("--session", flags.session.file);
   if (const auto over = files.Refused("chat")) return *over;
   ConsoleLog log = MakeLog(flags.model, flags.notes);
   const auto texts = ReadTexts(flags, log);
@@ -357,10 +204,13 @@ int Chat(Arguments arguments) {
   if (!sampler) return Misuse("chat", sampler.error().message);
 
   Conversation conversation(flags, *loaded, std::move(sampler).value(), *chat_template, *texts,
-                            log);
-  const auto read = conversation.ReadDocument(interrupted);
-  if (!read) return Fail(read.error());
-  const int code = *read ? Talk(flags, conversation, log, interrupted) : InterruptedCode();
+                            *store, log);
+  const auto begun = conversation.Begin(interrupted);
+  if (!begun) return Fail(begun.error());
+  const int code = *begun ? Talk(flags, conversation, log, interrupted) : InterruptedCode();
+  if (*begun) {
+    if (const auto saved = conversation.Save(); !saved) return Fail(saved.error());
+  }
   if (const auto finished = FinishTrace(*loaded); !finished) return Fail(finished.error());
   return code;
 }

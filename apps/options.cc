@@ -1,4 +1,5 @@
 #include "options.h"
+#include "runtime/session_file.h"
 
 #include <algorithm>
 #include <limits>
@@ -178,7 +179,6 @@ void AddForeignFlags(FlagTable& table, std::vector<std::string>& notes) {
                            "--rope-freq-scale", "--override-kv", "--lora"}) {
     refuse({name}, "V", "the model is used as its file says");
   }
-  refuse({"--prompt-cache"}, "FILE", "caches are not stored in files yet");
   refuse({"--log-file"}, "FILE", "redirect stderr instead: 2>FILE");
   table.Note(
       "Flags of llama.cpp that have no place here are accepted with a note where they would change "
@@ -253,7 +253,12 @@ Result<Loaded> Load(const ModelFlags& flags, Log& log) {
   }
   WINNOW_ASSIGN(engine_options.file, OpenModelFile(flags.model, log));
   WINNOW_ASSIGN(loaded.engine, runtime::Engine::Open(engine_options, log));
-  WINNOW_ASSIGN(loaded.session, runtime::Session::Make(*loaded.engine, session_options));
+  if (flags.restored_session) {
+    WINNOW_ASSIGN(loaded.session, runtime::RestoreSession(*loaded.engine, session_options,
+                                                          *flags.restored_session));
+  } else {
+    WINNOW_ASSIGN(loaded.session, runtime::Session::Make(*loaded.engine, session_options));
+  }
 
   runtime::Engine& engine = *loaded.engine;
   const model::Hyperparameters& h = engine.model().hyperparameters();
@@ -271,6 +276,11 @@ Result<Loaded> Load(const ModelFlags& flags, Log& log) {
            HumanBytes(bytes_per_token) + " per token");
   if (session_options.compression.method) {
     log.Info("method " + MethodName(*loaded.session) + BudgetText(session_options.compression));
+  }
+  if (flags.restored_session) {
+    log.Info("session " + *flags.restored_session + ": goes on after " +
+             std::to_string(loaded.session->n_tokens()) + " tokens, cache " +
+             HumanBytes(loaded.session->cache_bytes_with_lists()));
   }
   log.Debug("cpu    " + std::string(engine.backend().target()) + ", " +
             std::to_string(engine.pool().n_threads()) + " threads");

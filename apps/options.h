@@ -33,7 +33,8 @@ struct ModelFlags {
   bool check_tensors = false;
   bool quiet = false;
   bool verbose = false;
-  KvFlags kv;  // of commands that have them
+  KvFlags kv;                                        // of commands that have them
+  std::optional<std::string> restored_session = {};  // file that Load goes on from
 };
 
 constexpr const char* kContextHelp = "tokens the cache can hold; 0: what the model was trained for";

@@ -4,6 +4,7 @@
 #include "options.h"
 #include "overflow.h"
 #include "runtime/generate.h"
+#include "session_store.h"
 #include "statistics.h"
 #include "text_input.h"
 
@@ -15,6 +16,7 @@ constexpr int64_t kTokensOfAnAnswer = 256;  // what a context should hold beside
 struct RunFlags {
   ModelFlags model;
   SamplerFlags sampler;
+  SessionFlags session;
   TextSource prompt;
   int64_t n_predict = -1;
   bool escape = true;
@@ -61,6 +63,14 @@ FlagTable MakeTable(RunFlags& flags) {
                &flags.json);
   table.Switch({"--no-perf"}, "no statistics at the end", &flags.statistics, false);
   table.Switch({"--perf"}, "statistics at the end, on stderr", &flags.statistics);
+  AddSessionFlags(table, flags.session,
+                  "where the text read so far is kept. A new FILE is written once the prompt is "
+                  "read; one that is there spares reading: a prompt that begins with its text goes "
+                  "on from it, another follows after its text. Flags of the cache that are not "
+                  "given are as they were");
+  table.Switch({"--session-all", "--prompt-cache-all"},
+               "FILE also takes what was added and answered, when the answer ends",
+               &flags.session.all);
   AddModelFlags(table, flags.model);
   AddKvFlags(table, flags.model.kv);
   AddSamplerFlags(table, flags.sampler);
@@ -79,6 +89,22 @@ FlagTable MakeTable(RunFlags& flags) {
   return table;
 }
 
+// The prompt as the session reads it: where its text is not how the prompt begins, the prompt
+// follows it.
+std::vector<runtime::TokenId> AfterTheSession(const runtime::Session& session,
+                                              std::vector<runtime::TokenId> prompt,
+                                              std::span<const runtime::TokenId> without_bos,
+                                              Log& log) {
+  const std::span<const runtime::TokenId> read = session.tokens();
+  const bool goes_on =
+      prompt.size() >= read.size() && std::equal(read.begin(), read.end(), prompt.begin());
+  if (goes_on) return prompt;
+  log.Info("session the prompt follows the " + std::to_string(read.size()) + " tokens read before");
+  prompt.assign(read.begin(), read.end());
+  prompt.insert(prompt.end(), without_bos.begin(), without_bos.end());
+  return prompt;
+}
+
 void ShowPrompt(const RunFlags& flags, const std::string& prompt) {
   const bool colour = flags.colour && UsesColour(Stream::kOut);
   if (colour) Print("\033[33m");
@@ -93,6 +119,11 @@ int Run(Arguments arguments) {
   RunFlags flags;
   FlagTable table = MakeTable(flags);
   if (const auto over = ParseFlags(table, arguments)) return *over;
+  if (const auto valid = SessionStore::Check(flags.session); !valid) {
+    return Misuse("run", valid.error().message);
+  }
+  const auto store = SessionStore::Open(flags.session, flags.model);
+  if (!store) return Fail(store.error());
   if (const auto valid = Validate(flags.model); !valid) {
     return Misuse("run", valid.error().message);
   }
@@ -101,6 +132,7 @@ int Run(Arguments arguments) {
   CommandFiles files;
   files.UsesModel(flags.model);
   files.Reads("-f", flags.prompt.file);
+  if (store->saves()) files.Writes("--session", flags.session.file);
   if (const auto over = files.Refused("run")) return *over;
   ConsoleLog log = MakeLog(flags.model, flags.notes);
   auto prompt = ReadText(flags.prompt, log);
@@ -126,8 +158,12 @@ int Run(Arguments arguments) {
 
   // Not Encode: the text is there to be continued, so nothing is put after it.
   const tokenizer::MarkedText marked = {*prompt, true};
-  const std::vector<runtime::TokenId> tokens =
+  std::vector<runtime::TokenId> tokens =
       tokenizer.EncodeMarked(std::span(&marked, 1), flags.add_bos);
+  if (store->restored()) {
+    tokens = AfterTheSession(session, std::move(tokens),
+                             tokenizer.EncodeMarked(std::span(&marked, 1), false), log);
+  }
   if (const auto fits =
           CheckTrainedContext(flags.model.kv, session, static_cast<int64_t>(tokens.size()));
       !fits) {
@@ -153,13 +189,20 @@ int Run(Arguments arguments) {
       Flush();
     };
   }
+  Result<void> saved;
+  const auto save = [&] { saved = store->Save(session, flags.model, {}); };
+  if (store->saves() && !flags.session.all && !store->restored()) options.on_prompt = save;
   // The prompt appears at once, but not before it is known to fit.
-  const bool fits = session.CheckRoom(static_cast<int64_t>(tokens.size())).has_value();
+  const bool fits =
+      session.CheckRoom(static_cast<int64_t>(tokens.size()) - session.n_tokens()).has_value();
   if (fits && flags.display_prompt && !flags.json) ShowPrompt(flags, *prompt);
   const auto generated = Generate(session, *sampler, tokens, options);
   progress.Erase();
   if (!generated) return Fail(generated.error());
   if (const auto finished = FinishTrace(*loaded); !finished) return Fail(finished.error());
+  const bool read =
+      generated->stop_reason != runtime::StopReason::kCancelled || !generated->tokens.empty();
+  if (store->saves() && flags.session.all && read) save();
 
   if (flags.json) {
     Print(report::ToJson(StatisticsRecord(*generated, session, loaded->engine->load_ms())));
@@ -173,6 +216,7 @@ int Run(Arguments arguments) {
   if (flags.statistics) {
     log.Info("\n" + StatisticsText(*generated, session, loaded->engine->load_ms()));
   }
+  if (!saved) return Fail(saved.error());
   if (printed != kDone) return printed;
   return generated->stop_reason == runtime::StopReason::kCancelled ? InterruptedCode() : kDone;
 }

@@ -51,7 +51,9 @@ TEST_F(BatchTest, SequencesComeAndGo) {
   EXPECT_EQ(a->n_tokens(), 7);
   EXPECT_EQ(b->n_tokens(), 2);
   // What was generated together is an ordinary prefix.
-  EXPECT_EQ(a->KeepCommonPrefix(std::vector<TokenId>(a->tokens().begin(), a->tokens().end())), 6);
+  std::vector<TokenId> tokens(a->tokens().begin(), a->tokens().end());
+  tokens.push_back(7);
+  EXPECT_EQ(a->KeepCommonPrefix(tokens), 7);
 }
 
 TEST_F(BatchTest, OneThatRefusesLeavesAllAsTheyWere) {

@@ -431,7 +431,8 @@ void Session::Truncate(int64_t n_tokens) {
 }
 
 int64_t Session::KeepCommonPrefix(std::span<const TokenId> tokens) {
-  // The last token stays to be computed: its logits are what the caller is after.
+  // The caller is after the last token's logits: where they are there, nothing is left to do.
+  if (data_->has_logits && std::ranges::equal(tokens, data_->tokens)) return n_tokens();
   const std::span<const TokenId> reusable = tokens.first(tokens.empty() ? 0 : tokens.size() - 1);
   const auto end =
       std::mismatch(reusable.begin(), reusable.end(), data_->tokens.begin(), data_->tokens.end());

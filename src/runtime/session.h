@@ -74,8 +74,8 @@ class Session {
 
   void Reset();                     // forget everything
   void Truncate(int64_t n_tokens);  // keep the first n tokens
-  // Keeps the longest common prefix with `tokens` (at most all but the last) and returns its
-  // length.
+  // Keeps the longest common prefix with `tokens` and returns its length: all of them where the
+  // last one's logits are there, else all but the last at most.
   int64_t KeepCommonPrefix(std::span<const TokenId> tokens);
 
   // The same session in memory of its own: several questions on one document. Error: memory

@@ -64,7 +64,7 @@ TEST(Session, TruncateForgetsExactly) {
   EXPECT_EQ(Logits(*session), first);
 }
 
-TEST(Session, KeepsTheCommonPrefixButComputesTheLastToken) {
+TEST(Session, KeepsTheCommonPrefixButComputesTheLastTokenWhereItsLogitsAreGone) {
   const auto engine = Open();
   const auto session = Session::Make(*engine, {}).value();
   ASSERT_TRUE(session->Prefill(std::vector<TokenId>{1, 2, 3, 4, 5}).value());
@@ -74,6 +74,10 @@ TEST(Session, KeepsTheCommonPrefixButComputesTheLastToken) {
   EXPECT_EQ(session->KeepCommonPrefix(std::vector<TokenId>{1, 2, 3, 4}), 2);
   EXPECT_EQ(session->KeepCommonPrefix(std::vector<TokenId>{7, 2}), 0);
   EXPECT_EQ(session->KeepCommonPrefix({}), 0);
+  ASSERT_TRUE(session->Prefill(std::vector<TokenId>{1, 2, 3}).value());
+  const std::vector<float> logits = Logits(*session);
+  EXPECT_EQ(session->KeepCommonPrefix(std::vector<TokenId>{1, 2, 3}), 3);
+  EXPECT_EQ(Logits(*session), logits);
 }
 
 TEST(Session, GivesTheRowsOfLogitsThatAreAskedFor) {

@@ -58,7 +58,7 @@ void RoundTrip(const std::string& path, FuzzedDataProvider& input) {
   } else {
     const int n_scores = input.ConsumeIntegralInRange<int>(0, 4);
     for (int i = 0; i < n_scores; ++i) {
-      const double weight = input.ConsumeBool() ? 1 : Number(input);
+      const double weight = input.ConsumeBool() ? 1 : std::abs(Number(input));
       result.outcome.scores.push_back({"score" + std::to_string(i), Number(input), weight});
     }
     result.outcome.cache_bytes = input.ConsumeIntegral<int64_t>();

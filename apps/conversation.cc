@@ -1,0 +1,229 @@
+#include "conversation.h"
+
+#include <span>
+#include <utility>
+
+#include "base/sha256.h"
+#include "document.h"
+#include "statistics.h"
+
+namespace winnow::apps {
+namespace {
+
+using tokenizer::ChatMessage;
+
+// Stands for a document that was read by another command: what follows it is the same.
+constexpr const char* kDocumentReadBefore = "[document]";
+
+std::string HashOfText(const std::string& text) {
+  Sha256 hash;
+  hash.Add(std::as_bytes(std::span(text)));
+  return hash.Hex();
+}
+
+std::string TextIn(const report::Record& record, std::string_view name) {
+  const report::Value* value = record.Find(name);
+  const std::string* text = value == nullptr ? nullptr : std::get_if<std::string>(&value->data);
+  return text == nullptr ? "" : *text;
+}
+
+std::vector<ChatMessage> MessagesIn(const report::Record& notes) {
+  std::vector<ChatMessage> messages;
+  const report::Value* value = notes.Find("messages");
+  const report::List* list = value == nullptr ? nullptr : std::get_if<report::List>(&value->data);
+  if (list == nullptr) return messages;
+  for (const report::Value& item : *list) {
+    if (const auto* message = std::get_if<report::Record>(&item.data)) {
+      messages.push_back({TextIn(*message, "role"), TextIn(*message, "content")});
+    }
+  }
+  return messages;
+}
+
+}  // namespace
+
+Conversation::Conversation(const ChatFlags& flags, Loaded& loaded, runtime::Sampler sampler,
+                           tokenizer::ChatTemplate chat_template, Texts texts,
+                           const SessionStore& store, ConsoleLog& log)
+    : flags_(flags),
+      session_(*loaded.session),
+      sampler_(std::move(sampler)),
+      template_(chat_template),
+      texts_(std::move(texts)),
+      document_hash_(texts_.document ? HashOfText(*texts_.document) : ""),
+      store_(store),
+      log_(log) {
+  Clear();
+}
+
+Result<bool> Conversation::Begin(const std::atomic<bool>& interrupted) {
+  if (store_.notes() != nullptr) {
+    WINNOW_TRY(Restore(*store_.notes()));
+    return true;
+  }
+  if (!texts_.document) return true;
+  return ReadDocument(interrupted);
+}
+
+Result<void> Conversation::Restore(const report::Record& notes) {
+  const std::string saved_document = TextIn(notes, "document");
+  if (texts_.document && saved_document != document_hash_) {
+    return Error{store_.path() + ": holds " +
+                 (saved_document.empty() ? "a conversation" : "another document") +
+                 ", not the file of -f; give the document another --session"};
+  }
+  const std::string saved_system = TextIn(notes, "system");
+  if (!texts_.system.empty() && texts_.system != saved_system) {
+    return Error{store_.path() + ": began with another system prompt than this one"};
+  }
+  texts_.system = saved_document.empty() ? saved_system : "";  // a document has it before it
+  document_hash_ = saved_document;
+  if (!saved_document.empty()) texts_.document = kDocumentReadBefore;
+  Clear();
+  if (std::vector<ChatMessage> messages = MessagesIn(notes); !messages.empty()) {
+    messages_ = std::move(messages);
+  }
+  return {};
+}
+
+Result<void> Conversation::Save() {
+  if (!store_.saves() || texts_.document) return {};
+  return Write();
+}
+
+Result<void> Conversation::Write() {
+  report::Record notes = {{"template", std::string(template_.name())}, {"system", texts_.system}};
+  if (!document_hash_.empty()) notes.Add("document", document_hash_);
+  report::List messages;
+  for (const ChatMessage& message : messages_) {
+    messages.emplace_back(report::Record{{"role", message.role}, {"content", message.content}});
+  }
+  if (document_hash_.empty()) notes.Add("messages", std::move(messages));
+  WINNOW_TRY(store_.Save(session_, flags_.model, std::move(notes)));
+  log_.Info("session saved: " + store_.path());
+  return {};
+}
+
+Result<bool> Conversation::ReadDocument(const std::atomic<bool>& interrupted) {
+  const compression::MethodPtr& method = session_.compression().method;
+  if (method && ChoosesByTheQuestion(*method)) {
+    log_.Info("method " + MethodName(session_) +
+              " chooses by what the end of the prompt attends to: it compresses the document "
+              "before it knows a question");
+  }
+  WINNOW_ASSIGN(const DocumentPrompt prompt,
+                AskAbout(template_, texts_.system, *texts_.document, ""));
+  const std::vector<runtime::TokenId> tokens =
+      session_.engine().tokenizer().EncodeMarked(prompt.document);
+  WINNOW_TRY(CheckTrainedContext(flags_.model.kv, session_, static_cast<int64_t>(tokens.size())));
+  ProgressLine progress("reading");
+  runtime::Session::PrefillOptions prefill;
+  prefill.progress = [&](double done) {
+    progress.Update(done);
+    return !interrupted.load();
+  };
+  WINNOW_ASSIGN(const bool finished, session_.Prefill(tokens, prefill));
+  progress.Erase();
+  if (!finished) return false;
+  log_.Info("document " + std::to_string(session_.n_tokens()) + " tokens, cache " +
+            CacheSizeText(session_));
+  if (store_.saves()) WINNOW_TRY(Write());
+  return true;
+}
+
+void Conversation::Clear() {
+  messages_.clear();
+  if (!texts_.system.empty()) messages_.push_back({"system", texts_.system});
+}
+
+Result<runtime::StopReason> Conversation::Answer(std::string message,
+                                                 const std::atomic<bool>& interrupted) {
+  if (texts_.document) Clear();
+  messages_.push_back({"user", std::move(message)});
+  return AnswerLast(interrupted);
+}
+
+Result<runtime::StopReason> Conversation::Regenerate(const std::atomic<bool>& interrupted) {
+  messages_.pop_back();
+  return AnswerLast(interrupted);
+}
+
+Result<std::vector<runtime::TokenId>> Conversation::Tokens() const {
+  const tokenizer::Tokenizer& tokenizer = session_.engine().tokenizer();
+  if (!texts_.document) {
+    WINNOW_ASSIGN(const auto stretches, template_.Format(messages_, true));
+    return tokenizer.EncodeMarked(stretches);
+  }
+  WINNOW_ASSIGN(const DocumentPrompt prompt,
+                AskAbout(template_, texts_.system, *texts_.document, messages_.back().content));
+  std::vector<runtime::TokenId> tokens(session_.tokens().begin(), session_.tokens().end());
+  const auto question = tokenizer.EncodeMarked(prompt.question, /*add_special=*/false);
+  tokens.insert(tokens.end(), question.begin(), question.end());
+  return tokens;
+}
+
+Result<runtime::StopReason> Conversation::AnswerLast(const std::atomic<bool>& interrupted) {
+  WINNOW_ASSIGN(const std::vector<runtime::TokenId> tokens, Tokens());
+  if (static_cast<int64_t>(tokens.size()) >= session_.capacity()) {
+    messages_.pop_back();
+    log_.Warning("with this message the conversation is " + std::to_string(tokens.size()) +
+                 " tokens, the context holds " + std::to_string(session_.capacity()) +
+                 ": the message is left out; /clear starts anew");
+    return runtime::StopReason::kContext;
+  }
+  WINNOW_TRY(CheckTrainedContext(flags_.model.kv, session_, static_cast<int64_t>(tokens.size())));
+  std::unique_ptr<runtime::Session> on_document;
+  if (texts_.document) {
+    WINNOW_ASSIGN(on_document, session_.Fork());
+  }
+  runtime::Session& session = on_document ? *on_document : session_;
+  const int64_t n_read = session.KeepCommonPrefix(tokens);
+  const auto fits = session.CheckRoom(static_cast<int64_t>(tokens.size()) - n_read);
+  if (!fits) {
+    messages_.pop_back();
+    log_.Warning(fits.error().message + "; the message is left out, /clear starts anew");
+    return runtime::StopReason::kContext;
+  }
+  ProgressLine progress("reading");
+  runtime::GenerateOptions options;
+  options.max_tokens = flags_.n_predict;
+  options.stop = flags_.stop;
+  options.cancel = &interrupted;
+  options.on_prefill = [&](double done) { progress.Update(done); };
+  options.on_text = [&](std::string_view text) {
+    progress.Erase();
+    Print(text);
+    Flush();
+  };
+  WINNOW_ASSIGN(const runtime::Generated generated, Generate(session, sampler_, tokens, options));
+  progress.Erase();
+  Print("\n");
+  Flush();
+  messages_.push_back({"assistant", generated.text});
+  Report(generated, session);
+  return generated.stop_reason;
+}
+
+void Conversation::Report(const runtime::Generated& generated, const runtime::Session& session) {
+  const bool full = session.n_tokens() >= session.capacity();
+  if (generated.stop_reason == runtime::StopReason::kContext && !full) {
+    log_.Warning("the answer ends here: the cache has reached --kv-memory" +
+                 std::string(session.compression().method ? "; the next message makes room"
+                                                          : ": /clear starts anew"));
+  } else if (generated.stop_reason == runtime::StopReason::kContext) {
+    log_.Warning("the context of " + std::to_string(session_.capacity()) +
+                 " tokens is full: /clear starts anew");
+  }
+  if (!flags_.statistics) return;
+  const runtime::GenerateTimings& t = generated.timings;
+  const auto part = [](const char* name, int64_t n_tokens, double per_second) {
+    return std::string(name) + " " + std::to_string(n_tokens) + " tokens, " + Fixed(per_second, 1) +
+           " tokens/s; ";
+  };
+  log_.Info("[" + part("prefill", t.n_prefill, t.prefill_tokens_per_second()) +
+            part("decode", t.n_decode, t.decode_tokens_per_second()) + "context " +
+            std::to_string(session.n_tokens()) + " of " + std::to_string(session.capacity()) +
+            (session.compression().method ? ", cache " + CacheSizeText(session) : "") + "]");
+}
+
+}  // namespace winnow::apps

@@ -1,0 +1,113 @@
+#include "session_store.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "report/parse_json.h"
+#include "runtime/session_file.h"
+
+namespace winnow::apps {
+namespace {
+
+// Fields of the notes that say what the flags were; the others are the program's.
+report::Record FlagRecord(const ModelFlags& flags) {
+  return {{"method", flags.kv.method},  {"size", flags.kv.size},
+          {"ratio", flags.kv.ratio},    {"memory", flags.kv.memory_bytes},
+          {"decode", flags.kv.decode},  {"prefill_chunk", flags.kv.prefill_chunk},
+          {"key_type", flags.key_type}, {"value_type", flags.value_type},
+          {"context", flags.context}};
+}
+
+template <class T>
+bool Take(const report::Record& record, std::string_view name, T& out) {
+  const report::Value* value = record.Find(name);
+  const T* found = value == nullptr ? nullptr : std::get_if<T>(&value->data);
+  if (found != nullptr) out = *found;
+  return found != nullptr;
+}
+
+bool TakeNumber(const report::Record& record, std::string_view name, double& out) {
+  const report::Value* value = record.Find(name);
+  const std::optional<double> number = value == nullptr ? std::nullopt : report::NumberIn(*value);
+  out = number.value_or(0);
+  return number.has_value();
+}
+
+// False: these are not notes of ours.
+bool TakeFlags(const report::Record& saved, ModelFlags& flags) {
+  ModelFlags then;
+  const bool whole =
+      Take(saved, "method", then.kv.method) && Take(saved, "size", then.kv.size) &&
+      TakeNumber(saved, "ratio", then.kv.ratio) && Take(saved, "memory", then.kv.memory_bytes) &&
+      Take(saved, "decode", then.kv.decode) &&
+      Take(saved, "prefill_chunk", then.kv.prefill_chunk) &&
+      Take(saved, "key_type", then.key_type) && Take(saved, "value_type", then.value_type) &&
+      Take(saved, "context", then.context);
+  if (!whole) return false;
+  const KvFlags none;
+  KvFlags& kv = flags.kv;
+  const bool kv_given = kv.method != none.method || kv.size != none.size ||
+                        kv.ratio != none.ratio || kv.memory_bytes != none.memory_bytes ||
+                        kv.decode != none.decode || kv.prefill_chunk != none.prefill_chunk;
+  if (!kv_given) {
+    then.kv.trace = kv.trace;
+    then.kv.strict = kv.strict;
+    kv = then.kv;
+  }
+  const ModelFlags defaults;
+  if (flags.key_type == defaults.key_type) flags.key_type = then.key_type;
+  if (flags.value_type == defaults.value_type) flags.value_type = then.value_type;
+  if (flags.context == 0) flags.context = then.context;
+  return true;
+}
+
+}  // namespace
+
+void AddSessionFlags(FlagTable& table, SessionFlags& flags, const char* help) {
+  table.Group("Session");
+  table.Add({"--session", "--prompt-cache"}, "FILE", help, &flags.file);
+  table.Switch({"--session-read-only", "--prompt-cache-ro"},
+               "go on from the session in FILE and leave the file as it is", &flags.read_only);
+}
+
+Result<void> SessionStore::Check(const SessionFlags& flags) {
+  if (!flags.file && (flags.read_only || flags.all)) {
+    return Error{std::string(flags.all ? "--session-all" : "--session-read-only") +
+                 " goes with --session FILE"};
+  }
+  if (flags.read_only && flags.all) {
+    return Error{"give only one of --session-all and --session-read-only"};
+  }
+  return {};
+}
+
+Result<SessionStore> SessionStore::Open(const SessionFlags& flags, ModelFlags& model) {
+  SessionStore store;
+  store.flags_ = flags;
+  if (!flags.file) return store;
+  std::error_code problem;
+  if (!std::filesystem::exists(*flags.file, problem)) {
+    if (flags.read_only) return Error{*flags.file + ": there is no session to go on from"};
+    return store;
+  }
+  WINNOW_ASSIGN(const runtime::SessionFileInfo info, runtime::ReadSessionInfo(*flags.file));
+  const auto notes = report::ParseJson(info.notes);
+  const report::Record* record = notes ? std::get_if<report::Record>(&notes->data) : nullptr;
+  if (record == nullptr || !TakeFlags(*record, model)) {
+    return Error{*flags.file +
+                 ": was not saved by this command line (its notes say nothing of "
+                 "flags)"};
+  }
+  model.restored_session = flags.file;
+  store.notes_ = *record;
+  return store;
+}
+
+Result<void> SessionStore::Save(runtime::Session& session, const ModelFlags& model,
+                                report::Record notes) const {
+  report::Record all = FlagRecord(model);
+  for (report::Field& field : notes.fields) all.fields.push_back(std::move(field));
+  return runtime::SaveSession(session, path(), report::ToJson(all));
+}
+
+}  // namespace winnow::apps

@@ -1,0 +1,167 @@
+"""--session of winnow run and chat: a text that one command read, and others go on from."""
+
+import re
+import signal
+import subprocess
+import time
+import unittest
+
+from harness import WINNOW, CliTest, winnow
+
+DOCUMENT = "the old man saw the old tree and the old house in the water of the light. " * 12
+
+
+class SessionTest(CliTest):
+    def setUp(self):
+        self.session = self.folder / f"{self.id()}.session"
+
+    def run_text(self, *flags, session=True):
+        return winnow("run", "-m", self.model, "--temp", "0", "-n", "6", "--ignore-eos", "--no-display-prompt",
+                      *(["--session", self.session] if session else []), *flags)
+
+    def text(self, *flags, session=True):
+        return self.assert_done(self.run_text(*flags, session=session)).text
+
+    def chat(self, lines, *flags, session=True):
+        return winnow("chat", "-m", self.model, "--temp", "0", "-n", "6", "--ignore-eos",
+                      *(["--session", self.session] if session else []), *flags,
+                      stdin="".join(line + "\n" for line in lines).encode())
+
+    def answers(self, lines, *flags, session=True):
+        return self.assert_done(self.chat(lines, *flags, session=session)).text.splitlines()
+
+
+class Run(SessionTest):
+    def test_the_prompt_is_read_once(self):
+        for kv in ([], ["--kv-method", "snapkv", "--kv-size", "60"], ["--kv-method", "ems", "--kv-size", "60", "-ctk", "f32"]):
+            with self.subTest(kv=kv):
+                self.session.unlink(missing_ok=True)
+                once = self.text("-p", DOCUMENT, *kv)
+                written = self.session.read_bytes()
+                again = self.assert_done(self.run_text("-p", DOCUMENT))  # flags of the cache as they were
+                self.assertEqual(again.text, once)
+                self.assertRegex(again.err, r"prefill +\S+ ms +0 tokens.* re-used")
+                self.assertEqual(self.session.read_bytes(), written)  # left alone
+
+    def test_a_longer_prompt_goes_on_from_it(self):
+        kv = ["--kv-method", "streaming", "--kv-size", "40"]
+        self.text("-p", DOCUMENT, *kv)
+        more = DOCUMENT + " the house"
+        n = re.search(r"prefill +\S+ ms +(\d+) tokens.* (\d+) re-used", self.assert_done(self.run_text("-p", more)).err)
+        self.assertLess(int(n[1]), 10)
+        self.assertGreater(int(n[2]), 100)
+
+    def test_another_prompt_follows_its_text(self):
+        self.text("-p", DOCUMENT)
+        told = self.assert_done(self.run_text("-p", " a tree"))
+        self.assertIn("follows", told.err)
+        n = re.search(r"prefill +\S+ ms +(\d+) tokens.* (\d+) re-used", told.err)
+        self.assertLess(int(n[1]), 10)
+        self.assertGreater(int(n[2]), 100)
+        self.assertNotEqual(told.text, self.text("-p", " a tree", session=False))
+
+    def test_all_saves_the_answer_too(self):
+        first = self.text("-p", DOCUMENT, "--session-all")
+        # The newest token is not read yet when an answer ends.
+        second = self.text("-p", "the", "--session-all")
+        self.assertNotEqual(first, second)
+        told = self.assert_done(self.run_text("-p", "a", "--session-read-only")).err
+        self.assertRegex(told, r"goes on after \d+ tokens")
+
+    def test_read_only(self):
+        self.assertEqual(self.run_text("-p", "a", "--session-read-only").code, 1)
+        self.assert_misused(self.run_text("-p", "a", "--session-read-only", session=False), "--session FILE")
+        self.assert_misused(self.run_text("-p", "a", "--session-all", "--session-read-only"), "only one")
+
+    def test_what_differs_is_named(self):
+        self.text("-p", DOCUMENT, "--kv-method", "tova", "--kv-size", "50")
+        for flags, parts in ((["--kv-method", "h2o", "--kv-size", "50"], ["method tova", "method h2o"]),
+                             (["--kv-method", "tova", "--kv-size", "51"], ["50 slots", "51 slots"]),
+                             (["-ctk", "q8_0"], ["F16 keys", "Q8_0 keys"])):
+            told = self.run_text("-p", "a", *flags)
+            self.assertEqual(told.code, 1)
+            for part in parts:
+                self.assertIn(part, told.err)
+
+    def test_damaged_files_are_refused_and_kept(self):
+        self.text("-p", DOCUMENT)
+        whole = self.session.read_bytes()
+        for n in (0, 10, 100, len(whole) // 2, len(whole) - 1):
+            self.session.write_bytes(whole[:n])
+            told = self.run_text("-p", "a")
+            self.assertEqual(told.code, 1, n)
+            self.assertIn(str(self.session), told.err)
+            self.assertEqual(self.session.read_bytes(), whole[:n])
+
+    def test_an_interrupted_prompt_is_not_saved(self):
+        long = self.file("long.txt", DOCUMENT * 3)
+        process = subprocess.Popen([WINNOW, "run", "-m", self.model, "-c", "100000", "-f", long, "--session", self.session,
+                                    "-t", "1", "-ub", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        if self.session.exists():  # it was faster
+            self.assertRegex(self.assert_done(self.run_text("-p", "a")).err, "goes on after")
+
+    def test_killed_while_saving_it_is_the_old_one_or_the_new_one(self):
+        self.text("-p", "the old man")
+        old = self.session.read_bytes()
+        for delay in (0.01, 0.02, 0.03, 0.05, 0.08):
+            process = subprocess.Popen([WINNOW, "run", "-m", self.model, "-p", DOCUMENT, "--session", self.session, "--temp", "0",
+                                        "--session-all", "-n", "4"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            time.sleep(delay)
+            process.kill()
+            process.communicate(timeout=60)
+            if self.session.read_bytes() != old:
+                break
+        self.assert_done(self.run_text("-p", "a"))
+
+
+class Chat(SessionTest):
+    def test_a_conversation_goes_on(self):
+        whole = self.answers(["the house", "the tree"], session=False)
+        first = self.answers(["the house"])
+        second = self.assert_done(self.chat(["the tree"]))
+        self.assertEqual(first + second.text.splitlines(), whole)
+        read = int(re.search(r"\[prefill (\d+) tokens", second.err)[1])
+        self.assertLess(read, 40)  # the new message only
+
+    def test_a_system_prompt_belongs_to_it(self):
+        self.answers(["the house"], "-sys", "You are a tree.")
+        self.answers(["the house"], "-sys", "You are a tree.")
+        told = self.chat(["the house"], "-sys", "You are a house.")
+        self.assertEqual(told.code, 1)
+        self.assertIn("system prompt", told.err)
+
+    def test_a_document_is_read_once(self):
+        document = self.file("document.txt", DOCUMENT)
+        other = self.file("other.txt", DOCUMENT + "more")
+        kv = ["--kv-method", "h2o", "--kv-ratio", "0.25"]
+        questions = ["the house", "a tree"]
+        whole = self.answers(questions, "-f", document, *kv, session=False)
+        self.assertEqual(self.answers(questions[:1], "-f", document, *kv), whole[:1])
+        written = self.session.read_bytes()
+        for flags in ([], ["-f", document]):
+            told = self.assert_done(self.chat(questions, *flags))
+            self.assertEqual(told.text.splitlines(), whole)
+            self.assertIn("goes on after", told.err)
+        self.assertEqual(self.session.read_bytes(), written)
+        told = self.chat(questions, "-f", other)
+        self.assertEqual(told.code, 1)
+        self.assertIn("another document", told.err)
+
+    def test_save_and_read_only(self):
+        self.assertIn("nowhere to save", self.chat(["/save"], session=False).err)
+        self.answers(["the house", "/save"])
+        before = self.session.read_bytes()
+        self.answers(["the tree"], "--session-read-only")
+        self.assertEqual(self.session.read_bytes(), before)
+
+    def test_a_run_session_is_no_conversation_but_can_become_one(self):
+        self.text("-p", DOCUMENT)
+        told = self.chat(["the house"])
+        self.assertEqual(told.code, 0, told.err)
+
+
+if __name__ == "__main__":
+    unittest.main()
