@@ -60,7 +60,7 @@ struct TapScratch {
     const int64_t list_floats = NLists(shape, taps) * kTapSlots * int64_t{kLanes};
     n_floats = 0;
     const auto take = [&](int64_t n) {
-      float* at = from + n_floats;
+      float* at = from == nullptr ? nullptr : from + n_floats;  // null: only counted
       n_floats += n;
       return at;
     };
