@@ -36,6 +36,7 @@ class Model {
 
   std::string_view architecture() const;  // "llama"
   int64_t n_parameters() const;
+  int n_layers() const;
   int64_t context() const;          // tokens a session can hold at most
   int64_t vocabulary_size() const;  // tokens are 0 .. vocabulary_size() - 1
 
@@ -46,6 +47,10 @@ class Model {
 
   // A text in the making, with its own cache. Errors: context out of range, memory refused.
   Result<Session> NewSession(const SessionOptions& options = {}) const;
+  // A session that goes on where a saved one was, of this model and with the options it was made
+  // with (another context may be given). Errors: not such a file, damaged, of another model, other
+  // options (names both).
+  Result<Session> RestoreSession(const std::string& path, const SessionOptions& options = {}) const;
 
  private:
   struct Impl;

@@ -79,6 +79,10 @@ class Session {
   // Error: memory refused.
   Result<Session> Fork() const;
 
+  // Writes all there is to a file, which appears whole and takes the place of an older one only
+  // then; Model::RestoreSession goes on from it. Error: the disk.
+  Result<void> Save(const std::string& path) const;
+
   std::span<const Token> tokens() const;  // what the session was given
   int64_t capacity() const;               // tokens it can be given
   // Bytes of the cache: keys, values and the method's numbers; with the lists that say where
@@ -86,7 +90,8 @@ class Session {
   int64_t cache_bytes() const;
   int64_t cache_bytes_with_lists() const;
   int64_t cache_bytes_full_f16() const;
-  double kept(int layer) const;  // entries of a layer's cache, the mean over its KV heads
+  // Entries of a layer's cache, the mean over its KV heads. Error: the model has no such layer.
+  Result<double> kept(int layer) const;
   // Keeps the first n; more than there are: all. What was evicted cannot come back: with a
   // compression method fewer than all means none.
   void Truncate(int64_t n_tokens);

@@ -7,6 +7,7 @@
 #include "runtime/generate.h"
 #include "runtime/sampler.h"
 #include "runtime/session.h"
+#include "runtime/session_file.h"
 #include "winnow/model.h"
 #include "winnow/session.h"
 
@@ -90,6 +91,15 @@ Result<runtime::CompressionOptions> CompressionOf(const Compression& c) {
   return options;
 }
 
+Result<runtime::SessionOptions> SessionOptionsOf(const SessionOptions& options) {
+  runtime::SessionOptions wanted;
+  wanted.context = options.context;
+  wanted.key_type = TensorTypeOf(options.keys);
+  wanted.value_type = TensorTypeOf(options.values);
+  WINNOW_ASSIGN(wanted.compression, CompressionOf(options.compression));
+  return wanted;
+}
+
 }  // namespace
 
 struct Model::Impl {
@@ -116,6 +126,7 @@ std::string_view Model::architecture() const {
   return impl_->engine->model().hyperparameters().architecture;
 }
 int64_t Model::n_parameters() const { return impl_->engine->model().n_parameters(); }
+int Model::n_layers() const { return impl_->engine->model().hyperparameters().n_layers; }
 int64_t Model::context() const { return impl_->engine->model().context(); }
 int64_t Model::vocabulary_size() const { return impl_->engine->tokenizer().vocabulary_size(); }
 
@@ -133,14 +144,19 @@ bool Model::EndsGeneration(Token token) const {
 }
 
 Result<Session> Model::NewSession(const SessionOptions& options) const {
-  runtime::SessionOptions wanted;
-  wanted.context = options.context;
-  wanted.key_type = TensorTypeOf(options.keys);
-  wanted.value_type = TensorTypeOf(options.values);
-  WINNOW_ASSIGN(wanted.compression, CompressionOf(options.compression));
+  WINNOW_ASSIGN(const runtime::SessionOptions wanted, SessionOptionsOf(options));
   auto impl = std::make_unique<Session::Impl>();
   impl->model = impl_;
   WINNOW_ASSIGN(impl->session, runtime::Session::Make(*impl_->engine, wanted));
+  return Session(std::move(impl));
+}
+
+Result<Session> Model::RestoreSession(const std::string& path,
+                                      const SessionOptions& options) const {
+  WINNOW_ASSIGN(const runtime::SessionOptions wanted, SessionOptionsOf(options));
+  auto impl = std::make_unique<Session::Impl>();
+  impl->model = impl_;
+  WINNOW_ASSIGN(impl->session, runtime::RestoreSession(*impl_->engine, wanted, path));
   return Session(std::move(impl));
 }
 
@@ -202,12 +218,23 @@ Result<Session> Session::Fork() const {
   return Session(std::move(impl));
 }
 
+Result<void> Session::Save(const std::string& path) const {
+  return runtime::SaveSession(*impl_->session, path);
+}
+
 std::span<const Token> Session::tokens() const { return impl_->session->tokens(); }
 int64_t Session::capacity() const { return impl_->session->capacity(); }
 int64_t Session::cache_bytes() const { return impl_->session->cache_bytes(); }
 int64_t Session::cache_bytes_with_lists() const { return impl_->session->cache_bytes_with_lists(); }
 int64_t Session::cache_bytes_full_f16() const { return impl_->session->cache_bytes_full_f16(); }
-double Session::kept(int layer) const { return impl_->session->kept(layer); }
+Result<double> Session::kept(int layer) const {
+  const int n_layers = impl_->session->cache().config().shape.n_layers;
+  if (layer < 0 || layer >= n_layers) {
+    return Error{"kept: found layer " + std::to_string(layer) + ", expected 0 to " +
+                 std::to_string(n_layers - 1)};
+  }
+  return impl_->session->kept(layer);
+}
 void Session::Truncate(int64_t n_tokens) {
   impl_->session->Truncate(std::clamp<int64_t>(n_tokens, 0, impl_->session->n_tokens()));
 }

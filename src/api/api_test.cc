@@ -150,7 +150,10 @@ TEST_F(Api, CompressesAndForks) {
   for (int i = 0; i < 80; ++i) document.push_back((i * 31 + 5) % 70);
   Session session = NewSession({.compression = {.method = "h2o:recent=4", .slots = 16}});
   ASSERT_TRUE(session.Append(document).has_value());
-  EXPECT_EQ(session.kept(0), 16);
+  EXPECT_EQ(session.kept(0).value(), 16);
+  EXPECT_EQ(session.kept(model_->n_layers()).error().message,
+            "kept: found layer 3, expected 0 to 2");
+  EXPECT_FALSE(session.kept(-1).has_value());
   EXPECT_EQ(session.tokens().size(), 80u);
   EXPECT_GT(session.cache_bytes_with_lists(), session.cache_bytes());
   EXPECT_LT(session.cache_bytes_with_lists(), session.cache_bytes_full_f16() / 3);
@@ -160,6 +163,16 @@ TEST_F(Api, CompressesAndForks) {
   EXPECT_TRUE(std::equal(fork.logits().begin(), fork.logits().end(), session.logits().begin()));
   session.Truncate(40);
   EXPECT_TRUE(session.tokens().empty());
+
+  const std::string path = ::testing::TempDir() + "winnow-api.session";
+  ASSERT_TRUE(fork.Save(path).has_value());
+  const SessionOptions options = {.compression = {.method = "h2o:recent=4", .slots = 16}};
+  Session restored = std::move(model_->RestoreSession(path, options)).value();
+  ASSERT_TRUE(restored.Append(std::vector<Token>{7}).has_value());
+  ASSERT_TRUE(fork.Append(std::vector<Token>{7}).has_value());
+  EXPECT_TRUE(std::equal(fork.logits().begin(), fork.logits().end(), restored.logits().begin()));
+  EXPECT_NE(model_->RestoreSession(path).error().message.find("no method"), std::string::npos);
+  std::filesystem::remove(path);
 
   const auto error = [&](const Compression& compression) {
     const auto refused = model_->NewSession({.compression = compression});

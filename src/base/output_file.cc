@@ -136,6 +136,7 @@ Error OutputFile::Failed() const {
 }
 
 Result<void> OutputFile::Write(std::string_view bytes) {
+  if (bytes.empty()) return {};
   if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) != bytes.size()) return Failed();
   return {};
 }

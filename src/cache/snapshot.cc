@@ -95,7 +95,7 @@ class LayerReader {
       // Before there is memory for it: so many bytes must be there.
       std::span<const std::byte> values;
       enough = enough && bytes_.GetRaw(n * sizeof(T), values);
-      if (!enough) return;
+      if (!enough || n == 0) return;
       column.resize(n);
       std::memcpy(static_cast<void*>(column.data()), values.data(), values.size());
     });

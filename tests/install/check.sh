@@ -13,13 +13,15 @@ cmake --install "$build" --prefix "$work/prefix" >"$work/install.log"
 
 # Under its own name the project must not be found by accident, so nothing but the prefix is given.
 mkdir "$work/consumer"
-cp "$source/examples/generate.cc" "$work/consumer"
+cp "$source/examples/generate.cc" "$source/examples/ask_often.cc" "$work/consumer"
 cat >"$work/consumer/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.25)
 project(consumer LANGUAGES CXX)
 find_package(winnow REQUIRED)
 add_executable(generate generate.cc)
 target_link_libraries(generate PRIVATE winnow::winnow)
+add_executable(ask_often ask_often.cc)
+target_link_libraries(ask_often PRIVATE winnow::winnow)
 END
 cmake -S "$work/consumer" -B "$work/consumer/build" -DCMAKE_PREFIX_PATH="$work/prefix" >"$work/cmake.log"
 cmake --build "$work/consumer/build" >"$work/build.log"
@@ -33,6 +35,14 @@ c++ -std=c++20 "$work/consumer/generate.cc" $(pkg-config --cflags --libs winnow)
 "$work/generate" "$work/tiny.gguf" "Once upon a time" >"$work/with_pkg_config"
 cmp "$work/with_cmake" "$work/with_pkg_config"
 grep -q "tokens]" "$work/with_cmake"
+
+# Read, and then gone on from what was saved: the same.
+yes "the old man saw a house" | head -30 >"$work/document.txt"
+for run in first again; do
+  "$work/consumer/build/ask_often" "$work/tiny.gguf" "$work/document.txt" "Who?" "What?" >"$work/$run"
+done
+[ -s "$work/document.txt.session" ]
+cmp "$work/first" "$work/again"
 
 [ "$(pkg-config --modversion winnow)" = "$version" ]
 grep -q "define WINNOW_VERSION \"$version\"" "$work/prefix/include/winnow/version.h"

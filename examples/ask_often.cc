@@ -1,0 +1,66 @@
+// Reads a document once, with a cache of 512 entries a head, and asks several questions about it:
+//   ask_often MODEL.gguf DOCUMENT.txt "First question?" "Second question?"
+// What was kept of the document is saved beside it: the next run does not read it again.
+#include <winnow/winnow.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <utility>
+
+namespace {
+
+// The value, or the end of the program with its error.
+template <class T>
+T OrExit(winnow::Result<T> result) {
+  if (!result) {
+    std::fprintf(stderr, "%s\n", result.error().message.c_str());
+    std::exit(1);
+  }
+  return std::move(result).value();
+}
+
+winnow::Session Read(const winnow::Model& model, const std::string& path) {
+  winnow::SessionOptions options;
+  options.compression.method = "h2o";  // scores entries without knowing what will be asked
+  options.compression.slots = 512;
+  const std::string saved = path + ".session";
+  if (std::ifstream(saved).good()) return OrExit(model.RestoreSession(saved, options));
+
+  std::ifstream file(path, std::ios::binary);
+  const std::string document{std::istreambuf_iterator<char>(file), {}};
+  winnow::Session session = OrExit(model.NewSession(options));
+  OrExit(session.Append(model.Tokenize(document)));
+  OrExit(session.Save(saved));
+  return session;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 4) {
+    std::fprintf(stderr, "usage: %s MODEL.gguf DOCUMENT.txt QUESTION...\n", argv[0]);
+    return 2;
+  }
+  const winnow::Model model = OrExit(winnow::Model::Open(argv[1]));
+  const winnow::Session document = Read(model, argv[2]);
+  std::printf("%zu tokens read, %lld of %lld bytes kept\n", document.tokens().size(),
+              static_cast<long long>(document.cache_bytes_with_lists()),
+              static_cast<long long>(document.cache_bytes_full_f16()));
+  for (int i = 3; i < argc; ++i) {
+    winnow::Session session = OrExit(document.Fork());  // the next question starts here again
+    std::vector<winnow::Token> prompt(session.tokens().begin(), session.tokens().end());
+    for (const winnow::Token token :
+         model.Tokenize(std::string("\nQuestion: ") + argv[i] + "\nAnswer:",
+                        {.add_special = false, .parse_special = false})) {
+      prompt.push_back(token);
+    }
+    winnow::GenerateOptions options;
+    options.max_tokens = 32;
+    options.sampling.temperature = 0;
+    options.stop = {"\n"};
+    std::printf("%s%s\n", argv[i], OrExit(session.Generate(prompt, options)).text.c_str());
+  }
+}
