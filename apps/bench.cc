@@ -100,6 +100,13 @@ FlagTable MakeTable(BenchFlags& flags) {
   table.Switch({"--progress"}, "say on stderr which test is running", &flags.progress);
   table.Switch({"-v", "--verbose"}, "say on stderr what was loaded", &flags.log_flags.verbose);
   table.Add({{"-h", "--help"}, "", "this text", "", {}, false, {}});
+  table.Add({{"-oe", "--output-err"}, "FORMAT", "", "", {}, true, [](std::string_view) {
+               return Result<void>(Error{"there is one output: -o FORMAT, on standard output"});
+             }});
+  table.Add({{"--delay"}, "N", "", "", {}, true, [&flags](std::string_view) {
+               flags.notes.emplace_back("--delay has no effect: tests follow one another at once");
+               return Result<void>();
+             }});
   AddForeignFlags(table, flags.notes);
   return table;
 }

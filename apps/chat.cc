@@ -67,7 +67,10 @@ FlagTable MakeTable(ChatFlags& flags) {
   AddForeignFlags(table, flags.notes);
   // What they ask for is how it is: messages are a conversation, coloured on a terminal, with the
   // built-in templates.
-  table.Add({{"-cnv", "--conversation", "-co", "--color", "--no-jinja"},
+  table.Add({{"-co", "--color"}, "", "", "", {"on", "off", "auto"}, true, [](std::string_view) {
+               return Result<void>();
+             }});
+  table.Add({{"-cnv", "--conversation", "-mli", "--multiline-input", "--no-jinja"},
              "",
              "",
              "",

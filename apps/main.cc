@@ -44,6 +44,7 @@ std::string Help() {
   }
   return text +
          "\n  winnow COMMAND --help   all flags of a command\n"
+         "  winnow [flags]          the same as winnow run\n"
          "  winnow --version\n\n"
          "Try: winnow run -m model.gguf -p \"Once upon a time\" -n 100\n\n"
          "Results go to stdout, messages to stderr. Exit codes: 0 done, 1 failed, 2 wrong command "
@@ -72,6 +73,14 @@ int Main(const std::vector<std::string>& arguments) {
   if (first == "--version") {
     Print(Version());
     return FinishOutput();
+  }
+  // llama.cpp's fingers: flags without a command continue a text.
+  if (first.size() > 1 && first[0] == '-' && !wants_help) return Run(arguments);
+  for (const std::string_view name : {"pull", "list", "ls", "show", "search"}) {
+    if (first != name) continue;
+    return Misuse("", "no command '" + first +
+                          "': winnow downloads and keeps no models. Give a GGUF file with -m, such "
+                          "as one from huggingface.co; 'winnow inspect FILE' says what is in it");
   }
   // "winnow help run" is "winnow run --help".
   const std::string& name = wants_help ? arguments[1] : first;

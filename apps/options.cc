@@ -134,15 +134,24 @@ void AddForeignFlags(FlagTable& table, std::vector<std::string>& notes) {
   note({"-ts", "--tensor-split"}, "LIST", no_gpu);
   note({"-mg", "--main-gpu"}, "N", no_gpu);
   note({"-dev", "--device"}, "LIST", no_gpu);
-  note({"-nkvo", "--no-kv-offload"}, "", no_gpu);
+  table.Add({{"-nkvo", "--no-kv-offload"},
+             "",
+             "",
+             "",
+             {"0", "1", "0,1"},
+             true,
+             [&notes, no_gpu](std::string_view) {
+               notes.push_back("--no-kv-offload has no effect: " + no_gpu);
+               return Result<void>();
+             }});
   table.Add({{"-fa", "--flash-attn"},
              "",
              "",
              "",
-             {"on", "off", "auto", "0", "1"},
+             {"on", "off", "auto", "0", "1", "0,1", "1,0"},
              true,
              [&notes](std::string_view value) {
-               if (value == "off" || value == "0") {
+               if (value != "on" && value != "1" && value != "auto" && !value.empty()) {
                  notes.emplace_back(
                      "--flash-attn off has no effect: attention is always computed in one pass");
                }
@@ -179,6 +188,10 @@ void AddForeignFlags(FlagTable& table, std::vector<std::string>& notes) {
                            "--rope-freq-scale", "--override-kv", "--lora"}) {
     refuse({name}, "V", "the model is used as its file says");
   }
+  const std::string no_draft = "there is no speculative decoding here; leave the draft model out";
+  refuse({"-md", "--model-draft"}, "FILE", no_draft);
+  for (const char* name : {"--draft", "--draft-max", "--draft-min"}) refuse({name}, "N", no_draft);
+  note({"-mmp", "--mmap-mode"}, "0|1", "model files are always memory-mapped");
   refuse({"--log-file"}, "FILE", "redirect stderr instead: 2>FILE");
   table.Note(
       "Flags of llama.cpp that have no place here are accepted with a note where they would change "

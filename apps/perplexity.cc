@@ -72,6 +72,11 @@ FlagTable MakeTable(PerplexityFlags& flags) {
   AddModelFlags(table, flags.model, "tokens of a window; 0: what the model was trained for");
   AddKvFlags(table, flags.model.kv);
   AddLogFlags(table, flags.model);
+  table.Add(
+      {{"--ppl-stride"}, "N", "", "", {}, true, [](std::string_view) {
+         return Result<void>(Error{
+             "windows that overlap are 'winnow eval perplexity --protocol sliding --stride N'"});
+       }});
   AddForeignFlags(table, flags.notes);
   return table;
 }

@@ -22,7 +22,7 @@ struct RunFlags {
   bool escape = true;
   bool display_prompt = true;
   bool statistics = true;
-  bool colour = false;
+  std::string colour = "off";
   bool add_bos = true;
   bool json = false;
   std::vector<std::string> stop;
@@ -56,7 +56,16 @@ FlagTable MakeTable(RunFlags& flags) {
   table.Switch({"--no-display-prompt"}, "print only what is generated", &flags.display_prompt,
                false);
   table.Switch({"--display-prompt"}, "print the prompt first", &flags.display_prompt);
-  table.Switch({"-co", "--color"}, "prompt in yellow, on a terminal only", &flags.colour);
+  table.Add({{"-co", "--color"},
+             "",
+             "[on|off|auto]: prompt in yellow; auto, as without a value, on a terminal only",
+             "off",
+             {"on", "off", "auto"},
+             false,
+             [&flags](std::string_view value) {
+               flags.colour = value.empty() ? "auto" : value;
+               return Result<void>();
+             }});
   table.Switch({"--json"},
                "one JSON object on stdout instead of the text: what was generated, why "
                "it stopped, timings, memory",
@@ -79,13 +88,24 @@ FlagTable MakeTable(RunFlags& flags) {
   table.Add({{"-no-cnv", "--no-conversation"}, "", "", "", {}, true, [](std::string_view) {
                return Result<void>();
              }});
-  table.Add({{"-cnv", "--conversation", "-i", "--interactive"},
-             "",
-             "",
-             "",
-             {},
-             true,
-             [](std::string_view) { return Result<void>(Error{"use 'winnow chat'"}); }});
+  const auto in_chat = [&](FlagTable::Names names, const char* value) {
+    table.Add({std::move(names), value, "", "", {}, true, [](std::string_view) {
+                 return Result<void>(Error{
+                     "run continues a text as it is; conversations, which have it, are 'winnow "
+                     "chat' (-st for a single answer)"});
+               }});
+  };
+  in_chat({"-cnv", "--conversation", "-i", "--interactive", "-mli", "--multiline-input"}, "");
+  in_chat({"--jinja", "-st", "--single-turn"}, "");
+  in_chat({"-sys", "--system-prompt"}, "TEXT");
+  in_chat({"-sysf", "--system-prompt-file"}, "FILE");
+  in_chat({"--chat-template"}, "NAME");
+  in_chat({"--chat-template-file"}, "FILE");
+  table.Add({{"--verbose-prompt"}, "", "", "", {}, true, [&flags](std::string_view) {
+               flags.notes.emplace_back(
+                   "--verbose-prompt has no effect: 'winnow tokenize' shows the tokens of a text");
+               return Result<void>();
+             }});
   return table;
 }
 
@@ -106,7 +126,7 @@ std::vector<runtime::TokenId> AfterTheSession(const runtime::Session& session,
 }
 
 void ShowPrompt(const RunFlags& flags, const std::string& prompt) {
-  const bool colour = flags.colour && UsesColour(Stream::kOut);
+  const bool colour = flags.colour == "on" || (flags.colour == "auto" && UsesColour(Stream::kOut));
   if (colour) Print("\033[33m");
   Print(prompt);
   if (colour) Print("\033[0m");

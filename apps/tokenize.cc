@@ -55,6 +55,11 @@ int Tokenize(Arguments arguments) {
   table.Add({"-f", "--file"}, "FILE",
             "read it from a file, '-' for standard input. Without -p and -f, a pipe is read",
             &source.file);
+  table.Add(
+      {{"--stdin"}, "", "read standard input, as -f -", "", {}, false, [&source](std::string_view) {
+         source.file = "-";
+         return Result<void>();
+       }});
   table.Switch({"--no-bos"}, "without the tokens the model wants around a text (BOS, EOS)",
                &options.add_special, false);
   table.Switch({"--no-parse-special"}, "control tokens written in the text stay text",

@@ -13,6 +13,31 @@ COMMANDS = ["run", "chat", "perplexity", "bench", "inspect", "tokenize"]
 
 
 class Help(CliTest):
+    def test_flags_without_a_command_run(self):
+        flags = ["-m", self.model, "-p", "the house", "-n", "3", "--temp", "0", "--no-perf"]
+        self.assertEqual(self.assert_done(winnow(*flags)).text, self.assert_done(winnow("run", *flags)).text)
+
+    def test_what_others_type(self):
+        """Fingers of llama.cpp and Ollama: it works, or says what does."""
+        for name in ("pull", "list"):
+            self.assert_misused(winnow(name, "some-model"), "-m", "GGUF")
+        run = ["run", "-m", self.model, "-p", "the house", "-n", "1"]
+        for flags in (["-sys", "x"], ["--jinja"], ["--chat-template", "chatml"], ["-st"], ["-mli"]):
+            self.assert_misused(winnow(*run, *flags), "winnow chat")
+        self.assert_misused(winnow(*run, "-md", "draft.gguf"), "speculative")
+        for mode in ("on", "off", "auto"):
+            coloured = self.assert_done(winnow(*run, "--color", mode)).out
+            self.assertEqual(b"\033[33m" in coloured, mode == "on", mode)
+        self.assertIn("tokenize", self.assert_done(winnow(*run, "--verbose-prompt")).err)
+        self.assert_misused(winnow("perplexity", "-m", self.model, "--ppl-stride", "8"), "sliding")
+        bench = ["bench", "-m", self.model, "-p", "8", "-n", "2", "-r", "1", "-o", "json"]
+        for flags in (["-mmp", "0"], ["-fa", "0,1"], ["-nkvo", "0"], ["--delay", "1"]):
+            self.assertIn("no effect", self.assert_done(winnow(*bench, *flags)).err, flags)
+        self.assert_misused(winnow(*bench, "-oe", "md"), "-o FORMAT")
+        tokens = ["tokenize", "-m", self.model, "--ids"]
+        self.assertEqual(self.assert_done(winnow(*tokens, "--stdin", stdin=b"the house")).text,
+                         self.assert_done(winnow(*tokens, "-p", "the house")).text)
+
     def test_overview_names_every_command(self):
         text = self.assert_done(winnow("--help")).text
         for command in COMMANDS:
