@@ -229,10 +229,12 @@ int64_t Compressor::WithinAQuarter(const cache::Cache& cache, int n_layers) cons
 
 Result<Reservation> Compressor::Plan(const cache::Cache& cache, int64_t n_prompt, int64_t n_call,
                                      int64_t n_generate) const {
-  // Without a prompt the first generated token stands for it.
-  const int64_t n_first = std::max<int64_t>(1, n_prompt);
-  WINNOW_ASSIGN(const Settled settled,
-                Settle(cache, n_first, std::clamp<int64_t>(n_call, 1, n_first)));
+  Settled settled = {.budget = budget_, .n_call = 1, .n_next = n_next_};
+  // Tokens generated after others leave the budget as it is; the first of all settles it.
+  if (n_prompt > 0 || n_seen_ == 0) {
+    const int64_t n_first = std::max<int64_t>(1, n_prompt);
+    WINNOW_ASSIGN(settled, Settle(cache, n_first, std::clamp<int64_t>(n_call, 1, n_first)));
+  }
   MemoryPlan plan(MakeCost(cache), options_.method.get());
   std::vector<Entries> held;
   ReadHeld(cache, held);
