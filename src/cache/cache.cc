@@ -89,20 +89,25 @@ void Cache::BeginCall(Phase phase, int64_t n_tokens) {
   data_->TrimWorkingMemory();
 }
 
+Result<void> Cache::CheckRoom(int layer, int64_t n) const {
+  const int64_t capacity = data_->config.capacity;
+  for (const EntryList& list : data_->layer(layer).index.lists()) {
+    const auto n_slots = static_cast<int64_t>(list.size());
+    if (n <= capacity - n_slots) continue;
+    return Error{"cache: full: layer " + std::to_string(layer) + " holds " +
+                 std::to_string(n_slots) + " of " + std::to_string(capacity) + " entries, " +
+                 std::to_string(n) + " more do not fit"};
+  }
+  return {};
+}
+
 Result<void> Cache::Append(int layer_index, const kernels::Matrix& k, const kernels::Matrix& v,
                            std::span<const Position> positions) {
   Data& data = *data_;
   LayerData& layer = data.layer(layer_index);
   const int64_t n = k.rows;
   WINNOW_CHECK(v.rows == n && static_cast<int64_t>(positions.size()) == n);
-  for (const EntryList& list : layer.index.lists()) {
-    const auto n_slots = static_cast<int64_t>(list.size());
-    if (n > data.config.capacity - n_slots) {
-      return Error{"cache: full: layer " + std::to_string(layer_index) + " holds " +
-                   std::to_string(n_slots) + " of " + std::to_string(data.config.capacity) +
-                   " entries, " + std::to_string(n) + " more do not fit"};
-    }
-  }
+  WINNOW_TRY(CheckRoom(layer_index, n));
   for (size_t head = 0; head < layer.heads.size(); ++head) {
     const auto first_row = static_cast<Slot>(data.placement->n_rows(layer_index, head));
     layer.heads[head].Append(positions.size(), data.config.shared_rows, first_row);

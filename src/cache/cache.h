@@ -113,9 +113,11 @@ class Cache {
   // back. A call that is not announced is right too, only slower.
   void BeginCall(Phase phase, int64_t n_tokens);
 
+  // Whether a layer can take n entries more. Error: it cannot; says how many it holds.
+  Result<void> CheckRoom(int layer, int64_t n) const;
   // Adds k [n, n_kv_heads * key_dim] and v [n, n_kv_heads * value_dim] of the given positions to a
-  // layer; the state of the new slots is zero. Error: more than `capacity` entries. Requires:
-  // positions ascend, from the newest entry's on.
+  // layer; the state of the new slots is zero. Error: that of CheckRoom. Requires: positions
+  // ascend, from the newest entry's on.
   Result<void> Append(int layer, const kernels::Matrix& k, const kernels::Matrix& v,
                       std::span<const Position> positions);
 

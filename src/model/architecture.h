@@ -7,7 +7,7 @@
 #include "kernels/ops.h"
 
 // The parts a decoder layer is made of. An architecture says which parts it has and which tensors
-// fill them; transformer.cc runs them all.
+// fill them; layer_runner.cc runs them all.
 namespace winnow::model {
 
 class TensorReader;

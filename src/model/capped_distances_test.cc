@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/log.h"
+#include "model/step.h"
 #include "model/testing/tiny_model.h"
-#include "model/transformer.h"
 
 // Distances between queries and keys that stop at a cap (cache::PositionMode::kCapped).
 namespace winnow::model {
@@ -25,12 +25,12 @@ std::vector<int32_t> Tokens() {
 }
 
 struct Way {
-  int64_t call = 1;  // tokens per Forward, after the prompt
+  int64_t call = 1;  // tokens per step, after the prompt
   int64_t row_block = 512;
 };
 
 // Logits of the tokens after the prompt, whose keys are stored before RoPE from then on.
-Result<std::vector<float>> LogitsUnder(Model& model, kernels::Backend& backend, int64_t cap,
+Result<std::vector<float>> LogitsUnder(const Model& model, kernels::Backend& backend, int64_t cap,
                                        Way way) {
   const auto cache = Cache::Make(backend, {.shape = model.cache_shape(),
                                            .key_type = kernels::TensorType::kF32,
@@ -39,22 +39,23 @@ Result<std::vector<float>> LogitsUnder(Model& model, kernels::Backend& backend, 
                                            .positions = cache::PositionMode::kCapped,
                                            .distance_cap = cap})
                          .value();
+  Step step(model);
   std::vector<float> all;
   const std::vector<int32_t> tokens = Tokens();
   for (int64_t first = 0, n = kPrompt; first < kTokens; first += n, n = way.call) {
     n = std::min(n, kTokens - first);
-    ForwardRequest request;
-    request.tokens = std::span(tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(n));
-    request.first_position = static_cast<cache::Position>(first);
-    request.cache = cache.get();
-    request.row_block = way.row_block;
-    request.on_logits = [&](int64_t, std::span<const float> logits) {
-      if (first > 0) all.insert(all.end(), logits.begin(), logits.end());
-    };
-    WINNOW_TRY(model.Forward(request));
-    for (int layer = 0; layer < model.cache_shape().n_layers; ++layer) {
-      cache->Unrotate(layer, model.rope());
-    }
+    const StepSpan span = {
+        .sequence = {.cache = cache.get(),
+                     .after_layer = [&](const attention::LayerDone& done) -> Result<void> {
+                       cache->Unrotate(done.layer, done.rope);
+                       return {};
+                     }},
+        .tokens = std::span(tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(n)),
+        .first_position = static_cast<cache::Position>(first),
+        .on_logits = [&](int64_t, std::span<const float> logits) {
+          if (first > 0) all.insert(all.end(), logits.begin(), logits.end());
+        }};
+    WINNOW_TRY(step.RunAll({&span, 1}, way.row_block));
   }
   return all;
 }

@@ -8,8 +8,8 @@
 #include "gguf/tensor_type.h"
 #include "model/architecture.h"
 #include "model/model.h"
+#include "model/parts.h"
 #include "model/tensor_reader.h"
-#include "model/transformer.h"
 
 namespace winnow::model {
 namespace {
@@ -75,7 +75,7 @@ Result<void> ReadFrequencyFactors(TensorReader& tensors, RopeParameters& rope) {
 Result<std::unique_ptr<Model>> Model::Load(std::shared_ptr<const gguf::File> file,
                                            kernels::Backend& backend, const LoadOptions& options,
                                            Log& log) {
-  TransformerParts parts;
+  ModelParts parts;
   WINNOW_ASSIGN(parts.hyperparameters, ReadHyperparameters(*file));
   Hyperparameters& h = parts.hyperparameters;
   const Architecture& architecture = *FindArchitecture(h.architecture);
@@ -100,7 +100,7 @@ Result<std::unique_ptr<Model>> Model::Load(std::shared_ptr<const gguf::File> fil
   if (parts.output == nullptr) parts.output = parts.embedding;
   parts.n_parameters = tensors.n_parameters();
   WINNOW_ASSIGN(parts.store, tensors.Finish());
-  return std::unique_ptr<Model>(std::make_unique<Transformer>(std::move(parts), backend));
+  return std::make_unique<Model>(std::move(parts), backend);
 }
 
 }  // namespace winnow::model

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "model/model.h"
+#include "model/step.h"
 #include "model/testing/tiny_model.h"
 
 namespace winnow::model {
@@ -169,11 +170,10 @@ TEST(Load, HugeContextsAreCheap) {
   EXPECT_EQ(loaded.model->context(), 2147483647);
   const auto cache =
       cache::Cache::Make(*loaded.backend, {.shape = loaded.model->cache_shape(), .capacity = 16});
-  ForwardRequest request;
   const std::vector<int32_t> tokens = {1, 2, 3};
-  request.tokens = tokens;
-  request.cache = cache->get();
-  EXPECT_TRUE(loaded.model->Forward(request).has_value());
+  const StepSpan span = {.sequence = {.cache = cache->get()}, .tokens = tokens};
+  Step step(*loaded.model);
+  EXPECT_TRUE(step.RunAll({&span, 1}).has_value());
 }
 
 TEST(Load, WarnsOfASlidingWindowShorterThanTheContext) {

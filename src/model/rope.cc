@@ -61,18 +61,24 @@ RopePositions::RopePositions(kernels::Backend& backend, const RopeParameters& ro
       context_(context),
       most_(n_positions),
       angles_(RopeAngles(rope, context)),
-      magnitude_(RopeMagnitude(rope)) {
-  table_.n_rotated = rope.n_rotated;
-  table_.interleaved = rope.interleaved;
+      magnitude_(RopeMagnitude(rope)),
+      form_{.table = {}, .n_rotated = rope.n_rotated, .interleaved = rope.interleaved} {}
+
+Result<std::shared_ptr<const kernels::RopeTable>> RopePositions::Cover(int64_t n_positions) {
+  WINNOW_CHECK(n_positions <= most_);
+  const std::lock_guard lock(mutex_);
+  const int64_t n_covered = covered_ == nullptr ? 0 : covered_->table.table.rows;
+  if (covered_ == nullptr || n_positions > n_covered) {
+    // Doubling keeps the cost per position constant without computing a long context that may never
+    // come.
+    const int64_t n_rows = std::min(std::max(context_, n_positions),
+                                    std::max(n_positions + kPositionsAhead, 2 * n_covered));
+    WINNOW_ASSIGN(covered_, Make(n_rows));
+  }
+  return std::shared_ptr<const kernels::RopeTable>(covered_, &covered_->table);
 }
 
-Result<void> RopePositions::Cover(int64_t n_positions) {
-  WINNOW_CHECK(n_positions <= most_);
-  if (n_positions <= table_.table.rows) return {};
-  // Doubling keeps the cost per position constant without computing a long context that may never
-  // come.
-  const int64_t n_rows = std::min(std::max(context_, n_positions),
-                                  std::max(n_positions + kPositionsAhead, 2 * table_.table.rows));
+Result<std::shared_ptr<const RopePositions::Owned>> RopePositions::Make(int64_t n_rows) const {
   const int64_t n_cols = 2 * static_cast<int64_t>(angles_.size());
   WINNOW_ASSIGN(std::unique_ptr<kernels::Storage> storage,
                 backend_.Allocate(n_rows * n_cols * static_cast<int64_t>(sizeof(float))));
@@ -94,9 +100,9 @@ Result<void> RopePositions::Cover(int64_t n_positions) {
     }
     backend_.Write(table.Rows(first, n), block);
   }
-  storage_ = std::move(storage);
-  table_.table = table;
-  return {};
+  auto owned = std::make_shared<Owned>(Owned{.storage = std::move(storage), .table = form_});
+  owned->table.table = table;
+  return std::shared_ptr<const Owned>(std::move(owned));
 }
 
 int64_t RopePositions::bytes(int64_t n_positions) const {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "base/result.h"
@@ -17,7 +18,8 @@ std::vector<double> RopeAngles(const RopeParameters& rope, int64_t context);
 // What cos and sin are multiplied by.
 double RopeMagnitude(const RopeParameters& rope);
 
-// cos and sin for the positions in use; grows as they do.
+// cos and sin for the positions in use; grows as they do. For several threads at once, as far as
+// the backend is.
 class RopePositions {
  public:
   // `context` decides between the sets of factors; of `n_positions` there are rows at most.
@@ -26,22 +28,30 @@ class RopePositions {
   RopePositions(kernels::Backend& backend, const RopeParameters& rope, int64_t context)
       : RopePositions(backend, rope, context, context) {}
 
-  // Makes table() cover positions [0, n_positions). Error: memory refused.
-  // Requires: n_positions <= most().
-  Result<void> Cover(int64_t n_positions);
-  const kernels::RopeTable& table() const { return table_; }
+  // A table that covers positions [0, n_positions) at least. It stays as it is while it is held:
+  // growing makes a new one. Error: memory refused. Requires: n_positions <= most().
+  Result<std::shared_ptr<const kernels::RopeTable>> Cover(int64_t n_positions);
   int64_t most() const { return most_; }
   // The table's memory once it covers so many, at most.
   int64_t bytes(int64_t n_positions) const;
 
  private:
+  // A table and its memory.
+  struct Owned {
+    std::unique_ptr<kernels::Storage> storage;
+    kernels::RopeTable table;
+  };
+
+  Result<std::shared_ptr<const Owned>> Make(int64_t n_rows) const;
+
   kernels::Backend& backend_;
   int64_t context_;
   int64_t most_;
   std::vector<double> angles_;
   double magnitude_;
-  std::unique_ptr<kernels::Storage> storage_;
-  kernels::RopeTable table_;
+  kernels::RopeTable form_;  // what every table has in common; without one
+  std::mutex mutex_;
+  std::shared_ptr<const Owned> covered_;
 };
 
 }  // namespace winnow::model

@@ -28,12 +28,12 @@ void ExpectNear(const std::vector<double>& found, const std::vector<double>& exp
 std::vector<float> Rotate(std::vector<float> x, const RopeParameters& rope, int32_t position) {
   const auto backend = kernels::MakeReferenceBackend();
   RopePositions positions(*backend, rope, 64);
-  EXPECT_TRUE(positions.Cover(position + 1).has_value());
+  const auto table = positions.Cover(position + 1).value();
   const int64_t n = static_cast<int64_t>(x.size());
   const auto storage = backend->Allocate(n * 4).value();
   const Matrix row = {storage.get(), 0, 1, n, n};
   backend->Write(row, x);
-  backend->Rope(row, static_cast<int>(n), {&position, 1}, positions.table());
+  backend->Rope(row, static_cast<int>(n), {&position, 1}, *table);
   backend->Read(row, x);
   return x;
 }
@@ -101,10 +101,11 @@ TEST(RopePositions, GrowsWithThePositionsInUse) {
   RopeParameters rope = Plain(4);
   rope.attention_factor = 0.5;
   RopePositions positions(*backend, rope, 1'000'000'000);
-  ASSERT_TRUE(positions.Cover(1).has_value());
-  EXPECT_LE(positions.table().table.rows, 2048);
-  ASSERT_TRUE(positions.Cover(3000).has_value());
-  const Matrix table = positions.table().table;
+  const auto few = positions.Cover(1).value();
+  EXPECT_LE(few->table.rows, 2048);
+  const auto many = positions.Cover(3000).value();
+  EXPECT_EQ(positions.Cover(2000).value(), many);
+  const Matrix table = many->table;
   EXPECT_GE(table.rows, 3000);
   EXPECT_LE(table.rows, 8192);
   for (const int64_t position : {0, 1023, 1024, 2999}) {
@@ -116,13 +117,17 @@ TEST(RopePositions, GrowsWithThePositionsInUse) {
     EXPECT_NEAR(row[2], 0.5 * std::sin(p), 1e-7);
     EXPECT_NEAR(row[3], 0.5 * std::sin(p / 100), 1e-7);
   }
+  // Whoever holds the smaller table can go on with it.
+  std::array<float, 4> old_row, new_row;
+  backend->Read(few->table.Rows(7, 1), old_row);
+  backend->Read(table.Rows(7, 1), new_row);
+  EXPECT_EQ(old_row, new_row);
 }
 
 TEST(RopePositions, CoversNoMoreThanTheContext) {
   const auto backend = kernels::MakeReferenceBackend();
   RopePositions positions(*backend, Plain(4), 1500);
-  ASSERT_TRUE(positions.Cover(1100).has_value());
-  EXPECT_EQ(positions.table().table.rows, 1500);
+  EXPECT_EQ(positions.Cover(1100).value()->table.rows, 1500);
 }
 
 }  // namespace

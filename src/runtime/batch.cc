@@ -1,10 +1,17 @@
 #include "runtime/batch.h"
 
+#include <algorithm>
 #include <string>
 
 #include "base/check.h"
 
 namespace winnow::runtime {
+namespace {
+
+// Buffers of so many rows are kept from step to step.
+constexpr int64_t kMinRowBlock = 512;
+
+}  // namespace
 
 Result<void> Batch::Decode(std::span<Session* const> sessions, std::span<const TokenId> tokens) {
   WINNOW_CHECK(sessions.size() == tokens.size());
@@ -15,22 +22,15 @@ Result<void> Batch::Decode(std::span<Session* const> sessions, std::span<const T
                    ": " + prepared.error().message};
     }
   }
-  steps_.clear();
+  spans_.clear();
   for (size_t i = 0; i < sessions.size(); ++i) {
-    steps_.push_back(sessions[i]->BeginStep(tokens[i]));
+    spans_.push_back(sessions[i]->BeginStep(tokens.subspan(i, 1)));
   }
-  model::BatchRequest request = {.sequences = steps_};
-  request.after_layer = [&sessions](int layer, size_t i, const kernels::Taps& taps) {
-    sessions[i]->AfterLayer(layer, taps);
-    return Result<void>();
-  };
-  const Result<void> done = engine_.model().ForwardBatch(request);
+  // All rows in one block: cutting them would read every weight more than once.
+  const auto n_rows = std::max<int64_t>(kMinRowBlock, static_cast<int64_t>(spans_.size()));
+  const Result<void> done = engine_.step().RunAll(spans_, n_rows);
   for (size_t i = 0; i < sessions.size(); ++i) {
-    if (done) {
-      sessions[i]->EndStep(tokens[i]);
-    } else {
-      sessions[i]->AbandonStep();
-    }
+    sessions[i]->EndStep(tokens.subspan(i, 1), done.has_value());
   }
   return done;
 }

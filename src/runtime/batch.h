@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "model/model.h"
+#include "model/step.h"
 #include "runtime/session.h"
 
 namespace winnow::runtime {
@@ -29,13 +29,12 @@ class Batch {
   // session refuses its token (no room, outside the vocabulary, the memory limit; says which
   // session): all are as before. Memory refused: sessions are as before, but those with a method
   // are empty.
-  // Requires: as many tokens as sessions, of this engine, none twice, none that records
-  // projections.
+  // Requires: as many tokens as sessions, of this engine, none twice.
   Result<void> Decode(std::span<Session* const> sessions, std::span<const TokenId> tokens);
 
  private:
   Engine& engine_;
-  std::vector<model::BatchRequest::Sequence> steps_;  // kept, so that a step allocates nothing
+  std::vector<model::StepSpan> spans_;  // kept, so that a step allocates nothing
 };
 
 }  // namespace winnow::runtime

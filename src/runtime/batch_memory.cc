@@ -4,6 +4,8 @@
 #include <memory>
 #include <string>
 
+#include "model/workspace.h"
+
 namespace winnow::runtime {
 namespace {
 
@@ -26,7 +28,7 @@ BatchMemory Sum(const Engine& engine, const SessionOptions& options, const Batch
   // The last prompt is read when all the other caches are at rest.
   return {
       .model_bytes = ModelBytes(engine),
-      .buffer_bytes = model.buffer_bytes(use) + n_sequences * logits_bytes,
+      .buffer_bytes = model::BufferBytes(model, use) + n_sequences * logits_bytes,
       .cache_bytes = n_sequences * reservation.steady_bytes + reservation.prefill_surplus_bytes};
 }
 

@@ -93,21 +93,22 @@ kernels::TapSpec Compressor::Taps() const {
   return compression::TapsOfCall(options_.method->needs(), phase_, n_seen_);
 }
 
-void Compressor::AfterLayer(cache::Cache& cache, int layer, const kernels::Taps& taps) {
+void Compressor::AfterLayer(cache::Cache& cache, const attention::LayerDone& done) {
   if (!active()) return;
+  const int layer = done.layer;
   CheckLiveBytes(cache);
   const compression::Method& method = *options_.method;
   // Before the first eviction: from then on positions mean something else than places in the text.
   if (cache.config().positions != cache::PositionMode::kOriginal && cache.keys_rotated(layer) &&
       LongestHead(cache, layer) > budget_) {
-    cache.Unrotate(layer, rope_);
+    cache.Unrotate(layer, done.rope);
   }
   for (int pass = 0; pass == 0 || plans_.again; ++pass) {
     plans_.Clear();
     method.Decide({.backend = backend_,
                    .cache = cache,
                    .scratch = scratch_,
-                   .taps = taps,
+                   .taps = done.taps,
                    .phase = phase_,
                    .pass = pass,
                    .layer = layer,

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/layer_pass.h"
 #include "base/result.h"
 #include "cache/cache.h"
 #include "compression/method.h"
@@ -46,11 +47,9 @@ class Compressor {
   static void Shape(const CompressionOptions& options, int64_t trained_context,
                     cache::CacheConfig& config);
 
-  // For `n_q_heads` query heads; `rope` turns keys back where the method wants them before RoPE. It
-  // and the backend outlive the compressor.
-  Compressor(const CompressionOptions& options, int n_q_heads, const kernels::RopeTable& rope,
-             kernels::Backend& backend)
-      : options_(options), n_q_heads_(n_q_heads), rope_(rope), backend_(backend) {}
+  // For `n_q_heads` query heads. The backend outlives the compressor.
+  Compressor(const CompressionOptions& options, int n_q_heads, kernels::Backend& backend)
+      : options_(options), n_q_heads_(n_q_heads), backend_(backend) {}
 
   bool active() const { return options_.method != nullptr; }
   const CompressionOptions& options() const { return options_; }
@@ -85,7 +84,7 @@ class Compressor {
   // What attention is asked in this call.
   kernels::TapSpec Taps() const;
   // Runs the method on a layer and carries out its plans.
-  void AfterLayer(cache::Cache& cache, int layer, const kernels::Taps& taps);
+  void AfterLayer(cache::Cache& cache, const attention::LayerDone& done);
   // After every call of the model.
   void EndCall(const cache::Cache& cache) const;
   // Rows of the call that layers after this one compute; empty: all.
@@ -140,7 +139,6 @@ class Compressor {
 
   CompressionOptions options_;
   int n_q_heads_;
-  const kernels::RopeTable& rope_;
   kernels::Backend& backend_;
   int64_t budget_ = 0;
   int64_t n_seen_ = 0;

@@ -21,6 +21,7 @@ struct Engine::Data {
   std::unique_ptr<kernels::Backend> backend;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   std::unique_ptr<model::Model> model;
+  std::unique_ptr<model::Step> step;
   double load_ms = 0;
 };
 
@@ -66,6 +67,7 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options, Log& 
                          {.context = options.context, .check_tensors = options.check_tensors}, log);
   if (!model) return named(model.error());
   data.model = std::move(model).value();
+  data.step = std::make_unique<model::Step>(*data.model);
   data.load_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return engine;
@@ -73,8 +75,8 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options, Log& 
 
 const gguf::File& Engine::file() const { return *data_->file; }
 const tokenizer::Tokenizer& Engine::tokenizer() const { return *data_->tokenizer; }
-model::Model& Engine::model() { return *data_->model; }
 const model::Model& Engine::model() const { return *data_->model; }
+model::Step& Engine::step() { return *data_->step; }
 kernels::Backend& Engine::backend() { return *data_->backend; }
 ThreadPool& Engine::pool() { return *data_->pool; }
 double Engine::load_ms() const { return data_->load_ms; }

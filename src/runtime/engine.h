@@ -11,6 +11,7 @@
 #include "gguf/file.h"
 #include "kernels/ops.h"
 #include "model/model.h"
+#include "model/step.h"
 #include "tokenizer/tokenizer.h"
 
 namespace winnow::runtime {
@@ -36,8 +37,9 @@ class Engine {
 
   const gguf::File& file() const;
   const tokenizer::Tokenizer& tokenizer() const;
-  model::Model& model();
   const model::Model& model() const;
+  // One set of buffers for all sessions, which take turns.
+  model::Step& step();
   kernels::Backend& backend();
   ThreadPool& pool();
   double load_ms() const;

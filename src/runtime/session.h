@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "attention/layer_pass.h"
 #include "base/result.h"
 #include "cache/cache.h"
+#include "model/step.h"
 #include "runtime/compressor.h"
 #include "runtime/engine.h"
 
@@ -22,8 +24,8 @@ struct SessionOptions {
   kernels::TensorType value_type = kernels::TensorType::kF16;
   int64_t row_block = 512;  // tokens computed at a time inside a layer
   CompressionOptions compression = {};
-  // To record queries, keys and values (model::ForwardRequest).
-  std::function<void(const model::Projections& projections)> on_projections = {};
+  // To record queries, keys and values (attention::Sequence).
+  std::function<void(const attention::Projections& projections)> on_projections = {};
 };
 
 // One sequence: a cache and the tokens it has seen. Not thread-safe; sessions of one engine take
@@ -117,14 +119,12 @@ class Session {
                        const Compressor::Progress& progress,
                        const std::function<Result<void>(cache::Cache&)>& fill);
   // Decode in parts. What can be refused is refused by PrepareStep, which changes nothing anyone
-  // sees; between BeginStep and EndStep (or AbandonStep, after an error) runs the model.
+  // sees; between BeginStep and EndStep runs the model. `done`: without an error.
   Result<void> PrepareStep(TokenId token);
   Result<void> CheckTokens(std::span<const TokenId> tokens) const;
   Result<void> CheckCapacity(int64_t n) const;
-  model::BatchRequest::Sequence BeginStep(TokenId token);
-  void AfterLayer(int layer, const kernels::Taps& taps);
-  void EndStep(TokenId token);
-  void AbandonStep();
+  model::StepSpan BeginStep(std::span<const TokenId> token);
+  void EndStep(std::span<const TokenId> token, bool done);
 
   struct Data;
   explicit Session(std::unique_ptr<Data> data);

@@ -31,8 +31,8 @@ QkvRecorder::QkvRecorder(runtime::Engine& engine, const Options& options)
       shape_(engine.model().cache_shape()),
       layers_(static_cast<size_t>(shape_.n_layers)) {}
 
-std::function<void(const model::Projections&)> QkvRecorder::Hook() {
-  return [this](const model::Projections& projections) { Take(projections); };
+std::function<void(const attention::Projections&)> QkvRecorder::Hook() {
+  return [this](const attention::Projections& projections) { Take(projections); };
 }
 
 void QkvRecorder::Append(const kernels::Matrix& matrix, std::vector<float>& rows) {
@@ -41,7 +41,7 @@ void QkvRecorder::Append(const kernels::Matrix& matrix, std::vector<float>& rows
   engine_.backend().Read(matrix, std::span(rows).subspan(n_before));
 }
 
-void QkvRecorder::Take(const model::Projections& projections) {
+void QkvRecorder::Take(const attention::Projections& projections) {
   Layer& layer = layers_[static_cast<size_t>(projections.layer)];
   if (!projections.rotated) Append(projections.v, layer.v);  // the same in both calls
   if (projections.rotated ? !options_.after_rope : !options_.before_rope) return;

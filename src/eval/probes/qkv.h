@@ -21,7 +21,7 @@ class QkvRecorder {
   QkvRecorder(runtime::Engine& engine, const Options& options);
 
   // For SessionOptions::on_projections; the recorder outlives the session.
-  std::function<void(const model::Projections& projections)> Hook();
+  std::function<void(const attention::Projections& projections)> Hook();
 
   int64_t n_tokens() const;  // recorded of the first layer
   // [token, dim] of one head.
@@ -40,7 +40,7 @@ class QkvRecorder {
   struct Layer {
     std::vector<float> q, k, v, q_pre, k_pre;  // [token, heads * dim]
   };
-  void Take(const model::Projections& projections);
+  void Take(const attention::Projections& projections);
   void Append(const kernels::Matrix& matrix, std::vector<float>& rows);
 
   runtime::Engine& engine_;

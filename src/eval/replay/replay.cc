@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "attention/attend.h"
+#include "attention/layer_pass.h"
 #include "cache/cache.h"
 #include "model/rope.h"
 #include "report/safetensors.h"
@@ -67,7 +67,11 @@ class Player {
         k_(backend, int64_t{recording.n_kv_heads()} * recording.dim()),
         v_(backend, int64_t{recording.n_kv_heads()} * recording.dim()),
         out_(backend, int64_t{recording.n_q_heads()} * recording.dim()),
-        compressor_(options.compression, recording.n_q_heads(), rope_.table(), backend),
+        compressor_(options.compression, recording.n_q_heads(), backend),
+        pass_(backend,
+              {.n_heads = recording.n_q_heads(),
+               .key_dim = recording.dim(),
+               .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(recording.dim())))}),
         outputs_(static_cast<size_t>(recording.n_layers())) {}
 
   // False: stopped by progress.
@@ -113,8 +117,16 @@ class Player {
     runtime::Compressor::Shape(options_.compression, recording_.n_tokens(), config);
     WINNOW_ASSIGN(cache_, cache::Cache::Make(backend_, config));
     if (config.positions != cache::PositionMode::kOriginal) {
-      WINNOW_TRY(rope_.Cover(recording_.n_tokens()));
+      WINNOW_ASSIGN(rope_table_, rope_.Cover(recording_.n_tokens()));
+    } else {
+      rope_table_ = std::make_shared<const kernels::RopeTable>();  // keys come after RoPE
     }
+    sequence_.cache = cache_.get();
+    sequence_.top_p_from = method_.traits().dense_layers;
+    sequence_.after_layer = [this](const attention::LayerDone& done) -> Result<void> {
+      compressor_.AfterLayer(*cache_, done);
+      return {};
+    };
     return {};
   }
 
@@ -141,7 +153,7 @@ class Player {
     return true;
   }
 
-  // `rows` of the tokens [first, first + n) in one layer: append, attend, decide, apply.
+  // `rows` of the tokens [first, first + n) in one layer.
   Result<void> Step(Phase phase, int layer, int64_t first, int64_t n,
                     std::span<const cache::Position> rows) {
     const bool rotated = cache_->keys_rotated(layer);
@@ -162,25 +174,12 @@ class Player {
                    std::to_string(n_together) + " of a chunk of " + std::to_string(q.rows) +
                    " tokens can be attended to together; take the prompt whole, or in chunks of 1"};
     }
-    WINNOW_TRY(cache_->Append(layer, k, v, positions_));
-
-    const compression::Traits& traits = method_.traits();
-    const attention::Queries queries = {
-        .q = q,
-        .out = out,
-        .n_heads = recording_.n_q_heads(),
-        .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(recording_.dim()))),
-        .rope = &rope_.table()};
-    kernels::Attention attend =
-        attention::Over(*cache_, layer, queries, compressor_.Taps(), &taps_);
-    int64_t n_attended = 0;
-    if (phase == Phase::kDecode && layer >= traits.dense_layers) {
-      attend.top_p = traits.top_p;
-      attend.n_attended = &n_attended;
-    }
-    backend_.Attend(attend);
+    sequence_.taps = compressor_.Taps();
+    sequence_.top_p = phase == Phase::kDecode ? method_.traits().top_p : 1;
+    const attention::LayerPass::Span span = {.sequence = &sequence_, .n_rows = q.rows};
+    pass_.Start(layer, *rope_table_, {&span, 1});
+    WINNOW_TRY(pass_.Run({.q = q, .k = k, .v = v, .out = out, .positions = positions_}));
     if (phase == Phase::kDecode) KeepOutput(layer, out);
-    compressor_.AfterLayer(*cache_, layer, taps_);
     return {};
   }
 
@@ -199,7 +198,9 @@ class Player {
   Buffer q_, k_, v_, out_;
   std::unique_ptr<cache::Cache> cache_;
   runtime::Compressor compressor_;
-  kernels::Taps taps_;
+  attention::LayerPass pass_;
+  attention::Sequence sequence_;
+  std::shared_ptr<const kernels::RopeTable> rope_table_;
   std::vector<float> host_;
   std::vector<cache::Position> positions_;
   std::vector<std::vector<float>> outputs_;  // [layer][step, head, dim]

@@ -1,4 +1,4 @@
-// One token of several sequences in one pass gives what each of them gives alone.
+// One token of several sequences in one step gives what each of them gives alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,10 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/log.h"
-#include "base/thread_pool.h"
-#include "model/model.h"
-#include "model/testing/tiny_model.h"
+#include "model/testing/loaded.h"
 
 namespace winnow::model {
 namespace {
@@ -19,27 +16,9 @@ using cache::Cache;
 using testing::TinySpec;
 using testing::TinySpecOf;
 
-constexpr int kVocabulary = 70;
-
-struct Loaded {
-  std::unique_ptr<ThreadPool> pool;
-  std::unique_ptr<kernels::Backend> backend;
-  std::unique_ptr<Model> model;
-};
-
-// `n_threads` 0: the reference backend, whose products do not depend on the number of rows.
-Loaded Load(const TinySpec& spec, int n_threads) {
-  Loaded loaded;
-  if (n_threads == 0) {
-    loaded.backend = kernels::MakeReferenceBackend();
-  } else {
-    loaded.pool = std::make_unique<ThreadPool>(n_threads);
-    loaded.backend = kernels::MakeCpuBackend({.pool = loaded.pool.get(), .target = ""}).value();
-  }
-  NullLog log;
-  loaded.model = Model::Load(testing::TinyModel(spec), *loaded.backend, {}, log).value();
-  return loaded;
-}
+using testing::kVocabulary;
+using testing::Load;
+using testing::Loaded;
 
 // A sequence: its cache, holding a prompt of its own.
 struct Sequence {
@@ -54,17 +33,10 @@ Sequence Begin(const Loaded& loaded, int number) {
   Sequence sequence;
   sequence.n = 3 + 5 * (number % 4) + number;
   sequence.next = (7 * number + 1) % kVocabulary;
-  sequence.cache = Cache::Make(*loaded.backend, {.shape = loaded.model->cache_shape(),
-                                                 .key_type = kernels::TensorType::kF16,
-                                                 .value_type = kernels::TensorType::kF16,
-                                                 .capacity = 100})
-                       .value();
-  std::vector<int32_t> prompt;
-  for (int i = 0; i < sequence.n; ++i) prompt.push_back((i * 37 + number * 11) % kVocabulary);
-  ForwardRequest request;
-  request.tokens = prompt;
-  request.cache = sequence.cache.get();
-  EXPECT_TRUE(loaded.model->Forward(request).has_value());
+  sequence.cache = loaded.NewCache(100, kernels::TensorType::kF16);
+  const std::vector<int32_t> prompt = testing::Tokens(sequence.n, number);
+  const StepSpan span = testing::SpanOf(*sequence.cache, prompt);
+  EXPECT_TRUE(loaded.step->RunAll({&span, 1}).has_value());
   return sequence;
 }
 
@@ -79,52 +51,47 @@ constexpr kernels::TapSpec kTaps = {.last_rows = 2, .column_sums = true};
 // Taps as [layer][list], the last rows.
 using Found = std::vector<std::vector<std::vector<float>>>;
 
-void StepAlone(const Loaded& loaded, Sequence& sequence, float top_p = 1, Found* found = nullptr) {
-  ForwardRequest request;
-  request.tokens = {&sequence.next, 1};
-  request.first_position = sequence.n;
-  request.cache = sequence.cache.get();
-  request.on_logits = [&](int64_t, std::span<const float> logits) {
-    sequence.logits.assign(logits.begin(), logits.end());
+// The next token of a sequence.
+StepSpan Next(Sequence& sequence, float top_p = 1) {
+  return {.sequence = {.cache = sequence.cache.get(),
+                       .top_p = top_p,
+                       .top_p_from = 1,
+                       .n_attended = &sequence.n_attended},
+          .tokens = {&sequence.next, 1},
+          .first_position = sequence.n,
+          .last_logits = sequence.logits};
+}
+
+void WatchTaps(StepSpan& span, Found& found) {
+  span.sequence.taps = kTaps;
+  span.sequence.after_layer = [&found](const attention::LayerDone& done) -> Result<void> {
+    found.push_back(done.taps.last_rows);
+    return {};
   };
-  request.top_p = top_p;
-  request.top_p_from = 1;
-  request.n_attended = &sequence.n_attended;
-  if (found != nullptr) {
-    request.taps = kTaps;
-    request.after_layer = [&](int, const kernels::Taps& taps) {
-      found->push_back(taps.last_rows);
-      return Result<void>();
-    };
-  }
-  ASSERT_TRUE(loaded.model->Forward(request).has_value());
+}
+
+void Advance(Sequence& sequence) {
   ++sequence.n;
   sequence.next = (sequence.next * 3 + 5) % kVocabulary;
 }
 
+void StepAlone(const Loaded& loaded, Sequence& sequence, float top_p = 1, Found* found = nullptr) {
+  StepSpan span = Next(sequence, top_p);
+  if (found != nullptr) WatchTaps(span, *found);
+  ASSERT_TRUE(loaded.step->RunAll({&span, 1}).has_value());
+  Advance(sequence);
+}
+
 void StepTogether(const Loaded& loaded, std::span<Sequence> sequences, float top_p = 1,
                   std::vector<Found>* found = nullptr) {
-  std::vector<BatchRequest::Sequence> batch;
-  for (Sequence& s : sequences) {
-    batch.push_back({.token = s.next, .position = s.n, .cache = s.cache.get(), .logits = s.logits});
-    batch.back().top_p = top_p;
-    batch.back().top_p_from = 1;
-    batch.back().n_attended = &s.n_attended;
-    if (found != nullptr) batch.back().taps = kTaps;
+  std::vector<StepSpan> spans;
+  if (found != nullptr) found->resize(sequences.size());
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    spans.push_back(Next(sequences[i], top_p));
+    if (found != nullptr) WatchTaps(spans.back(), (*found)[i]);
   }
-  BatchRequest request = {.sequences = batch};
-  if (found != nullptr) {
-    found->resize(sequences.size());
-    request.after_layer = [&](int, size_t i, const kernels::Taps& taps) {
-      (*found)[i].push_back(taps.last_rows);
-      return Result<void>();
-    };
-  }
-  ASSERT_TRUE(loaded.model->ForwardBatch(request).has_value());
-  for (Sequence& s : sequences) {
-    ++s.n;
-    s.next = (s.next * 3 + 5) % kVocabulary;
-  }
+  ASSERT_TRUE(loaded.step->RunAll(spans).has_value());
+  for (Sequence& s : sequences) Advance(s);
 }
 
 // A backend on which up to n_exact rows are multiplied as one is.
@@ -169,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(Forms, EveryFormTogether,
                            return name;
                          });
 
-TEST(ForwardBatch, TapsAndSelectionAreEachSequencesOwn) {
+TEST(StepBatch, TapsAndSelectionAreEachSequencesOwn) {
   for (const int n_threads : {0, 2}) {
     const Exact exact = LoadExact(TinySpecOf("llama"), n_threads);
     const Loaded& loaded = exact.loaded;
@@ -195,7 +162,7 @@ TEST(ForwardBatch, TapsAndSelectionAreEachSequencesOwn) {
 
 // Many rows of quantised weights are multiplied in another way: close to one row's, and the same
 // for any number of rows from there on.
-TEST(ForwardBatch, ManyRowsAreCloseAndDoNotDependOnTheirNumber) {
+TEST(StepBatch, ManyRowsAreCloseAndDoNotDependOnTheirNumber) {
   for (const auto type : {gguf::TensorType::kF32, gguf::TensorType::kQ8_0}) {
     TinySpec spec = TinySpecOf("llama");
     spec.type = type;
@@ -218,35 +185,33 @@ TEST(ForwardBatch, ManyRowsAreCloseAndDoNotDependOnTheirNumber) {
   }
 }
 
-TEST(ForwardBatch, RefusesWhatCannotBeBeforeAnythingChanges) {
+TEST(StepBatch, RefusesWhatCannotBeBeforeAnythingChanges) {
   const Loaded loaded = Load(TinySpecOf("llama"), 2);
   std::vector<Sequence> sequences = BeginAll(loaded, 2);
-  std::vector<BatchRequest::Sequence> batch;
-  for (Sequence& s : sequences) {
-    batch.push_back({.token = 1, .position = s.n, .cache = s.cache.get(), .logits = s.logits});
-  }
-  batch[1].token = kVocabulary;
-  auto refused = loaded.model->ForwardBatch({.sequences = batch, .after_layer = {}});
-  ASSERT_FALSE(refused.has_value());
-  EXPECT_EQ(refused.error().message, "model: token 70 (number 1) is outside the vocabulary of 70");
-  batch[1].token = 1;
-  batch[1].position = 128;
-  refused = loaded.model->ForwardBatch({.sequences = batch, .after_layer = {}});
-  ASSERT_FALSE(refused.has_value());
-  EXPECT_EQ(refused.error().message, "model: position 128 is beyond the context of 128 tokens");
+  const auto refused = [&](int32_t token, cache::Position position) {
+    std::vector<StepSpan> spans = {Next(sequences[0]), Next(sequences[1])};
+    spans[1].tokens = {&token, 1};
+    spans[1].first_position = position;
+    const auto begun = loaded.step->Begin(spans);
+    EXPECT_FALSE(loaded.step->at_work());
+    return begun.has_value() ? std::string("no error") : begun.error().message;
+  };
+  EXPECT_EQ(refused(kVocabulary, sequences[1].n),
+            "model: token 70 (number 1) is outside the vocabulary of 70");
+  EXPECT_EQ(refused(1, 128), "model: position 128 is beyond the context of 128 tokens");
   for (const Sequence& s : sequences) EXPECT_EQ(s.cache->n_slots(0, 0), s.n);
-  EXPECT_TRUE(loaded.model->ForwardBatch({}).has_value());
+  EXPECT_TRUE(loaded.step->RunAll({}).has_value());
 }
 
-TEST(ForwardBatch, BuffersAreThoseOfTheirShapes) {
+TEST(StepBatch, BuffersAreThoseOfTheirShapes) {
   const Loaded loaded = Load(TinySpecOf("llama"), 2);
   // embedding 64, q 64, k and v 32 each, attended 64, gate and up 192, vocabulary 70; 16 numbers of
   // rotation for each of at most 128 positions.
   const int64_t row = 64 + (64 + 32 + 32) + 64 + 192, rope = 128 * 16;
-  EXPECT_EQ(loaded.model->buffer_bytes({.n_tokens = 10}), 4 * (10 * 64 + 10 * row + 2 * 70 + rope));
-  EXPECT_EQ(loaded.model->buffer_bytes({.n_tokens = 10, .row_block = 4, .n_sequences = 3}),
+  EXPECT_EQ(BufferBytes(*loaded.model, {.n_tokens = 10}), 4 * (10 * 64 + 10 * row + 2 * 70 + rope));
+  EXPECT_EQ(BufferBytes(*loaded.model, {.n_tokens = 10, .row_block = 4, .n_sequences = 3}),
             4 * (10 * 64 + 4 * row + 4 * 70 + rope));
-  EXPECT_EQ(loaded.model->buffer_bytes({.n_tokens = 10, .row_block = 4, .n_sequences = 100}),
+  EXPECT_EQ(BufferBytes(*loaded.model, {.n_tokens = 10, .row_block = 4, .n_sequences = 100}),
             4 * (100 * 64 + 100 * row + 65 * 70 + rope));
 }
 

@@ -1,0 +1,145 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "attention/tap_collector.h"
+#include "base/result.h"
+#include "cache/cache.h"
+#include "kernels/ops.h"
+
+namespace winnow::attention {
+
+// The inputs of attention in one layer for some neighbouring tokens of a sequence.
+struct Projections {
+  int layer = 0;
+  std::span<const cache::Position> positions;  // [row]
+  bool rotated = false;                        // q and k are after RoPE
+  kernels::Matrix q;                           // [row, n_heads * key_dim]
+  kernels::Matrix k;                           // [row, n_kv_heads * key_dim]
+  kernels::Matrix v;                           // [row, n_kv_heads * value_dim]
+};
+
+// One layer of a sequence, when its attention over all rows of the step is done.
+struct LayerDone {
+  int layer = 0;
+  const kernels::Taps& taps;       // as Sequence::taps asked for
+  const kernels::RopeTable& rope;  // the one keys were rotated with, for Cache::Unrotate
+};
+
+// One sequence in a step: the same in all layers.
+struct Sequence {
+  cache::Cache* cache = nullptr;  // no two sequences of a step share one
+
+  // Asked of attention in every layer. `after_layer` decides about the layer and may Apply plans to
+  // it, or to layers before it: they are in their final state. An error ends the step.
+  kernels::TapSpec taps = {};
+  std::function<Result<void>(const LayerDone& done)> after_layer = {};
+
+  // Below 1, a row that is alone in its step attends to the smallest set of entries whose weights
+  // reach this sum, in the layers from `top_p_from` on (Twilight); the entries used are added to
+  // *n_attended, summed over query heads and layers. No effect in layers with taps.
+  float top_p = 1;
+  int top_p_from = 0;
+  int64_t* n_attended = nullptr;
+
+  // To record queries, keys and values: called for every row block of every layer before RoPE, and
+  // once more after it unless the layer's keys are stored before RoPE.
+  std::function<void(const Projections& projections)> on_projections = {};
+};
+
+// The core loop of winnow, one layer at a time: append to the cache, attend, collect the taps, let
+// the method decide and apply its plan. Prompts, batches of single tokens, replay and the tests of
+// methods all go through it.
+//
+// A layer has the rows of one or several sequences, one after another. They come in row blocks; a
+// block may hold the end of one sequence's rows and the beginning of the next one's.
+class LayerPass {
+ public:
+  struct Shape {
+    int n_heads = 0;  // query heads
+    int key_dim = 0;  // per head
+    float scale = 0;  // of q·k before the softmax
+  };
+  // Computes attention; as Backend::AttendAll.
+  using Attend = std::function<void(std::span<const kernels::Attention> attentions)>;
+
+  // `attend` replaces the backend's attention (tests: weights made by hand).
+  LayerPass(kernels::Backend& backend, const Shape& shape, Attend attend = {});
+
+  // One sequence's rows in the layer at work.
+  struct Span {
+    const Sequence* sequence = nullptr;
+    int64_t n_rows = 0;        // at least 1
+    int64_t first_output = 0;  // rows before it are attended for the taps only: their `out` is not
+                               // written if the taps do not need them
+  };
+  // Begins a layer. `spans` is copied; the sequences and `rope` stay until the layer is done.
+  void Start(int layer, const kernels::RopeTable& rope, std::span<const Span> spans);
+
+  // The next rows of the layer, at most as many as are left.
+  struct Rows {
+    kernels::Matrix q;    // [n, n_heads * key_dim]
+    kernels::Matrix k;    // [n, n_kv_heads * key_dim]
+    kernels::Matrix v;    // [n, n_kv_heads * value_dim]
+    kernels::Matrix out;  // [n, n_heads * value_dim]
+    // q and k as one matrix, before RoPE: both are rotated in place where the layer's keys are
+    // stored rotated. Empty: q and k are as the layer's keys are stored.
+    kernels::Matrix q_and_k = {};
+    std::span<const cache::Position> positions;  // [n]
+  };
+  // Each sequence's after_layer runs as soon as its last row was attended. Errors: a cache is full
+  // (Cache::CheckRoom tells beforehand), those of after_layer; the caches then hold an undefined
+  // part of the rows.
+  Result<void> Run(const Rows& rows);
+
+ private:
+  // The part of one sequence in the rows at work.
+  struct Piece {
+    size_t span = 0;
+    int64_t first = 0;  // row
+    int64_t n = 0;
+  };
+  struct State {
+    Span span;
+    TapCollector taps;
+    int64_t n_done = 0;       // rows
+    int64_t first_query = 0;  // rows before it need no attention
+    int64_t n_attended = 0;   // with top_p
+  };
+
+  void Cut(int64_t n_rows);
+  void Show(const Rows& rows, const Piece& piece, bool rotated) const;
+  void Rotate(const Rows& rows);
+  // The rows [first, first + n) of a piece, which attention can take together.
+  Result<void> AppendRows(const Rows& rows, const Piece& piece, int64_t first, int64_t n);
+  Result<void> AttendPiece(const Rows& rows, const Piece& piece);
+  void AttendRows(const Rows& rows, const Piece& piece, int64_t first, int64_t n);
+  // Pieces of one row, all together.
+  Result<void> AttendSingles(const Rows& rows);
+  // Attention over the rows [first, end); with taps if `spec` asks for any.
+  kernels::Attention Make(const Rows& rows, State& state, int64_t first, int64_t end,
+                          const kernels::TapSpec& spec);
+  void CollectResult(State& state, const kernels::Attention& attention) const;
+  Result<void> Finish(const Piece& piece);
+  bool rotated(const State& state) const {
+    return state.span.sequence->cache->keys_rotated(layer_);
+  }
+
+  kernels::Backend& backend_;
+  Shape shape_;
+  Attend attend_;
+  int layer_ = 0;
+  const kernels::RopeTable* rope_ = nullptr;
+  // Kept from step to step, with their memory.
+  std::vector<State> states_;  // the first n_spans_ are in use
+  size_t n_spans_ = 0;
+  size_t at_ = 0;  // the span whose rows come next
+  std::vector<Piece> pieces_;
+  std::vector<kernels::Attention> attentions_;  // of pieces of one row
+  std::vector<size_t> attended_;                // [attention] the piece
+};
+
+}  // namespace winnow::attention

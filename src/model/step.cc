@@ -1,0 +1,346 @@
+#include "model/step.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include "base/check.h"
+#include "model/parts.h"
+#include "model/rope.h"
+
+namespace winnow::model {
+namespace {
+
+using kernels::Matrix;
+
+int64_t TokenCount(const StepSpan& span) { return static_cast<int64_t>(span.tokens.size()); }
+
+// The last rows of a span that are read after the last layer.
+int64_t OutputCount(const StepSpan& span) {
+  const int64_t n = TokenCount(span);
+  int64_t first = n;
+  if (span.on_logits) first = std::min(first, span.logits_from);
+  if (!span.last_logits.empty()) first = std::min(first, n - 1);
+  return n - first;
+}
+
+bool IsRun(std::span<const int32_t> rows) {
+  return rows.back() - rows.front() + 1 == static_cast<int32_t>(rows.size());
+}
+
+}  // namespace
+
+Step::Step(const Model& model)
+    : model_(model),
+      backend_(model.backend()),
+      runner_(model.parts(), model.backend(), work_),
+      pass_(model.backend(), {.n_heads = model.hyperparameters().n_heads,
+                              .key_dim = model.hyperparameters().key_dim,
+                              .scale = model.hyperparameters().attention_scale}) {}
+
+Result<void> Step::Begin(std::span<const StepSpan> spans, int64_t row_block) {
+  WINNOW_CHECK(!at_work_);
+  WINNOW_TRY(Check(spans));
+  WINNOW_TRY(Prepare(spans, row_block));
+  at_work_ = true;
+  return {};
+}
+
+Result<bool> Step::Run(const Quota& quota) {
+  WINNOW_CHECK(at_work_ && !running_);
+  running_ = true;
+  Result<void> done;
+  for (int64_t n = 0;
+       n == 0 || (n < quota.n_blocks && (quota.deadline == quota.deadline.max() ||
+                                         std::chrono::steady_clock::now() < quota.deadline));
+       ++n) {
+    done = RunUnit();
+    if (!done || !at_work_) break;
+  }
+  running_ = false;
+  if (!done) {
+    End();
+    return done.error();
+  }
+  return !at_work_;
+}
+
+void Step::Abandon() {
+  WINNOW_CHECK(!running_);
+  End();
+}
+
+Result<void> Step::RunAll(std::span<const StepSpan> spans, int64_t row_block) {
+  WINNOW_TRY(Begin(spans, row_block));
+  WINNOW_ASSIGN(const bool finished, Run());
+  WINNOW_CHECK(finished);
+  return {};
+}
+
+double Step::done() const {
+  if (!at_work_ || n_rows_ == 0 || !in_layers()) return 1;
+  return (layer_ + static_cast<double>(next_row_) / static_cast<double>(n_rows_)) /
+         model_.hyperparameters().n_layers;
+}
+
+Result<void> Step::Check(std::span<const StepSpan> spans) const {
+  const int64_t vocabulary = model_.hyperparameters().vocabulary;
+  size_t row = 0;
+  for (const StepSpan& span : spans) {
+    const attention::Sequence& sequence = span.sequence;
+    WINNOW_CHECK(sequence.cache != nullptr &&
+                 sequence.cache->config().shape == model_.cache_shape());
+    WINNOW_CHECK(span.first_position >= 0 && span.logits_from >= 0);
+    WINNOW_CHECK(span.last_logits.empty() ||
+                 static_cast<int64_t>(span.last_logits.size()) == vocabulary);
+    WINNOW_TRY(LastRotation(span));
+    for (const int32_t token : span.tokens) {
+      if (token < 0 || token >= vocabulary) {
+        return Error{"model: token " + std::to_string(token) + " (number " + std::to_string(row) +
+                     ") is outside the vocabulary of " + std::to_string(vocabulary)};
+      }
+      ++row;
+    }
+    WINNOW_TRY(CheckRoom(span));
+  }
+  return {};
+}
+
+// Where rows are dropped, how many reach a layer is not known beforehand.
+Result<void> Step::CheckRoom(const StepSpan& span) const {
+  const int n_layers = span.rows_kept ? 1 : model_.hyperparameters().n_layers;
+  for (int layer = 0; layer < n_layers; ++layer) {
+    WINNOW_TRY(span.sequence.cache->CheckRoom(layer, TokenCount(span)));
+  }
+  return {};
+}
+
+Result<int64_t> Step::LastRotation(const StepSpan& span) const {
+  const cache::Cache& cache = *span.sequence.cache;
+  const int64_t n = TokenCount(span);
+  // Layers go through their first eviction one after another, but in the same step.
+  const cache::PositionMode mode =
+      cache.keys_rotated(0) ? cache::PositionMode::kOriginal : cache.config().positions;
+  int64_t last = span.first_position + n - 1;
+  int64_t limit = model_.context();
+  if (mode == cache::PositionMode::kCapped) {
+    last = std::min(last, cache.config().distance_cap);
+    limit = model_.rope().most();
+  } else if (mode == cache::PositionMode::kReassigned) {
+    int64_t most = 0;
+    for (int layer = 0; layer < cache.config().shape.n_layers; ++layer) {
+      for (int head = 0; head < cache.config().shape.n_kv_heads; ++head) {
+        most = std::max(most, cache.n_slots(layer, head));
+      }
+    }
+    last = most + n - 1;
+  }
+  if (last < limit) return last;
+  return Error{"model: position " + std::to_string(last) + " is beyond the context of " +
+               std::to_string(model_.context()) + " tokens"};
+}
+
+// Buffers, RoPE table and the first hidden states.
+Result<void> Step::Prepare(std::span<const StepSpan> spans, int64_t row_block) {
+  WINNOW_CHECK(row_block > 0);
+  states_.clear();
+  n_rows_ = 0;
+  n_outputs_ = 0;
+  int64_t n_positions = 0;
+  bool host_logits = false;
+  for (const StepSpan& span : spans) {
+    if (span.tokens.empty()) continue;
+    states_.push_back({.span = &span, .n_rows = TokenCount(span), .n_outputs = OutputCount(span)});
+    n_rows_ += states_.back().n_rows;
+    n_outputs_ += states_.back().n_outputs;
+    WINNOW_ASSIGN(const int64_t last, LastRotation(span));
+    n_positions = std::max(n_positions, last + 1);
+    host_logits = host_logits || (span.on_logits && states_.back().n_outputs > 0);
+  }
+  row_block_ = row_block;
+  layer_ = n_rows_ == 0 ? model_.hyperparameters().n_layers : 0;
+  next_row_ = 0;
+  if (n_rows_ == 0) return {};
+
+  const int64_t n_block = std::min(n_rows_, row_block);
+  WINNOW_TRY(work_.Reserve(model_, {.n_tokens = n_rows_,
+                                    .n_rows = n_block,
+                                    .n_logits = std::min({n_outputs_, n_block, kLogitRows}),
+                                    .host_logits = host_logits}));
+  rope_.reset();
+  WINNOW_ASSIGN(rope_, model_.rope().Cover(n_positions));
+
+  tokens_.clear();
+  positions_.clear();
+  for (const State& state : states_) {
+    tokens_.insert(tokens_.end(), state.span->tokens.begin(), state.span->tokens.end());
+    positions_.resize(tokens_.size());
+    std::iota(positions_.end() - state.n_rows, positions_.end(), state.span->first_position);
+  }
+  backend_.GetRows(*model_.parts().embedding, tokens_, /*scale=*/1.0f, work_.hidden.Rows(n_rows_));
+  return {};
+}
+
+// A row block of a layer, or a block of logits.
+Result<void> Step::RunUnit() {
+  if (in_layers()) {
+    if (next_row_ == 0) BeginLayer();
+    WINNOW_TRY(RunBlock());
+    if (next_row_ == n_rows_) EndLayer();
+    return {};
+  }
+  if (n_rows_ > 0 && n_outputs_ > 0) GiveLogits();
+  if (n_rows_ == 0 || next_row_ == n_outputs_) End();
+  return {};
+}
+
+void Step::BeginLayer() {
+  pass_spans_.clear();
+  // The last layer's result is read only by the logits; its attention also by the taps.
+  for (const State& state : states_) {
+    pass_spans_.push_back({.sequence = &state.span->sequence,
+                           .n_rows = state.n_rows,
+                           .first_output = in_last_layer() ? state.n_rows - state.n_outputs : 0});
+  }
+  pass_.Start(layer_, *rope_, pass_spans_);
+  outputs_.clear();
+}
+
+Result<void> Step::RunBlock() {
+  const int64_t n = std::min(row_block_, n_rows_ - next_row_);
+  const Matrix x = work_.hidden.Rows(next_row_, n);
+  runner_.Project(layer_, x);
+  const Workspace::Projected projected = work_.ProjectedRows(model_.hyperparameters(), n);
+  WINNOW_TRY(pass_.Run(
+      {.q = projected.q,
+       .k = projected.k,
+       .v = projected.v,
+       .out = work_.attended.Rows(n),
+       .q_and_k = projected.q_and_k,
+       .positions =
+           std::span(positions_).subspan(static_cast<size_t>(next_row_), static_cast<size_t>(n))}));
+  CompleteBlock(x);
+  next_row_ += n;
+  return {};
+}
+
+// Of the last layer only the rows that are read. Where they lie apart, as the last rows of several
+// prompts do, they are put together first, so that their products share the weights.
+void Step::CompleteBlock(const Matrix& x) {
+  if (!in_last_layer()) return runner_.Complete(layer_, x, 0);
+  rows_.clear();
+  int64_t first = 0;  // row of the layer
+  for (const State& state : states_) {
+    const int64_t end = first + state.n_rows;
+    for (int64_t row = std::max(end - state.n_outputs, next_row_);
+         row < std::min(end, next_row_ + x.rows); ++row) {
+      rows_.push_back(static_cast<int32_t>(row - next_row_));
+    }
+    first = end;
+  }
+  if (rows_.empty()) return;
+  const auto n = static_cast<int64_t>(rows_.size());
+  int64_t at = rows_.front();
+  if (!IsRun(rows_)) {
+    MoveRows(x, rows_);
+    MoveRows(work_.normed.Rows(x.rows), rows_);
+    MoveRows(work_.attended.Rows(x.rows), rows_);
+    at = 0;
+  }
+  runner_.Complete(layer_, x.Rows(at, n), at);
+  for (int64_t i = 0; i < n; ++i) outputs_.push_back(static_cast<int32_t>(next_row_ + at + i));
+}
+
+// Rows that no later layer computes leave the hidden states. After the last layer only outputs_
+// matters.
+void Step::EndLayer() {
+  const auto drops = [](const State& state) { return static_cast<bool>(state.span->rows_kept); };
+  if (!in_last_layer() && std::any_of(states_.begin(), states_.end(), drops)) DropRows();
+  ++layer_;
+  next_row_ = 0;
+}
+
+void Step::DropRows() {
+  rows_.clear();
+  int64_t first = 0;
+  for (State& state : states_) {
+    const int64_t n = state.n_rows;
+    const std::span<const int32_t> kept =
+        state.span->rows_kept ? state.span->rows_kept(layer_) : std::span<const int32_t>();
+    if (kept.empty()) {
+      for (int64_t row = 0; row < n; ++row) rows_.push_back(static_cast<int32_t>(first + row));
+    } else {
+      WINNOW_CHECK(kept.back() == n - 1);
+      for (const int32_t row : kept) rows_.push_back(static_cast<int32_t>(first) + row);
+      state.n_rows = static_cast<int64_t>(kept.size());
+    }
+    first += n;
+  }
+  if (static_cast<int64_t>(rows_.size()) == n_rows_) return;
+  MoveRows(work_.hidden.Rows(n_rows_), rows_);
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    positions_[i] = positions_[static_cast<size_t>(rows_[i])];
+  }
+  n_rows_ = static_cast<int64_t>(rows_.size());
+}
+
+// Row rows[i] becomes row i. `rows` ascends.
+void Step::MoveRows(const Matrix& matrix, std::span<const int32_t> rows) {
+  row_numbers_.resize(rows.size());
+  std::iota(row_numbers_.begin(), row_numbers_.end(), 0);
+  constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
+  backend_.MoveRows(*matrix.storage, matrix.offset * kFloatBytes, matrix.stride * kFloatBytes, rows,
+                    row_numbers_);
+}
+
+void Step::BeginLogits() {
+  first_output_ = outputs_.front();
+  next_span_ = 0;
+  next_span_row_ = 0;
+  if (IsRun(outputs_)) return;
+  MoveRows(work_.hidden.Rows(n_rows_), outputs_);
+  first_output_ = 0;
+}
+
+void Step::GiveLogits() {
+  if (next_row_ == 0) BeginLogits();
+  const int64_t n = std::min(work_.n_logits(), n_outputs_ - next_row_);
+  const Matrix logits = runner_.Logits(work_.hidden.Rows(first_output_ + next_row_, n));
+  for (int64_t row = 0; row < n;) {
+    const State& state = states_[next_span_];
+    const int64_t n_of_span = std::min(n - row, state.n_outputs - next_span_row_);
+    if (n_of_span > 0) GiveRows(state, next_span_row_, logits.Rows(row, n_of_span));
+    row += n_of_span;
+    next_span_row_ += n_of_span;
+    if (next_span_row_ < state.n_outputs) continue;
+    ++next_span_;
+    next_span_row_ = 0;
+  }
+  next_row_ += n;
+}
+
+// `first`: of the span's outputs.
+void Step::GiveRows(const State& state, int64_t first, const Matrix& logits) {
+  const StepSpan& span = *state.span;
+  if (!span.last_logits.empty() && first + logits.rows == state.n_outputs) {
+    backend_.Read(logits.Rows(logits.rows - 1, 1), span.last_logits);
+  }
+  if (!span.on_logits) return;
+  const int64_t token = TokenCount(span) - state.n_outputs + first;
+  const int64_t n_skipped = std::max<int64_t>(0, span.logits_from - token);
+  if (n_skipped >= logits.rows) return;
+  const Matrix wanted = logits.Rows(n_skipped, logits.rows - n_skipped);
+  const std::span<float> host =
+      std::span(work_.host_logits).first(static_cast<size_t>(wanted.rows * wanted.cols));
+  backend_.Read(wanted, host);
+  span.on_logits(token + n_skipped, host);
+}
+
+void Step::End() {
+  at_work_ = false;
+  rope_.reset();
+  // The hidden states of a long prompt are not kept for the single tokens that follow.
+  if (work_.hidden.rows() > row_block_) work_.hidden.Free();
+}
+
+}  // namespace winnow::model

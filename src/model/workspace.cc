@@ -1,0 +1,83 @@
+#include "model/workspace.h"
+
+#include <algorithm>
+
+#include "model/parts.h"
+#include "model/rope.h"
+
+namespace winnow::model {
+namespace {
+
+int64_t QueryColumns(const Hyperparameters& h) {
+  return static_cast<int64_t>(h.n_heads) * h.key_dim;
+}
+int64_t KeyColumns(const Hyperparameters& h) {
+  return static_cast<int64_t>(h.n_kv_heads) * h.key_dim;
+}
+int64_t ValueColumns(const Hyperparameters& h) {
+  return static_cast<int64_t>(h.n_kv_heads) * h.value_dim;
+}
+int64_t ProjectedColumns(const Hyperparameters& h) {
+  return QueryColumns(h) + KeyColumns(h) + ValueColumns(h);
+}
+int64_t AttendedColumns(const Hyperparameters& h) {
+  return static_cast<int64_t>(h.n_heads) * h.value_dim;
+}
+int64_t InnerColumns(const ModelParts& parts) {
+  const int64_t width = parts.hyperparameters.feed_forward;
+  const auto gated = [](const Layer& layer) { return layer.feed_forward.gated; };
+  return std::any_of(parts.layers.begin(), parts.layers.end(), gated) ? 2 * width : width;
+}
+
+}  // namespace
+
+Result<void> ScratchMatrix::Reserve(kernels::Backend& backend, int64_t rows, int64_t cols) {
+  if (rows <= matrix_.rows && cols == matrix_.cols) return {};
+  Free();
+  WINNOW_ASSIGN(storage_, backend.Allocate(rows * cols * static_cast<int64_t>(sizeof(float))));
+  matrix_ = {.storage = storage_.get(), .offset = 0, .rows = rows, .cols = cols, .stride = cols};
+  return {};
+}
+
+void ScratchMatrix::Free() {
+  storage_.reset();
+  matrix_ = {};
+}
+
+int64_t BufferBytes(const Model& model, const BufferUse& use) {
+  const Hyperparameters& h = model.hyperparameters();
+  const int64_t n_tokens = std::max(use.n_tokens, use.n_sequences);
+  const int64_t n_rows = std::max(std::min(use.n_tokens, use.row_block), use.n_sequences);
+  const int64_t n_logits = std::min(use.n_sequences, kLogitRows);
+  const int64_t floats = n_tokens * h.embedding +
+                         n_rows * (h.embedding + ProjectedColumns(h) + AttendedColumns(h) +
+                                   InnerColumns(model.parts())) +
+                         (n_logits + 1) * h.vocabulary;  // and a row on the host
+  return floats * static_cast<int64_t>(sizeof(float)) + model.rope().bytes(use.n_positions);
+}
+
+Result<void> Workspace::Reserve(const Model& model, const Size& size) {
+  const Hyperparameters& h = model.hyperparameters();
+  kernels::Backend& backend = model.backend();
+  WINNOW_TRY(hidden.Reserve(backend, size.n_tokens, h.embedding));
+  WINNOW_TRY(normed.Reserve(backend, size.n_rows, h.embedding));
+  WINNOW_TRY(qkv.Reserve(backend, size.n_rows, ProjectedColumns(h)));
+  WINNOW_TRY(attended.Reserve(backend, size.n_rows, AttendedColumns(h)));
+  WINNOW_TRY(inner.Reserve(backend, size.n_rows, InnerColumns(model.parts())));
+  if (size.n_logits > 0) WINNOW_TRY(logits.Reserve(backend, size.n_logits, h.vocabulary));
+  if (size.host_logits) host_logits.resize(static_cast<size_t>(n_logits() * h.vocabulary));
+  return {};
+}
+
+Workspace::Projected Workspace::ProjectedRows(const Hyperparameters& h, int64_t n_rows) const {
+  const kernels::Matrix all = qkv.Rows(n_rows);
+  const int64_t n_q_and_k = QueryColumns(h) + KeyColumns(h);
+  return {.q_and_k = all.Cols(0, n_q_and_k),
+          .q = all.Cols(0, QueryColumns(h)),
+          .k = all.Cols(QueryColumns(h), KeyColumns(h)),
+          .v = all.Cols(n_q_and_k, ValueColumns(h))};
+}
+
+int64_t Workspace::n_logits() const { return std::min(normed.rows(), logits.rows()); }
+
+}  // namespace winnow::model

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "model/step.h"
+#include "runtime/session.h"
+
+namespace winnow::runtime {
+
+struct Session::Data {
+  Data(Engine& e, const SessionOptions& o)
+      : engine(&e),
+        options(o),
+        compressor(o.compression, e.model().hyperparameters().n_heads, e.backend()) {}
+
+  Engine* engine = nullptr;
+  SessionOptions options;
+  Compressor compressor;
+  std::unique_ptr<cache::Cache> cache;
+  std::vector<TokenId> tokens;
+  std::vector<float> logits;  // [vocabulary]
+  bool has_logits = false;    // of the last token
+  int64_t n_attended = 0;     // by query heads while decoding with a selecting method
+  int64_t n_attendable = 0;
+
+  int64_t n_tokens() const { return static_cast<int64_t>(tokens.size()); }
+  bool evicts() const { return compressor.active(); }
+  // Whether single tokens attend to some entries only.
+  bool selects() const { return evicts() && options.compression.method->traits().top_p < 1; }
+  // Entries of the longest head.
+  int64_t MostHeld() const;
+  // Tokens of a prompt of n that are taken in at once.
+  int64_t CallOf(int64_t n) const;
+
+  // A call of the model. BeginCall gives its span, which refers to this session and to `added`;
+  // then EndCall, or TurnBack where the step failed or was stopped: the session is as it was
+  // before, or empty where a method evicts.
+  model::StepSpan BeginCall(std::span<const TokenId> added, compression::Phase phase);
+  void EndCall(std::span<const TokenId> added, compression::Phase phase);
+  void TurnBack();
+
+  // A part of a prompt, or all of it.
+  struct Part {
+    int64_t first = 0;  // token
+    int64_t n = 0;
+    int64_t n_prompt = 0;
+    const PrefillOptions& wanted;
+  };
+  // False: stopped by progress.
+  Result<bool> Prefill(std::span<const TokenId> added, const Part& part);
+  Result<bool> Run(const model::StepSpan& span, const Part& part);
+
+  // After a call of the model: its tokens are in the cache.
+  void Advance(std::span<const TokenId> added);
+  // A step was taken: counts the entries it could have attended to.
+  void CountAttendable();
+  void Forget();
+};
+
+// What a session says that has no room for n tokens.
+Error NoRoom(int64_t n, int64_t n_taken, int64_t n_all);
+
+}  // namespace winnow::runtime
