@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "compression/decide.h"
 #include "compression/taps.h"
 #include "runtime/invariants.h"
 
@@ -13,14 +14,6 @@ using compression::Phase;
 
 // Less than this is read from the processor's caches anyway, or nearly.
 constexpr int64_t kGatherFromBytes = 8 << 20;
-
-int64_t LongestHead(const cache::Cache& cache, int layer) {
-  int64_t longest = 0;
-  for (int head = 0; head < cache.config().shape.n_kv_heads; ++head) {
-    longest = std::max(longest, cache.n_slots(layer, head));
-  }
-  return longest;
-}
 
 }  // namespace
 
@@ -95,37 +88,37 @@ kernels::TapSpec Compressor::Taps() const {
 
 void Compressor::AfterLayer(cache::Cache& cache, const attention::LayerDone& done) {
   if (!active()) return;
-  const int layer = done.layer;
   CheckLiveBytes(cache);
-  const compression::Method& method = *options_.method;
-  // Before the first eviction: from then on positions mean something else than places in the text.
-  if (cache.config().positions != cache::PositionMode::kOriginal && cache.keys_rotated(layer) &&
-      LongestHead(cache, layer) > budget_) {
-    cache.Unrotate(layer, done.rope);
+  // Captures fit the functions' own storage.
+  struct Context {
+    const Compressor& compressor;
+    const cache::Cache& cache;
+  } context{*this, cache};
+  compression::PlanHooks hooks;
+  if (options_.on_plan) {
+    hooks.before = [&context](const cache::Plan& plan) {
+      const Compressor& c = context.compressor;
+      c.options_.on_plan(plan, {.cache = context.cache, .phase = c.phase_, .n_seen = c.n_seen_});
+    };
   }
-  for (int pass = 0; pass == 0 || plans_.again; ++pass) {
-    plans_.Clear();
-    method.Decide({.backend = backend_,
-                   .cache = cache,
-                   .scratch = scratch_,
-                   .taps = done.taps,
-                   .phase = phase_,
-                   .pass = pass,
-                   .layer = layer,
-                   .n_layers = cache.config().shape.n_layers,
-                   .n_q_heads = n_q_heads_,
-                   .n_new = n_rows_,
-                   .n_seen = n_seen_,
-                   .budget = budget_},
-                  plans_);
-    for (const cache::Plan& plan : plans_.plans()) {
-      if (options_.on_plan) {
-        options_.on_plan(plan, {.cache = cache, .phase = phase_, .n_seen = n_seen_});
-      }
-      cache.Apply(plan);
-      CheckLiveBytes(cache);
-    }
+  if (kChecksInvariants) {
+    hooks.after = [&context](const cache::Plan&) {
+      context.compressor.CheckLiveBytes(context.cache);
+    };
   }
+  compression::DecideAndApply(*options_.method,
+                              {.backend = backend_,
+                               .cache = cache,
+                               .scratch = scratch_,
+                               .taps = done.taps,
+                               .phase = phase_,
+                               .layer = done.layer,
+                               .n_layers = cache.config().shape.n_layers,
+                               .n_q_heads = n_q_heads_,
+                               .n_new = n_rows_,
+                               .n_seen = n_seen_,
+                               .budget = budget_},
+                              done.rope, plans_, hooks);
   if (!plans_.kept_rows.empty()) n_rows_ = static_cast<int64_t>(plans_.kept_rows.size());
 }
 

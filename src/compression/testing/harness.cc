@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "compression/decide.h"
 #include "compression/taps.h"
 
 namespace winnow::compression::testing {
@@ -73,33 +74,22 @@ Harness::Harness(MethodPtr method, const HarnessConfig& config)
   auto made = cache::Cache::Make(*backend_, CacheConfigOf(*method_, config_));
   WINNOW_CHECK(made.has_value());
   cache_ = std::move(made).value();
+  sequence_.cache = cache_.get();
+  const int64_t n = config_.capacity;
+  auto storage = backend_->Allocate(2 * n * static_cast<int64_t>(sizeof(float)));
+  WINNOW_CHECK(storage.has_value());
+  angles_storage_ = std::move(storage).value();
+  angles_ = {.table = {angles_storage_.get(), 0, n, 2, 2}, .n_rotated = 2, .interleaved = false};
+  std::vector<float> cos_sin;
+  for (int64_t i = 0; i < n; ++i) cos_sin.insert(cos_sin.end(), {1.0f, 0.0f});
+  backend_->Write(angles_.table, cos_sin);
 }
 
 void Harness::Decode(std::vector<double> row) { Decode(LastQuery(std::move(row), 1)); }
 
-void Harness::AppendTokens(int layer, std::span<const Position> positions) {
-  const auto n = static_cast<int64_t>(positions.size());
-  const int64_t cols = static_cast<int64_t>(config_.n_kv_heads) * config_.dim;
-  std::vector<float> k, v;
-  for (const Position position : positions) {
-    for (int head = 0; head < config_.n_kv_heads; ++head) {
-      const std::vector<float> key = keys_(layer, head, position);
-      const std::vector<float> value = values_(layer, head, position);
-      k.insert(k.end(), key.begin(), key.end());
-      v.insert(v.end(), value.begin(), value.end());
-    }
-  }
-  auto storage = backend_->Allocate(2 * n * cols * static_cast<int64_t>(sizeof(float)));
-  WINNOW_CHECK(storage.has_value());
-  const kernels::Matrix keys = {storage.value().get(), 0, n, cols, cols};
-  const kernels::Matrix values = {storage.value().get(), n * cols, n, cols, cols};
-  backend_->Write(keys, k);
-  backend_->Write(values, v);
-  WINNOW_CHECK(cache_->Append(layer, keys, values, positions).has_value());
-}
-
-kernels::Taps Harness::TapsOf(const kernels::TapSpec& spec, int layer, int64_t n,
-                              const Weights& weights) const {
+// Of the queries [first, first + n) of the call, whose entries are the newest.
+kernels::Taps Harness::TapsOf(const kernels::TapSpec& spec, int layer, int64_t first,
+                              int64_t n) const {
   using Reduce = kernels::TapSpec::Reduce;
   kernels::Taps taps;
   if (!spec.any()) return taps;
@@ -131,11 +121,11 @@ kernels::Taps Harness::TapsOf(const kernels::TapSpec& spec, int layer, int64_t n
         const Slot slot = order[static_cast<size_t>(rank)];
         double weight = 0;
         for (int i = 0; i < per_list; ++i) {
-          const double one = weights({.layer = layer,
-                                      .q_head = list * per_list + i,
-                                      .query = query,
-                                      .rank = rank,
-                                      .position = positions[static_cast<size_t>(slot)]});
+          const double one = (*weights_)({.layer = layer,
+                                          .q_head = list * per_list + i,
+                                          .query = first + query,
+                                          .rank = rank,
+                                          .position = positions[static_cast<size_t>(slot)]});
           weight = spec.reduce == Reduce::kMax ? std::max(weight, one) : weight + one;
         }
         if (spec.reduce == Reduce::kMean) weight /= group;
@@ -154,7 +144,70 @@ kernels::Taps Harness::TapsOf(const kernels::TapSpec& spec, int layer, int64_t n
   return taps;
 }
 
-void Harness::Carry(const Plan& plan) {
+void Harness::RunLayer(Phase phase, int layer) {
+  const auto n = static_cast<int64_t>(tokens_.size());
+  // Nothing to append or attend: the method decides about what is there.
+  if (n == 0) return Decide(phase, {.layer = layer, .taps = {}, .rope = angles_});
+  const int64_t cols = static_cast<int64_t>(config_.n_kv_heads) * config_.dim;
+  std::vector<float> k, v;
+  for (const Position position : tokens_) {
+    for (int head = 0; head < config_.n_kv_heads; ++head) {
+      const std::vector<float> key = keys_(layer, head, position);
+      const std::vector<float> value = values_(layer, head, position);
+      k.insert(k.end(), key.begin(), key.end());
+      v.insert(v.end(), value.begin(), value.end());
+    }
+  }
+  auto storage = backend_->Allocate(2 * n * cols * static_cast<int64_t>(sizeof(float)));
+  WINNOW_CHECK(storage.has_value());
+  const kernels::Matrix keys = {storage.value().get(), 0, n, cols, cols};
+  const kernels::Matrix values = {storage.value().get(), n * cols, n, cols, cols};
+  backend_->Write(keys, k);
+  backend_->Write(values, v);
+
+  sequence_.taps = TapsOfCall(method_->needs(), phase, n_seen_ + n_call_);
+  sequence_.after_layer = [&](const attention::LayerDone& done) -> Result<void> {
+    Decide(phase, done);
+    return {};
+  };
+  attention::LayerPass pass(*backend_,
+                            {.n_heads = config_.n_q_heads, .key_dim = config_.dim, .scale = 1},
+                            [&](std::span<const kernels::Attention> all) {
+                              for (const kernels::Attention& one : all) Attend(layer, one);
+                            });
+  // There are no queries to compute with, and nobody reads the outputs.
+  const kernels::Matrix queries = {.rows = n};
+  const attention::LayerPass::Span span = {.sequence = &sequence_, .n_rows = n, .first_output = n};
+  pass.Start(layer, angles_, {&span, 1});
+  const Result<void> done =
+      pass.Run({.q = queries, .k = keys, .v = values, .out = queries, .positions = tokens_});
+  WINNOW_CHECK(done.has_value());
+}
+
+void Harness::Attend(int layer, const kernels::Attention& attention) const {
+  const Position newest =
+      cache_->positions(layer, 0)[static_cast<size_t>(cache_->order(layer, 0).back())];
+  const auto end = std::find(tokens_.begin(), tokens_.end(), newest) + 1 - tokens_.begin();
+  *attention.found = TapsOf(attention.taps, layer, end - attention.q.rows, attention.q.rows);
+}
+
+void Harness::Decide(Phase phase, const attention::LayerDone& done) {
+  DecideAndApply(*method_,
+                 {.backend = *backend_,
+                  .cache = *cache_,
+                  .scratch = scratch_,
+                  .taps = done.taps,
+                  .phase = phase,
+                  .layer = done.layer,
+                  .n_layers = config_.n_layers,
+                  .n_q_heads = config_.n_q_heads,
+                  .n_new = static_cast<int64_t>(tokens_.size()),
+                  .n_seen = n_seen_ + n_call_,
+                  .budget = config_.budget},
+                 done.rope, plan_list_, {.before = [this](const Plan& plan) { RecordPlan(plan); }});
+}
+
+void Harness::RecordPlan(const Plan& plan) {
   WINNOW_CHECK(plan.heads.size() == static_cast<size_t>(config_.n_kv_heads));
   for (int head = 0; head < config_.n_kv_heads; ++head) {
     const std::span<const Position> positions = cache_->positions(plan.layer, head);
@@ -164,61 +217,23 @@ void Harness::Carry(const Plan& plan) {
           positions[static_cast<size_t>(slot)]);
     }
   }
-  cache_->Apply(plan);
   plans_.push_back(plan);
-}
-
-void Harness::UnrotateAbove(int layer, int64_t budget) {
-  if (cache_->config().positions == PositionMode::kOriginal || !cache_->keys_rotated(layer) ||
-      cache_->n_slots(layer, 0) <= budget) {
-    return;
-  }
-  const int64_t n = config_.capacity;
-  auto storage = backend_->Allocate(2 * n * static_cast<int64_t>(sizeof(float)));
-  WINNOW_CHECK(storage.has_value());
-  const kernels::Matrix table = {storage.value().get(), 0, n, 2, 2};
-  std::vector<float> cos_sin;
-  for (int64_t i = 0; i < n; ++i) cos_sin.insert(cos_sin.end(), {1.0f, 0.0f});
-  backend_->Write(table, cos_sin);
-  cache_->Unrotate(layer, {.table = table, .n_rotated = 2, .interleaved = false});
 }
 
 void Harness::Call(Phase phase, int64_t n, const Weights& weights) {
   plans_.clear();
-  std::vector<Position> tokens(static_cast<size_t>(n));
-  std::iota(tokens.begin(), tokens.end(), static_cast<Position>(n_seen_));
+  weights_ = &weights;
+  tokens_.resize(static_cast<size_t>(n));
+  std::iota(tokens_.begin(), tokens_.end(), static_cast<Position>(n_seen_));
+  n_call_ = n;
   evicted_.assign(static_cast<size_t>(config_.n_layers),
                   std::vector<std::vector<Position>>(static_cast<size_t>(config_.n_kv_heads)));
-  const Needs needs = method_->needs();
   cache_->BeginCall(phase, n);
   for (int layer = 0; layer < config_.n_layers; ++layer) {
-    AppendTokens(layer, tokens);
-    const auto n_new = static_cast<int64_t>(tokens.size());
-    const kernels::Taps taps = TapsOf(TapsOfCall(needs, phase, n_seen_ + n), layer, n_new, weights);
-    if (config_.budget > 0) UnrotateAbove(layer, config_.budget);
-    PlanList plans;
-    for (int pass = 0; pass == 0 || plans.again; ++pass) {
-      plans.Clear();
-      method_->Decide({.backend = *backend_,
-                       .cache = *cache_,
-                       .scratch = scratch_,
-                       .taps = taps,
-                       .phase = phase,
-                       .pass = pass,
-                       .layer = layer,
-                       .n_layers = config_.n_layers,
-                       .n_q_heads = config_.n_q_heads,
-                       .n_new = n_new,
-                       .n_seen = n_seen_ + n,
-                       .budget = config_.budget},
-                      plans);
-      for (const Plan& plan : plans.plans()) Carry(plan);
-    }
-    if (!plans.kept_rows.empty()) {
-      std::vector<Position> kept;
-      for (const int32_t row : plans.kept_rows) kept.push_back(tokens[static_cast<size_t>(row)]);
-      tokens = kept;
-    }
+    RunLayer(phase, layer);
+    const std::vector<int32_t>& kept = plan_list_.kept_rows;
+    for (size_t i = 0; i < kept.size(); ++i) tokens_[i] = tokens_[static_cast<size_t>(kept[i])];
+    if (!kept.empty()) tokens_.resize(kept.size());
   }
   n_seen_ += n;
 }

@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "attention/layer_pass.h"
 #include "compression/method.h"
 #include "compression/registry.h"
 
 // A sequence without a model: runs a method over a small cache on attention weights made by hand.
-// Stands where runtime stands: appends entries, makes the taps the method asks for out of the
-// weights, asks for plans, applies them.
+// Stands where runtime stands, but makes the taps the method asks for out of the weights.
 namespace winnow::compression::testing {
 
 struct HarnessConfig {
@@ -85,22 +85,30 @@ class Harness {
 
  private:
   void Call(Phase phase, int64_t n, const Weights& weights);
-  void AppendTokens(int layer, std::span<const Position> positions);
-  // As runtime does before the first eviction, but by angles of zero: keys made by hand are the
-  // same before and after RoPE.
-  void UnrotateAbove(int layer, int64_t budget);
-  kernels::Taps TapsOf(const kernels::TapSpec& spec, int layer, int64_t n,
-                       const Weights& weights) const;
-  void Carry(const Plan& plan);
+  // One layer of a call through attention/layer_pass, with weights made by hand in attention's
+  // place.
+  void RunLayer(Phase phase, int layer);
+  void Attend(int layer, const kernels::Attention& attention) const;
+  kernels::Taps TapsOf(const kernels::TapSpec& spec, int layer, int64_t first, int64_t n) const;
+  void Decide(Phase phase, const attention::LayerDone& done);
+  void RecordPlan(const Plan& plan);
   std::vector<float> Row(const kernels::HeadRows& rows, int64_t rank, int layer, int kv_head) const;
 
   MethodPtr method_;
   HarnessConfig config_;
   std::unique_ptr<kernels::Backend> backend_;
   std::unique_ptr<cache::Cache> cache_;
+  attention::Sequence sequence_;
+  std::unique_ptr<kernels::Storage> angles_storage_;
+  kernels::RopeTable angles_;  // all zero: keys made by hand are the same before and after RoPE
   Scratch scratch_;
+  PlanList plan_list_;
   Vectors keys_, values_;
   int64_t n_seen_ = 0;
+  // Of the call at work.
+  int64_t n_call_ = 0;            // its tokens, which n_seen_ does not count yet
+  std::vector<Position> tokens_;  // those the layer at work computes
+  const Weights* weights_ = nullptr;
   std::vector<Plan> plans_;
   std::vector<std::vector<std::vector<Position>>> evicted_;  // [layer][kv_head]
 };
