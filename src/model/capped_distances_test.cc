@@ -44,7 +44,7 @@ Result<std::vector<float>> LogitsUnder(const Model& model, kernels::Backend& bac
   const std::vector<int32_t> tokens = Tokens();
   for (int64_t first = 0, n = kPrompt; first < kTokens; first += n, n = way.call) {
     n = std::min(n, kTokens - first);
-    const StepSpan span = {
+    const TokenSpan span = {
         .sequence = {.cache = cache.get(),
                      .after_layer = [&](const attention::LayerDone& done) -> Result<void> {
                        cache->Unrotate(done.layer, done.rope);

@@ -171,7 +171,7 @@ TEST(Load, HugeContextsAreCheap) {
   const auto cache =
       cache::Cache::Make(*loaded.backend, {.shape = loaded.model->cache_shape(), .capacity = 16});
   const std::vector<int32_t> tokens = {1, 2, 3};
-  const StepSpan span = {.sequence = {.cache = cache->get()}, .tokens = tokens};
+  const TokenSpan span = {.sequence = {.cache = cache->get()}, .tokens = tokens};
   Step step(*loaded.model);
   EXPECT_TRUE(step.RunAll({&span, 1}).has_value());
 }

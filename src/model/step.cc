@@ -13,10 +13,10 @@ namespace {
 
 using kernels::Matrix;
 
-int64_t TokenCount(const StepSpan& span) { return static_cast<int64_t>(span.tokens.size()); }
+int64_t TokenCount(const TokenSpan& span) { return static_cast<int64_t>(span.tokens.size()); }
 
 // The last rows of a span that are read after the last layer.
-int64_t OutputCount(const StepSpan& span) {
+int64_t OutputCount(const TokenSpan& span) {
   const int64_t n = TokenCount(span);
   int64_t first = n;
   if (span.on_logits) first = std::min(first, span.logits_from);
@@ -38,7 +38,7 @@ Step::Step(const Model& model)
                               .key_dim = model.hyperparameters().key_dim,
                               .scale = model.hyperparameters().attention_scale}) {}
 
-Result<void> Step::Begin(std::span<const StepSpan> spans, int64_t row_block) {
+Result<void> Step::Begin(std::span<const TokenSpan> spans, int64_t row_block) {
   WINNOW_CHECK(!at_work_);
   WINNOW_TRY(Check(spans));
   WINNOW_TRY(Prepare(spans, row_block));
@@ -70,7 +70,7 @@ void Step::Abandon() {
   End();
 }
 
-Result<void> Step::RunAll(std::span<const StepSpan> spans, int64_t row_block) {
+Result<void> Step::RunAll(std::span<const TokenSpan> spans, int64_t row_block) {
   WINNOW_TRY(Begin(spans, row_block));
   WINNOW_ASSIGN(const bool finished, Run());
   WINNOW_CHECK(finished);
@@ -83,10 +83,10 @@ double Step::done() const {
          model_.hyperparameters().n_layers;
 }
 
-Result<void> Step::Check(std::span<const StepSpan> spans) const {
+Result<void> Step::Check(std::span<const TokenSpan> spans) const {
   const int64_t vocabulary = model_.hyperparameters().vocabulary;
   size_t row = 0;
-  for (const StepSpan& span : spans) {
+  for (const TokenSpan& span : spans) {
     const attention::Sequence& sequence = span.sequence;
     WINNOW_CHECK(sequence.cache != nullptr &&
                  sequence.cache->config().shape == model_.cache_shape());
@@ -107,7 +107,7 @@ Result<void> Step::Check(std::span<const StepSpan> spans) const {
 }
 
 // Where rows are dropped, how many reach a layer is not known beforehand.
-Result<void> Step::CheckRoom(const StepSpan& span) const {
+Result<void> Step::CheckRoom(const TokenSpan& span) const {
   const int n_layers = span.rows_kept ? 1 : model_.hyperparameters().n_layers;
   for (int layer = 0; layer < n_layers; ++layer) {
     WINNOW_TRY(span.sequence.cache->CheckRoom(layer, TokenCount(span)));
@@ -115,7 +115,7 @@ Result<void> Step::CheckRoom(const StepSpan& span) const {
   return {};
 }
 
-Result<int64_t> Step::LastRotation(const StepSpan& span) const {
+Result<int64_t> Step::LastRotation(const TokenSpan& span) const {
   const cache::Cache& cache = *span.sequence.cache;
   const int64_t n = TokenCount(span);
   // Layers go through their first eviction one after another, but in the same step.
@@ -141,14 +141,14 @@ Result<int64_t> Step::LastRotation(const StepSpan& span) const {
 }
 
 // Buffers, RoPE table and the first hidden states.
-Result<void> Step::Prepare(std::span<const StepSpan> spans, int64_t row_block) {
+Result<void> Step::Prepare(std::span<const TokenSpan> spans, int64_t row_block) {
   WINNOW_CHECK(row_block > 0);
   states_.clear();
   n_rows_ = 0;
   n_outputs_ = 0;
   int64_t n_positions = 0;
   bool host_logits = false;
-  for (const StepSpan& span : spans) {
+  for (const TokenSpan& span : spans) {
     if (span.tokens.empty()) continue;
     states_.push_back({.span = &span, .n_rows = TokenCount(span), .n_outputs = OutputCount(span)});
     n_rows_ += states_.back().n_rows;
@@ -321,7 +321,7 @@ void Step::GiveLogits() {
 
 // `first`: of the span's outputs.
 void Step::GiveRows(const State& state, int64_t first, const Matrix& logits) {
-  const StepSpan& span = *state.span;
+  const TokenSpan& span = *state.span;
   if (!span.last_logits.empty() && first + logits.rows == state.n_outputs) {
     backend_.Read(logits.Rows(logits.rows - 1, 1), span.last_logits);
   }

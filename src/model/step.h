@@ -18,7 +18,7 @@
 namespace winnow::model {
 
 // The next tokens of one sequence in a step: one generated token, a prompt, or a chunk of one.
-struct StepSpan {
+struct TokenSpan {
   attention::Sequence sequence;
   std::span<const int32_t> tokens;
   cache::Position first_position = 0;  // of tokens[0]; the others follow
@@ -62,7 +62,7 @@ class Step {
   // position beyond the context, memory refused. The spans, and what they point to, stay until the
   // step is finished or abandoned.
   // Requires: no step is at work.
-  Result<void> Begin(std::span<const StepSpan> spans, int64_t row_block = 512);
+  Result<void> Begin(std::span<const TokenSpan> spans, int64_t row_block = 512);
   // Works until the quota is used up. True: the step is finished. Errors: those of after_layer, and
   // a full cache; the step is then abandoned.
   Result<bool> Run(const Quota& quota = {});
@@ -70,7 +70,7 @@ class Step {
   void Abandon();
 
   // Begin, and Run to the end.
-  Result<void> RunAll(std::span<const StepSpan> spans, int64_t row_block = 512);
+  Result<void> RunAll(std::span<const TokenSpan> spans, int64_t row_block = 512);
 
   bool at_work() const { return at_work_; }
   // Share of the row blocks of the step at work that are done, 0..1.
@@ -79,17 +79,17 @@ class Step {
  private:
   // One span in the step at work.
   struct State {
-    const StepSpan* span = nullptr;
+    const TokenSpan* span = nullptr;
     int64_t n_rows = 0;     // that the layer at work computes
     int64_t n_outputs = 0;  // of them the last ones, which are read after the last layer
   };
 
-  Result<void> Check(std::span<const StepSpan> spans) const;
-  Result<void> CheckRoom(const StepSpan& span) const;
+  Result<void> Check(std::span<const TokenSpan> spans) const;
+  Result<void> CheckRoom(const TokenSpan& span) const;
   // The farthest position that a query or key of the span is rotated to. Error: it is beyond the
   // context.
-  Result<int64_t> LastRotation(const StepSpan& span) const;
-  Result<void> Prepare(std::span<const StepSpan> spans, int64_t row_block);
+  Result<int64_t> LastRotation(const TokenSpan& span) const;
+  Result<void> Prepare(std::span<const TokenSpan> spans, int64_t row_block);
   Result<void> RunUnit();
   void BeginLayer();
   Result<void> RunBlock();

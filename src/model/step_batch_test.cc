@@ -35,7 +35,7 @@ Sequence Begin(const Loaded& loaded, int number) {
   sequence.next = (7 * number + 1) % kVocabulary;
   sequence.cache = loaded.NewCache(100, kernels::TensorType::kF16);
   const std::vector<int32_t> prompt = testing::Tokens(sequence.n, number);
-  const StepSpan span = testing::SpanOf(*sequence.cache, prompt);
+  const TokenSpan span = testing::MakeSpan(*sequence.cache, prompt);
   EXPECT_TRUE(loaded.step->RunAll({&span, 1}).has_value());
   return sequence;
 }
@@ -52,7 +52,7 @@ constexpr kernels::TapSpec kTaps = {.last_rows = 2, .column_sums = true};
 using Found = std::vector<std::vector<std::vector<float>>>;
 
 // The next token of a sequence.
-StepSpan Next(Sequence& sequence, float top_p = 1) {
+TokenSpan Next(Sequence& sequence, float top_p = 1) {
   return {.sequence = {.cache = sequence.cache.get(),
                        .top_p = top_p,
                        .top_p_from = 1,
@@ -62,7 +62,7 @@ StepSpan Next(Sequence& sequence, float top_p = 1) {
           .last_logits = sequence.logits};
 }
 
-void WatchTaps(StepSpan& span, Found& found) {
+void WatchTaps(TokenSpan& span, Found& found) {
   span.sequence.taps = kTaps;
   span.sequence.after_layer = [&found](const attention::LayerDone& done) -> Result<void> {
     found.push_back(done.taps.last_rows);
@@ -76,7 +76,7 @@ void Advance(Sequence& sequence) {
 }
 
 void StepAlone(const Loaded& loaded, Sequence& sequence, float top_p = 1, Found* found = nullptr) {
-  StepSpan span = Next(sequence, top_p);
+  TokenSpan span = Next(sequence, top_p);
   if (found != nullptr) WatchTaps(span, *found);
   ASSERT_TRUE(loaded.step->RunAll({&span, 1}).has_value());
   Advance(sequence);
@@ -84,7 +84,7 @@ void StepAlone(const Loaded& loaded, Sequence& sequence, float top_p = 1, Found*
 
 void StepTogether(const Loaded& loaded, std::span<Sequence> sequences, float top_p = 1,
                   std::vector<Found>* found = nullptr) {
-  std::vector<StepSpan> spans;
+  std::vector<TokenSpan> spans;
   if (found != nullptr) found->resize(sequences.size());
   for (size_t i = 0; i < sequences.size(); ++i) {
     spans.push_back(Next(sequences[i], top_p));
@@ -189,7 +189,7 @@ TEST(StepBatch, RefusesWhatCannotBeBeforeAnythingChanges) {
   const Loaded loaded = Load(TinySpecOf("llama"), 2);
   std::vector<Sequence> sequences = BeginAll(loaded, 2);
   const auto refused = [&](int32_t token, cache::Position position) {
-    std::vector<StepSpan> spans = {Next(sequences[0]), Next(sequences[1])};
+    std::vector<TokenSpan> spans = {Next(sequences[0]), Next(sequences[1])};
     spans[1].tokens = {&token, 1};
     spans[1].first_position = position;
     const auto begun = loaded.step->Begin(spans);

@@ -31,7 +31,7 @@ std::vector<float> AllLogits(const Loaded& loaded, const std::vector<int32_t>& t
   std::vector<float> all;
   const int n = static_cast<int>(tokens.size());
   for (int first = 0; first < n; first += way.call) {
-    StepSpan span = testing::SpanOf(*cache, tokens, first);
+    TokenSpan span = testing::MakeSpan(*cache, tokens, first);
     span.tokens = span.tokens.subspan(static_cast<size_t>(first),
                                       static_cast<size_t>(std::min(way.call, n - first)));
     int64_t next_row = 0;
@@ -137,7 +137,7 @@ TEST_P(EveryForm, SomeLogitsAreTheSameAsAll) {
       const auto cache = loaded.NewCache();
       const std::vector<int32_t> tokens = Tokens();
       std::vector<float> found, last(testing::kVocabulary);
-      StepSpan span = testing::SpanOf(*cache, tokens);
+      TokenSpan span = testing::MakeSpan(*cache, tokens);
       span.logits_from = from;
       span.sequence.taps.last_rows = last_rows;
       span.on_logits = [&](int64_t, std::span<const float> logits) {

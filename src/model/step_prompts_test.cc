@@ -29,8 +29,8 @@ struct Prompt {
   std::vector<std::vector<std::vector<double>>> column_sums = {};  // [layer][list]
   int64_t next_row = 0;
 
-  StepSpan Span() {
-    StepSpan span = testing::SpanOf(*cache, tokens);
+  TokenSpan Span() {
+    TokenSpan span = testing::MakeSpan(*cache, tokens);
     span.last_logits = last_logits;
     span.sequence.taps = {.last_rows = 3, .column_sums = true};
     span.sequence.after_layer = [this](const LayerDone& done) -> Result<void> {
@@ -66,7 +66,7 @@ void ExpectSame(const Prompt& found, const Prompt& expected) {
 }
 
 void RunTogether(const Loaded& loaded, Prompts& prompts, int64_t row_block) {
-  std::vector<StepSpan> spans;
+  std::vector<TokenSpan> spans;
   for (Prompt& prompt : prompts) {
     prompt.cache = loaded.NewCache();
     spans.push_back(prompt.Span());
@@ -77,7 +77,7 @@ void RunTogether(const Loaded& loaded, Prompts& prompts, int64_t row_block) {
 void RunAlone(const Loaded& loaded, Prompts& prompts, int64_t row_block) {
   for (Prompt& prompt : prompts) {
     prompt.cache = loaded.NewCache();
-    const StepSpan span = prompt.Span();
+    const TokenSpan span = prompt.Span();
     ASSERT_TRUE(loaded.step->RunAll({&span, 1}, row_block).has_value());
   }
 }

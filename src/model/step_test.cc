@@ -18,7 +18,7 @@ using attention::LayerDone;
 using kernels::Taps;
 using testing::Load;
 using testing::Loaded;
-using testing::SpanOf;
+using testing::MakeSpan;
 using testing::TinySpecOf;
 
 constexpr int kTokens = 23;
@@ -31,7 +31,7 @@ std::vector<Taps> TapsOf(const Loaded& loaded, int64_t row_block, const kernels:
   const auto cache = loaded.NewCache();
   const std::vector<int32_t> tokens = Tokens();
   std::vector<Taps> taps;
-  StepSpan span = SpanOf(*cache, tokens);
+  TokenSpan span = MakeSpan(*cache, tokens);
   span.sequence.taps = spec;
   span.sequence.after_layer = [&](const LayerDone& done) -> Result<void> {
     EXPECT_EQ(done.layer, static_cast<int>(taps.size()));
@@ -95,7 +95,7 @@ TEST(Step, PlansApplyBetweenLayers) {
   const Loaded loaded = Load(TinySpecOf("llama"));
   const auto cache = loaded.NewCache();
   const std::vector<int32_t> tokens = Tokens();
-  StepSpan prompt = SpanOf(*cache, tokens);
+  TokenSpan prompt = MakeSpan(*cache, tokens);
   prompt.sequence.after_layer = [&](const LayerDone& done) -> Result<void> {
     if (done.layer == 1) {
       cache::Plan plan = {.layer = 1, .heads = std::vector<cache::HeadPlan>(2)};
@@ -112,7 +112,7 @@ TEST(Step, PlansApplyBetweenLayers) {
 
   const std::vector<int32_t> next = {5};
   std::vector<float> logits(testing::kVocabulary);
-  StepSpan token = SpanOf(*cache, next, kTokens);
+  TokenSpan token = MakeSpan(*cache, next, kTokens);
   token.last_logits = logits;
   ASSERT_TRUE(loaded.step->RunAll({&token, 1}).has_value());
   EXPECT_TRUE(std::isfinite(std::accumulate(logits.begin(), logits.end(), 0.0f)));
@@ -126,7 +126,7 @@ TEST(Step, AnErrorOfTheHookEndsTheStep) {
   const Loaded loaded = Load(TinySpecOf("llama"));
   const auto cache = loaded.NewCache();
   const std::vector<int32_t> tokens = Tokens();
-  StepSpan span = SpanOf(*cache, tokens);
+  TokenSpan span = MakeSpan(*cache, tokens);
   span.sequence.after_layer = [](const LayerDone& done) -> Result<void> {
     if (done.layer == 1) return Error{"no plan"};
     return {};
@@ -146,8 +146,8 @@ struct Outcome {
 };
 
 // A prompt with all its logits and taps; what it finds goes to `outcome`.
-StepSpan Watched(cache::Cache& cache, const std::vector<int32_t>& tokens, Outcome& outcome) {
-  StepSpan span = SpanOf(cache, tokens);
+TokenSpan Watched(cache::Cache& cache, const std::vector<int32_t>& tokens, Outcome& outcome) {
+  TokenSpan span = MakeSpan(cache, tokens);
   span.sequence.taps = {.last_rows = 4, .column_sums = true};
   span.sequence.after_layer = [&outcome](const LayerDone& done) -> Result<void> {
     outcome.taps.push_back(done.taps.last_rows);
@@ -168,7 +168,7 @@ TEST(Step, ResumedAtEveryRowBlockIsTheSameAsAtOnce) {
     const auto decode = [&](Step& step, cache::Cache& cache, int n) {
       const std::vector<int32_t> token = {n};
       std::vector<float> logits(testing::kVocabulary);
-      StepSpan span = SpanOf(cache, token, n);
+      TokenSpan span = MakeSpan(cache, token, n);
       span.last_logits = logits;
       EXPECT_TRUE(step.RunAll({&span, 1}).has_value());
       return logits;
@@ -177,10 +177,10 @@ TEST(Step, ResumedAtEveryRowBlockIsTheSameAsAtOnce) {
       const auto cache = loaded.NewCache(), resumed_cache = loaded.NewCache();
       const auto other = loaded.NewCache(), other_alone = loaded.NewCache();
       Outcome at_once, resumed;
-      const StepSpan span = Watched(*cache, tokens, at_once);
+      const TokenSpan span = Watched(*cache, tokens, at_once);
       ASSERT_TRUE(loaded.step->RunAll({&span, 1}, row_block).has_value());
 
-      const StepSpan same = Watched(*resumed_cache, tokens, resumed);
+      const TokenSpan same = Watched(*resumed_cache, tokens, resumed);
       Step decoder(*loaded.model);
       ASSERT_TRUE(loaded.step->Begin({&same, 1}, row_block).has_value());
       std::vector<double> shares;
@@ -202,7 +202,7 @@ TEST(Step, ADeadlineThatHasPassedStillDoesABlock) {
   const Loaded loaded = Load(TinySpecOf("llama"));
   const auto cache = loaded.NewCache();
   const std::vector<int32_t> tokens = Tokens();
-  const StepSpan span = SpanOf(*cache, tokens);
+  const TokenSpan span = MakeSpan(*cache, tokens);
   ASSERT_TRUE(loaded.step->Begin({&span, 1}, 10).has_value());
   const Quota none = {.deadline = std::chrono::steady_clock::now()};
   double done = 0;
@@ -221,12 +221,12 @@ TEST(Step, AbandonedAtAnyBlockItCanBeginAnew) {
   const std::vector<int32_t> tokens = Tokens();
   Outcome expected;
   const auto fresh = loaded.NewCache();
-  const StepSpan whole = Watched(*fresh, tokens, expected);
+  const TokenSpan whole = Watched(*fresh, tokens, expected);
   ASSERT_TRUE(loaded.step->RunAll({&whole, 1}, 8).has_value());
   for (int64_t n = 0; n < kLayers * 3; ++n) {
     const auto cache = loaded.NewCache();
     Outcome dropped, again;
-    const StepSpan span = Watched(*cache, tokens, dropped);
+    const TokenSpan span = Watched(*cache, tokens, dropped);
     ASSERT_TRUE(loaded.step->Begin({&span, 1}, 8).has_value());
     if (n > 0) {
       ASSERT_FALSE(loaded.step->Run({.n_blocks = n}).value());
@@ -235,7 +235,7 @@ TEST(Step, AbandonedAtAnyBlockItCanBeginAnew) {
     EXPECT_FALSE(loaded.step->at_work());
     EXPECT_TRUE(dropped.logits.empty());
     cache->Truncate(0);
-    const StepSpan second = Watched(*cache, tokens, again);
+    const TokenSpan second = Watched(*cache, tokens, again);
     ASSERT_TRUE(loaded.step->RunAll({&second, 1}, 8).has_value());
     EXPECT_EQ(again, expected);
   }
@@ -245,7 +245,7 @@ TEST(Step, RefusesWhatDoesNotFit) {
   const Loaded loaded = Load(TinySpecOf("llama"));
   const auto error = [&](const std::vector<int32_t>& tokens, int32_t position, int64_t capacity) {
     const auto cache = loaded.NewCache(capacity);
-    const StepSpan span = SpanOf(*cache, tokens, position);
+    const TokenSpan span = MakeSpan(*cache, tokens, position);
     const auto outcome = loaded.step->RunAll({&span, 1});
     return outcome.has_value() ? std::string("no error") : outcome.error().message;
   };
@@ -261,7 +261,7 @@ TEST(Step, AFullCacheLeavesTheOthersAsTheyWere) {
   const Loaded loaded = Load(TinySpecOf("llama"));
   const std::vector<int32_t> tokens = Tokens();
   const auto cache = loaded.NewCache(), small = loaded.NewCache(kTokens - 1);
-  const std::vector<StepSpan> spans = {SpanOf(*cache, tokens), SpanOf(*small, tokens)};
+  const std::vector<TokenSpan> spans = {MakeSpan(*cache, tokens), MakeSpan(*small, tokens)};
   const auto refused = loaded.step->Begin(spans);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().message,
@@ -279,8 +279,8 @@ TEST(StepDeathTest, StepsDoNotNest) {
   const Loaded loaded = Load(TinySpecOf("llama"));
   const auto cache = loaded.NewCache();
   const std::vector<int32_t> tokens = {1};
-  const StepSpan inner = SpanOf(*cache, tokens);
-  StepSpan outer = inner;
+  const TokenSpan inner = MakeSpan(*cache, tokens);
+  TokenSpan outer = inner;
   outer.on_logits = [&](int64_t, std::span<const float>) {
     (void)loaded.step->RunAll({&inner, 1});
   };
@@ -290,7 +290,7 @@ TEST(StepDeathTest, StepsDoNotNest) {
 TEST(Step, NoTokensIsNoWork) {
   const Loaded loaded = Load(TinySpecOf("llama"));
   const auto cache = loaded.NewCache();
-  StepSpan span = SpanOf(*cache, {});
+  TokenSpan span = MakeSpan(*cache, {});
   span.on_logits = [](int64_t, std::span<const float>) { ADD_FAILURE(); };
   EXPECT_TRUE(loaded.step->RunAll({&span, 1}).has_value());
 }

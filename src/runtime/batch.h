@@ -34,7 +34,7 @@ class Batch {
 
  private:
   Engine& engine_;
-  std::vector<model::StepSpan> spans_;  // kept, so that a step allocates nothing
+  std::vector<model::TokenSpan> spans_;  // kept, so that a step allocates nothing
 };
 
 }  // namespace winnow::runtime

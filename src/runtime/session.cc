@@ -58,7 +58,7 @@ int64_t Session::Data::MostHeld() const {
   return most;
 }
 
-void Session::Data::Forget() {
+void Session::Data::Clear() {
   cache->Clear();
   compressor.Reset();
   tokens.clear();
@@ -145,13 +145,13 @@ int64_t Session::room() const {
   return std::min(capacity() - n_tokens(), data_->compressor.Room(*data_->cache));
 }
 
-void Session::Reset() { data_->Forget(); }
+void Session::Reset() { data_->Clear(); }
 
 void Session::Truncate(int64_t n_tokens) {
   WINNOW_CHECK(n_tokens >= 0);
   if (n_tokens >= data_->n_tokens()) return;
   if (data_->evicts()) {
-    data_->Forget();
+    data_->Clear();
     return;
   }
   data_->cache->Truncate(static_cast<cache::Position>(n_tokens));

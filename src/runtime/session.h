@@ -123,7 +123,7 @@ class Session {
   Result<void> PrepareStep(TokenId token);
   Result<void> CheckTokens(std::span<const TokenId> tokens) const;
   Result<void> CheckCapacity(int64_t n) const;
-  model::StepSpan BeginStep(std::span<const TokenId> token);
+  model::TokenSpan BeginStep(std::span<const TokenId> token);
   void EndStep(std::span<const TokenId> token, bool done);
 
   struct Data;

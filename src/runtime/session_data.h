@@ -36,11 +36,11 @@ struct Session::Data {
   int64_t CallOf(int64_t n) const;
 
   // A call of the model. BeginCall gives its span, which refers to this session and to `added`;
-  // then EndCall, or TurnBack where the step failed or was stopped: the session is as it was
+  // then EndCall, or Rollback where the step failed or was stopped: the session is as it was
   // before, or empty where a method evicts.
-  model::StepSpan BeginCall(std::span<const TokenId> added, compression::Phase phase);
+  model::TokenSpan BeginCall(std::span<const TokenId> added, compression::Phase phase);
   void EndCall(std::span<const TokenId> added, compression::Phase phase);
-  void TurnBack();
+  void Rollback();
 
   // A part of a prompt, or all of it.
   struct Part {
@@ -51,13 +51,13 @@ struct Session::Data {
   };
   // False: stopped by progress.
   Result<bool> Prefill(std::span<const TokenId> added, const Part& part);
-  Result<bool> Run(const model::StepSpan& span, const Part& part);
+  Result<bool> Run(const model::TokenSpan& span, const Part& part);
 
   // After a call of the model: its tokens are in the cache.
   void Advance(std::span<const TokenId> added);
   // A step was taken: counts the entries it could have attended to.
   void CountAttendable();
-  void Forget();
+  void Clear();
 };
 
 // What a session says that has no room for n tokens.

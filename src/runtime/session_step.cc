@@ -17,14 +17,14 @@ constexpr size_t kTokensAhead = 1024;
 }  // namespace
 
 // Captures fit the functions' own storage, so that a decode step allocates nothing.
-model::StepSpan Session::Data::BeginCall(std::span<const TokenId> added, Phase phase) {
+model::TokenSpan Session::Data::BeginCall(std::span<const TokenId> added, Phase phase) {
   const auto n = static_cast<int64_t>(added.size());
   compressor.BeginCall(phase, n);
   cache->BeginCall(phase, n);
-  model::StepSpan span = {.sequence = {.cache = cache.get()},
-                          .tokens = added,
-                          .first_position = static_cast<cache::Position>(n_tokens()),
-                          .last_logits = logits};
+  model::TokenSpan span = {.sequence = {.cache = cache.get()},
+                           .tokens = added,
+                           .first_position = static_cast<cache::Position>(n_tokens()),
+                           .last_logits = logits};
   if (options.on_projections) {
     span.sequence.on_projections = [this](const attention::Projections& projections) {
       options.on_projections(projections);
@@ -55,9 +55,9 @@ void Session::Data::EndCall(std::span<const TokenId> added, Phase phase) {
   Advance(added);
 }
 
-void Session::Data::TurnBack() {
+void Session::Data::Rollback() {
   if (evicts()) {
-    Forget();
+    Clear();
   } else {
     cache->Truncate(static_cast<cache::Position>(n_tokens()));
   }
@@ -97,7 +97,7 @@ Result<bool> Session::Prefill(std::span<const TokenId> tokens, const PrefillOpti
 }
 
 Result<bool> Session::Data::Prefill(std::span<const TokenId> added, const Part& part) {
-  model::StepSpan span = BeginCall(added, Phase::kPrefill);
+  model::TokenSpan span = BeginCall(added, Phase::kPrefill);
   const PrefillOptions& wanted = part.wanted;
   const int64_t logits_from = wanted.logits_from - part.first;
   const bool gives_rows = wanted.logits_from >= 0 && logits_from < part.n;
@@ -112,12 +112,12 @@ Result<bool> Session::Data::Prefill(std::span<const TokenId> added, const Part& 
   if (finished && *finished) {
     EndCall(added, Phase::kPrefill);
   } else {
-    TurnBack();
+    Rollback();
   }
   return finished;
 }
 
-Result<bool> Session::Data::Run(const model::StepSpan& span, const Part& part) {
+Result<bool> Session::Data::Run(const model::TokenSpan& span, const Part& part) {
   model::Step& step = engine->step();
   WINNOW_TRY(step.Begin({&span, 1}, options.row_block));
   const auto& progress = part.wanted.progress;
@@ -139,7 +139,7 @@ Result<bool> Session::Data::Run(const model::StepSpan& span, const Part& part) {
 Result<void> Session::Decode(TokenId token) {
   const std::span<const TokenId> added(&token, 1);
   WINNOW_TRY(PrepareStep(token));
-  const model::StepSpan span = BeginStep(added);
+  const model::TokenSpan span = BeginStep(added);
   const Result<void> done = data_->engine->step().RunAll({&span, 1}, data_->options.row_block);
   EndStep(added, done.has_value());
   return done;
@@ -166,7 +166,7 @@ Result<void> Session::CheckTokens(std::span<const TokenId> tokens) const {
   return {};
 }
 
-model::StepSpan Session::BeginStep(std::span<const TokenId> token) {
+model::TokenSpan Session::BeginStep(std::span<const TokenId> token) {
   return data_->BeginCall(token, Phase::kDecode);
 }
 
@@ -174,7 +174,7 @@ void Session::EndStep(std::span<const TokenId> token, bool done) {
   if (done) {
     data_->EndCall(token, Phase::kDecode);
   } else {
-    data_->TurnBack();
+    data_->Rollback();
   }
 }
 

@@ -57,8 +57,8 @@ inline std::vector<int32_t> Tokens(int n, int number = 1) {
 }
 
 // The one span of a step.
-inline StepSpan SpanOf(cache::Cache& cache, const std::vector<int32_t>& tokens,
-                       cache::Position first_position = 0) {
+inline TokenSpan MakeSpan(cache::Cache& cache, const std::vector<int32_t>& tokens,
+                          cache::Position first_position = 0) {
   return {.sequence = {.cache = &cache}, .tokens = tokens, .first_position = first_position};
 }
 
