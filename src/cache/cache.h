@@ -203,4 +203,27 @@ class Cache {
   std::unique_ptr<Data> data_;
 };
 
+// The numbers a method keeps in a cache, writable, and nothing else of it.
+class StateView {
+ public:
+  explicit StateView(Cache& cache) : cache_(&cache) {}
+  // As those of Cache.
+  std::span<double> column(int layer, int kv_head, int column) const {
+    return cache_->column(layer, kv_head, column);
+  }
+  std::span<float> float_column(int layer, int kv_head, int column) const {
+    return cache_->float_column(layer, kv_head, column);
+  }
+  std::span<Half> half_column(int layer, int kv_head, int column) const {
+    return cache_->half_column(layer, kv_head, column);
+  }
+  std::span<double> head_numbers(int layer, int kv_head) const {
+    return cache_->head_numbers(layer, kv_head);
+  }
+  std::span<double> layer_numbers(int layer) const { return cache_->layer_numbers(layer); }
+
+ private:
+  Cache* cache_;
+};
+
 }  // namespace winnow::cache

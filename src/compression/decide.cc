@@ -15,9 +15,8 @@ int64_t LongestHead(const LayerCall& call) {
 
 }  // namespace
 
-void DecideAndApply(const Method& method, LayerCall call, const kernels::RopeTable& rope,
-                    PlanList& plans, const PlanHooks& hooks) {
-  cache::Cache& cache = call.cache;
+void DecideAndApply(const Method& method, cache::Cache& cache, LayerCall call,
+                    const kernels::RopeTable& rope, PlanList& plans, const PlanHooks& hooks) {
   if (cache.config().positions != PositionMode::kOriginal && cache.keys_rotated(call.layer) &&
       LongestHead(call) > call.budget) {
     cache.Unrotate(call.layer, rope);

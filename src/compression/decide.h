@@ -19,7 +19,8 @@ struct PlanHooks {
 // often as the method asks for it (PlanList::again; call.pass counts). Before the first eviction of
 // a layer whose positions will mean something else than places in the text its keys go back to
 // before RoPE, by `rope`. `plans` then holds those of the last pass.
-void DecideAndApply(const Method& method, LayerCall call, const kernels::RopeTable& rope,
-                    PlanList& plans, const PlanHooks& hooks = {});
+// Requires: call.cache and call.state are those of `cache`.
+void DecideAndApply(const Method& method, cache::Cache& cache, LayerCall call,
+                    const kernels::RopeTable& rope, PlanList& plans, const PlanHooks& hooks = {});
 
 }  // namespace winnow::compression

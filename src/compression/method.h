@@ -85,7 +85,8 @@ class PlanList {
 // newest n_new of every head.
 struct LayerCall {
   kernels::Backend& backend;
-  cache::Cache& cache;  // methods change its state numbers only, never keys and values
+  const cache::Cache& cache;
+  cache::StateView state;  // the numbers methods keep in that cache, writable
   Scratch& scratch;
   const kernels::Taps& taps;  // as needs() asked for this phase
   Phase phase = Phase::kPrefill;
@@ -104,26 +105,26 @@ struct LayerCall {
   int group() const { return n_q_heads / n_kv_heads(); }
   // The same call with other taps.
   LayerCall WithTaps(const kernels::Taps& other) const {
-    return {backend,  cache,     scratch, other,  phase,  pass, layer,
-            n_layers, n_q_heads, n_new,   n_seen, budget, first};
+    return {backend, cache,    state,     scratch, other,  phase,  pass,
+            layer,   n_layers, n_q_heads, n_new,   n_seen, budget, first};
   }
   int64_t n_slots(int kv_head) const { return cache.n_slots(layer, kv_head); }
   std::span<const Slot> order(int kv_head) const { return cache.order(layer, kv_head); }
   std::span<double> column(int kv_head, int i) const {
-    return cache.column(layer, kv_head, first.n_columns + i);
+    return state.column(layer, kv_head, first.n_columns + i);
   }
   std::span<float> float_column(int kv_head, int i) const {
-    return cache.float_column(layer, kv_head, first.n_float_columns + i);
+    return state.float_column(layer, kv_head, first.n_float_columns + i);
   }
   std::span<Half> half_column(int kv_head, int i) const {
-    return cache.half_column(layer, kv_head, first.n_half_columns + i);
+    return state.half_column(layer, kv_head, first.n_half_columns + i);
   }
   double& head_number(int kv_head, int i) const {
-    return cache.head_numbers(layer, kv_head)[static_cast<size_t>(first.n_head_numbers + i)];
+    return state.head_numbers(layer, kv_head)[static_cast<size_t>(first.n_head_numbers + i)];
   }
   double& layer_number(int i) const { return layer_number_of(layer, i); }
   double& layer_number_of(int other_layer, int i) const {
-    return cache.layer_numbers(other_layer)[static_cast<size_t>(first.n_layer_numbers + i)];
+    return state.layer_numbers(other_layer)[static_cast<size_t>(first.n_layer_numbers + i)];
   }
   // Weights of window row `row` for all slots of a head: [slot].
   std::span<const float> last_row(int head, int row) const {

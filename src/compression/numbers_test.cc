@@ -74,8 +74,11 @@ std::vector<int32_t> Evicted(const select::SelectorPtr& selector, const std::vec
   const kernels::Taps taps;
   Scratch scratch;
   const auto backend = kernels::MakeReferenceBackend();
-  const LayerCall call = {
-      .backend = *backend, .cache = harness.cache(), .scratch = scratch, .taps = taps};
+  const LayerCall call = {.backend = *backend,
+                          .cache = harness.cache(),
+                          .state = cache::StateView(harness.cache()),
+                          .scratch = scratch,
+                          .taps = taps};
   std::vector<int32_t> evicted;
   selector->Evict({.call = call,
                    .kv_head = 0,

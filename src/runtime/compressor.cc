@@ -106,9 +106,10 @@ void Compressor::AfterLayer(cache::Cache& cache, const attention::LayerDone& don
       context.compressor.CheckLiveBytes(context.cache);
     };
   }
-  compression::DecideAndApply(*options_.method,
+  compression::DecideAndApply(*options_.method, cache,
                               {.backend = backend_,
                                .cache = cache,
+                               .state = cache::StateView(cache),
                                .scratch = scratch_,
                                .taps = done.taps,
                                .phase = phase_,

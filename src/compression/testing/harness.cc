@@ -192,9 +192,10 @@ void Harness::Attend(int layer, const kernels::Attention& attention) const {
 }
 
 void Harness::Decide(Phase phase, const attention::LayerDone& done) {
-  DecideAndApply(*method_,
+  DecideAndApply(*method_, *cache_,
                  {.backend = *backend_,
                   .cache = *cache_,
+                  .state = cache::StateView(*cache_),
                   .scratch = scratch_,
                   .taps = done.taps,
                   .phase = phase,
