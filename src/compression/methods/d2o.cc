@@ -24,9 +24,12 @@ struct D2oConfig {
   enum class LayerPolicy { kUniform, kGate, kSoftmax };
   LayerPolicy layer_policy = LayerPolicy::kGate;  // [paper; softmax: authors' code]
   double gate = 100;  // g: variance of the column sums above which attention is sparse  [paper]
-  double alpha = 2;   // room of dense layers, as a multiple of the budget  [paper: 2 to 4]
-  int sinks = 4;      // T  [paper]
-  int important = 3;  // N : M, important to recent  [paper]
+  enum class GateScale { kNone, kLength };
+  GateScale gate_scale = GateScale::kNone;  // [paper; length: methods.md 1.3.1]
+  double alpha = 2;    // room of dense layers, as a multiple of the budget  [paper: 2 to 4]
+  bool total = false;  // layers together have as many times the budget as there are  [same]
+  int sinks = 4;       // T  [paper]
+  int important = 3;   // N : M, important to recent  [paper]
   int recent = 1;
   merge::NearestConfig merge;
   score::Reduce reduce = score::Reduce::kMean;
@@ -38,8 +41,12 @@ void Visit(D2oConfig& c, Visitor& v) {
     Choices{"uniform", "gate", "softmax"});
   v("gate", c.gate, "variance of the column sums above which a layer's attention is sparse",
     Range{0, 1e12});
+  v("gate_scale", c.gate_scale,
+    "length: the variance counts as that of a prompt of 1000 tokens, with which it grows",
+    Choices{"none", "length"});
   v("alpha", c.alpha, "room of layers with dense attention, as a multiple of the budget",
     Range{1, 1000});
+  v("total", c.total, "dense layers take their room from the others: the budget holds in all");
   v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
   v("important", c.important, "important : recent is the ratio of the two regions",
     Range{1, 1 << 20});
@@ -57,10 +64,10 @@ class D2oMethod final : public Method {
  public:
   explicit D2oMethod(const D2oConfig& c)
       : c_(c),
-        traits_({.holds_budget = c.layer_policy == LayerPolicy::kUniform,
+        traits_({.holds_budget = c.layer_policy == LayerPolicy::kUniform || c.total,
                  .evicts_in_decode = true,
-                 .waits_for_all_layers = c.layer_policy == LayerPolicy::kSoftmax,
-                 .min_budget = c.sinks + 2}),
+                 .waits_for_all_layers = c.layer_policy == LayerPolicy::kSoftmax || c.total,
+                 .min_budget = MinBudget(c)}),
         score_(score::Heavy(c.reduce)),
         select_(select::TopK()),
         merge_(merge::Nearest(c.merge)) {}
@@ -81,6 +88,7 @@ class D2oMethod final : public Method {
     return std::min(n, Most(budget));
   }
   int64_t TotalSlots(int64_t budget, int64_t n, int n_layers) const override {
+    if (c_.total) return std::min(budget, n) * n_layers;
     if (c_.layer_policy != LayerPolicy::kSoftmax) return MostSlots(budget, n) * n_layers;
     // Exempt layers hold everything; the ratios of all add up to those of `budget`, but for the
     // least that each gets.
@@ -117,6 +125,12 @@ class D2oMethod final : public Method {
  private:
   using LayerPolicy = D2oConfig::LayerPolicy;
 
+  // Where dense layers take from the others, sparse ones still have the least there is to have.
+  static int64_t MinBudget(const D2oConfig& c) {
+    const int64_t least = c.sinks + 2;
+    return c.total ? CountFrom(std::ceil(c.alpha * static_cast<double>(least))) : least;
+  }
+
   int64_t Most(int64_t budget) const {
     if (c_.layer_policy != LayerPolicy::kGate) return budget;
     return CountFrom(c_.alpha * static_cast<double>(budget));
@@ -142,9 +156,9 @@ class D2oMethod final : public Method {
     call.layer_number(kDensity) = Density(call);
   }
 
-  // F(l), the mean variance over the query heads, or u(l), the mean of the variances brought to
-  // 0..1 (sections 1.3.1 of methods.md): how unevenly the columns receive attention. 0 where they
-  // received what is no number.
+  // F(l), the mean variance over the query heads (scaled where that is asked), or u(l), the mean of
+  // the variances brought to 0..1 (sections 1.3.1 of methods.md): how unevenly the columns receive
+  // attention. 0 where they received what is no number.
   double Density(const LayerCall& call) const {
     std::vector<double>& variances = call.scratch.numbers;
     variances.clear();
@@ -163,6 +177,9 @@ class D2oMethod final : public Method {
                                                     : (variance - least) / (most - least + 1e-6);
     }
     mean /= static_cast<double>(variances.size());
+    if (c_.gate_scale == D2oConfig::GateScale::kLength) {
+      mean *= 1000 / static_cast<double>(call.taps.column_sums[0].size());
+    }
     return std::isnan(mean) ? 0 : mean;
   }
 
@@ -170,6 +187,7 @@ class D2oMethod final : public Method {
   int64_t LayerBudget(const LayerCall& call) const {
     if (call.layer_number(kMeasured) == 0) return call.budget;
     const int64_t n_prompt = CountFrom(call.layer_number(kPrompt));
+    if (c_.layer_policy == LayerPolicy::kGate && c_.total) return ShareOfTotal(call, n_prompt);
     if (c_.layer_policy == LayerPolicy::kGate) {
       if (call.layer_number(kDensity) > c_.gate) return call.budget;
       return std::max(call.budget, std::min(n_prompt, Most(call.budget)));
@@ -185,6 +203,23 @@ class D2oMethod final : public Method {
     const int64_t budget =
         CountFrom(std::clamp(ratio, 0.01, 1.0) * static_cast<double>(n_prompt), n_prompt);
     return std::max(budget, traits_.min_budget);
+  }
+
+  // B(l) where all layers together have L times the budget: alpha * S' if dense and S' otherwise,
+  // S' such that they add up to it; dense layers that could hold more than the prompt hold it.
+  int64_t ShareOfTotal(const LayerCall& call, int64_t n_prompt) const {
+    if (n_prompt <= call.budget) return call.budget;
+    int n_dense = 0;
+    for (int layer = 0; layer < call.n_layers; ++layer) {
+      if (call.layer_number_of(layer, kDensity) <= c_.gate) ++n_dense;
+    }
+    const int n_sparse = call.n_layers - n_dense;
+    const double all = static_cast<double>(call.budget) * call.n_layers;
+    const auto prompt = static_cast<double>(n_prompt);
+    double scaled = all / (c_.alpha * n_dense + n_sparse);
+    if (c_.alpha * scaled > prompt && n_sparse > 0) scaled = (all - n_dense * prompt) / n_sparse;
+    if (call.layer_number(kDensity) > c_.gate) return CountFrom(scaled, n_prompt);
+    return CountFrom(c_.alpha * scaled, n_prompt);
   }
 
   // Heads are equally long, but after a prompt that another method compressed head by head.
@@ -265,6 +300,10 @@ Result<MethodPtr> Make(const D2oConfig& c) {
   // Densities are those of single query heads, whose sums do not tell that of the largest weights.
   if (c.reduce == score::Reduce::kMax && c.layer_policy != D2oConfig::LayerPolicy::kUniform) {
     return Error{"d2o: reduce=max: expected layer_policy=uniform"};
+  }
+  const bool gated = c.layer_policy == D2oConfig::LayerPolicy::kGate;
+  if (!gated && (c.total || c.gate_scale != D2oConfig::GateScale::kNone)) {
+    return Error{"d2o: total=true and gate_scale=length: expected layer_policy=gate"};
   }
   return MethodPtr(std::make_shared<D2oMethod>(c));
 }

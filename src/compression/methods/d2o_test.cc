@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compression/methods/methods.h"
+#include "compression/registry.h"
 #include "compression/testing/harness.h"
 #include "compression/testing/random.h"
 
@@ -58,6 +59,40 @@ TEST(D2oTest, DenseLayersGetMore) {
   for (int layer = 0; layer < 5; ++layer) {
     EXPECT_EQ(h.cache().n_slots(layer, 0), budgets[static_cast<size_t>(layer)]) << layer;
   }
+}
+
+// The same gate with the same entries in all: three dense layers of 250 and two of 125.
+TEST(D2oTest, DenseLayersTakeFromTheOthers) {
+  const std::vector<double> densities = {3, 40, 99.9, 100.5, 900};
+  const auto slots = [&](int64_t n, int64_t budget, const std::string& spec) {
+    Harness h(testing::Make(D2o(), spec), {.n_layers = 5, .budget = budget});
+    h.Prefill(n, [&](const Cell& cell) {
+      if (cell.query != n - 1 || cell.rank != 0) return 0.0;
+      return std::sqrt(densities[static_cast<size_t>(cell.layer)] * static_cast<double>(n));
+    });
+    std::vector<int64_t> found;
+    for (int layer = 0; layer < 5; ++layer) found.push_back(h.cache().n_slots(layer, 0));
+    return found;
+  };
+  using Slots = std::vector<int64_t>;
+  EXPECT_EQ(slots(1000, 200, "total=true"), (Slots{250, 250, 250, 125, 125}));
+  EXPECT_EQ(slots(1000, 200, "total=true,gate=1000"), (Slots{200, 200, 200, 200, 200}));
+  // Dense layers hold the whole prompt; what is left of 5 * 200 is the others'.
+  EXPECT_EQ(slots(220, 200, "total=true"), (Slots{220, 220, 220, 170, 170}));
+  EXPECT_EQ(slots(150, 200, "total=true"), (Slots{150, 150, 150, 150, 150}));
+  // 2000 tokens: a variance of 100.5 counts as 50.25.
+  EXPECT_EQ(slots(2000, 200, "gate_scale=length"), (Slots{400, 400, 400, 400, 200}));
+  EXPECT_EQ(slots(500, 200, "gate_scale=length"), (Slots{400, 400, 200, 200, 200}));
+}
+
+TEST(D2oTest, OptionsOfTheGateNeedIt) {
+  for (const char* spec :
+       {"total=true,layer_policy=softmax", "gate_scale=length,layer_policy=uniform"}) {
+    const auto made = compression::MakeMethod(std::string("d2o:") + spec);
+    ASSERT_FALSE(made.has_value()) << spec;
+    EXPECT_NE(made.error().message.find("layer_policy=gate"), std::string::npos);
+  }
+  EXPECT_EQ((*compression::MakeMethod("d2o:total=true"))->traits().min_budget, 12);
 }
 
 // The worked example of the density: 1.666667 for the two heads, 2 for the first alone. A layer
