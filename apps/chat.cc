@@ -188,7 +188,11 @@ int Chat(Arguments arguments) {
   CommandFiles files;
   files.UsesModel(flags.model);
   for (const auto& text : {flags.document, flags.system_file}) files.Reads("-f or -sysf", text);
-  if (store->saves()) files.Writes("--session", flags.session.file);
+  if (store->saves()) {
+    files.Writes("--session", flags.session.file);
+  } else {
+    files.Reads("--session", flags.session.file);
+  }
   if (const auto over = files.Refused("chat")) return *over;
   ConsoleLog log = MakeLog(flags.model, flags.notes);
   const auto texts = ReadTexts(flags, log);

@@ -152,7 +152,11 @@ int Run(Arguments arguments) {
   CommandFiles files;
   files.UsesModel(flags.model);
   files.Reads("-f", flags.prompt.file);
-  if (store->saves()) files.Writes("--session", flags.session.file);
+  if (store->saves()) {
+    files.Writes("--session", flags.session.file);
+  } else {
+    files.Reads("--session", flags.session.file);
+  }
   if (const auto over = files.Refused("run")) return *over;
   ConsoleLog log = MakeLog(flags.model, flags.notes);
   auto prompt = ReadText(flags.prompt, log);

@@ -73,6 +73,13 @@ class Run(SessionTest):
         self.assert_misused(self.run_text("-p", "a", "--session-read-only", session=False), "--session FILE")
         self.assert_misused(self.run_text("-p", "a", "--session-all", "--session-read-only"), "only one")
 
+    def test_no_other_output_takes_its_place(self):
+        self.text("-p", DOCUMENT, "--kv-method", "tova", "--kv-size", "50")
+        written = self.session.read_bytes()
+        for flags in ([], ["--session-read-only"]):
+            self.assert_misused(self.run_text("-p", "a", "--trace", self.session, *flags), "--session", "--trace")
+            self.assertEqual(self.session.read_bytes(), written)
+
     def test_what_differs_is_named(self):
         self.text("-p", DOCUMENT, "--kv-method", "tova", "--kv-size", "50")
         for flags, parts in ((["--kv-method", "h2o", "--kv-size", "50"], ["method tova", "method h2o"]),
