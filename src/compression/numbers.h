@@ -38,7 +38,7 @@ struct BestFirst {
 constexpr int64_t kMaxCount = int64_t{1} << 48;
 
 // The largest count that is not above `value`, within [0, max]. NaN gives 0, infinity `max`.
-// Requires: 0 <= max <= kMaxCount.
+// Requires: 0 <= max <= 2^53, up to which a double holds every count.
 inline int64_t CountFrom(double value, int64_t max = kMaxCount) {
   if (!(value > 0)) return 0;
   return value < static_cast<double>(max) ? static_cast<int64_t>(value) : max;

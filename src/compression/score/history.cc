@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "compression/numbers.h"
 #include "compression/score/pool.h"
 #include "compression/score/score.h"
 
@@ -12,6 +13,11 @@ namespace {
 // A column holds whole numbers exactly up to 2^53: so many rows of history each.
 constexpr int kRowsPerColumn = 52;
 constexpr int kNextRow = 0;  // layer number: place in the ring where the next row goes
+
+// A session file may hold any number.
+uint64_t Bits(double column) {
+  return static_cast<uint64_t>(CountFrom(column, (int64_t{1} << kRowsPerColumn) - 1));
+}
 
 class HistoryScorer final : public Scorer {
  public:
@@ -28,7 +34,7 @@ class HistoryScorer final : public Scorer {
   void Observe(const LayerCall& call) const override {
     const int n_rows = std::min(call.taps.n_last_rows, c_.window);
     double& next_row = call.layer_number(kNextRow);
-    const int begin = static_cast<int>(next_row);
+    const int begin = static_cast<int>(CountFrom(next_row) % c_.window);
     for (int head = 0; head < call.n_kv_heads(); ++head) {
       const std::span<const Slot> order = call.order(head);
       for (int i = 0; i < n_rows; ++i) {
@@ -41,7 +47,7 @@ class HistoryScorer final : public Scorer {
         const double low = 1 / static_cast<double>(n_visible);
         for (size_t rank = 0; rank < n_visible; ++rank) {
           const auto slot = static_cast<size_t>(order[rank]);
-          uint64_t bits = static_cast<uint64_t>(column[slot]) & ~bit;
+          uint64_t bits = Bits(column[slot]) & ~bit;
           if (row[slot] < low) bits |= bit;
           column[slot] = static_cast<double>(bits);
         }
@@ -58,7 +64,7 @@ class HistoryScorer final : public Scorer {
       const std::span<const double> column = call.column(kv_head, i);
       for (size_t x = 0; x < out.size(); ++x) {
         const Slot slot = order[static_cast<size_t>(region.begin) + x];
-        out[x] -= std::popcount(static_cast<uint64_t>(column[static_cast<size_t>(slot)]));
+        out[x] -= std::popcount(Bits(column[static_cast<size_t>(slot)]));
       }
     }
   }
