@@ -89,8 +89,10 @@ class EmsMethod final : public Method {
     const bool prompt =
         call.n_new > 1 && call.n_slots(0) == call.n_new && ems::Members(call, 0) == 0;
     const bool fits = Fits(call);
-    const bool done =
-        call.pass == 0 && call.n_slots(0) - ems::Members(call, 0) <= int64_t{c_.window};
+    if (call.phase == Phase::kDecode && call.pass == 0) ems::CountMembers(call, c_.window);
+    const bool done = call.pass == 0 &&
+                      call.n_slots(0) - ems::Members(call, 0) <= int64_t{c_.window} &&
+                      RowsFit(call);
     const ems::Windows windows =
         call.pass == 0 ? ems::Advance(call, c_.window, prompt) : ems::Windows{};
     const auto observe = [&](int64_t i) {
@@ -138,6 +140,12 @@ class EmsMethod final : public Method {
   static bool Fits(const LayerCall& call) {
     for (int head = 0; head < call.n_kv_heads(); ++head) {
       if (call.n_slots(head) > call.budget) return false;
+    }
+    return true;
+  }
+  static bool RowsFit(const LayerCall& call) {
+    for (int head = 0; head < call.n_kv_heads(); ++head) {
+      if (call.cache.n_rows(call.layer, head) > call.budget) return false;
     }
     return true;
   }

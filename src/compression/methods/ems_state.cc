@@ -43,6 +43,23 @@ void SetMembers(const LayerCall& call, int head, int64_t n) {
   call.head_number(head, kMembers) = static_cast<double>(n);
 }
 
+void CountMembers(const LayerCall& call, int64_t window) {
+  int64_t n_local = window + call.n_new;
+  for (int head = 0; head < call.n_kv_heads(); ++head) {
+    const std::span<const Slot> order = call.order(head);
+    int64_t n_own = call.n_slots(head) - Members(call, head);
+    while (n_own < std::min(n_local, call.n_slots(head)) &&
+           IsKeyItself(call, head, order[static_cast<size_t>(call.n_slots(head) - n_own - 1)])) {
+      ++n_own;
+    }
+    n_local = std::min(n_local, n_own);
+  }
+  for (int head = 0; head < call.n_kv_heads(); ++head) {
+    const int64_t n_members = call.n_slots(head) - n_local;
+    if (Members(call, head) > n_members) SetMembers(call, head, n_members);
+  }
+}
+
 float Factor(double length) {
   constexpr double kMaxHalf = 65504;
   Half factor = static_cast<float>(std::min(length, kMaxHalf));

@@ -26,6 +26,10 @@ constexpr cache::StateShape kState = {
 
 int64_t Members(const LayerCall& call, int head);
 void SetMembers(const LayerCall& call, int head, int64_t n);
+// Makes the entries before the newest `window` and those of the call members, and the newest ones
+// local but for those that share a row; as many are local in every head. What is kept from call to
+// call does not know what another method evicted and merged.
+void CountMembers(const LayerCall& call, int64_t window);
 
 // A row that was never merged is its entry's key, with factor 1. A merged one is a direction, and
 // the factors are the lengths of its members' keys: Factor is what is stored for a length (a half,
