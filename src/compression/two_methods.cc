@@ -33,7 +33,8 @@ class TwoMethods final : public Method {
         needs_(prefill_->needs()) {
     const Traits& second = decode_->traits();
     traits_.spec += ", then " + second.spec;
-    traits_.needs_budget = true;
+    // A size that the prompt's method finds is held: nothing has to be asked for.
+    traits_.needs_budget |= !traits_.compresses_prefill;
     traits_.holds_budget &= second.holds_budget;
     traits_.evicts_in_decode = true;
     traits_.min_budget = std::max(traits_.min_budget, second.min_budget);
@@ -75,13 +76,17 @@ class TwoMethods final : public Method {
       sizes.total_slots += slots;
       sizes.total_rows += rows;
     }
+    if (traits_.holds_budget && budget > 0) {
+      sizes.total_rows = std::min(sizes.total_rows, budget * n_layers);
+      if (!traits_.shared_rows) sizes.total_slots = sizes.total_rows;
+    }
     return sizes;
   }
 
   void Decide(const LayerCall& call, PlanList& plans) const override {
     double& held = call.layer_number(held_at_);
     if (call.phase == Phase::kDecode) {
-      if (held == 0) held = static_cast<double>(Held(call));
+      if (held == 0) SetHeld(call);
       LayerCall second = ForDecodeMethod(call, call.taps);
       second.budget = CountFrom(held);
       decode_->Decide(second, plans);
@@ -111,23 +116,45 @@ class TwoMethods final : public Method {
     return own;
   }
 
-  // Slots per KV head while generating: what the prefill left of the prompt in this layer, so that
-  // a pyramid stays one; the budget, if the prompt fitted into it or the prefill method had none.
-  int64_t Held(const LayerCall& call) const {
-    if (!prefill_->traits().needs_budget) return call.budget;
-    int64_t n_slots = 0;
-    for (int head = 0; head < call.n_kv_heads(); ++head) {
-      n_slots += call.n_slots(head) - call.n_new;
+  // Sets what every layer holds while generating, in rows per KV head. The first layer of the first
+  // decode call does it for all, whose entries are then as the prompt left them.
+  void SetHeld(const LayerCall& call) const {
+    const int64_t least = decode_->traits().min_budget;
+    int64_t sum = 0;
+    for (int layer = 0; layer < call.n_layers; ++layer) {
+      const int64_t held = std::max(LeftByPrefill(call, layer), least);
+      call.layer_number_of(layer, held_at_) = static_cast<double>(held);
+      sum += held;
     }
-    const int64_t mean = n_slots / call.n_kv_heads();
-    if (mean >= call.n_seen - call.n_new) return call.budget;
-    return std::max(mean, decode_->traits().min_budget);
+    const int64_t most = call.budget * call.n_layers;
+    if (!traits_.holds_budget || call.budget == 0 || sum <= most) return;
+    // Layers lifted to the least take from the others, each in proportion to what it has above it.
+    const int64_t least_of_all = least * call.n_layers;
+    for (int layer = 0; layer < call.n_layers; ++layer) {
+      double& held = call.layer_number_of(layer, held_at_);
+      const int64_t above = CountFrom(held) - least;
+      held = static_cast<double>(least + above * (most - least_of_all) / (sum - least_of_all));
+    }
   }
 
-  // What Held comes to at most after a prompt that ended n_prompt tokens after the beginning.
+  // What the prefill left of the prompt in a layer, so that a pyramid stays one, and a size that
+  // was found is held; the budget, if there is one and the layer has the prompt whole or the
+  // prefill method does not compress.
+  int64_t LeftByPrefill(const LayerCall& call, int layer) const {
+    if (!traits_.compresses_prefill) return call.budget;
+    const int64_t n_new = layer == call.layer ? call.n_new : 0;
+    int64_t n_rows = 0;
+    for (int head = 0; head < call.n_kv_heads(); ++head) {
+      n_rows += call.cache.n_rows(layer, head) - n_new;
+    }
+    const int64_t mean = n_rows / call.n_kv_heads();
+    return call.budget > 0 && mean >= call.n_seen - call.n_new ? call.budget : mean;
+  }
+
+  // What a layer holds at most after a prompt that ended n_prompt tokens after the beginning.
   int64_t MostHeld(int layer, int n_layers, int64_t budget, int64_t n_prompt) const {
-    if (!prefill_->traits().needs_budget || n_prompt <= budget) return budget;
-    return std::max(prefill_->LayerSlots(layer, n_layers, budget, n_prompt),
+    if (!traits_.compresses_prefill || (budget > 0 && n_prompt <= budget)) return budget;
+    return std::max(prefill_->LayerRows(layer, n_layers, budget, n_prompt),
                     decode_->traits().min_budget);
   }
 

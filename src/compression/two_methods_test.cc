@@ -64,6 +64,82 @@ TEST(TwoMethodsTest, LayersKeepTheSizesThePrefillGaveThem) {
   }
 }
 
+int64_t RowsHeld(const Harness& harness, int n_layers) {
+  int64_t n = 0;
+  for (int layer = 0; layer < n_layers; ++layer) n += harness.cache().n_rows(layer, 0);
+  return n;
+}
+
+// Layers that are lifted to what the decode method needs take from the others.
+TEST(TwoMethodsTest, LayersLiftedToTheLeastLeaveTheTotalAsItIs) {
+  const auto method = Both("pyramidkv:window=2", "tova:sinks=9,queries=1");
+  ASSERT_TRUE(method) << ErrorOf(method);
+  const int64_t least = (*method)->traits().min_budget;
+  ASSERT_GE(least, 10);
+  const int64_t budget = least + 2;
+  Harness harness(*method, {.n_layers = 4, .budget = budget});
+  harness.Prefill(64, ByPosition(std::vector<double>(128, .1)));
+  ASSERT_LT(harness.Kept(3).size(), static_cast<size_t>(least));
+  for (int i = 0; i < 30; ++i) harness.Decode(ByPosition(std::vector<double>(128, .1)));
+  EXPECT_EQ(harness.Kept(3).size(), static_cast<size_t>(least));
+  EXPECT_GT(harness.Kept(0).size(), harness.Kept(3).size());
+  EXPECT_LE(RowsHeld(harness, 4), 4 * budget);
+  EXPECT_GE(RowsHeld(harness, 4), 4 * (budget - 1));
+  const Method::Sizes sizes = (*method)->DecodeSizes(budget, 64, 94, 4);
+  EXPECT_EQ(sizes.total_rows, 4 * budget);
+  EXPECT_EQ(sizes.total_slots, 4 * budget);
+}
+
+// Entries that share rows are counted by rows, and the second method knows its classes although it
+// did not see them made.
+TEST(TwoMethodsTest, EntriesThatShareRowsHoldTheBudgetInRows) {
+  for (const char* decode : {"ems:window=4", "ems:window=2", "ems:window=8"}) {
+    SCOPED_TRACE(decode);
+    const auto method = Both("ems:window=4", decode);
+    ASSERT_TRUE(method) << ErrorOf(method);
+    Harness harness(*method, {.budget = 12});
+    harness.SetKeys([](int, int, Position position) {
+      return std::vector<float>{1, static_cast<float>(position % 5)};
+    });
+    harness.SetValues([](int, int, Position position) {
+      return std::vector<float>{1, static_cast<float>(position % 5)};
+    });
+    harness.Prefill(64, testing::RandomWeights(1));
+    ASSERT_GT(harness.Kept().size(), 12u);
+    EXPECT_LE(RowsHeld(harness, 1), 12);
+    for (int i = 0; i < 40; ++i) {
+      harness.Decode(testing::RandomWeights(2 + i));
+      ASSERT_LE(RowsHeld(harness, 1), 12) << i;
+      ASSERT_LE(harness.Kept().size(), 48u) << i;
+    }
+  }
+}
+
+// A method that finds its own size needs no budget, and what it found is held.
+TEST(TwoMethodsTest, ASizeThatWasFoundIsHeld) {
+  const auto method = Both("refreekv:sinks=1,whole_layers=0", "h2o");
+  ASSERT_TRUE(method) << ErrorOf(method);
+  EXPECT_FALSE((*method)->traits().needs_budget);
+  std::vector<double> weights(32, 0);
+  for (size_t i = 27; i < 32; ++i) weights[i] = .2;
+  for (const int64_t budget : {0, 20}) {
+    Harness harness(*method, {.budget = budget});
+    harness.Prefill(32, ByPosition(weights));
+    const size_t found = harness.Kept().size();
+    EXPECT_LT(found, 20u);
+    for (int i = 0; i < 6; ++i) harness.Decode(ByPosition(std::vector<double>(64, .1)));
+    EXPECT_EQ(harness.Kept().size(), found);
+  }
+  // A prompt kept whole: its size is what was found; a budget, where there is one, is the limit.
+  for (const int64_t budget : {0, 10}) {
+    Harness harness(*method, {.budget = budget});
+    harness.Prefill(6, ByPosition(std::vector<double>(64, .1)));
+    ASSERT_EQ(harness.Kept().size(), 6u);
+    for (int i = 0; i < 9; ++i) harness.Decode(ByPosition(std::vector<double>(64, .1)));
+    EXPECT_EQ(harness.Kept().size(), budget == 0 ? 6u : 10u);
+  }
+}
+
 // What the memory plan counts with.
 TEST(TwoMethodsTest, SizesAreThePrefillMethodsThenTheDecodeMethods) {
   const MethodPtr whole = Both("full", "h2o").value();

@@ -84,6 +84,15 @@ class Kv(CliTest):
         self.assertEqual(held["kv"]["method"], "snapkv:window=8, then h2o")
         self.assertEqual(held["kv"]["kept"], [SIZE] * 3)
 
+    def test_a_size_that_was_found_is_held_while_generating(self):
+        # 2 of 3 layers stay whole, the last keeps what it needs.
+        for limit in [], ["--kv-size", 60]:
+            with self.subTest(limit=limit):
+                flags = ["--kv-method", "refreekv:threshold=0.3", "--kv-decode", "h2o", *limit]
+                after_prompt = self.generate("-n", "1", *flags)
+                self.assertLess(after_prompt["kv"]["kept"][2], after_prompt["kv"]["seen"])
+                self.assertEqual(self.generate("-n", "20", *flags)["kv"]["kept"], after_prompt["kv"]["kept"])
+
     def test_chunks_of_the_prompt(self):
         found = self.generate("-n", "1", "--kv-method", "h2o", "--kv-size", SIZE, "--prefill-chunk", "16")
         self.assertEqual(found["kv"]["kept"], [SIZE] * 3)
