@@ -125,7 +125,7 @@ Result<void> CheckBatchFlags(const BenchFlags& flags) {
   return {};
 }
 
-Result<std::vector<BenchTest>> TestsOf(const BenchFlags& flags) {
+Result<std::vector<BenchTest>> MakeTests(const BenchFlags& flags) {
   WINNOW_TRY(CheckBatchFlags(flags));
   // 0: the largest.
   const std::vector<int64_t> batches =
@@ -163,7 +163,7 @@ Result<std::vector<BenchTest>> TestsOf(const BenchFlags& flags) {
   return tests;
 }
 
-std::vector<Setting> SettingsOf(const BenchFlags& flags) {
+std::vector<Setting> MakeSettings(const BenchFlags& flags) {
   std::vector<Setting> settings;
   for (const std::string& model : flags.models)
     for (const int64_t threads : flags.threads)
@@ -185,7 +185,7 @@ Result<runtime::BatchMemory> Plan(runtime::Engine& engine, const runtime::Sessio
   if (test.n_sequences == 0) {
     WINNOW_ASSIGN(test.n_sequences, runtime::LargestBatch(engine, options, shape, memory_limit));
   }
-  return runtime::MemoryOf(engine, options, shape, test.n_sequences);
+  return runtime::PlanBatchMemory(engine, options, shape, test.n_sequences);
 }
 
 }  // namespace
@@ -194,7 +194,7 @@ int Bench(Arguments arguments) {
   BenchFlags flags;
   FlagTable table = MakeTable(flags);
   if (const auto over = ParseFlags(table, arguments)) return *over;
-  const auto tests = TestsOf(flags);
+  const auto tests = MakeTests(flags);
   if (!tests) return Misuse("bench", tests.error().message);
   if (flags.repetitions < 1) return Misuse("bench", "flag -r: expected at least 1");
   constexpr std::string_view kFormats[] = {"md", "json", "jsonl", "csv"};
@@ -205,7 +205,7 @@ int Bench(Arguments arguments) {
   for (const BenchTest& test : *tests) {
     context = std::max(context, test.depth + test.n_prompt + test.n_generate);
   }
-  const std::vector<Setting> settings = SettingsOf(flags);
+  const std::vector<Setting> settings = MakeSettings(flags);
   if (flags.log_flags.kv.trace && (settings.size() > 1 || flags.batched())) {
     return Misuse("bench", "flag --trace: give it one model, one setting and one sequence");
   }
@@ -218,7 +218,8 @@ int Bench(Arguments arguments) {
   for (const Setting& setting : settings) files.UsesModel(setting.Flags(flags, context));
   if (const auto over = files.Refused("bench")) return *over;
   ConsoleLog log = MakeLog(flags.log_flags, flags.notes);
-  if (!flags.log_flags.verbose) log.set_least(LogLevel::kWarning);  // the results say what was run
+  if (!flags.log_flags.verbose)
+    log.set_min_level(LogLevel::kWarning);  // the results say what was run
   const std::atomic<bool>& interrupted = CatchInterrupt();
   BenchOutput output(flags);
   ProgressLine progress("measuring");
@@ -227,7 +228,7 @@ int Bench(Arguments arguments) {
   for (const Setting& setting : settings) {
     auto loaded = Load(setting.Flags(flags, context), log);
     if (!loaded) return Fail(loaded.error());
-    const auto options = SessionOptionsOf(setting.Flags(flags, context));
+    const auto options = SessionOptionsFrom(setting.Flags(flags, context));
     if (!options) return Fail(options.error());
     const OverflowWarning overflow(*loaded->engine, log);
     BenchRunner runner(*loaded->session, interrupted);

@@ -21,7 +21,7 @@ struct Spread {
 };
 
 template <typename T>
-Spread SpreadOf(const std::vector<T>& values) {
+Spread MeasureSpread(const std::vector<T>& values) {
   Spread spread;
   const double n = static_cast<double>(values.size());
   for (const T value : values) spread.mean += static_cast<double>(value) / n;
@@ -52,7 +52,7 @@ Record PlanRecord(runtime::Engine& engine, const Setting& setting, const BenchTe
           {"backends", "CPU"},
           {"cpu_target", engine.backend().target()},
           {"model_filename", setting.model},
-          {"model_type", DescriptionOf(engine)},
+          {"model_type", DescribeEngine(engine)},
           {"model_size", runtime::ModelBytes(engine)},
           {"model_n_params", engine.model().n_parameters()},
           {"n_batch", setting.batch},
@@ -85,11 +85,11 @@ void AddMeasured(const BenchTest& test, const std::vector<BenchSample>& samples,
   }
   // Of a phase that the test has.
   const auto mean = [](bool has, const std::vector<double>& values) {
-    return has ? report::Value(SpreadOf(values).mean) : report::Value();
+    return has ? report::Value(MeasureSpread(values).mean) : report::Value();
   };
   const bool prompts = test.n_prompt > 0, generates = test.n_generate > 0;
-  const Spread ns = SpreadOf(samples_ns);
-  const Spread ts = SpreadOf(samples_ts);
+  const Spread ns = MeasureSpread(samples_ns);
+  const Spread ts = MeasureSpread(samples_ts);
   record.Add("kv_kept", caches.kept);
   record.Add("kv_bytes", caches.bytes);
   record.Add("kv_bytes_with_lists", caches.bytes_with_lists);
@@ -115,7 +115,7 @@ Record TableRow(const BenchFlags& flags, runtime::Engine& engine, const Setting&
   };
   const auto number = [&](const char* name) { return std::get<double>(result.Find(name)->data); };
   const auto integer = [&](const char* name) { return std::get<int64_t>(result.Find(name)->data); };
-  Record row = {{"model", DescriptionOf(engine)},
+  Record row = {{"model", DescribeEngine(engine)},
                 {"size", HumanBytes(integer("model_size"))},
                 {"params", HumanCount(integer("model_n_params"))},
                 {"backend", "CPU"},

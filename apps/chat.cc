@@ -98,8 +98,8 @@ Result<Texts> ReadTexts(const ChatFlags& flags, Log& log) {
 }
 
 // Reads messages and commands until the end. Returns the exit code.
-int Talk(const ChatFlags& flags, Conversation& conversation, ConsoleLog& log,
-         const std::atomic<bool>& interrupted) {
+int RunChat(const ChatFlags& flags, Conversation& conversation, ConsoleLog& log,
+            const std::atomic<bool>& interrupted) {
   ChatInput input;
   if (input.is_terminal() && !flags.first_message) {
     log.Info("Type a message. /help lists the commands, /exit or Ctrl-D ends.\n");
@@ -205,7 +205,7 @@ int Chat(Arguments arguments) {
   const auto chat_template = ChooseTemplate(flags.chat_template, loaded->engine->file(), log);
   if (!chat_template) return Fail(chat_template.error());
   log.Info("chat   " + std::string(chat_template->name()) + " template");
-  const auto config = SamplerConfigOf(flags.sampler, tokenizer);
+  const auto config = SamplerConfigFrom(flags.sampler, tokenizer);
   if (!config) return Misuse("chat", config.error().message);
   auto sampler = runtime::Sampler::Make(*config, tokenizer.vocabulary_size());
   if (!sampler) return Misuse("chat", sampler.error().message);
@@ -214,7 +214,7 @@ int Chat(Arguments arguments) {
                             *store, log);
   const auto begun = conversation.Begin(interrupted);
   if (!begun) return Fail(begun.error());
-  const int code = *begun ? Talk(flags, conversation, log, interrupted) : InterruptedCode();
+  const int code = *begun ? RunChat(flags, conversation, log, interrupted) : InterruptedCode();
   if (*begun) {
     if (const auto saved = conversation.Save(); !saved) return Fail(saved.error());
   }

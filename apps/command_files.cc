@@ -125,7 +125,7 @@ void CommandFiles::Writes(const std::string& flag, const std::optional<std::stri
   outputs_.push_back(output);
   if (kind != Output::kPage) return;
   OutputEntry folder;
-  static_cast<File&>(folder) = Find(flag, report::Page::FolderOf(*path));
+  static_cast<File&>(folder) = Find(flag, report::Page::FigureFolder(*path));
   folder.kind = Output::kPage;
   folder.takes_files = true;
   outputs_.push_back(folder);

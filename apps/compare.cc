@@ -69,7 +69,7 @@ FlagTable MakeTable(CompareFlags& flags) {
   return table;
 }
 
-Result<std::vector<runtime::CompressionOptions>> OptionsOf(const CompareFlags& flags) {
+Result<std::vector<runtime::CompressionOptions>> ListCompressionOptions(const CompareFlags& flags) {
   std::vector<runtime::CompressionOptions> all;
   for (const std::string& method : flags.methods) {
     WINNOW_ASSIGN(const auto options, OptionsOfMethod(flags.model.kv, method));
@@ -78,8 +78,8 @@ Result<std::vector<runtime::CompressionOptions>> OptionsOf(const CompareFlags& f
   return all;
 }
 
-Result<std::vector<runtime::TokenId>> PromptOf(const CompareFlags& flags,
-                                               const runtime::Engine& engine, Log& log) {
+Result<std::vector<runtime::TokenId>> MakePrompt(const CompareFlags& flags,
+                                                 const runtime::Engine& engine, Log& log) {
   WINNOW_ASSIGN(std::string document, ReadText(flags.document, log));
   if (!flags.document.text) document = WithoutFinalNewline(std::move(document));
   const tokenizer::Tokenizer& tokenizer = engine.tokenizer();
@@ -90,7 +90,7 @@ Result<std::vector<runtime::TokenId>> PromptOf(const CompareFlags& flags,
   }
   WINNOW_ASSIGN(const auto chat_template, ChooseTemplate(flags.chat_template, engine.file(), log));
   WINNOW_ASSIGN(DocumentPrompt prompt,
-                AskAbout(chat_template, flags.system, document, flags.question));
+                DocumentQuestion(chat_template, flags.system, document, flags.question));
   prompt.document.insert(prompt.document.end(), prompt.question.begin(), prompt.question.end());
   return tokenizer.EncodeMarked(prompt.document);
 }
@@ -101,7 +101,7 @@ std::string OneLine(std::string text) {
   return text;
 }
 
-report::Record RowOf(const eval::Answer& answer, bool is_base) {
+report::Record AnswerRow(const eval::Answer& answer, bool is_base) {
   report::Record row = {{"method", answer.method},
                         {"first token ms", Fixed(answer.first_token_ms, 1)},
                         {"tokens/s", Fixed(answer.tokens_per_second, 1)},
@@ -118,7 +118,7 @@ void PrintTable(std::span<const eval::Answer> answers) {
   std::vector<report::Record> rows;
   size_t width = 0;
   for (const eval::Answer& answer : answers) {
-    rows.push_back(RowOf(answer, rows.empty()));
+    rows.push_back(AnswerRow(answer, rows.empty()));
     width = std::max(width, answer.method.size());
   }
   Print(report::ToMarkdown(rows) + "\n");
@@ -129,7 +129,7 @@ void PrintTable(std::span<const eval::Answer> answers) {
   }
 }
 
-report::Record RecordOf(const eval::Answer& answer, bool is_base) {
+report::Record ToRecord(const eval::Answer& answer, bool is_base) {
   report::Record record = {{"method", answer.method},
                            {"answer", answer.text},
                            {"tokens", report::MakeList(answer.tokens)},
@@ -150,11 +150,12 @@ report::Record RecordOf(const eval::Answer& answer, bool is_base) {
   return record;
 }
 
-report::Record FactsOf(const CompareFlags& flags, runtime::Engine& engine, int64_t n_prompt) {
+report::Record ComparisonFacts(const CompareFlags& flags, runtime::Engine& engine,
+                               int64_t n_prompt) {
   const auto name = [](const std::string& path) {
     return std::filesystem::path(path).filename().string();
   };
-  return {{"model", name(flags.model.model) + ", " + DescriptionOf(engine)},
+  return {{"model", name(flags.model.model) + ", " + DescribeEngine(engine)},
           {"document", flags.document.file ? name(*flags.document.file) : "-p"},
           {"prompt", std::to_string(n_prompt) + " tokens"},
           {"cache", "keys " + flags.model.key_type + ", values " + flags.model.value_type},
@@ -175,7 +176,7 @@ int Compare(Arguments arguments) {
   if (flags.model.kv.trace) {
     return Misuse("compare", "flag --trace: use it with 'winnow run' and one method");
   }
-  auto methods = OptionsOf(flags);
+  auto methods = ListCompressionOptions(flags);
   if (!methods) return Misuse("compare", methods.error().message);
   // The session that Load opens is the full cache, without a budget.
   KvFlags kv;
@@ -194,13 +195,13 @@ int Compare(Arguments arguments) {
   auto loaded = Load(flags.model, log);
   if (!loaded) return Fail(loaded.error());
   const OverflowWarning overflow(*loaded->engine, log);
-  const auto prompt = PromptOf(flags, *loaded->engine, log);
+  const auto prompt = MakePrompt(flags, *loaded->engine, log);
   if (!prompt) return Fail(prompt.error());
   const auto n_prompt = static_cast<int64_t>(prompt->size());
   if (const auto fits = CheckTrainedContext(kv, *loaded->session, n_prompt); !fits) {
     return Fail(fits.error());
   }
-  const auto session_options = SessionOptionsOf(flags.model);
+  const auto session_options = SessionOptionsFrom(flags.model);
   if (!session_options) return Fail(session_options.error());
   loaded->session.reset();
   log.Info("prompt " + std::to_string(n_prompt) + " tokens");
@@ -218,7 +219,7 @@ int Compare(Arguments arguments) {
   if (!answers) return Fail(answers.error());
   if (flags.report && !answers->empty()) {
     const ComparePage page = {.question = flags.question,
-                              .facts = FactsOf(flags, *loaded->engine, n_prompt),
+                              .facts = ComparisonFacts(flags, *loaded->engine, n_prompt),
                               .answers = *answers,
                               .prompt = *prompt};
     const auto written = WriteComparePage(page, loaded->engine->tokenizer(), *flags.report);
@@ -228,7 +229,7 @@ int Compare(Arguments arguments) {
   if (flags.json) {
     report::List list;
     for (const eval::Answer& answer : *answers) {
-      list.emplace_back(RecordOf(answer, list.empty()));
+      list.emplace_back(ToRecord(answer, list.empty()));
     }
     Print(
         report::ToJson(report::Record{{"prompt_tokens", n_prompt}, {"answers", std::move(list)}}) +

@@ -27,7 +27,7 @@ report::Figure Bars(std::string name, std::string title, std::string label,
           .panels = {{"", std::move(chart)}}};
 }
 
-report::Table AnswersOf(std::span<const eval::Answer> answers) {
+report::Table AnswerTable(std::span<const eval::Answer> answers) {
   report::Table table = {.name = "answers",
                          .title = "",
                          .caption =
@@ -60,7 +60,7 @@ Result<void> WriteComparePage(const ComparePage& content, const tokenizer::Token
   report::Page page(content.question.empty() ? "Comparison" : content.question,
                     "One prompt under the full cache and under each method; answers are greedy.",
                     content.facts);
-  page.AddTable(AnswersOf(content.answers));
+  page.AddTable(AnswerTable(content.answers));
   report::TokenMap map = {.name = "kept-text",
                           .title = "What each cache kept of the prompt",
                           .caption =

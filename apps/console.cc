@@ -10,7 +10,7 @@
 namespace winnow::apps {
 namespace {
 
-constexpr auto kPatience = std::chrono::milliseconds(700);  // before a progress line appears
+constexpr auto kProgressDelay = std::chrono::milliseconds(700);  // before a progress line appears
 constexpr auto kRefresh = std::chrono::milliseconds(100);
 
 bool progress_shown = false;  // a line that is erased before another is written
@@ -31,7 +31,7 @@ bool UsesColour(Stream stream) {
 }
 
 void ConsoleLog::Write(LogLevel level, std::string_view message) {
-  if (level < least_) return;
+  if (level < min_level_) return;
   std::string line = progress_shown ? "\r\033[K" : "";
   if (level >= LogLevel::kWarning) {
     const bool colour = UsesColour(Stream::kError);
@@ -56,7 +56,7 @@ ProgressLine::~ProgressLine() { Erase(); }
 void ProgressLine::Update(double done) {
   if (!enabled_ || done <= 0) return;
   const auto now = std::chrono::steady_clock::now();
-  if (now - start_ < kPatience || (shown_ && now - last_ < kRefresh)) return;
+  if (now - start_ < kProgressDelay || (shown_ && now - last_ < kRefresh)) return;
   const double left = Seconds(now - start_) * (1 - done) / done;
   std::fprintf(stderr, "\r\033[K%s %d %%, %s left", what_.c_str(), static_cast<int>(100 * done),
                HumanDuration(left).c_str());

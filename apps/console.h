@@ -18,15 +18,15 @@ bool IsTerminal(Stream stream);
 bool UsesColour(Stream stream);
 
 // Messages on stderr, warnings and errors marked; they take the place of a progress line. Messages
-// below `least` are dropped.
+// below `min_level` are dropped.
 class ConsoleLog final : public Log {
  public:
-  explicit ConsoleLog(LogLevel least = LogLevel::kInfo) : least_(least) {}
-  void set_least(LogLevel least) { least_ = least; }
+  explicit ConsoleLog(LogLevel min_level = LogLevel::kInfo) : min_level_(min_level) {}
+  void set_min_level(LogLevel min_level) { min_level_ = min_level; }
   void Write(LogLevel level, std::string_view message) override;
 
  private:
-  LogLevel least_;
+  LogLevel min_level_;
 };
 
 // One line on stderr that says how far something is and how long it will take. Shown only on a

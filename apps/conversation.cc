@@ -15,7 +15,7 @@ using tokenizer::ChatMessage;
 // Stands for a document that was read by another command: what follows it is the same.
 constexpr const char* kDocumentReadBefore = "[document]";
 
-std::string HashOfText(const std::string& text) {
+std::string TextHash(const std::string& text) {
   Sha256 hash;
   hash.Add(std::as_bytes(std::span(text)));
   return hash.Hex();
@@ -50,7 +50,7 @@ Conversation::Conversation(const ChatFlags& flags, Loaded& loaded, runtime::Samp
       sampler_(std::move(sampler)),
       template_(chat_template),
       texts_(std::move(texts)),
-      document_hash_(texts_.document ? HashOfText(*texts_.document) : ""),
+      document_hash_(texts_.document ? TextHash(*texts_.document) : ""),
       store_(store),
       log_(log) {
   Clear();
@@ -112,7 +112,7 @@ Result<bool> Conversation::ReadDocument(const std::atomic<bool>& interrupted) {
               "before it knows a question");
   }
   WINNOW_ASSIGN(const DocumentPrompt prompt,
-                AskAbout(template_, texts_.system, *texts_.document, ""));
+                DocumentQuestion(template_, texts_.system, *texts_.document, ""));
   const std::vector<runtime::TokenId> tokens =
       session_.engine().tokenizer().EncodeMarked(prompt.document);
   WINNOW_TRY(CheckTrainedContext(flags_.model.kv, session_, static_cast<int64_t>(tokens.size())));
@@ -154,8 +154,9 @@ Result<std::vector<runtime::TokenId>> Conversation::Tokens() const {
     WINNOW_ASSIGN(const auto stretches, template_.Format(messages_, true));
     return tokenizer.EncodeMarked(stretches);
   }
-  WINNOW_ASSIGN(const DocumentPrompt prompt,
-                AskAbout(template_, texts_.system, *texts_.document, messages_.back().content));
+  WINNOW_ASSIGN(
+      const DocumentPrompt prompt,
+      DocumentQuestion(template_, texts_.system, *texts_.document, messages_.back().content));
   std::vector<runtime::TokenId> tokens(session_.tokens().begin(), session_.tokens().end());
   const auto question = tokenizer.EncodeMarked(prompt.question, /*add_special=*/false);
   tokens.insert(tokens.end(), question.begin(), question.end());

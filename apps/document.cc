@@ -19,8 +19,9 @@ Result<ChatTemplate> ChooseTemplate(const std::string& name, const gguf::File& f
   return choice.chat_template;
 }
 
-Result<DocumentPrompt> AskAbout(const ChatTemplate& chat_template, const std::string& system,
-                                const std::string& document, const std::string& question) {
+Result<DocumentPrompt> DocumentQuestion(const ChatTemplate& chat_template,
+                                        const std::string& system, const std::string& document,
+                                        const std::string& question) {
   // Templates may trim what they are given; the cut below needs the text as it comes out.
   constexpr std::string_view kSpaces = " \t\n\v\f\r";
   const size_t begin = document.find_first_not_of(kSpaces);

@@ -24,9 +24,9 @@ struct DocumentPrompt {
   std::vector<tokenizer::MarkedText> question;
 };
 // `system` may be empty. Errors: those of the template, an empty document.
-Result<DocumentPrompt> AskAbout(const tokenizer::ChatTemplate& chat_template,
-                                const std::string& system, const std::string& document,
-                                const std::string& question);
+Result<DocumentPrompt> DocumentQuestion(const tokenizer::ChatTemplate& chat_template,
+                                        const std::string& system, const std::string& document,
+                                        const std::string& question);
 
 // Methods that choose by what the last tokens of the prompt attend to: they compress a document
 // without knowing what will be asked about it.

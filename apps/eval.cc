@@ -38,7 +38,7 @@ std::string UnknownTask(const std::string& name) {
                           : "; did you mean " + std::string(nearest) + "?");
 }
 
-constexpr size_t kMostGroupRows = 24;  // of the second table; all are in --json and --report
+constexpr size_t kMaxGroupRows = 24;  // of the second table; all are in --json and --report
 
 int List(const eval::Task* task) {
   if (task == nullptr) {
@@ -61,8 +61,9 @@ int List(const eval::Task* task) {
   return FinishOutput();
 }
 
-Result<std::optional<tokenizer::ChatTemplate>> TemplateOf(const EvalFlags& flags,
-                                                          const runtime::Engine& engine, Log& log) {
+Result<std::optional<tokenizer::ChatTemplate>> TemplateFrom(const EvalFlags& flags,
+                                                            const runtime::Engine& engine,
+                                                            Log& log) {
   WINNOW_ASSIGN(const auto source, engine.file().String("tokenizer.chat_template"));
   const bool has_none = flags.chat_template.empty() && source.value_or("").empty();
   if (flags.raw || has_none) return std::optional<tokenizer::ChatTemplate>();
@@ -70,12 +71,12 @@ Result<std::optional<tokenizer::ChatTemplate>> TemplateOf(const EvalFlags& flags
   return std::optional(found);
 }
 
-report::Record AboutOf(runtime::Engine& engine, const std::string& model_hash,
-                       const EvalFlags& flags) {
+report::Record AboutRecord(runtime::Engine& engine, const std::string& model_hash,
+                           const EvalFlags& flags) {
   report::Record about = {
       {"model",
        report::Record{{"file", std::filesystem::path(flags.model.model).filename().string()},
-                      {"description", DescriptionOf(engine)},
+                      {"description", DescribeEngine(engine)},
                       {"bytes", engine.file().file_bytes()},
                       {"hash", model_hash}}},
       {"machine", eval::MachineRecord(std::string(engine.backend().target()))},
@@ -85,9 +86,9 @@ report::Record AboutOf(runtime::Engine& engine, const std::string& model_hash,
 }
 
 void PrintTables(const eval::EvalResults& results) {
-  Print(report::ToMarkdown(eval::TableOf(results, HumanBytes)));
-  const std::vector<report::Record> groups = eval::GroupRowsOf(results, true);
-  if (groups.empty() || groups.size() > kMostGroupRows) return;
+  Print(report::ToMarkdown(eval::SummaryTable(results, HumanBytes)));
+  const std::vector<report::Record> groups = eval::GroupRows(results, true);
+  if (groups.empty() || groups.size() > kMaxGroupRows) return;
   Print("\n" + eval::LeadingTitle(results) + " by part:\n\n" + report::ToMarkdown(groups));
 }
 
@@ -118,8 +119,8 @@ class EvalRun {
     const OverflowWarning overflow(engine, log_);
     const int64_t context = loaded.session->capacity();
     loaded.session.reset();
-    const std::string hash = gguf::HashOf(engine.file());
-    WINNOW_ASSIGN(const auto chat_template, TemplateOf(flags_, engine, log_));
+    const std::string hash = gguf::ContentHash(engine.file());
+    WINNOW_ASSIGN(const auto chat_template, TemplateFrom(flags_, engine, log_));
     const eval::PromptWriter prompts(engine.tokenizer(), chat_template, flags_.system, context);
     const eval::TaskContext task_context = {flags_.task, engine.tokenizer(), prompts, context,
                                             log_};
@@ -128,13 +129,13 @@ class EvalRun {
               " samples under " + std::to_string(variants.size()) + " ways of keeping the cache");
 
     if (task_.reads_token_by_token != nullptr && task_.reads_token_by_token(flags_.task)) {
-      WarnOfMethodsThatDoNothing(variants);
+      WarnAboutIdleMethods(variants);
     }
 
     ProgressLine progress(std::string(task_.name));
     eval::EvalOptions options;
     options.results = file ? &*file : nullptr;
-    options.about = AboutOf(engine, hash, flags_);
+    options.about = AboutRecord(engine, hash, flags_);
     options.version = WINNOW_VERSION;
     options.build = BuildVersion();
     options.model_hash = hash;
@@ -150,10 +151,10 @@ class EvalRun {
 
  private:
   // Once for each method, whatever its budgets.
-  void WarnOfMethodsThatDoNothing(const std::vector<eval::Variant>& variants) {
+  void WarnAboutIdleMethods(const std::vector<eval::Variant>& variants) {
     std::set<std::string> told;
     for (const eval::Variant& variant : variants) {
-      const auto warning = WarnOfNothingEvicted(variant.options.compression);
+      const auto warning = NothingEvictedWarning(variant.options.compression);
       if (warning && told.insert(*warning).second) log_.Warning(*warning);
     }
   }
@@ -167,11 +168,11 @@ class EvalRun {
                    results.other_build + "; this is " + BuildVersion() +
                    "); to compute all of them anew, use another file");
     }
-    const std::string problems = eval::ProblemsOf(results);
+    const std::string problems = eval::ListProblems(results);
     if (!problems.empty()) log_.Warning(problems);
     if (flags_.json) {
       WINNOW_TRY(
-          WriteFileOrStdout(*flags_.json, report::ToJson(eval::RecordOf(results), 1) + "\n"));
+          WriteFileOrStdout(*flags_.json, report::ToJson(eval::ToRecord(results), 1) + "\n"));
     }
     if (!flags_.task.answers.empty()) {
       const std::string model = std::filesystem::path(flags_.model.model).stem().string();
@@ -179,7 +180,7 @@ class EvalRun {
                                             flags_.task.answers));
     }
     if (flags_.report) {
-      WINNOW_TRY(eval::PageOf(results, HumanBytes).Write(*flags_.report));
+      WINNOW_TRY(eval::MakePage(results, HumanBytes).Write(*flags_.report));
     }
     if (!results.stopped && !HasAnyResult(results)) return Error{"no sample could be run"};
     if (!flags_.json || *flags_.json != "-") PrintTables(results);
@@ -214,13 +215,13 @@ int Eval(Arguments arguments) {
   }
   if (flags.list) return List(task);
   if (task == nullptr) return Misuse("eval", "no task: 'winnow eval --list' lists them");
-  if (const auto fits = CheckFlagsOf(*task, flags); !fits) {
+  if (const auto fits = CheckTaskFlags(*task, flags); !fits) {
     return Misuse("eval", fits.error().message);
   }
   if (flags.raw && !flags.chat_template.empty()) {
     return Misuse("eval", "give only one of --raw and --chat-template");
   }
-  const auto variants = VariantsOf(flags);
+  const auto variants = MakeVariants(flags);
   if (!variants) return Misuse("eval", variants.error().message);
   flags.model.kv = {};  // the session that Load opens is the full cache
   if (const auto valid = Validate(flags.model); !valid) {

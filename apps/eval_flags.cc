@@ -178,7 +178,7 @@ std::string ListText() {
 }
 
 // Budgets as key and KvFlags.
-std::vector<std::pair<std::string, KvFlags>> BudgetsOf(const EvalFlags& flags) {
+std::vector<std::pair<std::string, KvFlags>> ListBudgets(const EvalFlags& flags) {
   std::vector<std::pair<std::string, KvFlags>> budgets;
   const KvFlags& common = flags.model.kv;
   for (const int64_t size : flags.sizes) {
@@ -200,7 +200,7 @@ Result<std::vector<eval::Variant>> VariantsOfMethod(const EvalFlags& flags,
                                                     const std::string& method,
                                                     const runtime::SessionOptions& options) {
   std::vector<eval::Variant> variants;
-  auto budgets = BudgetsOf(flags);
+  auto budgets = ListBudgets(flags);
   if (budgets.empty()) budgets.emplace_back("", flags.model.kv);
   for (const auto& [name, kv] : budgets) {
     eval::Variant variant;
@@ -209,7 +209,7 @@ Result<std::vector<eval::Variant>> VariantsOfMethod(const EvalFlags& flags,
     const runtime::CompressionOptions& compression = variant.options.compression;
     if (!compression.method) return variants;  // the full cache, which is the first row anyway
     variant.method = compression.method->traits().spec;
-    variant.configuration = eval::ConfigurationOf(variant.method);
+    variant.configuration = eval::NormalizeConfiguration(variant.method);
     const bool sized =
         compression.size > 0 || compression.ratio > 0 || compression.memory_bytes > 0;
     variant.budget = sized ? name : "";
@@ -258,7 +258,7 @@ FlagTable MakeEvalTable(EvalFlags& flags) {
   return table;
 }
 
-Result<void> CheckFlagsOf(const eval::Task& task, const EvalFlags& flags) {
+Result<void> CheckTaskFlags(const eval::Task& task, const EvalFlags& flags) {
   for (const std::string& flag : flags.given) {
     const bool common =
         flag == "--seed" || ((flag == "--data" || flag == "--samples") && task.data != "nothing");
@@ -273,7 +273,7 @@ Result<void> CheckFlagsOf(const eval::Task& task, const EvalFlags& flags) {
   return {};
 }
 
-Result<std::vector<eval::Variant>> VariantsOf(const EvalFlags& flags) {
+Result<std::vector<eval::Variant>> MakeVariants(const EvalFlags& flags) {
   std::vector<eval::Variant> variants;
   const bool has_budgets = !(flags.sizes.empty() && flags.ratios.empty() && flags.memories.empty());
   if (flags.methods.empty() &&
@@ -288,7 +288,7 @@ Result<std::vector<eval::Variant>> VariantsOf(const EvalFlags& flags) {
     const size_t slash = type.find('/');
     model.key_type = type.substr(0, slash);
     model.value_type = slash == std::string::npos ? model.key_type : type.substr(slash + 1);
-    WINNOW_ASSIGN(const runtime::SessionOptions options, SessionOptionsOf(model));
+    WINNOW_ASSIGN(const runtime::SessionOptions options, SessionOptionsFrom(model));
     const std::string name = model.key_type == model.value_type
                                  ? model.key_type
                                  : model.key_type + "/" + model.value_type;

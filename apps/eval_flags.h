@@ -32,10 +32,10 @@ struct EvalFlags {
 
 FlagTable MakeEvalTable(EvalFlags& flags);
 // Errors (misuse): a flag that this task does not obey.
-Result<void> CheckFlagsOf(const eval::Task& task, const EvalFlags& flags);
+Result<void> CheckTaskFlags(const eval::Task& task, const EvalFlags& flags);
 
 // The full cache, then every method under every budget, for every type of cache. Errors (misuse):
 // those of the flags.
-Result<std::vector<eval::Variant>> VariantsOf(const EvalFlags& flags);
+Result<std::vector<eval::Variant>> MakeVariants(const EvalFlags& flags);
 
 }  // namespace winnow::apps

@@ -37,7 +37,7 @@ FlagTable Table(Options& o) {
   return table;
 }
 
-std::string ErrorOf(const std::vector<std::string>& arguments) {
+std::string ErrorText(const std::vector<std::string>& arguments) {
   Options o;
   const auto parsed = Table(o).Parse(arguments);
   return parsed ? "" : parsed.error().message;
@@ -75,13 +75,13 @@ TEST(FlagTable, AfterTwoDashesNothingIsAFlag) {
 }
 
 TEST(FlagTable, ErrorsSayWhatAndWhere) {
-  EXPECT_EQ(ErrorOf({"--nmae", "x"}), "unknown flag --nmae; did you mean --name?");
-  EXPECT_EQ(ErrorOf({"--completely-else"}), "unknown flag --completely-else");
-  EXPECT_EQ(ErrorOf({"-n"}), "flag -n needs a value: NAME");
-  EXPECT_EQ(ErrorOf({"-c", "1.5"}), "flag -c: expected a whole number, got '1.5'");
-  EXPECT_EQ(ErrorOf({"-c", "5000000000"}), "flag -c: '5000000000' is out of range");
-  EXPECT_EQ(ErrorOf({"--share", "half"}), "flag --share: expected a number, got 'half'");
-  EXPECT_EQ(ErrorOf({"--no-colour=1"}), "flag --no-colour takes no value");
+  EXPECT_EQ(ErrorText({"--nmae", "x"}), "unknown flag --nmae; did you mean --name?");
+  EXPECT_EQ(ErrorText({"--completely-else"}), "unknown flag --completely-else");
+  EXPECT_EQ(ErrorText({"-n"}), "flag -n needs a value: NAME");
+  EXPECT_EQ(ErrorText({"-c", "1.5"}), "flag -c: expected a whole number, got '1.5'");
+  EXPECT_EQ(ErrorText({"-c", "5000000000"}), "flag -c: '5000000000' is out of range");
+  EXPECT_EQ(ErrorText({"--share", "half"}), "flag --share: expected a number, got 'half'");
+  EXPECT_EQ(ErrorText({"--no-colour=1"}), "flag --no-colour takes no value");
 }
 
 TEST(FlagTable, HelpShowsGroupsAndDefaults) {

@@ -25,7 +25,7 @@ struct Findings {
 };
 
 std::string LowerName(TensorType type) {
-  std::string name(gguf::InfoOf(type).name);
+  std::string name(gguf::GetTypeInfo(type).name);
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return std::tolower(c); });
   return name;
@@ -33,7 +33,7 @@ std::string LowerName(TensorType type) {
 
 // Keys and values of one token, all layers; nothing if a head cannot be stored in this type.
 std::optional<int64_t> CacheBytesPerToken(const model::Hyperparameters& h, TensorType type) {
-  const int block = gguf::InfoOf(type).block_elements;
+  const int block = gguf::GetTypeInfo(type).block_elements;
   if (h.key_dim % block != 0 || h.value_dim % block != 0) return std::nullopt;
   return h.n_layers * h.n_kv_heads *
          (gguf::RowBytes(type, h.key_dim) + gguf::RowBytes(type, h.value_dim));
@@ -87,11 +87,11 @@ void PrintCache(const model::Hyperparameters& h) {
   Print("\nCache for " + std::to_string(kCacheTokens) + " tokens, and for the trained context:\n");
   for (const TensorType type : kCacheTypes) {
     const auto bytes = CacheBytesPerToken(h, type);
-    PrintLine("  " + LowerName(type), bytes
-                                          ? PadLeft(HumanBytes(*bytes * kCacheTokens), 10) +
-                                                PadLeft(HumanBytes(*bytes * h.trained_context), 14)
-                                          : "not possible: heads are no multiple of " +
-                                                std::to_string(gguf::InfoOf(type).block_elements));
+    PrintLine("  " + LowerName(type),
+              bytes ? PadLeft(HumanBytes(*bytes * kCacheTokens), 10) +
+                          PadLeft(HumanBytes(*bytes * h.trained_context), 14)
+                    : "not possible: heads are no multiple of " +
+                          std::to_string(gguf::GetTypeInfo(type).block_elements));
   }
 }
 
@@ -124,7 +124,7 @@ void PrintText(const Findings& found, bool all_tensors) {
             for (const gguf::TypeShare& other : s.types) total += other.bytes;
             return total;
           }()));
-      PrintLine("  " + std::string(gguf::InfoOf(share.type).name),
+      PrintLine("  " + std::string(gguf::GetTypeInfo(share.type).name),
                 PadLeft(std::to_string(share.n_tensors), 6) + " tensors" +
                     PadLeft(HumanCount(share.n_elements), 12) + " weights" +
                     PadLeft(HumanBytes(share.bytes), 12) + PadLeft(Fixed(percent, 1), 8) + " %");
@@ -141,14 +141,14 @@ void PrintText(const Findings& found, bool all_tensors) {
   for (const gguf::TensorSummary& tensor : s.tensors) {
     std::string name = tensor.name;
     name.resize(widest + 2, ' ');
-    std::string type(gguf::InfoOf(tensor.type).name);
+    std::string type(gguf::GetTypeInfo(tensor.type).name);
     type.resize(8, ' ');
     Print("  " + name + type + PadLeft(HumanBytes(tensor.bytes), 10) + "  " +
           ShapeText(tensor.shape) + "\n");
   }
 }
 
-report::Value JsonOf(const Findings& found, bool all_tensors) {
+report::Value FindingsJson(const Findings& found, bool all_tensors) {
   const gguf::Summary& s = found.summary;
   report::Record out = {{"architecture", s.architecture},
                         {"name", s.name},
@@ -191,7 +191,7 @@ report::Value JsonOf(const Findings& found, bool all_tensors) {
   }
   report::List types;
   for (const gguf::TypeShare& share : s.types) {
-    types.emplace_back(report::Record{{"type", gguf::InfoOf(share.type).name},
+    types.emplace_back(report::Record{{"type", gguf::GetTypeInfo(share.type).name},
                                       {"tensors", share.n_tensors},
                                       {"elements", share.n_elements},
                                       {"bytes", share.bytes}});
@@ -204,7 +204,7 @@ report::Value JsonOf(const Findings& found, bool all_tensors) {
     report::List tensors;
     for (const gguf::TensorSummary& tensor : s.tensors) {
       tensors.emplace_back(report::Record{{"name", tensor.name},
-                                          {"type", gguf::InfoOf(tensor.type).name},
+                                          {"type", gguf::GetTypeInfo(tensor.type).name},
                                           {"shape", report::MakeList(tensor.shape)},
                                           {"bytes", tensor.bytes}});
     }
@@ -241,7 +241,7 @@ int Inspect(Arguments arguments) {
   found.shape = model::ReadHyperparameters(**file);
   found.tokenizer = tokenizer::Tokenizer::Load(*file);
   if (json) {
-    Print(report::ToJson(JsonOf(found, tensors), 2) + "\n");
+    Print(report::ToJson(FindingsJson(found, tensors), 2) + "\n");
   } else {
     PrintText(found, tensors);
   }

@@ -91,7 +91,7 @@ void AddKvFlags(FlagTable& table, KvFlags& flags, MethodFlag method_flag) {
                &flags.strict);
 }
 
-Result<runtime::CompressionOptions> CompressionOptionsOf(const KvFlags& flags) {
+Result<runtime::CompressionOptions> CompressionOptionsFrom(const KvFlags& flags) {
   const int n_budgets =
       (flags.size > 0 ? 1 : 0) + (flags.ratio > 0 ? 1 : 0) + (flags.memory_bytes > 0 ? 1 : 0);
   if (n_budgets > 1) return Error{"give only one of --kv-size, --kv-ratio and --kv-memory"};

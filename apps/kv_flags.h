@@ -43,7 +43,7 @@ void AddChunkFlag(FlagTable& table, KvFlags& flags);
 
 // Errors (misuse), in terms of the flags: no such method or parameter, methods that cannot work
 // together, no budget where one is needed, several, below what the method protects.
-Result<runtime::CompressionOptions> CompressionOptionsOf(const KvFlags& flags);
+Result<runtime::CompressionOptions> CompressionOptionsFrom(const KvFlags& flags);
 
 // "256M", "1.5g", "4096": bytes; k, M and G are powers of 1024.
 Result<int64_t> ParseBytes(std::string_view text);

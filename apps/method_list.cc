@@ -31,7 +31,7 @@ Result<runtime::CompressionOptions> OptionsOfMethod(const KvFlags& flags,
     // A budget that is not needed is a limit at best.
     if (!(*made)->traits().holds_budget) kv.memory_bytes = 0;
   }
-  return CompressionOptionsOf(kv);
+  return CompressionOptionsFrom(kv);
 }
 
 }  // namespace winnow::apps

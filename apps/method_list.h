@@ -15,7 +15,7 @@ namespace winnow::apps {
 void AddMethodListFlag(FlagTable& table, std::vector<std::string>* methods);
 
 // A method under the budget of the flags. One that finds its own size is given none but a limit in
-// bytes, if it can follow one (refreekv). Errors: those of CompressionOptionsOf.
+// bytes, if it can follow one (refreekv). Errors: those of CompressionOptionsFrom.
 Result<runtime::CompressionOptions> OptionsOfMethod(const KvFlags& flags,
                                                     const std::string& method);
 

@@ -16,14 +16,14 @@ using compression::Traits;
 
 constexpr size_t kNameColumn = 17;
 
-std::string PhasesOf(const Traits& traits) {
+std::string PhasesText(const Traits& traits) {
   if (traits.top_p < 1) return "selects in every step";
   if (!traits.compresses_prefill && !traits.evicts_in_decode) return "none";
   if (!traits.compresses_prefill) return "decode";
   return traits.evicts_in_decode ? "prefill, decode" : "prefill; grows while generating";
 }
 
-std::string PositionsOf(const Traits& traits) {
+std::string PositionsText(const Traits& traits) {
   switch (traits.positions) {
     case compression::PositionMode::kReassigned:
       return "reassigned";
@@ -38,7 +38,7 @@ std::string PositionsOf(const Traits& traits) {
   return "original";
 }
 
-std::string TapsOf(const kernels::TapSpec& taps) {
+std::string TapsText(const kernels::TapSpec& taps) {
   std::string text;
   const auto add = [&](const std::string& what) { text += (text.empty() ? "" : ", ") + what; };
   if (taps.last_rows == 1) add("the last row");
@@ -50,20 +50,20 @@ std::string TapsOf(const kernels::TapSpec& taps) {
   return text.empty() ? "nothing" : text;
 }
 
-std::string PrefillTapsOf(const compression::Needs& needs) {
-  if (needs.last_sums_share == 0) return TapsOf(needs.prefill);
+std::string PrefillTapsText(const compression::Needs& needs) {
+  if (needs.last_sums_share == 0) return TapsText(needs.prefill);
   kernels::TapSpec others = needs.prefill;
   others.last_sums = 0;
-  return "sums over the last " + compression::TextOf(100 * needs.last_sums_share) +
-         " % of the rows" + (others.any() ? ", " + TapsOf(others) : "");
+  return "sums over the last " + compression::ShortestText(100 * needs.last_sums_share) +
+         " % of the rows" + (others.any() ? ", " + TapsText(others) : "");
 }
 
-std::string BudgetOf(const Traits& traits) {
+std::string BudgetText(const Traits& traits) {
   if (!traits.needs_budget) return "none needed";
   return "needed, " + std::to_string(traits.min_budget) + " slots or more";
 }
 
-std::string RangeOf(const Parameter& parameter) {
+std::string RangeText(const Parameter& parameter) {
   if (!parameter.choices.empty()) {
     std::string text;
     for (const std::string& choice : parameter.choices) text += (text.empty() ? "" : ", ") + choice;
@@ -71,8 +71,8 @@ std::string RangeOf(const Parameter& parameter) {
   }
   if (parameter.type == "switch") return "true or false";
   if (parameter.type == "count or share") return parameter.type;
-  const std::string range =
-      compression::TextOf(parameter.range.min) + " to " + compression::TextOf(parameter.range.max);
+  const std::string range = compression::ShortestText(parameter.range.min) + " to " +
+                            compression::ShortestText(parameter.range.max);
   return (parameter.type == "integers" ? "integers joined by '/', each " : parameter.type + ", ") +
          range;
 }
@@ -100,10 +100,11 @@ std::string Details(const MethodEntry& entry, const MethodPtr& method) {
     text += Padded(what, kNameColumn) + value + "\n";
   };
   line("source", std::string(entry.source));
-  line("compresses in", PhasesOf(traits));
-  line("positions", PositionsOf(traits));
-  line("budget", BudgetOf(traits));
-  line("attention", "in prefill " + PrefillTapsOf(needs) + "; in decode " + TapsOf(needs.decode));
+  line("compresses in", PhasesText(traits));
+  line("positions", PositionsText(traits));
+  line("budget", BudgetText(traits));
+  line("attention",
+       "in prefill " + PrefillTapsText(needs) + "; in decode " + TapsText(needs.decode));
   line("state", std::to_string(needs.state.slot_bytes()) + " bytes per slot, " +
                     std::to_string(needs.state.n_head_numbers) + " numbers per head, " +
                     std::to_string(needs.state.n_layer_numbers) + " per layer");
@@ -111,12 +112,12 @@ std::string Details(const MethodEntry& entry, const MethodPtr& method) {
   text += parameters.empty() ? "\nNo parameters.\n" : "\nParameters:\n";
   for (const Parameter& parameter : parameters) {
     text += "  " + Padded(parameter.name + "=" + parameter.default_value, 24) + parameter.help +
-            "\n" + std::string(26, ' ') + "(" + RangeOf(parameter) + ")\n";
+            "\n" + std::string(26, ' ') + "(" + RangeText(parameter) + ")\n";
   }
   return text;
 }
 
-report::Record RecordOf(const MethodEntry& entry, const MethodPtr& method) {
+report::Record ToRecord(const MethodEntry& entry, const MethodPtr& method) {
   const Traits& traits = method->traits();
   const compression::Needs needs = method->needs();
   const auto taps = [](const kernels::TapSpec& spec) {
@@ -143,7 +144,7 @@ report::Record RecordOf(const MethodEntry& entry, const MethodPtr& method) {
           {"source", entry.source},
           {"compresses_prefill", traits.compresses_prefill},
           {"evicts_in_decode", traits.evicts_in_decode},
-          {"positions", PositionsOf(traits)},
+          {"positions", PositionsText(traits)},
           {"needs_budget", traits.needs_budget},
           {"min_budget", traits.min_budget},
           {"attention",
@@ -192,7 +193,7 @@ int Methods(Arguments arguments) {
     const auto method = compression::MakeMethod(entry->name);
     if (!method) return Fail(method.error());
     if (json) {
-      list.emplace_back(RecordOf(*entry, *method));
+      list.emplace_back(ToRecord(*entry, *method));
     } else {
       Print(Details(*entry, *method));
     }

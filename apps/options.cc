@@ -13,7 +13,7 @@ using kernels::TensorType;
 
 constexpr const char* kCacheTypes = "f32, f16, bf16, q8_0, q4_0";
 
-Result<TensorType> CacheTypeOf(const std::string& flag, const std::string& name) {
+Result<TensorType> ParseCacheType(const std::string& flag, const std::string& name) {
   const auto type = gguf::TensorTypeFromName(name);
   if (!type || !kernels::IsCacheType(*type)) {
     return Error{flag + ": '" + name + "' is not a cache type; there are " + kCacheTypes};
@@ -21,7 +21,7 @@ Result<TensorType> CacheTypeOf(const std::string& flag, const std::string& name)
   return *type;
 }
 
-std::string FlagOf(std::string_view parameter) {
+std::string FlagName(std::string_view parameter) {
   std::string flag = "--" + std::string(parameter);
   std::replace(flag.begin(), flag.end(), '_', '-');
   return flag;
@@ -94,7 +94,7 @@ void AddSamplerFlags(FlagTable& table, SamplerFlags& flags) {
   table.Switch({"--ignore-eos"}, "never choose a token that ends the text", &flags.ignore_eos);
   runtime::Visit(flags.config, [&](std::string_view name, auto& value, const char* help) {
     if (name == "seed") return;
-    FlagTable::Names names = {FlagOf(name)};
+    FlagTable::Names names = {FlagName(name)};
     if (name == "temperature") names.insert(names.begin(), "--temp");
     if (name == "typical_p") names.insert(names.begin(), "--typical");
     table.Add(std::move(names), "N", help, &value);
@@ -215,7 +215,7 @@ std::optional<int> ParseFlags(FlagTable& table, std::span<const std::string> arg
   return std::nullopt;
 }
 
-Result<runtime::EngineOptions> EngineOptionsOf(const ModelFlags& flags) {
+Result<runtime::EngineOptions> EngineOptionsFrom(const ModelFlags& flags) {
   if (flags.threads == 0 || flags.threads < -1 || flags.threads > ThreadPool::kMaxThreads) {
     return Error{"flag -t: " + std::to_string(flags.threads) + " threads; expected 1 to " +
                  std::to_string(ThreadPool::kMaxThreads) + ", or -1"};
@@ -228,20 +228,20 @@ Result<runtime::EngineOptions> EngineOptionsOf(const ModelFlags& flags) {
                                 .check_tensors = flags.check_tensors};
 }
 
-Result<runtime::SessionOptions> SessionOptionsOf(const ModelFlags& flags) {
+Result<runtime::SessionOptions> SessionOptionsFrom(const ModelFlags& flags) {
   if (flags.batch < 1 || flags.micro_batch < 1) return Error{"-b and -ub must be at least 1"};
   runtime::SessionOptions options;
   options.context = flags.context;
   options.row_block = std::min(flags.batch, flags.micro_batch);
-  WINNOW_ASSIGN(options.key_type, CacheTypeOf("flag -ctk", flags.key_type));
-  WINNOW_ASSIGN(options.value_type, CacheTypeOf("flag -ctv", flags.value_type));
-  WINNOW_ASSIGN(options.compression, CompressionOptionsOf(flags.kv));
+  WINNOW_ASSIGN(options.key_type, ParseCacheType("flag -ctk", flags.key_type));
+  WINNOW_ASSIGN(options.value_type, ParseCacheType("flag -ctv", flags.value_type));
+  WINNOW_ASSIGN(options.compression, CompressionOptionsFrom(flags.kv));
   return options;
 }
 
 Result<void> Validate(const ModelFlags& flags) {
-  WINNOW_TRY(EngineOptionsOf(flags));
-  WINNOW_TRY(SessionOptionsOf(flags));
+  WINNOW_TRY(EngineOptionsFrom(flags));
+  WINNOW_TRY(SessionOptionsFrom(flags));
   return {};
 }
 
@@ -254,8 +254,8 @@ ConsoleLog MakeLog(const ModelFlags& flags, const std::vector<std::string>& note
 }
 
 Result<Loaded> Load(const ModelFlags& flags, Log& log) {
-  WINNOW_ASSIGN(runtime::EngineOptions engine_options, EngineOptionsOf(flags));
-  WINNOW_ASSIGN(runtime::SessionOptions session_options, SessionOptionsOf(flags));
+  WINNOW_ASSIGN(runtime::EngineOptions engine_options, EngineOptionsFrom(flags));
+  WINNOW_ASSIGN(runtime::SessionOptions session_options, SessionOptionsFrom(flags));
   Loaded loaded;
   if (flags.kv.trace) {
     WINNOW_ASSIGN(loaded.trace, PlanTrace::Create(*flags.kv.trace));
@@ -319,14 +319,14 @@ std::string FileTypeName(const gguf::File& file) {
   return "";
 }
 
-std::string DescriptionOf(const runtime::Engine& engine) {
+std::string DescribeEngine(const runtime::Engine& engine) {
   const std::string file_type = FileTypeName(engine.file());
   return engine.model().hyperparameters().architecture + " " +
          HumanCount(engine.model().n_parameters()) + (file_type.empty() ? "" : " " + file_type);
 }
 
-Result<runtime::SamplerConfig> SamplerConfigOf(const SamplerFlags& flags,
-                                               const tokenizer::Tokenizer& tokenizer) {
+Result<runtime::SamplerConfig> SamplerConfigFrom(const SamplerFlags& flags,
+                                                 const tokenizer::Tokenizer& tokenizer) {
   runtime::SamplerConfig config = flags.config;
   config.seed = flags.seed < 0 ? std::random_device()() : static_cast<uint64_t>(flags.seed);
   for (const std::string& text : flags.logit_bias) {

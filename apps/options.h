@@ -68,8 +68,8 @@ struct Loaded {
 };
 // What the flags say about model and session. Errors (misuse): not a cache type, a number out of
 // range.
-Result<runtime::EngineOptions> EngineOptionsOf(const ModelFlags& flags);
-Result<runtime::SessionOptions> SessionOptionsOf(const ModelFlags& flags);
+Result<runtime::EngineOptions> EngineOptionsFrom(const ModelFlags& flags);
+Result<runtime::SessionOptions> SessionOptionsFrom(const ModelFlags& flags);
 Result<void> Validate(const ModelFlags& flags);
 // Opens model and session, and tells the log in two lines what they are. Requires: Validate(flags).
 Result<Loaded> Load(const ModelFlags& flags, Log& log);
@@ -79,13 +79,13 @@ Result<void> FinishTrace(Loaded& loaded);
 ConsoleLog MakeLog(const ModelFlags& flags, const std::vector<std::string>& notes);
 
 // "llama 1.24 B Q4_K_M": architecture, parameters, and the file's own label of its quantisation.
-std::string DescriptionOf(const runtime::Engine& engine);
+std::string DescribeEngine(const runtime::Engine& engine);
 std::string FileTypeName(const gguf::File& file);  // empty without or with an unknown label
 
 // Seed drawn, bias parsed (ID+B, ID-B, ID=B, "inf" and "false" understood), end of generation
 // banned if wanted.
-Result<runtime::SamplerConfig> SamplerConfigOf(const SamplerFlags& flags,
-                                               const tokenizer::Tokenizer& tokenizer);
+Result<runtime::SamplerConfig> SamplerConfigFrom(const SamplerFlags& flags,
+                                                 const tokenizer::Tokenizer& tokenizer);
 
 // Of what went wrong while working: one line on stderr, kFailed.
 int Fail(const Error& error);

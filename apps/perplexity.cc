@@ -357,7 +357,7 @@ int Perplexity(Arguments arguments) {
         " tokens are less likely than the base file tells (e^-16 of the likeliest): the PPL of "
         "the base is higher than shown, and the ratio takes them as equally likely");
   }
-  if (const auto warning = WarnOfGuessing(estimate->perplexity(), vocabulary)) {
+  if (const auto warning = GuessingWarning(estimate->perplexity(), vocabulary)) {
     log.Warning(*warning);
   }
   log.Info("\n" + std::to_string(n_tokens) + " tokens in " +

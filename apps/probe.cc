@@ -100,9 +100,9 @@ Result<std::vector<const eval::Probe*>> ProbesNamed(const std::string& name) {
 
 // Of the user, or those that the probe's paper compares. Without a budget a quarter of the prompt,
 // or as much as a method needs.
-Result<std::vector<runtime::CompressionOptions>> MethodsOf(const ProbeFlags& flags,
-                                                           std::string_view defaults,
-                                                           int64_t n_prompt) {
+Result<std::vector<runtime::CompressionOptions>> MethodsFrom(const ProbeFlags& flags,
+                                                             std::string_view defaults,
+                                                             int64_t n_prompt) {
   KvFlags kv = flags.model.kv;
   const bool by_default = kv.size == 0 && kv.ratio == 0 && kv.memory_bytes == 0;
   if (by_default) kv.ratio = kDefaultRatio;
@@ -115,10 +115,10 @@ Result<std::vector<runtime::CompressionOptions>> MethodsOf(const ProbeFlags& fla
     KvFlags own = kv;
     if (name == "full") own.size = 0, own.ratio = 0;
     WINNOW_ASSIGN(auto options, OptionsOfMethod(own, name));
-    const int64_t least = options.method ? options.method->traits().min_budget : 0;
-    if (by_default && options.ratio * static_cast<double>(n_prompt) < static_cast<double>(least)) {
+    const int64_t min = options.method ? options.method->traits().min_budget : 0;
+    if (by_default && options.ratio * static_cast<double>(n_prompt) < static_cast<double>(min)) {
       options.ratio = 0;
-      options.size = options.method->traits().needs_budget ? least : 0;
+      options.size = options.method->traits().needs_budget ? min : 0;
     }
     methods.push_back(options);
   }
@@ -152,12 +152,12 @@ class ProbeRun {
     WINNOW_ASSIGN(loaded_, Load(flags_.model, log_));
     WINNOW_TRY(CheckTrainedContext(flags_.model.kv, *loaded_.session, flags_.n_tokens));
     loaded_.session.reset();
-    WINNOW_ASSIGN(session_, SessionOptionsOf(flags_.model));
+    WINNOW_ASSIGN(session_, SessionOptionsFrom(flags_.model));
     WINNOW_ASSIGN(std::string text, ReadText(flags_.text, log_));
     if (!flags_.text.text) text = WithoutFinalNewline(std::move(text));
     const tokenizer::Tokenizer& tokenizer = loaded_.engine->tokenizer();
     const std::vector<runtime::TokenId> tokens = tokenizer.Encode(text);
-    WINNOW_ASSIGN(samples_, eval::SamplesOf(tokens, tokenizer, flags_.n_tokens, flags_.n_samples));
+    WINNOW_ASSIGN(samples_, eval::CutSamples(tokens, tokenizer, flags_.n_tokens, flags_.n_samples));
     n_text_ = static_cast<int64_t>(tokens.size());
     return {};
   }
@@ -230,7 +230,7 @@ class ProbeRun {
       return !interrupted.load();
     };
     WINNOW_ASSIGN(const auto followed,
-                  eval::Follow(task, method, samples_[0], task.n_prompt, eval::Portion{}));
+                  eval::Follow(task, method, samples_[0], task.n_prompt, eval::ProgressRange{}));
     progress.Erase();
     if (!followed) {
       log_.Warning("interrupted: " + *flags_.dump + " was not written");
@@ -252,12 +252,12 @@ class ProbeRun {
  private:
   Result<report::Record> Facts() const {
     const runtime::Engine& engine = *loaded_.engine;
-    const std::string hash = gguf::HashOf(engine.file());
+    const std::string hash = gguf::ContentHash(engine.file());
     const std::string file = std::filesystem::path(flags_.model.model).filename().string();
     const std::string text =
         flags_.text.file ? std::filesystem::path(*flags_.text.file).filename().string() : "-p";
     return report::Record{
-        {"model", file + ", " + DescriptionOf(engine)},
+        {"model", file + ", " + DescribeEngine(engine)},
         {"model hash", hash},
         {"text", text + ", " + std::to_string(n_text_) + " tokens; " +
                      std::to_string(flags_.n_samples) + " samples of " +
@@ -329,7 +329,7 @@ class ProbeRun {
 };
 
 // The probes of that name with the methods each looks at.
-Result<std::vector<ProbeRun::Chosen>> ChosenOf(const ProbeFlags& flags, const std::string& name) {
+Result<std::vector<ProbeRun::Chosen>> FindProbes(const ProbeFlags& flags, const std::string& name) {
   WINNOW_ASSIGN(const auto probes, ProbesNamed(name));
   std::vector<ProbeRun::Chosen> chosen;
   for (const eval::Probe* probe : probes) {
@@ -337,7 +337,7 @@ Result<std::vector<ProbeRun::Chosen>> ChosenOf(const ProbeFlags& flags, const st
     if (!probe->default_methods.empty()) {
       const int64_t n_prompt =
           probe->on_prompts_only ? flags.n_tokens : PromptTokens(flags, flags.n_tokens / 2);
-      WINNOW_ASSIGN(one.methods, MethodsOf(flags, probe->default_methods, n_prompt));
+      WINNOW_ASSIGN(one.methods, MethodsFrom(flags, probe->default_methods, n_prompt));
     } else if (!flags.methods.empty() && probes.size() == 1) {
       return Error{name + " looks at the full cache: leave out --kv-method"};
     }
@@ -362,13 +362,13 @@ int Probe(Arguments arguments) {
   if (const auto wrong = Contradiction(flags)) return Misuse("probe", *wrong);
   std::vector<ProbeRun::Chosen> chosen;
   if (!flags.dump) {
-    auto found = ChosenOf(flags, names[0]);
+    auto found = FindProbes(flags, names[0]);
     if (!found) return Misuse("probe", found.error().message);
     chosen = *std::move(found);
   }
   runtime::CompressionOptions dumped;
   if (flags.dump && !flags.methods.empty()) {
-    auto methods = MethodsOf(flags, "", PromptTokens(flags, flags.n_tokens));
+    auto methods = MethodsFrom(flags, "", PromptTokens(flags, flags.n_tokens));
     if (!methods) return Misuse("probe", methods.error().message);
     dumped = methods->front();
   }

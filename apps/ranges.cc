@@ -5,7 +5,7 @@
 namespace winnow::apps {
 namespace {
 
-constexpr size_t kMostValues = 10000;
+constexpr size_t kMaxValues = 10000;
 
 Result<void> AppendRange(const std::string& word, std::vector<int64_t>& values) {
   const Error wrong{"'" + word + "' is not a number or a range such as 1-4, 0-1024+256, 1-16*2"};
@@ -27,7 +27,7 @@ Result<void> AppendRange(const std::string& word, std::vector<int64_t>& values) 
   if (multiplies ? *step < 2 || *first < 1 : *step < 1) return wrong;
   for (int64_t value = *first; value <= *last;) {
     values.push_back(value);
-    if (values.size() > kMostValues) return wrong;
+    if (values.size() > kMaxValues) return wrong;
     if (multiplies ? value > *last / *step : value > *last - *step) break;
     value = multiplies ? value * *step : value + *step;
   }

@@ -66,10 +66,10 @@ void PrintSummary(const ReplayFlags& flags, const eval::Recording& recording,
     Print(report::ToJson(record) + "\n");
     return;
   }
-  const auto [least, most] = std::minmax_element(summary.kept.begin(), summary.kept.end());
+  const auto [min, max] = std::minmax_element(summary.kept.begin(), summary.kept.end());
   Print(method + ": " + std::to_string(recording.n_tokens()) + " tokens, " +
         std::to_string(recording.n_prompt()) + " of them a prompt; kept per KV head " +
-        Fixed(*least, 1) + (*least == *most ? "" : " to " + Fixed(*most, 1)) + " in " +
+        Fixed(*min, 1) + (*min == *max ? "" : " to " + Fixed(*max, 1)) + " in " +
         std::to_string(recording.n_layers()) + " layers\n");
 }
 
@@ -85,7 +85,7 @@ int Replay(Arguments arguments) {
     return Misuse("replay",
                   "flag -t: expected 1 to " + std::to_string(ThreadPool::kMaxThreads) + ", or -1");
   }
-  const auto compression = CompressionOptionsOf(flags.kv);
+  const auto compression = CompressionOptionsFrom(flags.kv);
   if (!compression) return Misuse("replay", compression.error().message);
   eval::ReplayOptions options = {.compression = *compression, .progress = {}};
   runtime::CompressionOptions& kv = options.compression;

@@ -174,7 +174,7 @@ int Run(Arguments arguments) {
   runtime::Session& session = *loaded->session;
   const tokenizer::Tokenizer& tokenizer = loaded->engine->tokenizer();
 
-  const auto config = SamplerConfigOf(flags.sampler, tokenizer);
+  const auto config = SamplerConfigFrom(flags.sampler, tokenizer);
   if (!config) return Misuse("run", config.error().message);
   auto sampler = runtime::Sampler::Make(*config, tokenizer.vocabulary_size());
   if (!sampler) return Misuse("run", sampler.error().message);

@@ -39,7 +39,7 @@ void PrintLine(const report::Record& point) {
 
 }  // namespace
 
-std::optional<std::string> WarnOfNothingEvicted(const runtime::CompressionOptions& options) {
+std::optional<std::string> NothingEvictedWarning(const runtime::CompressionOptions& options) {
   if (!options.method || options.prefill_chunk > 1) return std::nullopt;
   const compression::Traits& traits = options.method->traits();
   if (!traits.compresses_prefill || traits.evicts_in_decode) return std::nullopt;
@@ -48,7 +48,7 @@ std::optional<std::string> WarnOfNothingEvicted(const runtime::CompressionOption
          "--kv-decode METHOD or --prefill-chunk N";
 }
 
-std::optional<std::string> WarnOfGuessing(double perplexity, int64_t vocabulary) {
+std::optional<std::string> GuessingWarning(double perplexity, int64_t vocabulary) {
   if (!(perplexity > static_cast<double>(vocabulary))) return std::nullopt;
   return "a perplexity of " + Fixed(perplexity, 0) + " is worse than guessing: there are " +
          std::to_string(vocabulary) +
@@ -69,10 +69,10 @@ int StreamPerplexity(const StreamTask& task, ConsoleLog& log) {
   runtime::Session& session = *task.loaded.session;
   const auto n_tokens = static_cast<int64_t>(task.tokens.size());
   if (n_tokens > session.capacity()) {
-    if (const int64_t most = session.largest_streaming_budget(); most > 0) {
+    if (const int64_t max = session.largest_streaming_budget(); max > 0) {
       return Fail(Error{"the text is " + std::to_string(n_tokens) + " tokens, more than " +
                         std::to_string(session.capacity()) + "; " + MethodName(session) +
-                        " has no limit with a --kv-size of " + std::to_string(most) + " or less"});
+                        " has no limit with a --kv-size of " + std::to_string(max) + " or less"});
     }
     return Fail(Error{"the text is " + std::to_string(n_tokens) + " tokens, more than " +
                       std::to_string(session.capacity()) +
@@ -84,7 +84,7 @@ int StreamPerplexity(const StreamTask& task, ConsoleLog& log) {
     return Fail(fits.error());
   }
   log.Info("text   " + std::to_string(n_tokens) + " tokens, one stream");
-  if (const auto warning = WarnOfNothingEvicted(session.compression())) log.Warning(*warning);
+  if (const auto warning = NothingEvictedWarning(session.compression())) log.Warning(*warning);
   const std::atomic<bool>& interrupted = CatchInterrupt();
   if (!task.json)
     Print("    tokens   mean NLL    recent  tokens/s        cache   with lists     resident\n");
@@ -128,7 +128,7 @@ int StreamPerplexity(const StreamTask& task, ConsoleLog& log) {
     Print("Final estimate: PPL = " + Fixed(perplexity, 4) + " +/- " + Fixed(error, 5) + "\n");
   }
   const int64_t vocabulary = task.loaded.engine->model().hyperparameters().vocabulary;
-  if (const auto warning = WarnOfGuessing(perplexity, vocabulary)) log.Warning(*warning);
+  if (const auto warning = GuessingWarning(perplexity, vocabulary)) log.Warning(*warning);
   const int printed = FinishOutput();
   if (printed != kDone) return printed;
   return end->n_tokens < n_tokens ? InterruptedCode() : kDone;

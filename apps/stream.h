@@ -18,10 +18,10 @@ void AddStreamFlags(FlagTable& table, StreamFlags& flags);
 
 // What to say of a text read token by token under a method that compresses only prompts; nothing
 // of others.
-std::optional<std::string> WarnOfNothingEvicted(const runtime::CompressionOptions& options);
+std::optional<std::string> NothingEvictedWarning(const runtime::CompressionOptions& options);
 
 // What to say of a perplexity above the number of tokens there are; nothing of others.
-std::optional<std::string> WarnOfGuessing(double perplexity, int64_t vocabulary);
+std::optional<std::string> GuessingWarning(double perplexity, int64_t vocabulary);
 
 struct StreamTask {
   Loaded& loaded;

@@ -111,7 +111,7 @@ class Cache {
       }
     }
     const kernels::ByteRange all = {0, bytes()};
-    backend.Settle(*storage_, {&all, 1});
+    backend.UseHugePages(*storage_, {&all, 1});
   }
 
   std::span<const HeadStore> Layer(int64_t layer, const Case& c) const {
@@ -178,7 +178,7 @@ double SecondsToRead(ThreadPool& pool, const std::vector<std::byte>& memory) {
 }
 
 std::string Name(const Case& c) {
-  return c.shape.name + " " + std::string(gguf::InfoOf(c.type).name);
+  return c.shape.name + " " + std::string(gguf::GetTypeInfo(c.type).name);
 }
 
 void Decode(Backend& backend, ThreadPool& pool, const Case& c) {

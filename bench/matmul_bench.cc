@@ -120,7 +120,7 @@ void Run(const Case& c, ThreadPool& pool, const std::string& target, double band
   std::printf(
       "%-7s %-7s %6ld x %-5ld %4ld tokens %2d threads %10.1f us %7.2f GB/s (%3.0f %%) %8.1f "
       "GFLOP/s\n",
-      std::string(gguf::InfoOf(c.type).name).c_str(), std::string(backend.target()).c_str(),
+      std::string(gguf::GetTypeInfo(c.type).name).c_str(), std::string(backend.target()).c_str(),
       static_cast<long>(c.rows), static_cast<long>(c.cols), static_cast<long>(c.tokens),
       pool.n_threads(), best * 1e6, bytes_per_second / 1e9, 100 * bytes_per_second / bandwidth,
       operations / best / 1e9);
@@ -137,7 +137,7 @@ int Main(int argc, char** argv) {
       one ? Case{*type, std::atoll(argv[2]), std::atoll(argv[3]), std::atoll(argv[4])} : Case{};
   const int n_threads = one ? std::atoi(argv[5]) : 1;
   if (one) {
-    const int64_t block = gguf::InfoOf(*type).block_elements;
+    const int64_t block = gguf::GetTypeInfo(*type).block_elements;
     if (asked.rows < 1 || asked.cols < 1 || asked.tokens < 1 || n_threads < 1 ||
         n_threads > ThreadPool::kMaxThreads) {
       std::fprintf(stderr,

@@ -7,8 +7,8 @@
 namespace winnow::bench {
 
 struct Fetch {
-  int64_t ahead_bytes = 0;  // 0: left to the hardware
-  bool second_level = false;
+  int64_t distance_bytes = 0;  // 0: left to the hardware
+  bool into_l2 = false;
 };
 
 inline constexpr int64_t kTurn = 256;  // bytes of a stream at a time
@@ -31,11 +31,11 @@ inline uint64_t ReadMemory(const void* memory, int64_t n_bytes, int n_streams = 
   for (int64_t i = 0; i < stream_bytes; i += kTurn) {
     for (int s = 0; s < n_streams; ++s) {
       const char* at = from + s * stream_bytes + i;
-      for (int64_t line = 0; fetch.ahead_bytes > 0 && line < kTurn; line += 64) {
-        if (fetch.second_level) {
-          __builtin_prefetch(at + fetch.ahead_bytes + line, 0, 2);
+      for (int64_t line = 0; fetch.distance_bytes > 0 && line < kTurn; line += 64) {
+        if (fetch.into_l2) {
+          __builtin_prefetch(at + fetch.distance_bytes + line, 0, 2);
         } else {
-          __builtin_prefetch(at + fetch.ahead_bytes + line, 0, 3);
+          __builtin_prefetch(at + fetch.distance_bytes + line, 0, 3);
         }
       }
       add(a, at);

@@ -13,7 +13,7 @@ grep -q 'N_AVX[23].*::' "$found" || { echo "prefetch: no kernels in $binary" >&2
 for target in N_AVX2 N_AVX3_DL; do
   grep -q "$target::" "$found" || continue  # not compiled for it
   for name in 'Dot<.*PolicyQ8_0' 'Dot<.*PolicyQ4_0' 'Dot<.*PolicyQ4_K' 'DotFloatRows<.*LoadF16' 'ScoreChunk' \
-              'WeighBlocks<.*Q8Block' 'Weigh[A-Z][a-z]*<.*F16Elements'; do
+              'AccumulateBlocks<.*Q8Block' 'Accumulate[A-Z][a-z]*<.*F16Elements'; do
     if ! grep -q "$target::.*$name" "$found"; then
       echo "prefetch: none in $target::$name" >&2
       missing=$((missing + 1))

@@ -26,7 +26,7 @@ class CallbackLog final : public Log {
   const std::function<void(std::string_view)>& on_warning_;
 };
 
-kernels::TensorType TensorTypeOf(CacheType type) {
+kernels::TensorType TensorTypeFrom(CacheType type) {
   switch (type) {
     case CacheType::kF32:
       return kernels::TensorType::kF32;
@@ -42,7 +42,7 @@ kernels::TensorType TensorTypeOf(CacheType type) {
   return kernels::TensorType::kF16;
 }
 
-StopReason StopReasonOf(runtime::StopReason reason) {
+StopReason StopReasonFrom(runtime::StopReason reason) {
   switch (reason) {
     case runtime::StopReason::kEndOfGeneration:
       return StopReason::kEndOfGeneration;
@@ -58,7 +58,7 @@ StopReason StopReasonOf(runtime::StopReason reason) {
   return StopReason::kCancelled;
 }
 
-runtime::SamplerConfig SamplerConfigOf(const Sampling& s) {
+runtime::SamplerConfig SamplerConfigFrom(const Sampling& s) {
   return {.temperature = s.temperature,
           .top_k = s.top_k,
           .top_p = s.top_p,
@@ -72,7 +72,7 @@ runtime::SamplerConfig SamplerConfigOf(const Sampling& s) {
           .seed = s.seed};
 }
 
-Result<runtime::CompressionOptions> CompressionOf(const Compression& c) {
+Result<runtime::CompressionOptions> CompressionOptionsFrom(const Compression& c) {
   runtime::CompressionOptions options;
   options.size = c.slots;
   options.ratio = c.share;
@@ -91,12 +91,12 @@ Result<runtime::CompressionOptions> CompressionOf(const Compression& c) {
   return options;
 }
 
-Result<runtime::SessionOptions> SessionOptionsOf(const SessionOptions& options) {
+Result<runtime::SessionOptions> SessionOptionsFrom(const SessionOptions& options) {
   runtime::SessionOptions wanted;
   wanted.context = options.context;
-  wanted.key_type = TensorTypeOf(options.keys);
-  wanted.value_type = TensorTypeOf(options.values);
-  WINNOW_ASSIGN(wanted.compression, CompressionOf(options.compression));
+  wanted.key_type = TensorTypeFrom(options.keys);
+  wanted.value_type = TensorTypeFrom(options.values);
+  WINNOW_ASSIGN(wanted.compression, CompressionOptionsFrom(options.compression));
   return wanted;
 }
 
@@ -144,7 +144,7 @@ bool Model::EndsGeneration(Token token) const {
 }
 
 Result<Session> Model::NewSession(const SessionOptions& options) const {
-  WINNOW_ASSIGN(const runtime::SessionOptions wanted, SessionOptionsOf(options));
+  WINNOW_ASSIGN(const runtime::SessionOptions wanted, SessionOptionsFrom(options));
   auto impl = std::make_unique<Session::Impl>();
   impl->model = impl_;
   WINNOW_ASSIGN(impl->session, runtime::Session::Make(*impl_->engine, wanted));
@@ -153,7 +153,7 @@ Result<Session> Model::NewSession(const SessionOptions& options) const {
 
 Result<Session> Model::RestoreSession(const std::string& path,
                                       const SessionOptions& options) const {
-  WINNOW_ASSIGN(const runtime::SessionOptions wanted, SessionOptionsOf(options));
+  WINNOW_ASSIGN(const runtime::SessionOptions wanted, SessionOptionsFrom(options));
   auto impl = std::make_unique<Session::Impl>();
   impl->model = impl_;
   WINNOW_ASSIGN(impl->session, runtime::RestoreSession(*impl_->engine, wanted, path));
@@ -175,7 +175,7 @@ Result<Generation> Session::Generate(std::span<const Token> prompt,
                                      const GenerateOptions& options) {
   runtime::Session& session = *impl_->session;
   WINNOW_ASSIGN(runtime::Sampler sampler,
-                runtime::Sampler::Make(SamplerConfigOf(options.sampling),
+                runtime::Sampler::Make(SamplerConfigFrom(options.sampling),
                                        session.engine().tokenizer().vocabulary_size()));
   for (const Token token : prompt) {
     if (token < 0 || token >= session.engine().tokenizer().vocabulary_size()) {
@@ -196,7 +196,7 @@ Result<Generation> Session::Generate(std::span<const Token> prompt,
   WINNOW_ASSIGN(runtime::Generated generated, runtime::Generate(session, sampler, prompt, wanted));
   return Generation{.text = std::move(generated.text),
                     .tokens = std::move(generated.tokens),
-                    .stop_reason = StopReasonOf(generated.stop_reason),
+                    .stop_reason = StopReasonFrom(generated.stop_reason),
                     .prompt_tokens = generated.n_prompt,
                     .prefill_ms = generated.timings.prefill_ms,
                     .decode_ms = generated.timings.decode_ms};

@@ -122,7 +122,7 @@ void LayerPass::AttendRows(const Rows& rows, const Piece& piece, int64_t first, 
   const int64_t first_query = std::max(first, state.first_query + offset);
   const int64_t first_output = std::max(first, state.span.first_output + offset);
   if (first_query >= end) return;
-  const TapSpec spec = state.taps.SpecOf(first_query - offset, end - offset);
+  const TapSpec spec = state.taps.SpanTaps(first_query - offset, end - offset);
   if (spec.any()) {
     const Attention attention = Make(rows, state, first_query, end, spec);
     attend_({&attention, 1});
@@ -144,7 +144,7 @@ Result<void> LayerPass::AttendSingles(const Rows& rows) {
     if (piece.n > 1) continue;
     WINNOW_TRY(AppendRows(rows, piece, piece.first, 1));
     State& state = states_[piece.span];
-    const TapSpec spec = state.taps.SpecOf(state.n_done, state.n_done + 1);
+    const TapSpec spec = state.taps.SpanTaps(state.n_done, state.n_done + 1);
     const bool is_read = state.n_done >= state.span.first_output;
     if (!is_read && !spec.any()) continue;
     Attention attention = Make(rows, state, piece.first, piece.first + 1, spec);

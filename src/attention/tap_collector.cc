@@ -46,7 +46,7 @@ int64_t TapCollector::first_query() const {
   return std::max<int64_t>(0, n_queries_ - std::max(spec_.last_rows, spec_.last_sums));
 }
 
-kernels::TapSpec TapCollector::SpecOf(int64_t first, int64_t end) const {
+kernels::TapSpec TapCollector::SpanTaps(int64_t first, int64_t end) const {
   kernels::TapSpec spec = spec_;
   const auto part_of_last = [&](int n) {
     return static_cast<int>(std::max<int64_t>(0, end - std::max(first, n_queries_ - n)));

@@ -20,7 +20,7 @@ class TapCollector {
   // First query of the call whose attention weights are needed; n_queries if none is.
   int64_t first_query() const;
   // What to ask of the block of queries [first, end).
-  kernels::TapSpec SpecOf(int64_t first, int64_t end) const;
+  kernels::TapSpec SpanTaps(int64_t first, int64_t end) const;
   // Where attention puts what it finds in the next block.
   kernels::Taps& block() { return n_added_ == 0 ? all_ : block_; }
   // Adds what is in block(). Entries must not have changed since the blocks before, other than by

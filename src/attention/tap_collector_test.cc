@@ -24,34 +24,34 @@ void Add(TapCollector& taps, const Taps& block) {
 TEST(TapCollector, AsksEachBlockForItsShareOfTheLastRows) {
   const TapCollector taps = Started({.last_rows = 3}, 10);
   EXPECT_EQ(taps.first_query(), 7);
-  EXPECT_FALSE(taps.SpecOf(0, 4).any());
-  EXPECT_EQ(taps.SpecOf(4, 8).last_rows, 1);
-  EXPECT_EQ(taps.SpecOf(7, 8).last_rows, 1);
-  EXPECT_EQ(taps.SpecOf(8, 10).last_rows, 2);
+  EXPECT_FALSE(taps.SpanTaps(0, 4).any());
+  EXPECT_EQ(taps.SpanTaps(4, 8).last_rows, 1);
+  EXPECT_EQ(taps.SpanTaps(7, 8).last_rows, 1);
+  EXPECT_EQ(taps.SpanTaps(8, 10).last_rows, 2);
 }
 
 TEST(TapCollector, AsksForNoMoreRowsThanThereAre) {
   const TapCollector taps = Started({.last_rows = 32}, 5);
   EXPECT_EQ(taps.first_query(), 0);
-  EXPECT_EQ(taps.SpecOf(0, 4).last_rows, 4);
-  EXPECT_EQ(taps.SpecOf(4, 5).last_rows, 1);
+  EXPECT_EQ(taps.SpanTaps(0, 4).last_rows, 4);
+  EXPECT_EQ(taps.SpanTaps(4, 5).last_rows, 1);
 }
 
 TEST(TapCollector, SumsNeedEveryQuery) {
   const TapCollector columns = Started({.last_rows = 1, .column_sums = true}, 10);
   EXPECT_EQ(columns.first_query(), 0);
-  EXPECT_TRUE(columns.SpecOf(0, 4).column_sums);
+  EXPECT_TRUE(columns.SpanTaps(0, 4).column_sums);
   const TapCollector squares = Started({.last_rows = 1, .square_sums = true}, 10);
   EXPECT_EQ(squares.first_query(), 0);
-  EXPECT_TRUE(squares.SpecOf(0, 4).square_sums);
+  EXPECT_TRUE(squares.SpanTaps(0, 4).square_sums);
 }
 
 TEST(TapCollector, AsksEachBlockForItsShareOfTheLastSums) {
   TapCollector taps = Started({.last_rows = 1, .last_sums = 3}, 6);
   EXPECT_EQ(taps.first_query(), 3);
-  EXPECT_EQ(taps.SpecOf(0, 2).last_sums, 0);
-  EXPECT_EQ(taps.SpecOf(2, 4).last_sums, 1);
-  EXPECT_EQ(taps.SpecOf(4, 6).last_sums, 2);
+  EXPECT_EQ(taps.SpanTaps(0, 2).last_sums, 0);
+  EXPECT_EQ(taps.SpanTaps(2, 4).last_sums, 1);
+  EXPECT_EQ(taps.SpanTaps(4, 6).last_sums, 2);
   Add(taps, {.last_rows = {},
              .n_last_sums = 1,
              .last_sums = {{0.5, 0.5}},

@@ -5,7 +5,7 @@
 namespace winnow {
 namespace {
 
-std::span<const std::byte> BytesOf(const std::string& text) {
+std::span<const std::byte> AsBytes(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
 
@@ -20,7 +20,7 @@ TEST(Bytes, WhatIsWrittenIsRead) {
   writer.PutList(std::span<const int32_t>());
   writer.Extend(2)[1] = std::byte{9};
 
-  ByteReader reader(BytesOf(bytes));
+  ByteReader reader(AsBytes(bytes));
   uint8_t small = 0;
   int64_t large = 0;
   std::vector<double> list;
@@ -42,13 +42,13 @@ TEST(Bytes, TooFewAreNotRead) {
   std::string bytes;
   ByteWriter writer(bytes);
   writer.Put(uint64_t{1} << 61);  // elements that would not fit in memory
-  ByteReader lists(BytesOf(bytes));
+  ByteReader lists(AsBytes(bytes));
   std::vector<double> list;
   EXPECT_FALSE(lists.GetList(list));
-  ByteReader texts(BytesOf(bytes));
+  ByteReader texts(AsBytes(bytes));
   std::string text;
   EXPECT_FALSE(texts.GetText(text));
-  ByteReader few(BytesOf(bytes).first(3));
+  ByteReader few(AsBytes(bytes).first(3));
   uint32_t number = 0;
   EXPECT_FALSE(few.Get(number));
   EXPECT_FALSE(few.at_end());

@@ -23,7 +23,7 @@ Error CannotWrite(const std::string& path, int problem) {
 }
 
 // The file behind all links, which need not exist.
-std::string BehindLinks(const std::string& path) {
+std::string ResolveLinks(const std::string& path) {
   fs::path target = path;
   std::error_code problem;
   for (int i = 0; i < kMaxLinks && fs::is_symlink(target, problem); ++i) {
@@ -35,7 +35,7 @@ std::string BehindLinks(const std::string& path) {
 }
 
 // Opens a new file beside `target` and sets its name. Below 0: errno says why not.
-int OpenBeside(const std::string& target, std::string& name) {
+int OpenTemporaryBeside(const std::string& target, std::string& name) {
   const fs::path path(target);
   const std::string stem =
       "." + path.filename().string().substr(0, kMaxNameBytes) + "." + std::to_string(getpid());
@@ -56,7 +56,7 @@ struct Place {
 
 Result<Place> FindPlace(const std::string& path) {
   if (path.empty()) return Error{"an output has no name"};
-  Place place{.target = BehindLinks(path)};
+  Place place{.target = ResolveLinks(path)};
   struct stat status;
   if (stat(place.target.c_str(), &status) != 0) {
     if (errno != ENOENT) return CannotWrite(path, errno);
@@ -85,7 +85,7 @@ Result<OutputFile> OutputFile::Create(const std::string& path) {
   output.target_ = std::move(place.target);
   int file = -1;
   if (place.regular) {
-    file = OpenBeside(output.target_, output.temporary_);
+    file = OpenTemporaryBeside(output.target_, output.temporary_);
     if (file < 0 && !place.exists) {
       const int problem = errno;
       output.temporary_.clear();  // not ours to remove

@@ -156,7 +156,7 @@ int ThreadPool::DefaultThreads() {
 
 int ThreadPool::n_threads() const { return state_->n_threads; }
 
-void ThreadPool::Run(int64_t n_items, int64_t grain, Claim claim, ItemFunction function,
+void ThreadPool::Run(int64_t n_items, int64_t grain, Schedule schedule, ItemFunction function,
                      const void* context) {
   State& s = *state_;
   if (n_items <= grain || s.n_threads == 1) {
@@ -166,7 +166,7 @@ void ThreadPool::Run(int64_t n_items, int64_t grain, Claim claim, ItemFunction f
   s.function = function;
   s.context = context;
   s.grain = grain;
-  s.n_parts = claim == Claim::kOwnPart ? s.n_threads : 1;
+  s.n_parts = schedule == Schedule::kStaticStealing ? s.n_threads : 1;
   const int64_t n_runs = (n_items + grain - 1) / grain;
   for (int i = 0; i < s.n_parts; ++i) {
     State::Part& part = s.parts[static_cast<size_t>(i)];

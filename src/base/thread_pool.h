@@ -26,16 +26,16 @@ class ThreadPool {
   int n_threads() const;
 
   // Which items a free thread takes.
-  enum class Claim {
-    kNext,     // the next ones: threads work side by side
-    kOwnPart,  // of its own part of all items, and of the others' when that is done. Loops with as
-               // many runs of items have equal parts, so that a thread finds in its cache what it
-               // read in the loop before.
+  enum class Schedule {
+    kDynamic,         // the next ones: threads work side by side
+    kStaticStealing,  // of its own part of all items, and of the others' when that is done. Loops
+                      // with as many runs of items have equal parts, so that a thread finds in its
+                      // cache what it read in the loop before.
   };
 
-  // Which of n_parts equal parts an item belongs to; with Claim::kOwnPart and a grain of 1, one for
-  // each thread.
-  static int64_t PartOf(int64_t item, int64_t n_items, int64_t n_parts) {
+  // Which of n_parts equal parts an item belongs to; with Schedule::kStaticStealing and a grain of
+  // 1, one for each thread.
+  static int64_t PartIndex(int64_t item, int64_t n_items, int64_t n_parts) {
     return ((item + 1) * n_parts - 1) / n_items;
   }
 
@@ -44,10 +44,10 @@ class ThreadPool {
   // caller without a barrier.
   template <typename Body>
   void ParallelFor(int64_t n_items, const Body& body, int64_t grain = 1,
-                   Claim claim = Claim::kNext) {
+                   Schedule schedule = Schedule::kDynamic) {
     using Function = std::remove_reference_t<Body>;
     Run(
-        n_items, grain, claim,
+        n_items, grain, schedule,
         [](const void* context, int64_t item, int thread) {
           (*static_cast<const Function*>(context))(item, thread);
         },
@@ -56,7 +56,8 @@ class ThreadPool {
 
  private:
   using ItemFunction = void (*)(const void* context, int64_t item, int thread);
-  void Run(int64_t n_items, int64_t grain, Claim claim, ItemFunction function, const void* context);
+  void Run(int64_t n_items, int64_t grain, Schedule schedule, ItemFunction function,
+           const void* context);
 
   struct State;
   std::unique_ptr<State> state_;

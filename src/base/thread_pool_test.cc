@@ -16,7 +16,8 @@ TEST(ThreadPool, RunsEveryItemOnce) {
     ThreadPool pool(n_threads);
     for (int64_t n_items : {0, 1, 2, 7, 100, 1001}) {
       for (int64_t grain : {1, 3, 64}) {
-        for (const auto claim : {ThreadPool::Claim::kNext, ThreadPool::Claim::kOwnPart}) {
+        for (const auto schedule :
+             {ThreadPool::Schedule::kDynamic, ThreadPool::Schedule::kStaticStealing}) {
           std::vector<std::atomic<int>> runs(static_cast<size_t>(n_items));
           pool.ParallelFor(
               n_items,
@@ -25,7 +26,7 @@ TEST(ThreadPool, RunsEveryItemOnce) {
                 ASSERT_LT(thread, n_threads);
                 runs[static_cast<size_t>(item)].fetch_add(1);
               },
-              grain, claim);
+              grain, schedule);
           for (const auto& count : runs) ASSERT_EQ(count.load(), 1);
         }
       }
@@ -66,7 +67,7 @@ TEST(ThreadPool, ThreadsBeginWithTheirOwnPart) {
           n_begun.fetch_add(1);
           while (n_begun.load() < kThreads) std::this_thread::yield();
         },
-        2, ThreadPool::Claim::kOwnPart);
+        2, ThreadPool::Schedule::kStaticStealing);
     ASSERT_EQ(first, (std::array<int64_t, kThreads>{0, 6, 12}));
   }
 }
@@ -77,7 +78,7 @@ TEST(ThreadPool, ItemsOfEqualParts) {
       for (int64_t part = 0; part < n_parts; ++part) {
         for (int64_t item = n_items * part / n_parts; item < n_items * (part + 1) / n_parts;
              ++item) {
-          EXPECT_EQ(ThreadPool::PartOf(item, n_items, n_parts), part)
+          EXPECT_EQ(ThreadPool::PartIndex(item, n_items, n_parts), part)
               << item << " of " << n_items << " in " << n_parts;
         }
       }
@@ -97,7 +98,7 @@ TEST(ThreadPool, PartsAreFinishedByWhoeverIsFree) {
         }
         n_done.fetch_add(1);
       },
-      1, ThreadPool::Claim::kOwnPart);
+      1, ThreadPool::Schedule::kStaticStealing);
   EXPECT_EQ(n_done.load(), 10);
 }
 

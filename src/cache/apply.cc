@@ -87,7 +87,7 @@ void Cache::Data::FreeRows(int layer_index, size_t head) {
   }
   state.table.Narrow(static_cast<int64_t>(n_left));
   dropped_rows.clear();
-  row_moves.Carry(state.n_sharing, n_left);
+  row_moves.ApplyMoves(state.n_sharing, n_left);
   placement->Move(layer_index, head, row_moves);
   if (placement->Shrink(layer_index, head, static_cast<int64_t>(n_left))) {
     state.ShrinkToFit();

@@ -13,7 +13,7 @@ namespace winnow::cache {
 namespace {
 
 Result<void> CheckType(TensorType type, int dim, std::string_view what) {
-  const gguf::TypeInfo& info = gguf::InfoOf(type);
+  const gguf::TypeInfo& info = gguf::GetTypeInfo(type);
   if (!kernels::IsCacheType(type)) {
     return Error{"cache: " + std::string(what) + " cannot be stored as " + std::string(info.name) +
                  "; supported: F32, F16, BF16, Q8_0, Q4_0"};

@@ -142,13 +142,13 @@ TEST_P(CacheTest, TruncateGoesByPositionNotBySlot) {
   EXPECT_EQ(cache_->live_bytes(), cache_->state_bytes());
 }
 
-TEST_P(CacheTest, RandomHistories) { RandomHistories(/*most_added=*/20); }
+TEST_P(CacheTest, RandomHistories) { RandomHistories(/*max_added=*/20); }
 
 INSTANTIATE_TEST_SUITE_P(Types, CacheTest,
                          ::testing::Values(TensorType::kF32, TensorType::kF16, TensorType::kBF16,
                                            TensorType::kQ8_0, TensorType::kQ4_0),
                          [](const auto& param) {
-                           return std::string(gguf::InfoOf(param.param).name);
+                           return std::string(gguf::GetTypeInfo(param.param).name);
                          });
 
 CacheConfig Config(TensorType type, int key_dim, int64_t capacity) {

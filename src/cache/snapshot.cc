@@ -20,7 +20,7 @@
 namespace winnow::cache {
 namespace {
 
-Error Wrong(int layer, const std::string& what) {
+Error FormatError(int layer, const std::string& what) {
   return Error{"layer " + std::to_string(layer) + ": " + what};
 }
 
@@ -48,7 +48,7 @@ class LayerReader {
     if (rotated > 1 || rows_are_slots > 1 ||
         (rotated == 0 && config_.positions == PositionMode::kOriginal) ||
         (rows_are_slots == 0 && !config_.shared_rows)) {
-      return Wrong(layer_, "flags that this cache cannot have");
+      return FormatError(layer_, "flags that this cache cannot have");
     }
     data.keys_rotated = rotated != 0;
     data.rows_are_slots = rows_are_slots != 0;
@@ -59,8 +59,8 @@ class LayerReader {
     uint32_t n_lists = 0;
     if (!bytes_.Get(n_lists)) return Short();
     if (n_lists != 1 && n_lists != index.n_heads()) {
-      return Wrong(layer_, std::to_string(n_lists) + " lists of entries for " +
-                               std::to_string(index.n_heads()) + " heads");
+      return FormatError(layer_, std::to_string(n_lists) + " lists of entries for " +
+                                     std::to_string(index.n_heads()) + " heads");
     }
     std::vector<EntryList> lists(n_lists);
     std::vector<Position> positions;
@@ -68,16 +68,16 @@ class LayerReader {
     for (EntryList& list : lists) {
       if (!bytes_.GetList(positions) || !bytes_.GetList(order)) return Short();
       if (static_cast<int64_t>(positions.size()) > config_.capacity) {
-        return Wrong(layer_, std::to_string(positions.size()) + " entries in a cache of " +
-                                 std::to_string(config_.capacity));
+        return FormatError(layer_, std::to_string(positions.size()) + " entries in a cache of " +
+                                       std::to_string(config_.capacity));
       }
       const bool ascend =
           std::ranges::adjacent_find(positions, std::greater_equal<>()) == positions.end();
       if (!ascend || (!positions.empty() && (positions.front() < 0 || positions.back() >= end_))) {
-        return Wrong(layer_, "positions that do not ascend within the text");
+        return FormatError(layer_, "positions that do not ascend within the text");
       }
       if (!order.empty() && (order.size() != positions.size() || !IsPermutation(order))) {
-        return Wrong(layer_, "an order that does not name every slot once");
+        return FormatError(layer_, "an order that does not name every slot once");
       }
       list.Assign(positions, order);
     }
@@ -106,11 +106,12 @@ class LayerReader {
     if (config_.shared_rows && (!bytes_.GetList(rows) || !bytes_.GetList(factors))) return Short();
     if (!bytes_.Get(n_rows)) return Short();
     if (n_rows > n || (!config_.shared_rows && n_rows != n)) {
-      return Wrong(layer_,
-                   std::to_string(n_rows) + " stored rows for " + std::to_string(n) + " entries");
+      return FormatError(
+          layer_, std::to_string(n_rows) + " stored rows for " + std::to_string(n) + " entries");
     }
     if (config_.shared_rows) {
-      if (rows.size() != n || factors.size() != n) return Wrong(layer_, "rows of other entries");
+      if (rows.size() != n || factors.size() != n)
+        return FormatError(layer_, "rows of other entries");
       WINNOW_TRY(AssignRows(layer.rows_are_slots, rows, factors, n_rows, state));
     }
     std::span<const std::byte> keys;
@@ -125,16 +126,16 @@ class LayerReader {
 
   Result<void> Finish() const {
     if (bytes_.at_end()) return {};
-    return Wrong(layer_, "more bytes than its entries take");
+    return FormatError(layer_, "more bytes than its entries take");
   }
 
  private:
-  Error Short() const { return Wrong(layer_, "fewer bytes than its entries take"); }
+  Error Short() const { return FormatError(layer_, "fewer bytes than its entries take"); }
 
   Result<void> ReadNumbers(std::vector<double>& numbers) {
     std::vector<double> read;
     if (!bytes_.GetList(read)) return Short();
-    if (read.size() != numbers.size()) return Wrong(layer_, "numbers of another method");
+    if (read.size() != numbers.size()) return FormatError(layer_, "numbers of another method");
     numbers = std::move(read);
     return {};
   }
@@ -156,7 +157,7 @@ class LayerReader {
       halves[slot].bits = factors[slot];
     }
     if (!fit || std::ranges::find(n_sharing, 0) != n_sharing.end()) {
-      return Wrong(layer_, "entries of rows that are not stored, or rows of no entry");
+      return FormatError(layer_, "entries of rows that are not stored, or rows of no entry");
     }
     state.table.Assign(rows, halves, static_cast<int64_t>(n_rows));
     state.n_sharing = std::move(n_sharing);

@@ -50,8 +50,8 @@ class Composed final : public Method {
 
   const Traits& traits() const override { return c_.traits; }
   Needs needs() const override { return needs_; }
-  int64_t MostSlots(int64_t budget, int64_t n) const override {
-    return c_.budget->MostSlots(budget, n, NumberProtected(budget));
+  int64_t MaxSlots(int64_t budget, int64_t n) const override {
+    return c_.budget->MaxSlots(budget, n, NumberProtected(budget));
   }
   int64_t TotalSlots(int64_t budget, int64_t n, int n_layers) const override {
     return c_.budget->TotalSlots(budget, n, NumberProtected(budget), n_layers);
@@ -90,8 +90,8 @@ class Composed final : public Method {
     const Protect protect = other ? c_.prefill.protect(call) : ProtectedIn(call);
     int64_t longest = 0;
     for (int head = 0; head < n_heads; ++head) longest = std::max(longest, call.n_slots(head));
-    const Region most = RegionOf(protect, longest);
-    const int64_t n_protected = longest - most.size();
+    const Region largest = CandidateRegion(protect, longest);
+    const int64_t n_protected = longest - largest.size();
     const auto heads = static_cast<size_t>(n_heads);
     Scratch& scratch = call.scratch;
     if (scratch.scores.size() < heads) scratch.scores.resize(heads);
@@ -100,19 +100,19 @@ class Composed final : public Method {
     int scored = -1;
     if (c_.budget->reads_scores()) {
       for (int head = 0; head < n_heads; ++head) {
-        const Region region = RegionOf(protect, call.n_slots(head));
+        const Region region = CandidateRegion(protect, call.n_slots(head));
         ScoreHead(scorer, score_call, head, region, region, scored);
       }
     }
     c_.budget->Sizes({.call = budget_call,
-                      .region = most,
+                      .region = largest,
                       .n_protected = n_protected,
                       .scores = std::span(scratch.scores).first(heads)},
                      scratch.sizes);
 
     for (std::vector<int32_t>& ranks : scratch.evicted) ranks.clear();
     for (int head = 0; head < n_heads; ++head) {
-      const Region region = RegionOf(protect, call.n_slots(head));
+      const Region region = CandidateRegion(protect, call.n_slots(head));
       const int64_t n_keep = scratch.sizes[static_cast<size_t>(head)];
       WINNOW_CHECK(n_keep >= 0);
       if (n_keep >= region.size()) continue;
@@ -152,7 +152,7 @@ class Composed final : public Method {
     return configured.sinks + configured.recent;
   }
 
-  static Region RegionOf(const Protect& protect, int64_t n_slots) {
+  static Region CandidateRegion(const Protect& protect, int64_t n_slots) {
     const int64_t begin = std::min(protect.sinks, n_slots);
     return {begin, std::max(begin, n_slots - protect.recent)};
   }

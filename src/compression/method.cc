@@ -13,16 +13,16 @@ Plan& PlanList::Add(int layer, int n_kv_heads) {
   return plan;
 }
 
-int64_t Method::MostSlots(int64_t budget, int64_t n) const {
+int64_t Method::MaxSlots(int64_t budget, int64_t n) const {
   return traits().needs_budget ? std::min(budget, n) : n;
 }
 
 int64_t Method::TotalSlots(int64_t budget, int64_t n, int n_layers) const {
-  return MostSlots(budget, n) * n_layers;
+  return MaxSlots(budget, n) * n_layers;
 }
 
 int64_t Method::LayerSlots(int, int n_layers, int64_t budget, int64_t n) const {
-  return std::min(MostSlots(budget, n), TotalSlots(budget, n, n_layers));
+  return std::min(MaxSlots(budget, n), TotalSlots(budget, n, n_layers));
 }
 
 Method::Sizes Method::DecodeSizes(int64_t budget, int64_t, int64_t n, int n_layers) const {

@@ -168,7 +168,7 @@ class Method {
   // Slots a KV head may hold after a call, the largest over layers and heads, for a prompt of
   // n tokens under `budget`: what the caller must make room for. Growth in decode not counted. Like
   // the other totals it does not fall when n or the budget grows.
-  virtual int64_t MostSlots(int64_t budget, int64_t n) const;
+  virtual int64_t MaxSlots(int64_t budget, int64_t n) const;
   // The same summed over all layers, per KV head (PyramidKV and the like give layers different
   // sizes).
   virtual int64_t TotalSlots(int64_t budget, int64_t n, int n_layers) const;

@@ -51,9 +51,9 @@ TEST(FractionTest, FallsBackWhereTheSumSaysNothing) {
   EXPECT_EQ(Fraction(1, kNaN, 0.5), 0.5);
 }
 
-Sizes Shared(const std::vector<double>& preferences, int64_t total, int64_t most) {
+Sizes Shared(const std::vector<double>& preferences, int64_t total, int64_t max) {
   Sizes sizes(preferences.size());
-  budget::Share(preferences, total, most, sizes);
+  budget::Share(preferences, total, max, sizes);
   return sizes;
 }
 
@@ -182,7 +182,7 @@ TEST_P(AnyNumbersTest, AreDecidedOn) {
   }
 }
 
-std::string NameOf(const ::testing::TestParamInfo<std::string_view>& info) {
+std::string ParamName(const ::testing::TestParamInfo<std::string_view>& info) {
   std::string name = std::to_string(info.index) + "_";
   for (const char c : info.param) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   return name;
@@ -201,7 +201,7 @@ INSTANTIATE_TEST_SUITE_P(
         "treekv:prefill=step", "custom:score=running_mean,select=gate,when=step",
         "custom:score=heavy,budget=competing,select=rounds(rounds=1/64),merge=next,when=step",
         "custom:score=last,budget=norm,select=pair,merge=spread,when=step"),
-    NameOf);
+    ParamName);
 
 // A pair may leave heads of different lengths to the method that decodes.
 TEST(AnyNumbersTest, UnequalHeadsAreDecodedByAnyMethod) {

@@ -72,7 +72,7 @@ std::optional<Number> NumberIn(std::string_view text) {
 
 Error OutOfRange(std::string_view text, std::string_view what, Range range) {
   return Error{"found " + Quoted(text) + ", expected " + std::string(what) + " from " +
-               TextOf(range.min) + " to " + TextOf(range.max)};
+               ShortestText(range.min) + " to " + ShortestText(range.max)};
 }
 
 Range Within(Range range, double min, double max) {
@@ -140,15 +140,15 @@ Result<double> ParseNumber(std::string_view text, Range range) {
 }
 
 Result<CountOrShare> ParseCountOrShare(std::string_view text) {
-  constexpr int64_t kMost = 1 << 30;
+  constexpr int64_t kMax = 1 << 30;
   if (text.find('.') != text.npos) {
     const std::optional<double> share = NumberIn<double>(text);
     if (share && *share >= 0 && *share < 1) return CountOrShare::Share(*share);
   } else if (const std::optional<int64_t> count = NumberIn<int64_t>(text)) {
-    if (*count >= 0 && *count <= kMost) return CountOrShare(*count);
+    if (*count >= 0 && *count <= kMax) return CountOrShare(*count);
   }
   return Error{"found " + Quoted(text) + ", expected a number of entries from 0 to " +
-               std::to_string(kMost) + ", or a share of the budget from 0.0 to below 1.0"};
+               std::to_string(kMax) + ", or a share of the budget from 0.0 to below 1.0"};
 }
 
 Result<bool> ParseSwitch(std::string_view text) {
@@ -161,7 +161,7 @@ Result<bool> ParseSwitch(std::string_view text) {
   return Error{"found " + Quoted(text) + ", expected true or false"};
 }
 
-std::string TextOf(double value) {
+std::string ShortestText(double value) {
   // Whole numbers without an exponent: 1048576 rather than 1.048576e+06.
   char text[64];
   const bool whole = std::abs(value) <= 1e15 && value == static_cast<double>(std::llround(value));
@@ -308,7 +308,7 @@ void ParameterLister::operator()(std::string_view name, const double& field, std
                                  Range range) {
   parameters_.push_back({.name = std::string(name),
                          .type = "number",
-                         .default_value = TextOf(field),
+                         .default_value = ShortestText(field),
                          .help = std::string(help),
                          .choices = {},
                          .range = range});
@@ -316,13 +316,13 @@ void ParameterLister::operator()(std::string_view name, const double& field, std
 
 void ParameterLister::operator()(std::string_view name, const CountOrShare& field,
                                  std::string_view help) {
-  parameters_.push_back(
-      {.name = std::string(name),
-       .type = "count or share",
-       .default_value = field.is_share() ? TextOf(field.share()) : std::to_string(field.count()),
-       .help = std::string(help),
-       .choices = {},
-       .range = {}});
+  parameters_.push_back({.name = std::string(name),
+                         .type = "count or share",
+                         .default_value = field.is_share() ? ShortestText(field.share())
+                                                           : std::to_string(field.count()),
+                         .help = std::string(help),
+                         .choices = {},
+                         .range = {}});
 }
 
 void ParameterLister::operator()(std::string_view name, const bool& field, std::string_view help) {

@@ -75,7 +75,7 @@ Result<int64_t> ParseInteger(std::string_view text, Range range);
 Result<double> ParseNumber(std::string_view text, Range range);
 Result<CountOrShare> ParseCountOrShare(std::string_view text);  // a share has a point: 0.5
 Result<bool> ParseSwitch(std::string_view text);                // true/false, on/off, 1/0
-std::string TextOf(double value);                               // shortest that reads back the same
+std::string ShortestText(double value);                         // shortest that reads back the same
 
 // A choice among names, the n-th is enumerator n.
 using Choices = std::vector<std::string_view>;

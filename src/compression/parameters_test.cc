@@ -33,7 +33,7 @@ Result<Config> Read(std::string_view text) {
 
 // The error of a result that must not be one.
 template <class T>
-std::string ErrorOf(const Result<T>& result) {
+std::string ErrorText(const Result<T>& result) {
   return result ? "no error" : result.error().message;
 }
 
@@ -65,34 +65,34 @@ TEST(CountOrShareTest, AShareHasAPoint) {
 TEST(SpecTest, CommasInsideParenthesesBelongToTheValue) {
   const auto spec =
       ParseSpec("custom:score=window(window=16,pool=max),budget=pyramid(20),recent=4");
-  ASSERT_TRUE(spec) << ErrorOf(spec);
+  ASSERT_TRUE(spec) << ErrorText(spec);
   EXPECT_EQ(spec->values, (Values{{"score", "window(window=16,pool=max)"},
                                   {"budget", "pyramid(20)"},
                                   {"recent", "4"}}));
 }
 
 TEST(SpecTest, RefusesWhatIsNone) {
-  EXPECT_EQ(ErrorOf(ParseSpec("")), "no method name in ''");
-  EXPECT_EQ(ErrorOf(ParseSpec(":a=1")), "no method name in ':a=1'");
-  EXPECT_EQ(ErrorOf(ParseSpec("snapkv(16)")),
+  EXPECT_EQ(ErrorText(ParseSpec("")), "no method name in ''");
+  EXPECT_EQ(ErrorText(ParseSpec(":a=1")), "no method name in ':a=1'");
+  EXPECT_EQ(ErrorText(ParseSpec("snapkv(16)")),
             "found 'snapkv(16)', expected METHOD or METHOD:PARAMETER=VALUE,...");
-  EXPECT_EQ(ErrorOf(ParseSpec("a:")), "a: found '', expected PARAMETER=VALUE");
-  EXPECT_EQ(ErrorOf(ParseSpec("a:16")), "a: found '16', expected PARAMETER=VALUE");
-  EXPECT_EQ(ErrorOf(ParseSpec("a:b=1,")), "a: found '', expected PARAMETER=VALUE");
-  EXPECT_EQ(ErrorOf(ParseSpec("a:b=")), "a: b has no value");
-  EXPECT_EQ(ErrorOf(ParseSpec("a:=1")), "a: a parameter without a name: '=1'");
-  EXPECT_EQ(ErrorOf(ParseSpec("a:b=1,b=2")), "a: b is given twice");
-  EXPECT_EQ(ErrorOf(ParseSpec("a:b=c(1")), "unbalanced parentheses in 'b=c(1'");
-  EXPECT_EQ(ErrorOf(ParseSpec("a:b=c)(1")), "unbalanced parentheses in 'b=c)(1'");
+  EXPECT_EQ(ErrorText(ParseSpec("a:")), "a: found '', expected PARAMETER=VALUE");
+  EXPECT_EQ(ErrorText(ParseSpec("a:16")), "a: found '16', expected PARAMETER=VALUE");
+  EXPECT_EQ(ErrorText(ParseSpec("a:b=1,")), "a: found '', expected PARAMETER=VALUE");
+  EXPECT_EQ(ErrorText(ParseSpec("a:b=")), "a: b has no value");
+  EXPECT_EQ(ErrorText(ParseSpec("a:=1")), "a: a parameter without a name: '=1'");
+  EXPECT_EQ(ErrorText(ParseSpec("a:b=1,b=2")), "a: b is given twice");
+  EXPECT_EQ(ErrorText(ParseSpec("a:b=c(1")), "unbalanced parentheses in 'b=c(1'");
+  EXPECT_EQ(ErrorText(ParseSpec("a:b=c)(1")), "unbalanced parentheses in 'b=c)(1'");
 }
 
 TEST(PartTest, ValuesWithAndWithoutNames) {
   const auto one = ParsePart("window(32)");
-  ASSERT_TRUE(one) << ErrorOf(one);
+  ASSERT_TRUE(one) << ErrorText(one);
   EXPECT_EQ(one->name, "window");
   EXPECT_EQ(one->values, (Values{{"", "32"}}));
   const auto several = ParsePart("window(32,pool=max,inner=f(a=1,b=2))");
-  ASSERT_TRUE(several) << ErrorOf(several);
+  ASSERT_TRUE(several) << ErrorText(several);
   EXPECT_EQ(several->values, (Values{{"", "32"}, {"pool", "max"}, {"inner", "f(a=1,b=2)"}}));
   const auto none = ParsePart("topk");
   ASSERT_TRUE(none);
@@ -100,14 +100,14 @@ TEST(PartTest, ValuesWithAndWithoutNames) {
 }
 
 TEST(PartTest, RefusesWhatIsNone) {
-  EXPECT_EQ(ErrorOf(ParsePart("")), "no part name in ''");
-  EXPECT_EQ(ErrorOf(ParsePart("(3)")), "no part name in '(3)'");
-  EXPECT_EQ(ErrorOf(ParsePart("a=3")), "found 'a=3', expected PART or PART(PARAMETER=VALUE,...)");
-  EXPECT_EQ(ErrorOf(ParsePart("a()")), "a: an empty parameter");
-  EXPECT_EQ(ErrorOf(ParsePart("a(1,2)")), "a: two values without a name");
-  EXPECT_EQ(ErrorOf(ParsePart("a(1")), "unbalanced parentheses in 'a(1'");
-  EXPECT_EQ(ErrorOf(ParsePart("a(1)(2)")), "unbalanced parentheses in '1)(2'");
-  EXPECT_EQ(ErrorOf(ParsePart("a(1)b")),
+  EXPECT_EQ(ErrorText(ParsePart("")), "no part name in ''");
+  EXPECT_EQ(ErrorText(ParsePart("(3)")), "no part name in '(3)'");
+  EXPECT_EQ(ErrorText(ParsePart("a=3")), "found 'a=3', expected PART or PART(PARAMETER=VALUE,...)");
+  EXPECT_EQ(ErrorText(ParsePart("a()")), "a: an empty parameter");
+  EXPECT_EQ(ErrorText(ParsePart("a(1,2)")), "a: two values without a name");
+  EXPECT_EQ(ErrorText(ParsePart("a(1")), "unbalanced parentheses in 'a(1'");
+  EXPECT_EQ(ErrorText(ParsePart("a(1)(2)")), "unbalanced parentheses in '1)(2'");
+  EXPECT_EQ(ErrorText(ParsePart("a(1)b")),
             "found 'a(1)b', expected nothing after the closing parenthesis");
 }
 
@@ -121,7 +121,7 @@ TEST(ParametersTest, DefaultsStay) {
 
 TEST(ParametersTest, SetsEveryKind) {
   const auto config = Read("x:window=100,tokens=5,share=2.5e-1,decode=off,rounds=4,colour=red");
-  ASSERT_TRUE(config) << ErrorOf(config);
+  ASSERT_TRUE(config) << ErrorText(config);
   EXPECT_EQ(config->window, 100);
   EXPECT_EQ(config->tokens, 5);
   EXPECT_EQ(config->share, 0.25);
@@ -132,21 +132,25 @@ TEST(ParametersTest, SetsEveryKind) {
 }
 
 TEST(ParametersTest, ErrorsSayWhatWasFoundAndExpected) {
-  EXPECT_EQ(ErrorOf(Read("x:window=0")), "x: window: found '0', expected an integer from 1 to 100");
-  EXPECT_EQ(ErrorOf(Read("x:window=3.5")),
+  EXPECT_EQ(ErrorText(Read("x:window=0")),
+            "x: window: found '0', expected an integer from 1 to 100");
+  EXPECT_EQ(ErrorText(Read("x:window=3.5")),
             "x: window: found '3.5', expected an integer from 1 to 100");
-  EXPECT_EQ(ErrorOf(Read("x:window=99999999999999999999")),
+  EXPECT_EQ(ErrorText(Read("x:window=99999999999999999999")),
             "x: window: found '99999999999999999999', expected an integer from 1 to 100");
-  EXPECT_EQ(ErrorOf(Read("x:tokens=-1")),
+  EXPECT_EQ(ErrorText(Read("x:tokens=-1")),
             "x: tokens: found '-1', expected an integer from 0 to 1000000000000000");
-  EXPECT_EQ(ErrorOf(Read("x:share=nan")), "x: share: found 'nan', expected a number from 0 to 1");
-  EXPECT_EQ(ErrorOf(Read("x:share=1.01")), "x: share: found '1.01', expected a number from 0 to 1");
-  EXPECT_EQ(ErrorOf(Read("x:decode=maybe")), "x: decode: found 'maybe', expected true or false");
-  EXPECT_EQ(ErrorOf(Read("x:rounds=1/65")),
+  EXPECT_EQ(ErrorText(Read("x:share=nan")), "x: share: found 'nan', expected a number from 0 to 1");
+  EXPECT_EQ(ErrorText(Read("x:share=1.01")),
+            "x: share: found '1.01', expected a number from 0 to 1");
+  EXPECT_EQ(ErrorText(Read("x:decode=maybe")), "x: decode: found 'maybe', expected true or false");
+  EXPECT_EQ(ErrorText(Read("x:rounds=1/65")),
             "x: rounds: found '65', expected an integer from 1 to 64");
-  EXPECT_EQ(ErrorOf(Read("x:rounds=1/")), "x: rounds: found '', expected an integer from 1 to 64");
-  EXPECT_EQ(ErrorOf(Read("x:colour=blue")), "x: colour: found 'blue', expected one of red, green");
-  EXPECT_EQ(ErrorOf(Read("x:widow=1")),
+  EXPECT_EQ(ErrorText(Read("x:rounds=1/")),
+            "x: rounds: found '', expected an integer from 1 to 64");
+  EXPECT_EQ(ErrorText(Read("x:colour=blue")),
+            "x: colour: found 'blue', expected one of red, green");
+  EXPECT_EQ(ErrorText(Read("x:widow=1")),
             "x: no parameter 'widow'; there are window, tokens, share, decode, rounds, colour");
 }
 
@@ -154,10 +158,10 @@ TEST(ParametersTest, AValueWithoutAKeyIsTheFirstParameter) {
   const auto part = ParsePart("x(7,share=0.5)");
   ASSERT_TRUE(part);
   const auto config = ReadConfig<Config>(*part);
-  ASSERT_TRUE(config) << ErrorOf(config);
+  ASSERT_TRUE(config) << ErrorText(config);
   EXPECT_EQ(config->window, 7);
   EXPECT_EQ(config->share, 0.5);
-  EXPECT_EQ(ErrorOf(ReadConfig<Config>(*ParsePart("x(7,window=8)"))),
+  EXPECT_EQ(ErrorText(ReadConfig<Config>(*ParsePart("x(7,window=8)"))),
             "x: window: given twice, once without its name");
 }
 
@@ -180,11 +184,11 @@ TEST(ParametersTest, ListsDefaultsThatReadBack) {
 }
 
 TEST(ParametersTest, TextOfReadsBackTheSame) {
-  EXPECT_EQ(TextOf(0.1), "0.1");
-  EXPECT_EQ(TextOf(1048576), "1048576");
-  EXPECT_EQ(TextOf(-1), "-1");
+  EXPECT_EQ(ShortestText(0.1), "0.1");
+  EXPECT_EQ(ShortestText(1048576), "1048576");
+  EXPECT_EQ(ShortestText(-1), "-1");
   for (const double value : {1.0 / 3, 1e300, 5e-324, 123456789.125}) {
-    EXPECT_EQ(*ParseNumber(TextOf(value), {0, 1e308}), value);
+    EXPECT_EQ(*ParseNumber(ShortestText(value), {0, 1e308}), value);
   }
 }
 

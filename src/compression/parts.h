@@ -65,7 +65,7 @@ class Budgeter {
   // out [kv_head]: entries of the region that stay, 0..region.size().
   virtual void Sizes(const BudgetInput& input, std::span<int64_t> out) const = 0;
   // As Method's; the composition protects `n_protected` entries.
-  virtual int64_t MostSlots(int64_t budget, int64_t n, int64_t n_protected) const {
+  virtual int64_t MaxSlots(int64_t budget, int64_t n, int64_t n_protected) const {
     (void)n_protected;
     return std::min(budget, n);
   }

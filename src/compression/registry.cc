@@ -22,8 +22,8 @@ class Specified final : public Method {
   void Decide(const LayerCall& call, PlanList& plans) const override {
     method_->Decide(call, plans);
   }
-  int64_t MostSlots(int64_t budget, int64_t n) const override {
-    return method_->MostSlots(budget, n);
+  int64_t MaxSlots(int64_t budget, int64_t n) const override {
+    return method_->MaxSlots(budget, n);
   }
   int64_t TotalSlots(int64_t budget, int64_t n, int n_layers) const override {
     return method_->TotalSlots(budget, n, n_layers);

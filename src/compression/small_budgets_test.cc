@@ -15,36 +15,36 @@ namespace winnow::compression {
 namespace {
 
 TEST(SmallBudgetsTest, TheLeastIsOneMoreThanIsProtected) {
-  std::map<std::string, int64_t> least;
+  std::map<std::string, int64_t> min;
   for (const MethodEntry& entry : Methods()) {
     const auto method = MakeMethod(entry.name);
     ASSERT_TRUE(method.has_value());
     if ((*method)->traits().needs_budget) {
-      least[std::string(entry.name)] = (*method)->traits().min_budget;
+      min[std::string(entry.name)] = (*method)->traits().min_budget;
     }
   }
-  EXPECT_EQ(least, (std::map<std::string, int64_t>{
-                       {"adakv", 1},          // the window shrinks to one entry
-                       {"cake", 1},           // the same
-                       {"cam", 1},            // no more sinks than there is room for
-                       {"custom", 1},         // as snapkv
-                       {"d2o", 6},            // 4 sinks, a recent and an important entry
-                       {"ems", 33},           // a window of 32
-                       {"h2o", 1},            //
-                       {"hbw", 1},            // as snapkv
-                       {"keydiff", 1},        //
-                       {"knorm", 1},          //
-                       {"lm-infinite", 1},    // as cam
-                       {"local", 1},          //
-                       {"pyramidkv", 1},      // as snapkv
-                       {"random", 21},        // 4 sinks, 16 recent entries
-                       {"roco", 15},          // 4 sinks of a prompt, 10 recent entries
-                       {"scissorhands", 11},  // 10 recent entries
-                       {"snapkv", 1},         //
-                       {"streaming", 1},      // as cam
-                       {"tova", 1},           //
-                       {"treekv", 5},         // 4 sinks while generating
-                   }));
+  EXPECT_EQ(min, (std::map<std::string, int64_t>{
+                     {"adakv", 1},          // the window shrinks to one entry
+                     {"cake", 1},           // the same
+                     {"cam", 1},            // no more sinks than there is room for
+                     {"custom", 1},         // as snapkv
+                     {"d2o", 6},            // 4 sinks, a recent and an important entry
+                     {"ems", 33},           // a window of 32
+                     {"h2o", 1},            //
+                     {"hbw", 1},            // as snapkv
+                     {"keydiff", 1},        //
+                     {"knorm", 1},          //
+                     {"lm-infinite", 1},    // as cam
+                     {"local", 1},          //
+                     {"pyramidkv", 1},      // as snapkv
+                     {"random", 21},        // 4 sinks, 16 recent entries
+                     {"roco", 15},          // 4 sinks of a prompt, 10 recent entries
+                     {"scissorhands", 11},  // 10 recent entries
+                     {"snapkv", 1},         //
+                     {"streaming", 1},      // as cam
+                     {"tova", 1},           //
+                     {"treekv", 5},         // 4 sinks while generating
+                 }));
 }
 
 TEST(SmallBudgetsTest, EveryMethodHoldsEveryBudgetItTakes) {

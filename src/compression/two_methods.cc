@@ -8,7 +8,7 @@
 namespace winnow::compression {
 namespace {
 
-std::string_view NameOf(PositionMode mode) {
+std::string_view ToString(PositionMode mode) {
   switch (mode) {
     case PositionMode::kOriginal:
       return "original";
@@ -50,8 +50,8 @@ class TwoMethods final : public Method {
 
   const Traits& traits() const override { return traits_; }
   Needs needs() const override { return needs_; }
-  int64_t MostSlots(int64_t budget, int64_t n) const override {
-    return std::max(prefill_->MostSlots(budget, n), decode_->MostSlots(budget, n));
+  int64_t MaxSlots(int64_t budget, int64_t n) const override {
+    return std::max(prefill_->MaxSlots(budget, n), decode_->MaxSlots(budget, n));
   }
   int64_t TotalSlots(int64_t budget, int64_t n, int n_layers) const override {
     return prefill_->TotalSlots(budget, n, n_layers);
@@ -68,7 +68,7 @@ class TwoMethods final : public Method {
   Sizes DecodeSizes(int64_t budget, int64_t n_prompt, int64_t n, int n_layers) const override {
     Sizes sizes;
     for (int layer = 0; layer < n_layers; ++layer) {
-      const int64_t held = MostHeld(layer, n_layers, budget, n_prompt);
+      const int64_t held = MaxHeld(layer, n_layers, budget, n_prompt);
       const int64_t slots = decode_->LayerSlots(layer, n_layers, held, n);
       const int64_t rows = decode_->LayerRows(layer, n_layers, held, n);
       sizes.layer_slots = std::max(sizes.layer_slots, slots);
@@ -119,21 +119,21 @@ class TwoMethods final : public Method {
   // Sets what every layer holds while generating, in rows per KV head. The first layer of the first
   // decode call does it for all, whose entries are then as the prompt left them.
   void SetHeld(const LayerCall& call) const {
-    const int64_t least = decode_->traits().min_budget;
+    const int64_t min = decode_->traits().min_budget;
     int64_t sum = 0;
     for (int layer = 0; layer < call.n_layers; ++layer) {
-      const int64_t held = std::max(LeftByPrefill(call, layer), least);
+      const int64_t held = std::max(LeftByPrefill(call, layer), min);
       call.layer_number_of(layer, held_at_) = static_cast<double>(held);
       sum += held;
     }
-    const int64_t most = call.budget * call.n_layers;
-    if (!traits_.holds_budget || call.budget == 0 || sum <= most) return;
+    const int64_t max = call.budget * call.n_layers;
+    if (!traits_.holds_budget || call.budget == 0 || sum <= max) return;
     // Layers lifted to the least take from the others, each in proportion to what it has above it.
-    const int64_t least_of_all = least * call.n_layers;
+    const int64_t layers_min = min * call.n_layers;
     for (int layer = 0; layer < call.n_layers; ++layer) {
       double& held = call.layer_number_of(layer, held_at_);
-      const int64_t above = CountFrom(held) - least;
-      held = static_cast<double>(least + above * (most - least_of_all) / (sum - least_of_all));
+      const int64_t above = CountFrom(held) - min;
+      held = static_cast<double>(min + above * (max - layers_min) / (sum - layers_min));
     }
   }
 
@@ -152,7 +152,7 @@ class TwoMethods final : public Method {
   }
 
   // What a layer holds at most after a prompt that ended n_prompt tokens after the beginning.
-  int64_t MostHeld(int layer, int n_layers, int64_t budget, int64_t n_prompt) const {
+  int64_t MaxHeld(int layer, int n_layers, int64_t budget, int64_t n_prompt) const {
     if (!traits_.compresses_prefill || (budget > 0 && n_prompt <= budget)) return budget;
     return std::max(prefill_->LayerRows(layer, n_layers, budget, n_prompt),
                     decode_->traits().min_budget);
@@ -180,8 +180,8 @@ Result<MethodPtr> WithDecode(MethodPtr prefill, MethodPtr decode) {
                  "does, such as h2o"};
   }
   if (first.positions != second.positions) {
-    return Error{both + "the first keeps positions " + std::string(NameOf(first.positions)) +
-                 ", the second " + std::string(NameOf(second.positions)) +
+    return Error{both + "the first keeps positions " + std::string(ToString(first.positions)) +
+                 ", the second " + std::string(ToString(second.positions)) +
                  "; they must agree (some methods have a parameter 'positions')"};
   }
   if (first.distance_cap != second.distance_cap) {

@@ -20,13 +20,13 @@ Result<MethodPtr> Both(std::string_view prefill, std::string_view decode) {
   return WithDecode(first, second);
 }
 
-std::string ErrorOf(const Result<MethodPtr>& method) {
+std::string ErrorText(const Result<MethodPtr>& method) {
   return method ? "no error" : method.error().message;
 }
 
 TEST(TwoMethodsTest, TheDecodeMethodKnowsThePromptAndHoldsTheBudget) {
   const auto method = Both("snapkv:window=2,kernel=1", "h2o");
-  ASSERT_TRUE(method) << ErrorOf(method);
+  ASSERT_TRUE(method) << ErrorText(method);
   Harness harness(*method, {.budget = 4});
   harness.Prefill(8, ByPosition({.5, .1, .4, .1, .1, .1, .05, .05}));
   EXPECT_EQ(harness.Kept(), (Positions{0, 2, 6, 7}));
@@ -39,7 +39,7 @@ TEST(TwoMethodsTest, TheDecodeMethodKnowsThePromptAndHoldsTheBudget) {
 
 TEST(TwoMethodsTest, APromptWithinTheBudgetGrowsUpToIt) {
   const auto method = Both("snapkv:window=2,kernel=1", "streaming:sinks=1,positions=original");
-  ASSERT_TRUE(method) << ErrorOf(method);
+  ASSERT_TRUE(method) << ErrorText(method);
   Harness harness(*method, {.budget = 4});
   harness.Prefill(3, ByPosition({.5, .3, .2}));
   EXPECT_EQ(harness.Kept(), (Positions{0, 1, 2}));
@@ -52,7 +52,7 @@ TEST(TwoMethodsTest, APromptWithinTheBudgetGrowsUpToIt) {
 
 TEST(TwoMethodsTest, LayersKeepTheSizesThePrefillGaveThem) {
   const auto method = Both("pyramidkv:window=2", "streaming:sinks=1,positions=original");
-  ASSERT_TRUE(method) << ErrorOf(method);
+  ASSERT_TRUE(method) << ErrorText(method);
   Harness harness(*method, {.n_layers = 4, .budget = 8});
   harness.Prefill(64, ByPosition(std::vector<double>(128, .1)));
   std::vector<size_t> sizes;
@@ -73,15 +73,15 @@ int64_t RowsHeld(const Harness& harness, int n_layers) {
 // Layers that are lifted to what the decode method needs take from the others.
 TEST(TwoMethodsTest, LayersLiftedToTheLeastLeaveTheTotalAsItIs) {
   const auto method = Both("pyramidkv:window=2", "tova:sinks=9,queries=1");
-  ASSERT_TRUE(method) << ErrorOf(method);
-  const int64_t least = (*method)->traits().min_budget;
-  ASSERT_GE(least, 10);
-  const int64_t budget = least + 2;
+  ASSERT_TRUE(method) << ErrorText(method);
+  const int64_t min = (*method)->traits().min_budget;
+  ASSERT_GE(min, 10);
+  const int64_t budget = min + 2;
   Harness harness(*method, {.n_layers = 4, .budget = budget});
   harness.Prefill(64, ByPosition(std::vector<double>(128, .1)));
-  ASSERT_LT(harness.Kept(3).size(), static_cast<size_t>(least));
+  ASSERT_LT(harness.Kept(3).size(), static_cast<size_t>(min));
   for (int i = 0; i < 30; ++i) harness.Decode(ByPosition(std::vector<double>(128, .1)));
-  EXPECT_EQ(harness.Kept(3).size(), static_cast<size_t>(least));
+  EXPECT_EQ(harness.Kept(3).size(), static_cast<size_t>(min));
   EXPECT_GT(harness.Kept(0).size(), harness.Kept(3).size());
   EXPECT_LE(RowsHeld(harness, 4), 4 * budget);
   EXPECT_GE(RowsHeld(harness, 4), 4 * (budget - 1));
@@ -96,7 +96,7 @@ TEST(TwoMethodsTest, EntriesThatShareRowsHoldTheBudgetInRows) {
   for (const char* decode : {"ems:window=4", "ems:window=2", "ems:window=8"}) {
     SCOPED_TRACE(decode);
     const auto method = Both("ems:window=4", decode);
-    ASSERT_TRUE(method) << ErrorOf(method);
+    ASSERT_TRUE(method) << ErrorText(method);
     Harness harness(*method, {.budget = 12});
     harness.SetKeys([](int, int, Position position) {
       return std::vector<float>{1, static_cast<float>(position % 5)};
@@ -118,7 +118,7 @@ TEST(TwoMethodsTest, EntriesThatShareRowsHoldTheBudgetInRows) {
 // A method that finds its own size needs no budget, and what it found is held.
 TEST(TwoMethodsTest, ASizeThatWasFoundIsHeld) {
   const auto method = Both("refreekv:sinks=1,whole_layers=0", "h2o");
-  ASSERT_TRUE(method) << ErrorOf(method);
+  ASSERT_TRUE(method) << ErrorText(method);
   EXPECT_FALSE((*method)->traits().needs_budget);
   std::vector<double> weights(32, 0);
   for (size_t i = 27; i < 32; ++i) weights[i] = .2;
@@ -156,7 +156,7 @@ TEST(TwoMethodsTest, SizesAreThePrefillMethodsThenTheDecodeMethods) {
 
 TEST(TwoMethodsTest, IsTheUnionOfBoth) {
   const auto method = Both("snapkv:window=8", "h2o:sinks=3");
-  ASSERT_TRUE(method) << ErrorOf(method);
+  ASSERT_TRUE(method) << ErrorText(method);
   const Traits& traits = (*method)->traits();
   EXPECT_EQ(traits.spec, "snapkv:window=8, then h2o:sinks=3");
   EXPECT_TRUE(traits.needs_budget);
@@ -171,7 +171,7 @@ TEST(TwoMethodsTest, IsTheUnionOfBoth) {
 
 TEST(TwoMethodsTest, ReadersThatReduceDifferentlyAreServedTogether) {
   const auto method = Both("snapkv:window=1,kernel=1,reduce=max", "h2o:recent=1");
-  ASSERT_TRUE(method) << ErrorOf(method);
+  ASSERT_TRUE(method) << ErrorText(method);
   Harness harness(*method, {.n_q_heads = 2, .n_kv_heads = 1, .budget = 2});
   // The maximum over the heads prefers token 1, the mean token 0.
   harness.Prefill(3, [](const testing::Cell& cell) {
@@ -187,12 +187,12 @@ TEST(TwoMethodsTest, ReadersThatReduceDifferentlyAreServedTogether) {
 }
 
 TEST(TwoMethodsTest, RefusesWhatCannotWorkTogether) {
-  EXPECT_EQ(ErrorOf(Both("snapkv", "full")),
+  EXPECT_EQ(ErrorText(Both("snapkv", "full")),
             "snapkv, then full: full does not evict while generating");
-  EXPECT_EQ(ErrorOf(Both("snapkv", "pyramidinfer")),
+  EXPECT_EQ(ErrorText(Both("snapkv", "pyramidinfer")),
             "snapkv, then pyramidinfer: pyramidinfer finds its own size and holds no budget while "
             "generating; expected a method that does, such as h2o");
-  EXPECT_EQ(ErrorOf(Both("snapkv", "streaming")),
+  EXPECT_EQ(ErrorText(Both("snapkv", "streaming")),
             "snapkv, then streaming: the first keeps positions original, the second reassigned; "
             "they must agree (some methods have a parameter 'positions')");
 }

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "eval/work.h"
+#include "eval/workload.h"
 #include "runtime/batch.h"
 
 namespace winnow::eval {

@@ -25,9 +25,10 @@ struct Base {
   std::vector<std::vector<float>> log_probs;
 };
 
-class Contest {
+class Comparison {
  public:
-  Contest(runtime::Engine& engine, std::span<const TokenId> prompt, const CompareOptions& options)
+  Comparison(runtime::Engine& engine, std::span<const TokenId> prompt,
+             const CompareOptions& options)
       : engine_(engine), prompt_(prompt), options_(options) {}
 
   // False: stopped.
@@ -148,21 +149,21 @@ Result<std::vector<Answer>> Compare(runtime::Engine& engine,
                                     std::span<const TokenId> prompt,
                                     const CompareOptions& options) {
   if (prompt.empty()) return Error{"the prompt is empty"};
-  Contest contest(engine, prompt, options);
+  Comparison comparison(engine, prompt, options);
   runtime::SessionOptions own = session_options;
   own.compression = {};
-  WINNOW_ASSIGN(bool goes_on, contest.Run(own));
+  WINNOW_ASSIGN(bool goes_on, comparison.Run(own));
   for (const runtime::CompressionOptions& compression : methods) {
     if (!goes_on) break;
     own.compression = compression;
-    auto run = contest.Run(own);
+    auto run = comparison.Run(own);
     if (!run) {
       const std::string name = compression.method ? compression.method->traits().spec : "full";
       return Error{name + ": " + run.error().message};
     }
     goes_on = *run;
   }
-  return contest.TakeAnswers();
+  return comparison.TakeAnswers();
 }
 
 }  // namespace winnow::eval

@@ -32,7 +32,7 @@ std::string OfOne(std::string_view text) {
 
 }  // namespace
 
-std::string ConfigurationOf(std::string_view spec) {
+std::string NormalizeConfiguration(std::string_view spec) {
   const size_t then = spec.find(kThen);
   if (then == std::string_view::npos) return OfOne(spec);
   return OfOne(spec.substr(0, then)) + std::string(kThen) + OfOne(spec.substr(then + kThen.size()));

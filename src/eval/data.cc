@@ -21,7 +21,7 @@ const char* TypeName(const report::Value& value) {
   return kNames[value.data.index()];
 }
 
-Result<Row> RowOf(report::Value value, std::string where) {
+Result<Row> MakeRow(report::Value value, std::string where) {
   auto* record = std::get_if<report::Record>(&value.data);
   if (record == nullptr) {
     return Error{where + ": found " + TypeName(value) + ", expected a JSON object"};
@@ -29,10 +29,10 @@ Result<Row> RowOf(report::Value value, std::string where) {
   return Row(std::move(*record), std::move(where));
 }
 
-Result<std::vector<Row>> RowsOf(const report::List& list, const std::string& where) {
+Result<std::vector<Row>> MakeRows(const report::List& list, const std::string& where) {
   std::vector<Row> rows;
   for (const report::Value& value : list) {
-    WINNOW_ASSIGN(Row row, RowOf(value, where + "[" + std::to_string(rows.size()) + "]"));
+    WINNOW_ASSIGN(Row row, MakeRow(value, where + "[" + std::to_string(rows.size()) + "]"));
     rows.push_back(std::move(row));
   }
   return rows;
@@ -76,13 +76,13 @@ Result<std::vector<std::vector<std::string>>> CsvCells(std::string_view text,
 
 }  // namespace
 
-std::string TextOf(const report::Value& value) {
+std::string ValueText(const report::Value& value) {
   if (const auto* text = std::get_if<std::string>(&value.data)) return *text;
   if (std::holds_alternative<std::monostate>(value.data)) return "";
   return report::ToJson(value);
 }
 
-Error Row::Wrong(std::string_view name, const char* expected) const {
+Error Row::FormatError(std::string_view name, const char* expected) const {
   const report::Value* value = record_.Find(name);
   const std::string found = value == nullptr ? "nothing" : TypeName(*value);
   return Error{where_ + ": field '" + std::string(name) + "': found " + found + ", expected " +
@@ -91,32 +91,32 @@ Error Row::Wrong(std::string_view name, const char* expected) const {
 
 Result<const report::Value*> Row::Field(std::string_view name) const {
   const report::Value* value = record_.Find(name);
-  if (value == nullptr) return Wrong(name, "it");
+  if (value == nullptr) return FormatError(name, "it");
   return value;
 }
 
 Result<std::string> Row::Text(std::string_view name) const {
   const report::Value* value = record_.Find(name);
   const auto* text = value ? std::get_if<std::string>(&value->data) : nullptr;
-  if (text == nullptr) return Wrong(name, "a text");
+  if (text == nullptr) return FormatError(name, "a text");
   return *text;
 }
 
 Result<int64_t> Row::Number(std::string_view name) const {
   const report::Value* value = record_.Find(name);
   const auto* number = value ? std::get_if<int64_t>(&value->data) : nullptr;
-  if (number == nullptr) return Wrong(name, "a whole number");
+  if (number == nullptr) return FormatError(name, "a whole number");
   return *number;
 }
 
 Result<std::vector<std::string>> Row::Texts(std::string_view name) const {
   const report::Value* value = record_.Find(name);
   const auto* list = value ? std::get_if<report::List>(&value->data) : nullptr;
-  if (list == nullptr) return Wrong(name, "a list of texts");
+  if (list == nullptr) return FormatError(name, "a list of texts");
   std::vector<std::string> texts;
   for (const report::Value& item : *list) {
     const auto* text = std::get_if<std::string>(&item.data);
-    if (text == nullptr) return Wrong(name, "a list of texts");
+    if (text == nullptr) return FormatError(name, "a list of texts");
     texts.push_back(*text);
   }
   return texts;
@@ -125,19 +125,19 @@ Result<std::vector<std::string>> Row::Texts(std::string_view name) const {
 Result<std::vector<Row>> Row::Rows(std::string_view name) const {
   const report::Value* value = record_.Find(name);
   const auto* list = value ? std::get_if<report::List>(&value->data) : nullptr;
-  if (list == nullptr) return Wrong(name, "a list of objects");
-  return RowsOf(*list, where_ + ": " + std::string(name));
+  if (list == nullptr) return FormatError(name, "a list of objects");
+  return MakeRows(*list, where_ + ": " + std::string(name));
 }
 
 Result<Row> Row::Object(std::string_view name) const {
   const report::Value* value = record_.Find(name);
-  if (value == nullptr) return Wrong(name, "an object");
-  return RowOf(*value, where_ + ": " + std::string(name));
+  if (value == nullptr) return FormatError(name, "an object");
+  return MakeRow(*value, where_ + ": " + std::string(name));
 }
 
 std::string Row::TextOrEmpty(std::string_view name) const {
   const report::Value* value = record_.Find(name);
-  return value == nullptr ? "" : TextOf(*value);
+  return value == nullptr ? "" : ValueText(*value);
 }
 
 Result<std::string> ReadWhole(const std::string& path) {
@@ -156,7 +156,7 @@ Result<Row> ParseRow(std::string_view line, const std::string& where) {
   if (!value) {
     return Error{where + ": " + value.error().message + ", expected one JSON object per line"};
   }
-  return RowOf(std::move(value).value(), where);
+  return MakeRow(std::move(value).value(), where);
 }
 
 Result<std::vector<Row>> ReadJsonLines(const std::string& path) {
@@ -187,14 +187,14 @@ Result<std::vector<Row>> ReadJsonList(const std::string& path, std::string_view 
   if (items == nullptr) {
     return Error{path + ": found " + TypeName(*value) + ", expected a list of objects"};
   }
-  return RowsOf(*items, FileName(path));
+  return MakeRows(*items, FileName(path));
 }
 
 Result<Row> ReadJsonObject(const std::string& path) {
   WINNOW_ASSIGN(const std::string text, ReadWhole(path));
   auto value = report::ParseJson(text);
   if (!value) return Error{path + ": " + value.error().message};
-  return RowOf(std::move(value).value(), FileName(path));
+  return MakeRow(std::move(value).value(), FileName(path));
 }
 
 Result<std::vector<Row>> ReadCsv(const std::string& path, bool header) {
@@ -216,7 +216,7 @@ Result<std::vector<Row>> ReadCsv(const std::string& path, bool header) {
   return rows;
 }
 
-Result<std::vector<std::string>> FilesOf(const std::string& data, std::string_view ending) {
+Result<std::vector<std::string>> ListFiles(const std::string& data, std::string_view ending) {
   std::error_code problem;
   if (fs::is_regular_file(data, problem)) return std::vector<std::string>{data};
   if (!fs::is_directory(data, problem)) {

@@ -31,7 +31,7 @@ class Row {
   // A text, or a number written as one; empty if absent or of another type.
   std::string TextOrEmpty(std::string_view name) const;
   const report::Record& record() const { return record_; }
-  Error Wrong(std::string_view name, const char* expected) const;
+  Error FormatError(std::string_view name, const char* expected) const;
 
  private:
   report::Record record_;
@@ -39,7 +39,7 @@ class Row {
 };
 
 // A number or text as text: 12 -> "12".
-std::string TextOf(const report::Value& value);
+std::string ValueText(const report::Value& value);
 
 // The bytes of a file. Error: cannot be read.
 Result<std::string> ReadWhole(const std::string& path);
@@ -56,7 +56,7 @@ Result<std::vector<Row>> ReadCsv(const std::string& path, bool header);
 
 // Files of a directory (or the file itself) whose names end in `ending`, sorted by name; empty if
 // there are none. Error: neither a file nor a directory.
-Result<std::vector<std::string>> FilesOf(const std::string& data, std::string_view ending);
+Result<std::vector<std::string>> ListFiles(const std::string& data, std::string_view ending);
 // The first of `names` that exists in the directory; nullopt if none does. If `data` is a file, it
 // is the one.
 std::optional<std::string> FindIn(const std::string& data, const std::vector<std::string>& names);

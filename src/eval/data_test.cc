@@ -77,9 +77,9 @@ TEST_F(Data, FilesOfADirectory) {
   const std::string b = File("b.txt", "");
   const std::string a = File("a.txt", "");
   File("c.md", "");
-  EXPECT_EQ(*FilesOf(folder_, ".txt"), (std::vector<std::string>{a, b}));
-  EXPECT_EQ(*FilesOf(b, ".txt"), std::vector<std::string>{b});
-  EXPECT_FALSE(FilesOf(folder_ + "/none", ".txt"));
+  EXPECT_EQ(*ListFiles(folder_, ".txt"), (std::vector<std::string>{a, b}));
+  EXPECT_EQ(*ListFiles(b, ".txt"), std::vector<std::string>{b});
+  EXPECT_FALSE(ListFiles(folder_ + "/none", ".txt"));
   EXPECT_EQ(FindIn(folder_, {"x", "c.md"}), folder_ + "/c.md");
   EXPECT_EQ(FindIn(folder_, {"x"}), std::nullopt);
 }

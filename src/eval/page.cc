@@ -20,16 +20,16 @@ using Kind = report::Plot::Kind;
 
 constexpr double kMebibyte = 1024.0 * 1024.0;
 
-std::string NameOf(const Column& column) {
+std::string ColumnName(const Column& column) {
   return column.kind == Column::Kind::kPerplexity ? "perplexity" : column.name;
 }
 
-std::string LabelOf(const Column& column) {
+std::string ColumnLabel(const Column& column) {
   return column.title + (column.kind == Column::Kind::kPercent ? ", %" : "");
 }
 
 // What `about` says, each fact on one line.
-Record FactsOf(const EvalResults& results) {
+Record RunFacts(const EvalResults& results) {
   Record facts;
   for (const report::Field& field : results.about.fields) {
     const auto* nested = std::get_if<Record>(&field.value.data);
@@ -53,13 +53,13 @@ Record FactsOf(const EvalResults& results) {
 }
 
 // What the figures call a method: with the type of its cache where there are several.
-std::string SeriesOf(const std::string& method, const std::string& types,
-                     const EvalResults& results) {
+std::string SeriesName(const std::string& method, const std::string& types,
+                       const EvalResults& results) {
   return HasSeveralTypes(results) ? method + " " + types : method;
 }
 
 // One record per variant and group, with the labels that all samples of the group share.
-std::vector<Record> CellsOf(const EvalResults& results) {
+std::vector<Record> CellRecords(const EvalResults& results) {
   std::vector<Record> cells;
   std::set<std::string> seen, kinds;
   for (const Variant& variant : results.variants) {
@@ -70,14 +70,14 @@ std::vector<Record> CellsOf(const EvalResults& results) {
     if (!seen.insert(sample.group).second) continue;
     const Column& column = LeadingColumn(results, sample.group);
     for (size_t i = 0; i < results.variants.size(); ++i) {
-      const auto summary = SummaryOf(results, i, column, sample.group);
+      const auto summary = SummarizeColumn(results, i, column, sample.group);
       if (!summary) continue;
       const Variant& variant = results.variants[i];
       // First, because long labels lose their end.
       const std::string budget =
           alike ? variant.budget.substr(variant.budget.find(' ') + 1) : variant.budget;
       Record cell = {{"variant", variant.Name()},
-                     {"series", SeriesOf(variant.method, variant.cache_types, results)},
+                     {"series", SeriesName(variant.method, variant.cache_types, results)},
                      {"part", budget + (budget.empty() ? "" : ", ") + sample.group},
                      {"group", sample.group}};
       for (const report::Field& label : sample.labels.fields) cell.Add(label.name, label.value);
@@ -89,7 +89,7 @@ std::vector<Record> CellsOf(const EvalResults& results) {
 }
 
 // Points of streams: tokens, mean NLL so far and since the point before.
-std::vector<Record> CurvesOf(const EvalResults& results) {
+std::vector<Record> CurveRecords(const EvalResults& results) {
   std::vector<Record> points;
   for (const EvaluatedSample& sample : results.samples) {
     for (size_t i = 0; i < results.variants.size(); ++i) {
@@ -117,7 +117,7 @@ std::optional<double> NumberIn(const Record& record, std::string_view name) {
 }
 
 // Whatever a task calls the lengths it is asked for.
-std::optional<double> LengthOf(const EvaluatedSample& sample) {
+std::optional<double> SampleLength(const EvaluatedSample& sample) {
   for (const char* name : {"prompt", "length", "pairs", "lines", "topics"}) {
     if (const auto length = NumberIn(sample.labels, name)) return length;
   }
@@ -126,14 +126,14 @@ std::optional<double> LengthOf(const EvaluatedSample& sample) {
 
 // How fast a variant decoded after how many tokens: a record for each of its lengths, means over
 // the samples of that length. Answers of a few tokens are too short to time.
-std::vector<Record> SpeedsOf(const EvalResults& results, size_t variant) {
-  constexpr double kLeastTokens = 8;
+std::vector<Record> SpeedRecords(const EvalResults& results, size_t variant) {
+  constexpr double kMinTokens = 8;
   struct Sums {
     double depth = 0, speed = 0, n = 0;
   };
   std::map<double, Sums> lengths;
   for (const EvaluatedSample& sample : results.samples) {
-    const auto length = LengthOf(sample);
+    const auto length = SampleLength(sample);
     const auto& result = sample.results[variant];
     if (!length || !result || !result->problem.empty()) continue;
     const Record& details = result->outcome.details;
@@ -144,7 +144,7 @@ std::vector<Record> SpeedsOf(const EvalResults& results, size_t variant) {
     for (const Score& score : result->outcome.scores) {
       if (score.name == "decode_tokens_per_second") speed = score.value;
     }
-    if (!prompt || !generated || !speed || *generated < kLeastTokens || *speed <= 0) continue;
+    if (!prompt || !generated || !speed || *generated < kMinTokens || *speed <= 0) continue;
     Sums& sums = lengths[*length];
     sums.depth += *prompt + *generated / 2;
     sums.speed += *speed;
@@ -166,7 +166,7 @@ bool HasNumbers(const std::vector<Record>& rows, std::string_view name) {
 // The leading columns of all groups, each once.
 std::vector<const Column*> LeadingColumns(const EvalResults& results) {
   std::vector<const Column*> columns;
-  for (const std::string& group : GroupsOf(results)) {
+  for (const std::string& group : GroupNames(results)) {
     const Column* column = &LeadingColumn(results, group);
     if (std::find(columns.begin(), columns.end(), column) == columns.end()) {
       columns.push_back(column);
@@ -177,10 +177,10 @@ std::vector<const Column*> LeadingColumns(const EvalResults& results) {
 
 void AddFronts(const EvalResults& results, report::Page& page) {
   std::vector<Record> rows;
-  for (const Record& row : RowsOf(results)) {
+  for (const Record& row : SampleRows(results)) {
     Record point = row;
-    point.Add("series", SeriesOf(std::get<std::string>(row.Find("method")->data),
-                                 std::get<std::string>(row.Find("cache_types")->data), results));
+    point.Add("series", SeriesName(std::get<std::string>(row.Find("method")->data),
+                                   std::get<std::string>(row.Find("cache_types")->data), results));
     if (const auto* bytes = std::get_if<double>(&row.Find("cache_bytes_with_lists")->data)) {
       point.Add("cache_mib", *bytes / kMebibyte);
     }
@@ -195,23 +195,23 @@ void AddFronts(const EvalResults& results, report::Page& page) {
                        ? "Every point is a method at a budget, every line one type of cache."
                        : "Every point is a method at a budget; the full cache is the rightmost.";
     plot.x = {.name = "cache_mib", .label = "cache with lists, MiB", .scale = report::Scale::kLog2};
-    plot.y = {.name = NameOf(*column), .label = LabelOf(*column)};
+    plot.y = {.name = ColumnName(*column), .label = ColumnLabel(*column)};
     if (column->logarithmic) {
       plot.y.scale = report::Scale::kLog10;
       plot.caption += " The axis has no place for zeros, as the full cache's.";
     }
     plot.series = "series";
     if (!results.task->averages_groups) plot.panel = "group";
-    page.AddFigure(FigureOf(plot, rows));
+    page.AddFigure(MakeFigure(plot, rows));
   }
 }
 
 void AddCells(const EvalResults& results, report::Page& page) {
   std::string label;
   for (const Column* column : LeadingColumns(results)) {
-    label += (label.empty() ? "" : " or ") + LabelOf(*column);
+    label += (label.empty() ? "" : " or ") + ColumnLabel(*column);
   }
-  const std::vector<Record> cells = CellsOf(results);
+  const std::vector<Record> cells = CellRecords(results);
   Plot plot;
   plot.title = LeadingTitle(results);
   if (HasNumbers(cells, "length") && HasNumbers(cells, "depth") &&
@@ -223,28 +223,28 @@ void AddCells(const EvalResults& results, report::Page& page) {
     plot.y = {.name = "depth", .label = "depth, % of the text"};
     plot.value = {.name = "value", .label = label};
     plot.panel = "variant";
-    page.AddFigure(FigureOf(plot, cells));
-  } else if (GroupsOf(results).size() > 1 && results.variants.size() > kShortTable) {
+    page.AddFigure(MakeFigure(plot, cells));
+  } else if (GroupNames(results).size() > 1 && results.variants.size() > kShortTable) {
     plot.kind = Kind::kHeatMap;  // so many bars cannot be told apart
     plot.name = "parts";
     plot.title += " by part";
     plot.x = {.name = "part", .label = "budget and part"};
     plot.y = {.name = "series", .label = HasSeveralTypes(results) ? "method and cache" : "method"};
     plot.value = {.name = "value", .label = label};
-    page.AddFigure(FigureOf(plot, cells));
-  } else if (GroupsOf(results).size() > 1) {
+    page.AddFigure(MakeFigure(plot, cells));
+  } else if (GroupNames(results).size() > 1) {
     plot.kind = Kind::kBars;
     plot.name = "parts";
     plot.title += " by part";
     plot.x = {.name = "group", .label = "part"};
     plot.y = {.name = "value", .label = label};
     plot.series = "variant";
-    page.AddFigure(FigureOf(plot, cells));
+    page.AddFigure(MakeFigure(plot, cells));
   }
 }
 
 void AddCurves(const EvalResults& results, report::Page& page) {
-  const std::vector<Record> points = CurvesOf(results);
+  const std::vector<Record> points = CurveRecords(results);
   if (points.empty()) return;
   Plot plot;
   plot.name = "curve";
@@ -252,11 +252,11 @@ void AddCurves(const EvalResults& results, report::Page& page) {
   plot.x = {.name = "tokens", .label = "tokens read"};
   plot.y = {.name = "nll", .label = "nats per token"};
   plot.series = "variant";
-  page.AddFigure(FigureOf(plot, points));
+  page.AddFigure(MakeFigure(plot, points));
   plot.name = "recent";
   plot.title = "The same since the point before";
   plot.y.name = "recent_nll";
-  page.AddFigure(FigureOf(plot, points));
+  page.AddFigure(MakeFigure(plot, points));
 }
 
 // Where something was decoded at several lengths.
@@ -264,7 +264,7 @@ void AddSpeeds(const EvalResults& results, report::Page& page) {
   std::vector<Record> speeds;
   bool has_several = false;
   for (size_t i = 0; i < results.variants.size(); ++i) {
-    const std::vector<Record> own = SpeedsOf(results, i);
+    const std::vector<Record> own = SpeedRecords(results, i);
     has_several |= own.size() > 1;
     speeds.insert(speeds.end(), own.begin(), own.end());
   }
@@ -278,19 +278,19 @@ void AddSpeeds(const EvalResults& results, report::Page& page) {
   plot.x = {.name = "depth", .label = "tokens before, mean", .scale = report::Scale::kLog2};
   plot.y = {.name = "speed", .label = "tokens per second"};
   plot.series = "variant";
-  page.AddFigure(FigureOf(plot, speeds));
+  page.AddFigure(MakeFigure(plot, speeds));
 }
 
 }  // namespace
 
-report::Page PageOf(const EvalResults& results, std::string (*human_bytes)(int64_t bytes)) {
+report::Page MakePage(const EvalResults& results, std::string (*human_bytes)(int64_t bytes)) {
   const Task& task = *results.task;
-  report::Page page(std::string(task.name), std::string(task.summary) + ".", FactsOf(results));
+  report::Page page(std::string(task.name), std::string(task.summary) + ".", RunFacts(results));
   const auto add_results = [&] {
     page.AddTable({.name = "results",
                    .title = "Results",
-                   .caption = ProblemsOf(results),
-                   .rows = TableOf(results, human_bytes)});
+                   .caption = ListProblems(results),
+                   .rows = SummaryTable(results, human_bytes)});
   };
   // Figures behind a long table would not be seen.
   const bool figures_first = results.variants.size() > kShortTable;
@@ -300,7 +300,7 @@ report::Page PageOf(const EvalResults& results, std::string (*human_bytes)(int64
   AddCurves(results, page);
   AddSpeeds(results, page);
   if (figures_first) add_results();
-  const std::vector<Record> groups = GroupRowsOf(results, true);
+  const std::vector<Record> groups = GroupRows(results, true);
   if (!groups.empty()) {
     page.AddTable({.name = "parts",
                    .title = LeadingTitle(results) + " by part",

@@ -23,9 +23,9 @@ class EvalPage : public testing::Test {
   ~EvalPage() override { fs::remove_all(folder_); }
 
   // The numbers of a figure, as they stand beside the page.
-  std::vector<Row> NumbersOf(const EvalResults& results, const std::string& figure) {
+  std::vector<Row> FigureNumbers(const EvalResults& results, const std::string& figure) {
     fs::create_directories(folder_);
-    const auto written = PageOf(results, Bytes).Write((folder_ / "page.html").string());
+    const auto written = MakePage(results, Bytes).Write((folder_ / "page.html").string());
     EXPECT_TRUE(written);
     const auto rows = ReadCsv((folder_ / "page" / (figure + ".csv")).string(), true);
     EXPECT_TRUE(rows) << figure;
@@ -54,33 +54,34 @@ class EvalPage : public testing::Test {
 };
 
 TEST_F(EvalPage, FrontHasALineForEveryTypeOfCache) {
-  const Task task = MadeUpTask(Column::Kind::kPercent);
-  EvalResults results = MadeUpResults(task, {{"a", 1, .5}});
-  EXPECT_EQ(NamesIn(NumbersOf(results, "front"), "series"), (std::set<std::string>{"full", "h2o"}));
+  const Task task = FakeTask(Column::Kind::kPercent);
+  EvalResults results = FakeResults(task, {{"a", 1, .5}});
+  EXPECT_EQ(NamesIn(FigureNumbers(results, "front"), "series"),
+            (std::set<std::string>{"full", "h2o"}));
   AddType(results, "q8_0", .25);
-  EXPECT_EQ(NamesIn(NumbersOf(results, "front"), "series"),
+  EXPECT_EQ(NamesIn(FigureNumbers(results, "front"), "series"),
             (std::set<std::string>{"full f16", "h2o f16", "h2o q8_0"}));
 }
 
 TEST_F(EvalPage, FrontOfEveryLeadingColumn) {
-  Task task = MadeUpTask(Column::Kind::kPercent);
+  Task task = FakeTask(Column::Kind::kPercent);
   task.columns.push_back({.name = "bleu", .title = "BLEU"});
-  EvalResults results = MadeUpResults(task, {{"mc", 1, .5}, {"gen", .5, .1}});
+  EvalResults results = FakeResults(task, {{"mc", 1, .5}, {"gen", .5, .1}});
   RenameScores(results, "gen", "bleu");
-  EXPECT_EQ(NamesIn(NumbersOf(results, "front"), "score, %"),
+  EXPECT_EQ(NamesIn(FigureNumbers(results, "front"), "score, %"),
             (std::set<std::string>{"100.0", "50.0"}));
-  EXPECT_EQ(NamesIn(NumbersOf(results, "front-2"), "BLEU, %"),
+  EXPECT_EQ(NamesIn(FigureNumbers(results, "front-2"), "BLEU, %"),
             (std::set<std::string>{"10.0", "50.0"}));
   RenameScores(results, "mc", "bleu");
-  EXPECT_EQ(NumbersOf(results, "front").size(), 2u);  // not empty
+  EXPECT_EQ(FigureNumbers(results, "front").size(), 2u);  // not empty
 }
 
 TEST_F(EvalPage, HeatMapDoesNotMixTypesOfCache) {
-  const Task task = MadeUpTask(Column::Kind::kPercent);
-  EvalResults results = MadeUpResults(task, {{"a", 1, .5}, {"b", 1, .5}});
+  const Task task = FakeTask(Column::Kind::kPercent);
+  EvalResults results = FakeResults(task, {{"a", 1, .5}, {"b", 1, .5}});
   AddType(results, "q8_0", .25, 20);
   std::map<std::string, double> found;
-  for (const Row& row : NumbersOf(results, "parts")) {
+  for (const Row& row : FigureNumbers(results, "parts")) {
     const std::string value = row.TextOrEmpty("8, b");
     if (!value.empty()) found[row.TextOrEmpty("method and cache")] = std::stod(value);
   }
@@ -88,18 +89,18 @@ TEST_F(EvalPage, HeatMapDoesNotMixTypesOfCache) {
 }
 
 TEST_F(EvalPage, NamesTheBuildThatFoundTheResults) {
-  const Task task = MadeUpTask(Column::Kind::kPercent);
-  EvalResults results = MadeUpResults(task, {{"a", 1, .5}});
-  EXPECT_EQ(PageOf(results, Bytes).Html().find("found by winnow"), std::string::npos);
+  const Task task = FakeTask(Column::Kind::kPercent);
+  EvalResults results = FakeResults(task, {{"a", 1, .5}});
+  EXPECT_EQ(MakePage(results, Bytes).Html().find("found by winnow"), std::string::npos);
   results.n_of_other_builds = 2;
   results.other_build = "0.1.0+e664c7b";
-  EXPECT_NE(PageOf(results, Bytes).Html().find("2 found by winnow 0.1.0+e664c7b"),
+  EXPECT_NE(MakePage(results, Bytes).Html().find("2 found by winnow 0.1.0+e664c7b"),
             std::string::npos);
 }
 
 TEST_F(EvalPage, SpeedAgainstDepth) {
-  const Task task = MadeUpTask(Column::Kind::kPercent);
-  EvalResults results = MadeUpResults(task, {{"a", 1, 1}, {"b", 1, 1}, {"b", 1, -1}});
+  const Task task = FakeTask(Column::Kind::kPercent);
+  EvalResults results = FakeResults(task, {{"a", 1, 1}, {"b", 1, 1}, {"b", 1, -1}});
   const int64_t prompts[] = {100, 1000, 1010};
   for (size_t i = 0; i < 3; ++i) {
     results.samples[i].labels = {{"length", i == 0 ? 100 : 1000}};
@@ -113,7 +114,7 @@ TEST_F(EvalPage, SpeedAgainstDepth) {
                                                                      : 40.0}};
     }
   }
-  const std::vector<Row> rows = NumbersOf(results, "speed");
+  const std::vector<Row> rows = FigureNumbers(results, "speed");
   ASSERT_EQ(rows.size(), 4u);
   EXPECT_EQ(NamesIn(rows, "series"), (std::set<std::string>{"full", "h2o size 8"}));
   EXPECT_EQ(std::stod(rows[1].TextOrEmpty("tokens before, mean")), 1015);  // of two samples
@@ -122,7 +123,7 @@ TEST_F(EvalPage, SpeedAgainstDepth) {
 
   for (EvaluatedSample& sample : results.samples) sample.labels = {{"length", 100}};
   std::filesystem::remove_all(folder_);
-  NumbersOf(results, "front");
+  FigureNumbers(results, "front");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "page" / "speed.csv"));  // one length
 }
 

@@ -17,7 +17,7 @@ PromptWriter::PromptWriter(const tokenizer::Tokenizer& tokenizer,
       system_(std::move(system)),
       context_(context) {}
 
-int64_t PromptWriter::MostTokens(int64_t n_answer) const {
+int64_t PromptWriter::MaxPromptTokens(int64_t n_answer) const {
   return std::max<int64_t>(1, context_ - std::min(n_answer, context_ / 4));
 }
 
@@ -55,14 +55,14 @@ Result<Prompt> PromptWriter::Write(std::string_view text, Style style, int64_t n
   Prompt prompt;
   WINNOW_ASSIGN(prompt.tokens, WriteWhole(text, style));
   prompt.n_whole = static_cast<int64_t>(prompt.tokens.size());
-  const int64_t most = MostTokens(n_answer);
-  if (prompt.n_whole <= most) return prompt;
+  const int64_t max = MaxPromptTokens(n_answer);
+  if (prompt.n_whole <= max) return prompt;
 
   const std::vector<TokenId> tokens =
       tokenizer_.Encode(text, {.add_special = false, .parse_special = false});
   const std::span<const TokenId> all(tokens);
   const auto n_template = prompt.n_whole - static_cast<int64_t>(tokens.size());
-  int64_t half = std::max<int64_t>(0, most - n_template) / 2;
+  int64_t half = std::max<int64_t>(0, max - n_template) / 2;
   // Where the halves meet, and where text begins anew, tokens may come out differently: a few more
   // than were cut to.
   for (;;) {
@@ -70,11 +70,11 @@ Result<Prompt> PromptWriter::Write(std::string_view text, Style style, int64_t n
     const std::string kept = tokenizer_.Decode(all.first(static_cast<size_t>(half))) +
                              tokenizer_.Decode(all.last(static_cast<size_t>(half)));
     WINNOW_ASSIGN(prompt.tokens, WriteWhole(kept, style));
-    const int64_t excess = static_cast<int64_t>(prompt.tokens.size()) - most;
+    const int64_t excess = static_cast<int64_t>(prompt.tokens.size()) - max;
     if (excess <= 0) return prompt;
     if (half == 0) {
       return Error{"the chat template alone is " + std::to_string(prompt.tokens.size()) +
-                   " tokens, the context leaves " + std::to_string(most) + " for a prompt"};
+                   " tokens, the context leaves " + std::to_string(max) + " for a prompt"};
     }
     half -= std::min(half, (excess + 1) / 2);
   }

@@ -37,7 +37,7 @@ class PromptWriter {
   int64_t context() const { return context_; }
   // Tokens a prompt may have where `n_answer` are generated. At least three quarters of the
   // context, so that a small context still holds a prompt (the answer ends where the context does).
-  int64_t MostTokens(int64_t n_answer) const;
+  int64_t MaxPromptTokens(int64_t n_answer) const;
 
   // The text as a prompt. One that is too long loses its middle, as in LongBench: the first and
   // the last half of the tokens that fit become text again, are joined, and then put into the

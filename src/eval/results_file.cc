@@ -30,7 +30,7 @@ Result<uint64_t> FromHex(const std::string& text) {
 Result<double> NumberFrom(const Row& row, const std::string& name) {
   WINNOW_ASSIGN(const report::Value* value, row.Field(name));
   const auto number = report::NumberIn(*value);
-  if (!number) return row.Wrong(name, "a number, or \"nan\", \"inf\" or \"-inf\"");
+  if (!number) return row.FormatError(name, "a number, or \"nan\", \"inf\" or \"-inf\"");
   return *number;
 }
 
@@ -43,7 +43,7 @@ Result<void> CheckNumbers(const Row& row) {
       WINNOW_ASSIGN(const double value, NumberFrom(numbers, field.name));
       const bool is_weight = value >= 0 && std::isfinite(value);
       if (name == std::string_view("weights") && !is_weight) {
-        return numbers.Wrong(field.name, "a weight of 0 or more");
+        return numbers.FormatError(field.name, "a weight of 0 or more");
       }
     }
   }
@@ -73,7 +73,7 @@ report::Record RecordOfPoint(const ResultKey& key, const report::Record& point) 
   return record;
 }
 
-report::Record RecordOf(const ResultKey& key, const SampleResult& result) {
+report::Record ToRecord(const ResultKey& key, const SampleResult& result) {
   report::Record record = BeginRecord(key);
   const Outcome& outcome = result.outcome;
   if (!result.problem.empty()) {
@@ -97,8 +97,8 @@ report::Record RecordOf(const ResultKey& key, const SampleResult& result) {
   return record;
 }
 
-Result<std::pair<ResultKey, SampleResult>> ResultOf(const report::Record& record,
-                                                    const std::string& where) {
+Result<std::pair<ResultKey, SampleResult>> ParseResult(const report::Record& record,
+                                                       const std::string& where) {
   const Row row(record, where);
   ResultKey key;
   WINNOW_ASSIGN(key.task, row.Text("task"));
@@ -161,7 +161,7 @@ Result<ResultsFile> ResultsFile::Open(const std::string& path) {
       if (const auto numbers = CheckNumbers(Row(*record, where)); !numbers) {
         return Error{numbers.error().message + "; delete the line to compute its sample again"};
       }
-      auto known = ResultOf(*record, where);
+      auto known = ParseResult(*record, where);
       if (known) {
         results.known_.insert_or_assign(std::move(known->first), std::move(known->second));
       } else {
@@ -182,7 +182,7 @@ const SampleResult* ResultsFile::Find(const ResultKey& key) const {
 
 Result<void> ResultsFile::Append(const ResultKey& key, const SampleResult& result,
                                  const report::Record& about) {
-  report::Record record = RecordOf(key, result);
+  report::Record record = ToRecord(key, result);
   for (const report::Field& field : about.fields) record.Add(field.name, field.value);
   return Write(record);
 }

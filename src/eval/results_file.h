@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "eval/work.h"
+#include "eval/workload.h"
 #include "report/record.h"
 
 namespace winnow::eval {
@@ -29,13 +29,13 @@ struct SampleResult {
   std::string build = {};    // of winnow, where it comes from a file: "0.1.0+e664c7b"
 };
 
-report::Record RecordOf(const ResultKey& key, const SampleResult& result);
+report::Record ToRecord(const ResultKey& key, const SampleResult& result);
 // What is known of a result before it is there: "point" in the place of scores and details.
 report::Record RecordOfPoint(const ResultKey& key, const report::Record& point);
 // The inverse; `where` is the record's place, for messages. Errors: not such a record, a score that
 // is no number.
-Result<std::pair<ResultKey, SampleResult>> ResultOf(const report::Record& record,
-                                                    const std::string& where);
+Result<std::pair<ResultKey, SampleResult>> ParseResult(const report::Record& record,
+                                                       const std::string& where);
 
 // A file of results, one JSON object per line, added to as they come; what it already holds need
 // not be run again. NaN and infinities stand in it as texts (report::ToJson). A line that a killed

@@ -125,7 +125,7 @@ TEST_F(Results, ScoresThatAreNotFiniteComeBackByName) {
 }
 
 TEST_F(Results, AScoreThatIsNoNumberIsAnErrorWithItsLine) {
-  const std::string line = report::ToJson(RecordOf(kKey, SomeResult()));
+  const std::string line = report::ToJson(ToRecord(kKey, SomeResult()));
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string changed = line;
     changed.replace(changed.find(from), from.size(), to);

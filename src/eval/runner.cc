@@ -22,7 +22,7 @@ class Runner {
 
   // False: stopped.
   Result<bool> Run(const Sample& sample, EvaluatedSample& evaluated) {
-    auto work = sample.make();
+    auto workload = sample.make();
     for (size_t i = 0; i < variants_.size(); ++i) {
       ResultKey key = {.version = options_.version,
                        .model_hash = options_.model_hash,
@@ -32,7 +32,7 @@ class Runner {
                        .cache_types = variants_[i].cache_types,
                        .sample = sample.id,
                        .configuration = variants_[i].configuration};
-      if (work) key.fingerprint = FingerprintOf(**work, variants_[i]);
+      if (workload) key.fingerprint = WorkloadFingerprint(**workload, variants_[i]);
       const SampleResult* known = options_.results ? options_.results->Find(key) : nullptr;
       if (known != nullptr) {
         evaluated.results[i] = *known;
@@ -42,10 +42,10 @@ class Runner {
         continue;
       }
       SampleResult result;
-      if (!work) {
-        result.problem = work.error().message;
+      if (!workload) {
+        result.problem = workload.error().message;
       } else {
-        const bool finished = RunOne(**work, variants_[i], key, result);
+        const bool finished = RunOne(**workload, variants_[i], key, result);
         WINNOW_TRY(points_written_);
         if (!finished) return false;
       }
@@ -68,10 +68,10 @@ class Runner {
  private:
   // Of the work and of what is not in the key: the context and, for works that compare with it, the
   // first variant.
-  uint64_t FingerprintOf(const Work& work, const Variant& variant) const {
+  uint64_t WorkloadFingerprint(const Workload& workload, const Variant& variant) const {
     Fingerprint all;
-    all.Add(static_cast<int64_t>(work.fingerprint())).Add(variant.options.context);
-    if (work.against_full()) {
+    all.Add(static_cast<int64_t>(workload.fingerprint())).Add(variant.options.context);
+    if (workload.against_full()) {
       const Variant& base = variants_.front();
       all.Add(base.method).Add(base.budget).Add(base.cache_types).Add(base.options.context);
     }
@@ -96,16 +96,16 @@ class Runner {
   }
 
   // False: stopped.
-  bool RunOne(const Work& work, const Variant& variant, const ResultKey& key,
+  bool RunOne(const Workload& workload, const Variant& variant, const ResultKey& key,
               SampleResult& result) {
-    Place place = {engine_, variant.options, variants_.front().options,
-                   [this](double done) { return points_written_ && KeepGoing(done); }};
+    RunContext run_context = {engine_, variant.options, variants_.front().options,
+                              [this](double done) { return points_written_ && KeepGoing(done); }};
     if (options_.results != nullptr) {
-      place.on_point = [&](const report::Record& point) {
+      run_context.on_point = [&](const report::Record& point) {
         if (points_written_) points_written_ = options_.results->AppendPoint(key, point);
       };
     }
-    auto outcome = work.Run(place);
+    auto outcome = workload.Run(run_context);
     if (!outcome) {
       result.problem = outcome.error().message;
       return true;

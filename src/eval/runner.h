@@ -18,7 +18,7 @@ struct Variant {
   std::string budget;       // "ratio 0.25", "size 512", "memory 1048576"; "" for none
   std::string cache_types;  // "f16", or "q8_0/q4_0" where keys and values differ
   runtime::SessionOptions options = {};
-  std::string configuration = {};  // ConfigurationOf(method)
+  std::string configuration = {};  // NormalizeConfiguration(method)
 
   std::string Name() const;  // "snapkv ratio 0.25 q8_0", the type only where it is not f16
 };

@@ -17,7 +17,8 @@ const Score* FindScore(const EvaluatedSample& sample, size_t variant, const std:
   return found == scores.end() ? nullptr : &*found;
 }
 
-std::optional<Summary> Summarise(const std::vector<const Score*>& scores, const Column& column) {
+std::optional<Summary> SummarizeResults(const std::vector<const Score*>& scores,
+                                        const Column& column) {
   if (scores.empty()) return std::nullopt;
   double sum = 0;
   double weights = 0;
@@ -40,8 +41,8 @@ std::optional<Summary> Summarise(const std::vector<const Score*>& scores, const 
 
 // The values of the groups' leading columns in per cent of the first variant's, over the samples
 // that both have.
-std::optional<double> RelativeOf(const EvalResults& results, size_t variant,
-                                 const std::vector<std::string>& groups) {
+std::optional<double> RelativeToFull(const EvalResults& results, size_t variant,
+                                     const std::vector<std::string>& groups) {
   double ours = 0;
   double full = 0;
   for (const std::string& group : groups) {
@@ -58,8 +59,8 @@ std::optional<double> RelativeOf(const EvalResults& results, size_t variant,
       base.push_back(base_score);
     }
     if (own.empty()) continue;
-    ours += Summarise(own, column)->value;
-    full += Summarise(base, column)->value;
+    ours += SummarizeResults(own, column)->value;
+    full += SummarizeResults(base, column)->value;
   }
   if (full == 0) return std::nullopt;
   return 100 * ours / full;
@@ -95,8 +96,8 @@ struct CacheMeans {
   int64_t n = 0;
 };
 
-CacheMeans CacheOf(const EvalResults& results, size_t variant,
-                   const std::vector<std::string>& groups) {
+CacheMeans MeanCache(const EvalResults& results, size_t variant,
+                     const std::vector<std::string>& groups) {
   CacheMeans means;
   double weights = 0;
   for (const EvaluatedSample& sample : results.samples) {
@@ -132,8 +133,8 @@ struct TableRow {
   CacheMeans cache;
 };
 
-std::vector<TableRow> TableRowsOf(const EvalResults& results) {
-  const std::vector<std::string> groups = GroupsOf(results);
+std::vector<TableRow> TableRows(const EvalResults& results) {
+  const std::vector<std::string> groups = GroupNames(results);
   std::vector<std::vector<std::string>> blocks = {groups};
   if (!results.task->averages_groups) {
     blocks.clear();
@@ -148,11 +149,11 @@ std::vector<TableRow> TableRowsOf(const EvalResults& results) {
       for (const Column& column : results.task->columns) {
         if (!HasColumn(results, column)) continue;
         row.cells.emplace_back(&column, row.group.empty()
-                                            ? SummaryOf(results, i, column)
-                                            : SummaryOf(results, i, column, row.group));
+                                            ? SummarizeColumn(results, i, column)
+                                            : SummarizeColumn(results, i, column, row.group));
       }
-      row.relative = RelativeOf(results, i, block);
-      row.cache = CacheOf(results, i, block);
+      row.relative = RelativeToFull(results, i, block);
+      row.cache = MeanCache(results, i, block);
       rows.push_back(std::move(row));
     }
   }
@@ -164,7 +165,7 @@ report::Record VariantRecord(const Variant& variant) {
       {"method", variant.method}, {"budget", variant.budget}, {"cache_types", variant.cache_types}};
 }
 
-const char* NameOf(Column::Kind kind) {
+const char* KindName(Column::Kind kind) {
   switch (kind) {
     case Column::Kind::kPercent:
       return "per cent";
@@ -178,7 +179,7 @@ const char* NameOf(Column::Kind kind) {
   return "";
 }
 
-report::Record RecordOf(const EvaluatedSample& sample, const EvalResults& results) {
+report::Record ToRecord(const EvaluatedSample& sample, const EvalResults& results) {
   report::Record record = {{"sample", sample.id}, {"group", sample.group}};
   for (const report::Field& label : sample.labels.fields) record.Add(label.name, label.value);
   report::List list;
@@ -224,7 +225,7 @@ const Column& LeadingColumn(const EvalResults& results, const std::string& group
 std::string LeadingTitle(const EvalResults& results) {
   std::vector<std::string> titles;
   std::string text;
-  for (const std::string& group : GroupsOf(results)) {
+  for (const std::string& group : GroupNames(results)) {
     const std::string& title = LeadingColumn(results, group).title;
     if (std::find(titles.begin(), titles.end(), title) != titles.end()) continue;
     titles.push_back(title);
@@ -233,7 +234,7 @@ std::string LeadingTitle(const EvalResults& results) {
   return text;
 }
 
-std::vector<std::string> GroupsOf(const EvalResults& results) {
+std::vector<std::string> GroupNames(const EvalResults& results) {
   std::vector<std::string> groups;
   for (const EvaluatedSample& sample : results.samples) {
     if (std::find(groups.begin(), groups.end(), sample.group) == groups.end()) {
@@ -243,21 +244,22 @@ std::vector<std::string> GroupsOf(const EvalResults& results) {
   return groups;
 }
 
-std::optional<Summary> SummaryOf(const EvalResults& results, size_t variant, const Column& column,
-                                 const std::string& group) {
+std::optional<Summary> SummarizeColumn(const EvalResults& results, size_t variant,
+                                       const Column& column, const std::string& group) {
   std::vector<const Score*> scores;
   for (const EvaluatedSample& sample : results.samples) {
     if (sample.group != group) continue;
     if (const Score* score = FindScore(sample, variant, column.name)) scores.push_back(score);
   }
-  return Summarise(scores, column);
+  return SummarizeResults(scores, column);
 }
 
-std::optional<Summary> SummaryOf(const EvalResults& results, size_t variant, const Column& column) {
+std::optional<Summary> SummarizeColumn(const EvalResults& results, size_t variant,
+                                       const Column& column) {
   Summary all;
   double n_groups = 0;
-  for (const std::string& group : GroupsOf(results)) {
-    const auto summary = SummaryOf(results, variant, column, group);
+  for (const std::string& group : GroupNames(results)) {
+    const auto summary = SummarizeColumn(results, variant, column, group);
     if (!summary) continue;
     ++n_groups;
     all.n += summary->n;
@@ -268,9 +270,9 @@ std::optional<Summary> SummaryOf(const EvalResults& results, size_t variant, con
   return all;
 }
 
-std::vector<report::Record> RowsOf(const EvalResults& results) {
+std::vector<report::Record> SampleRows(const EvalResults& results) {
   std::vector<report::Record> rows;
-  for (const TableRow& row : TableRowsOf(results)) {
+  for (const TableRow& row : TableRows(results)) {
     report::Record record = VariantRecord(results.variants[row.variant]);
     record.Add("configuration", results.variants[row.variant].configuration);
     if (!row.group.empty()) record.Add("group", row.group);
@@ -295,14 +297,14 @@ std::vector<report::Record> RowsOf(const EvalResults& results) {
   return rows;
 }
 
-std::vector<report::Record> TableOf(const EvalResults& results,
-                                    std::string (*human_bytes)(int64_t bytes)) {
-  const std::vector<std::string> groups = GroupsOf(results);
+std::vector<report::Record> SummaryTable(const EvalResults& results,
+                                         std::string (*human_bytes)(int64_t bytes)) {
+  const std::vector<std::string> groups = GroupNames(results);
   const bool is_relative = std::any_of(groups.begin(), groups.end(), [&](const std::string& group) {
     return LeadingColumn(results, group).relative;
   });
   std::vector<report::Record> rows;
-  for (const TableRow& row : TableRowsOf(results)) {
+  for (const TableRow& row : TableRows(results)) {
     const Variant& variant = results.variants[row.variant];
     report::Record record = {{"method", variant.method}, {"budget", variant.budget}};
     if (HasSeveralTypes(results)) record.Add("types", variant.cache_types);
@@ -327,15 +329,15 @@ std::vector<report::Record> TableOf(const EvalResults& results,
   return rows;
 }
 
-std::vector<report::Record> GroupRowsOf(const EvalResults& results, bool for_people) {
-  const std::vector<std::string> groups = GroupsOf(results);
+std::vector<report::Record> GroupRows(const EvalResults& results, bool for_people) {
+  const std::vector<std::string> groups = GroupNames(results);
   std::vector<report::Record> rows;
   if (groups.size() < 2 || !results.task->averages_groups) return rows;
   for (const std::string& group : groups) {
     const Column& column = LeadingColumn(results, group);
     report::Record record = {{"group", group}};
     for (size_t i = 0; i < results.variants.size(); ++i) {
-      const auto summary = SummaryOf(results, i, column, group);
+      const auto summary = SummarizeColumn(results, i, column, group);
       report::Value value;
       if (summary) value = summary->value;
       if (for_people) value = summary ? Fixed(summary->value, column.digits) : "";
@@ -346,7 +348,7 @@ std::vector<report::Record> GroupRowsOf(const EvalResults& results, bool for_peo
   return rows;
 }
 
-std::string ProblemsOf(const EvalResults& results) {
+std::string ListProblems(const EvalResults& results) {
   int64_t n = 0;
   std::string first;
   for (const EvaluatedSample& sample : results.samples) {
@@ -362,19 +364,19 @@ std::string ProblemsOf(const EvalResults& results) {
   return "results missing: " + std::to_string(n) + "; the first: " + first;
 }
 
-report::Record RecordOf(const EvalResults& results) {
+report::Record ToRecord(const EvalResults& results) {
   report::List columns;
   for (const Column& column : results.task->columns) {
     columns.emplace_back(report::Record{
-        {"score", column.name}, {"title", column.title}, {"summary", NameOf(column.kind)}});
+        {"score", column.name}, {"title", column.title}, {"summary", KindName(column.kind)}});
   }
   report::List rows;
-  for (report::Record& row : RowsOf(results)) rows.emplace_back(std::move(row));
+  for (report::Record& row : SampleRows(results)) rows.emplace_back(std::move(row));
   report::List groups;
-  for (report::Record& row : GroupRowsOf(results)) groups.emplace_back(std::move(row));
+  for (report::Record& row : GroupRows(results)) groups.emplace_back(std::move(row));
   report::List samples;
   for (const EvaluatedSample& sample : results.samples) {
-    samples.emplace_back(RecordOf(sample, results));
+    samples.emplace_back(ToRecord(sample, results));
   }
   report::Record record = {{"task", results.task->name}};
   for (const report::Field& field : results.about.fields) record.Add(field.name, field.value);

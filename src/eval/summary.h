@@ -18,9 +18,10 @@ struct Summary {
   int64_t n = 0;         // samples with that score
 };
 // nullopt if no sample has the score. Over all groups: the mean of the groups' values.
-std::optional<Summary> SummaryOf(const EvalResults& results, size_t variant, const Column& column,
-                                 const std::string& group);
-std::optional<Summary> SummaryOf(const EvalResults& results, size_t variant, const Column& column);
+std::optional<Summary> SummarizeColumn(const EvalResults& results, size_t variant,
+                                       const Column& column, const std::string& group);
+std::optional<Summary> SummarizeColumn(const EvalResults& results, size_t variant,
+                                       const Column& column);
 
 // Whether the variants' caches are of several types.
 bool HasSeveralTypes(const EvalResults& results);
@@ -33,25 +34,25 @@ const Column& LeadingColumn(const EvalResults& results, const std::string& group
 std::string LeadingTitle(const EvalResults& results);
 
 // Groups in the order of the samples.
-std::vector<std::string> GroupsOf(const EvalResults& results);
+std::vector<std::string> GroupNames(const EvalResults& results);
 
 // One record per variant (and group, where groups stand apart): method, budget, cache_types,
 // configuration, [group], samples, the columns by name, relative (the leading column of every
 // group, in per cent of the full cache's value), kept, cache_bytes, cache_bytes_with_lists,
 // cache_share (of the latter in what the same tokens take in f16 uncompressed). What a task reports
 // in numbers.
-std::vector<report::Record> RowsOf(const EvalResults& results);
+std::vector<report::Record> SampleRows(const EvalResults& results);
 // The same as people read it; `human_bytes` writes sizes.
-std::vector<report::Record> TableOf(const EvalResults& results,
-                                    std::string (*human_bytes)(int64_t bytes));
+std::vector<report::Record> SummaryTable(const EvalResults& results,
+                                         std::string (*human_bytes)(int64_t bytes));
 // The leading column, a record for each group with a field for each variant (for people: rounded,
 // as text). Empty where there is one group, or groups stand apart.
-std::vector<report::Record> GroupRowsOf(const EvalResults& results, bool for_people = false);
+std::vector<report::Record> GroupRows(const EvalResults& results, bool for_people = false);
 
 // Samples that a variant could not run, and the first reason. Empty: none.
-std::string ProblemsOf(const EvalResults& results);
+std::string ListProblems(const EvalResults& results);
 
 // Everything: about, columns, rows, groups, samples with all their results.
-report::Record RecordOf(const EvalResults& results);
+report::Record ToRecord(const EvalResults& results);
 
 }  // namespace winnow::eval

@@ -12,13 +12,13 @@ namespace {
 std::string Bytes(int64_t bytes) { return std::to_string(bytes) + " B"; }
 
 TEST(Summary, GroupsCountTheSame) {
-  const Task task = MadeUpTask(Column::Kind::kPercent);
+  const Task task = FakeTask(Column::Kind::kPercent);
   // a: 1 and 0, b: 1.
-  const EvalResults results = MadeUpResults(task, {{"a", 1, 0}, {"a", 0, 0}, {"b", 1, 1}});
-  EXPECT_DOUBLE_EQ(SummaryOf(results, 0, task.columns[0], "a")->value, 50);
-  EXPECT_DOUBLE_EQ(SummaryOf(results, 0, task.columns[0])->value, 75);
-  EXPECT_DOUBLE_EQ(SummaryOf(results, 1, task.columns[0])->value, 50);
-  const auto rows = RowsOf(results);
+  const EvalResults results = FakeResults(task, {{"a", 1, 0}, {"a", 0, 0}, {"b", 1, 1}});
+  EXPECT_DOUBLE_EQ(SummarizeColumn(results, 0, task.columns[0], "a")->value, 50);
+  EXPECT_DOUBLE_EQ(SummarizeColumn(results, 0, task.columns[0])->value, 75);
+  EXPECT_DOUBLE_EQ(SummarizeColumn(results, 1, task.columns[0])->value, 50);
+  const auto rows = SampleRows(results);
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_NEAR(std::get<double>(rows[1].Find("relative")->data), 100.0 * 50 / 75, 1e-9);
   EXPECT_DOUBLE_EQ(std::get<double>(rows[1].Find("cache_share")->data), 0.3);
@@ -26,79 +26,80 @@ TEST(Summary, GroupsCountTheSame) {
 }
 
 TEST(Summary, SharesAreWithListsOfTheFullCacheInF16) {
-  const Task task = MadeUpTask(Column::Kind::kPercent);
-  EvalResults results = MadeUpResults(task, {{"a", 1, 1}, {"a", -1, 1}});
+  const Task task = FakeTask(Column::Kind::kPercent);
+  EvalResults results = FakeResults(task, {{"a", 1, 1}, {"a", -1, 1}});
   results.variants[1] = {"full", "", "q8_0", {}};
-  const auto rows = RowsOf(results);
+  const auto rows = SampleRows(results);
   EXPECT_DOUBLE_EQ(std::get<double>(rows[1].Find("cache_bytes")->data), 50);
   EXPECT_DOUBLE_EQ(std::get<double>(rows[1].Find("cache_bytes_with_lists")->data), 60);
   EXPECT_DOUBLE_EQ(std::get<double>(rows[1].Find("cache_share")->data), 60.0 / 200);
-  const auto table = TableOf(results, Bytes);
+  const auto table = SummaryTable(results, Bytes);
   EXPECT_EQ(std::get<std::string>(table[1].Find("cache")->data), Bytes(50));
   EXPECT_EQ(std::get<std::string>(table[1].Find("with lists")->data), Bytes(60));
   EXPECT_EQ(std::get<std::string>(table[1].Find("of full f16")->data), "30.0 %");
 }
 
 TEST(Summary, RelativeIsOfWhatBothCouldRun) {
-  const Task task = MadeUpTask(Column::Kind::kPercent);
-  const EvalResults results = MadeUpResults(task, {{"a", 1, 0.5}, {"a", 0, -1}});
-  const auto rows = RowsOf(results);
+  const Task task = FakeTask(Column::Kind::kPercent);
+  const EvalResults results = FakeResults(task, {{"a", 1, 0.5}, {"a", 0, -1}});
+  const auto rows = SampleRows(results);
   EXPECT_DOUBLE_EQ(std::get<double>(rows[1].Find("relative")->data), 50);
   EXPECT_EQ(std::get<int64_t>(rows[1].Find("samples")->data), 1);
-  EXPECT_EQ(ProblemsOf(results), "results missing: 1; the first: 2 under h2o size 8: does not fit");
+  EXPECT_EQ(ListProblems(results),
+            "results missing: 1; the first: 2 under h2o size 8: does not fit");
 }
 
 TEST(Summary, PerplexityWeighsTokens) {
-  const Task task = MadeUpTask(Column::Kind::kPerplexity);
-  const EvalResults results = MadeUpResults(task, {{"a", 1, 1, 300}, {"a", 3, 3, 100}});
-  EXPECT_NEAR(SummaryOf(results, 0, task.columns[0])->value, std::exp(1.5), 1e-12);
+  const Task task = FakeTask(Column::Kind::kPerplexity);
+  const EvalResults results = FakeResults(task, {{"a", 1, 1, 300}, {"a", 3, 3, 100}});
+  EXPECT_NEAR(SummarizeColumn(results, 0, task.columns[0])->value, std::exp(1.5), 1e-12);
   EvalResults shorter = results;
   shorter.samples[1].results[1]->outcome.cache_bytes = 10;  // 50 in the other, of 300 tokens
   shorter.samples[1].results[1]->outcome.cache_bytes_with_lists = 20;  // 60
-  EXPECT_DOUBLE_EQ(std::get<double>(RowsOf(shorter)[1].Find("cache_bytes")->data), 40);
-  EXPECT_DOUBLE_EQ(std::get<double>(RowsOf(shorter)[1].Find("cache_share")->data), 50.0 / 200);
+  EXPECT_DOUBLE_EQ(std::get<double>(SampleRows(shorter)[1].Find("cache_bytes")->data), 40);
+  EXPECT_DOUBLE_EQ(std::get<double>(SampleRows(shorter)[1].Find("cache_share")->data), 50.0 / 200);
 }
 
 TEST(Summary, SpreadOfRuns) {
-  const Task task = MadeUpTask(Column::Kind::kSpread, false);
-  const EvalResults results = MadeUpResults(task, {{"a", 1, 1}, {"a", 3, 3}, {"b", 7, 7}});
-  const auto a = SummaryOf(results, 0, task.columns[0], "a");
+  const Task task = FakeTask(Column::Kind::kSpread, false);
+  const EvalResults results = FakeResults(task, {{"a", 1, 1}, {"a", 3, 3}, {"b", 7, 7}});
+  const auto a = SummarizeColumn(results, 0, task.columns[0], "a");
   EXPECT_DOUBLE_EQ(a->value, 2);
   EXPECT_DOUBLE_EQ(a->deviation, std::sqrt(2.0));
-  const auto rows = TableOf(results, Bytes);
+  const auto rows = SummaryTable(results, Bytes);
   ASSERT_EQ(rows.size(), 4u);  // two groups, two variants each
   EXPECT_EQ(std::get<std::string>(rows[0].Find("score")->data), "2.00 ± 1.41");
   EXPECT_EQ(std::get<std::string>(rows[2].Find("group")->data), "b");
-  EXPECT_TRUE(GroupRowsOf(results).empty());
+  EXPECT_TRUE(GroupRows(results).empty());
 }
 
 TEST(Summary, GroupsAreLedByTheFirstColumnTheyHave) {
-  Task task = MadeUpTask(Column::Kind::kPercent);
+  Task task = FakeTask(Column::Kind::kPercent);
   task.columns.push_back({.name = "bleu", .title = "BLEU"});
-  EvalResults results = MadeUpResults(task, {{"mc", 1, .5}, {"gen", .5, .1}});
+  EvalResults results = FakeResults(task, {{"mc", 1, .5}, {"gen", .5, .1}});
   RenameScores(results, "gen", "bleu");
   EXPECT_EQ(LeadingTitle(results), "score or BLEU");
-  const auto groups = GroupRowsOf(results);
+  const auto groups = GroupRows(results);
   EXPECT_EQ(std::get<double>(groups[1].Find("full")->data), 50);
   EXPECT_EQ(std::get<double>(groups[1].Find("h2o size 8")->data), 10);
-  EXPECT_NEAR(std::get<double>(RowsOf(results)[1].Find("relative")->data), 40, 1e-9);
+  EXPECT_NEAR(std::get<double>(SampleRows(results)[1].Find("relative")->data), 40, 1e-9);
 
   RenameScores(results, "mc", "bleu");  // as with one part only
   EXPECT_EQ(LeadingTitle(results), "BLEU");
-  EXPECT_NEAR(std::get<double>(RowsOf(results)[1].Find("relative")->data), 40, 1e-9);
+  EXPECT_NEAR(std::get<double>(SampleRows(results)[1].Find("relative")->data), 40, 1e-9);
 }
 
 TEST(Summary, NoMinusBeforeNothing) {
-  const Task task = MadeUpTask(Column::Kind::kMean);
-  EvalResults results = MadeUpResults(task, {{"a", 1, 1}});
+  const Task task = FakeTask(Column::Kind::kMean);
+  EvalResults results = FakeResults(task, {{"a", 1, 1}});
   results.samples[0].results[1]->outcome.scores[0].value = -0.001;
-  EXPECT_EQ(std::get<std::string>(TableOf(results, Bytes)[1].Find("score")->data), "0.00");
+  EXPECT_EQ(std::get<std::string>(SummaryTable(results, Bytes)[1].Find("score")->data), "0.00");
 }
 
 TEST(Summary, GroupRows) {
-  const Task task = MadeUpTask(Column::Kind::kMean);
-  const EvalResults results = MadeUpResults(task, {{"a", 1, 2}, {"b", 3, -1}});
-  const auto rows = GroupRowsOf(results);
+  const Task task = FakeTask(Column::Kind::kMean);
+  const EvalResults results = FakeResults(task, {{"a", 1, 2}, {"b", 3, -1}});
+  const auto rows = GroupRows(results);
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(std::get<double>(rows[0].Find("h2o size 8")->data), 2);
   EXPECT_TRUE(std::holds_alternative<std::monostate>(rows[1].Find("h2o size 8")->data));

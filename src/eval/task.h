@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "eval/prompt.h"
-#include "eval/work.h"
+#include "eval/workload.h"
 #include "report/record.h"
 
 // An evaluation: where its samples come from and how its results are read.
@@ -24,7 +24,7 @@ struct Sample {
   std::string group;      // what is averaged first: "hotpotqa"
   report::Record labels;  // where it stands in a grid: {"length": 2048, "depth": 50}
   // Error: it cannot be run (longer than the context, a field missing), and why.
-  std::function<Result<std::unique_ptr<Work>>()> make;
+  std::function<Result<std::unique_ptr<Workload>>()> make;
 };
 
 // A number of the tables: how the samples' scores of that name become one.

@@ -40,13 +40,13 @@ class TokenStream {
   bool IsBetweenWords(size_t at) const;
   // The last boundary of tokens that has white space behind it, or else any, at most `most` bytes
   // and more than `least` into the buffer; nothing if there is none.
-  Cut LastCut(const std::vector<size_t>& ends, size_t least, size_t most) const;
+  Cut LastCut(const std::vector<size_t>& ends, size_t min, size_t max) const;
 
   const tokenizer::Tokenizer& tokenizer_;
   std::function<Result<std::string>()> source_;
   TokenStreamSizes sizes_;
   std::string buffer_;     // the text from a boundary before the next token on
-  size_t n_told_ = 0;      // bytes of it whose tokens were given
+  size_t n_emitted_ = 0;   // bytes of it whose tokens were given
   bool begun_ = false;     // the beginning of text was given
   bool ended_ = false;     // the source has no more
   bool finished_ = false;  // the end of text was given

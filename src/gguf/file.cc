@@ -20,8 +20,9 @@ constexpr std::string_view kSplitCountKey = "split.count";
 constexpr std::string_view kSplitTensorsKey = "split.tensors.count";
 
 Error TypeError(std::string_view key, const Value& value, std::string_view expected) {
-  std::string found(NameOf(value.type));
-  if (value.type == Value::Type::kArray) found += " of " + std::string(NameOf(value.element_type));
+  std::string found(ToString(value.type));
+  if (value.type == Value::Type::kArray)
+    found += " of " + std::string(ToString(value.element_type));
   return Error{"gguf: " + Printable(key) + ": type " + found + " (" + std::string(expected) +
                " expected)"};
 }
@@ -105,17 +106,17 @@ Result<void> File::Data::LoadOtherSplits() {
   const std::string part = "part " + std::to_string(place + 1) + " of " + std::to_string(**count);
   const std::optional<SplitName> name = ParseSplitName(path);
   if (place != 0) {
-    const std::string first = name ? name->PathOf(1) : "the one whose split.no is 0";
+    const std::string first = name ? name->ShardPath(1) : "the one whose split.no is 0";
     return InFile(path, {part + ": give the path of the first part, " + first});
   }
   if (!name || name->number != 1 || static_cast<uint64_t>(name->count) != **count) {
     const std::string expected =
         SplitName{.stem = "NAME", .count = static_cast<int>(std::min<uint64_t>(**count, 99999))}
-            .PathOf(1);
+            .ShardPath(1);
     return InFile(path, {part + ", but not named like it (" + expected + " expected)"});
   }
   for (int i = 2; i <= name->count; ++i) {
-    const std::string file = name->PathOf(i);
+    const std::string file = name->ShardPath(i);
     WINNOW_ASSIGN(Shard other, Load(file));
     const Result<void> number_fits =
         ExpectUint(other, kSplitNumberKey, static_cast<uint64_t>(i - 1));

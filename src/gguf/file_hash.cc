@@ -14,7 +14,7 @@ constexpr int64_t kPlaces = 4096;
 
 }  // namespace
 
-std::string HashOf(std::span<const std::byte> bytes) {
+std::string ContentHash(std::span<const std::byte> bytes) {
   const auto n_bytes = static_cast<int64_t>(bytes.size());
   Sha256 hash;
   if (n_bytes <= kWhole) {
@@ -29,18 +29,18 @@ std::string HashOf(std::span<const std::byte> bytes) {
   return "sampled-sha256:" + hash.Hex();
 }
 
-std::string HashOfParts(std::span<const std::span<const std::byte>> parts) {
-  if (parts.size() == 1) return HashOf(parts.front());
+std::string ContentHashOfParts(std::span<const std::span<const std::byte>> parts) {
+  if (parts.size() == 1) return ContentHash(parts.front());
   Sha256 hash;
   bool sampled = false;
   for (const std::span<const std::byte> part : parts) {
-    const std::string of_part = HashOf(part);
+    const std::string of_part = ContentHash(part);
     sampled |= of_part.starts_with("sampled");
     hash.Add(std::as_bytes(std::span(of_part)));
   }
   return std::string(sampled ? "split-sampled-sha256:" : "split-sha256:") + hash.Hex();
 }
 
-std::string HashOf(const File& file) { return HashOfParts(file.contents()); }
+std::string ContentHash(const File& file) { return ContentHashOfParts(file.contents()); }
 
 }  // namespace winnow::gguf

@@ -12,36 +12,36 @@
 namespace winnow::gguf {
 namespace {
 
-std::string HexOf(std::string_view text) {
+std::string HexDigest(std::string_view text) {
   Sha256 hash;
   hash.Add(std::as_bytes(std::span(text)));
   return hash.Hex();
 }
 
-TEST(HashOf, FewBytesWhole) {
+TEST(ContentHash, FewBytesWhole) {
   const std::string text = "abc";
-  EXPECT_EQ(HashOf(std::as_bytes(std::span(text))), "sha256:" + HexOf("abc"));
+  EXPECT_EQ(ContentHash(std::as_bytes(std::span(text))), "sha256:" + HexDigest("abc"));
 }
 
-TEST(HashOf, ManyBytesSampled) {
+TEST(ContentHash, ManyBytesSampled) {
   std::vector<std::byte> bytes((size_t{64} << 20) + 1);
-  const std::string before = HashOf(bytes);
+  const std::string before = ContentHash(bytes);
   EXPECT_TRUE(before.starts_with("sampled-sha256:"));
-  EXPECT_EQ(HashOf(bytes), before);
+  EXPECT_EQ(ContentHash(bytes), before);
   bytes[100] = std::byte{1};
-  EXPECT_NE(HashOf(bytes), before);
+  EXPECT_NE(ContentHash(bytes), before);
 }
 
-TEST(HashOf, SplitFilesByAllParts) {
+TEST(ContentHash, SplitFilesByAllParts) {
   const std::string texts[] = {"abc", "abd", "x"};
   const auto hash = [&](std::initializer_list<int> which) {
     std::vector<std::span<const std::byte>> parts;
     for (const int i : which) parts.push_back(std::as_bytes(std::span(texts[i])));
-    return HashOfParts(parts);
+    return ContentHashOfParts(parts);
   };
-  EXPECT_EQ(hash({0}), "sha256:" + HexOf("abc"));
+  EXPECT_EQ(hash({0}), "sha256:" + HexDigest("abc"));
   EXPECT_EQ(hash({0, 2}),
-            "split-sha256:" + HexOf("sha256:" + HexOf("abc") + "sha256:" + HexOf("x")));
+            "split-sha256:" + HexDigest("sha256:" + HexDigest("abc") + "sha256:" + HexDigest("x")));
   EXPECT_NE(hash({0, 1}), hash({0, 2}));
 }
 

@@ -75,11 +75,11 @@ Result<Metadata> ReadMetadata(ByteReader& reader, uint64_t n_pairs) {
   return metadata;
 }
 
-Result<uint32_t> AlignmentOf(const Metadata& metadata) {
+Result<uint32_t> ReadAlignment(const Metadata& metadata) {
   for (const auto& [key, value] : metadata) {
     if (key != kAlignmentKey) continue;
     if (value.type != Value::Type::kU32) {
-      return Error{key + ": type " + std::string(NameOf(value.type)) + " (u32 expected)"};
+      return Error{key + ": type " + std::string(ToString(value.type)) + " (u32 expected)"};
     }
     const auto alignment = static_cast<uint32_t>(std::get<uint64_t>(value.data));
     if (!std::has_single_bit(alignment) || alignment < kMinAlignment) {
@@ -101,7 +101,7 @@ Result<Shard> ParseShard(std::span<const std::byte> bytes) {
   WINNOW_ASSIGN(const uint64_t n_tensors, reader.Read<uint64_t>());
   WINNOW_ASSIGN(const uint64_t n_pairs, reader.Read<uint64_t>());
   WINNOW_ASSIGN(shard.metadata, ReadMetadata(reader, n_pairs));
-  WINNOW_ASSIGN(const uint32_t alignment, AlignmentOf(shard.metadata));
+  WINNOW_ASSIGN(const uint32_t alignment, ReadAlignment(shard.metadata));
   WINNOW_ASSIGN(shard.tensors, ReadTensors(reader, n_tensors, alignment, bytes));
   return shard;
 }

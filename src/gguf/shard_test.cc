@@ -42,13 +42,13 @@ Builder Small() {
   return builder;
 }
 
-std::string ErrorOf(const Builder& builder) {
+std::string ErrorText(const Builder& builder) {
   const auto parsed = ParseShard(builder.Bytes());
   return parsed ? "accepted" : parsed.error().message;
 }
 
 #define EXPECT_REFUSED(builder, words) \
-  EXPECT_NE(ErrorOf(builder).find(words), std::string::npos) << ErrorOf(builder)
+  EXPECT_NE(ErrorText(builder).find(words), std::string::npos) << ErrorText(builder)
 
 TEST(Shard, ReadsWhatTheBuilderWrote) {
   const auto bytes = Small().Bytes();
@@ -78,7 +78,7 @@ TEST(Shard, OtherVersionsAndAlignments) {
     Builder builder = Small();
     builder.version = 2;
     builder.alignment = alignment;
-    EXPECT_EQ(ErrorOf(builder), "accepted") << alignment;
+    EXPECT_EQ(ErrorText(builder), "accepted") << alignment;
   }
 }
 
@@ -124,7 +124,7 @@ TEST(Shard, RefusesImpossibleStringsAndArrays) {
        {uint64_t{1} << 20, uint64_t{1} << 31, uint64_t{1} << 63, UINT64_MAX}) {
     Builder string;
     string.Raw("text", 8, Packed(length));
-    EXPECT_NE(ErrorOf(string), "accepted") << length;
+    EXPECT_NE(ErrorText(string), "accepted") << length;
     EXPECT_REFUSED(string, "text");
     for (const uint32_t element : {0u, 2u, 4u, 6u, 8u, 10u, 12u}) {
       Builder array;
@@ -148,7 +148,7 @@ TEST(Shard, RefusesBadNames) {
   EXPECT_REFUSED(Small().Uint32("flag", 1), "flag: key appears twice");
   EXPECT_REFUSED(Small().TensorF32("a.weight", {1}, {0}), "a.weight: tensor appears twice");
   EXPECT_REFUSED(Small().TensorF32("", {1}, {0}), "tensor 3: empty name");
-  EXPECT_EQ(ErrorOf(Small().TensorF32(std::string(63, 'x'), {1}, {0})), "accepted");
+  EXPECT_EQ(ErrorText(Small().TensorF32(std::string(63, 'x'), {1}, {0})), "accepted");
   EXPECT_REFUSED(Small().TensorF32(std::string(64, 'x'), {1}, {0}), "name of 64 bytes");
   // What is printed cannot harm a terminal.
   EXPECT_REFUSED(Small().Uint32("\x1b[2J\n", 1), "not printable ASCII: \\x1b[2J\\x0a");
@@ -177,7 +177,7 @@ TEST(Shard, NamesUnknownAndUnsupportedTypes) {
   EXPECT_REFUSED(with_type(99), "blk.3.attn_q.weight: type 99 unknown (supported: F32, F16, Q4_0,");
   EXPECT_REFUSED(with_type(16), "type IQ2_XXS is not supported");
   for (const uint32_t removed : {4u, 5u, 31u, 32u, 33u, 36u, 37u, 38u, UINT32_MAX}) {
-    EXPECT_NE(ErrorOf(with_type(removed)), "accepted") << removed;
+    EXPECT_NE(ErrorText(with_type(removed)), "accepted") << removed;
   }
 }
 

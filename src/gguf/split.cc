@@ -32,7 +32,7 @@ std::optional<int> TakeNumber(std::string_view& text) {
 
 }  // namespace
 
-std::string SplitName::PathOf(int other) const {
+std::string SplitName::ShardPath(int other) const {
   return stem + "-" + FiveDigits(other) + "-of-" + FiveDigits(count) + ".gguf";
 }
 

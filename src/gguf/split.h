@@ -12,7 +12,7 @@ struct SplitName {
   int count = 1;
 
   // The path of another part; `other` counts from 1.
-  std::string PathOf(int other) const;
+  std::string ShardPath(int other) const;
 };
 
 // Nothing if `path` is not named like a part of a split model.

@@ -30,7 +30,7 @@ std::string Show(double number) {
 
 template <typename T>
 std::string ShowElements(const std::vector<T>& elements, Value::Type type) {
-  std::string shown = "[" + std::to_string(elements.size()) + " x " + std::string(NameOf(type));
+  std::string shown = "[" + std::to_string(elements.size()) + " x " + std::string(ToString(type));
   for (size_t i = 0; i < std::min(elements.size(), kShownElements); ++i) {
     shown += (i == 0 ? ": " : ", ") + Show(static_cast<T>(elements[i]));
   }
@@ -38,7 +38,7 @@ std::string ShowElements(const std::vector<T>& elements, Value::Type type) {
 }
 
 // The text of a string key, safe to print; empty where it is absent or no string.
-std::string TextOf(const File& file, std::string_view key) {
+std::string MetadataText(const File& file, std::string_view key) {
   const auto text = file.String(key);
   return text && *text ? Printable(**text) : std::string();
 }
@@ -70,8 +70,8 @@ std::string Shorten(const Value& value) {
 Summary Summarize(const File& file) {
   Summary summary;
   summary.version = file.version();
-  summary.architecture = TextOf(file, "general.architecture");
-  summary.name = TextOf(file, "general.name");
+  summary.architecture = MetadataText(file, "general.architecture");
+  summary.name = MetadataText(file, "general.name");
   summary.file_bytes = file.file_bytes();
   int64_t tensor_bytes = 0;
   for (const Tensor& tensor : file.tensors()) {

@@ -83,7 +83,7 @@ Result<void> ReadTypeAndSize(ByteReader& reader, Info& info) {
   const std::optional<TensorType> type = TensorTypeFromId(id);
   if (!type) return TypeError(id);
   info.tensor.type = *type;
-  const TypeInfo& geometry = InfoOf(*type);
+  const TypeInfo& geometry = GetTypeInfo(*type);
   const int64_t row = info.tensor.shape[0];
   if (row % geometry.block_elements != 0) {
     return Error{"rows of " + std::to_string(row) + " elements (a multiple of " +
@@ -129,9 +129,9 @@ Result<void> CheckOffsets(std::span<const Info> infos, uint64_t alignment) {
 
 Result<std::vector<Tensor>> ReadTensors(ByteReader& reader, uint64_t n_tensors, uint64_t alignment,
                                         std::span<const std::byte> file) {
-  const uint64_t most = std::min<uint64_t>(kMaxTensors, reader.remaining() / kMinInfoBytes);
-  if (n_tensors > most) {
-    return Error{std::to_string(n_tensors) + " tensors (at most " + std::to_string(most) +
+  const uint64_t max = std::min<uint64_t>(kMaxTensors, reader.remaining() / kMinInfoBytes);
+  if (n_tensors > max) {
+    return Error{std::to_string(n_tensors) + " tensors (at most " + std::to_string(max) +
                  " expected, as " + std::to_string(reader.remaining()) + " bytes are left)"};
   }
   std::vector<Info> infos;

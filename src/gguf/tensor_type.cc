@@ -51,7 +51,7 @@ bool EqualsIgnoringCase(std::string_view a, std::string_view b) {
 
 std::span<const TypeInfo> SupportedTypes() { return kSupported; }
 
-const TypeInfo& InfoOf(TensorType type) {
+const TypeInfo& GetTypeInfo(TensorType type) {
   for (const TypeInfo& info : kSupported) {
     if (info.type == type) return info;
   }
@@ -67,7 +67,7 @@ std::optional<TensorType> TensorTypeFromId(uint32_t id) {
 }
 
 std::string_view NameOfTypeId(uint32_t id) {
-  if (const std::optional<TensorType> type = TensorTypeFromId(id)) return InfoOf(*type).name;
+  if (const std::optional<TensorType> type = TensorTypeFromId(id)) return GetTypeInfo(*type).name;
   for (const auto& [unsupported_id, name] : kUnsupported) {
     if (unsupported_id == id) return name;
   }
@@ -82,7 +82,7 @@ std::optional<TensorType> TensorTypeFromName(std::string_view name) {
 }
 
 int64_t RowBytes(TensorType type, int64_t n) {
-  const TypeInfo& info = InfoOf(type);
+  const TypeInfo& info = GetTypeInfo(type);
   WINNOW_CHECK(n >= 0 && n % info.block_elements == 0);
   return n / info.block_elements * info.block_bytes;
 }

@@ -40,7 +40,7 @@ struct TypeInfo {
 std::span<const TypeInfo> SupportedTypes();
 
 // Info of a supported type.
-const TypeInfo& InfoOf(TensorType type);
+const TypeInfo& GetTypeInfo(TensorType type);
 
 // The supported type with this file id, or nothing.
 std::optional<TensorType> TensorTypeFromId(uint32_t id);

@@ -121,10 +121,10 @@ Result<Value> ReadArray(ByteReader& reader) {
   if (value.element_type == Type::kArray) return Error{"array of arrays (not part of the format)"};
   WINNOW_ASSIGN(const uint64_t count, reader.Read<uint64_t>());
   // Before anything is allocated: the elements must fit in what is left of the file.
-  const uint64_t most = reader.remaining() / MinElementBytes(value.element_type);
-  if (count > most) {
+  const uint64_t max = reader.remaining() / MinElementBytes(value.element_type);
+  if (count > max) {
     return Error{"array of " + std::to_string(count) + " elements, but at most " +
-                 std::to_string(most) + " fit in the " + std::to_string(reader.remaining()) +
+                 std::to_string(max) + " fit in the " + std::to_string(reader.remaining()) +
                  " bytes left in the file"};
   }
   if (count > kMaxArrayElements) {
@@ -145,7 +145,7 @@ Result<Value> ReadArray(ByteReader& reader) {
 
 }  // namespace
 
-std::string_view NameOf(Value::Type type) { return kTypeNames[static_cast<size_t>(type)]; }
+std::string_view ToString(Value::Type type) { return kTypeNames[static_cast<size_t>(type)]; }
 
 Result<Value> ReadValue(ByteReader& reader) {
   WINNOW_ASSIGN(const Type type, ReadType(reader));

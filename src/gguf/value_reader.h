@@ -13,7 +13,7 @@ namespace winnow::gguf {
 inline constexpr uint64_t kMaxArrayElements = uint64_t{1} << 24;
 
 // "u32", "string", ...; for messages.
-std::string_view NameOf(Value::Type type);
+std::string_view ToString(Value::Type type);
 
 // One metadata value at the cursor: its type id, then its bytes. Strings stay views into the file.
 // Errors: unknown type id, nested array, a count or length beyond the rest of the file, a bool

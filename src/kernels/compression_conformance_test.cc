@@ -68,7 +68,7 @@ TEST_P(CompressionConformance, ReadRows) {
         for (int32_t i = 0; i < 200; ++i) rows.push_back((i * 37) % 300);
         return Read(b, stored.head, rows);
       };
-      Compare(run, 0, std::string(gguf::InfoOf(type).name));
+      Compare(run, 0, std::string(gguf::GetTypeInfo(type).name));
     }
   }
 }
@@ -99,7 +99,7 @@ TEST_P(CompressionConformance, SumRows) {
         b.SumRows(stored.head, sums);
         return Read(b, stored.head, AllRows(kRows));
       };
-      Compare(run, tolerance, std::string(gguf::InfoOf(type).name));
+      Compare(run, tolerance, std::string(gguf::GetTypeInfo(type).name));
     }
   }
 }
@@ -127,12 +127,12 @@ struct Case {
   int value_dim = 64;
   TensorType type = TensorType::kF16;
   Measure measure = Measure::kKeys;
-  double least = -kInfinity;
+  double min_similarity = -kInfinity;
 
   std::string Text() const {
     return std::to_string(n_from) + " to " + std::to_string(n_to) + ", dims " +
            std::to_string(key_dim) + ", " + std::to_string(value_dim) + ", " +
-           std::string(gguf::InfoOf(type).name) + ", measure " +
+           std::string(gguf::GetTypeInfo(type).name) + ", measure " +
            std::to_string(static_cast<int>(measure));
   }
 };
@@ -160,7 +160,7 @@ Found RunSimilar(Backend& b, const Case& c, std::span<const int32_t> to) {
                              .measure = c.measure,
                              .from = from,
                              .to = to,
-                             .least = c.least,
+                             .min_similarity = c.min_similarity,
                              .best = found.best,
                              .best_to = found.best_to};
   b.MostSimilar({&search, 1});
@@ -312,20 +312,20 @@ TEST_P(SimilarityConformance, LeastSimilarity) {
         const Found all = cpu(1);
         std::vector<float> sorted = all.best;
         std::sort(sorted.begin(), sorted.end());
-        for (const double least :
+        for (const double min_similarity :
              {-0.1, 0.0, 0.9 * sorted[0], double{sorted[sorted.size() / 2]}, 1.1 * sorted.back()}) {
-          c.least = least;
+          c.min_similarity = min_similarity;
           Found expected = all;
           for (size_t i = 0; i < expected.best.size(); ++i) {
-            if (all.best[i] >= least) continue;
+            if (all.best[i] >= min_similarity) continue;
             expected.best[i] = -static_cast<float>(kInfinity);
             expected.best_to[i] = Similarity::kNone;
           }
-          EXPECT_EQ(cpu(1), expected) << c.Text() << ", least " << least;
-          EXPECT_EQ(cpu(3), expected) << c.Text() << ", least " << least;
+          EXPECT_EQ(cpu(1), expected) << c.Text() << ", least " << min_similarity;
+          EXPECT_EQ(cpu(3), expected) << c.Text() << ", least " << min_similarity;
         }
         // Where rounding cannot decide, the reference says the same.
-        c.least = 1.1 * sorted.back();
+        c.min_similarity = 1.1 * sorted.back();
         const Found none = RunSimilar(*MakeReferenceBackend(), c, to);
         EXPECT_EQ(none.best_to, cpu(1).best_to) << c.Text();
         EXPECT_EQ(none.best, cpu(1).best) << c.Text();

@@ -234,7 +234,7 @@ TEST_P(Conformance, StoreRows) {
             all.insert(all.end(), second.begin(), second.end());
             return all;
           },
-          0, "StoreRows " + std::string(gguf::InfoOf(type).name) + " " + std::to_string(dim));
+          0, "StoreRows " + std::string(gguf::GetTypeInfo(type).name) + " " + std::to_string(dim));
     }
   }
 }
@@ -267,7 +267,8 @@ TEST_P(Conformance, ValuesTooLargeForACacheTypeAreCounted) {
             return std::vector<float>{0};
           },
           0,
-          "overflow of " + std::string(gguf::InfoOf(type).name) + " at " + std::to_string(place));
+          "overflow of " + std::string(gguf::GetTypeInfo(type).name) + " at " +
+              std::to_string(place));
     }
   }
 }

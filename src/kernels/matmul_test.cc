@@ -18,10 +18,10 @@ using testing::RandomFloats;
 
 constexpr int64_t kMaxRows = 100, kMaxTokens = 64;
 
-bool IsFloat(TensorType type) { return gguf::InfoOf(type).block_elements == 1; }
+bool IsFloat(TensorType type) { return gguf::GetTypeInfo(type).block_elements == 1; }
 
 // What a quantised weight meets: x rounded to 8 bits per block of 32.
-std::vector<float> Rounded(const std::vector<float>& x) {
+std::vector<float> Quantized(const std::vector<float>& x) {
   std::vector<float> out(x.size());
   for (size_t first = 0; first < x.size(); first += 32) {
     float largest = 0;
@@ -74,9 +74,9 @@ class MatMulTest : public ::testing::TestWithParam<std::tuple<std::string, Tenso
 // Weights are read as suits the cores of different makers.
 TEST_P(MatMulTest, AgreesWithLoopsInDouble) {
   ThreadPool pool(3);
-  for (const char* maker : {"intel", "amd", "other"}) {
-    SCOPED_TRACE(maker);
-    AgreesWithLoopsInDouble({.pool = &pool, .target = std::get<0>(GetParam()), .maker = maker});
+  for (const char* vendor : {"intel", "amd", "other"}) {
+    SCOPED_TRACE(vendor);
+    AgreesWithLoopsInDouble({.pool = &pool, .target = std::get<0>(GetParam()), .vendor = vendor});
   }
 }
 
@@ -84,7 +84,7 @@ void MatMulTest::AgreesWithLoopsInDouble(const CpuOptions& options) {
   constexpr int64_t kLongRow = 4096;
   const TensorType type = std::get<1>(GetParam());
   auto backend = std::move(MakeCpuBackend(options).value());
-  const int block = gguf::InfoOf(type).block_elements;
+  const int block = gguf::GetTypeInfo(type).block_elements;
   const std::vector<int64_t> all_cols = block == 1    ? std::vector<int64_t>{1, 31, 100, 544, 4900}
                                         : block == 32 ? std::vector<int64_t>{32, 96, 1120}
                                                       : std::vector<int64_t>{256, 1280};
@@ -95,7 +95,7 @@ void MatMulTest::AgreesWithLoopsInDouble(const CpuOptions& options) {
     std::vector<float> w(static_cast<size_t>(kMaxRows * cols));
     Dequantize(type, blocks, w);
     const Product exact = Multiply(x, w, cols);
-    const Product expected = IsFloat(type) ? exact : Multiply(Rounded(x), w, cols);
+    const Product expected = IsFloat(type) ? exact : Multiply(Quantized(x), w, cols);
     const std::vector<float> bias = RandomFloats(kMaxRows, rng);
     for (const int64_t rows : {1, 2, 7, 33, 100}) {
       auto weight =
@@ -163,7 +163,7 @@ std::vector<std::tuple<std::string, TensorType>> AllCases() {
 INSTANTIATE_TEST_SUITE_P(Targets, MatMulTest, ::testing::ValuesIn(AllCases()),
                          [](const auto& test) {
                            return std::get<0>(test.param) + "_" +
-                                  std::string(gguf::InfoOf(std::get<1>(test.param)).name);
+                                  std::string(gguf::GetTypeInfo(std::get<1>(test.param)).name);
                          });
 
 // Jobs of several types and heights in one call, as a layer's q, k and v.
@@ -216,17 +216,17 @@ std::vector<float> FusedProduct(const CpuOptions& options, int64_t tokens, int64
 
 // The second number of columns is one of which a thread takes rows together.
 TEST(MatMulThreadsTest, ResultsAreTheSameForAnyNumber) {
-  const auto product = [](int n_threads, const char* maker, int64_t tokens, int64_t cols) {
+  const auto product = [](int n_threads, const char* vendor, int64_t tokens, int64_t cols) {
     ThreadPool pool(n_threads);
-    return FusedProduct({.pool = &pool, .target = "", .maker = maker}, tokens, cols);
+    return FusedProduct({.pool = &pool, .target = "", .vendor = vendor}, tokens, cols);
   };
   for (const int64_t cols : {512, 3328}) {
-    for (const char* maker : {"intel", "amd"}) {
+    for (const char* vendor : {"intel", "amd"}) {
       for (const int64_t tokens : {1, 3, 40, 200}) {
-        const std::vector<float> one = product(1, maker, tokens, cols);
+        const std::vector<float> one = product(1, vendor, tokens, cols);
         for (const int n_threads : {2, 3, 7}) {
-          EXPECT_EQ(one, product(n_threads, maker, tokens, cols))
-              << maker << ", " << tokens << " tokens, " << cols << " columns";
+          EXPECT_EQ(one, product(n_threads, vendor, tokens, cols))
+              << vendor << ", " << tokens << " tokens, " << cols << " columns";
         }
       }
     }

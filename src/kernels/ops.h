@@ -201,7 +201,7 @@ struct Similarity {
   // Requires: all rows are below ranks.size() then.
   std::span<const int32_t> ranks = {};
   // What is less similar counts as nothing, and need not be compared to the end.
-  double least = -std::numeric_limits<double>::infinity();
+  double min_similarity = -std::numeric_limits<double>::infinity();
   std::span<float> best;       // out [from]: cosine, 0 where one of the two rows is zero
   std::span<int32_t> best_to;  // out [from]: index into `to`; kNone, with best = -infinity: all are
                                // below `least`
@@ -242,8 +242,8 @@ class Backend {
     return Allocate(bytes);
   }
   // Which parts of such memory are in use, or will be at once, ascending: where they leave little
-  // free, it may be put on large pages, which are faster to read.
-  virtual void Settle(Storage& storage, std::span<const ByteRange> used) {
+  // free, it may be put on huge pages, which are faster to read.
+  virtual void UseHugePages(Storage& storage, std::span<const ByteRange> used) {
     (void)storage;
     (void)used;
   }
@@ -345,7 +345,7 @@ struct CpuOptions {
   std::string target;  // empty: the best this machine has; otherwise a name from CpuTargets()
   // Whose cores memory is read for: "intel", "amd", "other" (cpu/processor.h); empty: this
   // machine's.
-  std::string maker = {};
+  std::string vendor = {};
 };
 // Instruction sets compiled in that this machine can run, best first.
 std::vector<std::string> CpuTargets();

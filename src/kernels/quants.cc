@@ -63,7 +63,7 @@ const uint8_t* TwoBits(const uint8_t (&q)[64], int group) {
 }
 int TwoBitShift(int group) { return 2 * (group / 2 % 4); }
 
-int ByteOf(uint64_t bytes, int i) { return static_cast<int>((bytes >> (8 * i)) & 0xFF); }
+int ByteAt(uint64_t bytes, int i) { return static_cast<int>((bytes >> (8 * i)) & 0xFF); }
 
 void Block(const BlockQ2_K& b, float* y) {
   const float d = HalfToFloat(b.d), dmin = HalfToFloat(b.dmin);
@@ -81,7 +81,7 @@ void Block(const BlockQ3_K& b, float* y) {
   const float d = HalfToFloat(b.d);
   const Scales3K scales = UnpackScales3K(b.scales);
   for (int i = 0; i < 16; ++i) {
-    const int six_bits = ByteOf(i < 8 ? scales.low : scales.high, i % 8);
+    const int six_bits = ByteAt(i < 8 ? scales.low : scales.high, i % 8);
     const float scale = d * static_cast<float>(six_bits - 32);
     const uint8_t* q = TwoBits(b.q, i);
     for (int l = 0; l < 16; ++l) {
@@ -96,8 +96,8 @@ void Block(const BlockQ4_K& b, float* y) {
   const float d = HalfToFloat(b.d), dmin = HalfToFloat(b.dmin);
   const auto [scales, mins] = UnpackScales4K(b.scales);
   for (int g = 0; g < 8; ++g) {
-    const float scale = d * static_cast<float>(ByteOf(scales, g));
-    const float min = dmin * static_cast<float>(ByteOf(mins, g));
+    const float scale = d * static_cast<float>(ByteAt(scales, g));
+    const float min = dmin * static_cast<float>(ByteAt(mins, g));
     for (int l = 0; l < 32; ++l) {
       const int q = (b.q[32 * (g / 2) + l] >> (4 * (g % 2))) & 15;
       y[32 * g + l] = scale * static_cast<float>(q) - min;
@@ -109,8 +109,8 @@ void Block(const BlockQ5_K& b, float* y) {
   const float d = HalfToFloat(b.d), dmin = HalfToFloat(b.dmin);
   const auto [scales, mins] = UnpackScales4K(b.scales);
   for (int g = 0; g < 8; ++g) {
-    const float scale = d * static_cast<float>(ByteOf(scales, g));
-    const float min = dmin * static_cast<float>(ByteOf(mins, g));
+    const float scale = d * static_cast<float>(ByteAt(scales, g));
+    const float min = dmin * static_cast<float>(ByteAt(mins, g));
     for (int l = 0; l < 32; ++l) {
       const int nibble = (b.q[32 * (g / 2) + l] >> (4 * (g % 2))) & 15;
       const int q = nibble | ((b.high[l] >> g) & 1) << 4;
@@ -198,7 +198,7 @@ void QuantizeBlocks(std::span<const float> from, std::span<std::byte> to) {
 void Dequantize(TensorType type, std::span<const std::byte> blocks, std::span<float> out) {
   const auto n = static_cast<int64_t>(out.size());
   WINNOW_CHECK(static_cast<int64_t>(blocks.size()) == gguf::RowBytes(type, n));
-  const int block_elements = gguf::InfoOf(type).block_elements;
+  const int block_elements = gguf::GetTypeInfo(type).block_elements;
   switch (type) {
     case TensorType::kF32:
       std::memcpy(out.data(), blocks.data(), blocks.size());

@@ -37,7 +37,7 @@ const BlockCase kBlockCases[] = {
 
 TEST(DequantizeTest, BlocksHaveTheExpectedValues) {
   for (const BlockCase& c : kBlockCases) {
-    const gguf::TypeInfo& info = gguf::InfoOf(c.type);
+    const gguf::TypeInfo& info = gguf::GetTypeInfo(c.type);
     SCOPED_TRACE(info.name);
     std::vector<std::byte> block(static_cast<size_t>(info.block_bytes));
     for (size_t i = 0; i < block.size(); ++i)
@@ -93,7 +93,7 @@ TEST(QuantizeTest, ZerosStayZeros) {
     Quantize(type, std::vector<float>(64), blocks);
     std::vector<float> values(64, 1.0f);
     Dequantize(type, blocks, values);
-    EXPECT_EQ(values, std::vector<float>(64)) << gguf::InfoOf(type).name;
+    EXPECT_EQ(values, std::vector<float>(64)) << gguf::GetTypeInfo(type).name;
   }
 }
 
@@ -115,7 +115,7 @@ TEST(QuantizeTest, ErrorIsAtMostHalfAStep) {
     std::vector<float> back(1024);
     Dequantize(type, blocks, back);
     for (size_t i = 0; i < back.size(); ++i) {
-      ASSERT_NEAR(back[i], values[i], largest) << gguf::InfoOf(type).name << " element " << i;
+      ASSERT_NEAR(back[i], values[i], largest) << gguf::GetTypeInfo(type).name << " element " << i;
     }
   }
 }

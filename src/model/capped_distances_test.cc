@@ -63,7 +63,7 @@ Result<std::vector<float>> LogitsUnder(const Model& model, kernels::Backend& bac
 class CappedDistances : public ::testing::Test {
  protected:
   std::unique_ptr<Model> Load(int context) {
-    testing::TinySpec spec = testing::TinySpecOf("llama");
+    testing::TinySpec spec = testing::MakeTinySpec("llama");
     spec.context = context;
     NullLog log;
     return Model::Load(testing::TinyModel(spec), *backend_, {}, log).value();

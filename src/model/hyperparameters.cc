@@ -37,7 +37,7 @@ constexpr ForeignKey kForeignKeys[] = {
     {"rope.scaling.yarn_log_multiplier", 0},
 };
 
-std::string ListOf(const std::vector<std::string_view>& names) {
+std::string JoinNames(const std::vector<std::string_view>& names) {
   std::string list;
   for (const std::string_view name : names) {
     list += (list.empty() ? "" : ", ") + std::string(name);
@@ -247,7 +247,7 @@ Result<Hyperparameters> ReadHyperparameters(const gguf::File& file) {
   const Architecture* architecture = FindArchitecture(*architecture_name);
   if (architecture == nullptr) {
     return Error{"model: the architecture '" + std::string(*architecture_name) +
-                 "' is not supported; supported: " + ListOf(SupportedArchitectures())};
+                 "' is not supported; supported: " + JoinNames(SupportedArchitectures())};
   }
   h.architecture = std::string(*architecture_name);
   WINNOW_ASSIGN(const auto name, file.String("general.name"));

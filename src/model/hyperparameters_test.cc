@@ -38,7 +38,7 @@ Result<Hyperparameters> Read(const Builder& builder) {
   return ReadHyperparameters(**file);
 }
 
-std::string ErrorOf(const Builder& builder) {
+std::string ErrorText(const Builder& builder) {
   const auto result = Read(builder);
   return result.has_value() ? "no error" : result.error().message;
 }
@@ -291,7 +291,7 @@ class Refusals : public ::testing::TestWithParam<Refusal> {};
 TEST_P(Refusals, NameTheKeyAndTheBounds) {
   Builder builder = Metadata();
   GetParam().change(builder);
-  EXPECT_NE(ErrorOf(builder).find(GetParam().message), std::string::npos) << ErrorOf(builder);
+  EXPECT_NE(ErrorText(builder).find(GetParam().message), std::string::npos) << ErrorText(builder);
 }
 
 INSTANTIATE_TEST_SUITE_P(ReadHyperparameters, Refusals, ::testing::ValuesIn(kRefusals),

@@ -15,9 +15,9 @@ namespace winnow::model {
 namespace {
 
 using gguf::testing::Builder;
+using testing::MakeTinySpec;
 using testing::TinyBuilder;
 using testing::TinySpec;
-using testing::TinySpecOf;
 
 struct LogLines final : Log {
   void Write(LogLevel level, std::string_view message) override {
@@ -47,7 +47,7 @@ Loaded Load(const Builder& builder, const LoadOptions& options = {}) {
   return loaded;
 }
 
-const TinySpec kLlama = TinySpecOf("llama");
+const TinySpec kLlama = MakeTinySpec("llama");
 
 TEST(Load, ReportsShapeAndSize) {
   const Loaded loaded = Load(TinyBuilder(kLlama));
@@ -64,7 +64,7 @@ TEST(Load, ReportsShapeAndSize) {
 
 TEST(Load, MissingTensorsAreNamed) {
   for (const std::string form : {"llama", "qwen2", "qwen3", "falcon-7b", "falcon-40b", "phi3"}) {
-    const Builder whole = TinyBuilder(TinySpecOf(form));
+    const Builder whole = TinyBuilder(MakeTinySpec(form));
     const auto file = gguf::File::Parse(whole.Bytes()).value();
     for (const gguf::Tensor& tensor : file->tensors()) {
       if (tensor.name == "output.weight") continue;              // tied if absent
@@ -123,7 +123,7 @@ TEST(Load, FrequencyFactorsAreChecked) {
 }
 
 TEST(Load, LongAndShortFrequencyFactors) {
-  Builder builder = TinyBuilder(TinySpecOf("phi3"));
+  Builder builder = TinyBuilder(MakeTinySpec("phi3"));
   const std::vector<float> for_short(8, 1.5f), for_long(8, 3.0f);
   builder.TensorF32("rope_factors_short.weight", {8}, for_short);
   builder.TensorF32("rope_factors_long.weight", {8}, for_long);

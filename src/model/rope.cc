@@ -59,13 +59,13 @@ RopePositions::RopePositions(kernels::Backend& backend, const RopeParameters& ro
                              int64_t n_positions)
     : backend_(backend),
       context_(context),
-      most_(n_positions),
+      max_positions_(n_positions),
       angles_(RopeAngles(rope, context)),
       magnitude_(RopeMagnitude(rope)),
       form_{.table = {}, .n_rotated = rope.n_rotated, .interleaved = rope.interleaved} {}
 
 Result<std::shared_ptr<const kernels::RopeTable>> RopePositions::Cover(int64_t n_positions) {
-  WINNOW_CHECK(n_positions <= most_);
+  WINNOW_CHECK(n_positions <= max_positions_);
   const std::lock_guard lock(mutex_);
   const int64_t n_covered = covered_ == nullptr ? 0 : covered_->table.table.rows;
   if (covered_ == nullptr || n_positions > n_covered) {

@@ -29,9 +29,9 @@ class RopePositions {
       : RopePositions(backend, rope, context, context) {}
 
   // A table that covers positions [0, n_positions) at least. It stays as it is while it is held:
-  // growing makes a new one. Error: memory refused. Requires: n_positions <= most().
+  // growing makes a new one. Error: memory refused. Requires: n_positions <= max_positions().
   Result<std::shared_ptr<const kernels::RopeTable>> Cover(int64_t n_positions);
-  int64_t most() const { return most_; }
+  int64_t max_positions() const { return max_positions_; }
   // The table's memory once it covers so many, at most.
   int64_t bytes(int64_t n_positions) const;
 
@@ -46,7 +46,7 @@ class RopePositions {
 
   kernels::Backend& backend_;
   int64_t context_;
-  int64_t most_;
+  int64_t max_positions_;
   std::vector<double> angles_;
   double magnitude_;
   kernels::RopeTable form_;  // what every table has in common; without one

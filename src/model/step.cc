@@ -125,15 +125,15 @@ Result<int64_t> Step::LastRotation(const TokenSpan& span) const {
   int64_t limit = model_.context();
   if (mode == cache::PositionMode::kCapped) {
     last = std::min(last, cache.config().distance_cap);
-    limit = model_.rope().most();
+    limit = model_.rope().max_positions();
   } else if (mode == cache::PositionMode::kReassigned) {
-    int64_t most = 0;
+    int64_t max = 0;
     for (int layer = 0; layer < cache.config().shape.n_layers; ++layer) {
       for (int head = 0; head < cache.config().shape.n_kv_heads; ++head) {
-        most = std::max(most, cache.n_slots(layer, head));
+        max = std::max(max, cache.n_slots(layer, head));
       }
     }
-    last = most + n - 1;
+    last = max + n - 1;
   }
   if (last < limit) return last;
   return Error{"model: position " + std::to_string(last) + " is beyond the context of " +
@@ -189,7 +189,7 @@ Result<void> Step::RunUnit() {
     if (next_row_ == n_rows_) EndLayer();
     return {};
   }
-  if (n_rows_ > 0 && n_outputs_ > 0) GiveLogits();
+  if (n_rows_ > 0 && n_outputs_ > 0) EmitLogits();
   if (n_rows_ == 0 || next_row_ == n_outputs_) End();
   return {};
 }
@@ -302,14 +302,14 @@ void Step::BeginLogits() {
   first_output_ = 0;
 }
 
-void Step::GiveLogits() {
+void Step::EmitLogits() {
   if (next_row_ == 0) BeginLogits();
   const int64_t n = std::min(work_.n_logits(), n_outputs_ - next_row_);
   const Matrix logits = runner_.Logits(work_.hidden.Rows(first_output_ + next_row_, n));
   for (int64_t row = 0; row < n;) {
     const State& state = states_[next_span_];
     const int64_t n_of_span = std::min(n - row, state.n_outputs - next_span_row_);
-    if (n_of_span > 0) GiveRows(state, next_span_row_, logits.Rows(row, n_of_span));
+    if (n_of_span > 0) EmitRows(state, next_span_row_, logits.Rows(row, n_of_span));
     row += n_of_span;
     next_span_row_ += n_of_span;
     if (next_span_row_ < state.n_outputs) continue;
@@ -320,7 +320,7 @@ void Step::GiveLogits() {
 }
 
 // `first`: of the span's outputs.
-void Step::GiveRows(const State& state, int64_t first, const Matrix& logits) {
+void Step::EmitRows(const State& state, int64_t first, const Matrix& logits) {
   const TokenSpan& span = *state.span;
   if (!span.last_logits.empty() && first + logits.rows == state.n_outputs) {
     backend_.Read(logits.Rows(logits.rows - 1, 1), span.last_logits);

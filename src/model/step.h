@@ -97,8 +97,8 @@ class Step {
   void EndLayer();
   void DropRows();
   void BeginLogits();
-  void GiveLogits();
-  void GiveRows(const State& state, int64_t first, const kernels::Matrix& logits);
+  void EmitLogits();
+  void EmitRows(const State& state, int64_t first, const kernels::Matrix& logits);
   void MoveRows(const kernels::Matrix& matrix, std::span<const int32_t> rows);
   void End();
   bool in_layers() const { return layer_ < model_.hyperparameters().n_layers; }

@@ -13,8 +13,8 @@ namespace winnow::model {
 namespace {
 
 using cache::Cache;
+using testing::MakeTinySpec;
 using testing::TinySpec;
-using testing::TinySpecOf;
 
 using testing::kVocabulary;
 using testing::Load;
@@ -108,7 +108,7 @@ class EveryFormTogether : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(EveryFormTogether, TogetherIsAloneBitForBit) {
   for (const int n_threads : {0, 1, 2, 3}) {
-    const Exact exact = LoadExact(TinySpecOf(GetParam()), n_threads);
+    const Exact exact = LoadExact(MakeTinySpec(GetParam()), n_threads);
     const Loaded& loaded = exact.loaded;
     for (const int n : {1, 2, 3, 5, 11}) {
       if (n > exact.n_exact) break;
@@ -138,7 +138,7 @@ INSTANTIATE_TEST_SUITE_P(Forms, EveryFormTogether,
 
 TEST(StepBatch, TapsAndSelectionAreEachSequencesOwn) {
   for (const int n_threads : {0, 2}) {
-    const Exact exact = LoadExact(TinySpecOf("llama"), n_threads);
+    const Exact exact = LoadExact(MakeTinySpec("llama"), n_threads);
     const Loaded& loaded = exact.loaded;
     const int n = std::min(exact.n_exact, 5);
     std::vector<Sequence> together = BeginAll(loaded, n), alone = BeginAll(loaded, n);
@@ -164,7 +164,7 @@ TEST(StepBatch, TapsAndSelectionAreEachSequencesOwn) {
 // for any number of rows from there on.
 TEST(StepBatch, ManyRowsAreCloseAndDoNotDependOnTheirNumber) {
   for (const auto type : {gguf::TensorType::kF32, gguf::TensorType::kQ8_0}) {
-    TinySpec spec = TinySpecOf("llama");
+    TinySpec spec = MakeTinySpec("llama");
     spec.type = type;
     const Loaded loaded = Load(spec, 2);
     std::vector<Sequence> all = BeginAll(loaded, 70), some = BeginAll(loaded, 21),
@@ -186,7 +186,7 @@ TEST(StepBatch, ManyRowsAreCloseAndDoNotDependOnTheirNumber) {
 }
 
 TEST(StepBatch, RefusesWhatCannotBeBeforeAnythingChanges) {
-  const Loaded loaded = Load(TinySpecOf("llama"), 2);
+  const Loaded loaded = Load(MakeTinySpec("llama"), 2);
   std::vector<Sequence> sequences = BeginAll(loaded, 2);
   const auto refused = [&](int32_t token, cache::Position position) {
     std::vector<TokenSpan> spans = {Next(sequences[0]), Next(sequences[1])};
@@ -204,7 +204,7 @@ TEST(StepBatch, RefusesWhatCannotBeBeforeAnythingChanges) {
 }
 
 TEST(StepBatch, BuffersAreThoseOfTheirShapes) {
-  const Loaded loaded = Load(TinySpecOf("llama"), 2);
+  const Loaded loaded = Load(MakeTinySpec("llama"), 2);
   // embedding 64, q 64, k and v 32 each, attended 64, gate and up 192, vocabulary 70; 16 numbers of
   // rotation for each of at most 128 positions.
   const int64_t row = 64 + (64 + 32 + 32) + 64 + 192, rope = 128 * 16;

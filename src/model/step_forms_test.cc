@@ -13,8 +13,8 @@ namespace {
 
 using testing::Load;
 using testing::Loaded;
+using testing::MakeTinySpec;
 using testing::TinySpec;
-using testing::TinySpecOf;
 
 constexpr int kTokens = 23;
 
@@ -66,10 +66,10 @@ void ExpectSuffix(const std::vector<float>& found, const std::vector<float>& all
   ExpectClose(found, {all.end() - static_cast<ptrdiff_t>(n), all.end()}, 1e-6);
 }
 
-class EveryForm : public ::testing::TestWithParam<std::string> {};
+class AllForms : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(EveryForm, PrefillEqualsRowBlocksEqualsDecode) {
-  const Loaded loaded = Load(TinySpecOf(GetParam()));
+TEST_P(AllForms, PrefillEqualsRowBlocksEqualsDecode) {
+  const Loaded loaded = Load(MakeTinySpec(GetParam()));
   const std::vector<float> at_once = AllLogits(loaded, Tokens(), {});
   for (const int64_t row_block : {1, 2, 7, 22}) {
     ExpectClose(AllLogits(loaded, Tokens(), {.row_block = row_block}), at_once, 1e-6);
@@ -78,8 +78,8 @@ TEST_P(EveryForm, PrefillEqualsRowBlocksEqualsDecode) {
   ExpectClose(AllLogits(loaded, Tokens(), {.call = 5, .row_block = 3}), at_once, 1e-6);
 }
 
-TEST_P(EveryForm, TokensInfluenceOnlyWhatFollows) {
-  const Loaded loaded = Load(TinySpecOf(GetParam()));
+TEST_P(AllForms, TokensInfluenceOnlyWhatFollows) {
+  const Loaded loaded = Load(MakeTinySpec(GetParam()));
   std::vector<int32_t> tokens = Tokens();
   const std::vector<float> before = AllLogits(loaded, tokens, {});
   tokens[10] = 69 - tokens[10];
@@ -90,24 +90,24 @@ TEST_P(EveryForm, TokensInfluenceOnlyWhatFollows) {
   for (int i = 0; i < kTokens; ++i) EXPECT_EQ(row(before, i) == row(after, i), i < 10) << i;
 }
 
-TEST_P(EveryForm, CpuAgreesWithReference) {
-  const TinySpec spec = TinySpecOf(GetParam());
+TEST_P(AllForms, CpuAgreesWithReference) {
+  const TinySpec spec = MakeTinySpec(GetParam());
   const std::vector<float> expected = AllLogits(Load(spec), Tokens(), {});
   const Loaded cpu = Load(spec, 2);
   ExpectClose(AllLogits(cpu, Tokens(), {}), expected, 1e-4);
   ExpectClose(AllLogits(cpu, Tokens(), {.call = 1}), expected, 1e-4);
 }
 
-TEST_P(EveryForm, QuantisedCpuAgreesWithReference) {
-  TinySpec spec = TinySpecOf(GetParam());
+TEST_P(AllForms, QuantisedCpuAgreesWithReference) {
+  TinySpec spec = MakeTinySpec(GetParam());
   spec.type = gguf::TensorType::kQ8_0;
   // The CPU rounds activations to 8 bits as well.
   ExpectClose(AllLogits(Load(spec, 2), Tokens(), {}), AllLogits(Load(spec), Tokens(), {}), 0.05);
 }
 
-TEST_P(EveryForm, ThreadsDoNotMatter) {
+TEST_P(AllForms, ThreadsDoNotMatter) {
   for (const gguf::TensorType type : {gguf::TensorType::kF32, gguf::TensorType::kQ8_0}) {
-    TinySpec spec = TinySpecOf(GetParam());
+    TinySpec spec = MakeTinySpec(GetParam());
     spec.type = type;
     const Loaded one = Load(spec, 1);
     const std::vector<float> prefill = AllLogits(one, Tokens(), {});
@@ -120,8 +120,8 @@ TEST_P(EveryForm, ThreadsDoNotMatter) {
   }
 }
 
-TEST_P(EveryForm, FusedAndSeparateProjectionsAreTheSame) {
-  TinySpec spec = TinySpecOf(GetParam());
+TEST_P(AllForms, FusedAndSeparateProjectionsAreTheSame) {
+  TinySpec spec = MakeTinySpec(GetParam());
   spec.fused_qkv = false;
   const std::vector<float> separate = AllLogits(Load(spec), Tokens(), {});
   spec.fused_qkv = true;
@@ -129,8 +129,8 @@ TEST_P(EveryForm, FusedAndSeparateProjectionsAreTheSame) {
 }
 
 // The last layer computes only rows that are read; what is read must not change.
-TEST_P(EveryForm, SomeLogitsAreTheSameAsAll) {
-  const Loaded loaded = Load(TinySpecOf(GetParam()));
+TEST_P(AllForms, SomeLogitsAreTheSameAsAll) {
+  const Loaded loaded = Load(MakeTinySpec(GetParam()));
   const std::vector<float> all = AllLogits(loaded, Tokens(), {});
   for (const int64_t from : {0, 1, 10, 22, 23}) {
     for (const int last_rows : {0, 4}) {
@@ -151,7 +151,7 @@ TEST_P(EveryForm, SomeLogitsAreTheSameAsAll) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms, EveryForm,
+INSTANTIATE_TEST_SUITE_P(Forms, AllForms,
                          ::testing::Values("llama", "qwen2", "qwen3", "falcon-7b", "falcon-40b",
                                            "phi3"),
                          [](const auto& param) {
@@ -161,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(Forms, EveryForm,
                          });
 
 TEST(StepForms, TiedOutputIsTheEmbedding) {
-  TinySpec spec = TinySpecOf("llama");
+  TinySpec spec = MakeTinySpec("llama");
   spec.tied_output = true;
   const Loaded tied = Load(spec);
   spec.tied_output = false;
@@ -171,7 +171,7 @@ TEST(StepForms, TiedOutputIsTheEmbedding) {
 }
 
 TEST(StepForms, OptionalBiasesAreUsed) {
-  TinySpec spec = TinySpecOf("llama");
+  TinySpec spec = MakeTinySpec("llama");
   const std::vector<float> without = AllLogits(Load(spec), Tokens(), {});
   spec.qkv_bias = true;
   const std::vector<float> with_qkv = AllLogits(Load(spec), Tokens(), {});
@@ -182,7 +182,7 @@ TEST(StepForms, OptionalBiasesAreUsed) {
 }
 
 TEST(StepForms, FrequencyFactorsAreUsed) {
-  TinySpec spec = TinySpecOf("llama");
+  TinySpec spec = MakeTinySpec("llama");
   const std::vector<float> without = AllLogits(Load(spec), Tokens(), {});
   spec.rope_freqs = true;
   EXPECT_NE(AllLogits(Load(spec), Tokens(), {}), without);

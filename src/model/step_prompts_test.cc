@@ -15,8 +15,8 @@ namespace {
 using attention::LayerDone;
 using testing::Load;
 using testing::Loaded;
+using testing::MakeTinySpec;
 using testing::TinySpec;
-using testing::TinySpecOf;
 
 // A prompt, what it wants, and what it gets.
 struct Prompt {
@@ -100,7 +100,7 @@ class EveryFormOfPrompts : public ::testing::TestWithParam<std::string> {};
 
 // The reference backend's products and attention do not depend on the number of rows.
 TEST_P(EveryFormOfPrompts, TogetherIsAloneBitForBit) {
-  const Loaded loaded = Load(TinySpecOf(GetParam()));
+  const Loaded loaded = Load(MakeTinySpec(GetParam()));
   Prompts alone = Mixed();
   RunAlone(loaded, alone, 512);
   for (const int64_t row_block : {512, 76, 40, 18, 17}) {
@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(Forms, EveryFormOfPrompts,
 
 // The CPU multiplies up to 3 rows of quantised weights one by one, and from 4 on all alike.
 TEST(StepPrompts, QuantisedProductsAreTheSameBits) {
-  TinySpec spec = TinySpecOf("llama");
+  TinySpec spec = MakeTinySpec("llama");
   spec.type = gguf::TensorType::kQ8_0;
   for (const int n_threads : {1, 3}) {
     const Loaded loaded = Load(spec, n_threads);
@@ -148,7 +148,7 @@ TEST(StepPrompts, QuantisedProductsAreTheSameBits) {
 
 TEST(StepPrompts, OtherProductsDifferByRounding) {
   for (const auto type : {gguf::TensorType::kF32, gguf::TensorType::kQ8_0}) {
-    TinySpec spec = TinySpecOf("llama");
+    TinySpec spec = MakeTinySpec("llama");
     spec.type = type;
     const Loaded loaded = Load(spec, 2);
     Prompts alone = Mixed(), together = Mixed();

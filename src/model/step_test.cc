@@ -19,7 +19,7 @@ using kernels::Taps;
 using testing::Load;
 using testing::Loaded;
 using testing::MakeSpan;
-using testing::TinySpecOf;
+using testing::MakeTinySpec;
 
 constexpr int kTokens = 23;
 constexpr int kLayers = 3;
@@ -27,7 +27,7 @@ constexpr int kLayers = 3;
 std::vector<int32_t> Tokens(int number = 1) { return testing::Tokens(kTokens, number); }
 
 // Taps of every layer of one step.
-std::vector<Taps> TapsOf(const Loaded& loaded, int64_t row_block, const kernels::TapSpec& spec) {
+std::vector<Taps> RunTaps(const Loaded& loaded, int64_t row_block, const kernels::TapSpec& spec) {
   const auto cache = loaded.NewCache();
   const std::vector<int32_t> tokens = Tokens();
   std::vector<Taps> taps;
@@ -43,9 +43,9 @@ std::vector<Taps> TapsOf(const Loaded& loaded, int64_t row_block, const kernels:
 }
 
 TEST(StepTaps, SumsAndRowsDoNotDependOnRowBlocks) {
-  const Loaded loaded = Load(TinySpecOf("llama"));
+  const Loaded loaded = Load(MakeTinySpec("llama"));
   const kernels::TapSpec spec = {.last_rows = 5, .column_sums = true};
-  const std::vector<Taps> at_once = TapsOf(loaded, 512, spec);
+  const std::vector<Taps> at_once = RunTaps(loaded, 512, spec);
   ASSERT_EQ(at_once.size(), 3u);
   for (const Taps& taps : at_once) {
     ASSERT_EQ(taps.n_last_rows, 5);
@@ -62,7 +62,7 @@ TEST(StepTaps, SumsAndRowsDoNotDependOnRowBlocks) {
     }
   }
   for (const int64_t row_block : {1, 3, 4, 10}) {
-    const std::vector<Taps> blocked = TapsOf(loaded, row_block, spec);
+    const std::vector<Taps> blocked = RunTaps(loaded, row_block, spec);
     for (size_t layer = 0; layer < 3; ++layer) {
       ASSERT_EQ(blocked[layer].n_last_rows, 5);
       for (size_t head = 0; head < 2; ++head) {
@@ -81,9 +81,9 @@ TEST(StepTaps, SumsAndRowsDoNotDependOnRowBlocks) {
 }
 
 TEST(StepTaps, LastRowsAloneAreTheSameAsWithSums) {
-  const Loaded loaded = Load(TinySpecOf("qwen3"));
-  const std::vector<Taps> both = TapsOf(loaded, 4, {.last_rows = 6, .column_sums = true});
-  const std::vector<Taps> rows = TapsOf(loaded, 4, {.last_rows = 6});
+  const Loaded loaded = Load(MakeTinySpec("qwen3"));
+  const std::vector<Taps> both = RunTaps(loaded, 4, {.last_rows = 6, .column_sums = true});
+  const std::vector<Taps> rows = RunTaps(loaded, 4, {.last_rows = 6});
   for (size_t layer = 0; layer < 3; ++layer) {
     EXPECT_EQ(rows[layer].last_rows, both[layer].last_rows);
     EXPECT_TRUE(rows[layer].column_sums.empty());
@@ -92,7 +92,7 @@ TEST(StepTaps, LastRowsAloneAreTheSameAsWithSums) {
 
 // A hook that evicts: layers keep what the plan says, and the next token attends over that.
 TEST(Step, PlansApplyBetweenLayers) {
-  const Loaded loaded = Load(TinySpecOf("llama"));
+  const Loaded loaded = Load(MakeTinySpec("llama"));
   const auto cache = loaded.NewCache();
   const std::vector<int32_t> tokens = Tokens();
   TokenSpan prompt = MakeSpan(*cache, tokens);
@@ -123,7 +123,7 @@ TEST(Step, PlansApplyBetweenLayers) {
 }
 
 TEST(Step, AnErrorOfTheHookEndsTheStep) {
-  const Loaded loaded = Load(TinySpecOf("llama"));
+  const Loaded loaded = Load(MakeTinySpec("llama"));
   const auto cache = loaded.NewCache();
   const std::vector<int32_t> tokens = Tokens();
   TokenSpan span = MakeSpan(*cache, tokens);
@@ -163,7 +163,7 @@ TokenSpan Watched(cache::Cache& cache, const std::vector<int32_t>& tokens, Outco
 // another step, gives what it gives at once; so do the tokens.
 TEST(Step, ResumedAtEveryRowBlockIsTheSameAsAtOnce) {
   for (const int n_threads : {0, 2}) {
-    const Loaded loaded = Load(TinySpecOf("llama"), n_threads);
+    const Loaded loaded = Load(MakeTinySpec("llama"), n_threads);
     const std::vector<int32_t> tokens = Tokens();
     const auto decode = [&](Step& step, cache::Cache& cache, int n) {
       const std::vector<int32_t> token = {n};
@@ -199,7 +199,7 @@ TEST(Step, ResumedAtEveryRowBlockIsTheSameAsAtOnce) {
 }
 
 TEST(Step, ADeadlineThatHasPassedStillDoesABlock) {
-  const Loaded loaded = Load(TinySpecOf("llama"));
+  const Loaded loaded = Load(MakeTinySpec("llama"));
   const auto cache = loaded.NewCache();
   const std::vector<int32_t> tokens = Tokens();
   const TokenSpan span = MakeSpan(*cache, tokens);
@@ -217,7 +217,7 @@ TEST(Step, ADeadlineThatHasPassedStillDoesABlock) {
 
 // Cancelling is dropping the step: it can begin anew, and so can the sequence.
 TEST(Step, AbandonedAtAnyBlockItCanBeginAnew) {
-  const Loaded loaded = Load(TinySpecOf("llama"));
+  const Loaded loaded = Load(MakeTinySpec("llama"));
   const std::vector<int32_t> tokens = Tokens();
   Outcome expected;
   const auto fresh = loaded.NewCache();
@@ -242,7 +242,7 @@ TEST(Step, AbandonedAtAnyBlockItCanBeginAnew) {
 }
 
 TEST(Step, RefusesWhatDoesNotFit) {
-  const Loaded loaded = Load(TinySpecOf("llama"));
+  const Loaded loaded = Load(MakeTinySpec("llama"));
   const auto error = [&](const std::vector<int32_t>& tokens, int32_t position, int64_t capacity) {
     const auto cache = loaded.NewCache(capacity);
     const TokenSpan span = MakeSpan(*cache, tokens, position);
@@ -258,7 +258,7 @@ TEST(Step, RefusesWhatDoesNotFit) {
 
 // A full cache is seen before anything is appended to any.
 TEST(Step, AFullCacheLeavesTheOthersAsTheyWere) {
-  const Loaded loaded = Load(TinySpecOf("llama"));
+  const Loaded loaded = Load(MakeTinySpec("llama"));
   const std::vector<int32_t> tokens = Tokens();
   const auto cache = loaded.NewCache(), small = loaded.NewCache(kTokens - 1);
   const std::vector<TokenSpan> spans = {MakeSpan(*cache, tokens), MakeSpan(*small, tokens)};
@@ -276,7 +276,7 @@ TEST(Step, AFullCacheLeavesTheOthersAsTheyWere) {
 
 // A second step in the same buffers would overwrite what the first one's callback still reads.
 TEST(StepDeathTest, StepsDoNotNest) {
-  const Loaded loaded = Load(TinySpecOf("llama"));
+  const Loaded loaded = Load(MakeTinySpec("llama"));
   const auto cache = loaded.NewCache();
   const std::vector<int32_t> tokens = {1};
   const TokenSpan inner = MakeSpan(*cache, tokens);
@@ -288,7 +288,7 @@ TEST(StepDeathTest, StepsDoNotNest) {
 }
 
 TEST(Step, NoTokensIsNoWork) {
-  const Loaded loaded = Load(TinySpecOf("llama"));
+  const Loaded loaded = Load(MakeTinySpec("llama"));
   const auto cache = loaded.NewCache();
   TokenSpan span = MakeSpan(*cache, {});
   span.on_logits = [](int64_t, std::span<const float>) { ADD_FAILURE(); };

@@ -57,8 +57,8 @@ class Builder {
     return true;
   }
   bool Open(Value value) {
-    if (open_.size() == kMostJsonLevels) {
-      error_ = "nested deeper than " + std::to_string(kMostJsonLevels) + " levels";
+    if (open_.size() == kMaxJsonLevels) {
+      error_ = "nested deeper than " + std::to_string(kMaxJsonLevels) + " levels";
       return false;
     }
     open_.push_back({std::move(value), {}});

@@ -49,8 +49,8 @@ std::optional<std::vector<int64_t>> Counts(const Json& entry, const char* key) {
 }
 
 // A tensor from its entry in the header; `data_bytes` follow the header. Error: what is wrong.
-Result<SafetensorsReader::Tensor> TensorOf(const std::string& name, const Json& entry,
-                                           int64_t data_bytes) {
+Result<SafetensorsReader::Tensor> ParseTensor(const std::string& name, const Json& entry,
+                                              int64_t data_bytes) {
   if (!entry.is_object()) return Error{"its entry is not an object"};
   const auto type = entry.find("dtype");
   if (type == entry.end() || !type->is_string()) return Error{"it has no dtype"};
@@ -125,7 +125,7 @@ Result<void> SafetensorsReader::ReadHeader() {
       }
       continue;
     }
-    auto tensor = TensorOf(name, entry, file_bytes_ - data);
+    auto tensor = ParseTensor(name, entry, file_bytes_ - data);
     if (!tensor) return Error{name + ": " + tensor.error().message};
     tensor->begin_bytes += data;
     tensors_.emplace(name, *std::move(tensor));

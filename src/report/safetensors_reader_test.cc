@@ -24,7 +24,7 @@ class SafetensorsReaderTest : public testing::Test {
     file.write(reinterpret_cast<const char*>(&claimed_bytes), sizeof(claimed_bytes));
     file << header << std::string(data_bytes, '\0');
   }
-  std::string ErrorOf(const std::string& header, size_t data_bytes = 8) {
+  std::string ErrorText(const std::string& header, size_t data_bytes = 8) {
     Make(header, data_bytes, header.size());
     const auto reader = SafetensorsReader::Open(path_);
     if (reader) return "no error";
@@ -69,10 +69,10 @@ TEST_F(SafetensorsReaderTest, RefusesOtherFiles) {
   EXPECT_FALSE(SafetensorsReader::Open(path_));
   Make("{}", 0, 3);
   EXPECT_FALSE(SafetensorsReader::Open(path_));
-  EXPECT_EQ(ErrorOf("[]"), "its header is not a JSON object");
-  EXPECT_EQ(ErrorOf("{\"a\":"), "its header is not a JSON object");
-  EXPECT_EQ(ErrorOf(std::string(1 << 20, '[')), "its header is not a JSON object");
-  EXPECT_EQ(ErrorOf("{}"), "no error");
+  EXPECT_EQ(ErrorText("[]"), "its header is not a JSON object");
+  EXPECT_EQ(ErrorText("{\"a\":"), "its header is not a JSON object");
+  EXPECT_EQ(ErrorText(std::string(1 << 20, '[')), "its header is not a JSON object");
+  EXPECT_EQ(ErrorText("{}"), "no error");
 }
 
 TEST_F(SafetensorsReaderTest, RefusesContradictions) {
@@ -80,26 +80,26 @@ TEST_F(SafetensorsReaderTest, RefusesContradictions) {
     return std::string("{\"t\":{\"dtype\":") + type + ",\"shape\":" + shape +
            ",\"data_offsets\":" + offsets + "}}";
   };
-  EXPECT_EQ(ErrorOf(entry("\"F32\"", "[2]", "[0,8]")), "no error");
-  EXPECT_EQ(ErrorOf(entry("\"F32\"", "[]", "[0,4]")), "no error");  // a scalar
-  EXPECT_EQ(ErrorOf(entry("\"Q9\"", "[2]", "[0,1]")), "no error");  // unknown, not asked for
-  EXPECT_EQ(ErrorOf("{\"t\":3}"), "t: its entry is not an object");
-  EXPECT_EQ(ErrorOf(entry("3", "[2]", "[0,8]")), "t: it has no dtype");
+  EXPECT_EQ(ErrorText(entry("\"F32\"", "[2]", "[0,8]")), "no error");
+  EXPECT_EQ(ErrorText(entry("\"F32\"", "[]", "[0,4]")), "no error");  // a scalar
+  EXPECT_EQ(ErrorText(entry("\"Q9\"", "[2]", "[0,1]")), "no error");  // unknown, not asked for
+  EXPECT_EQ(ErrorText("{\"t\":3}"), "t: its entry is not an object");
+  EXPECT_EQ(ErrorText(entry("3", "[2]", "[0,8]")), "t: it has no dtype");
   for (const char* shape : {"[-1]", "[2.5]", "\"2\"", "[[2]]", "[18446744073709551615]"}) {
-    EXPECT_EQ(ErrorOf(entry("\"F32\"", shape, "[0,8]")), "t: it has no shape of whole numbers");
+    EXPECT_EQ(ErrorText(entry("\"F32\"", shape, "[0,8]")), "t: it has no shape of whole numbers");
   }
-  EXPECT_EQ(ErrorOf(entry("\"F32\"", "[2]", "[0]")), "t: it has no pair of data_offsets");
-  EXPECT_EQ(ErrorOf(entry("\"F32\"", "[2]", "[8,0]")),
+  EXPECT_EQ(ErrorText(entry("\"F32\"", "[2]", "[0]")), "t: it has no pair of data_offsets");
+  EXPECT_EQ(ErrorText(entry("\"F32\"", "[2]", "[8,0]")),
             "t: its data lies at 8..0, the file has 8 bytes of data");
-  EXPECT_EQ(ErrorOf(entry("\"F32\"", "[3]", "[0,12]")),
+  EXPECT_EQ(ErrorText(entry("\"F32\"", "[3]", "[0,12]")),
             "t: its data lies at 0..12, the file has 8 bytes of data");
   for (const char* shape :
        {"[3]", "[4611686018427387904,4]", "[4294967296,4294967296,4294967296]"}) {
-    EXPECT_EQ(ErrorOf(entry("\"F32\"", shape, "[0,8]")),
+    EXPECT_EQ(ErrorText(entry("\"F32\"", shape, "[0,8]")),
               "t: its shape does not fit its 8 bytes of data");
   }
-  EXPECT_EQ(ErrorOf("{\"__metadata__\":{\"n\":3}}"), "metadata n: expected a string");
-  EXPECT_EQ(ErrorOf("{\"__metadata__\":[]}"), "its metadata is not a JSON object");
+  EXPECT_EQ(ErrorText("{\"__metadata__\":{\"n\":3}}"), "metadata n: expected a string");
+  EXPECT_EQ(ErrorText("{\"__metadata__\":[]}"), "its metadata is not a JSON object");
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace winnow::runtime {
 namespace {
 
 // Beyond any machine; keeps the search from running away where a sequence takes nothing.
-constexpr int64_t kMostSequences = 1 << 20;
+constexpr int64_t kMaxSequences = 1 << 20;
 
 BatchMemory Sum(const Engine& engine, const SessionOptions& options, const BatchShape& shape,
                 const Reservation& reservation, int64_t n_sequences) {
@@ -48,8 +48,8 @@ int64_t ModelBytes(const Engine& engine) {
   return bytes;
 }
 
-Result<BatchMemory> MemoryOf(Engine& engine, const SessionOptions& options, const BatchShape& shape,
-                             int64_t n_sequences) {
+Result<BatchMemory> PlanBatchMemory(Engine& engine, const SessionOptions& options,
+                                    const BatchShape& shape, int64_t n_sequences) {
   WINNOW_ASSIGN(const Reservation reservation, PlanOne(engine, options, shape));
   return Sum(engine, options, shape, reservation, n_sequences);
 }
@@ -64,7 +64,7 @@ Result<int64_t> LargestBatch(Engine& engine, const SessionOptions& options, cons
                  " bytes with the model, " + std::to_string(limit_bytes) + " are allowed"};
   }
   int64_t fits = 1;
-  int64_t too_many = kMostSequences + 1;
+  int64_t too_many = kMaxSequences + 1;
   while (too_many - fits > 1) {
     const int64_t middle = fits + (too_many - fits) / 2;
     (bytes(middle) <= limit_bytes ? fits : too_many) = middle;

@@ -27,11 +27,11 @@ struct BatchMemory {
 int64_t ModelBytes(const Engine& engine);
 
 // Errors: those of Session::Make and Session::Plan.
-Result<BatchMemory> MemoryOf(Engine& engine, const SessionOptions& options, const BatchShape& shape,
-                             int64_t n_sequences);
+Result<BatchMemory> PlanBatchMemory(Engine& engine, const SessionOptions& options,
+                                    const BatchShape& shape, int64_t n_sequences);
 
-// Most sequences that a limit on all of it allows. Errors: as MemoryOf; the limit is below what one
-// sequence needs (says what that is).
+// Most sequences that a limit on all of it allows. Errors: as PlanBatchMemory; the limit is below
+// what one sequence needs (says what that is).
 Result<int64_t> LargestBatch(Engine& engine, const SessionOptions& options, const BatchShape& shape,
                              int64_t limit_bytes);
 

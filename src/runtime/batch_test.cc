@@ -20,7 +20,7 @@ using testing::Tokens;
 class BatchTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    model::testing::TinySpec spec = model::testing::TinySpecOf("llama");
+    model::testing::TinySpec spec = model::testing::MakeTinySpec("llama");
     spec.type = gguf::TensorType::kQ8_0;  // few rows are multiplied as one is
     engine_ = testing::TinyEngine(spec);
   }
@@ -103,17 +103,17 @@ TEST_F(BatchTest, AMemoryLimitIsEachSequencesOwn) {
 TEST_F(BatchTest, MemoryIsModelBuffersAndCaches) {
   const BatchShape shape = {.n_prompt = 50, .n_generate = 30};
   const int64_t entry = 3 * 2 * 2 * (16 + 16);
-  const BatchMemory full = MemoryOf(*engine_, {}, shape, 4).value();
+  const BatchMemory full = PlanBatchMemory(*engine_, {}, shape, 4).value();
   EXPECT_EQ(full.model_bytes, ModelBytes(*engine_));
   EXPECT_EQ(full.cache_bytes, 4 * 80 * entry);
   // Prompts of a compressed batch need one layer in full beside the others at their size.
   SessionOptions options;
   options.compression.method = compression::MakeMethod("snapkv:window=8").value();
   options.compression.size = 16;
-  const BatchMemory snapkv = MemoryOf(*engine_, options, shape, 4).value();
+  const BatchMemory snapkv = PlanBatchMemory(*engine_, options, shape, 4).value();
   EXPECT_EQ(snapkv.cache_bytes, 4 * (16 + 30) * entry);
   const BatchMemory prompts =
-      MemoryOf(*engine_, options, {.n_prompt = 50, .n_generate = 0}, 4).value();
+      PlanBatchMemory(*engine_, options, {.n_prompt = 50, .n_generate = 0}, 4).value();
   EXPECT_EQ(prompts.cache_bytes, 3 * 16 * entry + (2 * 16 + 50) * entry / 3);
   EXPECT_EQ(full.buffer_bytes, snapkv.buffer_bytes);
 }
@@ -128,29 +128,30 @@ TEST_F(BatchTest, MemoryWithADecodeMethodIsWhatItGrowsTo) {
   const int64_t entry = 3 * 2 * 2 * (16 + 16);
   constexpr int64_t kFixed = 3 * 8;  // a number a layer
   const BatchShape shape = {.n_prompt = 37, .n_generate = 60};
-  EXPECT_EQ(MemoryOf(*engine_, options, shape, 4).value().cache_bytes, 4 * (97 * entry + kFixed));
+  EXPECT_EQ(PlanBatchMemory(*engine_, options, shape, 4).value().cache_bytes,
+            4 * (97 * entry + kFixed));
   // At a smaller budget the prompts of all wait for the first step.
   options.compression.size = 10;
-  EXPECT_EQ(MemoryOf(*engine_, options, shape, 4).value().cache_bytes,
+  EXPECT_EQ(PlanBatchMemory(*engine_, options, shape, 4).value().cache_bytes,
             4 * ((3 * 37 + 1) * entry / 3 + kFixed));
 }
 
 TEST_F(BatchTest, TheLargestBatchIsTheLastThatFits) {
   const BatchShape shape = {.n_prompt = 50, .n_generate = 30};
   for (const int64_t n : {1, 2, 3, 33, 1000}) {
-    const int64_t needed = MemoryOf(*engine_, {}, shape, n).value().total();
+    const int64_t needed = PlanBatchMemory(*engine_, {}, shape, n).value().total();
     EXPECT_EQ(LargestBatch(*engine_, {}, shape, needed).value(), n);
     EXPECT_EQ(LargestBatch(*engine_, {}, shape, needed + 1).value(), n);
     if (n > 1) {
       EXPECT_EQ(LargestBatch(*engine_, {}, shape, needed - 1).value(), n - 1);
     }
   }
-  const int64_t least = MemoryOf(*engine_, {}, shape, 1).value().total();
-  const auto refused = LargestBatch(*engine_, {}, shape, least - 1);
+  const int64_t min = PlanBatchMemory(*engine_, {}, shape, 1).value().total();
+  const auto refused = LargestBatch(*engine_, {}, shape, min - 1);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().message, "memory limit: one sequence of 50+30 tokens needs " +
-                                         std::to_string(least) + " bytes with the model, " +
-                                         std::to_string(least - 1) + " are allowed");
+                                         std::to_string(min) + " bytes with the model, " +
+                                         std::to_string(min - 1) + " are allowed");
 }
 
 }  // namespace

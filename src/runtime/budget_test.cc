@@ -23,7 +23,7 @@ class Budget : public ::testing::Test {
     return Session::Make(*engine_, {.compression = compression}).value();
   }
 
-  std::unique_ptr<Engine> engine_ = testing::TinyEngine(model::testing::TinySpecOf("llama"));
+  std::unique_ptr<Engine> engine_ = testing::TinyEngine(model::testing::MakeTinySpec("llama"));
 };
 
 TEST_F(Budget, AShareIsRoundedDown) {

@@ -185,7 +185,7 @@ void Compressor::Reset() {
   n_reserved_tokens_ = -1;
 }
 
-void Compressor::GoOnFrom(const Progress& progress) {
+void Compressor::ResumeFrom(const Progress& progress) {
   budget_ = progress.budget;
   n_seen_ = progress.n_seen;
   n_prompt_ = progress.n_prompt;

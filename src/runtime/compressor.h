@@ -57,7 +57,7 @@ class Compressor {
   int64_t budget() const { return budget_; }
 
   // How a prompt is read.
-  struct Settled {
+  struct ResolvedBudget {
     int64_t budget = 0;  // slots per KV head
     int64_t n_call = 0;  // tokens taken at a time
     int64_t n_next = 0;  // of the next prompt that can be taken at a time whatever was generated
@@ -67,7 +67,8 @@ class Compressor {
   // not allow it (says how many bytes would be needed); the cache would be full before the budget
   // is reached (says the largest budget); a share of the prompt is less than the method protects
   // (says the minimum).
-  Result<Settled> CheckPrompt(const cache::Cache& cache, int64_t n_prompt, int64_t n_call) const;
+  Result<ResolvedBudget> CheckPrompt(const cache::Cache& cache, int64_t n_prompt,
+                                     int64_t n_call) const;
   // Such a prompt follows: settles the budget and returns how many tokens to take at a time. Error:
   // as CheckPrompt, and nothing is changed.
   Result<int64_t> BeginPrompt(const cache::Cache& cache, int64_t n_prompt, int64_t n_call);
@@ -95,15 +96,15 @@ class Compressor {
     int64_t budget = 0;    // slots per KV head
     int64_t n_seen = 0;    // tokens
     int64_t n_prompt = 0;  // of them those up to the end of the last prefill call
-    int64_t n_next = 0;    // Settled::n_next
+    int64_t n_next = 0;    // ResolvedBudget::n_next
   };
   Progress progress() const {
     return {.budget = budget_, .n_seen = n_seen_, .n_prompt = n_prompt_, .n_next = n_next_};
   }
-  void GoOnFrom(const Progress& progress);
+  void ResumeFrom(const Progress& progress);
 
   // Tokens that still fit under the memory limit, where the cache grows while generating.
-  int64_t Room(const cache::Cache& cache) const;
+  int64_t RemainingTokens(const cache::Cache& cache) const;
   // Whether texts may be longer than the cache's capacity: positions are not those of the text, and
   // entries are evicted before a call (of a chunk, or a token) could fill it.
   bool Streams(const cache::Cache& cache) const { return Streams(cache, SmallestBudget()); }
@@ -114,13 +115,15 @@ class Compressor {
   static Entries EntriesHeld(const cache::Cache& cache, int layer);
 
  private:
-  Result<Settled> Settle(const cache::Cache& cache, int64_t n_prompt, int64_t n_call) const;
+  Result<ResolvedBudget> ResolveBudget(const cache::Cache& cache, int64_t n_prompt,
+                                       int64_t n_call) const;
   // The largest budget, and calls as long as they may be, that a limit on the bytes allows.
-  Result<Settled> SettleMemory(const cache::Cache& cache, int64_t n_prompt, int64_t n_call) const;
+  Result<ResolvedBudget> ResolveMemoryLimit(const cache::Cache& cache, int64_t n_prompt,
+                                            int64_t n_call) const;
   Result<int64_t> BudgetFromRatio(int64_t n_tokens) const;
   int64_t NextCall(const cache::Cache& cache) const;
   // reserve_tokens in so many layers, as far as a quarter of the bytes goes.
-  int64_t WithinAQuarter(const cache::Cache& cache, int n_layers) const;
+  int64_t TokensWithinQuarter(const cache::Cache& cache, int n_layers) const;
   // With n tokens more, nothing evicted.
   static int64_t BytesWith(const cache::Cache& cache, int64_t n_tokens);
   Result<void> CheckBytes(int64_t peak_bytes, int64_t n_call) const;
@@ -130,7 +133,7 @@ class Compressor {
   bool Compresses(compression::Phase phase) const;
   // Whether the cache stops growing while tokens are generated: some methods thin it out and let it
   // grow, or leave layers alone.
-  bool Holds(const cache::Cache& cache) const;
+  bool HoldsBudget(const cache::Cache& cache) const;
   // Whether prompts are brought to a size that does not depend on the length of the text.
   bool Sizes(const cache::Cache& cache) const;
   // The budget; before the first prompt the least that it can be.
@@ -143,7 +146,7 @@ class Compressor {
   int64_t budget_ = 0;
   int64_t n_seen_ = 0;
   int64_t n_prompt_ = 0;      // of them those up to the end of the last prefill call
-  int64_t n_next_ = 0;        // Settled::n_next
+  int64_t n_next_ = 0;        // ResolvedBudget::n_next
   int64_t planned_peak_ = 0;  // bytes, of the prompt or the step at work
   Reservation reservation_;
   int64_t n_reserved_tokens_ = -1;  // tokens of the sequence up to which it counts

@@ -36,10 +36,10 @@ void ReadHeld(const cache::Cache& cache, std::vector<Entries>& held) {
 
 // The largest number in [least, most] that passes, if those below one that passes do; 0: none.
 template <class Passes>
-int64_t LargestThat(int64_t least, int64_t most, const Passes& passes) {
-  if (least > most || !passes(least)) return 0;
-  int64_t largest = least;
-  int64_t too_many = most + 1;
+int64_t LargestPassing(int64_t min, int64_t max, const Passes& passes) {
+  if (min > max || !passes(min)) return 0;
+  int64_t largest = min;
+  int64_t too_many = max + 1;
   while (too_many - largest > 1) {
     const int64_t middle = largest + (too_many - largest) / 2;
     (passes(middle) ? largest : too_many) = middle;
@@ -76,7 +76,7 @@ Entries Compressor::EntriesHeld(const cache::Cache& cache, int layer) {
   return held;
 }
 
-bool Compressor::Holds(const cache::Cache& cache) const {
+bool Compressor::HoldsBudget(const cache::Cache& cache) const {
   if (!Compresses(Phase::kDecode)) return false;
   const compression::Method& method = *options_.method;
   const int n_layers = cache.config().shape.n_layers;
@@ -104,48 +104,51 @@ bool Compressor::Streams(const cache::Cache& cache, int64_t budget) const {
     return false;
   }
   const int64_t n_call = std::max<int64_t>(1, options_.prefill_chunk);
-  return options_.method->MostSlots(budget, cache.capacity()) + n_call <= cache.capacity();
+  return options_.method->MaxSlots(budget, cache.capacity()) + n_call <= cache.capacity();
 }
 
 int64_t Compressor::LargestStreamingBudget(const cache::Cache& cache) const {
   if (!active()) return 0;
-  return LargestThat(options_.method->traits().min_budget, cache.capacity(),
-                     [&](int64_t budget) { return Streams(cache, budget); });
+  return LargestPassing(options_.method->traits().min_budget, cache.capacity(),
+                        [&](int64_t budget) { return Streams(cache, budget); });
 }
 
 Result<int64_t> Compressor::BeginPrompt(const cache::Cache& cache, int64_t n_prompt,
                                         int64_t n_call) {
-  WINNOW_ASSIGN(const Settled settled, CheckPrompt(cache, n_prompt, n_call));
-  budget_ = settled.budget;
-  n_next_ = settled.n_next;
+  WINNOW_ASSIGN(const ResolvedBudget resolved, CheckPrompt(cache, n_prompt, n_call));
+  budget_ = resolved.budget;
+  n_next_ = resolved.n_next;
   MemoryPlan plan(MakeCost(cache), options_.method.get());
   ReadHeld(cache, held_);
   plan.Start(held_, n_seen_, n_prompt_);
-  planned_peak_ = plan.Prompt(budget_, n_prompt, settled.n_call);
-  return settled.n_call;
+  planned_peak_ = plan.Prompt(budget_, n_prompt, resolved.n_call);
+  return resolved.n_call;
 }
 
-Result<Compressor::Settled> Compressor::CheckPrompt(const cache::Cache& cache, int64_t n_prompt,
-                                                    int64_t n_call) const {
-  WINNOW_ASSIGN(const Settled settled, Settle(cache, n_prompt, std::min(n_call, n_prompt)));
-  if (LongestHead(cache) + n_prompt > cache.capacity() && !Streams(cache, settled.budget)) {
-    return Error{"cache: a budget of " + std::to_string(settled.budget) +
+Result<Compressor::ResolvedBudget> Compressor::CheckPrompt(const cache::Cache& cache,
+                                                           int64_t n_prompt, int64_t n_call) const {
+  WINNOW_ASSIGN(const ResolvedBudget resolved,
+                ResolveBudget(cache, n_prompt, std::min(n_call, n_prompt)));
+  if (LongestHead(cache) + n_prompt > cache.capacity() && !Streams(cache, resolved.budget)) {
+    return Error{"cache: a budget of " + std::to_string(resolved.budget) +
                  " slots per KV head fills the context of " + std::to_string(cache.capacity()) +
                  " tokens before anything is evicted; longer texts need " +
                  std::to_string(LargestStreamingBudget(cache)) + " or less"};
   }
-  return settled;
+  return resolved;
 }
 
-Result<Compressor::Settled> Compressor::Settle(const cache::Cache& cache, int64_t n_prompt,
-                                               int64_t n_call) const {
-  if (options_.memory_bytes != 0 && active()) return SettleMemory(cache, n_prompt, n_call);
+Result<Compressor::ResolvedBudget> Compressor::ResolveBudget(const cache::Cache& cache,
+                                                             int64_t n_prompt,
+                                                             int64_t n_call) const {
+  if (options_.memory_bytes != 0 && active()) return ResolveMemoryLimit(cache, n_prompt, n_call);
   if (options_.memory_bytes != 0) WINNOW_TRY(CheckBytes(BytesWith(cache, n_prompt), n_prompt));
-  Settled settled = {.budget = options_.size != 0 ? options_.size : budget_, .n_call = n_call};
+  ResolvedBudget resolved = {.budget = options_.size != 0 ? options_.size : budget_,
+                             .n_call = n_call};
   if (options_.ratio != 0) {
-    WINNOW_ASSIGN(settled.budget, BudgetFromRatio(n_seen_ + n_prompt));
+    WINNOW_ASSIGN(resolved.budget, BudgetFromRatio(n_seen_ + n_prompt));
   }
-  return settled;
+  return resolved;
 }
 
 Result<int64_t> Compressor::BudgetFromRatio(int64_t n_tokens) const {
@@ -159,48 +162,52 @@ Result<int64_t> Compressor::BudgetFromRatio(int64_t n_tokens) const {
                " needs at least " + std::to_string(smallest)};
 }
 
-Result<Compressor::Settled> Compressor::SettleMemory(const cache::Cache& cache, int64_t n_prompt,
-                                                     int64_t n_call) const {
+Result<Compressor::ResolvedBudget> Compressor::ResolveMemoryLimit(const cache::Cache& cache,
+                                                                  int64_t n_prompt,
+                                                                  int64_t n_call) const {
   const compression::Method& method = *options_.method;
   const int64_t smallest = method.traits().min_budget;
   // Where a text may be longer than the cache, it stays so.
   const int64_t largest =
       Streams(cache, smallest) ? LargestStreamingBudget(cache) : cache.capacity();
   int64_t n_generate = 0;
-  if (Holds(cache)) {
+  if (HoldsBudget(cache)) {
     n_generate = cache.capacity();  // a prompt shorter than the budget grows to it
   } else if (method.traits().needs_budget || Sizes(cache)) {
-    n_generate = WithinAQuarter(cache, cache.config().shape.n_layers);
+    n_generate = TokensWithinQuarter(cache, cache.config().shape.n_layers);
   }
   MemoryPlan plan(MakeCost(cache), &method);
   std::vector<Entries> held;
   ReadHeld(cache, held);
-  const auto peak = [&](const Settled& settled) {
+  const auto peak = [&](const ResolvedBudget& resolved) {
     plan.Start(held, n_seen_, n_prompt_);
-    const int64_t prompt = plan.Prompt(settled.budget, n_prompt, settled.n_call);
-    const int64_t decode = plan.Decode(settled.budget, n_generate);
-    return std::max({prompt, decode, plan.Prompt(settled.budget, settled.n_next, settled.n_next)});
+    const int64_t prompt = plan.Prompt(resolved.budget, n_prompt, resolved.n_call);
+    const int64_t decode = plan.Decode(resolved.budget, n_generate);
+    return std::max(
+        {prompt, decode, plan.Prompt(resolved.budget, resolved.n_next, resolved.n_next)});
   };
-  const auto fits = [&](const Settled& settled) { return peak(settled) <= options_.memory_bytes; };
+  const auto fits = [&](const ResolvedBudget& resolved) {
+    return peak(resolved) <= options_.memory_bytes;
+  };
   const bool first = LongestHead(cache) == 0;
   const bool in_parts = !first && Compresses(Phase::kPrefill);
   // A later prompt that would cost more than half of the budget is rather taken in parts.
   const int64_t enough = in_parts ? std::max(smallest, budget_ / 2) : smallest;
   for (const int64_t n_next : {NextCall(cache), int64_t{0}}) {
-    Settled settled = {.budget = 0, .n_call = n_call, .n_next = n_next};
-    const int64_t whole = LargestThat(smallest, largest, [&](int64_t budget) {
-      settled.budget = budget;
-      return fits(settled);
+    ResolvedBudget resolved = {.budget = 0, .n_call = n_call, .n_next = n_next};
+    const int64_t whole = LargestPassing(smallest, largest, [&](int64_t budget) {
+      resolved.budget = budget;
+      return fits(resolved);
     });
-    if (whole >= enough) return Settled{.budget = whole, .n_call = n_call, .n_next = n_next};
+    if (whole >= enough) return ResolvedBudget{.budget = whole, .n_call = n_call, .n_next = n_next};
     for (const int64_t budget : {std::max(smallest, budget_), smallest}) {
       if (!in_parts) break;
-      settled.budget = budget;
-      const int64_t part = LargestThat(1, n_call, [&](int64_t n) {
-        settled.n_call = n;
-        return fits(settled);
+      resolved.budget = budget;
+      const int64_t part = LargestPassing(1, n_call, [&](int64_t n) {
+        resolved.n_call = n;
+        return fits(resolved);
       });
-      if (part > 0) return Settled{.budget = budget, .n_call = part, .n_next = n_next};
+      if (part > 0) return ResolvedBudget{.budget = budget, .n_call = part, .n_next = n_next};
     }
   }
   const int64_t needed = peak({.budget = smallest, .n_call = in_parts ? 1 : n_call});
@@ -218,10 +225,10 @@ Result<Compressor::Settled> Compressor::SettleMemory(const cache::Cache& cache, 
 
 int64_t Compressor::NextCall(const cache::Cache& cache) const {
   if (!Sizes(cache) || options_.method->traits().waits_for_all_layers) return 0;
-  return WithinAQuarter(cache, /*n_layers=*/1);
+  return TokensWithinQuarter(cache, /*n_layers=*/1);
 }
 
-int64_t Compressor::WithinAQuarter(const cache::Cache& cache, int n_layers) const {
+int64_t Compressor::TokensWithinQuarter(const cache::Cache& cache, int n_layers) const {
   const int64_t n = int64_t{n_layers} * cache.config().shape.n_kv_heads;
   const int64_t token_bytes = MakeCost(cache).Bytes({.slots = n, .rows = n});
   return std::min(options_.reserve_tokens, options_.memory_bytes / 4 / token_bytes);
@@ -229,19 +236,19 @@ int64_t Compressor::WithinAQuarter(const cache::Cache& cache, int n_layers) cons
 
 Result<Reservation> Compressor::Plan(const cache::Cache& cache, int64_t n_prompt, int64_t n_call,
                                      int64_t n_generate) const {
-  Settled settled = {.budget = budget_, .n_call = 1, .n_next = n_next_};
+  ResolvedBudget resolved = {.budget = budget_, .n_call = 1, .n_next = n_next_};
   // Tokens generated after others leave the budget as it is; the first of all settles it.
   if (n_prompt > 0 || n_seen_ == 0) {
     const int64_t n_first = std::max<int64_t>(1, n_prompt);
-    WINNOW_ASSIGN(settled, Settle(cache, n_first, std::clamp<int64_t>(n_call, 1, n_first)));
+    WINNOW_ASSIGN(resolved, ResolveBudget(cache, n_first, std::clamp<int64_t>(n_call, 1, n_first)));
   }
   MemoryPlan plan(MakeCost(cache), options_.method.get());
   std::vector<Entries> held;
   ReadHeld(cache, held);
   plan.Start(held, n_seen_, n_prompt_);
-  int64_t prefill = plan.Prompt(settled.budget, n_prompt, settled.n_call);
+  int64_t prefill = plan.Prompt(resolved.budget, n_prompt, resolved.n_call);
   const int64_t rest = plan.bytes();
-  int64_t steady = std::max(rest, plan.Decode(settled.budget, n_generate));
+  int64_t steady = std::max(rest, plan.Decode(resolved.budget, n_generate));
   if (options_.memory_bytes != 0) {
     // What would be more is refused when it comes to it.
     prefill = std::min(prefill, options_.memory_bytes);
@@ -277,8 +284,8 @@ Result<void> Compressor::CheckStep(const cache::Cache& cache) {
   return CheckBytes(planned_peak_, 1);
 }
 
-int64_t Compressor::Room(const cache::Cache& cache) const {
-  if (options_.memory_bytes == 0 || Holds(cache)) {
+int64_t Compressor::RemainingTokens(const cache::Cache& cache) const {
+  if (options_.memory_bytes == 0 || HoldsBudget(cache)) {
     return std::numeric_limits<int64_t>::max();
   }
   const CacheCost cost = MakeCost(cache);

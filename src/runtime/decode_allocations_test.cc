@@ -54,7 +54,7 @@ class DecodeAllocations : public ::testing::TestWithParam<gguf::TensorType> {};
 
 TEST_P(DecodeAllocations, AreNone) {
   if (!kCounts) GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
-  model::testing::TinySpec spec = model::testing::TinySpecOf("llama");
+  model::testing::TinySpec spec = model::testing::MakeTinySpec("llama");
   spec.type = GetParam();
   const auto engine = testing::TinyEngine(spec, {.n_threads = 3});
   const auto session = Session::Make(*engine, {}).value();
@@ -77,7 +77,7 @@ class CompressedAllocations : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(CompressedAllocations, AreNone) {
   if (!kCounts) GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
-  const auto engine = testing::TinyEngine(model::testing::TinySpecOf("llama"));
+  const auto engine = testing::TinyEngine(model::testing::MakeTinySpec("llama"));
   SessionOptions options;
   // "PROMPT > STEPS" is two methods.
   const size_t cut = GetParam().find(" > ");
@@ -109,7 +109,7 @@ TEST_P(CompressedAllocations, AreNone) {
 // memory of its own.
 TEST(BatchAllocations, AreNone) {
   if (!kCounts) GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
-  const auto engine = testing::TinyEngine(model::testing::TinySpecOf("llama"), {.n_threads = 1});
+  const auto engine = testing::TinyEngine(model::testing::MakeTinySpec("llama"), {.n_threads = 1});
   std::vector<std::unique_ptr<Session>> sessions;
   std::vector<Session*> all;
   for (const char* spec : {"", "h2o", "streaming", ""}) {
@@ -162,7 +162,7 @@ INSTANTIATE_TEST_SUITE_P(Types, DecodeAllocations,
                          ::testing::Values(gguf::TensorType::kF32, gguf::TensorType::kF16,
                                            gguf::TensorType::kQ8_0),
                          [](const auto& param_info) {
-                           return std::string(gguf::InfoOf(param_info.param).name);
+                           return std::string(gguf::GetTypeInfo(param_info.param).name);
                          });
 
 }  // namespace

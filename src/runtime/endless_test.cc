@@ -29,7 +29,7 @@ class Endless : public ::testing::Test {
     return std::move(session).value();
   }
 
-  std::unique_ptr<Engine> engine_ = testing::TinyEngine(model::testing::TinySpecOf("llama"));
+  std::unique_ptr<Engine> engine_ = testing::TinyEngine(model::testing::MakeTinySpec("llama"));
 };
 
 void ExpectFinite(const Session& session) {

@@ -65,7 +65,7 @@ Result<void> CheckPrompt(const Session& session, std::span<const TokenId> prompt
 
 }  // namespace
 
-std::string_view NameOf(StopReason reason) {
+std::string_view ToString(StopReason reason) {
   switch (reason) {
     case StopReason::kEndOfGeneration:
       return "eos";

@@ -36,7 +36,7 @@ enum class StopReason {
   kCancelled,
 };
 // "eos", "limit", "stop_string", "context", "cancelled".
-std::string_view NameOf(StopReason reason);
+std::string_view ToString(StopReason reason);
 
 struct GenerateTimings {
   double prefill_ms = 0;      // computing the part of the prompt that was not in the cache

@@ -51,11 +51,11 @@ void MemoryPlan::Start(std::span<const Entries> held, int64_t n_seen, int64_t n_
   n_prompt_ = n_prompt;
 }
 
-Entries MemoryPlan::OfHeads(int64_t slots, int64_t rows) const {
+Entries MemoryPlan::ForHeads(int64_t slots, int64_t rows) const {
   return {.slots = Product(slots, cost_.n_kv_heads), .rows = Product(rows, cost_.n_kv_heads)};
 }
 
-Entries MemoryPlan::OfLayers(const Entries& layer) const {
+Entries MemoryPlan::ForLayers(const Entries& layer) const {
   return {.slots = Product(layer.slots, cost_.n_layers),
           .rows = Product(layer.rows, cost_.n_layers)};
 }
@@ -71,15 +71,15 @@ int64_t MemoryPlan::Call(Phase phase, int64_t budget, int64_t n) {
   n_seen_ = Sum(n_seen_, n);
   if (prefill) n_prompt_ = n_seen_;
   const int n_layers = cost_.n_layers;
-  const Entries added = OfHeads(n, n);  // to a layer
-  const Entries added_in_all = OfHeads(Product(n, n_layers), Product(n, n_layers));
+  const Entries added = ForHeads(n, n);  // to a layer
+  const Entries added_in_all = ForHeads(Product(n, n_layers), Product(n, n_layers));
   if (!Evicts(phase)) {
     for (Entries& layer : held_) layer = layer + added;
     total_ = total_ + added_in_all;
     return bytes();
   }
   const compression::Method::Sizes sizes = SizesAfter(phase, budget);
-  const Entries total = OfHeads(sizes.total_slots, sizes.total_rows);
+  const Entries total = ForHeads(sizes.total_slots, sizes.total_rows);
   const bool waits = prefill && method_->traits().waits_for_all_layers;
   int64_t peak = waits ? cost_.Bytes(Held() + added_in_all) : 0;
   Entries done;  // of the layers before the one at work
@@ -91,10 +91,10 @@ int64_t MemoryPlan::Call(Phase phase, int64_t budget, int64_t n) {
       peak = std::max(peak, cost_.Bytes(Min(done, total) + Min(left, total_) + added));
     }
     left = {.slots = left.slots - layer.slots, .rows = left.rows - layer.rows};
-    const Entries most = prefill ? OfHeads(method_->LayerSlots(i, n_layers, budget, n_seen_),
+    const Entries max = prefill ? ForHeads(method_->LayerSlots(i, n_layers, budget, n_seen_),
                                            method_->LayerRows(i, n_layers, budget, n_seen_))
-                                 : OfHeads(sizes.layer_slots, sizes.layer_rows);
-    layer = Min(layer + added, most);
+                                : ForHeads(sizes.layer_slots, sizes.layer_rows);
+    layer = Min(layer + added, max);
     done = done + layer;
   }
   total_ = total;
@@ -134,16 +134,16 @@ int64_t MemoryPlan::Decode(int64_t budget, int64_t n) {
   const Entries before = Held();
   n_seen_ = Sum(n_seen_, n_more);
   const compression::Method::Sizes sizes = SizesAfter(Phase::kDecode, budget);
-  const Entries layer_most = OfHeads(sizes.layer_slots, sizes.layer_rows);
-  total_ = OfHeads(sizes.total_slots, sizes.total_rows);
+  const Entries layer_max = ForHeads(sizes.layer_slots, sizes.layer_rows);
+  total_ = ForHeads(sizes.total_slots, sizes.total_rows);
   // Only the layer at work is above its size, and no layer gains more than the token.
-  const Entries one = OfHeads(1, 1);
-  const Entries one_each = OfHeads(n_layers, n_layers);
-  const Entries most = Min(OfLayers(layer_most) + one,
-                           Min(total_ + one_each, before + OfHeads(Product(n_more, n_layers),
+  const Entries one = ForHeads(1, 1);
+  const Entries one_each = ForHeads(n_layers, n_layers);
+  const Entries max = Min(ForLayers(layer_max) + one,
+                          Min(total_ + one_each, before + ForHeads(Product(n_more, n_layers),
                                                                    Product(n_more, n_layers))));
-  for (Entries& layer : held_) layer = Min(layer + OfHeads(n_more, n_more), layer_most);
-  return std::max(first, Sum(cost_.fixed_bytes, cost_.Bytes(most)));
+  for (Entries& layer : held_) layer = Min(layer + ForHeads(n_more, n_more), layer_max);
+  return std::max(first, Sum(cost_.fixed_bytes, cost_.Bytes(max)));
 }
 
 }  // namespace winnow::runtime

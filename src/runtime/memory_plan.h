@@ -56,8 +56,8 @@ class MemoryPlan {
   // Sizes of single layers are those of decode calls only.
   compression::Method::Sizes SizesAfter(compression::Phase phase, int64_t budget) const;
   Entries Held() const;
-  Entries OfHeads(int64_t slots, int64_t rows) const;  // so many in each KV head
-  Entries OfLayers(const Entries& layer) const;        // so many in each layer
+  Entries ForHeads(int64_t slots, int64_t rows) const;  // so many in each KV head
+  Entries ForLayers(const Entries& layer) const;        // so many in each layer
 
   CacheCost cost_;
   const compression::Method* method_;

@@ -27,12 +27,12 @@ MemoryPlan Begin(const compression::Method* method, std::vector<int64_t> slots =
                  const CacheCost& cost = kCost) {
   MemoryPlan plan(cost, method);
   std::vector<Entries> held;
-  int64_t most = 0;
+  int64_t max = 0;
   for (const int64_t n : slots) {
     held.push_back({.slots = n, .rows = n});
-    most = std::max(most, n);
+    max = std::max(max, n);
   }
-  plan.Start(held, most, most);
+  plan.Start(held, max, max);
   return plan;
 }
 
@@ -149,8 +149,8 @@ TEST(MemoryPlan, WithoutEndThereIsNoOverflow) {
 TEST(MemoryPlan, MethodsStateSizesThatFitTogether) {
   for (const compression::MethodEntry& entry : compression::Methods()) {
     const MethodPtr method = MakeMethod(entry.name).value();
-    const int64_t least = method->traits().min_budget;
-    for (const int64_t budget : {least, least + 1, least + 7, 2 * least + 40, 10 * least}) {
+    const int64_t min = method->traits().min_budget;
+    for (const int64_t budget : {min, min + 1, min + 7, 2 * min + 40, 10 * min}) {
       for (const int n_layers : {1, 2, 3, 8, 33}) {
         int64_t total = 0;
         for (const int64_t n :

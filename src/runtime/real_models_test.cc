@@ -59,17 +59,16 @@ TEST_P(GreedyText, IsTheReferenceText) {
   EXPECT_GT(text.size() + 40, std::min<size_t>(expected.size(), 500));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GreedyText,
-                         ::testing::Combine(::testing::Values("stories260K", "tiny1m"),
-                                            ::testing::Values("", "reference"),
-                                            ::testing::Values(kernels::TensorType::kF16,
-                                                              kernels::TensorType::kF32)),
-                         [](const auto& param_info) {
-                           const std::string& target = std::get<1>(param_info.param);
-                           return std::get<0>(param_info.param) +
-                                  (target.empty() ? "_cpu_" : "_reference_") +
-                                  std::string(gguf::InfoOf(std::get<2>(param_info.param)).name);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Models, GreedyText,
+    ::testing::Combine(::testing::Values("stories260K", "tiny1m"),
+                       ::testing::Values("", "reference"),
+                       ::testing::Values(kernels::TensorType::kF16, kernels::TensorType::kF32)),
+    [](const auto& param_info) {
+      const std::string& target = std::get<1>(param_info.param);
+      return std::get<0>(param_info.param) + (target.empty() ? "_cpu_" : "_reference_") +
+             std::string(gguf::GetTypeInfo(std::get<2>(param_info.param)).name);
+    });
 
 }  // namespace
 }  // namespace winnow::runtime

@@ -210,8 +210,8 @@ void Sampler::KeepTopP() {
     }
   }
   if (config_.min_p > 0) {
-    const double least = static_cast<double>(largest) + std::log(config_.min_p);
-    std::erase_if(candidates_, [&](const Candidate& c) { return c.logit < least; });
+    const double min = static_cast<double>(largest) + std::log(config_.min_p);
+    std::erase_if(candidates_, [&](const Candidate& c) { return c.logit < min; });
   }
   if (config_.top_p >= 1) return;
   // Sorts as much of the head as it needs, in growing pieces.

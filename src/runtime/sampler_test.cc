@@ -22,7 +22,7 @@ Sampler Make(const SamplerConfig& config, int64_t vocabulary) {
   return Sampler::Make(config, vocabulary).value();
 }
 
-std::vector<float> LogsOf(std::vector<double> probabilities) {
+std::vector<float> LogProbabilities(std::vector<double> probabilities) {
   std::vector<float> logits;
   for (const double p : probabilities) logits.push_back(static_cast<float>(std::log(p)));
   return logits;
@@ -49,20 +49,21 @@ void ExpectShares(const std::vector<double>& shares, const std::vector<double>& 
 }
 
 TEST(Sampler, DrawsFromTheSoftmax) {
-  ExpectShares(Shares(Plain(), LogsOf({0.5, 0.3, 0.15, 0.05})), {0.5, 0.3, 0.15, 0.05});
+  ExpectShares(Shares(Plain(), LogProbabilities({0.5, 0.3, 0.15, 0.05})), {0.5, 0.3, 0.15, 0.05});
 }
 
 TEST(Sampler, TemperatureTwoTakesTheSquareRoot) {
   SamplerConfig config = Plain();
   config.temperature = 2;
   // sqrt of 0.64, 0.32 * 0.5, 0.04: 0.8, 0.4, 0.2 of 1.4 for 0.64, 0.16, 0.04.
-  ExpectShares(Shares(config, LogsOf({0.64, 0.16, 0.04})), {0.8 / 1.4, 0.4 / 1.4, 0.2 / 1.4});
+  ExpectShares(Shares(config, LogProbabilities({0.64, 0.16, 0.04})),
+               {0.8 / 1.4, 0.4 / 1.4, 0.2 / 1.4});
 }
 
 TEST(Sampler, TopKKeepsTheKMostLikely) {
   SamplerConfig config = Plain();
   config.top_k = 2;
-  ExpectShares(Shares(config, LogsOf({0.1, 0.45, 0.15, 0.3})), {0, 0.6, 0, 0.4});
+  ExpectShares(Shares(config, LogProbabilities({0.1, 0.45, 0.15, 0.3})), {0, 0.6, 0, 0.4});
 }
 
 TEST(Sampler, TopKTiesGoToTheLowerId) {
@@ -74,13 +75,13 @@ TEST(Sampler, TopKTiesGoToTheLowerId) {
 TEST(Sampler, TopPIncludesTheTokenThatCrosses) {
   SamplerConfig config = Plain();
   config.top_p = 0.6;
-  ExpectShares(Shares(config, LogsOf({0.15, 0.5, 0.3, 0.05})), {0, 0.625, 0.375, 0});
+  ExpectShares(Shares(config, LogProbabilities({0.15, 0.5, 0.3, 0.05})), {0, 0.625, 0.375, 0});
 }
 
 TEST(Sampler, MinPIsRelativeToTheMostLikely) {
   SamplerConfig config = Plain();
   config.min_p = 0.29;  // of 0.5: 0.145
-  ExpectShares(Shares(config, LogsOf({0.5, 0.3, 0.15, 0.05})),
+  ExpectShares(Shares(config, LogProbabilities({0.5, 0.3, 0.15, 0.05})),
                {0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0});
 }
 
@@ -88,7 +89,7 @@ TEST(Sampler, TopPCountsBeforeMinP) {
   SamplerConfig config = Plain();
   config.top_p = 0.9;  // of everything: 0.4 + 0.3 + 0.2
   config.min_p = 0.6;  // then 0.24
-  ExpectShares(Shares(config, LogsOf({0.4, 0.3, 0.2, 0.1})), {4.0 / 7, 3.0 / 7, 0, 0});
+  ExpectShares(Shares(config, LogProbabilities({0.4, 0.3, 0.2, 0.1})), {4.0 / 7, 3.0 / 7, 0, 0});
 }
 
 TEST(Sampler, TypicalDropsTheTooLikelyFirst) {
@@ -96,7 +97,7 @@ TEST(Sampler, TypicalDropsTheTooLikelyFirst) {
   // 0.659, 0.659.
   SamplerConfig config = Plain();
   config.typical_p = 0.5;
-  ExpectShares(Shares(config, LogsOf({0.6, 0.2, 0.2})), {1, 0, 0});
+  ExpectShares(Shares(config, LogProbabilities({0.6, 0.2, 0.2})), {1, 0, 0});
   // Entropy of {0.7, 0.06 x 5} is 1.094 nat; surprises 0.357 and 2.813: distances 0.737 and 1.720.
   // Entropy of {0.4, 0.04 x 15} is 2.298 nat; surprises 0.916 and 3.219: distances 1.381 and 0.921:
   // the likely one goes.
@@ -105,7 +106,7 @@ TEST(Sampler, TypicalDropsTheTooLikelyFirst) {
   std::vector<double> expected(16, 1.0 / 15);
   expected[0] = 0;
   config.typical_p = 0.59;  // the fifteen have 0.6
-  ExpectShares(Shares(config, LogsOf(flat)), expected);
+  ExpectShares(Shares(config, LogProbabilities(flat)), expected);
 }
 
 TEST(Sampler, GreedyTakesTheLargestAndTheLowerIdOnTies) {
@@ -170,7 +171,7 @@ TEST(Sampler, BiasBansAndForces) {
   EXPECT_EQ(Make(config, 3).Sample(std::vector<float>{9, -4, 0}), 1);
   config = Plain();
   config.logit_bias = {{0, -kInf}};
-  ExpectShares(Shares(config, LogsOf({0.5, 0.25, 0.25})), {0, 0.5, 0.5});
+  ExpectShares(Shares(config, LogProbabilities({0.5, 0.25, 0.25})), {0, 0.5, 0.5});
 }
 
 TEST(Sampler, BadLogitsAreNeverChosenWhileAnotherIsLeft) {
@@ -243,10 +244,10 @@ std::set<int32_t> SurvivorsPlainly(const SamplerConfig& c, const std::vector<flo
   size_t n = 0;
   while (n < entries.size() && (n == 0 || sum < c.top_p)) sum += entries[n++].p;
   entries.resize(n);
-  const double least = c.min_p * entries[0].p;
+  const double min = c.min_p * entries[0].p;
   std::set<int32_t> tokens;
   for (const Entry& e : entries) {
-    if (e.p >= least) tokens.insert(e.token);
+    if (e.p >= min) tokens.insert(e.token);
   }
   return tokens;
 }

@@ -9,7 +9,7 @@
 #include "runtime/session_data.h"
 
 namespace winnow::runtime {
-Error NoRoom(int64_t n, int64_t n_taken, int64_t n_all) {
+Error ContextFull(int64_t n, int64_t n_taken, int64_t n_all) {
   return Error{"session: " + std::to_string(n) + (n == 1 ? " token does" : " tokens do") +
                " not fit: " + std::to_string(n_taken) + " of " + std::to_string(n_all) +
                " are taken, " + std::to_string(n_all - n_taken) + " more fit"};
@@ -47,15 +47,15 @@ Result<std::unique_ptr<Session>> Session::Make(Engine& engine, const SessionOpti
   return session;
 }
 
-int64_t Session::Data::MostHeld() const {
+int64_t Session::Data::MaxHeld() const {
   const cache::CacheShape& shape = cache->config().shape;
-  int64_t most = 0;
+  int64_t max = 0;
   for (int layer = 0; layer < shape.n_layers; ++layer) {
     for (int head = 0; head < shape.n_kv_heads; ++head) {
-      most = std::max(most, cache->n_slots(layer, head));
+      max = std::max(max, cache->n_slots(layer, head));
     }
   }
-  return most;
+  return max;
 }
 
 void Session::Data::Clear() {
@@ -67,22 +67,22 @@ void Session::Data::Clear() {
   n_attendable = 0;
 }
 
-int64_t Session::Data::CallOf(int64_t n) const {
+int64_t Session::Data::CallSize(int64_t n) const {
   const int64_t chunk = options.compression.prefill_chunk;
   return chunk == 0 ? n : std::min(chunk, n);
 }
 
 Result<void> Session::CheckRoom(int64_t n) const {
   if (n == 0) return {};
-  WINNOW_TRY(data_->compressor.CheckPrompt(*data_->cache, n, data_->CallOf(n)));
+  WINNOW_TRY(data_->compressor.CheckPrompt(*data_->cache, n, data_->CallSize(n)));
   return CheckCapacity(n);
 }
 
 Result<void> Session::CheckCapacity(int64_t n) const {
   const Data& data = *data_;
-  if (n > capacity() - n_tokens()) return NoRoom(n, n_tokens(), capacity());
-  const int64_t n_call = data.CallOf(n);
-  const int64_t n_held = data.MostHeld();
+  if (n > capacity() - n_tokens()) return ContextFull(n, n_tokens(), capacity());
+  const int64_t n_call = data.CallSize(n);
+  const int64_t n_held = data.MaxHeld();
   if (n_call > data.cache->capacity() - n_held) {
     return Error{"session: " + std::to_string(n_call) + " tokens at once" +
                  (n_held > 0 ? " on top of " + std::to_string(n_held) + " entries" : "") +
@@ -97,7 +97,7 @@ Result<std::unique_ptr<Session>> Session::Fork() const {
       new Session(std::make_unique<Data>(*data_->engine, data_->options)));
   Data& data = *fork->data_;
   WINNOW_ASSIGN(data.cache, data_->cache->Copy());
-  data.compressor.GoOnFrom(data_->compressor.progress());
+  data.compressor.ResumeFrom(data_->compressor.progress());
   data.tokens = data_->tokens;
   data.logits = data_->logits;
   data.has_logits = data_->has_logits;
@@ -117,7 +117,7 @@ Result<void> Session::Restore(std::span<const TokenId> tokens, std::span<const f
     return Error{"its cache takes " + std::to_string(data_->cache->live_bytes()) +
                  " bytes, the limit is " + std::to_string(memory)};
   }
-  data_->compressor.GoOnFrom(progress);
+  data_->compressor.ResumeFrom(progress);
   data_->tokens.assign(tokens.begin(), tokens.end());
   data_->has_logits = !logits.empty();
   std::ranges::copy(logits, data_->logits.begin());
@@ -142,7 +142,7 @@ int64_t Session::largest_streaming_budget() const {
 int64_t Session::room() const {
   // The first token settles the budget, which the memory limit may not allow.
   if (n_tokens() == 0 && !data_->compressor.CheckPrompt(*data_->cache, 1, 1)) return 0;
-  return std::min(capacity() - n_tokens(), data_->compressor.Room(*data_->cache));
+  return std::min(capacity() - n_tokens(), data_->compressor.RemainingTokens(*data_->cache));
 }
 
 void Session::Reset() { data_->Clear(); }
@@ -170,7 +170,7 @@ int64_t Session::KeepCommonPrefix(std::span<const TokenId> tokens) {
 }
 
 Result<Reservation> Session::Plan(int64_t n_prompt, int64_t n_generate) const {
-  return data_->compressor.Plan(*data_->cache, n_prompt, data_->CallOf(n_prompt), n_generate);
+  return data_->compressor.Plan(*data_->cache, n_prompt, data_->CallSize(n_prompt), n_generate);
 }
 
 Result<Reservation> Session::Reserve(int64_t n_prompt, int64_t n_generate) {

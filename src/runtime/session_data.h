@@ -31,9 +31,9 @@ struct Session::Data {
   // Whether single tokens attend to some entries only.
   bool selects() const { return evicts() && options.compression.method->traits().top_p < 1; }
   // Entries of the longest head.
-  int64_t MostHeld() const;
+  int64_t MaxHeld() const;
   // Tokens of a prompt of n that are taken in at once.
-  int64_t CallOf(int64_t n) const;
+  int64_t CallSize(int64_t n) const;
 
   // A call of the model. BeginCall gives its span, which refers to this session and to `added`;
   // then EndCall, or Rollback where the step failed or was stopped: the session is as it was
@@ -61,6 +61,6 @@ struct Session::Data {
 };
 
 // What a session says that has no room for n tokens.
-Error NoRoom(int64_t n, int64_t n_taken, int64_t n_all);
+Error ContextFull(int64_t n, int64_t n_taken, int64_t n_all);
 
 }  // namespace winnow::runtime

@@ -96,8 +96,8 @@ bool ReadInfo(std::span<const std::byte> bytes, SessionFileInfo& info,
                 .value_dim = numbers[3]};
   info.key_type = static_cast<kernels::TensorType>(numbers[4]);
   info.value_type = static_cast<kernels::TensorType>(numbers[5]);
-  constexpr int64_t kMost = std::numeric_limits<cache::Position>::max();
-  const auto within = [&](int64_t number) { return number >= 0 && number <= kMost; };
+  constexpr int64_t kMax = std::numeric_limits<cache::Position>::max();
+  const auto within = [&](int64_t number) { return number >= 0 && number <= kMax; };
   return kernels::IsCacheType(info.key_type) && kernels::IsCacheType(info.value_type) &&
          within(info.n_tokens) && progress.n_seen == info.n_tokens && within(progress.n_prompt) &&
          progress.n_prompt <= progress.n_seen && within(progress.budget) && within(progress.n_next);
@@ -183,7 +183,7 @@ Result<Head> ReadHead(SessionReader& reader) {
 SessionFileInfo Describe(Session& session) {
   const cache::CacheConfig& config = session.cache().config();
   const CompressionOptions& compression = session.compression();
-  return {.model = gguf::HashOf(session.engine().file()),
+  return {.model = gguf::ContentHash(session.engine().file()),
           .shape = config.shape,
           .key_type = config.key_type,
           .value_type = config.value_type,
@@ -197,14 +197,14 @@ SessionFileInfo Describe(Session& session) {
           .notes = {}};
 }
 
-std::string TypesOf(const SessionFileInfo& info) {
-  return std::string(gguf::InfoOf(info.key_type).name) + " keys and " +
-         std::string(gguf::InfoOf(info.value_type).name) + " values";
+std::string TypesText(const SessionFileInfo& info) {
+  return std::string(gguf::GetTypeInfo(info.key_type).name) + " keys and " +
+         std::string(gguf::GetTypeInfo(info.value_type).name) + " values";
 }
-std::string MethodOf(const SessionFileInfo& info) {
+std::string MethodText(const SessionFileInfo& info) {
   return info.method.empty() ? "no method" : "method " + info.method;
 }
-std::string BudgetOf(const SessionFileInfo& info) {
+std::string BudgetText(const SessionFileInfo& info) {
   if (info.size > 0) return "a budget of " + std::to_string(info.size) + " slots";
   if (info.ratio > 0) return "a budget of " + std::to_string(info.ratio) + " of the prompt";
   if (info.memory_bytes > 0) return "a budget of " + std::to_string(info.memory_bytes) + " bytes";
@@ -219,9 +219,9 @@ Result<void> CheckSame(const SessionFileInfo& saved, const SessionFileInfo& now)
   if (saved.model != now.model || saved.shape != now.shape) {
     return differ("another model (" + saved.model + ")", now.model);
   }
-  if (TypesOf(saved) != TypesOf(now)) return differ(TypesOf(saved), TypesOf(now));
-  if (saved.method != now.method) return differ(MethodOf(saved), MethodOf(now));
-  if (BudgetOf(saved) != BudgetOf(now)) return differ(BudgetOf(saved), BudgetOf(now));
+  if (TypesText(saved) != TypesText(now)) return differ(TypesText(saved), TypesText(now));
+  if (saved.method != now.method) return differ(MethodText(saved), MethodText(now));
+  if (BudgetText(saved) != BudgetText(now)) return differ(BudgetText(saved), BudgetText(now));
   return {};
 }
 

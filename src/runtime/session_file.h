@@ -14,7 +14,7 @@ namespace winnow::runtime {
 
 // What a session file says about itself.
 struct SessionFileInfo {
-  std::string model;  // gguf::HashOf of the model's file
+  std::string model;  // gguf::ContentHash of the model's file
   cache::CacheShape shape;
   kernels::TensorType key_type = kernels::TensorType::kF16;
   kernels::TensorType value_type = kernels::TensorType::kF16;

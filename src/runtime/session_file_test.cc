@@ -16,7 +16,7 @@
 namespace winnow::runtime {
 namespace {
 
-using model::testing::TinySpecOf;
+using model::testing::MakeTinySpec;
 using testing::Logits;
 using testing::Tokens;
 
@@ -24,7 +24,7 @@ using testing::Tokens;
 class SessionFileTest : public ::testing::Test {
  protected:
   SessionFileTest()
-      : engine_(testing::TinyEngine(TinySpecOf("llama"))),
+      : engine_(testing::TinyEngine(MakeTinySpec("llama"))),
         path_(::testing::TempDir() + "winnow-" +
               ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".session") {
     std::filesystem::remove(path_);
@@ -101,7 +101,7 @@ TEST_F(SessionFileTest, WhatDiffersIsNamed) {
   SessionOptions small = Options("streaming", 20);
   small.context = 10;
   EXPECT_NE(Problem(small).find("entries in a cache of 10"), std::string::npos) << Problem(small);
-  engine_ = testing::TinyEngine(TinySpecOf("qwen2"));
+  engine_ = testing::TinyEngine(MakeTinySpec("qwen2"));
   EXPECT_NE(Problem(Options("streaming", 20)).find("another model"), std::string::npos);
 }
 

@@ -83,7 +83,8 @@ Result<bool> Session::Prefill(std::span<const TokenId> tokens, const PrefillOpti
   const auto n = static_cast<int64_t>(tokens.size());
   WINNOW_TRY(CheckCapacity(n));
   WINNOW_TRY(CheckTokens(tokens));
-  WINNOW_ASSIGN(const int64_t n_call, data.compressor.BeginPrompt(*data.cache, n, data.CallOf(n)));
+  WINNOW_ASSIGN(const int64_t n_call,
+                data.compressor.BeginPrompt(*data.cache, n, data.CallSize(n)));
   for (int64_t first = 0; first < n; first += n_call) {
     const auto part = tokens.subspan(static_cast<size_t>(first),
                                      static_cast<size_t>(std::min(n_call, n - first)));
@@ -148,10 +149,10 @@ Result<void> Session::Decode(TokenId token) {
 Result<void> Session::PrepareStep(TokenId token) {
   Data& data = *data_;
   WINNOW_TRY(CheckTokens({&token, 1}));
-  if (n_tokens() >= capacity()) return NoRoom(1, n_tokens(), capacity());
+  if (n_tokens() >= capacity()) return ContextFull(1, n_tokens(), capacity());
   // Where positions are reassigned, a text may be longer than the cache, which evicts in time.
-  const int64_t n_held = data.MostHeld();
-  if (n_held >= data.cache->capacity()) return NoRoom(1, n_held, data.cache->capacity());
+  const int64_t n_held = data.MaxHeld();
+  if (n_held >= data.cache->capacity()) return ContextFull(1, n_held, data.cache->capacity());
   if (n_tokens() == 0) WINNOW_TRY(data.compressor.BeginPrompt(*data.cache, 1, 1));
   return data.compressor.CheckStep(*data.cache);
 }

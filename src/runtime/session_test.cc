@@ -13,14 +13,14 @@
 namespace winnow::runtime {
 namespace {
 
-using model::testing::TinySpecOf;
+using model::testing::MakeTinySpec;
 using testing::kVocabulary;
 using testing::Logits;
 using testing::Tokens;
 
 std::unique_ptr<Engine> Open(EngineOptions options = {}) {
   if (options.n_threads == 0) options.n_threads = 2;
-  return testing::TinyEngine(TinySpecOf("llama"), options);
+  return testing::TinyEngine(MakeTinySpec("llama"), options);
 }
 
 TEST(Session, DecodeContinuesPrefill) {
@@ -196,7 +196,7 @@ TEST(Session, WarnsBeyondTheTrainedContext) {
     }
     std::vector<std::string> all;
   } warnings;
-  const auto file = testing::TinyFile(TinySpecOf("llama"));
+  const auto file = testing::TinyFile(MakeTinySpec("llama"));
   ASSERT_TRUE(Engine::Open({.file = file, .n_threads = 2, .context = 128}, warnings).has_value());
   EXPECT_TRUE(warnings.all.empty());
   const auto engine =
@@ -229,7 +229,7 @@ TEST(Session, EngineErrorsNameTheFile) {
   const std::string& message = absent.error().message;
   EXPECT_NE(message.find("/nowhere/absent.gguf"), std::string::npos) << message;
   EXPECT_EQ(message.find("/nowhere/absent.gguf"), message.rfind("/nowhere/absent.gguf"));
-  EngineOptions options = {.file = testing::TinyFile(TinySpecOf("llama")), .n_threads = -2};
+  EngineOptions options = {.file = testing::TinyFile(MakeTinySpec("llama")), .n_threads = -2};
   EXPECT_EQ(Engine::Open(options, log).error().message,
             "engine: -2 threads wanted, expected 1..512");
   options.n_threads = 2;

@@ -8,7 +8,7 @@
 namespace winnow::tokenizer {
 namespace {
 
-constexpr bool StandsForItself(int byte) {
+constexpr bool IsPrintedAsIs(int byte) {
   return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }
 
@@ -26,7 +26,7 @@ constexpr Alphabet MakeAlphabet() {
   for (int16_t& byte : alphabet.byte_of) byte = -1;
   int next_other = 0x100;
   for (int byte = 0; byte < 256; ++byte) {
-    const int code = StandsForItself(byte) ? byte : next_other++;
+    const int code = IsPrintedAsIs(byte) ? byte : next_other++;
     alphabet.byte_of[code] = static_cast<int16_t>(byte);
     auto& character = alphabet.of_byte[byte];
     if (code < 0x80) {

@@ -23,12 +23,12 @@ class PairTable {
 
   // Keeps what is there if the pair is known already: the first rank counts.
   void Add(int32_t left, int32_t right, Merge merge) {
-    Slot& slot = slots_[PlaceOf(KeyOf(left, right))];
-    if (slot.key == kFree) slot = {.key = KeyOf(left, right), .merge = merge};
+    Slot& slot = slots_[Bucket(PairKey(left, right))];
+    if (slot.key == kFree) slot = {.key = PairKey(left, right), .merge = merge};
   }
 
   std::optional<Merge> Find(int32_t left, int32_t right) const {
-    const Slot& slot = slots_[PlaceOf(KeyOf(left, right))];
+    const Slot& slot = slots_[Bucket(PairKey(left, right))];
     if (slot.key == kFree) return std::nullopt;
     return slot.merge;
   }
@@ -40,10 +40,10 @@ class PairTable {
     Merge merge;
   };
 
-  static uint64_t KeyOf(int32_t left, int32_t right) {
+  static uint64_t PairKey(int32_t left, int32_t right) {
     return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
   }
-  size_t PlaceOf(uint64_t key) const {
+  size_t Bucket(uint64_t key) const {
     const size_t mask = slots_.size() - 1;
     const uint64_t hash = key * 0x9E3779B97F4A7C15u;
     size_t at = (hash ^ hash >> 32) & mask;
@@ -110,7 +110,7 @@ class BytePairs final : public Algorithm {
         pre_tokenizer_(std::move(pre_tokenizer)),
         merges_(input.vocabulary.merges.size()) {
     for (int byte = 0; byte < 256; ++byte) {
-      byte_symbols_[byte] = SymbolOf(CharacterOfByte(static_cast<uint8_t>(byte)));
+      byte_symbols_[byte] = FindSymbol(CharacterOfByte(static_cast<uint8_t>(byte)));
     }
     for (const std::string_view text : vocabulary_.texts) {
       longest_token_ = std::max(longest_token_, text.size());
@@ -128,9 +128,9 @@ class BytePairs final : public Algorithm {
       }
       merged = merge.substr(0, space);
       merged += merge.substr(space + 1);
-      const int32_t left = SymbolOf(merge.substr(0, space));
-      const int32_t right = SymbolOf(merge.substr(space + 1));
-      merges_.Add(left, right, {.priority = static_cast<uint32_t>(rank), .id = SymbolOf(merged)});
+      const int32_t left = FindSymbol(merge.substr(0, space));
+      const int32_t right = FindSymbol(merge.substr(space + 1));
+      merges_.Add(left, right, {.priority = static_cast<uint32_t>(rank), .id = FindSymbol(merged)});
     }
     return {};
   }
@@ -144,21 +144,21 @@ class BytePairs final : public Algorithm {
       const bool control =
           byte == 0x7F || (byte < ' ' && byte != '\t' && byte != '\n' && byte != '\r');
       const bool unused = byte == 0xC0 || byte == 0xC1 || byte == 0xF1 || byte == 0xF2;
-      if (!control && !unused) n_missing += TokenOf(byte_symbols_[byte]) < 0;
+      if (!control && !unused) n_missing += SymbolToken(byte_symbols_[byte]) < 0;
     }
     return n_missing;
   }
 
   // Numbers what merges speak of: tokens by their id; strings that are no tokens get numbers behind
   // those.
-  int32_t SymbolOf(std::string_view characters) {
+  int32_t FindSymbol(std::string_view characters) {
     if (const TokenId token = Find(characters); token >= 0) return token;
     const auto next = static_cast<int32_t>(vocabulary_.texts.size() + other_symbols_.size());
     return other_symbols_.emplace(std::string(characters), next).first->second;
   }
 
   // The token that a symbol is, or -1.
-  TokenId TokenOf(int32_t symbol) const { return symbol < vocabulary_.size() ? symbol : -1; }
+  TokenId SymbolToken(int32_t symbol) const { return symbol < vocabulary_.size() ? symbol : -1; }
 
   // The token spelled so that ordinary text may become, or -1.
   TokenId Find(std::string_view characters) const {
@@ -209,14 +209,14 @@ class BytePairs final : public Algorithm {
   }
 
   void EmitSymbol(std::string_view piece, const Symbol& symbol, std::vector<TokenId>& out) const {
-    if (const TokenId token = TokenOf(symbol.id); token >= 0) {
+    if (const TokenId token = SymbolToken(symbol.id); token >= 0) {
       out.push_back(token);
       return;
     }
     // Merges may lead to a string that is no token: then its bytes stand for themselves. A byte
     // without a token is left out, as the reference engine does.
     for (char byte : piece.substr(symbol.begin, symbol.length)) {
-      const TokenId token = TokenOf(byte_symbols_[static_cast<uint8_t>(byte)]);
+      const TokenId token = SymbolToken(byte_symbols_[static_cast<uint8_t>(byte)]);
       if (token >= 0) out.push_back(token);
     }
   }

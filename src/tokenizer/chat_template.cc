@@ -17,7 +17,7 @@ std::string_view Trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin);
 }
 
-const ChatTurn* TurnOf(const ChatFormat& format, std::string_view role) {
+const ChatTurn* FindTurn(const ChatFormat& format, std::string_view role) {
   if (role == "system") return &format.system;
   if (role == "user") return &format.user;
   if (role == "assistant") return &format.assistant;
@@ -133,7 +133,7 @@ Result<std::vector<MarkedText>> ChatTemplate::Format(std::span<const ChatMessage
   bool answer_is_open = false;
   for (size_t i = 0; i < messages.size(); ++i) {
     const auto& [role, content] = messages[i];
-    const ChatTurn* turn = TurnOf(*format_, role);
+    const ChatTurn* turn = FindTurn(*format_, role);
     if (turn == nullptr) {
       return Error{"chat: message " + std::to_string(i) + " has the role '" +
                    gguf::Printable(role) + "', expected system, user or assistant"};

@@ -25,7 +25,7 @@ class PieceCache {
   // `buffer`, and `buffer` and `out` must only grow between calls.
   bool Repeat(std::string_view piece, std::string_view buffer, std::vector<TokenId>& out) {
     if (piece.size() > kMaxPieceBytes) return false;
-    Slot& slot = SlotOf(piece);
+    Slot& slot = FindSlot(piece);
     if (slot.length != piece.size() || buffer.substr(slot.begin, slot.length) != piece)
       return false;
     const size_t n = out.size();
@@ -37,10 +37,10 @@ class PieceCache {
 
   void Note(std::string_view piece, std::string_view buffer, size_t first_token, size_t n_tokens) {
     if (piece.size() > kMaxPieceBytes) return;
-    SlotOf(piece) = {.begin = static_cast<uint32_t>(piece.data() - buffer.data()),
-                     .first_token = static_cast<uint32_t>(first_token),
-                     .length = static_cast<uint16_t>(piece.size()),
-                     .n_tokens = static_cast<uint16_t>(n_tokens)};
+    FindSlot(piece) = {.begin = static_cast<uint32_t>(piece.data() - buffer.data()),
+                       .first_token = static_cast<uint32_t>(first_token),
+                       .length = static_cast<uint16_t>(piece.size()),
+                       .n_tokens = static_cast<uint16_t>(n_tokens)};
   }
 
  private:
@@ -54,7 +54,7 @@ class PieceCache {
     uint16_t n_tokens = 0;
   };
 
-  Slot& SlotOf(std::string_view piece) { return slots_[HashBytes(piece) & (slots_.size() - 1)]; }
+  Slot& FindSlot(std::string_view piece) { return slots_[HashBytes(piece) & (slots_.size() - 1)]; }
 
   std::vector<Slot> slots_;
 };

@@ -116,7 +116,7 @@ class SentencePiece final : public Algorithm {
     const auto rule = [&](const Symbol& left, const Symbol& right) -> std::optional<Merge> {
       const TokenId token = Find(piece.substr(left.begin, left.length + right.length));
       if (token < 0) return std::nullopt;
-      return Merge{.priority = PriorityOf(token), .id = token};
+      return Merge{.priority = MergePriority(token), .id = token};
     };
     const auto emit = [&](const Symbol& symbol) { EmitSymbol(piece, symbol, out); };
     std::vector<Symbol>& symbols = scratch.symbols;
@@ -169,7 +169,7 @@ class SentencePiece final : public Algorithm {
     return token >= 0 && !vocabulary_.IsReserved(token) ? token : -1;
   }
 
-  uint32_t PriorityOf(TokenId token) const {
+  uint32_t MergePriority(TokenId token) const {
     return PriorityOfScore(vocabulary_.scores.empty() ? 0.0f : vocabulary_.scores[token]);
   }
 

@@ -46,8 +46,8 @@ bool IsWellFormed(const std::string& text) {
       if ((at(i + k) & 0xC0) != 0x80) return false;
       code = code << 6 | (at(i + k) & 0x3F);
     }
-    const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    if (code < least[n] || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return false;
+    const uint32_t min[] = {0, 0, 0x80, 0x800, 0x10000};
+    if (code < min[n] || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return false;
     i += n;
   }
   return true;

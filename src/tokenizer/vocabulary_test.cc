@@ -32,14 +32,14 @@ Result<std::unique_ptr<Tokenizer>> Load(const Builder& builder) {
 }
 
 // The error that comes of it; empty if none does.
-std::string ErrorOf(const Builder& builder) {
+std::string ErrorText(const Builder& builder) {
   const auto tokenizer = Load(builder);
   return tokenizer ? "" : tokenizer.error().message;
 }
 
 #define EXPECT_REFUSED(builder, part)                                         \
   do {                                                                        \
-    const std::string message = ErrorOf(builder);                             \
+    const std::string message = ErrorText(builder);                           \
     EXPECT_NE(message.find(part), std::string::npos) << "error: " << message; \
   } while (false)
 
@@ -141,7 +141,7 @@ TEST(Vocabulary, SpecialIdsOutsideTheVocabularyAreRefused) {
     const std::string key = "tokenizer.ggml." + std::string(name) + "_token_id";
     EXPECT_REFUSED(SmallFile().Uint32(key, 3), key + ": 3 is outside the vocabulary of 3 tokens");
     EXPECT_REFUSED(SmallFile().Int32(key, -1), key + ": -1 is outside the vocabulary of 3 tokens");
-    EXPECT_EQ(ErrorOf(SmallFile().Uint32(key, 2)), "");
+    EXPECT_EQ(ErrorText(SmallFile().Uint32(key, 2)), "");
   }
 }
 

@@ -18,8 +18,8 @@ using kernels::Matrix;
 constexpr int kDim = 16;
 
 // Key or value of every text position, as stored.
-std::map<Position, std::vector<float>> RowsOf(Session& session, const HeadRows& rows, int layer,
-                                              int head) {
+std::map<Position, std::vector<float>> ReadRows(Session& session, const HeadRows& rows, int layer,
+                                                int head) {
   std::map<Position, std::vector<float>> by_position;
   const auto positions = session.cache().positions(layer, head);
   for (size_t slot = 0; slot < positions.size(); ++slot) {
@@ -77,12 +77,12 @@ bool IsMasked(Session& session, Session& full, int layer) {
   std::vector<float> out(4 * kDim);
   backend.Read(out_matrix, out);
   for (int head = 0; head < 2; ++head) {
-    const auto keys = RowsOf(full, full.cache().keys(layer, head), layer, head);
-    const auto values = RowsOf(full, full.cache().values(layer, head), layer, head);
+    const auto keys = ReadRows(full, full.cache().keys(layer, head), layer, head);
+    const auto values = ReadRows(full, full.cache().values(layer, head), layer, head);
     const std::vector<Position> kept = Kept(session, layer, head);
     std::map<Position, std::vector<float>> expected_values;
     for (const Position position : kept) expected_values[position] = values.at(position);
-    if (RowsOf(session, session.cache().values(layer, head), layer, head) != expected_values) {
+    if (ReadRows(session, session.cache().values(layer, head), layer, head) != expected_values) {
       return false;
     }
     for (int q_head = 2 * head; q_head < 2 * head + 2; ++q_head) {
@@ -100,12 +100,12 @@ bool IsMasked(Session& session, Session& full, int layer) {
 class MaskedAttention : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(MaskedAttention, EqualsAttentionOverTheKept) {
-  const compression::Traits traits = TraitsOf(GetParam());
+  const compression::Traits traits = MethodTraits(GetParam());
   if (traits.positions != cache::PositionMode::kOriginal || traits.shared_rows) {
     GTEST_SKIP() << "skipped: positions or rows are not those of the text";
   }
   if (traits.drops_hidden_states) GTEST_SKIP() << "skipped: later layers see other tokens";
-  const std::string name = NameOf(GetParam());
+  const std::string name = MethodName(GetParam());
   const bool may_merge = name == "d2o" || name == "cam" || GetParam() == "hbw:representative=avg";
   std::vector<std::string> targets = kernels::CpuTargets();
   targets.emplace_back("reference");

@@ -11,7 +11,9 @@ namespace {
 
 class EveryMethod : public ::testing::TestWithParam<std::string> {
  protected:
-  static int64_t AtLeast(int64_t size) { return std::max(size, TraitsOf(GetParam()).min_budget); }
+  static int64_t AtLeast(int64_t size) {
+    return std::max(size, MethodTraits(GetParam()).min_budget);
+  }
 };
 
 // What a method says of every head under a budget.
@@ -21,8 +23,8 @@ struct Promise {
   int64_t recent = 0;  // newest tokens that are there
 };
 
-Promise PromiseOf(const std::string& spec, int64_t budget) {
-  const std::string name = NameOf(spec);
+Promise PromiseFor(const std::string& spec, int64_t budget) {
+  const std::string name = MethodName(spec);
   const auto says = [&](const char* part) { return spec.find(part) != std::string::npos; };
   const auto window = [&](int64_t length) { return compression::WindowUnder(budget, length); };
   const int64_t half = budget / 2;
@@ -64,7 +66,7 @@ Promise PromiseOf(const std::string& spec, int64_t budget) {
 
 // Invariant 1: a prompt within the budget is answered as with the full cache, bit for bit.
 TEST_P(EveryMethod, WithinTheBudgetNothingChanges) {
-  const compression::Traits traits = TraitsOf(GetParam());
+  const compression::Traits traits = MethodTraits(GetParam());
   if (!traits.needs_budget) GTEST_SKIP() << "skipped: finds its own size";
   for (const int n_kv_heads : {2, 4}) {
     const auto engine = OpenTiny(n_kv_heads);
@@ -86,7 +88,7 @@ TEST_P(EveryMethod, WithinTheBudgetNothingChanges) {
 
 // The same of one that fills it, and of the first token after it: its eviction comes later.
 TEST_P(EveryMethod, APromptAsLongAsTheBudgetIsUntouched) {
-  if (!TraitsOf(GetParam()).needs_budget) GTEST_SKIP() << "skipped: finds its own size";
+  if (!MethodTraits(GetParam()).needs_budget) GTEST_SKIP() << "skipped: finds its own size";
   for (const int n_kv_heads : {2, 4}) {
     const auto engine = OpenTiny(n_kv_heads);
     for (const int64_t wanted : {40, 192}) {
@@ -109,7 +111,7 @@ TEST_P(EveryMethod, APromptAsLongAsTheBudgetIsUntouched) {
 // Invariants 2 and 3: sizes around every boundary; kept positions ascend; what is promised is
 // there.
 TEST_P(EveryMethod, TheBudgetIsHeld) {
-  const compression::Traits traits = TraitsOf(GetParam());
+  const compression::Traits traits = MethodTraits(GetParam());
   for (const int n_kv_heads : {2, 4}) {
     const auto engine = OpenTiny(n_kv_heads);
     for (const int64_t wanted : {1, 2, 9, 32, 33, 64, 65}) {
@@ -128,7 +130,7 @@ TEST_P(EveryMethod, TheBudgetIsHeld) {
           const int64_t n_tokens = session->n_tokens();
           const int64_t budget =
               traits.needs_budget ? size : std::numeric_limits<int64_t>::max() / 2;
-          const Promise promise = PromiseOf(GetParam(), budget);
+          const Promise promise = PromiseFor(GetParam(), budget);
           const int64_t n_sinks = std::min(promise.sinks, n_tokens);
           const int64_t n_recent = std::min(promise.recent + n_grown, n_tokens);
           for (const auto& kept : KeptEverywhere(*session)) {
@@ -188,9 +190,9 @@ TEST_P(EveryMethod, ChunkedPrefillHoldsTheBudgetAfterEveryChunk) {
 
 // methods.md 0.10: a chunk of one is the decode step of a step method.
 TEST_P(EveryMethod, AChunkOfOneIsADecodeStep) {
-  if (!TraitsOf(GetParam()).evicts_in_decode) GTEST_SKIP() << "skipped: evicts only in prefill";
+  if (!MethodTraits(GetParam()).evicts_in_decode) GTEST_SKIP() << "skipped: evicts only in prefill";
   const bool blocks =
-      NameOf(GetParam()) == "treekv" && GetParam().find("prefill=step") == std::string::npos;
+      MethodName(GetParam()) == "treekv" && GetParam().find("prefill=step") == std::string::npos;
   if (blocks || GetParam() == "pyramidinfer" || GetParam() == "roco") {
     GTEST_SKIP() << "skipped: has another rule for prompts";
   }
@@ -289,11 +291,11 @@ TEST_P(EveryMethod, TheMemoryLimitIsNeverExceeded) {
   for (const int64_t chunk : {0, 16}) {
     // 3 layers, 2 KV heads, 16 dimensions in f16: 64 bytes a slot and head without state.
     const int64_t limit = 3 * 2 * 64 * AtLeast(64) * 4;
-    int64_t most = 0;
+    int64_t max = 0;
     CompressionOptions compression = {
         .method = method, .memory_bytes = limit, .prefill_chunk = chunk, .reserve_tokens = 16};
     compression.on_plan = [&](const cache::Plan&, const runtime::PlanContext& context) {
-      most = std::max(most, context.cache.live_bytes());
+      max = std::max(max, context.cache.live_bytes());
     };
     const auto session =
         Session::Make(*engine, {.context = 2048, .compression = compression}).value();
@@ -306,14 +308,14 @@ TEST_P(EveryMethod, TheMemoryLimitIsNeverExceeded) {
     for (const TokenId token : Tokens(16, 3)) {
       const auto decoded = session->Decode(token);
       ASSERT_TRUE(decoded.has_value()) << decoded.error().message;
-      most = std::max(most, session->cache_bytes());
+      max = std::max(max, session->cache_bytes());
     }
-    EXPECT_LE(most, limit);
+    EXPECT_LE(max, limit);
   }
 }
 
 TEST_P(EveryMethod, TooSmallABudgetIsRefused) {
-  const compression::Traits traits = TraitsOf(GetParam());
+  const compression::Traits traits = MethodTraits(GetParam());
   if (!traits.needs_budget) GTEST_SKIP() << "skipped: finds its own size";
   const auto engine = OpenTiny(2);
   CompressionOptions compression = {.method = *compression::MakeMethod(GetParam())};

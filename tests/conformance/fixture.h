@@ -27,7 +27,7 @@ using runtime::testing::kVocabulary;
 inline std::unique_ptr<Engine> OpenTiny(int n_kv_heads, int n_threads = 2, int dim = 16,
                                         const std::string& target = {},
                                         gguf::TensorType type = gguf::TensorType::kF32) {
-  model::testing::TinySpec spec = model::testing::TinySpecOf("llama");
+  model::testing::TinySpec spec = model::testing::MakeTinySpec("llama");
   spec.n_kv_heads = n_kv_heads;
   spec.key_dim = dim;
   spec.value_dim = dim;
@@ -122,9 +122,9 @@ inline std::vector<std::string> MethodsAndVariants() {
   return specs;
 }
 
-inline std::string NameOf(const std::string& spec) { return spec.substr(0, spec.find(':')); }
+inline std::string MethodName(const std::string& spec) { return spec.substr(0, spec.find(':')); }
 
-inline compression::Traits TraitsOf(const std::string& spec) {
+inline compression::Traits MethodTraits(const std::string& spec) {
   return (*compression::MakeMethod(spec))->traits();
 }
 

@@ -11,7 +11,7 @@ TEST_P(Memory, FallsToWhatTheCacheSaysAfterACompressedPrefill) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "skipped: sanitizers keep freed memory";
 #endif
-  model::testing::TinySpec spec = model::testing::TinySpecOf("llama");
+  model::testing::TinySpec spec = model::testing::MakeTinySpec("llama");
   spec.n_layers = 8;
   spec.key_dim = spec.value_dim = 64;
   spec.context = 16384;

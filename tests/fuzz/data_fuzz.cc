@@ -55,7 +55,7 @@ std::optional<std::string> FileNameFrom(std::string_view line) {
 
 // Whether neither a file stands where its folder should be, nor a folder in its place.
 bool CanWrite(const winnow::fuzz::TemporaryFolder& folder, const std::string& name) {
-  const std::filesystem::path path = folder.PathOf(name);
+  const std::filesystem::path path = folder.Path(name);
   return !std::filesystem::is_directory(path) &&
          (!std::filesystem::exists(path.parent_path()) ||
           std::filesystem::is_directory(path.parent_path()));

@@ -76,6 +76,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   FuzzedDataProvider input(data, size);
-  RoundTrip(folder.PathOf("base.bin"), input);
+  RoundTrip(folder.Path("base.bin"), input);
   return 0;
 }

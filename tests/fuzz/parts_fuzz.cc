@@ -34,7 +34,7 @@ using winnow::compression::testing::HarnessConfig;
 constexpr int64_t kMaxBudget = 96;
 
 // A value of a parameter: most often small, sometimes at an end of the range.
-std::string ValueOf(const Parameter& parameter, FuzzedDataProvider& input) {
+std::string DrawValue(const Parameter& parameter, FuzzedDataProvider& input) {
   if (parameter.type == "switch") return input.ConsumeBool() ? "true" : "false";
   if (!parameter.choices.empty()) {
     std::string value =
@@ -50,12 +50,12 @@ std::string ValueOf(const Parameter& parameter, FuzzedDataProvider& input) {
   const double min = parameter.range.min;
   const double max = parameter.range.max;
   const int kind = input.ConsumeIntegralInRange<int>(0, 7);
-  if (kind == 0) return winnow::compression::TextOf(min);
-  if (kind == 1) return winnow::compression::TextOf(max);
+  if (kind == 0) return winnow::compression::ShortestText(min);
+  if (kind == 1) return winnow::compression::ShortestText(max);
   if (kind == 2) return parameter.default_value;
   if (parameter.type == "number") {
     const double share = input.ConsumeProbability<double>();
-    return winnow::compression::TextOf(
+    return winnow::compression::ShortestText(
         std::clamp(min + share * std::min(max - min, 4.0), min, max));
   }
   const auto low = static_cast<int64_t>(min);
@@ -75,7 +75,7 @@ winnow::Result<MethodPtr> MethodFrom(FuzzedDataProvider& input) {
   char separator = ':';
   for (const Parameter& parameter : entry.parameters()) {
     if (input.ConsumeBool()) continue;
-    spec += separator + parameter.name + "=" + ValueOf(parameter, input);
+    spec += separator + parameter.name + "=" + DrawValue(parameter, input);
     separator = ',';
   }
   return winnow::compression::MakeMethod(spec);
@@ -139,10 +139,10 @@ void CheckAlike(const Harness& a, const Harness& b, const HarnessConfig& config)
 
 // No head holds more than the method announced for the text so far.
 void CheckSizes(const Harness& harness, const HarnessConfig& config) {
-  const int64_t most = harness.method().MostSlots(config.budget, harness.n_seen());
+  const int64_t max = harness.method().MaxSlots(config.budget, harness.n_seen());
   for (int layer = 0; layer < config.n_layers; ++layer) {
     for (int head = 0; head < config.n_kv_heads; ++head) {
-      WINNOW_CHECK(static_cast<int64_t>(harness.Kept(layer, head).size()) <= most);
+      WINNOW_CHECK(static_cast<int64_t>(harness.Kept(layer, head).size()) <= max);
     }
   }
 }

@@ -90,7 +90,7 @@ void RoundTrip(const std::string& path, FuzzedDataProvider& input) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const winnow::fuzz::TemporaryFolder folder;
-  const std::string path = folder.PathOf("results.jsonl");
+  const std::string path = folder.Path("results.jsonl");
   folder.Clear();
   if (size == 0) return 0;
   if (data[0] == '{' || data[0] == ' ' || data[0] == '\n') {

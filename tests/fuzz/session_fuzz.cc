@@ -34,7 +34,7 @@ using winnow::runtime::TokenId;
 constexpr int kVocabulary = 40;
 constexpr size_t kFileHead = 24;     // magic and version
 constexpr size_t kSectionHead = 24;  // tag, zero, length, hash
-constexpr size_t kMostChanges = 16;
+constexpr size_t kMaxChanges = 16;
 
 std::vector<TokenId> Tokens(int n) {
   std::vector<TokenId> tokens;
@@ -94,7 +94,7 @@ class Seeds {
     const auto session = Session::Make(*engine_, seed.options).value();
     WINNOW_CHECK(session->Prefill(Tokens(48)).value());
     for (const TokenId token : Tokens(5)) WINNOW_CHECK(session->Decode(token).has_value());
-    const std::string path = folder_.PathOf("seed");
+    const std::string path = folder_.Path("seed");
     WINNOW_CHECK(winnow::runtime::SaveSession(*session, path).has_value());
     std::ifstream file(path, std::ios::binary);
     seed.bytes.assign(std::istreambuf_iterator<char>(file), {});
@@ -124,7 +124,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const Seed& seed = seeds.at(data[0]);
   std::string bytes = seed.bytes;
-  for (size_t i = 0; i < kMostChanges && 5 * i + 5 < size; ++i) {
+  for (size_t i = 0; i < kMaxChanges && 5 * i + 5 < size; ++i) {
     const uint8_t* change = data + 1 + 5 * i;
     const size_t section = seed.sections[(change[0] | change[1] << 8) % seed.sections.size()];
     const size_t length = LengthAt(bytes, section);

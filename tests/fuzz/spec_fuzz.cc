@@ -20,7 +20,7 @@ void CheckMessage(std::string_view message) {
   WINNOW_CHECK(!message.empty() && message.find('\n') == std::string_view::npos);
 }
 
-void Ask(const winnow::compression::Method& method) {
+void Exercise(const winnow::compression::Method& method) {
   const auto& traits = method.traits();
   WINNOW_CHECK(!traits.spec.empty() && traits.min_budget >= 1);
   (void)method.needs();
@@ -28,8 +28,8 @@ void Ask(const winnow::compression::Method& method) {
   for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{100}, int64_t{1} << 31}) {
     for (const int64_t more : {int64_t{0}, int64_t{50}, int64_t{1} << 31}) {
       const int64_t budget = traits.min_budget + more;
-      const int64_t most = method.MostSlots(budget, n);
-      WINNOW_CHECK(most >= 0 && most <= n);
+      const int64_t max = method.MaxSlots(budget, n);
+      WINNOW_CHECK(max >= 0 && max <= n);
       const int64_t total = method.TotalSlots(budget, n, n_layers);
       WINNOW_CHECK(total >= 0 && total <= n * n_layers);
       WINNOW_CHECK(method.TotalRows(budget, n, n_layers) >= 0);
@@ -47,13 +47,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     CheckMessage(first.error().message);
     return 0;
   }
-  Ask(**first);
+  Exercise(**first);
   if (end == std::string_view::npos) return 0;
   const auto second = winnow::compression::MakeMethod(text.substr(end + 1));
   if (!second) return 0;
   const auto both = winnow::compression::WithDecode(*first, *second);
   if (both) {
-    Ask(**both);
+    Exercise(**both);
   } else {
     CheckMessage(both.error().message);
   }

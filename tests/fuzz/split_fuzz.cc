@@ -61,14 +61,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FuzzedDataProvider input(data, size);
   folder.Clear();
   const int count = input.ConsumeIntegralInRange<int>(1, 4);
-  const winnow::gguf::SplitName name = {
-      .stem = folder.PathOf("model"), .number = 1, .count = count};
+  const winnow::gguf::SplitName name = {.stem = folder.Path("model"), .number = 1, .count = count};
   for (int place = 0; place < count; ++place) {
     const std::string part = PartFrom(input, place, count, count);
     if (input.ConsumeIntegralInRange<int>(0, 15) == 0) continue;  // missing
-    folder.Write(std::string_view(name.PathOf(place + 1)).substr(folder.path().size() + 1), part);
+    folder.Write(std::string_view(name.ShardPath(place + 1)).substr(folder.path().size() + 1),
+                 part);
   }
-  const auto file = File::Open(name.PathOf(input.ConsumeIntegralInRange<int>(1, count)));
+  const auto file = File::Open(name.ShardPath(input.ConsumeIntegralInRange<int>(1, count)));
   if (file) {
     ReadAll(**file);
   } else {

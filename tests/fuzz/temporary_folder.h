@@ -28,10 +28,10 @@ class TemporaryFolder {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
   const std::string& path() const { return path_; }
-  std::string PathOf(std::string_view name) const { return path_ + "/" + std::string(name); }
+  std::string Path(std::string_view name) const { return path_ + "/" + std::string(name); }
   // Writes a file, with the folders of its name; says where it is.
   std::string Write(std::string_view name, std::string_view bytes) const {
-    const std::string path = PathOf(name);
+    const std::string path = Path(name);
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());
     std::ofstream file(path, std::ios::binary | std::ios::trunc);
     file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));

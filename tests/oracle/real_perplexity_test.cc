@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(Models, RealPerplexity,
                          [](const auto& param) {
                            std::string name =
                                std::filesystem::path(param.param.model).stem().string() + "_" +
-                               std::string(gguf::InfoOf(param.param.cache_type).name);
+                               std::string(gguf::GetTypeInfo(param.param.cache_type).name);
                            for (char& letter : name) letter = letter == '-' ? '_' : letter;
                            return name;
                          });

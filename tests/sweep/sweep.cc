@@ -18,7 +18,7 @@ namespace {
 
 using winnow::sweep::Case;
 
-constexpr int kHangsAfter = 120;  // seconds a case may take
+constexpr int kCaseTimeoutSeconds = 120;  // seconds a case may take
 
 // The case at work, for a signal handler: a failed assertion, a sanitizer, a hang.
 char g_line[4096];
@@ -44,7 +44,7 @@ bool RunOne(winnow::sweep::Runner& runner, uint64_t seed) {
   const Case c = winnow::sweep::MakeCase(seed);
   const std::string line = Line(c);
   std::snprintf(g_line, sizeof(g_line), "%s", line.c_str());
-  alarm(kHangsAfter);
+  alarm(kCaseTimeoutSeconds);
   const std::string problem = runner.Run(c);
   alarm(0);
   if (problem.empty()) return true;

@@ -19,8 +19,8 @@ class Draw {
 
   bool Chance(double share) { return rng_.Uniform() < share; }
   // In [least, most].
-  int64_t Between(int64_t least, int64_t most) {
-    return least + static_cast<int64_t>(rng_.Below(static_cast<uint64_t>(most - least + 1)));
+  int64_t Between(int64_t min, int64_t max) {
+    return min + static_cast<int64_t>(rng_.Below(static_cast<uint64_t>(max - min + 1)));
   }
   template <class T>
   const T& Of(const std::vector<T>& values) {
@@ -29,15 +29,15 @@ class Draw {
 
   // Mostly near the lower end, where sizes of small models are; seldom an end of the range.
   std::string Integer(const Parameter& p) {
-    const auto least = static_cast<int64_t>(p.range.min);
-    const auto most = static_cast<int64_t>(p.range.max);
-    if (Chance(0.05)) return std::to_string(Chance(0.5) ? least : most);
-    return std::to_string(Between(least, std::min(most, least + 40)));
+    const auto min = static_cast<int64_t>(p.range.min);
+    const auto max = static_cast<int64_t>(p.range.max);
+    if (Chance(0.05)) return std::to_string(Chance(0.5) ? min : max);
+    return std::to_string(Between(min, std::min(max, min + 40)));
   }
   std::string Number(const Parameter& p) {
-    if (Chance(0.1)) return compression::TextOf(Chance(0.5) ? p.range.min : p.range.max);
+    if (Chance(0.1)) return compression::ShortestText(Chance(0.5) ? p.range.min : p.range.max);
     const double width = std::min(p.range.max - p.range.min, Chance(0.5) ? 2.0 : 100.0);
-    return compression::TextOf(p.range.min + width * rng_.Uniform());
+    return compression::ShortestText(p.range.min + width * rng_.Uniform());
   }
   std::string Value(const Parameter& p) {
     if (p.type == "integer") return Integer(p);
@@ -93,7 +93,7 @@ Case MakeCase(uint64_t seed) {
   c.key_type = draw.Of(types);
   c.value_type = draw.Chance(0.7) ? c.key_type : draw.Of(types);
 
-  int64_t least = 1;
+  int64_t min = 1;
   bool needs_budget = false;
   bool heeds_budget = false;
   if (draw.Chance(0.95)) {
@@ -107,7 +107,7 @@ Case MakeCase(uint64_t seed) {
         method = *both;
       }
     }
-    least = method->traits().min_budget;
+    min = method->traits().min_budget;
     needs_budget = method->traits().needs_budget;
     heeds_budget = needs_budget || method->traits().holds_budget;
   }
@@ -117,7 +117,7 @@ Case MakeCase(uint64_t seed) {
   c.reserve_tokens = draw.Of<int64_t>({256, 256, 0, 10, 40});
 
   const int64_t budget =
-      draw.Chance(0.03) ? draw.Between(1, least) : std::max(least, draw.Between(1, 90));
+      draw.Chance(0.03) ? draw.Between(1, min) : std::max(min, draw.Between(1, 90));
   const double kind = draw.Chance(0.5) ? 0 : 1;
   if (!heeds_budget || draw.Chance(0.4)) {
     if (needs_budget || draw.Chance(0.6)) {
@@ -156,15 +156,15 @@ Case MakeCase(uint64_t seed) {
 std::string Describe(const Case& c) {
   std::string text = c.form + " " + std::to_string(c.n_layers) + " layers " +
                      std::to_string(c.n_kv_heads) + " KV heads of " + std::to_string(c.dim) +
-                     " weights " + std::string(gguf::InfoOf(c.weights).name) + ", -c " +
+                     " weights " + std::string(gguf::GetTypeInfo(c.weights).name) + ", -c " +
                      std::to_string(c.context) + " -ctk " +
-                     std::string(gguf::InfoOf(c.key_type).name) + " -ctv " +
-                     std::string(gguf::InfoOf(c.value_type).name) + " -ub " +
+                     std::string(gguf::GetTypeInfo(c.key_type).name) + " -ctv " +
+                     std::string(gguf::GetTypeInfo(c.value_type).name) + " -ub " +
                      std::to_string(c.row_block) + " -t " + std::to_string(c.n_threads);
   text += " --kv-method " + (c.method.empty() ? "full" : c.method);
   if (!c.decode.empty()) text += " --kv-decode " + c.decode;
   if (c.size > 0) text += " --kv-size " + std::to_string(c.size);
-  if (c.ratio > 0) text += " --kv-ratio " + compression::TextOf(c.ratio);
+  if (c.ratio > 0) text += " --kv-ratio " + compression::ShortestText(c.ratio);
   if (c.memory_bytes > 0) {
     text += " --kv-memory " + std::to_string(c.memory_bytes) + " (reserve " +
             std::to_string(c.reserve_tokens) + ")";

@@ -50,9 +50,9 @@ State StateNow(const Session& session) {
 }
 
 // One case with one number of threads.
-class Sitting {
+class SweepSession {
  public:
-  Sitting(Engine& engine, const Case& c, Counts& counts)
+  SweepSession(Engine& engine, const Case& c, Counts& counts)
       : engine_(engine), case_(c), counts_(counts), rng_(c.seed ^ 0x5eed) {}
 
   // What does not hold; empty: everything does.
@@ -229,7 +229,7 @@ Engine& Runner::FindEngine(const Case& c, int n_threads) {
                           std::to_string(n_threads);
   std::unique_ptr<Engine>& engine = engines_[key];
   if (engine) return *engine;
-  model::testing::TinySpec spec = model::testing::TinySpecOf(c.form);
+  model::testing::TinySpec spec = model::testing::MakeTinySpec(c.form);
   spec.n_layers = c.n_layers;
   spec.n_kv_heads = c.n_kv_heads;
   spec.key_dim = spec.value_dim = c.dim;
@@ -246,10 +246,10 @@ Engine& Runner::FindEngine(const Case& c, int n_threads) {
 
 std::string Runner::Run(const Case& c) {
   ++counts_.n_cases;
-  Sitting sitting(FindEngine(c, c.n_threads), c, counts_);
+  SweepSession sitting(FindEngine(c, c.n_threads), c, counts_);
   std::string problem = sitting.Run();
   if (!problem.empty() || c.other_threads == 0) return problem;
-  Sitting again(FindEngine(c, c.other_threads), c, counts_);
+  SweepSession again(FindEngine(c, c.other_threads), c, counts_);
   problem = again.Run();
   if (!problem.empty()) return problem;
   if (sitting.ends() == again.ends()) return "";

@@ -182,16 +182,16 @@ void head_loss(const float* x, const float* embedding, const int* target, const 
     matmul(x + (int64_t)i0 * c, embedding, logits.data(), rows, v, c, 0, 1, 0);
 #pragma omp parallel for
     for (int r = 0; r < rows; ++r) {
-      float *l = logits.data() + (int64_t)r * v, most = -1e30f, sum = 0;
+      float *l = logits.data() + (int64_t)r * v, max = -1e30f, sum = 0;
       const float wanted = l[target[i0 + r]];
-      for (int j = 0; j < v; ++j) most = std::max(most, l[j]);
+      for (int j = 0; j < v; ++j) max = std::max(max, l[j]);
 #pragma omp simd reduction(+ : sum)
       for (int j = 0; j < v; ++j) {
-        l[j] = std::exp(l[j] - most);
+        l[j] = std::exp(l[j] - max);
         sum += l[j];
       }
-      nll[i0 + r] = std::log(sum) + most - wanted;
-      correct[i0 + r] = wanted >= most;
+      nll[i0 + r] = std::log(sum) + max - wanted;
+      correct[i0 + r] = wanted >= max;
       const float f = weight[i0 + r] / sum;
       for (int j = 0; j < v; ++j) l[j] *= f;
       l[target[i0 + r]] -= weight[i0 + r];

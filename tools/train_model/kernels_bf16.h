@@ -218,8 +218,8 @@ void ForwardKvHead(const Shape& s, int b, int kv, const float* q, const float* k
         for (int j = q0 + r + 1; j < visible; ++j) row[j] = -1e30f;
         __m512 top = _mm512_set1_ps(-1e30f), sum = _mm512_setzero_ps();
         for (int j = 0; j < visible; j += 16) top = _mm512_max_ps(top, _mm512_loadu_ps(row + j));
-        const float most = _mm512_reduce_max_ps(top);
-        const __m512 shift = _mm512_set1_ps(most);
+        const float max = _mm512_reduce_max_ps(top);
+        const __m512 shift = _mm512_set1_ps(max);
         Bf16* out = x.weights.data() + (r / 16) * kTile + (r % 16) * 32;
         for (int j = 0; j < visible; j += 32, out += 2 * kTile) {
           const __m512 lo = ExpNonPositive(_mm512_sub_ps(_mm512_loadu_ps(row + j), shift));
@@ -229,7 +229,7 @@ void ForwardKvHead(const Shape& s, int b, int kv, const float* q, const float* k
         }
         const float total = _mm512_reduce_add_ps(sum);
         inverse[r] = 1.0f / total;
-        lse[((int64_t)b * s.heads + h) * T + q0 + r] = most + std::log(total);
+        lse[((int64_t)b * s.heads + h) * T + q0 + r] = max + std::log(total);
       }
       for (int d0 = 0; d0 < D; d0 += 32) {
         Block32(x.weights.data(), x.values.data() + (size_t)d0 * T, visible / 32,

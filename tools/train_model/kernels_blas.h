@@ -47,16 +47,16 @@ void ForwardKvHead(const Shape& s, int b, int kv, const float* q, const float* k
       for (int r = 0; r < 32; ++r) {
         float* row = x.weights.data() + (size_t)r * visible;
         const int end = q0 + r + 1;
-        float most = -1e30f, sum = 0;
-        for (int j = 0; j < end; ++j) most = std::max(most, row[j]);
+        float max = -1e30f, sum = 0;
+        for (int j = 0; j < end; ++j) max = std::max(max, row[j]);
         for (int j = 0; j < end; ++j) {
-          row[j] = std::exp(row[j] - most);
+          row[j] = std::exp(row[j] - max);
           sum += row[j];
         }
         const float inverse = 1.0f / sum;
         for (int j = 0; j < end; ++j) row[j] *= inverse;
         for (int j = end; j < visible; ++j) row[j] = 0;
-        lse[((int64_t)b * s.heads + h) * T + q0 + r] = most + std::log(sum);
+        lse[((int64_t)b * s.heads + h) * T + q0 + r] = max + std::log(sum);
       }
       Gemm(false, false, 32, D, visible, 1, x.weights.data(), visible, v + kv_offset, kv_row, 0,
            o + offset, q_row);

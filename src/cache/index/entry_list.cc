@@ -14,7 +14,7 @@ void EntryList::Assign(std::span<const Position> positions, std::span<const Slot
     slots_.Append(positions.size());
   } else {
     slots_.Assign(order);
-    positions_.WriteDown();
+    positions_.Materialize();
   }
 }
 
@@ -33,7 +33,7 @@ void EntryList::Evict(std::span<const Slot> slots, Moves& moves, std::vector<int
     positions_.Keep(ranks);
   }
   // Both lists are taken at the first eviction, so that later ones allocate nothing.
-  if (!slots_.is_identity()) positions_.WriteDown();
+  if (!slots_.is_identity()) positions_.Materialize();
 }
 
 void EntryList::FindFrom(Position position, std::vector<Slot>& slots) const {

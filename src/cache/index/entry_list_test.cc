@@ -33,7 +33,7 @@ struct PlainList {
       if (place != kGone) left.push_back(place);
     }
     order = left;
-    moves.Carry(positions, left.size());
+    moves.ApplyMoves(positions, left.size());
   }
 };
 

@@ -51,8 +51,8 @@ struct HeadState {
     n_sharing.resize(n_sharing.size() + n, 1);
   }
   void Move(const Moves& moves, size_t n_left) {
-    columns.ForEach([&](auto& column) { moves.Carry(column, n_left); });
-    if (table.size() > 0) table.Carry(moves, n_left);
+    columns.ForEach([&](auto& column) { moves.ApplyMoves(column, n_left); });
+    if (table.size() > 0) table.ApplyMoves(moves, n_left);
   }
   // Memory beyond what there is goes back.
   void ShrinkToFit() {

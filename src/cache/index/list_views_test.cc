@@ -103,9 +103,9 @@ TEST_F(ListViewsTest, CappedDistancesAreOfTheQueryThatAsks) {
 TEST_F(ListViewsTest, MemoryOfALongPromptGoesBack) {
   Append(0, 0, 100000);
   EXPECT_EQ(views_.Order(Layer(0), 0).size(), 100000u);
-  Ints most(99000);
-  std::iota(most.begin(), most.end(), 0);
-  Evict(0, {most, most, most});
+  Ints many(99000);
+  std::iota(many.begin(), many.end(), 0);
+  Evict(0, {many, many, many});
   views_.Trim(1000);
   EXPECT_EQ(List(views_.Order(Layer(0), 0)).size(), 1000u);
   EXPECT_EQ(views_.Positions(Layer(0), 0)[0], 99000);

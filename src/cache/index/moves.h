@@ -51,7 +51,7 @@ struct Moves {
   }
 
   template <class T>
-  void Carry(std::vector<T>& values, size_t n_left) const {
+  void ApplyMoves(std::vector<T>& values, size_t n_left) const {
     for (size_t i = 0; i < from.size(); ++i) {
       values[static_cast<size_t>(to[i])] = values[static_cast<size_t>(from[i])];
     }

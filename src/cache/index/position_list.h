@@ -27,7 +27,7 @@ class PositionList {
   void Append(std::span<const Position> positions);
   void Erase(size_t rank);
   // Writes down positions without gaps too: from here on evictions allocate nothing.
-  void WriteDown() {
+  void Materialize() {
     if (!listed_ && n_ > 0) List(0);
   }
   // Only the given ranks stay; ascending.

@@ -90,13 +90,13 @@ class RowTable {
     }
   }
   // As Moves::Carry.
-  void Carry(const Moves& moves, size_t n_left) {
+  void ApplyMoves(const Moves& moves, size_t n_left) {
     if (wide_) {
-      moves.Carry(rows_, n_left);
+      moves.ApplyMoves(rows_, n_left);
     } else {
-      moves.Carry(short_rows_, n_left);
+      moves.ApplyMoves(short_rows_, n_left);
     }
-    moves.Carry(factors_, n_left);
+    moves.ApplyMoves(factors_, n_left);
   }
   // Rows from n_rows on are named no more.
   void Narrow(int64_t n_rows) {

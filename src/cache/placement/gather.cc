@@ -65,7 +65,7 @@ void Placement::Gather(bool written) {
     for (size_t head = 0; head < places.size(); ++head) {
       places[head].values_offset_bytes = take(layer.max_rows[head] * value_row_bytes_);
     }
-    backend_.Settle(*memory_, used_);  // huge pages are cheaper before they are written
+    backend_.UseHugePages(*memory_, used_);  // huge pages are cheaper before they are written
     for (size_t head = 0; head < places.size(); ++head) {
       if (!written) {
         SetPlace(places[head], layer.stores[head]);
@@ -80,7 +80,7 @@ void Placement::Gather(bool written) {
   gathered_ = true;
 }
 
-void Placement::Spread() {
+void Placement::Scatter() {
   for (size_t l = 0; l < layers_.size(); ++l) {
     Layer& layer = layers_[l];
     int64_t end = gathering_offset_;
@@ -94,10 +94,10 @@ void Placement::Spread() {
   }
   backend_.Release(*memory_, gathering_offset_, gathering_bytes_);
   gathered_ = false;
-  n_unsettled_ = kSettleAfter;  // rows lie in small pages now
+  n_since_huge_pages_ = kHugePagesAfter;  // rows lie in small pages now
 }
 
-bool Placement::PaysToGather() const {
+bool Placement::ShouldGather() const {
   if (gathered_ || !shrunk_ || outgrown_) return false;
   const int64_t bytes = GatheredBytes();
   return bytes >= config_.gather_from_bytes && bytes <= gathering_bytes_;
@@ -106,7 +106,7 @@ bool Placement::PaysToGather() const {
 void Placement::Arrange() {
   if (phase_ == Phase::kPrefill) {
     outgrown_ = false;  // what comes after the prompt may stay at its size again
-  } else if (PaysToGather()) {
+  } else if (ShouldGather()) {
     Gather(/*written=*/true);
   } else if (!outgrown_) {
     shrunk_ = false;  // not asked again in every step
@@ -119,7 +119,7 @@ void Placement::MakeRoom(const Layer& layer, int64_t n) {
     if (layer.stores[head].n_slots + n <= layer.max_rows[head]) continue;
     outgrown_ = phase_ == Phase::kDecode;
     shrunk_ = true;  // as before it was gathered
-    return Spread();
+    return Scatter();
   }
 }
 

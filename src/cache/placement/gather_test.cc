@@ -127,15 +127,15 @@ TEST_P(GatheringCacheTest, NothingOfItIsLeftAfterClear) {
   ExpectAllGathered(false);  // nothing of this prompt was evicted
 }
 
-TEST_P(GatheringCacheTest, RandomHistories) { RandomHistories(/*most_added=*/90); }
+TEST_P(GatheringCacheTest, RandomHistories) { RandomHistories(/*max_added=*/90); }
 
 INSTANTIATE_TEST_SUITE_P(Types, GatheringCacheTest,
                          ::testing::Values(TensorType::kF16, TensorType::kQ8_0),
                          [](const auto& param) {
-                           return std::string(gguf::InfoOf(param.param).name);
+                           return std::string(gguf::GetTypeInfo(param.param).name);
                          });
 
-// Large enough for large pages, and for what a sanitizer keeps (3 MiB) to be little beside it.
+// Large enough for huge pages, and for what a sanitizer keeps (3 MiB) to be little beside it.
 TEST(CacheGather, KeepsRowsAndGivesMemoryBack) {
   constexpr int64_t kSlots = 8192, kBlock = 1024, kDim = 512, kEvery = 4;
   constexpr int64_t kBytes = kSlots * 2 * 2 * 2 * kDim * 4;  // 128 MiB: layers, heads, keys, values

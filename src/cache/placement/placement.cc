@@ -111,8 +111,8 @@ kernels::HeadRows Placement::values(int layer, size_t head) const {
 void Placement::BeginCall(Phase phase, int64_t n_tokens) {
   phase_ = phase;
   Arrange();
-  if (n_unsettled_ >= kSettleAfter) Settle();
-  n_unsettled_ += n_tokens;
+  if (n_since_huge_pages_ >= kHugePagesAfter) UseHugePages();
+  n_since_huge_pages_ += n_tokens;
 }
 
 void Placement::Append(int layer_index, const kernels::Matrix& k, const kernels::Matrix& v) {
@@ -203,7 +203,7 @@ void Placement::AssignRows(int layer_index, size_t head, int64_t n_rows,
 }
 
 void Placement::Clear() {
-  if (gathered_) Spread();
+  if (gathered_) Scatter();
   shrunk_ = outgrown_ = false;
 }
 
@@ -217,10 +217,10 @@ void Placement::CopyFrom(const Placement& other) {
   // prompt; one of what was being generated goes on as it is.
   shrunk_ = other.shrunk_ || other.gathered_;
   outgrown_ = other.outgrown_;
-  if (other.gathered_ && PaysToGather()) {
+  if (other.gathered_ && ShouldGather()) {
     Gather(/*written=*/false);
   } else {
-    Settle();
+    UseHugePages();
   }
   for (size_t l = 0; l < layers_.size(); ++l) {
     for (size_t head = 0; head < layers_[l].stores.size(); ++head) {
@@ -234,8 +234,8 @@ void Placement::CopyFrom(const Placement& other) {
   }
 }
 
-void Placement::Settle() {
-  n_unsettled_ = 0;
+void Placement::UseHugePages() {
+  n_since_huge_pages_ = 0;
   used_.clear();
   for (const Layer& layer : layers_) {
     for (const kernels::HeadStore& store : layer.stores) {
@@ -247,7 +247,7 @@ void Placement::Settle() {
                        store.values_offset_bytes + store.n_slots * value_row_bytes_});
     }
   }
-  backend_.Settle(*memory_, used_);
+  backend_.UseHugePages(*memory_, used_);
 }
 
 }  // namespace winnow::cache

@@ -15,7 +15,7 @@
 namespace winnow::cache {
 
 // Tokens after which it is worth asking whether huge pages have filled up.
-inline constexpr int64_t kSettleAfter = 256;
+inline constexpr int64_t kHugePagesAfter = 256;
 
 // Where the rows of keys and values of a sequence lie: storage, its growth, and the pages under it.
 // Every head has a region of address space as long as the capacity, committed as it is used. Rows
@@ -68,16 +68,16 @@ class Placement {
   Placement(kernels::Backend& backend, const CacheConfig& config);
   Result<void> Allocate();
   Layer& layer(int index);
-  void Settle();
+  void UseHugePages();
   kernels::HeadStore OwnRegion(int64_t layer, int64_t head) const;
 
   // gather.cc. Before a call adds entries to every layer: gathers the rows where that pays.
   void Arrange();
   // Before n entries are added to a layer: all rows go back to their regions if they do not fit.
   void MakeRoom(const Layer& layer, int64_t n);
-  bool PaysToGather() const;
+  bool ShouldGather() const;
   void Gather(bool written);
-  void Spread();
+  void Scatter();
   int64_t GatheredBytes() const;
   void MoveTo(const kernels::HeadStore& to, kernels::HeadStore& store);
 
@@ -89,8 +89,8 @@ class Placement {
   int64_t value_region_bytes_ = 0;
   std::unique_ptr<kernels::Storage> memory_;  // [layer]: keys [kv_head], values [kv_head]
   std::vector<Layer> layers_;
-  Phase phase_ = Phase::kPrefill;  // of the call
-  int64_t n_unsettled_ = 0;        // appended since the last Settle
+  Phase phase_ = Phase::kPrefill;   // of the call
+  int64_t n_since_huge_pages_ = 0;  // appended since the last UseHugePages
 
   int64_t gathering_offset_ = 0;
   int64_t gathering_bytes_ = 0;  // 0: never

@@ -167,7 +167,7 @@ class CheckedCache : public ::testing::TestWithParam<TensorType> {
     return static_cast<int>(cache_->capacity() - longest);
   }
 
-  void RandomHistories(int most_added) {
+  void RandomHistories(int max_added) {
     for (int history = 0; history < 30; ++history) {
       std::vector<Position> end(kShape.n_layers, 0);
       for (int step = 0; step < 10; ++step) {
@@ -175,7 +175,7 @@ class CheckedCache : public ::testing::TestWithParam<TensorType> {
         switch (rng_.Below(7)) {
           case 0:
           case 1: {
-            const int n = std::min(static_cast<int>(rng_.Below(most_added)), RoomLeft(layer));
+            const int n = std::min(static_cast<int>(rng_.Below(max_added)), RoomLeft(layer));
             cache_->BeginCall(Phase::kPrefill, n);
             Append(layer, end[static_cast<size_t>(layer)], n);
             end[static_cast<size_t>(layer)] += n;

@@ -62,8 +62,7 @@ BudgeterPtr Norm(const NormConfig& config);
 // that are NaN or negative count as 0; where all are 0 the shares are equal; infinite ones share
 // equally and leave nothing to the finite.
 // Requires: as many of `out` as of `preferences`, at least one; total and most not negative.
-void Share(std::span<const double> preferences, int64_t total, int64_t most,
-           std::span<int64_t> out);
+void Share(std::span<const double> preferences, int64_t total, int64_t max, std::span<int64_t> out);
 
 template <class Visitor>
 void Visit(PyramidConfig& c, Visitor& v) {

@@ -31,7 +31,7 @@ class CompetingBudgeter final : public Budgeter {
     if (c_.form == Form::kBlend) Blend(in, reserved, out);
   }
   // One head may take all that its layer has.
-  int64_t MostSlots(int64_t, int64_t n, int64_t) const override { return n; }
+  int64_t MaxSlots(int64_t, int64_t n, int64_t) const override { return n; }
 
  private:
   // Every head keeps its best `reserved` entries, what is left of `mean` for each the best of all.
@@ -59,7 +59,7 @@ class CompetingBudgeter final : public Budgeter {
     const std::vector<double>& scores = in.scores[static_cast<size_t>(kv_head)];
     const std::span<const Position> positions = in.call.cache.positions(in.call.layer, kv_head);
     const std::span<const Slot> order = in.call.order(kv_head);
-    const double weight = c_.by_mass ? MassOfBest(scores, mean, in.call.scratch.numbers) : 1;
+    const double weight = c_.by_mass ? TopMass(scores, mean, in.call.scratch.numbers) : 1;
     const auto first = static_cast<int64_t>(candidates.size());
     for (size_t i = 0; i < scores.size(); ++i) {
       const Slot slot = order[static_cast<size_t>(in.region.begin) + i];
@@ -74,8 +74,7 @@ class CompetingBudgeter final : public Budgeter {
   }
 
   // The best n as a share of all, above 0; 1 where scores do not add up to a share.
-  static double MassOfBest(const std::vector<double>& scores, int64_t n,
-                           std::vector<double>& memory) {
+  static double TopMass(const std::vector<double>& scores, int64_t n, std::vector<double>& memory) {
     if (n >= static_cast<int64_t>(scores.size())) return 1;
     memory = scores;
     const auto best = memory.begin() + n;

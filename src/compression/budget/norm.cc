@@ -50,14 +50,14 @@ class NormBudgeter final : public Budgeter {
       size = std::min(size, std::max<int64_t>(0, call.budget - in.n_protected));
     }
   }
-  int64_t MostSlots(int64_t budget, int64_t n, int64_t) const override {
+  int64_t MaxSlots(int64_t budget, int64_t n, int64_t) const override {
     return budget > 0 ? std::min(budget, n) : n;
   }
   int64_t TotalSlots(int64_t budget, int64_t n, int64_t n_protected, int n_layers) const override {
-    return MostSlots(budget, n, n_protected) * n_layers;
+    return MaxSlots(budget, n, n_protected) * n_layers;
   }
   int64_t LayerSlots(int, int, int64_t budget, int64_t n, int64_t n_protected) const override {
-    return MostSlots(budget, n, n_protected);
+    return MaxSlots(budget, n, n_protected);
   }
 
  private:
@@ -80,7 +80,7 @@ class NormBudgeter final : public Budgeter {
     for (int kv_head = begin; kv_head < end; ++kv_head) {
       const std::vector<int32_t> ranking = Ranking(in.scores[static_cast<size_t>(kv_head)]);
       for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-        const Squares squares = SquaresOf(in, kv_head, head, ranking);
+        const Squares squares = SumSquares(in, kv_head, head, ranking);
         const double first = c_.include_first ? squares.first : 0;
         const double total = first + squares.rest[0];
         whole += std::sqrt(total);
@@ -104,8 +104,8 @@ class NormBudgeter final : public Budgeter {
     return ranking;
   }
 
-  Squares SquaresOf(const BudgetInput& in, int kv_head, int q_head,
-                    const std::vector<int32_t>& ranking) const {
+  Squares SumSquares(const BudgetInput& in, int kv_head, int q_head,
+                     const std::vector<int32_t>& ranking) const {
     const LayerCall& call = in.call;
     const std::span<const Slot> order = call.order(kv_head);
     const auto n_slots = static_cast<int64_t>(order.size());

@@ -6,8 +6,8 @@ namespace winnow::compression::budget {
 namespace {
 
 // What a layer keeps of a prompt of `n` tokens on top of what is protected (methods.md 2.10).
-int64_t SizeOf(int layer, int n_layers, int64_t mean, int64_t n, int64_t n_protected,
-               const PyramidConfig& c) {
+int64_t LayerSize(int layer, int n_layers, int64_t mean, int64_t n, int64_t n_protected,
+                  const PyramidConfig& c) {
   if (n < 2 * mean || n_layers == 1) return mean;
   int64_t last = mean / c.beta;
   int64_t first = 2 * mean - last;
@@ -36,12 +36,12 @@ class PyramidBudgeter final : public Budgeter {
   void Sizes(const BudgetInput& in, std::span<int64_t> out) const override {
     const int64_t mean = std::max<int64_t>(0, in.call.budget - in.n_protected);
     const int64_t n = std::max(in.call.n_seen, in.region.size() + in.n_protected);
-    const int64_t size = n <= in.call.budget
-                             ? n
-                             : SizeOf(in.call.layer, in.call.n_layers, mean, n, in.n_protected, c_);
+    const int64_t size = n <= in.call.budget ? n
+                                             : LayerSize(in.call.layer, in.call.n_layers, mean, n,
+                                                         in.n_protected, c_);
     std::fill(out.begin(), out.end(), size);
   }
-  int64_t MostSlots(int64_t budget, int64_t n, int64_t n_protected) const override {
+  int64_t MaxSlots(int64_t budget, int64_t n, int64_t n_protected) const override {
     return Slots(0, 2, budget, n, n_protected);
   }
   int64_t TotalSlots(int64_t budget, int64_t n, int64_t n_protected, int n_layers) const override {
@@ -61,7 +61,7 @@ class PyramidBudgeter final : public Budgeter {
     if (n <= budget) return n;
     n_protected = WindowUnder(budget, n_protected);
     return std::min(
-        n, n_protected + SizeOf(layer, n_layers, budget - n_protected, n, n_protected, c_));
+        n, n_protected + LayerSize(layer, n_layers, budget - n_protected, n, n_protected, c_));
   }
 
   PyramidConfig c_;

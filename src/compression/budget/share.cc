@@ -17,10 +17,10 @@ double Scaled(double preference, double largest) {
 
 }  // namespace
 
-void Share(std::span<const double> preferences, int64_t total, int64_t most,
+void Share(std::span<const double> preferences, int64_t total, int64_t max,
            std::span<int64_t> out) {
   WINNOW_CHECK(!out.empty() && preferences.size() == out.size());
-  WINNOW_CHECK(total >= 0 && most >= 0);
+  WINNOW_CHECK(total >= 0 && max >= 0);
   double sum = 0;
   double largest = 0;
   for (const double preference : preferences) {
@@ -44,14 +44,14 @@ void Share(std::span<const double> preferences, int64_t total, int64_t most,
     int64_t excess = 0;
     int64_t n_open = 0;
     for (int64_t& size : out) {
-      excess += std::max<int64_t>(0, size - most);
-      size = std::min(size, most);
-      n_open += size < most ? 1 : 0;
+      excess += std::max<int64_t>(0, size - max);
+      size = std::min(size, max);
+      n_open += size < max ? 1 : 0;
     }
     if (excess == 0 || n_open == 0) return;
     int64_t remainder = excess % n_open;
     for (int64_t& size : out) {
-      if (size == most) continue;
+      if (size == max) continue;
       size += excess / n_open + (remainder > 0 ? 1 : 0);
       remainder = std::max<int64_t>(0, remainder - 1);
     }

@@ -217,14 +217,14 @@ class EvictFromHeads final : public Method {
 TEST(NearestHeads, EachIsAsAlone) {
   constexpr int kHeads = 37;
   const auto key = [](int head, Position t) { return testing::RandomVector({head, t}, 2); };
-  const auto run = [&](const std::vector<int>& heads, int most) {
+  const auto run = [&](const std::vector<int>& heads, int max) {
     const auto method = std::make_shared<EvictFromHeads>();
     const auto n_heads = static_cast<int>(heads.size());
     testing::Harness h(method, {.n_q_heads = n_heads, .n_kv_heads = n_heads});
     h.SetKeys([&](int, int head, Position t) { return key(heads[static_cast<size_t>(head)], t); });
     for (const int head : heads) {
       std::vector<int32_t>& ranks = method->ranks.emplace_back();
-      for (int rank = 0; rank < head % (most + 1); ++rank) ranks.push_back(2 * rank + 1);
+      for (int rank = 0; rank < head % (max + 1); ++rank) ranks.push_back(2 * rank + 1);
     }
     h.Prefill(9, [](const testing::Cell&) { return 0.0; });
     std::vector<std::vector<float>> keys;  // of all heads
@@ -235,15 +235,15 @@ TEST(NearestHeads, EachIsAsAlone) {
     }
     return keys;
   };
-  for (const int most : {1, 3}) {
+  for (const int max : {1, 3}) {
     std::vector<int> all(kHeads);
     std::iota(all.begin(), all.end(), 0);
     std::vector<std::vector<float>> alone;
     for (const int head : all) {
-      const auto keys = run({head}, most);
+      const auto keys = run({head}, max);
       alone.insert(alone.end(), keys.begin(), keys.end());
     }
-    EXPECT_EQ(run(all, most), alone);
+    EXPECT_EQ(run(all, max), alone);
   }
 }
 

@@ -34,7 +34,7 @@ class SpreadMerger final : public Merger {
     const cache::StateShape state = {.n_columns = accumulates() ? 1 : 0, .n_head_numbers = 1};
     const kernels::TapSpec taps = {.last_rows = accumulates() ? 0 : 1,
                                    .column_sums = accumulates(),
-                                   .reduce = score::TapReduceOf(c_.reduce)};
+                                   .reduce = score::TapReduceFrom(c_.reduce)};
     return {.prefill = taps, .decode = taps, .state = state};
   }
   void Observe(const LayerCall& call) const override {

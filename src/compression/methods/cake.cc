@@ -51,7 +51,7 @@ class CakeMethod final : public Method {
             .state = {.n_columns = 1, .n_layer_numbers = 1}};
   }
   // The first layers hold more than their share until the later ones are known.
-  int64_t MostSlots(int64_t, int64_t n) const override { return n; }
+  int64_t MaxSlots(int64_t, int64_t n) const override { return n; }
   int64_t TotalSlots(int64_t budget, int64_t n, int n_layers) const override {
     return std::min(budget, n) * n_layers;
   }

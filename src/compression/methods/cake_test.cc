@@ -17,9 +17,9 @@ using testing::Make;
 using testing::Weights;
 using Positions = std::vector<Position>;
 
-std::vector<int64_t> Shares(const std::vector<double>& preferences, int64_t total, int64_t most) {
+std::vector<int64_t> Shares(const std::vector<double>& preferences, int64_t total, int64_t max) {
   std::vector<int64_t> out(preferences.size());
-  budget::Share(preferences, total, most, out);
+  budget::Share(preferences, total, max, out);
   return out;
 }
 

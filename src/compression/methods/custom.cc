@@ -135,7 +135,7 @@ const std::vector<Listed<merge::MergerPtr>>& Mergers() {
 }
 
 template <class Ptr>
-Choices NamesOf(const std::vector<Listed<Ptr>>& list) {
+Choices ListNames(const std::vector<Listed<Ptr>>& list) {
   Choices names;
   for (const Listed<Ptr>& part : list) names.push_back(part.name);
   return names;
@@ -173,10 +173,10 @@ struct CustomConfig {
 
 template <class Visitor>
 void Visit(CustomConfig& c, Visitor& v) {
-  v("score", c.score, "how important an entry is", NamesOf(Scores()));
-  v("budget", c.budget, "how many entries each layer and head keeps", NamesOf(Budgets()));
-  v("select", c.select, "which entries go", NamesOf(Selectors()));
-  v("merge", c.merge, "what becomes of them", NamesOf(Mergers()));
+  v("score", c.score, "how important an entry is", ListNames(Scores()));
+  v("budget", c.budget, "how many entries each layer and head keeps", ListNames(Budgets()));
+  v("select", c.select, "which entries go", ListNames(Selectors()));
+  v("merge", c.merge, "what becomes of them", ListNames(Mergers()));
   v("positions", c.positions, "of the keys: their place in the text, or in the cache",
     Choices{"original", "reassigned"});
   v("when", c.when, "once after the prompt, or in every step too", Choices{"prefill", "step"});

@@ -75,7 +75,7 @@ TEST(CustomTest, PartsOfDifferentMethodsWorkTogether) {
   }
 }
 
-std::string ErrorOf(const std::string& parameters) {
+std::string ErrorText(const std::string& parameters) {
   const Result<Spec> spec = ParseSpec("custom:" + parameters);
   if (!spec) return spec.error().message;
   const Result<MethodPtr> made = methods::Custom().make(*spec);
@@ -83,19 +83,19 @@ std::string ErrorOf(const std::string& parameters) {
 }
 
 TEST(CustomTest, SaysWhatThereIs) {
-  EXPECT_EQ(ErrorOf("budget=piramid"),
+  EXPECT_EQ(ErrorText("budget=piramid"),
             "custom: budget: found 'piramid', expected one of burst, competing, norm, pyramid, "
             "uniform");
-  EXPECT_EQ(ErrorOf("score=window(0)"),
+  EXPECT_EQ(ErrorText("score=window(0)"),
             "custom: score: window: window: found '0', expected an integer from 1 to 1048576");
-  EXPECT_EQ(ErrorOf("select=topk(3)"), "custom: select: topk: no parameter '3'; it has none");
-  EXPECT_EQ(ErrorOf("score=window(kernel=4)"),
+  EXPECT_EQ(ErrorText("select=topk(3)"), "custom: select: topk: no parameter '3'; it has none");
+  EXPECT_EQ(ErrorText("score=window(kernel=4)"),
             "custom: score: window: kernel: found '4', expected an odd integer from 1 to 1023");
-  EXPECT_NE(ErrorOf("scor=window").find("there are score, budget, select"), std::string::npos);
-  EXPECT_NE(ErrorOf("score=window,when=step").find("last tokens of a prompt"), std::string::npos);
-  EXPECT_NE(ErrorOf("score=age,merge=nearest,positions=reassigned").find("single position"),
+  EXPECT_NE(ErrorText("scor=window").find("there are score, budget, select"), std::string::npos);
+  EXPECT_NE(ErrorText("score=window,when=step").find("last tokens of a prompt"), std::string::npos);
+  EXPECT_NE(ErrorText("score=age,merge=nearest,positions=reassigned").find("single position"),
             std::string::npos);
-  EXPECT_NE(ErrorOf("score=heavy(max),budget=norm").find("'reduce'"), std::string::npos);
+  EXPECT_NE(ErrorText("score=heavy(max),budget=norm").find("'reduce'"), std::string::npos);
 }
 
 }  // namespace

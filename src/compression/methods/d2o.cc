@@ -83,13 +83,13 @@ class D2oMethod final : public Method {
     needs.state.n_layer_numbers = 3;
     return needs;
   }
-  int64_t MostSlots(int64_t budget, int64_t n) const override {
+  int64_t MaxSlots(int64_t budget, int64_t n) const override {
     if (c_.layer_policy == LayerPolicy::kSoftmax) return n;
-    return std::min(n, Most(budget));
+    return std::min(n, MaxEntries(budget));
   }
   int64_t TotalSlots(int64_t budget, int64_t n, int n_layers) const override {
     if (c_.total) return std::min(budget, n) * n_layers;
-    if (c_.layer_policy != LayerPolicy::kSoftmax) return MostSlots(budget, n) * n_layers;
+    if (c_.layer_policy != LayerPolicy::kSoftmax) return MaxSlots(budget, n) * n_layers;
     // Exempt layers hold everything; the ratios of all add up to those of `budget`, but for the
     // least that each gets.
     int64_t total = 0;
@@ -101,8 +101,8 @@ class D2oMethod final : public Method {
         ++n_others;
       }
     }
-    const int64_t least = std::max<int64_t>(traits_.min_budget, n / 100 + 1);
-    return total + std::min(n_others * n, n_layers * budget + n_others * least);
+    const int64_t min = std::max<int64_t>(traits_.min_budget, n / 100 + 1);
+    return total + std::min(n_others * n, n_layers * budget + n_others * min);
   }
 
   void Decide(const LayerCall& call, PlanList& plans) const override {
@@ -127,11 +127,11 @@ class D2oMethod final : public Method {
 
   // Where dense layers take from the others, sparse ones still have the least there is to have.
   static int64_t MinBudget(const D2oConfig& c) {
-    const int64_t least = c.sinks + 2;
-    return c.total ? CountFrom(std::ceil(c.alpha * static_cast<double>(least))) : least;
+    const int64_t min = c.sinks + 2;
+    return c.total ? CountFrom(std::ceil(c.alpha * static_cast<double>(min))) : min;
   }
 
-  int64_t Most(int64_t budget) const {
+  int64_t MaxEntries(int64_t budget) const {
     if (c_.layer_policy != LayerPolicy::kGate) return budget;
     return CountFrom(c_.alpha * static_cast<double>(budget));
   }
@@ -170,11 +170,11 @@ class D2oMethod final : public Method {
       for (const double sum : sums) squares += (sum - mean) * (sum - mean);
       variances.push_back(sums.size() > 1 ? squares / (n - 1) : 0);
     }
-    const auto [least, most] = std::ranges::minmax(variances);
+    const auto [min, max] = std::ranges::minmax(variances);
     double mean = 0;
     for (const double variance : variances) {
-      mean += c_.layer_policy == LayerPolicy::kGate ? variance
-                                                    : (variance - least) / (most - least + 1e-6);
+      mean +=
+          c_.layer_policy == LayerPolicy::kGate ? variance : (variance - min) / (max - min + 1e-6);
     }
     mean /= static_cast<double>(variances.size());
     if (c_.gate_scale == D2oConfig::GateScale::kLength) {
@@ -187,10 +187,10 @@ class D2oMethod final : public Method {
   int64_t LayerBudget(const LayerCall& call) const {
     if (call.layer_number(kMeasured) == 0) return call.budget;
     const int64_t n_prompt = CountFrom(call.layer_number(kPrompt));
-    if (c_.layer_policy == LayerPolicy::kGate && c_.total) return ShareOfTotal(call, n_prompt);
+    if (c_.layer_policy == LayerPolicy::kGate && c_.total) return LayerShareOfTotal(call, n_prompt);
     if (c_.layer_policy == LayerPolicy::kGate) {
       if (call.layer_number(kDensity) > c_.gate) return call.budget;
-      return std::max(call.budget, std::min(n_prompt, Most(call.budget)));
+      return std::max(call.budget, std::min(n_prompt, MaxEntries(call.budget)));
     }
     // A prompt within the budget is not touched, however little of it a layer is worth.
     if (n_prompt <= call.budget) return call.budget;
@@ -207,7 +207,7 @@ class D2oMethod final : public Method {
 
   // B(l) where all layers together have L times the budget: alpha * S' if dense and S' otherwise,
   // S' such that they add up to it; dense layers that could hold more than the prompt hold it.
-  int64_t ShareOfTotal(const LayerCall& call, int64_t n_prompt) const {
+  int64_t LayerShareOfTotal(const LayerCall& call, int64_t n_prompt) const {
     if (n_prompt <= call.budget) return call.budget;
     int n_dense = 0;
     for (int layer = 0; layer < call.n_layers; ++layer) {

@@ -62,7 +62,7 @@ class EmsMethod final : public Method {
  public:
   explicit EmsMethod(const EmsConfig& c)
       : c_(c),
-        traits_({.positions = PositionsOf(c.positions),
+        traits_({.positions = PositionModeFrom(c.positions),
                  .evicts_in_decode = true,
                  .shared_rows = true,
                  .min_budget = c.window + 1}) {}
@@ -70,12 +70,12 @@ class EmsMethod final : public Method {
   const Traits& traits() const override { return traits_; }
   Needs needs() const override {
     // A chunk may complete a window and begin the next: the rows of both.
-    const kernels::TapSpec::Reduce reduce = score::TapReduceOf(c_.reduce);
+    const kernels::TapSpec::Reduce reduce = score::TapReduceFrom(c_.reduce);
     return {.prefill = {.last_rows = 2 * c_.window - 1, .column_sums = true, .reduce = reduce},
             .decode = {.last_rows = 1, .reduce = reduce},
             .state = ems::kState};
   }
-  int64_t MostSlots(int64_t budget, int64_t n) const override {
+  int64_t MaxSlots(int64_t budget, int64_t n) const override {
     return std::min(n, budget + ToMerge(budget));
   }
   int64_t TotalRows(int64_t budget, int64_t n, int n_layers) const override {
@@ -102,7 +102,7 @@ class EmsMethod final : public Method {
     };
     if (prompt || fits || done) call.backend.ForEach(call.n_kv_heads(), observe);
     if (done) return;
-    if (fits) return FoundAll(call);
+    if (fits) return KeepAll(call);
     WINNOW_DCHECK(traits_.positions == PositionMode::kOriginal ||
                   !call.cache.keys_rotated(call.layer));
     Plan& plan = plans.Add(call.layer, call.n_kv_heads());
@@ -119,7 +119,7 @@ class EmsMethod final : public Method {
   }
 
  private:
-  static PositionMode PositionsOf(EmsConfig::Positions positions) {
+  static PositionMode PositionModeFrom(EmsConfig::Positions positions) {
     switch (positions) {
       case EmsConfig::Positions::kReassigned:
         return PositionMode::kReassigned;
@@ -149,7 +149,7 @@ class EmsMethod final : public Method {
     }
     return true;
   }
-  void FoundAll(const LayerCall& call) const {
+  void KeepAll(const LayerCall& call) const {
     for (int head = 0; head < call.n_kv_heads(); ++head) {
       ems::SetMembers(call, head, call.n_slots(head) - c_.window);
     }
@@ -166,7 +166,7 @@ class EmsMethod final : public Method {
     compared.keys = call.cache.keys(call.layer, head);
     compared.values = call.cache.values(call.layer, head);
     compared.measure = measure;
-    compared.least = c_.tau;
+    compared.min_similarity = c_.tau;
     return compared;
   }
 
@@ -284,13 +284,13 @@ class EmsMethod final : public Method {
     for (int i = 0; i < n_heads; ++i) {
       tables[static_cast<size_t>(i)] = room.Of(call, first_head + i, c_.window);
     }
-    const int64_t most_classes = Classes(call.budget);
+    const int64_t max_classes = Classes(call.budget);
     call.backend.ForEach(n_heads, [&](int64_t i) {
       const int head = first_head + static_cast<int>(i);
       ems::ClassTable& table = tables[static_cast<size_t>(i)];
-      ems::Tabulate(call, head, ems::FactorsOf(c_.score, observe(head)), table);
-      if (static_cast<int64_t>(table.classes.size()) > most_classes) {
-        ems::TakeLeast(table, c_.n_protect);
+      ems::Tabulate(call, head, ems::FactorsFrom(c_.score, observe(head)), table);
+      if (static_cast<int64_t>(table.classes.size()) > max_classes) {
+        ems::TakeLowest(table, c_.n_protect);
       }
     });
     FindNearest(call, first_head, std::span(tables).first(static_cast<size_t>(n_heads)),
@@ -302,11 +302,11 @@ class EmsMethod final : public Method {
       const int head = first_head + static_cast<int>(i);
       cache::HeadPlan& head_plan = plan.heads[static_cast<size_t>(head)];
       if (table.nearest >= 0) {
-        MergeLeast(call, head, table, head_plan);
-      } else if (table.least >= 0) {
-        DropLeast(table, head_plan);
+        MergeLowest(call, head, table, head_plan);
+      } else if (table.lowest >= 0) {
+        EvictLowest(table, head_plan);
       }
-      const int64_t cap = most_classes + ToMerge(call.budget);
+      const int64_t cap = max_classes + ToMerge(call.budget);
       const bool full = table.n_all > cap && head_plan.evict.empty();
       const int32_t weakest =
           (table.nearest >= 0 ? ems::WeakestAfterMerge(table) : table.weakest).rank;
@@ -316,7 +316,7 @@ class EmsMethod final : public Method {
       const int64_t n_left = table.n_all - static_cast<int64_t>(head_plan.evict.size());
       ems::SetMembers(call, head, n_left);
       again[static_cast<size_t>(i)] = call.n_slots(head) - table.n_old > c_.window + 1 ||
-                                      static_cast<int64_t>(table.classes.size()) > most_classes ||
+                                      static_cast<int64_t>(table.classes.size()) > max_classes ||
                                       n_left > cap;
     });
     return std::ranges::find(again, true) != again.end();
@@ -332,7 +332,7 @@ class EmsMethod final : public Method {
       if (table.open.empty()) continue;
       kernels::Similarity& compared = searches[n++] =
           Compared(call, first_head + static_cast<int>(i));
-      compared.from = std::span(&table.least, 1);
+      compared.from = std::span(&table.lowest, 1);
       compared.to = table.open;
       compared.ranks = table.oldest;
       compared.best = std::span(&table.similarity, 1);
@@ -344,29 +344,29 @@ class EmsMethod final : public Method {
       if (table.nearest < 0) continue;
       const int head = first_head + static_cast<int>(i);
       const auto length = [&](int32_t row) {
-        const Slot slot = table.OldestOf(row);
+        const Slot slot = table.OldestSlot(row);
         return ems::IsKeyItself(call, head, slot) ? ems::KeyLength(call, head, slot, key) : 0;
       };
-      table.least_length = length(table.least);
+      table.lowest_length = length(table.lowest);
       table.nearest_length = length(table.joined());
     }
   }
 
   // All members of the least important class go.
-  static void DropLeast(const ems::ClassTable& table, cache::HeadPlan& plan) {
-    if (table.n_members[static_cast<size_t>(table.least)] == 1) {
-      plan.evict.push_back(table.OldestOf(table.least));
+  static void EvictLowest(const ems::ClassTable& table, cache::HeadPlan& plan) {
+    if (table.n_members[static_cast<size_t>(table.lowest)] == 1) {
+      plan.evict.push_back(table.OldestSlot(table.lowest));
       return;
     }
     for (const Slot slot : table.order.first(static_cast<size_t>(table.n_all))) {
-      if (table.rows[static_cast<size_t>(slot)] == table.least) plan.evict.push_back(slot);
+      if (table.rows[static_cast<size_t>(slot)] == table.lowest) plan.evict.push_back(slot);
     }
   }
 
   // The least important class merges into the most similar other one.
-  static void MergeLeast(const LayerCall& call, int head, const ems::ClassTable& table,
-                         cache::HeadPlan& plan) {
-    const int32_t from = table.least;
+  static void MergeLowest(const LayerCall& call, int head, const ems::ClassTable& table,
+                          cache::HeadPlan& plan) {
+    const int32_t from = table.lowest;
     const int32_t into = table.joined();
     const kernels::AttentionSums sums = ems::Sums(call, head);
     double from_weight = 0;
@@ -375,7 +375,7 @@ class EmsMethod final : public Method {
       const Slot row = table.rows[static_cast<size_t>(slot)];
       if (row != from && row != into) continue;
       (row == from ? from_weight : into_weight) += ems::Local(sums, slot);
-      const double of_row = row == from ? table.least_length : table.nearest_length;
+      const double of_row = row == from ? table.lowest_length : table.nearest_length;
       const double length =
           ems::IsKeyItself(call, head, slot)
               ? of_row
@@ -384,7 +384,7 @@ class EmsMethod final : public Method {
     }
     const double sum = from_weight + into_weight;
     plan.merges.push_back({.into = into, .n_sources = 0});
-    AddSource(from, table.least_length, Fraction(from_weight, sum, 0.5), plan);
+    AddSource(from, table.lowest_length, Fraction(from_weight, sum, 0.5), plan);
     AddSource(into, table.nearest_length, Fraction(into_weight, sum, 0.5), plan);
   }
 

@@ -80,7 +80,7 @@ void Tabulate(const LayerCall& call, int head, const Factors& factors, ClassTabl
   table.classes = table.classes.first(n_classes);
 }
 
-void TakeLeast(ClassTable& table, int64_t n_protect) {
+void TakeLowest(ClassTable& table, int64_t n_protect) {
   // Takes the first one out, in the order of `before`.
   const auto take = [&](std::span<int32_t>& classes, auto before) {
     const auto taken = std::ranges::min_element(classes, [&](int32_t a, int32_t b) {
@@ -95,7 +95,7 @@ void TakeLeast(ClassTable& table, int64_t n_protect) {
     classes = classes.first(classes.size() - 1);
     return row;
   };
-  table.least = take(table.classes, [](double a, double b) { return ScoreLess(a, b); });
+  table.lowest = take(table.classes, [](double a, double b) { return ScoreLess(a, b); });
   table.open = table.classes;
   for (int64_t i = 0; i < n_protect && !table.open.empty(); ++i) {
     take(table.open, [](double a, double b) { return ScoreLess(b, a); });
@@ -105,10 +105,10 @@ void TakeLeast(ClassTable& table, int64_t n_protect) {
 ClassTable::Member WeakestAfterMerge(const ClassTable& table) {
   ClassTable::Member weakest = table.weakest;
   // Whoever was alone in one of the two classes is not any more.
-  for (const int32_t row : {table.least, table.joined()}) {
+  for (const int32_t row : {table.lowest, table.joined()}) {
     const int32_t rank = table.oldest[static_cast<size_t>(row)];
     if (table.n_members[static_cast<size_t>(row)] > 1 || rank >= table.n_old) continue;
-    const float score = table.scores[static_cast<size_t>(table.OldestOf(row))];
+    const float score = table.scores[static_cast<size_t>(table.OldestSlot(row))];
     if (score < weakest.score || (score == weakest.score && rank < weakest.rank)) {
       weakest = {.rank = rank, .score = score};
     }

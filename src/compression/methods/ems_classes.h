@@ -24,12 +24,12 @@ struct ClassTable {
 
   int64_t n_old = 0;        // members before this step
   int64_t n_all = 0;        // with the one that was promoted
-  int32_t least = -1;       // row of the class that has to go, and is no longer in `classes`
+  int32_t lowest = -1;      // row of the class that has to go, and is no longer in `classes`
   std::span<int32_t> open;  // rows of those it may join, of `classes`
   int32_t nearest = -1;     // index of the most similar one of these; -1: none is similar enough
   float similarity = 0;     // to that
   // Lengths of the keys of the two, where their rows are keys themselves; 0: directions.
-  double least_length = 0;
+  double lowest_length = 0;
   double nearest_length = 0;
 
   // The old member with the least score whose class has others; the oldest of equal ones.
@@ -39,7 +39,7 @@ struct ClassTable {
   };
   Member weakest;
 
-  Slot OldestOf(int32_t row) const {
+  Slot OldestSlot(int32_t row) const {
     return order[static_cast<size_t>(oldest[static_cast<size_t>(row)])];
   }
   int32_t joined() const { return open[static_cast<size_t>(nearest)]; }
@@ -68,7 +68,7 @@ class TableRoom {
 void Tabulate(const LayerCall& call, int head, const Factors& factors, ClassTable& table);
 // Takes the least important class out; all others are open but for the n_protect most important
 // ones. Of equally important ones that with the oldest member is taken.
-void TakeLeast(ClassTable& table, int64_t n_protect);
+void TakeLowest(ClassTable& table, int64_t n_protect);
 // The weakest member after the least class joined the nearest.
 ClassTable::Member WeakestAfterMerge(const ClassTable& table);
 

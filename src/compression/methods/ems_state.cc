@@ -135,7 +135,7 @@ std::vector<double> PromptLocal(const LayerCall& call, int window, int head) {
   return local;
 }
 
-Factors FactorsOf(Attention attention, const kernels::AttentionTotals& totals) {
+Factors FactorsFrom(Attention attention, const kernels::AttentionTotals& totals) {
   switch (attention) {
     case Attention::kInAll:
       return {.global = 1, .local = 0};
@@ -151,8 +151,8 @@ std::vector<double> PromptScores(const LayerCall& call, int head, Attention atte
                                  std::span<const double> local) {
   const std::span<const double> global = Sums(call, head).total;
   const Factors factors =
-      FactorsOf(attention, {.total = std::accumulate(global.begin(), global.end(), 0.0),
-                            .window = std::accumulate(local.begin(), local.end(), 0.0)});
+      FactorsFrom(attention, {.total = std::accumulate(global.begin(), global.end(), 0.0),
+                              .window = std::accumulate(local.begin(), local.end(), 0.0)});
   std::vector<double> scores;
   for (const Slot slot : call.order(head)) {
     const auto at = static_cast<size_t>(slot);

@@ -71,7 +71,7 @@ struct Factors {
   double global = 0;
   double local = 1;
 };
-Factors FactorsOf(Attention attention, const kernels::AttentionTotals& totals);
+Factors FactorsFrom(Attention attention, const kernels::AttentionTotals& totals);
 
 // s_GL of a prompt's entries, by rank, from their s_Loc [slot].
 std::vector<double> PromptScores(const LayerCall& call, int head, Attention attention,

@@ -57,7 +57,7 @@ std::vector<double> RuntimeKey(const Harness& h, int64_t rank, int layer = 0, in
   return key;
 }
 
-Slot RowOf(const Harness& h, int64_t rank, int layer = 0, int head = 0) {
+Slot SharedRow(const Harness& h, int64_t rank, int layer = 0, int head = 0) {
   const Slot slot = h.cache().order(layer, head)[static_cast<size_t>(rank)];
   return h.cache().rows(layer, head)[static_cast<size_t>(slot)];
 }
@@ -97,8 +97,8 @@ TEST(EmsTest, MergesAPrompt) {
   h.Prefill(8, [](const Cell&) { return 0.0; });
   EXPECT_EQ(h.Kept(), (std::vector<Position>{0, 1, 2, 3, 6, 7}));
   EXPECT_EQ(h.cache().n_rows(0, 0), 4);
-  EXPECT_EQ(RowOf(h, 0), RowOf(h, 1));
-  EXPECT_EQ(RowOf(h, 2), RowOf(h, 3));
+  EXPECT_EQ(SharedRow(h, 0), SharedRow(h, 1));
+  EXPECT_EQ(SharedRow(h, 2), SharedRow(h, 3));
   ExpectNear(RuntimeKey(h, 0), {1.988903, .112066});
   ExpectNear(RuntimeKey(h, 1), {1.014146, .057143}, 1e-3);
   ExpectNear(RuntimeKey(h, 2), {0, 1}, 1e-3);
@@ -188,8 +188,8 @@ TEST(EmsTest, OfEquallyImportantClassesTheOldestIsTaken) {
   table.importance = importance;
   table.oldest = oldest;
   table.classes = classes;
-  ems::TakeLeast(table, 1);
-  EXPECT_EQ(table.least, 3);  // rows 1 and 3 are the least
+  ems::TakeLowest(table, 1);
+  EXPECT_EQ(table.lowest, 3);  // rows 1 and 3 are the least
   EXPECT_EQ(table.classes.size(), 5u);
   // Rows 2 and 4 are the most important: the older one is closed.
   EXPECT_EQ(std::vector<int32_t>(table.open.begin(), table.open.end()),
@@ -516,7 +516,7 @@ class EmsRandomTest : public ::testing::Test {
               static_cast<int64_t>(plain.classes.size() + plain.tokens.size()) - plain.n_members());
     ASSERT_LE(harness_->cache().n_rows(0, head), config_.budget);
     ASSERT_LE(static_cast<int64_t>(kept.size()),
-              harness_->method().MostSlots(config_.budget, 1 << 20));
+              harness_->method().MaxSlots(config_.budget, 1 << 20));
     for (size_t rank = 0; rank < kept.size(); ++rank) {
       const PlainToken& t = plain.tokens[rank];
       const Vec key = RuntimeKey(*harness_, static_cast<int64_t>(rank), 0, head);

@@ -10,7 +10,7 @@ TEST(FullTest, KeepsEverythingAndAsksForNothing) {
   const MethodPtr method = testing::Make(methods::Full());
   EXPECT_FALSE(method->traits().needs_budget);
   EXPECT_EQ(method->needs(), Needs{});
-  EXPECT_EQ(method->MostSlots(10, 1000), 1000);
+  EXPECT_EQ(method->MaxSlots(10, 1000), 1000);
   testing::Harness h(method, {.n_layers = 2});
   h.Prefill(50, testing::RandomWeights(1));
   for (int i = 0; i < 20; ++i) h.Decode(testing::RandomWeights(2));

@@ -67,12 +67,12 @@ TEST(KeyDiffTest, AgreesWithAPlainList) {
           for (size_t i = 0; i < kDim; ++i) mean[i] += unit(p)[i];
         }
         size_t victim = kSinks;
-        double most = -1e9;
+        double max = -1e9;
         for (size_t i = kSinks; i < list.size() - kRecent; ++i) {
           double dot = 0;
           for (size_t d = 0; d < kDim; ++d) dot += mean[d] * unit(list[i])[d];
-          if (dot > most) {
-            most = dot;
+          if (dot > max) {
+            max = dot;
             victim = i;
           }
         }

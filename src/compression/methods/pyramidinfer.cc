@@ -17,8 +17,9 @@ namespace winnow::compression::methods {
 namespace {
 
 struct PyramidInferConfig {
-  double recent = 0.2;   // share of the prompt that is recent: it votes and stays  [paper]
-  double least = 0.9;    // share of the context that the last layer keeps  [methods.md 2.11]
+  double recent = 0.2;  // share of the prompt that is recent: it votes and stays  [paper]
+  double last_layer_share =
+      0.9;               // share of the context that the last layer keeps  [methods.md 2.11]
   int sinks = 4;         // first tokens that always stay  [authors' code]
   int min_context = 64;  // a context is not reduced to so few tokens  [same]
   int block = 16;        // generated tokens that are thinned together  [same]
@@ -29,7 +30,7 @@ struct PyramidInferConfig {
 template <class Visitor>
 void Visit(PyramidInferConfig& c, Visitor& v) {
   v("recent", c.recent, "share of the prompt that is recent: it votes, and stays", Range{0, 1});
-  v("least", c.least, "share of its context that the last layer keeps", Range{0, 1});
+  v("least", c.last_layer_share, "share of its context that the last layer keeps", Range{0, 1});
   v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
   v("min_context", c.min_context, "a context is not reduced to so few tokens", Range{0, 1 << 20});
   v("block", c.block, "generated tokens that are thinned together", Range{1, 1 << 20});
@@ -74,7 +75,7 @@ class PyramidInferMethod final : public Method {
   // Share of its context that a layer keeps.
   double Keep(const LayerCall& call) const {
     const double way = std::numbers::pi * call.layer / call.n_layers;
-    return c_.least + (1 - c_.least) * (std::cos(way) + 1) / 2;
+    return c_.last_layer_share + (1 - c_.last_layer_share) * (std::cos(way) + 1) / 2;
   }
 
   void Prefill(const LayerCall& call, PlanList& plans) const {

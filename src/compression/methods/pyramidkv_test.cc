@@ -13,7 +13,8 @@ using testing::Harness;
 using testing::Make;
 
 // Entries each layer keeps besides the window of 8.
-std::vector<int64_t> SizesOf(int64_t n, int64_t budget, int n_layers, const char* parameters = "") {
+std::vector<int64_t> LayerSizes(int64_t n, int64_t budget, int n_layers,
+                                const char* parameters = "") {
   Harness h(Make(methods::PyramidKv(), parameters),
             {.n_layers = n_layers, .budget = budget, .capacity = n});
   h.Prefill(n, [](const testing::Cell& cell) { return cell.query % 3 == 0 ? 0.5 : 0.25; });
@@ -26,27 +27,27 @@ std::vector<int64_t> SizesOf(int64_t n, int64_t budget, int n_layers, const char
   EXPECT_EQ(h.method().TotalSlots(budget, n, n_layers), sum);
   // Of any number of layers: a layer alone has the budget.
   if (n_layers > 1) {
-    EXPECT_EQ(h.method().MostSlots(budget, n), sizes[0] + 8);
+    EXPECT_EQ(h.method().MaxSlots(budget, n), sizes[0] + 8);
   }
   return sizes;
 }
 
 // On a line, 240 entries in 15 steps that are no whole numbers; all of them are the budget.
 TEST(PyramidKvTest, SizesLieOnALineAndAddUpToTheBudget) {
-  const std::vector<int64_t> sizes = SizesOf(2000, 136, 16);
+  const std::vector<int64_t> sizes = LayerSizes(2000, 136, 16);
   EXPECT_EQ(sizes, (std::vector<int64_t>{250, 233, 217, 201, 184, 168, 152, 136, 120, 104, 88, 72,
                                          55, 39, 23, 6}));
   for (const int n_layers : {1, 2, 3, 4, 7, 32}) {
     for (const int64_t budget : {9, 10, 16, 33, 100}) {
       int64_t sum = 0;
-      for (const int64_t size : SizesOf(700, budget, n_layers)) sum += size + 8;
+      for (const int64_t size : LayerSizes(700, budget, n_layers)) sum += size + 8;
       EXPECT_EQ(sum, budget * n_layers) << n_layers << " layers, budget " << budget;
     }
   }
 }
 
 TEST(PyramidKvTest, StepsOfTheAuthorsCodeAreEqual) {
-  const std::vector<int64_t> sizes = SizesOf(2000, 136, 16, "steps=equal");
+  const std::vector<int64_t> sizes = LayerSizes(2000, 136, 16, "steps=equal");
   for (size_t layer = 0; layer < sizes.size(); ++layer) {
     EXPECT_EQ(sizes[layer], 250 - 16 * static_cast<int64_t>(layer));
   }
@@ -59,19 +60,19 @@ TEST(PyramidKvTest, SizesOfALongPrompt) {
   int64_t sum = 0;
   for (int layer = 0; layer < 32; ++layer) sum += 983 - 30 * layer + 8;
   EXPECT_EQ(method->TotalSlots(512, 8000, 32), sum);
-  EXPECT_EQ(method->MostSlots(512, 8000), 991);
+  EXPECT_EQ(method->MaxSlots(512, 8000), 991);
   EXPECT_EQ(Make(methods::PyramidKv())->TotalSlots(512, 8000, 32), 512 * 32);
 }
 
 TEST(PyramidKvTest, ShortPromptsKeepTheMeanInEveryLayer) {
-  for (const int64_t size : SizesOf(900, 512, 3)) EXPECT_EQ(size, 504);
+  for (const int64_t size : LayerSizes(900, 512, 3)) EXPECT_EQ(size, 504);
   // Fits: all of it.
-  for (const int64_t size : SizesOf(100, 100, 3)) EXPECT_EQ(size, 92);
+  for (const int64_t size : LayerSizes(100, 100, 3)) EXPECT_EQ(size, 92);
 }
 
 TEST(PyramidKvTest, TheFirstLayerCannotKeepMoreThanThePrompt) {
   // Mean 92, first 180 of the 184 that twice the mean needs: last 4.
-  const std::vector<int64_t> sizes = SizesOf(186, 100, 5);
+  const std::vector<int64_t> sizes = LayerSizes(186, 100, 5);
   EXPECT_EQ(sizes.front(), 178);
   EXPECT_EQ(sizes.back(), 6);
 }

@@ -18,22 +18,22 @@ testing::Weights None() {
   return [](const testing::Cell&) { return 0.0; };
 }
 
-Positions KeptOf(const char* parameters, int64_t budget, int64_t n_prompt) {
+Positions KeptPositions(const char* parameters, int64_t budget, int64_t n_prompt) {
   Harness h(Make(methods::Random(), parameters), {.budget = budget});
   h.Prefill(n_prompt, None());
   return h.Kept();
 }
 
 TEST(RandomTest, KeepsSinksAndRecentTokens) {
-  const Positions kept = KeptOf("sinks=3,recent=5", 20, 200);
+  const Positions kept = KeptPositions("sinks=3,recent=5", 20, 200);
   ASSERT_EQ(kept.size(), 20u);
   EXPECT_EQ(Positions(kept.begin(), kept.begin() + 3), (Positions{0, 1, 2}));
   EXPECT_EQ(Positions(kept.end() - 5, kept.end()), (Positions{195, 196, 197, 198, 199}));
 }
 
 TEST(RandomTest, TheSeedDecides) {
-  EXPECT_EQ(KeptOf("seed=7", 40, 400), KeptOf("seed=7", 40, 400));
-  EXPECT_NE(KeptOf("seed=7", 40, 400), KeptOf("seed=8", 40, 400));
+  EXPECT_EQ(KeptPositions("seed=7", 40, 400), KeptPositions("seed=7", 40, 400));
+  EXPECT_NE(KeptPositions("seed=7", 40, 400), KeptPositions("seed=8", 40, 400));
 }
 
 // Over many seeds every place is kept about as often: 1000 draws of 50 out of 100 stay within five
@@ -43,13 +43,13 @@ TEST(RandomTest, FavoursNoPlace) {
   std::vector<int> times(100, 0);
   for (int seed = 0; seed < kSeeds; ++seed) {
     const std::string parameters = "sinks=0,recent=0,seed=" + std::to_string(seed);
-    for (const Position position : KeptOf(parameters.c_str(), 50, 100)) {
+    for (const Position position : KeptPositions(parameters.c_str(), 50, 100)) {
       ++times[static_cast<size_t>(position)];
     }
   }
-  const auto [least, most] = std::minmax_element(times.begin(), times.end());
-  EXPECT_GT(*least, 500 - 5 * 16);
-  EXPECT_LT(*most, 500 + 5 * 16);
+  const auto [min, max] = std::minmax_element(times.begin(), times.end());
+  EXPECT_GT(*min, 500 - 5 * 16);
+  EXPECT_LT(*max, 500 + 5 * 16);
 }
 
 // What a stream keeps is what the same draws keep of the whole text: chance forgets evenly.
@@ -57,7 +57,7 @@ TEST(RandomTest, AStreamKeepsTheBestOfAllDraws) {
   Harness h(Make(methods::Random(), "sinks=0,recent=0"), {.budget = 10});
   h.Prefill(40, None());
   for (int i = 0; i < 160; ++i) h.Decode(None());
-  EXPECT_EQ(h.Kept(), KeptOf("sinks=0,recent=0", 10, 200));
+  EXPECT_EQ(h.Kept(), KeptPositions("sinks=0,recent=0", 10, 200));
 }
 
 }  // namespace

@@ -20,8 +20,8 @@ using Positions = std::vector<Position>;
 const std::vector<double> kFirst = {.50, .10, .02, .08, .02, .04, .04, .20};
 const std::vector<double> kSecond = {.3, .1, .3, .05, .05, .05, .05, .1};
 
-Positions KeptOf(const std::string& parameters, const std::vector<double>& row,
-                 int64_t budget = 0) {
+Positions KeptPositions(const std::string& parameters, const std::vector<double>& row,
+                        int64_t budget = 0) {
   Harness h(Make(methods::ReFreeKv(), "sinks=2,whole_layers=0," + parameters), {.budget = budget});
   const auto n = static_cast<int64_t>(row.size());
   h.Prefill(n, LastQuery(row, n));
@@ -29,25 +29,25 @@ Positions KeptOf(const std::string& parameters, const std::vector<double>& row,
 }
 
 TEST(ReFreeKvTest, KeepsAsManyOfTheNewestAsTheNormAsksFor) {
-  EXPECT_EQ(KeptOf("threshold=0.01", kFirst), (Positions{0, 1, 3, 4, 5, 6, 7}));
-  EXPECT_EQ(KeptOf("threshold=0.1", kFirst), (Positions{0, 1, 6, 7}));
+  EXPECT_EQ(KeptPositions("threshold=0.01", kFirst), (Positions{0, 1, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(KeptPositions("threshold=0.1", kFirst), (Positions{0, 1, 6, 7}));
   // Around every loss of the example: just below it one more entry is needed.
   const std::vector<double> losses = {.109129, .091486, .074180, .069904, .003976};
   for (size_t i = 0; i < losses.size(); ++i) {
     const size_t r = i + 1;
-    EXPECT_EQ(KeptOf("threshold=" + std::to_string(losses[i] + 2e-6), kFirst).size(), 2 + r);
-    EXPECT_EQ(KeptOf("threshold=" + std::to_string(losses[i] - 2e-6), kFirst).size(), 3 + r);
+    EXPECT_EQ(KeptPositions("threshold=" + std::to_string(losses[i] + 2e-6), kFirst).size(), 2 + r);
+    EXPECT_EQ(KeptPositions("threshold=" + std::to_string(losses[i] - 2e-6), kFirst).size(), 3 + r);
   }
 }
 
 TEST(ReFreeKvTest, FirstTokensMayTakePartInTheNorm) {
-  EXPECT_EQ(KeptOf("threshold=0.05,include_first=true", kFirst), (Positions{0, 1, 7}));
-  EXPECT_EQ(KeptOf("threshold=0.05", kFirst), (Positions{0, 1, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(KeptPositions("threshold=0.05,include_first=true", kFirst), (Positions{0, 1, 7}));
+  EXPECT_EQ(KeptPositions("threshold=0.05", kFirst), (Positions{0, 1, 3, 4, 5, 6, 7}));
   const std::vector<double> losses = {.016895, .014277, .011666, .011014, .000645};
   for (size_t i = 0; i < losses.size(); ++i) {
     const std::string first = "include_first=true,threshold=";
-    EXPECT_EQ(KeptOf(first + std::to_string(losses[i] + 2e-6), kFirst).size(), 3 + i);
-    EXPECT_EQ(KeptOf(first + std::to_string(losses[i] - 2e-6), kFirst).size(), 4 + i);
+    EXPECT_EQ(KeptPositions(first + std::to_string(losses[i] + 2e-6), kFirst).size(), 3 + i);
+    EXPECT_EQ(KeptPositions(first + std::to_string(losses[i] - 2e-6), kFirst).size(), 4 + i);
   }
 }
 
@@ -74,9 +74,10 @@ TEST(ReFreeKvTest, OneLengthForTheLayerOrOnePerHead) {
 }
 
 TEST(ReFreeKvTest, ThresholdZeroKeepsAllThatIsAttended) {
-  EXPECT_EQ(KeptOf("threshold=0", {.5, .1, 0, 0, 1e-12, .1, 0, .2}), (Positions{0, 1, 4, 5, 6, 7}));
+  EXPECT_EQ(KeptPositions("threshold=0", {.5, .1, 0, 0, 1e-12, .1, 0, .2}),
+            (Positions{0, 1, 4, 5, 6, 7}));
   // Nothing attended: nothing can be said, all stay.
-  EXPECT_EQ(KeptOf("threshold=0.01", {.5, .5, 0, 0, 0}).size(), 5u);
+  EXPECT_EQ(KeptPositions("threshold=0.01", {.5, .5, 0, 0, 0}).size(), 5u);
 }
 
 TEST(ReFreeKvTest, FirstLayersAndShortPromptsStayWhole) {
@@ -86,22 +87,22 @@ TEST(ReFreeKvTest, FirstLayersAndShortPromptsStayWhole) {
   EXPECT_EQ(h.Kept(1).size(), 8u);
   EXPECT_EQ(h.Kept(2).size(), 3u);
   EXPECT_EQ(h.Kept(3).size(), 3u);
-  EXPECT_EQ(KeptOf("threshold=1", {.2, .2, .6}).size(), 3u);
-  EXPECT_EQ(KeptOf("threshold=1", {.2, .2, .1, .5}).size(), 3u);
+  EXPECT_EQ(KeptPositions("threshold=1", {.2, .2, .6}).size(), 3u);
+  EXPECT_EQ(KeptPositions("threshold=1", {.2, .2, .1, .5}).size(), 3u);
 }
 
 TEST(ReFreeKvTest, ABudgetIsALimit) {
-  EXPECT_EQ(KeptOf("threshold=0.01", kFirst, 5), (Positions{0, 1, 5, 6, 7}));
-  EXPECT_EQ(KeptOf("threshold=0.1", kFirst, 5), (Positions{0, 1, 6, 7}));
+  EXPECT_EQ(KeptPositions("threshold=0.01", kFirst, 5), (Positions{0, 1, 5, 6, 7}));
+  EXPECT_EQ(KeptPositions("threshold=0.1", kFirst, 5), (Positions{0, 1, 6, 7}));
   EXPECT_FALSE(Make(methods::ReFreeKv())->traits().needs_budget);
-  EXPECT_EQ(Make(methods::ReFreeKv())->MostSlots(0, 1000), 1000);
-  EXPECT_EQ(Make(methods::ReFreeKv())->MostSlots(100, 1000), 100);
+  EXPECT_EQ(Make(methods::ReFreeKv())->MaxSlots(0, 1000), 1000);
+  EXPECT_EQ(Make(methods::ReFreeKv())->MaxSlots(100, 1000), 100);
 }
 
 TEST(ReFreeKvTest, AttentionRankingKeepsTheMostAttended) {
   // Ranked .20 .08 .04 .04 .02 .02: norms .2, .215407, .219089 of .224499.
-  EXPECT_EQ(KeptOf("threshold=0.05,ranking=attention", kFirst), (Positions{0, 1, 3, 7}));
-  EXPECT_EQ(KeptOf("threshold=0.03,ranking=attention", kFirst), (Positions{0, 1, 3, 6, 7}));
+  EXPECT_EQ(KeptPositions("threshold=0.05,ranking=attention", kFirst), (Positions{0, 1, 3, 7}));
+  EXPECT_EQ(KeptPositions("threshold=0.03,ranking=attention", kFirst), (Positions{0, 1, 3, 6, 7}));
 }
 
 TEST(ReFreeKvTest, QueriesAsAShareOfThePrompt) {

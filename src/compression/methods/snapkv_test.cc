@@ -18,7 +18,7 @@ using testing::Weights;
 using Positions = std::vector<Position>;
 
 // A prompt whose prefix has these window sums, with a window of one.
-Positions KeptOf(std::vector<double> row, const std::string& parameters, int64_t budget) {
+Positions KeptPositions(std::vector<double> row, const std::string& parameters, int64_t budget) {
   row.push_back(0);
   Harness h(Make(methods::SnapKv(), "window=1," + parameters), {.budget = budget});
   const auto n = static_cast<int64_t>(row.size());
@@ -27,14 +27,15 @@ Positions KeptOf(std::vector<double> row, const std::string& parameters, int64_t
 }
 
 TEST(SnapKvTest, MaximaTieAndTheNewestWins) {
-  EXPECT_EQ(KeptOf({1, 0, 3, 2, 0, 5}, "kernel=3", 4), (Positions{3, 4, 5, 6}));
-  EXPECT_EQ(KeptOf({1, 3, 3, 2, 3, 0}, "pool=none", 3), (Positions{2, 4, 6}));
+  EXPECT_EQ(KeptPositions({1, 0, 3, 2, 0, 5}, "kernel=3", 4), (Positions{3, 4, 5, 6}));
+  EXPECT_EQ(KeptPositions({1, 3, 3, 2, 3, 0}, "pool=none", 3), (Positions{2, 4, 6}));
 }
 
 TEST(SnapKvTest, AveragesCountZerosBeyondTheEnds) {
   // 1/3 4/3 5/3 5/3 7/3 5/3
-  EXPECT_EQ(KeptOf({1, 0, 3, 2, 0, 5}, "pool=average,kernel=3", 3), (Positions{4, 5, 6}));
-  EXPECT_EQ(KeptOf({1, 0, 3, 2, 0, 5}, "pool=average,kernel=3", 6), (Positions{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(KeptPositions({1, 0, 3, 2, 0, 5}, "pool=average,kernel=3", 3), (Positions{4, 5, 6}));
+  EXPECT_EQ(KeptPositions({1, 0, 3, 2, 0, 5}, "pool=average,kernel=3", 6),
+            (Positions{1, 2, 3, 4, 5, 6}));
 }
 
 TEST(SnapKvTest, EqualWeightsKeepTheNewest) {
@@ -80,13 +81,13 @@ Positions PlainSnapKv(const Weights& weights, int64_t n, int64_t budget, int64_t
   }
   std::vector<std::pair<double, int64_t>> ranked;
   for (int64_t j = 0; j < prefix; ++j) {
-    double sum = 0, most = 0;
+    double sum = 0, highest = 0;
     for (int64_t e = j - kernel / 2; e <= j + kernel / 2; ++e) {
       if (e < 0 || e >= prefix) continue;
       sum += sums[static_cast<size_t>(e)];
-      most = std::max(most, sums[static_cast<size_t>(e)]);
+      highest = std::max(highest, sums[static_cast<size_t>(e)]);
     }
-    ranked.emplace_back(max ? most : sum / kernel, j);
+    ranked.emplace_back(max ? highest : sum / kernel, j);
   }
   std::sort(ranked.rbegin(), ranked.rend());
   kept.clear();

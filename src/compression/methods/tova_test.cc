@@ -91,14 +91,14 @@ TEST(TovaTest, AgreesWithPlainLoops) {
     for (int64_t t = n_before; t < n_before + n; ++t) kept.push_back(static_cast<Position>(t));
     while (kept.size() > 16) {
       size_t victim = 2;
-      double least = 1e9;
+      double min = 1e9;
       for (size_t i = 2; i + 3 < kept.size(); ++i) {
         double mean = 0;
         for (int q_head = 0; q_head < 4; ++q_head) {
           mean += weight(q_head, n_before + n - 1, kept[i]) / 4;
         }
-        if (mean < least) {
-          least = mean;
+        if (mean < min) {
+          min = mean;
           victim = i;
         }
       }

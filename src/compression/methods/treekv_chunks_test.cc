@@ -72,7 +72,7 @@ class PlainTree {
     entry_pointer_ = (entry_pointer_ + 1) % n_middle;
   }
 
-  int64_t BlockOf(const Entry& entry) const {
+  int64_t BlockIndex(const Entry& entry) const {
     return (entry.position - c_.prompt_sinks) / c_.block;
   }
   bool Sinks(const Entry& entry) const { return entry.position < c_.prompt_sinks; }
@@ -80,7 +80,7 @@ class PlainTree {
     double sum = 0, n = 0;
     for (int64_t rank = 0; rank < std::ssize(entries_) - c_.block; ++rank) {
       const Entry& entry = entries_[static_cast<size_t>(rank)];
-      if (Sinks(entry) || BlockOf(entry) != block) continue;
+      if (Sinks(entry) || BlockIndex(entry) != block) continue;
       sum += entry.mean();
       n += 1;
     }
@@ -90,7 +90,7 @@ class PlainTree {
   void Remove(int64_t block) {
     std::vector<Entry> rest;
     for (const Entry& entry : entries_) {
-      if (Sinks(entry) || BlockOf(entry) != block || !entry.arrived) rest.push_back(entry);
+      if (Sinks(entry) || BlockIndex(entry) != block || !entry.arrived) rest.push_back(entry);
     }
     entries_ = rest;
     if (block == newest_block_) newest_is_gone_ = true;
@@ -110,19 +110,19 @@ class PlainTree {
     std::vector<int64_t> list, arriving;
     if (!newest_is_gone_) newest_block_ = -1;
     for (const Entry& entry : entries_) {
-      if (!Sinks(entry) && entry.arrived && (list.empty() || list.back() != BlockOf(entry))) {
-        list.push_back(BlockOf(entry));
+      if (!Sinks(entry) && entry.arrived && (list.empty() || list.back() != BlockIndex(entry))) {
+        list.push_back(BlockIndex(entry));
       }
     }
     for (int64_t rank = 0; rank < std::ssize(entries_) - c_.block; ++rank) {
       Entry& entry = entries_[static_cast<size_t>(rank)];
       if (entry.arrived || Sinks(entry)) continue;
       entry.arrived = true;
-      const bool joins = !list.empty() && list.back() == BlockOf(entry);
-      const bool late = BlockOf(entry) == gone_before_;
-      if (joins) newest_block_ = BlockOf(entry);
-      if (late || BlockOf(entry) == newest_block_) continue;
-      arriving.push_back(newest_block_ = BlockOf(entry));
+      const bool joins = !list.empty() && list.back() == BlockIndex(entry);
+      const bool late = BlockIndex(entry) == gone_before_;
+      if (joins) newest_block_ = BlockIndex(entry);
+      if (late || BlockIndex(entry) == newest_block_) continue;
+      arriving.push_back(newest_block_ = BlockIndex(entry));
       newest_is_gone_ = false;
     }
     // Late tokens of a block that went.

@@ -25,8 +25,8 @@ Positions Tokens(Positions tokens) {
   return tokens;
 }
 
-Positions KeptOfStream(const std::string& parameters, int64_t budget,
-                       const std::vector<double>& by_position) {
+Positions KeptAfterStream(const std::string& parameters, int64_t budget,
+                          const std::vector<double>& by_position) {
   Harness h(Make(methods::TreeKv(), parameters), {.budget = budget});
   for (size_t i = 0; i < by_position.size(); ++i) h.Decode(ByPosition(by_position));
   return h.Kept();
@@ -58,14 +58,14 @@ TEST(TreeKvTest, FollowsTheExampleOfThePaper) {
 
 TEST(TreeKvTest, SelectLeftKeepsTheOlder) {
   const std::vector<double> w = {3, 20, 5, 7, 2, 8, 1, 6, 4, 10, 12, 11, 13, 15, 14, 16, 17};
-  EXPECT_EQ(KeptOfStream("sinks=0,recent=0,prefill=step,select_left=true", 4, w),
+  EXPECT_EQ(KeptAfterStream("sinks=0,recent=0,prefill=step,select_left=true", 4, w),
             Tokens({1, 13, 15, 17}));
 }
 
 TEST(TreeKvTest, LiteralPointerLeavesOutEveryOtherPair) {
   const std::vector<double> w = {3, 9, 5, 7, 2, 8, 1, 6, 4, 10, 12, 11, 13, 15, 14, 16, 17};
-  EXPECT_EQ(KeptOfStream(kUnprotected, 4, w), Tokens({11, 14, 16, 17}));
-  EXPECT_EQ(KeptOfStream("sinks=0,recent=0,prefill=step,cycle=literal", 4, w),
+  EXPECT_EQ(KeptAfterStream(kUnprotected, 4, w), Tokens({11, 14, 16, 17}));
+  EXPECT_EQ(KeptAfterStream("sinks=0,recent=0,prefill=step,cycle=literal", 4, w),
             Tokens({13, 14, 16, 17}));
 }
 

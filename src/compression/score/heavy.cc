@@ -6,7 +6,7 @@ namespace {
 
 class HeavyScorer final : public Scorer {
  public:
-  explicit HeavyScorer(Reduce reduce) : reduce_(TapReduceOf(reduce)) {}
+  explicit HeavyScorer(Reduce reduce) : reduce_(TapReduceFrom(reduce)) {}
 
   std::string_view name() const override { return "heavy"; }
   Needs needs() const override {

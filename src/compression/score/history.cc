@@ -25,8 +25,8 @@ class HistoryScorer final : public Scorer {
 
   std::string_view name() const override { return "history"; }
   Needs needs() const override {
-    return {.prefill = {.last_rows = c_.window, .reduce = TapReduceOf(c_.reduce)},
-            .decode = {.last_rows = 1, .reduce = TapReduceOf(c_.reduce)},
+    return {.prefill = {.last_rows = c_.window, .reduce = TapReduceFrom(c_.reduce)},
+            .decode = {.last_rows = 1, .reduce = TapReduceFrom(c_.reduce)},
             .state = {.n_columns = n_columns(), .n_layer_numbers = 1}};
   }
 

@@ -13,8 +13,8 @@ class LastRowScorer final : public Scorer {
 
   std::string_view name() const override { return "last"; }
   Needs needs() const override {
-    const kernels::TapSpec rows = {.last_rows = c_.queries, .reduce = TapReduceOf(c_.reduce)};
-    const kernels::TapSpec row = {.last_rows = 1, .reduce = TapReduceOf(c_.reduce)};
+    const kernels::TapSpec rows = {.last_rows = c_.queries, .reduce = TapReduceFrom(c_.reduce)};
+    const kernels::TapSpec row = {.last_rows = 1, .reduce = TapReduceFrom(c_.reduce)};
     return {.prefill = rows, .decode = row, .state = {}};
   }
   bool for_layer() const override { return c_.per_layer; }

@@ -33,7 +33,7 @@ Result<void> CheckPoolWidth(std::string_view context, int kernel) {
                "', expected an odd integer from 1 to " + std::to_string(kMaxKernel)};
 }
 
-kernels::TapSpec::Reduce TapReduceOf(Reduce reduce) {
+kernels::TapSpec::Reduce TapReduceFrom(Reduce reduce) {
   switch (reduce) {
     case Reduce::kMax:
       return kernels::TapSpec::Reduce::kMax;

@@ -12,6 +12,6 @@ namespace winnow::compression::score {
 // beyond the ends as zeros; maxima are over what exists. `copy` is working memory.
 void Smooth(Pool pool, int kernel, std::vector<double>& copy, std::span<double> x);
 
-kernels::TapSpec::Reduce TapReduceOf(Reduce reduce);
+kernels::TapSpec::Reduce TapReduceFrom(Reduce reduce);
 
 }  // namespace winnow::compression::score

@@ -20,11 +20,11 @@ class RunningMeanScorer final : public Scorer {
   std::string_view name() const override { return "running_mean"; }
   bool of_entry_alone() const override { return true; }
   Needs needs() const override {
-    const kernels::TapSpec sums = {.column_sums = true, .reduce = TapReduceOf(c_.reduce)};
+    const kernels::TapSpec sums = {.column_sums = true, .reduce = TapReduceFrom(c_.reduce)};
     const kernels::TapSpec window = {.last_rows = c_.prompt_queries,
-                                     .reduce = TapReduceOf(c_.reduce)};
+                                     .reduce = TapReduceFrom(c_.reduce)};
     return {.prefill = c_.prompt_queries > 0 ? window : sums,
-            .decode = {.last_rows = 1, .reduce = TapReduceOf(c_.reduce)},
+            .decode = {.last_rows = 1, .reduce = TapReduceFrom(c_.reduce)},
             .state = {.n_columns = 2, .n_layer_numbers = 1}};
   }
   void Observe(const LayerCall& call) const override {

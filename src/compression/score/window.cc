@@ -15,7 +15,7 @@ class WindowScorer final : public Scorer {
   Needs needs() const override {
     // Rows of single query heads, where each is divided by a mass of its own.
     const auto reduce =
-        c_.prefix_softmax ? kernels::TapSpec::Reduce::kNone : TapReduceOf(c_.reduce);
+        c_.prefix_softmax ? kernels::TapSpec::Reduce::kNone : TapReduceFrom(c_.reduce);
     return {.prefill = {.last_rows = c_.window, .reduce = reduce}, .decode = {}, .state = {}};
   }
   void Score(const LayerCall& call, int kv_head, Region region,
@@ -26,7 +26,7 @@ class WindowScorer final : public Scorer {
         std::min<int64_t>(call.taps.n_last_rows, WindowUnder(call.budget, c_.window)));
     for (int row = call.taps.n_last_rows - n_rows; row < call.taps.n_last_rows; ++row) {
       if (c_.prefix_softmax) {
-        AddOfPrefix(call, kv_head, row, region, out);
+        AddPrefixSums(call, kv_head, row, region, out);
         continue;
       }
       const std::span<const float> weights = call.last_row(kv_head, row);
@@ -40,8 +40,8 @@ class WindowScorer final : public Scorer {
  private:
   // Adds one row's votes, each query head's softmax taken over what precedes the window, then
   // reduced over the group.
-  void AddOfPrefix(const LayerCall& call, int kv_head, int row, Region region,
-                   std::span<double> out) const {
+  void AddPrefixSums(const LayerCall& call, int kv_head, int row, Region region,
+                     std::span<double> out) const {
     const std::span<const Slot> order = call.order(kv_head);
     std::vector<double>& reduced = call.scratch.numbers;
     reduced.assign(out.size(), 0.0);

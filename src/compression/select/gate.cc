@@ -23,7 +23,7 @@ class GateSelector final : public Selector {
   cache::StateShape state() const override { return {.n_columns = 3}; }
   Needs needs() const override {
     const kernels::TapSpec taps = {
-        .column_sums = true, .square_sums = true, .reduce = score::TapReduceOf(c_.reduce)};
+        .column_sums = true, .square_sums = true, .reduce = score::TapReduceFrom(c_.reduce)};
     return {.prefill = taps, .decode = taps, .state = state()};
   }
   void Observe(const LayerCall& call) const override {

@@ -14,7 +14,7 @@
 namespace winnow::compression::testing {
 namespace {
 
-cache::CacheConfig CacheConfigOf(const Method& method, const HarnessConfig& config) {
+cache::CacheConfig CacheConfigFrom(const Method& method, const HarnessConfig& config) {
   const Traits& traits = method.traits();
   return {.shape = {.n_layers = config.n_layers,
                     .n_kv_heads = config.n_kv_heads,
@@ -71,7 +71,7 @@ Harness::Harness(MethodPtr method, const HarnessConfig& config)
       backend_(kernels::MakeReferenceBackend()),
       keys_([this](int, int, Position) { return std::vector<float>(config_.dim); }),
       values_(keys_) {
-  auto made = cache::Cache::Make(*backend_, CacheConfigOf(*method_, config_));
+  auto made = cache::Cache::Make(*backend_, CacheConfigFrom(*method_, config_));
   WINNOW_CHECK(made.has_value());
   cache_ = std::move(made).value();
   sequence_.cache = cache_.get();
@@ -88,8 +88,8 @@ Harness::Harness(MethodPtr method, const HarnessConfig& config)
 void Harness::Decode(std::vector<double> row) { Decode(LastQuery(std::move(row), 1)); }
 
 // Of the queries [first, first + n) of the call, whose entries are the newest.
-kernels::Taps Harness::TapsOf(const kernels::TapSpec& spec, int layer, int64_t first,
-                              int64_t n) const {
+kernels::Taps Harness::ComputeTaps(const kernels::TapSpec& spec, int layer, int64_t first,
+                                   int64_t n) const {
   using Reduce = kernels::TapSpec::Reduce;
   kernels::Taps taps;
   if (!spec.any()) return taps;
@@ -188,7 +188,7 @@ void Harness::Attend(int layer, const kernels::Attention& attention) const {
   const Position newest =
       cache_->positions(layer, 0)[static_cast<size_t>(cache_->order(layer, 0).back())];
   const auto end = std::find(tokens_.begin(), tokens_.end(), newest) + 1 - tokens_.begin();
-  *attention.found = TapsOf(attention.taps, layer, end - attention.q.rows, attention.q.rows);
+  *attention.found = ComputeTaps(attention.taps, layer, end - attention.q.rows, attention.q.rows);
 }
 
 void Harness::Decide(Phase phase, const attention::LayerDone& done) {

@@ -89,7 +89,8 @@ class Harness {
   // place.
   void RunLayer(Phase phase, int layer);
   void Attend(int layer, const kernels::Attention& attention) const;
-  kernels::Taps TapsOf(const kernels::TapSpec& spec, int layer, int64_t first, int64_t n) const;
+  kernels::Taps ComputeTaps(const kernels::TapSpec& spec, int layer, int64_t first,
+                            int64_t n) const;
   void Decide(Phase phase, const attention::LayerDone& done);
   void RecordPlan(const Plan& plan);
   std::vector<float> Row(const kernels::HeadRows& rows, int64_t rank, int layer, int kv_head) const;

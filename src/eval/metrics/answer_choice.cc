@@ -8,20 +8,20 @@
 namespace winnow::eval {
 namespace {
 
-const WeighedAnswer& Likeliest(std::span<const WeighedAnswer> answers) {
+const ScoredAnswer& ArgMax(std::span<const ScoredAnswer> answers) {
   WINNOW_CHECK(!answers.empty());
-  return *std::ranges::max_element(answers, {}, &WeighedAnswer::log_prob);
+  return *std::ranges::max_element(answers, {}, &ScoredAnswer::log_prob);
 }
 
 }  // namespace
 
-bool LikeliestIsRight(std::span<const WeighedAnswer> answers) { return Likeliest(answers).right; }
+bool ArgMaxIsRight(std::span<const ScoredAnswer> answers) { return ArgMax(answers).right; }
 
-double ShareOfRight(std::span<const WeighedAnswer> answers) {
-  const double largest = Likeliest(answers).log_prob;  // taken off, so that none is lost to zero
+double ProbabilityOfRight(std::span<const ScoredAnswer> answers) {
+  const double largest = ArgMax(answers).log_prob;  // taken off, so that none is lost to zero
   double right = 0;
   double all = 0;
-  for (const WeighedAnswer& answer : answers) {
+  for (const ScoredAnswer& answer : answers) {
     const double p = std::exp(answer.log_prob - largest);
     all += p;
     right += answer.right ? p : 0;

@@ -5,14 +5,14 @@
 // How a model weighs answers of which some are right. [TruthfulQA, arXiv:2109.07958, section 3.2]
 namespace winnow::eval {
 
-struct WeighedAnswer {
+struct ScoredAnswer {
   double log_prob = 0;  // of all tokens of the answer
   bool right = false;
 };
 
 // MC1: whether the likeliest answer is right (the first of equal ones). Requires: an answer.
-bool LikeliestIsRight(std::span<const WeighedAnswer> answers);
+bool ArgMaxIsRight(std::span<const ScoredAnswer> answers);
 // MC2: the share of right answers in the probability of all. Requires: an answer.
-double ShareOfRight(std::span<const WeighedAnswer> answers);
+double ProbabilityOfRight(std::span<const ScoredAnswer> answers);
 
 }  // namespace winnow::eval

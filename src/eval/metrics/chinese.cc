@@ -7,7 +7,7 @@
 
 namespace winnow::eval {
 
-std::string NormaliseChinese(std::string_view text) {
+std::string NormalizeChinese(std::string_view text) {
   static const Pattern kPunctuation(
       "[!-/"
       ":-@\\[-`{-~"
@@ -21,7 +21,7 @@ double ChineseQaF1(const Jieba& jieba, std::string_view answer, std::string_view
   const auto words = [&](std::string_view text) {
     std::vector<std::string> found;
     for (const std::string& word : jieba.Cut(text)) {
-      std::string normalised = NormaliseChinese(word);
+      std::string normalised = NormalizeChinese(word);
       if (!normalised.empty()) found.push_back(std::move(normalised));
     }
     return found;

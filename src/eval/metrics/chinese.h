@@ -9,9 +9,9 @@
 namespace winnow::eval {
 
 // Lower case, without ASCII and Chinese punctuation and white space. [normalize_zh_answer]
-std::string NormaliseChinese(std::string_view text);
+std::string NormalizeChinese(std::string_view text);
 
-// WordsF1 of jieba's words, each after NormaliseChinese, without those that it leaves empty.
+// WordsF1 of jieba's words, each after NormalizeChinese, without those that it leaves empty.
 // [qa_f1_zh_score]
 double ChineseQaF1(const Jieba& jieba, std::string_view answer, std::string_view reference);
 

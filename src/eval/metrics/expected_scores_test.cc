@@ -21,7 +21,7 @@ namespace {
 
 // Tests run in the root of the sources.
 constexpr const char* kFolder = "src/eval/metrics/expected/";
-constexpr size_t kLeast = 50;  // cases of each
+constexpr size_t kMin = 50;  // cases of each
 
 class ExpectedScores : public testing::Test {
  protected:
@@ -32,7 +32,7 @@ class ExpectedScores : public testing::Test {
       return {};
     }
     auto rows = all->Rows(name);
-    EXPECT_TRUE(rows && rows->size() >= kLeast) << name;
+    EXPECT_TRUE(rows && rows->size() >= kMin) << name;
     return rows.value_or(std::vector<Row>());
   }
   static std::string Text(const Row& row, std::string_view name) {
@@ -49,7 +49,7 @@ class ExpectedScores : public testing::Test {
 
 TEST_F(ExpectedScores, Normalisation) {
   for (const Row& row : Cases("texts")) {
-    EXPECT_EQ(NormaliseAnswer(Text(row, "answer")), Text(row, "normalised"));
+    EXPECT_EQ(NormalizeAnswer(Text(row, "answer")), Text(row, "normalised"));
   }
 }
 
@@ -130,9 +130,9 @@ TEST_F(ExpectedScores, TextsFoundAndKeyWords) {
     double part = 0;
     for (const std::string& reference : references) {
       needle += (needle.empty() ? "" : " ") + reference;
-      part = std::max(part, ShareFound(answer, std::span(&reference, 1)));
+      part = std::max(part, FoundFraction(answer, std::span(&reference, 1)));
     }
-    EXPECT_NEAR(ShareFound(answer, references), Number(row, "all"), 1e-12) << answer;
+    EXPECT_NEAR(FoundFraction(answer, references), Number(row, "all"), 1e-12) << answer;
     EXPECT_EQ(part, Number(row, "part")) << answer;
     EXPECT_NEAR(KeyWordShare(answer, needle), Number(row, "key_words"), 1e-12) << answer;
   }
@@ -163,13 +163,13 @@ TEST_F(ExpectedScores, WeighedChoices) {
   for (const Row& row : Cases("choices")) {
     const auto& log_probs = std::get<report::List>(row.record().Find("log_probs")->data);
     const auto& right = std::get<report::List>(row.record().Find("right")->data);
-    std::vector<WeighedAnswer> answers;
+    std::vector<ScoredAnswer> answers;
     for (size_t i = 0; i < log_probs.size(); ++i) {
       answers.push_back(
           {std::get<double>(log_probs[i].data), std::get<int64_t>(right[i].data) != 0});
     }
-    EXPECT_EQ(LikeliestIsRight(answers) ? 1 : 0, Number(row, "mc1"));
-    EXPECT_NEAR(ShareOfRight(answers), Number(row, "mc2"), 1e-9);
+    EXPECT_EQ(ArgMaxIsRight(answers) ? 1 : 0, Number(row, "mc1"));
+    EXPECT_NEAR(ProbabilityOfRight(answers), Number(row, "mc2"), 1e-9);
   }
 }
 

@@ -74,11 +74,11 @@ class PythonTable {
 };
 
 // The state of that name; -1 if there is none.
-int StateOf(const std::string& name) {
+int ParseState(const std::string& name) {
   return name.size() == 1 ? static_cast<int>(kStateNames.find(name)) : -1;
 }
 
-char32_t NumberOf(std::string_view bytes) {
+char32_t CodePoint(std::string_view bytes) {
   const auto first = static_cast<unsigned char>(bytes[0]);
   if (bytes.size() == 1) return first;
   char32_t number = first & (0x7Fu >> bytes.size());
@@ -95,7 +95,7 @@ char32_t KeyCharacter(const std::string& key) {
     const auto parsed = std::from_chars(key.data() + 2, key.data() + key.size(), number, 16);
     return parsed.ptr == key.data() + key.size() ? number : 0;
   }
-  return !key.empty() && tokenizer::CharacterLength(key) == key.size() ? NumberOf(key) : 0;
+  return !key.empty() && tokenizer::CharacterLength(key) == key.size() ? CodePoint(key) : 0;
 }
 
 bool IsAsciiWord(char32_t c) {
@@ -106,12 +106,12 @@ bool IsDigit(char32_t c) { return c >= '0' && c <= '9'; }
 
 }  // namespace
 
-Jieba::Characters Jieba::CharactersOf(std::string_view text) {
+Jieba::Characters Jieba::SplitCharacters(std::string_view text) {
   Characters characters;
   while (!text.empty()) {
     // What is not UTF-8 is cut byte by byte.
     const size_t length = std::max<size_t>(1, tokenizer::CharacterLength(text));
-    characters.push_back({text.substr(0, length), NumberOf(text.substr(0, length))});
+    characters.push_back({text.substr(0, length), CodePoint(text.substr(0, length))});
     text.remove_prefix(length);
   }
   return characters;
@@ -182,19 +182,19 @@ Result<void> Jieba::ReadModel(const std::string& folder) {
     return Error{path + ": expected the table P of jieba 0.42 (states B, E, M, S)"};
   };
   WINNOW_TRY(read("prob_start.py", [&](const std::vector<std::string>& keys, double value) {
-    const int state = keys.size() == 1 ? StateOf(keys[0]) : -1;
+    const int state = keys.size() == 1 ? ParseState(keys[0]) : -1;
     if (state >= 0) start_[static_cast<size_t>(state)] = value;
     return state >= 0;
   }));
   WINNOW_TRY(read("prob_trans.py", [&](const std::vector<std::string>& keys, double value) {
-    const int from = keys.size() == 2 ? StateOf(keys[0]) : -1;
-    const int to = keys.size() == 2 ? StateOf(keys[1]) : -1;
+    const int from = keys.size() == 2 ? ParseState(keys[0]) : -1;
+    const int to = keys.size() == 2 ? ParseState(keys[1]) : -1;
     if (from < 0 || to < 0) return false;
     transition_[static_cast<size_t>(from)][static_cast<size_t>(to)] = value;
     return true;
   }));
   return read("prob_emit.py", [&](const std::vector<std::string>& keys, double value) {
-    const int state = keys.size() == 2 ? StateOf(keys[0]) : -1;
+    const int state = keys.size() == 2 ? ParseState(keys[0]) : -1;
     const char32_t character = keys.size() == 2 ? KeyCharacter(keys[1]) : 0;
     if (state < 0 || character == 0) return false;
     emission_[static_cast<size_t>(state)][character] = value;
@@ -319,7 +319,7 @@ void Jieba::CutBlock(const Characters& block, std::vector<std::string>& words) c
 }
 
 std::vector<std::string> Jieba::Cut(std::string_view text) const {
-  const Characters all = CharactersOf(text);
+  const Characters all = SplitCharacters(text);
   std::vector<std::string> words;
   for (size_t at = 0; at < all.size();) {
     size_t end = at;

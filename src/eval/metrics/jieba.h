@@ -39,7 +39,7 @@ class Jieba {
   };
   using Characters = std::vector<Character>;
 
-  static Characters CharactersOf(std::string_view text);
+  static Characters SplitCharacters(std::string_view text);
   static bool IsHan(char32_t number);
   static bool IsInBlock(char32_t number);
   static std::string_view Text(const Characters& characters, size_t begin, size_t end);

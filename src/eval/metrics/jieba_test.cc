@@ -118,8 +118,8 @@ TEST_F(BadTables, OfTheModelToo) {
 }
 
 TEST(ChineseScores, Normalisation) {
-  EXPECT_EQ(NormaliseChinese("红 灯笼》，Is「A」 …"), "红灯笼isa");
-  EXPECT_EQ(NormaliseChinese("《"), "《");  // the published list lacks it
+  EXPECT_EQ(NormalizeChinese("红 灯笼》，Is「A」 …"), "红灯笼isa");
+  EXPECT_EQ(NormalizeChinese("《"), "《");  // the published list lacks it
   EXPECT_EQ(ChineseParagraphNumber("段落12"), "12");
   EXPECT_EQ(ChineseParagraphNumber("12"), "");
 }

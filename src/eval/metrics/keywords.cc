@@ -15,7 +15,7 @@ constexpr std::string_view kCommonWords[] = {
 
 std::set<std::string> KeyWords(std::string_view text) {
   std::set<std::string> words;
-  for (std::string& word : Words(NormaliseAnswer(text))) {
+  for (std::string& word : Words(NormalizeAnswer(text))) {
     if (std::find(std::begin(kCommonWords), std::end(kCommonWords), word) ==
         std::end(kCommonWords)) {
       words.insert(std::move(word));
@@ -31,7 +31,7 @@ bool IsWord(char c) {
 
 // Whether the character beside one of the text's ends, and the one behind it, carry it on; '\0':
 // there is none.
-bool GoesOn(char end, char next, char after) {
+bool ContinuesWord(char end, char next, char after) {
   if (IsWord(end) && IsWord(next)) return true;
   return IsDigit(end) && (next == '.' || next == ',') && IsDigit(after);
 }
@@ -47,15 +47,15 @@ bool HasWhole(std::string_view answer, std::string_view text) {
        begin = lower.find(wanted, begin + 1)) {
     const size_t end = begin + wanted.size();
     // Places before the first wrap around and are beyond the last.
-    if (!GoesOn(wanted.front(), at(begin - 1), at(begin - 2)) &&
-        !GoesOn(wanted.back(), at(end), at(end + 1))) {
+    if (!ContinuesWord(wanted.front(), at(begin - 1), at(begin - 2)) &&
+        !ContinuesWord(wanted.back(), at(end), at(end + 1))) {
       return true;
     }
   }
   return false;
 }
 
-double ShareFound(std::string_view answer, std::span<const std::string> texts) {
+double FoundFraction(std::string_view answer, std::span<const std::string> texts) {
   if (texts.empty()) return 0;
   const std::string lower = Lowercase(answer);
   const auto n = std::count_if(texts.begin(), texts.end(), [&](const std::string& text) {

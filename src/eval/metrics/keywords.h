@@ -8,7 +8,7 @@ namespace winnow::eval {
 
 // The share of `texts` that the answer contains, in any case, 0..1; 0 without any. [RULER:
 // string_match_all]
-double ShareFound(std::string_view answer, std::span<const std::string> texts);
+double FoundFraction(std::string_view answer, std::span<const std::string> texts);
 
 // Whether the answer has `text` in it, in any case, and not as a part of a longer word or number:
 // 70467 is not in 704672, nor in 70467.5.

@@ -10,7 +10,7 @@ namespace winnow::eval {
 RowComparison RowComparison::Of(std::span<const float> logits,
                                 std::span<const float> base_log_probs, int32_t next) {
   WINNOW_CHECK(logits.size() == base_log_probs.size());
-  constexpr float kLeast = -16;
+  constexpr float kMin = -16;
   constexpr float kStep = 16.0f / 65535;  // of files of log-probabilities
   const double log_sum = LogSumExp(logits);
   RowComparison row;
@@ -19,14 +19,14 @@ RowComparison RowComparison::Of(std::span<const float> logits,
   row.p_difference = std::exp(-row.nll) - std::exp(-row.nll_base);
   for (size_t token = 0; token < logits.size(); ++token) {
     const double log_p_base = base_log_probs[token];
-    if (log_p_base <= kLeast) continue;
+    if (log_p_base <= kMin) continue;
     row.kld += std::exp(log_p_base) * (log_p_base - (logits[token] - log_sum));
   }
   const auto top = [](std::span<const float> values) {
     return std::max_element(values.begin(), values.end()) - values.begin();
   };
   const auto [low, high] = std::minmax_element(base_log_probs.begin(), base_log_probs.end());
-  row.clipped = *high - *low >= -kLeast - kStep &&
+  row.clipped = *high - *low >= -kMin - kStep &&
                 base_log_probs[static_cast<size_t>(next)] <= *low + kStep / 2;
   row.same_top = !std::isnan(row.kld) && top(logits) == top(base_log_probs);
   return row;

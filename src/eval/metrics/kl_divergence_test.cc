@@ -7,7 +7,7 @@
 namespace winnow::eval {
 namespace {
 
-std::vector<float> LogsOf(const std::vector<double>& probabilities) {
+std::vector<float> LogProbabilities(const std::vector<double>& probabilities) {
   std::vector<float> logs;
   for (const double p : probabilities) logs.push_back(static_cast<float>(std::log(p)));
   return logs;
@@ -15,9 +15,9 @@ std::vector<float> LogsOf(const std::vector<double>& probabilities) {
 
 TEST(RowComparison, ByHand) {
   // Reference {1/2, 1/4, 1/4}, this run {1/4, 1/2, 1/4}: KL = 1/2 ln 2 - 1/4 ln 2 = 1/4 ln 2.
-  std::vector<float> logits = LogsOf({0.25, 0.5, 0.25});
+  std::vector<float> logits = LogProbabilities({0.25, 0.5, 0.25});
   for (float& logit : logits) logit += 3;  // logits need no normalisation
-  const RowComparison row = RowComparison::Of(logits, LogsOf({0.5, 0.25, 0.25}), 0);
+  const RowComparison row = RowComparison::Of(logits, LogProbabilities({0.5, 0.25, 0.25}), 0);
   EXPECT_NEAR(row.kld, 0.25 * std::log(2.0), 1e-6);
   EXPECT_NEAR(row.nll, std::log(4.0), 1e-6);
   EXPECT_NEAR(row.nll_base, std::log(2.0), 1e-6);
@@ -26,7 +26,7 @@ TEST(RowComparison, ByHand) {
 }
 
 TEST(RowComparison, AgainstItselfIsZero) {
-  const std::vector<float> logs = LogsOf({0.7, 0.2, 0.1});
+  const std::vector<float> logs = LogProbabilities({0.7, 0.2, 0.1});
   const RowComparison row = RowComparison::Of(logs, logs, 2);
   EXPECT_NEAR(row.kld, 0, 1e-7);
   EXPECT_NEAR(row.p_difference, 0, 1e-7);
@@ -54,7 +54,7 @@ TEST(KlDivergence, WhatAFileCannotTellDoesNotMoveTheRatio) {
 
 TEST(KlDivergence, NanIsSortedAboveNumbersAndIsNoAgreement) {
   const RowComparison row =
-      RowComparison::Of(std::vector<float>{std::nanf(""), 1}, LogsOf({0.5, 0.5}), 0);
+      RowComparison::Of(std::vector<float>{std::nanf(""), 1}, LogProbabilities({0.5, 0.5}), 0);
   EXPECT_TRUE(std::isnan(row.kld));
   EXPECT_FALSE(row.same_top);
   KlDivergence total;

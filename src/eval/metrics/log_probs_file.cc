@@ -16,7 +16,7 @@ constexpr size_t kMagicBytes = 8;
 constexpr float kRange = 16;  // nats below the largest that are told apart
 constexpr float kSteps = 65535;
 constexpr float kRoundingLeft = 0.01f;
-constexpr int64_t kMostTokens = int64_t{1} << 40;  // of a header that can be believed
+constexpr int64_t kMaxTokens = int64_t{1} << 40;  // of a header that can be believed
 
 size_t RowBytes(int64_t vocabulary) {
   return 2 * sizeof(float) + sizeof(uint16_t) * static_cast<size_t>((vocabulary + 1) / 2 * 2);
@@ -46,14 +46,14 @@ Result<void> LogProbsWriter::Write(std::span<const float> logits) {
     return Error{"the model gives NaN or infinite logits: there are no log-probabilities to write"};
   }
   const auto [low, high] = std::minmax_element(logits.begin(), logits.end());
-  const float least = std::max(*low, *high - kRange);
-  const float range[] = {(*high - least) / kSteps,
-                         static_cast<float>(least - LogSumExp(logits))};  // scale, lowest
+  const float min = std::max(*low, *high - kRange);
+  const float range[] = {(*high - min) / kSteps,
+                         static_cast<float>(min - LogSumExp(logits))};  // scale, lowest
   char* out = row_.data();
   std::memcpy(out, range, sizeof(range));
   out += sizeof(range);
   for (const float logit : logits) {
-    const float step = range[0] > 0 ? std::nearbyint((logit - least) / range[0]) : 0;
+    const float step = range[0] > 0 ? std::nearbyint((logit - min) / range[0]) : 0;
     const uint16_t stored = static_cast<uint16_t>(std::clamp(step, 0.0f, kSteps));
     std::memcpy(out, &stored, sizeof(stored));
     out += sizeof(stored);
@@ -84,7 +84,7 @@ Result<LogProbsReader> LogProbsReader::Open(const std::string& path) {
   header.n_windows = numbers[2];
   // A window without scored rows would leave the vocabulary unchecked against the file's length.
   if (header.rows_per_window() < 1 || header.vocabulary < 1 || header.n_windows < 1 ||
-      header.window * header.n_windows > kMostTokens) {
+      header.window * header.n_windows > kMaxTokens) {
     return Error{path + ": impossible sizes: " + std::to_string(header.n_windows) + " windows of " +
                  std::to_string(header.window) + " tokens, vocabulary " +
                  std::to_string(header.vocabulary)};

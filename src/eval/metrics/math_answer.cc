@@ -42,12 +42,12 @@ bool IsTrue(std::string_view text) {
   return word == "true" || word == "yes";
 }
 
-bool SaysYesOrNo(std::string_view text) {
+bool HasYesOrNo(std::string_view text) {
   static const Pattern kYesOrNo("\\b(true|yes|false|no)\\b");
   return !kYesOrNo.FindAll(Lowercase(text)).empty();
 }
 
-std::string OptionOf(std::string_view text) {
+std::string FindOption(std::string_view text) {
   static const Pattern kOption("\\(?\\b([a-dA-D])\\b\\)?");
   std::string letter;
   kOption.Find(text, &letter, 1);
@@ -79,8 +79,9 @@ std::string FinalAnswer(std::string_view text) {
 }
 
 bool SameMathAnswer(std::string_view answer, std::string_view reference, std::string_view type) {
-  if (type == "bool") return SaysYesOrNo(answer) && IsTrue(answer) == IsTrue(reference);
-  if (type == "option") return !OptionOf(answer).empty() && OptionOf(answer) == OptionOf(reference);
+  if (type == "bool") return HasYesOrNo(answer) && IsTrue(answer) == IsTrue(reference);
+  if (type == "option")
+    return !FindOption(answer).empty() && FindOption(answer) == FindOption(reference);
   const std::vector<double> found = Numbers(answer);
   const std::vector<double> wanted = Numbers(reference);
   if (wanted.empty() || found.size() < wanted.size()) return false;

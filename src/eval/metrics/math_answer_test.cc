@@ -55,10 +55,10 @@ TEST(HasWhole, IsNoPartOfALongerWordOrNumber) {
   EXPECT_FALSE(HasWhole("anything", ""));
 }
 
-TEST(ShareFound, InAnyCase) {
+TEST(FoundFraction, InAnyCase) {
   const std::vector<std::string> wanted = {"DLMTX", "abc", "zzz", "9"};
-  EXPECT_DOUBLE_EQ(ShareFound("dlmtx and ABC", wanted), 0.5);
-  EXPECT_EQ(ShareFound("x", {}), 0);
+  EXPECT_DOUBLE_EQ(FoundFraction("dlmtx and ABC", wanted), 0.5);
+  EXPECT_EQ(FoundFraction("x", {}), 0);
 }
 
 TEST(KeyWordShare, CommonWordsDoNotCount) {

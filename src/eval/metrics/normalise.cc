@@ -39,7 +39,7 @@ std::string Lowercase(std::string_view text) {
   return kAll.Replace(text, "\\L$0");
 }
 
-std::string NormaliseAnswer(std::string_view answer) {
+std::string NormalizeAnswer(std::string_view answer) {
   static const Pattern kPunctuation("[!-/:-@\\[-`{-~]");
   static const Pattern kArticle("\\b(a|an|the)\\b");
   return Join(Words(kArticle.Replace(kPunctuation.Replace(Lowercase(answer), ""), " ")), " ");

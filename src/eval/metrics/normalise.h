@@ -17,6 +17,6 @@ std::string Lowercase(std::string_view text);
 
 // How SQuAD compares answers: lower case, without ASCII punctuation, without the articles a, an and
 // the, words joined by single spaces.
-std::string NormaliseAnswer(std::string_view answer);
+std::string NormalizeAnswer(std::string_view answer);
 
 }  // namespace winnow::eval

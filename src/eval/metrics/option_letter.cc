@@ -8,7 +8,7 @@ namespace winnow::eval {
 namespace {
 
 // In order, each once: "C and A" is AC.
-std::string LettersOf(std::string_view text, char last) {
+std::string FindLetters(std::string_view text, char last) {
   std::string letters;
   for (const char c : text) {
     if (c >= 'A' && c <= last && letters.find(c) == std::string::npos) letters += c;
@@ -28,10 +28,10 @@ std::string OptionLetters(std::string_view answer, char last) {
   static const Pattern kAlone("(?:\\(([A-J])\\)|\\b([A-J])[.)](?!\\w))");
   std::string found;
   if (kSaid.Find(answer, &found, 1) || kFirst.Find(answer, &found, 1)) {
-    const std::string letters = LettersOf(found, last);
+    const std::string letters = FindLetters(found, last);
     if (!letters.empty()) return letters;
   }
-  return kAlone.Find(answer, &found) ? LettersOf(found, last) : "";
+  return kAlone.Find(answer, &found) ? FindLetters(found, last) : "";
 }
 
 }  // namespace winnow::eval

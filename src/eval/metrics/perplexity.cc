@@ -10,7 +10,7 @@
 namespace winnow::eval {
 namespace {
 
-constexpr int64_t kLeastWindow = 4;
+constexpr int64_t kMinWindow = 4;
 
 // The rows of one window as the session hands them out.
 class WindowScorer {
@@ -66,17 +66,17 @@ std::span<const TokenId> Windows::Tokens(int64_t index) const {
 Result<Windows> CutWindows(std::span<const TokenId> text, int64_t window, int64_t max_windows,
                            const tokenizer::Tokenizer& tokenizer) {
   const int64_t n_tokens = static_cast<int64_t>(text.size());
-  if (window < kLeastWindow) {
+  if (window < kMinWindow) {
     return Error{"a window of " + std::to_string(window) +
                  " tokens leaves nothing to score, expected at least " +
-                 std::to_string(kLeastWindow)};
+                 std::to_string(kMinWindow)};
   }
   if (n_tokens <= 1) {
     return Error{"there is no text to score: give one with -f FILE, -p TEXT or through a pipe"};
   }
-  if (n_tokens < kLeastWindow) {
+  if (n_tokens < kMinWindow) {
     return Error{"the text has " + std::to_string(n_tokens) + " tokens, expected at least " +
-                 std::to_string(kLeastWindow)};
+                 std::to_string(kMinWindow)};
   }
   Windows windows;
   windows.window = std::min(window, n_tokens);

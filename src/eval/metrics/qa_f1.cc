@@ -21,11 +21,11 @@ double WordsF1(std::span<const std::string> answer, std::span<const std::string>
 }
 
 double QaF1(std::string_view answer, std::string_view reference) {
-  return WordsF1(Words(NormaliseAnswer(answer)), Words(NormaliseAnswer(reference)));
+  return WordsF1(Words(NormalizeAnswer(answer)), Words(NormalizeAnswer(reference)));
 }
 
 double ExactMatch(std::string_view answer, std::string_view reference) {
-  return NormaliseAnswer(answer) == NormaliseAnswer(reference) ? 1 : 0;
+  return NormalizeAnswer(answer) == NormalizeAnswer(reference) ? 1 : 0;
 }
 
 }  // namespace winnow::eval

@@ -18,12 +18,12 @@ double SecondsSince(Clock::time_point start) {
 }
 
 // A stretch of the text that moves forward.
-class Stretch {
+class TokenWindow {
  public:
-  explicit Stretch(const NextTokens& next) : next_(next) {}
+  explicit TokenWindow(const NextTokens& next) : next_(next) {}
 
   // Holds tokens first..end-1; those before `first` go. Error: the text has not so many.
-  Result<void> Hold(int64_t first, int64_t end) {
+  Result<void> Load(int64_t first, int64_t end) {
     if (first - first_ > kPassed) {
       tokens_.erase(tokens_.begin(), tokens_.begin() + (first - first_));
       first_ = first;
@@ -75,7 +75,7 @@ Result<StreamPoint> ScoreStream(runtime::Session& session, const NextTokens& nex
   const bool decodes = compression.method && compression.prefill_chunk == 0;
   int64_t chunk = compression.prefill_chunk;
   if (chunk == 0) chunk = compression.method ? 1 : std::clamp<int64_t>(options.every, 1, kBlock);
-  Stretch tokens(next_tokens);
+  TokenWindow tokens(next_tokens);
   StreamPoint point;
   MeanEstimate recent;
   Clock::time_point last_point = Clock::now();
@@ -103,7 +103,7 @@ Result<StreamPoint> ScoreStream(runtime::Session& session, const NextTokens& nex
   int64_t told = 0;
   while (point.n_tokens < n_tokens) {
     const int64_t n = std::min(chunk, n_tokens - point.n_tokens);
-    WINNOW_TRY(tokens.Hold(point.n_tokens, std::min(n_tokens, point.n_tokens + n + 1)));
+    WINNOW_TRY(tokens.Load(point.n_tokens, std::min(n_tokens, point.n_tokens + n + 1)));
     if (decodes) {
       WINNOW_TRY(session.Decode(tokens[point.n_tokens]));
       score(point.n_tokens, session.logits());

@@ -20,9 +20,9 @@ Result<std::optional<Findings>> ProbeBudget(const ProbeTask& task) {
   const double share = 1 / (n_samples * static_cast<double>(task.methods.size()));
   double done = 0;
   for (const runtime::CompressionOptions& method : task.methods) {
-    report::LineChart::Series series = {.name = NameOf(method), .x = {}, .y = {}};
+    report::LineChart::Series series = {.name = MethodLabel(method), .x = {}, .y = {}};
     series.y.assign(static_cast<size_t>(n_layers), 0);
-    double least = 1, most = 0, sum = 0;  // of the samples
+    double min = 1, max = 0, sum = 0;  // of the samples
     for (const auto& sample : task.samples) {
       WINNOW_ASSIGN(const auto followed,
                     Follow(task, method, sample, task.n_tokens(), {done, share}));
@@ -34,19 +34,19 @@ Result<std::optional<Findings>> ProbeBudget(const ProbeTask& task) {
         series.y[static_cast<size_t>(layer)] += kept / n_samples;
         mean += kept / n_layers;
       }
-      least = std::min(least, mean);
-      most = std::max(most, mean);
+      min = std::min(min, mean);
+      max = std::max(max, mean);
       sum += mean;
     }
     for (int layer = 0; layer < n_layers; ++layer) series.x.push_back(layer);
     rows.push_back({{"method", series.name},
                     {"kept, mean", sum / n_samples},
-                    {"least of a sample", least},
-                    {"most of a sample", most}});
+                    {"least of a sample", min},
+                    {"most of a sample", max}});
     methods.emplace_back(report::Record{{"method", series.name},
                                         {"mean", sum / n_samples},
-                                        {"least", least},
-                                        {"most", most},
+                                        {"least", min},
+                                        {"most", max},
                                         {"layers", report::MakeList(series.y)}});
     chart.series.push_back(std::move(series));
   }

@@ -12,8 +12,8 @@ namespace winnow::eval {
 namespace {
 
 constexpr int64_t kMapSide = 128;  // cells of a map; neighbouring queries and tokens share one
-constexpr size_t kMostMaps = 6;    // first, last, and evenly between
-constexpr double kLeastLog = -5;   // weights below 10^-5 are shown as that
+constexpr size_t kMaxMaps = 6;     // first, last, and evenly between
+constexpr double kMinLog = -5;     // weights below 10^-5 are shown as that
 
 // Mean weights [query][token] of a layer, in cells.
 class Map {
@@ -34,12 +34,12 @@ class Map {
                            .n_columns = side_,
                            .values = {},
                            .value_label = "log10 of the mean attention weight",
-                           .from = kLeastLog,
+                           .from = kMinLog,
                            .to = 0};
     for (size_t i = 0; i < sums_.size(); ++i) {
       const double mean = sums_[i] / static_cast<double>(counts_[i]);
       // Three digits are more than a colour can show.
-      const double log = std::round(1000 * std::max(std::log10(mean), kLeastLog)) / 1000;
+      const double log = std::round(1000 * std::max(std::log10(mean), kMinLog)) / 1000;
       map.values.push_back(counts_[i] == 0 ? NAN : log);
     }
     return map;
@@ -53,7 +53,7 @@ class Map {
 
 std::vector<int> ShownLayers(int n_layers) {
   std::vector<int> layers;
-  const auto n = std::min(static_cast<int>(kMostMaps), n_layers);
+  const auto n = std::min(static_cast<int>(kMaxMaps), n_layers);
   for (int i = 0; i < n; ++i) layers.push_back(n == 1 ? 0 : i * (n_layers - 1) / (n - 1));
   return layers;
 }

@@ -7,9 +7,9 @@ namespace winnow::eval {
 Result<std::optional<Followed>> Follow(const ProbeTask& task,
                                        const runtime::CompressionOptions& method,
                                        const std::vector<runtime::TokenId>& sample,
-                                       int64_t n_prompt, Portion portion) {
+                                       int64_t n_prompt, ProgressRange portion) {
   const auto named = [&](const Error& error) {
-    return Error{NameOf(method) + ": " + error.message};
+    return Error{MethodLabel(method) + ": " + error.message};
   };
   Followed followed;
   followed.tracker = std::make_unique<KeptTracker>(task.engine.model().cache_shape());

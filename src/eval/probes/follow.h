@@ -16,13 +16,13 @@ struct Followed {
   std::unique_ptr<runtime::Session> session;
 };
 // Nothing if stopped; `done_before` and `share` place this run within the task's progress.
-struct Portion {
+struct ProgressRange {
   double done_before = 0;
   double share = 1;
 };
 Result<std::optional<Followed>> Follow(const ProbeTask& task,
                                        const runtime::CompressionOptions& method,
                                        const std::vector<runtime::TokenId>& sample,
-                                       int64_t n_prompt, Portion portion);
+                                       int64_t n_prompt, ProgressRange portion);
 
 }  // namespace winnow::eval

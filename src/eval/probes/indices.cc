@@ -19,11 +19,11 @@ constexpr int kGroups[] = {1, 2, 4, 8, 16};  // M of HBW-KV
 // Entries kept in each part of the prompt, over all layers, heads and samples. Nothing if stopped.
 Result<std::optional<std::vector<double>>> CountKept(const ProbeTask& task,
                                                      const runtime::CompressionOptions& method,
-                                                     Portion portion) {
+                                                     ProgressRange portion) {
   std::vector<double> counts(kBins, 0);
   const double share = portion.share / static_cast<double>(task.samples.size());
   for (size_t i = 0; i < task.samples.size(); ++i) {
-    const Portion own = {portion.done_before + static_cast<double>(i) * share, share};
+    const ProgressRange own = {portion.done_before + static_cast<double>(i) * share, share};
     WINNOW_ASSIGN(const auto followed, Follow(task, method, task.samples[i], task.n_tokens(), own));
     if (!followed) return std::optional<std::vector<double>>();
     const cache::Cache& cache = followed->session->cache();
@@ -40,7 +40,7 @@ Result<std::optional<std::vector<double>>> CountKept(const ProbeTask& task,
   return std::optional(std::move(counts));
 }
 
-report::Histogram ChartOf(const std::vector<double>& counts, int64_t n_tokens) {
+report::Histogram MakeHistogram(const std::vector<double>& counts, int64_t n_tokens) {
   report::Histogram chart = {.x = {.label = "token", .from = {}, .to = {}},
                              .y = {.label = "share of kept entries", .from = {}, .to = {}},
                              .edges = {},
@@ -77,13 +77,13 @@ Result<std::optional<Findings>> ProbeIndices(const ProbeTask& task) {
   const double share = 1 / static_cast<double>(task.methods.size() + n_sweep);
   report::List methods;
   for (size_t i = 0; i < task.methods.size(); ++i) {
-    const Portion portion = {static_cast<double>(i) * share, share};
+    const ProgressRange portion = {static_cast<double>(i) * share, share};
     WINNOW_ASSIGN(const auto counts, CountKept(task, task.methods[i], portion));
     if (!counts) return std::optional<Findings>();
-    const std::string name = NameOf(task.methods[i]);
+    const std::string name = MethodLabel(task.methods[i]);
     entropies.categories.push_back(name);
     entropies.series[0].values.push_back(Entropy(*counts));
-    histograms.panels.push_back({name, ChartOf(*counts, task.n_tokens())});
+    histograms.panels.push_back({name, MakeHistogram(*counts, task.n_tokens())});
     methods.emplace_back(report::Record{{"method", name}, {"entropy", Entropy(*counts)}});
   }
   report::LineChart sweep = {

@@ -11,7 +11,7 @@
 namespace winnow::eval {
 namespace {
 
-constexpr int64_t kMostSteps = 160;  // rows of a map over time: the steps between are left out
+constexpr int64_t kMaxSteps = 160;  // rows of a map over time: the steps between are left out
 
 // Share of all heads that hold token `position` once `step` tokens were seen.
 double ShareAt(const KeptTracker& tracker, const cache::CacheShape& shape, int64_t position,
@@ -31,7 +31,7 @@ double ShareAt(const KeptTracker& tracker, const cache::CacheShape& shape, int64
 report::HeatMap OverTime(const KeptTracker& tracker, const cache::CacheShape& shape,
                          int64_t n_prompt, int64_t n_tokens) {
   const int64_t n_steps = n_tokens - n_prompt + 1;
-  const int64_t n_rows = std::min(n_steps, kMostSteps);  // two or more
+  const int64_t n_rows = std::min(n_steps, kMaxSteps);  // two or more
   report::HeatMap map = {.x = {.label = "token", .from = 0, .to = static_cast<double>(n_tokens)},
                          .y = {.label = "tokens seen",
                                .from = static_cast<double>(n_prompt),
@@ -108,11 +108,11 @@ Result<std::optional<Findings>> ProbeKept(const ProbeTask& task) {
   report::List evictions;
   const double share = 1 / static_cast<double>(task.methods.size());
   for (size_t i = 0; i < task.methods.size(); ++i) {
-    const Portion portion = {static_cast<double>(i) * share, share};
+    const ProgressRange portion = {static_cast<double>(i) * share, share};
     WINNOW_ASSIGN(const auto followed,
                   Follow(task, task.methods[i], sample, task.n_prompt, portion));
     if (!followed) return std::optional<Findings>();
-    const std::string name = NameOf(task.methods[i]);
+    const std::string name = MethodLabel(task.methods[i]);
     auto states = followed->tracker->States(n);
     report::List kept;
     for (int layer = 0; layer < shape.n_layers; ++layer) {
@@ -131,7 +131,7 @@ Result<std::optional<Findings>> ProbeKept(const ProbeTask& task) {
     map.views.push_back(
         {.name = name, .states = std::move(states), .evicted_at = followed->tracker->Evictions(n)});
     evictions.emplace_back(
-        report::Record{{"method", name}, {"layers", report::EvictionsOf(map.views.back())}});
+        report::Record{{"method", name}, {"layers", report::EvictionData(map.views.back())}});
   }
   findings.summary = {{"prompt", task.n_prompt}, {"seen", n}, {"methods", std::move(methods)}};
   findings.details = {{"evicted_at", std::move(evictions)}};

@@ -72,18 +72,18 @@ void KeptTracker::Close(const cache::Cache& cache, int64_t n_tokens) {
       Fates& fates = fates_[static_cast<size_t>(layer * shape_.n_kv_heads + head)];
       fates.resize(std::max(fates.size(), has_entry.size()));
       for (size_t i = 0; i < has_entry.size(); ++i) {
-        if (!has_entry[i] && fates[i].evicted_at == kStays) fates[i].evicted_at = kNeverThere;
+        if (!has_entry[i] && fates[i].evicted_at == kStays) fates[i].evicted_at = kNeverStored;
       }
     }
   }
 }
 
-const KeptTracker::Fates& KeptTracker::FatesOf(int layer, int kv_head) const {
+const KeptTracker::Fates& KeptTracker::HeadFates(int layer, int kv_head) const {
   return fates_[static_cast<size_t>(layer * shape_.n_kv_heads + kv_head)];
 }
 
 int32_t KeptTracker::evicted_at(int layer, int kv_head, int64_t position) const {
-  const Fates& fates = FatesOf(layer, kv_head);
+  const Fates& fates = HeadFates(layer, kv_head);
   const auto place = static_cast<size_t>(position);
   return place < fates.size() ? fates[place].evicted_at : kStays;
 }
@@ -104,7 +104,7 @@ std::vector<std::vector<std::string>> KeptTracker::States(int64_t n_tokens) cons
   for (int layer = 0; layer < shape_.n_layers; ++layer) {
     for (int head = 0; head < shape_.n_kv_heads; ++head) {
       std::string of_head(static_cast<size_t>(n_tokens), TokenMap::kKept);
-      const Fates& fates = FatesOf(layer, head);
+      const Fates& fates = HeadFates(layer, head);
       for (size_t i = 0; i < std::min(fates.size(), of_head.size()); ++i) {
         if (fates[i].evicted_at != kStays) of_head[i] = TokenMap::kEvicted;
         if (fates[i].merged) of_head[i] = TokenMap::kMerged;

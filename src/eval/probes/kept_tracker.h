@@ -13,7 +13,7 @@ namespace winnow::eval {
 class KeptTracker {
  public:
   static constexpr int32_t kStays = report::TokenMap::kStays;
-  static constexpr int32_t kNeverThere = 0;
+  static constexpr int32_t kNeverStored = 0;
 
   explicit KeptTracker(const cache::CacheShape& shape);
 
@@ -26,7 +26,7 @@ class KeptTracker {
   void Close(const cache::Cache& cache, int64_t n_tokens);
 
   // Tokens that the sequence had when token `position` was evicted; kStays if it was not,
-  // kNeverThere if it never had an entry.
+  // kNeverStored if it never had an entry.
   int32_t evicted_at(int layer, int kv_head, int64_t position) const;
 
   // [layer][kv_head][token] evicted_at of the first n_tokens tokens.
@@ -45,7 +45,7 @@ class KeptTracker {
   void Follow(const cache::Plan& plan, const runtime::PlanContext& context);
   static void FollowHead(const cache::HeadPlan& plan, const runtime::PlanContext& context,
                          int layer, int kv_head, Fates& fates);
-  const Fates& FatesOf(int layer, int kv_head) const;
+  const Fates& HeadFates(int layer, int kv_head) const;
 
   cache::CacheShape shape_;
   std::vector<Fates> fates_;  // [layer * n_kv_heads + kv_head]

@@ -55,7 +55,7 @@ TEST_F(KeptTrackerTest, TokensGoOneAfterAnother) {
   EXPECT_EQ(tracker_.Evictions(7)[0][0], (std::vector<int32_t>{-1, 6, -1, 8, -1, 8, 0}));
   EXPECT_EQ(tracker_.evicted_at(0, 0, 5), 8);
   EXPECT_EQ(tracker_.evicted_at(0, 0, 0), KeptTracker::kStays);
-  EXPECT_EQ(tracker_.evicted_at(0, 0, 6), KeptTracker::kNeverThere);
+  EXPECT_EQ(tracker_.evicted_at(0, 0, 6), KeptTracker::kNeverStored);
 }
 
 TEST_F(KeptTrackerTest, MergedAreThoseThatFlowIntoAnother) {

@@ -65,11 +65,11 @@ Result<std::optional<Findings>> ProbeRetrieval(const ProbeTask& task);
 // `n_samples` pieces of `n_tokens` tokens each, evenly spaced over the text; each begins with the
 // model's begin-of-text token if it wants one. Error: a text that is too short (says how long it
 // is).
-Result<std::vector<std::vector<runtime::TokenId>>> SamplesOf(
+Result<std::vector<std::vector<runtime::TokenId>>> CutSamples(
     const std::vector<runtime::TokenId>& text, const tokenizer::Tokenizer& tokenizer,
     int64_t n_tokens, int64_t n_samples);
 
 // "snapkv:window=16"; "full" without a method.
-std::string NameOf(const runtime::CompressionOptions& options);
+std::string MethodLabel(const runtime::CompressionOptions& options);
 
 }  // namespace winnow::eval

@@ -59,7 +59,7 @@ constexpr Probe kProbes[] = {
 
 std::span<const Probe> Probes() { return kProbes; }
 
-Result<std::vector<std::vector<runtime::TokenId>>> SamplesOf(
+Result<std::vector<std::vector<runtime::TokenId>>> CutSamples(
     const std::vector<runtime::TokenId>& text, const tokenizer::Tokenizer& tokenizer,
     int64_t n_tokens, int64_t n_samples) {
   WINNOW_CHECK(n_tokens > 0 && n_samples > 0);
@@ -78,7 +78,7 @@ Result<std::vector<std::vector<runtime::TokenId>>> SamplesOf(
   return samples;
 }
 
-std::string NameOf(const runtime::CompressionOptions& options) {
+std::string MethodLabel(const runtime::CompressionOptions& options) {
   return options.method ? options.method->traits().spec : "full";
 }
 

@@ -12,7 +12,7 @@ namespace {
 using report::SafetensorsWriter;
 
 // Rows of one head, [token, dim], of rows of all heads.
-std::vector<float> HeadOf(const std::vector<float>& rows, int n_heads, int dim, int head) {
+std::vector<float> ExtractHead(const std::vector<float>& rows, int n_heads, int dim, int head) {
   const size_t width = static_cast<size_t>(n_heads) * static_cast<size_t>(dim);
   std::vector<float> of_head;
   of_head.reserve(rows.size() / static_cast<size_t>(n_heads));
@@ -54,16 +54,16 @@ int64_t QkvRecorder::n_tokens() const {
 }
 
 std::vector<float> QkvRecorder::KeysBeforeRope(int layer, int kv_head) const {
-  return HeadOf(layers_[static_cast<size_t>(layer)].k_pre, shape_.n_kv_heads, shape_.key_dim,
-                kv_head);
+  return ExtractHead(layers_[static_cast<size_t>(layer)].k_pre, shape_.n_kv_heads, shape_.key_dim,
+                     kv_head);
 }
 
 std::vector<float> QkvRecorder::Values(int layer, int kv_head) const {
-  return HeadOf(layers_[static_cast<size_t>(layer)].v, shape_.n_kv_heads, shape_.value_dim,
-                kv_head);
+  return ExtractHead(layers_[static_cast<size_t>(layer)].v, shape_.n_kv_heads, shape_.value_dim,
+                     kv_head);
 }
 
-void QkvRecorder::Forget() {
+void QkvRecorder::Clear() {
   for (Layer& layer : layers_) layer = {};
 }
 
@@ -119,7 +119,7 @@ Result<void> QkvRecorder::Write(const std::string& path, int64_t n_prompt) const
   for (const Layer& layer : layers_) {
     for (const Part& part : parts) {
       for (int head = 0; head < part.n_heads; ++head) {
-        const std::vector<float> rows = HeadOf(layer.*part.rows, part.n_heads, dim, head);
+        const std::vector<float> rows = ExtractHead(layer.*part.rows, part.n_heads, dim, head);
         WINNOW_TRY(writer.Write(std::span<const float>(rows)));
       }
     }

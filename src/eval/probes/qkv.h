@@ -27,7 +27,7 @@ class QkvRecorder {
   // [token, dim] of one head.
   std::vector<float> KeysBeforeRope(int layer, int kv_head) const;
   std::vector<float> Values(int layer, int kv_head) const;
-  void Forget();
+  void Clear();
 
   // Writes what Recording (replay/recording.h) reads, the first n_prompt tokens as the prompt.
   // q_pre and k_pre are left out where the model's rotation is not one that the format can

@@ -25,9 +25,9 @@ constexpr double kStandardErrors = 2;  // and as many standard errors
 
 // Empties one head when a token is decoded, and does nothing else: of its entries the first stays,
 // on which heads rest that fetch nothing, and the new one.
-class HeadEmptier final : public compression::Method {
+class HeadEvictor final : public compression::Method {
  public:
-  HeadEmptier() {
+  HeadEvictor() {
     traits_.spec = "empty head";
     traits_.needs_budget = false;
     traits_.compresses_prefill = false;
@@ -133,7 +133,7 @@ Result<Answered> Answer(const Session& read, const Document::Ending& ending) {
 // The answers to all questions with one head empty, or with none.
 class Reader {
  public:
-  explicit Reader(const ProbeTask& task) : task_(task), emptier_(std::make_shared<HeadEmptier>()) {}
+  explicit Reader(const ProbeTask& task) : task_(task), emptier_(std::make_shared<HeadEvictor>()) {}
 
   Result<bool> Read(const Document& document) {
     runtime::SessionOptions options = task_.session;
@@ -158,7 +158,7 @@ class Reader {
 
  private:
   const ProbeTask& task_;
-  std::shared_ptr<HeadEmptier> emptier_;
+  std::shared_ptr<HeadEvictor> emptier_;
   std::unique_ptr<Session> session_;
   const Document* document_ = nullptr;
 };

@@ -40,7 +40,7 @@ struct Head {
 };
 
 // Histograms of cosines, a share of all pairs in each bin.
-report::Histogram CosinesOf(const std::vector<double>& counts) {
+report::Histogram CosineHistogram(const std::vector<double>& counts) {
   report::Histogram chart = {.x = {.label = "cosine", .from = -1, .to = 1},
                              .y = {.label = "share of pairs", .from = {}, .to = {}},
                              .edges = {},
@@ -81,7 +81,7 @@ Result<std::optional<Findings>> ProbeSparsity(const ProbeTask& original) {
       AddTo(key_counts, Counts(Cosines(k), -1, 1, kBins));
       AddTo(value_counts, Counts(Cosines(v), -1, 1, kBins));
     }
-    recorder.Forget();
+    recorder.Clear();
   };
   WINNOW_ASSIGN(const bool finished,
                 WatchSamples(task, {.last_rows = kLocal, .column_sums = true}, look));
@@ -122,7 +122,8 @@ Result<std::optional<Findings>> ProbeSparsity(const ProbeTask& original) {
        .title = "Cosines of keys and of values",
        .caption = "All pairs of entries of a head, over all layers, heads and samples; keys before "
                   "RoPE.",
-       .panels = {{"keys", CosinesOf(key_counts)}, {"values", CosinesOf(value_counts)}}});
+       .panels = {{"keys", CosineHistogram(key_counts)},
+                  {"values", CosineHistogram(value_counts)}}});
   return std::optional(std::move(findings));
 }
 

@@ -14,15 +14,15 @@ namespace {
 using Tensor = report::SafetensorsReader::Tensor;
 
 // A cache indexes its slots with 32 bits; heads and dimensions are far smaller in any model.
-constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max() - 1;
-constexpr int64_t kMostHeads = 1 << 16;
-constexpr int64_t kMostDimensions = 1 << 16;
+constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max() - 1;
+constexpr int64_t kMaxHeads = 1 << 16;
+constexpr int64_t kMaxDimensions = 1 << 16;
 
-std::string NameOf(int layer, std::string_view tensor) {
+std::string TensorName(int layer, std::string_view tensor) {
   return "layers." + std::to_string(layer) + "." + std::string(tensor);
 }
 
-std::string TextOf(const std::vector<int64_t>& shape) {
+std::string ShapeText(const std::vector<int64_t>& shape) {
   std::string text = "[";
   for (const int64_t size : shape) {
     text += (text.size() > 1 ? ", " : "") + std::to_string(size);
@@ -51,19 +51,19 @@ Result<Recording> Recording::Open(const std::string& path, bool before_rope) {
 }
 
 Result<void> Recording::CheckTensors(bool before_rope) {
-  const Tensor* q = reader_.Find(NameOf(0, "q"));
-  const Tensor* k = reader_.Find(NameOf(0, "k"));
+  const Tensor* q = reader_.Find(TensorName(0, "q"));
+  const Tensor* k = reader_.Find(TensorName(0, "k"));
   if (q == nullptr || k == nullptr) {
-    return Error{"tensor " + NameOf(0, q == nullptr ? "q" : "k") +
+    return Error{"tensor " + TensorName(0, q == nullptr ? "q" : "k") +
                  " is missing: expected layers.0.q, layers.0.k, layers.0.v, layers.1.q, ..."};
   }
   for (const Tensor* tensor : {q, k}) {
-    const auto fits = [&](size_t axis, int64_t most) {
-      return tensor->shape[axis] >= 1 && tensor->shape[axis] <= most;
+    const auto fits = [&](size_t axis, int64_t max) {
+      return tensor->shape[axis] >= 1 && tensor->shape[axis] <= max;
     };
-    if (tensor->shape.size() != 3 || !fits(0, kMostHeads) || !fits(1, kMostTokens) ||
-        !fits(2, kMostDimensions)) {
-      return Error{tensor->name + ": shape " + TextOf(tensor->shape) +
+    if (tensor->shape.size() != 3 || !fits(0, kMaxHeads) || !fits(1, kMaxTokens) ||
+        !fits(2, kMaxDimensions)) {
+      return Error{tensor->name + ": shape " + ShapeText(tensor->shape) +
                    ", expected [heads, tokens, dimensions]"};
     }
   }
@@ -76,21 +76,21 @@ Result<void> Recording::CheckTensors(bool before_rope) {
                  " heads, expected a multiple of the " + std::to_string(n_kv_heads_) + " of " +
                  k->name};
   }
-  while (reader_.Find(NameOf(n_layers_, "q")) != nullptr) ++n_layers_;
+  while (reader_.Find(TensorName(n_layers_, "q")) != nullptr) ++n_layers_;
   for (int layer = 0; layer < n_layers_; ++layer) {
-    WINNOW_TRY(CheckTensor(NameOf(layer, "q"), n_q_heads_));
-    WINNOW_TRY(CheckTensor(NameOf(layer, "k"), n_kv_heads_));
-    WINNOW_TRY(CheckTensor(NameOf(layer, "v"), n_kv_heads_));
+    WINNOW_TRY(CheckTensor(TensorName(layer, "q"), n_q_heads_));
+    WINNOW_TRY(CheckTensor(TensorName(layer, "k"), n_kv_heads_));
+    WINNOW_TRY(CheckTensor(TensorName(layer, "v"), n_kv_heads_));
     if (!before_rope) continue;
-    WINNOW_TRY(CheckTensor(NameOf(layer, "q_pre"), n_q_heads_));
-    WINNOW_TRY(CheckTensor(NameOf(layer, "k_pre"), n_kv_heads_));
+    WINNOW_TRY(CheckTensor(TensorName(layer, "q_pre"), n_q_heads_));
+    WINNOW_TRY(CheckTensor(TensorName(layer, "k_pre"), n_kv_heads_));
   }
   // A gap would drop layers without a word.
   for (const auto& [name, tensor] : reader_.tensors()) {
     if (!name.starts_with("layers.") || !name.ends_with(".q")) continue;
     const auto layer = NumberIn<int>(std::string_view(name).substr(7, name.size() - 9));
     if (layer && *layer >= n_layers_) {
-      return Error{name + ": there is no " + NameOf(n_layers_, "q") + " before it"};
+      return Error{name + ": there is no " + TensorName(n_layers_, "q") + " before it"};
     }
   }
   return {};
@@ -104,7 +104,8 @@ Result<void> Recording::CheckTensor(const std::string& name, int n_heads) const 
   }
   const std::vector<int64_t> expected = {n_heads, n_tokens_, dim_};
   if (tensor->shape != expected) {
-    return Error{name + ": shape " + TextOf(tensor->shape) + ", expected " + TextOf(expected)};
+    return Error{name + ": shape " + ShapeText(tensor->shape) + ", expected " +
+                 ShapeText(expected)};
   }
   return {};
 }
@@ -146,7 +147,7 @@ Result<void> Recording::Read(Kind kind, bool rotated, int layer, int64_t first, 
   const char* name = kind == Kind::kValues    ? "v"
                      : kind == Kind::kQueries ? (rotated ? "q" : "q_pre")
                                               : (rotated ? "k" : "k_pre");
-  const Tensor& tensor = *reader_.Find(NameOf(layer, name));
+  const Tensor& tensor = *reader_.Find(TensorName(layer, name));
   const int64_t n_heads = kind == Kind::kQueries ? n_q_heads_ : n_kv_heads_;
   const auto dim = static_cast<size_t>(dim_);
   const size_t row_size = static_cast<size_t>(n_heads) * dim;

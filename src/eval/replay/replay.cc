@@ -75,7 +75,7 @@ class Player {
         outputs_(static_cast<size_t>(recording.n_layers())) {}
 
   // False: stopped by progress.
-  Result<bool> Play() {
+  Result<bool> Run() {
     WINNOW_TRY(Prepare());
     const int64_t n_prompt = recording_.n_prompt();
     const int64_t chunk = options_.compression.prefill_chunk;
@@ -213,11 +213,11 @@ Result<ReplaySummary> Player::WriteResult(const std::string& path) {
   const int64_t dim = recording_.dim();
   const int64_t n_steps = recording_.n_tokens() - recording_.n_prompt();
   ReplaySummary summary = {.budget = compressor_.budget(), .kept = {}};
-  std::vector<int64_t> most(static_cast<size_t>(recording_.n_layers()), 0);
+  std::vector<int64_t> max_slots(static_cast<size_t>(recording_.n_layers()), 0);
   std::vector<Writer::Tensor> tensors;
   for (int layer = 0; layer < recording_.n_layers(); ++layer) {
     int64_t sum = 0;
-    int64_t& longest = most[static_cast<size_t>(layer)];
+    int64_t& longest = max_slots[static_cast<size_t>(layer)];
     for (int head = 0; head < n_heads; ++head) {
       longest = std::max(longest, cache_->n_slots(layer, head));
       sum += cache_->n_slots(layer, head);
@@ -235,7 +235,7 @@ Result<ReplaySummary> Player::WriteResult(const std::string& path) {
                                {{"method", method_.traits().spec},
                                 {"n_prompt", std::to_string(recording_.n_prompt())}}));
   for (int layer = 0; layer < recording_.n_layers(); ++layer) {
-    const auto longest = static_cast<size_t>(most[static_cast<size_t>(layer)]);
+    const auto longest = static_cast<size_t>(max_slots[static_cast<size_t>(layer)]);
     std::vector<int32_t> counts, kept;
     for (int head = 0; head < n_heads; ++head) {
       const auto order = cache_->order(layer, head);
@@ -287,7 +287,7 @@ Result<ReplaySummary> Player::WriteResult(const std::string& path) {
 Result<ReplaySummary> Replay(kernels::Backend& backend, Recording& recording,
                              const std::string& out_path, const ReplayOptions& options) {
   Player player(backend, recording, options);
-  WINNOW_ASSIGN(const bool finished, player.Play());
+  WINNOW_ASSIGN(const bool finished, player.Run());
   if (!finished) return ReplaySummary{.stopped = true, .kept = {}};
   return player.WriteResult(out_path);
 }

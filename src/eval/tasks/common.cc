@@ -39,15 +39,15 @@ bool Names(const std::vector<int64_t>& wanted, int64_t number) {
   return wanted.empty() || std::find(wanted.begin(), wanted.end(), number) != wanted.end();
 }
 
-Result<Prompt> WriteUncut(const PromptWriter& prompts, std::string_view text, Style style,
-                          int64_t n_answer) {
+Result<Prompt> FormatWithoutCutting(const PromptWriter& prompts, std::string_view text, Style style,
+                                    int64_t n_answer) {
   Prompt prompt;
   WINNOW_ASSIGN(prompt.tokens, prompts.WriteWhole(text, style));
   prompt.n_whole = static_cast<int64_t>(prompt.tokens.size());
-  if (prompt.n_whole > prompts.MostTokens(n_answer)) {
+  if (prompt.n_whole > prompts.MaxPromptTokens(n_answer)) {
     return Error{"the prompt is " + std::to_string(prompt.n_whole) + " tokens, the context of " +
                  std::to_string(prompts.context()) + " has room for " +
-                 std::to_string(prompts.MostTokens(n_answer)) + " before the answer"};
+                 std::to_string(prompts.MaxPromptTokens(n_answer)) + " before the answer"};
   }
   return prompt;
 }
@@ -75,8 +75,8 @@ std::string FillIn(std::string_view form,
   return text;
 }
 
-std::string AskAbout(const PromptWriter& prompts, const std::string& document,
-                     const std::string& question) {
+std::string DocumentQuestion(const PromptWriter& prompts, const std::string& document,
+                             const std::string& question) {
   if (prompts.has_template()) return document + "\n\n" + question;
   return document + "\n\nQuestion: " + question + "\nAnswer:";
 }

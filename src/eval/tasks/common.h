@@ -8,13 +8,13 @@
 
 #include "eval/data.h"
 #include "eval/task.h"
-#include "eval/works/choices.h"
-#include "eval/works/question.h"
+#include "eval/workloads/choices.h"
+#include "eval/workloads/question.h"
 
 // What several tasks share.
 namespace winnow::eval {
 
-using Maker = std::function<Result<std::unique_ptr<Work>>()>;
+using WorkloadFactory = std::function<Result<std::unique_ptr<Workload>>()>;
 
 // Error: --data was not given.
 Result<void> NeedData(const TaskContext& context, std::string_view expected);
@@ -27,8 +27,8 @@ Result<void> CheckDepths(const std::vector<int64_t>& depths);
 bool Names(const std::vector<int64_t>& wanted, int64_t number);
 
 // As PromptWriter::Write, but a text that is too long is an error: its middle is what is asked for.
-Result<Prompt> WriteUncut(const PromptWriter& prompts, std::string_view text, Style style,
-                          int64_t n_answer);
+Result<Prompt> FormatWithoutCutting(const PromptWriter& prompts, std::string_view text, Style style,
+                                    int64_t n_answer);
 
 // Every `{name}` in a form replaced; names that are not given stay as they are.
 std::string FillIn(std::string_view form,
@@ -36,8 +36,8 @@ std::string FillIn(std::string_view form,
 
 // "DOCUMENT\n\nQuestion: QUESTION\nAnswer:" for a model without chat template, the document and the
 // question as a message for others.
-std::string AskAbout(const PromptWriter& prompts, const std::string& document,
-                     const std::string& question);
+std::string DocumentQuestion(const PromptWriter& prompts, const std::string& document,
+                             const std::string& question);
 
 // The number given with a flag, or the default.
 inline int64_t Or(int64_t given, int64_t fallback) { return given < 0 ? fallback : given; }

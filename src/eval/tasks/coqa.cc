@@ -25,11 +25,11 @@ Result<std::string> TurnText(const std::vector<Row>& turns, size_t turn) {
   return turns[turn].Text("input_text");
 }
 
-Result<Dialogue> DialogueOf(const Row& row) {
+Result<Dialogue> ReadDialogue(const Row& row) {
   WINNOW_ASSIGN(const std::string story, row.Text("story"));
   WINNOW_ASSIGN(const std::vector<Row> questions, row.Rows("questions"));
   WINNOW_ASSIGN(const std::vector<Row> answers, row.Rows("answers"));
-  if (questions.empty()) return row.Wrong("questions", "at least one");
+  if (questions.empty()) return row.FormatError("questions", "at least one");
   Dialogue dialogue;
   dialogue.prompt = story + "\n\n";
   for (size_t turn = 0; turn < questions.size(); ++turn) {
@@ -56,17 +56,17 @@ Result<Dialogue> DialogueOf(const Row& row) {
 // can be compared. [CoQA's scorer]
 double LeaveOneOut(double (*metric)(std::string_view, std::string_view), std::string_view answer,
                    const std::vector<std::string>& references) {
-  if (references.size() < 2) return BestOf(metric, answer, references);
+  if (references.size() < 2) return MaxOverReferences(metric, answer, references);
   double sum = 0;
   for (size_t out = 0; out < references.size(); ++out) {
     std::vector<std::string> others = references;
     others.erase(others.begin() + static_cast<ptrdiff_t>(out));
-    sum += BestOf(metric, answer, others);
+    sum += MaxOverReferences(metric, answer, others);
   }
   return sum / static_cast<double>(references.size());
 }
 
-Result<std::unique_ptr<Work>> Make(const TaskContext& context, const Dialogue& dialogue) {
+Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Dialogue& dialogue) {
   Question question;
   question.max_tokens = Or(context.options.max_tokens, kMaxTokens);
   WINNOW_ASSIGN(question.prompt,
@@ -79,7 +79,7 @@ Result<std::unique_ptr<Work>> Make(const TaskContext& context, const Dialogue& d
     return std::vector<Score>{{"exact", LeaveOneOut(ExactMatch, answer, answers)},
                               {"f1", LeaveOneOut(QaF1, answer, answers)}};
   };
-  return MakeWork(std::move(question));
+  return MakeWorkload(std::move(question));
 }
 
 Result<std::vector<Sample>> Samples(const TaskContext& context) {
@@ -89,7 +89,7 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
   WINNOW_ASSIGN(const std::vector<Row> rows, ReadJsonList(*path, "data"));
   std::vector<Sample> samples;
   for (size_t i = 0; i < rows.size(); ++i) {
-    WINNOW_ASSIGN(const Dialogue dialogue, DialogueOf(rows[i]));
+    WINNOW_ASSIGN(const Dialogue dialogue, ReadDialogue(rows[i]));
     samples.push_back(
         {.id = std::to_string(i), .group = "coqa", .labels = {}, .make = [&context, dialogue] {
            return Make(context, dialogue);

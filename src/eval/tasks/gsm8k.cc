@@ -27,20 +27,20 @@ Result<std::vector<Problem>> Read(const std::vector<std::string>& files, std::st
       WINNOW_ASSIGN(problem.question, row.Text("question"));
       WINNOW_ASSIGN(problem.answer, row.Text("answer"));
       if (NumberAfterHashes(problem.answer).empty()) {
-        return row.Wrong("answer", "a text that ends in #### and a number");
+        return row.FormatError("answer", "a text that ends in #### and a number");
       }
     }
   }
   return problems;
 }
 
-Result<std::unique_ptr<Work>> Make(const TaskContext& context, const std::string& examples,
-                                   const Problem& problem) {
+Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const std::string& examples,
+                                       const Problem& problem) {
   Question question;
   question.max_tokens = Or(context.options.max_tokens, kMaxTokens);
   const std::string text = examples + "Question: " + problem.question + "\nAnswer:";
   WINNOW_ASSIGN(question.prompt,
-                WriteUncut(context.prompts, text, Style::kChat, question.max_tokens));
+                FormatWithoutCutting(context.prompts, text, Style::kChat, question.max_tokens));
   question.stop = {"Question:"};
   const std::string number = NumberAfterHashes(problem.answer);
   question.references = {number};
@@ -48,12 +48,12 @@ Result<std::unique_ptr<Work>> Make(const TaskContext& context, const std::string
     return std::vector<Score>{{"exact", NumberAfterHashes(answer) == number ? 1.0 : 0.0},
                               {"last_number", LastNumber(answer) == number ? 1.0 : 0.0}};
   };
-  return MakeWork(std::move(question));
+  return MakeWorkload(std::move(question));
 }
 
 Result<std::vector<Sample>> Samples(const TaskContext& context) {
   WINNOW_TRY(NeedData(context, kData));
-  WINNOW_ASSIGN(const std::vector<std::string> files, FilesOf(context.options.data, ".jsonl"));
+  WINNOW_ASSIGN(const std::vector<std::string> files, ListFiles(context.options.data, ".jsonl"));
   WINNOW_ASSIGN(const std::vector<Problem> problems, Read(files, "test"));
   if (problems.empty()) return Missing(context.options.data, kData);
   std::string examples;

@@ -21,19 +21,19 @@ struct Lookup {
   std::string key, value;
 };
 
-Result<Lookup> LookupOf(const Row& row) {
+Result<Lookup> ReadLookup(const Row& row) {
   Lookup lookup;
   WINNOW_ASSIGN(lookup.key, row.Text("key"));
   WINNOW_ASSIGN(lookup.value, row.Text("value"));
   const report::Value* records = row.record().Find("ordered_kv_records");
   const auto* list = records ? std::get_if<report::List>(&records->data) : nullptr;
-  if (list == nullptr) return row.Wrong("ordered_kv_records", "a list of [key, value]");
+  if (list == nullptr) return row.FormatError("ordered_kv_records", "a list of [key, value]");
   for (const report::Value& item : *list) {
     const auto* pair = std::get_if<report::List>(&item.data);
     if (pair == nullptr || pair->size() != 2) {
-      return row.Wrong("ordered_kv_records", "a list of [key, value]");
+      return row.FormatError("ordered_kv_records", "a list of [key, value]");
     }
-    lookup.pairs.emplace_back(TextOf((*pair)[0]), TextOf((*pair)[1]));
+    lookup.pairs.emplace_back(ValueText((*pair)[0]), ValueText((*pair)[1]));
   }
   return lookup;
 }
@@ -50,7 +50,7 @@ Result<void> MoveTo(int64_t depth, Lookup& lookup) {
   return {};
 }
 
-std::string PromptOf(const Lookup& lookup) {
+std::string FormatPrompt(const Lookup& lookup) {
   std::string text =
       "Extract the value corresponding to the specified key in the JSON object below.\n\n"
       "JSON data:\n{";
@@ -61,29 +61,29 @@ std::string PromptOf(const Lookup& lookup) {
   return text + "}\n\nKey: \"" + lookup.key + "\"\nCorresponding value:";
 }
 
-Result<std::unique_ptr<Work>> Make(const TaskContext& context, const Lookup& lookup) {
+Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Lookup& lookup) {
   Question question;
   question.max_tokens = Or(context.options.max_tokens, kMaxTokens);
-  WINNOW_ASSIGN(question.prompt,
-                WriteUncut(context.prompts, PromptOf(lookup), Style::kChat, question.max_tokens));
+  WINNOW_ASSIGN(question.prompt, FormatWithoutCutting(context.prompts, FormatPrompt(lookup),
+                                                      Style::kChat, question.max_tokens));
   question.references = {lookup.value};
   question.score = [value = lookup.value](const std::string& answer) {
-    return std::vector<Score>{{"found", ShareFound(answer, std::span(&value, 1))}};
+    return std::vector<Score>{{"found", FoundFraction(answer, std::span(&value, 1))}};
   };
-  return MakeWork(std::move(question));
+  return MakeWorkload(std::move(question));
 }
 
 Result<std::vector<Sample>> Samples(const TaskContext& context) {
   WINNOW_TRY(CheckDepths(context.options.depths));
   WINNOW_TRY(NeedData(context, kData));
-  WINNOW_ASSIGN(const std::vector<std::string> files, FilesOf(context.options.data, ".jsonl"));
+  WINNOW_ASSIGN(const std::vector<std::string> files, ListFiles(context.options.data, ".jsonl"));
   std::vector<int64_t> depths = context.options.depths;
   if (depths.empty()) depths = {-1};  // as in the file
   std::vector<Sample> samples;
   for (const std::string& path : files) {
     WINNOW_ASSIGN(const std::vector<Row> rows, ReadJsonLines(path));
     for (size_t i = 0; i < rows.size(); ++i) {
-      WINNOW_ASSIGN(const Lookup lookup, LookupOf(rows[i]));
+      WINNOW_ASSIGN(const Lookup lookup, ReadLookup(rows[i]));
       const auto n_pairs = static_cast<int64_t>(lookup.pairs.size());
       if (!Names(context.options.lengths, n_pairs)) continue;
       for (const int64_t depth : depths) {

@@ -25,7 +25,7 @@ struct Rule {
   int64_t max_tokens = 512;  // [L-Eval's generation limit]
 };
 
-Rule RuleOf(std::string_view task, std::string_view evaluation) {
+Rule FindRule(std::string_view task, std::string_view evaluation) {
   if (evaluation == "exam") {
     if (task.starts_with("gsm")) return {Metric::kNumber, 300};
     if (task.starts_with("sci_fi")) return {Metric::kTrueFalse, 16};
@@ -45,21 +45,21 @@ std::string TrueOrFalse(std::string_view text) {
 }
 
 // What an answer does not say is not right, even where the reference does not say it either.
-double SameAndSaid(const std::string& answer, const std::string& reference) {
+double SameAndStated(const std::string& answer, const std::string& reference) {
   return !answer.empty() && answer == reference ? 1 : 0;
 }
 
-double ScoreOf(Metric metric, const std::string& answer, const std::string& reference) {
+double ScoreAnswer(Metric metric, const std::string& answer, const std::string& reference) {
   switch (metric) {
     case Metric::kLetters:
-      return SameAndSaid(OptionLetters(answer, 'H'), OptionLetters(reference, 'H'));
+      return SameAndStated(OptionLetters(answer, 'H'), OptionLetters(reference, 'H'));
     case Metric::kNumber:
-      return SameAndSaid(LastNumber(answer), LastNumber(reference));
+      return SameAndStated(LastNumber(answer), LastNumber(reference));
     case Metric::kTrueFalse:
       // "True [fact: False]": by the document first, by the world in brackets.
-      return SameAndSaid(TrueOrFalse(answer), TrueOrFalse(reference));
+      return SameAndStated(TrueOrFalse(answer), TrueOrFalse(reference));
     case Metric::kFound:
-      return reference.empty() ? 0 : ShareFound(answer, std::span(&reference, 1));
+      return reference.empty() ? 0 : FoundFraction(answer, std::span(&reference, 1));
     case Metric::kF1:
       return QaF1(answer, reference);
     case Metric::kRougeL:
@@ -73,25 +73,25 @@ struct Test {
   std::string document, instruction, answer;
 };
 
-Result<std::unique_ptr<Work>> Make(const TaskContext& context, const Test& test) {
+Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Test& test) {
   Question question;
   question.max_tokens = Or(context.options.max_tokens, test.rule.max_tokens);
   // The examples of gsm100 and its instructions have their own "Question:".
   const std::string text = test.rule.metric == Metric::kNumber
                                ? test.document + test.instruction
-                               : AskAbout(context.prompts, test.document, test.instruction);
+                               : DocumentQuestion(context.prompts, test.document, test.instruction);
   WINNOW_ASSIGN(question.prompt, context.prompts.Write(text, Style::kChat, question.max_tokens));
   question.stop = {"\nQuestion:"};
   question.references = {test.answer};
   question.score = [metric = test.rule.metric, reference = test.answer](const std::string& answer) {
-    return std::vector<Score>{{"score", ScoreOf(metric, answer, reference)}};
+    return std::vector<Score>{{"score", ScoreAnswer(metric, answer, reference)}};
   };
-  return MakeWork(std::move(question));
+  return MakeWorkload(std::move(question));
 }
 
 Result<std::vector<Sample>> Samples(const TaskContext& context) {
   WINNOW_TRY(NeedData(context, kData));
-  WINNOW_ASSIGN(const std::vector<std::string> files, FilesOf(context.options.data, ".jsonl"));
+  WINNOW_ASSIGN(const std::vector<std::string> files, ListFiles(context.options.data, ".jsonl"));
   std::vector<std::string> names;
   for (const std::string& path : files) {
     names.push_back(std::filesystem::path(path).stem().string());
@@ -103,12 +103,12 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
     WINNOW_ASSIGN(const std::vector<Row> rows, ReadJsonLines(files[file]));
     for (size_t i = 0; i < rows.size(); ++i) {
       Test test;
-      test.rule = RuleOf(names[file], rows[i].TextOrEmpty("evaluation"));
+      test.rule = FindRule(names[file], rows[i].TextOrEmpty("evaluation"));
       WINNOW_ASSIGN(test.document, rows[i].Text("input"));
       WINNOW_ASSIGN(const std::vector<std::string> questions, rows[i].Texts("instructions"));
       WINNOW_ASSIGN(const std::vector<std::string> answers, rows[i].Texts("outputs"));
       if (questions.size() != answers.size()) {
-        return rows[i].Wrong("outputs", "as many texts as 'instructions' has");
+        return rows[i].FormatError("outputs", "as many texts as 'instructions' has");
       }
       for (size_t k = 0; k < questions.size(); ++k) {
         test.instruction = questions[k];

@@ -100,8 +100,8 @@ double ScoreOne(Metric metric, const Jieba* jieba, std::string_view answer,
   return 0;
 }
 
-double ScoreOf(const Part& part, const Jieba* jieba, std::string_view answer,
-               const Record& record) {
+double ScoreAnswer(const Part& part, const Jieba* jieba, std::string_view answer,
+                   const Record& record) {
   if (part.few_shot && part.metric != Metric::kCode) {
     // Few-shot models go on with another example: only the first line is the answer.
     answer.remove_prefix(std::min(answer.find_first_not_of('\n'), answer.size()));
@@ -110,14 +110,14 @@ double ScoreOf(const Part& part, const Jieba* jieba, std::string_view answer,
   const auto score = [&](std::string_view text, const std::string& reference) {
     return ScoreOne(part.metric, jieba, text, reference, record.classes);
   };
-  return BestOf(score, answer, record.answers);
+  return MaxOverReferences(score, answer, record.answers);
 }
 
 using SharedJieba = std::shared_ptr<const Jieba>;
 
-Result<std::unique_ptr<Work>> Make(const TaskContext& context, const Part& part,
-                                   const std::string& form, const SharedJieba& jieba,
-                                   const Record& record) {
+Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Part& part,
+                                       const std::string& form, const SharedJieba& jieba,
+                                       const Record& record) {
   const int64_t max_tokens = Or(context.options.max_tokens, part.max_tokens);
   const std::string text = FillIn(form, {{"context", record.context}, {"input", record.input}});
   Question question;
@@ -127,12 +127,12 @@ Result<std::unique_ptr<Work>> Make(const TaskContext& context, const Part& part,
   if (std::string_view(part.name) == "samsum") question.stop = {"\n"};
   question.references = record.answers;
   question.score = [part, jieba, record](const std::string& answer) {
-    return std::vector<Score>{{"score", ScoreOf(part, jieba.get(), answer, record)}};
+    return std::vector<Score>{{"score", ScoreAnswer(part, jieba.get(), answer, record)}};
   };
-  return MakeWork(std::move(question));
+  return MakeWorkload(std::move(question));
 }
 
-Result<Record> RecordOf(const Row& row) {
+Result<Record> ReadRecord(const Row& row) {
   Record record;
   WINNOW_ASSIGN(record.input, row.Text("input"));
   WINNOW_ASSIGN(record.context, row.Text("context"));
@@ -195,7 +195,7 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
     WINNOW_ASSIGN(const std::string form, forms.Text(part.name));
     WINNOW_ASSIGN(const std::vector<Row> rows, ReadJsonLines(*path));
     for (size_t i = 0; i < rows.size(); ++i) {
-      WINNOW_ASSIGN(Record record, RecordOf(rows[i]));
+      WINNOW_ASSIGN(Record record, ReadRecord(rows[i]));
       samples.push_back({.id = part.name + ("/" + std::to_string(i)),
                          .group = part.name,
                          .labels = {},

@@ -19,7 +19,7 @@ struct Test {
   bool lines = false;
 };
 
-Result<Test> TestOf(const Row& row) {
+Result<Test> ReadTest(const Row& row) {
   Test test;
   WINNOW_ASSIGN(test.prompt, row.Text("prompt"));
   if (row.Has("expected_number")) {
@@ -27,30 +27,30 @@ Result<Test> TestOf(const Row& row) {
     test.answer = row.TextOrEmpty("expected_number");
     return test;
   }
-  if (!row.Has("topics")) return row.Wrong("expected_number", "it, or a field 'topics'");
+  if (!row.Has("topics")) return row.FormatError("expected_number", "it, or a field 'topics'");
   WINNOW_ASSIGN(const std::vector<std::string> topics, row.Texts("topics"));
-  if (topics.empty()) return row.Wrong("topics", "at least one topic");
+  if (topics.empty()) return row.FormatError("topics", "at least one topic");
   test.answer = topics[0];
   return test;
 }
 
-Result<std::unique_ptr<Work>> Make(const TaskContext& context, const Test& test) {
+Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Test& test) {
   Question question;
   question.max_tokens = Or(context.options.max_tokens, test.lines ? kLinesTokens : kTopicsTokens);
-  WINNOW_ASSIGN(question.prompt,
-                WriteUncut(context.prompts, test.prompt, Style::kChat, question.max_tokens));
+  WINNOW_ASSIGN(question.prompt, FormatWithoutCutting(context.prompts, test.prompt, Style::kChat,
+                                                      question.max_tokens));
   question.references = {test.answer};
   question.score = [test](const std::string& answer) {
     const double right = test.lines ? (FirstNumber(answer) == test.answer ? 1 : 0)
-                                    : ShareFound(answer, std::span(&test.answer, 1));
+                                    : FoundFraction(answer, std::span(&test.answer, 1));
     return std::vector<Score>{{"right", right}};
   };
-  return MakeWork(std::move(question));
+  return MakeWorkload(std::move(question));
 }
 
 Result<std::vector<Sample>> Samples(const TaskContext& context) {
   WINNOW_TRY(NeedData(context, kData));
-  WINNOW_ASSIGN(const std::vector<std::string> files, FilesOf(context.options.data, ".jsonl"));
+  WINNOW_ASSIGN(const std::vector<std::string> files, ListFiles(context.options.data, ".jsonl"));
   std::vector<Sample> samples;
   for (const std::string& path : files) {
     const std::string name = FileName(path);
@@ -59,7 +59,7 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
     if (!Names(context.options.lengths, n)) continue;
     WINNOW_ASSIGN(const std::vector<Row> rows, ReadJsonLines(path));
     for (size_t i = 0; i < rows.size(); ++i) {
-      WINNOW_ASSIGN(const Test test, TestOf(rows[i]));
+      WINNOW_ASSIGN(const Test test, ReadTest(rows[i]));
       const std::string group = std::to_string(n) + (test.lines ? " lines" : " topics");
       samples.push_back({.id = name + "/" + std::to_string(i),
                          .group = group,

@@ -1,7 +1,7 @@
 // MT-Bench: two-turn questions; the answers are written out for a judge. [arXiv:2306.05685]
 #include "eval/tasks/common.h"
 #include "eval/tasks/tasks.h"
-#include "eval/works/conversation.h"
+#include "eval/workloads/conversation.h"
 
 namespace winnow::eval {
 namespace {
@@ -20,15 +20,15 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
   for (const Row& row : rows) {
     Conversation conversation;
     WINNOW_ASSIGN(conversation.messages, row.Texts("turns"));
-    if (conversation.messages.empty()) return row.Wrong("turns", "at least one message");
+    if (conversation.messages.empty()) return row.FormatError("turns", "at least one message");
     conversation.max_tokens = Or(context.options.max_tokens, kMaxTokens);
     WINNOW_ASSIGN(const int64_t id, row.Number("question_id"));
     WINNOW_ASSIGN(const std::string category, row.Text("category"));
     samples.push_back({.id = std::to_string(id),
                        .group = category,
                        .labels = {},
-                       .make = [&context, conversation]() -> Result<std::unique_ptr<Work>> {
-                         return MakeWork(conversation, context.prompts, context.tokenizer);
+                       .make = [&context, conversation]() -> Result<std::unique_ptr<Workload>> {
+                         return MakeWorkload(conversation, context.prompts, context.tokenizer);
                        }});
   }
   return ChooseSamples(std::move(samples), context.options);

@@ -13,42 +13,43 @@ namespace {
 constexpr int64_t kMaxTokens = 32;  // [ReFreeKV's repository]
 constexpr int64_t kShots = 5;       // [MMLU]
 
-char LetterOf(size_t option) { return static_cast<char>('A' + option); }
+char OptionLetter(size_t option) { return static_cast<char>('A' + option); }
 
 // The question, its options (unless the answers' texts are scored) and what comes before the
 // answer.
-std::string TextOf(const ChoiceQuestion& question, bool with_options) {
+std::string FormatQuestion(const ChoiceQuestion& question, bool with_options) {
   std::string text = "Question: " + question.question + "\n";
   for (size_t i = 0; with_options && i < question.options.size(); ++i) {
-    text += LetterOf(i) + (". " + question.options[i]) + "\n";
+    text += OptionLetter(i) + (". " + question.options[i]) + "\n";
   }
   return text + "Answer:";
 }
 
-std::string PromptOf(const ChoiceQuestion& question, int64_t n_shots, bool with_options) {
+std::string FormatPrompt(const ChoiceQuestion& question, int64_t n_shots, bool with_options) {
   if (!question.ready_prompt.empty()) return question.ready_prompt;
   std::string text = question.document.empty() ? "" : question.document + "\n\n";
   const auto n_examples = std::min(question.examples.size(), static_cast<size_t>(n_shots));
   for (size_t i = 0; i < n_examples; ++i) {
     const ChoiceQuestion& example = question.examples[i];
     const std::string answer =
-        with_options ? std::string(1, LetterOf(example.right)) : example.options[example.right];
-    text += TextOf(example, with_options) + " " + answer + "\n\n";
+        with_options ? std::string(1, OptionLetter(example.right)) : example.options[example.right];
+    text += FormatQuestion(example, with_options) + " " + answer + "\n\n";
   }
-  return text + TextOf(question, with_options);
+  return text + FormatQuestion(question, with_options);
 }
 
 size_t Largest(std::span<const double> values) {
   return static_cast<size_t>(std::max_element(values.begin(), values.end()) - values.begin());
 }
 
-Result<std::unique_ptr<Work>> MakeScored(const TaskContext& context, const ChoiceQuestion& question,
-                                         const std::string& text, bool by_text) {
+Result<std::unique_ptr<Workload>> MakeScored(const TaskContext& context,
+                                             const ChoiceQuestion& question,
+                                             const std::string& text, bool by_text) {
   Choices choices;
   WINNOW_ASSIGN(choices.prompt, context.prompts.Write(text, Style::kChat, kMaxTokens));
   std::vector<double> n_bytes;
   for (size_t i = 0; i < question.options.size(); ++i) {
-    const std::string answer = by_text ? question.options[i] : std::string(1, LetterOf(i));
+    const std::string answer = by_text ? question.options[i] : std::string(1, OptionLetter(i));
     WINNOW_ASSIGN(auto tokens, context.prompts.Continuation(text, Style::kChat, " " + answer));
     choices.texts.push_back(answer);
     choices.continuations.push_back(std::move(tokens));
@@ -64,21 +65,23 @@ Result<std::unique_ptr<Work>> MakeScored(const TaskContext& context, const Choic
     scores.push_back({"right_norm", Largest(per_byte) == right ? 1.0 : 0.0});
     return scores;
   };
-  return MakeWork(std::move(choices));
+  return MakeWorkload(std::move(choices));
 }
 
-Result<std::unique_ptr<Work>> MakeGenerated(const TaskContext& context,
-                                            const ChoiceQuestion& choice, const std::string& text) {
+Result<std::unique_ptr<Workload>> MakeGenerated(const TaskContext& context,
+                                                const ChoiceQuestion& choice,
+                                                const std::string& text) {
   Question question;
   question.max_tokens = Or(context.options.max_tokens, kMaxTokens);
   WINNOW_ASSIGN(question.prompt, context.prompts.Write(text, Style::kChat, question.max_tokens));
   question.stop = {"\nQuestion:"};
-  const std::string letter(1, LetterOf(choice.right));
+  const std::string letter(1, OptionLetter(choice.right));
   question.references = {letter};
-  question.score = [letter, last = LetterOf(choice.options.size() - 1)](const std::string& answer) {
+  question.score = [letter,
+                    last = OptionLetter(choice.options.size() - 1)](const std::string& answer) {
     return std::vector<Score>{{"right", OptionLetters(answer, last) == letter ? 1.0 : 0.0}};
   };
-  return MakeWork(std::move(question));
+  return MakeWorkload(std::move(question));
 }
 
 Result<std::vector<Sample>> Samples(const TaskContext& context) {
@@ -106,8 +109,8 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
         {.id = question.id,
          .group = question.group,
          .labels = {},
-         .make = [&context, question, n_shots, by]() -> Result<std::unique_ptr<Work>> {
-           const std::string text = PromptOf(question, n_shots, by != "text");
+         .make = [&context, question, n_shots, by]() -> Result<std::unique_ptr<Workload>> {
+           const std::string text = FormatPrompt(question, n_shots, by != "text");
            if (by == "generation") return MakeGenerated(context, question, text);
            return MakeScored(context, question, text, by == "text");
          }});

@@ -19,7 +19,7 @@ using Questions = std::vector<ChoiceQuestion>;
 Result<size_t> LetterIndex(const Row& row, std::string_view field, size_t n_options) {
   const std::string letter = row.TextOrEmpty(field);
   const size_t index = letter.size() == 1 ? static_cast<size_t>(letter[0] - 'A') : n_options;
-  if (index >= n_options) return row.Wrong(field, "the letter of an option");
+  if (index >= n_options) return row.FormatError(field, "the letter of an option");
   return index;
 }
 
@@ -61,7 +61,7 @@ Result<Questions> ReadMmluFile(const std::string& path, const std::string& subje
 }
 
 // "anatomy" of "test/anatomy_test.csv".
-std::string SubjectOf(const std::string& path) {
+std::string SubjectFromPath(const std::string& path) {
   std::string stem = fs::path(path).stem().string();
   for (const std::string_view ending : {"_test", "_dev", "_val"}) {
     if (stem.ends_with(ending)) stem.resize(stem.size() - ending.size());
@@ -70,7 +70,7 @@ std::string SubjectOf(const std::string& path) {
 }
 
 Result<Questions> ReadMmlu(const std::string& path) {
-  const std::string subject = SubjectOf(path);
+  const std::string subject = SubjectFromPath(path);
   WINNOW_ASSIGN(Questions questions, ReadMmluFile(path, subject));
   const fs::path dev = fs::path(path).parent_path().parent_path() / "dev" / (subject + "_dev.csv");
   std::error_code problem;
@@ -103,7 +103,7 @@ Result<Questions> ReadQuality(const Row& row, size_t number) {
     WINNOW_ASSIGN(question.options, item.Texts("options"));
     WINNOW_ASSIGN(const int64_t label, item.Number("gold_label"));
     if (label < 1 || label > static_cast<int64_t>(question.options.size())) {
-      return item.Wrong("gold_label", "the number of an option, from 1");
+      return item.FormatError("gold_label", "the number of an option, from 1");
     }
     question.right = static_cast<size_t>(label - 1);
   }
@@ -150,7 +150,8 @@ Result<Questions> ReadReadyPrompts(const std::string& path) {
     WINNOW_ASSIGN(question.ready_prompt, row.Text("prompt"));
     WINNOW_ASSIGN(const int64_t label, row.Number("input_label"));
     question.options = {"A", "B", "C", "D"};
-    if (label < 0 || label >= 4) return row.Wrong("input_label", "the number of an option, from 0");
+    if (label < 0 || label >= 4)
+      return row.FormatError("input_label", "the number of an option, from 0");
     question.right = static_cast<size_t>(label);
   }
   return questions;
@@ -164,7 +165,7 @@ Result<std::vector<ChoiceQuestion>> ReadChoiceQuestions(const TaskOptions& optio
   if (fs::is_directory(fs::path(data) / "test", problem)) data = (fs::path(data) / "test").string();
   Questions questions;
   for (const char* ending : {".csv", ".jsonl", ".json"}) {
-    WINNOW_ASSIGN(const std::vector<std::string> paths, FilesOf(data, ending));
+    WINNOW_ASSIGN(const std::vector<std::string> paths, ListFiles(data, ending));
     for (const std::string& path : paths) {
       if (!path.ends_with(ending)) continue;  // --data is a file of another form
       Result<Questions> found = Questions();

@@ -30,35 +30,35 @@ constexpr std::string_view kForm = "{document}\n\nQuestion: {question}\nAnswer:"
 constexpr std::string_view kCodeForm = "{document}\nQuestion: {question} Answer:";
 
 // What is hidden, asked and answered.
-struct Quest {
+struct NeedleCase {
   std::vector<Needle> needles;  // the first is asked for
   std::string question, answer;
   std::string statement;  // what an answer's words are held against
 };
 
-Quest SandwichQuest(double depth) {
+NeedleCase SandwichCase(double depth) {
   return {{{std::string(kSandwich), depth}},
           std::string(kSandwichQuestion),
           std::string(kSandwichAnswer),
           std::string(kSandwich)};
 }
 
-Quest CodeQuest(double depth, int64_t n_needles, Rng& rng) {
-  Quest quest;
+NeedleCase CodeCase(double depth, int64_t n_needles, Rng& rng) {
+  NeedleCase needle_case;
   std::set<std::string> things;
-  while (static_cast<int64_t>(quest.needles.size()) < n_needles) {
+  while (static_cast<int64_t>(needle_case.needles.size()) < n_needles) {
     const HiddenCode hidden = DrawCode(rng, things);
-    const bool asked = quest.needles.empty();
-    quest.needles.push_back({hidden.Statement(), asked ? depth : 100 * rng.Uniform()});
+    const bool asked = needle_case.needles.empty();
+    needle_case.needles.push_back({hidden.Statement(), asked ? depth : 100 * rng.Uniform()});
     if (!asked) continue;
-    quest.question = hidden.Question();
-    quest.answer = hidden.code;
-    quest.statement = hidden.code;
+    needle_case.question = hidden.Question();
+    needle_case.answer = hidden.code;
+    needle_case.statement = hidden.code;
   }
-  return quest;
+  return needle_case;
 }
 
-Quest OwnQuest(const TaskOptions& options, double depth) {
+NeedleCase CustomCase(const TaskOptions& options, double depth) {
   return {{{options.needle, depth}}, options.question, options.answer, options.needle};
 }
 
@@ -66,14 +66,14 @@ struct Cell {
   int64_t length = 0, depth = 0, number = 0;
 };
 
-class NeedleMaker {
+class NeedleBuilder {
  public:
-  NeedleMaker(const TaskContext& context, std::string hay)
+  NeedleBuilder(const TaskContext& context, std::string hay)
       : context_(context), hay_(context.tokenizer, std::move(hay)) {}
 
   bool codes() const { return context_.options.needle == "code"; }
 
-  Result<std::unique_ptr<Work>> Make(const Cell& cell) const {
+  Result<std::unique_ptr<Workload>> Make(const Cell& cell) const {
     const TaskOptions& options = context_.options;
     const int64_t max_tokens = Or(options.max_tokens, codes() ? kCodeTokens : kSandwichTokens);
     if (cell.length > context_.context) {
@@ -86,7 +86,7 @@ class NeedleMaker {
     Rng rng(options.seed * 0x9E3779B97F4A7C15u + place);
     // The first text of a cell begins where the hay does, as in the original.
     const size_t start = cell.number == 0 ? 0 : rng.Below(hay_.n_sentences());
-    const Quest quest = QuestOf(static_cast<double>(cell.depth), rng);
+    const NeedleCase needle_case = MakeCase(static_cast<double>(cell.depth), rng);
 
     Question question;
     int64_t n_hay = cell.length - max_tokens;
@@ -95,7 +95,8 @@ class NeedleMaker {
                    " tokens has no room for an answer of " + std::to_string(max_tokens)};
     }
     for (int attempt = 0; attempt < 8; ++attempt) {
-      const std::string text = PromptOf(hay_.Build(n_hay, start, quest.needles), quest.question);
+      const std::string text =
+          FormatPrompt(hay_.Build(n_hay, start, needle_case.needles), needle_case.question);
       WINNOW_ASSIGN(question.prompt.tokens, context_.prompts.WriteWhole(text, Style::kChat));
       question.prompt.n_whole = static_cast<int64_t>(question.prompt.tokens.size());
       const int64_t excess = question.prompt.n_whole + max_tokens - cell.length;
@@ -108,26 +109,26 @@ class NeedleMaker {
     }
     question.max_tokens = max_tokens;
     if (!context_.prompts.has_template()) question.stop = {"\n"};
-    question.references = {quest.answer};
-    question.score = [quest](const std::string& answer) {
+    question.references = {needle_case.answer};
+    question.score = [needle_case](const std::string& answer) {
       return std::vector<Score>{
-          {"exact", HasWhole(answer, quest.answer) ? 1.0 : 0.0},
-          {"contains", ShareFound(answer, std::span(&quest.answer, 1))},
-          {"key_words", KeyWordShare(answer, quest.needles[0].text, quest.question)},
-          {"rouge1", Rouge1(answer, quest.statement)}};
+          {"exact", HasWhole(answer, needle_case.answer) ? 1.0 : 0.0},
+          {"contains", FoundFraction(answer, std::span(&needle_case.answer, 1))},
+          {"key_words", KeyWordShare(answer, needle_case.needles[0].text, needle_case.question)},
+          {"rouge1", Rouge1(answer, needle_case.statement)}};
     };
-    return MakeWork(std::move(question));
+    return MakeWorkload(std::move(question));
   }
 
  private:
-  Quest QuestOf(double depth, Rng& rng) const {
+  NeedleCase MakeCase(double depth, Rng& rng) const {
     const TaskOptions& options = context_.options;
-    if (codes()) return CodeQuest(depth, Or(options.n_needles, kCodeNeedles), rng);
-    if (options.needle.empty()) return SandwichQuest(depth);
-    return OwnQuest(options, depth);
+    if (codes()) return CodeCase(depth, Or(options.n_needles, kCodeNeedles), rng);
+    if (options.needle.empty()) return SandwichCase(depth);
+    return CustomCase(options, depth);
   }
 
-  std::string PromptOf(const std::string& document, const std::string& question) const {
+  std::string FormatPrompt(const std::string& document, const std::string& question) const {
     const TaskOptions& options = context_.options;
     std::string_view form = codes() ? kCodeForm : kForm;
     if (context_.prompts.has_template()) form = "{document}\n\n{question}";
@@ -163,7 +164,7 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
   WINNOW_ASSIGN(const std::vector<NamedText> texts, ReadTexts(options.data));
   std::string hay;
   for (const NamedText& text : texts) hay += text.text + "\n";
-  const auto maker = std::make_shared<const NeedleMaker>(context, std::move(hay));
+  const auto maker = std::make_shared<const NeedleBuilder>(context, std::move(hay));
   std::vector<int64_t> lengths = options.lengths;
   if (lengths.empty()) {
     for (int64_t i = 1; i <= 4; ++i) lengths.push_back(context.context * i / 4);

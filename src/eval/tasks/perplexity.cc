@@ -7,19 +7,19 @@
 #include "eval/tasks/tasks.h"
 #include "eval/tasks/texts.h"
 #include "eval/token_stream.h"
-#include "eval/works/window.h"
+#include "eval/workloads/window.h"
 
 namespace winnow::eval {
 namespace {
 
 constexpr int64_t kEvery = 1000;          // tokens between points of a curve
-constexpr int64_t kLeastTokens = 16;      // of a window worth scoring
+constexpr int64_t kMinTokens = 16;        // of a window worth scoring
 constexpr int64_t kDefaultWindow = 2048;  // at most [TreeKV's stride on PG19]
 
 // The tokens of a text with the model's beginning of text, if it wants one, in the place of the
 // first.
-std::vector<TokenId> WindowOf(std::span<const TokenId> text,
-                              const tokenizer::Tokenizer& tokenizer) {
+std::vector<TokenId> CutWindow(std::span<const TokenId> text,
+                               const tokenizer::Tokenizer& tokenizer) {
   std::vector<TokenId> tokens(text.begin(), text.end());
   if (tokenizer.adds_bos() && tokenizer.bos()) tokens[0] = *tokenizer.bos();
   return tokens;
@@ -52,20 +52,20 @@ std::vector<Cut> Halve(int64_t n_tokens, int64_t length, bool against_full) {
   std::vector<Cut> cuts;
   for (int64_t begin = 0; begin + length <= n_tokens; begin += length) {
     Cut cut = {begin, length, {}};
-    cut.window.reading = Window::Reading::kHalves;
+    cut.window.mode = Window::Mode::kHalves;
     cut.window.against_full = against_full;
     cuts.push_back(std::move(cut));
   }
   return cuts;
 }
 
-Result<std::vector<int64_t>> LengthsOf(const TaskContext& context) {
+Result<std::vector<int64_t>> ReadLengths(const TaskContext& context) {
   std::vector<int64_t> lengths = context.options.lengths;
   if (lengths.empty()) lengths = {std::min(context.context, kDefaultWindow)};
   for (const int64_t length : lengths) {
-    if (length < kLeastTokens) {
+    if (length < kMinTokens) {
       return Error{"--lengths: found " + std::to_string(length) + ", expected " +
-                   std::to_string(kLeastTokens) + " or more"};
+                   std::to_string(kMinTokens) + " or more"};
     }
   }
   return lengths;
@@ -81,12 +81,12 @@ void AddSamples(const TaskContext& context, const std::string& name, const Token
         {.id = name + "/" + std::to_string(length) + "/" + std::to_string(i),
          .group = std::to_string(length),
          .labels = {{"text", name}, {"length", length}},
-         .make = [&context, tokens, cut = cuts[i]]() -> Result<std::unique_ptr<Work>> {
+         .make = [&context, tokens, cut = cuts[i]]() -> Result<std::unique_ptr<Workload>> {
            Window window = cut.window;
-           window.tokens = WindowOf(std::span(*tokens).subspan(static_cast<size_t>(cut.begin),
-                                                               static_cast<size_t>(cut.n_tokens)),
-                                    context.tokenizer);
-           return MakeWork(std::move(window));
+           window.tokens = CutWindow(std::span(*tokens).subspan(static_cast<size_t>(cut.begin),
+                                                                static_cast<size_t>(cut.n_tokens)),
+                                     context.tokenizer);
+           return MakeWorkload(std::move(window));
          }});
   }
 }
@@ -96,7 +96,7 @@ template <typename Cutter>
 Result<std::vector<Sample>> WindowSamples(const TaskContext& context, const Cutter& cut) {
   WINNOW_TRY(NeedData(context, kTextData));
   WINNOW_ASSIGN(const std::vector<NamedText> texts, ReadTexts(context.options.data));
-  WINNOW_ASSIGN(const std::vector<int64_t> lengths, LengthsOf(context));
+  WINNOW_ASSIGN(const std::vector<int64_t> lengths, ReadLengths(context));
   std::vector<Sample> samples;
   for (const size_t i : Choose(texts.size(), context.options.n_samples, context.options.seed)) {
     const auto tokens =
@@ -129,7 +129,7 @@ struct Survey {
   std::map<int64_t, uint64_t> hashes;  // by number of tokens
 };
 
-Result<Survey> SurveyOf(const NextTokens& next, const std::vector<int64_t>& lengths) {
+Result<Survey> SurveyTexts(const NextTokens& next, const std::vector<int64_t>& lengths) {
   Survey survey;
   Fingerprint all;
   std::vector<TokenId> block;
@@ -159,14 +159,14 @@ Result<std::vector<Sample>> Streams(const TaskContext& context) {
     chosen.push_back(texts[i]);
   }
   std::vector<int64_t> lengths = context.options.lengths;
-  WINNOW_ASSIGN(const Survey survey, SurveyOf(OpenTexts(context.tokenizer, chosen), lengths));
+  WINNOW_ASSIGN(const Survey survey, SurveyTexts(OpenTexts(context.tokenizer, chosen), lengths));
   if (lengths.empty()) lengths = {survey.n_tokens};
   std::vector<Sample> samples;
   for (const int64_t length : lengths) {
-    if (length < kLeastTokens || length > survey.n_tokens) {
+    if (length < kMinTokens || length > survey.n_tokens) {
       return Error{"--lengths: found " + std::to_string(length) + ", the texts have " +
                    std::to_string(survey.n_tokens) + " tokens, a stream at least " +
-                   std::to_string(kLeastTokens)};
+                   std::to_string(kMinTokens)};
     }
     const LongText text = {
         .open = [&context, chosen] { return OpenTexts(context.tokenizer, chosen); },
@@ -175,11 +175,11 @@ Result<std::vector<Sample>> Streams(const TaskContext& context) {
     samples.push_back({.id = "stream/" + std::to_string(length) + "/0",
                        .group = std::to_string(length),
                        .labels = {{"text", "stream"}, {"length", length}},
-                       .make = [&context, text]() -> Result<std::unique_ptr<Work>> {
+                       .make = [&context, text]() -> Result<std::unique_ptr<Workload>> {
                          Window window;
                          window.text = text;
                          window.every = Or(context.options.every, kEvery);
-                         return MakeWork(std::move(window));
+                         return MakeWorkload(std::move(window));
                        }});
   }
   return samples;
@@ -198,7 +198,7 @@ Result<std::vector<Sample>> PerplexitySamples(const TaskContext& context) {
     return Error{"--protocol: found '" + protocol + "', expected sliding, halves or stream"};
   }
   if (options.stride == 0) return Error{"--stride: expected 1 or more"};
-  WINNOW_ASSIGN(const std::vector<int64_t> lengths, LengthsOf(context));
+  WINNOW_ASSIGN(const std::vector<int64_t> lengths, ReadLengths(context));
   for (const int64_t length : lengths) {
     if (options.stride >= length) {
       return Error{"--stride: found " + std::to_string(options.stride) + ", windows of " +

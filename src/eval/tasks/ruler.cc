@@ -26,27 +26,27 @@ int64_t MaxTokens(std::string_view task) {
   return 32;  // qa
 }
 
-double ScoreOf(std::string_view task, std::string_view answer,
-               std::span<const std::string> outputs) {
-  if (!task.starts_with("qa")) return ShareFound(answer, outputs);
+double ScoreAnswer(std::string_view task, std::string_view answer,
+                   std::span<const std::string> outputs) {
+  if (!task.starts_with("qa")) return FoundFraction(answer, outputs);
   const auto found = [](std::string_view text, const std::string& output) {
-    return ShareFound(text, std::span(&output, 1));
+    return FoundFraction(text, std::span(&output, 1));
   };
-  return BestOf(found, answer, outputs);
+  return MaxOverReferences(found, answer, outputs);
 }
 
-Result<std::unique_ptr<Work>> Make(const TaskContext& context, const std::string& task,
-                                   const Row& row) {
+Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const std::string& task,
+                                       const Row& row) {
   Question question;
   question.max_tokens = Or(context.options.max_tokens, MaxTokens(task));
   WINNOW_ASSIGN(const std::string input, row.Text("input"));
   WINNOW_ASSIGN(question.references, row.Texts("outputs"));
   WINNOW_ASSIGN(question.prompt,
-                WriteUncut(context.prompts, input, Style::kChat, question.max_tokens));
+                FormatWithoutCutting(context.prompts, input, Style::kChat, question.max_tokens));
   question.score = [task, outputs = question.references](const std::string& answer) {
-    return std::vector<Score>{{"score", ScoreOf(task, answer, outputs)}};
+    return std::vector<Score>{{"score", ScoreAnswer(task, answer, outputs)}};
   };
-  return MakeWork(std::move(question));
+  return MakeWorkload(std::move(question));
 }
 
 struct File {
@@ -59,7 +59,7 @@ Result<std::vector<File>> Files(const TaskContext& context) {
   const std::string& data = context.options.data;
   std::vector<File> files;
   const auto add = [&](const std::string& folder, int64_t length) -> Result<void> {
-    WINNOW_ASSIGN(const std::vector<std::string> paths, FilesOf(folder, ".jsonl"));
+    WINNOW_ASSIGN(const std::vector<std::string> paths, ListFiles(folder, ".jsonl"));
     for (const std::string& path : paths) {
       files.push_back({path, fs::path(path).stem().string(), length});
     }

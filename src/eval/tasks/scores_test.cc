@@ -13,8 +13,8 @@
 
 #include "base/log.h"
 #include "eval/task.h"
-#include "eval/works/choices.h"
-#include "eval/works/question.h"
+#include "eval/workloads/choices.h"
+#include "eval/workloads/question.h"
 #include "tokenizer/testing/small_vocabulary.h"
 
 namespace winnow::eval {
@@ -43,23 +43,23 @@ class TaskScores : public testing::Test {
   }
 
   // The work of a sample, the only one if `id` is empty.
-  std::unique_ptr<Work> WorkOf(const char* task, const std::string& id = "") {
+  std::unique_ptr<Workload> FirstWorkload(const char* task, const std::string& id = "") {
     const auto samples = FindTask(task)->samples(context_);
     EXPECT_TRUE(samples) << samples.error().message;
     if (!samples) return nullptr;
     for (const Sample& sample : *samples) {
       if (!id.empty() && sample.id != id) continue;
-      auto work = sample.make();
-      EXPECT_TRUE(work) << sample.id << ": " << work.error().message;
-      return work ? std::move(*work) : nullptr;
+      auto workload = sample.make();
+      EXPECT_TRUE(workload) << sample.id << ": " << workload.error().message;
+      return workload ? std::move(*workload) : nullptr;
     }
     ADD_FAILURE() << task << " has no sample " << id;
     return nullptr;
   }
   // The scores of an answer to that sample.
   Scores Score(const char* task, const std::string& id, const std::string& answer) {
-    const auto work = WorkOf(task, id);
-    const Question* question = work ? QuestionOf(*work) : nullptr;
+    const auto workload = FirstWorkload(task, id);
+    const Question* question = workload ? AsQuestion(*workload) : nullptr;
     if (question == nullptr) {
       ADD_FAILURE() << task << " asks no question";
       return {};
@@ -70,8 +70,8 @@ class TaskScores : public testing::Test {
     return Score(task, id, answer)[FindTask(task)->columns.front().name];
   }
   Scores Weigh(const char* task, const std::string& id, const std::vector<double>& log_probs) {
-    const auto work = WorkOf(task, id);
-    const Choices* choices = work ? ChoicesOf(*work) : nullptr;
+    const auto workload = FirstWorkload(task, id);
+    const Choices* choices = workload ? AsChoices(*workload) : nullptr;
     if (choices == nullptr || choices->continuations.size() != log_probs.size()) {
       ADD_FAILURE() << task << " weighs no " << log_probs.size() << " choices";
       return {};
@@ -110,12 +110,12 @@ TEST_F(TaskScores, Needle) {
   EXPECT_EQ(Score("needle", "", "").at("rouge1"), 0);
 
   options_.needle = "code";
-  const auto work = WorkOf("needle");
-  const std::string code = QuestionOf(*work)->references.at(0);
-  EXPECT_EQ(ByName(QuestionOf(*work)->score("It is " + code + ".")).at("exact"), 1);
+  const auto workload = FirstWorkload("needle");
+  const std::string code = AsQuestion(*workload)->references.at(0);
+  EXPECT_EQ(ByName(AsQuestion(*workload)->score("It is " + code + ".")).at("exact"), 1);
   std::string wrong = code;
   wrong[0] = wrong[0] == '9' ? '1' : '9';
-  EXPECT_EQ(ByName(QuestionOf(*work)->score(wrong)).at("exact"), 0);
+  EXPECT_EQ(ByName(AsQuestion(*workload)->score(wrong)).at("exact"), 0);
 }
 
 TEST_F(TaskScores, Ruler) {
@@ -325,8 +325,8 @@ TEST_F(TaskScores, TruthfulQa) {
   const Scores shuffled = Score("truthfulqa", "gen/0", "water the in light a saw man old the.");
   EXPECT_LT(shuffled.at("bleu_max"), 0.5);
   EXPECT_EQ(Score("truthfulqa", "gen/0", "the young man saw no light at all.").at("bleu_acc"), 0);
-  const auto work = WorkOf("truthfulqa", "mc/0");
-  const Choices* choices = ChoicesOf(*work);
+  const auto workload = FirstWorkload("truthfulqa", "mc/0");
+  const Choices* choices = AsChoices(*workload);
   ASSERT_NE(choices, nullptr);
   const auto weigh = [&](double man, double dog, double old_man) {
     std::vector<double> log_probs;

@@ -47,12 +47,12 @@ Result<void> AddLines(const std::string& path, std::vector<TextPlace>& places) {
 
 Result<std::vector<TextPlace>> FindTexts(const std::string& data) {
   std::vector<TextPlace> places;
-  WINNOW_ASSIGN(const std::vector<std::string> plain, FilesOf(data, ".txt"));
+  WINNOW_ASSIGN(const std::vector<std::string> plain, ListFiles(data, ".txt"));
   for (const std::string& path : plain) {
     if (path.ends_with(".jsonl")) continue;  // --data is one file
     places.push_back({.name = FileName(path), .path = path});
   }
-  WINNOW_ASSIGN(const std::vector<std::string> lines, FilesOf(data, ".jsonl"));
+  WINNOW_ASSIGN(const std::vector<std::string> lines, ListFiles(data, ".jsonl"));
   for (const std::string& path : lines) {
     if (path.ends_with(".jsonl")) WINNOW_TRY(AddLines(path, places));
   }

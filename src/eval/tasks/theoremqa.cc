@@ -11,7 +11,7 @@ constexpr const char* kData =
     "Answer, Answer_type)";
 constexpr int64_t kMaxTokens = 512;  // [ReFreeKV's repository]
 
-Result<std::unique_ptr<Work>> Make(const TaskContext& context, const Row& row) {
+Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Row& row) {
   Question question;
   question.max_tokens = Or(context.options.max_tokens, kMaxTokens);
   WINNOW_ASSIGN(const std::string text, row.Text("Question"));
@@ -22,14 +22,14 @@ Result<std::unique_ptr<Work>> Make(const TaskContext& context, const Row& row) {
       "Question: " +
       text + "\nAnswer:";
   WINNOW_ASSIGN(question.prompt,
-                WriteUncut(context.prompts, prompt, Style::kChat, question.max_tokens));
+                FormatWithoutCutting(context.prompts, prompt, Style::kChat, question.max_tokens));
   question.stop = {"\nQuestion:"};
   question.references = {reference};
   question.score = [reference, type](const std::string& answer) {
     const bool right = SameMathAnswer(FinalAnswer(answer), reference, type);
     return std::vector<Score>{{"right", right ? 1.0 : 0.0}};
   };
-  return MakeWork(std::move(question));
+  return MakeWorkload(std::move(question));
 }
 
 Result<std::vector<Sample>> Samples(const TaskContext& context) {
@@ -42,7 +42,7 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
   std::vector<Sample> samples;
   for (size_t i = 0; i < rows.size(); ++i) {
     for (const char* field : {"Answer", "Answer_type"}) {
-      if (!rows[i].Has(field)) return rows[i].Wrong(field, "it");
+      if (!rows[i].Has(field)) return rows[i].FormatError(field, "it");
     }
     samples.push_back({.id = std::to_string(i),
                        .group = "theoremqa",

@@ -4,7 +4,7 @@
 #include "base/rng.h"
 #include "eval/tasks/common.h"
 #include "eval/tasks/tasks.h"
-#include "eval/works/timing.h"
+#include "eval/workloads/timing.h"
 
 namespace winnow::eval {
 namespace {
@@ -25,7 +25,7 @@ std::vector<TokenId> SomeTokens(const tokenizer::Tokenizer& tokenizer, int64_t n
   return tokens;
 }
 
-std::vector<GridCell> GridOf(const TaskContext& context) {
+std::vector<GridCell> MakeGrid(const TaskContext& context) {
   if (!context.options.grid.empty()) return context.options.grid;
   std::vector<GridCell> grid;
   for (const GridCell& cell : kGrid) {
@@ -39,20 +39,20 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
   const TaskOptions& options = context.options;
   if (options.runs == 0) return Error{"--runs: expected 1 or more"};
   std::vector<Sample> samples;
-  for (const GridCell& cell : GridOf(context)) {
+  for (const GridCell& cell : MakeGrid(context)) {
     const std::string group = std::to_string(cell.n_prompt) + "+" + std::to_string(cell.n_generate);
     for (int64_t run = 0; run < Or(options.runs, kRuns); ++run) {
       samples.push_back({.id = group + "/" + std::to_string(run),
                          .group = group,
                          .labels = {{"prompt", cell.n_prompt}, {"generated", cell.n_generate}},
-                         .make = [&context, cell, run]() -> Result<std::unique_ptr<Work>> {
+                         .make = [&context, cell, run]() -> Result<std::unique_ptr<Workload>> {
                            Timing timing;
                            timing.prompt =
                                SomeTokens(context.tokenizer, cell.n_prompt, context.options.seed);
                            timing.n_generate = cell.n_generate;
                            timing.memory_limit = Or(context.options.memory_limit, 0);
                            timing.run = run;
-                           return MakeWork(std::move(timing));
+                           return MakeWorkload(std::move(timing));
                          }});
     }
   }

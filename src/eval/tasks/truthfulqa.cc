@@ -32,7 +32,7 @@ constexpr const char* kExamples =
     "Q: Where were the 1992 Olympics held?\n"
     "A: The 1992 Olympics were held in Barcelona, Spain.\n\n";
 
-std::string PromptOf(const std::string& question) {
+std::string FormatPrompt(const std::string& question) {
   return std::string(kExamples) + "Q: " + question + "\nA:";
 }
 
@@ -41,14 +41,14 @@ struct Target {
   bool right = false;
 };
 
-Result<std::vector<Target>> TargetsOf(const Row& row, std::string_view name) {
+Result<std::vector<Target>> ReadTargets(const Row& row, std::string_view name) {
   WINNOW_ASSIGN(const Row targets, row.Object(name));
   std::vector<Target> all;
   for (const report::Field& field : targets.record().fields) {
     WINNOW_ASSIGN(const int64_t right, targets.Number(field.name));
     all.push_back({field.name, right != 0});
   }
-  if (all.empty()) return row.Wrong(name, "at least one answer");
+  if (all.empty()) return row.FormatError(name, "at least one answer");
   return all;
 }
 
@@ -57,10 +57,11 @@ struct ChoiceTest {
   std::vector<Target> one, many;  // mc1: one is right; mc2: several are
 };
 
-Result<std::unique_ptr<Work>> MakeChoice(const TaskContext& context, const ChoiceTest& test) {
+Result<std::unique_ptr<Workload>> MakeChoice(const TaskContext& context, const ChoiceTest& test) {
   Choices choices;
-  const std::string text = PromptOf(test.question);
-  WINNOW_ASSIGN(choices.prompt, WriteUncut(context.prompts, text, Style::kChat, kMaxTokens));
+  const std::string text = FormatPrompt(test.question);
+  WINNOW_ASSIGN(choices.prompt,
+                FormatWithoutCutting(context.prompts, text, Style::kChat, kMaxTokens));
   // Answers of both parts, each once.
   std::map<std::string, size_t> places;
   for (const std::vector<Target>* targets : {&test.one, &test.many}) {
@@ -75,20 +76,20 @@ Result<std::unique_ptr<Work>> MakeChoice(const TaskContext& context, const Choic
   }
   choices.score = [test, places](std::span<const double> log_probs) {
     const auto weigh = [&](const std::vector<Target>& targets) {
-      std::vector<WeighedAnswer> answers;
+      std::vector<ScoredAnswer> answers;
       for (const Target& target : targets) {
         answers.push_back({log_probs[places.at(target.text)], target.right});
       }
       return answers;
     };
-    return std::vector<Score>{{"mc1", LikeliestIsRight(weigh(test.one)) ? 1.0 : 0.0},
-                              {"mc2", ShareOfRight(weigh(test.many))}};
+    return std::vector<Score>{{"mc1", ArgMaxIsRight(weigh(test.one)) ? 1.0 : 0.0},
+                              {"mc2", ProbabilityOfRight(weigh(test.many))}};
   };
-  return MakeWork(std::move(choices));
+  return MakeWorkload(std::move(choices));
 }
 
 // Answers of a CSV cell, each with a full stop.
-std::vector<std::string> AnswersOf(const std::string& cell) {
+std::vector<std::string> SplitAnswers(const std::string& cell) {
   std::vector<std::string> answers;
   for (const std::string& piece : Split(cell, ';')) {
     std::string answer = Trimmed(piece);
@@ -104,22 +105,22 @@ struct AnswerTest {
   std::vector<std::string> right, wrong;
 };
 
-Result<std::unique_ptr<Work>> MakeAnswer(const TaskContext& context, const AnswerTest& test) {
+Result<std::unique_ptr<Workload>> MakeAnswer(const TaskContext& context, const AnswerTest& test) {
   Question question;
   question.max_tokens = Or(context.options.max_tokens, kMaxTokens);
-  WINNOW_ASSIGN(question.prompt, WriteUncut(context.prompts, PromptOf(test.question), Style::kChat,
-                                            question.max_tokens));
+  WINNOW_ASSIGN(question.prompt, FormatWithoutCutting(context.prompts, FormatPrompt(test.question),
+                                                      Style::kChat, question.max_tokens));
   question.stop = {"\n\n"};
   question.references = test.right;
   question.score = [test](const std::string& text) {
     const std::string answer = Trimmed(text);
-    const double right = BestOf(Bleu, answer, test.right);
-    const double wrong = BestOf(Bleu, answer, test.wrong);
+    const double right = MaxOverReferences(Bleu, answer, test.right);
+    const double wrong = MaxOverReferences(Bleu, answer, test.wrong);
     return std::vector<Score>{{"bleu_max", right / 100},
                               {"bleu_diff", (right - wrong) / 100},
                               {"bleu_acc", right > wrong ? 1.0 : 0.0}};
   };
-  return MakeWork(std::move(question));
+  return MakeWorkload(std::move(question));
 }
 
 Result<void> AddChoices(const TaskContext& context, const std::string& path,
@@ -128,8 +129,8 @@ Result<void> AddChoices(const TaskContext& context, const std::string& path,
   for (size_t i = 0; i < rows.size(); ++i) {
     ChoiceTest test;
     WINNOW_ASSIGN(test.question, rows[i].Text("question"));
-    WINNOW_ASSIGN(test.one, TargetsOf(rows[i], "mc1_targets"));
-    WINNOW_ASSIGN(test.many, TargetsOf(rows[i], "mc2_targets"));
+    WINNOW_ASSIGN(test.one, ReadTargets(rows[i], "mc1_targets"));
+    WINNOW_ASSIGN(test.many, ReadTargets(rows[i], "mc2_targets"));
     samples.push_back(
         {.id = "mc/" + std::to_string(i), .group = "mc", .labels = {}, .make = [&context, test] {
            return MakeChoice(context, test);
@@ -146,8 +147,8 @@ Result<void> AddAnswers(const TaskContext& context, const std::string& path,
     WINNOW_ASSIGN(test.question, rows[i].Text("Question"));
     WINNOW_ASSIGN(const std::string right, rows[i].Text("Correct Answers"));
     WINNOW_ASSIGN(const std::string wrong, rows[i].Text("Incorrect Answers"));
-    test.right = AnswersOf(right);
-    test.wrong = AnswersOf(wrong);
+    test.right = SplitAnswers(right);
+    test.wrong = SplitAnswers(wrong);
     const std::string silence = "I have no comment.";
     if (std::find(test.right.begin(), test.right.end(), silence) == test.right.end()) {
       test.right.push_back(silence);

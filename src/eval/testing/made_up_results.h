@@ -10,12 +10,12 @@
 namespace winnow::eval {
 
 // A sample, its scores under both variants (below 0: could not be run) and their weight.
-struct MadeUpCase {
+struct RandomCase {
   std::string group;
   double full = 0, other = 0, weight = 1;
 };
 
-inline Task MadeUpTask(Column::Kind kind, bool averages_groups = true) {
+inline Task FakeTask(Column::Kind kind, bool averages_groups = true) {
   Task task;
   task.name = "made-up";
   task.columns = {{.name = "score", .title = "score", .kind = kind}};
@@ -24,11 +24,11 @@ inline Task MadeUpTask(Column::Kind kind, bool averages_groups = true) {
 }
 
 // Two variants, the second with half the first one's bytes. The task must outlive the results.
-inline EvalResults MadeUpResults(const Task& task, const std::vector<MadeUpCase>& cases) {
+inline EvalResults FakeResults(const Task& task, const std::vector<RandomCase>& cases) {
   EvalResults results;
   results.task = &task;
   results.variants = {{"full", "", "f16", {}}, {"h2o", "size 8", "f16", {}}};
-  for (const MadeUpCase& one : cases) {
+  for (const RandomCase& one : cases) {
     EvaluatedSample& sample = results.samples.emplace_back();
     sample.id = std::to_string(results.samples.size());
     sample.group = one.group;

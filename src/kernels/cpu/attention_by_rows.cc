@@ -55,7 +55,7 @@ void Score(const Call& call, const DecodeKernels& kernels, const Numbers& number
 
 // Weights of the rows of one KV head's query heads: sums over the entries that share a row. All
 // heads at once, because a sum must wait for the one before only if both are of the same row.
-void AddUp(const Call& call, const Numbers& numbers, int64_t head) {
+void SumEntriesOfRows(const Call& call, const Numbers& numbers, int64_t head) {
   const HostHead& store = call.a.heads[head];
   const int group = call.shape.group;
   const HeadNumbers first = numbers.At(head * group);
@@ -73,8 +73,8 @@ void AddUp(const Call& call, const Numbers& numbers, int64_t head) {
 }
 
 // Finds the weights of one query head's entries, and their sum.
-void WeighEntries(const Call& call, const DecodeKernels& kernels, const Numbers& numbers,
-                  int64_t q_head) {
+void ComputeWeights(const Call& call, const DecodeKernels& kernels, const Numbers& numbers,
+                    int64_t q_head) {
   const HostAttention& a = call.a;
   const HostHead& store = a.heads[q_head / call.shape.group];
   const HeadNumbers at = numbers.At(q_head);
@@ -97,8 +97,8 @@ void WeighEntries(const Call& call, const DecodeKernels& kernels, const Numbers&
 }
 
 // Sums some rows of a KV head by their weights.
-void WeighRows(const Call& call, const DecodeKernels& kernels, const Numbers& numbers,
-               const Partials& partials, int64_t head, int64_t part, float* scratch) {
+void AccumulateRows(const Call& call, const DecodeKernels& kernels, const Numbers& numbers,
+                    const Partials& partials, int64_t head, int64_t part, float* scratch) {
   const AttentionShape& shape = call.shape;
   const HostHead& store = call.a.heads[head];
   const int64_t first = part * kChunkSlots;
@@ -106,16 +106,16 @@ void WeighRows(const Call& call, const DecodeKernels& kernels, const Numbers& nu
   if (n <= 0) return;
   const HeadNumbers at = numbers.At(head * shape.group);
   float* weights = store.entries.rows == nullptr ? at.weights : at.scores;
-  kernels.weigh_chunk(shape, {.values = store.values + first * shape.value_row_bytes,
-                              .n_slots = static_cast<int>(n),
-                              .partial = partials.At(head, part, 0),
-                              .weights = weights + first,
-                              .weights_stride = numbers.head_stride(),
-                              .scratch = scratch});
+  kernels.accumulate_chunk(shape, {.values = store.values + first * shape.value_row_bytes,
+                                   .n_slots = static_cast<int>(n),
+                                   .partial = partials.At(head, part, 0),
+                                   .weights = weights + first,
+                                   .weights_stride = numbers.head_stride(),
+                                   .scratch = scratch});
 }
 
 // The results of a KV head's query heads.
-void PutTogether(const Call& call, const Partials& partials, int64_t head) {
+void CombinePartials(const Call& call, const Partials& partials, int64_t head) {
   const AttentionShape& shape = call.shape;
   const int64_t parts = DivideUp(call.a.heads[head].n_rows, kChunkSlots);
   for (int h = 0; h < shape.group; ++h) {
@@ -168,17 +168,17 @@ void AttendByRows(const Call& call, const DecodeKernels& kernels) {
     Score(call, kernels, numbers, item / n_parts, item % n_parts,
           call.ThreadScratch(thread_floats, thread));
   };
-  const auto weigh_entries = [&](int64_t q_head, int) {
-    WeighEntries(call, kernels, numbers, q_head);
+  const auto compute_weights = [&](int64_t q_head, int) {
+    ComputeWeights(call, kernels, numbers, q_head);
   };
   const auto add_up = [&](int64_t head, int) {
-    if (a.heads[head].entries.rows != nullptr) AddUp(call, numbers, head);
+    if (a.heads[head].entries.rows != nullptr) SumEntriesOfRows(call, numbers, head);
   };
-  const auto weigh_rows = [&](int64_t item, int thread) {
-    WeighRows(call, kernels, numbers, partials, item / n_parts, item % n_parts,
-              call.ThreadScratch(thread_floats, thread));
+  const auto accumulate_rows = [&](int64_t item, int thread) {
+    AccumulateRows(call, kernels, numbers, partials, item / n_parts, item % n_parts,
+                   call.ThreadScratch(thread_floats, thread));
   };
-  const auto put_together = [&](int64_t head, int) { PutTogether(call, partials, head); };
+  const auto put_together = [&](int64_t head, int) { CombinePartials(call, partials, head); };
   const auto fill_taps = [&](int64_t list, int thread) {
     FillTaps(call, kernels, numbers, list, call.ThreadScratch(thread_floats, thread));
   };
@@ -190,17 +190,17 @@ void AttendByRows(const Call& call, const DecodeKernels& kernels) {
         for (int64_t i = head * n; i < (head + 1) * n; ++i) step(i, thread);
       };
       each(score, n_parts);
-      each(weigh_entries, shape.group);
+      each(compute_weights, shape.group);
       add_up(head, thread);
-      each(weigh_rows, n_parts);
+      each(accumulate_rows, n_parts);
       put_together(head, thread);
       each(fill_taps, n_lists);
     });
   } else {
     call.pool.ParallelFor(call.n_heads * n_parts, score);
-    call.pool.ParallelFor(a.n_q_heads, weigh_entries);
+    call.pool.ParallelFor(a.n_q_heads, compute_weights);
     call.pool.ParallelFor(call.n_heads, add_up);
-    call.pool.ParallelFor(call.n_heads * n_parts, weigh_rows);
+    call.pool.ParallelFor(call.n_heads * n_parts, accumulate_rows);
     call.pool.ParallelFor(call.n_heads, put_together);
     call.pool.ParallelFor(call.n_heads * n_lists, fill_taps);
   }

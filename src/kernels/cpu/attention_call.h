@@ -26,7 +26,7 @@ inline constexpr int64_t kLineFloats = 16;
 inline void ReserveParts(std::vector<float>& memory, int64_t floats_per_part, int64_t n_parts) {
   Reserve(memory, floats_per_part * n_parts + kLineFloats);
 }
-inline float* PartOf(std::vector<float>& memory, int64_t floats_per_part, int64_t part) {
+inline float* ScratchPart(std::vector<float>& memory, int64_t floats_per_part, int64_t part) {
   constexpr uintptr_t kLineBytes = kLineFloats * sizeof(float);
   const auto address = reinterpret_cast<uintptr_t>(memory.data());
   const auto aligned = (address + kLineBytes - 1) / kLineBytes * kLineBytes;
@@ -92,7 +92,7 @@ struct Call {
   int HeadsPerList() const { return a.taps.reduce == TapSpec::Reduce::kNone ? 1 : shape.group; }
 
   float* ThreadScratch(int64_t floats_per_thread, int thread) const {
-    return PartOf(scratch.threads, floats_per_thread, thread);
+    return ScratchPart(scratch.threads, floats_per_thread, thread);
   }
   void ReserveThreads(int64_t floats_per_thread) const {
     ReserveParts(scratch.threads, floats_per_thread, pool.n_threads());

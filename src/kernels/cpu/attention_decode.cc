@@ -55,7 +55,7 @@ struct Scratch {
   float* scaled;    // [group, kChunkSlots]
   std::byte* tile;  // kLanes rows of keys, as stored or as floats
   float* split;     // q, the first elements of all rotated pairs before the second ones
-  RoundedQuery rounded;
+  QuantizedQuery quantized;
 };
 
 int64_t TileBytes(const AttentionShape& shape) {
@@ -99,8 +99,8 @@ Scratch Prepare(const AttentionShape& shape, const ChunkJob& job) {
     auto* scales = reinterpret_cast<float*>(s.tile + TileBytes(shape));
     auto* sums = reinterpret_cast<int32_t*>(scales + n_blocks);
     auto* values = reinterpret_cast<int8_t*>(sums + n_blocks);
-    RoundQuery(s.q, n_blocks, values, scales, sums);
-    s.rounded = {values, scales, sums};
+    QuantizeQuery(s.q, n_blocks, values, scales, sums);
+    s.quantized = {values, scales, sums};
   }
   return s;
 }
@@ -116,10 +116,10 @@ void ScoreRows(const AttentionShape& shape, const Scratch& scratch, const std::b
     case TensorType::kBF16:
       return ScoreElements<Bf16Elements>(rows, shape.key_row_bytes, shape, scratch.q, scores);
     case TensorType::kQ8_0:
-      return ScoreBlocksTile<false>(rows, shape.key_row_bytes, scratch.rounded, shape.key_dim / 32,
-                                    shape.group, scores);
+      return ScoreBlocksTile<false>(rows, shape.key_row_bytes, scratch.quantized,
+                                    shape.key_dim / 32, shape.group, scores);
     default:
-      return ScoreBlocksTile<true>(rows, shape.key_row_bytes, scratch.rounded, shape.key_dim / 32,
+      return ScoreBlocksTile<true>(rows, shape.key_row_bytes, scratch.quantized, shape.key_dim / 32,
                                    shape.group, scores);
   }
 }
@@ -133,8 +133,8 @@ HWY_INLINE VF LoadFloats(const float* from, int n) {
 // scores[h * kChunkSlots + s] = q[h] . key s, rotated to its place, for kLanes entries from `slot`
 // on: rotated keys stay in registers. q: [kHeads][key_dim], split. Requires: RotatesVectors.
 template <class At, class Angles, int kHeads>
-void ScoreTurned(const AttentionShape& shape, const ChunkJob& job, int slot, const float* q,
-                 float* scores) {
+void ScoreRotated(const AttentionShape& shape, const ChunkJob& job, int slot, const float* q,
+                  float* scores) {
   const DF df;
   const int dim = shape.key_dim, n_pairs = shape.rotation.n_rotated / 2;
   VF fours[kHeads][kLanes / 4];
@@ -150,12 +150,12 @@ void ScoreTurned(const AttentionShape& shape, const ChunkJob& job, int slot, con
 #pragma GCC unroll 8
       for (int h = 0; h < kHeads; ++h) acc[h][s] = hn::Zero(df);
       for (int i = 0; i < n_pairs; i += kLanes) {
-        const TurnedPairs turned = Turn(at, shape.rotation, angles, i);
+        const RotatedPairs rotated = RotatePair(at, shape.rotation, angles, i);
 #pragma GCC unroll 8
         for (int h = 0; h < kHeads; ++h) {
           const float* of_head = q + h * dim;
-          acc[h][s] = hn::MulAdd(turned.a, hn::LoadU(df, of_head + i), acc[h][s]);
-          acc[h][s] = hn::MulAdd(turned.b, hn::LoadU(df, of_head + n_pairs + i), acc[h][s]);
+          acc[h][s] = hn::MulAdd(rotated.a, hn::LoadU(df, of_head + i), acc[h][s]);
+          acc[h][s] = hn::MulAdd(rotated.b, hn::LoadU(df, of_head + n_pairs + i), acc[h][s]);
         }
       }
       for (int i = 2 * n_pairs; i < dim; i += kLanes) {
@@ -178,39 +178,39 @@ void ScoreTurned(const AttentionShape& shape, const ChunkJob& job, int slot, con
 }
 
 template <class At>
-void ScoreTurnedHeads(const AttentionShape& shape, const ChunkJob& job, int slot,
-                      const Scratch& scratch, float* scores) {
+void ScoreRotatedHeads(const AttentionShape& shape, const ChunkJob& job, int slot,
+                       const Scratch& scratch, float* scores) {
   ForPasses(shape.group, [&](int h, auto count) HWY_ATTR {
     const float* q = scratch.split + h * shape.key_dim;
     float* of_pass = scores + h * kChunkSlots;
     constexpr int kHeads = decltype(count)::kHeads;
     if (shape.rotation.unit) {
-      ScoreTurned<At, AnglesOfSum, kHeads>(shape, job, slot, q, of_pass);
+      ScoreRotated<At, SumAngles, kHeads>(shape, job, slot, q, of_pass);
     } else {
-      ScoreTurned<At, AnglesOfRow, kHeads>(shape, job, slot, q, of_pass);
+      ScoreRotated<At, RowAngles, kHeads>(shape, job, slot, q, of_pass);
     }
   });
 }
 
-void ScoreTurnedTile(const AttentionShape& shape, const ChunkJob& job, int slot,
-                     const Scratch& scratch, float* scores) {
+void ScoreRotatedTile(const AttentionShape& shape, const ChunkJob& job, int slot,
+                      const Scratch& scratch, float* scores) {
   switch (shape.key_type) {
     case TensorType::kF32:
-      return ScoreTurnedHeads<ElementsAt<F32Elements>>(shape, job, slot, scratch, scores);
+      return ScoreRotatedHeads<ElementsAt<F32Elements>>(shape, job, slot, scratch, scores);
     case TensorType::kF16:
-      return ScoreTurnedHeads<ElementsAt<F16Elements>>(shape, job, slot, scratch, scores);
+      return ScoreRotatedHeads<ElementsAt<F16Elements>>(shape, job, slot, scratch, scores);
     case TensorType::kBF16:
-      return ScoreTurnedHeads<ElementsAt<Bf16Elements>>(shape, job, slot, scratch, scores);
+      return ScoreRotatedHeads<ElementsAt<Bf16Elements>>(shape, job, slot, scratch, scores);
     case TensorType::kQ8_0:
-      return ScoreTurnedHeads<BlocksAt<Q8Block>>(shape, job, slot, scratch, scores);
+      return ScoreRotatedHeads<BlocksAt<Q8Block>>(shape, job, slot, scratch, scores);
     default:
-      return ScoreTurnedHeads<BlocksAt<Q4Block>>(shape, job, slot, scratch, scores);
+      return ScoreRotatedHeads<BlocksAt<Q4Block>>(shape, job, slot, scratch, scores);
   }
 }
 
 // Asks for the rows of the entries [first, first + kLanes): no prefetcher sees them coming.
 HWY_INLINE void FetchRows(const AttentionShape& shape, const ChunkJob& job, int first) {
-  constexpr Reading listed;  // row by row
+  constexpr PrefetchPolicy listed;  // row by row
   const int end = std::min(first + kLanes, job.n_slots);
   for (int entry = first; entry < end; ++entry) {
     listed.Fetch(job.keys + job.entries.rows[entry] * shape.key_row_bytes, shape.key_row_bytes);
@@ -223,17 +223,17 @@ void ScoreEntries(const AttentionShape& shape, const ChunkJob& job, const Scratc
   const DF df;
   auto* tile = reinterpret_cast<float*>(scratch.tile);
   const int dim = shape.key_dim;
-  const bool turned = RotatesVectors(shape);
-  const Reading::Part keys = KeysOf(shape, job);
+  const bool rotated = RotatesVectors(shape);
+  const PrefetchPolicy::Part keys = KeyRegion(shape, job);
   const auto score = [&](int slot, int n) HWY_ATTR {
     if (job.entries.rows == nullptr) {
-      shape.reading.FetchAheadIn(keys, slot * shape.key_row_bytes, n * shape.key_row_bytes);
+      shape.prefetch.PrefetchAheadIn(keys, slot * shape.key_row_bytes, n * shape.key_row_bytes);
     } else {
       FetchRows(shape, job, slot + kLanes);
     }
     float* scores = scratch.scores + slot;
-    if (n == kLanes && turned) {
-      ScoreTurnedTile(shape, job, slot, scratch, scores);
+    if (n == kLanes && rotated) {
+      ScoreRotatedTile(shape, job, slot, scratch, scores);
     } else {
       UnpackRotatedKeys(shape, job.keys, job.entries, slot, n, tile);
       std::fill(tile + n * dim, tile + kLanes * dim, 0.0f);
@@ -247,7 +247,7 @@ void ScoreEntries(const AttentionShape& shape, const ChunkJob& job, const Scratc
       hn::StoreU(hn::Mul(hn::LoadU(df, of_head), factors), df, of_head);
     }
   };
-  ForTiles(job.n_slots, shape.reading.streams, [&](int slot) HWY_ATTR { score(slot, kLanes); });
+  ForTiles(job.n_slots, shape.prefetch.streams, [&](int slot) HWY_ATTR { score(slot, kLanes); });
   const int n_rest = job.n_slots % kLanes;
   if (n_rest > 0) score(job.n_slots - n_rest, n_rest);
 }
@@ -255,10 +255,10 @@ void ScoreEntries(const AttentionShape& shape, const ChunkJob& job, const Scratc
 void ScoreChunk(const AttentionShape& shape, const ChunkJob& job, const Scratch& scratch) {
   if (!job.entries.plain()) return ScoreEntries(shape, job, scratch);
   const int64_t tile_bytes = kLanes * shape.key_row_bytes;
-  const Reading::Part keys = KeysOf(shape, job);
-  ForTiles(job.n_slots, shape.reading.streams, [&](int slot) HWY_ATTR {
+  const PrefetchPolicy::Part keys = KeyRegion(shape, job);
+  ForTiles(job.n_slots, shape.prefetch.streams, [&](int slot) HWY_ATTR {
     const int64_t at = slot * shape.key_row_bytes;
-    shape.reading.FetchAheadIn(keys, at, tile_bytes);
+    shape.prefetch.PrefetchAheadIn(keys, at, tile_bytes);
     ScoreRows(shape, scratch, job.keys + at, scratch.scores + slot);
   });
   const int slot = job.n_slots / kLanes * kLanes;
@@ -270,18 +270,18 @@ void ScoreChunk(const AttentionShape& shape, const ChunkJob& job, const Scratch&
   ScoreRows(shape, scratch, scratch.tile, scratch.scores + slot);
 }
 
-void WeighValues(const AttentionShape& shape, const ChunkJob& job, const Scratch& scratch) {
+void AccumulateValues(const AttentionShape& shape, const ChunkJob& job, const Scratch& scratch) {
   switch (shape.value_type) {
     case TensorType::kF32:
-      return Weigh<F32Elements>(shape, job, scratch.scores);
+      return Accumulate<F32Elements>(shape, job, scratch.scores);
     case TensorType::kF16:
-      return Weigh<F16Elements>(shape, job, scratch.scores);
+      return Accumulate<F16Elements>(shape, job, scratch.scores);
     case TensorType::kBF16:
-      return Weigh<Bf16Elements>(shape, job, scratch.scores);
+      return Accumulate<Bf16Elements>(shape, job, scratch.scores);
     case TensorType::kQ8_0:
-      return WeighBlocks<Q8Block>(shape, job, scratch.scores, scratch.scaled);
+      return AccumulateBlocks<Q8Block>(shape, job, scratch.scores, scratch.scaled);
     default:
-      return WeighBlocks<Q4Block>(shape, job, scratch.scores, scratch.scaled);
+      return AccumulateBlocks<Q4Block>(shape, job, scratch.scores, scratch.scaled);
   }
 }
 
@@ -289,14 +289,14 @@ void AttendChunk(const AttentionShape& shape, const ChunkJob& job) {
   Scratch scratch = Prepare(shape, job);
   if (job.weights != nullptr) scratch.scores = job.weights;
   ScoreChunk(shape, job, scratch);
-  PrefetchStreams(shape.reading, job.values, job.n_slots, shape.value_row_bytes);
+  PrefetchStreams(shape.prefetch, job.values, job.n_slots, shape.value_row_bytes);
   for (int h = 0; h < shape.group; ++h) {
     float* scores = scratch.scores + h * kChunkSlots;
     SoftmaxChunk(scores, job.n_slots, job.partial.max + h, job.partial.sum + h);
   }
   if (job.next_keys != nullptr)
-    PrefetchStreams(shape.reading, job.next_keys, kChunkSlots, shape.key_row_bytes);
-  WeighValues(shape, job, scratch);
+    PrefetchStreams(shape.prefetch, job.next_keys, kChunkSlots, shape.key_row_bytes);
+  AccumulateValues(shape, job, scratch);
 }
 
 void ScoreOnly(const AttentionShape& shape, const ChunkJob& job) {
@@ -370,7 +370,7 @@ int GatherUsed(const AttentionShape& shape, const ChunkJob& job, float* weights,
   return n_used;
 }
 
-void WeighOnly(const AttentionShape& shape, const ChunkJob& job) {
+void AccumulateOnly(const AttentionShape& shape, const ChunkJob& job) {
   ChunkJob used = job;
   Scratch scratch;
   scratch.scores = job.scratch;
@@ -397,7 +397,7 @@ void WeighOnly(const AttentionShape& shape, const ChunkJob& job) {
     std::fill(weights + used.n_slots, weights + (used.n_slots + kLanes - 1) / kLanes * kLanes,
               0.0f);
   }
-  WeighValues(shape, used, scratch);
+  AccumulateValues(shape, used, scratch);
 }
 
 // --- taps ---
@@ -430,10 +430,10 @@ void ReduceChunk(const ChunkTapJob& job) {
 // query or the rounded query's scales, sums and bytes, or a chunk of values.
 int64_t DecodeFloats(const AttentionShape& shape) {
   const int64_t n_q = int64_t{shape.group} * shape.key_dim;
-  const int64_t rounded_bytes = 2 * (n_q / 32) * int64_t{sizeof(float)} + n_q;
+  const int64_t quantized_bytes = 2 * (n_q / 32) * int64_t{sizeof(float)} + n_q;
   const int64_t split_bytes = n_q * int64_t{sizeof(float)};
   const int64_t query_bytes =
-      n_q * int64_t{sizeof(float)} + TileBytes(shape) + std::max(rounded_bytes, split_bytes);
+      n_q * int64_t{sizeof(float)} + TileBytes(shape) + std::max(quantized_bytes, split_bytes);
   // The kernels may read a vector's worth of scales behind the last row.
   const int64_t value_bytes = (kChunkSlots + kLanes) * shape.value_row_bytes;
   const int64_t floats =
@@ -445,7 +445,7 @@ const DecodeKernels& DecodeTable() {
   static constexpr DecodeKernels kTable = {.attend_chunk = AttendChunk,
                                            .score_chunk = ScoreOnly,
                                            .softmax = SoftmaxEntries,
-                                           .weigh_chunk = WeighOnly,
+                                           .accumulate_chunk = AccumulateOnly,
                                            .reduce_chunk = ReduceChunk,
                                            .scratch_floats = DecodeFloats};
   return kTable;

@@ -148,7 +148,7 @@ void AttendFewQueries(const Call& call, const DecodeKernels& kernels) {
   };
   // What looks at these rows next (the search for the nearest) is cut alike.
   call.pool.ParallelFor(n_chunks, attend, ChunksTogether(n_chunks, call.pool.n_threads()),
-                        ThreadPool::Claim::kOwnPart);
+                        ThreadPool::Schedule::kStaticStealing);
 
   std::vector<RowTotal>& totals = call.scratch.totals;
   if (taps) totals.resize(static_cast<size_t>(call.n_heads * n_rows));

@@ -59,7 +59,7 @@ struct AttentionShape {
   int64_t key_row_bytes = 0;
   int64_t value_row_bytes = 0;
   Rotation rotation;
-  Reading reading;
+  PrefetchPolicy prefetch;
 };
 
 // Softmax over a part of the slots, not yet divided by its sum:
@@ -120,11 +120,12 @@ struct DecodeKernels {
   // The steps of attend_chunk, for where the weights are not those of one chunk's own softmax.
   //   score_chunk  writes scores to `weights`
   //   softmax      returns the sum of the weights
-  //   weigh_chunk  sums `values`, one row after another, by `weights`; rows without weight are not
+  //   accumulate_chunk  sums `values`, one row after another, by `weights`; rows without weight are
+  //   not
   //                read
   void (*score_chunk)(const AttentionShape& shape, const ChunkJob& job);
   float (*softmax)(const SoftmaxJob& job);
-  void (*weigh_chunk)(const AttentionShape& shape, const ChunkJob& job);
+  void (*accumulate_chunk)(const AttentionShape& shape, const ChunkJob& job);
   void (*reduce_chunk)(const ChunkTapJob& job);
   int64_t (*scratch_floats)(const AttentionShape& shape);  // that a chunk needs
 };
@@ -134,7 +135,7 @@ const DecodeKernels& DecodeKernelsFor(int64_t target);
 // this many.
 inline constexpr int kBlockRows = 64;
 // Slots unpacked at a time: with these, queries, keys, scores, values and results of a block of
-// rows fit a first-level cache at 64 dimensions.
+// rows fit an L1 cache at 64 dimensions.
 inline constexpr int kTileSlots = 48;
 
 // Below every score, and finite.

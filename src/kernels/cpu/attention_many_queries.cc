@@ -18,11 +18,11 @@ struct Split {
 // Slots are split only where there are too few blocks of rows to keep many threads busy.
 Split SplitSlots(const Call& call, int64_t n_blocks) {
   constexpr int64_t kEnoughItems = 64;
-  constexpr int64_t kFewestSlots = 1024;
+  constexpr int64_t kMinSlots = 1024;
   const int64_t longest = call.LongestHead();
   const int64_t items = call.n_heads * n_blocks;
   const int64_t wanted = std::max<int64_t>(1, kEnoughItems / items);
-  const int64_t possible = std::max<int64_t>(1, longest / kFewestSlots);
+  const int64_t possible = std::max<int64_t>(1, longest / kMinSlots);
   const int64_t slots = DivideUp(longest, std::min(wanted, possible));
   return {slots, DivideUp(longest, slots)};
 }
@@ -39,12 +39,12 @@ int64_t BlockSumsFloats(const Call& call) {
 // costs less than a second pass. (The same for any number of threads, as results differ in
 // rounding.)
 bool KeepsWeights(const Call& call, const Split& split) {
-  constexpr int64_t kMostBytes = int64_t{16} << 20;  // per thread; about 60,000 entries
-  constexpr int64_t kMostLists = 16;
+  constexpr int64_t kMaxBytes = int64_t{16} << 20;  // per thread; about 60,000 entries
+  constexpr int64_t kMaxLists = 16;
   const TapSpec& taps = call.a.taps;
   return taps.column_sums && !taps.square_sums && taps.reduce != TapSpec::Reduce::kMax &&
-         split.parts == 1 && call.ListsPerHead() <= kMostLists &&
-         BlockSumsFloats(call) * int64_t{sizeof(float)} <= kMostBytes;
+         split.parts == 1 && call.ListsPerHead() <= kMaxLists &&
+         BlockSumsFloats(call) * int64_t{sizeof(float)} <= kMaxBytes;
 }
 
 // Adds what blocks give to each entry. The sums come out the same in whatever order threads bring
@@ -63,7 +63,7 @@ class ColumnSums {
 
   BlockSums Of(int thread) const {
     const TapSpec::Reduce reduce = call_.a.taps.reduce;
-    float* kept = PartOf(call_.scratch.kept, thread_floats_, thread);
+    float* kept = ScratchPart(call_.scratch.kept, thread_floats_, thread);
     return {.n_lists = static_cast<int>(call_.ListsPerHead()),
             .share = reduce == TapSpec::Reduce::kMean ? 1.0f / call_.shape.group : 1.0f,
             .sums = kept + KeptFloats(longest_),

@@ -27,8 +27,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 // value, for kRows dimensions and kColumns vectors of rows.
 //   values [slot, dim], weights [slot, kBlockRows]
 template <int kRows, int kColumns>
-void WeighPanel(const float* values, int dim, int n_slots, const float* weights,
-                const float* factors, float* results) {
+void AccumulatePanel(const float* values, int dim, int n_slots, const float* weights,
+                     const float* factors, float* results) {
   const DF df;
   VF acc[kRows][kColumns];
 #pragma GCC unroll 8
@@ -62,18 +62,20 @@ void WeighPanel(const float* values, int dim, int n_slots, const float* weights,
 }
 
 template <int kColumns>
-void WeighColumns(const float* values, int dim, int n_slots, const float* weights,
-                  const float* factors, float* results) {
+void AccumulateColumns(const float* values, int dim, int n_slots, const float* weights,
+                       const float* factors, float* results) {
   int i = 0;
   for (; i + kPanel <= dim; i += kPanel) {
-    WeighPanel<kPanel, kColumns>(values + i, dim, n_slots, weights, factors,
-                                 results + i * kBlockRows);
+    AccumulatePanel<kPanel, kColumns>(values + i, dim, n_slots, weights, factors,
+                                      results + i * kBlockRows);
   }
   for (; i + 2 <= dim; i += 2) {
-    WeighPanel<2, kColumns>(values + i, dim, n_slots, weights, factors, results + i * kBlockRows);
+    AccumulatePanel<2, kColumns>(values + i, dim, n_slots, weights, factors,
+                                 results + i * kBlockRows);
   }
   if (i < dim) {
-    WeighPanel<1, kColumns>(values + i, dim, n_slots, weights, factors, results + i * kBlockRows);
+    AccumulatePanel<1, kColumns>(values + i, dim, n_slots, weights, factors,
+                                 results + i * kBlockRows);
   }
 }
 
@@ -153,12 +155,13 @@ void AttendTile(const AttentionShape& shape, const Tile& tile, const Softmax& so
                 const float* queries, float* scores, float* results) {
   ScoreColumns<kColumns>(tile.keys, tile.n_slots, shape.key_dim, queries, kBlockRows, scores);
   UpdateSoftmax<kColumns>(softmax, tile.n_slots, tile.n_clear, scores);
-  WeighColumns<kColumns>(tile.values, shape.value_dim, tile.n_slots, scores, softmax.factors,
-                         results);
+  AccumulateColumns<kColumns>(tile.values, shape.value_dim, tile.n_slots, scores, softmax.factors,
+                              results);
 }
 
-void AttendTileOf(int n_columns, const AttentionShape& shape, const Tile& tile,
-                  const Softmax& softmax, const float* queries, float* scores, float* results) {
+void AttendTileOfWidth(int n_columns, const AttentionShape& shape, const Tile& tile,
+                       const Softmax& softmax, const float* queries, float* scores,
+                       float* results) {
   switch (n_columns) {
     case 1:
       return AttendTile<1>(shape, tile, softmax, queries, scores, results);
@@ -222,9 +225,9 @@ void AttendBlock(const AttentionShape& shape, const BlockJob& job) {
       const int seen = limit[r + columns * kLanes - 1];
       if (keep) ClearUnseen(seen, n, columns * kLanes, scores + r);
       if (seen == 0) continue;
-      AttendTileOf(columns, shape, {seen, std::min(limit[r], seen), keys, values},
-                   {max + r, sum + r, factors + r, limit + r}, queries + r, scores + r,
-                   results + r);
+      AttendTileOfWidth(columns, shape, {seen, std::min(limit[r], seen), keys, values},
+                        {max + r, sum + r, factors + r, limit + r}, queries + r, scores + r,
+                        results + r);
     }
     if (keep) std::copy(max, max + kBlockRows, kept.Max(slot));
   }

@@ -73,7 +73,7 @@ EntryMap Map(const HeadEntries& entries, bool rotated) {
           .query_position = entries.query_position};
 }
 
-Rotation RotationOf(const RopeTable& rope, int dim) {
+Rotation RotationFrom(const RopeTable& rope, int dim) {
   WINNOW_CHECK(rope.n_rotated <= dim && rope.table.cols == rope.n_rotated);
   const HostRows table = Rows(rope.table);
   return {.table = table.data,
@@ -115,8 +115,8 @@ class CpuBackend final : public Backend, public OverflowCounter {
     return Allocated(bytes, CpuStorage::Filling::kGrowing);
   }
 
-  void Settle(Storage& storage, std::span<const ByteRange> used) override {
-    static_cast<CpuStorage&>(storage).Settle(used);
+  void UseHugePages(Storage& storage, std::span<const ByteRange> used) override {
+    static_cast<CpuStorage&>(storage).UseHugePages(used);
   }
 
   Result<std::unique_ptr<Weight>> LoadWeight(const WeightSource& source) override {
@@ -346,7 +346,7 @@ class CpuBackend final : public Backend, public OverflowCounter {
                            .from = s.from,
                            .to = s.to,
                            .ranks = s.ranks,
-                           .least = s.least,
+                           .min_similarity = s.min_similarity,
                            .best = s.best,
                            .best_to = s.best_to});
     }
@@ -406,7 +406,7 @@ class CpuBackend final : public Backend, public OverflowCounter {
             .value_type = a.value_type,
             .scale = a.scale,
             .heads = heads,
-            .rotation = a.rope == nullptr ? Rotation{} : RotationOf(*a.rope, a.key_dim),
+            .rotation = a.rope == nullptr ? Rotation{} : RotationFrom(*a.rope, a.key_dim),
             .top_p = a.top_p,
             .n_attended = a.n_attended,
             .taps = a.taps,
@@ -455,16 +455,16 @@ std::vector<std::string> CpuTargets() {
 
 Result<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& options) {
   WINNOW_CHECK(options.pool != nullptr);
-  const std::optional<cpu::Maker> maker = cpu::MakerFromName(options.maker);
-  if (!maker) {
-    return Error{"cpu: found maker " + options.maker + ", expected intel, amd or other"};
+  const std::optional<cpu::CpuVendor> vendor = cpu::CpuVendorFromName(options.vendor);
+  if (!vendor) {
+    return Error{"cpu: found CPU vendor " + options.vendor + ", expected intel, amd or other"};
   }
   std::string known;
   for (const int64_t bit : cpu::TargetBits()) {
     const std::string name = hwy::TargetName(bit);
     if (options.target.empty() || options.target == name) {
       return std::unique_ptr<Backend>(
-          std::make_unique<cpu::CpuBackend>(*options.pool, cpu::ProcessorOf(*maker, bit)));
+          std::make_unique<cpu::CpuBackend>(*options.pool, cpu::MakeProcessor(*vendor, bit)));
     }
     known += (known.empty() ? "" : ", ") + name;
   }

@@ -27,13 +27,13 @@ TEST_F(CpuBackendTest, RunsOnTheBestTargetUnlessAskedOtherwise) {
 }
 
 TEST_F(CpuBackendTest, KnowsMakersByName) {
-  for (const char* maker : {"", "intel", "amd", "other"}) {
-    const auto made = MakeCpuBackend({.pool = &pool_, .target = "", .maker = maker});
-    EXPECT_TRUE(made.has_value()) << maker;
+  for (const char* vendor : {"", "intel", "amd", "other"}) {
+    const auto made = MakeCpuBackend({.pool = &pool_, .target = "", .vendor = vendor});
+    EXPECT_TRUE(made.has_value()) << vendor;
   }
-  const auto none = MakeCpuBackend({.pool = &pool_, .target = "", .maker = "acme"});
+  const auto none = MakeCpuBackend({.pool = &pool_, .target = "", .vendor = "acme"});
   ASSERT_FALSE(none.has_value());
-  EXPECT_EQ(none.error().message, "cpu: found maker acme, expected intel, amd or other");
+  EXPECT_EQ(none.error().message, "cpu: found CPU vendor acme, expected intel, amd or other");
 }
 
 TEST_F(CpuBackendTest, NamesTheTargetsItHasWhenAskedForAnother) {
@@ -87,16 +87,16 @@ TEST_F(CpuBackendTest, SettlingKeepsTheContentAndReleasedPartsAreZero) {
   std::vector<float> values(kFloats);
   std::iota(values.begin(), values.end(), 0.0f);
   backend_->Write(all, values);
-  // Neighbours, a gap, beyond the end of the last large page.
+  // Neighbours, a gap, beyond the end of the last huge page.
   const ByteRange used[] = {{0, kBytes / 3}, {kBytes / 3, kBytes / 2}, {kBytes / 2 + 4096, kBytes}};
-  backend_->Settle(*storage, used);
-  backend_->Settle(*storage, used);
+  backend_->UseHugePages(*storage, used);
+  backend_->UseHugePages(*storage, used);
   std::vector<float> found(kFloats);
   backend_->Read(all, found);
   EXPECT_EQ(found, values);
   const int64_t before = ResidentBytes();
   backend_->Release(*storage, kBytes / 4, kBytes / 2);
-  EXPECT_LT(ResidentBytes() - before, -kBytes / 4) << "given back from large pages too";
+  EXPECT_LT(ResidentBytes() - before, -kBytes / 4) << "given back from huge pages too";
   std::fill_n(values.begin() + kFloats / 4, kFloats / 2, 0.0f);
   backend_->Read(all, found);
   EXPECT_EQ(found, values);
@@ -128,7 +128,7 @@ TEST_F(CpuBackendTest, RefusesAWeightOfTheWrongSize) {
 TEST_F(CpuBackendTest, GetsRowsOfEveryType) {
   constexpr int64_t kRows = 5, kCols = 512;
   for (const TensorType type : testing::kAllTypes) {
-    SCOPED_TRACE(gguf::InfoOf(type).name);
+    SCOPED_TRACE(gguf::GetTypeInfo(type).name);
     Rng rng(3);
     const std::vector<std::byte> blocks = testing::RandomBlocks(type, kRows * kCols, rng);
     std::vector<float> expected(kRows * kCols);

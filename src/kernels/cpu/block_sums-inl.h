@@ -86,8 +86,8 @@ void SumTile(const float* weights, const float* factors, int n_lanes, int n_slot
   }
 }
 
-inline void SumTileOf(int n_lists, const float* weights, const float* factors, int n_lanes,
-                      int n_slots, float* sums) {
+inline void SumTileOfLists(int n_lists, const float* weights, const float* factors, int n_lanes,
+                           int n_slots, float* sums) {
   switch (n_lists) {
     case 1:
       return SumTile<1>(weights, factors, n_lanes, n_slots, sums);
@@ -131,7 +131,7 @@ inline void SumColumns(const AttentionShape& shape, const BlockJob& job, const K
           hn::Store(hn::Mul(later, hn::Load(df, shares + at)), df, factors + at);
         }
       }
-      SumTileOf(n_lists, kept.Weights(slot), factors, n_lanes, n, sums);
+      SumTileOfLists(n_lists, kept.Weights(slot), factors, n_lanes, n, sums);
       for (int list = 0; list < n_lists; ++list) {
         std::copy_n(sums + list * kTileSlots, n,
                     columns.sums + (first_list + list) * job.end_slot + slot);

@@ -42,20 +42,20 @@ inline bool RotatesVectors(const AttentionShape& shape) {
 struct CosSin {
   VF cosines, sines;
 };
-struct AnglesOfRow {
+struct RowAngles {
   const float* row;
   int n_pairs;
-  AnglesOfRow(const Rotation& rotation, int64_t position)
+  RowAngles(const Rotation& rotation, int64_t position)
       : row(rotation.Angles(position)), n_pairs(rotation.n_rotated / 2) {}
   HWY_INLINE CosSin operator()(int i) const {
     return {hn::LoadU(DF(), row + i), hn::LoadU(DF(), row + n_pairs + i)};
   }
 };
 // The same, put together of two rows. Requires: Rotation::unit.
-struct AnglesOfSum {
+struct SumAngles {
   const float *coarse, *fine;
   int n_pairs;
-  AnglesOfSum(const Rotation& rotation, int64_t position)
+  SumAngles(const Rotation& rotation, int64_t position)
       : coarse(rotation.Coarse(position)),
         fine(rotation.Fine(position)),
         n_pairs(rotation.n_rotated / 2) {}
@@ -68,11 +68,12 @@ struct AnglesOfSum {
 };
 
 // Pairs [i, i + kLanes) of a key, rotated: first and second elements.
-struct TurnedPairs {
+struct RotatedPairs {
   VF a, b;
 };
 template <class At, class Angles>
-HWY_INLINE TurnedPairs Turn(const At& at, const Rotation& rotation, const Angles& angles, int i) {
+HWY_INLINE RotatedPairs RotatePair(const At& at, const Rotation& rotation, const Angles& angles,
+                                   int i) {
   const DF df;
   const int n_pairs = rotation.n_rotated / 2;
   const auto [c, s] = angles(i);
@@ -93,15 +94,15 @@ template <class At>
 HWY_INLINE void UnpackRotated(const At& at, int dim, const Rotation& rotation, int64_t position,
                               float* out) {
   const DF df;
-  const AnglesOfRow angles(rotation, position);
+  const RowAngles angles(rotation, position);
   const int n_pairs = rotation.n_rotated / 2;
   for (int i = 0; i < n_pairs; i += kLanes) {
-    const TurnedPairs turned = Turn(at, rotation, angles, i);
+    const RotatedPairs rotated = RotatePair(at, rotation, angles, i);
     if (rotation.interleaved) {
-      hn::StoreInterleaved2(turned.a, turned.b, df, out + 2 * i);
+      hn::StoreInterleaved2(rotated.a, rotated.b, df, out + 2 * i);
     } else {
-      hn::StoreU(turned.a, df, out + i);
-      hn::StoreU(turned.b, df, out + n_pairs + i);
+      hn::StoreU(rotated.a, df, out + i);
+      hn::StoreU(rotated.b, df, out + n_pairs + i);
     }
   }
   for (int i = rotation.n_rotated; i < dim; i += kLanes) hn::StoreU(at(i), df, out + i);

@@ -37,7 +37,7 @@ std::byte* Reserve(std::vector<std::byte>& buffer, int64_t bytes) {
 // Finds the job of an item when job j has n_items(job) of them. Returns the item's number within
 // it.
 template <typename Count>
-const MatMulJob& JobOf(std::span<const MatMulJob> jobs, int64_t& item, const Count& n_items) {
+const MatMulJob& FindJob(std::span<const MatMulJob> jobs, int64_t& item, const Count& n_items) {
   for (const MatMulJob& job : jobs) {
     const int64_t n = n_items(job);
     if (item < n) return job;
@@ -50,8 +50,8 @@ const MatMulJob& JobOf(std::span<const MatMulJob> jobs, int64_t& item, const Cou
 // The input as the jobs' types want it.
 struct Input {
   MatMulInput plain;
-  RoundedInput rounded;
-  PackedRounded packed_rounded;
+  QuantizedInput quantized;
+  PackedQuantized packed_quantized;
   PackedFloats packed_floats;
 };
 
@@ -62,11 +62,11 @@ void MultiplyFewRows(const Input& input, std::span<const MatMulJob> jobs,
   const MatMulInput& x = input.plain;
   // What is claimed at a time: so much that claiming, which waits for all reading under way, costs
   // little; so little that threads end together.
-  constexpr int64_t kLeastRunBytes = 8 << 10, kMostRunBytes = 128 << 10, kRunsPerThread = 8;
+  constexpr int64_t kMinRunBytes = 8 << 10, kMaxRunBytes = 128 << 10, kRunsPerThread = 8;
   int64_t n_bytes = 0;
   for (const MatMulJob& job : jobs) n_bytes += job.rows * gguf::RowBytes(job.type, x.cols);
   const int64_t run_bytes =
-      std::clamp(n_bytes / (kRunsPerThread * pool.n_threads()), kLeastRunBytes, kMostRunBytes);
+      std::clamp(n_bytes / (kRunsPerThread * pool.n_threads()), kMinRunBytes, kMaxRunBytes);
   const int64_t streams = processor.weights.streams;
   const auto stream_rows = [&](const MatMulJob& job) { return DivideUp(job.rows, streams); };
   const auto run_rows = [&](const MatMulJob& job) {
@@ -82,32 +82,32 @@ void MultiplyFewRows(const Input& input, std::span<const MatMulJob> jobs,
   pool.ParallelFor(
       n_items,
       [&](int64_t item, int) {
-        const MatMulJob& job = JobOf(jobs, item, n_runs);
+        const MatMulJob& job = FindJob(jobs, item, n_runs);
         const int64_t first = item * run_rows(job);
         const WeightRows rows = {.first = first,
                                  .n = std::min(run_rows(job), stream_rows(job) - first),
                                  .stream_rows = stream_rows(job),
-                                 .reading = processor.weights};
+                                 .prefetch = processor.weights};
         if (IsFloat(job.type)) {
           products.floats(job, rows, x);
         } else {
-          products.rounded(job, rows, input.rounded);
+          products.quantized(job, rows, input.quantized);
         }
       },
-      1, ThreadPool::Claim::kOwnPart);
+      1, ThreadPool::Schedule::kStaticStealing);
 }
 
 void MultiplyManyRows(const Input& input, std::span<const MatMulJob> jobs,
-                      const RoundedTiles& rounded, const FloatTiles& floats, MatMulScratch& scratch,
-                      ThreadPool& pool) {
+                      const QuantizedTiles& quantized, const FloatTiles& floats,
+                      MatMulScratch& scratch, ThreadPool& pool) {
   const int64_t n_tokens = input.plain.rows, cols = input.plain.cols;
-  // Several tiles per item use a block of tokens while it is in the first-level cache, but together
-  // they must stay in the second-level cache.
-  constexpr int64_t kMostTileBytes = 512 << 10, kMostTiles = 4;
-  const int64_t tile_bytes = rounded.scratch_bytes(rounded.rows_per_tile, cols);
-  const int64_t n_tiles = std::clamp<int64_t>(kMostTileBytes / tile_bytes, 1, kMostTiles);
+  // Several tiles per item use a block of tokens while it is in the L1 cache, but together
+  // they must stay in the L2 cache.
+  constexpr int64_t kMaxTileBytes = 512 << 10, kMaxTiles = 4;
+  const int64_t tile_bytes = quantized.scratch_bytes(quantized.rows_per_tile, cols);
+  const int64_t n_tiles = std::clamp<int64_t>(kMaxTileBytes / tile_bytes, 1, kMaxTiles);
   const auto item_rows = [&](const MatMulJob& job) {
-    return IsFloat(job.type) ? floats.rows_per_tile : n_tiles * rounded.rows_per_tile;
+    return IsFloat(job.type) ? floats.rows_per_tile : n_tiles * quantized.rows_per_tile;
   };
   int64_t n_row_items = 0;
   for (const MatMulJob& job : jobs) n_row_items += DivideUp(job.rows, item_rows(job));
@@ -117,7 +117,7 @@ void MultiplyManyRows(const Input& input, std::span<const MatMulJob> jobs,
   const int64_t splits =
       pool.n_threads() == 1 ? 1 : DivideUp(pool.n_threads() * kItemsPerThread, n_row_items);
   const auto part_tokens = [&](const MatMulJob& job) {
-    const int64_t block = IsFloat(job.type) ? floats.tokens_per_block : rounded.tokens_per_block;
+    const int64_t block = IsFloat(job.type) ? floats.tokens_per_block : quantized.tokens_per_block;
     return RoundUp(DivideUp(n_tokens, splits), block);
   };
   const auto n_job_items = [&](const MatMulJob& job) {
@@ -125,11 +125,11 @@ void MultiplyManyRows(const Input& input, std::span<const MatMulJob> jobs,
   };
   int64_t n_items = 0;
   for (const MatMulJob& job : jobs) n_items += n_job_items(job);
-  const int64_t thread_bytes = Aligned(
-      std::max(rounded.scratch_bytes(n_tiles * rounded.rows_per_tile, cols), floats.scratch_bytes));
+  const int64_t thread_bytes = Aligned(std::max(
+      quantized.scratch_bytes(n_tiles * quantized.rows_per_tile, cols), floats.scratch_bytes));
   std::byte* memory = Reserve(scratch.threads, thread_bytes * pool.n_threads());
   const auto piece_of = [&](int64_t item) {
-    const MatMulJob& job = JobOf(jobs, item, n_job_items);
+    const MatMulJob& job = FindJob(jobs, item, n_job_items);
     const int64_t rows = item_rows(job), part = part_tokens(job);
     const int64_t n_parts = DivideUp(n_tokens, part);
     TileRange range = {.first_row = item / n_parts * rows, .first_token = item % n_parts * part};
@@ -140,8 +140,8 @@ void MultiplyManyRows(const Input& input, std::span<const MatMulJob> jobs,
   // A thread goes through its own part, so it knows which rows it wants next.
   const auto is_next = [&](int64_t item) {
     const int64_t n_parts = pool.n_threads();
-    return item + 1 < n_items && ThreadPool::PartOf(item, n_items, n_parts) ==
-                                     ThreadPool::PartOf(item + 1, n_items, n_parts);
+    return item + 1 < n_items && ThreadPool::PartIndex(item, n_items, n_parts) ==
+                                     ThreadPool::PartIndex(item + 1, n_items, n_parts);
   };
   const auto multiply = [&](int64_t item, int thread) {
     auto [job, range] = piece_of(item);
@@ -157,10 +157,10 @@ void MultiplyManyRows(const Input& input, std::span<const MatMulJob> jobs,
     if (IsFloat(job->type)) {
       floats.multiply(*job, range, input.packed_floats, own);
     } else {
-      rounded.multiply(*job, range, input.packed_rounded, own);
+      quantized.multiply(*job, range, input.packed_quantized, own);
     }
   };
-  pool.ParallelFor(n_items, multiply, 1, ThreadPool::Claim::kOwnPart);
+  pool.ParallelFor(n_items, multiply, 1, ThreadPool::Schedule::kStaticStealing);
 }
 
 }  // namespace
@@ -170,17 +170,17 @@ void MatMul(const MatMulInput& x, std::span<const MatMulJob> jobs, const Process
   const int64_t target = processor.target;
   const auto is_float = [](const MatMulJob& job) { return IsFloat(job.type); };
   const bool any_float = std::any_of(jobs.begin(), jobs.end(), is_float);
-  const bool any_rounded = !std::all_of(jobs.begin(), jobs.end(), is_float);
-  const bool tiles = x.rows >= (any_rounded ? kTilesFromTokens : kFloatTilesFromTokens);
+  const bool any_quantized = !std::all_of(jobs.begin(), jobs.end(), is_float);
+  const bool tiles = x.rows >= (any_quantized ? kTilesFromTokens : kFloatTilesFromTokens);
   Input input;
   input.plain = x;
-  const int64_t rounded_bytes = any_rounded ? Aligned(RoundedBytes(x.rows, x.cols)) : 0;
+  const int64_t quantized_bytes = any_quantized ? Aligned(QuantizedInputBytes(x.rows, x.cols)) : 0;
   const int64_t packed_bytes =
-      any_rounded && tiles ? Aligned(PackedRoundedBytes(x.rows, x.cols)) : 0;
+      any_quantized && tiles ? Aligned(PackedQuantizedBytes(x.rows, x.cols)) : 0;
   const int64_t floats_bytes = any_float && tiles ? PackedFloatsBytes(x.rows, x.cols) : 0;
-  std::byte* memory = Reserve(scratch.input, rounded_bytes + packed_bytes + floats_bytes);
-  if (any_rounded) {
-    input.rounded = RoundInput(x.x, x.rows, x.cols, x.stride, target, memory, pool);
+  std::byte* memory = Reserve(scratch.input, quantized_bytes + packed_bytes + floats_bytes);
+  if (any_quantized) {
+    input.quantized = QuantizeInput(x.x, x.rows, x.cols, x.stride, target, memory, pool);
   }
   if (!tiles) return MultiplyFewRows(input, jobs, processor, pool);
 
@@ -194,21 +194,22 @@ void MatMul(const MatMulInput& x, std::span<const MatMulJob> jobs, const Process
       for (; token < x.rows; token += BlockTokens(token, x.rows, tokens_per_block)) pack(token);
     });
   };
-  const RoundedTiles rounded = RoundedTilesFor(target);
+  const QuantizedTiles quantized = QuantizedTilesFor(target);
   const FloatTiles floats = FloatTilesFor(target);
-  if (any_rounded) {
-    input.packed_rounded = PackedRoundedAt(memory + rounded_bytes, x.rows, x.cols);
-    pack_blocks(rounded.tokens_per_block,
-                [&](int64_t token) { rounded.pack(input.rounded, token, input.packed_rounded); });
+  if (any_quantized) {
+    input.packed_quantized = PackedQuantizedAt(memory + quantized_bytes, x.rows, x.cols);
+    pack_blocks(quantized.tokens_per_block, [&](int64_t token) {
+      quantized.pack(input.quantized, token, input.packed_quantized);
+    });
   }
   if (any_float) {
     input.packed_floats = {.rows = x.rows,
                            .cols = x.cols,
-                           .x = reinterpret_cast<float*>(memory + rounded_bytes + packed_bytes)};
+                           .x = reinterpret_cast<float*>(memory + quantized_bytes + packed_bytes)};
     pack_blocks(floats.tokens_per_block,
                 [&](int64_t token) { floats.pack(x, token, input.packed_floats); });
   }
-  MultiplyManyRows(input, jobs, rounded, floats, scratch, pool);
+  MultiplyManyRows(input, jobs, quantized, floats, scratch, pool);
 }
 
 }  // namespace winnow::kernels::cpu

@@ -24,7 +24,7 @@ using TF = hn::FixedTag<float, kLanes>;
 constexpr int kTileRows = 2 * kLanes;
 constexpr int kTokens = HWY_MAX_BYTES == 64 ? 12 : HWY_MAX_BYTES == 32 ? 6 : 4;
 
-// Columns unpacked at a time: a tile of them stays in the second-level cache, a block of tokens in
+// Columns unpacked at a time: a tile of them stays in the L2 cache, a block of tokens in
 // the first.
 constexpr int64_t kChunk = 512;
 constexpr int64_t kStrip = 64;  // columns interleaved at a time

@@ -43,7 +43,7 @@ HWY_INLINE auto JoinFour(D d, V v0, V v1, V v2, V v3, const Join& join) {
   return JoinBlocks(d, join(hn::BitCast(d, low), hn::BitCast(d, high)), join);
 }
 
-HWY_INLINE hn::Vec<TF> LargestOf(const float* x) {
+HWY_INLINE hn::Vec<TF> MaxMagnitude(const float* x) {
   auto largest = hn::Abs(hn::LoadU(TF(), x));
   for (int i = kLanes; i < 32; i += kLanes) {
     largest = hn::Max(largest, hn::Abs(hn::LoadU(TF(), x + i)));
@@ -52,7 +52,7 @@ HWY_INLINE hn::Vec<TF> LargestOf(const float* x) {
 }
 
 // Rounds half a block to q; returns its values' sums.
-HWY_INLINE hn::Vec<T32> RoundHalf(const float* x, float inverse, int8_t* q) {
+HWY_INLINE hn::Vec<T32> QuantizeHalfBlock(const float* x, float inverse, int8_t* q) {
   const hn::FixedTag<int16_t, kLanes> d16;
   const hn::FixedTag<int8_t, kLanes> d8;
   auto sum = hn::Zero(T32());
@@ -68,11 +68,11 @@ HWY_INLINE hn::Vec<T32> RoundHalf(const float* x, float inverse, int8_t* q) {
 }
 
 // Four blocks of 32, so that what is joined over lanes is joined for all of them at once.
-HWY_INLINE void RoundFour(const float* x, const RoundedRow& out) {
+HWY_INLINE void QuantizeFourBlocks(const float* x, const QuantizedRow& out) {
   const auto max = [](auto a, auto b) HWY_ATTR { return hn::Max(a, b); };
   const auto add = [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); };
-  const auto largest =
-      JoinFour(TF(), LargestOf(x), LargestOf(x + 32), LargestOf(x + 64), LargestOf(x + 96), max);
+  const auto largest = JoinFour(TF(), MaxMagnitude(x), MaxMagnitude(x + 32), MaxMagnitude(x + 64),
+                                MaxMagnitude(x + 96), max);
   const auto scale = hn::Div(largest, hn::Set(TF4(), 127.0f));
   const auto inverses = hn::IfThenElseZero(hn::Gt(largest, hn::Zero(TF4())),
                                            hn::Div(hn::Set(TF4(), 127.0f), largest));
@@ -80,7 +80,8 @@ HWY_INLINE void RoundFour(const float* x, const RoundedRow& out) {
   hn::Store(inverses, TF4(), inverse);
   hn::Vec<T32> halves[8];
   HWY_UNROLL(8)
-  for (int i = 0; i < 8; ++i) halves[i] = RoundHalf(x + 16 * i, inverse[i / 2], out.q + 16 * i);
+  for (int i = 0; i < 8; ++i)
+    halves[i] = QuantizeHalfBlock(x + 16 * i, inverse[i / 2], out.q + 16 * i);
   const auto sums01 = JoinFour(T32(), halves[0], halves[1], halves[2], halves[3], add);
   const auto sums23 = JoinFour(T32(), halves[4], halves[5], halves[6], halves[7], add);
   const auto sums =
@@ -95,16 +96,16 @@ HWY_INLINE void RoundFour(const float* x, const RoundedRow& out) {
   hn::StoreU(sums23, TI4(), out.sums + 4);
 }
 
-void RoundRow(const float* x, int64_t cols, const RoundedRow& out) {
+void QuantizeRow(const float* x, int64_t cols, const QuantizedRow& out) {
   const int64_t n_blocks = cols / 32;
   if (n_blocks >= 4) {
     for (int64_t b = 0; b < n_blocks; b += 4) {
       b = std::min(b, n_blocks - 4);  // the last ones, some of them once more
-      RoundFour(x + 32 * b, {.q = out.q + 32 * b,
-                             .scale = out.scale + b,
-                             .sum32 = out.sum32 + b,
-                             .sum16 = out.sum16 + 2 * b,
-                             .sums = out.sums + 2 * b});
+      QuantizeFourBlocks(x + 32 * b, {.q = out.q + 32 * b,
+                                      .scale = out.scale + b,
+                                      .sum32 = out.sum32 + b,
+                                      .sum16 = out.sum16 + 2 * b,
+                                      .sums = out.sums + 2 * b});
     }
     return;
   }
@@ -113,7 +114,8 @@ void RoundRow(const float* x, int64_t cols, const RoundedRow& out) {
   float scale[4], sum32[4], sum16[8];
   int32_t sums[8];
   std::copy_n(x, cols, four_x);
-  RoundFour(four_x, {.q = q, .scale = scale, .sum32 = sum32, .sum16 = sum16, .sums = sums});
+  QuantizeFourBlocks(four_x,
+                     {.q = q, .scale = scale, .sum32 = sum32, .sum16 = sum16, .sums = sums});
   std::copy_n(q, cols, out.q);
   std::copy_n(scale, n_blocks, out.scale);
   std::copy_n(sum32, n_blocks, out.sum32);
@@ -127,15 +129,15 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace winnow::kernels::cpu {
 
-HWY_EXPORT(RoundRow);
+HWY_EXPORT(QuantizeRow);
 
-int64_t RoundedBytes(int64_t rows, int64_t cols) {
+int64_t QuantizedInputBytes(int64_t rows, int64_t cols) {
   // Per block: 32 bytes of q, a scale, sum32, and two each of sum16 and sums.
   return rows * cols / 32 * (32 + 6 * static_cast<int64_t>(sizeof(float)));
 }
 
-RoundedInput RoundInput(const float* x, int64_t rows, int64_t cols, int64_t stride, int64_t target,
-                        std::byte* memory, ThreadPool& pool) {
+QuantizedInput QuantizeInput(const float* x, int64_t rows, int64_t cols, int64_t stride,
+                             int64_t target, std::byte* memory, ThreadPool& pool) {
   WINNOW_CHECK(cols % 32 == 0);
   const int64_t blocks = cols / 32;  // per row
   auto* q = reinterpret_cast<int8_t*>(memory);
@@ -143,17 +145,17 @@ RoundedInput RoundInput(const float* x, int64_t rows, int64_t cols, int64_t stri
   float* sum32 = scale + rows * blocks;
   float* sum16 = sum32 + rows * blocks;
   auto* sums = reinterpret_cast<int32_t*>(sum16 + rows * 2 * blocks);
-  const auto round_row = ForTarget(HWY_DISPATCH_TABLE(RoundRow), target);
+  const auto quantize_row = ForTarget(HWY_DISPATCH_TABLE(QuantizeRow), target);
   constexpr int64_t kFloatsPerRun = 8192;
   pool.ParallelFor(
       rows,
       [&](int64_t row, int) {
-        round_row(x + row * stride, cols,
-                  {.q = q + row * cols,
-                   .scale = scale + row * blocks,
-                   .sum32 = sum32 + row * blocks,
-                   .sum16 = sum16 + row * 2 * blocks,
-                   .sums = sums + row * 2 * blocks});
+        quantize_row(x + row * stride, cols,
+                     {.q = q + row * cols,
+                      .scale = scale + row * blocks,
+                      .sum32 = sum32 + row * blocks,
+                      .sum16 = sum16 + row * 2 * blocks,
+                      .sums = sums + row * 2 * blocks});
       },
       std::max<int64_t>(1, kFloatsPerRun / cols));
   return {.rows = rows,

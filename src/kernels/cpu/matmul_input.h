@@ -9,7 +9,7 @@ namespace winnow::kernels::cpu {
 
 // The input of a quantised product: every block of 32 values as int8 with a float scale (largest
 // magnitude = 127).
-struct RoundedInput {
+struct QuantizedInput {
   int64_t rows = 0;
   int64_t cols = 0;              // multiple of 32
   const int8_t* q = nullptr;     // [rows, cols]
@@ -21,7 +21,7 @@ struct RoundedInput {
 };
 
 // Where the rounding of one row goes: rows of the arrays above.
-struct RoundedRow {
+struct QuantizedRow {
   int8_t* q;
   float* scale;
   float* sum32;
@@ -29,11 +29,11 @@ struct RoundedRow {
   int32_t* sums;
 };
 
-int64_t RoundedBytes(int64_t rows, int64_t cols);
+int64_t QuantizedInputBytes(int64_t rows, int64_t cols);
 
-// Rounds x [rows, cols], rows `stride` floats apart, into `memory` (RoundedBytes, 64-byte aligned).
-// NaN and infinity have no meaning here: they give some finite result.
-RoundedInput RoundInput(const float* x, int64_t rows, int64_t cols, int64_t stride, int64_t target,
-                        std::byte* memory, ThreadPool& pool);
+// Rounds x [rows, cols], rows `stride` floats apart, into `memory` (QuantizedInputBytes, 64-byte
+// aligned). NaN and infinity have no meaning here: they give some finite result.
+QuantizedInput QuantizeInput(const float* x, int64_t rows, int64_t cols, int64_t stride,
+                             int64_t target, std::byte* memory, ThreadPool& pool);
 
 }  // namespace winnow::kernels::cpu

@@ -30,22 +30,22 @@ std::vector<float> Garbage(int64_t rows, int64_t cols) {
 TEST(RoundInputTest, SumsAreThoseOfTheRoundedValues) {
   constexpr int64_t kRows = 5, kCols = 512;
   const std::vector<float> x = Garbage(kRows, kCols);
-  std::vector<std::byte> memory(static_cast<size_t>(RoundedBytes(kRows, kCols)) + 64);
+  std::vector<std::byte> memory(static_cast<size_t>(QuantizedInputBytes(kRows, kCols)) + 64);
   void* aligned = memory.data();
   size_t space = memory.size();
-  ASSERT_NE(std::align(64, static_cast<size_t>(RoundedBytes(kRows, kCols)), aligned, space),
+  ASSERT_NE(std::align(64, static_cast<size_t>(QuantizedInputBytes(kRows, kCols)), aligned, space),
             nullptr);
   ThreadPool pool(1);
   for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    const RoundedInput rounded =
-        RoundInput(x.data(), kRows, kCols, kCols, target, static_cast<std::byte*>(aligned), pool);
+    const QuantizedInput quantized = QuantizeInput(x.data(), kRows, kCols, kCols, target,
+                                                   static_cast<std::byte*>(aligned), pool);
     for (int64_t half = 0; half < kRows * kCols / 16; ++half) {
       int32_t sum = 0;
       for (int i = 0; i < 16; ++i) {
-        EXPECT_GT(rounded.q[half * 16 + i], -128);
-        sum += rounded.q[half * 16 + i];
+        EXPECT_GT(quantized.q[half * 16 + i], -128);
+        sum += quantized.q[half * 16 + i];
       }
-      EXPECT_EQ(rounded.sums[half], sum) << hwy::TargetName(target) << " half block " << half;
+      EXPECT_EQ(quantized.sums[half], sum) << hwy::TargetName(target) << " half block " << half;
     }
   }
 }

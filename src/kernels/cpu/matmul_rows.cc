@@ -176,8 +176,8 @@ HWY_INLINE void AddBlocks(const typename P::Block* blocks, const BlockInput& x, 
 
 // One weight row times one input row.
 template <class P>
-HWY_NOINLINE void Dot(const MatMulJob& job, int64_t row, int64_t token, const RoundedInput& x,
-                      const Reading& reading) {
+HWY_NOINLINE void Dot(const MatMulJob& job, int64_t row, int64_t token, const QuantizedInput& x,
+                      const PrefetchPolicy& prefetch) {
   using Block = typename P::Block;
   constexpr int kScales = P::kGroups * P::kScalesPerGroup;
   constexpr int kN = kBlocksAtOnce<P>;
@@ -195,7 +195,7 @@ HWY_NOINLINE void Dot(const MatMulJob& job, int64_t row, int64_t token, const Ro
   sums.correction = hn::Zero(hn::DFromV<decltype(sums.correction)>());
   int64_t b = 0;
   for (; b + kN <= n_blocks; b += kN) {
-    reading.FetchAhead(blocks + b, kN * static_cast<int64_t>(sizeof(Block)));
+    prefetch.PrefetchAhead(blocks + b, kN * static_cast<int64_t>(sizeof(Block)));
     AddBlocks<P, kN>(blocks + b, input(b), sums);
   }
   for (; b < n_blocks; ++b) AddBlocks<P, 1>(blocks + b, input(b), sums);
@@ -212,13 +212,13 @@ HWY_NOINLINE void Dot(const MatMulJob& job, int64_t row, int64_t token, const Ro
 }
 
 template <class P>
-void DotRows(const MatMulJob& job, const WeightRows& rows, const RoundedInput& x) {
+void DotRows(const MatMulJob& job, const WeightRows& rows, const QuantizedInput& x) {
   rows.ForEach(job.rows, [&](int64_t row) {
-    for (int64_t token = 0; token < x.rows; ++token) Dot<P>(job, row, token, x, rows.reading);
+    for (int64_t token = 0; token < x.rows; ++token) Dot<P>(job, row, token, x, rows.prefetch);
   });
 }
 
-void Rounded(const MatMulJob& job, const WeightRows& rows, const RoundedInput& x) {
+void Quantized(const MatMulJob& job, const WeightRows& rows, const QuantizedInput& x) {
   WithPolicy(job.type, [&](auto policy) HWY_ATTR { DotRows<decltype(policy)>(job, rows, x); });
 }
 
@@ -246,7 +246,7 @@ HWY_INLINE float Total(VF (&sums)[N], const typename L::Element* w, const float*
 // One weight row times T input rows.
 template <class L, int T>
 HWY_INLINE void DotFloats(const MatMulJob& job, int64_t row, int64_t token, const MatMulInput& x,
-                          const Reading& reading) {
+                          const PrefetchPolicy& prefetch) {
   constexpr int kSums = kFloatSums / T;  // of each input row
   using Element = typename L::Element;
   const auto lanes = static_cast<int64_t>(hn::Lanes(DF()));
@@ -258,7 +258,8 @@ HWY_INLINE void DotFloats(const MatMulJob& job, int64_t row, int64_t token, cons
   }
   int64_t k = 0;
   for (; k + kSums * lanes <= x.cols; k += kSums * lanes) {
-    reading.FetchAhead(w + k, kSums * static_cast<int64_t>(hn::MaxLanes(DF()) * sizeof(Element)));
+    prefetch.PrefetchAhead(w + k,
+                           kSums * static_cast<int64_t>(hn::MaxLanes(DF()) * sizeof(Element)));
     for (int i = 0; i < kSums; ++i) {
       const int64_t at = k + i * lanes;
       const VF vw = L::Vector(w + at);
@@ -280,7 +281,7 @@ constexpr int64_t kPieceBytes = 4096;
 // cache. The results are those of DotFloats.
 template <class L>
 void DotInPieces(const MatMulJob& job, int64_t first_row, int64_t n_rows, const MatMulInput& x,
-                 const Reading& reading) {
+                 const PrefetchPolicy& prefetch) {
   using Element = typename L::Element;
   constexpr auto kElement = static_cast<int64_t>(sizeof(Element));
   constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(DF()));
@@ -294,8 +295,8 @@ void DotInPieces(const MatMulJob& job, int64_t first_row, int64_t n_rows, const 
     if (i >= n_pieces) return weights + (n_rows + i - n_pieces) * x.cols;
     return weights + i % n_rows * x.cols + i / n_rows * kPiece;
   };
-  const int64_t n_ahead = std::max<int64_t>(1, reading.ahead_bytes / kPieceBytes);
-  const int64_t near = reading.near_bytes / kElement;
+  const int64_t n_ahead = std::max<int64_t>(1, prefetch.distance_bytes / kPieceBytes);
+  const int64_t near = prefetch.l1_distance_bytes / kElement;
   HWY_ALIGN float kept[kRowsTogether * kStep] = {};  // sums of all rows
   VF sums[kFloatSums];
   for (int64_t i = 0; i < n_pieces; ++i) {
@@ -304,9 +305,10 @@ void DotInPieces(const MatMulJob& job, int64_t first_row, int64_t n_rows, const 
     float* row_sums = kept + i % n_rows * kStep;
     for (int s = 0; s < kFloatSums; ++s) sums[s] = hn::Load(DF(), row_sums + s * kLanes);
     for (int64_t k = 0; k < n; k += kStep) {
-      reading.Fetch(far + k, kStep * kElement);
+      prefetch.Fetch(far + k, kStep * kElement);
       if (near > 0) {
-        Reading::FetchNear(k + near < n ? w + k + near : next + (k + near - n), kStep * kElement);
+        PrefetchPolicy::PrefetchIntoL1(k + near < n ? w + k + near : next + (k + near - n),
+                                       kStep * kElement);
       }
       for (int s = 0; s < kFloatSums; ++s) {
         const int64_t at = k + s * kLanes;
@@ -326,20 +328,20 @@ void DotInPieces(const MatMulJob& job, int64_t first_row, int64_t n_rows, const 
 
 template <class L>
 void DotFloatRows(const MatMulJob& job, const WeightRows& rows, const MatMulInput& x) {
-  // Input rows longer than this do not stay in a first-level cache that weights pass through.
+  // Input rows longer than this do not stay in an L1 cache that weights pass through.
   constexpr int64_t kLongBytes = 12 << 10;
-  if (x.rows == 1 && rows.reading.streams == 1 &&
+  if (x.rows == 1 && rows.prefetch.streams == 1 &&
       x.cols * static_cast<int64_t>(sizeof(float)) > kLongBytes) {
     const int64_t end = std::min(rows.first + rows.n, job.rows);
     for (int64_t row = rows.first; row < end; row += kRowsTogether) {
-      DotInPieces<L>(job, row, std::min<int64_t>(kRowsTogether, end - row), x, rows.reading);
+      DotInPieces<L>(job, row, std::min<int64_t>(kRowsTogether, end - row), x, rows.prefetch);
     }
     return;
   }
   rows.ForEach(job.rows, [&](int64_t row) HWY_ATTR {
     int64_t token = 0;
-    for (; token + 2 <= x.rows; token += 2) DotFloats<L, 2>(job, row, token, x, rows.reading);
-    if (token < x.rows) DotFloats<L, 1>(job, row, token, x, rows.reading);
+    for (; token + 2 <= x.rows; token += 2) DotFloats<L, 2>(job, row, token, x, rows.prefetch);
+    if (token < x.rows) DotFloats<L, 1>(job, row, token, x, rows.prefetch);
   });
 }
 
@@ -354,11 +356,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace winnow::kernels::cpu {
 
-HWY_EXPORT(Rounded);
+HWY_EXPORT(Quantized);
 HWY_EXPORT(Floats);
 
 RowProducts RowProductsFor(int64_t target) {
-  return {.rounded = ForTarget(HWY_DISPATCH_TABLE(Rounded), target),
+  return {.quantized = ForTarget(HWY_DISPATCH_TABLE(Quantized), target),
           .floats = ForTarget(HWY_DISPATCH_TABLE(Floats), target)};
 }
 

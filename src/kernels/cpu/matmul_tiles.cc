@@ -24,10 +24,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 // One accumulator in float and one in int32 per token must fit in the registers.
 constexpr int kTokens = HWY_MAX_BYTES == 64 ? 12 : 4;
 
-// Fetches memory into the second-level cache, a little at a time.
-class SlowFetch {
+// Fetches memory into the L2 cache, a little at a time.
+class PacedPrefetch {
  public:
-  SlowFetch(std::span<const std::byte> memory, int64_t n_steps)
+  PacedPrefetch(std::span<const std::byte> memory, int64_t n_steps)
       : at_(memory.data()), end_(memory.data() + memory.size()) {
     const auto bytes = static_cast<int64_t>(memory.size());
     lines_per_step_ = (bytes / kLine + n_steps) / n_steps;
@@ -98,8 +98,8 @@ HWY_INLINE void AddColumns(const uint8_t* w, const int8_t* x, hn::Vec<T32> (&sum
 }
 
 template <TileForm kF, int T>
-HWY_INLINE void MultiplyBlock(const Tile& tile, const PackedRounded& packed, int64_t token,
-                              SlowFetch& next, hn::Vec<TF> (&sums)[T]) {
+HWY_INLINE void MultiplyBlock(const Tile& tile, const PackedQuantized& packed, int64_t token,
+                              PacedPrefetch& next, hn::Vec<TF> (&sums)[T]) {
   constexpr int kScales = kF.scales_per_group;  // of a group, with a scale each
   constexpr int kSteps = 8 / kScales;
   const int64_t n_groups = packed.cols / 32;
@@ -145,15 +145,15 @@ HWY_INLINE void MultiplyBlock(const Tile& tile, const PackedRounded& packed, int
 }
 
 template <TileForm kF, int T>
-HWY_NOINLINE void MultiplyTile(const MatMulJob& job, const Tile& tile, const PackedRounded& x,
-                               int64_t token, int64_t row, SlowFetch& next) {
+HWY_NOINLINE void MultiplyTile(const MatMulJob& job, const Tile& tile, const PackedQuantized& x,
+                               int64_t token, int64_t row, PacedPrefetch& next) {
   hn::Vec<TF> sums[T];
   MultiplyBlock<kF>(tile, x, token, next, sums);
   for (int t = 0; t < T; ++t) StoreTileRow(job, token + t, row, job.accumulate, job.bias, sums[t]);
 }
 
 template <class P>
-void MultiplyRange(const MatMulJob& job, const TileRange& range, const PackedRounded& x,
+void MultiplyRange(const MatMulJob& job, const TileRange& range, const PackedQuantized& x,
                    std::byte* scratch) {
   const int64_t end_row = range.first_row + range.n_rows;
   const int64_t tile_bytes = TileBytes(x.cols);
@@ -164,7 +164,7 @@ void MultiplyRange(const MatMulJob& job, const TileRange& range, const PackedRou
   }
   const int64_t end_token = range.first_token + range.n_tokens;
   const int64_t n_blocks = (range.n_tokens + kTokens - 1) / kTokens;  // or a few more
-  SlowFetch next(range.next, n_tiles * n_blocks * (x.cols / 32));
+  PacedPrefetch next(range.next, n_tiles * n_blocks * (x.cols / 32));
   for (int64_t token = range.first_token; token < end_token;) {
     const int64_t n = BlockTokens(token, x.rows, kTokens);
     for (int64_t i = 0; i < n_tiles; ++i) {
@@ -188,13 +188,13 @@ void MultiplyRange(const MatMulJob& job, const TileRange& range, const PackedRou
   }
 }
 
-void MultiplyRounded(const MatMulJob& job, const TileRange& range, const PackedRounded& x,
-                     std::byte* scratch) {
+void MultiplyQuantized(const MatMulJob& job, const TileRange& range, const PackedQuantized& x,
+                       std::byte* scratch) {
   WithPolicy(job.type, [&](auto policy)
                            HWY_ATTR { MultiplyRange<decltype(policy)>(job, range, x, scratch); });
 }
 
-int64_t RoundedScratchBytes(int64_t n_rows, int64_t cols) {
+int64_t QuantizedScratchBytes(int64_t n_rows, int64_t cols) {
   return (n_rows + kLanes - 1) / kLanes * TileBytes(cols);
 }
 
@@ -229,7 +229,7 @@ void SideBySide(const T* from, int64_t n, int64_t n_rows, T* to) {
   }
 }
 
-void PackRounded(const RoundedInput& x, int64_t token, const PackedRounded& to) {
+void PackQuantized(const QuantizedInput& x, int64_t token, const PackedQuantized& to) {
   const int64_t n = BlockTokens(token, x.rows, kTokens);
   const int64_t cols = x.cols, groups = cols / 32;
   const int64_t at = token * groups;
@@ -248,12 +248,12 @@ void PackRounded(const RoundedInput& x, int64_t token, const PackedRounded& to) 
   }
 }
 
-RoundedTiles RoundedTilesOfTarget() {
+QuantizedTiles QuantizedTilesOfTarget() {
   return {.rows_per_tile = kLanes,
           .tokens_per_block = kTokens,
-          .scratch_bytes = RoundedScratchBytes,
-          .pack = PackRounded,
-          .multiply = MultiplyRounded};
+          .scratch_bytes = QuantizedScratchBytes,
+          .pack = PackQuantized,
+          .multiply = MultiplyQuantized};
 }
 
 }  // namespace
@@ -263,16 +263,16 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace winnow::kernels::cpu {
 
-HWY_EXPORT(RoundedTilesOfTarget);
+HWY_EXPORT(QuantizedTilesOfTarget);
 
-int64_t PackedRoundedBytes(int64_t rows, int64_t cols) {
+int64_t PackedQuantizedBytes(int64_t rows, int64_t cols) {
   // Per group: 32 bytes of q, a scale, sum32, init32, and two each of sum16 and init16.
   return rows * (cols / 32) * (32 + 7 * static_cast<int64_t>(sizeof(float)));
 }
 
-PackedRounded PackedRoundedAt(std::byte* memory, int64_t rows, int64_t cols) {
+PackedQuantized PackedQuantizedAt(std::byte* memory, int64_t rows, int64_t cols) {
   const int64_t groups = rows * (cols / 32);
-  PackedRounded packed = {.rows = rows, .cols = cols};
+  PackedQuantized packed = {.rows = rows, .cols = cols};
   packed.q = reinterpret_cast<int8_t*>(memory);
   packed.scale = reinterpret_cast<float*>(memory + 32 * groups);
   packed.sum32 = packed.scale + groups;
@@ -282,8 +282,8 @@ PackedRounded PackedRoundedAt(std::byte* memory, int64_t rows, int64_t cols) {
   return packed;
 }
 
-RoundedTiles RoundedTilesFor(int64_t target) {
-  return ForTarget(HWY_DISPATCH_TABLE(RoundedTilesOfTarget), target)();
+QuantizedTiles QuantizedTilesFor(int64_t target) {
+  return ForTarget(HWY_DISPATCH_TABLE(QuantizedTilesOfTarget), target)();
 }
 
 }  // namespace winnow::kernels::cpu

@@ -17,12 +17,12 @@ namespace winnow::kernels::cpu {
 // eight tokens, four, or fewer. A block of T tokens from token t on starts at t * (elements per
 // token) of every array and holds, element after element (or group after group), the values of its
 // T tokens side by side.
-struct PackedRounded {
+struct PackedQuantized {
   int64_t rows = 0;  // tokens
   int64_t cols = 0;
   int8_t* q = nullptr;        // elements: four consecutive values
   float* scale = nullptr;     // per group of 32
-  float* sum32 = nullptr;     // per group, as in RoundedInput
+  float* sum32 = nullptr;     // per group, as in QuantizedInput
   float* sum16 = nullptr;     // per half group
   int32_t* init32 = nullptr;  // -128 times the sum of q, per group
   int32_t* init16 = nullptr;  // the same per half group
@@ -44,17 +44,17 @@ struct TileRange {
 };
 
 // Products of quantised weights.
-struct RoundedTiles {
+struct QuantizedTiles {
   int rows_per_tile = 0;
   int tokens_per_block = 0;
   int64_t (*scratch_bytes)(int64_t n_rows, int64_t cols);  // of a thread, for a range of n_rows
   // Packs the block of tokens that starts at `token` into the arrays of `to`.
-  void (*pack)(const RoundedInput& x, int64_t token, const PackedRounded& to);
+  void (*pack)(const QuantizedInput& x, int64_t token, const PackedQuantized& to);
   // scratch: 64-byte aligned
-  void (*multiply)(const MatMulJob& job, const TileRange& range, const PackedRounded& x,
+  void (*multiply)(const MatMulJob& job, const TileRange& range, const PackedQuantized& x,
                    std::byte* scratch);
 };
-RoundedTiles RoundedTilesFor(int64_t target);
+QuantizedTiles QuantizedTilesFor(int64_t target);
 
 // Products of F32, F16 and BF16 weights; the packed input is one array.
 struct FloatTiles {
@@ -69,8 +69,8 @@ FloatTiles FloatTilesFor(int64_t target);
 
 // Memory of the packed inputs.
 int64_t PackedFloatsBytes(int64_t rows, int64_t cols);
-int64_t PackedRoundedBytes(int64_t rows, int64_t cols);
-PackedRounded PackedRoundedAt(std::byte* memory, int64_t rows, int64_t cols);
+int64_t PackedQuantizedBytes(int64_t rows, int64_t cols);
+PackedQuantized PackedQuantizedAt(std::byte* memory, int64_t rows, int64_t cols);
 
 // Tokens of the block that starts at `token` of n_tokens.
 inline int64_t BlockTokens(int64_t token, int64_t n_tokens, int tokens_per_block) {

@@ -49,8 +49,8 @@ HWY_INLINE void ForPasses(int group, const F& pass) {
     h += n;
   }
 }
-// A chunk is read as Reading::streams streams, parts of its rows, in turns: some cores read memory
-// in small pages a quarter to a half faster that way (docs/performance.md).
+// A chunk is read as PrefetchPolicy::streams streams, parts of its rows, in turns: some cores read
+// memory in small pages a quarter to a half faster that way (docs/performance.md).
 
 // Slots of a stream, in whole tiles; the slots behind all streams come last.
 constexpr int StreamSlots(int n_slots, int n_streams) {
@@ -69,25 +69,25 @@ HWY_INLINE void ForTiles(int n_slots, int n_streams, const F& tile) {
 
 // A chunk's keys and values as they are read. What is read as one stream goes on into what comes
 // after it; the beginnings of several streams are asked for at once (PrefetchStreams).
-HWY_INLINE Reading::Part KeysOf(const AttentionShape& shape, const ChunkJob& job) {
+HWY_INLINE PrefetchPolicy::Part KeyRegion(const AttentionShape& shape, const ChunkJob& job) {
   return {.begin = job.keys,
           .size = job.n_slots * shape.key_row_bytes,
-          .then = shape.reading.streams == 1 ? job.values : nullptr};
+          .then = shape.prefetch.streams == 1 ? job.values : nullptr};
 }
-HWY_INLINE Reading::Part ValuesOf(const AttentionShape& shape, const ChunkJob& job) {
+HWY_INLINE PrefetchPolicy::Part ValueRegion(const AttentionShape& shape, const ChunkJob& job) {
   return {.begin = job.values,
           .size = job.n_slots * shape.value_row_bytes,
-          .then = shape.reading.streams == 1 ? job.next_keys : nullptr};
+          .then = shape.prefetch.streams == 1 ? job.next_keys : nullptr};
 }
 
 // Fetches the first rows of every stream where there are several.
-HWY_INLINE void PrefetchStreams(const Reading& reading, const std::byte* rows, int n_slots,
+HWY_INLINE void PrefetchStreams(const PrefetchPolicy& prefetch, const std::byte* rows, int n_slots,
                                 int64_t row_bytes) {
-  if (reading.streams == 1) return;
-  const int part = StreamSlots(n_slots, reading.streams);
-  for (int stream = 0; stream < reading.streams; ++stream) {
-    reading.Fetch(rows + stream * part * row_bytes,
-                  std::min(reading.ahead_bytes, n_slots * row_bytes));
+  if (prefetch.streams == 1) return;
+  const int part = StreamSlots(n_slots, prefetch.streams);
+  for (int stream = 0; stream < prefetch.streams; ++stream) {
+    prefetch.Fetch(rows + stream * part * row_bytes,
+                   std::min(prefetch.distance_bytes, n_slots * row_bytes));
     if (part == 0) return;
   }
 }

@@ -14,7 +14,7 @@ namespace winnow::kernels::cpu {
 namespace {
 
 #if defined(__x86_64__) || defined(__i386__)
-bool MadeBy(std::string_view vendor) {
+bool VendorIs(std::string_view vendor) {
   unsigned int highest = 0;
   unsigned int words[3];  // the name, four letters each
   if (__get_cpuid(0, &highest, &words[0], &words[2], &words[1]) == 0) return false;
@@ -23,22 +23,22 @@ bool MadeBy(std::string_view vendor) {
   return std::string_view(found, sizeof(found)) == vendor;
 }
 #else
-bool MadeBy(std::string_view) { return false; }
+bool VendorIs(std::string_view) { return false; }
 #endif
 
-Maker ThisMaker() {
-  if (MadeBy("GenuineIntel")) return Maker::kIntel;
-  if (MadeBy("AuthenticAMD")) return Maker::kAmd;
-  return Maker::kOther;
+CpuVendor HostVendor() {
+  if (VendorIs("GenuineIntel")) return CpuVendor::kIntel;
+  if (VendorIs("AuthenticAMD")) return CpuVendor::kAmd;
+  return CpuVendor::kOther;
 }
 
 }  // namespace
 
-std::optional<Maker> MakerFromName(std::string_view name) {
-  if (name.empty()) return ThisMaker();
-  if (name == "intel") return Maker::kIntel;
-  if (name == "amd") return Maker::kAmd;
-  if (name == "other") return Maker::kOther;
+std::optional<CpuVendor> CpuVendorFromName(std::string_view name) {
+  if (name.empty()) return HostVendor();
+  if (name == "intel") return CpuVendor::kIntel;
+  if (name == "amd") return CpuVendor::kAmd;
+  if (name == "other") return CpuVendor::kOther;
   return std::nullopt;
 }
 
@@ -50,24 +50,24 @@ std::optional<Maker> MakerFromName(std::string_view name) {
 //   level; those in 8 bits take 0.6 of the time without.
 //   Zen 3: two streams decode up to 1.18 times as fast as one. Three reached 1.27 on a host that
 //   read 24 GB/s and lost up to a quarter to two on one that read 32. Distances: not measured.
-Processor ProcessorOf(Maker maker, int64_t target) {
+Processor MakeProcessor(CpuVendor vendor, int64_t target) {
   Processor processor = {.target = target,
-                         .weights = {.streams = 1, .ahead_bytes = 2048},
-                         .kv_cache = {.streams = 1, .ahead_bytes = 1024}};
-  switch (maker) {
-    case Maker::kIntel:
+                         .weights = {.streams = 1, .distance_bytes = 2048},
+                         .kv_cache = {.streams = 1, .distance_bytes = 1024}};
+  switch (vendor) {
+    case CpuVendor::kIntel:
       processor.weights.streams = processor.kv_cache.streams = kStreams;
       break;
-    case Maker::kAmd:
+    case CpuVendor::kAmd:
       if (target < HWY_AVX2) {  // vectors of 512 bits
         processor.weights = {
-            .streams = 1, .ahead_bytes = 8192, .second_level = true, .near_bytes = 1024};
+            .streams = 1, .distance_bytes = 8192, .into_l2 = true, .l1_distance_bytes = 1024};
       } else {
-        processor.weights = {.streams = 2, .ahead_bytes = 2048};
+        processor.weights = {.streams = 2, .distance_bytes = 2048};
       }
-      processor.kv_cache = {.streams = 1, .ahead_bytes = 8192, .second_level = true};
+      processor.kv_cache = {.streams = 1, .distance_bytes = 8192, .into_l2 = true};
       break;
-    case Maker::kOther:
+    case CpuVendor::kOther:
       break;
   }
   return processor;

@@ -39,7 +39,7 @@ inline void StoreBfloats(const float* x, int64_t n, uint16_t* out) {
 }
 
 // Largest magnitude of a block of 32.
-HWY_INLINE float LargestOf32(const float* x) {
+HWY_INLINE float MaxMagnitude32(const float* x) {
   const DF df;
   VF largest = hn::Abs(hn::LoadU(df, x));
   for (int i = kLanes; i < 32; i += kLanes) {
@@ -62,7 +62,7 @@ inline void StoreQ8(const float* x, int64_t n, BlockQ8_0* out) {
   const hn::RebindToSigned<DF> di;
   const hn::Rebind<int8_t, DF> d8;
   for (int64_t block = 0; block * 32 < n; ++block, x += 32, ++out) {
-    const float d = LargestOf32(x) / 127.0f;
+    const float d = MaxMagnitude32(x) / 127.0f;
     out->d = FloatToHalf(d);
     const VF inverse = hn::Set(df, d != 0 ? 1.0f / d : 0.0f);
     for (int i = 0; i < 32; i += kLanes) {
@@ -80,7 +80,7 @@ inline void StoreQ8(const float* x, int64_t n, BlockQ8_0* out) {
 // The first value of largest magnitude.
 HWY_INLINE float ExtremeOf32(const float* x) {
   const DF df;
-  const VF largest = hn::Set(df, LargestOf32(x));
+  const VF largest = hn::Set(df, MaxMagnitude32(x));
   for (int i = 0; i < 32; i += kLanes) {
     const intptr_t lane = hn::FindFirstTrue(df, hn::Eq(hn::Abs(hn::LoadU(df, x + i)), largest));
     if (lane >= 0) return x[i + lane];

@@ -75,13 +75,14 @@ void ScoreTile(const std::byte* rows, int64_t row_bytes, const float* q, int dim
 
 // A query rounded to 8 bits per block of 32, its bytes in the order in which key blocks come out of
 // their storage.
-struct RoundedQuery {
+struct QuantizedQuery {
   const int8_t* values = nullptr;  // [group, key_dim]
   const float* scales = nullptr;   // [group, n_blocks]
   const int32_t* sums = nullptr;   // [group, n_blocks], of the values
 };
 
-void RoundQuery(const float* q, int n_blocks_total, int8_t* values, float* scales, int32_t* sums) {
+void QuantizeQuery(const float* q, int n_blocks_total, int8_t* values, float* scales,
+                   int32_t* sums) {
   const DF df;
   const DI32 di;
   for (int block = 0; block < n_blocks_total; ++block) {
@@ -97,11 +98,11 @@ void RoundQuery(const float* q, int n_blocks_total, int8_t* values, float* scale
     VI32 sum = hn::Zero(di);
     for (int i = 0; i < 32; i += kLanes) {
       // Bounded, whatever the query holds.
-      const VI32 rounded = hn::Clamp(hn::NearestInt(hn::Mul(hn::LoadU(df, x + i), inverse)),
-                                     hn::Set(di, -127), hn::Set(di, 127));
-      sum = hn::Add(sum, rounded);
+      const VI32 quantized = hn::Clamp(hn::NearestInt(hn::Mul(hn::LoadU(df, x + i), inverse)),
+                                       hn::Set(di, -127), hn::Set(di, 127));
+      sum = hn::Add(sum, quantized);
       const hn::Rebind<int8_t, DI32> d8;
-      hn::StoreU(hn::DemoteTo(d8, rounded), d8, values + block * 32 + i);
+      hn::StoreU(hn::DemoteTo(d8, quantized), d8, values + block * 32 + i);
     }
     sums[block] = hn::GetLane(hn::SumOfLanes(di, sum));
   }
@@ -110,8 +111,8 @@ void RoundQuery(const float* q, int n_blocks_total, int8_t* values, float* scale
 // scores[h * kChunkSlots + s] = q[h] . key row s, for kLanes rows of Q8_0 or Q4_0 and all heads.
 // The lanes are slots, so the products need no sum over lanes and a block's scale is applied once.
 template <bool kQ4>
-void ScoreBlocksTile(const std::byte* rows, int64_t row_bytes, const RoundedQuery& q, int n_blocks,
-                     int group, float* scores) {
+void ScoreBlocksTile(const std::byte* rows, int64_t row_bytes, const QuantizedQuery& q,
+                     int n_blocks, int group, float* scores) {
   const DF df;
   const DI32 di;
   for (int block = 0; block < n_blocks; ++block) {

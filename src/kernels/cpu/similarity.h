@@ -19,7 +19,7 @@ struct HostSimilarity {
   std::span<const int32_t> from;
   std::span<const int32_t> to;
   std::span<const int32_t> ranks;
-  double least = 0;
+  double min_similarity = 0;
   std::span<float> best;
   std::span<int32_t> best_to;
 

@@ -34,7 +34,7 @@ template <class At>
 void Cosines(const HostHeadRows& head, std::span<const int32_t> to, const float* from, float* out) {
   const DF df;
   const size_t last = to.size() - 1;
-  constexpr Reading listed;  // row by row
+  constexpr PrefetchPolicy listed;  // row by row
   for (size_t first = 0; first < to.size(); first += kLanes) {
     VF dots[kLanes / 4], squares[kLanes / 4];
 #pragma GCC unroll 4
@@ -63,8 +63,8 @@ void Cosines(const HostHeadRows& head, std::span<const int32_t> to, const float*
 }
 
 // The same for any rows, kTileRows at most. out [kTileRows].
-void CosinesOfAnyRows(const HostHeadRows& head, std::span<const int32_t> to, const float* from,
-                      float* unpacked, float* out) {
+void RowCosines(const HostHeadRows& head, std::span<const int32_t> to, const float* from,
+                float* unpacked, float* out) {
   CheckRows(head, to);
   if (head.dim % kLanes == 0) {
     switch (head.type) {
@@ -93,15 +93,15 @@ void CosinesOfAnyRows(const HostHeadRows& head, std::span<const int32_t> to, con
 Match Largest(float* cosines, std::span<const int32_t> to, std::span<const int32_t> ranks) {
   const DF df;
   Match best;
-  const VF least = hn::Set(df, best.cosine);
+  const VF lowest = hn::Set(df, best.cosine);
   std::fill(cosines + to.size(), cosines + kTileRows, best.cosine);
-  VF highest = least;
+  VF highest = lowest;
   for (int i = 0; i < kTileRows; i += kLanes) {
     const VF next = hn::Load(df, cosines + i);
     highest = hn::IfThenElse(hn::Gt(next, highest), next, highest);  // NaN is never taken
   }
   highest = hn::MaxOfLanes(df, highest);
-  if (hn::AllFalse(df, hn::Gt(highest, least))) return best;  // all are NaN
+  if (hn::AllFalse(df, hn::Gt(highest, lowest))) return best;  // all are NaN
   best = {hn::GetLane(highest), -1};
   for (int i = 0; i < kTileRows; i += kLanes) {
     auto equal = hn::Eq(hn::Load(df, cosines + i), highest);
@@ -126,20 +126,20 @@ Match NearestOfTile(const HostSimilarity& s, std::span<const int32_t> to, const 
   constexpr float kMargin = 1.001f;
   alignas(64) float cosines[kTileRows];
   const std::span<const HostHeadRows> kinds = s.kinds();
-  CosinesOfAnyRows(kinds[0], to, from, unpacked, cosines);
+  RowCosines(kinds[0], to, from, unpacked, cosines);
   if (kinds.size() == 1) return Largest(cosines, to, s.ranks);
-  // Of the second kind only the rows whose product can reach `least`.
+  // Of the second kind only the rows whose product can reach `lowest`.
   int32_t rows[kTileRows], places[kTileRows];
   size_t n = 0;
   for (size_t i = 0; i < to.size(); ++i) {
     rows[n] = to[i];
     places[n] = static_cast<int32_t>(i);
-    n += std::abs(cosines[i]) * kMargin >= s.least ? 1 : 0;
+    n += std::abs(cosines[i]) * kMargin >= s.min_similarity ? 1 : 0;
   }
   Match nearest;
   if (n == 0) return nearest;
   alignas(64) float second[kTileRows];
-  CosinesOfAnyRows(kinds[1], std::span(rows).first(n), from + kinds[0].dim, unpacked, second);
+  RowCosines(kinds[1], std::span(rows).first(n), from + kinds[0].dim, unpacked, second);
   for (size_t i = 0; i < n; ++i) {
     const float product = cosines[places[i]] * second[i];
     const int32_t best_row = to[static_cast<size_t>(nearest.to)];
@@ -210,7 +210,7 @@ void MatchFewRows(std::span<const HostSimilarity> searches, std::vector<float>& 
   // they stood in the text): each thread begins with those that it attended to.
   pool.ParallelFor(n_searches * n_tiles, match_tile,
                    kTilesPerChunk * ChunksTogether(n_searches * n_chunks, pool.n_threads()),
-                   ThreadPool::Claim::kOwnPart);
+                   ThreadPool::Schedule::kStaticStealing);
   for (int64_t i = 0; i < n_searches; ++i) {
     const HostSimilarity& s = searches[static_cast<size_t>(i)];
     if (!HasFewRows(s)) continue;
@@ -225,7 +225,7 @@ void MatchFewRows(std::span<const HostSimilarity> searches, std::vector<float>& 
           best = nearest;
         }
       }
-      Tell(s, row, best.cosine, best.to);
+      StoreBest(s, row, best.cosine, best.to);
     }
   }
 }

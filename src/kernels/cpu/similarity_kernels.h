@@ -34,13 +34,13 @@ inline int64_t Tiles(const HostSimilarity& s) {
 }
 
 inline void CheckRows(const HostHeadRows& head, std::span<const int32_t> rows) {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  const auto last = static_cast<uint32_t>(std::min(head.n_rows - 1, kMost));
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+  const auto last = static_cast<uint32_t>(std::min(head.n_rows - 1, kMax));
   // The sign bit of any row, or of its distance to the last one: a loop of whole vectors.
   uint32_t signs = 0;
   for (const int32_t row : rows)
     signs |= static_cast<uint32_t>(row) | (last - static_cast<uint32_t>(row));
-  WINNOW_CHECK(signs <= static_cast<uint32_t>(kMost));
+  WINNOW_CHECK(signs <= static_cast<uint32_t>(kMax));
 }
 
 // A row that was compared.
@@ -56,8 +56,8 @@ inline bool Better(std::span<const int32_t> ranks, float cosine, int32_t row, fl
 }
 
 // What was found for row `row` of `from`.
-inline void Tell(const HostSimilarity& s, size_t row, float best, int32_t best_to) {
-  const bool enough = best >= s.least;
+inline void StoreBest(const HostSimilarity& s, size_t row, float best, int32_t best_to) {
+  const bool enough = best >= s.min_similarity;
   s.best[row] = enough ? best : -std::numeric_limits<float>::infinity();
   s.best_to[row] = enough ? best_to : Similarity::kNone;
 }

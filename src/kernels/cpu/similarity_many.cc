@@ -145,7 +145,7 @@ void MatchBlock(const HostSimilarity& s, int64_t first, int n_rows, const float*
         where = index;
       }
     }
-    Tell(s, static_cast<size_t>(first + row), highest, where);
+    StoreBest(s, static_cast<size_t>(first + row), highest, where);
   }
 }
 

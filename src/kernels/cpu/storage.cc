@@ -15,11 +15,11 @@ namespace winnow::kernels::cpu {
 namespace {
 
 // Advice to the system; where it is refused, small pages do.
-constexpr int64_t kLargePageBytes = 2 << 20;
-// From here on a mapping asks for large pages: fewer TLB misses, at most one large page of waste.
-constexpr int64_t kLargeFromBytes = 8 << 20;
-// A large page takes the place of small ones only where this much of it is in use.
-constexpr int64_t kFullBytes = kLargePageBytes / 8 * 7;
+constexpr int64_t kHugePageBytes = 2 << 20;
+// From here on a mapping asks for huge pages: fewer TLB misses, at most one huge page of waste.
+constexpr int64_t kHugePagesFromBytes = 8 << 20;
+// A huge page takes the place of small ones only where this much of it is in use.
+constexpr int64_t kFullBytes = kHugePageBytes / 8 * 7;
 #ifndef MADV_COLLAPSE  // since Linux 6.1
 constexpr int MADV_COLLAPSE = 25;
 #endif
@@ -29,18 +29,18 @@ constexpr int MADV_COLLAPSE = 25;
 CpuStorage::CpuStorage(std::byte* data, int64_t size_bytes, Filling filling)
     : data_(data), size_bytes_(size_bytes) {
   if (filling == Filling::kWhole) {
-    if (size_bytes >= kLargeFromBytes)
+    if (size_bytes >= kHugePagesFromBytes)
       madvise(data, static_cast<size_t>(size_bytes), MADV_HUGEPAGE);
     return;
   }
   madvise(data, static_cast<size_t>(size_bytes), MADV_NOHUGEPAGE);
-  const int64_t before = FirstLargePage() - data_;
-  packed_.resize(static_cast<size_t>(std::max<int64_t>(0, size_bytes - before) / kLargePageBytes));
+  const int64_t before = FirstHugePage() - data_;
+  packed_.resize(static_cast<size_t>(std::max<int64_t>(0, size_bytes - before) / kHugePageBytes));
 }
 
-std::byte* CpuStorage::FirstLargePage() const {
+std::byte* CpuStorage::FirstHugePage() const {
   const auto address = reinterpret_cast<uintptr_t>(data_);
-  return data_ + (-address & uintptr_t{kLargePageBytes - 1});
+  return data_ + (-address & uintptr_t{kHugePageBytes - 1});
 }
 
 Result<std::unique_ptr<CpuStorage>> CpuStorage::Make(int64_t bytes, Filling filling) {
@@ -70,18 +70,18 @@ void CpuStorage::Release(int64_t offset_bytes, int64_t bytes) {
   if (!packed_.empty()) Unpack(first, end);
 }
 
-void CpuStorage::Settle(std::span<const ByteRange> used) {
-  const int64_t before = FirstLargePage() - data_;
+void CpuStorage::UseHugePages(std::span<const ByteRange> used) {
+  const int64_t before = FirstHugePage() - data_;
   size_t page = 0;
   int64_t in_use = 0;  // bytes of it
   for (const ByteRange& range : used) {
     for (int64_t at = std::max(range.first, before); at < range.end;) {
-      const auto now = static_cast<size_t>((at - before) / kLargePageBytes);
+      const auto now = static_cast<size_t>((at - before) / kHugePageBytes);
       if (now >= packed_.size()) return;
       if (now != page) in_use = 0;
       page = now;
       const int64_t end =
-          std::min(range.end, before + static_cast<int64_t>(page + 1) * kLargePageBytes);
+          std::min(range.end, before + static_cast<int64_t>(page + 1) * kHugePageBytes);
       in_use += end - at;
       at = end;
       if (in_use >= kFullBytes && !packed_[page]) Pack(page);
@@ -89,28 +89,27 @@ void CpuStorage::Settle(std::span<const ByteRange> used) {
   }
 }
 
-void CpuStorage::Pack(size_t large_page) {
-  packed_[large_page] = true;  // or refused: not asked again
-  std::byte* from = FirstLargePage() + static_cast<int64_t>(large_page) * kLargePageBytes;
-  madvise(from, kLargePageBytes, MADV_HUGEPAGE);
+void CpuStorage::Pack(size_t huge_page) {
+  packed_[huge_page] = true;  // or refused: not asked again
+  std::byte* from = FirstHugePage() + static_cast<int64_t>(huge_page) * kHugePageBytes;
+  madvise(from, kHugePageBytes, MADV_HUGEPAGE);
   // Memory that nobody has written yet has nothing to put together.
   volatile std::byte* const first = from;
   *first = *first;
-  if (madvise(from, kLargePageBytes, MADV_COLLAPSE) != 0) {
-    madvise(from, kLargePageBytes, MADV_NOHUGEPAGE);
+  if (madvise(from, kHugePageBytes, MADV_COLLAPSE) != 0) {
+    madvise(from, kHugePageBytes, MADV_NOHUGEPAGE);
   }
 }
 
-// What is left of a large page that was given back in part fills up in small ones.
+// What is left of a huge page that was given back in part fills up in small ones.
 void CpuStorage::Unpack(int64_t offset_bytes, int64_t end_bytes) {
-  const int64_t before = FirstLargePage() - data_;
-  const int64_t first = std::max<int64_t>(0, offset_bytes - before) / kLargePageBytes;
+  const int64_t before = FirstHugePage() - data_;
+  const int64_t first = std::max<int64_t>(0, offset_bytes - before) / kHugePageBytes;
   const int64_t n_pages = static_cast<int64_t>(packed_.size());
-  for (int64_t page = first; page < n_pages && before + page * kLargePageBytes < end_bytes;
-       ++page) {
+  for (int64_t page = first; page < n_pages && before + page * kHugePageBytes < end_bytes; ++page) {
     if (!packed_[static_cast<size_t>(page)]) continue;
     packed_[static_cast<size_t>(page)] = false;
-    madvise(data_ + before + page * kLargePageBytes, kLargePageBytes, MADV_NOHUGEPAGE);
+    madvise(data_ + before + page * kHugePageBytes, kHugePageBytes, MADV_NOHUGEPAGE);
   }
 }
 

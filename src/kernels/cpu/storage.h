@@ -14,7 +14,7 @@ namespace winnow::kernels::cpu {
 // Zeroed anonymous pages, committed as they are first touched, given back by Release.
 class CpuStorage : public Storage {
  public:
-  // kWhole: a large storage is committed in large pages from the first touch on; kGrowing: only
+  // kWhole: a large storage is committed in huge pages from the first touch on; kGrowing: only
   // where Settle finds them full.
   enum class Filling { kWhole, kGrowing };
 
@@ -31,18 +31,18 @@ class CpuStorage : public Storage {
   void Release(int64_t offset_bytes, int64_t bytes);
 
   // Backend::Settle. Requires: kGrowing.
-  void Settle(std::span<const ByteRange> used);
+  void UseHugePages(std::span<const ByteRange> used);
 
  private:
   CpuStorage(std::byte* data, int64_t size_bytes, Filling filling);
-  // Large pages that lie wholly inside count from here.
-  std::byte* FirstLargePage() const;
-  void Pack(size_t large_page);
+  // Huge pages that lie wholly inside count from here.
+  std::byte* FirstHugePage() const;
+  void Pack(size_t huge_page);
   void Unpack(int64_t offset_bytes, int64_t end_bytes);
 
   std::byte* data_;
   int64_t size_bytes_;
-  std::vector<bool> packed_;  // [large page]; empty unless growing
+  std::vector<bool> packed_;  // [huge page]; empty unless growing
 };
 
 }  // namespace winnow::kernels::cpu

@@ -15,7 +15,7 @@ namespace {
 // Floats that are not negative are ordered as their bits are. A class is a power of two in eight.
 constexpr int kClassShift = 20;
 constexpr int kClasses = 1 << (31 - kClassShift);
-int ClassOf(float weight) {
+int WeightClass(float weight) {
   return static_cast<int>(std::bit_cast<uint32_t>(weight) >> kClassShift);
 }
 
@@ -34,7 +34,7 @@ Kept All(std::span<const float> weights) {
 Kept KeepTopP(std::span<float> weights, double top_p, std::span<int32_t> candidates) {
   std::array<Class, kClasses> classes = {};
   for (const float weight : weights) {
-    const int class_of = ClassOf(weight);
+    const int class_of = WeightClass(weight);
     if (class_of >= kClasses) return All(weights);  // NaN with a sign
     Class& c = classes[static_cast<size_t>(class_of)];
     ++c.n;
@@ -56,7 +56,7 @@ Kept KeepTopP(std::span<float> weights, double top_p, std::span<int32_t> candida
   }
   size_t n_candidates = 0;
   for (size_t i = 0; i < weights.size(); ++i) {
-    const int c = ClassOf(weights[i]);
+    const int c = WeightClass(weights[i]);
     if (c == last) candidates[n_candidates++] = static_cast<int32_t>(i);
     if (c < last) weights[i] = 0;
   }

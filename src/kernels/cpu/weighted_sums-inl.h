@@ -33,10 +33,10 @@ struct SlotRange {
 // acc is 0, whatever it holds. `fetched`: where a row that is still to come is asked for beside
 // every row; null: nowhere.
 template <class Rows, int kHeads, int kVectors>
-void WeighVectors(const AttentionShape& shape, const std::byte* from, const SlotRange& slots,
-                  const Reading::Part* fetched, const float* weights, float* acc) {
+void AccumulateVectors(const AttentionShape& shape, const std::byte* from, const SlotRange& slots,
+                       const PrefetchPolicy::Part* fetched, const float* weights, float* acc) {
   const DF df;
-  const Reading reading = shape.reading;
+  const PrefetchPolicy prefetch = shape.prefetch;
   VF sums[kHeads][kVectors];
 #pragma GCC unroll 8
   for (int h = 0; h < kHeads; ++h) {
@@ -48,7 +48,7 @@ void WeighVectors(const AttentionShape& shape, const std::byte* from, const Slot
   }
   const auto add = [&](int s) HWY_ATTR {
     const int64_t at = s * shape.value_row_bytes;
-    if (fetched != nullptr) reading.FetchAheadIn(*fetched, at, shape.value_row_bytes);
+    if (fetched != nullptr) prefetch.PrefetchAheadIn(*fetched, at, shape.value_row_bytes);
     const std::byte* row = from + at;
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
@@ -87,8 +87,8 @@ struct ElementRows {
 
 // The last dimensions, fewer than a vector.
 template <class Elements>
-void WeighRest(const AttentionShape& shape, const std::byte* from, int n_dims, int n_slots,
-               const float* weights, float* acc) {
+void AccumulateRest(const AttentionShape& shape, const std::byte* from, int n_dims, int n_slots,
+                    const float* weights, float* acc) {
   const DF df;
   VF sum = hn::Zero(df);
   for (int s = 0; s < n_slots; ++s) {
@@ -101,50 +101,53 @@ void WeighRest(const AttentionShape& shape, const std::byte* from, int n_dims, i
 }
 
 template <class Elements, int kHeads>
-void WeighHeads(const AttentionShape& shape, const ChunkJob& job, const SlotRange& slots,
-                const Reading::Part* fetched, const float* weights, float* acc) {
+void AccumulateHeads(const AttentionShape& shape, const ChunkJob& job, const SlotRange& slots,
+                     const PrefetchPolicy::Part* fetched, const float* weights, float* acc) {
   int i = 0;
   for (; i + 4 * kLanes <= shape.value_dim; i += 4 * kLanes) {
-    WeighVectors<ElementRows<Elements>, kHeads, 4>(shape, job.values + i * Elements::kBytes, slots,
-                                                   i == 0 ? fetched : nullptr, weights, acc + i);
+    AccumulateVectors<ElementRows<Elements>, kHeads, 4>(shape, job.values + i * Elements::kBytes,
+                                                        slots, i == 0 ? fetched : nullptr, weights,
+                                                        acc + i);
   }
   for (; i + kLanes <= shape.value_dim; i += kLanes) {
-    WeighVectors<ElementRows<Elements>, kHeads, 1>(shape, job.values + i * Elements::kBytes, slots,
-                                                   i == 0 ? fetched : nullptr, weights, acc + i);
+    AccumulateVectors<ElementRows<Elements>, kHeads, 1>(shape, job.values + i * Elements::kBytes,
+                                                        slots, i == 0 ? fetched : nullptr, weights,
+                                                        acc + i);
   }
   if (i == shape.value_dim || slots.end < job.n_slots) return;
   for (int h = 0; h < kHeads; ++h) {
-    WeighRest<Elements>(shape, job.values + i * Elements::kBytes, shape.value_dim - i, job.n_slots,
-                        weights + h * kChunkSlots, acc + h * shape.value_dim + i);
+    AccumulateRest<Elements>(shape, job.values + i * Elements::kBytes, shape.value_dim - i,
+                             job.n_slots, weights + h * kChunkSlots, acc + h * shape.value_dim + i);
   }
 }
 
-// Calls weigh(slots) for a few slots after another, where they are not read as several streams: its
-// passes but the first find them in the first-level cache, and memory is read while all compute.
+// Calls accumulate_slots(slots) for a few slots after another, where they are not read as several
+// streams: its passes but the first find them in the L1 cache, and memory is read while all
+// compute.
 template <class F>
-HWY_INLINE void FewAtATime(int n_slots, int n_streams, const F& weigh) {
-  constexpr int kAtATime = 32;
-  const int step = n_streams > 1 ? std::max(1, n_slots) : kAtATime;
+HWY_INLINE void ForSlotRuns(int n_slots, int n_streams, const F& accumulate_slots) {
+  constexpr int kSlotsPerRun = 32;
+  const int step = n_streams > 1 ? std::max(1, n_slots) : kSlotsPerRun;
   for (int first = 0; first < n_slots; first += step) {
-    weigh(
+    accumulate_slots(
         SlotRange{.first = first, .end = std::min(first + step, n_slots), .n_streams = n_streams});
   }
 }
 
 template <class Elements>
-void Weigh(const AttentionShape& shape, const ChunkJob& job, const float* weights) {
-  const Reading::Part values = ValuesOf(shape, job);
-  const auto weigh = [&](const SlotRange& slots) HWY_ATTR {
+void Accumulate(const AttentionShape& shape, const ChunkJob& job, const float* weights) {
+  const PrefetchPolicy::Part values = ValueRegion(shape, job);
+  const auto accumulate_slots = [&](const SlotRange& slots) HWY_ATTR {
     ForPasses(shape.group, [&](int h, auto count) HWY_ATTR {
-      WeighHeads<Elements, decltype(count)::kHeads>(shape, job, slots, h == 0 ? &values : nullptr,
-                                                    weights + h * kChunkSlots,
-                                                    job.partial.acc + h * shape.value_dim);
+      AccumulateHeads<Elements, decltype(count)::kHeads>(
+          shape, job, slots, h == 0 ? &values : nullptr, weights + h * kChunkSlots,
+          job.partial.acc + h * shape.value_dim);
     });
   };
-  const int n_streams = shape.reading.streams;
+  const int n_streams = shape.prefetch.streams;
   const bool one_pass = shape.group <= kHeadsPerPass && shape.value_dim <= 4 * kLanes;
-  if (one_pass) return weigh({.first = 0, .end = job.n_slots, .n_streams = n_streams});
-  FewAtATime(job.n_slots, n_streams, weigh);
+  if (one_pass) return accumulate_slots({.first = 0, .end = job.n_slots, .n_streams = n_streams});
+  ForSlotRuns(job.n_slots, n_streams, accumulate_slots);
 }
 
 // One block of 32 dimensions; the weights have the block's scales folded in.
@@ -157,23 +160,24 @@ struct BlockRows {
 };
 
 template <class Block, int kHeads = 1>
-HWY_INLINE void WeighBlockOf(int heads, const AttentionShape& shape, const std::byte* from,
-                             const SlotRange& slots, const float* weights, float* acc) {
+HWY_INLINE void AccumulateBlockOfHeads(int heads, const AttentionShape& shape,
+                                       const std::byte* from, const SlotRange& slots,
+                                       const float* weights, float* acc) {
   if (heads == kHeads) {
-    WeighVectors<BlockRows<Block>, kHeads, kBlockVectors>(shape, from, slots, nullptr, weights,
-                                                          acc);
+    AccumulateVectors<BlockRows<Block>, kHeads, kBlockVectors>(shape, from, slots, nullptr, weights,
+                                                               acc);
   } else if constexpr (kHeads < kHeadsPerBlockPass) {
-    WeighBlockOf<Block, kHeads + 1>(heads, shape, from, slots, weights, acc);
+    AccumulateBlockOfHeads<Block, kHeads + 1>(heads, shape, from, slots, weights, acc);
   }
 }
 
 // `scaled` has room for [group, kChunkSlots].
 template <class Block>
-void WeighBlocks(const AttentionShape& shape, const ChunkJob& job, const float* weights,
-                 float* scaled) {
+void AccumulateBlocks(const AttentionShape& shape, const ChunkJob& job, const float* weights,
+                      float* scaled) {
   const DF df;
-  const Reading::Part values = ValuesOf(shape, job);
-  const auto weigh = [&](const SlotRange& slots) HWY_ATTR {
+  const PrefetchPolicy::Part values = ValueRegion(shape, job);
+  const auto accumulate_slots = [&](const SlotRange& slots) HWY_ATTR {
     const int n_slots = slots.end - slots.first;
     for (int dim = 0; dim < shape.value_dim; dim += 32) {
       const std::byte* blocks = job.values + dim / 32 * Block::kBytes;
@@ -187,7 +191,7 @@ void WeighBlocks(const AttentionShape& shape, const ChunkJob& job, const float* 
         const int s = slots.first + tile;
         const int64_t at = s * shape.value_row_bytes;
         if (dim == 0) {
-          shape.reading.FetchAheadIn(values, at, kLanes * shape.value_row_bytes);
+          shape.prefetch.PrefetchAheadIn(values, at, kLanes * shape.value_row_bytes);
         }
         scale(s, LoadScales(blocks + at, shape.value_row_bytes));
       });
@@ -199,12 +203,13 @@ void WeighBlocks(const AttentionShape& shape, const ChunkJob& job, const float* 
         scale(s, hn::Load(df, rest));
       }
       for (int h = 0; h < shape.group; h += kHeadsPerBlockPass) {
-        WeighBlockOf<Block>(std::min(kHeadsPerBlockPass, shape.group - h), shape, blocks, slots,
-                            scaled + h * kChunkSlots, job.partial.acc + h * shape.value_dim + dim);
+        AccumulateBlockOfHeads<Block>(std::min(kHeadsPerBlockPass, shape.group - h), shape, blocks,
+                                      slots, scaled + h * kChunkSlots,
+                                      job.partial.acc + h * shape.value_dim + dim);
       }
     }
   };
-  FewAtATime(job.n_slots, shape.reading.streams, weigh);
+  ForSlotRuns(job.n_slots, shape.prefetch.streams, accumulate_slots);
 }
 
 }  // namespace winnow::kernels::cpu::HWY_NAMESPACE

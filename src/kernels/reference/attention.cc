@@ -135,8 +135,8 @@ class HeadAttention {
     if (!a.entries.empty()) entries_ = a.entries[kv_head];
     n_entries_ = entries_.shares_rows() ? static_cast<int64_t>(entries_.size()) : store_.n_slots;
     WINNOW_CHECK(n_entries_ >= a.q.rows);
-    WINNOW_CHECK(entries_.factors.empty() || HasEveryEntry(entries_.factors.size()));
-    WINNOW_CHECK(a.rope == nullptr || HasEveryEntry(entries_.positions.size()));
+    WINNOW_CHECK(entries_.factors.empty() || HasAllEntries(entries_.factors.size()));
+    WINNOW_CHECK(a.rope == nullptr || HasAllEntries(entries_.positions.size()));
     keys_ = Keys();
     values_ = Floats(bytes(store_.values) + store_.values_offset_bytes, a.value_type,
                      store_.n_slots * a.value_dim);
@@ -166,7 +166,7 @@ class HeadAttention {
   }
 
  private:
-  bool HasEveryEntry(size_t n) const { return static_cast<int64_t>(n) == n_entries_; }
+  bool HasAllEntries(size_t n) const { return static_cast<int64_t>(n) == n_entries_; }
 
   int64_t Row(int64_t entry) const {
     const auto at = static_cast<size_t>(entry);

@@ -99,7 +99,7 @@ void MostSimilar(const Similarity& s, std::byte* (*bytes)(Storage*)) {
       best = cosine;
       s.best_to[i] = static_cast<int32_t>(j);
     }
-    if (static_cast<float>(best) < s.least) {  // as it is told
+    if (static_cast<float>(best) < s.min_similarity) {  // as it is told
       best = -std::numeric_limits<double>::infinity();
       s.best_to[i] = Similarity::kNone;
     }

@@ -19,7 +19,7 @@ namespace winnow::kernels::testing_support {
 inline constexpr double kAttentionTolerance = 1e-5;
 // Keys of Q8_0 and Q4_0 meet queries rounded to 8 bits per block of 32, unless they are rotated on
 // the way.
-inline constexpr double kRoundedQueryTolerance = 1.5e-2;
+inline constexpr double kQuantizedQueryTolerance = 1.5e-2;
 
 enum class Rotate { kNot, kHalves, kNeighbours };
 
@@ -44,8 +44,8 @@ struct Shape {
     return std::to_string(n_queries) + " queries, " + std::to_string(n_slots) + " slots, " +
            std::to_string(kv_heads) + " x " + std::to_string(group) + " heads, dims " +
            std::to_string(key_dim) + ", " + std::to_string(value_dim) + ", " +
-           std::string(gguf::InfoOf(key_type).name) + ", " +
-           std::string(gguf::InfoOf(value_type).name) + ", rotation " +
+           std::string(gguf::GetTypeInfo(key_type).name) + ", " +
+           std::string(gguf::GetTypeInfo(value_type).name) + ", rotation " +
            std::to_string(static_cast<int>(rotate)) + " of " + std::to_string(n_rotated) + " by " +
            std::to_string(magnitude) + ", " + std::to_string(shared) + " entries a row" +
            (factors ? ", factors" : "") + ", top_p " + std::to_string(top_p) + ", spread " +
@@ -219,8 +219,8 @@ class AttentionConformanceBase : public Conformance {
   void Check(const Shape& shape, const TapSpec& taps = {}) {
     const std::unique_ptr<Backend> reference = MakeReferenceBackend();
     const Answer expected = RunAttention(*reference, shape, taps);
-    const bool rounded = IsBlockType(shape.key_type) && shape.rotate == Rotate::kNot;
-    const double tolerance = rounded ? kRoundedQueryTolerance : kAttentionTolerance;
+    const bool quantized = IsBlockType(shape.key_type) && shape.rotate == Rotate::kNot;
+    const double tolerance = quantized ? kQuantizedQueryTolerance : kAttentionTolerance;
     const Answer found = RunAttention(*Cpu(*pools_[0]), shape, taps);
     ExpectClose(found.out, expected.out, tolerance, shape.Text());
     ASSERT_EQ(found.taps.n_last_rows, expected.taps.n_last_rows) << shape.Text();
@@ -233,12 +233,12 @@ class AttentionConformanceBase : public Conformance {
                      "column sums, " + shape.Text());
     ExpectListsClose(found.taps.square_sums, expected.taps.square_sums, 4 * tolerance,
                      "square sums, " + shape.Text());
-    if (!rounded) {
+    if (!quantized) {
       EXPECT_EQ(found.n_attended, expected.n_attended) << shape.Text();
     }
-    for (const char* maker : {"intel", "amd"}) {  // one of them, often, is this machine's
-      const Answer other = RunAttention(*Cpu(*pools_[0], maker), shape, taps);
-      ExpectClose(other.out, expected.out, tolerance, shape.Text() + ", as on " + maker);
+    for (const char* vendor : {"intel", "amd"}) {  // one of them, often, is this machine's
+      const Answer other = RunAttention(*Cpu(*pools_[0], vendor), shape, taps);
+      ExpectClose(other.out, expected.out, tolerance, shape.Text() + ", as on " + vendor);
     }
     for (size_t i = 1; i < pools_.size(); ++i) {
       // Alone, or with as many others that some of them share the threads.

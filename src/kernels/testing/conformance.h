@@ -83,8 +83,9 @@ void ExpectClose(const std::vector<T>& found, const std::vector<T>& expected, do
 
 class Conformance : public testing::TestWithParam<std::string> {
  protected:
-  static std::unique_ptr<Backend> Cpu(ThreadPool& pool, const std::string& maker = "") {
-    return std::move(MakeCpuBackend({.pool = &pool, .target = GetParam(), .maker = maker})).value();
+  static std::unique_ptr<Backend> Cpu(ThreadPool& pool, const std::string& vendor = "") {
+    return std::move(MakeCpuBackend({.pool = &pool, .target = GetParam(), .vendor = vendor}))
+        .value();
   }
 
   // Runs `op` on the reference and on the CPU with 1 and 3 threads; it returns what it computed.
@@ -102,7 +103,7 @@ class Conformance : public testing::TestWithParam<std::string> {
 inline constexpr TensorType kCacheTypes[] = {TensorType::kF32, TensorType::kF16, TensorType::kBF16,
                                              TensorType::kQ8_0, TensorType::kQ4_0};
 
-inline bool IsBlockType(TensorType type) { return gguf::InfoOf(type).block_elements > 1; }
+inline bool IsBlockType(TensorType type) { return gguf::GetTypeInfo(type).block_elements > 1; }
 
 inline std::string NameOfTarget(const testing::TestParamInfo<std::string>& info) {
   return info.param;

@@ -36,7 +36,7 @@ std::vector<float> RandomFloats(int64_t n, Rng& rng) {
 }
 
 std::vector<std::byte> RandomBlocks(TensorType type, int64_t n, Rng& rng) {
-  const int64_t n_blocks = n / gguf::InfoOf(type).block_elements;
+  const int64_t n_blocks = n / gguf::GetTypeInfo(type).block_elements;
   switch (type) {
     case TensorType::kF32:
     case TensorType::kF16:

@@ -155,7 +155,7 @@ class Writer {
 
 }  // namespace
 
-TinySpec TinySpecOf(const std::string& form) {
+TinySpec MakeTinySpec(const std::string& form) {
   TinySpec spec;
   spec.architecture = form.substr(0, form.find('-'));
   if (form == "qwen2") spec.qkv_bias = true;

@@ -36,7 +36,7 @@ struct TinySpec {
 
 // The shapes their architectures have; two with forms have a name each: llama, qwen2, qwen3,
 // falcon-7b, falcon-40b, phi3.
-TinySpec TinySpecOf(const std::string& form);
+TinySpec MakeTinySpec(const std::string& form);
 
 // Metadata and tensors of the model. The same spec and tensor name give the same weights, fused or
 // not.

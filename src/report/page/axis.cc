@@ -48,7 +48,7 @@ std::vector<Tick> LinearTicks(Range range, int n_wanted, bool whole) {
   return ticks;
 }
 
-std::vector<Tick> PowersOf(double base, Range range, int n_wanted) {
+std::vector<Tick> PowerTicks(double base, Range range, int n_wanted) {
   const double first = std::ceil(std::log(range.from) / std::log(base) - 1e-9);
   const double last = std::floor(std::log(range.to) / std::log(base) + 1e-9);
   const double stride = std::max(1.0, std::ceil((last - first + 1) / std::max(n_wanted, 1)));
@@ -61,7 +61,7 @@ std::vector<Tick> PowersOf(double base, Range range, int n_wanted) {
 }
 
 std::vector<Tick> LogTicks(Scale scale, Range range, int n_wanted) {
-  std::vector<Tick> ticks = PowersOf(scale == Scale::kLog2 ? 2 : 10, range, n_wanted);
+  std::vector<Tick> ticks = PowerTicks(scale == Scale::kLog2 ? 2 : 10, range, n_wanted);
   if (ticks.size() >= 3) return ticks;
   std::vector<Tick> finer;
   const double decade = std::floor(std::log10(range.from));
@@ -92,7 +92,7 @@ std::string NumberLabel(double value) {
   return Shortest(value, value == std::round(value) ? 6 : 4);
 }
 
-Range RangeOf(const Axis& axis, std::span<const double> values, bool with_zero) {
+Range AxisRange(const Axis& axis, std::span<const double> values, bool with_zero) {
   const bool log = axis.scale != Scale::kLinear;
   Range range = {INFINITY, -INFINITY};
   if (with_zero && !log) range = {0, 0};
@@ -117,7 +117,7 @@ Range RangeOf(const Axis& axis, std::span<const double> values, bool with_zero) 
   return range;
 }
 
-std::vector<Tick> TicksOf(Scale scale, Range range, int n_wanted, bool whole) {
+std::vector<Tick> MakeTicks(Scale scale, Range range, int n_wanted, bool whole) {
   if (range.from > range.to) std::swap(range.from, range.to);
   if (range.from == range.to) return {};
   return scale == Scale::kLinear ? LinearTicks(range, n_wanted, whole)

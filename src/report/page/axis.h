@@ -17,7 +17,7 @@ struct Range {
 
 // The smallest range that holds all finite values (on logarithmic axes: the positive ones), and
 // `with_zero` zero too; never empty. What the axis fixes stays; linear axes grow to the next tick.
-Range RangeOf(const Axis& axis, std::span<const double> values, bool with_zero = false);
+Range AxisRange(const Axis& axis, std::span<const double> values, bool with_zero = false);
 
 struct Tick {
   double value = 0;
@@ -27,7 +27,7 @@ struct Tick {
 // Round numbers in the range: 1, 2 or 5 times a power of ten; on kLog2 axes powers of two. About
 // `n_wanted` of them, at least two unless the range holds fewer. A range may run downwards.
 // None in a range without extent. `whole`: linear ticks at whole numbers only.
-std::vector<Tick> TicksOf(Scale scale, Range range, int n_wanted, bool whole = false);
+std::vector<Tick> MakeTicks(Scale scale, Range range, int n_wanted, bool whole = false);
 
 // A number as people write it beside a chart: "0.25", "2048", "150k", "3M", "1e-5".
 std::string NumberLabel(double value);

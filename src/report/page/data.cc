@@ -22,7 +22,7 @@ List Measured(std::span<const double> values) {
 }
 
 // A row begins with its panel where there are several.
-Record RowOf(const Figure& figure, const Figure::Panel& panel) {
+Record DataRow(const Figure& figure, const Figure::Panel& panel) {
   Record row;
   if (figure.panels.size() > 1) row.Add("panel", panel.title);
   return row;
@@ -34,7 +34,7 @@ void AddRows(const Figure& figure, const Figure::Panel& panel, const LineChart& 
                                     [](const auto& series) { return !series.labels.empty(); });
   for (const LineChart::Series& series : chart.series) {
     for (size_t i = 0; i < series.x.size(); ++i) {
-      Record row = RowOf(figure, panel);
+      Record row = DataRow(figure, panel);
       row.Add("series", series.name);
       row.Add(NameOr(chart.x.label, "x"), Measured(series.x[i]));
       row.Add(NameOr(chart.y.label, "y"), Measured(series.y[i]));
@@ -48,7 +48,7 @@ void AddRows(const Figure& figure, const Figure::Panel& panel, const BarChart& c
              std::vector<Record>& rows) {
   for (const BarChart::Series& series : chart.series) {
     for (size_t i = 0; i < series.values.size(); ++i) {
-      Record row = RowOf(figure, panel);
+      Record row = DataRow(figure, panel);
       row.Add("series", series.name);
       row.Add(NameOr(chart.x_label, "category"), chart.categories[i]);
       row.Add(NameOr(chart.y.label, "value"), Measured(series.values[i]));
@@ -60,7 +60,7 @@ void AddRows(const Figure& figure, const Figure::Panel& panel, const BarChart& c
 void AddRows(const Figure& figure, const Figure::Panel& panel, const Histogram& chart,
              std::vector<Record>& rows) {
   for (size_t i = 0; i < chart.counts.size(); ++i) {
-    Record row = RowOf(figure, panel);
+    Record row = DataRow(figure, panel);
     row.Add("from", chart.edges[i]);
     row.Add("to", chart.edges[i + 1]);
     row.Add(NameOr(chart.y.label, "count"), Measured(chart.counts[i]));
@@ -69,39 +69,39 @@ void AddRows(const Figure& figure, const Figure::Panel& panel, const Histogram& 
 }
 
 // The name of a row or column: its own, or where its cells begin.
-Value PlaceOf(const std::vector<std::string>& names, const Axis& axis, int64_t i, int64_t n) {
+Value PlaceValue(const std::vector<std::string>& names, const Axis& axis, int64_t i, int64_t n) {
   if (!names.empty()) return names[static_cast<size_t>(i)];
   const double from = axis.from.value_or(0);
   const double to = axis.to.value_or(static_cast<double>(n));
   return from + (to - from) * static_cast<double>(i) / static_cast<double>(n);
 }
 
-List PlacesOf(const std::vector<std::string>& names, const Axis& axis, int64_t n) {
+List PlaceList(const std::vector<std::string>& names, const Axis& axis, int64_t n) {
   List places;
-  for (int64_t i = 0; i < n; ++i) places.push_back(PlaceOf(names, axis, i, n));
+  for (int64_t i = 0; i < n; ++i) places.push_back(PlaceValue(names, axis, i, n));
   return places;
 }
 
-std::string TextOf(const Value& place) {
+std::string PlaceText(const Value& place) {
   const auto* name = std::get_if<std::string>(&place.data);
   return name != nullptr ? *name : ToJson(place);
 }
 
 void AddRows(const Figure& figure, const Figure::Panel& panel, const HeatMap& map,
              std::vector<Record>& rows) {
-  const List columns = PlacesOf(map.column_names, map.x, map.n_columns);
+  const List columns = PlaceList(map.column_names, map.x, map.n_columns);
   for (int64_t y = 0; y < map.n_rows; ++y) {
-    Record row = RowOf(figure, panel);
-    row.Add(NameOr(map.y.label, "row"), PlaceOf(map.row_names, map.y, y, map.n_rows));
+    Record row = DataRow(figure, panel);
+    row.Add(NameOr(map.y.label, "row"), PlaceValue(map.row_names, map.y, y, map.n_rows));
     for (int64_t x = 0; x < map.n_columns; ++x) {
-      row.Add(TextOf(columns[static_cast<size_t>(x)]),
+      row.Add(PlaceText(columns[static_cast<size_t>(x)]),
               Measured(map.values[static_cast<size_t>(y * map.n_columns + x)]));
     }
     rows.push_back(std::move(row));
   }
 }
 
-Record PanelOf(const LineChart& chart) {
+Record PanelRecord(const LineChart& chart) {
   List all;
   for (const LineChart::Series& series : chart.series) {
     Record one = {{"name", series.name}, {"x", Measured(series.x)}, {"y", Measured(series.y)}};
@@ -111,7 +111,7 @@ Record PanelOf(const LineChart& chart) {
   return {{"x", chart.x.label}, {"y", chart.y.label}, {"series", std::move(all)}};
 }
 
-Record PanelOf(const BarChart& chart) {
+Record PanelRecord(const BarChart& chart) {
   List all;
   for (const BarChart::Series& series : chart.series) {
     all.emplace_back(Record{{"name", series.name}, {"values", Measured(series.values)}});
@@ -122,14 +122,14 @@ Record PanelOf(const BarChart& chart) {
           {"series", std::move(all)}};
 }
 
-Record PanelOf(const Histogram& chart) {
+Record PanelRecord(const Histogram& chart) {
   return {{"x", chart.x.label},
           {"y", chart.y.label},
           {"edges", MakeList(chart.edges)},
           {"counts", Measured(chart.counts)}};
 }
 
-Record PanelOf(const HeatMap& map) {
+Record PanelRecord(const HeatMap& map) {
   List values;
   for (auto row = map.values.begin(); row != map.values.end(); row += map.n_columns) {
     values.emplace_back(Measured(std::vector<double>(row, row + map.n_columns)));
@@ -137,14 +137,14 @@ Record PanelOf(const HeatMap& map) {
   return {{"x", map.x.label},
           {"y", map.y.label},
           {"value", map.value_label},
-          {"columns", PlacesOf(map.column_names, map.x, map.n_columns)},
-          {"rows", PlacesOf(map.row_names, map.y, map.n_rows)},
+          {"columns", PlaceList(map.column_names, map.x, map.n_columns)},
+          {"rows", PlaceList(map.row_names, map.y, map.n_rows)},
           {"values", std::move(values)}};
 }
 
 }  // namespace
 
-std::vector<Record> DataOf(const Figure& figure) {
+std::vector<Record> DataRecords(const Figure& figure) {
   std::vector<Record> rows;
   for (const Figure::Panel& panel : figure.panels) {
     std::visit([&](const auto& chart) { AddRows(figure, panel, chart, rows); }, panel.chart);
@@ -152,11 +152,11 @@ std::vector<Record> DataOf(const Figure& figure) {
   return rows;
 }
 
-List PanelsOf(const Figure& figure) {
+List PanelList(const Figure& figure) {
   List panels;
   for (const Figure::Panel& panel : figure.panels) {
     Record record = {{"title", panel.title}};
-    Record data = std::visit([](const auto& chart) { return PanelOf(chart); }, panel.chart);
+    Record data = std::visit([](const auto& chart) { return PanelRecord(chart); }, panel.chart);
     for (Field& field : data.fields) record.fields.push_back(std::move(field));
     panels.emplace_back(std::move(record));
   }

@@ -10,7 +10,7 @@ namespace winnow::report {
 
 // Rows for a table: the panel where there are several, the series, and the values by the labels of
 // their axes. A row of a heat map is a row here, its cells named by their columns.
-std::vector<Record> DataOf(const Figure& figure);
+std::vector<Record> DataRecords(const Figure& figure);
 
 // The panels as lists of numbers, null where nothing was measured (NaN), each with the labels of
 // its axes:
@@ -18,6 +18,6 @@ std::vector<Record> DataOf(const Figure& figure);
 //   bars       "categories", "series": [{"name", "values"}]
 //   histogram  "edges", "counts"
 //   heat map   "columns", "rows", "values": [row][column]
-List PanelsOf(const Figure& figure);
+List PanelList(const Figure& figure);
 
 }  // namespace winnow::report

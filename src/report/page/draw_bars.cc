@@ -31,7 +31,7 @@ Drawing Draw(const BarChart& chart, const Canvas& canvas) {
   const Frame frame = DrawSides({.x = {.label = chart.x_label, .from = {}, .to = {}},
                                  .y = chart.y,
                                  .x_range = {},
-                                 .y_range = RangeOf(chart.y, values, /*with_zero=*/true),
+                                 .y_range = AxisRange(chart.y, values, /*with_zero=*/true),
                                  .x_names = chart.categories},
                                 canvas, drawing);
   const double group = (frame.right - frame.left) /
@@ -61,7 +61,7 @@ Drawing Draw(const Histogram& chart, const Canvas& canvas) {
                                  .y = chart.y,
                                  .x_range = {chart.x.from.value_or(chart.edges.front()),
                                              chart.x.to.value_or(chart.edges.back())},
-                                 .y_range = RangeOf(chart.y, chart.counts, /*with_zero=*/true)},
+                                 .y_range = AxisRange(chart.y, chart.counts, /*with_zero=*/true)},
                                 canvas, drawing);
   for (size_t i = 0; i < chart.counts.size(); ++i) {
     const double first = frame.x.At(chart.edges[i]);

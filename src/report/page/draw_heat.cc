@@ -8,16 +8,17 @@
 namespace winnow::report {
 namespace {
 
-constexpr int64_t kMostRects = 1000;  // cells beyond that become one picture
+constexpr int64_t kMaxRects = 1000;  // cells beyond that become one picture
 // No picture is finer than a screen; cells that share a pixel give their mean.
-constexpr int64_t kMostColumns = 640;
-constexpr int64_t kMostRows = 320;
+constexpr int64_t kMaxColumns = 640;
+constexpr int64_t kMaxRows = 320;
 
-double ShareOf(double value, Range range) {
+double FractionOfRange(double value, Range range) {
   return std::isnan(value) ? value : (value - range.from) / (range.to - range.from);
 }
 
-std::string NameOf(const std::vector<std::string>& names, const Axis& axis, int64_t i, int64_t n) {
+std::string TickName(const std::vector<std::string>& names, const Axis& axis, int64_t i,
+                     int64_t n) {
   if (!names.empty()) return names[static_cast<size_t>(i)];
   const double from = axis.from.value_or(0);
   const double to = axis.to.value_or(static_cast<double>(n));
@@ -47,9 +48,9 @@ void DrawCells(const HeatMap& map, Range range, const Frame& frame, Drawing& dra
       if (std::isnan(value)) continue;
       const double x = frame.left + static_cast<double>(column) * w;
       const double y = frame.top + static_cast<double>(row) * h;
-      const uint32_t colour = HeatColour(ShareOf(value, range));
-      const std::string title = x_name + NameOf(map.column_names, map.x, column, map.n_columns) +
-                                "\n" + y_name + NameOf(map.row_names, map.y, row, map.n_rows) +
+      const uint32_t colour = HeatColour(FractionOfRange(value, range));
+      const std::string title = x_name + TickName(map.column_names, map.x, column, map.n_columns) +
+                                "\n" + y_name + TickName(map.row_names, map.y, row, map.n_rows) +
                                 "\n" + map.value_label + " " + NumberLabel(value);
       drawing.AddRect(x, y, w - gap, h - gap, "fill=\"" + HexColour(colour) + "\"", title);
       if (!map.show_values || h < 15) continue;
@@ -65,8 +66,8 @@ void DrawCells(const HeatMap& map, Range range, const Frame& frame, Drawing& dra
 }
 
 void DrawPicture(const HeatMap& map, Range range, const Frame& frame, Drawing& drawing) {
-  const int64_t width = std::min(map.n_columns, kMostColumns);
-  const int64_t height = std::min(map.n_rows, kMostRows);
+  const int64_t width = std::min(map.n_columns, kMaxColumns);
+  const int64_t height = std::min(map.n_rows, kMaxRows);
   std::vector<double> sums(static_cast<size_t>(width * height), 0);
   std::vector<int64_t> counts(sums.size(), 0);
   for (int64_t row = 0; row < map.n_rows; ++row) {
@@ -82,7 +83,7 @@ void DrawPicture(const HeatMap& map, Range range, const Frame& frame, Drawing& d
   std::vector<uint8_t> pixels(sums.size());
   for (size_t i = 0; i < pixels.size(); ++i) {
     const double value = counts[i] == 0 ? NAN : sums[i] / static_cast<double>(counts[i]);
-    pixels[i] = HeatIndex(ShareOf(value, range));
+    pixels[i] = HeatIndex(FractionOfRange(value, range));
   }
   drawing.body += "<image x=\"" + Px(frame.left) + "\" y=\"" + Px(frame.top) + "\" width=\"" +
                   Px(frame.right - frame.left) + "\" height=\"" + Px(frame.bottom - frame.top) +
@@ -93,7 +94,7 @@ void DrawPicture(const HeatMap& map, Range range, const Frame& frame, Drawing& d
 }  // namespace
 
 Range ColourRange(const HeatMap& map) {
-  return RangeOf({.label = "", .from = map.from, .to = map.to}, map.values);
+  return AxisRange({.label = "", .from = map.from, .to = map.to}, map.values);
 }
 
 Drawing Draw(const HeatMap& map, const Canvas& canvas) {
@@ -113,7 +114,7 @@ Drawing Draw(const HeatMap& map, const Canvas& canvas) {
                                 canvas, drawing);
   const Range range = ColourRange(map);
   drawing.body += "<g class=\"heat\">";
-  if (map.n_rows * map.n_columns <= kMostRects) {
+  if (map.n_rows * map.n_columns <= kMaxRects) {
     DrawCells(map, range, frame, drawing);
   } else {
     DrawPicture(map, range, frame, drawing);

@@ -11,7 +11,7 @@ using Series = LineChart::Series;
 
 // A screen has no more columns than this: of longer lines the lowest and highest points of each
 // column are drawn, so that no peak is lost.
-constexpr size_t kMostPoints = 1200;
+constexpr size_t kMaxPoints = 1200;
 
 constexpr double kMarkSize = 4;
 
@@ -20,9 +20,9 @@ struct Point {
 };
 
 std::vector<Point> Thinned(std::span<const Point> points) {
-  if (points.size() <= kMostPoints) return {points.begin(), points.end()};
+  if (points.size() <= kMaxPoints) return {points.begin(), points.end()};
   std::vector<Point> thinned;
-  const size_t n_buckets = kMostPoints / 2;
+  const size_t n_buckets = kMaxPoints / 2;
   for (size_t bucket = 0; bucket < n_buckets; ++bucket) {
     const auto first = points.begin() + static_cast<ptrdiff_t>(bucket * points.size() / n_buckets);
     const auto end =
@@ -36,7 +36,7 @@ std::vector<Point> Thinned(std::span<const Point> points) {
 }
 
 // The pieces of the line between points that cannot be shown.
-std::vector<std::vector<Point>> PiecesOf(const Series& series, const Frame& frame) {
+std::vector<std::vector<Point>> SplitSeries(const Series& series, const Frame& frame) {
   std::vector<std::vector<Point>> pieces(1);
   for (size_t i = 0; i < series.x.size(); ++i) {
     if (!frame.x.Shows(series.x[i]) || !frame.y.Shows(series.y[i])) {
@@ -50,7 +50,7 @@ std::vector<std::vector<Point>> PiecesOf(const Series& series, const Frame& fram
 
 void DrawLine(const Series& series, size_t colour, const Frame& frame, Drawing& drawing) {
   std::string path;
-  for (const std::vector<Point>& piece : PiecesOf(series, frame)) {
+  for (const std::vector<Point>& piece : SplitSeries(series, frame)) {
     char command = 'M';
     for (const Point& point : Thinned(piece)) {
       path += command + Px(point.x) + " " + Px(point.y);
@@ -125,8 +125,8 @@ Drawing Draw(const LineChart& chart, const Canvas& canvas) {
   Drawing drawing;
   const Frame frame = DrawSides({.x = chart.x,
                                  .y = chart.y,
-                                 .x_range = RangeOf(chart.x, xs),
-                                 .y_range = RangeOf(chart.y, ys)},
+                                 .x_range = AxisRange(chart.x, xs),
+                                 .y_range = AxisRange(chart.y, ys)},
                                 canvas, drawing);
   // A nested <svg> clips what lies outside axes that the caller has fixed.
   const bool clips = chart.x.from || chart.x.to || chart.y.from || chart.y.to;

@@ -16,7 +16,7 @@ constexpr double kNarrow = 360;  // on a phone
 constexpr double kPanel = 280;   // the least of a panel beside others
 constexpr double kGap = 16;
 constexpr double kTitle = 22;
-constexpr int kMostPanelsInRow = 3;
+constexpr int kMaxPanelsInRow = 3;
 
 // Puts `value` in front of the axis' own limits unless the caller has set them.
 void Fix(Axis& axis, Range range) {
@@ -30,7 +30,7 @@ void Gather(std::vector<double>& all, const std::vector<T>& some) {
 }
 
 template <class Type>
-std::vector<Type*> ChartsOf(Figure& figure) {
+std::vector<Type*> ChartsOfType(Figure& figure) {
   std::vector<Type*> charts;
   for (Figure::Panel& panel : figure.panels) {
     if (auto* chart = std::get_if<Type>(&panel.chart)) charts.push_back(chart);
@@ -40,7 +40,7 @@ std::vector<Type*> ChartsOf(Figure& figure) {
 
 void ShareLines(Figure& figure) {
   std::vector<double> xs, ys;
-  const auto charts = ChartsOf<LineChart>(figure);
+  const auto charts = ChartsOfType<LineChart>(figure);
   for (const LineChart* chart : charts) {
     for (const LineChart::Series& series : chart->series) {
       Gather(xs, series.x);
@@ -48,23 +48,23 @@ void ShareLines(Figure& figure) {
     }
   }
   for (LineChart* chart : charts) {
-    Fix(chart->x, RangeOf(chart->x, xs));
-    Fix(chart->y, RangeOf(chart->y, ys));
+    Fix(chart->x, AxisRange(chart->x, xs));
+    Fix(chart->y, AxisRange(chart->y, ys));
   }
 }
 
 void ShareBars(Figure& figure) {
   std::vector<double> ys;
-  const auto charts = ChartsOf<BarChart>(figure);
+  const auto charts = ChartsOfType<BarChart>(figure);
   for (const BarChart* chart : charts) {
     for (const BarChart::Series& series : chart->series) Gather(ys, series.values);
   }
-  for (BarChart* chart : charts) Fix(chart->y, RangeOf(chart->y, ys, /*with_zero=*/true));
+  for (BarChart* chart : charts) Fix(chart->y, AxisRange(chart->y, ys, /*with_zero=*/true));
 }
 
 void ShareHistograms(Figure& figure) {
   std::vector<double> xs, ys;
-  const auto charts = ChartsOf<Histogram>(figure);
+  const auto charts = ChartsOfType<Histogram>(figure);
   for (const Histogram* chart : charts) {
     xs.push_back(chart->edges.front());
     xs.push_back(chart->edges.back());
@@ -74,22 +74,22 @@ void ShareHistograms(Figure& figure) {
   const auto [low, high] = std::minmax_element(xs.begin(), xs.end());
   for (Histogram* chart : charts) {
     Fix(chart->x, {*low, *high});
-    Fix(chart->y, RangeOf(chart->y, ys, /*with_zero=*/true));
+    Fix(chart->y, AxisRange(chart->y, ys, /*with_zero=*/true));
   }
 }
 
 void ShareColours(Figure& figure) {
   std::vector<double> values;
-  const auto maps = ChartsOf<HeatMap>(figure);
+  const auto maps = ChartsOfType<HeatMap>(figure);
   for (const HeatMap* map : maps) Gather(values, map->values);
   for (HeatMap* map : maps) {
-    const Range range = RangeOf({.label = "", .from = map->from, .to = map->to}, values);
+    const Range range = AxisRange({.label = "", .from = map->from, .to = map->to}, values);
     map->from = range.from;
     map->to = range.to;
   }
 }
 
-double HeightOf(const Chart& chart, double width, bool beside_others) {
+double ChartHeight(const Chart& chart, double width, bool beside_others) {
   double height = std::clamp(width * 0.5, 240.0, 380.0);
   if (beside_others) height = 230;
   const auto* map = std::get_if<HeatMap>(&chart);
@@ -100,7 +100,7 @@ double HeightOf(const Chart& chart, double width, bool beside_others) {
   return std::clamp(70 + 24 * n_rows, 150.0, std::max(height, std::min(130 + 16 * n_rows, 900.0)));
 }
 
-Drawing LegendOf(const Figure& figure, const std::vector<std::string>& names, double width) {
+Drawing DrawLegend(const Figure& figure, const std::vector<std::string>& names, double width) {
   const Chart& first = figure.panels.front().chart;
   if (const auto* map = std::get_if<HeatMap>(&first)) return ColourLegend(*map, width);
   return SeriesLegend(names, std::holds_alternative<LineChart>(first), width);
@@ -132,7 +132,7 @@ void CheckFigure(const Figure& figure) {
 
 }  // namespace
 
-std::vector<std::string> SeriesOf(const Figure& figure) {
+std::vector<std::string> SeriesNames(const Figure& figure) {
   std::vector<std::string> names;
   const auto add = [&](const std::string& name) {
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
@@ -159,13 +159,13 @@ Figure WithSharedRanges(Figure figure) {
 
 Drawing DrawFigure(const Figure& original, double width) {
   const Figure figure = WithSharedRanges(original);
-  const std::vector<std::string> names = SeriesOf(figure);
+  const std::vector<std::string> names = SeriesNames(figure);
   const auto n_panels = static_cast<int>(figure.panels.size());
   const int n_in_row = std::clamp(static_cast<int>((width + kGap) / (kPanel + kGap)), 1,
-                                  std::min(n_panels, kMostPanelsInRow));
+                                  std::min(n_panels, kMaxPanelsInRow));
   const double panel_width = (width - kGap * (n_in_row - 1)) / n_in_row;
 
-  Drawing drawing = LegendOf(figure, names, width);
+  Drawing drawing = DrawLegend(figure, names, width);
   drawing.width = width;
   if (drawing.height > 0) drawing.height += 8;
   for (int first = 0; first < n_panels; first += n_in_row) {
@@ -173,7 +173,7 @@ Drawing DrawFigure(const Figure& original, double width) {
     for (int i = first; i < std::min(first + n_in_row, n_panels); ++i) {
       const Figure::Panel& panel = figure.panels[static_cast<size_t>(i)];
       const Canvas canvas = {.width = panel_width,
-                             .height = HeightOf(panel.chart, panel_width, n_in_row > 1),
+                             .height = ChartHeight(panel.chart, panel_width, n_in_row > 1),
                              .series = names,
                              .data = " data-panel=\"" + std::to_string(i) + "\""};
       Drawing plot;
@@ -201,12 +201,12 @@ std::string FigureHtml(const Figure& figure) {
   }
   // What the script shows at the pointer.
   if (std::holds_alternative<LineChart>(figure.panels.front().chart)) {
-    html += JsonElement("points", PanelsOf(figure));
+    html += JsonElement("points", PanelList(figure));
   }
   return html + "</figure>\n";
 }
 
-std::string SvgOf(const Figure& figure) {
+std::string ToSvg(const Figure& figure) {
   const std::string label = figure.title.empty() ? figure.name : figure.title;
   return SvgFile(DrawFigure(figure, kWide), label);
 }

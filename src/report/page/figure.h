@@ -9,7 +9,7 @@
 namespace winnow::report {
 
 // Names of all series of a figure, in the order they first appear.
-std::vector<std::string> SeriesOf(const Figure& figure);
+std::vector<std::string> SeriesNames(const Figure& figure);
 
 // The figure with axes and colours of all panels over the same ranges.
 Figure WithSharedRanges(Figure figure);

@@ -58,7 +58,7 @@ Drawing ColourLegend(const HeatMap& map, double width) {
   }
   legend.body += "</g>";
   const AxisMap along = {Scale::kLinear, range, 0, bar_width};
-  for (const Tick& tick : TicksOf(Scale::kLinear, range, static_cast<int>(bar_width / 60))) {
+  for (const Tick& tick : MakeTicks(Scale::kLinear, range, static_cast<int>(bar_width / 60))) {
     const double x = along.At(tick.value);
     legend.AddLine(x, kLine + kBar, x, kLine + kBar + 3, "axis");
     const bool at_start = x < TextWidth(tick.label) / 2;

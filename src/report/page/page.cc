@@ -167,13 +167,13 @@ std::string Page::Html() const {
          "</script>\n</body>\n</html>\n";
 }
 
-std::string Page::FolderOf(const std::string& path) {
+std::string Page::FigureFolder(const std::string& path) {
   const std::filesystem::path page(path);
   return page.has_extension() ? (page.parent_path() / page.stem()).string() : path + ".files";
 }
 
 Result<void> Page::Write(const std::string& path) const {
-  const std::filesystem::path folder = FolderOf(path);
+  const std::filesystem::path folder = FigureFolder(path);
   std::error_code problem;
   std::filesystem::create_directory(folder, problem);
   if (problem) return Error{folder.string() + ": " + problem.message()};
@@ -181,18 +181,18 @@ Result<void> Page::Write(const std::string& path) const {
     if (const auto* table = std::get_if<Table>(&part)) {
       WINNOW_TRY(WriteData(folder / table->name, table->rows, MakeList(table->rows)));
     } else if (const auto* figure = std::get_if<Figure>(&part)) {
-      WINNOW_TRY(WriteWholeFile(folder / (figure->name + ".svg"), SvgOf(*figure)));
-      WINNOW_TRY(WriteData(folder / figure->name, DataOf(*figure),
+      WINNOW_TRY(WriteWholeFile(folder / (figure->name + ".svg"), ToSvg(*figure)));
+      WINNOW_TRY(WriteData(folder / figure->name, DataRecords(*figure),
                            Record{{"title", figure->title},
                                   {"caption", figure->caption},
-                                  {"panels", PanelsOf(*figure)}}));
+                                  {"panels", PanelList(*figure)}}));
     } else if (const auto* map = std::get_if<TokenMap>(&part)) {
-      WINNOW_TRY(WriteWholeFile(folder / (map->name + ".svg"), SvgOf(*map)));
-      WINNOW_TRY(WriteData(folder / map->name, DataOf(*map),
+      WINNOW_TRY(WriteWholeFile(folder / (map->name + ".svg"), ToSvg(*map)));
+      WINNOW_TRY(WriteData(folder / map->name, DataRecords(*map),
                            Record{{"title", map->title},
                                   {"caption", map->caption},
                                   {"tokens", MakeList(map->tokens)},
-                                  {"views", StatesOf(*map)}}));
+                                  {"views", StateData(*map)}}));
     }
   }
   return WriteWholeFile(path, Html());  // the last: where it is, the rest is

@@ -43,7 +43,7 @@ class Page {
   // NAME-2. Error: the disk.
   Result<void> Write(const std::string& path) const;
   // That folder.
-  static std::string FolderOf(const std::string& path);
+  static std::string FigureFolder(const std::string& path);
 
  private:
   struct Section {
@@ -62,8 +62,8 @@ class Page {
 };
 
 // A figure as an SVG file that follows the reader's light or dark scheme.
-std::string SvgOf(const Figure& figure);
+std::string ToSvg(const Figure& figure);
 // A token map as an SVG file: the first view, all layers and heads.
-std::string SvgOf(const TokenMap& map);
+std::string ToSvg(const TokenMap& map);
 
 }  // namespace winnow::report

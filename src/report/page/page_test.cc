@@ -17,7 +17,7 @@ bool Holds(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-size_t CountOf(const std::string& text, std::string_view part) {
+size_t CountOccurrences(const std::string& text, std::string_view part) {
   size_t n = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
   return n;
@@ -67,19 +67,19 @@ Figure Single(Chart chart) {
 }
 
 TEST(Page, EveryChartNamesItsAxesAndItsSeries) {
-  const std::string lines = SvgOf(Single(Lines()));
+  const std::string lines = ToSvg(Single(Lines()));
   for (const char* text : {">tokens<", ">nats per token<", ">full<", ">h2o<", ">100<"}) {
     EXPECT_TRUE(Holds(lines, text)) << text;
   }
-  const std::string bars = SvgOf(Single(Bars()));
+  const std::string bars = ToSvg(Single(Bars()));
   for (const char* text : {">layer<", ">kept, share<", ">ems<", ">d2o<", ">0<", ">1<"}) {
     EXPECT_TRUE(Holds(bars, text)) << text;
   }
-  const std::string histogram = SvgOf(Single(Counts()));
+  const std::string histogram = ToSvg(Single(Counts()));
   for (const char* text : {">position<", ">entries<", "<title>8 to 16\n5</title>"}) {
     EXPECT_TRUE(Holds(histogram, text)) << text;
   }
-  const std::string map = SvgOf(Single(Map()));
+  const std::string map = ToSvg(Single(Map()));
   for (const char* text : {">length, tokens<", ">depth, %<", ">2048<", ">exact match<",
                            "<title>length, tokens 1024\ndepth, % 100\nexact match 0.25</title>"}) {
     EXPECT_TRUE(Holds(map, text)) << text;
@@ -88,10 +88,10 @@ TEST(Page, EveryChartNamesItsAxesAndItsSeries) {
 
 TEST(Page, WhatWasNotMeasuredIsNotDrawn) {
   // The line of h2o has a gap: two pieces, each a point.
-  EXPECT_EQ(CountOf(SvgOf(Single(Lines())), "h0.1"), 2U);
-  EXPECT_EQ(CountOf(SvgOf(Single(Map())), "exact match "), 5U);  // of six cells
-  EXPECT_EQ(CountOf(SvgOf(Single(Bars())), "<title>0\n"), 2U);
-  EXPECT_EQ(CountOf(SvgOf(Single(Bars())), "<title>1\n"), 1U);
+  EXPECT_EQ(CountOccurrences(ToSvg(Single(Lines())), "h0.1"), 2U);
+  EXPECT_EQ(CountOccurrences(ToSvg(Single(Map())), "exact match "), 5U);  // of six cells
+  EXPECT_EQ(CountOccurrences(ToSvg(Single(Bars())), "<title>0\n"), 2U);
+  EXPECT_EQ(CountOccurrences(ToSvg(Single(Bars())), "<title>1\n"), 1U);
 }
 
 TEST(Page, NarrowCellsShowTwoDigits) {
@@ -102,12 +102,13 @@ TEST(Page, NarrowCellsShowTwoDigits) {
   map.values[1] = 0;
   map.column_names.assign(30, "a");
   map.show_values = true;
-  const std::string svg = SvgOf(Single(map));
-  EXPECT_EQ(CountOf(svg, ">33<"), 58U);
+  const std::string svg = ToSvg(Single(map));
+  EXPECT_EQ(CountOccurrences(svg, ">33<"), 58U);
   EXPECT_TRUE(Holds(svg, ">100<"));
   EXPECT_TRUE(Holds(svg, "exact match 33.3"));  // whole in what the pointer shows
   for (double& value : map.values) value = -12345;
-  EXPECT_EQ(CountOf(SvgOf(Single(map)), ">-12"), 0U) << "a number that does not fit is left out";
+  EXPECT_EQ(CountOccurrences(ToSvg(Single(map)), ">-12"), 0U)
+      << "a number that does not fit is left out";
 }
 
 TEST(Page, LargeMapsAreOnePicture) {
@@ -117,8 +118,8 @@ TEST(Page, LargeMapsAreOnePicture) {
   map.values.assign(3000, 0.5);
   map.column_names.clear();
   map.row_names.clear();
-  const std::string svg = SvgOf(Single(map));
-  EXPECT_EQ(CountOf(svg, "data:image/png;base64,"), 1U);
+  const std::string svg = ToSvg(Single(map));
+  EXPECT_EQ(CountOccurrences(svg, "data:image/png;base64,"), 1U);
   EXPECT_LT(svg.size(), 20000U);
 }
 
@@ -128,7 +129,7 @@ TEST(Page, PanelsShareAxesColoursAndLegend) {
   Figure figure = Single(Lines());
   figure.panels[0].title = "book 1";
   figure.panels.push_back({"book 2", second});
-  EXPECT_EQ(SeriesOf(figure), (std::vector<std::string>{"full", "h2o", "tova"}));
+  EXPECT_EQ(SeriesNames(figure), (std::vector<std::string>{"full", "h2o", "tova"}));
   const Figure shared = WithSharedRanges(figure);
   for (const Figure::Panel& panel : shared.panels) {
     const auto& chart = std::get<LineChart>(panel.chart);
@@ -136,10 +137,11 @@ TEST(Page, PanelsShareAxesColoursAndLegend) {
     EXPECT_EQ(chart.x.to, 1000);
     EXPECT_EQ(chart.y.to, 7);
   }
-  const std::string svg = SvgOf(figure);
-  EXPECT_EQ(CountOf(svg, ">tova<"), 1U);
+  const std::string svg = ToSvg(figure);
+  EXPECT_EQ(CountOccurrences(svg, ">tova<"), 1U);
   EXPECT_TRUE(Holds(svg, ">book 2<"));
-  EXPECT_EQ(CountOf(svg, "class=\"line c1\""), 3U);  // h2o: in the legend and in both panels
+  EXPECT_EQ(CountOccurrences(svg, "class=\"line c1\""),
+            3U);  // h2o: in the legend and in both panels
 }
 
 TEST(Page, SeriesPastTheColoursLookDifferent) {
@@ -147,10 +149,10 @@ TEST(Page, SeriesPastTheColoursLookDifferent) {
   chart.series.clear();
   for (int i = 0; i < 24; ++i)
     chart.series.push_back({.name = "s" + std::to_string(i), .x = {1, 2}, .y = {1, 2}});
-  const std::string svg = SvgOf(Single(chart));
+  const std::string svg = ToSvg(Single(chart));
   for (const char* look : {"c0", "c7", "c0 dashed", "c7 dashed", "c0 dotted", "c7 dotted"}) {
     // Once in the legend, once in the chart.
-    EXPECT_EQ(CountOf(svg, "class=\"line " + std::string(look) + "\""), 2U) << look;
+    EXPECT_EQ(CountOccurrences(svg, "class=\"line " + std::string(look) + "\""), 2U) << look;
   }
 }
 
@@ -180,8 +182,8 @@ TEST(Page, HostileTextStaysText) {
   const std::string html = page.Html();
   EXPECT_FALSE(Holds(html, "<script>alert"));
   EXPECT_FALSE(Holds(html, "<img"));
-  EXPECT_EQ(CountOf(html, "<script>"), 1U);   // the page's own
-  EXPECT_EQ(CountOf(html, "</script>"), 3U);  // and its data: points, states
+  EXPECT_EQ(CountOccurrences(html, "<script>"), 1U);   // the page's own
+  EXPECT_EQ(CountOccurrences(html, "</script>"), 3U);  // and its data: points, states
   EXPECT_FALSE(Holds(html, "onerror=\""));
 }
 
@@ -203,7 +205,8 @@ TEST(Page, NeedsNothingFromOutside) {
   const std::string html = page.Html();
   for (const char* outside : {"http://", "https://", "src=", "@import", "url("}) {
     // The one address is a name: of the namespace that the script gives its elements.
-    EXPECT_EQ(CountOf(html, outside), outside == std::string("http://") ? 1U : 0U) << outside;
+    EXPECT_EQ(CountOccurrences(html, outside), outside == std::string("http://") ? 1U : 0U)
+        << outside;
   }
 }
 

@@ -65,9 +65,9 @@ class Deflater {
 
   static size_t Match(std::string_view bytes, size_t at, size_t distance) {
     if (distance > at || distance > kFarthest) return 0;
-    const size_t most = std::min(kLongest, bytes.size() - at);
+    const size_t max = std::min(kLongest, bytes.size() - at);
     size_t length = 0;
-    while (length < most && bytes[at + length] == bytes[at + length - distance]) ++length;
+    while (length < max && bytes[at + length] == bytes[at + length - distance]) ++length;
     return length;
   }
 

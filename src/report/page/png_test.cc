@@ -74,7 +74,7 @@ class Inflater {
 };
 
 // The pixels of a picture written by IndexedPng, with the zero byte before each row.
-std::string RowsOf(std::string_view png) {
+std::string DecodeRows(std::string_view png) {
   EXPECT_EQ(png.substr(0, 8), "\x89PNG\r\n\x1A\n");
   png.remove_prefix(8);
   std::string rows;
@@ -87,7 +87,7 @@ std::string RowsOf(std::string_view png) {
 }
 
 void ExpectReadsBack(int64_t width, int64_t height, const std::vector<uint8_t>& pixels) {
-  const std::string rows = RowsOf(IndexedPng(width, height, pixels, HeatPalette()));
+  const std::string rows = DecodeRows(IndexedPng(width, height, pixels, HeatPalette()));
   ASSERT_EQ(static_cast<int64_t>(rows.size()), (width + 1) * height);
   for (int64_t y = 0; y < height; ++y) {
     ASSERT_EQ(rows[static_cast<size_t>(y * (width + 1))], '\0');

@@ -27,12 +27,12 @@ std::optional<std::string> NameIn(const Record& row, const std::string& column) 
   return ToJson(*value);
 }
 
-std::string LabelOf(const Column& column) {
+std::string ColumnLabel(const Column& column) {
   return column.label.empty() ? column.name : column.label;
 }
 
-Axis AxisOf(const Column& column) {
-  return {.label = LabelOf(column), .scale = column.scale, .from = {}, .to = {}};
+Axis MakeAxis(const Column& column) {
+  return {.label = ColumnLabel(column), .scale = column.scale, .from = {}, .to = {}};
 }
 
 using Rows = std::vector<const Record*>;
@@ -78,9 +78,9 @@ std::vector<std::string> NamesOrOne(const Rows& rows, const std::string& column)
   return column.empty() ? std::vector<std::string>{""} : NamesIn(rows, column);
 }
 
-LineChart LinesOf(const Plot& plot, const Rows& rows) {
-  LineChart chart = {.x = AxisOf(plot.x),
-                     .y = AxisOf(plot.y),
+LineChart MakeLineChart(const Plot& plot, const Rows& rows) {
+  LineChart chart = {.x = MakeAxis(plot.x),
+                     .y = MakeAxis(plot.y),
                      .series = {},
                      .style = plot.kind == Plot::Kind::kFront ? LineChart::Style::kMarkedLine
                                                               : LineChart::Style::kLine};
@@ -136,10 +136,10 @@ class Means {
 };
 
 // All panels have the same columns, or they could not be read against each other.
-BarChart BarsOf(const Plot& plot, const Rows& rows, const Rows& all) {
-  BarChart chart = {.x_label = LabelOf(plot.x),
+BarChart MakeBarChart(const Plot& plot, const Rows& rows, const Rows& all) {
+  BarChart chart = {.x_label = ColumnLabel(plot.x),
                     .categories = NamesIn(all, plot.x.name),
-                    .y = AxisOf(plot.y),
+                    .y = MakeAxis(plot.y),
                     .series = {}};
   for (const std::string& name : NamesOrOne(rows, plot.series)) {
     Means means({name}, chart.categories);
@@ -151,13 +151,13 @@ BarChart BarsOf(const Plot& plot, const Rows& rows, const Rows& all) {
   return chart;
 }
 
-HeatMap MapOf(const Plot& plot, const Rows& rows, const Rows& all) {
-  HeatMap map = {.x = AxisOf(plot.x),
-                 .y = AxisOf(plot.y),
+HeatMap MakeHeatMap(const Plot& plot, const Rows& rows, const Rows& all) {
+  HeatMap map = {.x = MakeAxis(plot.x),
+                 .y = MakeAxis(plot.y),
                  .values = {},
                  .column_names = NamesIn(all, plot.x.name),
                  .row_names = NamesIn(all, plot.y.name),
-                 .value_label = LabelOf(plot.value),
+                 .value_label = ColumnLabel(plot.value),
                  .from = {},
                  .to = {},
                  .show_values = true};
@@ -174,7 +174,7 @@ HeatMap MapOf(const Plot& plot, const Rows& rows, const Rows& all) {
 
 }  // namespace
 
-Figure FigureOf(const Plot& plot, const std::vector<Record>& rows) {
+Figure MakeFigure(const Plot& plot, const std::vector<Record>& rows) {
   WINNOW_CHECK(!plot.x.name.empty() && !plot.y.name.empty());
   WINNOW_CHECK(plot.kind != Plot::Kind::kHeatMap || !plot.value.name.empty());
   Rows all;
@@ -186,13 +186,13 @@ Figure FigureOf(const Plot& plot, const std::vector<Record>& rows) {
     switch (plot.kind) {
       case Plot::Kind::kLines:
       case Plot::Kind::kFront:
-        panel.chart = LinesOf(plot, some);
+        panel.chart = MakeLineChart(plot, some);
         break;
       case Plot::Kind::kBars:
-        panel.chart = BarsOf(plot, some, all);
+        panel.chart = MakeBarChart(plot, some, all);
         break;
       case Plot::Kind::kHeatMap:
-        panel.chart = MapOf(plot, some, all);
+        panel.chart = MakeHeatMap(plot, some, all);
         break;
     }
     const auto* map = std::get_if<HeatMap>(&panel.chart);
@@ -202,11 +202,11 @@ Figure FigureOf(const Plot& plot, const std::vector<Record>& rows) {
   return figure;
 }
 
-Page PageOf(const Results& results) {
+Page MakePage(const Results& results) {
   Page page(results.title, results.introduction, results.facts);
   for (const Table& table : results.tables) page.AddTable(table);
   for (const Plot& plot : results.plots) {
-    Figure figure = FigureOf(plot, results.rows);
+    Figure figure = MakeFigure(plot, results.rows);
     if (!figure.panels.empty()) page.AddFigure(std::move(figure));
   }
   if (results.show_rows && !results.rows.empty()) {

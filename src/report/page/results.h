@@ -35,7 +35,7 @@ struct Plot {
 };
 
 // Requires: x and y (and for heat maps value) name columns. No panels where nothing was measured.
-Figure FigureOf(const Plot& plot, const std::vector<Record>& rows);
+Figure MakeFigure(const Plot& plot, const std::vector<Record>& rows);
 
 struct Results {
   std::string title;
@@ -46,6 +46,6 @@ struct Results {
   std::vector<Table> tables = {};  // summaries, shown before the plots
   bool show_rows = true;           // the rows as a table at the end
 };
-Page PageOf(const Results& results);
+Page MakePage(const Results& results);
 
 }  // namespace winnow::report

@@ -17,14 +17,14 @@ std::vector<Record> Rows() {
 }
 
 TEST(Results, FrontsHaveASeriesForEachMethodInTheOrderOfX) {
-  const Figure figure = FigureOf({.kind = Plot::Kind::kFront,
-                                  .name = "front",
-                                  .title = "",
-                                  .caption = "",
-                                  .x = {.name = "bytes", .label = "cache, bytes"},
-                                  .y = {.name = "score", .label = ""},
-                                  .series = "method"},
-                                 Rows());
+  const Figure figure = MakeFigure({.kind = Plot::Kind::kFront,
+                                    .name = "front",
+                                    .title = "",
+                                    .caption = "",
+                                    .x = {.name = "bytes", .label = "cache, bytes"},
+                                    .y = {.name = "score", .label = ""},
+                                    .series = "method"},
+                                   Rows());
   ASSERT_EQ(figure.panels.size(), 1U);
   const auto& chart = std::get<LineChart>(figure.panels[0].chart);
   EXPECT_EQ(chart.x.label, "cache, bytes");
@@ -37,15 +37,15 @@ TEST(Results, FrontsHaveASeriesForEachMethodInTheOrderOfX) {
 }
 
 TEST(Results, HeatMapsHaveAPanelForEachMethodAndMeansInTheirCells) {
-  const Figure figure = FigureOf({.kind = Plot::Kind::kHeatMap,
-                                  .name = "grid",
-                                  .title = "",
-                                  .caption = "",
-                                  .x = {.name = "length", .label = ""},
-                                  .y = {.name = "bytes", .label = ""},
-                                  .value = {.name = "score", .label = ""},
-                                  .panel = "method"},
-                                 Rows());
+  const Figure figure = MakeFigure({.kind = Plot::Kind::kHeatMap,
+                                    .name = "grid",
+                                    .title = "",
+                                    .caption = "",
+                                    .x = {.name = "length", .label = ""},
+                                    .y = {.name = "bytes", .label = ""},
+                                    .value = {.name = "score", .label = ""},
+                                    .panel = "method"},
+                                   Rows());
   ASSERT_EQ(figure.panels.size(), 2U);
   EXPECT_EQ(figure.panels[1].title, "ems");
   const auto& map = std::get<HeatMap>(figure.panels[1].chart);
@@ -56,13 +56,13 @@ TEST(Results, HeatMapsHaveAPanelForEachMethodAndMeansInTheirCells) {
 }
 
 TEST(Results, BarsStandInTheOrderOfTheRows) {
-  const Figure figure = FigureOf({.kind = Plot::Kind::kBars,
-                                  .name = "bars",
-                                  .title = "",
-                                  .caption = "",
-                                  .x = {.name = "method", .label = ""},
-                                  .y = {.name = "score", .label = ""}},
-                                 Rows());
+  const Figure figure = MakeFigure({.kind = Plot::Kind::kBars,
+                                    .name = "bars",
+                                    .title = "",
+                                    .caption = "",
+                                    .x = {.name = "method", .label = ""},
+                                    .y = {.name = "score", .label = ""}},
+                                   Rows());
   const auto& chart = std::get<BarChart>(figure.panels[0].chart);
   EXPECT_EQ(chart.categories, (std::vector<std::string>{"h2o", "ems"}));
   EXPECT_EQ(chart.series[0].values, (std::vector<double>{0.375, 0.5}));
@@ -80,7 +80,7 @@ TEST(Results, NothingMeasuredIsNoFigure) {
                                 .x = {.name = "a", .label = ""},
                                 .y = {.name = "b", .label = ""},
                                 .value = {.name = "c", .label = ""}}}};
-  EXPECT_EQ(PageOf(results).Html().find("<figure"), std::string::npos);
+  EXPECT_EQ(MakePage(results).Html().find("<figure"), std::string::npos);
 }
 
 TEST(Results, ThePageShowsSummariesPlotsAndAllRows) {
@@ -96,7 +96,7 @@ TEST(Results, ThePageShowsSummariesPlotsAndAllRows) {
                  .x = {.name = "method", .label = ""},
                  .y = {.name = "score", .label = ""}}},
       .tables = {{.name = "sum", .title = "Summary", .caption = "", .rows = {{{"n", 1}}}}}};
-  const std::string html = PageOf(results).Html();
+  const std::string html = MakePage(results).Html();
   const size_t summary = html.find("<h3>Summary</h3>");
   const size_t plot = html.find("<h3>Scores</h3>");
   const size_t rows = html.find("All measurements");

@@ -12,14 +12,14 @@ constexpr double kLine = 16;        // height of a line of text
 constexpr double kGap = 6;          // between an axis and its numbers
 constexpr double kPxPerXTick = 80;  // numbers closer than this run into each other
 constexpr double kPxPerYTick = 45;
-constexpr double kTurned = -35;  // degrees, of names that do not fit side by side
-constexpr double kMostNamePx = 170;
+constexpr double kLabelDegrees = -35;  // degrees, of names that do not fit side by side
+constexpr double kMaxNamePx = 170;
 constexpr double kLetterHeight = 4;  // from a line's middle to its base
 
 double Widest(std::span<const std::string> names) {
   double widest = 0;
   for (const std::string& name : names) widest = std::max(widest, TextWidth(name));
-  return std::min(widest, kMostNamePx);
+  return std::min(widest, kMaxNamePx);
 }
 
 double WidestLabel(std::span<const Tick> ticks) {
@@ -33,7 +33,7 @@ int TicksWithin(double px, double px_per_tick) {
 }
 
 // Every how many names one is shown so that each has `wanted` px of the `px` there are.
-size_t StrideOf(size_t n_names, double px, double wanted) {
+size_t LabelStride(size_t n_names, double px, double wanted) {
   const double each = px / static_cast<double>(std::max<size_t>(n_names, 1));
   return static_cast<size_t>(std::max(1.0, std::ceil(wanted / each)));
 }
@@ -46,46 +46,46 @@ bool AreNumbers(std::span<const std::string> names) {
 }
 
 struct Bottom {
-  bool turned = false;
+  bool rotated = false;
   double height = 0;
 };
 
-Bottom BottomOf(const Sides& sides, double width) {
+Bottom LayOutBottom(const Sides& sides, double width) {
   Bottom bottom;
   bottom.height = kGap + kLine + (sides.x.label.empty() ? 0 : kLine + 2);
   if (sides.x_names.empty() || AreNumbers(sides.x_names)) return bottom;
   const double each = width / static_cast<double>(sides.x_names.size());
-  bottom.turned = Widest(sides.x_names) + kGap > each;
-  if (bottom.turned) {
-    const double radians = -kTurned * std::acos(-1.0) / 180;
+  bottom.rotated = Widest(sides.x_names) + kGap > each;
+  if (bottom.rotated) {
+    const double radians = -kLabelDegrees * std::acos(-1.0) / 180;
     bottom.height += std::sin(radians) * Widest(sides.x_names);
   }
   return bottom;
 }
 
-void DrawXNames(const Sides& sides, const Frame& frame, bool turned, Drawing& drawing) {
+void DrawXNames(const Sides& sides, const Frame& frame, bool rotated, Drawing& drawing) {
   const double width = frame.right - frame.left;
   const size_t n = sides.x_names.size();
-  const double wanted = turned ? kLine : Widest(sides.x_names) + 2 * kGap;
-  const size_t stride = StrideOf(n, width, wanted);
+  const double wanted = rotated ? kLine : Widest(sides.x_names) + 2 * kGap;
+  const size_t stride = LabelStride(n, width, wanted);
   for (size_t i = 0; i < n; i += stride) {
     const double x = frame.left + (static_cast<double>(i) + 0.5) * width / static_cast<double>(n);
-    const std::string name = Shortened(sides.x_names[i], kMostNamePx);
+    const std::string name = Shortened(sides.x_names[i], kMaxNamePx);
     drawing.Add({.x = x,
-                 .y = frame.bottom + kGap + kLine - kLetterHeight - (turned ? kLetterHeight : 0),
+                 .y = frame.bottom + kGap + kLine - kLetterHeight - (rotated ? kLetterHeight : 0),
                  .text = name,
-                 .anchor = turned ? Anchor::kEnd : Anchor::kMiddle,
-                 .turned = turned ? kTurned : 0});
+                 .anchor = rotated ? Anchor::kEnd : Anchor::kMiddle,
+                 .degrees = rotated ? kLabelDegrees : 0});
   }
 }
 
 void DrawYNames(const Sides& sides, const Frame& frame, Drawing& drawing) {
   const double height = frame.bottom - frame.top;
   const size_t n = sides.y_names.size();
-  const size_t stride = StrideOf(n, height, kLine - 2);
+  const size_t stride = LabelStride(n, height, kLine - 2);
   for (size_t i = 0; i < n; i += stride) {
     const double y = frame.top + (static_cast<double>(i) + 0.5) * height / static_cast<double>(n);
-    const std::string name = Shortened(sides.y_names[i], kMostNamePx);
+    const std::string name = Shortened(sides.y_names[i], kMaxNamePx);
     drawing.Add(
         {.x = frame.left - kGap, .y = y + kLetterHeight, .text = name, .anchor = Anchor::kEnd});
   }
@@ -130,14 +130,14 @@ Frame DrawSides(const Sides& sides, const Canvas& canvas, Drawing& drawing) {
   // The height of the plot settles the numbers beside it, and their width the rest.
   const double rough_height = canvas.height - frame.top - 3 * kLine;
   const std::vector<Tick> y_ticks =
-      sides.y_names.empty() ? TicksOf(sides.y.scale, sides.y_range,
-                                      TicksWithin(rough_height, kPxPerYTick), sides.y.whole)
+      sides.y_names.empty() ? MakeTicks(sides.y.scale, sides.y_range,
+                                        TicksWithin(rough_height, kPxPerYTick), sides.y.whole)
                             : std::vector<Tick>();
   const double y_width = sides.y_names.empty() ? WidestLabel(y_ticks) : Widest(sides.y_names);
   frame.left = y_width + kGap + (sides.y.label.empty() ? 2 : kLine + 6);
-  const Bottom bottom = BottomOf(sides, frame.right - frame.left);
+  const Bottom bottom = LayOutBottom(sides, frame.right - frame.left);
   // The first of the turned names reaches to the left of the plot.
-  if (bottom.turned) {
+  if (bottom.rotated) {
     frame.left = std::max(frame.left, std::min(0.6 * Widest(sides.x_names), 0.3 * canvas.width));
   }
   frame.bottom = canvas.height - bottom.height;
@@ -146,10 +146,10 @@ Frame DrawSides(const Sides& sides, const Canvas& canvas, Drawing& drawing) {
 
   if (sides.x_names.empty()) {
     const int n_wanted = TicksWithin(frame.right - frame.left, kPxPerXTick);
-    DrawXTicks(TicksOf(sides.x.scale, sides.x_range, n_wanted, sides.x.whole), sides, frame,
+    DrawXTicks(MakeTicks(sides.x.scale, sides.x_range, n_wanted, sides.x.whole), sides, frame,
                drawing);
   } else {
-    DrawXNames(sides, frame, bottom.turned, drawing);
+    DrawXNames(sides, frame, bottom.rotated, drawing);
   }
   if (sides.y_names.empty()) {
     DrawYTicks(y_ticks, sides, frame, drawing);
@@ -174,7 +174,7 @@ Frame DrawSides(const Sides& sides, const Canvas& canvas, Drawing& drawing) {
                .text = y_label,
                .anchor = Anchor::kMiddle,
                .css_class = "label",
-               .turned = -90});
+               .degrees = -90});
   return frame;
 }
 

@@ -31,7 +31,7 @@ size_t CharacterBytes(std::string_view text) {
   return overlong || surrogate || too_large || not_xml ? 0 : n;
 }
 
-std::string_view EscapeOf(char c) {
+std::string_view EscapeChar(char c) {
   switch (c) {
     case '&':
       return "&amp;";
@@ -61,7 +61,7 @@ std::string Escaped(std::string_view text) {
     const bool control = n == 1 && (static_cast<uint8_t>(c) < 0x20 || c == 0x7F);
     if (n == 0 || (control && c != '\n' && c != '\t')) {
       escaped += kReplacement;
-    } else if (const std::string_view escape = EscapeOf(c); !escape.empty()) {
+    } else if (const std::string_view escape = EscapeChar(c); !escape.empty()) {
       escaped += escape;
     } else {
       escaped += text.substr(0, n);
@@ -125,9 +125,9 @@ void Drawing::Add(const Label& label) {
   if (label.anchor == Anchor::kMiddle) body += " text-anchor=\"middle\"";
   if (label.anchor == Anchor::kEnd) body += " text-anchor=\"end\"";
   if (!label.css_class.empty()) body += " class=\"" + std::string(label.css_class) + "\"";
-  if (label.turned != 0) {
+  if (label.degrees != 0) {
     body +=
-        " transform=\"rotate(" + Px(label.turned) + " " + Px(label.x) + " " + Px(label.y) + ")\"";
+        " transform=\"rotate(" + Px(label.degrees) + " " + Px(label.x) + " " + Px(label.y) + ")\"";
   }
   body += ">" + Escaped(label.text) + "</text>";
 }

@@ -37,7 +37,7 @@ struct Drawing {
     std::string_view text;
     Anchor anchor = Anchor::kStart;
     std::string_view css_class = "";
-    double turned = 0;  // degrees, about (x, y)
+    double degrees = 0;  // degrees, about (x, y)
   };
   void Add(const Label& label);
   void AddLine(double x1, double y1, double x2, double y2, std::string_view css_class);

@@ -10,7 +10,7 @@
 namespace winnow::report {
 namespace {
 
-constexpr size_t kMostTokensInSvg = 3000;
+constexpr size_t kMaxTokensInSvg = 3000;
 
 // The states a reader tells apart, in the order of the key. page.js knows the same classes.
 struct Shade {
@@ -21,7 +21,7 @@ constexpr Shade kShades[] = {
     {"k4", "kept in every head"},      {"k3", "in most"}, {"k2", "in some"}, {"k1", "in few"},
     {"m", "merged into a kept entry"}, {"k0", "evicted"}};
 
-const char* ShadeOf(const TokenShares& shares) {
+const char* ShadeName(const TokenShares& shares) {
   if (shares.merged > shares.kept) return "m";
   if (shares.kept <= 0) return "k0";
   if (shares.kept >= 1) return "k4";
@@ -119,7 +119,7 @@ class Typesetter {
   int line_ = 0;
 };
 
-Drawing KeyOf(bool has_merged) {
+Drawing DrawKey(bool has_merged) {
   Drawing key;
   double x = 0;
   for (const Shade& shade : kShades) {
@@ -137,7 +137,7 @@ Drawing KeyOf(bool has_merged) {
 
 }  // namespace
 
-std::vector<TokenShares> SharesOf(const TokenMap::View& view, size_t n_tokens) {
+std::vector<TokenShares> CountTokenShares(const TokenMap::View& view, size_t n_tokens) {
   std::vector<TokenShares> shares(n_tokens);
   double n_heads = 0;
   for (const auto& heads : view.states) {
@@ -178,17 +178,17 @@ std::string TokenMapHtml(const TokenMap& map) {
   // The script puts its choice here.
   html +=
       "</div>\n<div class=\"shown\">" + Escaped(FirstChoice(map)) + "</div>\n<div class=\"map\">";
-  const std::vector<TokenShares> shares = SharesOf(map.views.front(), map.tokens.size());
+  const std::vector<TokenShares> shares = CountTokenShares(map.views.front(), map.tokens.size());
   for (size_t i = 0; i < map.tokens.size(); ++i) {
-    html += std::string("<i class=\"") + ShadeOf(shares[i]) + "\">" +
+    html += std::string("<i class=\"") + ShadeName(shares[i]) + "\">" +
             Escaped(WithLineEnds(map.tokens[i])) + "</i>";
   }
   html += "</div>\n";
   if (!map.caption.empty()) html += "<figcaption>" + Escaped(map.caption) + "</figcaption>\n";
-  return html + JsonElement("states", StatesOf(map)) + "</figure>\n";
+  return html + JsonElement("states", StateData(map)) + "</figure>\n";
 }
 
-Value EvictionsOf(const TokenMap::View& view) {
+Value EvictionData(const TokenMap::View& view) {
   List layers;
   for (const auto& heads : view.evicted_at) {
     List of_layer;
@@ -198,7 +198,7 @@ Value EvictionsOf(const TokenMap::View& view) {
   return layers;
 }
 
-Value StatesOf(const TokenMap& map) {
+Value StateData(const TokenMap& map) {
   List views;
   for (const TokenMap::View& view : map.views) {
     List layers;
@@ -208,19 +208,19 @@ Value StatesOf(const TokenMap& map) {
       layers.emplace_back(std::move(runs));
     }
     Record record = {{"name", view.name}, {"states", std::move(layers)}};
-    if (!view.evicted_at.empty()) record.Add("evicted_at", EvictionsOf(view));
+    if (!view.evicted_at.empty()) record.Add("evicted_at", EvictionData(view));
     views.emplace_back(std::move(record));
   }
   return views;
 }
 
-std::vector<Record> DataOf(const TokenMap& map) {
+std::vector<Record> DataRecords(const TokenMap& map) {
   std::vector<Record> rows;
   for (size_t i = 0; i < map.tokens.size(); ++i) {
     rows.push_back({{"position", static_cast<int64_t>(i)}, {"token", map.tokens[i]}});
   }
   for (const TokenMap::View& view : map.views) {
-    const std::vector<TokenShares> shares = SharesOf(view, map.tokens.size());
+    const std::vector<TokenShares> shares = CountTokenShares(view, map.tokens.size());
     for (size_t i = 0; i < shares.size(); ++i) {
       rows[i].Add(view.name + " kept", shares[i].kept);
       rows[i].Add(view.name + " merged", shares[i].merged);
@@ -229,12 +229,12 @@ std::vector<Record> DataOf(const TokenMap& map) {
   return rows;
 }
 
-std::string SvgOf(const TokenMap& map) {
-  const size_t n = std::min(map.tokens.size(), kMostTokensInSvg);
-  const std::vector<TokenShares> shares = SharesOf(map.views.front(), map.tokens.size());
+std::string ToSvg(const TokenMap& map) {
+  const size_t n = std::min(map.tokens.size(), kMaxTokensInSvg);
+  const std::vector<TokenShares> shares = CountTokenShares(map.views.front(), map.tokens.size());
   Typesetter typesetter;
-  for (size_t i = 0; i < n; ++i) typesetter.Add(map.tokens[i], ShadeOf(shares[i]));
-  Drawing drawing = KeyOf(HasMerged(map));
+  for (size_t i = 0; i < n; ++i) typesetter.Add(map.tokens[i], ShadeName(shares[i]));
+  Drawing drawing = DrawKey(HasMerged(map));
   drawing.Append(typesetter.Take(), 6);
   Drawing note;
   std::string text = FirstChoice(map);

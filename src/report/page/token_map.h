@@ -41,7 +41,7 @@ struct TokenShares {
   double kept = 0;
   double merged = 0;
 };
-std::vector<TokenShares> SharesOf(const TokenMap::View& view, size_t n_tokens);
+std::vector<TokenShares> CountTokenShares(const TokenMap::View& view, size_t n_tokens);
 
 // "kkkee" -> "3k2e": states are mostly runs.
 std::string RunLengths(std::string_view states);

@@ -12,12 +12,12 @@ namespace winnow::report {
 std::string TokenMapHtml(const TokenMap& map);
 
 // [layer][kv_head][token]
-Value EvictionsOf(const TokenMap::View& view);
+Value EvictionData(const TokenMap::View& view);
 
 // All views with their states as runs: [{"name", "states": [layer][kv_head], "evicted_at"}].
-Value StatesOf(const TokenMap& map);
+Value StateData(const TokenMap& map);
 
 // A row per token: what is left of it in each view.
-std::vector<Record> DataOf(const TokenMap& map);
+std::vector<Record> DataRecords(const TokenMap& map);
 
 }  // namespace winnow::report

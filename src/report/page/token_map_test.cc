@@ -24,7 +24,7 @@ TEST(TokenMap, StatesAsRuns) {
 
 TEST(TokenMap, SharesOverLayersAndHeads) {
   const TokenMap::View view = {.name = "", .states = {{"kke", "kme"}, {"kee", "kee"}}};
-  const std::vector<TokenShares> shares = SharesOf(view, 3);
+  const std::vector<TokenShares> shares = CountTokenShares(view, 3);
   EXPECT_EQ(shares[0].kept, 1);
   EXPECT_EQ(shares[1].kept, 0.25);
   EXPECT_EQ(shares[1].merged, 0.25);
@@ -49,7 +49,7 @@ TEST(TokenMap, LineEndsOfWindowsAreShown) {
   const std::string html = TokenMapHtml(map);
   EXPECT_NE(html.find(">a␍↵\n</i>"), std::string::npos) << html;
   EXPECT_NE(html.find(">␍</i>"), std::string::npos) << html;
-  const std::string svg = SvgOf(map);
+  const std::string svg = ToSvg(map);
   EXPECT_NE(svg.find(">a␍↵</text>"), std::string::npos) << svg;
   EXPECT_EQ((html + svg).find("\xEF\xBF\xBD"), std::string::npos) << "nothing is unknown here";
 }
@@ -68,13 +68,13 @@ TEST(TokenMap, NobodyReadsOfMergingWhereNothingWasMerged) {
   TokenMap map = Small();
   map.views[0].states = {{"kkee"}, {"kkee"}};
   EXPECT_EQ(TokenMapHtml(map).find("merged into"), std::string::npos);
-  EXPECT_EQ(SvgOf(map).find("merged into"), std::string::npos);
+  EXPECT_EQ(ToSvg(map).find("merged into"), std::string::npos);
 }
 
 TEST(TokenMap, SvgBreaksLinesAtLineFeedsAndMargins) {
   TokenMap map = Small();
   map.tokens = {std::string(60, 'a'), std::string(60, 'b'), "c\nd", "e"};
-  const std::string svg = SvgOf(map);
+  const std::string svg = ToSvg(map);
   EXPECT_NE(svg.find("<text x=\"0\" y=\"33\""), std::string::npos) << svg;  // b: below a
   EXPECT_NE(svg.find(">c↵</text>"), std::string::npos);
   EXPECT_NE(svg.find("<text x=\"0\" y=\"52\" textLength=\"7.25\" lengthAdjust=\"spacingAndGlyphs\" "
@@ -83,7 +83,7 @@ TEST(TokenMap, SvgBreaksLinesAtLineFeedsAndMargins) {
 }
 
 TEST(TokenMap, RowsForFiles) {
-  const std::vector<Record> rows = DataOf(Small());
+  const std::vector<Record> rows = DataRecords(Small());
   ASSERT_EQ(rows.size(), 4U);
   EXPECT_EQ(ToJson(rows[1]), R"({"position":1,"token":" <b>two","ems kept":0.5,"ems merged":0.5})");
 }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "eval/prompt.h"
-#include "eval/work.h"
+#include "eval/workload.h"
 
 namespace winnow::eval {
 
@@ -18,8 +18,8 @@ struct Question {
   std::function<std::vector<Score>(const std::string& answer)> score;
 };
 
-std::unique_ptr<Work> MakeWork(Question question);
+std::unique_ptr<Workload> MakeWorkload(Question question);
 // The question a work asks; null if it is a work of another kind.
-const Question* QuestionOf(const Work& work);
+const Question* AsQuestion(const Workload& workload);
 
 }  // namespace winnow::eval

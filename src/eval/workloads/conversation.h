@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "eval/prompt.h"
-#include "eval/work.h"
+#include "eval/workload.h"
 
 namespace winnow::eval {
 
@@ -18,7 +18,7 @@ struct Conversation {
 
 // Scores "answer_tokens" and "tokens_per_second"; the answers are in the details as "turns".
 // `prompts` must outlive the work.
-std::unique_ptr<Work> MakeWork(Conversation conversation, const PromptWriter& prompts,
-                               const tokenizer::Tokenizer& tokenizer);
+std::unique_ptr<Workload> MakeWorkload(Conversation conversation, const PromptWriter& prompts,
+                                       const tokenizer::Tokenizer& tokenizer);
 
 }  // namespace winnow::eval

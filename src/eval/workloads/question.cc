@@ -1,4 +1,4 @@
-#include "eval/works/question.h"
+#include "eval/workloads/question.h"
 
 #include <atomic>
 #include <memory>
@@ -9,9 +9,9 @@
 namespace winnow::eval {
 namespace {
 
-class QuestionWork final : public Work {
+class QuestionWorkload final : public Workload {
  public:
-  explicit QuestionWork(Question question) : question_(std::move(question)) {}
+  explicit QuestionWorkload(Question question) : question_(std::move(question)) {}
 
   const Question& question() const { return question_; }
 
@@ -24,11 +24,12 @@ class QuestionWork final : public Work {
         .value();
   }
 
-  Result<Outcome> Run(const Place& place) const override {
-    WINNOW_ASSIGN(const auto session, runtime::Session::Make(place.engine, place.options));
+  Result<Outcome> Run(const RunContext& run_context) const override {
+    WINNOW_ASSIGN(const auto session,
+                  runtime::Session::Make(run_context.engine, run_context.options));
     WINNOW_ASSIGN(auto sampler,
                   runtime::Sampler::Make({.temperature = 0},
-                                         place.engine.model().hyperparameters().vocabulary));
+                                         run_context.engine.model().hyperparameters().vocabulary));
     Outcome outcome;
     std::atomic<bool> cancelled = false;
     runtime::GenerateOptions options;
@@ -36,9 +37,9 @@ class QuestionWork final : public Work {
     options.stop = question_.stop;
     options.cancel = &cancelled;
     // Reading the prompt is most of the work.
-    options.on_prefill = [&](double done) { cancelled = !place.KeepGoing(0.7 * done); };
+    options.on_prefill = [&](double done) { cancelled = !run_context.KeepGoing(0.7 * done); };
     options.on_prompt = [&] { MeasureCache(*session, outcome); };
-    options.on_text = [&](std::string_view) { cancelled = !place.KeepGoing(0.85); };
+    options.on_text = [&](std::string_view) { cancelled = !run_context.KeepGoing(0.85); };
     WINNOW_ASSIGN(const runtime::Generated answer,
                   Generate(*session, sampler, question_.prompt.tokens, options));
     if (answer.stop_reason == runtime::StopReason::kCancelled) return Outcome{.stopped = true};
@@ -48,7 +49,7 @@ class QuestionWork final : public Work {
                        {"references", report::MakeList(question_.references)},
                        {"prompt_tokens", answer.n_prompt},
                        {"answer_tokens", static_cast<int64_t>(answer.tokens.size())},
-                       {"stop_reason", NameOf(answer.stop_reason)},
+                       {"stop_reason", ToString(answer.stop_reason)},
                        {"first_token_ms", answer.timings.first_token_ms},
                        {"tokens_per_second", answer.timings.decode_tokens_per_second()}};
     if (question_.prompt.truncated()) {
@@ -63,12 +64,12 @@ class QuestionWork final : public Work {
 
 }  // namespace
 
-std::unique_ptr<Work> MakeWork(Question question) {
-  return std::make_unique<QuestionWork>(std::move(question));
+std::unique_ptr<Workload> MakeWorkload(Question question) {
+  return std::make_unique<QuestionWorkload>(std::move(question));
 }
 
-const Question* QuestionOf(const Work& work) {
-  const auto* question = dynamic_cast<const QuestionWork*>(&work);
+const Question* AsQuestion(const Workload& workload) {
+  const auto* question = dynamic_cast<const QuestionWorkload*>(&workload);
   return question ? &question->question() : nullptr;
 }
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "eval/work.h"
+#include "eval/workload.h"
 
 namespace winnow::eval {
 
@@ -20,6 +20,6 @@ struct Timing {
 // over the whole time), "decode_tokens_per_second", "step_ms" (a token of every sequence),
 // "cache_mib" (of one sequence, after the last token) and "sequences".
 // A limit that does not hold one sequence is an error.
-std::unique_ptr<Work> MakeWork(Timing timing);
+std::unique_ptr<Workload> MakeWorkload(Timing timing);
 
 }  // namespace winnow::eval

@@ -1,4 +1,4 @@
-#include "eval/works/choices.h"
+#include "eval/workloads/choices.h"
 
 #include <utility>
 
@@ -13,7 +13,7 @@ double LogProb(std::span<const float> logits, TokenId token) {
 }
 
 // Of all tokens of a continuation. The last one is not fed: nothing follows it.
-Result<double> LogProbOf(runtime::Session& session, std::span<const TokenId> tokens) {
+Result<double> SumLogProbs(runtime::Session& session, std::span<const TokenId> tokens) {
   WINNOW_TRY(runtime::CheckLogits(session));
   double sum = LogProb(session.logits(), tokens[0]);
   for (size_t i = 1; i < tokens.size(); ++i) {
@@ -24,9 +24,9 @@ Result<double> LogProbOf(runtime::Session& session, std::span<const TokenId> tok
   return sum;
 }
 
-class ChoicesWork final : public Work {
+class ChoicesWorkload final : public Workload {
  public:
-  explicit ChoicesWork(Choices choices) : choices_(std::move(choices)) {}
+  explicit ChoicesWorkload(Choices choices) : choices_(std::move(choices)) {}
 
   const Choices& choices() const { return choices_; }
 
@@ -37,10 +37,11 @@ class ChoicesWork final : public Work {
     return all.value();
   }
 
-  Result<Outcome> Run(const Place& place) const override {
-    WINNOW_ASSIGN(const auto session, runtime::Session::Make(place.engine, place.options));
+  Result<Outcome> Run(const RunContext& run_context) const override {
+    WINNOW_ASSIGN(const auto session,
+                  runtime::Session::Make(run_context.engine, run_context.options));
     runtime::Session::PrefillOptions prefill;
-    prefill.progress = [&](double done) { return place.KeepGoing(0.7 * done); };
+    prefill.progress = [&](double done) { return run_context.KeepGoing(0.7 * done); };
     WINNOW_ASSIGN(const bool finished, session->Prefill(choices_.prompt.tokens, prefill));
     if (!finished) return Outcome{.stopped = true};
     Outcome outcome;
@@ -48,10 +49,10 @@ class ChoicesWork final : public Work {
     std::vector<double> log_probs;
     for (const std::vector<TokenId>& tokens : choices_.continuations) {
       WINNOW_ASSIGN(const auto fork, session->Fork());
-      WINNOW_ASSIGN(const double log_prob, LogProbOf(*fork, tokens));
+      WINNOW_ASSIGN(const double log_prob, SumLogProbs(*fork, tokens));
       log_probs.push_back(log_prob);
       const auto n = static_cast<double>(choices_.continuations.size());
-      if (!place.KeepGoing(0.7 + 0.3 * static_cast<double>(log_probs.size()) / n)) {
+      if (!run_context.KeepGoing(0.7 + 0.3 * static_cast<double>(log_probs.size()) / n)) {
         return Outcome{.stopped = true};
       }
     }
@@ -72,12 +73,12 @@ class ChoicesWork final : public Work {
 
 }  // namespace
 
-std::unique_ptr<Work> MakeWork(Choices choices) {
-  return std::make_unique<ChoicesWork>(std::move(choices));
+std::unique_ptr<Workload> MakeWorkload(Choices choices) {
+  return std::make_unique<ChoicesWorkload>(std::move(choices));
 }
 
-const Choices* ChoicesOf(const Work& work) {
-  const auto* choices = dynamic_cast<const ChoicesWork*>(&work);
+const Choices* AsChoices(const Workload& workload) {
+  const auto* choices = dynamic_cast<const ChoicesWorkload*>(&workload);
   return choices ? &choices->choices() : nullptr;
 }
 

@@ -1,4 +1,4 @@
-#include "eval/works/conversation.h"
+#include "eval/workloads/conversation.h"
 
 #include <algorithm>
 #include <atomic>
@@ -28,10 +28,10 @@ std::vector<MarkedText> After(std::vector<MarkedText> stretches, size_t n_bytes)
   return stretches;
 }
 
-class ConversationWork final : public Work {
+class ConversationWorkload final : public Workload {
  public:
-  ConversationWork(Conversation conversation, const PromptWriter& prompts,
-                   const tokenizer::Tokenizer& tokenizer)
+  ConversationWorkload(Conversation conversation, const PromptWriter& prompts,
+                       const tokenizer::Tokenizer& tokenizer)
       : conversation_(std::move(conversation)), prompts_(prompts), tokenizer_(tokenizer) {}
 
   uint64_t fingerprint() const override {
@@ -42,11 +42,12 @@ class ConversationWork final : public Work {
     return all.value();
   }
 
-  Result<Outcome> Run(const Place& place) const override {
-    WINNOW_ASSIGN(const auto session, runtime::Session::Make(place.engine, place.options));
+  Result<Outcome> Run(const RunContext& run_context) const override {
+    WINNOW_ASSIGN(const auto session,
+                  runtime::Session::Make(run_context.engine, run_context.options));
     WINNOW_ASSIGN(auto sampler,
                   runtime::Sampler::Make({.temperature = 0},
-                                         place.engine.model().hyperparameters().vocabulary));
+                                         run_context.engine.model().hyperparameters().vocabulary));
     const auto n_turns = static_cast<double>(conversation_.messages.size());
     std::vector<ChatMessage> messages;
     report::List turns;
@@ -64,8 +65,8 @@ class ConversationWork final : public Work {
       options.max_tokens = conversation_.max_tokens;
       options.cancel = &cancelled;
       if (!prompts_.has_template()) options.stop = {"\nUSER:"};
-      options.on_prefill = [&](double) { cancelled = !place.KeepGoing(done); };
-      options.on_text = [&](std::string_view) { cancelled = !place.KeepGoing(done); };
+      options.on_prefill = [&](double) { cancelled = !run_context.KeepGoing(done); };
+      options.on_text = [&](std::string_view) { cancelled = !run_context.KeepGoing(done); };
       WINNOW_ASSIGN(const runtime::Generated answer, Generate(*session, sampler, prompt, options));
       if (answer.stop_reason == runtime::StopReason::kCancelled) return Outcome{.stopped = true};
       messages.push_back({"assistant", answer.text});
@@ -119,9 +120,9 @@ class ConversationWork final : public Work {
 
 }  // namespace
 
-std::unique_ptr<Work> MakeWork(Conversation conversation, const PromptWriter& prompts,
-                               const tokenizer::Tokenizer& tokenizer) {
-  return std::make_unique<ConversationWork>(std::move(conversation), prompts, tokenizer);
+std::unique_ptr<Workload> MakeWorkload(Conversation conversation, const PromptWriter& prompts,
+                                       const tokenizer::Tokenizer& tokenizer) {
+  return std::make_unique<ConversationWorkload>(std::move(conversation), prompts, tokenizer);
 }
 
 }  // namespace winnow::eval

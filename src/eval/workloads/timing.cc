@@ -1,4 +1,4 @@
-#include "eval/works/timing.h"
+#include "eval/workloads/timing.h"
 
 #include <algorithm>
 #include <utility>
@@ -10,9 +10,9 @@ namespace {
 
 constexpr size_t kWarmUp = 16;  // tokens
 
-class TimingWork final : public Work {
+class TimingWorkload final : public Workload {
  public:
-  explicit TimingWork(Timing timing) : timing_(std::move(timing)) {}
+  explicit TimingWorkload(Timing timing) : timing_(std::move(timing)) {}
 
   uint64_t fingerprint() const override {
     return Fingerprint()
@@ -24,18 +24,19 @@ class TimingWork final : public Work {
         .value();
   }
 
-  Result<Outcome> Run(const Place& place) const override {
+  Result<Outcome> Run(const RunContext& run_context) const override {
     const runtime::BatchShape shape = {.n_prompt = static_cast<int64_t>(timing_.prompt.size()),
                                        .n_generate = timing_.n_generate};
     int64_t n_sequences = 1;
     if (timing_.memory_limit > 0) {
-      WINNOW_ASSIGN(n_sequences, runtime::LargestBatch(place.engine, place.options, shape,
-                                                       timing_.memory_limit));
+      WINNOW_ASSIGN(n_sequences, runtime::LargestBatch(run_context.engine, run_context.options,
+                                                       shape, timing_.memory_limit));
     }
-    WINNOW_TRY(WarmUp(place));
-    WINNOW_ASSIGN(const auto sessions, MakeSessions(place.engine, place.options, n_sequences));
+    WINNOW_TRY(WarmUp(run_context));
+    WINNOW_ASSIGN(const auto sessions,
+                  MakeSessions(run_context.engine, run_context.options, n_sequences));
     WINNOW_ASSIGN(const BatchTimes times,
-                  RunBatch(sessions, shape, timing_.prompt, place.keep_going));
+                  RunBatch(sessions, shape, timing_.prompt, run_context.keep_going));
     if (times.stopped) return Outcome{.stopped = true};
     Outcome outcome;
     MeasureCache(*sessions.front(), outcome);
@@ -61,8 +62,9 @@ class TimingWork final : public Work {
 
  private:
   // Weights in memory, buffers of their size, threads awake.
-  Result<void> WarmUp(const Place& place) const {
-    WINNOW_ASSIGN(const auto session, runtime::Session::Make(place.engine, place.full_options));
+  Result<void> WarmUp(const RunContext& run_context) const {
+    WINNOW_ASSIGN(const auto session,
+                  runtime::Session::Make(run_context.engine, run_context.full_options));
     const auto n = std::min(kWarmUp, timing_.prompt.size());
     WINNOW_TRY(session->Prefill(std::span(timing_.prompt).first(n)));
     if (session->room() > 0) WINNOW_TRY(session->Decode(timing_.prompt[0]));
@@ -74,8 +76,8 @@ class TimingWork final : public Work {
 
 }  // namespace
 
-std::unique_ptr<Work> MakeWork(Timing timing) {
-  return std::make_unique<TimingWork>(std::move(timing));
+std::unique_ptr<Workload> MakeWorkload(Timing timing) {
+  return std::make_unique<TimingWorkload>(std::move(timing));
 }
 
 }  // namespace winnow::eval

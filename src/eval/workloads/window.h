@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "eval/metrics/stream.h"
-#include "eval/work.h"
+#include "eval/workload.h"
 
 namespace winnow::eval {
 
@@ -18,13 +18,13 @@ struct LongText {
 
 // A stretch of text in which tokens are scored, each from what the method kept of all before it.
 struct Window {
-  enum class Reading {
+  enum class Mode {
     kStream,  // token by token from the first (chunk by chunk with a prefill chunk)
     kHalves,  // the first half is a prompt, the second is decoded, as in `winnow perplexity`
   };
   std::vector<TokenId> tokens;
   LongText text = {};  // kStream: instead of tokens, where they are too many to hold
-  Reading reading = Reading::kStream;
+  Mode mode = Mode::kStream;
   int64_t score_from = 1;     // kStream: the first token that counts
   int64_t every = 0;          // kStream: tokens between points of a curve; 0: none
   bool against_full = false;  // kHalves: the full cache's distributions too, over the same tokens
@@ -32,6 +32,6 @@ struct Window {
 
 // Scores "nll" (nats per token) and, against the full cache, "kld", "same_top", "p_difference";
 // all weighted by tokens.
-std::unique_ptr<Work> MakeWork(Window window);
+std::unique_ptr<Workload> MakeWorkload(Window window);
 
 }  // namespace winnow::eval

@@ -1,4 +1,4 @@
-#include "eval/work.h"
+#include "eval/workload.h"
 
 namespace winnow::eval {
 

@@ -1,4 +1,4 @@
-#include "eval/works/window.h"
+#include "eval/workloads/window.h"
 
 #include <algorithm>
 #include <string>
@@ -81,14 +81,14 @@ void ToLogProbs(std::span<const float> logits, std::vector<float>& log_probs) {
                  [log_sum](float logit) { return static_cast<float>(logit - log_sum); });
 }
 
-class WindowWork final : public Work {
+class WindowWorkload final : public Workload {
  public:
-  explicit WindowWork(Window window) : window_(std::move(window)) {}
+  explicit WindowWorkload(Window window) : window_(std::move(window)) {}
 
   uint64_t fingerprint() const override {
     Fingerprint all;
     all.Add(window_.tokens)
-        .Add(static_cast<int64_t>(window_.reading))
+        .Add(static_cast<int64_t>(window_.mode))
         .Add(window_.score_from)
         .Add(window_.every)
         .Add(window_.against_full ? 1 : 0);
@@ -100,14 +100,15 @@ class WindowWork final : public Work {
 
   bool against_full() const override { return window_.against_full; }
 
-  Result<Outcome> Run(const Place& place) const override {
-    WINNOW_ASSIGN(auto session, Session::Make(place.engine, place.options));
-    if (window_.reading == Window::Reading::kStream) return Stream(place, *session);
-    return window_.against_full ? AgainstFull(place, std::move(session)) : Halves(place, *session);
+  Result<Outcome> Run(const RunContext& run_context) const override {
+    WINNOW_ASSIGN(auto session, Session::Make(run_context.engine, run_context.options));
+    if (window_.mode == Window::Mode::kStream) return Stream(run_context, *session);
+    return window_.against_full ? AgainstFull(run_context, std::move(session))
+                                : Halves(run_context, *session);
   }
 
  private:
-  Result<Outcome> Stream(const Place& place, Session& session) const {
+  Result<Outcome> Stream(const RunContext& run_context, Session& session) const {
     Outcome outcome;
     report::List points;
     bool going = true;
@@ -121,11 +122,11 @@ class WindowWork final : public Work {
                                  {"recent_nll", point.recent_nll},
                                  {"cache_bytes", session.cache_bytes()},
                                  {"cache_bytes_with_lists", session.cache_bytes_with_lists()}};
-        if (place.on_point) place.on_point(record);
+        if (run_context.on_point) run_context.on_point(record);
         points.emplace_back(std::move(record));
       };
     }
-    options.progress = [&](double done) { return going = place.KeepGoing(done); };
+    options.progress = [&](double done) { return going = run_context.KeepGoing(done); };
     auto scored = window_.text.open
                       ? ScoreStream(session, window_.text.open(), window_.text.n_tokens, options)
                       : ScoreStream(session, window_.tokens, options);
@@ -145,9 +146,9 @@ class WindowWork final : public Work {
             .n_windows = 1};
   }
 
-  Result<Outcome> Halves(const Place& place, Session& session) const {
+  Result<Outcome> Halves(const RunContext& run_context, Session& session) const {
     PerplexityOptions options;
-    options.progress = place.keep_going;
+    options.progress = run_context.keep_going;
     WINNOW_ASSIGN(const PerplexityEstimate estimate, MeasurePerplexity(session, Whole(), options));
     if (estimate.stopped) return Outcome{.stopped = true};
     Outcome outcome;
@@ -157,8 +158,9 @@ class WindowWork final : public Work {
     return outcome;
   }
 
-  Result<Outcome> AgainstFull(const Place& place, std::unique_ptr<Session> session) const {
-    WINNOW_ASSIGN(auto full_session, Session::Make(place.engine, place.full_options));
+  Result<Outcome> AgainstFull(const RunContext& run_context,
+                              std::unique_ptr<Session> session) const {
+    WINNOW_ASSIGN(auto full_session, Session::Make(run_context.engine, run_context.full_options));
     Rows own(std::move(session), window_.tokens);
     Rows full(std::move(full_session), window_.tokens);
     const Windows window = Whole();
@@ -170,7 +172,7 @@ class WindowWork final : public Work {
       WINNOW_ASSIGN(const auto logits, own.Row(row));
       divergence.Add(
           RowComparison::Of(logits, log_probs, window.tokens[static_cast<size_t>(row) + 1]));
-      if (!place.KeepGoing(static_cast<double>(row) / static_cast<double>(window.window))) {
+      if (!run_context.KeepGoing(static_cast<double>(row) / static_cast<double>(window.window))) {
         return Outcome{.stopped = true};
       }
     }
@@ -192,8 +194,8 @@ class WindowWork final : public Work {
 
 }  // namespace
 
-std::unique_ptr<Work> MakeWork(Window window) {
-  return std::make_unique<WindowWork>(std::move(window));
+std::unique_ptr<Workload> MakeWorkload(Window window) {
+  return std::make_unique<WindowWorkload>(std::move(window));
 }
 
 }  // namespace winnow::eval

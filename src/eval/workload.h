@@ -35,7 +35,7 @@ struct Outcome {
 };
 
 // Where a work runs.
-struct Place {
+struct RunContext {
   runtime::Engine& engine;
   const runtime::SessionOptions& options;       // the method under test
   const runtime::SessionOptions& full_options;  // the full cache it is held against
@@ -47,15 +47,15 @@ struct Place {
 };
 
 // What is done with a sample: plain data, made once and run under every method.
-class Work {
+class Workload {
  public:
-  virtual ~Work() = default;
+  virtual ~Workload() = default;
   // Of all that decides the outcome besides model and method: prompt, limits, references.
   virtual uint64_t fingerprint() const = 0;
-  // Whether the outcome also depends on the cache it is held against (Place::full_options).
+  // Whether the outcome also depends on the cache it is held against (RunContext::full_options).
   virtual bool against_full() const { return false; }
   // Errors: those of the session (the method cannot hold this prompt under its budget).
-  virtual Result<Outcome> Run(const Place& place) const = 0;
+  virtual Result<Outcome> Run(const RunContext& place) const = 0;
 };
 
 // Collects what a fingerprint is made of (FNV-1a, 64 bits). Texts and lists are told apart from

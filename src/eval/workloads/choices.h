@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "eval/prompt.h"
-#include "eval/work.h"
+#include "eval/workload.h"
 
 namespace winnow::eval {
 
@@ -23,8 +23,8 @@ struct Choices {
 };
 
 // Requires: no continuation is empty.
-std::unique_ptr<Work> MakeWork(Choices choices);
+std::unique_ptr<Workload> MakeWorkload(Choices choices);
 // The choices a work weighs; null if it is a work of another kind.
-const Choices* ChoicesOf(const Work& work);
+const Choices* AsChoices(const Workload& workload);
 
 }  // namespace winnow::eval
