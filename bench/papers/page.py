@@ -38,15 +38,11 @@ def write_page(path, module, found):
         if row.commands:
             hours = f" (about {row.hours:g} hours of two cores; `--long`)" if row.hours else ""
             lines += [f"`{row.name}`{hours}:", "", command_lines(row)]
-    builds = sorted({(r["winnow"], r["machine"], r["model"]) for r in found.values() if r.get("winnow")}, key=str)
+    builds = {f"- winnow {r['winnow']}; {in_words(r['machine'])}; {in_words(r['model'])}" for r in found.values() if r.get("winnow")}
     if builds:
-        lines += ["## Found by", ""] + [f"- winnow {winnow}; {machine_text(machine)}; {model_text(model)}" for winnow, machine, model in builds]
+        lines += ["## Found by", "", *sorted(builds)]
     path.write_text("\n".join(lines).rstrip() + "\n")
 
 
-def machine_text(machine):
-    return machine if isinstance(machine, str) else ", ".join(map(str, machine.values()))
-
-
-def model_text(model):
-    return model if isinstance(model, str) else ", ".join(map(str, model.values()))
+def in_words(facts):
+    return facts if isinstance(facts, str) else ", ".join(map(str, facts.values()))
