@@ -52,7 +52,7 @@ Promise PromiseFor(const std::string& spec, int64_t budget) {
     if (says("softmax")) return {false, 4, 1};
     return {says("uniform"), 4, std::max<int64_t>(1, (budget - 4) / 4)};
   }
-  if (name == "ems") return {false, 0, 32};
+  if (name == "ems") return {false, 0, window(32)};
   if (name == "snapkv") return {true, 0, window(32)};
   if (says("representative")) return {true, 0, window(32)};
   if (name == "hbw" || name == "adakv" || name == "cake") return {false, 0, window(32)};
