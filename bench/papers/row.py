@@ -29,10 +29,12 @@ class Row:
     note: str = ""
 
 
-def scores(output, score):
-    """{way: {sample: score}} of an evaluation; a way is a method and its budget."""
+def scores(output, score, group=None):
+    """{way: {sample: score}} of an evaluation, or of one group of its samples; a way is a method and its budget."""
     found = {}
     for sample in output["samples"]:
+        if group is not None and sample["group"] != group:
+            continue
         for result in sample["results"]:
             if score in result.get("scores", {}):
                 way = (result["method"], result["budget"])
@@ -94,6 +96,27 @@ def compare(score, best=None, lower=False, form=".3f", scale=1, short=None, over
             elif min(signs) < 0 and max(signs) == 0:
                 verdict = f"{NOT}: worse than {sum(s < 0 for s in signs)} of {len(signs)}, better than none"
         return {"ours": "; ".join(lines), "verdict": verdict, "numbers": numbers, "differences": differences}
+
+    return read
+
+
+def times_full(score, method, form=".2f"):
+    """Reads a measurement of speed: for every group, how many times the full cache's the score of `method` is."""
+
+    def read(outputs):
+        lines, numbers = [], {}
+        for output in outputs:
+            for group in dict.fromkeys(sample["group"] for sample in output["samples"]):
+                found = scores(output, score, group)
+                full, _ = mean_and_error(found["full", ""].values())
+                for way, values in found.items():
+                    if way[0] != method:
+                        continue
+                    mean, error = mean_and_error(value / full for value in values.values())
+                    numbers[f"{group} {way[1]}".strip()] = [mean, error, len(values)]
+                    lines.append(f"{group} {way[1]}: {show(mean, error, form)} times")
+        smallest = min(mean for mean, _, _ in numbers.values())
+        return {"ours": "; ".join(lines), "verdict": IN_KIND if smallest > 1 else NOT, "numbers": numbers}
 
     return read
 
