@@ -43,7 +43,7 @@ Origins OriginsOf(const compression::LayerCall& call, int head, int64_t n_keep, 
   std::iota(ranking.begin(), ranking.end(), 0);
   const auto n_best = static_cast<size_t>(n_keep - window);
   std::partial_sort(ranking.begin(), ranking.begin() + static_cast<ptrdiff_t>(n_best),
-                    ranking.end(), compression::BestFirst(scores));
+                    ranking.end(), compression::BestFirst{scores});
   Origins found;
   const double share = 1 / static_cast<double>(n_keep);
   for (size_t i = 0; i < n_best; ++i) {
