@@ -63,9 +63,10 @@ def label(way):
     return f"`{method}`" + (f" {budget}" if budget else "")
 
 
-def compare(score, best=None, lower=False, form=".3f", scale=1, short=None, over=()):
+def compare(score, best=None, lower=False, form=".3f", scale=1, short=None, over=(), reverse=False, within=None):
     """Reads an evaluation: the means of all ways, and whether `best` beats each of `over` (all others but full, if empty), at
-    every budget that both have. `short`: {method: name on the page}."""
+    every budget that both have. `short`: {method: name on the page}. `reverse`: the claim is that the others beat it; `within`: that
+    they are as close as that."""
 
     def read(outputs):
         found = {}
@@ -84,8 +85,11 @@ def compare(score, best=None, lower=False, form=".3f", scale=1, short=None, over
             if (best, budget) not in found:
                 continue
             mean, error, n = difference(found[best, budget], found[method, budget])
-            better = -mean if lower else mean
+            better = -mean if lower != reverse else mean
             differences[f"{best} against {method} {budget}".strip()] = [scale * better, scale * error, n]
+            if within is not None:
+                signs.append(1 if abs(mean) <= within else -1)
+                continue
             signs.append(0 if abs(mean) <= 2 * error or mean == 0 else math.copysign(1, better))
         verdict = MEASURED
         if signs:

@@ -25,11 +25,17 @@ from page import write_page  # noqa: E402
 PAPERS = ["treekv", "refreekv", "d2o", "hbw", "ems"]
 
 
+def outputs_of(args, paper, row):
+    return [args.work / f"{paper}-{row.name}-{number}.json" for number in range(len(row.commands))]
+
+
 def run_row(args, paper, row):
     """The parsed outputs of a row's commands. Error: one of them failed."""
     found = []
-    for number, text in enumerate(row.commands):
-        out = args.work / f"{paper}-{row.name}-{number}.json"
+    for out, text in zip(outputs_of(args, paper, row), row.commands):
+        if args.read:
+            found.append(json.loads(out.read_text()))
+            continue
         words = [word.replace("BOOKS", str(args.books)) for word in shlex.split(text)]
         command = [str(args.winnow), *words, "-m", args.model, "-t", str(args.threads), "--json", str(out)]
         if words[0] == "eval":
@@ -59,6 +65,7 @@ def main():
     parser.add_argument("--rows", help="only these, by name, separated by commas")
     parser.add_argument("--again", action="store_true", help="run rows that were found, too")
     parser.add_argument("--long", action="store_true", help="also rows that take hours")
+    parser.add_argument("--read", action="store_true", help="run nothing, read the outputs in WORK again")
     parser.add_argument("--page", action="store_true", help="run nothing, write the page")
     parser.add_argument("--winnow", type=pathlib.Path, default=ROOT / "build/release/winnow")
     parser.add_argument("--model", default="bundled")
@@ -68,9 +75,9 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/papers")
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
-    if not args.page and not args.winnow.exists():
+    if not args.page and not args.read and not args.winnow.exists():
         sys.exit(f"{args.winnow}: not there; build it, or name one with --winnow")
-    if not args.page and not args.books.exists():
+    if not args.page and not args.read and not args.books.exists():
         sys.exit(f"{args.books}: not there; name a folder of texts with --books")
     args.out.mkdir(parents=True, exist_ok=True)
     args.work.mkdir(parents=True, exist_ok=True)
@@ -85,7 +92,9 @@ def main():
         found = json.loads(path.read_text()) if path.exists() else {}
         for row in module.ROWS:
             skipped = row.name not in wanted or not row.commands or (row.hours and not args.long)
-            if args.page or skipped or (row.name in found and not args.again):
+            if args.page or skipped or (row.name in found and not args.again and not args.read):
+                continue
+            if args.read and not all(out.exists() for out in outputs_of(args, paper, row)):
                 continue
             outputs = run_row(args, paper, row)
             found[row.name] = {**row.read(outputs), "commands": row.commands, **facts(outputs[0])}
