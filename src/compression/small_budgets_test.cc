@@ -30,7 +30,7 @@ TEST(SmallBudgetsTest, TheLeastIsOneMoreThanIsProtected) {
                      {"cam", 1},            // no more sinks than there is room for
                      {"custom", 1},         // as snapkv
                      {"d2o", 6},            // 4 sinks, a recent and an important entry
-                     {"ems", 33},           // a window of 32
+                     {"ems", 2},            // the window shrinks to one entry, one class
                      {"h2o", 1},            //
                      {"hbw", 1},            // as snapkv
                      {"keydiff", 1},        //
