@@ -134,7 +134,7 @@ std::variant<SchedulerLoop::Source, RequestError, SchedulerLoop::Answer> Schedul
     if (!restored) return RequestError{ErrorKind::kNotFound, restored.error().message};
     idle = *restored;
   }
-  if (job.request.options && !SameCache(*job.request.options, idle->session->options())) {
+  if (job.request.options && !SameCache(job.options, idle->session->options())) {
     return RequestError{ErrorKind::kInvalid,
                         "session " + job.session + " has method " +
                             ReportCache(*idle->session).method +
