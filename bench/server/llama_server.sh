@@ -15,7 +15,7 @@ if [ ! -e "$place/complete" ]; then
   sources=$(echo "$place"/llama_cpp_python-*/vendor/llama.cpp)
   # The two flags: see tests/oracle/venv.sh.
   cmake -S "$sources" -B "$place/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF \
-    -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TOOLS=ON -DLLAMA_BUILD_SERVER=ON \
+    -DLLAMA_BUILD_APP=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TOOLS=ON -DLLAMA_BUILD_SERVER=ON \
     -DBUILD_SHARED_LIBS=OFF -DCMAKE_CXX_FLAGS='-fno-tree-dse -fno-dse' >&2
   cmake --build "$place/build" --target llama-server -j 2 >&2
   touch "$place/complete"
