@@ -144,7 +144,11 @@ void ChatCompletions(Context& context, const Call& call, const ExchangePtr& exch
   const auto held = std::make_shared<Asked>(std::move(asked));
   WithSession(context, exchange, session,
               [&context, exchange, held, session, conversation](const Tokens& read) {
-                const Tokens document = context.documents.Find(session);
+                Tokens document = context.documents.Find(session);
+                if (document.empty() &&
+                    IsOpenDocument(context.prompts, context.backend.tokenizer(), read)) {
+                  document = read;
+                }
                 Tokens tokens;
                 const auto prompt = WriteTurn(context.prompts, context.backend.tokenizer(),
                                               conversation, {read, document}, tokens);

@@ -101,6 +101,28 @@ bool BeginsWith(std::span<const tokenizer::TokenId> tokens,
          std::equal(beginning.begin(), beginning.end(), tokens.begin());
 }
 
+bool IsOpenDocument(const chat::PromptWriter& writer, const tokenizer::Tokenizer& tokenizer,
+                    std::span<const tokenizer::TokenId> read) {
+  chat::Conversation question;
+  question.messages = ordered_json::array();
+  question.messages.push_back({{"role", "user"}, {"content", kMark}});
+  const auto prompt = writer.Write(question);
+  if (!prompt) return false;
+  const auto halves = CutAtMark(prompt->text);
+  if (!halves) return false;
+  std::string turn_end;  // of the user's turn, and what begins the answer
+  for (const MarkedText& stretch : halves->after) turn_end += stretch.text;
+  const std::string text = tokenizer.Decode(read, /*render_special=*/true);
+  if (text.find(turn_end) != std::string::npos) return false;  // somebody has asked
+  // A turn that has ended without an answer ends as turn_end begins.
+  for (size_t n = 1; n < turn_end.size(); ++n) {
+    const std::string_view beginning(turn_end.data(), n);
+    const bool is_blank = Trimmed(std::string(beginning)).empty();
+    if (!is_blank && text.ends_with(beginning)) return false;
+  }
+  return !text.empty();
+}
+
 Result<Tokens> DocumentPrompt(const chat::PromptWriter& writer,
                               const tokenizer::Tokenizer& tokenizer, const std::string& system,
                               const std::string& document) {

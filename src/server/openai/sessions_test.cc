@@ -68,6 +68,22 @@ TEST(SessionsTest, ForksKnowTheirDocument) {
             "<|im_start|>user\nText\n\nQ<|im_end|>\n<|im_start|>assistant\n");
 }
 
+TEST(SessionsTest, RestoredDocumentsAreKnownByTheirOpenTurn) {
+  Fixture fixture;
+  const auto prompt_after = [&](const char* read) {
+    const tokenizer::MarkedText text = {read, true};
+    fixture.backend.sessions["r"] = fixture.tokenizer->EncodeMarked({&text, 1});
+    fixture.Post("/v1/chat/completions",
+                 R"({"session": "r", "messages": [{"role": "user", "content": "Q"}]})");
+    return FormatPrompt(fixture, fixture.backend.requests.size() - 1);
+  };
+  const std::string end = "<|im_end|>\n<|im_start|>assistant\n";
+  const std::string turn = "<|im_start|>user\nQ" + end;
+  EXPECT_EQ(prompt_after("<|im_start|>user\nText"), "<|im_start|>user\nText\n\nQ" + end);
+  EXPECT_EQ(prompt_after("<|im_start|>user\nText<|im_end|>\n<|im_start|>assistant\nA"),
+            "<|im_start|>user\nText" + end + "A<|im_end|>\n" + turn);
+}
+
 TEST(SessionsTest, TextsFollowWhatWasRead) {
   Fixture fixture;
   fixture.Post("/v1/sessions", R"({"id": "t", "prompt": "hello"})");
