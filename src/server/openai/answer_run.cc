@@ -39,9 +39,15 @@ void AnswerRun::Start(std::vector<runtime::Request> requests) {
     requests[i].on_event = [self, i, exchange = parts_.exchange](const runtime::Event& event) {
       exchange->Post([self, i, event] { self->OnEvent(i, event); });
     };
+    const auto n_prompt = static_cast<int64_t>(requests[i].prompt.size());
     auto submitted = parts_.backend->Submit(std::move(requests[i]));
     if (const auto* error = std::get_if<runtime::RequestError>(&submitted)) {
-      return Fail(ErrorFrom(*error));
+      ApiError api = ErrorFrom(*error);
+      const bool is_long = n_prompt >= parts_.backend->model().context;
+      if (error->kind == runtime::ErrorKind::kInvalid && is_long) {
+        api.code = "context_length_exceeded";
+      }
+      return Fail(api);
     }
     cancels_.push_back(std::get<Backend::Submitted>(std::move(submitted)).cancel);
   }

@@ -254,6 +254,15 @@ TEST(ChatTest, ErrorsOfTheEngine) {
   }
 }
 
+TEST(ChatTest, PromptsThatAreTooLongHaveTheCodeClientsLookFor) {
+  Fixture fixture;
+  fixture.backend.refusal = runtime::RequestError{runtime::ErrorKind::kInvalid, "too long"};
+  const std::string text(400, '.');
+  const auto answer =
+      fixture.Post(kPath, R"({"messages": [{"role": "user", "content": ")" + text + R"("}]})");
+  EXPECT_EQ(TextAt(answer->json(), "error.code"), "context_length_exceeded");
+}
+
 TEST(ChatTest, FailureInTheMiddleOfAStreamIsAnEvent) {
   Fixture fixture;
   fixture.backend.failure = runtime::RequestError{runtime::ErrorKind::kInternal, "broken"};
