@@ -158,6 +158,10 @@ class Method {
   virtual const Traits& traits() const = 0;
   virtual Needs needs() const = 0;
 
+  // Capability: what stays of a text depends on the queries of its tokens, the last ones above all
+  // (attention weights). What was kept for one question then serves another one worse.
+  bool query_dependent() const;
+
   // Runs after the attention of every layer in every call, layer by layer: updates the state, and
   // adds the plans that bring the cache (this layer, or layers before it: shrink only) to its size.
   // Slots in the plans are those of the cache as it is; the caller applies them in order. In other

@@ -192,4 +192,9 @@ void Compressor::ResumeFrom(const Progress& progress) {
   n_next_ = progress.n_next;
 }
 
+void Compressor::Truncate(int64_t n_tokens) {
+  n_seen_ = std::min(n_seen_, n_tokens);
+  n_prompt_ = std::min(n_prompt_, n_tokens);
+}
+
 }  // namespace winnow::runtime

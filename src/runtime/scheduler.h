@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -14,6 +15,8 @@
 
 namespace winnow::runtime {
 
+struct TicketData;
+
 // A handle to what was submitted. Thread-safe; dropping it cancels nothing.
 class Ticket {
  public:
@@ -22,9 +25,8 @@ class Ticket {
 
  private:
   friend class Scheduler;
-  struct Data;
-  explicit Ticket(std::shared_ptr<Data> data) : data_(std::move(data)) {}
-  std::shared_ptr<Data> data_;
+  explicit Ticket(std::shared_ptr<TicketData> data) : data_(std::move(data)) {}
+  std::shared_ptr<TicketData> data_;
 };
 
 // Serves many requests on one engine: continuous batching, admission by reserved bytes, one prompt

@@ -62,7 +62,7 @@ enum class ErrorKind {
 };
 struct RequestError {
   ErrorKind kind = ErrorKind::kInternal;
-  std::string message;
+  std::string message = {};
 };
 
 struct TokenProbability {
@@ -78,7 +78,7 @@ enum class PrefixReuse {
 };
 
 struct CacheReport {           // "kv" of an answer
-  std::string method;          // "snapkv:window=16", "full"
+  std::string method = {};     // "snapkv:window=16", "full"
   int64_t n_seen = 0;          // tokens
   double n_kept = 0;           // entries per KV head, the mean over layers and heads
   int64_t bytes = 0;           // with lists
@@ -98,47 +98,48 @@ struct Event {
   PrefixReuse reuse = PrefixReuse::kNone;
   // kToken
   TokenId token = 0;
-  std::string text;           // that became final with this token; may be empty
+  std::string text = {};      // that became final with this token; may be empty
   float log_probability = 0;  // of the token, where n_probs >= 0
-  std::vector<TokenProbability> top;
+  std::vector<TokenProbability> top = {};
   // kFinished
   Finish finish = Finish::kStop;
-  std::string stopping_word;
-  std::string rest;  // text that only now became final
-  CacheReport cache;
-  GenerateTimings timings;
+  std::string stopping_word = {};
+  std::string rest = {};  // text that only now became final
+  CacheReport cache = {};
+  GenerateTimings timings = {};
   double queued_ms = 0;
   // kFailed; kFinished with kError: of this choice alone
-  RequestError error;
+  RequestError error = {};
 };
 
 struct Request {
-  std::vector<TokenId> prompt;            // the whole text so far
-  std::optional<std::string> session;     // continue (and keep) this named session; the prompt then
-                                          // follows its text unless it begins with it
-  std::optional<SessionOptions> options;  // method, budget, types; default: those of the scheduler
-  bool reuse_prefix = true;               // look for the prompt's beginning in idle sessions
+  std::vector<TokenId> prompt = {};         // the whole text so far
+  std::optional<std::string> session = {};  // continue (and keep) this named session; the prompt
+                                            // then follows its text unless it begins with it
+  std::optional<SessionOptions> options =
+      {};                    // method, budget, types; default: those of the scheduler
+  bool reuse_prefix = true;  // look for the prompt's beginning in idle sessions
   // Also where the method chose what to keep by the questions asked so far
   // (Method::query_dependent) and the prompt asks another one.
   bool reuse_across_questions = false;
   bool keep = true;  // the sequence stays as an idle session afterwards
-  SamplerConfig sampler;
+  SamplerConfig sampler = {};
   int64_t max_tokens = -1;
-  std::vector<std::string> stop;
+  std::vector<std::string> stop = {};
   bool ignore_eos = false;
   int n = 1;         // choices, by forking after the prompt; choice i has the seed sampler.seed + i
   int n_probs = -1;  // -1: no log-probabilities; k: the token's and the k best
   int priority = 0;  // larger first
-  std::unique_ptr<TokenConstraint> constraint;
+  std::unique_ptr<TokenConstraint> constraint = {};
   // On the scheduler's thread; must not block. Called for the last time with kFinished of the last
   // choice, or kFailed.
-  std::function<void(const Event& event)> on_event;
+  std::function<void(const Event& event)> on_event = {};
 };
 
 struct SessionInfo {
-  std::string id;
+  std::string id = {};
   int64_t n_tokens = 0;
-  CacheReport cache;
+  CacheReport cache = {};
   bool busy = false;
   bool on_disk = false;  // saved, not in memory
   double idle_seconds = 0;
@@ -147,10 +148,10 @@ struct SessionInfo {
 // For pictures: share of KV heads (all layers) that keep each token, and the same by layer and
 // head.
 struct KeptTokens {
-  std::vector<TokenId> tokens;
-  std::vector<float> share;  // [token] 0..1
+  std::vector<TokenId> tokens = {};
+  std::vector<float> share = {};  // [token] 0..1
   // [layer * n_kv_heads + head] ascending positions; filled where asked for
-  std::vector<std::vector<int32_t>> by_head;
+  std::vector<std::vector<int32_t>> by_head = {};
   int n_layers = 0, n_kv_heads = 0;
 };
 
@@ -164,12 +165,12 @@ struct SchedulerState {  // for /metrics, /slots, /health
   bool draining = false;
   struct Running {
     uint64_t id = 0;
-    std::string session;
+    std::string session = {};
     bool prefilling = false;
     int64_t n_prompt = 0, n_done = 0, n_generated = 0;
     int64_t reserved_bytes = 0;
   };
-  std::vector<Running> running;
+  std::vector<Running> running = {};
 };
 
 }  // namespace winnow::runtime

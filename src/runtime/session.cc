@@ -155,6 +155,7 @@ void Session::Truncate(int64_t n_tokens) {
     return;
   }
   data_->cache->Truncate(static_cast<cache::Position>(n_tokens));
+  data_->compressor.Truncate(n_tokens);
   data_->tokens.resize(static_cast<size_t>(n_tokens));
   data_->has_logits = false;
 }
@@ -195,6 +196,7 @@ double Session::attended_share() const {
   return static_cast<double>(data_->n_attended) / static_cast<double>(data_->n_attendable);
 }
 
+const SessionOptions& Session::options() const { return data_->options; }
 const CompressionOptions& Session::compression() const { return data_->options.compression; }
 
 int64_t Session::cache_bytes_with_lists() const {
@@ -208,7 +210,7 @@ int64_t Session::cache_bytes_full_f16() const {
          (int64_t{shape.key_dim} + shape.value_dim) * kHalfBytes;
 }
 
-Engine& Session::engine() { return *data_->engine; }
+Engine& Session::engine() const { return *data_->engine; }
 const cache::Cache& Session::cache() const { return *data_->cache; }
 
 }  // namespace winnow::runtime
