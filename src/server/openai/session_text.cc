@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -87,6 +89,29 @@ Result<chat::Prompt> AfterAnswer(const chat::PromptWriter& writer,
   return prompt;
 }
 
+// What follows `read` in a text that begins with it; nullopt: it does not.
+std::optional<std::vector<MarkedText>> RestAfter(std::string_view read,
+                                                 const std::vector<MarkedText>& text) {
+  std::vector<MarkedText> rest;
+  for (const MarkedText& stretch : text) {
+    const std::string_view whole = stretch.text;
+    const std::string_view same = whole.substr(0, read.size());
+    if (!read.starts_with(same)) return std::nullopt;
+    read.remove_prefix(same.size());
+    if (same.size() < whole.size()) {
+      rest.push_back({std::string(whole.substr(same.size())), stretch.parse_special});
+    }
+  }
+  return read.empty() ? std::optional(std::move(rest)) : std::nullopt;
+}
+
+// What was read as text, without the token that begins every text.
+std::string ShortestText(const tokenizer::Tokenizer& tokenizer,
+                         std::span<const tokenizer::TokenId> read) {
+  if (!read.empty() && tokenizer.adds_bos() && tokenizer.bos() == read[0]) read = read.subspan(1);
+  return tokenizer.Decode(read, /*render_special=*/true);
+}
+
 Tokens Joined(std::span<const tokenizer::TokenId> a, const Tokens& b) {
   Tokens out(a.begin(), a.end());
   out.insert(out.end(), b.begin(), b.end());
@@ -143,15 +168,24 @@ Result<chat::Prompt> WriteTurn(const chat::PromptWriter& writer,
                                const tokenizer::Tokenizer& tokenizer,
                                const chat::Conversation& conversation, const SessionTurn& session,
                                Tokens& tokens) {
-  const auto whole = writer.Write(conversation);
-  if (whole) {
+  // Compared as text where tokens differ: a model writes a word in other tokens than the tokenizer.
+  const std::string read = ShortestText(tokenizer, session.read);
+  const auto goes_on = [&](const std::vector<MarkedText>& text) {
+    if (BeginsWith(tokens, session.read)) return true;
+    const auto rest = RestAfter(read, text);
+    if (rest) tokens = Joined(session.read, tokenizer.EncodeMarked(*rest, false));
+    return rest.has_value();
+  };
+  if (const auto whole = writer.Write(conversation)) {
     tokens = tokenizer.EncodeMarked(whole->text);
-    if (BeginsWith(tokens, session.read)) return *whole;
+    if (goes_on(whole->text)) return *whole;
   }
   if (!session.document.empty()) {
     WINNOW_ASSIGN(chat::Prompt prompt, AfterDocument(writer, conversation));
     tokens = Joined(session.document, tokenizer.EncodeMarked(prompt.text, /*add_special=*/false));
-    if (BeginsWith(tokens, session.read)) return prompt;
+    std::vector<MarkedText> text = {{ShortestText(tokenizer, session.document), false}};
+    text.insert(text.end(), prompt.text.begin(), prompt.text.end());
+    if (goes_on(text)) return prompt;
   }
   WINNOW_ASSIGN(chat::Prompt prompt, AfterAnswer(writer, conversation));
   tokens = Joined(session.read, tokenizer.EncodeMarked(prompt.text, /*add_special=*/false));

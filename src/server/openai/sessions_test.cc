@@ -56,6 +56,29 @@ TEST(SessionsTest, DocumentIsReadOnceAndAskedOften) {
                                           "<|im_start|>assistant\n");
 }
 
+TEST(SessionsTest, AnswersInOtherTokensAreTheSameText) {
+  Fixture fixture;
+  fixture.Post("/v1/sessions", R"({"id": "doc", "document": "Text"})");
+  const auto ask = [&](const char* messages) {
+    fixture.Post("/v1/chat/completions",
+                 std::string(R"({"session": "doc", "messages": )") + messages + "}");
+    return fixture.backend.requests.back().prompt;
+  };
+  auto read = ask(R"([{"role": "user", "content": "Q"}])");
+  // The model wrote "hello" letter by letter.
+  for (const char* letter = "hello"; *letter != 0; ++letter) {
+    read.push_back(fixture.tokenizer->Encode(std::string(1, *letter), {.add_special = false})[0]);
+  }
+  fixture.backend.sessions["doc"] = read;
+  const auto prompt = ask(R"([{"role": "user", "content": "Q"},
+      {"role": "assistant", "content": "hello"}, {"role": "user", "content": "R"}])");
+  ASSERT_GT(prompt.size(), read.size());
+  EXPECT_TRUE(std::equal(read.begin(), read.end(), prompt.begin()));
+  EXPECT_EQ(fixture.tokenizer->Decode(prompt, true),
+            "<|im_start|>user\nText\n\nQ<|im_end|>\n<|im_start|>assistant\nhello<|im_end|>\n"
+            "<|im_start|>user\nR<|im_end|>\n<|im_start|>assistant\n");
+}
+
 TEST(SessionsTest, ForksKnowTheirDocument) {
   Fixture fixture;
   fixture.Post("/v1/sessions", R"({"id": "doc", "document": "Text"})");
