@@ -4,10 +4,13 @@ import datetime
 import json
 import os
 import subprocess
+import warnings
 
 import jinja2
 import jinja2.ext
 import jinja2.sandbox
+
+warnings.filterwarnings("ignore", category=SyntaxWarning)  # Python's compiler about `5[0]`
 
 RENDER = os.environ.get("WINNOW_JINJA_RENDER", "build/release/tests/winnow_jinja_render")
 TIME = 1_760_000_000  # 2025-10-09 08:53:20 UTC
