@@ -132,11 +132,11 @@ std::string_view Trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin);
 }
 
-bool IsSource(std::string_view text) {
+}  // namespace
+
+bool IsTemplateSource(std::string_view text) {
   return text.find("{{") != std::string_view::npos || text.find("{%") != std::string_view::npos;
 }
-
-}  // namespace
 
 std::string Prompt::Text() const {
   std::string out;
@@ -162,7 +162,7 @@ Result<PromptWriter> PromptWriter::Make(const gguf::File& file,
   WINNOW_ASSIGN(const auto own, file.String("tokenizer.chat_template"));
   WINNOW_ASSIGN(const auto detected, tokenizer::DetectChatTemplate(own.value_or("")));
   PromptWriter writer(detected.chat_template, std::move(special));
-  const bool given_source = !options.source.empty() || IsSource(options.chat_template);
+  const bool given_source = !options.source.empty() || IsTemplateSource(options.chat_template);
   if (given_source) {
     const auto used =
         writer.UseSource(options.source.empty() ? options.chat_template : options.source);

@@ -19,6 +19,9 @@
 // Conversations written down for a model, by its own Jinja template or by a built-in format.
 namespace winnow::chat {
 
+// Whether --chat-template is given a Jinja source, not a name: it contains "{{" or "{%".
+bool IsTemplateSource(std::string_view text);
+
 struct Conversation {
   // As in OpenAI's API: objects with role, content (a string, parts of text, or null), tool_calls,
   // tool_call_id, name, reasoning_content.
@@ -41,7 +44,7 @@ struct Prompt {
 };
 
 struct WriterOptions {
-  // --chat-template: the name of a built-in format, or a Jinja source (it contains "{{" or "{%").
+  // --chat-template: the name of a built-in format, or a Jinja source (IsTemplateSource).
   std::string chat_template = {};
   std::string source = {};  // --chat-template-file: a Jinja source
   bool jinja = true;        // false: built-in formats only
@@ -59,7 +62,9 @@ class PromptWriter {
   // rendering. A file's own template that fails otherwise is replaced by a built-in format.
   Result<Prompt> Write(const Conversation& conversation) const;
 
-  std::string name() const;                 // "jinja", or the built-in format's
+  std::string name() const;  // "jinja", or the built-in format's
+  // What stands in where there is no template, or it fails.
+  const tokenizer::ChatTemplate& built_in() const { return built_in_; }
   const std::string& source() const { return source_; }  // empty: a built-in format
   const std::vector<std::string>& warnings() const { return warnings_; }  // to be shown once
   bool takes_tools() const { return template_.has_value() && traits_.takes_tools; }
@@ -73,7 +78,7 @@ class PromptWriter {
   Result<std::vector<tokenizer::MarkedText>> Render(const Conversation& conversation) const;
   Result<std::vector<tokenizer::MarkedText>> WriteBuiltIn(const Conversation& conversation) const;
 
-  tokenizer::ChatTemplate built_in_;  // where there is no template, or it fails
+  tokenizer::ChatTemplate built_in_;
   SpecialTexts special_;
   std::optional<jinja::Template> template_;
   bool from_user_ = false;  // the template: then it is not replaced
