@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <thread>
 
-#include "chat/prompt_writer.h"
 #include "commands.h"
 #include "interrupt.h"
 #include "options.h"
@@ -16,7 +15,7 @@
 #include "server/http/http_server.h"
 #include "server/openai/service.h"
 #include "server/scheduler_backend.h"
-#include "text_input.h"
+#include "template_flags.h"
 
 namespace winnow::apps {
 namespace {
@@ -42,17 +41,6 @@ std::string ModelName(const ServeFlags& flags, const runtime::Engine& engine) {
   return name.empty() ? "winnow" : name;
 }
 
-Result<chat::PromptWriter> MakePrompts(const ServeFlags& flags, const runtime::Engine& engine,
-                                       Log& log) {
-  chat::WriterOptions options;
-  options.built_in = flags.chat_template;
-  options.jinja = flags.jinja;
-  if (flags.chat_template_file) {
-    WINNOW_ASSIGN(options.source, ReadTextFile(*flags.chat_template_file, false, log));
-  }
-  return chat::PromptWriter::Make(engine.file(), engine.tokenizer(), options);
-}
-
 void WaitForInterrupt(const std::atomic<bool>& interrupted) {
   constexpr std::chrono::milliseconds kLook{50};
   while (!interrupted) std::this_thread::sleep_for(kLook);
@@ -76,9 +64,8 @@ int LoadAndServe(const ServeFlags& flags, const runtime::SchedulerOptions& sched
   if (!sampler) return Misuse("serve", sampler.error().message);
   const auto valid = runtime::Sampler::Make(*sampler, (*engine)->tokenizer().vocabulary_size());
   if (!valid) return Misuse("serve", valid.error().message);
-  const auto prompts = MakePrompts(flags, **engine, log);
+  const auto prompts = MakeWriter(flags.writer, flags.template_file, **engine, log);
   if (!prompts) return Fail(prompts.error());
-  for (const std::string& warning : prompts->warnings()) log.Warning(warning);
   auto scheduler = runtime::Scheduler::Make(**engine, scheduling, log);
   if (!scheduler) return Fail(scheduler.error());
 
@@ -89,7 +76,6 @@ int LoadAndServe(const ServeFlags& flags, const runtime::SchedulerOptions& sched
   service.SetReady(backend, *prompts, *sampler);
   log.Info("model  " + name + ": " + DescribeEngine(**engine) + ", " +
            HumanBytes((*engine)->file().file_bytes()));
-  log.Info("chat   " + std::string(prompts->name()) + " template");
   log.Info("ready  " + http->url() + ", OpenAI clients use " + http->url() + "/v1");
 
   WaitForInterrupt(interrupted);
@@ -115,6 +101,9 @@ int Serve(Arguments arguments) {
   }
   if (const auto over = ParseFlags(table, arguments)) return *over;
   if (const auto valid = Validate(flags.model); !valid) {
+    return Misuse("serve", valid.error().message);
+  }
+  if (const auto valid = CheckTemplateFlags(flags.writer, flags.template_file); !valid) {
     return Misuse("serve", valid.error().message);
   }
   if (flags.model.kv.trace) return Misuse("serve", "--trace belongs to 'winnow run'");

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "build.h"
+#include "template_flags.h"
 
 namespace winnow::apps {
 namespace {
@@ -142,17 +143,6 @@ void AddSchedulingFlags(FlagTable& table, ServeFlags& flags) {
                &flags.cache_prompt);
 }
 
-void AddChatFlags(FlagTable& table, ServeFlags& flags) {
-  table.Group("Chat");
-  table.Add({"--chat-template"}, "NAME",
-            "how conversations are written down: a built-in format or a Jinja template; empty: as "
-            "the model's file says",
-            &flags.chat_template);
-  table.Add({"--chat-template-file"}, "FILE", "a Jinja template", &flags.chat_template_file);
-  table.Switch({"--no-jinja"}, "only the built-in formats", &flags.jinja, false);
-  table.Switch({"--jinja"}, "the model's own template", &flags.jinja);
-}
-
 // llama-server's flags that are the case here, or cannot be.
 void AddForeignServerFlags(FlagTable& table, ServeFlags& flags) {
   const auto satisfied = [&](FlagTable::Names names, const char* value = "") {
@@ -207,7 +197,8 @@ FlagTable ServeTable(ServeFlags& flags) {
                   "the answers at work, a second one ends at once.");
   AddServerFlags(table, flags);
   AddSchedulingFlags(table, flags);
-  AddChatFlags(table, flags);
+  table.Group("Chat");
+  AddTemplateFlags(table, flags.writer, flags.template_file);
   AddModelFlags(table, flags.model, "tokens of a sequence; 0: what the model was trained for");
   AddKvFlags(table, flags.model.kv);
   AddSamplerFlags(table, flags.sampler);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "chat/prompt_writer.h"
 #include "flags.h"
 #include "options.h"
 #include "runtime/scheduler_types.h"
@@ -32,9 +33,8 @@ struct ServeFlags {
   bool metrics = false;
   bool slots = true;
   bool page = true;
-  std::string chat_template;
-  std::optional<std::string> chat_template_file;
-  bool jinja = true;
+  chat::WriterOptions writer;
+  std::optional<std::string> template_file;
   std::optional<std::string> ssl_key_file;
   std::optional<std::string> ssl_cert_file;
   int64_t timeout_s = 300;

@@ -27,7 +27,7 @@ std::unique_ptr<chat::PromptWriter> MakePrompts(const tokenizer::Tokenizer& toke
   builder.String("general.architecture", "llama");
   const auto file = gguf::File::Parse(builder.Bytes()).value();
   chat::WriterOptions options;
-  options.built_in = "chatml";
+  options.chat_template = "chatml";
   return std::make_unique<chat::PromptWriter>(
       chat::PromptWriter::Make(*file, tokenizer, options).value());
 }
