@@ -72,7 +72,7 @@ Result<Generated> Generate(Session& session, Sampler& sampler, std::span<const T
   Session::PrefillOptions prefill;
   prefill.progress = [&](double done) {
     if (options.on_prefill) options.on_prefill(done);
-    return !IsSet(options.cancel);
+    return !IsSet(options.cancel) && !IsSet(options.token);
   };
   const auto rest = prompt.subspan(static_cast<size_t>(result.n_reused));
   WINNOW_ASSIGN(const bool finished, session.Prefill(rest, prefill));
@@ -126,7 +126,7 @@ Result<Generated> Generate(Session& session, Sampler& sampler, std::span<const T
       result.stop_reason = StopReason::kStopString;
       break;
     }
-    if (IsSet(options.cancel)) {
+    if (IsSet(options.cancel) || IsSet(options.token)) {
       result.stop_reason = StopReason::kCancelled;
       break;
     }

@@ -61,8 +61,8 @@ TEST_F(PrefillTest, TogetherTheyGetWhatTheyGetAlone) {
     for (TokenId token = 5; !prefill.Run({.n_blocks = 1}); ++token) {
       EXPECT_GE(prefill.done(), done);
       done = prefill.done();
-      ASSERT_TRUE(other->Decode(token).has_value());
-      ASSERT_TRUE(other_alone->Decode(token).has_value());
+      ASSERT_TRUE(other->Decode(token % 60).has_value());
+      ASSERT_TRUE(other_alone->Decode(token % 60).has_value());
     }
     EXPECT_EQ(prefill.done(), 1);
     EXPECT_EQ(Logits(*other), Logits(*other_alone));

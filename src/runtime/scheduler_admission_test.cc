@@ -108,7 +108,7 @@ TEST_F(AdmissionTest, SequencesThatDoNotFitWaitAndNothingIsPreempted) {
     max = std::max(max, state.n_running);
     EXPECT_LE(state.live_bytes, state.reserved_bytes);
   }
-  EXPECT_EQ(max, 4);  // three, and the surplus of a prompt is nearly as much as another
+  EXPECT_EQ(max, 3);
   for (int i = 0; i < 9; ++i) {
     EXPECT_EQ(answers[static_cast<size_t>(i)]->tokens(), Alone(Prompt(60, i), 20));
   }

@@ -134,7 +134,7 @@ std::variant<SchedulerLoop::Source, RequestError, SchedulerLoop::Answer> Schedul
     if (!restored) return RequestError{ErrorKind::kNotFound, restored.error().message};
     idle = *restored;
   }
-  if (job.request.options && !SameCache(*job.request.options, idle->session->options())) {
+  if (job.request.options && !SameCache(job.options, idle->session->options())) {
     return RequestError{ErrorKind::kInvalid,
                         "session " + job.session + " has method " +
                             ReportCache(*idle->session).method +
@@ -170,7 +170,6 @@ SchedulerLoop::Source SchedulerLoop::PrefixSource(Job& job) {
   const std::vector<TokenId>& prompt = job.request.prompt;
   Source source;
   if (job.request.reuse_prefix) {
-    counts_.n_prefix_queries += std::ssize(prompt);
     const SessionStore::Prefix prefix =
         store_.FindPrefix(prompt, job.options, job.request.reuse_across_questions);
     if (prefix.idle != nullptr) {
@@ -236,10 +235,14 @@ void SchedulerLoop::Begin(const std::shared_ptr<Job>& job, Source source,
     GiveBack(*job, std::move(*session));
     return Fail(*job, {ErrorKind::kInvalid, reserved.error().message});
   }
-  if (job->session.empty() || job->creates) counts_.n_prefix_hits += source.n_tokens;
+  if (job->request.reuse_prefix && (job->session.empty() || job->creates)) {
+    counts_.n_prefix_queries += job->n_prompt;
+    counts_.n_prefix_hits += source.n_tokens;
+  }
   auto sequence = Sequence::Make(job, 0, std::move(*session));
   if (!sequence) return Fail(*job, {ErrorKind::kInvalid, sequence.error().message});
   (*sequence)->reserved_bytes = bytes.steady;
+  counts_.max_sequence_bytes = std::max(counts_.max_sequence_bytes, bytes.steady);
   reading_.push_back(
       {.sequence = std::move(*sequence), .rest = std::move(source.rest), .bytes = bytes});
 }

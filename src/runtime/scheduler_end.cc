@@ -55,9 +55,16 @@ void SchedulerLoop::Keep(Job& job, Sequence& sequence) {
   store_.DropUnnamed(options_.max_unnamed);
 }
 
-// The request has failed: its session is as it was before. A copy is dropped.
+// The request has failed: its session is as it was before. A copy is dropped, and of an unnamed
+// session what is left stays.
 void SchedulerLoop::GiveBack(Job& job, std::unique_ptr<Session> session) {
-  if (job.session.empty() || job.creates) return;
+  if (job.session.empty() || job.creates) {
+    if (!job.request.keep || options_.max_unnamed == 0) return;
+    session->Truncate(job.n_reused);
+    if (session->n_tokens() == 0) return;
+    store_.Put({.session = std::move(session), .used = clock_.now()});
+    return store_.DropUnnamed(options_.max_unnamed);
+  }
   if (IdleSession* idle = store_.Find(job.session)) {
     idle->copied = false;
     return;

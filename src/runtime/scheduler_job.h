@@ -64,7 +64,10 @@ struct Job {
   std::function<void(const RequestError* error)> on_end = {};
 
   uint64_t id() const { return ticket->id; }
-  bool cancelled() const { return ticket->cancelled.load(std::memory_order_relaxed); }
+  bool cancelled() const {
+    return ticket->cancelled.load(std::memory_order_relaxed) ||
+           (request.cancel && request.cancel->load(std::memory_order_relaxed));
+  }
   void Tell(const Event& event) const {
     if (request.on_event) request.on_event(event);
   }

@@ -9,8 +9,10 @@ namespace {
 // layer attend to more entries than those at the beginning of the next one, which the first ones of
 // the layer after that must not be taken for.
 constexpr double kDecay = 0.98;
-// Blocks of so few rows waste little of what products of many rows save.
-constexpr int64_t kMinRows = 16;
+// Blocks of so few rows waste little of what products of many rows save, and the last ones of a
+// prompt need not be larger (model::Quota::n_rows).
+constexpr int64_t kMinRows = 32;
+constexpr int64_t kGrain = 16;
 constexpr int64_t kFirstRows = 64;   // before anything was measured
 constexpr double kBlockShare = 0.2;  // of the gap, for one block
 constexpr double kMargin = 0.9;      // of the gap that is planned for: times vary
@@ -28,7 +30,7 @@ int64_t Pace::BlockRows() const {
   if (row_ms_ <= 0) return std::min(kFirstRows, row_block_);
   const double rows = max_gap_ms_ * kBlockShare / row_ms_;
   if (rows >= static_cast<double>(row_block_)) return row_block_;
-  const auto whole = static_cast<int64_t>(rows) / kMinRows * kMinRows;
+  const auto whole = static_cast<int64_t>(rows) / kGrain * kGrain;
   return std::clamp(whole, std::min(kMinRows, row_block_), row_block_);
 }
 

@@ -179,8 +179,8 @@ void SchedulerLoop::DropCancelled() {
     prefill_.Drop(i);
     EndUnread(std::exchange(reading, {}), nullptr);
   }
-  // Dropping the last one ends the pass.
-  if (!prefill_.at_work()) reading_.clear();
+  // Where the last one that was not read yet is dropped, the pass is over for the others too.
+  if (!reading_.empty() && !prefill_.at_work()) FinishPrompts();
   for (const auto& job : waiting_.Take([](const Job& job) { return job.cancelled(); })) {
     TellCancelled(*job);
   }
@@ -220,6 +220,7 @@ SchedulerState SchedulerLoop::state() const {
   state.reserved_bytes = ReservedBytes() + store_.bytes();
   state.limit_bytes = options_.memory_limit_bytes;
   state.model_bytes = model_bytes_;
+  state.fixed_bytes = fixed_bytes_;
   const auto add = [&](const Sequence& sequence, bool prefilling, int64_t reserved) {
     const Job& job = sequence.job();
     int64_t n_done = job.n_prompt;

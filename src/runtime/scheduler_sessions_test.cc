@@ -354,7 +354,7 @@ TEST_F(SchedulerSessionsTest, ARestoredSessionReplacesOnlyWhenAllWasRight) {
   EXPECT_EQ(Exercise("file", Prompt(4, 2), 3)->error->kind, ErrorKind::kNotFound);
   ASSERT_EQ(Problem(Save("a", "file")), "");
   ASSERT_EQ(Problem(Restore("b", "file")), "");
-  EXPECT_EQ(Exercise("b", Prompt(4, 2), 1)->n_reused, 32);
+  EXPECT_EQ(Exercise("b", Prompt(4, 2), 1)->n_reused, 33);
 }
 
 TEST_F(SchedulerSessionsTest, ShowsWhatIsKept) {

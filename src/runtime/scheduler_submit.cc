@@ -86,6 +86,7 @@ std::variant<std::shared_ptr<Job>, RequestError> Scheduler::Data::Check(Request 
                    " log-probabilities are asked for, there are " + std::to_string(vocabulary) +
                    " tokens");
   }
+  if (request.session && !IsSessionName(*request.session)) return InvalidName(*request.session);
   if (request.prompt.empty() && !request.session) {
     return Invalid("the prompt is empty: there is nothing to continue");
   }
@@ -103,6 +104,7 @@ std::variant<std::shared_ptr<Job>, RequestError> Scheduler::Data::Check(Request 
     job->options.row_block = options.defaults.row_block;
     if (!job->options.on_projections) job->options.on_projections = options.defaults.on_projections;
   }
+  if (job->options.context == 0) job->options.context = engine.model().context();
   // A session of its own has another plan, known when its turn comes.
   const auto session = Session::Make(engine, job->options);
   if (!session) return Invalid(session.error().message);

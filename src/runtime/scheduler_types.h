@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -131,6 +132,7 @@ struct Request {
   int n_probs = -1;  // -1: no log-probabilities; k: the token's and the k best
   int priority = 0;  // larger first
   std::unique_ptr<TokenConstraint> constraint = {};
+  std::shared_ptr<const std::atomic<bool>> cancel = {};  // set: as Ticket::Cancel, without a ticket
   // On the scheduler's thread; must not block. Called for the last time with kFinished of the last
   // choice, or kFailed.
   std::function<void(const Event& event)> on_event = {};
@@ -158,6 +160,8 @@ struct KeptTokens {
 struct SchedulerState {  // for /metrics, /slots, /health
   int n_running = 0, n_waiting = 0, n_idle_sessions = 0, n_saved_sessions = 0;
   int64_t reserved_bytes = 0, live_bytes = 0, limit_bytes = 0, model_bytes = 0;
+  int64_t fixed_bytes = 0;         // model and buffers: what no sequence can have
+  int64_t max_sequence_bytes = 0;  // the largest reservation of a sequence so far
   int64_t n_prompt_tokens = 0, n_generated_tokens = 0, n_requests = 0, n_failed = 0,
           n_cancelled = 0;
   int64_t n_prefix_queries = 0, n_prefix_hits = 0;  // tokens asked for, tokens found

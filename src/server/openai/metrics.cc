@@ -51,6 +51,10 @@ void WriteOwn(Page& page, const runtime::SchedulerState& s) {
   page.Gauge("winnow_live_bytes", "Bytes of all caches now.", d(s.live_bytes));
   page.Gauge("winnow_memory_limit_bytes", "--memory-limit; 0: none.", d(s.limit_bytes));
   page.Gauge("winnow_model_bytes", "Bytes of the model and its buffers.", d(s.model_bytes));
+  page.Gauge("winnow_fixed_bytes", "Model and buffers: what no sequence can have.",
+             d(s.fixed_bytes));
+  page.Gauge("winnow_max_sequence_bytes", "The largest reservation of a sequence so far.",
+             d(s.max_sequence_bytes));
   page.Gauge("winnow_draining", "1 while the server ends.", s.draining ? 1 : 0);
   page.Counter("winnow_prompt_tokens_total", "Tokens of prompts read.", d(s.n_prompt_tokens));
   page.Counter("winnow_generated_tokens_total", "Tokens generated.", d(s.n_generated_tokens));
@@ -159,7 +163,7 @@ std::string Metrics::Text(const runtime::SchedulerState& s, const ModelInfo& mod
     page.Head(metric, type, help);
     page.Line(metric, label, value);
   };
-  const int64_t room = s.limit_bytes - s.model_bytes;
+  const int64_t room = s.limit_bytes - s.fixed_bytes;
   const double usage = s.limit_bytes > 0 && room > 0
                            ? static_cast<double>(s.reserved_bytes) / static_cast<double>(room)
                            : 0;
