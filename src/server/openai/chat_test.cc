@@ -273,6 +273,68 @@ TEST(ChatTest, FailureInTheMiddleOfAStreamIsAnEvent) {
   EXPECT_EQ(whole->status(), 500);
 }
 
+// ChatML that tells of tools, as Hermes does.
+constexpr const char* kToolTemplate =
+    "{% if tools %}<|im_start|>system\n<tool_call>{{ tools | tojson }}<|im_end|>\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+constexpr const char* kTools =
+    R"(, "tools": [{"type": "function", "function": {"name": "look", "parameters": {}}}])";
+
+TEST(ChatTest, ToolsGoToTheTemplateAndCallsComeApart) {
+  Fixture fixture({}, kToolTemplate);
+  fixture.backend.words = {"Wait. <tool", "_call>{\"name\": \"look\", \"argu",
+                           "ments\": {\"at\": \"a </tool_call> b\"}}", "</tool_call>"};
+  const report::Record body = fixture.Post(kPath, Body(kTools))->json();
+  EXPECT_NE(fixture.tokenizer->Decode(fixture.backend.requests[0].prompt, true).find("\"look\""),
+            std::string::npos);
+  EXPECT_EQ(TextAt(body, "choices.0.finish_reason"), "tool_calls");
+  EXPECT_EQ(TextAt(body, "choices.0.message.tool_calls.0.type"), "function");
+  EXPECT_TRUE(TextAt(body, "choices.0.message.tool_calls.0.id").starts_with("call_"));
+  EXPECT_EQ(TextAt(body, "choices.0.message.tool_calls.0.function.name"), "look");
+  EXPECT_EQ(TextAt(body, "choices.0.message.tool_calls.0.function.arguments"),
+            R"({"at": "a </tool_call> b"})");
+  EXPECT_EQ(TextAt(body, "choices.0.message.content"), "Wait.");
+
+  const auto chunks =
+      fixture.Post(kPath, Body(std::string(kTools) + R"(, "stream": true)"))->chunks();
+  std::string arguments;
+  int n_names = 0;
+  for (const report::Record& chunk : chunks) {
+    if (!Has(chunk, "choices.0.delta.tool_calls")) continue;
+    EXPECT_EQ(IntAt(chunk, "choices.0.delta.tool_calls.0.index"), 0) << "clients join by it";
+    if (Has(chunk, "choices.0.delta.tool_calls.0.function.name")) {
+      ++n_names;
+      EXPECT_TRUE(TextAt(chunk, "choices.0.delta.tool_calls.0.id").starts_with("call_"));
+    }
+    arguments += TextAt(chunk, "choices.0.delta.tool_calls.0.function.arguments");
+  }
+  EXPECT_EQ(n_names, 1);
+  EXPECT_EQ(arguments, R"({"at": "a </tool_call> b"})");
+  EXPECT_EQ(TextAt(chunks.back(), "choices.0.finish_reason"), "tool_calls");
+}
+
+TEST(ChatTest, OnlyACallHasNoContent) {
+  Fixture fixture({}, kToolTemplate);
+  fixture.backend.words = {"<tool_call>{\"name\": \"look\", \"arguments\": {}}</tool_call>"};
+  EXPECT_TRUE(IsNull(At(fixture.Post(kPath, Body(kTools))->json(), "choices.0.message.content")));
+  // Without tools, or with none to choose from, it is text.
+  EXPECT_EQ(TextAt(fixture.Post(kPath, Body())->json(), "choices.0.finish_reason"), "stop");
+  const auto none = fixture.Post(kPath, Body(std::string(kTools) + R"(, "tool_choice": "none")"));
+  EXPECT_EQ(TextAt(none->json(), "choices.0.finish_reason"), "stop");
+  EXPECT_EQ(
+      fixture.Post(kPath, Body(std::string(kTools) + R"(, "tool_choice": "required")"))->status(),
+      400);
+}
+
+TEST(ChatTest, ReasoningIsApart) {
+  Fixture fixture;
+  fixture.backend.words = {"<think>", "so", "</think>", "he", "llo"};
+  const report::Record body = fixture.Post(kPath, Body())->json();
+  EXPECT_EQ(TextAt(body, "choices.0.message.reasoning_content"), "so");
+  EXPECT_EQ(TextAt(body, "choices.0.message.content"), "hello");
+}
+
 TEST(ChatTest, DisconnectCancels) {
   Fixture fixture;
   fixture.backend.holds = true;

@@ -22,12 +22,13 @@ std::unique_ptr<tokenizer::Tokenizer> MakeTokenizer() {
   return small::Make(builder.Build());
 }
 
-std::unique_ptr<chat::PromptWriter> MakePrompts(const tokenizer::Tokenizer& tokenizer) {
+std::unique_ptr<chat::PromptWriter> MakePrompts(const tokenizer::Tokenizer& tokenizer,
+                                                const std::string& chat_template) {
   gguf::testing::Builder builder;
   builder.String("general.architecture", "llama");
   const auto file = gguf::File::Parse(builder.Bytes()).value();
   chat::WriterOptions options;
-  options.chat_template = "chatml";
+  options.chat_template = chat_template;
   return std::make_unique<chat::PromptWriter>(
       chat::PromptWriter::Make(*file, tokenizer, options).value());
 }
@@ -230,10 +231,10 @@ std::vector<report::Record> FakeExchange::chunks() const {
   return chunks;
 }
 
-Fixture::Fixture(ServiceOptions options)
+Fixture::Fixture(ServiceOptions options, const std::string& chat_template)
     : tokenizer(MakeTokenizer()),
       backend(*tokenizer),
-      prompts(MakePrompts(*tokenizer)),
+      prompts(MakePrompts(*tokenizer, chat_template)),
       service(std::move(options)) {
   runtime::SamplerConfig sampler;
   sampler.temperature = 0.25;

@@ -91,10 +91,10 @@ class FakeExchange final : public Exchange {
   std::deque<std::function<void()>> posted_, later_;
 };
 
-// A service on a fake engine, with the small byte-pair vocabulary and ChatML.
+// A service on a fake engine, with the small byte-pair vocabulary and ChatML, or a Jinja template.
 class Fixture {
  public:
-  explicit Fixture(ServiceOptions options = {});
+  explicit Fixture(ServiceOptions options = {}, const std::string& chat_template = "chatml");
 
   std::shared_ptr<FakeExchange> Exercise(Call call);
   std::shared_ptr<FakeExchange> Post(const std::string& path, const std::string& body);
