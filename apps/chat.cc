@@ -10,13 +10,12 @@
 #include "overflow.h"
 #include "runtime/generate.h"
 #include "statistics.h"
+#include "template_flags.h"
 #include "text_input.h"
 #include "tokenizer/chat_template.h"
 
 namespace winnow::apps {
 namespace {
-
-using tokenizer::ChatTemplate;
 
 constexpr const char* kCommandHelp =
     "/regen      answer the last message again\n"
@@ -41,14 +40,7 @@ FlagTable MakeTable(ChatFlags& flags) {
             "from the same cache without the questions before",
             &flags.document);
   table.Switch({"-st", "--single-turn"}, "one message, one answer, then end", &flags.single_turn);
-  std::string names;
-  for (const std::string_view name : tokenizer::ChatTemplateNames()) {
-    names += (names.empty() ? "" : ", ") + std::string(name);
-  }
-  table.Add(
-      {"--chat-template"}, "NAME",
-      "how the conversation is written down; empty: as the model's file says. There are " + names,
-      &flags.chat_template);
+  AddTemplateFlags(table, flags.chat_template, flags.chat_template_file);
   table.Add({"-n", "--predict", "--n-predict"}, "N",
             "tokens of an answer at most; -1: until the model ends or the context is full",
             &flags.n_predict);
@@ -70,18 +62,13 @@ FlagTable MakeTable(ChatFlags& flags) {
   table.Add({{"-co", "--color"}, "", "", "", {"on", "off", "auto"}, true, [](std::string_view) {
                return Result<void>();
              }});
-  table.Add({{"-cnv", "--conversation", "-mli", "--multiline-input", "--no-jinja"},
+  table.Add({{"-cnv", "--conversation", "-mli", "--multiline-input"},
              "",
              "",
              "",
              {},
              true,
              [](std::string_view) { return Result<void>(); }});
-  table.Add({{"--jinja"}, "", "", "", {}, true, [&flags](std::string_view) {
-               flags.notes.emplace_back(
-                   "--jinja has no effect: the built-in templates are used, see --chat-template");
-               return Result<void>();
-             }});
   return table;
 }
 
@@ -181,13 +168,14 @@ int Chat(Arguments arguments) {
   if (!valid) return Misuse("chat", valid.error().message);
   if (flags.n_predict < -1) return Misuse("chat", "flag -n: expected -1 or more");
   if (flags.system && flags.system_file) return Misuse("chat", "give only one of -sys and -sysf");
-  if (!flags.chat_template.empty()) {
-    const auto named = ChatTemplate::ByName(flags.chat_template);
-    if (!named) return Misuse("chat", named.error().message);
+  if (const auto named = CheckTemplateFlags(flags.chat_template, flags.chat_template_file);
+      !named) {
+    return Misuse("chat", named.error().message);
   }
   CommandFiles files;
   files.UsesModel(flags.model);
   for (const auto& text : {flags.document, flags.system_file}) files.Reads("-f or -sysf", text);
+  files.Reads("--chat-template-file", flags.chat_template_file);
   if (store->saves()) {
     files.Writes("--session", flags.session.file);
   } else {
@@ -202,16 +190,16 @@ int Chat(Arguments arguments) {
   if (!loaded) return Fail(loaded.error());
   const OverflowWarning overflow(*loaded->engine, log);
   const tokenizer::Tokenizer& tokenizer = loaded->engine->tokenizer();
-  const auto chat_template = ChooseTemplate(flags.chat_template, loaded->engine->file(), log);
-  if (!chat_template) return Fail(chat_template.error());
-  log.Info("chat   " + std::string(chat_template->name()) + " template");
+  const auto writer =
+      MakeWriter(flags.chat_template, flags.chat_template_file, *loaded->engine, log);
+  if (!writer) return Fail(writer.error());
   const auto config = SamplerConfigFrom(flags.sampler, tokenizer);
   if (!config) return Misuse("chat", config.error().message);
   auto sampler = runtime::Sampler::Make(*config, tokenizer.vocabulary_size());
   if (!sampler) return Misuse("chat", sampler.error().message);
 
-  Conversation conversation(flags, *loaded, std::move(sampler).value(), *chat_template, *texts,
-                            *store, log);
+  Conversation conversation(flags, *loaded, std::move(sampler).value(), *writer, *texts, *store,
+                            log);
   const auto begun = conversation.Begin(interrupted);
   if (!begun) return Fail(begun.error());
   const int code = *begun ? RunChat(flags, conversation, log, interrupted) : InterruptedCode();

@@ -43,12 +43,12 @@ std::vector<ChatMessage> MessagesIn(const report::Record& notes) {
 }  // namespace
 
 Conversation::Conversation(const ChatFlags& flags, Loaded& loaded, runtime::Sampler sampler,
-                           tokenizer::ChatTemplate chat_template, Texts texts,
-                           const SessionStore& store, ConsoleLog& log)
+                           const chat::PromptWriter& writer, Texts texts, const SessionStore& store,
+                           ConsoleLog& log)
     : flags_(flags),
       session_(*loaded.session),
       sampler_(std::move(sampler)),
-      template_(chat_template),
+      writer_(writer),
       texts_(std::move(texts)),
       document_hash_(texts_.document ? TextHash(*texts_.document) : ""),
       store_(store),
@@ -92,7 +92,7 @@ Result<void> Conversation::Save() {
 }
 
 Result<void> Conversation::Write() {
-  report::Record notes = {{"template", std::string(template_.name())}, {"system", texts_.system}};
+  report::Record notes = {{"template", writer_.name()}, {"system", texts_.system}};
   if (!document_hash_.empty()) notes.Add("document", document_hash_);
   report::List messages;
   for (const ChatMessage& message : messages_) {
@@ -112,7 +112,7 @@ Result<bool> Conversation::ReadDocument(const std::atomic<bool>& interrupted) {
               "before it knows a question");
   }
   WINNOW_ASSIGN(const DocumentPrompt prompt,
-                DocumentQuestion(template_, texts_.system, *texts_.document, ""));
+                DocumentQuestion(writer_, texts_.system, *texts_.document, ""));
   const std::vector<runtime::TokenId> tokens =
       session_.engine().tokenizer().EncodeMarked(prompt.document);
   WINNOW_TRY(CheckTrainedContext(flags_.model.kv, session_, static_cast<int64_t>(tokens.size())));
@@ -148,15 +148,16 @@ Result<runtime::StopReason> Conversation::Regenerate(const std::atomic<bool>& in
   return AnswerLast(interrupted);
 }
 
-Result<std::vector<runtime::TokenId>> Conversation::Tokens() const {
+Result<std::vector<runtime::TokenId>> Conversation::Tokens() {
   const tokenizer::Tokenizer& tokenizer = session_.engine().tokenizer();
   if (!texts_.document) {
-    WINNOW_ASSIGN(const auto stretches, template_.Format(messages_, true));
-    return tokenizer.EncodeMarked(stretches);
+    WINNOW_ASSIGN(const chat::Prompt prompt, writer_.Write(ConversationOf(messages_)));
+    if (!prompt.warning.empty() && !std::exchange(warned_, true)) log_.Warning(prompt.warning);
+    return tokenizer.EncodeMarked(prompt.text);
   }
   WINNOW_ASSIGN(
       const DocumentPrompt prompt,
-      DocumentQuestion(template_, texts_.system, *texts_.document, messages_.back().content));
+      DocumentQuestion(writer_, texts_.system, *texts_.document, messages_.back().content));
   std::vector<runtime::TokenId> tokens(session_.tokens().begin(), session_.tokens().end());
   const auto question = tokenizer.EncodeMarked(prompt.question, /*add_special=*/false);
   tokens.insert(tokens.end(), question.begin(), question.end());

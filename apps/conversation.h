@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "chat/prompt_writer.h"
 #include "console.h"
 #include "options.h"
 #include "runtime/generate.h"
@@ -22,7 +23,8 @@ struct ChatFlags {
   std::optional<std::string> system_file;
   std::optional<std::string> first_message;
   std::optional<std::string> document;
-  std::string chat_template;
+  chat::WriterOptions chat_template;
+  std::optional<std::string> chat_template_file;
   std::vector<std::string> stop;
   int64_t n_predict = -1;
   bool single_turn = false;
@@ -40,7 +42,7 @@ struct Texts {
 class Conversation {
  public:
   Conversation(const ChatFlags& flags, Loaded& loaded, runtime::Sampler sampler,
-               tokenizer::ChatTemplate chat_template, Texts texts, const SessionStore& store,
+               const chat::PromptWriter& writer, Texts texts, const SessionStore& store,
                ConsoleLog& log);
 
   // Goes on from what the store's file says, if there is one; otherwise reads the document, if
@@ -64,18 +66,19 @@ class Conversation {
   Result<void> Restore(const report::Record& notes);
   Result<void> Write();
   // The prompt of the last message.
-  Result<std::vector<runtime::TokenId>> Tokens() const;
+  Result<std::vector<runtime::TokenId>> Tokens();
   Result<runtime::StopReason> AnswerLast(const std::atomic<bool>& interrupted);
   void Report(const runtime::Generated& generated, const runtime::Session& session);
 
   const ChatFlags& flags_;
   runtime::Session& session_;
   runtime::Sampler sampler_;
-  tokenizer::ChatTemplate template_;
+  const chat::PromptWriter& writer_;
   Texts texts_;
   std::string document_hash_;  // empty: no document
   const SessionStore& store_;
   ConsoleLog& log_;
+  bool warned_ = false;  // that the model's template failed
   std::vector<tokenizer::ChatMessage> messages_;
 };
 
