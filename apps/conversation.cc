@@ -92,7 +92,7 @@ Result<void> Conversation::Save() {
 }
 
 Result<void> Conversation::Write() {
-  report::Record notes = {{"template", writer_.name()}, {"system", texts_.system}};
+  report::Record notes = {{"template", std::string(writer_.name())}, {"system", texts_.system}};
   if (!document_hash_.empty()) notes.Add("document", document_hash_);
   report::List messages;
   for (const ChatMessage& message : messages_) {

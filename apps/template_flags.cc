@@ -17,7 +17,7 @@ void AddTemplateFlags(FlagTable& table, chat::WriterOptions& options,
             "how the conversation is written down: a built-in format, or a Jinja template; empty: by "
             "the template in the model's file. Built in are " +
                 names,
-            &options.chat_template);
+            &options.built_in);
   table.Add({"--chat-template-file"}, "FILE", "a Jinja template to use instead of the model's own",
             &file);
   table.Switch({"--jinja"}, "the model's own template writes the conversation", &options.jinja);
@@ -27,7 +27,7 @@ void AddTemplateFlags(FlagTable& table, chat::WriterOptions& options,
 
 Result<void> CheckTemplateFlags(const chat::WriterOptions& options,
                                 const std::optional<std::string>& file) {
-  const std::string& name = options.chat_template;
+  const std::string& name = options.built_in;
   if (!name.empty() && file) return Error{"give only one of --chat-template and --chat-template-file"};
   if (name.empty() || chat::IsTemplateSource(name)) return {};
   WINNOW_TRY(tokenizer::ChatTemplate::ByName(name));
@@ -44,8 +44,8 @@ Result<chat::PromptWriter> MakeWriter(chat::WriterOptions options,
   auto writer = chat::PromptWriter::Make(engine.file(), engine.tokenizer(), options);
   if (!writer) return file ? Error{*file + ": " + writer.error().message} : writer.error();
   for (const std::string& warning : writer->warnings()) log.Warning(warning);
-  const bool own = options.source.empty() && options.chat_template.empty();
-  log.Info("chat   " + (writer->name() != "jinja" ? writer->name() + " template"
+  const bool own = options.source.empty() && options.built_in.empty();
+  log.Info("chat   " + (writer->name() != "jinja" ? std::string(writer->name()) + " template"
                         : own                     ? "the model's own template"
                                                   : "the template given"));
   return writer;

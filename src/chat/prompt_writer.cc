@@ -162,16 +162,15 @@ Result<PromptWriter> PromptWriter::Make(const gguf::File& file,
   WINNOW_ASSIGN(const auto own, file.String("tokenizer.chat_template"));
   WINNOW_ASSIGN(const auto detected, tokenizer::DetectChatTemplate(own.value_or("")));
   PromptWriter writer(detected.chat_template, std::move(special));
-  const bool given_source = !options.source.empty() || IsTemplateSource(options.chat_template);
+  const bool given_source = !options.source.empty() || IsTemplateSource(options.built_in);
   if (given_source) {
-    const auto used =
-        writer.UseSource(options.source.empty() ? options.chat_template : options.source);
+    const auto used = writer.UseSource(options.source.empty() ? options.built_in : options.source);
     if (!used) return Error{"the chat template: " + used.error().message};
     writer.from_user_ = true;
     return writer;
   }
-  if (!options.chat_template.empty()) {
-    WINNOW_ASSIGN(writer.built_in_, ChatTemplate::ByName(options.chat_template));
+  if (!options.built_in.empty()) {
+    WINNOW_ASSIGN(writer.built_in_, ChatTemplate::ByName(options.built_in));
     return writer;
   }
   if (options.jinja && own && !own->empty()) {
@@ -185,9 +184,7 @@ Result<PromptWriter> PromptWriter::Make(const gguf::File& file,
   return writer;
 }
 
-std::string PromptWriter::name() const {
-  return template_ ? "jinja" : std::string(built_in_.name());
-}
+std::string_view PromptWriter::name() const { return template_ ? "jinja" : built_in_.name(); }
 
 Result<std::vector<MarkedText>> PromptWriter::Render(const Conversation& conversation) const {
   WINNOW_ASSIGN(Json messages, ShapedMessages(conversation.messages, traits_));

@@ -80,8 +80,8 @@ TEST_F(PromptWriterTest, TheFilesOwnTemplateDecides) {
   EXPECT_EQ(Text(writer, {.messages = {Message("user", "Hi")}}),
             "Hi!<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
   EXPECT_EQ(Writer(kChatMl, {.jinja = false}).name(), "chatml");
-  EXPECT_EQ(Writer(kChatMl, {.chat_template = "llama3"}).name(), "llama3");
-  EXPECT_EQ(Text(Writer(kChatMl, {.chat_template = "{{ messages[0].content }}?"}),
+  EXPECT_EQ(Writer(kChatMl, {.built_in = "llama3"}).name(), "llama3");
+  EXPECT_EQ(Text(Writer(kChatMl, {.built_in = "{{ messages[0].content }}?"}),
                  {.messages = {Message("user", "Hi")}}),
             "Hi?");
   EXPECT_EQ(Writer("").name(), "chatml");
@@ -176,7 +176,7 @@ TEST_F(PromptWriterTest, FailuresOfTheTemplate) {
   EXPECT_FALSE(Make(kChatMl, {.source = "{% if %}"}));
   EXPECT_EQ(Text(Writer(kChatMl, {.source = "{{ x.y }}"}), {.messages = {Message("user", "Hi")}}),
             "error: line 1: 'x' is undefined");
-  EXPECT_FALSE(Make(kChatMl, {.chat_template = "nonsense"}));
+  EXPECT_FALSE(Make(kChatMl, {.built_in = "nonsense"}));
 }
 
 TEST_F(PromptWriterTest, BadMessages) {
