@@ -267,10 +267,10 @@ Value Interpreter::Slice(const Value& value, const Value& begin, const Value& en
   const bool sliceable = sequence != nullptr && sequence->kind != SequenceKind::kGenerator &&
                          sequence->kind != SequenceKind::kView;
   if (value.text() == nullptr && !sliceable) {
-    return Nothing(Described(value) + " has no slices");
+    return Fail("a value of type " + std::string(TypeName(value)) + " has no slices");
   }
   for (const Value* part : {&begin, &end, &step}) {
-    if (!part->is_none() && !part->whole()) return Nothing("slice indices must be integers");
+    if (!part->is_none() && !part->whole()) return Fail("slice indices must be integers or None");
   }
   const int64_t by = step.whole().value_or(1);
   if (by == 0) return Fail("slice step cannot be zero");
