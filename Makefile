@@ -20,6 +20,7 @@ deps:
 
 check: deps            ## rules that need no build: which room includes what, formatting
 	@python3 tools/check_layers.py
+	@python3 tools/check_names.py
 	@tools/check_format.sh
 
 sweep: deps            ## random sessions against what is promised; SEED=1 MINUTES=60 PRESET=release (asan: with sanitizers)

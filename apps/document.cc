@@ -60,9 +60,8 @@ std::optional<DocumentPrompt> CutBehind(const std::string& text,
 
 }  // namespace
 
-Result<DocumentPrompt> DocumentQuestion(const ChatTemplate& chat_template,
-                                        const std::string& system, const std::string& document,
-                                        const std::string& question) {
+Result<DocumentPrompt> DocumentQuestion(const ChatTemplate& chat_template, const std::string& system,
+                                const std::string& document, const std::string& question) {
   WINNOW_ASSIGN(const std::string text, TrimmedDocument(document));
   WINNOW_ASSIGN(const std::vector<MarkedText> all,
                 chat_template.Format(MessagesOn(text, system, question), true));
@@ -72,7 +71,7 @@ Result<DocumentPrompt> DocumentQuestion(const ChatTemplate& chat_template,
 }
 
 Result<DocumentPrompt> DocumentQuestion(const chat::PromptWriter& writer, const std::string& system,
-                                        const std::string& document, const std::string& question) {
+                                const std::string& document, const std::string& question) {
   WINNOW_ASSIGN(const std::string text, TrimmedDocument(document));
   WINNOW_ASSIGN(const chat::Prompt written,
                 writer.Write(ConversationOf(MessagesOn(text, system, question))));

@@ -43,8 +43,13 @@ class Compressor {
   // Errors: no budget where one is needed, one where none is, several; below what the method
   // protects (says the minimum).
   static Result<void> Check(const CompressionOptions& options);
-  // What the cache of such a session must be like.
-  static void Shape(const CompressionOptions& options, int64_t trained_context,
+  // What the cache of such a session must be like. config.shape is the model's before and the
+  // cache's after.
+  struct ModelFacts {
+    int n_q_heads = 0;
+    int64_t trained_context = 0;
+  };
+  static void Shape(const CompressionOptions& options, const ModelFacts& model,
                     cache::CacheConfig& config);
 
   // For `n_q_heads` query heads. The backend outlives the compressor.

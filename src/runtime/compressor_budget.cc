@@ -200,15 +200,20 @@ Result<Compressor::ResolvedBudget> Compressor::ResolveMemoryLimit(const cache::C
       return fits(resolved);
     });
     if (whole >= enough) return ResolvedBudget{.budget = whole, .n_call = n_call, .n_next = n_next};
-    for (const int64_t budget : {std::max(smallest, budget_), smallest}) {
-      if (!in_parts) break;
-      resolved.budget = budget;
-      const int64_t part = LargestPassing(1, n_call, [&](int64_t n) {
-        resolved.n_call = n;
-        return fits(resolved);
-      });
-      if (part > 0) return ResolvedBudget{.budget = budget, .n_call = part, .n_next = n_next};
-    }
+    if (!in_parts) continue;
+    // As much of the present budget as there is room for.
+    resolved.n_call = 1;
+    const int64_t budget = LargestPassing(smallest, std::max(smallest, budget_), [&](int64_t n) {
+      resolved.budget = n;
+      return fits(resolved);
+    });
+    if (budget == 0) continue;
+    resolved.budget = budget;
+    resolved.n_call = LargestPassing(1, n_call, [&](int64_t n) {
+      resolved.n_call = n;
+      return fits(resolved);
+    });
+    return resolved;
   }
   const int64_t needed = peak({.budget = smallest, .n_call = in_parts ? 1 : n_call});
   std::string message = "cache: a prompt of " + std::to_string(n_prompt) + " tokens needs " +

@@ -34,7 +34,10 @@ Result<std::unique_ptr<Session>> Session::Make(Engine& engine, const SessionOpti
                                .key_type = options.key_type,
                                .value_type = options.value_type,
                                .capacity = context};
-  Compressor::Shape(options.compression, model.hyperparameters().trained_context, config);
+  Compressor::Shape(options.compression,
+                    {.n_q_heads = model.hyperparameters().n_heads,
+                     .trained_context = model.hyperparameters().trained_context},
+                    config);
   const int64_t farthest = std::max(model.context(), model.hyperparameters().trained_context);
   if (config.positions == cache::PositionMode::kCapped && config.distance_cap > farthest) {
     return Error{"session: distances up to " + std::to_string(config.distance_cap) +
@@ -203,7 +206,7 @@ int64_t Session::cache_bytes_with_lists() const {
 
 int64_t Session::cache_bytes_full_f16() const {
   constexpr int64_t kHalfBytes = 2;
-  const cache::CacheShape& shape = data_->cache->config().shape;
+  const cache::CacheShape shape = data_->engine->model().cache_shape();
   return n_tokens() * shape.n_layers * shape.n_kv_heads *
          (int64_t{shape.key_dim} + shape.value_dim) * kHalfBytes;
 }

@@ -216,11 +216,13 @@ Result<void> CheckSame(const SessionFileInfo& saved, const SessionFileInfo& now)
   const auto differ = [](const std::string& found, const std::string& expected) {
     return Error{"was saved with " + found + ", but the session here has " + expected};
   };
-  if (saved.model != now.model || saved.shape != now.shape) {
+  const auto differs_in_model = [&] {
     return differ("another model (" + saved.model + ")", now.model);
-  }
+  };
+  if (saved.model != now.model) return differs_in_model();
   if (TypesText(saved) != TypesText(now)) return differ(TypesText(saved), TypesText(now));
   if (saved.method != now.method) return differ(MethodText(saved), MethodText(now));
+  if (saved.shape != now.shape) return differs_in_model();  // which follows from model and method
   if (BudgetText(saved) != BudgetText(now)) return differ(BudgetText(saved), BudgetText(now));
   return {};
 }

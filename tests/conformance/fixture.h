@@ -90,6 +90,9 @@ inline std::vector<std::vector<cache::Position>> KeptEverywhere(const Session& s
   return kept;
 }
 
+// Of a layer: those that have entries of their own.
+inline int NHeads(const Session& session) { return session.cache().config().shape.n_kv_heads; }
+
 inline int64_t TotalSlots(const Session& session) {
   int64_t n = 0;
   for (const auto& head : KeptEverywhere(session)) n += static_cast<int64_t>(head.size());
@@ -109,13 +112,34 @@ inline std::vector<std::string> MethodNames() {
 inline std::vector<std::string> MethodsAndVariants() {
   std::vector<std::string> specs = MethodNames();
   for (const char* variant :
-       {"streaming:positions=original", "h2o:sinks=4,positions=reassigned",
-        "tova:positions=reassigned", "roco:prefill_ratio=0.3,prefill_sinks=0",
-        "cam:positions=original", "treekv:prefill=step", "treekv:positions=original",
-        "d2o:layer_policy=uniform", "d2o:total=true", "d2o:gate_scale=length",
-        "d2o:layer_policy=softmax", "d2o:similarity=both", "refreekv:per_head=true",
-        "ems:positions=original", "ems:positions=baked", "ems:gamma=1", "hbw:representative=avg",
+       {"streaming:positions=original",
+        "h2o:sinks=4,positions=reassigned",
+        "tova:positions=reassigned",
+        "roco:prefill_ratio=0.3,prefill_sinks=0",
+        "cam:positions=original",
+        "treekv:prefill=step",
+        "treekv:positions=original",
+        "d2o:layer_policy=uniform",
+        "d2o:total=true",
+        "d2o:gate_scale=length",
+        "d2o:layer_policy=softmax",
+        "d2o:similarity=both",
+        "refreekv:per_head=true",
+        "ems:positions=original",
+        "ems:positions=baked",
+        "ems:gamma=1",
+        "hbw:representative=avg",
         "adakv:form=blend",
+        "caote:base=last",
+        "caote:form=errors",
+        "d2o:positions=reassigned",
+        "d2o:layer_policy=uniform,positions=reassigned",
+        "snapkv:heads=query",
+        "h2o:heads=query",
+        "pyramidkv:heads=query",
+        "d2o:layer_policy=uniform,heads=query",
+        "streaming:heads=query",
+        "refreekv:per_head=true,heads=query",
         "custom:score=running_mean,budget=competing,sinks=2,positions=reassigned,when=step"}) {
     specs.emplace_back(variant);
   }

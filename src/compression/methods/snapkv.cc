@@ -1,5 +1,6 @@
 // SnapKV (arXiv:2404.14469): the last `window` prompt queries vote for the entries to keep.
-// Differs from the authors' code: one vote per KV head, the mean over its query heads.
+// Differs from the authors' code: one vote per KV head, the mean over its query heads (heads=query
+// for theirs).
 #include "compression/budget/budget.h"
 #include "compression/methods/methods.h"
 #include "compression/score/score.h"
@@ -8,23 +9,34 @@
 namespace winnow::compression::methods {
 namespace {
 
-Result<MethodPtr> Make(const score::WindowConfig& c) {
-  WINNOW_TRY(score::CheckPoolWidth("snapkv", c.kernel));
-  return Compose({.traits = {},
-                  .score = score::Window(c),
+struct SnapKvConfig {
+  score::WindowConfig score;
+  Heads heads = Heads::kKv;
+};
+
+template <class Visitor>
+void Visit(SnapKvConfig& c, Visitor& v) {
+  Visit(c.score, v);
+  v("heads", c.heads, kHeadsHelp, Choices{"kv", "query"});
+}
+
+Result<MethodPtr> Make(const SnapKvConfig& c) {
+  WINNOW_TRY(score::CheckPoolWidth("snapkv", c.score.kernel));
+  return Compose({.traits = {.per_query_head = c.heads == Heads::kQuery},
+                  .score = score::Window(c.score),
                   .budget = budget::Uniform(),
                   .select = select::TopK(),
                   .merge = nullptr,
                   .protect = WindowWithin,
-                  .protected_entries = {.sinks = 0, .recent = c.window},
+                  .protected_entries = {.sinks = 0, .recent = c.score.window},
                   .when = When::kPrefill});
 }
 
 }  // namespace
 
 MethodEntry SnapKv() {
-  return Entry<score::WindowConfig, Make>(
-      "snapkv", "what the last prompt tokens attend to, smoothed", "SnapKV, arXiv:2404.14469");
+  return Entry<SnapKvConfig, Make>("snapkv", "what the last prompt tokens attend to, smoothed",
+                                   "SnapKV, arXiv:2404.14469");
 }
 
 }  // namespace winnow::compression::methods
