@@ -168,7 +168,8 @@ int Chat(Arguments arguments) {
   if (!valid) return Misuse("chat", valid.error().message);
   if (flags.n_predict < -1) return Misuse("chat", "flag -n: expected -1 or more");
   if (flags.system && flags.system_file) return Misuse("chat", "give only one of -sys and -sysf");
-  if (const auto named = CheckTemplateFlags(flags.chat_template, flags.chat_template_file); !named) {
+  if (const auto named = CheckTemplateFlags(flags.chat_template, flags.chat_template_file);
+      !named) {
     return Misuse("chat", named.error().message);
   }
   CommandFiles files;
@@ -189,7 +190,8 @@ int Chat(Arguments arguments) {
   if (!loaded) return Fail(loaded.error());
   const OverflowWarning overflow(*loaded->engine, log);
   const tokenizer::Tokenizer& tokenizer = loaded->engine->tokenizer();
-  const auto writer = MakeWriter(flags.chat_template, flags.chat_template_file, *loaded->engine, log);
+  const auto writer =
+      MakeWriter(flags.chat_template, flags.chat_template_file, *loaded->engine, log);
   if (!writer) return Fail(writer.error());
   const auto config = SamplerConfigFrom(flags.sampler, tokenizer);
   if (!config) return Misuse("chat", config.error().message);

@@ -43,8 +43,8 @@ std::vector<ChatMessage> MessagesIn(const report::Record& notes) {
 }  // namespace
 
 Conversation::Conversation(const ChatFlags& flags, Loaded& loaded, runtime::Sampler sampler,
-                           const chat::PromptWriter& writer, Texts texts,
-                           const SessionStore& store, ConsoleLog& log)
+                           const chat::PromptWriter& writer, Texts texts, const SessionStore& store,
+                           ConsoleLog& log)
     : flags_(flags),
       session_(*loaded.session),
       sampler_(std::move(sampler)),
@@ -151,13 +151,13 @@ Result<runtime::StopReason> Conversation::Regenerate(const std::atomic<bool>& in
 Result<std::vector<runtime::TokenId>> Conversation::Tokens() {
   const tokenizer::Tokenizer& tokenizer = session_.engine().tokenizer();
   if (!texts_.document) {
-    WINNOW_ASSIGN(const chat::Prompt prompt, writer_.Write(ConversationOf(messages_)));
+    WINNOW_ASSIGN(const chat::Prompt prompt, writer_.Write(ConversationFrom(messages_)));
     if (!prompt.warning.empty() && !std::exchange(warned_, true)) log_.Warning(prompt.warning);
     return tokenizer.EncodeMarked(prompt.text);
   }
-  WINNOW_ASSIGN(const DocumentPrompt prompt,
-                DocumentQuestion(writer_, texts_.system, *texts_.document,
-                                 messages_.back().content));
+  WINNOW_ASSIGN(
+      const DocumentPrompt prompt,
+      DocumentQuestion(writer_, texts_.system, *texts_.document, messages_.back().content));
   std::vector<runtime::TokenId> tokens(session_.tokens().begin(), session_.tokens().end());
   const auto question = tokenizer.EncodeMarked(prompt.question, /*add_special=*/false);
   tokens.insert(tokens.end(), question.begin(), question.end());

@@ -60,8 +60,9 @@ std::optional<DocumentPrompt> CutBehind(const std::string& text,
 
 }  // namespace
 
-Result<DocumentPrompt> DocumentQuestion(const ChatTemplate& chat_template, const std::string& system,
-                                const std::string& document, const std::string& question) {
+Result<DocumentPrompt> DocumentQuestion(const ChatTemplate& chat_template,
+                                        const std::string& system, const std::string& document,
+                                        const std::string& question) {
   WINNOW_ASSIGN(const std::string text, TrimmedDocument(document));
   WINNOW_ASSIGN(const std::vector<MarkedText> all,
                 chat_template.Format(MessagesOn(text, system, question), true));
@@ -71,15 +72,15 @@ Result<DocumentPrompt> DocumentQuestion(const ChatTemplate& chat_template, const
 }
 
 Result<DocumentPrompt> DocumentQuestion(const chat::PromptWriter& writer, const std::string& system,
-                                const std::string& document, const std::string& question) {
+                                        const std::string& document, const std::string& question) {
   WINNOW_ASSIGN(const std::string text, TrimmedDocument(document));
   WINNOW_ASSIGN(const chat::Prompt written,
-                writer.Write(ConversationOf(MessagesOn(text, system, question))));
+                writer.Write(ConversationFrom(MessagesOn(text, system, question))));
   if (auto prompt = CutBehind(text, written.text)) return *std::move(prompt);
   return DocumentQuestion(writer.built_in(), system, document, question);
 }
 
-chat::Conversation ConversationOf(const std::vector<ChatMessage>& messages) {
+chat::Conversation ConversationFrom(const std::vector<ChatMessage>& messages) {
   chat::Conversation out;
   for (const ChatMessage& message : messages) {
     out.messages.push_back({{"role", message.role}, {"content", message.content}});

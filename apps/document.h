@@ -32,10 +32,10 @@ Result<DocumentPrompt> DocumentQuestion(const tokenizer::ChatTemplate& chat_temp
 // The same by the model's own template, where it writes the document as it is; by a built-in format
 // where it does not. Errors: those of the writer, an empty document.
 Result<DocumentPrompt> DocumentQuestion(const chat::PromptWriter& writer, const std::string& system,
-                                const std::string& document, const std::string& question);
+                                        const std::string& document, const std::string& question);
 
 // These messages now, for a writer: the answer comes next.
-chat::Conversation ConversationOf(const std::vector<tokenizer::ChatMessage>& messages);
+chat::Conversation ConversationFrom(const std::vector<tokenizer::ChatMessage>& messages);
 
 // Methods that choose by what the last tokens of the prompt attend to: they compress a document
 // without knowing what will be asked about it.

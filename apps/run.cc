@@ -73,10 +73,11 @@ FlagTable MakeTable(RunFlags& flags) {
             &flags.chat.system);
   table.Add({"-sysf", "--system-prompt-file"}, "FILE", "the same, from a file",
             &flags.chat.system_file);
-  table.Add({"--chat-template"}, "NAME",
-            "how it is written down: a built-in format ('winnow chat --help' lists them), or a Jinja "
-            "template",
-            &flags.chat.writer.built_in);
+  table.Add(
+      {"--chat-template"}, "NAME",
+      "how it is written down: a built-in format ('winnow chat --help' lists them), or a Jinja "
+      "template",
+      &flags.chat.writer.built_in);
   table.Add({"--chat-template-file"}, "FILE", "a Jinja template from a file",
             &flags.chat.writer_file);
   table.Switch({"--jinja"}, "by the template in the model's file, as with -sys alone",
@@ -150,7 +151,7 @@ Result<std::vector<tokenizer::MarkedText>> MarkedPrompt(const ChatPrompt& chat,
   std::vector<tokenizer::ChatMessage> messages;
   if (!system.empty()) messages.push_back({"system", std::move(system)});
   messages.push_back({"user", prompt});
-  WINNOW_ASSIGN(chat::Prompt written, writer.Write(ConversationOf(messages)));
+  WINNOW_ASSIGN(chat::Prompt written, writer.Write(ConversationFrom(messages)));
   if (!written.warning.empty()) log.Warning(written.warning);
   return std::move(written.text);
 }
@@ -239,8 +240,8 @@ int Run(Arguments arguments) {
   // Not Encode: the text is there to be continued, so nothing is put after it.
   std::vector<runtime::TokenId> tokens = tokenizer.EncodeMarked(*marked, flags.add_bos);
   if (store->restored()) {
-    tokens = AfterTheSession(session, std::move(tokens),
-                             tokenizer.EncodeMarked(*marked, false), log);
+    tokens =
+        AfterTheSession(session, std::move(tokens), tokenizer.EncodeMarked(*marked, false), log);
   }
   if (const auto fits =
           CheckTrainedContext(flags.model.kv, session, static_cast<int64_t>(tokens.size()));

@@ -13,11 +13,12 @@ void AddTemplateFlags(FlagTable& table, chat::WriterOptions& options,
   for (const std::string_view name : tokenizer::ChatTemplateNames()) {
     names += (names.empty() ? "" : ", ") + std::string(name);
   }
-  table.Add({"--chat-template"}, "NAME",
-            "how the conversation is written down: a built-in format, or a Jinja template; empty: by "
-            "the template in the model's file. Built in are " +
-                names,
-            &options.built_in);
+  table.Add(
+      {"--chat-template"}, "NAME",
+      "how the conversation is written down: a built-in format, or a Jinja template; empty: by "
+      "the template in the model's file. Built in are " +
+          names,
+      &options.built_in);
   table.Add({"--chat-template-file"}, "FILE", "a Jinja template to use instead of the model's own",
             &file);
   table.Switch({"--jinja"}, "the model's own template writes the conversation", &options.jinja);
@@ -28,7 +29,8 @@ void AddTemplateFlags(FlagTable& table, chat::WriterOptions& options,
 Result<void> CheckTemplateFlags(const chat::WriterOptions& options,
                                 const std::optional<std::string>& file) {
   const std::string& name = options.built_in;
-  if (!name.empty() && file) return Error{"give only one of --chat-template and --chat-template-file"};
+  if (!name.empty() && file)
+    return Error{"give only one of --chat-template and --chat-template-file"};
   if (name.empty() || chat::IsTemplateSource(name)) return {};
   WINNOW_TRY(tokenizer::ChatTemplate::ByName(name));
   return {};

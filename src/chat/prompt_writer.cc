@@ -146,8 +146,8 @@ std::string Prompt::Text() const {
 
 Result<void> PromptWriter::UseSource(std::string source) {
   WINNOW_ASSIGN(jinja::Template parsed, jinja::Template::Parse(source));
-  traits_ = MethodTraits(parsed, special_);
-  tool_format_ = ToolFormatOf(source);
+  traits_ = DetectTraits(parsed, special_);
+  tool_format_ = DetectToolFormat(source);
   template_ = std::move(parsed);
   source_ = std::move(source);
   return {};

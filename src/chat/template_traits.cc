@@ -57,7 +57,7 @@ bool WantsArgumentText(const jinja::Template& source, const SpecialTexts& specia
 
 }  // namespace
 
-TemplateTraits MethodTraits(const jinja::Template& source, const SpecialTexts& special) {
+TemplateTraits DetectTraits(const jinja::Template& source, const SpecialTexts& special) {
   TemplateTraits traits;
   traits.takes_tools = source.Reads("tools");
   const bool text = Has(Written(source, special, Json::array({Message("user", kUser)})), kUser);

@@ -147,12 +147,13 @@ Result<Matcher> GrammarSet::HermesCalls(std::span<const ToolSchema> tools) const
     if (!parameters.is_object()) {
       return Error{"tool '" + tool.name + "': the parameters are no JSON schema"};
     }
-    const Json call = {{"type", "object"},
-                       {"properties",
-                        {{"name", {{"const", tool.name}}},
-                         {"arguments", parameters.empty() ? Json{{"type", "object"}} : parameters}}},
-                       {"required", {"name", "arguments"}},
-                       {"additionalProperties", false}};
+    const Json call = {
+        {"type", "object"},
+        {"properties",
+         {{"name", {{"const", tool.name}}},
+          {"arguments", parameters.empty() ? Json{{"type", "object"}} : parameters}}},
+        {"required", {"name", "arguments"}},
+        {"additionalProperties", false}};
     tags.push_back({{"type", "tag"},
                     {"begin", "<tool_call>\n"},
                     {"content", {{"type", "json_schema"}, {"json_schema", call}}},

@@ -50,8 +50,8 @@ class GrammarSet {
 
   // `schema` is JSON text; "{}" is any object. Errors: no schema, or one that cannot be kept.
   Result<Matcher> JsonSchema(const std::string& schema) const;
-  // <tool_call>{"name": ..., "arguments": {...}}</tool_call>, one or more of them. Errors: no tools,
-  // a schema as above.
+  // <tool_call>{"name": ..., "arguments": {...}}</tool_call>, one or more of them. Errors: no
+  // tools, a schema as above.
   Result<Matcher> HermesCalls(std::span<const ToolSchema> tools) const;
 
  private:

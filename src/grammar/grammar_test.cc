@@ -88,15 +88,17 @@ TEST_F(GrammarTest, OtherThingsAreNotAccepted) {
 }
 
 TEST_F(GrammarTest, CallsOfTools) {
-  const ToolSchema tools[] = {{"get", R"({"type": "object", "properties": {"a": {"type": "integer"}},
+  const ToolSchema tools[] = {
+      {"get", R"({"type": "object", "properties": {"a": {"type": "integer"}},
                                           "required": ["a"], "additionalProperties": false})"},
-                              {"put", "{}"}};
+      {"put", "{}"}};
   const auto matcher = grammars_.HermesCalls(tools);
   ASSERT_TRUE(matcher) << matcher.error().message;
   EXPECT_TRUE(Accepts(matcher->Copy(),
                       "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": 1}}\n</tool_call>"));
-  EXPECT_FALSE(Accepts(matcher->Copy(),
-                       "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"b\": 1}}\n</tool_call>"));
+  EXPECT_FALSE(
+      Accepts(matcher->Copy(),
+              "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"b\": 1}}\n</tool_call>"));
   EXPECT_FALSE(Accepts(matcher->Copy(), "<tool_call>\n{\"name\": \"rm\""));
   EXPECT_FALSE(Accepts(matcher->Copy(), "Well"));
 }

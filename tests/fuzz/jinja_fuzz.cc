@@ -21,17 +21,20 @@ using winnow::jinja::Template;
 // What a client types has bytes that no template has: they must come out untrusted.
 constexpr char kTyped = '\x7f';
 
-Json ContextOf(std::string message) {
+Json ContextFrom(std::string message) {
   message += kTyped;
-  const Json call = {{"id", "abcdefghi"},
-                     {"type", "function"},
-                     {"function", {{"name", message}, {"arguments", {{"a", Json::array({1, message})}}}}}};
+  const Json call = {
+      {"id", "abcdefghi"},
+      {"type", "function"},
+      {"function", {{"name", message}, {"arguments", {{"a", Json::array({1, message})}}}}}};
   return {{"messages",
-           Json::array({{{"role", "system"}, {"content", "Be brief."}},
-                        {{"role", "user"}, {"content", message}},
-                        {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", Json::array({call})}},
-                        {{"role", "tool"}, {"content", "5"}, {"tool_call_id", "abcdefghi"}}})},
-          {"tools", Json::array({{{"type", "function"}, {"function", {{"name", "f"}, {"parameters", {{"x", 1.5}}}}}}})},
+           Json::array(
+               {{{"role", "system"}, {"content", "Be brief."}},
+                {{"role", "user"}, {"content", message}},
+                {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", Json::array({call})}},
+                {{"role", "tool"}, {"content", "5"}, {"tool_call_id", "abcdefghi"}}})},
+          {"tools", Json::array({{{"type", "function"},
+                                  {"function", {{"name", "f"}, {"parameters", {{"x", 1.5}}}}}}})},
           {"add_generation_prompt", true},
           {"bos_token", "<s>"},
           {"n", 3},
@@ -56,7 +59,8 @@ void CheckAnswer(std::string_view text) {
       };
       for (size_t at = 0; at < text.size(); at += piece) add(parser.Push(text.substr(at, piece)));
       add(parser.Finish());
-      WINNOW_CHECK(all.size() + arguments.size() <= 2 * text.size() + 2 * static_cast<size_t>(parser.n_tool_calls()));
+      WINNOW_CHECK(all.size() + arguments.size() <=
+                   2 * text.size() + 2 * static_cast<size_t>(parser.n_tool_calls()));
       all += "|" + arguments;
     }
     WINNOW_CHECK(joined[0] == joined[1]);
@@ -79,13 +83,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Limits limits = {.max_steps = 100'000,
                          .max_output_bytes = size_t{1} << 20,
                          .max_work_bytes = size_t{16} << 20};
-  const auto segments = parsed->Render(ContextOf(message), {.limits = limits});
+  const auto segments = parsed->Render(ContextFrom(message), {.limits = limits});
   if (!segments) {
     WINNOW_CHECK(!segments.error().message.empty());
     return 0;
   }
-  const bool in_template = source.find(kTyped) != std::string_view::npos ||
-                           source.find('\\') != std::string_view::npos;
+  const bool in_template =
+      source.find(kTyped) != std::string_view::npos || source.find('\\') != std::string_view::npos;
   size_t n_bytes = 0;
   for (const auto& segment : *segments) {
     WINNOW_CHECK(!segment.text.empty());
