@@ -191,6 +191,9 @@ Result<std::vector<MarkedText>> PromptWriter::Render(const Conversation& convers
   Json context = Json::object();
   if (conversation.variables.is_object()) context = conversation.variables;
   context["messages"] = std::move(messages);
+  // Templates of transformers can rely on these two being there.
+  context["tools"] = nullptr;
+  if (!context.contains("documents")) context["documents"] = nullptr;
   if (conversation.tools.is_array() && !conversation.tools.empty()) {
     context["tools"] = conversation.tools;
   }
