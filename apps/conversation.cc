@@ -92,7 +92,7 @@ Result<void> Conversation::Save() {
 }
 
 Result<void> Conversation::Write() {
-  report::Record notes = {{"template", writer_.name()}, {"system", texts_.system}};
+  report::Record notes = {{"template", std::string(writer_.name())}, {"system", texts_.system}};
   if (!document_hash_.empty()) notes.Add("document", document_hash_);
   report::List messages;
   for (const ChatMessage& message : messages_) {
@@ -151,7 +151,7 @@ Result<runtime::StopReason> Conversation::Regenerate(const std::atomic<bool>& in
 Result<std::vector<runtime::TokenId>> Conversation::Tokens() {
   const tokenizer::Tokenizer& tokenizer = session_.engine().tokenizer();
   if (!texts_.document) {
-    WINNOW_ASSIGN(const chat::Prompt prompt, writer_.Write(ConversationOf(messages_)));
+    WINNOW_ASSIGN(const chat::Prompt prompt, writer_.Write(ConversationFrom(messages_)));
     if (!prompt.warning.empty() && !std::exchange(warned_, true)) log_.Warning(prompt.warning);
     return tokenizer.EncodeMarked(prompt.text);
   }

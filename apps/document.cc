@@ -75,12 +75,12 @@ Result<DocumentPrompt> DocumentQuestion(const chat::PromptWriter& writer, const 
                                         const std::string& document, const std::string& question) {
   WINNOW_ASSIGN(const std::string text, TrimmedDocument(document));
   WINNOW_ASSIGN(const chat::Prompt written,
-                writer.Write(ConversationOf(MessagesOn(text, system, question))));
+                writer.Write(ConversationFrom(MessagesOn(text, system, question))));
   if (auto prompt = CutBehind(text, written.text)) return *std::move(prompt);
   return DocumentQuestion(writer.built_in(), system, document, question);
 }
 
-chat::Conversation ConversationOf(const std::vector<ChatMessage>& messages) {
+chat::Conversation ConversationFrom(const std::vector<ChatMessage>& messages) {
   chat::Conversation out;
   for (const ChatMessage& message : messages) {
     out.messages.push_back({{"role", message.role}, {"content", message.content}});

@@ -35,7 +35,7 @@ Result<DocumentPrompt> DocumentQuestion(const chat::PromptWriter& writer, const 
                                         const std::string& document, const std::string& question);
 
 // These messages now, for a writer: the answer comes next.
-chat::Conversation ConversationOf(const std::vector<tokenizer::ChatMessage>& messages);
+chat::Conversation ConversationFrom(const std::vector<tokenizer::ChatMessage>& messages);
 
 // Methods that choose by what the last tokens of the prompt attend to: they compress a document
 // without knowing what will be asked about it.

@@ -24,7 +24,7 @@ struct ChatPrompt {
   bool jinja = false;  // --jinja was given
 
   bool asked_for() const {
-    return jinja || system || system_file || writer_file || !writer.chat_template.empty();
+    return jinja || system || system_file || writer_file || !writer.built_in.empty();
   }
 };
 
@@ -77,7 +77,7 @@ FlagTable MakeTable(RunFlags& flags) {
       {"--chat-template"}, "NAME",
       "how it is written down: a built-in format ('winnow chat --help' lists them), or a Jinja "
       "template",
-      &flags.chat.writer.chat_template);
+      &flags.chat.writer.built_in);
   table.Add({"--chat-template-file"}, "FILE", "a Jinja template from a file",
             &flags.chat.writer_file);
   table.Switch({"--jinja"}, "by the template in the model's file, as with -sys alone",
@@ -151,7 +151,7 @@ Result<std::vector<tokenizer::MarkedText>> MarkedPrompt(const ChatPrompt& chat,
   std::vector<tokenizer::ChatMessage> messages;
   if (!system.empty()) messages.push_back({"system", std::move(system)});
   messages.push_back({"user", prompt});
-  WINNOW_ASSIGN(chat::Prompt written, writer.Write(ConversationOf(messages)));
+  WINNOW_ASSIGN(chat::Prompt written, writer.Write(ConversationFrom(messages)));
   if (!written.warning.empty()) log.Warning(written.warning);
   return std::move(written.text);
 }

@@ -13,11 +13,12 @@ void AddTemplateFlags(FlagTable& table, chat::WriterOptions& options,
   for (const std::string_view name : tokenizer::ChatTemplateNames()) {
     names += (names.empty() ? "" : ", ") + std::string(name);
   }
-  table.Add({"--chat-template"}, "NAME",
-            "how the conversation is written down: a built-in format, or a Jinja template; empty: by "
-            "the template in the model's file. Built in are " +
-                names,
-            &options.chat_template);
+  table.Add(
+      {"--chat-template"}, "NAME",
+      "how the conversation is written down: a built-in format, or a Jinja template; empty: by "
+      "the template in the model's file. Built in are " +
+          names,
+      &options.built_in);
   table.Add({"--chat-template-file"}, "FILE", "a Jinja template to use instead of the model's own",
             &file);
   table.Switch({"--jinja"}, "the model's own template writes the conversation", &options.jinja);
@@ -27,8 +28,9 @@ void AddTemplateFlags(FlagTable& table, chat::WriterOptions& options,
 
 Result<void> CheckTemplateFlags(const chat::WriterOptions& options,
                                 const std::optional<std::string>& file) {
-  const std::string& name = options.chat_template;
-  if (!name.empty() && file) return Error{"give only one of --chat-template and --chat-template-file"};
+  const std::string& name = options.built_in;
+  if (!name.empty() && file)
+    return Error{"give only one of --chat-template and --chat-template-file"};
   if (name.empty() || chat::IsTemplateSource(name)) return {};
   WINNOW_TRY(tokenizer::ChatTemplate::ByName(name));
   return {};
@@ -44,8 +46,8 @@ Result<chat::PromptWriter> MakeWriter(chat::WriterOptions options,
   auto writer = chat::PromptWriter::Make(engine.file(), engine.tokenizer(), options);
   if (!writer) return file ? Error{*file + ": " + writer.error().message} : writer.error();
   for (const std::string& warning : writer->warnings()) log.Warning(warning);
-  const bool own = options.source.empty() && options.chat_template.empty();
-  log.Info("chat   " + (writer->name() != "jinja" ? writer->name() + " template"
+  const bool own = options.source.empty() && options.built_in.empty();
+  log.Info("chat   " + (writer->name() != "jinja" ? std::string(writer->name()) + " template"
                         : own                     ? "the model's own template"
                                                   : "the template given"));
   return writer;

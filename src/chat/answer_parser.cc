@@ -38,7 +38,7 @@ size_t Overlap(std::string_view text, std::string_view marker) {
   return 0;
 }
 
-std::string_view MarkerOf(ToolFormat format) {
+std::string_view CallMarker(ToolFormat format) {
   switch (format) {
     case ToolFormat::kHermes:
       return kCallBegin;
@@ -145,7 +145,7 @@ bool AnswerParser::AdvanceContent(AnswerDelta* delta) {
     if (held_.empty()) return false;
     drops_space_ = false;
   }
-  const std::string_view marker = MarkerOf(options_.tools);
+  const std::string_view marker = CallMarker(options_.tools);
   if (marker.empty()) {
     GiveContent(held_.size(), delta);
     return false;
@@ -341,7 +341,8 @@ bool AnswerParser::AdvanceNamed(AnswerDelta* delta) {
   }
   if (n > 0) {
     const bool same = !delta->tool_calls.empty() && delta->tool_calls.back().index == n_calls_ - 1;
-    if (!same) delta->tool_calls.push_back({.index = n_calls_ - 1, .id = "", .name = "", .arguments = ""});
+    if (!same)
+      delta->tool_calls.push_back({.index = n_calls_ - 1, .id = "", .name = "", .arguments = ""});
     delta->tool_calls.back().arguments += held_.substr(0, n);
     held_.erase(0, n);
   }

@@ -50,12 +50,12 @@ class AnswerParser {
 
  private:
   enum class At {
-    kStart,       // maybe <think> comes
+    kStart,  // maybe <think> comes
     kReasoning,
     kContent,
-    kCall,        // behind a marker: an object
-    kArray,       // behind Mistral's marker: a bracket, or a name
-    kNamed,       // Mistral's name[ARGS]{...}
+    kCall,   // behind a marker: an object
+    kArray,  // behind Mistral's marker: a bracket, or a name
+    kNamed,  // Mistral's name[ARGS]{...}
     kAfterCall,
   };
 
@@ -75,16 +75,16 @@ class AnswerParser {
 
   AnswerOptions options_;
   At at_ = At::kStart;
-  std::string held_;           // not given out yet
+  std::string held_;  // not given out yet
   bool finishing_ = false;
-  bool fresh_ = true;          // no content yet
-  bool drops_space_ = false;   // before the next content
-  std::string raw_;            // of a call that may turn out to be none
+  bool fresh_ = true;         // no content yet
+  bool drops_space_ = false;  // before the next content
+  std::string raw_;           // of a call that may turn out to be none
   CallScanner scanner_;
   bool in_array_ = false;
-  bool committed_ = false;     // the call's first delta has been given
+  bool committed_ = false;  // the call's first delta has been given
   int n_calls_ = 0;
-  std::string named_;          // Mistral's name before [ARGS]
+  std::string named_;  // Mistral's name before [ARGS]
   std::string named_id_;
   int depth_ = 0;
   bool in_string_ = false;

@@ -76,11 +76,13 @@ TEST(AnswerParser, TextIsContent) {
 TEST(AnswerParser, ReasoningComesFirst) {
   EXPECT_EQ(Hermes("<think>\nTwo and\n two.\n</think>\n\nFour."),
             (Parsed{"Four.", "Two and\n two.", {}}));
-  EXPECT_EQ(Parse("Ah. \n</think> Four", {.starts_in_reasoning = true}), (Parsed{"Four", "Ah.", {}}));
+  EXPECT_EQ(Parse("Ah. \n</think> Four", {.starts_in_reasoning = true}),
+            (Parsed{"Four", "Ah.", {}}));
   EXPECT_EQ(Hermes("a <think>b</think>"), (Parsed{"a <think>b</think>", "", {}}));
   EXPECT_EQ(Hermes("<think>cut sho"), (Parsed{"", "cut sho", {}}));
   EXPECT_EQ(Hermes("<thin"), (Parsed{"<thin", "", {}}));
-  EXPECT_EQ(Parse("<think>a</think>b", {.reasoning = false}), (Parsed{"<think>a</think>b", "", {}}));
+  EXPECT_EQ(Parse("<think>a</think>b", {.reasoning = false}),
+            (Parsed{"<think>a</think>b", "", {}}));
   EXPECT_EQ(Hermes("<think>a</think><tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>"),
             (Parsed{"", "a", {{"f", "{}"}}}));
   EXPECT_TRUE(EndsInReasoning("<|im_start|>assistant\n<think>\n"));
@@ -91,25 +93,27 @@ TEST(AnswerParser, HermesCalls) {
   EXPECT_EQ(Hermes("Let me see.\n<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": [1, {}], "
                    "\"b\": \"x\"}}\n</tool_call>\n<tool_call>\n{\"arguments\": {\"z\": 1.5}, "
                    "\"name\": \"put\"}\n</tool_call>\n"),
-            (Parsed{"Let me see.", "",
+            (Parsed{"Let me see.",
+                    "",
                     {{"get", "{\"a\": [1, {}], \"b\": \"x\"}"}, {"put", "{\"z\": 1.5}"}}}));
   EXPECT_EQ(Hermes("<tool_call>{\"name\": \"f\"}</tool_call>"), (Parsed{"", "", {{"f", "{}"}}}));
-  EXPECT_EQ(Hermes("<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}</tool_call> So."),
-            (Parsed{"So.", "", {{"f", "{\"a\": 1}"}}}));
+  EXPECT_EQ(
+      Hermes("<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}</tool_call> So."),
+      (Parsed{"So.", "", {{"f", "{\"a\": 1}"}}}));
 }
 
 TEST(AnswerParser, TagsWithinStringsAreText) {
   EXPECT_EQ(Hermes("<tool_call>{\"name\": \"say\", \"arguments\": {\"text\": \"</tool_call> } ] "
                    "\\\" <tool_call>{\"}}</tool_call>"),
-            (Parsed{"", "",
-                    {{"say", "{\"text\": \"</tool_call> } ] \\\" <tool_call>{\"}"}}}));
+            (Parsed{"", "", {{"say", "{\"text\": \"</tool_call> } ] \\\" <tool_call>{\"}"}}}));
 }
 
 TEST(AnswerParser, WhatIsNoCallIsContent) {
   for (const char* text :
        {"<tool_call> is a tag", "<tool_call>{\"nam\": 1}</tool_call>", "<tool_call>[1]</tool_call>",
-        "x <tool_call>{\"name\": 5, \"arguments\": {}}</tool_call> y", "<tool_call>", "<tool_call>{",
-        "<tool_call>{\"name\": \"\", \"arguments\": {}}", "<tool_call>{\"name\" \"f\"}"}) {
+        "x <tool_call>{\"name\": 5, \"arguments\": {}}</tool_call> y", "<tool_call>",
+        "<tool_call>{", "<tool_call>{\"name\": \"\", \"arguments\": {}}",
+        "<tool_call>{\"name\" \"f\"}"}) {
     EXPECT_EQ(Hermes(text), (Parsed{text, "", {}})) << text;
   }
   EXPECT_EQ(Hermes("<tool_call> no <tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>"),
@@ -141,8 +145,9 @@ TEST(AnswerParser, LlamaCalls) {
             (Parsed{"", "", {{"a", "{}"}, {"b", "{\"c\": \"}\"}"}}}));
   EXPECT_EQ(Llama("{\"type\": \"function\", \"name\": \"f\", \"parameters\": {}}"),
             (Parsed{"", "", {{"f", "{}"}}}));
-  for (const char* text : {"{\"name\": \"Bo\", \"age\": 5}", "{ is a brace", "see {\"name\": \"f\"}",
-                           "{\"name\": \"Bo\"", "<|python_tag|>print(1)"}) {
+  for (const char* text :
+       {"{\"name\": \"Bo\", \"age\": 5}", "{ is a brace", "see {\"name\": \"f\"}",
+        "{\"name\": \"Bo\"", "<|python_tag|>print(1)"}) {
     EXPECT_EQ(Llama(text), (Parsed{text, "", {}})) << text;
   }
 }
@@ -151,19 +156,20 @@ TEST(AnswerParser, MistralCalls) {
   EXPECT_EQ(Mistral("[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": \"]\"}, \"id\": "
                     "\"abc123def\"}, {\"name\": \"g\", \"arguments\": {}}]"),
             (Parsed{"", "", {{"f", "{\"a\": \"]\"}", "abc123def"}, {"g", "{}"}}}));
-  EXPECT_EQ(Mistral("Yes.[TOOL_CALLS]f[ARGS]{\"a\": {\"b\": \"}\"}}[TOOL_CALLS]g[CALL_ID]xyz[ARGS]{}"),
-            (Parsed{"Yes.", "", {{"f", "{\"a\": {\"b\": \"}\"}}"}, {"g", "{}", "xyz"}}}));
+  EXPECT_EQ(
+      Mistral("Yes.[TOOL_CALLS]f[ARGS]{\"a\": {\"b\": \"}\"}}[TOOL_CALLS]g[CALL_ID]xyz[ARGS]{}"),
+      (Parsed{"Yes.", "", {{"f", "{\"a\": {\"b\": \"}\"}}"}, {"g", "{}", "xyz"}}}));
   for (const char* text : {"[TOOL_CALLS", "[TOOL_CALLS] []", "[TOOL_CALLS] no such thing {}"}) {
     EXPECT_EQ(Mistral(text), (Parsed{text, "", {}})) << text;
   }
 }
 
 TEST(ToolFormat, IsKnownByTheTemplate) {
-  EXPECT_EQ(ToolFormatOf("{{ '[TOOL_CALLS]' }}"), ToolFormat::kMistral);
-  EXPECT_EQ(ToolFormatOf("{{ '<tool_call>\\n' }}"), ToolFormat::kHermes);
-  EXPECT_EQ(ToolFormatOf("<|start_header_id|>{{ '\"parameters\": ' }}"), ToolFormat::kLlama3);
-  EXPECT_EQ(ToolFormatOf("{% if tools %}"), ToolFormat::kHermes);
-  EXPECT_EQ(ToolFormatOf("{{ messages }}"), ToolFormat::kNone);
+  EXPECT_EQ(DetectToolFormat("{{ '[TOOL_CALLS]' }}"), ToolFormat::kMistral);
+  EXPECT_EQ(DetectToolFormat("{{ '<tool_call>\\n' }}"), ToolFormat::kHermes);
+  EXPECT_EQ(DetectToolFormat("<|start_header_id|>{{ '\"parameters\": ' }}"), ToolFormat::kLlama3);
+  EXPECT_EQ(DetectToolFormat("{% if tools %}"), ToolFormat::kHermes);
+  EXPECT_EQ(DetectToolFormat("{{ messages }}"), ToolFormat::kNone);
 }
 
 }  // namespace

@@ -20,9 +20,7 @@ bool IsArguments(const std::string& key) { return key == "arguments" || key == "
 }  // namespace
 
 CallScanner::State CallScanner::state() const {
-  return at_ == At::kEnd      ? State::kDone
-         : at_ == At::kFailed ? State::kNoObject
-                              : State::kOpen;
+  return at_ == At::kEnd ? State::kDone : at_ == At::kFailed ? State::kNoObject : State::kOpen;
 }
 
 std::string CallScanner::TakeArguments() { return std::exchange(arguments_, {}); }

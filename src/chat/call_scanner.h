@@ -5,8 +5,8 @@
 
 namespace winnow::chat {
 
-// Reads one call of a tool, a JSON object {"name": "...", "arguments": {...}}, byte by byte. It knows
-// strings: brackets and tags within them are text. "parameters" counts as "arguments".
+// Reads one call of a tool, a JSON object {"name": "...", "arguments": {...}}, byte by byte. It
+// knows strings: brackets and tags within them are text. "parameters" counts as "arguments".
 class CallScanner {
  public:
   enum class State {
@@ -32,8 +32,8 @@ class CallScanner {
   void FinishValue();
 
   At at_ = At::kStart;
-  bool first_ = true;       // no member yet: the object may end
-  std::string piece_;       // the key or value that is being read, as it is written
+  bool first_ = true;  // no member yet: the object may end
+  std::string piece_;  // the key or value that is being read, as it is written
   std::string key_;
   bool in_string_ = false;
   bool escaped_ = false;

@@ -146,8 +146,8 @@ std::string Prompt::Text() const {
 
 Result<void> PromptWriter::UseSource(std::string source) {
   WINNOW_ASSIGN(jinja::Template parsed, jinja::Template::Parse(source));
-  traits_ = MethodTraits(parsed, special_);
-  tool_format_ = ToolFormatOf(source);
+  traits_ = DetectTraits(parsed, special_);
+  tool_format_ = DetectToolFormat(source);
   template_ = std::move(parsed);
   source_ = std::move(source);
   return {};
@@ -162,16 +162,15 @@ Result<PromptWriter> PromptWriter::Make(const gguf::File& file,
   WINNOW_ASSIGN(const auto own, file.String("tokenizer.chat_template"));
   WINNOW_ASSIGN(const auto detected, tokenizer::DetectChatTemplate(own.value_or("")));
   PromptWriter writer(detected.chat_template, std::move(special));
-  const bool given_source = !options.source.empty() || IsTemplateSource(options.chat_template);
+  const bool given_source = !options.source.empty() || IsTemplateSource(options.built_in);
   if (given_source) {
-    const auto used =
-        writer.UseSource(options.source.empty() ? options.chat_template : options.source);
+    const auto used = writer.UseSource(options.source.empty() ? options.built_in : options.source);
     if (!used) return Error{"the chat template: " + used.error().message};
     writer.from_user_ = true;
     return writer;
   }
-  if (!options.chat_template.empty()) {
-    WINNOW_ASSIGN(writer.built_in_, ChatTemplate::ByName(options.chat_template));
+  if (!options.built_in.empty()) {
+    WINNOW_ASSIGN(writer.built_in_, ChatTemplate::ByName(options.built_in));
     return writer;
   }
   if (options.jinja && own && !own->empty()) {
@@ -185,15 +184,16 @@ Result<PromptWriter> PromptWriter::Make(const gguf::File& file,
   return writer;
 }
 
-std::string PromptWriter::name() const {
-  return template_ ? "jinja" : std::string(built_in_.name());
-}
+std::string_view PromptWriter::name() const { return template_ ? "jinja" : built_in_.name(); }
 
 Result<std::vector<MarkedText>> PromptWriter::Render(const Conversation& conversation) const {
   WINNOW_ASSIGN(Json messages, ShapedMessages(conversation.messages, traits_));
   Json context = Json::object();
   if (conversation.variables.is_object()) context = conversation.variables;
   context["messages"] = std::move(messages);
+  // Templates of transformers can rely on these two being there.
+  context["tools"] = nullptr;
+  if (!context.contains("documents")) context["documents"] = nullptr;
   if (conversation.tools.is_array() && !conversation.tools.empty()) {
     context["tools"] = conversation.tools;
   }

@@ -45,7 +45,7 @@ struct Prompt {
 
 struct WriterOptions {
   // --chat-template: the name of a built-in format, or a Jinja source (IsTemplateSource).
-  std::string chat_template = {};
+  std::string built_in = {};
   std::string source = {};  // --chat-template-file: a Jinja source
   bool jinja = true;        // false: built-in formats only
 };
@@ -62,7 +62,7 @@ class PromptWriter {
   // rendering. A file's own template that fails otherwise is replaced by a built-in format.
   Result<Prompt> Write(const Conversation& conversation) const;
 
-  std::string name() const;  // "jinja", or the built-in format's
+  std::string_view name() const;  // "jinja", or the built-in format's
   // What stands in where there is no template, or it fails.
   const tokenizer::ChatTemplate& built_in() const { return built_in_; }
   const std::string& source() const { return source_; }  // empty: a built-in format

@@ -31,7 +31,8 @@ class PromptWriterTest : public testing::Test {
     tokenizer::testing::VocabularyBuilder builder("gpt2");
     const auto bytes = tokenizer::testing::SmallBytePairs();
     for (size_t i = 0; i < bytes.texts.size(); ++i) builder.Token(bytes.texts[i], bytes.kinds[i]);
-    for (const char* token : {"<|im_start|>", "<|im_end|>", "<|user|>", "<|assistant|>", "<|system|>"}) {
+    for (const char* token :
+         {"<|im_start|>", "<|im_end|>", "<|user|>", "<|assistant|>", "<|system|>"}) {
       builder.Token(token, TokenKind::kControl);
     }
     tokenizer_ = tokenizer::testing::Make(builder.Build());
@@ -72,7 +73,9 @@ class PromptWriterTest : public testing::Test {
   std::vector<std::byte> bytes_;
 };
 
-Json Message(const char* role, Json content) { return {{"role", role}, {"content", std::move(content)}}; }
+Json Message(const char* role, Json content) {
+  return {{"role", role}, {"content", std::move(content)}};
+}
 
 TEST_F(PromptWriterTest, TheFilesOwnTemplateDecides) {
   const PromptWriter writer = Writer("{{ messages[0].content }}!" + kChatMl);
@@ -80,8 +83,8 @@ TEST_F(PromptWriterTest, TheFilesOwnTemplateDecides) {
   EXPECT_EQ(Text(writer, {.messages = {Message("user", "Hi")}}),
             "Hi!<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
   EXPECT_EQ(Writer(kChatMl, {.jinja = false}).name(), "chatml");
-  EXPECT_EQ(Writer(kChatMl, {.chat_template = "llama3"}).name(), "llama3");
-  EXPECT_EQ(Text(Writer(kChatMl, {.chat_template = "{{ messages[0].content }}?"}),
+  EXPECT_EQ(Writer(kChatMl, {.built_in = "llama3"}).name(), "llama3");
+  EXPECT_EQ(Text(Writer(kChatMl, {.built_in = "{{ messages[0].content }}?"}),
                  {.messages = {Message("user", "Hi")}}),
             "Hi?");
   EXPECT_EQ(Writer("").name(), "chatml");
@@ -98,7 +101,9 @@ TEST_F(PromptWriterTest, WhatIsTypedNeverBecomesAControlToken) {
   EXPECT_EQ(ControlTokens(writer, {.messages = {Message("im_end", "x")}}), 2);
   Json tool = {{"type", "function"}, {"function", {{"name", typed}, {typed, typed}}}};
   EXPECT_EQ(ControlTokens(writer, {.messages = {Message("user", "x")}, .tools = {tool}}), 5);
-  EXPECT_EQ(ControlTokens(writer, {.messages = {Message("user", "x")}, .variables = {{"bos_token", typed}}}), 3);
+  EXPECT_EQ(ControlTokens(
+                writer, {.messages = {Message("user", "x")}, .variables = {{"bos_token", typed}}}),
+            3);
   EXPECT_EQ(ControlTokens(Writer(""), {.messages = {Message("user", typed)}}), 3);
 }
 
@@ -106,56 +111,69 @@ TEST_F(PromptWriterTest, ToolsAndTheirCalls) {
   const PromptWriter writer = Writer(kWithTools);
   EXPECT_TRUE(writer.takes_tools());
   EXPECT_EQ(writer.tool_format(), ToolFormat::kHermes);
-  Json call = {{"id", "1"}, {"type", "function"}, {"function", {{"name", "f"}, {"arguments", "{\"a\": 1}"}}}};
+  Json call = {{"id", "1"},
+               {"type", "function"},
+               {"function", {{"name", "f"}, {"arguments", "{\"a\": 1}"}}}};
   Json message = Message("assistant", nullptr);
   message["tool_calls"] = Json::array({call});
   // Clients send arguments as text; this template wants an object.
-  EXPECT_EQ(Text(writer, {.messages = {Message("user", "x"), message}, .tools = {{{"type", "function"}}}}),
-            "<|system|>[{\"type\": \"function\"}]<|im_end|><|user|>x<|im_end|><|assistant|>"
-            "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call><|im_end|><|assistant|>");
-  EXPECT_NE(Text(Writer(kChatMl), {.messages = {Message("user", "x")}, .tools = {{{"type", "function"}}}})
-                .find("error: tools"),
-            std::string::npos);
+  EXPECT_EQ(
+      Text(writer,
+           {.messages = {Message("user", "x"), message}, .tools = {{{"type", "function"}}}}),
+      "<|system|>[{\"type\": \"function\"}]<|im_end|><|user|>x<|im_end|><|assistant|>"
+      "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call><|im_end|><|assistant|>");
+  EXPECT_NE(
+      Text(Writer(kChatMl), {.messages = {Message("user", "x")}, .tools = {{{"type", "function"}}}})
+          .find("error: tools"),
+      std::string::npos);
   // Another joins them to a text.
   const std::string joins =
       "{% for m in messages %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
-      "{{ 'call ' + c.function.name + c.function.arguments }}{% endfor %}{% endfor %}{{ tools }}";
+      "{{ 'call ' + c.function.name + c.function.arguments }}{% endfor %}{% endfor %}{% if tools %}{{ tools }}{% endif %}";
   EXPECT_TRUE(Writer(joins).traits().wants_argument_text);
-  EXPECT_EQ(Text(Writer(joins), {.messages = {Message("user", "x"), message}}), "xcall f{\"a\": 1}");
+  EXPECT_EQ(Text(Writer(joins), {.messages = {Message("user", "x"), message}}),
+            "xcall f{\"a\": 1}");
 }
 
 TEST_F(PromptWriterTest, ContentInParts) {
-  const Json parts = Json::array({{{"type", "text"}, {"text", "a"}}, {{"type", "text"}, {"text", "b"}}});
-  EXPECT_EQ(Text(Writer(kChatMl), {.messages = {Message("user", parts)}, .add_generation_prompt = false}),
-            "<|im_start|>user\na\nb<|im_end|>\n");
+  const Json parts =
+      Json::array({{{"type", "text"}, {"text", "a"}}, {{"type", "text"}, {"text", "b"}}});
+  EXPECT_EQ(
+      Text(Writer(kChatMl), {.messages = {Message("user", parts)}, .add_generation_prompt = false}),
+      "<|im_start|>user\na\nb<|im_end|>\n");
   const std::string only_parts =
-      "{% for m in messages %}{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }};{% endif %}"
+      "{% for m in messages %}{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }};{% "
+      "endif %}"
       "{% endfor %}{% endfor %}";
   EXPECT_TRUE(Writer(only_parts).traits().wants_parts);
   EXPECT_EQ(Text(Writer(only_parts), {.messages = {Message("user", parts)}}), "a;b;");
   EXPECT_EQ(Text(Writer(only_parts), {.messages = {Message("user", "c")}}), "c;");
   const Json image = Json::array({{{"type", "image_url"}, {"image_url", {{"url", "x"}}}}});
-  EXPECT_EQ(Text(Writer(kChatMl), {.messages = {Message("user", image)}}),
-            "error: messages[0].content: a part of type 'image_url', expected text: this model reads "
-            "nothing else");
+  EXPECT_EQ(
+      Text(Writer(kChatMl), {.messages = {Message("user", image)}}),
+      "error: messages[0].content: a part of type 'image_url', expected text: this model reads "
+      "nothing else");
 }
 
 TEST_F(PromptWriterTest, ASystemMessageWhereTheTemplateHasNone) {
   const std::string refuses =
-      "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" +
+      "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% "
+      "endif %}" +
       kChatMl;
-  EXPECT_EQ(Text(Writer(refuses), {.messages = {Message("system", "Be brief."), Message("user", "Hi")},
-                                   .add_generation_prompt = false}),
-            "<|im_start|>user\nBe brief.\n\nHi<|im_end|>\n");
+  EXPECT_EQ(
+      Text(Writer(refuses), {.messages = {Message("system", "Be brief."), Message("user", "Hi")},
+                             .add_generation_prompt = false}),
+      "<|im_start|>user\nBe brief.\n\nHi<|im_end|>\n");
 }
 
 TEST_F(PromptWriterTest, TheTurnOfTheLastMessageCanStayOpen) {
   const Json messages = {Message("user", "Hi"), Message("assistant", " The answer ")};
   EXPECT_EQ(Text(Writer(kChatMl), {.messages = messages, .continue_final_message = true}),
             "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n The answer ");
-  EXPECT_NE(Text(Writer(kChatMl), {.messages = {Message("user", "a")}, .continue_final_message = true})
-                .find("expected it to be the assistant's"),
-            std::string::npos);
+  EXPECT_NE(
+      Text(Writer(kChatMl), {.messages = {Message("user", "a")}, .continue_final_message = true})
+          .find("expected it to be the assistant's"),
+      std::string::npos);
 }
 
 TEST_F(PromptWriterTest, FailuresOfTheTemplate) {
@@ -165,18 +183,20 @@ TEST_F(PromptWriterTest, FailuresOfTheTemplate) {
   ASSERT_EQ(broken.warnings().size(), 1);
   EXPECT_NE(broken.warnings()[0].find("line 1"), std::string::npos);
   // It fails on a conversation: the same for this one.
-  const auto prompt = Writer("{{ messages[0].nosuch.x }}<|im_start|>").Write({.messages = {Message("user", "Hi")}});
+  const auto prompt =
+      Writer("{{ messages[0].nosuch.x }}<|im_start|>").Write({.messages = {Message("user", "Hi")}});
   ASSERT_TRUE(prompt);
   EXPECT_EQ(prompt->Text(), "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
   EXPECT_NE(prompt->warning.find("chatml"), std::string::npos);
   // It refuses: the client learns why.
-  EXPECT_EQ(Text(Writer("{{ raise_exception('Roles must alternate') }}"), {.messages = {Message("user", "Hi")}}),
+  EXPECT_EQ(Text(Writer("{{ raise_exception('Roles must alternate') }}"),
+                 {.messages = {Message("user", "Hi")}}),
             "error: the template refuses: Roles must alternate");
   // A template of the user's is never replaced.
   EXPECT_FALSE(Make(kChatMl, {.source = "{% if %}"}));
   EXPECT_EQ(Text(Writer(kChatMl, {.source = "{{ x.y }}"}), {.messages = {Message("user", "Hi")}}),
             "error: line 1: 'x' is undefined");
-  EXPECT_FALSE(Make(kChatMl, {.chat_template = "nonsense"}));
+  EXPECT_FALSE(Make(kChatMl, {.built_in = "nonsense"}));
 }
 
 TEST_F(PromptWriterTest, BadMessages) {

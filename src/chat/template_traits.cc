@@ -22,6 +22,8 @@ Json Parts(const char* text) { return Json::array({{{"type", "text"}, {"text", t
 // What comes out of these messages; empty where the template fails.
 std::string Written(const jinja::Template& source, const SpecialTexts& special, Json messages) {
   const Json context = {{"messages", std::move(messages)},
+                        {"tools", nullptr},
+                        {"documents", nullptr},
                         {"add_generation_prompt", false},
                         {"bos_token", special.bos},
                         {"eos_token", special.eos}};
@@ -57,7 +59,7 @@ bool WantsArgumentText(const jinja::Template& source, const SpecialTexts& specia
 
 }  // namespace
 
-TemplateTraits MethodTraits(const jinja::Template& source, const SpecialTexts& special) {
+TemplateTraits DetectTraits(const jinja::Template& source, const SpecialTexts& special) {
   TemplateTraits traits;
   traits.takes_tools = source.Reads("tools");
   const bool text = Has(Written(source, special, Json::array({Message("user", kUser)})), kUser);

@@ -23,6 +23,6 @@ struct SpecialTexts {  // bos_token and eos_token, as templates write them
   std::string eos;
 };
 
-TemplateTraits MethodTraits(const jinja::Template& source, const SpecialTexts& special);
+TemplateTraits DetectTraits(const jinja::Template& source, const SpecialTexts& special);
 
 }  // namespace winnow::chat

@@ -2,7 +2,7 @@
 
 namespace winnow::chat {
 
-ToolFormat ToolFormatOf(std::string_view source) {
+ToolFormat DetectToolFormat(std::string_view source) {
   const auto has = [source](std::string_view part) {
     return source.find(part) != std::string_view::npos;
   };
@@ -14,7 +14,7 @@ ToolFormat ToolFormatOf(std::string_view source) {
   return has("tools") ? ToolFormat::kHermes : ToolFormat::kNone;
 }
 
-std::vector<std::string_view> MarkersOf(ToolFormat format) {
+std::vector<std::string_view> ToolMarkers(ToolFormat format) {
   std::vector<std::string_view> markers = {"<think>", "</think>"};
   const auto add = [&markers](std::initializer_list<std::string_view> more) {
     markers.insert(markers.end(), more);

@@ -13,12 +13,12 @@ enum class ToolFormat {
   kMistral,  // [TOOL_CALLS] [{"name": ..., "arguments": {...}}] or [TOOL_CALLS]name[ARGS]{...}
 };
 
-// By strings that only a format's templates contain. kHermes where the template takes tools and none
-// is recognised.
-ToolFormat ToolFormatOf(std::string_view template_source);
+// By strings that only a format's templates contain. kHermes where the template takes tools and
+// none is recognised.
+ToolFormat DetectToolFormat(std::string_view template_source);
 
 // Tokens with these texts are part of the format: AnswerParser must see them even where they are
 // control tokens, so take `Piece(token, /*render_special=*/true)` of them.
-std::vector<std::string_view> MarkersOf(ToolFormat format);
+std::vector<std::string_view> ToolMarkers(ToolFormat format);
 
 }  // namespace winnow::chat

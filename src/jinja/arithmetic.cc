@@ -82,7 +82,8 @@ Value OnReals(Interpreter& in, std::string_view op, double a, double b) {
 Value Repeated(Interpreter& in, const Value& value, int64_t n) {
   const auto times = static_cast<size_t>(std::max<int64_t>(n, 0));
   const Text* text = value.text();
-  const size_t size = text != nullptr ? text->size() : value.sequence()->items.size() * sizeof(Value);
+  const size_t size =
+      text != nullptr ? text->size() : value.sequence()->items.size() * sizeof(Value);
   if (size != 0 && times > std::numeric_limits<size_t>::max() / size) {
     return in.Fail("a text or list is repeated too often");
   }

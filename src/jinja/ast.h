@@ -33,10 +33,10 @@ enum class ExpressionKind {
   kOr,
   kNegative,
   kPositive,
-  kBinary,       // text: + - * / // % **
-  kConcatenate,  // ~ of all items
-  kCompare,      // items[0] operators[0] items[1] operators[1] ...
-  kCondition,    // items[0] if items[1] else items[2], which may be null
+  kBinary,              // text: + - * / // % **
+  kConcatenate,         // ~ of all items
+  kCompare,             // items[0] operators[0] items[1] operators[1] ...
+  kCondition,           // items[0] if items[1] else items[2], which may be null
   kNamespaceAttribute,  // text.operators[0], as the target of a set
 };
 

@@ -122,8 +122,8 @@ Value Interpreter::Lookup(std::string_view name) {
   }
   if (const Value* found = context_->Find(name)) return *found;
   if (const Native global = FindGlobal(name)) {
-    return Value(static_cast<Object*>(
-        heap_.Own(std::make_unique<NativeObject>(name, global, Value()))));
+    return Value(
+        static_cast<Object*>(heap_.Own(std::make_unique<NativeObject>(name, global, Value()))));
   }
   return Nothing("'" + std::string(name) + "' is undefined");
 }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -155,7 +156,7 @@ Value ToString(Interpreter& in, const Value& value, const Arguments&) {
   return in.Make(in.Str(value));
 }
 
-Value SampleLength(Interpreter& in, const Value& value, const Arguments&) {
+Value LengthFilter(Interpreter& in, const Value& value, const Arguments&) {
   const auto length = in.Length(value);
   return length ? Value(static_cast<int64_t>(*length)) : Value();
 }
@@ -199,7 +200,7 @@ Value AttributeByName(Interpreter& in, const Value& value, const Arguments& argu
   const Text* name = given[0]->text();
   if (name == nullptr) return in.Fail("attr: expected a name");
   if (value.object() != nullptr) return value.object()->Attribute(in, name->view());
-  Value method = in.MethodText(value, name->view());
+  Value method = in.FindMethod(value, name->view());
   return method.is_undefined() ? in.Nothing("no attribute '" + name->bytes() + "'") : method;
 }
 
@@ -211,8 +212,8 @@ constexpr std::array<NamedNative, 12> kFilters = {{
     {"abs", &Abs},
     {"round", &Round},
     {"string", &ToString},
-    {"length", &SampleLength},
-    {"count", &SampleLength},
+    {"length", &LengthFilter},
+    {"count", &LengthFilter},
     {"tojson", &ToJson},
     {"attr", &AttributeByName},
     {"safe", &ToString},

@@ -63,7 +63,7 @@ Value DictSort(Interpreter& in, const Value& value, const Arguments& arguments) 
 }
 
 // What sort, unique, min and max compare of an item: it, or an attribute of it.
-Value PairKey(Interpreter& in, const Value& item, const std::optional<Value>& attribute,
+Value SortKey(Interpreter& in, const Value& item, const std::optional<Value>& attribute,
               bool case_sensitive) {
   const Value key = Has(attribute) ? AttributePath(in, item, *attribute) : item;
   return case_sensitive ? key : IgnoringCase(in, key);
@@ -83,11 +83,11 @@ Value Sort(Interpreter& in, const Value& value, const Arguments& arguments) {
       for (size_t comma = 0; comma != std::string_view::npos;) {
         comma = rest.find(',');
         parts.push_back(
-            PairKey(in, item, in.MakeText(rest.substr(0, comma), true), case_sensitive));
+            SortKey(in, item, in.MakeText(rest.substr(0, comma), true), case_sensitive));
         if (comma != std::string_view::npos) rest.remove_prefix(comma + 1);
       }
     } else {
-      parts.push_back(PairKey(in, item, given[2], case_sensitive));
+      parts.push_back(SortKey(in, item, given[2], case_sensitive));
     }
     keys.push_back(in.MakeList(std::move(parts)));
     if (in.failed()) return Value();
@@ -102,7 +102,7 @@ Value Unique(Interpreter& in, const Value& value, const Arguments& arguments) {
   Values out;
   Dict* seen = in.heap().NewDict();
   for (const Value& item : *items) {
-    const Value key = PairKey(in, item, given[1], given[0] && in.Truth(*given[0]));
+    const Value key = SortKey(in, item, given[1], given[0] && in.Truth(*given[0]));
     if (in.FindEntry(*seen, key) == nullptr) out.push_back(item);
     in.SetEntry(seen, key, Value());
     if (in.failed()) return Value();
@@ -117,9 +117,9 @@ Value Extreme(Interpreter& in, const Value& value, const Arguments& arguments, b
   if (items->empty()) return in.Nothing("No aggregated item, sequence was empty.");
   const bool case_sensitive = given[0] && in.Truth(*given[0]);
   Value best = items->front();
-  Value best_key = PairKey(in, best, given[1], case_sensitive);
+  Value best_key = SortKey(in, best, given[1], case_sensitive);
   for (size_t i = 1; i < items->size() && !in.failed(); ++i) {
-    Value key = PairKey(in, (*items)[i], given[1], case_sensitive);
+    Value key = SortKey(in, (*items)[i], given[1], case_sensitive);
     if (largest ? in.Less(best_key, key) : in.Less(key, best_key)) {
       best = (*items)[i];
       best_key = std::move(key);

@@ -178,7 +178,7 @@ Value Center(Interpreter& in, const Value& value, const Arguments& arguments) {
   const auto given = in.Bind("center", arguments, {"width"});
   if (in.failed()) return Value();
   const Value text = in.Make(in.Str(value));
-  return in.Call(in.MethodText(text, "center"), {{given[0] ? *given[0] : Value(int64_t{80})}, {}});
+  return in.Call(in.FindMethod(text, "center"), {{given[0] ? *given[0] : Value(int64_t{80})}, {}});
 }
 
 Value Truncate(Interpreter& in, const Value& value, const Arguments& arguments) {

@@ -40,7 +40,7 @@ std::string InBase(uint64_t value, int base, bool upper) {
   const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, base);
   std::string out(buffer.data(), end.ptr);
   if (upper) {
-    for (char& c : out) c = static_cast<char>(UpperOf(static_cast<unsigned char>(c)));
+    for (char& c : out) c = static_cast<char>(ToUpper(static_cast<unsigned char>(c)));
   }
   return out;
 }
@@ -75,7 +75,8 @@ Text NumberText(Interpreter& in, const Value& value, const Spec& spec) {
     }
     const int64_t whole = value.whole() ? *value.whole() : static_cast<int64_t>(real);
     negative = whole < 0;
-    const uint64_t size = negative ? 0 - static_cast<uint64_t>(whole) : static_cast<uint64_t>(whole);
+    const uint64_t size =
+        negative ? 0 - static_cast<uint64_t>(whole) : static_cast<uint64_t>(whole);
     const int base = type == 'x' || type == 'X' ? 16 : type == 'o' ? 8 : type == 'b' ? 2 : 10;
     digits = InBase(size, base, type == 'X');
     if (spec.alternative && base != 10) digits = std::string("0") + type + digits;
@@ -130,8 +131,8 @@ int64_t NumberAt(std::string_view text, size_t* at) {
 
 bool InLimits(Interpreter& in, const Spec& spec) {
   if (spec.width <= kMaxWidth && spec.precision <= kMaxPrecision) return true;
-  in.Fail("format: expected a width up to " + std::to_string(kMaxWidth) + " and a precision up to " +
-          std::to_string(kMaxPrecision));
+  in.Fail("format: expected a width up to " + std::to_string(kMaxWidth) +
+          " and a precision up to " + std::to_string(kMaxPrecision));
   return false;
 }
 
@@ -147,7 +148,9 @@ Spec BraceSpec(Interpreter& in, std::string_view text) {
     spec.align = text[0];
     at = 1;
   }
-  const auto skip = [&](char c) { return at < text.size() && text[at] == c ? (++at, true) : false; };
+  const auto skip = [&](char c) {
+    return at < text.size() && text[at] == c ? (++at, true) : false;
+  };
   spec.plus = skip('+');
   if (!spec.plus && !skip('-')) spec.space = skip(' ');
   spec.alternative = skip('#');
@@ -241,7 +244,8 @@ Value PercentFormat(Interpreter& in, const Text& format, const Value& values) {
       }
     }
     spec.width = std::max<int64_t>(NumberAt(text, &at), 0);
-    if (at < text.size() && text[at] == '.') spec.precision = std::max<int64_t>(NumberAt(text, &++at), 0);
+    if (at < text.size() && text[at] == '.')
+      spec.precision = std::max<int64_t>(NumberAt(text, &++at), 0);
     if (at == text.size()) return in.Fail("format: the format ends within '%...'");
     if (!InLimits(in, spec)) return Value();
     spec.type = text[at++];
@@ -336,7 +340,8 @@ Value BraceFormat(Interpreter& in, const Text& format, const Arguments& argument
     for (name.remove_prefix(first.size()); !name.empty();) {
       const bool item = name[0] == '[';
       name.remove_prefix(1);
-      const std::string_view part = name.substr(0, item ? name.find(']') : name.find_first_of(".["));
+      const std::string_view part =
+          name.substr(0, item ? name.find(']') : name.find_first_of(".["));
       size_t part_digits = 0;
       const int64_t index = NumberAt(part, &part_digits);
       value = item ? in.Item(value, part_digits == part.size() && !part.empty()

@@ -128,7 +128,8 @@ Value CyclerReset(Interpreter&, const Value& self, const Arguments&) {
 Value Cycler::Attribute(Interpreter& in, std::string_view name) {
   if (name == "current") return items_[at_];
   const Value self(static_cast<Object*>(this));
-  if (name == "next") return NewObject(in, std::make_unique<NativeObject>("next", &CyclerNext, self));
+  if (name == "next")
+    return NewObject(in, std::make_unique<NativeObject>("next", &CyclerNext, self));
   if (name == "reset") {
     return NewObject(in, std::make_unique<NativeObject>("reset", &CyclerReset, self));
   }

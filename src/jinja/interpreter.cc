@@ -180,8 +180,9 @@ Interpreter::Flow Interpreter::Execute(const Statement& statement) {
       return Flow::kOn;
     case StatementKind::kMacro:
       for (Scope* scope = scope_; scope != nullptr; scope = scope->parent) scope->captured = true;
-      scope_->Set(statement.text, Value(static_cast<Object*>(heap_.Own(
-                                      std::make_unique<Macro>(statement, scope_)))));
+      scope_->Set(
+          statement.text,
+          Value(static_cast<Object*>(heap_.Own(std::make_unique<Macro>(statement, scope_)))));
       return Flow::kOn;
     case StatementKind::kCall:
       ExecuteCall(statement);
@@ -244,8 +245,8 @@ void Interpreter::ExecuteCall(const Statement& statement) {
   if (failed()) return;
   auto arguments = EvaluateArguments(*statement.value);
   if (!arguments) return;
-  arguments->keywords.emplace_back("caller", Value(static_cast<Object*>(heap_.Own(
-                                                 std::make_unique<Macro>(statement, scope_)))));
+  arguments->keywords.emplace_back(
+      "caller", Value(static_cast<Object*>(heap_.Own(std::make_unique<Macro>(statement, scope_)))));
   const Value result = Call(function, *arguments);
   if (!failed()) Print(Str(result));
 }

@@ -67,7 +67,7 @@ class Interpreter {
   std::optional<size_t> Length(const Value& value);               // likewise
   const Value* FindEntry(const Dict& dict, const Value& key);
   void SetEntry(Dict* dict, Value key, Value value);
-  Value MethodText(const Value& value, std::string_view name);  // undefined: there is none
+  Value FindMethod(const Value& value, std::string_view name);  // undefined: there is none
 
   // Texts of values: show.cc.
   Text Str(const Value& value);
@@ -131,8 +131,8 @@ class Interpreter {
   Value EvaluateNumber(const Expression& expression);  // + and - before a number
   std::optional<Arguments> EvaluateArguments(const Expression& expression);
   Value Lookup(std::string_view name);
-  Value CharacterOf(const Text& text, int64_t index);  // undefined: there is none
-  Value SliceOfText(const Text& text, const std::vector<size_t>& characters);
+  Value CharacterIn(const Text& text, int64_t index);  // undefined: there is none
+  Value SliceText(const Text& text, const std::vector<size_t>& characters);
   Scope* NewScope(Scope* parent);
 
   const RenderOptions& options_;

@@ -133,7 +133,8 @@ class Lexer {
     }
   }
 
-  // Past a closing "%}" or "#}" at `at` with its sign: what follows may be dropped. 0: none is here.
+  // Past a closing "%}" or "#}" at `at` with its sign: what follows may be dropped. 0: none is
+  // here.
   size_t AfterEnd(size_t at, std::string_view end, bool trims_newline) const {
     const char sign = SignAt(at);
     const size_t begin = at + (sign == ' ' ? 0 : 1);
@@ -244,7 +245,8 @@ class Lexer {
         real = true;
       }
       if (end < text_.size() && (text_[end] == 'e' || text_[end] == 'E')) {
-        const size_t sign = end + 1 < text_.size() && (text_[end + 1] == '+' || text_[end + 1] == '-');
+        const size_t sign =
+            end + 1 < text_.size() && (text_[end + 1] == '+' || text_[end + 1] == '-');
         if (end + 1 + sign < text_.size() && IsNumeral(text_[end + 1 + sign])) {
           end = Digits(end + 1 + sign);
           real = true;

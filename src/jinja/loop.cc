@@ -77,9 +77,7 @@ int64_t Loop::length() {
   return index0_ + 1 + static_cast<int64_t>(fetched_.size());
 }
 
-std::string Loop::Shown() const {
-  return "<LoopContext " + std::to_string(index0_ + 1) + ">";
-}
+std::string Loop::Shown() const { return "<LoopContext " + std::to_string(index0_ + 1) + ">"; }
 
 Value Loop::Call(Interpreter& interpreter, const Arguments& arguments) {
   if (!statement_.recursive) {
@@ -108,12 +106,12 @@ Value Loop::Attribute(Interpreter& interpreter, std::string_view name) {
     return fetched_.front();
   }
   if (name == "cycle") {
-    return Value(static_cast<Object*>(interpreter.heap().Own(
-        std::make_unique<NativeObject>("cycle", &Cycle, Value(index0_)))));
+    return Value(static_cast<Object*>(
+        interpreter.heap().Own(std::make_unique<NativeObject>("cycle", &Cycle, Value(index0_)))));
   }
   if (name == "changed") {
-    return Value(static_cast<Object*>(
-        interpreter.heap().Own(std::make_unique<Changed>(&last_changed_))));
+    return Value(
+        static_cast<Object*>(interpreter.heap().Own(std::make_unique<Changed>(&last_changed_))));
   }
   return interpreter.Nothing("'LoopContext object' has no attribute '" + std::string(name) + "'");
 }

@@ -48,8 +48,8 @@ class Loop final : public Object {
   const Statement& statement_;
   Scope* around_;
   std::vector<Value> items_;
-  size_t n_taken_ = 0;           // of items_
-  std::deque<Value> fetched_;    // passed the condition, not gone through yet
+  size_t n_taken_ = 0;         // of items_
+  std::deque<Value> fetched_;  // passed the condition, not gone through yet
   int64_t index0_ = -1;
   int depth0_ = 0;
   Value current_;

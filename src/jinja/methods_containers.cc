@@ -11,7 +11,7 @@ namespace {
 
 using Values = std::vector<Value>;
 
-Values& ItemsOf(const Value& self) { return self.sequence()->items; }
+Values& ListItems(const Value& self) { return self.sequence()->items; }
 
 // Whether `value` is `container` or holds it: what is put into a container must not.
 bool Holds(Interpreter& in, const Value& value, const Value& container) {
@@ -41,7 +41,7 @@ bool MayHold(Interpreter& in, const Value& container, const Value& value) {
 Value Append(Interpreter& in, const Value& self, const Arguments& arguments) {
   const auto given = in.Bind("append", arguments, {"object"}, 1);
   if (in.failed() || !MayHold(in, self, *given[0])) return Value();
-  ItemsOf(self).push_back(*given[0]);
+  ListItems(self).push_back(*given[0]);
   return Value();
 }
 
@@ -52,7 +52,7 @@ Value Extend(Interpreter& in, const Value& self, const Arguments& arguments) {
   if (!items) return Value();
   for (const Value& item : *items) {
     if (!MayHold(in, self, item)) return Value();
-    ItemsOf(self).push_back(item);
+    ListItems(self).push_back(item);
   }
   return Value();
 }
@@ -61,7 +61,7 @@ Value Insert(Interpreter& in, const Value& self, const Arguments& arguments) {
   const auto given = in.Bind("insert", arguments, {"index", "object"}, 2);
   if (in.failed()) return Value();
   if (!given[0]->whole()) return in.Fail("insert: expected a number");
-  Values& items = ItemsOf(self);
+  Values& items = ListItems(self);
   if (!MayHold(in, self, *given[1]) || !in.Step(items.size() / 16)) return Value();
   const auto n = static_cast<int64_t>(items.size());
   const int64_t at =
@@ -75,7 +75,7 @@ Value PopItem(Interpreter& in, const Value& self, const Arguments& arguments) {
   const auto given = in.Bind("pop", arguments, {"index"});
   if (in.failed()) return Value();
   if (given[0] && !given[0]->whole()) return in.Fail("pop: expected a number");
-  Values& items = ItemsOf(self);
+  Values& items = ListItems(self);
   const auto n = static_cast<int64_t>(items.size());
   const int64_t index = given[0] ? *given[0]->whole() : -1;
   if (index < -n || index >= n) return in.Fail("pop: index out of range");
@@ -87,31 +87,32 @@ Value PopItem(Interpreter& in, const Value& self, const Arguments& arguments) {
 }
 
 Value Clear(Interpreter&, const Value& self, const Arguments&) {
-  ItemsOf(self).clear();
+  ListItems(self).clear();
   return Value();
 }
 
 Value ReverseItems(Interpreter& in, const Value& self, const Arguments&) {
-  if (in.Step(ItemsOf(self).size() / 16)) std::reverse(ItemsOf(self).begin(), ItemsOf(self).end());
+  if (in.Step(ListItems(self).size() / 16))
+    std::reverse(ListItems(self).begin(), ListItems(self).end());
   return Value();
 }
 
 Value Copy(Interpreter& in, const Value& self, const Arguments&) {
-  return in.MakeList(ItemsOf(self));
+  return in.MakeList(ListItems(self));
 }
 
 Value CountItem(Interpreter& in, const Value& self, const Arguments& arguments) {
   const auto given = in.Bind("count", arguments, {"value"}, 1);
   if (in.failed()) return Value();
   int64_t count = 0;
-  for (const Value& item : ItemsOf(self)) count += in.Equal(item, *given[0]) ? 1 : 0;
+  for (const Value& item : ListItems(self)) count += in.Equal(item, *given[0]) ? 1 : 0;
   return Value(count);
 }
 
-Value IndexOf(Interpreter& in, const Value& self, const Arguments& arguments) {
+Value IndexMethod(Interpreter& in, const Value& self, const Arguments& arguments) {
   const auto given = in.Bind("index", arguments, {"value"}, 1);
   if (in.failed()) return Value();
-  const Values& items = ItemsOf(self);
+  const Values& items = ListItems(self);
   for (size_t i = 0; i < items.size(); ++i) {
     if (in.Equal(items[i], *given[0])) return Value(static_cast<int64_t>(i));
   }
@@ -126,7 +127,7 @@ Value Keys(Interpreter& in, const Value& self, const Arguments&) {
   return view;
 }
 
-Value ValueRegion(Interpreter& in, const Value& self, const Arguments&) {
+Value ValuesMethod(Interpreter& in, const Value& self, const Arguments&) {
   Values out;
   for (const Dict::Entry& entry : self.dict()->entries) out.push_back(entry.value);
   const Value view = in.MakeSequence(SequenceKind::kView, std::move(out));
@@ -217,12 +218,13 @@ constexpr std::array<NamedNative, 9> kListMethods = {{
     {"reverse", &ReverseItems},
     {"copy", &Copy},
     {"count", &CountItem},
-    {"index", &IndexOf},
+    {"index", &IndexMethod},
 }};
-constexpr std::array<NamedNative, 2> kTupleMethods = {{{"count", &CountItem}, {"index", &IndexOf}}};
+constexpr std::array<NamedNative, 2> kTupleMethods = {
+    {{"count", &CountItem}, {"index", &IndexMethod}}};
 constexpr std::array<NamedNative, 9> kDictMethods = {{
     {"keys", &Keys},
-    {"values", &ValueRegion},
+    {"values", &ValuesMethod},
     {"items", &ItemPairs},
     {"get", &Get},
     {"update", &Update},

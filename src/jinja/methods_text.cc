@@ -10,7 +10,7 @@
 namespace winnow::jinja {
 namespace {
 
-const Text& ShortestText(const Value& self) { return *self.text(); }
+const Text& SelfText(const Value& self) { return *self.text(); }
 
 // An argument that must be a text; fails otherwise.
 Text TextIn(Interpreter& in, const char* method, const std::optional<Value>& argument) {
@@ -21,7 +21,7 @@ Text TextIn(Interpreter& in, const char* method, const std::optional<Value>& arg
 }
 
 // Searching from the right compares at every place.
-bool StepOfSearch(Interpreter& in, const Text& text, const Text& what) {
+bool ChargeSearch(Interpreter& in, const Text& text, const Text& what) {
   return in.Step(text.size() / 256 * (what.size() / 16 + 1));
 }
 
@@ -37,12 +37,11 @@ Value Strip(Interpreter& in, const Value& self, const Arguments& arguments, bool
   const auto given = in.Bind("strip", arguments, {"chars"});
   if (in.failed()) return Value();
   if (!given[0] || given[0]->is_none()) {
-    return in.Make(Stripped(ShortestText(self), std::nullopt, left, right));
+    return in.Make(Stripped(SelfText(self), std::nullopt, left, right));
   }
   const Text set = TextIn(in, "strip", given[0]);
-  if (in.failed() || !in.Step(ShortestText(self).size() / 256 * (set.size() / 4 + 1)))
-    return Value();
-  return in.Make(Stripped(ShortestText(self), set.view(), left, right));
+  if (in.failed() || !in.Step(SelfText(self).size() / 256 * (set.size() / 4 + 1))) return Value();
+  return in.Make(Stripped(SelfText(self), set.view(), left, right));
 }
 Value StripBoth(Interpreter& in, const Value& self, const Arguments& a) {
   return Strip(in, self, a, true, true);
@@ -55,16 +54,16 @@ Value StripRight(Interpreter& in, const Value& self, const Arguments& a) {
 }
 
 Value Upper(Interpreter& in, const Value& self, const Arguments&) {
-  return in.Make(Uppercase(ShortestText(self)));
+  return in.Make(Uppercase(SelfText(self)));
 }
 Value Lower(Interpreter& in, const Value& self, const Arguments&) {
-  return in.Make(Lowercase(ShortestText(self)));
+  return in.Make(Lowercase(SelfText(self)));
 }
 Value Title(Interpreter& in, const Value& self, const Arguments&) {
-  return in.Make(Titled(ShortestText(self)));
+  return in.Make(Titled(SelfText(self)));
 }
 Value Capitalize(Interpreter& in, const Value& self, const Arguments&) {
-  return in.Make(Capitalized(ShortestText(self)));
+  return in.Make(Capitalized(SelfText(self)));
 }
 
 Value Replace(Interpreter& in, const Value& self, const Arguments& arguments) {
@@ -74,10 +73,10 @@ Value Replace(Interpreter& in, const Value& self, const Arguments& arguments) {
   const Text by = TextIn(in, "replace", given[1]);
   const int64_t count = NumberIn(in, "replace", given[2], -1);
   if (in.failed()) return Value();
-  return Value(Replaced(in, ShortestText(self), old, by, count));
+  return Value(Replaced(in, SelfText(self), old, by, count));
 }
 
-Value JoinNames(Interpreter& in, std::vector<Text> texts) {
+Value TextList(Interpreter& in, std::vector<Text> texts) {
   std::vector<Value> out;
   for (Text& text : texts) out.push_back(in.Make(std::move(text)));
   return in.MakeList(std::move(out));
@@ -92,10 +91,10 @@ Value SplitWith(Interpreter& in, const Value& self, const Arguments& arguments, 
     if (!in.failed() && separator->empty()) in.Fail("split: empty separator");
   }
   const int64_t max_splits = NumberIn(in, "split", given[1], -1);
-  if (in.failed() || !in.Charge(ShortestText(self).size() * 2)) return Value();
-  if (from_right && separator && !StepOfSearch(in, ShortestText(self), *separator)) return Value();
-  return JoinNames(in, from_right ? SplitTextFromRight(ShortestText(self), separator, max_splits)
-                                  : SplitText(ShortestText(self), separator, max_splits));
+  if (in.failed() || !in.Charge(SelfText(self).size() * 2)) return Value();
+  if (from_right && separator && !ChargeSearch(in, SelfText(self), *separator)) return Value();
+  return TextList(in, from_right ? SplitTextFromRight(SelfText(self), separator, max_splits)
+                                 : SplitText(SelfText(self), separator, max_splits));
 }
 Value Split(Interpreter& in, const Value& self, const Arguments& a) {
   return SplitWith(in, self, a, false);
@@ -107,7 +106,7 @@ Value RSplit(Interpreter& in, const Value& self, const Arguments& a) {
 Value SplitLines(Interpreter& in, const Value& self, const Arguments& arguments) {
   const auto given = in.Bind("splitlines", arguments, {"keepends"});
   if (in.failed()) return Value();
-  return JoinNames(in, Lines(ShortestText(self), given[0] && in.Truth(*given[0])));
+  return TextList(in, Lines(SelfText(self), given[0] && in.Truth(*given[0])));
 }
 
 Value PartitionAt(Interpreter& in, const Value& self, const Arguments& arguments, bool last) {
@@ -115,8 +114,8 @@ Value PartitionAt(Interpreter& in, const Value& self, const Arguments& arguments
   const Text separator = in.failed() ? Text() : TextIn(in, "partition", given[0]);
   if (!in.failed() && separator.empty()) in.Fail("partition: empty separator");
   if (in.failed()) return Value();
-  const Text& text = ShortestText(self);
-  if (last && !StepOfSearch(in, text, separator)) return Value();
+  const Text& text = SelfText(self);
+  if (last && !ChargeSearch(in, text, separator)) return Value();
   const size_t at =
       last ? text.view().rfind(separator.view()) : FindBytes(text.view(), separator.view(), 0);
   if (at == std::string_view::npos) {
@@ -139,7 +138,7 @@ Value RPartition(Interpreter& in, const Value& self, const Arguments& a) {
 Value RemovePrefix(Interpreter& in, const Value& self, const Arguments& arguments) {
   const auto given = in.Bind("removeprefix", arguments, {"prefix"}, 1);
   const Text prefix = in.failed() ? Text() : TextIn(in, "removeprefix", given[0]);
-  const Text& text = ShortestText(self);
+  const Text& text = SelfText(self);
   if (in.failed() || !text.view().starts_with(prefix.view())) return self;
   return in.Make(text.Slice(prefix.size(), text.size()));
 }
@@ -147,7 +146,7 @@ Value RemovePrefix(Interpreter& in, const Value& self, const Arguments& argument
 Value RemoveSuffix(Interpreter& in, const Value& self, const Arguments& arguments) {
   const auto given = in.Bind("removesuffix", arguments, {"suffix"}, 1);
   const Text suffix = in.failed() ? Text() : TextIn(in, "removesuffix", given[0]);
-  const Text& text = ShortestText(self);
+  const Text& text = SelfText(self);
   if (in.failed() || !text.view().ends_with(suffix.view())) return self;
   return in.Make(text.Slice(0, text.size() - suffix.size()));
 }
@@ -164,8 +163,8 @@ Value JoinItems(Interpreter& in, const Value& self, const Arguments& arguments) 
       return in.Fail("join: item " + std::to_string(i) + " is of type " +
                      std::string(TypeName((*items)[i])) + ", expected a text");
     }
-    if (!in.Charge(ShortestText(self).size() + item->size())) return Value();
-    if (i > 0) out.Append(ShortestText(self));
+    if (!in.Charge(SelfText(self).size() + item->size())) return Value();
+    if (i > 0) out.Append(SelfText(self));
     out.Append(*item);
   }
   return Value(std::move(out));
@@ -187,7 +186,7 @@ Value Justified(Interpreter& in, const Value& self, const Arguments& arguments, 
   const int64_t left = how == 'l' ? 0 : how == 'r' ? missing : middle;
   Text out;
   for (int64_t i = 0; i < left; ++i) out.Append(fill);
-  out.Append(ShortestText(self));
+  out.Append(SelfText(self));
   for (int64_t i = left; i < missing; ++i) out.Append(fill);
   return Value(std::move(out));
 }
@@ -209,7 +208,7 @@ Value ZFill(Interpreter& in, const Value& self, const Arguments& arguments) {
   if (in.failed() || width <= static_cast<int64_t>(*length)) return self;
   const auto missing = static_cast<size_t>(width) - *length;
   if (!in.Charge(missing)) return Value();
-  const Text& text = ShortestText(self);
+  const Text& text = SelfText(self);
   const size_t sign = !text.empty() && (text.view()[0] == '-' || text.view()[0] == '+') ? 1 : 0;
   Text out = text.Slice(0, sign);
   out.Append(std::string(missing, '0'), true);
@@ -218,7 +217,7 @@ Value ZFill(Interpreter& in, const Value& self, const Arguments& arguments) {
 }
 
 Value Format(Interpreter& in, const Value& self, const Arguments& arguments) {
-  return BraceFormat(in, ShortestText(self), arguments);
+  return BraceFormat(in, SelfText(self), arguments);
 }
 
 constexpr std::array<NamedNative, 22> kMethods = {{
@@ -253,7 +252,7 @@ Native FindTextMethod(std::string_view name) {
   return FindTextQuestion(name);
 }
 
-Value Interpreter::MethodText(const Value& value, std::string_view name) {
+Value Interpreter::FindMethod(const Value& value, std::string_view name) {
   Native found = nullptr;
   if (value.text() != nullptr) {
     found = FindTextMethod(name);

@@ -16,8 +16,8 @@ struct Part {
   bool valid = true;  // false: it begins behind the end of the text
 };
 
-Part PartOf(Interpreter& in, const Text& text, const std::optional<Value>& from,
-            const std::optional<Value>& to) {
+Part FindPart(Interpreter& in, const Text& text, const std::optional<Value>& from,
+              const std::optional<Value>& to) {
   const auto n = static_cast<int64_t>(CountCharacters(text.view()));
   const auto place = [&](const std::optional<Value>& at, int64_t otherwise) {
     if (!at || at->is_none()) return otherwise;
@@ -53,7 +53,7 @@ Value Matches(Interpreter& in, const Value& self, const Arguments& arguments, bo
       tuple != nullptr && tuple->kind == SequenceKind::kTuple) {
     wanted = tuple->items;
   }
-  const Part part = PartOf(in, *self.text(), given[1], given[2]);
+  const Part part = FindPart(in, *self.text(), given[1], given[2]);
   const std::string_view text = self.text()->view().substr(part.begin, part.end - part.begin);
   bool found = false;
   for (const Value& value : wanted) {
@@ -82,7 +82,7 @@ std::optional<int64_t> Found(Interpreter& in, const Value& self, const Arguments
     in.Fail("find: expected a text, found " + std::string(TypeName(*given[0])));
     return std::nullopt;
   }
-  const Part part = PartOf(in, *self.text(), given[1], given[2]);
+  const Part part = FindPart(in, *self.text(), given[1], given[2]);
   if (!part.valid) return std::nullopt;
   const std::string_view text = self.text()->view().substr(part.begin, part.end - part.begin);
   const std::string_view what = given[0]->text()->view();
@@ -110,7 +110,7 @@ Value Count(Interpreter& in, const Value& self, const Arguments& arguments) {
   const auto given = in.Bind("count", arguments, {"sub", "start", "end"}, 1);
   if (in.failed()) return Value();
   if (given[0]->text() == nullptr) return in.Fail("count: expected a text");
-  const Part part = PartOf(in, *self.text(), given[1], given[2]);
+  const Part part = FindPart(in, *self.text(), given[1], given[2]);
   if (!part.valid) return Value(int64_t{0});
   const std::string_view text = self.text()->view().substr(part.begin, part.end - part.begin);
   const std::string_view what = given[0]->text()->view();
@@ -149,7 +149,7 @@ bool HasCase(const Value& self, bool upper) {
     const uint32_t c = CharacterAt(text, at).code;
     if (!IsCased(c) && c != 0xdf) continue;
     any = true;
-    if ((upper ? LowerOf(c) == c : UpperOf(c) == c && c != 0xdf)) return false;
+    if ((upper ? ToLower(c) == c : ToUpper(c) == c && c != 0xdf)) return false;
   }
   return any;
 }
@@ -161,11 +161,21 @@ Value IsLower(Interpreter&, const Value& self, const Arguments&) {
 }
 
 constexpr std::array<NamedNative, 16> kMethods = {{
-    {"startswith", &StartsWith}, {"endswith", &EndsWith}, {"find", &Find},
-    {"rfind", &RFind},           {"index", &Index},       {"rindex", &RIndex},
-    {"count", &Count},           {"isdigit", &IsDigits},  {"isdecimal", &IsDigits},
-    {"isnumeric", &IsDigits},    {"isalpha", &IsLetters}, {"isalnum", &IsAlnum},
-    {"isspace", &IsSpaces},      {"isascii", &IsAscii},   {"isupper", &IsUpper},
+    {"startswith", &StartsWith},
+    {"endswith", &EndsWith},
+    {"find", &Find},
+    {"rfind", &RFind},
+    {"index", &Index},
+    {"rindex", &RIndex},
+    {"count", &Count},
+    {"isdigit", &IsDigits},
+    {"isdecimal", &IsDigits},
+    {"isnumeric", &IsDigits},
+    {"isalpha", &IsLetters},
+    {"isalnum", &IsAlnum},
+    {"isspace", &IsSpaces},
+    {"isascii", &IsAscii},
+    {"isupper", &IsUpper},
     {"islower", &IsLower},
 }};
 

@@ -210,7 +210,7 @@ std::optional<size_t> Interpreter::Length(const Value& value) {
 Value Interpreter::Attribute(const Value& value, std::string_view name) {
   if (value.is_undefined()) return Fail(*value.undefined().why);
   if (value.object() != nullptr) return value.object()->Attribute(*this, name);
-  Value method = MethodText(value, name);
+  Value method = FindMethod(value, name);
   if (!method.is_undefined()) return method;
   if (const Dict* dict = value.dict()) {
     if (const Value* found = dict->Find(name)) return *found;
@@ -231,20 +231,20 @@ Value Interpreter::Item(const Value& value, const Value& index) {
     const int64_t place = *at < 0 ? *at + n : *at;
     if (place >= 0 && place < n) return sequence->items[static_cast<size_t>(place)];
   } else if (at && value.text() != nullptr) {
-    if (Value character = CharacterOf(*value.text(), *at); !character.is_undefined()) {
+    if (Value character = CharacterIn(*value.text(), *at); !character.is_undefined()) {
       return character;
     }
   }
   if (const Text* name = index.text()) {
     if (value.object() != nullptr) return value.object()->Attribute(*this, name->view());
-    if (Value method = MethodText(value, name->view()); !method.is_undefined()) return method;
+    if (Value method = FindMethod(value, name->view()); !method.is_undefined()) return method;
     return Nothing("'" + Described(value) + "' has no attribute '" + name->bytes() + "'");
   }
   if (failed()) return Value();
   return Nothing(Described(value) + " has no element " + Str(index).bytes());
 }
 
-Value Interpreter::CharacterOf(const Text& text, int64_t index) {
+Value Interpreter::CharacterIn(const Text& text, int64_t index) {
   if (text.is_ascii()) {
     const auto n = static_cast<int64_t>(text.size());
     const int64_t at = index < 0 ? index + n : index;
@@ -267,10 +267,10 @@ Value Interpreter::Slice(const Value& value, const Value& begin, const Value& en
   const bool sliceable = sequence != nullptr && sequence->kind != SequenceKind::kGenerator &&
                          sequence->kind != SequenceKind::kView;
   if (value.text() == nullptr && !sliceable) {
-    return Nothing(Described(value) + " has no slices");
+    return Fail("a value of type " + std::string(TypeName(value)) + " has no slices");
   }
   for (const Value* part : {&begin, &end, &step}) {
-    if (!part->is_none() && !part->whole()) return Nothing("slice indices must be integers");
+    if (!part->is_none() && !part->whole()) return Fail("slice indices must be integers or None");
   }
   const int64_t by = step.whole().value_or(1);
   if (by == 0) return Fail("slice step cannot be zero");
@@ -299,7 +299,7 @@ Value Interpreter::Slice(const Value& value, const Value& begin, const Value& en
     if (__builtin_add_overflow(i, by, &i)) break;
   }
   if (!Charge(places.size() * sizeof(Value)) || !Step(places.size())) return Value();
-  if (value.text() != nullptr) return SliceOfText(*value.text(), places);
+  if (value.text() != nullptr) return SliceText(*value.text(), places);
   std::vector<Value> items;
   for (const size_t i : places) items.push_back(sequence->items[i]);
   return MakeSequence(
@@ -307,7 +307,7 @@ Value Interpreter::Slice(const Value& value, const Value& begin, const Value& en
       std::move(items));
 }
 
-Value Interpreter::SliceOfText(const Text& text, const std::vector<size_t>& characters) {
+Value Interpreter::SliceText(const Text& text, const std::vector<size_t>& characters) {
   std::vector<size_t> begins;  // of each character, and the end
   for (size_t at = 0; at < text.size(); at += CharacterAt(text.view(), at).bytes) {
     begins.push_back(at);

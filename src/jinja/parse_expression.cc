@@ -10,7 +10,7 @@ namespace {
 
 using Kind = ExpressionKind;
 
-bool IsOneOf(const Token& token, std::initializer_list<std::string_view> operators) {
+bool IsAnyOperator(const Token& token, std::initializer_list<std::string_view> operators) {
   return std::any_of(operators.begin(), operators.end(),
                      [&](std::string_view op) { return token.IsOperator(op); });
 }
@@ -105,7 +105,7 @@ const Expression* Parser::ParseCompare() {
   Expression* node = nullptr;
   for (;;) {
     std::string op;
-    if (IsOneOf(current(), {"==", "!=", "<", "<=", ">", ">="})) {
+    if (IsAnyOperator(current(), {"==", "!=", "<", "<=", ">", ">="})) {
       op = current().text;
       Skip();
     } else if (SkipIfName("in")) {
@@ -128,7 +128,7 @@ const Expression* Parser::ParseCompare() {
 
 const Expression* Parser::ParseSum() {
   const Expression* left = ParseConcatenation();
-  while (IsOneOf(current(), {"+", "-"})) {
+  while (IsAnyOperator(current(), {"+", "-"})) {
     const Token op = current();
     Skip();
     left = Binary(Kind::kBinary, op.line, op.text, left, ParseConcatenation());
@@ -148,7 +148,7 @@ const Expression* Parser::ParseConcatenation() {
 
 const Expression* Parser::ParseProduct() {
   const Expression* left = ParsePower();
-  while (IsOneOf(current(), {"*", "/", "//", "%"})) {
+  while (IsAnyOperator(current(), {"*", "/", "//", "%"})) {
     const Token op = current();
     Skip();
     left = Binary(Kind::kBinary, op.line, op.text, left, ParsePower());
@@ -169,7 +169,7 @@ const Expression* Parser::ParsePower() {
 const Expression* Parser::ParseUnary(bool with_filters) {
   const int line = current().line;
   const Expression* value = nullptr;
-  if (IsOneOf(current(), {"-", "+"})) {
+  if (IsAnyOperator(current(), {"-", "+"})) {
     Expression* node =
         NewExpression(current().text == "-" ? Kind::kNegative : Kind::kPositive, line);
     Skip();
@@ -257,7 +257,7 @@ const Expression* Parser::ParseDict() {
 
 const Expression* Parser::ParsePostfix(const Expression* value) {
   for (;;) {
-    if (IsOneOf(current(), {".", "["})) {
+    if (IsAnyOperator(current(), {".", "["})) {
       value = ParseSubscript(value);
     } else if (current().IsOperator("(")) {
       Expression* call = NewExpression(Kind::kCall, current().line);
@@ -307,7 +307,7 @@ const Expression* Parser::ParseTest(const Expression* value) {
   if (token.IsOperator("(")) {
     ParseArguments(node);
   } else if (token.kind == TokenKind::kString || token.kind == TokenKind::kInteger ||
-             token.kind == TokenKind::kFloat || IsOneOf(token, {"[", "{"}) ||
+             token.kind == TokenKind::kFloat || IsAnyOperator(token, {"[", "{"}) ||
              (token.kind == TokenKind::kName && token.text != "else" && token.text != "or" &&
               token.text != "and")) {
     if (token.text == "is" && token.kind == TokenKind::kName) {
@@ -356,7 +356,7 @@ const Expression* Parser::ParseIndex() {
   Skip();
   Expression* slice = NewExpression(Kind::kSlice, line);
   const auto part = [&]() -> const Expression* {
-    return IsOneOf(current(), {":", "]", ","}) ? nullptr : ParseExpression();
+    return IsAnyOperator(current(), {":", "]", ","}) ? nullptr : ParseExpression();
   };
   const Expression* end = part();
   const Expression* step = SkipIfOperator(":") ? part() : nullptr;

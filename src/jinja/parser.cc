@@ -141,8 +141,8 @@ const Statement* Parser::ParseStatement() {
   if (tag.text == "break" || tag.text == "continue") {
     Skip();
     if (loops_ == 0) Fail(tag.line, "'" + tag.text + "' outside of a loop");
-    return NewStatement(
-        tag.text == "break" ? StatementKind::kBreak : StatementKind::kContinue, tag.line);
+    return NewStatement(tag.text == "break" ? StatementKind::kBreak : StatementKind::kContinue,
+                        tag.line);
   }
   FailHere(
       "if, for, set, macro, call, filter, with, raw, generation, break, continue or the end of one "
@@ -225,9 +225,9 @@ void Parser::ParseSignature(Statement* out) {
 }
 
 void Parser::ParseMacroBody(std::string_view end, Statement* out) {
-  const auto before = std::array{std::exchange(reads_varargs_, false),
-                                 std::exchange(reads_kwargs_, false),
-                                 std::exchange(reads_caller_, false)};
+  const auto before =
+      std::array{std::exchange(reads_varargs_, false), std::exchange(reads_kwargs_, false),
+                 std::exchange(reads_caller_, false)};
   const int loops = std::exchange(loops_, 0);
   out->body = ParseBody({end});
   Skip();

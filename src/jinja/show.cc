@@ -17,7 +17,7 @@ void AppendHex(uint32_t code, int digits, std::string* out) {
 }
 
 // A text as Python writes it in a list.
-void ReprOfText(const Text& text, Text* out) {
+void ReprText(const Text& text, Text* out) {
   const bool has_single = text.view().find('\'') != std::string_view::npos;
   const char quote = has_single && text.view().find('"') == std::string_view::npos ? '"' : '\'';
   out->Append(std::string_view(&quote, 1), false);
@@ -47,7 +47,7 @@ void ReprOfText(const Text& text, Text* out) {
   out->Append(std::string_view(&quote, 1), false);
 }
 
-void JsonOfText(const Text& text, bool ensure_ascii, Text* out) {
+void JsonText(const Text& text, bool ensure_ascii, Text* out) {
   out->Append("\"", false);
   for (size_t at = 0; at < text.size();) {
     const Character c = CharacterAt(text.view(), at);
@@ -84,8 +84,8 @@ std::string ShowFloat(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
   std::array<char, 32> buffer;
-  const auto end =
-      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::scientific);
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
+                                 std::chars_format::scientific);
   std::string text(buffer.data(), end.ptr);
   const size_t e = text.find('e');
   const int exponent = std::stoi(text.substr(e + 1));
@@ -131,7 +131,7 @@ void Interpreter::Repr(const Value& value, Text* out) {
   } else if (const double* real = value.real()) {
     word(ShowFloat(*real));
   } else if (const Text* text = value.text()) {
-    if (Charge(text->size())) ReprOfText(*text, out);
+    if (Charge(text->size())) ReprText(*text, out);
   } else if (const Dict* dict = value.dict()) {
     word("{");
     for (size_t i = 0; i < dict->entries.size() && !failed(); ++i) {
@@ -177,7 +177,7 @@ void Interpreter::Json(const Value& value, const JsonStyle& style, int depth, Te
   if (const int64_t* integer = value.integer()) return word(std::to_string(*integer));
   if (const double* real = value.real()) return word(number(*real));
   if (const Text* text = value.text()) {
-    if (Charge(text->size())) JsonOfText(*text, style.ensure_ascii, out);
+    if (Charge(text->size())) JsonText(*text, style.ensure_ascii, out);
     return;
   }
   if (const Dict* dict = value.dict()) {
@@ -207,7 +207,7 @@ void Interpreter::Json(const Value& value, const JsonStyle& style, int depth, Te
       if (key.text() == nullptr && !key.number() && !key.is_none()) {
         Fail("tojson: a key of type " + std::string(TypeName(key)) + ", expected a text");
       }
-      JsonOfText(name, style.ensure_ascii, out);
+      JsonText(name, style.ensure_ascii, out);
       word(style.after_key);
       Json(entries[i].value, style, depth + 1, out);
     }
@@ -215,8 +215,8 @@ void Interpreter::Json(const Value& value, const JsonStyle& style, int depth, Te
     return word("}");
   }
   const Sequence* sequence = value.sequence();
-  if (sequence != nullptr && (sequence->kind == SequenceKind::kList ||
-                              sequence->kind == SequenceKind::kTuple)) {
+  if (sequence != nullptr &&
+      (sequence->kind == SequenceKind::kList || sequence->kind == SequenceKind::kTuple)) {
     word("[");
     for (size_t i = 0; i < sequence->items.size() && !failed(); ++i) {
       if (i > 0) word(style.between_items);

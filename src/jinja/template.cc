@@ -79,7 +79,7 @@ class Converter {
   std::vector<std::string_view> path_;
 };
 
-std::vector<Segment> SegmentsOf(const Text& text) {
+std::vector<Segment> SegmentsFrom(const Text& text) {
   std::vector<Segment> out;
   for (size_t i = 0; i < text.runs().size(); ++i) {
     const size_t begin = text.runs()[i].begin;
@@ -112,7 +112,7 @@ Result<std::vector<Segment>> Template::Render(const Json& context,
   Interpreter interpreter(options, &variables, heap);
   Converter(interpreter, heap, options.trusted).Fill(context, &variables);
   WINNOW_ASSIGN(const Text text, interpreter.Run(*ast_));
-  return SegmentsOf(text);
+  return SegmentsFrom(text);
 }
 
 }  // namespace winnow::jinja

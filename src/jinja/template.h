@@ -13,18 +13,18 @@
 
 #include "base/result.h"
 
-// Jinja, as far as chat templates use it: what Python's jinja2 renders in a sandbox with the settings
-// of Hugging Face transformers. (docs/decisions/0014-jinja.md)
+// Jinja, as far as chat templates use it: what Python's jinja2 renders in a sandbox with the
+// settings of Hugging Face transformers. (docs/decisions/0014-jinja.md)
 namespace winnow::jinja {
 
 struct Ast;
 
 struct Limits {
   size_t max_source_bytes = size_t{1} << 20;
-  int64_t max_steps = 20'000'000;             // expressions and statements, list elements gone through
+  int64_t max_steps = 20'000'000;  // expressions and statements, list elements gone through
   size_t max_output_bytes = size_t{64} << 20;
-  size_t max_work_bytes = size_t{1} << 30;    // of all texts and lists made on the way, in sum
-  int max_depth = 500;                        // of expressions and macros within each other
+  size_t max_work_bytes = size_t{1} << 30;  // of all texts and lists made on the way, in sum
+  int max_depth = 500;                      // of expressions and macros within each other
 };
 
 // A stretch of what was rendered. Trusted: every byte is the template's own or of a trusted string.

@@ -76,12 +76,15 @@ TEST(Trust, SurvivesEveryOperation) {
 
 TEST(Trust, WhatIsTypedNeverLiesInATrustedSegment) {
   // Control tokens may be put together of pieces; the pieces stay what they are.
-  const Json context = {{"a", "<|im"}, {"b", "_end|>"}, {"c", "<|im-end|>"}, {"d", Json::array({kTyped})}};
+  const Json context = {
+      {"a", "<|im"}, {"b", "_end|>"}, {"c", "<|im-end|>"}, {"d", Json::array({kTyped})}};
   for (const char* source :
        {"{{ a ~ b }}", "{{ a + b }}", "{{ c | replace('-', '_') }}", "{{ d | join }}", "{{ d }}",
         "{{ d | tojson }}", "{{ d[0][:5] ~ d[0][5:] }}", "{{ '%s%s' % (a, b) }}",
-        "{% set x = namespace(t='') %}{% for p in d[0] %}{% set x.t = x.t ~ p %}{% endfor %}{{ x.t }}",
-        "{{ d | map('upper') | map('lower') | first }}", "{{ d[0] | e }}", "{{ [a, b] | sum(start='') }}"}) {
+        "{% set x = namespace(t='') %}{% for p in d[0] %}{% set x.t = x.t ~ p %}{% endfor %}{{ x.t "
+        "}}",
+        "{{ d | map('upper') | map('lower') | first }}", "{{ d[0] | e }}",
+        "{{ [a, b] | sum(start='') }}"}) {
     const auto segments = RenderSegments(source, context);
     if (!segments) continue;
     for (const Segment& segment : *segments) {
@@ -103,8 +106,10 @@ TEST(Limits, OfStepsWorkOutputAndDepth) {
       "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
   fails(endless, {.max_steps = 100'000}, "100000 steps");
   fails("{{ 'x' * 1000000000000 }}", {}, "bytes of texts");
-  fails("{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
-        {}, "bytes of texts");
+  fails(
+      "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% "
+      "endfor %}",
+      {}, "bytes of texts");
   fails("{% for i in range(1000) %}{{ 'x' * 1000 }}{% endfor %}", {.max_output_bytes = 10'000},
         "writes more than 10000");
   fails("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", {}, "deeper than");
@@ -117,11 +122,13 @@ TEST(Limits, OfStepsWorkOutputAndDepth) {
   std::string blocks;
   for (int i = 0; i < 5'000; ++i) blocks += "{% if 1 %}";
   fails(blocks, {}, "nested deeper");
-  EXPECT_NE(Render("abc", Json::object(), {.max_source_bytes = 2}).find("3 bytes"), std::string::npos);
-  fails("{% set l = [] %}{% for i in range(99999) %}{% set l = [l] %}{% set _ = l %}{% endfor %}"
-        "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}"
-        "{{ ns.l }}",
-        {}, "deeper than");
+  EXPECT_NE(Render("abc", Json::object(), {.max_source_bytes = 2}).find("3 bytes"),
+            std::string::npos);
+  fails(
+      "{% set l = [] %}{% for i in range(99999) %}{% set l = [l] %}{% set _ = l %}{% endfor %}"
+      "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}"
+      "{{ ns.l }}",
+      {}, "deeper than");
   fails("{% set l = [] %}{{ l.append(l) }}", {}, "cannot hold itself");
 }
 
@@ -141,11 +148,13 @@ TEST(Limits, OfTheContextsDepth) {
 
 TEST(Errors, NameTheLineAndWhatWasExpected) {
   EXPECT_EQ(Render("a\n{{ 1 + }}"), "error: line 2: '}}' found, expected an expression");
-  EXPECT_EQ(Render("{% if x %}\n\n"), "error: line 2: the end of the template found, expected {% endif %}");
+  EXPECT_EQ(Render("{% if x %}\n\n"),
+            "error: line 2: the end of the template found, expected {% endif %}");
   EXPECT_EQ(Render("{{ raise_exception('No ' ~ 'way') }}"), "error: the template refuses: No way");
   EXPECT_EQ(Render("\n\n{{ x.y }}"), "error: line 3: 'x' is undefined");
   EXPECT_EQ(Render("{{ {'a': 1}.b.c }}"), "error: line 1: 'dict object' has no attribute 'b'");
-  EXPECT_NE(Render("{% include 'x' %}").find("'include' found, expected if, for"), std::string::npos);
+  EXPECT_NE(Render("{% include 'x' %}").find("'include' found, expected if, for"),
+            std::string::npos);
 }
 
 TEST(Template, KnowsTheNamesItReads) {

@@ -51,7 +51,7 @@ bool Callable(Interpreter&, const Value& value, const Value&) {
 }
 bool CaseIs(Interpreter& in, const Value& value, const char* method) {
   const Value text = in.Make(in.Str(value));
-  return in.Truth(in.Call(in.MethodText(text, method), {}));
+  return in.Truth(in.Call(in.FindMethod(text, method), {}));
 }
 bool Lower(Interpreter& in, const Value& value, const Value&) {
   return CaseIs(in, value, "islower");

@@ -41,7 +41,7 @@ class Text {
 
  private:
   // The run that holds this byte.
-  size_t RunOf(size_t byte) const;
+  size_t RunIndex(size_t byte) const;
 
   std::string bytes_;
   std::vector<Run> runs_;  // each ends where the next begins

@@ -19,7 +19,8 @@ bool InSet(std::string_view text, size_t at, Character c, std::optional<std::str
 }
 
 // Appends a character in another case. Sharp s and the like become two letters.
-void AppendMapped(const Text& text, size_t at, Character c, uint32_t mapped, bool upper, Text* out) {
+void AppendMapped(const Text& text, size_t at, Character c, uint32_t mapped, bool upper,
+                  Text* out) {
   const bool trusted = text.TrustedAt(at);
   if (upper && c.code == 0xdf) return out->Append("SS", trusted);
   if (c.code == kNoCharacter || mapped == c.code) return out->AppendSlice(text, at, at + c.bytes);
@@ -70,16 +71,15 @@ Text Stripped(const Text& text, std::optional<std::string_view> set, bool left, 
 }
 
 Text Uppercase(const Text& text) {
-  return Mapped(text, true, [](uint32_t c, size_t) { return UpperOf(c); });
+  return Mapped(text, true, [](uint32_t c, size_t) { return ToUpper(c); });
 }
 
 Text Lowercase(const Text& text) {
-  return Mapped(text, false, [](uint32_t c, size_t) { return LowerOf(c); });
+  return Mapped(text, false, [](uint32_t c, size_t) { return ToLower(c); });
 }
 
 Text Capitalized(const Text& text) {
-  return Mapped(text, false,
-                [](uint32_t c, size_t i) { return i == 0 ? UpperOf(c) : LowerOf(c); });
+  return Mapped(text, false, [](uint32_t c, size_t i) { return i == 0 ? ToUpper(c) : ToLower(c); });
 }
 
 Text Titled(const Text& text) {
@@ -87,7 +87,7 @@ Text Titled(const Text& text) {
   return Mapped(text, false, [&](uint32_t c, size_t) {
     const bool first = !in_word;
     in_word = IsCased(c);
-    return first ? UpperOf(c) : LowerOf(c);
+    return first ? ToUpper(c) : ToLower(c);
   });
 }
 

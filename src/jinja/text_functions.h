@@ -22,7 +22,8 @@ Text Titled(const Text& text);
 Text Replaced(Interpreter& in, const Text& text, const Text& old, const Text& by, int64_t count);
 std::vector<Text> Lines(const Text& text, bool keep_ends);
 // `separator` none: words between white space.
-std::vector<Text> SplitText(const Text& text, const std::optional<Text>& separator, int64_t max_splits);
+std::vector<Text> SplitText(const Text& text, const std::optional<Text>& separator,
+                            int64_t max_splits);
 std::vector<Text> SplitTextFromRight(const Text& text, const std::optional<Text>& separator,
                                      int64_t max_splits);
 

@@ -22,11 +22,11 @@ size_t CountCharacters(std::string_view text);
 void AppendUtf8(std::string& out, uint32_t code);
 
 // As str.isspace, str.upper and str.lower see single characters. Case is known of Latin, Greek,
-// Cyrillic and Armenian letters; others stay as they are. `UpperOf` of sharp s stays sharp s.
+// Cyrillic and Armenian letters; others stay as they are. `ToUpper` of sharp s stays sharp s.
 bool IsSpace(uint32_t code);
-uint32_t UpperOf(uint32_t code);
-uint32_t LowerOf(uint32_t code);
-inline bool IsCased(uint32_t code) { return UpperOf(code) != code || LowerOf(code) != code; }
+uint32_t ToUpper(uint32_t code);
+uint32_t ToLower(uint32_t code);
+inline bool IsCased(uint32_t code) { return ToUpper(code) != code || ToLower(code) != code; }
 inline bool IsDigit(uint32_t code) { return code >= '0' && code <= '9'; }
 bool IsAlpha(uint32_t code);  // beyond ASCII: all but spaces, punctuation and symbols
 // What repr() shows as it is.

@@ -50,9 +50,9 @@ class Value {
     const TextPtr* text = std::get_if<TextPtr>(&data_);
     return text == nullptr ? nullptr : text->get();
   }
-  Sequence* sequence() const { return PointerOf<Sequence>(); }
-  Dict* dict() const { return PointerOf<Dict>(); }
-  Object* object() const { return PointerOf<Object>(); }
+  Sequence* sequence() const { return Pointer<Sequence>(); }
+  Dict* dict() const { return Pointer<Dict>(); }
+  Object* object() const { return Pointer<Object>(); }
 
   // A whole number: integers, and true and false, which are 1 and 0.
   std::optional<int64_t> whole() const;
@@ -63,7 +63,7 @@ class Value {
 
  private:
   template <typename T>
-  T* PointerOf() const {
+  T* Pointer() const {
     T* const* pointer = std::get_if<T*>(&data_);
     return pointer == nullptr ? nullptr : *pointer;
   }

@@ -94,7 +94,7 @@ class Chat(CliTest):
                            "20000000 steps")
         # The file's own: a built-in format stands in, and the log says so once.
         data = self.model.read_bytes()
-        for old, new in ((b"{% for m in messages", b"{% fro m in messages"), (b"{{ m.role }}", b"{{ m.r.l }}")):
+        for old, new in ((b"{% for m in messages", b"{% fro m in messages"), (b"{{ m.role }}", b"{{ m.r.le }}")):
             self.assertIn(old, data)
             outcome = self.assert_done(winnow("chat", "-m", self.file("other.gguf", data.replace(old, new)), "--temp", "0", "-n", "6", "--ignore-eos",
                                               stdin=b"the house\nthe tree\n"))

@@ -1,7 +1,8 @@
-// winnow_jinja_render: renders templates for tests. Reads JSON objects from standard input, one a line:
+// winnow_jinja_render: renders templates for tests. Reads JSON objects from standard input, one a
+// line:
 //   {"template": "...", "context": {...}, "time": 0}
-// and writes one object for each: {"text": "...", "trusted": "..."} or {"error": "..."}. `trusted` has,
-// of the text, only what may become control tokens.
+// and writes one object for each: {"text": "...", "trusted": "..."} or {"error": "..."}. `trusted`
+// has, of the text, only what may become control tokens.
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -35,9 +36,10 @@ int main() {
   std::string line;
   while (std::getline(std::cin, line)) {
     const Json request = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    const Json answer = request.is_object() && request.contains("template") && request.contains("context")
-                            ? Answer(request)
-                            : Json{{"error", "not a request"}};
+    const Json answer =
+        request.is_object() && request.contains("template") && request.contains("context")
+            ? Answer(request)
+            : Json{{"error", "not a request"}};
     std::cout << answer.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
   }
   return 0;
