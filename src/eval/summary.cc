@@ -5,6 +5,8 @@
 #include <cmath>
 #include <utility>
 
+#include "eval/equal_bytes.h"
+
 namespace winnow::eval {
 namespace {
 
@@ -34,17 +36,54 @@ std::optional<Summary> SummarizeResults(const std::vector<const Score*>& scores,
     for (const Score* score : scores) squares += std::pow(score->value - summary.value, 2);
     summary.deviation = std::sqrt(squares / static_cast<double>(summary.n - 1));
   }
-  if (column.kind == Column::Kind::kPercent) summary.value *= 100;
-  if (column.kind == Column::Kind::kPerplexity) summary.value = std::exp(summary.value);
+  if (summary.n > 1 && weights > 0) {
+    const auto n = static_cast<double>(summary.n);
+    double squares = 0;
+    for (const Score* score : scores) {
+      squares += std::pow(score->weight * (score->value - summary.value), 2);
+    }
+    summary.error = std::sqrt(squares * n / (n - 1)) / weights;
+  }
+  if (column.kind == Column::Kind::kPercent) {
+    summary.value *= 100;
+    if (summary.error) *summary.error *= 100;
+  }
+  if (column.kind == Column::Kind::kPerplexity) {
+    summary.value = std::exp(summary.value);
+    if (summary.error) *summary.error *= summary.value;
+  }
   return summary;
 }
 
+// Of the mean of the groups' values.
+std::optional<double> ErrorOfMean(const std::vector<Summary>& groups) {
+  const auto n = static_cast<double>(groups.size());
+  double squares = 0;
+  const bool known = std::all_of(groups.begin(), groups.end(),
+                                 [](const Summary& group) { return group.error.has_value(); });
+  if (known && !groups.empty()) {
+    for (const Summary& group : groups) squares += *group.error * *group.error;
+    return std::sqrt(squares) / n;
+  }
+  if (groups.size() < 2) return std::nullopt;
+  double mean = 0;
+  for (const Summary& group : groups) mean += group.value / n;
+  for (const Summary& group : groups) squares += std::pow(group.value - mean, 2);
+  return std::sqrt(squares / (n - 1) / n);
+}
+
+// Whether a value cannot be told from zero.
+bool IsNoise(double value, std::optional<double> error) {
+  return value == 0 || (error && std::abs(value) <= 2 * *error);
+}
+
 // The values of the groups' leading columns in per cent of the first variant's, over the samples
-// that both have.
+// that both have. `is_noise`: there is none because the first variant's are within noise of zero.
 std::optional<double> RelativeToFull(const EvalResults& results, size_t variant,
-                                     const std::vector<std::string>& groups) {
+                                     const std::vector<std::string>& groups, bool& is_noise) {
   double ours = 0;
   double full = 0;
+  std::vector<Summary> full_groups;
   for (const std::string& group : groups) {
     const Column& column = LeadingColumn(results, group);
     if (!column.relative) continue;
@@ -60,9 +99,13 @@ std::optional<double> RelativeToFull(const EvalResults& results, size_t variant,
     }
     if (own.empty()) continue;
     ours += SummarizeResults(own, column)->value;
-    full += SummarizeResults(base, column)->value;
+    full_groups.push_back(*SummarizeResults(base, column));
+    full += full_groups.back().value;
   }
-  if (full == 0) return std::nullopt;
+  if (full_groups.empty()) return std::nullopt;
+  const auto n = static_cast<double>(full_groups.size());
+  is_noise = IsNoise(full / n, ErrorOfMean(full_groups));
+  if (is_noise) return std::nullopt;
   return 100 * ours / full;
 }
 
@@ -130,6 +173,7 @@ struct TableRow {
   std::string group;  // empty: all
   std::vector<std::pair<const Column*, std::optional<Summary>>> cells;
   std::optional<double> relative;  // of the leading columns
+  bool relative_is_noise = false;
   CacheMeans cache;
 };
 
@@ -152,12 +196,24 @@ std::vector<TableRow> TableRows(const EvalResults& results) {
                                             ? SummarizeColumn(results, i, column)
                                             : SummarizeColumn(results, i, column, row.group));
       }
-      row.relative = RelativeToFull(results, i, block);
+      row.relative = RelativeToFull(results, i, block, row.relative_is_noise);
       row.cache = MeanCache(results, i, block);
+      // What an interrupted run did not come to is not shown as if it had found nothing.
+      if (results.stopped && row.cache.n == 0) continue;
       rows.push_back(std::move(row));
     }
   }
   return rows;
+}
+
+// The share of bytes that a variant is to be held to; 0: none. Methods that find their own size
+// are held to that of the others.
+double LimitOf(const EvalResults& results, size_t variant) {
+  const Variant& own = results.variants[variant];
+  if (own.equal_bytes > 0 || own.method == "full" || !own.budget.empty()) return own.equal_bytes;
+  double limit = 0;
+  for (const Variant& other : results.variants) limit = std::max(limit, other.equal_bytes);
+  return limit;
 }
 
 report::Record VariantRecord(const Variant& variant) {
@@ -197,7 +253,7 @@ report::Record ToRecord(const EvaluatedSample& sample, const EvalResults& result
       one.Add("cache_bytes", result.outcome.cache_bytes);
       one.Add("cache_bytes_with_lists", result.outcome.cache_bytes_with_lists);
       one.Add("cache_bytes_full_f16", result.outcome.cache_bytes_full_f16);
-      one.Add("kept", result.outcome.kept);
+      one.Add("kept", report::CountOrMean(result.outcome.kept));
       one.Add("details", result.outcome.details);
     }
     list.emplace_back(std::move(one));
@@ -207,6 +263,15 @@ report::Record ToRecord(const EvaluatedSample& sample, const EvalResults& result
 }
 
 }  // namespace
+
+std::string CellOf(const Summary& summary, const Column& column) {
+  std::string cell = Fixed(summary.value, column.digits);
+  if (!std::isfinite(summary.value)) return cell;
+  if (column.kind == Column::Kind::kSpread) {
+    return cell + " ± " + Fixed(summary.deviation, column.digits);
+  }
+  return cell + (summary.error ? " ± " + Fixed(*summary.error, column.digits) : "");
+}
 
 bool HasSeveralTypes(const EvalResults& results) {
   return std::any_of(results.variants.begin(), results.variants.end(), [&](const Variant& variant) {
@@ -257,16 +322,17 @@ std::optional<Summary> SummarizeColumn(const EvalResults& results, size_t varian
 std::optional<Summary> SummarizeColumn(const EvalResults& results, size_t variant,
                                        const Column& column) {
   Summary all;
-  double n_groups = 0;
+  std::vector<Summary> groups;
   for (const std::string& group : GroupNames(results)) {
     const auto summary = SummarizeColumn(results, variant, column, group);
     if (!summary) continue;
-    ++n_groups;
+    groups.push_back(*summary);
     all.n += summary->n;
     all.value += summary->value;
   }
-  if (n_groups == 0) return std::nullopt;
-  all.value /= n_groups;
+  if (groups.empty()) return std::nullopt;
+  all.value /= static_cast<double>(groups.size());
+  all.error = ErrorOfMean(groups);
   return all;
 }
 
@@ -282,15 +348,17 @@ std::vector<report::Record> SampleRows(const EvalResults& results) {
       const std::string name =
           column->kind == Column::Kind::kPerplexity ? "perplexity" : column->name;
       record.Add(name, summary ? report::Value(summary->value) : report::Value());
+      record.Add(name + "_error",
+                 summary && summary->error ? report::Value(*summary->error) : report::Value());
       if (column->kind == Column::Kind::kSpread) {
         record.Add(name + "_deviation",
                    summary ? report::Value(summary->deviation) : report::Value());
       }
     }
     record.Add("relative", row.relative ? report::Value(*row.relative) : report::Value());
-    record.Add("kept", row.cache.kept);
-    record.Add("cache_bytes", row.cache.bytes);
-    record.Add("cache_bytes_with_lists", row.cache.bytes_with_lists);
+    record.Add("kept", report::CountOrMean(row.cache.kept));
+    record.Add("cache_bytes", report::CountOrMean(row.cache.bytes));
+    record.Add("cache_bytes_with_lists", report::CountOrMean(row.cache.bytes_with_lists));
     record.Add("cache_share", row.cache.n > 0 ? report::Value(row.cache.share) : report::Value());
     rows.push_back(std::move(record));
   }
@@ -311,11 +379,7 @@ std::vector<report::Record> SummaryTable(const EvalResults& results,
     if (!row.group.empty()) record.Add("group", row.group);
     record.Add("samples", row.cache.n);
     for (const auto& [column, summary] : row.cells) {
-      std::string cell = summary ? Fixed(summary->value, column->digits) : "";
-      if (summary && column->kind == Column::Kind::kSpread) {
-        cell += " ± " + Fixed(summary->deviation, column->digits);
-      }
-      record.Add(column->title, std::move(cell));
+      record.Add(column->title, summary ? CellOf(*summary, *column) : "");
     }
     if (is_relative) {
       record.Add("of full", row.relative ? Fixed(*row.relative, 1) + " %" : "");
@@ -323,7 +387,10 @@ std::vector<report::Record> SummaryTable(const EvalResults& results,
     record.Add("kept", Fixed(row.cache.kept, 1));
     record.Add("cache", human_bytes(static_cast<int64_t>(row.cache.bytes)));
     record.Add("with lists", human_bytes(static_cast<int64_t>(row.cache.bytes_with_lists)));
-    record.Add("of full f16", row.cache.n > 0 ? Fixed(100 * row.cache.share, 1) + " %" : "");
+    const bool exceeds = Exceeds(row.cache.share, LimitOf(results, row.variant));
+    record.Add(
+        "of full f16",
+        row.cache.n == 0 ? "" : Fixed(100 * row.cache.share, 1) + (exceeds ? " % (over)" : " %"));
     rows.push_back(std::move(record));
   }
   return rows;
@@ -340,12 +407,51 @@ std::vector<report::Record> GroupRows(const EvalResults& results, bool for_peopl
       const auto summary = SummarizeColumn(results, i, column, group);
       report::Value value;
       if (summary) value = summary->value;
-      if (for_people) value = summary ? Fixed(summary->value, column.digits) : "";
+      if (for_people) value = summary ? CellOf(*summary, column) : "";
       record.Add(results.variants[i].Name(), std::move(value));
     }
     rows.push_back(std::move(record));
   }
   return rows;
+}
+
+std::vector<std::string> NotesOf(const EvalResults& results) {
+  const std::vector<Column>& columns = results.task->columns;
+  const bool is_spread = std::any_of(columns.begin(), columns.end(), [](const Column& column) {
+    return column.kind == Column::Kind::kSpread;
+  });
+  bool has_error = false, is_noise = false, exceeds = false, is_zero = false;
+  const std::vector<TableRow> rows = TableRows(results);
+  for (const TableRow& row : rows) {
+    for (const auto& [column, summary] : row.cells) has_error |= summary && summary->error;
+    is_noise |= row.relative_is_noise;
+    exceeds |= Exceeds(row.cache.share, LimitOf(results, row.variant));
+    if (row.variant != 0 || row.cells.empty()) continue;
+    const auto& [column, summary] = row.cells.front();
+    is_zero |= column->kind == Column::Kind::kPercent && summary && summary->value == 0;
+  }
+  std::vector<std::string> notes;
+  if (is_spread) {
+    notes.emplace_back("± is the standard deviation of single runs.");
+  } else if (has_error) {
+    notes.emplace_back("± is the standard error of the mean over samples.");
+  }
+  if (is_noise) {
+    notes.emplace_back(
+        "\"of full\" is empty where the full cache's score is within two standard errors of zero: "
+        "a share of it would say nothing.");
+  }
+  if (is_zero) {
+    notes.emplace_back(
+        "The full cache scores 0 here: this model does not solve the task, so no method can lose "
+        "anything. 'winnow eval needle --data builtin' is a task the model inside solves; other "
+        "tasks need a model that was trained for them, and instruct models their chat template.");
+  }
+  if (exceeds) {
+    notes.emplace_back(
+        "(over): more bytes than --equal-bytes allows; the method cannot keep less.");
+  }
+  return notes;
 }
 
 std::string ListProblems(const EvalResults& results) {
