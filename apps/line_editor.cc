@@ -143,8 +143,8 @@ class LineEditor::Editor {
     Show(kPasteOff);
     if (interrupted_) {
       const LineInfoW* info = el_wline(line_);
-      *line = Narrow(std::wstring_view(
-          info->buffer, static_cast<size_t>(std::max<ptrdiff_t>(0, info->lastchar - info->buffer))));
+      *line = Narrow(std::wstring_view(info->buffer, static_cast<size_t>(std::max<ptrdiff_t>(
+                                                         0, info->lastchar - info->buffer))));
       waiting_.clear();
       begin_ = 0;
       return End::kInterrupted;
@@ -207,8 +207,8 @@ class LineEditor::Editor {
         if (Fill()) continue;
         if (interrupted_) return false;
       }
-      *character = start.valid && start.complete ? CodePoint(rest.substr(0, start.length))
-                                                 : kReplacement;
+      *character =
+          start.valid && start.complete ? CodePoint(rest.substr(0, start.length)) : kReplacement;
       begin_ += start.length;
       return true;
     }
@@ -240,8 +240,8 @@ class LineEditor::Editor {
   static unsigned char Complete(EditLine* line, wint_t /*key*/) {
     Editor& editor = Of(line);
     const LineInfoW* info = el_wline(line);
-    const std::string before = Narrow(std::wstring_view(
-        info->buffer, static_cast<size_t>(info->cursor - info->buffer)));
+    const std::string before =
+        Narrow(std::wstring_view(info->buffer, static_cast<size_t>(info->cursor - info->buffer)));
     const Completion completion = CompletionOf(before, editor.options_);
     if (completion.words.empty()) return CC_REFRESH_BEEP;
     std::string word = CommonStart(completion.words);
@@ -257,7 +257,8 @@ class LineEditor::Editor {
     for (const std::string& candidate : completion.words) {
       const size_t name = candidate.find_last_of('/', candidate.size() - 2);
       const bool is_path = candidate.front() != '/' || name != std::string::npos;
-      list += (is_path && name != std::string::npos ? candidate.substr(name + 1) : candidate) + "  ";
+      list +=
+          (is_path && name != std::string::npos ? candidate.substr(name + 1) : candidate) + "  ";
     }
     editor.Show((list + "\n").c_str());
     return CC_REDISPLAY;
@@ -278,8 +279,7 @@ class LineEditor::Editor {
 };
 
 bool LineEditor::IsPossible() {
-  return isatty(STDIN_FILENO) == 1 &&
-         (isatty(STDOUT_FILENO) == 1 || isatty(STDERR_FILENO) == 1);
+  return isatty(STDIN_FILENO) == 1 && (isatty(STDOUT_FILENO) == 1 || isatty(STDERR_FILENO) == 1);
 }
 
 LineEditor::LineEditor(Options options, const std::atomic<bool>& interrupted)

@@ -16,8 +16,8 @@ namespace winnow::eval {
 // What one way of keeping the cache made of a prompt.
 struct Answer {
   std::string method;
-  std::string budget;                    // Candidate::budget
-  double equal_bytes = 0;                // Candidate::equal_bytes
+  std::string budget;      // Candidate::budget
+  double equal_bytes = 0;  // Candidate::equal_bytes
   std::string text;
   std::vector<runtime::TokenId> tokens;  // greedy; an ending token included
   double first_token_ms = 0;             // prefill and the choice of the first token

@@ -18,23 +18,24 @@ using Words = std::span<const std::string_view>;
 // {p} and {q} are two people of the paragraph, {o} somebody else, {l} its place; {t}, {g}, {w}, {m}
 // and {n} are drawn anew each time.
 constexpr std::string_view kPeople[] = {
-    "the miller",        "Mrs. Fenwick",     "the old sexton",    "Jonas Pell",
-    "the schoolmaster",  "Hester Rowe",      "the ferryman",      "young Tobias",
-    "the baker's wife",  "Captain Dorne",    "the apothecary",    "Miss Alder",
-    "the night watchman", "Silas Gorham",    "the postmaster",    "little Nell",
-    "the clockmaker",    "Widow Harrow",     "the constable",     "Ambrose Lyle",
-    "the carpenter",     "Judith Crane",     "the lamplighter",   "Peter Vole",
-    "the innkeeper",     "Lydia Marrow",     "the fiddler",       "Old Ferris"};
+    "the miller",         "Mrs. Fenwick",  "the old sexton",  "Jonas Pell",
+    "the schoolmaster",   "Hester Rowe",   "the ferryman",    "young Tobias",
+    "the baker's wife",   "Captain Dorne", "the apothecary",  "Miss Alder",
+    "the night watchman", "Silas Gorham",  "the postmaster",  "little Nell",
+    "the clockmaker",     "Widow Harrow",  "the constable",   "Ambrose Lyle",
+    "the carpenter",      "Judith Crane",  "the lamplighter", "Peter Vole",
+    "the innkeeper",      "Lydia Marrow",  "the fiddler",     "Old Ferris"};
 constexpr std::string_view kPlaces[] = {
-    "the mill",      "the lower bridge", "the market square", "the ferry landing", "the inn",
-    "the north road", "the orchard",     "the schoolhouse",   "the churchyard",    "the quarry",
-    "the long barn", "the weir",         "the town hall",     "the smithy",        "the heath"};
+    "the mill",       "the lower bridge", "the market square", "the ferry landing", "the inn",
+    "the north road", "the orchard",      "the schoolhouse",   "the churchyard",    "the quarry",
+    "the long barn",  "the weir",         "the town hall",     "the smithy",        "the heath"};
 constexpr std::string_view kThings[] = {
-    "a basket of eggs", "a coil of rope",    "two sacks of flour", "a broken wheel",  "a lame pony",
-    "a bundle of reeds", "an iron kettle",   "a pair of boots",    "a jar of honey",  "a ladder",
-    "a load of hay",    "a crate of plums",  "a length of cloth",  "a stone of wool", "an oak plank",
-    "a torn sail",      "a tin of varnish",  "a map of the marsh", "a bag of nails",  "a smoked ham"};
-constexpr std::string_view kGoods[] = {"wool",   "salt",   "timber", "barley", "cider", "cheese",
+    "a basket of eggs",  "a coil of rope",     "two sacks of flour", "a broken wheel",
+    "a lame pony",       "a bundle of reeds",  "an iron kettle",     "a pair of boots",
+    "a jar of honey",    "a ladder",           "a load of hay",      "a crate of plums",
+    "a length of cloth", "a stone of wool",    "an oak plank",       "a torn sail",
+    "a tin of varnish",  "a map of the marsh", "a bag of nails",     "a smoked ham"};
+constexpr std::string_view kGoods[] = {"wool",    "salt",  "timber", "barley", "cider",  "cheese",
                                        "leather", "honey", "coal",   "linen",  "apples", "hops"};
 constexpr std::string_view kWeather[] = {
     "The rain had stopped in the night", "A thin fog lay over the fields",
@@ -42,10 +43,18 @@ constexpr std::string_view kWeather[] = {
     "Frost stood on the windows",        "The sky was the colour of slate",
     "The sun came out towards noon",     "Snow had fallen since the morning",
     "There was thunder far away",        "The river stood high"};
-constexpr std::string_view kMoments[] = {
-    "that evening",        "the next morning",   "before the bells rang", "after supper",
-    "towards the end of the week", "at first light", "on market day",    "in the afternoon",
-    "when the lamps were lit", "a little later", "before anybody noticed", "in the meantime"};
+constexpr std::string_view kMoments[] = {"that evening",
+                                         "the next morning",
+                                         "before the bells rang",
+                                         "after supper",
+                                         "towards the end of the week",
+                                         "at first light",
+                                         "on market day",
+                                         "in the afternoon",
+                                         "when the lamps were lit",
+                                         "a little later",
+                                         "before anybody noticed",
+                                         "in the meantime"};
 constexpr std::string_view kNumbers[] = {"two",   "three", "four", "five",    "six",
                                          "seven", "eight", "nine", "a dozen", "twenty"};
 

@@ -23,8 +23,8 @@ struct TextPlace {
   bool builtin = false;  // BuiltinText(); there is no file
 };
 
-// The places of all texts, in the order of their files' names; of "builtin" the text inside. Errors: none there, a line without
-// text.
+// The places of all texts, in the order of their files' names; of "builtin" the text inside.
+// Errors: none there, a line without text.
 Result<std::vector<TextPlace>> FindTexts(const std::string& data);
 
 // Texts one after another, in pieces, so that none need be held whole. Line ends become \n.

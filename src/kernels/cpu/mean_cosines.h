@@ -11,10 +11,10 @@ namespace winnow::kernels::cpu {
 
 // Working memory that is kept between calls.
 struct MeanScratch {
-  std::vector<double> sums;       // [part, dim] of unit vectors
-  std::vector<float> inverse;     // [row] 1 / length; 0 for a zero row
-  std::vector<float> floats;      // [thread, 2 * padded dim]
-  std::vector<float> direction;   // [padded dim] the mean's, of length 1
+  std::vector<double> sums;      // [part, dim] of unit vectors
+  std::vector<float> inverse;    // [row] 1 / length; 0 for a zero row
+  std::vector<float> floats;     // [thread, 2 * padded dim]
+  std::vector<float> direction;  // [padded dim] the mean's, of length 1
 };
 
 // As Backend::CompareWithMean. Cost: two passes over the rows. The same for any number of threads.

@@ -38,10 +38,10 @@ struct LineChart {
 struct BarChart {
   struct Series {
     std::string name;
-    std::vector<double> values;            // [category]
-    std::vector<double> errors = {};       // of them: empty, or one each
-    std::vector<std::string> links = {};   // "#id" in the page: empty, or one each
-    std::string group = {};                // as LineChart's
+    std::vector<double> values;           // [category]
+    std::vector<double> errors = {};      // of them: empty, or one each
+    std::vector<std::string> links = {};  // "#id" in the page: empty, or one each
+    std::string group = {};               // as LineChart's
   };
   std::string x_label;
   std::vector<std::string> categories;
@@ -65,11 +65,11 @@ struct HeatMap {
   std::vector<double> values;  // [row * n_columns + column]
   std::vector<std::string> column_names = {};
   std::vector<std::string> row_names = {};
-  std::string value_label;         // of the colour bar
-  std::optional<double> from, to;  // of the colours; default: what the data needs
-  bool show_values = false;        // printed in cells that are large enough
-  std::vector<std::string> links = {};    // [cell] "#id" in the page: empty, or one each
-  std::string missing = "not measured";   // what a cell without a value says
+  std::string value_label;               // of the colour bar
+  std::optional<double> from, to;        // of the colours; default: what the data needs
+  bool show_values = false;              // printed in cells that are large enough
+  std::vector<std::string> links = {};   // [cell] "#id" in the page: empty, or one each
+  std::string missing = "not measured";  // what a cell without a value says
 };
 
 using Chart = std::variant<LineChart, BarChart, Histogram, HeatMap>;
