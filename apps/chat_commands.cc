@@ -1,6 +1,7 @@
 #include "chat_commands.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "flags.h"

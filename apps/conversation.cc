@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/sha256.h"
+#include "compression/question.h"
 #include "document.h"
 #include "statistics.h"
 #include "transcript.h"
@@ -96,7 +97,7 @@ Result<void> Conversation::Write() {
 
 Result<bool> Conversation::ReadDocument(const std::atomic<bool>& interrupted) {
   const compression::MethodPtr& method = session_.compression().method;
-  if (method && ChoosesByTheQuestion(*method)) {
+  if (method && compression::ChoosesByTheQuestion(*method)) {
     log_.Info("method " + MethodName(session_) +
               " chooses by what the end of the prompt attends to: it compresses the document "
               "before it knows a question");
@@ -167,7 +168,8 @@ Result<void> Conversation::SetSystem(std::string system) {
   const bool had_system = !messages_.empty() && messages_.front().role == "system";
   if (had_system) messages_.erase(messages_.begin());
   texts_.system = std::move(system);
-  if (!texts_.system.empty()) messages_.insert(messages_.begin(), {"system", texts_.system});
+  if (!texts_.system.empty())
+    messages_.insert(messages_.begin(), ChatMessage{"system", texts_.system});
   return {};
 }
 

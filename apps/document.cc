@@ -48,9 +48,4 @@ Result<DocumentPrompt> DocumentQuestion(const ChatTemplate& chat_template,
   return prompt;
 }
 
-bool ChoosesByTheQuestion(const compression::Method& method) {
-  const kernels::TapSpec taps = method.needs().prefill;
-  return method.traits().compresses_prefill && (taps.last_rows > 0 || taps.last_sums > 0);
-}
-
 }  // namespace winnow::apps

@@ -6,7 +6,6 @@
 
 #include "base/log.h"
 #include "base/result.h"
-#include "compression/method.h"
 #include "gguf/file.h"
 #include "tokenizer/chat_template.h"
 
@@ -27,9 +26,5 @@ struct DocumentPrompt {
 Result<DocumentPrompt> DocumentQuestion(const tokenizer::ChatTemplate& chat_template,
                                         const std::string& system, const std::string& document,
                                         const std::string& question);
-
-// Methods that choose by what the last tokens of the prompt attend to: they compress a document
-// without knowing what will be asked about it.
-bool ChoosesByTheQuestion(const compression::Method& method);
 
 }  // namespace winnow::apps

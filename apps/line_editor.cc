@@ -8,10 +8,10 @@
 #include <cerrno>
 #include <clocale>
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <cwchar>
+#include <utility>
 
 #include "console.h"
 #include "interrupt.h"
@@ -27,6 +27,13 @@ constexpr wchar_t kReplacement = 0xFFFD;
 constexpr const char* kPasteOn = "\033[?2004h";
 constexpr const char* kPasteOff = "\033[?2004l";
 constexpr std::wstring_view kPasteEnd = L"\033[201~";
+
+// Home, End, Delete, and Ctrl with arrows, as terminals of today send them.
+constexpr std::pair<const wchar_t*, const wchar_t*> kKeys[] = {
+    {L"\\e[H", L"ed-move-to-beg"},       {L"\\e[F", L"ed-move-to-end"},
+    {L"\\e[1~", L"ed-move-to-beg"},      {L"\\e[4~", L"ed-move-to-end"},
+    {L"\\e[3~", L"ed-delete-next-char"}, {L"\\e[1;5D", L"ed-prev-word"},
+    {L"\\e[1;5C", L"em-next-word"}};
 
 // A signal handler can reach nothing but globals.
 volatile std::sig_atomic_t resized = 0;
@@ -106,14 +113,7 @@ class LineEditor::Editor {
     el_wset(line_, EL_BIND, L"\\e[200~", L"winnow-paste", nullptr);
     el_wset(line_, EL_BIND, L"\\t", L"winnow-complete", nullptr);
     el_wset(line_, EL_BIND, L"^r", L"em-inc-search-prev", nullptr);
-    // Home, End, Delete, and Ctrl with arrows, as terminals of today send them.
-    for (const auto& [keys, what] : {std::pair{L"\\e[H", L"ed-move-to-beg"},
-                                     {L"\\e[F", L"ed-move-to-end"},
-                                     {L"\\e[1~", L"ed-move-to-beg"},
-                                     {L"\\e[4~", L"ed-move-to-end"},
-                                     {L"\\e[3~", L"ed-delete-next-char"},
-                                     {L"\\e[1;5D", L"ed-prev-word"},
-                                     {L"\\e[1;5C", L"em-next-word"}}) {
+    for (const auto& [keys, what] : kKeys) {
       el_wset(line_, EL_BIND, keys, what, nullptr);
     }
     // While the model answers: neither lines that end at 4,095 bytes, nor an echo inside the
@@ -224,7 +224,8 @@ class LineEditor::Editor {
     std::wstring pasted;
     wchar_t character = 0;
     while (!pasted.ends_with(kPasteEnd)) {
-      if (!editor.Next(&character)) return editor.interrupted_ ? CC_EOF : CC_REFRESH;
+      if (!editor.Next(&character))
+        return static_cast<unsigned char>(editor.interrupted_ ? CC_EOF : CC_REFRESH);
       // Terminals send \r where a line ends; what came from Windows has both.
       if (character == L'\n' && pasted.ends_with(L'\r')) pasted.pop_back();
       if (pasted.ends_with(L'\r')) pasted.back() = L'\n';

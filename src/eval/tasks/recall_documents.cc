@@ -1,9 +1,9 @@
 #include "eval/tasks/recall_documents.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <set>
-#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -13,7 +13,6 @@
 namespace winnow::eval {
 namespace {
 
-using Words = std::span<const std::string_view>;
 using tokenizer::Tokenizer;
 
 constexpr std::string_view kAdjectives[] = {"red",    "black",   "white",  "blue",   "green",

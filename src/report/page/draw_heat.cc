@@ -51,8 +51,8 @@ void DrawCells(const HeatMap& map, Range range, const Frame& frame, Drawing& dra
                                 "\n" + y_name + TickName(map.row_names, map.y, row, map.n_rows) +
                                 "\n";
       if (std::isnan(value)) {
-        drawing.AddRect(x + .5, y + .5, w - gap - 1, h - gap - 1, "class=\"missing\"",
-                        place + map.missing);
+        drawing.AddRect(x + .5, y + .5, std::max(0.0, w - gap - 1), std::max(0.0, h - gap - 1),
+                        "class=\"missing\"", place + map.missing);
         continue;
       }
       const std::string title = place + map.value_label + " " + NumberLabel(value);
