@@ -29,6 +29,7 @@ struct ChatFlags {
   int64_t n_predict = -1;
   bool single_turn = false;
   bool statistics = true;
+  std::string history_file;
   std::vector<std::string> notes;
 };
 
@@ -52,10 +53,21 @@ class Conversation {
 
   // Forgets all messages.
   void Clear();
-  // Answers a message on stdout. A message that does not fit is told of and forgotten.
+  // Answers a message on stdout. A message that does not fit is told of, counted and forgotten.
   Result<runtime::StopReason> Answer(std::string message, const std::atomic<bool>& interrupted);
+  int64_t n_left_out() const { return n_left_out_; }
   bool can_regenerate() const { return !messages_.empty() && messages_.back().role == "assistant"; }
   Result<runtime::StopReason> Regenerate(const std::atomic<bool>& interrupted);
+
+  // Of /set, /save, /load, /kv and /stats. Errors: values out of range; a document was read, whose
+  // prompt cannot change any more.
+  Result<void> SetSampler(const SamplerFlags& flags);
+  Result<void> SetSystem(std::string system);
+  const std::string& system() const { return texts_.system; }
+  Result<void> ResumeFrom(std::vector<tokenizer::ChatMessage> messages);
+  std::vector<tokenizer::ChatMessage> transcript() const;  // questions on a document, all of them
+  std::string CacheText() const;
+  const std::string& last_statistics() const { return last_statistics_; }  // empty: no answer yet
 
   // Writes the conversation to the store's file; what was read of a document was written when it
   // was read. Error: the disk.
@@ -65,6 +77,7 @@ class Conversation {
   Result<bool> ReadDocument(const std::atomic<bool>& interrupted);
   Result<void> Restore(const report::Record& notes);
   Result<void> Write();
+  void StartMessages();
   // The prompt of the last message.
   Result<std::vector<runtime::TokenId>> Tokens();
   Result<runtime::StopReason> AnswerLast(const std::atomic<bool>& interrupted);
@@ -80,6 +93,9 @@ class Conversation {
   ConsoleLog& log_;
   bool warned_ = false;  // that the model's template failed
   std::vector<tokenizer::ChatMessage> messages_;
+  std::vector<tokenizer::ChatMessage> transcript_;  // before messages_, where there is a document
+  std::string last_statistics_;
+  int64_t n_left_out_ = 0;  // messages
 };
 
 }  // namespace winnow::apps

@@ -92,9 +92,4 @@ chat::Conversation ConversationFrom(const std::vector<ChatMessage>& messages) {
   return out;
 }
 
-bool ChoosesByTheQuestion(const compression::Method& method) {
-  const kernels::TapSpec taps = method.needs().prefill;
-  return method.traits().compresses_prefill && (taps.last_rows > 0 || taps.last_sums > 0);
-}
-
 }  // namespace winnow::apps

@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "chat/prompt_writer.h"
-#include "compression/method.h"
 #include "gguf/file.h"
 #include "tokenizer/chat_template.h"
 
@@ -36,9 +35,5 @@ Result<DocumentPrompt> DocumentQuestion(const chat::PromptWriter& writer, const 
 
 // These messages now, for a writer: the answer comes next.
 chat::Conversation ConversationFrom(const std::vector<tokenizer::ChatMessage>& messages);
-
-// Methods that choose by what the last tokens of the prompt attend to: they compress a document
-// without knowing what will be asked about it.
-bool ChoosesByTheQuestion(const compression::Method& method);
 
 }  // namespace winnow::apps

@@ -36,7 +36,8 @@ struct RunFlags {
   TextSource prompt;
   int64_t n_predict = -1;
   bool escape = true;
-  bool display_prompt = true;
+  enum class Display { kNone, kEnd, kAll };
+  Display display = Display::kEnd;  // of the prompt
   bool statistics = true;
   std::string colour = "off";
   bool add_bos = true;
@@ -84,9 +85,17 @@ FlagTable MakeTable(RunFlags& flags) {
                &flags.chat.jinja);
   table.Switch({"--no-jinja"}, "by a built-in format like it", &flags.chat.writer.jinja, false);
   table.Group("Output");
-  table.Switch({"--no-display-prompt"}, "print only what is generated", &flags.display_prompt,
-               false);
-  table.Switch({"--display-prompt"}, "print the prompt first", &flags.display_prompt);
+  const auto display = [&](const char* name, const char* help, RunFlags::Display value) {
+    table.Add({{name}, "", help, "", {}, false, [&flags, value](std::string_view) {
+                 flags.display = value;
+                 return Result<void>();
+               }});
+  };
+  display("--no-display-prompt", "print only what is generated", RunFlags::Display::kNone);
+  display("--display-prompt",
+          "print all of the prompt first; without it, only the last lines of a long one that comes "
+          "from a file or a pipe",
+          RunFlags::Display::kAll);
   table.Add({{"-co", "--color"},
              "",
              "[on|off|auto]: prompt in yellow; auto, as without a value, on a terminal only",
@@ -172,7 +181,21 @@ std::vector<runtime::TokenId> AfterTheSession(const runtime::Session& session,
   return prompt;
 }
 
-void ShowPrompt(const RunFlags& flags, const std::string& prompt) {
+// The last lines of a document: what an answer follows. Short texts are shown whole.
+std::string_view EndOfDocument(std::string_view text) {
+  constexpr size_t kShortText = 1200, kShown = 400;  // bytes
+  if (text.size() <= kShortText) return text;
+  size_t begin = text.size() - kShown;
+  // From the beginning of a line, or else of a word.
+  const size_t line = text.find('\n', begin);
+  const size_t word = text.find(' ', begin);
+  const bool has_line = line != std::string_view::npos && text.size() - line > kShown / 4;
+  begin = has_line ? line + 1 : word == std::string_view::npos ? begin : word + 1;
+  while (begin < text.size() && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) ++begin;
+  return text.substr(begin);
+}
+
+void ShowPrompt(const RunFlags& flags, std::string_view prompt) {
   const bool colour = flags.colour == "on" || (flags.colour == "auto" && UsesColour(Stream::kOut));
   if (colour) Print("\033[33m");
   Print(prompt);
@@ -260,7 +283,11 @@ int Run(Arguments arguments) {
   options.max_tokens = flags.n_predict;
   options.stop = flags.stop;
   options.cancel = &interrupted;
-  options.on_prefill = [&](double done) { progress.Update(done); };
+  double prefilled = 0;
+  options.on_prefill = [&](double done) {
+    prefilled = done;
+    progress.Update(done);
+  };
   if (!flags.json) {
     options.on_text = [&](std::string_view text) {
       progress.Erase();
@@ -275,8 +302,14 @@ int Run(Arguments arguments) {
   const bool fits =
       session.CheckRoom(static_cast<int64_t>(tokens.size()) - session.n_tokens()).has_value();
   // A message is not how its answer begins.
-  const bool shown = flags.display_prompt && !flags.json && !flags.chat.asked_for();
-  if (fits && shown) ShowPrompt(flags, *prompt);
+  if (fits && !flags.chat.asked_for() && flags.display != RunFlags::Display::kNone && !flags.json) {
+    const bool whole = flags.prompt.text || flags.display == RunFlags::Display::kAll;
+    const std::string_view shown = whole ? std::string_view(*prompt) : EndOfDocument(*prompt);
+    if (shown.size() < prompt->size()) {
+      log.Info("prompt its last lines; --display-prompt shows all of it\n");
+    }
+    ShowPrompt(flags, shown);
+  }
   const auto generated = Generate(session, *sampler, tokens, options);
   progress.Erase();
   if (!generated) return Fail(generated.error());
@@ -293,6 +326,12 @@ int Run(Arguments arguments) {
   if (generated->stop_reason == runtime::StopReason::kContext) {
     log.Warning("the context of " + std::to_string(session.capacity()) +
                 " tokens is full: the text ends here; -c gives it more");
+  }
+  if (!read) {
+    const auto n_read = static_cast<int64_t>(prefilled * static_cast<double>(generated->n_prompt));
+    log.Warning("interrupted after " + std::to_string(n_read) + " of " +
+                std::to_string(generated->n_prompt) + " tokens of the prompt (" +
+                Fixed(100 * prefilled, 0) + " %)");
   }
   if (flags.statistics) {
     log.Info("\n" + StatisticsText(*generated, session, loaded->engine->load_ms()));

@@ -52,6 +52,48 @@ class Chat(CliTest):
         self.assertIn("unknown command /foo", self.chat(["/foo"]).err)
         self.assertIn("/clear", self.chat(["/help"]).err)
 
+    def test_settings(self):
+        told = self.assert_done(self.chat(["/set", "/set temp 0.5", "/set nonsense 3", "/set top_k 2.5", "/set n 3", "/set system You are a tree.",
+                                           "/set top-p 7", "/set"])).err
+        self.assertIn("temperature = 0.0 ", told)
+        self.assertIn("temperature = 0.5 ", told)
+        self.assertIn("there is no parameter 'nonsense'", told)
+        self.assertIn("top_k: found 2.5, expected a whole number", told)
+        self.assertIn("top_p", told)
+        self.assertIn("system = You are a tree.", told)
+        short = self.chat(["/set n 2", "the house"])
+        self.assertIn("decode 1 tokens", self.assert_done(short).err)
+        self.assertEqual(self.answers(["/set system You are a tree.", "the house"]),
+                         self.answers(["the house"], "-sys", "You are a tree."))
+
+    def test_transcripts(self):
+        path = self.folder / "talk.json"
+        first = self.answers(["the house", f"/save {path}", "the tree"])
+        self.assertEqual(self.answers([f"/load {path}", "the tree"]), first[1:])
+        self.assertIn("goes on after 2 messages", self.chat([f"/load {path}"]).err)
+        other = self.file("other.txt", "not a transcript")
+        self.assertIn("stays as it is", self.chat(["the house", f"/save {other}"]).err)
+        self.assertEqual(other.read_text(), "not a transcript")
+        self.assertIn("is no conversation", self.chat([f"/load {other}"]).err)
+        self.assertIn("/save FILE", self.chat(["/save"]).err)
+
+    def test_cache_and_statistics(self):
+        told = self.assert_done(self.chat(["/stats", "the house", "/stats", "/kv"], "--kv-method", "streaming", "--kv-size", "16")).err
+        self.assertIn("there is no answer yet", told)
+        self.assertRegex(told, r"prefill +[\d.]+ ms")
+        self.assertIn("method streaming, at most 16 entries per KV head", told)
+
+    def test_all_ways_to_end(self):
+        for word in ("/bye", "/exit", "/quit"):
+            self.assertEqual(self.answers([word, "the house"]), [])
+
+    def test_a_message_left_out_fails_a_pipe(self):
+        outcome = self.chat(["the tree " * 600, "the house"])
+        self.assertEqual(outcome.code, 1, outcome.err)
+        self.assertIn("left out", outcome.err)
+        self.assertRegex(outcome.err, r"-c \d+ holds it")
+        self.assertEqual(len(outcome.text.splitlines()), 1)  # the second one is answered
+
     def test_single_turn(self):
         once = self.answers(["the house"])
         self.assertEqual(self.answers(["the house", "the tree"], "-st"), once)
