@@ -47,6 +47,7 @@ Result<void> LayerPass::Run(const Rows& rows) {
     Show(rows, piece, /*rotated=*/rows.q_and_k.empty() && rotated(states_[piece.span]));
   }
   if (!rows.q_and_k.empty()) Rotate(rows);
+  Transform(rows);
   for (const Piece& piece : pieces_) {
     if (piece.n == 1) continue;
     WINNOW_TRY(AttendPiece(rows, piece));
@@ -94,6 +95,15 @@ void LayerPass::Rotate(const Rows& rows) {
     backend_.Rope(rows.q_and_k.Rows(row, n_rows), shape_.key_dim, Part(rows.positions, row, n_rows),
                   *rope_);
     for (size_t i = first; i < end; ++i) Show(rows, pieces_[i], /*rotated=*/true);
+  }
+}
+
+// Queries, as Append transforms the keys they meet.
+void LayerPass::Transform(const Rows& rows) {
+  for (const Piece& piece : pieces_) {
+    const cache::Cache& cache = *states_[piece.span].span.sequence->cache;
+    if (!cache.keys_transformed(layer_)) continue;
+    backend_.Hadamard(rows.q.Rows(piece.first, piece.n), shape_.key_dim);
   }
 }
 

@@ -86,7 +86,8 @@ class LayerPass {
     kernels::Matrix v;    // [n, n_kv_heads * value_dim]
     kernels::Matrix out;  // [n, n_heads * value_dim]
     // q and k as one matrix, before RoPE: both are rotated in place where the layer's keys are
-    // stored rotated. Empty: q and k are as the layer's keys are stored.
+    // stored rotated. Empty: q and k are rotated as the layer's keys are stored. Where keys are
+    // stored after a Hadamard transform, q and k are transformed in place.
     kernels::Matrix q_and_k = {};
     std::span<const cache::Position> positions;  // [n]
   };
@@ -113,6 +114,7 @@ class LayerPass {
   void Cut(int64_t n_rows);
   void Show(const Rows& rows, const Piece& piece, bool rotated) const;
   void Rotate(const Rows& rows);
+  void Transform(const Rows& rows);
   // The rows [first, first + n) of a piece, which attention can take together.
   Result<void> AppendRows(const Rows& rows, const Piece& piece, int64_t first, int64_t n);
   Result<void> AttendPiece(const Rows& rows, const Piece& piece);

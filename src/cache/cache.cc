@@ -112,6 +112,7 @@ Result<void> Cache::Append(int layer_index, const kernels::Matrix& k, const kern
     const auto first_row = static_cast<Slot>(data.placement->n_rows(layer_index, head));
     layer.heads[head].Append(positions.size(), data.config.shared_rows, first_row);
   }
+  if (keys_transformed(layer_index)) backend_->Hadamard(k, data.config.shape.key_dim);
   data.placement->Append(layer_index, k, v);
   layer.index.Append(positions);
   for (const EntryList& list : layer.index.lists()) data.views.CoverEntries(list.size());
@@ -133,6 +134,10 @@ int64_t Cache::RowsTogether(int layer, std::span<const Position> positions) cons
 }
 
 bool Cache::keys_rotated(int layer) const { return data_->layer(layer).keys_rotated; }
+
+bool Cache::keys_transformed(int layer) const {
+  return data_->config.hadamard_keys && keys_rotated(layer);
+}
 
 void Cache::Unrotate(int layer, const kernels::RopeTable& rope) {
   WINNOW_CHECK(data_->config.positions != PositionMode::kOriginal);
@@ -243,7 +248,9 @@ std::span<const Half> Cache::factors(int layer, int kv_head) const {
   return data_->head(layer, kv_head).table.factors();
 }
 kernels::HeadRows Cache::keys(int layer, int kv_head) const {
-  return data_->placement->keys(layer, static_cast<size_t>(kv_head));
+  kernels::HeadRows rows = data_->placement->keys(layer, static_cast<size_t>(kv_head));
+  rows.hadamard = keys_transformed(layer);
+  return rows;
 }
 kernels::HeadRows Cache::values(int layer, int kv_head) const {
   return data_->placement->values(layer, static_cast<size_t>(kv_head));

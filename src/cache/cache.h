@@ -73,6 +73,10 @@ struct CacheConfig {
   CacheShape shape;
   TensorType key_type = TensorType::kF16;
   TensorType value_type = TensorType::kF16;
+  // Keys stored after RoPE go through Backend::Hadamard before they are stored, which spreads the
+  // few large components that would cost 4-bit keys their precision. Queries have to go through it
+  // too. Keys stored before RoPE do not: what rotates them would have to turn them back first.
+  bool hadamard_keys = false;
   int64_t capacity = 0;  // slots per KV head; address space, committed as it is used
   PositionMode positions = PositionMode::kOriginal;
   int64_t distance_cap = 0;  // kCapped
@@ -116,7 +120,8 @@ class Cache {
   // Whether a layer can take n entries more. Error: it cannot; says how many it holds.
   Result<void> CheckRoom(int layer, int64_t n) const;
   // Adds k [n, n_kv_heads * key_dim] and v [n, n_kv_heads * value_dim] of the given positions to a
-  // layer; the state of the new slots is zero. Error: that of CheckRoom. Requires: positions
+  // layer; the state of the new slots is zero. k is transformed in place where keys_transformed.
+  // Error: that of CheckRoom. Requires: positions
   // ascend, from the newest entry's on.
   Result<void> Append(int layer, const kernels::Matrix& k, const kernels::Matrix& v,
                       std::span<const Position> positions);
@@ -134,6 +139,8 @@ class Cache {
   // Whether the keys of a layer are stored after RoPE: always in mode kOriginal, otherwise until
   // Unrotate. Append and attention have to follow.
   bool keys_rotated(int layer) const;
+  // Whether the layer's keys are stored after a Hadamard transform (CacheConfig::hadamard_keys).
+  bool keys_transformed(int layer) const;
   // From now on the layer's keys are stored before RoPE; those there are get turned back. Requires:
   // a mode other than kOriginal, and `rope` covers all positions. No-op if it is done already.
   void Unrotate(int layer, const kernels::RopeTable& rope);

@@ -108,6 +108,7 @@ struct HeadRows {
   int64_t offset_bytes = 0;  // of row 0
   int dim = 0;
   TensorType type = TensorType::kF16;
+  bool hadamard = false;  // rows went through Backend::Hadamard before they were stored
 };
 
 // The entries of one KV head where an entry is more than the row of the same number. Host data.
@@ -291,6 +292,11 @@ class Backend {
   // Rotates every head of x [n, n_heads * head_dim] in place; row i is at positions[i].
   virtual void Rope(const Matrix& x, int head_dim, std::span<const int32_t> positions,
                     const RopeTable& rope) = 0;
+  // Multiplies every head of x [n, n_heads * head_dim] by a Hadamard matrix, in place: blocks of as
+  // many dimensions as the largest power of two that divides head_dim, each orthogonal and its own
+  // inverse. Products of two vectors stay what they are when both are transformed, and a component
+  // much larger than the others is spread over its block (arXiv:2404.00456).
+  virtual void Hadamard(const Matrix& x, int head_dim) = 0;
   // Converts rows of x [n, heads.size() * dim] to `type` and writes head h's part of row i to slot
   // first_slot[h] + i of heads[h] (keys if `to_keys`, values otherwise).
   struct StoreTarget {
@@ -308,14 +314,16 @@ class Backend {
   }
 
   // --- compression ---
-  // The given rows as floats, [rows, dim] on the host.
+  // The given rows as floats, [rows, dim] on the host. Rows stored after Hadamard are turned back.
   virtual void ReadRows(const HeadRows& head, std::span<const int32_t> rows,
                         std::span<float> out) = 0;
-  // Writes every sum; all right-hand sides use the rows as they were before the call.
+  // Writes every sum, of rows as they are stored; all right-hand sides use the rows as they were
+  // before the call.
   virtual void SumRows(const HeadRows& head, std::span<const RowSum> sums) = 0;
   // Several searches, say one per head, that share the threads.
   virtual void MostSimilar(std::span<const Similarity> searches) = 0;
-  // Turns the keys of rows 0..positions.size() - 1 back from their positions to before RoPE.
+  // Turns the keys of rows 0..positions.size() - 1 back from their positions to before RoPE, and
+  // from Hadamard, which comes after it.
   virtual void Unrotate(const HeadRows& keys, std::span<const int32_t> positions,
                         const RopeTable& rope) = 0;
 

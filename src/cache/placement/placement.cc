@@ -178,7 +178,9 @@ bool Placement::Shrink(int layer_index, size_t head, int64_t n_rows) {
 
 void Placement::Unrotate(int layer, size_t head, std::span<const Position> positions,
                          const kernels::RopeTable& rope) {
-  backend_.Unrotate(keys(layer, head), positions, rope);
+  kernels::HeadRows rows = keys(layer, head);
+  rows.hadamard = config_.hadamard_keys;
+  backend_.Unrotate(rows, positions, rope);
 }
 
 void Placement::ReadRows(int layer, size_t head, std::span<std::byte> keys,

@@ -254,6 +254,11 @@ class CpuBackend final : public Backend, public OverflowCounter {
                pool_);
   }
 
+  void Hadamard(const Matrix& x, int head_dim) override {
+    WINNOW_CHECK(x.cols % head_dim == 0);
+    rows_.hadamard(Rows(x), head_dim, pool_);
+  }
+
   void StoreRows(const Matrix& x, const StoreTarget& target) override {
     WINNOW_CHECK(target.heads.size() == target.first_slot.size() && IsCacheType(target.type));
     stores_.clear();
@@ -292,6 +297,10 @@ class CpuBackend final : public Backend, public OverflowCounter {
   void ReadRows(const HeadRows& head, std::span<const int32_t> rows,
                 std::span<float> out) override {
     cpu::ReadRows(Rows(head), rows, out, pool_);
+    if (!head.hadamard) return;
+    const auto n_rows = static_cast<int64_t>(rows.size());
+    rows_.hadamard({.data = out.data(), .rows = n_rows, .cols = head.dim, .stride = head.dim},
+                   head.dim, pool_);
   }
 
   void SumRows(const HeadRows& head, std::span<const RowSum> sums) override {
@@ -311,8 +320,7 @@ class CpuBackend final : public Backend, public OverflowCounter {
       for (int64_t i = part * kRowsAtOnce; i < std::min(n, (part + 1) * kRowsAtOnce); ++i) {
         const int32_t position = positions[static_cast<size_t>(i)];
         WINNOW_CHECK(position >= 0 && position < table.rows);
-        UnrotateRow(keys.type,
-                    {rows.data + i * rows.row_bytes, static_cast<size_t>(rows.row_bytes)},
+        UnrotateRow(keys, {rows.data + i * rows.row_bytes, static_cast<size_t>(rows.row_bytes)},
                     {table.Row(position), static_cast<size_t>(table.cols)}, rope, key);
       }
     });
