@@ -97,13 +97,14 @@ kernels::Taps Harness::ComputeTaps(const kernels::TapSpec& spec, int layer, int6
   const int per_list = spec.reduce == Reduce::kNone ? 1 : group;
   const int n_lists = config_.n_q_heads / per_list;
   const auto lists = static_cast<size_t>(n_lists);
-  const bool sums = spec.column_sums || spec.square_sums || spec.last_sums > 0;
+  const bool sums = spec.sees_all() || spec.last_sums > 0;
   taps.n_last_rows = static_cast<int>(std::min<int64_t>(spec.last_rows, n));
   taps.n_last_sums = static_cast<int>(std::min<int64_t>(spec.last_sums, n));
   if (spec.last_rows > 0) taps.last_rows.resize(lists);
   if (spec.last_sums > 0) taps.last_sums.resize(lists);
   if (spec.column_sums) taps.column_sums.resize(lists);
   if (spec.square_sums) taps.square_sums.resize(lists);
+  if (spec.column_max) taps.column_max.resize(lists);
   for (int list = 0; list < n_lists; ++list) {
     const int kv_head = list * per_list / group;
     const std::span<const Slot> order = cache_->order(layer, kv_head);
@@ -116,6 +117,7 @@ kernels::Taps Harness::ComputeTaps(const kernels::TapSpec& spec, int layer, int6
     if (spec.last_sums > 0) taps.last_sums[at].resize(order.size());
     if (spec.column_sums) taps.column_sums[at].resize(order.size());
     if (spec.square_sums) taps.square_sums[at].resize(order.size());
+    if (spec.column_max) taps.column_max[at].resize(order.size());
     for (int64_t query = sums ? 0 : n - taps.n_last_rows; query < n; ++query) {
       for (int64_t rank = 0; rank <= n_slots - n + query; ++rank) {
         const Slot slot = order[static_cast<size_t>(rank)];
@@ -138,6 +140,10 @@ kernels::Taps Harness::ComputeTaps(const kernels::TapSpec& spec, int layer, int6
         if (query >= n - spec.last_sums) taps.last_sums[at][column] += weight;
         if (spec.column_sums) taps.column_sums[at][column] += weight;
         if (spec.square_sums) taps.square_sums[at][column] += weight * weight;
+        if (spec.column_max) {
+          float& largest = taps.column_max[at][column];
+          largest = std::max(largest, static_cast<float>(weight));
+        }
       }
     }
   }
@@ -204,7 +210,11 @@ void Harness::Decide(Phase phase, const attention::LayerDone& done) {
                   .n_q_heads = config_.n_q_heads,
                   .n_new = static_cast<int64_t>(tokens_.size()),
                   .n_seen = n_seen_ + n_call_,
-                  .budget = config_.budget},
+                  .budget = config_.budget,
+                  .rows = done.rows,
+                  .rope = &done.rope,
+                  .scale = done.scale,
+                  .memory = memory_.get()},
                  done.rope, plan_list_, {.before = [this](const Plan& plan) { RecordPlan(plan); }});
 }
 
@@ -230,6 +240,7 @@ void Harness::Call(Phase phase, int64_t n, const Weights& weights) {
   evicted_.assign(static_cast<size_t>(config_.n_layers),
                   std::vector<std::vector<Position>>(static_cast<size_t>(config_.n_kv_heads)));
   cache_->BeginCall(phase, n);
+  if (phase == Phase::kPrefill) memory_ = method_->MakeMemory();
   for (int layer = 0; layer < config_.n_layers; ++layer) {
     RunLayer(phase, layer);
     const std::vector<int32_t>& kept = plan_list_.kept_rows;
@@ -237,6 +248,27 @@ void Harness::Call(Phase phase, int64_t n, const Weights& weights) {
     if (!kept.empty()) tokens_.resize(kept.size());
   }
   n_seen_ += n;
+  if (phase == Phase::kPrefill) DecideAll();
+  memory_.reset();
+}
+
+void Harness::DecideAll() {
+  const kernels::Taps none;
+  LayerCall call = {.backend = *backend_,
+                    .cache = *cache_,
+                    .state = cache::StateView(*cache_),
+                    .scratch = scratch_,
+                    .taps = none,
+                    .phase = Phase::kPrefill,
+                    .layer = config_.n_layers - 1,
+                    .n_layers = config_.n_layers,
+                    .n_q_heads = config_.n_q_heads,
+                    .n_new = static_cast<int64_t>(tokens_.size()),
+                    .n_seen = n_seen_,
+                    .budget = config_.budget,
+                    .memory = memory_.get()};
+  DecideAllAndApply(*method_, *cache_, call, plan_list_,
+                    {.before = [this](const Plan& plan) { RecordPlan(plan); }});
 }
 
 std::vector<Position> Harness::Kept(int layer, int kv_head) const {

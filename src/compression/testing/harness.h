@@ -92,6 +92,7 @@ class Harness {
   kernels::Taps ComputeTaps(const kernels::TapSpec& spec, int layer, int64_t first,
                             int64_t n) const;
   void Decide(Phase phase, const attention::LayerDone& done);
+  void DecideAll();
   void RecordPlan(const Plan& plan);
   std::vector<float> Row(const kernels::HeadRows& rows, int64_t rank, int layer, int kv_head) const;
 
@@ -104,6 +105,7 @@ class Harness {
   kernels::RopeTable angles_;  // all zero: keys made by hand are the same before and after RoPE
   Scratch scratch_;
   PlanList plan_list_;
+  std::unique_ptr<Memory> memory_;  // of the prefill call at work
   Vectors keys_, values_;
   int64_t n_seen_ = 0;
   // Of the call at work.

@@ -294,6 +294,18 @@ class CpuBackend final : public Backend, public OverflowCounter {
     cpu::ReadRows(Rows(head), rows, out, pool_);
   }
 
+  void WriteRows(const HeadRows& head, std::span<const int32_t> rows,
+                 std::span<const float> values) override {
+    const HostHeadRows to = Rows(head);
+    const auto dim = static_cast<size_t>(head.dim);
+    WINNOW_CHECK(values.size() == rows.size() * dim);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      WINNOW_CHECK(rows[i] >= 0 && rows[i] < to.n_rows);
+      Quantize(head.type, values.subspan(i * dim, dim),
+               {to.data + rows[i] * to.row_bytes, static_cast<size_t>(to.row_bytes)});
+    }
+  }
+
   void SumRows(const HeadRows& head, std::span<const RowSum> sums) override {
     cpu::SumRows(Rows(head), sums, sum_scratch_, pool_);
   }
@@ -386,6 +398,8 @@ class CpuBackend final : public Backend, public OverflowCounter {
       wide_entries_.Widen(entries, heads_.back().entries);
       const auto n_slots = static_cast<size_t>(heads_.back().n_slots);
       WINNOW_CHECK(entries.factors.empty() || entries.factors.size() == n_slots);
+      WINNOW_CHECK(entries.biases.empty() ||
+                   (entries.biases.size() == n_slots && !entries.shares_rows()));
       WINNOW_CHECK(a.rope == nullptr || entries.positions.size() == n_slots);
     }
   }

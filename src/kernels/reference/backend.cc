@@ -276,6 +276,18 @@ class ReferenceBackend final : public Backend, public OverflowCounter {
     reference::ReadRows(head, rows, out, &Bytes);
   }
 
+  void WriteRows(const HeadRows& head, std::span<const int32_t> rows,
+                 std::span<const float> values) override {
+    const auto dim = static_cast<size_t>(head.dim);
+    const auto row_bytes = static_cast<size_t>(gguf::RowBytes(head.type, head.dim));
+    WINNOW_CHECK(values.size() == rows.size() * dim);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      std::byte* to =
+          Bytes(head.storage) + head.offset_bytes + static_cast<size_t>(rows[i]) * row_bytes;
+      Quantize(head.type, values.subspan(i * dim, dim), {to, row_bytes});
+    }
+  }
+
   void SumRows(const HeadRows& head, std::span<const RowSum> sums) override {
     reference::SumRows(head, sums, &Bytes);
   }
