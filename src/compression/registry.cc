@@ -82,6 +82,13 @@ std::span<const MethodEntry> Methods() {
       methods::LagKv(),
       methods::Rkv(),
       methods::Caote(),
+      methods::CriticalKv(),
+      methods::ExpectedAttention(),
+      methods::TriAttention(),
+      methods::Compactor(),
+      methods::DefensiveKv(),
+      methods::KvZip(),
+      methods::AttentionMatching(),
       methods::Random(),
       methods::Custom(),
   };
