@@ -160,6 +160,7 @@ void Cache::Clear() {
     std::fill(layer.numbers.begin(), layer.numbers.end(), 0.0);
     layer.keys_rotated = true;
     layer.rows_are_slots = true;
+    layer.has_biases = false;
     for (HeadState& head : layer.heads) std::fill(head.numbers.begin(), head.numbers.end(), 0.0);
   }
 }
@@ -170,7 +171,7 @@ std::span<const kernels::HeadStore> Cache::Heads(int layer) const {
 
 std::span<const kernels::HeadEntries> Cache::Entries(int layer, int64_t n_queries) const {
   const LayerData& l = data_->layer(layer);
-  if (l.keys_rotated && l.rows_are_slots) return {};
+  if (l.keys_rotated && l.rows_are_slots && !l.has_biases) return {};
   data_->PrepareEntries(layer, n_queries);
   return data_->entries;
 }
@@ -185,6 +186,10 @@ void Cache::Data::PrepareEntries(int layer_index, int64_t n_queries) {
     WINNOW_CHECK(first_query >= 0);
     kernels::HeadEntries& one = entries[head];
     one = {};
+    if (layer.has_biases) {
+      const auto column = static_cast<size_t>(config.bias_column);
+      one.biases = layer.heads[head].columns.halves[column];
+    }
     if (!layer.rows_are_slots) {
       const RowTable& table = layer.heads[head].table;
       one.rows = table.rows().rows();
@@ -219,6 +224,14 @@ void Cache::Data::PrepareEntries(int layer_index, int64_t n_queries) {
       }
     }
   }
+}
+
+bool Cache::Data::HasBiases(const LayerData& layer) const {
+  if (config.bias_column < 0) return false;
+  return std::ranges::any_of(layer.heads, [&](const HeadState& head) {
+    const std::vector<Half>& biases = head.columns.halves[static_cast<size_t>(config.bias_column)];
+    return std::ranges::any_of(biases, [](Half bias) { return bias.bits != 0; });
+  });
 }
 
 int64_t Cache::n_slots(int layer, int kv_head) const {

@@ -82,6 +82,9 @@ struct CacheConfig {
   int64_t distance_cap = 0;  // kCapped
   StateShape state = {};
   bool shared_rows = false;  // several slots may share a stored row (EMS)
+  // The column of halves in `state` that attention adds to the scores of the slots; -1: none. Not
+  // with shared rows.
+  int bias_column = -1;
   // A cache that is held at its size while tokens are generated: from so many bytes on its rows are
   // put one after another after a prompt was compressed, so that they fill huge pages, which are
   // faster to read. 0: never. Takes half as much address space again.
@@ -148,6 +151,8 @@ class Cache {
   // Removes the entries of every layer and head from text position `position` on (to re-use a
   // common prefix). The state of what remains is not turned back.
   void Truncate(Position position);
+  // The same in one layer: for entries that were only appended to look at what attends from them.
+  void TruncateLayer(int layer, Position position);
   void Clear();  // state included
 
   // --- beyond the process ---

@@ -121,6 +121,9 @@ struct HeadEntries {
   std::span<const Half> factors = {};
   // [entry] where the key is rotated to, if Attention::rope is set (rows of its table).
   std::span<const int32_t> positions = {};
+  // [entry] what is added to its scores, after their scaling and before the softmax: an entry that
+  // stands for several has the logarithm of their number. Empty: 0. Requires: entries are rows.
+  std::span<const Half> biases = {};
   int32_t query_position = 0;  // where the first query is rotated to; query i: query_position + i
 
   bool shares_rows() const { return !rows.empty() || !short_rows.empty(); }
@@ -138,9 +141,12 @@ struct TapSpec {
   int last_sums = 0;         // sum over the last n queries of this call
   bool column_sums = false;  // sum over all queries of this call
   bool square_sums = false;  // sum of the squares (of the reduced weights) over all queries
+  bool column_max = false;   // the largest (of the reduced weights) over all queries
   Reduce reduce = Reduce::kMean;
   bool operator==(const TapSpec&) const = default;
-  bool any() const { return last_rows > 0 || last_sums > 0 || column_sums || square_sums; }
+  bool any() const { return last_rows > 0 || last_sums > 0 || sees_all(); }
+  // Whether every query of the call counts.
+  bool sees_all() const { return column_sums || square_sums || column_max; }
 };
 
 // What the taps found, on the host. "Head" is a KV head, or a query head with Reduce::kNone. A
@@ -155,6 +161,7 @@ struct Taps {
   std::vector<std::vector<double>> last_sums;
   std::vector<std::vector<double>> column_sums;
   std::vector<std::vector<double>> square_sums;
+  std::vector<std::vector<float>> column_max;  // [head][entry]
 };
 
 // Attention of `q.rows` queries over one layer's cache, all heads. The last q.rows entries of every
@@ -317,6 +324,10 @@ class Backend {
   // The given rows as floats, [rows, dim] on the host. Rows stored after Hadamard are turned back.
   virtual void ReadRows(const HeadRows& head, std::span<const int32_t> rows,
                         std::span<float> out) = 0;
+  // Stores `values` [rows, dim] in the given rows, as StoreRows would, after Hadamard where the
+  // rows are.
+  virtual void WriteRows(const HeadRows& head, std::span<const int32_t> rows,
+                         std::span<const float> values) = 0;
   // Writes every sum, of rows as they are stored; all right-hand sides use the rows as they were
   // before the call.
   virtual void SumRows(const HeadRows& head, std::span<const RowSum> sums) = 0;

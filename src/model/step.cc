@@ -218,7 +218,8 @@ Result<void> Step::RunBlock() {
        .out = work_.attended.Rows(n),
        .q_and_k = projected.q_and_k,
        .positions =
-           std::span(positions_).subspan(static_cast<size_t>(next_row_), static_cast<size_t>(n))}));
+           std::span(positions_).subspan(static_cast<size_t>(next_row_), static_cast<size_t>(n)),
+       .hidden = x}));
   CompleteBlock(x);
   next_row_ += n;
   return {};

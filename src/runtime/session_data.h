@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/step.h"
+#include "runtime/model_projections.h"
 #include "runtime/session.h"
 
 namespace winnow::runtime {
@@ -14,10 +15,13 @@ struct Session::Data {
   Data(Engine& e, const SessionOptions& o)
       : engine(&e),
         options(o),
-        compressor(o.compression, e.model().hyperparameters().n_heads, e.backend()) {}
+        output_projections(e.model()),
+        compressor(o.compression, e.model().hyperparameters().n_heads, e.backend(),
+                   &output_projections) {}
 
   Engine* engine = nullptr;
   SessionOptions options;
+  ModelProjections output_projections;
   Compressor compressor;
   std::unique_ptr<cache::Cache> cache;
   std::vector<TokenId> tokens;
@@ -52,6 +56,11 @@ struct Session::Data {
   // False: stopped by progress.
   Result<bool> Prefill(std::span<const TokenId> added, const Part& part);
   Result<bool> Run(const model::TokenSpan& span, const Part& part);
+
+  // After a prefill call, where the method asks for it (compression::ReplaySpec). False: as above.
+  Result<bool> Replay(std::span<const TokenId> added, const Part& part);
+  Result<bool> ReplayChunk(std::span<const TokenId> added, const compression::ReplayChunk& chunk,
+                           std::span<const TokenId> text, const Part& part);
 
   // After a call of the model: its tokens are in the cache.
   void Advance(std::span<const TokenId> added);

@@ -32,6 +32,7 @@ model::TokenSpan Session::Data::BeginCall(std::span<const TokenId> added, Phase 
   }
   if (!evicts()) return span;
   span.sequence.taps = compressor.Taps();
+  span.sequence.rows = compressor.Rows();
   span.sequence.after_layer = [this](const attention::LayerDone& done) -> Result<void> {
     compressor.AfterLayer(*cache, done);
     return {};
@@ -109,8 +110,10 @@ Result<bool> Session::Data::Prefill(std::span<const TokenId> added, const Part& 
       part.wanted.on_logits(part.first + first_row, rows);
     };
   }
-  const Result<bool> finished = Run(span, part);
+  Result<bool> finished = Run(span, part);
+  if (finished && *finished) finished = Replay(added, part);
   if (finished && *finished) {
+    compressor.DecideAll(*cache);
     EndCall(added, Phase::kPrefill);
   } else {
     Rollback();

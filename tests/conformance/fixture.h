@@ -129,6 +129,10 @@ inline std::vector<std::string> MethodsAndVariants() {
         "adakv:form=blend",
         "caote:base=last",
         "caote:form=errors",
+        "criticalkv:score=key_difference,budget=competing(0.2)",
+        "defensivekv:layer=true",
+        "kvzip:plus=true",
+        "kvzip:share=head",
         "custom:score=running_mean,budget=competing,sinks=2,positions=reassigned,when=step"}) {
     specs.emplace_back(variant);
   }

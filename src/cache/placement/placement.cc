@@ -156,6 +156,12 @@ void Placement::Merge(int layer, size_t head, const HeadPlan& plan) {
   backend_.SumRows(values(layer, head), value_sums_);
 }
 
+void Placement::WriteValues(int layer, size_t head, std::span<const Slot> rows,
+                            std::span<const float> values) {
+  for (const Slot row : rows) WINNOW_CHECK(row >= 0 && row < n_rows(layer, head));
+  backend_.WriteRows(this->values(layer, head), rows, values);
+}
+
 void Placement::Move(int layer, size_t head, const Moves& moves) {
   if (moves.from.empty()) return;
   const kernels::HeadStore& store = stores(layer)[head];

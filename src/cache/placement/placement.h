@@ -33,6 +33,9 @@ class Placement {
   void Append(int layer, const kernels::Matrix& k, const kernels::Matrix& v);
   // Weighted sums of rows of one head, as they are before.
   void Merge(int layer, size_t head, const HeadPlan& plan);
+  // Values of some rows of a head: a row of value_dim for each.
+  void WriteValues(int layer, size_t head, std::span<const Slot> rows,
+                   std::span<const float> values);
   // Rows of one head that move before the last ones go.
   void Move(int layer, size_t head, const Moves& moves);
   // Drops the rows from n_rows on. Their pages go back to the system, unless they are so few that

@@ -15,6 +15,7 @@
 #include "kernels/cpu/storage.h"
 #include "kernels/cpu/targets.h"
 #include "kernels/cpu/wide_entries.h"
+#include "kernels/hadamard.h"
 #include "kernels/ops.h"
 #include "kernels/overflow.h"
 #include "kernels/unrotate.h"
@@ -303,6 +304,25 @@ class CpuBackend final : public Backend, public OverflowCounter {
                    head.dim, pool_);
   }
 
+  void WriteRows(const HeadRows& head, std::span<const int32_t> rows,
+                 std::span<const float> values) override {
+    const HostHeadRows to = Rows(head);
+    const auto dim = static_cast<size_t>(head.dim);
+    WINNOW_CHECK(values.size() == rows.size() * dim);
+    std::vector<float> transformed;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      std::span<const float> row = values.subspan(i * dim, dim);
+      if (head.hadamard) {
+        transformed.assign(row.begin(), row.end());
+        TransformHead(transformed);
+        row = transformed;
+      }
+      WINNOW_CHECK(rows[i] >= 0 && rows[i] < to.n_rows);
+      Quantize(head.type, row,
+               {to.data + rows[i] * to.row_bytes, static_cast<size_t>(to.row_bytes)});
+    }
+  }
+
   void SumRows(const HeadRows& head, std::span<const RowSum> sums) override {
     cpu::SumRows(Rows(head), sums, sum_scratch_, pool_);
   }
@@ -394,6 +414,8 @@ class CpuBackend final : public Backend, public OverflowCounter {
       wide_entries_.Widen(entries, heads_.back().entries);
       const auto n_slots = static_cast<size_t>(heads_.back().n_slots);
       WINNOW_CHECK(entries.factors.empty() || entries.factors.size() == n_slots);
+      WINNOW_CHECK(entries.biases.empty() ||
+                   (entries.biases.size() == n_slots && !entries.shares_rows()));
       WINNOW_CHECK(a.rope == nullptr || entries.positions.size() == n_slots);
     }
   }

@@ -289,6 +289,25 @@ class ReferenceBackend final : public Backend, public OverflowCounter {
     for (size_t i = 0; i < rows.size(); ++i) TransformHead(out.subspan(i * dim, dim));
   }
 
+  void WriteRows(const HeadRows& head, std::span<const int32_t> rows,
+                 std::span<const float> values) override {
+    const auto dim = static_cast<size_t>(head.dim);
+    const auto row_bytes = static_cast<size_t>(gguf::RowBytes(head.type, head.dim));
+    WINNOW_CHECK(values.size() == rows.size() * dim);
+    std::vector<float> transformed;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      std::span<const float> row = values.subspan(i * dim, dim);
+      if (head.hadamard) {
+        transformed.assign(row.begin(), row.end());
+        TransformHead(transformed);
+        row = transformed;
+      }
+      std::byte* to =
+          Bytes(head.storage) + head.offset_bytes + static_cast<size_t>(rows[i]) * row_bytes;
+      Quantize(head.type, row, {to, row_bytes});
+    }
+  }
+
   void SumRows(const HeadRows& head, std::span<const RowSum> sums) override {
     reference::SumRows(head, sums, &Bytes);
   }

@@ -1,0 +1,71 @@
+// The replay of a prompt (compression::ReplaySpec).
+#include <algorithm>
+#include <vector>
+
+#include "runtime/session_data.h"
+
+namespace winnow::runtime {
+namespace {
+
+// Where there is no room for as many tokens at a time, a replay says too little to be worth it.
+constexpr int64_t kMinChunk = 32;
+
+}  // namespace
+
+Result<bool> Session::Data::Replay(std::span<const TokenId> added, const Part& part) {
+  const compression::ReplaySpec* spec = compressor.Replay();
+  if (spec == nullptr) return true;
+  const auto n = static_cast<int64_t>(added.size());
+  const int64_t n_seen = n_tokens() + n;
+  // The text's first token is no part of what is to be repeated.
+  const std::optional<TokenId> bos = engine->tokenizer().bos();
+  const int64_t first = n_tokens() == 0 && bos && added[0] == *bos ? 1 : 0;
+  const auto encode = [&](const std::string& text) {
+    return engine->tokenizer().Encode(text, {.add_special = false, .parse_special = false});
+  };
+  const std::vector<TokenId> text = encode(spec->text);
+  const std::vector<TokenId> next_text = encode(spec->next_text);
+  const auto n_text = static_cast<int64_t>(std::max(text.size(), next_text.size()));
+  const int64_t room = std::min(cache->capacity() - MaxHeld(), engine->model().context() - n_seen);
+  const int64_t chunk = std::min(spec->chunk, room - n_text - spec->n_repeated);
+  if (chunk < std::min(kMinChunk, n - first)) return true;
+  for (int64_t at = first; at < n; at += chunk) {
+    std::vector<TokenId> before = at == first ? text : next_text;
+    for (int64_t i = std::max(first, at - spec->n_repeated); i < at; ++i) {
+      before.push_back(added[static_cast<size_t>(i)]);
+    }
+    const compression::ReplayChunk one = {
+        .first = at, .n = std::min(chunk, n - at), .n_text = static_cast<int64_t>(before.size())};
+    WINNOW_ASSIGN(const bool finished, ReplayChunk(added, one, before, part));
+    if (!finished) return false;
+  }
+  return true;
+}
+
+Result<bool> Session::Data::ReplayChunk(std::span<const TokenId> added,
+                                        const compression::ReplayChunk& chunk,
+                                        std::span<const TokenId> text, const Part& part) {
+  std::vector<TokenId> tokens(text.begin(), text.end());
+  const auto repeated =
+      added.subspan(static_cast<size_t>(chunk.first), static_cast<size_t>(chunk.n));
+  tokens.insert(tokens.end(), repeated.begin(), repeated.end());
+  const auto n = static_cast<int64_t>(tokens.size());
+  const auto first = static_cast<cache::Position>(n_tokens() + std::ssize(added));
+  compressor.BeginReplay(chunk, n);
+  const compression::ReplaySpec& spec = *compressor.Replay();
+  model::TokenSpan span = {.sequence = {.cache = cache.get(), .taps = spec.taps, .rows = spec.rows},
+                           .tokens = tokens,
+                           .first_position = first};
+  span.sequence.after_layer = [&](const attention::LayerDone& done) -> Result<void> {
+    compressor.AfterReplayLayer(*cache, done);
+    cache->TruncateLayer(done.layer, first);
+    return {};
+  };
+  // The prompt's progress has ended; a replay can still be stopped.
+  const PrefillOptions wanted = {
+      .on_logits = {}, .logits_from = -1, .progress = part.wanted.progress};
+  return Run(span,
+             {.first = part.first + part.n, .n = 0, .n_prompt = part.n_prompt, .wanted = wanted});
+}
+
+}  // namespace winnow::runtime
