@@ -80,6 +80,7 @@ std::span<const MethodEntry> Methods() {
       methods::KeyDiff(),
       methods::KNorm(),
       methods::Random(),
+      methods::Winnow(),
       methods::Custom(),
   };
   // clang-format on

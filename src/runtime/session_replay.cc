@@ -45,16 +45,16 @@ Result<bool> Session::Data::Replay(std::span<const TokenId> added, const Part& p
 Result<bool> Session::Data::ReplayChunk(std::span<const TokenId> added,
                                         const compression::ReplayChunk& chunk,
                                         std::span<const TokenId> text, const Part& part) {
-  std::vector<TokenId> tokens(text.begin(), text.end());
+  std::vector<TokenId> replayed(text.begin(), text.end());
   const auto repeated =
       added.subspan(static_cast<size_t>(chunk.first), static_cast<size_t>(chunk.n));
-  tokens.insert(tokens.end(), repeated.begin(), repeated.end());
-  const auto n = static_cast<int64_t>(tokens.size());
+  replayed.insert(replayed.end(), repeated.begin(), repeated.end());
+  const auto n = static_cast<int64_t>(replayed.size());
   const auto first = static_cast<cache::Position>(n_tokens() + std::ssize(added));
   compressor.BeginReplay(chunk, n);
   const compression::ReplaySpec& spec = *compressor.Replay();
   model::TokenSpan span = {.sequence = {.cache = cache.get(), .taps = spec.taps, .rows = spec.rows},
-                           .tokens = tokens,
+                           .tokens = replayed,
                            .first_position = first};
   span.sequence.after_layer = [&](const attention::LayerDone& done) -> Result<void> {
     compressor.AfterReplayLayer(*cache, done);

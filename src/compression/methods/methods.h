@@ -29,5 +29,6 @@ MethodEntry Streaming();
 MethodEntry Tova();
 MethodEntry TreeKv();
 MethodEntry Twilight();
+MethodEntry Winnow();
 
 }  // namespace winnow::compression::methods
