@@ -56,6 +56,7 @@ class WinnowMethod final : public Method {
  public:
   explicit WinnowMethod(const WinnowConfig& config) : c_(config) {
     traits_.waits_for_all_layers = true;
+    traits_.decides_at_end = true;
     if (c_.rest > 0) {
       traits_.bias_column = kBias;
       traits_.min_budget = 2;
