@@ -197,6 +197,7 @@ struct Traits {
   bool evicts_in_decode = false;      // false: the cache grows by one per generated token
   bool shared_rows = false;           // stored rows have several entries (EMS)
   bool waits_for_all_layers = false;  // no layer is compressed before the last one was computed
+  bool decides_at_end = false;        // prompts are compressed by DecideAll
   bool drops_hidden_states = false;   // PyramidInfer
   float top_p = 1;                    // below 1: Twilight's selection inside attention
   int dense_layers = 0;               // with top_p < 1: layers attended in full
@@ -223,7 +224,8 @@ class Method {
   // Runs after the attention of every layer in every chunk of the replay. The newest call.n_new
   // entries of every head are the replay's: they go as soon as this returns.
   virtual void ObserveReplay(const LayerCall&) const {}
-  // Runs once after a prefill call, when all layers and the replay are done: plans for any layers.
+  // With Traits::decides_at_end (and waits_for_all_layers): runs once after a prefill call, when
+  // all layers and the replay are done, and gives plans for any layers.
   // There are neither taps nor rows. Requires: positions are original, or `plans` stays empty.
   virtual void DecideAll(const LayerCall&, PlanList&) const {}
 

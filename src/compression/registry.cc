@@ -90,6 +90,7 @@ std::span<const MethodEntry> Methods() {
       methods::KvZip(),
       methods::AttentionMatching(),
       methods::Random(),
+      methods::Winnow(),
       methods::Custom(),
   };
   // clang-format on

@@ -121,10 +121,10 @@ struct HeadEntries {
   std::span<const Half> factors = {};
   // [entry] where the key is rotated to, if Attention::rope is set (rows of its table).
   std::span<const int32_t> positions = {};
+  int32_t query_position = 0;  // where the first query is rotated to; query i: query_position + i
   // [entry] what is added to its scores, after their scaling and before the softmax: an entry that
   // stands for several has the logarithm of their number. Empty: 0. Requires: entries are rows.
   std::span<const Half> biases = {};
-  int32_t query_position = 0;  // where the first query is rotated to; query i: query_position + i
 
   bool shares_rows() const { return !rows.empty() || !short_rows.empty(); }
   // Of entries that share rows.
@@ -161,7 +161,7 @@ struct Taps {
   std::vector<std::vector<double>> last_sums;
   std::vector<std::vector<double>> column_sums;
   std::vector<std::vector<double>> square_sums;
-  std::vector<std::vector<float>> column_max;  // [head][entry]
+  std::vector<std::vector<float>> column_max = {};  // [head][entry]
 };
 
 // Attention of `q.rows` queries over one layer's cache, all heads. The last q.rows entries of every

@@ -145,7 +145,7 @@ void Compressor::AfterReplayLayer(cache::Cache& cache, const attention::LayerDon
 }
 
 void Compressor::DecideAll(cache::Cache& cache) {
-  if (!active()) return;
+  if (!DecidesAtEnd()) return;
   const kernels::Taps none;
   compression::LayerCall call = MakeCall(cache, none);
   call.layer = call.n_layers - 1;

@@ -103,7 +103,9 @@ class Compressor {
   void BeginReplay(const compression::ReplayChunk& chunk, int64_t n_rows);
   // Shows the method a layer that holds the replay's entries too.
   void AfterReplayLayer(cache::Cache& cache, const attention::LayerDone& done);
-  // After a prefill call and its replay, before EndCall: the method decides about all layers.
+  bool DecidesAtEnd() const { return active() && options_.method->traits().decides_at_end; }
+  // After a prefill call and its replay, before EndCall: the method decides about all layers, if it
+  // does so at the end.
   void DecideAll(cache::Cache& cache);
   // After every call of the model.
   void EndCall(const cache::Cache& cache);
@@ -141,6 +143,11 @@ class Compressor {
   // The largest budget, and calls as long as they may be, that a limit on the bytes allows.
   Result<ResolvedBudget> ResolveMemoryLimit(const cache::Cache& cache, int64_t n_prompt,
                                             int64_t n_call) const;
+  // Of a first prompt that is replayed: calls as long as leave at least half of the budget that the
+  // shortest ones would. Nothing: not even those fit.
+  static std::optional<ResolvedBudget> SettleReplay(
+      int64_t smallest, int64_t largest, int64_t n_call,
+      const std::function<bool(const ResolvedBudget&)>& fits);
   Result<int64_t> BudgetFromRatio(int64_t n_tokens) const;
   int64_t NextCall(const cache::Cache& cache) const;
   // reserve_tokens in so many layers, as far as a quarter of the bytes goes.

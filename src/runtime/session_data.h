@@ -52,10 +52,25 @@ struct Session::Data {
     int64_t n = 0;
     int64_t n_prompt = 0;
     const PrefillOptions& wanted;
+    // Shares of the part's work: what Run does of it, from where to where.
+    double from = 0;
+    double to = 1;
+
+    // Tells how far the whole prompt is when `done` of Run's share is; false: stop.
+    bool KeepsGoing(double done) const {
+      if (!wanted.progress) return true;
+      const double of_part = from + done * (to - from);
+      const double n_done = static_cast<double>(first) + of_part * static_cast<double>(n);
+      return wanted.progress(n_done / static_cast<double>(n_prompt));
+    }
   };
   // False: stopped by progress.
   Result<bool> Prefill(std::span<const TokenId> added, const Part& part);
   Result<bool> Run(const model::TokenSpan& span, const Part& part);
+  // The same for methods that decide at the end: the prompt, its replay if there is one, and the
+  // decision (session_replay.cc).
+  Result<bool> RunAndDecide(const model::TokenSpan& span, std::span<const TokenId> added,
+                            const Part& part);
 
   // After a prefill call, where the method asks for it (compression::ReplaySpec). False: as above.
   Result<bool> Replay(std::span<const TokenId> added, const Part& part);

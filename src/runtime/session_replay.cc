@@ -1,5 +1,6 @@
 // The replay of a prompt (compression::ReplaySpec).
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "runtime/session_data.h"
@@ -10,7 +11,23 @@ namespace {
 // Where there is no room for as many tokens at a time, a replay says too little to be worth it.
 constexpr int64_t kMinChunk = 32;
 
+// Where a replay stands in the work of a prompt: about as much again, and the decision after it.
+constexpr double kReplayFrom = 0.4;
+constexpr double kReplayTo = 0.9;
+
 }  // namespace
+
+Result<bool> Session::Data::RunAndDecide(const model::TokenSpan& span,
+                                         std::span<const TokenId> added, const Part& part) {
+  Part of_prompt = part;
+  of_prompt.to = compressor.Replay() != nullptr ? kReplayFrom : kReplayTo;
+  WINNOW_ASSIGN(bool finished, Run(span, of_prompt));
+  if (!finished) return false;
+  WINNOW_ASSIGN(finished, Replay(added, part));
+  if (!finished) return false;
+  compressor.DecideAll(*cache);
+  return part.KeepsGoing(1);
+}
 
 Result<bool> Session::Data::Replay(std::span<const TokenId> added, const Part& part) {
   const compression::ReplaySpec* spec = compressor.Replay();
@@ -45,27 +62,30 @@ Result<bool> Session::Data::Replay(std::span<const TokenId> added, const Part& p
 Result<bool> Session::Data::ReplayChunk(std::span<const TokenId> added,
                                         const compression::ReplayChunk& chunk,
                                         std::span<const TokenId> text, const Part& part) {
-  std::vector<TokenId> tokens(text.begin(), text.end());
+  std::vector<TokenId> replayed(text.begin(), text.end());
   const auto repeated =
       added.subspan(static_cast<size_t>(chunk.first), static_cast<size_t>(chunk.n));
-  tokens.insert(tokens.end(), repeated.begin(), repeated.end());
-  const auto n = static_cast<int64_t>(tokens.size());
+  replayed.insert(replayed.end(), repeated.begin(), repeated.end());
+  const auto n = static_cast<int64_t>(replayed.size());
   const auto first = static_cast<cache::Position>(n_tokens() + std::ssize(added));
   compressor.BeginReplay(chunk, n);
   const compression::ReplaySpec& spec = *compressor.Replay();
   model::TokenSpan span = {.sequence = {.cache = cache.get(), .taps = spec.taps, .rows = spec.rows},
-                           .tokens = tokens,
+                           .tokens = replayed,
                            .first_position = first};
   span.sequence.after_layer = [&](const attention::LayerDone& done) -> Result<void> {
     compressor.AfterReplayLayer(*cache, done);
     cache->TruncateLayer(done.layer, first);
     return {};
   };
-  // The prompt's progress has ended; a replay can still be stopped.
-  const PrefillOptions wanted = {
-      .on_logits = {}, .logits_from = -1, .progress = part.wanted.progress};
-  return Run(span,
-             {.first = part.first + part.n, .n = 0, .n_prompt = part.n_prompt, .wanted = wanted});
+  Part of_chunk = part;
+  const double n_call = static_cast<double>(added.size());
+  const auto share = [&](int64_t token) {
+    return kReplayFrom + (kReplayTo - kReplayFrom) * static_cast<double>(token) / n_call;
+  };
+  of_chunk.from = share(chunk.first);
+  of_chunk.to = share(chunk.first + chunk.n);
+  return Run(span, of_chunk);
 }
 
 }  // namespace winnow::runtime

@@ -110,10 +110,13 @@ Result<bool> Session::Data::Prefill(std::span<const TokenId> added, const Part& 
       part.wanted.on_logits(part.first + first_row, rows);
     };
   }
-  Result<bool> finished = Run(span, part);
-  if (finished && *finished) finished = Replay(added, part);
+  Result<bool> finished = false;
+  if (compressor.DecidesAtEnd()) {
+    finished = RunAndDecide(span, added, part);
+  } else {
+    finished = Run(span, part);
+  }
   if (finished && *finished) {
-    compressor.DecideAll(*cache);
     EndCall(added, Phase::kPrefill);
   } else {
     Rollback();
@@ -133,8 +136,7 @@ Result<bool> Session::Data::Run(const model::TokenSpan& span, const Part& part) 
     const double done = step.done();
     if (done <= reported) continue;  // at work on the logits
     reported = done;
-    const double n_done = static_cast<double>(part.first) + done * static_cast<double>(part.n);
-    if (progress(n_done / static_cast<double>(part.n_prompt))) continue;
+    if (part.KeepsGoing(done)) continue;
     step.Abandon();
     return false;
   }

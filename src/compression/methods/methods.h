@@ -39,5 +39,6 @@ MethodEntry Tova();
 MethodEntry TreeKv();
 MethodEntry TriAttention();
 MethodEntry Twilight();
+MethodEntry Winnow();
 
 }  // namespace winnow::compression::methods
