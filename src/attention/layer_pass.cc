@@ -120,7 +120,7 @@ void LayerPass::Rotate(const Rows& rows) {
 }
 
 // Queries, as Append transforms the keys they meet.
-void LayerPass::Transform(const Block& rows) {
+void LayerPass::Transform(const Rows& rows) {
   for (const Piece& piece : pieces_) {
     const cache::Cache& cache = *states_[piece.span].span.sequence->cache;
     if (!cache.keys_transformed(layer_)) continue;

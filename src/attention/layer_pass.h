@@ -124,7 +124,7 @@ class LayerPass {
   void CollectBefore(const Rows& rows, const Piece& piece);
   void CollectQueries(const Rows& rows, const Piece& piece);
   void Rotate(const Rows& rows);
-  void Transform(const Block& rows);
+  void Transform(const Rows& rows);
   // The rows [first, first + n) of a piece, which attention can take together.
   Result<void> AppendRows(const Rows& rows, const Piece& piece, int64_t first, int64_t n);
   Result<void> AttendPiece(const Rows& rows, const Piece& piece);
