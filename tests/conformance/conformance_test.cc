@@ -55,6 +55,12 @@ Promise PromiseFor(const std::string& spec, int64_t budget) {
   if (name == "ems") return {false, 0, window(32)};
   if (name == "snapkv") return {true, 0, window(32)};
   if (name == "caote") return {true, 0, says("base=last") ? 0 : window(32)};
+  if (says("criticalkv:score=key_difference")) return {.exact = false};
+  if (name == "criticalkv") return {true, 0, window(32)};
+  if (name == "defensivekv") return {false, 0, window(32)};
+  if (name == "triattention" || name == "attention-matching") return {.exact = true};
+  if (name == "compactor") return {true, 8, 4};
+  if (name == "expected-attention" || name == "kvzip") return {false, 4, 0};
   if (name == "lagkv") return {true, 4, 1};
   if (name == "rkv") return {false, 0, window(8)};
   if (says("representative")) return {true, 0, window(32)};

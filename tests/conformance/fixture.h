@@ -140,6 +140,10 @@ inline std::vector<std::string> MethodsAndVariants() {
         "d2o:layer_policy=uniform,heads=query",
         "streaming:heads=query",
         "refreekv:per_head=true,heads=query",
+        "criticalkv:score=key_difference,budget=competing(0.2)",
+        "defensivekv:layer=true",
+        "kvzip:plus=true",
+        "kvzip:share=head",
         "custom:score=running_mean,budget=competing,sinks=2,positions=reassigned,when=step"}) {
     specs.emplace_back(variant);
   }
