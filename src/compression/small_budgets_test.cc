@@ -9,8 +9,8 @@
 #include "compression/testing/harness.h"
 #include "compression/testing/random.h"
 
-// Budgets of a few entries (methods.md 0.7): windows and blocks shrink; what is refused could hold
-// nothing but what is protected.
+// Budgets of a few entries (docs/methods/semantics.md#small-budgets): windows and blocks shrink;
+// what is refused could hold nothing but what is protected.
 namespace winnow::compression {
 namespace {
 

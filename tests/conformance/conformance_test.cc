@@ -5,7 +5,7 @@
 #include "compression/parts.h"
 #include "fixture.h"
 
-// methods.md, section 5: what must hold for every method.
+// What must hold for every method (docs/methods/semantics.md#invariants).
 namespace winnow::conformance {
 namespace {
 
@@ -188,7 +188,7 @@ TEST_P(EveryMethod, ChunkedPrefillHoldsTheBudgetAfterEveryChunk) {
   }
 }
 
-// methods.md 0.10: a chunk of one is the decode step of a step method.
+// docs/methods/semantics.md#chunks: a chunk of one is the decode step of a step method.
 TEST_P(EveryMethod, AChunkOfOneIsADecodeStep) {
   if (!MethodTraits(GetParam()).evicts_in_decode) GTEST_SKIP() << "skipped: evicts only in prefill";
   const bool blocks =

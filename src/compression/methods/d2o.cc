@@ -25,7 +25,7 @@ struct D2oConfig {
   LayerPolicy layer_policy = LayerPolicy::kGate;  // [paper; softmax: authors' code]
   double gate = 100;  // g: variance of the column sums above which attention is sparse  [paper]
   enum class GateScale { kNone, kLength };
-  GateScale gate_scale = GateScale::kNone;  // [paper; length: methods.md 1.3.1]
+  GateScale gate_scale = GateScale::kNone;  // [paper; length: docs/methods/semantics.md#d2o]
   double alpha = 2;    // room of dense layers, as a multiple of the budget  [paper: 2 to 4]
   bool total = false;  // layers together have as many times the budget as there are  [same]
   int sinks = 4;       // T  [paper]
@@ -157,7 +157,7 @@ class D2oMethod final : public Method {
   }
 
   // F(l), the mean variance over the query heads (scaled where that is asked), or u(l), the mean of
-  // the variances brought to 0..1 (sections 1.3.1 of methods.md): how unevenly the columns receive
+  // the variances brought to 0..1 (docs/methods/semantics.md#d2o): how unevenly the columns receive
   // attention. 0 where they received what is no number.
   double Density(const LayerCall& call) const {
     std::vector<double>& variances = call.scratch.numbers;

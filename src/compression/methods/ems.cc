@@ -3,8 +3,8 @@
 // and values; each member keeps its place in the text and its key's length, so it still takes part
 // in attention on its own.
 // No composition of parts: entries fall into three, and share rows (cache::HeadPlan::shares).
-// Decided here, the paper being silent (methods.md 1.5): who leaves a full table, how important a
-// class is, and that entries without a class leave attention altogether.
+// Decided here, the paper being silent (docs/methods/semantics.md#ems): who leaves a full table,
+// how important a class is, and that entries without a class leave attention altogether.
 #include <algorithm>
 #include <array>
 #include <numeric>

@@ -12,7 +12,7 @@ namespace {
 struct H2oConfig {
   int sinks = 0;                                   // [TreeKV protocol: 4]
   CountOrShare recent = CountOrShare::Share(0.5);  // [code]
-  bool decode = true;  // evict while generating; false: for comparisons  [methods.md 2.4]
+  bool decode = true;  // evict while generating; false: for comparisons  [ours]
   score::Reduce reduce = score::Reduce::kMean;
   enum class Positions { kOriginal, kReassigned } positions = Positions::kOriginal;
 };

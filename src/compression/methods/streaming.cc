@@ -21,20 +21,21 @@ void Visit(StreamingConfig& c, Visitor& v) {
 }
 
 Result<MethodPtr> Make(const StreamingConfig& c) {
-  return Compose({.traits = {.positions = c.positions == StreamingConfig::Positions::kReassigned
-                                              ? PositionMode::kReassigned
-                                              : PositionMode::kOriginal,
-                             .evicts_in_decode = true},
-                  .score = score::Age(),
-                  .budget = budget::Uniform(),
-                  .select = select::TopK(),
-                  .merge = nullptr,
-                  // More sinks than there is room for: all the room (methods.md 2.3).
-                  .protect = [](const Protect& p, const LayerCall& call) -> Protect {
-                    return {.sinks = std::min(p.sinks, call.budget), .recent = 0};
-                  },
-                  .protected_entries = {.sinks = c.sinks, .recent = 0},
-                  .when = When::kStep});
+  return Compose(
+      {.traits = {.positions = c.positions == StreamingConfig::Positions::kReassigned
+                                   ? PositionMode::kReassigned
+                                   : PositionMode::kOriginal,
+                  .evicts_in_decode = true},
+       .score = score::Age(),
+       .budget = budget::Uniform(),
+       .select = select::TopK(),
+       .merge = nullptr,
+       // More sinks than there is room for: all the room (docs/methods/semantics.md#small-budgets).
+       .protect = [](const Protect& p, const LayerCall& call) -> Protect {
+         return {.sinks = std::min(p.sinks, call.budget), .recent = 0};
+       },
+       .protected_entries = {.sinks = c.sinks, .recent = 0},
+       .when = When::kStep});
 }
 
 }  // namespace
