@@ -74,6 +74,9 @@ std::span<const MethodEntry> Methods() {
       methods::Ems(),
       methods::KeyDiff(),
       methods::KNorm(),
+      methods::LagKv(),
+      methods::Rkv(),
+      methods::Caote(),
       methods::Random(),
       methods::Custom(),
   };

@@ -26,6 +26,7 @@ TEST(SmallBudgetsTest, TheLeastIsOneMoreThanIsProtected) {
   EXPECT_EQ(min, (std::map<std::string, int64_t>{
                      {"adakv", 1},          // the window shrinks to one entry
                      {"cake", 1},           // the same
+                     {"caote", 1},          // as snapkv
                      {"cam", 1},            // no more sinks than there is room for
                      {"custom", 1},         // as snapkv
                      {"d2o", 6},            // 4 sinks, a recent and an important entry
@@ -34,10 +35,12 @@ TEST(SmallBudgetsTest, TheLeastIsOneMoreThanIsProtected) {
                      {"hbw", 1},            // as snapkv
                      {"keydiff", 1},        //
                      {"knorm", 1},          //
+                     {"lagkv", 5},          // 4 sinks
                      {"lm-infinite", 1},    // as cam
                      {"local", 1},          //
                      {"pyramidkv", 1},      // as snapkv
                      {"random", 21},        // 4 sinks, 16 recent entries
+                     {"rkv", 1},            // as snapkv
                      {"roco", 15},          // 4 sinks of a prompt, 10 recent entries
                      {"scissorhands", 11},  // 10 recent entries
                      {"snapkv", 1},         //

@@ -54,6 +54,9 @@ Promise PromiseFor(const std::string& spec, int64_t budget) {
   }
   if (name == "ems") return {false, 0, 32};
   if (name == "snapkv") return {true, 0, window(32)};
+  if (name == "caote") return {true, 0, says("base=last") ? 0 : window(32)};
+  if (name == "lagkv") return {true, 4, 1};
+  if (name == "rkv") return {false, 0, window(8)};
   if (says("representative")) return {true, 0, window(32)};
   if (name == "hbw" || name == "adakv" || name == "cake") return {false, 0, window(32)};
   if (name == "pyramidkv") return {false, 0, window(8)};
@@ -193,7 +196,7 @@ TEST_P(EveryMethod, AChunkOfOneIsADecodeStep) {
   if (!MethodTraits(GetParam()).evicts_in_decode) GTEST_SKIP() << "skipped: evicts only in prefill";
   const bool blocks =
       MethodName(GetParam()) == "treekv" && GetParam().find("prefill=step") == std::string::npos;
-  if (blocks || GetParam() == "pyramidinfer" || GetParam() == "roco") {
+  if (blocks || GetParam() == "pyramidinfer" || GetParam() == "roco" || GetParam() == "rkv") {
     GTEST_SKIP() << "skipped: has another rule for prompts";
   }
   const auto engine = OpenTiny(2);

@@ -8,23 +8,29 @@
 
 namespace winnow::compression::score {
 
-// Calls use(rank, key) for the stored keys of the ranks [begin, end) of a KV head, oldest first.
-// Reads them in blocks, so that a long prompt is never held as floats.
+// Calls use(rank, row) for the stored rows (keys or values) of the ranks [begin, end) of a KV head,
+// oldest first. Reads them in blocks, so that a long prompt is never held as floats.
 template <class Use>
-void ForEachKey(const LayerCall& call, int kv_head, int64_t begin, int64_t end, const Use& use) {
+void ForEachRow(const LayerCall& call, int kv_head, const kernels::HeadRows& stored, int64_t begin,
+                int64_t end, const Use& use) {
   constexpr int64_t kBlock = 256;
-  const kernels::HeadRows keys = call.cache.keys(call.layer, kv_head);
   const std::span<const Slot> order = call.order(kv_head);
-  const auto dim = static_cast<size_t>(keys.dim);
+  const auto dim = static_cast<size_t>(stored.dim);
   for (int64_t first = begin; first < end; first += kBlock) {
     const auto n = static_cast<size_t>(std::min(kBlock, end - first));
     call.scratch.floats.resize(n * dim);
     const std::span<float> rows(call.scratch.floats);
-    call.backend.ReadRows(keys, order.subspan(static_cast<size_t>(first), n), rows);
+    call.backend.ReadRows(stored, order.subspan(static_cast<size_t>(first), n), rows);
     for (size_t i = 0; i < n; ++i) {
       use(first + static_cast<int64_t>(i), std::span<const float>(rows.subspan(i * dim, dim)));
     }
   }
+}
+
+// The same for the keys.
+template <class Use>
+void ForEachKey(const LayerCall& call, int kv_head, int64_t begin, int64_t end, const Use& use) {
+  ForEachRow(call, kv_head, call.cache.keys(call.layer, kv_head), begin, end, use);
 }
 
 inline double SquareNorm(std::span<const float> key) {

@@ -1,0 +1,222 @@
+// CAOTE (arXiv:2504.14051): the entries stay whose loss would change attention's output most. With
+// the scores of another method as weights a that add up to one, o = sum of a_j v_j is the output,
+// and without entry j it would differ by
+//   a_j / (1 - a_j) * |v_j - o|
+// form=errors is the exact sum over the queries and query heads instead, of squares, with each
+// one's own weights (proposed to kvpress as DropKV).
+// Written without the authors' code. Differs from the paper: the scores are those of a KV head, the
+// mean over its query heads; nothing smooths them unless `pool` is given.
+#include <cmath>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "compression/budget/budget.h"
+#include "compression/methods/methods.h"
+#include "compression/numbers.h"
+#include "compression/parts.h"
+#include "compression/score/score.h"
+#include "compression/score/stored_keys.h"
+#include "compression/select/select.h"
+
+namespace winnow::compression::methods {
+namespace {
+
+struct CaoteConfig {
+  enum class Base { kWindow, kLast, kHeavy };
+  enum class Form { kScores, kErrors };
+  Base base = Base::kWindow;
+  Form form = Form::kScores;
+  bool fast = false;
+  int window = 32;                        // [SnapKV's]
+  score::Pool pool = score::Pool::kNone;  // ours: weights of entries, not of neighbourhoods
+  int kernel = 7;                         // [SnapKV's]
+  int sinks = 0;
+  CountOrShare recent = 0;
+};
+
+template <class Visitor>
+void Visit(CaoteConfig& c, Visitor& v) {
+  v("base", c.base,
+    "whose scores: the last prompt tokens' (snapkv), the newest token's (tova) or all tokens' "
+    "(h2o); "
+    "the last two evict while generating too",
+    Choices{"window", "last", "heavy"});
+  v("form", c.form,
+    "by the base's scores, or by the error of every query of the window and its heads "
+    "(base=window)",
+    Choices{"scores", "errors"});
+  v("fast", c.fast, "the mean of the values in the place of attention's output (FastCAOTE)");
+  v("window", c.window, "base=window: last prompt tokens that vote, and stay", Range{1, 1 << 16});
+  v("pool", c.pool, "base=window: smoothing of the votes over neighbours",
+    Choices{"none", "average", "max"});
+  v("kernel", c.kernel, "smoothing width, odd", Range{1, score::kMaxKernel});
+  v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
+  v("recent", c.recent, kRecentHelp);
+}
+
+// How far the output moves from an entry's value when the entry goes, in distances of the two. An
+// entry that has all the weight is the output.
+double Factor(double weight) {
+  return weight < 1 ? weight / (1 - weight) : std::numeric_limits<double>::infinity();
+}
+
+double SquareDistance(std::span<const float> value, std::span<const double> output) {
+  double sum = 0;
+  for (size_t d = 0; d < output.size(); ++d) {
+    const double difference = double{value[d]} - output[d];
+    sum += difference * difference;
+  }
+  return sum;
+}
+
+// weights [entry] of all entries of a KV head; out [dim] their mean value so weighted.
+void MeanValue(const LayerCall& call, int kv_head, std::span<const double> weights,
+               std::vector<double>& out) {
+  const kernels::HeadRows values = call.cache.values(call.layer, kv_head);
+  out.assign(static_cast<size_t>(values.dim), 0.0);
+  score::ForEachRow(call, kv_head, values, 0, call.n_slots(kv_head),
+                    [&](int64_t rank, std::span<const float> value) {
+                      const double weight = weights[static_cast<size_t>(rank)];
+                      if (weight == 0) return;
+                      for (size_t d = 0; d < out.size(); ++d) out[d] += weight * value[d];
+                    });
+}
+
+// By another scorer's scores, which are not negative.
+class OutputErrorScorer final : public Scorer {
+ public:
+  OutputErrorScorer(score::ScorerPtr base, bool fast) : base_(std::move(base)), fast_(fast) {}
+
+  std::string_view name() const override { return "output_error"; }
+  Needs needs() const override { return base_->needs(); }
+  void Observe(const LayerCall& call) const override { base_->Observe(call); }
+  void Score(const LayerCall& call, int kv_head, Region region,
+             std::span<double> out) const override {
+    const int64_t n = call.n_slots(kv_head);
+    std::vector<double> weights(static_cast<size_t>(n));
+    base_->Score(call, kv_head, {0, n}, weights);
+    double sum = 0;
+    for (const double weight : weights) sum += weight;
+    for (double& weight : weights) weight = Fraction(weight, sum, 1.0 / static_cast<double>(n));
+    std::vector<double> output;
+    if (fast_) {
+      const std::vector<double> equal(weights.size(), 1.0 / static_cast<double>(n));
+      MeanValue(call, kv_head, equal, output);
+    } else {
+      MeanValue(call, kv_head, weights, output);
+    }
+    score::ForEachRow(call, kv_head, call.cache.values(call.layer, kv_head), region.begin,
+                      region.end, [&](int64_t rank, std::span<const float> value) {
+                        const double factor = Factor(weights[static_cast<size_t>(rank)]);
+                        out[static_cast<size_t>(rank - region.begin)] =
+                            std::isinf(factor) ? factor
+                                               : factor * std::sqrt(SquareDistance(value, output));
+                      });
+  }
+
+ private:
+  score::ScorerPtr base_;
+  bool fast_;
+};
+
+// By every query of the window and each of its heads.
+class QueryErrorScorer final : public Scorer {
+ public:
+  QueryErrorScorer(int window, bool fast) : window_(window), fast_(fast) {}
+
+  std::string_view name() const override { return "query_error"; }
+  Needs needs() const override {
+    return {.prefill = {.last_rows = window_, .reduce = kernels::TapSpec::Reduce::kNone}};
+  }
+  void Score(const LayerCall& call, int kv_head, Region region,
+             std::span<double> out) const override {
+    std::fill(out.begin(), out.end(), 0.0);
+    const int n_rows = static_cast<int>(
+        std::min<int64_t>(call.taps.n_last_rows, WindowUnder(call.budget, window_)));
+    for (int head = kv_head * call.group(); head < (kv_head + 1) * call.group(); ++head) {
+      for (int row = call.taps.n_last_rows - n_rows; row < call.taps.n_last_rows; ++row) {
+        AddErrors(call, kv_head, region, call.last_row(head, row), out);
+      }
+    }
+  }
+
+ private:
+  void AddErrors(const LayerCall& call, int kv_head, Region region, std::span<const float> row,
+                 std::span<double> out) const {
+    const std::span<const Slot> order = call.order(kv_head);
+    std::vector<double> weights, output;
+    for (const Slot slot : order) weights.push_back(row[static_cast<size_t>(slot)]);
+    if (fast_) {
+      const std::vector<double> equal(weights.size(), 1.0 / static_cast<double>(weights.size()));
+      MeanValue(call, kv_head, equal, output);
+    } else {
+      MeanValue(call, kv_head, weights, output);
+    }
+    score::ForEachRow(call, kv_head, call.cache.values(call.layer, kv_head), region.begin,
+                      region.end, [&](int64_t rank, std::span<const float> value) {
+                        const double factor = Factor(weights[static_cast<size_t>(rank)]);
+                        out[static_cast<size_t>(rank - region.begin)] +=
+                            std::isinf(factor) ? factor
+                                               : factor * factor * SquareDistance(value, output);
+                      });
+  }
+
+  int window_;
+  bool fast_;
+};
+
+score::ScorerPtr ScorerOf(const CaoteConfig& c) {
+  if (c.form == CaoteConfig::Form::kErrors) {
+    return std::make_shared<QueryErrorScorer>(c.window, c.fast);
+  }
+  switch (c.base) {
+    case CaoteConfig::Base::kLast:
+      return std::make_shared<OutputErrorScorer>(
+          score::LastRow({.queries = 1, .per_layer = false, .reduce = score::Reduce::kMean}),
+          c.fast);
+    case CaoteConfig::Base::kHeavy:
+      return std::make_shared<OutputErrorScorer>(score::Heavy(), c.fast);
+    case CaoteConfig::Base::kWindow:
+      break;
+  }
+  return std::make_shared<OutputErrorScorer>(
+      score::Window({.window = c.window, .pool = c.pool, .kernel = c.kernel}), c.fast);
+}
+
+Result<MethodPtr> Make(const CaoteConfig& c) {
+  WINNOW_TRY(score::CheckPoolWidth("caote", c.kernel));
+  const bool window = c.base == CaoteConfig::Base::kWindow;
+  if (!window && c.form == CaoteConfig::Form::kErrors) {
+    return Error{
+        "caote: form=errors: found base=last or base=heavy, expected base=window, whose queries "
+        "are "
+        "known one by one"};
+  }
+  if (window && (c.recent.is_share() || c.recent.count() > 0)) {
+    return Error{
+        "caote: recent: found a value, expected none with base=window: the window's tokens stay"};
+  }
+  Regions regions = {.sinks = c.sinks, .recent = c.recent};
+  if (window) regions.recent = c.window;
+  return Compose({.traits = {.evicts_in_decode = !window,
+                             // A window alone shrinks with the budget.
+                             .min_budget = window && c.sinks == 0 ? 1 : regions.MinBudget()},
+                  .score = ScorerOf(c),
+                  .budget = budget::Uniform(),
+                  .select = select::TopK(),
+                  .merge = nullptr,
+                  .protect = window ? WindowWithin : nullptr,
+                  .protected_entries = regions,
+                  .when = window ? When::kPrefill : When::kStep});
+}
+
+}  // namespace
+
+MethodEntry Caote() {
+  return Entry<CaoteConfig, Make>(
+      "caote", "what attention's output would miss, by another method's scores and the values",
+      "CAOTE, arXiv:2504.14051");
+}
+
+}  // namespace winnow::compression::methods

@@ -1,0 +1,225 @@
+// R-KV (arXiv:2505.24133): what the last queries attend to, less how much a key repeats others.
+//   score = lambda * maxpool(attention of the last `window` queries) - (1 - lambda) * redundancy
+// The redundancy of a key is the softmax over all entries of its mean cosine to them; of each key's
+// likenesses above `threshold` the newest does not count, so that one of several like entries
+// stays. Differs from the authors' code: the maximum over the query heads of a group is that of
+// their weights, not of their logits, which taps do not have; a key without any likeness leaves all
+// cosines as they are (the code clears the one to the oldest entry).
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "compression/budget/budget.h"
+#include "compression/methods/methods.h"
+#include "compression/numbers.h"
+#include "compression/parts.h"
+#include "compression/score/pool.h"
+#include "compression/score/score.h"
+#include "compression/score/stored_keys.h"
+#include "compression/select/select.h"
+
+namespace winnow::compression::methods {
+namespace {
+
+struct RkvConfig {
+  int window = 8;          // [code; paper: alpha]
+  int kernel = 7;          // [code]
+  double lambda = 0.07;    // [code; paper: 0.1]
+  double threshold = 0.5;  // [code]
+  int buffer = 128;        // [paper]
+  bool decode = true;
+  score::Reduce reduce = score::Reduce::kMax;  // [code]
+};
+
+template <class Visitor>
+void Visit(RkvConfig& c, Visitor& v) {
+  v("window", c.window, "newest tokens that vote, and stay", Range{1, 64});
+  v("kernel", c.kernel, "smoothing width of the votes (maximum), odd", Range{1, score::kMaxKernel});
+  v("lambda", c.lambda, "weight of attention; the rest is that of redundancy", Range{0, 1});
+  v("threshold", c.threshold, "cosine from which two keys are alike", Range{-1, 1});
+  v("buffer", c.buffer, "entries that go at once while generating; at most half of the budget",
+    Range{1, 1 << 20});
+  v("decode", c.decode, "evict while generating too");
+  v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
+}
+
+constexpr int kNextRow = 0;  // layer number: place in the ring where the next row goes
+
+// Unit vectors of the keys of one KV head, oldest first; zero where a key is zero.
+class UnitKeys {
+ public:
+  UnitKeys(const LayerCall& call, int kv_head)
+      : dim_(static_cast<size_t>(call.cache.keys(call.layer, kv_head).dim)) {
+    const int64_t n = call.n_slots(kv_head);
+    rows_.reserve(static_cast<size_t>(n) * dim_);
+    score::ForEachKey(call, kv_head, 0, n, [&](int64_t, std::span<const float> key) {
+      const double norm = std::sqrt(score::SquareNorm(key));
+      for (const float x : key) {
+        rows_.push_back(norm == 0 ? 0 : static_cast<float>(x / norm));
+      }
+    });
+  }
+  size_t size() const { return rows_.size() / dim_; }
+  std::span<const float> operator[](size_t i) const {
+    return std::span(rows_).subspan(i * dim_, dim_);
+  }
+  // In eight interleaved sums, which compilers turn into vectors.
+  double Cosine(size_t i, size_t j) const {
+    const std::span<const float> a = (*this)[i], b = (*this)[j];
+    std::array<float, 8> sums = {};
+    size_t d = 0;
+    for (; d + sums.size() <= dim_; d += sums.size()) {
+      for (size_t lane = 0; lane < sums.size(); ++lane) sums[lane] += a[d + lane] * b[d + lane];
+    }
+    double sum = 0;
+    for (; d < dim_; ++d) sum += double{a[d]} * b[d];
+    for (const float one : sums) sum += one;
+    return sum;
+  }
+
+ private:
+  size_t dim_;
+  std::vector<float> rows_;
+};
+
+// [entry] mean cosine to the other entries, the newest likeness of each of them not counted.
+std::vector<double> Redundancy(const UnitKeys& keys, double threshold) {
+  const size_t n = keys.size();
+  std::vector<double> sum(n == 0 ? 0 : keys[0].size(), 0.0);
+  for (size_t i = 0; i < n; ++i) {
+    for (size_t d = 0; d < sum.size(); ++d) sum[d] += keys[i][d];
+  }
+  std::vector<double> out(n);
+  for (size_t j = 0; j < n; ++j) {
+    out[j] = -keys.Cosine(j, j);
+    for (size_t d = 0; d < sum.size(); ++d) out[j] += sum[d] * keys[j][d];
+  }
+  for (size_t i = 0; i < n; ++i) {
+    for (size_t j = n; j-- > 0;) {
+      if (j == i) continue;
+      const double cosine = keys.Cosine(i, j);
+      if (!(cosine > threshold)) continue;
+      out[j] -= cosine;
+      break;
+    }
+  }
+  for (double& one : out) one /= static_cast<double>(n);
+  return out;
+}
+
+class RedundancyScorer final : public Scorer {
+ public:
+  explicit RedundancyScorer(const RkvConfig& config) : c_(config) {}
+
+  std::string_view name() const override { return "redundancy"; }
+  Needs needs() const override {
+    const auto reduce = score::TapReduceFrom(c_.reduce);
+    return {.prefill = {.last_rows = c_.window, .reduce = reduce},
+            .decode = {.last_rows = c_.decode ? 1 : 0, .reduce = reduce},
+            .state = {.n_half_columns = c_.window, .n_layer_numbers = 1}};
+  }
+
+  // The last rows of attention, in a ring of columns.
+  void Observe(const LayerCall& call) const override {
+    const int n_rows = std::min(call.taps.n_last_rows, c_.window);
+    double& next_row = call.layer_number(kNextRow);
+    const int begin = static_cast<int>(CountFrom(next_row) % c_.window);
+    for (int head = 0; n_rows > 0 && head < call.n_kv_heads(); ++head) {
+      for (int i = 0; i < n_rows; ++i) {
+        const std::span<const float> row = call.last_row(head, call.taps.n_last_rows - n_rows + i);
+        const std::span<Half> column = call.half_column(head, (begin + i) % c_.window);
+        for (const Slot slot : call.order(head)) {
+          column[static_cast<size_t>(slot)] = Half(row[static_cast<size_t>(slot)]);
+        }
+      }
+    }
+    next_row = (begin + n_rows) % c_.window;
+  }
+
+  void Score(const LayerCall& call, int kv_head, Region region,
+             std::span<double> out) const override {
+    Votes(call, kv_head, region, out);
+    score::Smooth(score::Pool::kMax, c_.kernel, call.scratch.numbers, out);
+    std::vector<double> redundancy = Redundancy(UnitKeys(call, kv_head), c_.threshold);
+    const double max = *std::max_element(redundancy.begin(), redundancy.end(), ScoreLess);
+    double sum = 0;
+    for (double& one : redundancy) sum += one = std::exp(one - max);
+    for (size_t i = 0; i < out.size(); ++i) {
+      out[i] = c_.lambda * out[i] -
+               (1 - c_.lambda) * redundancy[static_cast<size_t>(region.begin) + i] / sum;
+    }
+  }
+
+ private:
+  // Mean over the window's rows of their weights, each row a share of what precedes the window.
+  void Votes(const LayerCall& call, int kv_head, Region region, std::span<double> out) const {
+    std::fill(out.begin(), out.end(), 0.0);
+    const std::span<const Slot> order = call.order(kv_head);
+    const auto window = static_cast<int>(WindowUnder(call.budget, c_.window));
+    const int next = static_cast<int>(CountFrom(call.layer_number(kNextRow)) % c_.window);
+    int n_rows = 0;
+    for (int i = 1; i <= window; ++i) {
+      const std::span<const Half> row =
+          call.half_column(kv_head, (next - i + c_.window) % c_.window);
+      const auto weight = [&](size_t rank) {
+        return double{static_cast<float>(row[static_cast<size_t>(order[rank])])};
+      };
+      double mass = 0;
+      for (size_t rank = 0; rank < static_cast<size_t>(region.end); ++rank) mass += weight(rank);
+      if (!(mass > 0)) continue;
+      ++n_rows;
+      for (size_t j = 0; j < out.size(); ++j) {
+        out[j] += weight(static_cast<size_t>(region.begin) + j) / mass;
+      }
+    }
+    for (double& one : out) one /= std::max(n_rows, 1);
+  }
+
+  RkvConfig c_;
+};
+
+// The budget after a prompt; while generating, a head that is over it makes room for `buffer`
+// tokens.
+class BufferBudgeter final : public Budgeter {
+ public:
+  explicit BufferBudgeter(int64_t buffer) : buffer_(buffer) {}
+
+  std::string_view name() const override { return "buffer"; }
+  void Sizes(const BudgetInput& input, std::span<int64_t> out) const override {
+    const int64_t budget = input.call.budget;
+    for (size_t head = 0; head < out.size(); ++head) {
+      const int64_t n = input.call.n_slots(static_cast<int>(head));
+      const bool leap = input.call.phase == Phase::kDecode && n > budget;
+      const int64_t size = budget - (leap ? std::min(buffer_, budget / 2) : 0);
+      out[head] = std::max<int64_t>(0, std::max<int64_t>(1, size) - input.n_protected);
+    }
+  }
+
+ private:
+  int64_t buffer_;
+};
+
+Result<MethodPtr> Make(const RkvConfig& c) {
+  WINNOW_TRY(score::CheckPoolWidth("rkv", c.kernel));
+  return Compose({.traits = {.evicts_in_decode = c.decode},
+                  .score = std::make_shared<RedundancyScorer>(c),
+                  .budget = std::make_shared<BufferBudgeter>(c.buffer),
+                  .select = select::TopK(),
+                  .merge = nullptr,
+                  .protect = WindowWithin,
+                  .protected_entries = {.sinks = 0, .recent = c.window},
+                  .when = c.decode ? When::kStep : When::kPrefill});
+}
+
+}  // namespace
+
+MethodEntry Rkv() {
+  return Entry<RkvConfig, Make>("rkv",
+                                "what the newest tokens attend to and other keys do not repeat",
+                                "R-KV, arXiv:2505.24133");
+}
+
+}  // namespace winnow::compression::methods
