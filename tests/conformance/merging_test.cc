@@ -68,7 +68,7 @@ class Merging : public ::testing::TestWithParam<std::string> {
   }
 
   const bool directions_ = MethodName(GetParam()) == "ems";
-  std::unique_ptr<Engine> engine_ = OpenTiny(2);
+  std::shared_ptr<Engine> engine_ = OpenTiny(2);
   int64_t n_merges_ = 0;
 };
 

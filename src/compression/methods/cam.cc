@@ -2,6 +2,8 @@
 // value of a token that leaves is spread over those that follow it, the likelier the more attention
 // it got.
 // Differs from the authors' code: where fewer than `reach` tokens follow, they share the value.
+#include <algorithm>
+
 #include "compression/budget/budget.h"
 #include "compression/merge/merge.h"
 #include "compression/methods/methods.h"
@@ -44,11 +46,17 @@ Result<MethodPtr> Make(const CamConfig& c) {
        .when = When::kStep});
 }
 
+Promise Promises(const CamConfig& c, int64_t budget) {
+  const int64_t sinks = std::min<int64_t>(c.sinks, budget);
+  return {.exact = true, .sinks = sinks, .recent = budget - sinks, .merges = true};
+}
+
 }  // namespace
 
 MethodEntry Cam() {
-  return Entry<CamConfig, Make>("cam", "streaming, with the values of what leaves spread on",
-                                "CaM, ICML 2024");
+  return Entry<CamConfig, Make, Promises>("cam",
+                                          "streaming, with the values of what leaves spread on",
+                                          "CaM, ICML 2024", {"positions=original"});
 }
 
 }  // namespace winnow::compression::methods

@@ -308,11 +308,23 @@ Result<MethodPtr> Make(const D2oConfig& c) {
   return MethodPtr(std::make_shared<D2oMethod>(c));
 }
 
+Promise Promises(const D2oConfig& c, int64_t budget) {
+  if (c.layer_policy == D2oConfig::LayerPolicy::kSoftmax)
+    return {.sinks = c.sinks, .recent = 1, .merges = true};
+  const int64_t recent = (budget - c.sinks) * c.recent / (c.important + c.recent);
+  return {.exact = c.layer_policy == D2oConfig::LayerPolicy::kUniform,
+          .sinks = c.sinks,
+          .recent = std::max<int64_t>(1, recent),
+          .merges = true};
+}
+
 }  // namespace
 
 MethodEntry D2o() {
-  return Entry<D2oConfig, Make>("d2o", "heavy hitters by layer; the evicted merge into the nearest",
-                                "D2O, arXiv:2406.13035");
+  return Entry<D2oConfig, Make, Promises>(
+      "d2o", "heavy hitters by layer; the evicted merge into the nearest", "D2O, arXiv:2406.13035",
+      {"layer_policy=uniform", "total=true", "gate_scale=length", "layer_policy=softmax",
+       "similarity=both"});
 }
 
 }  // namespace winnow::compression::methods

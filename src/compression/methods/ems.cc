@@ -397,11 +397,16 @@ Result<MethodPtr> Make(const EmsConfig& c) {
   return MethodPtr(std::make_shared<EmsMethod>(c));
 }
 
+Promise Promises(const EmsConfig& c, int64_t budget) {
+  return {.exact = false, .recent = std::min<int64_t>(c.window, budget)};
+}
+
 }  // namespace
 
 MethodEntry Ems() {
-  return Entry<EmsConfig, Make>("ems", "the best entries found classes, the next best join them",
-                                "EMS, arXiv:2412.08521");
+  return Entry<EmsConfig, Make, Promises>(
+      "ems", "the best entries found classes, the next best join them", "EMS, arXiv:2412.08521",
+      {"positions=original", "positions=baked", "gamma=1"});
 }
 
 }  // namespace winnow::compression::methods

@@ -42,11 +42,17 @@ Result<MethodPtr> Make(const H2oConfig& c) {
                   .when = c.decode ? When::kStep : When::kPrefill});
 }
 
+Promise Promises(const H2oConfig& c, int64_t budget) {
+  const Protect always = Regions{c.sinks, c.recent}.Under(budget);
+  return {.exact = true, .sinks = always.sinks, .recent = always.recent};
+}
+
 }  // namespace
 
 MethodEntry H2o() {
-  return Entry<H2oConfig, Make>("h2o", "heavy hitters by accumulated attention, and the newest",
-                                "H2O, arXiv:2306.14048");
+  return Entry<H2oConfig, Make, Promises>(
+      "h2o", "heavy hitters by accumulated attention, and the newest", "H2O, arXiv:2306.14048",
+      {"sinks=4,positions=reassigned"});
 }
 
 }  // namespace winnow::compression::methods

@@ -210,12 +210,16 @@ Result<MethodPtr> Make(const PyramidInferConfig& c) {
   return MethodPtr(std::make_shared<PyramidInferMethod>(c));
 }
 
+Promise Promises(const PyramidInferConfig& c, int64_t) {
+  return {.exact = false, .sinks = c.sinks, .recent = 1, .prompt_by_steps = false};
+}
+
 }  // namespace
 
 MethodEntry PyramidInfer() {
-  return Entry<PyramidInferConfig, Make>("pyramidinfer",
-                                         "later layers compute fewer and fewer context tokens",
-                                         "PyramidInfer, arXiv:2405.12532");
+  return Entry<PyramidInferConfig, Make, Promises>(
+      "pyramidinfer", "later layers compute fewer and fewer context tokens",
+      "PyramidInfer, arXiv:2405.12532");
 }
 
 }  // namespace winnow::compression::methods

@@ -20,10 +20,14 @@ Result<MethodPtr> Make(const score::WindowConfig& c) {
                   .when = When::kPrefill});
 }
 
+Promise Promises(const score::WindowConfig& c, int64_t budget) {
+  return {.exact = true, .recent = WindowUnder(budget, c.window)};
+}
+
 }  // namespace
 
 MethodEntry SnapKv() {
-  return Entry<score::WindowConfig, Make>(
+  return Entry<score::WindowConfig, Make, Promises>(
       "snapkv", "what the last prompt tokens attend to, smoothed", "SnapKV, arXiv:2404.14469");
 }
 

@@ -1,4 +1,6 @@
 // StreamingLLM (arXiv:2309.17453): the first `sinks` tokens and the newest ones.
+#include <algorithm>
+
 #include "compression/budget/budget.h"
 #include "compression/methods/methods.h"
 #include "compression/score/score.h"
@@ -38,11 +40,17 @@ Result<MethodPtr> Make(const StreamingConfig& c) {
        .when = When::kStep});
 }
 
+Promise Promises(const StreamingConfig& c, int64_t budget) {
+  const int64_t sinks = std::min<int64_t>(c.sinks, budget);
+  return {.exact = true, .sinks = sinks, .recent = budget - sinks};
+}
+
 }  // namespace
 
 MethodEntry Streaming() {
-  return Entry<StreamingConfig, Make>("streaming", "the first tokens and the newest ones",
-                                      "StreamingLLM, arXiv:2309.17453");
+  return Entry<StreamingConfig, Make, Promises>("streaming", "the first tokens and the newest ones",
+                                                "StreamingLLM, arXiv:2309.17453",
+                                                {"positions=original"});
 }
 
 }  // namespace winnow::compression::methods
