@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "winnow/result.h"
+#include "winnow/scheduler.h"
 #include "winnow/session.h"
 
 namespace winnow {
@@ -51,6 +52,9 @@ class Model {
   // with (another context may be given). Errors: not such a file, damaged, of another model, other
   // options (names both).
   Result<Session> RestoreSession(const std::string& path, const SessionOptions& options = {}) const;
+  // For many prompts at once. Errors: an option out of range, a memory limit below the model's own
+  // bytes (says both numbers).
+  Result<Scheduler> NewScheduler(const SchedulerOptions& options = {}) const;
 
  private:
   struct Impl;

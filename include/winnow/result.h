@@ -9,9 +9,22 @@
 
 namespace winnow {
 
+// What a program may want to decide by. Most errors are for people only: kUnknown.
+enum class ErrorCode {
+  kUnknown,
+  kInvalid,  // the request can never be served
+  kNotFound,
+  kBusy,         // at work for somebody else
+  kTooLarge,     // can never fit into the memory limit
+  kQueueFull,    // try again later
+  kUnavailable,  // shutting down
+  kInternal,     // a broken promise of the library
+};
+
 // What the world did wrong: the message says what was found, what was expected, and where.
 struct Error {
   std::string message;
+  ErrorCode code = ErrorCode::kUnknown;
   bool operator==(const Error&) const = default;
 };
 

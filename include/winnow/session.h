@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "winnow/cancellation.h"
 #include "winnow/result.h"
 #include "winnow/sampling.h"
 
@@ -43,6 +44,7 @@ struct GenerateOptions {
   Sampling sampling = {};
   // Gets the text as it becomes final, whole characters only; returning false stops.
   std::function<bool(std::string_view text)> on_text = {};
+  CancellationToken cancel = {};  // stops it from another thread, also while the prompt is read
 };
 
 enum class StopReason { kEndOfGeneration, kLimit, kStopString, kContext, kCancelled };

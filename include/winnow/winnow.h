@@ -1,8 +1,10 @@
 #pragma once
 
 // All of the public API.
+#include "winnow/cancellation.h"
 #include "winnow/model.h"
 #include "winnow/result.h"
 #include "winnow/sampling.h"
+#include "winnow/scheduler.h"
 #include "winnow/session.h"
 #include "winnow/version.h"

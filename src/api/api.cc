@@ -2,6 +2,7 @@
 #include <atomic>
 #include <utility>
 
+#include "api/convert.h"
 #include "compression/registry.h"
 #include "runtime/engine.h"
 #include "runtime/generate.h"
@@ -102,6 +103,15 @@ Result<runtime::SessionOptions> SessionOptionsFrom(const SessionOptions& options
 
 }  // namespace
 
+namespace api {
+
+Result<runtime::SessionOptions> Convert(const SessionOptions& options) {
+  return SessionOptionsFrom(options);
+}
+runtime::SamplerConfig Convert(const Sampling& sampling) { return SamplerConfigFrom(sampling); }
+
+}  // namespace api
+
 struct Model::Impl {
   std::unique_ptr<runtime::Engine> engine;
 };
@@ -160,6 +170,10 @@ Result<Session> Model::RestoreSession(const std::string& path,
   return Session(std::move(impl));
 }
 
+Result<Scheduler> Model::NewScheduler(const SchedulerOptions& options) const {
+  return Scheduler::Make(impl_, impl_->engine.get(), options);
+}
+
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Session::Session(Session&& other) noexcept = default;
 Session& Session::operator=(Session&& other) noexcept = default;
@@ -188,6 +202,7 @@ Result<Generation> Session::Generate(std::span<const Token> prompt,
   wanted.max_tokens = options.max_tokens;
   wanted.stop = options.stop;
   wanted.cancel = &cancel;
+  wanted.token = options.cancel.flag().get();
   if (options.on_text) {
     wanted.on_text = [&](std::string_view text) {
       if (!options.on_text(text)) cancel = true;

@@ -36,6 +36,7 @@ void LayerPass::Start(int layer, const kernels::RopeTable& rope, std::span<const
     WINNOW_DCHECK(spans[i].n_rows > 0);
     state.span = spans[i];
     state.n_done = 0;
+    state.skipped = false;
     state.taps.Start(spans[i].sequence->taps, spans[i].n_rows);
     state.first_query = std::min(spans[i].first_output, state.taps.first_query());
   }
@@ -48,14 +49,24 @@ Result<void> LayerPass::Run(const Rows& rows) {
   }
   if (!rows.q_and_k.empty()) Rotate(rows);
   for (const Piece& piece : pieces_) {
-    if (piece.n == 1) continue;
-    WINNOW_TRY(AttendPiece(rows, piece));
-    WINNOW_TRY(Finish(piece));
+    if (piece.n == 1 || skipped(piece)) continue;
+    WINNOW_TRY(Contain(piece, AttendPiece(rows, piece)));
+    if (!skipped(piece)) WINNOW_TRY(Contain(piece, Finish(piece)));
   }
   WINNOW_TRY(AttendSingles(rows));
   for (const Piece& piece : pieces_) {
-    if (piece.n == 1) WINNOW_TRY(Finish(piece));
+    if (piece.n == 1 && !skipped(piece)) WINNOW_TRY(Contain(piece, Finish(piece)));
   }
+  for (const Piece& piece : pieces_) states_[piece.span].n_done += piece.n;
+  return {};
+}
+
+Result<void> LayerPass::Contain(const Piece& piece, const Result<void>& outcome) {
+  if (outcome) return {};
+  State& state = states_[piece.span];
+  if (state.span.sequence->failure == nullptr) return outcome.error();
+  *state.span.sequence->failure = outcome.error();
+  state.skipped = true;
   return {};
 }
 
@@ -75,7 +86,7 @@ void LayerPass::Cut(int64_t n_rows) {
 
 void LayerPass::Show(const Rows& rows, const Piece& piece, bool rotated) const {
   const auto& on_projections = states_[piece.span].span.sequence->on_projections;
-  if (!on_projections) return;
+  if (!on_projections || skipped(piece)) return;
   on_projections({layer_, Part(rows.positions, piece.first, piece.n), rotated,
                   rows.q.Rows(piece.first, piece.n), rows.k.Rows(piece.first, piece.n),
                   rows.v.Rows(piece.first, piece.n)});
@@ -141,8 +152,9 @@ Result<void> LayerPass::AttendSingles(const Rows& rows) {
   attended_.clear();
   for (size_t i = 0; i < pieces_.size(); ++i) {
     const Piece& piece = pieces_[i];
-    if (piece.n > 1) continue;
-    WINNOW_TRY(AppendRows(rows, piece, piece.first, 1));
+    if (piece.n > 1 || skipped(piece)) continue;
+    WINNOW_TRY(Contain(piece, AppendRows(rows, piece, piece.first, 1)));
+    if (skipped(piece)) continue;
     State& state = states_[piece.span];
     const TapSpec spec = state.taps.SpanTaps(state.n_done, state.n_done + 1);
     const bool is_read = state.n_done >= state.span.first_output;
@@ -184,9 +196,8 @@ void LayerPass::CollectResult(State& state, const Attention& attention) const {
 // it no longer is.
 Result<void> LayerPass::Finish(const Piece& piece) {
   State& state = states_[piece.span];
-  state.n_done += piece.n;
   const Sequence& sequence = *state.span.sequence;
-  if (state.n_done < state.span.n_rows || !sequence.after_layer) return {};
+  if (state.n_done + piece.n < state.span.n_rows || !sequence.after_layer) return {};
   return sequence.after_layer({.layer = layer_, .taps = state.taps.all(), .rope = *rope_});
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,9 +35,12 @@ struct Sequence {
   cache::Cache* cache = nullptr;  // no two sequences of a step share one
 
   // Asked of attention in every layer. `after_layer` decides about the layer and may Apply plans to
-  // it, or to layers before it: they are in their final state. An error ends the step.
+  // it, or to layers before it: they are in their final state.
   kernels::TapSpec taps = {};
   std::function<Result<void>(const LayerDone& done)> after_layer = {};
+  // Where given, an error of this sequence (of after_layer, a full cache) is put here, and the
+  // others go on without it. Otherwise it ends the step for all.
+  std::optional<Error>* failure = nullptr;
 
   // Below 1, a row that is alone in its step attends to the smallest set of entries whose weights
   // reach this sum, in the layers from `top_p_from` on (Twilight); the entries used are added to
@@ -90,10 +94,16 @@ class LayerPass {
     kernels::Matrix q_and_k = {};
     std::span<const cache::Position> positions;  // [n]
   };
-  // Each sequence's after_layer runs as soon as its last row was attended. Errors: a cache is full
+  // Each sequence's after_layer runs as soon as its last row was attended. Errors, but for
+  // sequences with a `failure` of their own, which are then skipped: a cache is full
   // (Cache::CheckRoom tells beforehand), those of after_layer; the caches then hold an undefined
   // part of the rows.
   Result<void> Run(const Rows& rows);
+
+  // Leaves a span out of the rest of the layer: its rows come, but nothing of its sequence is
+  // touched any more.
+  void Skip(size_t span) { states_[span].skipped = true; }
+  bool skipped(size_t span) const { return states_[span].skipped; }
 
  private:
   // The part of one sequence in the rows at work.
@@ -108,6 +118,7 @@ class LayerPass {
     int64_t n_done = 0;       // rows
     int64_t first_query = 0;  // rows before it need no attention
     int64_t n_attended = 0;   // with top_p
+    bool skipped = false;
   };
 
   void Cut(int64_t n_rows);
@@ -116,6 +127,8 @@ class LayerPass {
   // The rows [first, first + n) of a piece, which attention can take together.
   Result<void> AppendRows(const Rows& rows, const Piece& piece, int64_t first, int64_t n);
   Result<void> AttendPiece(const Rows& rows, const Piece& piece);
+  // An error of the piece stays with its sequence where it may.
+  Result<void> Contain(const Piece& piece, const Result<void>& outcome);
   void AttendRows(const Rows& rows, const Piece& piece, int64_t first, int64_t n);
   // Pieces of one row, all together.
   Result<void> AttendSingles(const Rows& rows);
@@ -124,8 +137,9 @@ class LayerPass {
                           const kernels::TapSpec& spec);
   void CollectResult(State& state, const kernels::Attention& attention) const;
   Result<void> Finish(const Piece& piece);
+  bool skipped(const Piece& piece) const { return states_[piece.span].skipped; }
   bool rotated(const State& state) const {
-    return state.span.sequence->cache->keys_rotated(layer_);
+    return state.skipped || state.span.sequence->cache->keys_rotated(layer_);
   }
 
   kernels::Backend& backend_;

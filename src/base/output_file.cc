@@ -35,13 +35,13 @@ std::string ResolveLinks(const std::string& path) {
 }
 
 // Opens a new file beside `target` and sets its name. Below 0: errno says why not.
-int OpenTemporaryBeside(const std::string& target, std::string& name) {
+int OpenTemporaryBeside(int folder, const std::string& target, std::string& name) {
   const fs::path path(target);
   const std::string stem =
       "." + path.filename().string().substr(0, kMaxNameBytes) + "." + std::to_string(getpid());
   for (int i = 0;; ++i) {
     name = (path.parent_path() / (stem + "-" + std::to_string(i) + ".tmp")).string();
-    const int file = open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    const int file = openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file >= 0 || errno != EEXIST) return file;
   }
 }
@@ -80,12 +80,12 @@ bool CopyInPlace(const std::string& from, const std::string& to) {
 
 Result<OutputFile> OutputFile::Create(const std::string& path) {
   WINNOW_ASSIGN(Place place, FindPlace(path));
-  OutputFile output;
+  OutputFile output(AT_FDCWD);
   output.path_ = path;
   output.target_ = std::move(place.target);
   int file = -1;
   if (place.regular) {
-    file = OpenTemporaryBeside(output.target_, output.temporary_);
+    file = OpenTemporaryBeside(AT_FDCWD, output.target_, output.temporary_);
     if (file < 0 && !place.exists) {
       const int problem = errno;
       output.temporary_.clear();  // not ours to remove
@@ -107,8 +107,26 @@ Result<OutputFile> OutputFile::Create(const std::string& path) {
   return output;
 }
 
+Result<OutputFile> OutputFile::CreateIn(int folder, const std::string& name) {
+  OutputFile output(folder);
+  output.path_ = name;
+  output.target_ = name;
+  const int file = OpenTemporaryBeside(folder, name, output.temporary_);
+  if (file < 0) {
+    const int problem = errno;
+    output.temporary_.clear();
+    return CannotWrite(name, problem);
+  }
+  output.file_.reset(fdopen(file, "wb"));
+  if (output.file_) return output;
+  const int problem = errno;
+  close(file);
+  return CannotWrite(name, problem);
+}
+
 OutputFile::OutputFile(OutputFile&& other) noexcept
-    : path_(std::move(other.path_)),
+    : folder_(other.folder_),
+      path_(std::move(other.path_)),
       target_(std::move(other.target_)),
       temporary_(std::exchange(other.temporary_, {})),
       file_(std::move(other.file_)) {}
@@ -116,6 +134,7 @@ OutputFile::OutputFile(OutputFile&& other) noexcept
 OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
   if (this == &other) return *this;
   Discard();
+  folder_ = other.folder_;
   path_ = std::move(other.path_);
   target_ = std::move(other.target_);
   temporary_ = std::exchange(other.temporary_, {});
@@ -127,7 +146,7 @@ OutputFile::~OutputFile() { Discard(); }
 
 void OutputFile::Discard() {
   file_.reset();
-  if (!temporary_.empty()) unlink(temporary_.c_str());
+  if (!temporary_.empty()) unlinkat(folder_, temporary_.c_str(), 0);
   temporary_.clear();
 }
 
@@ -152,12 +171,12 @@ Result<void> OutputFile::Commit() {
   }
   if (std::fclose(file_.release()) != 0) return Failed();
   if (temporary_.empty()) return {};
-  if (std::rename(temporary_.c_str(), target_.c_str()) == 0) {
+  if (renameat(folder_, temporary_.c_str(), folder_, target_.c_str()) == 0) {
     temporary_.clear();
     return {};
   }
   const int problem = errno;
-  if (!CopyInPlace(temporary_, target_)) return CannotWrite(path_, problem);
+  if (folder_ != AT_FDCWD || !CopyInPlace(temporary_, target_)) return CannotWrite(path_, problem);
   Discard();
   return {};
 }
@@ -166,6 +185,10 @@ Result<void> OutputFile::CommitToDisk() {
   if (std::fflush(file_.get()) != 0 || fsync(fileno(file_.get())) != 0) return Failed();
   const std::string folder = fs::path(target_).parent_path().string();
   WINNOW_TRY(Commit());
+  if (folder_ != AT_FDCWD) {
+    (void)!fsync(folder_);
+    return {};
+  }
   // The name too. Where a folder cannot be opened or synced, it is as good as it gets.
   const int directory = open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY);
   if (directory < 0) return {};

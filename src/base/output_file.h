@@ -17,6 +17,9 @@ class OutputFile {
  public:
   // Errors: cannot be written (says why); nothing is changed.
   static Result<OutputFile> Create(const std::string& path);
+  // The same in an open folder, which outlives the file, under a plain name. No link is followed:
+  // one of this name is replaced itself.
+  static Result<OutputFile> CreateIn(int folder, const std::string& name);
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&& other) noexcept;
   ~OutputFile();
@@ -32,10 +35,11 @@ class OutputFile {
   struct Close {
     void operator()(FILE* file) const { std::fclose(file); }
   };
-  OutputFile() = default;
+  explicit OutputFile(int folder) : folder_(folder) {}
   Error Failed() const;
   void Discard();
 
+  int folder_;             // that the names below are in; AT_FDCWD for paths
   std::string path_;       // as given, for messages
   std::string target_;     // behind all links
   std::string temporary_;  // empty: written in place

@@ -1,12 +1,16 @@
 #include "base/output_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <string>
+#include <vector>
 
 namespace winnow {
 namespace {
@@ -110,6 +114,32 @@ TEST_F(OutputFileTest, SaysWhyItCannotBeWritten) {
   ASSERT_TRUE(WriteWholeFile(path_, "old"));
   ASSERT_EQ(chmod(path_.c_str(), 0400), 0);
   EXPECT_FALSE(CheckWritable(path_));
+}
+
+TEST_F(OutputFileTest, InAFolderNoLinkIsFollowed) {
+  const int folder = open(folder_.c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_GE(folder, 0);
+  ASSERT_TRUE(WriteWholeFile((folder_ / "outside").string(), "outside"));
+  fs::create_symlink(folder_ / "outside", folder_ / "link");
+  for (const std::string name : {"new", "link", "new"}) {
+    auto file = OutputFile::CreateIn(folder, name);
+    ASSERT_TRUE(file.has_value()) << file.error().message;
+    ASSERT_TRUE(file->Write("inside").has_value());
+    ASSERT_TRUE(file->CommitToDisk().has_value());
+    EXPECT_EQ(Content((folder_ / name).string()), "inside");
+  }
+  EXPECT_EQ(Content((folder_ / "outside").string()), "outside");
+  {
+    auto dropped = OutputFile::CreateIn(folder, "dropped");
+    ASSERT_TRUE(dropped.has_value());
+  }
+  close(folder);
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names);
+  EXPECT_EQ(names, (std::vector<std::string>{"link", "new", "outside"}));
 }
 
 }  // namespace

@@ -60,6 +60,7 @@ Result<std::unique_ptr<Cache>> Cache::Make(kernels::Backend& backend, const Cach
   const CacheShape& shape = config.shape;
   WINNOW_CHECK(shape.n_layers > 0 && shape.n_kv_heads > 0 && shape.key_dim > 0 &&
                shape.value_dim > 0);
+  WINNOW_CHECK(config.n_copies > 0 && shape.n_kv_heads % config.n_copies == 0);
   WINNOW_TRY(CheckType(config.key_type, shape.key_dim, "keys"));
   WINNOW_TRY(CheckType(config.value_type, shape.value_dim, "values"));
   if (config.capacity < 1 || config.capacity > std::numeric_limits<Slot>::max()) {

@@ -19,9 +19,9 @@ using kernels::TensorType;
 
 struct CacheShape {
   int n_layers = 0;
-  int n_kv_heads = 0;
-  int key_dim = 0;    // per head
-  int value_dim = 0;  // per head
+  int n_kv_heads = 0;  // that have entries of their own
+  int key_dim = 0;     // per head
+  int value_dim = 0;   // per head
   bool operator==(const CacheShape&) const = default;
 };
 
@@ -78,6 +78,8 @@ struct CacheConfig {
   int64_t distance_cap = 0;  // kCapped
   StateShape state = {};
   bool shared_rows = false;  // several slots may share a stored row (EMS)
+  // Above 1: neighbouring heads that store the same KV head of the model, each its own selection.
+  int n_copies = 1;
   // A cache that is held at its size while tokens are generated: from so many bytes on its rows are
   // put one after another after a prompt was compressed, so that they fill huge pages, which are
   // faster to read. 0: never. Takes half as much address space again.
@@ -115,9 +117,9 @@ class Cache {
 
   // Whether a layer can take n entries more. Error: it cannot; says how many it holds.
   Result<void> CheckRoom(int layer, int64_t n) const;
-  // Adds k [n, n_kv_heads * key_dim] and v [n, n_kv_heads * value_dim] of the given positions to a
-  // layer; the state of the new slots is zero. Error: that of CheckRoom. Requires: positions
-  // ascend, from the newest entry's on.
+  // Adds k [n, n_kv_heads / n_copies * key_dim] and v [n, n_kv_heads / n_copies * value_dim] of the
+  // given positions to a layer, every head of them n_copies times; the state of the new slots is
+  // zero. Error: that of CheckRoom. Requires: positions ascend, from the newest entry's on.
   Result<void> Append(int layer, const kernels::Matrix& k, const kernels::Matrix& v,
                       std::span<const Position> positions);
 

@@ -326,6 +326,40 @@ TEST(CacheCapped, DistancesStopAtTheCap) {
             (std::vector<int32_t>{0, 0, 5, 10}));
 }
 
+TEST(CacheCopies, NeighbouringHeadsStoreTheSameAndLoseTheirOwn) {
+  const auto backend = kernels::MakeReferenceBackend();
+  CacheConfig config = Config(TensorType::kF32, 32, 16);
+  config.shape.n_kv_heads = 4;
+  config.n_copies = 2;
+  const auto cache = Cache::Make(*backend, config).value();
+  const auto rows = backend->Allocate(2 * 3 * 64 * 4).value();
+  const Matrix k = {rows.get(), 0, 3, 64, 64};
+  const Matrix v = {rows.get(), 3 * 64, 3, 64, 64};
+  std::vector<float> numbers(3 * 64);
+  std::iota(numbers.begin(), numbers.end(), 0.0f);
+  backend->Write(k, numbers);
+  std::iota(numbers.begin(), numbers.end(), 1000.0f);
+  backend->Write(v, numbers);
+  ASSERT_TRUE(cache->Append(0, k, v, std::vector<Position>{0, 1, 2}).has_value());
+  Plan plan = {.layer = 0, .heads = std::vector<HeadPlan>(4)};
+  plan.heads[1].evict = {0};
+  cache->Apply(plan);
+  EXPECT_EQ(cache->n_slots(0, 0), 3);
+  EXPECT_EQ(cache->n_slots(0, 1), 2);
+  for (int head = 0; head < 4; ++head) {
+    for (Slot slot = 0; slot < cache->n_slots(0, head); ++slot) {
+      const Position position = cache->positions(0, head)[static_cast<size_t>(slot)];
+      std::vector<float> key(32), value(32);
+      backend->ReadRows(cache->keys(0, head), std::span(&slot, 1), key);
+      backend->ReadRows(cache->values(0, head), std::span(&slot, 1), value);
+      const auto first = static_cast<float>(position * 64 + head / 2 * 32);
+      EXPECT_EQ(key[0], first);
+      EXPECT_EQ(value[31], 1000 + first + 31);
+    }
+  }
+  EXPECT_EQ(cache->live_bytes(), (4 * 3 - 1) * 32 * (4 + 2));
+}
+
 TEST(CacheAppend, SaysWhenItIsFull) {
   const auto backend = kernels::MakeReferenceBackend();
   const auto cache = Cache::Make(*backend, Config(TensorType::kF16, 32, 4)).value();

@@ -13,6 +13,11 @@ Plan& PlanList::Add(int layer, int n_kv_heads) {
   return plan;
 }
 
+bool Method::query_dependent() const {
+  const Needs all = needs();
+  return all.prefill.any() || all.decode.any() || all.last_sums_share > 0;
+}
+
 int64_t Method::MaxSlots(int64_t budget, int64_t n) const {
   return traits().needs_budget ? std::min(budget, n) : n;
 }

@@ -145,6 +145,8 @@ struct Traits {
   bool compresses_prefill = true;     // evicts after prefill calls
   bool evicts_in_decode = false;      // false: the cache grows by one per generated token
   bool shared_rows = false;           // stored rows have several entries (EMS)
+  bool per_query_head = false;        // every query head keeps its own entries: the cache stores
+                                      // a KV head once for each query head of its group
   bool waits_for_all_layers = false;  // no layer is compressed before the last one was computed
   bool drops_hidden_states = false;   // PyramidInfer
   float top_p = 1;                    // below 1: Twilight's selection inside attention
@@ -157,6 +159,10 @@ class Method {
   virtual ~Method() = default;
   virtual const Traits& traits() const = 0;
   virtual Needs needs() const = 0;
+
+  // Capability: what stays of a text depends on the queries of its tokens, the last ones above all
+  // (attention weights). What was kept for one question then serves another one worse.
+  bool query_dependent() const;
 
   // Runs after the attention of every layer in every call, layer by layer: updates the state, and
   // adds the plans that bring the cache (this layer, or layers before it: shrink only) to its size.

@@ -108,6 +108,14 @@ struct Protect {
   int64_t recent = 0;  // newest entries that never go
 };
 
+// Whose entries are selected: those of a KV head, for all query heads of its group, or those of
+// every query head on its own, as the authors' code of several methods does
+// (Traits::per_query_head).
+enum class Heads { kKv, kQuery };
+inline constexpr std::string_view kHeadsHelp =
+    "what keeps its own entries: a KV head, or every query head, whose cache is then as many times "
+    "as large as a KV head has query heads";
+
 // The same as parameters of methods.
 inline constexpr std::string_view kRecentHelp =
     "newest tokens that always stay: a count, or a share of the budget, that of the sinks included";

@@ -191,6 +191,11 @@ Result<MethodPtr> WithDecode(MethodPtr prefill, MethodPtr decode) {
   if (first.shared_rows != second.shared_rows) {
     return Error{both + "one of them stores several entries in a row, the other does not"};
   }
+  if (first.per_query_head != second.per_query_head) {
+    return Error{both +
+                 "one of them keeps entries for every query head, the other for every KV head; "
+                 "give both the same parameter 'heads'"};
+  }
   const Needs more = decode->needs();
   if (!CanServe(prefill->needs().prefill, more.prefill)) {
     return Error{both +

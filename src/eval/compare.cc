@@ -33,7 +33,7 @@ class Comparison {
 
   // False: stopped.
   Result<bool> Run(const runtime::SessionOptions& session_options) {
-    KeptTracker tracker(engine_.model().cache_shape());
+    KeptTracker tracker;
     runtime::SessionOptions own = session_options;
     if (options_.follow_tokens) own.compression = tracker.Following(own.compression);
     WINNOW_ASSIGN(std::unique_ptr<Session> session, Session::Make(engine_, own));

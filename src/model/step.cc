@@ -13,6 +13,9 @@ namespace {
 
 using kernels::Matrix;
 
+// Below so many rows products may be computed in another way, and slower.
+constexpr int64_t kFewRows = 16;
+
 int64_t TokenCount(const TokenSpan& span) { return static_cast<int64_t>(span.tokens.size()); }
 
 // The last rows of a span that are read after the last layer.
@@ -54,7 +57,7 @@ Result<bool> Step::Run(const Quota& quota) {
        n == 0 || (n < quota.n_blocks && (quota.deadline == quota.deadline.max() ||
                                          std::chrono::steady_clock::now() < quota.deadline));
        ++n) {
-    done = RunUnit();
+    done = RunUnit(quota);
     if (!done || !at_work_) break;
   }
   running_ = false;
@@ -63,6 +66,15 @@ Result<bool> Step::Run(const Quota& quota) {
     return done.error();
   }
   return !at_work_;
+}
+
+void Step::Drop(size_t span) {
+  WINNOW_CHECK(at_work_ && !running_);
+  for (size_t i = 0; i < states_.size(); ++i) {
+    if (states_[i].number != span) continue;
+    states_[i].dropped = true;
+    if (in_layers() && next_row_ > 0) pass_.Skip(i);
+  }
 }
 
 void Step::Abandon() {
@@ -148,9 +160,11 @@ Result<void> Step::Prepare(std::span<const TokenSpan> spans, int64_t row_block) 
   n_outputs_ = 0;
   int64_t n_positions = 0;
   bool host_logits = false;
-  for (const TokenSpan& span : spans) {
+  for (size_t i = 0; i < spans.size(); ++i) {
+    const TokenSpan& span = spans[i];
     if (span.tokens.empty()) continue;
-    states_.push_back({.span = &span, .n_rows = TokenCount(span), .n_outputs = OutputCount(span)});
+    states_.push_back(
+        {.span = &span, .number = i, .n_rows = TokenCount(span), .n_outputs = OutputCount(span)});
     n_rows_ += states_.back().n_rows;
     n_outputs_ += states_.back().n_outputs;
     WINNOW_ASSIGN(const int64_t last, LastRotation(span));
@@ -182,10 +196,11 @@ Result<void> Step::Prepare(std::span<const TokenSpan> spans, int64_t row_block) 
 }
 
 // A row block of a layer, or a block of logits.
-Result<void> Step::RunUnit() {
+Result<void> Step::RunUnit(const Quota& quota) {
+  last_block_rows_ = 0;
   if (in_layers()) {
     if (next_row_ == 0) BeginLayer();
-    WINNOW_TRY(RunBlock());
+    WINNOW_TRY(RunBlock(quota.n_rows));
     if (next_row_ == n_rows_) EndLayer();
     return {};
   }
@@ -203,11 +218,23 @@ void Step::BeginLayer() {
                            .first_output = in_last_layer() ? state.n_rows - state.n_outputs : 0});
   }
   pass_.Start(layer_, *rope_, pass_spans_);
+  for (size_t i = 0; i < states_.size(); ++i) {
+    if (states_[i].dropped) pass_.Skip(i);
+  }
   outputs_.clear();
 }
 
-Result<void> Step::RunBlock() {
-  const int64_t n = std::min(row_block_, n_rows_ - next_row_);
+int64_t Step::BlockRows(int64_t max_rows) const {
+  const int64_t n_left = n_rows_ - next_row_;
+  const int64_t n = std::min({row_block_, n_left, std::max<int64_t>(1, max_rows)});
+  const int64_t n_over = n_left - n;
+  if (max_rows >= row_block_ || n_over == 0 || n_over >= kFewRows) return n;
+  if (n >= 2 * kFewRows) return n_left - kFewRows;
+  return n_left <= row_block_ ? n_left : n;
+}
+
+Result<void> Step::RunBlock(int64_t max_rows) {
+  const int64_t n = BlockRows(max_rows);
   const Matrix x = work_.hidden.Rows(next_row_, n);
   runner_.Project(layer_, x);
   const Workspace::Projected projected = work_.ProjectedRows(model_.hyperparameters(), n);
@@ -219,8 +246,10 @@ Result<void> Step::RunBlock() {
        .q_and_k = projected.q_and_k,
        .positions =
            std::span(positions_).subspan(static_cast<size_t>(next_row_), static_cast<size_t>(n))}));
+  for (size_t i = 0; i < states_.size(); ++i) states_[i].dropped |= pass_.skipped(i);
   CompleteBlock(x);
   next_row_ += n;
+  last_block_rows_ = n;
   return {};
 }
 
@@ -254,10 +283,13 @@ void Step::CompleteBlock(const Matrix& x) {
 // Rows that no later layer computes leave the hidden states. After the last layer only outputs_
 // matters.
 void Step::EndLayer() {
-  const auto drops = [](const State& state) { return static_cast<bool>(state.span->rows_kept); };
+  const auto drops = [](const State& state) {
+    return state.dropped || static_cast<bool>(state.span->rows_kept);
+  };
   if (!in_last_layer() && std::any_of(states_.begin(), states_.end(), drops)) DropRows();
   ++layer_;
   next_row_ = 0;
+  if (states_.empty()) layer_ = model_.hyperparameters().n_layers;
 }
 
 void Step::DropRows() {
@@ -265,9 +297,12 @@ void Step::DropRows() {
   int64_t first = 0;
   for (State& state : states_) {
     const int64_t n = state.n_rows;
-    const std::span<const int32_t> kept =
-        state.span->rows_kept ? state.span->rows_kept(layer_) : std::span<const int32_t>();
-    if (kept.empty()) {
+    const std::span<const int32_t> kept = state.span->rows_kept && !state.dropped
+                                              ? state.span->rows_kept(layer_)
+                                              : std::span<const int32_t>();
+    if (state.dropped) {
+      n_outputs_ -= state.n_outputs;
+    } else if (kept.empty()) {
       for (int64_t row = 0; row < n; ++row) rows_.push_back(static_cast<int32_t>(first + row));
     } else {
       WINNOW_CHECK(kept.back() == n - 1);
@@ -276,6 +311,7 @@ void Step::DropRows() {
     }
     first += n;
   }
+  std::erase_if(states_, [](const State& state) { return state.dropped; });
   if (static_cast<int64_t>(rows_.size()) == n_rows_) return;
   MoveRows(work_.hidden.Rows(n_rows_), rows_);
   for (size_t i = 0; i < rows_.size(); ++i) {
@@ -321,6 +357,7 @@ void Step::EmitLogits() {
 
 // `first`: of the span's outputs.
 void Step::EmitRows(const State& state, int64_t first, const Matrix& logits) {
+  if (state.dropped) return;
   const TokenSpan& span = *state.span;
   if (!span.last_logits.empty() && first + logits.rows == state.n_outputs) {
     backend_.Read(logits.Rows(logits.rows - 1, 1), span.last_logits);

@@ -39,6 +39,9 @@ struct TokenSpan {
 // How long Step::Run works. At least one row block, or one block of logits.
 struct Quota {
   int64_t n_blocks = std::numeric_limits<int64_t>::max();
+  // Rows of a block, where those of Begin would take too long. So few that products would be
+  // computed in another way are not left over for the last block.
+  int64_t n_rows = std::numeric_limits<int64_t>::max();
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 };
 
@@ -64,8 +67,12 @@ class Step {
   // Requires: no step is at work.
   Result<void> Begin(std::span<const TokenSpan> spans, int64_t row_block = 512);
   // Works until the quota is used up. True: the step is finished. Errors: those of after_layer, and
-  // a full cache; the step is then abandoned.
+  // a full cache, but for sequences that keep them to themselves (attention::Sequence::failure);
+  // the step is then abandoned.
   Result<bool> Run(const Quota& quota = {});
+  // Leaves a span (its number in Begin) out of the rest of the step: its sequence is not touched
+  // any more, and what its cache holds of the tokens is undefined. Between two calls of Run.
+  void Drop(size_t span);
   // Drops the step at work, if any. The caches then hold an undefined part of the tokens.
   void Abandon();
 
@@ -73,6 +80,8 @@ class Step {
   Result<void> RunAll(std::span<const TokenSpan> spans, int64_t row_block = 512);
 
   bool at_work() const { return at_work_; }
+  // Of the last block that Run computed; 0: none, or one of logits.
+  int64_t last_block_rows() const { return last_block_rows_; }
   // Share of the row blocks of the step at work that are done, 0..1.
   double done() const;
 
@@ -80,6 +89,8 @@ class Step {
   // One span in the step at work.
   struct State {
     const TokenSpan* span = nullptr;
+    size_t number = 0;      // in Begin
+    bool dropped = false;   // its rows leave at the end of the layer
     int64_t n_rows = 0;     // that the layer at work computes
     int64_t n_outputs = 0;  // of them the last ones, which are read after the last layer
   };
@@ -90,9 +101,10 @@ class Step {
   // context.
   Result<int64_t> LastRotation(const TokenSpan& span) const;
   Result<void> Prepare(std::span<const TokenSpan> spans, int64_t row_block);
-  Result<void> RunUnit();
+  Result<void> RunUnit(const Quota& quota);
   void BeginLayer();
-  Result<void> RunBlock();
+  Result<void> RunBlock(int64_t max_rows);
+  int64_t BlockRows(int64_t max_rows) const;
   void CompleteBlock(const kernels::Matrix& x);
   void EndLayer();
   void DropRows();
@@ -114,6 +126,7 @@ class Step {
   bool at_work_ = false;
   bool running_ = false;
   int64_t row_block_ = 0;
+  int64_t last_block_rows_ = 0;
   int64_t n_rows_ = 0;     // of the layer at work
   int64_t n_outputs_ = 0;  // of all spans
   int layer_ = 0;

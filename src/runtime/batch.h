@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -32,9 +33,19 @@ class Batch {
   // Requires: as many tokens as sessions, of this engine, none twice.
   Result<void> Decode(std::span<Session* const> sessions, std::span<const TokenId> tokens);
 
+  // The same, but what goes wrong with a session is its own matter: outcomes[i] says so, that
+  // session is as before (with a method perhaps empty), and the others have their tokens. Requires:
+  // as many outcomes as sessions.
+  void DecodeEach(std::span<Session* const> sessions, std::span<const TokenId> tokens,
+                  std::span<Result<void>> outcomes);
+
  private:
+  Result<void> Run();
+
   Engine& engine_;
-  std::vector<model::TokenSpan> spans_;  // kept, so that a step allocates nothing
+  // Kept, so that a step allocates nothing.
+  std::vector<model::TokenSpan> spans_;
+  std::vector<std::optional<Error>> failures_;  // [session]
 };
 
 }  // namespace winnow::runtime

@@ -56,6 +56,24 @@ TEST_F(BatchTest, SequencesComeAndGo) {
   EXPECT_EQ(a->KeepCommonPrefix(tokens), 7);
 }
 
+TEST_F(BatchTest, OneThatFailsLeavesTheOthersTheirTokens) {
+  const auto full = Make("", 0, 6), plain = Make(), alone = Make();
+  for (Session* session : {full.get(), plain.get(), alone.get()}) {
+    ASSERT_TRUE(session->Prefill(Tokens(6)).value());
+  }
+  const std::vector<Session*> sessions = {full.get(), plain.get()};
+  std::vector<Result<void>> outcomes(2);
+  Batch batch(*engine_);
+  batch.DecodeEach(sessions, std::vector<TokenId>{7, 7}, outcomes);
+  ASSERT_FALSE(outcomes[0].has_value());
+  EXPECT_EQ(outcomes[0].error().message,
+            "session: 1 token does not fit: 6 of 6 are taken, 0 more fit");
+  EXPECT_EQ(full->n_tokens(), 6);
+  ASSERT_TRUE(outcomes[1].has_value());
+  ASSERT_TRUE(alone->Decode(7).has_value());
+  EXPECT_EQ(Logits(*plain), Logits(*alone));
+}
+
 TEST_F(BatchTest, OneThatRefusesLeavesAllAsTheyWere) {
   const auto compressed = Make("streaming:sinks=2", 8), plain = Make("", 0, 6);
   ASSERT_TRUE(compressed->Prefill(Tokens(20)).value());

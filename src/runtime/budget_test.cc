@@ -125,6 +125,18 @@ TEST_F(Budget, BytesHoldOnEveryPrompt) {
   }
 }
 
+// A later prompt that does not fit in one piece: its parts leave about as much as a first one.
+TEST_F(Budget, ALaterPromptIsNotReducedToAFewEntries) {
+  for (const char* spec : {"snapkv:window=4", "pyramidkv:window=4", "h2o", "streaming"}) {
+    const int64_t limit = 40 * kTokenBytes;
+    const auto session = Open(spec, {.memory_bytes = limit, .reserve_tokens = 10});
+    ASSERT_TRUE(session->Prefill(Tokens(3)).value());
+    for (int step = 0; step < 3; ++step) ASSERT_TRUE(session->Decode(step).has_value());
+    ASSERT_TRUE(session->Prefill(Tokens(110)).value());
+    EXPECT_GT(session->cache_bytes(), limit / 3) << spec;
+  }
+}
+
 TEST_F(Budget, ARefusedPromptChangesNothing) {
   const int64_t limit = 40 * kTokenBytes;
   const auto session = Open("", {.memory_bytes = limit, .prefill_chunk = 8});

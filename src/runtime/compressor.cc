@@ -57,14 +57,18 @@ Result<void> Compressor::Check(const CompressionOptions& options) {
   return {};
 }
 
-void Compressor::Shape(const CompressionOptions& options, int64_t trained_context,
+void Compressor::Shape(const CompressionOptions& options, const ModelFacts& model,
                        cache::CacheConfig& config) {
   if (!options.method) return;
   const compression::Traits& traits = options.method->traits();
   config.positions = traits.positions;
-  config.distance_cap = traits.distance_cap > 0 ? traits.distance_cap : trained_context;
+  config.distance_cap = traits.distance_cap > 0 ? traits.distance_cap : model.trained_context;
   config.state = options.method->needs().state;
   config.shared_rows = traits.shared_rows;
+  if (traits.per_query_head) {
+    config.n_copies = model.n_q_heads / config.shape.n_kv_heads;
+    config.shape.n_kv_heads = model.n_q_heads;
+  }
   if (traits.evicts_in_decode) config.gather_from_bytes = kGatherFromBytes;
 }
 
@@ -190,6 +194,11 @@ void Compressor::ResumeFrom(const Progress& progress) {
   n_seen_ = progress.n_seen;
   n_prompt_ = progress.n_prompt;
   n_next_ = progress.n_next;
+}
+
+void Compressor::Truncate(int64_t n_tokens) {
+  n_seen_ = std::min(n_seen_, n_tokens);
+  n_prompt_ = std::min(n_prompt_, n_tokens);
 }
 
 }  // namespace winnow::runtime

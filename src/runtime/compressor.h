@@ -43,8 +43,13 @@ class Compressor {
   // Errors: no budget where one is needed, one where none is, several; below what the method
   // protects (says the minimum).
   static Result<void> Check(const CompressionOptions& options);
-  // What the cache of such a session must be like.
-  static void Shape(const CompressionOptions& options, int64_t trained_context,
+  // What the cache of such a session must be like. config.shape is the model's before and the
+  // cache's after.
+  struct ModelFacts {
+    int n_q_heads = 0;
+    int64_t trained_context = 0;
+  };
+  static void Shape(const CompressionOptions& options, const ModelFacts& model,
                     cache::CacheConfig& config);
 
   // For `n_q_heads` query heads. The backend outlives the compressor.
@@ -102,6 +107,8 @@ class Compressor {
     return {.budget = budget_, .n_seen = n_seen_, .n_prompt = n_prompt_, .n_next = n_next_};
   }
   void ResumeFrom(const Progress& progress);
+  // The text is n_tokens long again. Requires: nothing was evicted.
+  void Truncate(int64_t n_tokens);
 
   // Tokens that still fit under the memory limit, where the cache grows while generating.
   int64_t RemainingTokens(const cache::Cache& cache) const;
@@ -122,6 +129,7 @@ class Compressor {
                                             int64_t n_call) const;
   Result<int64_t> BudgetFromRatio(int64_t n_tokens) const;
   int64_t NextCall(const cache::Cache& cache) const;
+  int64_t MaxListBytes(const cache::Cache& cache, int64_t n_slots) const;
   // reserve_tokens in so many layers, as far as a quarter of the bytes goes.
   int64_t TokensWithinQuarter(const cache::Cache& cache, int n_layers) const;
   // With n tokens more, nothing evicted.

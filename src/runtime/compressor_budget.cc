@@ -200,15 +200,20 @@ Result<Compressor::ResolvedBudget> Compressor::ResolveMemoryLimit(const cache::C
       return fits(resolved);
     });
     if (whole >= enough) return ResolvedBudget{.budget = whole, .n_call = n_call, .n_next = n_next};
-    for (const int64_t budget : {std::max(smallest, budget_), smallest}) {
-      if (!in_parts) break;
-      resolved.budget = budget;
-      const int64_t part = LargestPassing(1, n_call, [&](int64_t n) {
-        resolved.n_call = n;
-        return fits(resolved);
-      });
-      if (part > 0) return ResolvedBudget{.budget = budget, .n_call = part, .n_next = n_next};
-    }
+    if (!in_parts) continue;
+    // As much of the present budget as there is room for.
+    resolved.n_call = 1;
+    const int64_t budget = LargestPassing(smallest, std::max(smallest, budget_), [&](int64_t n) {
+      resolved.budget = n;
+      return fits(resolved);
+    });
+    if (budget == 0) continue;
+    resolved.budget = budget;
+    resolved.n_call = LargestPassing(1, n_call, [&](int64_t n) {
+      resolved.n_call = n;
+      return fits(resolved);
+    });
+    return resolved;
   }
   const int64_t needed = peak({.budget = smallest, .n_call = in_parts ? 1 : n_call});
   std::string message = "cache: a prompt of " + std::to_string(n_prompt) + " tokens needs " +
@@ -248,14 +253,25 @@ Result<Reservation> Compressor::Plan(const cache::Cache& cache, int64_t n_prompt
   plan.Start(held, n_seen_, n_prompt_);
   int64_t prefill = plan.Prompt(resolved.budget, n_prompt, resolved.n_call);
   const int64_t rest = plan.bytes();
+  int64_t n_slots = plan.n_slots();
   int64_t steady = std::max(rest, plan.Decode(resolved.budget, n_generate));
+  n_slots = std::max(n_slots, plan.n_slots());
   if (options_.memory_bytes != 0) {
     // What would be more is refused when it comes to it.
     prefill = std::min(prefill, options_.memory_bytes);
     steady = std::min(steady, options_.memory_bytes);
   }
   return Reservation{.steady_bytes = steady,
-                     .prefill_surplus_bytes = std::max<int64_t>(0, prefill - steady)};
+                     .prefill_surplus_bytes = std::max<int64_t>(0, prefill - steady),
+                     .list_bytes = MaxListBytes(cache, n_slots)};
+}
+
+int64_t Compressor::MaxListBytes(const cache::Cache& cache, int64_t n_slots) const {
+  if (!active()) return 0;  // as long as nothing was evicted there are none
+  const cache::CacheShape& shape = cache.config().shape;
+  const int64_t n_heads = int64_t{shape.n_layers} * shape.n_kv_heads;
+  // As cache::Cache::max_list_bytes_per_slot says.
+  return (n_slots + n_slots / 16 + 48 * n_heads) * cache.max_list_bytes_per_slot();
 }
 
 int64_t Compressor::BytesWith(const cache::Cache& cache, int64_t n_tokens) {

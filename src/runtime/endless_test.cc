@@ -38,7 +38,8 @@ void ExpectFinite(const Session& session) {
 }
 
 TEST_F(Endless, DefaultsGoPastTheContext) {
-  for (const std::string spec : {"lm-infinite", "streaming", "local", "treekv"}) {
+  for (const std::string spec : {"lm-infinite", "streaming", "local", "treekv",
+                                 "d2o:layer_policy=uniform,positions=reassigned"}) {
     SCOPED_TRACE(spec);
     const auto stepped = Open(spec, {.size = 64});
     for (const TokenId token : Tokens(3 * kContext)) {

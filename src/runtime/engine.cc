@@ -1,8 +1,11 @@
 #include "runtime/engine.h"
 
 #include <chrono>
+#include <mutex>
 #include <system_error>
 #include <utility>
+
+#include "gguf/file_hash.h"
 
 namespace winnow::runtime {
 namespace {
@@ -23,6 +26,8 @@ struct Engine::Data {
   std::unique_ptr<model::Model> model;
   std::unique_ptr<model::Step> step;
   double load_ms = 0;
+  std::once_flag hashed;
+  std::string hash;
 };
 
 Engine::Engine() : data_(std::make_unique<Data>()) {}
@@ -79,6 +84,10 @@ const model::Model& Engine::model() const { return *data_->model; }
 model::Step& Engine::step() { return *data_->step; }
 kernels::Backend& Engine::backend() { return *data_->backend; }
 ThreadPool& Engine::pool() { return *data_->pool; }
+const std::string& Engine::model_hash() const {
+  std::call_once(data_->hashed, [this] { data_->hash = gguf::ContentHash(*data_->file); });
+  return data_->hash;
+}
 double Engine::load_ms() const { return data_->load_ms; }
 
 }  // namespace winnow::runtime

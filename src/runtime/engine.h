@@ -43,6 +43,8 @@ class Engine {
   kernels::Backend& backend();
   ThreadPool& pool();
   double load_ms() const;
+  // gguf::ContentHash of the file; computed once, when it is first asked for. Thread-safe.
+  const std::string& model_hash() const;
 
  private:
   Engine();

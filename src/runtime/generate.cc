@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "runtime/logits.h"
-#include "runtime/stop_strings.h"
+#include "runtime/text_stream.h"
 
 namespace winnow::runtime {
 namespace {
@@ -22,33 +22,6 @@ bool IsSet(const std::atomic<bool>* flag) {
 double PerSecond(int64_t n, double ms) {
   return n > 0 && ms > 0 ? 1000.0 * static_cast<double>(n) / ms : 0;
 }
-
-// Text on its way out: characters completed, stop strings decided.
-class TextStream {
- public:
-  TextStream(const tokenizer::Tokenizer& tokenizer, const GenerateOptions& options,
-             std::string* text)
-      : decoder_(tokenizer), stops_(options.stop), on_text_(options.on_text), text_(text) {}
-
-  void Push(TokenId token) { Emit(stops_.Push(decoder_.Push(token))); }
-  void Finish() {
-    Emit(stops_.Push(decoder_.Finish()));
-    if (!stops_.stopped()) Emit(stops_.Finish());
-  }
-  bool stopped() const { return stops_.stopped(); }
-
- private:
-  void Emit(const std::string& piece) {
-    if (piece.empty()) return;
-    *text_ += piece;
-    if (on_text_) on_text_(piece);
-  }
-
-  tokenizer::StreamDecoder decoder_;
-  StopStrings stops_;
-  const std::function<void(std::string_view)>& on_text_;
-  std::string* text_;
-};
 
 Result<void> CheckPrompt(const Session& session, std::span<const TokenId> prompt) {
   if (prompt.empty()) {
@@ -99,7 +72,7 @@ Result<Generated> Generate(Session& session, Sampler& sampler, std::span<const T
   Session::PrefillOptions prefill;
   prefill.progress = [&](double done) {
     if (options.on_prefill) options.on_prefill(done);
-    return !IsSet(options.cancel);
+    return !IsSet(options.cancel) && !IsSet(options.token);
   };
   const auto rest = prompt.subspan(static_cast<size_t>(result.n_reused));
   WINNOW_ASSIGN(const bool finished, session.Prefill(rest, prefill));
@@ -114,7 +87,12 @@ Result<Generated> Generate(Session& session, Sampler& sampler, std::span<const T
   sampler.Reset();
   for (const TokenId token : prompt) sampler.Accept(token);
 
-  TextStream stream(tokenizer, options, &result.text);
+  TextStream stream(tokenizer, options.stop);
+  const auto emit = [&](const std::string& piece) {
+    if (piece.empty()) return;
+    result.text += piece;
+    if (options.on_text) options.on_text(piece);
+  };
   Clock::time_point first_token = start;
   for (;;) {
     const int64_t n_generated = static_cast<int64_t>(result.tokens.size());
@@ -143,18 +121,18 @@ Result<Generated> Generate(Session& session, Sampler& sampler, std::span<const T
       result.stop_reason = StopReason::kEndOfGeneration;
       break;
     }
-    stream.Push(token);
+    emit(stream.Push(token));
     if (stream.stopped()) {
       result.stop_reason = StopReason::kStopString;
       break;
     }
-    if (IsSet(options.cancel)) {
+    if (IsSet(options.cancel) || IsSet(options.token)) {
       result.stop_reason = StopReason::kCancelled;
       break;
     }
   }
   if (!result.tokens.empty()) result.timings.decode_ms = MillisecondsSince(first_token);
-  stream.Finish();
+  emit(stream.Finish());
   // Held-back text that turns out to be a stop string at the very end.
   if (stream.stopped()) result.stop_reason = StopReason::kStopString;
   return result;

@@ -19,6 +19,7 @@ struct GenerateOptions {
   std::vector<std::string>
       stop;  // generation ends before the first of them; empty ones are ignored
   const std::atomic<bool>* cancel = nullptr;  // looked at after every token and during prefill
+  const std::atomic<bool>* token = nullptr;   // the same, of another thread
 
   // Text as it becomes final: whole characters, stop strings decided.
   std::function<void(std::string_view text)> on_text;

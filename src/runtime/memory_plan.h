@@ -48,6 +48,7 @@ class MemoryPlan {
   int64_t Decode(int64_t budget, int64_t n);
   // What is held at most between calls.
   int64_t bytes() const;
+  int64_t n_slots() const { return Held().slots; }  // of all layers and KV heads
 
  private:
   // One call; n tokens that evict nothing may also be n calls.
@@ -73,6 +74,7 @@ class MemoryPlan {
 struct Reservation {
   int64_t steady_bytes = 0;
   int64_t prefill_surplus_bytes = 0;
+  int64_t list_bytes = 0;  // of the lists that say where entries stand, beside steady_bytes
   bool operator==(const Reservation&) const = default;
 };
 

@@ -34,7 +34,10 @@ Result<std::unique_ptr<Session>> Session::Make(Engine& engine, const SessionOpti
                                .key_type = options.key_type,
                                .value_type = options.value_type,
                                .capacity = context};
-  Compressor::Shape(options.compression, model.hyperparameters().trained_context, config);
+  Compressor::Shape(options.compression,
+                    {.n_q_heads = model.hyperparameters().n_heads,
+                     .trained_context = model.hyperparameters().trained_context},
+                    config);
   const int64_t farthest = std::max(model.context(), model.hyperparameters().trained_context);
   if (config.positions == cache::PositionMode::kCapped && config.distance_cap > farthest) {
     return Error{"session: distances up to " + std::to_string(config.distance_cap) +
@@ -155,6 +158,7 @@ void Session::Truncate(int64_t n_tokens) {
     return;
   }
   data_->cache->Truncate(static_cast<cache::Position>(n_tokens));
+  data_->compressor.Truncate(n_tokens);
   data_->tokens.resize(static_cast<size_t>(n_tokens));
   data_->has_logits = false;
 }
@@ -195,6 +199,7 @@ double Session::attended_share() const {
   return static_cast<double>(data_->n_attended) / static_cast<double>(data_->n_attendable);
 }
 
+const SessionOptions& Session::options() const { return data_->options; }
 const CompressionOptions& Session::compression() const { return data_->options.compression; }
 
 int64_t Session::cache_bytes_with_lists() const {
@@ -203,12 +208,12 @@ int64_t Session::cache_bytes_with_lists() const {
 
 int64_t Session::cache_bytes_full_f16() const {
   constexpr int64_t kHalfBytes = 2;
-  const cache::CacheShape& shape = data_->cache->config().shape;
+  const cache::CacheShape shape = data_->engine->model().cache_shape();
   return n_tokens() * shape.n_layers * shape.n_kv_heads *
          (int64_t{shape.key_dim} + shape.value_dim) * kHalfBytes;
 }
 
-Engine& Session::engine() { return *data_->engine; }
+Engine& Session::engine() const { return *data_->engine; }
 const cache::Cache& Session::cache() const { return *data_->cache; }
 
 }  // namespace winnow::runtime

@@ -18,6 +18,8 @@ namespace winnow::runtime {
 
 using tokenizer::TokenId;
 
+struct SessionInput;
+
 struct SessionOptions {
   int64_t context = 0;  // tokens the cache can hold; 0: the model's context
   kernels::TensorType key_type = kernels::TensorType::kF16;
@@ -101,8 +103,9 @@ class Session {
   // Share of the entries that attention used while decoding; 1 unless the method selects
   // (Twilight).
   double attended_share() const;
+  const SessionOptions& options() const;
   const CompressionOptions& compression() const;
-  Engine& engine();
+  Engine& engine() const;
   const cache::Cache& cache() const;
 
   // How far compression is (session_file.h).
@@ -110,9 +113,10 @@ class Session {
 
  private:
   friend class Batch;
+  friend class Prefill;
   friend Result<std::unique_ptr<Session>> RestoreSession(Engine& engine,
                                                          const SessionOptions& options,
-                                                         const std::string& path);
+                                                         SessionInput input);
   // Takes on what another session was; `fill` writes its cache. Error: that of fill, tokens out of
   // range, more bytes than the limit. Requires: nothing was read yet.
   Result<void> Restore(std::span<const TokenId> tokens, std::span<const float> logits,

@@ -42,17 +42,6 @@ struct Session::Data {
   void EndCall(std::span<const TokenId> added, compression::Phase phase);
   void Rollback();
 
-  // A part of a prompt, or all of it.
-  struct Part {
-    int64_t first = 0;  // token
-    int64_t n = 0;
-    int64_t n_prompt = 0;
-    const PrefillOptions& wanted;
-  };
-  // False: stopped by progress.
-  Result<bool> Prefill(std::span<const TokenId> added, const Part& part);
-  Result<bool> Run(const model::TokenSpan& span, const Part& part);
-
   // After a call of the model: its tokens are in the cache.
   void Advance(std::span<const TokenId> added);
   // A step was taken: counts the entries it could have attended to.

@@ -10,16 +10,12 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <utility>
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/output_file.h"
-#include "gguf/file_hash.h"
 #include "gguf/tensor_type.h"
 
 namespace winnow::runtime {
@@ -105,15 +101,9 @@ bool ReadInfo(std::span<const std::byte> bytes, SessionFileInfo& info,
 
 class SessionReader {
  public:
-  static Result<SessionReader> Open(const std::string& path) {
-    SessionReader reader(path);
-    std::error_code problem;
-    reader.n_left_ = std::filesystem::file_size(path, problem);
-    if (!problem) reader.file_.reset(std::fopen(path.c_str(), "rb"));
-    if (problem || !reader.file_) {
-      return Error{path +
-                   ": cannot be read: " + (problem ? problem.message() : std::strerror(errno))};
-    }
+  static Result<SessionReader> Start(SessionInput input) {
+    SessionReader reader(std::move(input));
+    const std::string& path = reader.path_;
     std::array<char, kMagic.size()> magic = {};
     uint64_t version = 0;
     if (!reader.Get(std::as_writable_bytes(std::span(magic))) || magic != kMagic) {
@@ -151,10 +141,8 @@ class SessionReader {
   bool at_end() const { return n_left_ == 0; }
 
  private:
-  struct Close {
-    void operator()(FILE* file) const { std::fclose(file); }
-  };
-  explicit SessionReader(std::string path) : path_(std::move(path)) {}
+  explicit SessionReader(SessionInput input)
+      : path_(std::move(input.name)), file_(std::move(input.file)), n_left_(input.n_bytes) {}
 
   bool Get(std::span<std::byte> bytes) {
     if (bytes.size() > n_left_) return false;
@@ -163,7 +151,7 @@ class SessionReader {
   }
 
   std::string path_;
-  std::unique_ptr<FILE, Close> file_;
+  std::unique_ptr<FILE, SessionInput::Close> file_;
   uint64_t n_left_ = 0;
   std::vector<std::byte> content_;
 };
@@ -180,10 +168,10 @@ Result<Head> ReadHead(SessionReader& reader) {
   return head;
 }
 
-SessionFileInfo Describe(Session& session) {
+SessionFileInfo Describe(const Session& session) {
   const cache::CacheConfig& config = session.cache().config();
   const CompressionOptions& compression = session.compression();
-  return {.model = gguf::ContentHash(session.engine().file()),
+  return {.model = session.engine().model_hash(),
           .shape = config.shape,
           .key_type = config.key_type,
           .value_type = config.value_type,
@@ -216,11 +204,13 @@ Result<void> CheckSame(const SessionFileInfo& saved, const SessionFileInfo& now)
   const auto differ = [](const std::string& found, const std::string& expected) {
     return Error{"was saved with " + found + ", but the session here has " + expected};
   };
-  if (saved.model != now.model || saved.shape != now.shape) {
+  const auto differs_in_model = [&] {
     return differ("another model (" + saved.model + ")", now.model);
-  }
+  };
+  if (saved.model != now.model) return differs_in_model();
   if (TypesText(saved) != TypesText(now)) return differ(TypesText(saved), TypesText(now));
   if (saved.method != now.method) return differ(MethodText(saved), MethodText(now));
+  if (saved.shape != now.shape) return differs_in_model();  // which follows from model and method
   if (BudgetText(saved) != BudgetText(now)) return differ(BudgetText(saved), BudgetText(now));
   return {};
 }
@@ -228,15 +218,24 @@ Result<void> CheckSame(const SessionFileInfo& saved, const SessionFileInfo& now)
 }  // namespace
 
 Result<SessionFileInfo> ReadSessionInfo(const std::string& path) {
-  WINNOW_ASSIGN(SessionReader reader, SessionReader::Open(path));
+  WINNOW_ASSIGN(SessionInput input, SessionInput::Open(path));
+  return ReadSessionInfo(std::move(input));
+}
+
+Result<SessionFileInfo> ReadSessionInfo(SessionInput input) {
+  WINNOW_ASSIGN(SessionReader reader, SessionReader::Start(std::move(input)));
   WINNOW_ASSIGN(Head head, ReadHead(reader));
   return std::move(head.info);
 }
 
-Result<void> SaveSession(Session& session, const std::string& path, std::string_view notes) {
+Result<void> SaveSession(const Session& session, const std::string& path, std::string_view notes) {
+  WINNOW_ASSIGN(OutputFile file, OutputFile::Create(path));
+  return SaveSession(session, std::move(file), notes);
+}
+
+Result<void> SaveSession(const Session& session, OutputFile file, std::string_view notes) {
   SessionFileInfo info = Describe(session);
   info.notes = notes;
-  WINNOW_ASSIGN(OutputFile file, OutputFile::Create(path));
   WINNOW_TRY(file.Write({kMagic.data(), kMagic.size()}));
   WINNOW_TRY(file.Write(AsText(std::as_bytes(std::span(&kVersion, 1)))));
   std::string bytes;
@@ -255,7 +254,13 @@ Result<void> SaveSession(Session& session, const std::string& path, std::string_
 
 Result<std::unique_ptr<Session>> RestoreSession(Engine& engine, const SessionOptions& options,
                                                 const std::string& path) {
-  WINNOW_ASSIGN(SessionReader reader, SessionReader::Open(path));
+  WINNOW_ASSIGN(SessionInput input, SessionInput::Open(path));
+  return RestoreSession(engine, options, std::move(input));
+}
+
+Result<std::unique_ptr<Session>> RestoreSession(Engine& engine, const SessionOptions& options,
+                                                SessionInput input) {
+  WINNOW_ASSIGN(SessionReader reader, SessionReader::Start(std::move(input)));
   WINNOW_ASSIGN(const Head head, ReadHead(reader));
   WINNOW_ASSIGN(std::unique_ptr<Session> session, Session::Make(engine, options));
   if (const auto same = CheckSame(head.info, Describe(*session)); !same) {

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <string_view>
 
+#include "base/output_file.h"
 #include "base/result.h"
 #include "cache/cache.h"
 #include "runtime/session.h"
@@ -28,18 +30,42 @@ struct SessionFileInfo {
   std::string notes;  // what the program that saved it wanted to know again
 };
 
+// A session file that is open for reading.
+struct SessionInput {
+  struct Close {
+    void operator()(FILE* file) const { std::fclose(file); }
+  };
+  // Error: cannot be read.
+  static Result<SessionInput> Open(const std::string& path);
+  // Takes the descriptor. Errors: cannot be read, no regular file.
+  static Result<SessionInput> FromDescriptor(int file, std::string name);
+
+  std::string name;  // for messages
+  std::unique_ptr<FILE, Close> file;
+  uint64_t n_bytes = 0;
+};
+
 // Reads the first part of a file. Errors: cannot be read, no session file, damaged, of another
 // version.
 Result<SessionFileInfo> ReadSessionInfo(const std::string& path);
+Result<SessionFileInfo> ReadSessionInfo(SessionInput input);
+
+// What the session of such a file was made with, but for what files do not say (SessionOptions
+// ::row_block and the hooks). Error: it names a method that this winnow does not have.
+Result<SessionOptions> SessionOptionsFrom(const SessionFileInfo& info);
 
 // Writes all there is: tokens, the last logits, entries and state. The file appears whole, is on
 // the disk when this returns, and takes the place of an older one only then. Error: the disk.
-Result<void> SaveSession(Session& session, const std::string& path, std::string_view notes = {});
+Result<void> SaveSession(const Session& session, const std::string& path,
+                         std::string_view notes = {});
+Result<void> SaveSession(const Session& session, OutputFile file, std::string_view notes = {});
 
 // A session that goes on where the saved one was. `options` are those it was made with, but for the
 // context, which must hold its entries. Errors: those of ReadSessionInfo and Session::Make; another
 // model, method, budget or cache type (names both); damaged anywhere.
 Result<std::unique_ptr<Session>> RestoreSession(Engine& engine, const SessionOptions& options,
                                                 const std::string& path);
+Result<std::unique_ptr<Session>> RestoreSession(Engine& engine, const SessionOptions& options,
+                                                SessionInput input);
 
 }  // namespace winnow::runtime

@@ -131,6 +131,38 @@ TEST_F(SessionFileTest, DamageAnywhereIsFound) {
   EXPECT_NE(Problem(Options()).find("cannot be read"), std::string::npos);
 }
 
+// It was refused as damaged: the compressor went on counting what was cut off.
+TEST_F(SessionFileTest, ASessionThatWasCutBackCanBeRestored) {
+  const auto session = Session::Make(*engine_, Options()).value();
+  ASSERT_TRUE(session->Prefill(Tokens(30)).value());
+  session->Truncate(20);
+  ASSERT_TRUE(session->Decode(3).has_value());
+  ASSERT_TRUE(SaveSession(*session, path_).has_value());
+  const auto restored = RestoreSession(*engine_, Options(), path_);
+  ASSERT_TRUE(restored.has_value()) << restored.error().message;
+  EXPECT_EQ((*restored)->n_tokens(), 21);
+  EXPECT_EQ(Logits(**restored), Logits(*session));
+}
+
+TEST_F(SessionFileTest, SaysWhatTheSessionWasMadeWith) {
+  for (const std::string decode : {"", "h2o"}) {
+    SessionOptions options = Options("snapkv:window=8", 16);
+    options.context = 64;
+    options.value_type = kernels::TensorType::kF32;
+    if (!decode.empty()) {
+      options.compression.method = compression::WithDecode(options.compression.method,
+                                                           compression::MakeMethod(decode).value())
+                                       .value();
+    }
+    Save(options);
+    const auto found = SessionOptionsFrom(ReadSessionInfo(path_).value());
+    ASSERT_TRUE(found.has_value()) << found.error().message;
+    EXPECT_EQ(Problem(*found), "");
+    EXPECT_EQ(found->context, 64);
+    EXPECT_EQ(found->compression.method->traits().spec, options.compression.method->traits().spec);
+  }
+}
+
 TEST_F(SessionFileTest, AnotherVersionIsNamed) {
   Save(Options());
   std::string bytes = Content();

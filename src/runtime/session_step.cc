@@ -2,6 +2,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "runtime/prefill.h"
 #include "runtime/session_data.h"
 
 // How a session's tokens go through the model.
@@ -60,6 +61,7 @@ void Session::Data::Rollback() {
     Clear();
   } else {
     cache->Truncate(static_cast<cache::Position>(n_tokens()));
+    compressor.Truncate(n_tokens());
   }
 }
 
@@ -79,62 +81,22 @@ void Session::Data::Advance(std::span<const TokenId> added) {
 
 Result<bool> Session::Prefill(std::span<const TokenId> tokens, const PrefillOptions& options) {
   if (tokens.empty()) return true;
-  Data& data = *data_;
-  const auto n = static_cast<int64_t>(tokens.size());
-  WINNOW_TRY(CheckCapacity(n));
-  WINNOW_TRY(CheckTokens(tokens));
-  WINNOW_ASSIGN(const int64_t n_call,
-                data.compressor.BeginPrompt(*data.cache, n, data.CallSize(n)));
-  for (int64_t first = 0; first < n; first += n_call) {
-    const auto part = tokens.subspan(static_cast<size_t>(first),
-                                     static_cast<size_t>(std::min(n_call, n - first)));
-    WINNOW_ASSIGN(const bool finished, data.Prefill(part, {.first = first,
-                                                           .n = static_cast<int64_t>(part.size()),
-                                                           .n_prompt = n,
-                                                           .wanted = options}));
-    if (!finished) return false;
-  }
-  return true;
-}
-
-Result<bool> Session::Data::Prefill(std::span<const TokenId> added, const Part& part) {
-  model::TokenSpan span = BeginCall(added, Phase::kPrefill);
-  const PrefillOptions& wanted = part.wanted;
-  const int64_t logits_from = wanted.logits_from - part.first;
-  const bool gives_rows = wanted.logits_from >= 0 && logits_from < part.n;
-  // Without wanted rows the caller gets the very last ones.
-  if (wanted.on_logits && (gives_rows || part.first + part.n == part.n_prompt)) {
-    span.logits_from = gives_rows ? std::max<int64_t>(0, logits_from) : part.n - 1;
-    span.on_logits = [&part](int64_t first_row, std::span<const float> rows) {
-      part.wanted.on_logits(part.first + first_row, rows);
-    };
-  }
-  const Result<bool> finished = Run(span, part);
-  if (finished && *finished) {
-    EndCall(added, Phase::kPrefill);
-  } else {
-    Rollback();
-  }
-  return finished;
-}
-
-Result<bool> Session::Data::Run(const model::TokenSpan& span, const Part& part) {
-  model::Step& step = engine->step();
-  WINNOW_TRY(step.Begin({&span, 1}, options.row_block));
-  const auto& progress = part.wanted.progress;
-  const model::Quota quota = progress ? model::Quota{.n_blocks = 1} : model::Quota{};
+  runtime::Prefill prefill(data_->engine->step());
+  const runtime::Prefill::Prompt prompt = {.session = this,
+                                           .tokens = tokens,
+                                           .on_logits = options.on_logits,
+                                           .logits_from = options.logits_from};
+  prefill.Begin({&prompt, 1});
+  const model::Quota quota = options.progress ? model::Quota{.n_blocks = 1} : model::Quota{};
   double reported = 0;
-  for (;;) {
-    WINNOW_ASSIGN(const bool finished, step.Run(quota));
-    if (finished) return true;
-    const double done = step.done();
-    if (done <= reported) continue;  // at work on the logits
+  while (!prefill.Run(quota)) {
+    const double done = prefill.done();
+    if (!options.progress || done <= reported) continue;  // at work on the logits
     reported = done;
-    const double n_done = static_cast<double>(part.first) + done * static_cast<double>(part.n);
-    if (progress(n_done / static_cast<double>(part.n_prompt))) continue;
-    step.Abandon();
-    return false;
+    if (!options.progress(done)) return false;
   }
+  if (prefill.failure(0)) return *prefill.failure(0);
+  return true;
 }
 
 Result<void> Session::Decode(TokenId token) {

@@ -26,7 +26,11 @@ std::string StopStrings::Push(std::string_view piece) {
   size_t first_stop = std::string::npos;
   size_t n_undecided = 0;
   for (const std::string& stop : stops_) {
-    first_stop = std::min(first_stop, held_.find(stop));
+    const size_t found = held_.find(stop);
+    if (found < first_stop) {
+      first_stop = found;
+      stopping_word_ = stop;
+    }
     n_undecided = std::max(n_undecided, Overlap(held_, stop));
   }
   if (first_stop != std::string::npos) {

@@ -18,11 +18,14 @@ class StopStrings {
   // The end of the stream: what was held back.
   std::string Finish();
   bool stopped() const { return stopped_; }
+  // The stop string that was found; empty before.
+  const std::string& stopping_word() const { return stopping_word_; }
 
  private:
   std::vector<std::string> stops_;
   std::string held_;
   bool stopped_ = false;
+  std::string stopping_word_;
 };
 
 }  // namespace winnow::runtime

@@ -20,9 +20,10 @@ class Head:
 
     def __init__(self, text, layer, g, positions="original", reduce="mean"):
         self.text, self.layer, self.g, self.positions = text, layer, g, positions
+        self.kv = g  # the KV head whose keys and values it has
         self.reduced = max if reduce == "max" else lambda weights: sum(weights) / GROUP
         self.tokens = list(range(PROMPT))
-        self.values = [text.v[layer][g][t] for t in self.tokens]
+        self.values = [text.v[layer][self.kv][t] for t in self.tokens]
         self.keys = [self.key_of(t) for t in self.tokens]
         self.outputs = {h: [] for h in self.query_heads()}
 
@@ -31,7 +32,7 @@ class Head:
 
     def key_of(self, token):
         stored = self.text.k if self.positions in ("original", "baked") else self.text.k_pre
-        return stored[self.layer][self.g][token]
+        return stored[self.layer][self.kv][token]
 
     def start(self):
         """Before the first token, for prompts that come in chunks."""
@@ -40,7 +41,7 @@ class Head:
     def prompt_rows(self):
         """[query][token], reduced over the group; and the same per query head."""
         text, layer = self.text, self.layer
-        heads = [[attend(text.q[layer][h][i], text.k[layer][self.g][:i + 1]) + [0.0] * (PROMPT - 1 - i)
+        heads = [[attend(text.q[layer][h][i], text.k[layer][self.kv][:i + 1]) + [0.0] * (PROMPT - 1 - i)
                   for i in range(PROMPT)] for h in self.query_heads()]
         return [[self.reduced([head[i][j] for head in heads]) for j in range(PROMPT)] for i in range(PROMPT)], heads
 
@@ -72,7 +73,7 @@ class Head:
     def append(self, token):
         self.tokens.append(token)
         self.keys.append(self.key_of(token))
-        self.values.append(self.text.v[self.layer][self.g][token])
+        self.values.append(self.text.v[self.layer][self.kv][token])
 
     def place(self, rank):
         return rank if self.positions == "reassigned" else self.tokens[rank]
@@ -94,6 +95,19 @@ class Head:
         self.append(token)
         rows = self.attended(token)
         return [self.reduced([row[j] for row in rows]) for j in range(len(self.tokens))]
+
+
+class QueryHead(Head):
+    """One query head of one layer with entries of its own (heads=query)."""
+
+    def __init__(self, text, layer, h, positions="original", reduce="mean"):
+        super().__init__(text, layer, h // GROUP, positions, reduce)
+        self.g = h
+        self.reduced = sum
+        self.outputs = {h: []}
+
+    def query_heads(self):
+        return [self.g]
 
 
 def least(scores, begin, end):

@@ -42,18 +42,23 @@ class TextTest(CliTest):
 class ProbeTest(TextTest):
     def test_list(self):
         listed = self.assert_done(winnow("probe", "--list")).text
-        for name in ("wavelet", "density", "sparsity", "kept", "indices", "budget", "retrieval"):
+        for name in ("wavelet", "density", "sparsity", "kept", "indices", "budget", "origin", "retrieval"):
             self.assertIn(f"| {name} ", listed)
 
     def test_all_with_page_and_numbers(self):
         page = self.folder / "all.html"
         outcome = self.probe("all", "--samples", "2", "-n", "128", "--json", "-", "--report", page)
         probes = {probe["probe"]: probe for probe in outcome.json["probes"]}
-        self.assertEqual(len(probes), 7)
+        self.assertEqual(len(probes), 8)
         self.assertEqual(set(probes["wavelet"]["last_quarter_over_first"]), {"D1", "D2", "D3", "D4", "D5"})
         self.assertTrue(all(v > 0 for v in probes["density"]["column_sum_variance"]))
         for head in probes["sparsity"]["heads"]:
             self.assertTrue(0 <= head["sparsity"] < 1 and 0 <= head["redundancy"] < 1, head)
+        for budget in probes["origin"]["budgets"]:
+            self.assertEqual(budget["of"], 128)
+            for layer in budget["layers"]:
+                self.assertAlmostEqual(layer["global"] + layer["local"] + layer["local_tokens"], 1)
+                self.assertAlmostEqual(layer["local_tokens"], probes["origin"]["window"] / budget["kept"])
         for method in probes["indices"]["methods"]:
             self.assertTrue(0 < method["entropy"] <= probes["indices"]["most_entropy"] + 1e-9, method)
         # The less may be lost, the more is kept; the first two layers stay whole.
@@ -63,7 +68,7 @@ class ProbeTest(TextTest):
 
         html = page.read_text(encoding="utf-8")
         for name in ("wavelet", "density", "attention-maps", "sparsity", "similarity", "kept-over-time",
-                     "kept-per-head", "kept-text", "indices", "entropy", "entropy-by-groups", "budget", "retrieval"):
+                     "kept-per-head", "kept-text", "indices", "entropy", "entropy-by-groups", "budget", "origin", "retrieval"):
             self.assertIn(f'id="{name}"', html)
             svg = (self.folder / "all" / f"{name}.svg").read_text(encoding="utf-8")
             ElementTree.fromstring(svg)  # well-formed

@@ -250,6 +250,9 @@ class SecondImplementations(MethodTest):
                 d2o(head, 8 if density(heads) > gate else 16)
         self.compare(f"d2o:gate={gate}", 8, gated)
 
+    def test_d2o_that_merges_before_rope(self):
+        self.compare("d2o:layer_policy=uniform,positions=reassigned", 10, self.each(d2o, 10), "reassigned")
+
     def test_ems(self):
         for positions in ("reassigned", "original", "baked"):
             for tau in (0.2, -1.0):

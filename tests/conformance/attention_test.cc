@@ -76,16 +76,19 @@ bool IsMasked(Session& session, Session& full, int layer) {
                   .found = nullptr});
   std::vector<float> out(4 * kDim);
   backend.Read(out_matrix, out);
-  for (int head = 0; head < 2; ++head) {
-    const auto keys = ReadRows(full, full.cache().keys(layer, head), layer, head);
-    const auto values = ReadRows(full, full.cache().values(layer, head), layer, head);
+  const int n_heads = NHeads(session);
+  const int group = 4 / n_heads;
+  for (int head = 0; head < n_heads; ++head) {
+    const int of_full = head * NHeads(full) / n_heads;
+    const auto keys = ReadRows(full, full.cache().keys(layer, of_full), layer, of_full);
+    const auto values = ReadRows(full, full.cache().values(layer, of_full), layer, of_full);
     const std::vector<Position> kept = Kept(session, layer, head);
     std::map<Position, std::vector<float>> expected_values;
     for (const Position position : kept) expected_values[position] = values.at(position);
     if (ReadRows(session, session.cache().values(layer, head), layer, head) != expected_values) {
       return false;
     }
-    for (int q_head = 2 * head; q_head < 2 * head + 2; ++q_head) {
+    for (int q_head = group * head; q_head < group * (head + 1); ++q_head) {
       const std::vector<double> expected =
           Masked(keys, values, kept, q.data() + q_head * kDim, scale);
       for (size_t i = 0; i < kDim; ++i) {

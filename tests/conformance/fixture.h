@@ -98,6 +98,9 @@ inline std::vector<std::vector<cache::Position>> KeptEverywhere(const Session& s
   return kept;
 }
 
+// Of a layer: those that have entries of their own.
+inline int NHeads(const Session& session) { return session.cache().config().shape.n_kv_heads; }
+
 inline int64_t TotalSlots(const Session& session) {
   int64_t n = 0;
   for (const auto& head : KeptEverywhere(session)) n += static_cast<int64_t>(head.size());

@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -115,17 +116,31 @@ void Placement::BeginCall(Phase phase, int64_t n_tokens) {
   n_since_huge_pages_ += n_tokens;
 }
 
+void Placement::StoreHeads(const kernels::Matrix& k, const kernels::Matrix& v, const Layer& layer,
+                           size_t first, size_t n) {
+  const auto stores = std::span(layer.stores).subspan(first, n);
+  const auto slots = std::span<const int64_t>(first_slot_).subspan(first, n);
+  backend_.StoreRows(
+      k, {.heads = stores, .first_slot = slots, .type = config_.key_type, .to_keys = true});
+  backend_.StoreRows(
+      v, {.heads = stores, .first_slot = slots, .type = config_.value_type, .to_keys = false});
+}
+
 void Placement::Append(int layer_index, const kernels::Matrix& k, const kernels::Matrix& v) {
   Layer& l = layer(layer_index);
   for (size_t head = 0; head < l.stores.size(); ++head) {
     first_slot_[head] = l.stores[head].n_slots;
   }
   MakeRoom(l, k.rows);
-  backend_.StoreRows(
-      k, {.heads = l.stores, .first_slot = first_slot_, .type = config_.key_type, .to_keys = true});
-  backend_.StoreRows(
-      v,
-      {.heads = l.stores, .first_slot = first_slot_, .type = config_.value_type, .to_keys = false});
+  if (config_.n_copies == 1) {
+    StoreHeads(k, v, l, 0, l.stores.size());
+  } else {
+    for (size_t head = 0; head < l.stores.size(); ++head) {
+      const auto of_model = static_cast<int64_t>(head) / config_.n_copies;
+      StoreHeads(k.Cols(of_model * config_.shape.key_dim, config_.shape.key_dim),
+                 v.Cols(of_model * config_.shape.value_dim, config_.shape.value_dim), l, head, 1);
+    }
+  }
   for (kernels::HeadStore& store : l.stores) store.n_slots += k.rows;
 }
 

@@ -75,6 +75,9 @@ class Placement {
   void Arrange();
   // Before n entries are added to a layer: all rows go back to their regions if they do not fit.
   void MakeRoom(const Layer& layer, int64_t n);
+  // Stores the heads of k and v, side by side, behind what the n heads from `first` on hold.
+  void StoreHeads(const kernels::Matrix& k, const kernels::Matrix& v, const Layer& layer,
+                  size_t first, size_t n);
   bool ShouldGather() const;
   void Gather(bool written);
   void Scatter();

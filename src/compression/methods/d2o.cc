@@ -4,8 +4,9 @@
 // `softmax` policy compresses all layers after the last one. Scores, selection and merging are
 // those of H2O and merge::Nearest.
 // Differs from the authors' code: the prompt is compressed after prefill, not in the first decode
-// step; decisions and thresholds are those of each KV head (the mean over its query heads); weights
-// of merges are Eq. 11's with the sum left out of the numerator, so that they add up to one.
+// step; decisions and thresholds are those of each KV head (the mean over its query heads;
+// heads=query for those of each query head); weights of merges are Eq. 11's with the sum left out
+// of the numerator, so that they add up to one.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -33,6 +34,10 @@ struct D2oConfig {
   int recent = 1;
   merge::NearestConfig merge;
   score::Reduce reduce = score::Reduce::kMean;
+  // kReassigned: keys are compared and merged before RoPE, as EMS does: a merged key stands at the
+  // place of the entry it flowed into, and texts may be longer than the model was trained for.
+  enum class Positions { kOriginal, kReassigned } positions = Positions::kOriginal;  // [code]
+  Heads heads = Heads::kKv;
 };
 
 template <class Visitor>
@@ -53,6 +58,10 @@ void Visit(D2oConfig& c, Visitor& v) {
   v("recent", c.recent, "important : recent is the ratio of the two regions", Range{1, 1 << 20});
   Visit(c.merge, v);
   v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
+  v("positions", c.positions,
+    "of the keys: their place in the text, or in the cache, and then merged before RoPE",
+    Choices{"original", "reassigned"});
+  v("heads", c.heads, kHeadsHelp, Choices{"kv", "query"});
 }
 
 // Layer numbers.
@@ -64,8 +73,12 @@ class D2oMethod final : public Method {
  public:
   explicit D2oMethod(const D2oConfig& c)
       : c_(c),
-        traits_({.holds_budget = c.layer_policy == LayerPolicy::kUniform || c.total,
+        traits_({.positions = c.positions == D2oConfig::Positions::kReassigned
+                                  ? PositionMode::kReassigned
+                                  : PositionMode::kOriginal,
+                 .holds_budget = c.layer_policy == LayerPolicy::kUniform || c.total,
                  .evicts_in_decode = true,
+                 .per_query_head = c.heads == Heads::kQuery,
                  .waits_for_all_layers = c.layer_policy == LayerPolicy::kSoftmax || c.total,
                  .min_budget = MinBudget(c)}),
         score_(score::Heavy(c.reduce)),
@@ -324,7 +337,8 @@ MethodEntry D2o() {
   return Entry<D2oConfig, Make, Promises>(
       "d2o", "heavy hitters by layer; the evicted merge into the nearest", "D2O, arXiv:2406.13035",
       {"layer_policy=uniform", "total=true", "gate_scale=length", "layer_policy=softmax",
-       "similarity=both"});
+       "similarity=both", "positions=reassigned", "layer_policy=uniform,positions=reassigned",
+       "layer_policy=uniform,heads=query"});
 }
 
 }  // namespace winnow::compression::methods

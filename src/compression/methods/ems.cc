@@ -15,6 +15,7 @@
 #include "compression/methods/ems_state.h"
 #include "compression/methods/methods.h"
 #include "compression/numbers.h"
+#include "compression/parts.h"
 #include "compression/score/pool.h"
 #include "compression/score/score.h"
 
@@ -65,7 +66,7 @@ class EmsMethod final : public Method {
         traits_({.positions = PositionModeFrom(c.positions),
                  .evicts_in_decode = true,
                  .shared_rows = true,
-                 .min_budget = c.window + 1}) {}
+                 .min_budget = 2}) {}
 
   const Traits& traits() const override { return traits_; }
   Needs needs() const override {
@@ -89,12 +90,12 @@ class EmsMethod final : public Method {
     const bool prompt =
         call.n_new > 1 && call.n_slots(0) == call.n_new && ems::Members(call, 0) == 0;
     const bool fits = Fits(call);
-    if (call.phase == Phase::kDecode && call.pass == 0) ems::CountMembers(call, c_.window);
+    const int window = Window(call.budget);
+    if (call.phase == Phase::kDecode && call.pass == 0) ems::CountMembers(call, window);
     const bool done = call.pass == 0 &&
-                      call.n_slots(0) - ems::Members(call, 0) <= int64_t{c_.window} &&
-                      RowsFit(call);
+                      call.n_slots(0) - ems::Members(call, 0) <= int64_t{window} && RowsFit(call);
     const ems::Windows windows =
-        call.pass == 0 ? ems::Advance(call, c_.window, prompt) : ems::Windows{};
+        call.pass == 0 ? ems::Advance(call, window, prompt) : ems::Windows{};
     const auto observe = [&](int64_t i) {
       const int head = static_cast<int>(i);
       return call.pass == 0 ? ems::Observe(call, windows, head)
@@ -131,8 +132,10 @@ class EmsMethod final : public Method {
     return PositionMode::kOriginal;
   }
 
-  int64_t Classes(int64_t budget) const { return budget - c_.window; }  // N_imp
-  int64_t ToMerge(int64_t budget) const {                               // N_tbm
+  // Lw, half of a budget that is not larger (methods.md 0.7).
+  int Window(int64_t budget) const { return static_cast<int>(WindowUnder(budget, c_.window)); }
+  int64_t Classes(int64_t budget) const { return budget - Window(budget); }  // N_imp
+  int64_t ToMerge(int64_t budget) const {                                    // N_tbm
     return CountFrom((c_.gamma - 1) * static_cast<double>(budget));
   }
 
@@ -151,7 +154,7 @@ class EmsMethod final : public Method {
   }
   void KeepAll(const LayerCall& call) const {
     for (int head = 0; head < call.n_kv_heads(); ++head) {
-      ems::SetMembers(call, head, call.n_slots(head) - c_.window);
+      ems::SetMembers(call, head, call.n_slots(head) - Window(call.budget));
     }
   }
 
@@ -196,8 +199,9 @@ class EmsMethod final : public Method {
   void CompressPrompt(const LayerCall& call, int head, cache::HeadPlan& plan) const {
     const std::span<const Slot> order = call.order(head);
     const cache::SlotRows rows = call.cache.rows(call.layer, head);
-    const auto n_old = static_cast<size_t>(call.n_slots(head) - c_.window);
-    const std::vector<double> local = ems::PromptLocal(call, c_.window, head);
+    const int window = Window(call.budget);
+    const auto n_old = static_cast<size_t>(call.n_slots(head) - window);
+    const std::vector<double> local = ems::PromptLocal(call, window, head);
     std::vector<double> scores = ems::PromptScores(call, head, c_.score, local);
     scores.resize(n_old);
     score::Smooth(score::Pool::kAverage, c_.kernel, call.scratch.numbers, scores);
@@ -234,7 +238,7 @@ class EmsMethod final : public Method {
     for (const Slot slot : slots.subspan(n_founders + n_joining)) plan.evict.push_back(slot);
 
     ems::SetMembers(call, head,
-                    call.n_slots(head) - c_.window - static_cast<int64_t>(plan.evict.size()));
+                    call.n_slots(head) - window - static_cast<int64_t>(plan.evict.size()));
 
     std::vector<float> key(static_cast<size_t>(call.cache.config().shape.key_dim));
     const auto local_of = [&](Slot slot) { return local[static_cast<size_t>(slot)]; };
@@ -279,10 +283,11 @@ class EmsMethod final : public Method {
   template <class Observe>
   bool Step(const LayerCall& call, int first_head, int n_heads, const Observe& observe,
             Plan& plan) const {
+    const int window = Window(call.budget);
     std::array<ems::ClassTable, kHeadsTogether> tables;
     const ems::TableRoom room(call, first_head, n_heads);
     for (int i = 0; i < n_heads; ++i) {
-      tables[static_cast<size_t>(i)] = room.Of(call, first_head + i, c_.window);
+      tables[static_cast<size_t>(i)] = room.Of(call, first_head + i, window);
     }
     const int64_t max_classes = Classes(call.budget);
     call.backend.ForEach(n_heads, [&](int64_t i) {
@@ -315,7 +320,7 @@ class EmsMethod final : public Method {
       }
       const int64_t n_left = table.n_all - static_cast<int64_t>(head_plan.evict.size());
       ems::SetMembers(call, head, n_left);
-      again[static_cast<size_t>(i)] = call.n_slots(head) - table.n_old > c_.window + 1 ||
+      again[static_cast<size_t>(i)] = call.n_slots(head) - table.n_old > window + 1 ||
                                       static_cast<int64_t>(table.classes.size()) > max_classes ||
                                       n_left > cap;
     });
@@ -398,7 +403,7 @@ Result<MethodPtr> Make(const EmsConfig& c) {
 }
 
 Promise Promises(const EmsConfig& c, int64_t budget) {
-  return {.exact = false, .recent = std::min<int64_t>(c.window, budget)};
+  return {.exact = false, .recent = WindowUnder(budget, c.window)};
 }
 
 }  // namespace

@@ -135,7 +135,7 @@ TEST(EmsTest, APromptThatFitsIsLeftAlone) {
 }
 
 TEST(EmsTest, SmallestBudget) {
-  EXPECT_EQ(testing::Make(Ems())->traits().min_budget, 33);
+  EXPECT_EQ(testing::Make(Ems())->traits().min_budget, 2);
   Harness h(testing::Make(Ems(), "window=2,gamma=1,tau=2"), {.budget = 3});
   for (int step = 0; step < 30; ++step) {
     h.Decode([](const Cell& cell) { return testing::Random({cell.rank, cell.position}); });

@@ -1,6 +1,6 @@
 // H2O (arXiv:2306.14048): the heavy hitters, by attention received so far, and the newest tokens.
-// Differs from the authors' code: one set per KV head, by the mean over its query heads; the sums
-// of evicted tokens are forgotten with them.
+// Differs from the authors' code: one set per KV head, by the mean over its query heads
+// (heads=query for theirs); the sums of evicted tokens are forgotten with them.
 #include "compression/budget/budget.h"
 #include "compression/methods/methods.h"
 #include "compression/score/score.h"
@@ -15,6 +15,7 @@ struct H2oConfig {
   bool decode = true;  // evict while generating; false: for comparisons  [ours]
   score::Reduce reduce = score::Reduce::kMean;
   enum class Positions { kOriginal, kReassigned } positions = Positions::kOriginal;
+  Heads heads = Heads::kKv;
 };
 
 template <class Visitor>
@@ -25,6 +26,7 @@ void Visit(H2oConfig& c, Visitor& v) {
   v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
   v("positions", c.positions, "of the keys: their place in the text, or in the cache",
     Choices{"original", "reassigned"});
+  v("heads", c.heads, kHeadsHelp, Choices{"kv", "query"});
 }
 
 Result<MethodPtr> Make(const H2oConfig& c) {
@@ -33,6 +35,7 @@ Result<MethodPtr> Make(const H2oConfig& c) {
                                               ? PositionMode::kReassigned
                                               : PositionMode::kOriginal,
                              .evicts_in_decode = c.decode,
+                             .per_query_head = c.heads == Heads::kQuery,
                              .min_budget = regions.MinBudget()},
                   .score = score::Heavy(c.reduce),
                   .budget = budget::Uniform(),
@@ -52,7 +55,7 @@ Promise Promises(const H2oConfig& c, int64_t budget) {
 MethodEntry H2o() {
   return Entry<H2oConfig, Make, Promises>(
       "h2o", "heavy hitters by accumulated attention, and the newest", "H2O, arXiv:2306.14048",
-      {"sinks=4,positions=reassigned"});
+      {"sinks=4,positions=reassigned", "heads=query"});
 }
 
 }  // namespace winnow::compression::methods

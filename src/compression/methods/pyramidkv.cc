@@ -1,5 +1,6 @@
 // PyramidKV (arXiv:2406.02069): SnapKV whose first layers keep much and whose last keep little.
-// Differs from the authors' code: one vote per KV head, the mean over its query heads.
+// Differs from the authors' code: one vote per KV head, the mean over its query heads (heads=query
+// for theirs).
 #include "compression/budget/budget.h"
 #include "compression/methods/methods.h"
 #include "compression/score/score.h"
@@ -11,17 +12,19 @@ namespace {
 struct PyramidKvConfig {
   score::WindowConfig score = {.window = 8, .pool = score::Pool::kMax, .kernel = 7};  // [code]
   budget::PyramidConfig budget;
+  Heads heads = Heads::kKv;
 };
 
 template <class Visitor>
 void Visit(PyramidKvConfig& c, Visitor& v) {
   Visit(c.score, v);
   Visit(c.budget, v);
+  v("heads", c.heads, kHeadsHelp, Choices{"kv", "query"});
 }
 
 Result<MethodPtr> Make(const PyramidKvConfig& c) {
   WINNOW_TRY(score::CheckPoolWidth("pyramidkv", c.score.kernel));
-  return Compose({.traits = {},
+  return Compose({.traits = {.per_query_head = c.heads == Heads::kQuery},
                   .score = score::Window(c.score),
                   .budget = budget::Pyramid(c.budget),
                   .select = select::TopK(),
@@ -39,7 +42,7 @@ Promise Promises(const PyramidKvConfig& c, int64_t budget) {
 
 MethodEntry PyramidKv() {
   return Entry<PyramidKvConfig, Make, Promises>("pyramidkv", "snapkv with more in the first layers",
-                                                "PyramidKV, arXiv:2406.02069");
+                                                "PyramidKV, arXiv:2406.02069", {"heads=query"});
 }
 
 }  // namespace winnow::compression::methods

@@ -15,6 +15,7 @@ struct ReFreeKvConfig {
   int sinks = 4;  // first tokens that stay (m)  [code]
   budget::NormConfig norm;
   Ranking ranking = Ranking::kRecency;  // [paper; attention: its ablation]
+  Heads heads = Heads::kKv;
 };
 
 template <class Visitor>
@@ -23,10 +24,13 @@ void Visit(ReFreeKvConfig& c, Visitor& v) {
   Visit(c.norm, v);
   v("ranking", c.ranking, "what is kept first: the newest, or the most attended (ablation)",
     Choices{"recency", "attention"});
+  v("heads", c.heads, kHeadsHelp, Choices{"kv", "query"});
 }
 
 Result<MethodPtr> Make(const ReFreeKvConfig& c) {
-  return Compose({.traits = {.needs_budget = false, .min_budget = c.sinks + 1},
+  return Compose({.traits = {.needs_budget = false,
+                             .per_query_head = c.heads == Heads::kQuery,
+                             .min_budget = c.sinks + 1},
                   .score = c.ranking == ReFreeKvConfig::Ranking::kRecency
                                ? score::Age()
                                : score::LastMean({.queries = c.norm.queries,
@@ -48,7 +52,7 @@ Promise Promises(const ReFreeKvConfig& c, int64_t) {
 MethodEntry ReFreeKv() {
   return Entry<ReFreeKvConfig, Make, Promises>(
       "refreekv", "the first tokens and as many of the newest as the attention norm asks for",
-      "ReFreeKV", {"per_head=true"});
+      "ReFreeKV", {"per_head=true", "per_head=true,heads=query"});
 }
 
 }  // namespace winnow::compression::methods

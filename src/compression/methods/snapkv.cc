@@ -1,5 +1,6 @@
 // SnapKV (arXiv:2404.14469): the last `window` prompt queries vote for the entries to keep.
-// Differs from the authors' code: one vote per KV head, the mean over its query heads.
+// Differs from the authors' code: one vote per KV head, the mean over its query heads (heads=query
+// for theirs).
 #include "compression/budget/budget.h"
 #include "compression/methods/methods.h"
 #include "compression/score/score.h"
@@ -8,27 +9,39 @@
 namespace winnow::compression::methods {
 namespace {
 
-Result<MethodPtr> Make(const score::WindowConfig& c) {
-  WINNOW_TRY(score::CheckPoolWidth("snapkv", c.kernel));
-  return Compose({.traits = {},
-                  .score = score::Window(c),
+struct SnapKvConfig {
+  score::WindowConfig score;
+  Heads heads = Heads::kKv;
+};
+
+template <class Visitor>
+void Visit(SnapKvConfig& c, Visitor& v) {
+  Visit(c.score, v);
+  v("heads", c.heads, kHeadsHelp, Choices{"kv", "query"});
+}
+
+Result<MethodPtr> Make(const SnapKvConfig& c) {
+  WINNOW_TRY(score::CheckPoolWidth("snapkv", c.score.kernel));
+  return Compose({.traits = {.per_query_head = c.heads == Heads::kQuery},
+                  .score = score::Window(c.score),
                   .budget = budget::Uniform(),
                   .select = select::TopK(),
                   .merge = nullptr,
                   .protect = WindowWithin,
-                  .protected_entries = {.sinks = 0, .recent = c.window},
+                  .protected_entries = {.sinks = 0, .recent = c.score.window},
                   .when = When::kPrefill});
 }
 
-Promise Promises(const score::WindowConfig& c, int64_t budget) {
-  return {.exact = true, .recent = WindowUnder(budget, c.window)};
+Promise Promises(const SnapKvConfig& c, int64_t budget) {
+  return {.exact = true, .recent = WindowUnder(budget, c.score.window)};
 }
 
 }  // namespace
 
 MethodEntry SnapKv() {
-  return Entry<score::WindowConfig, Make, Promises>(
-      "snapkv", "what the last prompt tokens attend to, smoothed", "SnapKV, arXiv:2404.14469");
+  return Entry<SnapKvConfig, Make, Promises>("snapkv",
+                                             "what the last prompt tokens attend to, smoothed",
+                                             "SnapKV, arXiv:2404.14469", {"heads=query"});
 }
 
 }  // namespace winnow::compression::methods

@@ -13,6 +13,7 @@ struct StreamingConfig {
   enum class Positions { kReassigned, kOriginal };
   int sinks = 4;                                 // attention sinks, tokens  [paper, section 3.2]
   Positions positions = Positions::kReassigned;  // [authors' code]
+  Heads heads = Heads::kKv;
 };
 
 template <class Visitor>
@@ -20,6 +21,7 @@ void Visit(StreamingConfig& c, Visitor& v) {
   v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
   v("positions", c.positions, "of the keys: their place in the cache, or in the text",
     Choices{"reassigned", "original"});
+  v("heads", c.heads, kHeadsHelp, Choices{"kv", "query"});
 }
 
 Result<MethodPtr> Make(const StreamingConfig& c) {
@@ -27,7 +29,8 @@ Result<MethodPtr> Make(const StreamingConfig& c) {
       {.traits = {.positions = c.positions == StreamingConfig::Positions::kReassigned
                                    ? PositionMode::kReassigned
                                    : PositionMode::kOriginal,
-                  .evicts_in_decode = true},
+                  .evicts_in_decode = true,
+                  .per_query_head = c.heads == Heads::kQuery},
        .score = score::Age(),
        .budget = budget::Uniform(),
        .select = select::TopK(),
@@ -50,7 +53,7 @@ Promise Promises(const StreamingConfig& c, int64_t budget) {
 MethodEntry Streaming() {
   return Entry<StreamingConfig, Make, Promises>("streaming", "the first tokens and the newest ones",
                                                 "StreamingLLM, arXiv:2309.17453",
-                                                {"positions=original"});
+                                                {"positions=original", "heads=query"});
 }
 
 }  // namespace winnow::compression::methods

@@ -17,7 +17,7 @@ namespace {
 cache::CacheConfig CacheConfigFrom(const Method& method, const HarnessConfig& config) {
   const Traits& traits = method.traits();
   return {.shape = {.n_layers = config.n_layers,
-                    .n_kv_heads = config.n_kv_heads,
+                    .n_kv_heads = traits.per_query_head ? config.n_q_heads : config.n_kv_heads,
                     .key_dim = config.dim,
                     .value_dim = config.dim},
           .key_type = kernels::TensorType::kF32,
@@ -26,7 +26,8 @@ cache::CacheConfig CacheConfigFrom(const Method& method, const HarnessConfig& co
           .positions = traits.positions,
           .distance_cap = traits.distance_cap,
           .state = method.needs().state,
-          .shared_rows = traits.shared_rows};
+          .shared_rows = traits.shared_rows,
+          .n_copies = traits.per_query_head ? config.n_q_heads / config.n_kv_heads : 1};
 }
 
 }  // namespace
@@ -93,7 +94,7 @@ kernels::Taps Harness::ComputeTaps(const kernels::TapSpec& spec, int layer, int6
   using Reduce = kernels::TapSpec::Reduce;
   kernels::Taps taps;
   if (!spec.any()) return taps;
-  const int group = config_.n_q_heads / config_.n_kv_heads;
+  const int group = config_.n_q_heads / cache_->config().shape.n_kv_heads;
   const int per_list = spec.reduce == Reduce::kNone ? 1 : group;
   const int n_lists = config_.n_q_heads / per_list;
   const auto lists = static_cast<size_t>(n_lists);
@@ -209,8 +210,9 @@ void Harness::Decide(Phase phase, const attention::LayerDone& done) {
 }
 
 void Harness::RecordPlan(const Plan& plan) {
-  WINNOW_CHECK(plan.heads.size() == static_cast<size_t>(config_.n_kv_heads));
-  for (int head = 0; head < config_.n_kv_heads; ++head) {
+  const int n_heads = cache_->config().shape.n_kv_heads;
+  WINNOW_CHECK(plan.heads.size() == static_cast<size_t>(n_heads));
+  for (int head = 0; head < n_heads; ++head) {
     const std::span<const Position> positions = cache_->positions(plan.layer, head);
     for (const Slot slot : plan.heads[static_cast<size_t>(head)].evict) {
       WINNOW_CHECK(slot >= 0 && static_cast<size_t>(slot) < positions.size());
@@ -227,8 +229,9 @@ void Harness::Call(Phase phase, int64_t n, const Weights& weights) {
   tokens_.resize(static_cast<size_t>(n));
   std::iota(tokens_.begin(), tokens_.end(), static_cast<Position>(n_seen_));
   n_call_ = n;
-  evicted_.assign(static_cast<size_t>(config_.n_layers),
-                  std::vector<std::vector<Position>>(static_cast<size_t>(config_.n_kv_heads)));
+  evicted_.assign(
+      static_cast<size_t>(config_.n_layers),
+      std::vector<std::vector<Position>>(static_cast<size_t>(cache_->config().shape.n_kv_heads)));
   cache_->BeginCall(phase, n);
   for (int layer = 0; layer < config_.n_layers; ++layer) {
     RunLayer(phase, layer);

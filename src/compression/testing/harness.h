@@ -18,8 +18,8 @@ namespace winnow::compression::testing {
 struct HarnessConfig {
   int n_layers = 1;
   int n_q_heads = 1;
-  int n_kv_heads = 1;
-  int dim = 2;  // of keys and values
+  int n_kv_heads = 1;  // of the model; the cache has n_q_heads where every query head keeps its own
+  int dim = 2;         // of keys and values
   int64_t budget = 0;
   int64_t capacity = 4096;
 };

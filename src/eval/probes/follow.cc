@@ -12,7 +12,7 @@ Result<std::optional<Followed>> Follow(const ProbeTask& task,
     return Error{MethodLabel(method) + ": " + error.message};
   };
   Followed followed;
-  followed.tracker = std::make_unique<KeptTracker>(task.engine.model().cache_shape());
+  followed.tracker = std::make_unique<KeptTracker>();
   runtime::SessionOptions options = task.session;
   options.compression = followed.tracker->Following(method);
   auto session = runtime::Session::Make(task.engine, options);

@@ -14,8 +14,8 @@ namespace {
 constexpr int64_t kMaxSteps = 160;  // rows of a map over time: the steps between are left out
 
 // Share of all heads that hold token `position` once `step` tokens were seen.
-double ShareAt(const KeptTracker& tracker, const cache::CacheShape& shape, int64_t position,
-               int64_t step) {
+double ShareAt(const KeptTracker& tracker, int64_t position, int64_t step) {
+  const cache::CacheShape& shape = tracker.shape();
   int64_t n_kept = 0;
   for (int layer = 0; layer < shape.n_layers; ++layer) {
     for (int head = 0; head < shape.n_kv_heads; ++head) {
@@ -28,8 +28,7 @@ double ShareAt(const KeptTracker& tracker, const cache::CacheShape& shape, int64
 }
 
 // Rows from the prompt's end to the last token; a token that was not there yet is not shown.
-report::HeatMap OverTime(const KeptTracker& tracker, const cache::CacheShape& shape,
-                         int64_t n_prompt, int64_t n_tokens) {
+report::HeatMap OverTime(const KeptTracker& tracker, int64_t n_prompt, int64_t n_tokens) {
   const int64_t n_steps = n_tokens - n_prompt + 1;
   const int64_t n_rows = std::min(n_steps, kMaxSteps);  // two or more
   report::HeatMap map = {.x = {.label = "token", .from = 0, .to = static_cast<double>(n_tokens)},
@@ -45,7 +44,7 @@ report::HeatMap OverTime(const KeptTracker& tracker, const cache::CacheShape& sh
   for (int64_t row = 0; row < n_rows; ++row) {
     const int64_t step = n_prompt + row * (n_steps - 1) / (n_rows - 1);
     for (int64_t token = 0; token < n_tokens; ++token) {
-      map.values.push_back(token >= step ? NAN : ShareAt(tracker, shape, token, step));
+      map.values.push_back(token >= step ? NAN : ShareAt(tracker, token, step));
     }
   }
   return map;
@@ -78,7 +77,6 @@ report::HeatMap AtTheEnd(const std::vector<std::vector<std::string>>& states) {
 
 Result<std::optional<Findings>> ProbeKept(const ProbeTask& task) {
   const std::vector<runtime::TokenId>& sample = task.samples.front();
-  const cache::CacheShape shape = task.engine.model().cache_shape();
   const int64_t n = task.n_tokens();
   Findings findings;
   report::Figure over_time = {
@@ -115,7 +113,7 @@ Result<std::optional<Findings>> ProbeKept(const ProbeTask& task) {
     const std::string name = MethodLabel(task.methods[i]);
     auto states = followed->tracker->States(n);
     report::List kept;
-    for (int layer = 0; layer < shape.n_layers; ++layer) {
+    for (int layer = 0; layer < followed->tracker->shape().n_layers; ++layer) {
       kept.emplace_back(followed->session->kept(layer));
     }
     methods.emplace_back(
@@ -125,7 +123,7 @@ Result<std::optional<Findings>> ProbeKept(const ProbeTask& task) {
                        {"cache_bytes_with_lists", followed->session->cache_bytes_with_lists()},
                        {"cache_bytes_full_f16", followed->session->cache_bytes_full_f16()}});
     if (task.n_prompt < n) {
-      over_time.panels.push_back({name, OverTime(*followed->tracker, shape, task.n_prompt, n)});
+      over_time.panels.push_back({name, OverTime(*followed->tracker, task.n_prompt, n)});
     }
     at_the_end.panels.push_back({name, AtTheEnd(states)});
     map.views.push_back(

@@ -12,9 +12,10 @@ using report::TokenMap;
 
 }  // namespace
 
-KeptTracker::KeptTracker(const cache::CacheShape& shape)
-    : shape_(shape),
-      fates_(static_cast<size_t>(shape.n_layers) * static_cast<size_t>(shape.n_kv_heads)) {}
+void KeptTracker::Cover(const cache::Cache& cache) {
+  shape_ = cache.config().shape;
+  fates_.resize(static_cast<size_t>(shape_.n_layers) * static_cast<size_t>(shape_.n_kv_heads));
+}
 
 runtime::CompressionOptions KeptTracker::Following(runtime::CompressionOptions options) {
   options.on_plan = [this, before = std::move(options.on_plan)](
@@ -26,6 +27,7 @@ runtime::CompressionOptions KeptTracker::Following(runtime::CompressionOptions o
 }
 
 void KeptTracker::Follow(const cache::Plan& plan, const runtime::PlanContext& context) {
+  Cover(context.cache);
   for (size_t head = 0; head < plan.heads.size(); ++head) {
     const int kv_head = static_cast<int>(head);
     const size_t place = static_cast<size_t>(plan.layer * shape_.n_kv_heads + kv_head);
@@ -63,6 +65,7 @@ void KeptTracker::FollowHead(const HeadPlan& plan, const runtime::PlanContext& c
 }
 
 void KeptTracker::Close(const cache::Cache& cache, int64_t n_tokens) {
+  Cover(cache);
   for (int layer = 0; layer < shape_.n_layers; ++layer) {
     for (int head = 0; head < shape_.n_kv_heads; ++head) {
       std::vector<bool> has_entry(static_cast<size_t>(n_tokens), false);

@@ -15,8 +15,6 @@ class KeptTracker {
   static constexpr int32_t kStays = report::TokenMap::kStays;
   static constexpr int32_t kNeverStored = 0;
 
-  explicit KeptTracker(const cache::CacheShape& shape);
-
   // Options that tell this tracker of every plan; it outlives the session. The session forgets
   // nothing by itself: no Truncate, no Reset.
   runtime::CompressionOptions Following(runtime::CompressionOptions options);
@@ -28,6 +26,9 @@ class KeptTracker {
   // Tokens that the sequence had when token `position` was evicted; kStays if it was not,
   // kNeverStored if it never had an entry.
   int32_t evicted_at(int layer, int kv_head, int64_t position) const;
+
+  // Of the cache that was followed; after Close.
+  const cache::CacheShape& shape() const { return shape_; }
 
   // [layer][kv_head][token] evicted_at of the first n_tokens tokens.
   std::vector<std::vector<std::vector<int32_t>>> Evictions(int64_t n_tokens) const;
@@ -42,6 +43,7 @@ class KeptTracker {
   // [position]; grows as tokens go.
   using Fates = std::vector<Fate>;
 
+  void Cover(const cache::Cache& cache);
   void Follow(const cache::Plan& plan, const runtime::PlanContext& context);
   static void FollowHead(const cache::HeadPlan& plan, const runtime::PlanContext& context,
                          int layer, int kv_head, Fates& fates);

@@ -39,7 +39,7 @@ class KeptTrackerTest : public testing::Test {
   std::unique_ptr<kernels::Backend> backend_;
   std::unique_ptr<kernels::Storage> storage_;
   std::unique_ptr<cache::Cache> cache_;
-  KeptTracker tracker_{kShape};
+  KeptTracker tracker_;
   runtime::CompressionOptions options_;
 };
 

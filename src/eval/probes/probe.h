@@ -60,6 +60,7 @@ Result<std::optional<Findings>> ProbeSparsity(const ProbeTask& task);
 Result<std::optional<Findings>> ProbeKept(const ProbeTask& task);
 Result<std::optional<Findings>> ProbeIndices(const ProbeTask& task);
 Result<std::optional<Findings>> ProbeBudget(const ProbeTask& task);
+Result<std::optional<Findings>> ProbeOrigin(const ProbeTask& task);
 Result<std::optional<Findings>> ProbeRetrieval(const ProbeTask& task);
 
 // `n_samples` pieces of `n_tokens` tokens each, evenly spaced over the text; each begins with the

@@ -114,7 +114,9 @@ class Player {
                                  .capacity = recording_.n_tokens()};
     WINNOW_TRY(runtime::Compressor::Check(options_.compression));
     // A recording does not say what its model was trained for: all of it.
-    runtime::Compressor::Shape(options_.compression, recording_.n_tokens(), config);
+    runtime::Compressor::Shape(
+        options_.compression,
+        {.n_q_heads = recording_.n_q_heads(), .trained_context = recording_.n_tokens()}, config);
     WINNOW_ASSIGN(cache_, cache::Cache::Make(backend_, config));
     if (config.positions != cache::PositionMode::kOriginal) {
       WINNOW_ASSIGN(rope_table_, rope_.Cover(recording_.n_tokens()));
@@ -209,7 +211,7 @@ class Player {
 Result<ReplaySummary> Player::WriteResult(const std::string& path) {
   using Writer = report::SafetensorsWriter;
   using Type = Writer::Type;
-  const int64_t n_heads = recording_.n_kv_heads();
+  const int64_t n_heads = cache_->config().shape.n_kv_heads;
   const int64_t dim = recording_.dim();
   const int64_t n_steps = recording_.n_tokens() - recording_.n_prompt();
   ReplaySummary summary = {.budget = compressor_.budget(), .kept = {}};

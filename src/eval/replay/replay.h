@@ -31,6 +31,7 @@ struct ReplaySummary {
 //   layers.{l}.count  [n_kv_heads] int32
 //   layers.{l}.k, .v  [n_kv_heads, most, dim] keys as they are stored and values, zeros after count
 //   layers.{l}.out    [n_q_heads, n - n_prompt, dim] attention outputs of the decode steps
+// n_kv_heads is that of the cache: n_q_heads where every query head keeps its own entries.
 // Errors: a budget missing or too small, a memory limit that does not hold the prompt, a chunk
 // longer than capped distances allow, memory refused, the disk.
 Result<ReplaySummary> Replay(kernels::Backend& backend, Recording& recording,

@@ -78,7 +78,9 @@
   for (const figure of document.querySelectorAll('figure.token-map')) {
     const views = dataOf(figure, 'states');
     const tokens = figure.querySelectorAll('.map i');
-    const first = views[0].states;
+    // Views may have different numbers of heads: of query heads, or of KV heads.
+    const first = views.map((view) => view.states).reduce((a, b) => b[0].length > a[0].length ? b : a);
+    const nHeads = first[0].length;
     const choose = make('div', 'choose');
     const selects = [['cache', views.map((view) => view.name)],
                      ['layer', ['all', ...first.keys()]],
@@ -104,7 +106,7 @@
     const colour = () => {
       const [view, layer, head] = selects.map((select) => select.selectedIndex);
       const picked = (list) => list.filter((_, l) => layer === 0 || l === layer - 1)
-          .flatMap((heads) => heads.filter((_, h) => head === 0 || h === head - 1));
+          .flatMap((heads) => heads.filter((_, h) => head === 0 || h === Math.floor((head - 1) * heads.length / nHeads)));
       const gone = views[view].evicted_at ? picked(views[view].evicted_at) : [];
       const all = picked(views[view].states).map(expand);
       const seen = Number(step.value);

@@ -1,0 +1,247 @@
+// Plays a load against a server of the /completion protocol, winnow's or llama.cpp's, and prints
+// what its clients saw as one JSON object. One thread: the server has the other cores.
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "stream.h"
+
+namespace winnow::bench {
+namespace {
+
+struct Load {
+  int port = 8080;
+  int clients = 1;   // streams at a time
+  int requests = 1;  // in all
+  int prompt = 512;  // tokens of each, random
+  int generate = 128;
+  int vocabulary = 30000;  // tokens are drawn below
+  int idle = 0;            // connections that say nothing
+  int long_prompt = 0;     // tokens that another client sends once all others stream; 0: none
+  int seed = 1;
+  int seconds = 3600;  // at most
+  std::string fields;  // of every request, as JSON without braces
+};
+
+const std::map<std::string, int Load::*>& Numbers() {
+  static const std::map<std::string, int Load::*> numbers = {
+      {"--port", &Load::port},         {"--clients", &Load::clients},
+      {"--requests", &Load::requests}, {"--prompt", &Load::prompt},
+      {"--generate", &Load::generate}, {"--vocabulary", &Load::vocabulary},
+      {"--idle", &Load::idle},         {"--long-prompt", &Load::long_prompt},
+      {"--seed", &Load::seed},         {"--seconds", &Load::seconds}};
+  return numbers;
+}
+
+std::optional<Load> Parse(int argc, char** argv) {
+  Load load;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string flag = argv[i];
+    const auto number = Numbers().find(flag);
+    if (number != Numbers().end()) {
+      load.*number->second = std::atoi(argv[i + 1]);
+    } else if (flag == "--fields") {
+      load.fields = argv[i + 1];
+    } else {
+      return std::nullopt;
+    }
+  }
+  if (argc % 2 == 0 || load.clients < 1 || load.requests < 1 || load.prompt < 1)
+    return std::nullopt;
+  return load;
+}
+
+double Seconds(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+// Of sorted numbers; 0 where there are none.
+double Quantile(const std::vector<double>& sorted, double share) {
+  if (sorted.empty()) return 0;
+  const auto at = static_cast<size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5);
+  return sorted[at];
+}
+
+class Player {
+ public:
+  explicit Player(const Load& load)
+      : load_(load), random_(static_cast<unsigned>(load.seed)), began_(Clock::now()) {}
+
+  // False: the server does not answer, or not in time.
+  bool Play();
+  void Print() const;
+
+ private:
+  std::string Body(int n_prompt, int n_generate);
+  bool Begin(int n_prompt, int n_generate);
+  bool Wait();
+  // All streams have some tokens.
+  bool AllStream() const;
+
+  Load load_;
+  std::mt19937 random_;
+  Clock::time_point began_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+  std::vector<int> idle_;
+  int n_begun_ = 0;
+  int n_open_ = 0;
+  const Stream* long_ = nullptr;
+};
+
+std::string Player::Body(int n_prompt, int n_generate) {
+  std::uniform_int_distribution<int> token(100, load_.vocabulary - 1);
+  std::string body = "{\"prompt\":[";
+  for (int i = 0; i < n_prompt; ++i) {
+    if (i > 0) body += ',';
+    body += std::to_string(token(random_));
+  }
+  body += "],\"n_predict\":" + std::to_string(n_generate) +
+          ",\"stream\":true,\"temperature\":0,\"ignore_eos\":true,\"cache_prompt\":false";
+  if (!load_.fields.empty()) body += "," + load_.fields;
+  return body + "}";
+}
+
+bool Player::Begin(int n_prompt, int n_generate) {
+  const std::optional<int> socket = Stream::Connect(load_.port);
+  if (!socket) return false;
+  streams_.push_back(std::make_unique<Stream>(*socket, Body(n_prompt, n_generate)));
+  ++n_open_;
+  return true;
+}
+
+bool Player::AllStream() const {
+  return std::ranges::all_of(streams_,
+                             [](const auto& stream) { return stream->times().size() > 3; });
+}
+
+bool Player::Wait() {
+  std::vector<pollfd> polled;
+  std::vector<Stream*> of;
+  for (const auto& stream : streams_) {
+    if (stream->done()) continue;
+    polled.push_back(
+        {.fd = stream->socket(),
+         .events = static_cast<short>(POLLIN | (stream->wants_to_write() ? POLLOUT : 0)),
+         .revents = 0});
+    of.push_back(stream.get());
+  }
+  if (poll(polled.data(), polled.size(), 1000) < 0) return false;
+  for (size_t i = 0; i < of.size(); ++i) {
+    if (polled[i].revents == 0) continue;
+    of[i]->Continue();
+    if (of[i]->done()) --n_open_;
+  }
+  return Seconds(began_, Clock::now()) < load_.seconds;
+}
+
+bool Player::Play() {
+  for (int i = 0; i < load_.idle; ++i) {
+    const std::optional<int> socket = Stream::Connect(load_.port);
+    if (!socket) return false;
+    idle_.push_back(*socket);
+  }
+  began_ = Clock::now();
+  while (n_begun_ < load_.requests || n_open_ > 0) {
+    while (n_begun_ < load_.requests && n_open_ < load_.clients) {
+      if (!Begin(load_.prompt, load_.generate)) return false;
+      ++n_begun_;
+    }
+    if (load_.long_prompt > 0 && long_ == nullptr && n_begun_ == load_.requests && AllStream()) {
+      if (!Begin(load_.long_prompt, 1)) return false;
+      long_ = streams_.back().get();
+    }
+    if (!Wait()) return false;
+  }
+  for (const int socket : idle_) close(socket);
+  return true;
+}
+
+void Player::Print() const {
+  std::vector<double> first, gaps;
+  double longest_during = 0;  // gap while the long prompt is read
+  int64_t n_tokens = 0, n_failed = 0;
+  std::string problem;
+  // The time when all decode.
+  Clock::time_point all_from = began_, all_to = Clock::time_point::max(), end = began_;
+  for (const auto& stream : streams_) {
+    const auto& times = stream->times();
+    if (!stream->problem().empty() || times.empty()) {
+      ++n_failed;
+      problem = stream->problem();
+      continue;
+    }
+    end = std::max(end, times.back());
+    if (stream.get() == long_) continue;
+    n_tokens += stream->n_tokens();
+    first.push_back(Seconds(stream->started(), times.front()));
+    all_from = std::max(all_from, times.front());
+    all_to = std::min(all_to, times.back());
+    for (size_t i = 1; i < times.size(); ++i) {
+      const double gap = Seconds(times[i - 1], times[i]);
+      gaps.push_back(gap);
+      const bool during = long_ != nullptr && !long_->times().empty() &&
+                          times[i] > long_->started() && times[i - 1] < long_->times().front();
+      if (during) longest_during = std::max(longest_during, gap);
+    }
+  }
+  std::ranges::sort(first);
+  std::ranges::sort(gaps);
+  int64_t n_together = 0;
+  for (const auto& stream : streams_) {
+    for (const Clock::time_point time : stream->times()) {
+      n_together += time > all_from && time <= all_to ? 1 : 0;
+    }
+  }
+  const double together = all_to > all_from ? Seconds(all_from, all_to) : 0;
+  const double wall = Seconds(began_, end);
+  for (char& c : problem) {
+    if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < ' ') c = ' ';
+  }
+  const auto ms = [](double seconds) { return seconds * 1000; };
+  std::printf(
+      "{\"requests\":%zu,\"failed\":%lld,\"tokens\":%lld,\"wall_s\":%.3f,\"tokens_per_s\":%.2f,"
+      "\"decode_tokens_per_s\":%.2f,\"first_p50_ms\":%.1f,\"first_p99_ms\":%.1f,\"gap_p50_ms\":%."
+      "1f,"
+      "\"gap_p99_ms\":%.1f,\"gap_max_ms\":%.1f,\"gap_max_while_long_ms\":%.1f,\"long_first_ms\":%."
+      "1f,"
+      "\"problem\":\"%s\"}\n",
+      streams_.size(), static_cast<long long>(n_failed), static_cast<long long>(n_tokens), wall,
+      wall > 0 ? static_cast<double>(n_tokens) / wall : 0,
+      together > 0 ? static_cast<double>(n_together) / together : 0, ms(Quantile(first, 0.5)),
+      ms(Quantile(first, 0.99)), ms(Quantile(gaps, 0.5)), ms(Quantile(gaps, 0.99)),
+      ms(gaps.empty() ? 0 : gaps.back()), ms(longest_during),
+      long_ != nullptr && !long_->times().empty()
+          ? ms(Seconds(long_->started(), long_->times().front()))
+          : 0,
+      problem.c_str());
+}
+
+int Main(int argc, char** argv) {
+  const std::optional<Load> load = Parse(argc, argv);
+  if (!load) {
+    std::fprintf(stderr, "winnow_server_load:");
+    for (const auto& [flag, member] : Numbers()) std::fprintf(stderr, " [%s N]", flag.c_str());
+    std::fprintf(stderr, " [--fields JSON]\n");
+    return 2;
+  }
+  Player player(*load);
+  const bool played = player.Play();
+  player.Print();
+  if (!played)
+    std::fprintf(stderr, "winnow_server_load: the server does not answer, or too slowly\n");
+  return played ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace winnow::bench
+
+int main(int argc, char** argv) { return winnow::bench::Main(argc, argv); }

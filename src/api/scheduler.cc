@@ -1,0 +1,190 @@
+#include "winnow/scheduler.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "api/convert.h"
+#include "base/log.h"
+#include "runtime/engine.h"
+#include "runtime/scheduler.h"
+
+namespace winnow {
+namespace {
+
+ErrorCode CodeFrom(runtime::ErrorKind kind) {
+  switch (kind) {
+    case runtime::ErrorKind::kInvalid:
+      return ErrorCode::kInvalid;
+    case runtime::ErrorKind::kNotFound:
+      return ErrorCode::kNotFound;
+    case runtime::ErrorKind::kBusy:
+      return ErrorCode::kBusy;
+    case runtime::ErrorKind::kQueueFull:
+      return ErrorCode::kQueueFull;
+    case runtime::ErrorKind::kTooLarge:
+      return ErrorCode::kTooLarge;
+    case runtime::ErrorKind::kUnavailable:
+      return ErrorCode::kUnavailable;
+    case runtime::ErrorKind::kInternal:
+      return ErrorCode::kInternal;
+  }
+  return ErrorCode::kInternal;
+}
+
+Error ErrorFrom(const runtime::RequestError& error) {
+  return {.message = error.message, .code = CodeFrom(error.kind)};
+}
+
+StopReason StopReasonFrom(runtime::Finish finish) {
+  switch (finish) {
+    case runtime::Finish::kStop:
+      return StopReason::kEndOfGeneration;
+    case runtime::Finish::kStopString:
+      return StopReason::kStopString;
+    case runtime::Finish::kLength:
+      return StopReason::kLimit;
+    case runtime::Finish::kContext:
+      return StopReason::kContext;
+    case runtime::Finish::kCancelled:
+    case runtime::Finish::kError:
+      return StopReason::kCancelled;
+  }
+  return StopReason::kCancelled;
+}
+
+}  // namespace
+
+struct Pending::Impl {
+  std::mutex mutex;
+  std::condition_variable ended;
+  bool done = false;
+  Generation generation;
+  std::optional<Error> error;
+  bool unwanted = false;                  // on_text said so
+  std::optional<runtime::Ticket> ticket;  // events may come before it is here
+
+  void Cancel() {
+    const std::lock_guard lock(mutex);
+    unwanted = true;
+    if (ticket) ticket->Cancel();
+  }
+  void SetTicket(const runtime::Ticket& given) {
+    const std::lock_guard lock(mutex);
+    ticket = given;
+    if (unwanted) ticket->Cancel();
+  }
+  // On the scheduler's thread.
+  void Take(const runtime::Event& event, const std::function<bool(std::string_view)>& on_text) {
+    const auto add = [&](const std::string& text) {
+      generation.text += text;
+      if (!text.empty() && on_text && !on_text(text)) Cancel();
+    };
+    switch (event.kind) {
+      case runtime::Event::Kind::kPrefill:
+        return;
+      case runtime::Event::Kind::kStarted:
+        generation.prompt_tokens = event.n_prompt;
+        return;
+      case runtime::Event::Kind::kToken:
+        generation.tokens.push_back(event.token);
+        return add(event.text);
+      case runtime::Event::Kind::kFinished:
+        add(event.rest);
+        generation.stop_reason = StopReasonFrom(event.finish);
+        generation.prefill_ms = event.timings.prefill_ms;
+        generation.decode_ms = event.timings.decode_ms;
+        break;
+      case runtime::Event::Kind::kFailed:
+        error = ErrorFrom(event.error);
+        break;
+    }
+    const std::lock_guard lock(mutex);
+    done = true;
+    ended.notify_all();
+  }
+};
+
+Result<Generation> Pending::Wait() {
+  std::unique_lock lock(impl_->mutex);
+  impl_->ended.wait(lock, [this] { return impl_->done; });
+  if (impl_->error) return *impl_->error;
+  return impl_->generation;
+}
+
+bool Pending::done() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->done;
+}
+
+void Pending::Cancel() { impl_->Cancel(); }
+
+struct Scheduler::Impl {
+  std::shared_ptr<const void> model;  // kept alive; above the scheduler, so it dies after it
+  runtime::Engine* engine = nullptr;
+  NullLog log;
+  std::unique_ptr<runtime::Scheduler> scheduler;
+};
+
+Scheduler::Scheduler(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Scheduler::Scheduler(Scheduler&& other) noexcept = default;
+Scheduler& Scheduler::operator=(Scheduler&& other) noexcept = default;
+Scheduler::~Scheduler() = default;
+
+Result<Scheduler> Scheduler::Make(std::shared_ptr<const void> model, void* engine,
+                                  const SchedulerOptions& options) {
+  auto impl = std::make_unique<Impl>();
+  impl->model = std::move(model);
+  impl->engine = static_cast<runtime::Engine*>(engine);
+  runtime::SchedulerOptions wanted;
+  wanted.memory_limit_bytes = options.memory_limit_bytes;
+  wanted.max_running = options.max_running;
+  wanted.max_waiting = options.max_waiting;
+  wanted.max_token_gap_ms = options.max_token_gap_ms;
+  WINNOW_ASSIGN(wanted.defaults, api::Convert(options.session));
+  WINNOW_ASSIGN(impl->scheduler, runtime::Scheduler::Make(*impl->engine, wanted, impl->log));
+  impl->scheduler->Start();
+  return Scheduler(std::move(impl));
+}
+
+Result<Pending> Scheduler::Submit(std::string_view prompt, const GenerateOptions& options) {
+  const tokenizer::MarkedText text = {std::string(prompt), true};
+  const auto tokens = impl_->engine->tokenizer().EncodeMarked(std::span(&text, 1));
+  return Submit(tokens, options);
+}
+
+Result<Pending> Scheduler::Submit(std::span<const Token> prompt, const GenerateOptions& options) {
+  return Submit(prompt, options, {}, /*has_session=*/false);
+}
+
+Result<Pending> Scheduler::Submit(std::span<const Token> prompt, const GenerateOptions& options,
+                                  const SessionOptions& session) {
+  return Submit(prompt, options, session, /*has_session=*/true);
+}
+
+Result<Pending> Scheduler::Submit(std::span<const Token> prompt, const GenerateOptions& options,
+                                  const SessionOptions& session, bool has_session) {
+  auto pending = std::make_shared<Pending::Impl>();
+  runtime::Request request;
+  request.prompt.assign(prompt.begin(), prompt.end());
+  if (has_session) {
+    WINNOW_ASSIGN(request.options, api::Convert(session));
+  }
+  request.sampler = api::Convert(options.sampling);
+  request.max_tokens = options.max_tokens;
+  request.stop = options.stop;
+  request.cancel = options.cancel.flag();
+  request.on_event = [pending, on_text = options.on_text](const runtime::Event& event) {
+    pending->Take(event, on_text);
+  };
+  auto submitted = impl_->scheduler->Submit(std::move(request));
+  if (const auto* error = std::get_if<runtime::RequestError>(&submitted)) return ErrorFrom(*error);
+  pending->SetTicket(std::get<runtime::Ticket>(submitted));
+  return Pending(pending);
+}
+
+int64_t Scheduler::reserved_bytes() const { return impl_->scheduler->state().reserved_bytes; }
+
+}  // namespace winnow

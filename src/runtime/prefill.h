@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "model/step.h"
+#include "runtime/session.h"
+
+namespace winnow::runtime {
+
+// Reads the prompts of one or several sessions of an engine, and can be left after every row block:
+// other steps may run in between, on other sessions. Session::Prefill is one of these run to its
+// end. Prompts that are read together share the passes through the model; a prompt that is taken in
+// parts (CompressionOptions::prefill_chunk) takes one pass a part.
+//
+// What goes wrong with a prompt is its own matter: the others go on. Not thread-safe.
+class Prefill {
+ public:
+  // Nobody else uses the step while this one is at work.
+  explicit Prefill(model::Step& step) : step_(step) {}
+  ~Prefill() { Abandon(); }
+  Prefill(const Prefill&) = delete;
+  Prefill& operator=(const Prefill&) = delete;
+
+  struct Prompt {
+    Session* session = nullptr;
+    std::span<const TokenId> tokens;
+    // As Session::PrefillOptions.
+    std::function<void(int64_t first_row, std::span<const float> logits)> on_logits = {};
+    int64_t logits_from = -1;
+  };
+  // Sessions and tokens stay until the end. A prompt that is refused (Session::Prefill says when)
+  // has a failure(), and its session is as before.
+  // Requires: not at work; no session twice.
+  void Begin(std::span<const Prompt> prompts);
+  // Works until the quota is used up. True: all prompts are read, have failed or were dropped; with
+  // logits() of their sessions.
+  bool Run(const model::Quota& quota = {});
+  // Leaves a prompt out, or all: the session is as before Begin, or empty where a method evicts,
+  // and is not touched any more.
+  void Drop(size_t prompt);
+  void Abandon();
+
+  bool at_work() const { return !wave_.empty(); }
+  // Of a prompt, once it was refused or failed: its session is as Drop leaves it.
+  const std::optional<Error>& failure(size_t prompt) const { return works_[prompt].failure; }
+  // Share of the tokens of all prompts that are done, 0..1.
+  double done() const;
+
+ private:
+  struct Work {
+    Prompt prompt;
+    int64_t n_before = 0;  // tokens of the session
+    int64_t n_call = 0;    // taken at a time
+    int64_t n_read = 0;
+    std::optional<Error> failure;
+    bool dropped = false;
+    int64_t n_left() const { return static_cast<int64_t>(prompt.tokens.size()) - n_read; }
+  };
+  // A part of a prompt in the pass at work.
+  struct Part {
+    size_t work = 0;
+    std::span<const TokenId> tokens;
+  };
+
+  Result<void> Prepare(Work& work) const;
+  void BeginWave();
+  void EndWave();
+  void AddPart(size_t i);
+  void Rollback(Work& work) const;
+  void Fail(const Error& error);
+
+  model::Step& step_;
+  std::vector<Work> works_;
+  std::vector<Part> wave_;
+  std::vector<model::TokenSpan> spans_;  // [part]
+  int64_t n_all_ = 0;                    // tokens
+};
+
+}  // namespace winnow::runtime

@@ -1,0 +1,151 @@
+#include "runtime/prefill.h"
+
+#include "compression/registry.h"
+#include "runtime/testing/tiny_engine.h"
+
+namespace winnow::runtime {
+namespace {
+
+using model::testing::MakeTinySpec;
+using testing::Logits;
+using testing::Tokens;
+
+class PrefillTest : public ::testing::Test {
+ protected:
+  PrefillTest()
+      : engine_(
+            testing::TinyEngine(MakeTinySpec("llama"), {.n_threads = 1, .target = "reference"})),
+        step_(engine_->model()) {}
+
+  std::unique_ptr<Session> Make(int64_t row_block, const std::string& method = {},
+                                int64_t chunk = 0) const {
+    SessionOptions options;
+    options.row_block = row_block;
+    options.compression.prefill_chunk = chunk;
+    if (!method.empty()) {
+      options.compression.method = compression::MakeMethod(method).value();
+      options.compression.size = 24;
+    }
+    return Session::Make(*engine_, options).value();
+  }
+  std::unique_ptr<Session> Read(const std::vector<TokenId>& tokens, const std::string& method = {},
+                                int64_t chunk = 0) const {
+    auto session = Make(512, method, chunk);
+    EXPECT_TRUE(session->Prefill(tokens).value());
+    return session;
+  }
+
+  std::unique_ptr<Engine> engine_;
+  model::Step step_;
+};
+
+// Prompts of different lengths, methods and chunks, block by block, while others decode.
+TEST_F(PrefillTest, TogetherTheyGetWhatTheyGetAlone) {
+  const std::vector<std::string> methods = {"", "snapkv:window=8", "h2o", "pyramidinfer"};
+  for (const int64_t chunk : {0, 20}) {
+    std::vector<std::unique_ptr<Session>> sessions;
+    std::vector<std::vector<TokenId>> prompts;
+    std::vector<Prefill::Prompt> wanted;
+    for (size_t i = 0; i < methods.size(); ++i) {
+      const bool chunked = i == 1;  // the others are read at once
+      sessions.push_back(Make(16, methods[i], chunked ? chunk : 0));
+      prompts.push_back(Tokens(40 + 7 * static_cast<int>(i)));
+    }
+    for (size_t i = 0; i < methods.size(); ++i) {
+      wanted.push_back({.session = sessions[i].get(), .tokens = prompts[i]});
+    }
+    const auto other = Read(Tokens(10)), other_alone = Read(Tokens(10));
+    Prefill prefill(step_);
+    prefill.Begin(wanted);
+    double done = 0;
+    for (TokenId token = 5; !prefill.Run({.n_blocks = 1}); ++token) {
+      EXPECT_GE(prefill.done(), done);
+      done = prefill.done();
+      ASSERT_TRUE(other->Decode(token % 60).has_value());
+      ASSERT_TRUE(other_alone->Decode(token % 60).has_value());
+    }
+    EXPECT_EQ(prefill.done(), 1);
+    EXPECT_EQ(Logits(*other), Logits(*other_alone));
+    for (size_t i = 0; i < methods.size(); ++i) {
+      SCOPED_TRACE(methods[i]);
+      ASSERT_FALSE(prefill.failure(i));
+      const auto alone = Read(prompts[i], methods[i], i == 1 ? chunk : 0);
+      EXPECT_EQ(Logits(*sessions[i]), Logits(*alone));
+      EXPECT_EQ(sessions[i]->cache_bytes(), alone->cache_bytes());
+    }
+  }
+}
+
+TEST_F(PrefillTest, BlocksOfAnySizeGiveTheSame) {
+  const auto alone = Read(Tokens(100));
+  for (const int64_t n_rows : {1, 16, 17, 33, 90, 1000}) {
+    const auto session = Make(128);
+    const auto prompt = Tokens(100);
+    const Prefill::Prompt wanted = {.session = session.get(), .tokens = prompt};
+    Prefill prefill(step_);
+    prefill.Begin({&wanted, 1});
+    while (!prefill.Run({.n_blocks = 1, .n_rows = n_rows})) {
+      EXPECT_LE(step_.last_block_rows(), std::max<int64_t>(n_rows, 31));
+    }
+    EXPECT_EQ(Logits(*session), Logits(*alone)) << n_rows;
+  }
+}
+
+TEST_F(PrefillTest, OneThatIsRefusedOrDroppedLeavesTheOthersAlone) {
+  for (int drop_after = 0; drop_after < 20; drop_after += 3) {
+    const auto first = Make(8), second = Make(8, "h2o"), third = Make(8), fourth = Make(8);
+    ASSERT_TRUE(third->Prefill(Tokens(9)).value());
+    const std::vector<TokenId> prompt = Tokens(30), wrong = {1, testing::kVocabulary};
+    const std::vector<Prefill::Prompt> wanted = {{.session = first.get(), .tokens = prompt},
+                                                 {.session = second.get(), .tokens = prompt},
+                                                 {.session = third.get(), .tokens = prompt},
+                                                 {.session = fourth.get(), .tokens = wrong}};
+    Prefill prefill(step_);
+    prefill.Begin(wanted);
+    ASSERT_TRUE(prefill.failure(3));
+    EXPECT_EQ(prefill.failure(3)->message, "session: token 70 is outside the vocabulary of 70");
+    for (int i = 0; i < drop_after; ++i) ASSERT_FALSE(prefill.Run({.n_blocks = 1}));
+    prefill.Drop(1);
+    prefill.Drop(2);
+    EXPECT_EQ(second->n_tokens(), 0);
+    EXPECT_EQ(third->n_tokens(), 9);
+    EXPECT_EQ(third->cache_bytes(), Read(Tokens(9))->cache_bytes());
+    // Dropped sessions are free: others may be made of them, and go on.
+    ASSERT_TRUE(third->Decode(5).has_value());
+    while (!prefill.Run({.n_blocks = 1})) {
+    }
+    EXPECT_EQ(Logits(*first), Logits(*Read(prompt)));
+    EXPECT_EQ(third->n_tokens(), 10);
+  }
+}
+
+TEST_F(PrefillTest, WithAllDroppedTheStepIsFree) {
+  const auto session = Make(8);
+  const auto prompt = Tokens(30);
+  const Prefill::Prompt wanted = {.session = session.get(), .tokens = prompt};
+  Prefill prefill(step_);
+  prefill.Begin({&wanted, 1});
+  ASSERT_FALSE(prefill.Run({.n_blocks = 2}));
+  prefill.Drop(0);
+  EXPECT_FALSE(prefill.at_work());
+  EXPECT_FALSE(step_.at_work());
+  EXPECT_EQ(session->cache_bytes(), 0);
+  prefill.Begin({&wanted, 1});
+  while (!prefill.Run()) {
+  }
+  EXPECT_EQ(Logits(*session), Logits(*Read(prompt)));
+}
+
+// In parts, the ones that were read already go too.
+TEST_F(PrefillTest, StoppedInALaterPartItIsAsBefore) {
+  const auto session = Make(8, "", 10);
+  ASSERT_TRUE(session->Prefill(Tokens(5)).value());
+  Session::PrefillOptions options;
+  options.progress = [](double done) { return done < 0.7; };
+  EXPECT_FALSE(session->Prefill(Tokens(40), options).value());
+  EXPECT_EQ(session->n_tokens(), 5);
+  EXPECT_EQ(session->cache_bytes(), Read(Tokens(5))->cache_bytes());
+}
+
+}  // namespace
+}  // namespace winnow::runtime

@@ -1,0 +1,250 @@
+// Who begins, with what, and whether its bytes are free.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+#include "runtime/scheduler_loop.h"
+
+namespace winnow::runtime {
+namespace {
+
+// Prompts that are read together are so long in all: longer ones gain nothing by company.
+constexpr int64_t kSharedTokens = 512;
+// A shorter beginning is read as fast as it is copied.
+constexpr int64_t kMinCopied = 16;
+
+bool Evicts(const Session& session) { return session.compression().method != nullptr; }
+
+bool BeginsWith(std::span<const TokenId> text, std::span<const TokenId> beginning) {
+  return text.size() >= beginning.size() &&
+         std::ranges::equal(text.first(beginning.size()), beginning);
+}
+
+std::string Numbers(int64_t needed, int64_t limit) {
+  return std::to_string(needed) + " bytes with the model and its buffers, the limit is " +
+         std::to_string(limit);
+}
+
+}  // namespace
+
+int64_t SchedulerLoop::Reading::reserved() const {
+  return sequence == nullptr ? 0 : sequence->job().request.n * bytes.steady + bytes.prefill;
+}
+
+int64_t SchedulerLoop::ReservedBytes() const {
+  int64_t bytes = 0;
+  for (const auto& sequence : running_) bytes += sequence->reserved_bytes;
+  for (const Reading& reading : reading_) bytes += reading.reserved();
+  return bytes;
+}
+
+int64_t SchedulerLoop::n_at_work() const {
+  auto n = static_cast<int64_t>(running_.size());
+  for (const Reading& reading : reading_) {
+    if (reading.sequence != nullptr) n += reading.sequence->job().request.n;
+  }
+  return n;
+}
+
+bool SchedulerLoop::MakeRoom(int64_t n_bytes, const IdleSession* keep) {
+  const int64_t limit = options_.memory_limit_bytes;
+  if (limit == 0) return true;
+  const auto free = [&] { return limit - fixed_bytes_ - ReservedBytes() - store_.bytes(); };
+  if (n_bytes > free() + store_.EvictableBytes(keep)) return false;
+  while (n_bytes > free()) {
+    if (!store_.Evict(keep)) return false;
+  }
+  return true;
+}
+
+SchedulerLoop::Answer SchedulerLoop::ContextFull(Job& job, int64_t n_bytes) {
+  if (n_at_work() > 0) return Answer::kWaits;
+  Fail(job, {ErrorKind::kTooLarge,
+             "the request needs " + Numbers(n_bytes + fixed_bytes_, options_.memory_limit_bytes) +
+                 " and sessions that cannot be put away take " + std::to_string(store_.bytes())});
+  return Answer::kGone;
+}
+
+// One prompt is in prefill at a time, or several short ones.
+void SchedulerLoop::Admit() {
+  if (!reading_.empty()) return;
+  const auto alone = [&](const std::shared_ptr<Job>& job) {
+    return Start(job, std::numeric_limits<int64_t>::max());
+  };
+  while (reading_.empty() && waiting_.Offer(alone)) {
+  }
+  const auto n_tokens = [&] {
+    int64_t n = 0;
+    for (const Reading& reading : reading_) n += std::ssize(reading.rest);
+    return n;
+  };
+  while (!reading_.empty() && n_tokens() < kSharedTokens &&
+         waiting_.OfferFirst([&](const std::shared_ptr<Job>& job) {
+           return Start(job, kSharedTokens - n_tokens());
+         })) {
+  }
+  if (reading_.empty()) return;
+  std::vector<Prefill::Prompt> prompts;
+  for (const Reading& reading : reading_) {
+    prompts.push_back({.session = &reading.sequence->session(), .tokens = reading.rest});
+  }
+  prefill_began_ = clock_.now();
+  prefill_.Begin(prompts);
+  if (!prefill_.at_work()) FinishPrompts();
+}
+
+SchedulerLoop::Answer SchedulerLoop::Start(const std::shared_ptr<Job>& job, int64_t max_rest) {
+  if (job->cancelled()) {
+    TellCancelled(*job);
+    return Answer::kGone;
+  }
+  if (n_at_work() + job->request.n > options_.max_running) return Answer::kWaits;
+  auto found = FindSource(*job);
+  if (const auto* error = std::get_if<RequestError>(&found)) {
+    Fail(*job, *error);
+    return Answer::kGone;
+  }
+  if (const auto* answer = std::get_if<Answer>(&found)) return *answer;
+  Source source = std::get<Source>(std::move(found));
+  if (std::ssize(source.rest) > max_rest) return Answer::kWaits;
+  const Result<SequenceBytes> bytes = PlanBytes(*job, source);
+  if (!bytes) {
+    Fail(*job, {ErrorKind::kInvalid, bytes.error().message});
+    return Answer::kGone;
+  }
+  int64_t needed = job->request.n * bytes->steady + bytes->prefill;
+  if (source.idle != nullptr) {
+    // A copy is whole before it is cut back.
+    needed = source.copy ? std::max(needed, source.idle->bytes) : needed - source.idle->bytes;
+  }
+  if (!MakeRoom(needed, source.idle)) return ContextFull(*job, needed);
+  Begin(job, std::move(source), *bytes);
+  return Answer::kStarted;
+}
+
+std::variant<SchedulerLoop::Source, RequestError, SchedulerLoop::Answer> SchedulerLoop::FindSource(
+    Job& job) {
+  if (job.session.empty() || job.creates) return PrefixSource(job);
+  IdleSession* idle = store_.Find(job.session);
+  if (idle == nullptr) {
+    const int64_t needed = store_.FileBytes(job.session);
+    if (!MakeRoom(needed, nullptr)) return ContextFull(job, needed);
+    auto restored = store_.Restore(job.session, job.session, clock_.now());
+    if (!restored) return RequestError{ErrorKind::kNotFound, restored.error().message};
+    idle = *restored;
+  }
+  if (job.request.options && !SameCache(job.options, idle->session->options())) {
+    return RequestError{ErrorKind::kInvalid,
+                        "session " + job.session + " has method " +
+                            ReportCache(*idle->session).method +
+                            " and a budget and types of its own, the request names others; a "
+                            "session keeps those it was made with"};
+  }
+  return NamedSource(job, *idle);
+}
+
+SchedulerLoop::Source SchedulerLoop::NamedSource(Job& job, IdleSession& idle) const {
+  const std::vector<TokenId>& prompt = job.request.prompt;
+  const std::span<const TokenId> text = idle.session->tokens();
+  Source source = {.idle = &idle,
+                   // What was evicted cannot be undone: if the request fails, the session is there.
+                   .copy = Evicts(*idle.session),
+                   .n_tokens = std::ssize(text),
+                   .reuse = Evicts(*idle.session) ? PrefixReuse::kCompressed : PrefixReuse::kExact};
+  if (!text.empty() && BeginsWith(prompt, text)) {
+    source.rest.assign(prompt.begin() + std::ssize(text), prompt.end());
+  } else {
+    source.rest = idle.unread;
+    source.rest.insert(source.rest.end(), prompt.begin(), prompt.end());
+  }
+  if (source.rest.empty() && idle.session->logits().empty() && !text.empty()) {
+    // The logits after the last token are gone: it is read once more.
+    source.rest.push_back(text.back());
+    --source.n_tokens;
+  }
+  return source;
+}
+
+SchedulerLoop::Source SchedulerLoop::PrefixSource(Job& job) {
+  const std::vector<TokenId>& prompt = job.request.prompt;
+  Source source;
+  if (job.request.reuse_prefix) {
+    const SessionStore::Prefix prefix =
+        store_.FindPrefix(prompt, job.options, job.request.reuse_across_questions);
+    if (prefix.idle != nullptr) {
+      // Most conversations go on where they ended. What somebody else may still want is copied.
+      const bool whole = prefix.n_tokens == prefix.idle->session->n_tokens();
+      const bool copy = !prefix.idle->name.empty() || prefix.idle->copied || !whole;
+      if (!copy || prefix.n_tokens >= kMinCopied) {
+        source = {
+            .idle = prefix.idle, .copy = copy, .n_tokens = prefix.n_tokens, .reuse = prefix.reuse};
+      }
+    }
+  }
+  source.rest.assign(prompt.begin() + static_cast<std::ptrdiff_t>(source.n_tokens), prompt.end());
+  return source;
+}
+
+Result<SequenceBytes> SchedulerLoop::PlanBytes(Job& job, const Source& source) const {
+  // Cut back to a part, a session without a method is as one of its own.
+  if (source.idle == nullptr || (job.session.empty() && !Evicts(*source.idle->session))) {
+    return job.fresh;
+  }
+  const Session& session = *source.idle->session;
+  const int64_t n_rest = std::ssize(source.rest);
+  WINNOW_TRY(session.CheckRoom(n_rest));
+  const int64_t wanted =
+      job.request.max_tokens >= 0 ? job.request.max_tokens : options_.default_max_tokens;
+  job.max_tokens = TokensToGenerate(session, n_rest, wanted);
+  job.limit = job.max_tokens == wanted ? Finish::kLength : Finish::kContext;
+  return PlanSequence(session, n_rest, std::max<int64_t>(0, job.max_tokens - 1));
+}
+
+Result<std::unique_ptr<Session>> SchedulerLoop::TakeSession(Job& job, const Source& source) {
+  if (source.idle == nullptr) return Session::Make(engine_, job.options);
+  std::unique_ptr<Session> session;
+  if (source.copy) {
+    WINNOW_ASSIGN(session, source.idle->session->Fork());
+    if (!job.session.empty() && !job.creates) {
+      job.works_on_copy = true;
+      source.idle->copied = true;
+    }
+  } else {
+    IdleSession taken = store_.Take(*source.idle);
+    job.unread_before = std::move(taken.unread);
+    session = std::move(taken.session);
+  }
+  job.n_before = session->n_tokens();
+  if (!Evicts(*session)) session->Truncate(source.n_tokens);
+  return session;
+}
+
+void SchedulerLoop::Begin(const std::shared_ptr<Job>& job, Source source,
+                          const SequenceBytes& bytes) {
+  job->started = clock_.now();
+  job->n_reused = source.n_tokens;
+  job->reuse = source.n_tokens == 0 ? PrefixReuse::kNone : source.reuse;
+  job->n_prompt = source.n_tokens + std::ssize(source.rest);
+  job->n_unfinished = job->request.n;
+  auto session = TakeSession(*job, source);
+  if (!session) return Fail(*job, {ErrorKind::kInternal, session.error().message});
+  const auto reserved =
+      (*session)->Reserve(std::ssize(source.rest), std::max<int64_t>(0, job->max_tokens - 1));
+  if (!reserved) {
+    GiveBack(*job, std::move(*session));
+    return Fail(*job, {ErrorKind::kInvalid, reserved.error().message});
+  }
+  if (job->request.reuse_prefix && (job->session.empty() || job->creates)) {
+    counts_.n_prefix_queries += job->n_prompt;
+    counts_.n_prefix_hits += source.n_tokens;
+  }
+  auto sequence = Sequence::Make(job, 0, std::move(*session));
+  if (!sequence) return Fail(*job, {ErrorKind::kInvalid, sequence.error().message});
+  (*sequence)->reserved_bytes = bytes.steady;
+  counts_.max_sequence_bytes = std::max(counts_.max_sequence_bytes, bytes.steady);
+  reading_.push_back(
+      {.sequence = std::move(*sequence), .rest = std::move(source.rest), .bytes = bytes});
+}
+
+}  // namespace winnow::runtime

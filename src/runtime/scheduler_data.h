@@ -1,0 +1,75 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/scheduler.h"
+#include "runtime/scheduler_loop.h"
+#include "runtime/session_folder.h"
+#include "runtime/session_names.h"
+
+namespace winnow::runtime {
+
+class SystemClock final : public Clock {
+ public:
+  TimePoint now() const override { return std::chrono::steady_clock::now(); }
+};
+
+// What crosses threads: requests and commands go in under a mutex, the state comes out under
+// another. Everything else is the loop's.
+struct Scheduler::Data {
+  Data(Engine& engine_, const SchedulerOptions& options_, std::unique_ptr<SessionFolder> folder_,
+       Log& log_, const Clock* clock_);
+
+  // A command for the loop; `stopped` is called instead where there is none any more.
+  void Post(std::function<void()> command, std::function<void()> stopped);
+  // Takes over what came in. True: there was something.
+  bool TakeIncoming();
+  void PublishState();
+  bool Round();
+  void Run();
+  // Fails what is left.
+  void Close();
+
+  std::variant<std::shared_ptr<Job>, RequestError> Check(Request request);
+  // A claim for a request that continues `name`.
+  std::optional<RequestError> ClaimExisting(const std::string& name);
+  std::optional<RequestError> ClaimNew(const std::string& name);
+  std::optional<RequestError> CheckQueue();
+  std::variant<Ticket, RequestError> Enqueue(std::shared_ptr<Job> job);
+
+  Engine& engine;
+  const SchedulerOptions options;
+  const std::unique_ptr<SessionFolder> folder;
+  Log& log;
+  const SystemClock system_clock;
+  const Clock& clock;
+  SessionNames names;
+  SchedulerLoop loop;
+
+  const std::shared_ptr<Signal> signal = std::make_shared<Signal>();
+  std::mutex& mutex = signal->mutex;  // of what follows
+  bool draining = false;
+  bool stopping = false;
+  bool stopped = false;
+  int n_queued = 0;  // requests that wait, with those that just came in
+  uint64_t next_id = 1;
+  uint64_t next_name = 1;
+  std::vector<std::shared_ptr<Job>> incoming;
+  struct Command {
+    std::function<void()> run;
+    std::function<void()> stopped;
+  };
+  std::vector<Command> commands;
+
+  mutable std::mutex state_mutex;
+  SchedulerState state;
+
+  std::thread thread;
+};
+
+}  // namespace winnow::runtime

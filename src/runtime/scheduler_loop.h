@@ -1,0 +1,138 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/log.h"
+#include "runtime/batch.h"
+#include "runtime/prefill.h"
+#include "runtime/scheduler.h"
+#include "runtime/scheduler_job.h"
+#include "runtime/scheduler_pace.h"
+#include "runtime/scheduler_queue.h"
+#include "runtime/scheduler_sequence.h"
+#include "runtime/session_store.h"
+
+namespace winnow::runtime {
+
+// What the scheduler does with the engine, round by round. One thread at a time; requests come from
+// Scheduler, which checks them.
+class SchedulerLoop {
+ public:
+  // All outlive the loop. No folder: sessions live in memory only.
+  SchedulerLoop(Engine& engine, const SchedulerOptions& options, const SessionFolder* folder,
+                SessionNames& names, Log& log, const Clock& clock);
+  ~SchedulerLoop();
+
+  void Add(std::shared_ptr<Job> job) { waiting_.Add(std::move(job)); }
+  // One decode step of all running sequences, then a part of the prompt in prefill. False: there
+  // was nothing to do.
+  bool Round();
+  bool idle() const { return waiting_.empty() && running_.empty() && reading_.empty(); }
+  size_t n_waiting() const { return waiting_.size(); }
+  SchedulerState state() const;
+  // Bytes that no request can have: the model and the buffers.
+  int64_t fixed_bytes() const { return fixed_bytes_; }
+
+  // Ends everything with an error.
+  void FailAll(const RequestError& error);
+  // Named sessions that are idle, where there is a folder.
+  void SaveAll();
+
+  // Named sessions (Scheduler says more). The caller has claimed the names.
+  using SessionOutcome = Scheduler::SessionOutcome;
+  bool Has(const std::string& id) { return store_.Find(id) != nullptr; }  // in memory
+  SessionOutcome Describe(const std::string& id);
+  SessionOutcome Fork(const std::string& from, const std::string& to);
+  SessionOutcome Save(const std::string& id, const std::string& file);
+  SessionOutcome Restore(const std::string& id, const std::string& file);
+  SessionOutcome Delete(const std::string& id);
+  std::vector<SessionInfo> List() const;
+  std::variant<KeptTokens, RequestError> KeptPositions(const std::string& id, bool by_head);
+
+ private:
+  using Answer = WaitingQueue::Answer;
+
+  // A request in prefill; null: it has ended, but those it shares the pass with go on.
+  struct Reading {
+    std::unique_ptr<Sequence> sequence = {};
+    std::vector<TokenId> rest = {};  // of the prompt
+    SequenceBytes bytes = {};        // of each choice
+    int64_t reserved() const;
+  };
+  // What a request begins with.
+  struct Source {
+    IdleSession* idle = nullptr;
+    bool copy = false;  // the idle session stays
+    int64_t n_tokens = 0;
+    PrefixReuse reuse = PrefixReuse::kNone;
+    std::vector<TokenId> rest = {};
+  };
+
+  // --- admission (scheduler_admit.cc) ---
+  void Admit();
+  Answer Start(const std::shared_ptr<Job>& job, int64_t max_rest);
+  std::variant<Source, RequestError, Answer> FindSource(Job& job);
+  Source NamedSource(Job& job, IdleSession& idle) const;
+  Source PrefixSource(Job& job);
+  Result<SequenceBytes> PlanBytes(Job& job, const Source& source) const;
+  Result<std::unique_ptr<Session>> TakeSession(Job& job, const Source& source);
+  void Begin(const std::shared_ptr<Job>& job, Source source, const SequenceBytes& bytes);
+  // Whether so many bytes more are free, idle sessions but `keep` put away as far as needed.
+  bool MakeRoom(int64_t n_bytes, const IdleSession* keep);
+  // Where there is none: the request waits for those at work, or can never have it.
+  Answer ContextFull(Job& job, int64_t n_bytes);
+  int64_t ReservedBytes() const;
+  int64_t n_at_work() const;
+
+  // --- rounds (scheduler_round.cc) ---
+  void Decode();
+  void ReadPrompts();
+  void FinishPrompts();
+  void FinishPrompt(Reading reading);
+  void Choose(std::span<const std::unique_ptr<Sequence>> sequences);
+  void DropCancelled();
+  void TellPrefill() const;
+  void CheckBytes();
+
+  // --- ends (scheduler_end.cc) ---
+  // Takes the ended ones out of running_.
+  void Sweep();
+  void End(std::unique_ptr<Sequence> sequence);
+  void EndUnread(Reading reading, const RequestError* error);  // null: cancelled
+  void Fail(Job& job, const RequestError& error);
+  void TellCancelled(Job& job);
+  void Keep(Job& job, Sequence& sequence);
+  void GiveBack(Job& job, std::unique_ptr<Session> session);
+  void EndJob(Job& job, const RequestError* error);
+
+  Engine& engine_;
+  const SchedulerOptions& options_;
+  SessionNames& names_;
+  Log& log_;
+  const Clock& clock_;
+  int64_t model_bytes_;
+  int64_t fixed_bytes_;
+
+  WaitingQueue waiting_;
+  std::vector<std::unique_ptr<Sequence>> running_;
+  SessionStore store_;
+  Batch batch_;
+  model::Step prefill_step_;      // its buffers are its own: decode steps run in between
+  std::vector<Reading> reading_;  // in the order of prefill_
+  Prefill prefill_;
+  Pace pace_;
+  Clock::TimePoint last_tokens_;  // end of the last decode step
+  Clock::TimePoint prefill_began_;
+  SchedulerState counts_;
+  // Kept from round to round.
+  std::vector<Session*> sessions_;
+  std::vector<TokenId> tokens_;
+  std::vector<Result<void>> outcomes_;
+};
+
+}  // namespace winnow::runtime

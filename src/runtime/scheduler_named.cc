@@ -1,0 +1,109 @@
+// Named sessions, as commands to the loop.
+#include <utility>
+
+#include "runtime/scheduler_data.h"
+
+namespace winnow::runtime {
+namespace {
+
+const RequestError kStopped = {ErrorKind::kUnavailable, "the server is shutting down"};
+
+RequestError NoFolder() {
+  return {ErrorKind::kInvalid, "there is no folder for saved sessions; --session-path names one"};
+}
+
+bool Succeeded(const Scheduler::SessionOutcome& outcome) {
+  return std::holds_alternative<SessionInfo>(outcome);
+}
+
+}  // namespace
+
+void Scheduler::ForkSession(std::string from, std::string to, SessionDone done) {
+  Data& data = *data_;
+  data.Post(
+      [&data, from, to, done] {
+        if (auto refused = data.ClaimExisting(from)) return done(*refused);
+        if (auto refused = data.ClaimNew(to)) {
+          data.names.Release(from, true);
+          return done(*refused);
+        }
+        const SessionOutcome outcome = data.loop.Fork(from, to);
+        data.names.Release(from, true);
+        data.names.Release(to, Succeeded(outcome));
+        done(outcome);
+      },
+      [done] { done(kStopped); });
+}
+
+void Scheduler::SaveSession(std::string id, std::string name, SessionDone done) {
+  Data& data = *data_;
+  data.Post(
+      [&data, id, name, done] {
+        if (data.folder == nullptr) return done(NoFolder());
+        if (!IsSessionName(name)) {
+          return done(RequestError{ErrorKind::kInvalid,
+                                   "a file of a session is called as a session may be: 1 to 128 of "
+                                   "A-Z a-z 0-9 . _ -, the first no dot"});
+        }
+        if (auto refused = data.ClaimExisting(id)) return done(*refused);
+        const SessionOutcome outcome = data.loop.Save(id, name);
+        data.names.Release(id, true);
+        done(outcome);
+      },
+      [done] { done(kStopped); });
+}
+
+void Scheduler::RestoreSession(std::string id, std::string name, SessionDone done) {
+  Data& data = *data_;
+  data.Post(
+      [&data, id, name, done] {
+        if (data.folder == nullptr) return done(NoFolder());
+        if (!IsSessionName(name) || !IsSessionName(id)) {
+          return done(RequestError{ErrorKind::kInvalid,
+                                   "sessions and their files are called by 1 to 128 of A-Z a-z 0-9 "
+                                   ". _ -, the first no dot"});
+        }
+        const bool existed = data.loop.Has(id) || data.folder->Has(id);
+        if (data.names.ClaimAny(id) == SessionNames::Outcome::kBusy) {
+          return done(
+              RequestError{ErrorKind::kBusy, "session " + id + " is at work for another request"});
+        }
+        const SessionOutcome outcome = data.loop.Restore(id, name);
+        data.names.Release(id, existed || Succeeded(outcome));
+        done(outcome);
+      },
+      [done] { done(kStopped); });
+}
+
+void Scheduler::DeleteSession(std::string id, SessionDone done) {
+  Data& data = *data_;
+  data.Post(
+      [&data, id, done] {
+        if (auto refused = data.ClaimExisting(id)) return done(*refused);
+        const SessionOutcome outcome = data.loop.Delete(id);
+        data.names.Release(id, !Succeeded(outcome));
+        done(outcome);
+      },
+      [done] { done(kStopped); });
+}
+
+void Scheduler::ListSessions(std::function<void(std::vector<SessionInfo> sessions)> done) {
+  Data& data = *data_;
+  data.Post([&data, done] { done(data.loop.List()); }, [done] { done({}); });
+}
+
+void Scheduler::KeptPositions(
+    std::string id, bool by_head,
+    std::function<void(std::variant<KeptTokens, RequestError> kept)> done) {
+  Data& data = *data_;
+  data.Post(
+      [&data, id, by_head, done] {
+        if (!IsSessionName(id)) {
+          return done(RequestError{ErrorKind::kNotFound, "there is no such session"});
+        }
+        done(data.loop.KeptPositions(id, by_head));
+      },
+      [done] { done(kStopped); });
+}
+
+}  // namespace winnow::runtime

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "runtime/scheduler_job.h"
+
+namespace winnow::runtime {
+
+// Requests that wait for their turn: by priority, then by age.
+class WaitingQueue {
+ public:
+  explicit WaitingQueue(int max_overtakes) : max_overtakes_(max_overtakes) {}
+
+  void Add(std::shared_ptr<Job> job);
+  bool empty() const { return jobs_.empty(); }
+  size_t size() const { return jobs_.size(); }
+  const std::vector<std::shared_ptr<Job>>& jobs() const { return jobs_; }
+
+  enum class Answer {
+    kStarted,  // it has its turn
+    kWaits,    // it does not fit now
+    kGone,     // it has ended without one
+  };
+  // Offers a turn to the requests in their order until one takes it; false: none did. Those that
+  // wait are overtaken by the one that takes it, each at most so often; behind one that was, nobody
+  // is asked.
+  bool Offer(const std::function<Answer(const std::shared_ptr<Job>& job)>& offer);
+  // Offers a turn to the first one only, which may not be overtaken here.
+  bool OfferFirst(const std::function<Answer(const std::shared_ptr<Job>& job)>& offer);
+
+  // Takes out all that `leaves` holds for.
+  std::vector<std::shared_ptr<Job>> Take(const std::function<bool(const Job& job)>& leaves);
+
+ private:
+  int max_overtakes_;
+  std::vector<std::shared_ptr<Job>> jobs_;
+};
+
+}  // namespace winnow::runtime

@@ -1,0 +1,174 @@
+#include "runtime/scheduler_sequence.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+#include "runtime/logits.h"
+
+namespace winnow::runtime {
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+double Milliseconds(Clock::TimePoint from, Clock::TimePoint to) {
+  return std::chrono::duration<double, std::milli>(to - from).count();
+}
+
+Result<Sampler> MakeSampler(const Job& job, int choice, const Engine& engine) {
+  SamplerConfig config = job.request.sampler;
+  config.seed += static_cast<uint64_t>(choice);
+  if (job.request.ignore_eos) BanEndOfGeneration(engine.tokenizer(), config);
+  return Sampler::Make(config, engine.model().hyperparameters().vocabulary);
+}
+
+}  // namespace
+
+CacheReport ReportCache(const Session& session) {
+  const compression::MethodPtr& method = session.compression().method;
+  const int n_layers = session.cache().config().shape.n_layers;
+  double n_kept = 0;
+  for (int layer = 0; layer < n_layers; ++layer) n_kept += session.kept(layer);
+  return {.method = method ? method->traits().spec : "full",
+          .n_seen = session.n_tokens(),
+          .n_kept = n_kept / n_layers,
+          .bytes = session.cache_bytes_with_lists(),
+          .bytes_full_f16 = session.cache_bytes_full_f16()};
+}
+
+Sequence::Sequence(std::shared_ptr<Job> job, int choice, std::unique_ptr<Session> session,
+                   Sampler sampler)
+    : job_(std::move(job)),
+      choice_(choice),
+      session_(std::move(session)),
+      sampler_(std::move(sampler)),
+      text_(session_->engine().tokenizer(), job_->request.stop) {
+  const auto& constraint = job_->request.constraint;
+  if (constraint) constraint_ = constraint->Copy();
+}
+
+Result<std::unique_ptr<Sequence>> Sequence::Make(std::shared_ptr<Job> job, int choice,
+                                                 std::unique_ptr<Session> session) {
+  WINNOW_ASSIGN(Sampler sampler, MakeSampler(*job, choice, session->engine()));
+  return std::unique_ptr<Sequence>(
+      new Sequence(std::move(job), choice, std::move(session), std::move(sampler)));
+}
+
+Result<std::unique_ptr<Sequence>> Sequence::Fork(int choice) const {
+  WINNOW_CHECK(n_generated_ == 0);
+  WINNOW_ASSIGN(std::unique_ptr<Session> session, session_->Fork());
+  WINNOW_ASSIGN(std::unique_ptr<Sequence> fork, Make(job_, choice, std::move(session)));
+  fork->AcceptPrompt(fork->session().tokens());
+  fork->timings_ = timings_;
+  return fork;
+}
+
+void Sequence::AcceptPrompt(std::span<const TokenId> tokens) {
+  for (const TokenId token : tokens) sampler_.Accept(token);
+}
+
+void Sequence::SetError(RequestError error) {
+  error_ = std::move(error);
+  finish_ = Finish::kError;
+}
+
+void Sequence::SetPrefill(double ms, int64_t n_tokens) {
+  timings_.prefill_ms = ms;
+  timings_.n_prefill = n_tokens;
+}
+
+void Sequence::Choose() {
+  if (finish_) return;
+  if (const auto checked = CheckLogits(*session_); !checked) {
+    return SetError({ErrorKind::kInternal, checked.error().message});
+  }
+  std::span<const float> logits = session_->logits();
+  if (constraint_) {
+    masked_.assign(logits.begin(), logits.end());
+    constraint_->Mask(masked_);
+    const auto possible = [](float logit) { return logit > kMinusInfinity; };
+    if (std::ranges::none_of(masked_, possible)) {
+      return SetError({ErrorKind::kInternal, "the grammar allows no token after " +
+                                                 std::to_string(n_generated_) +
+                                                 " generated tokens"});
+    }
+    token_ = sampler_.Sample(masked_);
+    constraint_->Accept(token_);
+  } else {
+    token_ = sampler_.Sample(logits);
+  }
+  sampler_.Accept(token_);
+  ++n_generated_;
+  if (job_->request.n_probs >= 0) FillProbabilities(logits);
+}
+
+// Of the model's own logits, before bias, penalties, filters and grammar.
+void Sequence::FillProbabilities(std::span<const float> logits) {
+  const float largest = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);
+  const double log_sum = static_cast<double>(largest) + std::log(sum);
+  const auto log_probability = [&](size_t token) {
+    return static_cast<float>(static_cast<double>(logits[token]) - log_sum);
+  };
+  log_probability_ = log_probability(static_cast<size_t>(token_));
+  const size_t n_top = std::min(static_cast<size_t>(job_->request.n_probs), logits.size());
+  std::vector<TokenId> tokens(logits.size());
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<TokenId>(i);
+  const auto end = tokens.begin() + static_cast<std::ptrdiff_t>(n_top);
+  std::partial_sort(tokens.begin(), end, tokens.end(), [&](TokenId a, TokenId b) {
+    const float first = logits[static_cast<size_t>(a)], second = logits[static_cast<size_t>(b)];
+    return first != second ? first > second : a < b;
+  });
+  top_.clear();
+  for (auto token = tokens.begin(); token != end; ++token) {
+    top_.push_back({*token, log_probability(static_cast<size_t>(*token))});
+  }
+}
+
+void Sequence::Deliver(Clock::TimePoint now) {
+  if (finish_) return;
+  if (n_generated_ == 1) {
+    first_token_ = now;
+    timings_.first_token_ms = Milliseconds(job_->arrived, now);
+  }
+  last_token_ = now;
+  const bool ends = session_->engine().tokenizer().IsEndOfGeneration(token_);
+  Event event = {.kind = Event::Kind::kToken,
+                 .choice = choice_,
+                 .token = token_,
+                 .text = ends ? std::string() : text_.Push(token_),
+                 .log_probability = log_probability_,
+                 .top = std::move(top_)};
+  job_->Tell(event);
+  top_ = std::move(event.top);
+  if (ends || (constraint_ && constraint_->finished())) {
+    finish_ = Finish::kStop;
+  } else if (text_.stopped()) {
+    finish_ = Finish::kStopString;
+  } else if (n_generated_ >= job_->max_tokens) {
+    finish_ = job_->limit;
+  } else if (session_->room() == 0) {
+    finish_ = Finish::kContext;
+  }
+}
+
+void Sequence::TellFinished() {
+  WINNOW_CHECK(finish_.has_value());
+  Event event = {.kind = Event::Kind::kFinished, .choice = choice_};
+  event.rest = text_.Finish();
+  // Text that was held back may turn out to be a stop string.
+  if (text_.stopped() && *finish_ != Finish::kError) finish_ = Finish::kStopString;
+  if (n_generated_ > 0) timings_.decode_ms = Milliseconds(first_token_, last_token_);
+  event.finish = *finish_;
+  event.stopping_word = text_.stopping_word();
+  event.cache = ReportCache(*session_);
+  event.timings = timings_;
+  event.queued_ms = Milliseconds(job_->arrived, job_->started);
+  event.error = error_;
+  job_->Tell(event);
+}
+
+}  // namespace winnow::runtime

@@ -1,0 +1,150 @@
+// Named sessions, between rounds.
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "runtime/scheduler_loop.h"
+
+namespace winnow::runtime {
+namespace {
+
+RequestError NotInMemory(const std::string& id) {
+  return {ErrorKind::kNotFound, "session " + id + " is neither in memory nor saved"};
+}
+
+KeptTokens Kept(const Session& session, bool by_head) {
+  const cache::Cache& cache = session.cache();
+  const cache::CacheShape& shape = cache.config().shape;
+  KeptTokens kept = {.tokens = {session.tokens().begin(), session.tokens().end()},
+                     .n_layers = shape.n_layers,
+                     .n_kv_heads = shape.n_kv_heads};
+  kept.share.resize(kept.tokens.size());
+  const float part = 1.0f / static_cast<float>(shape.n_layers * shape.n_kv_heads);
+  for (int layer = 0; layer < shape.n_layers; ++layer) {
+    for (int head = 0; head < shape.n_kv_heads; ++head) {
+      const auto positions = cache.positions(layer, head);
+      for (const cache::Position position : positions) {
+        if (static_cast<size_t>(position) < kept.share.size()) {
+          kept.share[static_cast<size_t>(position)] += part;
+        }
+      }
+      if (!by_head) continue;
+      kept.by_head.emplace_back(positions.begin(), positions.end());
+      std::ranges::sort(kept.by_head.back());
+    }
+  }
+  return kept;
+}
+
+}  // namespace
+
+SchedulerLoop::SessionOutcome SchedulerLoop::Describe(const std::string& id) {
+  const IdleSession* idle = store_.Find(id);
+  if (idle == nullptr) return NotInMemory(id);
+  return SessionInfo{.id = id,
+                     .n_tokens = idle->session->n_tokens(),
+                     .cache = ReportCache(*idle->session),
+                     .busy = idle->copied};
+}
+
+SchedulerLoop::SessionOutcome SchedulerLoop::Fork(const std::string& from, const std::string& to) {
+  if (store_.Find(from) == nullptr) {
+    const SessionOutcome restored = Restore(from, from);
+    if (const auto* error = std::get_if<RequestError>(&restored)) return *error;
+  }
+  const IdleSession* idle = store_.Find(from);
+  if (!MakeRoom(idle->bytes, idle)) {
+    return RequestError{ErrorKind::kQueueFull, "a copy of session " + from + " needs " +
+                                                   std::to_string(idle->bytes) +
+                                                   " bytes, which requests at work have reserved"};
+  }
+  auto session = idle->session->Fork();
+  if (!session) return RequestError{ErrorKind::kInternal, session.error().message};
+  store_.Put(
+      {.name = to, .session = std::move(*session), .unread = idle->unread, .used = clock_.now()});
+  return Describe(to);
+}
+
+SchedulerLoop::SessionOutcome SchedulerLoop::Save(const std::string& id, const std::string& file) {
+  if (store_.Find(id) == nullptr) {
+    const SessionOutcome restored = Restore(id, id);
+    if (const auto* error = std::get_if<RequestError>(&restored)) return *error;
+  }
+  if (const auto saved = store_.Save(*store_.Find(id), file); !saved) {
+    return RequestError{ErrorKind::kInternal, saved.error().message};
+  }
+  return Describe(id);
+}
+
+SchedulerLoop::SessionOutcome SchedulerLoop::Restore(const std::string& id,
+                                                     const std::string& file) {
+  if (!store_.HasFile(file)) {
+    return RequestError{ErrorKind::kNotFound, "there is no saved session " + file};
+  }
+  const int64_t needed = store_.FileBytes(file);
+  if (!MakeRoom(needed, store_.Find(id))) {
+    return RequestError{ErrorKind::kQueueFull, "session " + file + " needs about " +
+                                                   std::to_string(needed) +
+                                                   " bytes, which requests at work have reserved"};
+  }
+  const auto restored = store_.Restore(file, id, clock_.now());
+  if (!restored) return RequestError{ErrorKind::kInvalid, restored.error().message};
+  return Describe(id);
+}
+
+SchedulerLoop::SessionOutcome SchedulerLoop::Delete(const std::string& id) {
+  SessionInfo info = {.id = id};
+  if (IdleSession* idle = store_.Find(id)) {
+    info = std::get<SessionInfo>(Describe(id));
+    store_.Take(*idle);
+  } else if (!store_.HasFile(id)) {
+    return NotInMemory(id);
+  }
+  if (const auto removed = store_.RemoveFile(id); !removed) {
+    return RequestError{ErrorKind::kInternal, removed.error().message};
+  }
+  return info;
+}
+
+std::vector<SessionInfo> SchedulerLoop::List() const {
+  std::vector<SessionInfo> list = store_.List(clock_.now());
+  const auto add = [&](const Sequence& sequence) {
+    const std::string& id = sequence.job().session;
+    if (id.empty() || sequence.choice() != 0) return;
+    const auto same = [&](const SessionInfo& info) { return info.id == id; };
+    auto place = std::ranges::find_if(list, same);
+    if (place == list.end()) place = list.insert(place, SessionInfo{.id = id});
+    *place = {.id = id,
+              .n_tokens = sequence.session().n_tokens(),
+              .cache = ReportCache(sequence.session()),
+              .busy = true};
+  };
+  for (const auto& sequence : running_) add(*sequence);
+  for (const Reading& reading : reading_) {
+    if (reading.sequence != nullptr) add(*reading.sequence);
+  }
+  std::ranges::sort(list, {}, &SessionInfo::id);
+  return list;
+}
+
+std::variant<KeptTokens, RequestError> SchedulerLoop::KeptPositions(const std::string& id,
+                                                                    bool by_head) {
+  for (const auto& sequence : running_) {
+    if (sequence->job().session == id && sequence->choice() == 0) {
+      return Kept(sequence->session(), by_head);
+    }
+  }
+  // While a prompt is read, layers are at different places: what was there before is shown, if
+  // there is a copy.
+  if (const IdleSession* idle = store_.Find(id)) return Kept(*idle->session, by_head);
+  for (const Reading& reading : reading_) {
+    if (reading.sequence != nullptr && reading.sequence->job().session == id) {
+      return RequestError{ErrorKind::kBusy, "session " + id + " is being read"};
+    }
+  }
+  const SessionOutcome restored = Restore(id, id);
+  if (const auto* error = std::get_if<RequestError>(&restored)) return *error;
+  return Kept(*store_.Find(id)->session, by_head);
+}
+
+}  // namespace winnow::runtime

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+namespace winnow::runtime {
+
+// Whether a client may call a session (and its file) so: 1 to 128 of A-Z a-z 0-9 . _ -, the first
+// no dot.
+bool IsSessionName(std::string_view name);
+
+// Who works on which named session. A request claims its session when it comes in, long before its
+// turn, so that a second one is refused at once. Thread-safe.
+class SessionNames {
+ public:
+  enum class Outcome {
+    kClaimed,
+    kUnknown,  // no such session
+    kBusy,     // claimed by another
+    kExists,   // ClaimNew: there is one
+    kClosed,   // was closed to make room
+  };
+  // Of a session that is there.
+  Outcome Schedule(const std::string& name);
+  // Of one that is not.
+  Outcome ClaimNew(const std::string& name);
+  // Of one that may be there or not; kClaimed or kBusy.
+  Outcome ClaimAny(const std::string& name);
+  // The work is over; `exists`: the session is there now.
+  void Release(const std::string& name, bool exists);
+  // A session that nobody works on is gone for want of memory.
+  void Close(const std::string& name);
+  bool busy(const std::string& name) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, bool> busy_;  // of the sessions that are there, or about to be
+  std::deque<std::string> closed_;    // the last ones
+};
+
+}  // namespace winnow::runtime

@@ -1,0 +1,230 @@
+#include "runtime/session_store.h"
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+#include "base/check.h"
+#include "runtime/scheduler_memory.h"
+#include "runtime/scheduler_sequence.h"
+
+namespace winnow::runtime {
+namespace {
+
+std::string SpanTaps(const CompressionOptions& options) {
+  return options.method ? options.method->traits().spec : "";
+}
+
+bool Evicts(const Session& session) {
+  const compression::MethodPtr& method = session.compression().method;
+  return method && (method->traits().compresses_prefill || method->traits().evicts_in_decode);
+}
+
+int64_t CommonLength(std::span<const TokenId> a, std::span<const TokenId> b) {
+  return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
+}
+
+// Notes of a session file: tokens of the text that are not in the cache.
+constexpr std::string_view kNotes = "unread";
+
+std::string NotesFrom(std::span<const TokenId> unread) {
+  std::string notes(kNotes);
+  for (const TokenId token : unread) notes += " " + std::to_string(token);
+  return notes;
+}
+
+// Notes of other programs say nothing of it.
+std::vector<TokenId> UnreadIn(const std::string& notes, int64_t vocabulary) {
+  std::istringstream in(notes);
+  std::string word;
+  std::vector<TokenId> unread;
+  if (!(in >> word) || word != kNotes) return unread;
+  for (TokenId token = 0; in >> token;) {
+    if (token < 0 || token >= vocabulary) return {};
+    unread.push_back(token);
+  }
+  return unread;
+}
+
+}  // namespace
+
+bool SameCache(const SessionOptions& a, const SessionOptions& b) {
+  return a.context == b.context && a.key_type == b.key_type && a.value_type == b.value_type &&
+         SpanTaps(a.compression) == SpanTaps(b.compression) &&
+         a.compression.size == b.compression.size && a.compression.ratio == b.compression.ratio &&
+         a.compression.memory_bytes == b.compression.memory_bytes &&
+         a.compression.prefill_chunk == b.compression.prefill_chunk;
+}
+
+SessionStore::SessionStore(Engine& engine, const SchedulerOptions& options,
+                           const SessionFolder* folder, SessionNames& names, Log& log)
+    : engine_(engine), options_(options), folder_(folder), names_(names), log_(log) {}
+
+IdleSession* SessionStore::Find(const std::string& name) {
+  const auto found = std::ranges::find_if(
+      sessions_, [&](const IdleSession& session) { return session.name == name; });
+  return found == sessions_.end() || name.empty() ? nullptr : &*found;
+}
+
+void SessionStore::Put(IdleSession session) {
+  if (IdleSession* old = Find(session.name)) Take(*old);
+  session.bytes = IdleBytes(*session.session);
+  bytes_ += session.bytes;
+  sessions_.push_back(std::move(session));
+}
+
+IdleSession SessionStore::Take(IdleSession& session) {
+  const auto found =
+      std::ranges::find_if(sessions_, [&](const IdleSession& other) { return &other == &session; });
+  WINNOW_CHECK(found != sessions_.end());
+  IdleSession taken = std::move(*found);
+  bytes_ -= taken.bytes;
+  sessions_.erase(found);
+  return taken;
+}
+
+SessionStore::Prefix SessionStore::FindPrefix(std::span<const TokenId> prompt,
+                                              const SessionOptions& options,
+                                              bool across_questions) {
+  Prefix best;
+  for (IdleSession& idle : sessions_) {
+    const Session& session = *idle.session;
+    if (!SameCache(session.options(), options)) continue;
+    int64_t n = CommonLength(prompt, session.tokens());
+    const bool whole = n == session.n_tokens();
+    const bool ready = whole && n == std::ssize(prompt) && !session.logits().empty();
+    PrefixReuse reuse = PrefixReuse::kExact;
+    if (session.compression().method) {
+      if (!whole) continue;
+      const compression::Method& method = *session.compression().method;
+      // The same text again is the same question.
+      if (method.query_dependent() && Evicts(session) && !ready && !across_questions) continue;
+      if (n == std::ssize(prompt) && !ready) continue;
+      if (Evicts(session)) reuse = PrefixReuse::kCompressed;
+    } else if (!ready) {
+      n = std::min(n, std::ssize(prompt) - 1);  // the last token's logits are needed
+    }
+    // Of equals the unnamed one, which need not be copied.
+    if (n > best.n_tokens || (n == best.n_tokens && n > 0 && idle.name.empty())) {
+      best = {.idle = &idle, .n_tokens = n, .reuse = reuse};
+    }
+  }
+  return best;
+}
+
+bool SessionStore::CanEvict(const IdleSession& session, const IdleSession* keep) const {
+  if (&session == keep || session.copied) return false;
+  // A session that a request waits for may be read from the disk again, but not lost.
+  return session.name.empty() || folder_ != nullptr || !names_.busy(session.name);
+}
+
+int64_t SessionStore::EvictableBytes(const IdleSession* keep) const {
+  int64_t bytes = 0;
+  for (const IdleSession& session : sessions_) {
+    if (CanEvict(session, keep)) bytes += session.bytes;
+  }
+  return bytes;
+}
+
+bool SessionStore::Evict(const IdleSession* keep) {
+  std::vector<IdleSession*> by_age;
+  for (IdleSession& session : sessions_) {
+    if (CanEvict(session, keep)) by_age.push_back(&session);
+  }
+  std::ranges::stable_sort(by_age, {}, [](const IdleSession* session) { return session->used; });
+  for (IdleSession* session : by_age) {
+    if (!session->name.empty() && folder_ != nullptr) {
+      if (const auto saved = Save(*session, session->name); !saved) {
+        log_.Warning("session " + session->name + " stays in memory: " + saved.error().message);
+        continue;
+      }
+    } else if (!session->name.empty()) {
+      names_.Close(session->name);
+      log_.Info("session " + session->name + " was closed: its memory is needed");
+    }
+    Take(*session);
+    return true;
+  }
+  return false;
+}
+
+void SessionStore::DropUnnamed(int n_left) {
+  const auto unnamed = [](const IdleSession& session) { return session.name.empty(); };
+  for (auto n = std::ranges::count_if(sessions_, unnamed); n > n_left; --n) {
+    IdleSession* oldest = nullptr;
+    for (IdleSession& session : sessions_) {
+      if (unnamed(session) && (oldest == nullptr || session.used < oldest->used)) oldest = &session;
+    }
+    Take(*oldest);
+  }
+}
+
+int64_t SessionStore::FileBytes(const std::string& name) const {
+  if (folder_ == nullptr) return 0;
+  const auto input = folder_->Read(name);
+  return input ? static_cast<int64_t>(input->n_bytes) : 0;
+}
+
+Result<void> SessionStore::Save(const IdleSession& session, const std::string& file) const {
+  WINNOW_CHECK(folder_ != nullptr);
+  n_saved_ = -1;
+  WINNOW_ASSIGN(OutputFile output, folder_->Write(file));
+  return SaveSession(*session.session, std::move(output), NotesFrom(session.unread));
+}
+
+Result<IdleSession*> SessionStore::Restore(const std::string& file, const std::string& name,
+                                           Clock::TimePoint now) {
+  WINNOW_CHECK(folder_ != nullptr);
+  WINNOW_ASSIGN(SessionInput input, folder_->Read(file));
+  WINNOW_ASSIGN(const SessionFileInfo info, ReadSessionInfo(std::move(input)));
+  WINNOW_ASSIGN(SessionOptions options, SessionOptionsFrom(info));
+  options.row_block = options_.defaults.row_block;
+  options.on_projections = options_.defaults.on_projections;
+  WINNOW_ASSIGN(input, folder_->Read(file));
+  IdleSession restored = {.name = name, .used = now};
+  WINNOW_ASSIGN(restored.session, RestoreSession(engine_, options, std::move(input)));
+  restored.unread = UnreadIn(info.notes, engine_.model().hyperparameters().vocabulary);
+  Put(std::move(restored));
+  return &sessions_.back();
+}
+
+Result<void> SessionStore::RemoveFile(const std::string& name) const {
+  n_saved_ = -1;
+  return folder_ == nullptr ? Result<void>() : folder_->Remove(name);
+}
+
+std::vector<SessionInfo> SessionStore::List(Clock::TimePoint now) const {
+  std::vector<SessionInfo> list;
+  for (const IdleSession& session : sessions_) {
+    if (session.name.empty()) continue;
+    list.push_back({.id = session.name,
+                    .n_tokens = session.session->n_tokens(),
+                    .cache = ReportCache(*session.session),
+                    .busy = session.copied,
+                    .idle_seconds = std::chrono::duration<double>(now - session.used).count()});
+  }
+  const auto in_memory = list;
+  const auto names = folder_ == nullptr ? std::vector<std::string>() : folder_->List();
+  for (const std::string& name : names) {
+    const auto same = [&](const SessionInfo& info) { return info.id == name; };
+    if (std::ranges::any_of(in_memory, same)) continue;
+    SessionInfo info = {.id = name, .on_disk = true};
+    auto input = folder_->Read(name);
+    if (!input) continue;
+    info.cache.bytes = static_cast<int64_t>(input->n_bytes);
+    const auto saved = ReadSessionInfo(std::move(input).value());
+    if (!saved) continue;
+    info.n_tokens = saved->n_tokens;
+    info.cache.method = saved->method.empty() ? "full" : saved->method;
+    info.cache.n_seen = saved->n_tokens;
+    list.push_back(info);
+  }
+  return list;
+}
+
+int SessionStore::n_saved() const {
+  if (n_saved_ < 0) n_saved_ = folder_ == nullptr ? 0 : static_cast<int>(folder_->List().size());
+  return n_saved_;
+}
+
+}  // namespace winnow::runtime

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "runtime/scheduler_types.h"
+#include "runtime/session_folder.h"
+#include "runtime/session_names.h"
+
+namespace winnow::runtime {
+
+// A session that nobody is at work on.
+struct IdleSession {
+  std::string name = {};  // empty: an ended sequence, kept for its prefix
+  std::unique_ptr<Session> session = {};
+  std::vector<TokenId> unread =
+      {};  // of its text, but not in the cache: the last token of an answer
+  Clock::TimePoint used = {};
+  bool copied = false;  // a request is at work on a copy that may take its place
+  int64_t bytes = 0;    // IdleBytes, set by Put
+};
+
+// Whether two sessions would have the same cache.
+bool SameCache(const SessionOptions& a, const SessionOptions& b);
+
+// The sessions that wait for their next request, in memory and in the folder. One thread at a time.
+class SessionStore {
+ public:
+  // No folder: in memory only. All outlive the store.
+  SessionStore(Engine& engine, const SchedulerOptions& options, const SessionFolder* folder,
+               SessionNames& names, Log& log);
+
+  // --- in memory ---
+  IdleSession* Find(const std::string& name);
+  // Takes the place of one of the same name.
+  void Put(IdleSession session);
+  IdleSession Take(IdleSession& session);
+  const std::list<IdleSession>& sessions() const { return sessions_; }
+
+  // What there is of a prompt.
+  struct Prefix {
+    IdleSession* idle = nullptr;
+    int64_t n_tokens = 0;
+    PrefixReuse reuse = PrefixReuse::kNone;
+  };
+  // The longest beginning of `prompt` that a session of such options can go on from: any part of
+  // what was not compressed, all of what was. `across_questions`: Request::reuse_across_questions.
+  Prefix FindPrefix(std::span<const TokenId> prompt, const SessionOptions& options,
+                    bool across_questions);
+
+  // --- memory ---
+  int64_t bytes() const { return bytes_; }
+  // What Evict can free, without `keep`.
+  int64_t EvictableBytes(const IdleSession* keep) const;
+  // Puts the session away that was not used for longest: on the disk, or for good. False: none can
+  // be.
+  bool Evict(const IdleSession* keep);
+  void DropUnnamed(int n_left);
+
+  // --- in the folder ---
+  bool HasFile(const std::string& name) const { return folder_ != nullptr && folder_->Has(name); }
+  int64_t FileBytes(const std::string& name) const;  // about what it takes in memory
+  Result<void> Save(const IdleSession& session, const std::string& file) const;
+  // Reads a file and puts it into memory as session `name`. Errors: those of RestoreSession.
+  Result<IdleSession*> Restore(const std::string& file, const std::string& name,
+                               Clock::TimePoint now);
+  Result<void> RemoveFile(const std::string& name) const;
+  std::vector<SessionInfo> List(Clock::TimePoint now) const;
+  int n_saved() const;  // as of the last change made here
+
+ private:
+  bool CanEvict(const IdleSession& session, const IdleSession* keep) const;
+
+  Engine& engine_;
+  const SchedulerOptions& options_;
+  const SessionFolder* folder_;
+  SessionNames& names_;
+  Log& log_;
+  std::list<IdleSession> sessions_;
+  int64_t bytes_ = 0;
+  mutable int n_saved_ = -1;  // -1: to be counted
+};
+
+}  // namespace winnow::runtime
