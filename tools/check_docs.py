@@ -21,6 +21,8 @@ CODE = {".cc", ".h", ".py", ".cmake", ".txt", ".sh", ".in"}
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 # A Markdown file named in text, with or without folder and anchor: kv-cache.md, docs/kv-cache.md#budgets.
 NAMED = re.compile(r"(?<![\w/.*{<-])((?:[\w.-]+/)*[\w-]+\.md)(#[\w-]+)?")
+# A name that stands for any: docs/methods/NAME.md.
+PLACEHOLDER = re.compile(r"/(?!README\.md$)[A-Z]+\.md$")
 # Papers' words for sections of documents that are not part of the repository ("methods.md 0.7").
 SECTION = re.compile(r"\b[\w-]+\.md,? (?:section )?\d")
 
@@ -70,7 +72,7 @@ def check_references(path, problems):
                                 "docs/FILE.md#heading")
             for match in NAMED.finditer(line):
                 name = match.group(1)
-                if name.startswith("docs/"):
+                if name.startswith("docs/") and not PLACEHOLDER.search(name):
                     check_target(path, number, name + (match.group(2) or ""), ROOT, problems)
 
 

@@ -132,7 +132,7 @@ class EmsMethod final : public Method {
     return PositionMode::kOriginal;
   }
 
-  // Lw, half of a budget that is not larger (methods.md 0.7).
+  // Lw, half of a budget that is not larger (docs/methods/semantics.md#small-budgets).
   int Window(int64_t budget) const { return static_cast<int>(WindowUnder(budget, c_.window)); }
   int64_t Classes(int64_t budget) const { return budget - Window(budget); }  // N_imp
   int64_t ToMerge(int64_t budget) const {                                    // N_tbm
