@@ -50,8 +50,8 @@ struct PrefetchPolicy {
     const int64_t to_come = part.size - at;
     if (distance_bytes < to_come) {
       PrefetchAhead(part.begin + at, n_bytes);
-    } else if (part.then !=
-               nullptr) {  // a part shorter than distance_bytes: the same place of `then`
+    } else if (part.then != nullptr) {
+      // A region shorter than distance_bytes: the same offset in what is read next.
       Fetch(part.then + std::min(distance_bytes, part.size) - to_come, n_bytes);
     }
   }
