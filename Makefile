@@ -23,9 +23,10 @@ build: deps            ## leaves the binary at build/release/winnow
 deps:
 	@tools/install_deps.sh
 
-check: deps            ## rules that need no build: which room includes what, formatting
+check: deps            ## rules that need no build: what a room includes, names, references and lines of documents, formatting
 	@python3 tools/check_layers.py
 	@python3 tools/check_names.py
+	@python3 tools/check_docs.py
 	@tools/check_format.sh
 
 sweep: deps            ## random sessions against what is promised; SEED=1 MINUTES=60 PRESET=release (asan: with sanitizers)

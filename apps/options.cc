@@ -1,10 +1,12 @@
 #include "options.h"
-#include "runtime/session_file.h"
 
 #include <algorithm>
 #include <limits>
 #include <random>
 #include <utility>
+
+#include "gguf/file_type.h"
+#include "runtime/session_file.h"
 
 namespace winnow::apps {
 namespace {
@@ -280,7 +282,7 @@ Result<Loaded> Load(const ModelFlags& flags, Log& log) {
 
   runtime::Engine& engine = *loaded.engine;
   const model::Hyperparameters& h = engine.model().hyperparameters();
-  const std::string file_type = FileTypeName(engine.file());
+  const std::string file_type(gguf::FileTypeName(engine.file()));
   log.Info("model  " + (h.name.empty() ? flags.model : h.name) + ": " + h.architecture + ", " +
            HumanCount(engine.model().n_parameters()) + " parameters, " +
            (file_type.empty() ? "" : file_type + ", ") + HumanBytes(engine.file().file_bytes()));
@@ -309,23 +311,8 @@ Result<void> FinishTrace(Loaded& loaded) {
   return loaded.trace ? loaded.trace->Finish() : Result<void>();
 }
 
-// Labels of general.file_type (conventions of the format; only a label).
-std::string FileTypeName(const gguf::File& file) {
-  static constexpr std::pair<uint64_t, const char*> kNames[] = {
-      {0, "F32"},     {1, "F16"},     {2, "Q4_0"},    {3, "Q4_1"},    {7, "Q8_0"},
-      {8, "Q5_0"},    {9, "Q5_1"},    {10, "Q2_K"},   {11, "Q3_K_S"}, {12, "Q3_K_M"},
-      {13, "Q3_K_L"}, {14, "Q4_K_S"}, {15, "Q4_K_M"}, {16, "Q5_K_S"}, {17, "Q5_K_M"},
-      {18, "Q6_K"},   {25, "IQ4_NL"}, {30, "IQ4_XS"}, {32, "BF16"}};
-  const auto label = file.Uint("general.file_type");
-  if (!label || !label->has_value()) return "";
-  for (const auto& [id, name] : kNames) {
-    if (id == **label) return name;
-  }
-  return "";
-}
-
 std::string DescribeEngine(const runtime::Engine& engine) {
-  const std::string file_type = FileTypeName(engine.file());
+  const std::string file_type(gguf::FileTypeName(engine.file()));
   return engine.model().hyperparameters().architecture + " " +
          HumanCount(engine.model().n_parameters()) + (file_type.empty() ? "" : " " + file_type);
 }

@@ -81,7 +81,6 @@ ConsoleLog MakeLog(const ModelFlags& flags, const std::vector<std::string>& note
 
 // "llama 1.24 B Q4_K_M": architecture, parameters, and the file's own label of its quantisation.
 std::string DescribeEngine(const runtime::Engine& engine);
-std::string FileTypeName(const gguf::File& file);  // empty without or with an unknown label
 
 // Seed drawn, bias parsed (ID+B, ID-B, ID=B, "inf" and "false" understood), end of generation
 // banned if wanted.

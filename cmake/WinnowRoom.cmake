@@ -73,7 +73,6 @@ function(winnow_room)
                                                   winnow_test_flags)
     winnow_precompile(${target}_test tests)
     set_target_properties(${target}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-    gtest_discover_tests(${target}_test TEST_PREFIX "${ROOM_NAME}/" WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
-                         DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300 LABELS ${ROOM_NAME})
+    winnow_suites(${target}_test PREFIX "${ROOM_NAME}/" LABELS ${ROOM_NAME})
   endif()
 endfunction()

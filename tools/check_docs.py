@@ -6,7 +6,7 @@
 
 References are links in Markdown files, and paths like docs/kv-cache.md#budgets in comments and documents. A file named
 in a comment must exist in the repository; an anchor must be a heading of it. Tables, code, headings and lines that hold
-a link may be longer than 120 characters.
+a link may be longer than 120 characters, as may CHANGELOG.md (a fact a line) and docs/benchmarks (written by programs).
 """
 import pathlib
 import re
@@ -21,6 +21,8 @@ CODE = {".cc", ".h", ".py", ".cmake", ".txt", ".sh", ".in"}
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 # A Markdown file named in text, with or without folder and anchor: kv-cache.md, docs/kv-cache.md#budgets.
 NAMED = re.compile(r"(?<![\w/.*{<-])((?:[\w.-]+/)*[\w-]+\.md)(#[\w-]+)?")
+# A name that stands for any: docs/methods/NAME.md.
+PLACEHOLDER = re.compile(r"/(?!README\.md$)[A-Z]+\.md$")
 # Papers' words for sections of documents that are not part of the repository ("methods.md 0.7").
 SECTION = re.compile(r"\b[\w-]+\.md,? (?:section )?\d")
 
@@ -70,7 +72,7 @@ def check_references(path, problems):
                                 "docs/FILE.md#heading")
             for match in NAMED.finditer(line):
                 name = match.group(1)
-                if name.startswith("docs/"):
+                if name.startswith("docs/") and not PLACEHOLDER.search(name):
                     check_target(path, number, name + (match.group(2) or ""), ROOT, problems)
 
 
@@ -129,7 +131,8 @@ def wrap(path):
 
 def main():
     files = tracked()
-    documents = [path for path in files if path.suffix == ".md" and "log" not in path.relative_to(ROOT).parts]
+    documents = [path for path in files if path.suffix == ".md" and not path.is_relative_to(ROOT / "docs/benchmarks")
+                 and path.name != "CHANGELOG.md"]
     if "--wrap" in sys.argv[1:]:
         for path in documents:
             wrap(path)

@@ -3,8 +3,8 @@
 
     tools/compare_behaviour.py OLD_BINARY NEW_BINARY --text FILE [--tokens 12] [--quick] [-m MODEL]
 
-Runs both on the same text: every method that `winnow methods` lists, cache types, chunks of the prompt, row blocks,
-thread counts and pairs of methods. Compares generated tokens, bytes of the cache, every decision (--trace), the logits of
+Runs both on the same text: every method that the old build lists, cache types, chunks of the prompt, row blocks, thread
+counts and pairs of methods. Compares generated tokens, bytes of the cache, every decision (--trace), the logits of
 a perplexity window (--save-logits), the numbers of a streamed text, and error messages. Prints what differs; exits 1 if
 anything does. --quick: one run of each command a method, and the full cache under everything else.
 """
@@ -108,8 +108,9 @@ def main():
         (["perplexity", "-c", "192", "--chunks", "1"] + text, ["--save-logits"]),
     ]
     names = methods(options.old)
-    if names != methods(options.new):
-        print("methods: other names")
+    lost = [name for name in names if name not in methods(options.new)]
+    if lost:
+        print(f"methods: the new build has no {', '.join(lost)}")
         return 1
     n_runs = n_failing = n_other = 0
     stream = ["perplexity", "--stream"] + text

@@ -16,7 +16,7 @@ namespace winnow::compression {
 inline bool ScoreLess(double a, double b) { return !std::isnan(b) && !(a >= b); }
 
 // Indices of scores, from the first to evict to the last: the lowest score first, of equal ones the
-// smallest index, which is the oldest entry (methods.md 0.2).
+// smallest index, which is the oldest entry (docs/methods/semantics.md#ties).
 struct WorstFirst {
   std::span<const double> scores;
 

@@ -12,7 +12,7 @@
 #include "compression/parameters.h"
 
 // The parts of a method: score x budget x select x merge x positions x when, + protect
-// (methods.md, section 3). Parts are immutable and hold no sequence's state.
+// (docs/methods/semantics.md#phases). Parts are immutable and hold no sequence's state.
 //
 // Everything is told in ranks: the place of an entry among those of its head from the oldest (0) to
 // the newest, so that results do not depend on slots. The region [begin, end) is what is neither
@@ -161,7 +161,7 @@ enum class When {
 struct Composition {
   Traits traits = {};
   // Sinks and recent entries under a budget (slots per KV head). Window methods shrink their window
-  // when the budget is small (methods.md 0.7).
+  // when the budget is small (docs/methods/semantics.md#small-budgets).
   std::shared_ptr<const Scorer> score = {};
   std::shared_ptr<const Budgeter> budget = {};
   std::shared_ptr<const Selector> select = {};
@@ -182,12 +182,12 @@ struct Composition {
 MethodPtr Compose(Composition composition);
 
 // Window methods: the last `recent` entries are the observation window, floor(budget / 2) (at least
-// 1) of them where the budget is not larger (methods.md 0.7).
+// 1) of them where the budget is not larger (docs/methods/semantics.md#small-budgets).
 Protect WindowWithin(const Protect& configured, const LayerCall& call);
 int64_t WindowUnder(int64_t budget, int64_t window);
 // Entries per block where `sinks` entries, a block and a window of as many are kept at least: a
 // quarter of what the sinks leave (at least 1) where the budget is too small for `block`
-// (methods.md 0.7).
+// (docs/methods/semantics.md#small-budgets).
 int64_t BlockUnder(int64_t budget, int64_t sinks, int64_t block);
 
 }  // namespace winnow::compression

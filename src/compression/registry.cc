@@ -51,6 +51,22 @@ class Specified final : public Method {
   Traits traits_;
 };
 
+Result<const MethodEntry*> FindEntry(const std::string& name) {
+  std::vector<std::string_view> names;
+  for (const MethodEntry& entry : Methods()) {
+    if (entry.name == name) return &entry;
+    names.push_back(entry.name);
+  }
+  const std::string_view nearest = NearestWord(name, names);
+  std::string known;
+  for (const std::string_view one : names) {
+    known += (known.empty() ? "" : ", ") + std::string(one);
+  }
+  return Error{"no method '" + name + "'" +
+               (nearest.empty() ? "" : "; did you mean " + std::string(nearest) + "?") +
+               "; there are " + known};
+}
+
 }  // namespace
 
 std::span<const MethodEntry> Methods() {
@@ -99,22 +115,15 @@ std::span<const MethodEntry> Methods() {
 
 Result<MethodPtr> MakeMethod(std::string_view text) {
   WINNOW_ASSIGN(const Spec spec, ParseSpec(text));
-  std::vector<std::string_view> names;
-  for (const MethodEntry& entry : Methods()) {
-    if (entry.name == spec.name) {
-      WINNOW_ASSIGN(MethodPtr method, entry.make(spec));
-      return MethodPtr(std::make_shared<Specified>(std::move(method), std::string(text)));
-    }
-    names.push_back(entry.name);
-  }
-  const std::string_view nearest = NearestWord(spec.name, names);
-  std::string known;
-  for (const std::string_view name : names) {
-    known += (known.empty() ? "" : ", ") + std::string(name);
-  }
-  return Error{"no method '" + spec.name + "'" +
-               (nearest.empty() ? "" : "; did you mean " + std::string(nearest) + "?") +
-               "; there are " + known};
+  WINNOW_ASSIGN(const MethodEntry* entry, FindEntry(spec.name));
+  WINNOW_ASSIGN(MethodPtr method, entry->make(spec));
+  return MethodPtr(std::make_shared<Specified>(std::move(method), std::string(text)));
+}
+
+Result<Promise> MethodPromise(std::string_view text, int64_t budget) {
+  WINNOW_ASSIGN(const Spec spec, ParseSpec(text));
+  WINNOW_ASSIGN(const MethodEntry* entry, FindEntry(spec.name));
+  return entry->promise(spec, budget);
 }
 
 }  // namespace winnow::compression

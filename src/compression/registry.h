@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -11,6 +13,17 @@
 
 namespace winnow::compression {
 
+// What every KV head holds under a budget, once a text is longer. Tests hold every method to it
+// (tests/conformance).
+struct Promise {
+  bool exact = false;           // min(tokens, budget) entries, or as many more as were generated
+  int64_t sinks = 0;            // first tokens that are there
+  int64_t recent = 0;           // newest tokens that are there
+  bool merges = false;          // what goes may change keys or values that stay
+  bool prompt_by_steps = true;  // of methods that evict in decode: a prompt in chunks of one token
+                                // ends as decode steps do
+};
+
 // A method as `winnow methods` lists it.
 struct MethodEntry {
   std::string_view name;
@@ -18,6 +31,10 @@ struct MethodEntry {
   std::string_view source;   // paper, code
   std::vector<Parameter> (*parameters)() = nullptr;
   Result<MethodPtr> (*make)(const Spec& spec) = nullptr;
+  Result<Promise> (*promise)(const Spec& spec, int64_t budget) = nullptr;
+  // Parameters that change what a method does, "sinks=4,positions=reassigned": what holds for every
+  // method is tested with them too.
+  std::vector<std::string_view> variants = {};
 };
 
 // All methods, in the order of the documentation.
@@ -32,9 +49,21 @@ Result<MethodPtr> MakeMethod(std::string_view spec);
 // decode.
 Result<MethodPtr> WithDecode(MethodPtr prefill, MethodPtr decode);
 
-// An entry for a config with Visit and a factory Result<MethodPtr>(const Config&).
-template <class Config, Result<MethodPtr> (*Factory)(const Config&)>
-MethodEntry Entry(std::string_view name, std::string_view summary, std::string_view source) {
+// What the method of a spec promises under a budget. Errors: as MakeMethod.
+Result<Promise> MethodPromise(std::string_view spec, int64_t budget);
+
+// A promise of nothing but the budget.
+template <class Config>
+Promise PromisesBudget(const Config&, int64_t) {
+  return {};
+}
+
+// An entry for a config with Visit, a factory Result<MethodPtr>(const Config&) and what it
+// promises.
+template <class Config, Result<MethodPtr> (*Factory)(const Config&),
+          Promise (*Promises)(const Config&, int64_t budget) = PromisesBudget<Config>>
+MethodEntry Entry(std::string_view name, std::string_view summary, std::string_view source,
+                  std::vector<std::string_view> variants = {}) {
   return {.name = name,
           .summary = summary,
           .source = source,
@@ -42,7 +71,12 @@ MethodEntry Entry(std::string_view name, std::string_view summary, std::string_v
           .make = [](const Spec& spec) -> Result<MethodPtr> {
             WINNOW_ASSIGN(const Config config, ReadConfig<Config>(spec));
             return Factory(config);
-          }};
+          },
+          .promise = [](const Spec& spec, int64_t budget) -> Result<Promise> {
+            WINNOW_ASSIGN(const Config config, ReadConfig<Config>(spec));
+            return Promises(config, budget);
+          },
+          .variants = std::move(variants)};
 }
 
 }  // namespace winnow::compression

@@ -1,4 +1,4 @@
-"""TreeKV under winnow replay, against a second implementation written from the paper and methods.md 1.1 and 0.10."""
+"""TreeKV under winnow replay, against a second implementation written from the paper and docs/methods/semantics.md#treekv."""
 
 import unittest
 

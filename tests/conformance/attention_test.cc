@@ -108,9 +108,7 @@ TEST_P(MaskedAttention, EqualsAttentionOverTheKept) {
     GTEST_SKIP() << "skipped: positions or rows are not those of the text";
   }
   if (traits.drops_hidden_states) GTEST_SKIP() << "skipped: later layers see other tokens";
-  const std::string name = MethodName(GetParam());
-  const bool may_merge = name == "d2o" || name == "cam" || name == "attention-matching" ||
-                         GetParam() == "hbw:representative=avg";
+  const bool may_merge = compression::MethodPromise(GetParam(), 150).value().merges;
   std::vector<std::string> targets = kernels::CpuTargets();
   targets.emplace_back("reference");
   for (const std::string& target : targets) {

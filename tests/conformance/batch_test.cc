@@ -63,7 +63,7 @@ void RunTogether(Engine& engine, std::vector<Pair>& pairs) {
 // Engines that multiply n_exact rows as one: the reference backend any number, the CPU's up to 3 of
 // quantised weights.
 struct Exact {
-  std::unique_ptr<Engine> engine;
+  std::shared_ptr<Engine> engine;
   size_t n_exact = 0;
 };
 std::vector<Exact> OpenExact(int dim) {

@@ -5,7 +5,7 @@
 #include "compression/parts.h"
 #include "fixture.h"
 
-// methods.md, section 5: what must hold for every method.
+// What must hold for every method (docs/methods/semantics.md#invariants).
 namespace winnow::conformance {
 namespace {
 
@@ -15,63 +15,6 @@ class EveryMethod : public ::testing::TestWithParam<std::string> {
     return std::max(size, MethodTraits(GetParam()).min_budget);
   }
 };
-
-// What a method says of every head under a budget.
-struct Promise {
-  bool exact = false;  // min(tokens, budget) entries, or as many more as were generated
-  int64_t sinks = 0;   // first tokens that are there
-  int64_t recent = 0;  // newest tokens that are there
-};
-
-Promise PromiseFor(const std::string& spec, int64_t budget) {
-  const std::string name = MethodName(spec);
-  const auto says = [&](const char* part) { return spec.find(part) != std::string::npos; };
-  const auto window = [&](int64_t length) { return compression::WindowUnder(budget, length); };
-  const int64_t half = budget / 2;
-  const auto first_and_newest = [&](int64_t wanted) {
-    const int64_t sinks = std::min(wanted, budget);
-    return Promise{true, sinks, budget - sinks};
-  };
-  if (name == "local") return first_and_newest(0);
-  if (name == "streaming" || name == "cam") return first_and_newest(4);
-  if (name == "lm-infinite") return first_and_newest(10);
-  if (name == "h2o") {
-    const int64_t sinks = says("sinks=4") ? 4 : 0;
-    return {true, sinks, std::max<int64_t>(0, half - sinks)};
-  }
-  if (name == "tova" || name == "keydiff" || name == "knorm") return {.exact = true};
-  if (name == "roco") return {true, 0, 10};
-  if (name == "random") return {true, 4, 16};
-  if (name == "scissorhands") return {false, 0, 10};
-  if (name == "treekv") {
-    const int64_t recent = std::max<int64_t>(0, half - 4);
-    if (says("prefill=step")) return {true, 4, recent};
-    return {false, 0, std::min(compression::BlockUnder(budget, 0, 32), recent)};
-  }
-  if (name == "d2o") {
-    if (says("softmax")) return {false, 4, 1};
-    return {says("uniform"), 4, std::max<int64_t>(1, (budget - 4) / 4)};
-  }
-  if (name == "ems") return {false, 0, window(32)};
-  if (name == "snapkv") return {true, 0, window(32)};
-  if (name == "caote") return {true, 0, says("base=last") ? 0 : window(32)};
-  if (says("criticalkv:score=key_difference")) return {.exact = false};
-  if (name == "criticalkv") return {true, 0, window(32)};
-  if (name == "defensivekv") return {false, 0, window(32)};
-  if (name == "triattention" || name == "attention-matching") return {.exact = true};
-  if (name == "compactor") return {true, 8, 4};
-  if (name == "expected-attention" || name == "kvzip") return {false, 4, 0};
-  if (name == "lagkv") return {true, 4, 1};
-  if (name == "rkv") return {false, 0, window(8)};
-  if (says("representative")) return {true, 0, window(32)};
-  if (name == "hbw" || name == "adakv" || name == "cake") return {false, 0, window(32)};
-  if (name == "pyramidkv") return {false, 0, window(8)};
-  if (name == "refreekv" || name == "pyramidinfer") return {false, 4, 1};
-  if (says("score=heavy")) return {true, 2, 8};
-  if (name == "custom") return {false, 2, 0};
-  EXPECT_TRUE(name == "full" || name == "twilight") << spec;
-  return {.exact = true};
-}
 
 // Invariant 1: a prompt within the budget is answered as with the full cache, bit for bit.
 TEST_P(EveryMethod, WithinTheBudgetNothingChanges) {
@@ -142,7 +85,8 @@ TEST_P(EveryMethod, TheBudgetIsHeld) {
           const int64_t n_tokens = session->n_tokens();
           const int64_t budget =
               traits.needs_budget ? size : std::numeric_limits<int64_t>::max() / 2;
-          const Promise promise = PromiseFor(GetParam(), budget);
+          const compression::Promise promise =
+              compression::MethodPromise(GetParam(), budget).value();
           const int64_t n_sinks = std::min(promise.sinks, n_tokens);
           const int64_t n_recent = std::min(promise.recent + n_grown, n_tokens);
           for (const auto& kept : KeptEverywhere(*session)) {
@@ -200,12 +144,10 @@ TEST_P(EveryMethod, ChunkedPrefillHoldsTheBudgetAfterEveryChunk) {
   }
 }
 
-// methods.md 0.10: a chunk of one is the decode step of a step method.
+// docs/methods/semantics.md#chunks: a chunk of one is the decode step of a step method.
 TEST_P(EveryMethod, AChunkOfOneIsADecodeStep) {
   if (!MethodTraits(GetParam()).evicts_in_decode) GTEST_SKIP() << "skipped: evicts only in prefill";
-  const bool blocks =
-      MethodName(GetParam()) == "treekv" && GetParam().find("prefill=step") == std::string::npos;
-  if (blocks || GetParam() == "pyramidinfer" || GetParam() == "roco" || GetParam() == "rkv") {
+  if (!compression::MethodPromise(GetParam(), 24).value().prompt_by_steps) {
     GTEST_SKIP() << "skipped: has another rule for prompts";
   }
   const auto engine = OpenTiny(2);

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "compression/registry.h"
@@ -23,17 +25,23 @@ using runtime::TokenId;
 
 using runtime::testing::kVocabulary;
 
-// A tiny model; `n_kv_heads` of 4 query heads.
-inline std::unique_ptr<Engine> OpenTiny(int n_kv_heads, int n_threads = 2, int dim = 16,
+// A tiny model; `n_kv_heads` of 4 query heads. One engine of a kind serves all tests of the
+// process: what a session computes depends on no other session.
+inline std::shared_ptr<Engine> OpenTiny(int n_kv_heads, int n_threads = 2, int dim = 16,
                                         const std::string& target = {},
                                         gguf::TensorType type = gguf::TensorType::kF32) {
+  static std::map<std::tuple<int, int, int, std::string, gguf::TensorType>, std::shared_ptr<Engine>>
+      engines;
+  std::shared_ptr<Engine>& engine = engines[{n_kv_heads, n_threads, dim, target, type}];
+  if (engine) return engine;
   model::testing::TinySpec spec = model::testing::MakeTinySpec("llama");
   spec.n_kv_heads = n_kv_heads;
   spec.key_dim = dim;
   spec.value_dim = dim;
   spec.context = 4096;
   spec.type = type;
-  return runtime::testing::TinyEngine(spec, {.n_threads = n_threads, .target = target});
+  engine = runtime::testing::TinyEngine(spec, {.n_threads = n_threads, .target = target});
+  return engine;
 }
 
 inline std::vector<TokenId> Tokens(int n, int seed = 5) {
@@ -99,16 +107,18 @@ inline int64_t TotalSlots(const Session& session) {
   return n;
 }
 
+// Every registered method as it is listed; one that is put together by its parameters in its first
+// variant.
 inline std::vector<std::string> MethodNames() {
-  std::vector<std::string> names;
+  std::vector<std::string> specs;
   for (const compression::MethodEntry& entry : compression::Methods()) {
-    if (entry.name != "custom") names.emplace_back(entry.name);
+    specs.emplace_back(entry.name);
+    if (entry.name == "custom") specs.back() += ":" + std::string(entry.variants.at(0));
   }
-  names.emplace_back("custom:score=heavy,select=topk,sinks=2,recent=8,when=step");
-  return names;
+  return specs;
 }
 
-// The same, and those whose parameters change what they do: positions, rules for prompts, merging.
+// The same, and the variants that the entries name.
 inline std::vector<std::string> MethodsAndVariants() {
   std::vector<std::string> specs = MethodNames();
   for (const char* variant :
@@ -146,6 +156,11 @@ inline std::vector<std::string> MethodsAndVariants() {
         "kvzip:share=head",
         "custom:score=running_mean,budget=competing,sinks=2,positions=reassigned,when=step"}) {
     specs.emplace_back(variant);
+  for (const compression::MethodEntry& entry : compression::Methods()) {
+    for (const std::string_view variant : entry.variants) {
+      const std::string spec = std::string(entry.name) + ":" + std::string(variant);
+      if (std::ranges::find(specs, spec) == specs.end()) specs.push_back(spec);
+    }
   }
   return specs;
 }

@@ -3,8 +3,8 @@
 
 #include "fixture.h"
 
-// methods.md, section 5, invariant 7: what is merged lies in the convex hull of its sources (D2O:
-// keys and values; EMS: directions of keys, and values).
+// docs/methods/semantics.md#invariants, 4: what is merged lies in the convex hull of its sources
+// (D2O: keys and values; EMS: directions of keys, and values).
 namespace winnow::conformance {
 namespace {
 
@@ -68,7 +68,7 @@ class Merging : public ::testing::TestWithParam<std::string> {
   }
 
   const bool directions_ = MethodName(GetParam()) == "ems";
-  std::unique_ptr<Engine> engine_ = OpenTiny(2);
+  std::shared_ptr<Engine> engine_ = OpenTiny(2);
   int64_t n_merges_ = 0;
 };
 

@@ -5,7 +5,8 @@
 namespace winnow::compression::budget {
 namespace {
 
-// What a layer keeps of a prompt of `n` tokens on top of what is protected (methods.md 2.10).
+// What a layer keeps of a prompt of `n` tokens on top of what is protected
+// (docs/methods/semantics.md#pyramidkv).
 int64_t LayerSize(int layer, int n_layers, int64_t mean, int64_t n, int64_t n_protected,
                   const PyramidConfig& c) {
   if (n < 2 * mean || n_layers == 1) return mean;

@@ -67,7 +67,7 @@ class NearestTest : public ::testing::Test {
   std::unique_ptr<testing::Harness> harness_;
 };
 
-// methods.md 1.3, the worked example: three conserved entries, three evicted.
+// docs/methods/semantics.md#d2o, the worked example: three conserved entries, three evicted.
 TEST_F(NearestTest, OnlyWhatReachesTheMeanMerges) {
   keys_ = {{1, 0}, {0, 2}, {1, 1}, {2, 0}, {1, -0.2f}, {0.2f, 1}};
   values_ = {{1, 1}, {2, 0}, {0, 3}, {0, 1}, {4, 4}, {1, 0}};
@@ -110,7 +110,7 @@ TEST_F(NearestTest, SinksCanBeSpared) {
   }
 }
 
-// methods.md 1.3: two tokens into one target.
+// docs/methods/semantics.md#d2o: two tokens into one target.
 TEST_F(NearestTest, TwoIntoOne) {
   keys_ = {{1, 0}, {2, 0}, {1, 1}};
   values_ = {{1, 1}, {0, 1}, {4, 4}};

@@ -33,11 +33,16 @@ Result<MethodPtr> Make(const AdaKvConfig& c) {
                   .when = When::kPrefill});
 }
 
+Promise Promises(const AdaKvConfig& c, int64_t budget) {
+  return {.exact = false, .recent = WindowUnder(budget, c.score.window)};
+}
+
 }  // namespace
 
 MethodEntry AdaKv() {
-  return Entry<AdaKvConfig, Make>("adakv", "snapkv whose heads compete for the layer's budget",
-                                  "AdaKV, arXiv:2407.11550");
+  return Entry<AdaKvConfig, Make, Promises>("adakv",
+                                            "snapkv whose heads compete for the layer's budget",
+                                            "AdaKV, arXiv:2407.11550", {"form=blend"});
 }
 
 }  // namespace winnow::compression::methods

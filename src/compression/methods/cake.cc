@@ -160,10 +160,14 @@ Result<MethodPtr> Make(const CakeConfig& c) {
   return MethodPtr(std::make_shared<CakeMethod>(c));
 }
 
+Promise Promises(const CakeConfig& c, int64_t budget) {
+  return {.exact = false, .recent = WindowUnder(budget, c.window)};
+}
+
 }  // namespace
 
 MethodEntry Cake() {
-  return Entry<CakeConfig, Make>(
+  return Entry<CakeConfig, Make, Promises>(
       "cake", "layers share the budget by how widely and how steadily they attend",
       "CAKE, arXiv:2503.12491");
 }

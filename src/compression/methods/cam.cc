@@ -2,6 +2,8 @@
 // value of a token that leaves is spread over those that follow it, the likelier the more attention
 // it got.
 // Differs from the authors' code: where fewer than `reach` tokens follow, they share the value.
+#include <algorithm>
+
 #include "compression/budget/budget.h"
 #include "compression/merge/merge.h"
 #include "compression/methods/methods.h"
@@ -27,27 +29,34 @@ void Visit(CamConfig& c, Visitor& v) {
 }
 
 Result<MethodPtr> Make(const CamConfig& c) {
-  return Compose({.traits = {.positions = c.positions == CamConfig::Positions::kReassigned
-                                              ? PositionMode::kReassigned
-                                              : PositionMode::kOriginal,
-                             .evicts_in_decode = true},
-                  .score = score::Age(),
-                  .budget = budget::Uniform(),
-                  .select = select::TopK(),
-                  .merge = merge::Spread(c.spread),
-                  // More sinks than there is room for: all the room (methods.md 2.3).
-                  .protect = [](const Protect& p, const LayerCall& call) -> Protect {
-                    return {.sinks = std::min(p.sinks, call.budget), .recent = 0};
-                  },
-                  .protected_entries = {.sinks = c.sinks, .recent = 0},
-                  .when = When::kStep});
+  return Compose(
+      {.traits = {.positions = c.positions == CamConfig::Positions::kReassigned
+                                   ? PositionMode::kReassigned
+                                   : PositionMode::kOriginal,
+                  .evicts_in_decode = true},
+       .score = score::Age(),
+       .budget = budget::Uniform(),
+       .select = select::TopK(),
+       .merge = merge::Spread(c.spread),
+       // More sinks than there is room for: all the room (docs/methods/semantics.md#small-budgets).
+       .protect = [](const Protect& p, const LayerCall& call) -> Protect {
+         return {.sinks = std::min(p.sinks, call.budget), .recent = 0};
+       },
+       .protected_entries = {.sinks = c.sinks, .recent = 0},
+       .when = When::kStep});
+}
+
+Promise Promises(const CamConfig& c, int64_t budget) {
+  const int64_t sinks = std::min<int64_t>(c.sinks, budget);
+  return {.exact = true, .sinks = sinks, .recent = budget - sinks, .merges = true};
 }
 
 }  // namespace
 
 MethodEntry Cam() {
-  return Entry<CamConfig, Make>("cam", "streaming, with the values of what leaves spread on",
-                                "CaM, ICML 2024");
+  return Entry<CamConfig, Make, Promises>("cam",
+                                          "streaming, with the values of what leaves spread on",
+                                          "CaM, ICML 2024", {"positions=original"});
 }
 
 }  // namespace winnow::compression::methods

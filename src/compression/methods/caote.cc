@@ -6,6 +6,8 @@
 // one's own weights (proposed to kvpress as DropKV).
 // Written without the authors' code. Differs from the paper: the scores are those of a KV head, the
 // mean over its query heads; nothing smooths them unless `pool` is given.
+#include <algorithm>
+
 #include <cmath>
 #include <limits>
 #include <span>
@@ -166,7 +168,7 @@ class QueryErrorScorer final : public Scorer {
   bool fast_;
 };
 
-score::ScorerPtr ScorerOf(const CaoteConfig& c) {
+score::ScorerPtr MakeScorer(const CaoteConfig& c) {
   if (c.form == CaoteConfig::Form::kErrors) {
     return std::make_shared<QueryErrorScorer>(c.window, c.fast);
   }
@@ -202,7 +204,7 @@ Result<MethodPtr> Make(const CaoteConfig& c) {
   return Compose({.traits = {.evicts_in_decode = !window,
                              // A window alone shrinks with the budget.
                              .min_budget = window && c.sinks == 0 ? 1 : regions.MinBudget()},
-                  .score = ScorerOf(c),
+                  .score = MakeScorer(c),
                   .budget = budget::Uniform(),
                   .select = select::TopK(),
                   .merge = nullptr,
@@ -211,12 +213,17 @@ Result<MethodPtr> Make(const CaoteConfig& c) {
                   .when = window ? When::kPrefill : When::kStep});
 }
 
+Promise Promises(const CaoteConfig& c, int64_t budget) {
+  return {.exact = true,
+          .recent = c.base == CaoteConfig::Base::kWindow ? WindowUnder(budget, c.window) : 0};
+}
+
 }  // namespace
 
 MethodEntry Caote() {
-  return Entry<CaoteConfig, Make>(
+  return Entry<CaoteConfig, Make, Promises>(
       "caote", "what attention's output would miss, by another method's scores and the values",
-      "CAOTE, arXiv:2504.14051");
+      "CAOTE, arXiv:2504.14051", {"base=last", "form=errors"});
 }
 
 }  // namespace winnow::compression::methods

@@ -1,6 +1,8 @@
 // A free composition of the parts, each by its name, with its parameters in parentheses:
 //   custom:score=window(32,pool=none),budget=pyramid(20),select=rounds(rounds=1/4),recent=64
 // A new part is a line in one of the lists below.
+#include <algorithm>
+
 #include <functional>
 #include <string>
 #include <utility>
@@ -236,6 +238,11 @@ Result<MethodPtr> Make(const CustomConfig& c) {
   return Compose(std::move(parts));
 }
 
+Promise Promises(const CustomConfig& c, int64_t) {
+  const int64_t recent = std::max(c.recent, 0);
+  return {.exact = c.budget == "uniform" && c.select == "topk", .sinks = c.sinks, .recent = recent};
+}
+
 }  // namespace
 
 Choices ScoreNames() { return ListNames(Scores()); }
@@ -250,7 +257,10 @@ Result<budget::BudgeterPtr> BudgetByName(std::string_view method, const std::str
 }
 
 MethodEntry Custom() {
-  return Entry<CustomConfig, Make>("custom", "any parts put together by name", "ours");
+  return Entry<CustomConfig, Make, Promises>(
+      "custom", "any parts put together by name", "ours",
+      {"score=heavy,select=topk,sinks=2,recent=8,when=step",
+       "score=running_mean,budget=competing,sinks=2,positions=reassigned,when=step"});
 }
 
 }  // namespace winnow::compression::methods

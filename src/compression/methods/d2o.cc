@@ -26,7 +26,7 @@ struct D2oConfig {
   LayerPolicy layer_policy = LayerPolicy::kGate;  // [paper; softmax: authors' code]
   double gate = 100;  // g: variance of the column sums above which attention is sparse  [paper]
   enum class GateScale { kNone, kLength };
-  GateScale gate_scale = GateScale::kNone;  // [paper; length: methods.md 1.3.1]
+  GateScale gate_scale = GateScale::kNone;  // [paper; length: docs/methods/semantics.md#d2o]
   double alpha = 2;    // room of dense layers, as a multiple of the budget  [paper: 2 to 4]
   bool total = false;  // layers together have as many times the budget as there are  [same]
   int sinks = 4;       // T  [paper]
@@ -170,7 +170,7 @@ class D2oMethod final : public Method {
   }
 
   // F(l), the mean variance over the query heads (scaled where that is asked), or u(l), the mean of
-  // the variances brought to 0..1 (sections 1.3.1 of methods.md): how unevenly the columns receive
+  // the variances brought to 0..1 (docs/methods/semantics.md#d2o): how unevenly the columns receive
   // attention. 0 where they received what is no number.
   double Density(const LayerCall& call) const {
     std::vector<double>& variances = call.scratch.numbers;
@@ -321,11 +321,24 @@ Result<MethodPtr> Make(const D2oConfig& c) {
   return MethodPtr(std::make_shared<D2oMethod>(c));
 }
 
+Promise Promises(const D2oConfig& c, int64_t budget) {
+  if (c.layer_policy == D2oConfig::LayerPolicy::kSoftmax)
+    return {.sinks = c.sinks, .recent = 1, .merges = true};
+  const int64_t recent = (budget - c.sinks) * c.recent / (c.important + c.recent);
+  return {.exact = c.layer_policy == D2oConfig::LayerPolicy::kUniform,
+          .sinks = c.sinks,
+          .recent = std::max<int64_t>(1, recent),
+          .merges = true};
+}
+
 }  // namespace
 
 MethodEntry D2o() {
-  return Entry<D2oConfig, Make>("d2o", "heavy hitters by layer; the evicted merge into the nearest",
-                                "D2O, arXiv:2406.13035");
+  return Entry<D2oConfig, Make, Promises>(
+      "d2o", "heavy hitters by layer; the evicted merge into the nearest", "D2O, arXiv:2406.13035",
+      {"layer_policy=uniform", "total=true", "gate_scale=length", "layer_policy=softmax",
+       "similarity=both", "positions=reassigned", "layer_policy=uniform,positions=reassigned",
+       "layer_policy=uniform,heads=query"});
 }
 
 }  // namespace winnow::compression::methods

@@ -3,8 +3,8 @@
 // and values; each member keeps its place in the text and its key's length, so it still takes part
 // in attention on its own.
 // No composition of parts: entries fall into three, and share rows (cache::HeadPlan::shares).
-// Decided here, the paper being silent (methods.md 1.5): who leaves a full table, how important a
-// class is, and that entries without a class leave attention altogether.
+// Decided here, the paper being silent (docs/methods/semantics.md#ems): who leaves a full table,
+// how important a class is, and that entries without a class leave attention altogether.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -132,7 +132,7 @@ class EmsMethod final : public Method {
     return PositionMode::kOriginal;
   }
 
-  // Lw, half of a budget that is not larger (methods.md 0.7).
+  // Lw, half of a budget that is not larger (docs/methods/semantics.md#small-budgets).
   int Window(int64_t budget) const { return static_cast<int>(WindowUnder(budget, c_.window)); }
   int64_t Classes(int64_t budget) const { return budget - Window(budget); }  // N_imp
   int64_t ToMerge(int64_t budget) const {                                    // N_tbm
@@ -402,11 +402,16 @@ Result<MethodPtr> Make(const EmsConfig& c) {
   return MethodPtr(std::make_shared<EmsMethod>(c));
 }
 
+Promise Promises(const EmsConfig& c, int64_t budget) {
+  return {.exact = false, .recent = WindowUnder(budget, c.window)};
+}
+
 }  // namespace
 
 MethodEntry Ems() {
-  return Entry<EmsConfig, Make>("ems", "the best entries found classes, the next best join them",
-                                "EMS, arXiv:2412.08521");
+  return Entry<EmsConfig, Make, Promises>(
+      "ems", "the best entries found classes, the next best join them", "EMS, arXiv:2412.08521",
+      {"positions=original", "positions=baked", "gamma=1"});
 }
 
 }  // namespace winnow::compression::methods

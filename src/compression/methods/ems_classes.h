@@ -7,8 +7,8 @@
 #include "compression/method.h"
 #include "compression/methods/ems_state.h"
 
-// The classes of EMS as a step of decoding needs them (methods.md 1.5.3): made anew in every step,
-// because every query changes the scores of all members.
+// The classes of EMS as a step of decoding needs them (docs/methods/semantics.md#ems): made anew in
+// every step, because every query changes the scores of all members.
 namespace winnow::compression::methods::ems {
 
 // The classes of one head, and what a step decides about them. The lists lie in the scratch: steps

@@ -6,11 +6,12 @@
 
 #include "compression/method.h"
 
-// What EMS keeps about every entry, and the scores that follow from it (methods.md 1.5.1).
-// Functions with a `head` touch that head's state only: heads may be done at the same time.
+// What EMS keeps about every entry, and the scores that follow from it
+// (docs/methods/semantics.md#ems). Functions with a `head` touch that head's state only: heads may
+// be done at the same time.
 namespace winnow::compression::methods::ems {
 
-// Column of doubles: it grows as long as the text does (methods.md 0.1).
+// Column of doubles: it grows as long as the text does (docs/methods/semantics.md#notation).
 constexpr int kGlobal = 0;  // s_Glo: attention received so far
 // Columns of halves: sums over a window, rounded by 1/2048 of themselves at most.
 constexpr int kPast = 0;     // attention received in the last whole window of queries

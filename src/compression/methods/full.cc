@@ -1,5 +1,7 @@
 // The full cache: nothing goes. A method of its own rather than parts, because there is nothing to
 // score, and because it is what all others are compared with.
+#include <algorithm>
+
 #include "compression/methods/methods.h"
 
 namespace winnow::compression::methods {
@@ -22,8 +24,12 @@ class FullCache final : public Method {
 
 Result<MethodPtr> Make(const FullConfig&) { return MethodPtr(std::make_shared<FullCache>()); }
 
+Promise Promises(const FullConfig&, int64_t) { return {.exact = true}; }
+
 }  // namespace
 
-MethodEntry Full() { return Entry<FullConfig, Make>("full", "nothing goes", "the full cache"); }
+MethodEntry Full() {
+  return Entry<FullConfig, Make, Promises>("full", "nothing goes", "the full cache");
+}
 
 }  // namespace winnow::compression::methods

@@ -12,7 +12,7 @@ namespace {
 struct H2oConfig {
   int sinks = 0;                                   // [TreeKV protocol: 4]
   CountOrShare recent = CountOrShare::Share(0.5);  // [code]
-  bool decode = true;  // evict while generating; false: for comparisons  [methods.md 2.4]
+  bool decode = true;  // evict while generating; false: for comparisons  [ours]
   score::Reduce reduce = score::Reduce::kMean;
   enum class Positions { kOriginal, kReassigned } positions = Positions::kOriginal;
   Heads heads = Heads::kKv;
@@ -45,11 +45,17 @@ Result<MethodPtr> Make(const H2oConfig& c) {
                   .when = c.decode ? When::kStep : When::kPrefill});
 }
 
+Promise Promises(const H2oConfig& c, int64_t budget) {
+  const Protect always = Regions{c.sinks, c.recent}.Under(budget);
+  return {.exact = true, .sinks = always.sinks, .recent = always.recent};
+}
+
 }  // namespace
 
 MethodEntry H2o() {
-  return Entry<H2oConfig, Make>("h2o", "heavy hitters by accumulated attention, and the newest",
-                                "H2O, arXiv:2306.14048");
+  return Entry<H2oConfig, Make, Promises>(
+      "h2o", "heavy hitters by accumulated attention, and the newest", "H2O, arXiv:2306.14048",
+      {"sinks=4,positions=reassigned", "heads=query"});
 }
 
 }  // namespace winnow::compression::methods

@@ -58,11 +58,18 @@ Result<MethodPtr> Make(const HbwConfig& c) {
                   .when = When::kPrefill});
 }
 
+Promise Promises(const HbwConfig& c, int64_t budget) {
+  return {.exact = c.representative != Representative::kNone,
+          .recent = WindowUnder(budget, c.score.window),
+          .merges = c.representative != Representative::kNone};
+}
+
 }  // namespace
 
 MethodEntry Hbw() {
-  return Entry<HbwConfig, Make>("hbw", "blocks of tokens, the best of all and of every region",
-                                "HBW-KV");
+  return Entry<HbwConfig, Make, Promises>("hbw",
+                                          "blocks of tokens, the best of all and of every region",
+                                          "HBW-KV", {"representative=avg"});
 }
 
 }  // namespace winnow::compression::methods

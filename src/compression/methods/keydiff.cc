@@ -12,8 +12,8 @@ Result<MethodPtr> Make(const ScoreAloneConfig& c) { return ScoreAlone(c, score::
 }  // namespace
 
 MethodEntry KeyDiff() {
-  return Entry<ScoreAloneConfig, Make>("keydiff", "keys unlike the others",
-                                       "KeyDiff, arXiv:2504.15364");
+  return Entry<ScoreAloneConfig, Make, Promises>("keydiff", "keys unlike the others",
+                                                 "KeyDiff, arXiv:2504.15364");
 }
 
 }  // namespace winnow::compression::methods

@@ -11,7 +11,8 @@ Result<MethodPtr> Make(const ScoreAloneConfig& c) { return ScoreAlone(c, score::
 }  // namespace
 
 MethodEntry KNorm() {
-  return Entry<ScoreAloneConfig, Make>("knorm", "keys of small norm", "L2 norm, arXiv:2406.11430");
+  return Entry<ScoreAloneConfig, Make, Promises>("knorm", "keys of small norm",
+                                                 "L2 norm, arXiv:2406.11430");
 }
 
 }  // namespace winnow::compression::methods

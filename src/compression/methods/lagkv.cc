@@ -5,6 +5,8 @@
 // Differs from the paper: after the prompt the cache grows; chunks shrink under a budget that two
 // of them would fill. The order inside a chunk decides, as in the paper, but the best of all chunks
 // are taken in one cut, so that a budget that is no multiple of the chunks is used up.
+#include <algorithm>
+
 #include <cmath>
 #include <cstdint>
 #include <numeric>
@@ -137,12 +139,16 @@ Result<MethodPtr> Make(const LagKvConfig& c) {
                   .when = When::kPrefill});
 }
 
+Promise Promises(const LagKvConfig& c, int64_t) {
+  return {.exact = true, .sinks = c.sinks, .recent = 1};
+}
+
 }  // namespace
 
 MethodEntry LagKv() {
-  return Entry<LagKvConfig, Make>("lagkv",
-                                  "keys and values that vary more than those that follow them",
-                                  "LagKV, arXiv:2504.04704");
+  return Entry<LagKvConfig, Make, Promises>(
+      "lagkv", "keys and values that vary more than those that follow them",
+      "LagKV, arXiv:2504.04704");
 }
 
 }  // namespace winnow::compression::methods

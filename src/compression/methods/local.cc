@@ -22,10 +22,12 @@ Result<MethodPtr> Make(const LocalConfig&) {
                   .when = When::kStep});
 }
 
+Promise Promises(const LocalConfig&, int64_t budget) { return {.exact = true, .recent = budget}; }
+
 }  // namespace
 
 MethodEntry Local() {
-  return Entry<LocalConfig, Make>("local", "the newest tokens only", "sliding window");
+  return Entry<LocalConfig, Make, Promises>("local", "the newest tokens only", "sliding window");
 }
 
 }  // namespace winnow::compression::methods

@@ -17,14 +17,13 @@ namespace winnow::compression::methods {
 namespace {
 
 struct PyramidInferConfig {
-  double recent = 0.2;  // share of the prompt that is recent: it votes and stays  [paper]
-  double last_layer_share =
-      0.9;               // share of the context that the last layer keeps  [methods.md 2.11]
-  int sinks = 4;         // first tokens that always stay  [authors' code]
-  int min_context = 64;  // a context is not reduced to so few tokens  [same]
-  int block = 16;        // generated tokens that are thinned together  [same]
-  double slope = 0.2;    // the newest vote weighs 1 + slope, the oldest 1  [same]
-  int rows = 512;        // votes at most: memory of the taps  [ours]
+  double recent = 0.2;            // share of the prompt that is recent: it votes and stays  [paper]
+  double last_layer_share = 0.9;  // of the context, kept by the last layer  [ours]
+  int sinks = 4;                  // first tokens that always stay  [authors' code]
+  int min_context = 64;           // a context is not reduced to so few tokens  [same]
+  int block = 16;                 // generated tokens that are thinned together  [same]
+  double slope = 0.2;             // the newest vote weighs 1 + slope, the oldest 1  [same]
+  int rows = 512;                 // votes at most: memory of the taps  [ours]
 };
 
 template <class Visitor>
@@ -211,12 +210,16 @@ Result<MethodPtr> Make(const PyramidInferConfig& c) {
   return MethodPtr(std::make_shared<PyramidInferMethod>(c));
 }
 
+Promise Promises(const PyramidInferConfig& c, int64_t) {
+  return {.exact = false, .sinks = c.sinks, .recent = 1, .prompt_by_steps = false};
+}
+
 }  // namespace
 
 MethodEntry PyramidInfer() {
-  return Entry<PyramidInferConfig, Make>("pyramidinfer",
-                                         "later layers compute fewer and fewer context tokens",
-                                         "PyramidInfer, arXiv:2405.12532");
+  return Entry<PyramidInferConfig, Make, Promises>(
+      "pyramidinfer", "later layers compute fewer and fewer context tokens",
+      "PyramidInfer, arXiv:2405.12532");
 }
 
 }  // namespace winnow::compression::methods

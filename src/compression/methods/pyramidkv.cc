@@ -34,11 +34,15 @@ Result<MethodPtr> Make(const PyramidKvConfig& c) {
                   .when = When::kPrefill});
 }
 
+Promise Promises(const PyramidKvConfig& c, int64_t budget) {
+  return {.exact = false, .recent = WindowUnder(budget, c.score.window)};
+}
+
 }  // namespace
 
 MethodEntry PyramidKv() {
-  return Entry<PyramidKvConfig, Make>("pyramidkv", "snapkv with more in the first layers",
-                                      "PyramidKV, arXiv:2406.02069");
+  return Entry<PyramidKvConfig, Make, Promises>("pyramidkv", "snapkv with more in the first layers",
+                                                "PyramidKV, arXiv:2406.02069", {"heads=query"});
 }
 
 }  // namespace winnow::compression::methods

@@ -1,5 +1,7 @@
 // Chance (ours): the control that a method must beat to be worth its taps. Every entry draws a
 // number once, from its place alone, so that what is kept depends on nothing but the seed.
+#include <algorithm>
+
 #include "base/rng.h"
 #include "compression/methods/methods.h"
 #include "compression/methods/score_alone.h"
@@ -44,10 +46,12 @@ Result<MethodPtr> Make(const RandomConfig& c) {
   return ScoreAlone(c.entries, std::make_shared<Draw>(c.seed));
 }
 
+Promise Promises(const RandomConfig& c, int64_t budget) { return Promises(c.entries, budget); }
+
 }  // namespace
 
 MethodEntry Random() {
-  return Entry<RandomConfig, Make>("random", "what chance keeps: the control", "winnow");
+  return Entry<RandomConfig, Make, Promises>("random", "what chance keeps: the control", "winnow");
 }
 
 }  // namespace winnow::compression::methods

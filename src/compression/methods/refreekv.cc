@@ -43,12 +43,16 @@ Result<MethodPtr> Make(const ReFreeKvConfig& c) {
                   .when = When::kPrefill});
 }
 
+Promise Promises(const ReFreeKvConfig& c, int64_t) {
+  return {.exact = false, .sinks = c.sinks, .recent = 1};
+}
+
 }  // namespace
 
 MethodEntry ReFreeKv() {
-  return Entry<ReFreeKvConfig, Make>(
+  return Entry<ReFreeKvConfig, Make, Promises>(
       "refreekv", "the first tokens and as many of the newest as the attention norm asks for",
-      "ReFreeKV");
+      "ReFreeKV", {"per_head=true", "per_head=true,heads=query"});
 }
 
 }  // namespace winnow::compression::methods

@@ -212,12 +212,16 @@ Result<MethodPtr> Make(const RkvConfig& c) {
                   .when = c.decode ? When::kStep : When::kPrefill});
 }
 
+Promise Promises(const RkvConfig& c, int64_t budget) {
+  return {.exact = false, .recent = WindowUnder(budget, c.window), .prompt_by_steps = false};
+}
+
 }  // namespace
 
 MethodEntry Rkv() {
-  return Entry<RkvConfig, Make>("rkv",
-                                "what the newest tokens attend to and other keys do not repeat",
-                                "R-KV, arXiv:2505.24133");
+  return Entry<RkvConfig, Make, Promises>(
+      "rkv", "what the newest tokens attend to and other keys do not repeat",
+      "R-KV, arXiv:2505.24133");
 }
 
 }  // namespace winnow::compression::methods

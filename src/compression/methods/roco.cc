@@ -2,6 +2,8 @@
 // varies much over time.
 // The authors encode a prompt in blocks after the first `budget` tokens: --prefill-chunk does that;
 // without it the whole prompt is seen before the first entry goes.
+#include <algorithm>
+
 #include "compression/budget/budget.h"
 #include "compression/methods/methods.h"
 #include "compression/score/score.h"
@@ -42,11 +44,18 @@ Result<MethodPtr> Make(const RocoConfig& c) {
                   .when = When::kStep});
 }
 
+Promise Promises(const RocoConfig& c, int64_t budget) {
+  return {.exact = true,
+          .recent = c.recent.Under(budget),
+          .prompt_by_steps = c.prefill_sinks == c.sinks};
+}
+
 }  // namespace
 
 MethodEntry Roco() {
-  return Entry<RocoConfig, Make>("roco", "mean attention, sparing what varies over time",
-                                 "RoCo, arXiv:2402.06262");
+  return Entry<RocoConfig, Make, Promises>("roco", "mean attention, sparing what varies over time",
+                                           "RoCo, arXiv:2402.06262",
+                                           {"prefill_ratio=0.3,prefill_sinks=0"});
 }
 
 }  // namespace winnow::compression::methods

@@ -39,12 +39,16 @@ Result<MethodPtr> Make(const ScissorhandsConfig& c) {
                   .when = When::kStep});
 }
 
+Promise Promises(const ScissorhandsConfig& c, int64_t budget) {
+  return {.exact = false, .sinks = c.sinks, .recent = c.recent.Under(budget)};
+}
+
 }  // namespace
 
 MethodEntry Scissorhands() {
-  return Entry<ScissorhandsConfig, Make>("scissorhands",
-                                         "what was not passed over by most of the last tokens",
-                                         "Scissorhands, arXiv:2305.17118");
+  return Entry<ScissorhandsConfig, Make, Promises>(
+      "scissorhands", "what was not passed over by most of the last tokens",
+      "Scissorhands, arXiv:2305.17118");
 }
 
 }  // namespace winnow::compression::methods

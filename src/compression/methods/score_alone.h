@@ -5,6 +5,7 @@
 
 #include "compression/budget/budget.h"
 #include "compression/parts.h"
+#include "compression/registry.h"
 #include "compression/score/score.h"
 #include "compression/select/select.h"
 
@@ -33,6 +34,11 @@ inline MethodPtr ScoreAlone(const ScoreAloneConfig& c, score::ScorerPtr score) {
                   .merge = nullptr,
                   .protected_entries = regions,
                   .when = c.decode ? When::kStep : When::kPrefill});
+}
+
+inline Promise Promises(const ScoreAloneConfig& c, int64_t budget) {
+  const Protect always = Regions{c.sinks, c.recent}.Under(budget);
+  return {.exact = true, .sinks = always.sinks, .recent = always.recent};
 }
 
 }  // namespace winnow::compression::methods

@@ -32,11 +32,16 @@ Result<MethodPtr> Make(const SnapKvConfig& c) {
                   .when = When::kPrefill});
 }
 
+Promise Promises(const SnapKvConfig& c, int64_t budget) {
+  return {.exact = true, .recent = WindowUnder(budget, c.score.window)};
+}
+
 }  // namespace
 
 MethodEntry SnapKv() {
-  return Entry<SnapKvConfig, Make>("snapkv", "what the last prompt tokens attend to, smoothed",
-                                   "SnapKV, arXiv:2404.14469");
+  return Entry<SnapKvConfig, Make, Promises>("snapkv",
+                                             "what the last prompt tokens attend to, smoothed",
+                                             "SnapKV, arXiv:2404.14469", {"heads=query"});
 }
 
 }  // namespace winnow::compression::methods

@@ -40,11 +40,16 @@ Result<MethodPtr> Make(const TovaConfig& c) {
                   .when = When::kStep});
 }
 
+Promise Promises(const TovaConfig& c, int64_t budget) {
+  const Protect always = Regions{c.sinks, c.recent}.Under(budget);
+  return {.exact = true, .sinks = always.sinks, .recent = always.recent};
+}
+
 }  // namespace
 
 MethodEntry Tova() {
-  return Entry<TovaConfig, Make>("tova", "what the newest token attends to",
-                                 "TOVA, arXiv:2401.06104");
+  return Entry<TovaConfig, Make, Promises>("tova", "what the newest token attends to",
+                                           "TOVA, arXiv:2401.06104", {"positions=reassigned"});
 }
 
 }  // namespace winnow::compression::methods

@@ -15,7 +15,8 @@ using testing::Harness;
 
 const testing::Weights kNothing = [](const Cell&) { return 0.0; };
 
-// methods.md 2.5, the example: the two that tie for the last place are 1 and 3; the older goes.
+// docs/methods/semantics.md#tova, the example: the two that tie for the last place are 1 and 3; the
+// older goes.
 TEST(TovaTest, TheLeastAttendedGoes) {
   const std::vector<double> row = {.3, .05, .2, .05, .4};
   Harness step(testing::Make(Tova()), {.budget = 4});
@@ -62,7 +63,7 @@ TEST(TovaTest, TheLayerVotesTogether) {
   }
 }
 
-// Invariant 9 of methods.md.
+// Invariant 6 (docs/methods/semantics.md#invariants).
 TEST(TovaTest, UniformAttentionEvictsTheOldest) {
   Harness h(testing::Make(Tova()), {.budget = 5});
   for (Position t = 0; t < 20; ++t) {

@@ -84,11 +84,24 @@ Result<MethodPtr> Make(const TreeKvConfig& c) {
   return Compose(std::move(tree));
 }
 
+Promise Promises(const TreeKvConfig& c, int64_t budget) {
+  const int64_t recent = Regions{c.sinks, c.recent}.Under(budget).recent;
+  if (c.prefill == TreeKvConfig::Prefill::kStep) {
+    return {.exact = true, .sinks = c.sinks, .recent = recent};
+  }
+  // A prompt keeps the newest block; its other blocks go by their scores.
+  return {.exact = false,
+          .sinks = c.prefill_sinks,
+          .recent = std::min(BlockUnder(budget, c.prefill_sinks, c.block), recent),
+          .prompt_by_steps = false};
+}
+
 }  // namespace
 
 MethodEntry TreeKv() {
-  return Entry<TreeKvConfig, Make>("treekv", "one of two neighbours goes, in turn: thin past",
-                                   "TreeKV");
+  return Entry<TreeKvConfig, Make, Promises>("treekv",
+                                             "one of two neighbours goes, in turn: thin past",
+                                             "TreeKV", {"prefill=step", "positions=original"});
 }
 
 }  // namespace winnow::compression::methods

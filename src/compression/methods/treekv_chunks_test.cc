@@ -10,7 +10,7 @@
 #include "compression/parts.h"
 #include "compression/testing/harness.h"
 
-// TreeKV over the chunks of a prompt and the turns of a chat (methods.md 0.10).
+// TreeKV over the chunks of a prompt and the turns of a chat (docs/methods/semantics.md#chunks).
 namespace winnow::compression {
 namespace {
 
@@ -199,7 +199,7 @@ TEST(TreeKvChunksTest, AgreeWithPlainListsOverTheTurnsOfAChat) {
   }
 }
 
-// methods.md 0.7: a quarter of what the sinks leave.
+// docs/methods/semantics.md#small-budgets: a quarter of what the sinks leave.
 TEST(TreeKvChunksTest, SmallBudgetsHaveSmallBlocks) {
   const std::vector<Turn> turns = {{.n_new = 50}, {.decode = true}, {.n_new = 9}, {.n_new = 30}};
   Compare({.budget = 40, .block = 10, .prompt_sinks = 0, .sinks = 4, .recent = 16}, 32, turns, 1);

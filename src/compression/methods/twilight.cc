@@ -2,6 +2,8 @@
 // set of entries that holds a share `p` of its attention.
 // No composition of parts: it decides inside attention, at every step and for every query head. The
 // candidates are all entries, their weights exact.
+#include <algorithm>
+
 #include "compression/methods/methods.h"
 
 namespace winnow::compression::methods {
@@ -39,12 +41,14 @@ Result<MethodPtr> Make(const TwilightConfig& c) {
   return MethodPtr(std::make_shared<TwilightMethod>(c));
 }
 
+Promise Promises(const TwilightConfig&, int64_t) { return {.exact = true}; }
+
 }  // namespace
 
 MethodEntry Twilight() {
-  return Entry<TwilightConfig, Make>("twilight",
-                                     "the smallest set that holds most of the attention",
-                                     "Twilight, arXiv:2502.02770");
+  return Entry<TwilightConfig, Make, Promises>("twilight",
+                                               "the smallest set that holds most of the attention",
+                                               "Twilight, arXiv:2502.02770");
 }
 
 }  // namespace winnow::compression::methods

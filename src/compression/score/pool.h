@@ -8,8 +8,9 @@
 
 namespace winnow::compression::score {
 
-// Smooths `x` over `kernel` neighbours (odd) in place (methods.md 0.9). Averages count what lies
-// beyond the ends as zeros; maxima are over what exists. `copy` is working memory.
+// Smooths `x` over `kernel` neighbours (odd) in place (docs/methods/semantics.md#notation).
+// Averages count what lies beyond the ends as zeros; maxima are over what exists. `copy` is working
+// memory.
 void Smooth(Pool pool, int kernel, std::vector<double>& copy, std::span<double> x);
 
 kernels::TapSpec::Reduce TapReduceFrom(Reduce reduce);

@@ -10,7 +10,8 @@ namespace winnow::compression::score {
 
 using ScorerPtr = std::shared_ptr<const Scorer>;
 
-enum class Reduce { kMean, kMax, kSum };  // over the query heads of a group (methods.md 0.3)
+// Over the query heads of a group (docs/methods/semantics.md#query-groups).
+enum class Reduce { kMean, kMax, kSum };
 
 // Newer is better. Needs no attention.
 ScorerPtr Age();

@@ -11,7 +11,7 @@ namespace winnow::compression::select {
 
 using SelectorPtr = std::shared_ptr<const Selector>;
 
-// The best scores stay; of equal ones the newer (methods.md 0.2).
+// The best scores stay; of equal ones the newer (docs/methods/semantics.md#ties).
 SelectorPtr TopK();
 
 // How TreeKV's pointer moves on: by one, or by two as line 16 of the paper's Algorithm 1 prints
@@ -27,11 +27,11 @@ struct PairConfig {
 SelectorPtr Pair(const PairConfig& config);
 
 // The same over blocks of tokens that arrive one after another, by the mean score of the entries a
-// block has [TreeKV, prefill; methods.md 0.10]. A block is `block` tokens of the text; it arrives
-// with the first of them that is no longer protected, and the others join it, or go if it went.
-// What arrives while there are n_keep / block blocks makes one go; after a stretch of decoding,
-// which thins blocks, as many as it takes. State: three head numbers, so that the tree goes on over
-// the chunks of a prompt and the turns of a chat.
+// block has [TreeKV, prefill; docs/methods/semantics.md#chunks]. A block is `block` tokens of the
+// text; it arrives with the first of them that is no longer protected, and the others join it, or
+// go if it went. What arrives while there are n_keep / block blocks makes one go; after a stretch
+// of decoding, which thins blocks, as many as it takes. State: three head numbers, so that the tree
+// goes on over the chunks of a prompt and the turns of a chat.
 struct TreeBlocksConfig {
   int block = 32;  // BlockUnder a small budget
   Cycle cycle = Cycle::kUnit;

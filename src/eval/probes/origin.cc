@@ -27,7 +27,7 @@ struct Origins {
 };
 
 // Of one KV head, its `n_keep` best entries with the window among them.
-Origins OriginsOf(const compression::LayerCall& call, int head, int64_t n_keep, int64_t window) {
+Origins FindOrigins(const compression::LayerCall& call, int head, int64_t n_keep, int64_t window) {
   const std::vector<double>& global = call.taps.column_sums[static_cast<size_t>(head)];
   const std::vector<double>& local = call.taps.last_sums[static_cast<size_t>(head)];
   const double factor =
@@ -76,7 +76,7 @@ Result<std::optional<Findings>> ProbeOrigin(const ProbeTask& task) {
   const auto look = [&](const compression::LayerCall& call) {
     for (int head = 0; head < call.n_kv_heads(); ++head) {
       for (size_t i = 0; i < sizes.size(); ++i) {
-        const Origins found = OriginsOf(call, head, sizes[i], window);
+        const Origins found = FindOrigins(call, head, sizes[i], window);
         Origins& mean = means[i][static_cast<size_t>(call.layer)];
         mean.global += weight * found.global;
         mean.local += weight * found.local;
