@@ -121,41 +121,6 @@ inline std::vector<std::string> MethodNames() {
 // The same, and the variants that the entries name.
 inline std::vector<std::string> MethodsAndVariants() {
   std::vector<std::string> specs = MethodNames();
-  for (const char* variant :
-       {"streaming:positions=original",
-        "h2o:sinks=4,positions=reassigned",
-        "tova:positions=reassigned",
-        "roco:prefill_ratio=0.3,prefill_sinks=0",
-        "cam:positions=original",
-        "treekv:prefill=step",
-        "treekv:positions=original",
-        "d2o:layer_policy=uniform",
-        "d2o:total=true",
-        "d2o:gate_scale=length",
-        "d2o:layer_policy=softmax",
-        "d2o:similarity=both",
-        "refreekv:per_head=true",
-        "ems:positions=original",
-        "ems:positions=baked",
-        "ems:gamma=1",
-        "hbw:representative=avg",
-        "adakv:form=blend",
-        "caote:base=last",
-        "caote:form=errors",
-        "d2o:positions=reassigned",
-        "d2o:layer_policy=uniform,positions=reassigned",
-        "snapkv:heads=query",
-        "h2o:heads=query",
-        "pyramidkv:heads=query",
-        "d2o:layer_policy=uniform,heads=query",
-        "streaming:heads=query",
-        "refreekv:per_head=true,heads=query",
-        "criticalkv:score=key_difference,budget=competing(0.2)",
-        "defensivekv:layer=true",
-        "kvzip:plus=true",
-        "kvzip:share=head",
-        "custom:score=running_mean,budget=competing,sinks=2,positions=reassigned,when=step"}) {
-    specs.emplace_back(variant);
   for (const compression::MethodEntry& entry : compression::Methods()) {
     for (const std::string_view variant : entry.variants) {
       const std::string spec = std::string(entry.name) + ":" + std::string(variant);

@@ -215,10 +215,14 @@ Result<MethodPtr> Make(const AttentionMatchingConfig& c) {
   return MethodPtr(std::make_shared<AttentionMatchingMethod>(c));
 }
 
+Promise Promises(const AttentionMatchingConfig& c, int64_t) {
+  return {.exact = true, .merges = c.values};
+}
+
 }  // namespace
 
 MethodEntry AttentionMatching() {
-  return Entry<AttentionMatchingConfig, Make>(
+  return Entry<AttentionMatchingConfig, Make, Promises>(
       "attention-matching", "fewer entries whose biases and values are fitted to act like all",
       "Attention Matching, arXiv:2602.16284");
 }

@@ -271,10 +271,14 @@ Result<MethodPtr> Make(const CompactorConfig& c) {
   return MethodPtr(std::make_shared<CompactorMethod>(c));
 }
 
+Promise Promises(const CompactorConfig& c, int64_t) {
+  return {.exact = true, .sinks = c.sinks, .recent = c.recent};
+}
+
 }  // namespace
 
 MethodEntry Compactor() {
-  return Entry<CompactorConfig, Make>(
+  return Entry<CompactorConfig, Make, Promises>(
       "compactor", "keys that stand out, and what is attended to in its neighbourhood",
       "Compactor, arXiv:2507.08143");
 }

@@ -93,12 +93,17 @@ Result<MethodPtr> Make(const CriticalKvConfig& c) {
                   .when = When::kPrefill});
 }
 
+Promise Promises(const CriticalKvConfig& c, int64_t budget) {
+  if (c.score != "window" || c.budget != "uniform") return {};
+  return {.exact = true, .recent = WindowUnder(budget, score::WindowConfig{}.window)};
+}
+
 }  // namespace
 
 MethodEntry CriticalKv() {
-  return Entry<CriticalKvConfig, Make>(
+  return Entry<CriticalKvConfig, Make, Promises>(
       "criticalkv", "half by any score, half by score times what the value adds to the stream",
-      "CriticalKV, arXiv:2502.03805");
+      "CriticalKV, arXiv:2502.03805", {"score=key_difference,budget=competing(0.2)"});
 }
 
 }  // namespace winnow::compression::methods

@@ -202,12 +202,16 @@ Result<MethodPtr> Make(const DefensiveKvConfig& c) {
   return MethodPtr(std::make_shared<DefensiveKvMethod>(c));
 }
 
+Promise Promises(const DefensiveKvConfig& c, int64_t budget) {
+  return {.recent = WindowUnder(budget, c.window)};
+}
+
 }  // namespace
 
 MethodEntry DefensiveKv() {
-  return Entry<DefensiveKvConfig, Make>(
+  return Entry<DefensiveKvConfig, Make, Promises>(
       "defensivekv", "the largest weight any of the last queries gave, times the value's share",
-      "DefensiveKV, arXiv:2510.13334");
+      "DefensiveKV, arXiv:2510.13334", {"layer=true"});
 }
 
 }  // namespace winnow::compression::methods

@@ -175,10 +175,12 @@ Result<MethodPtr> Make(const ExpectedAttentionConfig& c) {
                   .when = When::kPrefill});
 }
 
+Promise Promises(const ExpectedAttentionConfig& c, int64_t) { return {.sinks = c.sinks}; }
+
 }  // namespace
 
 MethodEntry ExpectedAttention() {
-  return Entry<ExpectedAttentionConfig, Make>(
+  return Entry<ExpectedAttentionConfig, Make, Promises>(
       "expected-attention",
       "what queries like the prompt's would attend to, times the value's norm",
       "Expected Attention, arXiv:2510.00636");

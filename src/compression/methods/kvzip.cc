@@ -158,12 +158,14 @@ class KvZipMethod final : public Method {
 
 Result<MethodPtr> Make(const KvZipConfig& c) { return MethodPtr(std::make_shared<KvZipMethod>(c)); }
 
+Promise Promises(const KvZipConfig& c, int64_t) { return {.sinks = c.sinks}; }
+
 }  // namespace
 
 MethodEntry KvZip() {
-  return Entry<KvZipConfig, Make>("kvzip",
-                                  "what the model looks back at when it repeats the prompt",
-                                  "KVzip, arXiv:2505.23416");
+  return Entry<KvZipConfig, Make, Promises>(
+      "kvzip", "what the model looks back at when it repeats the prompt", "KVzip, arXiv:2505.23416",
+      {"plus=true", "share=head"});
 }
 
 }  // namespace winnow::compression::methods

@@ -157,10 +157,12 @@ Result<MethodPtr> Make(const TriAttentionConfig& c) {
                   .when = When::kPrefill});
 }
 
+Promise Promises(const TriAttentionConfig& c, int64_t) { return {.exact = true, .sinks = c.sinks}; }
+
 }  // namespace
 
 MethodEntry TriAttention() {
-  return Entry<TriAttentionConfig, Make>(
+  return Entry<TriAttentionConfig, Make, Promises>(
       "triattention", "keys near where the mean query of a head looks, by distance",
       "TriAttention, arXiv:2604.04921");
 }

@@ -347,12 +347,15 @@ Result<MethodPtr> Make(const WinnowConfig& c) {
   return MethodPtr(std::make_shared<WinnowMethod>(c));
 }
 
+Promise Promises(const WinnowConfig& c, int64_t) { return {.merges = c.rest > 0 || c.refit}; }
+
 }  // namespace
 
 MethodEntry Winnow() {
-  return Entry<WinnowConfig, Make>(
+  return Entry<WinnowConfig, Make, Promises>(
       "winnow", "all heads share one budget by what leaving entries out does to a replay",
-      "ours: docs/methods/winnow.md");
+      "ours: docs/methods/winnow.md",
+      {"rest=0,refit=false", "queries=window", "allocation=uniform", "allocation=top-k"});
 }
 
 }  // namespace winnow::compression::methods
