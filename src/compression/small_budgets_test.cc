@@ -53,6 +53,7 @@ TEST(SmallBudgetsTest, TheLeastIsOneMoreThanIsProtected) {
                      {"streaming", 1},           // as cam
                      {"tova", 1},                //
                      {"triattention", 1},
+                     {"winnow", 2},  // an entry and a rest row
                      {"treekv", 5},  // 4 sinks while generating
                  }));
 }
