@@ -55,7 +55,7 @@ Promise PromiseFor(const std::string& spec, int64_t budget) {
   if (name == "ems") return {false, 0, 32};
   if (name == "snapkv") return {true, 0, window(32)};
   if (name == "caote") return {true, 0, says("base=last") ? 0 : window(32)};
-  if (says("criticalkv:score=key_difference")) return {.exact = false};
+  if (says("criticalkv:score=heavy")) return {false, 2, 0};
   if (name == "criticalkv") return {true, 0, window(32)};
   if (name == "defensivekv") return {false, 0, window(32)};
   if (name == "triattention" || name == "attention-matching") return {.exact = true};

@@ -129,7 +129,7 @@ inline std::vector<std::string> MethodsAndVariants() {
         "adakv:form=blend",
         "caote:base=last",
         "caote:form=errors",
-        "criticalkv:score=key_difference,budget=competing(0.2)",
+        "criticalkv:score=heavy,budget=competing(0.2),sinks=2",
         "defensivekv:layer=true",
         "kvzip:plus=true",
         "kvzip:share=head",
