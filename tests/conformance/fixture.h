@@ -126,33 +126,6 @@ inline std::vector<std::string> MethodsAndVariants() {
       const std::string spec = std::string(entry.name) + ":" + std::string(variant);
       if (std::ranges::find(specs, spec) == specs.end()) specs.push_back(spec);
     }
-  for (const char* variant :
-       {"streaming:positions=original",
-        "h2o:sinks=4,positions=reassigned",
-        "tova:positions=reassigned",
-        "roco:prefill_ratio=0.3,prefill_sinks=0",
-        "cam:positions=original",
-        "treekv:prefill=step",
-        "treekv:positions=original",
-        "d2o:layer_policy=uniform",
-        "d2o:total=true",
-        "d2o:gate_scale=length",
-        "d2o:layer_policy=softmax",
-        "d2o:similarity=both",
-        "refreekv:per_head=true",
-        "ems:positions=original",
-        "ems:positions=baked",
-        "ems:gamma=1",
-        "hbw:representative=avg",
-        "adakv:form=blend",
-        "caote:base=last",
-        "caote:form=errors",
-        "criticalkv:score=heavy,budget=competing(0.2),sinks=2",
-        "defensivekv:layer=true",
-        "kvzip:plus=true",
-        "kvzip:share=head",
-        "custom:score=running_mean,budget=competing,sinks=2,positions=reassigned,when=step"}) {
-    specs.emplace_back(variant);
   }
   return specs;
 }
