@@ -1,5 +1,5 @@
 # What a newcomer types. Needs git, make and a compiler toolchain; the rest is installed where it is missing.
-.PHONY: demo build test check bench sweep fuzz install clean deps
+.PHONY: demo serve build test check bench sweep fuzz install clean deps
 
 BUILD := build/release
 
@@ -7,6 +7,11 @@ demo: deps             ## install what is missing, build the program alone, ask 
 	@cmake --preset release $(CMAKE_FLAGS) >/dev/null
 	@cmake --build --preset release --target winnow
 	@tools/demo.sh $(BUILD)
+
+serve: deps            ## the same up to the build, then an HTTP server on the model inside; FLAGS="-m model.gguf --port 8081"
+	@cmake --preset release $(CMAKE_FLAGS) >/dev/null
+	@cmake --build --preset release --target winnow
+	@$(BUILD)/winnow serve $(FLAGS)
 
 test: build            ## the same up to the build, then all tests
 	@ctest --preset release

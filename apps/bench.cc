@@ -1,11 +1,14 @@
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <utility>
 
 #include "bench_results.h"
 #include "bench_run.h"
 #include "command_files.h"
 #include "commands.h"
+#include "compression/registry.h"
+#include "eval/equal_bytes.h"
 #include "interrupt.h"
 #include "options.h"
 #include "overflow.h"
@@ -90,6 +93,7 @@ FlagTable MakeTable(BenchFlags& flags) {
   table.Add({"--cpu-target"}, "NAME", "instruction set to use; empty: the best there is",
             &flags.cpu_target);
   AddKvFlags(table, flags.log_flags.kv, MethodFlag::kOwn);
+  AddBudgetListFlags(table, flags.budgets);
   AddList(
       table, {"--kv-method"}, "LIST",
       "how the cache is compressed, separated by commas; a comma before PARAMETER=VALUE goes on "
@@ -114,6 +118,9 @@ FlagTable MakeTable(BenchFlags& flags) {
 Result<void> CheckBatchFlags(const BenchFlags& flags) {
   for (const int64_t n : flags.sequences) {
     if (n < 1) return Error{"flag -B: found " + std::to_string(n) + ", expected 1 or more"};
+  }
+  if (flags.batched() && !flags.budgets.equal_bytes.empty()) {
+    return Error{"--equal-bytes: sizes are chosen for one sequence; drop -B and --memory-limit"};
   }
   if (flags.memory_limit == 0) return {};
   if (!flags.sequences.empty()) {
@@ -159,8 +166,28 @@ Result<std::vector<BenchTest>> MakeTests(const BenchFlags& flags) {
       return Error{"numbers of tokens cannot be negative"};
     }
   }
+  for (const BenchTest& test : tests) {
+    if (flags.budgets.equal_bytes.empty() || test.depth + test.n_prompt > 0) continue;
+    return Error{"--equal-bytes: bytes are compared after a prompt, and " + test.Name() +
+                 " has none; give -pg PP,TG or -d N with -p 0"};
+  }
   if (tests.empty()) return Error{"nothing to measure: -p, -n and -pg are all 0"};
   return tests;
+}
+
+// The budgets of a method: none for the full cache, with which the others are compared, and none
+// beside others for a method that finds its own size.
+std::vector<NamedBudget> BudgetsOfMethod(const BenchFlags& flags, const std::string& method) {
+  const KvFlags& common = flags.log_flags.kv;
+  const auto made = compression::MakeMethod(method);
+  const bool is_full = made && (*made)->traits().spec == "full";
+  const bool finds_its_own = made && !(*made)->traits().needs_budget;
+  if (common.decode.empty() && (is_full || (finds_its_own && flags.methods.size() > 1))) {
+    BudgetLists only_bytes;
+    if (is_full) only_bytes.memories = flags.budgets.memories;  // a limit for any cache
+    return ListBudgets(only_bytes, common);
+  }
+  return ListBudgets(flags.budgets, common);
 }
 
 std::vector<Setting> MakeSettings(const BenchFlags& flags) {
@@ -172,9 +199,22 @@ std::vector<Setting> MakeSettings(const BenchFlags& flags) {
           for (const std::string& key_type : flags.key_types)
             for (const std::string& value_type : flags.value_types)
               for (const std::string& method : flags.methods)
-                settings.push_back(
-                    {model, threads, batch, micro_batch, key_type, value_type, method});
+                for (const NamedBudget& budget : BudgetsOfMethod(flags, method))
+                  settings.push_back(
+                      {model, threads, batch, micro_batch, key_type, value_type, method, budget});
   return settings;
+}
+
+// A session under the size at which the test's prompt takes that share of the full cache's bytes.
+// Null: interrupted.
+Result<std::unique_ptr<runtime::Session>> SessionAtEqualBytes(
+    runtime::Engine& engine, const runtime::SessionOptions& options, double share,
+    const BenchTest& test, const std::atomic<bool>& interrupted) {
+  const std::vector<runtime::TokenId> prompt = RandomTokens(engine, test.depth + test.n_prompt);
+  WINNOW_ASSIGN(const auto chosen,
+                eval::AtEqualBytes(engine, options, share, prompt, [&] { return !interrupted; }));
+  if (!chosen) return std::unique_ptr<runtime::Session>();
+  return runtime::Session::Make(engine, *chosen);
 }
 
 // What the test will take at most; settles how many sequences it has.
@@ -231,7 +271,7 @@ int Bench(Arguments arguments) {
     const auto options = SessionOptionsFrom(setting.Flags(flags, context));
     if (!options) return Fail(options.error());
     const OverflowWarning overflow(*loaded->engine, log);
-    BenchRunner runner(*loaded->session, interrupted);
+    std::optional<BenchRunner> runner(std::in_place, *loaded->session, interrupted);
     for (BenchTest test : *tests) {
       const int64_t n_tokens = test.depth + test.n_prompt + test.n_generate;
       const auto fits = CheckTrainedContext(flags.log_flags.kv, *loaded->session, n_tokens);
@@ -242,11 +282,18 @@ int Bench(Arguments arguments) {
         output.Add(*loaded->engine, setting, test, *memory, {}, {});
         continue;
       }
+      if (const double share = setting.budget.kv.equal_bytes; share > 0) {
+        auto session = SessionAtEqualBytes(*loaded->engine, *options, share, test, interrupted);
+        if (!session) return Fail(session.error());
+        if (!*session) break;
+        loaded->session = *std::move(session);
+        runner.emplace(*loaded->session, interrupted);
+      }
       if (flags.progress) ConsoleLog().Info("bench  " + setting.model + " " + test.Name());
-      const auto samples = runner.Measure(test, flags.repetitions, flags.warmup);
+      const auto samples = runner->Measure(test, flags.repetitions, flags.warmup);
       if (!samples) return Fail(samples.error());
       if (!samples->empty()) {
-        output.Add(*loaded->engine, setting, test, *memory, *samples, runner.caches());
+        output.Add(*loaded->engine, setting, test, *memory, *samples, runner->caches());
       }
       if (interrupted) break;
       progress.Update(++n_done / n_runs);

@@ -8,6 +8,7 @@
 #include "base/machine.h"
 #include "console.h"
 #include "gguf/summary.h"
+#include "table.h"
 #include "winnow/version.h"
 
 namespace winnow::apps {
@@ -61,6 +62,7 @@ Record PlanRecord(runtime::Engine& engine, const Setting& setting, const BenchTe
           {"type_k", setting.key_type},
           {"type_v", setting.value_type},
           {"kv_method", setting.method},
+          {"kv_budget", setting.budget.name},
           {"n_prompt", test.n_prompt},
           {"n_gen", test.n_generate},
           {"n_depth", test.depth},
@@ -79,7 +81,7 @@ void AddMeasured(const BenchTest& test, const std::vector<BenchSample>& samples,
     samples_ts.push_back(PerSecond(test.n_tokens(), sample.ns()));
     prompt_ts.push_back(PerSecond(test.n_sequences * test.n_prompt, sample.prefill_ns));
     generate_ts.push_back(PerSecond(test.n_sequences * test.n_generate, sample.decode_ns));
-    step_ms.push_back(1e-6 * static_cast<double>(sample.decode_ns) /
+    step_ms.push_back(static_cast<double>(sample.decode_ns) / 1e6 /
                       static_cast<double>(test.n_generate));
     longest_step_ns = std::max(longest_step_ns, sample.longest_step_ns);
   }
@@ -90,9 +92,10 @@ void AddMeasured(const BenchTest& test, const std::vector<BenchSample>& samples,
   const bool prompts = test.n_prompt > 0, generates = test.n_generate > 0;
   const Spread ns = MeasureSpread(samples_ns);
   const Spread ts = MeasureSpread(samples_ts);
-  record.Add("kv_kept", caches.kept);
+  record.Add("kv_kept", report::CountOrMean(caches.kept));
   record.Add("kv_bytes", caches.bytes);
   record.Add("kv_bytes_with_lists", caches.bytes_with_lists);
+  record.Add("kv_bytes_full_f16", caches.bytes_full_f16);
   record.Add("test_time", Now());
   record.Add("avg_ns", static_cast<int64_t>(ns.mean));
   record.Add("stddev_ns", static_cast<int64_t>(ns.deviation));
@@ -101,7 +104,7 @@ void AddMeasured(const BenchTest& test, const std::vector<BenchSample>& samples,
   record.Add("pp_ts", mean(prompts, prompt_ts));
   record.Add("tg_ts", mean(generates, generate_ts));
   record.Add("step_ms", mean(generates, step_ms));
-  record.Add("step_ms_max", generates ? report::Value(1e-6 * static_cast<double>(longest_step_ns))
+  record.Add("step_ms_max", generates ? report::Value(static_cast<double>(longest_step_ns) / 1e6)
                                       : report::Value());
   record.Add("samples_ns", report::MakeList(samples_ns));
   record.Add("samples_ts", report::MakeList(samples_ts));
@@ -126,9 +129,13 @@ Record TableRow(const BenchFlags& flags, runtime::Engine& engine, const Setting&
   if (shows(flags.value_types, std::string("f16"))) row.Add("type_v", setting.value_type);
   if (shows(flags.methods, std::string("full"))) {
     row.Add("kv", setting.method);
+    if (ListBudgets(flags.budgets, {}).size() > 1) row.Add("budget", setting.budget.name);
     if (result.Find("kv_bytes")) {
       row.Add("cache", HumanBytes(integer("kv_bytes")));
       row.Add("with lists", HumanBytes(integer("kv_bytes_with_lists")));
+      const double share = static_cast<double>(integer("kv_bytes_with_lists")) /
+                           static_cast<double>(integer("kv_bytes_full_f16"));
+      row.Add("of full f16", Fixed(100 * share, 1) + " %");
     }
   }
   row.Add("test", test.Name());
@@ -162,7 +169,7 @@ void BenchOutput::Add(runtime::Engine& engine, const Setting& setting, const Ben
 }
 
 void BenchOutput::Finish() const {
-  if (flags_.output == "md") Print(report::ToMarkdown(rows_));
+  if (flags_.output == "md") PrintTable(rows_, 1);
   if (flags_.output == "csv") Print(report::ToCsv(results_));
   if (flags_.output == "json") {
     report::List list(results_.begin(), results_.end());

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bench_run.h"
+#include "method_list.h"
 #include "options.h"
 #include "report/record.h"
 #include "runtime/batch_memory.h"
@@ -27,6 +28,7 @@ struct BenchFlags {
   bool dry_run = false;  // nothing is measured
   bool progress = false;
   ModelFlags log_flags;
+  BudgetLists budgets;
   std::vector<std::string> notes;
 
   bool batched() const { return !sequences.empty() || memory_limit > 0; }
@@ -37,6 +39,7 @@ struct Setting {
   std::string model;
   int64_t threads, batch, micro_batch;
   std::string key_type, value_type, method;
+  NamedBudget budget = {};
 
   ModelFlags Flags(const BenchFlags& flags, int64_t context) const {
     ModelFlags model_flags = flags.log_flags;
@@ -48,12 +51,8 @@ struct Setting {
     model_flags.key_type = key_type;
     model_flags.value_type = value_type;
     model_flags.cpu_target = flags.cpu_target;
+    model_flags.kv = budget.kv;
     model_flags.kv.method = method;
-    if (method == "full" && model_flags.kv.decode.empty()) {
-      // Among other methods, the full cache is what they are compared with.
-      model_flags.kv.size = 0;
-      model_flags.kv.ratio = 0;
-    }
     return model_flags;
   }
 };

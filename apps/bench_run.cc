@@ -33,6 +33,16 @@ std::string BenchTest::Name() const {
   return name + (depth > 0 ? " @ d" + std::to_string(depth) : "");
 }
 
+std::vector<runtime::TokenId> RandomTokens(const runtime::Engine& engine, int64_t n) {
+  Rng rng(1);
+  const int64_t vocabulary = engine.model().hyperparameters().vocabulary;
+  std::vector<runtime::TokenId> tokens;
+  for (int64_t i = 0; i < n; ++i) {
+    tokens.push_back(static_cast<runtime::TokenId>(rng.Below(static_cast<uint64_t>(vocabulary))));
+  }
+  return tokens;
+}
+
 BenchRunner::BenchRunner(runtime::Session& session, const std::atomic<bool>& interrupted)
     : session_(session),
       interrupted_(interrupted),
@@ -104,7 +114,8 @@ Result<BenchSample> BenchRunner::Once(const BenchTest& test) {
   sample.decode_ns = Nanoseconds(before - prefilled);
   caches_ = {.kept = MeanKept(session),
              .bytes = session.cache_bytes(),
-             .bytes_with_lists = session.cache_bytes_with_lists()};
+             .bytes_with_lists = session.cache_bytes_with_lists(),
+             .bytes_full_f16 = session.cache_bytes_full_f16()};
   return sample;
 }
 
@@ -121,7 +132,8 @@ Result<BenchSample> BenchRunner::BatchOnce(const BenchTest& test) {
                                tokens, [&](double) { return !interrupted_; }));
   caches_ = {.kept = times.kept,
              .bytes = times.cache_bytes,
-             .bytes_with_lists = times.cache_bytes_with_lists};
+             .bytes_with_lists = times.cache_bytes_with_lists,
+             .bytes_full_f16 = sessions.front()->cache_bytes_full_f16() * test.n_sequences};
   return BenchSample{.prefill_ns = times.prefill_ns,
                      .decode_ns = times.decode_ns,
                      .longest_step_ns = times.longest_step_ns};

@@ -38,7 +38,11 @@ struct BenchCaches {
   double kept = 0;    // entries per KV head, the mean over layers, heads and sequences
   int64_t bytes = 0;  // of all sequences
   int64_t bytes_with_lists = 0;
+  int64_t bytes_full_f16 = 0;  // of the same tokens, uncompressed
 };
+
+// Tokens drawn from the model's vocabulary, the same each time.
+std::vector<runtime::TokenId> RandomTokens(const runtime::Engine& engine, int64_t n);
 
 // Runs tests on one session. The cache is filled to a test's depth once and cut back to it before
 // each repetition; where a method evicts, and for batches, each repetition runs on copies instead.

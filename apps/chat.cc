@@ -1,5 +1,7 @@
 #include <optional>
 
+#include "chat_commands.h"
+#include "chat_history.h"
 #include "chat_input.h"
 #include "command_files.h"
 #include "commands.h"
@@ -10,26 +12,17 @@
 #include "overflow.h"
 #include "runtime/generate.h"
 #include "statistics.h"
+#include "template_flags.h"
 #include "text_input.h"
 #include "tokenizer/chat_template.h"
 
 namespace winnow::apps {
 namespace {
 
-using tokenizer::ChatTemplate;
-
-constexpr const char* kCommandHelp =
-    "/regen      answer the last message again\n"
-    "/clear      forget the conversation\n"
-    "/read FILE  put the text of a file before your next message\n"
-    "/save       save the conversation now (with --session)\n"
-    "/exit       end (also Ctrl-D)\n"
-    "A line that ends in \\ goes on in the next one. Ctrl-C stops an answer.";
-
 FlagTable MakeTable(ChatFlags& flags) {
   FlagTable table("chat", "[-m FILE] [flags]",
                   "A conversation with a model: one line is one message, answers go to stdout. "
-                  "Commands: /regen, /clear, /read FILE, /exit. Works through a pipe too. With -f "
+                  "/help lists the commands. Works through a pipe too. With -f "
                   "the messages are questions on a document, each answered on its own.");
   table.Group("Conversation");
   table.Add({"-sys", "--system-prompt"}, "TEXT", "what the model is told beforehand",
@@ -41,20 +34,26 @@ FlagTable MakeTable(ChatFlags& flags) {
             "from the same cache without the questions before",
             &flags.document);
   table.Switch({"-st", "--single-turn"}, "one message, one answer, then end", &flags.single_turn);
-  std::string names;
-  for (const std::string_view name : tokenizer::ChatTemplateNames()) {
-    names += (names.empty() ? "" : ", ") + std::string(name);
-  }
-  table.Add(
-      {"--chat-template"}, "NAME",
-      "how the conversation is written down; empty: as the model's file says. There are " + names,
-      &flags.chat_template);
+  AddTemplateFlags(table, flags.chat_template, flags.chat_template_file);
   table.Add({"-n", "--predict", "--n-predict"}, "N",
             "tokens of an answer at most; -1: until the model ends or the context is full",
             &flags.n_predict);
   table.Add({"-r", "--reverse-prompt", "--stop"}, "TEXT",
             "end an answer before this text; can be repeated", &flags.stop);
   table.Switch({"--no-perf"}, "no line of statistics after an answer", &flags.statistics, false);
+  table.Add({"--history-file"}, "FILE",
+            "where what is typed on a terminal is kept for the arrow keys of later chats",
+            &flags.history_file);
+  table.Add({{"--no-history"},
+             "",
+             "keep nothing of what is typed",
+             "",
+             {},
+             false,
+             [&flags](std::string_view) {
+               flags.history_file.clear();
+               return Result<void>();
+             }});
   AddSessionFlags(table, flags.session,
                   "where the conversation is kept, or what was read of the document of -f: goes on "
                   "from FILE if it is there (without -f and without flags of the cache: they are "
@@ -70,18 +69,13 @@ FlagTable MakeTable(ChatFlags& flags) {
   table.Add({{"-co", "--color"}, "", "", "", {"on", "off", "auto"}, true, [](std::string_view) {
                return Result<void>();
              }});
-  table.Add({{"-cnv", "--conversation", "-mli", "--multiline-input", "--no-jinja"},
+  table.Add({{"-cnv", "--conversation", "-mli", "--multiline-input"},
              "",
              "",
              "",
              {},
              true,
              [](std::string_view) { return Result<void>(); }});
-  table.Add({{"--jinja"}, "", "", "", {}, true, [&flags](std::string_view) {
-               flags.notes.emplace_back(
-                   "--jinja has no effect: the built-in templates are used, see --chat-template");
-               return Result<void>();
-             }});
   return table;
 }
 
@@ -97,15 +91,24 @@ Result<Texts> ReadTexts(const ChatFlags& flags, Log& log) {
   return texts;
 }
 
+// The exit code at the end. A script must learn that a message was not answered; a person saw it.
+int Finished(const Conversation& conversation, bool is_terminal) {
+  const int printed = FinishOutput();
+  return printed == kDone && !is_terminal && conversation.n_left_out() > 0 ? kFailed : printed;
+}
+
 // Reads messages and commands until the end. Returns the exit code.
-int RunChat(const ChatFlags& flags, Conversation& conversation, ConsoleLog& log,
+int RunChat(ChatFlags& flags, Conversation& conversation, ConsoleLog& log,
             const std::atomic<bool>& interrupted) {
-  ChatInput input;
+  ChatInput input({.commands = ChatCommands::Names(),
+                   .take_file = ChatCommands::TakeFile(),
+                   .history_file = flags.history_file},
+                  interrupted, log);
+  ChatCommands commands(flags, conversation, log);
   if (input.is_terminal() && !flags.first_message) {
-    log.Info("Type a message. /help lists the commands, /exit or Ctrl-D ends.\n");
+    log.Info("Type a message. /help lists the commands, /bye or Ctrl-D ends.\n");
   }
   std::optional<std::string> next = flags.first_message;
-  std::string attached;
   for (;;) {
     std::string line;
     if (next) {
@@ -119,49 +122,21 @@ int RunChat(const ChatFlags& flags, Conversation& conversation, ConsoleLog& log,
       }
       if (end == ChatInput::End::kEndOfInput) {
         if (input.is_terminal()) Print("\n");
-        return FinishOutput();
+        return Finished(conversation, input.is_terminal());
       }
     }
-    std::optional<Result<runtime::StopReason>> answer;
-    if (line == "/exit" || line == "/quit") return FinishOutput();
-    if (line == "/help") {
-      log.Info(kCommandHelp);
-    } else if (line == "/clear") {
-      conversation.Clear();
-      attached.clear();
-      log.Info("The conversation is forgotten.");
-    } else if (line == "/save") {
-      if (!flags.session.file || flags.session.read_only) {
-        log.Warning("there is nowhere to save to: start with --session FILE");
-      } else if (const auto saved = conversation.Save(); !saved) {
-        log.Error(saved.error().message);
-      }
-    } else if (line == "/regen") {
-      if (conversation.can_regenerate()) {
-        answer = conversation.Regenerate(interrupted);
-      } else {
-        log.Warning("there is no answer yet");
-      }
-    } else if (line.starts_with("/read ")) {
-      auto text = ReadTextFile(line.substr(6), false, log);
-      if (text) {
-        log.Info("Read " + HumanBytes(static_cast<int64_t>(text->size())) +
-                 "; now type what to do with it.");
-        attached += WithoutFinalNewline(*std::move(text)) + "\n";
-      } else {
-        log.Error(text.error().message);
-      }
-    } else if (line.starts_with('/') && line.find(' ') == std::string::npos &&
-               line.find('/', 1) == std::string::npos) {
-      log.Warning("unknown command " + line + "; /help lists them");
-    } else if (!line.empty()) {
-      answer = conversation.Answer(std::exchange(attached, {}) + line, interrupted);
+    if (line.empty()) continue;
+    auto done = commands.Run(line, interrupted);
+    if (!done) {
+      done.emplace();
+      done->answer = conversation.Answer(commands.TakeAttached() + line, interrupted);
     }
-    if (!answer) continue;
-    if (!*answer) return Fail(answer->error());
-    const bool cancelled = **answer == runtime::StopReason::kCancelled;
+    if (done->ends) return Finished(conversation, input.is_terminal());
+    if (!done->answer) continue;
+    if (!*done->answer) return Fail(done->answer->error());
+    const bool cancelled = **done->answer == runtime::StopReason::kCancelled;
     if (IsTerminated() || (flags.single_turn && cancelled)) return InterruptedCode();
-    if (flags.single_turn) return FinishOutput();
+    if (flags.single_turn) return Finished(conversation, false);
     ClearInterrupt();
   }
 }
@@ -170,6 +145,7 @@ int RunChat(const ChatFlags& flags, Conversation& conversation, ConsoleLog& log,
 
 int Chat(Arguments arguments) {
   ChatFlags flags;
+  flags.history_file = DefaultHistoryFile();
   FlagTable table = MakeTable(flags);
   if (const auto over = ParseFlags(table, arguments)) return *over;
   if (const auto valid = SessionStore::Check(flags.session); !valid) {
@@ -181,13 +157,14 @@ int Chat(Arguments arguments) {
   if (!valid) return Misuse("chat", valid.error().message);
   if (flags.n_predict < -1) return Misuse("chat", "flag -n: expected -1 or more");
   if (flags.system && flags.system_file) return Misuse("chat", "give only one of -sys and -sysf");
-  if (!flags.chat_template.empty()) {
-    const auto named = ChatTemplate::ByName(flags.chat_template);
-    if (!named) return Misuse("chat", named.error().message);
+  if (const auto named = CheckTemplateFlags(flags.chat_template, flags.chat_template_file);
+      !named) {
+    return Misuse("chat", named.error().message);
   }
   CommandFiles files;
   files.UsesModel(flags.model);
   for (const auto& text : {flags.document, flags.system_file}) files.Reads("-f or -sysf", text);
+  files.Reads("--chat-template-file", flags.chat_template_file);
   if (store->saves()) {
     files.Writes("--session", flags.session.file);
   } else {
@@ -202,16 +179,16 @@ int Chat(Arguments arguments) {
   if (!loaded) return Fail(loaded.error());
   const OverflowWarning overflow(*loaded->engine, log);
   const tokenizer::Tokenizer& tokenizer = loaded->engine->tokenizer();
-  const auto chat_template = ChooseTemplate(flags.chat_template, loaded->engine->file(), log);
-  if (!chat_template) return Fail(chat_template.error());
-  log.Info("chat   " + std::string(chat_template->name()) + " template");
+  const auto writer =
+      MakeWriter(flags.chat_template, flags.chat_template_file, *loaded->engine, log);
+  if (!writer) return Fail(writer.error());
   const auto config = SamplerConfigFrom(flags.sampler, tokenizer);
   if (!config) return Misuse("chat", config.error().message);
   auto sampler = runtime::Sampler::Make(*config, tokenizer.vocabulary_size());
   if (!sampler) return Misuse("chat", sampler.error().message);
 
-  Conversation conversation(flags, *loaded, std::move(sampler).value(), *chat_template, *texts,
-                            *store, log);
+  Conversation conversation(flags, *loaded, std::move(sampler).value(), *writer, *texts, *store,
+                            log);
   const auto begun = conversation.Begin(interrupted);
   if (!begun) return Fail(begun.error());
   const int code = *begun ? RunChat(flags, conversation, log, interrupted) : InterruptedCode();

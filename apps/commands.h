@@ -18,6 +18,7 @@ int Methods(Arguments arguments);
 int Probe(Arguments arguments);
 int Replay(Arguments arguments);
 int Inspect(Arguments arguments);
+int Serve(Arguments arguments);
 int Tokenize(Arguments arguments);
 
 }  // namespace winnow::apps

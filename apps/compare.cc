@@ -14,6 +14,7 @@
 #include "options.h"
 #include "overflow.h"
 #include "report/record.h"
+#include "table.h"
 #include "text_input.h"
 
 namespace winnow::apps {
@@ -25,7 +26,9 @@ struct CompareFlags {
   std::string question;
   std::string system;
   std::string chat_template;
+  std::string expected;
   std::vector<std::string> methods;
+  BudgetLists budgets;
   int64_t n_predict = 64;
   bool raw = false;
   bool json = false;
@@ -35,15 +38,20 @@ struct CompareFlags {
 
 FlagTable MakeTable(CompareFlags& flags) {
   FlagTable table(
-      "compare", "[-m FILE] -f FILE -q QUESTION --kv-method LIST --kv-size N [flags]",
+      "compare", "[-m FILE] -f FILE -q QUESTION --kv-method LIST --kv-size LIST [flags]",
       "Answers a question on a document under the full cache and under each method, and says what "
       "each cost and how far it is from the full cache. Answers are greedy; the KL divergence is "
-      "that of the next-token distributions along the full cache's answer.");
+      "that of the next-token distributions along the full cache's answer. Times are of one run; "
+      "'winnow bench' measures them.");
   table.Group("Text");
   table.Add({"-f", "--file"}, "FILE", "the document, '-' for standard input", &flags.document.file);
   table.Add({"-p", "--prompt"}, "TEXT", "the document itself", &flags.document.text);
   AddRawTextFlag(table, flags.document);
   table.Add({"-q", "--question"}, "TEXT", "what is asked, after the document", &flags.question);
+  table.Add({"-a", "--answer"}, "TEXT",
+            "the right answer: says which answers have it, and where it stands in the document. "
+            "Without it answers are held against the full cache's",
+            &flags.expected);
   table.Add({"-sys", "--system-prompt"}, "TEXT", "what the model is told beforehand",
             &flags.system);
   table.Add({"--chat-template"}, "NAME",
@@ -63,17 +71,21 @@ FlagTable MakeTable(CompareFlags& flags) {
   AddModelFlags(table, flags.model);
   table.Group("KV cache");
   AddMethodListFlag(table, &flags.methods);
+  AddBudgetListFlags(table, flags.budgets);
   AddKvFlags(table, flags.model.kv, MethodFlag::kOwn);
   AddLogFlags(table, flags.model, {"--quiet", "--log-disable"});  // -q is the question
   AddForeignFlags(table, flags.notes);
   return table;
 }
 
-Result<std::vector<runtime::CompressionOptions>> ListCompressionOptions(const CompareFlags& flags) {
-  std::vector<runtime::CompressionOptions> all;
+Result<std::vector<eval::Candidate>> CandidatesOf(const CompareFlags& flags) {
+  std::vector<eval::Candidate> all;
   for (const std::string& method : flags.methods) {
-    WINNOW_ASSIGN(const auto options, OptionsOfMethod(flags.model.kv, method));
-    if (options.method) all.push_back(options);  // the full cache is the first row anyway
+    WINNOW_ASSIGN(const auto own, CandidatesOf(method, flags.budgets, flags.model.kv));
+    all.insert(all.end(), own.begin(), own.end());  // none of the full cache, the first row anyway
+  }
+  if (ListBudgets(flags.budgets, {}).size() == 1) {
+    for (eval::Candidate& candidate : all) candidate.budget.clear();
   }
   return all;
 }
@@ -101,45 +113,57 @@ std::string OneLine(std::string text) {
   return text;
 }
 
-report::Record AnswerRow(const eval::Answer& answer, bool is_base) {
-  report::Record row = {{"method", answer.method},
-                        {"first token ms", Fixed(answer.first_token_ms, 1)},
-                        {"tokens/s", Fixed(answer.tokens_per_second, 1)},
-                        {"kept", Fixed(answer.kept, 1)},
-                        {"cache", HumanBytes(answer.cache_bytes)},
-                        {"with lists", HumanBytes(answer.cache_bytes_with_lists)}};
+report::Record AnswerRow(const eval::Answer& answer, bool is_base, bool has_budgets,
+                         const std::string& expected) {
+  report::Record row = {{"method", answer.method}};
+  if (has_budgets) row.Add("budget", answer.budget);
+  if (!expected.empty()) row.Add("right", HasAnswer(answer.text, expected) ? "yes" : "no");
+  row.Add("kept", Fixed(answer.kept, 1));
+  row.Add("cache", HumanBytes(answer.cache_bytes));
+  row.Add("with lists", HumanBytes(answer.cache_bytes_with_lists));
+  row.Add("of full f16", ShareText(answer));
   const auto& against = answer.against_full;
   row.Add("KLD", is_base ? "" : Fixed(against.kld().mean(), 5));
   row.Add("same top", is_base ? "" : Fixed(100 * against.same_top().mean(), 1) + " %");
+  row.Add("first token ms", Fixed(answer.first_token_ms, 1));
+  row.Add("tokens/s", Fixed(answer.tokens_per_second, 1));
   return row;
 }
 
-void PrintTable(std::span<const eval::Answer> answers) {
+void PrintAnswers(std::span<const eval::Answer> answers, const std::string& expected) {
   std::vector<report::Record> rows;
+  const bool has_budgets = HasBudgets(answers);
+  bool exceeds = false;
   size_t width = 0;
   for (const eval::Answer& answer : answers) {
-    rows.push_back(AnswerRow(answer, rows.empty()));
-    width = std::max(width, answer.method.size());
+    rows.push_back(AnswerRow(answer, rows.empty(), has_budgets, expected));
+    exceeds |= ShareText(answer).ends_with(")");
+    width = std::max(width, ToString(answer).size());
   }
-  Print(report::ToMarkdown(rows) + "\n");
+  PrintTable(rows, has_budgets ? 2 : 1);
+  Print("\nTimes are of one run: 'winnow bench' measures speed.\n");
+  if (exceeds) Print(std::string(kExceedsNote) + "\n");
+  Print("\n");
   for (const eval::Answer& answer : answers) {
-    std::string name = answer.method + ":";
+    std::string name = ToString(answer) + ":";
     name.resize(width + 2, ' ');
-    Print(name + OneLine(answer.text) + "\n");
+    Print(name + OneLine(answer.text) + MarkOf(answer, answers.front(), expected) + "\n");
   }
 }
 
-report::Record ToRecord(const eval::Answer& answer, bool is_base) {
+report::Record ToRecord(const eval::Answer& answer, bool is_base, const std::string& expected) {
   report::Record record = {{"method", answer.method},
+                           {"budget", answer.budget},
                            {"answer", answer.text},
                            {"tokens", report::MakeList(answer.tokens)},
                            {"first_token_ms", answer.first_token_ms},
                            {"tokens_per_second", answer.tokens_per_second},
                            {"seen", answer.n_seen},
-                           {"kept", answer.kept},
+                           {"kept", report::CountOrMean(answer.kept)},
                            {"cache_bytes", answer.cache_bytes},
                            {"cache_bytes_with_lists", answer.cache_bytes_with_lists},
                            {"cache_bytes_full_f16", answer.cache_bytes_full_f16}};
+  if (!expected.empty()) record.Add("right", HasAnswer(answer.text, expected));
   if (is_base) return record;
   const eval::KlDivergence& against = answer.against_full;
   const std::vector<float> sorted = against.SortedKlds();
@@ -176,7 +200,7 @@ int Compare(Arguments arguments) {
   if (flags.model.kv.trace) {
     return Misuse("compare", "flag --trace: use it with 'winnow run' and one method");
   }
-  auto methods = ListCompressionOptions(flags);
+  auto methods = CandidatesOf(flags);
   if (!methods) return Misuse("compare", methods.error().message);
   // The session that Load opens is the full cache, without a budget.
   KvFlags kv;
@@ -221,7 +245,8 @@ int Compare(Arguments arguments) {
     const ComparePage page = {.question = flags.question,
                               .facts = ComparisonFacts(flags, *loaded->engine, n_prompt),
                               .answers = *answers,
-                              .prompt = *prompt};
+                              .prompt = *prompt,
+                              .expected = flags.expected};
     const auto written = WriteComparePage(page, loaded->engine->tokenizer(), *flags.report);
     if (!written) return Fail(written.error());
     log.Info("page   " + *flags.report);
@@ -229,13 +254,13 @@ int Compare(Arguments arguments) {
   if (flags.json) {
     report::List list;
     for (const eval::Answer& answer : *answers) {
-      list.emplace_back(ToRecord(answer, list.empty()));
+      list.emplace_back(ToRecord(answer, list.empty(), flags.expected));
     }
     Print(
         report::ToJson(report::Record{{"prompt_tokens", n_prompt}, {"answers", std::move(list)}}) +
         "\n");
   } else if (!answers->empty()) {
-    PrintTable(*answers);
+    PrintAnswers(*answers, flags.expected);
   }
   const int printed = FinishOutput();
   return printed == kDone && interrupted ? InterruptedCode() : printed;

@@ -1,11 +1,13 @@
 #include "console.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 namespace winnow::apps {
 namespace {
@@ -14,6 +16,7 @@ constexpr auto kProgressDelay = std::chrono::milliseconds(700);  // before a pro
 constexpr auto kRefresh = std::chrono::milliseconds(100);
 
 bool progress_shown = false;  // a line that is erased before another is written
+bool line_is_open = false;    // on standard output, where it is a terminal
 
 double Seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -30,9 +33,15 @@ bool UsesColour(Stream stream) {
   return IsTerminal(stream) && (no_colour == nullptr || *no_colour == '\0');
 }
 
+size_t TerminalWidth() {
+  struct winsize size = {};
+  if (!IsTerminal(Stream::kOut) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  return size.ws_col;
+}
+
 void ConsoleLog::Write(LogLevel level, std::string_view message) {
   if (level < min_level_) return;
-  std::string line = progress_shown ? "\r\033[K" : "";
+  std::string line = std::exchange(progress_shown, false) ? "\r\033[K" : "";
   if (level >= LogLevel::kWarning) {
     const bool colour = UsesColour(Stream::kError);
     const bool error = level == LogLevel::kError;
@@ -54,7 +63,7 @@ ProgressLine::ProgressLine(std::string what)
 ProgressLine::~ProgressLine() { Erase(); }
 
 void ProgressLine::Update(double done) {
-  if (!enabled_ || done <= 0) return;
+  if (!enabled_ || done <= 0 || line_is_open) return;
   const auto now = std::chrono::steady_clock::now();
   if (now - start_ < kProgressDelay || (shown_ && now - last_ < kRefresh)) return;
   const double left = Seconds(now - start_) * (1 - done) / done;
@@ -66,10 +75,9 @@ void ProgressLine::Update(double done) {
 }
 
 void ProgressLine::Erase() {
-  if (!shown_) return;
+  if (!std::exchange(shown_, false) || !std::exchange(progress_shown, false)) return;
   std::fputs("\r\033[K", stderr);
   std::fflush(stderr);
-  shown_ = progress_shown = false;
 }
 
 std::string Fixed(double value, int digits) {
@@ -114,7 +122,15 @@ std::string HumanDuration(double seconds) {
   return std::to_string(whole) + " s";
 }
 
-void Print(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+void Print(std::string_view text) {
+  if (text.empty()) return;
+  static const bool is_terminal = IsTerminal(Stream::kOut);
+  if (is_terminal) {
+    if (std::exchange(progress_shown, false)) std::fputs("\r\033[K", stderr);
+    line_is_open = !text.ends_with('\n');
+  }
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
 void Flush() { std::fflush(stdout); }
 
 int FinishOutput() {

@@ -17,6 +17,9 @@ bool IsTerminal(Stream stream);
 // Colour is for people: only on a terminal, and never where NO_COLOR is set.
 bool UsesColour(Stream stream);
 
+// Columns of the terminal that standard output is; 0: it is none.
+size_t TerminalWidth();
+
 // Messages on stderr, warnings and errors marked; they take the place of a progress line. Messages
 // below `min_level` are dropped.
 class ConsoleLog final : public Log {
@@ -30,7 +33,9 @@ class ConsoleLog final : public Log {
 };
 
 // One line on stderr that says how far something is and how long it will take. Shown only on a
-// terminal and only when it takes more than a moment; gone when Erase is called or the object dies.
+// terminal and only when it takes more than a moment; gone when Erase is called, something is
+// printed, or the object dies. While a line of results is open on the terminal ("[1]4.2,") there is
+// none: it would overwrite it, and the results say how far it is.
 class ProgressLine {
  public:
   explicit ProgressLine(std::string what);
@@ -44,7 +49,7 @@ class ProgressLine {
  private:
   std::string what_;
   bool enabled_;
-  bool shown_ = false;
+  bool shown_ = false;  // since the last Erase; something printed may have taken it away
   std::chrono::steady_clock::time_point start_, last_;
 };
 

@@ -4,13 +4,17 @@
 #include <utility>
 
 #include "base/sha256.h"
+#include "compression/question.h"
 #include "document.h"
 #include "statistics.h"
+#include "transcript.h"
 
 namespace winnow::apps {
 namespace {
 
 using tokenizer::ChatMessage;
+
+constexpr size_t kTokensOfAnAnswer = 256;  // what a context should hold besides the conversation
 
 // Stands for a document that was read by another command: what follows it is the same.
 constexpr const char* kDocumentReadBefore = "[document]";
@@ -27,28 +31,15 @@ std::string TextIn(const report::Record& record, std::string_view name) {
   return text == nullptr ? "" : *text;
 }
 
-std::vector<ChatMessage> MessagesIn(const report::Record& notes) {
-  std::vector<ChatMessage> messages;
-  const report::Value* value = notes.Find("messages");
-  const report::List* list = value == nullptr ? nullptr : std::get_if<report::List>(&value->data);
-  if (list == nullptr) return messages;
-  for (const report::Value& item : *list) {
-    if (const auto* message = std::get_if<report::Record>(&item.data)) {
-      messages.push_back({TextIn(*message, "role"), TextIn(*message, "content")});
-    }
-  }
-  return messages;
-}
-
 }  // namespace
 
 Conversation::Conversation(const ChatFlags& flags, Loaded& loaded, runtime::Sampler sampler,
-                           tokenizer::ChatTemplate chat_template, Texts texts,
-                           const SessionStore& store, ConsoleLog& log)
+                           const chat::PromptWriter& writer, Texts texts, const SessionStore& store,
+                           ConsoleLog& log)
     : flags_(flags),
       session_(*loaded.session),
       sampler_(std::move(sampler)),
-      template_(chat_template),
+      writer_(writer),
       texts_(std::move(texts)),
       document_hash_(texts_.document ? TextHash(*texts_.document) : ""),
       store_(store),
@@ -92,7 +83,7 @@ Result<void> Conversation::Save() {
 }
 
 Result<void> Conversation::Write() {
-  report::Record notes = {{"template", std::string(template_.name())}, {"system", texts_.system}};
+  report::Record notes = {{"template", std::string(writer_.name())}, {"system", texts_.system}};
   if (!document_hash_.empty()) notes.Add("document", document_hash_);
   report::List messages;
   for (const ChatMessage& message : messages_) {
@@ -106,13 +97,13 @@ Result<void> Conversation::Write() {
 
 Result<bool> Conversation::ReadDocument(const std::atomic<bool>& interrupted) {
   const compression::MethodPtr& method = session_.compression().method;
-  if (method && ChoosesByTheQuestion(*method)) {
+  if (method && compression::ChoosesByTheQuestion(*method)) {
     log_.Info("method " + MethodName(session_) +
               " chooses by what the end of the prompt attends to: it compresses the document "
               "before it knows a question");
   }
   WINNOW_ASSIGN(const DocumentPrompt prompt,
-                DocumentQuestion(template_, texts_.system, *texts_.document, ""));
+                DocumentQuestion(writer_, texts_.system, *texts_.document, ""));
   const std::vector<runtime::TokenId> tokens =
       session_.engine().tokenizer().EncodeMarked(prompt.document);
   WINNOW_TRY(CheckTrainedContext(flags_.model.kv, session_, static_cast<int64_t>(tokens.size())));
@@ -132,15 +123,73 @@ Result<bool> Conversation::ReadDocument(const std::atomic<bool>& interrupted) {
 }
 
 void Conversation::Clear() {
+  // Answers to questions on a document do not see one another, but belong to one transcript.
+  transcript_.clear();
+  StartMessages();
+}
+
+void Conversation::StartMessages() {
   messages_.clear();
   if (!texts_.system.empty()) messages_.push_back({"system", texts_.system});
 }
 
 Result<runtime::StopReason> Conversation::Answer(std::string message,
                                                  const std::atomic<bool>& interrupted) {
-  if (texts_.document) Clear();
+  if (texts_.document) {
+    transcript_ = transcript();
+    StartMessages();
+  }
   messages_.push_back({"user", std::move(message)});
   return AnswerLast(interrupted);
+}
+
+std::vector<ChatMessage> Conversation::transcript() const {
+  if (!texts_.document) return messages_;
+  std::vector<ChatMessage> all = transcript_;
+  const bool has_system = !messages_.empty() && messages_.front().role == "system";
+  all.insert(all.end(), messages_.begin() + (has_system && !all.empty() ? 1 : 0), messages_.end());
+  return all;
+}
+
+Result<void> Conversation::ResumeFrom(std::vector<ChatMessage> messages) {
+  if (texts_.document) {
+    return Error{"every message is a question on the document of -f: no conversation goes on here"};
+  }
+  const bool has_system = !messages.empty() && messages.front().role == "system";
+  texts_.system = has_system ? messages.front().content : "";
+  messages_ = std::move(messages);
+  return {};
+}
+
+Result<void> Conversation::SetSystem(std::string system) {
+  if (texts_.document) {
+    return Error{"the document was read after its system prompt: start anew with -sys"};
+  }
+  const bool had_system = !messages_.empty() && messages_.front().role == "system";
+  if (had_system) messages_.erase(messages_.begin());
+  texts_.system = std::move(system);
+  if (!texts_.system.empty())
+    messages_.insert(messages_.begin(), ChatMessage{"system", texts_.system});
+  return {};
+}
+
+Result<void> Conversation::SetSampler(const SamplerFlags& flags) {
+  const tokenizer::Tokenizer& tokenizer = session_.engine().tokenizer();
+  WINNOW_ASSIGN(const runtime::SamplerConfig config, SamplerConfigFrom(flags, tokenizer));
+  WINNOW_ASSIGN(sampler_, runtime::Sampler::Make(config, tokenizer.vocabulary_size()));
+  return {};
+}
+
+std::string Conversation::CacheText() const {
+  const double kept = MeanKept(session_);
+  return "method " + MethodName(session_) +
+         (session_.budget() > 0
+              ? ", at most " + std::to_string(session_.budget()) + " entries per KV head"
+              : "") +
+         "\ntokens " + std::to_string(session_.n_tokens()) + " of " +
+         std::to_string(session_.capacity()) + ", entries per KV head " + Fixed(kept, 1) +
+         "\ncache  " + CacheSizeText(session_) + ", keys " + flags_.model.key_type + ", values " +
+         flags_.model.value_type;
 }
 
 Result<runtime::StopReason> Conversation::Regenerate(const std::atomic<bool>& interrupted) {
@@ -148,15 +197,16 @@ Result<runtime::StopReason> Conversation::Regenerate(const std::atomic<bool>& in
   return AnswerLast(interrupted);
 }
 
-Result<std::vector<runtime::TokenId>> Conversation::Tokens() const {
+Result<std::vector<runtime::TokenId>> Conversation::Tokens() {
   const tokenizer::Tokenizer& tokenizer = session_.engine().tokenizer();
   if (!texts_.document) {
-    WINNOW_ASSIGN(const auto stretches, template_.Format(messages_, true));
-    return tokenizer.EncodeMarked(stretches);
+    WINNOW_ASSIGN(const chat::Prompt prompt, writer_.Write(ConversationFrom(messages_)));
+    if (!prompt.warning.empty() && !std::exchange(warned_, true)) log_.Warning(prompt.warning);
+    return tokenizer.EncodeMarked(prompt.text);
   }
   WINNOW_ASSIGN(
       const DocumentPrompt prompt,
-      DocumentQuestion(template_, texts_.system, *texts_.document, messages_.back().content));
+      DocumentQuestion(writer_, texts_.system, *texts_.document, messages_.back().content));
   std::vector<runtime::TokenId> tokens(session_.tokens().begin(), session_.tokens().end());
   const auto question = tokenizer.EncodeMarked(prompt.question, /*add_special=*/false);
   tokens.insert(tokens.end(), question.begin(), question.end());
@@ -167,9 +217,16 @@ Result<runtime::StopReason> Conversation::AnswerLast(const std::atomic<bool>& in
   WINNOW_ASSIGN(const std::vector<runtime::TokenId> tokens, Tokens());
   if (static_cast<int64_t>(tokens.size()) >= session_.capacity()) {
     messages_.pop_back();
+    ++n_left_out_;
+    const bool alone = messages_.empty() || messages_.back().role == "system";
     log_.Warning("with this message the conversation is " + std::to_string(tokens.size()) +
                  " tokens, the context holds " + std::to_string(session_.capacity()) +
-                 ": the message is left out; /clear starts anew");
+                 ": the message is left out; " + (alone ? "" : "/clear starts anew, ") + "-c " +
+                 std::to_string(tokens.size() + kTokensOfAnAnswer) + " holds it" +
+                 (session_.compression().method
+                      ? ""
+                      : ", --kv-method streaming --kv-size 1024 --prefill-chunk 512 reads texts of "
+                        "any length"));
     return runtime::StopReason::kContext;
   }
   WINNOW_TRY(CheckTrainedContext(flags_.model.kv, session_, static_cast<int64_t>(tokens.size())));
@@ -182,6 +239,7 @@ Result<runtime::StopReason> Conversation::AnswerLast(const std::atomic<bool>& in
   const auto fits = session.CheckRoom(static_cast<int64_t>(tokens.size()) - n_read);
   if (!fits) {
     messages_.pop_back();
+    ++n_left_out_;
     log_.Warning(fits.error().message + "; the message is left out, /clear starts anew");
     return runtime::StopReason::kContext;
   }
@@ -206,6 +264,7 @@ Result<runtime::StopReason> Conversation::AnswerLast(const std::atomic<bool>& in
 }
 
 void Conversation::Report(const runtime::Generated& generated, const runtime::Session& session) {
+  last_statistics_ = StatisticsText(generated, session, session.engine().load_ms());
   const bool full = session.n_tokens() >= session.capacity();
   if (generated.stop_reason == runtime::StopReason::kContext && !full) {
     log_.Warning("the answer ends here: the cache has reached --kv-memory" +

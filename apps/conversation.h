@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "chat/prompt_writer.h"
 #include "console.h"
 #include "options.h"
 #include "runtime/generate.h"
@@ -22,11 +23,13 @@ struct ChatFlags {
   std::optional<std::string> system_file;
   std::optional<std::string> first_message;
   std::optional<std::string> document;
-  std::string chat_template;
+  chat::WriterOptions chat_template;
+  std::optional<std::string> chat_template_file;
   std::vector<std::string> stop;
   int64_t n_predict = -1;
   bool single_turn = false;
   bool statistics = true;
+  std::string history_file;
   std::vector<std::string> notes;
 };
 
@@ -40,7 +43,7 @@ struct Texts {
 class Conversation {
  public:
   Conversation(const ChatFlags& flags, Loaded& loaded, runtime::Sampler sampler,
-               tokenizer::ChatTemplate chat_template, Texts texts, const SessionStore& store,
+               const chat::PromptWriter& writer, Texts texts, const SessionStore& store,
                ConsoleLog& log);
 
   // Goes on from what the store's file says, if there is one; otherwise reads the document, if
@@ -50,10 +53,21 @@ class Conversation {
 
   // Forgets all messages.
   void Clear();
-  // Answers a message on stdout. A message that does not fit is told of and forgotten.
+  // Answers a message on stdout. A message that does not fit is told of, counted and forgotten.
   Result<runtime::StopReason> Answer(std::string message, const std::atomic<bool>& interrupted);
+  int64_t n_left_out() const { return n_left_out_; }
   bool can_regenerate() const { return !messages_.empty() && messages_.back().role == "assistant"; }
   Result<runtime::StopReason> Regenerate(const std::atomic<bool>& interrupted);
+
+  // Of /set, /save, /load, /kv and /stats. Errors: values out of range; a document was read, whose
+  // prompt cannot change any more.
+  Result<void> SetSampler(const SamplerFlags& flags);
+  Result<void> SetSystem(std::string system);
+  const std::string& system() const { return texts_.system; }
+  Result<void> ResumeFrom(std::vector<tokenizer::ChatMessage> messages);
+  std::vector<tokenizer::ChatMessage> transcript() const;  // questions on a document, all of them
+  std::string CacheText() const;
+  const std::string& last_statistics() const { return last_statistics_; }  // empty: no answer yet
 
   // Writes the conversation to the store's file; what was read of a document was written when it
   // was read. Error: the disk.
@@ -63,20 +77,25 @@ class Conversation {
   Result<bool> ReadDocument(const std::atomic<bool>& interrupted);
   Result<void> Restore(const report::Record& notes);
   Result<void> Write();
+  void StartMessages();
   // The prompt of the last message.
-  Result<std::vector<runtime::TokenId>> Tokens() const;
+  Result<std::vector<runtime::TokenId>> Tokens();
   Result<runtime::StopReason> AnswerLast(const std::atomic<bool>& interrupted);
   void Report(const runtime::Generated& generated, const runtime::Session& session);
 
   const ChatFlags& flags_;
   runtime::Session& session_;
   runtime::Sampler sampler_;
-  tokenizer::ChatTemplate template_;
+  const chat::PromptWriter& writer_;
   Texts texts_;
   std::string document_hash_;  // empty: no document
   const SessionStore& store_;
   ConsoleLog& log_;
+  bool warned_ = false;  // that the model's template failed
   std::vector<tokenizer::ChatMessage> messages_;
+  std::vector<tokenizer::ChatMessage> transcript_;  // before messages_, where there is a document
+  std::string last_statistics_;
+  int64_t n_left_out_ = 0;  // messages
 };
 
 }  // namespace winnow::apps

@@ -1,5 +1,7 @@
 #include "document.h"
 
+#include <ctime>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -19,19 +21,27 @@ Result<ChatTemplate> ChooseTemplate(const std::string& name, const gguf::File& f
   return choice.chat_template;
 }
 
-Result<DocumentPrompt> DocumentQuestion(const ChatTemplate& chat_template,
-                                        const std::string& system, const std::string& document,
-                                        const std::string& question) {
-  // Templates may trim what they are given; the cut below needs the text as it comes out.
+namespace {
+
+// Templates may trim what they are given; the cut needs the text as it comes out.
+Result<std::string> TrimmedDocument(const std::string& document) {
   constexpr std::string_view kSpaces = " \t\n\v\f\r";
   const size_t begin = document.find_first_not_of(kSpaces);
   if (begin == std::string::npos) return Error{"the document is empty"};
-  const std::string text = document.substr(begin, document.find_last_not_of(kSpaces) + 1 - begin);
+  return document.substr(begin, document.find_last_not_of(kSpaces) + 1 - begin);
+}
+
+std::vector<ChatMessage> MessagesOn(const std::string& text, const std::string& system,
+                                    const std::string& question) {
   std::vector<ChatMessage> messages;
   if (!system.empty()) messages.push_back({"system", system});
   messages.push_back({"user", text + "\n\n" + question});
-  WINNOW_ASSIGN(const std::vector<MarkedText> all, chat_template.Format(messages, true));
+  return messages;
+}
 
+// A prompt cut behind the document's text; nothing where the text does not stand in it.
+std::optional<DocumentPrompt> CutBehind(const std::string& text,
+                                        const std::vector<MarkedText>& all) {
   DocumentPrompt prompt;
   bool found = false;
   for (const MarkedText& stretch : all) {
@@ -44,13 +54,42 @@ Result<DocumentPrompt> DocumentQuestion(const ChatTemplate& chat_template,
     prompt.document.push_back({stretch.text.substr(0, at + text.size()), false});
     prompt.question.push_back({stretch.text.substr(at + text.size()), false});
   }
-  WINNOW_CHECK(found);
+  if (!found) return std::nullopt;
   return prompt;
 }
 
-bool ChoosesByTheQuestion(const compression::Method& method) {
-  const kernels::TapSpec taps = method.needs().prefill;
-  return method.traits().compresses_prefill && (taps.last_rows > 0 || taps.last_sums > 0);
+}  // namespace
+
+Result<DocumentPrompt> DocumentQuestion(const ChatTemplate& chat_template,
+                                        const std::string& system, const std::string& document,
+                                        const std::string& question) {
+  WINNOW_ASSIGN(const std::string text, TrimmedDocument(document));
+  WINNOW_ASSIGN(const std::vector<MarkedText> all,
+                chat_template.Format(MessagesOn(text, system, question), true));
+  std::optional<DocumentPrompt> prompt = CutBehind(text, all);
+  WINNOW_CHECK(prompt.has_value());
+  return *std::move(prompt);
+}
+
+Result<DocumentPrompt> DocumentQuestion(const chat::PromptWriter& writer, const std::string& system,
+                                        const std::string& document, const std::string& question) {
+  WINNOW_ASSIGN(const std::string text, TrimmedDocument(document));
+  WINNOW_ASSIGN(const chat::Prompt written,
+                writer.Write(ConversationFrom(MessagesOn(text, system, question))));
+  if (auto prompt = CutBehind(text, written.text)) return *std::move(prompt);
+  return DocumentQuestion(writer.built_in(), system, document, question);
+}
+
+chat::Conversation ConversationFrom(const std::vector<ChatMessage>& messages) {
+  chat::Conversation out;
+  for (const ChatMessage& message : messages) {
+    out.messages.push_back({{"role", message.role}, {"content", message.content}});
+  }
+  out.unix_time = std::time(nullptr);
+  const auto now = static_cast<time_t>(out.unix_time);
+  std::tm local = {};
+  if (localtime_r(&now, &local) != nullptr) out.utc_offset_seconds = local.tm_gmtoff;
+  return out;
 }
 
 }  // namespace winnow::apps

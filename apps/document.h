@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "base/result.h"
-#include "compression/method.h"
+#include "chat/prompt_writer.h"
 #include "gguf/file.h"
 #include "tokenizer/chat_template.h"
 
@@ -28,8 +28,12 @@ Result<DocumentPrompt> DocumentQuestion(const tokenizer::ChatTemplate& chat_temp
                                         const std::string& system, const std::string& document,
                                         const std::string& question);
 
-// Methods that choose by what the last tokens of the prompt attend to: they compress a document
-// without knowing what will be asked about it.
-bool ChoosesByTheQuestion(const compression::Method& method);
+// The same by the model's own template, where it writes the document as it is; by a built-in format
+// where it does not. Errors: those of the writer, an empty document.
+Result<DocumentPrompt> DocumentQuestion(const chat::PromptWriter& writer, const std::string& system,
+                                        const std::string& document, const std::string& question);
+
+// These messages now, for a writer: the answer comes next.
+chat::Conversation ConversationFrom(const std::vector<tokenizer::ChatMessage>& messages);
 
 }  // namespace winnow::apps

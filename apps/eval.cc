@@ -24,6 +24,7 @@
 #include "overflow.h"
 #include "report/record.h"
 #include "stream.h"
+#include "table.h"
 #include "winnow/version.h"
 
 namespace winnow::apps {
@@ -46,7 +47,7 @@ int List(const eval::Task* task) {
     for (const eval::Task& each : eval::Tasks()) {
       rows.push_back({{"task", each.name}, {"what it measures", each.summary}});
     }
-    Print(report::ToMarkdown(rows));
+    PrintTable(rows, 1);
     return FinishOutput();
   }
   std::string flags;
@@ -86,10 +87,14 @@ report::Record AboutRecord(runtime::Engine& engine, const std::string& model_has
 }
 
 void PrintTables(const eval::EvalResults& results) {
-  Print(report::ToMarkdown(eval::SummaryTable(results, HumanBytes)));
+  PrintTable(eval::SummaryTable(results, HumanBytes), 2);
+  const std::vector<std::string> notes = eval::NotesOf(results);
+  if (!notes.empty()) Print("\n");
+  for (const std::string& note : notes) Print(note + "\n");
   const std::vector<report::Record> groups = eval::GroupRows(results, true);
   if (groups.empty() || groups.size() > kMaxGroupRows) return;
-  Print("\n" + eval::LeadingTitle(results) + " by part:\n\n" + report::ToMarkdown(groups));
+  Print("\n" + eval::LeadingTitle(results) + " by part:\n\n");
+  PrintTable(groups, 1);
 }
 
 bool HasAnyResult(const eval::EvalResults& results) {
@@ -97,6 +102,10 @@ bool HasAnyResult(const eval::EvalResults& results) {
     return std::any_of(sample.results.begin(), sample.results.end(),
                        [](const auto& result) { return result && result->problem.empty(); });
   });
+}
+
+bool ReadsTokenByToken(const eval::Task& task, const eval::TaskOptions& options) {
+  return task.reads_token_by_token != nullptr && task.reads_token_by_token(options);
 }
 
 class EvalRun {
@@ -128,7 +137,7 @@ class EvalRun {
     log_.Info("eval   " + std::string(task_.name) + ": " + std::to_string(samples.size()) +
               " samples under " + std::to_string(variants.size()) + " ways of keeping the cache");
 
-    if (task_.reads_token_by_token != nullptr && task_.reads_token_by_token(flags_.task)) {
+    if (ReadsTokenByToken(task_, flags_.task)) {
       WarnAboutIdleMethods(variants);
     }
 
@@ -220,6 +229,14 @@ int Eval(Arguments arguments) {
   }
   if (flags.raw && !flags.chat_template.empty()) {
     return Misuse("eval", "give only one of --raw and --chat-template");
+  }
+  if (!flags.budgets.equal_bytes.empty() && ReadsTokenByToken(*task, flags.task)) {
+    return Misuse("eval",
+                  "--equal-bytes: bytes are compared after a prompt, and here texts are read token "
+                  "by token; --protocol halves takes the first half of a window as a prompt");
+  }
+  if (!flags.budgets.equal_bytes.empty() && flags.task.memory_limit > 0) {
+    return Misuse("eval", "give only one of --equal-bytes and --memory-limit");
   }
   const auto variants = MakeVariants(flags);
   if (!variants) return Misuse("eval", variants.error().message);

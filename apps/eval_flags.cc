@@ -143,12 +143,7 @@ void AddTaskFlags(FlagTable& table, EvalFlags& flags) {
 void AddCacheFlags(FlagTable& table, EvalFlags& flags) {
   table.Group("KV cache (every method under every budget, after the full cache)");
   AddMethodListFlag(table, &flags.methods);
-  AddList(table, {"--kv-size"}, "LIST", "budgets: entries a KV head of a layer may keep",
-          &flags.sizes, ParsePositive);
-  AddList(table, {"--kv-ratio"}, "LIST", "budgets: the same as shares of the prompt", &flags.ratios,
-          ParseShare);
-  AddList(table, {"--kv-memory"}, "LIST", "budgets: bytes of the whole cache, such as 16M",
-          &flags.memories, ParseBytes);
+  AddBudgetListFlags(table, flags.budgets);
   AddList(table, {"--cache-types"}, "LIST",
           "everything for each of these cache types, such as f16,q8_0,q8_0/q4_0 (keys/values); the "
           "first full cache is what the rest is held against",
@@ -177,48 +172,24 @@ std::string ListText() {
          "it reads and which flags it obeys; docs/eval.md says more.";
 }
 
-// Budgets as key and KvFlags.
-std::vector<std::pair<std::string, KvFlags>> ListBudgets(const EvalFlags& flags) {
-  std::vector<std::pair<std::string, KvFlags>> budgets;
-  const KvFlags& common = flags.model.kv;
-  for (const int64_t size : flags.sizes) {
-    budgets.emplace_back("size " + std::to_string(size), common).second.size = size;
-  }
-  for (const double ratio : flags.ratios) {
-    std::string text = std::to_string(ratio);
-    text.erase(text.find_last_not_of('0') + 1);
-    if (text.ends_with('.')) text += '0';
-    budgets.emplace_back("ratio " + text, common).second.ratio = ratio;
-  }
-  for (const int64_t bytes : flags.memories) {
-    budgets.emplace_back("memory " + std::to_string(bytes), common).second.memory_bytes = bytes;
-  }
-  return budgets;
-}
-
 Result<std::vector<eval::Variant>> VariantsOfMethod(const EvalFlags& flags,
                                                     const std::string& method,
                                                     const runtime::SessionOptions& options) {
   std::vector<eval::Variant> variants;
-  auto budgets = ListBudgets(flags);
-  if (budgets.empty()) budgets.emplace_back("", flags.model.kv);
-  for (const auto& [name, kv] : budgets) {
+  WINNOW_ASSIGN(const auto candidates, CandidatesOf(method, flags.budgets, flags.model.kv));
+  for (const eval::Candidate& candidate : candidates) {
     eval::Variant variant;
     variant.options = options;
-    WINNOW_ASSIGN(variant.options.compression, OptionsOfMethod(kv, method));
-    const runtime::CompressionOptions& compression = variant.options.compression;
-    if (!compression.method) return variants;  // the full cache, which is the first row anyway
-    variant.method = compression.method->traits().spec;
+    variant.options.compression = candidate.compression;
+    variant.method = candidate.compression.method->traits().spec;
     variant.configuration = eval::NormalizeConfiguration(variant.method);
-    const bool sized =
-        compression.size > 0 || compression.ratio > 0 || compression.memory_bytes > 0;
-    variant.budget = sized ? name : "";
-    if (compression.prefill_chunk > 0) {
-      variant.budget +=
-          (sized ? ", " : "") + ("chunks of " + std::to_string(compression.prefill_chunk));
+    variant.budget = candidate.budget;
+    variant.equal_bytes = candidate.equal_bytes;
+    if (candidate.compression.prefill_chunk > 0) {
+      variant.budget += (variant.budget.empty() ? "" : ", ") +
+                        ("chunks of " + std::to_string(candidate.compression.prefill_chunk));
     }
     variants.push_back(std::move(variant));
-    if (!sized) break;  // once, whatever the budgets of the others
   }
   return variants;
 }
@@ -275,9 +246,8 @@ Result<void> CheckTaskFlags(const eval::Task& task, const EvalFlags& flags) {
 
 Result<std::vector<eval::Variant>> MakeVariants(const EvalFlags& flags) {
   std::vector<eval::Variant> variants;
-  const bool has_budgets = !(flags.sizes.empty() && flags.ratios.empty() && flags.memories.empty());
-  if (flags.methods.empty() &&
-      (has_budgets || !flags.model.kv.decode.empty() || flags.model.kv.prefill_chunk > 0)) {
+  if (flags.methods.empty() && (!flags.budgets.empty() || !flags.model.kv.decode.empty() ||
+                                flags.model.kv.prefill_chunk > 0)) {
     return Error{"the full cache has no size to choose: name methods with --kv-method"};
   }
   std::vector<std::string> types = flags.cache_types;

@@ -6,6 +6,7 @@
 
 #include "eval/runner.h"
 #include "eval/task.h"
+#include "method_list.h"
 #include "options.h"
 
 // What `winnow eval` understands.
@@ -20,9 +21,7 @@ struct EvalFlags {
   std::string system;
   bool raw = false;
   std::vector<std::string> methods;
-  std::vector<int64_t> sizes;
-  std::vector<double> ratios;
-  std::vector<int64_t> memories;
+  BudgetLists budgets;
   std::vector<std::string> cache_types;
   std::optional<std::string> results;
   std::optional<std::string> json;

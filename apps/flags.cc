@@ -100,9 +100,13 @@ FlagTable::FlagTable(std::string command, std::string usage, std::string summary
   Group("Flags");
 }
 
-void FlagTable::Group(std::string title) { groups_.push_back(std::move(title)); }
+void FlagTable::Group(std::string title) {
+  const auto found = std::find(groups_.begin(), groups_.end(), title);
+  group_ = static_cast<size_t>(found - groups_.begin());
+  if (found == groups_.end()) groups_.push_back(std::move(title));
+}
 void FlagTable::Note(std::string text) { notes_.push_back(std::move(text)); }
-void FlagTable::Add(Flag flag) { entries_.push_back({groups_.size() - 1, std::move(flag)}); }
+void FlagTable::Add(Flag flag) { entries_.push_back({group_, std::move(flag)}); }
 
 void FlagTable::Add(Names names, std::string value_name, std::string help, std::string* target) {
   Flag flag{std::move(names), std::move(value_name), std::move(help), *target, {}, false, {}};

@@ -33,7 +33,7 @@ class FlagTable {
   // `usage` is what follows "winnow COMMAND" in the first line of the help.
   FlagTable(std::string command, std::string usage, std::string summary);
 
-  void Group(std::string title);  // of the flags that follow
+  void Group(std::string title);  // of the flags that follow; one that is there already goes on
   void Note(std::string text);    // a paragraph at the end of the help
   void Add(Flag flag);
 
@@ -69,6 +69,7 @@ class FlagTable {
 
   std::string command_, usage_, summary_;
   std::vector<std::string> groups_;
+  size_t group_ = 0;  // of the flags that are added
   std::vector<std::string> notes_;
   std::vector<Entry> entries_;
   bool help_wanted_ = false;

@@ -116,5 +116,21 @@ TEST(Numbers, NothingBeforeOrAfter) {
   }
 }
 
+TEST(Help, ListsAGroupOnce) {
+  bool a = false, b = false, c = false;
+  FlagTable table("test", "", "");
+  table.Group("KV cache");
+  table.Switch({"--first"}, "one", &a);
+  table.Group("Output");
+  table.Switch({"--second"}, "two", &b);
+  table.Group("KV cache");
+  table.Switch({"--third"}, "three", &c);
+  const std::string help = table.Help();
+  const size_t at = help.find("KV cache");
+  ASSERT_NE(at, std::string::npos);
+  EXPECT_EQ(help.find("KV cache", at + 1), std::string::npos);
+  EXPECT_LT(help.find("--third"), help.find("--second"));
+}
+
 }  // namespace
 }  // namespace winnow::apps

@@ -13,12 +13,16 @@ constexpr int kSignalBase = 128;  // of the exit code of a program that a signal
 std::atomic<bool> interrupted{false};
 std::atomic<int> last_signal{SIGINT};
 std::atomic<bool> terminated{false};
+struct termios terminal_modes = {};
+std::atomic<bool> has_terminal_modes{false};
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
 void OnSignal(int signal) {
   last_signal = signal;
   if (signal != SIGINT) terminated = true;
-  if (interrupted.exchange(true)) _exit(kSignalBase + signal);
+  if (!interrupted.exchange(true)) return;
+  if (has_terminal_modes) tcsetattr(STDIN_FILENO, TCSANOW, &terminal_modes);
+  _exit(kSignalBase + signal);
 }
 
 bool IsIgnored(int signal) {
@@ -42,6 +46,12 @@ int InterruptedCode() { return kSignalBase + last_signal; }
 bool IsTerminated() { return terminated; }
 void ClearInterrupt() {
   if (!terminated) interrupted = false;
+}
+
+void RestoreTerminalOnExit(const struct termios& modes) {
+  if (has_terminal_modes) return;
+  terminal_modes = modes;
+  has_terminal_modes = true;
 }
 
 }  // namespace winnow::apps

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <termios.h>
+
 #include <atomic>
 
 namespace winnow::apps {
@@ -15,5 +17,7 @@ int InterruptedCode();
 bool IsTerminated();
 // Starts anew (chat, between turns), unless the program is to end.
 void ClearInterrupt();
+// What standard input's terminal is set back to when a second signal ends the program.
+void RestoreTerminalOnExit(const struct termios& modes);
 
 }  // namespace winnow::apps

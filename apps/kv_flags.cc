@@ -54,7 +54,8 @@ void AddBudgetFlags(FlagTable& table, KvFlags& flags, FlagTable::Names size_name
   AddParsed(table, std::move(size_names), "N", "budget: entries a KV head of a layer may keep",
             &flags.size, ParsePositive);
   AddParsed(table, std::move(ratio_names), "R",
-            "budget: the same as a share of the prompt, such as 0.25", &flags.ratio, ParseShare);
+            "budget: the share of the prompt's entries that stays, such as 0.25", &flags.ratio,
+            ParseShare);
   AddParsed(table, std::move(memory_names), "BYTES",
             "budget: bytes of the whole cache at any moment, such as 256M; never exceeded. Of each "
             "cache, where a command holds several at once",
@@ -72,8 +73,8 @@ void AddKvFlags(FlagTable& table, KvFlags& flags, MethodFlag method_flag) {
   table.Group("KV cache");
   if (method_flag == MethodFlag::kOne) {
     table.Add({"--kv-method"}, "SPEC", kMethodHelp, &flags.method);
+    AddBudgetFlags(table, flags);
   }
-  AddBudgetFlags(table, flags);
   table.Add({{"--kv-decode"},
              "SPEC",
              "another method from the first generated token on, for methods that only compress "
@@ -92,8 +93,8 @@ void AddKvFlags(FlagTable& table, KvFlags& flags, MethodFlag method_flag) {
 }
 
 Result<runtime::CompressionOptions> CompressionOptionsFrom(const KvFlags& flags) {
-  const int n_budgets =
-      (flags.size > 0 ? 1 : 0) + (flags.ratio > 0 ? 1 : 0) + (flags.memory_bytes > 0 ? 1 : 0);
+  const int n_budgets = (flags.size > 0 ? 1 : 0) + (flags.ratio > 0 ? 1 : 0) +
+                        (flags.memory_bytes > 0 ? 1 : 0) + (flags.equal_bytes > 0 ? 1 : 0);
   if (n_budgets > 1) return Error{"give only one of --kv-size, --kv-ratio and --kv-memory"};
   runtime::CompressionOptions options;
   options.size = flags.size;
@@ -112,7 +113,7 @@ Result<runtime::CompressionOptions> CompressionOptionsFrom(const KvFlags& flags)
   const compression::Traits& traits = (*method)->traits();
   if (traits.spec == "full") {
     // Nothing to decide: the engine's plain path. A limit in bytes still holds.
-    if (flags.size > 0 || flags.ratio > 0) {
+    if (flags.size > 0 || flags.ratio > 0 || flags.equal_bytes > 0) {
       return Error{std::string("the full cache has no size to choose: name a method with "
                                "--kv-method; ") +
                    kMethodsHint};
@@ -120,6 +121,8 @@ Result<runtime::CompressionOptions> CompressionOptionsFrom(const KvFlags& flags)
     return options;
   }
   options.method = *method;
+  // The prompt decides; until then some size that the method accepts.
+  if (flags.equal_bytes > 0) options.size = std::max<int64_t>(1, traits.min_budget);
   const std::string at_least = std::to_string(traits.min_budget);
   if (traits.needs_budget && n_budgets == 0) {
     return Error{traits.spec + " needs a budget: --kv-size N (entries per KV head, " + at_least +
@@ -168,7 +171,7 @@ double MeanKept(const runtime::Session& session) {
 report::Record KvRecord(const runtime::Session& session) {
   report::List kept;
   for (int layer = 0; layer < session.cache().config().shape.n_layers; ++layer) {
-    kept.emplace_back(session.kept(layer));
+    kept.emplace_back(report::CountOrMean(session.kept(layer)));
   }
   report::Record record = {
       {"method", MethodName(session)}, {"seen", session.n_tokens()}, {"kept", std::move(kept)}};

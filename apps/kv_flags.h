@@ -20,13 +20,15 @@ struct KvFlags {
   int64_t size = 0;          // slots per KV head; 0: not given
   double ratio = 0;          // share of the prompt; 0: not given
   int64_t memory_bytes = 0;  // of the whole cache; 0: not given
+  double equal_bytes = 0;    // share of the full cache's bytes; 0: not given (method_list.h)
   std::string decode;        // empty: as the method does
   int64_t prefill_chunk = 0;
   std::optional<std::string> trace;
   bool strict = false;
 };
 
-// The group "KV cache". Commands that take several methods add --kv-method themselves.
+// The group "KV cache". Commands that take several methods add --kv-method and lists of budgets
+// themselves.
 enum class MethodFlag { kOne, kOwn };
 void AddKvFlags(FlagTable& table, KvFlags& flags, MethodFlag method_flag = MethodFlag::kOne);
 constexpr const char* kMethodHelp =

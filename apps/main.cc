@@ -22,6 +22,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"run", Run, "continue a text"},
     {"chat", Chat, "talk with a model"},
+    {"serve", Serve, "answer over HTTP, as OpenAI and llama-server do"},
     {"perplexity", Perplexity, "score a text; compare the logits of two runs"},
     {"bench", Bench, "measure prefill and decode speed"},
     {"compare", Compare, "answer a question under several cache methods, side by side"},

@@ -1,8 +1,37 @@
 #include "method_list.h"
 
+#include <algorithm>
+
 #include "compression/registry.h"
+#include "ranges.h"
 
 namespace winnow::apps {
+namespace {
+
+// Lists that grow when a flag is repeated.
+template <typename T, typename Parse>
+void AddList(FlagTable& table, const char* name, const std::string& help, std::vector<T>* target,
+             Parse parse) {
+  table.Add(
+      {{name}, "LIST", help, "", {}, false, [target, parse](std::string_view text) -> Result<void> {
+         WINNOW_ASSIGN(const std::vector<std::string> words, ParseWords(text));
+         for (const std::string& word : words) {
+           WINNOW_ASSIGN(const T value, parse(word));
+           target->push_back(value);
+         }
+         return {};
+       }});
+}
+
+// "0.25": with as many digits as it has, and one at least.
+std::string Decimal(double value) {
+  std::string text = std::to_string(value);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.ends_with('.')) text += '0';
+  return text;
+}
+
+}  // namespace
 
 void AddMethodListFlag(FlagTable& table, std::vector<std::string>* methods) {
   table.Add({{"--kv-method"},
@@ -19,6 +48,40 @@ void AddMethodListFlag(FlagTable& table, std::vector<std::string>* methods) {
              }});
 }
 
+void AddBudgetListFlags(FlagTable& table, BudgetLists& lists) {
+  AddList(table, "--kv-size", "budgets: entries a KV head of a layer may keep", &lists.sizes,
+          ParsePositive);
+  AddList(table, "--kv-ratio",
+          "budgets: the share of a prompt's entries that stays, such as 0.5,0.25", &lists.ratios,
+          ParseShare);
+  AddList(table, "--kv-memory",
+          "budgets: bytes of the whole cache at any moment, such as 16M; never exceeded. Of each "
+          "cache, where several are held at once",
+          &lists.memories, ParseBytes);
+  AddList(table, "--equal-bytes",
+          "budgets: the share of the full f16 cache's bytes that the cache takes after the prompt, "
+          "such as 0.25. Every method gets the number of entries with which that is so, found by "
+          "reading each prompt several times; reading may take more on the way",
+          &lists.equal_bytes, ParseShare);
+}
+
+std::vector<NamedBudget> ListBudgets(const BudgetLists& lists, const KvFlags& common) {
+  std::vector<NamedBudget> budgets;
+  const auto add = [&](const std::string& name) -> KvFlags& {
+    return budgets.emplace_back(NamedBudget{name, common}).kv;
+  };
+  for (const int64_t size : lists.sizes) add("size " + std::to_string(size)).size = size;
+  for (const double ratio : lists.ratios) add("ratio " + Decimal(ratio)).ratio = ratio;
+  for (const int64_t bytes : lists.memories) {
+    add("memory " + std::to_string(bytes)).memory_bytes = bytes;
+  }
+  for (const double share : lists.equal_bytes) {
+    add("equal bytes " + Decimal(share)).equal_bytes = share;
+  }
+  if (budgets.empty()) add("");
+  return budgets;
+}
+
 Result<runtime::CompressionOptions> OptionsOfMethod(const KvFlags& flags,
                                                     const std::string& method) {
   KvFlags kv = flags;
@@ -29,9 +92,28 @@ Result<runtime::CompressionOptions> OptionsOfMethod(const KvFlags& flags,
     kv.size = 0;
     kv.ratio = 0;
     // A budget that is not needed is a limit at best.
-    if (!(*made)->traits().holds_budget) kv.memory_bytes = 0;
+    if (!(*made)->traits().holds_budget) {
+      kv.memory_bytes = 0;
+      kv.equal_bytes = 0;
+    }
   }
   return CompressionOptionsFrom(kv);
+}
+
+Result<std::vector<eval::Candidate>> CandidatesOf(const std::string& method,
+                                                  const BudgetLists& lists, const KvFlags& common) {
+  std::vector<eval::Candidate> candidates;
+  for (const NamedBudget& budget : ListBudgets(lists, common)) {
+    WINNOW_ASSIGN(const auto options, OptionsOfMethod(budget.kv, method));
+    if (!options.method) return candidates;
+    const bool sized = options.size > 0 || options.ratio > 0 || options.memory_bytes > 0;
+    const bool at_equal_bytes = sized && budget.kv.equal_bytes > 0;
+    candidates.push_back({.compression = options,
+                          .budget = sized ? budget.name : "",
+                          .equal_bytes = at_equal_bytes ? budget.kv.equal_bytes : 0});
+    if (!sized) break;  // once, whatever the budgets of the others
+  }
+  return candidates;
 }
 
 }  // namespace winnow::apps

@@ -5,6 +5,7 @@
 #include "compression/registry.h"
 #include "options.h"
 #include "report/record.h"
+#include "table.h"
 
 namespace winnow::apps {
 namespace {
@@ -82,14 +83,25 @@ std::string Padded(std::string text, size_t width) {
   return text;
 }
 
-std::string Overview() {
-  std::string text;
+std::string ShortBudgetOf(const Traits& traits) {
+  if (traits.spec == "full") return "";
+  if (traits.needs_budget) return std::to_string(traits.min_budget) + " or more";
+  return traits.holds_budget ? "its own, or a limit" : "its own";
+}
+
+void PrintOverview() {
+  std::vector<report::Record> rows;
   for (const MethodEntry& entry : compression::Methods()) {
-    text += Padded(std::string(entry.name), kNameColumn) + std::string(entry.summary) + "\n";
+    const auto method = compression::MakeMethod(entry.name);
+    rows.push_back({{"method", entry.name},
+                    {"what stays", entry.summary},
+                    {"entries", method ? ShortBudgetOf((*method)->traits()) : ""},
+                    {"source", entry.source}});
   }
-  return text +
-         "\nwinnow methods NAME   parameters and what the method needs\n"
-         "winnow run -m model.gguf -f long.txt --kv-method NAME:PARAMETER=VALUE --kv-size 1024\n";
+  PrintTable(rows, 1);
+  Print(
+      "\nwinnow methods NAME   parameters and what the method needs\n"
+      "winnow run -m model.gguf -f long.txt --kv-method NAME:PARAMETER=VALUE --kv-size 1024\n");
 }
 
 std::string Details(const MethodEntry& entry, const MethodPtr& method) {
@@ -185,7 +197,7 @@ int Methods(Arguments arguments) {
     entries.push_back(*entry);
   }
   if (!json && names.empty()) {
-    Print(Overview());
+    PrintOverview();
     return FinishOutput();
   }
   report::List list;

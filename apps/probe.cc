@@ -18,8 +18,10 @@
 #include "method_list.h"
 #include "options.h"
 #include "overflow.h"
+#include "probe_findings.h"
 #include "report/page/page.h"
 #include "report/record.h"
+#include "table.h"
 #include "text_input.h"
 
 namespace winnow::apps {
@@ -31,6 +33,7 @@ struct ProbeFlags {
   ModelFlags model;
   TextSource text;
   std::vector<std::string> methods;
+  BudgetLists budgets;
   int64_t n_tokens = 512;
   int64_t n_samples = 4;
   int64_t n_prompt = 0;
@@ -68,6 +71,7 @@ FlagTable MakeTable(ProbeFlags& flags) {
   AddModelFlags(table, flags.model);
   table.Group("KV cache");
   AddMethodListFlag(table, &flags.methods);
+  AddBudgetListFlags(table, flags.budgets);
   AddKvFlags(table, flags.model.kv, MethodFlag::kOwn);
   AddLogFlags(table, flags.model);
   AddForeignFlags(table, flags.notes);
@@ -80,7 +84,7 @@ int List() {
     rows.push_back(
         {{"probe", probe.name}, {"what it shows", probe.summary}, {"as in", probe.source}});
   }
-  Print(report::ToMarkdown(rows));
+  PrintTable(rows, 1);
   return FinishOutput();
 }
 
@@ -100,27 +104,34 @@ Result<std::vector<const eval::Probe*>> ProbesNamed(const std::string& name) {
 
 // Of the user, or those that the probe's paper compares. Without a budget a quarter of the prompt,
 // or as much as a method needs.
-Result<std::vector<runtime::CompressionOptions>> MethodsFrom(const ProbeFlags& flags,
-                                                             std::string_view defaults,
-                                                             int64_t n_prompt) {
-  KvFlags kv = flags.model.kv;
-  const bool by_default = kv.size == 0 && kv.ratio == 0 && kv.memory_bytes == 0;
-  if (by_default) kv.ratio = kDefaultRatio;
+Result<std::vector<eval::Candidate>> MethodsFrom(const ProbeFlags& flags, std::string_view defaults,
+                                                 int64_t n_prompt) {
+  BudgetLists budgets = flags.budgets;
+  const bool by_default = budgets.empty();
+  if (by_default) budgets.ratios = {kDefaultRatio};
   std::vector<std::string> names = flags.methods;
   if (names.empty() && !defaults.empty()) {
     WINNOW_ASSIGN(names, SplitMethods(defaults));
   }
-  std::vector<runtime::CompressionOptions> methods;
+  const bool has_several = ListBudgets(budgets, {}).size() > 1;
+  std::vector<eval::Candidate> methods;
   for (const std::string& name : names) {
-    KvFlags own = kv;
-    if (name == "full") own.size = 0, own.ratio = 0;
-    WINNOW_ASSIGN(auto options, OptionsOfMethod(own, name));
-    const int64_t min = options.method ? options.method->traits().min_budget : 0;
-    if (by_default && options.ratio * static_cast<double>(n_prompt) < static_cast<double>(min)) {
-      options.ratio = 0;
-      options.size = options.method->traits().needs_budget ? min : 0;
+    if (name == "full") {
+      methods.emplace_back();
+      continue;
     }
-    methods.push_back(options);
+    WINNOW_ASSIGN(auto own, CandidatesOf(name, budgets, flags.model.kv));
+    for (eval::Candidate& candidate : own) {
+      runtime::CompressionOptions& options = candidate.compression;
+      const int64_t min = options.method->traits().min_budget;
+      if (by_default && options.ratio > 0 &&
+          options.ratio * static_cast<double>(n_prompt) < static_cast<double>(min)) {
+        options.ratio = 0;
+        options.size = min;
+      }
+      if (!has_several) candidate.budget.clear();
+      methods.push_back(std::move(candidate));
+    }
   }
   return methods;
 }
@@ -137,7 +148,10 @@ std::optional<std::string> Contradiction(const ProbeFlags& flags) {
            std::to_string(flags.n_tokens);
   }
   if (flags.model.kv.trace) return "flag --trace: use it with 'winnow run' and one method";
-  if (flags.dump && flags.methods.size() > 1) return "--dump-qkv takes one method at most";
+  const size_t n_budgets = ListBudgets(flags.budgets, {}).size();
+  if (flags.dump && (flags.methods.size() > 1 || n_budgets > 1)) {
+    return "--dump-qkv takes one method under one budget at most";
+  }
   if (flags.dump && (flags.json || flags.report)) {
     return "--dump-qkv writes a recording only: leave out --json and --report";
   }
@@ -165,7 +179,7 @@ class ProbeRun {
   // Runs the probes and prints or writes what they found. Returns the exit code.
   struct Chosen {
     const eval::Probe* probe;
-    std::vector<runtime::CompressionOptions> methods;
+    std::vector<eval::Candidate> methods;
   };
   Result<int> Run(const std::vector<Chosen>& chosen) {
     const std::atomic<bool>& interrupted = CatchInterrupt();
@@ -214,7 +228,7 @@ class ProbeRun {
     return printed == kDone && !finished ? InterruptedCode() : printed;
   }
 
-  Result<int> Dump(const runtime::CompressionOptions& method) {
+  Result<int> Dump(const eval::Candidate& method) {
     const std::atomic<bool>& interrupted = CatchInterrupt();
     const OverflowWarning overflow(*loaded_.engine, log_);
     eval::QkvRecorder recorder(*loaded_.engine, eval::QkvRecorder::Options{});
@@ -278,40 +292,6 @@ class ProbeRun {
     return text;
   }
 
-  // Numbers as a terminal wants them; the files have all digits.
-  static report::Value Short(const report::Value& value) {
-    if (const auto* number = std::get_if<double>(&value.data)) {
-      return std::round(10000 * *number) / 10000;
-    }
-    const auto* list = std::get_if<report::List>(&value.data);
-    if (list == nullptr) return value;
-    report::List numbers;
-    for (const report::Value& each : *list) numbers.push_back(Short(each));
-    return numbers;
-  }
-
-  static void PrintFindings(const eval::Probe& probe, const eval::Findings& findings) {
-    std::string text = std::string(probe.name) + ": " + std::string(probe.summary) + " (" +
-                       std::string(probe.source) + ")\n\n";
-    for (const report::Field& field : findings.summary.fields) {
-      const auto* list = std::get_if<report::List>(&field.value.data);
-      const bool is_table = list != nullptr && !list->empty() &&
-                            std::holds_alternative<report::Record>(list->front().data);
-      if (!is_table) {
-        text += field.name + ": " + report::ToJson(Short(field.value)) + "\n";
-        continue;
-      }
-      std::vector<report::Record> rows;
-      for (const report::Value& row : *list) {
-        report::Record& shortened = rows.emplace_back(std::get<report::Record>(row.data));
-        for (report::Field& cell : shortened.fields) cell.value = Short(cell.value);
-      }
-      text += "\n" + report::ToMarkdown(rows) + "\n";
-    }
-    Print(text + "\n");
-    Flush();
-  }
-
   static void AddTo(report::Page& page, const eval::Probe& probe, eval::Findings findings) {
     page.AddSection(std::string(probe.title),
                     findings.text + " As in " + std::string(probe.source) + ".");
@@ -366,7 +346,7 @@ int Probe(Arguments arguments) {
     if (!found) return Misuse("probe", found.error().message);
     chosen = *std::move(found);
   }
-  runtime::CompressionOptions dumped;
+  eval::Candidate dumped;
   if (flags.dump && !flags.methods.empty()) {
     auto methods = MethodsFrom(flags, "", PromptTokens(flags, flags.n_tokens));
     if (!methods) return Misuse("probe", methods.error().message);

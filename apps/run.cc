@@ -1,11 +1,13 @@
 #include "command_files.h"
 #include "commands.h"
+#include "document.h"
 #include "interrupt.h"
 #include "options.h"
 #include "overflow.h"
 #include "runtime/generate.h"
 #include "session_store.h"
 #include "statistics.h"
+#include "template_flags.h"
 #include "text_input.h"
 
 namespace winnow::apps {
@@ -13,14 +15,29 @@ namespace {
 
 constexpr int64_t kTokensOfAnAnswer = 256;  // what a context should hold besides its prompt
 
+// A prompt that is a conversation's first message, as `llama-cli -sys` has it.
+struct ChatPrompt {
+  chat::WriterOptions writer = {};
+  std::optional<std::string> writer_file = {};
+  std::optional<std::string> system = {};
+  std::optional<std::string> system_file = {};
+  bool jinja = false;  // --jinja was given
+
+  bool asked_for() const {
+    return jinja || system || system_file || writer_file || !writer.built_in.empty();
+  }
+};
+
 struct RunFlags {
   ModelFlags model;
+  ChatPrompt chat;
   SamplerFlags sampler;
   SessionFlags session;
   TextSource prompt;
   int64_t n_predict = -1;
   bool escape = true;
-  bool display_prompt = true;
+  enum class Display { kNone, kEnd, kAll };
+  Display display = Display::kEnd;  // of the prompt
   bool statistics = true;
   std::string colour = "off";
   bool add_bos = true;
@@ -52,10 +69,33 @@ FlagTable MakeTable(RunFlags& flags) {
   AddRawTextFlag(table, flags.prompt);
   table.Switch({"--no-bos"}, "no begin-of-text token, even where the model wants one",
                &flags.add_bos, false);
+  table.Group("As one message of a conversation, where any of these is given");
+  table.Add({"-sys", "--system-prompt"}, "TEXT", "what the model is told beforehand",
+            &flags.chat.system);
+  table.Add({"-sysf", "--system-prompt-file"}, "FILE", "the same, from a file",
+            &flags.chat.system_file);
+  table.Add(
+      {"--chat-template"}, "NAME",
+      "how it is written down: a built-in format ('winnow chat --help' lists them), or a Jinja "
+      "template",
+      &flags.chat.writer.built_in);
+  table.Add({"--chat-template-file"}, "FILE", "a Jinja template from a file",
+            &flags.chat.writer_file);
+  table.Switch({"--jinja"}, "by the template in the model's file, as with -sys alone",
+               &flags.chat.jinja);
+  table.Switch({"--no-jinja"}, "by a built-in format like it", &flags.chat.writer.jinja, false);
   table.Group("Output");
-  table.Switch({"--no-display-prompt"}, "print only what is generated", &flags.display_prompt,
-               false);
-  table.Switch({"--display-prompt"}, "print the prompt first", &flags.display_prompt);
+  const auto display = [&](const char* name, const char* help, RunFlags::Display value) {
+    table.Add({{name}, "", help, "", {}, false, [&flags, value](std::string_view) {
+                 flags.display = value;
+                 return Result<void>();
+               }});
+  };
+  display("--no-display-prompt", "print only what is generated", RunFlags::Display::kNone);
+  display("--display-prompt",
+          "print all of the prompt first; without it, only the last lines of a long one that comes "
+          "from a file or a pipe",
+          RunFlags::Display::kAll);
   table.Add({{"-co", "--color"},
              "",
              "[on|off|auto]: prompt in yellow; auto, as without a value, on a terminal only",
@@ -96,17 +136,33 @@ FlagTable MakeTable(RunFlags& flags) {
                }});
   };
   in_chat({"-cnv", "--conversation", "-i", "--interactive", "-mli", "--multiline-input"}, "");
-  in_chat({"--jinja", "-st", "--single-turn"}, "");
-  in_chat({"-sys", "--system-prompt"}, "TEXT");
-  in_chat({"-sysf", "--system-prompt-file"}, "FILE");
-  in_chat({"--chat-template"}, "NAME");
-  in_chat({"--chat-template-file"}, "FILE");
+  in_chat({"-st", "--single-turn"}, "");
   table.Add({{"--verbose-prompt"}, "", "", "", {}, true, [&flags](std::string_view) {
                flags.notes.emplace_back(
                    "--verbose-prompt has no effect: 'winnow tokenize' shows the tokens of a text");
                return Result<void>();
              }});
   return table;
+}
+
+// The prompt for the tokenizer: as it is, or as the first message of a conversation.
+Result<std::vector<tokenizer::MarkedText>> MarkedPrompt(const ChatPrompt& chat,
+                                                        const std::string& prompt,
+                                                        const runtime::Engine& engine, Log& log) {
+  if (!chat.asked_for()) return std::vector<tokenizer::MarkedText>{{prompt, true}};
+  WINNOW_ASSIGN(const chat::PromptWriter writer,
+                MakeWriter(chat.writer, chat.writer_file, engine, log));
+  std::string system = chat.system.value_or("");
+  if (chat.system_file) {
+    WINNOW_ASSIGN(system, ReadTextFile(*chat.system_file, false, log));
+    system = WithoutFinalNewline(std::move(system));
+  }
+  std::vector<tokenizer::ChatMessage> messages;
+  if (!system.empty()) messages.push_back({"system", std::move(system)});
+  messages.push_back({"user", prompt});
+  WINNOW_ASSIGN(chat::Prompt written, writer.Write(ConversationFrom(messages)));
+  if (!written.warning.empty()) log.Warning(written.warning);
+  return std::move(written.text);
 }
 
 // The prompt as the session reads it: where its text is not how the prompt begins, the prompt
@@ -125,7 +181,21 @@ std::vector<runtime::TokenId> AfterTheSession(const runtime::Session& session,
   return prompt;
 }
 
-void ShowPrompt(const RunFlags& flags, const std::string& prompt) {
+// The last lines of a document: what an answer follows. Short texts are shown whole.
+std::string_view EndOfDocument(std::string_view text) {
+  constexpr size_t kShortText = 1200, kShown = 400;  // bytes
+  if (text.size() <= kShortText) return text;
+  size_t begin = text.size() - kShown;
+  // From the beginning of a line, or else of a word.
+  const size_t line = text.find('\n', begin);
+  const size_t word = text.find(' ', begin);
+  const bool has_line = line != std::string_view::npos && text.size() - line > kShown / 4;
+  begin = has_line ? line + 1 : word == std::string_view::npos ? begin : word + 1;
+  while (begin < text.size() && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) ++begin;
+  return text.substr(begin);
+}
+
+void ShowPrompt(const RunFlags& flags, std::string_view prompt) {
   const bool colour = flags.colour == "on" || (flags.colour == "auto" && UsesColour(Stream::kOut));
   if (colour) Print("\033[33m");
   Print(prompt);
@@ -152,6 +222,14 @@ int Run(Arguments arguments) {
   CommandFiles files;
   files.UsesModel(flags.model);
   files.Reads("-f", flags.prompt.file);
+  files.Reads("-sysf", flags.chat.system_file);
+  files.Reads("--chat-template-file", flags.chat.writer_file);
+  if (flags.chat.system && flags.chat.system_file) {
+    return Misuse("run", "give only one of -sys and -sysf");
+  }
+  if (const auto named = CheckTemplateFlags(flags.chat.writer, flags.chat.writer_file); !named) {
+    return Misuse("run", named.error().message);
+  }
   if (store->saves()) {
     files.Writes("--session", flags.session.file);
   } else {
@@ -180,13 +258,13 @@ int Run(Arguments arguments) {
   if (!sampler) return Misuse("run", sampler.error().message);
   log.Debug("seed   " + std::to_string(config->seed));
 
+  const auto marked = MarkedPrompt(flags.chat, *prompt, *loaded->engine, log);
+  if (!marked) return Fail(marked.error());
   // Not Encode: the text is there to be continued, so nothing is put after it.
-  const tokenizer::MarkedText marked = {*prompt, true};
-  std::vector<runtime::TokenId> tokens =
-      tokenizer.EncodeMarked(std::span(&marked, 1), flags.add_bos);
+  std::vector<runtime::TokenId> tokens = tokenizer.EncodeMarked(*marked, flags.add_bos);
   if (store->restored()) {
-    tokens = AfterTheSession(session, std::move(tokens),
-                             tokenizer.EncodeMarked(std::span(&marked, 1), false), log);
+    tokens =
+        AfterTheSession(session, std::move(tokens), tokenizer.EncodeMarked(*marked, false), log);
   }
   if (const auto fits =
           CheckTrainedContext(flags.model.kv, session, static_cast<int64_t>(tokens.size()));
@@ -205,7 +283,11 @@ int Run(Arguments arguments) {
   options.max_tokens = flags.n_predict;
   options.stop = flags.stop;
   options.cancel = &interrupted;
-  options.on_prefill = [&](double done) { progress.Update(done); };
+  double prefilled = 0;
+  options.on_prefill = [&](double done) {
+    prefilled = done;
+    progress.Update(done);
+  };
   if (!flags.json) {
     options.on_text = [&](std::string_view text) {
       progress.Erase();
@@ -219,7 +301,15 @@ int Run(Arguments arguments) {
   // The prompt appears at once, but not before it is known to fit.
   const bool fits =
       session.CheckRoom(static_cast<int64_t>(tokens.size()) - session.n_tokens()).has_value();
-  if (fits && flags.display_prompt && !flags.json) ShowPrompt(flags, *prompt);
+  // A message is not how its answer begins.
+  if (fits && !flags.chat.asked_for() && flags.display != RunFlags::Display::kNone && !flags.json) {
+    const bool whole = flags.prompt.text || flags.display == RunFlags::Display::kAll;
+    const std::string_view shown = whole ? std::string_view(*prompt) : EndOfDocument(*prompt);
+    if (shown.size() < prompt->size()) {
+      log.Info("prompt its last lines; --display-prompt shows all of it\n");
+    }
+    ShowPrompt(flags, shown);
+  }
   const auto generated = Generate(session, *sampler, tokens, options);
   progress.Erase();
   if (!generated) return Fail(generated.error());
@@ -236,6 +326,12 @@ int Run(Arguments arguments) {
   if (generated->stop_reason == runtime::StopReason::kContext) {
     log.Warning("the context of " + std::to_string(session.capacity()) +
                 " tokens is full: the text ends here; -c gives it more");
+  }
+  if (!read) {
+    const auto n_read = static_cast<int64_t>(prefilled * static_cast<double>(generated->n_prompt));
+    log.Warning("interrupted after " + std::to_string(n_read) + " of " +
+                std::to_string(generated->n_prompt) + " tokens of the prompt (" +
+                Fixed(100 * prefilled, 0) + " %)");
   }
   if (flags.statistics) {
     log.Info("\n" + StatisticsText(*generated, session, loaded->engine->load_ms()));

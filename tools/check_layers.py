@@ -9,6 +9,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
+SOCKETS = ("boost/", "openssl/", "sys/socket.h", "netinet/")
 SIMD = ("hwy/", "immintrin.h", "x86intrin.h", "arm_neon.h")
 MAX_PUBLIC_HEADERS = 8
 
@@ -65,6 +66,8 @@ def main():
                     problems.append(f"{where}:{number}: {room} does not declare {first} ({name})")
                 if name.startswith(SIMD) and not in_simd:
                     problems.append(f"{where}:{number}: SIMD stays in src/kernels/cpu ({name})")
+                if name.startswith(SOCKETS) and not path.is_relative_to(ROOT / "src/server/http"):
+                    problems.append(f"{where}:{number}: sockets stay in src/server/http ({name})")
                 if name.startswith("kernels/cpu/") and room != "kernels":
                     problems.append(f"{where}:{number}: kernels/cpu is private to kernels ({name})")
                 if name.startswith("winnow/") and room not in ("api", "base"):

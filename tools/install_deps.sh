@@ -2,7 +2,7 @@
 # Installs the system packages winnow builds with, where they are missing. Debian and its relatives.
 set -eu
 
-packages="cmake ninja-build g++ pkg-config ccache libhwy-dev libpcre2-dev libxxhash-dev nlohmann-json3-dev libgtest-dev python3"
+packages="cmake ninja-build g++ pkg-config ccache libhwy-dev libpcre2-dev libedit-dev libxxhash-dev nlohmann-json3-dev libboost-dev libssl-dev libgtest-dev python3"
 [ "${1:-}" = "--ci" ] && packages="$packages clang clang-format clang-tidy libclang-rt-14-dev"
 
 if ! command -v dpkg-query >/dev/null 2>&1; then

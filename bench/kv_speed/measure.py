@@ -23,8 +23,11 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-DECODE = {"treekv": 1.10, "h2o": 1.10, "tova": 1.10, "streaming": 1.10, "snapkv": 1.10, "hbw": 1.10,
-          "d2o:layer_policy=uniform": 1.35, "d2o": 1.35, "ems": 1.35}  # fmt: skip
+# All methods but full, the four that find their own size or none (refreekv, pyramidinfer, twilight, and custom, which is any of them).
+EVICT = ("local", "streaming", "lm-infinite", "h2o", "tova", "scissorhands", "roco", "snapkv", "pyramidkv", "cake", "adakv", "treekv", "hbw",
+         "keydiff", "knorm", "random")  # fmt: skip
+MERGE = ("cam", "d2o:layer_policy=uniform", "d2o", "ems")
+DECODE = {**{method: 1.10 for method in EVICT}, **{method: 1.35 for method in MERGE}}
 PREFILL = {"snapkv": 1.10, "hbw": 1.10, "treekv": 1.10, "tova": 1.10, "refreekv": 1.10, "h2o": 1.5, "d2o": 1.5, "ems": 1.5}
 NO_BUDGET = {"refreekv"}
 

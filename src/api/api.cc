@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <utility>
 
 #include "api/convert.h"
+#include "compression/question.h"
 #include "compression/registry.h"
 #include "runtime/engine.h"
 #include "runtime/generate.h"
@@ -114,16 +116,31 @@ runtime::SamplerConfig Convert(const Sampling& sampling) { return SamplerConfigF
 
 struct Model::Impl {
   std::unique_ptr<runtime::Engine> engine;
+  std::function<void(std::string_view)> on_warning;
 };
 
 struct Session::Impl {
   std::shared_ptr<const void> model;  // kept alive; below `session`, so it dies after it
   std::unique_ptr<runtime::Session> session;
+  std::function<void(std::string_view)> on_warning = {};
+  bool has_warned = false;
+
+  // A document that is appended alone is compressed before anybody asks about it.
+  void WarnOfNoQuestion() {
+    const compression::MethodPtr& method = session->compression().method;
+    if (has_warned || !on_warning || !method || !compression::ChoosesByTheQuestion(*method)) return;
+    has_warned = true;
+    on_warning(method->traits().spec +
+               " chooses by what the end of the prompt attends to: what is appended is compressed "
+               "before a question is known. Give document and question together to Generate, or "
+               "choose a method that needs no question (treekv, h2o)");
+  }
 };
 
 Result<Model> Model::Open(const std::string& path, const ModelOptions& options) {
   CallbackLog log(options.on_warning);
   auto impl = std::make_shared<Impl>();
+  impl->on_warning = options.on_warning;
   WINNOW_ASSIGN(impl->engine, runtime::Engine::Open({.model_path = path,
                                                      .n_threads = options.threads,
                                                      .target = "",
@@ -157,6 +174,7 @@ Result<Session> Model::NewSession(const SessionOptions& options) const {
   WINNOW_ASSIGN(const runtime::SessionOptions wanted, SessionOptionsFrom(options));
   auto impl = std::make_unique<Session::Impl>();
   impl->model = impl_;
+  impl->on_warning = impl_->on_warning;
   WINNOW_ASSIGN(impl->session, runtime::Session::Make(*impl_->engine, wanted));
   return Session(std::move(impl));
 }
@@ -166,6 +184,7 @@ Result<Session> Model::RestoreSession(const std::string& path,
   WINNOW_ASSIGN(const runtime::SessionOptions wanted, SessionOptionsFrom(options));
   auto impl = std::make_unique<Session::Impl>();
   impl->model = impl_;
+  impl->on_warning = impl_->on_warning;
   WINNOW_ASSIGN(impl->session, runtime::RestoreSession(*impl_->engine, wanted, path));
   return Session(std::move(impl));
 }
@@ -219,6 +238,7 @@ Result<Generation> Session::Generate(std::span<const Token> prompt,
 
 Result<void> Session::Append(std::span<const Token> tokens) {
   if (tokens.empty()) return {};
+  if (impl_->session->n_tokens() == 0) impl_->WarnOfNoQuestion();
   WINNOW_TRY(impl_->session->Prefill(tokens));
   return {};
 }

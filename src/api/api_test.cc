@@ -145,6 +145,28 @@ TEST_F(Api, TokenizesAndBack) {
   EXPECT_FALSE(model_->EndsGeneration(5));
 }
 
+TEST_F(Api, WarnsOfADocumentWithoutAQuestion) {
+  std::vector<std::string> warnings;
+  const auto model =
+      std::move(Model::Open(path_, {.threads = 1, .on_warning = [&](std::string_view message) {
+                                      warnings.emplace_back(message);
+                                    }}))
+          .value();
+  std::vector<Token> document;
+  for (int i = 0; i < 80; ++i) document.push_back((i * 31 + 5) % 70);
+  const auto append = [&](const std::string& method) {
+    Session session =
+        std::move(model.NewSession({.compression = {.method = method, .slots = 16}})).value();
+    ASSERT_TRUE(session.Append(document).has_value());
+    ASSERT_TRUE(session.Append(std::vector<Token>{5}).has_value());
+  };
+  append("h2o:recent=4");
+  EXPECT_TRUE(warnings.empty());
+  append("snapkv:window=8");
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("before a question is known"), std::string::npos);
+}
+
 TEST_F(Api, CompressesAndForks) {
   std::vector<Token> document;
   for (int i = 0; i < 80; ++i) document.push_back((i * 31 + 5) % 70);

@@ -32,7 +32,14 @@ class Comparison {
       : engine_(engine), prompt_(prompt), options_(options) {}
 
   // False: stopped.
-  Result<bool> Run(const runtime::SessionOptions& session_options) {
+  Result<bool> Run(runtime::SessionOptions session_options, const Candidate& candidate) {
+    session_options.compression = candidate.compression;
+    if (candidate.equal_bytes > 0) {
+      WINNOW_ASSIGN(auto chosen, AtEqualBytes(engine_, session_options, candidate.equal_bytes,
+                                              prompt_, [this] { return KeepGoing(); }));
+      if (!chosen) return false;
+      session_options = *std::move(chosen);
+    }
     KeptTracker tracker;
     runtime::SessionOptions own = session_options;
     if (options_.follow_tokens) own.compression = tracker.Following(own.compression);
@@ -40,6 +47,8 @@ class Comparison {
     const compression::MethodPtr& method = session_options.compression.method;
     Answer answer;
     answer.method = method ? method->traits().spec : "full";
+    answer.budget = candidate.budget;
+    answer.equal_bytes = candidate.equal_bytes;
     const bool is_base = base_.tokens.empty();
     const Clock::time_point start = Clock::now();
     Session::PrefillOptions prefill;
@@ -145,22 +154,16 @@ class Comparison {
 
 Result<std::vector<Answer>> Compare(runtime::Engine& engine,
                                     const runtime::SessionOptions& session_options,
-                                    std::span<const runtime::CompressionOptions> methods,
+                                    std::span<const Candidate> candidates,
                                     std::span<const TokenId> prompt,
                                     const CompareOptions& options) {
   if (prompt.empty()) return Error{"the prompt is empty"};
   Comparison comparison(engine, prompt, options);
-  runtime::SessionOptions own = session_options;
-  own.compression = {};
-  WINNOW_ASSIGN(bool goes_on, comparison.Run(own));
-  for (const runtime::CompressionOptions& compression : methods) {
+  WINNOW_ASSIGN(bool goes_on, comparison.Run(session_options, Candidate{}));
+  for (const Candidate& candidate : candidates) {
     if (!goes_on) break;
-    own.compression = compression;
-    auto run = comparison.Run(own);
-    if (!run) {
-      const std::string name = compression.method ? compression.method->traits().spec : "full";
-      return Error{name + ": " + run.error().message};
-    }
+    auto run = comparison.Run(session_options, candidate);
+    if (!run) return Error{candidate.Name() + ": " + run.error().message};
     goes_on = *run;
   }
   return comparison.TakeAnswers();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "eval/equal_bytes.h"
 #include "eval/metrics/kl_divergence.h"
 #include "runtime/session.h"
 
@@ -15,6 +16,8 @@ namespace winnow::eval {
 // What one way of keeping the cache made of a prompt.
 struct Answer {
   std::string method;
+  std::string budget;      // Candidate::budget
+  double equal_bytes = 0;  // Candidate::equal_bytes
   std::string text;
   std::vector<runtime::TokenId> tokens;  // greedy; an ending token included
   double first_token_ms = 0;             // prefill and the choice of the first token
@@ -38,11 +41,11 @@ struct CompareOptions {
   std::function<bool()> keep_going;                     // false stops; asked after every token
 };
 
-// The same prompt under the full cache, then under each of `methods`; `session_options` says the
+// The same prompt under the full cache, then under each of `candidates`; `session_options` says the
 // rest. The answers so far if stopped. Errors: those of the sessions, named by method.
 Result<std::vector<Answer>> Compare(runtime::Engine& engine,
                                     const runtime::SessionOptions& session_options,
-                                    std::span<const runtime::CompressionOptions> methods,
+                                    std::span<const Candidate> candidates,
                                     std::span<const runtime::TokenId> prompt,
                                     const CompareOptions& options);
 

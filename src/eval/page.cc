@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "eval/page_samples.h"
 #include "eval/summary.h"
 #include "report/page/results.h"
 
@@ -13,6 +14,7 @@ namespace winnow::eval {
 namespace {
 
 constexpr size_t kShortTable = 20;  // rows
+constexpr size_t kManyLines = 12;   // that cannot be told apart in one chart
 
 using report::Plot;
 using report::Record;
@@ -71,7 +73,6 @@ std::vector<Record> CellRecords(const EvalResults& results) {
     const Column& column = LeadingColumn(results, sample.group);
     for (size_t i = 0; i < results.variants.size(); ++i) {
       const auto summary = SummarizeColumn(results, i, column, sample.group);
-      if (!summary) continue;
       const Variant& variant = results.variants[i];
       // First, because long labels lose their end.
       const std::string budget =
@@ -81,7 +82,11 @@ std::vector<Record> CellRecords(const EvalResults& results) {
                      {"part", budget + (budget.empty() ? "" : ", ") + sample.group},
                      {"group", sample.group}};
       for (const report::Field& label : sample.labels.fields) cell.Add(label.name, label.value);
-      cell.Add("value", summary->value);
+      // A cell that could not be run has a place and no value.
+      cell.Add("value", summary ? report::Value(summary->value) : report::Value());
+      cell.Add("error",
+               summary && summary->error ? report::Value(*summary->error) : report::Value());
+      cell.Add("link", "#" + FoldId(results, i, sample.group));
       cells.push_back(std::move(cell));
     }
   }
@@ -97,7 +102,9 @@ std::vector<Record> CurveRecords(const EvalResults& results) {
       const report::Value* curve = sample.results[i]->outcome.details.Find("points");
       const auto* list = curve ? std::get_if<report::List>(&curve->data) : nullptr;
       for (size_t k = 0; list != nullptr && k < list->size(); ++k) {
-        Record point = {{"variant", results.variants[i].Name()}, {"group", sample.group}};
+        Record point = {{"variant", results.variants[i].Name()},
+                        {"series", results.variants[i].method},
+                        {"group", sample.group}};
         for (const report::Field& field : std::get<Record>((*list)[k].data).fields) {
           point.Add(field.name, field.value);
         }
@@ -125,9 +132,9 @@ std::optional<double> SampleLength(const EvaluatedSample& sample) {
 }
 
 // How fast a variant decoded after how many tokens: a record for each of its lengths, means over
-// the samples of that length. Answers of a few tokens are too short to time.
+// the runs of that length. Only of a task that measures speed, by as many tokens each time: answers
+// end where they end, and the long ones are the wrong ones.
 std::vector<Record> SpeedRecords(const EvalResults& results, size_t variant) {
-  constexpr double kMinTokens = 8;
   struct Sums {
     double depth = 0, speed = 0, n = 0;
   };
@@ -137,18 +144,15 @@ std::vector<Record> SpeedRecords(const EvalResults& results, size_t variant) {
     const auto& result = sample.results[variant];
     if (!length || !result || !result->problem.empty()) continue;
     const Record& details = result->outcome.details;
-    auto generated = NumberIn(details, "generated_tokens");
-    if (!generated) generated = NumberIn(details, "answer_tokens");
+    const auto generated = NumberIn(details, "generated_tokens");
     const auto prompt = NumberIn(details, "prompt_tokens");
-    auto speed = NumberIn(details, "tokens_per_second");
     for (const Score& score : result->outcome.scores) {
-      if (score.name == "decode_tokens_per_second") speed = score.value;
+      if (score.name != "decode_tokens_per_second" || !prompt || !generated) continue;
+      Sums& sums = lengths[*length];
+      sums.depth += *prompt + *generated / 2;
+      sums.speed += score.value;
+      ++sums.n;
     }
-    if (!prompt || !generated || !speed || *generated < kMinTokens || *speed <= 0) continue;
-    Sums& sums = lengths[*length];
-    sums.depth += *prompt + *generated / 2;
-    sums.speed += *speed;
-    ++sums.n;
   }
   std::vector<Record> speeds;
   for (const auto& [length, sums] : lengths) {
@@ -175,13 +179,37 @@ std::vector<const Column*> LeadingColumns(const EvalResults& results) {
   return columns;
 }
 
+// The points of each method as a panel; those of the full cache in every panel.
+std::vector<Record> SplitByMethod(std::vector<Record> points) {
+  const auto text = [](const Record& point) {
+    return std::get<std::string>(point.Find("series")->data);
+  };
+  std::vector<std::string> methods;
+  for (const Record& point : points) {
+    const std::string method = text(point);
+    if (method == "full" || std::find(methods.begin(), methods.end(), method) != methods.end()) {
+      continue;
+    }
+    methods.push_back(method);
+  }
+  std::vector<Record> split;
+  for (const std::string& method : methods) {
+    for (Record point : points) {
+      if (text(point) != method && text(point) != "full") continue;
+      point.Add("panel", method);
+      split.push_back(std::move(point));
+    }
+  }
+  return methods.empty() ? points : split;
+}
+
 void AddFronts(const EvalResults& results, report::Page& page) {
   std::vector<Record> rows;
   for (const Record& row : SampleRows(results)) {
     Record point = row;
     point.Add("series", SeriesName(std::get<std::string>(row.Find("method")->data),
                                    std::get<std::string>(row.Find("cache_types")->data), results));
-    if (const auto* bytes = std::get_if<double>(&row.Find("cache_bytes_with_lists")->data)) {
+    if (const auto bytes = report::NumberIn(*row.Find("cache_bytes_with_lists"))) {
       point.Add("cache_mib", *bytes / kMebibyte);
     }
     rows.push_back(std::move(point));
@@ -201,6 +229,8 @@ void AddFronts(const EvalResults& results, report::Page& page) {
       plot.caption += " The axis has no place for zeros, as the full cache's.";
     }
     plot.series = "series";
+    plot.error = ColumnName(*column) + "_error";
+    plot.caption += " Bars: standard errors.";
     if (!results.task->averages_groups) plot.panel = "group";
     page.AddFigure(MakeFigure(plot, rows));
   }
@@ -214,6 +244,17 @@ void AddCells(const EvalResults& results, report::Page& page) {
   const std::vector<Record> cells = CellRecords(results);
   Plot plot;
   plot.title = LeadingTitle(results);
+  plot.link = "link";
+  plot.missing = "could not be run";
+  const bool is_missing = std::any_of(cells.begin(), cells.end(), [](const Record& cell) {
+    return std::holds_alternative<std::monostate>(cell.Find("value")->data);
+  });
+  plot.caption = "A cell leads to its samples.";
+  if (is_missing) {
+    plot.caption +=
+        " Dashed: could not be run; its samples say why (often the budget is below what "
+        "the method must keep).";
+  }
   if (HasNumbers(cells, "length") && HasNumbers(cells, "depth") &&
       cells.front().Find("task") == nullptr) {
     plot.kind = Kind::kHeatMap;
@@ -239,19 +280,27 @@ void AddCells(const EvalResults& results, report::Page& page) {
     plot.x = {.name = "group", .label = "part"};
     plot.y = {.name = "value", .label = label};
     plot.series = "variant";
+    plot.group = "series";
+    plot.error = "error";
     page.AddFigure(MakeFigure(plot, cells));
   }
 }
 
 void AddCurves(const EvalResults& results, report::Page& page) {
-  const std::vector<Record> points = CurveRecords(results);
+  std::vector<Record> points = CurveRecords(results);
   if (points.empty()) return;
   Plot plot;
+  if (results.variants.size() > kManyLines) {
+    points = SplitByMethod(std::move(points));
+    plot.panel = "panel";
+    plot.caption = "A panel for each method, with the full cache in all of them.";
+  }
   plot.name = "curve";
   plot.title = "Mean negative log-likelihood so far";
   plot.x = {.name = "tokens", .label = "tokens read"};
   plot.y = {.name = "nll", .label = "nats per token"};
   plot.series = "variant";
+  plot.group = "series";
   page.AddFigure(MakeFigure(plot, points));
   plot.name = "recent";
   plot.title = "The same since the point before";
@@ -274,7 +323,7 @@ void AddSpeeds(const EvalResults& results, report::Page& page) {
   plot.kind = Kind::kFront;
   plot.name = "speed";
   plot.title = "Decoding speed against depth";
-  plot.caption = "Means over the answers after prompts of one length.";
+  plot.caption = "Means over the runs after prompts of one length.";
   plot.x = {.name = "depth", .label = "tokens before, mean", .scale = report::Scale::kLog2};
   plot.y = {.name = "speed", .label = "tokens per second"};
   plot.series = "variant";
@@ -287,10 +336,15 @@ report::Page MakePage(const EvalResults& results, std::string (*human_bytes)(int
   const Task& task = *results.task;
   report::Page page(std::string(task.name), std::string(task.summary) + ".", RunFacts(results));
   const auto add_results = [&] {
+    std::vector<Record> rows = SummaryTable(results, human_bytes);
+    std::string caption;
+    for (const std::string& note : NotesOf(results)) caption += note + " ";
+    auto links = LinksOfRows(results, rows);
     page.AddTable({.name = "results",
                    .title = "Results",
-                   .caption = ListProblems(results),
-                   .rows = SummaryTable(results, human_bytes)});
+                   .caption = caption + ListProblems(results),
+                   .rows = std::move(rows),
+                   .links = std::move(links)});
   };
   // Figures behind a long table would not be seen.
   const bool figures_first = results.variants.size() > kShortTable;
@@ -305,8 +359,10 @@ report::Page MakePage(const EvalResults& results, std::string (*human_bytes)(int
     page.AddTable({.name = "parts",
                    .title = LeadingTitle(results) + " by part",
                    .caption = "",
-                   .rows = groups});
+                   .rows = groups,
+                   .links = LinksOfParts(results, groups.size())});
   }
+  AddSamples(results, page);
   return page;
 }
 

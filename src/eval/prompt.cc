@@ -9,6 +9,12 @@ namespace winnow::eval {
 using tokenizer::ChatMessage;
 using tokenizer::MarkedText;
 
+std::string EndOf(const tokenizer::Tokenizer& tokenizer, const std::vector<TokenId>& tokens) {
+  constexpr size_t kTokensShown = 48;
+  const size_t n = std::min(kTokensShown, tokens.size());
+  return (n < tokens.size() ? "…" : "") + tokenizer.Decode(std::span(tokens).last(n));
+}
+
 PromptWriter::PromptWriter(const tokenizer::Tokenizer& tokenizer,
                            std::optional<tokenizer::ChatTemplate> chat_template, std::string system,
                            int64_t context)

@@ -100,6 +100,7 @@ class Runner {
               SampleResult& result) {
     RunContext run_context = {engine_, variant.options, variants_.front().options,
                               [this](double done) { return points_written_ && KeepGoing(done); }};
+    run_context.equal_bytes = variant.equal_bytes;
     if (options_.results != nullptr) {
       run_context.on_point = [&](const report::Record& point) {
         if (points_written_) points_written_ = options_.results->AppendPoint(key, point);

@@ -19,6 +19,9 @@ struct Variant {
   std::string cache_types;  // "f16", or "q8_0/q4_0" where keys and values differ
   runtime::SessionOptions options = {};
   std::string configuration = {};  // NormalizeConfiguration(method)
+  // Above 0: the budget is chosen for every prompt so that the cache takes this share of the full
+  // one's bytes (equal_bytes.h).
+  double equal_bytes = 0;
 
   std::string Name() const;  // "snapkv ratio 0.25 q8_0", the type only where it is not f16
 };

@@ -16,12 +16,18 @@ struct Summary {
   double value = 0;      // as the column's kind says; kPercent is 0..100
   double deviation = 0;  // standard deviation of single values; kSpread only
   int64_t n = 0;         // samples with that score
+  // Standard error of value: from the samples; over all groups from the groups' errors, or from
+  // how the groups differ where one of them has a single sample. None: nothing to tell it from.
+  std::optional<double> error = std::nullopt;
 };
 // nullopt if no sample has the score. Over all groups: the mean of the groups' values.
 std::optional<Summary> SummarizeColumn(const EvalResults& results, size_t variant,
                                        const Column& column, const std::string& group);
 std::optional<Summary> SummarizeColumn(const EvalResults& results, size_t variant,
                                        const Column& column);
+
+// "42.0 ± 3.1": with the standard error, or the deviation of single runs.
+std::string CellOf(const Summary& summary, const Column& column);
 
 // Whether the variants' caches are of several types.
 bool HasSeveralTypes(const EvalResults& results);
@@ -37,8 +43,9 @@ std::string LeadingTitle(const EvalResults& results);
 std::vector<std::string> GroupNames(const EvalResults& results);
 
 // One record per variant (and group, where groups stand apart): method, budget, cache_types,
-// configuration, [group], samples, the columns by name, relative (the leading column of every
-// group, in per cent of the full cache's value), kept, cache_bytes, cache_bytes_with_lists,
+// configuration, [group], samples, the columns by name and NAME_error (Summary::error), relative
+// (the leading column of every group, in per cent of the full cache's value; null where that is
+// within two standard errors of zero), kept, cache_bytes, cache_bytes_with_lists,
 // cache_share (of the latter in what the same tokens take in f16 uncompressed). What a task reports
 // in numbers.
 std::vector<report::Record> SampleRows(const EvalResults& results);
@@ -48,6 +55,10 @@ std::vector<report::Record> SummaryTable(const EvalResults& results,
 // The leading column, a record for each group with a field for each variant (for people: rounded,
 // as text). Empty where there is one group, or groups stand apart.
 std::vector<report::Record> GroupRows(const EvalResults& results, bool for_people = false);
+
+// What a reader of the table has to know: what stands behind ±, why "of full" is empty, what is
+// larger than was asked for, what to do where nothing is answered. A sentence a line; may be empty.
+std::vector<std::string> NotesOf(const EvalResults& results);
 
 // Samples that a variant could not run, and the first reason. Empty: none.
 std::string ListProblems(const EvalResults& results);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "eval/testing/made_up_results.h"
@@ -30,8 +31,8 @@ TEST(Summary, SharesAreWithListsOfTheFullCacheInF16) {
   EvalResults results = FakeResults(task, {{"a", 1, 1}, {"a", -1, 1}});
   results.variants[1] = {"full", "", "q8_0", {}};
   const auto rows = SampleRows(results);
-  EXPECT_DOUBLE_EQ(std::get<double>(rows[1].Find("cache_bytes")->data), 50);
-  EXPECT_DOUBLE_EQ(std::get<double>(rows[1].Find("cache_bytes_with_lists")->data), 60);
+  EXPECT_DOUBLE_EQ(*report::NumberIn(*rows[1].Find("cache_bytes")), 50);
+  EXPECT_DOUBLE_EQ(*report::NumberIn(*rows[1].Find("cache_bytes_with_lists")), 60);
   EXPECT_DOUBLE_EQ(std::get<double>(rows[1].Find("cache_share")->data), 60.0 / 200);
   const auto table = SummaryTable(results, Bytes);
   EXPECT_EQ(std::get<std::string>(table[1].Find("cache")->data), Bytes(50));
@@ -56,7 +57,7 @@ TEST(Summary, PerplexityWeighsTokens) {
   EvalResults shorter = results;
   shorter.samples[1].results[1]->outcome.cache_bytes = 10;  // 50 in the other, of 300 tokens
   shorter.samples[1].results[1]->outcome.cache_bytes_with_lists = 20;  // 60
-  EXPECT_DOUBLE_EQ(std::get<double>(SampleRows(shorter)[1].Find("cache_bytes")->data), 40);
+  EXPECT_DOUBLE_EQ(*report::NumberIn(*SampleRows(shorter)[1].Find("cache_bytes")), 40);
   EXPECT_DOUBLE_EQ(std::get<double>(SampleRows(shorter)[1].Find("cache_share")->data), 50.0 / 200);
 }
 
@@ -103,6 +104,71 @@ TEST(Summary, GroupRows) {
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(std::get<double>(rows[0].Find("h2o size 8")->data), 2);
   EXPECT_TRUE(std::holds_alternative<std::monostate>(rows[1].Find("h2o size 8")->data));
+}
+
+TEST(Summary, ErrorsAreThoseOfMeans) {
+  const Task task = FakeTask(Column::Kind::kPercent);
+  // Two groups of two, each with a standard error of 50 points: of their mean 50 / sqrt(2).
+  const EvalResults results =
+      FakeResults(task, {{"a", 1, 0}, {"a", 0, 0}, {"b", 1, 1}, {"b", 0, 1}});
+  EXPECT_DOUBLE_EQ(*SummarizeColumn(results, 0, task.columns[0], "a")->error, 50);
+  EXPECT_NEAR(*SummarizeColumn(results, 0, task.columns[0])->error, 50 / std::sqrt(2.0), 1e-9);
+  EXPECT_EQ(std::get<std::string>(SummaryTable(results, Bytes)[0].Find("score")->data),
+            "50.00 ± 35.36");
+  EXPECT_DOUBLE_EQ(std::get<double>(SampleRows(results)[1].Find("score_error")->data), 0);
+  // Cells of one sample each: from how they differ.
+  const EvalResults cells = FakeResults(task, {{"a", 1, 1}, {"b", 0, 1}, {"c", 1, 1}, {"d", 0, 1}});
+  EXPECT_FALSE(SummarizeColumn(cells, 0, task.columns[0], "a")->error);
+  EXPECT_NEAR(*SummarizeColumn(cells, 0, task.columns[0])->error, 100 * std::sqrt(1.0 / 3 / 4),
+              1e-9);
+}
+
+TEST(Summary, PerplexityHasTheErrorOfItsMean) {
+  const Task task = FakeTask(Column::Kind::kPerplexity);
+  const EvalResults results = FakeResults(task, {{"a", 1, 1, 100}, {"a", 3, 3, 100}});
+  EXPECT_NEAR(*SummarizeColumn(results, 0, task.columns[0])->error, std::exp(2.0) * 1, 1e-9);
+}
+
+TEST(Summary, NoShareOfWhatIsNoise) {
+  const Task task = FakeTask(Column::Kind::kPercent);
+  // 1 of 10: within two standard errors (10 points) of zero.
+  std::vector<RandomCase> cases(10, {"a", 0, 0});
+  cases[0] = {"a", 1, 1};
+  cases[1] = {"a", 0, 1};
+  const EvalResults noise = FakeResults(task, cases);
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(SampleRows(noise)[1].Find("relative")->data));
+  EXPECT_EQ(std::get<std::string>(SummaryTable(noise, Bytes)[1].Find("of full")->data), "");
+  const auto has = [](const std::vector<std::string>& notes, std::string_view part) {
+    return std::any_of(notes.begin(), notes.end(), [&](const std::string& note) {
+      return note.find(part) != std::string::npos;
+    });
+  };
+  EXPECT_TRUE(has(NotesOf(noise), "two standard errors of zero"));
+  EXPECT_FALSE(has(NotesOf(noise), "scores 0"));
+  const EvalResults nothing = FakeResults(task, {{"a", 0, 0}, {"a", 0, 0}});
+  EXPECT_TRUE(has(NotesOf(nothing), "--data builtin"));
+  const EvalResults right = FakeResults(task, {{"a", 1, 0}, {"a", 1, 1}});
+  EXPECT_FALSE(has(NotesOf(right), "two standard errors of zero"));
+}
+
+TEST(Summary, MarksWhatExceedsItsShareOfBytes) {
+  const Task task = FakeTask(Column::Kind::kPercent);
+  EvalResults results = FakeResults(task, {{"a", 1, 1}, {"a", 1, 1}});
+  results.variants[1].equal_bytes = 0.3;  // what it takes
+  EXPECT_EQ(std::get<std::string>(SummaryTable(results, Bytes)[1].Find("of full f16")->data),
+            "30.0 %");
+  results.variants[1].equal_bytes = 0.25;
+  EXPECT_EQ(std::get<std::string>(SummaryTable(results, Bytes)[1].Find("of full f16")->data),
+            "30.0 % (over)");
+}
+
+TEST(Summary, AnInterruptedRunHasNoEmptyRows) {
+  const Task task = FakeTask(Column::Kind::kPercent);
+  EvalResults results = FakeResults(task, {{"a", 1, 1}});
+  results.samples[0].results[1].reset();
+  results.stopped = true;
+  EXPECT_EQ(SummaryTable(results, Bytes).size(), 1U);
+  EXPECT_EQ(SampleRows(results).size(), 1U);
 }
 
 }  // namespace

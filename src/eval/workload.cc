@@ -33,7 +33,8 @@ Fingerprint& Fingerprint::Add(std::span<const std::string> texts) {
 void MeasureCache(const runtime::Session& session, Outcome& outcome) {
   const int n_layers = session.cache().config().shape.n_layers;
   outcome.kept = 0;
-  for (int layer = 0; layer < n_layers; ++layer) outcome.kept += session.kept(layer) / n_layers;
+  for (int layer = 0; layer < n_layers; ++layer) outcome.kept += session.kept(layer);
+  outcome.kept /= n_layers;
   outcome.cache_bytes = session.cache_bytes();
   outcome.cache_bytes_with_lists = session.cache_bytes_with_lists();
   outcome.cache_bytes_full_f16 = session.cache_bytes_full_f16();

@@ -42,6 +42,7 @@ struct RunContext {
   std::function<bool(double done)> keep_going;  // share of the work; false stops. May be empty
   // What works of hours know before they end. May be empty.
   std::function<void(const report::Record& point)> on_point = {};
+  double equal_bytes = 0;  // Variant::equal_bytes
 
   bool KeepGoing(double done) const { return !keep_going || keep_going(done); }
 };

@@ -19,7 +19,7 @@ constexpr size_t kShownElements = 3;
 std::string Show(uint64_t number) { return std::to_string(number); }
 std::string Show(int64_t number) { return std::to_string(number); }
 std::string Show(bool flag) { return flag ? "true" : "false"; }
-std::string Show(std::string_view text) { return '"' + Printable(text, kShownBytes) + '"'; }
+std::string Show(std::string_view text) { return '"' + PrintableUtf8(text, kShownBytes) + '"'; }
 
 std::string Show(double number) {
   std::array<char, 32> text;

@@ -73,6 +73,42 @@ TEST_P(CompressionConformance, ReadRows) {
   }
 }
 
+TEST_P(CompressionConformance, CompareWithMean) {
+  for (const TensorType type : kCacheTypes) {
+    for (const int dim : {64, 96, 128}) {
+      for (const int n : {1, 33, 2500}) {
+        const auto run = [&](Backend& b) {
+          std::vector<float> values = Random(7).Normal(int64_t{n} * dim);
+          for (float& x : values) x += 0.5F;  // rows have a direction in common
+          if (n > 1) std::fill_n(values.begin(), dim, 0.0F);
+          const StoredRows stored = Store(b, type, dim, values);
+          std::vector<int32_t> rows = AllRows(n);
+          std::reverse(rows.begin(), rows.end());
+          std::vector<double> cosines(rows.size());
+          b.CompareWithMean({stored.head, rows, cosines});
+          return std::vector<float>(cosines.begin(), cosines.end());
+        };
+        Compare(run, kCosineTolerance, std::string(gguf::GetTypeInfo(type).name));
+      }
+    }
+  }
+}
+
+TEST_P(CompressionConformance, CompareWithMeanOfRowsFarFromOne) {
+  const int dim = 64;
+  const auto run = [&](Backend& b) {
+    std::vector<float> values = Random(8).Normal(6 * dim);
+    const float scales[] = {1, 1e37F, 1e-30F, 1e18F, 0, 1e-12F};
+    for (size_t i = 0; i < values.size(); ++i) values[i] *= scales[i / dim];
+    const StoredRows stored = Store(b, TensorType::kF32, dim, values);
+    const std::vector<int32_t> rows = AllRows(6);
+    std::vector<double> cosines(rows.size());
+    b.CompareWithMean({stored.head, rows, cosines});
+    return std::vector<float>(cosines.begin(), cosines.end());
+  };
+  Compare(run, kCosineTolerance, "far from one");
+}
+
 TEST_P(CompressionConformance, SumRows) {
   for (const TensorType type : kCacheTypes) {
     // Sums that round to a different step of the storage type differ by that step.

@@ -208,6 +208,15 @@ struct Similarity {
   static constexpr int32_t kNone = -1;
 };
 
+// How rows point where all of them do: cosines to the mean of their unit vectors.
+struct MeanCosines {
+  HeadRows head;
+  std::span<const int32_t> rows;
+  // out [row]: -1 to 1; 0 for a row that is zero, and everywhere if the mean is. A row with NaN or
+  // an infinity makes all of them NaN.
+  std::span<double> cosines;
+};
+
 // What the entries of one KV head received of attention, [entry]: in all, and in two windows of
 // queries. Host data.
 struct AttentionSums {
@@ -315,6 +324,7 @@ class Backend {
   virtual void SumRows(const HeadRows& head, std::span<const RowSum> sums) = 0;
   // Several searches, say one per head, that share the threads.
   virtual void MostSimilar(std::span<const Similarity> searches) = 0;
+  virtual void CompareWithMean(const MeanCosines& comparison) = 0;
   // Turns the keys of rows 0..positions.size() - 1 back from their positions to before RoPE.
   virtual void Unrotate(const HeadRows& keys, std::span<const int32_t> positions,
                         const RopeTable& rope) = 0;

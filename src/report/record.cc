@@ -114,6 +114,14 @@ const Value* Record::Find(std::string_view name) const {
   return found == fields.end() ? nullptr : &found->value;
 }
 
+Value CountOrMean(double value) {
+  constexpr double kLargest = 1e15;  // beyond that a double has no decimals
+  if (!(std::abs(value) < kLargest)) return value;
+  const double rounded = std::round(value * 1e6) / 1e6;
+  if (rounded == std::floor(rounded)) return static_cast<int64_t>(rounded);
+  return rounded;
+}
+
 std::string ToJson(const Value& value, int indent) { return Dump(Convert(value), indent); }
 
 std::optional<double> NumberIn(const Value& value) {

@@ -62,6 +62,10 @@ List MakeList(const T& items) {
   return list;
 }
 
+// A count, or a mean of counts: a whole number where it is one but for rounding, else to six
+// decimals.
+Value CountOrMean(double value);
+
 // JSON in one line, or indented. NaN and infinities, which JSON lacks, are texts: "nan", "inf",
 // "-inf".
 std::string ToJson(const Value& value, int indent = -1);

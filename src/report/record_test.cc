@@ -81,5 +81,14 @@ TEST(Record, FindsByName) {
   EXPECT_EQ(record.Find("b"), nullptr);
 }
 
+TEST(CountOrMean, IsWholeWhereItCanBe) {
+  EXPECT_EQ(ToJson(CountOrMean(987.9999999999999)), "988");
+  EXPECT_EQ(ToJson(CountOrMean(1825.0)), "1825");
+  EXPECT_EQ(ToJson(CountOrMean(-3.0)), "-3");
+  EXPECT_EQ(ToJson(CountOrMean(2.5)), "2.5");
+  EXPECT_EQ(ToJson(CountOrMean(1.0 / 3)), "0.333333");
+  EXPECT_EQ(ToJson(CountOrMean(NAN)), "\"nan\"");
+}
+
 }  // namespace
 }  // namespace winnow::report

@@ -83,8 +83,9 @@ TEST_F(BatchTest, OneThatRefusesLeavesAllAsTheyWere) {
   std::vector<Session*> sessions = {compressed.get(), plain.get()};
   auto refused = batch.Decode(sessions, std::vector<TokenId>{1, 1});
   ASSERT_FALSE(refused.has_value());
-  EXPECT_EQ(refused.error().message,
-            "sequence 1 of 2: session: 1 token does not fit: 6 of 6 are taken, 0 more fit");
+  EXPECT_EQ(
+      refused.error().message,
+      "sequence 1 of 2: session: 1 token more does not fit the context of 6 tokens: it is full");
   plain->Truncate(5);
   refused = batch.Decode(sessions, std::vector<TokenId>{1, testing::kVocabulary});
   ASSERT_FALSE(refused.has_value());

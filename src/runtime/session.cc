@@ -10,9 +10,18 @@
 
 namespace winnow::runtime {
 Error ContextFull(int64_t n, int64_t n_taken, int64_t n_all) {
-  return Error{"session: " + std::to_string(n) + (n == 1 ? " token does" : " tokens do") +
-               " not fit: " + std::to_string(n_taken) + " of " + std::to_string(n_all) +
-               " are taken, " + std::to_string(n_all - n_taken) + " more fit"};
+  const std::string text = std::to_string(n) + (n == 1 ? " token" : " tokens");
+  const std::string context = "the context of " + std::to_string(n_all) + " tokens";
+  if (n_taken == 0) {
+    return Error{"session: a text of " + text + " does not fit " + context +
+                 "; -c gives it a larger one"};
+  }
+  const std::string left = n_taken == n_all
+                               ? "it is full"
+                               : "it has room for " + std::to_string(n_all - n_taken) +
+                                     " after the " + std::to_string(n_taken) + " that it holds";
+  return Error{"session: " + text + (n == 1 ? " more does not fit " : " more do not fit ") +
+               context + ": " + left};
 }
 
 Session::Session(std::unique_ptr<Data> data) : data_(std::move(data)) {}

@@ -110,7 +110,9 @@ TEST(Session, SaysHowManyTokensFit) {
   ASSERT_TRUE(session->Prefill(Tokens(7)).value());
   const auto refused = session->Prefill(Tokens(4));
   ASSERT_FALSE(refused.has_value());
-  EXPECT_EQ(refused.error().message, "session: 4 tokens do not fit: 7 of 10 are taken, 3 more fit");
+  EXPECT_EQ(refused.error().message,
+            "session: 4 tokens more do not fit the context of 10 tokens: it has room for 3 after "
+            "the 7 that it holds");
   EXPECT_EQ(session->n_tokens(), 7);
   EXPECT_TRUE(session->Prefill(Tokens(3)).value());
   EXPECT_FALSE(session->Decode(1).has_value());
@@ -156,7 +158,8 @@ TEST(Session, RepeatsEntriesBehindTheLast) {
   }
   ASSERT_TRUE(session->Decode(3).has_value());
   EXPECT_EQ(session->Repeat(8).error().message,
-            "session: 8 tokens do not fit: 13 of 20 are taken, 7 more fit");
+            "session: 8 tokens more do not fit the context of 20 tokens: it has room for 7 after "
+            "the 13 that it holds");
   session->Truncate(7);  // what it was before
   ASSERT_TRUE(session->Decode(3).has_value());
   const auto other = Session::Make(*engine, {}).value();

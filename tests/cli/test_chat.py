@@ -18,7 +18,7 @@ class Chat(CliTest):
     def test_one_answer_for_each_line(self):
         outcome = self.assert_done(self.chat(["the house", "the tree"]))
         self.assertEqual(len(re.findall(r"\[prefill \d+ tokens, .* decode \d+ tokens, .* context \d+ of 512\]", outcome.err)), 2)
-        self.assertIn("chatml", outcome.err)
+        self.assertIn("the model's own template", outcome.err)
         self.assertNotIn("warning", outcome.err)
         self.assertNotIn(">", outcome.text)  # no prompt without a terminal
 
@@ -52,6 +52,48 @@ class Chat(CliTest):
         self.assertIn("unknown command /foo", self.chat(["/foo"]).err)
         self.assertIn("/clear", self.chat(["/help"]).err)
 
+    def test_settings(self):
+        told = self.assert_done(self.chat(["/set", "/set temp 0.5", "/set nonsense 3", "/set top_k 2.5", "/set n 3", "/set system You are a tree.",
+                                           "/set top-p 7", "/set"])).err
+        self.assertIn("temperature = 0.0 ", told)
+        self.assertIn("temperature = 0.5 ", told)
+        self.assertIn("there is no parameter 'nonsense'", told)
+        self.assertIn("top_k: found 2.5, expected a whole number", told)
+        self.assertIn("top_p", told)
+        self.assertIn("system = You are a tree.", told)
+        short = self.chat(["/set n 2", "the house"])
+        self.assertIn("decode 1 tokens", self.assert_done(short).err)
+        self.assertEqual(self.answers(["/set system You are a tree.", "the house"]),
+                         self.answers(["the house"], "-sys", "You are a tree."))
+
+    def test_transcripts(self):
+        path = self.folder / "talk.json"
+        first = self.answers(["the house", f"/save {path}", "the tree"])
+        self.assertEqual(self.answers([f"/load {path}", "the tree"]), first[1:])
+        self.assertIn("goes on after 2 messages", self.chat([f"/load {path}"]).err)
+        other = self.file("other.txt", "not a transcript")
+        self.assertIn("stays as it is", self.chat(["the house", f"/save {other}"]).err)
+        self.assertEqual(other.read_text(), "not a transcript")
+        self.assertIn("is no conversation", self.chat([f"/load {other}"]).err)
+        self.assertIn("/save FILE", self.chat(["/save"]).err)
+
+    def test_cache_and_statistics(self):
+        told = self.assert_done(self.chat(["/stats", "the house", "/stats", "/kv"], "--kv-method", "streaming", "--kv-size", "16")).err
+        self.assertIn("there is no answer yet", told)
+        self.assertRegex(told, r"prefill +[\d.]+ ms")
+        self.assertIn("method streaming, at most 16 entries per KV head", told)
+
+    def test_all_ways_to_end(self):
+        for word in ("/bye", "/exit", "/quit"):
+            self.assertEqual(self.answers([word, "the house"]), [])
+
+    def test_a_message_left_out_fails_a_pipe(self):
+        outcome = self.chat(["the tree " * 600, "the house"])
+        self.assertEqual(outcome.code, 1, outcome.err)
+        self.assertIn("left out", outcome.err)
+        self.assertRegex(outcome.err, r"-c \d+ holds it")
+        self.assertEqual(len(outcome.text.splitlines()), 1)  # the second one is answered
+
     def test_single_turn(self):
         once = self.answers(["the house"])
         self.assertEqual(self.answers(["the house", "the tree"], "-st"), once)
@@ -73,14 +115,41 @@ class Chat(CliTest):
         self.assertEqual(self.assert_done(outcome).text, "\n")
 
     def test_templates(self):
-        self.assertIn("llama3 template", self.chat(["a"], "--chat-template", "llama3").err)
+        question, own = ["the house"], self.answers(["the house"])
+        self.assertIn("llama3 template", self.chat(question, "--chat-template", "llama3").err)
         self.assert_misused(self.chat(["a"], "--chat-template", "nonsense"), "nonsense", "chatml")
-        unknown = self.file("unknown.gguf", self.model.read_bytes().replace(b"<|im_start|>{{ m.role", b"<~im_start~>{{ m.role")
-                            .replace(b"%}<|im_start|>assistant", b"%}<~im_start~>assistant")
-                            .replace(b"}}<|im_end|>\n{%", b"}}<~im_end~>\n{%"))
-        outcome = self.assert_done(winnow("chat", "-m", unknown, "-n", "2", stdin=b"a\n"))
-        self.assertIn("warning", outcome.err)
-        self.assertIn("chatml", outcome.err)
+        self.assertEqual(self.answers(question, "--jinja"), own)
+        self.assertIn("chatml template", self.chat(question, "--no-jinja").err)
+        self.assertEqual(self.answers(question, "--no-jinja"), own)  # the model's template writes ChatML
+        plain = "{% for m in messages %}{{ m.content }}{% endfor %}"
+        self.assertIn("the template given", self.chat(question, "--chat-template", plain).err)
+        path = self.file("plain.jinja", plain + "\n")
+        self.assertEqual(self.answers(question, "--chat-template", plain), self.answers(question, "--chat-template-file", path))
+        self.assertNotEqual(self.answers(question, "--chat-template", plain), own)
+        self.assert_misused(self.chat(["a"], "--chat-template", plain, "--chat-template-file", path), "only one")
+
+    def test_templates_that_fail(self):
+        broken = self.file("broken.jinja", "{% if %}")
+        self.assert_failed(self.chat(["a"], "--chat-template-file", broken), "broken.jinja", "line 1", "expected an expression")
+        self.assert_failed(self.chat(["a"], "--chat-template", "{{ raise_exception('never') }}"), "the template refuses: never")
+        self.assert_failed(self.chat(["a"], "--chat-template", "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"),
+                           "20000000 steps")
+        # The file's own: a built-in format stands in, and the log says so once.
+        data = self.model.read_bytes()
+        for old, new in ((b"{% for m in messages", b"{% fro m in messages"), (b"{{ m.role }}", b"{{ m.r.le }}")):
+            self.assertIn(old, data)
+            outcome = self.assert_done(winnow("chat", "-m", self.file("other.gguf", data.replace(old, new)), "--temp", "0", "-n", "6", "--ignore-eos",
+                                              stdin=b"the house\nthe tree\n"))
+            self.assertEqual(outcome.err.count("built-in format chatml"), 1, outcome.err)
+            self.assertEqual(outcome.text.splitlines(), self.answers(["the house", "the tree"]))
+
+    def test_what_a_template_gets(self):
+        # Typed control tokens stay text, whatever the template does to them.
+        def context(line):
+            return int(re.search(r"context (\d+) of", self.chat([line], "--chat-template", "{{ '<|im' ~ messages[0].content | trim ~ '|>' }}").err)[1])
+        self.assertGreater(context("_end"), context("a"))
+        told = self.chat(["a"], "--chat-template", "{{ raise_exception(strftime_now('%Y') ~ bos_token ~ messages[0].role) }}").err
+        self.assertRegex(told, r"the template refuses: 20\d\d.*user")
 
     def test_a_message_too_long_is_left_out_and_the_rest_goes_on(self):
         outcome = self.assert_done(self.chat(["the " * 600, "the house"]))

@@ -22,7 +22,7 @@ class Help(CliTest):
         for name in ("pull", "list"):
             self.assert_misused(winnow(name, "some-model"), "-m", "GGUF")
         run = ["run", "-m", self.model, "-p", "the house", "-n", "1"]
-        for flags in (["-sys", "x"], ["--jinja"], ["--chat-template", "chatml"], ["-st"], ["-mli"]):
+        for flags in (["-st"], ["-mli"], ["-cnv"]):
             self.assert_misused(winnow(*run, *flags), "winnow chat")
         self.assert_misused(winnow(*run, "-md", "draft.gguf"), "speculative")
         for mode in ("on", "off", "auto"):

@@ -232,5 +232,29 @@ class Terminal(CliTest):
         self.assertRegex(text, "no text: give it with -p TEXT")
 
 
+class OneMessage(CliTest):
+    """run with flags of a conversation: llama-cli's -sys, --jinja, --chat-template."""
+
+    def run_once(self, *flags):
+        return self.assert_done(winnow("run", "-m", self.model, "-p", "the house", "--temp", "0", "-n", "6", "--ignore-eos", *flags)).text.strip()
+
+    def test_as_chat_writes_it(self):
+        def chat(*flags):
+            return self.assert_done(winnow("chat", "-m", self.model, "-st", "-p", "the house", "--temp", "0", "-n", "6", "--ignore-eos", *flags)).text.strip()
+        self.assertEqual(self.run_once("--jinja"), chat())
+        self.assertEqual(self.run_once("-sys", "You are a tree."), chat("-sys", "You are a tree."))
+        self.assertEqual(self.run_once("--chat-template", "llama3"), chat("--chat-template", "llama3"))
+        path = self.file("t.jinja", "{{ messages[-1].content }}")
+        self.assertEqual(self.run_once("--chat-template-file", path), chat("--chat-template-file", path))
+        self.assertNotEqual(self.run_once("-sys", "You are a tree."), self.run_once("--jinja"))
+
+    def test_without_them_it_is_a_text(self):
+        self.assertTrue(self.run_once().startswith("the house"))
+
+    def test_flags_that_do_not_go_together(self):
+        self.assert_misused(winnow("run", "-m", self.model, "-p", "a", "--chat-template", "nonsense"), "nonsense", "chatml")
+        self.assert_misused(winnow("run", "-m", self.model, "-p", "a", "-sys", "x", "-sysf", "y"), "only one of -sys")
+
+
 if __name__ == "__main__":
     unittest.main()

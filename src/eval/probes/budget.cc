@@ -19,8 +19,8 @@ Result<std::optional<Findings>> ProbeBudget(const ProbeTask& task) {
   report::List methods;
   const double share = 1 / (n_samples * static_cast<double>(task.methods.size()));
   double done = 0;
-  for (const runtime::CompressionOptions& method : task.methods) {
-    report::LineChart::Series series = {.name = MethodLabel(method), .x = {}, .y = {}};
+  for (const Candidate& method : task.methods) {
+    report::LineChart::Series series = {.name = method.Name(), .x = {}, .y = {}};
     series.y.assign(static_cast<size_t>(n_layers), 0);
     double min = 1, max = 0, sum = 0;  // of the samples
     for (const auto& sample : task.samples) {

@@ -4,17 +4,25 @@
 
 namespace winnow::eval {
 
-Result<std::optional<Followed>> Follow(const ProbeTask& task,
-                                       const runtime::CompressionOptions& method,
+Result<std::optional<Followed>> Follow(const ProbeTask& task, const Candidate& candidate,
                                        const std::vector<runtime::TokenId>& sample,
                                        int64_t n_prompt, ProgressRange portion) {
   const auto named = [&](const Error& error) {
-    return Error{MethodLabel(method) + ": " + error.message};
+    return Error{candidate.Name() + ": " + error.message};
   };
   Followed followed;
   followed.tracker = std::make_unique<KeptTracker>();
   runtime::SessionOptions options = task.session;
-  options.compression = followed.tracker->Following(method);
+  options.compression = candidate.compression;
+  if (candidate.equal_bytes > 0) {
+    auto chosen = AtEqualBytes(task.engine, options, candidate.equal_bytes,
+                               std::span(sample).first(static_cast<size_t>(n_prompt)),
+                               [&] { return task.Progressed(portion.done_before); });
+    if (!chosen) return named(chosen.error());
+    if (!*chosen) return std::optional<Followed>();
+    options = **std::move(chosen);
+  }
+  options.compression = followed.tracker->Following(options.compression);
   auto session = runtime::Session::Make(task.engine, options);
   if (!session) return named(session.error());
   followed.session = *std::move(session);

@@ -20,8 +20,7 @@ struct ProgressRange {
   double done_before = 0;
   double share = 1;
 };
-Result<std::optional<Followed>> Follow(const ProbeTask& task,
-                                       const runtime::CompressionOptions& method,
+Result<std::optional<Followed>> Follow(const ProbeTask& task, const Candidate& candidate,
                                        const std::vector<runtime::TokenId>& sample,
                                        int64_t n_prompt, ProgressRange portion);
 

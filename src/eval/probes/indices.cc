@@ -17,8 +17,7 @@ constexpr int kBins = 32;
 constexpr int kGroups[] = {1, 2, 4, 8, 16};  // M of HBW-KV
 
 // Entries kept in each part of the prompt, over all layers, heads and samples. Nothing if stopped.
-Result<std::optional<std::vector<double>>> CountKept(const ProbeTask& task,
-                                                     const runtime::CompressionOptions& method,
+Result<std::optional<std::vector<double>>> CountKept(const ProbeTask& task, const Candidate& method,
                                                      ProgressRange portion) {
   std::vector<double> counts(kBins, 0);
   const double share = portion.share / static_cast<double>(task.samples.size());
@@ -71,8 +70,8 @@ Result<std::optional<Findings>> ProbeIndices(const ProbeTask& task) {
                                 .y = {.label = "entropy, nats", .from = {}, .to = {}},
                                 .series = {{"", {}}}};
   // The hierarchy of HBW-KV at the first method's budget, unless that has none.
-  const runtime::CompressionOptions& first = task.methods.front();
-  const bool sweeps = first.size > 0 || first.ratio > 0;
+  const Candidate& first = task.methods.front();
+  const bool sweeps = first.compression.size > 0 || first.compression.ratio > 0;
   const size_t n_sweep = sweeps ? std::size(kGroups) : 0;
   const double share = 1 / static_cast<double>(task.methods.size() + n_sweep);
   report::List methods;
@@ -80,7 +79,7 @@ Result<std::optional<Findings>> ProbeIndices(const ProbeTask& task) {
     const ProgressRange portion = {static_cast<double>(i) * share, share};
     WINNOW_ASSIGN(const auto counts, CountKept(task, task.methods[i], portion));
     if (!counts) return std::optional<Findings>();
-    const std::string name = MethodLabel(task.methods[i]);
+    const std::string name = task.methods[i].Name();
     entropies.categories.push_back(name);
     entropies.series[0].values.push_back(Entropy(*counts));
     histograms.panels.push_back({name, MakeHistogram(*counts, task.n_tokens())});
@@ -92,11 +91,11 @@ Result<std::optional<Findings>> ProbeIndices(const ProbeTask& task) {
       .series = {{.name = "", .x = {}, .y = {}}},
       .style = report::LineChart::Style::kMarkedLine};
   for (size_t i = 0; i < n_sweep; ++i) {
-    runtime::CompressionOptions options = first;
-    WINNOW_ASSIGN(options.method,
+    Candidate candidate = first;
+    WINNOW_ASSIGN(candidate.compression.method,
                   compression::MakeMethod("hbw:rounds=" + std::to_string(kGroups[i])));
     const double before = static_cast<double>(task.methods.size() + i) * share;
-    WINNOW_ASSIGN(const auto counts, CountKept(task, options, {before, share}));
+    WINNOW_ASSIGN(const auto counts, CountKept(task, candidate, {before, share}));
     if (!counts) return std::optional<Findings>();
     sweep.series[0].x.push_back(kGroups[i]);
     sweep.series[0].y.push_back(Entropy(*counts));

@@ -84,7 +84,7 @@ Result<std::optional<Findings>> ProbeKept(const ProbeTask& task) {
       .title = "What is kept, step by step",
       .caption = "A row for each step, from the prompt of " + std::to_string(task.n_prompt) +
                  " tokens (top) to the last of " + std::to_string(n) +
-                 "; how dark: in how many of all heads the token still has an entry.",
+                 "; the colour says in how many of all heads the token still has an entry.",
       .panels = {}};
   report::Figure at_the_end = {
       .name = "kept-per-head",
@@ -110,7 +110,7 @@ Result<std::optional<Findings>> ProbeKept(const ProbeTask& task) {
     WINNOW_ASSIGN(const auto followed,
                   Follow(task, task.methods[i], sample, task.n_prompt, portion));
     if (!followed) return std::optional<Findings>();
-    const std::string name = MethodLabel(task.methods[i]);
+    const std::string name = task.methods[i].Name();
     auto states = followed->tracker->States(n);
     report::List kept;
     for (int layer = 0; layer < followed->tracker->shape().n_layers; ++layer) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "eval/equal_bytes.h"
 #include "report/page/page.h"
 #include "report/record.h"
 #include "runtime/session.h"
@@ -20,7 +21,7 @@ namespace winnow::eval {
 struct ProbeTask {
   runtime::Engine& engine;
   runtime::SessionOptions session;                     // without a method
-  std::vector<runtime::CompressionOptions> methods;    // for probes that compare methods
+  std::vector<Candidate> methods;                      // for probes that compare methods
   std::vector<std::vector<runtime::TokenId>> samples;  // of one text, of equal length
   int64_t n_prompt = 0;                                // tokens of a sample taken as a prompt
                                                        // where methods also evict in decode
@@ -69,8 +70,5 @@ Result<std::optional<Findings>> ProbeRetrieval(const ProbeTask& task);
 Result<std::vector<std::vector<runtime::TokenId>>> CutSamples(
     const std::vector<runtime::TokenId>& text, const tokenizer::Tokenizer& tokenizer,
     int64_t n_tokens, int64_t n_samples);
-
-// "snapkv:window=16"; "full" without a method.
-std::string MethodLabel(const runtime::CompressionOptions& options);
 
 }  // namespace winnow::eval

@@ -84,8 +84,4 @@ Result<std::vector<std::vector<runtime::TokenId>>> CutSamples(
   return samples;
 }
 
-std::string MethodLabel(const runtime::CompressionOptions& options) {
-  return options.method ? options.method->traits().spec : "full";
-}
-
 }  // namespace winnow::eval

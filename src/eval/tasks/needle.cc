@@ -8,6 +8,7 @@
 #include "eval/metrics/keywords.h"
 #include "eval/metrics/normalise.h"
 #include "eval/metrics/rouge.h"
+#include "eval/tasks/builtin_text.h"
 #include "eval/tasks/codes.h"
 #include "eval/tasks/common.h"
 #include "eval/tasks/haystack.h"
@@ -62,6 +63,11 @@ NeedleCase CustomCase(const TaskOptions& options, double depth) {
   return {{{options.needle, depth}}, options.question, options.answer, options.needle};
 }
 
+// The data inside comes with codes, which the model inside finds.
+bool HidesCodes(const TaskOptions& options) {
+  return options.needle == "code" || (options.needle.empty() && options.data == kBuiltin);
+}
+
 struct Cell {
   int64_t length = 0, depth = 0, number = 0;
 };
@@ -71,7 +77,7 @@ class NeedleBuilder {
   NeedleBuilder(const TaskContext& context, std::string hay)
       : context_(context), hay_(context.tokenizer, std::move(hay)) {}
 
-  bool codes() const { return context_.options.needle == "code"; }
+  bool codes() const { return HidesCodes(context_.options); }
 
   Result<std::unique_ptr<Workload>> Make(const Cell& cell) const {
     const TaskOptions& options = context_.options;
@@ -148,7 +154,7 @@ Result<void> Check(const TaskOptions& options) {
   if (!own && (!options.question.empty() || !options.answer.empty())) {
     return Error{"--question and --answer belong to a --needle of your own"};
   }
-  if (options.needle != "code" && options.n_needles != -1) {
+  if (!HidesCodes(options) && options.n_needles != -1) {
     return Error{"--needles: several needles are for --needle code"};
   }
   if (options.n_needles == 0 || options.n_needles > 500) {

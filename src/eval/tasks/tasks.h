@@ -5,6 +5,7 @@
 // One function, one file each. docs/eval.md says more about every one.
 namespace winnow::eval {
 
+Task RecallTask();
 Task PerplexityTask();
 Task KldTask();
 Task NeedleTask();

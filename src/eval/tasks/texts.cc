@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "eval/data.h"
+#include "eval/tasks/builtin_text.h"
 
 namespace winnow::eval {
 namespace {
@@ -47,6 +48,9 @@ Result<void> AddLines(const std::string& path, std::vector<TextPlace>& places) {
 
 Result<std::vector<TextPlace>> FindTexts(const std::string& data) {
   std::vector<TextPlace> places;
+  if (data == kBuiltin) {
+    return std::vector<TextPlace>{{.name = kBuiltin, .path = "", .builtin = true}};
+  }
   WINNOW_ASSIGN(const std::vector<std::string> plain, ListFiles(data, ".txt"));
   for (const std::string& path : plain) {
     if (path.ends_with(".jsonl")) continue;  // --data is one file
@@ -94,7 +98,9 @@ Result<std::string> TextReader::Next() {
   while (next_ < places_.size()) {
     const TextPlace& place = places_[next_];
     std::string piece;
-    if (place.n_bytes >= 0) {
+    if (place.builtin) {
+      piece = BuiltinText();
+    } else if (place.n_bytes >= 0) {
       WINNOW_ASSIGN(piece, ReadLine(place));
     } else {
       WINNOW_ASSIGN(piece, ReadPiece(place));

@@ -12,7 +12,7 @@ namespace winnow::eval {
 inline constexpr const char* kTextData =
     "*.txt (a text each, as PG19 has them), or *.jsonl with a field text (as OpenWebText2 has "
     "them); "
-    "a directory or one file";
+    "a directory or one file, or builtin: text that comes with winnow";
 
 // Where a text stands: a whole file, or a line of one.
 struct TextPlace {
@@ -20,10 +20,11 @@ struct TextPlace {
   std::string path;
   int64_t offset = 0;    // bytes
   int64_t n_bytes = -1;  // of a line; -1: the whole file
+  bool builtin = false;  // BuiltinText(); there is no file
 };
 
-// The places of all texts, in the order of their files' names. Errors: none there, a line without
-// text.
+// The places of all texts, in the order of their files' names; of "builtin" the text inside.
+// Errors: none there, a line without text.
 Result<std::vector<TextPlace>> FindTexts(const std::string& data);
 
 // Texts one after another, in pieces, so that none need be held whole. Line ends become \n.

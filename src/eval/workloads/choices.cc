@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "eval/equal_bytes.h"
 #include "eval/metrics/statistics.h"
 #include "runtime/logits.h"
 
@@ -38,8 +39,9 @@ class ChoicesWorkload final : public Workload {
   }
 
   Result<Outcome> Run(const RunContext& run_context) const override {
-    WINNOW_ASSIGN(const auto session,
-                  runtime::Session::Make(run_context.engine, run_context.options));
+    WINNOW_ASSIGN(const auto session_options, OptionsFor(run_context, choices_.prompt.tokens));
+    if (!session_options) return Outcome{.stopped = true};
+    WINNOW_ASSIGN(const auto session, runtime::Session::Make(run_context.engine, *session_options));
     runtime::Session::PrefillOptions prefill;
     prefill.progress = [&](double done) { return run_context.KeepGoing(0.7 * done); };
     WINNOW_ASSIGN(const bool finished, session->Prefill(choices_.prompt.tokens, prefill));
@@ -57,10 +59,12 @@ class ChoicesWorkload final : public Workload {
       }
     }
     outcome.scores = choices_.score(log_probs);
-    outcome.details = {{"choices", report::MakeList(choices_.texts)},
-                       {"log_probs", report::MakeList(log_probs)},
-                       {"references", report::MakeList(choices_.references)},
-                       {"prompt_tokens", static_cast<int64_t>(choices_.prompt.tokens.size())}};
+    outcome.details = {
+        {"choices", report::MakeList(choices_.texts)},
+        {"log_probs", report::MakeList(log_probs)},
+        {"references", report::MakeList(choices_.references)},
+        {"prompt_end", EndOf(run_context.engine.tokenizer(), choices_.prompt.tokens)},
+        {"prompt_tokens", static_cast<int64_t>(choices_.prompt.tokens.size())}};
     if (choices_.prompt.truncated()) {
       outcome.details.Add("truncated_from", choices_.prompt.n_whole);
     }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <utility>
 
+#include "eval/equal_bytes.h"
 #include "runtime/generate.h"
 
 namespace winnow::eval {
@@ -43,13 +44,15 @@ class ConversationWorkload final : public Workload {
   }
 
   Result<Outcome> Run(const RunContext& run_context) const override {
-    WINNOW_ASSIGN(const auto session,
-                  runtime::Session::Make(run_context.engine, run_context.options));
+    std::vector<ChatMessage> messages;
+    WINNOW_ASSIGN(const auto first_prompt, FirstPrompt());
+    WINNOW_ASSIGN(const auto session_options, OptionsFor(run_context, first_prompt));
+    if (!session_options) return Outcome{.stopped = true};
+    WINNOW_ASSIGN(const auto session, runtime::Session::Make(run_context.engine, *session_options));
     WINNOW_ASSIGN(auto sampler,
                   runtime::Sampler::Make({.temperature = 0},
                                          run_context.engine.model().hyperparameters().vocabulary));
     const auto n_turns = static_cast<double>(conversation_.messages.size());
-    std::vector<ChatMessage> messages;
     report::List turns;
     double seconds = 0;
     int64_t n_answer = 0;
@@ -88,6 +91,13 @@ class ConversationWorkload final : public Workload {
   }
 
  private:
+  Result<std::vector<TokenId>> FirstPrompt() const {
+    if (conversation_.messages.empty()) return std::vector<TokenId>();
+    const ChatMessage first = {"user", conversation_.messages.front()};
+    WINNOW_ASSIGN(const auto text, prompts_.Converse(std::span(&first, 1)));
+    return tokenizer_.EncodeMarked(text);
+  }
+
   // The whole conversation so far with a new message, as it continues what the session holds: its
   // tokens, then those of the text after the last answer.
   Result<std::vector<TokenId>> NextPrompt(const runtime::Session& session,
@@ -108,9 +118,7 @@ class ConversationWorkload final : public Workload {
       tokens.insert(tokens.end(), added.begin(), added.end());
       return tokens;
     }
-    messages.push_back({"user", message});
-    WINNOW_ASSIGN(const auto all, prompts_.Converse(messages));
-    return tokenizer_.EncodeMarked(all);
+    return FirstPrompt();
   }
 
   Conversation conversation_;

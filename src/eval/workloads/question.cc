@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "eval/equal_bytes.h"
 #include "runtime/generate.h"
 
 namespace winnow::eval {
@@ -25,8 +26,9 @@ class QuestionWorkload final : public Workload {
   }
 
   Result<Outcome> Run(const RunContext& run_context) const override {
-    WINNOW_ASSIGN(const auto session,
-                  runtime::Session::Make(run_context.engine, run_context.options));
+    WINNOW_ASSIGN(const auto session_options, OptionsFor(run_context, question_.prompt.tokens));
+    if (!session_options) return Outcome{.stopped = true};
+    WINNOW_ASSIGN(const auto session, runtime::Session::Make(run_context.engine, *session_options));
     WINNOW_ASSIGN(auto sampler,
                   runtime::Sampler::Make({.temperature = 0},
                                          run_context.engine.model().hyperparameters().vocabulary));
@@ -45,13 +47,15 @@ class QuestionWorkload final : public Workload {
     if (answer.stop_reason == runtime::StopReason::kCancelled) return Outcome{.stopped = true};
 
     outcome.scores = question_.score(answer.text);
-    outcome.details = {{"answer", answer.text},
-                       {"references", report::MakeList(question_.references)},
-                       {"prompt_tokens", answer.n_prompt},
-                       {"answer_tokens", static_cast<int64_t>(answer.tokens.size())},
-                       {"stop_reason", ToString(answer.stop_reason)},
-                       {"first_token_ms", answer.timings.first_token_ms},
-                       {"tokens_per_second", answer.timings.decode_tokens_per_second()}};
+    outcome.details = {
+        {"answer", answer.text},
+        {"references", report::MakeList(question_.references)},
+        {"prompt_end", EndOf(run_context.engine.tokenizer(), question_.prompt.tokens)},
+        {"prompt_tokens", answer.n_prompt},
+        {"answer_tokens", static_cast<int64_t>(answer.tokens.size())},
+        {"stop_reason", ToString(answer.stop_reason)},
+        {"first_token_ms", answer.timings.first_token_ms},
+        {"tokens_per_second", answer.timings.decode_tokens_per_second()}};
     if (question_.prompt.truncated()) {
       outcome.details.Add("truncated_from", question_.prompt.n_whole);
     }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "eval/batch_run.h"
+#include "eval/equal_bytes.h"
 
 namespace winnow::eval {
 namespace {
@@ -33,8 +34,9 @@ class TimingWorkload final : public Workload {
                                                        shape, timing_.memory_limit));
     }
     WINNOW_TRY(WarmUp(run_context));
-    WINNOW_ASSIGN(const auto sessions,
-                  MakeSessions(run_context.engine, run_context.options, n_sequences));
+    WINNOW_ASSIGN(const auto options, OptionsFor(run_context, timing_.prompt));
+    if (!options) return Outcome{.stopped = true};
+    WINNOW_ASSIGN(const auto sessions, MakeSessions(run_context.engine, *options, n_sequences));
     WINNOW_ASSIGN(const BatchTimes times,
                   RunBatch(sessions, shape, timing_.prompt, run_context.keep_going));
     if (times.stopped) return Outcome{.stopped = true};

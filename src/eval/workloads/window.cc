@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "eval/equal_bytes.h"
 #include "eval/metrics/kl_divergence.h"
 #include "eval/metrics/perplexity.h"
 #include "eval/metrics/stream.h"
@@ -101,7 +102,13 @@ class WindowWorkload final : public Workload {
   bool against_full() const override { return window_.against_full; }
 
   Result<Outcome> Run(const RunContext& run_context) const override {
-    WINNOW_ASSIGN(auto session, Session::Make(run_context.engine, run_context.options));
+    // The first half is the prompt; streams have none, and no budget at equal bytes.
+    const auto n_prompt =
+        std::min(window_.tokens.size(), static_cast<size_t>(Whole().first_row()) + 1);
+    WINNOW_ASSIGN(const auto options,
+                  OptionsFor(run_context, std::span(window_.tokens).first(n_prompt)));
+    if (!options) return Outcome{.stopped = true};
+    WINNOW_ASSIGN(auto session, Session::Make(run_context.engine, *options));
     if (window_.mode == Window::Mode::kStream) return Stream(run_context, *session);
     return window_.against_full ? AgainstFull(run_context, std::move(session))
                                 : Halves(run_context, *session);

@@ -9,6 +9,7 @@
 #include "kernels/cpu/head_rows.h"
 #include "kernels/cpu/lists.h"
 #include "kernels/cpu/matmul.h"
+#include "kernels/cpu/mean_cosines.h"
 #include "kernels/cpu/processor.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/similarity.h"
@@ -318,6 +319,11 @@ class CpuBackend final : public Backend, public OverflowCounter {
     });
   }
 
+  void CompareWithMean(const MeanCosines& comparison) override {
+    cpu::CompareWithMean(Rows(comparison.head), comparison.rows, comparison.cosines, target_,
+                         mean_scratch_, pool_);
+  }
+
   AttentionTotals AddAttention(const AttentionSums& sums,
                                std::span<const float> weights) const override {
     WINNOW_CHECK(weights.size() == sums.total.size() && sums.past.size() == sums.total.size() &&
@@ -423,6 +429,7 @@ class CpuBackend final : public Backend, public OverflowCounter {
   ThreadPool one_thread_{1};  // runs loops where they are called, in any number of threads at once
   std::vector<float> sum_scratch_;
   std::vector<float> similarity_scratch_;
+  MeanScratch mean_scratch_;
   // Host views of a call's handles; members so that a decode step allocates nothing.
   std::vector<MatMulJob> jobs_;
   std::vector<std::byte*> stores_;

@@ -294,6 +294,10 @@ class ReferenceBackend final : public Backend, public OverflowCounter {
     for (const Similarity& search : searches) reference::MostSimilar(search, &Bytes);
   }
 
+  void CompareWithMean(const MeanCosines& comparison) override {
+    reference::CompareWithMean(comparison, &Bytes);
+  }
+
   void Unrotate(const HeadRows& keys, std::span<const int32_t> positions,
                 const RopeTable& rope) override {
     const auto row_bytes = static_cast<size_t>(gguf::RowBytes(keys.type, keys.dim));

@@ -107,6 +107,25 @@ void MostSimilar(const Similarity& s, std::byte* (*bytes)(Storage*)) {
   }
 }
 
+void CompareWithMean(const MeanCosines& comparison, std::byte* (*bytes)(Storage*)) {
+  WINNOW_CHECK(comparison.cosines.size() == comparison.rows.size());
+  const Vectors rows(comparison.head, comparison.rows, bytes);
+  const auto dim = static_cast<size_t>(rows.dim);
+  std::vector<double> sum(dim);
+  for (size_t i = 0; i < comparison.rows.size(); ++i) {
+    if (rows.lengths[i] == 0) continue;
+    for (size_t k = 0; k < dim; ++k) sum[k] += rows.values[i * dim + k] / rows.lengths[i];
+  }
+  double square = 0;
+  for (const double x : sum) square += x * x;
+  for (size_t i = 0; i < comparison.rows.size(); ++i) {
+    double dot = 0;
+    for (size_t k = 0; k < dim; ++k) dot += sum[k] * rows.values[i * dim + k];
+    const double lengths = std::sqrt(square) * rows.lengths[i];
+    comparison.cosines[i] = lengths == 0 ? 0 : dot / lengths;
+  }
+}
+
 AttentionTotals AddAttention(const AttentionSums& sums, std::span<const float> weights) {
   AttentionTotals totals;
   for (size_t i = 0; i < weights.size(); ++i) {

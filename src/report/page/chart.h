@@ -26,6 +26,8 @@ struct LineChart {
     std::string name;
     std::vector<double> x, y;              // of equal length, in the order the line takes
     std::vector<std::string> labels = {};  // beside the points: empty, or one each
+    std::vector<double> errors = {};       // of y, drawn as bars: empty, or one each
+    std::string group = {};                // series of one have one colour; empty: the name
   };
   Axis x, y;
   std::vector<Series> series;
@@ -36,7 +38,10 @@ struct LineChart {
 struct BarChart {
   struct Series {
     std::string name;
-    std::vector<double> values;  // [category]
+    std::vector<double> values;           // [category]
+    std::vector<double> errors = {};      // of them: empty, or one each
+    std::vector<std::string> links = {};  // "#id" in the page: empty, or one each
+    std::string group = {};               // as LineChart's
   };
   std::string x_label;
   std::vector<std::string> categories;
@@ -60,9 +65,11 @@ struct HeatMap {
   std::vector<double> values;  // [row * n_columns + column]
   std::vector<std::string> column_names = {};
   std::vector<std::string> row_names = {};
-  std::string value_label;         // of the colour bar
-  std::optional<double> from, to;  // of the colours; default: what the data needs
-  bool show_values = false;        // printed in cells that are large enough
+  std::string value_label;               // of the colour bar
+  std::optional<double> from, to;        // of the colours; default: what the data needs
+  bool show_values = false;              // printed in cells that are large enough
+  std::vector<std::string> links = {};   // [cell] "#id" in the page: empty, or one each
+  std::string missing = "not measured";  // what a cell without a value says
 };
 
 using Chart = std::variant<LineChart, BarChart, Histogram, HeatMap>;

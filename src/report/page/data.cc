@@ -38,6 +38,7 @@ void AddRows(const Figure& figure, const Figure::Panel& panel, const LineChart& 
       row.Add("series", series.name);
       row.Add(NameOr(chart.x.label, "x"), Measured(series.x[i]));
       row.Add(NameOr(chart.y.label, "y"), Measured(series.y[i]));
+      if (!series.errors.empty()) row.Add("standard error", Measured(series.errors[i]));
       if (labelled) row.Add("label", series.labels.empty() ? Value() : series.labels[i]);
       rows.push_back(std::move(row));
     }
@@ -52,6 +53,7 @@ void AddRows(const Figure& figure, const Figure::Panel& panel, const BarChart& c
       row.Add("series", series.name);
       row.Add(NameOr(chart.x_label, "category"), chart.categories[i]);
       row.Add(NameOr(chart.y.label, "value"), Measured(series.values[i]));
+      if (!series.errors.empty()) row.Add("standard error", Measured(series.errors[i]));
       rows.push_back(std::move(row));
     }
   }
@@ -106,6 +108,7 @@ Record PanelRecord(const LineChart& chart) {
   for (const LineChart::Series& series : chart.series) {
     Record one = {{"name", series.name}, {"x", Measured(series.x)}, {"y", Measured(series.y)}};
     if (!series.labels.empty()) one.Add("labels", MakeList(series.labels));
+    if (!series.errors.empty()) one.Add("errors", Measured(series.errors));
     all.emplace_back(std::move(one));
   }
   return {{"x", chart.x.label}, {"y", chart.y.label}, {"series", std::move(all)}};

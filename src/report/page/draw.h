@@ -15,7 +15,8 @@ namespace winnow::report {
 struct Canvas {
   double width = 0;
   double height = 0;
-  std::span<const std::string> series;  // of the whole figure: the place of a name is its colour
+  std::span<const std::string> series;  // names of the whole figure's
+  std::span<const size_t> numbers;      // what each looks like (palette.h)
   std::string data;                     // attributes for the page's script, of the plot's own group
 };
 
@@ -45,16 +46,25 @@ Frame DrawSides(const Sides& sides, const Canvas& canvas, Drawing& drawing);
 // Attributes that tell the page's script how to turn pixels into values.
 std::string FrameData(const Frame& frame);
 
-// "c0".."c7", with "dashed" where the eight colours begin again, then "dotted".
-std::string SeriesClass(size_t i);
-size_t SeriesIndex(const Canvas& canvas, std::string_view name);
+// How a series is drawn.
+struct SeriesStyle {
+  size_t place = 0;   // in the figure: the script hides and shows series by it
+  size_t number = 0;  // colour, dashes and mark
+};
+SeriesStyle StyleOf(const Canvas& canvas, std::string_view name);
+// "c0".."c11", with "dashed" where the colours begin again, then "dotted".
+std::string SeriesClass(size_t number);
+// Attributes of an element that belongs to a series: its class and what the script knows it by.
+std::string SeriesAttributes(std::string_view css_class, SeriesStyle style);
 // A mark of its own shape for each colour, so that figures can be read without any.
-void AddMark(Drawing& drawing, size_t series, double x, double y, std::string_view title);
+void AddMark(Drawing& drawing, SeriesStyle style, double x, double y, std::string_view title);
+// A vertical bar from `low` to `high` (px), with ends.
+void AddErrorBar(Drawing& drawing, SeriesStyle style, double x, double low, double high);
 
 Range ColourRange(const HeatMap& map);
 
 // Names of series with their colours, in lines of `width` px. Nothing for fewer than two.
-Drawing SeriesLegend(std::span<const std::string> names, bool lines, double width);
+Drawing SeriesLegend(const Canvas& canvas, bool lines, double width);
 // A bar of colours with its numbers.
 Drawing ColourLegend(const HeatMap& map, double width);
 

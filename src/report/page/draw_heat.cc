@@ -45,22 +45,32 @@ void DrawCells(const HeatMap& map, Range range, const Frame& frame, Drawing& dra
   for (int64_t row = 0; row < map.n_rows; ++row) {
     for (int64_t column = 0; column < map.n_columns; ++column) {
       const double value = map.values[static_cast<size_t>(row * map.n_columns + column)];
-      if (std::isnan(value)) continue;
       const double x = frame.left + static_cast<double>(column) * w;
       const double y = frame.top + static_cast<double>(row) * h;
-      const uint32_t colour = HeatColour(FractionOfRange(value, range));
-      const std::string title = x_name + TickName(map.column_names, map.x, column, map.n_columns) +
+      const std::string place = x_name + TickName(map.column_names, map.x, column, map.n_columns) +
                                 "\n" + y_name + TickName(map.row_names, map.y, row, map.n_rows) +
-                                "\n" + map.value_label + " " + NumberLabel(value);
+                                "\n";
+      if (std::isnan(value)) {
+        drawing.AddRect(x + .5, y + .5, std::max(0.0, w - gap - 1), std::max(0.0, h - gap - 1),
+                        "class=\"missing\"", place + map.missing);
+        continue;
+      }
+      const std::string title = place + map.value_label + " " + NumberLabel(value);
+      const uint32_t colour = HeatColour(FractionOfRange(value, range));
+      const std::string* link = map.links.empty()
+                                    ? nullptr
+                                    : &map.links[static_cast<size_t>(row * map.n_columns + column)];
+      const bool linked = link != nullptr && !link->empty();
+      if (linked) drawing.body += "<a href=\"" + Escaped(*link) + "\">";
       drawing.AddRect(x, y, w - gap, h - gap, "fill=\"" + HexColour(colour) + "\"", title);
-      if (!map.show_values || h < 15) continue;
-      const std::string number = NumberWithin(value, w);
-      if (number.empty()) continue;
-      drawing.Add({.x = x + (w - gap) / 2,
-                   .y = y + (h - gap) / 2 + 4,
-                   .text = number,
-                   .anchor = Drawing::Anchor::kMiddle,
-                   .css_class = IsDark(colour) ? "on-dark" : "on-light"});
+      const std::string number = map.show_values && h >= 15 ? NumberWithin(value, w) : "";
+      if (!number.empty())
+        drawing.Add({.x = x + (w - gap) / 2,
+                     .y = y + (h - gap) / 2 + 4,
+                     .text = number,
+                     .anchor = Drawing::Anchor::kMiddle,
+                     .css_class = IsDark(colour) ? "on-dark" : "on-light"});
+      if (linked) drawing.body += "</a>";
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "report/page/draw.h"
+#include "report/page/palette.h"
 
 namespace winnow::report {
 namespace {
@@ -48,7 +49,7 @@ std::vector<std::vector<Point>> SplitSeries(const Series& series, const Frame& f
   return pieces;
 }
 
-void DrawLine(const Series& series, size_t colour, const Frame& frame, Drawing& drawing) {
+void DrawLine(const Series& series, SeriesStyle style, const Frame& frame, Drawing& drawing) {
   std::string path;
   for (const std::vector<Point>& piece : SplitSeries(series, frame)) {
     char command = 'M';
@@ -60,10 +61,10 @@ void DrawLine(const Series& series, size_t colour, const Frame& frame, Drawing& 
     if (piece.size() == 1) path += "h0.1";
   }
   if (path.empty()) return;
-  drawing.body += "<path d=\"" + path + "\" class=\"line " + SeriesClass(colour) + "\"/>";
+  drawing.body += "<path d=\"" + path + "\"" + SeriesAttributes("line", style) + "/>";
 }
 
-void DrawMarks(const Series& series, size_t colour, const LineChart& chart, const Frame& frame,
+void DrawMarks(const Series& series, SeriesStyle style, const LineChart& chart, const Frame& frame,
                Drawing& drawing) {
   for (size_t i = 0; i < series.x.size(); ++i) {
     if (!frame.x.Shows(series.x[i]) || !frame.y.Shows(series.y[i])) continue;
@@ -72,7 +73,16 @@ void DrawMarks(const Series& series, size_t colour, const LineChart& chart, cons
     std::string title = series.name.empty() ? "" : series.name + "\n";
     title += chart.x.label + " " + NumberLabel(series.x[i]) + "\n" + chart.y.label + " " +
              NumberLabel(series.y[i]);
-    AddMark(drawing, colour, x, y, title);
+    if (!series.errors.empty() && series.errors[i] > 0) {
+      const auto place = [&](double value) {
+        const Range& range = frame.y.range;
+        return frame.y.At(std::clamp(value, range.from, range.to));
+      };
+      AddErrorBar(drawing, style, x, place(series.y[i] - series.errors[i]),
+                  place(series.y[i] + series.errors[i]));
+      title += " ± " + NumberLabel(series.errors[i]);
+    }
+    AddMark(drawing, style, x, y, title);
     if (series.labels.empty() || series.labels[i].empty()) continue;
     drawing.Add({.x = x + 7, .y = y - 6, .text = series.labels[i], .css_class = "note"});
   }
@@ -80,23 +90,37 @@ void DrawMarks(const Series& series, size_t colour, const LineChart& chart, cons
 
 }  // namespace
 
-std::string SeriesClass(size_t i) {
-  constexpr const char* kRounds[] = {"", " dashed", " dotted"};
-  return "c" + std::to_string(i % 8) + kRounds[i / 8 % std::size(kRounds)];
-}
-
-size_t SeriesIndex(const Canvas& canvas, std::string_view name) {
+SeriesStyle StyleOf(const Canvas& canvas, std::string_view name) {
   const auto found = std::find(canvas.series.begin(), canvas.series.end(), name);
-  return static_cast<size_t>(found - canvas.series.begin());
+  const auto place = static_cast<size_t>(found - canvas.series.begin());
+  return {place, place < canvas.numbers.size() ? canvas.numbers[place] : place};
 }
 
-void AddMark(Drawing& drawing, size_t series, double x, double y, std::string_view title) {
+std::string SeriesClass(size_t number) {
+  constexpr const char* kRounds[] = {"", " dashed", " dotted"};
+  return "c" + std::to_string(number % Palette::kColours) +
+         kRounds[number / Palette::kColours % std::size(kRounds)];
+}
+
+std::string SeriesAttributes(std::string_view css_class, SeriesStyle style) {
+  return " class=\"" + std::string(css_class) + " " + SeriesClass(style.number) +
+         "\" data-series=\"" + std::to_string(style.place) + "\"";
+}
+
+void AddErrorBar(Drawing& drawing, SeriesStyle style, double x, double low, double high) {
+  drawing.body += "<path d=\"M" + Px(x) + " " + Px(low) + "V" + Px(high) + "M" + Px(x - 3) + " " +
+                  Px(low) + "h6M" + Px(x - 3) + " " + Px(high) + "h6\"" +
+                  SeriesAttributes("error", style) + "/>";
+}
+
+void AddMark(Drawing& drawing, SeriesStyle style, double x, double y, std::string_view title) {
   const double s = kMarkSize;
   const auto corner = [&](char command, double dx, double dy) {
     return command + Px(x + dx) + " " + Px(y + dy);
   };
   std::string path;
-  switch (series % 4) {
+  // Another shape where a colour comes again.
+  switch ((style.number + style.number / Palette::kColours) % 4) {
     case 0:  // circle
       path = corner('M', -s, 0) + "a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z";
       break;
@@ -111,7 +135,7 @@ void AddMark(Drawing& drawing, size_t series, double x, double y, std::string_vi
              corner('L', -s - 1.5, 0) + "z";
       break;
   }
-  drawing.body += "<path d=\"" + path + "\" class=\"mark " + SeriesClass(series) + "\">";
+  drawing.body += "<path d=\"" + path + "\"" + SeriesAttributes("mark", style) + ">";
   if (!title.empty()) drawing.body += "<title>" + Escaped(title) + "</title>";
   drawing.body += "</path>";
 }
@@ -121,6 +145,12 @@ Drawing Draw(const LineChart& chart, const Canvas& canvas) {
   for (const Series& series : chart.series) {
     xs.insert(xs.end(), series.x.begin(), series.x.end());
     ys.insert(ys.end(), series.y.begin(), series.y.end());
+    for (size_t i = 0; i < series.errors.size(); ++i) {
+      // A logarithm has no room below zero.
+      const double low = series.y[i] - series.errors[i];
+      if (chart.y.scale == Scale::kLinear || low > 0) ys.push_back(low);
+      ys.push_back(series.y[i] + series.errors[i]);
+    }
   }
   Drawing drawing;
   const Frame frame = DrawSides({.x = chart.x,
@@ -139,12 +169,12 @@ Drawing Draw(const LineChart& chart, const Canvas& canvas) {
   }
   for (const Series& series : chart.series) {
     if (chart.style == LineChart::Style::kPoints) break;
-    DrawLine(series, SeriesIndex(canvas, series.name), frame, drawing);
+    DrawLine(series, StyleOf(canvas, series.name), frame, drawing);
   }
   if (clips) drawing.body += "</svg>";
   for (const Series& series : chart.series) {
     if (chart.style == LineChart::Style::kLine) break;
-    DrawMarks(series, SeriesIndex(canvas, series.name), chart, frame, drawing);
+    DrawMarks(series, StyleOf(canvas, series.name), chart, frame, drawing);
   }
   drawing.body += "<g class=\"hover\"" + canvas.data + FrameData(frame) + "></g>";
   return drawing;

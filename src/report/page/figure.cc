@@ -45,6 +45,8 @@ void ShareLines(Figure& figure) {
     for (const LineChart::Series& series : chart->series) {
       Gather(xs, series.x);
       Gather(ys, series.y);
+      for (size_t i = 0; i < series.errors.size(); ++i)
+        ys.push_back(series.y[i] + series.errors[i]);
     }
   }
   for (LineChart* chart : charts) {
@@ -57,7 +59,12 @@ void ShareBars(Figure& figure) {
   std::vector<double> ys;
   const auto charts = ChartsOfType<BarChart>(figure);
   for (const BarChart* chart : charts) {
-    for (const BarChart::Series& series : chart->series) Gather(ys, series.values);
+    for (const BarChart::Series& series : chart->series) {
+      Gather(ys, series.values);
+      for (size_t i = 0; i < series.errors.size(); ++i) {
+        ys.push_back(series.values[i] + series.errors[i]);
+      }
+    }
   }
   for (BarChart* chart : charts) Fix(chart->y, AxisRange(chart->y, ys, /*with_zero=*/true));
 }
@@ -100,10 +107,10 @@ double ChartHeight(const Chart& chart, double width, bool beside_others) {
   return std::clamp(70 + 24 * n_rows, 150.0, std::max(height, std::min(130 + 16 * n_rows, 900.0)));
 }
 
-Drawing DrawLegend(const Figure& figure, const std::vector<std::string>& names, double width) {
+Drawing DrawLegend(const Figure& figure, const Canvas& canvas, double width) {
   const Chart& first = figure.panels.front().chart;
   if (const auto* map = std::get_if<HeatMap>(&first)) return ColourLegend(*map, width);
-  return SeriesLegend(names, std::holds_alternative<LineChart>(first), width);
+  return SeriesLegend(canvas, std::holds_alternative<LineChart>(first), width);
 }
 
 void CheckFigure(const Figure& figure) {
@@ -113,6 +120,7 @@ void CheckFigure(const Figure& figure) {
     if (const auto* map = std::get_if<HeatMap>(&panel.chart)) {
       WINNOW_CHECK(map->n_rows > 0 && map->n_columns > 0);
       WINNOW_CHECK(static_cast<int64_t>(map->values.size()) == map->n_rows * map->n_columns);
+      WINNOW_CHECK(map->links.empty() || map->links.size() == map->values.size());
     }
     if (const auto* histogram = std::get_if<Histogram>(&panel.chart)) {
       WINNOW_CHECK(histogram->edges.size() == histogram->counts.size() + 1);
@@ -120,11 +128,14 @@ void CheckFigure(const Figure& figure) {
     if (const auto* lines = std::get_if<LineChart>(&panel.chart)) {
       for (const LineChart::Series& series : lines->series) {
         WINNOW_CHECK(series.x.size() == series.y.size());
+        WINNOW_CHECK(series.errors.empty() || series.errors.size() == series.y.size());
       }
     }
     if (const auto* bars = std::get_if<BarChart>(&panel.chart)) {
       for (const BarChart::Series& series : bars->series) {
         WINNOW_CHECK(series.values.size() == bars->categories.size());
+        WINNOW_CHECK(series.errors.empty() || series.errors.size() == series.values.size());
+        WINNOW_CHECK(series.links.empty() || series.links.size() == series.values.size());
       }
     }
   }
@@ -157,7 +168,7 @@ Figure WithSharedRanges(Figure figure) {
   return figure;
 }
 
-Drawing DrawFigure(const Figure& original, double width) {
+Drawing DrawFigure(const Figure& original, double width, const Palette& palette) {
   const Figure figure = WithSharedRanges(original);
   const std::vector<std::string> names = SeriesNames(figure);
   const auto n_panels = static_cast<int>(figure.panels.size());
@@ -165,7 +176,9 @@ Drawing DrawFigure(const Figure& original, double width) {
                                   std::min(n_panels, kMaxPanelsInRow));
   const double panel_width = (width - kGap * (n_in_row - 1)) / n_in_row;
 
-  Drawing drawing = DrawLegend(figure, names, width);
+  std::vector<size_t> numbers;
+  for (const std::string& name : names) numbers.push_back(palette.CodePoint(name));
+  Drawing drawing = DrawLegend(figure, {.series = names, .numbers = numbers, .data = ""}, width);
   drawing.width = width;
   if (drawing.height > 0) drawing.height += 8;
   for (int first = 0; first < n_panels; first += n_in_row) {
@@ -175,6 +188,7 @@ Drawing DrawFigure(const Figure& original, double width) {
       const Canvas canvas = {.width = panel_width,
                              .height = ChartHeight(panel.chart, panel_width, n_in_row > 1),
                              .series = names,
+                             .numbers = numbers,
                              .data = " data-panel=\"" + std::to_string(i) + "\""};
       Drawing plot;
       if (!panel.title.empty()) {
@@ -191,11 +205,11 @@ Drawing DrawFigure(const Figure& original, double width) {
   return drawing;
 }
 
-std::string FigureHtml(const Figure& figure) {
+std::string FigureHtml(const Figure& figure, const Palette& palette) {
   const std::string label = figure.title + (figure.caption.empty() ? "" : ". " + figure.caption);
   std::string html = "<figure id=\"" + Escaped(figure.name) + "\">\n<h3>" + Escaped(figure.title) +
-                     "</h3>\n" + InlineSvg(DrawFigure(figure, kWide), "wide", label) +
-                     InlineSvg(DrawFigure(figure, kNarrow), "narrow", label);
+                     "</h3>\n" + InlineSvg(DrawFigure(figure, kWide, palette), "wide", label) +
+                     InlineSvg(DrawFigure(figure, kNarrow, palette), "narrow", label);
   if (!figure.caption.empty()) {
     html += "<figcaption>" + Escaped(figure.caption) + "</figcaption>\n";
   }
@@ -207,8 +221,14 @@ std::string FigureHtml(const Figure& figure) {
 }
 
 std::string ToSvg(const Figure& figure) {
+  Palette palette;
+  palette.Add(figure);
+  return ToSvg(figure, palette);
+}
+
+std::string ToSvg(const Figure& figure, const Palette& palette) {
   const std::string label = figure.title.empty() ? figure.name : figure.title;
-  return SvgFile(DrawFigure(figure, kWide), label);
+  return SvgFile(DrawFigure(figure, kWide, palette), label);
 }
 
 }  // namespace winnow::report

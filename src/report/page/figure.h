@@ -5,6 +5,7 @@
 
 #include "report/page/chart.h"
 #include "report/page/draw.h"
+#include "report/page/palette.h"
 
 namespace winnow::report {
 
@@ -15,10 +16,13 @@ std::vector<std::string> SeriesNames(const Figure& figure);
 Figure WithSharedRanges(Figure figure);
 
 // The whole figure, panels side by side as far as `width` allows.
-Drawing DrawFigure(const Figure& figure, double width);
+Drawing DrawFigure(const Figure& figure, double width, const Palette& palette);
 
 // The <figure> of a page: drawn for wide and for narrow columns (the page's style shows the one
 // that fits), with the numbers the script needs.
-std::string FigureHtml(const Figure& figure);
+std::string FigureHtml(const Figure& figure, const Palette& palette);
+
+// As ToSvg (page.h), in the colours of a page.
+std::string ToSvg(const Figure& figure, const Palette& palette);
 
 }  // namespace winnow::report

@@ -12,7 +12,8 @@ constexpr double kSwatch = 22;
 
 }  // namespace
 
-Drawing SeriesLegend(std::span<const std::string> names, bool lines, double width) {
+Drawing SeriesLegend(const Canvas& canvas, bool lines, double width) {
+  const std::span<const std::string> names = canvas.series;
   Drawing legend;
   if (names.size() < 2) return legend;
   legend.width = width;
@@ -26,14 +27,19 @@ Drawing SeriesLegend(std::span<const std::string> names, bool lines, double widt
       x = 0;
       y += kLine;
     }
+    const SeriesStyle style = StyleOf(canvas, names[i]);
+    // The script makes a switch of it.
+    legend.body += "<g class=\"legend\" data-series=\"" + std::to_string(style.place) + "\">";
+    legend.AddRect(x - 4, y, needed - 6, kLine, "class=\"hit\"");
     if (lines) {
       legend.body += "<path d=\"M" + Px(x) + " " + Px(y + 9) + "h" + Px(kSwatch) +
-                     "\" class=\"line " + SeriesClass(i) + "\"/>";
-      AddMark(legend, i, x + kSwatch / 2, y + 9, "");
+                     "\" class=\"line " + SeriesClass(style.number) + "\"/>";
+      AddMark(legend, style, x + kSwatch / 2, y + 9, "");
     } else {
-      legend.AddRect(x, y + 3, 12, 12, "class=\"bar " + SeriesClass(i) + "\"");
+      legend.AddRect(x, y + 3, 12, 12, "class=\"bar " + SeriesClass(style.number) + "\"");
     }
     legend.Add({.x = x + swatch + 6, .y = y + 13, .text = name});
+    legend.body += "</g>";
     x += needed;
   }
   legend.height = y + kLine;

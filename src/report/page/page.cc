@@ -47,39 +47,58 @@ std::string CellText(const Value& value) {
   return std::to_string(std::llround(*number));
 }
 
-std::string TableHtml(const Table& table) {
-  std::string html = "<figure id=\"" + Escaped(table.name) + "\">\n";
-  if (!table.title.empty()) html += "<h3>" + Escaped(table.title) + "</h3>\n";
-  html += "<div class=\"scroll\"><table>\n<thead><tr>";
-  const std::vector<Field> columns =
-      table.rows.empty() ? std::vector<Field>() : table.rows.front().fields;
+// Whether all cells of a column are numbers.
+bool IsNumeric(const std::vector<Record>& rows, const std::string& column) {
+  return std::all_of(rows.begin(), rows.end(), [&](const Record& row) {
+    const Value* value = row.Find(column);
+    return value == nullptr || IsNumber(*value) ||
+           std::holds_alternative<std::monostate>(value->data);
+  });
+}
+
+// The rows as a <table>; `links` as in Table.
+std::string RowsHtml(const std::vector<Record>& rows,
+                     const std::vector<std::vector<std::string>>& links) {
+  std::string html = "<div class=\"scroll\"><table>\n<thead><tr>";
+  const std::vector<Field> columns = rows.empty() ? std::vector<Field>() : rows.front().fields;
   std::vector<bool> numeric;
   for (const Field& column : columns) {
-    const bool all = std::all_of(table.rows.begin(), table.rows.end(), [&](const Record& row) {
-      const Value* value = row.Find(column.name);
-      return value == nullptr || IsNumber(*value) ||
-             std::holds_alternative<std::monostate>(value->data);
-    });
-    numeric.push_back(all);
-    html += std::string("<th") + (all ? " class=\"number\"" : "") + ">" + Escaped(column.name) +
-            "</th>";
+    numeric.push_back(IsNumeric(rows, column.name));
+    html += std::string("<th") + (numeric.back() ? " class=\"number\"" : "") + ">" +
+            Escaped(column.name) + "</th>";
   }
   html += "</tr></thead>\n<tbody>\n";
-  for (const Record& row : table.rows) {
+  for (size_t row = 0; row < rows.size(); ++row) {
     html += "<tr>";
     for (size_t i = 0; i < columns.size(); ++i) {
-      const Value* value = row.Find(columns[i].name);
+      const Value* value = rows[row].Find(columns[i].name);
       const std::string text = value == nullptr ? "" : CellText(*value);
       const char* css_class = numeric[i]                ? " class=\"number\""
                               : text.size() > kLongCell ? " class=\"long\""
                                                         : "";
-      html += std::string("<td") + css_class + ">" + Escaped(text) + "</td>";
+      std::string cell = Escaped(text);
+      if (row < links.size() && i < links[row].size() && !links[row][i].empty()) {
+        cell = "<a href=\"" + Escaped(links[row][i]) + "\">" + cell + "</a>";
+      }
+      html += std::string("<td") + css_class + ">" + cell + "</td>";
     }
     html += "</tr>\n";
   }
-  html += "</tbody></table></div>\n";
+  return html + "</tbody></table></div>\n";
+}
+
+std::string TableHtml(const Table& table) {
+  std::string html = "<figure id=\"" + Escaped(table.name) + "\">\n";
+  if (!table.title.empty()) html += "<h3>" + Escaped(table.title) + "</h3>\n";
+  html += RowsHtml(table.rows, table.links);
   if (!table.caption.empty()) html += "<figcaption>" + Escaped(table.caption) + "</figcaption>\n";
   return html + "</figure>\n";
+}
+
+std::string FoldHtml(const Fold& fold) {
+  return "<details><summary id=\"" + Escaped(fold.id) + "\">" + Escaped(fold.title) +
+         "</summary>\n" + Paragraphs(fold.text) +
+         (fold.rows.empty() ? "" : RowsHtml(fold.rows, {})) + "</details>\n";
 }
 
 std::string FactsHtml(const Record& facts) {
@@ -133,12 +152,22 @@ void Page::AddFigure(Figure figure) {
   figure.name = FreeName(figure.name);
   parts_.emplace_back(std::move(figure));
 }
+void Page::AddFold(Fold fold) { parts_.emplace_back(std::move(fold)); }
 void Page::AddTokenMap(TokenMap map) {
   map.name = FreeName(map.name);
   parts_.emplace_back(std::move(map));
 }
 
+Palette Page::PaletteOfFigures() const {
+  Palette palette;
+  for (const Part& part : parts_) {
+    if (const auto* figure = std::get_if<Figure>(&part)) palette.Add(*figure);
+  }
+  return palette;
+}
+
 std::string Page::Html() const {
+  const Palette palette = PaletteOfFigures();
   std::string body, contents;
   int n_sections = 0;
   for (const Part& part : parts_) {
@@ -151,9 +180,11 @@ std::string Page::Html() const {
     } else if (const auto* table = std::get_if<Table>(&part)) {
       body += TableHtml(*table);
     } else if (const auto* figure = std::get_if<Figure>(&part)) {
-      body += FigureHtml(*figure);
+      body += FigureHtml(*figure, palette);
     } else if (const auto* map = std::get_if<TokenMap>(&part)) {
       body += TokenMapHtml(*map);
+    } else if (const auto* fold = std::get_if<Fold>(&part)) {
+      body += FoldHtml(*fold);
     }
   }
   if (n_sections >= 3) contents = "<nav>\n" + contents + "</nav>\n";
@@ -174,6 +205,7 @@ std::string Page::FigureFolder(const std::string& path) {
 
 Result<void> Page::Write(const std::string& path) const {
   const std::filesystem::path folder = FigureFolder(path);
+  const Palette palette = PaletteOfFigures();
   std::error_code problem;
   std::filesystem::create_directory(folder, problem);
   if (problem) return Error{folder.string() + ": " + problem.message()};
@@ -181,7 +213,7 @@ Result<void> Page::Write(const std::string& path) const {
     if (const auto* table = std::get_if<Table>(&part)) {
       WINNOW_TRY(WriteData(folder / table->name, table->rows, MakeList(table->rows)));
     } else if (const auto* figure = std::get_if<Figure>(&part)) {
-      WINNOW_TRY(WriteWholeFile(folder / (figure->name + ".svg"), ToSvg(*figure)));
+      WINNOW_TRY(WriteWholeFile(folder / (figure->name + ".svg"), ToSvg(*figure, palette)));
       WINNOW_TRY(WriteData(folder / figure->name, DataRecords(*figure),
                            Record{{"title", figure->title},
                                   {"caption", figure->caption},

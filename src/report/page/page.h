@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "report/page/chart.h"
+#include "report/page/palette.h"
 #include "report/page/token_map.h"
 #include "report/record.h"
 
@@ -20,6 +21,16 @@ struct Table {
   std::string name;  // of its files
   std::string title;
   std::string caption;
+  std::vector<Record> rows;
+  // [row][column] "#id" in the page a cell leads to; empty: none.
+  std::vector<std::vector<std::string>> links = {};
+};
+
+// A table that is shown when its title is clicked, or when a link leads to it.
+struct Fold {
+  std::string id;  // what links name: letters, digits, '-'
+  std::string title;
+  std::string text;  // above the table
   std::vector<Record> rows;
 };
 
@@ -34,6 +45,7 @@ class Page {
   void AddTable(Table table);
   void AddFigure(Figure figure);
   void AddTokenMap(TokenMap map);
+  void AddFold(Fold fold);  // has no files
 
   std::string Html() const;
 
@@ -52,7 +64,8 @@ class Page {
   struct Text {
     std::string text;
   };
-  using Part = std::variant<Section, Text, Table, Figure, TokenMap>;
+  using Part = std::variant<Section, Text, Table, Figure, TokenMap, Fold>;
+  Palette PaletteOfFigures() const;
   std::string FreeName(std::string_view wanted);
 
   std::string title_, introduction_;

@@ -1,4 +1,5 @@
-// Nothing here is needed to read the page: values at the pointer, and the choice of layer and head in token maps.
+// Nothing here is needed to read the page: values at the pointer, sorting, series that are switched off, and the choice of
+// layer and head in token maps.
 'use strict';
 (() => {
   const make = (name, className, text = '') => {
@@ -43,6 +44,9 @@
     });
     return best;
   };
+  const mostLines = 8;  // at the pointer: the nearest
+  const offNames = new Map();  // figure -> names that are switched off
+  const isOff = (figure, name) => offNames.has(figure) && offNames.get(figure).has(name);
   for (const figure of document.querySelectorAll('figure')) {
     const panels = dataOf(figure, 'points');
     if (!panels) continue;
@@ -60,14 +64,108 @@
       area.addEventListener('pointermove', (event) => {
         const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(area.getScreenCTM().inverse());
         const wanted = x.valueAt(at.x);
-        const lines = panel.series.map((series) => {
-          const i = nearest(series, wanted);
-          return i < 0 ? '' : (series.name ? series.name + '  ' : '') + shown(series.y[i]) + '  at ' + shown(series.x[i]);
-        });
-        showTip([panel.y, ...lines.filter(Boolean)].join('\n'), event);
+        const height = y.valueAt(at.y);
+        const far = (series, i) => Math.abs(Math.log(series.y[i] / height) || series.y[i] - height);
+        const found = panel.series.map((series) => ({ series, i: nearest(series, wanted) }))
+            .filter(({ series, i }) => i >= 0 && !isOff(figure, series.name))
+            .sort((a, b) => far(a.series, a.i) - far(b.series, b.i));
+        const lines = found.slice(0, mostLines).map(({ series, i }) =>
+          (series.name ? series.name + '  ' : '') + shown(series.y[i]) + '  at ' + shown(series.x[i]));
+        if (found.length > mostLines) lines.push('and ' + (found.length - mostLines) + ' further away');
+        showTip([panel.y, ...lines].join('\n'), event);
       });
     }
   }
+
+  // Legends: a click switches a series off and on, a double click leaves it alone, the pointer makes it stand out.
+  for (const figure of document.querySelectorAll('figure')) {
+    const keys = [...figure.querySelectorAll('g.legend')];
+    if (!keys.length) continue;
+    const off = new Set();
+    offNames.set(figure, new Set());
+    const of = (key) => key.dataset.series;
+    const update = () => {
+      for (const element of figure.querySelectorAll('[data-series]')) {
+        element.classList.toggle('off', off.has(of(element)));
+      }
+      offNames.set(figure, new Set(keys.filter((key) => off.has(of(key))).map((key) => key.textContent)));
+      keys.forEach((key) => key.setAttribute('aria-pressed', String(!off.has(of(key)))));
+    };
+    const standOut = (series) => {
+      for (const element of figure.querySelectorAll('[data-series]')) {
+        element.classList.toggle('faded', series !== null && of(element) !== series);
+      }
+    };
+    const all = new Set(keys.map(of));
+    for (const key of keys) {
+      key.setAttribute('tabindex', '0');
+      key.setAttribute('role', 'button');
+      const toggle = () => {
+        off.has(of(key)) ? off.delete(of(key)) : off.add(of(key));
+        if (off.size === all.size) off.clear();  // the last one: all again
+        update();
+      };
+      key.addEventListener('click', toggle);
+      key.addEventListener('keydown', (event) => {
+        if (event.key !== 'Enter' && event.key !== ' ') return;
+        event.preventDefault();
+        toggle();
+      });
+      key.addEventListener('dblclick', () => {
+        off.clear();
+        all.forEach((series) => { if (series !== of(key)) off.add(series); });
+        update();
+      });
+      key.addEventListener('pointerenter', () => standOut(of(key)));
+      key.addEventListener('pointerleave', () => standOut(null));
+      key.addEventListener('focus', () => standOut(of(key)));
+      key.addEventListener('blur', () => standOut(null));
+    }
+    update();
+  }
+
+  // Tables: a click on a column's name sorts by it, another one the other way round.
+  const sortKey = (text) => {
+    const number = /^[^0-9-]*(-?[0-9][0-9.,]*(?:e[+-]?[0-9]+)?)\s*([KMGT]i?B|B|%)?/i.exec(text.trim());
+    if (!number || /^[a-z]/i.test(text.trim())) return null;
+    const power = { K: 1, M: 2, G: 3, T: 4 }[(number[2] || '')[0]] || 0;
+    return Number(number[1].replace(/,/g, '')) * Math.pow(1024, power);
+  };
+  for (const table of document.querySelectorAll('table')) {
+    const body = table.tBodies[0];
+    if (!body || body.rows.length < 2) continue;
+    [...table.tHead.rows[0].cells].forEach((head, column) => {
+      head.setAttribute('tabindex', '0');
+      head.classList.add('sorts');
+      const sort = () => {
+        const up = head.getAttribute('aria-sort') !== 'ascending';
+        [...table.tHead.rows[0].cells].forEach((cell) => cell.removeAttribute('aria-sort'));
+        head.setAttribute('aria-sort', up ? 'ascending' : 'descending');
+        const rows = [...body.rows].map((row) => ({ row, text: row.cells[column].textContent, key: sortKey(row.cells[column].textContent) }));
+        const numeric = rows.every(({ text, key }) => key !== null || text.trim() === '');
+        rows.sort((a, b) => {
+          const empty = (a.text.trim() === '') - (b.text.trim() === '');
+          if (empty) return empty;  // at the end, whichever way
+          const order = numeric ? a.key - b.key : a.text.localeCompare(b.text);
+          return up ? order : -order;
+        });
+        rows.forEach(({ row }) => body.append(row));
+      };
+      head.addEventListener('click', sort);
+      head.addEventListener('keydown', (event) => { if (event.key === 'Enter') sort(); });
+    });
+  }
+
+  // What a link leads to may be folded.
+  const unfold = () => {
+    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const details = target && target.closest('details');
+    if (!details) return;
+    details.open = true;
+    target.scrollIntoView();
+  };
+  addEventListener('hashchange', unfold);
+  unfold();
 
   // Token maps. States come as runs: "3k2e" is three kept, two evicted.
   const expand = (runs) => runs.replace(/(\d+)(\D)/g, (_, n, state) => state.repeat(n));

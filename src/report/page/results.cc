@@ -85,18 +85,23 @@ LineChart MakeLineChart(const Plot& plot, const Rows& rows) {
                      .style = plot.kind == Plot::Kind::kFront ? LineChart::Style::kMarkedLine
                                                               : LineChart::Style::kLine};
   for (const std::string& name : NamesOrOne(rows, plot.series)) {
-    std::vector<std::pair<double, double>> points;
+    struct Point {
+      double x, y, error;
+    };
+    std::vector<Point> points;
+    LineChart::Series series = {.name = name, .x = {}, .y = {}};
     for (const Record* row : RowsWith(rows, plot.series, name)) {
       const auto x = NumberIn(*row, plot.x.name);
       const auto y = NumberIn(*row, plot.y.name);
-      if (x && y) points.emplace_back(*x, *y);
+      if (x && y) points.push_back({*x, *y, NumberIn(*row, plot.error).value_or(0)});
+      series.group = NameIn(*row, plot.group).value_or("");
     }
     std::stable_sort(points.begin(), points.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
-    LineChart::Series series = {.name = name, .x = {}, .y = {}};
-    for (const auto& [x, y] : points) {
-      series.x.push_back(x);
-      series.y.push_back(y);
+                     [](const Point& a, const Point& b) { return a.x < b.x; });
+    for (const Point& point : points) {
+      series.x.push_back(point.x);
+      series.y.push_back(point.y);
+      if (!plot.error.empty()) series.errors.push_back(point.error);
     }
     chart.series.push_back(std::move(series));
   }
@@ -109,16 +114,19 @@ class Means {
   Means(std::vector<std::string> rows, std::vector<std::string> columns)
       : rows_(std::move(rows)),
         columns_(std::move(columns)),
-        sums_(rows_.size() * columns_.size(), 0),
+        links_(rows_.size() * columns_.size()),
+        sums_(links_.size(), 0),
         counts_(sums_.size(), 0) {}
 
   void Add(const std::optional<std::string>& row, const std::optional<std::string>& column,
-           std::optional<double> value) {
-    if (!row || !column || !value) return;
+           std::optional<double> value, const std::optional<std::string>& link = std::nullopt) {
+    if (!row || !column) return;
     const auto place = [](const std::vector<std::string>& names, const std::string& name) {
       return static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
     };
     const size_t cell = place(rows_, *row) * columns_.size() + place(columns_, *column);
+    if (link) links_[cell] = *link;
+    if (!value) return;
     sums_[cell] += *value;
     ++counts_[cell];
   }
@@ -128,9 +136,10 @@ class Means {
     }
     return std::move(sums_);
   }
+  std::vector<std::string> TakeLinks() { return std::move(links_); }
 
  private:
-  std::vector<std::string> rows_, columns_;
+  std::vector<std::string> rows_, columns_, links_;
   std::vector<double> sums_;
   std::vector<int64_t> counts_;
 };
@@ -142,11 +151,18 @@ BarChart MakeBarChart(const Plot& plot, const Rows& rows, const Rows& all) {
                     .y = MakeAxis(plot.y),
                     .series = {}};
   for (const std::string& name : NamesOrOne(rows, plot.series)) {
-    Means means({name}, chart.categories);
+    Means means({name}, chart.categories), errors({name}, chart.categories);
+    BarChart::Series series = {.name = name, .values = {}};
     for (const Record* row : RowsWith(rows, plot.series, name)) {
-      means.Add(name, NameIn(*row, plot.x.name), NumberIn(*row, plot.y.name));
+      const auto category = NameIn(*row, plot.x.name);
+      means.Add(name, category, NumberIn(*row, plot.y.name), NameIn(*row, plot.link));
+      errors.Add(name, category, NumberIn(*row, plot.error));
+      series.group = NameIn(*row, plot.group).value_or("");
     }
-    chart.series.push_back({.name = name, .values = means.Take()});
+    series.values = means.Take();
+    if (!plot.error.empty()) series.errors = errors.Take();
+    if (!plot.link.empty()) series.links = means.TakeLinks();
+    chart.series.push_back(std::move(series));
   }
   return chart;
 }
@@ -165,10 +181,12 @@ HeatMap MakeHeatMap(const Plot& plot, const Rows& rows, const Rows& all) {
   map.n_columns = static_cast<int64_t>(map.column_names.size());
   Means means(map.row_names, map.column_names);
   for (const Record* row : rows) {
-    means.Add(NameIn(*row, plot.y.name), NameIn(*row, plot.x.name),
-              NumberIn(*row, plot.value.name));
+    means.Add(NameIn(*row, plot.y.name), NameIn(*row, plot.x.name), NumberIn(*row, plot.value.name),
+              NameIn(*row, plot.link));
   }
   map.values = means.Take();
+  map.missing = plot.missing;
+  if (!plot.link.empty()) map.links = means.TakeLinks();
   return map;
 }
 

@@ -29,9 +29,13 @@ struct Plot {
   std::string title;
   std::string caption;
   Column x, y;
-  Column value = {};        // kHeatMap
-  std::string series = {};  // a column: one colour for each value of it (not kHeatMap)
-  std::string panel = {};   // a column: one small chart for each value of it
+  Column value = {};                     // kHeatMap
+  std::string series = {};               // a column: one colour for each value of it (not kHeatMap)
+  std::string group = {};                // a column: series of one value have one colour
+  std::string error = {};                // a column: of y (kFront, kBars)
+  std::string link = {};                 // a column: where a cell leads, "#id" (kBars, kHeatMap)
+  std::string missing = "not measured";  // what a cell of a heat map without a value says
+  std::string panel = {};                // a column: one small chart for each value of it
 };
 
 // Requires: x and y (and for heat maps value) name columns. No panels where nothing was measured.

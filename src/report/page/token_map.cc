@@ -180,8 +180,9 @@ std::string TokenMapHtml(const TokenMap& map) {
       "</div>\n<div class=\"shown\">" + Escaped(FirstChoice(map)) + "</div>\n<div class=\"map\">";
   const std::vector<TokenShares> shares = CountTokenShares(map.views.front(), map.tokens.size());
   for (size_t i = 0; i < map.tokens.size(); ++i) {
-    html += std::string("<i class=\"") + ShadeName(shares[i]) + "\">" +
-            Escaped(WithLineEnds(map.tokens[i])) + "</i>";
+    const bool marked = !map.marked.empty() && map.marked[i];
+    html += std::string("<i class=\"") + ShadeName(shares[i]) + "\"" +
+            (marked ? " data-marked=\"\">" : ">") + Escaped(WithLineEnds(map.tokens[i])) + "</i>";
   }
   html += "</div>\n";
   if (!map.caption.empty()) html += "<figcaption>" + Escaped(map.caption) + "</figcaption>\n";

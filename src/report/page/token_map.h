@@ -31,6 +31,7 @@ struct TokenMap {
   std::string caption;
   std::vector<std::string> tokens;  // bytes, whatever they are
   std::vector<View> views;          // of the same number of layers
+  std::vector<bool> marked = {};    // [token] underlined; empty: none
   // Where views have evicted_at: the tokens that came at once, before the first step that a reader
   // can choose.
   int64_t n_prompt = 0;

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <atomic>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "conversation.h"
+#include "runtime/generate.h"
+
+namespace winnow::apps {
+
+// What a line of a chat that begins with a slash does.
+class ChatCommands {
+ public:
+  ChatCommands(ChatFlags& flags, Conversation& conversation, ConsoleLog& log)
+      : flags_(flags), conversation_(conversation), log_(log) {}
+
+  // "/help", ...; and those of them that a file's name follows. For completion.
+  static std::span<const std::string_view> Names();
+  static std::span<const std::string_view> TakeFile();
+
+  struct Done {
+    bool ends = false;  // the chat
+    std::optional<Result<runtime::StopReason>> answer = {};
+  };
+  // nullopt: the line is a message.
+  std::optional<Done> Run(const std::string& line, const std::atomic<bool>& interrupted);
+  // The texts of /read since the last time, to be put before a message.
+  std::string TakeAttached();
+
+ private:
+  void Clear();
+  void Read(const std::string& path);
+  void Save(const std::string& path);
+  void Load(const std::string& path);
+  void Set(std::string_view text);
+  void ShowSettings();
+  Result<void> SetParameter(std::string name, const std::string& value);
+
+  ChatFlags& flags_;
+  Conversation& conversation_;
+  ConsoleLog& log_;
+  std::string attached_;
+};
+
+}  // namespace winnow::apps

@@ -1,0 +1,135 @@
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "commands.h"
+#include "interrupt.h"
+#include "options.h"
+#include "overflow.h"
+#include "runtime/scheduler.h"
+#include "serve_flags.h"
+#include "server/http/http_server.h"
+#include "server/openai/service.h"
+#include "server/scheduler_backend.h"
+#include "template_flags.h"
+
+namespace winnow::apps {
+namespace {
+
+// Every connection is an open file; the soft limit is often 1024.
+void RaiseFileLimit() {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+std::string ModelName(const ServeFlags& flags, const runtime::Engine& engine) {
+  if (!flags.alias.empty()) return flags.alias;
+  if (flags.model.model != kBundled) {
+    return std::filesystem::path(flags.model.model).filename().string();
+  }
+  const std::string& name = engine.model().hyperparameters().name;
+  return name.empty() ? "winnow" : name;
+}
+
+void WaitForInterrupt(const std::atomic<bool>& interrupted) {
+  constexpr std::chrono::milliseconds kLook{50};
+  while (!interrupted) std::this_thread::sleep_for(kLook);
+}
+
+// From the model's file to the last answer. The server listens already: /health says that the model
+// is being loaded.
+int LoadAndServe(const ServeFlags& flags, const runtime::SchedulerOptions& scheduling,
+                 server::Service& service, std::unique_ptr<server::HttpServer> http,
+                 ConsoleLog& log) {
+  const std::atomic<bool>& interrupted = CatchInterrupt();
+  auto engine_options = EngineOptionsFrom(flags.model);
+  if (!engine_options) return Misuse("serve", engine_options.error().message);
+  auto file = OpenModelFile(flags.model.model, log);
+  if (!file) return Fail(file.error());
+  engine_options->file = *file;
+  auto engine = runtime::Engine::Open(*engine_options, log);
+  if (!engine) return Fail(engine.error());
+  const OverflowWarning overflow(**engine, log);
+  const auto sampler = SamplerConfigFrom(flags.sampler, (*engine)->tokenizer());
+  if (!sampler) return Misuse("serve", sampler.error().message);
+  const auto valid = runtime::Sampler::Make(*sampler, (*engine)->tokenizer().vocabulary_size());
+  if (!valid) return Misuse("serve", valid.error().message);
+  const auto prompts = MakeWriter(flags.writer, flags.template_file, **engine, log);
+  if (!prompts) return Fail(prompts.error());
+  auto scheduler = runtime::Scheduler::Make(**engine, scheduling, log);
+  if (!scheduler) return Fail(scheduler.error());
+
+  const std::string name = ModelName(flags, **engine);
+  server::SchedulerBackend backend(
+      **engine, **scheduler, server::ModelInfoOf(**engine, name, scheduling.defaults.context));
+  (*scheduler)->Start();
+  service.SetReady(backend, *prompts, *sampler);
+  log.Info("model  " + name + ": " + DescribeEngine(**engine) + ", " +
+           HumanBytes((*engine)->file().file_bytes()));
+  log.Info("ready  " + http->url() + ", OpenAI clients use " + http->url() + "/v1");
+
+  WaitForInterrupt(interrupted);
+  log.Info("ending: answers at work are finished; again to end at once");
+  service.SetDraining();
+  (*scheduler)->Drain();
+  constexpr std::chrono::seconds kLastBytes{5};
+  http->Drain(kLastBytes);
+  (*scheduler)->Stop();
+  http.reset();  // before what its last clients could still ask for
+  return kDone;
+}
+
+}  // namespace
+
+int Serve(Arguments arguments) {
+  ServeFlags flags;
+  FlagTable table = ServeTable(flags);
+  if (const auto read =
+          ReadEnvironment(table, [](const char* n) -> const char* { return std::getenv(n); });
+      !read) {
+    return Misuse("serve", read.error().message);
+  }
+  if (const auto over = ParseFlags(table, arguments)) return *over;
+  if (const auto valid = Validate(flags.model); !valid) {
+    return Misuse("serve", valid.error().message);
+  }
+  if (const auto valid = CheckTemplateFlags(flags.writer, flags.template_file); !valid) {
+    return Misuse("serve", valid.error().message);
+  }
+  if (flags.model.kv.trace) return Misuse("serve", "--trace belongs to 'winnow run'");
+  auto service_options = ServiceOptionsOf(flags);
+  if (!service_options) return Misuse("serve", service_options.error().message);
+  const auto http_options = HttpOptionsOf(flags);
+  if (!http_options) return Misuse("serve", http_options.error().message);
+  const auto scheduling = SchedulerOptionsOf(flags);
+  if (!scheduling) return Misuse("serve", scheduling.error().message);
+  ConsoleLog log = MakeLog(flags.model, flags.notes);
+  if (!IsLoopback(flags.host) && service_options->api_keys.empty()) {
+    log.Warning("everyone who reaches " + flags.host +
+                " can use this server: --api-key KEY asks for a key");
+  }
+  RaiseFileLimit();
+
+  server::Service service(*std::move(service_options));
+  auto http = server::HttpServer::Listen(
+      *http_options,
+      [&service](const server::Call& call, const server::ExchangePtr& exchange) {
+        service.Handle(call, exchange);
+      },
+      log);
+  if (!http) return Fail(http.error());
+  log.Info("listening on " + (*http)->url());
+  return LoadAndServe(flags, *scheduling, service, *std::move(http), log);
+}
+
+}  // namespace winnow::apps

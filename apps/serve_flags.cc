@@ -1,0 +1,316 @@
+#include "serve_flags.h"
+
+#include <algorithm>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <utility>
+
+#include "build.h"
+#include "template_flags.h"
+
+namespace winnow::apps {
+namespace {
+
+constexpr int64_t kMaxPort = 65535;
+
+// A flag that an environment variable sets. Switches are on or off.
+struct Variable {
+  const char* name;
+  const char* flag;
+  const char* off_flag = nullptr;  // of a switch; "": nothing sets it off
+};
+
+constexpr Variable kVariables[] = {
+    {"LLAMA_ARG_MODEL", "--model"},
+    {"LLAMA_ARG_CTX_SIZE", "--ctx-size"},
+    {"LLAMA_ARG_THREADS", "--threads"},
+    {"LLAMA_ARG_BATCH", "--batch-size"},
+    {"LLAMA_ARG_UBATCH", "--ubatch-size"},
+    {"LLAMA_ARG_CACHE_TYPE_K", "--cache-type-k"},
+    {"LLAMA_ARG_CACHE_TYPE_V", "--cache-type-v"},
+    {"LLAMA_ARG_N_GPU_LAYERS", "--n-gpu-layers"},
+    {"LLAMA_ARG_N_PARALLEL", "--parallel"},
+    {"LLAMA_ARG_N_PREDICT", "--n-predict"},
+    {"LLAMA_ARG_HOST", "--host"},
+    {"LLAMA_ARG_PORT", "--port"},
+    {"LLAMA_ARG_ALIAS", "--alias"},
+    {"LLAMA_API_KEY", "--api-key"},
+    {"LLAMA_ARG_SSL_KEY_FILE", "--ssl-key-file"},
+    {"LLAMA_ARG_SSL_CERT_FILE", "--ssl-cert-file"},
+    {"LLAMA_ARG_TIMEOUT", "--timeout"},
+    {"LLAMA_ARG_THREADS_HTTP", "--threads-http"},
+    {"LLAMA_ARG_CHAT_TEMPLATE", "--chat-template"},
+    {"LLAMA_ARG_CHAT_TEMPLATE_FILE", "--chat-template-file"},
+    {"LLAMA_ARG_JINJA", "--jinja", "--no-jinja"},
+    {"LLAMA_ARG_ENDPOINT_METRICS", "--metrics", ""},
+    {"LLAMA_ARG_ENDPOINT_SLOTS", "--slots", "--no-slots"},
+    {"LLAMA_ARG_NO_ENDPOINT_SLOTS", "--no-slots", "--slots"},
+    {"LLAMA_ARG_ENDPOINT_PROPS", "--props", ""},
+    {"LLAMA_ARG_CONT_BATCHING", "--cont-batching", "--no-cont-batching"},
+    {"LLAMA_ARG_CACHE_PROMPT", "--cache-prompt", "--no-cache-prompt"},
+    {"LLAMA_ARG_NO_WEBUI", "--no-webui", "--webui"},
+    {"LLAMA_ARG_WEBUI", "--webui", "--no-webui"},
+    {"WINNOW_ARG_KV_METHOD", "--kv-method"},
+    {"WINNOW_ARG_KV_DECODE", "--kv-decode"},
+    {"WINNOW_ARG_KV_SIZE", "--kv-size"},
+    {"WINNOW_ARG_KV_RATIO", "--kv-ratio"},
+    {"WINNOW_ARG_KV_MEMORY", "--kv-memory"},
+    {"WINNOW_ARG_MEMORY_LIMIT", "--memory-limit"},
+    {"WINNOW_ARG_MAX_TOKEN_GAP", "--max-token-gap"},
+    {"WINNOW_ARG_SESSION_PATH", "--session-path"},
+    {"WINNOW_ARG_DEFAULT_MAX_TOKENS", "--default-max-tokens"},
+};
+
+bool IsOneOf(std::string_view value, std::initializer_list<std::string_view> words) {
+  return std::find(words.begin(), words.end(), value) != words.end();
+}
+
+void AddServerFlags(FlagTable& table, ServeFlags& flags) {
+  table.Group("Server");
+  table.Add({"--host"}, "ADDRESS", "address to listen on; 0.0.0.0: all", &flags.host);
+  table.Add({"--port"}, "N", "port to listen on; 0: any that is free", &flags.port);
+  table.Add({"-a", "--alias"}, "NAME", "the model's name for clients; empty: that of its file",
+            &flags.alias);
+  table.Add({{"--api-key"},
+             "KEY[,KEY...]",
+             "one of these keys is needed to ask anything but /health; can be repeated",
+             "",
+             {},
+             false,
+             [&flags](std::string_view text) {
+               std::istringstream keys{std::string(text)};
+               for (std::string key; std::getline(keys, key, ',');) {
+                 if (!key.empty()) flags.api_keys.push_back(key);
+               }
+               return Result<void>();
+             }});
+  table.Add({"--api-key-file"}, "FILE", "the same, a key in each line", &flags.api_key_file);
+  table.Add({"--cors"}, "ORIGIN",
+            "browsers may use this server from pages of ORIGIN, such as https://chat.example.com; "
+            "'*': of all; empty: only from its own",
+            &flags.cors_origin);
+  table.Add({"--ssl-key-file"}, "FILE", "private key of TLS, PEM; needs --ssl-cert-file",
+            &flags.ssl_key_file);
+  table.Add({"--ssl-cert-file"}, "FILE", "certificate chain of TLS, PEM", &flags.ssl_cert_file);
+  table.Add({"-to", "--timeout"}, "SECONDS",
+            "an idle connection is closed, and a client that reads nothing is cut off, after this",
+            &flags.timeout_s);
+  table.Add({"--threads-http"}, "N", "threads that read and write HTTP", &flags.n_http_threads);
+  table.Switch({"--metrics"}, "GET /metrics for Prometheus", &flags.metrics);
+  table.Switch({"--no-slots"}, "no GET /slots", &flags.slots, false);
+  table.Switch({"--slots"}, "GET /slots says what is at work", &flags.slots);
+  table.Switch({"--no-webui", "--no-ui"}, "no page at /", &flags.page, false);
+  table.Switch({"--webui", "--ui"}, "the page at /", &flags.page);
+}
+
+void AddSchedulingFlags(FlagTable& table, ServeFlags& flags) {
+  table.Group("Scheduling");
+  table.Add({"-np", "--parallel"}, "N",
+            "sequences at work at most; each has a context of -c tokens of its own, and takes "
+            "memory only as it grows",
+            &flags.n_parallel);
+  table.Add({"--max-waiting"}, "N", "requests in the queue; more are told to try again later",
+            &flags.max_waiting);
+  table.Add({{"--memory-limit"},
+             "BYTES",
+             "of model, buffers and caches together, such as 4G; a request starts when its bytes "
+             "are free, and then always finishes. 0: none",
+             "0",
+             {},
+             false,
+             [&flags](std::string_view text) -> Result<void> {
+               if (text == "0") {
+                 flags.memory_limit = 0;
+                 return {};
+               }
+               WINNOW_ASSIGN(flags.memory_limit, ParseBytes(text));
+               return {};
+             }});
+  table.Add({"--max-token-gap"}, "MS",
+            "between two tokens of an answer, while the prompt of another one is read",
+            &flags.max_token_gap_ms);
+  table.Add({"-n", "--predict", "--n-predict", "--default-max-tokens"}, "N",
+            "tokens of an answer, where a request does not say; -1: to the end of its context",
+            &flags.default_max_tokens);
+  table.Add({"--session-path", "--slot-save-path"}, "DIR",
+            "where sessions are saved, on request and when the server ends. Without it they live "
+            "in memory",
+            &flags.session_path);
+  table.Switch({"--no-cache-prompt"}, "do not look for the beginnings of prompts in what was read",
+               &flags.cache_prompt, false);
+  table.Switch({"--cache-prompt"}, "go on from what was read where a prompt begins with it",
+               &flags.cache_prompt);
+}
+
+// llama-server's flags that are the case here, or cannot be.
+void AddForeignServerFlags(FlagTable& table, ServeFlags& flags) {
+  const auto satisfied = [&](FlagTable::Names names, const char* value = "") {
+    table.Add({std::move(names), value, "", "", {}, true, [](std::string_view) {
+                 return Result<void>();
+               }});
+  };
+  const auto note = [&](FlagTable::Names names, const char* value, const std::string& text) {
+    const std::string name = names.back();
+    table.Add({std::move(names), value, "", "", {}, true, [&flags, name, text](std::string_view) {
+                 flags.notes.push_back(name + " has no effect: " + text);
+                 return Result<void>();
+               }});
+  };
+  const auto refuse = [&](FlagTable::Names names, const char* value, const std::string& reason) {
+    table.Add({std::move(names), value, "", "", {}, true, [reason](std::string_view) {
+                 return Result<void>(Error{reason});
+               }});
+  };
+  satisfied({"-cb", "--cont-batching"});
+  satisfied({"-kvu", "--kv-unified"});
+  note({"-nocb", "--no-cont-batching"}, "", "requests always share steps");
+  note({"--props"}, "", "settings are made by flags, not by POST /props");
+  note({"--cache-reuse"}, "N", "beginnings of prompts are found in whole");
+  note({"-cram", "--cache-ram"}, "N", "--memory-limit is for everything together");
+  note({"-sps", "--slot-prompt-similarity"}, "N", "the longest common beginning decides");
+  note({"--reasoning-format"}, "F", "reasoning is always given apart");
+  refuse({"--embedding", "--embeddings"}, "", "this server generates text, it embeds none");
+  refuse({"--rerank", "--reranking"}, "", "this server generates text, it ranks none");
+  refuse({"--pooling"}, "TYPE", "this server generates text, it embeds none");
+}
+
+Result<std::vector<std::string>> ReadKeys(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return Error{"--api-key-file: " + path + ": cannot be read"};
+  std::vector<std::string> keys;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (!line.empty()) keys.push_back(line);
+  }
+  if (keys.empty()) return Error{"--api-key-file: " + path + ": there is no key in it"};
+  return keys;
+}
+
+}  // namespace
+
+FlagTable ServeTable(ServeFlags& flags) {
+  FlagTable table("serve", "[-m FILE] [flags]",
+                  "An OpenAI-compatible HTTP server, which also knows llama-server's paths and "
+                  "flags. Caches take the bytes --kv-* gives them; a request starts when its bytes "
+                  "are free. The page in a browser shows what is kept. SIGTERM and Ctrl-C finish "
+                  "the answers at work, a second one ends at once.");
+  AddServerFlags(table, flags);
+  AddSchedulingFlags(table, flags);
+  table.Group("Chat");
+  AddTemplateFlags(table, flags.writer, flags.template_file);
+  AddModelFlags(table, flags.model, "tokens of a sequence; 0: what the model was trained for");
+  AddKvFlags(table, flags.model.kv);
+  AddSamplerFlags(table, flags.sampler);
+  AddLogFlags(table, flags.model);
+  AddForeignServerFlags(table, flags);
+  AddForeignFlags(table, flags.notes);
+  table.Note(
+      "Requests may choose method and budget (kv_method, kv_size, ...) and sampling themselves; "
+      "flags are the defaults.");
+  std::string names;
+  for (const Variable& variable : kVariables) {
+    names += (names.empty() ? "" : ", ") + std::string(variable.name);
+  }
+  table.Note("The environment sets flags too, the command line wins: " + names + ".");
+  return table;
+}
+
+Result<void> ReadEnvironment(FlagTable& table, Environment environment) {
+  for (const Variable& variable : kVariables) {
+    const char* found = environment(variable.name);
+    if (found == nullptr || *found == '\0') continue;
+    std::vector<std::string> arguments;
+    if (variable.off_flag == nullptr) {
+      arguments = {variable.flag, found};
+    } else if (IsOneOf(found, {"1", "on", "true", "enabled"})) {
+      arguments = {variable.flag};
+    } else if (IsOneOf(found, {"0", "off", "false", "disabled"})) {
+      if (*variable.off_flag != '\0') arguments = {variable.off_flag};
+    } else {
+      return Error{std::string(variable.name) + ": found '" + found + "', expected on or off"};
+    }
+    if (const auto set = table.Parse(arguments); !set) {
+      return Error{std::string(variable.name) + ": " + set.error().message};
+    }
+  }
+  return {};
+}
+
+Result<server::ServiceOptions> ServiceOptionsOf(const ServeFlags& flags) {
+  server::ServiceOptions options;
+  options.api_keys = flags.api_keys;
+  if (flags.api_key_file) {
+    WINNOW_ASSIGN(const auto keys, ReadKeys(*flags.api_key_file));
+    options.api_keys.insert(options.api_keys.end(), keys.begin(), keys.end());
+  }
+  options.cors_origin = flags.cors_origin;
+  options.metrics = flags.metrics;
+  options.slots = flags.slots;
+  options.page = flags.page;
+  options.n_slots = static_cast<int>(flags.n_parallel);
+  options.seed = flags.sampler.seed;
+  const KvFlags& kv = flags.model.kv;
+  options.kv = {.method = kv.method,
+                .decode = kv.decode,
+                .size = kv.size,
+                .ratio = kv.ratio,
+                .memory_bytes = kv.memory_bytes};
+  WINNOW_ASSIGN(options.session, SessionOptionsFrom(flags.model));
+  options.cache_prompt = flags.cache_prompt;
+  options.build = BuildVersion();
+  options.id_seed = (uint64_t{std::random_device()()} << 32) | std::random_device()();
+  return options;
+}
+
+Result<server::HttpOptions> HttpOptionsOf(const ServeFlags& flags) {
+  if (flags.port < 0 || flags.port > kMaxPort) {
+    return Error{"flag --port: found " + std::to_string(flags.port) + ", expected 0 to 65535"};
+  }
+  if (flags.ssl_key_file.has_value() != flags.ssl_cert_file.has_value()) {
+    return Error{"--ssl-key-file and --ssl-cert-file go together"};
+  }
+  constexpr int kMaxThreads = 16;
+  if (flags.n_http_threads == 0 || flags.n_http_threads < -1 ||
+      flags.n_http_threads > kMaxThreads) {
+    return Error{"flag --threads-http: found " + std::to_string(flags.n_http_threads) +
+                 ", expected 1 to 16, or -1 for as many as it needs"};
+  }
+  if (flags.timeout_s < 1) return Error{"flag --timeout: expected 1 second or more"};
+  server::HttpOptions options;
+  options.host = flags.host;
+  options.port = static_cast<uint16_t>(flags.port);
+  if (flags.n_http_threads > 0) options.n_threads = flags.n_http_threads;
+  options.key_file = flags.ssl_key_file.value_or("");
+  options.cert_file = flags.ssl_cert_file.value_or("");
+  options.idle = options.write = std::chrono::seconds(flags.timeout_s);
+  return options;
+}
+
+Result<runtime::SchedulerOptions> SchedulerOptionsOf(const ServeFlags& flags) {
+  constexpr int64_t kMaxSequences = 4096;
+  // llama-server's -1 is "as many as suit".
+  const int64_t n_parallel = flags.n_parallel == -1 ? ServeFlags().n_parallel : flags.n_parallel;
+  if (n_parallel < 1 || n_parallel > kMaxSequences) {
+    return Error{"flag -np: found " + std::to_string(n_parallel) + ", expected 1 to 4096, or -1"};
+  }
+  if (flags.max_waiting < 0 || flags.max_waiting > 1'000'000) {
+    return Error{"flag --max-waiting: expected 0 to 1000000"};
+  }
+  if (!(flags.max_token_gap_ms > 0)) return Error{"flag --max-token-gap: expected more than 0"};
+  if (flags.default_max_tokens < -1 || flags.default_max_tokens == 0) {
+    return Error{"flag --default-max-tokens: expected 1 or more, or -1"};
+  }
+  runtime::SchedulerOptions options;
+  options.memory_limit_bytes = flags.memory_limit;
+  options.max_token_gap_ms = flags.max_token_gap_ms;
+  options.max_running = static_cast<int>(n_parallel);
+  options.max_waiting = static_cast<int>(flags.max_waiting);
+  options.default_max_tokens = flags.default_max_tokens;
+  WINNOW_ASSIGN(options.defaults, SessionOptionsFrom(flags.model));
+  options.session_path = flags.session_path.value_or("");
+  options.model_name = flags.alias;
+  return options;
+}
+
+}  // namespace winnow::apps

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "chat/prompt_writer.h"
+#include "flags.h"
+#include "options.h"
+#include "runtime/scheduler_types.h"
+#include "server/http/http_options.h"
+#include "server/openai/options.h"
+
+namespace winnow::apps {
+
+struct ServeFlags {
+  ModelFlags model;
+  SamplerFlags sampler;
+  std::string host = "127.0.0.1";
+  int64_t port = 8080;
+  std::string alias;  // empty: the file's name
+  int64_t n_parallel = 32;
+  int64_t max_waiting = 256;
+  int64_t memory_limit = 0;
+  double max_token_gap_ms = 250;
+  int64_t default_max_tokens = -1;
+  std::optional<std::string> session_path;
+  bool cache_prompt = true;
+  std::vector<std::string> api_keys;
+  std::optional<std::string> api_key_file;
+  std::string cors_origin;
+  bool metrics = false;
+  bool slots = true;
+  bool page = true;
+  chat::WriterOptions writer;
+  std::optional<std::string> template_file;
+  std::optional<std::string> ssl_key_file;
+  std::optional<std::string> ssl_cert_file;
+  int64_t timeout_s = 300;
+  int n_http_threads = 2;
+  std::vector<std::string> notes;
+};
+
+// What a process is told by its environment: the value of a name, or null.
+using Environment = const char* (*)(const char* name);
+
+FlagTable ServeTable(ServeFlags& flags);
+// Flags that LLAMA_ARG_* variables (llama-server's names) and WINNOW_ARG_* set; the command line
+// comes later and wins. Errors: an impossible value, with the variable's name.
+Result<void> ReadEnvironment(FlagTable& table, Environment environment);
+
+// Errors (misuse): values that cannot be together, a key file that cannot be read.
+Result<server::ServiceOptions> ServiceOptionsOf(const ServeFlags& flags);
+Result<server::HttpOptions> HttpOptionsOf(const ServeFlags& flags);
+Result<runtime::SchedulerOptions> SchedulerOptionsOf(const ServeFlags& flags);
+
+}  // namespace winnow::apps

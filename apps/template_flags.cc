@@ -1,0 +1,56 @@
+#include "template_flags.h"
+
+#include <utility>
+
+#include "text_input.h"
+#include "tokenizer/chat_template.h"
+
+namespace winnow::apps {
+
+void AddTemplateFlags(FlagTable& table, chat::WriterOptions& options,
+                      std::optional<std::string>& file) {
+  std::string names;
+  for (const std::string_view name : tokenizer::ChatTemplateNames()) {
+    names += (names.empty() ? "" : ", ") + std::string(name);
+  }
+  table.Add(
+      {"--chat-template"}, "NAME",
+      "how the conversation is written down: a built-in format, or a Jinja template; empty: by "
+      "the template in the model's file. Built in are " +
+          names,
+      &options.built_in);
+  table.Add({"--chat-template-file"}, "FILE", "a Jinja template to use instead of the model's own",
+            &file);
+  table.Switch({"--jinja"}, "the model's own template writes the conversation", &options.jinja);
+  table.Switch({"--no-jinja"}, "a built-in format like the model's template does", &options.jinja,
+               false);
+}
+
+Result<void> CheckTemplateFlags(const chat::WriterOptions& options,
+                                const std::optional<std::string>& file) {
+  const std::string& name = options.built_in;
+  if (!name.empty() && file)
+    return Error{"give only one of --chat-template and --chat-template-file"};
+  if (name.empty() || chat::IsTemplateSource(name)) return {};
+  WINNOW_TRY(tokenizer::ChatTemplate::ByName(name));
+  return {};
+}
+
+Result<chat::PromptWriter> MakeWriter(chat::WriterOptions options,
+                                      const std::optional<std::string>& file,
+                                      const runtime::Engine& engine, Log& log) {
+  if (file) {
+    WINNOW_ASSIGN(options.source, ReadTextFile(*file, false, log));
+    if (options.source.empty()) return Error{*file + ": the template is empty"};
+  }
+  auto writer = chat::PromptWriter::Make(engine.file(), engine.tokenizer(), options);
+  if (!writer) return file ? Error{*file + ": " + writer.error().message} : writer.error();
+  for (const std::string& warning : writer->warnings()) log.Warning(warning);
+  const bool own = options.source.empty() && options.built_in.empty();
+  log.Info("chat   " + (writer->name() != "jinja" ? std::string(writer->name()) + " template"
+                        : own                     ? "the model's own template"
+                                                  : "the template given"));
+  return writer;
+}
+
+}  // namespace winnow::apps

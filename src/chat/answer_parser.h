@@ -1,0 +1,94 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chat/call_scanner.h"
+#include "chat/tool_format.h"
+
+namespace winnow::chat {
+
+struct ToolCallDelta {
+  int index = 0;          // of the call in this answer, from 0
+  std::string id;         // in a call's first delta, where the model wrote one
+  std::string name;       // whole, in a call's first delta; empty afterwards
+  std::string arguments;  // JSON text, to be appended
+
+  bool operator==(const ToolCallDelta&) const = default;
+};
+
+struct AnswerDelta {
+  std::string content;
+  std::string reasoning;
+  std::vector<ToolCallDelta> tool_calls;
+
+  bool empty() const { return content.empty() && reasoning.empty() && tool_calls.empty(); }
+};
+
+struct AnswerOptions {
+  ToolFormat tools = ToolFormat::kNone;  // kNone where a request has no tools
+  bool reasoning = true;                 // <think>...</think> at the beginning is reasoning
+  bool starts_in_reasoning = false;      // the prompt has opened it already: EndsInReasoning
+};
+
+// Whether a prompt ends with an open <think>, so that the answer begins within it.
+bool EndsInReasoning(std::string_view prompt);
+
+// Takes an answer apart while it is generated: text, reasoning and calls of tools. However the
+// answer is cut into pieces, what comes out is the same when it is joined. White space around calls
+// and reasoning is dropped. What looks like a call and is none is content, byte for byte.
+class AnswerParser {
+ public:
+  explicit AnswerParser(const AnswerOptions& options);
+
+  AnswerDelta Push(std::string_view text);
+  // What was held back. A call that was cut short is a call once its name is known.
+  AnswerDelta Finish();
+
+  int n_tool_calls() const { return n_calls_; }
+
+ private:
+  enum class At {
+    kStart,  // maybe <think> comes
+    kReasoning,
+    kContent,
+    kCall,   // behind a marker: an object
+    kArray,  // behind Mistral's marker: a bracket, or a name
+    kNamed,  // Mistral's name[ARGS]{...}
+    kAfterCall,
+  };
+
+  bool Advance(AnswerDelta* delta);  // false: more text is needed
+  bool AdvanceStart();
+  bool AdvanceReasoning(AnswerDelta* delta);
+  bool AdvanceContent(AnswerDelta* delta);
+  bool AdvanceCall(AnswerDelta* delta);
+  bool AdvanceArray(AnswerDelta* delta);
+  bool AdvanceNamed(AnswerDelta* delta);
+  bool AdvanceAfterCall();
+  void GiveContent(size_t n_bytes, AnswerDelta* delta);
+  void StartCall();
+  void GiveCall(AnswerDelta* delta);
+  void GiveUpCall(AnswerDelta* delta);
+  bool MustHaveArguments() const { return options_.tools == ToolFormat::kLlama3; }
+
+  AnswerOptions options_;
+  At at_ = At::kStart;
+  std::string held_;  // not given out yet
+  bool finishing_ = false;
+  bool fresh_ = true;         // no content yet
+  bool drops_space_ = false;  // before the next content
+  std::string raw_;           // of a call that may turn out to be none
+  CallScanner scanner_;
+  bool in_array_ = false;
+  bool committed_ = false;  // the call's first delta has been given
+  int n_calls_ = 0;
+  std::string named_;  // Mistral's name before [ARGS]
+  std::string named_id_;
+  int depth_ = 0;
+  bool in_string_ = false;
+  bool escaped_ = false;
+};
+
+}  // namespace winnow::chat

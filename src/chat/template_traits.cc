@@ -1,0 +1,81 @@
+#include "chat/template_traits.h"
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+namespace winnow::chat {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Words no template has.
+constexpr const char* kSystem = "kwwinnowsystem";
+constexpr const char* kUser = "kwwinnowuser";
+constexpr const char* kArgument = "kwwinnowargument";
+
+Json Message(const char* role, Json content) {
+  return {{"role", role}, {"content", std::move(content)}};
+}
+
+Json Parts(const char* text) { return Json::array({{{"type", "text"}, {"text", text}}}); }
+
+// What comes out of these messages; empty where the template fails.
+std::string Written(const jinja::Template& source, const SpecialTexts& special, Json messages) {
+  const Json context = {{"messages", std::move(messages)},
+                        {"tools", nullptr},
+                        {"documents", nullptr},
+                        {"add_generation_prompt", false},
+                        {"bos_token", special.bos},
+                        {"eos_token", special.eos}};
+  const auto segments = source.Render(context, {});
+  std::string out;
+  if (!segments) return out;
+  for (const jinja::Segment& segment : *segments) out += segment.text;
+  return out;
+}
+
+bool Has(const std::string& text, std::string_view what) {
+  return text.find(what) != std::string::npos;
+}
+
+bool WantsArgumentText(const jinja::Template& source, const SpecialTexts& special) {
+  const auto written = [&](Json arguments) {
+    // The id is one that Mistral's templates take.
+    Json message = Message("assistant", nullptr);
+    message["tool_calls"] =
+        Json::array({{{"id", "winnow123"},
+                      {"type", "function"},
+                      {"function", {{"name", "probe"}, {"arguments", std::move(arguments)}}}}});
+    return Written(source, special, Json::array({Message("user", kUser), std::move(message)}));
+  };
+  const Json object = {{kArgument, true}};
+  // An object that is joined to a text is an error; one that is printed comes out as Python's.
+  const std::string as_object = written(object);
+  if (Has(as_object, kArgument) && !Has(as_object, std::string("'") + kArgument)) return false;
+  const std::string as_text = written(object.dump());
+  return Has(as_text, std::string("\"") + kArgument) &&
+         !Has(as_text, std::string("\\\"") + kArgument);
+}
+
+}  // namespace
+
+TemplateTraits DetectTraits(const jinja::Template& source, const SpecialTexts& special) {
+  TemplateTraits traits;
+  traits.takes_tools = source.Reads("tools");
+  const bool text = Has(Written(source, special, Json::array({Message("user", kUser)})), kUser);
+  traits.takes_parts =
+      Has(Written(source, special, Json::array({Message("user", Parts(kUser))})), kUser) &&
+      !Has(Written(source, special, Json::array({Message("user", Parts(kUser))})), "'text'");
+  traits.wants_parts = !text && traits.takes_parts;
+  const auto content = [&](const char* words) {
+    return traits.wants_parts ? Parts(words) : Json(words);
+  };
+  const std::string with_system =
+      Written(source, special,
+              Json::array({Message("system", content(kSystem)), Message("user", content(kUser))}));
+  traits.takes_system = Has(with_system, kSystem) && Has(with_system, kUser);
+  traits.wants_argument_text = WantsArgumentText(source, special);
+  return traits;
+}
+
+}  // namespace winnow::chat

@@ -1,0 +1,114 @@
+#include "grammar/grammar.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/rng.h"
+#include "tokenizer/testing/small_vocabulary.h"
+
+namespace winnow::grammar {
+namespace {
+
+using tokenizer::TokenId;
+
+class GrammarTest : public testing::Test {
+ protected:
+  GrammarTest()
+      : tokenizer_(tokenizer::testing::Make(tokenizer::testing::SmallBytePairs())),
+        grammars_(*tokenizer_) {}
+
+  // An answer in which every choice is drawn among the tokens that may come; ends with the grammar.
+  std::string Draw(Matcher matcher, uint64_t seed, int max_tokens) {
+    Rng rng(seed);
+    std::string text;
+    std::vector<float> logits(static_cast<size_t>(tokenizer_->vocabulary_size()));
+    for (int i = 0; i < max_tokens && !matcher.finished(); ++i) {
+      logits.assign(logits.size(), 0);
+      matcher.Mask(logits);
+      std::vector<TokenId> possible;
+      for (size_t token = 0; token < logits.size(); ++token) {
+        if (std::isfinite(logits[token])) possible.push_back(static_cast<TokenId>(token));
+      }
+      if (possible.empty()) {
+        ADD_FAILURE() << "nothing may follow " << text;
+        break;
+      }
+      const TokenId token = possible[rng.Next() % possible.size()];
+      EXPECT_TRUE(matcher.Accept(token));
+      text += tokenizer_->Piece(token);
+    }
+    return matcher.finished() ? text : "";
+  }
+
+  // What is written is accepted, byte by byte.
+  bool Accepts(Matcher matcher, const std::string& text) {
+    for (const char c : text) {
+      if (!matcher.Accept(static_cast<TokenId>(static_cast<unsigned char>(c)))) return false;
+    }
+    return matcher.finished();
+  }
+
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
+  GrammarSet grammars_;
+};
+
+constexpr const char* kSchema =
+    R"({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "y"]}},
+        "required": ["a", "b"], "additionalProperties": false})";
+
+TEST_F(GrammarTest, WhatIsDrawnIsJsonOfTheSchema) {
+  const auto matcher = grammars_.JsonSchema(kSchema);
+  ASSERT_TRUE(matcher) << matcher.error().message;
+  int n_ended = 0;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const std::string text = Draw(matcher->Copy(), seed, 300);
+    if (text.empty()) continue;
+    ++n_ended;
+    const auto parsed = nlohmann::json::parse(text, nullptr, false);
+    ASSERT_TRUE(parsed.is_object()) << text;
+    EXPECT_TRUE(parsed["a"].is_number_integer()) << text;
+    EXPECT_TRUE(parsed["b"] == "x" || parsed["b"] == "y") << text;
+  }
+  EXPECT_GT(n_ended, 0);
+}
+
+TEST_F(GrammarTest, OtherThingsAreNotAccepted) {
+  const auto matcher = grammars_.JsonSchema(kSchema);
+  ASSERT_TRUE(matcher);
+  EXPECT_TRUE(Accepts(matcher->Copy(), R"({"a": 5, "b": "x"})"));
+  EXPECT_FALSE(Accepts(matcher->Copy(), R"({"a": 5, "b": "z"})"));
+  EXPECT_FALSE(Accepts(matcher->Copy(), R"({"a": 5})"));
+  EXPECT_FALSE(Accepts(matcher->Copy(), "Sure! {"));
+  const auto any = grammars_.JsonSchema("{}");
+  ASSERT_TRUE(any);
+  EXPECT_TRUE(Accepts(any->Copy(), R"({"k": [1, {"l": null}]})"));
+  EXPECT_FALSE(Accepts(any->Copy(), "[1]"));
+}
+
+TEST_F(GrammarTest, CallsOfTools) {
+  const ToolSchema tools[] = {
+      {"get", R"({"type": "object", "properties": {"a": {"type": "integer"}},
+                                          "required": ["a"], "additionalProperties": false})"},
+      {"put", "{}"}};
+  const auto matcher = grammars_.HermesCalls(tools);
+  ASSERT_TRUE(matcher) << matcher.error().message;
+  EXPECT_TRUE(Accepts(matcher->Copy(),
+                      "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": 1}}\n</tool_call>"));
+  EXPECT_FALSE(
+      Accepts(matcher->Copy(),
+              "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"b\": 1}}\n</tool_call>"));
+  EXPECT_FALSE(Accepts(matcher->Copy(), "<tool_call>\n{\"name\": \"rm\""));
+  EXPECT_FALSE(Accepts(matcher->Copy(), "Well"));
+}
+
+TEST_F(GrammarTest, Errors) {
+  EXPECT_FALSE(grammars_.JsonSchema("no schema"));
+  EXPECT_FALSE(grammars_.JsonSchema("[1]"));
+  EXPECT_FALSE(grammars_.JsonSchema(R"({"type": "nosuchtype"})"));
+  EXPECT_FALSE(grammars_.HermesCalls({}));
+}
+
+}  // namespace
+}  // namespace winnow::grammar

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace winnow::jinja {
+
+// Bytes (UTF-8, but any are taken) that remember who wrote them: the template, or somebody else.
+// Whatever is cut out of a text or joined to it keeps what it was, byte for byte.
+class Text {
+ public:
+  Text() = default;
+  Text(std::string bytes, bool trusted);
+
+  const std::string& bytes() const { return bytes_; }
+  std::string_view view() const { return bytes_; }
+  size_t size() const { return bytes_.size(); }
+  bool empty() const { return bytes_.empty(); }
+  bool is_ascii() const { return ascii_; }
+
+  // Trusted in every byte; so is an empty text.
+  bool trusted() const { return runs_.empty() || (runs_.size() == 1 && runs_[0].trusted); }
+  bool TrustedAt(size_t byte) const;
+
+  void Append(std::string_view bytes, bool trusted);
+  void Append(const Text& text) { AppendSlice(text, 0, text.size()); }
+  // Bytes [begin, end) of another text.
+  void AppendSlice(const Text& text, size_t begin, size_t end);
+  Text Slice(size_t begin, size_t end) const;
+  void Clear();
+
+  // Bytes [begin, end) and whether they are trusted, in order; neighbours differ.
+  struct Run {
+    size_t begin = 0;
+    bool trusted = false;
+  };
+  const std::vector<Run>& runs() const { return runs_; }
+
+ private:
+  // The run that holds this byte.
+  size_t RunIndex(size_t byte) const;
+
+  std::string bytes_;
+  std::vector<Run> runs_;  // each ends where the next begins
+  bool ascii_ = true;
+};
+
+}  // namespace winnow::jinja

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+// Characters as Python's str sees them. A byte that is no UTF-8 counts as one character of its own.
+namespace winnow::jinja {
+
+struct Character {
+  uint32_t code = 0;  // kNoCharacter for a byte that is no UTF-8
+  size_t bytes = 1;
+};
+inline constexpr uint32_t kNoCharacter = 0xffffffff;
+
+// The character that begins at text[at]. Requires: at < text.size().
+Character CharacterAt(std::string_view text, size_t at);
+// The character that ends before text[end]. Requires: 0 < end <= text.size().
+Character CharacterBefore(std::string_view text, size_t end);
+size_t CountCharacters(std::string_view text);
+void AppendUtf8(std::string& out, uint32_t code);
+
+// As str.isspace, str.upper and str.lower see single characters. Case is known of Latin, Greek,
+// Cyrillic and Armenian letters; others stay as they are. `ToUpper` of sharp s stays sharp s.
+bool IsSpace(uint32_t code);
+uint32_t ToUpper(uint32_t code);
+uint32_t ToLower(uint32_t code);
+inline bool IsCased(uint32_t code) { return ToUpper(code) != code || ToLower(code) != code; }
+inline bool IsDigit(uint32_t code) { return code >= '0' && code <= '9'; }
+bool IsAlpha(uint32_t code);  // beyond ASCII: all but spaces, punctuation and symbols
+// What repr() shows as it is.
+bool IsPrintable(uint32_t code);
+
+}  // namespace winnow::jinja

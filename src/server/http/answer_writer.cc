@@ -1,0 +1,154 @@
+#include "server/http/answer_writer.h"
+
+#include <array>
+#include <cstdio>
+#include <ctime>
+#include <utility>
+
+namespace winnow::server {
+namespace {
+
+const char* ReasonOf(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 204:
+      return "No Content";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 409:
+      return "Conflict";
+    case 413:
+      return "Content Too Large";
+    case 417:
+      return "Expectation Failed";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 500:
+      return "Internal Server Error";
+    case 501:
+      return "Not Implemented";
+    case 503:
+      return "Service Unavailable";
+    default:
+      return "Unknown";
+  }
+}
+
+std::string HttpDate() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts = {};
+  gmtime_r(&now, &parts);
+  // Not strftime: its names follow the locale.
+  constexpr std::array kDays = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+  constexpr std::array kMonths = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                  "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  std::array<char, 64> text = {};
+  std::snprintf(text.data(), text.size(), "%s, %02d %s %04d %02d:%02d:%02d GMT",
+                kDays[static_cast<size_t>(parts.tm_wday)], parts.tm_mday,
+                kMonths[static_cast<size_t>(parts.tm_mon)], parts.tm_year + 1900, parts.tm_hour,
+                parts.tm_min, parts.tm_sec);
+  return text.data();
+}
+
+std::string Hex(size_t n) {
+  std::array<char, 20> text = {};
+  std::snprintf(text.data(), text.size(), "%zx", n);
+  return text.data();
+}
+
+}  // namespace
+
+HttpExchange::HttpExchange(std::shared_ptr<Wire> wire, AnswerForm form)
+    : wire_(std::move(wire)), form_(form) {}
+
+std::string HttpExchange::Head(const Reply& reply, const char* length_header, size_t length) const {
+  std::string head = "HTTP/1.1 " + std::to_string(reply.status) + " " + ReasonOf(reply.status) +
+                     "\r\nServer: winnow\r\nDate: " + HttpDate() + "\r\n";
+  const bool has_body = reply.status != 204;
+  if (has_body) head += "Content-Type: " + reply.content_type + "\r\n";
+  if (length_header != nullptr && has_body) {
+    head += std::string(length_header) + ": ";
+    head += length_header[0] == 'C' ? std::to_string(length) : std::string("chunked");
+    head += "\r\n";
+  }
+  for (const auto& [name, value] : reply.headers) head += name + ": " + value + "\r\n";
+  head += form_.keep_alive ? "Connection: keep-alive\r\n" : "Connection: close\r\n";
+  return head + "\r\n";
+}
+
+void HttpExchange::Send(Reply reply) {
+  if (state_ != State::kOpen) return;
+  std::string bytes = Head(reply, "Content-Length", reply.body.size());
+  if (!form_.is_head && reply.status != 204) bytes += reply.body;
+  if (!gone_) wire_->Queue(std::move(bytes), false);
+  Finish();
+}
+
+void HttpExchange::BeginStream(Reply head) {
+  if (state_ != State::kOpen) return;
+  state_ = State::kStreaming;
+  if (form_.is_http_1_0) form_.keep_alive = false;  // its end is the end of the connection
+  if (gone_) return;
+  wire_->Queue(Head(head, form_.is_http_1_0 ? nullptr : "Transfer-Encoding", 0), false);
+  if (form_.is_head) {  // nothing follows, so nothing needs to be made
+    const auto closed = std::exchange(closed_, nullptr);
+    Finish();
+    if (closed) closed();
+    return;
+  }
+  wire_->SetPings(head.content_type == "text/event-stream");
+}
+
+void HttpExchange::Write(std::string bytes) {
+  if (state_ != State::kStreaming || gone_ || bytes.empty()) return;
+  if (form_.is_http_1_0) return wire_->Queue(std::move(bytes), true);
+  std::string chunk = Hex(bytes.size()) + "\r\n";
+  chunk += bytes;
+  chunk += "\r\n";
+  wire_->Queue(std::move(chunk), true);
+}
+
+void HttpExchange::End() {
+  if (state_ != State::kStreaming) return;
+  if (!gone_ && !form_.is_http_1_0) wire_->Queue("0\r\n\r\n", false);
+  Finish();
+}
+
+void HttpExchange::Finish() {
+  state_ = State::kDone;
+  closed_ = nullptr;
+  if (!gone_) wire_->AnswerDone(form_.keep_alive);
+}
+
+void HttpExchange::OnClosed(std::function<void()> closed) {
+  if (state_ == State::kDone) return;
+  if (gone_) return closed();
+  closed_ = std::move(closed);
+}
+
+void HttpExchange::Closed() {
+  if (gone_ || state_ == State::kDone) return;
+  gone_ = true;
+  if (const auto closed = std::exchange(closed_, nullptr)) closed();
+}
+
+void HttpExchange::Post(std::function<void()> work) { wire_->Post(std::move(work)); }
+
+void HttpExchange::After(std::chrono::milliseconds delay, std::function<void()> work) {
+  if (!gone_ && state_ != State::kDone) wire_->After(delay, std::move(work));
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "server/http/http_options.h"
+
+namespace winnow::server {
+
+// What an exchange needs of its connection. All on the connection's strand, but Post.
+class Wire {
+ public:
+  virtual ~Wire() = default;
+  // Queues bytes. With a limit: a client that has not read the bytes before is cut off.
+  virtual void Queue(std::string bytes, bool limited) = 0;
+  virtual void AnswerDone(bool keep_alive) = 0;
+  virtual void SetPings(bool on) = 0;
+  virtual void Post(std::function<void()> work) = 0;
+  virtual void After(std::chrono::milliseconds delay, std::function<void()> work) = 0;
+};
+
+// How the request was asked, as far as its answer depends on it.
+struct AnswerForm {
+  bool is_head = false;
+  bool is_http_1_0 = false;
+  bool keep_alive = true;
+};
+
+// The HTTP/1.1 side of one exchange: status line, headers, chunks.
+class HttpExchange final : public Exchange {
+ public:
+  HttpExchange(std::shared_ptr<Wire> wire, AnswerForm form);
+
+  void Send(Reply reply) override;
+  void BeginStream(Reply head) override;
+  void Write(std::string bytes) override;
+  void End() override;
+  void OnClosed(std::function<void()> closed) override;
+  void Post(std::function<void()> work) override;
+  void After(std::chrono::milliseconds delay, std::function<void()> work) override;
+
+  // The client went away.
+  void Closed();
+  // No other request follows this one.
+  void CloseAfterwards() { form_.keep_alive = false; }
+
+ private:
+  enum class State { kOpen, kStreaming, kDone };
+  std::string Head(const Reply& reply, const char* length_header, size_t length) const;
+  void Finish();
+
+  std::shared_ptr<Wire> wire_;
+  AnswerForm form_;
+  State state_ = State::kOpen;
+  bool gone_ = false;
+  std::function<void()> closed_;
+};
+
+}  // namespace winnow::server

@@ -1,0 +1,127 @@
+#include "server/http/answer_writer.h"
+
+#include <gtest/gtest.h>
+
+namespace winnow::server {
+namespace {
+
+class FakeWire final : public Wire {
+ public:
+  void Queue(std::string bytes, bool limited) override {
+    out += bytes;
+    any_limited |= limited;
+  }
+  void AnswerDone(bool keep_alive) override { done = keep_alive ? 'k' : 'c'; }
+  void SetPings(bool on) override { pings = on; }
+  void Post(std::function<void()> work) override { work(); }
+  void After(std::chrono::milliseconds, std::function<void()>) override { ++n_later; }
+
+  std::string out;
+  bool any_limited = false;
+  bool pings = false;
+  char done = 0;  // k: the connection is kept, c: closed
+  int n_later = 0;
+};
+
+std::string BodyOf(const std::string& answer) { return answer.substr(answer.find("\r\n\r\n") + 4); }
+bool Has(const std::string& answer, const std::string& line) {
+  return answer.find("\r\n" + line + "\r\n") != std::string::npos;
+}
+
+TEST(HttpExchangeTest, WholeAnswer) {
+  const auto wire = std::make_shared<FakeWire>();
+  HttpExchange exchange(wire, {});
+  exchange.Send({.status = 404, .body = "{}", .headers = {{"x-a", "b"}}});
+  EXPECT_TRUE(wire->out.starts_with("HTTP/1.1 404 Not Found\r\n")) << wire->out;
+  EXPECT_TRUE(Has(wire->out, "Content-Length: 2"));
+  EXPECT_TRUE(Has(wire->out, "Content-Type: application/json"));
+  EXPECT_TRUE(Has(wire->out, "x-a: b"));
+  EXPECT_TRUE(Has(wire->out, "Connection: keep-alive"));
+  EXPECT_EQ(BodyOf(wire->out), "{}");
+  EXPECT_EQ(wire->done, 'k');
+  const std::string before = wire->out;
+  exchange.Send({.body = "again"});
+  exchange.BeginStream({});
+  exchange.Write("x");
+  exchange.End();
+  EXPECT_EQ(wire->out, before) << "one request has one answer";
+}
+
+TEST(HttpExchangeTest, HeadHasNoBody) {
+  const auto wire = std::make_shared<FakeWire>();
+  HttpExchange(wire, {.is_head = true}).Send({.body = "hello"});
+  EXPECT_TRUE(Has(wire->out, "Content-Length: 5"));
+  EXPECT_EQ(BodyOf(wire->out), "");
+
+  const auto streaming = std::make_shared<FakeWire>();
+  HttpExchange exchange(streaming, {.is_head = true});
+  int n_closed = 0;
+  exchange.OnClosed([&] { ++n_closed; });
+  exchange.BeginStream({.content_type = "text/event-stream"});
+  exchange.Write("data");
+  EXPECT_EQ(BodyOf(streaming->out), "");
+  EXPECT_EQ(n_closed, 1) << "what makes the stream can stop";
+  EXPECT_EQ(streaming->done, 'k');
+}
+
+TEST(HttpExchangeTest, NoContentHasNoLength) {
+  const auto wire = std::make_shared<FakeWire>();
+  HttpExchange(wire, {}).Send({.status = 204});
+  EXPECT_EQ(wire->out.find("Content-"), std::string::npos);
+}
+
+TEST(HttpExchangeTest, StreamIsChunked) {
+  const auto wire = std::make_shared<FakeWire>();
+  HttpExchange exchange(wire, {});
+  exchange.BeginStream({.content_type = "text/event-stream"});
+  EXPECT_TRUE(wire->pings);
+  exchange.Write("0123456789abcdef!");
+  exchange.Write("");  // a chunk of nothing would end the stream
+  exchange.End();
+  EXPECT_TRUE(Has(wire->out, "Transfer-Encoding: chunked"));
+  EXPECT_EQ(BodyOf(wire->out), "11\r\n0123456789abcdef!\r\n0\r\n\r\n");
+  EXPECT_TRUE(wire->any_limited) << "who does not read is cut off";
+  EXPECT_EQ(wire->done, 'k');
+}
+
+TEST(HttpExchangeTest, OldClientsGetTheStreamAsItIs) {
+  const auto wire = std::make_shared<FakeWire>();
+  HttpExchange exchange(wire, {.is_http_1_0 = true});
+  exchange.BeginStream({});
+  exchange.Write("x");
+  exchange.End();
+  EXPECT_EQ(BodyOf(wire->out), "x");
+  EXPECT_TRUE(Has(wire->out, "Connection: close"));
+  EXPECT_EQ(wire->done, 'c');
+}
+
+TEST(HttpExchangeTest, ClientThatHasGone) {
+  const auto wire = std::make_shared<FakeWire>();
+  HttpExchange exchange(wire, {});
+  int n_closed = 0;
+  exchange.OnClosed([&] { ++n_closed; });
+  exchange.BeginStream({});
+  exchange.Closed();
+  exchange.Closed();
+  EXPECT_EQ(n_closed, 1);
+  const std::string before = wire->out;
+  exchange.Write("x");
+  exchange.After({}, [] {});
+  exchange.End();
+  EXPECT_EQ(wire->out, before);
+  EXPECT_EQ(wire->n_later, 0);
+  EXPECT_EQ(wire->done, 0);
+}
+
+TEST(HttpExchangeTest, AnswerThatIsOutIsNotCancelled) {
+  const auto wire = std::make_shared<FakeWire>();
+  HttpExchange exchange(wire, {});
+  int n_closed = 0;
+  exchange.OnClosed([&] { ++n_closed; });
+  exchange.Send({});
+  exchange.Closed();
+  EXPECT_EQ(n_closed, 0);
+}
+
+}  // namespace
+}  // namespace winnow::server

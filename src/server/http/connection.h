@@ -1,0 +1,38 @@
+#pragma once
+
+#include <atomic>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <memory>
+
+#include "server/http/http_options.h"
+
+namespace winnow::server {
+
+// What all connections of a server share.
+struct ConnectionShared {
+  const HttpOptions& options;
+  Handler handler;
+  std::atomic<size_t> n_connections{0};
+  std::atomic<size_t> body_bytes{0};  // of requests that are being received
+  std::atomic<bool> draining{false};
+};
+
+// One client. Its callbacks run on the socket's executor, a strand, and keep it alive.
+class Connection {
+ public:
+  virtual ~Connection() = default;
+  virtual void Start() = 0;
+  // Closes it now if it is idle, otherwise after the answer at work. Thread-safe.
+  virtual void Drain() = 0;
+  virtual void Abort() = 0;  // at once; thread-safe
+};
+
+// `shared` and `tls` outlive the connection.
+std::shared_ptr<Connection> MakeConnection(boost::asio::ip::tcp::socket socket,
+                                           ConnectionShared& shared);
+std::shared_ptr<Connection> MakeTlsConnection(boost::asio::ip::tcp::socket socket,
+                                              boost::asio::ssl::context& tls,
+                                              ConnectionShared& shared);
+
+}  // namespace winnow::server

@@ -1,0 +1,205 @@
+#include "server/http/http_server.h"
+
+#include <algorithm>
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "server/http/connection.h"
+
+namespace winnow::server {
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+struct HttpServer::Data {
+  Data(const HttpOptions& asked, Handler handler, Log& where)
+      : options(asked), log(where), shared{options, std::move(handler)} {}
+
+  void Accept() {
+    acceptor.async_accept(asio::make_strand(context),
+                          [this](const error_code& error, tcp::socket socket) {
+                            if (error == asio::error::operation_aborted) return;
+                            if (error) return AcceptLater();  // no descriptors, mostly
+                            Take(std::move(socket));
+                            Accept();
+                          });
+  }
+  void AcceptLater() {
+    constexpr std::chrono::milliseconds kPause{100};
+    retry.expires_after(kPause);
+    retry.async_wait([this](const error_code& error) {
+      if (!error) Accept();
+    });
+  }
+  void Take(tcp::socket socket) {
+    // Beyond the limit the socket closes here: an error reply would need what has run out.
+    if (shared.n_connections >= options.max_connections) return;
+    auto connection = tls ? MakeTlsConnection(std::move(socket), *tls, shared)
+                          : MakeConnection(std::move(socket), shared);
+    {
+      const std::lock_guard lock(mutex);
+      if (connections.size() >= 2 * shared.n_connections + 64) {
+        std::erase_if(connections, [](const auto& weak) { return weak.expired(); });
+      }
+      connections.push_back(connection);
+    }
+    connection->Start();
+  }
+
+  void RunThread() {
+    for (;;) {
+      try {
+        context.run();
+        return;
+      } catch (const std::exception& problem) {
+        log.Error(std::string("http: ") + problem.what());
+      }
+    }
+  }
+
+  template <class Action>
+  void ForAll(Action action) {
+    std::vector<std::weak_ptr<Connection>> all;
+    {
+      const std::lock_guard lock(mutex);
+      all = connections;
+    }
+    for (const auto& weak : all) {
+      if (const auto connection = weak.lock()) action(*connection);
+    }
+  }
+
+  const HttpOptions options;
+  Log& log;
+  ConnectionShared shared;
+  asio::io_context context;
+  std::optional<asio::ssl::context> tls;
+  asio::any_io_executor strand = asio::make_strand(context);  // of acceptor and retry
+  tcp::acceptor acceptor{strand};
+  asio::steady_timer retry{strand};
+  uint16_t port = 0;
+  asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Connection>> connections;
+  std::vector<std::thread> threads;
+};
+
+namespace {
+
+Result<asio::ssl::context> MakeTls(const HttpOptions& options) {
+  asio::ssl::context tls(asio::ssl::context::tls_server);
+  tls.set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_sslv2 |
+                  asio::ssl::context::no_sslv3 | asio::ssl::context::no_tlsv1 |
+                  asio::ssl::context::no_tlsv1_1);
+  error_code error;
+  tls.use_certificate_chain_file(options.cert_file, error);
+  if (error) return Error{"--ssl-cert-file: " + options.cert_file + ": " + error.message()};
+  tls.use_private_key_file(options.key_file, asio::ssl::context::pem, error);
+  if (error) return Error{"--ssl-key-file: " + options.key_file + ": " + error.message()};
+  return tls;
+}
+
+// The address of a name or a number.
+Result<tcp::endpoint> Resolve(asio::io_context& context, const HttpOptions& options) {
+  tcp::resolver resolver(context);
+  error_code error;
+  const auto found =
+      resolver.resolve(options.host, std::to_string(options.port),
+                       tcp::resolver::passive | tcp::resolver::numeric_service, error);
+  if (error) return Error{"--host " + options.host + ": " + error.message()};
+  if (found.empty()) return Error{"--host " + options.host + ": no such address"};
+  // Of names that have several, the IPv4 one: "localhost" is what curl and browsers try.
+  for (const auto& entry : found) {
+    if (entry.endpoint().protocol() == tcp::v4()) return entry.endpoint();
+  }
+  return found.begin()->endpoint();
+}
+
+}  // namespace
+
+HttpServer::HttpServer(std::unique_ptr<Data> data) : data_(std::move(data)) {}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpOptions& options, Handler handler,
+                                                       Log& log) {
+  auto data = std::make_unique<Data>(options, std::move(handler), log);
+  if (!options.key_file.empty()) {
+    WINNOW_ASSIGN(asio::ssl::context tls, MakeTls(options));
+    data->tls.emplace(std::move(tls));
+  }
+  WINNOW_ASSIGN(const tcp::endpoint endpoint, Resolve(data->context, options));
+  error_code error;
+  const auto failed = [&] {
+    return Error{"cannot listen on " + options.host + " port " + std::to_string(options.port) +
+                 ": " + error.message() +
+                 (error == asio::error::address_in_use ? "; --port chooses another" : "")};
+  };
+  data->acceptor.open(endpoint.protocol(), error);
+  if (error) return failed();
+  data->acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  data->acceptor.bind(endpoint, error);
+  if (error) return failed();
+  data->acceptor.listen(asio::socket_base::max_listen_connections, error);
+  if (error) return failed();
+  data->port = data->acceptor.local_endpoint(error).port();
+  data->Accept();
+  Data* const running = data.get();
+  for (int i = 0; i < options.n_threads; ++i) {
+    data->threads.emplace_back([running] { running->RunThread(); });
+  }
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(data)));
+}
+
+HttpServer::~HttpServer() {
+  data_->ForAll([](Connection& connection) { connection.Abort(); });
+  asio::post(data_->strand, [this] {
+    error_code ignored;
+    data_->acceptor.close(ignored);
+    data_->retry.cancel(ignored);
+  });
+  data_->work.reset();
+  // Aborted connections end by themselves; what still waits for the engine is dropped.
+  constexpr std::chrono::milliseconds kMoment{200};
+  const auto deadline = std::chrono::steady_clock::now() + kMoment;
+  while (data_->shared.n_connections > 0 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  data_->context.stop();
+  for (std::thread& thread : data_->threads) thread.join();
+}
+
+uint16_t HttpServer::port() const { return data_->port; }
+
+std::string HttpServer::url() const {
+  std::string host = data_->options.host;
+  if (host.find(':') != std::string::npos) host = "[" + host + "]";
+  return (data_->tls ? "https://" : "http://") + host + ":" + std::to_string(port());
+}
+
+void HttpServer::Drain(std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  data_->shared.draining = true;
+  asio::post(data_->strand, [this] {
+    error_code ignored;
+    data_->acceptor.close(ignored);
+    data_->retry.cancel(ignored);
+  });
+  data_->ForAll([](Connection& connection) { connection.Drain(); });
+  constexpr std::chrono::milliseconds kLook{10};
+  while (data_->shared.n_connections > 0 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(kLook);
+  }
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,213 @@
+#include "server/openai/answer_run.h"
+
+#include <utility>
+
+namespace winnow::server {
+namespace {
+
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+AnswerRun::AnswerRun(Parts parts) : parts_(std::move(parts)) {
+  Answer& answer = parts_.answer;
+  const int n = answer.asked.n;
+  for (size_t prompt = 0; prompt < answer.prompts.size(); ++prompt) {
+    for (int i = 0; i < n; ++i) {
+      Choice choice;
+      choice.index = static_cast<int>(answer.choices.size());
+      choice.prompt = prompt;
+      answer.choices.push_back(std::move(choice));
+      parsers_.emplace_back(parts_.parser);
+    }
+  }
+  begun_.assign(answer.choices.size(), false);
+  last_token_.assign(answer.choices.size(), start_);
+  n_open_ = answer.choices.size();
+  if (!parts_.parses) return;
+  for (const std::string_view marker : chat::MarkersOf(parts_.parser.tools)) {
+    const auto token = parts_.backend->tokenizer().Find(marker);
+    if (token) markers_.insert(*token);
+  }
+}
+
+void AnswerRun::Start(std::vector<runtime::Request> requests) {
+  const auto self = shared_from_this();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].on_event = [self, i, exchange = parts_.exchange](const runtime::Event& event) {
+      exchange->Post([self, i, event] { self->OnEvent(i, event); });
+    };
+    const auto n_prompt = static_cast<int64_t>(requests[i].prompt.size());
+    auto submitted = parts_.backend->Submit(std::move(requests[i]));
+    if (const auto* error = std::get_if<runtime::RequestError>(&submitted)) {
+      ApiError api = ErrorFrom(*error);
+      const bool is_long = n_prompt >= parts_.backend->model().context;
+      if (error->kind == runtime::ErrorKind::kInvalid && is_long) {
+        api.code = "context_length_exceeded";
+      }
+      return Fail(api);
+    }
+    cancels_.push_back(std::get<Backend::Submitted>(std::move(submitted)).cancel);
+  }
+  parts_.exchange->OnClosed([weak = weak_from_this()] {
+    if (const auto run = weak.lock()) run->CancelAll();
+  });
+  if (parts_.answer.asked.stream) {
+    streams_ = true;
+    parts_.exchange->BeginStream(
+        {.content_type = "text/event-stream",
+         .headers = {{"cache-control", "no-cache"}, {"x-accel-buffering", "no"}}});
+  }
+}
+
+void AnswerRun::CancelAll() {
+  over_ = true;
+  for (const auto& cancel : cancels_) cancel();
+}
+
+void AnswerRun::Fail(const ApiError& error) {
+  if (over_) return;
+  CancelAll();
+  parts_.metrics->OnReply(error.status);
+  if (!streams_) {
+    Reply reply = {.status = error.status, .body = report::ToJson(ErrorRecord(error))};
+    if (error.status == 429 || error.status == 503) reply.headers = {{"retry-after", "1"}};
+    return parts_.exchange->Send(std::move(reply));
+  }
+  Send(ErrorRecord(error));
+  parts_.exchange->End();
+}
+
+void AnswerRun::Send(const report::Value& value) {
+  parts_.exchange->Write("data: " + report::ToJson(value) + "\n\n");
+}
+
+void AnswerRun::SendFirst(Choice& choice) {
+  const auto index = static_cast<size_t>(choice.index);
+  if (begun_[index] || !parts_.answer.asked.stream) return;
+  begun_[index] = true;
+  if (const auto first = parts_.format->First(parts_.answer, choice)) Send(*first);
+}
+
+void AnswerRun::OnEvent(size_t prompt, const runtime::Event& event) {
+  if (over_) return;
+  Answer& answer = parts_.answer;
+  const size_t index =
+      prompt * static_cast<size_t>(answer.asked.n) + static_cast<size_t>(event.choice);
+  using Kind = runtime::Event::Kind;
+  switch (event.kind) {
+    case Kind::kPrefill:
+      if (answer.asked.stream && answer.asked.return_progress) {
+        SendFirst(answer.choices[index]);
+        const auto progress = parts_.format->Progress(answer, event, 1e3 * SecondsSince(start_));
+        if (progress) Send(*progress);
+      }
+      return;
+    case Kind::kStarted:
+      answer.prompts[prompt].n_tokens = event.n_prompt;
+      answer.prompts[prompt].n_reused = event.n_reused;
+      answer.prompts[prompt].reuse = event.reuse;
+      return;
+    case Kind::kToken:
+      return OnToken(answer.choices[index], event);
+    case Kind::kFinished:
+      if (event.finish == runtime::Finish::kError) return Fail(ErrorFrom(event.error));
+      return OnFinished(answer.choices[index], event);
+    case Kind::kFailed:
+      return Fail(ErrorFrom(event.error));
+  }
+}
+
+chat::AnswerDelta AnswerRun::Take(Choice& choice, chat::AnswerDelta delta) {
+  choice.content += delta.content;
+  choice.reasoning += delta.reasoning;
+  for (chat::ToolCallDelta& call : delta.tool_calls) {
+    if (static_cast<size_t>(call.index) >= choice.tool_calls.size()) {
+      if (call.id.empty()) call.id = "call_" + parts_.draw_id();
+      choice.tool_calls.push_back({call.id, call.name, ""});
+    }
+    choice.tool_calls[static_cast<size_t>(call.index)].arguments += call.arguments;
+  }
+  return delta;
+}
+
+void AnswerRun::OnToken(Choice& choice, const runtime::Event& event) {
+  const auto index = static_cast<size_t>(choice.index);
+  if (choice.tokens.empty()) {
+    parts_.metrics->OnFirstToken(SecondsSince(start_));
+  } else {
+    parts_.metrics->OnNextToken(SecondsSince(last_token_[index]));
+  }
+  last_token_[index] = std::chrono::steady_clock::now();
+  choice.tokens.push_back(event.token);
+  Delta delta;
+  delta.token = &choice.tokens.back();
+  if (parts_.answer.asked.n_probs >= 0) {
+    choice.drawn.push_back({event.token, event.log_probability, event.top});
+    delta.drawn = &choice.drawn.back();
+  }
+  if (!parts_.parses) {
+    delta.text.content = event.text;
+    delta.text = Take(choice, std::move(delta.text));
+  } else {
+    std::string text = event.text;
+    if (markers_.contains(event.token)) {
+      text += parts_.backend->tokenizer().Piece(event.token, /*render_special=*/true);
+    }
+    delta.text = Take(choice, parsers_[index].Push(text));
+  }
+  if (!parts_.answer.asked.stream) return;
+  SendFirst(choice);
+  if (const auto next = parts_.format->Next(parts_.answer, choice, delta)) Send(*next);
+}
+
+void AnswerRun::OnFinished(Choice& choice, const runtime::Event& event) {
+  const auto index = static_cast<size_t>(choice.index);
+  if (choice.finished) return;
+  choice.finished = true;
+  choice.finish = event.finish;
+  choice.stopping_word = event.stopping_word;
+  choice.cache = event.cache;
+  choice.timings = event.timings;
+  parts_.metrics->OnFinished(SecondsSince(start_));
+  parts_.metrics->OnQueued(event.queued_ms / 1e3);
+  if (event.cache.bytes_full_f16 > 0) {
+    parts_.metrics->OnKept(static_cast<double>(event.cache.bytes) /
+                           static_cast<double>(event.cache.bytes_full_f16));
+  }
+  std::vector<chat::AnswerDelta> rest;
+  if (!parts_.parses) {
+    rest.emplace_back().content = event.rest;
+  } else {
+    rest.push_back(parsers_[index].Push(event.rest));
+    rest.push_back(parsers_[index].Finish());
+  }
+  for (chat::AnswerDelta& part : rest) {
+    if (part.empty()) continue;
+    const Delta delta = {.text = Take(choice, std::move(part))};
+    if (!parts_.answer.asked.stream) continue;
+    SendFirst(choice);
+    if (const auto next = parts_.format->Next(parts_.answer, choice, delta)) Send(*next);
+  }
+  if (parts_.answer.asked.stream) {
+    SendFirst(choice);
+    Send(parts_.format->Last(parts_.answer, choice));
+  }
+  if (--n_open_ == 0) Finish();
+}
+
+void AnswerRun::Finish() {
+  over_ = true;
+  parts_.metrics->OnReply(200);
+  if (!parts_.answer.asked.stream) {
+    parts_.exchange->Send({.body = report::ToJson(parts_.format->Whole(parts_.answer))});
+    return;
+  }
+  if (const auto usage = parts_.format->Usage(parts_.answer)) Send(*usage);
+  if (parts_.format->ends_with_done()) parts_.exchange->Write("data: [DONE]\n\n");
+  parts_.exchange->End();
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "chat/answer_parser.h"
+#include "server/openai/answer.h"
+#include "server/openai/backend.h"
+#include "server/openai/exchange.h"
+#include "server/openai/metrics.h"
+
+namespace winnow::server {
+
+// One request for completions at work: submits its prompts, collects their events and writes the
+// answer, as a stream or whole. Lives on its exchange's thread and as long as events come.
+class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
+ public:
+  struct Parts {
+    ExchangePtr exchange = {};
+    Backend* backend = nullptr;
+    Metrics* metrics = nullptr;
+    std::unique_ptr<const AnswerFormat> format = {};
+    Answer answer = {};  // its prompts; choices are made here
+    chat::AnswerOptions parser = {};
+    bool parses = false;                        // whether text is taken apart (chat)
+    std::function<std::string()> draw_id = {};  // of tool calls
+  };
+  explicit AnswerRun(Parts parts);
+
+  // `requests` belong to the answer's prompts, one each. Refused: the error is sent.
+  void Start(std::vector<runtime::Request> requests);
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+
+  void OnEvent(size_t prompt, const runtime::Event& event);
+  void OnToken(Choice& choice, const runtime::Event& event);
+  void OnFinished(Choice& choice, const runtime::Event& event);
+  void Fail(const ApiError& error);
+  void CancelAll();
+  void Finish();
+  // Takes text apart and adds it to the choice.
+  chat::AnswerDelta Take(Choice& choice, chat::AnswerDelta delta);
+  void Send(const report::Value& value);  // one event of the stream
+  void SendFirst(Choice& choice);
+
+  Parts parts_;
+  std::vector<chat::AnswerParser> parsers_;     // of the choices
+  std::vector<bool> begun_;                     // of the choices: First was sent
+  std::vector<Time> last_token_;                // of the choices
+  std::vector<std::function<void()>> cancels_;  // of the prompts
+  std::set<runtime::TokenId> markers_;          // control tokens that the parser must see
+  size_t n_open_ = 0;                           // choices not finished
+  bool streams_ = false;                        // the stream has begun
+  bool over_ = false;
+  Time start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace winnow::server

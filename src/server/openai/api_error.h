@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+
+#include "report/record.h"
+#include "runtime/scheduler_types.h"
+
+namespace winnow::server {
+
+// What a client is told, in OpenAI's shape.
+struct ApiError {
+  int status = 400;  // HTTP
+  std::string message;
+  std::string param = {};  // the field that is wrong; empty: null
+  std::string code = {};   // "context_length_exceeded", ...; empty: null
+};
+
+// {"error": {"message", "type", "param", "code"}}; the type follows from the status.
+report::Record ErrorRecord(const ApiError& error);
+
+// kInvalid and kTooLarge are 400, kNotFound 404, kBusy 409, kQueueFull 429, kUnavailable 503,
+// kInternal 500.
+ApiError ErrorFrom(const runtime::RequestError& error);
+
+}  // namespace winnow::server

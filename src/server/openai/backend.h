@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/scheduler_types.h"
+#include "tokenizer/tokenizer.h"
+
+namespace winnow::server {
+
+// What clients are told about the model.
+struct ModelInfo {
+  std::string name = {};  // --alias, or from the file
+  std::string path = {};
+  std::string architecture = {};
+  int64_t n_parameters = 0;
+  int64_t n_bytes = 0;  // of the file
+  int64_t context = 0;  // tokens of a sequence
+  int64_t trained_context = 0;
+  int64_t embedding = 0;
+  int n_layers = 0;
+  int n_kv_heads = 0;
+  int64_t created = 0;  // Unix time
+};
+
+// What the protocol needs of the engine: the scheduler's own calls (runtime/scheduler.h), so that
+// tests can stand in for it. All of it is thread-safe.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual const ModelInfo& model() const = 0;
+  virtual const tokenizer::Tokenizer& tokenizer() const = 0;
+
+  struct Submitted {
+    uint64_t id = 0;
+    std::function<void()> cancel = {};
+  };
+  virtual std::variant<Submitted, runtime::RequestError> Submit(runtime::Request request) = 0;
+  virtual runtime::SchedulerState state() const = 0;
+
+  using SessionDone =
+      std::function<void(std::variant<runtime::SessionInfo, runtime::RequestError> outcome)>;
+  virtual void CreateSession(std::string id, runtime::Request document, SessionDone done) = 0;
+  virtual void ForkSession(std::string from, std::string to, SessionDone done) = 0;
+  virtual void SaveSession(std::string id, std::string name, SessionDone done) = 0;
+  virtual void RestoreSession(std::string id, std::string name, SessionDone done) = 0;
+  virtual void DeleteSession(std::string id, SessionDone done) = 0;
+  virtual void ListSessions(
+      std::function<void(std::vector<runtime::SessionInfo> sessions)> done) = 0;
+  using KeptDone =
+      std::function<void(std::variant<runtime::KeptTokens, runtime::RequestError> kept)>;
+  virtual void KeptPositions(std::string id, bool by_head, KeptDone done) = 0;
+};
+
+}  // namespace winnow::server

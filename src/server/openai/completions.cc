@@ -1,0 +1,235 @@
+#include <utility>
+
+#include "server/openai/answer_run.h"
+#include "server/openai/constraint_fields.h"
+#include "server/openai/formats.h"
+#include "server/openai/handlers.h"
+#include "server/openai/session_text.h"
+
+namespace winnow::server {
+namespace {
+
+constexpr int64_t kMaxTopChat = 20;
+
+// What a handler has read of a request before its prompts are known.
+struct Asked {
+  Generation generation = {};
+  std::unique_ptr<const AnswerFormat> format = {};
+  const char* id_prefix = "cmpl-";
+  chat::AnswerOptions parser = {};
+  bool parses = false;
+  std::string schema = {};  // of the answer; empty: none
+};
+
+// Submits the prompts.
+void Run(Context& context, const ExchangePtr& exchange, Asked asked,
+         std::vector<PromptText> prompts, std::string warning) {
+  std::vector<runtime::Request> requests;
+  Answer answer = {.id = asked.id_prefix + context.ids.Draw(),
+                   .created = UnixTime(),
+                   .model = context.backend.model().name,
+                   .asked = std::move(asked.generation),
+                   .warning = std::move(warning)};
+  for (PromptText& prompt : prompts) {
+    runtime::Request request = RequestFrom(answer.asked);
+    request.prompt = prompt.tokens;
+    if (!asked.schema.empty()) {
+      auto constraint = context.options.constraints->FromSchema(asked.schema);
+      if (!constraint) {
+        return SendError(context.metrics, *exchange,
+                         {.status = 400,
+                          .message = "response_format: " + constraint.error().message,
+                          .param = "response_format"});
+      }
+      request.constraint = std::move(constraint).value();
+    }
+    requests.push_back(std::move(request));
+    answer.prompts.push_back({.prompt = std::move(prompt)});
+  }
+  const auto run = std::make_shared<AnswerRun>(
+      AnswerRun::Parts{.exchange = exchange,
+                       .backend = &context.backend,
+                       .metrics = &context.metrics,
+                       .format = std::move(asked.format),
+                       .answer = std::move(answer),
+                       .parser = asked.parser,
+                       .parses = asked.parses,
+                       .draw_id = [ids = &context.ids] { return ids->Draw(); }});
+  run->Start(std::move(requests));
+}
+
+// Asks for what a session has read; `then` gets it on the exchange's thread.
+void WithSession(Context& context, const ExchangePtr& exchange, const std::string& session,
+                 std::function<void(const Tokens& read)> then) {
+  context.backend.KeptPositions(
+      session, false,
+      [exchange, metrics = &context.metrics,
+       then = std::move(then)](std::variant<runtime::KeptTokens, runtime::RequestError> kept) {
+        exchange->Post([exchange, metrics, then, kept = std::move(kept)] {
+          if (const auto* error = std::get_if<runtime::RequestError>(&kept)) {
+            ApiError api = ErrorFrom(*error);
+            api.param = "session";
+            return SendError(*metrics, *exchange, api);
+          }
+          then(std::get<runtime::KeptTokens>(kept).tokens);
+        });
+      });
+}
+
+void RunChat(Context& context, const ExchangePtr& exchange, Asked asked, const chat::Prompt& prompt,
+             Tokens tokens) {
+  std::string text = prompt.Text();
+  asked.parser.starts_in_reasoning = chat::EndsInReasoning(text);
+  std::vector<PromptText> prompts;
+  prompts.push_back({std::move(tokens), std::move(text)});
+  Run(context, exchange, std::move(asked), std::move(prompts), prompt.warning);
+}
+
+void SendTemplateError(Context& context, Exchange& exchange, const winnow::Error& error) {
+  SendError(context.metrics, exchange,
+            {.status = 400, .message = "messages: " + error.message, .param = "messages"});
+}
+
+// Fields that ask for what is not there.
+void RefuseUnsupported(Fields& fields) {
+  if (const auto text = fields.Text("suffix"); text && !text->empty()) {
+    fields.Fail("suffix", "filling in the middle is not supported");
+  }
+  if (const auto text = fields.Text("grammar"); text && !text->empty()) {
+    fields.Fail("grammar", "grammars are not supported", "unsupported_parameter");
+  }
+}
+
+// The schema that an answer must have: of json_schema as llama-server names it, or none.
+void ReadNativeSchema(Fields& fields, const ServiceOptions& options, Asked& asked) {
+  if (fields.Find("json_schema") == nullptr) return;
+  asked.schema = SchemaText(fields, options, "json_schema", *fields.Find("json_schema"));
+}
+
+}  // namespace
+
+void ChatCompletions(Context& context, const Call& call, const ExchangePtr& exchange) {
+  ApiError error;
+  const auto body = ReadBody(call, error);
+  if (!body) return SendError(context.metrics, *exchange, error);
+  const tokenizer::Tokenizer& tokenizer = context.backend.tokenizer();
+  Fields fields(*body);
+  Asked asked = {.generation = ReadGeneration(fields, context.options, tokenizer, Dialect::kOpenAi,
+                                              context.ids.DrawSeed()),
+                 .format = ChatFormat(tokenizer),
+                 .id_prefix = "chatcmpl-",
+                 .parses = true};
+  const auto top = fields.Integer("top_logprobs", 0, kMaxTopChat);
+  if (fields.Bool("logprobs").value_or(false)) {
+    asked.generation.n_probs = static_cast<int>(top.value_or(0));
+  } else if (top.value_or(0) > 0) {
+    fields.Fail("top_logprobs", "needs logprobs to be true");
+  }
+  chat::Conversation conversation = ReadConversation(fields);
+  conversation.unix_time = UnixTime();
+  asked.schema = ReadResponseFormat(fields, context.options);
+  ReadToolChoice(fields, conversation);
+  if (!conversation.tools.is_null()) asked.parser.tools = context.prompts.tool_format();
+  RefuseUnsupported(fields);
+  if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
+
+  if (!asked.generation.session) {
+    const auto prompt = context.prompts.Write(conversation);
+    if (!prompt) return SendTemplateError(context, *exchange, prompt.error());
+    return RunChat(context, exchange, std::move(asked), *prompt,
+                   tokenizer.EncodeMarked(prompt->text));
+  }
+  const std::string session = *asked.generation.session;
+  // Shared, as std::function copies what it holds.
+  const auto held = std::make_shared<Asked>(std::move(asked));
+  WithSession(context, exchange, session,
+              [&context, exchange, held, session, conversation](const Tokens& read) {
+                Tokens document = context.documents.Find(session);
+                if (document.empty() &&
+                    IsOpenDocument(context.prompts, context.backend.tokenizer(), read)) {
+                  document = read;
+                }
+                Tokens tokens;
+                const auto prompt = WriteTurn(context.prompts, context.backend.tokenizer(),
+                                              conversation, {read, document}, tokens);
+                if (!prompt) return SendTemplateError(context, *exchange, prompt.error());
+                RunChat(context, exchange, std::move(*held), *prompt, std::move(tokens));
+              });
+}
+
+namespace {
+
+// Text completions of both dialects. Prompts of a session follow its text.
+void RunTexts(Context& context, const ExchangePtr& exchange, Asked asked,
+              const report::Record& body) {
+  const tokenizer::Tokenizer& tokenizer = context.backend.tokenizer();
+  Fields fields(body);
+  std::vector<PromptText> prompts = ReadPrompts(fields, tokenizer, /*add_bos=*/true);
+  if (asked.generation.session && prompts.size() > 1) {
+    fields.Fail("prompt", "a session takes one prompt at a time");
+  }
+  if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
+  if (!asked.generation.session) {
+    return Run(context, exchange, std::move(asked), std::move(prompts), {});
+  }
+  const std::string session = *asked.generation.session;
+  const auto held = std::make_shared<Asked>(std::move(asked));
+  const auto record = std::make_shared<const report::Record>(body);
+  WithSession(context, exchange, session,
+              [&context, exchange, held, record, prompts](const Tokens& read) {
+                std::vector<PromptText> whole = prompts;
+                if (!BeginsWith(whole[0].tokens, read)) {
+                  Fields again(*record);
+                  whole = ReadPrompts(again, context.backend.tokenizer(), read.empty());
+                  Tokens tokens = read;
+                  tokens.insert(tokens.end(), whole[0].tokens.begin(), whole[0].tokens.end());
+                  whole[0].tokens = std::move(tokens);
+                }
+                Run(context, exchange, std::move(*held), std::move(whole), {});
+              });
+}
+
+}  // namespace
+
+void TextCompletions(Context& context, const Call& call, const ExchangePtr& exchange) {
+  ApiError error;
+  const auto body = ReadBody(call, error);
+  if (!body) return SendError(context.metrics, *exchange, error);
+  const tokenizer::Tokenizer& tokenizer = context.backend.tokenizer();
+  Fields fields(*body);
+  const bool echo = fields.Bool("echo").value_or(false);
+  Asked asked = {.generation = ReadGeneration(fields, context.options, tokenizer, Dialect::kOpenAi,
+                                              context.ids.DrawSeed()),
+                 .format = TextFormat(tokenizer, echo)};
+  if (const auto n = fields.Integer("logprobs", 0, kMaxTopChat)) {
+    asked.generation.n_probs = static_cast<int>(*n);
+    if (echo) fields.Fail("logprobs", "log-probabilities of a prompt (echo) are not supported");
+  }
+  const auto best_of = fields.Integer("best_of", 1);
+  if (best_of && *best_of != asked.generation.n) {
+    fields.Fail("best_of", "found " + std::to_string(*best_of) + ", expected n, which is " +
+                               std::to_string(asked.generation.n));
+  }
+  asked.schema = ReadResponseFormat(fields, context.options);
+  RefuseUnsupported(fields);
+  if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
+  RunTexts(context, exchange, std::move(asked), *body);
+}
+
+void NativeCompletion(Context& context, const Call& call, const ExchangePtr& exchange) {
+  ApiError error;
+  const auto body = ReadBody(call, error);
+  if (!body) return SendError(context.metrics, *exchange, error);
+  const tokenizer::Tokenizer& tokenizer = context.backend.tokenizer();
+  Fields fields(*body);
+  const bool return_tokens = fields.Bool("return_tokens").value_or(false);
+  Asked asked = {.generation = ReadGeneration(fields, context.options, tokenizer, Dialect::kNative,
+                                              context.ids.DrawSeed()),
+                 .format = NativeFormat(tokenizer, return_tokens)};
+  ReadNativeSchema(fields, context.options, asked);
+  RefuseUnsupported(fields);
+  if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
+  RunTexts(context, exchange, std::move(asked), *body);
+}
+
+}  // namespace winnow::server

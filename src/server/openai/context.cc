@@ -1,0 +1,80 @@
+#include "server/openai/context.h"
+
+#include <chrono>
+#include <utility>
+
+#include "report/parse_json.h"
+
+namespace winnow::server {
+
+std::string IdSource::Draw() {
+  constexpr std::string_view kLetters =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+  constexpr int kLength = 24;
+  const std::lock_guard lock(mutex_);
+  std::string id;
+  for (int i = 0; i < kLength; ++i) id += kLetters[rng_.Below(kLetters.size())];
+  return id;
+}
+
+uint64_t IdSource::DrawSeed() {
+  constexpr uint64_t kSeeds = uint64_t{1} << 53;
+  const std::lock_guard lock(mutex_);
+  return rng_.Below(kSeeds);
+}
+
+void DocumentBook::Put(const std::string& session, Tokens document) {
+  const std::lock_guard lock(mutex_);
+  documents_[session] = std::move(document);
+}
+
+void DocumentBook::Copy(const std::string& from, const std::string& to) {
+  const std::lock_guard lock(mutex_);
+  const auto found = documents_.find(from);
+  if (found != documents_.end()) documents_[to] = Tokens(found->second);
+}
+
+void DocumentBook::Erase(const std::string& session) {
+  const std::lock_guard lock(mutex_);
+  documents_.erase(session);
+}
+
+Tokens DocumentBook::Find(const std::string& session) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = documents_.find(session);
+  return found == documents_.end() ? Tokens() : found->second;
+}
+
+void SendJson(Context& context, Exchange& exchange, const report::Value& body, int status) {
+  context.metrics.OnReply(status);
+  exchange.Send({.status = status, .body = report::ToJson(body)});
+}
+
+void SendError(Metrics& metrics, Exchange& exchange, const ApiError& error) {
+  metrics.OnReply(error.status);
+  Reply reply = {.status = error.status, .body = report::ToJson(ErrorRecord(error))};
+  if (error.status == 429 || error.status == 503) reply.headers = {{"retry-after", "1"}};
+  exchange.Send(std::move(reply));
+}
+
+std::optional<report::Record> ReadBody(const Call& call, ApiError& error) {
+  auto value = report::ParseJson(call.body);
+  if (!value) {
+    error = {
+        .status = 400, .message = "the body: " + value.error().message, .code = "invalid_json"};
+    return std::nullopt;
+  }
+  auto* record = std::get_if<report::Record>(&value->data);
+  if (record == nullptr) {
+    error = {.status = 400, .message = "the body is no JSON object", .code = "invalid_json"};
+    return std::nullopt;
+  }
+  return std::move(*record);
+}
+
+int64_t UnixTime() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
+}
+
+}  // namespace winnow::server

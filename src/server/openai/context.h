@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "chat/prompt_writer.h"
+#include "server/openai/backend.h"
+#include "server/openai/exchange.h"
+#include "server/openai/metrics.h"
+#include "server/openai/options.h"
+#include "server/openai/prompts.h"
+
+namespace winnow::server {
+
+// Draws ids for answers, tool calls and seeds. Thread-safe.
+class IdSource {
+ public:
+  explicit IdSource(uint64_t seed) : rng_(seed) {}
+  std::string Draw();   // 24 letters and digits
+  uint64_t DrawSeed();  // 0 to 2^53 - 1, a whole number to every client
+
+ private:
+  std::mutex mutex_;
+  Rng rng_;
+};
+
+// Which sessions begin with a document, and how: their questions go on in its turn. Thread-safe.
+class DocumentBook {
+ public:
+  void Put(const std::string& session, Tokens document);
+  void Copy(const std::string& from, const std::string& to);
+  void Erase(const std::string& session);
+  Tokens Find(const std::string& session) const;  // empty: none is known
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, Tokens> documents_;
+};
+
+// What handlers work with; one for the life of the server.
+struct Context {
+  const ServiceOptions& options;
+  Backend& backend;
+  const chat::PromptWriter& prompts;
+  Metrics& metrics;
+  IdSource& ids;
+  DocumentBook& documents;
+};
+
+// Answers of handlers. They count the status.
+void SendJson(Context& context, Exchange& exchange, const report::Value& body, int status = 200);
+void SendError(Metrics& metrics, Exchange& exchange, const ApiError& error);
+
+// The body as an object. Errors: no JSON, another kind of value.
+std::optional<report::Record> ReadBody(const Call& call, ApiError& error);
+
+int64_t UnixTime();
+
+}  // namespace winnow::server

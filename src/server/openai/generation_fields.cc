@@ -1,0 +1,185 @@
+#include "server/openai/generation_fields.h"
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "server/openai/kv_fields.h"
+
+namespace winnow::server {
+namespace {
+
+constexpr double kLarge = 1e6;
+constexpr size_t kMaxStops = 64;
+constexpr int64_t kMaxChoices = 128;
+constexpr int64_t kMaxTop = 100;
+
+using Bias = std::pair<int32_t, float>;
+
+// A bias is a number, or false for never.
+std::optional<float> BiasIn(const report::Value& value) {
+  if (const auto* flag = std::get_if<bool>(&value.data)) {
+    return *flag ? std::nullopt : std::optional(-std::numeric_limits<float>::infinity());
+  }
+  const std::optional<double> number = report::NumberIn(value);
+  if (!number || std::isnan(*number)) return std::nullopt;
+  return static_cast<float>(*number);
+}
+
+// {"15043": -1}, as OpenAI, or [[15043, -1], ["text", false]], as llama-server.
+void ReadBias(Fields& fields, const tokenizer::Tokenizer& tokenizer, std::vector<Bias>& out) {
+  const report::Value* value = fields.Find("logit_bias");
+  if (value == nullptr) return;
+  const auto wrong = [&](const std::string& what) {
+    fields.Fail("logit_bias", what + "; expected {\"TOKEN ID\": BIAS, ...}");
+  };
+  const auto add = [&](int64_t token, const report::Value& bias) {
+    const std::optional<float> number = BiasIn(bias);
+    if (token < 0 || token >= tokenizer.vocabulary_size()) {
+      wrong("token " + std::to_string(token) + " is not in the vocabulary of " +
+            std::to_string(tokenizer.vocabulary_size()));
+    } else if (!number) {
+      wrong("the bias of token " + std::to_string(token) + " is " + KindOf(bias));
+    } else {
+      out.emplace_back(static_cast<int32_t>(token), *number);
+    }
+  };
+  if (const auto* record = std::get_if<report::Record>(&value->data)) {
+    for (const report::Field& field : record->fields) {
+      int64_t token = 0;
+      const char* end = field.name.data() + field.name.size();
+      const auto [stop, problem] = std::from_chars(field.name.data(), end, token);
+      if (problem != std::errc() || stop != end)
+        return wrong("'" + field.name + "' is no token id");
+      add(token, field.value);
+    }
+    return;
+  }
+  const auto* list = std::get_if<report::List>(&value->data);
+  if (list == nullptr) return wrong(std::string("found ") + KindOf(*value));
+  for (const report::Value& item : *list) {
+    const auto* pair = std::get_if<report::List>(&item.data);
+    if (pair == nullptr || pair->size() != 2) return wrong("an item of the list is no pair");
+    if (const auto* token = std::get_if<int64_t>(&(*pair)[0].data)) {
+      add(*token, (*pair)[1]);
+    } else if (const auto* text = std::get_if<std::string>(&(*pair)[0].data)) {
+      for (const tokenizer::TokenId id : tokenizer.Encode(*text, {.add_special = false})) {
+        add(id, (*pair)[1]);
+      }
+    } else {
+      return wrong("a pair does not begin with a token id or a text");
+    }
+  }
+}
+
+void ReadSampler(Fields& fields, Generation& out) {
+  runtime::SamplerConfig& sampler = out.sampler;
+  const auto number = [&](std::string_view name, double low, double high, double& target) {
+    if (const auto value = fields.Number(name, low, high)) target = *value;
+  };
+  number("temperature", 0, kLarge, sampler.temperature);
+  number("top_p", 0, 1, sampler.top_p);
+  number("min_p", 0, 1, sampler.min_p);
+  number("typical_p", 0, 1, sampler.typical_p);
+  number("repeat_penalty", 1e-3, kLarge, sampler.repeat_penalty);
+  number("presence_penalty", -kLarge, kLarge, sampler.presence_penalty);
+  number("frequency_penalty", -kLarge, kLarge, sampler.frequency_penalty);
+  constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
+  if (const auto k = fields.Integer("top_k", -1, kMaxInt)) sampler.top_k = static_cast<int>(*k);
+  if (const auto n = fields.Integer("repeat_last_n", -1, kMaxInt)) {
+    sampler.repeat_last_n = static_cast<int>(*n);
+  }
+}
+
+void ReadLength(Fields& fields, Dialect dialect, Generation& out) {
+  // -1 is "no limit" in llama-server and in what many clients send; 0 reads the prompt only.
+  for (const char* name : {"max_tokens", "max_completion_tokens", "n_predict"}) {
+    if (const auto n = fields.Integer(name, -1)) {
+      if (dialect == Dialect::kOpenAi && *n == 0) {
+        fields.Fail(name, "found 0, expected 1 or more, or -1 for no limit");
+      }
+      out.max_tokens = *n;
+    }
+  }
+}
+
+}  // namespace
+
+Generation ReadGeneration(Fields& fields, const ServiceOptions& options,
+                          const tokenizer::Tokenizer& tokenizer, Dialect dialect,
+                          uint64_t random_seed) {
+  Generation out;
+  out.sampler = options.sampler;
+  ReadSampler(fields, out);
+  ReadBias(fields, tokenizer, out.sampler.logit_bias);
+  const int64_t seed = fields.Integer("seed").value_or(options.seed);
+  out.sampler.seed = seed < 0 ? random_seed : static_cast<uint64_t>(seed);
+  ReadLength(fields, dialect, out);
+  out.stop = fields.Texts("stop", kMaxStops);
+  std::erase(out.stop, std::string());
+  out.n = static_cast<int>(fields.Integer("n", 1, kMaxChoices).value_or(1));
+  out.ignore_eos = fields.Bool("ignore_eos").value_or(false);
+  if (const auto n = fields.Integer("n_probs", 0, kMaxTop); n && *n > 0) {
+    out.n_probs = static_cast<int>(*n);
+  }
+  out.session = fields.Text("session");
+  out.options = ReadKv(fields, options);
+  out.reuse_prefix = fields.Bool("cache_prompt").value_or(options.cache_prompt);
+  out.reuse_across_questions = fields.Bool("reuse_across_questions").value_or(false);
+  out.stream = fields.Bool("stream").value_or(false);
+  out.return_progress = fields.Bool("return_progress").value_or(false);
+  out.timings_per_token = fields.Bool("timings_per_token").value_or(false);
+  if (const report::Record* stream_options = fields.Object("stream_options")) {
+    Fields inner(*stream_options, "stream_options.");
+    out.include_usage = inner.Bool("include_usage").value_or(false);
+    if (!inner.ok()) fields.Fail(*inner.error());
+  }
+  if (out.session && out.options) {
+    fields.Fail("session",
+                "a session keeps the method and budget it was made with; leave out kv_*");
+  }
+  return out;
+}
+
+runtime::Request RequestFrom(const Generation& generation) {
+  runtime::Request request;
+  request.session = generation.session;
+  request.options = generation.options;
+  request.reuse_prefix = generation.reuse_prefix;
+  request.reuse_across_questions = generation.reuse_across_questions;
+  request.keep = generation.reuse_prefix;
+  request.sampler = generation.sampler;
+  request.max_tokens = generation.max_tokens;
+  request.stop = generation.stop;
+  request.ignore_eos = generation.ignore_eos;
+  request.n = generation.n;
+  request.n_probs = generation.n_probs;
+  return request;
+}
+
+report::Record SettingsRecord(const Generation& generation) {
+  const runtime::SamplerConfig& sampler = generation.sampler;
+  report::List bias;
+  for (const auto& [token, value] : sampler.logit_bias) {
+    bias.emplace_back(report::List{token, static_cast<double>(value)});
+  }
+  return {{"n_predict", generation.max_tokens},
+          {"seed", static_cast<int64_t>(sampler.seed)},
+          {"temperature", sampler.temperature},
+          {"top_k", sampler.top_k},
+          {"top_p", sampler.top_p},
+          {"min_p", sampler.min_p},
+          {"typical_p", sampler.typical_p},
+          {"repeat_last_n", sampler.repeat_last_n},
+          {"repeat_penalty", sampler.repeat_penalty},
+          {"presence_penalty", sampler.presence_penalty},
+          {"frequency_penalty", sampler.frequency_penalty},
+          {"logit_bias", std::move(bias)},
+          {"ignore_eos", generation.ignore_eos},
+          {"stop", report::MakeList(generation.stop)},
+          {"n_probs", std::max(generation.n_probs, 0)},
+          {"stream", generation.stream}};
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <string>
+
+#include "server/openai/context.h"
+#include "server/openai/exchange.h"
+
+// What each path does. A handler sends exactly one answer through the exchange, now or later; all
+// of the context outlives it. `id` is the part of the path in braces.
+namespace winnow::server {
+
+// completions.cc
+void ChatCompletions(Context& context, const Call& call, const ExchangePtr& exchange);
+void TextCompletions(Context& context, const Call& call, const ExchangePtr& exchange);
+void NativeCompletion(Context& context, const Call& call, const ExchangePtr& exchange);
+
+// text_tools.cc
+void Tokenize(Context& context, const Call& call, const ExchangePtr& exchange);
+void Detokenize(Context& context, const Call& call, const ExchangePtr& exchange);
+void ApplyTemplate(Context& context, const Call& call, const ExchangePtr& exchange);
+
+// model_pages.cc
+void ListModels(Context& context, const Call& call, const ExchangePtr& exchange);
+void GetModel(Context& context, const ExchangePtr& exchange, const std::string& id);
+void Props(Context& context, const Call& call, const ExchangePtr& exchange);
+void Slots(Context& context, const Call& call, const ExchangePtr& exchange);
+void MetricsPage(Context& context, const Call& call, const ExchangePtr& exchange);
+
+// sessions.cc
+void CreateSession(Context& context, const Call& call, const ExchangePtr& exchange);
+void ListSessions(Context& context, const Call& call, const ExchangePtr& exchange);
+void GetSession(Context& context, const ExchangePtr& exchange, const std::string& id);
+void ForkSession(Context& context, const Call& call, const ExchangePtr& exchange,
+                 const std::string& id);
+void SaveSession(Context& context, const Call& call, const ExchangePtr& exchange,
+                 const std::string& id);
+void RestoreSession(Context& context, const Call& call, const ExchangePtr& exchange,
+                    const std::string& id);
+void DeleteSession(Context& context, const ExchangePtr& exchange, const std::string& id);
+void SlotAction(Context& context, const Call& call, const ExchangePtr& exchange,
+                const std::string& slot);
+
+// session_events.cc
+void KeptOfSession(Context& context, const Call& call, const ExchangePtr& exchange,
+                   const std::string& id);
+void SessionEvents(Context& context, const ExchangePtr& exchange, const std::string& id);
+
+// {"id", "object", "n_tokens", "busy", "on_disk", "idle_seconds", "kv"}.
+report::Record SessionRecord(const runtime::SessionInfo& info);
+
+}  // namespace winnow::server

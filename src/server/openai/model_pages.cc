@@ -1,0 +1,125 @@
+#include <utility>
+
+#include "server/openai/generation_fields.h"
+#include "server/openai/handlers.h"
+
+namespace winnow::server {
+namespace {
+
+report::Record ModelRecord(const Context& context) {
+  const ModelInfo& model = context.backend.model();
+  return {
+      {"id", model.name},
+      {"object", "model"},
+      {"created", model.created},
+      {"owned_by", "winnow"},
+      {"meta", report::Record{{"vocab_type", std::string(context.backend.tokenizer().model_name())},
+                              {"n_vocab", context.backend.tokenizer().vocabulary_size()},
+                              {"n_ctx_train", model.trained_context},
+                              {"n_ctx", model.context},
+                              {"n_embd", model.embedding},
+                              {"n_params", model.n_parameters},
+                              {"size", model.n_bytes}}}};
+}
+
+}  // namespace
+
+void ListModels(Context& context, const Call&, const ExchangePtr& exchange) {
+  SendJson(context, *exchange,
+           report::Record{{"object", "list"}, {"data", report::List{ModelRecord(context)}}});
+}
+
+void GetModel(Context& context, const ExchangePtr& exchange, const std::string& id) {
+  if (id != context.backend.model().name) {
+    return SendError(
+        context.metrics, *exchange,
+        {.status = 404,
+         .message = "no model '" + id + "'; this server has '" + context.backend.model().name + "'",
+         .param = "model",
+         .code = "model_not_found"});
+  }
+  SendJson(context, *exchange, ModelRecord(context));
+}
+
+void Props(Context& context, const Call& call, const ExchangePtr& exchange) {
+  if (call.method == "POST") {
+    return SendError(
+        context.metrics, *exchange,
+        {.status = 501, .message = "settings are made by flags when the server starts"});
+  }
+  const ModelInfo& model = context.backend.model();
+  Generation defaults;
+  defaults.sampler = context.options.sampler;
+  const tokenizer::Tokenizer& tokenizer = context.backend.tokenizer();
+  const auto text_of = [&](std::optional<tokenizer::TokenId> token) {
+    return token ? std::string(tokenizer.Text(*token)) : std::string();
+  };
+  SendJson(context, *exchange,
+           report::Record{
+               {"default_generation_settings",
+                report::Record{{"n_ctx", model.context}, {"params", SettingsRecord(defaults)}}},
+               {"total_slots", context.options.n_slots},
+               {"model_alias", model.name},
+               {"model_path", model.path},
+               {"chat_template", context.prompts.source()},
+               {"chat_template_name", context.prompts.name()},
+               {"bos_token", text_of(tokenizer.bos())},
+               {"eos_token", text_of(tokenizer.eos())},
+               {"modalities", report::Record{{"vision", false}, {"audio", false}}},
+               {"kv", report::Record{{"method", context.options.kv.method},
+                                     {"decode", context.options.kv.decode},
+                                     {"size", context.options.kv.size},
+                                     {"ratio", context.options.kv.ratio},
+                                     {"memory", context.options.kv.memory_bytes},
+                                     {"n_layers", model.n_layers},
+                                     {"n_kv_heads", model.n_kv_heads}}},
+               {"build_info", context.options.build}});
+}
+
+void Slots(Context& context, const Call& call, const ExchangePtr& exchange) {
+  if (!context.options.slots) {
+    return SendError(context.metrics, *exchange,
+                     {.status = 501, .message = "this server was started with --no-slots"});
+  }
+  const runtime::SchedulerState state = context.backend.state();
+  const int64_t n_ctx = context.backend.model().context;
+  report::List slots;
+  for (const runtime::SchedulerState::Running& running : state.running) {
+    slots.emplace_back(
+        report::Record{{"id", static_cast<int64_t>(slots.size())},
+                       {"id_task", static_cast<int64_t>(running.id)},
+                       {"n_ctx", n_ctx},
+                       {"is_processing", true},
+                       {"session", running.session},
+                       {"prefilling", running.prefilling},
+                       {"n_prompt", running.n_prompt},
+                       {"n_done", running.n_done},
+                       {"reserved_bytes", running.reserved_bytes},
+                       {"next_token", report::Record{{"n_decoded", running.n_generated}}}});
+  }
+  const bool all_busy = static_cast<int>(slots.size()) >= context.options.n_slots;
+  if (all_busy && !call.Query("fail_on_no_slot").empty()) {
+    return SendError(context.metrics, *exchange,
+                     {.status = 503, .message = "no slot is free", .code = "no_slot"});
+  }
+  while (static_cast<int>(slots.size()) < context.options.n_slots) {
+    slots.emplace_back(report::Record{{"id", static_cast<int64_t>(slots.size())},
+                                      {"id_task", -1},
+                                      {"n_ctx", n_ctx},
+                                      {"is_processing", false}});
+  }
+  SendJson(context, *exchange, std::move(slots));
+}
+
+void MetricsPage(Context& context, const Call&, const ExchangePtr& exchange) {
+  if (!context.options.metrics) {
+    return SendError(context.metrics, *exchange,
+                     {.status = 501, .message = "start the server with --metrics"});
+  }
+  Reply reply = {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                 .body = context.metrics.Text(context.backend.state(), context.backend.model())};
+  context.metrics.OnReply(200);
+  exchange->Send(std::move(reply));
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,124 @@
+#include <utility>
+
+#include "server/openai/formats.h"
+#include "server/openai/probabilities.h"
+
+namespace winnow::server {
+namespace {
+
+const char* StopType(runtime::Finish finish) {
+  using runtime::Finish;
+  switch (finish) {
+    case Finish::kStop:
+      return "eos";
+    case Finish::kStopString:
+      return "word";
+    case Finish::kLength:
+    case Finish::kContext:
+      return "limit";
+    case Finish::kCancelled:
+    case Finish::kError:
+      break;
+  }
+  return "none";
+}
+
+// llama-server's answers: one object for one choice, a list for several.
+class NativeAnswers final : public AnswerFormat {
+ public:
+  NativeAnswers(const tokenizer::Tokenizer& tokenizer, bool return_tokens)
+      : tokenizer_(tokenizer), return_tokens_(return_tokens) {}
+
+  report::Value Whole(const Answer& answer) const override {
+    if (answer.choices.size() == 1) return Final(answer, answer.choices[0], false);
+    report::List all;
+    for (const Choice& choice : answer.choices) all.emplace_back(Final(answer, choice, false));
+    return all;
+  }
+
+  std::optional<report::Record> First(const Answer&, const Choice&) const override {
+    return std::nullopt;
+  }
+
+  std::optional<report::Record> Next(const Answer& answer, const Choice& choice,
+                                     const Delta& delta) const override {
+    const bool silent = delta.text.content.empty() && delta.drawn == nullptr;
+    if (silent && !(return_tokens_ && delta.token != nullptr)) return std::nullopt;
+    report::List tokens;
+    if (return_tokens_ && delta.token != nullptr) tokens.emplace_back(*delta.token);
+    report::Record chunk = {{"index", choice.index},
+                            {"content", delta.text.content},
+                            {"tokens", std::move(tokens)},
+                            {"stop", false},
+                            {"id_slot", -1},
+                            {"tokens_predicted", static_cast<int64_t>(choice.tokens.size())},
+                            {"tokens_evaluated", answer.prompts[choice.prompt].n_tokens}};
+    if (delta.drawn != nullptr) {
+      chunk.Add("completion_probabilities", NativeLogprobs(tokenizer_, {delta.drawn, 1}));
+    }
+    if (answer.asked.timings_per_token) chunk.Add("timings", TimingsRecord(answer, choice));
+    return chunk;
+  }
+
+  report::Record Last(const Answer& answer, const Choice& choice) const override {
+    return Final(answer, choice, true);
+  }
+
+  std::optional<report::Record> Usage(const Answer&) const override { return std::nullopt; }
+
+  std::optional<report::Record> Progress(const Answer& answer, const runtime::Event& prefill,
+                                         double ms) const override {
+    return report::Record{{"index", 0},
+                          {"content", ""},
+                          {"tokens", report::List()},
+                          {"stop", false},
+                          {"id_slot", -1},
+                          {"tokens_predicted", 0},
+                          {"tokens_evaluated", prefill.n_done},
+                          {"prompt_progress", report::Record{{"total", prefill.n_all},
+                                                             {"cache", answer.prompts[0].n_reused},
+                                                             {"processed", prefill.n_done},
+                                                             {"time_ms", ms}}}};
+  }
+
+  bool ends_with_done() const override { return false; }
+
+ private:
+  report::Record Final(const Answer& answer, const Choice& choice, bool streamed) const {
+    const PromptState& prompt = answer.prompts[choice.prompt];
+    report::Record out = {
+        {"index", choice.index},
+        {"content", streamed ? "" : choice.content},
+        {"tokens", return_tokens_ && !streamed ? report::MakeList(choice.tokens) : report::List()},
+        {"id_slot", -1},
+        {"stop", true},
+        {"model", answer.model},
+        {"tokens_predicted", static_cast<int64_t>(choice.tokens.size())},
+        {"tokens_evaluated", prompt.n_tokens},
+        {"generation_settings", SettingsRecord(answer.asked)},
+        {"prompt", prompt.prompt.text},
+        {"has_new_line", choice.content.find('\n') != std::string::npos},
+        {"truncated", false},
+        {"stop_type", StopType(choice.finish)},
+        {"stopping_word", choice.stopping_word},
+        {"tokens_cached", choice.cache.n_seen},
+        {"timings", TimingsRecord(answer, choice)},
+        {"kv", KvRecord(answer, choice)}};
+    if (answer.asked.n_probs >= 0 && !streamed) {
+      out.Add("completion_probabilities", NativeLogprobs(tokenizer_, choice.drawn));
+    }
+    return out;
+  }
+
+  const tokenizer::Tokenizer& tokenizer_;
+  bool return_tokens_;
+};
+
+}  // namespace
+
+std::unique_ptr<const AnswerFormat> NativeFormat(const tokenizer::Tokenizer& tokenizer,
+                                                 bool return_tokens) {
+  return std::make_unique<NativeAnswers>(tokenizer, return_tokens);
+}
+
+}  // namespace winnow::server

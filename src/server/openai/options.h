@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "report/record.h"
+#include "runtime/scheduler_types.h"
+
+namespace winnow::server {
+
+// How a cache is compressed, in the words of flags and requests.
+struct KvSettings {
+  std::string method = "full";  // "snapkv:window=16"
+  std::string decode = {};      // another one for generated tokens; empty: none
+  int64_t size = 0;             // entries per KV head; 0: not given
+  double ratio = 0;             // of the prompt; 0: not given
+  int64_t memory_bytes = 0;     // of the cache; 0: not given
+  bool operator==(const KvSettings&) const = default;
+};
+
+// Makes what restricts an answer to a JSON schema (of response_format or tools).
+class ConstraintFactory {
+ public:
+  virtual ~ConstraintFactory() = default;
+  // `schema` as JSON text; "{}" means any object. Errors (of the client): a schema that is none.
+  virtual Result<std::unique_ptr<runtime::TokenConstraint>> FromSchema(
+      const std::string& schema) const = 0;
+};
+
+struct ServiceOptions {
+  std::vector<std::string> api_keys = {};  // one of them is needed; empty: none is
+  std::string cors_origin = {};            // pages of this origin may ask; "*": all; empty: none
+  bool metrics = false;                    // GET /metrics
+  bool slots = true;                       // GET /slots
+  bool page = true;                        // GET /
+  int n_slots = 1;                         // of /slots and /props
+  runtime::SamplerConfig sampler = {};     // where a request names nothing (Service::SetReady)
+  int64_t seed = -1;                       // the same; -1: another one for each request
+  KvSettings kv = {};                      // what the scheduler's defaults were made of
+  runtime::SessionOptions session = {};    // the scheduler's defaults
+  bool cache_prompt = true;                // look for the beginnings of prompts in idle sessions
+  std::string build = {};                  // of the program
+  uint64_t id_seed = 0;                    // start of the ids that are drawn
+  std::shared_ptr<const ConstraintFactory> constraints = {};  // null: none are built in
+};
+
+}  // namespace winnow::server

@@ -1,0 +1,271 @@
+#include <gtest/gtest.h>
+
+#include "report/parse_json.h"
+#include "server/openai/testing/fakes.h"
+#include "server/openai/testing/json_paths.h"
+
+// Everything but chat: other completions, tools for texts, pages about the server, keys, origins.
+namespace winnow::server {
+namespace {
+
+using testing::At;
+using testing::FakeExchange;
+using testing::Fixture;
+using testing::Has;
+using testing::IntAt;
+using testing::TextAt;
+
+std::string HeaderOf(const FakeExchange& exchange, std::string_view name) {
+  for (const auto& [key, value] : exchange.reply().headers) {
+    if (key == name) return value;
+  }
+  return "";
+}
+
+TEST(TextCompletionsTest, AnswerAndLogprobs) {
+  Fixture fixture;
+  const report::Record body =
+      fixture.Post("/v1/completions", R"({"prompt": "he", "logprobs": 1, "echo": false})")->json();
+  EXPECT_TRUE(TextAt(body, "id").starts_with("cmpl-"));
+  EXPECT_EQ(TextAt(body, "object"), "text_completion");
+  EXPECT_EQ(TextAt(body, "choices.0.text"), "hello");
+  EXPECT_EQ(TextAt(body, "choices.0.logprobs.tokens.1"), "ll");
+  EXPECT_EQ(IntAt(body, "choices.0.logprobs.text_offset.2"), 4);
+  EXPECT_TRUE(Has(body, "choices.0.logprobs.token_logprobs.2"));
+  EXPECT_TRUE(Has(body, "choices.0.logprobs.top_logprobs.2"));
+}
+
+TEST(TextCompletionsTest, SeveralPromptsAreChoicesInOrder) {
+  Fixture fixture;
+  const report::Record body =
+      fixture.Post("/v1/completions", R"({"prompt": ["a", "b"], "n": 2, "echo": true})")->json();
+  EXPECT_EQ(TextAt(body, "choices.0.text"), "ahello");
+  EXPECT_EQ(TextAt(body, "choices.1.text"), "ahello");
+  EXPECT_EQ(TextAt(body, "choices.2.text"), "bhello");
+  EXPECT_EQ(IntAt(body, "choices.3.index"), 3);
+}
+
+TEST(TextCompletionsTest, PromptsOfTokens) {
+  Fixture fixture;
+  EXPECT_EQ(fixture.Post("/v1/completions", R"({"prompt": [256, 257]})")->status(), 200);
+  EXPECT_EQ(fixture.backend.requests.at(0).prompt, (std::vector<int32_t>{256, 257}));
+  EXPECT_EQ(fixture.Post("/v1/completions", R"({"prompt": [[256], [257]]})")->status(), 200);
+  EXPECT_EQ(fixture.backend.requests.size(), 3U);
+  for (const char* wrong : {"[-1]", "[99999]", "[1.5]", "\"\"", "[]", "{}", "[[1], 2]", "[null]"}) {
+    const auto answer =
+        fixture.Post("/v1/completions", std::string(R"({"prompt": )") + wrong + "}");
+    EXPECT_EQ(answer->status(), 400) << wrong;
+    EXPECT_EQ(TextAt(answer->json(), "error.param"), "prompt") << wrong;
+  }
+  EXPECT_EQ(fixture.Post("/v1/completions", "{}")->status(), 400);
+}
+
+TEST(TextCompletionsTest, Stream) {
+  Fixture fixture;
+  const auto answer = fixture.Post("/v1/completions", R"({"prompt": "a", "stream": true})");
+  EXPECT_EQ(answer->events().back(), "[DONE]");
+  std::string text;
+  for (const report::Record& chunk : answer->chunks()) text += TextAt(chunk, "choices.0.text");
+  EXPECT_EQ(text, "hello");
+}
+
+TEST(TextCompletionsTest, WhatIsNotThereIsRefused) {
+  Fixture fixture;
+  for (const char* field : {R"("suffix": "x")", R"("best_of": 3)", R"("logprobs": 2, "echo": true)",
+                            R"("grammar": "root ::= x")"}) {
+    EXPECT_EQ(
+        fixture.Post("/v1/completions", std::string(R"({"prompt": "a", )") + field + "}")->status(),
+        400)
+        << field;
+  }
+}
+
+TEST(NativeCompletionTest, AnswerHasLlamaServersFields) {
+  Fixture fixture;
+  fixture.backend.finish = runtime::Finish::kStopString;
+  fixture.backend.stopping_word = "end";
+  const report::Record body =
+      fixture
+          .Post("/completion",
+                R"({"prompt": "he", "n_predict": 4, "n_probs": 1, "return_tokens": true})")
+          ->json();
+  EXPECT_EQ(TextAt(body, "content"), "hello");
+  EXPECT_EQ(IntAt(body, "tokens.0"), 256);
+  EXPECT_EQ(TextAt(body, "stop_type"), "word");
+  EXPECT_EQ(TextAt(body, "stopping_word"), "end");
+  EXPECT_EQ(IntAt(body, "tokens_predicted"), 3);
+  EXPECT_EQ(IntAt(body, "tokens_evaluated"), 1);
+  EXPECT_EQ(IntAt(body, "timings.cache_n"), 2);
+  EXPECT_EQ(IntAt(body, "generation_settings.n_predict"), 4);
+  EXPECT_TRUE(Has(body, "completion_probabilities.0.top_logprobs.0.id"));
+  EXPECT_TRUE(Has(body, "truncated"));
+  EXPECT_TRUE(Has(body, "tokens_cached"));
+}
+
+TEST(NativeCompletionTest, StreamEndsWithItsLastObject) {
+  Fixture fixture;
+  const auto answer = fixture.Post("/completion", R"({"prompt": "a", "stream": true})");
+  const auto events = answer->events();
+  ASSERT_EQ(events.size(), 4U);
+  EXPECT_NE(events.back(), "[DONE]");
+  EXPECT_EQ(std::get<bool>(At(answer->chunks().front(), "stop").data), false);
+  EXPECT_EQ(std::get<bool>(At(answer->chunks().back(), "stop").data), true);
+}
+
+TEST(NativeCompletionTest, ProgressOfThePrompt) {
+  Fixture fixture;
+  const auto chunks =
+      fixture.Post("/completion", R"({"prompt": "a", "stream": true, "return_progress": true})")
+          ->chunks();
+  EXPECT_EQ(IntAt(chunks.at(0), "prompt_progress.total"), 1);
+}
+
+TEST(TextToolsTest, TokensThereAndBack) {
+  Fixture fixture;
+  const report::Record tokens =
+      fixture.Post("/tokenize", R"({"content": "hello", "with_pieces": true})")->json();
+  EXPECT_EQ(TextAt(tokens, "tokens.0.piece"), "hello");
+  const report::Record text = fixture.Post("/detokenize", R"({"tokens": [256, 257]})")->json();
+  EXPECT_EQ(TextAt(text, "content"), "hell");
+  const report::Record prompt =
+      fixture.Post("/apply-template", R"({"messages": [{"role": "user", "content": "x"}]})")
+          ->json();
+  EXPECT_EQ(TextAt(prompt, "prompt"), "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(fixture.Post("/tokenize", "{}")->status(), 400);
+  EXPECT_EQ(fixture.Post("/detokenize", R"({"tokens": [-5]})")->status(), 400);
+  EXPECT_EQ(fixture.Post("/detokenize", R"({"tokens": "x"})")->status(), 400);
+}
+
+TEST(PagesTest, ModelsAndProps) {
+  Fixture fixture;
+  const report::Record models = fixture.Get("/v1/models")->json();
+  EXPECT_EQ(TextAt(models, "object"), "list");
+  EXPECT_EQ(TextAt(models, "data.0.id"), "fake");
+  EXPECT_EQ(TextAt(models, "data.0.object"), "model");
+  EXPECT_EQ(IntAt(models, "data.0.created"), 7);
+  EXPECT_EQ(fixture.Get("/v1/models/fake")->status(), 200);
+  EXPECT_EQ(fixture.Get("/v1/models/other")->status(), 404);
+  const report::Record props = fixture.Get("/props")->json();
+  EXPECT_EQ(IntAt(props, "total_slots"), 1);
+  EXPECT_EQ(IntAt(props, "default_generation_settings.n_ctx"), 100);
+  EXPECT_EQ(fixture.Post("/props", "{}")->status(), 501);
+}
+
+TEST(PagesTest, SlotsSayWhatRuns) {
+  Fixture fixture({.n_slots = 2});
+  fixture.backend.state_now.running.push_back(
+      {.id = 5, .session = "s", .prefilling = true, .n_prompt = 10, .n_done = 4});
+  const auto answer = fixture.Get("/slots");
+  const auto value = report::ParseJson(answer->reply().body);
+  const auto& list = std::get<report::List>(value->data);
+  ASSERT_EQ(list.size(), 2U);
+  EXPECT_EQ(TextAt(std::get<report::Record>(list[0].data), "session"), "s");
+  EXPECT_EQ(
+      fixture.Exercise({.method = "GET", .path = "/slots", .query = {{"fail_on_no_slot", "1"}}})
+          ->status(),
+      200);
+  fixture.backend.state_now.running.emplace_back();
+  EXPECT_EQ(
+      fixture.Exercise({.method = "GET", .path = "/slots", .query = {{"fail_on_no_slot", "1"}}})
+          ->status(),
+      503);
+  EXPECT_EQ(Fixture({.slots = false}).Get("/slots")->status(), 501);
+}
+
+TEST(PagesTest, MetricsForPrometheus) {
+  EXPECT_EQ(Fixture().Get("/metrics")->status(), 501);
+  Fixture fixture({.metrics = true});
+  fixture.Post("/v1/completions", R"({"prompt": "a"})");
+  fixture.backend.state_now.n_running = 3;
+  fixture.backend.state_now.reserved_bytes = 1234;
+  const std::string text = fixture.Get("/metrics")->reply().body;
+  for (const char* line :
+       {"\nwinnow_requests_running 3\n", "\nwinnow_reserved_bytes 1234\n",
+        "\nllamacpp:requests_processing 3\n",
+        "\nvllm:num_requests_running{model_name=\"fake\"} 3\n",
+        "\nwinnow_time_to_first_token_seconds_count 1\n",
+        "\nwinnow_time_between_tokens_seconds_count 2\n", "\nwinnow_kept_share 0.9\n",
+        "\nvllm:kv_cache_usage_perc{model_name=\"fake\"} 0\n",
+        "\nwinnow_http_replies_total{status=\"200\"} 1\n", "_bucket{le=\"+Inf\"} 1\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  }
+}
+
+TEST(PagesTest, HealthNeedsNeitherModelNorKey) {
+  Service loading({.api_keys = {"k"}});
+  auto exchange = std::make_shared<FakeExchange>();
+  loading.Handle({.method = "GET", .path = "/health"}, exchange);
+  EXPECT_EQ(exchange->status(), 503);
+  EXPECT_EQ(TextAt(exchange->json(), "error.message"), "Loading model");
+  exchange = std::make_shared<FakeExchange>();
+  loading.Handle({.method = "GET", .path = "/v1/models", .headers = {{"x-api-key", "k"}}},
+                 exchange);
+  EXPECT_EQ(exchange->status(), 503);
+
+  Fixture fixture({.api_keys = {"k"}});
+  EXPECT_EQ(fixture.Get("/health")->reply().body, R"({"status":"ok"})");
+  fixture.service.SetDraining();
+  EXPECT_EQ(fixture.Get("/v1/health")->status(), 503);
+}
+
+TEST(PagesTest, PageAndUnknownPaths) {
+  Fixture fixture;
+  EXPECT_NE(fixture.Get("/")->reply().body.find("/v1"), std::string::npos);
+  EXPECT_EQ(Fixture({.page = false}).Get("/")->status(), 404);
+  EXPECT_EQ(fixture.Get("/nothing")->status(), 404);
+  EXPECT_EQ(fixture.Get("/../etc/passwd")->status(), 404);
+  EXPECT_EQ(fixture.Post("/v1/embeddings", "{}")->status(), 501);
+  const auto wrong = fixture.Get("/v1/chat/completions");
+  EXPECT_EQ(wrong->status(), 405);
+  EXPECT_EQ(HeaderOf(*wrong, "allow"), "POST, OPTIONS");
+  EXPECT_EQ(fixture.Exercise({.method = "BREW", .path = "/v1/models"})->status(), 405);
+  const auto options = fixture.Exercise({.method = "OPTIONS", .path = "/v1/models"});
+  EXPECT_EQ(options->status(), 204);
+  EXPECT_EQ(HeaderOf(*options, "allow"), "GET, HEAD, OPTIONS");
+}
+
+TEST(KeysTest, OneOfTheKeysIsNeeded) {
+  Fixture fixture({.api_keys = {"one", "two"}});
+  const auto ask = [&](const std::string& name, const std::string& value) {
+    return fixture.Exercise({.method = "GET", .path = "/v1/models", .headers = {{name, value}}})
+        ->status();
+  };
+  EXPECT_EQ(fixture.Get("/v1/models")->status(), 401);
+  EXPECT_EQ(ask("authorization", "Bearer one"), 200);
+  EXPECT_EQ(ask("authorization", "bearer two"), 200);
+  EXPECT_EQ(ask("x-api-key", "two"), 200);
+  EXPECT_EQ(ask("authorization", "Bearer on"), 401);
+  EXPECT_EQ(ask("authorization", "Bearer onee"), 401);
+  EXPECT_EQ(ask("authorization", "one"), 401);
+  EXPECT_EQ(ask("authorization", "Bearer "), 401);
+  EXPECT_EQ(fixture.Get("/nothing")->status(), 401) << "paths are not told to strangers";
+}
+
+TEST(OriginTest, OffUnlessAsked) {
+  Fixture closed;
+  const Call call = {
+      .method = "GET", .path = "/v1/models", .headers = {{"origin", "https://a.example"}}};
+  EXPECT_EQ(HeaderOf(*closed.Exercise(call), "access-control-allow-origin"), "");
+  const Call cross = {
+      .method = "POST",
+      .path = "/v1/completions",
+      .headers = {{"origin", "https://a.example"}, {"sec-fetch-site", "cross-site"}},
+      .body = R"({"prompt": "a"})"};
+  EXPECT_EQ(closed.Exercise(cross)->status(), 403);
+
+  Fixture open({.cors_origin = "https://a.example"});
+  EXPECT_EQ(HeaderOf(*open.Exercise(call), "access-control-allow-origin"), "https://a.example");
+  EXPECT_EQ(open.Exercise(cross)->status(), 200);
+  Call other = call;
+  other.headers[0].second = "https://b.example";
+  EXPECT_EQ(HeaderOf(*open.Exercise(other), "access-control-allow-origin"), "");
+  const auto preflight = open.Exercise({.method = "OPTIONS",
+                                        .path = "/v1/chat/completions",
+                                        .headers = {{"origin", "https://a.example"}}});
+  EXPECT_EQ(preflight->status(), 204);
+  EXPECT_NE(HeaderOf(*preflight, "access-control-allow-headers").find("authorization"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace winnow::server

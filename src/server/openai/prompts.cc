@@ -1,0 +1,213 @@
+#include "server/openai/prompts.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace winnow::server {
+namespace {
+
+constexpr size_t kMaxPrompts = 128;
+
+class PromptReader {
+ public:
+  PromptReader(Fields& fields, const tokenizer::Tokenizer& tokenizer, bool add_bos)
+      : fields_(fields), tokenizer_(tokenizer), add_bos_(add_bos) {}
+
+  PromptText FromText(const std::string& text) const {
+    // Not Encode: the text is there to be continued, so nothing is put after it.
+    const tokenizer::MarkedText marked = {text, true};
+    return {tokenizer_.EncodeMarked({&marked, 1}, add_bos_), text};
+  }
+
+  // Token ids as they are; texts between them without BOS, which a list of ids brings itself.
+  PromptText FromList(const report::List& list) const {
+    PromptText out;
+    for (const report::Value& item : list) {
+      if (const auto* id = std::get_if<int64_t>(&item.data)) {
+        if (*id < 0 || *id >= tokenizer_.vocabulary_size()) {
+          fields_.Fail("prompt", "token " + std::to_string(*id) + " is not in the vocabulary of " +
+                                     std::to_string(tokenizer_.vocabulary_size()));
+          return {};
+        }
+        out.tokens.push_back(static_cast<tokenizer::TokenId>(*id));
+      } else if (const auto* text = std::get_if<std::string>(&item.data)) {
+        const tokenizer::MarkedText marked = {*text, true};
+        const Tokens tokens = tokenizer_.EncodeMarked({&marked, 1}, out.tokens.empty() && add_bos_);
+        out.tokens.insert(out.tokens.end(), tokens.begin(), tokens.end());
+      } else {
+        fields_.Fail("prompt", std::string("found ") + KindOf(item) +
+                                   " in the list, expected token ids or texts");
+        return {};
+      }
+    }
+    out.text = tokenizer_.Decode(out.tokens, /*render_special=*/true);
+    return out;
+  }
+
+ private:
+  Fields& fields_;
+  const tokenizer::Tokenizer& tokenizer_;
+  bool add_bos_;
+};
+
+bool IsText(const report::Value& value) { return std::holds_alternative<std::string>(value.data); }
+bool IsList(const report::Value& value) { return std::holds_alternative<report::List>(value.data); }
+
+void CheckContent(Fields& fields, const std::string& where, const report::Value& content) {
+  if (IsText(content) || std::holds_alternative<std::monostate>(content.data)) return;
+  const auto* parts = std::get_if<report::List>(&content.data);
+  if (parts == nullptr) {
+    return fields.Fail(where + ".content", std::string("found ") + KindOf(content) +
+                                               ", expected a text or a list of parts");
+  }
+  for (const report::Value& part : *parts) {
+    const auto* record = std::get_if<report::Record>(&part.data);
+    const report::Value* type = record == nullptr ? nullptr : record->Find("type");
+    const auto* name = type == nullptr ? nullptr : std::get_if<std::string>(&type->data);
+    if (name == nullptr) {
+      return fields.Fail(where + ".content", "a part has no type");
+    }
+    if (*name != "text") {
+      return fields.Fail(where + ".content",
+                         "a part is of type " + *name + ", this model reads text only",
+                         "unsupported_content");
+    }
+    const report::Value* text = record->Find("text");
+    if (text == nullptr || !IsText(*text)) {
+      return fields.Fail(where + ".content", "a part of type text has no text");
+    }
+  }
+}
+
+void CheckMessages(Fields& fields, const report::List& messages) {
+  if (messages.empty()) fields.Fail("messages", "the list is empty, expected a message");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::string where = "messages[" + std::to_string(i) + "]";
+    const auto* message = std::get_if<report::Record>(&messages[i].data);
+    if (message == nullptr) {
+      return fields.Fail(where, std::string("found ") + KindOf(messages[i]) +
+                                    ", expected an object with role and content");
+    }
+    const report::Value* role = message->Find("role");
+    if (role == nullptr || !IsText(*role)) {
+      return fields.Fail(where + ".role", "expected a text such as \"user\"");
+    }
+    if (const report::Value* content = message->Find("content")) {
+      CheckContent(fields, where, *content);
+    } else if (message->Find("tool_calls") == nullptr) {
+      fields.Fail(where + ".content", "is missing");
+    }
+  }
+}
+
+void CheckTools(Fields& fields, const report::List& tools) {
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const std::string where = "tools[" + std::to_string(i) + "]";
+    const auto* tool = std::get_if<report::Record>(&tools[i].data);
+    const report::Value* function = tool == nullptr ? nullptr : tool->Find("function");
+    const auto* record =
+        function == nullptr ? nullptr : std::get_if<report::Record>(&function->data);
+    const report::Value* name = record == nullptr ? nullptr : record->Find("name");
+    if (name == nullptr || !IsText(*name)) {
+      return fields.Fail(where, "expected {\"type\": \"function\", \"function\": {\"name\": ...}}");
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<PromptText> ReadPrompts(Fields& fields, const tokenizer::Tokenizer& tokenizer,
+                                    bool add_bos) {
+  const PromptReader reader(fields, tokenizer, add_bos);
+  const report::Value* value = fields.Find("prompt");
+  if (value == nullptr) {
+    fields.Fail("prompt", "is missing", "missing_required_parameter");
+    return {};
+  }
+  std::vector<PromptText> prompts;
+  if (const auto* text = std::get_if<std::string>(&value->data)) {
+    prompts.push_back(reader.FromText(*text));
+  } else if (const auto* list = std::get_if<report::List>(&value->data)) {
+    const auto all = [list](bool (*is)(const report::Value&)) {
+      return std::all_of(list->begin(), list->end(), is);
+    };
+    const bool is_batch = !list->empty() && (all(IsText) || all(IsList));
+    if (is_batch && list->size() > kMaxPrompts) {
+      fields.Fail("prompt", "found " + std::to_string(list->size()) +
+                                " prompts, expected at most " + std::to_string(kMaxPrompts));
+      return {};
+    }
+    if (!is_batch) {
+      prompts.push_back(reader.FromList(*list));
+    } else {
+      for (const report::Value& item : *list) {
+        prompts.push_back(IsText(item) ? reader.FromText(std::get<std::string>(item.data))
+                                       : reader.FromList(std::get<report::List>(item.data)));
+      }
+    }
+  } else {
+    fields.Fail("prompt", std::string("found ") + KindOf(*value) +
+                              ", expected a text, a list of token ids, or a list of those");
+    return {};
+  }
+  for (const PromptText& prompt : prompts) {
+    if (prompt.tokens.empty()) fields.Fail("prompt", "is empty");
+  }
+  return prompts;
+}
+
+chat::Conversation ReadConversation(Fields& fields) {
+  chat::Conversation out;
+  const report::List* messages = fields.Array("messages");
+  if (messages == nullptr) {
+    fields.Fail("messages", "is missing, expected a list of messages",
+                "missing_required_parameter");
+    return out;
+  }
+  CheckMessages(fields, *messages);
+  const report::List* tools = fields.Array("tools");
+  if (tools != nullptr) CheckTools(fields, *tools);
+  const report::Record* variables = fields.Object("chat_template_kwargs");
+  out.add_generation_prompt = fields.Bool("add_generation_prompt").value_or(true);
+  out.continue_final_message = fields.Bool("continue_final_message").value_or(false);
+  if (!fields.ok()) return out;
+  out.messages = JsonFrom(*messages);
+  if (tools != nullptr && !tools->empty()) out.tools = JsonFrom(*tools);
+  if (variables != nullptr) out.variables = JsonFrom(*variables);
+  // An answer that was begun is continued, as llama-server does.
+  const auto& last = out.messages.back();
+  const bool has_calls = last.contains("tool_calls") && !last["tool_calls"].empty();
+  if (last["role"] == "assistant" && !has_calls && out.add_generation_prompt) {
+    out.continue_final_message = true;
+  }
+  return out;
+}
+
+nlohmann::ordered_json JsonFrom(const report::Value& value) {
+  using Json = nlohmann::ordered_json;
+  struct Visitor {
+    Json operator()(std::monostate) const { return nullptr; }
+    Json operator()(bool v) const { return v; }
+    Json operator()(int64_t v) const { return v; }
+    Json operator()(double v) const { return v; }
+    Json operator()(const std::string& v) const { return v; }
+    Json operator()(const report::List& list) const {
+      Json out = Json::array();
+      for (const report::Value& item : list) out.push_back(JsonFrom(item));
+      return out;
+    }
+    Json operator()(const report::Record& record) const {
+      // Put at the end unseen: ordered_json looks through all names for each new one.
+      Json::object_t object;
+      object.reserve(record.fields.size());
+      for (const report::Field& field : record.fields) {
+        object.emplace_back(field.name, JsonFrom(field.value));
+      }
+      return object;
+    }
+  };
+  return std::visit(Visitor(), value.data);
+}
+
+}  // namespace winnow::server

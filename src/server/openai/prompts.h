@@ -1,0 +1,33 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "chat/prompt_writer.h"
+#include "report/record.h"
+#include "server/openai/fields.h"
+#include "tokenizer/tokenizer.h"
+
+namespace winnow::server {
+
+using Tokens = std::vector<tokenizer::TokenId>;
+
+struct PromptText {
+  Tokens tokens;
+  std::string text;  // as the client wrote it; of tokens, what they stand for
+};
+
+// The field `prompt`: a text, a list of token ids (texts may stand between them), or a list of
+// those. Errors: none, empty, a token outside the vocabulary.
+std::vector<PromptText> ReadPrompts(Fields& fields, const tokenizer::Tokenizer& tokenizer,
+                                    bool add_bos);
+
+// The fields messages, tools, tool_choice, chat_template_kwargs, add_generation_prompt and
+// continue_final_message. The time is the caller's. Errors: shapes that OpenAI's are not; what only
+// the template knows is left to PromptWriter.
+chat::Conversation ReadConversation(Fields& fields);
+
+nlohmann::ordered_json JsonFrom(const report::Value& value);
+
+}  // namespace winnow::server

@@ -1,0 +1,300 @@
+#include "server/openai/service.h"
+
+#include <exception>
+#include <span>
+#include <utility>
+
+#include "base/sha256.h"
+#include "server/openai/handlers.h"
+#include "server/page/page.h"
+
+namespace winnow::server {
+namespace {
+
+std::string ContentHash(std::string_view text) {
+  Sha256 hash;
+  hash.Add(std::as_bytes(std::span(text)));
+  return hash.Hex();
+}
+
+// Takes the same time wherever two texts of one length differ.
+bool EqualInConstantTime(std::string_view a, std::string_view b) {
+  unsigned different = a.size() == b.size() ? 0 : 1;
+  for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
+    different |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
+  }
+  return different == 0;
+}
+
+// Adds what browsers need to give an answer to a page of another origin.
+class CorsExchange final : public Exchange {
+ public:
+  CorsExchange(ExchangePtr inner, std::string origin)
+      : inner_(std::move(inner)), origin_(std::move(origin)) {}
+
+  void Send(Reply reply) override { inner_->Send(WithHeaders(std::move(reply))); }
+  void BeginStream(Reply head) override { inner_->BeginStream(WithHeaders(std::move(head))); }
+  void Write(std::string bytes) override { inner_->Write(std::move(bytes)); }
+  void End() override { inner_->End(); }
+  void OnClosed(std::function<void()> closed) override { inner_->OnClosed(std::move(closed)); }
+  void Post(std::function<void()> work) override { inner_->Post(std::move(work)); }
+  void After(std::chrono::milliseconds delay, std::function<void()> work) override {
+    inner_->After(delay, std::move(work));
+  }
+
+ private:
+  Reply WithHeaders(Reply reply) const {
+    reply.headers.emplace_back("access-control-allow-origin", origin_);
+    reply.headers.emplace_back("vary", "origin");
+    return reply;
+  }
+
+  ExchangePtr inner_;
+  std::string origin_;
+};
+
+std::string_view Lookup(const Call::Pairs& pairs, std::string_view name) {
+  for (const auto& [key, value] : pairs) {
+    if (key == name) return value;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view Call::Header(std::string_view name) const { return Lookup(headers, name); }
+std::string_view Call::Query(std::string_view name) const { return Lookup(query, name); }
+
+// A path, its methods and its handler. "{}" in a pattern is one segment, handed on as id.
+struct Service::Route {
+  using Plain = void (*)(Context&, const Call&, const ExchangePtr&);
+  using WithId = void (*)(Context&, const Call&, const ExchangePtr&, const std::string&);
+  using OnlyId = void (*)(Context&, const ExchangePtr&, const std::string&);
+
+  std::string_view pattern;
+  Plain get = nullptr;
+  Plain post = nullptr;
+  OnlyId get_id = nullptr;
+  OnlyId delete_id = nullptr;
+  WithId post_id = nullptr;
+  WithId get_call_id = nullptr;
+  const char* unsupported = nullptr;  // POST is a 501 that says this
+
+  bool has_get() const { return get != nullptr || get_id != nullptr || get_call_id != nullptr; }
+  bool has_post() const { return post != nullptr || post_id != nullptr || unsupported != nullptr; }
+  std::string Methods() const {
+    std::string methods;
+    if (has_get()) methods += "GET, HEAD, ";
+    if (has_post()) methods += "POST, ";
+    if (delete_id != nullptr) methods += "DELETE, ";
+    return methods + "OPTIONS";
+  }
+};
+
+const Service::Route* Service::FindRoute(const std::string& path, std::string* id) {
+  constexpr const char* kNoEmbeddings = "embeddings are not supported: this server generates text";
+  constexpr const char* kNoSuch = "this call is not supported; /v1/chat/completions is";
+  static const Route kRoutes[] = {
+      {.pattern = "/v1/models", .get = ListModels},
+      {.pattern = "/models", .get = ListModels},
+      {.pattern = "/v1/models/{}", .get_id = GetModel},
+      {.pattern = "/v1/chat/completions", .post = ChatCompletions},
+      {.pattern = "/chat/completions", .post = ChatCompletions},
+      {.pattern = "/v1/completions", .post = TextCompletions},
+      {.pattern = "/completion", .post = NativeCompletion},
+      {.pattern = "/completions", .post = NativeCompletion},
+      {.pattern = "/tokenize", .post = Tokenize},
+      {.pattern = "/detokenize", .post = Detokenize},
+      {.pattern = "/apply-template", .post = ApplyTemplate},
+      {.pattern = "/props", .get = Props, .post = Props},
+      {.pattern = "/slots", .get = Slots},
+      {.pattern = "/slots/{}", .post_id = SlotAction},
+      {.pattern = "/metrics", .get = MetricsPage},
+      {.pattern = "/v1/sessions", .get = ListSessions, .post = CreateSession},
+      {.pattern = "/v1/sessions/{}", .get_id = GetSession, .delete_id = DeleteSession},
+      {.pattern = "/v1/sessions/{}/kept", .get_call_id = KeptOfSession},
+      {.pattern = "/v1/sessions/{}/events", .get_id = SessionEvents},
+      {.pattern = "/v1/sessions/{}/fork", .post_id = ForkSession},
+      {.pattern = "/v1/sessions/{}/save", .post_id = SaveSession},
+      {.pattern = "/v1/sessions/{}/restore", .post_id = RestoreSession},
+      {.pattern = "/v1/embeddings", .unsupported = kNoEmbeddings},
+      {.pattern = "/embeddings", .unsupported = kNoEmbeddings},
+      {.pattern = "/embedding", .unsupported = kNoEmbeddings},
+      {.pattern = "/infill", .unsupported = kNoSuch},
+      {.pattern = "/v1/rerank", .unsupported = kNoSuch},
+      {.pattern = "/rerank", .unsupported = kNoSuch},
+      {.pattern = "/v1/responses", .unsupported = kNoSuch},
+      {.pattern = "/v1/messages", .unsupported = kNoSuch},
+  };
+  for (const Route& route : kRoutes) {
+    const size_t at = route.pattern.find("{}");
+    if (at == std::string_view::npos) {
+      if (route.pattern == path) return &route;
+      continue;
+    }
+    const std::string_view before = route.pattern.substr(0, at);
+    const std::string_view after = route.pattern.substr(at + 2);
+    if (path.size() <= before.size() + after.size() || !path.starts_with(before) ||
+        !path.ends_with(after)) {
+      continue;
+    }
+    const std::string segment =
+        path.substr(before.size(), path.size() - before.size() - after.size());
+    if (segment.find('/') != std::string::npos) continue;
+    *id = segment;
+    return &route;
+  }
+  return nullptr;
+}
+
+Service::Service(ServiceOptions options) : options_(std::move(options)), ids_(options_.id_seed) {
+  for (const std::string& key : options_.api_keys) key_hashes_.push_back(ContentHash(key));
+}
+Service::~Service() = default;
+
+void Service::SetReady(Backend& backend, const chat::PromptWriter& prompts,
+                       const runtime::SamplerConfig& sampler) {
+  options_.sampler = sampler;
+  context_owner_ =
+      std::make_unique<Context>(Context{options_, backend, prompts, metrics_, ids_, documents_});
+  context_ = context_owner_.get();
+}
+
+bool Service::HasKey(const Call& call) const {
+  if (key_hashes_.empty()) return true;
+  std::string_view key = call.Header("x-api-key");
+  const std::string_view authorization = call.Header("authorization");
+  constexpr std::string_view kBearer = "bearer ";
+  if (key.empty() && authorization.size() > kBearer.size()) {
+    bool bearer = true;
+    for (size_t i = 0; i < kBearer.size(); ++i) {
+      const char c = authorization[i];
+      bearer = bearer && (c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c) == kBearer[i];
+    }
+    if (bearer) key = authorization.substr(kBearer.size());
+  }
+  // Hashes have one length, and all of them are compared.
+  const std::string hash = ContentHash(key);
+  bool found = false;
+  for (const std::string& known : key_hashes_) found |= EqualInConstantTime(hash, known);
+  return found;
+}
+
+std::string Service::AllowedOrigin(const Call& call) const {
+  const std::string_view origin = call.Header("origin");
+  if (origin.empty() || options_.cors_origin.empty()) return {};
+  if (options_.cors_origin == "*" || options_.cors_origin == origin) {
+    return options_.cors_origin == "*" ? "*" : std::string(origin);
+  }
+  return {};
+}
+
+void Service::Health(Exchange& exchange) {
+  const char* waits = draining_ ? "Shutting down" : context_ == nullptr ? "Loading model" : nullptr;
+  if (waits == nullptr) {
+    metrics_.OnReply(200);
+    return exchange.Send({.body = R"({"status":"ok"})"});
+  }
+  metrics_.OnReply(503);
+  const report::Record body = {
+      {"error", report::Record{{"code", 503}, {"message", waits}, {"type", "unavailable_error"}}}};
+  exchange.Send({.status = 503, .body = report::ToJson(body)});
+}
+
+void Service::SendPage(const Call& call, Exchange& exchange) {
+  const page::File* file = page::Find(call.path);
+  metrics_.OnReply(200);
+  exchange.Send({.content_type = std::string(file->content_type),
+                 .body = std::string(file->bytes),
+                 .headers = {{"cache-control", "no-cache"},
+                             {"content-security-policy",
+                              "default-src 'self'; img-src 'self' data:; style-src 'self' "
+                              "'unsafe-inline'; frame-ancestors 'none'"},
+                             {"x-content-type-options", "nosniff"}}});
+}
+
+void Service::Handle(const Call& call, ExchangePtr exchange) {
+  try {
+    const std::string origin = AllowedOrigin(call);
+    if (!origin.empty()) exchange = std::make_shared<CorsExchange>(exchange, origin);
+    const bool reads = call.method == "GET" || call.method == "HEAD";
+    if (reads && (call.path == "/health" || call.path == "/v1/health")) return Health(*exchange);
+    if (reads && options_.page && page::Find(call.path) != nullptr) {
+      return SendPage(call, *exchange);
+    }
+    std::string id;
+    const Route* route = FindRoute(call.path, &id);
+    if (call.method == "OPTIONS") {
+      Reply reply = {.status = 204};
+      reply.headers.emplace_back(
+          "allow", route != nullptr ? route->Methods() : "GET, HEAD, POST, DELETE, OPTIONS");
+      if (!origin.empty()) {
+        reply.headers.emplace_back("access-control-allow-methods", "GET, POST, DELETE");
+        reply.headers.emplace_back("access-control-allow-headers",
+                                   "authorization, content-type, x-api-key");
+        reply.headers.emplace_back("access-control-max-age", "600");
+      }
+      metrics_.OnReply(204);
+      return exchange->Send(std::move(reply));
+    }
+    // A page of another site can make a browser send a request whose answer it may not read.
+    if (!reads && origin.empty() && call.Header("sec-fetch-site") == "cross-site") {
+      return SendError(metrics_, *exchange,
+                       {.status = 403,
+                        .message = "pages of other sites may not ask this server; start it with "
+                                   "--cors ORIGIN to allow one"});
+    }
+    if (!HasKey(call)) {
+      return SendError(metrics_, *exchange,
+                       {.status = 401,
+                        .message = "wrong or missing API key: send it as 'Authorization: Bearer "
+                                   "KEY'",
+                        .code = "invalid_api_key"});
+    }
+    if (route == nullptr) {
+      return SendError(
+          metrics_, *exchange,
+          {.status = 404, .message = "there is no " + call.path, .code = "unknown_path"});
+    }
+    if (context_ == nullptr) {
+      return SendError(metrics_, *exchange,
+                       {.status = 503, .message = "Loading model", .code = "loading"});
+    }
+    Dispatch(*route, call, exchange, id);
+  } catch (const std::exception& problem) {
+    // Memory, mostly: the request ends, the server goes on.
+    SendError(metrics_, *exchange,
+              {.status = 500,
+               .message = std::string("cannot go on: ") + problem.what(),
+               .code = "internal_error"});
+  }
+}
+
+void Service::Dispatch(const Route& route, const Call& call, const ExchangePtr& exchange,
+                       const std::string& id) {
+  Context& context = *context_;
+  if (call.method == "GET" || call.method == "HEAD") {
+    if (route.get != nullptr) return route.get(context, call, exchange);
+    if (route.get_id != nullptr) return route.get_id(context, exchange, id);
+    if (route.get_call_id != nullptr) return route.get_call_id(context, call, exchange, id);
+  }
+  if (call.method == "POST") {
+    if (route.unsupported != nullptr) {
+      return SendError(metrics_, *exchange, {.status = 501, .message = route.unsupported});
+    }
+    if (route.post != nullptr) return route.post(context, call, exchange);
+    if (route.post_id != nullptr) return route.post_id(context, call, exchange, id);
+  }
+  if (call.method == "DELETE" && route.delete_id != nullptr) {
+    return route.delete_id(context, exchange, id);
+  }
+  metrics_.OnReply(405);
+  exchange->Send(
+      {.status = 405,
+       .body = report::ToJson(ErrorRecord({.status = 405,
+                                           .message = call.method + " is not for " + call.path +
+                                                      "; expected " + route.Methods()})),
+       .headers = {{"allow", route.Methods()}}});
+}
+
+}  // namespace winnow::server

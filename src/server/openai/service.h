@@ -1,0 +1,53 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "server/openai/context.h"
+#include "server/openai/exchange.h"
+#include "server/openai/options.h"
+
+namespace winnow::server {
+
+// The protocol: a request comes in, exactly one answer goes out through its exchange. Thread-safe.
+class Service {
+ public:
+  explicit Service(ServiceOptions options);
+  ~Service();
+
+  // Until then all but /health, the page and OPTIONS is a 503. Backend and prompts outlive the
+  // service; `sampler` is what a request that names nothing gets.
+  void SetReady(Backend& backend, const chat::PromptWriter& prompts,
+                const runtime::SamplerConfig& sampler);
+  // From now on /health says 503, so that a balancer looks elsewhere.
+  void SetDraining() { draining_ = true; }
+
+  // Never throws; what goes wrong inside is a 500.
+  void Handle(const Call& call, ExchangePtr exchange);
+
+  Metrics& metrics() { return metrics_; }
+
+ private:
+  struct Route;
+  struct Match;
+  static const Route* FindRoute(const std::string& path, std::string* id);
+  void Dispatch(const Route& route, const Call& call, const ExchangePtr& exchange,
+                const std::string& id);
+  void Health(Exchange& exchange);
+  // The origin that may read the answer; empty: that of no other page.
+  std::string AllowedOrigin(const Call& call) const;
+  bool HasKey(const Call& call) const;
+  void SendPage(const Call& call, Exchange& exchange);
+
+  ServiceOptions options_;
+  std::vector<std::string> key_hashes_;
+  Metrics metrics_;
+  IdSource ids_;
+  DocumentBook documents_;
+  std::unique_ptr<Context> context_owner_;
+  std::atomic<Context*> context_{nullptr};  // null: the model is being loaded
+  std::atomic<bool> draining_{false};
+};
+
+}  // namespace winnow::server

@@ -1,0 +1,173 @@
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "server/openai/handlers.h"
+
+namespace winnow::server {
+namespace {
+
+using runtime::KeptTokens;
+using runtime::RequestError;
+using runtime::SessionInfo;
+
+// Three digits are more than a picture shows.
+double Rounded(float share) { return std::round(static_cast<double>(share) * 1e3) / 1e3; }
+
+// The parts of `now` that differ from `before`, as [{"at", "share"}]; gaps of a few equal values
+// are sent along rather than cut out.
+report::List Changes(const std::vector<float>& before, const std::vector<float>& now) {
+  constexpr size_t kMaxGap = 8;
+  report::List changes;
+  size_t at = 0;
+  const auto differs = [&](size_t i) {
+    return i >= before.size() || Rounded(before[i]) != Rounded(now[i]);
+  };
+  while (at < now.size()) {
+    if (!differs(at)) {
+      ++at;
+      continue;
+    }
+    size_t end = at + 1;
+    for (size_t i = end; i < now.size() && i - end < kMaxGap; ++i) {
+      if (differs(i)) end = i + 1;
+    }
+    report::List shares;
+    for (size_t i = at; i < end; ++i) shares.emplace_back(Rounded(now[i]));
+    changes.emplace_back(
+        report::Record{{"at", static_cast<int64_t>(at)}, {"share", std::move(shares)}});
+    at = end;
+  }
+  return changes;
+}
+
+// Watches one session for one client: looks at it every tenth of a second, and sends what changed.
+class Watch : public std::enable_shared_from_this<Watch> {
+ public:
+  Watch(Context& context, ExchangePtr exchange, std::string id)
+      : context_(context), exchange_(std::move(exchange)), id_(std::move(id)) {}
+
+  void Look() {
+    context_.backend.ListSessions(
+        [self = shared_from_this(), exchange = exchange_](std::vector<SessionInfo> sessions) {
+          exchange->Post([self, sessions = std::move(sessions)] { self->OnList(sessions); });
+        });
+  }
+
+ private:
+  void OnList(const std::vector<SessionInfo>& sessions) {
+    const SessionInfo* found = nullptr;
+    for (const SessionInfo& info : sessions) {
+      if (info.id == id_) found = &info;
+    }
+    if (found == nullptr) return Gone();
+    Begin();
+    const bool same = last_ && last_->n_tokens == found->n_tokens && last_->busy == found->busy &&
+                      last_->cache.bytes == found->cache.bytes && last_->on_disk == found->on_disk;
+    if (same) return Later();
+    last_ = *found;
+    if (found->on_disk) {
+      Send({{"session", SessionRecord(*found)}, {"changes", report::List()}});
+      return Later();
+    }
+    context_.backend.KeptPositions(
+        id_, false,
+        [self = shared_from_this(),
+         exchange = exchange_](std::variant<KeptTokens, RequestError> kept) {
+          exchange->Post([self, kept = std::move(kept)] { self->OnKept(kept); });
+        });
+  }
+
+  void OnKept(const std::variant<KeptTokens, RequestError>& kept) {
+    const auto* tokens = std::get_if<KeptTokens>(&kept);
+    if (tokens == nullptr) return Gone();
+    const tokenizer::Tokenizer& tokenizer = context_.backend.tokenizer();
+    report::List texts;
+    for (size_t i = n_texts_; i < tokens->tokens.size(); ++i) {
+      texts.emplace_back(tokenizer.Piece(tokens->tokens[i], true));
+    }
+    report::Record event = {{"session", SessionRecord(*last_)},
+                            {"texts_from", static_cast<int64_t>(n_texts_)},
+                            {"texts", std::move(texts)},
+                            {"changes", Changes(share_, tokens->share)}};
+    n_texts_ = tokens->tokens.size();
+    share_ = tokens->share;
+    Send(std::move(event));
+    Later();
+  }
+
+  void Begin() {
+    if (begun_) return;
+    begun_ = true;
+    context_.metrics.OnReply(200);
+    exchange_->BeginStream(
+        {.content_type = "text/event-stream",
+         .headers = {{"cache-control", "no-cache"}, {"x-accel-buffering", "no"}}});
+  }
+
+  void Gone() {
+    if (!begun_) {
+      return SendError(
+          context_.metrics, *exchange_,
+          {.status = 404, .message = "no session '" + id_ + "'", .code = "session_not_found"});
+    }
+    Send({{"deleted", true}});
+    exchange_->End();
+  }
+
+  void Send(report::Record event) { exchange_->Write("data: " + report::ToJson(event) + "\n\n"); }
+
+  void Later() {
+    constexpr std::chrono::milliseconds kEvery{100};
+    exchange_->After(kEvery, [self = shared_from_this()] { self->Look(); });
+  }
+
+  Context& context_;
+  ExchangePtr exchange_;
+  std::string id_;
+  bool begun_ = false;
+  std::optional<SessionInfo> last_;
+  size_t n_texts_ = 0;
+  std::vector<float> share_;
+};
+
+}  // namespace
+
+void KeptOfSession(Context& context, const Call& call, const ExchangePtr& exchange,
+                   const std::string& id) {
+  const std::string_view wanted = call.Query("by_head");
+  const bool by_head = wanted == "1" || wanted == "true";
+  context.backend.KeptPositions(
+      id, by_head, [&context, exchange, by_head](std::variant<KeptTokens, RequestError> outcome) {
+        exchange->Post([&context, exchange, by_head, outcome = std::move(outcome)] {
+          if (const auto* error = std::get_if<RequestError>(&outcome)) {
+            return SendError(context.metrics, *exchange, ErrorFrom(*error));
+          }
+          const auto& kept = std::get<KeptTokens>(outcome);
+          report::List texts, shares;
+          for (const runtime::TokenId token : kept.tokens) {
+            texts.emplace_back(context.backend.tokenizer().Piece(token, true));
+          }
+          for (const float share : kept.share) shares.emplace_back(Rounded(share));
+          report::Record body = {{"n_layers", kept.n_layers},
+                                 {"n_kv_heads", kept.n_kv_heads},
+                                 {"tokens", report::MakeList(kept.tokens)},
+                                 {"texts", std::move(texts)},
+                                 {"share", std::move(shares)}};
+          if (by_head) {
+            report::List heads;
+            for (const auto& positions : kept.by_head) {
+              heads.emplace_back(report::MakeList(positions));
+            }
+            body.Add("by_head", std::move(heads));
+          }
+          SendJson(context, *exchange, std::move(body));
+        });
+      });
+}
+
+void SessionEvents(Context& context, const ExchangePtr& exchange, const std::string& id) {
+  std::make_shared<Watch>(context, exchange, id)->Look();
+}
+
+}  // namespace winnow::server

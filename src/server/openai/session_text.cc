@@ -1,0 +1,195 @@
+#include "server/openai/session_text.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace winnow::server {
+namespace {
+
+using nlohmann::ordered_json;
+using tokenizer::MarkedText;
+
+// Stands where a prompt is cut; no template and no user writes it.
+constexpr const char* kMark = "\x02winnow-cut\x03";
+
+struct Halves {
+  std::vector<MarkedText> before, after;
+};
+
+// A rendered prompt without the mark, before and after it. Error: the template dropped it.
+Result<Halves> CutAtMark(const std::vector<MarkedText>& text) {
+  const std::string_view mark = kMark;
+  Halves halves;
+  bool found = false;
+  for (const MarkedText& stretch : text) {
+    const size_t at = found ? std::string::npos : stretch.text.find(mark);
+    if (at == std::string::npos) {
+      (found ? halves.after : halves.before).push_back(stretch);
+      continue;
+    }
+    found = true;
+    halves.before.push_back({stretch.text.substr(0, at), stretch.parse_special});
+    halves.after.push_back({stretch.text.substr(at + mark.size()), stretch.parse_special});
+  }
+  if (!found) return Error{"the chat template changes what users write; sessions need it as it is"};
+  return halves;
+}
+
+std::string Trimmed(const std::string& text) {
+  constexpr const char* kSpaces = " \t\n\v\f\r";
+  const size_t begin = text.find_first_not_of(kSpaces);
+  if (begin == std::string::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin);
+}
+
+// `text` put before the content of a message, which is a text or a list of parts.
+void PutBefore(const std::string& text, ordered_json& message) {
+  ordered_json& content = message["content"];
+  if (content.is_array()) {
+    content.insert(content.begin(), ordered_json{{"type", "text"}, {"text", text}});
+  } else {
+    content = text + (content.is_string() ? content.get<std::string>() : "");
+  }
+}
+
+// What follows the document where the first user's message asks about it.
+Result<chat::Prompt> AfterDocument(const chat::PromptWriter& writer,
+                                   const chat::Conversation& conversation) {
+  chat::Conversation marked = conversation;
+  bool found = false;
+  for (auto& message : marked.messages) {
+    if (found || message.value("role", "") != "user") continue;
+    PutBefore(std::string(kMark) + "\n\n", message);
+    found = true;
+  }
+  if (!found) return Error{"messages: none is the user's, expected a question on the document"};
+  WINNOW_ASSIGN(chat::Prompt prompt, writer.Write(marked));
+  WINNOW_ASSIGN(Halves halves, CutAtMark(prompt.text));
+  prompt.text = std::move(halves.after);
+  return prompt;
+}
+
+// What ends an answer and writes the messages after it.
+Result<chat::Prompt> AfterAnswer(const chat::PromptWriter& writer,
+                                 const chat::Conversation& conversation) {
+  chat::Conversation marked = conversation;
+  marked.messages = ordered_json::array();
+  marked.messages.push_back({{"role", "user"}, {"content", "?"}});
+  marked.messages.push_back({{"role", "assistant"}, {"content", kMark}});
+  for (const auto& message : conversation.messages) {
+    if (message.value("role", "") != "system") marked.messages.push_back(message);
+  }
+  WINNOW_ASSIGN(chat::Prompt prompt, writer.Write(marked));
+  WINNOW_ASSIGN(Halves halves, CutAtMark(prompt.text));
+  prompt.text = std::move(halves.after);
+  return prompt;
+}
+
+// What follows `read` in a text that begins with it; nullopt: it does not.
+std::optional<std::vector<MarkedText>> RestAfter(std::string_view read,
+                                                 const std::vector<MarkedText>& text) {
+  std::vector<MarkedText> rest;
+  for (const MarkedText& stretch : text) {
+    const std::string_view whole = stretch.text;
+    const std::string_view same = whole.substr(0, read.size());
+    if (!read.starts_with(same)) return std::nullopt;
+    read.remove_prefix(same.size());
+    if (same.size() < whole.size()) {
+      rest.push_back({std::string(whole.substr(same.size())), stretch.parse_special});
+    }
+  }
+  return read.empty() ? std::optional(std::move(rest)) : std::nullopt;
+}
+
+// What was read as text, without the token that begins every text.
+std::string ShortestText(const tokenizer::Tokenizer& tokenizer,
+                         std::span<const tokenizer::TokenId> read) {
+  if (!read.empty() && tokenizer.adds_bos() && tokenizer.bos() == read[0]) read = read.subspan(1);
+  return tokenizer.Decode(read, /*render_special=*/true);
+}
+
+Tokens Joined(std::span<const tokenizer::TokenId> a, const Tokens& b) {
+  Tokens out(a.begin(), a.end());
+  out.insert(out.end(), b.begin(), b.end());
+  return out;
+}
+
+}  // namespace
+
+bool BeginsWith(std::span<const tokenizer::TokenId> tokens,
+                std::span<const tokenizer::TokenId> beginning) {
+  return tokens.size() >= beginning.size() &&
+         std::equal(beginning.begin(), beginning.end(), tokens.begin());
+}
+
+bool IsOpenDocument(const chat::PromptWriter& writer, const tokenizer::Tokenizer& tokenizer,
+                    std::span<const tokenizer::TokenId> read) {
+  chat::Conversation question;
+  question.messages = ordered_json::array();
+  question.messages.push_back({{"role", "user"}, {"content", kMark}});
+  const auto prompt = writer.Write(question);
+  if (!prompt) return false;
+  const auto halves = CutAtMark(prompt->text);
+  if (!halves) return false;
+  std::string turn_end;  // of the user's turn, and what begins the answer
+  for (const MarkedText& stretch : halves->after) turn_end += stretch.text;
+  const std::string text = tokenizer.Decode(read, /*render_special=*/true);
+  if (text.find(turn_end) != std::string::npos) return false;  // somebody has asked
+  // A turn that has ended without an answer ends as turn_end begins.
+  for (size_t n = 1; n < turn_end.size(); ++n) {
+    const std::string_view beginning(turn_end.data(), n);
+    const bool is_blank = Trimmed(std::string(beginning)).empty();
+    if (!is_blank && text.ends_with(beginning)) return false;
+  }
+  return !text.empty();
+}
+
+Result<Tokens> DocumentPrompt(const chat::PromptWriter& writer,
+                              const tokenizer::Tokenizer& tokenizer, const std::string& system,
+                              const std::string& document) {
+  const std::string text = Trimmed(document);
+  if (text.empty()) return Error{"the document is empty"};
+  chat::Conversation conversation;
+  conversation.messages = ordered_json::array();
+  if (!system.empty()) {
+    conversation.messages.push_back({{"role", "system"}, {"content", system}});
+  }
+  conversation.messages.push_back({{"role", "user"}, {"content", text + kMark}});
+  WINNOW_ASSIGN(const chat::Prompt prompt, writer.Write(conversation));
+  WINNOW_ASSIGN(const Halves halves, CutAtMark(prompt.text));
+  return tokenizer.EncodeMarked(halves.before);
+}
+
+Result<chat::Prompt> WriteTurn(const chat::PromptWriter& writer,
+                               const tokenizer::Tokenizer& tokenizer,
+                               const chat::Conversation& conversation, const SessionTurn& session,
+                               Tokens& tokens) {
+  // Compared as text where tokens differ: a model writes a word in other tokens than the tokenizer.
+  const std::string read = ShortestText(tokenizer, session.read);
+  const auto goes_on = [&](const std::vector<MarkedText>& text) {
+    if (BeginsWith(tokens, session.read)) return true;
+    const auto rest = RestAfter(read, text);
+    if (rest) tokens = Joined(session.read, tokenizer.EncodeMarked(*rest, false));
+    return rest.has_value();
+  };
+  if (const auto whole = writer.Write(conversation)) {
+    tokens = tokenizer.EncodeMarked(whole->text);
+    if (goes_on(whole->text)) return *whole;
+  }
+  if (!session.document.empty()) {
+    WINNOW_ASSIGN(chat::Prompt prompt, AfterDocument(writer, conversation));
+    tokens = Joined(session.document, tokenizer.EncodeMarked(prompt.text, /*add_special=*/false));
+    std::vector<MarkedText> text = {{ShortestText(tokenizer, session.document), false}};
+    text.insert(text.end(), prompt.text.begin(), prompt.text.end());
+    if (goes_on(text)) return prompt;
+  }
+  WINNOW_ASSIGN(chat::Prompt prompt, AfterAnswer(writer, conversation));
+  tokens = Joined(session.read, tokenizer.EncodeMarked(prompt.text, /*add_special=*/false));
+  return prompt;
+}
+
+}  // namespace winnow::server

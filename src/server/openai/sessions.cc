@@ -1,0 +1,284 @@
+#include <chrono>
+#include <utility>
+
+#include "server/openai/generation_fields.h"
+#include "server/openai/handlers.h"
+#include "server/openai/session_text.h"
+
+namespace winnow::server {
+namespace {
+
+using runtime::RequestError;
+using runtime::SessionInfo;
+
+// What a request about a session gets; `more` adds to it, on the exchange's thread.
+Backend::SessionDone Answering(Context& context, const ExchangePtr& exchange,
+                               std::function<report::Record(const SessionInfo& info)> body) {
+  return [&context, exchange,
+          body = std::move(body)](std::variant<SessionInfo, RequestError> outcome) {
+    exchange->Post([&context, exchange, body, outcome = std::move(outcome)] {
+      if (const auto* error = std::get_if<RequestError>(&outcome)) {
+        return SendError(context.metrics, *exchange, ErrorFrom(*error));
+      }
+      SendJson(context, *exchange, body(std::get<SessionInfo>(outcome)));
+    });
+  };
+}
+
+// A body may be left out where all its fields may.
+std::optional<report::Record> ReadOptionalBody(const Call& call, ApiError& error) {
+  return call.body.empty() ? std::optional(report::Record()) : ReadBody(call, error);
+}
+
+// The text of a new session: of document, messages or prompt, of which there is one.
+struct SessionText {
+  Tokens tokens;
+  bool is_document = false;
+};
+SessionText ReadSessionText(Context& context, Fields& fields) {
+  const tokenizer::Tokenizer& tokenizer = context.backend.tokenizer();
+  SessionText out;
+  const auto document = fields.Text("document");
+  const bool has_messages = fields.Find("messages") != nullptr;
+  const bool has_prompt = fields.Find("prompt") != nullptr;
+  if ((document ? 1 : 0) + (has_messages ? 1 : 0) + (has_prompt ? 1 : 0) != 1) {
+    fields.Fail("document", "expected one of document, messages and prompt");
+    return out;
+  }
+  if (has_prompt) {
+    const auto prompts = ReadPrompts(fields, tokenizer, /*add_bos=*/true);
+    if (prompts.size() > 1) fields.Fail("prompt", "a session has one text");
+    if (fields.ok()) out.tokens = prompts[0].tokens;
+    return out;
+  }
+  if (has_messages) {
+    chat::Conversation conversation = ReadConversation(fields);
+    if (!fields.ok()) return out;
+    conversation.unix_time = UnixTime();
+    conversation.add_generation_prompt = false;
+    conversation.continue_final_message = false;
+    const auto prompt = context.prompts.Write(conversation);
+    if (!prompt) {
+      fields.Fail("messages", prompt.error().message);
+      return out;
+    }
+    out.tokens = tokenizer.EncodeMarked(prompt->text);
+    return out;
+  }
+  auto tokens =
+      DocumentPrompt(context.prompts, tokenizer, fields.Text("system").value_or(""), *document);
+  if (!tokens) {
+    fields.Fail("document", tokens.error().message);
+    return out;
+  }
+  out.tokens = std::move(tokens).value();
+  out.is_document = true;
+  return out;
+}
+
+void Restore(Context& context, const ExchangePtr& exchange, const std::string& id,
+             const std::string& name, std::function<report::Record(const SessionInfo&)> body) {
+  context.backend.RestoreSession(
+      id, name, Answering(context, exchange, [&context, id, name, body](const SessionInfo& info) {
+        context.documents.Copy("file:" + name, id);
+        return body(info);
+      }));
+}
+
+}  // namespace
+
+report::Record SessionRecord(const SessionInfo& info) {
+  return {{"id", info.id},
+          {"object", "session"},
+          {"n_tokens", info.n_tokens},
+          {"busy", info.busy},
+          {"on_disk", info.on_disk},
+          {"idle_seconds", info.idle_seconds},
+          {"kv", report::Record{{"method", info.cache.method},
+                                {"seen", info.cache.n_seen},
+                                {"kept", info.cache.n_kept},
+                                {"bytes", info.cache.bytes},
+                                {"bytes_full", info.cache.bytes_full_f16}}}};
+}
+
+void CreateSession(Context& context, const Call& call, const ExchangePtr& exchange) {
+  ApiError error;
+  const auto body = ReadBody(call, error);
+  if (!body) return SendError(context.metrics, *exchange, error);
+  Fields fields(*body);
+  Generation generation = ReadGeneration(fields, context.options, context.backend.tokenizer(),
+                                         Dialect::kNative, context.ids.DrawSeed());
+  const std::string id = fields.Text("id").value_or("");
+  SessionText text = ReadSessionText(context, fields);
+  if (generation.session) fields.Fail("session", "the name of a new session is id");
+  if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
+
+  runtime::Request request = RequestFrom(generation);
+  request.prompt = text.tokens;
+  request.max_tokens = 0;
+  if (generation.stream) {
+    exchange->BeginStream(
+        {.content_type = "text/event-stream", .headers = {{"cache-control", "no-cache"}}});
+    request.on_event = [exchange](const runtime::Event& event) {
+      if (event.kind != runtime::Event::Kind::kPrefill) return;
+      const report::Record progress = {
+          {"prompt_progress", report::Record{{"total", event.n_all}, {"processed", event.n_done}}}};
+      exchange->Post([exchange, text = report::ToJson(progress)] {
+        exchange->Write("data: " + text + "\n\n");
+      });
+    };
+  }
+  const auto document = std::make_shared<Tokens>();
+  if (text.is_document) *document = std::move(text.tokens);
+  const bool stream = generation.stream;
+  context.backend.CreateSession(
+      id, std::move(request),
+      [&context, exchange, document, stream](std::variant<SessionInfo, RequestError> outcome) {
+        exchange->Post([&context, exchange, document, stream, outcome = std::move(outcome)] {
+          const auto* refused = std::get_if<RequestError>(&outcome);
+          if (refused == nullptr && !document->empty()) {
+            context.documents.Put(std::get<SessionInfo>(outcome).id, *document);
+          }
+          if (!stream) {
+            if (refused != nullptr) {
+              return SendError(context.metrics, *exchange, ErrorFrom(*refused));
+            }
+            return SendJson(context, *exchange, SessionRecord(std::get<SessionInfo>(outcome)));
+          }
+          const report::Record last = refused != nullptr
+                                          ? ErrorRecord(ErrorFrom(*refused))
+                                          : SessionRecord(std::get<SessionInfo>(outcome));
+          context.metrics.OnReply(refused != nullptr ? ErrorFrom(*refused).status : 200);
+          exchange->Write("data: " + report::ToJson(last) + "\n\ndata: [DONE]\n\n");
+          exchange->End();
+        });
+      });
+}
+
+void ListSessions(Context& context, const Call&, const ExchangePtr& exchange) {
+  context.backend.ListSessions([&context, exchange](std::vector<SessionInfo> sessions) {
+    exchange->Post([&context, exchange, sessions = std::move(sessions)] {
+      report::List list;
+      for (const SessionInfo& info : sessions) list.emplace_back(SessionRecord(info));
+      SendJson(context, *exchange, report::Record{{"object", "list"}, {"data", std::move(list)}});
+    });
+  });
+}
+
+void GetSession(Context& context, const ExchangePtr& exchange, const std::string& id) {
+  context.backend.ListSessions([&context, exchange, id](std::vector<SessionInfo> sessions) {
+    exchange->Post([&context, exchange, id, sessions = std::move(sessions)] {
+      for (const SessionInfo& info : sessions) {
+        if (info.id == id) return SendJson(context, *exchange, SessionRecord(info));
+      }
+      SendError(context.metrics, *exchange,
+                {.status = 404, .message = "no session '" + id + "'", .code = "session_not_found"});
+    });
+  });
+}
+
+void ForkSession(Context& context, const Call& call, const ExchangePtr& exchange,
+                 const std::string& id) {
+  ApiError error;
+  const auto body = ReadOptionalBody(call, error);
+  if (!body) return SendError(context.metrics, *exchange, error);
+  Fields fields(*body);
+  const std::string to = fields.Text("id").value_or("");
+  if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
+  context.backend.ForkSession(id, to,
+                              Answering(context, exchange, [&context, id](const SessionInfo& info) {
+                                context.documents.Copy(id, info.id);
+                                return SessionRecord(info);
+                              }));
+}
+
+void SaveSession(Context& context, const Call& call, const ExchangePtr& exchange,
+                 const std::string& id) {
+  ApiError error;
+  const auto body = ReadOptionalBody(call, error);
+  if (!body) return SendError(context.metrics, *exchange, error);
+  Fields fields(*body);
+  const std::string name = fields.Text("name").value_or(id);
+  if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
+  context.backend.SaveSession(
+      id, name, Answering(context, exchange, [&context, id, name](const SessionInfo& info) {
+        context.documents.Copy(id, "file:" + name);
+        report::Record record = SessionRecord(info);
+        record.Add("name", name);
+        return record;
+      }));
+}
+
+void RestoreSession(Context& context, const Call& call, const ExchangePtr& exchange,
+                    const std::string& id) {
+  ApiError error;
+  const auto body = ReadOptionalBody(call, error);
+  if (!body) return SendError(context.metrics, *exchange, error);
+  Fields fields(*body);
+  const std::string name = fields.Text("name").value_or(id);
+  if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
+  Restore(context, exchange, id, name, [](const SessionInfo& info) { return SessionRecord(info); });
+}
+
+void DeleteSession(Context& context, const ExchangePtr& exchange, const std::string& id) {
+  context.backend.DeleteSession(
+      id, Answering(context, exchange, [&context, id](const SessionInfo&) {
+        context.documents.Erase(id);
+        return report::Record{{"id", id}, {"object", "session.deleted"}, {"deleted", true}};
+      }));
+}
+
+// llama-server's slots are the sessions slot-0, slot-1, ...
+void SlotAction(Context& context, const Call& call, const ExchangePtr& exchange,
+                const std::string& slot) {
+  const bool is_number = !slot.empty() && slot.size() < 10 &&
+                         slot.find_first_not_of("0123456789") == std::string::npos;
+  if (!is_number) {
+    return SendError(context.metrics, *exchange,
+                     {.status = 400, .message = "'" + slot + "' is no slot number"});
+  }
+  const int64_t number = std::stoll(slot);
+  const std::string session = "slot-" + slot;
+  const std::string_view action = call.Query("action");
+  if (action == "erase") {
+    return context.backend.DeleteSession(
+        session, Answering(context, exchange, [&context, session, number](const SessionInfo& info) {
+          context.documents.Erase(session);
+          return report::Record{{"id_slot", number}, {"n_erased", info.n_tokens}};
+        }));
+  }
+  if (action != "save" && action != "restore") {
+    return SendError(
+        context.metrics, *exchange,
+        {.status = 400,
+         .message = "action: found '" + std::string(action) + "', expected save, restore or erase",
+         .param = "action"});
+  }
+  ApiError error;
+  const auto body = ReadBody(call, error);
+  if (!body) return SendError(context.metrics, *exchange, error);
+  Fields fields(*body);
+  const auto file = fields.Text("filename");
+  if (!file) fields.Fail("filename", "is missing");
+  if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
+  const auto start = std::chrono::steady_clock::now();
+  const bool saves = action == "save";
+  const auto record = [start, saves, number, name = *file](const SessionInfo& info) {
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+    return report::Record{
+        {"id_slot", number},
+        {"filename", name},
+        {saves ? "n_saved" : "n_restored", info.n_tokens},
+        {saves ? "n_written" : "n_read", info.cache.bytes},
+        {"timings", report::Record{{saves ? "save_ms" : "restore_ms", took.count()}}}};
+  };
+  if (!saves) return Restore(context, exchange, session, *file, record);
+  context.backend.SaveSession(
+      session, *file,
+      Answering(context, exchange, [&context, session, name = *file, record](const SessionInfo& i) {
+        context.documents.Copy(session, "file:" + name);
+        return record(i);
+      }));
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,207 @@
+#include <gtest/gtest.h>
+
+#include "server/openai/testing/fakes.h"
+#include "server/openai/testing/json_paths.h"
+
+namespace winnow::server {
+namespace {
+
+using testing::Fixture;
+using testing::Has;
+using testing::IntAt;
+using testing::TextAt;
+
+std::string FormatPrompt(const Fixture& fixture, size_t request) {
+  return fixture.tokenizer->Decode(fixture.backend.requests.at(request).prompt, true);
+}
+
+TEST(SessionsTest, DocumentIsReadOnceAndAskedOften) {
+  Fixture fixture;
+  const auto made = fixture.Post(
+      "/v1/sessions", R"({"id": "doc", "document": " The text. ", "system": "Be brief."})");
+  ASSERT_EQ(made->status(), 200);
+  EXPECT_EQ(TextAt(made->json(), "id"), "doc");
+  EXPECT_EQ(FormatPrompt(fixture, 0),
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nThe text.");
+
+  // A question goes on in the document's turn.
+  const auto ask = [&](const char* messages) {
+    return fixture.Post("/v1/chat/completions",
+                        std::string(R"({"session": "doc", "messages": )") + messages + "}");
+  };
+  ASSERT_EQ(ask(R"([{"role": "user", "content": "Who?"}])")->status(), 200);
+  EXPECT_EQ(fixture.backend.requests[1].session, "doc");
+  const std::string first = FormatPrompt(fixture, 1);
+  EXPECT_EQ(first,
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nThe text.\n\nWho?"
+            "<|im_end|>\n<|im_start|>assistant\n");
+
+  // The session has read question and answer: the whole conversation goes on from them.
+  fixture.backend.sessions["doc"] = fixture.backend.requests[1].prompt;
+  for (const auto token : fixture.tokenizer->Encode("He.", {.add_special = false})) {
+    fixture.backend.sessions["doc"].push_back(token);
+  }
+  ASSERT_EQ(ask(R"([{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "He."},
+                    {"role": "user", "content": "Why?"}])")
+                ->status(),
+            200);
+  EXPECT_EQ(FormatPrompt(fixture, 2), first +
+                                          "He.<|im_end|>\n<|im_start|>user\nWhy?<|im_end|>\n"
+                                          "<|im_start|>assistant\n");
+
+  // Another question alone is a new turn after the answer.
+  ASSERT_EQ(ask(R"([{"role": "user", "content": "When?"}])")->status(), 200);
+  EXPECT_EQ(FormatPrompt(fixture, 3), first +
+                                          "He.<|im_end|>\n<|im_start|>user\nWhen?<|im_end|>\n"
+                                          "<|im_start|>assistant\n");
+}
+
+TEST(SessionsTest, AnswersInOtherTokensAreTheSameText) {
+  Fixture fixture;
+  fixture.Post("/v1/sessions", R"({"id": "doc", "document": "Text"})");
+  const auto ask = [&](const char* messages) {
+    fixture.Post("/v1/chat/completions",
+                 std::string(R"({"session": "doc", "messages": )") + messages + "}");
+    return fixture.backend.requests.back().prompt;
+  };
+  auto read = ask(R"([{"role": "user", "content": "Q"}])");
+  // The model wrote "hello" letter by letter.
+  for (const char* letter = "hello"; *letter != 0; ++letter) {
+    read.push_back(fixture.tokenizer->Encode(std::string(1, *letter), {.add_special = false})[0]);
+  }
+  fixture.backend.sessions["doc"] = read;
+  const auto prompt = ask(R"([{"role": "user", "content": "Q"},
+      {"role": "assistant", "content": "hello"}, {"role": "user", "content": "R"}])");
+  ASSERT_GT(prompt.size(), read.size());
+  EXPECT_TRUE(std::equal(read.begin(), read.end(), prompt.begin()));
+  EXPECT_EQ(fixture.tokenizer->Decode(prompt, true),
+            "<|im_start|>user\nText\n\nQ<|im_end|>\n<|im_start|>assistant\nhello<|im_end|>\n"
+            "<|im_start|>user\nR<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST(SessionsTest, ForksKnowTheirDocument) {
+  Fixture fixture;
+  fixture.Post("/v1/sessions", R"({"id": "doc", "document": "Text"})");
+  const auto fork = fixture.Post("/v1/sessions/doc/fork", R"({"id": "two"})");
+  EXPECT_EQ(TextAt(fork->json(), "id"), "two");
+  EXPECT_EQ(fixture.Post("/v1/sessions/doc/fork", "")->status(), 200);
+  fixture.Post("/v1/chat/completions",
+               R"({"session": "two", "messages": [{"role": "user", "content": "Q"}]})");
+  EXPECT_EQ(FormatPrompt(fixture, 1),
+            "<|im_start|>user\nText\n\nQ<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST(SessionsTest, RestoredDocumentsAreKnownByTheirOpenTurn) {
+  Fixture fixture;
+  const auto prompt_after = [&](const char* read) {
+    const tokenizer::MarkedText text = {read, true};
+    fixture.backend.sessions["r"] = fixture.tokenizer->EncodeMarked({&text, 1});
+    fixture.Post("/v1/chat/completions",
+                 R"({"session": "r", "messages": [{"role": "user", "content": "Q"}]})");
+    return FormatPrompt(fixture, fixture.backend.requests.size() - 1);
+  };
+  const std::string end = "<|im_end|>\n<|im_start|>assistant\n";
+  const std::string turn = "<|im_start|>user\nQ" + end;
+  EXPECT_EQ(prompt_after("<|im_start|>user\nText"), "<|im_start|>user\nText\n\nQ" + end);
+  EXPECT_EQ(prompt_after("<|im_start|>user\nText<|im_end|>\n<|im_start|>assistant\nA"),
+            "<|im_start|>user\nText" + end + "A<|im_end|>\n" + turn);
+}
+
+TEST(SessionsTest, TextsFollowWhatWasRead) {
+  Fixture fixture;
+  fixture.Post("/v1/sessions", R"({"id": "t", "prompt": "hello"})");
+  fixture.Post("/v1/completions", R"({"session": "t", "prompt": " hello"})");
+  EXPECT_EQ(FormatPrompt(fixture, 1), "hello hello");
+  fixture.Post("/completion", R"({"session": "t", "prompt": "hello you"})");
+  EXPECT_EQ(FormatPrompt(fixture, 2), "hello you") << "it begins with what was read";
+}
+
+TEST(SessionsTest, ListGetDelete) {
+  Fixture fixture;
+  fixture.Post("/v1/sessions", R"({"id": "a", "prompt": "x"})");
+  EXPECT_EQ(TextAt(fixture.Get("/v1/sessions")->json(), "data.0.id"), "a");
+  EXPECT_EQ(IntAt(fixture.Get("/v1/sessions/a")->json(), "n_tokens"), 1);
+  EXPECT_EQ(fixture.Get("/v1/sessions/b")->status(), 404);
+  EXPECT_EQ(fixture.Exercise({.method = "DELETE", .path = "/v1/sessions/a"})->status(), 200);
+  EXPECT_EQ(fixture.Exercise({.method = "DELETE", .path = "/v1/sessions/a"})->status(), 404);
+}
+
+TEST(SessionsTest, SaveAndRestoreAlsoAsSlots) {
+  Fixture fixture;
+  fixture.Post("/v1/sessions", R"({"id": "slot-0", "prompt": "x"})");
+  EXPECT_EQ(TextAt(fixture.Post("/v1/sessions/slot-0/save", R"({"name": "f"})")->json(), "name"),
+            "f");
+  EXPECT_EQ(fixture.Post("/v1/sessions/new/restore", R"({"name": "saved"})")->status(), 200);
+  EXPECT_EQ(fixture.Post("/v1/sessions/new/restore", R"({"name": "none"})")->status(), 400);
+  const auto slot = [&](const char* id, const char* action, const char* body) {
+    return fixture.Exercise({.method = "POST",
+                             .path = std::string("/slots/") + id,
+                             .query = {{"action", action}},
+                             .body = body});
+  };
+  EXPECT_EQ(IntAt(slot("0", "save", R"({"filename": "f"})")->json(), "n_saved"), 1);
+  EXPECT_EQ(IntAt(slot("1", "restore", R"({"filename": "saved"})")->json(), "n_restored"), 3);
+  EXPECT_EQ(IntAt(slot("1", "erase", "")->json(), "n_erased"), 3);
+  EXPECT_EQ(slot("1", "erase", "")->status(), 404);
+  EXPECT_EQ(slot("x", "erase", "")->status(), 400);
+  EXPECT_EQ(slot("0", "explode", "")->status(), 400);
+  EXPECT_EQ(slot("0", "save", "{}")->status(), 400);
+}
+
+TEST(SessionsTest, WhatCannotBe) {
+  Fixture fixture;
+  for (const char* body :
+       {"{}", R"({"document": "x", "prompt": "y"})", R"({"document": 3})", R"({"document": "  "})",
+        R"({"prompt": ["a", "b"]})", R"({"id": 3, "prompt": "a"})",
+        R"({"messages": [{"role": "user", "content": 3}]})",
+        R"({"prompt": "a", "kv_method": "h2o"})"}) {
+    EXPECT_EQ(fixture.Post("/v1/sessions", body)->status(), 400) << body;
+  }
+  EXPECT_EQ(fixture
+                .Post("/v1/chat/completions",
+                      R"({"session": "none", "messages": [{"role": "user", "content": "x"}]})")
+                ->status(),
+            404);
+  fixture.Post("/v1/sessions", R"({"id": "a", "prompt": "x"})");
+  EXPECT_EQ(fixture.Post("/v1/sessions", R"({"id": "a", "prompt": "x"})")->status(), 409);
+  EXPECT_EQ(fixture
+                .Post("/v1/completions",
+                      R"({"session": "a", "prompt": "x", "kv_method": "streaming", "kv_size": 64})")
+                ->status(),
+            400);
+}
+
+TEST(SessionsTest, KeptTokens) {
+  Fixture fixture;
+  fixture.Post("/v1/sessions", R"({"id": "a", "prompt": "hello hello"})");
+  const report::Record kept =
+      fixture
+          .Exercise({.method = "GET", .path = "/v1/sessions/a/kept", .query = {{"by_head", "1"}}})
+          ->json();
+  EXPECT_EQ(TextAt(kept, "texts.0"), "hello");
+  EXPECT_EQ(IntAt(kept, "by_head.0.1"), 1);
+  EXPECT_FALSE(Has(fixture.Get("/v1/sessions/a/kept")->json(), "by_head"));
+  EXPECT_EQ(fixture.Get("/v1/sessions/b/kept")->status(), 404);
+}
+
+TEST(SessionsTest, EventsTellWhatChanged) {
+  Fixture fixture;
+  EXPECT_EQ(fixture.Get("/v1/sessions/a/events")->status(), 404);
+  fixture.Post("/v1/sessions", R"({"id": "a", "prompt": "hello"})");
+  const auto events = fixture.Get("/v1/sessions/a/events");
+  ASSERT_EQ(events->chunks().size(), 1U);
+  EXPECT_EQ(TextAt(events->chunks()[0], "texts.0"), "hello");
+  events->Tick();
+  EXPECT_EQ(events->chunks().size(), 1U) << "nothing changed";
+  fixture.backend.sessions["a"].push_back(260);
+  events->Tick();
+  ASSERT_EQ(events->chunks().size(), 2U);
+  EXPECT_EQ(IntAt(events->chunks()[1], "texts_from"), 1);
+  EXPECT_EQ(IntAt(events->chunks()[1], "changes.0.at"), 1);
+  fixture.backend.sessions.clear();
+  events->Tick();
+  EXPECT_TRUE(events->ended());
+}
+
+}  // namespace
+}  // namespace winnow::server

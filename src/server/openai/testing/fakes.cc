@@ -1,0 +1,257 @@
+#include "server/openai/testing/fakes.h"
+
+#include "base/check.h"
+#include "gguf/testing/builder.h"
+#include "report/parse_json.h"
+#include "tokenizer/testing/small_vocabulary.h"
+
+namespace winnow::server::testing {
+namespace {
+
+using runtime::Event;
+using runtime::RequestError;
+namespace small = tokenizer::testing;
+
+std::unique_ptr<tokenizer::Tokenizer> MakeTokenizer() {
+  small::VocabularyBuilder builder("gpt2");
+  const auto bytes = small::SmallBytePairs();
+  for (size_t i = 0; i < bytes.texts.size(); ++i) builder.Token(bytes.texts[i], bytes.kinds[i]);
+  for (const char* token : {"<|im_start|>", "<|im_end|>"}) {
+    builder.Token(token, tokenizer::TokenKind::kControl);
+  }
+  return small::Make(builder.Build());
+}
+
+std::unique_ptr<chat::PromptWriter> MakePrompts(const tokenizer::Tokenizer& tokenizer,
+                                                const std::string& chat_template) {
+  gguf::testing::Builder builder;
+  builder.String("general.architecture", "llama");
+  const auto file = gguf::File::Parse(builder.Bytes()).value();
+  chat::WriterOptions options;
+  options.chat_template = chat_template;
+  return std::make_unique<chat::PromptWriter>(
+      chat::PromptWriter::Make(*file, tokenizer, options).value());
+}
+
+}  // namespace
+
+FakeBackend::FakeBackend(const tokenizer::Tokenizer& tokenizer)
+    : tokenizer_(tokenizer),
+      model_{.name = "fake",
+             .path = "fake.gguf",
+             .context = 100,
+             .trained_context = 200,
+             .created = 7} {}
+
+runtime::TokenId FakeBackend::SymbolToken(const std::string& word) const {
+  const auto tokens = tokenizer_.Encode(word, {.add_special = false});
+  return tokens.empty() ? 0 : tokens[0];
+}
+
+std::variant<Backend::Submitted, RequestError> FakeBackend::Submit(runtime::Request request) {
+  if (refusal) return *refusal;
+  requests.push_back(std::move(request));
+  const runtime::Request& r = requests.back();
+  const auto tell = [&](Event event) { r.on_event(event); };
+  Event prefill;
+  prefill.kind = Event::Kind::kPrefill;
+  prefill.n_done = prefill.n_all = static_cast<int64_t>(r.prompt.size());
+  tell(prefill);
+  Event started;
+  started.kind = Event::Kind::kStarted;
+  started.n_prompt = static_cast<int64_t>(r.prompt.size());
+  started.n_reused = 2;
+  started.reuse = runtime::PrefixReuse::kExact;
+  tell(started);
+  for (int choice = 0; choice < r.n; ++choice) {
+    for (const std::string& word : words) {
+      Event token;
+      token.choice = choice;
+      token.token = SymbolToken(word);
+      token.text = word;
+      token.log_probability = -0.5F;
+      for (int i = 0; i < r.n_probs; ++i) token.top.push_back({i, -0.5F - static_cast<float>(i)});
+      tell(token);
+      if (failure) {
+        Event failed;
+        failed.kind = Event::Kind::kFailed;
+        failed.error = *failure;
+        tell(failed);
+        return Submitted{1, [this] { ++n_cancelled; }};
+      }
+      if (holds) return Submitted{1, [this] { ++n_cancelled; }};
+    }
+    Event finished;
+    finished.kind = Event::Kind::kFinished;
+    finished.choice = choice;
+    finished.finish = finish;
+    finished.stopping_word = stopping_word;
+    finished.cache = {
+        .method = "full", .n_seen = 9, .n_kept = 9, .bytes = 90, .bytes_full_f16 = 100};
+    finished.timings.n_prefill = started.n_prompt - 2;
+    finished.timings.prefill_ms = 10;
+    tell(finished);
+  }
+  return Submitted{1, [this] { ++n_cancelled; }};
+}
+
+runtime::SessionInfo FakeBackend::GetTypeInfo(const std::string& id) const {
+  runtime::SessionInfo info;
+  info.id = id;
+  info.n_tokens = static_cast<int64_t>(sessions.at(id).size());
+  info.cache.method = "full";
+  return info;
+}
+
+void FakeBackend::CreateSession(std::string id, runtime::Request document, SessionDone done) {
+  if (id.empty()) id = "drawn";
+  if (sessions.contains(id)) {
+    return done(RequestError{runtime::ErrorKind::kBusy, "session " + id + " exists"});
+  }
+  sessions[id] = document.prompt;
+  requests.push_back(std::move(document));
+  done(GetTypeInfo(id));
+}
+
+void FakeBackend::ForkSession(std::string from, std::string to, SessionDone done) {
+  if (!sessions.contains(from)) {
+    return done(RequestError{runtime::ErrorKind::kNotFound, "no session " + from});
+  }
+  if (to.empty()) to = "fork";
+  sessions[to] = std::vector(sessions[from]);
+  done(GetTypeInfo(to));
+}
+
+void FakeBackend::SaveSession(std::string id, std::string, SessionDone done) {
+  if (!sessions.contains(id)) {
+    return done(RequestError{runtime::ErrorKind::kNotFound, "no session " + id});
+  }
+  done(GetTypeInfo(id));
+}
+
+void FakeBackend::RestoreSession(std::string id, std::string name, SessionDone done) {
+  if (name != "saved") {
+    return done(RequestError{runtime::ErrorKind::kInvalid, name + ": no session file"});
+  }
+  sessions[id] = {1, 2, 3};
+  done(GetTypeInfo(id));
+}
+
+void FakeBackend::DeleteSession(std::string id, SessionDone done) {
+  if (!sessions.contains(id)) {
+    return done(RequestError{runtime::ErrorKind::kNotFound, "no session " + id});
+  }
+  const auto info = GetTypeInfo(id);
+  sessions.erase(id);
+  done(info);
+}
+
+void FakeBackend::ListSessions(std::function<void(std::vector<runtime::SessionInfo>)> done) {
+  std::vector<runtime::SessionInfo> all;
+  for (const auto& [id, tokens] : sessions) all.push_back(GetTypeInfo(id));
+  done(std::move(all));
+}
+
+void FakeBackend::KeptPositions(std::string id, bool by_head, KeptDone done) {
+  if (!sessions.contains(id)) {
+    return done(RequestError{runtime::ErrorKind::kNotFound, "no session " + id});
+  }
+  runtime::KeptTokens kept;
+  kept.tokens = sessions[id];
+  kept.share.assign(kept.tokens.size(), 0.5F);
+  kept.n_layers = kept.n_kv_heads = 1;
+  if (by_head) kept.by_head = {{0, 1}};
+  done(std::move(kept));
+}
+
+void FakeExchange::Send(Reply reply) {
+  WINNOW_CHECK(!ended_);  // a second answer
+  reply_ = std::move(reply);
+  ended_ = true;
+}
+void FakeExchange::BeginStream(Reply head) {
+  WINNOW_CHECK(!ended_ && !streamed_);
+  reply_ = std::move(head);
+  streamed_ = true;
+}
+void FakeExchange::Write(std::string bytes) {
+  WINNOW_CHECK(streamed_ && !ended_);
+  bytes_ += bytes;
+}
+void FakeExchange::End() {
+  WINNOW_CHECK(streamed_ && !ended_);
+  ended_ = true;
+}
+void FakeExchange::After(std::chrono::milliseconds, std::function<void()> work) {
+  later_.push_back(std::move(work));
+}
+void FakeExchange::Run() {
+  while (!posted_.empty()) {
+    const auto work = std::move(posted_.front());
+    posted_.pop_front();
+    work();
+  }
+}
+void FakeExchange::Disconnect() {
+  if (closed_) closed_();
+}
+void FakeExchange::Tick() {
+  for (auto work = std::exchange(later_, {}); auto& one : work) one();
+  Run();
+}
+
+report::Record FakeExchange::json() const {
+  auto value = report::ParseJson(reply_.body);
+  WINNOW_CHECK(value.has_value());
+  return std::get<report::Record>(value->data);
+}
+
+std::vector<std::string> FakeExchange::events() const {
+  std::vector<std::string> events;
+  std::string_view rest = bytes_;
+  while (!rest.empty()) {
+    const size_t end = rest.find("\n\n");
+    WINNOW_CHECK(end != std::string_view::npos);  // an event without its end
+    std::string_view event = rest.substr(0, end);
+    WINNOW_CHECK(event.starts_with("data: "));
+    events.emplace_back(event.substr(6));
+    rest.remove_prefix(end + 2);
+  }
+  return events;
+}
+
+std::vector<report::Record> FakeExchange::chunks() const {
+  std::vector<report::Record> chunks;
+  for (const std::string& event : events()) {
+    if (event == "[DONE]") continue;
+    auto value = report::ParseJson(event);
+    WINNOW_CHECK(value.has_value());
+    chunks.push_back(std::get<report::Record>(value->data));
+  }
+  return chunks;
+}
+
+Fixture::Fixture(ServiceOptions options, const std::string& chat_template)
+    : tokenizer(MakeTokenizer()),
+      backend(*tokenizer),
+      prompts(MakePrompts(*tokenizer, chat_template)),
+      service(std::move(options)) {
+  runtime::SamplerConfig sampler;
+  sampler.temperature = 0.25;
+  service.SetReady(backend, *prompts, sampler);
+}
+
+std::shared_ptr<FakeExchange> Fixture::Exercise(Call call) {
+  auto exchange = std::make_shared<FakeExchange>();
+  service.Handle(call, exchange);
+  exchange->Run();
+  return exchange;
+}
+std::shared_ptr<FakeExchange> Fixture::Post(const std::string& path, const std::string& body) {
+  return Exercise({.method = "POST", .path = path, .body = body});
+}
+std::shared_ptr<FakeExchange> Fixture::Get(const std::string& path) {
+  return Exercise({.method = "GET", .path = path});
+}
+
+}  // namespace winnow::server::testing

@@ -1,0 +1,109 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chat/prompt_writer.h"
+#include "report/record.h"
+#include "server/openai/backend.h"
+#include "server/openai/exchange.h"
+#include "server/openai/service.h"
+#include "tokenizer/tokenizer.h"
+
+// The protocol without sockets and without a model.
+namespace winnow::server::testing {
+
+// An engine that answers what a test says.
+class FakeBackend final : public Backend {
+ public:
+  explicit FakeBackend(const tokenizer::Tokenizer& tokenizer);
+
+  const ModelInfo& model() const override { return model_; }
+  const tokenizer::Tokenizer& tokenizer() const override { return tokenizer_; }
+  std::variant<Submitted, runtime::RequestError> Submit(runtime::Request request) override;
+  runtime::SchedulerState state() const override { return state_now; }
+  void CreateSession(std::string id, runtime::Request document, SessionDone done) override;
+  void ForkSession(std::string from, std::string to, SessionDone done) override;
+  void SaveSession(std::string id, std::string name, SessionDone done) override;
+  void RestoreSession(std::string id, std::string name, SessionDone done) override;
+  void DeleteSession(std::string id, SessionDone done) override;
+  void ListSessions(std::function<void(std::vector<runtime::SessionInfo>)> done) override;
+  void KeptPositions(std::string id, bool by_head, KeptDone done) override;
+
+  // Each word of the answer is a token of its text; every choice gets the same.
+  std::vector<std::string> words = {"he", "ll", "o"};
+  runtime::Finish finish = runtime::Finish::kStop;
+  std::string stopping_word;
+  std::optional<runtime::RequestError> refusal;  // of Submit
+  std::optional<runtime::RequestError> failure;  // after the first token
+  bool holds = false;                            // answers stop after their first token
+  runtime::SchedulerState state_now;
+
+  // What came.
+  std::vector<runtime::Request> requests;
+  int n_cancelled = 0;
+  std::map<std::string, std::vector<tokenizer::TokenId>> sessions;
+
+ private:
+  runtime::SessionInfo GetTypeInfo(const std::string& id) const;
+  runtime::TokenId SymbolToken(const std::string& word) const;
+
+  const tokenizer::Tokenizer& tokenizer_;
+  ModelInfo model_;
+};
+
+// What a client would see. Posted work runs when the handler has returned (Run), delayed work when
+// Tick is called.
+class FakeExchange final : public Exchange {
+ public:
+  void Send(Reply reply) override;
+  void BeginStream(Reply head) override;
+  void Write(std::string bytes) override;
+  void End() override;
+  void OnClosed(std::function<void()> closed) override { closed_ = std::move(closed); }
+  void Post(std::function<void()> work) override { posted_.push_back(std::move(work)); }
+  void After(std::chrono::milliseconds delay, std::function<void()> work) override;
+
+  void Run();  // what was posted, and what that posts
+  void Disconnect();
+  void Tick();  // runs what was put off
+
+  int status() const { return reply_.status; }
+  const Reply& reply() const { return reply_; }
+  bool ended() const { return ended_; }
+  bool streamed() const { return streamed_; }
+  report::Record json() const;                 // of the body
+  std::vector<std::string> events() const;     // data of the stream
+  std::vector<report::Record> chunks() const;  // those that are JSON
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  Reply reply_ = {.status = 0};
+  std::string bytes_;
+  bool streamed_ = false;
+  bool ended_ = false;
+  std::function<void()> closed_;
+  std::deque<std::function<void()>> posted_, later_;
+};
+
+// A service on a fake engine, with the small byte-pair vocabulary and ChatML, or a Jinja template.
+class Fixture {
+ public:
+  explicit Fixture(ServiceOptions options = {}, const std::string& chat_template = "chatml");
+
+  std::shared_ptr<FakeExchange> Exercise(Call call);
+  std::shared_ptr<FakeExchange> Post(const std::string& path, const std::string& body);
+  std::shared_ptr<FakeExchange> Get(const std::string& path);
+
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+  FakeBackend backend;
+  std::unique_ptr<chat::PromptWriter> prompts;
+  Service service;
+};
+
+}  // namespace winnow::server::testing

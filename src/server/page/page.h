@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string_view>
+
+// The files of the page, which are part of the binary.
+namespace winnow::server::page {
+
+struct File {
+  std::string_view path;  // "/"
+  std::string_view content_type;
+  std::string_view bytes;
+};
+
+// Null: there is no such file.
+const File* Find(std::string_view path);
+
+}  // namespace winnow::server::page

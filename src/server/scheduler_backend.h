@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+
+#include "runtime/scheduler.h"
+#include "server/openai/backend.h"
+
+namespace winnow::server {
+
+// The engine and its scheduler, for the protocol. Both outlive it.
+class SchedulerBackend final : public Backend {
+ public:
+  SchedulerBackend(runtime::Engine& engine, runtime::Scheduler& scheduler, ModelInfo model)
+      : engine_(engine), scheduler_(scheduler), model_(std::move(model)) {}
+
+  const ModelInfo& model() const override { return model_; }
+  const tokenizer::Tokenizer& tokenizer() const override { return engine_.tokenizer(); }
+  std::variant<Submitted, runtime::RequestError> Submit(runtime::Request request) override;
+  runtime::SchedulerState state() const override { return scheduler_.state(); }
+  void CreateSession(std::string id, runtime::Request document, SessionDone done) override;
+  void ForkSession(std::string from, std::string to, SessionDone done) override;
+  void SaveSession(std::string id, std::string name, SessionDone done) override;
+  void RestoreSession(std::string id, std::string name, SessionDone done) override;
+  void DeleteSession(std::string id, SessionDone done) override;
+  void ListSessions(std::function<void(std::vector<runtime::SessionInfo>)> done) override;
+  void KeptPositions(std::string id, bool by_head, KeptDone done) override;
+
+ private:
+  runtime::Engine& engine_;
+  runtime::Scheduler& scheduler_;
+  ModelInfo model_;
+};
+
+// What the file and the engine say about the model. `context`: tokens of a sequence; 0: as trained.
+ModelInfo ModelInfoOf(runtime::Engine& engine, const std::string& name, int64_t context);
+
+}  // namespace winnow::server

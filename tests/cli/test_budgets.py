@@ -1,0 +1,100 @@
+"""Several budgets in one command line, and methods at equal bytes."""
+
+import json
+import unittest
+
+from harness import CliTest, winnow
+
+TEXT = "the old man saw the old tree and the old house. a young man saw the red tree in the water. " * 8
+METHODS = "snapkv:window=8,h2o:recent=4,ems,d2o"
+
+
+class Budgets(CliTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.text = cls.folder / "text.txt"
+        cls.text.write_text(TEXT)
+
+    def compare(self, *flags):
+        return winnow("compare", "-m", self.model, "-f", self.text, "-q", "Who saw the tree?", "-n", "4", *flags)
+
+    def shares(self, answers):
+        return {(a["method"], a["budget"]): a["cache_bytes_with_lists"] / a["cache_bytes_full_f16"] for a in answers}
+
+    def test_compare_takes_lists(self):
+        found = self.assert_done(self.compare("--kv-method", "streaming,twilight", "--kv-ratio", "0.5,0.25", "--json")).json["answers"]
+        self.assertEqual([(a["method"], a["budget"]) for a in found],
+                         [("full", ""), ("streaming", "ratio 0.5"), ("streaming", "ratio 0.25"), ("twilight", "")])
+        self.assertLess(found[2]["kept"], found[1]["kept"])
+        table = self.assert_done(self.compare("--kv-method", "streaming", "--kv-ratio", "0.5,0.25")).text
+        self.assertIn("streaming ratio 0.25:", table)
+        self.assertIn("Times are of one run", table)
+        one = self.assert_done(self.compare("--kv-method", "streaming", "--kv-ratio", "0.5")).text
+        self.assertNotIn("budget", one)
+
+    def test_compare_at_equal_bytes(self):
+        found = self.assert_done(self.compare("--kv-method", METHODS, "--equal-bytes", "0.5", "--json")).json["answers"]
+        same_size = self.assert_done(self.compare("--kv-method", METHODS, "--kv-ratio", "0.5", "--json")).json["answers"]
+        at_bytes, at_size = self.shares(found[1:]), self.shares(same_size[1:])
+        self.assertGreater(max(at_size.values()) / min(at_size.values()), 1.2, at_size)  # entries are not bytes
+        for method, share in at_bytes.items():
+            self.assertLessEqual(share, 0.5025, method)
+            self.assertGreater(share, 0.47, method)
+
+    def test_what_exceeds_is_marked(self):
+        outcome = self.assert_done(self.compare("--kv-method", "snapkv:window=60,streaming", "--equal-bytes", "0.2"))
+        rows = [line for line in outcome.text.splitlines() if line.startswith("|")]
+        marked = [row for row in rows if "(over)" in row]
+        self.assertLessEqual(len(marked), 1)
+        impossible = self.assert_done(self.compare("--kv-method", "streaming:sinks=60", "--equal-bytes", "0.05")).text
+        self.assertIn("% (over)", impossible)
+        self.assertIn("cannot keep less", impossible)
+
+    def test_expected_answers_are_marked(self):
+        full = self.assert_done(self.compare("--kv-method", "streaming", "--kv-size", "16", "--json")).json["answers"][0]["answer"]
+        word = full.split()[0]
+        outcome = self.assert_done(self.compare("--kv-method", "streaming", "--kv-size", "16", "-a", word))
+        self.assertRegex(outcome.text, r"\| full +\| yes")
+        wrong = self.assert_done(self.compare("--kv-method", "streaming", "--kv-size", "16", "-a", "elephant")).text
+        self.assertEqual(wrong.count("[not elephant]"), 2)
+
+    def test_bench_takes_lists_and_equal_bytes(self):
+        flags = ["bench", "-m", self.model, "-p", "128", "-n", "0", "-r", "1", "-o", "json"]
+        rows = self.assert_done(winnow(*flags, "--kv-method", "full,streaming", "--kv-ratio", "0.5,0.25")).json
+        self.assertEqual([(r["kv_method"], r["kv_budget"]) for r in rows],
+                         [("full", ""), ("streaming", "ratio 0.5"), ("streaming", "ratio 0.25")])
+        rows = self.assert_done(winnow(*flags, "--kv-method", "full," + METHODS, "--equal-bytes", "0.5")).json
+        for row in rows[1:]:
+            share = row["kv_bytes_with_lists"] / row["kv_bytes_full_f16"]
+            self.assertTrue(0.45 < share <= 0.5025, row)
+        self.assert_misused(winnow("bench", "-m", self.model, "-p", "0", "-n", "8", "--kv-method", "streaming", "--equal-bytes", "0.5"),
+                            "--equal-bytes", "prompt")
+        self.assert_misused(winnow(*flags, "-B", "2", "--kv-method", "streaming", "--equal-bytes", "0.5"), "--equal-bytes")
+
+    def test_probe_takes_lists_and_equal_bytes(self):
+        flags = ["probe", "kept", "-m", self.model, "-f", self.text, "-n", "128", "--samples", "1", "--json", "-"]
+        found = self.assert_done(winnow(*flags, "--kv-method", "streaming", "--kv-ratio", "0.5,0.25")).json["probes"][0]
+        names = json.dumps(found)
+        self.assertIn("streaming ratio 0.5", names)
+        self.assertIn("streaming ratio 0.25", names)
+        self.assert_done(winnow(*flags, "--kv-method", "streaming,ems", "--equal-bytes", "0.5"))
+
+    def test_eval_at_equal_bytes(self):
+        data = self.file("data.txt", TEXT * 3)
+        flags = ["eval", "perplexity", "-m", self.model, "--data", data, "--lengths", "256", "--chunks", "1"]
+        self.assert_misused(winnow(*flags, "--kv-method", "streaming", "--equal-bytes", "0.5"), "--equal-bytes", "--protocol halves")
+        flags = ["eval", "needle", "-m", self.model, "--data", data, "--needle", "code", "--lengths", "300", "--depths", "0,50", "--json", "-"]
+        rows = self.assert_done(winnow(*flags, "--kv-method", METHODS, "--equal-bytes", "0.5,0.7")).json["rows"]
+        self.assertEqual(len(rows), 9)
+        for row in rows[1:]:
+            asked = float(row["budget"].split()[-1])
+            self.assertTrue(0.9 * asked < row["cache_share"] <= 1.005 * asked, row)
+
+    def test_one_budget_at_a_time_elsewhere(self):
+        self.assert_misused(winnow("run", "-m", self.model, "-p", "a", "--kv-method", "streaming", "--equal-bytes", "0.5"), "--equal-bytes")
+        self.assert_misused(self.compare("--kv-method", "streaming", "--equal-bytes", "2"), "more than 0 and at most 1")
+
+
+if __name__ == "__main__":
+    unittest.main()

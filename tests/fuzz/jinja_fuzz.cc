@@ -1,0 +1,101 @@
+// Chat templates: whatever stands in a file is parsed and rendered within its limits, and what a
+// client wrote never becomes part of what the template says.
+//
+// The first line is a client's message; the rest is the template.
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "base/check.h"
+#include "chat/answer_parser.h"
+#include "jinja/template.h"
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using winnow::jinja::Limits;
+using winnow::jinja::Template;
+
+// What a client types has bytes that no template has: they must come out untrusted.
+constexpr char kTyped = '\x7f';
+
+Json ContextFrom(std::string message) {
+  message += kTyped;
+  const Json call = {
+      {"id", "abcdefghi"},
+      {"type", "function"},
+      {"function", {{"name", message}, {"arguments", {{"a", Json::array({1, message})}}}}}};
+  return {{"messages",
+           Json::array(
+               {{{"role", "system"}, {"content", "Be brief."}},
+                {{"role", "user"}, {"content", message}},
+                {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", Json::array({call})}},
+                {{"role", "tool"}, {"content", "5"}, {"tool_call_id", "abcdefghi"}}})},
+          {"tools", Json::array({{{"type", "function"},
+                                  {"function", {{"name", "f"}, {"parameters", {{"x", 1.5}}}}}}})},
+          {"add_generation_prompt", true},
+          {"bos_token", "<s>"},
+          {"n", 3},
+          {"s", message},
+          {"xs", Json::array({3, 1, 2})}};
+}
+
+// However an answer is cut, it comes apart in the same way.
+void CheckAnswer(std::string_view text) {
+  using winnow::chat::AnswerDelta;
+  using winnow::chat::AnswerParser;
+  using winnow::chat::ToolFormat;
+  for (const ToolFormat format : {ToolFormat::kHermes, ToolFormat::kLlama3, ToolFormat::kMistral}) {
+    std::string joined[2];
+    for (const size_t piece : {text.size() + 1, size_t{3}}) {
+      AnswerParser parser({.tools = format});
+      std::string& all = joined[piece == 3 ? 1 : 0];
+      std::string arguments;
+      const auto add = [&](const AnswerDelta& delta) {
+        all += delta.content + delta.reasoning;
+        for (const auto& call : delta.tool_calls) arguments += call.name + call.arguments;
+      };
+      for (size_t at = 0; at < text.size(); at += piece) add(parser.Push(text.substr(at, piece)));
+      add(parser.Finish());
+      WINNOW_CHECK(all.size() + arguments.size() <=
+                   2 * text.size() + 2 * static_cast<size_t>(parser.n_tool_calls()));
+      all += "|" + arguments;
+    }
+    WINNOW_CHECK(joined[0] == joined[1]);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::string_view text(reinterpret_cast<const char*>(data), size);
+  const size_t line = std::min(text.find('\n'), text.size());
+  const std::string message(text.substr(0, line));
+  const std::string_view source = text.substr(std::min(line + 1, text.size()));
+  CheckAnswer(text);
+  const auto parsed = Template::Parse(source);
+  if (!parsed) {
+    WINNOW_CHECK(!parsed.error().message.empty());
+    return 0;
+  }
+  const Limits limits = {.max_steps = 100'000,
+                         .max_output_bytes = size_t{1} << 20,
+                         .max_work_bytes = size_t{16} << 20};
+  const auto segments = parsed->Render(ContextFrom(message), {.limits = limits});
+  if (!segments) {
+    WINNOW_CHECK(!segments.error().message.empty());
+    return 0;
+  }
+  const bool in_template =
+      source.find(kTyped) != std::string_view::npos || source.find('\\') != std::string_view::npos;
+  size_t n_bytes = 0;
+  for (const auto& segment : *segments) {
+    WINNOW_CHECK(!segment.text.empty());
+    n_bytes += segment.text.size();
+    WINNOW_CHECK(in_template || !segment.trusted || segment.text.find(kTyped) == std::string::npos);
+  }
+  WINNOW_CHECK(n_bytes <= limits.max_output_bytes);
+  return 0;
+}

@@ -1,0 +1,115 @@
+"""llama-server's paths, flags and environment."""
+
+import json
+import subprocess
+import unittest
+
+from harness import WINNOW, Server, ServerTest
+
+
+class Native(ServerTest):
+    flags = ("--metrics", "-np", "4", "-a", "my-model", "-cb", "--no-webui")
+
+    def test_completion(self):
+        body = {"prompt": "Once upon a time", "n_predict": 8, "temperature": 0, "n_probs": 2, "return_tokens": True}
+        status, answer = self.server.post("/completion", body)
+        self.assertEqual(status, 200, answer)
+        self.assertEqual(answer["model"], "my-model")
+        self.assertTrue(answer["stop"])
+        self.assertEqual(len(answer["tokens"]), answer["tokens_predicted"])
+        for name in ("prompt_n", "prompt_ms", "prompt_per_second", "predicted_n", "predicted_ms", "predicted_per_second",
+                     "cache_n"):
+            self.assertIn(name, answer["timings"])
+        events = self.server.stream("/completion", body)
+        self.assertEqual("".join(e["content"] for e in events), answer["content"])
+        self.assertTrue(events[-1]["stop"])
+
+    def test_tokens(self):
+        _, tokens = self.server.post("/tokenize", {"content": "Hello world"})
+        status, text = self.server.post("/detokenize", tokens)
+        self.assertEqual((status, text["content"].strip()), (200, "Hello world"))
+        _, prompt = self.server.post("/apply-template", {"messages": [{"role": "user", "content": "Hi"}]})
+        self.assertIn("Hi", prompt["prompt"])
+
+    def test_pages(self):
+        status, props = self.server.get("/props")
+        self.assertEqual((status, props["total_slots"], props["model_alias"]), (200, 4, "my-model"))
+        status, slots = self.server.get("/slots")
+        self.assertEqual((status, len(slots)), (200, 4))
+        self.assertEqual(self.server.get("/health"), (200, {"status": "ok"}))
+        status, _, text = self.server.request("GET", "/metrics")
+        self.assertEqual(status, 200)
+        for name in (b"winnow_reserved_bytes", b"llamacpp:tokens_predicted_total", b"vllm:num_requests_running"):
+            self.assertIn(name, text)
+        self.assertEqual(self.server.request("GET", "/")[0], 404, "--no-webui")
+        status, error = self.server.post("/v1/embeddings", {"input": "x"})
+        self.assertEqual((status, error["error"]["type"]), (501, "not_supported_error"))
+
+
+class Flags(unittest.TestCase):
+    def serve(self, *flags, env=None):
+        import os
+        return subprocess.run([WINNOW, "serve", *flags], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=60, check=False, env={**os.environ, **(env or {})})
+
+    def test_help_is_complete(self):
+        done = self.serve("--help")
+        self.assertEqual(done.returncode, 0)
+        for flag in ("--host", "--port", "--api-key-file", "--metrics", "--no-slots", "--session-path", "--memory-limit",
+                     "--max-token-gap", "--ssl-key-file", "--threads-http", "--chat-template-file", "--no-jinja", "--alias",
+                     "--kv-method", "--temp", "--seed", "LLAMA_ARG_PORT"):
+            self.assertIn(flag, done.stdout)
+
+    def test_what_cannot_be_is_misuse(self):
+        for flags, part in ((["--port", "70000"], "--port"), (["--ssl-key-file", "x"], "--ssl-cert-file"), (["-np", "0"], "-np"),
+                            (["--embedding"], "embeds none"), (["--threads-http", "99"], "--threads-http"),
+                            (["--kv-method", "h2o"], "budget"), (["--prot", "1"], "--port"),
+                            (["--max-token-gap", "0"], "--max-token-gap")):
+            done = self.serve(*flags)
+            self.assertEqual(done.returncode, 2, flags)
+            self.assertIn(part, done.stderr)
+            self.assertEqual(done.stdout, "")
+
+    def test_what_goes_wrong_is_a_failure(self):
+        with Server() as server:
+            done = self.serve("--port", str(server.port))
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("--port chooses another", done.stderr)
+        done = self.serve("--port", "0", "-m", "/nonexistent.gguf")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("nonexistent", done.stderr)
+
+    def test_environment(self):
+        env = {"LLAMA_ARG_ALIAS": "from-env", "LLAMA_ARG_ENDPOINT_METRICS": "1", "LLAMA_ARG_N_PARALLEL": "3"}
+        with Server("-np", "2", env=env) as server:
+            self.assertEqual(server.get("/v1/models")[1]["data"][0]["id"], "from-env")
+            self.assertEqual(server.request("GET", "/metrics")[0], 200)
+            self.assertEqual(len(server.get("/slots")[1]), 2, "the command line wins")
+        done = self.serve(env={"LLAMA_ARG_PORT": "many"})
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("LLAMA_ARG_PORT", done.stderr)
+
+    def test_open_to_all_is_warned_of(self):
+        with Server("--host", "0.0.0.0") as server:
+            self.assertIn("--api-key", server.log)
+        with Server("--host", "0.0.0.0", "--api-key", "k") as server:
+            self.assertNotIn("can use this server", server.log)
+
+    def test_sigterm_finishes_what_is_at_work(self):
+        with Server("--default-max-tokens", "64") as server:
+            import threading
+            answers = []
+            body = {"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "temperature": 0}
+            thread = threading.Thread(target=lambda: answers.append(server.post("/v1/completions", body)))
+            thread.start()
+            while not any(slot["is_processing"] for slot in server.get("/slots")[1]):
+                pass
+            code = server.stop()
+            thread.join()
+            self.assertEqual(code, 0, server.log)
+            self.assertEqual(answers[0][0], 200, answers)
+            self.assertEqual(answers[0][1]["usage"]["completion_tokens"], 400)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,117 @@
+"""Sessions over HTTP: a document is read once, asked often, forked, saved, and there again after a restart."""
+
+import json
+import pathlib
+import tempfile
+import unittest
+
+from harness import Server, ServerTest
+
+FACTS = "The harbour lay quiet. A red lantern hung above the door of the inn. "
+DOCUMENT = FACTS * 15 + "The code of the door was 48213. " + FACTS * 15
+GREEDY = {"temperature": 0, "max_tokens": 12}
+
+
+class Sessions(ServerTest):
+    flags = ("--session-path", "FOLDER")
+
+    def make(self, name, **more):
+        status, made = self.server.post("/v1/sessions", {"id": name, "document": DOCUMENT, **more})
+        self.assertEqual(status, 200, made)
+        return made
+
+    def ask(self, session, question="What was the code?"):
+        status, answer = self.server.post("/v1/chat/completions",
+                                          {"session": session, "messages": [{"role": "user", "content": question}], **GREEDY})
+        self.assertEqual(status, 200, answer)
+        return answer
+
+    def test_read_once_ask_often(self):
+        made = self.make("often")
+        self.assertGreater(made["n_tokens"], 300)
+        self.server.post("/v1/sessions/often/fork", {"id": "twin"})
+        first = self.ask("often")
+        self.assertEqual(first["usage"]["prompt_tokens_details"]["cached_tokens"], made["n_tokens"])
+        # The same question on the fork: the same answer, bit for bit from the same cache.
+        self.assertEqual(self.ask("twin")["choices"][0]["message"]["content"], first["choices"][0]["message"]["content"])
+        second = self.ask("often", "And the lantern?")
+        self.assertGreater(second["usage"]["prompt_tokens_details"]["cached_tokens"], made["n_tokens"])
+
+    def test_a_budget_of_its_own(self):
+        made = self.make("small", kv_method="streaming", kv_size=64)
+        self.assertTrue(made["kv"]["method"].startswith("streaming"), made)
+        self.assertLess(made["kv"]["bytes"], made["kv"]["bytes_full"] / 3)
+        status, kept = self.server.get("/v1/sessions/small/kept?by_head=1")
+        self.assertEqual(status, 200)
+        self.assertEqual(len(kept["tokens"]), made["n_tokens"])
+        self.assertEqual(len(kept["by_head"]), kept["n_layers"] * kept["n_kv_heads"])
+        self.assertEqual(kept["share"][0], 1, "a sink")
+        self.assertEqual(kept["share"][len(kept["share"]) // 2], 0, "streaming keeps the end")
+
+    def test_list_and_delete(self):
+        self.make("gone")
+        self.assertIn("gone", [s["id"] for s in self.server.get("/v1/sessions")[1]["data"]])
+        self.assertEqual(self.server.request("DELETE", "/v1/sessions/gone")[0], 200)
+        self.assertEqual(self.server.get("/v1/sessions/gone")[0], 404)
+        self.assertEqual(self.server.request("DELETE", "/v1/sessions/gone")[0], 404)
+
+    def test_save_and_restore(self):
+        made = self.make("kept")
+        status, saved = self.server.post("/v1/sessions/kept/save", {"name": "file"})
+        self.assertEqual(status, 200, saved)
+        self.assertTrue((self.folder / "file").exists() or list(self.folder.glob("file*")), "written below --session-path")
+        answer = self.ask("kept")["choices"][0]["message"]["content"]
+        status, restored = self.server.post("/v1/sessions/again/restore", {"name": "file"})
+        self.assertEqual(status, 200, restored)
+        self.assertEqual(restored["n_tokens"], made["n_tokens"])
+        self.assertEqual(self.ask("again")["choices"][0]["message"]["content"], answer)
+
+    def test_names_do_not_leave_the_folder(self):
+        self.make("named")
+        for name in ("../evil", "/tmp/evil", "a/b", ".hidden", "a\0b", "x" * 500, ""):
+            with self.subTest(name):
+                status, answer = self.server.post("/v1/sessions/named/save", {"name": name})
+                self.assertEqual(status, 400, answer)
+        status, _ = self.server.post("/slots/0?action=restore", {"filename": "../evil"})
+        self.assertIn(status, (400, 404))
+
+    def test_damaged_and_missing_files(self):
+        (self.folder / "broken").write_bytes(b"no session" * 100)
+        for name in ("broken", "nothing"):
+            status, answer = self.server.post("/v1/sessions/x/restore", {"name": name})
+            self.assertIn(status, (400, 404), answer)
+            self.assertIn("error", answer)
+        self.assertEqual(self.server.get("/v1/sessions/x")[0], 404)
+
+    def test_progress_and_events(self):
+        status, _, body = self.server.request("POST", "/v1/sessions", {"id": "streamed", "document": DOCUMENT, "stream": True})
+        self.assertEqual(status, 200)
+        events = [line[6:] for line in body.decode().split("\n\n") if line.startswith("data: ")]
+        self.assertEqual(events[-1], "[DONE]")
+        self.assertEqual(json.loads(events[-2])["id"], "streamed")
+        with self.server.connect() as client:
+            client.sendall(b"GET /v1/sessions/streamed/events HTTP/1.1\r\nHost: x\r\n\r\n")
+            data = b""
+            while b"\n\n" not in data.partition(b"\r\n\r\n")[2]:
+                data += client.recv(65536)
+        self.assertIn(b"text/event-stream", data)
+        self.assertIn(b'"changes"', data)
+
+
+class Restart(unittest.TestCase):
+    def test_sessions_outlive_the_server(self):
+        with tempfile.TemporaryDirectory(prefix="winnow-server-") as folder:
+            body = {"session": "doc", "messages": [{"role": "user", "content": "What was the code?"}], **GREEDY}
+            with Server("--session-path", folder) as server:
+                server.post("/v1/sessions", {"id": "doc", "document": DOCUMENT})
+                server.post("/v1/sessions/doc/fork", {"id": "first"})
+                _, before = server.post("/v1/chat/completions", {**body, "session": "first"})
+            self.assertTrue(list(pathlib.Path(folder).iterdir()), "saved on SIGTERM")
+            with Server("--session-path", folder) as server:
+                status, after = server.post("/v1/chat/completions", body)
+                self.assertEqual(status, 200, after)
+                self.assertEqual(after["choices"][0]["message"]["content"], before["choices"][0]["message"]["content"])
+
+
+if __name__ == "__main__":
+    unittest.main()
