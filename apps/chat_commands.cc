@@ -35,7 +35,7 @@ constexpr std::string_view kNames[] = {"/bye",  "/clear", "/exit", "/help", "/kv
 constexpr std::string_view kTakeFile[] = {"/load", "/read", "/save"};
 
 // The words after a command, without the spaces around them.
-std::string ArgumentOf(const std::string& line) {
+std::string ReadArgument(const std::string& line) {
   const size_t space = line.find(' ');
   if (space == std::string::npos) return "";
   const size_t begin = line.find_first_not_of(' ', space);
@@ -69,7 +69,7 @@ std::optional<ChatCommands::Done> ChatCommands::Run(const std::string& line,
   // Several lines are a message, and so is a path such as /usr/bin.
   if (!line.starts_with('/') || line.find('\n') != std::string::npos) return std::nullopt;
   const std::string name = line.substr(0, line.find(' '));
-  const std::string argument = ArgumentOf(line);
+  const std::string argument = ReadArgument(line);
   const bool alone = argument.empty();
   if (alone && (name == "/exit" || name == "/quit" || name == "/bye")) return Done{.ends = true};
   if (alone && (name == "/help" || name == "/?")) {

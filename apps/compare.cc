@@ -78,10 +78,10 @@ FlagTable MakeTable(CompareFlags& flags) {
   return table;
 }
 
-Result<std::vector<eval::Candidate>> CandidatesOf(const CompareFlags& flags) {
+Result<std::vector<eval::Candidate>> ListCandidates(const CompareFlags& flags) {
   std::vector<eval::Candidate> all;
   for (const std::string& method : flags.methods) {
-    WINNOW_ASSIGN(const auto own, CandidatesOf(method, flags.budgets, flags.model.kv));
+    WINNOW_ASSIGN(const auto own, ListCandidates(method, flags.budgets, flags.model.kv));
     all.insert(all.end(), own.begin(), own.end());  // none of the full cache, the first row anyway
   }
   if (ListBudgets(flags.budgets, {}).size() == 1) {
@@ -147,7 +147,7 @@ void PrintAnswers(std::span<const eval::Answer> answers, const std::string& expe
   for (const eval::Answer& answer : answers) {
     std::string name = ToString(answer) + ":";
     name.resize(width + 2, ' ');
-    Print(name + OneLine(answer.text) + MarkOf(answer, answers.front(), expected) + "\n");
+    Print(name + OneLine(answer.text) + AnswerMark(answer, answers.front(), expected) + "\n");
   }
 }
 
@@ -200,7 +200,7 @@ int Compare(Arguments arguments) {
   if (flags.model.kv.trace) {
     return Misuse("compare", "flag --trace: use it with 'winnow run' and one method");
   }
-  auto methods = CandidatesOf(flags);
+  auto methods = ListCandidates(flags);
   if (!methods) return Misuse("compare", methods.error().message);
   // The session that Load opens is the full cache, without a budget.
   KvFlags kv;

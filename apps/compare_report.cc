@@ -162,7 +162,7 @@ bool HasAnswer(const std::string& text, const std::string& expected) {
   return eval::HasWhole(text, expected);
 }
 
-std::string MarkOf(const Answer& answer, const Answer& full, const std::string& expected) {
+std::string AnswerMark(const Answer& answer, const Answer& full, const std::string& expected) {
   if (IsGood(answer, full, expected)) return "";
   return expected.empty() ? "  [not the full cache's]" : "  [not " + expected + "]";
 }

@@ -22,8 +22,8 @@ std::string ShareText(const eval::Answer& answer);
 bool HasAnswer(const std::string& text, const std::string& expected);
 // What follows an answer that is not right, or not the full cache's where nobody said what is
 // right: "  [not ...]"; empty otherwise.
-std::string MarkOf(const eval::Answer& answer, const eval::Answer& full,
-                   const std::string& expected);
+std::string AnswerMark(const eval::Answer& answer, const eval::Answer& full,
+                       const std::string& expected);
 
 // What `winnow compare` found, as a page: the answers side by side, what each cost, and which
 // tokens of the prompt each cache kept.

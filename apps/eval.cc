@@ -88,7 +88,7 @@ report::Record AboutRecord(runtime::Engine& engine, const std::string& model_has
 
 void PrintTables(const eval::EvalResults& results) {
   PrintTable(eval::SummaryTable(results, HumanBytes), 2);
-  const std::vector<std::string> notes = eval::NotesOf(results);
+  const std::vector<std::string> notes = eval::ListNotes(results);
   if (!notes.empty()) Print("\n");
   for (const std::string& note : notes) Print(note + "\n");
   const std::vector<report::Record> groups = eval::GroupRows(results, true);

@@ -178,7 +178,7 @@ Result<std::vector<eval::Variant>> VariantsOfMethod(const EvalFlags& flags,
                                                     const std::string& method,
                                                     const runtime::SessionOptions& options) {
   std::vector<eval::Variant> variants;
-  WINNOW_ASSIGN(const auto candidates, CandidatesOf(method, flags.budgets, flags.model.kv));
+  WINNOW_ASSIGN(const auto candidates, ListCandidates(method, flags.budgets, flags.model.kv));
   for (const eval::Candidate& candidate : candidates) {
     eval::Variant variant;
     variant.options = options;

@@ -28,7 +28,7 @@ std::vector<std::string> FilesFrom(std::string_view typed) {
 
 }  // namespace
 
-Completion CompletionOf(std::string_view line, const LineEditor::Options& options) {
+Completion FindCompletion(std::string_view line, const LineEditor::Options& options) {
   Completion completion;
   const size_t space = line.find(' ');
   if (space == std::string_view::npos) {

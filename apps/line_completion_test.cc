@@ -15,12 +15,12 @@ const LineEditor::Options kOptions = {.history = {}, .commands = kCommands, .tak
 using Words = std::vector<std::string>;
 
 TEST(Completion, Commands) {
-  EXPECT_EQ(CompletionOf("/re", kOptions).words, (Words{"/read", "/regen"}));
-  EXPECT_EQ(CompletionOf("/re", kOptions).n_typed, 3U);
-  EXPECT_EQ(CompletionOf("/s", kOptions).words, Words{"/save"});
-  EXPECT_TRUE(CompletionOf("/x", kOptions).words.empty());
-  EXPECT_TRUE(CompletionOf("", kOptions).words.empty());
-  EXPECT_TRUE(CompletionOf("read", kOptions).words.empty());
+  EXPECT_EQ(FindCompletion("/re", kOptions).words, (Words{"/read", "/regen"}));
+  EXPECT_EQ(FindCompletion("/re", kOptions).n_typed, 3U);
+  EXPECT_EQ(FindCompletion("/s", kOptions).words, Words{"/save"});
+  EXPECT_TRUE(FindCompletion("/x", kOptions).words.empty());
+  EXPECT_TRUE(FindCompletion("", kOptions).words.empty());
+  EXPECT_TRUE(FindCompletion("read", kOptions).words.empty());
 }
 
 TEST(Completion, FilesAfterCommandsThatTakeThem) {
@@ -29,14 +29,14 @@ TEST(Completion, FilesAfterCommandsThatTakeThem) {
   std::filesystem::create_directories(folder + "notes");
   std::ofstream(folder + "note one.txt") << "x";
   std::ofstream(folder + ".hidden") << "x";
-  EXPECT_EQ(CompletionOf("/read " + folder + "no", kOptions).words,
+  EXPECT_EQ(FindCompletion("/read " + folder + "no", kOptions).words,
             (Words{folder + "note one.txt", folder + "notes/"}));
-  EXPECT_EQ(CompletionOf("/read " + folder + "note ", kOptions).words,
+  EXPECT_EQ(FindCompletion("/read " + folder + "note ", kOptions).words,
             Words{folder + "note one.txt"});
-  EXPECT_EQ(CompletionOf("/read " + folder, kOptions).words.size(), 2U);
-  EXPECT_EQ(CompletionOf("/read " + folder + ".h", kOptions).words, Words{folder + ".hidden"});
-  EXPECT_TRUE(CompletionOf("/save " + folder, kOptions).words.empty());
-  EXPECT_TRUE(CompletionOf("/read /nowhere/at/all", kOptions).words.empty());
+  EXPECT_EQ(FindCompletion("/read " + folder, kOptions).words.size(), 2U);
+  EXPECT_EQ(FindCompletion("/read " + folder + ".h", kOptions).words, Words{folder + ".hidden"});
+  EXPECT_TRUE(FindCompletion("/save " + folder, kOptions).words.empty());
+  EXPECT_TRUE(FindCompletion("/read /nowhere/at/all", kOptions).words.empty());
   std::filesystem::remove_all(folder);
 }
 

@@ -243,7 +243,7 @@ class LineEditor::Editor {
     const LineInfoW* info = el_wline(line);
     const std::string before =
         Narrow(std::wstring_view(info->buffer, static_cast<size_t>(info->cursor - info->buffer)));
-    const Completion completion = CompletionOf(before, editor.options_);
+    const Completion completion = FindCompletion(before, editor.options_);
     if (completion.words.empty()) return CC_REFRESH_BEEP;
     std::string word = CommonStart(completion.words);
     const bool is_only = completion.words.size() == 1;

@@ -51,7 +51,7 @@ struct Completion {
   size_t n_typed = 0;              // characters before the cursor that the candidates replace
   std::vector<std::string> words;  // sorted; folders end in '/'
 };
-Completion CompletionOf(std::string_view line, const LineEditor::Options& options);
+Completion FindCompletion(std::string_view line, const LineEditor::Options& options);
 // The longest beginning that all words share. Requires: not empty.
 std::string CommonStart(std::span<const std::string> words);
 

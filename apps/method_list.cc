@@ -100,8 +100,9 @@ Result<runtime::CompressionOptions> OptionsOfMethod(const KvFlags& flags,
   return CompressionOptionsFrom(kv);
 }
 
-Result<std::vector<eval::Candidate>> CandidatesOf(const std::string& method,
-                                                  const BudgetLists& lists, const KvFlags& common) {
+Result<std::vector<eval::Candidate>> ListCandidates(const std::string& method,
+                                                    const BudgetLists& lists,
+                                                    const KvFlags& common) {
   std::vector<eval::Candidate> candidates;
   for (const NamedBudget& budget : ListBudgets(lists, common)) {
     WINNOW_ASSIGN(const auto options, OptionsOfMethod(budget.kv, method));

@@ -43,7 +43,8 @@ Result<runtime::CompressionOptions> OptionsOfMethod(const KvFlags& flags,
 
 // A method under every budget, in the order of the flags; once where it has none. Empty: the full
 // cache. Errors: those of CompressionOptionsFrom.
-Result<std::vector<eval::Candidate>> CandidatesOf(const std::string& method,
-                                                  const BudgetLists& lists, const KvFlags& common);
+Result<std::vector<eval::Candidate>> ListCandidates(const std::string& method,
+                                                    const BudgetLists& lists,
+                                                    const KvFlags& common);
 
 }  // namespace winnow::apps

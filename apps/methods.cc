@@ -83,7 +83,7 @@ std::string Padded(std::string text, size_t width) {
   return text;
 }
 
-std::string ShortBudgetOf(const Traits& traits) {
+std::string ShortBudget(const Traits& traits) {
   if (traits.spec == "full") return "";
   if (traits.needs_budget) return std::to_string(traits.min_budget) + " or more";
   return traits.holds_budget ? "its own, or a limit" : "its own";
@@ -95,7 +95,7 @@ void PrintOverview() {
     const auto method = compression::MakeMethod(entry.name);
     rows.push_back({{"method", entry.name},
                     {"what stays", entry.summary},
-                    {"entries", method ? ShortBudgetOf((*method)->traits()) : ""},
+                    {"entries", method ? ShortBudget((*method)->traits()) : ""},
                     {"source", entry.source}});
   }
   PrintTable(rows, 1);

@@ -120,7 +120,7 @@ Result<std::vector<eval::Candidate>> MethodsFrom(const ProbeFlags& flags, std::s
       methods.emplace_back();
       continue;
     }
-    WINNOW_ASSIGN(auto own, CandidatesOf(name, budgets, flags.model.kv));
+    WINNOW_ASSIGN(auto own, ListCandidates(name, budgets, flags.model.kv));
     for (eval::Candidate& candidate : own) {
       runtime::CompressionOptions& options = candidate.compression;
       const int64_t min = options.method->traits().min_budget;

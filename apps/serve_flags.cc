@@ -62,7 +62,7 @@ constexpr Variable kVariables[] = {
     {"WINNOW_ARG_DEFAULT_MAX_TOKENS", "--default-max-tokens"},
 };
 
-bool IsOneOf(std::string_view value, std::initializer_list<std::string_view> words) {
+bool IsAmong(std::string_view value, std::initializer_list<std::string_view> words) {
   return std::find(words.begin(), words.end(), value) != words.end();
 }
 
@@ -223,9 +223,9 @@ Result<void> ReadEnvironment(FlagTable& table, Environment environment) {
     std::vector<std::string> arguments;
     if (variable.off_flag == nullptr) {
       arguments = {variable.flag, found};
-    } else if (IsOneOf(found, {"1", "on", "true", "enabled"})) {
+    } else if (IsAmong(found, {"1", "on", "true", "enabled"})) {
       arguments = {variable.flag};
-    } else if (IsOneOf(found, {"0", "off", "false", "disabled"})) {
+    } else if (IsAmong(found, {"0", "off", "false", "disabled"})) {
       if (*variable.off_flag != '\0') arguments = {variable.off_flag};
     } else {
       return Error{std::string(variable.name) + ": found '" + found + "', expected on or off"};
@@ -237,7 +237,7 @@ Result<void> ReadEnvironment(FlagTable& table, Environment environment) {
   return {};
 }
 
-Result<server::ServiceOptions> ServiceOptionsOf(const ServeFlags& flags) {
+Result<server::ServiceOptions> ServiceOptionsFrom(const ServeFlags& flags) {
   server::ServiceOptions options;
   options.api_keys = flags.api_keys;
   if (flags.api_key_file) {
@@ -263,7 +263,7 @@ Result<server::ServiceOptions> ServiceOptionsOf(const ServeFlags& flags) {
   return options;
 }
 
-Result<server::HttpOptions> HttpOptionsOf(const ServeFlags& flags) {
+Result<server::HttpOptions> HttpOptionsFrom(const ServeFlags& flags) {
   if (flags.port < 0 || flags.port > kMaxPort) {
     return Error{"flag --port: found " + std::to_string(flags.port) + ", expected 0 to 65535"};
   }
@@ -287,7 +287,7 @@ Result<server::HttpOptions> HttpOptionsOf(const ServeFlags& flags) {
   return options;
 }
 
-Result<runtime::SchedulerOptions> SchedulerOptionsOf(const ServeFlags& flags) {
+Result<runtime::SchedulerOptions> SchedulerOptionsFrom(const ServeFlags& flags) {
   constexpr int64_t kMaxSequences = 4096;
   // llama-server's -1 is "as many as suit".
   const int64_t n_parallel = flags.n_parallel == -1 ? ServeFlags().n_parallel : flags.n_parallel;

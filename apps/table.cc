@@ -12,12 +12,12 @@ namespace {
 
 using report::Record;
 
-size_t WidthOf(std::string_view line) {
+size_t LineWidth(std::string_view line) {
   return static_cast<size_t>(
       std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-size_t WidthOfTable(std::string_view table) { return WidthOf(table.substr(0, table.find('\n'))); }
+size_t TableWidth(std::string_view table) { return LineWidth(table.substr(0, table.find('\n'))); }
 
 // The rows with these columns only.
 std::vector<Record> Only(std::span<const Record> rows, std::span<const size_t> columns) {
@@ -44,7 +44,7 @@ std::string Wrapped(const std::string& text, size_t width) {
   std::istringstream words(text);
   std::string word, all, line;
   while (words >> word) {
-    if (!line.empty() && WidthOf(line) + 1 + WidthOf(word) > width) {
+    if (!line.empty() && LineWidth(line) + 1 + LineWidth(word) > width) {
       all += line + "\n";
       line = kIndent;
     } else if (!line.empty()) {
@@ -71,7 +71,7 @@ std::string JoinNames(std::span<const Record> rows, size_t width) {
 
 std::string TableWithin(std::span<const Record> rows, size_t n_keys, size_t width) {
   std::string whole = report::ToMarkdown(rows);
-  if (rows.empty() || width == 0 || WidthOfTable(whole) <= width) return whole;
+  if (rows.empty() || width == 0 || TableWidth(whole) <= width) return whole;
   const size_t n_columns = rows.front().fields.size();
   n_keys = std::min(n_keys, n_columns);
   std::vector<size_t> keys;
@@ -82,7 +82,7 @@ std::string TableWithin(std::span<const Record> rows, size_t n_keys, size_t widt
   for (size_t i = n_keys; i < n_columns; ++i) {
     columns.push_back(i);
     std::string wider = report::ToMarkdown(Only(rows, columns));
-    if (WidthOfTable(wider) <= width) {
+    if (TableWidth(wider) <= width) {
       table = std::move(wider);
       continue;
     }
@@ -95,7 +95,7 @@ std::string TableWithin(std::span<const Record> rows, size_t n_keys, size_t widt
     } else {
       table = std::move(wider);
     }
-    if (WidthOfTable(table) > width) return JoinNames(rows, width);
+    if (TableWidth(table) > width) return JoinNames(rows, width);
   }
   return text + table;
 }

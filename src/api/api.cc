@@ -126,7 +126,7 @@ struct Session::Impl {
   bool has_warned = false;
 
   // A document that is appended alone is compressed before anybody asks about it.
-  void WarnOfNoQuestion() {
+  void NoQuestionWarning() {
     const compression::MethodPtr& method = session->compression().method;
     if (has_warned || !on_warning || !method || !compression::ChoosesByTheQuestion(*method)) return;
     has_warned = true;
@@ -238,7 +238,7 @@ Result<Generation> Session::Generate(std::span<const Token> prompt,
 
 Result<void> Session::Append(std::span<const Token> tokens) {
   if (tokens.empty()) return {};
-  if (impl_->session->n_tokens() == 0) impl_->WarnOfNoQuestion();
+  if (impl_->session->n_tokens() == 0) impl_->NoQuestionWarning();
   WINNOW_TRY(impl_->session->Prefill(tokens));
   return {};
 }

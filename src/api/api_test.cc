@@ -148,9 +148,10 @@ TEST_F(Api, TokenizesAndBack) {
 TEST_F(Api, WarnsOfADocumentWithoutAQuestion) {
   std::vector<std::string> warnings;
   const auto model =
-      std::move(Model::Open(path_, {.threads = 1, .on_warning = [&](std::string_view message) {
-                                      warnings.emplace_back(message);
-                                    }}))
+      std::move(Model::Open(
+                    path_, {.threads = 1,
+                            .on_warning =
+                                [&](std::string_view message) { warnings.emplace_back(message); }}))
           .value();
   std::vector<Token> document;
   for (int i = 0; i < 80; ++i) document.push_back((i * 31 + 5) % 70);

@@ -73,13 +73,13 @@ Result<std::optional<SessionOptions>> AtEqualBytes(runtime::Engine& engine,
   return std::optional(std::move(chosen));
 }
 
-Result<std::optional<SessionOptions>> OptionsFor(const Place& place,
+Result<std::optional<SessionOptions>> OptionsFor(const RunContext& run_context,
                                                  std::span<const TokenId> prompt) {
-  if (place.equal_bytes <= 0 || !place.options.compression.method) {
-    return std::optional(place.options);
+  if (run_context.equal_bytes <= 0 || !run_context.options.compression.method) {
+    return std::optional(run_context.options);
   }
-  return AtEqualBytes(place.engine, place.options, place.equal_bytes, prompt,
-                      [&] { return place.KeepGoing(0); });
+  return AtEqualBytes(run_context.engine, run_context.options, run_context.equal_bytes, prompt,
+                      [&] { return run_context.KeepGoing(0); });
 }
 
 }  // namespace winnow::eval

@@ -36,7 +36,7 @@ Result<std::optional<runtime::SessionOptions>> AtEqualBytes(
     std::span<const TokenId> prompt, const std::function<bool()>& keep_going);
 
 // What a work runs a prompt with: the place's options, at equal bytes where it asks for that.
-Result<std::optional<runtime::SessionOptions>> OptionsFor(const Place& place,
+Result<std::optional<runtime::SessionOptions>> OptionsFor(const RunContext& run_context,
                                                           std::span<const TokenId> prompt);
 
 // Whether a cache of this share of the full f16 cache's bytes is larger than was asked for.

@@ -338,7 +338,7 @@ report::Page MakePage(const EvalResults& results, std::string (*human_bytes)(int
   const auto add_results = [&] {
     std::vector<Record> rows = SummaryTable(results, human_bytes);
     std::string caption;
-    for (const std::string& note : NotesOf(results)) caption += note + " ";
+    for (const std::string& note : ListNotes(results)) caption += note + " ";
     auto links = LinksOfRows(results, rows);
     page.AddTable({.name = "results",
                    .title = "Results",

@@ -84,7 +84,7 @@ void AddSamples(const EvalResults& results, report::Page& page) {
                            .text = "",
                            .rows = WithoutEmptyColumns(rows)};
       if (summary) {
-        fold.title += ": " + CellOf(*summary, LeadingColumn(results, group));
+        fold.title += ": " + CellText(*summary, LeadingColumn(results, group));
       }
       if (n > rows.size()) {
         fold.text = "The first " + std::to_string(rows.size()) + " of " + std::to_string(n) +

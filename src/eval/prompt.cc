@@ -9,7 +9,7 @@ namespace winnow::eval {
 using tokenizer::ChatMessage;
 using tokenizer::MarkedText;
 
-std::string EndOf(const tokenizer::Tokenizer& tokenizer, const std::vector<TokenId>& tokens) {
+std::string TextEnd(const tokenizer::Tokenizer& tokenizer, const std::vector<TokenId>& tokens) {
   constexpr size_t kTokensShown = 48;
   const size_t n = std::min(kTokensShown, tokens.size());
   return (n < tokens.size() ? "…" : "") + tokenizer.Decode(std::span(tokens).last(n));

@@ -22,7 +22,7 @@ struct Prompt {
 };
 
 // The last of a prompt as text, for people: about as much as a question is long.
-std::string EndOf(const tokenizer::Tokenizer& tokenizer, const std::vector<TokenId>& tokens);
+std::string TextEnd(const tokenizer::Tokenizer& tokenizer, const std::vector<TokenId>& tokens);
 
 // Whether a text is a user's message to an instruct model, or goes in as it is. Without a chat
 // template both are the same.

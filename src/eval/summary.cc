@@ -7,7 +7,7 @@
 
 namespace winnow::eval {
 
-std::string CellOf(const Summary& summary, const Column& column) {
+std::string CellText(const Summary& summary, const Column& column) {
   std::string cell = Fixed(summary.value, column.digits);
   if (!std::isfinite(summary.value)) return cell;
   if (column.kind == Column::Kind::kSpread) {

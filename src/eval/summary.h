@@ -27,7 +27,7 @@ std::optional<Summary> SummarizeColumn(const EvalResults& results, size_t varian
                                        const Column& column);
 
 // "42.0 ± 3.1": with the standard error, or the deviation of single runs.
-std::string CellOf(const Summary& summary, const Column& column);
+std::string CellText(const Summary& summary, const Column& column);
 
 // Whether the variants' caches are of several types.
 bool HasSeveralTypes(const EvalResults& results);
@@ -58,7 +58,7 @@ std::vector<report::Record> GroupRows(const EvalResults& results, bool for_peopl
 
 // What a reader of the table has to know: what stands behind ±, why "of full" is empty, what is
 // larger than was asked for, what to do where nothing is answered. A sentence a line; may be empty.
-std::vector<std::string> NotesOf(const EvalResults& results);
+std::vector<std::string> ListNotes(const EvalResults& results);
 
 // Samples that a variant could not run, and the first reason. Empty: none.
 std::string ListProblems(const EvalResults& results);

@@ -119,7 +119,7 @@ std::vector<TableRow> TableRows(const EvalResults& results) {
 
 // The share of bytes that a variant is to be held to; 0: none. Methods that find their own size
 // are held to that of the others.
-double LimitOf(const EvalResults& results, size_t variant) {
+double ShareLimit(const EvalResults& results, size_t variant) {
   const Variant& own = results.variants[variant];
   if (own.equal_bytes > 0 || own.method == "full" || !own.budget.empty()) return own.equal_bytes;
   double limit = 0;
@@ -218,7 +218,7 @@ std::vector<report::Record> SummaryTable(const EvalResults& results,
     if (!row.group.empty()) record.Add("group", row.group);
     record.Add("samples", row.cache.n);
     for (const auto& [column, summary] : row.cells) {
-      record.Add(column->title, summary ? CellOf(*summary, *column) : "");
+      record.Add(column->title, summary ? CellText(*summary, *column) : "");
     }
     if (is_relative) {
       record.Add("of full", row.relative ? Fixed(*row.relative, 1) + " %" : "");
@@ -226,7 +226,7 @@ std::vector<report::Record> SummaryTable(const EvalResults& results,
     record.Add("kept", Fixed(row.cache.kept, 1));
     record.Add("cache", human_bytes(static_cast<int64_t>(row.cache.bytes)));
     record.Add("with lists", human_bytes(static_cast<int64_t>(row.cache.bytes_with_lists)));
-    const bool exceeds = Exceeds(row.cache.share, LimitOf(results, row.variant));
+    const bool exceeds = Exceeds(row.cache.share, ShareLimit(results, row.variant));
     record.Add(
         "of full f16",
         row.cache.n == 0 ? "" : Fixed(100 * row.cache.share, 1) + (exceeds ? " % (over)" : " %"));
@@ -246,7 +246,7 @@ std::vector<report::Record> GroupRows(const EvalResults& results, bool for_peopl
       const auto summary = SummarizeColumn(results, i, column, group);
       report::Value value;
       if (summary) value = summary->value;
-      if (for_people) value = summary ? CellOf(*summary, column) : "";
+      if (for_people) value = summary ? CellText(*summary, column) : "";
       record.Add(results.variants[i].Name(), std::move(value));
     }
     rows.push_back(std::move(record));
@@ -254,7 +254,7 @@ std::vector<report::Record> GroupRows(const EvalResults& results, bool for_peopl
   return rows;
 }
 
-std::vector<std::string> NotesOf(const EvalResults& results) {
+std::vector<std::string> ListNotes(const EvalResults& results) {
   const std::vector<Column>& columns = results.task->columns;
   const bool is_spread = std::any_of(columns.begin(), columns.end(), [](const Column& column) {
     return column.kind == Column::Kind::kSpread;
@@ -264,7 +264,7 @@ std::vector<std::string> NotesOf(const EvalResults& results) {
   for (const TableRow& row : rows) {
     for (const auto& [column, summary] : row.cells) has_error |= summary && summary->error;
     is_noise |= row.relative_is_noise;
-    exceeds |= Exceeds(row.cache.share, LimitOf(results, row.variant));
+    exceeds |= Exceeds(row.cache.share, ShareLimit(results, row.variant));
     if (row.variant != 0 || row.cells.empty()) continue;
     const auto& [column, summary] = row.cells.front();
     is_zero |= column->kind == Column::Kind::kPercent && summary && summary->value == 0;

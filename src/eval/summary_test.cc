@@ -143,12 +143,12 @@ TEST(Summary, NoShareOfWhatIsNoise) {
       return note.find(part) != std::string::npos;
     });
   };
-  EXPECT_TRUE(has(NotesOf(noise), "two standard errors of zero"));
-  EXPECT_FALSE(has(NotesOf(noise), "scores 0"));
+  EXPECT_TRUE(has(ListNotes(noise), "two standard errors of zero"));
+  EXPECT_FALSE(has(ListNotes(noise), "scores 0"));
   const EvalResults nothing = FakeResults(task, {{"a", 0, 0}, {"a", 0, 0}});
-  EXPECT_TRUE(has(NotesOf(nothing), "--data builtin"));
+  EXPECT_TRUE(has(ListNotes(nothing), "--data builtin"));
   const EvalResults right = FakeResults(task, {{"a", 1, 0}, {"a", 1, 1}});
-  EXPECT_FALSE(has(NotesOf(right), "two standard errors of zero"));
+  EXPECT_FALSE(has(ListNotes(right), "two standard errors of zero"));
 }
 
 TEST(Summary, MarksWhatExceedsItsShareOfBytes) {

@@ -160,7 +160,7 @@ class Paragraph {
         text += pattern[i];
         continue;
       }
-      text += WordOf(pattern[i + 1]);
+      text += DrawWord(pattern[i + 1]);
       i += 2;
     }
     // A sentence may begin with a word that was drawn, or with one in quotes.
@@ -170,7 +170,7 @@ class Paragraph {
     }
   }
 
-  std::string_view WordOf(char slot) {
+  std::string_view DrawWord(char slot) {
     switch (slot) {
       case 'p':
         return people_[0];
@@ -200,7 +200,7 @@ class Paragraph {
 
 }  // namespace
 
-std::string MadeUpProse(Rng& rng, size_t n_bytes) {
+std::string FakeProse(Rng& rng, size_t n_bytes) {
   std::string text;
   while (text.size() < n_bytes) {
     if (!text.empty()) text += "\n\n";
@@ -212,7 +212,7 @@ std::string MadeUpProse(Rng& rng, size_t n_bytes) {
 const std::string& BuiltinText() {
   static const std::string text = [] {
     Rng rng(kBuiltinSeed);
-    return MadeUpProse(rng, kBuiltinBytes);
+    return FakeProse(rng, kBuiltinBytes);
   }();
   return text;
 }

@@ -23,7 +23,7 @@ struct Cell {
   int64_t length = 0, depth = -1, number = 0;
 };
 
-Result<std::vector<TokenId>> TokensOf(const TaskContext& context, const RecallDocument& document) {
+Result<std::vector<TokenId>> Tokenize(const TaskContext& context, const RecallDocument& document) {
   if (!document.messages.empty()) {
     WINNOW_ASSIGN(const auto text, context.prompts.Converse(document.messages));
     return context.tokenizer.EncodeMarked(text);
@@ -52,7 +52,7 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Cell& c
   const RecallDocument document = MakeRecallDocument(
       cell.kind, n_document, static_cast<double>(cell.depth), context.tokenizer, rng);
   Question question;
-  WINNOW_ASSIGN(question.prompt.tokens, TokensOf(context, document));
+  WINNOW_ASSIGN(question.prompt.tokens, Tokenize(context, document));
   question.prompt.n_whole = static_cast<int64_t>(question.prompt.tokens.size());
   question.max_tokens = max_tokens;
   if (question.prompt.n_whole + max_tokens > context.context) {

@@ -114,7 +114,7 @@ std::string Hide(std::vector<Needle> needles, int64_t n_tokens, const Tokenizer&
   for (const Needle& needle : needles) n_needles += CountTokens(tokenizer, needle.text) + 1;
   constexpr size_t kBytesPerToken = 8;  // more than any tokenizer needs
   const int64_t n_hay = std::max<int64_t>(0, n_tokens - n_needles);
-  const Haystack hay(tokenizer, MadeUpProse(rng, static_cast<size_t>(n_hay) * kBytesPerToken + 64));
+  const Haystack hay(tokenizer, FakeProse(rng, static_cast<size_t>(n_hay) * kBytesPerToken + 64));
   return hay.Build(n_hay, 0, needles);
 }
 
@@ -260,7 +260,7 @@ RecallDocument DialogueDocument(int64_t n_tokens, double depth, const Tokenizer&
     made.messages.push_back({"user", std::move(text)});
     made.messages.push_back({"assistant", std::string(Draw(rng, kAcknowledgements))});
   };
-  const Haystack hay(tokenizer, MadeUpProse(rng, static_cast<size_t>(n_passages + 1) * 1600));
+  const Haystack hay(tokenizer, FakeProse(rng, static_cast<size_t>(n_passages + 1) * 1600));
   for (int64_t i = 0; i <= n_passages; ++i) {
     for (const auto& [before, fact] : facts) {
       if (before == i) say(fact);

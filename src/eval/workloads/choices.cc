@@ -63,7 +63,7 @@ class ChoicesWorkload final : public Workload {
         {"choices", report::MakeList(choices_.texts)},
         {"log_probs", report::MakeList(log_probs)},
         {"references", report::MakeList(choices_.references)},
-        {"prompt_end", EndOf(run_context.engine.tokenizer(), choices_.prompt.tokens)},
+        {"prompt_end", TextEnd(run_context.engine.tokenizer(), choices_.prompt.tokens)},
         {"prompt_tokens", static_cast<int64_t>(choices_.prompt.tokens.size())}};
     if (choices_.prompt.truncated()) {
       outcome.details.Add("truncated_from", choices_.prompt.n_whole);

@@ -56,7 +56,7 @@ class QuestionWorkload final : public Workload {
     outcome.details = {
         {"answer", answer.text},
         {"references", report::MakeList(question_.references)},
-        {"prompt_end", EndOf(run_context.engine.tokenizer(), question_.prompt.tokens)},
+        {"prompt_end", TextEnd(run_context.engine.tokenizer(), question_.prompt.tokens)},
         {"prompt_tokens", answer.n_prompt},
         {"answer_tokens", static_cast<int64_t>(answer.tokens.size())},
         {"document_tokens", question_.n_document},

@@ -159,7 +159,7 @@ HWY_EXPORT(MeanTable);
 constexpr int64_t kPartRows = 1024;
 
 // Of length 1, as floats; false: the mean is zero.
-bool DirectionOf(std::span<const double> sum, std::vector<float>& direction) {
+bool MeanDirection(std::span<const double> sum, std::vector<float>& direction) {
   double square = 0;
   for (const double x : sum) square += x * x;
   direction.assign(static_cast<size_t>(PaddedDim(static_cast<int>(sum.size()))), 0.0F);
@@ -212,7 +212,7 @@ void CompareWithMean(const HostHeadRows& head, std::span<const int32_t> rows,
     for (size_t k = 0; k < dim; ++k) scratch.sums[k] += scratch.sums[part * dim + k];
   }
   const std::span<const double> sum = std::span(scratch.sums).first(n_parts > 0 ? dim : 0);
-  if (!DirectionOf(sum, scratch.direction)) {
+  if (!MeanDirection(sum, scratch.direction)) {
     std::fill(cosines.begin(), cosines.end(), 0.0);
     return;
   }

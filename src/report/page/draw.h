@@ -51,7 +51,7 @@ struct SeriesStyle {
   size_t place = 0;   // in the figure: the script hides and shows series by it
   size_t number = 0;  // colour, dashes and mark
 };
-SeriesStyle StyleOf(const Canvas& canvas, std::string_view name);
+SeriesStyle FindStyle(const Canvas& canvas, std::string_view name);
 // "c0".."c11", with "dashed" where the colours begin again, then "dotted".
 std::string SeriesClass(size_t number);
 // Attributes of an element that belongs to a series: its class and what the script knows it by.

@@ -43,7 +43,7 @@ Drawing Draw(const BarChart& chart, const Canvas& canvas) {
                                static_cast<double>(std::max<size_t>(1, chart.series.size())));
   for (size_t s = 0; s < chart.series.size(); ++s) {
     const BarChart::Series& series = chart.series[s];
-    const SeriesStyle style = StyleOf(canvas, series.name);
+    const SeriesStyle style = FindStyle(canvas, series.name);
     for (size_t i = 0; i < series.values.size(); ++i) {
       const double middle = frame.left + (static_cast<double>(i) + 0.5) * group;
       const double first = middle - bar * static_cast<double>(chart.series.size()) / 2;

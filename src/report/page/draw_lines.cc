@@ -90,7 +90,7 @@ void DrawMarks(const Series& series, SeriesStyle style, const LineChart& chart, 
 
 }  // namespace
 
-SeriesStyle StyleOf(const Canvas& canvas, std::string_view name) {
+SeriesStyle FindStyle(const Canvas& canvas, std::string_view name) {
   const auto found = std::find(canvas.series.begin(), canvas.series.end(), name);
   const auto place = static_cast<size_t>(found - canvas.series.begin());
   return {place, place < canvas.numbers.size() ? canvas.numbers[place] : place};
@@ -169,12 +169,12 @@ Drawing Draw(const LineChart& chart, const Canvas& canvas) {
   }
   for (const Series& series : chart.series) {
     if (chart.style == LineChart::Style::kPoints) break;
-    DrawLine(series, StyleOf(canvas, series.name), frame, drawing);
+    DrawLine(series, FindStyle(canvas, series.name), frame, drawing);
   }
   if (clips) drawing.body += "</svg>";
   for (const Series& series : chart.series) {
     if (chart.style == LineChart::Style::kLine) break;
-    DrawMarks(series, StyleOf(canvas, series.name), chart, frame, drawing);
+    DrawMarks(series, FindStyle(canvas, series.name), chart, frame, drawing);
   }
   drawing.body += "<g class=\"hover\"" + canvas.data + FrameData(frame) + "></g>";
   return drawing;

@@ -27,7 +27,7 @@ Drawing SeriesLegend(const Canvas& canvas, bool lines, double width) {
       x = 0;
       y += kLine;
     }
-    const SeriesStyle style = StyleOf(canvas, names[i]);
+    const SeriesStyle style = FindStyle(canvas, names[i]);
     // The script makes a switch of it.
     legend.body += "<g class=\"legend\" data-series=\"" + std::to_string(style.place) + "\">";
     legend.AddRect(x - 4, y, needed - 6, kLine, "class=\"hit\"");

@@ -27,7 +27,7 @@ AnswerRun::AnswerRun(Parts parts) : parts_(std::move(parts)) {
   last_token_.assign(answer.choices.size(), start_);
   n_open_ = answer.choices.size();
   if (!parts_.parses) return;
-  for (const std::string_view marker : chat::MarkersOf(parts_.parser.tools)) {
+  for (const std::string_view marker : chat::ToolMarkers(parts_.parser.tools)) {
     const auto token = parts_.backend->tokenizer().Find(marker);
     if (token) markers_.insert(*token);
   }
