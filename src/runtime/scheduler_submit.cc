@@ -49,14 +49,18 @@ std::optional<RequestError> Scheduler::Data::ClaimExisting(const std::string& na
 std::optional<RequestError> Scheduler::Data::ClaimNew(const std::string& name) {
   using Outcome = SessionNames::Outcome;
   if (!IsSessionName(name)) return InvalidName(name);
+  const RequestError exists = {
+      ErrorKind::kBusy,
+      "there is a session " + name + " already; delete it first, or take another name"};
+  // Another process may have saved it.
+  if (folder != nullptr && folder->Has(name)) return exists;
   switch (names.ClaimNew(name)) {
     case Outcome::kClaimed:
       return std::nullopt;
     case Outcome::kBusy:
       return Busy(name);
     default:
-      return RequestError{ErrorKind::kBusy, "there is a session " + name +
-                                                " already; delete it first, or take another name"};
+      return exists;
   }
 }
 
