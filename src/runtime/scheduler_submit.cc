@@ -115,7 +115,7 @@ std::variant<std::shared_ptr<Job>, RequestError> Scheduler::Data::Check(Request 
   const bool continues = request.session.has_value();
   if (!continues) {
     const int64_t n_prompt = std::ssize(request.prompt);
-    if (const auto room = (*session)->CheckRoom(n_prompt); !room) {
+    if (const auto room = CheckPromptFits(**session, n_prompt); !room) {
       return Invalid(room.error().message);
     }
     const int64_t wanted =
