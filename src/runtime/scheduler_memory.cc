@@ -41,7 +41,7 @@ Result<SequenceBytes> PlanSequence(const Session& session, int64_t n_prompt, int
   const int64_t chunk = session.compression().prefill_chunk;
   const int64_t n_call = chunk == 0 ? n_prompt : std::min(chunk, n_prompt);
   bytes.prefill = reservation.prefill_surplus_bytes +
-                  (n_rows + n_rows / 16) * cache.max_list_bytes_per_slot() +
+                  (n_rows + n_rows / 8) * cache.max_list_bytes_per_slot() +
                   n_call * h.embedding * kFloatBytes;
   return bytes;
 }
