@@ -6,6 +6,8 @@ beside llama-server: same file, same threads, same client, by turns. Every row h
 import argparse
 import json
 import statistics
+import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -134,8 +136,6 @@ class Measure:
                  0 < longest <= 250)  # fmt: skip
 
     def one_client(self):
-        import subprocess
-
         generate = self.size(256, 16)
         a = self.args
         command = [a.winnow, "bench", "-m", a.model, "-t", a.threads, "-p", 0, "-n", generate, "-o", "json"]
@@ -163,9 +163,7 @@ class Measure:
 
     def sessions(self):
         prompt, kept = self.size(8192, 64), self.size(1024, 16)
-        folder = self.args.out / "sessions"
-        folder.mkdir(exist_ok=True)
-        with self.winnow(prompt + 512, "--session-path", folder) as ours:
+        with tempfile.TemporaryDirectory(dir=self.args.out) as folder, self.winnow(prompt + 512, "--session-path", folder) as ours:
 
             def timed(path, body):
                 start = time.perf_counter()
