@@ -19,6 +19,7 @@ std::unique_ptr<tokenizer::Tokenizer> MakeTokenizer() {
   for (const char* token : {"<|im_start|>", "<|im_end|>"}) {
     builder.Token(token, tokenizer::TokenKind::kControl);
   }
+  for (const char* merge : {"h e", "l l", "he ll", "hell o", "\u0120 hello"}) builder.Merge(merge);
   return small::Make(builder.Build());
 }
 
