@@ -147,7 +147,8 @@ class Random(unittest.TestCase):
                 if expected[0] == "text" and any(mark in expected[1] for mark in UNEQUAL):
                     continue
                 found = engine.render(template, context)
-                if found[0] == "error" and "64 bits" in found[1]:
+                # Python folds slices of literals, and takes x[] for x[()].
+                if found[0] == "error" and any(words in found[1] for words in ("64 bits", "has no slices", "expected an index")):
                     continue
                 outcomes[expected[0]] += 1
                 if found[0] != expected[0] or (expected[0] == "text" and found != expected):
