@@ -129,7 +129,8 @@ TEST_F(PromptWriterTest, ToolsAndTheirCalls) {
   // Another joins them to a text.
   const std::string joins =
       "{% for m in messages %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
-      "{{ 'call ' + c.function.name + c.function.arguments }}{% endfor %}{% endfor %}{% if tools %}{{ tools }}{% endif %}";
+      "{{ 'call ' + c.function.name + c.function.arguments }}{% endfor %}{% endfor %}{% if tools "
+      "%}{{ tools }}{% endif %}";
   EXPECT_TRUE(Writer(joins).traits().wants_argument_text);
   EXPECT_EQ(Text(Writer(joins), {.messages = {Message("user", "x"), message}}),
             "xcall f{\"a\": 1}");

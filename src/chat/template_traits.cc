@@ -21,12 +21,9 @@ Json Parts(const char* text) { return Json::array({{{"type", "text"}, {"text", t
 
 // What comes out of these messages; empty where the template fails.
 std::string Written(const jinja::Template& source, const SpecialTexts& special, Json messages) {
-  const Json context = {{"messages", std::move(messages)},
-                        {"tools", nullptr},
-                        {"documents", nullptr},
-                        {"add_generation_prompt", false},
-                        {"bos_token", special.bos},
-                        {"eos_token", special.eos}};
+  const Json context = {
+      {"messages", std::move(messages)}, {"tools", nullptr},         {"documents", nullptr},
+      {"add_generation_prompt", false},  {"bos_token", special.bos}, {"eos_token", special.eos}};
   const auto segments = source.Render(context, {});
   std::string out;
   if (!segments) return out;

@@ -111,7 +111,8 @@ class Generator:
             return self.tag("filter " + self.pick(["upper", "trim", "replace('a', 'b')", "indent(2)"])) + body + self.tag("endfilter")
         if r < 0.97:
             return self.tag("with x = " + self.expression(2)) + body + self.tag("endwith")
-        return "{% raw %}{{ x }}{% endraw %}" + self.tag("generation") + body + self.tag("endgeneration")
+        # Without variables: jinja2 looks them up elsewhere in there when they are set later in the template.
+        return "{% raw %}{{ x }}{% endraw %}" + self.tag("generation") + self.text() + "{{ 1 }}" + self.tag("endgeneration")
 
     def body(self, depth):
         return "".join(self.text() + self.block(depth) + self.text() for _ in range(self.random.randint(1, 2)))
