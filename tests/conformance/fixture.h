@@ -109,13 +109,28 @@ inline std::vector<std::string> MethodNames() {
 inline std::vector<std::string> MethodsAndVariants() {
   std::vector<std::string> specs = MethodNames();
   for (const char* variant :
-       {"streaming:positions=original", "h2o:sinks=4,positions=reassigned",
-        "tova:positions=reassigned", "roco:prefill_ratio=0.3,prefill_sinks=0",
-        "cam:positions=original", "treekv:prefill=step", "treekv:positions=original",
-        "d2o:layer_policy=uniform", "d2o:total=true", "d2o:gate_scale=length",
-        "d2o:layer_policy=softmax", "d2o:similarity=both", "refreekv:per_head=true",
-        "ems:positions=original", "ems:positions=baked", "ems:gamma=1", "hbw:representative=avg",
+       {"streaming:positions=original",
+        "h2o:sinks=4,positions=reassigned",
+        "tova:positions=reassigned",
+        "roco:prefill_ratio=0.3,prefill_sinks=0",
+        "cam:positions=original",
+        "treekv:prefill=step",
+        "treekv:positions=original",
+        "d2o:layer_policy=uniform",
+        "d2o:total=true",
+        "d2o:gate_scale=length",
+        "d2o:layer_policy=softmax",
+        "d2o:similarity=both",
+        "refreekv:per_head=true",
+        "ems:positions=original",
+        "ems:positions=baked",
+        "ems:gamma=1",
+        "hbw:representative=avg",
         "adakv:form=blend",
+        "winnow:queries=window",
+        "winnow:rest=0,refit=false",
+        "winnow:allocation=top-k,rest=0,refit=false",
+        "winnow:allocation=uniform,chunk=64",
         "custom:score=running_mean,budget=competing,sinks=2,positions=reassigned,when=step"}) {
     specs.emplace_back(variant);
   }
