@@ -305,8 +305,10 @@ class Retrieval(EvalTest):
 
     def test_needle_with_the_question_hidden(self):
         self.write("a.txt", TEXT * 60)
-        flags = ["--needle", "code", "--lengths", "300", "--depths", "50", "--kv-method", "snapkv:window=4", "--kv-ratio", "0.25"]
-        seen, hidden = (self.evaluate("needle", *flags, *more)["samples"][0]["results"] for more in ([], ["--hide-question"]))
+        flags = ["--needle", "code", "--lengths", "300", "--depths", "50"]
+        methods = ["--kv-method", "snapkv:window=4", "--kv-ratio", "0.25"]
+        seen, hidden = (self.evaluate("needle", *flags, *more, methods=methods)["samples"][0]["results"]
+                        for more in ([], ["--hide-question"]))
         for of_seen, of_hidden in zip(seen, hidden, strict=True):
             n_prompt, n_document = of_hidden["details"]["prompt_tokens"], of_hidden["details"]["document_tokens"]
             self.assertEqual(of_seen["details"]["prompt_tokens"], n_prompt)
