@@ -23,6 +23,7 @@ def evaluate(args, name, flags):
     if not path.exists():
         command = [args.winnow, "eval", "needle", "--data", args.data, "--needle", "code", "--lengths", str(args.length), "--depths", "5-95+10",
                    "--samples", str(args.documents // 10), "--seed", str(args.seed), "--threads", str(args.threads), *flags, "--json", path]
+        command += ["--results", args.out / "results.jsonl"]  # the full cache is measured once
         if args.model:
             command += ["-m", args.model]
         subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
