@@ -102,7 +102,7 @@ void LayerPass::Show(const Rows& rows, const Piece& piece, bool rotated) const {
 
 void LayerPass::CollectBefore(const Rows& rows, const Piece& piece) {
   State& state = states_[piece.span];
-  if (!state.wanted.any()) return;
+  if (skipped(piece) || !state.wanted.any()) return;
   const kernels::Matrix hidden =
       rows.hidden.empty() ? rows.hidden : rows.hidden.Rows(piece.first, piece.n);
   state.wanted.AddBefore(backend_, state.n_done, rows.q.Rows(piece.first, piece.n), hidden,
@@ -110,6 +110,7 @@ void LayerPass::CollectBefore(const Rows& rows, const Piece& piece) {
 }
 
 void LayerPass::CollectQueries(const Rows& rows, const Piece& piece) {
+  if (skipped(piece)) return;
   State& state = states_[piece.span];
   state.wanted.AddQueries(backend_, state.n_done, rows.q.Rows(piece.first, piece.n));
 }
@@ -133,6 +134,7 @@ void LayerPass::Rotate(const Rows& rows) {
 // Queries, as Append transforms the keys they meet.
 void LayerPass::Transform(const Rows& rows) {
   for (const Piece& piece : pieces_) {
+    if (skipped(piece)) continue;
     const cache::Cache& cache = *states_[piece.span].span.sequence->cache;
     if (!cache.keys_transformed(layer_)) continue;
     backend_.Hadamard(rows.q.Rows(piece.first, piece.n), shape_.key_dim);

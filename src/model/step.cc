@@ -100,8 +100,11 @@ Result<void> Step::Check(std::span<const TokenSpan> spans) const {
   size_t row = 0;
   for (const TokenSpan& span : spans) {
     const attention::Sequence& sequence = span.sequence;
-    WINNOW_CHECK(sequence.cache != nullptr &&
-                 sequence.cache->config().shape == model_.cache_shape());
+    WINNOW_CHECK(sequence.cache != nullptr);
+    const cache::CacheConfig& config = sequence.cache->config();
+    cache::CacheShape shape = config.shape;
+    shape.n_kv_heads /= config.n_copies;
+    WINNOW_CHECK(shape == model_.cache_shape());
     WINNOW_CHECK(span.first_position >= 0 && span.logits_from >= 0);
     WINNOW_CHECK(span.last_logits.empty() ||
                  static_cast<int64_t>(span.last_logits.size()) == vocabulary);
