@@ -71,7 +71,7 @@ int LoadAndServe(const ServeFlags& flags, const runtime::SchedulerOptions& sched
 
   const std::string name = ModelName(flags, **engine);
   server::SchedulerBackend backend(
-      **engine, **scheduler, server::ModelInfoOf(**engine, name, scheduling.defaults.context));
+      **engine, **scheduler, server::MakeModelInfo(**engine, name, scheduling.defaults.context));
   (*scheduler)->Start();
   service.SetReady(backend, *prompts, *sampler);
   log.Info("model  " + name + ": " + DescribeEngine(**engine) + ", " +
@@ -107,11 +107,11 @@ int Serve(Arguments arguments) {
     return Misuse("serve", valid.error().message);
   }
   if (flags.model.kv.trace) return Misuse("serve", "--trace belongs to 'winnow run'");
-  auto service_options = ServiceOptionsOf(flags);
+  auto service_options = MakeServiceOptions(flags);
   if (!service_options) return Misuse("serve", service_options.error().message);
-  const auto http_options = HttpOptionsOf(flags);
+  const auto http_options = MakeHttpOptions(flags);
   if (!http_options) return Misuse("serve", http_options.error().message);
-  const auto scheduling = SchedulerOptionsOf(flags);
+  const auto scheduling = MakeSchedulerOptions(flags);
   if (!scheduling) return Misuse("serve", scheduling.error().message);
   ConsoleLog log = MakeLog(flags.model, flags.notes);
   if (!IsLoopback(flags.host) && service_options->api_keys.empty()) {

@@ -237,7 +237,7 @@ Result<void> ReadEnvironment(FlagTable& table, Environment environment) {
   return {};
 }
 
-Result<server::ServiceOptions> ServiceOptionsOf(const ServeFlags& flags) {
+Result<server::ServiceOptions> MakeServiceOptions(const ServeFlags& flags) {
   server::ServiceOptions options;
   options.api_keys = flags.api_keys;
   if (flags.api_key_file) {
@@ -263,7 +263,7 @@ Result<server::ServiceOptions> ServiceOptionsOf(const ServeFlags& flags) {
   return options;
 }
 
-Result<server::HttpOptions> HttpOptionsOf(const ServeFlags& flags) {
+Result<server::HttpOptions> MakeHttpOptions(const ServeFlags& flags) {
   if (flags.port < 0 || flags.port > kMaxPort) {
     return Error{"flag --port: found " + std::to_string(flags.port) + ", expected 0 to 65535"};
   }
@@ -287,7 +287,7 @@ Result<server::HttpOptions> HttpOptionsOf(const ServeFlags& flags) {
   return options;
 }
 
-Result<runtime::SchedulerOptions> SchedulerOptionsOf(const ServeFlags& flags) {
+Result<runtime::SchedulerOptions> MakeSchedulerOptions(const ServeFlags& flags) {
   constexpr int64_t kMaxSequences = 4096;
   // llama-server's -1 is "as many as suit".
   const int64_t n_parallel = flags.n_parallel == -1 ? ServeFlags().n_parallel : flags.n_parallel;

@@ -51,8 +51,8 @@ FlagTable ServeTable(ServeFlags& flags);
 Result<void> ReadEnvironment(FlagTable& table, Environment environment);
 
 // Errors (misuse): values that cannot be together, a key file that cannot be read.
-Result<server::ServiceOptions> ServiceOptionsOf(const ServeFlags& flags);
-Result<server::HttpOptions> HttpOptionsOf(const ServeFlags& flags);
-Result<runtime::SchedulerOptions> SchedulerOptionsOf(const ServeFlags& flags);
+Result<server::ServiceOptions> MakeServiceOptions(const ServeFlags& flags);
+Result<server::HttpOptions> MakeHttpOptions(const ServeFlags& flags);
+Result<runtime::SchedulerOptions> MakeSchedulerOptions(const ServeFlags& flags);
 
 }  // namespace winnow::apps

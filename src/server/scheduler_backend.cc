@@ -37,7 +37,7 @@ void SchedulerBackend::KeptPositions(std::string id, bool by_head, KeptDone done
   scheduler_.KeptPositions(std::move(id), by_head, std::move(done));
 }
 
-ModelInfo ModelInfoOf(runtime::Engine& engine, const std::string& name, int64_t context) {
+ModelInfo MakeModelInfo(runtime::Engine& engine, const std::string& name, int64_t context) {
   const model::Hyperparameters& h = engine.model().hyperparameters();
   return {.name = name,
           .path = engine.file().path(),

@@ -32,6 +32,6 @@ class SchedulerBackend final : public Backend {
 };
 
 // What the file and the engine say about the model. `context`: tokens of a sequence; 0: as trained.
-ModelInfo ModelInfoOf(runtime::Engine& engine, const std::string& name, int64_t context);
+ModelInfo MakeModelInfo(runtime::Engine& engine, const std::string& name, int64_t context);
 
 }  // namespace winnow::server

@@ -8,7 +8,7 @@
 namespace winnow::server {
 namespace {
 
-const char* ReasonOf(int status) {
+const char* ReasonPhrase(int status) {
   switch (status) {
     case 200:
       return "OK";
@@ -75,7 +75,7 @@ HttpExchange::HttpExchange(std::shared_ptr<Wire> wire, AnswerForm form)
     : wire_(std::move(wire)), form_(form) {}
 
 std::string HttpExchange::Head(const Reply& reply, const char* length_header, size_t length) const {
-  std::string head = "HTTP/1.1 " + std::to_string(reply.status) + " " + ReasonOf(reply.status) +
+  std::string head = "HTTP/1.1 " + std::to_string(reply.status) + " " + ReasonPhrase(reply.status) +
                      "\r\nServer: winnow\r\nDate: " + HttpDate() + "\r\n";
   const bool has_body = reply.status != 204;
   if (has_body) head += "Content-Type: " + reply.content_type + "\r\n";

@@ -23,7 +23,7 @@ class FakeWire final : public Wire {
   int n_later = 0;
 };
 
-std::string BodyOf(const std::string& answer) { return answer.substr(answer.find("\r\n\r\n") + 4); }
+std::string Body(const std::string& answer) { return answer.substr(answer.find("\r\n\r\n") + 4); }
 bool Has(const std::string& answer, const std::string& line) {
   return answer.find("\r\n" + line + "\r\n") != std::string::npos;
 }
@@ -37,7 +37,7 @@ TEST(HttpExchangeTest, WholeAnswer) {
   EXPECT_TRUE(Has(wire->out, "Content-Type: application/json"));
   EXPECT_TRUE(Has(wire->out, "x-a: b"));
   EXPECT_TRUE(Has(wire->out, "Connection: keep-alive"));
-  EXPECT_EQ(BodyOf(wire->out), "{}");
+  EXPECT_EQ(Body(wire->out), "{}");
   EXPECT_EQ(wire->done, 'k');
   const std::string before = wire->out;
   exchange.Send({.body = "again"});
@@ -51,7 +51,7 @@ TEST(HttpExchangeTest, HeadHasNoBody) {
   const auto wire = std::make_shared<FakeWire>();
   HttpExchange(wire, {.is_head = true}).Send({.body = "hello"});
   EXPECT_TRUE(Has(wire->out, "Content-Length: 5"));
-  EXPECT_EQ(BodyOf(wire->out), "");
+  EXPECT_EQ(Body(wire->out), "");
 
   const auto streaming = std::make_shared<FakeWire>();
   HttpExchange exchange(streaming, {.is_head = true});
@@ -59,7 +59,7 @@ TEST(HttpExchangeTest, HeadHasNoBody) {
   exchange.OnClosed([&] { ++n_closed; });
   exchange.BeginStream({.content_type = "text/event-stream"});
   exchange.Write("data");
-  EXPECT_EQ(BodyOf(streaming->out), "");
+  EXPECT_EQ(Body(streaming->out), "");
   EXPECT_EQ(n_closed, 1) << "what makes the stream can stop";
   EXPECT_EQ(streaming->done, 'k');
 }
@@ -79,7 +79,7 @@ TEST(HttpExchangeTest, StreamIsChunked) {
   exchange.Write("");  // a chunk of nothing would end the stream
   exchange.End();
   EXPECT_TRUE(Has(wire->out, "Transfer-Encoding: chunked"));
-  EXPECT_EQ(BodyOf(wire->out), "11\r\n0123456789abcdef!\r\n0\r\n\r\n");
+  EXPECT_EQ(Body(wire->out), "11\r\n0123456789abcdef!\r\n0\r\n\r\n");
   EXPECT_TRUE(wire->any_limited) << "who does not read is cut off";
   EXPECT_EQ(wire->done, 'k');
 }
@@ -90,7 +90,7 @@ TEST(HttpExchangeTest, OldClientsGetTheStreamAsItIs) {
   exchange.BeginStream({});
   exchange.Write("x");
   exchange.End();
-  EXPECT_EQ(BodyOf(wire->out), "x");
+  EXPECT_EQ(Body(wire->out), "x");
   EXPECT_TRUE(Has(wire->out, "Connection: close"));
   EXPECT_EQ(wire->done, 'c');
 }

@@ -33,8 +33,8 @@ using TlsStream = asio::ssl::stream<tcp::socket>;
 constexpr size_t kMaxPipelinedBytes = size_t{256} << 10;  // read ahead of the answer at work
 constexpr std::chrono::milliseconds kLinger{1000};
 
-tcp::socket& SocketOf(tcp::socket& stream) { return stream; }
-tcp::socket& SocketOf(TlsStream& stream) { return stream.next_layer(); }
+tcp::socket& TcpSocket(tcp::socket& stream) { return stream; }
+tcp::socket& TcpSocket(TlsStream& stream) { return stream.next_layer(); }
 
 // One read and one write are under way at most. A read nearly always is: what comes while an answer
 // is made is the next request and waits in the buffer, and the read shows when the client goes
@@ -60,7 +60,7 @@ class HttpConnection final : public Connection,
   void Start() override {
     asio::post(stream_.get_executor(), [self = this->shared_from_this()] {
       error_code ignored;
-      SocketOf(self->stream_).set_option(tcp::no_delay(true), ignored);
+      TcpSocket(self->stream_).set_option(tcp::no_delay(true), ignored);
       self->deadlines_->Start([weak = self->weak_from_this()](Deadlines::Kind kind) {
         if (const auto locked = weak.lock()) locked->OnDeadline(kind);
       });
@@ -326,7 +326,7 @@ class HttpConnection final : public Connection,
   // client gets a moment to end its side.
   void FinishWriting() {
     error_code ignored;
-    SocketOf(stream_).shutdown(tcp::socket::shutdown_send, ignored);
+    TcpSocket(stream_).shutdown(tcp::socket::shutdown_send, ignored);
     if (peer_finished_ || ignored) return Close();
     deadlines_->Set(Deadlines::kRead, kLinger);
     Read();
@@ -348,7 +348,7 @@ class HttpConnection final : public Connection,
     if (std::exchange(closed_, true)) return;
     deadlines_->Stop();
     error_code ignored;
-    SocketOf(stream_).close(ignored);
+    TcpSocket(stream_).close(ignored);
     if (const auto exchange = std::exchange(current_, nullptr)) exchange->Closed();
     if (!writing_) queue_.clear();
   }

@@ -3,7 +3,7 @@
 namespace winnow::server {
 namespace {
 
-const char* TypeOf(int status) {
+const char* ErrorType(int status) {
   switch (status) {
     case 401:
       return "authentication_error";
@@ -32,7 +32,7 @@ report::Value TextOrNull(const std::string& text) {
 
 report::Record ErrorRecord(const ApiError& error) {
   return {{"error", report::Record{{"message", error.message},
-                                   {"type", TypeOf(error.status)},
+                                   {"type", ErrorType(error.status)},
                                    {"param", TextOrNull(error.param)},
                                    {"code", TextOrNull(error.code)}}}};
 }

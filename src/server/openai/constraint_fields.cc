@@ -14,7 +14,7 @@ constexpr const char* kNoGrammars =
 std::string SchemaText(Fields& fields, const ServiceOptions& options, std::string_view name,
                        const report::Value& schema) {
   if (!std::holds_alternative<report::Record>(schema.data)) {
-    fields.Fail(name, std::string("found ") + KindOf(schema) + ", expected a JSON schema");
+    fields.Fail(name, std::string("found ") + KindName(schema) + ", expected a JSON schema");
     return {};
   }
   if (options.constraints == nullptr) {

@@ -26,7 +26,7 @@ std::optional<int64_t> WholeNumber(const report::Value& value) {
 
 }  // namespace
 
-const char* KindOf(const report::Value& value) {
+const char* KindName(const report::Value& value) {
   constexpr const char* kKinds[] = {"null",   "true or false", "a whole number", "a number",
                                     "a text", "a list",        "an object"};
   return kKinds[value.data.index()];
@@ -51,7 +51,7 @@ void Fields::Fail(std::string_view name, const std::string& message, std::string
 }
 
 void Fields::FailType(std::string_view name, const char* expected) {
-  Fail(name, std::string("found ") + KindOf(*Find(name)) + ", expected " + expected,
+  Fail(name, std::string("found ") + KindName(*Find(name)) + ", expected " + expected,
        "invalid_type");
 }
 
@@ -131,7 +131,7 @@ std::vector<std::string> Fields::Texts(std::string_view name, size_t max_count) 
   for (const report::Value& item : *list) {
     const auto* text = std::get_if<std::string>(&item.data);
     if (text == nullptr) {
-      Fail(name, std::string("found ") + KindOf(item) + " in the list, expected texts",
+      Fail(name, std::string("found ") + KindName(item) + " in the list, expected texts",
            "invalid_type");
       return {};
     }

@@ -51,6 +51,6 @@ class Fields {
 };
 
 // "a text", "a list", ...: what a value is, for messages.
-const char* KindOf(const report::Value& value);
+const char* KindName(const report::Value& value);
 
 }  // namespace winnow::server

@@ -40,7 +40,7 @@ void ReadBias(Fields& fields, const tokenizer::Tokenizer& tokenizer, std::vector
       wrong("token " + std::to_string(token) + " is not in the vocabulary of " +
             std::to_string(tokenizer.vocabulary_size()));
     } else if (!number) {
-      wrong("the bias of token " + std::to_string(token) + " is " + KindOf(bias));
+      wrong("the bias of token " + std::to_string(token) + " is " + KindName(bias));
     } else {
       out.emplace_back(static_cast<int32_t>(token), *number);
     }
@@ -57,7 +57,7 @@ void ReadBias(Fields& fields, const tokenizer::Tokenizer& tokenizer, std::vector
     return;
   }
   const auto* list = std::get_if<report::List>(&value->data);
-  if (list == nullptr) return wrong(std::string("found ") + KindOf(*value));
+  if (list == nullptr) return wrong(std::string("found ") + KindName(*value));
   for (const report::Value& item : *list) {
     const auto* pair = std::get_if<report::List>(&item.data);
     if (pair == nullptr || pair->size() != 2) return wrong("an item of the list is no pair");

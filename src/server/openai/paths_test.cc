@@ -15,7 +15,7 @@ using testing::Has;
 using testing::IntAt;
 using testing::TextAt;
 
-std::string HeaderOf(const FakeExchange& exchange, std::string_view name) {
+std::string Header(const FakeExchange& exchange, std::string_view name) {
   for (const auto& [key, value] : exchange.reply().headers) {
     if (key == name) return value;
   }
@@ -217,11 +217,11 @@ TEST(PagesTest, PageAndUnknownPaths) {
   EXPECT_EQ(fixture.Post("/v1/embeddings", "{}")->status(), 501);
   const auto wrong = fixture.Get("/v1/chat/completions");
   EXPECT_EQ(wrong->status(), 405);
-  EXPECT_EQ(HeaderOf(*wrong, "allow"), "POST, OPTIONS");
+  EXPECT_EQ(Header(*wrong, "allow"), "POST, OPTIONS");
   EXPECT_EQ(fixture.Exercise({.method = "BREW", .path = "/v1/models"})->status(), 405);
   const auto options = fixture.Exercise({.method = "OPTIONS", .path = "/v1/models"});
   EXPECT_EQ(options->status(), 204);
-  EXPECT_EQ(HeaderOf(*options, "allow"), "GET, HEAD, OPTIONS");
+  EXPECT_EQ(Header(*options, "allow"), "GET, HEAD, OPTIONS");
 }
 
 TEST(KeysTest, OneOfTheKeysIsNeeded) {
@@ -245,7 +245,7 @@ TEST(OriginTest, OffUnlessAsked) {
   Fixture closed;
   const Call call = {
       .method = "GET", .path = "/v1/models", .headers = {{"origin", "https://a.example"}}};
-  EXPECT_EQ(HeaderOf(*closed.Exercise(call), "access-control-allow-origin"), "");
+  EXPECT_EQ(Header(*closed.Exercise(call), "access-control-allow-origin"), "");
   const Call cross = {
       .method = "POST",
       .path = "/v1/completions",
@@ -254,16 +254,16 @@ TEST(OriginTest, OffUnlessAsked) {
   EXPECT_EQ(closed.Exercise(cross)->status(), 403);
 
   Fixture open({.cors_origin = "https://a.example"});
-  EXPECT_EQ(HeaderOf(*open.Exercise(call), "access-control-allow-origin"), "https://a.example");
+  EXPECT_EQ(Header(*open.Exercise(call), "access-control-allow-origin"), "https://a.example");
   EXPECT_EQ(open.Exercise(cross)->status(), 200);
   Call other = call;
   other.headers[0].second = "https://b.example";
-  EXPECT_EQ(HeaderOf(*open.Exercise(other), "access-control-allow-origin"), "");
+  EXPECT_EQ(Header(*open.Exercise(other), "access-control-allow-origin"), "");
   const auto preflight = open.Exercise({.method = "OPTIONS",
                                         .path = "/v1/chat/completions",
                                         .headers = {{"origin", "https://a.example"}}});
   EXPECT_EQ(preflight->status(), 204);
-  EXPECT_NE(HeaderOf(*preflight, "access-control-allow-headers").find("authorization"),
+  EXPECT_NE(Header(*preflight, "access-control-allow-headers").find("authorization"),
             std::string::npos);
 }
 

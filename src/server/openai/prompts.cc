@@ -36,7 +36,7 @@ class PromptReader {
         const Tokens tokens = tokenizer_.EncodeMarked({&marked, 1}, out.tokens.empty() && add_bos_);
         out.tokens.insert(out.tokens.end(), tokens.begin(), tokens.end());
       } else {
-        fields_.Fail("prompt", std::string("found ") + KindOf(item) +
+        fields_.Fail("prompt", std::string("found ") + KindName(item) +
                                    " in the list, expected token ids or texts");
         return {};
       }
@@ -58,7 +58,7 @@ void CheckContent(Fields& fields, const std::string& where, const report::Value&
   if (IsText(content) || std::holds_alternative<std::monostate>(content.data)) return;
   const auto* parts = std::get_if<report::List>(&content.data);
   if (parts == nullptr) {
-    return fields.Fail(where + ".content", std::string("found ") + KindOf(content) +
+    return fields.Fail(where + ".content", std::string("found ") + KindName(content) +
                                                ", expected a text or a list of parts");
   }
   for (const report::Value& part : *parts) {
@@ -86,7 +86,7 @@ void CheckMessages(Fields& fields, const report::List& messages) {
     const std::string where = "messages[" + std::to_string(i) + "]";
     const auto* message = std::get_if<report::Record>(&messages[i].data);
     if (message == nullptr) {
-      return fields.Fail(where, std::string("found ") + KindOf(messages[i]) +
+      return fields.Fail(where, std::string("found ") + KindName(messages[i]) +
                                     ", expected an object with role and content");
     }
     const report::Value* role = message->Find("role");
@@ -147,7 +147,7 @@ std::vector<PromptText> ReadPrompts(Fields& fields, const tokenizer::Tokenizer& 
       }
     }
   } else {
-    fields.Fail("prompt", std::string("found ") + KindOf(*value) +
+    fields.Fail("prompt", std::string("found ") + KindName(*value) +
                               ", expected a text, a list of token ids, or a list of those");
     return {};
   }

@@ -33,8 +33,8 @@ Result<chat::Prompt> WriteTurn(const chat::PromptWriter& writer,
                                const chat::Conversation& conversation, const SessionTurn& session,
                                Tokens& tokens);
 
-// Whether what a session has read, of which nothing else is known (it was saved by another process),
-// is a document that nobody has asked about yet: a turn of the user that has not ended.
+// Whether what a session has read, of which nothing else is known (it was saved by another
+// process), is a document that nobody has asked about yet: a turn of the user that has not ended.
 bool IsOpenDocument(const chat::PromptWriter& writer, const tokenizer::Tokenizer& tokenizer,
                     std::span<const tokenizer::TokenId> read);
 
