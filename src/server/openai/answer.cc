@@ -3,7 +3,7 @@
 namespace winnow::server {
 namespace {
 
-const char* ToString(runtime::PrefixReuse reuse) {
+const char* ReuseName(runtime::PrefixReuse reuse) {
   switch (reuse) {
     case runtime::PrefixReuse::kExact:
       return "exact";
@@ -42,7 +42,7 @@ report::Record KvRecord(const Answer& answer, const Choice& choice) {
           {"kept", choice.cache.n_kept},
           {"bytes", choice.cache.bytes},
           {"bytes_full", choice.cache.bytes_full_f16},
-          {"prefix", ToString(answer.prompts[choice.prompt].reuse)}};
+          {"prefix", ReuseName(answer.prompts[choice.prompt].reuse)}};
 }
 
 report::Record TimingsRecord(const Answer& answer, const Choice& choice) {

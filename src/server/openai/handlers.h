@@ -41,8 +41,8 @@ void SlotAction(Context& context, const Call& call, const ExchangePtr& exchange,
                 const std::string& slot);
 
 // session_events.cc
-void KeptOfSession(Context& context, const Call& call, const ExchangePtr& exchange,
-                   const std::string& id);
+void SessionKept(Context& context, const Call& call, const ExchangePtr& exchange,
+                 const std::string& id);
 void SessionEvents(Context& context, const ExchangePtr& exchange, const std::string& id);
 
 // {"id", "object", "n_tokens", "busy", "on_disk", "idle_seconds", "kv"}.

@@ -12,7 +12,7 @@ double Shown(float log_probability) {
   return std::max(static_cast<double>(log_probability), kImpossible);  // NaN: the other one
 }
 
-report::List AsBytes(const std::string& text) {
+report::List ByteList(const std::string& text) {
   report::List bytes;
   bytes.reserve(text.size());
   for (const char c : text) bytes.emplace_back(static_cast<int>(static_cast<unsigned char>(c)));
@@ -27,7 +27,7 @@ report::Record Entry(const tokenizer::Tokenizer& tokenizer, runtime::TokenId tok
   if (with_id) entry.Add("id", token);
   entry.Add("token", text);
   entry.Add("logprob", Shown(log_probability));
-  entry.Add("bytes", AsBytes(text));
+  entry.Add("bytes", ByteList(text));
   return entry;
 }
 

@@ -11,7 +11,7 @@
 namespace winnow::server {
 namespace {
 
-std::string ContentHash(std::string_view text) {
+std::string HashText(std::string_view text) {
   Sha256 hash;
   hash.Add(std::as_bytes(std::span(text)));
   return hash.Hex();
@@ -112,7 +112,7 @@ const Service::Route* Service::FindRoute(const std::string& path, std::string* i
       {.pattern = "/metrics", .get = MetricsPage},
       {.pattern = "/v1/sessions", .get = ListSessions, .post = CreateSession},
       {.pattern = "/v1/sessions/{}", .get_id = GetSession, .delete_id = DeleteSession},
-      {.pattern = "/v1/sessions/{}/kept", .get_call_id = KeptOfSession},
+      {.pattern = "/v1/sessions/{}/kept", .get_call_id = SessionKept},
       {.pattern = "/v1/sessions/{}/events", .get_id = SessionEvents},
       {.pattern = "/v1/sessions/{}/fork", .post_id = ForkSession},
       {.pattern = "/v1/sessions/{}/save", .post_id = SaveSession},
@@ -148,7 +148,7 @@ const Service::Route* Service::FindRoute(const std::string& path, std::string* i
 }
 
 Service::Service(ServiceOptions options) : options_(std::move(options)), ids_(options_.id_seed) {
-  for (const std::string& key : options_.api_keys) key_hashes_.push_back(ContentHash(key));
+  for (const std::string& key : options_.api_keys) key_hashes_.push_back(HashText(key));
 }
 Service::~Service() = default;
 
@@ -174,7 +174,7 @@ bool Service::HasKey(const Call& call) const {
     if (bearer) key = authorization.substr(kBearer.size());
   }
   // Hashes have one length, and all of them are compared.
-  const std::string hash = ContentHash(key);
+  const std::string hash = HashText(key);
   bool found = false;
   for (const std::string& known : key_hashes_) found |= EqualInConstantTime(hash, known);
   return found;

@@ -133,8 +133,8 @@ class Watch : public std::enable_shared_from_this<Watch> {
 
 }  // namespace
 
-void KeptOfSession(Context& context, const Call& call, const ExchangePtr& exchange,
-                   const std::string& id) {
+void SessionKept(Context& context, const Call& call, const ExchangePtr& exchange,
+                 const std::string& id) {
   const std::string_view wanted = call.Query("by_head");
   const bool by_head = wanted == "1" || wanted == "true";
   context.backend.KeptPositions(

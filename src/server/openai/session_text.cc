@@ -106,8 +106,8 @@ std::optional<std::vector<MarkedText>> RestAfter(std::string_view read,
 }
 
 // What was read as text, without the token that begins every text.
-std::string ShortestText(const tokenizer::Tokenizer& tokenizer,
-                         std::span<const tokenizer::TokenId> read) {
+std::string DecodedText(const tokenizer::Tokenizer& tokenizer,
+                        std::span<const tokenizer::TokenId> read) {
   if (!read.empty() && tokenizer.adds_bos() && tokenizer.bos() == read[0]) read = read.subspan(1);
   return tokenizer.Decode(read, /*render_special=*/true);
 }
@@ -169,7 +169,7 @@ Result<chat::Prompt> WriteTurn(const chat::PromptWriter& writer,
                                const chat::Conversation& conversation, const SessionTurn& session,
                                Tokens& tokens) {
   // Compared as text where tokens differ: a model writes a word in other tokens than the tokenizer.
-  const std::string read = ShortestText(tokenizer, session.read);
+  const std::string read = DecodedText(tokenizer, session.read);
   const auto goes_on = [&](const std::vector<MarkedText>& text) {
     if (BeginsWith(tokens, session.read)) return true;
     const auto rest = RestAfter(read, text);
@@ -183,7 +183,7 @@ Result<chat::Prompt> WriteTurn(const chat::PromptWriter& writer,
   if (!session.document.empty()) {
     WINNOW_ASSIGN(chat::Prompt prompt, AfterDocument(writer, conversation));
     tokens = Joined(session.document, tokenizer.EncodeMarked(prompt.text, /*add_special=*/false));
-    std::vector<MarkedText> text = {{ShortestText(tokenizer, session.document), false}};
+    std::vector<MarkedText> text = {{DecodedText(tokenizer, session.document), false}};
     text.insert(text.end(), prompt.text.begin(), prompt.text.end());
     if (goes_on(text)) return prompt;
   }

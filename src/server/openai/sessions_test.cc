@@ -11,7 +11,7 @@ using testing::Has;
 using testing::IntAt;
 using testing::TextAt;
 
-std::string FormatPrompt(const Fixture& fixture, size_t request) {
+std::string Prompt(const Fixture& fixture, size_t request) {
   return fixture.tokenizer->Decode(fixture.backend.requests.at(request).prompt, true);
 }
 
@@ -21,7 +21,7 @@ TEST(SessionsTest, DocumentIsReadOnceAndAskedOften) {
       "/v1/sessions", R"({"id": "doc", "document": " The text. ", "system": "Be brief."})");
   ASSERT_EQ(made->status(), 200);
   EXPECT_EQ(TextAt(made->json(), "id"), "doc");
-  EXPECT_EQ(FormatPrompt(fixture, 0),
+  EXPECT_EQ(Prompt(fixture, 0),
             "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nThe text.");
 
   // A question goes on in the document's turn.
@@ -31,7 +31,7 @@ TEST(SessionsTest, DocumentIsReadOnceAndAskedOften) {
   };
   ASSERT_EQ(ask(R"([{"role": "user", "content": "Who?"}])")->status(), 200);
   EXPECT_EQ(fixture.backend.requests[1].session, "doc");
-  const std::string first = FormatPrompt(fixture, 1);
+  const std::string first = Prompt(fixture, 1);
   EXPECT_EQ(first,
             "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nThe text.\n\nWho?"
             "<|im_end|>\n<|im_start|>assistant\n");
@@ -45,15 +45,15 @@ TEST(SessionsTest, DocumentIsReadOnceAndAskedOften) {
                     {"role": "user", "content": "Why?"}])")
                 ->status(),
             200);
-  EXPECT_EQ(FormatPrompt(fixture, 2), first +
-                                          "He.<|im_end|>\n<|im_start|>user\nWhy?<|im_end|>\n"
-                                          "<|im_start|>assistant\n");
+  EXPECT_EQ(Prompt(fixture, 2), first +
+                                    "He.<|im_end|>\n<|im_start|>user\nWhy?<|im_end|>\n"
+                                    "<|im_start|>assistant\n");
 
   // Another question alone is a new turn after the answer.
   ASSERT_EQ(ask(R"([{"role": "user", "content": "When?"}])")->status(), 200);
-  EXPECT_EQ(FormatPrompt(fixture, 3), first +
-                                          "He.<|im_end|>\n<|im_start|>user\nWhen?<|im_end|>\n"
-                                          "<|im_start|>assistant\n");
+  EXPECT_EQ(Prompt(fixture, 3), first +
+                                    "He.<|im_end|>\n<|im_start|>user\nWhen?<|im_end|>\n"
+                                    "<|im_start|>assistant\n");
 }
 
 TEST(SessionsTest, AnswersInOtherTokensAreTheSameText) {
@@ -87,8 +87,7 @@ TEST(SessionsTest, ForksKnowTheirDocument) {
   EXPECT_EQ(fixture.Post("/v1/sessions/doc/fork", "")->status(), 200);
   fixture.Post("/v1/chat/completions",
                R"({"session": "two", "messages": [{"role": "user", "content": "Q"}]})");
-  EXPECT_EQ(FormatPrompt(fixture, 1),
-            "<|im_start|>user\nText\n\nQ<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(Prompt(fixture, 1), "<|im_start|>user\nText\n\nQ<|im_end|>\n<|im_start|>assistant\n");
 }
 
 TEST(SessionsTest, RestoredDocumentsAreKnownByTheirOpenTurn) {
@@ -98,7 +97,7 @@ TEST(SessionsTest, RestoredDocumentsAreKnownByTheirOpenTurn) {
     fixture.backend.sessions["r"] = fixture.tokenizer->EncodeMarked({&text, 1});
     fixture.Post("/v1/chat/completions",
                  R"({"session": "r", "messages": [{"role": "user", "content": "Q"}]})");
-    return FormatPrompt(fixture, fixture.backend.requests.size() - 1);
+    return Prompt(fixture, fixture.backend.requests.size() - 1);
   };
   const std::string end = "<|im_end|>\n<|im_start|>assistant\n";
   const std::string turn = "<|im_start|>user\nQ" + end;
@@ -111,9 +110,9 @@ TEST(SessionsTest, TextsFollowWhatWasRead) {
   Fixture fixture;
   fixture.Post("/v1/sessions", R"({"id": "t", "prompt": "hello"})");
   fixture.Post("/v1/completions", R"({"session": "t", "prompt": " hello"})");
-  EXPECT_EQ(FormatPrompt(fixture, 1), "hello hello");
+  EXPECT_EQ(Prompt(fixture, 1), "hello hello");
   fixture.Post("/completion", R"({"session": "t", "prompt": "hello you"})");
-  EXPECT_EQ(FormatPrompt(fixture, 2), "hello you") << "it begins with what was read";
+  EXPECT_EQ(Prompt(fixture, 2), "hello you") << "it begins with what was read";
 }
 
 TEST(SessionsTest, ListGetDelete) {

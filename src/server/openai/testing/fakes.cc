@@ -44,7 +44,7 @@ FakeBackend::FakeBackend(const tokenizer::Tokenizer& tokenizer)
              .trained_context = 200,
              .created = 7} {}
 
-runtime::TokenId FakeBackend::SymbolToken(const std::string& word) const {
+runtime::TokenId FakeBackend::FirstToken(const std::string& word) const {
   const auto tokens = tokenizer_.Encode(word, {.add_special = false});
   return tokens.empty() ? 0 : tokens[0];
 }
@@ -68,7 +68,7 @@ std::variant<Backend::Submitted, RequestError> FakeBackend::Submit(runtime::Requ
     for (const std::string& word : words) {
       Event token;
       token.choice = choice;
-      token.token = SymbolToken(word);
+      token.token = FirstToken(word);
       token.text = word;
       token.log_probability = -0.5F;
       for (int i = 0; i < r.n_probs; ++i) token.top.push_back({i, -0.5F - static_cast<float>(i)});
@@ -96,7 +96,7 @@ std::variant<Backend::Submitted, RequestError> FakeBackend::Submit(runtime::Requ
   return Submitted{1, [this] { ++n_cancelled; }};
 }
 
-runtime::SessionInfo FakeBackend::GetTypeInfo(const std::string& id) const {
+runtime::SessionInfo FakeBackend::Describe(const std::string& id) const {
   runtime::SessionInfo info;
   info.id = id;
   info.n_tokens = static_cast<int64_t>(sessions.at(id).size());
@@ -111,7 +111,7 @@ void FakeBackend::CreateSession(std::string id, runtime::Request document, Sessi
   }
   sessions[id] = document.prompt;
   requests.push_back(std::move(document));
-  done(GetTypeInfo(id));
+  done(Describe(id));
 }
 
 void FakeBackend::ForkSession(std::string from, std::string to, SessionDone done) {
@@ -120,14 +120,14 @@ void FakeBackend::ForkSession(std::string from, std::string to, SessionDone done
   }
   if (to.empty()) to = "fork";
   sessions[to] = std::vector(sessions[from]);
-  done(GetTypeInfo(to));
+  done(Describe(to));
 }
 
 void FakeBackend::SaveSession(std::string id, std::string, SessionDone done) {
   if (!sessions.contains(id)) {
     return done(RequestError{runtime::ErrorKind::kNotFound, "no session " + id});
   }
-  done(GetTypeInfo(id));
+  done(Describe(id));
 }
 
 void FakeBackend::RestoreSession(std::string id, std::string name, SessionDone done) {
@@ -135,21 +135,21 @@ void FakeBackend::RestoreSession(std::string id, std::string name, SessionDone d
     return done(RequestError{runtime::ErrorKind::kInvalid, name + ": no session file"});
   }
   sessions[id] = {1, 2, 3};
-  done(GetTypeInfo(id));
+  done(Describe(id));
 }
 
 void FakeBackend::DeleteSession(std::string id, SessionDone done) {
   if (!sessions.contains(id)) {
     return done(RequestError{runtime::ErrorKind::kNotFound, "no session " + id});
   }
-  const auto info = GetTypeInfo(id);
+  const auto info = Describe(id);
   sessions.erase(id);
   done(info);
 }
 
 void FakeBackend::ListSessions(std::function<void(std::vector<runtime::SessionInfo>)> done) {
   std::vector<runtime::SessionInfo> all;
-  for (const auto& [id, tokens] : sessions) all.push_back(GetTypeInfo(id));
+  for (const auto& [id, tokens] : sessions) all.push_back(Describe(id));
   done(std::move(all));
 }
 

@@ -50,8 +50,8 @@ class FakeBackend final : public Backend {
   std::map<std::string, std::vector<tokenizer::TokenId>> sessions;
 
  private:
-  runtime::SessionInfo GetTypeInfo(const std::string& id) const;
-  runtime::TokenId SymbolToken(const std::string& word) const;
+  runtime::SessionInfo Describe(const std::string& id) const;
+  runtime::TokenId FirstToken(const std::string& word) const;
 
   const tokenizer::Tokenizer& tokenizer_;
   ModelInfo model_;
