@@ -218,6 +218,8 @@ bool AnswerParser::AdvanceCall(AnswerDelta* delta) {
     // Within Mistral's arrays the id comes last, and is waited for.
     if (!sure_ && !in_array_ && scanner_.has_name() && scanner_.has_arguments()) TakeName();
   }
+  // What does not belong to a call follows it.
+  if (sure_ && scanner_.state() == CallScanner::State::kNoObject) --n;
   if (!committed_) raw_ += held_.substr(0, n);
   held_.erase(0, n);
   const CallScanner::State state = scanner_.state();

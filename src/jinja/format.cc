@@ -283,7 +283,7 @@ Value PercentFormat(Interpreter& in, const Text& format, const Value& values) {
     return in.Fail("format: not all arguments were used by the format");
   }
   if (!by_name && tuple == nullptr && n_used == 0 && values.dict() == nullptr &&
-      values.sequence() == nullptr) {
+      !values.is_undefined() && values.sequence() == nullptr) {
     return in.Fail("format: not all arguments were used by the format");
   }
   return Value(std::move(out));
