@@ -133,6 +133,10 @@ inline std::vector<std::string> MethodsAndVariants() {
         "defensivekv:layer=true",
         "kvzip:plus=true",
         "kvzip:share=head",
+        "winnow:queries=window",
+        "winnow:rest=0,refit=false",
+        "winnow:allocation=top-k,rest=0,refit=false",
+        "winnow:allocation=uniform,chunk=64",
         "custom:score=running_mean,budget=competing,sinks=2,positions=reassigned,when=step"}) {
     specs.emplace_back(variant);
   }
