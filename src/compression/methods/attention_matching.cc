@@ -50,6 +50,7 @@ class AttentionMatchingMethod final : public Method {
  public:
   explicit AttentionMatchingMethod(const AttentionMatchingConfig& config) : c_(config) {
     traits_.waits_for_all_layers = true;
+    traits_.decides_at_end = true;
     if (c_.biases) traits_.bias_column = 0;
   }
 

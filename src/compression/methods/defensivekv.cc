@@ -55,7 +55,8 @@ struct Scores final : Memory {
 class DefensiveKvMethod final : public Method {
  public:
   explicit DefensiveKvMethod(const DefensiveKvConfig& config)
-      : c_(config), traits_({.waits_for_all_layers = config.layer}) {}
+      : c_(config),
+        traits_({.waits_for_all_layers = config.layer, .decides_at_end = config.layer}) {}
 
   const Traits& traits() const override { return traits_; }
   Needs needs() const override {

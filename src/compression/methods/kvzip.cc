@@ -47,7 +47,10 @@ struct Scores final : Memory {
 class KvZipMethod final : public Method {
  public:
   explicit KvZipMethod(const KvZipConfig& config)
-      : c_(config), traits_({.waits_for_all_layers = true, .min_budget = config.sinks + 1}) {}
+      : c_(config),
+        traits_({.waits_for_all_layers = true,
+                 .decides_at_end = true,
+                 .min_budget = config.sinks + 1}) {}
 
   const Traits& traits() const override { return traits_; }
   Needs needs() const override {
