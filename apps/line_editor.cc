@@ -68,7 +68,7 @@ std::string Narrow(std::wstring_view text) {
       continue;
     }
     const int n_more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
-    narrow += static_cast<char>((0xF00 >> n_more & 0xFF) | code >> (6 * n_more));
+    narrow += static_cast<char>((0xFF00U >> (n_more + 1) & 0xFFU) | code >> (6 * n_more));
     for (int i = n_more - 1; i >= 0; --i) {
       narrow += static_cast<char>(0x80 | (code >> (6 * i) & 0x3F));
     }
@@ -254,12 +254,13 @@ class LineEditor::Editor {
       el_winsertstr(line, Wide(word.substr(completion.n_typed)).c_str());
       return CC_REFRESH;
     }
+    // Files are listed without their folder.
+    const bool are_files = before.find(' ') != std::string::npos;
     std::string list = "\n";
     for (const std::string& candidate : completion.words) {
-      const size_t name = candidate.find_last_of('/', candidate.size() - 2);
-      const bool is_path = candidate.front() != '/' || name != std::string::npos;
-      list +=
-          (is_path && name != std::string::npos ? candidate.substr(name + 1) : candidate) + "  ";
+      const size_t folder = candidate.find_last_of('/', candidate.size() - 2);
+      const bool has_folder = are_files && folder != std::string::npos;
+      list += (has_folder ? candidate.substr(folder + 1) : candidate) + "  ";
     }
     editor.Show((list + "\n").c_str());
     return CC_REDISPLAY;

@@ -107,11 +107,9 @@ TEST_F(EvalPage, SpeedAgainstDepth) {
     for (size_t variant = 0; variant < 2; ++variant) {
       SampleResult& result = *results.samples[i].results[variant];
       if (!result.problem.empty()) continue;
-      result.outcome.details = {{"prompt_tokens", prompts[i]},
-                                {"answer_tokens", 20},
-                                {"tokens_per_second", i == 0         ? 50.0
-                                                      : variant == 0 ? 10.0 + static_cast<double>(i)
-                                                                     : 40.0}};
+      const double speed = i == 0 ? 50.0 : variant == 0 ? 10.0 + static_cast<double>(i) : 40.0;
+      result.outcome.scores.push_back({"decode_tokens_per_second", speed});
+      result.outcome.details = {{"prompt_tokens", prompts[i]}, {"generated_tokens", 20}};
     }
   }
   const std::vector<Row> rows = FigureNumbers(results, "speed");
@@ -120,6 +118,15 @@ TEST_F(EvalPage, SpeedAgainstDepth) {
   EXPECT_EQ(std::stod(rows[1].TextOrEmpty("tokens before, mean")), 1015);  // of two samples
   EXPECT_EQ(std::stod(rows[1].TextOrEmpty("tokens per second")), 11.5);
   EXPECT_EQ(std::stod(rows[3].TextOrEmpty("tokens per second")), 40);
+
+  // Answers of a task that does not measure speed end where they end.
+  EvalResults answers = results;
+  for (EvaluatedSample& sample : answers.samples) {
+    for (auto& result : sample.results) result->outcome.scores.resize(1);
+  }
+  std::filesystem::remove_all(folder_);
+  FigureNumbers(answers, "front");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "page" / "speed.csv"));
 
   for (EvaluatedSample& sample : results.samples) sample.labels = {{"length", 100}};
   std::filesystem::remove_all(folder_);

@@ -152,7 +152,8 @@ class Chat(CliTest):
         self.assertRegex(told, r"the template refuses: 20\d\d.*user")
 
     def test_a_message_too_long_is_left_out_and_the_rest_goes_on(self):
-        outcome = self.assert_done(self.chat(["the " * 600, "the house"]))
+        outcome = self.chat(["the " * 600, "the house"])
+        self.assertEqual(outcome.code, 1, outcome.err)
         self.assertIn("context holds 512", outcome.err)
         self.assertEqual(outcome.text.splitlines(), self.answers(["the house"]))
 
@@ -167,7 +168,8 @@ class Chat(CliTest):
             self.assertEqual(len(re.findall(r"\[prefill", outcome.err)), len(lines), method)
 
     def test_a_message_beyond_the_memory_limit_is_left_out(self):
-        outcome = self.assert_done(self.chat(["the house", "the " * 200, "a"], "--kv-memory", "60000"))
+        outcome = self.chat(["the house", "the " * 200, "a"], "--kv-memory", "60000")
+        self.assertEqual(outcome.code, 1, outcome.err)
         self.assertRegex(outcome.err, r"need \d+ bytes, 60000 are allowed; the message is left out, /clear starts anew")
         self.assertEqual(outcome.text.splitlines(), self.answers(["the house", "a"]))
 

@@ -61,8 +61,8 @@ class Recall(CliTest):
 
     def test_every_cell_of_the_page_has_its_samples(self):
         page = self.folder / "recall.html"
-        self.assert_done(winnow("eval", "recall", "--samples", "2", "--lengths", "300", "--kv-method", "streaming,snapkv", "--kv-ratio",
-                                "0.5,0.01", "--report", page))
+        self.assert_done(winnow("eval", "recall", "--samples", "2", "--lengths", "300", "--kv-method", "streaming,h2o:recent=200", "--kv-ratio",
+                                "0.5,0.1", "--report", page))
         html = page.read_text()
         links = set(re.findall(r'href="#(v\d+g\d+)"', html))
         folds = set(re.findall(r'<summary id="(v\d+g\d+)"', html))

@@ -52,7 +52,7 @@ class Editing(CliTest):
         with self.chat() as terminal:
             terminal.wait_for(PROMPT)
             self.assertIn(b"\x1b[?2004h", terminal.raw)
-            terminal.send(PASTE_BEGIN + b"the house\rthe tree\r\nthe \xc3\xa9glise\r" + PASTE_END)
+            terminal.send(PASTE_BEGIN + b"the house\rthe tree\rthe \xc3\xa9glise\r" + PASTE_END)
             terminal.send("\r")
             terminal.wait_for(DONE)
             terminal.wait_for(PROMPT)

@@ -77,7 +77,7 @@ std::string RowsHtml(const std::vector<Record>& rows,
                               : text.size() > kLongCell ? " class=\"long\""
                                                         : "";
       std::string cell = Escaped(text);
-      if (row < links.size() && i < links[row].size() && !links[row][i].empty()) {
+      if (!text.empty() && row < links.size() && i < links[row].size() && !links[row][i].empty()) {
         cell = "<a href=\"" + Escaped(links[row][i]) + "\">" + cell + "</a>";
       }
       html += std::string("<td") + css_class + ">" + cell + "</td>";

@@ -147,13 +147,66 @@ TEST(Page, PanelsShareAxesColoursAndLegend) {
 TEST(Page, SeriesPastTheColoursLookDifferent) {
   LineChart chart = Lines();
   chart.series.clear();
-  for (int i = 0; i < 24; ++i)
+  for (int i = 0; i < 36; ++i)
     chart.series.push_back({.name = "s" + std::to_string(i), .x = {1, 2}, .y = {1, 2}});
   const std::string svg = ToSvg(Single(chart));
-  for (const char* look : {"c0", "c7", "c0 dashed", "c7 dashed", "c0 dotted", "c7 dotted"}) {
+  for (const char* look : {"c0", "c11", "c0 dashed", "c11 dashed", "c0 dotted", "c11 dotted"}) {
     // Once in the legend, once in the chart.
     EXPECT_EQ(CountOccurrences(svg, "class=\"line " + std::string(look) + "\""), 2U) << look;
   }
+}
+
+TEST(Page, SeriesOfAGroupHaveOneColourInAllFigures) {
+  const auto figure = [](std::string name,
+                         std::vector<std::pair<std::string, std::string>> series) {
+    LineChart chart = Lines();
+    chart.series.clear();
+    for (const auto& [of, group] : series) {
+      chart.series.push_back({.name = of, .x = {1, 2}, .y = {1, 2}, .group = group});
+    }
+    Figure made = Single(chart);
+    made.name = std::move(name);
+    return made;
+  };
+  Palette palette;
+  palette.Add(figure("a", {{"full", ""}, {"h2o", ""}}));
+  palette.Add(figure("b", {{"h2o 0.5", "h2o"}, {"h2o 0.25", "h2o"}, {"tova", ""}, {"full", ""}}));
+  EXPECT_EQ(palette.CodePoint("full"), 0U);
+  EXPECT_EQ(palette.CodePoint("h2o"), 1U);
+  EXPECT_EQ(palette.CodePoint("h2o 0.5") % Palette::kColours, 1U);
+  EXPECT_EQ(palette.CodePoint("h2o 0.25") % Palette::kColours, 1U);
+  EXPECT_NE(palette.CodePoint("h2o 0.5"), palette.CodePoint("h2o 0.25"));
+  EXPECT_EQ(palette.CodePoint("tova"), 2U);
+}
+
+TEST(Page, CellsLeadToFolds) {
+  Page page("page", "");
+  page.AddTable({.name = "t",
+                 .title = "",
+                 .caption = "",
+                 .rows = {{{"a", "x"}, {"b", ""}}},
+                 .links = {{"#fold", "#fold"}}});
+  HeatMap map = Map();
+  map.links.assign(map.values.size(), "#fold");
+  map.missing = "could not be run";
+  page.AddFigure(Single(map));
+  page.AddFold({.id = "fold", .title = "samples", .text = "text", .rows = {{{"answer", "<b>"}}}});
+  const std::string html = page.Html();
+  EXPECT_TRUE(Holds(html, "<td><a href=\"#fold\">x</a></td><td></td>"));
+  EXPECT_EQ(CountOccurrences(html, "<a href=\"#fold\"><rect"), 2 * 5U);  // wide and narrow
+  EXPECT_EQ(CountOccurrences(html, "could not be run"), 2U);             // the cell without a value
+  EXPECT_TRUE(Holds(html, "<summary id=\"fold\">samples</summary>"));
+  EXPECT_TRUE(Holds(html, "&lt;b&gt;"));
+}
+
+TEST(Page, ErrorBars) {
+  LineChart chart = Lines();
+  chart.style = LineChart::Style::kMarkedLine;
+  chart.series[0].errors = {0.1, 0, 0.1};
+  EXPECT_EQ(CountOccurrences(ToSvg(Single(chart)), "class=\"error c0\""), 2U);
+  BarChart bars = Bars();
+  bars.series[0].errors = {0.1, NAN};
+  EXPECT_EQ(CountOccurrences(ToSvg(Single(bars)), "class=\"error c0\""), 1U);
 }
 
 TEST(Page, HostileTextStaysText) {
