@@ -119,6 +119,8 @@ void AddTaskFlags(FlagTable& table, EvalFlags& flags) {
   add({"--question"}, "TEXT", "about a needle of your own", &task.question, ParseText);
   add({"--answer"}, "TEXT", "to that question", &task.answer, ParseText);
   add({"--form"}, "TEXT", "a prompt with {document} and {question} in it", &task.form, ParseText);
+  add({"--hide-question"}, "", "the document is read, and compressed, before the question",
+      &task.hide_question, [](std::string_view) -> Result<bool> { return true; });
   add({"--protocol"}, "NAME",
       "sliding (windows that overlap, read token by token), halves (the first half of a window is "
       "a "

@@ -68,6 +68,10 @@ void AddModelFlags(FlagTable& table, ModelFlags& flags, const char* context_help
             &flags.key_type);
   table.Add({"-ctv", "--cache-type-v"}, "TYPE", "how values are stored: as for keys",
             &flags.value_type);
+  table.Switch({"--no-kv-rotation"},
+               "store q4_0 keys as they are, without the Hadamard transform that spreads their "
+               "large components",
+               &flags.no_kv_rotation);
   table.Add({"-ub", "--ubatch-size"}, "N", "tokens of the prompt computed at a time inside a layer",
             &flags.micro_batch);
   table.Add({"-b", "--batch-size"}, "N",
@@ -237,6 +241,7 @@ Result<runtime::SessionOptions> SessionOptionsFrom(const ModelFlags& flags) {
   options.row_block = std::min(flags.batch, flags.micro_batch);
   WINNOW_ASSIGN(options.key_type, ParseCacheType("flag -ctk", flags.key_type));
   WINNOW_ASSIGN(options.value_type, ParseCacheType("flag -ctv", flags.value_type));
+  options.rotate_keys = !flags.no_kv_rotation;
   WINNOW_ASSIGN(options.compression, CompressionOptionsFrom(flags.kv));
   return options;
 }
@@ -287,8 +292,8 @@ Result<Loaded> Load(const ModelFlags& flags, Log& log) {
   const std::string held = std::to_string(cache.capacity()) + " tokens";
   const bool endless = loaded.session->capacity() > cache.capacity();
   log.Info("cache  " + (endless ? held + " at once, texts of any length" : "up to " + held) +
-           ", keys " + flags.key_type + ", values " + flags.value_type + ", " +
-           HumanBytes(bytes_per_token) + " per token");
+           ", keys " + flags.key_type + (cache.config().hadamard_keys ? " (rotated)" : "") +
+           ", values " + flags.value_type + ", " + HumanBytes(bytes_per_token) + " per token");
   if (session_options.compression.method) {
     log.Info("method " + MethodName(*loaded.session) + BudgetText(session_options.compression));
   }

@@ -29,6 +29,7 @@ struct ModelFlags {
   int64_t micro_batch = 512;
   std::string key_type = "f16";
   std::string value_type = "f16";
+  bool no_kv_rotation = false;
   std::string cpu_target;
   bool check_tensors = false;
   bool quiet = false;

@@ -11,10 +11,15 @@ namespace {
 
 // Fields of the notes that say what the flags were; the others are the program's.
 report::Record FlagRecord(const ModelFlags& flags) {
-  return {{"method", flags.kv.method},  {"size", flags.kv.size},
-          {"ratio", flags.kv.ratio},    {"memory", flags.kv.memory_bytes},
-          {"decode", flags.kv.decode},  {"prefill_chunk", flags.kv.prefill_chunk},
-          {"key_type", flags.key_type}, {"value_type", flags.value_type},
+  return {{"method", flags.kv.method},
+          {"size", flags.kv.size},
+          {"ratio", flags.kv.ratio},
+          {"memory", flags.kv.memory_bytes},
+          {"decode", flags.kv.decode},
+          {"prefill_chunk", flags.kv.prefill_chunk},
+          {"key_type", flags.key_type},
+          {"value_type", flags.value_type},
+          {"no_kv_rotation", flags.no_kv_rotation},
           {"context", flags.context}};
 }
 
@@ -42,7 +47,7 @@ bool TakeFlags(const report::Record& saved, ModelFlags& flags) {
       Take(saved, "decode", then.kv.decode) &&
       Take(saved, "prefill_chunk", then.kv.prefill_chunk) &&
       Take(saved, "key_type", then.key_type) && Take(saved, "value_type", then.value_type) &&
-      Take(saved, "context", then.context);
+      Take(saved, "no_kv_rotation", then.no_kv_rotation) && Take(saved, "context", then.context);
   if (!whole) return false;
   const KvFlags none;
   KvFlags& kv = flags.kv;
@@ -57,6 +62,7 @@ bool TakeFlags(const report::Record& saved, ModelFlags& flags) {
   const ModelFlags defaults;
   if (flags.key_type == defaults.key_type) flags.key_type = then.key_type;
   if (flags.value_type == defaults.value_type) flags.value_type = then.value_type;
+  flags.no_kv_rotation = flags.no_kv_rotation || then.no_kv_rotation;
   if (flags.context == 0) flags.context = then.context;
   return true;
 }

@@ -9,10 +9,11 @@ namespace winnow::attention {
 
 // The queries of one row block, whose own entries were the last to be appended to the layer.
 struct Queries {
-  kernels::Matrix q;    // [n_queries, n_heads * key_dim], rotated if the layer's keys are
-  kernels::Matrix out;  // [n_queries, n_heads * value_dim]
-  int n_heads = 0;      // query heads
-  float scale = 0;      // of q·k before the softmax
+  kernels::Matrix
+      q;  // [n_queries, n_heads * key_dim], rotated, and transformed, as the layer's keys
+  kernels::Matrix out;                       // [n_queries, n_heads * value_dim]
+  int n_heads = 0;                           // query heads
+  float scale = 0;                           // of q·k before the softmax
   const kernels::RopeTable* rope = nullptr;  // used where keys are stored before RoPE
 };
 

@@ -38,7 +38,11 @@ void LayerPass::Start(int layer, const kernels::RopeTable& rope, std::span<const
     state.n_done = 0;
     state.skipped = false;
     state.taps.Start(spans[i].sequence->taps, spans[i].n_rows);
+    state.wanted.Start(spans[i].sequence->rows, spans[i].n_rows);
     state.first_query = std::min(spans[i].first_output, state.taps.first_query());
+    if (state.wanted.wants_outputs()) {
+      state.first_query = std::min(state.first_query, state.wanted.first_row());
+    }
   }
 }
 
@@ -46,8 +50,12 @@ Result<void> LayerPass::Run(const Rows& rows) {
   Cut(rows.q.rows);
   for (const Piece& piece : pieces_) {
     Show(rows, piece, /*rotated=*/rows.q_and_k.empty() && rotated(states_[piece.span]));
+    CollectBefore(rows, piece);
   }
   if (!rows.q_and_k.empty()) Rotate(rows);
+  for (const Piece& piece : pieces_) CollectQueries(rows, piece);
+  // After those who look at queries: keys are read turned back.
+  Transform(rows);
   for (const Piece& piece : pieces_) {
     if (piece.n == 1 || skipped(piece)) continue;
     WINNOW_TRY(Contain(piece, AttendPiece(rows, piece)));
@@ -92,6 +100,20 @@ void LayerPass::Show(const Rows& rows, const Piece& piece, bool rotated) const {
                   rows.v.Rows(piece.first, piece.n)});
 }
 
+void LayerPass::CollectBefore(const Rows& rows, const Piece& piece) {
+  State& state = states_[piece.span];
+  if (!state.wanted.any()) return;
+  const kernels::Matrix hidden =
+      rows.hidden.empty() ? rows.hidden : rows.hidden.Rows(piece.first, piece.n);
+  state.wanted.AddBefore(backend_, state.n_done, rows.q.Rows(piece.first, piece.n), hidden,
+                         Part(rows.positions, piece.first, piece.n));
+}
+
+void LayerPass::CollectQueries(const Rows& rows, const Piece& piece) {
+  State& state = states_[piece.span];
+  state.wanted.AddQueries(backend_, state.n_done, rows.q.Rows(piece.first, piece.n));
+}
+
 // Neighbours whose keys are stored after RoPE are rotated together, queries and keys in one call:
 // they lie side by side and have heads of the same size. Where keys are stored before RoPE,
 // attention rotates them.
@@ -105,6 +127,15 @@ void LayerPass::Rotate(const Rows& rows) {
     backend_.Rope(rows.q_and_k.Rows(row, n_rows), shape_.key_dim, Part(rows.positions, row, n_rows),
                   *rope_);
     for (size_t i = first; i < end; ++i) Show(rows, pieces_[i], /*rotated=*/true);
+  }
+}
+
+// Queries, as Append transforms the keys they meet.
+void LayerPass::Transform(const Rows& rows) {
+  for (const Piece& piece : pieces_) {
+    const cache::Cache& cache = *states_[piece.span].span.sequence->cache;
+    if (!cache.keys_transformed(layer_)) continue;
+    backend_.Hadamard(rows.q.Rows(piece.first, piece.n), shape_.key_dim);
   }
 }
 
@@ -134,10 +165,15 @@ void LayerPass::AttendRows(const Rows& rows, const Piece& piece, int64_t first, 
   const int64_t first_output = std::max(first, state.span.first_output + offset);
   if (first_query >= end) return;
   const TapSpec spec = state.taps.SpanTaps(first_query - offset, end - offset);
-  if (spec.any()) {
+  const bool shown = state.wanted.wants_outputs();
+  if (spec.any() || (shown && first_query < first_output)) {
     const Attention attention = Make(rows, state, first_query, end, spec);
     attend_({&attention, 1});
-    state.taps.Add();
+    if (spec.any()) state.taps.Add();
+    if (shown) {
+      state.wanted.AddOutputs(backend_, first_query - offset,
+                              rows.out.Rows(first_query, end - first_query));
+    }
     // Where fewer rows are read than were tapped, they are computed as without taps: a method that
     // evicts nothing changes no bit.
     if (first_output == first_query) return;
@@ -145,6 +181,10 @@ void LayerPass::AttendRows(const Rows& rows, const Piece& piece, int64_t first, 
   if (first_output >= end) return;
   const Attention attention = Make(rows, state, first_output, end, {});
   attend_({&attention, 1});
+  if (shown && !spec.any() && first_query == first_output) {
+    state.wanted.AddOutputs(backend_, first_query - offset,
+                            rows.out.Rows(first_query, end - first_query));
+  }
 }
 
 Result<void> LayerPass::AttendSingles(const Rows& rows) {
@@ -158,7 +198,7 @@ Result<void> LayerPass::AttendSingles(const Rows& rows) {
     State& state = states_[piece.span];
     const TapSpec spec = state.taps.SpanTaps(state.n_done, state.n_done + 1);
     const bool is_read = state.n_done >= state.span.first_output;
-    if (!is_read && !spec.any()) continue;
+    if (!is_read && !spec.any() && !state.wanted.wants_outputs()) continue;
     Attention attention = Make(rows, state, piece.first, piece.first + 1, spec);
     const Sequence& sequence = *state.span.sequence;
     if (!spec.any() && state.span.n_rows == 1 && layer_ >= sequence.top_p_from) {
@@ -171,7 +211,9 @@ Result<void> LayerPass::AttendSingles(const Rows& rows) {
   if (attentions_.empty()) return {};
   attend_(attentions_);
   for (size_t i = 0; i < attentions_.size(); ++i) {
-    CollectResult(states_[pieces_[attended_[i]].span], attentions_[i]);
+    State& state = states_[pieces_[attended_[i]].span];
+    CollectResult(state, attentions_[i]);
+    state.wanted.AddOutputs(backend_, state.n_done, attentions_[i].out);
   }
   return {};
 }
@@ -198,7 +240,11 @@ Result<void> LayerPass::Finish(const Piece& piece) {
   State& state = states_[piece.span];
   const Sequence& sequence = *state.span.sequence;
   if (state.n_done + piece.n < state.span.n_rows || !sequence.after_layer) return {};
-  return sequence.after_layer({.layer = layer_, .taps = state.taps.all(), .rope = *rope_});
+  return sequence.after_layer({.layer = layer_,
+                               .taps = state.taps.all(),
+                               .rope = *rope_,
+                               .rows = &state.wanted.all(),
+                               .scale = shape_.scale});
 }
 
 }  // namespace winnow::attention

@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "attention/row_collector.h"
+#include "attention/rows.h"
 #include "attention/tap_collector.h"
 #include "base/result.h"
 #include "cache/cache.h"
@@ -28,6 +30,8 @@ struct LayerDone {
   int layer = 0;
   const kernels::Taps& taps;       // as Sequence::taps asked for
   const kernels::RopeTable& rope;  // the one keys were rotated with, for Cache::Unrotate
+  const Rows* rows = nullptr;      // as Sequence::rows asked for
+  float scale = 0;                 // of q·k before the softmax
 };
 
 // One sequence in a step: the same in all layers.
@@ -37,6 +41,7 @@ struct Sequence {
   // Asked of attention in every layer. `after_layer` decides about the layer and may Apply plans to
   // it, or to layers before it: they are in their final state.
   kernels::TapSpec taps = {};
+  RowSpec rows = {};
   std::function<Result<void>(const LayerDone& done)> after_layer = {};
   // Where given, an error of this sequence (of after_layer, a full cache) is put here, and the
   // others go on without it. Otherwise it ends the step for all.
@@ -90,9 +95,11 @@ class LayerPass {
     kernels::Matrix v;    // [n, n_kv_heads * value_dim]
     kernels::Matrix out;  // [n, n_heads * value_dim]
     // q and k as one matrix, before RoPE: both are rotated in place where the layer's keys are
-    // stored rotated. Empty: q and k are as the layer's keys are stored.
+    // stored rotated. Empty: q and k are rotated as the layer's keys are stored. Where keys are
+    // stored after a Hadamard transform, q and k are transformed in place.
     kernels::Matrix q_and_k = {};
     std::span<const cache::Position> positions;  // [n]
+    kernels::Matrix hidden = {};                 // [n, embedding], the layer's input: for norms
   };
   // Each sequence's after_layer runs as soon as its last row was attended. Errors, but for
   // sequences with a `failure` of their own, which are then skipped: a cache is full
@@ -115,6 +122,7 @@ class LayerPass {
   struct State {
     Span span;
     TapCollector taps;
+    RowCollector wanted;
     int64_t n_done = 0;       // rows
     int64_t first_query = 0;  // rows before it need no attention
     int64_t n_attended = 0;   // with top_p
@@ -123,7 +131,11 @@ class LayerPass {
 
   void Cut(int64_t n_rows);
   void Show(const Rows& rows, const Piece& piece, bool rotated) const;
+  // For RowSpec: before RoPE; after it.
+  void CollectBefore(const Rows& rows, const Piece& piece);
+  void CollectQueries(const Rows& rows, const Piece& piece);
   void Rotate(const Rows& rows);
+  void Transform(const Rows& rows);
   // The rows [first, first + n) of a piece, which attention can take together.
   Result<void> AppendRows(const Rows& rows, const Piece& piece, int64_t first, int64_t n);
   Result<void> AttendPiece(const Rows& rows, const Piece& piece);

@@ -33,6 +33,19 @@ void AddSums(Sums& all, const Sums& more) {
   }
 }
 
+using Largest = std::vector<std::vector<float>>;
+
+void TakeLargest(Largest& all, const Largest& more) {
+  all.resize(more.size());
+  for (size_t list = 0; list < more.size(); ++list) {
+    std::vector<float>& largest = all[list];
+    largest.resize(more[list].size(), 0.0f);
+    for (size_t entry = 0; entry < largest.size(); ++entry) {
+      largest[entry] = std::max(largest[entry], more[list][entry]);
+    }
+  }
+}
+
 }  // namespace
 
 void TapCollector::Start(const kernels::TapSpec& spec, int64_t n_queries) {
@@ -42,7 +55,7 @@ void TapCollector::Start(const kernels::TapSpec& spec, int64_t n_queries) {
 }
 
 int64_t TapCollector::first_query() const {
-  if (spec_.column_sums || spec_.square_sums) return 0;
+  if (spec_.sees_all()) return 0;
   return std::max<int64_t>(0, n_queries_ - std::max(spec_.last_rows, spec_.last_sums));
 }
 
@@ -72,6 +85,7 @@ void TapCollector::Add() {
   }
   if (spec_.column_sums) AddSums(all_.column_sums, block_.column_sums);
   if (spec_.square_sums) AddSums(all_.square_sums, block_.square_sums);
+  if (spec_.column_max) TakeLargest(all_.column_max, block_.column_max);
 }
 
 }  // namespace winnow::attention

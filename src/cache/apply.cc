@@ -13,6 +13,16 @@ void Cache::Apply(const Plan& plan) {
     const HeadPlan& wanted = plan.heads[head];
     if (!wanted.merges.empty()) data.placement->Merge(plan.layer, head, wanted);
     HeadState& state = layer.heads[head];
+    if (!wanted.rewrite.empty()) {
+      WINNOW_CHECK(!data.config.shared_rows);
+      data.placement->WriteValues(plan.layer, head, wanted.rewrite, wanted.new_values);
+    }
+    WINNOW_CHECK(wanted.biases.empty() || data.config.bias_column >= 0);
+    for (const HeadPlan::Bias& bias : wanted.biases) {
+      layer.has_biases = true;
+      const auto column = static_cast<size_t>(data.config.bias_column);
+      state.columns.halves[column].at(static_cast<size_t>(bias.slot)) = Half(bias.bias);
+    }
     WINNOW_CHECK(wanted.shares.empty() || data.config.shared_rows);
     layer.rows_are_slots &= wanted.shares.empty();
     for (const HeadPlan::Share& share : wanted.shares) {
@@ -113,18 +123,20 @@ void Cache::Data::TrimWorkingMemory() {
 }
 
 void Cache::Truncate(Position position) {
+  for (int l = 0; l < data_->config.shape.n_layers; ++l) TruncateLayer(l, position);
+}
+
+void Cache::TruncateLayer(int layer_index, Position position) {
   std::vector<Slot> dropped;
-  for (int l = 0; l < data_->config.shape.n_layers; ++l) {
-    LayerData& layer = data_->layer(l);
-    for (size_t head = 0; head < layer.heads.size(); ++head) {
-      // Of a shared list the first head says what goes.
-      if (head == 0 || !layer.index.shared()) layer.index.head(head).FindFrom(position, dropped);
-      if (dropped.empty()) continue;
-      data_->EvictFromHead(l, head, dropped);
-      if (data_->config.shared_rows) data_->FreeRows(l, head);
-    }
-    layer.index.ShareIfEmpty();
+  LayerData& layer = data_->layer(layer_index);
+  for (size_t head = 0; head < layer.heads.size(); ++head) {
+    // Of a shared list the first head says what goes.
+    if (head == 0 || !layer.index.shared()) layer.index.head(head).FindFrom(position, dropped);
+    if (dropped.empty()) continue;
+    data_->EvictFromHead(layer_index, head, dropped);
+    if (data_->config.shared_rows) data_->FreeRows(layer_index, head);
   }
+  layer.index.ShareIfEmpty();
 }
 
 }  // namespace winnow::cache

@@ -113,6 +113,7 @@ Result<void> Cache::Append(int layer_index, const kernels::Matrix& k, const kern
     const auto first_row = static_cast<Slot>(data.placement->n_rows(layer_index, head));
     layer.heads[head].Append(positions.size(), data.config.shared_rows, first_row);
   }
+  if (keys_transformed(layer_index)) backend_->Hadamard(k, data.config.shape.key_dim);
   data.placement->Append(layer_index, k, v);
   layer.index.Append(positions);
   for (const EntryList& list : layer.index.lists()) data.views.CoverEntries(list.size());
@@ -135,6 +136,10 @@ int64_t Cache::RowsTogether(int layer, std::span<const Position> positions) cons
 
 bool Cache::keys_rotated(int layer) const { return data_->layer(layer).keys_rotated; }
 
+bool Cache::keys_transformed(int layer) const {
+  return data_->config.hadamard_keys && keys_rotated(layer);
+}
+
 void Cache::Unrotate(int layer, const kernels::RopeTable& rope) {
   WINNOW_CHECK(data_->config.positions != PositionMode::kOriginal);
   LayerData& l = data_->layer(layer);
@@ -156,6 +161,7 @@ void Cache::Clear() {
     std::fill(layer.numbers.begin(), layer.numbers.end(), 0.0);
     layer.keys_rotated = true;
     layer.rows_are_slots = true;
+    layer.has_biases = false;
     for (HeadState& head : layer.heads) std::fill(head.numbers.begin(), head.numbers.end(), 0.0);
   }
 }
@@ -166,7 +172,7 @@ std::span<const kernels::HeadStore> Cache::Heads(int layer) const {
 
 std::span<const kernels::HeadEntries> Cache::Entries(int layer, int64_t n_queries) const {
   const LayerData& l = data_->layer(layer);
-  if (l.keys_rotated && l.rows_are_slots) return {};
+  if (l.keys_rotated && l.rows_are_slots && !l.has_biases) return {};
   data_->PrepareEntries(layer, n_queries);
   return data_->entries;
 }
@@ -181,6 +187,10 @@ void Cache::Data::PrepareEntries(int layer_index, int64_t n_queries) {
     WINNOW_CHECK(first_query >= 0);
     kernels::HeadEntries& one = entries[head];
     one = {};
+    if (layer.has_biases) {
+      const auto column = static_cast<size_t>(config.bias_column);
+      one.biases = layer.heads[head].columns.halves[column];
+    }
     if (!layer.rows_are_slots) {
       const RowTable& table = layer.heads[head].table;
       one.rows = table.rows().rows();
@@ -217,6 +227,14 @@ void Cache::Data::PrepareEntries(int layer_index, int64_t n_queries) {
   }
 }
 
+bool Cache::Data::HasBiases(const LayerData& layer) const {
+  if (config.bias_column < 0) return false;
+  return std::ranges::any_of(layer.heads, [&](const HeadState& head) {
+    const std::vector<Half>& biases = head.columns.halves[static_cast<size_t>(config.bias_column)];
+    return std::ranges::any_of(biases, [](Half bias) { return bias.bits != 0; });
+  });
+}
+
 int64_t Cache::n_slots(int layer, int kv_head) const {
   return static_cast<int64_t>(data_->list(layer, kv_head).size());
 }
@@ -244,7 +262,9 @@ std::span<const Half> Cache::factors(int layer, int kv_head) const {
   return data_->head(layer, kv_head).table.factors();
 }
 kernels::HeadRows Cache::keys(int layer, int kv_head) const {
-  return data_->placement->keys(layer, static_cast<size_t>(kv_head));
+  kernels::HeadRows rows = data_->placement->keys(layer, static_cast<size_t>(kv_head));
+  rows.hadamard = keys_transformed(layer);
+  return rows;
 }
 kernels::HeadRows Cache::values(int layer, int kv_head) const {
   return data_->placement->values(layer, static_cast<size_t>(kv_head));

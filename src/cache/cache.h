@@ -73,6 +73,10 @@ struct CacheConfig {
   CacheShape shape;
   TensorType key_type = TensorType::kF16;
   TensorType value_type = TensorType::kF16;
+  // Keys stored after RoPE go through Backend::Hadamard before they are stored, which spreads the
+  // few large components that would cost 4-bit keys their precision. Queries have to go through it
+  // too. Keys stored before RoPE do not: what rotates them would have to turn them back first.
+  bool hadamard_keys = false;
   int64_t capacity = 0;  // slots per KV head; address space, committed as it is used
   PositionMode positions = PositionMode::kOriginal;
   int64_t distance_cap = 0;  // kCapped
@@ -80,6 +84,9 @@ struct CacheConfig {
   bool shared_rows = false;  // several slots may share a stored row (EMS)
   // Above 1: neighbouring heads that store the same KV head of the model, each its own selection.
   int n_copies = 1;
+  // The column of halves in `state` that attention adds to the scores of the slots; -1: none. Not
+  // with shared rows.
+  int bias_column = -1;
   // A cache that is held at its size while tokens are generated: from so many bytes on its rows are
   // put one after another after a prompt was compressed, so that they fill huge pages, which are
   // faster to read. 0: never. Takes half as much address space again.
@@ -119,7 +126,8 @@ class Cache {
   Result<void> CheckRoom(int layer, int64_t n) const;
   // Adds k [n, n_kv_heads / n_copies * key_dim] and v [n, n_kv_heads / n_copies * value_dim] of the
   // given positions to a layer, every head of them n_copies times; the state of the new slots is
-  // zero. Error: that of CheckRoom. Requires: positions ascend, from the newest entry's on.
+  // zero. k is transformed in place where keys_transformed. Error: that of CheckRoom. Requires:
+  // positions ascend, from the newest entry's on.
   Result<void> Append(int layer, const kernels::Matrix& k, const kernels::Matrix& v,
                       std::span<const Position> positions);
 
@@ -136,6 +144,8 @@ class Cache {
   // Whether the keys of a layer are stored after RoPE: always in mode kOriginal, otherwise until
   // Unrotate. Append and attention have to follow.
   bool keys_rotated(int layer) const;
+  // Whether the layer's keys are stored after a Hadamard transform (CacheConfig::hadamard_keys).
+  bool keys_transformed(int layer) const;
   // From now on the layer's keys are stored before RoPE; those there are get turned back. Requires:
   // a mode other than kOriginal, and `rope` covers all positions. No-op if it is done already.
   void Unrotate(int layer, const kernels::RopeTable& rope);
@@ -143,6 +153,8 @@ class Cache {
   // Removes the entries of every layer and head from text position `position` on (to re-use a
   // common prefix). The state of what remains is not turned back.
   void Truncate(Position position);
+  // The same in one layer: for entries that were only appended to look at what attends from them.
+  void TruncateLayer(int layer, Position position);
   void Clear();  // state included
 
   // --- beyond the process ---

@@ -25,6 +25,7 @@ struct LayerData {
   bool keys_rotated = true;
   // Row i is slot i, with factor 1; until something is evicted or shared.
   bool rows_are_slots = true;
+  bool has_biases = false;  // a plan gave some slot one
 };
 
 struct Cache::Data {
@@ -59,6 +60,9 @@ struct Cache::Data {
   ListViews::Source ViewSource(int layer_index) {
     return {.layer = layer_index, .index = &layer(layer_index).index};
   }
+
+  // Whether a slot of the layer has one: what a snapshot does not say.
+  bool HasBiases(const LayerData& layer) const;
 
   // apply.cc
   void EvictFromHead(int layer_index, size_t head, std::span<const Slot> slots);

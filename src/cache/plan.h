@@ -40,13 +40,32 @@ struct HeadPlan {
   };
   std::vector<Share> shares;
 
+  // Only for caches with biases (CacheConfig::bias_column): what attention adds to the scores of a
+  // slot from now on.
+  struct Bias {
+    Slot slot = 0;
+    float bias = 0;
+    bool operator==(const Bias&) const = default;
+  };
+  std::vector<Bias> biases;
+
+  // Values written anew, after the merges: `new_values` holds a row of value_dim for each slot of
+  // `rewrite`. Not for caches with shared rows.
+  std::vector<Slot> rewrite;
+  std::vector<float> new_values;
+
   void Clear() {
     evict.clear();
     merges.clear();
     sources.clear();
     shares.clear();
+    biases.clear();
+    rewrite.clear();
+    new_values.clear();
   }
-  bool empty() const { return evict.empty() && merges.empty() && shares.empty(); }
+  bool empty() const {
+    return evict.empty() && merges.empty() && shares.empty() && biases.empty() && rewrite.empty();
+  }
   bool operator==(const HeadPlan&) const = default;
 };
 

@@ -223,6 +223,7 @@ Result<void> Cache::ReadLayer(int layer_index, std::span<const std::byte> bytes,
   for (size_t head = 0; head < layer.heads.size(); ++head) {
     WINNOW_TRY(reader.ReadHead(head, layer, layer.heads[head], *data.placement));
   }
+  layer.has_biases = data.HasBiases(layer);
   return reader.Finish();
 }
 

@@ -36,6 +36,10 @@ class Composed final : public Method {
       WINNOW_CHECK(needs_.last_sums_share == 0 || part.last_sums_share == 0 ||
                    needs_.last_sums_share == part.last_sums_share);
       needs_.last_sums_share = std::max(needs_.last_sums_share, part.last_sums_share);
+      // One of the parts at most looks at rows.
+      WINNOW_CHECK(!needs_.prompt_rows.any() || !part.prompt_rows.any());
+      WINNOW_CHECK(!part.replay.any());
+      if (part.prompt_rows.any()) needs_.prompt_rows = part.prompt_rows;
       const Place place = {.needs = part, .first = needs_.state};
       needs_.state += part.state;
       return place;

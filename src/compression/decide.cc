@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace winnow::compression {
 namespace {
 
@@ -11,6 +13,14 @@ int64_t LongestHead(const LayerCall& call) {
     longest = std::max(longest, call.n_slots(head));
   }
   return longest;
+}
+
+void ApplyAll(cache::Cache& cache, const PlanList& plans, const PlanHooks& hooks) {
+  for (const Plan& plan : plans.plans()) {
+    if (hooks.before) hooks.before(plan);
+    cache.Apply(plan);
+    if (hooks.after) hooks.after(plan);
+  }
 }
 
 }  // namespace
@@ -24,11 +34,17 @@ void DecideAndApply(const Method& method, cache::Cache& cache, LayerCall call,
   for (call.pass = 0; call.pass == 0 || plans.again; ++call.pass) {
     plans.Clear();
     method.Decide(call, plans);
-    for (const Plan& plan : plans.plans()) {
-      if (hooks.before) hooks.before(plan);
-      cache.Apply(plan);
-      if (hooks.after) hooks.after(plan);
-    }
+    ApplyAll(cache, plans, hooks);
+  }
+}
+
+void DecideAllAndApply(const Method& method, cache::Cache& cache, LayerCall call, PlanList& plans,
+                       const PlanHooks& hooks) {
+  for (call.pass = 0; call.pass == 0 || plans.again; ++call.pass) {
+    plans.Clear();
+    method.DecideAll(call, plans);
+    WINNOW_CHECK(plans.plans().empty() || cache.config().positions == PositionMode::kOriginal);
+    ApplyAll(cache, plans, hooks);
   }
 }
 

@@ -23,4 +23,9 @@ struct PlanHooks {
 void DecideAndApply(const Method& method, cache::Cache& cache, LayerCall call,
                     const kernels::RopeTable& rope, PlanList& plans, const PlanHooks& hooks = {});
 
+// The same after the last layer of a prefill call, for all layers (Method::DecideAll).
+// `hooks` and `plans` as above.
+void DecideAllAndApply(const Method& method, cache::Cache& cache, LayerCall call, PlanList& plans,
+                       const PlanHooks& hooks = {});
+
 }  // namespace winnow::compression

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -7,9 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "attention/rows.h"
 #include "base/rng.h"
 #include "cache/cache.h"
 #include "cache/plan.h"
+#include "compression/output_projections.h"
 #include "kernels/ops.h"
 
 // What a compression method is. A method moves no memory: it reads taps and its own state, and
@@ -22,6 +25,36 @@ using cache::Position;
 using cache::PositionMode;
 using cache::Slot;
 
+// After a prompt call the model reads the call's tokens once more, introduced by a text that asks
+// it to repeat them: what it attends to then is what the prompt will be asked for. The entries of
+// this replay are dropped layer by layer as soon as the method has looked; logits are not computed.
+// Only where something must be evicted (n_seen above the budget).
+struct ReplaySpec {
+  std::string text = {};       // before the first tokens; empty: there is no replay
+  std::string next_text = {};  // before later ones, followed by the n_repeated tokens before them
+  int n_repeated = 8;
+  int64_t chunk = 2048;        // tokens of the prompt replayed at a time, fewer where room is short
+  kernels::TapSpec taps = {};  // of every chunk of the replay
+  attention::RowSpec rows = {};
+
+  bool any() const { return !text.empty(); }
+  // Entries a layer holds at most for the replay of a call of n tokens: a token has a byte at
+  // least.
+  int64_t MaxTokens(int64_t n) const {
+    if (!any()) return 0;
+    const auto n_text = static_cast<int64_t>(std::max(text.size(), next_text.size()));
+    return std::min(n, chunk) + n_text + n_repeated + 1;
+  }
+  bool operator==(const ReplaySpec&) const = default;
+};
+
+// The part of a call's tokens that is replayed at once.
+struct ReplayChunk {
+  int64_t first = 0;  // token of the call
+  int64_t n = 0;
+  int64_t n_text = 0;  // tokens of the replay before those of the call
+};
+
 // What a method needs from attention and keeps between steps.
 struct Needs {
   kernels::TapSpec prefill = {};  // calls of several tokens: a prompt, or a chunk of one
@@ -29,6 +62,8 @@ struct Needs {
   cache::StateShape state = {};
   // Above 0: prefill.last_sums follows from the call, as this share of the sequence's tokens.
   double last_sums_share = 0;
+  attention::RowSpec prompt_rows = {};  // of prefill calls
+  ReplaySpec replay = {};
   bool operator==(const Needs&) const = default;
 };
 
@@ -81,6 +116,14 @@ class PlanList {
   size_t n_plans_ = 0;
 };
 
+// What a method learns in a prompt call before it decides about all layers together: its own, from
+// the first layer of the call to the end of the call. Working memory like taps, kept by nobody
+// else.
+class Memory {
+ public:
+  virtual ~Memory() = default;
+};
+
 // One layer, when its attention over the call's tokens is done. The call's own entries are the
 // newest n_new of every head.
 struct LayerCall {
@@ -100,13 +143,21 @@ struct LayerCall {
   int64_t budget = 0;            // slots per KV head; 0 for methods without one
   cache::StateShape first = {};  // where the method's own state begins: what lies before it is that
                                  // of others (two methods may share a cache)
+  const attention::Rows* rows = nullptr;     // as Needs::prompt_rows or ReplaySpec::rows asked for
+  const kernels::RopeTable* rope = nullptr;  // that rotated them; not in DecideAll
+  float scale = 0;                           // of q·k before the softmax; not in DecideAll
+  Memory* memory = nullptr;                  // MakeMemory's, in prefill calls
+  const OutputProjections* projections = nullptr;  // null: none are known (recordings)
+  ReplayChunk replay = {};                         // in ObserveReplay
+  bool replayed = false;  // in DecideAll: whether there was a replay of the call
 
   int n_kv_heads() const { return cache.config().shape.n_kv_heads; }
   int group() const { return n_q_heads / n_kv_heads(); }
   // The same call with other taps.
   LayerCall WithTaps(const kernels::Taps& other) const {
-    return {backend, cache,    state,     scratch, other,  phase,  pass,
-            layer,   n_layers, n_q_heads, n_new,   n_seen, budget, first};
+    return {backend, cache,    state,     scratch, other,       phase,  pass,
+            layer,   n_layers, n_q_heads, n_new,   n_seen,      budget, first,
+            rows,    rope,     scale,     memory,  projections, replay, replayed};
   }
   int64_t n_slots(int kv_head) const { return cache.n_slots(layer, kv_head); }
   std::span<const Slot> order(int kv_head) const { return cache.order(layer, kv_head); }
@@ -128,9 +179,9 @@ struct LayerCall {
   }
   // Weights of window row `row` for all slots of a head: [slot].
   std::span<const float> last_row(int head, int row) const {
-    const std::vector<float>& rows = taps.last_rows[static_cast<size_t>(head)];
-    const size_t n = rows.size() / static_cast<size_t>(taps.n_last_rows);
-    return std::span(rows).subspan(static_cast<size_t>(row) * n, n);
+    const std::vector<float>& all = taps.last_rows[static_cast<size_t>(head)];
+    const size_t n = all.size() / static_cast<size_t>(taps.n_last_rows);
+    return std::span(all).subspan(static_cast<size_t>(row) * n, n);
   }
 };
 
@@ -148,9 +199,12 @@ struct Traits {
   bool per_query_head = false;        // every query head keeps its own entries: the cache stores
                                       // a KV head once for each query head of its group
   bool waits_for_all_layers = false;  // no layer is compressed before the last one was computed
+  bool decides_at_end = false;        // prompts are compressed by DecideAll
   bool drops_hidden_states = false;   // PyramidInfer
   float top_p = 1;                    // below 1: Twilight's selection inside attention
   int dense_layers = 0;               // with top_p < 1: layers attended in full
+  int bias_column = -1;    // of halves in needs().state: what HeadPlan::biases writes and
+                           // attention adds to the scores of a slot
   int64_t min_budget = 1;  // slots it must be given, else it has to protect more than it may
 };
 
@@ -170,6 +224,16 @@ class Method {
   // position modes than kOriginal a layer with more than `budget` slots has its keys before RoPE.
   // Requires: budget >= traits().min_budget where a budget is needed.
   virtual void Decide(const LayerCall& call, PlanList& plans) const = 0;
+
+  // For methods that look at all layers before they decide. Null: no memory is needed.
+  virtual std::unique_ptr<Memory> MakeMemory() const { return nullptr; }
+  // Runs after the attention of every layer in every chunk of the replay. The newest call.n_new
+  // entries of every head are the replay's: they go as soon as this returns.
+  virtual void ObserveReplay(const LayerCall&) const {}
+  // With Traits::decides_at_end (and waits_for_all_layers): runs once after a prefill call, when
+  // all layers and the replay are done, and gives plans for any layers.
+  // There are neither taps nor rows. Requires: positions are original, or `plans` stays empty.
+  virtual void DecideAll(const LayerCall&, PlanList&) const {}
 
   // Slots a KV head may hold after a call, the largest over layers and heads, for a prompt of
   // n tokens under `budget`: what the caller must make room for. Growth in decode not counted. Like

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 // Decisions over numbers that come from a model. They may be NaN, infinite, or so large that their
@@ -48,6 +49,15 @@ inline int64_t CountFrom(double value, int64_t max = kMaxCount) {
 // says nothing: the sum is zero, NaN, or overflowed.
 inline double Fraction(double part, double sum, double otherwise) {
   return sum > 0 && std::isfinite(sum) ? part / sum : otherwise;
+}
+
+// The softmax of some logits, in place. NaN in one makes all of them NaN.
+inline void Softmax(std::span<double> x) {
+  double max = -std::numeric_limits<double>::infinity();
+  for (const double one : x) max = ScoreLess(max, one) ? one : max;
+  double sum = 0;
+  for (double& one : x) sum += one = std::exp(one - max);
+  for (double& one : x) one /= sum;
 }
 
 }  // namespace winnow::compression

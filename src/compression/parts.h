@@ -39,6 +39,9 @@ class Scorer {
                      std::span<double> out) const = 0;
   // Whether heads of equal length get the same scores (a vote of the whole layer): asked once then.
   virtual bool for_layer() const { return false; }
+  // How many rows of attention a score is the sum of: divided by it, scores are mean weights. 1
+  // where they are no such sums.
+  virtual int n_rows_summed(const LayerCall&) const { return 1; }
   // Whether an entry's score is the same whatever region it is asked with.
   virtual bool of_entry_alone() const { return false; }
 };

@@ -22,6 +22,11 @@ class Specified final : public Method {
   void Decide(const LayerCall& call, PlanList& plans) const override {
     method_->Decide(call, plans);
   }
+  std::unique_ptr<Memory> MakeMemory() const override { return method_->MakeMemory(); }
+  void ObserveReplay(const LayerCall& call) const override { method_->ObserveReplay(call); }
+  void DecideAll(const LayerCall& call, PlanList& plans) const override {
+    method_->DecideAll(call, plans);
+  }
   int64_t MaxSlots(int64_t budget, int64_t n) const override {
     return method_->MaxSlots(budget, n);
   }
@@ -93,7 +98,15 @@ std::span<const MethodEntry> Methods() {
       methods::LagKv(),
       methods::Rkv(),
       methods::Caote(),
+      methods::CriticalKv(),
+      methods::ExpectedAttention(),
+      methods::TriAttention(),
+      methods::Compactor(),
+      methods::DefensiveKv(),
+      methods::KvZip(),
+      methods::AttentionMatching(),
       methods::Random(),
+      methods::Winnow(),
       methods::Custom(),
   };
   // clang-format on

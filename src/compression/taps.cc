@@ -13,7 +13,7 @@ using Reduce = kernels::TapSpec::Reduce;
 
 bool FollowsFromHeads(const kernels::TapSpec& spec) {
   return spec.reduce == Reduce::kNone ||
-         (!spec.square_sums &&
+         (!spec.square_sums && !spec.column_max &&
           !((spec.column_sums || spec.last_sums > 1) && spec.reduce == Reduce::kMax));
 }
 
@@ -62,6 +62,7 @@ kernels::TapSpec Join(const kernels::TapSpec& a, const kernels::TapSpec& b) {
           .last_sums = std::max(a.last_sums, b.last_sums),
           .column_sums = a.column_sums || b.column_sums,
           .square_sums = a.square_sums || b.square_sums,
+          .column_max = a.column_max || b.column_max,
           .reduce = a.reduce == b.reduce ? a.reduce : Reduce::kNone};
 }
 
@@ -75,6 +76,7 @@ const kernels::Taps& ReadAs(const kernels::TapSpec& wanted, const kernels::TapSp
   ReduceGroups(wanted.reduce, group, found.last_sums, reduced.last_sums);
   ReduceGroups(wanted.reduce, group, found.column_sums, reduced.column_sums);
   reduced.square_sums.clear();
+  reduced.column_max.clear();
   return reduced;
 }
 

@@ -50,6 +50,11 @@ class TwoMethods final : public Method {
 
   const Traits& traits() const override { return traits_; }
   Needs needs() const override { return needs_; }
+  std::unique_ptr<Memory> MakeMemory() const override { return prefill_->MakeMemory(); }
+  void ObserveReplay(const LayerCall& call) const override { prefill_->ObserveReplay(call); }
+  void DecideAll(const LayerCall& call, PlanList& plans) const override {
+    prefill_->DecideAll(call, plans);
+  }
   int64_t MaxSlots(int64_t budget, int64_t n) const override {
     return std::max(prefill_->MaxSlots(budget, n), decode_->MaxSlots(budget, n));
   }

@@ -67,7 +67,8 @@ struct TaskOptions {
   std::string by;           // how a choice is made
   int64_t n_needles = -1;
   std::string needle, question, answer;
-  std::string form;  // of a prompt, with {document} and {question}
+  std::string form;            // of a prompt, with {document} and {question}
+  bool hide_question = false;  // the document is read, and compressed, before the question
   std::vector<GridCell> grid;
   int64_t runs = -1;
   int64_t memory_limit = -1;  // bytes

@@ -130,6 +130,32 @@ TEST_P(Conformance, ActivateAtTheEdges) {
   }
 }
 
+// Sums and differences in one order everywhere: the same to the last bit.
+TEST_P(Conformance, Hadamard) {
+  for (const int head_dim : {1, 2, 6, 8, 20, 32, 64, 80, 96, 128, 256}) {
+    Random random(static_cast<uint64_t>(head_dim));
+    const std::vector<float> x = random.Normal(5 * 3 * head_dim);
+    Compare(
+        [&](Backend& b) {
+          const Owned rows = Make(b, 5, 3 * head_dim, x);
+          b.Hadamard(rows.matrix, head_dim);
+          ExpectPaddingIntact(b, rows);
+          const std::vector<float> once = Contents(b, rows.matrix);
+          b.Hadamard(rows.matrix, head_dim);
+          const std::vector<float> twice = Contents(b, rows.matrix);
+          for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(twice[i], x[i], 1e-5);
+          return once;
+        },
+        0, "Hadamard " + std::to_string(head_dim));
+  }
+  const std::unique_ptr<Backend> b = MakeReferenceBackend();
+  const Owned row = Make(*b, 1, 6, std::vector<float>{1, 2, 3, 4, 5, 6});
+  b->Hadamard(row.matrix, 6);  // blocks of two: sum and difference over the root of two
+  const auto root = static_cast<float>(1 / std::sqrt(2.0));
+  EXPECT_EQ(Contents(*b, row.matrix),
+            (std::vector<float>{3 * root, -root, 7 * root, -root, 11 * root, -root}));
+}
+
 TEST_P(Conformance, Rope) {
   struct Case {
     int head_dim, n_rotated;

@@ -183,6 +183,39 @@ TEST_P(EntriesConformance, TapsUnreducedAndSquared) {
         {.column_sums = true, .square_sums = true});
 }
 
+// Every path: single queries, few, and many, with taps of each kind.
+TEST_P(EntriesConformance, Biases) {
+  for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kBF16,
+                                TensorType::kQ8_0, TensorType::kQ4_0}) {
+    for (const int64_t n_queries : {1, 3, 40}) {
+      const Shape shape = {.n_queries = n_queries,
+                           .n_slots = 300,
+                           .kv_heads = 2,
+                           .group = 3,
+                           .key_type = type,
+                           .value_type = type,
+                           .biases = true};
+      Check(shape);
+      Check(shape, {.last_rows = 2, .column_sums = true, .column_max = true});
+    }
+  }
+  Check({.n_slots = 290, .kv_heads = 2, .group = 3, .rotate = Rotate::kHalves, .biases = true});
+  Check({.n_slots = 290, .kv_heads = 2, .group = 3, .biases = true, .top_p = 0.5f});
+}
+
+TEST_P(EntriesConformance, LargestWeightsOfColumns) {
+  using Reduce = TapSpec::Reduce;
+  for (const int64_t n_queries : {1, 3, 40, 130}) {
+    const Shape shape = {.n_queries = n_queries, .n_slots = 600, .kv_heads = 2, .group = 3};
+    for (const Reduce reduce : {Reduce::kMean, Reduce::kMax, Reduce::kNone}) {
+      Check(shape, {.column_max = true, .reduce = reduce});
+      Check(shape, {.last_rows = 3, .column_sums = true, .column_max = true, .reduce = reduce});
+    }
+  }
+  Check({.n_slots = 40, .kv_heads = 2, .group = 3, .shared = 2, .factors = true},
+        {.column_max = true});
+}
+
 TEST_P(EntriesConformance, TopP) {
   for (const float top_p : {0.001f, 0.3f, 0.85f, 0.999f}) {
     for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kBF16}) {

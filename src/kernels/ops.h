@@ -108,6 +108,7 @@ struct HeadRows {
   int64_t offset_bytes = 0;  // of row 0
   int dim = 0;
   TensorType type = TensorType::kF16;
+  bool hadamard = false;  // rows went through Backend::Hadamard before they were stored
 };
 
 // The entries of one KV head where an entry is more than the row of the same number. Host data.
@@ -121,6 +122,9 @@ struct HeadEntries {
   // [entry] where the key is rotated to, if Attention::rope is set (rows of its table).
   std::span<const int32_t> positions = {};
   int32_t query_position = 0;  // where the first query is rotated to; query i: query_position + i
+  // [entry] what is added to its scores, after their scaling and before the softmax: an entry that
+  // stands for several has the logarithm of their number. Empty: 0. Requires: entries are rows.
+  std::span<const Half> biases = {};
 
   bool shares_rows() const { return !rows.empty() || !short_rows.empty(); }
   // Of entries that share rows.
@@ -137,9 +141,12 @@ struct TapSpec {
   int last_sums = 0;         // sum over the last n queries of this call
   bool column_sums = false;  // sum over all queries of this call
   bool square_sums = false;  // sum of the squares (of the reduced weights) over all queries
+  bool column_max = false;   // the largest (of the reduced weights) over all queries
   Reduce reduce = Reduce::kMean;
   bool operator==(const TapSpec&) const = default;
-  bool any() const { return last_rows > 0 || last_sums > 0 || column_sums || square_sums; }
+  bool any() const { return last_rows > 0 || last_sums > 0 || sees_all(); }
+  // Whether every query of the call counts.
+  bool sees_all() const { return column_sums || square_sums || column_max; }
 };
 
 // What the taps found, on the host. "Head" is a KV head, or a query head with Reduce::kNone. A
@@ -154,6 +161,7 @@ struct Taps {
   std::vector<std::vector<double>> last_sums;
   std::vector<std::vector<double>> column_sums;
   std::vector<std::vector<double>> square_sums;
+  std::vector<std::vector<float>> column_max = {};  // [head][entry]
 };
 
 // Attention of `q.rows` queries over one layer's cache, all heads. The last q.rows entries of every
@@ -300,6 +308,11 @@ class Backend {
   // Rotates every head of x [n, n_heads * head_dim] in place; row i is at positions[i].
   virtual void Rope(const Matrix& x, int head_dim, std::span<const int32_t> positions,
                     const RopeTable& rope) = 0;
+  // Multiplies every head of x [n, n_heads * head_dim] by a Hadamard matrix, in place: blocks of as
+  // many dimensions as the largest power of two that divides head_dim, each orthogonal and its own
+  // inverse. Products of two vectors stay what they are when both are transformed, and a component
+  // much larger than the others is spread over its block (arXiv:2404.00456).
+  virtual void Hadamard(const Matrix& x, int head_dim) = 0;
   // Converts rows of x [n, heads.size() * dim] to `type` and writes head h's part of row i to slot
   // first_slot[h] + i of heads[h] (keys if `to_keys`, values otherwise).
   struct StoreTarget {
@@ -317,15 +330,21 @@ class Backend {
   }
 
   // --- compression ---
-  // The given rows as floats, [rows, dim] on the host.
+  // The given rows as floats, [rows, dim] on the host. Rows stored after Hadamard are turned back.
   virtual void ReadRows(const HeadRows& head, std::span<const int32_t> rows,
                         std::span<float> out) = 0;
-  // Writes every sum; all right-hand sides use the rows as they were before the call.
+  // Stores `values` [rows, dim] in the given rows, as StoreRows would, after Hadamard where the
+  // rows are.
+  virtual void WriteRows(const HeadRows& head, std::span<const int32_t> rows,
+                         std::span<const float> values) = 0;
+  // Writes every sum, of rows as they are stored; all right-hand sides use the rows as they were
+  // before the call.
   virtual void SumRows(const HeadRows& head, std::span<const RowSum> sums) = 0;
   // Several searches, say one per head, that share the threads.
   virtual void MostSimilar(std::span<const Similarity> searches) = 0;
   virtual void CompareWithMean(const MeanCosines& comparison) = 0;
-  // Turns the keys of rows 0..positions.size() - 1 back from their positions to before RoPE.
+  // Turns the keys of rows 0..positions.size() - 1 back from their positions to before RoPE, and
+  // from Hadamard, which comes after it.
   virtual void Unrotate(const HeadRows& keys, std::span<const int32_t> positions,
                         const RopeTable& rope) = 0;
 

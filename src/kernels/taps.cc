@@ -24,6 +24,7 @@ void PrepareTaps(const TapSpec& spec, int64_t n_queries, int64_t n_lists, Taps& 
   found.last_sums.resize(spec.last_sums > 0 ? lists : 0);
   found.column_sums.resize(spec.column_sums ? lists : 0);
   found.square_sums.resize(spec.square_sums ? lists : 0);
+  found.column_max.resize(spec.column_max ? lists : 0);
 }
 
 void PrepareTapList(const TapSpec& spec, int64_t list, int64_t n_entries, Taps& found) {
@@ -32,6 +33,7 @@ void PrepareTapList(const TapSpec& spec, int64_t list, int64_t n_entries, Taps& 
   if (spec.last_sums > 0) Zero(found.last_sums[i], n_entries);
   if (spec.column_sums) Zero(found.column_sums[i], n_entries);
   if (spec.square_sums) Zero(found.square_sums[i], n_entries);
+  if (spec.column_max) Zero(found.column_max[i], n_entries);
 }
 
 }  // namespace winnow::kernels

@@ -1,10 +1,13 @@
 #include "kernels/unrotate.h"
 
+#include "kernels/hadamard.h"
+
 namespace winnow::kernels {
 
-void UnrotateRow(TensorType type, std::span<std::byte> row, std::span<const float> cos_sin,
+void UnrotateRow(const HeadRows& keys, std::span<std::byte> row, std::span<const float> cos_sin,
                  const RopeTable& rope, std::span<float> key) {
-  Dequantize(type, row, key);
+  Dequantize(keys.type, row, key);
+  if (keys.hadamard) TransformHead(key);
   const auto n_pairs = static_cast<size_t>(rope.n_rotated / 2);
   for (size_t pair = 0; pair < n_pairs; ++pair) {
     const size_t first = rope.interleaved ? 2 * pair : pair;
@@ -18,7 +21,7 @@ void UnrotateRow(TensorType type, std::span<std::byte> row, std::span<const floa
     key[first] = static_cast<float>((cosine * x + sine * y) * scale);
     key[second] = static_cast<float>((cosine * y - sine * x) * scale);
   }
-  Quantize(type, key, row);
+  Quantize(keys.type, key, row);
 }
 
 }  // namespace winnow::kernels

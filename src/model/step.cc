@@ -245,7 +245,8 @@ Result<void> Step::RunBlock(int64_t max_rows) {
        .out = work_.attended.Rows(n),
        .q_and_k = projected.q_and_k,
        .positions =
-           std::span(positions_).subspan(static_cast<size_t>(next_row_), static_cast<size_t>(n))}));
+           std::span(positions_).subspan(static_cast<size_t>(next_row_), static_cast<size_t>(n)),
+       .hidden = x}));
   for (size_t i = 0; i < states_.size(); ++i) states_[i].dropped |= pass_.skipped(i);
   CompleteBlock(x);
   next_row_ += n;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "compression/decide.h"
 #include "compression/taps.h"
 #include "runtime/invariants.h"
 
@@ -69,6 +68,7 @@ void Compressor::Shape(const CompressionOptions& options, const ModelFacts& mode
     config.n_copies = model.n_q_heads / config.shape.n_kv_heads;
     config.shape.n_kv_heads = model.n_q_heads;
   }
+  config.bias_column = traits.bias_column;
   if (traits.evicts_in_decode) config.gather_from_bytes = kGatherFromBytes;
 }
 
@@ -82,7 +82,11 @@ void Compressor::BeginCall(Phase phase, int64_t n_call) {
   phase_ = phase;
   n_rows_ = n_call;
   n_seen_ += n_call;
-  if (phase == Phase::kPrefill) n_prompt_ = n_seen_;
+  if (phase == Phase::kPrefill) {
+    n_prompt_ = n_seen_;
+    if (active()) memory_ = options_.method->MakeMemory();
+    replayed_ = false;
+  }
 }
 
 kernels::TapSpec Compressor::Taps() const {
@@ -90,44 +94,82 @@ kernels::TapSpec Compressor::Taps() const {
   return compression::TapsOfCall(options_.method->needs(), phase_, n_seen_);
 }
 
-void Compressor::AfterLayer(cache::Cache& cache, const attention::LayerDone& done) {
-  if (!active()) return;
-  CheckLiveBytes(cache);
-  // Captures fit the functions' own storage.
-  struct Context {
-    const Compressor& compressor;
-    const cache::Cache& cache;
-  } context{*this, cache};
+attention::RowSpec Compressor::Rows() const {
+  if (!active() || phase_ != Phase::kPrefill) return {};
+  return options_.method->needs().prompt_rows;
+}
+
+compression::LayerCall Compressor::MakeCall(cache::Cache& cache, const kernels::Taps& taps) {
+  return {.backend = backend_,
+          .cache = cache,
+          .state = cache::StateView(cache),
+          .scratch = scratch_,
+          .taps = taps,
+          .phase = phase_,
+          .n_layers = cache.config().shape.n_layers,
+          .n_q_heads = n_q_heads_,
+          .n_new = n_rows_,
+          .n_seen = n_seen_,
+          .budget = budget_,
+          .memory = memory_.get(),
+          .projections = projections_,
+          .replayed = replayed_};
+}
+
+// Captures fit the functions' own storage: they are made for every layer of a decode step.
+compression::PlanHooks Compressor::MakeHooks(const cache::Cache& cache) const {
   compression::PlanHooks hooks;
   if (options_.on_plan) {
-    hooks.before = [&context](const cache::Plan& plan) {
-      const Compressor& c = context.compressor;
-      c.options_.on_plan(plan, {.cache = context.cache, .phase = c.phase_, .n_seen = c.n_seen_});
+    hooks.before = [this, &cache](const cache::Plan& plan) {
+      options_.on_plan(plan, {.cache = cache, .phase = phase_, .n_seen = n_seen_});
     };
   }
   if (kChecksInvariants) {
-    hooks.after = [&context](const cache::Plan&) {
-      context.compressor.CheckLiveBytes(context.cache);
-    };
+    hooks.after = [this, &cache](const cache::Plan&) { CheckLiveBytes(cache); };
   }
-  compression::DecideAndApply(*options_.method, cache,
-                              {.backend = backend_,
-                               .cache = cache,
-                               .state = cache::StateView(cache),
-                               .scratch = scratch_,
-                               .taps = done.taps,
-                               .phase = phase_,
-                               .layer = done.layer,
-                               .n_layers = cache.config().shape.n_layers,
-                               .n_q_heads = n_q_heads_,
-                               .n_new = n_rows_,
-                               .n_seen = n_seen_,
-                               .budget = budget_},
-                              done.rope, plans_, hooks);
+  return hooks;
+}
+
+void Compressor::BeginReplay(const compression::ReplayChunk& chunk, int64_t n_rows) {
+  replay_chunk_ = chunk;
+  n_replay_rows_ = n_rows;
+  replayed_ = true;
+}
+
+void Compressor::AfterReplayLayer(cache::Cache& cache, const attention::LayerDone& done) {
+  CheckLiveBytes(cache);
+  compression::LayerCall call = MakeCall(cache, done.taps);
+  call.layer = done.layer;
+  call.n_new = n_replay_rows_;
+  call.rows = done.rows;
+  call.rope = &done.rope;
+  call.scale = done.scale;
+  call.replay = replay_chunk_;
+  options_.method->ObserveReplay(call);
+}
+
+void Compressor::DecideAll(cache::Cache& cache) {
+  if (!DecidesAtEnd()) return;
+  const kernels::Taps none;
+  compression::LayerCall call = MakeCall(cache, none);
+  call.layer = call.n_layers - 1;
+  compression::DecideAllAndApply(*options_.method, cache, call, plans_, MakeHooks(cache));
+}
+
+void Compressor::AfterLayer(cache::Cache& cache, const attention::LayerDone& done) {
+  if (!active()) return;
+  CheckLiveBytes(cache);
+  compression::LayerCall call = MakeCall(cache, done.taps);
+  call.layer = done.layer;
+  call.rows = done.rows;
+  call.rope = &done.rope;
+  call.scale = done.scale;
+  compression::DecideAndApply(*options_.method, cache, call, done.rope, plans_, MakeHooks(cache));
   if (!plans_.kept_rows.empty()) n_rows_ = static_cast<int64_t>(plans_.kept_rows.size());
 }
 
-void Compressor::EndCall(const cache::Cache& cache) const {
+void Compressor::EndCall(const cache::Cache& cache) {
+  memory_.reset();
   CheckLiveBytes(cache);
   if (kChecksInvariants && Compresses(phase_)) CheckSizes(cache);
 }
@@ -182,6 +224,7 @@ void Compressor::Reserve(const Reservation& reservation, int64_t n_tokens) {
 std::span<const int32_t> Compressor::RowsKept() const { return plans_.kept_rows; }
 
 void Compressor::Reset() {
+  memory_.reset();
   n_seen_ = 0;
   n_prompt_ = 0;
   n_next_ = 0;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "attention/layer_pass.h"
 #include "base/result.h"
 #include "cache/cache.h"
+#include "compression/decide.h"
 #include "compression/method.h"
 #include "kernels/ops.h"
 #include "runtime/memory_plan.h"
@@ -53,8 +55,14 @@ class Compressor {
                     cache::CacheConfig& config);
 
   // For `n_q_heads` query heads. The backend outlives the compressor.
-  Compressor(const CompressionOptions& options, int n_q_heads, kernels::Backend& backend)
-      : options_(options), n_q_heads_(n_q_heads), backend_(backend) {}
+  // `projections`: the model's, where there is one; they outlive it too.
+  Compressor(const CompressionOptions& options, int n_q_heads, kernels::Backend& backend,
+             const compression::OutputProjections* projections = nullptr)
+      : options_(options),
+        n_q_heads_(n_q_heads),
+        backend_(backend),
+        projections_(projections),
+        replay_(options.method ? options.method->needs().replay : compression::ReplaySpec{}) {}
 
   bool active() const { return options_.method != nullptr; }
   const CompressionOptions& options() const { return options_; }
@@ -89,10 +97,23 @@ class Compressor {
   void BeginCall(compression::Phase phase, int64_t n_call);
   // What attention is asked in this call.
   kernels::TapSpec Taps() const;
+  attention::RowSpec Rows() const;
   // Runs the method on a layer and carries out its plans.
   void AfterLayer(cache::Cache& cache, const attention::LayerDone& done);
+  // What is to be replayed after the prefill call at work; nothing where nothing must be evicted.
+  const compression::ReplaySpec* Replay() const {
+    return replay_.any() && n_seen_ > budget_ ? &replay_ : nullptr;
+  }
+  // The part of the replay that the model reads next, n_rows tokens in all.
+  void BeginReplay(const compression::ReplayChunk& chunk, int64_t n_rows);
+  // Shows the method a layer that holds the replay's entries too.
+  void AfterReplayLayer(cache::Cache& cache, const attention::LayerDone& done);
+  bool DecidesAtEnd() const { return active() && options_.method->traits().decides_at_end; }
+  // After a prefill call and its replay, before EndCall: the method decides about all layers, if it
+  // does so at the end.
+  void DecideAll(cache::Cache& cache);
   // After every call of the model.
-  void EndCall(const cache::Cache& cache) const;
+  void EndCall(const cache::Cache& cache);
   // Rows of the call that layers after this one compute; empty: all.
   std::span<const int32_t> RowsKept() const;
   void Reset();
@@ -122,11 +143,18 @@ class Compressor {
   static Entries EntriesHeld(const cache::Cache& cache, int layer);
 
  private:
+  compression::LayerCall MakeCall(cache::Cache& cache, const kernels::Taps& taps);
+  compression::PlanHooks MakeHooks(const cache::Cache& cache) const;
   Result<ResolvedBudget> ResolveBudget(const cache::Cache& cache, int64_t n_prompt,
                                        int64_t n_call) const;
   // The largest budget, and calls as long as they may be, that a limit on the bytes allows.
   Result<ResolvedBudget> ResolveMemoryLimit(const cache::Cache& cache, int64_t n_prompt,
                                             int64_t n_call) const;
+  // Of a first prompt that is replayed: calls as long as leave at least half of the budget that the
+  // shortest ones would. Nothing: not even those fit.
+  static std::optional<ResolvedBudget> SettleReplay(
+      int64_t smallest, int64_t largest, int64_t n_call,
+      const std::function<bool(const ResolvedBudget&)>& fits);
   Result<int64_t> BudgetFromRatio(int64_t n_tokens) const;
   int64_t NextCall(const cache::Cache& cache) const;
   int64_t MaxListBytes(const cache::Cache& cache, int64_t n_slots) const;
@@ -151,6 +179,12 @@ class Compressor {
   CompressionOptions options_;
   int n_q_heads_;
   kernels::Backend& backend_;
+  const compression::OutputProjections* projections_;
+  compression::ReplaySpec replay_;
+  std::unique_ptr<compression::Memory> memory_;  // of the prefill call at work
+  compression::ReplayChunk replay_chunk_;
+  int64_t n_replay_rows_ = 0;
+  bool replayed_ = false;  // the call at work
   int64_t budget_ = 0;
   int64_t n_seen_ = 0;
   int64_t n_prompt_ = 0;      // of them those up to the end of the last prefill call

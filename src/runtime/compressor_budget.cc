@@ -191,6 +191,9 @@ Result<Compressor::ResolvedBudget> Compressor::ResolveMemoryLimit(const cache::C
   };
   const bool first = LongestHead(cache) == 0;
   const bool in_parts = !first && Compresses(Phase::kPrefill);
+  if (first && replay_.any()) {
+    if (const auto parts = SettleReplay(smallest, largest, n_call, fits)) return *parts;
+  }
   // A later prompt that would cost more than half of the budget is rather taken in parts.
   const int64_t enough = in_parts ? std::max(smallest, budget_ / 2) : smallest;
   for (const int64_t n_next : {NextCall(cache), int64_t{0}}) {
@@ -226,6 +229,26 @@ Result<Compressor::ResolvedBudget> Compressor::ResolveMemoryLimit(const cache::C
     message += "; taken in smaller chunks (--prefill-chunk) it needs less";
   }
   return Error{message};
+}
+
+std::optional<Compressor::ResolvedBudget> Compressor::SettleReplay(
+    int64_t smallest, int64_t largest, int64_t n_call,
+    const std::function<bool(const ResolvedBudget&)>& fits) {
+  constexpr int64_t kMinCall = 32;
+  const auto budget_of = [&](int64_t n) {
+    return LargestPassing(smallest, largest, [&](int64_t budget) {
+      return fits({.budget = budget, .n_call = n, .n_next = 0});
+    });
+  };
+  const int64_t max = budget_of(std::min(n_call, kMinCall));
+  if (max == 0) return std::nullopt;
+  for (int64_t n = n_call;; n = std::max(kMinCall, (n + 1) / 2)) {
+    const int64_t budget = budget_of(n);
+    if (budget >= std::max(smallest, max / 2)) {
+      return ResolvedBudget{.budget = budget, .n_call = n, .n_next = 0};
+    }
+    if (n <= kMinCall) return std::nullopt;
+  }
 }
 
 int64_t Compressor::NextCall(const cache::Cache& cache) const {

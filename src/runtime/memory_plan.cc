@@ -81,7 +81,9 @@ int64_t MemoryPlan::Call(Phase phase, int64_t budget, int64_t n) {
   const compression::Method::Sizes sizes = SizesAfter(phase, budget);
   const Entries total = ForHeads(sizes.total_slots, sizes.total_rows);
   const bool waits = prefill && method_->traits().waits_for_all_layers;
-  int64_t peak = waits ? cost_.Bytes(Held() + added_in_all) : 0;
+  // A layer holds the entries of a replay on top, until the method has looked at them.
+  const int64_t n_replay = waits ? method_->needs().replay.MaxTokens(n) : 0;
+  int64_t peak = waits ? cost_.Bytes(Held() + added_in_all + ForHeads(n_replay, n_replay)) : 0;
   Entries done;  // of the layers before the one at work
   Entries left;  // of the others, before the call
   for (const Entries& layer : held_) left = left + layer;

@@ -9,6 +9,15 @@ namespace winnow::runtime {
 
 using compression::Phase;
 
+namespace {
+
+// Where the passes of a part stand in its work: a replay costs about as much again, and the
+// decision at the end comes after it.
+constexpr double kReplayFrom = 0.4;
+constexpr double kReplayTo = 0.9;
+
+}  // namespace
+
 void Prefill::Begin(std::span<const Prompt> prompts) {
   WINNOW_CHECK(!at_work());
   works_.clear();
@@ -43,7 +52,7 @@ void Prefill::BeginWave() {
   for (size_t i = 0; i < works_.size(); ++i) {
     const Work& work = works_[i];
     if (work.failure || work.dropped || work.n_left() == 0) continue;
-    AddPart(i);
+    work.replays() ? AddReplay(i) : AddPart(i);
     row_block = std::max(row_block, work.prompt.session->data_->options.row_block);
   }
   if (wave_.empty()) return;
@@ -53,12 +62,15 @@ void Prefill::BeginWave() {
 void Prefill::AddPart(size_t i) {
   Work& work = works_[i];
   const Prompt& prompt = work.prompt;
-  const int64_t n = std::min(work.n_call, work.n_left());
-  const auto tokens =
-      prompt.tokens.subspan(static_cast<size_t>(work.n_read), static_cast<size_t>(n));
-  wave_.push_back({.work = i, .tokens = tokens});
-  model::TokenSpan& span =
-      spans_.emplace_back(prompt.session->data_->BeginCall(tokens, Phase::kPrefill));
+  Session::Data& data = *prompt.session->data_;
+  const std::span<const TokenId> tokens = work.part();
+  const auto n = static_cast<int64_t>(tokens.size());
+  model::TokenSpan& span = spans_.emplace_back(data.BeginCall(tokens, Phase::kPrefill));
+  double to = 1;
+  if (data.compressor.DecidesAtEnd()) {
+    to = data.compressor.Replay() != nullptr ? kReplayFrom : kReplayTo;
+  }
+  wave_.push_back({.work = i, .from = 0, .to = to});
   span.sequence.failure = &work.failure;
   const int64_t logits_from = prompt.logits_from - work.n_read;
   const bool gives_rows = prompt.logits_from >= 0 && logits_from < n;
@@ -69,6 +81,19 @@ void Prefill::AddPart(size_t i) {
       work.prompt.on_logits(work.n_read + first_row, rows);
     };
   }
+}
+
+void Prefill::AddReplay(size_t i) {
+  Work& work = works_[i];
+  const Session::Data::ReplayPass& pass = work.replay[work.n_replayed];
+  const auto n_part = static_cast<double>(work.part().size());
+  const auto share = [&](int64_t token) {
+    return kReplayFrom + (kReplayTo - kReplayFrom) * static_cast<double>(token) / n_part;
+  };
+  wave_.push_back(
+      {.work = i, .from = share(pass.chunk.first), .to = share(pass.chunk.first + pass.chunk.n)});
+  spans_.push_back(work.prompt.session->data_->BeginReplay(pass));
+  spans_.back().sequence.failure = &work.failure;
 }
 
 bool Prefill::Run(const model::Quota& quota) {
@@ -91,9 +116,24 @@ void Prefill::EndWave() {
       Rollback(work);
       continue;
     }
-    work.prompt.session->data_->EndCall(part.tokens, Phase::kPrefill);
-    work.n_read += static_cast<int64_t>(part.tokens.size());
+    if (work.replays()) {
+      ++work.n_replayed;
+    } else if (work.prompt.session->data_->compressor.DecidesAtEnd()) {
+      work.replay = work.prompt.session->data_->PlanReplay(work.part());
+      work.n_replayed = 0;
+    }
+    if (!work.replays()) EndPart(work);
   }
+}
+
+void Prefill::EndPart(Work& work) const {
+  Session::Data& data = *work.prompt.session->data_;
+  const std::span<const TokenId> tokens = work.part();
+  data.compressor.DecideAll(*data.cache);
+  data.EndCall(tokens, Phase::kPrefill);
+  work.n_read += static_cast<int64_t>(tokens.size());
+  work.replay.clear();
+  work.n_replayed = 0;
 }
 
 void Prefill::Rollback(Work& work) const {
@@ -141,12 +181,15 @@ void Prefill::Abandon() {
 
 double Prefill::done() const {
   if (n_all_ == 0) return 1;
-  int64_t n_read = 0;
-  for (const Work& work : works_) n_read += work.n_read;
-  double n_done = static_cast<double>(n_read);
-  int64_t n_wave = 0;
-  for (const Part& part : wave_) n_wave += static_cast<int64_t>(part.tokens.size());
-  if (at_work()) n_done += step_.done() * static_cast<double>(n_wave);
+  double n_done = 0;
+  for (const Work& work : works_) n_done += static_cast<double>(work.n_read);
+  if (at_work()) {
+    const double of_pass = step_.done();
+    for (const Part& part : wave_) {
+      n_done += (part.from + of_pass * (part.to - part.from)) *
+                static_cast<double>(works_[part.work].part().size());
+    }
+  }
   return n_done / static_cast<double>(n_all_);
 }
 

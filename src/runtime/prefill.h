@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -9,6 +10,7 @@
 #include "base/result.h"
 #include "model/step.h"
 #include "runtime/session.h"
+#include "runtime/session_data.h"
 
 namespace winnow::runtime {
 
@@ -57,20 +59,34 @@ class Prefill {
     int64_t n_before = 0;  // tokens of the session
     int64_t n_call = 0;    // taken at a time
     int64_t n_read = 0;
+    // Passes of the replay of the part that was read last (compression::ReplaySpec), and how many
+    // of them are done; empty: the next part comes.
+    std::vector<Session::Data::ReplayPass> replay = {};
+    size_t n_replayed = 0;
     std::optional<Error> failure;
     bool dropped = false;
     int64_t n_left() const { return static_cast<int64_t>(prompt.tokens.size()) - n_read; }
+    std::span<const TokenId> part() const {
+      return prompt.tokens.subspan(static_cast<size_t>(n_read),
+                                   static_cast<size_t>(std::min(n_call, n_left())));
+    }
+    bool replays() const { return n_replayed < replay.size(); }
   };
-  // A part of a prompt in the pass at work.
+  // A part of a prompt, or a pass of its replay, in the pass of the model at work.
   struct Part {
     size_t work = 0;
-    std::span<const TokenId> tokens;
+    // Of the part's tokens: where this pass begins and ends, counted as work.
+    double from = 0;
+    double to = 1;
   };
 
   Result<void> Prepare(Work& work) const;
   void BeginWave();
   void EndWave();
   void AddPart(size_t i);
+  void AddReplay(size_t i);
+  // The last pass of a part is done.
+  void EndPart(Work& work) const;
   void Rollback(Work& work) const;
   void Fail(const Error& error);
 

@@ -39,10 +39,12 @@ Result<std::unique_ptr<Session>> Session::Make(Engine& engine, const SessionOpti
                  ", expected at least 1"};
   }
   WINNOW_TRY(Compressor::Check(options.compression));
-  cache::CacheConfig config = {.shape = model.cache_shape(),
-                               .key_type = options.key_type,
-                               .value_type = options.value_type,
-                               .capacity = context};
+  cache::CacheConfig config = {
+      .shape = model.cache_shape(),
+      .key_type = options.key_type,
+      .value_type = options.value_type,
+      .hadamard_keys = options.rotate_keys && options.key_type == kernels::TensorType::kQ4_0,
+      .capacity = context};
   Compressor::Shape(options.compression,
                     {.n_q_heads = model.hyperparameters().n_heads,
                      .trained_context = model.hyperparameters().trained_context},

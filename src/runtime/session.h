@@ -24,6 +24,8 @@ struct SessionOptions {
   int64_t context = 0;  // tokens the cache can hold; 0: the model's context
   kernels::TensorType key_type = kernels::TensorType::kF16;
   kernels::TensorType value_type = kernels::TensorType::kF16;
+  // Whether keys stored as Q4_0 go through a Hadamard transform first (CacheConfig::hadamard_keys).
+  bool rotate_keys = true;
   int64_t row_block = 512;  // tokens computed at a time inside a layer
   CompressionOptions compression = {};
   // To record queries, keys and values (attention::Sequence).

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/step.h"
+#include "runtime/model_projections.h"
 #include "runtime/session.h"
 
 namespace winnow::runtime {
@@ -14,10 +15,13 @@ struct Session::Data {
   Data(Engine& e, const SessionOptions& o)
       : engine(&e),
         options(o),
-        compressor(o.compression, e.model().hyperparameters().n_heads, e.backend()) {}
+        output_projections(e.model()),
+        compressor(o.compression, e.model().hyperparameters().n_heads, e.backend(),
+                   &output_projections) {}
 
   Engine* engine = nullptr;
   SessionOptions options;
+  ModelProjections output_projections;
   Compressor compressor;
   std::unique_ptr<cache::Cache> cache;
   std::vector<TokenId> tokens;
@@ -41,6 +45,18 @@ struct Session::Data {
   model::TokenSpan BeginCall(std::span<const TokenId> added, compression::Phase phase);
   void EndCall(std::span<const TokenId> added, compression::Phase phase);
   void Rollback();
+
+  // The passes of the replay of a call's tokens, which are in the cache; none where the method asks
+  // for none, or where there is no room (compression::ReplaySpec, session_replay.cc).
+  struct ReplayPass {
+    compression::ReplayChunk chunk;
+    std::vector<TokenId> tokens;  // the text before the chunk, and the chunk
+    cache::Position first = 0;    // of the tokens
+  };
+  std::vector<ReplayPass> PlanReplay(std::span<const TokenId> added) const;
+  // The span of a pass, which refers to it and to this session. Its entries leave every layer as
+  // soon as the method has seen them.
+  model::TokenSpan BeginReplay(const ReplayPass& pass);
 
   // After a call of the model: its tokens are in the cache.
   void Advance(std::span<const TokenId> added);

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::array<char, 16> kMagic = {'w', 'i', 'n', 'n', 'o', 'w', ' ',  's',
                                          'e', 's', 's', 'i', 'o', 'n', '\n', '\0'};
-constexpr uint64_t kVersion = 1;
+constexpr uint64_t kVersion = 2;
 
 enum class Tag : uint32_t {  // as four letters
   kInfo = std::bit_cast<uint32_t>(std::array<char, 4>{'I', 'N', 'F', 'O'}),
@@ -58,7 +58,8 @@ void WriteInfo(const SessionFileInfo& info, const Compressor::Progress& progress
   out.PutText(info.model);
   for (const int number :
        {info.shape.n_layers, info.shape.n_kv_heads, info.shape.key_dim, info.shape.value_dim,
-        static_cast<int>(info.key_type), static_cast<int>(info.value_type)}) {
+        static_cast<int>(info.key_type), static_cast<int>(info.value_type),
+        static_cast<int>(info.hadamard_keys)}) {
     out.Put(static_cast<int32_t>(number));
   }
   out.Put(info.context);
@@ -78,7 +79,7 @@ void WriteInfo(const SessionFileInfo& info, const Compressor::Progress& progress
 bool ReadInfo(std::span<const std::byte> bytes, SessionFileInfo& info,
               Compressor::Progress& progress) {
   ByteReader in(bytes);
-  std::array<int32_t, 6> numbers = {};
+  std::array<int32_t, 7> numbers = {};
   const bool read = in.GetText(info.model) && in.GetInto(std::span<int32_t>(numbers)) &&
                     in.Get(info.context) && in.GetText(info.method) && in.Get(info.size) &&
                     in.Get(info.ratio) && in.Get(info.memory_bytes) && in.Get(info.prefill_chunk) &&
@@ -92,6 +93,7 @@ bool ReadInfo(std::span<const std::byte> bytes, SessionFileInfo& info,
                 .value_dim = numbers[3]};
   info.key_type = static_cast<kernels::TensorType>(numbers[4]);
   info.value_type = static_cast<kernels::TensorType>(numbers[5]);
+  info.hadamard_keys = numbers[6] != 0;
   constexpr int64_t kMax = std::numeric_limits<cache::Position>::max();
   const auto within = [&](int64_t number) { return number >= 0 && number <= kMax; };
   return kernels::IsCacheType(info.key_type) && kernels::IsCacheType(info.value_type) &&
@@ -175,6 +177,7 @@ SessionFileInfo Describe(const Session& session) {
           .shape = config.shape,
           .key_type = config.key_type,
           .value_type = config.value_type,
+          .hadamard_keys = config.hadamard_keys,
           .context = config.capacity,
           .method = compression.method ? compression.method->traits().spec : "",
           .size = compression.size,
@@ -186,7 +189,8 @@ SessionFileInfo Describe(const Session& session) {
 }
 
 std::string TypesText(const SessionFileInfo& info) {
-  return std::string(gguf::GetTypeInfo(info.key_type).name) + " keys and " +
+  return std::string(gguf::GetTypeInfo(info.key_type).name) + " keys" +
+         (info.hadamard_keys ? " after a Hadamard transform" : "") + " and " +
          std::string(gguf::GetTypeInfo(info.value_type).name) + " values";
 }
 std::string MethodText(const SessionFileInfo& info) {

@@ -20,9 +20,10 @@ struct SessionFileInfo {
   cache::CacheShape shape;
   kernels::TensorType key_type = kernels::TensorType::kF16;
   kernels::TensorType value_type = kernels::TensorType::kF16;
-  int64_t context = 0;  // tokens the cache could hold
-  std::string method;   // as written; empty: nothing is evicted
-  int64_t size = 0;     // the budget, as CompressionOptions
+  bool hadamard_keys = false;  // stored after a Hadamard transform
+  int64_t context = 0;         // tokens the cache could hold
+  std::string method;          // as written; empty: nothing is evicted
+  int64_t size = 0;            // the budget, as CompressionOptions
   double ratio = 0;
   int64_t memory_bytes = 0;
   int64_t prefill_chunk = 0;

@@ -105,6 +105,28 @@ TEST_F(SessionFileTest, WhatDiffersIsNamed) {
   EXPECT_NE(Problem(Options("streaming", 20)).find("another model"), std::string::npos);
 }
 
+// Keys stored after a Hadamard transform mean nothing without it.
+TEST_F(SessionFileTest, TransformedKeysAreRecorded) {
+  model::testing::TinySpec spec = MakeTinySpec("llama");
+  spec.key_dim = spec.value_dim = 32;  // a block of q4_0
+  engine_ = testing::TinyEngine(spec);
+  SessionOptions options = Options();
+  options.key_type = kernels::TensorType::kQ4_0;
+  Save(options);
+  EXPECT_TRUE(ReadSessionInfo(path_)->hadamard_keys);
+  EXPECT_EQ(Problem(options), "");
+  options.rotate_keys = false;
+  EXPECT_NE(Problem(options).find("Q4_0 keys after a Hadamard transform"), std::string::npos)
+      << Problem(options);
+  Save(options);
+  EXPECT_FALSE(ReadSessionInfo(path_)->hadamard_keys);
+  EXPECT_EQ(Problem(options), "");
+  options.key_type = kernels::TensorType::kQ8_0;  // 8 bits need no transform
+  options.rotate_keys = true;
+  Save(options);
+  EXPECT_FALSE(ReadSessionInfo(path_)->hadamard_keys);
+}
+
 TEST_F(SessionFileTest, ABudgetInBytesHoldsForWhatWasSaved) {
   SessionOptions options = Options("streaming");
   options.compression.memory_bytes = 1 << 16;

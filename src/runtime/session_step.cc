@@ -33,6 +33,7 @@ model::TokenSpan Session::Data::BeginCall(std::span<const TokenId> added, Phase 
   }
   if (!evicts()) return span;
   span.sequence.taps = compressor.Taps();
+  span.sequence.rows = compressor.Rows();
   span.sequence.after_layer = [this](const attention::LayerDone& done) -> Result<void> {
     compressor.AfterLayer(*cache, done);
     return {};

@@ -171,6 +171,12 @@ void Placement::Merge(int layer, size_t head, const HeadPlan& plan) {
   backend_.SumRows(values(layer, head), value_sums_);
 }
 
+void Placement::WriteValues(int layer, size_t head, std::span<const Slot> rows,
+                            std::span<const float> values) {
+  for (const Slot row : rows) WINNOW_CHECK(row >= 0 && row < n_rows(layer, head));
+  backend_.WriteRows(this->values(layer, head), rows, values);
+}
+
 void Placement::Move(int layer, size_t head, const Moves& moves) {
   if (moves.from.empty()) return;
   const kernels::HeadStore& store = stores(layer)[head];
@@ -193,7 +199,9 @@ bool Placement::Shrink(int layer_index, size_t head, int64_t n_rows) {
 
 void Placement::Unrotate(int layer, size_t head, std::span<const Position> positions,
                          const kernels::RopeTable& rope) {
-  backend_.Unrotate(keys(layer, head), positions, rope);
+  kernels::HeadRows rows = keys(layer, head);
+  rows.hadamard = config_.hadamard_keys;
+  backend_.Unrotate(rows, positions, rope);
 }
 
 void Placement::ReadRows(int layer, size_t head, std::span<std::byte> keys,

@@ -33,12 +33,15 @@ class Placement {
   void Append(int layer, const kernels::Matrix& k, const kernels::Matrix& v);
   // Weighted sums of rows of one head, as they are before.
   void Merge(int layer, size_t head, const HeadPlan& plan);
+  // Values of some rows of a head: a row of value_dim for each.
+  void WriteValues(int layer, size_t head, std::span<const Slot> rows,
+                   std::span<const float> values);
   // Rows of one head that move before the last ones go.
   void Move(int layer, size_t head, const Moves& moves);
   // Drops the rows from n_rows on. Their pages go back to the system, unless they are so few that
   // the next tokens take them again: then false.
   bool Shrink(int layer, size_t head, int64_t n_rows);
-  // Keys stored after RoPE at `positions` [row] become keys before RoPE.
+  // Keys stored after RoPE at `positions` [row], and after Hadamard, become keys before both.
   void Unrotate(int layer, size_t head, std::span<const Position> positions,
                 const kernels::RopeTable& rope);
   // No rows are left. Requires: all heads were shrunk to 0.
@@ -53,7 +56,7 @@ class Placement {
 
   std::span<const kernels::HeadStore> stores(int layer) const;  // [kv_head]; n_slots counts rows
   int64_t n_rows(int layer, size_t head) const { return stores(layer)[head].n_slots; }
-  kernels::HeadRows keys(int layer, size_t head) const;
+  kernels::HeadRows keys(int layer, size_t head) const;  // as they are stored
   kernels::HeadRows values(int layer, size_t head) const;
   int64_t row_bytes() const { return key_row_bytes_ + value_row_bytes_; }
   int64_t key_row_bytes() const { return key_row_bytes_; }

@@ -11,6 +11,7 @@
 #include "compression/budget/budget.h"
 #include "compression/merge/merge.h"
 #include "compression/methods/methods.h"
+#include "compression/methods/parts_by_name.h"
 #include "compression/score/score.h"
 #include "compression/select/select.h"
 #include "compression/taps.h"
@@ -146,8 +147,8 @@ Choices ListNames(const std::vector<Listed<Ptr>>& list) {
 // Error: no such part (says which there are), or its parameters are wrong.
 template <class Ptr>
 Result<Ptr> MakePart(std::string_view kind, const std::string& text,
-                     const std::vector<Listed<Ptr>>& list) {
-  const std::string context = "custom: " + std::string(kind) + ": ";
+                     const std::vector<Listed<Ptr>>& list, std::string_view method = "custom") {
+  const std::string context = std::string(method) + ": " + std::string(kind) + ": ";
   const Result<Spec> spec = ParsePart(text);
   if (!spec) return Error{context + spec.error().message};
   std::string known;
@@ -243,6 +244,17 @@ Promise Promises(const CustomConfig& c, int64_t) {
 }
 
 }  // namespace
+
+Choices ScoreNames() { return ListNames(Scores()); }
+Choices BudgetNames() { return ListNames(Budgets()); }
+
+Result<score::ScorerPtr> ScoreByName(std::string_view method, const std::string& text) {
+  return MakePart("score", text, Scores(), method);
+}
+
+Result<budget::BudgeterPtr> BudgetByName(std::string_view method, const std::string& text) {
+  return MakePart("budget", text, Budgets(), method);
+}
 
 MethodEntry Custom() {
   return Entry<CustomConfig, Make, Promises>(

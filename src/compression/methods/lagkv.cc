@@ -66,13 +66,6 @@ double Spread(std::span<const float> row, const Extent& extent) {
   return n < 2 ? 0 : std::sqrt(std::max(0.0, (squares - sum * sum / n) / (n - 1)));
 }
 
-void Softmax(std::span<double> x) {
-  const double max = *std::max_element(x.begin(), x.end(), ScoreLess);
-  double sum = 0;
-  for (double& one : x) sum += one = std::exp(one - max);
-  for (double& one : x) one /= sum;
-}
-
 class LagScorer final : public Scorer {
  public:
   explicit LagScorer(const LagKvConfig& config) : c_(config) {}

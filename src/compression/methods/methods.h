@@ -6,17 +6,23 @@
 namespace winnow::compression::methods {
 
 MethodEntry AdaKv();
+MethodEntry AttentionMatching();
 MethodEntry Cake();
 MethodEntry Cam();
 MethodEntry Caote();
+MethodEntry Compactor();
+MethodEntry CriticalKv();
 MethodEntry Custom();
 MethodEntry D2o();
+MethodEntry DefensiveKv();
 MethodEntry Ems();
+MethodEntry ExpectedAttention();
 MethodEntry Full();
 MethodEntry H2o();
 MethodEntry Hbw();
 MethodEntry KeyDiff();
 MethodEntry KNorm();
+MethodEntry KvZip();
 MethodEntry LagKv();
 MethodEntry LmInfinite();
 MethodEntry Local();
@@ -31,6 +37,8 @@ MethodEntry SnapKv();
 MethodEntry Streaming();
 MethodEntry Tova();
 MethodEntry TreeKv();
+MethodEntry TriAttention();
 MethodEntry Twilight();
+MethodEntry Winnow();
 
 }  // namespace winnow::compression::methods

@@ -144,12 +144,10 @@ class RedundancyScorer final : public Scorer {
     Votes(call, kv_head, region, out);
     score::Smooth(score::Pool::kMax, c_.kernel, call.scratch.numbers, out);
     std::vector<double> redundancy = Redundancy(UnitKeys(call, kv_head), c_.threshold);
-    const double max = *std::max_element(redundancy.begin(), redundancy.end(), ScoreLess);
-    double sum = 0;
-    for (double& one : redundancy) sum += one = std::exp(one - max);
+    Softmax(redundancy);
     for (size_t i = 0; i < out.size(); ++i) {
-      out[i] = c_.lambda * out[i] -
-               (1 - c_.lambda) * redundancy[static_cast<size_t>(region.begin) + i] / sum;
+      out[i] =
+          c_.lambda * out[i] - (1 - c_.lambda) * redundancy[static_cast<size_t>(region.begin) + i];
     }
   }
 

@@ -27,7 +27,8 @@ cache::CacheConfig CacheConfigFrom(const Method& method, const HarnessConfig& co
           .distance_cap = traits.distance_cap,
           .state = method.needs().state,
           .shared_rows = traits.shared_rows,
-          .n_copies = traits.per_query_head ? config.n_q_heads / config.n_kv_heads : 1};
+          .n_copies = traits.per_query_head ? config.n_q_heads / config.n_kv_heads : 1,
+          .bias_column = traits.bias_column};
 }
 
 }  // namespace
@@ -71,19 +72,32 @@ Harness::Harness(MethodPtr method, const HarnessConfig& config)
       config_(config),
       backend_(kernels::MakeReferenceBackend()),
       keys_([this](int, int, Position) { return std::vector<float>(config_.dim); }),
-      values_(keys_) {
+      values_(keys_),
+      queries_(keys_) {
   auto made = cache::Cache::Make(*backend_, CacheConfigFrom(*method_, config_));
   WINNOW_CHECK(made.has_value());
   cache_ = std::move(made).value();
   sequence_.cache = cache_.get();
-  const int64_t n = config_.capacity;
-  auto storage = backend_->Allocate(2 * n * static_cast<int64_t>(sizeof(float)));
-  WINNOW_CHECK(storage.has_value());
-  angles_storage_ = std::move(storage).value();
-  angles_ = {.table = {angles_storage_.get(), 0, n, 2, 2}, .n_rotated = 2, .interleaved = false};
-  std::vector<float> cos_sin;
-  for (int64_t i = 0; i < n; ++i) cos_sin.insert(cos_sin.end(), {1.0f, 0.0f});
-  backend_->Write(angles_.table, cos_sin);
+  MakeAngles({0.0});
+}
+
+kernels::Matrix Harness::Write(const Vectors& vectors, int n_heads, int layer,
+                               std::unique_ptr<kernels::Storage>& storage) const {
+  std::vector<float> rows;
+  for (const Position position : tokens_) {
+    for (int head = 0; head < n_heads; ++head) {
+      const std::vector<float> one = vectors(layer, head, position);
+      rows.insert(rows.end(), one.begin(), one.end());
+    }
+  }
+  auto made = backend_->Allocate(static_cast<int64_t>(rows.size() * sizeof(float)));
+  WINNOW_CHECK(made.has_value());
+  storage = std::move(made).value();
+  const int64_t cols = static_cast<int64_t>(n_heads) * config_.dim;
+  const kernels::Matrix matrix = {storage.get(), 0, static_cast<int64_t>(tokens_.size()), cols,
+                                  cols};
+  backend_->Write(matrix, rows);
+  return matrix;
 }
 
 void Harness::Decode(std::vector<double> row) { Decode(LastQuery(std::move(row), 1)); }
@@ -98,13 +112,14 @@ kernels::Taps Harness::ComputeTaps(const kernels::TapSpec& spec, int layer, int6
   const int per_list = spec.reduce == Reduce::kNone ? 1 : group;
   const int n_lists = config_.n_q_heads / per_list;
   const auto lists = static_cast<size_t>(n_lists);
-  const bool sums = spec.column_sums || spec.square_sums || spec.last_sums > 0;
+  const bool sums = spec.sees_all() || spec.last_sums > 0;
   taps.n_last_rows = static_cast<int>(std::min<int64_t>(spec.last_rows, n));
   taps.n_last_sums = static_cast<int>(std::min<int64_t>(spec.last_sums, n));
   if (spec.last_rows > 0) taps.last_rows.resize(lists);
   if (spec.last_sums > 0) taps.last_sums.resize(lists);
   if (spec.column_sums) taps.column_sums.resize(lists);
   if (spec.square_sums) taps.square_sums.resize(lists);
+  if (spec.column_max) taps.column_max.resize(lists);
   for (int list = 0; list < n_lists; ++list) {
     const int kv_head = list * per_list / group;
     const std::span<const Slot> order = cache_->order(layer, kv_head);
@@ -117,6 +132,7 @@ kernels::Taps Harness::ComputeTaps(const kernels::TapSpec& spec, int layer, int6
     if (spec.last_sums > 0) taps.last_sums[at].resize(order.size());
     if (spec.column_sums) taps.column_sums[at].resize(order.size());
     if (spec.square_sums) taps.square_sums[at].resize(order.size());
+    if (spec.column_max) taps.column_max[at].resize(order.size());
     for (int64_t query = sums ? 0 : n - taps.n_last_rows; query < n; ++query) {
       for (int64_t rank = 0; rank <= n_slots - n + query; ++rank) {
         const Slot slot = order[static_cast<size_t>(rank)];
@@ -139,6 +155,10 @@ kernels::Taps Harness::ComputeTaps(const kernels::TapSpec& spec, int layer, int6
         if (query >= n - spec.last_sums) taps.last_sums[at][column] += weight;
         if (spec.column_sums) taps.column_sums[at][column] += weight;
         if (spec.square_sums) taps.square_sums[at][column] += weight * weight;
+        if (spec.column_max) {
+          float& largest = taps.column_max[at][column];
+          largest = std::max(largest, static_cast<float>(weight));
+        }
       }
     }
   }
@@ -149,22 +169,10 @@ void Harness::RunLayer(Phase phase, int layer) {
   const auto n = static_cast<int64_t>(tokens_.size());
   // Nothing to append or attend: the method decides about what is there.
   if (n == 0) return Decide(phase, {.layer = layer, .taps = {}, .rope = angles_});
-  const int64_t cols = static_cast<int64_t>(config_.n_kv_heads) * config_.dim;
-  std::vector<float> k, v;
-  for (const Position position : tokens_) {
-    for (int head = 0; head < config_.n_kv_heads; ++head) {
-      const std::vector<float> key = keys_(layer, head, position);
-      const std::vector<float> value = values_(layer, head, position);
-      k.insert(k.end(), key.begin(), key.end());
-      v.insert(v.end(), value.begin(), value.end());
-    }
-  }
-  auto storage = backend_->Allocate(2 * n * cols * static_cast<int64_t>(sizeof(float)));
-  WINNOW_CHECK(storage.has_value());
-  const kernels::Matrix keys = {storage.value().get(), 0, n, cols, cols};
-  const kernels::Matrix values = {storage.value().get(), n * cols, n, cols, cols};
-  backend_->Write(keys, k);
-  backend_->Write(values, v);
+  std::unique_ptr<kernels::Storage> k, v, q;
+  const kernels::Matrix keys = Write(keys_, config_.n_kv_heads, layer, k);
+  const kernels::Matrix values = Write(values_, config_.n_kv_heads, layer, v);
+  sequence_.rows = phase == Phase::kPrefill ? method_->needs().prompt_rows : attention::RowSpec{};
 
   sequence_.taps = TapsOfCall(method_->needs(), phase, n_seen_ + n_call_);
   sequence_.after_layer = [&](const attention::LayerDone& done) -> Result<void> {
@@ -176,12 +184,14 @@ void Harness::RunLayer(Phase phase, int layer) {
                             [&](std::span<const kernels::Attention> all) {
                               for (const kernels::Attention& one : all) Attend(layer, one);
                             });
-  // There are no queries to compute with, and nobody reads the outputs.
-  const kernels::Matrix queries = {.rows = n};
+  // Nothing is computed with queries, and nobody reads the outputs.
+  const kernels::Matrix nothing = {.rows = n};
+  const kernels::Matrix queries =
+      sequence_.rows.any() ? Write(queries_, config_.n_q_heads, layer, q) : nothing;
   const attention::LayerPass::Span span = {.sequence = &sequence_, .n_rows = n, .first_output = n};
   pass.Start(layer, angles_, {&span, 1});
   const Result<void> done =
-      pass.Run({.q = queries, .k = keys, .v = values, .out = queries, .positions = tokens_});
+      pass.Run({.q = queries, .k = keys, .v = values, .out = nothing, .positions = tokens_});
   WINNOW_CHECK(done.has_value());
 }
 
@@ -205,7 +215,12 @@ void Harness::Decide(Phase phase, const attention::LayerDone& done) {
                   .n_q_heads = config_.n_q_heads,
                   .n_new = static_cast<int64_t>(tokens_.size()),
                   .n_seen = n_seen_ + n_call_,
-                  .budget = config_.budget},
+                  .budget = config_.budget,
+                  .rows = done.rows,
+                  .rope = &done.rope,
+                  .scale = done.scale,
+                  .memory = memory_.get(),
+                  .projections = projections_.get()},
                  done.rope, plan_list_, {.before = [this](const Plan& plan) { RecordPlan(plan); }});
 }
 
@@ -233,6 +248,7 @@ void Harness::Call(Phase phase, int64_t n, const Weights& weights) {
       static_cast<size_t>(config_.n_layers),
       std::vector<std::vector<Position>>(static_cast<size_t>(cache_->config().shape.n_kv_heads)));
   cache_->BeginCall(phase, n);
+  if (phase == Phase::kPrefill) memory_ = method_->MakeMemory();
   for (int layer = 0; layer < config_.n_layers; ++layer) {
     RunLayer(phase, layer);
     const std::vector<int32_t>& kept = plan_list_.kept_rows;
@@ -240,6 +256,36 @@ void Harness::Call(Phase phase, int64_t n, const Weights& weights) {
     if (!kept.empty()) tokens_.resize(kept.size());
   }
   n_seen_ += n;
+  if (phase == Phase::kPrefill) {
+    Replay();
+    DecideAll();
+  }
+  memory_.reset();
+}
+
+LayerCall Harness::CallSize(int layer, const kernels::Taps& taps) {
+  return {.backend = *backend_,
+          .cache = *cache_,
+          .state = cache::StateView(*cache_),
+          .scratch = scratch_,
+          .taps = taps,
+          .phase = Phase::kPrefill,
+          .layer = layer,
+          .n_layers = config_.n_layers,
+          .n_q_heads = config_.n_q_heads,
+          .n_new = static_cast<int64_t>(tokens_.size()),
+          .n_seen = n_seen_,
+          .budget = config_.budget,
+          .scale = 1,
+          .memory = memory_.get(),
+          .projections = projections_.get(),
+          .replayed = replayed_};
+}
+
+void Harness::DecideAll() {
+  const kernels::Taps none;
+  DecideAllAndApply(*method_, *cache_, CallSize(config_.n_layers - 1, none), plan_list_,
+                    {.before = [this](const Plan& plan) { RecordPlan(plan); }});
 }
 
 std::vector<Position> Harness::Kept(int layer, int kv_head) const {

@@ -59,6 +59,19 @@ class Harness {
   // What the entries appended from now on hold; zeros at first.
   void SetKeys(Vectors keys) { keys_ = std::move(keys); }
   void SetValues(Vectors values) { values_ = std::move(values); }
+  // What the queries of tokens are, before RoPE and, for a replay, as they meet the keys; zeros at
+  // first. Asked for query heads.
+  void SetQueries(Vectors queries) { queries_ = std::move(queries); }
+  // How fast the pairs (i, i + n) of the dimensions rotate; at first none does. Keys made by hand
+  // are those after RoPE.
+  void SetAngles(const std::vector<double>& frequencies);
+  // The output projection, [model_dim, dim] of a query head; none at first.
+  using Projection = std::function<std::vector<float>(int layer, int q_head)>;
+  void SetProjection(int model_dim, Projection projection);
+  // Prompts that exceed the budget are replayed, if the method asks for it, in one chunk of n rows
+  // with these weights. Norms of the residual stream are asked for its rows.
+  using Norms = std::function<double(int layer, int64_t row)>;
+  void SetReplay(int64_t n_rows, Weights weights, Norms norms = {});
 
   // A prompt of n tokens, or a chunk of one, through all layers.
   void Prefill(int64_t n, const Weights& weights) { Call(Phase::kPrefill, n, weights); }
@@ -92,6 +105,15 @@ class Harness {
   kernels::Taps ComputeTaps(const kernels::TapSpec& spec, int layer, int64_t first,
                             int64_t n) const;
   void Decide(Phase phase, const attention::LayerDone& done);
+  void Replay();
+  void DecideAll();
+  attention::Rows ReplayRows(int layer) const;
+  // What a method is told of a layer after a prefill call.
+  LayerCall CallSize(int layer, const kernels::Taps& taps);
+  void MakeAngles(const std::vector<double>& frequencies);
+  // Rows side by side of all heads of the tokens at work, in `storage`.
+  kernels::Matrix Write(const Vectors& vectors, int n_heads, int layer,
+                        std::unique_ptr<kernels::Storage>& storage) const;
   void RecordPlan(const Plan& plan);
   std::vector<float> Row(const kernels::HeadRows& rows, int64_t rank, int layer, int kv_head) const;
 
@@ -104,7 +126,13 @@ class Harness {
   kernels::RopeTable angles_;  // all zero: keys made by hand are the same before and after RoPE
   Scratch scratch_;
   PlanList plan_list_;
-  Vectors keys_, values_;
+  std::unique_ptr<Memory> memory_;  // of the prefill call at work
+  Vectors keys_, values_, queries_;
+  std::unique_ptr<OutputProjections> projections_;
+  int64_t n_replay_rows_ = 0;
+  Weights replay_weights_;
+  Norms replay_norms_;
+  bool replayed_ = false;
   int64_t n_seen_ = 0;
   // Of the call at work.
   int64_t n_call_ = 0;            // its tokens, which n_seen_ does not count yet

@@ -152,6 +152,7 @@ class Player {
       for (size_t i = 0; i < kept.size(); ++i) rows[i] = rows[static_cast<size_t>(kept[i])];
       rows.resize(kept.size());
     }
+    compressor_.DecideAll(*cache_);
     return true;
   }
 
@@ -177,6 +178,7 @@ class Player {
                    " tokens can be attended to together; take the prompt whole, or in chunks of 1"};
     }
     sequence_.taps = compressor_.Taps();
+    sequence_.rows = compressor_.Rows();
     sequence_.top_p = phase == Phase::kDecode ? method_.traits().top_p : 1;
     const attention::LayerPass::Span span = {.sequence = &sequence_, .n_rows = q.rows};
     pass_.Start(layer, *rope_table_, {&span, 1});

@@ -100,9 +100,10 @@ class NeedleBuilder {
       return Error{"--lengths: a text of " + std::to_string(cell.length) +
                    " tokens has no room for an answer of " + std::to_string(max_tokens)};
     }
+    std::string document;
     for (int attempt = 0; attempt < 8; ++attempt) {
-      const std::string text =
-          FormatPrompt(hay_.Build(n_hay, start, needle_case.needles), needle_case.question);
+      document = hay_.Build(n_hay, start, needle_case.needles);
+      const std::string text = FormatPrompt(document, needle_case.question);
       WINNOW_ASSIGN(question.prompt.tokens, context_.prompts.WriteWhole(text, Style::kChat));
       question.prompt.n_whole = static_cast<int64_t>(question.prompt.tokens.size());
       const int64_t excess = question.prompt.n_whole + max_tokens - cell.length;
@@ -112,6 +113,9 @@ class NeedleBuilder {
         return Error{"needles and question alone are longer than " + std::to_string(cell.length) +
                      " tokens"};
       }
+    }
+    if (options.hide_question) {
+      WINNOW_ASSIGN(question.n_document, DocumentTokens(document, question.prompt.tokens));
     }
     question.max_tokens = max_tokens;
     if (!context_.prompts.has_template()) question.stop = {"\n"};
@@ -127,6 +131,15 @@ class NeedleBuilder {
   }
 
  private:
+  // Tokens of the prompt before the question's first: what prompts with other questions share.
+  Result<int64_t> DocumentTokens(const std::string& document,
+                                 std::span<const TokenId> prompt) const {
+    WINNOW_ASSIGN(const std::vector<TokenId> other,
+                  context_.prompts.WriteWhole(FormatPrompt(document, ""), Style::kChat));
+    const auto end = std::mismatch(prompt.begin(), prompt.end(), other.begin(), other.end());
+    return end.first - prompt.begin();
+  }
+
   NeedleCase MakeCase(double depth, Rng& rng) const {
     const TaskOptions& options = context_.options;
     if (codes()) return CodeCase(depth, Or(options.n_needles, kCodeNeedles), rng);
@@ -203,7 +216,7 @@ Task NeedleTask() {
           .data = kTextData,
           .repeats = "the needle tests of EMS, D2O and HBW-KV",
           .flags = {"--lengths", "--depths", "--needle", "--needles", "--question", "--answer",
-                    "--form", "-n"},
+                    "--form", "--hide-question", "-n"},
           .columns = {{.name = "exact", .title = "exact"},
                       {.name = "contains", .title = "contains"},
                       {.name = "key_words", .title = "key words"},

@@ -252,6 +252,19 @@ void ScoreEntries(const AttentionShape& shape, const ChunkJob& job, const Scratc
   if (n_rest > 0) score(job.n_slots - n_rest, n_rest);
 }
 
+// Lanes behind the last entry are dropped by the softmax, whatever they hold.
+void AddBiases(const AttentionShape& shape, const ChunkJob& job, const Scratch& scratch) {
+  if (job.entries.biases == nullptr) return;
+  const DF df;
+  for (int slot = 0; slot < job.n_slots; slot += kLanes) {
+    const VF biases = LoadFloats(job.entries.biases + slot, std::min(kLanes, job.n_slots - slot));
+    for (int h = 0; h < shape.group; ++h) {
+      float* scores = scratch.scores + h * kChunkSlots + slot;
+      hn::StoreU(hn::Add(hn::LoadU(df, scores), biases), df, scores);
+    }
+  }
+}
+
 void ScoreChunk(const AttentionShape& shape, const ChunkJob& job, const Scratch& scratch) {
   if (!job.entries.plain()) return ScoreEntries(shape, job, scratch);
   const int64_t tile_bytes = kLanes * shape.key_row_bytes;
@@ -268,6 +281,11 @@ void ScoreChunk(const AttentionShape& shape, const ChunkJob& job, const Scratch&
   std::memcpy(scratch.tile, job.keys + slot * shape.key_row_bytes, rest_bytes);
   std::memset(scratch.tile + rest_bytes, 0, tile_bytes - rest_bytes);
   ScoreRows(shape, scratch, scratch.tile, scratch.scores + slot);
+}
+
+void ScoreBiased(const AttentionShape& shape, const ChunkJob& job, const Scratch& scratch) {
+  ScoreChunk(shape, job, scratch);
+  AddBiases(shape, job, scratch);
 }
 
 void AccumulateValues(const AttentionShape& shape, const ChunkJob& job, const Scratch& scratch) {
@@ -288,7 +306,7 @@ void AccumulateValues(const AttentionShape& shape, const ChunkJob& job, const Sc
 void AttendChunk(const AttentionShape& shape, const ChunkJob& job) {
   Scratch scratch = Prepare(shape, job);
   if (job.weights != nullptr) scratch.scores = job.weights;
-  ScoreChunk(shape, job, scratch);
+  ScoreBiased(shape, job, scratch);
   PrefetchStreams(shape.prefetch, job.values, job.n_slots, shape.value_row_bytes);
   for (int h = 0; h < shape.group; ++h) {
     float* scores = scratch.scores + h * kChunkSlots;
@@ -301,7 +319,7 @@ void AttendChunk(const AttentionShape& shape, const ChunkJob& job) {
 
 void ScoreOnly(const AttentionShape& shape, const ChunkJob& job) {
   const Scratch scratch = Prepare(shape, job);
-  ScoreChunk(shape, job, scratch);
+  ScoreBiased(shape, job, scratch);
   for (int h = 0; h < shape.group; ++h) {
     const float* scores = scratch.scores + h * kChunkSlots;
     std::copy(scores, scores + job.n_slots, job.weights + h * job.weights_stride);

@@ -76,7 +76,7 @@ void AddToTaps(const Call& call, const DecodeKernels& kernels, const TapPlace& p
   const int64_t row = place.query - (a.n_queries - a.found->n_last_rows);
   const bool in_row = a.taps.last_rows > 0 && row >= 0;
   const bool in_last_sums = place.query >= a.n_queries - a.taps.last_sums;
-  if (!in_row && !in_last_sums && !a.taps.column_sums && !a.taps.square_sums) return;
+  if (!in_row && !in_last_sums && !a.taps.sees_all()) return;
   float* out = reduced;
   if (in_row) {
     const int64_t n_entries = a.heads[place.list / call.ListsPerHead()].n_slots;
@@ -100,6 +100,10 @@ void AddToTaps(const Call& call, const DecodeKernels& kernels, const TapPlace& p
   if (a.taps.square_sums) {
     double* sums = a.found->square_sums[list].data() + place.first;
     for (int s = 0; s < place.n; ++s) sums[s] += double{out[s]} * out[s];
+  }
+  if (a.taps.column_max) {
+    float* largest = a.found->column_max[list].data() + place.first;
+    for (int s = 0; s < place.n; ++s) largest[s] = std::max(largest[s], out[s]);
   }
 }
 

@@ -35,6 +35,7 @@ struct EntryMap {
   const int32_t* rows = nullptr;       // [entry]; null: entry i is row i
   const float* factors = nullptr;      // [entry], of the keys; null: 1
   const int32_t* positions = nullptr;  // [entry]; read if there is a rotation
+  const float* biases = nullptr;       // [entry], added to the scores, times log2(e); null: 0
   int64_t query_position = 0;          // of query 0
 
   // Keys are the stored rows as they are.
@@ -44,6 +45,7 @@ struct EntryMap {
     return {.rows = rows == nullptr ? nullptr : rows + first,
             .factors = factors == nullptr ? nullptr : factors + first,
             .positions = positions == nullptr ? nullptr : positions + first,
+            .biases = biases == nullptr ? nullptr : biases + first,
             .query_position = query_position};
   }
 };

@@ -143,9 +143,8 @@ void FillTaps(const Call& call, TapSpec taps, const TapKernels& kernels,
     taps.last_sums = 0;
   }
   if (!taps.any()) return;
-  const bool sums = taps.column_sums || taps.square_sums;
-  PassOverKeys(call, taps, sums ? 0 : n_queries - found.n_last_rows, found.column_sums, kernels,
-               rows);
+  PassOverKeys(call, taps, taps.sees_all() ? 0 : n_queries - found.n_last_rows, found.column_sums,
+               kernels, rows);
 }
 
 }  // namespace

@@ -148,12 +148,27 @@ struct Tile {
   int n_clear;
   const float* keys;    // [n_slots, key_dim]
   const float* values;  // [n_slots, value_dim]
+  const float* biases;  // [n_slots], or null
 };
+
+template <int kColumns>
+void AddBiases(const float* biases, int n_slots, float* scores) {
+  const DF df;
+  for (int s = 0; s < n_slots; ++s) {
+    const VF bias = hn::Set(df, biases[s]);
+#pragma GCC unroll 4
+    for (int c = 0; c < kColumns; ++c) {
+      float* score = scores + s * kBlockRows + c * kLanes;
+      hn::StoreU(hn::Add(hn::LoadU(df, score), bias), df, score);
+    }
+  }
+}
 
 template <int kColumns>
 void AttendTile(const AttentionShape& shape, const Tile& tile, const Softmax& softmax,
                 const float* queries, float* scores, float* results) {
   ScoreColumns<kColumns>(tile.keys, tile.n_slots, shape.key_dim, queries, kBlockRows, scores);
+  if (tile.biases != nullptr) AddBiases<kColumns>(tile.biases, tile.n_slots, scores);
   UpdateSoftmax<kColumns>(softmax, tile.n_slots, tile.n_clear, scores);
   AccumulateColumns<kColumns>(tile.values, shape.value_dim, tile.n_slots, scores, softmax.factors,
                               results);
@@ -219,13 +234,14 @@ void AttendBlock(const AttentionShape& shape, const BlockJob& job) {
     for (int r = 0; r < kBlockRows; ++r) {
       limit[r] = static_cast<int32_t>(std::clamp<int64_t>(visible[r] - slot, 0, n));
     }
+    const float* biases = job.entries.biases == nullptr ? nullptr : job.entries.biases + slot;
     float* scores = keep ? kept.Weights(slot) : tile_scores;
     for (int r = 0; r < job.n_rows; r += kVectors * kLanes) {
       const int columns = std::min(kVectors, (job.n_rows - r + kLanes - 1) / kLanes);
       const int seen = limit[r + columns * kLanes - 1];
       if (keep) ClearUnseen(seen, n, columns * kLanes, scores + r);
       if (seen == 0) continue;
-      AttendTileOfWidth(columns, shape, {seen, std::min(limit[r], seen), keys, values},
+      AttendTileOfWidth(columns, shape, {seen, std::min(limit[r], seen), keys, values, biases},
                         {max + r, sum + r, factors + r, limit + r}, queries + r, scores + r,
                         results + r);
     }

@@ -53,6 +53,7 @@ struct TapScratch {
   float* inverse;  // [group, kLanes]: 1 / sum, times what the reduction shares out
   float* sums;     // [list, kTapSlots, kLanes]: sums that are not in the taps yet; or null
   float* squares;  // the same
+  float* largest;  // [list, kTapSlots, kLanes]; or null
   int64_t n_floats;
 
   TapScratch(const AttentionShape& shape, const TapSpec& taps, float* from) {
@@ -71,6 +72,7 @@ struct TapScratch {
     inverse = take(lanes);
     sums = taps.column_sums ? take(list_floats) : nullptr;
     squares = taps.square_sums ? take(list_floats) : nullptr;
+    largest = taps.column_max ? take(list_floats) : nullptr;
   }
 
   static int NLists(const AttentionShape& shape, const TapSpec& taps) {
@@ -108,6 +110,19 @@ void FlushSums(int n_lists, int64_t first_list, int64_t first_slot, int n_slots,
   }
 }
 
+// The same for what is largest; once, as it does not grow with the number of queries.
+void TakeLargest(int n_lists, int64_t first_list, int64_t first_slot, int n_slots,
+                 const float* largest, std::vector<std::vector<float>>& found) {
+  const DF df;
+  for (int list = 0; list < n_lists; ++list) {
+    float* to = found[static_cast<size_t>(first_list + list)].data() + first_slot;
+    const float* lanes = largest + int64_t{list} * kTapSlots * kLanes;
+    for (int s = 0; s < n_slots; ++s) {
+      to[s] = hn::GetLane(hn::MaxOfLanes(df, hn::LoadU(df, lanes + s * kLanes)));
+    }
+  }
+}
+
 // kLanes queries of all heads, packed, with what their weights take. Returns how many slots the
 // last of them sees.
 int PackTapQueries(const AttentionShape& shape, const TapJob& job, int64_t query, int n_queries,
@@ -137,6 +152,18 @@ int PackTapQueries(const AttentionShape& shape, const TapJob& job, int64_t query
   return limit[n_queries - 1];
 }
 
+// scores [slot, group, kLanes]
+void AddTapBiases(const float* biases, int n_slots, int group, float* scores) {
+  const DF df;
+  for (int s = 0; s < n_slots; ++s) {
+    const VF bias = hn::Set(df, biases[s]);
+    for (int h = 0; h < group; ++h) {
+      float* score = scores + (s * group + h) * kLanes;
+      hn::StoreU(hn::Add(hn::LoadU(df, score), bias), df, score);
+    }
+  }
+}
+
 // The lanes are queries here, so that a group reduces lane by lane.
 void TapSlots(const AttentionShape& shape, const TapJob& job) {
   const DF df;
@@ -150,6 +177,7 @@ void TapSlots(const AttentionShape& shape, const TapJob& job) {
   const int64_t list_floats = kTapSlots * int64_t{kLanes};
   if (scratch.sums != nullptr) std::fill_n(scratch.sums, n_lists * list_floats, 0.0f);
   if (scratch.squares != nullptr) std::fill_n(scratch.squares, n_lists * list_floats, 0.0f);
+  if (scratch.largest != nullptr) std::fill_n(scratch.largest, n_lists * list_floats, 0.0f);
   const auto flush = [&] {
     if (scratch.sums != nullptr) {
       FlushSums(n_lists, job.first_list, job.first_slot, job.n_slots, scratch.sums, *job.sums);
@@ -174,6 +202,9 @@ void TapSlots(const AttentionShape& shape, const TapJob& job) {
       const int n = std::min(kPanel, seen - first);
       ScoreHeads(scratch.keys + first * shape.key_dim, n, shape.key_dim, group, scratch.queries,
                  scratch.scores);
+      if (job.entries.biases != nullptr) {
+        AddTapBiases(job.entries.biases + job.first_slot + first, n, group, scratch.scores);
+      }
       for (int s = 0; s < n; ++s) {
         const auto visible = hn::RebindMask(df, hn::Lt(hn::Set(di, first + s), limits));
         for (int list = 0; list < n_lists; ++list) {
@@ -191,6 +222,10 @@ void TapSlots(const AttentionShape& shape, const TapJob& job) {
             float* sums = scratch.squares + at;
             hn::StoreU(hn::MulAdd(weight, weight, hn::LoadU(df, sums)), df, sums);
           }
+          if (scratch.largest != nullptr) {
+            float* largest = scratch.largest + at;
+            hn::StoreU(hn::Max(hn::LoadU(df, largest), weight), df, largest);
+          }
           if (!in_rows) continue;
           alignas(64) float weights[kLanes];
           hn::Store(weight, df, weights);
@@ -205,6 +240,10 @@ void TapSlots(const AttentionShape& shape, const TapJob& job) {
     if (++n_blocks % kBlocksPerFlush == 0) flush();
   }
   flush();
+  if (scratch.largest != nullptr) {
+    TakeLargest(n_lists, job.first_list, job.first_slot, job.n_slots, scratch.largest,
+                job.found->column_max);
+  }
 }
 
 int64_t TapFloats(const AttentionShape& shape, const TapSpec& taps) {

@@ -16,6 +16,7 @@
 #include "kernels/cpu/storage.h"
 #include "kernels/cpu/targets.h"
 #include "kernels/cpu/wide_entries.h"
+#include "kernels/hadamard.h"
 #include "kernels/ops.h"
 #include "kernels/overflow.h"
 #include "kernels/unrotate.h"
@@ -255,6 +256,11 @@ class CpuBackend final : public Backend, public OverflowCounter {
                pool_);
   }
 
+  void Hadamard(const Matrix& x, int head_dim) override {
+    WINNOW_CHECK(x.cols % head_dim == 0);
+    rows_.hadamard(Rows(x), head_dim, pool_);
+  }
+
   void StoreRows(const Matrix& x, const StoreTarget& target) override {
     WINNOW_CHECK(target.heads.size() == target.first_slot.size() && IsCacheType(target.type));
     stores_.clear();
@@ -293,6 +299,29 @@ class CpuBackend final : public Backend, public OverflowCounter {
   void ReadRows(const HeadRows& head, std::span<const int32_t> rows,
                 std::span<float> out) override {
     cpu::ReadRows(Rows(head), rows, out, pool_);
+    if (!head.hadamard) return;
+    const auto n_rows = static_cast<int64_t>(rows.size());
+    rows_.hadamard({.data = out.data(), .rows = n_rows, .cols = head.dim, .stride = head.dim},
+                   head.dim, pool_);
+  }
+
+  void WriteRows(const HeadRows& head, std::span<const int32_t> rows,
+                 std::span<const float> values) override {
+    const HostHeadRows to = Rows(head);
+    const auto dim = static_cast<size_t>(head.dim);
+    WINNOW_CHECK(values.size() == rows.size() * dim);
+    std::vector<float> transformed;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      std::span<const float> row = values.subspan(i * dim, dim);
+      if (head.hadamard) {
+        transformed.assign(row.begin(), row.end());
+        TransformHead(transformed);
+        row = transformed;
+      }
+      WINNOW_CHECK(rows[i] >= 0 && rows[i] < to.n_rows);
+      Quantize(head.type, row,
+               {to.data + rows[i] * to.row_bytes, static_cast<size_t>(to.row_bytes)});
+    }
   }
 
   void SumRows(const HeadRows& head, std::span<const RowSum> sums) override {
@@ -312,8 +341,7 @@ class CpuBackend final : public Backend, public OverflowCounter {
       for (int64_t i = part * kRowsAtOnce; i < std::min(n, (part + 1) * kRowsAtOnce); ++i) {
         const int32_t position = positions[static_cast<size_t>(i)];
         WINNOW_CHECK(position >= 0 && position < table.rows);
-        UnrotateRow(keys.type,
-                    {rows.data + i * rows.row_bytes, static_cast<size_t>(rows.row_bytes)},
+        UnrotateRow(keys, {rows.data + i * rows.row_bytes, static_cast<size_t>(rows.row_bytes)},
                     {table.Row(position), static_cast<size_t>(table.cols)}, rope, key);
       }
     });
@@ -392,6 +420,8 @@ class CpuBackend final : public Backend, public OverflowCounter {
       wide_entries_.Widen(entries, heads_.back().entries);
       const auto n_slots = static_cast<size_t>(heads_.back().n_slots);
       WINNOW_CHECK(entries.factors.empty() || entries.factors.size() == n_slots);
+      WINNOW_CHECK(entries.biases.empty() ||
+                   (entries.biases.size() == n_slots && !entries.shares_rows()));
       WINNOW_CHECK(a.rope == nullptr || entries.positions.size() == n_slots);
     }
   }

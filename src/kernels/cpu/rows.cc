@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/half.h"
 #include "kernels/cpu/targets.h"
+#include "kernels/hadamard.h"
 #include "kernels/overflow.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -199,6 +200,48 @@ void Rope(const HostRows& x, const HostRope& rope, ThreadPool& pool) {
       Grain(x.cols));
 }
 
+// One head's vector in blocks of a power of two. Sums and differences in the order of
+// kernels/hadamard.cc.
+void TransformBlocks(float* head, int64_t dim) {
+  const DF d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t block = HadamardBlock(dim);
+  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(block)));
+  for (float* first = head; first < head + dim; first += block) {
+    for (int64_t reach = 1; reach < block; reach *= 2) {
+      for (int64_t pairs = 0; pairs < block; pairs += 2 * reach) {
+        float* a = first + pairs;
+        float* b = a + reach;
+        int64_t i = 0;
+        for (; i + lanes <= reach; i += lanes) {
+          const VF x = hn::LoadU(d, a + i);
+          const VF y = hn::LoadU(d, b + i);
+          hn::StoreU(hn::Add(x, y), d, a + i);
+          hn::StoreU(hn::Sub(x, y), d, b + i);
+        }
+        for (; i < reach; ++i) {
+          const float x = a[i];
+          const float y = b[i];
+          a[i] = x + y;
+          b[i] = x - y;
+        }
+      }
+    }
+  }
+  for (int64_t i = 0; i < dim; ++i) head[i] *= scale;
+}
+
+void Hadamard(const HostRows& x, int64_t head_dim, ThreadPool& pool) {
+  pool.ParallelFor(
+      x.rows,
+      [&](int64_t row, int) {
+        for (int64_t first = 0; first < x.cols; first += head_dim) {
+          TransformBlocks(x.Row(row) + first, head_dim);
+        }
+      },
+      Grain(x.cols));
+}
+
 void StoreHalfs(const float* x, int64_t n, uint16_t* out) {
   int64_t i = 0;
 #if HWY_TARGET <= \
@@ -278,6 +321,7 @@ const RowKernels& Table() {
       .add = Add,
       .activate = Activate,
       .rope = Rope,
+      .hadamard = Hadamard,
       .store_rows = StoreRows,
   };
   return kTable;

@@ -55,6 +55,7 @@ struct RowKernels {
   void (*activate)(Activation activation, const HostRows& gate, const HostRows& up,
                    const HostRows& out, ThreadPool& pool);
   void (*rope)(const HostRows& x, const HostRope& rope, ThreadPool& pool);
+  void (*hadamard)(const HostRows& x, int64_t head_dim, ThreadPool& pool);
   void (*store_rows)(const HostRows& x, const HostStoreTarget& target, ThreadPool& pool);
 };
 

@@ -12,7 +12,7 @@
 
 namespace winnow::kernels::cpu {
 
-// Rows and factors as the kernels take them, of all heads of some calls.
+// Rows, factors and biases as the kernels take them, of all heads of some calls.
 class WideEntries {
  public:
   explicit WideEntries(const ListKernels& lists) : lists_(lists) {}
@@ -21,7 +21,7 @@ class WideEntries {
     size_t n = 0;
     for (const Attention& a : attentions) {
       for (const HeadEntries& entries : a.entries) {
-        n += std::max(entries.short_rows.size(), entries.factors.size());
+        n += Floats(entries);
       }
     }
     n_used_ = 0;
@@ -39,10 +39,22 @@ class WideEntries {
       lists_.to_floats(entries.factors, factors_.data() + n_used_);
       map.factors = factors_.data() + n_used_;
     }
-    n_used_ += std::max(entries.short_rows.size(), entries.factors.size());
+    if (!entries.biases.empty()) {
+      // Scores are in units of log2.
+      constexpr float kLog2E = 1.44269504088896340736f;
+      float* biases = factors_.data() + n_used_ + entries.factors.size();
+      lists_.to_floats(entries.biases, biases);
+      for (size_t i = 0; i < entries.biases.size(); ++i) biases[i] *= kLog2E;
+      map.biases = biases;
+    }
+    n_used_ += Floats(entries);
   }
 
  private:
+  static size_t Floats(const HeadEntries& entries) {
+    return std::max(entries.short_rows.size(), entries.factors.size() + entries.biases.size());
+  }
+
   const ListKernels& lists_;
   std::vector<int32_t> rows_;
   std::vector<float> factors_;

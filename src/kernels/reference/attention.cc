@@ -98,6 +98,10 @@ void FillList(const Attention& a, const Weights& weights, std::pair<int, int> he
       if (query >= weights.n_queries - a.taps.last_sums) a.found->last_sums[i][entry] += weight;
       if (a.taps.column_sums) a.found->column_sums[i][entry] += weight;
       if (a.taps.square_sums) a.found->square_sums[i][entry] += weight * weight;
+      if (a.taps.column_max) {
+        float& max = a.found->column_max[i][entry];
+        max = std::max(max, static_cast<float>(weight));
+      }
     }
   }
 }
@@ -137,6 +141,8 @@ class HeadAttention {
     WINNOW_CHECK(n_entries_ >= a.q.rows);
     WINNOW_CHECK(entries_.factors.empty() || HasAllEntries(entries_.factors.size()));
     WINNOW_CHECK(a.rope == nullptr || HasAllEntries(entries_.positions.size()));
+    WINNOW_CHECK(entries_.biases.empty() ||
+                 (HasAllEntries(entries_.biases.size()) && !entries_.shares_rows()));
     keys_ = Keys();
     values_ = Floats(bytes(store_.values) + store_.values_offset_bytes, a.value_type,
                      store_.n_slots * a.value_dim);
@@ -153,6 +159,7 @@ class HeadAttention {
     for (int64_t entry = 0; entry < n_visible; ++entry) {
       const double* key = keys_.data() + entry * a_.key_dim;
       weights[entry] = std::inner_product(key, key + a_.key_dim, rotated.data(), 0.0) * a_.scale;
+      if (!entries_.biases.empty()) weights[entry] += double{entries_.biases[entry]};
     }
     Softmax(weights, n_visible);
     if (a_.top_p < 1) *a_.n_attended += KeepTopP(weights, n_visible, a_.top_p);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "kernels/hadamard.h"
 #include "kernels/ops.h"
 #include "kernels/overflow.h"
 #include "kernels/reference/attention.h"
@@ -247,6 +248,15 @@ class ReferenceBackend final : public Backend, public OverflowCounter {
     }
   }
 
+  void Hadamard(const Matrix& x, int head_dim) override {
+    WINNOW_CHECK(x.cols % head_dim == 0);
+    for (int64_t row = 0; row < x.rows; ++row) {
+      for (int64_t first = 0; first < x.cols; first += head_dim) {
+        TransformHead({Row(x, row) + first, static_cast<size_t>(head_dim)});
+      }
+    }
+  }
+
   void StoreRows(const Matrix& x, const StoreTarget& t) override {
     const auto n_heads = static_cast<int64_t>(t.heads.size());
     const int64_t dim = x.cols / n_heads;
@@ -274,6 +284,28 @@ class ReferenceBackend final : public Backend, public OverflowCounter {
   void ReadRows(const HeadRows& head, std::span<const int32_t> rows,
                 std::span<float> out) override {
     reference::ReadRows(head, rows, out, &Bytes);
+    if (!head.hadamard) return;
+    const auto dim = static_cast<size_t>(head.dim);
+    for (size_t i = 0; i < rows.size(); ++i) TransformHead(out.subspan(i * dim, dim));
+  }
+
+  void WriteRows(const HeadRows& head, std::span<const int32_t> rows,
+                 std::span<const float> values) override {
+    const auto dim = static_cast<size_t>(head.dim);
+    const auto row_bytes = static_cast<size_t>(gguf::RowBytes(head.type, head.dim));
+    WINNOW_CHECK(values.size() == rows.size() * dim);
+    std::vector<float> transformed;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      std::span<const float> row = values.subspan(i * dim, dim);
+      if (head.hadamard) {
+        transformed.assign(row.begin(), row.end());
+        TransformHead(transformed);
+        row = transformed;
+      }
+      std::byte* to =
+          Bytes(head.storage) + head.offset_bytes + static_cast<size_t>(rows[i]) * row_bytes;
+      Quantize(head.type, row, {to, row_bytes});
+    }
   }
 
   void SumRows(const HeadRows& head, std::span<const RowSum> sums) override {
@@ -306,7 +338,7 @@ class ReferenceBackend final : public Backend, public OverflowCounter {
     for (size_t i = 0; i < positions.size(); ++i) {
       Read(rope.table.Rows(positions[i], 1), cos_sin);
       std::byte* row = Bytes(keys.storage) + keys.offset_bytes + i * row_bytes;
-      UnrotateRow(keys.type, {row, row_bytes}, cos_sin, rope, key);
+      UnrotateRow(keys, {row, row_bytes}, cos_sin, rope, key);
     }
   }
 

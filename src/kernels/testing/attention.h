@@ -37,6 +37,7 @@ struct Shape {
   double magnitude = 1;  // of the rotations
   double shared = 0;     // entries per stored row; 0: entries are rows
   bool factors = false;  // keys are multiplied
+  bool biases = false;   // scores are added to
   float top_p = 1;
   float spread = 1.5f;  // of queries: the larger, the more weights differ
 
@@ -48,10 +49,10 @@ struct Shape {
            std::string(gguf::GetTypeInfo(value_type).name) + ", rotation " +
            std::to_string(static_cast<int>(rotate)) + " of " + std::to_string(n_rotated) + " by " +
            std::to_string(magnitude) + ", " + std::to_string(shared) + " entries a row" +
-           (factors ? ", factors" : "") + ", top_p " + std::to_string(top_p) + ", spread " +
-           std::to_string(spread);
+           (factors ? ", factors" : "") + (biases ? ", biases" : "") + ", top_p " +
+           std::to_string(top_p) + ", spread " + std::to_string(spread);
   }
-  bool plain() const { return rotate == Rotate::kNot && shared == 0 && !factors; }
+  bool plain() const { return rotate == Rotate::kNot && shared == 0 && !factors && !biases; }
 };
 
 struct Answer {
@@ -67,6 +68,7 @@ struct OwnEntries {
   std::vector<Half> factors;
   std::vector<int32_t> positions;
   int32_t query_position = 0;
+  std::vector<Half> biases;
 };
 
 inline constexpr int64_t kTablePositions = 400;
@@ -91,6 +93,9 @@ inline OwnEntries MakeEntries(const Shape& s, int64_t n_rows, Random& random) {
   }
   if (s.factors) {
     for (const float value : random.Normal(n, 0.3f)) own.factors.emplace_back(1 + value);
+  }
+  if (s.biases) {
+    for (const float value : random.Normal(n, 2)) own.biases.emplace_back(value);
   }
   if (s.rotate != Rotate::kNot) {
     for (int64_t i = 0; i < n; ++i) {
@@ -149,7 +154,7 @@ inline Answer RunAttention(Backend& b, const Shape& s, const TapSpec& taps, int 
   std::vector<HeadEntries> entries;
   if (!s.plain()) {
     for (const OwnEntries& e : own) {
-      entries.push_back({e.rows, e.short_rows, e.factors, e.positions, e.query_position});
+      entries.push_back({e.rows, e.short_rows, e.factors, e.positions, e.query_position, e.biases});
     }
   }
   const int n_rotated = s.n_rotated == 0 ? s.key_dim : s.n_rotated;
@@ -196,6 +201,7 @@ inline Answer RunAttention(Backend& b, const Shape& s, const TapSpec& taps, int 
     EXPECT_EQ(answers[i].n_attended, answers[0].n_attended) << s.Text();
     EXPECT_EQ(answers[i].taps.last_rows, answers[0].taps.last_rows) << s.Text();
     EXPECT_EQ(answers[i].taps.column_sums, answers[0].taps.column_sums) << s.Text();
+    EXPECT_EQ(answers[i].taps.column_max, answers[0].taps.column_max) << s.Text();
   }
   return answers[0];
 }
@@ -236,6 +242,8 @@ class AttentionConformanceBase : public Conformance {
     if (!quantized) {
       EXPECT_EQ(found.n_attended, expected.n_attended) << shape.Text();
     }
+    ExpectListsClose(found.taps.column_max, expected.taps.column_max, 2 * tolerance,
+                     "largest of columns, " + shape.Text());
     for (const char* vendor : {"intel", "amd"}) {  // one of them, often, is this machine's
       const Answer other = RunAttention(*Cpu(*pools_[0], vendor), shape, taps);
       ExpectClose(other.out, expected.out, tolerance, shape.Text() + ", as on " + vendor);
@@ -252,6 +260,7 @@ class AttentionConformanceBase : public Conformance {
       EXPECT_EQ(again.taps.last_sums, found.taps.last_sums) << what;
       EXPECT_EQ(again.taps.column_sums, found.taps.column_sums) << what;
       EXPECT_EQ(again.taps.square_sums, found.taps.square_sums) << what;
+      EXPECT_EQ(again.taps.column_max, found.taps.column_max) << what;
     }
   }
 

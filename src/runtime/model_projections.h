@@ -1,0 +1,26 @@
+#pragma once
+
+#include <vector>
+
+#include "compression/output_projections.h"
+#include "model/model.h"
+
+namespace winnow::runtime {
+
+// A model's output projections as methods see them. Holds those of the layer that was asked for
+// last.
+class ModelProjections final : public compression::OutputProjections {
+ public:
+  // The model outlives it.
+  explicit ModelProjections(const model::Model& model) : model_(model) {}
+
+  int64_t model_dim() const override { return model_.hyperparameters().embedding; }
+  void Read(int layer, int q_head, std::span<float> out) const override;
+
+ private:
+  const model::Model& model_;
+  mutable int layer_ = -1;
+  mutable std::vector<float> weights_;  // [embedding, n_heads * value_dim]
+};
+
+}  // namespace winnow::runtime

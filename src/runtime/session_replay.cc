@@ -1,0 +1,66 @@
+// The replay of a prompt (compression::ReplaySpec).
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "runtime/session_data.h"
+
+namespace winnow::runtime {
+namespace {
+
+// Where there is no room for as many tokens at a time, a replay says too little to be worth it.
+constexpr int64_t kMinChunk = 32;
+
+}  // namespace
+
+std::vector<Session::Data::ReplayPass> Session::Data::PlanReplay(
+    std::span<const TokenId> added) const {
+  const compression::ReplaySpec* spec = compressor.Replay();
+  if (spec == nullptr) return {};
+  const auto n = static_cast<int64_t>(added.size());
+  const int64_t n_seen = n_tokens() + n;
+  // The text's first token is no part of what is to be repeated.
+  const std::optional<TokenId> bos = engine->tokenizer().bos();
+  const int64_t first = n_tokens() == 0 && bos && added[0] == *bos ? 1 : 0;
+  const auto encode = [&](const std::string& text) {
+    return engine->tokenizer().Encode(text, {.add_special = false, .parse_special = false});
+  };
+  const std::vector<TokenId> text = encode(spec->text);
+  const std::vector<TokenId> next_text = encode(spec->next_text);
+  const auto n_text = static_cast<int64_t>(std::max(text.size(), next_text.size()));
+  const int64_t room = std::min(cache->capacity() - MaxHeld(), engine->model().context() - n_seen);
+  const int64_t chunk = std::min(spec->chunk, room - n_text - spec->n_repeated);
+  if (chunk < std::min(kMinChunk, n - first)) return {};
+  std::vector<ReplayPass> passes;
+  for (int64_t at = first; at < n; at += chunk) {
+    std::vector<TokenId> tokens = at == first ? text : next_text;
+    for (int64_t i = std::max(first, at - spec->n_repeated); i < at; ++i) {
+      tokens.push_back(added[static_cast<size_t>(i)]);
+    }
+    const compression::ReplayChunk one = {
+        .first = at, .n = std::min(chunk, n - at), .n_text = static_cast<int64_t>(tokens.size())};
+    const auto repeated = added.subspan(static_cast<size_t>(one.first), static_cast<size_t>(one.n));
+    tokens.insert(tokens.end(), repeated.begin(), repeated.end());
+    passes.push_back(
+        {.chunk = one, .tokens = std::move(tokens), .first = static_cast<cache::Position>(n_seen)});
+  }
+  return passes;
+}
+
+model::TokenSpan Session::Data::BeginReplay(const ReplayPass& pass) {
+  compressor.BeginReplay(pass.chunk, static_cast<int64_t>(pass.tokens.size()));
+  const compression::ReplaySpec& spec = *compressor.Replay();
+  model::TokenSpan span = {.sequence = {.cache = cache.get(), .taps = spec.taps, .rows = spec.rows},
+                           .tokens = pass.tokens,
+                           .first_position = pass.first};
+  span.sequence.after_layer =
+      [this, first = pass.first](const attention::LayerDone& done) -> Result<void> {
+    compressor.AfterReplayLayer(*cache, done);
+    cache->TruncateLayer(done.layer, first);
+    return {};
+  };
+  return span;
+}
+
+}  // namespace winnow::runtime
