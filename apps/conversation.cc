@@ -264,7 +264,7 @@ Result<runtime::StopReason> Conversation::AnswerLast(const std::atomic<bool>& in
 }
 
 void Conversation::Report(const runtime::Generated& generated, const runtime::Session& session) {
-  last_statistics_ = StatisticsText(generated, session, session.engine().load_ms());
+  last_statistics_ = StatisticsText(generated, session, session_.engine().load_ms());
   const bool full = session.n_tokens() >= session.capacity();
   if (generated.stop_reason == runtime::StopReason::kContext && !full) {
     log_.Warning("the answer ends here: the cache has reached --kv-memory" +

@@ -91,7 +91,7 @@ def compare(score, best=None, lower=False, form=".3f", scale=1, short=None, over
                 signs.append(1 if abs(mean) <= within else -1)
                 continue
             signs.append(0 if abs(mean) <= 2 * error or mean == 0 else math.copysign(1, better))
-        verdict = MEASURED
+        verdict = MEASURED if best is None else "open: nothing was run to compare"
         if signs:
             verdict = IN_KIND if min(signs) > 0 else NOT if max(signs) < 0 else OPEN
             if min(signs) < 0 < max(signs) or (min(signs) <= 0 < max(signs)):

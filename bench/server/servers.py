@@ -88,12 +88,13 @@ class Server:
 class Client:
     """winnow_server_load"""
 
-    def __init__(self, binary):
+    def __init__(self, binary, **flags):
         self.binary = binary
+        self.flags = flags  # of every load
 
     def play(self, server, fields=None, **flags):
         command = [str(self.binary), "--port", str(server.port)]
-        for name, value in flags.items():
+        for name, value in {**self.flags, **flags}.items():
             command += ["--" + name.replace("_", "-"), str(value)]
         if fields:
             command += ["--fields", json.dumps(fields)[1:-1]]

@@ -6,6 +6,8 @@ beside llama-server: same file, same threads, same client, by turns. Every row h
 import argparse
 import json
 import statistics
+import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -17,15 +19,20 @@ HERE = Path(__file__).resolve().parent
 class Measure:
     def __init__(self, args):
         self.args = args
-        self.client = Client(args.load)
+        self.client = Client(args.load, vocabulary=args.vocabulary)
         self.rows = []
 
     def size(self, n, least=1):
         return max(least, int(n * self.args.scale))
 
+    def document(self, n):
+        """Some tokens."""
+        return [100 + i * 7919 % (self.args.vocabulary - 100) for i in range(n)]
+
     def winnow(self, context, *flags):
         a = self.args
-        return Server([a.winnow, "serve", "-m", a.model, "-t", a.threads, "-c", context, *flags], a.out / "winnow.log")
+        return Server([a.winnow, "serve", "-m", a.model, "-t", a.threads, "-c", context, "--metrics", *flags],
+                      a.out / "winnow.log")  # fmt: skip
 
     def llama(self, context, slots, *flags):
         """`context` is of one slot."""
@@ -96,7 +103,7 @@ class Measure:
             raise SystemExit("/metrics of winnow has no winnow_fixed_bytes")
         budget = {"kv_method": "snapkv", "kv_decode": "h2o", "kv_size": kept}
         with self.winnow(context, "-np", 512, "--memory-limit", beside + limit) as ours:
-            sequence = int(ours.post("/completion", {"prompt": list(range(100, 100 + prompt)), "n_predict": generate,
+            sequence = int(ours.post("/completion", {"prompt": self.document(prompt), "n_predict": generate,
                                                      **budget}) and ours.metric("winnow_max_sequence_bytes") or 0)  # fmt: skip
         if sequence == 0:
             raise SystemExit("/metrics of winnow has no winnow_max_sequence_bytes")
@@ -129,8 +136,6 @@ class Measure:
                  0 < longest <= 250)  # fmt: skip
 
     def one_client(self):
-        import subprocess
-
         generate = self.size(256, 16)
         a = self.args
         command = [a.winnow, "bench", "-m", a.model, "-t", a.threads, "-p", 0, "-n", generate, "-o", "json"]
@@ -139,7 +144,7 @@ class Measure:
             # Between tokens: the prompt is not counted.
             served, other = self.by_turns(lambda: self.client.play(ours, **load), lambda: self.client.play(theirs, **load))
         text = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True).stdout
-        bench = statistics.median(row["tokens_per_s"] if "tokens_per_s" in row else row["avg_ts"] for row in json.loads(text))
+        bench = statistics.median(row["avg_ts"] for row in json.loads(text))
         found = 1000 / served["gap_p50_ms"] / bench
         self.add("decode of one client over HTTP against `winnow bench`", "share", found, 1000 / other["gap_p50_ms"] / bench, ">= 0.97",
                  found >= 0.97)  # fmt: skip
@@ -158,9 +163,7 @@ class Measure:
 
     def sessions(self):
         prompt, kept = self.size(8192, 64), self.size(1024, 16)
-        folder = self.args.out / "sessions"
-        folder.mkdir(exist_ok=True)
-        with self.winnow(prompt + 512, "--session-path", folder) as ours:
+        with tempfile.TemporaryDirectory(dir=self.args.out) as folder, self.winnow(prompt + 512, "--session-path", folder) as ours:
 
             def timed(path, body):
                 start = time.perf_counter()
@@ -169,10 +172,10 @@ class Measure:
                     raise SystemExit(f"{path}: {status} {text}")
                 return (time.perf_counter() - start) * 1000
 
-            timed("/v1/sessions", {"id": "first", "prompt": list(range(100, 100 + prompt)), "kv_method": "snapkv", "kv_size": kept})
+            timed("/v1/sessions", {"id": "first", "prompt": self.document(prompt), "kv_method": "snapkv", "kv_size": kept})
             fork = statistics.median(timed("/v1/sessions/first/fork", {"id": f"fork-{i}"}) for i in range(5))
-            timed("/v1/sessions/first/save", {"filename": "saved"})
-            restore = statistics.median(timed(f"/v1/sessions/back-{i}/restore", {"filename": "saved"}) for i in range(5))
+            timed("/v1/sessions/first/save", {"name": "saved"})
+            restore = statistics.median(timed(f"/v1/sessions/back-{i}/restore", {"name": "saved"}) for i in range(5))
         what = f"a session of {prompt} tokens, {kept} kept: "
         self.add(what + "fork", "ms", fork, None, "<= 20 ms (1B)", fork <= 20)
         self.add(what + "restore from disk", "ms", restore, None, "<= 100 ms (1B)", restore <= 100)
@@ -186,6 +189,7 @@ def main():
     parser.add_argument("-m", "--model", type=Path, required=True)
     parser.add_argument("-t", "--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3, help="by turns; medians are shown")
+    parser.add_argument("--vocabulary", type=int, default=30000, help="tokens are drawn below it")
     parser.add_argument("--scale", type=float, default=1)
     parser.add_argument("--rows", help="1,2,...: all")
     parser.add_argument("--out", type=Path, default=Path("build/bench/server"))

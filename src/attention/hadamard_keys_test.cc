@@ -193,7 +193,7 @@ std::vector<std::string> Targets() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, HadamardKeys, ::testing::ValuesIn(Targets()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& target) { return target.param; });
 
 }  // namespace
 }  // namespace winnow::attention

@@ -180,7 +180,13 @@ void AnswerParser::StartCall() {
   at_ = At::kCall;
   raw_.clear();
   scanner_ = CallScanner();
-  committed_ = false;
+  sure_ = committed_ = false;
+}
+
+void AnswerParser::TakeName() {
+  sure_ = true;
+  call_name_ = scanner_.name();
+  call_id_ = scanner_.id();
 }
 
 // What is known of the call and was not given yet.
@@ -190,8 +196,8 @@ void AnswerParser::GiveCall(AnswerDelta* delta) {
   if (!first && arguments.empty()) return;
   if (first) ++n_calls_;
   delta->tool_calls.push_back({.index = n_calls_ - 1,
-                               .id = first ? scanner_.id() : "",
-                               .name = first ? scanner_.name() : "",
+                               .id = first ? call_id_ : "",
+                               .name = first ? call_name_ : "",
                                .arguments = std::move(arguments)});
 }
 
@@ -208,27 +214,24 @@ bool AnswerParser::AdvanceCall(AnswerDelta* delta) {
   size_t n = 0;
   while (n < held_.size() && scanner_.state() == CallScanner::State::kOpen) {
     scanner_.Feed(held_[n++]);
+    // From here on it is a call, whatever comes in the same piece of text: with this name and id.
+    // Within Mistral's arrays the id comes last, and is waited for.
+    if (!sure_ && !in_array_ && scanner_.has_name() && scanner_.has_arguments()) TakeName();
   }
   if (!committed_) raw_ += held_.substr(0, n);
   held_.erase(0, n);
   const CallScanner::State state = scanner_.state();
   const bool done = state == CallScanner::State::kDone;
   const bool named = scanner_.has_name() && (scanner_.has_arguments() || !MustHaveArguments());
-  if (state == CallScanner::State::kNoObject && !committed_) {
+  const bool broken = state == CallScanner::State::kNoObject;
+  if (!sure_ && !broken && (done || finishing_) && named) TakeName();
+  if (!sure_ && (broken || done || finishing_)) {
     GiveUpCall(delta);
     return true;
   }
-  // An id may still come: it is waited for where the model writes one (Mistral's arrays).
-  const bool all = done || finishing_ || state == CallScanner::State::kNoObject;
-  if (named && scanner_.has_arguments() && !(in_array_ && !all)) {
+  if (sure_) {
     GiveCall(delta);
-  } else if (all && named) {
-    const bool without = !scanner_.has_arguments();
-    GiveCall(delta);
-    if (without && done) delta->tool_calls.back().arguments = "{}";
-  } else if (all) {
-    GiveUpCall(delta);
-    return true;
+    if (done && !scanner_.has_arguments()) delta->tool_calls.back().arguments = "{}";
   }
   if (state == CallScanner::State::kOpen) return false;
   raw_.clear();

@@ -69,6 +69,7 @@ class AnswerParser {
   bool AdvanceAfterCall();
   void GiveContent(size_t n_bytes, AnswerDelta* delta);
   void StartCall();
+  void TakeName();
   void GiveCall(AnswerDelta* delta);
   void GiveUpCall(AnswerDelta* delta);
   bool MustHaveArguments() const { return options_.tools == ToolFormat::kLlama3; }
@@ -82,10 +83,11 @@ class AnswerParser {
   std::string raw_;           // of a call that may turn out to be none
   CallScanner scanner_;
   bool in_array_ = false;
+  bool sure_ = false;  // it is a call, of this name and id
+  std::string call_name_;
+  std::string call_id_;
   bool committed_ = false;  // the call's first delta has been given
   int n_calls_ = 0;
-  std::string named_;  // Mistral's name before [ARGS]
-  std::string named_id_;
   int depth_ = 0;
   bool in_string_ = false;
   bool escaped_ = false;

@@ -125,6 +125,15 @@ TEST(AnswerParser, ACallThatIsCutShortIsACall) {
             (Parsed{"", "", {{"f", "{\"a\": \"lon"}}}));
 }
 
+TEST(AnswerParser, WhatIsACallStaysOneWhateverFollows) {
+  EXPECT_EQ(Hermes("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1} x"),
+            (Parsed{"x", "", {{"f", "{\"a\": 1}"}}}));
+  EXPECT_EQ(
+      Hermes("<tool_call>{\"id\": \"1\", \"name\": \"f\", \"arguments\": {}, \"name\": \"g\", "
+             "\"id\": \"2\"}</tool_call>"),
+      (Parsed{"", "", {{"f", "{}", "1"}}}));
+}
+
 TEST(AnswerParser, ArgumentsAreStreamed) {
   AnswerParser parser({.tools = ToolFormat::kHermes});
   EXPECT_TRUE(parser.Push("<tool_call>{\"name\": \"f\", \"argu").empty());

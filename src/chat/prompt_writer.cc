@@ -18,6 +18,9 @@ using tokenizer::MarkedText;
 constexpr std::array<std::string_view, 8> kRoles = {
     "system", "user", "assistant", "tool", "developer", "ipython", "function", "observation"};
 
+// What a client can make a server hold for a moment; a conversation of 10 MB needs a third of it.
+constexpr size_t kMaxWorkBytes = size_t{256} << 20;
+
 bool IsTrusted(std::span<const std::string_view> path, std::string_view value) {
   if (path.size() == 1) return path[0] == "bos_token" || path[0] == "eos_token";
   return path.size() == 3 && path[0] == "messages" && path[2] == "role" &&
@@ -203,7 +206,8 @@ Result<std::vector<MarkedText>> PromptWriter::Render(const Conversation& convers
   context["eos_token"] = special_.eos;
   const jinja::RenderOptions options = {.trusted = &IsTrusted,
                                         .unix_time = conversation.unix_time,
-                                        .utc_offset_seconds = conversation.utc_offset_seconds};
+                                        .utc_offset_seconds = conversation.utc_offset_seconds,
+                                        .limits = {.max_work_bytes = kMaxWorkBytes}};
   WINNOW_ASSIGN(const auto segments, template_->Render(context, options));
   std::vector<MarkedText> text;
   for (const jinja::Segment& segment : segments) text.push_back({segment.text, segment.trusted});

@@ -95,9 +95,11 @@ Value Interpreter::EvaluateUnlimited(const Expression& e) {
       for (const Expression* item : e.items) {
         const Value value = Evaluate(*item);
         if (failed()) return Value();
-        text.Append(value.text() != nullptr ? *value.text() : Str(value));
+        const Text part = value.text() != nullptr ? *value.text() : Str(value);
+        if (!Charge(part.size())) return Value();  // before it is made
+        text.Append(part);
       }
-      return Make(std::move(text));
+      return Value(std::move(text));
     }
     case Kind::kCompare:
       return EvaluateCompare(e);

@@ -184,7 +184,8 @@ Value Center(Interpreter& in, const Value& value, const Arguments& arguments) {
 Value Truncate(Interpreter& in, const Value& value, const Arguments& arguments) {
   const auto given = in.Bind("truncate", arguments, {"length", "killwords", "end", "leeway"});
   if (in.failed()) return Value();
-  const Value text = in.Make(in.Str(value));
+  const auto size = in.Length(value);
+  if (!size) return Value();
   const Text end = given[2] ? in.Str(*given[2]) : Text("...", true);
   const int64_t length = given[0] && given[0]->whole() ? *given[0]->whole() : 255;
   const int64_t leeway = given[3] && given[3]->whole() ? *given[3]->whole() : 5;
@@ -192,8 +193,12 @@ Value Truncate(Interpreter& in, const Value& value, const Arguments& arguments) 
   if (length < n_end || leeway < 0 || length > INT32_MAX || leeway > INT32_MAX) {
     return in.Fail("truncate: expected a length of at least the end's, and a leeway from 0");
   }
-  if (static_cast<int64_t>(*in.Length(text)) <= length + leeway) return text;
-  const Value cut = in.Slice(text, Value(), Value(length - n_end), Value());
+  if (static_cast<int64_t>(*size) <= length + leeway) return value;
+  if (value.text() == nullptr) {
+    return in.Fail("truncate: a value of type " + std::string(TypeName(value)) +
+                   ", expected a text");
+  }
+  const Value cut = in.Slice(value, Value(), Value(length - n_end), Value());
   if (in.failed()) return Value();
   Text out = *cut.text();
   if (!given[1] || !in.Truth(*given[1])) {

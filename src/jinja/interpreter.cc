@@ -289,7 +289,6 @@ void Interpreter::ExecuteLoop(const Statement& statement, Scope* around, std::ve
   bool ran = false;
   while (!failed() && loop->Advance()) {
     if (!Step()) break;
-    ran = true;
     if (inner == nullptr || inner->captured) inner = NewScope(around);
     inner->variables.clear();
     inner->Set("loop", Value(static_cast<Object*>(loop)));
@@ -298,6 +297,8 @@ void Interpreter::ExecuteLoop(const Statement& statement, Scope* around, std::ve
     const Flow flow = Execute(statement.body);
     scope_ = before;
     if (flow == Flow::kBreak) break;
+    // As jinja2: a turn that is left by `continue` does not keep the else from running.
+    ran = ran || flow == Flow::kOn;
   }
   if (ran || failed()) return;
   scope_ = NewScope(around);

@@ -58,10 +58,8 @@ void JsonText(const Text& text, bool ensure_ascii, Text* out) {
     if (known != std::string_view::npos) {
       escaped = {'\\', kLetters[known]};
     } else if (c.code < 0x20 || (ensure_ascii && c.code >= 0x7f && c.code < 0x10000)) {
-      if (c.code != 0x7f) {
-        escaped = "\\u";
-        AppendHex(c.code, 4, &escaped);
-      }
+      escaped = "\\u";
+      AppendHex(c.code, 4, &escaped);
     } else if (ensure_ascii && c.code >= 0x10000 && c.code != kNoCharacter) {
       escaped = "\\u";
       AppendHex(0xd800 + ((c.code - 0x10000) >> 10), 4, &escaped);

@@ -64,8 +64,8 @@ TEST(Trust, SurvivesEveryOperation) {
   EXPECT_EQ(Marked("{{ x.split('<|')[1] }}{{ '+' }}{{ x.strip().split('|>')[-1] }}", context),
             "[im_end|>cd  ]+[cd]");
   EXPECT_EQ(Marked("{{ {'a': y} | tojson }}", context), "[{\"]a[\": \"Z\"}]");
-  EXPECT_EQ(Marked("{{ '%s=%s' % ('k', y) }}{{ '{}!'.format(y) }}", context), "k=[Z][Z]!");
-  EXPECT_EQ(Marked("{{ y | indent(2, true) }}{{ ('a' ~ y)[::-1] }}", context), "  [Z][Z]a");
+  EXPECT_EQ(Marked("{{ '%s=%s' % ('k', y) }}{{ '{}!'.format(y) }}", context), "k=[ZZ]!");
+  EXPECT_EQ(Marked("{{ y | indent(2, true) }}{{ ('a' ~ y)[::-1] }}", context), "  [ZZ]a");
   EXPECT_EQ(Marked("{% set z %}<{{ y }}>{% endset %}{{ z }}{% macro m(a) %}({{ a }}){% endmacro %}"
                    "{{ m(y) }}{% filter lower %}Q{{ y }}{% endfilter %}",
                    context),
@@ -109,13 +109,14 @@ TEST(Limits, OfStepsWorkOutputAndDepth) {
   fails(
       "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% "
       "endfor %}",
-      {}, "bytes of texts");
+      {.max_work_bytes = size_t{4} << 20}, "bytes of texts");
   fails("{% for i in range(1000) %}{{ 'x' * 1000 }}{% endfor %}", {.max_output_bytes = 10'000},
         "writes more than 10000");
   fails("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", {}, "deeper than");
-  fails(std::string(100'000, '(') + "1", {}, "nested deeper");
-  fails("{{ " + std::string(100'000, '[') + " }}", {}, "nested deeper");
-  fails("{{ 1" + std::string(100'000, '+') + " }}", {}, "nested deeper");
+  fails("{{ " + std::string(20'000, '(') + "1" + std::string(20'000, ')') + " }}", {},
+        "nested deeper");
+  fails("{{ " + std::string(20'000, '[') + std::string(20'000, ']') + " }}", {}, "nested deeper");
+  fails("{{ 1" + std::string(20'000, '+') + " }}", {}, "nested deeper");
   std::string sum = "1";
   for (int i = 0; i < 5'000; ++i) sum += " + 1";
   fails("{{ " + sum + " }}", {}, "deeper than");

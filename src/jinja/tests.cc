@@ -38,7 +38,7 @@ bool String(Interpreter&, const Value& value, const Value&) { return value.text(
 bool Mapping(Interpreter&, const Value& value, const Value&) { return value.dict() != nullptr; }
 bool IsSequence(Interpreter&, const Value& value, const Value&) {
   const Sequence* sequence = value.sequence();
-  return value.text() != nullptr || value.dict() != nullptr ||
+  return value.text() != nullptr || value.dict() != nullptr || value.is_undefined() ||
          (sequence != nullptr && sequence->kind != SequenceKind::kGenerator &&
           sequence->kind != SequenceKind::kView);
 }

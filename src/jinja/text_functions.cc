@@ -151,7 +151,7 @@ std::vector<Text> SplitText(const Text& text, const std::optional<Text>& separat
   }
   for (at = SkipSpaces(all, 0); at < all.size(); at = SkipSpaces(all, at)) {
     if (max_splits-- == 0) {
-      out.push_back(Stripped(text.Slice(at, all.size()), std::nullopt, false, true));
+      out.push_back(text.Slice(at, all.size()));
       return out;
     }
     size_t end = at;
@@ -183,7 +183,7 @@ std::vector<Text> SplitTextFromRight(const Text& text, const std::optional<Text>
       }
       if (rest.empty()) break;
       if (max_splits-- == 0) {
-        out.push_back(Stripped(text.Slice(0, rest.size()), std::nullopt, true, false));
+        out.push_back(text.Slice(0, rest.size()));
         break;
       }
       size_t begin = rest.size();

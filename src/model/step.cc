@@ -229,7 +229,7 @@ int64_t Step::BlockRows(int64_t max_rows) const {
   const int64_t n = std::min({row_block_, n_left, std::max<int64_t>(1, max_rows)});
   const int64_t n_over = n_left - n;
   if (max_rows >= row_block_ || n_over == 0 || n_over >= kFewRows) return n;
-  if (n >= 2 * kFewRows) return n_left - kFewRows;
+  if (n_left >= 2 * kFewRows) return std::min(n, n_left - kFewRows);
   return n_left <= row_block_ ? n_left : n;
 }
 

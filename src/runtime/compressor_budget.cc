@@ -293,8 +293,11 @@ int64_t Compressor::MaxListBytes(const cache::Cache& cache, int64_t n_slots) con
   if (!active()) return 0;  // as long as nothing was evicted there are none
   const cache::CacheShape& shape = cache.config().shape;
   const int64_t n_heads = int64_t{shape.n_layers} * shape.n_kv_heads;
-  // As cache::Cache::max_list_bytes_per_slot says.
-  return (n_slots + n_slots / 16 + 48 * n_heads) * cache.max_list_bytes_per_slot();
+  // Lists shrink where more is empty than growing leaves twice over (cache/index/growth.h). A text
+  // of less than 65536 tokens has one high part of positions in a head, or two in the making.
+  constexpr int64_t kHighPartBytes = 32;
+  return (n_slots + n_slots / 8 + 96 * n_heads) * cache.max_list_bytes_per_slot() +
+         kHighPartBytes * n_heads * (1 + cache.capacity() / 65536);
 }
 
 int64_t Compressor::BytesWith(const cache::Cache& cache, int64_t n_tokens) {

@@ -52,6 +52,18 @@ TEST(MemoryPlan, APromptNeedsOneLayerInFull) {
   EXPECT_EQ(plan.Decode(16, 5), 4 * 21 * 10);  // the cache grows while generating
 }
 
+// All layers are whole until the last one is done, and one holds the replay on top.
+TEST(MemoryPlan, AReplayLivesInOneLayer) {
+  const MethodPtr method = Make("winnow:rest=0");
+  const compression::ReplaySpec replay = method->needs().replay;
+  const auto n_text = static_cast<int64_t>(std::max(replay.text.size(), replay.next_text.size()));
+  EXPECT_EQ(replay.MaxTokens(50), 50 + n_text + 8 + 1);
+  EXPECT_EQ(replay.MaxTokens(5000), 2048 + n_text + 8 + 1);
+  MemoryPlan plan = Begin(method.get());
+  EXPECT_EQ(plan.Prompt(16, 50, 50), (4 * 50 + 50 + n_text + 9) * 10);
+  EXPECT_EQ(plan.bytes(), 4 * 16 * 10);
+}
+
 TEST(MemoryPlan, StateAndHeadsCount) {
   const MethodPtr method = Make("streaming");
   const CacheCost cost = {

@@ -193,7 +193,7 @@ Result<SequenceBytes> SchedulerLoop::PlanBytes(Job& job, const Source& source) c
   }
   const Session& session = *source.idle->session;
   const int64_t n_rest = std::ssize(source.rest);
-  WINNOW_TRY(session.CheckRoom(n_rest));
+  WINNOW_TRY(CheckPromptFits(session, n_rest));
   const int64_t wanted =
       job.request.max_tokens >= 0 ? job.request.max_tokens : options_.default_max_tokens;
   job.max_tokens = TokensToGenerate(session, n_rest, wanted);

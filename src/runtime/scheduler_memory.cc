@@ -1,6 +1,7 @@
 #include "runtime/scheduler_memory.h"
 
 #include <algorithm>
+#include <string>
 
 #include "model/workspace.h"
 
@@ -40,7 +41,7 @@ Result<SequenceBytes> PlanSequence(const Session& session, int64_t n_prompt, int
   const int64_t chunk = session.compression().prefill_chunk;
   const int64_t n_call = chunk == 0 ? n_prompt : std::min(chunk, n_prompt);
   bytes.prefill = reservation.prefill_surplus_bytes +
-                  (n_rows + n_rows / 16) * cache.max_list_bytes_per_slot() +
+                  (n_rows + n_rows / 8) * cache.max_list_bytes_per_slot() +
                   n_call * h.embedding * kFloatBytes;
   return bytes;
 }
@@ -62,6 +63,15 @@ int64_t StepBufferBytes(const Engine& engine, int64_t n_sequences, int64_t row_b
   const int64_t prefill = model::BufferBytes(
       model, {.n_tokens = row_block, .row_block = row_block, .n_sequences = 1, .n_positions = 1});
   return decode + prefill;
+}
+
+Result<void> CheckPromptFits(const Session& session, int64_t n_prompt) {
+  if (n_prompt <= session.capacity() - session.n_tokens()) return session.CheckRoom(n_prompt);
+  std::string message = "the prompt is " + std::to_string(n_prompt) + " tokens";
+  if (session.n_tokens() > 0) {
+    message += " after " + std::to_string(session.n_tokens()) + " of its session";
+  }
+  return Error{message + ", the context holds " + std::to_string(session.capacity())};
 }
 
 int64_t TokensToGenerate(const Session& session, int64_t n_prompt, int64_t max_tokens) {

@@ -28,6 +28,9 @@ int64_t IdleBytes(const Session& session);
 // What attention needs inside an operation is not counted (batch_memory.h).
 int64_t StepBufferBytes(const Engine& engine, int64_t n_sequences, int64_t row_block);
 
+// Whether a session can take n_prompt tokens more. Error: why not.
+Result<void> CheckPromptFits(const Session& session, int64_t n_prompt);
+
 // How many tokens a request generates at most: what it asks for, as far as its context goes. -1: to
 // the end of its context.
 int64_t TokensToGenerate(const Session& session, int64_t n_prompt, int64_t max_tokens);

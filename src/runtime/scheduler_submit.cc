@@ -49,14 +49,18 @@ std::optional<RequestError> Scheduler::Data::ClaimExisting(const std::string& na
 std::optional<RequestError> Scheduler::Data::ClaimNew(const std::string& name) {
   using Outcome = SessionNames::Outcome;
   if (!IsSessionName(name)) return InvalidName(name);
+  const RequestError exists = {
+      ErrorKind::kBusy,
+      "there is a session " + name + " already; delete it first, or take another name"};
+  // Another process may have saved it.
+  if (folder != nullptr && folder->Has(name)) return exists;
   switch (names.ClaimNew(name)) {
     case Outcome::kClaimed:
       return std::nullopt;
     case Outcome::kBusy:
       return Busy(name);
     default:
-      return RequestError{ErrorKind::kBusy, "there is a session " + name +
-                                                " already; delete it first, or take another name"};
+      return exists;
   }
 }
 
@@ -111,7 +115,7 @@ std::variant<std::shared_ptr<Job>, RequestError> Scheduler::Data::Check(Request 
   const bool continues = request.session.has_value();
   if (!continues) {
     const int64_t n_prompt = std::ssize(request.prompt);
-    if (const auto room = (*session)->CheckRoom(n_prompt); !room) {
+    if (const auto room = CheckPromptFits(**session, n_prompt); !room) {
       return Invalid(room.error().message);
     }
     const int64_t wanted =

@@ -201,7 +201,7 @@ TEST_F(SchedulerTest, RefusesWhatCanNeverBeServed) {
   hot.sampler.top_p = 2;
   EXPECT_EQ(refused(std::move(hot)), "sampling: top_p is 2, expected 0 to 1");
   EXPECT_EQ(refused(MakeRequest(Prompt(kContext + 1, 1), 3)),
-            "session: 513 tokens do not fit: 0 of 512 are taken, 512 more fit");
+            "the prompt is 513 tokens, the context holds 512");
   Request unknown = MakeRequest({5}, 3);
   unknown.session = "nobody";
   EXPECT_EQ(refused(std::move(unknown)), "there is no session nobody");

@@ -237,7 +237,8 @@ Result<void> SaveSession(const Session& session, const std::string& path, std::s
   return SaveSession(session, std::move(file), notes);
 }
 
-Result<void> SaveSession(const Session& session, OutputFile file, std::string_view notes) {
+Result<void> SaveSession(const Session& session, OutputFile file, std::string_view notes,
+                         Durability durability) {
   SessionFileInfo info = Describe(session);
   info.notes = notes;
   WINNOW_TRY(file.Write({kMagic.data(), kMagic.size()}));
@@ -253,7 +254,7 @@ Result<void> SaveSession(const Session& session, OutputFile file, std::string_vi
     WINNOW_TRY(WriteSection(file, Tag::kLayer, std::as_bytes(std::span(bytes))));
   }
   WINNOW_TRY(WriteSection(file, Tag::kEnd, {}));
-  return file.CommitToDisk();
+  return durability == Durability::kOnDisk ? file.CommitToDisk() : file.Commit();
 }
 
 Result<std::unique_ptr<Session>> RestoreSession(Engine& engine, const SessionOptions& options,

@@ -59,7 +59,11 @@ Result<SessionOptions> SessionOptionsFrom(const SessionFileInfo& info);
 // the disk when this returns, and takes the place of an older one only then. Error: the disk.
 Result<void> SaveSession(const Session& session, const std::string& path,
                          std::string_view notes = {});
-Result<void> SaveSession(const Session& session, OutputFile file, std::string_view notes = {});
+// kWritten: it outlives the process at once, and the machine's power a little later; does not wait
+// for the disk.
+enum class Durability { kOnDisk, kWritten };
+Result<void> SaveSession(const Session& session, OutputFile file, std::string_view notes = {},
+                         Durability durability = Durability::kOnDisk);
 
 // A session that goes on where the saved one was. `options` are those it was made with, but for the
 // context, which must hold its entries. Errors: those of ReadSessionInfo and Session::Make; another

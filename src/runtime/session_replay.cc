@@ -34,16 +34,17 @@ std::vector<Session::Data::ReplayPass> Session::Data::PlanReplay(
   if (chunk < std::min(kMinChunk, n - first)) return {};
   std::vector<ReplayPass> passes;
   for (int64_t at = first; at < n; at += chunk) {
-    std::vector<TokenId> tokens = at == first ? text : next_text;
+    std::vector<TokenId> replayed = at == first ? text : next_text;
     for (int64_t i = std::max(first, at - spec->n_repeated); i < at; ++i) {
-      tokens.push_back(added[static_cast<size_t>(i)]);
+      replayed.push_back(added[static_cast<size_t>(i)]);
     }
     const compression::ReplayChunk one = {
-        .first = at, .n = std::min(chunk, n - at), .n_text = static_cast<int64_t>(tokens.size())};
+        .first = at, .n = std::min(chunk, n - at), .n_text = static_cast<int64_t>(replayed.size())};
     const auto repeated = added.subspan(static_cast<size_t>(one.first), static_cast<size_t>(one.n));
-    tokens.insert(tokens.end(), repeated.begin(), repeated.end());
-    passes.push_back(
-        {.chunk = one, .tokens = std::move(tokens), .first = static_cast<cache::Position>(n_seen)});
+    replayed.insert(replayed.end(), repeated.begin(), repeated.end());
+    passes.push_back({.chunk = one,
+                      .tokens = std::move(replayed),
+                      .first = static_cast<cache::Position>(n_seen)});
   }
   return passes;
 }

@@ -134,7 +134,8 @@ bool SessionStore::Evict(const IdleSession* keep) {
   std::ranges::stable_sort(by_age, {}, [](const IdleSession* session) { return session->used; });
   for (IdleSession* session : by_age) {
     if (!session->name.empty() && folder_ != nullptr) {
-      if (const auto saved = Save(*session, session->name); !saved) {
+      // Nobody's tokens wait for the disk.
+      if (const auto saved = Save(*session, session->name, Durability::kWritten); !saved) {
         log_.Warning("session " + session->name + " stays in memory: " + saved.error().message);
         continue;
       }
@@ -165,11 +166,12 @@ int64_t SessionStore::FileBytes(const std::string& name) const {
   return input ? static_cast<int64_t>(input->n_bytes) : 0;
 }
 
-Result<void> SessionStore::Save(const IdleSession& session, const std::string& file) const {
+Result<void> SessionStore::Save(const IdleSession& session, const std::string& file,
+                                Durability durability) const {
   WINNOW_CHECK(folder_ != nullptr);
   n_saved_ = -1;
   WINNOW_ASSIGN(OutputFile output, folder_->Write(file));
-  return SaveSession(*session.session, std::move(output), NotesFrom(session.unread));
+  return SaveSession(*session.session, std::move(output), NotesFrom(session.unread), durability);
 }
 
 Result<IdleSession*> SessionStore::Restore(const std::string& file, const std::string& name,

@@ -66,7 +66,8 @@ class SessionStore {
   // --- in the folder ---
   bool HasFile(const std::string& name) const { return folder_ != nullptr && folder_->Has(name); }
   int64_t FileBytes(const std::string& name) const;  // about what it takes in memory
-  Result<void> Save(const IdleSession& session, const std::string& file) const;
+  Result<void> Save(const IdleSession& session, const std::string& file,
+                    Durability durability = Durability::kOnDisk) const;
   // Reads a file and puts it into memory as session `name`. Errors: those of RestoreSession.
   Result<IdleSession*> Restore(const std::string& file, const std::string& name,
                                Clock::TimePoint now);

@@ -303,6 +303,23 @@ class Retrieval(EvalTest):
         other = self.evaluate("needle", *flags, "--seed", "1")
         self.assertNotEqual([sample["results"][0]["details"]["references"][0] for sample in other["samples"]], codes)
 
+    def test_needle_with_the_question_hidden(self):
+        self.write("a.txt", TEXT * 60)
+        flags = ["--needle", "code", "--lengths", "300", "--depths", "50"]
+        methods = ["--kv-method", "snapkv:window=4", "--kv-ratio", "0.25"]
+        seen, hidden = (self.evaluate("needle", *flags, *more, methods=methods)["samples"][0]["results"]
+                        for more in ([], ["--hide-question"]))
+        for of_seen, of_hidden in zip(seen, hidden, strict=True):
+            n_prompt, n_document = of_hidden["details"]["prompt_tokens"], of_hidden["details"]["document_tokens"]
+            self.assertEqual(of_seen["details"]["prompt_tokens"], n_prompt)
+            self.assertEqual(of_seen["details"]["document_tokens"], 0)
+            self.assertGreater(n_document, n_prompt / 2)
+            self.assertLess(n_document, n_prompt)
+        # The document alone is compressed; the question comes on top.
+        n_prompt, n_document = (hidden[1]["details"][name] for name in ("prompt_tokens", "document_tokens"))
+        self.assertAlmostEqual(hidden[1]["kept"], n_document // 4 + n_prompt - n_document, delta=1)
+        self.assertAlmostEqual(seen[1]["kept"], n_prompt // 4, delta=1)
+
     def check_perfect(self, task, write, score, *flags):
         """`write(answer)` makes the data; the model's own answer must score 1 and a shuffled one less."""
         write("no such answer")

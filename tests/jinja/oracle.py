@@ -1,6 +1,7 @@
 """Both engines: Python's jinja2 in its sandbox, set up as Hugging Face transformers does, and ours."""
 
 import datetime
+import functools
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ import jinja2
 import jinja2.ext
 import jinja2.sandbox
 
+warnings.filterwarnings("ignore", category=DeprecationWarning)
 warnings.filterwarnings("ignore", category=SyntaxWarning)  # Python's compiler about `5[0]`
 
 RENDER = os.environ.get("WINNOW_JINJA_RENDER", "build/release/tests/winnow_jinja_render")
@@ -53,10 +55,15 @@ def environment(mutable=False):
     return env
 
 
+@functools.lru_cache(maxsize=8)
+def compiled(template, mutable):
+    return environment(mutable).from_string(template)
+
+
 def python_render(template, context, mutable=False):
     """("text", text), ("refused", message) or ("error", message)."""
     try:
-        return "text", environment(mutable).from_string(template).render(**context)
+        return "text", compiled(template, mutable).render(**context)
     except Refused as error:
         return "refused", str(error)
     except Exception as error:  # whatever Python does not like

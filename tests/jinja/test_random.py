@@ -111,7 +111,8 @@ class Generator:
             return self.tag("filter " + self.pick(["upper", "trim", "replace('a', 'b')", "indent(2)"])) + body + self.tag("endfilter")
         if r < 0.97:
             return self.tag("with x = " + self.expression(2)) + body + self.tag("endwith")
-        return "{% raw %}{{ x }}{% endraw %}" + self.tag("generation") + body + self.tag("endgeneration")
+        # Without variables: jinja2 looks them up elsewhere in there when they are set later in the template.
+        return "{% raw %}{{ x }}{% endraw %}" + self.tag("generation") + self.text() + "{{ 1 }}" + self.tag("endgeneration")
 
     def body(self, depth):
         return "".join(self.text() + self.block(depth) + self.text() for _ in range(self.random.randint(1, 2)))
@@ -147,7 +148,8 @@ class Random(unittest.TestCase):
                 if expected[0] == "text" and any(mark in expected[1] for mark in UNEQUAL):
                     continue
                 found = engine.render(template, context)
-                if found[0] == "error" and "64 bits" in found[1]:
+                # Python folds slices of literals, and takes x[] for x[()].
+                if found[0] == "error" and any(words in found[1] for words in ("64 bits", "has no slices", "expected an index")):
                     continue
                 outcomes[expected[0]] += 1
                 if found[0] != expected[0] or (expected[0] == "text" and found != expected):

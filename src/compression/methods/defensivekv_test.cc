@@ -191,7 +191,7 @@ TEST_P(DefensiveKvTest, AgreesWithPlainLoops) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Budgets, DefensiveKvTest, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "OfAllLayers" : "OfALayer"; });
+                         [](const auto& layer) { return layer.param ? "OfAllLayers" : "OfALayer"; });
 
 // One row in which one head looks at entry 3 is enough, however little the others do.
 TEST(DefensiveKvTest, TheWorstCaseCounts) {

@@ -355,7 +355,8 @@ MethodEntry Winnow() {
   return Entry<WinnowConfig, Make, Promises>(
       "winnow", "all heads share one budget by what leaving entries out does to a replay",
       "ours: docs/methods/winnow.md",
-      {"rest=0,refit=false", "queries=window", "allocation=uniform", "allocation=top-k"});
+      {"queries=window", "rest=0,refit=false", "allocation=top-k,rest=0,refit=false",
+       "allocation=uniform,chunk=64"});
 }
 
 }  // namespace winnow::compression::methods

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <numeric>
+#include <vector>
 
 #include "eval/probes/probe.h"
 
@@ -30,7 +31,19 @@ class KeptTrackerTest : public testing::Test {
     ASSERT_TRUE(cache_->Append(0, rows, rows, positions));
     options_ = tracker_.Following({});
   }
-  void Apply(const cache::HeadPlan& first, int64_t n_seen) {
+  // What happens to the first head.
+  struct Change {
+    std::vector<cache::Slot> evict = {};
+    std::vector<cache::HeadPlan::Merge> merges = {};
+    std::vector<cache::HeadPlan::Source> sources = {};
+    std::vector<cache::HeadPlan::Share> shares = {};
+  };
+  void Apply(const Change& change, int64_t n_seen) {
+    cache::HeadPlan first;
+    first.evict = change.evict;
+    first.merges = change.merges;
+    first.sources = change.sources;
+    first.shares = change.shares;
     const cache::Plan plan = {.layer = 0, .heads = {first, {}}};
     options_.on_plan(plan, {.cache = *cache_, .n_seen = n_seen});
     cache_->Apply(plan);
@@ -45,9 +58,9 @@ class KeptTrackerTest : public testing::Test {
 
 TEST_F(KeptTrackerTest, TokensGoOneAfterAnother) {
   Start(/*shared_rows=*/false);
-  Apply({.evict = {1}, .merges = {}, .sources = {}, .shares = {}}, 6);
+  Apply({.evict = {1}}, 6);
   // The newest entry, token 5, has moved into the place of token 1.
-  Apply({.evict = {1, 3}, .merges = {}, .sources = {}, .shares = {}}, 8);
+  Apply({.evict = {1, 3}}, 8);
   tracker_.Close(*cache_, 7);
   EXPECT_EQ(tracker_.States(7)[0][0], "kekekee");  // token 6 never was in the cache
   EXPECT_EQ(tracker_.States(6)[0][1], "kkkkkk");   // the other head
@@ -64,23 +77,19 @@ TEST_F(KeptTrackerTest, MergedAreThoseThatFlowIntoAnother) {
   Apply({.evict = {2, 4},
          .merges = {{.into = 0, .n_sources = 2}},
          .sources = {{.row = 0, .key_weight = .5F, .value_weight = .5F},
-                     {.row = 2, .key_weight = .5F, .value_weight = .5F}},
-         .shares = {}},
+                     {.row = 2, .key_weight = .5F, .value_weight = .5F}}},
         6);
   EXPECT_EQ(tracker_.States(6)[0][0], "kkmkek");
 }
 
 TEST_F(KeptTrackerTest, EntriesOfASharedRowAreMergedUntilTheyGo) {
   Start(/*shared_rows=*/true);
-  Apply({.evict = {},
-         .merges = {},
-         .sources = {},
-         .shares = {{.slot = 0, .row = 0, .factor = 2},
+  Apply({.shares = {{.slot = 0, .row = 0, .factor = 2},
                     {.slot = 3, .row = 0, .factor = 1},
                     {.slot = 4, .row = 0, .factor = 1}}},
         6);
   EXPECT_EQ(tracker_.States(6)[0][0], "kkkmmk");
-  Apply({.evict = {4}, .merges = {}, .sources = {}, .shares = {}}, 7);
+  Apply({.evict = {4}}, 7);
   EXPECT_EQ(tracker_.States(6)[0][0], "kkkmek");
 }
 

@@ -70,8 +70,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, RecallDocuments,
                          testing::Values(RecallKind::kNeedle, RecallKind::kKeyValue,
                                          RecallKind::kTwoHop, RecallKind::kFewShot,
                                          RecallKind::kDialogue),
-                         [](const auto& info) {
-                           std::string name(kRecallKinds[static_cast<size_t>(info.param)]);
+                         [](const auto& kind) {
+                           std::string name(kRecallKinds[static_cast<size_t>(kind.param)]);
                            std::erase(name, '-');
                            return name;
                          });

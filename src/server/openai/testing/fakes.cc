@@ -19,6 +19,7 @@ std::unique_ptr<tokenizer::Tokenizer> MakeTokenizer() {
   for (const char* token : {"<|im_start|>", "<|im_end|>"}) {
     builder.Token(token, tokenizer::TokenKind::kControl);
   }
+  for (const char* merge : {"h e", "l l", "he ll", "hell o", "\u0120 hello"}) builder.Merge(merge);
   return small::Make(builder.Build());
 }
 
@@ -28,7 +29,7 @@ std::unique_ptr<chat::PromptWriter> MakePrompts(const tokenizer::Tokenizer& toke
   builder.String("general.architecture", "llama");
   const auto file = gguf::File::Parse(builder.Bytes()).value();
   chat::WriterOptions options;
-  options.chat_template = chat_template;
+  options.built_in = chat_template;
   return std::make_unique<chat::PromptWriter>(
       chat::PromptWriter::Make(*file, tokenizer, options).value());
 }
