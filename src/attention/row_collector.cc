@@ -6,7 +6,7 @@
 
 namespace winnow::attention {
 
-std::vector<int64_t> RowsOf(const RowSpec& spec, int64_t n_rows) {
+std::vector<int64_t> ChooseRows(const RowSpec& spec, int64_t n_rows) {
   std::vector<int64_t> rows;
   if (!spec.any()) return rows;
   const int64_t n =
@@ -23,7 +23,7 @@ std::vector<int64_t> RowsOf(const RowSpec& spec, int64_t n_rows) {
 void RowCollector::Start(const RowSpec& spec, int64_t n_rows) {
   spec_ = spec;
   n_rows_ = n_rows;
-  rows_.rows = RowsOf(spec, n_rows);
+  rows_.rows = ChooseRows(spec, n_rows);
   rows_.positions.clear();
   rows_.queries_before_rope.clear();
   rows_.queries.clear();

@@ -11,15 +11,15 @@ namespace {
 using Which = RowSpec::Which;
 using List = std::vector<int64_t>;
 
-TEST(RowsOf, NoneAllLastAndTheMiddlesOfEqualParts) {
-  EXPECT_EQ(RowsOf({}, 10), List{});
-  EXPECT_EQ(RowsOf({.which = Which::kAll}, 3), (List{0, 1, 2}));
-  EXPECT_EQ(RowsOf({.which = Which::kLast, .n = 2}, 5), (List{3, 4}));
-  EXPECT_EQ(RowsOf({.which = Which::kLast, .n = 9}, 2), (List{0, 1}));
+TEST(ChooseRows, NoneAllLastAndTheMiddlesOfEqualParts) {
+  EXPECT_EQ(ChooseRows({}, 10), List{});
+  EXPECT_EQ(ChooseRows({.which = Which::kAll}, 3), (List{0, 1, 2}));
+  EXPECT_EQ(ChooseRows({.which = Which::kLast, .n = 2}, 5), (List{3, 4}));
+  EXPECT_EQ(ChooseRows({.which = Which::kLast, .n = 9}, 2), (List{0, 1}));
   // Parts of 4 rows: 0..3, 4..7, 8..11.
-  EXPECT_EQ(RowsOf({.which = Which::kEven, .n = 3}, 12), (List{2, 6, 10}));
-  EXPECT_EQ(RowsOf({.which = Which::kEven, .n = 5}, 5), (List{0, 1, 2, 3, 4}));
-  EXPECT_EQ(RowsOf({.which = Which::kEven, .n = 50}, 2), (List{0, 1}));
+  EXPECT_EQ(ChooseRows({.which = Which::kEven, .n = 3}, 12), (List{2, 6, 10}));
+  EXPECT_EQ(ChooseRows({.which = Which::kEven, .n = 5}, 5), (List{0, 1, 2, 3, 4}));
+  EXPECT_EQ(ChooseRows({.which = Which::kEven, .n = 50}, 2), (List{0, 1}));
 }
 
 class RowCollectorTest : public testing::Test {

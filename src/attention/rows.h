@@ -28,7 +28,7 @@ struct RowSpec {
 };
 
 // The rows of a call of n_rows that `spec` wants, ascending.
-std::vector<int64_t> RowsOf(const RowSpec& spec, int64_t n_rows);
+std::vector<int64_t> ChooseRows(const RowSpec& spec, int64_t n_rows);
 
 // What was asked for of one layer, on the host. What was not asked for is empty.
 struct Rows {

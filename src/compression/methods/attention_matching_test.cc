@@ -79,7 +79,7 @@ Positions LargestSquares(int kv_head) {
 struct Errors {
   double mass = 0, output = 0;
 };
-Errors ErrorsOf(const Harness& h, int kv_head, bool biases) {
+Errors OutputErrors(const Harness& h, int kv_head, bool biases) {
   Errors errors;
   const Positions kept = h.Kept(0, kv_head);
   for (const Row& row : References(kv_head)) {
@@ -129,9 +129,9 @@ TEST(AttentionMatchingTest, KeepsTheLargestSquaresAndActsLikeAll) {
     const Positions expected = LargestSquares(head);
     EXPECT_EQ(plain->Kept(0, head), expected);
     EXPECT_EQ(fitted->Kept(0, head), expected);
-    const Errors of_plain = ErrorsOf(*plain, head, false);
-    const Errors of_biased = ErrorsOf(*biased, head, true);
-    const Errors of_fitted = ErrorsOf(*fitted, head, true);
+    const Errors of_plain = OutputErrors(*plain, head, false);
+    const Errors of_biased = OutputErrors(*biased, head, true);
+    const Errors of_fitted = OutputErrors(*fitted, head, true);
     EXPECT_LT(of_biased.mass, of_plain.mass / 3) << "head " << head;
     EXPECT_LT(of_fitted.output, of_biased.output / 2) << "head " << head;
     for (const Half bias : fitted->cache().half_column(0, head, 0)) {

@@ -148,8 +148,8 @@ class CompactorMethod final : public Method {
     const score::RopeAngles angles(call.backend, *call.rope);
     std::vector<Vector> leverage, attended;
     for (int head = 0; head < call.n_kv_heads(); ++head) {
-      leverage.push_back(LeverageOf(call, head, angles));
-      attended.push_back(AttendedOf(call, head, angles));
+      leverage.push_back(LeverageScores(call, head, angles));
+      attended.push_back(AttendedSums(call, head, angles));
     }
     Normalise(leverage);
     Normalise(attended);
@@ -176,7 +176,7 @@ class CompactorMethod final : public Method {
     return {begin, std::max(begin, n - c_.recent)};
   }
 
-  Vector LeverageOf(const LayerCall& call, int head, const score::RopeAngles& angles) const {
+  Vector LeverageScores(const LayerCall& call, int head, const score::RopeAngles& angles) const {
     const Region region = CandidateRegion(call, head);
     const std::span<const Slot> order = call.order(head);
     const std::span<const Position> positions = call.cache.positions(call.layer, head);
@@ -186,7 +186,7 @@ class CompactorMethod final : public Method {
                       [&](int64_t rank, std::span<const float> key) {
                         Vector before(key.begin(), key.end());
                         const Slot slot = order[static_cast<size_t>(rank)];
-                        angles.TurnBack(before, positions[static_cast<size_t>(slot)]);
+                        angles.Unrotate(before, positions[static_cast<size_t>(slot)]);
                         for (size_t i = 0; i < before.size(); ++i) {
                           mean[i] += before[i] / static_cast<double>(region.size());
                         }
@@ -201,7 +201,7 @@ class CompactorMethod final : public Method {
 
   // Of the entries in the region that are the call's own: what they receive in their chunk, the
   // mean over the query heads, times the norm of the value, smoothed.
-  Vector AttendedOf(const LayerCall& call, int head, const score::RopeAngles& angles) const {
+  Vector AttendedSums(const LayerCall& call, int head, const score::RopeAngles& angles) const {
     const Region all = CandidateRegion(call, head);
     const attention::Rows& rows = *call.rows;
     const auto n_rows = static_cast<int64_t>(rows.positions.size());

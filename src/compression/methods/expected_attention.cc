@@ -80,7 +80,7 @@ class ExpectedScorer final : public Scorer {
 
  private:
   Moments RotatedMoments(const LayerCall& call, int head) const {
-    Moments moments = MomentsOf(call, head);
+    Moments moments = QueryMoments(call, head);
     // The mean rotation turns and shrinks every pair.
     const score::RopeAngles angles(call.backend, *call.rope);
     std::vector<std::complex<double>> rotation(angles.n_pairs());
@@ -107,7 +107,7 @@ class ExpectedScorer final : public Scorer {
     return moments;
   }
 
-  Moments MomentsOf(const LayerCall& call, int head) const {
+  Moments QueryMoments(const LayerCall& call, int head) const {
     const auto dim = static_cast<size_t>(call.cache.config().shape.key_dim);
     const attention::Rows& rows = *call.rows;
     const auto query = [&](size_t row) {

@@ -66,8 +66,8 @@ class TrigonometricScorer final : public Scorer {
     const bool max = c_.group == TriAttentionConfig::Group::kMax;
     std::vector<double> scores(out.size());
     for (int i = 0; i < call.group(); ++i) {
-      ScoreHead(call, kv_head, CentreOf(call, angles, kv_head * call.group() + i), angles, region,
-                scores);
+      ScoreHead(call, kv_head, MeanDirection(call, angles, kv_head * call.group() + i), angles,
+                region, scores);
       if (c_.normalise) Normalise(scores);
       for (size_t j = 0; j < out.size(); ++j) {
         if (i == 0) {
@@ -80,7 +80,7 @@ class TrigonometricScorer final : public Scorer {
   }
 
  private:
-  static Centre CentreOf(const LayerCall& call, const score::RopeAngles& angles, int head) {
+  static Centre MeanDirection(const LayerCall& call, const score::RopeAngles& angles, int head) {
     const auto dim = static_cast<size_t>(call.cache.config().shape.key_dim);
     const attention::Rows& rows = *call.rows;
     const size_t n_rows = rows.positions.size();

@@ -91,7 +91,7 @@ class WinnowMethod final : public Method {
   void Decide(const LayerCall& call, PlanList&) const override {
     if (call.phase == Phase::kDecode || call.n_seen <= call.budget) return;
     const int64_t n = std::min(WindowUnder(call.budget, c_.window), call.rows->size());
-    std::vector<HeadNotes>& heads = NotesOf(call).Of(call);
+    std::vector<HeadNotes>& heads = NotesIn(call).Of(call);
     for (int head = 0; head < call.n_kv_heads(); ++head) {
       HeadNotes& notes = heads[static_cast<size_t>(head)];
       const HeadEntriesOnHost entries = ReadEntries(call, head, bias_column());
@@ -103,7 +103,7 @@ class WinnowMethod final : public Method {
   }
 
   void ObserveReplay(const LayerCall& call) const override {
-    Notes& all = NotesOf(call);
+    Notes& all = NotesIn(call);
     if (!all.of_replay) {
       all.layers.clear();
       all.of_replay = true;
@@ -221,7 +221,7 @@ WinnowMethod::HeadChoice WinnowMethod::Choose(const LayerCall& call, int head, c
 std::vector<int64_t> WinnowMethod::Sizes(const LayerCall& call, const Shares& shares,
                                          std::span<const HeadChoice> choices) const {
   const auto n_heads = static_cast<size_t>(call.n_kv_heads());
-  const Notes& notes = NotesOf(call);
+  const Notes& notes = NotesIn(call);
   std::vector<int64_t> sizes(choices.size());
   if (c_.allocation == Allocation::kUniform) {
     const int64_t each = shares.n_new / std::ssize(choices);
@@ -271,7 +271,7 @@ std::vector<int64_t> WinnowMethod::Sizes(const LayerCall& call, const Shares& sh
 }
 
 void WinnowMethod::Shrink(const LayerCall& call, PlanList& plans) const {
-  Notes& notes = NotesOf(call);
+  Notes& notes = NotesIn(call);
   const Shares shares = Share(call);
   std::vector<HeadChoice> choices;
   LayerCall at = call;
@@ -300,7 +300,7 @@ void WinnowMethod::AddHead(const LayerCall& call, int head, HeadChoice choice, i
   for (size_t rank = 0; rank < choice.keep.size(); ++rank) {
     if (!choice.keep[rank]) evicted.push_back(static_cast<int32_t>(rank));
   }
-  HeadNotes& notes = NotesOf(call).Of(call)[static_cast<size_t>(head)];
+  HeadNotes& notes = NotesIn(call).Of(call)[static_cast<size_t>(head)];
   notes.n_before = choice.n;
   // Where as many rows may stay as entries would go, they stay as they are.
   if (std::ssize(evicted) <= shares.n_rest) evicted.clear();
@@ -317,7 +317,7 @@ void WinnowMethod::AddHead(const LayerCall& call, int head, HeadChoice choice, i
 }
 
 void WinnowMethod::Refit(const LayerCall& call, PlanList& plans) const {
-  Notes& notes = NotesOf(call);
+  Notes& notes = NotesIn(call);
   const auto n_heads = static_cast<size_t>(call.n_kv_heads());
   LayerCall at = call;
   for (at.layer = 0; at.layer < call.n_layers; ++at.layer) {

@@ -31,7 +31,7 @@ class Notes final : public Memory {
 };
 
 // The notes of the call at work. Requires: they are its memory.
-inline Notes& NotesOf(const LayerCall& call) { return static_cast<Notes&>(*call.memory); }
+inline Notes& NotesIn(const LayerCall& call) { return static_cast<Notes&>(*call.memory); }
 
 // Entries of a KV head by rank, so that nothing depends on slots. bias_column: of halves; -1: none.
 HeadEntriesOnHost ReadEntries(const LayerCall& call, int head, int bias_column);

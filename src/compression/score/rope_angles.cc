@@ -28,7 +28,7 @@ void RopeAngles::Rotate(std::span<double> vector, double position) const {
   for (size_t pair = 0; pair < n_pairs(); ++pair) Multiply(vector, pair, At(pair, position));
 }
 
-void RopeAngles::TurnBack(std::span<double> vector, double position) const {
+void RopeAngles::Unrotate(std::span<double> vector, double position) const {
   for (size_t pair = 0; pair < n_pairs(); ++pair) Multiply(vector, pair, 1.0 / At(pair, position));
 }
 

@@ -36,7 +36,7 @@ class RopeAngles {
   }
   // Rotates a vector, or turns one back, in place.
   void Rotate(std::span<double> vector, double position) const;
-  void TurnBack(std::span<double> vector, double position) const;
+  void Unrotate(std::span<double> vector, double position) const;
 
  private:
   void Multiply(std::span<double> vector, size_t pair, std::complex<double> factor) const;

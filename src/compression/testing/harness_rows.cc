@@ -59,7 +59,7 @@ void Harness::SetReplay(int64_t n_rows, Weights weights, Norms norms) {
 
 attention::Rows Harness::ReplayRows(int layer) const {
   attention::Rows rows;
-  rows.rows = attention::RowsOf(method_->needs().replay.rows, n_replay_rows_);
+  rows.rows = attention::ChooseRows(method_->needs().replay.rows, n_replay_rows_);
   for (const int64_t row : rows.rows) {
     const auto position = static_cast<Position>(n_seen_ + row);
     rows.positions.push_back(position);
