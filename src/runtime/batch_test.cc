@@ -67,7 +67,7 @@ TEST_F(BatchTest, OneThatFailsLeavesTheOthersTheirTokens) {
   batch.DecodeEach(sessions, std::vector<TokenId>{7, 7}, outcomes);
   ASSERT_FALSE(outcomes[0].has_value());
   EXPECT_EQ(outcomes[0].error().message,
-            "session: 1 token does not fit: 6 of 6 are taken, 0 more fit");
+            "session: 1 token more does not fit the context of 6 tokens: it is full");
   EXPECT_EQ(full->n_tokens(), 6);
   ASSERT_TRUE(outcomes[1].has_value());
   ASSERT_TRUE(alone->Decode(7).has_value());

@@ -78,7 +78,7 @@ TEST_F(Endless, BudgetsNearTheContextBoundTheText) {
     EXPECT_EQ(too_large->capacity(), kContext);
     const auto refused = too_large->Prefill(Tokens(kContext + 1));
     ASSERT_FALSE(refused.has_value());
-    EXPECT_NE(refused.error().message.find("room for 128"), std::string::npos)
+    EXPECT_NE(refused.error().message.find("context of 128 tokens"), std::string::npos)
         << refused.error().message;
     ASSERT_TRUE(too_large->Prefill(Tokens(kContext)).value());
     EXPECT_EQ(too_large->room(), 0);

@@ -190,7 +190,7 @@ TEST_F(SessionFileTest, AnotherVersionIsNamed) {
   std::string bytes = Content();
   bytes[16] = 9;
   SetContent(bytes);
-  EXPECT_NE(Problem(Options()).find("version 9, expected 1"), std::string::npos);
+  EXPECT_NE(Problem(Options()).find("version 9, expected 2"), std::string::npos);
 }
 
 TEST_F(SessionFileTest, WhatCannotBeSavedLeavesTheOldFile) {

@@ -133,7 +133,7 @@ class Chat(CliTest):
         self.assert_failed(self.chat(["a"], "--chat-template-file", broken), "broken.jinja", "line 1", "expected an expression")
         self.assert_failed(self.chat(["a"], "--chat-template", "{{ raise_exception('never') }}"), "the template refuses: never")
         self.assert_failed(self.chat(["a"], "--chat-template", "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"),
-                           "20000000 steps")
+                           "the template makes more than")
         # The file's own: a built-in format stands in, and the log says so once.
         data = self.model.read_bytes()
         for old, new in ((b"{% for m in messages", b"{% fro m in messages"), (b"{{ m.role }}", b"{{ m.r.le }}")):
