@@ -26,7 +26,11 @@ void AppendUtf8(std::string& out, uint32_t code);
 bool IsSpace(uint32_t code);
 uint32_t ToUpper(uint32_t code);
 uint32_t ToLower(uint32_t code);
-inline bool IsCased(uint32_t code) { return ToUpper(code) != code || ToLower(code) != code; }
+// Small letters without a capital letter of their own among them: ß, ª, º, ĸ, ŉ, ǰ.
+inline bool IsCased(uint32_t code) {
+  return ToUpper(code) != code || ToLower(code) != code || code == 0xdf || code == 0xaa ||
+         code == 0xba || code == 0x138 || code == 0x149 || code == 0x1f0;
+}
 inline bool IsDigit(uint32_t code) { return code >= '0' && code <= '9'; }
 bool IsAlpha(uint32_t code);  // beyond ASCII: all but spaces, punctuation and symbols
 // What repr() shows as it is.
