@@ -1,4 +1,9 @@
 """docs/papers/PAPER.md from the rows and what was found of them."""
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+import check_docs  # noqa: E402
 
 
 def cell(text):
@@ -42,6 +47,7 @@ def write_page(path, module, found):
     if builds:
         lines += ["## Found by", "", *sorted(builds)]
     path.write_text("\n".join(lines).rstrip() + "\n")
+    check_docs.wrap(path)
 
 
 def in_words(facts):

@@ -190,8 +190,9 @@ TEST_P(DefensiveKvTest, AgreesWithPlainLoops) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Budgets, DefensiveKvTest, ::testing::Bool(),
-                         [](const auto& layer) { return layer.param ? "OfAllLayers" : "OfALayer"; });
+INSTANTIATE_TEST_SUITE_P(Budgets, DefensiveKvTest, ::testing::Bool(), [](const auto& layer) {
+  return layer.param ? "OfAllLayers" : "OfALayer";
+});
 
 // One row in which one head looks at entry 3 is enough, however little the others do.
 TEST(DefensiveKvTest, TheWorstCaseCounts) {
