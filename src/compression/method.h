@@ -43,7 +43,8 @@ struct ReplaySpec {
   int64_t MaxTokens(int64_t n) const {
     if (!any()) return 0;
     const auto n_text = static_cast<int64_t>(std::max(text.size(), next_text.size()));
-    return std::min(n, chunk) + n_text + n_repeated + 1;
+    // A tokenizer may put a space of three bytes before a text.
+    return std::min(n, chunk) + n_text + n_repeated + 4;
   }
   bool operator==(const ReplaySpec&) const = default;
 };

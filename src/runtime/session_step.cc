@@ -97,6 +97,8 @@ Result<bool> Session::Prefill(std::span<const TokenId> tokens, const PrefillOpti
     if (!options.progress(done)) return false;
   }
   if (prefill.failure(0)) return *prefill.failure(0);
+  // Nothing is left to stop: methods that decide at the end are done only now.
+  if (options.progress && reported < 1) options.progress(1);
   return true;
 }
 

@@ -229,7 +229,8 @@ class CompareReportTest(TextTest):
         html = page.read_text(encoding="utf-8")
         self.assertIn("<h1>Who &lt;b&gt;came&lt;/b&gt;?</h1>", html)
         views = data_of(html, "states")[0]
-        self.assertEqual([view["name"].split(":")[0] for view in views], ["streaming", "h2o"])
+        # The page opens on the best method.
+        self.assertEqual(sorted(view["name"].split(":")[0] for view in views), ["h2o", "streaming"])
         for view in views:
             for heads in view["states"]:
                 for runs in heads:
