@@ -179,7 +179,8 @@ class Methods(CliTest):
                      "pyramidkv", "pyramidinfer", "cake", "adakv", "twilight", "treekv", "refreekv", "d2o", "hbw", "ems",
                      "custom"):
             self.assertIn(name, names)
-            self.assertRegex(listed, rf"(?m)^(\| )?{name} ")
+            self.assertRegex(listed, rf"(?m)^\| {name} ")
+        self.assertRegex(listed, r"\| snapkv +\| .* \| \d+ or more +\| SnapKV, arXiv:2404.14469")
         one = self.assert_done(winnow("methods", "snapkv")).text
         for part in ("arXiv:2404.14469", "window=32", "the last 32 rows", "grows while generating", "original", "needed"):
             self.assertIn(part, one)
