@@ -11,7 +11,7 @@ using runtime::Session;
 using runtime::SessionOptions;
 
 // Below the share by so little is as good as on it.
-constexpr double kCloseEnough = 0.995;
+constexpr double kCloseEnough = 0.99;
 // Of the search; each reads the prompt once.
 constexpr int kMaxTrials = 12;
 
@@ -35,6 +35,20 @@ Result<std::optional<Measured>> Measure(runtime::Engine& engine, SessionOptions 
                                 static_cast<double>(session->cache_bytes_full_f16())});
 }
 
+// The size if every head kept as many entries, with lists of its own.
+Result<int64_t> FirstGuess(runtime::Engine& engine, SessionOptions options, int64_t smallest,
+                           double share, int64_t n_prompt) {
+  constexpr double kHalfBytes = 2;
+  options.compression.size = smallest;
+  WINNOW_ASSIGN(const auto session, Session::Make(engine, options));
+  const cache::Cache& cache = session->cache();
+  const cache::CacheShape& shape = cache.config().shape;
+  const double full = kHalfBytes * (shape.key_dim + shape.value_dim) / cache.config().n_copies;
+  const auto own = static_cast<double>(cache.bytes_per_slot() + cache.state_bytes_per_slot() +
+                                       cache.max_list_bytes_per_slot());
+  return static_cast<int64_t>(share * static_cast<double>(n_prompt) * full / own);
+}
+
 }  // namespace
 
 std::string Candidate::Name() const {
@@ -54,7 +68,7 @@ Result<std::optional<SessionOptions>> AtEqualBytes(runtime::Engine& engine,
   // Sizes known to fit and known to be too large.
   int64_t fits = smallest - 1;
   int64_t exceeds = std::max(n_prompt, smallest) + 1;
-  auto next = static_cast<int64_t>(share * static_cast<double>(n_prompt));
+  WINNOW_ASSIGN(int64_t next, FirstGuess(engine, chosen, smallest, share, n_prompt));
   for (int trial = 0; trial < kMaxTrials && exceeds - fits > 1; ++trial) {
     next = std::clamp(next, fits + 1, exceeds - 1);
     WINNOW_ASSIGN(const auto measured, Measure(engine, chosen, next, prompt, keep_going));

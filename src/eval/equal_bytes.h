@@ -27,7 +27,7 @@ struct Candidate {
 // `options` with the largest size (slots per KV head) under which the cache, with its lists, takes
 // no more than `share` of what `prompt` takes in f16 uncompressed, right after the prompt. What
 // reading it takes on the way is not limited. Found by reading the prompt under a few sizes: a
-// search that stops within 0.5 % of the share, or where the next larger size takes more. The
+// search that stops within 1 % below the share, or where the next larger size takes more. The
 // method's smallest size where that is more already. nullopt: stopped by keep_going. Errors: those
 // of the session. Requires: a method, 0 < share, no on_plan that must not see other sessions (it is
 // not called).

@@ -13,10 +13,10 @@ namespace winnow::eval {
 namespace {
 
 constexpr const char* kData = "nothing (--data builtin): documents are made up, by the seed";
-constexpr int64_t kSamples = 20;    // of each part
+constexpr int64_t kSamples = 10;    // of each part
 constexpr int64_t kMaxTokens = 16;  // of an answer
 constexpr int64_t kMargin = 48;     // of question and template, beside the document
-constexpr int64_t kDefaultLength = 1024;
+constexpr int64_t kDefaultLength = 512;
 
 struct Cell {
   RecallKind kind = RecallKind::kNeedle;
