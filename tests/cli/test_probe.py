@@ -42,14 +42,14 @@ class TextTest(CliTest):
 class ProbeTest(TextTest):
     def test_list(self):
         listed = self.assert_done(winnow("probe", "--list")).text
-        for name in ("wavelet", "density", "sparsity", "kept", "indices", "budget", "retrieval"):
+        for name in ("wavelet", "density", "sparsity", "kept", "indices", "budget", "origin", "retrieval"):
             self.assertIn(f"| {name} ", listed)
 
     def test_all_with_page_and_numbers(self):
         page = self.folder / "all.html"
         outcome = self.probe("all", "--samples", "2", "-n", "128", "--json", "-", "--report", page)
         probes = {probe["probe"]: probe for probe in outcome.json["probes"]}
-        self.assertEqual(len(probes), 7)
+        self.assertEqual(len(probes), 8)
         self.assertEqual(set(probes["wavelet"]["last_quarter_over_first"]), {"D1", "D2", "D3", "D4", "D5"})
         self.assertTrue(all(v > 0 for v in probes["density"]["column_sum_variance"]))
         for head in probes["sparsity"]["heads"]:

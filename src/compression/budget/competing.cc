@@ -27,7 +27,9 @@ class CompetingBudgeter final : public Budgeter {
   void Sizes(const BudgetInput& in, std::span<int64_t> out) const override {
     const int64_t mean = std::max<int64_t>(0, in.call.budget - in.n_protected);
     const int64_t reserved = CountFrom(c_.alpha * static_cast<double>(mean), mean);
-    Compete(in, mean, c_.form == Form::kReserve ? reserved : 0, out);
+    // A head without any entry would have nothing to attend to.
+    const int64_t at_least = in.n_protected > 0 ? 0 : std::min<int64_t>(1, mean);
+    Compete(in, mean, std::max(at_least, c_.form == Form::kReserve ? reserved : 0), out);
     if (c_.form == Form::kBlend) Blend(in, reserved, out);
   }
   // One head may take all that its layer has.
