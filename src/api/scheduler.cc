@@ -1,5 +1,6 @@
 #include "winnow/scheduler.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -63,24 +64,14 @@ struct Pending::Impl {
   bool done = false;
   Generation generation;
   std::optional<Error> error;
-  bool unwanted = false;                  // on_text said so
-  std::optional<runtime::Ticket> ticket;  // events may come before it is here
+  // By the caller, or by what on_text said: events come before there is a ticket.
+  std::atomic<bool> cancelled = false;
 
-  void Cancel() {
-    const std::lock_guard lock(mutex);
-    unwanted = true;
-    if (ticket) ticket->Cancel();
-  }
-  void SetTicket(const runtime::Ticket& given) {
-    const std::lock_guard lock(mutex);
-    ticket = given;
-    if (unwanted) ticket->Cancel();
-  }
   // On the scheduler's thread.
   void Take(const runtime::Event& event, const std::function<bool(std::string_view)>& on_text) {
     const auto add = [&](const std::string& text) {
       generation.text += text;
-      if (!text.empty() && on_text && !on_text(text)) Cancel();
+      if (!text.empty() && on_text && !on_text(text)) cancelled = true;
     };
     switch (event.kind) {
       case runtime::Event::Kind::kPrefill:
@@ -119,7 +110,7 @@ bool Pending::done() const {
   return impl_->done;
 }
 
-void Pending::Cancel() { impl_->Cancel(); }
+void Pending::Cancel() { impl_->cancelled = true; }
 
 struct Scheduler::Impl {
   std::shared_ptr<const void> model;  // kept alive; above the scheduler, so it dies after it
@@ -175,13 +166,15 @@ Result<Pending> Scheduler::Submit(std::span<const Token> prompt, const GenerateO
   request.sampler = api::Convert(options.sampling);
   request.max_tokens = options.max_tokens;
   request.stop = options.stop;
-  request.cancel = options.cancel.flag();
+  request.cancelled = [pending, token = options.cancel.flag()] {
+    return pending->cancelled.load(std::memory_order_relaxed) ||
+           (token && token->load(std::memory_order_relaxed));
+  };
   request.on_event = [pending, on_text = options.on_text](const runtime::Event& event) {
     pending->Take(event, on_text);
   };
   auto submitted = impl_->scheduler->Submit(std::move(request));
   if (const auto* error = std::get_if<runtime::RequestError>(&submitted)) return ErrorFrom(*error);
-  pending->SetTicket(std::get<runtime::Ticket>(submitted));
   return Pending(pending);
 }
 

@@ -66,7 +66,7 @@ struct Job {
   uint64_t id() const { return ticket->id; }
   bool cancelled() const {
     return ticket->cancelled.load(std::memory_order_relaxed) ||
-           (request.cancel && request.cancel->load(std::memory_order_relaxed));
+           (request.cancelled && request.cancelled());
   }
   void Tell(const Event& event) const {
     if (request.on_event) request.on_event(event);

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -132,7 +131,8 @@ struct Request {
   int n_probs = -1;  // -1: no log-probabilities; k: the token's and the k best
   int priority = 0;  // larger first
   std::unique_ptr<TokenConstraint> constraint = {};
-  std::shared_ptr<const std::atomic<bool>> cancel = {};  // set: as Ticket::Cancel, without a ticket
+  // True: as Ticket::Cancel, without a ticket. Asked on the scheduler's thread, often.
+  std::function<bool()> cancelled = {};
   // On the scheduler's thread; must not block. Called for the last time with kFinished of the last
   // choice, or kFailed.
   std::function<void(const Event& event)> on_event = {};
