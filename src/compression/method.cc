@@ -3,6 +3,21 @@
 #include <algorithm>
 
 namespace winnow::compression {
+namespace {
+
+// A token has a byte at least. SentencePiece writes a space as three, and one before the text.
+int64_t MaxTextTokens(const std::string& text) {
+  constexpr int64_t kSpaceBytes = 3;
+  const int64_t n_spaces = std::ranges::count(text, ' ');
+  return static_cast<int64_t>(text.size()) + (kSpaceBytes - 1) * n_spaces + kSpaceBytes;
+}
+
+}  // namespace
+
+int64_t ReplaySpec::MaxTokens(int64_t n) const {
+  if (!any()) return 0;
+  return std::min(n, chunk) + n_repeated + std::max(MaxTextTokens(text), MaxTextTokens(next_text));
+}
 
 Plan& PlanList::Add(int layer, int n_kv_heads) {
   if (n_plans_ == plans_.size()) plans_.emplace_back();

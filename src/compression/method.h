@@ -38,14 +38,8 @@ struct ReplaySpec {
   attention::RowSpec rows = {};
 
   bool any() const { return !text.empty(); }
-  // Entries a layer holds at most for the replay of a call of n tokens: a token has a byte at
-  // least.
-  int64_t MaxTokens(int64_t n) const {
-    if (!any()) return 0;
-    const auto n_text = static_cast<int64_t>(std::max(text.size(), next_text.size()));
-    // A tokenizer may put a space of three bytes before a text.
-    return std::min(n, chunk) + n_text + n_repeated + 4;
-  }
+  // Entries a layer holds at most for the replay of a call of n tokens, whatever the tokenizer.
+  int64_t MaxTokens(int64_t n) const;
   bool operator==(const ReplaySpec&) const = default;
 };
 

@@ -91,12 +91,12 @@ void Compressor::BeginCall(Phase phase, int64_t n_call) {
 
 kernels::TapSpec Compressor::Taps() const {
   if (!active()) return {};
-  return compression::TapsOfCall(options_.method->needs(), phase_, n_seen_);
+  return compression::TapsOfCall(needs_, phase_, n_seen_);
 }
 
 attention::RowSpec Compressor::Rows() const {
   if (!active() || phase_ != Phase::kPrefill) return {};
-  return options_.method->needs().prompt_rows;
+  return needs_.prompt_rows;
 }
 
 compression::LayerCall Compressor::MakeCall(cache::Cache& cache, const kernels::Taps& taps) {

@@ -62,7 +62,7 @@ class Compressor {
         n_q_heads_(n_q_heads),
         backend_(backend),
         projections_(projections),
-        replay_(options.method ? options.method->needs().replay : compression::ReplaySpec{}) {}
+        needs_(options.method ? options.method->needs() : compression::Needs{}) {}
 
   bool active() const { return options_.method != nullptr; }
   const CompressionOptions& options() const { return options_; }
@@ -102,7 +102,7 @@ class Compressor {
   void AfterLayer(cache::Cache& cache, const attention::LayerDone& done);
   // What is to be replayed after the prefill call at work; nothing where nothing must be evicted.
   const compression::ReplaySpec* Replay() const {
-    return replay_.any() && n_seen_ > budget_ ? &replay_ : nullptr;
+    return needs_.replay.any() && n_seen_ > budget_ ? &needs_.replay : nullptr;
   }
   // The part of the replay that the model reads next, n_rows tokens in all.
   void BeginReplay(const compression::ReplayChunk& chunk, int64_t n_rows);
@@ -180,7 +180,7 @@ class Compressor {
   int n_q_heads_;
   kernels::Backend& backend_;
   const compression::OutputProjections* projections_;
-  compression::ReplaySpec replay_;
+  compression::Needs needs_;  // the method's, which makes them anew each time it is asked
   std::unique_ptr<compression::Memory> memory_;  // of the prefill call at work
   compression::ReplayChunk replay_chunk_;
   int64_t n_replay_rows_ = 0;

@@ -191,7 +191,7 @@ Result<Compressor::ResolvedBudget> Compressor::ResolveMemoryLimit(const cache::C
   };
   const bool first = LongestHead(cache) == 0;
   const bool in_parts = !first && Compresses(Phase::kPrefill);
-  if (first && replay_.any()) {
+  if (first && needs_.replay.any()) {
     if (const auto parts = SettleReplay(smallest, largest, n_call, fits)) return *parts;
   }
   // A later prompt that would cost more than half of the budget is rather taken in parts.

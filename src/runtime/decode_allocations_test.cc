@@ -77,9 +77,6 @@ class CompressedAllocations : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(CompressedAllocations, AreNone) {
   if (!kCounts) GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
-  for (const char* name : {"rkv", "kvzip", "attention-matching", "winnow"}) {
-    if (GetParam() == name) GTEST_SKIP() << "skipped: allocates while generating, to be mended";
-  }
   const auto engine = testing::TinyEngine(model::testing::MakeTinySpec("llama"));
   SessionOptions options;
   // "PROMPT > STEPS" is two methods.

@@ -82,14 +82,7 @@ int64_t MemoryPlan::Call(Phase phase, int64_t budget, int64_t n) {
   const Entries total = ForHeads(sizes.total_slots, sizes.total_rows);
   const bool waits = prefill && method_->traits().waits_for_all_layers;
   // A layer holds the entries of a replay on top, until the method has looked at them.
-  int64_t n_replay = 0;
-  if (waits && method_->needs().replay.any()) {
-    const compression::ReplaySpec replay = method_->needs().replay;
-    // SentencePiece writes a space as three bytes, which may be a token each.
-    const auto n_spaces =
-        std::max(std::ranges::count(replay.text, ' '), std::ranges::count(replay.next_text, ' '));
-    n_replay = replay.MaxTokens(n) + 2 * n_spaces;
-  }
+  const int64_t n_replay = waits ? method_->needs().replay.MaxTokens(n) : 0;
   int64_t peak = waits ? cost_.Bytes(Held() + added_in_all + ForHeads(n_replay, n_replay)) : 0;
   Entries done;  // of the layers before the one at work
   Entries left;  // of the others, before the call

@@ -56,11 +56,14 @@ TEST(MemoryPlan, APromptNeedsOneLayerInFull) {
 TEST(MemoryPlan, AReplayLivesInOneLayer) {
   const MethodPtr method = Make("winnow:rest=0");
   const compression::ReplaySpec replay = method->needs().replay;
-  const auto n_text = static_cast<int64_t>(std::max(replay.text.size(), replay.next_text.size()));
-  EXPECT_EQ(replay.MaxTokens(50), 50 + n_text + 8 + 1);
-  EXPECT_EQ(replay.MaxTokens(5000), 2048 + n_text + 8 + 1);
+  // "\n\nRepeat the part of the previous context exactly, starting with": 64 bytes, 9 of them
+  // spaces of three bytes, and another one before it.
+  const int64_t n_text = 64 + 2 * 9 + 3;
+  EXPECT_EQ(static_cast<int64_t>(replay.next_text.size()), 64);
+  EXPECT_EQ(replay.MaxTokens(50), 50 + n_text + 8);
+  EXPECT_EQ(replay.MaxTokens(5000), 2048 + n_text + 8);
   MemoryPlan plan = Begin(method.get());
-  EXPECT_EQ(plan.Prompt(16, 50, 50), (4 * 50 + 50 + n_text + 9) * 10);
+  EXPECT_EQ(plan.Prompt(16, 50, 50), (4 * 50 + 50 + n_text + 8) * 10);
   EXPECT_EQ(plan.bytes(), 4 * 16 * 10);
 }
 

@@ -48,19 +48,21 @@ void Visit(RkvConfig& c, Visitor& v) {
 
 constexpr int kNextRow = 0;  // layer number: place in the ring where the next row goes
 
-// Unit vectors of the keys of one KV head, oldest first; zero where a key is zero.
+// Unit vectors of the keys of one KV head, oldest first; zero where a key is zero. In the call's
+// scratch memory.
 class UnitKeys {
  public:
   UnitKeys(const LayerCall& call, int kv_head)
-      : dim_(static_cast<size_t>(call.cache.keys(call.layer, kv_head).dim)) {
-    const int64_t n = call.n_slots(kv_head);
-    rows_.reserve(static_cast<size_t>(n) * dim_);
-    score::ForEachKey(call, kv_head, 0, n, [&](int64_t, std::span<const float> key) {
+      : dim_(static_cast<size_t>(call.cache.keys(call.layer, kv_head).dim)),
+        rows_(call.scratch.floats) {
+    const auto n = static_cast<size_t>(call.n_slots(kv_head));
+    rows_.resize(n * dim_);
+    call.backend.ReadRows(call.cache.keys(call.layer, kv_head), call.order(kv_head), rows_);
+    for (size_t i = 0; i < n; ++i) {
+      const std::span<float> key = std::span(rows_).subspan(i * dim_, dim_);
       const double norm = std::sqrt(score::SquareNorm(key));
-      for (const float x : key) {
-        rows_.push_back(norm == 0 ? 0 : static_cast<float>(x / norm));
-      }
-    });
+      for (float& x : key) x = norm == 0 ? 0 : static_cast<float>(x / norm);
+    }
   }
   size_t size() const { return rows_.size() / dim_; }
   std::span<const float> operator[](size_t i) const {
@@ -82,17 +84,20 @@ class UnitKeys {
 
  private:
   size_t dim_;
-  std::vector<float> rows_;
+  std::vector<float>& rows_;
 };
 
-// [entry] mean cosine to the other entries, the newest likeness of each of them not counted.
-std::vector<double> Redundancy(const UnitKeys& keys, double threshold) {
+// [entry] mean cosine to the other entries, the newest likeness of each of them not counted. In
+// `numbers`.
+std::span<double> Redundancy(const UnitKeys& keys, double threshold, std::vector<double>& numbers) {
   const size_t n = keys.size();
-  std::vector<double> sum(n == 0 ? 0 : keys[0].size(), 0.0);
+  const size_t dim = n == 0 ? 0 : keys[0].size();
+  numbers.assign(dim + n, 0.0);
+  const std::span<double> sum = std::span(numbers).first(dim);
+  const std::span<double> out = std::span(numbers).subspan(dim);
   for (size_t i = 0; i < n; ++i) {
     for (size_t d = 0; d < sum.size(); ++d) sum[d] += keys[i][d];
   }
-  std::vector<double> out(n);
   for (size_t j = 0; j < n; ++j) {
     out[j] = -keys.Cosine(j, j);
     for (size_t d = 0; d < sum.size(); ++d) out[j] += sum[d] * keys[j][d];
@@ -143,7 +148,8 @@ class RedundancyScorer final : public Scorer {
              std::span<double> out) const override {
     Votes(call, kv_head, region, out);
     score::Smooth(score::Pool::kMax, c_.kernel, call.scratch.numbers, out);
-    std::vector<double> redundancy = Redundancy(UnitKeys(call, kv_head), c_.threshold);
+    const std::span<double> redundancy =
+        Redundancy(UnitKeys(call, kv_head), c_.threshold, call.scratch.numbers);
     Softmax(redundancy);
     for (size_t i = 0; i < out.size(); ++i) {
       out[i] =
