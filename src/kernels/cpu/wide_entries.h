@@ -26,6 +26,7 @@ class WideEntries {
     }
     n_used_ = 0;
     if (rows_.size() >= n) return;
+    n = (n + kPage - 1) / kPage * kPage;  // a cache that grows comes back with one entry more
     rows_.resize(n);
     factors_.resize(n);
   }
@@ -51,6 +52,8 @@ class WideEntries {
   }
 
  private:
+  static constexpr size_t kPage = 1024;  // entries of each list
+
   static size_t Floats(const HeadEntries& entries) {
     return std::max(entries.short_rows.size(), entries.factors.size() + entries.biases.size());
   }
