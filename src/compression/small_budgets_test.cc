@@ -16,7 +16,8 @@ namespace {
 // A method takes every budget that leaves room for what it protects.
 TEST(SmallBudgetsTest, WhatIsProtectedFits) {
   for (const MethodEntry& entry : Methods()) {
-    const Traits& traits = (*MakeMethod(entry.name))->traits();
+    const MethodPtr method = MakeMethod(entry.name).value();
+    const Traits& traits = method->traits();
     if (!traits.needs_budget) continue;
     for (int64_t budget = traits.min_budget; budget <= 80; ++budget) {
       const Promise promise = MethodPromise(entry.name, budget).value();
