@@ -16,6 +16,9 @@ if(WINNOW_SANITIZE)
                                                 -fno-sanitize-recover=all)
   target_link_options(winnow_flags INTERFACE -fsanitize=${WINNOW_SANITIZE})
 endif()
+if(WINNOW_FUZZ)
+  target_compile_options(winnow_flags INTERFACE -fsanitize=fuzzer-no-link)  # so that coverage sees the libraries
+endif()
 
 # What is tested is in the libraries, but half the time of building goes into tests. Linked last: later options win.
 add_library(winnow_test_flags INTERFACE)
@@ -31,7 +34,7 @@ endif()
 # Sanitizer builds, which nobody ships, take the standard headers precompiled: that saves a third of their time. Other builds
 # do without, so that a missing #include is found. One set for code, one for tests.
 function(winnow_precompile target set)
-  if(NOT WINNOW_SANITIZE OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  if(NOT WINNOW_SANITIZE)
     return()
   endif()
   set(shared winnow_headers_${set})

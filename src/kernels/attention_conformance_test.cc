@@ -259,7 +259,7 @@ TEST_P(AttentionConformance, LargeScores) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, AttentionConformance, testing::ValuesIn(CpuTargets()),
+INSTANTIATE_TEST_SUITE_P(Targets, AttentionConformance, testing::ValuesIn(TestedTargets()),
                          NameOfTarget);
 
 }  // namespace

@@ -459,9 +459,9 @@ TEST_P(CompressionConformance, AttentionIsAddedAndScored) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, CompressionConformance, testing::ValuesIn(CpuTargets()),
+INSTANTIATE_TEST_SUITE_P(Targets, CompressionConformance, testing::ValuesIn(TestedTargets()),
                          NameOfTarget);
-INSTANTIATE_TEST_SUITE_P(Targets, SimilarityConformance, testing::ValuesIn(CpuTargets()),
+INSTANTIATE_TEST_SUITE_P(Targets, SimilarityConformance, testing::ValuesIn(TestedTargets()),
                          NameOfTarget);
 
 }  // namespace

@@ -299,7 +299,7 @@ TEST_P(Conformance, ValuesTooLargeForACacheTypeAreCounted) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, Conformance, testing::ValuesIn(CpuTargets()), NameOfTarget);
+INSTANTIATE_TEST_SUITE_P(Targets, Conformance, testing::ValuesIn(TestedTargets()), NameOfTarget);
 
 }  // namespace
 }  // namespace winnow::kernels

@@ -354,7 +354,7 @@ TEST_P(EntriesConformance, TopPKeepsTheFewestThatReachTheSum) {
   expect(0.8f, {2 / 7.0f, 4 / 7.0f, 0, 1 / 7.0f, 3});
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, EntriesConformance, testing::ValuesIn(CpuTargets()),
+INSTANTIATE_TEST_SUITE_P(Targets, EntriesConformance, testing::ValuesIn(TestedTargets()),
                          NameOfTarget);
 
 }  // namespace

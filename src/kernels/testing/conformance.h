@@ -105,6 +105,16 @@ inline constexpr TensorType kCacheTypes[] = {TensorType::kF32, TensorType::kF16,
 
 inline bool IsBlockType(TensorType type) { return gguf::GetTypeInfo(type).block_elements > 1; }
 
+// CpuTargets(); under AddressSanitizer, where each takes minutes, the best and the plainest:
+// the source of all is one.
+inline std::vector<std::string> TestedTargets() {
+  std::vector<std::string> targets = CpuTargets();
+#ifdef __SANITIZE_ADDRESS__
+  if (targets.size() > 2) targets = {targets.front(), targets.back()};
+#endif
+  return targets;
+}
+
 inline std::string NameOfTarget(const testing::TestParamInfo<std::string>& info) {
   return info.param;
 }
