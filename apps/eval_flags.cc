@@ -201,8 +201,8 @@ Result<std::vector<eval::Variant>> VariantsOfMethod(const EvalFlags& flags,
 FlagTable MakeEvalTable(EvalFlags& flags) {
   FlagTable table("eval", "TASK -m FILE --data DIR [--kv-method LIST --kv-ratio LIST] [flags]",
                   "Runs an evaluation under the full cache and under every method and budget, and "
-                  "compares them in one table. Reads data sets as they are published; none is "
-                  "bundled.");
+                  "compares them in one table. Reads data sets as they are published, or "
+                  "'--data builtin'.");
   AddTaskFlags(table, flags);
   AddCacheFlags(table, flags);
   table.Group("Prompt");

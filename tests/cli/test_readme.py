@@ -54,10 +54,26 @@ class Readme(unittest.TestCase):
             if words[0] == "COMMAND":
                 words = ["run", "--help"]
             with self.subTest(" ".join(words)):
+                if words[0] == "serve":
+                    self.serve(words)
+                    continue
                 done = subprocess.run([WINNOW, *words], cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True,
                                       text=True, timeout=600, check=False)
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertTrue(done.stdout or words[0] in ("chat", "eval", "probe"), "nothing printed")
+
+    def serve(self, words):
+        """Starts, says that it is ready, and ends when it is told to."""
+        with subprocess.Popen([WINNOW, *words, "--port", "0"], cwd=self.folder, stdin=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True) as server:
+            try:
+                lines = []
+                while not any(line.startswith("ready") for line in lines):
+                    lines.append(server.stderr.readline())
+                    self.assertTrue(lines[-1], "ended: " + "".join(lines))
+            finally:
+                server.terminate()
+            server.communicate(timeout=60)
 
     @unittest.skipIf(SANITIZED, "compiles nothing of the build")
     def test_cpp_compiles(self):
