@@ -8,7 +8,7 @@
 #include "command_files.h"
 #include "commands.h"
 #include "compression/registry.h"
-#include "eval/equal_bytes.h"
+#include "eval/run/equal_bytes.h"
 #include "interrupt.h"
 #include "options.h"
 #include "overflow.h"

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <memory>
 
-#include "eval/batch_run.h"
+#include "eval/run/batch_run.h"
 #include "kv_flags.h"
 
 namespace winnow::apps {

@@ -1,4 +1,4 @@
-#include "eval/compare.h"
+#include "eval/run/compare.h"
 
 #include <algorithm>
 #include <filesystem>

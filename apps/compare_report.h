@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "eval/compare.h"
+#include "eval/run/compare.h"
 #include "report/record.h"
 
 namespace winnow::apps {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "eval/configuration.h"
+#include "eval/run/configuration.h"
 #include "method_list.h"
 #include "ranges.h"
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "eval/runner.h"
-#include "eval/task.h"
+#include "eval/run/runner.h"
+#include "eval/tasks/task.h"
 #include "method_list.h"
 #include "options.h"
 

@@ -5,6 +5,7 @@
 #include "commands.h"
 #include "console.h"
 #include "flags.h"
+#include "kernels/backends.h"
 #include "kernels/ops.h"
 #include "options.h"
 #include "process.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "eval/equal_bytes.h"
+#include "eval/run/equal_bytes.h"
 #include "flags.h"
 #include "kv_flags.h"
 #include "runtime/compressor.h"

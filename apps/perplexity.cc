@@ -1,4 +1,4 @@
-#include "eval/metrics/perplexity.h"
+#include "eval/run/perplexity.h"
 
 #include <chrono>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "eval/replay/replay.h"
+#include "replay/replay.h"
 
 #include <algorithm>
 
@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "compression/registry.h"
 #include "interrupt.h"
+#include "kernels/backends.h"
 #include "options.h"
 #include "report/record.h"
 
@@ -55,8 +56,8 @@ Result<std::unique_ptr<kernels::Backend>> MakeBackend(const std::string& target,
   return kernels::MakeCpuBackend({.pool = &pool, .target = target});
 }
 
-void PrintSummary(const ReplayFlags& flags, const eval::Recording& recording,
-                  const std::string& method, const eval::ReplaySummary& summary) {
+void PrintSummary(const ReplayFlags& flags, const replay::Recording& recording,
+                  const std::string& method, const replay::ReplaySummary& summary) {
   if (flags.json) {
     report::Record record = {{"method", method},
                              {"seen", recording.n_tokens()},
@@ -87,7 +88,7 @@ int Replay(Arguments arguments) {
   }
   const auto compression = CompressionOptionsFrom(flags.kv);
   if (!compression) return Misuse("replay", compression.error().message);
-  eval::ReplayOptions options = {.compression = *compression, .progress = {}};
+  replay::ReplayOptions options = {.compression = *compression, .progress = {}};
   runtime::CompressionOptions& kv = options.compression;
   if (!kv.method) {
     auto full = compression::MakeMethod("full");
@@ -102,7 +103,7 @@ int Replay(Arguments arguments) {
   if (const auto over = files.Refused("replay")) return *over;
   const std::atomic<bool>& interrupted = CatchInterrupt();
   const bool before_rope = kv.method->traits().positions != compression::PositionMode::kOriginal;
-  auto recording = eval::Recording::Open(flags.in, before_rope);
+  auto recording = replay::Recording::Open(flags.in, before_rope);
   if (!recording) return Fail(recording.error());
   std::unique_ptr<PlanTrace> trace;
   if (flags.kv.trace) {
@@ -119,7 +120,7 @@ int Replay(Arguments arguments) {
     progress.Update(done);
     return !interrupted.load();
   };
-  const auto summary = eval::Replay(**backend, *recording, flags.out, options);
+  const auto summary = replay::Replay(**backend, *recording, flags.out, options);
   progress.Erase();
   if (!summary) return Fail(summary.error());
   if (trace) {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/machine.h"
-#include "eval/metrics/stream.h"
+#include "eval/run/stream.h"
 #include "interrupt.h"
 #include "report/record.h"
 

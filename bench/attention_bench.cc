@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "kernels/backends.h"
 #include "kernels/ops.h"
 #include "read_memory.h"
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "kernels/backends.h"
 #include "kernels/ops.h"
 #include "kernels/testing/random_blocks.h"
 #include "read_memory.h"

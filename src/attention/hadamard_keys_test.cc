@@ -8,6 +8,7 @@
 #include "attention/layer_pass.h"
 #include "base/rng.h"
 #include "base/thread_pool.h"
+#include "kernels/backends.h"
 
 // Attention over keys that are stored after a Hadamard transform is attention.
 namespace winnow::attention {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "kernels/backends.h"
 
 namespace winnow::attention {
 namespace {

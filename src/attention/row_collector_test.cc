@@ -1,4 +1,5 @@
 #include "attention/row_collector.h"
+#include "kernels/backends.h"
 
 #include <gtest/gtest.h>
 

@@ -16,6 +16,7 @@
 #include "base/thread_pool.h"
 #include "cache/testing/checked_cache.h"
 #include "gguf/tensor_type.h"
+#include "kernels/backends.h"
 #include "kernels/ops.h"
 
 namespace winnow::cache {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cache/cache.h"
+#include "kernels/backends.h"
 #include "kernels/ops.h"
 
 namespace winnow::cache {

@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "cache/cache.h"
+#include "kernels/backends.h"
 
 namespace winnow::cache {
 namespace {

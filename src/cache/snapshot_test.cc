@@ -9,6 +9,7 @@
 
 #include "base/rng.h"
 #include "cache/cache.h"
+#include "kernels/backends.h"
 #include "kernels/ops.h"
 
 namespace winnow::cache {

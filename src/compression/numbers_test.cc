@@ -13,6 +13,7 @@
 #include "compression/score/pool.h"
 #include "compression/select/select.h"
 #include "compression/testing/harness.h"
+#include "kernels/backends.h"
 
 // Parts are total functions: whatever the scores, there is one result, and it is this one.
 namespace winnow::compression {

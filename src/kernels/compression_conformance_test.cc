@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "kernels/backends.h"
 #include "kernels/testing/conformance.h"
 
 namespace winnow::kernels {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/backends.h"
 #include "kernels/overflow.h"
 #include "kernels/testing/conformance.h"
 

@@ -1,6 +1,7 @@
 // Attention over entries that are more than rows: rotated on the way, sharing rows, chosen by their
 // weight. On every instruction set this machine has, against the reference backend.
 
+#include "kernels/backends.h"
 #include "kernels/testing/attention.h"
 
 namespace winnow::kernels {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/backends.h"
 #include "kernels/ops.h"
 #include "kernels/testing/random_blocks.h"
 

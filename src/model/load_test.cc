@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "kernels/backends.h"
 #include "model/model.h"
 #include "model/step.h"
 #include "model/testing/tiny_model.h"

@@ -1,4 +1,5 @@
 #include "model/rope.h"
+#include "kernels/backends.h"
 
 #include <gtest/gtest.h>
 

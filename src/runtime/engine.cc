@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gguf/file_hash.h"
+#include "kernels/backends.h"
 
 namespace winnow::runtime {
 namespace {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "kernels/backends.h"
 #include "runtime/engine.h"
 #include "runtime/testing/tiny_engine.h"
 

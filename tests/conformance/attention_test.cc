@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "base/thread_pool.h"
 #include "fixture.h"
+#include "kernels/backends.h"
 
 // Attention after Apply equals attention over the full cache with the evicted entries masked: for
 // methods that neither merge nor re-assign positions, on every target.

@@ -14,8 +14,8 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "eval/prompt.h"
-#include "eval/task.h"
+#include "eval/run/prompt.h"
+#include "eval/tasks/task.h"
 #include "temporary_folder.h"
 #include "tokenizer/testing/small_vocabulary.h"
 #include "tokenizer/tokenizer.h"

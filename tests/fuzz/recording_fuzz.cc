@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "base/check.h"
-#include "eval/replay/recording.h"
+#include "replay/recording.h"
 #include "report/safetensors_reader.h"
 #include "temporary_folder.h"
 
 namespace {
 
-using winnow::eval::Recording;
+using winnow::replay::Recording;
 using winnow::report::SafetensorsReader;
 
 std::string FileFrom(std::string_view input) {

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "base/check.h"
-#include "eval/results_file.h"
+#include "eval/run/results_file.h"
 #include "temporary_folder.h"
 
 namespace {

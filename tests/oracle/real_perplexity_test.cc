@@ -14,7 +14,7 @@
 #include <string>
 
 #include "base/log.h"
-#include "eval/metrics/perplexity.h"
+#include "eval/run/perplexity.h"
 #include "runtime/engine.h"
 #include "runtime/session.h"
 

@@ -14,6 +14,7 @@
 #include "cache/cache.h"
 #include "cache/testing/checked_cache.h"
 #include "gguf/tensor_type.h"
+#include "kernels/backends.h"
 #include "kernels/ops.h"
 
 namespace winnow::cache {

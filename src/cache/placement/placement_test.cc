@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/backends.h"
 #include "kernels/ops.h"
 
 namespace winnow::cache {

@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "cache/cache.h"
 #include "gguf/tensor_type.h"
+#include "kernels/backends.h"
 #include "kernels/ops.h"
 
 // A cache that is checked entry by entry.

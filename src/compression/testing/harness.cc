@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "compression/decide.h"
 #include "compression/taps.h"
+#include "kernels/backends.h"
 
 namespace winnow::compression::testing {
 namespace {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "eval/data.h"
 #include "eval/metrics/answer_choice.h"
 #include "eval/metrics/bleu.h"
 #include "eval/metrics/class_match.h"
@@ -15,6 +14,7 @@
 #include "eval/metrics/option_letter.h"
 #include "eval/metrics/qa_f1.h"
 #include "eval/metrics/rouge.h"
+#include "eval/tasks/data.h"
 
 namespace winnow::eval {
 namespace {

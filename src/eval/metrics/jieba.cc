@@ -5,7 +5,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "eval/data.h"
+#include "eval/tasks/data.h"
 #include "tokenizer/utf8.h"
 
 namespace winnow::eval {

@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "eval/data.h"
 #include "eval/metrics/chinese.h"
 #include "eval/metrics/normalise.h"
+#include "eval/tasks/data.h"
 
 namespace winnow::eval {
 namespace {

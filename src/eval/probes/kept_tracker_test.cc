@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "eval/probes/probe.h"
+#include "kernels/backends.h"
 
 namespace winnow::eval {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "eval/equal_bytes.h"
+#include "eval/run/equal_bytes.h"
 #include "report/page/page.h"
 #include "report/record.h"
 #include "runtime/session.h"

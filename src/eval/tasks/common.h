@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "eval/data.h"
-#include "eval/task.h"
+#include "eval/tasks/data.h"
+#include "eval/tasks/task.h"
 #include "eval/workloads/choices.h"
 #include "eval/workloads/question.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/result.h"
 #include "base/rng.h"
-#include "eval/prompt.h"
+#include "eval/run/prompt.h"
 #include "tokenizer/tokenizer.h"
 
 namespace winnow::eval {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/rng.h"
-#include "eval/data.h"
 #include "eval/tasks/common.h"
+#include "eval/tasks/data.h"
 
 namespace winnow::eval {
 namespace {

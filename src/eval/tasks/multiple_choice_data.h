@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "eval/task.h"
+#include "eval/tasks/task.h"
 
 namespace winnow::eval {
 

@@ -3,10 +3,10 @@
 #include <map>
 #include <memory>
 
+#include "eval/run/token_stream.h"
 #include "eval/tasks/common.h"
 #include "eval/tasks/tasks.h"
 #include "eval/tasks/texts.h"
-#include "eval/token_stream.h"
 #include "eval/workloads/window.h"
 
 namespace winnow::eval {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "eval/task.h"
+#include "eval/tasks/task.h"
 #include "eval/workloads/choices.h"
 #include "eval/workloads/question.h"
 #include "tokenizer/testing/small_vocabulary.h"

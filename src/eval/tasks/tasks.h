@@ -1,6 +1,6 @@
 #pragma once
 
-#include "eval/task.h"
+#include "eval/tasks/task.h"
 
 // One function, one file each. docs/eval.md says more about every one.
 namespace winnow::eval {

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "eval/data.h"
 #include "eval/tasks/builtin_text.h"
+#include "eval/tasks/data.h"
 
 namespace winnow::eval {
 namespace {

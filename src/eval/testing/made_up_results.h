@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "eval/runner.h"
-#include "eval/task.h"
+#include "eval/run/runner.h"
+#include "eval/tasks/task.h"
 
 // Results for tests: nothing was run.
 namespace winnow::eval {

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "eval/equal_bytes.h"
 #include "eval/metrics/statistics.h"
+#include "eval/run/equal_bytes.h"
 #include "runtime/logits.h"
 
 namespace winnow::eval {

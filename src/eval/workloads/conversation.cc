@@ -4,7 +4,7 @@
 #include <atomic>
 #include <utility>
 
-#include "eval/equal_bytes.h"
+#include "eval/run/equal_bytes.h"
 #include "runtime/generate.h"
 
 namespace winnow::eval {

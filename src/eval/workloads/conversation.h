@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "eval/prompt.h"
-#include "eval/workload.h"
+#include "eval/run/prompt.h"
+#include "eval/run/workload.h"
 
 namespace winnow::eval {
 

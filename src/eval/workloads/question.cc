@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "eval/equal_bytes.h"
+#include "eval/run/equal_bytes.h"
 #include "runtime/generate.h"
 
 namespace winnow::eval {

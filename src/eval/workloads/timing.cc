@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "eval/batch_run.h"
-#include "eval/equal_bytes.h"
+#include "eval/run/batch_run.h"
+#include "eval/run/equal_bytes.h"
 
 namespace winnow::eval {
 namespace {

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "eval/workload.h"
+#include "eval/run/workload.h"
 
 namespace winnow::eval {
 

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "base/check.h"
-#include "eval/equal_bytes.h"
 #include "eval/metrics/kl_divergence.h"
-#include "eval/metrics/perplexity.h"
-#include "eval/metrics/stream.h"
+#include "eval/run/equal_bytes.h"
+#include "eval/run/perplexity.h"
+#include "eval/run/stream.h"
 
 namespace winnow::eval {
 namespace {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "eval/metrics/stream.h"
-#include "eval/workload.h"
+#include "eval/run/stream.h"
+#include "eval/run/workload.h"
 
 namespace winnow::eval {
 

@@ -5,17 +5,20 @@
 #include <utility>
 
 #include "base/check.h"
-#include "kernels/cpu/attention.h"
+#include "kernels/backends.h"
+#include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/attention/host_attentions.h"
 #include "kernels/cpu/head_rows.h"
+#include "kernels/cpu/host_views.h"
 #include "kernels/cpu/lists.h"
-#include "kernels/cpu/matmul.h"
-#include "kernels/cpu/mean_cosines.h"
+#include "kernels/cpu/mapped_weight.h"
+#include "kernels/cpu/matmul/matmul.h"
 #include "kernels/cpu/processor.h"
 #include "kernels/cpu/rows.h"
-#include "kernels/cpu/similarity.h"
+#include "kernels/cpu/simd/targets.h"
+#include "kernels/cpu/similarity/mean_cosines.h"
+#include "kernels/cpu/similarity/similarity.h"
 #include "kernels/cpu/storage.h"
-#include "kernels/cpu/targets.h"
-#include "kernels/cpu/wide_entries.h"
 #include "kernels/hadamard.h"
 #include "kernels/ops.h"
 #include "kernels/overflow.h"
@@ -24,75 +27,6 @@
 namespace winnow::kernels {
 namespace cpu {
 namespace {
-
-// Weights stay in the mapped file: loading costs nothing, and pages are shared between processes.
-class MappedWeight final : public Weight {
- public:
-  explicit MappedWeight(const WeightSource& source)
-      : type_(source.type),
-        rows_(source.rows),
-        cols_(source.cols),
-        row_bytes_(gguf::RowBytes(source.type, source.cols)),
-        data_(source.bytes.data()),
-        keep_alive_(source.keep_alive) {}
-
-  TensorType type() const override { return type_; }
-  int64_t rows() const override { return rows_; }
-  int64_t cols() const override { return cols_; }
-  int64_t resident_bytes() const override { return 0; }
-
-  const std::byte* data() const { return data_; }
-  std::span<const std::byte> Row(int64_t row) const {
-    return {data_ + row * row_bytes_, static_cast<size_t>(row_bytes_)};
-  }
-
- private:
-  TensorType type_;
-  int64_t rows_;
-  int64_t cols_;
-  int64_t row_bytes_;
-  const std::byte* data_;
-  std::shared_ptr<const void> keep_alive_;
-};
-
-std::byte* Bytes(Storage* storage) { return static_cast<CpuStorage*>(storage)->data(); }
-
-HostRows Rows(const Matrix& m) {
-  if (m.empty()) return {};
-  WINNOW_DCHECK(m.offset >= 0 && m.stride >= m.cols);
-  WINNOW_DCHECK(m.rows == 0 || (m.offset + (m.rows - 1) * m.stride + m.cols) *
-                                       static_cast<int64_t>(sizeof(float)) <=
-                                   m.storage->size_bytes());
-  return {reinterpret_cast<float*>(Bytes(m.storage)) + m.offset, m.rows, m.cols, m.stride};
-}
-
-// Null where a span says nothing.
-EntryMap Map(const HeadEntries& entries, bool rotated) {
-  const auto data = [](auto span) { return span.empty() ? nullptr : span.data(); };
-  return {.rows = data(entries.rows),
-          .factors = nullptr,
-          .positions = rotated ? data(entries.positions) : nullptr,
-          .query_position = entries.query_position};
-}
-
-Rotation RotationFrom(const RopeTable& rope, int dim) {
-  WINNOW_CHECK(rope.n_rotated <= dim && rope.table.cols == rope.n_rotated);
-  const HostRows table = Rows(rope.table);
-  return {.table = table.data,
-          .stride = table.stride,
-          .n_rotated = rope.n_rotated,
-          .interleaved = rope.interleaved,
-          .unit = table.rows > 0 && rope.n_rotated > 0 && table.data[0] == 1};
-}
-
-HostHeadRows Rows(const HeadRows& head) {
-  const int64_t row_bytes = gguf::RowBytes(head.type, head.dim);
-  return {.data = Bytes(head.storage) + head.offset_bytes,
-          .n_rows = (head.storage->size_bytes() - head.offset_bytes) / row_bytes,
-          .dim = head.dim,
-          .type = head.type,
-          .row_bytes = row_bytes};
-}
 
 Result<std::unique_ptr<Storage>> Allocated(int64_t bytes, CpuStorage::Filling filling) {
   WINNOW_ASSIGN(std::unique_ptr<CpuStorage> storage, CpuStorage::Make(bytes, filling));
@@ -278,21 +212,21 @@ class CpuBackend final : public Backend, public OverflowCounter {
   int64_t n_overflowed() const override { return n_overflowed_; }
 
   void Attend(const Attention& attention) override {
-    View({&attention, 1});
-    cpu::Attend(calls_.front(), processor_, attention_scratch_.front(), pool_);
+    cpu::Attend(host_attentions_.View({&attention, 1}).front(), processor_,
+                attention_scratch_.front(), pool_);
   }
 
   // A call for each thread needs no waiting inside it; calls too few for that share the threads.
   void AttendAll(std::span<const Attention> attentions) override {
-    View(attentions);
-    const auto n = static_cast<int64_t>(calls_.size());
+    const std::span<const HostAttention> calls = host_attentions_.View(attentions);
+    const auto n = static_cast<int64_t>(calls.size());
     const int64_t n_alone = n - n % pool_.n_threads();
     pool_.ParallelFor(n_alone, [&](int64_t i, int thread) {
-      cpu::Attend(calls_[static_cast<size_t>(i)], processor_,
+      cpu::Attend(calls[static_cast<size_t>(i)], processor_,
                   attention_scratch_[static_cast<size_t>(thread)], one_thread_);
     });
     for (int64_t i = n_alone; i < n; ++i) {
-      cpu::Attend(calls_[static_cast<size_t>(i)], processor_, attention_scratch_.front(), pool_);
+      cpu::Attend(calls[static_cast<size_t>(i)], processor_, attention_scratch_.front(), pool_);
     }
   }
 
@@ -392,63 +326,6 @@ class CpuBackend final : public Backend, public OverflowCounter {
     pool_.ParallelFor(n, [&](int64_t i, int) { body(context, i); });
   }
 
-  // Fills calls_ and heads_.
-  void View(std::span<const Attention> attentions) {
-    heads_.clear();
-    wide_entries_.Reserve(attentions);
-    for (const Attention& a : attentions) AddHeads(a);
-    calls_.clear();
-    size_t first_head = 0;
-    for (const Attention& a : attentions) {
-      calls_.push_back(OnHost(a, std::span(heads_).subspan(first_head, a.heads.size())));
-      first_head += a.heads.size();
-    }
-  }
-
-  void AddHeads(const Attention& a) {
-    WINNOW_CHECK(a.entries.empty() || a.entries.size() == a.heads.size());
-    WINNOW_CHECK(a.rope == nullptr || !a.entries.empty());
-    for (size_t i = 0; i < a.heads.size(); ++i) {
-      const HeadStore& head = a.heads[i];
-      const HeadEntries entries = a.entries.empty() ? HeadEntries{} : a.entries[i];
-      heads_.push_back(
-          {.keys = Bytes(head.keys) + head.keys_offset_bytes,
-           .values = Bytes(head.values) + head.values_offset_bytes,
-           .n_slots = entries.shares_rows() ? static_cast<int64_t>(entries.size()) : head.n_slots,
-           .n_rows = head.n_slots,
-           .entries = Map(entries, a.rope != nullptr)});
-      wide_entries_.Widen(entries, heads_.back().entries);
-      const auto n_slots = static_cast<size_t>(heads_.back().n_slots);
-      WINNOW_CHECK(entries.factors.empty() || entries.factors.size() == n_slots);
-      WINNOW_CHECK(entries.biases.empty() ||
-                   (entries.biases.size() == n_slots && !entries.shares_rows()));
-      WINNOW_CHECK(a.rope == nullptr || entries.positions.size() == n_slots);
-    }
-  }
-
-  static HostAttention OnHost(const Attention& a, std::span<const HostHead> heads) {
-    WINNOW_CHECK(a.top_p >= 1 || (a.q.rows == 1 && !a.taps.any() && a.n_attended != nullptr));
-    WINNOW_CHECK(a.q.rows == a.out.rows && a.n_q_heads % static_cast<int>(heads.size()) == 0);
-    const HostRows q = Rows(a.q), out = Rows(a.out);
-    return {.q = q.data,
-            .q_stride = q.stride,
-            .out = out.data,
-            .out_stride = out.stride,
-            .n_queries = q.rows,
-            .n_q_heads = a.n_q_heads,
-            .key_dim = a.key_dim,
-            .value_dim = a.value_dim,
-            .key_type = a.key_type,
-            .value_type = a.value_type,
-            .scale = a.scale,
-            .heads = heads,
-            .rotation = a.rope == nullptr ? Rotation{} : RotationFrom(*a.rope, a.key_dim),
-            .top_p = a.top_p,
-            .n_attended = a.n_attended,
-            .taps = a.taps,
-            .found = a.found};
-  }
-
   ThreadPool& pool_;
   const Processor processor_;
   const int64_t target_ = processor_.target;
@@ -464,10 +341,8 @@ class CpuBackend final : public Backend, public OverflowCounter {
   std::vector<MatMulJob> jobs_;
   std::vector<std::byte*> stores_;
   std::atomic<int64_t> n_overflowed_{0};
-  std::vector<HostHead> heads_;
-  WideEntries wide_entries_{lists_};
+  HostAttentions host_attentions_{lists_};
   std::vector<HostSimilarity> searches_;
-  std::vector<HostAttention> calls_;
 };
 
 // Target bits, best first. The fallback runs everywhere, whether or not Highway lists it.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/machine.h"
+#include "kernels/backends.h"
 #include "kernels/ops.h"
 #include "kernels/testing/random_blocks.h"
 

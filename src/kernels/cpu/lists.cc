@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "kernels/cpu/targets.h"
+#include "kernels/cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/lists.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/cpu/floats-inl.h"
+#include "kernels/cpu/matmul/floats-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels::cpu::HWY_NAMESPACE {

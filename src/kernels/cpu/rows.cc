@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/half.h"
-#include "kernels/cpu/targets.h"
+#include "kernels/cpu/simd/targets.h"
 #include "kernels/hadamard.h"
 #include "kernels/overflow.h"
 
@@ -15,9 +15,9 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/cpu/exp-inl.h"
-#include "kernels/cpu/quantize-inl.h"
-#include "kernels/cpu/rotate-inl.h"
+#include "kernels/cpu/simd/exp-inl.h"
+#include "kernels/cpu/simd/quantize-inl.h"
+#include "kernels/cpu/simd/rotate-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels::cpu::HWY_NAMESPACE {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "kernels/backends.h"
 #include "kernels/hadamard.h"
 #include "kernels/ops.h"
 #include "kernels/overflow.h"

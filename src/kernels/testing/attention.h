@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/backends.h"
 #include "kernels/testing/conformance.h"
 
 // One call of attention of any kind, on any backend, and its comparison with the reference's.

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/backends.h"
 #include "kernels/ops.h"
 
 // What the conformance tests share: an op runs on the reference and on every instruction set this

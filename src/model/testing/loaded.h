@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/thread_pool.h"
+#include "kernels/backends.h"
 #include "model/step.h"
 #include "model/testing/tiny_model.h"
 

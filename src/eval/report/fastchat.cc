@@ -1,0 +1,76 @@
+#include "eval/report/fastchat.h"
+
+#include <charconv>
+#include <filesystem>
+#include <span>
+#include <system_error>
+
+#include "base/output_file.h"
+#include "base/sha256.h"
+#include "report/record.h"
+
+namespace winnow::eval {
+namespace {
+
+// A name that may be a file's: "snapkv:window=16 ratio 0.25" gives "snapkv-window-16-ratio-0.25".
+std::string FileName(const std::string& text) {
+  std::string name;
+  for (const char c : text) {
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                       c == '.' || c == '_';
+    if (plain) {
+      name += c;
+    } else if (!name.empty() && name.back() != '-') {
+      name += '-';
+    }
+  }
+  while (name.ends_with('-')) name.pop_back();
+  return name;
+}
+
+// FastChat draws ids of 22 characters; these are the same in every run.
+std::string AnswerId(const std::string& model_id, const std::string& question) {
+  const std::string text = model_id + "/" + question;
+  Sha256 hash;
+  hash.Add(std::as_bytes(std::span(text)));
+  return hash.Hex().substr(0, 22);
+}
+
+// A number, as the questions have it.
+report::Value QuestionId(const std::string& id) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), number);
+  if (error == std::errc() && end == id.data() + id.size()) return number;
+  return id;
+}
+
+}  // namespace
+
+Result<void> WriteFastChatAnswers(const EvalResults& results, const std::string& model,
+                                  double seconds, const std::string& folder) {
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  if (failed) return Error{folder + ": cannot be made: " + failed.message()};
+  for (size_t v = 0; v < results.variants.size(); ++v) {
+    const std::string model_id = FileName(model + " " + results.variants[v].Name());
+    std::string lines;
+    for (const EvaluatedSample& sample : results.samples) {
+      const auto& result = sample.results[v];
+      if (!result || !result->problem.empty()) continue;
+      const report::Value* turns = result->outcome.details.Find("turns");
+      if (turns == nullptr) continue;
+      const report::Record choice = {{"index", 0}, {"turns", *turns}};
+      const report::Record answer = {{"question_id", QuestionId(sample.id)},
+                                     {"answer_id", AnswerId(model_id, sample.id)},
+                                     {"model_id", model_id},
+                                     {"choices", report::List{choice}},
+                                     {"tstamp", seconds}};
+      lines += report::ToJson(answer) + "\n";
+    }
+    const std::filesystem::path path = std::filesystem::path(folder) / (model_id + ".jsonl");
+    WINNOW_TRY(WriteWholeFile(path.string(), lines));
+  }
+  return {};
+}
+
+}  // namespace winnow::eval

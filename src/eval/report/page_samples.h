@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "eval/run/runner.h"
+#include "report/page/page.h"
+
+// The samples behind the numbers of an evaluation's page: a fold for every variant and group, and
+// where cells lead.
+namespace winnow::eval {
+
+// The fold of a variant and a group.
+std::string FoldId(const EvalResults& results, size_t variant, const std::string& group);
+// [row][column] of the table of results (SummaryTable): the samples of the row's variant (and
+// group).
+std::vector<std::vector<std::string>> LinksOfRows(const EvalResults& results,
+                                                  const std::vector<report::Record>& rows);
+// [row][column] of the table of parts (GroupRows): a row for each group, a column for each
+// variant after the group's name.
+std::vector<std::vector<std::string>> LinksOfParts(const EvalResults& results, size_t n_rows);
+// All folds, as a section of their own.
+void AddSamples(const EvalResults& results, report::Page& page);
+
+}  // namespace winnow::eval

@@ -1,0 +1,212 @@
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "base/check.h"
+#include "base/list_stride.h"
+#include "kernels/cpu/attention/attention_call.h"
+#include "kernels/cpu/attention/top_p.h"
+
+namespace winnow::kernels::cpu {
+namespace {
+
+// Where the numbers of one query head lie: `stride` of each.
+struct HeadNumbers {
+  float* scores = nullptr;   // of entries or of rows; then working memory; then weights of rows
+  float* weights = nullptr;  // of entries, not divided by their sum
+};
+
+struct Numbers {
+  float* all = nullptr;
+  int64_t longest = 0;  // entries or rows of a head
+  int64_t stride = 0;
+
+  HeadNumbers At(int64_t q_head) const {
+    return {all + 2 * q_head * stride, all + (2 * q_head + 1) * stride};
+  }
+  int64_t head_stride() const { return 2 * stride; }
+};
+
+// Rotated keys are an entry's own; otherwise an entry's score is that of its row times its factor,
+// and a row is met once.
+bool ScoresAreOfRows(const Call& call, const HostHead& head) {
+  return head.entries.rows != nullptr && !call.shape.rotation.any();
+}
+
+void Score(const Call& call, const DecodeKernels& kernels, const Numbers& numbers, int64_t head,
+           int64_t part, float* scratch) {
+  const AttentionShape& shape = call.shape;
+  const HostHead& store = call.a.heads[head];
+  const bool of_rows = ScoresAreOfRows(call, store);
+  const int64_t first = part * kChunkSlots;
+  const int64_t n =
+      std::min<int64_t>(kChunkSlots, (of_rows ? store.n_rows : store.n_slots) - first);
+  if (n <= 0) return;
+  const EntryMap entries = of_rows ? EntryMap{} : store.entries.From(first);
+  const int64_t first_row = entries.rows == nullptr ? first : 0;
+  kernels.score_chunk(shape, {.q = call.Queries(head),
+                              .keys = store.keys + first_row * shape.key_row_bytes,
+                              .entries = entries,
+                              .n_slots = static_cast<int>(n),
+                              .weights = numbers.At(head * shape.group).scores + first,
+                              .weights_stride = numbers.head_stride(),
+                              .scratch = scratch});
+}
+
+// Weights of the rows of one KV head's query heads: sums over the entries that share a row. All
+// heads at once, because a sum must wait for the one before only if both are of the same row.
+void SumEntriesOfRows(const Call& call, const Numbers& numbers, int64_t head) {
+  const HostHead& store = call.a.heads[head];
+  const int group = call.shape.group;
+  const HeadNumbers first = numbers.At(head * group);
+  const int64_t stride = numbers.head_stride();
+  for (int h = 0; h < group; ++h) {
+    std::fill_n(first.scores + h * stride, store.n_rows, 0.0f);
+  }
+  for (int64_t entry = 0; entry < store.n_slots; ++entry) {
+    const int32_t row = store.entries.rows[entry];
+    WINNOW_DCHECK(row >= 0 && row < store.n_rows);
+    float* sums = first.scores + row;
+    const float* weights = first.weights + entry;
+    for (int h = 0; h < group; ++h) sums[h * stride] += weights[h * stride];
+  }
+}
+
+// Finds the weights of one query head's entries, and their sum.
+void ComputeWeights(const Call& call, const DecodeKernels& kernels, const Numbers& numbers,
+                    int64_t q_head) {
+  const HostAttention& a = call.a;
+  const HostHead& store = a.heads[q_head / call.shape.group];
+  const HeadNumbers at = numbers.At(q_head);
+  const bool of_rows = ScoresAreOfRows(call, store);
+  const auto i = static_cast<size_t>(q_head);
+  std::vector<RowTotal>& totals = call.scratch.totals;
+  totals[i].sum = kernels.softmax({.scores = at.scores,
+                                   .rows = of_rows ? store.entries.rows : nullptr,
+                                   .factors = of_rows ? store.entries.factors : nullptr,
+                                   .n_entries = store.n_slots,
+                                   .weights = at.weights});
+  if (a.top_p < 1) {
+    const auto n = static_cast<size_t>(store.n_slots);
+    static_assert(sizeof(int32_t) == sizeof(float));
+    const Kept kept =
+        KeepTopP({at.weights, n}, double{a.top_p}, {reinterpret_cast<int32_t*>(at.scores), n});
+    totals[i].sum = static_cast<float>(kept.sum);
+    call.scratch.n_kept[i] = kept.n;
+  }
+}
+
+// Sums some rows of a KV head by their weights.
+void AccumulateRows(const Call& call, const DecodeKernels& kernels, const Numbers& numbers,
+                    const Partials& partials, int64_t head, int64_t part, float* scratch) {
+  const AttentionShape& shape = call.shape;
+  const HostHead& store = call.a.heads[head];
+  const int64_t first = part * kChunkSlots;
+  const int64_t n = std::min<int64_t>(kChunkSlots, store.n_rows - first);
+  if (n <= 0) return;
+  const HeadNumbers at = numbers.At(head * shape.group);
+  float* weights = store.entries.rows == nullptr ? at.weights : at.scores;
+  kernels.accumulate_chunk(shape, {.values = store.values + first * shape.value_row_bytes,
+                                   .n_slots = static_cast<int>(n),
+                                   .partial = partials.At(head, part, 0),
+                                   .weights = weights + first,
+                                   .weights_stride = numbers.head_stride(),
+                                   .scratch = scratch});
+}
+
+// The results of a KV head's query heads.
+void CombinePartials(const Call& call, const Partials& partials, int64_t head) {
+  const AttentionShape& shape = call.shape;
+  const int64_t parts = DivideUp(call.a.heads[head].n_rows, kChunkSlots);
+  for (int h = 0; h < shape.group; ++h) {
+    float* out = call.Out(head, h);
+    const float inverse = 1 / call.scratch.totals[static_cast<size_t>(head * shape.group + h)].sum;
+    for (int i = 0; i < shape.value_dim; ++i) {
+      float sum = 0;
+      for (int64_t part = 0; part < parts; ++part) sum += partials.At(head, part, h).acc[i];
+      out[i] = sum * inverse;
+    }
+  }
+}
+
+void FillTaps(const Call& call, const DecodeKernels& kernels, const Numbers& numbers, int64_t list,
+              float* scratch) {
+  const int64_t lists_per_head = call.ListsPerHead();
+  const int64_t head = list / lists_per_head;
+  const int64_t q_head = head * call.shape.group + list % lists_per_head;
+  float* reduced = scratch;                // [kChunkSlots]
+  float* factors = reduced + kChunkSlots;  // [query head of the list]
+  for (int h = 0; h < call.HeadsPerList(); ++h) {
+    factors[h] = 1 / call.scratch.totals[static_cast<size_t>(q_head + h)].sum;
+  }
+  const int64_t n_entries = call.a.heads[head].n_slots;
+  for (int64_t first = 0; first < n_entries; first += kChunkSlots) {
+    const auto n = static_cast<int>(std::min<int64_t>(kChunkSlots, n_entries - first));
+    AddToTaps(call, kernels, {.list = list, .query = 0, .first = first, .n = n},
+              {numbers.At(q_head).weights + first, numbers.head_stride(), factors}, reduced);
+  }
+}
+
+}  // namespace
+
+void AttendByRows(const Call& call, const DecodeKernels& kernels) {
+  const HostAttention& a = call.a;
+  const AttentionShape& shape = call.shape;
+  int64_t longest = 0;
+  for (const HostHead& head : a.heads) longest = std::max({longest, head.n_slots, head.n_rows});
+  const int64_t stride = ListStride<float>(longest);
+  const Numbers numbers = {Reserve(call.scratch.weights, 2 * a.n_q_heads * stride), longest,
+                           stride};
+  const int64_t thread_floats = kernels.scratch_floats(shape);
+  call.ReserveThreads(thread_floats);
+  call.scratch.totals.resize(static_cast<size_t>(a.n_q_heads));
+  call.scratch.n_kept.resize(static_cast<size_t>(a.n_q_heads));
+  const int64_t n_parts = DivideUp(longest, kChunkSlots);
+  const Partials partials(call.scratch.partials, call.n_heads, n_parts, shape.group,
+                          shape.value_dim);
+  const auto score = [&](int64_t item, int thread) {
+    Score(call, kernels, numbers, item / n_parts, item % n_parts,
+          call.ThreadScratch(thread_floats, thread));
+  };
+  const auto compute_weights = [&](int64_t q_head, int) {
+    ComputeWeights(call, kernels, numbers, q_head);
+  };
+  const auto add_up = [&](int64_t head, int) {
+    if (a.heads[head].entries.rows != nullptr) SumEntriesOfRows(call, numbers, head);
+  };
+  const auto accumulate_rows = [&](int64_t item, int thread) {
+    AccumulateRows(call, kernels, numbers, partials, item / n_parts, item % n_parts,
+                   call.ThreadScratch(thread_floats, thread));
+  };
+  const auto put_together = [&](int64_t head, int) { CombinePartials(call, partials, head); };
+  const auto fill_taps = [&](int64_t list, int thread) {
+    FillTaps(call, kernels, numbers, list, call.ThreadScratch(thread_floats, thread));
+  };
+  const int64_t n_lists = a.taps.any() ? call.ListsPerHead() : 0;  // of a head
+  if (call.n_heads % call.pool.n_threads() == 0) {
+    // A thread that does all of a head waits for nobody and finds what it needs in its caches.
+    call.pool.ParallelFor(call.n_heads, [&](int64_t head, int thread) {
+      const auto each = [&](const auto& step, int64_t n) {
+        for (int64_t i = head * n; i < (head + 1) * n; ++i) step(i, thread);
+      };
+      each(score, n_parts);
+      each(compute_weights, shape.group);
+      add_up(head, thread);
+      each(accumulate_rows, n_parts);
+      put_together(head, thread);
+      each(fill_taps, n_lists);
+    });
+  } else {
+    call.pool.ParallelFor(call.n_heads * n_parts, score);
+    call.pool.ParallelFor(a.n_q_heads, compute_weights);
+    call.pool.ParallelFor(call.n_heads, add_up);
+    call.pool.ParallelFor(call.n_heads * n_parts, accumulate_rows);
+    call.pool.ParallelFor(call.n_heads, put_together);
+    call.pool.ParallelFor(call.n_heads * n_lists, fill_taps);
+  }
+  if (a.top_p >= 1) return;
+  *a.n_attended = 0;
+  for (const int64_t n : call.scratch.n_kept) *a.n_attended += n;
+}
+
+}  // namespace winnow::kernels::cpu

@@ -1,0 +1,98 @@
+// How one query goes over the rows of a cache: what both its passes share. Per-target include
+// guard:
+#if defined(WINNOW_KERNELS_CPU_PASSES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef WINNOW_KERNELS_CPU_PASSES_INL_H_
+#undef WINNOW_KERNELS_CPU_PASSES_INL_H_
+#else
+#define WINNOW_KERNELS_CPU_PASSES_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/attention/attention_kernels.h"
+#include "kernels/cpu/processor.h"
+#include "kernels/cpu/simd/cache_rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace winnow::kernels::cpu::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Query heads that share a pass over the rows. Chosen so that the accumulators stay in registers.
+constexpr int kHeadsPerPass = kLanes == 16 ? 7 : 3;
+
+// Calls pass(h, HeadCount<n>()) for the heads [h, h + n) of a group, in as few passes as possible
+// and all about as large.
+template <int kN>
+struct HeadCount {
+  static constexpr int kHeads = kN;
+};
+
+template <int kN = 1, class F>
+HWY_INLINE void CallPass(int h, int n, const F& pass) {
+  if (n == kN) {
+    pass(h, HeadCount<kN>());
+  } else if constexpr (kN < kHeadsPerPass) {
+    CallPass<kN + 1>(h, n, pass);
+  }
+}
+
+template <class F>
+HWY_INLINE void ForPasses(int group, const F& pass) {
+  for (int left = (group + kHeadsPerPass - 1) / kHeadsPerPass, h = 0; h < group; --left) {
+    const int n = (group - h + left - 1) / left;
+    CallPass(h, n, pass);
+    h += n;
+  }
+}
+// A chunk is read as PrefetchPolicy::streams streams, parts of its rows, in turns: some cores read
+// memory in small pages a quarter to a half faster that way (docs/performance.md).
+
+// Slots of a stream, in whole tiles; the slots behind all streams come last.
+constexpr int StreamSlots(int n_slots, int n_streams) {
+  return n_slots / (n_streams * kLanes) * kLanes;
+}
+
+// Calls tile(slot) for every whole tile of kLanes slots, taking turns between the streams.
+template <class F>
+HWY_INLINE void ForTiles(int n_slots, int n_streams, const F& tile) {
+  const int part = StreamSlots(n_slots, n_streams);
+  for (int t = 0; t < part; t += kLanes) {
+    for (int stream = 0; stream < n_streams; ++stream) tile(stream * part + t);
+  }
+  for (int slot = n_streams * part; slot + kLanes <= n_slots; slot += kLanes) tile(slot);
+}
+
+// A chunk's keys and values as they are read. What is read as one stream goes on into what comes
+// after it; the beginnings of several streams are asked for at once (PrefetchStreams).
+HWY_INLINE PrefetchPolicy::Part KeyRegion(const AttentionShape& shape, const ChunkJob& job) {
+  return {.begin = job.keys,
+          .size = job.n_slots * shape.key_row_bytes,
+          .then = shape.prefetch.streams == 1 ? job.values : nullptr};
+}
+HWY_INLINE PrefetchPolicy::Part ValueRegion(const AttentionShape& shape, const ChunkJob& job) {
+  return {.begin = job.values,
+          .size = job.n_slots * shape.value_row_bytes,
+          .then = shape.prefetch.streams == 1 ? job.next_keys : nullptr};
+}
+
+// Fetches the first rows of every stream where there are several.
+HWY_INLINE void PrefetchStreams(const PrefetchPolicy& prefetch, const std::byte* rows, int n_slots,
+                                int64_t row_bytes) {
+  if (prefetch.streams == 1) return;
+  const int part = StreamSlots(n_slots, prefetch.streams);
+  for (int stream = 0; stream < prefetch.streams; ++stream) {
+    prefetch.Fetch(rows + stream * part * row_bytes,
+                   std::min(prefetch.distance_bytes, n_slots * row_bytes));
+    if (part == 0) return;
+  }
+}
+
+}  // namespace winnow::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

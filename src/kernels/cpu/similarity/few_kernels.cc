@@ -1,0 +1,247 @@
+#include "kernels/cpu/similarity/similarity_kernels.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/similarity/few_kernels.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/attention/attention_kernels.h"
+#include "kernels/cpu/attention/passes-inl.h"
+#include "kernels/cpu/simd/lane_sums-inl.h"
+#include "kernels/cpu/simd/unpack-inl.h"
+#include "kernels/cpu/similarity/similarity-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace winnow::kernels::cpu::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// A decode step has one row that looks for its nearest: to pack all others would cost more than to
+// compare them.
+
+// Rows may leave gaps that no prefetcher sees beyond.
+constexpr size_t kRowsAhead = 8;
+
+// out[i] = the cosine of `from`, a unit vector, and row to[i]. Requires: dim is a multiple of
+// kLanes.
+template <class At>
+void Cosines(const HostHeadRows& head, std::span<const int32_t> to, const float* from, float* out) {
+  const DF df;
+  const size_t last = to.size() - 1;
+  constexpr PrefetchPolicy listed;  // row by row
+  for (size_t first = 0; first < to.size(); first += kLanes) {
+    VF dots[kLanes / 4], squares[kLanes / 4];
+#pragma GCC unroll 4
+    for (size_t four = 0; four < kLanes / 4; ++four) {
+      VF dot[4], square[4];
+#pragma GCC unroll 4
+      for (size_t i = 0; i < 4; ++i) {
+        const size_t row = first + 4 * four + i;
+        listed.Fetch(head.Row(to[std::min(row + kRowsAhead, last)]), head.row_bytes);
+        const At at{head.Row(to[std::min(row, last)])};
+        dot[i] = square[i] = hn::Zero(df);
+        for (int d = 0; d < head.dim; d += kLanes) {
+          const VF x = at(d);
+          dot[i] = hn::MulAdd(x, hn::LoadU(df, from + d), dot[i]);
+          square[i] = hn::MulAdd(x, x, square[i]);
+        }
+      }
+      dots[four] = SumFour(dot[0], dot[1], dot[2], dot[3]);
+      squares[four] = SumFour(square[0], square[1], square[2], square[3]);
+    }
+    const VF square = SumBlocks(squares);
+    const VF cosine = hn::IfThenElseZero(hn::Gt(square, hn::Zero(df)),
+                                         hn::Div(SumBlocks(dots), hn::Sqrt(square)));
+    hn::StoreU(cosine, df, out + first);
+  }
+}
+
+// The same for any rows, kTileRows at most. out [kTileRows].
+void RowCosines(const HostHeadRows& head, std::span<const int32_t> to, const float* from,
+                float* unpacked, float* out) {
+  CheckRows(head, to);
+  if (head.dim % kLanes == 0) {
+    switch (head.type) {
+      case TensorType::kF32:
+        return Cosines<ElementsAt<F32Elements>>(head, to, from, out);
+      case TensorType::kF16:
+        return Cosines<ElementsAt<F16Elements>>(head, to, from, out);
+      case TensorType::kBF16:
+        return Cosines<ElementsAt<Bf16Elements>>(head, to, from, out);
+      case TensorType::kQ8_0:
+        return Cosines<BlocksAt<Q8Block>>(head, to, from, out);
+      default:
+        return Cosines<BlocksAt<Q4Block>>(head, to, from, out);
+    }
+  }
+  UnpackUnit(head, to, unpacked);
+  for (size_t i = 0; i < to.size(); ++i, unpacked += head.dim) {
+    float cosine = 0;
+    for (int d = 0; d < head.dim; ++d) cosine += unpacked[d] * from[d];
+    out[i] = cosine;
+  }
+}
+
+// The first of the largest cosines, [kTileRows] of which to.size() are there; of equal ones the one
+// whose row has the lowest rank.
+Match Largest(float* cosines, std::span<const int32_t> to, std::span<const int32_t> ranks) {
+  const DF df;
+  Match best;
+  const VF lowest = hn::Set(df, best.cosine);
+  std::fill(cosines + to.size(), cosines + kTileRows, best.cosine);
+  VF highest = lowest;
+  for (int i = 0; i < kTileRows; i += kLanes) {
+    const VF next = hn::Load(df, cosines + i);
+    highest = hn::IfThenElse(hn::Gt(next, highest), next, highest);  // NaN is never taken
+  }
+  highest = hn::MaxOfLanes(df, highest);
+  if (hn::AllFalse(df, hn::Gt(highest, lowest))) return best;  // all are NaN
+  best = {hn::GetLane(highest), -1};
+  for (int i = 0; i < kTileRows; i += kLanes) {
+    auto equal = hn::Eq(hn::Load(df, cosines + i), highest);
+    while (!hn::AllFalse(df, equal)) {
+      const auto lane = static_cast<int32_t>(hn::FindKnownFirstTrue(df, equal));
+      const auto row_of = [&](int32_t index) { return to[static_cast<size_t>(index)]; };
+      if (best.to < 0 ||
+          Better(ranks, best.cosine, row_of(i + lane), best.cosine, row_of(best.to))) {
+        best.to = i + lane;
+      }
+      if (ranks.empty()) return best;
+      equal = hn::AndNot(hn::FirstN(df, static_cast<size_t>(lane) + 1), equal);
+    }
+  }
+  return best;
+}
+
+// The nearest of a tile's rows, counted from the tile's first. from: [kind, dim], unit vectors.
+Match NearestOfTile(const HostSimilarity& s, std::span<const int32_t> to, const float* from,
+                    float* unpacked) {
+  // What a product is more than its first factor, rounding and all.
+  constexpr float kMargin = 1.001f;
+  alignas(64) float cosines[kTileRows];
+  const std::span<const HostHeadRows> kinds = s.kinds();
+  RowCosines(kinds[0], to, from, unpacked, cosines);
+  if (kinds.size() == 1) return Largest(cosines, to, s.ranks);
+  // Of the second kind only the rows whose product can reach `lowest`.
+  int32_t rows[kTileRows], places[kTileRows];
+  size_t n = 0;
+  for (size_t i = 0; i < to.size(); ++i) {
+    rows[n] = to[i];
+    places[n] = static_cast<int32_t>(i);
+    n += std::abs(cosines[i]) * kMargin >= s.min_similarity ? 1 : 0;
+  }
+  Match nearest;
+  if (n == 0) return nearest;
+  alignas(64) float second[kTileRows];
+  RowCosines(kinds[1], std::span(rows).first(n), from + kinds[0].dim, unpacked, second);
+  for (size_t i = 0; i < n; ++i) {
+    const float product = cosines[places[i]] * second[i];
+    const int32_t best_row = to[static_cast<size_t>(nearest.to)];
+    if (Better(s.ranks, product, rows[i], nearest.cosine, best_row)) nearest = {product, places[i]};
+  }
+  return nearest;
+}
+
+// All searches with few rows: tiles of all of them over the threads.
+void MatchFewRows(std::span<const HostSimilarity> searches, std::vector<float>& scratch,
+                  ThreadPool& pool) {
+  int64_t dims = 0;
+  int64_t n_chunks = 0;  // of the largest search, counted about as attention does
+  for (const HostSimilarity& s : searches) {
+    if (!HasFewRows(s)) continue;
+    int64_t dims_of_search = 0;
+    for (const HostHeadRows& kind : s.kinds()) dims_of_search += kind.dim;
+    dims = std::max(dims, dims_of_search);
+    const auto n_rows = static_cast<int64_t>(s.to.size() + s.from.size());
+    n_chunks = std::max(n_chunks, (n_rows + kChunkSlots - 1) / kChunkSlots);
+  }
+  if (n_chunks == 0) return;
+  constexpr int64_t kTilesPerChunk = kChunkSlots / kTileRows;
+  const int64_t n_tiles = n_chunks * kTilesPerChunk;
+  // Per search: rows of `from` [row, kind, dim]; the nearest of every tile [row, tile, cosine and
+  // index]. Then working memory per thread.
+  static_assert(sizeof(Match::to) == sizeof(float));
+  const auto n_searches = static_cast<int64_t>(searches.size());
+  const int64_t search_floats = kFewRows * (dims + 2 * n_tiles);
+  const int64_t thread_floats = kTileRows * dims;
+  const int64_t n_floats = n_searches * search_floats + pool.n_threads() * thread_floats;
+  if (scratch.size() < static_cast<size_t>(n_floats)) scratch.resize(static_cast<size_t>(n_floats));
+  float* threads = scratch.data() + n_searches * search_floats;
+  const auto from_of = [&](int64_t search) { return scratch.data() + search * search_floats; };
+  const auto nearest_of = [&](int64_t search, int64_t row, int64_t tile) {
+    return from_of(search) + kFewRows * dims + 2 * (row * n_tiles + tile);
+  };
+  for (int64_t i = 0; i < n_searches; ++i) {
+    const HostSimilarity& s = searches[static_cast<size_t>(i)];
+    if (!HasFewRows(s)) continue;
+    for (size_t row = 0; row < s.from.size(); ++row) {
+      float* out = from_of(i) + static_cast<int64_t>(row) * dims;
+      for (const HostHeadRows& kind : s.kinds()) {
+        UnpackUnit(kind, s.from.subspan(row, 1), out);
+        out += kind.dim;
+      }
+    }
+  }
+  const auto match_tile = [&](int64_t item, int thread) {
+    const int64_t search = item / n_tiles;
+    const int64_t tile = item % n_tiles;
+    const HostSimilarity& s = searches[static_cast<size_t>(search)];
+    const int64_t first = tile * kTileRows;
+    const int64_t n = std::min<int64_t>(kTileRows, static_cast<int64_t>(s.to.size()) - first);
+    if (!HasFewRows(s) || n <= 0) return;
+    const auto to = s.to.subspan(static_cast<size_t>(first), static_cast<size_t>(n));
+    for (size_t row = 0; row < s.from.size(); ++row) {
+      const auto at = static_cast<int64_t>(row);
+      Match nearest =
+          NearestOfTile(s, to, from_of(search) + at * dims, threads + thread * thread_floats);
+      nearest.to += static_cast<int32_t>(first);
+      float* out = nearest_of(search, at, tile);
+      out[0] = nearest.cosine;
+      std::memcpy(out + 1, &nearest.to, sizeof(float));
+    }
+  };
+  // Cut like attention, which read these rows just before (keys that get merged are stored where
+  // they stood in the text): each thread begins with those that it attended to.
+  pool.ParallelFor(n_searches * n_tiles, match_tile,
+                   kTilesPerChunk * ChunksTogether(n_searches * n_chunks, pool.n_threads()),
+                   ThreadPool::Schedule::kStaticStealing);
+  for (int64_t i = 0; i < n_searches; ++i) {
+    const HostSimilarity& s = searches[static_cast<size_t>(i)];
+    if (!HasFewRows(s)) continue;
+    for (size_t row = 0; row < s.from.size(); ++row) {
+      Match best;
+      for (int64_t tile = 0; tile < Tiles(s); ++tile) {
+        const float* found = nearest_of(i, static_cast<int64_t>(row), tile);
+        Match nearest = {.cosine = found[0]};
+        std::memcpy(&nearest.to, found + 1, sizeof(float));
+        const auto row_of = [&](const Match& match) { return s.to[static_cast<size_t>(match.to)]; };
+        if (Better(s.ranks, nearest.cosine, row_of(nearest), best.cosine, row_of(best))) {
+          best = nearest;
+        }
+      }
+      StoreBest(s, row, best.cosine, best.to);
+    }
+  }
+}
+
+}  // namespace winnow::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace winnow::kernels::cpu {
+
+HWY_EXPORT(MatchFewRows);
+
+void MatchFew(std::span<const HostSimilarity> searches, int64_t target, std::vector<float>& scratch,
+              ThreadPool& pool) {
+  ForTarget(HWY_DISPATCH_TABLE(MatchFewRows), target)(searches, scratch, pool);
+}
+
+}  // namespace winnow::kernels::cpu
+#endif

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "kernels/memory.h"
+
+// Weights, and the products they are used in.
+namespace winnow::kernels {
+
+// A weight matrix prepared by a backend: `rows` output features, each a row of `cols` input
+// features.
+class Weight {
+ public:
+  virtual ~Weight() = default;
+  virtual TensorType type() const = 0;
+  virtual int64_t rows() const = 0;
+  virtual int64_t cols() const = 0;
+  virtual int64_t resident_bytes() const = 0;  // memory of our own, beyond the mapped file
+};
+
+// Where a weight comes from: blocks as in the GGUF file, row after row. `keep_alive` keeps `bytes`
+// mapped.
+struct WeightSource {
+  std::string_view name;  // for messages
+  TensorType type = TensorType::kF32;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  std::span<const std::byte> bytes;
+  std::shared_ptr<const void> keep_alive;
+};
+
+// One product of several that share their input.
+struct Linear {
+  const Weight* weight = nullptr;
+  Matrix bias;              // [1, weight rows] or empty
+  Matrix out;               // [x rows, weight rows]
+  bool accumulate = false;  // out += instead of out =
+};
+
+enum class Activation { kSilu, kGelu };  // GELU: the tanh form, as in the reference engine
+
+}  // namespace winnow::kernels
