@@ -72,11 +72,11 @@ class Answer {
   finish({ kv, timings, finish }) {
     this.end();
     this.kv = kv;
-    if (this.text.textContent === '') this.text.append(make('em', '', 'an empty answer'));
+    if (this.text.textContent.trim() === '') this.text.replaceChildren(make('em', '', 'an empty answer'));
     const facts = [];
     if (kv) {
       this.meter.style.width = percent(Math.min(1, kv.bytes / Math.max(1, kv.bytes_full))).replace('\u2009', '');
-      facts.push(`${bytes(kv.bytes)} of cache`, `${count(kv.kept)} of ${count(kv.seen)} tokens a head`);
+      facts.push(`${bytes(kv.bytes)} of cache`, `${count(kv.kept)} of ${count(kv.seen)} entries a head`);
     }
     if (timings) facts.push(seconds(timings.prompt_ms + timings.predicted_ms));
     if (finish === 'length') facts.push('cut at the longest length');

@@ -47,6 +47,7 @@ function update() {
   $('intake').hidden = Boolean(text) || turns.length > 0;
   $('document').hidden = !text && turns.length === 0;
   $('empty').hidden = picture.tokens.length > 0;
+  $('picture').classList.toggle('blank', picture.tokens.length === 0 || picture.unread);
   $('heads-toggle').disabled = !shownSide()?.base;
   $('reading').hidden = !reading;
   for (const chip of $('chips').children) chip.disabled = busy || !ready;
@@ -66,16 +67,23 @@ async function readDocument(newText, name, questions) {
   $('chips').replaceChildren(...questions.map((question) => {
     const chip = make('button', 'chip', question);
     chip.type = 'button';
-    chip.addEventListener('click', () => ask(question));
+    chip.addEventListener('click', () => {
+      chip.remove();
+      ask(question);
+    });
     return chip;
   }));
+  // The example's answers are short, and what a small budget makes of them has no end.
+  if (!$('max-tokens').dataset.chosen) $('max-tokens').value = questions.length > 0 ? 48 : 256;
   picture.showText(text);
   if (await readSides()) {
     $('chips').hidden = questions.length === 0;
     $('question').focus({ preventScroll: true });
   } else if (!sides.full?.base && !sides.kept?.base) {
     $('paste').value = text.length < 1e6 ? text : '';
+    const why = $('problem-text').textContent;
     reset();
+    problem(why);
   }
 }
 
@@ -156,6 +164,9 @@ $('reading-stop').addEventListener('click', () => reading?.abort());
 let settled = Promise.resolve();  // changes of the budget come one after another
 async function onBudget() {
   if (!text || Object.keys(sides).length === 0) return;
+  const wanted = newSides();
+  const asTheyAre = ['full', 'kept'].every((key) => Boolean(wanted[key]) === Boolean(sides[key])) && (sides.kept?.name ?? budget.name()) === budget.name();
+  if (asTheyAre) return;  // the slider came back, or was moved before the text was read
   reading?.abort();
   answering?.abort();
   const mine = settled = settled.then(async () => {
@@ -227,13 +238,14 @@ function fitQuestion() {
 }
 $('question').addEventListener('input', fitQuestion);
 $('paste').addEventListener('input', update);
+$('max-tokens').addEventListener('input', () => { $('max-tokens').dataset.chosen = 'yes'; });
 $('stop').addEventListener('click', () => answering?.abort());
 
 // --- The picture ---
 
 function showBytes(kv) {
   const share = kv ? Math.min(1, kv.bytes / Math.max(1, kv.bytes_full)) : 0;
-  $('share').textContent = kv ? percent(share) : '\u2014';
+  $('share').textContent = kv ? percent(share) : '';
   $('bar').style.width = `${100 * share}%`;
   const parts = kv ? [make('strong', '', bytes(kv.bytes)), ` now, ${bytes(kv.bytes_full)} with a full cache`] : ['The cache is empty.'];
   $('bytes').replaceChildren(...parts);

@@ -46,7 +46,7 @@ export class Side {
       this.history.push(asked, { role: 'assistant', content: answer.text.textContent });
     } catch (error) {
       // What a stopped answer has left in the session is no answer: the next question begins anew.
-      sessions.drop(this.talk);
+      sessions.dropLater(this.talk);
       this.talk = null;
       if (error.name === 'AbortError') answer.stop();
       else answer.fail(error.message);

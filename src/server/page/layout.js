@@ -37,6 +37,14 @@ export class Layout {
     return width;
   }
 
+  // A line does not begin with a space.
+  trim(cell) {
+    if (!/^ +\S/.test(cell.text)) return;
+    const text = cell.text.trimStart();
+    cell.width += this.measure(text, cell.small) - this.measure(cell.text, cell.small);
+    cell.text = text;
+  }
+
   // Requires: texts as the server sends them, where a character of several tokens is the last one's.
   build(texts, width, nDocument = 0) {
     this.clear();
@@ -70,6 +78,7 @@ export class Layout {
         // The word goes to the next line as a whole, unless it fills this one.
         const from = word > this.lines[line] ? word : cells.length - 1;
         begin(from);
+        this.trim(cells[from]);
         for (let i = from; i < cells.length; ++i) {
           cells[i].x = x;
           cells[i].line = line;

@@ -25,7 +25,7 @@ export async function read(text, kv, { signal, onProgress }) {
     if (last === null) throw new Error('The server ended the stream before the document was read.');
     return last;
   } catch (error) {
-    drop(id);
+    dropLater(id);
     throw error;
   }
 }
@@ -48,10 +48,25 @@ export async function retryBusy(work) {
   }
 }
 
-// Nobody waits for it: what cannot be deleted now, because it is at work, is tried a few times.
+// Nobody waits for it.
 export function drop(id) {
   if (!id || !mine.delete(id)) return;
   retryBusy(() => call('DELETE', `v1/sessions/${id}`)).catch(() => {});
+}
+
+// The same for a session whose work was stopped or refused: it may be at work for another moment, or not be there.
+export async function dropLater(id) {
+  if (!id) return;
+  try {
+    for (let tries = 0; tries < 40; ++tries) {
+      const { data } = await getJson('v1/sessions');
+      const found = data.find((session) => session.id === id);
+      if (!found) break;
+      if (!found.busy) return drop(id);
+      await pause(100);
+    }
+    mine.delete(id);
+  } catch { /* the server has gone, and its sessions with it */ }
 }
 
 export const kept = (id, signal) => getJson(`v1/sessions/${id}/kept?by_head=1`, { signal });
@@ -61,8 +76,8 @@ export async function* watch(id, signal) {
   yield* stream(await retryBusy(() => call('GET', `v1/sessions/${id}/events`, { signal })));
 }
 
-// The server keeps sessions until they are deleted, so they go with the page.
-addEventListener('pagehide', (event) => {
-  if (event.persisted) return;  // the page may come back
+// The server keeps sessions until they are deleted, so they go with the page. One that comes back begins anew.
+addEventListener('pagehide', () => {
   for (const id of mine) call('DELETE', `v1/sessions/${id}`, { keepalive: true }).catch(() => {});
 });
+addEventListener('pageshow', (event) => { if (event.persisted) location.reload(); });
