@@ -1,10 +1,12 @@
 """Makes the pictures of the page in docs/pictures. What test_page needs, and fonts as on a desktop, on Debian:
 
-    apt-get install chromium chromium-driver fonts-inter-variable fonts-noto-core fonts-noto-color-emoji && pip install selenium
+    apt-get install chromium chromium-driver fonts-inter-variable fonts-noto-core fonts-noto-color-emoji pngquant && pip install selenium
     WINNOW=build/release/winnow python3 tests/server/page_screenshots.py [FOLDER]
 """
 
 import pathlib
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -12,7 +14,7 @@ import time
 from browser import Browser
 from harness import ROOT, Server
 
-QUESTIONS = ["What is the secret code of the red lantern?", "What is the birthday of the old bridge?"]
+QUESTIONS = ["What is the birthday of the old bridge?", "What is the secret code of the red lantern?"]
 
 
 def rest():
@@ -22,14 +24,17 @@ def rest():
 def main():
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs/pictures"
     folder.mkdir(parents=True, exist_ok=True)
-    with Server("--quiet") as server, tempfile.TemporaryDirectory(prefix="winnow-browser-", ignore_cleanup_errors=True) as profile:
+    with Server() as server, tempfile.TemporaryDirectory(prefix="winnow-browser-", ignore_cleanup_errors=True) as profile:
         browser = Browser(profile)
 
         def shot(name):
             rest()
             browser.js("document.activeElement?.blur()")
             rest()
-            browser.screenshot(folder / f"page-{name}.png")
+            file = folder / f"page-{name}.png"
+            browser.screenshot(file)
+            if shutil.which("pngquant"):  # a third of the bytes
+                subprocess.run(["pngquant", "--quality=85-99", "--speed=1", "--strip", "--force", "--output", file, file], check=True)
 
         try:
             for scheme in ("light", "dark"):
@@ -42,9 +47,9 @@ def main():
                     if scheme == "light" and size == "desktop":
                         shot("desktop-light")
                     # A smaller budget: the text is read and the last question asked again.
-                    browser.slide(4)
+                    browser.slide(5)
                     browser.wait("document.querySelector('.answer.kept:last-child h3') && "
-                                 "[...document.querySelectorAll('.answer.kept h3')].at(-1).textContent.startsWith('7')")
+                                 "[...document.querySelectorAll('.answer.kept h3')].at(-1).textContent.startsWith('10')")
                     browser.idle()
                     if size == "phone":
                         if scheme == "light":

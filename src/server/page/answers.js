@@ -76,7 +76,7 @@ class Answer {
     const facts = [];
     if (kv) {
       this.meter.style.width = percent(Math.min(1, kv.bytes / Math.max(1, kv.bytes_full))).replace('\u2009', '');
-      facts.push(`${bytes(kv.bytes)} of cache`, `${count(kv.kept)} of ${count(kv.seen)} entries a head`);
+      facts.push(`${bytes(kv.bytes)} of cache`, `${count(kv.kept)} of ${count(kv.seen)} entries`);
     }
     if (timings) facts.push(seconds(timings.prompt_ms + timings.predicted_ms));
     if (finish === 'length') facts.push('cut at the longest length');

@@ -67,10 +67,7 @@ async function readDocument(newText, name, questions) {
   $('chips').replaceChildren(...questions.map((question) => {
     const chip = make('button', 'chip', question);
     chip.type = 'button';
-    chip.addEventListener('click', () => {
-      chip.remove();
-      ask(question);
-    });
+    chip.addEventListener('click', () => ask(question));
     return chip;
   }));
   // The example's answers are short, and what a small budget makes of them has no end.
@@ -189,6 +186,7 @@ async function ask(question) {
   if (!ready || reading || answering) return;
   const asked = text ? Object.values(sides) : [plain];
   if (asked.length === 0) return;
+  for (const chip of [...$('chips').children]) if (chip.textContent === question) chip.remove();
   const turn = new Turn(question, asked.map((side) => side.key));
   turns.push(turn);
   if (!text) $('document-name').textContent = 'No text';
@@ -247,7 +245,7 @@ function showBytes(kv) {
   const share = kv ? Math.min(1, kv.bytes / Math.max(1, kv.bytes_full)) : 0;
   $('share').textContent = kv ? percent(share) : '';
   $('bar').style.width = `${100 * share}%`;
-  const parts = kv ? [make('strong', '', bytes(kv.bytes)), ` now, ${bytes(kv.bytes_full)} with a full cache`] : ['The cache is empty.'];
+  const parts = kv ? [make('strong', '', bytes(kv.bytes)), ` now, ${bytes(kv.bytes_full)} in full`] : ['The cache is empty.'];
   $('bytes').replaceChildren(...parts);
 }
 

@@ -112,6 +112,7 @@ export class Budget {
     $('budget-value').textContent = text;
     this.slider.setAttribute('aria-valuetext', text);
     this.slider.style.setProperty('--at', `${100 * Number(this.slider.value) / (BUDGETS.length - 1)}%`);
+    if (this.method) $('method').title = `${this.method.summary} (${this.method.source})`;
     if (this.methods.size > 0) this.slider.disabled = this.findsItsOwn;
   }
 }

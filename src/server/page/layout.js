@@ -74,7 +74,7 @@ export class Layout {
       first = token + 1;
       if (fresh || small || /^\s/.test(raw)) word = cells.length;
       cells.push(cell);
-      if (x + cell.width > width && x > 0) {
+      if (x + cell.width > width && x > 0 && text !== '') {  // the end of a line hangs over its edge
         // The word goes to the next line as a whole, unless it fills this one.
         const from = word > this.lines[line] ? word : cells.length - 1;
         begin(from);
