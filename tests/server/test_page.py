@@ -200,6 +200,9 @@ class Main(PageTest):
         browser.fill("#question", "What is the birthday of the old bridge?")
         browser.click("#send")
         browser.wait("document.querySelector('.answer.kept > .text').textContent.length > 20")
+        # The picture follows the answer: the cache takes more bytes with each word.
+        before = browser.text("#bytes")
+        browser.wait(f"document.querySelector('#bytes').textContent !== {before!r}")
         browser.click("#stop")
         browser.idle()
         self.assertIn("Stopped", browser.text(".answer.kept .facts"))
@@ -209,6 +212,33 @@ class Main(PageTest):
         browser.ask("What is the locker number of the silver compass?")
         self.assertEqual(browser.answers("full")[1], "7350")
         self.assertEqual(browser.answers("kept")[0], stopped)
+        self.assert_sound()
+
+    def test_another_budget_while_the_text_is_read(self):
+        browser = self.browser
+        self.open()
+        browser.ready()
+        browser.choose("#method", "winnow")  # reads the text twice, slowly
+        browser.click("#example")
+        browser.wait("document.querySelector('#reading-text').textContent.includes('winnow')")
+        browser.choose("#method", "streaming")
+        browser.wait("document.querySelector('#reading').hidden && document.querySelector('#share').textContent.includes('%')")
+        browser.ask(QUESTION)
+        self.assertIn("streaming", browser.text(".answer.kept h3"))
+        self.assertEqual(browser.answers("full"), ["48213"])
+        # Reading that is stopped leaves what was read before.
+        browser.choose("#method", "winnow")
+        browser.wait("!document.querySelector('#reading').hidden")
+        browser.click("#reading-stop")
+        browser.idle()
+        browser.ask("What is the locker number of the silver compass?")
+        self.assertEqual(browser.answers("full")[-1], "7350")
+        self.assertEqual(len(browser.answers("kept")), 1)
+        # At 100 % there is the full cache alone.
+        browser.slide(14)
+        browser.wait("document.querySelector('#share').textContent.startsWith('100')")
+        browser.idle()
+        self.assertTrue(browser.js("return document.querySelector('#heads-toggle').disabled"))
         self.assert_sound()
 
     def test_one_conversation_and_no_text(self):

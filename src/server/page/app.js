@@ -48,8 +48,11 @@ function update() {
   $('document').hidden = !text && turns.length === 0;
   $('empty').hidden = picture.tokens.length > 0;
   $('picture').classList.toggle('blank', picture.tokens.length === 0 || picture.unread);
-  $('heads-toggle').disabled = !shownSide()?.base;
+  // Every head of a full cache keeps every token.
+  $('heads-toggle').disabled = !sides.kept?.base;
+  if ($('heads-toggle').disabled && !reading && headsOpen()) showHeads(false);
   $('reading').hidden = !reading;
+  $('chips').hidden = !shownSide()?.base || $('chips').children.length === 0;
   for (const chip of $('chips').children) chip.disabled = busy || !ready;
   for (const id of ['example', 'file', 'read']) $(id).disabled = !ready || busy || (id === 'read' && $('paste').value.trim() === '');
 }
@@ -73,10 +76,13 @@ async function readDocument(newText, name, questions) {
   // The example's answers are short, and what a small budget makes of them has no end.
   if (!$('max-tokens').dataset.chosen) $('max-tokens').value = questions.length > 0 ? 48 : 256;
   picture.showText(text);
-  if (await readSides()) {
-    $('chips').hidden = questions.length === 0;
-    $('question').focus({ preventScroll: true });
-  } else if (!sides.full?.base && !sides.kept?.base) {
+  if (await readSides()) $('question').focus({ preventScroll: true });
+  else if (changes === 0) giveUp();  // another budget reads on
+}
+
+// The text could not be read at all: back to the beginning, with the text and the reason.
+function giveUp() {
+  if (!sides.full?.base && !sides.kept?.base) {
     $('paste').value = text.length < 1e6 ? text : '';
     const why = $('problem-text').textContent;
     reset();
@@ -124,6 +130,8 @@ async function readSides() {
     if (error.name !== 'AbortError') problem(error.message);
   }
   reading = null;
+  // What was not read to its end cannot be asked; what was refused says why.
+  for (const side of Object.values(sides)) if (!side.base && !side.error) delete sides[side.key];
   const side = shownSide();
   if (side?.base) watch(side.base.id, { fade: true });
   update();
@@ -139,7 +147,7 @@ function reset() {
   watching?.abort();
   problem('');
   $('turns').replaceChildren();
-  $('chips').hidden = true;
+  $('chips').replaceChildren();
   heads.selected = null;
   picture.show(new Tokens());
   showBytes(null);
@@ -159,18 +167,23 @@ $('reading-stop').addEventListener('click', () => reading?.abort());
 // --- Method and budget ---
 
 let settled = Promise.resolve();  // changes of the budget come one after another
+let changes = 0;                  // that have not been read yet
 async function onBudget() {
   if (!text || Object.keys(sides).length === 0) return;
   const wanted = newSides();
   const asTheyAre = ['full', 'kept'].every((key) => Boolean(wanted[key]) === Boolean(sides[key])) && (sides.kept?.name ?? budget.name()) === budget.name();
   if (asTheyAre) return;  // the slider came back, or was moved before the text was read
+  ++changes;
   reading?.abort();
   answering?.abort();
   const mine = settled = settled.then(async () => {
     while (answering || reading) await new Promise((resolve) => setTimeout(resolve, 20));
-    if (mine !== settled) return;  // the slider went on
+    --changes;
+    if (mine !== settled || !text) return;  // the slider went on, or another text came
     problem('');
-    if (!(await readSides()) || turns.length === 0) return;
+    const good = await readSides();
+    if (!good && changes === 0) giveUp();
+    if (!good || turns.length === 0) return;
     const turn = turns.at(-1);
     const missing = Object.values(sides).filter((side) => side.key === 'kept' || !turn.answers[side.key]);
     if (!sides.kept) turn.drop('kept');
@@ -253,6 +266,7 @@ function showBytes(kv) {
 async function watch(id, { fade = false } = {}) {
   watching?.abort();
   const mine = watching = new AbortController();
+  watchedId = id;
   const tokens = new Tokens();
   tokens.selected = picture.tokens.selected;
   tokens.nDocument = shownSide()?.base?.n_tokens ?? 0;
@@ -268,7 +282,6 @@ async function watch(id, { fade = false } = {}) {
       picture.show(tokens, { fade: fade || !first });
       if (first && headsOpen()) loadHeads();
       first = fade = false;
-      watchedId = id;
       update();
     }
   } catch (error) {
@@ -279,13 +292,13 @@ let watchedId = '';
 let kvHeads = 0;
 
 function headsOpen() { return !$('heads-window').hidden; }
-$('heads-toggle').addEventListener('click', () => {
-  const open = !headsOpen();
+function showHeads(open) {
   $('heads-window').hidden = !open;
   $('heads-toggle').setAttribute('aria-expanded', String(open));
   if (open) loadHeads();
   else if (heads.selected) heads.select(null);
-});
+}
+$('heads-toggle').addEventListener('click', () => showHeads(!headsOpen()));
 
 async function loadHeadsInto(tokens, id, signal) {
   tokens.setHeads(await sessions.kept(id, signal));
@@ -301,7 +314,7 @@ async function loadHeads() {
     heads.show(tokens, picture.ramp);
     picture.show(tokens, { fade: true });
   } catch (error) {
-    if (error.name !== 'AbortError') problem(error.message);
+    if (error.name !== 'AbortError' && error.code !== 'session_not_found') problem(error.message);
   }
 }
 
@@ -328,7 +341,7 @@ async function start() {
         break;
       } catch (error) {
         if (error.status !== 503) throw error;
-        $('model').textContent = 'the model is being loaded';
+        $('model').textContent = error.message;  // the model is being loaded, or the server ends
         await new Promise((resolve) => setTimeout(resolve, 500));
       }
     }

@@ -206,7 +206,7 @@ export class Picture {
     const share = this.shareOf(cell);
     const { selected } = this.tokens;
     const place = cell.first === cell.last ? `token ${count(cell.first + 1)}` : `tokens ${count(cell.first + 1)} to ${count(cell.last + 1)}`;
-    const nHeads = this.heads;
+    const nHeads = this.tokens.nHeads() || this.heads;
     let kept;
     if (this.unread) kept = 'not read yet';
     else if (selected?.head !== undefined) kept = share > 0.5 ? 'kept by this head' : 'not kept by this head';
