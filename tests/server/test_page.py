@@ -48,13 +48,23 @@ class Files(ServerTest):
         self.assertEqual(len(kept["texts"]), len(kept["tokens"]))
 
     def test_who_goes_away_ends_the_reading(self):
-        text = "The harbour lay quiet. " * 700
+        text = "The harbour lay quiet. " * 500
+        reads = lambda: any(slot["is_processing"] for slot in self.server.get("/slots")[1])
         with self.server.connect() as client:
             body = ('{"id": "left", "stream": true, "kv_method": "winnow", "kv_ratio": 0.5, "document": "' + text + '"}').encode()
             client.sendall(b"POST /v1/sessions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-            client.recv(100)
+            data = b""
+            while b"prompt_progress" not in data:
+                part = client.recv(4096)
+                self.assertTrue(part, data)
+                data += part
+            self.assertNotIn(b"error", data)
+            end = time.monotonic() + 5
+            while not reads():  # /slots tells of the last round
+                self.assertLess(time.monotonic(), end)
+                time.sleep(0.02)
         end = time.monotonic() + 60
-        while any(slot["is_processing"] for slot in self.server.get("/slots")[1]) and time.monotonic() < end:
+        while reads() and time.monotonic() < end:
             time.sleep(0.05)
         self.assertEqual(self.server.get("/v1/sessions/left")[0], 404)
 
@@ -147,6 +157,14 @@ class Main(PageTest):
                     self.assertGreater(many[1], 0.2, "most tokens are shaded")
                     self.assertLess(few[1], many[1] / 3, "few tokens are shaded")
                     self.assert_sound()
+
+    def test_no_width_overflows(self):
+        browser = self.browser
+        for width in (320, 700, 1000, 1900):
+            self.open(width, 800)
+            browser.read_example()
+            browser.ask(QUESTION)
+            self.assert_sound()
 
     def test_layers_and_heads(self):
         for width, height in SIZES:
