@@ -50,7 +50,7 @@ class Browser:
     def js(self, script, *arguments):
         return self.driver.execute_script(script, *arguments)
 
-    def wait(self, condition, timeout=30):
+    def wait(self, condition, timeout=120):
         """Until the JavaScript expression is true; its value."""
         end = time.monotonic() + timeout
         while True:
