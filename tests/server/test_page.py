@@ -429,7 +429,7 @@ class Long(PageTest):
               if (took.length < 40) requestAnimationFrame(frame); else done(took.sort((a, b) => a - b)[10]);
             };
             requestAnimationFrame(frame);""")
-        self.assertLess(quick, 100, "milliseconds a frame")
+        self.assertLess(quick, 300, "milliseconds a frame; 17 on a machine at rest, seconds where all of the text is drawn")
         browser.click("#reading-stop")
         browser.wait("document.querySelector('#reading').hidden")
         self.wait_for_no_sessions()
