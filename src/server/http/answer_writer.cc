@@ -14,6 +14,8 @@ const char* ReasonPhrase(int status) {
       return "OK";
     case 204:
       return "No Content";
+    case 304:
+      return "Not Modified";
     case 400:
       return "Bad Request";
     case 401:
@@ -69,6 +71,8 @@ std::string Hex(size_t n) {
   return text.data();
 }
 
+bool HasBody(int status) { return status != 204 && status != 304; }
+
 }  // namespace
 
 HttpExchange::HttpExchange(std::shared_ptr<Wire> wire, AnswerForm form)
@@ -77,7 +81,7 @@ HttpExchange::HttpExchange(std::shared_ptr<Wire> wire, AnswerForm form)
 std::string HttpExchange::Head(const Reply& reply, const char* length_header, size_t length) const {
   std::string head = "HTTP/1.1 " + std::to_string(reply.status) + " " + ReasonPhrase(reply.status) +
                      "\r\nServer: winnow\r\nDate: " + HttpDate() + "\r\n";
-  const bool has_body = reply.status != 204;
+  const bool has_body = HasBody(reply.status);
   if (has_body) head += "Content-Type: " + reply.content_type + "\r\n";
   if (length_header != nullptr && has_body) {
     head += std::string(length_header) + ": ";
@@ -92,7 +96,7 @@ std::string HttpExchange::Head(const Reply& reply, const char* length_header, si
 void HttpExchange::Send(Reply reply) {
   if (state_ != State::kOpen) return;
   std::string bytes = Head(reply, "Content-Length", reply.body.size());
-  if (!form_.is_head && reply.status != 204) bytes += reply.body;
+  if (!form_.is_head && HasBody(reply.status)) bytes += reply.body;
   if (!gone_) wire_->Queue(std::move(bytes), false);
   Finish();
 }

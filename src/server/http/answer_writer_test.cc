@@ -70,6 +70,12 @@ TEST(HttpExchangeTest, NoContentHasNoLength) {
   const auto wire = std::make_shared<FakeWire>();
   HttpExchange(wire, {}).Send({.status = 204});
   EXPECT_EQ(wire->out.find("Content-"), std::string::npos);
+
+  const auto known = std::make_shared<FakeWire>();
+  HttpExchange(known, {}).Send({.status = 304, .headers = {{"etag", "\"a\""}}});
+  EXPECT_TRUE(known->out.starts_with("HTTP/1.1 304 Not Modified\r\n")) << known->out;
+  EXPECT_TRUE(Has(known->out, "etag: \"a\""));
+  EXPECT_EQ(known->out.find("Content-"), std::string::npos) << "the length would be the page's";
 }
 
 TEST(HttpExchangeTest, StreamIsChunked) {

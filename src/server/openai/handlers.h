@@ -22,6 +22,7 @@ void ApplyTemplate(Context& context, const Call& call, const ExchangePtr& exchan
 // model_pages.cc
 void ListModels(Context& context, const Call& call, const ExchangePtr& exchange);
 void GetModel(Context& context, const ExchangePtr& exchange, const std::string& id);
+void ListMethods(Context& context, const Call& call, const ExchangePtr& exchange);
 void Props(Context& context, const Call& call, const ExchangePtr& exchange);
 void Slots(Context& context, const Call& call, const ExchangePtr& exchange);
 void MetricsPage(Context& context, const Call& call, const ExchangePtr& exchange);

@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "compression/registry.h"
 #include "server/openai/generation_fields.h"
 #include "server/openai/handlers.h"
 
@@ -39,6 +40,25 @@ void GetModel(Context& context, const ExchangePtr& exchange, const std::string& 
          .code = "model_not_found"});
   }
   SendJson(context, *exchange, ModelRecord(context));
+}
+
+// What kv_method can name, in the order of the documentation.
+void ListMethods(Context& context, const Call&, const ExchangePtr& exchange) {
+  report::List list;
+  for (const compression::MethodEntry& entry : compression::Methods()) {
+    const auto method = compression::MakeMethod(entry.name);
+    if (!method) continue;  // one whose parameters must be given
+    const compression::Traits& traits = (*method)->traits();
+    list.emplace_back(report::Record{{"id", std::string(entry.name)},
+                                     {"object", "method"},
+                                     {"summary", std::string(entry.summary)},
+                                     {"source", std::string(entry.source)},
+                                     {"needs_budget", traits.needs_budget},
+                                     {"min_size", traits.min_budget},
+                                     {"compresses_prompt", traits.compresses_prefill},
+                                     {"evicts_in_decode", traits.evicts_in_decode}});
+  }
+  SendJson(context, *exchange, report::Record{{"object", "list"}, {"data", std::move(list)}});
 }
 
 void Props(Context& context, const Call& call, const ExchangePtr& exchange) {

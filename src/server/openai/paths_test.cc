@@ -151,6 +151,17 @@ TEST(PagesTest, ModelsAndProps) {
   EXPECT_EQ(fixture.Post("/props", "{}")->status(), 501);
 }
 
+TEST(PagesTest, MethodsAreThoseOfTheEngine) {
+  const report::Record body = Fixture().Get("/v1/methods")->json();
+  EXPECT_EQ(TextAt(body, "object"), "list");
+  EXPECT_EQ(TextAt(body, "data.0.id"), "full");
+  EXPECT_EQ(TextAt(body, "data.0.object"), "method");
+  EXPECT_EQ(std::get<bool>(At(body, "data.0.needs_budget").data), false);
+  EXPECT_EQ(std::get<bool>(At(body, "data.2.needs_budget").data), true);
+  EXPECT_GE(IntAt(body, "data.2.min_size"), 1);
+  EXPECT_FALSE(TextAt(body, "data.2.summary").empty());
+}
+
 TEST(PagesTest, SlotsSayWhatRuns) {
   Fixture fixture({.n_slots = 2});
   fixture.backend.state_now.running.push_back(
@@ -212,6 +223,7 @@ TEST(PagesTest, PageAndUnknownPaths) {
   Fixture fixture;
   EXPECT_NE(fixture.Get("/")->reply().body.find("/v1"), std::string::npos);
   EXPECT_EQ(Fixture({.page = false}).Get("/")->status(), 404);
+  EXPECT_EQ(Fixture({.page = false}).Get("/page/app.js")->status(), 404);
   EXPECT_EQ(fixture.Get("/nothing")->status(), 404);
   EXPECT_EQ(fixture.Get("/../etc/passwd")->status(), 404);
   EXPECT_EQ(fixture.Post("/v1/embeddings", "{}")->status(), 501);
@@ -222,6 +234,24 @@ TEST(PagesTest, PageAndUnknownPaths) {
   const auto options = fixture.Exercise({.method = "OPTIONS", .path = "/v1/models"});
   EXPECT_EQ(options->status(), 204);
   EXPECT_EQ(FindHeader(*options, "allow"), "GET, HEAD, OPTIONS");
+}
+
+TEST(PagesTest, PageIsSentAnewOnlyWhereItChanged) {
+  Fixture fixture({.api_keys = {"k"}});
+  const auto first = fixture.Get("/page/app.js");
+  EXPECT_EQ(first->status(), 200);
+  EXPECT_EQ(FindHeader(*first, "content-security-policy").find("unsafe"), std::string::npos);
+  const std::string etag = FindHeader(*first, "etag");
+  EXPECT_FALSE(etag.empty());
+  const auto ask = [&](const std::string& known) {
+    return fixture.Exercise(
+        {.method = "GET", .path = "/page/app.js", .headers = {{"if-none-match", known}}});
+  };
+  EXPECT_EQ(ask(etag)->status(), 304);
+  EXPECT_EQ(ask(etag)->reply().body, "");
+  EXPECT_EQ(FindHeader(*ask(etag), "etag"), etag);
+  EXPECT_EQ(ask("\"older\", W/" + etag)->status(), 304);
+  EXPECT_EQ(ask("\"older\"")->status(), 200);
 }
 
 TEST(KeysTest, OneOfTheKeysIsNeeded) {

@@ -98,6 +98,7 @@ const Service::Route* Service::FindRoute(const std::string& path, std::string* i
       {.pattern = "/v1/models", .get = ListModels},
       {.pattern = "/models", .get = ListModels},
       {.pattern = "/v1/models/{}", .get_id = GetModel},
+      {.pattern = "/v1/methods", .get = ListMethods},
       {.pattern = "/v1/chat/completions", .post = ChatCompletions},
       {.pattern = "/chat/completions", .post = ChatCompletions},
       {.pattern = "/v1/completions", .post = TextCompletions},
@@ -203,14 +204,24 @@ void Service::Health(Exchange& exchange) {
 
 void Service::SendPage(const Call& call, Exchange& exchange) {
   const page::File* file = page::Find(call.path);
-  metrics_.OnReply(200);
-  exchange.Send({.content_type = std::string(file->content_type),
-                 .body = std::string(file->bytes),
+  // Asked for anew each time, sent anew only by a binary with another page.
+  Reply reply = {.content_type = std::string(file->content_type),
                  .headers = {{"cache-control", "no-cache"},
+                             {"etag", std::string(file->etag)},
                              {"content-security-policy",
-                              "default-src 'self'; img-src 'self' data:; style-src 'self' "
-                              "'unsafe-inline'; frame-ancestors 'none'"},
-                             {"x-content-type-options", "nosniff"}}});
+                              "default-src 'none'; script-src 'self'; style-src 'self'; "
+                              "img-src 'self'; connect-src 'self'; base-uri 'none'; "
+                              "form-action 'none'; frame-ancestors 'none'"},
+                             {"cross-origin-opener-policy", "same-origin"},
+                             {"referrer-policy", "no-referrer"},
+                             {"x-content-type-options", "nosniff"}}};
+  if (call.Header("if-none-match").find(file->etag) != std::string_view::npos) {
+    reply.status = 304;
+  } else {
+    reply.body = std::string(file->bytes);
+  }
+  metrics_.OnReply(reply.status);
+  exchange.Send(std::move(reply));
 }
 
 void Service::Handle(const Call& call, ExchangePtr exchange) {

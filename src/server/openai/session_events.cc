@@ -41,11 +41,23 @@ report::List Changes(const std::vector<float>& before, const std::vector<float>&
   return changes;
 }
 
+// The texts of tokens[from..]. A character that is several tokens belongs to the last of them, the
+// others are empty; `decoder` has seen the tokens before.
+report::List Texts(const std::vector<runtime::TokenId>& tokens, size_t from,
+                   tokenizer::StreamDecoder& decoder) {
+  report::List texts;
+  for (size_t i = from; i < tokens.size(); ++i) texts.emplace_back(decoder.Push(tokens[i]));
+  return texts;
+}
+
 // Watches one session for one client: looks at it every tenth of a second, and sends what changed.
 class Watch : public std::enable_shared_from_this<Watch> {
  public:
   Watch(Context& context, ExchangePtr exchange, std::string id)
-      : context_(context), exchange_(std::move(exchange)), id_(std::move(id)) {}
+      : context_(context),
+        exchange_(std::move(exchange)),
+        id_(std::move(id)),
+        decoder_(context.backend.tokenizer(), /*render_special=*/true) {}
 
   void Look() {
     context_.backend.ListSessions(
@@ -81,14 +93,9 @@ class Watch : public std::enable_shared_from_this<Watch> {
   void OnKept(const std::variant<KeptTokens, RequestError>& kept) {
     const auto* tokens = std::get_if<KeptTokens>(&kept);
     if (tokens == nullptr) return Gone();
-    const tokenizer::Tokenizer& tokenizer = context_.backend.tokenizer();
-    report::List texts;
-    for (size_t i = n_texts_; i < tokens->tokens.size(); ++i) {
-      texts.emplace_back(tokenizer.Piece(tokens->tokens[i], true));
-    }
     report::Record event = {{"session", SessionRecord(*last_)},
                             {"texts_from", static_cast<int64_t>(n_texts_)},
-                            {"texts", std::move(texts)},
+                            {"texts", Texts(tokens->tokens, n_texts_, decoder_)},
                             {"changes", Changes(share_, tokens->share)}};
     n_texts_ = tokens->tokens.size();
     share_ = tokens->share;
@@ -127,6 +134,7 @@ class Watch : public std::enable_shared_from_this<Watch> {
   std::string id_;
   bool begun_ = false;
   std::optional<SessionInfo> last_;
+  tokenizer::StreamDecoder decoder_;
   size_t n_texts_ = 0;
   std::vector<float> share_;
 };
@@ -144,15 +152,13 @@ void SessionKept(Context& context, const Call& call, const ExchangePtr& exchange
             return SendError(context.metrics, *exchange, ErrorFrom(*error));
           }
           const auto& kept = std::get<KeptTokens>(outcome);
-          report::List texts, shares;
-          for (const runtime::TokenId token : kept.tokens) {
-            texts.emplace_back(context.backend.tokenizer().Piece(token, true));
-          }
+          tokenizer::StreamDecoder decoder(context.backend.tokenizer(), /*render_special=*/true);
+          report::List shares;
           for (const float share : kept.share) shares.emplace_back(Rounded(share));
           report::Record body = {{"n_layers", kept.n_layers},
                                  {"n_kv_heads", kept.n_kv_heads},
                                  {"tokens", report::MakeList(kept.tokens)},
-                                 {"texts", std::move(texts)},
+                                 {"texts", Texts(kept.tokens, 0, decoder)},
                                  {"share", std::move(shares)}};
           if (by_head) {
             report::List heads;

@@ -1,4 +1,6 @@
+#include <atomic>
 #include <chrono>
+#include <memory>
 #include <utility>
 
 #include "server/openai/generation_fields.h"
@@ -116,6 +118,10 @@ void CreateSession(Context& context, const Call& call, const ExchangePtr& exchan
   runtime::Request request = RequestFrom(generation);
   request.prompt = text.tokens;
   request.max_tokens = 0;
+  // Who goes away while the text is read wants no session.
+  const auto gone = std::make_shared<std::atomic<bool>>(false);
+  request.cancelled = [gone] { return gone->load(std::memory_order_relaxed); };
+  exchange->OnClosed([gone] { gone->store(true, std::memory_order_relaxed); });
   if (generation.stream) {
     exchange->BeginStream(
         {.content_type = "text/event-stream", .headers = {{"cache-control", "no-cache"}}});

@@ -183,6 +183,32 @@ TEST(SessionsTest, KeptTokens) {
   EXPECT_EQ(fixture.Get("/v1/sessions/b/kept")->status(), 404);
 }
 
+// What is shown is text: a character that is several tokens is the last one's.
+TEST(SessionsTest, CharactersOfSeveralTokensAreWhole) {
+  Fixture fixture;
+  fixture.Post("/v1/sessions", R"({"id": "a", "prompt": "x\u00e9y"})");
+  ASSERT_EQ(fixture.backend.sessions["a"].size(), 4U) << "a letter of two bytes is two tokens";
+  const report::Record kept = fixture.Get("/v1/sessions/a/kept")->json();
+  const auto events = fixture.Get("/v1/sessions/a/events");
+  for (const report::Record& body : {kept, events->chunks().at(0)}) {
+    EXPECT_EQ(TextAt(body, "texts.0"), "x");
+    EXPECT_EQ(TextAt(body, "texts.1"), "");
+    EXPECT_EQ(TextAt(body, "texts.2"), "\xc3\xa9");
+    EXPECT_EQ(TextAt(body, "texts.3"), "y");
+  }
+}
+
+TEST(SessionsTest, WhoGoesAwayEndsTheReading) {
+  Fixture fixture;
+  fixture.backend.holds = true;
+  const auto reading =
+      fixture.Post("/v1/sessions", R"({"id": "a", "prompt": "x", "stream": true})");
+  ASSERT_TRUE(fixture.backend.requests.at(0).cancelled);
+  EXPECT_FALSE(fixture.backend.requests[0].cancelled());
+  reading->Disconnect();
+  EXPECT_TRUE(fixture.backend.requests[0].cancelled());
+}
+
 TEST(SessionsTest, EventsTellWhatChanged) {
   Fixture fixture;
   EXPECT_EQ(fixture.Get("/v1/sessions/a/events")->status(), 404);

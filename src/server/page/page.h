@@ -6,9 +6,10 @@
 namespace winnow::server::page {
 
 struct File {
-  std::string_view path;  // "/"
+  std::string_view path;  // "/", "/page/app.js"
   std::string_view content_type;
   std::string_view bytes;
+  std::string_view etag;  // quoted, of the bytes
 };
 
 // Null: there is no such file.

@@ -111,7 +111,7 @@ void FakeBackend::CreateSession(std::string id, runtime::Request document, Sessi
   }
   sessions[id] = document.prompt;
   requests.push_back(std::move(document));
-  done(Describe(id));
+  if (!holds) done(Describe(id));
 }
 
 void FakeBackend::ForkSession(std::string from, std::string to, SessionDone done) {

@@ -41,7 +41,7 @@ class FakeBackend final : public Backend {
   std::string stopping_word;
   std::optional<runtime::RequestError> refusal;  // of Submit
   std::optional<runtime::RequestError> failure;  // after the first token
-  bool holds = false;                            // answers stop after their first token
+  bool holds = false;  // answers stop after their first token, sessions are not made
   runtime::SchedulerState state_now;
 
   // What came.

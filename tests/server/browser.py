@@ -1,0 +1,126 @@
+"""A headless Chromium on the page of a server, for test_page and page_screenshots. Needs chromium, chromium-driver and selenium."""
+
+import base64
+import importlib.util
+import os
+import pathlib
+import shutil
+import time
+
+
+def missing():
+    """Why there is no browser; empty: there is one."""
+    if not importlib.util.find_spec("selenium"):
+        return "Python's selenium is not installed (pip install selenium)"
+    for program in ("chromium", "chromedriver"):
+        if not shutil.which(program):
+            return f"{program} is not installed (apt-get install chromium chromium-driver)"
+    return ""
+
+
+class Browser:
+    """One window. Waiting is by conditions in the page, never by time alone."""
+
+    def __init__(self, profile):
+        from selenium import webdriver
+        from selenium.webdriver.chrome.service import Service
+        options = webdriver.ChromeOptions()
+        options.binary_location = shutil.which("chromium")
+        for flag in ("--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--force-color-profile=srgb",
+                     "--font-render-hinting=none", f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        if hasattr(os, "geteuid") and os.geteuid() == 0:
+            options.add_argument("--no-sandbox")  # Chromium refuses root with it
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        self.driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+
+    def close(self):
+        self.driver.quit()
+
+    def open(self, url, width=1400, height=900, scheme="light", reduced=True, scale=1):
+        self.cdp("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=width < 600)
+        self.cdp("Emulation.setEmulatedMedia", features=[
+            {"name": "prefers-color-scheme", "value": scheme},
+            {"name": "prefers-reduced-motion", "value": "reduce" if reduced else "no-preference"}])
+        self.driver.get(url)
+
+    def cdp(self, command, **arguments):
+        return self.driver.execute_cdp_cmd(command, arguments)
+
+    def js(self, script, *arguments):
+        return self.driver.execute_script(script, *arguments)
+
+    def wait(self, condition, timeout=120):
+        """Until the JavaScript expression is true; its value."""
+        end = time.monotonic() + timeout
+        while True:
+            value = self.js(f"return {condition}")
+            if value:
+                return value
+            if time.monotonic() > end:
+                raise AssertionError(f"after {timeout} s still not: {condition}; the page says: " +
+                                     self.js("return document.body.innerText").strip()[:1500])
+            time.sleep(0.05)
+
+    def find(self, selector):
+        from selenium.webdriver.common.by import By
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def text(self, selector):
+        return self.js("return document.querySelector(arguments[0])?.textContent ?? null", selector)
+
+    def click(self, selector):
+        self.find(selector).click()
+
+    def fill(self, selector, value):
+        """Sets a field as a paste would: keys would take minutes for long texts, and know no lone surrogates."""
+        self.js("const f = document.querySelector(arguments[0]); f.value = arguments[1];"
+                "f.dispatchEvent(new Event('input', { bubbles: true }));", selector, value)
+
+    def slide(self, value):
+        self.fill("#budget", str(value))
+
+    def choose(self, selector, value):
+        self.js("const f = document.querySelector(arguments[0]); f.value = arguments[1];"
+                "f.dispatchEvent(new Event('change', { bubbles: true }));", selector, value)
+
+    def tab(self, name):
+        """Chat or picture, on small screens."""
+        if self.js("return innerWidth < 600"):
+            self.click(f"#tab-{name}")
+
+    def console(self):
+        """Errors of the console so far, which are then forgotten."""
+        return [line["message"] for line in self.driver.get_log("browser") if line["level"] == "SEVERE"]
+
+    def screenshot(self, path):
+        data = self.cdp("Page.captureScreenshot", format="png")["data"]
+        pathlib.Path(path).write_bytes(base64.b64decode(data))
+
+    # What tests and pictures do with the page.
+
+    def ready(self):
+        self.wait("!document.querySelector('#example').disabled")
+
+    def read_example(self):
+        self.ready()
+        self.click("#example")
+        self.wait("document.querySelector('#reading').hidden && !document.querySelector('#chips').hidden")
+        self.wait("document.querySelector('#share').textContent.includes('%')")
+
+    def read(self, text):
+        self.ready()
+        self.fill("#paste", text)
+        self.click("#read")
+        self.wait("document.querySelector('#reading').hidden && document.querySelector('#share').textContent.includes('%')")
+
+    def ask(self, question):
+        self.fill("#question", question)
+        self.click("#send")
+        self.idle()
+
+    def idle(self):
+        self.wait("document.querySelector('#stop').hidden && document.querySelector('#reading').hidden && !document.querySelector('.waits')")
+
+    def answers(self, key):
+        return self.js("return [...document.querySelectorAll(`.answer.${arguments[0]} > .text`)].map((e) => e.textContent)", key)
