@@ -166,9 +166,12 @@ Result<std::vector<BenchTest>> MakeTests(const BenchFlags& flags) {
       return Error{"numbers of tokens cannot be negative"};
     }
   }
+  const bool equal_bytes = !flags.budgets.equal_bytes.empty();
   for (const BenchTest& test : tests) {
-    if (flags.budgets.equal_bytes.empty() || test.depth + test.n_prompt > 0) continue;
-    return Error{"--equal-bytes: bytes are compared after a prompt, and " + test.Name() +
+    if (test.depth + test.n_prompt > 0 || (!equal_bytes && flags.budgets.ratios.empty())) continue;
+    const char* what = equal_bytes ? "--equal-bytes: bytes are compared after a prompt"
+                                   : "--kv-ratio: is a share of a prompt";
+    return Error{std::string(what) + ", and " + test.Name() +
                  " has none; give -pg PP,TG or -d N with -p 0"};
   }
   if (tests.empty()) return Error{"nothing to measure: -p, -n and -pg are all 0"};

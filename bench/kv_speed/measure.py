@@ -73,10 +73,16 @@ def decode(args):
     bench = args.winnow.parent / "winnow_kv_decode_bench"
     printed = output(args, bench, args.model, args.depth, args.budget, args.generate, args.threads, *chosen(args, DECODE))
     rows = [[word.strip() for word in line.strip("|").split("|")] for line in printed.splitlines()[2:]]
-    base = float(rows[0][1])  # the full cache comes first
-    return {method.strip("`"): {"ratio": float(ratio), "ratios": [float(x) for x in quartiles.split(" to ")], "goal": DECODE[method.strip("`")],
-                                "milliseconds": float(own), "base_milliseconds": base}
-            for method, own, ratio, quartiles in rows[1:]}  # fmt: skip
+    # method, entries, rows, merged in a step, merged in the prompt, ms, of a full cache of the budget, of one of as many entries
+    base = next(float(row[5]) for row in rows if row[0] == "`full`" and int(row[1]) == args.budget)
+    found = {}
+    for method, _, _, _, _, own, _, of_as_many in rows:
+        if method == "`full`":
+            continue
+        ratio, _, quartiles = of_as_many.partition(" ")
+        found[method.strip("`")] = {"ratio": float(ratio), "ratios": [float(x) for x in quartiles.strip("()").split(" to ")],
+                                    "goal": DECODE[method.strip("`")], "milliseconds": float(own), "base_milliseconds": base}
+    return found
 
 
 def seconds_per_token(args, method):

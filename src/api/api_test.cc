@@ -1,45 +1,22 @@
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <limits>
 
-#include "model/testing/tiny_model.h"
+#include "api/tiny_model_test.h"
 #include "winnow/winnow.h"
 
 namespace winnow {
 namespace {
 
-class Api : public testing::Test {
+class Api : public TinyModelTest {
  protected:
-  void SetUp() override {
-    path_ = testing::TempDir() + "api_test_" + std::to_string(getpid()) + ".gguf";
-    model::testing::TinySpec spec;
-    auto builder = model::testing::TinyBuilder(spec);
-    model::testing::AddTinyTokenizer(builder, spec.vocabulary);
-    builder.Write(path_);
-    auto opened = Model::Open(path_, {.threads = 2});
-    ASSERT_TRUE(opened.has_value()) << opened.error().message;
-    model_ = std::make_unique<Model>(*std::move(opened));
-  }
-  void TearDown() override { std::filesystem::remove(path_); }
+  Api() : TinyModelTest(2) {}
 
   Session NewSession(const SessionOptions& options = {}) {
     return std::move(model_->NewSession(options)).value();
   }
-  static GenerateOptions Greedy(int64_t max_tokens) {
-    GenerateOptions options;
-    options.max_tokens = max_tokens;
-    options.sampling.temperature = 0;
-    // Whatever the random weights would end with.
-    options.sampling.logit_bias = {{2, -std::numeric_limits<float>::infinity()}};
-    return options;
-  }
-
-  std::string path_;
-  std::unique_ptr<Model> model_;
-  const std::vector<Token> prompt_ = {5, 9, 33, 21};
 };
 
 TEST_F(Api, DescribesTheModel) {

@@ -1,38 +1,14 @@
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <limits>
-
-#include "model/testing/tiny_model.h"
+#include "api/tiny_model_test.h"
 #include "winnow/winnow.h"
 
 namespace winnow {
 namespace {
 
-class ApiScheduler : public testing::Test {
+class ApiScheduler : public TinyModelTest {
  protected:
-  void SetUp() override {
-    path_ = testing::TempDir() + "api_scheduler_" + std::to_string(getpid()) + ".gguf";
-    model::testing::TinySpec spec;
-    auto builder = model::testing::TinyBuilder(spec);
-    model::testing::AddTinyTokenizer(builder, spec.vocabulary);
-    builder.Write(path_);
-    model_ = std::make_unique<Model>(Model::Open(path_, {.threads = 1}).value());
-  }
-  void TearDown() override { std::filesystem::remove(path_); }
-
-  static GenerateOptions Greedy(int64_t max_tokens) {
-    GenerateOptions options;
-    options.max_tokens = max_tokens;
-    options.sampling.temperature = 0;
-    options.sampling.logit_bias = {{2, -std::numeric_limits<float>::infinity()}};
-    return options;
-  }
-
-  std::string path_;
-  std::unique_ptr<Model> model_;
-  const std::vector<Token> prompt_ = {5, 9, 33, 21};
+  ApiScheduler() : TinyModelTest(1) {}
 };
 
 TEST_F(ApiScheduler, AnswersAsASessionDoes) {

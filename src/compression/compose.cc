@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/check.h"
@@ -24,6 +25,43 @@ struct Place {
     own.first += first;
     return own;
   }
+};
+
+// Scores of the heads of a layer, in call.scratch.scores.
+class LayerScores {
+ public:
+  LayerScores(const Scorer& scorer, const LayerCall& call) : scorer_(scorer), call_(call) {}
+
+  // The part of the region that is `read`. There after Finish.
+  void Add(int head, Region region, Region read) {
+    std::vector<double>& scores = call_.scratch.scores[static_cast<size_t>(head)];
+    if (scorer_.for_layer()) {
+      if (last_ >= 0 && call_.n_slots(last_) == call_.n_slots(head)) {
+        scores = call_.scratch.scores[static_cast<size_t>(last_)];
+        return;
+      }
+      last_ = head;
+    }
+    scores.resize(static_cast<size_t>(region.size()));
+    wanted_[n_wanted_++] = {
+        .kv_head = head,
+        .region = read,
+        .out = std::span(scores).subspan(static_cast<size_t>(read.begin - region.begin),
+                                         static_cast<size_t>(read.size()))};
+    // The next head may want the scores of a layer.
+    if (n_wanted_ == wanted_.size() || scorer_.for_layer()) Finish();
+  }
+  void Finish() {
+    scorer_.ScoreHeads(call_, std::span(wanted_).first(n_wanted_));
+    n_wanted_ = 0;
+  }
+
+ private:
+  const Scorer& scorer_;
+  const LayerCall& call_;
+  std::array<Scorer::HeadScores, 16> wanted_;
+  size_t n_wanted_ = 0;
+  int last_ = -1;  // that was scored for the layer, -1 before the first
 };
 
 class Composed final : public Method {
@@ -101,12 +139,13 @@ class Composed final : public Method {
     if (scratch.scores.size() < heads) scratch.scores.resize(heads);
     if (scratch.evicted.size() < heads) scratch.evicted.resize(heads);
     scratch.sizes.resize(heads);
-    int scored = -1;
+    LayerScores scores(scorer, score_call);
     if (c_.budget->reads_scores()) {
       for (int head = 0; head < n_heads; ++head) {
         const Region region = CandidateRegion(protect, call.n_slots(head));
-        ScoreHead(scorer, score_call, head, region, region, scored);
+        scores.Add(head, region, region);
       }
+      scores.Finish();
     }
     c_.budget->Sizes({.call = budget_call,
                       .region = largest,
@@ -114,19 +153,26 @@ class Composed final : public Method {
                       .scores = std::span(scratch.scores).first(heads)},
                      scratch.sizes);
 
-    for (std::vector<int32_t>& ranks : scratch.evicted) ranks.clear();
-    for (int head = 0; head < n_heads; ++head) {
+    const auto input_of = [&](int head) -> SelectInput {
       const Region region = CandidateRegion(protect, call.n_slots(head));
       const int64_t n_keep = scratch.sizes[static_cast<size_t>(head)];
       WINNOW_CHECK(n_keep >= 0);
-      if (n_keep >= region.size()) continue;
-      SelectInput input = {
+      return {
           .call = select_call, .kv_head = head, .region = region, .n_keep = n_keep, .scores = {}};
-      if (!c_.budget->reads_scores()) {
-        const bool alone = scorer.of_entry_alone() && !scorer.for_layer();
-        const Region read = alone ? selector.Reads(input) : region;
-        ScoreHead(scorer, score_call, head, region, read, scored);
+    };
+    if (!c_.budget->reads_scores()) {
+      const bool alone = scorer.of_entry_alone() && !scorer.for_layer();
+      for (int head = 0; head < n_heads; ++head) {
+        const SelectInput input = input_of(head);
+        if (input.n_keep >= input.region.size()) continue;
+        scores.Add(head, input.region, alone ? selector.Reads(input) : input.region);
       }
+      scores.Finish();
+    }
+    for (std::vector<int32_t>& ranks : scratch.evicted) ranks.clear();
+    for (int head = 0; head < n_heads; ++head) {
+      SelectInput input = input_of(head);
+      if (input.n_keep >= input.region.size()) continue;
       input.scores = scratch.scores[static_cast<size_t>(head)];
       selector.Evict(input, scratch.evicted[static_cast<size_t>(head)]);
     }
@@ -159,22 +205,6 @@ class Composed final : public Method {
   static Region CandidateRegion(const Protect& protect, int64_t n_slots) {
     const int64_t begin = std::min(protect.sinks, n_slots);
     return {begin, std::max(begin, n_slots - protect.recent)};
-  }
-
-  // Scores of the part of the region that is `read`. `scored`: the last head that was scored for
-  // this layer, -1 before the first.
-  static void ScoreHead(const Scorer& scorer, const LayerCall& call, int head, Region region,
-                        Region read, int& scored) {
-    std::vector<double>& scores = call.scratch.scores[static_cast<size_t>(head)];
-    if (scored >= 0 && scorer.for_layer() && call.n_slots(scored) == call.n_slots(head)) {
-      scores = call.scratch.scores[static_cast<size_t>(scored)];
-      return;
-    }
-    scores.resize(static_cast<size_t>(region.size()));
-    scorer.Score(call, head, read,
-                 std::span(scores).subspan(static_cast<size_t>(read.begin - region.begin),
-                                           static_cast<size_t>(read.size())));
-    scored = head;
   }
 
   Composition c_;

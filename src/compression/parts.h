@@ -37,6 +37,15 @@ class Scorer {
   // something to evict.
   virtual void Score(const LayerCall& call, int kv_head, Region region,
                      std::span<double> out) const = 0;
+  // The same of several heads: a score that costs much lets them share the threads.
+  struct HeadScores {
+    int kv_head = 0;
+    Region region;
+    std::span<double> out;
+  };
+  virtual void ScoreHeads(const LayerCall& call, std::span<const HeadScores> heads) const {
+    for (const HeadScores& head : heads) Score(call, head.kv_head, head.region, head.out);
+  }
   // Whether heads of equal length get the same scores (a vote of the whole layer): asked once then.
   virtual bool for_layer() const { return false; }
   // How many rows of attention a score is the sum of: divided by it, scores are mean weights. 1

@@ -70,24 +70,26 @@ const Expression* Parser::ParseCondition() {
   return value;
 }
 
-const Expression* Parser::ParseOr() {
-  const Expression* left = ParseAnd();
-  while (current().IsName("or")) {
-    const int line = current().line;
+template <class Operand, class IsOperator>
+const Expression* Parser::FromTheLeft(Kind kind, const Operand& operand,
+                                      const IsOperator& is_operator) {
+  const Expression* left = operand();
+  while (is_operator(current())) {
+    const Token op = current();
     Skip();
-    left = Binary(Kind::kOr, line, "", left, ParseAnd());
+    left = Binary(kind, op.line, kind == Kind::kBinary ? op.text : "", left, operand());
   }
   return left;
 }
 
+const Expression* Parser::ParseOr() {
+  return FromTheLeft(
+      Kind::kOr, [this] { return ParseAnd(); }, [](const Token& t) { return t.IsName("or"); });
+}
+
 const Expression* Parser::ParseAnd() {
-  const Expression* left = ParseNot();
-  while (current().IsName("and")) {
-    const int line = current().line;
-    Skip();
-    left = Binary(Kind::kAnd, line, "", left, ParseNot());
-  }
-  return left;
+  return FromTheLeft(
+      Kind::kAnd, [this] { return ParseNot(); }, [](const Token& t) { return t.IsName("and"); });
 }
 
 const Expression* Parser::ParseNot() {
@@ -127,13 +129,11 @@ const Expression* Parser::ParseCompare() {
 }
 
 const Expression* Parser::ParseSum() {
-  const Expression* left = ParseConcatenation();
-  while (IsAnyOperator(current(), {"+", "-"})) {
-    const Token op = current();
-    Skip();
-    left = Binary(Kind::kBinary, op.line, op.text, left, ParseConcatenation());
-  }
-  return left;
+  return FromTheLeft(
+      Kind::kBinary, [this] { return ParseConcatenation(); },
+      [](const Token& t) {
+        return IsAnyOperator(t, {"+", "-"});
+      });
 }
 
 const Expression* Parser::ParseConcatenation() {
@@ -147,23 +147,17 @@ const Expression* Parser::ParseConcatenation() {
 }
 
 const Expression* Parser::ParseProduct() {
-  const Expression* left = ParsePower();
-  while (IsAnyOperator(current(), {"*", "/", "//", "%"})) {
-    const Token op = current();
-    Skip();
-    left = Binary(Kind::kBinary, op.line, op.text, left, ParsePower());
-  }
-  return left;
+  return FromTheLeft(
+      Kind::kBinary, [this] { return ParsePower(); },
+      [](const Token& t) {
+        return IsAnyOperator(t, {"*", "/", "//", "%"});
+      });
 }
 
 const Expression* Parser::ParsePower() {
-  const Expression* left = ParseUnary(true);
-  while (current().IsOperator("**")) {
-    const int line = current().line;
-    Skip();
-    left = Binary(Kind::kBinary, line, "**", left, ParseUnary(true));
-  }
-  return left;
+  return FromTheLeft(
+      Kind::kBinary, [this] { return ParseUnary(true); },
+      [](const Token& t) { return t.IsOperator("**"); });
 }
 
 const Expression* Parser::ParseUnary(bool with_filters) {

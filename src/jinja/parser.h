@@ -90,6 +90,10 @@ class Parser {
 
   Expression* NewExpression(ExpressionKind kind, int line);
   Statement* NewStatement(StatementKind kind, int line);
+  // operand (operator operand)*, bound from the left; `text` of an operator is kept in kBinary.
+  template <class Operand, class IsOperator>
+  const Expression* FromTheLeft(ExpressionKind kind, const Operand& operand,
+                                const IsOperator& is_operator);
   const Expression* Binary(ExpressionKind kind, int line, std::string op, const Expression* left,
                            const Expression* right);
 

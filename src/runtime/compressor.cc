@@ -117,7 +117,7 @@ compression::LayerCall Compressor::MakeCall(cache::Cache& cache, const kernels::
 }
 
 // Captures fit the functions' own storage: they are made for every layer of a decode step.
-compression::PlanHooks Compressor::MakeHooks(const cache::Cache& cache) const {
+compression::PlanHooks Compressor::MakeHooks(const cache::Cache& cache) {
   compression::PlanHooks hooks;
   if (options_.on_plan) {
     hooks.before = [this, &cache](const cache::Plan& plan) {
@@ -125,7 +125,7 @@ compression::PlanHooks Compressor::MakeHooks(const cache::Cache& cache) const {
     };
   }
   if (kChecksInvariants) {
-    hooks.after = [this, &cache](const cache::Plan&) { CheckLiveBytes(cache); };
+    hooks.after = [this, &cache](const cache::Plan& plan) { CheckLiveBytes(cache, plan.layer); };
   }
   return hooks;
 }
@@ -158,7 +158,12 @@ void Compressor::DecideAll(cache::Cache& cache) {
 
 void Compressor::AfterLayer(cache::Cache& cache, const attention::LayerDone& done) {
   if (!active()) return;
-  CheckLiveBytes(cache);
+  // What was between two steps, and the layers of a prompt that are still to come, is not known.
+  if (phase_ == Phase::kPrefill || done.layer == 0) {
+    CheckLiveBytes(cache);
+  } else {
+    CheckLiveBytes(cache, done.layer);
+  }
   compression::LayerCall call = MakeCall(cache, done.taps);
   call.layer = done.layer;
   call.rows = done.rows;
@@ -174,9 +179,32 @@ void Compressor::EndCall(const cache::Cache& cache) {
   if (kChecksInvariants && Compresses(phase_)) CheckSizes(cache);
 }
 
-void Compressor::CheckLiveBytes([[maybe_unused]] const cache::Cache& cache) const {
+void Compressor::CheckLiveBytes(const cache::Cache& cache) {
   if (!kChecksInvariants) return;
-  const int64_t live = cache.live_bytes();
+  live_bytes_ = cache.live_bytes();
+  layer_bytes_.assign(static_cast<size_t>(cache.config().shape.n_layers), 0);
+  for (int layer = 0; layer < cache.config().shape.n_layers; ++layer) {
+    for (int head = 0; head < cache.config().shape.n_kv_heads; ++head) {
+      layer_bytes_[static_cast<size_t>(layer)] += cache.live_bytes(layer, head);
+    }
+  }
+  CheckLimits();
+}
+
+void Compressor::CheckLiveBytes(const cache::Cache& cache, int layer) {
+  if (!kChecksInvariants) return;
+  int64_t& bytes = layer_bytes_[static_cast<size_t>(layer)];
+  live_bytes_ -= bytes;
+  bytes = 0;
+  for (int head = 0; head < cache.config().shape.n_kv_heads; ++head) {
+    bytes += cache.live_bytes(layer, head);
+  }
+  live_bytes_ += bytes;
+  CheckLimits();
+}
+
+void Compressor::CheckLimits() const {
+  [[maybe_unused]] const int64_t live = live_bytes_;
   WINNOW_INVARIANT(options_.memory_bytes == 0 || live <= options_.memory_bytes);
   WINNOW_INVARIANT(live <= planned_peak_);
   if (n_seen_ > n_reserved_tokens_) return;

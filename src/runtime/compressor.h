@@ -144,7 +144,7 @@ class Compressor {
 
  private:
   compression::LayerCall MakeCall(cache::Cache& cache, const kernels::Taps& taps);
-  compression::PlanHooks MakeHooks(const cache::Cache& cache) const;
+  compression::PlanHooks MakeHooks(const cache::Cache& cache);
   Result<ResolvedBudget> ResolveBudget(const cache::Cache& cache, int64_t n_prompt,
                                        int64_t n_call) const;
   // The largest budget, and calls as long as they may be, that a limit on the bytes allows.
@@ -164,7 +164,11 @@ class Compressor {
   static int64_t BytesWith(const cache::Cache& cache, int64_t n_tokens);
   Result<void> CheckBytes(int64_t peak_bytes, int64_t n_call) const;
   // Invariants (runtime/invariants.h).
-  void CheckLiveBytes(const cache::Cache& cache) const;
+  void CheckLiveBytes(const cache::Cache& cache);
+  // The same where no other layer has changed since the last check of this call: a step has a
+  // check for every layer, and does not count all layers each time.
+  void CheckLiveBytes(const cache::Cache& cache, int layer);
+  void CheckLimits() const;
   void CheckSizes(const cache::Cache& cache) const;
   bool Compresses(compression::Phase phase) const;
   // Whether the cache stops growing while tokens are generated: some methods thin it out and let it
@@ -187,9 +191,11 @@ class Compressor {
   bool replayed_ = false;  // the call at work
   int64_t budget_ = 0;
   int64_t n_seen_ = 0;
-  int64_t n_prompt_ = 0;      // of them those up to the end of the last prefill call
-  int64_t n_next_ = 0;        // ResolvedBudget::n_next
-  int64_t planned_peak_ = 0;  // bytes, of the prompt or the step at work
+  int64_t n_prompt_ = 0;              // of them those up to the end of the last prefill call
+  int64_t n_next_ = 0;                // ResolvedBudget::n_next
+  int64_t planned_peak_ = 0;          // bytes, of the prompt or the step at work
+  std::vector<int64_t> layer_bytes_;  // [layer] live when last checked
+  int64_t live_bytes_ = 0;            // of all layers
   Reservation reservation_;
   int64_t n_reserved_tokens_ = -1;  // tokens of the sequence up to which it counts
   std::vector<Entries> held_;       // reused from step to step, with the plan

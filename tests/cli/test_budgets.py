@@ -67,6 +67,8 @@ class Budgets(CliTest):
             self.assertTrue(0.45 < share <= 0.5025, row)
         self.assert_misused(winnow("bench", "-m", self.model, "-p", "0", "-n", "8", "--kv-method", "streaming", "--equal-bytes", "0.5"),
                             "--equal-bytes", "prompt")
+        self.assert_misused(winnow("bench", "-m", self.model, "-p", "64", "-n", "8", "--kv-method", "streaming", "--kv-ratio", "0.5"),
+                            "--kv-ratio", "tg8", "-d N")
         self.assert_misused(winnow(*flags, "-B", "2", "--kv-method", "streaming", "--equal-bytes", "0.5"), "--equal-bytes")
 
     def test_probe_takes_lists_and_equal_bytes(self):

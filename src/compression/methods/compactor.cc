@@ -19,6 +19,7 @@
 #include "compression/numbers.h"
 #include "compression/parts.h"
 #include "compression/score/pool.h"
+#include "compression/score/prompt_queries.h"
 #include "compression/score/rope_angles.h"
 #include "compression/score/stored_keys.h"
 #include "compression/select/select.h"
@@ -132,11 +133,7 @@ class CompactorMethod final : public Method {
         select_(select::TopK()) {}
 
   const Traits& traits() const override { return traits_; }
-  Needs needs() const override {
-    Needs needs;
-    needs.prompt_rows = {.which = attention::RowSpec::Which::kAll, .queries_before_rope = true};
-    return needs;
-  }
+  Needs needs() const override { return score::NeedsPromptQueries(); }
 
   void Decide(const LayerCall& call, PlanList& plans) const override {
     if (call.phase == Phase::kDecode) return;
@@ -219,12 +216,10 @@ class CompactorMethod final : public Method {
     for (size_t first = 0; first < keys.n(); first += static_cast<size_t>(c_.chunk)) {
       const size_t end = std::min(keys.n(), first + static_cast<size_t>(c_.chunk));
       for (int i = 0; i < call.group(); ++i) {
-        const auto q_head = static_cast<size_t>(head * call.group() + i);
+        const int q_head = head * call.group() + i;
         for (size_t j = first; j < end; ++j) {
           const auto row = static_cast<size_t>(region.begin - first_row_rank) + j;
-          const std::span<const float> q =
-              std::span(rows.queries_before_rope)
-                  .subspan((row * static_cast<size_t>(call.n_q_heads) + q_head) * dim, dim);
+          const std::span<const float> q = score::PromptQuery(call, row, q_head);
           query.assign(q.begin(), q.end());
           angles.Rotate(query, rows.positions[row]);
           weights.assign(end - first, 0.0);

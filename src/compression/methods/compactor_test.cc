@@ -8,6 +8,7 @@
 #include "compression/methods/methods.h"
 #include "compression/testing/harness.h"
 #include "compression/testing/random.h"
+#include "compression/testing/vectors.h"
 
 namespace winnow::compression {
 namespace {
@@ -30,15 +31,6 @@ std::vector<float> KeyBefore(int head, Position position) {
 }
 std::vector<float> Value(int head, Position position) {
   return testing::RandomVector({2, head, position}, kDim);
-}
-std::vector<float> Rotated(std::vector<float> vector, double position) {
-  for (size_t pair = 0; pair < 2; ++pair) {
-    const double angle = kFrequencies[pair] * position;
-    const double a = vector[pair], b = vector[pair + 2];
-    vector[pair] = static_cast<float>(a * std::cos(angle) - b * std::sin(angle));
-    vector[pair + 2] = static_cast<float>(a * std::sin(angle) + b * std::cos(angle));
-  }
-  return vector;
 }
 
 // Gauss and Jordan.
@@ -97,10 +89,10 @@ std::vector<double> PlainAttended(int kv_head, Position n) {
     const Position last = std::min<Position>(end, first + kChunk);
     for (int head = 2 * kv_head; head < 2 * kv_head + 2; ++head) {
       for (Position query = first; query < last; ++query) {
-        const auto q = Rotated(Query(head, query), query);
+        const auto q = testing::Rotated(Query(head, query), kFrequencies, query);
         double all = 0, one = 0;
         for (Position other = first; other < last; ++other) {
-          const auto k = Rotated(KeyBefore(kv_head, other), other);
+          const auto k = testing::Rotated(KeyBefore(kv_head, other), kFrequencies, other);
           double dot = 0;
           for (size_t i = 0; i < kDim; ++i) dot += double{q[i]} * k[i];
           all += std::exp(dot);
@@ -142,7 +134,7 @@ TEST(CompactorTest, AgreesWithPlainLoops) {
     h.SetAngles(kFrequencies);
     h.SetQueries([](int, int head, Position position) { return Query(head, position); });
     h.SetKeys([](int, int head, Position position) {
-      return Rotated(KeyBefore(head, position), position);
+      return testing::Rotated(KeyBefore(head, position), kFrequencies, position);
     });
     h.SetValues([](int, int head, Position position) { return Value(head, position); });
     h.Prefill(n, [](const testing::Cell&) { return 0.0; });

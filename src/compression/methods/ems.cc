@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "compression/methods/ems_classes.h"
+#include "compression/methods/ems_plan.h"
 #include "compression/methods/ems_state.h"
 #include "compression/methods/methods.h"
 #include "compression/numbers.h"
@@ -173,27 +174,6 @@ class EmsMethod final : public Method {
     return compared;
   }
 
-  // From now on a member of the class stored in `row`; `length` is that of its key.
-  static void Share(const LayerCall& call, int head, Slot slot, Slot row, double length,
-                    cache::HeadPlan& plan) {
-    const auto at = static_cast<size_t>(slot);
-    const float factor = ems::Factor(length);
-    if (call.cache.rows(call.layer, head)[at] == row &&
-        call.cache.factors(call.layer, head)[at] == factor) {
-      return;
-    }
-    plan.shares.push_back({.slot = slot, .row = row, .factor = factor});
-  }
-
-  // Adds a source of the merge that was begun last: the direction and the value of a class.
-  // `length` is that of the row; 0 where the row is a direction, or a zero key.
-  static void AddSource(Slot row, double length, double weight, cache::HeadPlan& plan) {
-    ++plan.merges.back().n_sources;
-    plan.sources.push_back({.row = row,
-                            .key_weight = static_cast<float>(length > 0 ? weight / length : weight),
-                            .value_weight = static_cast<float>(weight)});
-  }
-
   // --- 1.5.2 ---
 
   void CompressPrompt(const LayerCall& call, int head, cache::HeadPlan& plan) const {
@@ -255,8 +235,8 @@ class EmsMethod final : public Method {
         const double weight =
             Fraction(local_of(slot), sum, 1 / static_cast<double>(members.size()));
         const double length = ems::KeyLength(call, head, slot, key);
-        AddSource(rows[static_cast<size_t>(slot)], length, weight, plan);
-        Share(call, head, slot, row, length, plan);
+        ems::AddSource(rows[static_cast<size_t>(slot)], length, weight, plan);
+        ems::Share(call, head, slot, row, length, plan);
       }
     }
   }
@@ -307,9 +287,9 @@ class EmsMethod final : public Method {
       const int head = first_head + static_cast<int>(i);
       cache::HeadPlan& head_plan = plan.heads[static_cast<size_t>(head)];
       if (table.nearest >= 0) {
-        MergeLowest(call, head, table, head_plan);
+        ems::MergeLowest(call, head, table, head_plan);
       } else if (table.lowest >= 0) {
-        EvictLowest(table, head_plan);
+        ems::EvictLowest(table, head_plan);
       }
       const int64_t cap = max_classes + ToMerge(call.budget);
       const bool full = table.n_all > cap && head_plan.evict.empty();
@@ -355,42 +335,6 @@ class EmsMethod final : public Method {
       table.lowest_length = length(table.lowest);
       table.nearest_length = length(table.joined());
     }
-  }
-
-  // All members of the least important class go.
-  static void EvictLowest(const ems::ClassTable& table, cache::HeadPlan& plan) {
-    if (table.n_members[static_cast<size_t>(table.lowest)] == 1) {
-      plan.evict.push_back(table.OldestSlot(table.lowest));
-      return;
-    }
-    for (const Slot slot : table.order.first(static_cast<size_t>(table.n_all))) {
-      if (table.rows[static_cast<size_t>(slot)] == table.lowest) plan.evict.push_back(slot);
-    }
-  }
-
-  // The least important class merges into the most similar other one.
-  static void MergeLowest(const LayerCall& call, int head, const ems::ClassTable& table,
-                          cache::HeadPlan& plan) {
-    const int32_t from = table.lowest;
-    const int32_t into = table.joined();
-    const kernels::AttentionSums sums = ems::Sums(call, head);
-    double from_weight = 0;
-    double into_weight = 0;
-    for (const Slot slot : table.order.first(static_cast<size_t>(table.n_all))) {
-      const Slot row = table.rows[static_cast<size_t>(slot)];
-      if (row != from && row != into) continue;
-      (row == from ? from_weight : into_weight) += ems::Local(sums, slot);
-      const double of_row = row == from ? table.lowest_length : table.nearest_length;
-      const double length =
-          ems::IsKeyItself(call, head, slot)
-              ? of_row
-              : double{call.cache.factors(call.layer, head)[static_cast<size_t>(slot)]};
-      Share(call, head, slot, into, length, plan);
-    }
-    const double sum = from_weight + into_weight;
-    plan.merges.push_back({.into = into, .n_sources = 0});
-    AddSource(from, table.lowest_length, Fraction(from_weight, sum, 0.5), plan);
-    AddSource(into, table.nearest_length, Fraction(into_weight, sum, 0.5), plan);
   }
 
   EmsConfig c_;

@@ -16,6 +16,7 @@
 #include "compression/methods/methods.h"
 #include "compression/numbers.h"
 #include "compression/parts.h"
+#include "compression/score/prompt_queries.h"
 #include "compression/score/rope_angles.h"
 #include "compression/score/stored_keys.h"
 #include "compression/select/select.h"
@@ -54,11 +55,7 @@ class ExpectedScorer final : public Scorer {
   explicit ExpectedScorer(const ExpectedAttentionConfig& config) : c_(config) {}
 
   std::string_view name() const override { return "expected"; }
-  Needs needs() const override {
-    Needs needs;
-    needs.prompt_rows = {.which = attention::RowSpec::Which::kAll, .queries_before_rope = true};
-    return needs;
-  }
+  Needs needs() const override { return score::NeedsPromptQueries(); }
   void Score(const LayerCall& call, int kv_head, Region region,
              std::span<double> out) const override {
     std::vector<std::vector<double>> logits;  // [head of the group][rank in the region]
@@ -110,11 +107,7 @@ class ExpectedScorer final : public Scorer {
   Moments QueryMoments(const LayerCall& call, int head) const {
     const auto dim = static_cast<size_t>(call.cache.config().shape.key_dim);
     const attention::Rows& rows = *call.rows;
-    const auto query = [&](size_t row) {
-      return std::span(rows.queries_before_rope)
-          .subspan((row * static_cast<size_t>(call.n_q_heads) + static_cast<size_t>(head)) * dim,
-                   dim);
-    };
+    const auto query = [&](size_t row) { return score::PromptQuery(call, row, head); };
     Moments moments = {.mean = std::vector<double>(dim), .covariance = {}};
     double n = 0;
     for (size_t row = 0; row < rows.positions.size(); ++row) {

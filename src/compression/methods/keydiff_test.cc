@@ -6,17 +6,15 @@
 #include "compression/methods/methods.h"
 #include "compression/testing/harness.h"
 #include "compression/testing/random.h"
+#include "compression/testing/vectors.h"
 
 namespace winnow::compression {
 namespace {
 
 using testing::Harness;
 using testing::Make;
+using testing::NoWeights;
 using Positions = std::vector<Position>;
-
-testing::Weights None() {
-  return [](const testing::Cell&) { return 0.0; };
-}
 
 TEST(KeyDiffTest, KeepsKeysUnlikeTheOthers) {
   Harness h(Make(methods::KeyDiff()), {.budget = 2});
@@ -24,14 +22,14 @@ TEST(KeyDiffTest, KeepsKeysUnlikeTheOthers) {
     const std::vector<std::vector<float>> keys = {{1, 0}, {5, 0.5f}, {0, 3}, {2, 0}, {-1, 0.1f}};
     return keys[static_cast<size_t>(position)];
   });
-  h.Prefill(5, None());
+  h.Prefill(5, NoWeights());
   EXPECT_EQ(h.Kept(), (Positions{2, 4}));
 }
 
 TEST(KeyDiffTest, EqualKeysKeepTheNewestAndZeroKeysAreNeutral) {
   Harness h(Make(methods::KeyDiff()), {.budget = 3});
   h.SetKeys([](int, int, Position) { return std::vector<float>{0, 0}; });
-  h.Prefill(6, None());
+  h.Prefill(6, NoWeights());
   EXPECT_EQ(h.Kept(), (Positions{3, 4, 5}));
 }
 
@@ -49,7 +47,7 @@ TEST(KeyDiffTest, AgreesWithAPlainList) {
   h.SetKeys([&](int, int head, Position position) { return key_of(head, position); });
   std::vector<Positions> lists(2);
   for (Position position = 0; position < 200; ++position) {
-    h.Decode(None());
+    h.Decode(NoWeights());
     for (int head = 0; head < 2; ++head) {
       Positions& list = lists[static_cast<size_t>(head)];
       list.push_back(position);

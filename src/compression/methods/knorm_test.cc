@@ -6,17 +6,15 @@
 #include "compression/methods/methods.h"
 #include "compression/testing/harness.h"
 #include "compression/testing/random.h"
+#include "compression/testing/vectors.h"
 
 namespace winnow::compression {
 namespace {
 
 using testing::Harness;
 using testing::Make;
+using testing::NoWeights;
 using Positions = std::vector<Position>;
-
-testing::Weights None() {
-  return [](const testing::Cell&) { return 0.0; };
-}
 
 TEST(KNormTest, KeepsSmallKeys) {
   Harness h(Make(methods::KNorm()), {.budget = 3});
@@ -25,7 +23,7 @@ TEST(KNormTest, KeepsSmallKeys) {
     return std::vector<float>{0.6f * norms[static_cast<size_t>(position)],
                               -0.8f * norms[static_cast<size_t>(position)]};
   });
-  h.Prefill(6, None());
+  h.Prefill(6, NoWeights());
   EXPECT_EQ(h.Kept(), (Positions{1, 2, 4}));
 }
 
@@ -44,9 +42,9 @@ TEST(KNormTest, AgreesWithAPlainList) {
   for (int64_t seen = 0; seen < kPrompt + 200;) {
     const int64_t n = seen == 0 ? kPrompt : 1;
     if (seen == 0) {
-      h.Prefill(n, None());
+      h.Prefill(n, NoWeights());
     } else {
-      h.Decode(None());
+      h.Decode(NoWeights());
     }
     for (int64_t i = 0; i < n; ++i) list.push_back(static_cast<Position>(seen + i));
     while (list.size() > 30) {
@@ -60,9 +58,9 @@ TEST(KNormTest, AgreesWithAPlainList) {
 
 TEST(KNormTest, MayGrowWhileGenerating) {
   Harness h(Make(methods::KNorm(), "decode=false"), {.budget = 5});
-  h.Prefill(9, None());
+  h.Prefill(9, NoWeights());
   EXPECT_EQ(h.Kept().size(), 5u);
-  h.Decode(None());
+  h.Decode(NoWeights());
   EXPECT_EQ(h.Kept().size(), 6u);
 }
 

@@ -8,17 +8,15 @@
 #include "compression/methods/methods.h"
 #include "compression/testing/harness.h"
 #include "compression/testing/random.h"
+#include "compression/testing/vectors.h"
 
 namespace winnow::compression {
 namespace {
 
 using testing::Harness;
 using testing::Make;
+using testing::NoWeights;
 using Positions = std::vector<Position>;
-
-testing::Weights None() {
-  return [](const testing::Cell&) { return 0.0; };
-}
 
 // Two chunks of two entries after no sink; the second has the range 0..1 in both dimensions. The
 // first entry is (0.5, 0.5) in it, without spread, the second (0, 1).
@@ -30,22 +28,22 @@ TEST(LagKvTest, SpreadInTheRangeOfTheNextChunkDecides) {
   Harness h(Make(methods::LagKv(), "lag=2,sinks=0"), {.budget = 4});
   h.SetKeys(vectors);
   h.SetValues(vectors);
-  h.Prefill(4, None());
+  h.Prefill(4, NoWeights());
   EXPECT_TRUE(h.plans().empty());
   // A budget of 3 has chunks of floor(3 / 4), at least one entry: each is judged by the next.
   // (0, 1) to (1, 0): dimensions without a range say nothing.
   Harness small(Make(methods::LagKv(), "lag=1,sinks=0"), {.budget = 3});
   small.SetKeys(vectors);
   small.SetValues(vectors);
-  small.Prefill(4, None());
+  small.Prefill(4, NoWeights());
   EXPECT_EQ(small.Kept(), (Positions{1, 2, 3}));  // of three equal places the oldest goes
 }
 
 TEST(LagKvTest, AShortPromptKeepsSinksAndTheNewest) {
   Harness h(Make(methods::LagKv(), "lag=8,sinks=2"), {.budget = 19});
-  h.Prefill(17, None());
+  h.Prefill(17, NoWeights());
   EXPECT_TRUE(h.plans().empty());
-  h.Prefill(3, None());
+  h.Prefill(3, NoWeights());
   EXPECT_EQ(h.Kept().size(), 19u);
   EXPECT_EQ(h.Kept().front(), 0);
   EXPECT_EQ(h.Kept().back(), 19);
@@ -129,11 +127,11 @@ TEST(LagKvTest, AgreesWithPlainLoops) {
                 {.n_q_heads = 4, .n_kv_heads = 2, .dim = PlainLagKv::kDim, .budget = 24});
       h.SetKeys([](int, int head, Position p) { return PlainLagKv::Key(head, p); });
       h.SetValues([](int, int head, Position p) { return PlainLagKv::Value(head, p); });
-      h.Prefill(n, None());
+      h.Prefill(n, NoWeights());
       for (int head = 0; head < 2; ++head) {
         EXPECT_EQ(h.Kept(0, head), plain.Kept(head)) << n << " entries, head " << head;
       }
-      h.Decode(None());
+      h.Decode(NoWeights());
       EXPECT_EQ(h.Kept().size(), 25u);
     }
   }
@@ -146,7 +144,7 @@ TEST(LagKvTest, ConstantAndBrokenVectorsKeepTheNewestOfEachChunk) {
     const auto vectors = [x](int, int, Position) { return std::vector<float>{x, x}; };
     h.SetKeys(vectors);
     h.SetValues(vectors);
-    h.Prefill(17, None());
+    h.Prefill(17, NoWeights());
     // The sink, the last chunk, and of three chunks the newest 3, 2 and 2.
     EXPECT_EQ(h.Kept(), (Positions{0, 3, 4, 7, 8, 10, 11, 12, 13, 14, 15, 16}));
   }

@@ -1,12 +1,8 @@
 // LM-Infinite (arXiv:2308.16137): the first tokens and a window of the newest, no key farther from
 // the query than the model has learned. StreamingLLM's regions under another rule of positions.
 // Differs from the authors' code: what lies between the two regions is evicted, not masked.
-#include <algorithm>
-
-#include "compression/budget/budget.h"
 #include "compression/methods/methods.h"
-#include "compression/score/score.h"
-#include "compression/select/select.h"
+#include "compression/methods/sinks_and_newest.h"
 
 namespace winnow::compression::methods {
 namespace {
@@ -25,31 +21,13 @@ void Visit(LmInfiniteConfig& c, Visitor& v) {
 }
 
 Result<MethodPtr> Make(const LmInfiniteConfig& c) {
-  return Compose(
-      {.traits = {.positions = PositionMode::kCapped,
-                  .distance_cap = c.distance,
-                  .evicts_in_decode = true},
-       .score = score::Age(),
-       .budget = budget::Uniform(),
-       .select = select::TopK(),
-       .merge = nullptr,
-       // More sinks than there is room for: all the room (docs/methods/semantics.md#small-budgets).
-       .protect = [](const Protect& p, const LayerCall& call) -> Protect {
-         return {.sinks = std::min(p.sinks, call.budget), .recent = 0};
-       },
-       .protected_entries = {.sinks = c.sinks, .recent = 0},
-       .when = When::kStep});
-}
-
-Promise Promises(const LmInfiniteConfig& c, int64_t budget) {
-  const int64_t sinks = std::min<int64_t>(c.sinks, budget);
-  return {.exact = true, .sinks = sinks, .recent = budget - sinks};
+  return SinksAndNewest(c.sinks, {.positions = PositionMode::kCapped, .distance_cap = c.distance});
 }
 
 }  // namespace
 
 MethodEntry LmInfinite() {
-  return Entry<LmInfiniteConfig, Make, Promises>(
+  return Entry<LmInfiniteConfig, Make, PromisesSinksAndNewest<LmInfiniteConfig>>(
       "lm-infinite", "the first tokens and the newest ones, distances capped",
       "LM-Infinite, arXiv:2308.16137");
 }

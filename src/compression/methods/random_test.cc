@@ -6,21 +6,19 @@
 
 #include "compression/methods/methods.h"
 #include "compression/testing/harness.h"
+#include "compression/testing/vectors.h"
 
 namespace winnow::compression {
 namespace {
 
 using testing::Harness;
 using testing::Make;
+using testing::NoWeights;
 using Positions = std::vector<Position>;
-
-testing::Weights None() {
-  return [](const testing::Cell&) { return 0.0; };
-}
 
 Positions KeptPositions(const char* parameters, int64_t budget, int64_t n_prompt) {
   Harness h(Make(methods::Random(), parameters), {.budget = budget});
-  h.Prefill(n_prompt, None());
+  h.Prefill(n_prompt, NoWeights());
   return h.Kept();
 }
 
@@ -55,8 +53,8 @@ TEST(RandomTest, FavoursNoPlace) {
 // What a stream keeps is what the same draws keep of the whole text: chance forgets evenly.
 TEST(RandomTest, AStreamKeepsTheBestOfAllDraws) {
   Harness h(Make(methods::Random(), "sinks=0,recent=0"), {.budget = 10});
-  h.Prefill(40, None());
-  for (int i = 0; i < 160; ++i) h.Decode(None());
+  h.Prefill(40, NoWeights());
+  for (int i = 0; i < 160; ++i) h.Decode(NoWeights());
   EXPECT_EQ(h.Kept(), KeptPositions("sinks=0,recent=0", 10, 200));
 }
 

@@ -1,10 +1,6 @@
 // StreamingLLM (arXiv:2309.17453): the first `sinks` tokens and the newest ones.
-#include <algorithm>
-
-#include "compression/budget/budget.h"
 #include "compression/methods/methods.h"
-#include "compression/score/score.h"
-#include "compression/select/select.h"
+#include "compression/methods/sinks_and_newest.h"
 
 namespace winnow::compression::methods {
 namespace {
@@ -25,35 +21,19 @@ void Visit(StreamingConfig& c, Visitor& v) {
 }
 
 Result<MethodPtr> Make(const StreamingConfig& c) {
-  return Compose(
-      {.traits = {.positions = c.positions == StreamingConfig::Positions::kReassigned
-                                   ? PositionMode::kReassigned
-                                   : PositionMode::kOriginal,
-                  .evicts_in_decode = true,
-                  .per_query_head = c.heads == Heads::kQuery},
-       .score = score::Age(),
-       .budget = budget::Uniform(),
-       .select = select::TopK(),
-       .merge = nullptr,
-       // More sinks than there is room for: all the room (docs/methods/semantics.md#small-budgets).
-       .protect = [](const Protect& p, const LayerCall& call) -> Protect {
-         return {.sinks = std::min(p.sinks, call.budget), .recent = 0};
-       },
-       .protected_entries = {.sinks = c.sinks, .recent = 0},
-       .when = When::kStep});
-}
-
-Promise Promises(const StreamingConfig& c, int64_t budget) {
-  const int64_t sinks = std::min<int64_t>(c.sinks, budget);
-  return {.exact = true, .sinks = sinks, .recent = budget - sinks};
+  return SinksAndNewest(c.sinks,
+                        {.positions = c.positions == StreamingConfig::Positions::kReassigned
+                                          ? PositionMode::kReassigned
+                                          : PositionMode::kOriginal,
+                         .per_query_head = c.heads == Heads::kQuery});
 }
 
 }  // namespace
 
 MethodEntry Streaming() {
-  return Entry<StreamingConfig, Make, Promises>("streaming", "the first tokens and the newest ones",
-                                                "StreamingLLM, arXiv:2309.17453",
-                                                {"positions=original", "heads=query"});
+  return Entry<StreamingConfig, Make, PromisesSinksAndNewest<StreamingConfig>>(
+      "streaming", "the first tokens and the newest ones", "StreamingLLM, arXiv:2309.17453",
+      {"positions=original", "heads=query"});
 }
 
 }  // namespace winnow::compression::methods

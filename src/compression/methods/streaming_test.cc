@@ -4,23 +4,21 @@
 
 #include "compression/methods/methods.h"
 #include "compression/testing/harness.h"
+#include "compression/testing/vectors.h"
 
 namespace winnow::compression {
 namespace {
 
 using testing::Harness;
 using testing::Make;
+using testing::NoWeights;
 using Positions = std::vector<Position>;
-
-testing::Weights None() {
-  return [](const testing::Cell&) { return 0.0; };
-}
 
 TEST(StreamingTest, KeepsTheFirstAndTheNewest) {
   Harness h(Make(methods::Streaming(), "sinks=2"), {.budget = 6});
-  h.Prefill(10, None());
+  h.Prefill(10, NoWeights());
   EXPECT_EQ(h.Kept(), (Positions{0, 1, 6, 7, 8, 9}));
-  h.Decode(None());
+  h.Decode(NoWeights());
   EXPECT_EQ(h.Kept(), (Positions{0, 1, 7, 8, 9, 10}));
   EXPECT_EQ(h.method().traits().positions, PositionMode::kReassigned);
 }
@@ -28,22 +26,22 @@ TEST(StreamingTest, KeepsTheFirstAndTheNewest) {
 TEST(StreamingTest, StepsAndChunksAndPromptsEndAlike) {
   for (const int64_t n_new : {1, 3, 50, 150}) {
     Harness h(Make(methods::Streaming()), {.budget = 12});
-    for (int64_t seen = 0; seen < 150; seen += n_new) h.Prefill(n_new, None());
+    for (int64_t seen = 0; seen < 150; seen += n_new) h.Prefill(n_new, NoWeights());
     EXPECT_EQ(h.Kept(), (Positions{0, 1, 2, 3, 142, 143, 144, 145, 146, 147, 148, 149}));
   }
 }
 
 TEST(StreamingTest, MoreSinksThanRoomAreAllTheRoom) {
   Harness h(Make(methods::Streaming()), {.budget = 3});
-  h.Prefill(10, None());
+  h.Prefill(10, NoWeights());
   EXPECT_EQ(h.Kept(), (Positions{0, 1, 2}));
 }
 
 TEST(LocalTest, KeepsTheNewest) {
   Harness h(Make(methods::Local()), {.budget = 4});
-  h.Prefill(10, None());
+  h.Prefill(10, NoWeights());
   EXPECT_EQ(h.Kept(), (Positions{6, 7, 8, 9}));
-  h.Decode(None());
+  h.Decode(NoWeights());
   EXPECT_EQ(h.Kept(), (Positions{7, 8, 9, 10}));
 }
 

@@ -17,6 +17,7 @@
 #include "compression/methods/methods.h"
 #include "compression/numbers.h"
 #include "compression/parts.h"
+#include "compression/score/prompt_queries.h"
 #include "compression/score/rope_angles.h"
 #include "compression/score/stored_keys.h"
 #include "compression/select/select.h"
@@ -55,11 +56,7 @@ class TrigonometricScorer final : public Scorer {
   explicit TrigonometricScorer(const TriAttentionConfig& config) : c_(config) {}
 
   std::string_view name() const override { return "trigonometric"; }
-  Needs needs() const override {
-    Needs needs;
-    needs.prompt_rows = {.which = attention::RowSpec::Which::kAll, .queries_before_rope = true};
-    return needs;
-  }
+  Needs needs() const override { return score::NeedsPromptQueries(); }
   void Score(const LayerCall& call, int kv_head, Region region,
              std::span<double> out) const override {
     const score::RopeAngles angles(call.backend, *call.rope);
@@ -82,18 +79,13 @@ class TrigonometricScorer final : public Scorer {
  private:
   static Centre MeanDirection(const LayerCall& call, const score::RopeAngles& angles, int head) {
     const auto dim = static_cast<size_t>(call.cache.config().shape.key_dim);
-    const attention::Rows& rows = *call.rows;
-    const size_t n_rows = rows.positions.size();
+    const size_t n_rows = call.rows->positions.size();
     const double share = 1.0 / static_cast<double>(std::max<size_t>(n_rows, 1));
     Centre centre = {.mean = std::vector<std::complex<double>>(angles.n_pairs()),
                      .mean_length = std::vector<double>(angles.n_pairs()),
                      .rest = std::vector<double>(dim - 2 * angles.n_pairs())};
     for (size_t row = 0; row < n_rows; ++row) {
-      const std::span<const float> query =
-          std::span(rows.queries_before_rope)
-              .subspan(
-                  (row * static_cast<size_t>(call.n_q_heads) + static_cast<size_t>(head)) * dim,
-                  dim);
+      const std::span<const float> query = score::PromptQuery(call, row, head);
       for (size_t pair = 0; pair < angles.n_pairs(); ++pair) {
         const std::complex<double> q = angles.Pair(query, pair);
         centre.mean[pair] += share * q;

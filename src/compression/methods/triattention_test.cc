@@ -8,6 +8,7 @@
 #include "compression/methods/methods.h"
 #include "compression/testing/harness.h"
 #include "compression/testing/random.h"
+#include "compression/testing/vectors.h"
 
 namespace winnow::compression {
 namespace {
@@ -28,15 +29,6 @@ std::vector<float> Query(int head, Position position) {
 // Before RoPE.
 std::vector<float> Key(int head, Position position) {
   return testing::RandomVector({1, head, position}, kDim);
-}
-std::vector<float> Rotated(std::vector<float> vector, double position) {
-  for (size_t pair = 0; pair < 2; ++pair) {
-    const double angle = kFrequencies[pair] * position;
-    const double a = vector[pair], b = vector[pair + 2];
-    vector[pair] = static_cast<float>(a * std::cos(angle) - b * std::sin(angle));
-    vector[pair + 2] = static_cast<float>(a * std::sin(angle) + b * std::cos(angle));
-  }
-  return vector;
 }
 
 // The formula in lengths and angles.
@@ -75,8 +67,9 @@ TEST(TriAttentionTest, AgreesWithTheFormula) {
               {.n_q_heads = 4, .n_kv_heads = 2, .dim = kDim, .budget = kBudget});
     h.SetAngles(kFrequencies);
     h.SetQueries([](int, int head, Position position) { return Query(head, position); });
-    h.SetKeys(
-        [](int, int head, Position position) { return Rotated(Key(head, position), position); });
+    h.SetKeys([](int, int head, Position position) {
+      return testing::Rotated(Key(head, position), kFrequencies, position);
+    });
     h.Prefill(kN, [](const testing::Cell&) { return 0.0; });
     for (int kv_head = 0; kv_head < 2; ++kv_head) {
       std::vector<double> scores(kN - 4, max ? -INFINITY : 0.0);

@@ -6,6 +6,7 @@
 #include "compression/numbers.h"
 #include "compression/score/pool.h"
 #include "compression/select/select.h"
+#include "compression/select/worst.h"
 
 namespace winnow::compression::select {
 namespace {
@@ -32,14 +33,17 @@ class GateSelector final : public Selector {
       const std::span<double> sum = call.column(head, kSum);
       const std::span<double> squares = call.column(head, kSquares);
       const std::span<double> count = call.column(head, kCount);
-      const std::span<const Slot> order = call.order(head);
-      for (size_t rank = 0; rank < order.size(); ++rank) {
-        const auto slot = static_cast<size_t>(order[rank]);
-        sum[slot] += call.taps.column_sums[at][slot];
-        squares[slot] += call.taps.square_sums[at][slot];
-        // Entries of the call were seen by their own query and those after it.
-        count[slot] +=
-            static_cast<double>(std::min(call.n_new, static_cast<int64_t>(order.size() - rank)));
+      const std::span<const double> added = call.taps.column_sums[at];
+      const std::span<const double> added_squares = call.taps.square_sums[at];
+      for (size_t slot = 0; slot < sum.size(); ++slot) {
+        sum[slot] += added[slot];
+        squares[slot] += added_squares[slot];
+        count[slot] += static_cast<double>(call.n_new);
+      }
+      // Entries of the call were seen by their own query and those after it.
+      const std::span<const Slot> own = call.order(head).last(static_cast<size_t>(call.n_new));
+      for (size_t i = 0; i < own.size(); ++i) {
+        count[static_cast<size_t>(own[i])] -= static_cast<double>(i);
       }
     }
   }
@@ -50,13 +54,22 @@ class GateSelector final : public Selector {
     const int64_t n_evict = in.region.size() - in.n_keep;
     if (n_evict <= 0) return;
 
+    const WorstFirst worse = {in.scores};
+    if (n_evict == 1) {
+      const int32_t rank = WorstCandidate(in, n_candidates, worse);
+      if (rank >= 0) {
+        evicted.push_back(rank + static_cast<int32_t>(in.region.begin));
+        return;
+      }
+    }
     std::vector<double>& deviations = call.scratch.numbers;
     std::vector<int32_t>& steadiest = call.scratch.indices;
-    Deviations(call, in.kv_head, in.region, deviations);
+    const Deviations deviation_of(call, in.kv_head, in.region);
+    deviations.resize(static_cast<size_t>(in.region.size()));
+    for (size_t i = 0; i < deviations.size(); ++i) deviations[i] = deviation_of(i);
     steadiest.resize(deviations.size());
     std::iota(steadiest.begin(), steadiest.end(), 0);
     const WorstFirst steadier = {deviations};
-    const WorstFirst worse = {in.scores};
     const auto candidates_end = steadiest.begin() + n_candidates;
     if (n_evict == 1) {
       std::nth_element(steadiest.begin(), candidates_end - 1, steadiest.end(), steadier);
@@ -92,19 +105,54 @@ class GateSelector final : public Selector {
     return std::max<int64_t>(1, call.budget - exempt - region.begin);
   }
 
-  static void Deviations(const LayerCall& call, int kv_head, Region region,
-                         std::vector<double>& out) {
-    const std::span<const double> sum = call.column(kv_head, kSum);
-    const std::span<const double> squares = call.column(kv_head, kSquares);
-    const std::span<const double> count = call.column(kv_head, kCount);
-    const std::span<const Slot> order = call.order(kv_head);
-    out.resize(static_cast<size_t>(region.size()));
-    for (size_t i = 0; i < out.size(); ++i) {
-      const auto slot = static_cast<size_t>(order[static_cast<size_t>(region.begin) + i]);
-      const double mean = sum[slot] / count[slot];
-      const double variance = squares[slot] / count[slot] - mean * mean;
-      out[i] = variance < 0 ? 0 : std::sqrt(variance);
+  // Of the entries of a region, counted from its first.
+  class Deviations {
+   public:
+    Deviations(const LayerCall& call, int kv_head, Region region)
+        : sum_(call.column(kv_head, kSum)),
+          squares_(call.column(kv_head, kSquares)),
+          count_(call.column(kv_head, kCount)),
+          order_(call.order(kv_head).subspan(static_cast<size_t>(region.begin),
+                                             static_cast<size_t>(region.size()))) {}
+    double operator()(size_t i) const {
+      const auto slot = static_cast<size_t>(order_[i]);
+      const double mean = sum_[slot] / count_[slot];
+      const double variance = squares_[slot] / count_[slot] - mean * mean;
+      return variance < 0 ? 0 : std::sqrt(variance);
     }
+
+   private:
+    std::span<const double> sum_, squares_, count_;
+    std::span<const Slot> order_;
+  };
+
+  // The worst of the candidates, counted from the region's first entry: nearly always one of the
+  // few worst of all, whose place among the steadiest is found without sorting, and mostly without
+  // reading all deviations. -1: none of the few is a candidate.
+  static int32_t WorstCandidate(const SelectInput& in, int64_t n_candidates,
+                                const WorstFirst& worse) {
+    constexpr int kTries = 4;
+    const auto n = static_cast<int32_t>(in.scores.size());
+    const Deviations deviation_of(in.call, in.kv_head, in.region);
+    auto worst = static_cast<int32_t>(OldestWorst(in.scores));
+    for (int tried = 0; tried < kTries; ++tried) {
+      // A candidate: fewer than n_candidates are steadier.
+      const double own = deviation_of(static_cast<size_t>(worst));
+      int64_t n_steadier = 0;
+      int64_t n_left = n;
+      for (int32_t i = 0; i < n && n_steadier < n_candidates && n_steadier + n_left >= n_candidates;
+           ++i, --n_left) {
+        const double other = deviation_of(static_cast<size_t>(i));
+        if (ScoreLess(other, own) || (!ScoreLess(own, other) && i < worst)) ++n_steadier;
+      }
+      if (n_steadier < n_candidates) return worst;
+      int32_t next = -1;
+      for (int32_t i = 0; i < n; ++i) {
+        if (worse(worst, i) && (next < 0 || worse(i, next))) next = i;
+      }
+      worst = next;
+    }
+    return -1;
   }
 
   GateConfig c_;

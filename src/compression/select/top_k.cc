@@ -3,6 +3,7 @@
 
 #include "compression/numbers.h"
 #include "compression/select/select.h"
+#include "compression/select/worst.h"
 
 namespace winnow::compression::select {
 namespace {
@@ -15,9 +16,7 @@ class TopKSelector final : public Selector {
     const auto first = static_cast<int32_t>(in.region.begin);
     if (n_evict <= 0) return;
     if (n_evict == 1) {
-      // The first of the smallest: the oldest.
-      const auto worst = std::min_element(in.scores.begin(), in.scores.end(), ScoreLess);
-      evicted.push_back(first + static_cast<int32_t>(worst - in.scores.begin()));
+      evicted.push_back(first + static_cast<int32_t>(OldestWorst(in.scores)));
       return;
     }
     evicted.resize(in.scores.size());

@@ -134,8 +134,8 @@ Result<std::optional<Findings>> ProbeKept(const ProbeTask& task) {
   findings.summary = {{"prompt", task.n_prompt}, {"seen", n}, {"methods", std::move(methods)}};
   findings.details = {{"evicted_at", std::move(evictions)}};
   findings.text =
-      "A band along the right edge is a recent window; columns that stay dark from top to bottom "
-      "are tokens that every step found important.";
+      "A band along the right edge is a recent window; tokens that every step found important are "
+      "columns with the colour of 1 from top to bottom.";
   if (!over_time.panels.empty()) findings.figures.push_back(std::move(over_time));
   findings.figures.push_back(std::move(at_the_end));
   findings.maps.push_back(std::move(map));

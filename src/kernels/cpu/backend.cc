@@ -282,8 +282,7 @@ class CpuBackend final : public Backend, public OverflowCounter {
   }
 
   void CompareWithMean(const MeanCosines& comparison) override {
-    cpu::CompareWithMean(Rows(comparison.head), comparison.rows, comparison.cosines, target_,
-                         mean_scratch_, pool_);
+    cpu::CompareWithMean(Rows(comparison.head), comparison.rows, comparison.cosines, target_);
   }
 
   AttentionTotals AddAttention(const AttentionSums& sums,
@@ -336,7 +335,6 @@ class CpuBackend final : public Backend, public OverflowCounter {
   ThreadPool one_thread_{1};  // runs loops where they are called, in any number of threads at once
   std::vector<float> sum_scratch_;
   std::vector<float> similarity_scratch_;
-  MeanScratch mean_scratch_;
   // Host views of a call's handles; members so that a decode step allocates nothing.
   std::vector<MatMulJob> jobs_;
   std::vector<std::byte*> stores_;

@@ -35,6 +35,13 @@ std::string NumberWithin(double value, double width) {
   return "";
 }
 
+// What is written on a cell: classes of the light scheme, and of the dark one.
+std::string InkOn(double share) {
+  const auto is_dark = [&](Scheme scheme) { return IsDark(HeatColour(share, scheme)); };
+  return std::string(is_dark(Scheme::kLight) ? "on-dark" : "on-light") +
+         (is_dark(Scheme::kDark) ? " then-on-dark" : " then-on-light");
+}
+
 void DrawCells(const HeatMap& map, Range range, const Frame& frame, Drawing& drawing) {
   const double w = (frame.right - frame.left) / static_cast<double>(map.n_columns);
   const double h = (frame.bottom - frame.top) / static_cast<double>(map.n_rows);
@@ -56,20 +63,21 @@ void DrawCells(const HeatMap& map, Range range, const Frame& frame, Drawing& dra
         continue;
       }
       const std::string title = place + map.value_label + " " + NumberLabel(value);
-      const uint32_t colour = HeatColour(FractionOfRange(value, range));
+      const double share = FractionOfRange(value, range);
       const std::string* link = map.links.empty()
                                     ? nullptr
                                     : &map.links[static_cast<size_t>(row * map.n_columns + column)];
       const bool linked = link != nullptr && !link->empty();
       if (linked) drawing.body += "<a href=\"" + Escaped(*link) + "\">";
-      drawing.AddRect(x, y, w - gap, h - gap, "fill=\"" + HexColour(colour) + "\"", title);
+      drawing.AddRect(x, y, w - gap, h - gap, HeatFill(share), title);
       const std::string number = map.show_values && h >= 15 ? NumberWithin(value, w) : "";
+      const std::string ink = InkOn(share);
       if (!number.empty())
         drawing.Add({.x = x + (w - gap) / 2,
                      .y = y + (h - gap) / 2 + 4,
                      .text = number,
                      .anchor = Drawing::Anchor::kMiddle,
-                     .css_class = IsDark(colour) ? "on-dark" : "on-light"});
+                     .css_class = ink});
       if (linked) drawing.body += "</a>";
     }
   }
@@ -95,10 +103,15 @@ void DrawPicture(const HeatMap& map, Range range, const Frame& frame, Drawing& d
     const double value = counts[i] == 0 ? NAN : sums[i] / static_cast<double>(counts[i]);
     pixels[i] = HeatIndex(FractionOfRange(value, range));
   }
-  drawing.body += "<image x=\"" + Px(frame.left) + "\" y=\"" + Px(frame.top) + "\" width=\"" +
-                  Px(frame.right - frame.left) + "\" height=\"" + Px(frame.bottom - frame.top) +
-                  "\" preserveAspectRatio=\"none\" href=\"data:image/png;base64," +
-                  Base64(IndexedPng(width, height, pixels, HeatPalette())) + "\"/>";
+  // A picture for either scheme, of which the reader sees one.
+  for (const Scheme scheme : {Scheme::kLight, Scheme::kDark}) {
+    drawing.body += std::string("<image class=\"") +
+                    (scheme == Scheme::kLight ? "in-light" : "in-dark") + "\" x=\"" +
+                    Px(frame.left) + "\" y=\"" + Px(frame.top) + "\" width=\"" +
+                    Px(frame.right - frame.left) + "\" height=\"" + Px(frame.bottom - frame.top) +
+                    "\" preserveAspectRatio=\"none\" href=\"data:image/png;base64," +
+                    Base64(IndexedPng(width, height, pixels, HeatPalette(scheme))) + "\"/>";
+  }
 }
 
 }  // namespace
@@ -123,13 +136,11 @@ Drawing Draw(const HeatMap& map, const Canvas& canvas) {
                                  .grid = false},
                                 canvas, drawing);
   const Range range = ColourRange(map);
-  drawing.body += "<g class=\"heat\">";
   if (map.n_rows * map.n_columns <= kMaxRects) {
     DrawCells(map, range, frame, drawing);
   } else {
     DrawPicture(map, range, frame, drawing);
   }
-  drawing.body += "</g>";
   return drawing;
 }
 

@@ -39,7 +39,6 @@ Drawing SeriesLegend(const Canvas& canvas, bool lines, double width) {
       legend.AddRect(x, y + 3, 12, 12, "class=\"bar " + SeriesClass(style.number) + "\"");
     }
     legend.Add({.x = x + swatch + 6, .y = y + 13, .text = name});
-    legend.body += "</g>";
     x += needed;
   }
   legend.height = y + kLine;
@@ -55,14 +54,12 @@ Drawing ColourLegend(const HeatMap& map, double width) {
   const Range range = ColourRange(map);
   const std::string label = Shortened(map.value_label, width);
   legend.Add({.x = 0, .y = 12, .text = label, .css_class = "label"});
-  legend.body += "<g class=\"heat\">";
   const double step = bar_width / kSteps;
   for (int i = 0; i < kSteps; ++i) {
     // Each covers the rest of the bar, so that no seam shows.
     legend.AddRect(i * step, kLine, bar_width - i * step, kBar,
-                   "fill=\"" + HexColour(HeatColour(static_cast<double>(i) / (kSteps - 1))) + "\"");
+                   HeatFill(static_cast<double>(i) / (kSteps - 1)));
   }
-  legend.body += "</g>";
   const AxisMap along = {Scale::kLinear, range, 0, bar_width};
   for (const Tick& tick : MakeTicks(Scale::kLinear, range, static_cast<int>(bar_width / 60))) {
     const double x = along.At(tick.value);

@@ -227,6 +227,9 @@
     colour();
     const map = figure.querySelector('.map');
     map.before(choose);
+    // Opens where the answer stands, not at the text's beginning.
+    const marked = map.querySelector('[data-marked]');
+    if (marked) map.scrollTop += marked.getBoundingClientRect().top - map.getBoundingClientRect().top - map.clientHeight / 3;
     const place = new Map([...tokens].map((token, i) => [token, i]));
     map.addEventListener('pointerleave', hideTip);
     map.addEventListener('pointermove', (event) => {

@@ -87,7 +87,8 @@ std::string DecodeRows(std::string_view png) {
 }
 
 void ExpectReadsBack(int64_t width, int64_t height, const std::vector<uint8_t>& pixels) {
-  const std::string rows = DecodeRows(IndexedPng(width, height, pixels, HeatPalette()));
+  const std::string rows =
+      DecodeRows(IndexedPng(width, height, pixels, HeatPalette(Scheme::kLight)));
   ASSERT_EQ(static_cast<int64_t>(rows.size()), (width + 1) * height);
   for (int64_t y = 0; y < height; ++y) {
     ASSERT_EQ(rows[static_cast<size_t>(y * (width + 1))], '\0');
@@ -111,7 +112,7 @@ TEST(Png, RunsOfEveryLengthReadBackAndAreSmall) {
   const auto width = static_cast<int64_t>(pixels.size()) / 3;
   pixels.resize(static_cast<size_t>(3 * width));
   ExpectReadsBack(width, 3, pixels);
-  EXPECT_LT(IndexedPng(width, 3, pixels, HeatPalette()).size(), pixels.size() / 10);
+  EXPECT_LT(IndexedPng(width, 3, pixels, HeatPalette(Scheme::kLight)).size(), pixels.size() / 10);
 }
 
 TEST(Png, RowsThatRepeatAreSmall) {
@@ -120,7 +121,7 @@ TEST(Png, RowsThatRepeatAreSmall) {
   for (uint8_t& pixel : row) pixel = static_cast<uint8_t>(rng.Next() & 0xFF);
   for (int i = 0; i < 100; ++i) pixels.insert(pixels.end(), row.begin(), row.end());
   ExpectReadsBack(500, 100, pixels);
-  EXPECT_LT(IndexedPng(500, 100, pixels, HeatPalette()).size(), 4000U);
+  EXPECT_LT(IndexedPng(500, 100, pixels, HeatPalette(Scheme::kLight)).size(), 4000U);
 }
 
 // The reference values of RFC 4648, section 10.
@@ -132,15 +133,19 @@ TEST(Png, Base64) {
   EXPECT_EQ(Base64("foobar"), "Zm9vYmFy");
 }
 
-TEST(Png, HeatColoursGetDarkerEvenly) {
+TEST(Png, HeatColoursLeaveThePaperEvenly) {
   const auto lightness = [](uint32_t c) {
     return 0.3 * (c >> 16 & 255) + 0.59 * (c >> 8 & 255) + 0.11 * (c & 255);
   };
   for (int i = 1; i < 255; ++i) {
-    EXPECT_LE(lightness(HeatPalette()[i]), lightness(HeatPalette()[i - 1])) << i;
+    const auto& light = HeatPalette(Scheme::kLight);
+    const auto& dark = HeatPalette(Scheme::kDark);
+    EXPECT_LE(lightness(light[i]), lightness(light[i - 1])) << i;
+    EXPECT_GE(lightness(dark[i]), lightness(dark[i - 1])) << i;
   }
-  EXPECT_EQ(HexColour(HeatColour(0)), "#f3f5ea");
-  EXPECT_EQ(HeatColour(2), HeatColour(1));
+  EXPECT_EQ(HexColour(HeatColour(0, Scheme::kLight)), "#f3f5ea");
+  EXPECT_EQ(HeatColour(2, Scheme::kDark), HeatColour(1, Scheme::kDark));
+  EXPECT_EQ(HeatFill(0), "class=\"cell\" fill=\"#f3f5ea\" style=\"--d:#20262c\"");
   EXPECT_EQ(HeatIndex(0), 0);
   EXPECT_EQ(HeatIndex(1), 254);
   EXPECT_EQ(HeatIndex(std::nan("")), 255);

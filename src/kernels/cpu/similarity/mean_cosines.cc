@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "base/check.h"
+#include "kernels/cpu/processor.h"
 #include "kernels/cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,6 +14,7 @@
 #include <hwy/highway.h>
 
 #include "kernels/cpu/simd/cache_rows-inl.h"
+#include "kernels/cpu/simd/lane_sums-inl.h"
 
 #ifndef WINNOW_KERNELS_CPU_MEAN_COSINES_ONCE_
 #define WINNOW_KERNELS_CPU_MEAN_COSINES_ONCE_
@@ -20,8 +23,15 @@ namespace winnow::kernels::cpu {
 // Floats of a row with room for the widest vector behind them.
 constexpr int PaddedDim(int dim) { return (dim + 15) / 16 * 16; }
 
+// Rows that are taken together: floats add up few at a time, so that sums of many keep their
+// digits.
+constexpr size_t kRowsAtOnce = 32;
+
 // Sums of squares outside these bounds lose digits in floats.
 constexpr float kSmallSquare = 1e-20F, kLargeSquare = 1e30F;
+constexpr bool IsExtremeSquare(float square) {
+  return !(square >= kSmallSquare && square <= kLargeSquare);
+}
 
 inline double ExactLength(const float* row, int dim) {
   double square = 0;
@@ -38,8 +48,10 @@ inline float AddExtremeUnit(const float* row, int dim, float* part) {
 }
 
 struct MeanKernels {
-  // Adds the unit vectors of `rows` to sum [dim] and writes 1 / length of each; `floats` has two
-  // rows of PaddedDim(dim).
+  // Both take the first kRowsAtOnce rows and prefetch the next; `inverse` and `dots` have room for
+  // as many.
+  // Adds the unit vectors of `rows` to sum [dim] and writes 1 / length of each; `floats`: working
+  // memory, two rows of PaddedDim(dim).
   void (*add_units)(const HostHeadRows& head, std::span<const int32_t> rows, double* sum,
                     float* inverse, float* floats);
   // dots[i] = row i times `direction` [PaddedDim(dim), zeros at the end].
@@ -53,96 +65,162 @@ struct MeanKernels {
 HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
-// Calls use(k, vector) for the elements [k, k + kLanes) of a row; zeros follow the last one.
+// Elements [k, k + kLanes) of a row of any dimension; zeros follow the last one.
 template <class Elements>
-struct PlainRow {
-  template <class Use>
-  static HWY_INLINE void ForEach(const std::byte* row, int dim, const Use& use) {
-    int k = 0;
-    for (; k + kLanes <= dim; k += kLanes) use(k, Elements::Load(row + k * Elements::kBytes));
-    if (k < dim) use(k, LoadFirst<Elements>(row + k * Elements::kBytes, dim - k));
+struct TailedAt {
+  const std::byte* row;
+  int dim;
+  HWY_INLINE VF operator()(int k) const {
+    const std::byte* from = row + k * Elements::kBytes;
+    if (k + kLanes <= dim) return Elements::Load(from);
+    return k < dim ? LoadFirst<Elements>(from, dim - k) : hn::Zero(DF());
   }
 };
-
+// The same of a row of whole vectors.
+template <class Elements>
+struct WholeAt {
+  const std::byte* row;
+  int dim;
+  HWY_INLINE VF operator()(int k) const { return Elements::Load(row + k * Elements::kBytes); }
+};
 template <class Block>
-struct BlockRow {
-  template <class Use>
-  static HWY_INLINE void ForEach(const std::byte* row, int dim, const Use& use) {
-    for (int first = 0; first < dim; first += 32, row += Block::kBytes) {
-      const VF scale = LoadScale(row);
-      for (int part = 0; part < 32 / kLanes; ++part) {
-        use(first + part * kLanes, hn::Mul(scale, Block::Load(row, part)));
-      }
-    }
+struct BlockAt {
+  const std::byte* row;
+  int dim;
+  HWY_INLINE VF operator()(int k) const {
+    if (k >= dim) return hn::Zero(DF());
+    const std::byte* block = row + k / 32 * Block::kBytes;
+    return hn::Mul(Block::Load(block, k % 32 / kLanes), LoadScale(block));
   }
 };
 
-template <class Row>
-void AddUnits(const HostHeadRows& head, std::span<const int32_t> rows, double* sum, float* inverse,
-              float* floats) {
+// Rows may lie anywhere: no prefetcher sees the next one.
+constexpr size_t kRowsAhead = 8;
+
+// out[i] = the sum of factor(k, x) * x over the vectors x of row i, for the first n rows, and for
+// some more up to whole vectors of `out`.
+template <class At, class Factor>
+HWY_INLINE void SumRows(const HostHeadRows& head, std::span<const int32_t> rows, size_t n,
+                        const Factor& factor, float* out) {
   const DF df;
-  const int dim = head.dim, padded = PaddedDim(dim);
-  float* const row = floats;
-  float* const part = floats + padded;
-  // Floats add up few rows at a time, so that sums of many keep their digits.
-  constexpr size_t kRowsAtOnce = 32;
-  for (size_t first = 0; first < rows.size(); first += kRowsAtOnce) {
-    std::fill_n(part, padded, 0.0F);
-    const size_t end = std::min(rows.size(), first + kRowsAtOnce);
-    for (size_t i = first; i < end; ++i) {
-      VF square = hn::Zero(df);
-      Row::ForEach(head.Row(rows[i]), dim, [&](int k, VF x) HWY_ATTR {
-        hn::StoreU(x, df, row + k);
-        square = hn::MulAdd(x, x, square);
-      });
-      const float sum_of_squares = hn::GetLane(hn::SumOfLanes(df, square));
-      if (!(sum_of_squares >= kSmallSquare && sum_of_squares <= kLargeSquare)) {
-        inverse[i] = AddExtremeUnit(row, dim, part);
-        continue;
+  constexpr PrefetchPolicy listed;  // row by row
+  const size_t last = rows.size() - 1;
+  for (size_t first = 0; first < n; first += kLanes) {
+    VF fours[kLanes / 4];
+#pragma GCC unroll 4
+    for (size_t four = 0; four < kLanes / 4; ++four) {
+      VF sums[4];
+#pragma GCC unroll 4
+      for (size_t i = 0; i < 4; ++i) {
+        const size_t row = first + 4 * four + i;
+        listed.Fetch(head.Row(rows[std::min(row + kRowsAhead, last)]), head.row_bytes);
+        const At at{head.Row(rows[std::min(row, last)]), head.dim};
+        sums[i] = hn::Zero(df);
+        for (int k = 0; k < head.dim; k += kLanes) {
+          const VF x = at(k);
+          sums[i] = hn::MulAdd(x, factor(k, x), sums[i]);
+        }
       }
-      inverse[i] = 1 / std::sqrt(sum_of_squares);
-      const VF factor = hn::Set(df, inverse[i]);
-      for (int k = 0; k < dim; k += kLanes) {
-        const VF x = hn::LoadU(df, row + k);
-        hn::StoreU(hn::MulAdd(x, factor, hn::LoadU(df, part + k)), df, part + k);
-      }
+      fours[four] = SumFour(sums[0], sums[1], sums[2], sums[3]);
     }
-    for (int k = 0; k < dim; ++k) sum[k] += part[k];
+    hn::StoreU(SumBlocks(fours), df, out + first);
   }
 }
 
-template <class Row>
+// Adds rows times their factors to kVectors vectors of the sum, from element k on. They stay in
+// registers meanwhile.
+template <class At, int kVectors>
+HWY_INLINE void AddScaled(const HostHeadRows& head, std::span<const int32_t> rows,
+                          const float* factors, int k, float* sum) {
+  const DF df;
+  VF sums[kVectors];
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) sums[v] = hn::LoadU(df, sum + k + v * kLanes);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const VF factor = hn::Set(df, factors[i]);
+    const At at{head.Row(rows[i]), head.dim};
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sums[v] = hn::MulAdd(at(k + v * kLanes), factor, sums[v]);
+  }
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) hn::StoreU(sums[v], df, sum + k + v * kLanes);
+}
+
+template <class At>
+void AddScaledRows(const HostHeadRows& head, std::span<const int32_t> rows, const float* factors,
+                   float* sum) {
+  int k = 0;
+  for (; k + 4 * kLanes <= PaddedDim(head.dim); k += 4 * kLanes) {
+    AddScaled<At, 4>(head, rows, factors, k, sum);
+  }
+  for (; k < PaddedDim(head.dim); k += kLanes) AddScaled<At, 1>(head, rows, factors, k, sum);
+}
+
+template <class At>
+void AddUnits(const HostHeadRows& head, std::span<const int32_t> all_rows, double* sum,
+              float* inverse, float* floats) {
+  const DF df;
+  const auto rows = all_rows.first(std::min(kRowsAtOnce, all_rows.size()));
+  const int dim = head.dim;
+  float* const part = floats + PaddedDim(dim);
+  // Lengths first, then the sum: no row waits for another one's square root.
+  alignas(64) float squares[kRowsAtOnce];
+  SumRows<At>(
+      head, all_rows, rows.size(), [](int, VF x) HWY_ATTR { return x; }, squares);
+  bool extreme = false;
+  for (size_t i = 0; i < rows.size(); ++i) extreme |= IsExtremeSquare(squares[i]);
+  for (size_t i = 0; i < rows.size(); i += kLanes) {
+    const VF square = hn::Load(df, squares + i);
+    hn::StoreU(hn::Div(hn::Set(df, 1.0F), hn::Sqrt(square)), df, inverse + i);
+  }
+  std::fill_n(part, PaddedDim(dim), 0.0F);
+  if (!extreme) {
+    AddScaledRows<At>(head, rows, inverse, part);
+  } else {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (!IsExtremeSquare(squares[i])) {
+        AddScaledRows<At>(head, rows.subspan(i, 1), inverse + i, part);
+        continue;
+      }
+      const At at{head.Row(rows[i]), dim};
+      for (int k = 0; k < dim; k += kLanes) hn::StoreU(at(k), df, floats + k);
+      inverse[i] = AddExtremeUnit(floats, dim, part);
+    }
+  }
+  for (int k = 0; k < dim; ++k) sum[k] += part[k];
+}
+
+template <class At>
 void Dots(const HostHeadRows& head, std::span<const int32_t> rows, const float* direction,
           float* dots) {
   const DF df;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    VF dot = hn::Zero(df);
-    Row::ForEach(head.Row(rows[i]), head.dim, [&](int k, VF x) HWY_ATTR {
-      dot = hn::MulAdd(x, hn::LoadU(df, direction + k), dot);
-    });
-    dots[i] = hn::GetLane(hn::SumOfLanes(df, dot));
-  }
+  SumRows<At>(
+      head, rows, std::min(kRowsAtOnce, rows.size()),
+      [&](int k, VF) HWY_ATTR { return hn::LoadU(df, direction + k); }, dots);
 }
 
-template <class Row>
-const MeanKernels& SummaryTable() {
-  static constexpr MeanKernels kTable = {.add_units = AddUnits<Row>, .dots = Dots<Row>};
-  return kTable;
+template <class At>
+constexpr MeanKernels kMeanKernels = {.add_units = AddUnits<At>, .dots = Dots<At>};
+
+template <class Elements>
+const MeanKernels& ElementKernels(bool whole) {
+  return whole ? kMeanKernels<WholeAt<Elements>> : kMeanKernels<TailedAt<Elements>>;
 }
 
-const MeanKernels& MeanTable(TensorType type) {
+const MeanKernels& MeanTable(TensorType type, int dim) {
+  const bool whole = dim == PaddedDim(dim);
   switch (type) {
     case TensorType::kF32:
-      return SummaryTable<PlainRow<F32Elements>>();
+      return ElementKernels<F32Elements>(whole);
     case TensorType::kF16:
-      return SummaryTable<PlainRow<F16Elements>>();
+      return ElementKernels<F16Elements>(whole);
     case TensorType::kBF16:
-      return SummaryTable<PlainRow<Bf16Elements>>();
+      return ElementKernels<Bf16Elements>(whole);
     case TensorType::kQ8_0:
-      return SummaryTable<BlockRow<Q8Block>>();
+      return kMeanKernels<BlockAt<Q8Block>>;
     default:
       WINNOW_CHECK(type == TensorType::kQ4_0);
-      return SummaryTable<BlockRow<Q4Block>>();
+      return kMeanKernels<BlockAt<Q4Block>>;
   }
 }
 
@@ -155,14 +233,10 @@ namespace {
 
 HWY_EXPORT(MeanTable);
 
-// Rows that are one job: the caches of most steps are one, and wait for no thread.
-constexpr int64_t kPartRows = 1024;
-
-// Of length 1, as floats; false: the mean is zero.
-bool MeanDirection(std::span<const double> sum, std::vector<float>& direction) {
+// Of length 1; false: the mean is zero.
+bool MeanDirection(std::span<const double> sum, std::span<float> direction) {
   double square = 0;
   for (const double x : sum) square += x * x;
-  direction.assign(static_cast<size_t>(PaddedDim(static_cast<int>(sum.size()))), 0.0F);
   if (square == 0) return false;
   const double length = std::sqrt(square);
   for (size_t k = 0; k < sum.size(); ++k) direction[k] = static_cast<float>(sum[k] / length);
@@ -186,51 +260,43 @@ double ExtremeCosine(const HostHeadRows& head, int32_t row, std::span<const floa
 }  // namespace
 
 void CompareWithMean(const HostHeadRows& head, std::span<const int32_t> rows,
-                     std::span<double> cosines, int64_t target, MeanScratch& scratch,
-                     ThreadPool& pool) {
+                     std::span<double> cosines, int64_t target) {
   WINNOW_CHECK(cosines.size() == rows.size());
   for (const int32_t row : rows) WINNOW_CHECK(row >= 0 && row < head.n_rows);
-  const auto n_rows = static_cast<int64_t>(rows.size());
-  const int64_t n_parts = (n_rows + kPartRows - 1) / kPartRows;
-  const auto dim = static_cast<size_t>(head.dim);
-  const auto room = static_cast<size_t>(2 * PaddedDim(head.dim));
-  const MeanKernels& kernels = ForTarget(HWY_DISPATCH_TABLE(MeanTable), target)(head.type);
-  const auto begin = [](int64_t part) { return static_cast<size_t>(part * kPartRows); };
-  const auto part_of = [&](int64_t part) {
-    return rows.subspan(begin(part), std::min(rows.size() - begin(part), begin(1)));
-  };
+  const MeanKernels& kernels =
+      ForTarget(HWY_DISPATCH_TABLE(MeanTable), target)(head.type, head.dim);
+  const auto padded = static_cast<size_t>(PaddedDim(head.dim));
+  // Heads of usual dimensions need no memory of the heap.
+  constexpr size_t kDim = 256;
+  double few_sums[kDim] = {};
+  float few_floats[3 * kDim] = {};
+  std::vector<double> many_sums(padded > kDim ? padded : 0);
+  std::vector<float> many_floats(padded > kDim ? 3 * padded : 0);
+  double* const sums = padded > kDim ? many_sums.data() : few_sums;
+  float* const floats = padded > kDim ? many_floats.data() : few_floats;
+  const std::span<float> direction(floats + 2 * padded, padded);
 
-  scratch.sums.assign(static_cast<size_t>(n_parts) * dim, 0.0);
-  scratch.inverse.resize(rows.size());
-  scratch.floats.resize(room * static_cast<size_t>(pool.n_threads()));
-  pool.ParallelFor(n_parts, [&](int64_t part, int thread) {
-    kernels.add_units(head, part_of(part), &scratch.sums[static_cast<size_t>(part) * dim],
-                      &scratch.inverse[begin(part)],
-                      &scratch.floats[room * static_cast<size_t>(thread)]);
+  const auto each_part = [&](const auto& use) {
+    for (size_t first = 0; first < rows.size(); first += kRowsAtOnce) {
+      const size_t n = std::min(kRowsAtOnce, rows.size() - first);
+      use(rows.subspan(first), cosines.subspan(first, n));
+    }
+  };
+  float inverse[kRowsAtOnce], dots[kRowsAtOnce];
+  // What a row is multiplied with waits where its cosine will be.
+  each_part([&](std::span<const int32_t> part, std::span<double> out) {
+    kernels.add_units(head, part, sums, inverse, floats);
+    std::copy_n(inverse, out.size(), out.begin());
   });
-  for (size_t part = 1; part < static_cast<size_t>(n_parts); ++part) {
-    for (size_t k = 0; k < dim; ++k) scratch.sums[k] += scratch.sums[part * dim + k];
-  }
-  const std::span<const double> sum = std::span(scratch.sums).first(n_parts > 0 ? dim : 0);
-  if (!MeanDirection(sum, scratch.direction)) {
+  if (!MeanDirection({sums, static_cast<size_t>(head.dim)}, direction)) {
     std::fill(cosines.begin(), cosines.end(), 0.0);
     return;
   }
-  // As many dots at a time as the working memory of a thread holds.
-  pool.ParallelFor(n_parts, [&](int64_t part, int thread) {
-    float* const dots = &scratch.floats[room * static_cast<size_t>(thread)];
-    const std::span<const int32_t> own = part_of(part);
-    const size_t n_at_once = room;
-    for (size_t first = 0; first < own.size(); first += n_at_once) {
-      const size_t n = std::min(n_at_once, own.size() - first);
-      kernels.dots(head, own.subspan(first, n), scratch.direction.data(), dots);
-      for (size_t i = 0; i < n; ++i) {
-        const size_t row = begin(part) + first + i;
-        const float inverse = scratch.inverse[row];
-        cosines[row] = static_cast<double>(dots[i]) * inverse;
-        if (IsExtreme(inverse))
-          cosines[row] = ExtremeCosine(head, own[first + i], scratch.direction);
-      }
+  each_part([&](std::span<const int32_t> part, std::span<double> out) {
+    kernels.dots(head, part, direction.data(), dots);
+    for (size_t i = 0; i < out.size(); ++i) {
+      const bool extreme = IsExtreme(static_cast<float>(out[i]));
+      out[i] = extreme ? ExtremeCosine(head, part[i], direction) : double{dots[i]} * out[i];
     }
   });
 }
