@@ -32,7 +32,8 @@ VARYING = {"timings", "seconds", "peak_rss_bytes", "load_ms", "tokens_per_second
 
 def methods(binary):
     lines = subprocess.run([binary, "methods"], capture_output=True, text=True, check=True).stdout.splitlines()
-    return [line.split()[0] for line in lines[:lines.index("")]]
+    rows = [line.strip("| ").split()[0] for line in lines[:lines.index("")]]
+    return [row for row in rows if row != "method" and not row.startswith("-")]
 
 
 def method_arguments(name):
