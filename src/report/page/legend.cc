@@ -39,6 +39,7 @@ Drawing SeriesLegend(const Canvas& canvas, bool lines, double width) {
       legend.AddRect(x, y + 3, 12, 12, "class=\"bar " + SeriesClass(style.number) + "\"");
     }
     legend.Add({.x = x + swatch + 6, .y = y + 13, .text = name});
+    legend.body += "</g>";
     x += needed;
   }
   legend.height = y + kLine;

@@ -139,6 +139,8 @@ TEST(Page, PanelsShareAxesColoursAndLegend) {
   }
   const std::string svg = ToSvg(figure);
   EXPECT_EQ(CountOccurrences(svg, ">tova<"), 1U);
+  EXPECT_EQ(CountOccurrences(svg, "<g>") + CountOccurrences(svg, "<g "),
+            CountOccurrences(svg, "</g>"));
   EXPECT_TRUE(Holds(svg, ">book 2<"));
   EXPECT_EQ(CountOccurrences(svg, "class=\"line c1\""),
             3U);  // h2o: in the legend and in both panels
