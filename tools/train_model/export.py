@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 import checkpoint
+import documents
 import measure
 import model
 import tasks
@@ -143,7 +144,7 @@ def main():
         print(path, path.stat().st_size)
     if not args.prompts:
         return
-    corpus = tasks.Corpus(np.load(args.data / "held.npy"), tok)
+    corpus = documents.Corpus(np.load(args.data / "held.npy"), tok)
     ids, logits, answers = reference(p, shape, tok, corpus, args.prompts)
     held = (args.data / "held.txt").read_text()[4000:24000] + "\n\nQuestion: What's 48213?\nAnswer: caf\u00e9 \u2014 \u201cno\u201d"
     np.savez_compressed(args.out / "reference.npz", logits=np.stack(logits), text=np.array(held),

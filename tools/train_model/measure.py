@@ -16,6 +16,7 @@ import tempfile
 
 import numpy as np
 
+import documents
 import tasks
 import tokenizer
 
@@ -139,7 +140,7 @@ def main():
     parser.add_argument("--quote-windows", type=int, default=20)
     args = parser.parse_args()
     tok = tokenizer.Tokenizer.load(args.data / "tokenizer.json")
-    corpus = tasks.Corpus(np.load(args.data / "held.npy"), tok)
+    corpus = documents.Corpus(np.load(args.data / "held.npy"), tok)
     done = set()
     if args.out.exists():
         done = {(r["label"], *r["key"]) for r in map(json.loads, args.out.read_text().splitlines())}

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import books
+import documents
 import tasks
 import tokenizer
 import wordings as W
@@ -16,7 +17,7 @@ TEXT = "".join(f" The {rng.choice(W.ADJECTIVES)} {rng.choice(W.NOUNS)} was near 
                + ("\n" if i % 7 == 6 else "") for i in range(3000))
 COUNTS = collections.Counter(tokenizer.PIECE.findall(TEXT + "".join(W.vocabulary())))
 TOK = tokenizer.Tokenizer(tokenizer.train(COUNTS, 1024 - 259))
-CORPUS = tasks.Corpus(TOK.encode(TEXT), TOK)
+CORPUS = documents.Corpus(TOK.encode(TEXT), TOK)
 TRAIN, HELD = tasks.Sampler(TOK, CORPUS), tasks.Sampler(TOK, CORPUS, held=True)
 TASKS = sorted(TRAIN.makers)
 

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 import checkpoint
+import documents
 import evaluation
 import model
 import optimizer
@@ -70,7 +71,7 @@ class Batches(torch.utils.data.Dataset):
     """The batch of a step, as (ids [n, length + 1], weights, answers)."""
 
     def __init__(self, plan, tok, ids):
-        self.plan, self.tok, self.corpus = plan, tok, tasks.Corpus(ids, tok)
+        self.plan, self.tok, self.corpus = plan, tok, documents.Corpus(ids, tok)
 
     def __len__(self):
         return self.plan.steps
@@ -178,7 +179,7 @@ class Training:
             self.optimizer.load(state["optimizer"])
             self.step, self.tokens, self.seconds = state["step"], state["tokens"], state["seconds"]
             self.cut_log()
-        held = tasks.Corpus(np.load(args.data / "held.npy"), self.tok)
+        held = documents.Corpus(np.load(args.data / "held.npy"), self.tok)
         ops = model.TorchOps("cuda") if self.cuda else self.ops  # every length once: not worth compiling
         run = evaluation.runner(self.p, self.shape, ops, args.device, self.autocast)
         self.evaluator = evaluation.Evaluator(self.tok, held, run, batch_tokens=65536 if self.cuda else 8192)
