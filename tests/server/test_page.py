@@ -4,105 +4,16 @@
     WINNOW=build/release/winnow python3 -m unittest -v test_page
 """
 
-import tempfile
 import time
 import unittest
 
-from browser import Browser, missing
-from harness import SANITIZED, Server, ServerTest
+from harness import Server
+from page_case import PageTest
 
 HOSTILE = ("<script>window.hacked = 1</script> <img src=x onerror=\"window.hacked = 1\"> &amp; \u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627 "
            "\u202eright to left\u202c \U0001f600 \U0001f469\u200d\U0001f4bb e\u0301 \ufeff\u200b tab\there ")
 QUESTION = "What is the secret code of the red lantern?"
 SIZES = [(1400, 900), (400, 860)]
-
-
-class Files(ServerTest):
-    def test_headers_and_revalidation(self):
-        for path in ("/", "/page/app.js", "/page/base.css", "/page/icon.svg", "/page/example.txt"):
-            with self.subTest(path):
-                status, headers, body = self.server.request("GET", path)
-                self.assertEqual(status, 200)
-                self.assertGreater(len(body), 50)
-                self.assertNotIn("unsafe", headers["content-security-policy"])
-                self.assertEqual(headers["x-content-type-options"], "nosniff")
-                again = self.server.request("GET", path, headers={"if-none-match": headers["etag"]})
-                self.assertEqual((again[0], again[2]), (304, b""))
-                self.assertEqual(self.server.request("GET", path, headers={"if-none-match": '"other"'})[0], 200)
-        self.assertEqual(self.server.request("GET", "/page/none.js")[0], 404)
-
-    def test_methods_are_listed(self):
-        status, methods = self.server.get("/v1/methods")
-        self.assertEqual(status, 200)
-        by_name = {method["id"]: method for method in methods["data"]}
-        self.assertIn("full", by_name)
-        self.assertTrue(by_name["snapkv"]["needs_budget"])
-        self.assertFalse(by_name["twilight"]["needs_budget"])
-        self.assertTrue(by_name["h2o"]["summary"])
-
-    def test_a_character_of_several_tokens_is_shown_once(self):
-        text = "a \U0001f600 b \u05e9\u05dc\u05d5\u05dd"
-        self.server.post("/v1/sessions", {"id": "emoji", "prompt": text})
-        _, kept = self.server.get("/v1/sessions/emoji/kept")
-        self.assertIn(text, "".join(kept["texts"]))
-        self.assertEqual(len(kept["texts"]), len(kept["tokens"]))
-
-    def test_who_goes_away_ends_the_reading(self):
-        text = "The harbour lay quiet. " * 500
-        reads = lambda: any(slot["is_processing"] for slot in self.server.get("/slots")[1])
-        with self.server.connect() as client:
-            body = ('{"id": "left", "stream": true, "kv_method": "winnow", "kv_ratio": 0.5, "document": "' + text + '"}').encode()
-            client.sendall(b"POST /v1/sessions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-            data = b""
-            while b"prompt_progress" not in data:
-                part = client.recv(4096)
-                self.assertTrue(part, data)
-                data += part
-            self.assertNotIn(b"error", data)
-            end = time.monotonic() + 5
-            while not reads():  # /slots tells of the last round
-                self.assertLess(time.monotonic(), end)
-                time.sleep(0.02)
-        end = time.monotonic() + 60
-        while reads() and time.monotonic() < end:
-            time.sleep(0.05)
-        self.assertEqual(self.server.get("/v1/sessions/left")[0], 404)
-
-
-@unittest.skipIf(missing(), missing())
-@unittest.skipIf(SANITIZED, "the browser's patience is too short for a build with sanitizers")
-class PageTest(ServerTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        profile = tempfile.TemporaryDirectory(prefix="winnow-browser-", ignore_cleanup_errors=True)
-        cls.addClassCleanup(profile.cleanup)
-        cls.browser = Browser(profile.name)
-        cls.addClassCleanup(cls.browser.close)
-
-    def setUp(self):
-        self.browser.console()
-
-    def open(self, width=1400, height=900, **more):
-        self.browser.open(self.server.url + "/", width, height, **more)
-
-    def assert_sound(self):
-        """No overflow, no error of the console, no other host, nothing that the text of a document could have added."""
-        browser = self.browser
-        self.assertLessEqual(*browser.js("return [document.documentElement.scrollWidth, innerWidth]"))
-        self.assertEqual(browser.console(), [])
-        self.assertTrue(browser.js("return performance.getEntriesByType('resource').every((e) => e.name.startsWith(location.origin))"))
-        self.assertEqual(browser.js("return document.images.length"), 1)
-        self.assertIsNone(browser.js("return window.hacked ?? null"))
-
-    def server_sessions(self):
-        return [session["id"] for session in self.server.get("/v1/sessions")[1]["data"]]
-
-    def wait_for_no_sessions(self):
-        end = time.monotonic() + 60
-        while self.server_sessions() and time.monotonic() < end:
-            time.sleep(0.05)
-        self.assertEqual(self.server_sessions(), [])
 
 
 class Main(PageTest):
