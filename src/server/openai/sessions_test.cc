@@ -196,6 +196,7 @@ TEST(SessionsTest, CharactersOfSeveralTokensAreWhole) {
     EXPECT_EQ(TextAt(body, "texts.2"), "\xc3\xa9");
     EXPECT_EQ(TextAt(body, "texts.3"), "y");
   }
+  events->Disconnect();  // or it would watch, and live, for ever
 }
 
 TEST(SessionsTest, WhoGoesAwayEndsTheReading) {

@@ -194,6 +194,7 @@ void FakeExchange::Run() {
   }
 }
 void FakeExchange::Disconnect() {
+  later_.clear();
   if (closed_) closed_();
 }
 void FakeExchange::Tick() {
