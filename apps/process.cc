@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
@@ -94,6 +95,9 @@ void FindMappedFile(uintptr_t address, const Found& found) {
 }
 
 void OnBusError(int signal, siginfo_t* info, void*) {
+  // All threads read the same file: the first tells, the others wait for the end.
+  static std::atomic_flag told;
+  while (told.test_and_set()) pause();
   FindMappedFile(reinterpret_cast<uintptr_t>(info->si_addr), [](std::string_view path) {
     WriteError("winnow: error: ");
     WriteError(path);

@@ -273,6 +273,7 @@ class Shrinking(EndsTest):
         _, err = process.communicate(b"the old man saw\n", timeout=60)
         self.assertEqual(process.returncode, 1, err)
         self.assert_names(err.decode(), [str(model), "shortened"])
+        self.assertEqual(err.count(b"winnow: error"), 1, err)  # whichever thread met it first
 
 
 if __name__ == "__main__":
