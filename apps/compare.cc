@@ -91,8 +91,10 @@ Result<std::vector<eval::Candidate>> ListCandidates(const CompareFlags& flags) {
 }
 
 Result<std::vector<runtime::TokenId>> MakePrompt(const CompareFlags& flags,
-                                                 const runtime::Engine& engine, Log& log) {
+                                                 const runtime::Session& session, Log& log) {
   WINNOW_ASSIGN(std::string document, ReadText(flags.document, log));
+  WINNOW_TRY(CheckTextSize(session, document));
+  const runtime::Engine& engine = session.engine();
   if (!flags.document.text) document = WithoutFinalNewline(std::move(document));
   const tokenizer::Tokenizer& tokenizer = engine.tokenizer();
   WINNOW_ASSIGN(const auto source, engine.file().String("tokenizer.chat_template"));
@@ -219,7 +221,7 @@ int Compare(Arguments arguments) {
   auto loaded = Load(flags.model, log);
   if (!loaded) return Fail(loaded.error());
   const OverflowWarning overflow(*loaded->engine, log);
-  const auto prompt = MakePrompt(flags, *loaded->engine, log);
+  const auto prompt = MakePrompt(flags, *loaded->session, log);
   if (!prompt) return Fail(prompt.error());
   const auto n_prompt = static_cast<int64_t>(prompt->size());
   if (const auto fits = CheckTrainedContext(kv, *loaded->session, n_prompt); !fits) {

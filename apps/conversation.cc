@@ -102,6 +102,7 @@ Result<bool> Conversation::ReadDocument(const std::atomic<bool>& interrupted) {
               " chooses by what the end of the prompt attends to: it compresses the document "
               "before it knows a question");
   }
+  WINNOW_TRY(CheckTextSize(session_, *texts_.document));
   WINNOW_ASSIGN(const DocumentPrompt prompt,
                 DocumentQuestion(writer_, texts_.system, *texts_.document, ""));
   const std::vector<runtime::TokenId> tokens =

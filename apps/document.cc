@@ -1,5 +1,6 @@
 #include "document.h"
 
+#include <algorithm>
 #include <ctime>
 #include <optional>
 #include <string_view>
@@ -78,6 +79,23 @@ Result<DocumentPrompt> DocumentQuestion(const chat::PromptWriter& writer, const 
                 writer.Write(ConversationFrom(MessagesOn(text, system, question))));
   if (auto prompt = CutBehind(text, written.text)) return *std::move(prompt);
   return DocumentQuestion(writer.built_in(), system, document, question);
+}
+
+Result<void> CheckTextSize(const runtime::Session& session, std::string_view text) {
+  // Up to here the tokens are there at once, and an error can give their number.
+  constexpr size_t kQuick = size_t{8} << 20;
+  if (text.size() <= kQuick) return {};
+  const tokenizer::Tokenizer& tokenizer = session.engine().tokenizer();
+  size_t longest = 4;  // bytes of a character that is the unknown token
+  for (tokenizer::TokenId token = 0; token < tokenizer.vocabulary_size(); ++token) {
+    longest = std::max(longest, tokenizer.Text(token).size());
+  }
+  const auto at_least = static_cast<int64_t>(text.size() / longest);
+  if (at_least <= session.capacity()) return {};
+  return Error{"the text is at least " + std::to_string(at_least) + " tokens, the context holds " +
+               std::to_string(session.capacity()) +
+               "; -c gives it a larger one, and winnow run with --kv-method streaming --kv-size "
+               "1024 --prefill-chunk 512 reads a text of any length, of which it keeps the end"};
 }
 
 chat::Conversation ConversationFrom(const std::vector<ChatMessage>& messages) {

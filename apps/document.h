@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "chat/prompt_writer.h"
 #include "gguf/file.h"
+#include "runtime/session.h"
 #include "tokenizer/chat_template.h"
 
 namespace winnow::apps {
@@ -32,6 +33,10 @@ Result<DocumentPrompt> DocumentQuestion(const tokenizer::ChatTemplate& chat_temp
 // where it does not. Errors: those of the writer, an empty document.
 Result<DocumentPrompt> DocumentQuestion(const chat::PromptWriter& writer, const std::string& system,
                                         const std::string& document, const std::string& question);
+
+// Error for a text of more than 8 MiB that is too long for the session's context whatever its
+// tokens are: finding these would take long and fill the memory.
+Result<void> CheckTextSize(const runtime::Session& session, std::string_view text);
 
 // These messages now, for a writer: the answer comes next.
 chat::Conversation ConversationFrom(const std::vector<tokenizer::ChatMessage>& messages);

@@ -258,6 +258,7 @@ int Run(Arguments arguments) {
   if (!sampler) return Misuse("run", sampler.error().message);
   log.Debug("seed   " + std::to_string(config->seed));
 
+  if (const auto fits = CheckTextSize(session, *prompt); !fits) return Fail(fits.error());
   const auto marked = MarkedPrompt(flags.chat, *prompt, *loaded->engine, log);
   if (!marked) return Fail(marked.error());
   // Not Encode: the text is there to be continued, so nothing is put after it.

@@ -142,6 +142,14 @@ class Run(CliTest):
                            "--prefill-chunk 512")
         self.assert_misused(winnow("run", "-m", self.model, "-p", "x", "--kv-method", "H2O"), "did you mean h2o?")
 
+    def test_a_huge_text_is_refused_before_its_tokens_are_found(self):
+        huge = self.file("huge.txt", "abcdefghij" * 1_000_000)
+        for command in (["run"], ["chat", "-st"], ["compare", "-q", "Who?", "--kv-method", "h2o", "--kv-size", "64"]):
+            found = winnow(command[0], "-m", self.model, "-f", huge, *command[1:])
+            at_least = re.search(r"the text is at least (\d+) tokens", found.err)
+            self.assertTrue(at_least and found.code == 1, found.err)
+            self.assertGreater(int(at_least.group(1)), 10_000)  # of bytes, by the longest token
+
     def test_empty_prompt(self):
         self.assertEqual(self.generate("-n", "3", "--ignore-eos", prompt="")["prompt_tokens"], 1)  # BOS
         self.assert_failed(self.run_model("--no-bos", prompt=""), "empty")
