@@ -170,8 +170,8 @@
   // Token maps. States come as runs: "3k2e" is three kept, two evicted.
   const expand = (runs) => runs.replace(/(\d+)(\D)/g, (_, n, state) => state.repeat(n));
   const classOf = (kept, merged, n) => {
-    if (merged > kept) return 'm';
-    return 'k' + (kept === 0 ? 0 : kept === n ? 4 : 1 + Math.min(2, Math.floor(3 * kept / n)));
+    if (kept === 0) return merged ? 'm' : 'k0';
+    return 'k' + (kept === n ? 4 : 1 + Math.min(2, Math.floor(3 * kept / n)));
   };
   for (const figure of document.querySelectorAll('figure.token-map')) {
     const views = dataOf(figure, 'states');

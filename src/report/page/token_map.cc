@@ -18,12 +18,11 @@ struct Shade {
   const char* meaning;
 };
 constexpr Shade kShades[] = {
-    {"k4", "kept in every head"},      {"k3", "in most"}, {"k2", "in some"}, {"k1", "in few"},
-    {"m", "merged into a kept entry"}, {"k0", "evicted"}};
+    {"k4", "kept in every head"},     {"k3", "in most"}, {"k2", "in some"}, {"k1", "in few"},
+    {"m", "only merged into others"}, {"k0", "evicted"}};
 
 const char* ShadeName(const TokenShares& shares) {
-  if (shares.merged > shares.kept) return "m";
-  if (shares.kept <= 0) return "k0";
+  if (shares.kept <= 0) return shares.merged > 0 ? "m" : "k0";
   if (shares.kept >= 1) return "k4";
   return shares.kept * 3 < 1 ? "k1" : shares.kept * 3 < 2 ? "k2" : "k3";
 }

@@ -38,9 +38,18 @@ TEST(TokenMap, TokensAreShownAsTheyAre) {
             std::string::npos)
       << html;
   EXPECT_EQ(html.find("<b>"), std::string::npos);
-  EXPECT_NE(html.find("merged into a kept entry"), std::string::npos);
+  EXPECT_NE(html.find("only merged into others"), std::string::npos);
   EXPECT_NE(html.find(">ems, all layers, all KV heads</div>"), std::string::npos);
   EXPECT_NE(html.find(R"([{"name":"ems","states":[["2k1m1e"],["1k2m1e"]]}])"), std::string::npos);
+}
+
+// Methods that merge what they evict can be compared with methods that do not.
+TEST(TokenMap, KeptIsShownBeforeMerged) {
+  TokenMap map = Small();
+  map.tokens = {"a", "b"};
+  map.views[0].states = {{"ke"}, {"mm"}, {"mm"}, {"mm"}};
+  EXPECT_NE(TokenMapHtml(map).find("<i class=\"k1\">a</i><i class=\"m\">b</i>"), std::string::npos)
+      << TokenMapHtml(map);
 }
 
 TEST(TokenMap, LineEndsOfWindowsAreShown) {
