@@ -41,6 +41,10 @@ class Measure:
                    "-cb", *flags]  # fmt: skip
         return Server(command, a.out / "llama-server.log")
 
+    def architecture(self):
+        command = [str(self.args.winnow), "inspect", str(self.args.model), "--json"]
+        return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["architecture"]
+
     def by_turns(self, winnow, llama):
         """Medians of what both give, measured one after the other, several times."""
         ours, theirs = [], []
@@ -129,7 +133,9 @@ class Measure:
         clients, prompt = 4, self.size(30000, 200)
         load = {"clients": clients + 1, "requests": clients, "prompt": 32, "generate": self.size(4000, 300), "long_prompt": prompt}
         context = prompt + 512
-        with self.winnow(context, "-np", clients + 1) as ours, self.llama(context, clients + 1) as theirs:
+        # llama-server cuts a context at the trained one.
+        trained = ["--override-kv", f"{self.architecture()}.context_length=int:{context}"]
+        with self.winnow(context, "-np", clients + 1) as ours, self.llama(context, clients + 1, *trained) as theirs:
             a, b = self.by_turns(lambda: self.client.play(ours, **load), lambda: self.client.play(theirs, **load))
         longest = a["gap_max_while_long_ms"]
         self.add(f"longest gap between tokens while {prompt} are read", "ms", longest, b["gap_max_while_long_ms"], "<= 250 ms",
