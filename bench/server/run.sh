@@ -5,5 +5,5 @@ set -eu
 binary=$(realpath "$1")
 shift
 cd "$(dirname "$0")/../.."
-exec python3 bench/server/table.py --winnow "$binary" --load "$(dirname "$binary")/bench/winnow_server_load" \
+exec python3 bench/server/table.py --winnow "$binary" --load "$(dirname "$binary")/winnow_server_load" \
   --llama-server "$(bench/server/llama_server.sh)" "$@"

@@ -48,7 +48,8 @@ TEST_P(CompressionConformance, CompareWithMean) {
           std::vector<int32_t> rows = AllRows(n);
           std::reverse(rows.begin(), rows.end());
           std::vector<double> cosines(rows.size());
-          b.CompareWithMean({stored.head, rows, cosines});
+          const MeanCosines head = {stored.head, rows, cosines};
+          b.CompareWithMean({&head, 1});
           return std::vector<float>(cosines.begin(), cosines.end());
         };
         Compare(run, kCosineTolerance, std::string(gguf::GetTypeInfo(type).name));
@@ -66,7 +67,8 @@ TEST_P(CompressionConformance, CompareWithMeanOfRowsFarFromOne) {
     const StoredRows stored = Store(b, TensorType::kF32, dim, values);
     const std::vector<int32_t> rows = AllRows(6);
     std::vector<double> cosines(rows.size());
-    b.CompareWithMean({stored.head, rows, cosines});
+    const MeanCosines head = {stored.head, rows, cosines};
+    b.CompareWithMean({&head, 1});
     return std::vector<float>(cosines.begin(), cosines.end());
   };
   Compare(run, kCosineTolerance, "far from one");

@@ -120,7 +120,8 @@ class Backend {
   virtual void SumRows(const HeadRows& head, std::span<const RowSum> sums) = 0;
   // Several searches, say one per head, that share the threads.
   virtual void MostSimilar(std::span<const Similarity> searches) = 0;
-  virtual void CompareWithMean(const MeanCosines& comparison) = 0;
+  // Several heads that share the threads.
+  virtual void CompareWithMean(std::span<const MeanCosines> heads) = 0;
   // Turns the keys of rows 0..positions.size() - 1 back from their positions to before RoPE, and
   // from Hadamard, which comes after it.
   virtual void Unrotate(const HeadRows& keys, std::span<const int32_t> positions,

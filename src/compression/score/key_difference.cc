@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <vector>
 
@@ -15,21 +16,37 @@ class KeyDifferenceScorer final : public Scorer {
     const HeadScores head = {.kv_head = kv_head, .region = region, .out = out};
     ScoreHeads(call, {&head, 1});
   }
-  // Every stored key is read: heads side by side.
+  // Every stored key is read: heads share the threads, some at a time.
   void ScoreHeads(const LayerCall& call, std::span<const HeadScores> heads) const override {
-    std::vector<double>& cosines = call.scratch.numbers;  // [head][rank]
+    for (; heads.size() > kHeadsTogether; heads = heads.subspan(kHeadsTogether)) {
+      ScoreTogether(call, heads.first(kHeadsTogether));
+    }
+    ScoreTogether(call, heads);
+  }
+
+ private:
+  static constexpr size_t kHeadsTogether = 16;
+
+  static void ScoreTogether(const LayerCall& call, std::span<const HeadScores> heads) {
     const auto n_slots = [&](const HeadScores& head) { return call.order(head.kv_head).size(); };
-    size_t longest = 0;
-    for (const HeadScores& head : heads) longest = std::max(longest, n_slots(head));
-    cosines.resize(heads.size() * longest);
-    call.backend.ForEach(static_cast<int64_t>(heads.size()), [&](int64_t i) {
-      const HeadScores& head = heads[static_cast<size_t>(i)];
-      const auto own = std::span(cosines).subspan(static_cast<size_t>(i) * longest, n_slots(head));
-      call.backend.CompareWithMean(
-          {call.cache.keys(call.layer, head.kv_head), call.order(head.kv_head), own});
-      const auto read = own.subspan(static_cast<size_t>(head.region.begin), head.out.size());
-      std::ranges::transform(read, head.out.begin(), std::negate());
-    });
+    size_t n = 0;
+    for (const HeadScores& head : heads) n += n_slots(head);
+    std::vector<double>& cosines = call.scratch.numbers;  // [head][rank]
+    cosines.resize(n);
+    std::array<kernels::MeanCosines, kHeadsTogether> comparisons;
+    auto next = cosines.begin();
+    for (size_t i = 0; i < heads.size(); ++i) {
+      const int kv_head = heads[i].kv_head;
+      const std::span<double> own(next, n_slots(heads[i]));
+      comparisons[i] = {call.cache.keys(call.layer, kv_head), call.order(kv_head), own};
+      next += std::ssize(own);
+    }
+    call.backend.CompareWithMean(std::span(comparisons).first(heads.size()));
+    for (size_t i = 0; i < heads.size(); ++i) {
+      const auto first = static_cast<size_t>(heads[i].region.begin);
+      const auto read = comparisons[i].cosines.subspan(first, heads[i].out.size());
+      std::ranges::transform(read, heads[i].out.begin(), std::negate());
+    }
   }
 };
 

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <vector>
 
@@ -11,41 +10,45 @@
 namespace winnow::compression::select {
 namespace {
 
-// Columns: sums over the queries that saw the entry.
+// Columns: sums over the queries that saw the entry. Those queries are counted from its birth: a
+// step then writes sums only.
 constexpr int kSum = 0;
 constexpr int kSquares = 1;
-constexpr int kCount = 2;
+constexpr int kUnseen = 2;  // queries before the first that saw the entry
+// Layer number.
+constexpr int kQueries = 0;  // so far
 
 class GateSelector final : public Selector {
  public:
   explicit GateSelector(const GateConfig& config) : c_(config) {}
 
   std::string_view name() const override { return "gate"; }
-  cache::StateShape state() const override { return {.n_columns = 3}; }
+  cache::StateShape state() const override { return {.n_columns = 3, .n_layer_numbers = 1}; }
   Needs needs() const override {
     const kernels::TapSpec taps = {
         .column_sums = true, .square_sums = true, .reduce = score::TapReduceFrom(c_.reduce)};
     return {.prefill = taps, .decode = taps, .state = state()};
   }
   void Observe(const LayerCall& call) const override {
+    double& n_queries = call.layer_number(kQueries);
     for (int head = 0; head < call.n_kv_heads(); ++head) {
       const auto at = static_cast<size_t>(head);
       const std::span<double> sum = call.column(head, kSum);
       const std::span<double> squares = call.column(head, kSquares);
-      const std::span<double> count = call.column(head, kCount);
+      const std::span<double> unseen = call.column(head, kUnseen);
       const std::span<const double> added = call.taps.column_sums[at];
       const std::span<const double> added_squares = call.taps.square_sums[at];
       for (size_t slot = 0; slot < sum.size(); ++slot) {
         sum[slot] += added[slot];
         squares[slot] += added_squares[slot];
-        count[slot] += static_cast<double>(call.n_new);
       }
-      // Entries of the call were seen by their own query and those after it.
+      // An entry of the call is seen by its own query and those after it.
       const std::span<const Slot> own = call.order(head).last(static_cast<size_t>(call.n_new));
       for (size_t i = 0; i < own.size(); ++i) {
-        count[static_cast<size_t>(own[i])] -= static_cast<double>(i);
+        unseen[static_cast<size_t>(own[i])] = n_queries + static_cast<double>(i);
       }
     }
+    n_queries += static_cast<double>(call.n_new);
   }
 
   void Evict(const SelectInput& in, std::vector<int32_t>& evicted) const override {
@@ -62,14 +65,14 @@ class GateSelector final : public Selector {
         return;
       }
     }
-    std::vector<double>& deviations = call.scratch.numbers;
+    std::vector<double>& variances = call.scratch.numbers;
     std::vector<int32_t>& steadiest = call.scratch.indices;
-    const Deviations deviation_of(call, in.kv_head, in.region);
-    deviations.resize(static_cast<size_t>(in.region.size()));
-    for (size_t i = 0; i < deviations.size(); ++i) deviations[i] = deviation_of(i);
-    steadiest.resize(deviations.size());
+    const Variances variance_of(call, in.kv_head, in.region);
+    variances.resize(static_cast<size_t>(in.region.size()));
+    for (size_t i = 0; i < variances.size(); ++i) variances[i] = variance_of(i);
+    steadiest.resize(variances.size());
     std::iota(steadiest.begin(), steadiest.end(), 0);
-    const WorstFirst steadier = {deviations};
+    const WorstFirst steadier = {variances};
     const auto candidates_end = steadiest.begin() + n_candidates;
     if (n_evict == 1) {
       std::nth_element(steadiest.begin(), candidates_end - 1, steadiest.end(), steadier);
@@ -97,7 +100,7 @@ class GateSelector final : public Selector {
   }
 
  private:
-  // Entries that may go: those with the smallest deviation, so many. A deviation that is NaN is the
+  // Entries that may go: those with the smallest variance, so many. A variance that is NaN is the
   // smallest of all.
   int64_t Candidates(const LayerCall& call, Region region) const {
     const double ratio = call.phase == Phase::kPrefill ? c_.prefill_ratio : c_.ratio;
@@ -105,44 +108,48 @@ class GateSelector final : public Selector {
     return std::max<int64_t>(1, call.budget - exempt - region.begin);
   }
 
-  // Of the entries of a region, counted from its first.
-  class Deviations {
+  // Of the entries of a region, counted from its first. In the order of the deviations of which the
+  // paper speaks, without their square roots.
+  class Variances {
    public:
-    Deviations(const LayerCall& call, int kv_head, Region region)
+    Variances(const LayerCall& call, int kv_head, Region region)
         : sum_(call.column(kv_head, kSum)),
           squares_(call.column(kv_head, kSquares)),
-          count_(call.column(kv_head, kCount)),
+          unseen_(call.column(kv_head, kUnseen)),
+          n_queries_(call.layer_number(kQueries)),
           order_(call.order(kv_head).subspan(static_cast<size_t>(region.begin),
                                              static_cast<size_t>(region.size()))) {}
     double operator()(size_t i) const {
       const auto slot = static_cast<size_t>(order_[i]);
-      const double mean = sum_[slot] / count_[slot];
-      const double variance = squares_[slot] / count_[slot] - mean * mean;
-      return variance < 0 ? 0 : std::sqrt(variance);
+      const double share = 1 / (n_queries_ - unseen_[slot]);
+      const double mean = sum_[slot] * share;
+      const double variance = squares_[slot] * share - mean * mean;
+      return variance < 0 ? 0 : variance;
     }
 
    private:
-    std::span<const double> sum_, squares_, count_;
+    std::span<const double> sum_, squares_, unseen_;
+    double n_queries_;
     std::span<const Slot> order_;
   };
 
   // The worst of the candidates, counted from the region's first entry: nearly always one of the
   // few worst of all, whose place among the steadiest is found without sorting, and mostly without
-  // reading all deviations. -1: none of the few is a candidate.
+  // reading all variances. -1: none of the few is a candidate.
   static int32_t WorstCandidate(const SelectInput& in, int64_t n_candidates,
                                 const WorstFirst& worse) {
     constexpr int kTries = 4;
     const auto n = static_cast<int32_t>(in.scores.size());
-    const Deviations deviation_of(in.call, in.kv_head, in.region);
+    const Variances variance_of(in.call, in.kv_head, in.region);
     auto worst = static_cast<int32_t>(OldestWorst(in.scores));
     for (int tried = 0; tried < kTries; ++tried) {
       // A candidate: fewer than n_candidates are steadier.
-      const double own = deviation_of(static_cast<size_t>(worst));
+      const double own = variance_of(static_cast<size_t>(worst));
       int64_t n_steadier = 0;
       int64_t n_left = n;
       for (int32_t i = 0; i < n && n_steadier < n_candidates && n_steadier + n_left >= n_candidates;
            ++i, --n_left) {
-        const double other = deviation_of(static_cast<size_t>(i));
+        const double other = variance_of(static_cast<size_t>(i));
         if (ScoreLess(other, own) || (!ScoreLess(own, other) && i < worst)) ++n_steadier;
       }
       if (n_steadier < n_candidates) return worst;

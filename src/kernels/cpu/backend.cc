@@ -281,8 +281,12 @@ class CpuBackend final : public Backend, public OverflowCounter {
     });
   }
 
-  void CompareWithMean(const MeanCosines& comparison) override {
-    cpu::CompareWithMean(Rows(comparison.head), comparison.rows, comparison.cosines, target_);
+  void CompareWithMean(std::span<const MeanCosines> heads) override {
+    mean_cosines_.clear();
+    for (const MeanCosines& head : heads) {
+      mean_cosines_.push_back({Rows(head.head), head.rows, head.cosines});
+    }
+    cpu::CompareWithMean(mean_cosines_, target_, similarity_scratch_, pool_);
   }
 
   AttentionTotals AddAttention(const AttentionSums& sums,
@@ -341,6 +345,7 @@ class CpuBackend final : public Backend, public OverflowCounter {
   std::atomic<int64_t> n_overflowed_{0};
   HostAttentions host_attentions_{lists_};
   std::vector<HostSimilarity> searches_;
+  std::vector<HostMeanCosines> mean_cosines_;
 };
 
 // Target bits, best first. The fallback runs everywhere, whether or not Highway lists it.

@@ -327,8 +327,8 @@ class ReferenceBackend final : public Backend, public OverflowCounter {
     for (const Similarity& search : searches) reference::MostSimilar(search, &Bytes);
   }
 
-  void CompareWithMean(const MeanCosines& comparison) override {
-    reference::CompareWithMean(comparison, &Bytes);
+  void CompareWithMean(std::span<const MeanCosines> heads) override {
+    for (const MeanCosines& head : heads) reference::CompareWithMean(head, &Bytes);
   }
 
   void Unrotate(const HeadRows& keys, std::span<const int32_t> positions,

@@ -2,12 +2,15 @@
 #include "kernels/cpu/similarity/mean_cosines.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "base/check.h"
 #include "kernels/cpu/processor.h"
 #include "kernels/cpu/simd/targets.h"
+#include "kernels/cpu/similarity/similarity_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/similarity/mean_cosines.cc"
@@ -40,24 +43,32 @@ inline double ExactLength(const float* row, int dim) {
   return std::sqrt(square);
 }
 
-// Adds the unit vector of such a row to `part`, and returns 1 / length.
-inline float AddExtremeUnit(const float* row, int dim, float* part) {
+// Adds the unit vector of such a row to `sum`, and returns -1 / length: negative marks the row.
+inline float AddExtremeUnit(const float* row, int dim, float* sum) {
   const double length = ExactLength(row, dim);
   if (length == 0) return 0;
-  for (int k = 0; k < dim; ++k) part[k] += static_cast<float>(row[k] / length);
-  return static_cast<float>(1 / length);
+  for (int k = 0; k < dim; ++k) sum[k] += static_cast<float>(row[k] / length);
+  return static_cast<float>(-1 / length);
 }
 
+// 0, 1, ...
+constexpr auto kFirstRows = [] {
+  std::array<int32_t, kRowsAtOnce> rows;
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}();
+
 struct MeanKernels {
-  // Both take the first kRowsAtOnce rows and prefetch the next; `inverse` and `dots` have room for
-  // as many.
-  // Adds the unit vectors of `rows` to sum [dim] and writes 1 / length of each; `floats`: working
-  // memory, two rows of PaddedDim(dim).
-  void (*add_units)(const HostHeadRows& head, std::span<const int32_t> rows, double* sum,
-                    float* inverse, float* floats);
-  // dots[i] = row i times `direction` [PaddedDim(dim), zeros at the end].
-  void (*dots)(const HostHeadRows& head, std::span<const int32_t> rows, const float* direction,
-               float* dots);
+  // Both take the first kRowsAtOnce rows and prefetch the next.
+  // sum [PaddedDim(dim)] = the unit vectors of `rows`; inverse [row] = 1 / length, negative where
+  // the sum of squares is extreme.
+  void (*sum_units)(const HostHeadRows& head, std::span<const int32_t> rows, float* sum,
+                    double* inverse);
+  // scaled[i] *= row i times `direction` [PaddedDim(dim), zeros at the end].
+  void (*scale_by_dots)(const HostHeadRows& head, std::span<const int32_t> rows,
+                        const float* direction, double* scaled);
+  // sum [dim] = the n rows of `parts` [n, PaddedDim(dim)] in their order.
+  void (*add_parts)(const float* parts, size_t n, std::span<double> sum);
 };
 
 }  // namespace winnow::kernels::cpu
@@ -69,6 +80,7 @@ namespace winnow::kernels::cpu::HWY_NAMESPACE {
 // Elements [k, k + kLanes) of a row of any dimension; zeros follow the last one.
 template <class Elements>
 struct TailedAt {
+  static constexpr int kDim = 0;  // any
   const std::byte* row;
   int dim;
   HWY_INLINE VF operator()(int k) const {
@@ -77,15 +89,17 @@ struct TailedAt {
     return k < dim ? LoadFirst<Elements>(from, dim - k) : hn::Zero(DF());
   }
 };
-// The same of a row of whole vectors.
-template <class Elements>
+// The same of a row of whole vectors, of a dimension that the compiler knows (or 0: any).
+template <class Elements, int kDimension>
 struct WholeAt {
+  static constexpr int kDim = kDimension;
   const std::byte* row;
   int dim;
   HWY_INLINE VF operator()(int k) const { return Elements::Load(row + k * Elements::kBytes); }
 };
 template <class Block>
 struct BlockAt {
+  static constexpr int kDim = 0;
   const std::byte* row;
   int dim;
   HWY_INLINE VF operator()(int k) const {
@@ -98,8 +112,8 @@ struct BlockAt {
 // Rows may lie anywhere: no prefetcher sees the next one.
 constexpr size_t kRowsAhead = 8;
 
-// out[i] = the sum of factor(k, x) * x over the vectors x of row i, for the first n rows, and for
-// some more up to whole vectors of `out`.
+// out[i] = the sum of factor(i, k, x) * x over the vectors x of row i, from element k on, for the
+// first n rows, and for some more up to whole vectors of `out`.
 template <class At, class Factor>
 HWY_INLINE void SumRows(const HostHeadRows& head, std::span<const int32_t> rows, size_t n,
                         const Factor& factor, float* out) {
@@ -117,9 +131,11 @@ HWY_INLINE void SumRows(const HostHeadRows& head, std::span<const int32_t> rows,
         listed.Fetch(head.Row(rows[std::min(row + kRowsAhead, last)]), head.row_bytes);
         const At at{head.Row(rows[std::min(row, last)]), head.dim};
         sums[i] = hn::Zero(df);
-        for (int k = 0; k < head.dim; k += kLanes) {
+        const int dim = At::kDim > 0 ? At::kDim : head.dim;
+#pragma GCC unroll 8
+        for (int k = 0; k < dim; k += kLanes) {
           const VF x = at(k);
-          sums[i] = hn::MulAdd(x, factor(k, x), sums[i]);
+          sums[i] = hn::MulAdd(x, factor(row, k, x), sums[i]);
         }
       }
       fours[four] = SumFour(sums[0], sums[1], sums[2], sums[3]);
@@ -157,66 +173,100 @@ void AddScaledRows(const HostHeadRows& head, std::span<const int32_t> rows, cons
   for (; k < PaddedDim(head.dim); k += kLanes) AddScaled<At, 1>(head, rows, factors, k, sum);
 }
 
+// Where the lengths of some rows are sought in doubles.
 template <class At>
-void AddUnits(const HostHeadRows& head, std::span<const int32_t> all_rows, double* sum,
-              float* inverse, float* floats) {
-  const DF df;
-  const auto rows = all_rows.first(std::min(kRowsAtOnce, all_rows.size()));
-  const int dim = head.dim;
-  float* const part = floats + PaddedDim(dim);
-  // Lengths first, then the sum: no row waits for another one's square root.
-  alignas(64) float squares[kRowsAtOnce];
-  SumRows<At>(
-      head, all_rows, rows.size(), [](int, VF x) HWY_ATTR { return x; }, squares);
-  bool extreme = false;
-  for (size_t i = 0; i < rows.size(); ++i) extreme |= IsExtremeSquare(squares[i]);
-  for (size_t i = 0; i < rows.size(); i += kLanes) {
-    const VF square = hn::Load(df, squares + i);
-    hn::StoreU(hn::Div(hn::Set(df, 1.0F), hn::Sqrt(square)), df, inverse + i);
-  }
-  std::fill_n(part, PaddedDim(dim), 0.0F);
-  if (!extreme) {
-    AddScaledRows<At>(head, rows, inverse, part);
-  } else {
-    for (size_t i = 0; i < rows.size(); ++i) {
-      if (!IsExtremeSquare(squares[i])) {
-        AddScaledRows<At>(head, rows.subspan(i, 1), inverse + i, part);
-        continue;
-      }
-      const At at{head.Row(rows[i]), dim};
-      for (int k = 0; k < dim; k += kLanes) hn::StoreU(at(k), df, floats + k);
-      inverse[i] = AddExtremeUnit(floats, dim, part);
+HWY_NOINLINE void SumExtremeUnits(const HostHeadRows& head, std::span<const int32_t> rows,
+                                  const float* squares, float* sum, double* inverse) {
+  std::vector<float> row(static_cast<size_t>(PaddedDim(head.dim)));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (IsExtremeSquare(squares[i])) {
+      const At at{head.Row(rows[i]), head.dim};
+      for (int k = 0; k < head.dim; k += kLanes) hn::StoreU(at(k), DF(), row.data() + k);
+      inverse[i] = AddExtremeUnit(row.data(), head.dim, sum);
+    } else {
+      const float factor = 1 / std::sqrt(squares[i]);
+      AddScaledRows<At>(head, rows.subspan(i, 1), &factor, sum);
+      inverse[i] = factor;
     }
   }
-  for (int k = 0; k < dim; ++k) sum[k] += part[k];
 }
 
 template <class At>
-void Dots(const HostHeadRows& head, std::span<const int32_t> rows, const float* direction,
-          float* dots) {
+void SumUnits(const HostHeadRows& head, std::span<const int32_t> all_rows, float* sum,
+              double* inverse) {
   const DF df;
+  const auto rows = all_rows.first(std::min(kRowsAtOnce, all_rows.size()));
+  CheckRows(head, rows);
+  // Lengths first, then the sum: no row waits for another one's square root. Rows of a known
+  // dimension wait as floats.
+  alignas(64) float factors[kRowsAtOnce];
+  alignas(64) float unpacked[kRowsAtOnce * std::max(At::kDim, 1)];
   SumRows<At>(
-      head, rows, std::min(kRowsAtOnce, rows.size()),
-      [&](int k, VF) HWY_ATTR { return hn::LoadU(df, direction + k); }, dots);
+      head, all_rows, rows.size(),
+      [&](size_t row, int k, VF x) HWY_ATTR {
+        if constexpr (At::kDim > 0) hn::Store(x, df, unpacked + row * At::kDim + k);
+        return x;
+      },
+      factors);
+  bool extreme = false;
+  for (size_t i = 0; i < rows.size(); ++i) extreme |= IsExtremeSquare(factors[i]);
+  std::fill_n(sum, PaddedDim(head.dim), 0.0F);
+  if (extreme) return SumExtremeUnits<At>(head, rows, factors, sum, inverse);
+  for (size_t i = 0; i < rows.size(); i += kLanes) {
+    const VF square = hn::Load(df, factors + i);
+    hn::Store(hn::Div(hn::Set(df, 1.0F), hn::Sqrt(square)), df, factors + i);
+  }
+  if constexpr (At::kDim > 0) {
+    const HostHeadRows floats = {reinterpret_cast<std::byte*>(unpacked), kRowsAtOnce, At::kDim,
+                                 TensorType::kF32, At::kDim * int64_t{sizeof(float)}};
+    AddScaledRows<WholeAt<F32Elements, At::kDim>>(floats, std::span(kFirstRows).first(rows.size()),
+                                                  factors, sum);
+  } else {
+    AddScaledRows<At>(head, rows, factors, sum);
+  }
+  std::copy_n(factors, rows.size(), inverse);
 }
 
 template <class At>
-constexpr MeanKernels kMeanKernels = {.add_units = AddUnits<At>, .dots = Dots<At>};
+void ScaleByDots(const HostHeadRows& head, std::span<const int32_t> rows, const float* direction,
+                 double* scaled) {
+  const DF df;
+  const size_t n = std::min(kRowsAtOnce, rows.size());
+  alignas(64) float dots[kRowsAtOnce];
+  SumRows<At>(
+      head, rows, n, [&](size_t, int k, VF) HWY_ATTR { return hn::LoadU(df, direction + k); },
+      dots);
+  for (size_t i = 0; i < n; ++i) scaled[i] *= dots[i];
+}
+
+void AddParts(const float* parts, size_t n, std::span<double> sum) {
+  std::ranges::fill(sum, 0.0);
+  const int padded = PaddedDim(static_cast<int>(sum.size()));
+  for (size_t part = 0; part < n; ++part, parts += padded) {
+    for (size_t k = 0; k < sum.size(); ++k) sum[k] += parts[k];
+  }
+}
+
+template <class At>
+constexpr MeanKernels kMeanKernels = {
+    .sum_units = SumUnits<At>, .scale_by_dots = ScaleByDots<At>, .add_parts = AddParts};
 
 template <class Elements>
-const MeanKernels& ElementKernels(bool whole) {
-  return whole ? kMeanKernels<WholeAt<Elements>> : kMeanKernels<TailedAt<Elements>>;
+const MeanKernels& ElementKernels(int dim) {
+  if (dim == 64) return kMeanKernels<WholeAt<Elements, 64>>;
+  if (dim == 128) return kMeanKernels<WholeAt<Elements, 128>>;
+  return dim == PaddedDim(dim) ? kMeanKernels<WholeAt<Elements, 0>>
+                               : kMeanKernels<TailedAt<Elements>>;
 }
 
 const MeanKernels& MeanTable(TensorType type, int dim) {
-  const bool whole = dim == PaddedDim(dim);
   switch (type) {
     case TensorType::kF32:
-      return ElementKernels<F32Elements>(whole);
+      return ElementKernels<F32Elements>(dim);
     case TensorType::kF16:
-      return ElementKernels<F16Elements>(whole);
+      return ElementKernels<F16Elements>(dim);
     case TensorType::kBF16:
-      return ElementKernels<Bf16Elements>(whole);
+      return ElementKernels<Bf16Elements>(dim);
     case TensorType::kQ8_0:
       return kMeanKernels<BlockAt<Q8Block>>;
     default:
@@ -234,72 +284,108 @@ namespace {
 
 HWY_EXPORT(MeanTable);
 
-// Of length 1; false: the mean is zero.
-bool MeanDirection(std::span<const double> sum, std::span<float> direction) {
-  double square = 0;
-  for (const double x : sum) square += x * x;
-  if (square == 0) return false;
-  const double length = std::sqrt(square);
-  for (size_t k = 0; k < sum.size(); ++k) direction[k] = static_cast<float>(sum[k] / length);
-  return true;
-}
-
-// Of rows whose sum of squares is outside the bounds.
-bool IsExtreme(float inverse) {
-  return inverse != 0 && !(inverse >= 1 / std::sqrt(kLargeSquare) * 1.01F &&
-                           inverse <= 1 / std::sqrt(kSmallSquare) * 0.99F);
-}
-
-double ExtremeCosine(const HostHeadRows& head, int32_t row, std::span<const float> direction) {
+// 0 for a row of zeros.
+double ExactCosine(const HostHeadRows& head, int32_t row, const float* direction) {
   std::vector<float> floats(static_cast<size_t>(head.dim));
   Dequantize(head.type, {head.Row(row), static_cast<size_t>(head.row_bytes)}, floats);
   double dot = 0;
   for (size_t k = 0; k < floats.size(); ++k) dot += static_cast<double>(floats[k]) * direction[k];
-  return dot / ExactLength(floats.data(), head.dim);
+  const double length = ExactLength(floats.data(), head.dim);
+  return length == 0 ? 0 : dot / length;
 }
+
+// One head, and its working memory between the passes.
+class Comparison {
+ public:
+  // floats [Floats(head)]
+  Comparison(const HostMeanCosines& head, const MeanKernels& kernels, float* floats)
+      : head_(head), kernels_(kernels), direction_(floats), sums_(floats + Padded(head)) {}
+
+  static size_t Parts(const HostMeanCosines& head) {
+    return (head.rows.size() + kRowsAtOnce - 1) / kRowsAtOnce;
+  }
+  static size_t Floats(const HostMeanCosines& head) { return (1 + Parts(head)) * Padded(head); }
+
+  // What a row is multiplied with waits where its cosine will be.
+  void SumPart(size_t part) const {
+    kernels_.sum_units(head_.head, Rows(part), sums_ + part * Padded(head_), Cosines(part).data());
+  }
+  // Of length 1; zeros if the mean is zero. Parts are added in their order: threads change no bit.
+  void FindDirection() const {
+    const auto dim = static_cast<size_t>(head_.head.dim);
+    constexpr size_t kUsualDim = 256;  // needs no memory of the heap
+    double usual[kUsualDim];
+    std::vector<double> large(dim > kUsualDim ? dim : 0);
+    const std::span<double> sum(dim > kUsualDim ? large.data() : usual, dim);
+    kernels_.add_parts(sums_, Parts(head_), sum);
+    double square = 0;
+    for (const double x : sum) square += x * x;
+    std::fill_n(direction_, Padded(head_), 0.0F);
+    if (square == 0) return;
+    const double length = std::sqrt(square);
+    for (size_t k = 0; k < dim; ++k) direction_[k] = static_cast<float>(sum[k] / length);
+  }
+  void ComparePart(size_t part) const {
+    const std::span<double> out = Cosines(part);
+    const bool extreme = std::ranges::any_of(out, [](double inverse) { return inverse < 0; });
+    if (!extreme) return kernels_.scale_by_dots(head_.head, Rows(part), direction_, out.data());
+    for (size_t i = 0; i < out.size(); ++i) {
+      out[i] = ExactCosine(head_.head, Rows(part)[i], direction_);
+    }
+  }
+
+ private:
+  static size_t Padded(const HostMeanCosines& head) {
+    return static_cast<size_t>(PaddedDim(head.head.dim));
+  }
+  // The part's and all behind them, which the kernels prefetch.
+  std::span<const int32_t> Rows(size_t part) const {
+    return head_.rows.subspan(part * kRowsAtOnce);
+  }
+  std::span<double> Cosines(size_t part) const {
+    const size_t first = part * kRowsAtOnce;
+    return head_.cosines.subspan(first, std::min(kRowsAtOnce, head_.rows.size() - first));
+  }
+
+  const HostMeanCosines& head_;
+  const MeanKernels& kernels_;
+  float* direction_;  // [PaddedDim(dim)]
+  float* sums_;       // [part, PaddedDim(dim)]
+};
 
 }  // namespace
 
-void CompareWithMean(const HostHeadRows& head, std::span<const int32_t> rows,
-                     std::span<double> cosines, int64_t target) {
-  WINNOW_CHECK(cosines.size() == rows.size());
-  for (const int32_t row : rows) WINNOW_CHECK(row >= 0 && row < head.n_rows);
-  const MeanKernels& kernels =
-      ForTarget(HWY_DISPATCH_TABLE(MeanTable), target)(head.type, head.dim);
-  const auto padded = static_cast<size_t>(PaddedDim(head.dim));
-  // Heads of usual dimensions need no memory of the heap.
-  constexpr size_t kDim = 256;
-  double few_sums[kDim] = {};
-  float few_floats[3 * kDim] = {};
-  std::vector<double> many_sums(padded > kDim ? padded : 0);
-  std::vector<float> many_floats(padded > kDim ? 3 * padded : 0);
-  double* const sums = padded > kDim ? many_sums.data() : few_sums;
-  float* const floats = padded > kDim ? many_floats.data() : few_floats;
-  const std::span<float> direction(floats + 2 * padded, padded);
-
-  const auto each_part = [&](const auto& use) {
-    for (size_t first = 0; first < rows.size(); first += kRowsAtOnce) {
-      const size_t n = std::min(kRowsAtOnce, rows.size() - first);
-      use(rows.subspan(first), cosines.subspan(first, n));
-    }
-  };
-  float inverse[kRowsAtOnce], dots[kRowsAtOnce];
-  // What a row is multiplied with waits where its cosine will be.
-  each_part([&](std::span<const int32_t> part, std::span<double> out) {
-    kernels.add_units(head, part, sums, inverse, floats);
-    std::copy_n(inverse, out.size(), out.begin());
-  });
-  if (!MeanDirection({sums, static_cast<size_t>(head.dim)}, direction)) {
-    std::fill(cosines.begin(), cosines.end(), 0.0);
-    return;
+void CompareWithMean(std::span<const HostMeanCosines> heads, int64_t target,
+                     std::vector<float>& scratch, ThreadPool& pool) {
+  size_t n_parts = 0, n_floats = 0;  // of the largest head
+  for (const HostMeanCosines& head : heads) {
+    WINNOW_CHECK(head.cosines.size() == head.rows.size());
+    n_parts = std::max(n_parts, Comparison::Parts(head));
+    n_floats = std::max(n_floats, Comparison::Floats(head));
   }
-  each_part([&](std::span<const int32_t> part, std::span<double> out) {
-    kernels.dots(head, part, direction.data(), dots);
-    for (size_t i = 0; i < out.size(); ++i) {
-      const bool extreme = IsExtreme(static_cast<float>(out[i]));
-      out[i] = extreme ? ExtremeCosine(head, part[i], direction) : double{dots[i]} * out[i];
-    }
-  });
+  if (n_parts == 0) return;
+  if (scratch.size() < heads.size() * n_floats) scratch.resize(heads.size() * n_floats);
+  const auto comparison = [&](size_t i) {
+    const HostHeadRows& rows = heads[i].head;
+    const auto table = ForTarget(HWY_DISPATCH_TABLE(MeanTable), target);
+    return Comparison(heads[i], table(rows.type, rows.dim), scratch.data() + i * n_floats);
+  };
+  // Cut like attention, which read these rows just before: a thread finds them in its cache.
+  constexpr int64_t kPartsTogether = 4;
+  const auto each_part = [&](const auto& use) {
+    const auto n_items = static_cast<int64_t>(heads.size() * n_parts);
+    const auto use_item = [&](int64_t item, int) {
+      const size_t i = static_cast<size_t>(item) / n_parts;
+      const size_t part = static_cast<size_t>(item) % n_parts;
+      if (part < Comparison::Parts(heads[i])) use(comparison(i), part);
+    };
+    pool.ParallelFor(n_items, use_item, kPartsTogether, ThreadPool::Schedule::kStaticStealing);
+  };
+  each_part([](const Comparison& head, size_t part) { head.SumPart(part); });
+  for (size_t i = 0; i < heads.size(); ++i) {
+    if (!heads[i].rows.empty()) comparison(i).FindDirection();
+  }
+  each_part([](const Comparison& head, size_t part) { head.ComparePart(part); });
 }
 
 }  // namespace winnow::kernels::cpu

@@ -2,14 +2,23 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
+#include "base/thread_pool.h"
 #include "kernels/cpu/head_rows.h"
 
 namespace winnow::kernels::cpu {
 
-// As Backend::CompareWithMean, in the calling thread: several heads may be compared at once
-// (Backend::ForEach). Cost: two passes over the rows.
-void CompareWithMean(const HostHeadRows& head, std::span<const int32_t> rows,
-                     std::span<double> cosines, int64_t target);
+// MeanCosines on plain host memory.
+struct HostMeanCosines {
+  HostHeadRows head;
+  std::span<const int32_t> rows;
+  std::span<double> cosines;
+};
+
+// As Backend::CompareWithMean. `scratch` keeps its memory between calls. Cost: two passes over the
+// rows.
+void CompareWithMean(std::span<const HostMeanCosines> heads, int64_t target,
+                     std::vector<float>& scratch, ThreadPool& pool);
 
 }  // namespace winnow::kernels::cpu
