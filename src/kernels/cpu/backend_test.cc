@@ -1,5 +1,6 @@
 // Memory and weights of the CPU backend; its arithmetic is compared in the conformance tests.
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
 #include <algorithm>
 #include <numeric>
@@ -8,6 +9,7 @@
 
 #include "base/machine.h"
 #include "kernels/backends.h"
+#include "kernels/cpu/rows.h"
 #include "kernels/ops.h"
 #include "kernels/testing/random_blocks.h"
 
@@ -45,6 +47,13 @@ TEST_F(CpuBackendTest, NamesTheTargetsItHasWhenAskedForAnother) {
     EXPECT_NE(none.error().message.find(target), std::string::npos) << target;
   }
 }
+
+#if HWY_ARCH_X86
+TEST(ForTarget, TakesTheNextBestKernelsWhereAFileHasNoneForTheTarget) {
+  EXPECT_EQ(&cpu::RowKernelsFor(HWY_AVX3_DL), &cpu::RowKernelsFor(HWY_AVX3));
+  EXPECT_NE(&cpu::RowKernelsFor(HWY_AVX3), &cpu::RowKernelsFor(HWY_AVX2));
+}
+#endif
 
 TEST_F(CpuBackendTest, RefusesMemoryThatTheSystemDoesNotHave) {
   const int64_t bytes = int64_t{1} << 60;

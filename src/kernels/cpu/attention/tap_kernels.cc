@@ -1,3 +1,4 @@
+#define WINNOW_FLOAT_KERNELS  // see simd/targets.h
 #include <algorithm>
 #include <vector>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // Which instruction sets are compiled, and how one of them is picked. Included before Highway's
-// headers by every file that is compiled per target, so that all tables have the same entries.
+// headers by every file that is compiled per target.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,10 @@
 // SSSE3 would only repeat SSE4; the kernels keep arrays of vectors, which sizeless SVE vectors
 // forbid.
 #define WINNOW_UNUSED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
-#ifdef WINNOW_FEW_TARGETS  // one of those with vectors of 512 bits
+// A file without 8-bit products defines WINNOW_FLOAT_KERNELS: for AVX3_DL it would repeat AVX3.
+#if defined(WINNOW_FLOAT_KERNELS)
+#define HWY_DISABLED_TARGETS (WINNOW_UNUSED_TARGETS | HWY_AVX3_DL)
+#elif defined(WINNOW_FEW_TARGETS)  // one of those with vectors of 512 bits
 #define HWY_DISABLED_TARGETS (WINNOW_UNUSED_TARGETS | HWY_AVX3)
 #else
 #define HWY_DISABLED_TARGETS WINNOW_UNUSED_TARGETS
@@ -30,16 +33,16 @@
 
 namespace winnow::kernels::cpu {
 
-// The entry of a HWY_EXPORT table for one target (a HWY_* bit). Unlike HWY_DYNAMIC_DISPATCH it asks
-// no global, so two backends of one process may use different targets. Entries a build lacks fall
-// back to the baseline.
+// The entry of a HWY_EXPORT table for one target (a HWY_* bit), or for the next best target that
+// the calling file is compiled for. Unlike HWY_DYNAMIC_DISPATCH it asks no global, so two backends
+// of one process may use different targets. Inlined, as HWY_TARGETS differs between files.
 template <typename Function, size_t kEntries>
-Function ForTarget(Function const (&table)[kEntries], int64_t target) {
+HWY_INLINE Function ForTarget(Function const (&table)[kEntries], int64_t target) {
   if constexpr (kEntries == 1) {
     return table[0];
   } else {
     hwy::ChosenTarget chosen;
-    chosen.Update(target);
+    chosen.Update(-target);  // the bit and all above it: in Highway's order these are no better
     return table[chosen.GetIndex()];
   }
 }

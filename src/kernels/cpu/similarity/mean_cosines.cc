@@ -1,3 +1,4 @@
+#define WINNOW_FLOAT_KERNELS  // see simd/targets.h
 #include "kernels/cpu/similarity/mean_cosines.h"
 
 #include <algorithm>
