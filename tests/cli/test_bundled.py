@@ -4,7 +4,7 @@ import hashlib
 import pathlib
 import unittest
 
-from harness import CliTest, winnow
+from harness import SHARED, CliTest, winnow
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / "models/winnow-s-Q8_0.gguf"
@@ -56,6 +56,33 @@ class Bundled(CliTest):
         right = [question for question, fact in FACTS.items()
                  if fact in self.ask(question, "--kv-method", "streaming", "--kv-ratio", "0.0625")["text"]]
         self.assertLessEqual(len(right), 1, right)
+
+
+class TreeKvInParts(CliTest):
+    """The tree goes on from chunk to chunk of a prompt (docs/methods/treekv.md#chunks-and-turns)."""
+
+    BOOK = SHARED / "more_books/bram-stoker_dracula.txt"
+
+    def kept_per_sixth(self, method, chunk):
+        """Tokens kept of each sixth of 1800, the mean over layers and heads."""
+        flags = ["--prefill-chunk", chunk] if chunk else []
+        found = self.assert_done(winnow("probe", "kept", "-f", self.BOOK, "-n", "1800", "--samples", "1", "--prompt-tokens", "1800",
+                                        "--kv-size", "512", "--kv-method", method, *flags, "--json", "-")).json
+        heads = [head for layer in found["probes"][0]["evicted_at"][0]["layers"] for head in layer]
+        return [sum(evicted_at == -1 for head in heads for evicted_at in head[i * 300:(i + 1) * 300]) / len(heads) for i in range(6)]
+
+    def test_chunks_keep_the_same_tree(self):
+        if not self.BOOK.exists():
+            self.skipTest("skipped: no ../shared/data/more_books")
+        # Where the votes decide nothing, the pairs alone are compared: chunks must not move them.
+        whole = self.kept_per_sixth("treekv:select_left=true", None)
+        for chunk in (64, 256):
+            self.assertEqual(self.kept_per_sixth("treekv:select_left=true", chunk), whole, chunk)
+        # The votes differ, by how much the blocks of 8 are fine enough to say; 15 blocks of 32 are not.
+        whole = self.kept_per_sixth("treekv:block=8", None)
+        for chunk in (64, 256):
+            for sixth, (part, all_at_once) in enumerate(zip(self.kept_per_sixth("treekv:block=8", chunk), whole)):
+                self.assertLess(abs(part - all_at_once), 0.25 * all_at_once, (chunk, sixth))
 
 
 if __name__ == "__main__":
