@@ -94,21 +94,6 @@ void FindMappedFile(uintptr_t address, const Found& found) {
   close(maps);
 }
 
-// What the compiler was told to use (CMakeLists.txt).
-void RequireProcessor() {
-#if defined(__SSE4_2__) && defined(__AES__) && defined(__PCLMUL__)
-  if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("aes") &&
-      __builtin_cpu_supports("pclmul")) {
-    return;
-  }
-  WriteError(
-      "winnow: error: found a processor without SSE4.2, AES or CLMUL, which this build expects; "
-      "build winnow with -DCMAKE_CXX_FLAGS=-march=x86-64 (in a virtual machine: ask for the "
-      "host's processor)\n");
-  _exit(kFailed);
-#endif
-}
-
 void OnBusError(int signal, siginfo_t* info, void*) {
   // All threads read the same file: the first tells, the others wait for the end.
   static std::atomic_flag told;
@@ -155,7 +140,6 @@ std::string LimitText() {
 
 void PrepareProcess() {
   OpenStandardFiles();
-  RequireProcessor();
   std::set_terminate(OnTerminate);
   struct sigaction action = {};
   action.sa_sigaction = OnBusError;
