@@ -51,7 +51,13 @@ Result<void> Step::Begin(std::span<const TokenSpan> spans, int64_t row_block) {
 
 Result<bool> Step::Run(const Quota& quota) {
   WINNOW_CHECK(at_work_ && !running_);
-  running_ = true;
+  // Memory that is refused ends in an exception, and whoever catches it abandons the step.
+  struct Running {
+    explicit Running(bool& running) : running_(running) { running_ = true; }
+    ~Running() { running_ = false; }
+    bool& running_;
+  };
+  const Running running(running_);
   Result<void> done;
   for (int64_t n = 0;
        n == 0 || (n < quota.n_blocks && (quota.deadline == quota.deadline.max() ||
@@ -60,7 +66,6 @@ Result<bool> Step::Run(const Quota& quota) {
     done = RunUnit(quota);
     if (!done || !at_work_) break;
   }
-  running_ = false;
   if (!done) {
     End();
     return done.error();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <new>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -136,6 +137,21 @@ TEST(Step, AnErrorOfTheHookEndsTheStep) {
   ASSERT_FALSE(outcome.has_value());
   EXPECT_EQ(outcome.error().message, "no plan");
   EXPECT_FALSE(loaded.step->at_work());
+}
+
+// As memory that is refused does.
+TEST(Step, AnExceptionLeavesAStepThatCanBeAbandoned) {
+  const Loaded loaded = Load(MakeTinySpec("llama"));
+  const auto cache = loaded.NewCache();
+  const std::vector<int32_t> tokens = Tokens();
+  TokenSpan span = MakeSpan(*cache, tokens);
+  span.sequence.after_layer = [](const LayerDone&) -> Result<void> { throw std::bad_alloc(); };
+  ASSERT_TRUE(loaded.step->Begin({&span, 1}).has_value());
+  EXPECT_THROW((void)loaded.step->Run(), std::bad_alloc);
+  loaded.step->Abandon();
+  cache->Truncate(0);
+  const TokenSpan again = MakeSpan(*cache, tokens);
+  EXPECT_TRUE(loaded.step->RunAll({&again, 1}).has_value());
 }
 
 // What a prompt gives.
