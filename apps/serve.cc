@@ -12,6 +12,7 @@
 #include "overflow.h"
 #include "runtime/scheduler.h"
 #include "serve_flags.h"
+#include "server/constraints.h"
 #include "server/http/http_server.h"
 #include "server/openai/service.h"
 #include "server/scheduler_backend.h"
@@ -73,7 +74,7 @@ int LoadAndServe(const ServeFlags& flags, const runtime::SchedulerOptions& sched
   server::SchedulerBackend backend(
       **engine, **scheduler, server::MakeModelInfo(**engine, name, scheduling.defaults.context));
   (*scheduler)->Start();
-  service.SetReady(backend, *prompts, *sampler);
+  service.SetReady(backend, *prompts, *sampler, server::MakeConstraints((*engine)->tokenizer()));
   log.Info("model  " + name + ": " + DescribeEngine(**engine) + ", " +
            HumanBytes((*engine)->file().file_bytes()));
   log.Info("ready  " + http->url() + ", OpenAI clients use " + http->url() + "/v1");

@@ -15,6 +15,14 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMaxCacheBytes = int64_t{64} << 20;  // of compiled grammars
+// Models that find no next word write white space for ever where a grammar lets them.
+constexpr int kMaxSpaces = 16;
+// xgrammar takes minutes and gigabytes for schemas of a megabyte, and cannot be interrupted.
+constexpr size_t kMaxSchemaBytes = size_t{32} << 10;
+constexpr size_t kMaxSchemaValues = 1000;
+constexpr size_t kMaxSchemaDepth = 64;
+constexpr size_t kMaxPatternBytes = 256;  // of all patterns
+constexpr int kMaxCountedValues = 1000;   // minProperties or maxProperties times all values
 
 // Bytes a token stands for in running text; control tokens, which no grammar writes, stand for
 // nothing.
@@ -29,14 +37,98 @@ std::vector<std::string> Pieces(const tokenizer::Tokenizer& tokenizer) {
   return pieces;
 }
 
+// Without what xgrammar puts before its messages: "[time] file:line: ".
+std::string Message(std::string text) {
+  if (text.starts_with("[")) {
+    const size_t line = text.find(".cc:");
+    const size_t end = line == std::string::npos ? line : text.find(": ", line);
+    if (end != std::string::npos) text.erase(0, end + 2);
+  }
+  while (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
 // xgrammar throws; this is the door where that ends.
 template <typename Function>
-auto Caught(const char* what, const Function& function) -> Result<decltype(function())> {
+auto Caught(const std::string& what, const Function& function) -> Result<decltype(function())> {
   try {
     return function();
   } catch (const std::exception& error) {
-    return Error{std::string(what) + ": " + error.what()};
+    return Error{what + ": " + Message(error.what())};
   }
+}
+
+Error TooLarge(const std::string& what, size_t found, size_t expected) {
+  return Error{"the JSON schema has " + std::to_string(found) + " " + what + ", expected at most " +
+               std::to_string(expected)};
+}
+
+struct SchemaSize {
+  size_t values = 0, pattern_bytes = 0;
+  double counted_properties = 0;  // the largest minProperties or maxProperties
+};
+
+// A repeated group that may itself repeat takes minutes: (a*b*)*.
+bool RepeatsGroup(const std::string& pattern) {
+  for (size_t i = 0; i + 1 < pattern.size(); ++i) {
+    if (pattern[i] == '\\') {
+      ++i;
+    } else if (pattern[i] == ')' &&
+               std::string_view("*+{").find(pattern[i + 1]) != std::string_view::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+Result<void> CheckPattern(const std::string& pattern, SchemaSize& size) {
+  size.pattern_bytes += pattern.size();
+  if (size.pattern_bytes > kMaxPatternBytes) {
+    return TooLarge("or more bytes in patterns", size.pattern_bytes, kMaxPatternBytes);
+  }
+  if (RepeatsGroup(pattern)) {
+    return Error{"the JSON schema: pattern '" + pattern +
+                 "' repeats a group; only characters and classes can be repeated"};
+  }
+  return {};
+}
+
+Result<void> CheckValues(const Json& value, size_t depth, SchemaSize& size) {
+  if (depth > kMaxSchemaDepth) return TooLarge("levels", depth, kMaxSchemaDepth);
+  if (++size.values > kMaxSchemaValues) {
+    return TooLarge("or more values", size.values, kMaxSchemaValues);
+  }
+  if (!value.is_structured()) return {};  // items() of a number is the number itself
+  for (const auto& [name, inner] : value.items()) {
+    if (value.is_object() && name == "pattern" && inner.is_string()) {
+      WINNOW_TRY(CheckPattern(inner.get_ref<const std::string&>(), size));
+    }
+    // Its names are patterns.
+    if (value.is_object() && name == "patternProperties" && inner.is_object()) {
+      for (const auto& property : inner.items()) WINNOW_TRY(CheckPattern(property.key(), size));
+    }
+    const bool counts = value.is_object() && (name == "minProperties" || name == "maxProperties");
+    if (counts && inner.is_number()) {
+      size.counted_properties = std::max(size.counted_properties, inner.get<double>());
+    }
+    WINNOW_TRY(CheckValues(inner, depth + 1, size));
+  }
+  return {};
+}
+
+// What is too large to be compiled while clients wait.
+Result<Json> ParseSchema(const std::string& what, const std::string& text) {
+  if (text.size() > kMaxSchemaBytes) return TooLarge("bytes", text.size(), kMaxSchemaBytes);
+  Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!parsed.is_object()) return Error{what + " is no JSON object"};
+  SchemaSize size;
+  WINNOW_TRY(CheckValues(parsed, 0, size));
+  if (size.counted_properties * static_cast<double>(size.values) > kMaxCountedValues) {
+    return Error{what + " counts up to " + std::to_string(size.counted_properties) +
+                 " properties among " + std::to_string(size.values) +
+                 " values, expected a product of at most " + std::to_string(kMaxCountedValues)};
+  }
+  return parsed;
 }
 
 }  // namespace
@@ -105,6 +197,14 @@ bool Matcher::finished() const {
   return true;
 }
 
+bool Matcher::MayBegin() {
+  if (!data_->FillBits()) return !data_->broken;
+  for (int64_t token = 0; token < data_->n_tokens; ++token) {
+    if (data_->MayCome(token)) return true;
+  }
+  return false;
+}
+
 Matcher Matcher::Copy() const {
   return Matcher(std::make_unique<Data>(data_->matcher.Fork(), data_->n_tokens));
 }
@@ -128,25 +228,27 @@ GrammarSet::GrammarSet(const tokenizer::Tokenizer& tokenizer) {
 GrammarSet::~GrammarSet() = default;
 
 Result<Matcher> GrammarSet::JsonSchema(const std::string& schema) const {
-  const Json parsed = Json::parse(schema, nullptr, /*allow_exceptions=*/false);
-  if (!parsed.is_object()) return Error{"the JSON schema is no JSON object"};
+  WINNOW_ASSIGN(const Json parsed, ParseSchema("the JSON schema", schema));
   const std::string used = parsed.empty() ? R"({"type": "object"})" : schema;
-  return Caught("the JSON schema", [&] {
-    return Matcher(std::make_unique<Matcher::Data>(
-        xgrammar::GrammarMatcher(data_->compiler.CompileJSONSchema(
-            used, /*any_whitespace=*/true, std::nullopt, std::nullopt, /*strict_mode=*/false)),
-        data_->n_tokens));
-  });
+  WINNOW_ASSIGN(Matcher matcher, Caught("the JSON schema", [&] {
+                  return Matcher(std::make_unique<Matcher::Data>(
+                      xgrammar::GrammarMatcher(data_->compiler.CompileJSONSchema(
+                          used, /*any_whitespace=*/true, std::nullopt, std::nullopt,
+                          /*strict_mode=*/false, kMaxSpaces)),
+                      data_->n_tokens));
+                }));
+  // {"$ref": "#"} and the like compile, but nothing ends them.
+  if (!matcher.MayBegin()) return Error{"the JSON schema: no value can have it"};
+  return matcher;
 }
 
 Result<Matcher> GrammarSet::HermesCalls(std::span<const ToolSchema> tools) const {
   if (tools.empty()) return Error{"tools: there are none to call"};
   Json tags = Json::array();
   for (const ToolSchema& tool : tools) {
-    const Json parameters = Json::parse(tool.parameters, nullptr, /*allow_exceptions=*/false);
-    if (!parameters.is_object()) {
-      return Error{"tool '" + tool.name + "': the parameters are no JSON schema"};
-    }
+    WINNOW_ASSIGN(
+        const Json parameters,
+        ParseSchema("tool '" + tool.name + "': the schema of parameters", tool.parameters));
     const Json call = {
         {"type", "object"},
         {"properties",

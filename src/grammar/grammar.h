@@ -32,6 +32,7 @@ class Matcher {
  private:
   friend class GrammarSet;
   struct Data;
+  bool MayBegin();  // some token may come first
   explicit Matcher(std::unique_ptr<Data> data);
   std::unique_ptr<Data> data_;
 };
@@ -48,7 +49,10 @@ class GrammarSet {
   explicit GrammarSet(const tokenizer::Tokenizer& tokenizer);
   ~GrammarSet();
 
-  // `schema` is JSON text; "{}" is any object. Errors: no schema, or one that cannot be kept.
+  // `schema` is JSON text; "{}" is any object. Errors: no schema, one that cannot be kept, or one
+  // that takes too long: of more than 32 KiB, 1,000 values, 64 levels, 256 bytes in patterns, a
+  // pattern that repeats a group, a count of properties times values above 1,000. Compiling takes
+  // the caller's thread and cannot be interrupted.
   Result<Matcher> JsonSchema(const std::string& schema) const;
   // <tool_call>{"name": ..., "arguments": {...}}</tool_call>, one or more of them. Errors: no
   // tools, a schema as above.

@@ -42,12 +42,12 @@ class GrammarTest : public testing::Test {
     return matcher.finished() ? text : "";
   }
 
-  // What is written is accepted, byte by byte.
+  // What is written is accepted, byte by byte, and the answer may end there; more may be allowed.
   bool Accepts(Matcher matcher, const std::string& text) {
     for (const char c : text) {
       if (!matcher.Accept(static_cast<TokenId>(static_cast<unsigned char>(c)))) return false;
     }
-    return matcher.finished();
+    return matcher.finished() || matcher.Accept(tokenizer_->end_of_generation()[0]);
   }
 
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
@@ -108,6 +108,34 @@ TEST_F(GrammarTest, Errors) {
   EXPECT_FALSE(grammars_.JsonSchema("[1]"));
   EXPECT_FALSE(grammars_.JsonSchema(R"({"type": "nosuchtype"})"));
   EXPECT_FALSE(grammars_.HermesCalls({}));
+  const auto unknown = grammars_.JsonSchema(R"({"type": "nosuchtype"})");
+  EXPECT_EQ(unknown.error().message, "the JSON schema: Unsupported type \"nosuchtype\"");
+  const auto endless = grammars_.JsonSchema(R"({"$ref": "#"})");
+  ASSERT_FALSE(endless);
+  EXPECT_EQ(endless.error().message, "the JSON schema: no value can have it");
+}
+
+TEST_F(GrammarTest, PatternsThatRepeatGroupsAreRefused) {
+  EXPECT_FALSE(grammars_.JsonSchema(R"({"type": "string", "pattern": "^(a*b*)*$"})"));
+  EXPECT_FALSE(grammars_.JsonSchema(R"({"type": "object", "patternProperties": {"(a){9}": {}}})"));
+  const auto date = grammars_.JsonSchema(R"({"type": "string", "pattern": "^(x-)?[0-9]{4}\\)*$"})");
+  ASSERT_TRUE(date) << date.error().message;
+  EXPECT_TRUE(Accepts(date->Copy(), R"("x-2026")"));
+  EXPECT_FALSE(Accepts(date->Copy(), R"("y-2026")"));
+}
+
+TEST_F(GrammarTest, LargeSchemasAreRefused) {
+  nlohmann::json deep = {{"type", "string"}}, wide = {{"type", "object"}}, many, pattern;
+  for (int i = 0; i < 33; ++i) deep = {{"type", "object"}, {"properties", {{"p", deep}}}};
+  for (int i = 0; i < 600; ++i) wide["properties"]["k" + std::to_string(i)] = {{"type", "null"}};
+  many["enum"] = std::vector<std::string>(900, std::string(40, 'v'));
+  pattern = {{"type", "string"}, {"pattern", std::string(257, 'a')}};
+  const nlohmann::json counted = {{"type", "object"}, {"maxProperties", 1000}};
+  for (const auto& schema : {deep, wide, many, pattern, counted}) {
+    const auto made = grammars_.JsonSchema(schema.dump());
+    ASSERT_FALSE(made) << schema.dump().substr(0, 80);
+    EXPECT_NE(made.error().message.find("at most"), std::string::npos) << made.error().message;
+  }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 """What users of clients from PyPI do. Each is skipped, with the reason, where it is not installed."""
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -52,15 +53,32 @@ class OpenAi(ServerTest):
         with self.assertRaises(self.openai.BadRequestError):
             self.client.chat.completions.create(model="any", messages=[])
 
-    def test_schema_is_kept_or_refused(self):
-        schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    def with_schema(self, schema, **more):
+        return self.client.chat.completions.create(
+            model="any", messages=HELLO, max_tokens=400, temperature=0,
+            response_format={"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": schema}}, **more)
+
+    def test_schema(self):
+        schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}, "b": {"type": "boolean"}}, "required": ["a", "b"],
+                  "additionalProperties": False}
         try:
-            answer = self.client.chat.completions.create(
-                model="any", messages=HELLO, max_tokens=32,
-                response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}})
-            self.assertTrue(answer.choices[0].message.content.lstrip().startswith("{"))
+            answers = [self.with_schema(schema, n=2), self.with_schema(schema, extra_body={"kv_method": "streaming", "kv_size": 64})]
         except self.openai.BadRequestError as error:
             self.assertEqual(error.param, "response_format")
+            self.assertIn("WINNOW_GRAMMAR=ON", str(error))
+            self.skipTest("this build has no grammars (tools/fetch_xgrammar.sh, -DWINNOW_GRAMMAR=ON)")
+        for choice in [choice for answer in answers for choice in answer.choices]:
+            self.assertEqual(choice.finish_reason, "stop")
+            value = json.loads(choice.message.content)
+            self.assertEqual(set(value), {"a", "b"})
+            self.assertIn(value["a"], (1, 2))
+            self.assertIsInstance(value["b"], bool)
+        for impossible, word in (({"type": "nosuch"}, "nosuch"), ({"$ref": "#"}, "no value"), ({"enum": ["v"] * 2000}, "at most"),
+                                 ({"type": "string", "pattern": "(a*)*"}, "repeats a group")):
+            with self.subTest(word), self.assertRaises(self.openai.BadRequestError) as caught:
+                self.with_schema(impossible)
+            self.assertEqual(caught.exception.param, "response_format")
+            self.assertIn(word, str(caught.exception))
 
 
 @needs("langchain_openai")

@@ -6,8 +6,9 @@ namespace winnow::server {
 namespace {
 
 constexpr const char* kNoGrammars =
-    "answers cannot be restricted to a schema: this build has no grammars; ask for JSON in the "
-    "prompt and leave it out";
+    "answers cannot be restricted to a schema: this build has no grammars; run "
+    "tools/fetch_xgrammar.sh and build with -DWINNOW_GRAMMAR=ON, or ask for JSON in the prompt and "
+    "leave it out";
 
 }  // namespace
 
@@ -69,7 +70,7 @@ void ReadToolChoice(Fields& fields, chat::Conversation& conversation) {
     return;
   }
   fields.Fail("tool_choice",
-              "a call cannot be forced: this build has no grammars; use \"auto\" and say in the "
+              "a call cannot be forced; use \"auto\" and say in the "
               "prompt that the tool is to be used",
               "unsupported_parameter");
 }

@@ -18,8 +18,8 @@ std::string ReadResponseFormat(Fields& fields, const ServiceOptions& options);
 std::string SchemaText(Fields& fields, const ServiceOptions& options, std::string_view name,
                        const report::Value& schema);
 
-// tool_choice: "none" takes the tools away. Errors: "required" or a function's name, which need
-// grammars; a choice without tools.
+// tool_choice: "none" takes the tools away. Errors: "required" or a function's name, which no
+// build forces yet; a choice without tools.
 void ReadToolChoice(Fields& fields, chat::Conversation& conversation);
 
 }  // namespace winnow::server

@@ -154,8 +154,10 @@ Service::Service(ServiceOptions options) : options_(std::move(options)), ids_(op
 Service::~Service() = default;
 
 void Service::SetReady(Backend& backend, const chat::PromptWriter& prompts,
-                       const runtime::SamplerConfig& sampler) {
+                       const runtime::SamplerConfig& sampler,
+                       std::shared_ptr<const ConstraintFactory> constraints) {
   options_.sampler = sampler;
+  if (constraints != nullptr) options_.constraints = std::move(constraints);
   context_owner_ =
       std::make_unique<Context>(Context{options_, backend, prompts, metrics_, ids_, documents_});
   context_ = context_owner_.get();

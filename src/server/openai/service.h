@@ -17,9 +17,11 @@ class Service {
   ~Service();
 
   // Until then all but /health, the page and OPTIONS is a 503. Backend and prompts outlive the
-  // service; `sampler` is what a request that names nothing gets.
+  // service; `sampler` is what a request that names nothing gets. `constraints`, made of the
+  // model's vocabulary, replaces that of the options where it is there.
   void SetReady(Backend& backend, const chat::PromptWriter& prompts,
-                const runtime::SamplerConfig& sampler);
+                const runtime::SamplerConfig& sampler,
+                std::shared_ptr<const ConstraintFactory> constraints = nullptr);
   // From now on /health says 503, so that a balancer looks elsewhere.
   void SetDraining() { draining_ = true; }
 
