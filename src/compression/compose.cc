@@ -59,7 +59,7 @@ class LayerScores {
  private:
   const Scorer& scorer_;
   const LayerCall& call_;
-  std::array<Scorer::HeadScores, 16> wanted_;
+  std::array<Scorer::HeadScores, Scorer::kMaxHeads> wanted_;
   size_t n_wanted_ = 0;
   int last_ = -1;  // that was scored for the layer, -1 before the first
 };

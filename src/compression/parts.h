@@ -37,7 +37,9 @@ class Scorer {
   // something to evict.
   virtual void Score(const LayerCall& call, int kv_head, Region region,
                      std::span<double> out) const = 0;
-  // The same of several heads: a score that costs much lets them share the threads.
+  // The same of several heads, kMaxHeads at most: a score that costs much lets them share the
+  // threads.
+  static constexpr size_t kMaxHeads = 16;
   struct HeadScores {
     int kv_head = 0;
     Region region;

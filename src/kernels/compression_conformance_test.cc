@@ -58,6 +58,40 @@ TEST_P(CompressionConformance, CompareWithMean) {
   }
 }
 
+// Heads of any length, type and dimension share a call, and threads change no bit.
+TEST_P(CompressionConformance, CompareWithMeanOfSeveralHeads) {
+  struct Kind {
+    TensorType type;
+    int dim, n;
+  };
+  const Kind kinds[] = {{TensorType::kF16, 64, 700},  {TensorType::kQ8_0, 96, 1},
+                        {TensorType::kF32, 40, 0},    {TensorType::kBF16, 128, 33},
+                        {TensorType::kQ4_0, 64, 150}, {TensorType::kF16, 80, 513}};
+  const auto run = [&](Backend& b) {
+    std::vector<StoredRows> stored;
+    std::vector<std::vector<int32_t>> rows;
+    std::vector<std::vector<double>> cosines;
+    for (const Kind& kind : kinds) {
+      std::vector<float> values = Random(kind.n).Normal(int64_t{std::max(kind.n, 1)} * kind.dim);
+      for (float& x : values) x += 0.5F;
+      stored.push_back(Store(b, kind.type, kind.dim, values));
+      rows.push_back(AllRows(kind.n));
+      cosines.emplace_back(rows.back().size());
+    }
+    std::vector<MeanCosines> heads;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      heads.push_back({stored[i].head, rows[i], cosines[i]});
+    }
+    b.CompareWithMean(heads);
+    std::vector<float> all;
+    for (const auto& own : cosines) all.insert(all.end(), own.begin(), own.end());
+    return all;
+  };
+  Compare(run, kCosineTolerance, "several heads");
+  ThreadPool one(1), three(3);
+  EXPECT_EQ(run(*Cpu(one)), run(*Cpu(three)));
+}
+
 TEST_P(CompressionConformance, CompareWithMeanOfRowsFarFromOne) {
   const int dim = 64;
   const auto run = [&](Backend& b) {

@@ -16,24 +16,14 @@ class KeyDifferenceScorer final : public Scorer {
     const HeadScores head = {.kv_head = kv_head, .region = region, .out = out};
     ScoreHeads(call, {&head, 1});
   }
-  // Every stored key is read: heads share the threads, some at a time.
+  // Every stored key is read: heads share the threads.
   void ScoreHeads(const LayerCall& call, std::span<const HeadScores> heads) const override {
-    for (; heads.size() > kHeadsTogether; heads = heads.subspan(kHeadsTogether)) {
-      ScoreTogether(call, heads.first(kHeadsTogether));
-    }
-    ScoreTogether(call, heads);
-  }
-
- private:
-  static constexpr size_t kHeadsTogether = 16;
-
-  static void ScoreTogether(const LayerCall& call, std::span<const HeadScores> heads) {
     const auto n_slots = [&](const HeadScores& head) { return call.order(head.kv_head).size(); };
     size_t n = 0;
     for (const HeadScores& head : heads) n += n_slots(head);
     std::vector<double>& cosines = call.scratch.numbers;  // [head][rank]
     cosines.resize(n);
-    std::array<kernels::MeanCosines, kHeadsTogether> comparisons;
+    std::array<kernels::MeanCosines, kMaxHeads> comparisons;
     auto next = cosines.begin();
     for (size_t i = 0; i < heads.size(); ++i) {
       const int kv_head = heads[i].kv_head;

@@ -386,8 +386,7 @@ Result<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& options) {
   if (known.empty()) {
     return Error{
         "cpu: found a processor without SSE4.2, AES or CLMUL, which this build expects; build "
-        "winnow "
-        "with -DCMAKE_CXX_FLAGS=-march=x86-64"};
+        "winnow with -DCMAKE_CXX_FLAGS=-march=x86-64"};
   }
   return Error{"cpu: target " + options.target + " is not available here; available: " + known};
 }
