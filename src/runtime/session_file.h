@@ -34,7 +34,7 @@ struct SessionFileInfo {
 // A session file that is open for reading.
 struct SessionInput {
   struct Close {
-    void operator()(FILE* file) const { std::fclose(file); }
+    void operator()(FILE* open_file) const { std::fclose(open_file); }
   };
   // Error: cannot be read.
   static Result<SessionInput> Open(const std::string& path);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/check.h"
 #include "chat/answer_parser.h"
@@ -48,10 +49,10 @@ void CheckAnswer(std::string_view text) {
   using winnow::chat::AnswerParser;
   using winnow::chat::ToolFormat;
   for (const ToolFormat format : {ToolFormat::kHermes, ToolFormat::kLlama3, ToolFormat::kMistral}) {
-    std::string joined[2];
+    std::vector<std::string> joined;
     for (const size_t piece : {text.size() + 1, size_t{3}}) {
       AnswerParser parser({.tools = format});
-      std::string& all = joined[piece == 3 ? 1 : 0];
+      std::string& all = joined.emplace_back();
       std::string arguments;
       const auto add = [&](const AnswerDelta& delta) {
         all += delta.content + delta.reasoning;
