@@ -30,11 +30,13 @@ void Visit(RocoConfig& c, Visitor& v) {
 Result<MethodPtr> Make(const RocoConfig& c) {
   const Regions decode = {.sinks = c.sinks, .recent = c.recent};
   const Regions prefill = {.sinks = c.prefill_sinks, .recent = c.recent};
+  select::GateConfig gate = c.gate;
+  gate.scores_are_means = true;
   return Compose({.traits = {.evicts_in_decode = true,
                              .min_budget = std::max(decode.MinBudget(), prefill.MinBudget())},
                   .score = score::RunningMean({.reduce = c.gate.reduce}),
                   .budget = budget::Uniform(),
-                  .select = select::Gate(c.gate),
+                  .select = select::Gate(gate),
                   .merge = nullptr,
                   .protect =
                       [prefill](const Protect& p, const LayerCall& call) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <vector>
 
@@ -12,9 +13,9 @@ namespace {
 
 // Columns: sums over the queries that saw the entry. Those queries are counted from its birth: a
 // step then writes sums only.
-constexpr int kSum = 0;
-constexpr int kSquares = 1;
-constexpr int kUnseen = 2;  // queries before the first that saw the entry
+constexpr int kSquares = 0;
+constexpr int kUnseen = 1;  // queries before the first that saw the entry
+constexpr int kSum = 2;     // not where the scores are means
 // Layer number.
 constexpr int kQueries = 0;  // so far
 
@@ -23,26 +24,28 @@ class GateSelector final : public Selector {
   explicit GateSelector(const GateConfig& config) : c_(config) {}
 
   std::string_view name() const override { return "gate"; }
-  cache::StateShape state() const override { return {.n_columns = 3, .n_layer_numbers = 1}; }
+  cache::StateShape state() const override {
+    return {.n_columns = c_.scores_are_means ? 2 : 3, .n_layer_numbers = 1};
+  }
   Needs needs() const override {
-    const kernels::TapSpec taps = {
-        .column_sums = true, .square_sums = true, .reduce = score::TapReduceFrom(c_.reduce)};
-    return {.prefill = taps, .decode = taps, .state = state()};
+    const kernels::TapSpec::Reduce reduce = score::TapReduceFrom(c_.reduce);
+    return {.prefill = {.column_sums = true, .square_sums = true, .reduce = reduce},
+            .decode = {.last_rows = 1, .reduce = reduce},
+            .state = state()};
   }
   void Observe(const LayerCall& call) const override {
     double& n_queries = call.layer_number(kQueries);
     for (int head = 0; head < call.n_kv_heads(); ++head) {
-      const auto at = static_cast<size_t>(head);
-      const std::span<double> sum = call.column(head, kSum);
-      const std::span<double> squares = call.column(head, kSquares);
-      const std::span<double> unseen = call.column(head, kUnseen);
-      const std::span<const double> added = call.taps.column_sums[at];
-      const std::span<const double> added_squares = call.taps.square_sums[at];
-      for (size_t slot = 0; slot < sum.size(); ++slot) {
-        sum[slot] += added[slot];
-        squares[slot] += added_squares[slot];
+      if (call.phase == Phase::kDecode) {
+        const std::span<const float> weights = call.last_row(head, 0);
+        Add(call, head, weights, weights, [](float weight) { return double{weight} * weight; });
+      } else {
+        const auto at = static_cast<size_t>(head);
+        Add(call, head, std::span<const double>(call.taps.column_sums[at]),
+            std::span<const double>(call.taps.square_sums[at]), [](double sum) { return sum; });
       }
       // An entry of the call is seen by its own query and those after it.
+      const std::span<double> unseen = call.column(head, kUnseen);
       const std::span<const Slot> own = call.order(head).last(static_cast<size_t>(call.n_new));
       for (size_t i = 0; i < own.size(); ++i) {
         unseen[static_cast<size_t>(own[i])] = n_queries + static_cast<double>(i);
@@ -67,7 +70,7 @@ class GateSelector final : public Selector {
     }
     std::vector<double>& variances = call.scratch.numbers;
     std::vector<int32_t>& steadiest = call.scratch.indices;
-    const Variances variance_of(call, in.kv_head, in.region);
+    const Variances variance_of(in, c_.scores_are_means);
     variances.resize(static_cast<size_t>(in.region.size()));
     for (size_t i = 0; i < variances.size(); ++i) variances[i] = variance_of(i);
     steadiest.resize(variances.size());
@@ -108,27 +111,47 @@ class GateSelector final : public Selector {
     return std::max<int64_t>(1, call.budget - exempt - region.begin);
   }
 
+  // Weights of the call's queries to the sums over all queries.
+  template <class Number, class Square>
+  void Add(const LayerCall& call, int head, std::span<const Number> weights,
+           std::span<const Number> squares, const Square& square) const {
+    const std::span<double> square_sum = call.column(head, kSquares);
+    for (size_t slot = 0; slot < square_sum.size(); ++slot) {
+      square_sum[slot] += square(squares[slot]);
+    }
+    if (c_.scores_are_means) return;
+    const std::span<double> sum = call.column(head, kSum);
+    for (size_t slot = 0; slot < sum.size(); ++slot) sum[slot] += weights[slot];
+  }
+
   // Of the entries of a region, counted from its first. In the order of the deviations of which the
   // paper speaks, without their square roots.
   class Variances {
    public:
-    Variances(const LayerCall& call, int kv_head, Region region)
-        : sum_(call.column(kv_head, kSum)),
-          squares_(call.column(kv_head, kSquares)),
-          unseen_(call.column(kv_head, kUnseen)),
-          n_queries_(call.layer_number(kQueries)),
-          order_(call.order(kv_head).subspan(static_cast<size_t>(region.begin),
-                                             static_cast<size_t>(region.size()))) {}
+    Variances(const SelectInput& in, bool scores_are_means)
+        : squares_(in.call.column(in.kv_head, kSquares)),
+          unseen_(in.call.column(in.kv_head, kUnseen)),
+          n_queries_(in.call.layer_number(kQueries)),
+          order_(in.call.order(in.kv_head)
+                     .subspan(static_cast<size_t>(in.region.begin),
+                              static_cast<size_t>(in.region.size()))) {
+      if (scores_are_means) {
+        means_ = in.scores;
+      } else {
+        sum_ = in.call.column(in.kv_head, kSum);
+      }
+    }
     double operator()(size_t i) const {
       const auto slot = static_cast<size_t>(order_[i]);
       const double share = 1 / (n_queries_ - unseen_[slot]);
-      const double mean = sum_[slot] * share;
+      const double mean = means_.empty() ? sum_[slot] * share : means_[i];
       const double variance = squares_[slot] * share - mean * mean;
       return variance < 0 ? 0 : variance;
     }
 
    private:
     std::span<const double> sum_, squares_, unseen_;
+    std::span<const double> means_;  // empty: sum_ tells them
     double n_queries_;
     std::span<const Slot> order_;
   };
@@ -136,21 +159,27 @@ class GateSelector final : public Selector {
   // The worst of the candidates, counted from the region's first entry: nearly always one of the
   // few worst of all, whose place among the steadiest is found without sorting, and mostly without
   // reading all variances. -1: none of the few is a candidate.
-  static int32_t WorstCandidate(const SelectInput& in, int64_t n_candidates,
-                                const WorstFirst& worse) {
+  int32_t WorstCandidate(const SelectInput& in, int64_t n_candidates,
+                         const WorstFirst& worse) const {
     constexpr int kTries = 4;
+    constexpr int32_t kBlock = 32;  // without a jump that the processor would have to guess
     const auto n = static_cast<int32_t>(in.scores.size());
-    const Variances variance_of(in.call, in.kv_head, in.region);
+    const Variances variance_of(in, c_.scores_are_means);
     auto worst = static_cast<int32_t>(OldestWorst(in.scores));
     for (int tried = 0; tried < kTries; ++tried) {
-      // A candidate: fewer than n_candidates are steadier.
       const double own = variance_of(static_cast<size_t>(worst));
+      if (std::isnan(own)) return -1;
+      // A candidate: fewer than n_candidates are steadier, smaller ones and equal ones before it.
       int64_t n_steadier = 0;
-      int64_t n_left = n;
-      for (int32_t i = 0; i < n && n_steadier < n_candidates && n_steadier + n_left >= n_candidates;
-           ++i, --n_left) {
-        const double other = variance_of(static_cast<size_t>(i));
-        if (ScoreLess(other, own) || (!ScoreLess(own, other) && i < worst)) ++n_steadier;
+      for (int32_t first = 0; first < n; first += kBlock) {
+        if (n_steadier >= n_candidates || n_steadier + n - first < n_candidates) break;
+        const int32_t end = std::min(n, first + kBlock);
+        for (int32_t i = first; i < std::min(end, worst); ++i) {
+          n_steadier += !(variance_of(static_cast<size_t>(i)) > own) ? 1 : 0;
+        }
+        for (int32_t i = std::max(first, worst + 1); i < end; ++i) {
+          n_steadier += !(variance_of(static_cast<size_t>(i)) >= own) ? 1 : 0;
+        }
       }
       if (n_steadier < n_candidates) return worst;
       int32_t next = -1;

@@ -80,11 +80,12 @@ void Visit(RepresentativesConfig& c, Visitor& v) {
 
 // The worst score goes, but only entries whose attention varies little over the queries may go: the
 // budget - floor(ratio * budget) - sinks with the smallest standard deviation [RoCo,
-// arXiv:2402.06262]. State: three columns.
+// arXiv:2402.06262]. State: three columns, two where the scores are means of the same attention.
 struct GateConfig {
   double ratio = 0.3;
   double prefill_ratio = 0.1;  // in prefill calls
   score::Reduce reduce = score::Reduce::kMean;
+  bool scores_are_means = false;  // the method's scores are score::RunningMean's, reduced alike
 };
 SelectorPtr Gate(const GateConfig& config);
 
