@@ -26,6 +26,7 @@ LayerPass::LayerPass(kernels::Backend& backend, const Shape& shape, Attend atten
 }
 
 void LayerPass::Start(int layer, const kernels::RopeTable& rope, std::span<const Span> spans) {
+  undecided_.clear();  // of a step that was abandoned
   layer_ = layer;
   rope_ = &rope;
   at_ = 0;
@@ -46,7 +47,8 @@ void LayerPass::Start(int layer, const kernels::RopeTable& rope, std::span<const
   }
 }
 
-Result<void> LayerPass::Run(const Rows& rows) {
+Result<void> LayerPass::Run(const Rows& rows, Decisions decisions) {
+  undecided_.clear();
   Cut(rows.q.rows);
   for (const Piece& piece : pieces_) {
     Show(rows, piece, /*rotated=*/rows.q_and_k.empty() && rotated(states_[piece.span]));
@@ -63,9 +65,24 @@ Result<void> LayerPass::Run(const Rows& rows) {
   }
   WINNOW_TRY(AttendSingles(rows));
   for (const Piece& piece : pieces_) {
-    if (piece.n == 1 && !skipped(piece)) WINNOW_TRY(Contain(piece, Finish(piece)));
+    if (piece.n > 1 || skipped(piece)) continue;
+    const bool waits =
+        decisions == Decisions::kLater && states_[piece.span].span.sequence->decides_on_one_thread;
+    if (waits && is_last(piece)) {
+      undecided_.push_back(piece);
+    } else {
+      WINNOW_TRY(Contain(piece, Finish(piece)));
+    }
   }
   for (const Piece& piece : pieces_) states_[piece.span].n_done += piece.n;
+  return {};
+}
+
+Result<void> LayerPass::Decide() {
+  for (const Piece& piece : undecided_) {
+    if (!skipped(piece)) WINNOW_TRY(Contain(piece, TellDone(states_[piece.span])));
+  }
+  undecided_.clear();
   return {};
 }
 
@@ -236,12 +253,18 @@ void LayerPass::CollectResult(State& state, const Attention& attention) const {
   if (attention.top_p < 1 && n_attended != nullptr) *n_attended += state.n_attended;
 }
 
-// At once: what attention read is still in the processor's caches, behind the layer's other weights
-// it no longer is.
+bool LayerPass::is_last(const Piece& piece) const {
+  const State& state = states_[piece.span];
+  return state.n_done + piece.n == state.span.n_rows;
+}
+
 Result<void> LayerPass::Finish(const Piece& piece) {
-  State& state = states_[piece.span];
+  return is_last(piece) ? TellDone(states_[piece.span]) : Result<void>();
+}
+
+Result<void> LayerPass::TellDone(State& state) {
   const Sequence& sequence = *state.span.sequence;
-  if (state.n_done + piece.n < state.span.n_rows || !sequence.after_layer) return {};
+  if (!sequence.after_layer) return {};
   return sequence.after_layer({.layer = layer_,
                                .taps = state.taps.all(),
                                .rope = *rope_,

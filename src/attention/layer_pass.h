@@ -43,6 +43,9 @@ struct Sequence {
   kernels::TapSpec taps = {};
   RowSpec rows = {};
   std::function<Result<void>(const LayerDone& done)> after_layer = {};
+  // Where the sequence has a single row, one thread does the work of after_layer while the others
+  // go on with the model: see LayerPass::Decisions.
+  bool decides_on_one_thread = false;
   // Where given, an error of this sequence (of after_layer, a full cache) is put here, and the
   // others go on without it. Otherwise it ends the step for all.
   std::optional<Error>* failure = nullptr;
@@ -101,11 +104,17 @@ class LayerPass {
     std::span<const cache::Position> positions;  // [n]
     kernels::Matrix hidden = {};                 // [n, embedding], the layer's input: for norms
   };
-  // Each sequence's after_layer runs as soon as its last row was attended. Errors, but for
-  // sequences with a `failure` of their own, which are then skipped: a cache is full
-  // (Cache::CheckRoom tells beforehand), those of after_layer; the caches then hold an undefined
-  // part of the rows.
-  Result<void> Run(const Rows& rows);
+  // When a sequence's after_layer runs. At once: as soon as its last row was attended, and what
+  // attention read is still in the processor's caches. Later: those of single rows that are
+  // decided on one thread wait for Decide, so that the others need not wait for them.
+  enum class Decisions { kAtOnce, kLater };
+  // Errors, but for sequences with a `failure` of their own, which are then skipped: a cache is
+  // full (Cache::CheckRoom tells beforehand), those of after_layer; the caches then hold an
+  // undefined part of the rows.
+  Result<void> Run(const Rows& rows, Decisions decisions = Decisions::kAtOnce);
+  // What the last Run left to be decided. To be called before the next one; the rows may have
+  // changed. Errors: as Run's.
+  Result<void> Decide();
 
   // Leaves a span out of the rest of the layer: its rows come, but nothing of its sequence is
   // touched any more.
@@ -148,7 +157,9 @@ class LayerPass {
   kernels::Attention Make(const Rows& rows, State& state, int64_t first, int64_t end,
                           const kernels::TapSpec& spec);
   void CollectResult(State& state, const kernels::Attention& attention) const;
+  bool is_last(const Piece& piece) const;  // of its sequence's rows
   Result<void> Finish(const Piece& piece);
+  Result<void> TellDone(State& state);
   bool skipped(const Piece& piece) const { return states_[piece.span].skipped; }
   bool rotated(const State& state) const {
     return state.skipped || state.span.sequence->cache->keys_rotated(layer_);
@@ -164,6 +175,7 @@ class LayerPass {
   size_t n_spans_ = 0;
   size_t at_ = 0;  // the span whose rows come next
   std::vector<Piece> pieces_;
+  std::vector<Piece> undecided_;
   std::vector<kernels::Attention> attentions_;  // of pieces of one row
   std::vector<size_t> attended_;                // [attention] the piece
 };

@@ -40,7 +40,8 @@ struct ThreadPool::State {
   ItemFunction function = nullptr;
   const void* context = nullptr;
   int64_t grain = 1;
-  int n_parts = 1;  // in use of `parts`
+  int n_parts = 1;         // in use of `parts`
+  bool in_beside = false;  // only the caller looks
 
   // Items of a loop that are claimed one after another.
   struct alignas(64) Part {
@@ -61,8 +62,9 @@ struct ThreadPool::State {
   std::mutex failure_mutex;
   std::exception_ptr failure;
 
-  void Work(int thread) {
+  void Work(int thread, const std::function<void()>& beside) {
     try {
+      RunBeside(beside);
       RunItems(thread);
     } catch (...) {
       const std::lock_guard<std::mutex> lock(failure_mutex);
@@ -72,6 +74,18 @@ struct ThreadPool::State {
                                                  std::memory_order_relaxed);
       }
     }
+  }
+
+  void RunBeside(const std::function<void()>& beside) {
+    if (!beside) return;
+    in_beside = true;
+    try {
+      beside();
+    } catch (...) {
+      in_beside = false;
+      throw;
+    }
+    in_beside = false;
   }
 
   void RunItems(int thread) {
@@ -107,7 +121,7 @@ struct ThreadPool::State {
     for (;;) {
       seen = Await(seen);
       if (stopping.load(std::memory_order_acquire)) return;
-      Work(thread);
+      Work(thread, {});
       n_working.fetch_sub(1, std::memory_order_acq_rel);
     }
   }
@@ -156,10 +170,13 @@ int ThreadPool::DefaultThreads() {
 
 int ThreadPool::n_threads() const { return state_->n_threads; }
 
-void ThreadPool::Run(int64_t n_items, int64_t grain, Schedule schedule, ItemFunction function,
+void ThreadPool::Run(int64_t n_items, int64_t grain, Schedule schedule,
+                     const std::function<void()>& beside, ItemFunction function,
                      const void* context) {
   State& s = *state_;
-  if (n_items <= grain || s.n_threads == 1) {
+  if (n_items <= grain || s.n_threads == 1 || s.in_beside) {
+    WINNOW_DCHECK(!beside || !s.in_beside);
+    if (beside) beside();
     for (int64_t item = 0; item < n_items; ++item) function(context, item, 0);
     return;
   }
@@ -175,7 +192,7 @@ void ThreadPool::Run(int64_t n_items, int64_t grain, Schedule schedule, ItemFunc
   }
   s.n_working.store(s.n_threads - 1, std::memory_order_relaxed);
   s.Announce();
-  s.Work(0);
+  s.Work(0, beside);
   // A worker may be preempted while it holds the last item, so give the core away after a while.
   for (int spin = 0; s.n_working.load(std::memory_order_acquire) > 0; ++spin) {
     if (spin < kSpins) {

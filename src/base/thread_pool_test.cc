@@ -50,6 +50,48 @@ TEST(ThreadPool, ManyShortLoopsSeeTheWritesOfTheLoopBefore) {
   }
 }
 
+// The caller's work ends when another thread is at an item, so it is not waited for.
+TEST(ThreadPool, WorkBesideALoopKeepsNobodyWaiting) {
+  for (const auto schedule :
+       {ThreadPool::Schedule::kDynamic, ThreadPool::Schedule::kStaticStealing}) {
+    ThreadPool pool(3);
+    std::atomic<int> n_items{0};
+    int n_inner = 0;
+    pool.ParallelFor(
+        100, [&](int64_t, int) { n_items.fetch_add(1); }, 1, schedule,
+        [&] {
+          while (n_items.load() == 0) std::this_thread::yield();
+          // On this thread alone, so that nothing has to be atomic.
+          pool.ParallelFor(50, [&](int64_t, int thread) { n_inner += thread == 0 ? 1 : 100; });
+        });
+    EXPECT_EQ(n_items.load(), 100);
+    EXPECT_EQ(n_inner, 50);
+  }
+}
+
+TEST(ThreadPool, WorkBesideALoopIsDoneOnceHoweverShortTheLoopIs) {
+  for (const int n_threads : {1, 2}) {
+    ThreadPool pool(n_threads);
+    for (const int64_t n_items : {0, 1, 2, 64}) {
+      int n_done = 0;
+      const auto nothing = [](int64_t, int) {};
+      pool.ParallelFor(n_items, nothing, 1, ThreadPool::Schedule::kDynamic, [&] { ++n_done; });
+      EXPECT_EQ(n_done, 1) << n_threads << " threads, " << n_items << " items";
+    }
+  }
+}
+
+TEST(ThreadPool, WorkBesideALoopMayThrow) {
+  ThreadPool pool(2);
+  const auto throws = [] { throw std::bad_alloc(); };
+  const auto nothing = [](int64_t, int) {};
+  EXPECT_THROW(pool.ParallelFor(64, nothing, 1, ThreadPool::Schedule::kDynamic, throws),
+               std::bad_alloc);
+  std::atomic<int> n_items{0};
+  pool.ParallelFor(64, [&](int64_t, int) { n_items.fetch_add(1); });
+  EXPECT_EQ(n_items.load(), 64);
+}
+
 // Whoever comes first waits in its first item until all are in theirs.
 TEST(ThreadPool, ThreadsBeginWithTheirOwnPart) {
   constexpr int kThreads = 3;

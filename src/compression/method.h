@@ -191,6 +191,8 @@ struct Traits {
   bool compresses_prefill = true;     // evicts after prefill calls
   bool evicts_in_decode = false;      // false: the cache grows by one per generated token
   bool shared_rows = false;           // stored rows have several entries (EMS)
+  bool shares_threads = false;        // its work after a generated token is long, and divided
+                                      // between the threads where they are many
   bool per_query_head = false;        // every query head keeps its own entries: the cache stores
                                       // a KV head once for each query head of its group
   bool waits_for_all_layers = false;  // no layer is compressed before the last one was computed

@@ -37,6 +37,7 @@ class TwoMethods final : public Method {
     traits_.needs_budget |= !traits_.compresses_prefill;
     traits_.holds_budget &= second.holds_budget;
     traits_.evicts_in_decode = true;
+    traits_.shares_threads |= second.shares_threads;
     traits_.min_budget = std::max(traits_.min_budget, second.min_budget);
 
     const Needs more = decode_->needs();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "kernels/ops.h"
 #include "model/parts.h"
@@ -20,18 +21,19 @@ class LayerRunner {
   // values in the rows [0, n) of `work.qkv`. Leaves the norm of x in `work.normed`.
   void Project(int layer, const kernels::Matrix& x) const;
   // After it: x becomes the next layer's input. Reads the rows [first, first + x.rows) of
-  // `work.attended` and `work.normed`.
-  void Complete(int layer, const kernels::Matrix& x, int64_t first) const;
+  // `work.attended` and `work.normed`. `beside` is done meanwhile (Backend::MatMul), exactly once.
+  void Complete(int layer, const kernels::Matrix& x, int64_t first,
+                const std::function<void()>& beside = {}) const;
   // Logits [n, vocabulary] of hidden states x after the last layer, in `work.logits`.
   kernels::Matrix Logits(const kernels::Matrix& x) const;
 
  private:
-  void FeedForward(const FeedForwardPart& part, const kernels::Matrix& in,
-                   const kernels::Matrix& x) const;
+  void FeedForward(const FeedForwardPart& part, const kernels::Matrix& in, const kernels::Matrix& x,
+                   const std::function<void()>& beside) const;
   void Normalize(const Norm& norm, const kernels::Matrix& x, const kernels::Matrix& out) const;
   // out (+)= the pieces' products with x, side by side.
   void Multiply(const Product& product, const kernels::Matrix& x, const kernels::Matrix& out,
-                bool accumulate = false) const;
+                bool accumulate = false, const std::function<void()>& beside = {}) const;
 
   const ModelParts& parts_;
   kernels::Backend& backend_;

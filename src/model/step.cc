@@ -254,9 +254,12 @@ Result<void> Step::RunBlock(int64_t max_rows) {
        .q_and_k = projected.q_and_k,
        .positions =
            std::span(positions_).subspan(static_cast<size_t>(next_row_), static_cast<size_t>(n)),
-       .hidden = x}));
+       .hidden = x},
+      attention::LayerPass::Decisions::kLater));
+  Result<void> decided;
+  CompleteBlock(x, [&] { decided = pass_.Decide(); });
+  WINNOW_TRY(decided);
   for (size_t i = 0; i < states_.size(); ++i) states_[i].dropped |= pass_.skipped(i);
-  CompleteBlock(x);
   next_row_ += n;
   last_block_rows_ = n;
   return {};
@@ -264,8 +267,8 @@ Result<void> Step::RunBlock(int64_t max_rows) {
 
 // Of the last layer only the rows that are read. Where they lie apart, as the last rows of several
 // prompts do, they are put together first, so that their products share the weights.
-void Step::CompleteBlock(const Matrix& x) {
-  if (!in_last_layer()) return runner_.Complete(layer_, x, 0);
+void Step::CompleteBlock(const Matrix& x, const std::function<void()>& beside) {
+  if (!in_last_layer()) return runner_.Complete(layer_, x, 0, beside);
   rows_.clear();
   int64_t first = 0;  // row of the layer
   for (const State& state : states_) {
@@ -276,7 +279,7 @@ void Step::CompleteBlock(const Matrix& x) {
     }
     first = end;
   }
-  if (rows_.empty()) return;
+  if (rows_.empty()) return beside();
   const auto n = static_cast<int64_t>(rows_.size());
   int64_t at = rows_.front();
   if (!IsRun(rows_)) {
@@ -285,7 +288,7 @@ void Step::CompleteBlock(const Matrix& x) {
     MoveRows(work_.attended.Rows(x.rows), rows_);
     at = 0;
   }
-  runner_.Complete(layer_, x.Rows(at, n), at);
+  runner_.Complete(layer_, x.Rows(at, n), at, beside);
   for (int64_t i = 0; i < n; ++i) outputs_.push_back(static_cast<int32_t>(next_row_ + at + i));
 }
 

@@ -78,6 +78,7 @@ class D2oMethod final : public Method {
                                   : PositionMode::kOriginal,
                  .holds_budget = c.layer_policy == LayerPolicy::kUniform || c.total,
                  .evicts_in_decode = true,
+                 .shares_threads = true,
                  .per_query_head = c.heads == Heads::kQuery,
                  .waits_for_all_layers = c.layer_policy == LayerPolicy::kSoftmax || c.total,
                  .min_budget = MinBudget(c)}),

@@ -67,6 +67,7 @@ class EmsMethod final : public Method {
         traits_({.positions = PositionModeFrom(c.positions),
                  .evicts_in_decode = true,
                  .shared_rows = true,
+                 .shares_threads = true,
                  .min_budget = 2}) {}
 
   const Traits& traits() const override { return traits_; }

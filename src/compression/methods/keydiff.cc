@@ -7,7 +7,9 @@
 namespace winnow::compression::methods {
 namespace {
 
-Result<MethodPtr> Make(const ScoreAloneConfig& c) { return ScoreAlone(c, score::KeyDifference()); }
+Result<MethodPtr> Make(const ScoreAloneConfig& c) {
+  return ScoreAlone(c, score::KeyDifference(), /*shares_threads=*/true);
+}
 
 }  // namespace
 

@@ -208,7 +208,7 @@ class BufferBudgeter final : public Budgeter {
 
 Result<MethodPtr> Make(const RkvConfig& c) {
   WINNOW_TRY(score::CheckPoolWidth("rkv", c.kernel));
-  return Compose({.traits = {.evicts_in_decode = c.decode},
+  return Compose({.traits = {.evicts_in_decode = c.decode, .shares_threads = true},
                   .score = std::make_shared<RedundancyScorer>(c),
                   .budget = std::make_shared<BufferBudgeter>(c.buffer),
                   .select = select::TopK(),

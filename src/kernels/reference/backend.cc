@@ -208,7 +208,9 @@ class ReferenceBackend final : public Backend, public OverflowCounter {
     }
   }
 
-  void MatMul(const Matrix& x, std::span<const Linear> jobs) override {
+  void MatMul(const Matrix& x, std::span<const Linear> jobs,
+              const std::function<void()>& beside) override {
+    if (beside) beside();
     for (const Linear& job : jobs) {
       const auto& w = static_cast<const FloatWeight&>(*job.weight);
       WINNOW_CHECK(w.cols() == x.cols && job.out.cols == w.rows() && job.out.rows == x.rows);

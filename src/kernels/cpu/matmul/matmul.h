@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -39,8 +40,8 @@ struct MatMulScratch {
 };
 
 // All jobs in one parallel loop. Each result is computed by one thread, in an order that depends on
-// nothing but the shape, so it is the same for any number of threads.
+// nothing but the shape, so it is the same for any number of threads. `beside` as ParallelFor's.
 void MatMul(const MatMulInput& input, std::span<const MatMulJob> jobs, const Processor& processor,
-            MatMulScratch& scratch, ThreadPool& pool);
+            MatMulScratch& scratch, ThreadPool& pool, const std::function<void()>& beside);
 
 }  // namespace winnow::kernels::cpu
