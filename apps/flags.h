@@ -48,6 +48,7 @@ class FlagTable {
   // Can be given several times.
   void Add(Names names, std::string value_name, std::string help, std::vector<std::string>* target);
   void Switch(Names names, std::string help, bool* target, bool value = true);
+  bool Has(std::string_view name) const { return Find(name) != nullptr; }
 
   // Sets what the arguments say; both `--flag value` and `--flag=value` are understood. Returns
   // what is not a flag

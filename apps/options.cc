@@ -187,8 +187,10 @@ void AddForeignFlags(FlagTable& table, std::vector<std::string>& notes) {
   for (const char* name : {"--mirostat", "--xtc-probability", "--dry-multiplier", "--top-nsigma"}) {
     refuse({name}, "N", "this sampler does not exist here");
   }
-  for (const char* name : {"--grammar", "--grammar-file", "-j", "--json-schema"}) {
-    refuse({name}, "G", "constrained generation does not exist here");
+  for (const char* name :
+       {"--grammar", "--grammar-file", "-j", "--json-schema", "-jf", "--json-schema-file"}) {
+    // 'run' has them, each request to 'serve' its own.
+    if (!table.Has(name)) refuse({name}, "G", "only 'winnow run' and requests to a server have it");
   }
   for (const char* name : {"--rope-scaling", "--rope-scale", "--rope-freq-base",
                            "--rope-freq-scale", "--override-kv", "--lora"}) {
@@ -202,7 +204,7 @@ void AddForeignFlags(FlagTable& table, std::vector<std::string>& notes) {
   table.Note(
       "Flags of llama.cpp that have no place here are accepted with a note where they would change "
       "nothing in the result (-ngl, -fa, --mlock, ...), and refused with the reason where they "
-      "would (--grammar, -hf, ...).");
+      "would (--mirostat, -hf, ...).");
 }
 
 std::optional<int> ParseFlags(FlagTable& table, std::span<const std::string> arguments,

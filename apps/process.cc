@@ -146,6 +146,7 @@ void PrepareProcess() {
   action.sa_flags = SA_SIGINFO;
   sigemptyset(&action.sa_mask);
   sigaction(SIGBUS, &action, nullptr);
+  std::signal(SIGXFSZ, SIG_IGN);  // the write fails, and its error is told
 }
 
 int RunGuarded(const std::function<int()>& program) {

@@ -1,5 +1,6 @@
 #include "command_files.h"
 #include "commands.h"
+#include "constraint_flags.h"
 #include "document.h"
 #include "interrupt.h"
 #include "options.h"
@@ -32,6 +33,7 @@ struct RunFlags {
   ModelFlags model;
   ChatPrompt chat;
   SamplerFlags sampler;
+  ConstraintFlags constraint;
   SessionFlags session;
   TextSource prompt;
   int64_t n_predict = -1;
@@ -123,6 +125,7 @@ FlagTable MakeTable(RunFlags& flags) {
   AddModelFlags(table, flags.model);
   AddKvFlags(table, flags.model.kv);
   AddSamplerFlags(table, flags.sampler);
+  AddConstraintFlags(table, flags.constraint);
   AddLogFlags(table, flags.model);
   AddForeignFlags(table, flags.notes);
   table.Add({{"-no-cnv", "--no-conversation"}, "", "", "", {}, true, [](std::string_view) {
@@ -219,11 +222,15 @@ int Run(Arguments arguments) {
   }
   if (flags.n_predict < -1) return Misuse("run", "flag -n: expected -1 or more");
   if (flags.prompt.text && flags.prompt.file) return Misuse("run", "give only one of -p and -f");
+  if (const auto valid = CheckConstraintFlags(flags.constraint); !valid) {
+    return Misuse("run", valid.error().message);
+  }
   CommandFiles files;
   files.UsesModel(flags.model);
   files.Reads("-f", flags.prompt.file);
   files.Reads("-sysf", flags.chat.system_file);
   files.Reads("--chat-template-file", flags.chat.writer_file);
+  ReadsConstraintFiles(files, flags.constraint);
   if (flags.chat.system && flags.chat.system_file) {
     return Misuse("run", "give only one of -sys and -sysf");
   }
@@ -258,6 +265,9 @@ int Run(Arguments arguments) {
   if (!sampler) return Misuse("run", sampler.error().message);
   log.Debug("seed   " + std::to_string(config->seed));
 
+  const auto constraint = MakeConstraint(flags.constraint, tokenizer, log);
+  if (!constraint) return Fail(constraint.error());
+
   if (const auto fits = CheckTextSize(session, *prompt); !fits) return Fail(fits.error());
   const auto marked = MarkedPrompt(flags.chat, *prompt, *loaded->engine, log);
   if (!marked) return Fail(marked.error());
@@ -284,6 +294,7 @@ int Run(Arguments arguments) {
   options.max_tokens = flags.n_predict;
   options.stop = flags.stop;
   options.cancel = &interrupted;
+  options.constraint = constraint->get();
   double prefilled = 0;
   options.on_prefill = [&](double done) {
     prefilled = done;

@@ -86,6 +86,7 @@ int LoadAndServe(const ServeFlags& flags, const runtime::SchedulerOptions& sched
   constexpr std::chrono::seconds kLastBytes{5};
   http->Drain(kLastBytes);
   (*scheduler)->Stop();
+  service.Stop();
   http.reset();  // before what its last clients could still ask for
   return kDone;
 }

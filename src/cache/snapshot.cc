@@ -47,7 +47,9 @@ class LayerReader {
     if (!bytes_.Get(rotated) || !bytes_.Get(rows_are_slots)) return Short();
     if (rotated > 1 || rows_are_slots > 1 ||
         (rotated == 0 && config_.positions == PositionMode::kOriginal) ||
-        (rows_are_slots == 0 && !config_.shared_rows)) {
+        (rows_are_slots == 0 && !config_.shared_rows) ||
+        // Rows are shared only once their rotation is taken back (Unrotate).
+        (rotated != 0 && rows_are_slots == 0 && config_.positions != PositionMode::kOriginal)) {
       return FormatError(layer_, "flags that this cache cannot have");
     }
     data.keys_rotated = rotated != 0;

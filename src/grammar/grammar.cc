@@ -1,6 +1,7 @@
 #include "grammar/grammar.h"
 
 #include <dlpack/dlpack.h>
+#include <time.h>
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>
@@ -8,6 +9,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
+
+#include "grammar/gbnf.h"
+#include "grammar/schema_limits.h"
 
 namespace winnow::grammar {
 namespace {
@@ -17,12 +21,16 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kMaxCacheBytes = int64_t{64} << 20;  // of compiled grammars
 // Models that find no next word write white space for ever where a grammar lets them.
 constexpr int kMaxSpaces = 16;
-// xgrammar takes minutes and gigabytes for schemas of a megabyte, and cannot be interrupted.
-constexpr size_t kMaxSchemaBytes = size_t{32} << 10;
-constexpr size_t kMaxSchemaValues = 1000;
-constexpr size_t kMaxSchemaDepth = 64;
-constexpr size_t kMaxPatternBytes = 256;  // of all patterns
-constexpr int kMaxCountedValues = 1000;   // minProperties or maxProperties times all values
+constexpr size_t kMaxToolBytes = size_t{64} << 10;  // of all tools' schemas
+// Reading an ambiguous grammar takes longer with every token, on the thread that all answers share.
+constexpr double kReadingMs = 500;        // what an answer may take
+constexpr double kReadingMsPerToken = 5;  // and for each of its tokens
+
+double ThreadCpuMs() {
+  struct timespec now = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return 1e3 * static_cast<double>(now.tv_sec) + 1e-6 * static_cast<double>(now.tv_nsec);
+}
 
 // Bytes a token stands for in running text; control tokens, which no grammar writes, stand for
 // nothing.
@@ -58,85 +66,29 @@ auto Caught(const std::string& what, const Function& function) -> Result<decltyp
   }
 }
 
-Error TooLarge(const std::string& what, size_t found, size_t expected) {
-  return Error{"the JSON schema has " + std::to_string(found) + " " + what + ", expected at most " +
-               std::to_string(expected)};
-}
-
-struct SchemaSize {
-  size_t values = 0, pattern_bytes = 0;
-  double counted_properties = 0;  // the largest minProperties or maxProperties
-};
-
-// A repeated group that may itself repeat takes minutes: (a*b*)*.
-bool RepeatsGroup(const std::string& pattern) {
-  for (size_t i = 0; i + 1 < pattern.size(); ++i) {
-    if (pattern[i] == '\\') {
-      ++i;
-    } else if (pattern[i] == ')' &&
-               std::string_view("*+{").find(pattern[i + 1]) != std::string_view::npos) {
-      return true;
-    }
-  }
-  return false;
-}
-
-Result<void> CheckPattern(const std::string& pattern, SchemaSize& size) {
-  size.pattern_bytes += pattern.size();
-  if (size.pattern_bytes > kMaxPatternBytes) {
-    return TooLarge("or more bytes in patterns", size.pattern_bytes, kMaxPatternBytes);
-  }
-  if (RepeatsGroup(pattern)) {
-    return Error{"the JSON schema: pattern '" + pattern +
-                 "' repeats a group; only characters and classes can be repeated"};
-  }
-  return {};
-}
-
-Result<void> CheckValues(const Json& value, size_t depth, SchemaSize& size) {
-  if (depth > kMaxSchemaDepth) return TooLarge("levels", depth, kMaxSchemaDepth);
-  if (++size.values > kMaxSchemaValues) {
-    return TooLarge("or more values", size.values, kMaxSchemaValues);
-  }
-  if (!value.is_structured()) return {};  // items() of a number is the number itself
-  for (const auto& [name, inner] : value.items()) {
-    if (value.is_object() && name == "pattern" && inner.is_string()) {
-      WINNOW_TRY(CheckPattern(inner.get_ref<const std::string&>(), size));
-    }
-    // Its names are patterns.
-    if (value.is_object() && name == "patternProperties" && inner.is_object()) {
-      for (const auto& property : inner.items()) WINNOW_TRY(CheckPattern(property.key(), size));
-    }
-    const bool counts = value.is_object() && (name == "minProperties" || name == "maxProperties");
-    if (counts && inner.is_number()) {
-      size.counted_properties = std::max(size.counted_properties, inner.get<double>());
-    }
-    WINNOW_TRY(CheckValues(inner, depth + 1, size));
-  }
-  return {};
-}
-
-// What is too large to be compiled while clients wait.
-Result<Json> ParseSchema(const std::string& what, const std::string& text) {
-  if (text.size() > kMaxSchemaBytes) return TooLarge("bytes", text.size(), kMaxSchemaBytes);
-  Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!parsed.is_object()) return Error{what + " is no JSON object"};
-  SchemaSize size;
-  WINNOW_TRY(CheckValues(parsed, 0, size));
-  if (size.counted_properties * static_cast<double>(size.values) > kMaxCountedValues) {
-    return Error{what + " counts up to " + std::to_string(size.counted_properties) +
-                 " properties among " + std::to_string(size.values) +
-                 " values, expected a product of at most " + std::to_string(kMaxCountedValues)};
-  }
-  return parsed;
-}
-
 }  // namespace
 
 struct Matcher::Data {
   Data(xgrammar::GrammarMatcher m, int64_t n) : matcher(std::move(m)), n_tokens(n) {}
 
-  // The tokens that may come, a bit for each. False: all may, or the grammar's reader failed.
+  // What xgrammar is asked goes through here: an error, or time spent beyond the limit, ends it.
+  template <typename Function>
+  bool Ask(const Function& function) {
+    const double start = ThreadCpuMs();
+    const auto answer = Caught("the grammar", function);
+    reading_ms += ThreadCpuMs() - start;
+    const double allowed = kReadingMs + kReadingMsPerToken * static_cast<double>(n_accepted);
+    if (!answer) {
+      problem = answer.error().message;
+    } else if (reading_ms > allowed) {
+      problem = "the grammar took " + std::to_string(static_cast<int64_t>(reading_ms)) +
+                " ms of computing for " + std::to_string(n_accepted) +
+                " tokens, expected at most " + std::to_string(static_cast<int64_t>(allowed)) +
+                "; fewer ways to read the same text make it faster";
+    }
+    return problem.empty() && *answer;
+  }
+  // The tokens that may come, a bit for each. False: all may, or there is a problem.
   bool FillBits() {
     bits.assign(static_cast<size_t>((n_tokens + 31) / 32), -1);
     auto n_words = static_cast<int64_t>(bits.size());
@@ -146,20 +98,20 @@ struct Matcher::Data {
     tensor.ndim = 1;
     tensor.dtype = xgrammar::GetBitmaskDLType();
     tensor.shape = &n_words;
-    const auto filled =
-        Caught("the grammar", [&] { return matcher.FillNextTokenBitmask(&tensor); });
-    broken = broken || !filled.has_value();
-    return filled.has_value() && *filled;
+    return Ask([&] { return matcher.FillNextTokenBitmask(&tensor); });
   }
   bool MayCome(int64_t token) const {
     const auto word = static_cast<uint32_t>(bits[static_cast<size_t>(token / 32)]);
     return (word >> (token % 32) & 1) != 0;
   }
+  bool ended() const { return !problem.empty() || matcher.IsTerminated(); }
 
   xgrammar::GrammarMatcher matcher;
   int64_t n_tokens = 0;  // of the vocabulary
   std::vector<int32_t> bits;
-  bool broken = false;  // the grammar is too deep to go on: the answer ends
+  int64_t n_accepted = 0;
+  double reading_ms = 0;
+  std::string problem;
 };
 
 Matcher::Matcher(std::unique_ptr<Data> data) : data_(std::move(data)) {}
@@ -168,7 +120,7 @@ Matcher::Matcher(Matcher&&) noexcept = default;
 Matcher& Matcher::operator=(Matcher&&) noexcept = default;
 
 void Matcher::Mask(std::span<float> logits) {
-  if (data_->broken || data_->matcher.IsTerminated() || !data_->FillBits()) return;
+  if (data_->ended() || !data_->FillBits()) return;
   for (size_t i = 0; i < logits.size(); ++i) {
     const auto token = static_cast<int64_t>(i);
     const bool may_come = token < data_->n_tokens && data_->MayCome(token);
@@ -177,17 +129,17 @@ void Matcher::Mask(std::span<float> logits) {
 }
 
 bool Matcher::Accept(tokenizer::TokenId token) {
-  if (data_->broken || data_->matcher.IsTerminated()) return false;
-  const auto accepted = Caught("the grammar", [&] { return data_->matcher.AcceptToken(token); });
-  data_->broken = !accepted.has_value();
-  return accepted.has_value() && *accepted;
+  if (data_->ended()) return false;
+  const bool accepted = data_->Ask([&] { return data_->matcher.AcceptToken(token); });
+  if (accepted) ++data_->n_accepted;
+  return accepted;
 }
 
 bool Matcher::finished() const {
-  if (data_->broken || data_->matcher.IsTerminated()) return true;
+  if (data_->ended()) return true;
   if (!data_->matcher.IsCompleted()) return false;
   // Complete, but more may follow: digits of a number, another call.
-  if (!data_->FillBits()) return data_->broken;
+  if (!data_->FillBits()) return !data_->problem.empty();
   const std::vector<int>& stops = data_->matcher.GetStopTokenIds();
   for (int64_t token = 0; token < data_->n_tokens; ++token) {
     if (data_->MayCome(token) && std::find(stops.begin(), stops.end(), token) == stops.end()) {
@@ -197,8 +149,10 @@ bool Matcher::finished() const {
   return true;
 }
 
+const std::string& Matcher::problem() const { return data_->problem; }
+
 bool Matcher::MayBegin() {
-  if (!data_->FillBits()) return !data_->broken;
+  if (!data_->FillBits()) return data_->problem.empty();
   for (int64_t token = 0; token < data_->n_tokens; ++token) {
     if (data_->MayCome(token)) return true;
   }
@@ -206,7 +160,11 @@ bool Matcher::MayBegin() {
 }
 
 Matcher Matcher::Copy() const {
-  return Matcher(std::make_unique<Data>(data_->matcher.Fork(), data_->n_tokens));
+  auto copy = std::make_unique<Data>(data_->matcher.Fork(), data_->n_tokens);
+  copy->n_accepted = data_->n_accepted;
+  copy->reading_ms = data_->reading_ms;
+  copy->problem = data_->problem;
+  return Matcher(std::move(copy));
 }
 
 struct GrammarSet::Data {
@@ -227,50 +185,80 @@ GrammarSet::GrammarSet(const tokenizer::Tokenizer& tokenizer) {
 
 GrammarSet::~GrammarSet() = default;
 
-Result<Matcher> GrammarSet::JsonSchema(const std::string& schema) const {
-  WINNOW_ASSIGN(const Json parsed, ParseSchema("the JSON schema", schema));
-  const std::string used = parsed.empty() ? R"({"type": "object"})" : schema;
-  WINNOW_ASSIGN(Matcher matcher, Caught("the JSON schema", [&] {
+// What `compile` makes of xgrammar's compiler. Errors: its own; nothing can be written.
+template <typename Compile>
+Result<Matcher> GrammarSet::Make(const std::string& what, const Compile& compile) const {
+  WINNOW_ASSIGN(Matcher matcher, Caught(what, [&] {
                   return Matcher(std::make_unique<Matcher::Data>(
-                      xgrammar::GrammarMatcher(data_->compiler.CompileJSONSchema(
-                          used, /*any_whitespace=*/true, std::nullopt, std::nullopt,
-                          /*strict_mode=*/false, kMaxSpaces)),
-                      data_->n_tokens));
+                      xgrammar::GrammarMatcher(compile(data_->compiler)), data_->n_tokens));
                 }));
-  // {"$ref": "#"} and the like compile, but nothing ends them.
-  if (!matcher.MayBegin()) return Error{"the JSON schema: no value can have it"};
+  if (!matcher.MayBegin()) {
+    // {"$ref": "#"} and the like compile, but nothing ends them.
+    if (matcher.problem().empty()) return Error{what + ": nothing can satisfy it"};
+    return Error{matcher.problem()};
+  }
   return matcher;
 }
 
-Result<Matcher> GrammarSet::HermesCalls(std::span<const ToolSchema> tools) const {
+Result<Matcher> GrammarSet::JsonSchema(const std::string& schema) const {
+  WINNOW_ASSIGN(const Json parsed, ParseSchema("the JSON schema", schema));
+  const std::string used = parsed.empty() ? R"({"type": "object"})" : schema;
+  return Make("the JSON schema", [&](xgrammar::GrammarCompiler& compiler) {
+    return compiler.CompileJSONSchema(used, /*any_whitespace=*/true, std::nullopt, std::nullopt,
+                                      /*strict_mode=*/false, kMaxSpaces);
+  });
+}
+
+Result<Matcher> GrammarSet::Gbnf(const std::string& grammar) const {
+  WINNOW_ASSIGN(const std::string translated, EbnfFromGbnf(grammar));
+  return Make("the grammar", [&](xgrammar::GrammarCompiler& compiler) {
+    return compiler.CompileGrammar(translated, "r-root");
+  });
+}
+
+Result<Matcher> GrammarSet::Calls(const CallSyntax& syntax,
+                                  std::span<const ToolSchema> tools) const {
   if (tools.empty()) return Error{"tools: there are none to call"};
-  Json tags = Json::array();
+  Json calls = Json::array();
+  size_t n_bytes = 0;
   for (const ToolSchema& tool : tools) {
     WINNOW_ASSIGN(
         const Json parameters,
         ParseSchema("tool '" + tool.name + "': the schema of parameters", tool.parameters));
-    const Json call = {
-        {"type", "object"},
-        {"properties",
-         {{"name", {{"const", tool.name}}},
-          {"arguments", parameters.empty() ? Json{{"type", "object"}} : parameters}}},
-        {"required", {"name", "arguments"}},
-        {"additionalProperties", false}};
+    n_bytes += tool.parameters.size();
+    calls.push_back(
+        {{"type", "object"},
+         {"properties",
+          {{"name", {{"const", tool.name}}},
+           {syntax.arguments, parameters.empty() ? Json{{"type", "object"}} : parameters}}},
+         {"required", {"name", syntax.arguments}},
+         {"additionalProperties", false}});
+  }
+  if (n_bytes > kMaxToolBytes) {
+    return Error{"the schemas of " + std::to_string(tools.size()) + " tools have " +
+                 std::to_string(n_bytes) + " bytes, expected at most " +
+                 std::to_string(kMaxToolBytes)};
+  }
+  const auto schema_format = [](const Json& schema) {
+    return Json{
+        {"type", "json_schema"}, {"json_schema", schema}, {"max_whitespace_cnt", kMaxSpaces}};
+  };
+  Json tags = Json::array();
+  for (const Json& call : calls) {
     tags.push_back({{"type", "tag"},
-                    {"begin", "<tool_call>\n"},
-                    {"content", {{"type", "json_schema"}, {"json_schema", call}}},
-                    {"end", "\n</tool_call>"}});
+                    {"begin", syntax.begin},
+                    {"content", schema_format(call)},
+                    {"end", syntax.end}});
   }
   const Json format = {{"type", "structural_tag"},
                        {"format",
                         {{"type", "tags_with_separator"},
                          {"tags", tags},
-                         {"separator", "\n"},
-                         {"at_least_one", true}}}};
-  return Caught("the tools", [&] {
-    return Matcher(std::make_unique<Matcher::Data>(
-        xgrammar::GrammarMatcher(data_->compiler.CompileStructuralTag(format.dump())),
-        data_->n_tokens));
+                         {"separator", syntax.between},
+                         {"at_least_one", true},
+                         {"stop_after_first", !syntax.several}}}};
+  return Make("the tools", [&](xgrammar::GrammarCompiler& compiler) {
+    return compiler.CompileStructuralTag(format.dump());
   });
 }
 

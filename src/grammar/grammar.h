@@ -26,7 +26,10 @@ class Matcher {
   void Mask(std::span<float> logits);
   // Requires: Mask left the token possible. False: it did not, and the state is as before.
   bool Accept(tokenizer::TokenId token);
-  bool finished() const;  // only the end of generation may follow
+  bool finished() const;  // only the end of generation may follow, or there is a problem
+  // Why reading cannot go on: the grammar is too deep, or took more than 500 ms of computing and
+  // 5 ms for each token. Empty: it can.
+  const std::string& problem() const;
   Matcher Copy() const;
 
  private:
@@ -43,22 +46,33 @@ struct ToolSchema {
   std::string parameters;
 };
 
+// How calls are written: `begin` {"name": ..., ARGUMENTS: {...}} `end`, and `between` two of them.
+struct CallSyntax {
+  std::string begin = {}, end = {}, between = {};
+  std::string arguments = "arguments";
+  bool several = false;  // false: exactly one call
+};
+
 // Makes grammars for the vocabulary of one model; keeps what it has made. Thread-safe.
 class GrammarSet {
  public:
   explicit GrammarSet(const tokenizer::Tokenizer& tokenizer);
   ~GrammarSet();
 
-  // `schema` is JSON text; "{}" is any object. Errors: no schema, one that cannot be kept, or one
-  // that takes too long: of more than 32 KiB, 1,000 values, 64 levels, 256 bytes in patterns, a
+  // `schema` is JSON text; "{}" is any object. Errors: no schema, one that cannot be satisfied, or
+  // one that takes too long: of more than 32 KiB, 1,000 values, 64 levels, 256 bytes in patterns, a
   // pattern that repeats a group, a count of properties times values above 1,000. Compiling takes
   // the caller's thread and cannot be interrupted.
   Result<Matcher> JsonSchema(const std::string& schema) const;
-  // <tool_call>{"name": ..., "arguments": {...}}</tool_call>, one or more of them. Errors: no
-  // tools, a schema as above.
-  Result<Matcher> HermesCalls(std::span<const ToolSchema> tools) const;
+  // A grammar in GBNF, llama.cpp's notation. Errors: those of EbnfFromGbnf (gbnf.h).
+  Result<Matcher> Gbnf(const std::string& grammar) const;
+  // Calls of tools. Errors: no tools, a schema as above, schemas of more than 64 KiB together.
+  Result<Matcher> Calls(const CallSyntax& syntax, std::span<const ToolSchema> tools) const;
 
  private:
+  template <typename Compile>
+  Result<Matcher> Make(const std::string& what, const Compile& compile) const;
+
   struct Data;
   std::unique_ptr<Data> data_;
 };

@@ -87,32 +87,68 @@ TEST_F(GrammarTest, OtherThingsAreNotAccepted) {
   EXPECT_FALSE(Accepts(any->Copy(), "[1]"));
 }
 
+constexpr const char* kGet =
+    R"({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"],
+        "additionalProperties": false})";
+
 TEST_F(GrammarTest, CallsOfTools) {
-  const ToolSchema tools[] = {
-      {"get", R"({"type": "object", "properties": {"a": {"type": "integer"}},
-                                          "required": ["a"], "additionalProperties": false})"},
-      {"put", "{}"}};
-  const auto matcher = grammars_.HermesCalls(tools);
+  const ToolSchema tools[] = {{"get", kGet}, {"put", "{}"}};
+  const CallSyntax hermes = {.begin = "<tool_call>\n", .end = "\n</tool_call>", .between = "\n"};
+  const auto matcher = grammars_.Calls(hermes, tools);
   ASSERT_TRUE(matcher) << matcher.error().message;
-  EXPECT_TRUE(Accepts(matcher->Copy(),
-                      "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": 1}}\n</tool_call>"));
+  const std::string get =
+      "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+  EXPECT_TRUE(Accepts(matcher->Copy(), get));
+  EXPECT_FALSE(Accepts(matcher->Copy(), get + "\n" + get)) << "one call, unless asked for more";
   EXPECT_FALSE(
       Accepts(matcher->Copy(),
               "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"b\": 1}}\n</tool_call>"));
   EXPECT_FALSE(Accepts(matcher->Copy(), "<tool_call>\n{\"name\": \"rm\""));
   EXPECT_FALSE(Accepts(matcher->Copy(), "Well"));
+  CallSyntax several = hermes;
+  several.several = true;
+  const auto more = grammars_.Calls(several, tools);
+  ASSERT_TRUE(more) << more.error().message;
+  EXPECT_TRUE(Accepts(more->Copy(), get + "\n" + get));
+}
+
+TEST_F(GrammarTest, CallsWithoutTagsAndWithOtherNames) {
+  const ToolSchema tools[] = {{"get", kGet}, {"put", "{}"}};
+  const auto bare = grammars_.Calls({.arguments = "parameters"}, tools);
+  ASSERT_TRUE(bare) << bare.error().message;
+  EXPECT_TRUE(Accepts(bare->Copy(), R"({"name": "get", "parameters": {"a": 1}})"));
+  EXPECT_TRUE(Accepts(bare->Copy(), R"({"name": "put", "parameters": {"b": [1]}})"));
+  EXPECT_FALSE(Accepts(bare->Copy(), R"({"name": "get", "arguments": {"a": 1}})"));
+  const auto listed = grammars_.Calls({.begin = "[TOOL_CALLS] [", .end = "]"}, tools);
+  ASSERT_TRUE(listed) << listed.error().message;
+  EXPECT_TRUE(Accepts(listed->Copy(), R"([TOOL_CALLS] [{"name": "get", "arguments": {"a": -7}}])"));
+}
+
+TEST_F(GrammarTest, Gbnf) {
+  const auto matcher = grammars_.Gbnf(
+      "# a sum\nroot ::= term (\"+\" term)* end\nterm ::= [0-9]{1,3} | \"(\" root2 \")\"\n"
+      "root2 ::= term\nend ::= \"\\n\"?");
+  ASSERT_TRUE(matcher) << matcher.error().message;
+  EXPECT_TRUE(Accepts(matcher->Copy(), "1+22+(333)"));
+  EXPECT_TRUE(Accepts(matcher->Copy(), "1\n"));
+  EXPECT_FALSE(Accepts(matcher->Copy(), "1+"));
+  EXPECT_FALSE(Accepts(matcher->Copy(), "1111"));
+  const auto any = grammars_.Gbnf("root ::= . [^a-c\\]\\\\] \"\\x41\\u00e9\"");
+  ASSERT_TRUE(any) << any.error().message;
+  EXPECT_TRUE(Accepts(any->Copy(), "\u20acdA\u00e9"));
+  EXPECT_FALSE(Accepts(any->Copy(), "x]A\u00e9"));
 }
 
 TEST_F(GrammarTest, Errors) {
   EXPECT_FALSE(grammars_.JsonSchema("no schema"));
   EXPECT_FALSE(grammars_.JsonSchema("[1]"));
   EXPECT_FALSE(grammars_.JsonSchema(R"({"type": "nosuchtype"})"));
-  EXPECT_FALSE(grammars_.HermesCalls({}));
+  EXPECT_FALSE(grammars_.Calls({}, {}));
   const auto unknown = grammars_.JsonSchema(R"({"type": "nosuchtype"})");
   EXPECT_EQ(unknown.error().message, "the JSON schema: Unsupported type \"nosuchtype\"");
   const auto endless = grammars_.JsonSchema(R"({"$ref": "#"})");
   ASSERT_FALSE(endless);
-  EXPECT_EQ(endless.error().message, "the JSON schema: no value can have it");
+  EXPECT_EQ(endless.error().message, "the JSON schema: nothing can satisfy it");
 }
 
 TEST_F(GrammarTest, PatternsThatRepeatGroupsAreRefused) {

@@ -176,7 +176,7 @@ void Compressor::AfterLayer(cache::Cache& cache, const attention::LayerDone& don
 void Compressor::EndCall(const cache::Cache& cache) {
   memory_.reset();
   CheckLiveBytes(cache);
-  if (kChecksInvariants && Compresses(phase_)) CheckSizes(cache);
+  if (kChecksInvariants && Compresses(phase_)) WINNOW_INVARIANT(KeepsSizes(cache, phase_, 0));
 }
 
 void Compressor::CheckLiveBytes(const cache::Cache& cache) {
@@ -213,15 +213,16 @@ void Compressor::CheckLimits() const {
                        (phase_ == Phase::kPrefill ? reservation_.prefill_surplus_bytes : 0));
 }
 
-void Compressor::CheckSizes([[maybe_unused]] const cache::Cache& cache) const {
+bool Compressor::KeepsSizes(const cache::Cache& cache, Phase phase, int64_t n_more) const {
   const compression::Method& method = *options_.method;
   const int n_layers = cache.config().shape.n_layers;
   const int64_t n_heads = cache.config().shape.n_kv_heads;
-  const bool prefill = phase_ == Phase::kPrefill;
+  const bool prefill = phase == Phase::kPrefill;
   compression::Method::Sizes sizes =
       prefill ? compression::Method::Sizes{}
               : method.DecodeSizes(budget_, n_prompt_, n_seen_, n_layers);
   Entries total;
+  bool keeps = true;
   for (int layer = 0; layer < n_layers; ++layer) {
     const Entries held = EntriesHeld(cache, layer);
     total.slots += held.slots;
@@ -230,18 +231,19 @@ void Compressor::CheckSizes([[maybe_unused]] const cache::Cache& cache) const {
       sizes.layer_slots = method.LayerSlots(layer, n_layers, budget_, n_seen_);
       sizes.layer_rows = method.LayerRows(layer, n_layers, budget_, n_seen_);
     }
-    WINNOW_INVARIANT(held.slots <= sizes.layer_slots * n_heads);
-    WINNOW_INVARIANT(held.rows <= sizes.layer_rows * n_heads);
+    keeps = keeps && held.slots <= (sizes.layer_slots + n_more) * n_heads &&
+            held.rows <= (sizes.layer_rows + n_more) * n_heads;
   }
   if (prefill) {
     sizes.total_slots = method.TotalSlots(budget_, n_seen_, n_layers);
     sizes.total_rows = method.TotalRows(budget_, n_seen_, n_layers);
   }
-  WINNOW_INVARIANT(total.slots <= sizes.total_slots * n_heads);
-  WINNOW_INVARIANT(total.rows <= sizes.total_rows * n_heads);
+  const int64_t n_more_in_all = n_more * n_layers;
+  keeps = keeps && total.slots <= (sizes.total_slots + n_more_in_all) * n_heads &&
+          total.rows <= (sizes.total_rows + n_more_in_all) * n_heads;
   // Generated tokens that nothing evicts come on top of a budget.
-  WINNOW_INVARIANT(!method.traits().holds_budget || budget_ == 0 ||
-                   total.rows <= budget_ * n_layers * n_heads);
+  return keeps && (!method.traits().holds_budget || budget_ == 0 ||
+                   total.rows <= (budget_ * n_layers + n_more_in_all) * n_heads);
 }
 
 void Compressor::Reserve(const Reservation& reservation, int64_t n_tokens) {
@@ -265,6 +267,24 @@ void Compressor::ResumeFrom(const Progress& progress) {
   n_seen_ = progress.n_seen;
   n_prompt_ = progress.n_prompt;
   n_next_ = progress.n_next;
+}
+
+Result<void> Compressor::Restore(const Progress& progress, const cache::Cache& cache) {
+  ResumeFrom(progress);
+  if (!active()) return {};
+  if (options_.size > 0 && budget_ > 0 && budget_ != options_.size) {
+    return Error{"its budget is " + std::to_string(budget_) + " slots, expected " +
+                 std::to_string(options_.size)};
+  }
+  // What was generated since the prompt, where nothing evicts it, comes on top.
+  const int64_t n_generated = n_seen_ - n_prompt_;
+  const bool decodes = n_generated > 0 && Compresses(Phase::kDecode);
+  const bool keeps = decodes                       ? KeepsSizes(cache, Phase::kDecode, 0)
+                     : Compresses(Phase::kPrefill) ? KeepsSizes(cache, Phase::kPrefill, n_generated)
+                                                   : true;
+  if (keeps) return {};
+  return Error{"it holds more entries than its method and budget of " + std::to_string(budget_) +
+               " slots keep of " + std::to_string(n_seen_) + " tokens"};
 }
 
 void Compressor::Truncate(int64_t n_tokens) {

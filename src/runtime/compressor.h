@@ -128,6 +128,8 @@ class Compressor {
     return {.budget = budget_, .n_seen = n_seen_, .n_prompt = n_prompt_, .n_next = n_next_};
   }
   void ResumeFrom(const Progress& progress);
+  // The same from a file, whose cache this is. Error: it cannot have come from these options.
+  Result<void> Restore(const Progress& progress, const cache::Cache& cache);
   // The text is n_tokens long again. Requires: nothing was evicted.
   void Truncate(int64_t n_tokens);
 
@@ -169,7 +171,8 @@ class Compressor {
   // check for every layer, and does not count all layers each time.
   void CheckLiveBytes(const cache::Cache& cache, int layer);
   void CheckLimits() const;
-  void CheckSizes(const cache::Cache& cache) const;
+  // Whether layers hold what the method states of a phase, and `n_more` entries per KV head.
+  bool KeepsSizes(const cache::Cache& cache, compression::Phase phase, int64_t n_more) const;
   bool Compresses(compression::Phase phase) const;
   // Whether the cache stops growing while tokens are generated: some methods thin it out and let it
   // grow, or leave layers alone.

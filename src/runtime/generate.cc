@@ -1,6 +1,8 @@
 #include "runtime/generate.h"
 
+#include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include "base/check.h"
 #include "runtime/logits.h"
@@ -34,6 +36,23 @@ Result<void> CheckPrompt(const Session& session, std::span<const TokenId> prompt
                  std::to_string(session.capacity())};
   }
   return {};
+}
+
+// The next token, among those that the constraint allows. `masked` is room for the logits.
+Result<TokenId> ChooseToken(Session& session, Sampler& sampler, TokenConstraint* constraint,
+                            std::vector<float>& masked) {
+  WINNOW_TRY(CheckLogits(session));
+  if (constraint == nullptr) return sampler.Sample(session.logits());
+  masked.assign(session.logits().begin(), session.logits().end());
+  constraint->Mask(masked);
+  if (std::string problem = constraint->problem(); !problem.empty()) return Error{problem};
+  const auto possible = [](float logit) { return logit > -std::numeric_limits<float>::infinity(); };
+  if (std::ranges::none_of(masked, possible)) {
+    return Error{"the grammar allows no token here"};
+  }
+  const TokenId token = sampler.Sample(masked);
+  constraint->Accept(token);
+  return token;
 }
 
 }  // namespace
@@ -93,6 +112,7 @@ Result<Generated> Generate(Session& session, Sampler& sampler, std::span<const T
     result.text += piece;
     if (options.on_text) options.on_text(piece);
   };
+  std::vector<float> masked;
   Clock::time_point first_token = start;
   for (;;) {
     const int64_t n_generated = static_cast<int64_t>(result.tokens.size());
@@ -109,8 +129,7 @@ Result<Generated> Generate(Session& session, Sampler& sampler, std::span<const T
       WINNOW_TRY(session.Decode(result.tokens.back()));
       ++result.timings.n_decode;
     }
-    WINNOW_TRY(CheckLogits(session));
-    const TokenId token = sampler.Sample(session.logits());
+    WINNOW_ASSIGN(const TokenId token, ChooseToken(session, sampler, options.constraint, masked));
     sampler.Accept(token);
     result.tokens.push_back(token);
     if (n_generated == 0) {
@@ -124,6 +143,10 @@ Result<Generated> Generate(Session& session, Sampler& sampler, std::span<const T
     emit(stream.Push(token));
     if (stream.stopped()) {
       result.stop_reason = StopReason::kStopString;
+      break;
+    }
+    if (options.constraint != nullptr && options.constraint->finished()) {
+      result.stop_reason = StopReason::kEndOfGeneration;
       break;
     }
     if (IsSet(options.cancel) || IsSet(options.token)) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "runtime/constraint.h"
 #include "runtime/sampler.h"
 #include "runtime/session.h"
 
@@ -20,6 +21,7 @@ struct GenerateOptions {
       stop;  // generation ends before the first of them; empty ones are ignored
   const std::atomic<bool>* cancel = nullptr;  // looked at after every token and during prefill
   const std::atomic<bool>* token = nullptr;   // the same, of another thread
+  TokenConstraint* constraint = nullptr;      // of what is generated, at its beginning; null: none
 
   // Text as it becomes final: whole characters, stop strings decided.
   std::function<void(std::string_view text)> on_text;
@@ -62,7 +64,8 @@ struct Generated {
 
 // Continues `prompt` (the whole text so far; what the session already holds of it is not computed
 // again). The sampler's penalties see the prompt. Errors: an empty prompt, a prompt longer than the
-// session's context (both lengths named), those of the session, logits that are not numbers.
+// session's context (both lengths named), those of the session, logits that are not numbers, a
+// constraint that allows no token or cannot go on.
 Result<Generated> Generate(Session& session, Sampler& sampler, std::span<const TokenId> prompt,
                            const GenerateOptions& options);
 

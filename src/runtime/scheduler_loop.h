@@ -129,6 +129,7 @@ class SchedulerLoop {
   Clock::TimePoint last_tokens_;  // end of the last decode step
   Clock::TimePoint prefill_began_;
   SchedulerState counts_;
+  int64_t working_bytes_ = 0;  // of sequences at work, as of the last round
   // Kept from round to round.
   std::vector<Session*> sessions_;
   std::vector<TokenId> tokens_;

@@ -205,7 +205,7 @@ void SchedulerLoop::CheckBytes() {
     working += bytes;
     WINNOW_INVARIANT(bytes <= reading.bytes.steady + reading.bytes.prefill);
   }
-  counts_.live_bytes = working + store_.bytes();
+  working_bytes_ = working;
   counts_.reserved_bytes = ReservedBytes() + store_.bytes();
   WINNOW_INVARIANT(options_.memory_limit_bytes == 0 ||
                    fixed_bytes_ + counts_.reserved_bytes <= options_.memory_limit_bytes);
@@ -217,6 +217,8 @@ SchedulerState SchedulerLoop::state() const {
   state.n_waiting = static_cast<int>(waiting_.size());
   state.n_idle_sessions = static_cast<int>(store_.sessions().size());
   state.n_saved_sessions = store_.n_saved();
+  // Sessions come and go between rounds too.
+  state.live_bytes = (n_at_work() == 0 ? 0 : working_bytes_) + store_.bytes();
   state.reserved_bytes = ReservedBytes() + store_.bytes();
   state.limit_bytes = options_.memory_limit_bytes;
   state.model_bytes = model_bytes_;

@@ -88,6 +88,9 @@ void Sequence::Choose() {
   if (constraint_) {
     masked_.assign(logits.begin(), logits.end());
     constraint_->Mask(masked_);
+    if (std::string problem = constraint_->problem(); !problem.empty()) {
+      return SetError({ErrorKind::kInvalid, std::move(problem)});
+    }
     const auto possible = [](float logit) { return logit > kMinusInfinity; };
     if (std::ranges::none_of(masked_, possible)) {
       return SetError({ErrorKind::kInternal, "the grammar allows no token after " +
@@ -96,6 +99,9 @@ void Sequence::Choose() {
     }
     token_ = sampler_.Sample(masked_);
     constraint_->Accept(token_);
+    if (std::string problem = constraint_->problem(); !problem.empty()) {
+      return SetError({ErrorKind::kInvalid, std::move(problem)});
+    }
   } else {
     token_ = sampler_.Sample(logits);
   }

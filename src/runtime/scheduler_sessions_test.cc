@@ -151,6 +151,18 @@ TEST_F(SchedulerSessionsTest, APromptThatBeginsWithTheTextGoesOnFromIt) {
   EXPECT_EQ(second->tokens(), Alone(all, 7));
 }
 
+TEST_F(SchedulerSessionsTest, BytesOfADeletedSessionAreGone) {
+  Make(Options());
+  ASSERT_EQ(Problem(Create("doc", Prompt(40, 1))), "");
+  ASSERT_EQ(Problem(Fork("doc", "copy")), "");
+  EXPECT_GT(scheduler_->state().live_bytes, 0);
+  EXPECT_EQ(scheduler_->state().live_bytes, scheduler_->state().reserved_bytes);
+  ASSERT_EQ(Problem(Delete("doc")), "");
+  ASSERT_EQ(Problem(Delete("copy")), "");
+  EXPECT_EQ(scheduler_->state().reserved_bytes, 0);
+  EXPECT_EQ(scheduler_->state().live_bytes, 0);
+}
+
 TEST_F(SchedulerSessionsTest, OneRequestAtATime) {
   Make(Options());
   ASSERT_EQ(Problem(Create("chat", Prompt(40, 1))), "");

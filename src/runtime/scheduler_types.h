@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/constraint.h"
 #include "runtime/generate.h"
 #include "runtime/sampler.h"
 #include "runtime/session.h"
@@ -36,17 +37,6 @@ struct SchedulerOptions {
   SessionOptions defaults = {};     // of requests that name no options
   std::string session_path = {};    // folder of saved sessions; empty: sessions live in memory only
   std::string model_name = {};      // as shown
-};
-
-// Restricts the next token (grammars). State of one sequence.
-class TokenConstraint {
- public:
-  virtual ~TokenConstraint() = default;
-  // Sets logits of tokens that must not come next to -inf. [vocabulary]
-  virtual void Mask(std::span<float> logits) = 0;
-  virtual void Accept(TokenId token) = 0;
-  virtual bool finished() const = 0;  // only the end of generation may follow
-  virtual std::unique_ptr<TokenConstraint> Copy() const = 0;
 };
 
 enum class Finish { kStop, kStopString, kLength, kContext, kCancelled, kError };

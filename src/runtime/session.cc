@@ -131,7 +131,7 @@ Result<void> Session::Restore(std::span<const TokenId> tokens, std::span<const f
     return Error{"its cache takes " + std::to_string(data_->cache->live_bytes()) +
                  " bytes, the limit is " + std::to_string(memory)};
   }
-  data_->compressor.ResumeFrom(progress);
+  WINNOW_TRY(data_->compressor.Restore(progress, *data_->cache));
   data_->tokens.assign(tokens.begin(), tokens.end());
   data_->has_logits = !logits.empty();
   std::ranges::copy(logits, data_->logits.begin());

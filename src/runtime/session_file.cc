@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "gguf/printable.h"
 #include "gguf/tensor_type.h"
 
 namespace winnow::runtime {
@@ -96,8 +97,11 @@ bool ReadInfo(std::span<const std::byte> bytes, SessionFileInfo& info,
   info.hadamard_keys = numbers[6] != 0;
   constexpr int64_t kMax = std::numeric_limits<cache::Position>::max();
   const auto within = [&](int64_t number) { return number >= 0 && number <= kMax; };
-  return kernels::IsCacheType(info.key_type) && kernels::IsCacheType(info.value_type) &&
-         within(info.n_tokens) && progress.n_seen == info.n_tokens && within(progress.n_prompt) &&
+  // Errors show them.
+  const bool printable = gguf::IsPrintableAscii(info.model) && gguf::IsPrintableAscii(info.method);
+  return printable && kernels::IsCacheType(info.key_type) &&
+         kernels::IsCacheType(info.value_type) && within(info.n_tokens) &&
+         progress.n_seen == info.n_tokens && within(progress.n_prompt) &&
          progress.n_prompt <= progress.n_seen && within(progress.budget) && within(progress.n_next);
 }
 

@@ -111,7 +111,7 @@ class Misuse(CliTest):
         for flags in (["-fa"], ["-fa", "on"], ["--mmap"], ["-no-cnv"], ["--no-warmup"]):
             outcome = self.assert_done(winnow(*base, *flags))
             self.assertNotIn("warning", outcome.err, flags)
-        for flags in (["--grammar", "x"], ["-hf", "a/b"], ["--mirostat", "2"], ["--context-shift"], ["-cnv"],
+        for flags in (["--grammar", "x", "-j", "{}"], ["-hf", "a/b"], ["--mirostat", "2"], ["--context-shift"], ["-cnv"],
                       ["--rope-freq-base", "1"], ["--samplers", "top_k"]):
             self.assert_misused(winnow(*base, *flags), flags[0])
 

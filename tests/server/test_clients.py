@@ -73,12 +73,103 @@ class OpenAi(ServerTest):
             self.assertEqual(set(value), {"a", "b"})
             self.assertIn(value["a"], (1, 2))
             self.assertIsInstance(value["b"], bool)
-        for impossible, word in (({"type": "nosuch"}, "nosuch"), ({"$ref": "#"}, "no value"), ({"enum": ["v"] * 2000}, "at most"),
+        for impossible, word in (({"type": "nosuch"}, "nosuch"), ({"$ref": "#"}, "nothing can"), ({"enum": ["v"] * 2000}, "at most"),
                                  ({"type": "string", "pattern": "(a*)*"}, "repeats a group")):
             with self.subTest(word), self.assertRaises(self.openai.BadRequestError) as caught:
                 self.with_schema(impossible)
             self.assertEqual(caught.exception.param, "response_format")
             self.assertIn(word, str(caught.exception))
+
+    def create(self, **more):
+        """An answer that needs grammars; without them the error names the option, and the test is skipped."""
+        try:
+            return self.client.chat.completions.create(model="any", messages=HELLO, max_tokens=400, temperature=0, **more)
+        except self.openai.BadRequestError as error:
+            if "WINNOW_GRAMMAR=ON" not in str(error):
+                raise
+            self.skipTest("this build has no grammars (tools/fetch_xgrammar.sh, -DWINNOW_GRAMMAR=ON)")
+
+    def test_grammar(self):
+        answer = self.create(extra_body={"grammar": 'root ::= "yes" | "no" [0-9]{2}'})
+        self.assertRegex(answer.choices[0].message.content, r"^(yes|no[0-9]{2})$")
+        self.assertEqual(answer.choices[0].finish_reason, "stop")
+        with self.assertRaises(self.openai.BadRequestError) as caught:
+            self.create(extra_body={"grammar": "root ::= nothing"})
+        self.assertEqual(caught.exception.param, "grammar")
+        self.assertIn("line 1: rule 'nothing' is not defined", str(caught.exception))
+
+    def test_ambiguous_grammar_ends_with_an_error(self):
+        with self.assertRaises(self.openai.BadRequestError) as caught:
+            self.create(extra_body={"grammar": "root ::= root root root | root root | [a-z ]", "ignore_eos": True})
+        self.assertIn("ms of computing", str(caught.exception))
+
+
+def tool_template(call):
+    """A template that takes tools, and writes calls as a family of models does."""
+    return ("{% for t in tools or [] %}{{ t | tojson }}\n{% endfor %}{% for m in messages %}{{ m.role }}: {{ m.content }}\n"
+            "{% for c in m.tool_calls or [] %}" + call + "{% endfor %}{% endfor %}assistant: ")
+
+
+class ForcedCalls:
+    """Calls that are forced are valid by their schema; for each way that models write calls."""
+
+    setUp = OpenAi.setUp
+    create = OpenAi.create
+
+    def check_call(self, call):
+        arguments = json.loads(call.function.arguments)
+        if call.function.name == "get_weather":
+            self.assertEqual(set(arguments), {"city", "days"})
+            self.assertIn(arguments["city"], ("Oslo", "Rome"))
+            self.assertIsInstance(arguments["days"], int)
+        else:
+            self.assertEqual(call.function.name, "stop")
+            self.assertIsInstance(arguments, dict)
+
+    def test_forced_calls(self):
+        schema = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}, "days": {"type": "integer", "maximum": 99}},
+                  "required": ["city", "days"], "additionalProperties": False}
+        tools = [{"type": "function", "function": {"name": "get_weather", "parameters": schema}},
+                 {"type": "function", "function": {"name": "stop"}}]
+        named = {"type": "function", "function": {"name": "get_weather"}}
+        answers = [self.create(tools=tools, tool_choice=named, n=2), self.create(tools=tools[:1], tool_choice="required")]
+        for choice in [choice for answer in answers for choice in answer.choices]:
+            self.assertEqual(choice.finish_reason, "tool_calls", choice)
+            self.assertEqual(len(choice.message.tool_calls), 1)
+            self.assertEqual(choice.message.tool_calls[0].function.name, "get_weather")
+            self.check_call(choice.message.tool_calls[0])
+        name, arguments = "", ""
+        for chunk in self.create(tools=tools, tool_choice=named, stream=True):
+            for call in chunk.choices[0].delta.tool_calls or []:
+                name += call.function.name or ""
+                arguments += call.function.arguments or ""
+        self.assertEqual(name, "get_weather")
+        self.assertEqual(arguments, answers[0].choices[0].message.tool_calls[0].function.arguments)
+        with self.assertRaises(self.openai.BadRequestError) as caught:
+            self.create(tools=tools, tool_choice={"type": "function", "function": {"name": "rm"}})
+        self.assertEqual(caught.exception.param, "tool_choice")
+
+    def test_several_calls(self):
+        tools = [{"type": "function", "function": {"name": "stop", "parameters": {"type": "object", "additionalProperties": False}}}]
+        answer = self.create(tools=tools, tool_choice="required", parallel_tool_calls=True)
+        self.assertGreaterEqual(len(answer.choices[0].message.tool_calls), 1)
+        for call in answer.choices[0].message.tool_calls[:-1]:  # the last one may have been cut short
+            self.assertEqual((call.function.name, json.loads(call.function.arguments)), ("stop", {}))
+
+
+@needs("openai")
+class HermesCalls(ForcedCalls, ServerTest):
+    flags = ("--chat-template", tool_template("<tool_call>{{ c | tojson }}</tool_call>"))
+
+
+@needs("openai")
+class Llama3Calls(ForcedCalls, ServerTest):
+    flags = ("--chat-template", tool_template("<|python_tag|>{{ c | tojson }}"))
+
+
+@needs("openai")
+class MistralCalls(ForcedCalls, ServerTest):
+    flags = ("--chat-template", tool_template("[TOOL_CALLS] [{{ c | tojson }}]"))
 
 
 @needs("langchain_openai")

@@ -30,9 +30,6 @@ using asio::ip::tcp;
 using boost::system::error_code;
 using TlsStream = asio::ssl::stream<tcp::socket>;
 
-constexpr size_t kMaxPipelinedBytes = size_t{256} << 10;  // read ahead of the answer at work
-constexpr std::chrono::milliseconds kLinger{1000};
-
 tcp::socket& TcpSocket(tcp::socket& stream) { return stream; }
 tcp::socket& TcpSocket(TlsStream& stream) { return stream.next_layer(); }
 
@@ -77,7 +74,6 @@ class HttpConnection final : public Connection,
     asio::post(stream_.get_executor(), [self = this->shared_from_this()] { self->Close(); });
   }
 
-  // Wire.
   void Queue(std::string bytes, bool limited) override {
     if (closed_) return;
     if (limited && queued_bytes_ > options_.max_queue_bytes) return Close();
@@ -159,7 +155,7 @@ class HttpConnection final : public Connection,
   void Read() {
     if (reading_ || closed_ || peer_finished_) return;
     // A client that sends on and on while it is answered has to wait.
-    if (current_ && buffer_.size() >= kMaxPipelinedBytes) return;
+    if (current_ && buffer_.size() >= options_.max_pipelined_bytes) return;
     reading_ = true;
     stream_.async_read_some(asio::buffer(incoming_),
                             [self = this->shared_from_this()](const error_code& error, size_t n) {
@@ -253,8 +249,8 @@ class HttpConnection final : public Connection,
     deadlines_->Clear(Deadlines::kRead);
     current_ =
         std::make_shared<HttpExchange>(this->shared_from_this(), AnswerForm{.keep_alive = false});
-    const auto exchange = current_;
-    exchange->Send({.status = error.status, .body = report::ToJson(ErrorRecord(error))});
+    std::shared_ptr(current_)->Send(
+        {.status = error.status, .body = report::ToJson(ErrorRecord(error))});
     Read();
   }
 
@@ -271,22 +267,35 @@ class HttpConnection final : public Connection,
     const auto raw = message.target();
     auto target = ParseTarget({raw.data(), raw.size()});
     if (!target) {
-      const ApiError error = {.status = 400, .message = "the path of the request is no path"};
-      exchange->Send({.status = 400, .body = report::ToJson(ErrorRecord(error))});
+      exchange->Send(
+          {.status = 400, .body = report::ToJson(ErrorRecord({.message = "the path is no path"}))});
     } else {
       Call call = {.method = std::string(message.method_string()),
                    .path = std::move(target->path),
                    .query = std::move(target->query),
                    .body = std::move(message.body())};
       for (const auto& field : message) {
-        std::string name(field.name_string());
-        std::transform(name.begin(), name.end(), name.begin(),
-                       [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-        call.headers.emplace_back(std::move(name), std::string(field.value()));
+        const auto name = field.name_string();
+        call.headers.emplace_back(LowerCase({name.data(), name.size()}),
+                                  std::string(field.value()));
       }
+      if (call.body.size() >= options_.large_body_bytes)
+        return HandleLarge(std::move(call), exchange);
       shared_.handler(call, exchange);
     }
     ReleaseBody();
+    Read();
+  }
+
+  void HandleLarge(Call call, const std::shared_ptr<HttpExchange>& exchange) {
+    const auto held = std::make_shared<const Call>(std::move(call));
+    shared_.large_requests.Run([self = this->shared_from_this(), held, exchange] {
+      asio::post(self->stream_.get_executor(), [self, held, exchange] {
+        if (self->current_ == exchange) self->Run([&] { self->shared_.handler(*held, exchange); });
+        self->ReleaseBody();
+        self->shared_.large_requests.Done();
+      });
+    });
     Read();
   }
 
@@ -328,7 +337,7 @@ class HttpConnection final : public Connection,
     error_code ignored;
     TcpSocket(stream_).shutdown(tcp::socket::shutdown_send, ignored);
     if (peer_finished_ || ignored) return Close();
-    deadlines_->Set(Deadlines::kRead, kLinger);
+    deadlines_->Set(Deadlines::kRead, options_.linger);
     Read();
   }
 

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <memory>
 
 #include "server/http/http_options.h"
+#include "server/http/work_slots.h"
 
 namespace winnow::server {
 
@@ -16,6 +18,8 @@ struct ConnectionShared {
   std::atomic<size_t> n_connections{0};
   std::atomic<size_t> body_bytes{0};  // of requests that are being received
   std::atomic<bool> draining{false};
+  // Of large requests, which take a thread long: one thread is left for all others, /health first.
+  WorkSlots large_requests{std::max(1, options.n_threads - 1)};
 };
 
 // One client. Its callbacks run on the socket's executor, a strand, and keep it alive.

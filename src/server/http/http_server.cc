@@ -177,6 +177,7 @@ HttpServer::~HttpServer() {
   }
   data_->context.stop();
   for (std::thread& thread : data_->threads) thread.join();
+  data_->shared.large_requests.Clear();  // what waits holds sockets, which end before the context
 }
 
 uint16_t HttpServer::port() const { return data_->port; }

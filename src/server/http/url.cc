@@ -54,4 +54,12 @@ std::optional<Target> ParseTarget(std::string_view target) {
   return out;
 }
 
+std::string LowerCase(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return lower;
+}
+
 }  // namespace winnow::server

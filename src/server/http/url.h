@@ -17,4 +17,7 @@ struct Target {
 // slash, has a broken escape or a NUL byte.
 std::optional<Target> ParseTarget(std::string_view target);
 
+// Of ASCII letters; what else there is stays.
+std::string LowerCase(std::string_view text);
+
 }  // namespace winnow::server

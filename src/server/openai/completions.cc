@@ -1,3 +1,4 @@
+#include <atomic>
 #include <utility>
 
 #include "server/openai/answer_run.h"
@@ -18,12 +19,13 @@ struct Asked {
   const char* id_prefix = "cmpl-";
   chat::AnswerOptions parser = {};
   bool parses = false;
-  std::string schema = {};  // of the answer; empty: none
+  ConstraintSpec constraint = {};  // of the answer
 };
 
-// Submits the prompts.
-void Run(Context& context, const ExchangePtr& exchange, Asked asked,
-         std::vector<PromptText> prompts, std::string warning) {
+// Submits the prompts; each gets a copy of the constraint, where there is one.
+void Submit(Context& context, const ExchangePtr& exchange, Asked asked,
+            std::vector<PromptText> prompts, std::string warning,
+            const runtime::TokenConstraint* constraint) {
   std::vector<runtime::Request> requests;
   Answer answer = {.id = asked.id_prefix + context.ids.Draw(),
                    .created = UnixTime(),
@@ -33,16 +35,7 @@ void Run(Context& context, const ExchangePtr& exchange, Asked asked,
   for (PromptText& prompt : prompts) {
     runtime::Request request = RequestFrom(answer.asked);
     request.prompt = prompt.tokens;
-    if (!asked.schema.empty()) {
-      auto constraint = context.options.constraints->FromSchema(asked.schema);
-      if (!constraint) {
-        return SendError(context.metrics, *exchange,
-                         {.status = 400,
-                          .message = "response_format: " + constraint.error().message,
-                          .param = "response_format"});
-      }
-      request.constraint = std::move(constraint).value();
-    }
+    if (constraint != nullptr) request.constraint = constraint->Copy();
     requests.push_back(std::move(request));
     answer.prompts.push_back({.prompt = std::move(prompt)});
   }
@@ -56,6 +49,42 @@ void Run(Context& context, const ExchangePtr& exchange, Asked asked,
                        .parses = asked.parses,
                        .draw_id = [ids = &context.ids] { return ids->Draw(); }});
   run->Start(std::move(requests));
+}
+
+// The same once the constraint is made, on the exchange's thread.
+void Run(Context& context, const ExchangePtr& exchange, Asked asked,
+         std::vector<PromptText> prompts, std::string warning) {
+  if (asked.constraint.kind == ConstraintSpec::Kind::kNone) {
+    return Submit(context, exchange, std::move(asked), std::move(prompts), std::move(warning),
+                  nullptr);
+  }
+  struct Held {
+    Asked asked;
+    std::vector<PromptText> prompts;
+    std::string warning;
+    ConstraintQueue::Outcome outcome = ApiError();
+    std::atomic<bool> client_gone{false};
+  };
+  const auto held = std::make_shared<Held>();
+  ConstraintSpec spec = std::move(asked.constraint);
+  held->asked = std::move(asked);
+  held->prompts = std::move(prompts);
+  held->warning = std::move(warning);
+  exchange->OnClosed([held] { held->client_gone = true; });
+  context.constraints.Make({.spec = std::move(spec),
+                            .cancelled = [held] { return held->client_gone.load(); },
+                            .done =
+                                [held, exchange, &context](ConstraintQueue::Outcome outcome) {
+                                  held->outcome = std::move(outcome);
+                                  exchange->Post([held, exchange, &context] {
+                                    if (const auto* error = std::get_if<ApiError>(&held->outcome)) {
+                                      return SendError(context.metrics, *exchange, *error);
+                                    }
+                                    Submit(context, exchange, std::move(held->asked),
+                                           std::move(held->prompts), std::move(held->warning),
+                                           std::get<0>(held->outcome).get());
+                                  });
+                                }});
 }
 
 // Asks for what a session has read; `then` gets it on the exchange's thread.
@@ -79,7 +108,9 @@ void WithSession(Context& context, const ExchangePtr& exchange, const std::strin
 void RunChat(Context& context, const ExchangePtr& exchange, Asked asked, const chat::Prompt& prompt,
              Tokens tokens) {
   std::string text = prompt.Text();
-  asked.parser.starts_in_reasoning = chat::EndsInReasoning(text);
+  // A constraint leaves no room for thoughts: what the prompt has opened is not gone on with.
+  asked.parser.starts_in_reasoning =
+      asked.constraint.kind == ConstraintSpec::Kind::kNone && chat::EndsInReasoning(text);
   std::vector<PromptText> prompts;
   prompts.push_back({std::move(tokens), std::move(text)});
   Run(context, exchange, std::move(asked), std::move(prompts), prompt.warning);
@@ -95,15 +126,6 @@ void RefuseUnsupported(Fields& fields) {
   if (const auto text = fields.Text("suffix"); text && !text->empty()) {
     fields.Fail("suffix", "filling in the middle is not supported");
   }
-  if (const auto text = fields.Text("grammar"); text && !text->empty()) {
-    fields.Fail("grammar", "grammars are not supported", "unsupported_parameter");
-  }
-}
-
-// The schema that an answer must have: of json_schema as llama-server names it, or none.
-void ReadNativeSchema(Fields& fields, const ServiceOptions& options, Asked& asked) {
-  if (fields.Find("json_schema") == nullptr) return;
-  asked.schema = SchemaText(fields, options, "json_schema", *fields.Find("json_schema"));
 }
 
 }  // namespace
@@ -127,8 +149,9 @@ void ChatCompletions(Context& context, const Call& call, const ExchangePtr& exch
   }
   chat::Conversation conversation = ReadConversation(fields);
   conversation.unix_time = UnixTime();
-  asked.schema = ReadResponseFormat(fields, context.options);
-  ReadToolChoice(fields, conversation);
+  asked.constraint = ReadConstraint(fields, context.options);
+  ReadToolChoice(fields, context.options, context.prompts.tool_format(), conversation,
+                 asked.constraint);
   if (!conversation.tools.is_null()) asked.parser.tools = context.prompts.tool_format();
   RefuseUnsupported(fields);
   if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
@@ -210,7 +233,7 @@ void TextCompletions(Context& context, const Call& call, const ExchangePtr& exch
     fields.Fail("best_of", "found " + std::to_string(*best_of) + ", expected n, which is " +
                                std::to_string(asked.generation.n));
   }
-  asked.schema = ReadResponseFormat(fields, context.options);
+  asked.constraint = ReadConstraint(fields, context.options);
   RefuseUnsupported(fields);
   if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
   RunTexts(context, exchange, std::move(asked), *body);
@@ -226,7 +249,7 @@ void NativeCompletion(Context& context, const Call& call, const ExchangePtr& exc
   Asked asked = {.generation = ReadGeneration(fields, context.options, tokenizer, Dialect::kNative,
                                               context.ids.DrawSeed()),
                  .format = NativeFormat(tokenizer, return_tokens)};
-  ReadNativeSchema(fields, context.options, asked);
+  asked.constraint = ReadConstraint(fields, context.options);
   RefuseUnsupported(fields);
   if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
   RunTexts(context, exchange, std::move(asked), *body);

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <string>
-#include <string_view>
-
 #include "chat/prompt_writer.h"
 #include "server/openai/fields.h"
 #include "server/openai/options.h"
@@ -10,16 +7,15 @@
 // Fields that restrict what an answer may look like.
 namespace winnow::server {
 
-// The JSON schema of response_format; empty: any text. Errors: an unknown type; json_object and
-// json_schema where no grammars are built in.
-std::string ReadResponseFormat(Fields& fields, const ServiceOptions& options);
+// response_format, and llama-server's json_schema and grammar. Errors: an unknown type, no schema,
+// no text, more than one of them, any of them where no grammars are built in.
+ConstraintSpec ReadConstraint(Fields& fields, const ServiceOptions& options);
 
-// A schema that stands in the field `name`. Errors: as above, no object.
-std::string SchemaText(Fields& fields, const ServiceOptions& options, std::string_view name,
-                       const report::Value& schema);
-
-// tool_choice: "none" takes the tools away. Errors: "required" or a function's name, which no
-// build forces yet; a choice without tools.
-void ReadToolChoice(Fields& fields, chat::Conversation& conversation);
+// tool_choice: "none" takes the tools away, "required" and a function's name make `constraint` a
+// call (one, unless parallel_tool_calls is true). Errors: a choice without tools, a function that
+// is none of them, a constraint that is there already, a forced call where no grammars are built
+// in. `format`: how the model writes calls.
+void ReadToolChoice(Fields& fields, const ServiceOptions& options, chat::ToolFormat format,
+                    chat::Conversation& conversation, ConstraintSpec& constraint);
 
 }  // namespace winnow::server

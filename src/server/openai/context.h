@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "chat/prompt_writer.h"
 #include "server/openai/backend.h"
+#include "server/openai/constraint_queue.h"
 #include "server/openai/exchange.h"
 #include "server/openai/metrics.h"
 #include "server/openai/options.h"
@@ -50,6 +51,7 @@ struct Context {
   Metrics& metrics;
   IdSource& ids;
   DocumentBook& documents;
+  ConstraintQueue& constraints;
 };
 
 // Answers of handlers. They count the status.

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "chat/tool_format.h"
 #include "report/record.h"
 #include "runtime/scheduler_types.h"
 
@@ -20,13 +21,34 @@ struct KvSettings {
   bool operator==(const KvSettings&) const = default;
 };
 
-// Makes what restricts an answer to a JSON schema (of response_format or tools).
+// What an answer is restricted to, as a request says it.
+struct ConstraintSpec {
+  enum class Kind {
+    kNone,
+    kJsonSchema,  // `text`: a JSON schema; "{}" means any object
+    kGrammar,     // `text`: GBNF, llama.cpp's notation
+    kCalls,       // calls of `tools`
+  };
+  struct Tool {
+    std::string name;
+    std::string parameters;  // JSON schema
+  };
+
+  Kind kind = Kind::kNone;
+  std::string text = {};
+  std::vector<Tool> tools = {};
+  chat::ToolFormat format = chat::ToolFormat::kNone;
+  bool several_calls = false;  // false: exactly one
+  std::string field = {};      // where it was asked for, for messages
+};
+
+// Makes what restricts an answer. Thread-safe.
 class ConstraintFactory {
  public:
   virtual ~ConstraintFactory() = default;
-  // `schema` as JSON text; "{}" means any object. Errors (of the client): a schema that is none.
-  virtual Result<std::unique_ptr<runtime::TokenConstraint>> FromSchema(
-      const std::string& schema) const = 0;
+  // Errors (of the client): a schema or grammar that is none, or too large. May take seconds.
+  virtual Result<std::unique_ptr<runtime::TokenConstraint>> Make(
+      const ConstraintSpec& spec) const = 0;
 };
 
 struct ServiceOptions {

@@ -158,9 +158,14 @@ void Service::SetReady(Backend& backend, const chat::PromptWriter& prompts,
                        std::shared_ptr<const ConstraintFactory> constraints) {
   options_.sampler = sampler;
   if (constraints != nullptr) options_.constraints = std::move(constraints);
-  context_owner_ =
-      std::make_unique<Context>(Context{options_, backend, prompts, metrics_, ids_, documents_});
+  constraints_ = std::make_unique<ConstraintQueue>(options_.constraints);
+  context_owner_ = std::make_unique<Context>(
+      Context{options_, backend, prompts, metrics_, ids_, documents_, *constraints_});
   context_ = context_owner_.get();
+}
+
+void Service::Stop() {
+  if (constraints_ != nullptr) constraints_->Stop();
 }
 
 bool Service::HasKey(const Call& call) const {

@@ -24,6 +24,8 @@ class Service {
                 std::shared_ptr<const ConstraintFactory> constraints = nullptr);
   // From now on /health says 503, so that a balancer looks elsewhere.
   void SetDraining() { draining_ = true; }
+  // Requests whose schemas are still to be compiled are refused. Before the exchanges end.
+  void Stop();
 
   // Never throws; what goes wrong inside is a 500.
   void Handle(const Call& call, ExchangePtr exchange);
@@ -47,6 +49,7 @@ class Service {
   Metrics metrics_;
   IdSource ids_;
   DocumentBook documents_;
+  std::unique_ptr<ConstraintQueue> constraints_;
   std::unique_ptr<Context> context_owner_;
   std::atomic<Context*> context_{nullptr};  // null: the model is being loaded
   std::atomic<bool> draining_{false};

@@ -186,12 +186,26 @@ void FakeExchange::End() {
 void FakeExchange::After(std::chrono::milliseconds, std::function<void()> work) {
   later_.push_back(std::move(work));
 }
+void FakeExchange::Post(std::function<void()> work) {
+  const std::lock_guard lock(mutex_);
+  posted_.push_back(std::move(work));
+  has_posted_.notify_all();
+}
 void FakeExchange::Run() {
-  while (!posted_.empty()) {
+  for (;;) {
+    std::unique_lock lock(mutex_);
+    if (posted_.empty()) return;
     const auto work = std::move(posted_.front());
     posted_.pop_front();
+    lock.unlock();
     work();
   }
+}
+void FakeExchange::Wait() {
+  std::unique_lock lock(mutex_);
+  has_posted_.wait(lock, [this] { return !posted_.empty(); });
+  lock.unlock();
+  Run();
 }
 void FakeExchange::Disconnect() {
   later_.clear();

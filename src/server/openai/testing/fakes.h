@@ -1,9 +1,11 @@
 #pragma once
 
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,10 +68,11 @@ class FakeExchange final : public Exchange {
   void Write(std::string bytes) override;
   void End() override;
   void OnClosed(std::function<void()> closed) override { closed_ = std::move(closed); }
-  void Post(std::function<void()> work) override { posted_.push_back(std::move(work)); }
+  void Post(std::function<void()> work) override;
   void After(std::chrono::milliseconds delay, std::function<void()> work) override;
 
-  void Run();  // what was posted, and what that posts
+  void Run();   // what was posted, and what that posts
+  void Wait();  // until another thread has posted, then Run
   void Disconnect();
   void Tick();  // runs what was put off
 
@@ -88,6 +91,8 @@ class FakeExchange final : public Exchange {
   bool streamed_ = false;
   bool ended_ = false;
   std::function<void()> closed_;
+  std::mutex mutex_;  // of posted_
+  std::condition_variable has_posted_;
   std::deque<std::function<void()>> posted_, later_;
 };
 

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "command_files.h"
+#include "flags.h"
+#include "runtime/constraint.h"
+#include "tokenizer/tokenizer.h"
+
+namespace winnow::apps {
+
+// What an answer is restricted to, as llama.cpp has it; one of them.
+struct ConstraintFlags {
+  std::optional<std::string> grammar = {}, grammar_file = {};  // GBNF
+  std::optional<std::string> schema = {}, schema_file = {};    // JSON
+};
+
+void AddConstraintFlags(FlagTable& table, ConstraintFlags& flags);
+
+// What can be said before a model is loaded. Error: more than one flag.
+Result<void> CheckConstraintFlags(const ConstraintFlags& flags);
+void ReadsConstraintFiles(CommandFiles& files, const ConstraintFlags& flags);
+
+// Null where nothing is asked for. Errors: a file that cannot be read, a grammar or schema that is
+// none, a build without grammars; the flag is named.
+Result<std::unique_ptr<runtime::TokenConstraint>> MakeConstraint(
+    const ConstraintFlags& flags, const tokenizer::Tokenizer& tokenizer, Log& log);
+
+}  // namespace winnow::apps

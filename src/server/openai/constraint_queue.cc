@@ -1,0 +1,81 @@
+#include "server/openai/constraint_queue.h"
+
+#include <exception>
+#include <string>
+#include <utility>
+
+namespace winnow::server {
+namespace {
+
+constexpr size_t kMaxWaiting = 64;
+
+ApiError Ending() {
+  return {.status = 503, .message = "the server is ending", .code = "unavailable"};
+}
+
+ConstraintQueue::Outcome Made(const ConstraintFactory& factory, const ConstraintSpec& spec) {
+  // Memory that is not there ends the request, not the thread.
+  try {
+    auto made = factory.Make(spec);
+    if (made) return std::move(made).value();
+    return ApiError{
+        .status = 400, .message = spec.field + ": " + made.error().message, .param = spec.field};
+  } catch (const std::exception& problem) {
+    return ApiError{.status = 500,
+                    .message = spec.field + ": " + problem.what(),
+                    .param = spec.field,
+                    .code = "internal_error"};
+  }
+}
+
+}  // namespace
+
+ConstraintQueue::ConstraintQueue(std::shared_ptr<const ConstraintFactory> factory)
+    : factory_(std::move(factory)) {}
+
+ConstraintQueue::~ConstraintQueue() { Stop(); }
+
+void ConstraintQueue::Make(Job job) {
+  const std::string field = job.spec.field;
+  std::unique_lock lock(mutex_);
+  if (stopped_ || waiting_.size() >= kMaxWaiting) {
+    const bool stopped = stopped_;
+    lock.unlock();
+    if (stopped) return job.done(Ending());
+    return job.done(
+        ApiError{.status = 429,
+                 .message = std::to_string(kMaxWaiting) +
+                            " schemas and grammars wait to be compiled; try again later",
+                 .param = field,
+                 .code = "queue_full"});
+  }
+  waiting_.push_back(std::move(job));
+  if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+  changed_.notify_one();
+}
+
+void ConstraintQueue::Run() {
+  for (;;) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return stopped_ || !waiting_.empty(); });
+    if (stopped_) return;
+    const Job job = std::move(waiting_.front());
+    waiting_.pop_front();
+    lock.unlock();
+    if (!job.cancelled()) job.done(Made(*factory_, job.spec));
+  }
+}
+
+void ConstraintQueue::Stop() {
+  std::deque<Job> left;
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    left.swap(waiting_);
+  }
+  changed_.notify_all();
+  for (const Job& job : left) job.done(Ending());
+  if (thread_.joinable()) thread_.join();
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,108 @@
+#include "server/openai/constraint_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+
+namespace winnow::server {
+namespace {
+
+class Free final : public runtime::TokenConstraint {
+ public:
+  void Mask(std::span<float>) override {}
+  void Accept(runtime::TokenId) override {}
+  bool finished() const override { return false; }
+  std::unique_ptr<TokenConstraint> Copy() const override { return std::make_unique<Free>(); }
+};
+
+// Makes nothing before it may go on.
+class SlowFactory final : public ConstraintFactory {
+ public:
+  Result<std::unique_ptr<runtime::TokenConstraint>> Make(
+      const ConstraintSpec& spec) const override {
+    ++n_made;
+    may_go_on.wait();
+    if (spec.text == "none") return Error{"is none"};
+    if (spec.text == "throws") throw std::bad_alloc();
+    return std::unique_ptr<runtime::TokenConstraint>(std::make_unique<Free>());
+  }
+  void GoOn() { gate.set_value(); }
+
+  mutable std::atomic<int> n_made{0};
+  std::promise<void> gate;
+  std::shared_future<void> may_go_on = gate.get_future().share();
+};
+
+struct Asked {
+  std::promise<ConstraintQueue::Outcome> promise;
+  std::atomic<bool> cancelled{false};
+};
+
+class ConstraintQueueTest : public testing::Test {
+ protected:
+  std::shared_ptr<Asked> Ask(const std::string& text) {
+    auto asked = std::make_shared<Asked>();
+    queue.Make({.spec = {.kind = ConstraintSpec::Kind::kGrammar, .text = text, .field = "grammar"},
+                .cancelled = [asked] { return asked->cancelled.load(); },
+                .done =
+                    [asked](ConstraintQueue::Outcome outcome) {
+                      asked->promise.set_value(std::move(outcome));
+                    }});
+    return asked;
+  }
+  static int Status(Asked& asked) {
+    const auto outcome = asked.promise.get_future().get();
+    const auto* error = std::get_if<ApiError>(&outcome);
+    return error == nullptr ? 200 : error->status;
+  }
+  void WaitForFirst() const {
+    while (factory->n_made == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+  std::shared_ptr<SlowFactory> factory = std::make_shared<SlowFactory>();
+  ConstraintQueue queue{factory};
+};
+
+TEST_F(ConstraintQueueTest, NobodyWaitsInTheCallersThread) {
+  const auto first = Ask("slow"), wrong = Ask("none"), broken = Ask("throws");
+  WaitForFirst();
+  factory->GoOn();  // a Make that waited for it would never have come here
+  EXPECT_EQ(Status(*first), 200);
+  EXPECT_EQ(Status(*wrong), 400);
+  EXPECT_EQ(Status(*broken), 500);
+}
+
+TEST_F(ConstraintQueueTest, WhoHasGoneIsNotServed) {
+  const auto first = Ask("slow"), gone = Ask("gone"), last = Ask("last");
+  WaitForFirst();
+  gone->cancelled = true;
+  factory->GoOn();
+  EXPECT_EQ(Status(*last), 200);
+  EXPECT_EQ(factory->n_made, 2);
+}
+
+TEST_F(ConstraintQueueTest, ManyThatWaitAreRefused) {
+  const auto first = Ask("slow");
+  WaitForFirst();
+  std::vector<std::shared_ptr<Asked>> waiting;
+  for (int i = 0; i < 64; ++i) waiting.push_back(Ask("next"));
+  EXPECT_EQ(Status(*Ask("one more")), 429);
+  factory->GoOn();
+  for (const auto& asked : waiting) EXPECT_EQ(Status(*asked), 200);
+}
+
+TEST_F(ConstraintQueueTest, StopAnswersAll) {
+  const auto first = Ask("slow"), second = Ask("next");
+  WaitForFirst();
+  std::thread stop([this] { queue.Stop(); });
+  EXPECT_EQ(Status(*second), 503);
+  factory->GoOn();
+  stop.join();
+  EXPECT_EQ(Status(*first), 200);
+  EXPECT_EQ(Status(*Ask("late")), 503);
+}
+
+}  // namespace
+}  // namespace winnow::server
