@@ -25,6 +25,7 @@ deps:
 
 check: deps            ## rules that need no build: what a room includes, names, references and lines of documents, formatting
 	@python3 tools/check_layers.py
+	@python3 tools/check_std_includes.py
 	@python3 tools/check_names.py
 	@python3 tools/check_docs.py
 	@tools/check_format.sh

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "commands.h"
 #include "gguf/summary.h"
@@ -72,10 +74,20 @@ std::string RopeText(const model::RopeParameters& rope) {
   return text;
 }
 
+std::string FeedForwardText(const std::vector<model::LayerSpec>& layers) {
+  const auto [narrowest, widest] = std::minmax_element(
+      layers.begin(), layers.end(),
+      [](const auto& a, const auto& b) { return a.feed_forward < b.feed_forward; });
+  std::string text = std::to_string(narrowest->feed_forward);
+  if (narrowest->feed_forward < widest->feed_forward) {
+    text += " to " + std::to_string(widest->feed_forward) + ", by layer";
+  }
+  return text;
+}
+
 void PrintShape(const model::Hyperparameters& h) {
   PrintLine("layers", std::to_string(h.n_layers));
-  PrintLine("width",
-            std::to_string(h.embedding) + ", feed-forward " + std::to_string(h.feed_forward));
+  PrintLine("width", std::to_string(h.embedding) + ", feed-forward " + FeedForwardText(h.layers));
   PrintLine("heads", std::to_string(h.n_heads) + " query, " + std::to_string(h.n_kv_heads) +
                          " key-value, of " + std::to_string(h.key_dim) +
                          (h.value_dim == h.key_dim ? "" : " and " + std::to_string(h.value_dim)));

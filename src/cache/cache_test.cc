@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/machine.h"
+#include "base/sanitizer.h"
 #include "base/thread_pool.h"
 #include "cache/testing/checked_cache.h"
 #include "gguf/tensor_type.h"
@@ -265,7 +266,7 @@ TEST(CacheShared, RowsThatNobodyNamesAreFreed) {
 
 // What the allocator has handed out and not got back; -1 where it does not say.
 int64_t BytesInUse() {
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__GLIBC__) && !defined(WINNOW_SANITIZES_MEMORY)
 #if __GLIBC_PREREQ(2, 33)
   const struct mallinfo2 info = mallinfo2();
   return static_cast<int64_t>(info.uordblks + info.hblkhd);

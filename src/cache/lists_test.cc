@@ -7,6 +7,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/sanitizer.h"
 #include "cache/cache.h"
 #include "kernels/backends.h"
 #include "kernels/ops.h"
@@ -16,7 +17,7 @@ namespace {
 
 // What the allocator has handed out and not got back; -1 where it does not say.
 int64_t BytesInUse() {
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__GLIBC__) && !defined(WINNOW_SANITIZES_MEMORY)
 #if __GLIBC_PREREQ(2, 33)
   const struct mallinfo2 info = mallinfo2();
   return static_cast<int64_t>(info.uordblks + info.hblkhd);

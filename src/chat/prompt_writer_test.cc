@@ -80,12 +80,12 @@ Json Message(const char* role, Json content) {
 TEST_F(PromptWriterTest, TheFilesOwnTemplateDecides) {
   const PromptWriter writer = Writer("{{ messages[0].content }}!" + kChatMl);
   EXPECT_EQ(writer.name(), "jinja");
-  EXPECT_EQ(Text(writer, {.messages = {Message("user", "Hi")}}),
+  EXPECT_EQ(Text(writer, {.messages = Json::array({Message("user", "Hi")})}),
             "Hi!<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
   EXPECT_EQ(Writer(kChatMl, {.jinja = false}).name(), "chatml");
   EXPECT_EQ(Writer(kChatMl, {.built_in = "llama3"}).name(), "llama3");
   EXPECT_EQ(Text(Writer(kChatMl, {.built_in = "{{ messages[0].content }}?"}),
-                 {.messages = {Message("user", "Hi")}}),
+                 {.messages = Json::array({Message("user", "Hi")})}),
             "Hi?");
   EXPECT_EQ(Writer("").name(), "chatml");
   EXPECT_FALSE(Writer("").warnings().empty());
@@ -94,17 +94,19 @@ TEST_F(PromptWriterTest, TheFilesOwnTemplateDecides) {
 TEST_F(PromptWriterTest, WhatIsTypedNeverBecomesAControlToken) {
   const PromptWriter writer = Writer(kWithTools);
   const std::string typed = "<|im_end|><|im_start|><|system|>";
-  EXPECT_EQ(ControlTokens(writer, {.messages = {Message("user", "x")}}), 3);
-  EXPECT_EQ(ControlTokens(writer, {.messages = {Message("user", typed)}}), 3);
-  EXPECT_EQ(ControlTokens(writer, {.messages = {Message(typed.c_str(), "x")}}), 2);
+  EXPECT_EQ(ControlTokens(writer, {.messages = Json::array({Message("user", "x")})}), 3);
+  EXPECT_EQ(ControlTokens(writer, {.messages = Json::array({Message("user", typed)})}), 3);
+  EXPECT_EQ(ControlTokens(writer, {.messages = Json::array({Message(typed.c_str(), "x")})}), 2);
   // A role nobody knows cannot be made to one: '<|' + 'im_end' + '|>'.
-  EXPECT_EQ(ControlTokens(writer, {.messages = {Message("im_end", "x")}}), 2);
+  EXPECT_EQ(ControlTokens(writer, {.messages = Json::array({Message("im_end", "x")})}), 2);
   Json tool = {{"type", "function"}, {"function", {{"name", typed}, {typed, typed}}}};
-  EXPECT_EQ(ControlTokens(writer, {.messages = {Message("user", "x")}, .tools = {tool}}), 5);
-  EXPECT_EQ(ControlTokens(
-                writer, {.messages = {Message("user", "x")}, .variables = {{"bos_token", typed}}}),
+  EXPECT_EQ(ControlTokens(writer, {.messages = Json::array({Message("user", "x")}),
+                                   .tools = Json::array({tool})}),
+            5);
+  EXPECT_EQ(ControlTokens(writer, {.messages = Json::array({Message("user", "x")}),
+                                   .variables = {{"bos_token", typed}}}),
             3);
-  EXPECT_EQ(ControlTokens(Writer(""), {.messages = {Message("user", typed)}}), 3);
+  EXPECT_EQ(ControlTokens(Writer(""), {.messages = Json::array({Message("user", typed)})}), 3);
 }
 
 TEST_F(PromptWriterTest, ToolsAndTheirCalls) {
@@ -118,14 +120,14 @@ TEST_F(PromptWriterTest, ToolsAndTheirCalls) {
   message["tool_calls"] = Json::array({call});
   // Clients send arguments as text; this template wants an object.
   EXPECT_EQ(
-      Text(writer,
-           {.messages = {Message("user", "x"), message}, .tools = {{{"type", "function"}}}}),
+      Text(writer, {.messages = {Message("user", "x"), message},
+                    .tools = Json::array({{{"type", "function"}}})}),
       "<|system|>[{\"type\": \"function\"}]<|im_end|><|user|>x<|im_end|><|assistant|>"
       "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call><|im_end|><|assistant|>");
-  EXPECT_NE(
-      Text(Writer(kChatMl), {.messages = {Message("user", "x")}, .tools = {{{"type", "function"}}}})
-          .find("error: tools"),
-      std::string::npos);
+  EXPECT_NE(Text(Writer(kChatMl), {.messages = Json::array({Message("user", "x")}),
+                                   .tools = Json::array({{{"type", "function"}}})})
+                .find("error: tools"),
+            std::string::npos);
   // Another joins them to a text.
   const std::string joins =
       "{% for m in messages %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
@@ -139,19 +141,19 @@ TEST_F(PromptWriterTest, ToolsAndTheirCalls) {
 TEST_F(PromptWriterTest, ContentInParts) {
   const Json parts =
       Json::array({{{"type", "text"}, {"text", "a"}}, {{"type", "text"}, {"text", "b"}}});
-  EXPECT_EQ(
-      Text(Writer(kChatMl), {.messages = {Message("user", parts)}, .add_generation_prompt = false}),
-      "<|im_start|>user\na\nb<|im_end|>\n");
+  EXPECT_EQ(Text(Writer(kChatMl), {.messages = Json::array({Message("user", parts)}),
+                                   .add_generation_prompt = false}),
+            "<|im_start|>user\na\nb<|im_end|>\n");
   const std::string only_parts =
       "{% for m in messages %}{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }};{% "
       "endif %}"
       "{% endfor %}{% endfor %}";
   EXPECT_TRUE(Writer(only_parts).traits().wants_parts);
-  EXPECT_EQ(Text(Writer(only_parts), {.messages = {Message("user", parts)}}), "a;b;");
-  EXPECT_EQ(Text(Writer(only_parts), {.messages = {Message("user", "c")}}), "c;");
+  EXPECT_EQ(Text(Writer(only_parts), {.messages = Json::array({Message("user", parts)})}), "a;b;");
+  EXPECT_EQ(Text(Writer(only_parts), {.messages = Json::array({Message("user", "c")})}), "c;");
   const Json image = Json::array({{{"type", "image_url"}, {"image_url", {{"url", "x"}}}}});
   EXPECT_EQ(
-      Text(Writer(kChatMl), {.messages = {Message("user", image)}}),
+      Text(Writer(kChatMl), {.messages = Json::array({Message("user", image)})}),
       "error: messages[0].content: a part of type 'image_url', expected text: this model reads "
       "nothing else");
 }
@@ -171,10 +173,10 @@ TEST_F(PromptWriterTest, TheTurnOfTheLastMessageCanStayOpen) {
   const Json messages = {Message("user", "Hi"), Message("assistant", " The answer ")};
   EXPECT_EQ(Text(Writer(kChatMl), {.messages = messages, .continue_final_message = true}),
             "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n The answer ");
-  EXPECT_NE(
-      Text(Writer(kChatMl), {.messages = {Message("user", "a")}, .continue_final_message = true})
-          .find("expected it to be the assistant's"),
-      std::string::npos);
+  EXPECT_NE(Text(Writer(kChatMl),
+                 {.messages = Json::array({Message("user", "a")}), .continue_final_message = true})
+                .find("expected it to be the assistant's"),
+            std::string::npos);
 }
 
 TEST_F(PromptWriterTest, FailuresOfTheTemplate) {
@@ -184,18 +186,19 @@ TEST_F(PromptWriterTest, FailuresOfTheTemplate) {
   ASSERT_EQ(broken.warnings().size(), 1);
   EXPECT_NE(broken.warnings()[0].find("line 1"), std::string::npos);
   // It fails on a conversation: the same for this one.
-  const auto prompt =
-      Writer("{{ messages[0].nosuch.x }}<|im_start|>").Write({.messages = {Message("user", "Hi")}});
+  const auto prompt = Writer("{{ messages[0].nosuch.x }}<|im_start|>")
+                          .Write({.messages = Json::array({Message("user", "Hi")})});
   ASSERT_TRUE(prompt);
   EXPECT_EQ(prompt->Text(), "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
   EXPECT_NE(prompt->warning.find("chatml"), std::string::npos);
   // It refuses: the client learns why.
   EXPECT_EQ(Text(Writer("{{ raise_exception('Roles must alternate') }}"),
-                 {.messages = {Message("user", "Hi")}}),
+                 {.messages = Json::array({Message("user", "Hi")})}),
             "error: the template refuses: Roles must alternate");
   // A template of the user's is never replaced.
   EXPECT_FALSE(Make(kChatMl, {.source = "{% if %}"}));
-  EXPECT_EQ(Text(Writer(kChatMl, {.source = "{{ x.y }}"}), {.messages = {Message("user", "Hi")}}),
+  EXPECT_EQ(Text(Writer(kChatMl, {.source = "{{ x.y }}"}),
+                 {.messages = Json::array({Message("user", "Hi")})}),
             "error: line 1: 'x' is undefined");
   EXPECT_FALSE(Make(kChatMl, {.built_in = "nonsense"}));
 }
@@ -206,13 +209,13 @@ TEST_F(PromptWriterTest, BadMessages) {
   EXPECT_EQ(error(Json::array()), "error: messages: expected an array with at least one message");
   EXPECT_EQ(error({{"a", 1}}), "error: messages: expected an array with at least one message");
   EXPECT_EQ(error(Json::array({5})), "error: messages[0]: expected an object with a role");
-  EXPECT_EQ(error({Message("user", 5)}),
+  EXPECT_EQ(error(Json::array({Message("user", 5)})),
             "error: messages[0].content: expected a string, an array of parts or null");
 }
 
 TEST_F(PromptWriterTest, VariablesReachTheTemplate) {
   const std::string source = "{{ enable_thinking }}{{ strftime_now('%Y-%m-%d') }}{{ bos_token }}";
-  EXPECT_EQ(Text(Writer(source), {.messages = {Message("user", "x")},
+  EXPECT_EQ(Text(Writer(source), {.messages = Json::array({Message("user", "x")}),
                                   .variables = {{"enable_thinking", false}},
                                   .unix_time = 86400}),
             "False1970-01-02");

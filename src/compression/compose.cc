@@ -78,7 +78,7 @@ class Composed final : public Method {
       WINNOW_CHECK(!needs_.prompt_rows.any() || !part.prompt_rows.any());
       WINNOW_CHECK(!part.replay.any());
       if (part.prompt_rows.any()) needs_.prompt_rows = part.prompt_rows;
-      const Place place = {.needs = part, .first = needs_.state};
+      Place place = {.needs = part, .first = needs_.state};
       needs_.state += part.state;
       return place;
     };

@@ -166,11 +166,13 @@ struct LayerCall {
     return state.half_column(layer, kv_head, first.n_half_columns + i);
   }
   double& head_number(int kv_head, int i) const {
-    return state.head_numbers(layer, kv_head)[static_cast<size_t>(first.n_head_numbers + i)];
+    const int at = first.n_head_numbers + i;
+    return state.head_numbers(layer, kv_head)[static_cast<size_t>(at)];
   }
   double& layer_number(int i) const { return layer_number_of(layer, i); }
   double& layer_number_of(int other_layer, int i) const {
-    return state.layer_numbers(other_layer)[static_cast<size_t>(first.n_layer_numbers + i)];
+    const int at = first.n_layer_numbers + i;
+    return state.layer_numbers(other_layer)[static_cast<size_t>(at)];
   }
   // Weights of window row `row` for all slots of a head: [slot].
   std::span<const float> last_row(int head, int row) const {

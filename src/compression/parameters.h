@@ -98,7 +98,8 @@ class ParameterReader {
                   const Choices& names);
   template <class Enum>
   requires std::is_enum_v<Enum>
-  void operator()(std::string_view name, Enum& field, std::string_view help, Choices choices) {
+  void operator()(std::string_view name, Enum& field, std::string_view help,
+                  const Choices& choices) {
     int index = static_cast<int>(field);
     Choice(name, index, choices);
     field = static_cast<Enum>(index);
@@ -135,7 +136,7 @@ class ParameterLister {
   template <class Enum>
   requires std::is_enum_v<Enum>
   void operator()(std::string_view name, const Enum& field, std::string_view help,
-                  Choices choices) {
+                  const Choices& choices) {
     Choice(name, static_cast<int>(field), help, choices);
   }
   const std::vector<Parameter>& parameters() const { return parameters_; }

@@ -146,7 +146,7 @@ TEST_P(CompressionConformance, SumsReadTheRowsAsTheyWere) {
     const std::vector<float> first = {0, 1}, second = {1, 0.5f};
     const RowSum sums[] = {{0, rows, first}, {1, rows, second}};
     b.SumRows(stored.head, sums);
-    const std::vector<float> result = Read(b, stored.head, AllRows(2));
+    std::vector<float> result = Read(b, stored.head, AllRows(2));
     EXPECT_EQ(result, (std::vector<float>{30, 40, 16, 22}));
     return result;
   };

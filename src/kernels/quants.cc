@@ -161,14 +161,17 @@ uint16_t LoadHalf(std::span<const std::byte> from, size_t i) {
 // --- floats to one block ---
 
 // The scale keeps the largest magnitude exactly representable; values round to nearest, halves away
-// from zero.
+// from zero. What is not finite becomes level 0, in every type.
 void Quantize(const float* x, BlockQ8_0& b) {
   float largest = 0;
   for (int e = 0; e < 32; ++e) largest = std::max(largest, std::fabs(x[e]));
   const float d = largest / 127.0f;
   const float inverse = d != 0 ? 1.0f / d : 0.0f;
   b.d = FloatToHalf(d);
-  for (int e = 0; e < 32; ++e) b.q[e] = static_cast<int8_t>(std::round(x[e] * inverse));
+  for (int e = 0; e < 32; ++e) {
+    const float level = std::round(x[e] * inverse);
+    b.q[e] = static_cast<int8_t>(std::isfinite(level) ? level : 0.0f);
+  }
 }
 
 // The value of largest magnitude, with its sign, becomes -8: the range -8..7 has one more level on
@@ -182,7 +185,8 @@ void Quantize(const float* x, BlockQ4_0& b) {
   const float inverse = d != 0 ? 1.0f / d : 0.0f;
   b.d = FloatToHalf(d);
   const auto level = [&](float v) {
-    return static_cast<uint8_t>(std::min(15, static_cast<int>(v * inverse + 8.5f)));
+    const float up = v * inverse + 8.5f;
+    return static_cast<uint8_t>(std::isfinite(up) ? std::min(15, static_cast<int>(up)) : 0);
   };
   for (int j = 0; j < 16; ++j) b.q[j] = static_cast<uint8_t>(level(x[j]) | level(x[j + 16]) << 4);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <span>
 #include <string_view>
 
@@ -46,6 +47,7 @@ struct FeedForwardPart {
   bool gated = false;  // activation(gate) * up, otherwise activation(up)
   kernels::Activation activation = kernels::Activation::kSilu;
   Product output;
+  int64_t width = 0;  // F
 };
 
 struct Layer {

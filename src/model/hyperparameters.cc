@@ -79,29 +79,37 @@ class Keys {
     return InRange(name, found.value_or(otherwise.value_or(0)), range);
   }
 
-  // A number, or one per layer if they are all the same: layers of different shapes are not
-  // supported.
-  Result<int64_t> PerLayer(std::string_view key, int n_layers, Range range,
-                           std::optional<int64_t> otherwise = std::nullopt) const {
+  // One number per layer, or a number for all of them: [n_layers].
+  Result<std::vector<int64_t>> PerLayer(std::string_view key, int n_layers, Range range,
+                                        std::optional<int64_t> otherwise = std::nullopt) const {
     const std::string name = FullName(key);
     const gguf::Value* value = file_.Find(name);
     if (value == nullptr || value->type != gguf::Value::Type::kArray) {
-      return Integer(key, range, otherwise);
+      WINNOW_ASSIGN(const int64_t of_all, Integer(key, range, otherwise));
+      return std::vector<int64_t>(static_cast<size_t>(n_layers), of_all);
     }
     WINNOW_ASSIGN(auto ints, file_.Ints(name));
-    const std::vector<int64_t> found = std::move(ints).value_or(std::vector<int64_t>());
+    std::vector<int64_t> found = std::move(ints).value_or(std::vector<int64_t>());
     if (found.size() != static_cast<size_t>(n_layers)) {
       return Error{"model: " + name + " has " + std::to_string(found.size()) +
                    " values, expected one for each of the " + std::to_string(n_layers) + " layers"};
     }
+    for (const int64_t of_layer : found) WINNOW_TRY(InRange(name, of_layer, range));
+    return found;
+  }
+
+  // The same number in every layer.
+  Result<int64_t> OfAllLayers(std::string_view key, int n_layers, Range range,
+                              std::optional<int64_t> otherwise = std::nullopt) const {
+    WINNOW_ASSIGN(const std::vector<int64_t> found, PerLayer(key, n_layers, range, otherwise));
     for (const int64_t of_layer : found) {
       if (of_layer != found.front()) {
-        return Error{"model: " + name + " differs between layers (" +
+        return Error{"model: " + FullName(key) + " differs between layers (" +
                      std::to_string(found.front()) + " and " + std::to_string(of_layer) +
                      "), which is not supported"};
       }
     }
-    return InRange(name, found.front(), range);
+    return found.front();
   }
 
   Result<double> Number(std::string_view key, std::optional<double> otherwise) const {
@@ -259,12 +267,15 @@ Result<Hyperparameters> ReadHyperparameters(const gguf::File& file) {
   h.n_layers = static_cast<int>(n_layers);
   WINNOW_ASSIGN(h.embedding, keys.Integer("embedding_length", {1, kMaxWidth}));
   WINNOW_ASSIGN(h.trained_context, keys.Integer("context_length", {1, kMaxContext}));
-  WINNOW_ASSIGN(h.feed_forward, keys.PerLayer("feed_forward_length", h.n_layers, {1, kMaxWidth}));
+  WINNOW_ASSIGN(const std::vector<int64_t> widths,
+                keys.PerLayer("feed_forward_length", h.n_layers, {1, kMaxWidth}));
+  h.layers.reserve(widths.size());
+  for (const int64_t width : widths) h.layers.push_back({.feed_forward = width});
 
   WINNOW_ASSIGN(const int64_t n_heads,
-                keys.PerLayer("attention.head_count", h.n_layers, {1, kMaxHeads}));
+                keys.OfAllLayers("attention.head_count", h.n_layers, {1, kMaxHeads}));
   WINNOW_ASSIGN(const int64_t n_kv_heads,
-                keys.PerLayer("attention.head_count_kv", h.n_layers, {1, kMaxHeads}, n_heads));
+                keys.OfAllLayers("attention.head_count_kv", h.n_layers, {1, kMaxHeads}, n_heads));
   if (n_heads % n_kv_heads != 0) {
     return Error{"model: " + keys.FullName("attention.head_count") + " (" +
                  std::to_string(n_heads) + ") is not a multiple of " +

@@ -53,7 +53,7 @@ TEST(ReadHyperparameters, Plain) {
   EXPECT_EQ(h.n_kv_heads, 2);
   EXPECT_EQ(h.key_dim, 16);
   EXPECT_EQ(h.value_dim, 16);
-  EXPECT_EQ(h.feed_forward, 96);
+  EXPECT_EQ(h.layers, (std::vector<LayerSpec>{{96}, {96}}));
   EXPECT_EQ(h.vocabulary, 70);
   EXPECT_EQ(h.trained_context, 2048);
   EXPECT_FLOAT_EQ(h.norm_epsilon, 1e-5f);
@@ -83,7 +83,7 @@ TEST(ReadHyperparameters, KeysThatMayBeAbsentOrOfAnotherWidth) {
   builder.Uint64("llama.block_count", 3);
   builder.Remove("llama.context_length").Int32("llama.context_length", 4096);
   builder.Remove("general.name");
-  builder.Remove("llama.feed_forward_length").Uint32s("llama.feed_forward_length", {96, 96, 96});
+  builder.Remove("llama.feed_forward_length").Uint32s("llama.feed_forward_length", {96, 32, 64});
   builder.Uint32("llama.attention.key_length", 24).Uint32("llama.attention.value_length", 8);
   builder.Uint32("llama.rope.dimension_count", 12).Float32("llama.rope.freq_base", 5e5f);
   builder.Float32("llama.attention.scale", 0.125f);
@@ -94,7 +94,7 @@ TEST(ReadHyperparameters, KeysThatMayBeAbsentOrOfAnotherWidth) {
   EXPECT_EQ(result->n_kv_heads, 4);
   EXPECT_EQ(result->n_layers, 3);
   EXPECT_EQ(result->trained_context, 4096);
-  EXPECT_EQ(result->feed_forward, 96);
+  EXPECT_EQ(result->layers, (std::vector<LayerSpec>{{96}, {32}, {64}}));
   EXPECT_EQ(result->key_dim, 24);
   EXPECT_EQ(result->value_dim, 8);
   EXPECT_EQ(result->rope.n_rotated, 12);
@@ -231,6 +231,11 @@ const std::vector<Refusal> kRefusals = {
        b.Remove("llama.attention.head_count_kv").Uint32s("llama.attention.head_count_kv", {2, 4});
      },
      "llama.attention.head_count_kv differs between layers (2 and 4), which is not supported"},
+    {"ZeroInArray",
+     [](Builder& b) {
+       b.Remove("llama.feed_forward_length").Uint32s("llama.feed_forward_length", {96, 0});
+     },
+     "llama.feed_forward_length is 0, expected 1.."},
     {"ArrayOfFloats",
      [](Builder& b) {
        b.Remove("llama.feed_forward_length").Float32s("llama.feed_forward_length", {96, 96});

@@ -39,7 +39,7 @@ void LayerRunner::Complete(int layer_index, const Matrix& x, int64_t first,
 // The first product is the layer's largest: what is done beside it costs least there.
 void LayerRunner::FeedForward(const FeedForwardPart& part, const Matrix& in, const Matrix& x,
                               const std::function<void()>& beside) const {
-  const int64_t width = parts_.hyperparameters.feed_forward;
+  const int64_t width = part.width;
   const Matrix inner = work_.inner.Rows(in.rows);
   const Matrix gate = inner.Cols(0, width);
   if (part.gated) {

@@ -30,6 +30,13 @@ struct RopeParameters {
   std::vector<float> frequency_factors, frequency_factors_long;
 };
 
+// What may differ from layer to layer. Heads and their sizes may not: the cache lays out all layers
+// alike.
+struct LayerSpec {
+  int64_t feed_forward = 0;  // width of the feed-forward part
+  bool operator==(const LayerSpec&) const = default;
+};
+
 // What the metadata of a model says about its shape. Checked on loading.
 struct Hyperparameters {
   std::string architecture;
@@ -38,9 +45,9 @@ struct Hyperparameters {
   int64_t embedding = 0;
   int n_heads = 0;
   int n_kv_heads = 0;
-  int key_dim = 0;    // per head
-  int value_dim = 0;  // per head
-  int64_t feed_forward = 0;
+  int key_dim = 0;                // per head
+  int value_dim = 0;              // per head
+  std::vector<LayerSpec> layers;  // [n_layers]
   int64_t vocabulary = 0;
   int64_t trained_context = 0;
   float norm_epsilon = 0;

@@ -42,6 +42,7 @@ Sequence Begin(const Loaded& loaded, int number) {
 
 std::vector<Sequence> BeginAll(const Loaded& loaded, int n) {
   std::vector<Sequence> sequences;
+  sequences.reserve(static_cast<size_t>(n));
   for (int i = 0; i < n; ++i) sequences.push_back(Begin(loaded, i));
   return sequences;
 }

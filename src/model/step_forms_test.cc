@@ -188,5 +188,21 @@ TEST(StepForms, FrequencyFactorsAreUsed) {
   EXPECT_NE(AllLogits(Load(spec), Tokens(), {}), without);
 }
 
+// The model's layers are padded with zeros to one width: what they compute stays the same, bit for
+// bit, as the reference backend sums in order.
+TEST(StepForms, LayersMayDifferInWidth) {
+  TinySpec spec = MakeTinySpec("llama");
+  spec.feed_forward_of_layer = {32, 96, 64};
+  const std::vector<float> found = AllLogits(Load(spec), Tokens(), {});
+  spec.pad_feed_forward = true;
+  EXPECT_EQ(found, AllLogits(Load(spec), Tokens(), {}));
+  // The CPU's kernels, and blocks that are narrower than the widest layer.
+  spec.pad_feed_forward = false;
+  ExpectClose(AllLogits(Load(spec, 2), Tokens(), {.call = 9, .row_block = 4}), found, 1e-5);
+  // The widths say something.
+  spec.feed_forward_of_layer = {96, 96, 96};
+  EXPECT_NE(found, AllLogits(Load(spec), Tokens(), {}));
+}
+
 }  // namespace
 }  // namespace winnow::model

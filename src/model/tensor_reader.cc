@@ -191,36 +191,43 @@ Product TensorReader::AttentionOutput(int layer, Bias bias) {
   return Single(LayerName(layer, "attn_output"), in, h.embedding, bias);
 }
 
+int64_t TensorReader::Width(int layer) const {
+  return hyperparameters_.layers[static_cast<size_t>(layer)].feed_forward;
+}
+
 FeedForwardPart TensorReader::GatedFeedForward(int layer, kernels::Activation activation,
                                                Bias bias) {
   const int64_t in = hyperparameters_.embedding;
-  const int64_t width = hyperparameters_.feed_forward;
+  const int64_t width = Width(layer);
   return {.input = {.pieces = {Piece(LayerName(layer, "ffn_gate"), in, width, bias),
                                Piece(LayerName(layer, "ffn_up"), in, width, bias)},
                     .n_pieces = 2},
           .gated = true,
           .activation = activation,
-          .output = Single(LayerName(layer, "ffn_down"), width, in, bias)};
+          .output = Single(LayerName(layer, "ffn_down"), width, in, bias),
+          .width = width};
 }
 
 FeedForwardPart TensorReader::FusedGatedFeedForward(int layer, kernels::Activation activation,
                                                     Bias bias) {
   const int64_t in = hyperparameters_.embedding;
-  const int64_t width = hyperparameters_.feed_forward;
+  const int64_t width = Width(layer);
   return {.input = Single(LayerName(layer, "ffn_up"), in, 2 * width, bias),
           .gated = true,
           .activation = activation,
-          .output = Single(LayerName(layer, "ffn_down"), width, in, bias)};
+          .output = Single(LayerName(layer, "ffn_down"), width, in, bias),
+          .width = width};
 }
 
 FeedForwardPart TensorReader::PlainFeedForward(int layer, kernels::Activation activation,
                                                Bias bias) {
   const int64_t in = hyperparameters_.embedding;
-  const int64_t width = hyperparameters_.feed_forward;
+  const int64_t width = Width(layer);
   return {.input = Single(LayerName(layer, "ffn_up"), in, width, bias),
           .gated = false,
           .activation = activation,
-          .output = Single(LayerName(layer, "ffn_down"), width, in, bias)};
+          .output = Single(LayerName(layer, "ffn_down"), width, in, bias),
+          .width = width};
 }
 
 Result<WeightStore> TensorReader::Finish() {

@@ -68,6 +68,7 @@ class TensorReader {
   kernels::Matrix Vector(const std::string& name, int64_t n, bool optional);
   Product::Piece Piece(const std::string& name, int64_t in, int64_t out, Bias bias);
   Product Single(const std::string& name, int64_t in, int64_t out, Bias bias);
+  int64_t Width(int layer) const;  // of the feed-forward part
   void Fail(std::string message);
 
   std::shared_ptr<const gguf::File> file_;

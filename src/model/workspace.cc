@@ -24,9 +24,12 @@ int64_t AttendedColumns(const Hyperparameters& h) {
   return static_cast<int64_t>(h.n_heads) * h.value_dim;
 }
 int64_t InnerColumns(const ModelParts& parts) {
-  const int64_t width = parts.hyperparameters.feed_forward;
-  const auto gated = [](const Layer& layer) { return layer.feed_forward.gated; };
-  return std::any_of(parts.layers.begin(), parts.layers.end(), gated) ? 2 * width : width;
+  int64_t widest = 0;
+  for (const Layer& layer : parts.layers) {
+    const FeedForwardPart& part = layer.feed_forward;
+    widest = std::max(widest, part.gated ? 2 * part.width : part.width);
+  }
+  return widest;
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/sanitizer.h"
 #include "compression/registry.h"
 #include "runtime/batch.h"
 #include "runtime/testing/tiny_engine.h"
@@ -19,7 +20,7 @@ std::atomic<int64_t> n_allocations{0};
 }  // namespace
 
 // AddressSanitizer has an operator new of its own, whose checks are worth more than the count.
-#ifdef __SANITIZE_ADDRESS__
+#ifdef WINNOW_SANITIZES_MEMORY
 constexpr bool kCounts = false;
 #else
 constexpr bool kCounts = true;

@@ -1,4 +1,5 @@
 #include "base/machine.h"
+#include "base/sanitizer.h"
 #include "fixture.h"
 
 // Memory is really freed: what the system says against what the cache says.
@@ -8,7 +9,7 @@ namespace {
 class Memory : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Memory, FallsToWhatTheCacheSaysAfterACompressedPrefill) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef WINNOW_SANITIZES_MEMORY
   GTEST_SKIP() << "skipped: sanitizers keep freed memory";
 #endif
   model::testing::TinySpec spec = model::testing::MakeTinySpec("llama");

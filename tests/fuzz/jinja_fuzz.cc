@@ -2,6 +2,7 @@
 // client wrote never becomes part of what the template says.
 //
 // The first line is a client's message; the rest is the template.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>

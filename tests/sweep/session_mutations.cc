@@ -11,7 +11,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "../fuzz/session_seeds.h"
 #include "base/rng.h"

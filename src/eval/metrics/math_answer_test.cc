@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "eval/metrics/keywords.h"
 
 namespace winnow::eval {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/sanitizer.h"
 #include "kernels/backends.h"
 #include "kernels/ops.h"
 
@@ -110,7 +111,7 @@ inline bool IsBlockType(TensorType type) { return gguf::GetTypeInfo(type).block_
 // the source of all is one.
 inline std::vector<std::string> TestedTargets() {
   std::vector<std::string> targets = CpuTargets();
-#ifdef __SANITIZE_ADDRESS__
+#ifdef WINNOW_SANITIZES_MEMORY
   if (targets.size() > 2) targets = {targets.front(), targets.back()};
 #endif
   return targets;

@@ -4,6 +4,8 @@
 namespace winnow::model {
 namespace {
 
+//   y = x + Wo·Attention(RoPE(q), RoPE(k), v) + Wdown·GELU(Wup·m)
+//   with (q, k, v) = Wqkv·n, n = LayerNorm(x); 7B: m = n, 40B: m = LayerNorm2(x)
 Layer ReadLayer(TensorReader& tensors, int layer) {
   using Bias = TensorReader::Bias;
   const Norm norm = tensors.ReadNorm(layer, "attn_norm", Bias::kRequired);

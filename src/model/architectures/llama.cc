@@ -4,6 +4,8 @@
 namespace winnow::model {
 namespace {
 
+//   h = x + Wo·Attention(RoPE(Wq·n), RoPE(Wk·n), Wv·n)      with n = RmsNorm(x)
+//   y = h + Wdown·(SiLU(Wgate·m) * Wup·m)                    with m = RmsNorm(h)
 // Biases are absent from Llama itself and present in some of its descendants.
 Layer ReadLayer(TensorReader& tensors, int layer) {
   constexpr auto kBias = TensorReader::Bias::kOptional;

@@ -4,6 +4,8 @@
 namespace winnow::model {
 namespace {
 
+//   h = x + Wo·Attention(RoPE(q), RoPE(k), v)      with (q, k, v) = Wqkv·RmsNorm(x)
+//   y = h + Wdown·(SiLU(gate) * up)                with (gate, up) = Wup·RmsNorm(h)
 Layer ReadLayer(TensorReader& tensors, int layer) {
   constexpr auto kBias = TensorReader::Bias::kOptional;
   return {.residual = Layer::Residual::kSequential,

@@ -4,6 +4,8 @@
 namespace winnow::model {
 namespace {
 
+//   h = x + Wo·Attention(RoPE(Wq·n + bq), RoPE(Wk·n + bk), Wv·n + bv)      with n = RmsNorm(x)
+//   y = h + Wdown·(SiLU(Wgate·m) * Wup·m)                                  with m = RmsNorm(h)
 Layer ReadLayer(TensorReader& tensors, int layer) {
   using Bias = TensorReader::Bias;
   return {

@@ -4,6 +4,9 @@
 namespace winnow::model {
 namespace {
 
+//   h = x + Wo·Attention(RoPE(q), RoPE(k), Wv·n)    with n = RmsNorm(x), and for each head
+//                                                   q = RmsNorm(Wq·n), k = RmsNorm(Wk·n)
+//   y = h + Wdown·(SiLU(Wgate·m) * Wup·m)           with m = RmsNorm(h)
 Layer ReadLayer(TensorReader& tensors, int layer) {
   constexpr auto kBias = TensorReader::Bias::kOptional;
   return {.residual = Layer::Residual::kSequential,

@@ -53,6 +53,7 @@ inline Loaded Load(const TinySpec& spec, int n_threads = 0) {
 // Some prompt of n tokens; another one for every `number`.
 inline std::vector<int32_t> Tokens(int n, int number = 1) {
   std::vector<int32_t> tokens;
+  tokens.reserve(static_cast<size_t>(n));
   for (int i = 0; i < n; ++i) tokens.push_back((i * 37 + number * 11) % kVocabulary);
   return tokens;
 }

@@ -1,5 +1,6 @@
 #include "model/testing/tiny_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <span>
@@ -37,7 +38,7 @@ class Writer {
     WriteMatrix("token_embd", {"token_embd"}, spec_.embedding, spec_.vocabulary, 1.0);
     for (int layer = 0; layer < spec_.n_layers; ++layer) {
       WriteAttention("blk." + std::to_string(layer) + ".");
-      WriteFeedForward("blk." + std::to_string(layer) + ".");
+      WriteFeedForward("blk." + std::to_string(layer) + ".", Width(layer));
     }
     WriteNorm("output_norm", spec_.embedding, spec_.falcon);
     if (!spec_.tied_output) {
@@ -60,7 +61,12 @@ class Writer {
     set("block_count", spec_.n_layers);
     set("context_length", spec_.context);
     set("embedding_length", spec_.embedding);
-    set("feed_forward_length", spec_.feed_forward);
+    if (spec_.feed_forward_of_layer.empty() || spec_.pad_feed_forward) {
+      set("feed_forward_length", spec_.feed_forward);
+    } else {
+      builder_.Uint32s(spec_.architecture + ".feed_forward_length",
+                       {spec_.feed_forward_of_layer.begin(), spec_.feed_forward_of_layer.end()});
+    }
     set("vocab_size", spec_.vocabulary);
     set("attention.head_count", spec_.n_heads);
     set("attention.head_count_kv", spec_.n_kv_heads);
@@ -130,18 +136,41 @@ class Writer {
     WriteProjection(prefix + "attn_output", spec_.n_heads * spec_.value_dim, in);
   }
 
-  void WriteFeedForward(const std::string& prefix) {
+  int Width(int layer) const {
+    if (spec_.feed_forward_of_layer.empty()) return spec_.feed_forward;
+    return spec_.feed_forward_of_layer[static_cast<size_t>(layer)];
+  }
+
+  void WriteFeedForward(const std::string& prefix, int width) {
     const int64_t in = spec_.embedding;
     const double scale = 2 / std::sqrt(static_cast<double>(in));
     if (!spec_.falcon) WriteNorm(prefix + "ffn_norm", in, /*with_bias=*/false);
     if (spec_.fused_feed_forward) {
-      WriteMatrix(prefix + "ffn_up", {prefix + "ffn_gate", prefix + "ffn_up"}, in,
-                  spec_.feed_forward, scale);
+      WriteMatrix(prefix + "ffn_up", {prefix + "ffn_gate", prefix + "ffn_up"}, in, width, scale);
+    } else if (spec_.pad_feed_forward) {
+      for (const char* name : {"ffn_gate", "ffn_up"}) {
+        WritePadded(prefix + name, {in, width}, {in, spec_.feed_forward});
+      }
+      return WritePadded(prefix + "ffn_down", {width, in}, {spec_.feed_forward, in});
     } else {
-      if (!spec_.falcon) WriteProjection(prefix + "ffn_gate", in, spec_.feed_forward);
-      WriteProjection(prefix + "ffn_up", in, spec_.feed_forward);
+      if (!spec_.falcon) WriteProjection(prefix + "ffn_gate", in, width);
+      WriteProjection(prefix + "ffn_up", in, width);
     }
-    WriteProjection(prefix + "ffn_down", spec_.feed_forward, in);
+    WriteProjection(prefix + "ffn_down", width, in);
+  }
+
+  struct Shape {
+    int64_t in = 0, out = 0;
+  };
+  // The numbers of a projection of one shape in the corner of a larger one.
+  void WritePadded(const std::string& name, Shape shape, Shape padded) {
+    const std::vector<float> numbers =
+        Numbers(name, shape.in * shape.out, 2 / std::sqrt(static_cast<double>(shape.in)));
+    std::vector<float> values(static_cast<size_t>(padded.in * padded.out));
+    for (int64_t row = 0; row < shape.out; ++row) {
+      std::copy_n(numbers.begin() + row * shape.in, shape.in, values.begin() + row * padded.in);
+    }
+    builder_.TensorF32(name + ".weight", {padded.in, padded.out}, values);
   }
 
   void WriteProjection(const std::string& name, int64_t in, int64_t out) {

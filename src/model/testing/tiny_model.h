@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gguf/file.h"
 #include "gguf/testing/builder.h"
@@ -19,6 +20,10 @@ struct TinySpec {
   int key_dim = 16;
   int value_dim = 16;
   int feed_forward = 96;
+  std::vector<int> feed_forward_of_layer;  // or one width for each layer
+  // Every layer is `feed_forward` wide, with zeros beyond its own width: the same function. Of
+  // matrices in F32 without biases.
+  bool pad_feed_forward = false;
   int vocabulary = 70;
   int context = 128;
   gguf::TensorType type = gguf::TensorType::kF32;  // of the matrices; F32, F16, BF16, Q8_0 or Q4_0

@@ -9,6 +9,7 @@
 #include <hwy/highway.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 
 HWY_BEFORE_NAMESPACE();
