@@ -85,6 +85,18 @@ std::string FeedForwardText(const std::vector<model::LayerSpec>& layers) {
   return text;
 }
 
+// One number where all layers are alike, else a list of them.
+report::Value FeedForwardWidths(const std::vector<model::LayerSpec>& layers) {
+  const int64_t first = layers.front().feed_forward;
+  if (std::all_of(layers.begin(), layers.end(),
+                  [first](const auto& layer) { return layer.feed_forward == first; })) {
+    return first;
+  }
+  report::List widths;
+  for (const model::LayerSpec& layer : layers) widths.emplace_back(layer.feed_forward);
+  return widths;
+}
+
 void PrintShape(const model::Hyperparameters& h) {
   PrintLine("layers", std::to_string(h.n_layers));
   PrintLine("width", std::to_string(h.embedding) + ", feed-forward " + FeedForwardText(h.layers));
@@ -172,7 +184,7 @@ report::Value FindingsJson(const Findings& found, bool all_tensors) {
     const model::Hyperparameters& h = *found.shape;
     out.Add("hyperparameters", report::Record{{"n_layers", h.n_layers},
                                               {"embedding", h.embedding},
-                                              {"feed_forward", h.feed_forward},
+                                              {"feed_forward", FeedForwardWidths(h.layers)},
                                               {"n_heads", h.n_heads},
                                               {"n_kv_heads", h.n_kv_heads},
                                               {"key_dim", h.key_dim},
