@@ -110,7 +110,7 @@ struct BlockAt {
 };
 
 // Rows may lie anywhere: no prefetcher sees the next one.
-constexpr size_t kRowsAhead = 8;
+constexpr size_t kRowsAhead = 32;
 
 // out[i] = the sum of factor(i, k, x) * x over the vectors x of row i, from element k on, for the
 // first n rows, and for some more up to whole vectors of `out`.
