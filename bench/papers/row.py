@@ -29,6 +29,9 @@ class Row:
     note: str = ""
 
 
+STREAM = "recent_nll"  # score of a stream: its pieces (--every) are the samples
+
+
 def scores(output, score, group=None):
     """{way: {sample: score}} of an evaluation, or of one group of its samples; a way is a method and its budget."""
     found = {}
@@ -36,7 +39,11 @@ def scores(output, score, group=None):
         if group is not None and sample["group"] != group:
             continue
         for result in sample["results"]:
-            if score in result.get("scores", {}):
+            if score == STREAM and "scores" in result:
+                way = (result["method"], result["budget"])
+                for point in result["details"]["points"]:
+                    found.setdefault(way, {})[sample["sample"], point["tokens"]] = point[STREAM]
+            elif score in result.get("scores", {}):
                 way = (result["method"], result["budget"])
                 found.setdefault(way, {})[sample["sample"]] = result["scores"][score]
     return found

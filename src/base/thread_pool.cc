@@ -40,8 +40,8 @@ struct ThreadPool::State {
   ItemFunction function = nullptr;
   const void* context = nullptr;
   int64_t grain = 1;
-  int n_parts = 1;         // in use of `parts`
-  bool in_beside = false;  // only the caller looks
+  int n_parts = 1;             // in use of `parts`
+  bool in_overlapped = false;  // only the caller looks
 
   // Items of a loop that are claimed one after another.
   struct alignas(64) Part {
@@ -62,9 +62,9 @@ struct ThreadPool::State {
   std::mutex failure_mutex;
   std::exception_ptr failure;
 
-  void Work(int thread, const std::function<void()>& beside) {
+  void Work(int thread, const std::function<void()>& overlapped) {
     try {
-      RunBeside(beside);
+      RunOverlapped(overlapped);
       RunItems(thread);
     } catch (...) {
       const std::lock_guard<std::mutex> lock(failure_mutex);
@@ -76,16 +76,16 @@ struct ThreadPool::State {
     }
   }
 
-  void RunBeside(const std::function<void()>& beside) {
-    if (!beside) return;
-    in_beside = true;
+  void RunOverlapped(const std::function<void()>& overlapped) {
+    if (!overlapped) return;
+    in_overlapped = true;
     try {
-      beside();
+      overlapped();
     } catch (...) {
-      in_beside = false;
+      in_overlapped = false;
       throw;
     }
-    in_beside = false;
+    in_overlapped = false;
   }
 
   void RunItems(int thread) {
@@ -171,12 +171,12 @@ int ThreadPool::DefaultThreads() {
 int ThreadPool::n_threads() const { return state_->n_threads; }
 
 void ThreadPool::Run(int64_t n_items, int64_t grain, Schedule schedule,
-                     const std::function<void()>& beside, ItemFunction function,
+                     const std::function<void()>& overlapped, ItemFunction function,
                      const void* context) {
   State& s = *state_;
-  if (n_items <= grain || s.n_threads == 1 || s.in_beside) {
-    WINNOW_DCHECK(!beside || !s.in_beside);
-    if (beside) beside();
+  if (n_items <= grain || s.n_threads == 1 || s.in_overlapped) {
+    WINNOW_DCHECK(!overlapped || !s.in_overlapped);
+    s.RunOverlapped(overlapped);
     for (int64_t item = 0; item < n_items; ++item) function(context, item, 0);
     return;
   }
@@ -192,7 +192,7 @@ void ThreadPool::Run(int64_t n_items, int64_t grain, Schedule schedule,
   }
   s.n_working.store(s.n_threads - 1, std::memory_order_relaxed);
   s.Announce();
-  s.Work(0, beside);
+  s.Work(0, overlapped);
   // A worker may be preempted while it holds the last item, so give the core away after a while.
   for (int spin = 0; s.n_working.load(std::memory_order_acquire) > 0; ++spin) {
     if (spin < kSpins) {

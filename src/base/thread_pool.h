@@ -12,7 +12,7 @@ namespace winnow {
 // balance; which thread runs an item must not influence its result.
 //
 // Between loops the threads spin for a short while before they sleep: a decode step is some hundred
-// short loops. Loops must not nest but in `beside`, and only one thread at a time may call
+// short loops. Loops must not nest but in `overlapped`, and only one thread at a time may call
 // ParallelFor.
 class ThreadPool {
  public:
@@ -45,16 +45,16 @@ class ThreadPool {
   // when all are done. Items are claimed in runs of `grain`. One item, or one thread, runs on the
   // caller without a barrier.
   //
-  // `beside` is work of the caller's that has nothing to do with the loop: the calling thread does
-  // it once, before its first item, while the others are at theirs. Loops in it run on that thread
-  // alone.
+  // `overlapped` is work of the caller's that has nothing to do with the loop: the calling thread
+  // does it once, before its first item, while the others are at theirs. Loops in it run on that
+  // thread alone.
   template <typename Body>
   void ParallelFor(int64_t n_items, const Body& body, int64_t grain = 1,
                    Schedule schedule = Schedule::kDynamic,
-                   const std::function<void()>& beside = {}) {
+                   const std::function<void()>& overlapped = {}) {
     using Function = std::remove_reference_t<Body>;
     Run(
-        n_items, grain, schedule, beside,
+        n_items, grain, schedule, overlapped,
         [](const void* context, int64_t item, int thread) {
           (*static_cast<const Function*>(context))(item, thread);
         },
@@ -63,8 +63,8 @@ class ThreadPool {
 
  private:
   using ItemFunction = void (*)(const void* context, int64_t item, int thread);
-  void Run(int64_t n_items, int64_t grain, Schedule schedule, const std::function<void()>& beside,
-           ItemFunction function, const void* context);
+  void Run(int64_t n_items, int64_t grain, Schedule schedule,
+           const std::function<void()>& overlapped, ItemFunction function, const void* context);
 
   struct State;
   std::unique_ptr<State> state_;

@@ -83,7 +83,7 @@ class Composed final : public Method {
       return place;
     };
     c_.traits.holds_budget = c_.budget->holds_budget();
-    c_.traits.shares_threads |= c_.merge != nullptr;
+    c_.traits.shares_threads = c_.score->shares_threads() || c_.merge != nullptr;
     score_at_ = add(c_.score->needs());
     budget_at_ = add(c_.budget->needs());
     select_at_ = add(c_.select->needs());

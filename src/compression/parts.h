@@ -53,6 +53,9 @@ class Scorer {
   // How many rows of attention a score is the sum of: divided by it, scores are mean weights. 1
   // where they are no such sums.
   virtual int n_rows_summed(const LayerCall&) const { return 1; }
+  // Whether it reads many stored rows after a generated token, and shares that between the threads
+  // (Traits::shares_threads).
+  virtual bool shares_threads() const { return false; }
   // Whether an entry's score is the same whatever region it is asked with.
   virtual bool of_entry_alone() const { return false; }
 };

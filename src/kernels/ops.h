@@ -81,11 +81,11 @@ class Backend {
   // --- products ---
   // out_j (+)= x W_j^T + bias_j for every job. x [n, in]. Quantised weights meet x rounded to 8
   // bits per block of 32 (float scale); F16 and BF16 weights meet x in float32.
-  // `beside` is work on the host that needs nothing of the products: it is done once, before this
-  // returns, and threads need not wait for it. It may call the operations of "memory",
+  // `overlapped` is work on the host that needs nothing of the products: it is done once, before
+  // this returns, and threads need not wait for it. It may call the operations of "memory",
   // "compression" and "host data".
   virtual void MatMul(const Matrix& x, std::span<const Linear> jobs,
-                      const std::function<void()>& beside = {}) = 0;
+                      const std::function<void()>& overlapped = {}) = 0;
 
   // --- attention ---
   // Rotates every head of x [n, n_heads * head_dim] in place; row i is at positions[i].

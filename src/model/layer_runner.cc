@@ -21,9 +21,9 @@ void LayerRunner::Project(int layer_index, const Matrix& x) const {
 }
 
 void LayerRunner::Complete(int layer_index, const Matrix& x, int64_t first,
-                           const std::function<void()>& beside) const {
+                           const std::function<void()>& overlapped) const {
   if (x.rows == 0) {
-    if (beside) beside();
+    if (overlapped) overlapped();
     return;
   }
   const Layer& layer = parts_.layers[static_cast<size_t>(layer_index)];
@@ -33,20 +33,20 @@ void LayerRunner::Complete(int layer_index, const Matrix& x, int64_t first,
   if (parallel && layer.feed_forward_norm) Normalize(layer.feed_forward_norm, x, normed);
   Multiply(layer.attention.output, attended, x, /*accumulate=*/true);
   if (!parallel) Normalize(layer.feed_forward_norm, x, normed);
-  FeedForward(layer.feed_forward, normed, x, beside);
+  FeedForward(layer.feed_forward, normed, x, overlapped);
 }
 
-// The first product is the layer's largest: what is done beside it costs least there.
+// The first product is the layer's largest: what overlaps with it costs least there.
 void LayerRunner::FeedForward(const FeedForwardPart& part, const Matrix& in, const Matrix& x,
-                              const std::function<void()>& beside) const {
+                              const std::function<void()>& overlapped) const {
   const int64_t width = part.width;
   const Matrix inner = work_.inner.Rows(in.rows);
   const Matrix gate = inner.Cols(0, width);
   if (part.gated) {
-    Multiply(part.input, in, inner.Cols(0, 2 * width), /*accumulate=*/false, beside);
+    Multiply(part.input, in, inner.Cols(0, 2 * width), /*accumulate=*/false, overlapped);
     backend_.Activate(part.activation, gate, inner.Cols(width, width), gate);
   } else {
-    Multiply(part.input, in, gate, /*accumulate=*/false, beside);
+    Multiply(part.input, in, gate, /*accumulate=*/false, overlapped);
     backend_.Activate(part.activation, gate, {}, gate);
   }
   Multiply(part.output, gate, x, /*accumulate=*/true);
@@ -63,7 +63,7 @@ void LayerRunner::Normalize(const Norm& norm, const Matrix& x, const Matrix& out
 }
 
 void LayerRunner::Multiply(const Product& product, const Matrix& x, const Matrix& out,
-                           bool accumulate, const std::function<void()>& beside) const {
+                           bool accumulate, const std::function<void()>& overlapped) const {
   std::array<kernels::Linear, 3> jobs;
   int64_t column = 0;
   for (size_t i = 0; i < product.all().size(); ++i) {
@@ -75,7 +75,7 @@ void LayerRunner::Multiply(const Product& product, const Matrix& x, const Matrix
     column += piece.weight->rows();
   }
   WINNOW_DCHECK(column == out.cols);
-  backend_.MatMul(x, std::span(jobs).first(product.all().size()), beside);
+  backend_.MatMul(x, std::span(jobs).first(product.all().size()), overlapped);
 }
 
 Matrix LayerRunner::Logits(const Matrix& x) const {

@@ -21,19 +21,20 @@ class LayerRunner {
   // values in the rows [0, n) of `work.qkv`. Leaves the norm of x in `work.normed`.
   void Project(int layer, const kernels::Matrix& x) const;
   // After it: x becomes the next layer's input. Reads the rows [first, first + x.rows) of
-  // `work.attended` and `work.normed`. `beside` is done meanwhile (Backend::MatMul), exactly once.
+  // `work.attended` and `work.normed`. `overlapped` is done meanwhile (Backend::MatMul), exactly
+  // once.
   void Complete(int layer, const kernels::Matrix& x, int64_t first,
-                const std::function<void()>& beside = {}) const;
+                const std::function<void()>& overlapped = {}) const;
   // Logits [n, vocabulary] of hidden states x after the last layer, in `work.logits`.
   kernels::Matrix Logits(const kernels::Matrix& x) const;
 
  private:
   void FeedForward(const FeedForwardPart& part, const kernels::Matrix& in, const kernels::Matrix& x,
-                   const std::function<void()>& beside) const;
+                   const std::function<void()>& overlapped) const;
   void Normalize(const Norm& norm, const kernels::Matrix& x, const kernels::Matrix& out) const;
   // out (+)= the pieces' products with x, side by side.
   void Multiply(const Product& product, const kernels::Matrix& x, const kernels::Matrix& out,
-                bool accumulate = false, const std::function<void()>& beside = {}) const;
+                bool accumulate = false, const std::function<void()>& overlapped = {}) const;
 
   const ModelParts& parts_;
   kernels::Backend& backend_;

@@ -267,8 +267,8 @@ Result<void> Step::RunBlock(int64_t max_rows) {
 
 // Of the last layer only the rows that are read. Where they lie apart, as the last rows of several
 // prompts do, they are put together first, so that their products share the weights.
-void Step::CompleteBlock(const Matrix& x, const std::function<void()>& beside) {
-  if (!in_last_layer()) return runner_.Complete(layer_, x, 0, beside);
+void Step::CompleteBlock(const Matrix& x, const std::function<void()>& overlapped) {
+  if (!in_last_layer()) return runner_.Complete(layer_, x, 0, overlapped);
   rows_.clear();
   int64_t first = 0;  // row of the layer
   for (const State& state : states_) {
@@ -279,7 +279,7 @@ void Step::CompleteBlock(const Matrix& x, const std::function<void()>& beside) {
     }
     first = end;
   }
-  if (rows_.empty()) return beside();
+  if (rows_.empty()) return overlapped();
   const auto n = static_cast<int64_t>(rows_.size());
   int64_t at = rows_.front();
   if (!IsRun(rows_)) {
@@ -288,7 +288,7 @@ void Step::CompleteBlock(const Matrix& x, const std::function<void()>& beside) {
     MoveRows(work_.attended.Rows(x.rows), rows_);
     at = 0;
   }
-  runner_.Complete(layer_, x.Rows(at, n), at, beside);
+  runner_.Complete(layer_, x.Rows(at, n), at, overlapped);
   for (int64_t i = 0; i < n; ++i) outputs_.push_back(static_cast<int32_t>(next_row_ + at + i));
 }
 

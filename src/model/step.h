@@ -105,7 +105,7 @@ class Step {
   void BeginLayer();
   Result<void> RunBlock(int64_t max_rows);
   int64_t BlockRows(int64_t max_rows) const;
-  void CompleteBlock(const kernels::Matrix& x, const std::function<void()>& beside);
+  void CompleteBlock(const kernels::Matrix& x, const std::function<void()>& overlapped);
   void EndLayer();
   void DropRows();
   void BeginLogits();

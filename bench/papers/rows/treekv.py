@@ -1,5 +1,5 @@
 """TreeKV: Smooth Key-Value Cache Compression with Tree Structures."""
-from row import IN_KIND, NOT, Row, compare, field
+from row import IN_KIND, NOT, STREAM, Row, compare, field
 
 TITLE = "TreeKV"
 INTRO = """
@@ -46,7 +46,7 @@ ROWS = [
         compare("nll", best="treekv", lower=True, over=("streaming", *SHORT), short=SHORT), hours=3),
     Row("stream", "Figure 4", "over 10 M tokens TOVA and H2O drift upwards, StreamingLLM is flat, TreeKV is flat and lowest", "no numbers printed",
         [f"eval perplexity --protocol stream --every 100000 --data BOOKS --kv-size 1024 --kv-method {RIVALS},treekv"],
-        compare("nll", best="treekv", lower=True, over=("streaming", *SHORT), short=SHORT), hours=14),
+        compare(STREAM, best="treekv", lower=True, over=("streaming", *SHORT), short=SHORT), hours=14),
     Row("select-left", "Figure 5", "keeping always the left of a pair is nearly as good: the tree matters more than the score", "the curves nearly coincide",
         [f"{SLIDING} --kv-method treekv:prefill=step,treekv:prefill=step,select_left=true"],
         compare("nll", best="treekv:prefill=step", lower=True, over=("treekv:prefill=step,select_left=true",), within=0.05),

@@ -7,9 +7,7 @@
 namespace winnow::compression::methods {
 namespace {
 
-Result<MethodPtr> Make(const ScoreAloneConfig& c) {
-  return ScoreAlone(c, score::KeyDifference(), /*shares_threads=*/true);
-}
+Result<MethodPtr> Make(const ScoreAloneConfig& c) { return ScoreAlone(c, score::KeyDifference()); }
 
 }  // namespace
 

@@ -120,6 +120,7 @@ class RedundancyScorer final : public Scorer {
   explicit RedundancyScorer(const RkvConfig& config) : c_(config) {}
 
   std::string_view name() const override { return "redundancy"; }
+  bool shares_threads() const override { return true; }
   Needs needs() const override {
     const auto reduce = score::TapReduceFrom(c_.reduce);
     return {.prefill = {.last_rows = c_.window, .reduce = reduce},
@@ -208,7 +209,7 @@ class BufferBudgeter final : public Budgeter {
 
 Result<MethodPtr> Make(const RkvConfig& c) {
   WINNOW_TRY(score::CheckPoolWidth("rkv", c.kernel));
-  return Compose({.traits = {.evicts_in_decode = c.decode, .shares_threads = true},
+  return Compose({.traits = {.evicts_in_decode = c.decode},
                   .score = std::make_shared<RedundancyScorer>(c),
                   .budget = std::make_shared<BufferBudgeter>(c.buffer),
                   .select = select::TopK(),

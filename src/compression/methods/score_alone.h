@@ -25,13 +25,9 @@ void Visit(ScoreAloneConfig& c, Visitor& v) {
   v("decode", c.decode, "evict while generating too");
 }
 
-// `shares_threads`: of Traits, where the score reads many stored rows while generating.
-inline MethodPtr ScoreAlone(const ScoreAloneConfig& c, score::ScorerPtr score,
-                            bool shares_threads = false) {
+inline MethodPtr ScoreAlone(const ScoreAloneConfig& c, score::ScorerPtr score) {
   const Regions regions = {.sinks = c.sinks, .recent = c.recent};
-  return Compose({.traits = {.evicts_in_decode = c.decode,
-                             .shares_threads = shares_threads,
-                             .min_budget = regions.MinBudget()},
+  return Compose({.traits = {.evicts_in_decode = c.decode, .min_budget = regions.MinBudget()},
                   .score = std::move(score),
                   .budget = budget::Uniform(),
                   .select = select::TopK(),

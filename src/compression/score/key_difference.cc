@@ -17,6 +17,7 @@ class KeyDifferenceScorer final : public Scorer {
     ScoreHeads(call, {&head, 1});
   }
   // Every stored key is read: heads share the threads.
+  bool shares_threads() const override { return true; }
   void ScoreHeads(const LayerCall& call, std::span<const HeadScores> heads) const override {
     const auto n_slots = [&](const HeadScores& head) { return call.order(head.kv_head).size(); };
     size_t n = 0;

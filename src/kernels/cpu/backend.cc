@@ -159,7 +159,7 @@ class CpuBackend final : public Backend, public OverflowCounter {
   }
 
   void MatMul(const Matrix& x, std::span<const Linear> jobs,
-              const std::function<void()>& beside) override {
+              const std::function<void()>& overlapped) override {
     jobs_.clear();
     for (const Linear& linear : jobs) {
       const auto& w = static_cast<const MappedWeight&>(*linear.weight);
@@ -175,7 +175,7 @@ class CpuBackend final : public Backend, public OverflowCounter {
     }
     const MatMulInput input = {
         .x = Rows(x).data, .rows = x.rows, .cols = x.cols, .stride = x.stride};
-    cpu::MatMul(input, jobs_, processor_, matmul_scratch_, pool_, beside);
+    cpu::MatMul(input, jobs_, processor_, matmul_scratch_, pool_, overlapped);
   }
 
   void Rope(const Matrix& x, int head_dim, std::span<const int32_t> positions,

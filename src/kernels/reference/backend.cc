@@ -209,8 +209,8 @@ class ReferenceBackend final : public Backend, public OverflowCounter {
   }
 
   void MatMul(const Matrix& x, std::span<const Linear> jobs,
-              const std::function<void()>& beside) override {
-    if (beside) beside();
+              const std::function<void()>& overlapped) override {
+    if (overlapped) overlapped();
     for (const Linear& job : jobs) {
       const auto& w = static_cast<const FloatWeight&>(*job.weight);
       WINNOW_CHECK(w.cols() == x.cols && job.out.cols == w.rows() && job.out.rows == x.rows);

@@ -59,7 +59,7 @@ struct Input {
 // streams of memory; one that is done helps the others.
 void MultiplyFewRows(const Input& input, std::span<const MatMulJob> jobs,
                      const Processor& processor, ThreadPool& pool,
-                     const std::function<void()>& beside) {
+                     const std::function<void()>& overlapped) {
   const MatMulInput& x = input.plain;
   // What is claimed at a time: so much that claiming, which waits for all reading under way, costs
   // little; so little that threads end together.
@@ -95,13 +95,13 @@ void MultiplyFewRows(const Input& input, std::span<const MatMulJob> jobs,
           products.quantized(job, rows, input.quantized);
         }
       },
-      1, ThreadPool::Schedule::kStaticStealing, beside);
+      1, ThreadPool::Schedule::kStaticStealing, overlapped);
 }
 
 void MultiplyManyRows(const Input& input, std::span<const MatMulJob> jobs,
                       const QuantizedTiles& quantized, const FloatTiles& floats,
                       MatMulScratch& scratch, ThreadPool& pool,
-                      const std::function<void()>& beside) {
+                      const std::function<void()>& overlapped) {
   const int64_t n_tokens = input.plain.rows, cols = input.plain.cols;
   // Several tiles per item use a block of tokens while it is in the L1 cache, but together
   // they must stay in the L2 cache.
@@ -162,13 +162,13 @@ void MultiplyManyRows(const Input& input, std::span<const MatMulJob> jobs,
       quantized.multiply(*job, range, input.packed_quantized, own);
     }
   };
-  pool.ParallelFor(n_items, multiply, 1, ThreadPool::Schedule::kStaticStealing, beside);
+  pool.ParallelFor(n_items, multiply, 1, ThreadPool::Schedule::kStaticStealing, overlapped);
 }
 
 }  // namespace
 
 void MatMul(const MatMulInput& x, std::span<const MatMulJob> jobs, const Processor& processor,
-            MatMulScratch& scratch, ThreadPool& pool, const std::function<void()>& beside) {
+            MatMulScratch& scratch, ThreadPool& pool, const std::function<void()>& overlapped) {
   const int64_t target = processor.target;
   const auto is_float = [](const MatMulJob& job) { return IsFloat(job.type); };
   const bool any_float = std::any_of(jobs.begin(), jobs.end(), is_float);
@@ -184,7 +184,7 @@ void MatMul(const MatMulInput& x, std::span<const MatMulJob> jobs, const Process
   if (any_quantized) {
     input.quantized = QuantizeInput(x.x, x.rows, x.cols, x.stride, target, memory, pool);
   }
-  if (!tiles) return MultiplyFewRows(input, jobs, processor, pool, beside);
+  if (!tiles) return MultiplyFewRows(input, jobs, processor, pool, overlapped);
 
   // Blocks of tokens are numbered so that the short ones at the end come one by one after the full
   // ones.
@@ -211,7 +211,7 @@ void MatMul(const MatMulInput& x, std::span<const MatMulJob> jobs, const Process
     pack_blocks(floats.tokens_per_block,
                 [&](int64_t token) { floats.pack(x, token, input.packed_floats); });
   }
-  MultiplyManyRows(input, jobs, quantized, floats, scratch, pool, beside);
+  MultiplyManyRows(input, jobs, quantized, floats, scratch, pool, overlapped);
 }
 
 }  // namespace winnow::kernels::cpu

@@ -40,8 +40,9 @@ struct MatMulScratch {
 };
 
 // All jobs in one parallel loop. Each result is computed by one thread, in an order that depends on
-// nothing but the shape, so it is the same for any number of threads. `beside` as ParallelFor's.
+// nothing but the shape, so it is the same for any number of threads. `overlapped` as
+// ParallelFor's.
 void MatMul(const MatMulInput& input, std::span<const MatMulJob> jobs, const Processor& processor,
-            MatMulScratch& scratch, ThreadPool& pool, const std::function<void()>& beside);
+            MatMulScratch& scratch, ThreadPool& pool, const std::function<void()>& overlapped);
 
 }  // namespace winnow::kernels::cpu
