@@ -8,7 +8,7 @@
 namespace winnow::server {
 
 // Lets only so many pieces of long work begin at once; the others wait, first come, first served.
-// Thread-safe.
+// What throws instead of starting gives its place back. Thread-safe.
 class WorkSlots {
  public:
   explicit WorkSlots(int n) : n_free_(n) {}
@@ -23,7 +23,7 @@ class WorkSlots {
       }
       --n_free_;
     }
-    start();
+    Start(start);
   }
   void Done() {
     std::function<void()> next;
@@ -36,7 +36,7 @@ class WorkSlots {
       next = std::move(waiting_.front());
       waiting_.pop_front();
     }
-    next();
+    Start(next);
   }
   // What waits never starts.
   void Clear() {
@@ -46,6 +46,15 @@ class WorkSlots {
   }
 
  private:
+  void Start(const std::function<void()>& start) {
+    try {
+      start();
+    } catch (...) {
+      Done();  // the next one may begin
+      throw;
+    }
+  }
+
   std::mutex mutex_;
   int n_free_;
   std::deque<std::function<void()>> waiting_;

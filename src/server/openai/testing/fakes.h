@@ -72,7 +72,7 @@ class FakeExchange final : public Exchange {
   void After(std::chrono::milliseconds delay, std::function<void()> work) override;
 
   void Run();   // what was posted, and what that posts
-  void Wait();  // until another thread has posted, then Run
+  void Wait();  // until another thread has posted, then Run; aborts after a minute
   void Disconnect();
   void Tick();  // runs what was put off
 
