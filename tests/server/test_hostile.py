@@ -136,18 +136,23 @@ class Hostile(ServerTest):
         generating = self.connections(4)
         for client in generating:
             client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(long) + long)
+        status, made = self.server.post("/v1/sessions", {"id": "large", "document": "The harbour lay quiet."})
+        self.assertEqual(status, 200, made)
         words = "the harbour lay quiet and a red lantern hung above the door " * (20000 if SANITIZED else 100000)
+        paths = (b"/v1/completions", b"/v1/chat/completions", b"/tokenize", b"/completion")
         bodies = [b"[" * 1000000, b'{"a":' * 1000000, b'{"prompt": "\xff\xfe' + b"a" * 5000000 + b'"}',
                   json.dumps({"prompt": words, "max_tokens": 1}).encode(), json.dumps({"content": words}).encode(),
                   b'{"prompt": [' + b"1," * 3000000 + b'1]}', b'{"prompt": "a", "temperature": 1e999, "seed": ' + b"9" * 4000000 + b"}",
                   json.dumps({"prompt": "a", "stop": ["x" * 1000] * 5000}).encode(),
                   json.dumps({"messages": [{"role": "user", "content": "a"}] * 100000}).encode()]
-        paths = (b"/v1/completions", b"/v1/chat/completions", b"/tokenize", b"/completion")
-        clients = self.connections(2 * len(bodies))
-        for i, client in enumerate(clients):
-            body = bodies[i % len(bodies)]
+        for_chat = {"messages": [{"role": "user", "content": words}], "session": "large", "max_tokens": 1}
+        asked = [(paths[i % len(paths)], bodies[i % len(bodies)]) for i in range(2 * len(bodies))]
+        asked += [(b"/v1/chat/completions", json.dumps(for_chat).encode()),
+                  (b"/completion", json.dumps({"prompt": words, "session": "large", "n_predict": 1}).encode())] * 2
+        clients = self.connections(len(asked))
+        for client, (path, body) in zip(clients, asked):
             with contextlib.suppress(OSError):
-                client.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (paths[i % len(paths)], len(body)) + body)
+                client.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (path, len(body)) + body)
         answers, n_open = self.drain(clients, 120)
         self.assertEqual(n_open, 0)
         for answer in answers:

@@ -17,6 +17,7 @@ class WorkSlots {
   void Run(std::function<void()> start) {
     {
       const std::lock_guard lock(mutex_);
+      if (cleared_) return;
       if (n_free_ == 0) {
         waiting_.push_back(std::move(start));
         return;
@@ -38,11 +39,12 @@ class WorkSlots {
     }
     Start(next);
   }
-  // What waits never starts.
+  // What waits never starts, nor what comes later.
   void Clear() {
     std::deque<std::function<void()>> dropped;
     const std::lock_guard lock(mutex_);
     dropped.swap(waiting_);
+    cleared_ = true;
   }
 
  private:
@@ -57,6 +59,7 @@ class WorkSlots {
 
   std::mutex mutex_;
   int n_free_;
+  bool cleared_ = false;
   std::deque<std::function<void()>> waiting_;
 };
 

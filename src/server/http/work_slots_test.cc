@@ -29,6 +29,7 @@ TEST(WorkSlotsTest, WhatIsClearedNeverStarts) {
   for (int i = 0; i < 3; ++i) slots.Run([&n] { ++n; });
   slots.Clear();
   slots.Done();
+  slots.Run([&n] { ++n; });
   EXPECT_EQ(n, 1);
 }
 

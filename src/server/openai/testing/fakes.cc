@@ -203,6 +203,10 @@ void FakeExchange::Run() {
     work();
   }
 }
+void FakeExchange::PostLong(std::function<void()> work) {
+  ++n_posted_long_;
+  Post(std::move(work));
+}
 void FakeExchange::Wait() {
   std::unique_lock lock(mutex_);
   const bool posted =
