@@ -22,9 +22,11 @@ class Matcher {
   Matcher(Matcher&&) noexcept;
   Matcher& operator=(Matcher&&) noexcept;
 
-  // Sets the logits of tokens that must not come next to -inf.  [vocabulary]
+  // Sets the logits of tokens that must not come next to -inf; of none once finished().
+  // [vocabulary]
   void Mask(std::span<float> logits);
-  // Requires: Mask left the token possible. False: it did not, and the state is as before.
+  // Requires: Mask left the token possible. False: it did not, and the state is as before; or there
+  // is a problem().
   bool Accept(tokenizer::TokenId token);
   bool finished() const;  // only the end of generation may follow, or there is a problem()
   // Why reading cannot go on: the grammar is too deep, or took more than 500 ms of computing and
