@@ -16,7 +16,7 @@ import unittest
 from harness import Server
 
 ROUNDS = int(os.environ.get("WINNOW_SOAK_KILLS", 4))  # make soak sets it
-ENOUGH_ROUNDS = 100  # about one kill in twelve meets a save
+ENOUGH_ROUNDS = 100  # 1 kill in 12 to 1 in 3 meets a save
 SHORT = "The code of the door was 48213. "
 QUESTION = {"messages": [{"role": "user", "content": "What was the code?"}], "temperature": 0, "max_tokens": 8}
 

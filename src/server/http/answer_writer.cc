@@ -152,7 +152,8 @@ void HttpExchange::Closed() {
 void HttpExchange::Post(std::function<void()> work) { wire_->Post(std::move(work)); }
 
 void HttpExchange::PostLong(std::function<void()> work) {
-  form_.is_large ? wire_->PostLong(std::move(work)) : wire_->Post(std::move(work));
+  if (form_.is_large) return wire_->PostLong(std::move(work));
+  wire_->Post(std::move(work));
 }
 
 void HttpExchange::After(std::chrono::milliseconds delay, std::function<void()> work) {
