@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <new>
 #include <thread>
 #include <vector>
@@ -60,7 +61,11 @@ TEST(ThreadPool, WorkBesideALoopKeepsNobodyWaiting) {
     pool.ParallelFor(
         100, [&](int64_t, int) { n_items.fetch_add(1); }, 1, schedule,
         [&] {
-          while (n_items.load() == 0) std::this_thread::yield();
+          const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+          while (n_items.load() == 0 && std::chrono::steady_clock::now() < until) {
+            std::this_thread::yield();
+          }
+          EXPECT_GT(n_items.load(), 0) << "the others waited for the caller";
           // On this thread alone, so that nothing has to be atomic.
           pool.ParallelFor(50, [&](int64_t, int thread) { n_inner += thread == 0 ? 1 : 100; });
         });

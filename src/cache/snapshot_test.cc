@@ -49,11 +49,12 @@ class Snapshot : public ::testing::TestWithParam<bool> {
   }
 
   bool shares() const { return GetParam(); }
-  std::unique_ptr<Cache> Empty(int64_t capacity) {
+  std::unique_ptr<Cache> Empty(int64_t capacity, PositionMode positions = PositionMode::kOriginal) {
     return Cache::Make(
                *backend_,
                {.shape = {.n_layers = 1, .n_kv_heads = kHeads, .key_dim = kDim, .value_dim = kDim},
                 .capacity = capacity,
+                .positions = positions,
                 .state = {.n_columns = 1,
                           .n_half_columns = 1,
                           .n_head_numbers = 1,
@@ -104,6 +105,21 @@ TEST_P(Snapshot, OfAnotherCacheIsRefused) {
   for (size_t n = 0; n < bytes.size(); ++n) {
     EXPECT_FALSE(Read(*Empty(kEntries), bytes.substr(0, n))) << n;
   }
+}
+
+// Rows are shared only once their rotation is taken back: a file that session_mutations found.
+TEST_P(Snapshot, SharedRowsOfRotatedKeysAreRefused) {
+  std::string bytes = Bytes(*cache_);
+  bytes[0] = 1;  // keys rotated
+  bytes[1] = 0;  // rows are not slots
+  EXPECT_EQ(Read(*Empty(kEntries), bytes).has_value(), shares()) << "original positions may";
+  for (const PositionMode mode : {PositionMode::kReassigned, PositionMode::kCapped}) {
+    const auto read = Read(*Empty(kEntries, mode), bytes);
+    ASSERT_FALSE(read);
+    EXPECT_EQ(read.error().message, "layer 0: flags that this cache cannot have");
+  }
+  bytes[0] = 0;
+  EXPECT_EQ(Read(*Empty(kEntries, PositionMode::kReassigned), bytes).has_value(), shares());
 }
 
 // What is accepted can be written, attended to and evicted from.

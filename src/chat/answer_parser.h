@@ -35,7 +35,7 @@ struct AnswerOptions {
 // Whether a prompt ends with an open <think>, so that the answer begins within it.
 bool EndsInReasoning(std::string_view prompt);
 
-// Takes an answer apart while it is generated: text, reasoning and calls of tools. However the
+// Parses an answer while it is generated: text, reasoning and calls of tools. However the
 // answer is cut into pieces, what comes out is the same when it is joined. White space around calls
 // and reasoning is dropped. What looks like a call and is none is content, byte for byte.
 class AnswerParser {

@@ -22,6 +22,16 @@ bool IsNameCharacter(char c) {
          c == '_';
 }
 
+bool IsHexDigit(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+}
+
+// Up to what is no printable ASCII.
+std::string Printable(const std::string& text) {
+  const auto end = std::ranges::find_if(text, [](char c) { return c < ' ' || c > '~'; });
+  return {text.begin(), end};
+}
+
 // Reads once from left to right and writes the same in xgrammar's words.
 class Translator {
  public:
@@ -175,19 +185,42 @@ class Translator {
     return {};
   }
 
-  // "text" or [class], as it is written.
+  // "text" or [class], its escapes in words that xgrammar reads as llama.cpp does.
   Result<void> Quoted(char end) {
     const int line = line_;
-    const size_t begin = at_;
     Take();
+    out_ += end == '"' ? " \"" : " [";
     while (at_ < text_.size() && text_[at_] != end && text_[at_] != '\n') {
-      if (text_[at_] == '\\' && at_ + 1 < text_.size() && text_[at_ + 1] != '\n') Take();
-      Take();
+      if (text_[at_] == '\\' && at_ + 1 < text_.size() && text_[at_ + 1] != '\n') {
+        WINNOW_TRY(Escape(end));
+      } else {
+        out_ += text_[at_];
+        Take();
+      }
     }
     if (Peek() != end) return At(line, std::string("expected '") + end + "' on the same line");
     Take();
-    out_ += ' ';
-    out_.append(text_, begin, at_ - begin);
+    out_ += end;
+    return {};
+  }
+
+  // A backslash and what it stands before.
+  Result<void> Escape(char end) {
+    const char c = text_[at_ + 1];
+    at_ += 2;
+    if (c == 'x') {
+      // Of two digits; xgrammar would take as many as follow.
+      const std::string digits = text_.substr(at_, 2);
+      if (digits.size() < 2 || !std::ranges::all_of(digits, IsHexDigit)) {
+        return At(line_, "found '\\x" + Printable(digits) + "', expected two hex digits after \\x");
+      }
+      at_ += 2;
+      out_ += "\\u00" + digits;
+    } else if (end == '"' && (c == '[' || c == ']')) {
+      out_ += c;  // xgrammar knows these escapes in classes only
+    } else {
+      out_ += {'\\', c};
+    }
     return {};
   }
 

@@ -20,6 +20,23 @@ TEST(GbnfTest, RulesAreWrittenWithOtherNames) {
             "r-1x ::= ( \"\" ) | r-a\nr-b ::= [\\u0000-\\U0010ffff]\nr-Token ::= r-a\n");
 }
 
+TEST(GbnfTest, EscapesAreThoseOfLlamaCpp) {
+  const auto made = EbnfFromGbnf(
+      R"(root ::= "\x41b\x0a1" [\x30-\x39\]\[^] "\[a\]\\x4\"\n" "\u00e9\U0001F600" [\x7E])");
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_EQ(*made, R"(r-root ::= "\u0041b\u000a1" [\u0030-\u0039\]\[^] "[a]\\x4\"\n")"
+                   R"( "\u00e9\U0001F600" [\u007E])"
+                   "\n");
+  EXPECT_EQ(Problem("root ::= \"a\"\n  \"\\x4\""),
+            "the grammar, line 2: found '\\x4\"', expected two hex digits after \\x");
+  EXPECT_EQ(Problem("root ::= [\\xg1]"),
+            "the grammar, line 1: found '\\xg1', expected two hex digits after \\x");
+  EXPECT_EQ(Problem("root ::= \"\\x"),
+            "the grammar, line 1: found '\\x', expected two hex digits after \\x");
+  EXPECT_EQ(Problem("root ::= \"\\x4\n\""),
+            "the grammar, line 1: found '\\x4', expected two hex digits after \\x");
+}
+
 TEST(GbnfTest, ErrorsNameTheLine) {
   EXPECT_EQ(Problem(""), "the grammar has no rule 'root' to begin with");
   EXPECT_EQ(Problem("start ::= \"a\""), "the grammar has no rule 'root' to begin with");

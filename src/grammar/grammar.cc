@@ -21,7 +21,8 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kMaxCacheBytes = int64_t{64} << 20;  // of compiled grammars
 // Models that find no next word write white space for ever where a grammar lets them.
 constexpr int kMaxSpaces = 16;
-constexpr size_t kMaxToolBytes = size_t{64} << 10;  // of all tools' schemas
+constexpr size_t kMaxTools = 128;
+constexpr size_t kMaxToolNameBytes = 256;
 // Reading an ambiguous grammar takes longer with every token, on the thread that all answers share.
 constexpr double kReadingMs = 500;        // what an answer may take
 constexpr double kReadingMsPerToken = 5;  // and for each of its tokens
@@ -201,7 +202,8 @@ Result<Matcher> GrammarSet::Make(const std::string& what, const Compile& compile
 }
 
 Result<Matcher> GrammarSet::JsonSchema(const std::string& schema) const {
-  WINNOW_ASSIGN(const Json parsed, ParseSchema("the JSON schema", schema));
+  SchemaSize size;
+  WINNOW_ASSIGN(const Json parsed, ParseSchema("the JSON schema", schema, size));
   const std::string used = parsed.empty() ? R"({"type": "object"})" : schema;
   return Make("the JSON schema", [&](xgrammar::GrammarCompiler& compiler) {
     return compiler.CompileJSONSchema(used, /*any_whitespace=*/true, std::nullopt, std::nullopt,
@@ -219,13 +221,21 @@ Result<Matcher> GrammarSet::Gbnf(const std::string& grammar) const {
 Result<Matcher> GrammarSet::Calls(const CallSyntax& syntax,
                                   std::span<const ToolSchema> tools) const {
   if (tools.empty()) return Error{"tools: there are none to call"};
+  if (tools.size() > kMaxTools) {
+    return Error{"tools: found " + std::to_string(tools.size()) +
+                 " that can be called, expected at most " + std::to_string(kMaxTools)};
+  }
   Json calls = Json::array();
-  size_t n_bytes = 0;
+  SchemaSize size;
   for (const ToolSchema& tool : tools) {
+    if (tool.name.size() > kMaxToolNameBytes) {
+      return Error{"tools: found a name of " + std::to_string(tool.name.size()) +
+                   " bytes, expected at most " + std::to_string(kMaxToolNameBytes)};
+    }
+    size.bytes += tool.name.size();
     WINNOW_ASSIGN(
         const Json parameters,
-        ParseSchema("tool '" + tool.name + "': the schema of parameters", tool.parameters));
-    n_bytes += tool.parameters.size();
+        ParseSchema("tool '" + tool.name + "': the schema of parameters", tool.parameters, size));
     calls.push_back(
         {{"type", "object"},
          {"properties",
@@ -233,11 +243,6 @@ Result<Matcher> GrammarSet::Calls(const CallSyntax& syntax,
            {syntax.arguments, parameters.empty() ? Json{{"type", "object"}} : parameters}}},
          {"required", {"name", syntax.arguments}},
          {"additionalProperties", false}});
-  }
-  if (n_bytes > kMaxToolBytes) {
-    return Error{"the schemas of " + std::to_string(tools.size()) + " tools have " +
-                 std::to_string(n_bytes) + " bytes, expected at most " +
-                 std::to_string(kMaxToolBytes)};
   }
   const auto schema_format = [](const Json& schema) {
     return Json{

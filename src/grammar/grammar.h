@@ -22,13 +22,15 @@ class Matcher {
   Matcher(Matcher&&) noexcept;
   Matcher& operator=(Matcher&&) noexcept;
 
-  // Sets the logits of tokens that must not come next to -inf.  [vocabulary]
+  // Sets the logits of tokens that must not come next to -inf; of none once finished().
+  // [vocabulary]
   void Mask(std::span<float> logits);
-  // Requires: Mask left the token possible. False: it did not, and the state is as before.
+  // Requires: Mask left the token possible. False: it did not, and the state is as before; or there
+  // is a problem().
   bool Accept(tokenizer::TokenId token);
-  bool finished() const;  // only the end of generation may follow, or there is a problem
+  bool finished() const;  // only the end of generation may follow, or there is a problem()
   // Why reading cannot go on: the grammar is too deep, or took more than 500 ms of computing and
-  // 5 ms for each token. Empty: it can.
+  // 5 ms for each token, looked at after each step: one step may take longer. Empty: it can.
   const std::string& problem() const;
   Matcher Copy() const;
 
@@ -66,7 +68,8 @@ class GrammarSet {
   Result<Matcher> JsonSchema(const std::string& schema) const;
   // A grammar in GBNF, llama.cpp's notation. Errors: those of EbnfFromGbnf (gbnf.h).
   Result<Matcher> Gbnf(const std::string& grammar) const;
-  // Calls of tools. Errors: no tools, a schema as above, schemas of more than 64 KiB together.
+  // Calls of tools. Errors: no tools, more than 128, a name of more than 256 bytes, schemas that
+  // together, names included, are more than one schema may be.
   Result<Matcher> Calls(const CallSyntax& syntax, std::span<const ToolSchema> tools) const;
 
  private:

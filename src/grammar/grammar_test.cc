@@ -137,6 +137,11 @@ TEST_F(GrammarTest, Gbnf) {
   ASSERT_TRUE(any) << any.error().message;
   EXPECT_TRUE(Accepts(any->Copy(), "\u20acdA\u00e9"));
   EXPECT_FALSE(Accepts(any->Copy(), "x]A\u00e9"));
+  const auto digits = grammars_.Gbnf(R"(root ::= "\x41b\[" [\x30-\x32\]])");
+  ASSERT_TRUE(digits) << digits.error().message;
+  EXPECT_TRUE(Accepts(digits->Copy(), "Ab[1"));
+  EXPECT_TRUE(Accepts(digits->Copy(), "Ab[]"));
+  EXPECT_FALSE(Accepts(digits->Copy(), "\u041b"));
 }
 
 TEST_F(GrammarTest, Errors) {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "base/rng.h"
 #include "grammar/grammar.h"
@@ -16,7 +17,7 @@ namespace {
 
 using tokenizer::TokenId;
 
-constexpr double kMaxSeconds = 10;  // of computing, to compile one; the machine may be slow
+constexpr double kMaxSeconds = 10;  // of computing, to compile one or to read its answer
 constexpr int64_t kMaxGrowthKib = int64_t{400} << 10;
 
 double CpuSeconds() {
@@ -37,9 +38,11 @@ class LimitsTest : public testing::Test {
       : tokenizer_(tokenizer::testing::Make(tokenizer::testing::SmallBytePairs())),
         grammars_(*tokenizer_) {}
 
-  // Compiles and reads an answer of random tokens among those that may come.
+  // Compiles and reads an answer of random tokens among those that may come. `refused`: what the
+  // error says; empty: there is none. Reading may end at the limit of computing, on slow machines
+  // more often.
   template <typename Make>
-  void Try(const std::string& name, const Make& make) {
+  void Try(const std::string& name, const std::string& refused, const Make& make) {
     const int64_t peak = PeakKib();
     const double start = CpuSeconds();
     auto matcher = make();
@@ -67,9 +70,20 @@ class LimitsTest : public testing::Test {
     const double read = CpuSeconds() - start - compiled;
     std::cerr << name << ": " << compiled << " s, " << read << " s, " << (PeakKib() - peak) / 1024
               << " MiB, " << outcome.substr(0, 160) << "\n";
+    EXPECT_EQ(matcher.has_value(), refused.empty()) << name << ": " << outcome;
+    EXPECT_NE(outcome.find(refused), std::string::npos) << name << ": " << outcome;
+    if (matcher && !matcher->problem().empty()) {
+      EXPECT_NE(matcher->problem().find("ms of computing"), std::string::npos) << name;
+    }
     EXPECT_LT(compiled, kMaxSeconds) << name;
-    EXPECT_LT(read, 20) << name;  // 0.5 s, 10 ms a token, and one step beyond
+    EXPECT_LT(read, kMaxSeconds) << name;  // 0.5 s, 5 ms a token, and one step beyond
     EXPECT_LT(PeakKib() - peak, kMaxGrowthKib) << name;
+  }
+
+  void TryCalls(const std::string& name, const std::string& refused,
+                const std::vector<ToolSchema>& tools) {
+    const CallSyntax syntax = {.begin = "<tool_call>", .end = "</tool_call>", .several = true};
+    Try(name, refused, [&] { return grammars_.Calls(syntax, tools); });
   }
 
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
@@ -82,6 +96,12 @@ std::string Repeated(const std::string& part, int n) {
   return all;
 }
 
+struct Case {
+  const char* name;
+  std::string text;
+  const char* refused = "";
+};
+
 TEST_F(LimitsTest, Grammars) {
   std::string chain, wide = "root ::= \"x\"", mutual;
   for (int i = 0; i < 120; ++i) {
@@ -90,11 +110,11 @@ TEST_F(LimitsTest, Grammars) {
     wide += " | \"" + name + "\" root";
     mutual += name + " ::= " + next + " | \"a\" " + name + " | \"\"\n";
   }
-  const std::pair<const char*, std::string> grammars[] = {
+  const Case grammars[] = {
       {"ambiguous", "root ::= root root | \"a\" | \"b\""},
       {"ambiguous, three", "root ::= root root root | root root | \"a\" | \"\""},
       {"left recursion", "root ::= root \"a\" | \"a\""},
-      {"itself", "root ::= root"},
+      {"itself", "root ::= root", "nothing can satisfy it"},
       {"itself or nothing", "root ::= root | \"\""},
       {"nothing", "root ::= \"\""},
       {"empty star", "root ::= (\"\")*"},
@@ -111,10 +131,10 @@ TEST_F(LimitsTest, Grammars) {
       {"any", "root ::= .* .* .* .* .* .* \"a\""},
       {"code points", "root ::= [\\U00000000-\\U7fffffff]* \"\\U7fffffff\""},
       {"surrogates", "root ::= [\\ud800-\\udfff]+ \"\\ud800\""},
-      {"bytes that are no UTF-8", "root ::= \"\xff\xfe\" [\xff]"},
+      {"bytes that are no UTF-8", "root ::= \"\xff\xfe\" [\xff]", "Invalid UTF8"},
   };
-  for (const auto& [name, text] : grammars) {
-    Try(name, [&, &text = text] { return grammars_.Gbnf(text); });
+  for (const Case& one : grammars) {
+    Try(one.name, one.refused, [&] { return grammars_.Gbnf(one.text); });
   }
 }
 
@@ -127,29 +147,70 @@ TEST_F(LimitsTest, Schemas) {
   }
   for (int i = 0; i < 450; ++i) properties["p" + std::to_string(i)] = {{"type", "string"}};
   for (int i = 0; i < 9; ++i) counted["p" + std::to_string(i)] = {{"type", "integer"}};
-  const std::pair<const char*, Json> schemas[] = {
-      {"properties", {{"type", "object"}, {"properties", properties}}},
-      {"anyOf", {{"anyOf", options}}},
-      {"allOf", {{"allOf", options}}},
-      {"counted", {{"type", "object"}, {"properties", counted}, {"minProperties", 9}}},
-      {"long array", {{"type", "array"}, {"items", {{"type", "integer"}}}, {"minItems", 1000000}}},
-      {"many items", {{"type", "array"}, {"maxItems", 2000000000}}},
-      {"long text", {{"type", "string"}, {"minLength", 100000}, {"maxLength", 2000000000}}},
-      {"huge range", {{"type", "integer"}, {"minimum", -9e18}, {"maximum", 9e18}}},
-      {"fractions", {{"type", "number"}, {"minimum", 1e-300}, {"maximum", 1e300}}},
-      {"pattern", {{"type", "string"}, {"pattern", "^" + Repeated("[a-z]*", 42) + "$"}}},
+  const std::string nothing = "nothing can satisfy it";
+  const std::tuple<const char*, Json, std::string> schemas[] = {
+      {"properties", {{"type", "object"}, {"properties", properties}}, ""},
+      {"anyOf", {{"anyOf", options}}, ""},
+      {"allOf", {{"allOf", options}}, ""},
+      {"counted", {{"type", "object"}, {"properties", counted}, {"minProperties", 9}}, ""},
+      {"long array",
+       {{"type", "array"}, {"items", {{"type", "integer"}}}, {"minItems", 1000000}},
+       ""},
+      {"many items", {{"type", "array"}, {"maxItems", 2000000000}}, ""},
+      {"long text", {{"type", "string"}, {"minLength", 100000}, {"maxLength", 2000000000}}, ""},
+      {"huge range", {{"type", "integer"}, {"minimum", -9e18}, {"maximum", 9e18}}, ""},
+      {"fractions", {{"type", "number"}, {"minimum", 1e-300}, {"maximum", 1e300}}, ""},
+      {"pattern", {{"type", "string"}, {"pattern", "^" + Repeated("[a-z]*", 42) + "$"}}, ""},
       {"options in a pattern",
-       {{"type", "string"}, {"pattern", "^" + Repeated("(a|ab)", 42) + "$"}}},
-      {"counts in a pattern", {{"type", "string"}, {"pattern", "^[a-z]{1,99999}[0-9]{1,99999}$"}}},
-      {"dots", {{"type", "string"}, {"pattern", Repeated(".*", 128)}}},
-      {"itself", {{"$ref", "#"}}},
-      {"a list of itself", {{"type", "array"}, {"items", {{"$ref", "#"}}}}},
-      {"objects of itself", {{"additionalProperties", {{"$ref", "#"}}}, {"type", "object"}}},
-      {"formats", {{"type", "string"}, {"format", "uri"}}},
+       {{"type", "string"}, {"pattern", "^" + Repeated("(a|ab)", 42) + "$"}},
+       ""},
+      {"counts in a pattern",
+       {{"type", "string"}, {"pattern", "^[a-z]{1,99999}[0-9]{1,99999}$"}},
+       ""},
+      {"dots", {{"type", "string"}, {"pattern", Repeated(".*", 128)}}, ""},
+      {"itself", {{"$ref", "#"}}, nothing},
+      {"a list of itself", {{"type", "array"}, {"items", {{"$ref", "#"}}}}, ""},
+      {"objects of itself", {{"additionalProperties", {{"$ref", "#"}}}, {"type", "object"}}, ""},
+      {"formats", {{"type", "string"}, {"format", "uri"}}, ""},
   };
-  for (const auto& [name, schema] : schemas) {
-    Try(name, [&, text = schema.dump()] { return grammars_.JsonSchema(text); });
+  for (const auto& [name, schema, refused] : schemas) {
+    Try(name, refused, [&, text = schema.dump()] { return grammars_.JsonSchema(text); });
   }
+}
+
+// The limits of schemas hold for all tools together.
+TEST_F(LimitsTest, Calls) {
+  using Json = nlohmann::json;
+  // Each with n properties, and what `more` has.
+  const auto tools = [](int n_tools, int n_properties, const Json& more = Json::object()) {
+    std::vector<ToolSchema> made;
+    for (int i = 0; i < n_tools; ++i) {
+      Json schema = more;
+      schema["type"] = "object";
+      for (int k = 0; k < n_properties; ++k) {
+        schema["properties"]["p" + std::to_string(k)] = {{"type", "integer"}};
+      }
+      made.push_back({"tool" + std::to_string(i), schema.dump()});
+    }
+    return made;
+  };
+  const auto pattern = [](const std::string& text) {
+    return Json{{"properties", {{"text", {{"type", "string"}, {"pattern", text}}}}}};
+  };
+  TryCalls("many tools", "", tools(128, 2));
+  TryCalls("too many tools", "found 129 that can be called, expected at most 128", tools(129, 0));
+  TryCalls("properties", "", tools(20, 23));
+  TryCalls("one with all properties", "", tools(1, 498));
+  TryCalls("too many properties", "1001 or more values", tools(21, 23));
+  TryCalls("patterns", "", tools(6, 0, pattern(Repeated("[a-z]*", 7))));
+  TryCalls("too many patterns", "bytes in patterns", tools(7, 0, pattern(Repeated("[a-z]*", 7))));
+  TryCalls("counted", "", tools(10, 5, {{"minProperties", 5}}));
+  TryCalls("too often counted", "product of at most 1000", tools(40, 2, {{"minProperties", 9}}));
+  std::vector<ToolSchema> named = tools(128, 0);
+  for (ToolSchema& tool : named) tool.name += std::string(249, 'n');
+  TryCalls("long names", "bytes, expected at most 32768", named);
+  named[0].name += std::string(249, 'n');
+  TryCalls("a very long name", "found a name of 503 bytes, expected at most 256", named);
 }
 
 }  // namespace

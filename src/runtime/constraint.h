@@ -17,7 +17,8 @@ class TokenConstraint {
   virtual void Accept(tokenizer::TokenId token) = 0;
   virtual bool finished() const = 0;  // only the end of generation may follow
   virtual std::unique_ptr<TokenConstraint> Copy() const = 0;
-  // Why the answer cannot go on, the fault of who asked for the constraint; empty: it can.
+  // Why the answer cannot go on, the fault of who asked for the constraint; empty: it can. Mask,
+  // Accept and finished() may find it.
   virtual std::string problem() const { return {}; }
 };
 

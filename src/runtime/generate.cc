@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <utility>
 
 #include "base/check.h"
 #include "runtime/logits.h"
@@ -38,6 +39,14 @@ Result<void> CheckPrompt(const Session& session, std::span<const TokenId> prompt
   return {};
 }
 
+// An error where the constraint cannot go on.
+Result<void> CheckConstraint(const TokenConstraint& constraint) {
+  if (std::string problem = constraint.problem(); !problem.empty()) {
+    return Error{std::move(problem)};
+  }
+  return {};
+}
+
 // The next token, among those that the constraint allows. `masked` is room for the logits.
 Result<TokenId> ChooseToken(Session& session, Sampler& sampler, TokenConstraint* constraint,
                             std::vector<float>& masked) {
@@ -45,13 +54,14 @@ Result<TokenId> ChooseToken(Session& session, Sampler& sampler, TokenConstraint*
   if (constraint == nullptr) return sampler.Sample(session.logits());
   masked.assign(session.logits().begin(), session.logits().end());
   constraint->Mask(masked);
-  if (std::string problem = constraint->problem(); !problem.empty()) return Error{problem};
+  WINNOW_TRY(CheckConstraint(*constraint));
   const auto possible = [](float logit) { return logit > -std::numeric_limits<float>::infinity(); };
   if (std::ranges::none_of(masked, possible)) {
     return Error{"the grammar allows no token here"};
   }
   const TokenId token = sampler.Sample(masked);
   constraint->Accept(token);
+  WINNOW_TRY(CheckConstraint(*constraint));
   return token;
 }
 
@@ -145,9 +155,14 @@ Result<Generated> Generate(Session& session, Sampler& sampler, std::span<const T
       result.stop_reason = StopReason::kStopString;
       break;
     }
-    if (options.constraint != nullptr && options.constraint->finished()) {
-      result.stop_reason = StopReason::kEndOfGeneration;
-      break;
+    if (options.constraint != nullptr) {
+      const bool ends = options.constraint->finished();
+      // finished() reads on, and may meet the problem itself: then the text is no answer.
+      WINNOW_TRY(CheckConstraint(*options.constraint));
+      if (ends) {
+        result.stop_reason = StopReason::kEndOfGeneration;
+        break;
+      }
     }
     if (IsSet(options.cancel) || IsSet(options.token)) {
       result.stop_reason = StopReason::kCancelled;

@@ -74,6 +74,13 @@ void Sequence::SetError(RequestError error) {
   finish_ = Finish::kError;
 }
 
+bool Sequence::StopAtProblem() {
+  std::string problem = constraint_->problem();
+  if (problem.empty()) return false;
+  SetError({ErrorKind::kInvalid, std::move(problem)});
+  return true;
+}
+
 void Sequence::SetPrefill(double ms, int64_t n_tokens) {
   timings_.prefill_ms = ms;
   timings_.n_prefill = n_tokens;
@@ -88,9 +95,7 @@ void Sequence::Choose() {
   if (constraint_) {
     masked_.assign(logits.begin(), logits.end());
     constraint_->Mask(masked_);
-    if (std::string problem = constraint_->problem(); !problem.empty()) {
-      return SetError({ErrorKind::kInvalid, std::move(problem)});
-    }
+    if (StopAtProblem()) return;
     const auto possible = [](float logit) { return logit > kMinusInfinity; };
     if (std::ranges::none_of(masked_, possible)) {
       return SetError({ErrorKind::kInternal, "the grammar allows no token after " +
@@ -99,9 +104,7 @@ void Sequence::Choose() {
     }
     token_ = sampler_.Sample(masked_);
     constraint_->Accept(token_);
-    if (std::string problem = constraint_->problem(); !problem.empty()) {
-      return SetError({ErrorKind::kInvalid, std::move(problem)});
-    }
+    if (StopAtProblem()) return;
   } else {
     token_ = sampler_.Sample(logits);
   }
@@ -150,7 +153,10 @@ void Sequence::Deliver(Clock::TimePoint now) {
                  .top = std::move(top_)};
   job_->Tell(event);
   top_ = std::move(event.top);
-  if (ends || (constraint_ && constraint_->finished())) {
+  const bool is_finished = ends || (constraint_ && constraint_->finished());
+  // finished() reads on, and may meet the problem itself: then the text is no answer.
+  if (constraint_ && StopAtProblem()) return;
+  if (is_finished) {
     finish_ = Finish::kStop;
   } else if (text_.stopped()) {
     finish_ = Finish::kStopString;

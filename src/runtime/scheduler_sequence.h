@@ -45,7 +45,7 @@ class Sequence {
   bool has_next() const { return n_generated_ > 0; }
 
   const std::optional<Finish>& finish() const { return finish_; }
-  // What went wrong while choosing; finish() is then kError.
+  // What went wrong while choosing or telling; finish() is then kError.
   const RequestError& error() const { return error_; }
   void SetFinish(Finish finish) { finish_ = finish; }
   void SetError(RequestError error);
@@ -59,6 +59,7 @@ class Sequence {
  private:
   Sequence(std::shared_ptr<Job> job, int choice, std::unique_ptr<Session> session, Sampler sampler);
   void FillProbabilities(std::span<const float> logits);
+  bool StopAtProblem();  // whether the constraint cannot go on; then an error is set
 
   std::shared_ptr<Job> job_;
   int choice_;

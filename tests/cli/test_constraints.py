@@ -25,6 +25,10 @@ class Constraints(CliTest):
         for flags in (("--grammar", grammar), ("--grammar-file", self.file("answer.gbnf", grammar))):
             self.assertRegex(self.assert_done(self.run_with(*flags)).text, r"^(yes|no[0-9]{2})\n$")
 
+    def test_a_grammar_that_takes_too_long(self):
+        grammar = 'root ::= root root root | root root | "a"'
+        self.assert_failed(self.run_with("--grammar", grammar, "--ignore-eos", "-n", 2000, "-c", 4096), "ms of computing", "expected at most")
+
     def test_what_is_none(self):
         self.assert_failed(self.run_with("--grammar", "root ::= x"), "--grammar", "line 1", "'x' is not defined")
         self.assert_failed(self.run_with("--json-schema", "[]"), "--json-schema", "no JSON object")

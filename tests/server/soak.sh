@@ -8,5 +8,6 @@ model=$(mktemp --suffix=.gguf)
 trap 'rm -f "$model"' EXIT
 "$MAKE_TINY_MODEL" "$model" >/dev/null
 python3 soak.py "$WINNOW" "$model" --requests "$2" --seconds "$3" --seed "$4"
+WINNOW_SOAK_CONNECTIONS=10000 python3 -m unittest test_hostile
 WINNOW_SOAK_KILLS="$5" python3 -m unittest test_survival
 "$build/tests/winnow_session_mutations" --seed "$4" --count "$6"

@@ -13,7 +13,10 @@ import unittest
 from harness import SANITIZED, Server, ServerTest, read_all, read_answer
 
 MAX_HEALTH_S = 2.0 if SANITIZED else 0.1  # what /health may take at the 99th percentile
-CONNECTIONS = int(os.environ.get("WINNOW_SOAK_CONNECTIONS", 2000 if SANITIZED else 10000))
+MAX_ONCE_S = 10 * MAX_HEALTH_S             # one look, or the percentile of few: the machine may be busy
+MIN_LOOKS = 200                            # that make a percentile
+LONG = "WINNOW_SOAK_CONNECTIONS" in os.environ  # make soak sets it
+CONNECTIONS = int(os.environ.get("WINNOW_SOAK_CONNECTIONS", 500 if SANITIZED else 2000))
 
 
 def watch_health(port, stop, results):
@@ -23,7 +26,7 @@ def watch_health(port, stop, results):
     times, problem = [], None
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
-            while not stop.is_set():
+            while not times or not stop.is_set():
                 start = time.monotonic()
                 client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
                 status, _, body = read_answer(client)
@@ -57,14 +60,15 @@ class Hostile(ServerTest):
         worst, late = times[-1], times[int(0.99 * (len(times) - 1))]
         print(f"{self._testMethodName}: /health {len(times)} times, 99 % within {1e3 * late:.1f} ms, all within {1e3 * worst:.1f} ms",
               flush=True)
-        self.assertLess(late, MAX_HEALTH_S)
-        self.assertLess(worst, 10 * MAX_HEALTH_S, "one look: the machine may be busy, but nothing may wait for a request")
+        self.assertLess(late, MAX_HEALTH_S if len(times) >= MIN_LOOKS else MAX_ONCE_S)
+        self.assertLess(worst, MAX_ONCE_S, "nothing may wait for a request")
         self.assertEqual(self.server.get("/health")[0], 200)
 
     def connections(self, n):
         """n open sockets; fewer where the system allows fewer files."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         n = min(n, hard - 200)
         stack = contextlib.ExitStack()
         self.addCleanup(stack.close)
@@ -87,8 +91,9 @@ class Hostile(ServerTest):
                 del by_number[number]
         return list(answers.values()), len(by_number)
 
-    def test_ten_thousand_connections(self):
+    def test_many_connections(self):
         clients = self.connections(CONNECTIONS)
+        print(f"{len(clients)} connections of {CONNECTIONS}", flush=True)
         for client in clients[::2]:  # half say nothing, half begin
             client.sendall(b"GET /v1/models HTTP/1.1\r\nHo")
         self.assertEqual(self.server.get("/v1/models")[0], 200)
@@ -101,13 +106,15 @@ class Hostile(ServerTest):
         for i, client in enumerate(clients):
             client.sendall(b"POST /completion HTTP/1.1\r\nHost: x\r\n" + (b"Content-Length: 100\r\n\r\n" if i % 2 else b""))
         start = time.monotonic()
-        n_sent = 0
-        while time.monotonic() - start < 12:  # a byte now and then, beyond the 10 s that a header has
+        # A byte now and then; in the long form beyond the 10 s that a header has (test_http has one such client always).
+        while time.monotonic() - start < (12 if LONG else 2):
             for i, client in enumerate(clients):
                 with contextlib.suppress(OSError):
                     client.sendall(b"a" if i % 2 else b"X")
-                    n_sent += 1
             time.sleep(0.5)
+        self.assertEqual(self.server.get("/v1/models")[0], 200)
+        if not LONG:
+            return
         answers, n_open = self.drain(clients[::2], 10)
         self.assertEqual(n_open, 0, "a header has 10 s")
         for answer in answers:
@@ -124,23 +131,28 @@ class Hostile(ServerTest):
             self.assertTrue(not answer or answer.startswith(b"HTTP/1.1 4"), answer[:100])
 
     def test_large_requests_while_it_generates(self):
-        """Bodies that take long to take apart, on several connections, beside answers that keep the engine at work."""
+        """Bodies that take long to parse, on several connections, beside answers that keep the engine at work."""
         long = json.dumps({"prompt": "Once", "max_tokens": 400, "ignore_eos": True, "stream": True, "n": 4}).encode()
         generating = self.connections(4)
         for client in generating:
             client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(long) + long)
+        status, made = self.server.post("/v1/sessions", {"id": "large", "document": "The harbour lay quiet."})
+        self.assertEqual(status, 200, made)
         words = "the harbour lay quiet and a red lantern hung above the door " * (20000 if SANITIZED else 100000)
+        paths = (b"/v1/completions", b"/v1/chat/completions", b"/tokenize", b"/completion")
         bodies = [b"[" * 1000000, b'{"a":' * 1000000, b'{"prompt": "\xff\xfe' + b"a" * 5000000 + b'"}',
                   json.dumps({"prompt": words, "max_tokens": 1}).encode(), json.dumps({"content": words}).encode(),
                   b'{"prompt": [' + b"1," * 3000000 + b'1]}', b'{"prompt": "a", "temperature": 1e999, "seed": ' + b"9" * 4000000 + b"}",
                   json.dumps({"prompt": "a", "stop": ["x" * 1000] * 5000}).encode(),
                   json.dumps({"messages": [{"role": "user", "content": "a"}] * 100000}).encode()]
-        paths = (b"/v1/completions", b"/v1/chat/completions", b"/tokenize", b"/completion")
-        clients = self.connections(2 * len(bodies))
-        for i, client in enumerate(clients):
-            body = bodies[i % len(bodies)]
+        for_chat = {"messages": [{"role": "user", "content": words}], "session": "large", "max_tokens": 1}
+        asked = [(paths[i % len(paths)], bodies[i % len(bodies)]) for i in range(2 * len(bodies))]
+        asked += [(b"/v1/chat/completions", json.dumps(for_chat).encode()),
+                  (b"/completion", json.dumps({"prompt": words, "session": "large", "n_predict": 1}).encode())] * 2
+        clients = self.connections(len(asked))
+        for client, (path, body) in zip(clients, asked):
             with contextlib.suppress(OSError):
-                client.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (paths[i % len(paths)], len(body)) + body)
+                client.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (path, len(body)) + body)
         answers, n_open = self.drain(clients, 120)
         self.assertEqual(n_open, 0)
         for answer in answers:
@@ -152,7 +164,7 @@ class Hostile(ServerTest):
         for client in clients:
             client.setblocking(False)
         sent = [0] * len(clients)
-        end = time.monotonic() + 2
+        end = time.monotonic() + (2 if LONG else 1)
         while time.monotonic() < end:  # never read
             for i, client in enumerate(clients):
                 with contextlib.suppress(BlockingIOError, ConnectionError):

@@ -15,7 +15,7 @@ class Soak(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="winnow-soak-") as folder:
             model = pathlib.Path(folder) / "tiny.gguf"
             subprocess.run([os.environ["MAKE_TINY_MODEL"], model], check=True, capture_output=True)
-            requests = 200 if SANITIZED else 600
+            requests = 100 if SANITIZED else 400
             done = soak.soak(model, requests, seconds=400, seed=7, clients=8, n_bodies=30)
             self.assertEqual(done, requests)
 

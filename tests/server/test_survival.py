@@ -13,9 +13,10 @@ import threading
 import time
 import unittest
 
-from harness import SANITIZED, Server
+from harness import Server
 
-ROUNDS = int(os.environ.get("WINNOW_SOAK_KILLS", 4 if SANITIZED else 12))  # make soak sets it
+ROUNDS = int(os.environ.get("WINNOW_SOAK_KILLS", 4))  # make soak sets it
+ENOUGH_ROUNDS = 100  # 1 kill in 12 to 1 in 3 meets a save
 SHORT = "The code of the door was 48213. "
 QUESTION = {"messages": [{"role": "user", "content": "What was the code?"}], "temperature": 0, "max_tokens": 8}
 
@@ -47,13 +48,12 @@ class Folder(unittest.TestCase):
 
 
 class Killed(Folder):
-    def save_for_ever(self, server, n_saved):
+    def save_for_ever(self, server):
         """Two texts of different lengths, in turn, under one name."""
         with contextlib.suppress(Exception):  # until the server is killed
             while True:
                 for name in ("short", "long"):
                     server.post(f"/v1/sessions/{name}/save", {"name": "kept"}, timeout=30)
-                    n_saved[0] += 1
 
     def test_the_old_file_or_the_new_one(self):
         rng = random.Random(5)
@@ -67,8 +67,7 @@ class Killed(Folder):
                         server.post(f"/v1/sessions/{name}/fork", {"id": name + "2"})
                         right[name] = answer(server, name + "2")
                 self.assertEqual(server.post("/v1/sessions/short/save", {"name": "kept"})[0], 200)
-                n_saved = [0]
-                saver = threading.Thread(target=self.save_for_ever, args=(server, n_saved))
+                saver = threading.Thread(target=self.save_for_ever, args=(server,))
                 saver.start()
                 time.sleep(rng.random() * 0.2)
                 server.process.send_signal(signal.SIGKILL)
@@ -84,6 +83,8 @@ class Killed(Folder):
                 self.assertEqual(answer(server, "again"), right[lengths[restored["n_tokens"]]])
             (self.folder / "again.session").unlink(missing_ok=True)
         print(f"{ROUNDS} kills, {n_interrupted} of them within a save", flush=True)
+        if ROUNDS >= ENOUGH_ROUNDS:
+            self.assertGreater(n_interrupted, 0, "no kill met a save: what is promised was not tried")
 
 
 class FullDisk(Folder):

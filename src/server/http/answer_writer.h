@@ -7,7 +7,7 @@
 
 namespace winnow::server {
 
-// What an exchange needs of its connection. All on the connection's strand, but Post.
+// What an exchange needs of its connection. All on the connection's strand, but Post and PostLong.
 class Wire {
  public:
   virtual ~Wire() = default;
@@ -16,6 +16,8 @@ class Wire {
   virtual void AnswerDone(bool keep_alive) = 0;
   virtual void SetPings(bool on) = 0;
   virtual void Post(std::function<void()> work) = 0;
+  // The same once few enough others do such work. Thread-safe too.
+  virtual void PostLong(std::function<void()> work) = 0;
   virtual void After(std::chrono::milliseconds delay, std::function<void()> work) = 0;
 };
 
@@ -24,6 +26,7 @@ struct AnswerForm {
   bool is_head = false;
   bool is_http_1_0 = false;
   bool keep_alive = true;
+  bool is_large = false;  // the request: work on it takes long
 };
 
 // The HTTP/1.1 side of one exchange: status line, headers, chunks.
@@ -37,6 +40,7 @@ class HttpExchange final : public Exchange {
   void End() override;
   void OnClosed(std::function<void()> closed) override;
   void Post(std::function<void()> work) override;
+  void PostLong(std::function<void()> work) override;
   void After(std::chrono::milliseconds delay, std::function<void()> work) override;
 
   // The client went away.

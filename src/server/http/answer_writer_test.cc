@@ -14,6 +14,10 @@ class FakeWire final : public Wire {
   void AnswerDone(bool keep_alive) override { done = keep_alive ? 'k' : 'c'; }
   void SetPings(bool on) override { pings = on; }
   void Post(std::function<void()> work) override { work(); }
+  void PostLong(std::function<void()> work) override {
+    ++n_long;
+    work();
+  }
   void After(std::chrono::milliseconds, std::function<void()>) override { ++n_later; }
 
   std::string out;
@@ -21,6 +25,7 @@ class FakeWire final : public Wire {
   bool pings = false;
   char done = 0;  // k: the connection is kept, c: closed
   int n_later = 0;
+  int n_long = 0;
 };
 
 std::string ExtractBody(const std::string& answer) {
@@ -129,6 +134,18 @@ TEST(HttpExchangeTest, AnswerThatIsOutIsNotCancelled) {
   exchange.Send({});
   exchange.Closed();
   EXPECT_EQ(n_closed, 0);
+}
+
+TEST(HttpExchange, LongWorkOfLargeRequestsWaitsForItsTurn) {
+  const auto wire = std::make_shared<FakeWire>();
+  int n = 0;
+  HttpExchange(wire, {}).PostLong([&n] { ++n; });
+  EXPECT_EQ(wire->n_long, 0);
+  HttpExchange(wire, {.is_large = true}).PostLong([&n] { ++n; });
+  EXPECT_EQ(wire->n_long, 1);
+  HttpExchange(wire, {.is_large = true}).Post([&n] { ++n; });
+  EXPECT_EQ(wire->n_long, 1) << "pieces of an answer do not wait";
+  EXPECT_EQ(n, 3);
 }
 
 }  // namespace

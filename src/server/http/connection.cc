@@ -88,23 +88,27 @@ class HttpConnection final : public Connection,
     asio::post(stream_.get_executor(), [self = this->shared_from_this(), keep_alive] {
       self->current_ = nullptr;
       if (self->closed_) return;
-      if (!keep_alive || self->peer_finished_ || self->shared_.draining) {
+      if (!keep_alive || self->peer_finished_ || self->shared_.draining)
         return self->CloseAfterWriting();
-      }
       self->NextRequest();
     });
   }
   void SetPings(bool on) override {
     pings_ = on;
-    if (on) {
-      deadlines_->Set(Deadlines::kPing, options_.ping);
-    } else {
-      deadlines_->Clear(Deadlines::kPing);
-    }
+    if (!on) return deadlines_->Clear(Deadlines::kPing);
+    deadlines_->Set(Deadlines::kPing, options_.ping);
   }
   void Post(std::function<void()> work) override {
     asio::post(stream_.get_executor(),
                [self = this->shared_from_this(), work = std::move(work)] { self->Run(work); });
+  }
+  void PostLong(std::function<void()> work) override {
+    shared_.large_requests.Run([self = this->shared_from_this(), work = std::move(work)] {
+      asio::post(self->stream_.get_executor(), [self, work] {
+        self->Run(work);
+        self->Run([&] { self->shared_.large_requests.Done(); });
+      });
+    });
   }
   void After(std::chrono::milliseconds delay, std::function<void()> work) override {
     auto timer = std::make_shared<asio::steady_timer>(stream_.get_executor(), delay);
@@ -258,14 +262,14 @@ class HttpConnection final : public Connection,
     parsing_ = false;
     deadlines_->Clear(Deadlines::kRead);
     auto message = parser_->release();
-    current_ = std::make_shared<HttpExchange>(
+    const auto exchange = std::make_shared<HttpExchange>(
         this->shared_from_this(),
         AnswerForm{.is_head = message.method() == http::verb::head,
                    .is_http_1_0 = message.version() < 11,
-                   .keep_alive = message.keep_alive() && !shared_.draining});
-    const auto exchange = current_;
-    const auto raw = message.target();
-    auto target = ParseTarget({raw.data(), raw.size()});
+                   .keep_alive = message.keep_alive() && !shared_.draining,
+                   .is_large = message.body().size() >= options_.large_body_bytes});
+    current_ = exchange;
+    auto target = ParseTarget({message.target().data(), message.target().size()});
     if (!target) {
       exchange->Send(
           {.status = 400, .body = report::ToJson(ErrorRecord({.message = "the path is no path"}))});
@@ -289,12 +293,9 @@ class HttpConnection final : public Connection,
 
   void HandleLarge(Call call, const std::shared_ptr<HttpExchange>& exchange) {
     const auto held = std::make_shared<const Call>(std::move(call));
-    shared_.large_requests.Run([self = this->shared_from_this(), held, exchange] {
-      asio::post(self->stream_.get_executor(), [self, held, exchange] {
-        if (self->current_ == exchange) self->Run([&] { self->shared_.handler(*held, exchange); });
-        self->ReleaseBody();
-        self->shared_.large_requests.Done();
-      });
+    PostLong([self = this->shared_from_this(), held, exchange] {
+      if (self->current_ == exchange) self->Run([&] { self->shared_.handler(*held, exchange); });
+      self->ReleaseBody();
     });
     Read();
   }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <new>
 #include <vector>
 
 namespace winnow::server {
@@ -28,7 +29,23 @@ TEST(WorkSlotsTest, WhatIsClearedNeverStarts) {
   for (int i = 0; i < 3; ++i) slots.Run([&n] { ++n; });
   slots.Clear();
   slots.Done();
+  slots.Run([&n] { ++n; });
   EXPECT_EQ(n, 1);
+}
+
+TEST(WorkSlotsTest, WhatThrowsGivesItsPlaceBack) {
+  WorkSlots slots(1);
+  int n = 0;
+  EXPECT_THROW(slots.Run([] { throw std::bad_alloc(); }), std::bad_alloc);
+  slots.Run([&n] { ++n; });
+  EXPECT_EQ(n, 1);
+  slots.Run([] { throw std::bad_alloc(); });
+  slots.Run([&n] { ++n; });
+  EXPECT_THROW(slots.Done(), std::bad_alloc);
+  EXPECT_EQ(n, 2) << "the one behind it has begun";
+  slots.Done();
+  slots.Run([&n] { ++n; });
+  EXPECT_EQ(n, 3);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
     std::unique_ptr<const AnswerFormat> format = {};
     Answer answer = {};  // its prompts; choices are made here
     chat::AnswerOptions parser = {};
-    bool parses = false;                        // whether text is taken apart (chat)
+    bool parses = false;                        // whether text is parsed (chat)
     std::function<std::string()> draw_id = {};  // of tool calls
   };
   explicit AnswerRun(Parts parts);
@@ -43,7 +43,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
   void Fail(const ApiError& error);
   void CancelAll();
   void Finish();
-  // Takes text apart and adds it to the choice.
+  // Parses text and adds it to the choice.
   chat::AnswerDelta Take(Choice& choice, chat::AnswerDelta delta);
   void Send(const report::Value& value);  // one event of the stream
   void SendFirst(Choice& choice);

@@ -87,14 +87,15 @@ void Run(Context& context, const ExchangePtr& exchange, Asked asked,
                                 }});
 }
 
-// Asks for what a session has read; `then` gets it on the exchange's thread.
+// Asks for what a session has read; `then` gets it on the exchange's thread, and writes and
+// tokenizes there what the request says.
 void WithSession(Context& context, const ExchangePtr& exchange, const std::string& session,
                  std::function<void(const Tokens& read)> then) {
   context.backend.KeptPositions(
       session, false,
       [exchange, metrics = &context.metrics,
        then = std::move(then)](std::variant<runtime::KeptTokens, runtime::RequestError> kept) {
-        exchange->Post([exchange, metrics, then, kept = std::move(kept)] {
+        exchange->PostLong([exchange, metrics, then, kept = std::move(kept)] {
           if (const auto* error = std::get_if<runtime::RequestError>(&kept)) {
             ApiError api = ErrorFrom(*error);
             api.param = "session";

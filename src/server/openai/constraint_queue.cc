@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kMaxWaiting = 64;
 
 ApiError Ending() {
-  return {.status = 503, .message = "the server is ending", .code = "unavailable"};
+  return {.status = 503, .message = "the server is shutting down", .code = "unavailable"};
 }
 
 ConstraintQueue::Outcome Made(const ConstraintFactory& factory, const ConstraintSpec& spec) {
@@ -49,8 +49,9 @@ void ConstraintQueue::Make(Job job) {
                  .param = field,
                  .code = "queue_full"});
   }
-  waiting_.push_back(std::move(job));
+  // First, so that no job waits for a thread that could not start; then it waits for the lock.
   if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+  waiting_.push_back(std::move(job));
   changed_.notify_one();
 }
 
@@ -62,7 +63,11 @@ void ConstraintQueue::Run() {
     const Job job = std::move(waiting_.front());
     waiting_.pop_front();
     lock.unlock();
-    if (!job.cancelled()) job.done(Made(*factory_, job.spec));
+    // What a caller throws ends its job, not the thread that all others wait for.
+    try {
+      if (!job.cancelled()) job.done(Made(*factory_, job.spec));
+    } catch (const std::exception&) {
+    }
   }
 }
 

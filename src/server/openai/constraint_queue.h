@@ -26,7 +26,9 @@ class ConstraintQueue {
     std::function<bool()> cancelled;            // nobody waits any more; asked on the thread
     std::function<void(Outcome outcome)> done;  // on the thread, or at once where it is refused
   };
-  // Errors, to `done`: what the factory says (400), 429 where 64 wait already, 503 once stopped.
+  // What cancelled or done throw on the thread ends the job alone. Throws where the first job's
+  // thread cannot start. Errors, to `done`: what the factory says (400), 429 where 64 wait already,
+  // 503 once stopped.
   void Make(Job job);
   // Waits for the one that is being made; the others end with 503.
   void Stop();

@@ -17,13 +17,15 @@ class Free final : public runtime::TokenConstraint {
   std::unique_ptr<TokenConstraint> Copy() const override { return std::make_unique<Free>(); }
 };
 
+constexpr std::chrono::seconds kDeadline{60};  // a regression fails, and does not hang
+
 // Makes nothing before it may go on.
 class SlowFactory final : public ConstraintFactory {
  public:
   Result<std::unique_ptr<runtime::TokenConstraint>> Make(
       const ConstraintSpec& spec) const override {
     ++n_made;
-    may_go_on.wait();
+    if (may_go_on.wait_for(kDeadline) != std::future_status::ready) return Error{"waits for ever"};
     if (spec.text == "none") return Error{"is none"};
     if (spec.text == "throws") throw std::bad_alloc();
     return std::unique_ptr<runtime::TokenConstraint>(std::make_unique<Free>());
@@ -53,12 +55,18 @@ class ConstraintQueueTest : public testing::Test {
     return asked;
   }
   static int Status(Asked& asked) {
-    const auto outcome = asked.promise.get_future().get();
+    auto future = asked.promise.get_future();
+    if (future.wait_for(kDeadline) != std::future_status::ready) return 0;  // never answered
+    const auto outcome = future.get();
     const auto* error = std::get_if<ApiError>(&outcome);
     return error == nullptr ? 200 : error->status;
   }
   void WaitForFirst() const {
-    while (factory->n_made == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const auto until = std::chrono::steady_clock::now() + kDeadline;
+    while (factory->n_made == 0) {
+      ASSERT_LT(std::chrono::steady_clock::now(), until) << "nothing was begun";
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
 
   std::shared_ptr<SlowFactory> factory = std::make_shared<SlowFactory>();
@@ -91,6 +99,22 @@ TEST_F(ConstraintQueueTest, ManyThatWaitAreRefused) {
   EXPECT_EQ(Status(*Ask("one more")), 429);
   factory->GoOn();
   for (const auto& asked : waiting) EXPECT_EQ(Status(*asked), 200);
+}
+
+TEST_F(ConstraintQueueTest, WhatACallerThrowsEndsItsJobAlone) {
+  factory->GoOn();
+  const auto throws = [] { throw std::bad_alloc(); };
+  queue.Make(
+      {.spec = {.text = "a"}, .cancelled = [] { return false; }, .done = [&](auto) { throws(); }});
+  queue.Make({.spec = {.text = "b"},
+              .cancelled =
+                  [&] {
+                    throws();
+                    return false;
+                  },
+              .done = [](auto) {}});
+  EXPECT_EQ(Status(*Ask("next")), 200);
+  EXPECT_EQ(factory->n_made, 2);
 }
 
 TEST_F(ConstraintQueueTest, StopAnswersAll) {

@@ -28,7 +28,10 @@ class Recorder final : public ConstraintFactory {
  public:
   Result<std::unique_ptr<runtime::TokenConstraint>> Make(
       const ConstraintSpec& spec) const override {
-    while (holds) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (holds && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     const std::lock_guard lock(mutex);
     specs.push_back(spec);
     if (spec.text == "wrong") return Error{"line 1 is wrong"};

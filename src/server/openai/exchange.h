@@ -46,6 +46,8 @@ class Exchange {
   virtual void OnClosed(std::function<void()> closed) = 0;
   // Runs `work` on the exchange's thread. Thread-safe.
   virtual void Post(std::function<void()> work) = 0;
+  // The same for work that grows with the request: many large ones leave a thread for others.
+  virtual void PostLong(std::function<void()> work) = 0;
   // The same after a while, unless the client has gone.
   virtual void After(std::chrono::milliseconds delay, std::function<void()> work) = 0;
 };

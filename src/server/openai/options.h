@@ -46,7 +46,7 @@ struct ConstraintSpec {
 class ConstraintFactory {
  public:
   virtual ~ConstraintFactory() = default;
-  // Errors (of the client): a schema or grammar that is none, or too large. May take seconds.
+  // Errors (of the client): an invalid schema or grammar, or one too large. May take seconds.
   virtual Result<std::unique_ptr<runtime::TokenConstraint>> Make(
       const ConstraintSpec& spec) const = 0;
 };

@@ -38,6 +38,7 @@ class CorsExchange final : public Exchange {
   void End() override { inner_->End(); }
   void OnClosed(std::function<void()> closed) override { inner_->OnClosed(std::move(closed)); }
   void Post(std::function<void()> work) override { inner_->Post(std::move(work)); }
+  void PostLong(std::function<void()> work) override { inner_->PostLong(std::move(work)); }
   void After(std::chrono::milliseconds delay, std::function<void()> work) override {
     inner_->After(delay, std::move(work));
   }

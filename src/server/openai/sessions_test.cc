@@ -79,6 +79,17 @@ TEST(SessionsTest, AnswersInOtherTokensAreTheSameText) {
             "<|im_start|>user\nR<|im_end|>\n<|im_start|>assistant\n");
 }
 
+// Writing and tokenizing a long question is work like parsing it.
+TEST(SessionsTest, QuestionsAreLongWork) {
+  Fixture fixture;
+  fixture.Post("/v1/sessions", R"({"id": "doc", "document": "Text"})");
+  const char* chat = R"({"session": "doc", "messages": [{"role": "user", "content": "Q"}]})";
+  EXPECT_EQ(fixture.Post("/v1/chat/completions", chat)->n_posted_long(), 1);
+  const auto text = fixture.Post("/completion", R"({"session": "doc", "prompt": "more"})");
+  EXPECT_EQ(text->n_posted_long(), 1);
+  EXPECT_EQ(fixture.Post("/completion", R"({"prompt": "more"})")->n_posted_long(), 0);
+}
+
 TEST(SessionsTest, ForksKnowTheirDocument) {
   Fixture fixture;
   fixture.Post("/v1/sessions", R"({"id": "doc", "document": "Text"})");

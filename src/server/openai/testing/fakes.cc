@@ -1,5 +1,7 @@
 #include "server/openai/testing/fakes.h"
 
+#include <chrono>
+
 #include "base/check.h"
 #include "gguf/testing/builder.h"
 #include "report/parse_json.h"
@@ -201,10 +203,16 @@ void FakeExchange::Run() {
     work();
   }
 }
+void FakeExchange::PostLong(std::function<void()> work) {
+  ++n_posted_long_;
+  Post(std::move(work));
+}
 void FakeExchange::Wait() {
   std::unique_lock lock(mutex_);
-  has_posted_.wait(lock, [this] { return !posted_.empty(); });
+  const bool posted =
+      has_posted_.wait_for(lock, std::chrono::seconds(60), [this] { return !posted_.empty(); });
   lock.unlock();
+  WINNOW_CHECK(posted);  // no other thread has: better than to wait for ever
   Run();
 }
 void FakeExchange::Disconnect() {

@@ -69,14 +69,16 @@ class FakeExchange final : public Exchange {
   void End() override;
   void OnClosed(std::function<void()> closed) override { closed_ = std::move(closed); }
   void Post(std::function<void()> work) override;
+  void PostLong(std::function<void()> work) override;
   void After(std::chrono::milliseconds delay, std::function<void()> work) override;
 
   void Run();   // what was posted, and what that posts
-  void Wait();  // until another thread has posted, then Run
+  void Wait();  // until another thread has posted, then Run; aborts after a minute
   void Disconnect();
   void Tick();  // runs what was put off
 
   int status() const { return reply_.status; }
+  int n_posted_long() const { return n_posted_long_; }
   const Reply& reply() const { return reply_; }
   bool ended() const { return ended_; }
   bool streamed() const { return streamed_; }
@@ -87,6 +89,7 @@ class FakeExchange final : public Exchange {
 
  private:
   Reply reply_ = {.status = 0};
+  int n_posted_long_ = 0;
   std::string bytes_;
   bool streamed_ = false;
   bool ended_ = false;

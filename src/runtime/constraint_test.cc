@@ -1,0 +1,80 @@
+#include "runtime/constraint.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/generate.h"
+#include "runtime/testing/scheduler_run.h"
+
+// A constraint that cannot go on ends an answer with an error, wherever it finds out.
+namespace winnow::runtime {
+namespace {
+
+using testing::SchedulerTest;
+
+enum class Place { kMask, kAccept, kFinished };
+
+// Has a problem at its third token.
+class Failing final : public TokenConstraint {
+ public:
+  explicit Failing(Place place) : place_(place) {}
+  void Mask(std::span<float>) override { Meet(Place::kMask, 2); }
+  void Accept(TokenId) override {
+    ++n_accepted_;
+    Meet(Place::kAccept, 3);
+  }
+  // As a grammar's: what cannot go on is finished.
+  bool finished() const override {
+    Meet(Place::kFinished, 3);
+    return !problem_.empty();
+  }
+  std::unique_ptr<TokenConstraint> Copy() const override {
+    return std::make_unique<Failing>(*this);
+  }
+  std::string problem() const override { return problem_; }
+
+ private:
+  void Meet(Place place, int n) const {
+    if (place == place_ && n_accepted_ == n) problem_ = "the grammar is too deep";
+  }
+  Place place_;
+  int n_accepted_ = 0;
+  mutable std::string problem_;
+};
+
+class ConstraintProblem : public SchedulerTest, public ::testing::WithParamInterface<Place> {};
+
+TEST_P(ConstraintProblem, EndsGenerate) {
+  for (const int64_t max_tokens : {3, 9}) {
+    const auto session = Session::Make(*engine_, {}).value();
+    Failing constraint(GetParam());
+    SamplerConfig config{.temperature = 0};
+    BanEndOfGeneration(engine_->tokenizer(), config);
+    Sampler sampler = Sampler::Make(config, engine_->model().hyperparameters().vocabulary).value();
+    GenerateOptions options;
+    options.max_tokens = max_tokens;
+    options.constraint = &constraint;
+    const auto made = Generate(*session, sampler, Prompt(20, 3), options);
+    ASSERT_FALSE(made) << made->text;
+    EXPECT_EQ(made.error().message, "the grammar is too deep");
+  }
+}
+
+TEST_P(ConstraintProblem, EndsARequest) {
+  Make(Options());
+  Request request = MakeRequest(Prompt(20, 3), 9);
+  request.constraint = std::make_unique<Failing>(GetParam());
+  const auto answer = Submit(std::move(request));
+  const auto other = Submit(MakeRequest(Prompt(20, 3), 9));
+  RunAll();
+  ASSERT_TRUE(answer->error) << "a finished answer";
+  EXPECT_EQ(answer->error->message, "the grammar is too deep");
+  EXPECT_EQ(answer->error->kind, ErrorKind::kInvalid);
+  EXPECT_EQ(other->tokens(), Alone(Prompt(20, 3), 9));
+  EXPECT_EQ(scheduler_->state().n_running, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, ConstraintProblem,
+                         ::testing::Values(Place::kMask, Place::kAccept, Place::kFinished));
+
+}  // namespace
+}  // namespace winnow::runtime
