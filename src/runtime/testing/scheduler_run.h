@@ -142,6 +142,7 @@ class SchedulerTest : public ::testing::Test {
   // Tokens that differ from request to request.
   static std::vector<TokenId> Prompt(int n, int number) {
     std::vector<TokenId> tokens;
+    tokens.reserve(static_cast<size_t>(n));
     for (int i = 0; i < n; ++i) tokens.push_back((i * 31 + number * 17 + i * i * number) % 60 + 5);
     return tokens;
   }

@@ -33,6 +33,7 @@ inline std::unique_ptr<Engine> TinyEngine(const model::testing::TinySpec& spec,
 
 inline std::vector<TokenId> Tokens(int n) {
   std::vector<TokenId> tokens;
+  tokens.reserve(static_cast<size_t>(n));
   for (int i = 0; i < n; ++i) tokens.push_back((i * 31 + 5) % kVocabulary);
   return tokens;
 }

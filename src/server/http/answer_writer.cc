@@ -88,7 +88,9 @@ std::string HttpExchange::Head(const Reply& reply, const char* length_header, si
     head += length_header[0] == 'C' ? std::to_string(length) : std::string("chunked");
     head += "\r\n";
   }
-  for (const auto& [name, value] : reply.headers) head += name + ": " + value + "\r\n";
+  for (const auto& [name, value] : reply.headers) {
+    head.append(name).append(": ").append(value).append("\r\n");
+  }
   head += form_.keep_alive ? "Connection: keep-alive\r\n" : "Connection: close\r\n";
   return head + "\r\n";
 }

@@ -95,6 +95,7 @@ TEST_F(ConstraintQueueTest, ManyThatWaitAreRefused) {
   const auto first = Ask("slow");
   WaitForFirst();
   std::vector<std::shared_ptr<Asked>> waiting;
+  waiting.reserve(64);
   for (int i = 0; i < 64; ++i) waiting.push_back(Ask("next"));
   EXPECT_EQ(Status(*Ask("one more")), 429);
   factory->GoOn();

@@ -55,7 +55,7 @@ std::variant<Backend::Submitted, RequestError> FakeBackend::Submit(runtime::Requ
   if (refusal) return *refusal;
   requests.push_back(std::move(request));
   const runtime::Request& r = requests.back();
-  const auto tell = [&](Event event) { r.on_event(event); };
+  const auto tell = [&](const Event& event) { r.on_event(event); };
   Event prefill;
   prefill.kind = Event::Kind::kPrefill;
   prefill.n_done = prefill.n_all = static_cast<int64_t>(r.prompt.size());
@@ -265,7 +265,7 @@ Fixture::Fixture(ServiceOptions options, const std::string& chat_template)
   service.SetReady(backend, *prompts, sampler);
 }
 
-std::shared_ptr<FakeExchange> Fixture::Exercise(Call call) {
+std::shared_ptr<FakeExchange> Fixture::Exercise(const Call& call) {
   auto exchange = std::make_shared<FakeExchange>();
   service.Handle(call, exchange);
   exchange->Run();

@@ -104,7 +104,7 @@ class Fixture {
  public:
   explicit Fixture(ServiceOptions options = {}, const std::string& chat_template = "chatml");
 
-  std::shared_ptr<FakeExchange> Exercise(Call call);
+  std::shared_ptr<FakeExchange> Exercise(const Call& call);
   std::shared_ptr<FakeExchange> Post(const std::string& path, const std::string& body);
   std::shared_ptr<FakeExchange> Get(const std::string& path);
 
