@@ -246,7 +246,7 @@ int Run(Arguments arguments) {
   ConsoleLog log = MakeLog(flags.model, flags.notes);
   auto prompt = ReadText(flags.prompt, log);
   if (!prompt) return Fail(prompt.error());
-  if (!flags.prompt.text) *prompt = WithoutFinalNewline(*std::move(prompt));
+  if (!flags.prompt.text) prompt = WithoutFinalNewline(*std::move(prompt));
   if (flags.escape) {
     if (flags.prompt.text) *prompt = Unescaped(*prompt);
     for (std::string& stop : flags.stop) stop = Unescaped(stop);

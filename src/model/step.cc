@@ -258,7 +258,7 @@ Result<void> Step::RunBlock(int64_t max_rows) {
       attention::LayerPass::Decisions::kLater));
   Result<void> decided;
   CompleteBlock(x, [&] { decided = pass_.Decide(); });
-  WINNOW_TRY(decided);
+  if (!decided) return decided.error();
   for (size_t i = 0; i < states_.size(); ++i) states_[i].dropped |= pass_.skipped(i);
   next_row_ += n;
   last_block_rows_ = n;

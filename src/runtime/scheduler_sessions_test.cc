@@ -73,13 +73,14 @@ class SchedulerSessionsTest : public SchedulerTest {
   std::shared_ptr<Answer> Exercise(const std::string& id, std::vector<TokenId> tokens, int64_t n) {
     Request request = MakeRequest(std::move(tokens), n);
     request.session = id;
-    const auto answer = Submit(std::move(request));
+    auto answer = Submit(std::move(request));
     RunAll();
     return answer;
   }
   std::vector<SessionInfo> List() {
     std::vector<SessionInfo> list;
-    scheduler_->ListSessions([&](std::vector<SessionInfo> sessions) { list = sessions; });
+    scheduler_->ListSessions(
+        [&](std::vector<SessionInfo> sessions) { list = std::move(sessions); });
     RunAll();
     return list;
   }

@@ -114,7 +114,7 @@ Result<void> Session::Decode(TokenId token) {
   const std::span<const TokenId> added(&token, 1);
   WINNOW_TRY(PrepareStep(token));
   const model::TokenSpan span = BeginStep(added);
-  const Result<void> done = data_->engine->step().RunAll({&span, 1}, data_->options.row_block);
+  Result<void> done = data_->engine->step().RunAll({&span, 1}, data_->options.row_block);
   EndStep(added, done.has_value());
   return done;
 }

@@ -15,7 +15,6 @@
 namespace winnow::model::testing {
 namespace {
 
-using gguf::TensorType;
 using gguf::testing::Builder;
 
 // Numbers that depend on the name alone (FNV-1a seeds the generator), uniform in [-scale, scale)
