@@ -1,9 +1,12 @@
 // What is decided about single tokens beside the feed-forward is what is decided at once.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <new>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "model/testing/loaded.h"
@@ -69,6 +72,33 @@ TEST(StepDecisions, BesideTheFeedForwardTheyAreTheSame) {
         EXPECT_TRUE(std::ranges::equal(later->order(layer, 0), at_once->order(layer, 0)));
       }
     }
+  }
+}
+
+// Loops of a decision that overlaps with the feed-forward run on one thread; at once, on all.
+TEST(StepDecisions, TheyOverlapWhereTheyMay) {
+  const Loaded loaded = Load(testing::MakeTinySpec("llama"), 2);
+  for (const bool on_one_thread : {false, true}) {
+    const auto cache = WithPrompt(loaded);
+    const int32_t token = 3;
+    std::atomic<int> other_threads{0};
+    TokenSpan span = {.sequence = {.cache = cache.get(), .decides_on_one_thread = on_one_thread},
+                      .tokens = {&token, 1},
+                      .first_position = kPrompt};
+    span.sequence.after_layer = [&](const LayerDone&) -> Result<void> {
+      const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+      loaded.pool->ParallelFor(2, [&](int64_t, int thread) {
+        if (thread != 0) ++other_threads;
+        // Leaves the second item to the other thread, where there is one.
+        while (!on_one_thread && thread == 0 && other_threads == 0 &&
+               std::chrono::steady_clock::now() < until) {
+          std::this_thread::yield();
+        }
+      });
+      return {};
+    };
+    ASSERT_TRUE(loaded.step->RunAll({&span, 1}).has_value());
+    EXPECT_EQ(other_threads == 0, on_one_thread);
   }
 }
 

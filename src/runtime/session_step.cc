@@ -44,9 +44,10 @@ model::TokenSpan Session::Data::BeginCall(std::span<const TokenId> added, Phase 
     return {};
   };
   const compression::Traits& traits = options.compression.method->traits();
-  span.sequence.decides_on_one_thread =
-      phase == Phase::kDecode &&
-      (!traits.shares_threads || engine->pool().n_threads() <= kFewThreads);
+  // Alone, a thread keeps nobody waiting, and finds what attention read in its caches.
+  const int n_threads = engine->pool().n_threads();
+  span.sequence.decides_on_one_thread = phase == Phase::kDecode && n_threads > 1 &&
+                                        (!traits.shares_threads || n_threads <= kFewThreads);
   if (traits.drops_hidden_states && phase == Phase::kPrefill) {
     span.rows_kept = [this](int) { return compressor.RowsKept(); };
   }

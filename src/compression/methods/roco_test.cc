@@ -111,5 +111,24 @@ TEST(RocoTest, AgreesWithPlainLoops) {
   for (int step = 0; step < 30 && !HasFatalFailure(); ++step) run(1, false);
 }
 
+// The gate takes RoCo's means from its scores; beside other scores it keeps sums of its own.
+TEST(RocoTest, TheGateWithSumsOfItsOwnKeepsTheSame) {
+  const testing::HarnessConfig options = {.n_q_heads = 4, .n_kv_heads = 2, .budget = 24};
+  Harness roco(testing::Make(Roco(), "recent=5,prefill_sinks=0"), options);
+  Harness custom(
+      testing::Make(Custom(), "score=running_mean,select=gate,sinks=0,recent=5,when=step"),
+      options);
+  for (int step = 0; step < 200; ++step) {
+    const int64_t n_before = roco.n_seen();
+    const auto weights = [&](const Cell& cell) {
+      return testing::Random({cell.q_head, n_before + cell.query, cell.position});
+    };
+    roco.Decode(weights);
+    custom.Decode(weights);
+    for (int head = 0; head < 2; ++head)
+      ASSERT_EQ(roco.Kept(0, head), custom.Kept(0, head)) << step;
+  }
+}
+
 }  // namespace
 }  // namespace winnow::compression::methods

@@ -6,16 +6,10 @@
 #include <chrono>
 #include <future>
 
+#include "server/openai/testing/fakes.h"
+
 namespace winnow::server {
 namespace {
-
-class Free final : public runtime::TokenConstraint {
- public:
-  void Mask(std::span<float>) override {}
-  void Accept(runtime::TokenId) override {}
-  bool finished() const override { return false; }
-  std::unique_ptr<TokenConstraint> Copy() const override { return std::make_unique<Free>(); }
-};
 
 constexpr std::chrono::seconds kDeadline{60};  // a regression fails, and does not hang
 
@@ -28,7 +22,7 @@ class SlowFactory final : public ConstraintFactory {
     if (may_go_on.wait_for(kDeadline) != std::future_status::ready) return Error{"waits for ever"};
     if (spec.text == "none") return Error{"is none"};
     if (spec.text == "throws") throw std::bad_alloc();
-    return std::unique_ptr<runtime::TokenConstraint>(std::make_unique<Free>());
+    return std::unique_ptr<runtime::TokenConstraint>(std::make_unique<testing::FreeConstraint>());
   }
   void GoOn() { gate.set_value(); }
 
@@ -42,7 +36,7 @@ struct Asked {
   std::atomic<bool> cancelled{false};
 };
 
-class ConstraintQueueTest : public testing::Test {
+class ConstraintQueueTest : public ::testing::Test {
  protected:
   std::shared_ptr<Asked> Ask(const std::string& text) {
     auto asked = std::make_shared<Asked>();

@@ -16,14 +16,6 @@ using testing::Fixture;
 using testing::TextAt;
 using Kind = ConstraintSpec::Kind;
 
-class Free final : public runtime::TokenConstraint {
- public:
-  void Mask(std::span<float>) override {}
-  void Accept(runtime::TokenId) override {}
-  bool finished() const override { return false; }
-  std::unique_ptr<TokenConstraint> Copy() const override { return std::make_unique<Free>(); }
-};
-
 class Recorder final : public ConstraintFactory {
  public:
   Result<std::unique_ptr<runtime::TokenConstraint>> Make(
@@ -35,7 +27,7 @@ class Recorder final : public ConstraintFactory {
     const std::lock_guard lock(mutex);
     specs.push_back(spec);
     if (spec.text == "wrong") return Error{"line 1 is wrong"};
-    return std::unique_ptr<runtime::TokenConstraint>(std::make_unique<Free>());
+    return std::unique_ptr<runtime::TokenConstraint>(std::make_unique<testing::FreeConstraint>());
   }
   mutable std::mutex mutex;
   mutable std::vector<ConstraintSpec> specs;

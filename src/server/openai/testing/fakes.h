@@ -12,6 +12,7 @@
 
 #include "chat/prompt_writer.h"
 #include "report/record.h"
+#include "runtime/constraint.h"
 #include "server/openai/backend.h"
 #include "server/openai/exchange.h"
 #include "server/openai/service.h"
@@ -19,6 +20,17 @@
 
 // The protocol without sockets and without a model.
 namespace winnow::server::testing {
+
+// Restricts nothing.
+class FreeConstraint final : public runtime::TokenConstraint {
+ public:
+  void Mask(std::span<float>) override {}
+  void Accept(runtime::TokenId) override {}
+  bool finished() const override { return false; }
+  std::unique_ptr<TokenConstraint> Copy() const override {
+    return std::make_unique<FreeConstraint>();
+  }
+};
 
 // An engine that answers what a test says.
 class FakeBackend final : public Backend {
