@@ -11,8 +11,8 @@
 #include "eval/run/equal_bytes.h"
 #include "interrupt.h"
 #include "options.h"
-#include "overflow.h"
 #include "ranges.h"
+#include "result_warnings.h"
 
 namespace winnow::apps {
 namespace {
@@ -273,7 +273,7 @@ int Bench(Arguments arguments) {
     if (!loaded) return Fail(loaded.error());
     const auto options = SessionOptionsFrom(setting.Flags(flags, context));
     if (!options) return Fail(options.error());
-    const OverflowWarning overflow(*loaded->engine, log);
+    const ResultWarnings warnings(*loaded->engine, log);
     std::optional<BenchRunner> runner(std::in_place, *loaded->session, interrupted);
     for (BenchTest test : *tests) {
       const int64_t n_tokens = test.depth + test.n_prompt + test.n_generate;

@@ -9,7 +9,7 @@
 #include "document.h"
 #include "interrupt.h"
 #include "options.h"
-#include "overflow.h"
+#include "result_warnings.h"
 #include "runtime/generate.h"
 #include "statistics.h"
 #include "template_flags.h"
@@ -177,7 +177,7 @@ int Chat(Arguments arguments) {
   const std::atomic<bool>& interrupted = CatchInterrupt();
   auto loaded = Load(flags.model, log);
   if (!loaded) return Fail(loaded.error());
-  const OverflowWarning overflow(*loaded->engine, log);
+  const ResultWarnings warnings(*loaded->engine, log);
   const tokenizer::Tokenizer& tokenizer = loaded->engine->tokenizer();
   const auto writer =
       MakeWriter(flags.chat_template, flags.chat_template_file, *loaded->engine, log);

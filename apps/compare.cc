@@ -12,8 +12,8 @@
 #include "interrupt.h"
 #include "method_list.h"
 #include "options.h"
-#include "overflow.h"
 #include "report/record.h"
+#include "result_warnings.h"
 #include "table.h"
 #include "text_input.h"
 
@@ -220,7 +220,7 @@ int Compare(Arguments arguments) {
   const std::atomic<bool>& interrupted = CatchInterrupt();
   auto loaded = Load(flags.model, log);
   if (!loaded) return Fail(loaded.error());
-  const OverflowWarning overflow(*loaded->engine, log);
+  const ResultWarnings warnings(*loaded->engine, log);
   const auto prompt = MakePrompt(flags, *loaded->session, log);
   if (!prompt) return Fail(prompt.error());
   const auto n_prompt = static_cast<int64_t>(prompt->size());

@@ -21,8 +21,8 @@
 #include "gguf/file_hash.h"
 #include "interrupt.h"
 #include "options.h"
-#include "overflow.h"
 #include "report/record.h"
+#include "result_warnings.h"
 #include "stream.h"
 #include "table.h"
 #include "winnow/version.h"
@@ -125,7 +125,7 @@ class EvalRun {
     }
     WINNOW_ASSIGN(auto loaded, Load(flags_.model, log_));
     runtime::Engine& engine = *loaded.engine;
-    const OverflowWarning overflow(engine, log_);
+    const ResultWarnings warnings(engine, log_);
     const int64_t context = loaded.session->capacity();
     loaded.session.reset();
     const std::string hash = gguf::ContentHash(engine.file());

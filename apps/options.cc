@@ -265,6 +265,9 @@ ConsoleLog MakeLog(const ModelFlags& flags, const std::vector<std::string>& note
 Result<Loaded> Load(const ModelFlags& flags, Log& log) {
   WINNOW_ASSIGN(runtime::EngineOptions engine_options, EngineOptionsFrom(flags));
   WINNOW_ASSIGN(runtime::SessionOptions session_options, SessionOptionsFrom(flags));
+  if (const auto& method = session_options.compression.method) {
+    engine_options.spare_context = method->needs().replay.MaxTokens(flags.context);
+  }
   Loaded loaded;
   if (flags.kv.trace) {
     WINNOW_ASSIGN(loaded.trace, PlanTrace::Create(*flags.kv.trace));

@@ -12,9 +12,9 @@
 #include "eval/metrics/log_probs_file.h"
 #include "interrupt.h"
 #include "options.h"
-#include "overflow.h"
 #include "report/record.h"
 #include "report/safetensors.h"
+#include "result_warnings.h"
 #include "stream.h"
 #include "text_input.h"
 
@@ -266,7 +266,7 @@ int Perplexity(Arguments arguments) {
   if (flags.stream.enabled && flags.model.context == kDefaultWindow) flags.model.context = 0;
   auto loaded = Load(flags.model, log);
   if (!loaded) return Fail(loaded.error());
-  const OverflowWarning overflow(*loaded->engine, log);
+  const ResultWarnings warnings(*loaded->engine, log);
   runtime::Session& session = *loaded->session;
   const tokenizer::Tokenizer& tokenizer = loaded->engine->tokenizer();
   auto text = GetText(flags, consumers, tokenizer, log);

@@ -17,10 +17,10 @@
 #include "interrupt.h"
 #include "method_list.h"
 #include "options.h"
-#include "overflow.h"
 #include "probe_findings.h"
 #include "report/page/page.h"
 #include "report/record.h"
+#include "result_warnings.h"
 #include "table.h"
 #include "text_input.h"
 
@@ -183,7 +183,7 @@ class ProbeRun {
   };
   Result<int> Run(const std::vector<Chosen>& chosen) {
     const std::atomic<bool>& interrupted = CatchInterrupt();
-    const OverflowWarning overflow(*loaded_.engine, log_);
+    const ResultWarnings warnings(*loaded_.engine, log_);
     WINNOW_ASSIGN(const report::Record facts, Facts());
     report::Page page(
         chosen.size() == 1 ? "Probe: " + std::string(chosen[0].probe->name) : "Probes", "", facts);
@@ -230,7 +230,7 @@ class ProbeRun {
 
   Result<int> Dump(const eval::Candidate& method) {
     const std::atomic<bool>& interrupted = CatchInterrupt();
-    const OverflowWarning overflow(*loaded_.engine, log_);
+    const ResultWarnings warnings(*loaded_.engine, log_);
     eval::QkvRecorder recorder(*loaded_.engine, eval::QkvRecorder::Options{});
     ProgressLine progress("recording");
     eval::ProbeTask task = {.engine = *loaded_.engine,

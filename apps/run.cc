@@ -4,7 +4,7 @@
 #include "document.h"
 #include "interrupt.h"
 #include "options.h"
-#include "overflow.h"
+#include "result_warnings.h"
 #include "runtime/generate.h"
 #include "session_store.h"
 #include "statistics.h"
@@ -255,7 +255,7 @@ int Run(Arguments arguments) {
   const std::atomic<bool>& interrupted = CatchInterrupt();
   auto loaded = Load(flags.model, log);
   if (!loaded) return Fail(loaded.error());
-  const OverflowWarning overflow(*loaded->engine, log);
+  const ResultWarnings warnings(*loaded->engine, log);
   runtime::Session& session = *loaded->session;
   const tokenizer::Tokenizer& tokenizer = loaded->engine->tokenizer();
 

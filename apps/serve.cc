@@ -9,7 +9,7 @@
 #include "commands.h"
 #include "interrupt.h"
 #include "options.h"
-#include "overflow.h"
+#include "result_warnings.h"
 #include "runtime/scheduler.h"
 #include "serve_flags.h"
 #include "server/constraints.h"
@@ -60,7 +60,7 @@ int LoadAndServe(const ServeFlags& flags, const runtime::SchedulerOptions& sched
   engine_options->file = *file;
   auto engine = runtime::Engine::Open(*engine_options, log);
   if (!engine) return Fail(engine.error());
-  const OverflowWarning overflow(**engine, log);
+  const ResultWarnings warnings(**engine, log);
   const auto sampler = SamplerConfigFrom(flags.sampler, (*engine)->tokenizer());
   if (!sampler) return Misuse("serve", sampler.error().message);
   const auto valid = runtime::Sampler::Make(*sampler, (*engine)->tokenizer().vocabulary_size());

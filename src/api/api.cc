@@ -125,6 +125,12 @@ struct Session::Impl {
   std::function<void(std::string_view)> on_warning = {};
   bool has_warned = false;
 
+  // After a call that may have read a prompt; n_before: Engine::n_not_replayed before it.
+  void NoReplayWarning(int64_t n_before) const {
+    const int64_t n = session->engine().n_not_replayed() - n_before;
+    if (n > 0 && on_warning) on_warning(runtime::NotReplayedText(n));
+  }
+
   // A document that is appended alone is compressed before anybody asks about it.
   void NoQuestionWarning() {
     const compression::MethodPtr& method = session->compression().method;
@@ -227,19 +233,24 @@ Result<Generation> Session::Generate(std::span<const Token> prompt,
       if (!options.on_text(text)) cancel = true;
     };
   }
-  WINNOW_ASSIGN(runtime::Generated generated, runtime::Generate(session, sampler, prompt, wanted));
-  return Generation{.text = std::move(generated.text),
-                    .tokens = std::move(generated.tokens),
-                    .stop_reason = StopReasonFrom(generated.stop_reason),
-                    .prompt_tokens = generated.n_prompt,
-                    .prefill_ms = generated.timings.prefill_ms,
-                    .decode_ms = generated.timings.decode_ms};
+  const int64_t n_not_replayed = session.engine().n_not_replayed();
+  auto generated = runtime::Generate(session, sampler, prompt, wanted);
+  impl_->NoReplayWarning(n_not_replayed);
+  if (!generated) return generated.error();
+  return Generation{.text = std::move(generated->text),
+                    .tokens = std::move(generated->tokens),
+                    .stop_reason = StopReasonFrom(generated->stop_reason),
+                    .prompt_tokens = generated->n_prompt,
+                    .prefill_ms = generated->timings.prefill_ms,
+                    .decode_ms = generated->timings.decode_ms};
 }
 
 Result<void> Session::Append(std::span<const Token> tokens) {
   if (tokens.empty()) return {};
   if (impl_->session->n_tokens() == 0) impl_->NoQuestionWarning();
+  const int64_t n_not_replayed = impl_->session->engine().n_not_replayed();
   WINNOW_TRY(impl_->session->Prefill(tokens));
+  impl_->NoReplayWarning(n_not_replayed);
   return {};
 }
 

@@ -63,9 +63,12 @@ Result<std::unique_ptr<Cache>> Cache::Make(kernels::Backend& backend, const Cach
   WINNOW_CHECK(config.n_copies > 0 && shape.n_kv_heads % config.n_copies == 0);
   WINNOW_TRY(CheckType(config.key_type, shape.key_dim, "keys"));
   WINNOW_TRY(CheckType(config.value_type, shape.value_dim, "values"));
-  if (config.capacity < 1 || config.capacity > std::numeric_limits<Slot>::max()) {
+  constexpr int64_t kMaxSlots = std::numeric_limits<Slot>::max();
+  WINNOW_CHECK(config.transient_capacity >= 0);
+  if (config.capacity < 1 || config.capacity > kMaxSlots - config.transient_capacity) {
     return Error{"cache: a capacity of " + std::to_string(config.capacity) +
-                 " tokens is out of range 1.." + std::to_string(std::numeric_limits<Slot>::max())};
+                 " tokens is out of range 1.." +
+                 std::to_string(kMaxSlots - config.transient_capacity)};
   }
   WINNOW_ASSIGN(std::unique_ptr<Placement> placement, Placement::Make(backend, config));
   std::unique_ptr<Cache> cache(new Cache());
@@ -84,6 +87,7 @@ Result<std::unique_ptr<Cache>> Cache::Copy() const {
 
 const CacheConfig& Cache::config() const { return data_->config; }
 int64_t Cache::capacity() const { return data_->config.capacity; }
+int64_t Cache::transient_capacity() const { return data_->config.transient_capacity; }
 
 void Cache::BeginCall(Phase phase, int64_t n_tokens) {
   data_->placement->BeginCall(phase, n_tokens);
@@ -91,7 +95,7 @@ void Cache::BeginCall(Phase phase, int64_t n_tokens) {
 }
 
 Result<void> Cache::CheckRoom(int layer, int64_t n) const {
-  const int64_t capacity = data_->config.capacity;
+  const int64_t capacity = data_->config.capacity + data_->config.transient_capacity;
   for (const EntryList& list : data_->layer(layer).index.lists()) {
     const auto n_slots = static_cast<int64_t>(list.size());
     if (n <= capacity - n_slots) continue;
@@ -340,7 +344,7 @@ int64_t Cache::state_bytes_per_slot() const { return data_->SlotStateBytes(); }
 
 int64_t Cache::max_list_bytes_per_slot() const {
   const int64_t count_bytes = data_->config.shared_rows ? int64_t{sizeof(int32_t)} : 0;
-  return EntryList::MaxBytesPerEntry(data_->config.capacity) + count_bytes;
+  return EntryList::MaxBytesPerEntry(capacity() + transient_capacity()) + count_bytes;
 }
 
 }  // namespace winnow::cache

@@ -78,6 +78,8 @@ struct CacheConfig {
   // too. Keys stored before RoPE do not: what rotates them would have to turn them back first.
   bool hadamard_keys = false;
   int64_t capacity = 0;  // slots per KV head; address space, committed as it is used
+  // Slots beyond them for what a call appends and takes away before it ends (a replay).
+  int64_t transient_capacity = 0;
   PositionMode positions = PositionMode::kOriginal;
   int64_t distance_cap = 0;  // kCapped
   StateShape state = {};
@@ -115,7 +117,8 @@ class Cache {
   Result<std::unique_ptr<Cache>> Copy() const;
 
   const CacheConfig& config() const;
-  int64_t capacity() const;
+  int64_t capacity() const;  // that of the transient slots not counted
+  int64_t transient_capacity() const;
 
   // Before the model takes in n tokens: all layers are as the last call left them. The rows are put
   // where they are read fastest (placement/gather.cc), and working memory of a larger call goes

@@ -33,8 +33,9 @@ Result<void> CheckFinite(const gguf::Tensor& tensor) {
   return {};
 }
 
-Result<int64_t> ContextInUse(const Hyperparameters& h, int64_t wanted, Log& log) {
+Result<int64_t> ContextInUse(const Hyperparameters& h, const LoadOptions& options, Log& log) {
   constexpr int64_t kMaxContext = std::numeric_limits<cache::Position>::max();
+  const int64_t wanted = options.context;
   if (wanted < 0 || wanted > kMaxContext) {
     return Error{"model: a context of " + std::to_string(wanted) + " tokens is out of range 1.." +
                  std::to_string(kMaxContext)};
@@ -44,7 +45,9 @@ Result<int64_t> ContextInUse(const Hyperparameters& h, int64_t wanted, Log& log)
                 std::to_string(h.trained_context) +
                 " the model was trained on: expect worse text beyond that");
   }
-  return wanted == 0 ? h.trained_context : wanted;
+  if (wanted == 0) return h.trained_context;
+  const int64_t trained_beyond = std::max<int64_t>(0, h.trained_context - wanted);
+  return wanted + std::min(options.spare_context, trained_beyond);
 }
 
 Result<void> CheckFactors(const char* name, const std::vector<float>& factors) {
@@ -79,7 +82,7 @@ Result<std::unique_ptr<Model>> Model::Load(std::shared_ptr<const gguf::File> fil
   WINNOW_ASSIGN(parts.hyperparameters, ReadHyperparameters(*file));
   Hyperparameters& h = parts.hyperparameters;
   const Architecture& architecture = *FindArchitecture(h.architecture);
-  WINNOW_ASSIGN(parts.context, ContextInUse(h, options.context, log));
+  WINNOW_ASSIGN(parts.context, ContextInUse(h, options, log));
   if (h.sliding_window > 0 && h.sliding_window < parts.context) {
     log.Warning("the model's sliding window of " + std::to_string(h.sliding_window) +
                 " tokens is not applied: every token sees all before it");

@@ -64,6 +64,7 @@ std::vector<std::string_view> SupportedArchitectures();
 
 struct LoadOptions {
   int64_t context = 0;         // longest position that will be used; 0: the trained context
+  int64_t spare_context = 0;   // positions beyond it, as far as the model was trained: for a replay
   bool check_tensors = false;  // look for NaN and infinities in the weights (reads the whole file)
 };
 

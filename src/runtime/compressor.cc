@@ -62,7 +62,9 @@ void Compressor::Shape(const CompressionOptions& options, const ModelFacts& mode
   const compression::Traits& traits = options.method->traits();
   config.positions = traits.positions;
   config.distance_cap = traits.distance_cap > 0 ? traits.distance_cap : model.trained_context;
-  config.state = options.method->needs().state;
+  const compression::Needs needs = options.method->needs();
+  config.state = needs.state;
+  config.transient_capacity = needs.replay.MaxTokens(config.capacity);
   config.shared_rows = traits.shared_rows;
   if (traits.per_query_head) {
     config.n_copies = model.n_q_heads / config.shape.n_kv_heads;

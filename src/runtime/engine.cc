@@ -1,5 +1,6 @@
 #include "runtime/engine.h"
 
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <system_error>
@@ -29,6 +30,7 @@ struct Engine::Data {
   double load_ms = 0;
   std::once_flag hashed;
   std::string hash;
+  std::atomic<int64_t> n_not_replayed = 0;
 };
 
 Engine::Engine() : data_(std::make_unique<Data>()) {}
@@ -68,9 +70,11 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options, Log& 
                  problem.code().message() + "); fewer (-t) need less"};
   }
   WINNOW_ASSIGN(data.backend, MakeBackend(options.target, *data.pool));
-  auto model =
-      model::Model::Load(data.file, *data.backend,
-                         {.context = options.context, .check_tensors = options.check_tensors}, log);
+  auto model = model::Model::Load(data.file, *data.backend,
+                                  {.context = options.context,
+                                   .spare_context = options.spare_context,
+                                   .check_tensors = options.check_tensors},
+                                  log);
   if (!model) return named(model.error());
   data.model = std::move(model).value();
   data.step = std::make_unique<model::Step>(*data.model);
@@ -90,5 +94,15 @@ const std::string& Engine::model_hash() const {
   return data_->hash;
 }
 double Engine::load_ms() const { return data_->load_ms; }
+std::string NotReplayedText(int64_t n_tokens) {
+  return std::to_string(n_tokens) +
+         " tokens of prompts could not be read a second time, which the method needs to choose "
+         "well: "
+         "the context is full. It has to hold the prompt and at least 32 tokens and an instruction "
+         "more; twice the prompt is best";
+}
+
+int64_t Engine::n_not_replayed() const { return data_->n_not_replayed; }
+void Engine::CountNotReplayed(int64_t n_tokens) { data_->n_not_replayed += n_tokens; }
 
 }  // namespace winnow::runtime

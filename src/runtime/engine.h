@@ -23,7 +23,8 @@ struct EngineOptions {
   int n_threads = 0;  // 0: all cores this process may use
   std::string target =
       {};  // CPU instruction set; empty: the best there is; "reference": the plain loops
-  int64_t context = 0;  // longest text position; 0: the trained context
+  int64_t context = 0;        // longest text position; 0: the trained context
+  int64_t spare_context = 0;  // positions beyond it, as far as the model was trained: for a replay
   bool check_tensors = false;
 };
 
@@ -43,6 +44,10 @@ class Engine {
   kernels::Backend& backend();
   ThreadPool& pool();
   double load_ms() const;
+  // Tokens of prompts that a method wanted replayed (compression::ReplaySpec) and for which the
+  // context left no room: a method then decides by less than it should.
+  int64_t n_not_replayed() const;
+  void CountNotReplayed(int64_t n_tokens);
   // gguf::ContentHash of the file; computed once, when it is first asked for. Thread-safe.
   const std::string& model_hash() const;
 
@@ -51,5 +56,8 @@ class Engine {
   struct Data;
   std::unique_ptr<Data> data_;
 };
+
+// What is said of Engine::n_not_replayed.
+std::string NotReplayedText(int64_t n_tokens);
 
 }  // namespace winnow::runtime

@@ -119,8 +119,12 @@ void Prefill::EndWave() {
     if (work.replays()) {
       ++work.n_replayed;
     } else if (work.prompt.session->data_->compressor.DecidesAtEnd()) {
-      work.replay = work.prompt.session->data_->PlanReplay(work.part());
+      Session::Data& data = *work.prompt.session->data_;
+      work.replay = data.PlanReplay(work.part());
       work.n_replayed = 0;
+      if (data.compressor.Replay() != nullptr && work.replay.empty()) {
+        data.engine->CountNotReplayed(std::ssize(work.part()));
+      }
     }
     if (!work.replays()) EndPart(work);
   }

@@ -39,6 +39,33 @@ class PrefillTest : public ::testing::Test {
   model::Step step_;
 };
 
+// A replay takes positions beyond the text's, but no room in the session's context: where the model
+// has no positions left, the engine says so.
+TEST(PrefillReplay, NeedsPositionsOfTheModelAlone) {
+  model::testing::TinySpec spec = MakeTinySpec("llama");
+  spec.context = 512;
+  const auto read = [&](const EngineOptions& of_engine, int64_t context, int64_t* n_not_replayed) {
+    const auto engine = testing::TinyEngine(spec, of_engine);
+    SessionOptions options;
+    options.context = context;
+    options.compression.method = compression::MakeMethod("kvzip").value();
+    options.compression.size = 12;
+    const auto session = Session::Make(*engine, options).value();
+    EXPECT_TRUE(session->Prefill(Tokens(50)).value());
+    EXPECT_FALSE(session->CheckRoom(context - 49).has_value()) << "not room for more text";
+    EXPECT_TRUE(session->Decode(3).has_value());
+    *n_not_replayed = engine->n_not_replayed();
+    return Logits(*session);
+  };
+  int64_t n_of_wide = 0, n_of_narrow = 0, n_of_spare = 0, n_of_full = 0;
+  const auto wide = read({.n_threads = 1}, 400, &n_of_wide);
+  EXPECT_EQ(read({.n_threads = 1}, 60, &n_of_narrow), wide);
+  EXPECT_EQ(read({.n_threads = 1, .context = 60, .spare_context = 200}, 60, &n_of_spare), wide);
+  EXPECT_NE(read({.n_threads = 1, .context = 60}, 60, &n_of_full), wide);
+  EXPECT_EQ(n_of_wide + n_of_narrow + n_of_spare, 0);
+  EXPECT_EQ(n_of_full, 50);
+}
+
 // Prompts of different lengths, methods and chunks, block by block, while others decode.
 TEST_F(PrefillTest, TogetherTheyGetWhatTheyGetAlone) {
   const std::vector<std::string> methods = {"", "snapkv:window=8", "h2o", "pyramidinfer"};

@@ -29,7 +29,8 @@ std::vector<Session::Data::ReplayPass> Session::Data::PlanReplay(
   const std::vector<TokenId> text = encode(spec->text);
   const std::vector<TokenId> next_text = encode(spec->next_text);
   const auto n_text = static_cast<int64_t>(std::max(text.size(), next_text.size()));
-  const int64_t room = std::min(cache->capacity() - MaxHeld(), engine->model().context() - n_seen);
+  const int64_t n_slots = cache->capacity() + cache->transient_capacity();
+  const int64_t room = std::min(n_slots - MaxHeld(), engine->model().context() - n_seen);
   const int64_t chunk = std::min(spec->chunk, room - n_text - spec->n_repeated);
   if (chunk < std::min(kMinChunk, n - first)) return {};
   std::vector<ReplayPass> passes;

@@ -41,9 +41,11 @@ Result<std::unique_ptr<Placement>> Placement::Make(kernels::Backend& backend,
 
 Result<void> Placement::Allocate() {
   const CacheShape& shape = config_.shape;
-  // capacity < 2^31 and a row is below 2^32 bytes, so one head's region fits; all of them may not.
+  // Slots are below 2^31 and a row is below 2^32 bytes, so one head's region fits; all of them may
+  // not.
+  const int64_t n_slots = config_.capacity + config_.transient_capacity;
   const auto region = [&](int64_t row_bytes) {
-    return (config_.capacity * row_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+    return (n_slots * row_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   };
   key_region_bytes_ = region(key_row_bytes_);
   value_region_bytes_ = region(value_row_bytes_);
@@ -52,7 +54,7 @@ Result<void> Placement::Allocate() {
   const std::optional<int64_t> total_bytes =
       layer_bytes ? Product(*layer_bytes, shape.n_layers) : std::nullopt;
   const std::string wanted =
-      "cache: keys and values of " + std::to_string(config_.capacity) + " tokens need " +
+      "cache: keys and values of " + std::to_string(n_slots) + " tokens need " +
       (total_bytes ? std::to_string(*total_bytes) : "more than 2^63") + " bytes";
   if (!total_bytes) return Error{wanted};
 

@@ -1,0 +1,19 @@
+#include "result_warnings.h"
+
+#include <string>
+
+#include "kernels/overflow.h"
+
+namespace winnow::apps {
+
+ResultWarnings::~ResultWarnings() {
+  if (const int64_t n = kernels::NOverflowed(engine_.backend()); n > 0) {
+    log_.Warning(
+        std::to_string(n) + (n == 1 ? " value was" : " values were") +
+        " too large for the cache and became infinite: results are wrong. -ctk bf16 -ctv bf16 "
+        "hold what a float does; f16 holds 65504, q8_0 127 and q4_0 8 times as much");
+  }
+  if (const int64_t n = engine_.n_not_replayed(); n > 0) log_.Warning(runtime::NotReplayedText(n));
+}
+
+}  // namespace winnow::apps
