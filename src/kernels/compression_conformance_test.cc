@@ -201,6 +201,44 @@ TEST_P(CompressionConformance, AttentionIsAddedAndScored) {
   }
 }
 
+// Odd sizes, rows apart, with and without what is there already.
+TEST_P(CompressionConformance, MultipliesMatricesOnTheHost) {
+  for (const int64_t rows : {1, 5, 6, 13}) {
+    for (const int64_t cols : {1, 15, 16, 33, 64, 100}) {
+      for (const int64_t n : {1, 64, 301}) {
+        for (const bool accumulate : {false, true}) {
+          const auto run = [&](Backend& b) {
+            const std::vector<float> left = Random(1).Normal(rows * (n + 3));
+            const std::vector<float> right = Random(2).Normal(n * (cols + 5));
+            std::vector<float> out = Random(3).Normal(rows * (cols + 1));
+            b.Multiply({.a = {left.data(), rows, n, n + 3},
+                        .b = {right.data(), n, cols, cols + 5},
+                        .out = {out.data(), rows, cols, cols + 1},
+                        .accumulate = accumulate});
+            return out;
+          };
+          Compare(run, 1e-5,
+                  std::to_string(rows) + "x" + std::to_string(n) + "x" + std::to_string(cols));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(CompressionConformance, ExpBelow) {
+  for (const int n : {1, 16, 100}) {
+    const auto run = [&](Backend& b) {
+      std::vector<float> x = Random(5).Normal(n, 10.0f);
+      x[0] = 1000;  // stops at e^80
+      b.ExpBelow(x, 3.0f);
+      std::vector<float> logs;
+      for (const float one : x) logs.push_back(std::log(one));
+      return logs;
+    };
+    Compare(run, 1e-5, std::to_string(n));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, CompressionConformance, testing::ValuesIn(TestedTargets()),
                          NameOfTarget);
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/check.h"
 #include "kernels/memory.h"
 
 // Weights, and the products they are used in.
@@ -40,6 +41,30 @@ struct Linear {
   Matrix out;               // [x rows, weight rows]
   bool accumulate = false;  // out += instead of out =
 };
+
+// Rows of floats on the host, row i from data + i * stride on.
+template <class Float>
+struct HostMatrixOf {
+  Float* data = nullptr;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t stride = 0;
+};
+using HostMatrix = HostMatrixOf<float>;
+using ConstHostMatrix = HostMatrixOf<const float>;
+
+// out = a b, or out += a b.  a [m, k], b [k, n], out [m, n], which overlaps neither.
+struct HostProduct {
+  ConstHostMatrix a;
+  ConstHostMatrix b;
+  HostMatrix out;
+  bool accumulate = false;
+};
+// Requires: the shapes fit.
+inline void Check(const HostProduct& p) {
+  WINNOW_CHECK(p.a.cols == p.b.rows && p.out.rows == p.a.rows && p.out.cols == p.b.cols);
+}
+inline constexpr float kMaxExponent = 80;  // of Backend::ExpBelow
 
 enum class Activation { kSilu, kGelu };  // GELU: the tanh form, as in the reference engine
 

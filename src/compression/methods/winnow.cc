@@ -92,14 +92,14 @@ class WinnowMethod final : public Method {
     if (call.phase == Phase::kDecode || call.n_seen <= call.budget) return;
     const int64_t n = std::min(WindowUnder(call.budget, c_.window), call.rows->size());
     std::vector<HeadNotes>& heads = NotesIn(call).Of(call);
-    for (int head = 0; head < call.n_kv_heads(); ++head) {
-      HeadNotes& notes = heads[static_cast<size_t>(head)];
-      const HeadEntriesOnHost entries = ReadEntries(call, head, bias_column());
-      notes = {};
-      Observe(call, head, call.rows->size() - n, entries.n, entries, notes);
-      notes.scores.assign(static_cast<size_t>(entries.n), 0);
-      TakeLargest(entries, notes);
-    }
+    std::ranges::fill(heads, HeadNotes{});
+    const std::vector<HeadEntriesOnHost> entries = ReadAllEntries(call, bias_column());
+    Observe(call, call.rows->size() - n, 0, entries, heads);
+    call.backend.ForEach(call.n_kv_heads(), [&](int64_t i) {
+      const auto head = static_cast<size_t>(i);
+      heads[head].scores.assign(static_cast<size_t>(entries[head].n), 0);
+      TakeLargest(call.backend, entries[head], heads[head]);
+    });
   }
 
   void ObserveReplay(const LayerCall& call) const override {
@@ -109,11 +109,11 @@ class WinnowMethod final : public Method {
       all.of_replay = true;
     }
     std::vector<HeadNotes>& heads = all.Of(call);
+    const std::vector<HeadEntriesOnHost> entries = ReadAllEntries(call, bias_column());
+    Observe(call, 0, call.n_new, entries, heads);
     for (int head = 0; head < call.n_kv_heads(); ++head) {
       HeadNotes& notes = heads[static_cast<size_t>(head)];
-      const HeadEntriesOnHost entries = ReadEntries(call, head, bias_column());
-      const int64_t n_prompt = entries.n - call.n_new;
-      Observe(call, head, 0, n_prompt, entries, notes);
+      const int64_t n_prompt = entries[static_cast<size_t>(head)].n - call.n_new;
       notes.scores.resize(static_cast<size_t>(n_prompt), 0);
       const std::vector<float>& largest = call.taps.column_max[static_cast<size_t>(head)];
       const std::span<const Slot> order = call.order(head);
@@ -155,8 +155,8 @@ class WinnowMethod final : public Method {
   HeadChoice Choose(const LayerCall& call, int head, const Shares& shares,
                     std::span<const float> scores) const;
   void Shrink(const LayerCall& call, PlanList& plans) const;
-  void AddHead(const LayerCall& call, int head, HeadChoice choice, int64_t size,
-               const Shares& shares, Plan& plan) const;
+  void Evict(const kernels::Backend& backend, const LoadedHead& head, const std::vector<bool>& keep,
+             const Shares& shares, HeadNotes& notes, cache::HeadPlan& plan) const;
   std::vector<int64_t> Sizes(const LayerCall& call, const Shares& shares,
                              std::span<const HeadChoice> choices) const;
   void Refit(const LayerCall& call, PlanList& plans) const;
@@ -221,7 +221,7 @@ WinnowMethod::HeadChoice WinnowMethod::Choose(const LayerCall& call, int head, c
 std::vector<int64_t> WinnowMethod::Sizes(const LayerCall& call, const Shares& shares,
                                          std::span<const HeadChoice> choices) const {
   const auto n_heads = static_cast<size_t>(call.n_kv_heads());
-  const Notes& notes = NotesIn(call);
+  Notes& notes = NotesIn(call);
   std::vector<int64_t> sizes(choices.size());
   if (c_.allocation == Allocation::kUniform) {
     const int64_t each = shares.n_new / std::ssize(choices);
@@ -251,22 +251,18 @@ std::vector<int64_t> WinnowMethod::Sizes(const LayerCall& call, const Shares& sh
     return sizes;
   }
   std::vector<ErrorCurve> curves(choices.size());
-  LayerCall at = call;
-  for (at.layer = 0; at.layer < call.n_layers; ++at.layer) {
-    std::vector<HeadEntriesOnHost> entries;
-    std::vector<std::vector<std::vector<float>>> grams;
-    for (int head = 0; head < call.n_kv_heads(); ++head) {
-      entries.push_back(ReadEntries(at, head, bias_column()));
-      grams.push_back(Grams(at, head));
+  ForHeads(call, bias_column(), Projections::kYes, [&](const LoadedHead& head) {
+    const HeadChoice& choice = choices[head.index];
+    std::vector<int32_t> order;
+    for (size_t rank = 0; rank < choice.keep.size(); ++rank) {
+      if (choice.keep[rank]) order.push_back(static_cast<int32_t>(rank));
     }
-    const size_t first = static_cast<size_t>(at.layer) * n_heads;
-    call.backend.ForEach(call.n_kv_heads(), [&](int64_t i) {
-      const auto head = static_cast<size_t>(i);
-      const HeadChoice& choice = choices[first + head];
-      curves[first + head] = MakeErrorCurve(notes.layers[static_cast<size_t>(at.layer)][head].rows,
-                                            entries[head], choice.order, choice.keep, grams[head]);
-    });
-  }
+    const int64_t n_fixed = std::ssize(order);
+    order.insert(order.end(), choice.order.begin(), choice.order.end());
+    const ReferenceRows& rows = notes.At(head).rows;
+    curves[head.index] = MakeErrorCurve(call.backend, rows, head.entries.InOrder(order), n_fixed,
+                                        Grams(call.backend, rows, head.projections));
+  });
   return FillCurves(curves, shares.floor, shares.n_new);
 }
 
@@ -282,64 +278,61 @@ void WinnowMethod::Shrink(const LayerCall& call, PlanList& plans) const {
     }
   }
   const std::vector<int64_t> sizes = Sizes(call, shares, choices);
+  for (size_t i = 0; i < choices.size(); ++i) {
+    HeadChoice& choice = choices[i];
+    for (int64_t j = 0; j < std::min(sizes[i], std::ssize(choice.order)); ++j) {
+      choice.keep[static_cast<size_t>(choice.order[static_cast<size_t>(j)])] = true;
+    }
+  }
+  std::vector<cache::HeadPlan> found(choices.size());
+  ForHeads(call, bias_column(), Projections::kNo, [&](const LoadedHead& head) {
+    Evict(call.backend, head, choices[head.index].keep, shares, notes.At(head), found[head.index]);
+  });
   size_t i = 0;
-  for (at.layer = 0; at.layer < call.n_layers; ++at.layer) {
-    Plan& plan = plans.Add(at.layer, call.n_kv_heads());
-    for (int head = 0; head < call.n_kv_heads(); ++head, ++i) {
-      AddHead(at, head, std::move(choices[i]), sizes[i], shares, plan);
+  for (int layer = 0; layer < call.n_layers; ++layer) {
+    for (cache::HeadPlan& to : plans.Add(layer, call.n_kv_heads()).heads) {
+      to = std::move(found[i++]);
     }
   }
 }
 
-void WinnowMethod::AddHead(const LayerCall& call, int head, HeadChoice choice, int64_t size,
-                           const Shares& shares, Plan& plan) const {
-  for (int64_t i = 0; i < std::min(size, std::ssize(choice.order)); ++i) {
-    choice.keep[static_cast<size_t>(choice.order[static_cast<size_t>(i)])] = true;
-  }
+void WinnowMethod::Evict(const kernels::Backend& backend, const LoadedHead& head,
+                         const std::vector<bool>& keep, const Shares& shares, HeadNotes& notes,
+                         cache::HeadPlan& plan) const {
   std::vector<int32_t> evicted;
-  for (size_t rank = 0; rank < choice.keep.size(); ++rank) {
-    if (!choice.keep[rank]) evicted.push_back(static_cast<int32_t>(rank));
+  for (size_t rank = 0; rank < keep.size(); ++rank) {
+    if (!keep[rank]) evicted.push_back(static_cast<int32_t>(rank));
   }
-  HeadNotes& notes = NotesIn(call).Of(call)[static_cast<size_t>(head)];
-  notes.n_before = choice.n;
+  notes.n_before = head.entries.n;
   // Where as many rows may stay as entries would go, they stay as they are.
   if (std::ssize(evicted) <= shares.n_rest) evicted.clear();
-  cache::HeadPlan& to = plan.heads[static_cast<size_t>(head)];
-  const std::span<const Slot> order = call.order(head);
   if (shares.n_rest == 0) {
-    for (const int32_t rank : evicted) to.evict.push_back(order[static_cast<size_t>(rank)]);
+    for (const int32_t rank : evicted) plan.evict.push_back(head.slots[static_cast<size_t>(rank)]);
   }
   if (shares.n_rest == 0 && !c_.refit) return;
-  const HeadEntriesOnHost entries = ReadEntries(call, head, bias_column());
-  notes.targets = MakeTargets(notes.rows, entries);
+  notes.targets = MakeTargets(backend, notes.rows, head.entries);
   if (evicted.empty() || shares.n_rest == 0) return;
-  AddRestRows(notes.rows, entries, notes.targets, evicted, shares.n_rest, call.order(head), to);
+  AddRestRows(notes.rows, head.entries, notes.targets, evicted, shares.n_rest, head.slots, plan);
 }
 
 void WinnowMethod::Refit(const LayerCall& call, PlanList& plans) const {
   Notes& notes = NotesIn(call);
   const auto n_heads = static_cast<size_t>(call.n_kv_heads());
-  LayerCall at = call;
-  for (at.layer = 0; at.layer < call.n_layers; ++at.layer) {
-    std::vector<HeadEntriesOnHost> stored;
-    for (int head = 0; head < call.n_kv_heads(); ++head)
-      stored.push_back(ReadEntries(at, head, bias_column()));
-    std::vector<std::vector<float>> values(n_heads);
-    call.backend.ForEach(call.n_kv_heads(), [&](int64_t i) {
-      const auto head = static_cast<size_t>(i);
-      const HeadNotes& of_head = notes.layers[static_cast<size_t>(at.layer)][head];
-      if (stored[head].n == of_head.n_before) return;
-      values[head] = RefitValues(of_head.rows, stored[head], of_head.targets, of_head.n_before,
-                                 call.cache.config().value_type);
-    });
-    if (std::ranges::all_of(values, &std::vector<float>::empty)) continue;
-    Plan& plan = plans.Add(at.layer, call.n_kv_heads());
-    for (size_t head = 0; head < n_heads; ++head) {
-      if (values[head].empty()) continue;
-      const std::span<const Slot> order = at.order(static_cast<int>(head));
-      plan.heads[head].rewrite.assign(order.begin(), order.end());
-      plan.heads[head].new_values = std::move(values[head]);
-    }
+  std::vector<cache::HeadPlan> found(static_cast<size_t>(call.n_layers) * n_heads);
+  ForHeads(call, bias_column(), Projections::kNo, [&](const LoadedHead& head) {
+    const HeadNotes& of_head = notes.At(head);
+    if (head.entries.n == of_head.n_before) return;
+    cache::HeadPlan& plan = found[head.index];
+    plan.new_values = RefitValues(call.backend, of_head.rows, head.entries, of_head.targets,
+                                  of_head.n_before, call.cache.config().value_type);
+    if (!plan.new_values.empty()) plan.rewrite = head.slots;
+  });
+  for (size_t first = 0; first < found.size(); first += n_heads) {
+    const auto of_layer = std::span(found).subspan(first, n_heads);
+    if (std::ranges::all_of(of_layer, [](const auto& head) { return head.rewrite.empty(); }))
+      continue;
+    Plan& plan = plans.Add(static_cast<int>(first / n_heads), call.n_kv_heads());
+    std::ranges::move(of_layer, plan.heads.begin());
   }
 }
 

@@ -10,16 +10,100 @@
 namespace winnow::compression::methods {
 namespace {
 
-// x^T gram x.
-double SquaredNorm(std::span<const double> x, const std::vector<float>& gram) {
-  double sum = 0;
-  for (size_t i = 0; i < x.size(); ++i) {
-    double row = 0;
-    for (size_t j = 0; j < x.size(); ++j) row += double{gram[i * x.size() + j]} * x[j];
-    sum += x[i] * row;
+// What rows get of the first entries of an order, at every size of a curve.
+class Prefixes {
+ public:
+  Prefixes(const kernels::Backend& backend, const ReferenceRows& rows,
+           const HeadEntriesOnHost& entries, int64_t n_fixed, std::span<const int64_t> sizes)
+      : backend_(backend),
+        rows_(rows),
+        entries_(entries),
+        dim_(static_cast<size_t>(rows.value_dim)),
+        ends_{n_fixed} {
+    for (const int64_t size : sizes) ends_.push_back(n_fixed + size);
   }
-  return sum;
-}
+
+  // Of n rows.
+  void Take(int64_t first, int64_t n) {
+    first_query_ = rows_.At(first, 0);
+    const int64_t n_queries = n * rows_.group;
+    const auto count = static_cast<size_t>(n_queries);
+    masses_.resize(count * static_cast<size_t>(entries_.n));
+    Masses(backend_, rows_, first,
+           std::span(rows_.n_visible).subspan(static_cast<size_t>(first), static_cast<size_t>(n)),
+           entries_, masses_);
+    outputs_.resize(ends_.size() * count * dim_);
+    sums_.resize(ends_.size() * count);
+    for (size_t at = 0; at < ends_.size(); ++at) {
+      const int64_t begin = at == 0 ? 0 : ends_[at - 1];
+      float* out = outputs_.data() + at * count * dim_;
+      backend_.Multiply({.a = {masses_.data() + begin, n_queries, ends_[at] - begin, entries_.n},
+                         .b = {entries_.values.data() + begin * rows_.value_dim, ends_[at] - begin,
+                               rows_.value_dim, rows_.value_dim},
+                         .out = {out, n_queries, rows_.value_dim, rows_.value_dim}});
+      AddBefore(at, count, out);
+      for (size_t query = 0; query < count; ++query) {
+        const float* mass = masses_.data() + query * static_cast<size_t>(entries_.n);
+        double sum =
+            at == 0 ? double{rows_.own_sum[first_query_ + query]} : sums_[(at - 1) * count + query];
+        for (int64_t i = begin; i < ends_[at]; ++i) sum += mass[i];
+        sums_[at * count + query] = sum;
+      }
+    }
+  }
+
+  // The error of a query head's output at every size, times the rows' weights, onto `errors`.
+  //   gram [value_dim, value_dim]
+  void AddErrors(int64_t first, int64_t n, int head, const std::vector<float>& gram,
+                 std::span<double> errors) {
+    const size_t count = static_cast<size_t>(n) * static_cast<size_t>(rows_.group);
+    differences_.clear();
+    for (size_t at = 1; at < ends_.size(); ++at) {
+      for (size_t row = 0; row < static_cast<size_t>(n); ++row) {
+        const size_t query = row * static_cast<size_t>(rows_.group) + static_cast<size_t>(head);
+        const size_t last = (ends_.size() - 1) * count + query, here = at * count + query;
+        const double of_all = sums_[last] > 0 ? 1 / sums_[last] : 0;
+        const double of_these = sums_[here] > 0 ? 1 / sums_[here] : 0;
+        for (size_t d = 0; d < dim_; ++d) {
+          differences_.push_back(static_cast<float>(outputs_[last * dim_ + d] * of_all -
+                                                    outputs_[here * dim_ + d] * of_these));
+        }
+      }
+    }
+    products_.resize(differences_.size());
+    const int64_t n_differences = std::ssize(differences_) / rows_.value_dim;
+    backend_.Multiply({.a = {differences_.data(), n_differences, rows_.value_dim, rows_.value_dim},
+                       .b = {gram.data(), rows_.value_dim, rows_.value_dim, rows_.value_dim},
+                       .out = {products_.data(), n_differences, rows_.value_dim, rows_.value_dim}});
+    for (size_t i = 0; i < static_cast<size_t>(n_differences); ++i) {
+      double square = 0;
+      for (size_t d = 0; d < dim_; ++d) {
+        square += double{differences_[i * dim_ + d]} * products_[i * dim_ + d];
+      }
+      const size_t row = static_cast<size_t>(first) + i % static_cast<size_t>(n);
+      errors[i / static_cast<size_t>(n)] += rows_.weights[row] * square;
+    }
+  }
+
+ private:
+  // Sums of the entries of one stretch become sums of all entries up to its end.
+  void AddBefore(size_t at, size_t count, float* out) const {
+    const float* before = at == 0 ? rows_.own_output.data() + first_query_ * dim_
+                                  : outputs_.data() + (at - 1) * count * dim_;
+    for (size_t i = 0; i < count * dim_; ++i) out[i] += before[i];
+  }
+
+  const kernels::Backend& backend_;
+  const ReferenceRows& rows_;
+  const HeadEntriesOnHost& entries_;
+  const size_t dim_;
+  std::vector<int64_t> ends_;  // [0]: of the fixed entries; then of every size
+  size_t first_query_ = 0;
+  std::vector<float> masses_;                  // [query, entry]
+  std::vector<float> outputs_;                 // [end, query, value_dim]
+  std::vector<double> sums_;                   // [end, query] of masses
+  std::vector<float> differences_, products_;  // [size, row, value_dim] of one query head
+};
 
 struct Point {
   int64_t size = 0;
@@ -76,48 +160,18 @@ std::vector<int64_t> CurveSizes(int64_t n) {
   return sizes;
 }
 
-ErrorCurve MakeErrorCurve(const ReferenceRows& rows, const HeadEntriesOnHost& entries,
-                          std::span<const int32_t> order, const std::vector<bool>& fixed,
+ErrorCurve MakeErrorCurve(const kernels::Backend& backend, const ReferenceRows& rows,
+                          const HeadEntriesOnHost& entries, int64_t n_fixed,
                           std::span<const std::vector<float>> gram) {
-  const auto dim = static_cast<size_t>(rows.value_dim);
-  ErrorCurve curve = {.sizes = CurveSizes(std::ssize(order)), .errors = {}};
+  ErrorCurve curve = {.sizes = CurveSizes(entries.n - n_fixed), .errors = {}};
   curve.errors.resize(curve.sizes.size());
-  std::vector<float> masses(static_cast<size_t>(entries.n));
-  // Sums up to every size that is asked for, and of all.
-  std::vector<double> mass_at(curve.sizes.size());
-  std::vector<double> outputs(curve.sizes.size() * dim);
-  std::vector<double> sum(dim), full(dim), difference(dim);
-  for (int64_t row = 0; row < rows.size(); ++row) {
+  if (curve.sizes.empty()) return curve;
+  Prefixes prefixes(backend, rows, entries, n_fixed, curve.sizes);
+  for (int64_t first = 0; first < rows.size(); first += kRowsAtOnce) {
+    const int64_t n = std::min(kRowsAtOnce, rows.size() - first);
+    prefixes.Take(first, n);
     for (int head = 0; head < rows.group; ++head) {
-      Masses(rows, row, head, entries, masses);
-      double mass = rows.own_sum[rows.At(row, head)];
-      const std::span<const float> own = rows.own(row, head);
-      sum.assign(own.begin(), own.end());
-      const auto add = [&](size_t entry) {
-        const double weight = masses[entry];
-        if (weight == 0) return;
-        mass += weight;
-        const float* value = entries.values.data() + entry * dim;
-        for (size_t i = 0; i < dim; ++i) sum[i] += weight * value[i];
-      };
-      for (size_t entry = 0; entry < fixed.size(); ++entry) {
-        if (fixed[entry]) add(entry);
-      }
-      size_t next = 0;
-      for (size_t i = 0; i < order.size(); ++i) {
-        add(static_cast<size_t>(order[i]));
-        if (static_cast<int64_t>(i) + 1 != curve.sizes[next]) continue;
-        mass_at[next] = mass;
-        std::copy(sum.begin(), sum.end(), outputs.begin() + static_cast<ptrdiff_t>(next * dim));
-        ++next;
-      }
-      for (size_t i = 0; i < dim; ++i) full[i] = mass > 0 ? sum[i] / mass : 0;
-      for (size_t at = 0; at < curve.sizes.size(); ++at) {
-        const double inverse = mass_at[at] > 0 ? 1 / mass_at[at] : 0;
-        for (size_t i = 0; i < dim; ++i) difference[i] = full[i] - outputs[at * dim + i] * inverse;
-        curve.errors[at] += rows.weights[static_cast<size_t>(row)] *
-                            SquaredNorm(difference, gram[static_cast<size_t>(head)]);
-      }
+      prefixes.AddErrors(first, n, head, gram[static_cast<size_t>(head)], curve.errors);
     }
   }
   return curve;

@@ -19,13 +19,13 @@ struct ErrorCurve {
 // Sizes at which a curve over n entries is computed: 1 to 8, then ratios of 2^(1/3), then n.
 std::vector<int64_t> CurveSizes(int64_t n);
 
-// order [n] ranks of entries, from the first to keep. `fixed` [entries.n]: entries that stay
-// whatever is chosen (they are not in `order`). gram [group][value_dim, value_dim]: W^T W of the
-// query heads' output projections. Exact: the output of a row over the first k entries is (own part
-// + fixed part + their part) / (sum of their masses).
+// Of entries in an order: the first `n_fixed` stay whatever is chosen, the others are kept from the
+// first on. gram [group][value_dim, value_dim]: W^T W of the query heads' output projections.
+// Exact: the output of a row over the first k entries is (own part + fixed part + their part) /
+// (sum of their masses).
 // Cost: O(rows * group * (n * (key_dim + value_dim) + sizes * value_dim^2)).
-ErrorCurve MakeErrorCurve(const ReferenceRows& rows, const HeadEntriesOnHost& entries,
-                          std::span<const int32_t> order, const std::vector<bool>& fixed,
+ErrorCurve MakeErrorCurve(const kernels::Backend& backend, const ReferenceRows& rows,
+                          const HeadEntriesOnHost& entries, int64_t n_fixed,
                           std::span<const std::vector<float>> gram);
 
 // The least of the sum of the curves' lower convex hulls when `total` entries are given out, each

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "compression/method.h"
@@ -17,6 +19,16 @@ struct HeadNotes {
   int64_t n_before = 0;       // entries then
 };
 
+// A KV head of the model, read from the cache.
+struct LoadedHead {
+  int layer = 0;
+  int kv_head = 0;
+  size_t index = 0;         // among those of all layers
+  std::vector<Slot> slots;  // [rank]
+  HeadEntriesOnHost entries;
+  std::vector<std::vector<float>> projections;  // [query head of the group][model_dim, value_dim]
+};
+
 class Notes final : public Memory {
  public:
   bool of_replay = false;
@@ -28,6 +40,9 @@ class Notes final : public Memory {
     heads.resize(static_cast<size_t>(call.n_kv_heads()));
     return heads;
   }
+  HeadNotes& At(const LoadedHead& head) {
+    return layers[static_cast<size_t>(head.layer)][static_cast<size_t>(head.kv_head)];
+  }
 };
 
 // The notes of the call at work. Requires: they are its memory.
@@ -35,16 +50,26 @@ inline Notes& NotesIn(const LayerCall& call) { return static_cast<Notes&>(*call.
 
 // Entries of a KV head by rank, so that nothing depends on slots. bias_column: of halves; -1: none.
 HeadEntriesOnHost ReadEntries(const LayerCall& call, int head, int bias_column);
+std::vector<HeadEntriesOnHost> ReadAllEntries(const LayerCall& call, int bias_column);
 
-// Adds the call's rows from number `first` on. Entries from rank first_own on will be dropped.
-void Observe(const LayerCall& call, int head, int64_t first, int64_t first_own,
-             const HeadEntriesOnHost& entries, HeadNotes& notes);
+// Adds the call's rows from number `first` on to the notes of all KV heads. The newest n_own
+// entries of every head will be dropped.
+void Observe(const LayerCall& call, int64_t first, int64_t n_own,
+             std::span<const HeadEntriesOnHost> entries, std::span<HeadNotes> notes);
 
 // The scores that the rows themselves give.
-void TakeLargest(const HeadEntriesOnHost& entries, HeadNotes& notes);
+void TakeLargest(const kernels::Backend& backend, const HeadEntriesOnHost& entries,
+                 HeadNotes& notes);
 
 // W^T W of the query heads of a group, [value_dim, value_dim] each; the identity where no
 // projection is known.
-std::vector<std::vector<float>> Grams(const LayerCall& call, int head);
+//   projections [group][model_dim, value_dim], or empty
+std::vector<std::vector<float>> Grams(const kernels::Backend& backend, const ReferenceRows& rows,
+                                      std::span<const std::vector<float>> projections);
+
+// Calls work(head) for the heads of all layers, some layers' at a time, on all threads.
+enum class Projections { kNo, kYes };
+void ForHeads(const LayerCall& call, int bias_column, Projections projections,
+              const std::function<void(const LoadedHead& head)>& work);
 
 }  // namespace winnow::compression::methods

@@ -4,6 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "kernels/ops.h"
+
 // What winnow (winnow.cc) knows of one KV head: rows of queries whose attention it tries to keep,
 // and the entries they attend to. Plain numbers on the host, entries by rank.
 namespace winnow::compression::methods {
@@ -16,9 +18,14 @@ struct HeadEntriesOnHost {
   std::vector<float> keys;    // [key_dim, n]: transposed, so that products run along the entries
   std::vector<float> values;  // [n, value_dim]
   std::vector<float> biases;  // [n]
+  std::vector<int32_t> ranks = {};  // [n]: of entries in another order than that of the text
+
+  // The entries of those ranks, in this order.
+  HeadEntriesOnHost InOrder(std::span<const int32_t> order) const;
 };
 
-// Reference rows of one KV head. A row stands for all query heads of the group.
+// Reference rows of one KV head. A row stands for all query heads of the group; [row, group] is
+// called a query.
 struct ReferenceRows {
   int group = 0;
   int key_dim = 0;
@@ -28,15 +35,16 @@ struct ReferenceRows {
   std::vector<double> weights;     // [row]: 1 / (residual norm)^2
   std::vector<int64_t> n_visible;  // [row]: entries the row sees
   // What the row gave to entries that are not there any more (its own replay's) or are not up for
-  // choice: log of the sum of exp(score) over them, and their part of the output, times that sum's
-  // share. Scores are relative to `max`.
+  // choice: the sum of exp(score) over them, and their part of the output, times that sum. Scores
+  // are relative to `max`.
   std::vector<float> max;         // [row, group]: of all scores
   std::vector<float> own_sum;     // [row, group]: sum of exp(score - max)
   std::vector<float> own_output;  // [row, group, value_dim]: sum of exp(score - max) * value
 
   int64_t size() const { return static_cast<int64_t>(weights.size()); }
+  int64_t n_queries() const { return size() * group; }
   std::span<const float> query(int64_t row, int head) const {
-    return std::span(queries).subspan(static_cast<size_t>((row * group + head) * key_dim),
+    return std::span(queries).subspan(At(row, head) * static_cast<size_t>(key_dim),
                                       static_cast<size_t>(key_dim));
   }
   size_t At(int64_t row, int head) const { return static_cast<size_t>(row * group + head); }
@@ -46,14 +54,28 @@ struct ReferenceRows {
   }
 };
 
-// Scores of one query of the reference for the entries: scale * q . k + bias; [entries.n].
-void Scores(const ReferenceRows& rows, int64_t row, int head, const HeadEntriesOnHost& entries,
-            std::span<float> out);
+// Rows that are worked on at a time: their masses stay in the processor's caches.
+inline constexpr int64_t kRowsAtOnce = 16;
 
-// Adds a row: `queries` [group, key_dim] of one KV head. Of the n_visible entries it sees, those
-// from first_own on go after this: what they gave is kept as its own part.
-void AddRow(ReferenceRows& rows, std::span<const float> queries, double norm, int64_t n_visible,
-            int64_t first_own, const HeadEntriesOnHost& entries);
+// Rows of one KV head that are to be added.
+struct NewRows {
+  std::span<const float> queries;      // [row, group, key_dim]
+  std::span<const float> norms;        // [row] of the residual stream
+  std::span<const int64_t> n_visible;  // [row]: entries it sees, entries.n at most
+};
+// Adds rows. Of the entries they see, those from first_own on go after this: FillOwn keeps what
+// they gave as the rows' own part.
+void AddRows(const NewRows& added, int64_t first_own, ReferenceRows& rows);
+// Of the rows first + i that AddRows added, for every i < n_visible.size(), which may be a part of
+// them: other threads may be at work on other parts.
+void FillOwn(const kernels::Backend& backend, int64_t first, std::span<const int64_t> n_visible,
+             int64_t first_own, const HeadEntriesOnHost& entries, ReferenceRows& rows);
+
+// exp(score - max) of the queries of rows first + i, i < n_visible.size(), for every entry, 0 where
+// the row does not see it: out [query, entries.n]. `n_visible` [row] as ReferenceRows'.
+void Masses(const kernels::Backend& backend, const ReferenceRows& rows, int64_t first,
+            std::span<const int64_t> n_visible, const HeadEntriesOnHost& entries,
+            std::span<float> out);
 
 // What the reference rows get of all entries.
 struct Targets {
@@ -61,10 +83,7 @@ struct Targets {
   std::vector<float> masses;    // [row, group]: sums of exp(score - max), the own part's included
   std::vector<double> weights;  // [entry]: attention received, summed over rows and group
 };
-Targets MakeTargets(const ReferenceRows& rows, const HeadEntriesOnHost& entries);
-
-// exp(score - max) of one query for every entry, 0 where it does not see it: [entries.n].
-void Masses(const ReferenceRows& rows, int64_t row, int head, const HeadEntriesOnHost& entries,
-            std::span<float> out);
+Targets MakeTargets(const kernels::Backend& backend, const ReferenceRows& rows,
+                    const HeadEntriesOnHost& entries);
 
 }  // namespace winnow::compression::methods

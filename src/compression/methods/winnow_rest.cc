@@ -28,126 +28,142 @@ double MassOfKey(const ReferenceRows& rows, const Targets& targets, std::span<co
   return sum;
 }
 
-// Weights of one query over what is stored, and what is missing to its target.
-struct Equation {
-  std::vector<double> weights;   // [entry]
-  std::vector<double> residual;  // [value_dim]
-};
-
 // A x = b for a symmetric positive definite matrix and several right-hand sides, in place.
 //   a [n, n], b [n, m]
-void SolveCholesky(std::vector<double>& a, std::vector<double>& b, size_t n, size_t m) {
-  for (size_t i = 0; i < n; ++i) {
-    for (size_t j = 0; j <= i; ++j) {
-      double sum = a[i * n + j];
-      for (size_t k = 0; k < j; ++k) sum -= a[i * n + k] * a[j * n + k];
-      a[i * n + j] = i == j ? std::sqrt(std::max(sum, 1e-300)) : sum / a[j * n + j];
+void SolveCholesky(std::vector<float>& a, std::vector<float>& b, size_t n, size_t m) {
+  // Columns of the lower factor one after another; what they take from the rest goes at once, along
+  // its rows.
+  std::vector<float> column(n);
+  for (size_t j = 0; j < n; ++j) {
+    const float pivot = std::sqrt(std::max(a[j * n + j], 1e-30f));
+    a[j * n + j] = pivot;
+    for (size_t i = j + 1; i < n; ++i) column[i] = a[i * n + j] /= pivot;
+    for (size_t i = j + 1; i < n; ++i) {
+      const float factor = column[i];
+      float* row = a.data() + i * n;
+      for (size_t k = j + 1; k <= i; ++k) row[k] -= factor * column[k];
     }
   }
-  for (size_t c = 0; c < m; ++c) {
-    for (size_t i = 0; i < n; ++i) {
-      double sum = b[i * m + c];
-      for (size_t k = 0; k < i; ++k) sum -= a[i * n + k] * b[k * m + c];
-      b[i * m + c] = sum / a[i * n + i];
-    }
-    for (size_t i = n; i-- > 0;) {
-      double sum = b[i * m + c];
-      for (size_t k = i + 1; k < n; ++k) sum -= a[k * n + i] * b[k * m + c];
-      b[i * m + c] = sum / a[i * n + i];
-    }
+  const auto subtract = [&](size_t from, size_t i, float factor) {
+    for (size_t c = 0; c < m; ++c) b[i * m + c] -= factor * b[from * m + c];
+  };
+  for (size_t i = 0; i < n; ++i) {
+    for (size_t k = 0; k < i; ++k) subtract(k, i, a[i * n + k]);
+    for (size_t c = 0; c < m; ++c) b[i * m + c] /= a[i * n + i];
+  }
+  for (size_t i = n; i-- > 0;) {
+    for (size_t k = i + 1; k < n; ++k) subtract(k, i, a[k * n + i]);
+    for (size_t c = 0; c < m; ++c) b[i * m + c] /= a[i * n + i];
   }
 }
 
-class Refit {
+std::vector<float> Transposed(std::span<const float> from, size_t rows, size_t cols) {
+  std::vector<float> to(from.size());
+  for (size_t row = 0; row < rows; ++row) {
+    for (size_t col = 0; col < cols; ++col) to[col * rows + row] = from[row * cols + col];
+  }
+  return to;
+}
+
+// What the queries of some rows get of the stored entries, and what is missing to their targets.
+class Equations {
  public:
-  Refit(const ReferenceRows& rows, const HeadEntriesOnHost& stored, const Targets& targets,
-        int64_t n_before)
-      : rows_(rows), stored_(stored), targets_(targets), seen_(rows) {
-    // Entries that a row does not see are the newest, and none of them was evicted.
-    for (int64_t& n : seen_.n_visible) n = std::max<int64_t>(0, stored.n - (n_before - n));
-    masses_.resize(static_cast<size_t>(stored.n));
-  }
+  // Every fourth row is held back. The rows are those of one of the two kinds.
+  static constexpr int64_t kEvery = 4;
+  enum class Which { kFitted, kHeldBack };
 
-  static bool HeldBack(int64_t row) { return row % 4 == 3; }
-
-  Equation Make(int64_t row, int head, std::span<const float> values) {
-    const auto dim = static_cast<size_t>(rows_.value_dim);
-    Masses(seen_, row, head, stored_, masses_);
-    double mass = rows_.own_sum[rows_.At(row, head)];
-    for (const float x : masses_) mass += x;
-    const double inverse = mass > 0 ? 1 / mass : 0;
-    const double weight = std::sqrt(rows_.weights[static_cast<size_t>(row)]);
-    Equation equation;
-    const std::span<const float> own = rows_.own(row, head);
-    const float* target = targets_.outputs.data() + rows_.At(row, head) * dim;
-    for (size_t i = 0; i < dim; ++i) equation.residual.push_back(target[i] - own[i] * inverse);
-    for (size_t entry = 0; entry < masses_.size(); ++entry) {
-      const double a = masses_[entry] * inverse;
-      equation.weights.push_back(a * weight);
-      if (a == 0) continue;
-      for (size_t i = 0; i < dim; ++i) equation.residual[i] -= a * values[entry * dim + i];
-    }
-    for (double& x : equation.residual) x *= weight;
-    return equation;
-  }
-
-  // Of the rows that are held back.
-  double Error(std::span<const float> values) {
-    double sum = 0;
-    for (int64_t row = 0; row < rows_.size(); ++row) {
-      if (!HeldBack(row)) continue;
-      for (int head = 0; head < rows_.group; ++head) {
-        for (const double x : Make(row, head, values).residual) sum += x * x;
+  Equations(const kernels::Backend& backend, const ReferenceRows& rows,
+            const HeadEntriesOnHost& stored, const Targets& targets, int64_t n_before, Which which)
+      : backend_(backend),
+        n_entries_(static_cast<size_t>(stored.n)),
+        dim_(static_cast<size_t>(stored.value_dim)) {
+    std::vector<float> masses(static_cast<size_t>(rows.group) * n_entries_);
+    for (int64_t row = 0; row < rows.size(); ++row) {
+      if ((row % kEvery == kEvery - 1) != (which == Which::kHeldBack)) continue;
+      // Entries that a row does not see are the newest, and none of them was evicted.
+      const int64_t n_unseen = n_before - rows.n_visible[static_cast<size_t>(row)];
+      const int64_t n_visible = std::max<int64_t>(0, stored.n - n_unseen);
+      Masses(backend, rows, row, {&n_visible, 1}, stored, masses);
+      for (int head = 0; head < rows.group; ++head) {
+        Add(rows, targets, row, head,
+            std::span(masses).subspan(static_cast<size_t>(head) * n_entries_, n_entries_));
       }
     }
+  }
+
+  size_t size() const { return missing_.size() / dim_; }
+
+  // What is missing with these values [entry, value_dim]: [query, value_dim].
+  std::vector<float> Residuals(std::span<const float> values) const {
+    std::vector<float> residuals(missing_.size());
+    Multiply(weights_, n_entries_, values, dim_, residuals);
+    for (size_t i = 0; i < residuals.size(); ++i) residuals[i] = missing_[i] - residuals[i];
+    return residuals;
+  }
+
+  double Error(std::span<const float> values) const {
+    double sum = 0;
+    for (const double x : Residuals(values)) sum += x * x;
     return sum;
   }
 
-  // What to add to the values: [entry, value_dim].
-  std::vector<double> Step(double mu) {
-    const auto n_entries = static_cast<size_t>(stored_.n);
-    const auto dim = static_cast<size_t>(rows_.value_dim);
-    std::vector<Equation> equations;
-    for (int64_t row = 0; row < rows_.size(); ++row) {
-      if (HeldBack(row)) continue;
-      for (int head = 0; head < rows_.group; ++head) {
-        equations.push_back(Make(row, head, stored_.values));
-      }
-    }
-    const size_t n = equations.size();
-    std::vector<double> products(n * n), solution(n * dim);
+  // What to add to the values, [entry, value_dim]: A^T (A A^T + r I)^-1 R, or the same as
+  // (A^T A + r I)^-1 A^T R where there are fewer entries than equations.
+  std::vector<float> Step(std::span<const float> values, double mu) const {
+    const size_t n = size();
+    std::vector<float> step(n_entries_ * dim_);
     double trace = 0;
-    for (size_t i = 0; i < n; ++i) {
-      for (size_t j = 0; j <= i; ++j) {
-        double sum = 0;
-        for (size_t e = 0; e < n_entries; ++e) {
-          sum += equations[i].weights[e] * equations[j].weights[e];
-        }
-        products[i * n + j] = products[j * n + i] = sum;
-      }
-      trace += products[i * n + i];
-      std::ranges::copy(equations[i].residual, solution.begin() + static_cast<ptrdiff_t>(i * dim));
-    }
-    std::vector<double> step(n_entries * dim);
+    for (const double a : weights_) trace += a * a;
     if (!(trace > 0) || !std::isfinite(trace)) return step;
-    for (size_t i = 0; i < n; ++i) products[i * n + i] += mu * trace / static_cast<double>(n);
-    SolveCholesky(products, solution, n, dim);
-    for (size_t i = 0; i < n; ++i) {
-      for (size_t e = 0; e < n_entries; ++e) {
-        const double a = equations[i].weights[e];
-        if (a == 0) continue;
-        for (size_t c = 0; c < dim; ++c) step[e * dim + c] += a * solution[i * dim + c];
-      }
+    const auto ridge = static_cast<float>(mu * trace / static_cast<double>(n));
+    const std::vector<float> transposed = Transposed(weights_, n, n_entries_);
+    std::vector<float> residuals = Residuals(values);
+    const bool few_entries = n_entries_ < n;
+    const size_t size = few_entries ? n_entries_ : n;
+    std::vector<float> products(size * size);
+    if (few_entries) {
+      Multiply(transposed, n, weights_, n_entries_, products);
+      Multiply(transposed, n, residuals, dim_, step);
+    } else {
+      Multiply(weights_, n_entries_, transposed, n, products);
     }
+    for (size_t i = 0; i < size; ++i) products[i * size + i] += ridge;
+    SolveCholesky(products, few_entries ? step : residuals, size, dim_);
+    if (!few_entries) Multiply(transposed, n, residuals, dim_, step);
     return step;
   }
 
  private:
-  const ReferenceRows& rows_;
-  const HeadEntriesOnHost& stored_;
-  const Targets& targets_;
-  ReferenceRows seen_;  // with what the rows see of the stored entries
-  std::vector<float> masses_;
+  void Add(const ReferenceRows& rows, const Targets& targets, int64_t row, int head,
+           std::span<const float> masses) {
+    double mass = rows.own_sum[rows.At(row, head)];
+    for (const float x : masses) mass += x;
+    const double inverse = mass > 0 ? 1 / mass : 0;
+    const double weight = std::sqrt(rows.weights[static_cast<size_t>(row)]);
+    const std::span<const float> own = rows.own(row, head);
+    const float* target = targets.outputs.data() + rows.At(row, head) * dim_;
+    for (size_t d = 0; d < dim_; ++d) {
+      missing_.push_back(static_cast<float>(weight * (target[d] - own[d] * inverse)));
+    }
+    for (const float x : masses) weights_.push_back(static_cast<float>(x * inverse * weight));
+  }
+
+  // out = a b.  a [n, k], b [k, m]
+  void Multiply(std::span<const float> a, size_t k, std::span<const float> b, size_t m,
+                std::span<float> out) const {
+    const auto rows = static_cast<int64_t>(a.size() / k);
+    const auto inner = static_cast<int64_t>(k), cols = static_cast<int64_t>(m);
+    backend_.Multiply({.a = {a.data(), rows, inner, inner},
+                       .b = {b.data(), inner, cols, cols},
+                       .out = {out.data(), rows, cols, cols}});
+  }
+
+  const kernels::Backend& backend_;
+  const size_t n_entries_;
+  const size_t dim_;
+  // Both times 1 / residual norm of the row.
+  std::vector<float> weights_;  // [query, entry]
+  std::vector<float> missing_;  // [query, value_dim]: the target less the rows' own part
 };
 
 // As they come back from the cache.
@@ -200,15 +216,17 @@ void AddRestRows(const ReferenceRows& rows, const HeadEntriesOnHost& entries,
   }
 }
 
-std::vector<float> RefitValues(const ReferenceRows& rows, const HeadEntriesOnHost& stored,
-                               const Targets& targets, int64_t n_before,
-                               kernels::TensorType value_type, double mu) {
-  Refit refit(rows, stored, targets, n_before);
-  const std::vector<double> step = refit.Step(mu);
-  std::vector<float> values = stored.values;
-  for (size_t i = 0; i < values.size(); ++i) values[i] += static_cast<float>(step[i]);
+std::vector<float> RefitValues(const kernels::Backend& backend, const ReferenceRows& rows,
+                               const HeadEntriesOnHost& stored, const Targets& targets,
+                               int64_t n_before, kernels::TensorType value_type, double mu) {
+  using Which = Equations::Which;
+  const Equations fitted(backend, rows, stored, targets, n_before, Which::kFitted);
+  if (fitted.size() == 0 || stored.n == 0) return {};
+  std::vector<float> values = fitted.Step(stored.values, mu);
+  for (size_t i = 0; i < values.size(); ++i) values[i] += stored.values[i];
   RoundLike(value_type, stored.value_dim, values);
-  if (refit.Error(values) < refit.Error(stored.values)) return values;
+  const Equations held_back(backend, rows, stored, targets, n_before, Which::kHeldBack);
+  if (held_back.Error(values) < held_back.Error(stored.values)) return values;
   return {};
 }
 

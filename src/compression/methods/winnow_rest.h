@@ -26,8 +26,8 @@ void AddRestRows(const ReferenceRows& rows, const HeadEntriesOnHost& entries,
 // with A the rows' weights over what is stored, everything weighted by 1 / residual norm. Rounded
 // as `value_type` stores them. Empty where the error of the other rows does not fall.
 //   n_before  entries there were when the rows were taken
-std::vector<float> RefitValues(const ReferenceRows& rows, const HeadEntriesOnHost& stored,
-                               const Targets& targets, int64_t n_before,
-                               kernels::TensorType value_type, double mu = 1);
+std::vector<float> RefitValues(const kernels::Backend& backend, const ReferenceRows& rows,
+                               const HeadEntriesOnHost& stored, const Targets& targets,
+                               int64_t n_before, kernels::TensorType value_type, double mu = 1);
 
 }  // namespace winnow::compression::methods

@@ -4,14 +4,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <vector>
 
 #include "compression/testing/random.h"
+#include "kernels/backends.h"
 
 namespace winnow::compression::methods {
 namespace {
 
 using compression::testing::RandomVector;
+
+const kernels::Backend& Plain() {
+  static const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
+  return *backend;
+}
 
 // n entries of two dimensions, and `n_rows` reference rows of one query head that see all of them.
 struct Head {
@@ -33,7 +40,18 @@ struct Head {
     rows.group = 1;
     rows.key_dim = rows.value_dim = 2;
     rows.scale = 1;
-    for (int64_t i = 0; i < n_rows; ++i) AddRow(rows, RandomVector({3, i}, 2), 1, n, n, entries);
+    Observe(n_rows);
+  }
+
+  // n rows more, which see all entries.
+  void Observe(int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+      const float norm = 1;
+      AddRows(
+          {.queries = RandomVector({3, i}, 2), .norms = {&norm, 1}, .n_visible = {&entries.n, 1}},
+          entries.n, rows);
+      FillOwn(Plain(), rows.size() - 1, {&entries.n, 1}, entries.n, entries, rows);
+    }
   }
 };
 
@@ -48,10 +66,8 @@ TEST(RestRows, BiasOfEqualKeysIsTheLogarithmOfTheirNumber) {
   Head head(6, 4);
   for (float& key : head.entries.keys) key = 0.5f;
   head.rows = Head(6, 0).rows;
-  for (int64_t i = 0; i < 4; ++i) {
-    AddRow(head.rows, RandomVector({3, i}, 2), 1, 6, 6, head.entries);
-  }
-  const Targets targets = MakeTargets(head.rows, head.entries);
+  head.Observe(4);
+  const Targets targets = MakeTargets(Plain(), head.rows, head.entries);
   cache::HeadPlan plan;
   const std::vector<cache::Slot> slots = Slots(6);
   AddRestRows(head.rows, head.entries, targets, std::vector<int32_t>{0, 1, 2, 4, 5}, 2, slots,
@@ -75,7 +91,7 @@ TEST(RestRows, BiasOfEqualKeysIsTheLogarithmOfTheirNumber) {
 // A run of one entry is the entry.
 TEST(RestRows, OfSingleEntriesChangeNothing) {
   Head head(4, 3);
-  const Targets targets = MakeTargets(head.rows, head.entries);
+  const Targets targets = MakeTargets(Plain(), head.rows, head.entries);
   cache::HeadPlan plan;
   const std::vector<cache::Slot> slots = Slots(4);
   AddRestRows(head.rows, head.entries, targets, std::vector<int32_t>{1, 3}, 2, slots, plan);
@@ -87,7 +103,7 @@ TEST(RestRows, OfSingleEntriesChangeNothing) {
 // Half of the entries are gone: values that are fitted bring the outputs nearer to the targets.
 TEST(RefitValues, FallsNearerToTheTargets) {
   const Head head(40, 64);
-  const Targets targets = MakeTargets(head.rows, head.entries);
+  const Targets targets = MakeTargets(Plain(), head.rows, head.entries);
   HeadEntriesOnHost stored;
   stored.n = 20;
   stored.key_dim = stored.value_dim = 2;
@@ -100,14 +116,14 @@ TEST(RefitValues, FallsNearerToTheTargets) {
     stored.values.push_back(head.entries.values[4 * i + 1]);
   }
   const std::vector<float> values =
-      RefitValues(head.rows, stored, targets, 40, kernels::TensorType::kF32);
+      RefitValues(Plain(), head.rows, stored, targets, 40, kernels::TensorType::kF32);
   ASSERT_EQ(values.size(), 40u);
   const auto error = [&](const std::vector<float>& of) {
     HeadEntriesOnHost one = stored;
     one.values = of;
     ReferenceRows rows = head.rows;
     for (int64_t& n : rows.n_visible) n = 20;
-    const Targets found = MakeTargets(rows, one);
+    const Targets found = MakeTargets(Plain(), rows, one);
     double sum = 0;
     for (size_t i = 0; i < found.outputs.size(); ++i) {
       sum += std::pow(found.outputs[i] - targets.outputs[i], 2);
@@ -120,9 +136,9 @@ TEST(RefitValues, FallsNearerToTheTargets) {
 // Nothing is missing: there is nothing to fit, and nothing is written.
 TEST(RefitValues, EmptyWhereNothingIsMissing) {
   const Head head(10, 16);
-  const Targets targets = MakeTargets(head.rows, head.entries);
+  const Targets targets = MakeTargets(Plain(), head.rows, head.entries);
   const std::vector<float> values =
-      RefitValues(head.rows, head.entries, targets, 10, kernels::TensorType::kF32);
+      RefitValues(Plain(), head.rows, head.entries, targets, 10, kernels::TensorType::kF32);
   double change = 0;
   for (size_t i = 0; i < values.size(); ++i) {
     change = std::max(change, std::fabs(double{values[i]} - head.entries.values[i]));

@@ -14,6 +14,7 @@
 #include "kernels/cpu/mapped_weight.h"
 #include "kernels/cpu/matmul/matmul.h"
 #include "kernels/cpu/processor.h"
+#include "kernels/cpu/products.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/simd/targets.h"
 #include "kernels/cpu/similarity/mean_cosines.h"
@@ -284,9 +285,7 @@ class CpuBackend final : public Backend, public OverflowCounter {
 
   void CompareWithMean(std::span<const MeanCosines> heads) override {
     mean_cosines_.clear();
-    for (const MeanCosines& head : heads) {
-      mean_cosines_.push_back({Rows(head.head), head.rows, head.cosines});
-    }
+    for (const MeanCosines& h : heads) mean_cosines_.push_back({Rows(h.head), h.rows, h.cosines});
     cpu::CompareWithMean(mean_cosines_, target_, similarity_scratch_, pool_);
   }
 
@@ -302,6 +301,9 @@ class CpuBackend final : public Backend, public OverflowCounter {
     WINNOW_CHECK(scores.size() == sums.total.size());
     lists_.score_attention(sums, total_factor, window_factor, scores);
   }
+
+  void Multiply(const HostProduct& product) const override { products_.multiply(product); }
+  void ExpBelow(std::span<float> x, float max) const override { products_.exp_below(x, max); }
 
   void MostSimilar(std::span<const Similarity> searches) override {
     using Measure = Similarity::Measure;
@@ -335,6 +337,7 @@ class CpuBackend final : public Backend, public OverflowCounter {
   const int64_t target_ = processor_.target;
   const RowKernels& rows_ = RowKernelsFor(target_);
   const ListKernels& lists_ = ListKernelsFor(target_);
+  const ProductKernels& products_ = ProductKernelsFor(target_);
   MatMulScratch matmul_scratch_;
   std::vector<AttentionScratch> attention_scratch_;  // per thread
   ThreadPool one_thread_{1};  // runs loops where they are called, in any number of threads at once

@@ -325,6 +325,24 @@ class ReferenceBackend final : public Backend, public OverflowCounter {
     reference::ScoreAttention(sums, total_factor, window_factor, scores);
   }
 
+  void Multiply(const HostProduct& p) const override {
+    Check(p);
+    for (int64_t row = 0; row < p.out.rows; ++row) {
+      for (int64_t col = 0; col < p.out.cols; ++col) {
+        float& out = p.out.data[row * p.out.stride + col];
+        double sum = p.accumulate ? out : 0;
+        for (int64_t k = 0; k < p.a.cols; ++k) {
+          sum += double{p.a.data[row * p.a.stride + k]} * p.b.data[k * p.b.stride + col];
+        }
+        out = static_cast<float>(sum);
+      }
+    }
+  }
+
+  void ExpBelow(std::span<float> x, float max) const override {
+    for (float& one : x) one = std::exp(std::min(one - max, kMaxExponent));
+  }
+
   void MostSimilar(std::span<const Similarity> searches) override {
     for (const Similarity& search : searches) reference::MostSimilar(search, &Bytes);
   }

@@ -146,9 +146,10 @@ inline constexpr float kNoScore = -1e30f;
 // What the rows of a block give to each entry in all. Weights are kept until a row has met all
 // entries and its sum is known, instead of being computed once more.
 struct BlockSums {
-  int n_lists = 1;  // 1: of all rows; the group: of every query head's rows on their own
-  float share = 1;  // what weights are multiplied by
-  // [n_lists, end_slot], out: sums of share * 2^(score - max) / sum; null: not asked for
+  int n_lists = 1;       // 1: of all rows; the group: of every query head's rows on their own
+  float share = 1;       // what weights are multiplied by
+  bool largest = false;  // instead of the sum over the rows
+  // [n_lists, end_slot], out: of share * 2^(score - max) / sum; null: not asked for
   float* sums = nullptr;
   float* weights = nullptr;  // KeptFloats(end_slot): where weights are kept
 };

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cpu/attention/attention_kernels.h"
 #include "kernels/cpu/simd/exp-inl.h"
@@ -44,10 +45,10 @@ inline void ClearUnseen(int first, int n_slots, int n_lanes, float* weights) {
   for (int s = first; s < n_slots; ++s) std::fill_n(weights + s * kBlockRows, n_lanes, 0.0f);
 }
 
-// sums[list][slot] of a tile's weights [kTileSlots, kBlockRows].
+// sums[list][slot] of a tile's weights [kTileSlots, kBlockRows], or the largest of them.
 //   factors [list, kBlockRows], sums [list, kTileSlots]; n_lanes rows, a multiple of kLanes
-template <int kLists>
-void SumTile(const float* weights, const float* factors, int n_lanes, int n_slots, float* sums) {
+template <class Join, int kLists>
+void JoinTile(const float* weights, const float* factors, int n_lanes, int n_slots, float* sums) {
   const DF df;
   for (int first = 0; first < n_slots; first += kLanes) {
     VF fours[kLists][kLanes / 4];
@@ -70,39 +71,44 @@ void SumTile(const float* weights, const float* factors, int n_lanes, int n_slot
           const VF weight = hn::LoadU(df, from + s * kBlockRows + r);
 #pragma GCC unroll 4
           for (int list = 0; list < kLists; ++list) {
-            acc[s][list] = hn::MulAdd(weight, factor[list], acc[s][list]);
+            if constexpr (std::is_same_v<Join, Add>) {
+              acc[s][list] = hn::MulAdd(weight, factor[list], acc[s][list]);
+            } else {
+              acc[s][list] = Join()(hn::Mul(weight, factor[list]), acc[s][list]);
+            }
           }
         }
       }
 #pragma GCC unroll 4
       for (int list = 0; list < kLists; ++list) {
-        fours[list][four] = SumFour(acc[0][list], acc[1][list], acc[2][list], acc[3][list]);
+        fours[list][four] = JoinFour<Join>(acc[0][list], acc[1][list], acc[2][list], acc[3][list]);
       }
     }
 #pragma GCC unroll 4
     for (int list = 0; list < kLists; ++list) {
-      hn::StoreU(SumBlocks(fours[list]), df, sums + list * kTileSlots + first);
+      hn::StoreU(JoinBlocks<Join>(fours[list]), df, sums + list * kTileSlots + first);
     }
   }
 }
 
-inline void SumTileOfLists(int n_lists, const float* weights, const float* factors, int n_lanes,
-                           int n_slots, float* sums) {
+template <class Join>
+void JoinTileOfLists(int n_lists, const float* weights, const float* factors, int n_lanes,
+                     int n_slots, float* sums) {
   switch (n_lists) {
     case 1:
-      return SumTile<1>(weights, factors, n_lanes, n_slots, sums);
+      return JoinTile<Join, 1>(weights, factors, n_lanes, n_slots, sums);
     case 2:
-      return SumTile<2>(weights, factors, n_lanes, n_slots, sums);
+      return JoinTile<Join, 2>(weights, factors, n_lanes, n_slots, sums);
 #if HWY_MAX_BYTES == 64
     case 3:
-      return SumTile<3>(weights, factors, n_lanes, n_slots, sums);
+      return JoinTile<Join, 3>(weights, factors, n_lanes, n_slots, sums);
     default:
-      return SumTile<4>(weights, factors, n_lanes, n_slots, sums);
+      return JoinTile<Join, 4>(weights, factors, n_lanes, n_slots, sums);
 #endif
   }
 }
 
-// Column sums of a block, from the final maxima and sums of its rows.
+// Column sums of a block, or the largest weights, from the final maxima and sums of its rows.
 inline void SumColumns(const AttentionShape& shape, const BlockJob& job, const KeptWeights& kept,
                        const float* max, const float* sum) {
   const DF df;
@@ -131,7 +137,8 @@ inline void SumColumns(const AttentionShape& shape, const BlockJob& job, const K
           hn::Store(hn::Mul(later, hn::Load(df, shares + at)), df, factors + at);
         }
       }
-      SumTileOfLists(n_lists, kept.Weights(slot), factors, n_lanes, n, sums);
+      const auto join = columns.largest ? JoinTileOfLists<Max> : JoinTileOfLists<Add>;
+      join(n_lists, kept.Weights(slot), factors, n_lanes, n, sums);
       for (int list = 0; list < n_lists; ++list) {
         std::copy_n(sums + list * kTileSlots, n,
                     columns.sums + (first_list + list) * job.end_slot + slot);

@@ -15,6 +15,12 @@ struct Split {
   int64_t parts = 0;  // of the longest head
 };
 
+// One part.
+Split WholeHeads(const Call& call) { return {call.LongestHead(), 1}; }
+
+// With fewer blocks of rows, slots are split even if that costs a second pass for column sums.
+constexpr int64_t kFewItems = 16;
+
 // Slots are split only where there are too few blocks of rows to keep many threads busy.
 Split SplitSlots(const Call& call, int64_t n_blocks) {
   constexpr int64_t kEnoughItems = 64;
@@ -34,21 +40,23 @@ int64_t BlockSumsFloats(const Call& call) {
   return DivideUp(floats, kLineFloats) * kLineFloats;
 }
 
-// Whether a block's weights are kept for column sums: where a job sees all entries of its rows,
-// what is asked for is a sum over rows, and lists are few enough that to go over all rows for each
-// costs less than a second pass. (The same for any number of threads, as results differ in
-// rounding.)
-bool KeepsWeights(const Call& call, const Split& split) {
+// Whether a block's weights are kept for its column sums, or the largest: where what is asked for
+// is one of the two over the rows, and lists are few enough that to go over all rows for each costs
+// less than a second pass. (The same for any number of threads, as results differ in rounding.)
+bool KeepsWeights(const Call& call) {
   constexpr int64_t kMaxBytes = int64_t{16} << 20;  // per thread; about 60,000 entries
   constexpr int64_t kMaxLists = 16;
   const TapSpec& taps = call.a.taps;
-  return taps.column_sums && !taps.square_sums && taps.reduce != TapSpec::Reduce::kMax &&
-         split.parts == 1 && call.ListsPerHead() <= kMaxLists &&
+  const bool by_rows = taps.reduce == TapSpec::Reduce::kNone || call.shape.group == 1;
+  const bool of_rows = taps.column_sums
+                           ? !taps.column_max && taps.reduce != TapSpec::Reduce::kMax
+                           : taps.column_max && (by_rows || taps.reduce == TapSpec::Reduce::kMax);
+  return of_rows && !taps.square_sums && call.ListsPerHead() <= kMaxLists &&
          BlockSumsFloats(call) * int64_t{sizeof(float)} <= kMaxBytes;
 }
 
-// Adds what blocks give to each entry. The sums come out the same in whatever order threads bring
-// them: they are rounded so that no addition of doubles rounds.
+// Puts together what blocks give to each entry. Sums come out the same in whatever order threads
+// bring them: they are rounded so that no addition of doubles rounds.
 class ColumnSums {
  public:
   explicit ColumnSums(const Call& call) : call_(call), longest_(call.LongestHead()) {
@@ -66,6 +74,7 @@ class ColumnSums {
     float* kept = ScratchPart(call_.scratch.kept, thread_floats_, thread);
     return {.n_lists = static_cast<int>(call_.ListsPerHead()),
             .share = reduce == TapSpec::Reduce::kMean ? 1.0f / call_.shape.group : 1.0f,
+            .largest = call_.a.taps.column_max,
             .sums = kept + KeptFloats(longest_),
             .weights = kept};
   }
@@ -75,6 +84,12 @@ class ColumnSums {
     auto& mutexes = call_.scratch.sums_mutexes;
     const std::lock_guard lock(mutexes[static_cast<size_t>(head) % mutexes.size()]);
     for (int64_t list = 0; list < block.n_lists; ++list) {
+      if (block.largest) {
+        float* to = call_.a.found->column_max[head * block.n_lists + list].data();
+        const float* from = block.sums + list * n;
+        for (int64_t slot = 0; slot < n; ++slot) to[slot] = std::max(to[slot], from[slot]);
+        continue;
+      }
       double* to = call_.a.found->column_sums[head * block.n_lists + list].data();
       const float* from = block.sums + list * n;
       for (int64_t slot = 0; slot < n; ++slot) to[slot] += from[slot] + rounder_ - rounder_;
@@ -155,7 +170,10 @@ void AttendManyQueries(const Call& call, const PrefillKernels& kernels,
   const AttentionShape& shape = call.shape;
   const int64_t n_rows = a.n_queries * shape.group;
   const int64_t n_blocks = DivideUp(n_rows, kBlockRows);
-  const Split split = SplitSlots(call, n_blocks);
+  // A job that keeps weights has to see all entries of its rows.
+  const bool may_keep = KeepsWeights(call);
+  const Split split = may_keep && n_blocks * call.n_heads >= kFewItems ? WholeHeads(call)
+                                                                       : SplitSlots(call, n_blocks);
   const bool merge = split.parts > 1;
   const Partials partials(call.scratch.partials, merge ? call.n_heads : 0, split.parts, n_rows,
                           shape.value_dim);
@@ -165,7 +183,7 @@ void AttendManyQueries(const Call& call, const PrefillKernels& kernels,
   const int64_t thread_floats = kernels.scratch_floats(shape);
   call.ReserveThreads(thread_floats);
   std::optional<ColumnSums> columns;
-  if (KeepsWeights(call, split)) columns.emplace(call);
+  if (may_keep && !merge) columns.emplace(call);
 
   // The last blocks see the most slots: they are handed out first.
   call.pool.ParallelFor(n_blocks * split.parts * call.n_heads, [&](int64_t item, int thread) {
@@ -218,7 +236,7 @@ void AttendManyQueries(const Call& call, const PrefillKernels& kernels,
         16);
   }
   TapSpec left = a.taps;
-  if (columns) left.column_sums = false;
+  if (columns) left.column_sums = left.column_max = false;
   if (left.any()) FillTaps(call, left, tap_kernels, {max, sum});
 }
 

@@ -15,36 +15,50 @@ namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// [a b c d] per 128-bit block, each the sum over the block's lanes.
-HWY_INLINE VF SumFour(VF a, VF b, VF c, VF d) {
+// How lanes are put together.
+struct Add {
+  HWY_INLINE VF operator()(VF a, VF b) const { return hn::Add(a, b); }
+};
+struct Max {
+  HWY_INLINE VF operator()(VF a, VF b) const { return hn::Max(a, b); }
+};
+
+// [a b c d] per 128-bit block, each what the block's lanes come to.
+template <class Join>
+HWY_INLINE VF JoinFour(VF a, VF b, VF c, VF d) {
   const DF df;
   const hn::RepartitionToWide<DF> d64;
-  const VF ab = hn::Add(hn::InterleaveLower(df, a, b), hn::InterleaveUpper(df, a, b));
-  const VF cd = hn::Add(hn::InterleaveLower(df, c, d), hn::InterleaveUpper(df, c, d));
+  const Join join;
+  const VF ab = join(hn::InterleaveLower(df, a, b), hn::InterleaveUpper(df, a, b));
+  const VF cd = join(hn::InterleaveLower(df, c, d), hn::InterleaveUpper(df, c, d));
   const auto ab64 = hn::BitCast(d64, ab);
   const auto cd64 = hn::BitCast(d64, cd);
-  return hn::Add(hn::BitCast(df, hn::InterleaveLower(d64, ab64, cd64)),
-                 hn::BitCast(df, hn::InterleaveUpper(d64, ab64, cd64)));
+  return join(hn::BitCast(df, hn::InterleaveLower(d64, ab64, cd64)),
+              hn::BitCast(df, hn::InterleaveUpper(d64, ab64, cd64)));
 }
+HWY_INLINE VF SumFour(VF a, VF b, VF c, VF d) { return JoinFour<Add>(a, b, c, d); }
 
-// Sums over the blocks of kLanes / 4 results of SumFour, in the order of the slots.
-HWY_INLINE VF SumBlocks(const VF* fours) {
+// The same over the blocks of kLanes / 4 results of JoinFour, in the order of the slots.
+template <class Join>
+HWY_INLINE VF JoinBlocks(const VF* fours) {
 #if HWY_MAX_BYTES == 16
   return fours[0];
 #elif HWY_MAX_BYTES == 32
   const DF df;
-  return hn::Add(hn::ConcatLowerLower(df, fours[1], fours[0]),
-                 hn::ConcatUpperUpper(df, fours[1], fours[0]));
+  return Join()(hn::ConcatLowerLower(df, fours[1], fours[0]),
+                hn::ConcatUpperUpper(df, fours[1], fours[0]));
 #else
   const DF df;
-  const VF ac = hn::Add(hn::ConcatLowerLower(df, fours[2], fours[0]),
-                        hn::ConcatUpperUpper(df, fours[2], fours[0]));
-  const VF bd = hn::Add(hn::ConcatLowerLower(df, fours[3], fours[1]),
-                        hn::ConcatUpperUpper(df, fours[3], fours[1]));
-  return hn::Add(hn::OddEvenBlocks(hn::SwapAdjacentBlocks(bd), ac),
-                 hn::OddEvenBlocks(bd, hn::SwapAdjacentBlocks(ac)));
+  const Join join;
+  const VF ac = join(hn::ConcatLowerLower(df, fours[2], fours[0]),
+                     hn::ConcatUpperUpper(df, fours[2], fours[0]));
+  const VF bd = join(hn::ConcatLowerLower(df, fours[3], fours[1]),
+                     hn::ConcatUpperUpper(df, fours[3], fours[1]));
+  return join(hn::OddEvenBlocks(hn::SwapAdjacentBlocks(bd), ac),
+              hn::OddEvenBlocks(bd, hn::SwapAdjacentBlocks(ac)));
 #endif
 }
+HWY_INLINE VF SumBlocks(const VF* fours) { return JoinBlocks<Add>(fours); }
 
 }  // namespace winnow::kernels::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/linear.h"
+
+// Products of matrices of floats on the host.
+namespace winnow::kernels::cpu {
+
+struct ProductKernels {
+  // As Backend::Multiply and ExpBelow.
+  void (*multiply)(const HostProduct& product);
+  void (*exp_below)(std::span<float> x, float max);
+};
+const ProductKernels& ProductKernelsFor(int64_t target);
+
+}  // namespace winnow::kernels::cpu
