@@ -14,6 +14,7 @@ int Perplexity(Arguments arguments);
 int Bench(Arguments arguments);
 int Compare(Arguments arguments);
 int Eval(Arguments arguments);
+int Calibrate(Arguments arguments);
 int Methods(Arguments arguments);
 int Probe(Arguments arguments);
 int Replay(Arguments arguments);

@@ -28,6 +28,7 @@ constexpr Command kCommands[] = {
     {"bench", Bench, "measure prefill and decode speed"},
     {"compare", Compare, "answer a question under several cache methods, side by side"},
     {"eval", Eval, "run an evaluation of the papers under several cache methods"},
+    {"calibrate", Calibrate, "measure how much of the cache each head of a model needs"},
     {"methods", Methods, "list the methods that compress the cache"},
     {"probe", Probe, "show what a model attends to and what methods keep"},
     {"replay", Replay, "run a method on recorded queries, keys and values"},

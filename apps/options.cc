@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gguf/file_type.h"
+#include "models/bundled.h"
 #include "runtime/session_file.h"
 
 namespace winnow::apps {
@@ -229,11 +230,13 @@ Result<runtime::EngineOptions> EngineOptionsFrom(const ModelFlags& flags) {
                  std::to_string(ThreadPool::kMaxThreads) + ", or -1"};
   }
   if (flags.context < 0) return Error{"flag -c: the context cannot be negative"};
-  return runtime::EngineOptions{.model_path = flags.model,
-                                .n_threads = std::max(flags.threads, 0),
-                                .target = flags.cpu_target,
-                                .context = flags.context,
-                                .check_tensors = flags.check_tensors};
+  return runtime::EngineOptions{
+      .model_path = flags.model,
+      .n_threads = std::max(flags.threads, 0),
+      .target = flags.cpu_target,
+      .context = flags.context,
+      .check_tensors = flags.check_tensors,
+      .error_profiles = flags.model == kBundled ? models::BundledProfile() : std::string_view()};
 }
 
 Result<runtime::SessionOptions> SessionOptionsFrom(const ModelFlags& flags) {

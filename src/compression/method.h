@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "cache/cache.h"
 #include "cache/plan.h"
+#include "compression/error_profile.h"
 #include "compression/output_projections.h"
 #include "kernels/ops.h"
 
@@ -59,6 +60,7 @@ struct Needs {
   double last_sums_share = 0;
   attention::RowSpec prompt_rows = {};  // of prefill calls
   ReplaySpec replay = {};
+  bool error_profiles = false;  // LayerCall::profiles
   bool operator==(const Needs&) const = default;
 };
 
@@ -143,16 +145,18 @@ struct LayerCall {
   float scale = 0;                           // of q·k before the softmax; not in DecideAll
   Memory* memory = nullptr;                  // MakeMemory's, in prefill calls
   const OutputProjections* projections = nullptr;  // null: none are known (recordings)
-  ReplayChunk replay = {};                         // in ObserveReplay
+  const ErrorProfiles* profiles = nullptr;         // the model's, where needs() asked for them
+  const OnErrorCurve* on_error_curve = nullptr;  // who wants to know of error curves; null: nobody
+  ReplayChunk replay = {};                       // in ObserveReplay
   bool replayed = false;  // in DecideAll: whether there was a replay of the call
 
   int n_kv_heads() const { return cache.config().shape.n_kv_heads; }
   int group() const { return n_q_heads / n_kv_heads(); }
   // The same call with other taps.
   LayerCall WithTaps(const kernels::Taps& other) const {
-    return {backend, cache,    state,     scratch, other,       phase,  pass,
-            layer,   n_layers, n_q_heads, n_new,   n_seen,      budget, first,
-            rows,    rope,     scale,     memory,  projections, replay, replayed};
+    return {backend,  cache,     state,       scratch,  other,          phase,  pass,    layer,
+            n_layers, n_q_heads, n_new,       n_seen,   budget,         first,  rows,    rope,
+            scale,    memory,    projections, profiles, on_error_curve, replay, replayed};
   }
   int64_t n_slots(int kv_head) const { return cache.n_slots(layer, kv_head); }
   std::span<const Slot> order(int kv_head) const { return cache.order(layer, kv_head); }
@@ -199,6 +203,7 @@ struct Traits {
                                       // a KV head once for each query head of its group
   bool waits_for_all_layers = false;  // no layer is compressed before the last one was computed
   bool decides_at_end = false;        // prompts are compressed by DecideAll
+  bool tells_error_curves = false;    // LayerCall::on_error_curve, of a prompt that is replayed
   bool drops_hidden_states = false;   // PyramidInfer
   float top_p = 1;                    // below 1: Twilight's selection inside attention
   int dense_layers = 0;               // with top_p < 1: layers attended in full

@@ -115,6 +115,8 @@ compression::LayerCall Compressor::MakeCall(cache::Cache& cache, const kernels::
           .budget = budget_,
           .memory = memory_.get(),
           .projections = projections_,
+          .profiles = profiles_,
+          .on_error_curve = options_.on_error_curve ? &options_.on_error_curve : nullptr,
           .replayed = replayed_};
 }
 

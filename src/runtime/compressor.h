@@ -37,6 +37,7 @@ struct CompressionOptions {
   // either.
   int64_t reserve_tokens = 256;
   std::function<void(const cache::Plan& plan, const PlanContext& context)> on_plan = {};
+  compression::OnErrorCurve on_error_curve = {};  // of methods that compute them
 };
 
 // Brings one sequence's cache to its size: owns the budget and the working memory of the method.
@@ -63,6 +64,9 @@ class Compressor {
         backend_(backend),
         projections_(projections),
         needs_(options.method ? options.method->needs() : compression::Needs{}) {}
+
+  // Of the model, for methods that need them; they outlive the compressor.
+  void SetProfiles(const compression::ErrorProfiles* profiles) { profiles_ = profiles; }
 
   bool active() const { return options_.method != nullptr; }
   const CompressionOptions& options() const { return options_; }
@@ -187,6 +191,7 @@ class Compressor {
   int n_q_heads_;
   kernels::Backend& backend_;
   const compression::OutputProjections* projections_;
+  const compression::ErrorProfiles* profiles_ = nullptr;
   compression::Needs needs_;  // the method's, which makes them anew each time it is asked
   std::unique_ptr<compression::Memory> memory_;  // of the prefill call at work
   compression::ReplayChunk replay_chunk_;

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <mutex>
 #include <system_error>
 #include <utility>
@@ -15,6 +16,24 @@ namespace {
 Result<std::unique_ptr<kernels::Backend>> MakeBackend(const std::string& target, ThreadPool& pool) {
   if (target == "reference") return kernels::MakeReferenceBackend();
   return kernels::MakeCpuBackend({.pool = &pool, .target = target});
+}
+
+// A profile is some hundred kilobytes for the largest models.
+constexpr std::streamoff kMaxProfileBytes = std::streamoff{64} << 20;
+
+Result<std::string> ReadProfile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) {
+    return Error{"error profile: there is none of this model: " + path +
+                 " cannot be opened; 'winnow calibrate' makes it"};
+  }
+  const std::streamoff n = file.tellg();
+  if (n < 0 || n > kMaxProfileBytes) return Error{path + ": not as large as an error profile is"};
+  std::string text(static_cast<size_t>(n), '\0');
+  file.seekg(0);
+  file.read(text.data(), n);
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
 }
 
 }  // namespace
@@ -31,6 +50,10 @@ struct Engine::Data {
   std::once_flag hashed;
   std::string hash;
   std::atomic<int64_t> n_not_replayed = 0;
+  std::string profile_path;
+  std::string profile_text;
+  std::once_flag profiled;
+  Result<compression::ErrorProfiles> profiles = Error{};
 };
 
 Engine::Engine() : data_(std::make_unique<Data>()) {}
@@ -50,6 +73,8 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options, Log& 
 
   std::unique_ptr<Engine> engine(new Engine());
   Data& data = *engine->data_;
+  data.profile_path = ProfilePath(options.model_path);
+  data.profile_text = options.error_profiles;
   data.file = options.file;
   if (data.file == nullptr) {
     auto file = gguf::File::Open(options.model_path);
@@ -94,6 +119,30 @@ const std::string& Engine::model_hash() const {
   return data_->hash;
 }
 double Engine::load_ms() const { return data_->load_ms; }
+std::string ProfilePath(const std::string& model_path) { return model_path + ".profile"; }
+
+Result<const compression::ErrorProfiles*> Engine::error_profiles() const {
+  Data& data = *data_;
+  std::call_once(data.profiled, [&] {
+    std::string text = data.profile_text;
+    if (text.empty()) {
+      Result<std::string> read = ReadProfile(data.profile_path);
+      if (!read) {
+        data.profiles = read.error();
+        return;
+      }
+      text = *std::move(read);
+    }
+    const model::Hyperparameters& h = data.model->hyperparameters();
+    data.profiles = compression::ReadErrorProfiles(text, model_hash(), h.n_layers, h.n_kv_heads);
+    if (!data.profiles && data.profile_text.empty()) {
+      data.profiles = Error{data.profile_path + ": " + data.profiles.error().message};
+    }
+  });
+  if (!data.profiles) return data.profiles.error();
+  return &*data.profiles;
+}
+
 std::string NotReplayedText(int64_t n_tokens) {
   return std::to_string(n_tokens) +
          " tokens of prompts could not be read a second time, which the method needs to choose "

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "compression/error_profile.h"
 #include "gguf/file.h"
 #include "kernels/ops.h"
 #include "model/model.h"
@@ -26,7 +27,13 @@ struct EngineOptions {
   int64_t context = 0;        // longest text position; 0: the trained context
   int64_t spare_context = 0;  // positions beyond it, as far as the model was trained: for a replay
   bool check_tensors = false;
+  // The model's error profiles (compression/error_profile.h); empty: they are in the file
+  // ProfilePath(model_path), if there are any.
+  std::string_view error_profiles = {};
 };
+
+// Where a model's error profiles are looked for: beside it.
+std::string ProfilePath(const std::string& model_path);
 
 // A loaded model with what it needs to compute: file, tokenizer, thread pool, backend. Sessions
 // borrow it.
@@ -44,6 +51,8 @@ class Engine {
   kernels::Backend& backend();
   ThreadPool& pool();
   double load_ms() const;
+  // Read when they are asked for first. Errors: there are none, or they are of another model.
+  Result<const compression::ErrorProfiles*> error_profiles() const;
   // Tokens of prompts that a method wanted replayed (compression::ReplaySpec) and for which the
   // context left no room: a method then decides by less than it should.
   int64_t n_not_replayed() const;

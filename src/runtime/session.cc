@@ -56,9 +56,17 @@ Result<std::unique_ptr<Session>> Session::Make(Engine& engine, const SessionOpti
   }
   std::unique_ptr<Session> session(new Session(std::make_unique<Data>(engine, options)));
   Data& data = *session->data_;
+  WINNOW_TRY(data.FindProfiles());
   WINNOW_ASSIGN(data.cache, cache::Cache::Make(engine.backend(), config));
   data.logits.resize(static_cast<size_t>(model.hyperparameters().vocabulary));
   return session;
+}
+
+Result<void> Session::Data::FindProfiles() {
+  if (!evicts() || !options.compression.method->needs().error_profiles) return {};
+  WINNOW_ASSIGN(const compression::ErrorProfiles* profiles, engine->error_profiles());
+  compressor.SetProfiles(profiles);
+  return {};
 }
 
 int64_t Session::Data::MaxHeld() const {
@@ -110,6 +118,7 @@ Result<std::unique_ptr<Session>> Session::Fork() const {
   std::unique_ptr<Session> fork(
       new Session(std::make_unique<Data>(*data_->engine, data_->options)));
   Data& data = *fork->data_;
+  WINNOW_TRY(data.FindProfiles());
   WINNOW_ASSIGN(data.cache, data_->cache->Copy());
   data.compressor.ResumeFrom(data_->compressor.progress());
   data.tokens = data_->tokens;

@@ -30,6 +30,9 @@ struct Session::Data {
   int64_t n_attended = 0;     // by query heads while decoding with a selecting method
   int64_t n_attendable = 0;
 
+  // Those of the model, where the method needs them. Error: there are none.
+  Result<void> FindProfiles();
+
   int64_t n_tokens() const { return static_cast<int64_t>(tokens.size()); }
   bool evicts() const { return compressor.active(); }
   // Whether single tokens attend to some entries only.

@@ -22,7 +22,7 @@ namespace winnow::compression::methods {
 namespace {
 
 enum class Queries { kReplay, kWindow };
-enum class Allocation { kCurves, kUniform, kTopK };
+enum class Allocation { kCurves, kUniform, kTopK, kProfile };
 
 struct WinnowConfig {
   Queries queries = Queries::kReplay;
@@ -40,8 +40,9 @@ void Visit(WinnowConfig& c, Visitor& v) {
     "whose attention counts: that of a replay of the prompt, or of the prompt's last tokens",
     Choices{"replay", "window"});
   v("allocation", c.allocation,
-    "how layers and heads share the budget: by their error curves, equally, or by one ranking",
-    Choices{"curves", "uniform", "top-k"});
+    "how layers and heads share the budget: by their error curves, equally, by one ranking, or by "
+    "the model's profile (winnow calibrate)",
+    Choices{"curves", "uniform", "top-k", "profile"});
   v("rest", c.rest, "share of the budget for weighted rows of what was evicted", Range{0, 0.3});
   v("refit", c.refit, "fit the values that stay to the outputs of the full cache");
   v("rows", c.rows, "rows of the replay that errors are measured on", Range{4, 4096});
@@ -57,6 +58,7 @@ class WinnowMethod final : public Method {
   explicit WinnowMethod(const WinnowConfig& config) : c_(config) {
     traits_.waits_for_all_layers = true;
     traits_.decides_at_end = true;
+    traits_.tells_error_curves = c_.queries == Queries::kReplay;
     if (c_.rest > 0) {
       traits_.bias_column = kBias;
       traits_.min_budget = 2;
@@ -69,6 +71,7 @@ class WinnowMethod final : public Method {
     Needs needs = {
         .state = {.n_half_columns = c_.rest > 0 ? 1 : 0},
         .prompt_rows = {.which = Which::kLast, .n = c_.window, .queries = true, .norms = true}};
+    needs.error_profiles = c_.allocation == Allocation::kProfile;
     if (c_.queries == Queries::kReplay) {
       // The words of KVzip (arXiv:2505.23416).
       needs.replay = {
@@ -104,10 +107,7 @@ class WinnowMethod final : public Method {
 
   void ObserveReplay(const LayerCall& call) const override {
     Notes& all = NotesIn(call);
-    if (!all.of_replay) {
-      all.layers.clear();
-      all.of_replay = true;
-    }
+    if (!all.of_replay) all.BeginReplay();
     std::vector<HeadNotes>& heads = all.Of(call);
     const std::vector<HeadEntriesOnHost> entries = ReadAllEntries(call, bias_column());
     Observe(call, 0, call.n_new, entries, heads);
@@ -157,6 +157,12 @@ class WinnowMethod final : public Method {
   void Shrink(const LayerCall& call, PlanList& plans) const;
   void Evict(const kernels::Backend& backend, const LoadedHead& head, const std::vector<bool>& keep,
              const Shares& shares, HeadNotes& notes, cache::HeadPlan& plan) const;
+  std::vector<HeadChoice> ChooseAll(const LayerCall& call, const Shares& shares,
+                                    std::vector<float> HeadNotes::*scores) const;
+  std::vector<ErrorCurve> MeasureCurves(const LayerCall& call,
+                                        std::span<const HeadChoice> choices) const;
+  void TellCurves(const LayerCall& call, const Shares& shares,
+                  std::span<const HeadChoice> choices) const;
   std::vector<int64_t> Sizes(const LayerCall& call, const Shares& shares,
                              std::span<const HeadChoice> choices) const;
   void Refit(const LayerCall& call, PlanList& plans) const;
@@ -250,6 +256,21 @@ std::vector<int64_t> WinnowMethod::Sizes(const LayerCall& call, const Shares& sh
     for (const Candidate& candidate : candidates) ++sizes[static_cast<size_t>(candidate.kv_head)];
     return sizes;
   }
+  if (c_.allocation != Allocation::kProfile || call.profiles == nullptr) {
+    return FillCurves(MeasureCurves(call, choices), shares.floor, shares.n_new);
+  }
+  const ErrorProfile& profile = call.replayed ? call.profiles->replay : call.profiles->window;
+  std::vector<ErrorCurve> curves;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    curves.push_back(profile.CurveFor(static_cast<int>(i / n_heads), static_cast<int>(i % n_heads),
+                                     std::ssize(choices[i].order)));
+  }
+  return FillCurves(curves, shares.floor, shares.n_new);
+}
+
+std::vector<ErrorCurve> WinnowMethod::MeasureCurves(const LayerCall& call,
+                                                    std::span<const HeadChoice> choices) const {
+  Notes& notes = NotesIn(call);
   std::vector<ErrorCurve> curves(choices.size());
   ForHeads(call, bias_column(), Projections::kYes, [&](const LoadedHead& head) {
     const HeadChoice& choice = choices[head.index];
@@ -263,20 +284,42 @@ std::vector<int64_t> WinnowMethod::Sizes(const LayerCall& call, const Shares& sh
     curves[head.index] = MakeErrorCurve(call.backend, rows, head.entries.InOrder(order), n_fixed,
                                         Grams(call.backend, rows, head.projections));
   });
-  return FillCurves(curves, shares.floor, shares.n_new);
+  return curves;
+}
+
+// What a replay says of both orders, to whoever makes a profile.
+void WinnowMethod::TellCurves(const LayerCall& call, const Shares& shares,
+                              std::span<const HeadChoice> choices) const {
+  const auto tell = [&](EntryOrder order, std::span<const HeadChoice> of_order) {
+    const std::vector<ErrorCurve> curves = MeasureCurves(call, of_order);
+    const auto n_heads = static_cast<size_t>(call.n_kv_heads());
+    for (size_t i = 0; i < curves.size(); ++i) {
+      const auto layer = static_cast<int>(i / n_heads), head = static_cast<int>(i % n_heads);
+      if (!curves[i].sizes.empty()) (*call.on_error_curve)(order, layer, head, curves[i]);
+    }
+  };
+  tell(EntryOrder::kReplay, choices);
+  tell(EntryOrder::kWindow, ChooseAll(call, shares, &HeadNotes::window_scores));
+}
+
+std::vector<WinnowMethod::HeadChoice> WinnowMethod::ChooseAll(
+    const LayerCall& call, const Shares& shares, std::vector<float> HeadNotes::*scores) const {
+  std::vector<HeadChoice> choices;
+  LayerCall at = call;
+  for (at.layer = 0; at.layer < call.n_layers; ++at.layer) {
+    for (int head = 0; head < call.n_kv_heads(); ++head) {
+      const HeadNotes& of_head = NotesIn(call).Of(at)[static_cast<size_t>(head)];
+      choices.push_back(Choose(at, head, shares, of_head.*scores));
+    }
+  }
+  return choices;
 }
 
 void WinnowMethod::Shrink(const LayerCall& call, PlanList& plans) const {
   Notes& notes = NotesIn(call);
   const Shares shares = Share(call);
-  std::vector<HeadChoice> choices;
-  LayerCall at = call;
-  for (at.layer = 0; at.layer < call.n_layers; ++at.layer) {
-    for (int head = 0; head < call.n_kv_heads(); ++head) {
-      const HeadNotes& of_head = notes.Of(at)[static_cast<size_t>(head)];
-      choices.push_back(Choose(at, head, shares, of_head.scores));
-    }
-  }
+  std::vector<HeadChoice> choices = ChooseAll(call, shares, &HeadNotes::scores);
+  if (call.on_error_curve != nullptr && call.replayed) TellCurves(call, shares, choices);
   const std::vector<int64_t> sizes = Sizes(call, shares, choices);
   for (size_t i = 0; i < choices.size(); ++i) {
     HeadChoice& choice = choices[i];

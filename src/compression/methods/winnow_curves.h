@@ -4,17 +4,11 @@
 #include <span>
 #include <vector>
 
+#include "compression/error_profile.h"
 #include "compression/methods/winnow_reference.h"
 
 // How many entries each head gets (winnow.cc): error curves, and water-filling over them.
 namespace winnow::compression::methods {
-
-// Error of a head's output, summed over the reference rows and the group, when only its first
-// sizes[i] entries in some order are kept.
-struct ErrorCurve {
-  std::vector<int64_t> sizes;  // ascending
-  std::vector<double> errors;  // [size]
-};
 
 // Sizes at which a curve over n entries is computed: 1 to 8, then ratios of 2^(1/3), then n.
 std::vector<int64_t> CurveSizes(int64_t n);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "compression/method.h"
@@ -14,9 +15,10 @@ namespace winnow::compression::methods {
 // Of one KV head.
 struct HeadNotes {
   ReferenceRows rows;
-  std::vector<float> scores;  // [rank]: the largest weight a reference row gave to the entry
-  Targets targets;            // of all entries, before anything is evicted
-  int64_t n_before = 0;       // entries then
+  std::vector<float> scores;         // [rank]: the largest weight a reference row gave to the entry
+  std::vector<float> window_scores;  // the same of the prompt's last rows, where there is a replay
+  Targets targets;                   // of all entries, before anything is evicted
+  int64_t n_before = 0;              // entries then
 };
 
 // A KV head of the model, read from the cache.
@@ -34,6 +36,16 @@ class Notes final : public Memory {
   bool of_replay = false;
   std::vector<std::vector<HeadNotes>> layers;  // [layer][kv_head]
 
+  // Forgets the rows of the prompt; the scores they gave become `window_scores`.
+  void BeginReplay() {
+    of_replay = true;
+    for (std::vector<HeadNotes>& heads : layers) {
+      for (HeadNotes& head : heads) {
+        head.rows = {};
+        head.window_scores = std::exchange(head.scores, {});
+      }
+    }
+  }
   std::vector<HeadNotes>& Of(const LayerCall& call) {
     layers.resize(static_cast<size_t>(call.n_layers));
     std::vector<HeadNotes>& heads = layers[static_cast<size_t>(call.layer)];

@@ -1,0 +1,189 @@
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/output_file.h"
+#include "command_files.h"
+#include "commands.h"
+#include "compression/error_profile.h"
+#include "compression/registry.h"
+#include "eval/tasks/builtin_text.h"
+#include "eval/tasks/texts.h"
+#include "interrupt.h"
+#include "options.h"
+#include "result_warnings.h"
+
+namespace winnow::apps {
+namespace {
+
+using tokenizer::TokenId;
+
+struct CalibrateFlags {
+  ModelFlags model;
+  std::string data = eval::kBuiltin;
+  std::string output;  // empty: beside the model
+  int64_t n_prompts = 16;
+  int64_t length = 1024;
+};
+
+// A prompt leaves this share of its entries: any does, but a method decides only where some go.
+constexpr double kRatio = 0.25;
+constexpr int64_t kMinLength = 64;
+
+FlagTable MakeTable(CalibrateFlags& flags) {
+  FlagTable table("calibrate", "[-m FILE] [-f TEXTS] [flags]",
+                  "Measures on some prompts what leaving entries out does to the output of each "
+                  "head, and writes the means to a small file that belongs to the model. Methods "
+                  "that share the budget by it (winnow methods) then need not measure it on every "
+                  "prompt. Takes three to six times as long as reading the prompts.");
+  table.Add({"-m", "--model"}, "FILE", kModelHelp, &flags.model.model);
+  table.Add({"-f", "--data"}, "TEXTS",
+            std::string("what the prompts are cut from: ") + eval::kTextData, &flags.data);
+  table.Add({"-o", "--output"}, "FILE",
+            "where the profile goes; by default MODEL.profile, where it is found by itself",
+            &flags.output);
+  table.Add({"--prompts"}, "N", "prompts, at equal distances in the texts", &flags.n_prompts);
+  table.Add({"--length"}, "N", "tokens of a prompt", &flags.length);
+  table.Add({"-t", "--threads"}, "N", "threads; -1: one for each core", &flags.model.threads);
+  table.Add({"--cpu-target"}, "NAME", "instruction set to use; empty: the best there is",
+            &flags.model.cpu_target);
+  AddLogFlags(table, flags.model);
+  return table;
+}
+
+// Prompts of `length` tokens at equal distances. Error: not so many tokens.
+Result<std::vector<std::vector<TokenId>>> CutPrompts(const CalibrateFlags& flags,
+                                                     const tokenizer::Tokenizer& tokenizer) {
+  WINNOW_ASSIGN(const std::vector<eval::NamedText> texts, eval::ReadTexts(flags.data));
+  std::vector<TokenId> all;
+  for (const eval::NamedText& text : texts) {
+    const std::vector<TokenId> tokens =
+        tokenizer.Encode(text.text, {.add_special = false, .parse_special = false});
+    all.insert(all.end(), tokens.begin(), tokens.end());
+  }
+  const auto n = std::ssize(all);
+  if (n < flags.length) {
+    return Error{flags.data + ": " + std::to_string(n) + " tokens, expected at least " +
+                 std::to_string(flags.length) + " (--length)"};
+  }
+  std::vector<std::vector<TokenId>> prompts;
+  for (int64_t i = 0; i < flags.n_prompts; ++i) {
+    const int64_t first = (n - flags.length) * i / std::max<int64_t>(1, flags.n_prompts - 1);
+    std::vector<TokenId>& prompt = prompts.emplace_back();
+    if (const auto bos = tokenizer.bos()) prompt.push_back(*bos);
+    const auto n_text = flags.length - std::ssize(prompt);
+    prompt.insert(prompt.end(), all.begin() + first, all.begin() + first + n_text);
+  }
+  return prompts;
+}
+
+// A method that tells of error curves. There is one.
+compression::MethodPtr CurveMethod() {
+  for (const compression::MethodEntry& entry : compression::Methods()) {
+    auto method = compression::MakeMethod(entry.name);
+    if (method && (*method)->traits().tells_error_curves) return *std::move(method);
+  }
+  return nullptr;
+}
+
+struct Calibration {
+  compression::ErrorProfiles profiles;
+  bool interrupted = false;
+};
+
+Result<Calibration> Measure(runtime::Engine& engine, std::span<const std::vector<TokenId>> prompts,
+                            const std::atomic<bool>& interrupted) {
+  const model::Hyperparameters& h = engine.model().hyperparameters();
+  Calibration found = {.profiles = {h.n_layers, h.n_kv_heads}};
+  runtime::SessionOptions options;
+  options.compression.method = CurveMethod();
+  options.compression.ratio = kRatio;
+  options.compression.on_error_curve = [&](compression::EntryOrder order, int layer, int kv_head,
+                                           const compression::ErrorCurve& curve) {
+    found.profiles.Of(order).Add(layer, kv_head, curve);
+  };
+  ProgressLine progress("calibrating");
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    WINNOW_ASSIGN(const auto session, runtime::Session::Make(engine, options));
+    const auto report = [&](double done) {
+      progress.Update((static_cast<double>(i) + done) / static_cast<double>(prompts.size()));
+      return !interrupted;
+    };
+    WINNOW_ASSIGN(
+        const bool read,
+        session->Prefill(prompts[i], {.on_logits = {}, .logits_from = -1, .progress = report}));
+    if (!read) {
+      found.interrupted = true;
+      return found;
+    }
+    for (const auto order : {compression::EntryOrder::kReplay, compression::EntryOrder::kWindow}) {
+      found.profiles.Of(order).EndPrompt();
+    }
+  }
+  return found;
+}
+
+Result<void> Write(const std::string& path, const std::string& text) {
+  WINNOW_ASSIGN(OutputFile file, OutputFile::Create(path));
+  WINNOW_TRY(file.Write(text));
+  return file.Commit();
+}
+
+}  // namespace
+
+int Calibrate(Arguments arguments) {
+  CalibrateFlags flags;
+  FlagTable table = MakeTable(flags);
+  if (const auto over = ParseFlags(table, arguments)) return *over;
+  if (flags.n_prompts < 1) return Misuse("calibrate", "flag --prompts: expected at least 1");
+  if (flags.length < kMinLength) {
+    return Misuse("calibrate",
+                  "flag --length: expected at least " + std::to_string(kMinLength) + " tokens");
+  }
+  if (flags.output.empty()) {
+    if (flags.model.model == kBundled) {
+      return Misuse("calibrate", "the model inside has its profile inside; for another file, -o");
+    }
+    flags.output = runtime::ProfilePath(flags.model.model);
+  }
+  auto engine_options = EngineOptionsFrom(flags.model);
+  if (!engine_options) return Misuse("calibrate", engine_options.error().message);
+  CommandFiles files;
+  files.UsesModel(flags.model);
+  if (flags.data != eval::kBuiltin) files.Reads("-f", flags.data);
+  files.Writes("-o", flags.output);
+  if (const auto over = files.Refused("calibrate")) return *over;
+
+  ConsoleLog log = MakeLog(flags.model, {});
+  const std::atomic<bool>& interrupted = CatchInterrupt();
+  auto file = OpenModelFile(flags.model.model, log);
+  if (!file) return Fail(file.error());
+  engine_options->file = *file;
+  auto engine = runtime::Engine::Open(*engine_options, log);
+  if (!engine) return Fail(engine.error());
+  const ResultWarnings warnings(**engine, log);
+  const int64_t trained = (*engine)->model().context();
+  if (flags.length > trained) {
+    return Fail(Error{"--length: prompts of " + std::to_string(flags.length) +
+                      " tokens, the model was trained for " + std::to_string(trained)});
+  }
+  const auto prompts = CutPrompts(flags, (*engine)->tokenizer());
+  if (!prompts) return Fail(prompts.error());
+  const auto found = Measure(**engine, *prompts, interrupted);
+  if (!found) return Fail(found.error());
+  if (found->interrupted) {
+    log.Warning("interrupted: nothing is written");
+    return InterruptedCode();
+  }
+  const auto written =
+      Write(flags.output, compression::ToText(found->profiles, (*engine)->model_hash()));
+  if (!written) return Fail(written.error());
+  log.Info("wrote  " + flags.output + ": " + std::to_string(prompts->size()) + " prompts of " +
+           std::to_string(flags.length) + " tokens");
+  return FinishOutput();
+}
+
+}  // namespace winnow::apps

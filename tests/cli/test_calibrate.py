@@ -1,0 +1,75 @@
+"""winnow calibrate: the profile it makes is found beside the model, used, and refused where it does not belong."""
+
+import os
+import shutil
+import subprocess
+import unittest
+
+from harness import CliTest, winnow
+
+TEXT = "Once upon a time there was a little girl named Lily. She loved to play with the old man and his dog. " * 40
+PROFILE = ["--kv-method", "winnow:allocation=profile,queries=window", "--kv-size", "24"]
+
+
+class CalibrateTest(CliTest):
+    def setUp(self):
+        self.text = self.file("text.txt", TEXT)
+        self.profile = self.folder / "tiny.gguf.profile"
+        self.profile.unlink(missing_ok=True)
+        self.run_flags = ["run", "-p", TEXT[:400], "-n", "4", "--temp", "0", "--no-perf", *PROFILE]
+
+    def calibrate(self, *more):
+        return winnow("calibrate", "-m", self.model, "-f", self.text, "--prompts", "2", "--length", "64", *more)
+
+    def test_a_profile_is_made_and_found_beside_the_model(self):
+        missing = winnow(*self.run_flags, "-m", self.model)
+        self.assertEqual(missing.code, 1)
+        self.assertIn(f"{self.profile} cannot be opened; 'winnow calibrate' makes it", missing.err)
+        outcome = self.assert_done(self.calibrate())
+        self.assertIn("2 prompts of 64 tokens", outcome.err)
+        first = self.profile.read_text()
+        self.assertEqual(first.splitlines()[0], "winnow error profile 1")
+        self.assert_done(winnow(*self.run_flags, "-m", self.model))
+        self.assert_done(self.calibrate("-t", "1"))
+        self.assertEqual(self.profile.read_text(), first)  # whatever the number of threads
+
+    def test_another_model_is_refused_and_named(self):
+        self.assert_done(self.calibrate())
+        other = self.folder / "other.gguf"
+        subprocess.run([os.environ["MAKE_TINY_MODEL"], other, "f32", "2"], check=True, capture_output=True)
+        shutil.copy(self.profile, f"{other}.profile")
+        outcome = winnow(*self.run_flags, "-m", other)
+        self.assertEqual(outcome.code, 1)
+        self.assertIn("made of another model", outcome.err)
+        self.assertIn("other.gguf.profile", outcome.err)
+
+    def test_damaged_profiles_are_refused(self):
+        self.assert_done(self.calibrate())
+        text = self.profile.read_text()
+        for damaged in ("", text[: len(text) // 2], text.replace("replay", "repaly"), "\0" * 1000, text.replace(" 0", " nan")):
+            self.profile.write_text(damaged)
+            outcome = winnow(*self.run_flags, "-m", self.model)
+            self.assertEqual(outcome.code, 1, damaged[:80])
+            self.assertIn("tiny.gguf.profile: error profile: line", outcome.err)
+
+    def test_bad_input(self):
+        self.assert_misused(self.calibrate("--prompts", "0"), "--prompts", "at least 1")
+        self.assert_misused(self.calibrate("--length", "10"), "--length", "at least 64")
+        self.assert_misused(winnow("calibrate"), "has its profile inside")
+        short = winnow("calibrate", "-m", self.model, "-f", self.file("short.txt", "Once."), "--length", "64")
+        self.assertEqual(short.code, 1)
+        self.assertIn("expected at least 64", short.err)
+        self.assertFalse(self.profile.exists())
+        long = self.calibrate("--length", "100000")
+        self.assertEqual(long.code, 1)
+        self.assertIn("was trained for", long.err)
+        self.assert_misused(self.calibrate("-o", self.model), "-o")
+
+    def test_the_model_inside_has_one(self):
+        self.assert_done(winnow(*self.run_flags))
+
+
+
+
+if __name__ == "__main__":
+    unittest.main()
