@@ -9,6 +9,11 @@ from collections.abc import Callable
 
 KLD = "eval kld --data BOOKS --lengths 1024 --samples 8 --chunks 2"
 NEEDLE = "eval needle --data BOOKS --needle code --lengths 1024 --depths 5-95+10 --samples 4"
+# The same on fewer texts, for parameters about which a paper claims nothing.
+FEW_KLD = KLD.replace("--samples 8", "--samples 4")
+FEW_NEEDLE = NEEDLE.replace("--samples 4", "--samples 2")
+OURS = "not in the paper: choice of ours"
+GIVEN = "values are given, not compared"
 
 IN_KIND = "reproduced in kind"
 NOT = "not reproduced"
@@ -109,6 +114,11 @@ def compare(score, best=None, lower=False, form=".3f", scale=1, short=None, over
         return {"ours": "; ".join(lines), "verdict": verdict, "numbers": numbers, "differences": differences}
 
     return read
+
+
+def measured(read):
+    """The same without a verdict: there is no claim."""
+    return lambda outputs: {**read(outputs), "verdict": MEASURED}
 
 
 def times_full(score, method, form=".2f"):

@@ -1,5 +1,5 @@
 """HBW-KV: Training-Free Native Sparse Attention for KV Cache Compression."""
-from row import KLD, NEEDLE, Row, compare, times_full
+from row import FEW_KLD, FEW_NEEDLE, KLD, MEASURED, NEEDLE, OURS, Row, compare, times_full
 
 TITLE = "HBW-KV"
 INTRO = """
@@ -12,6 +12,13 @@ SWEEP = f"{NEEDLE} --kv-ratio 0.125"
 
 def found(best="hbw"):
     return compare("exact", best=best, scale=100, form=".1f")
+
+
+def answers_and_distance(outputs):
+    answers, distance = found()(outputs[:1]), compare("kld", best="hbw", lower=True)(outputs[1:])
+    return {"ours": f"answers: {answers['ours']}. KLD: {distance['ours']}", "verdict": MEASURED,
+            "numbers": {"exact": answers["numbers"], "kld": distance["numbers"]},
+            "differences": {"exact": answers["differences"], "kld": distance["differences"]}}  # fmt: skip
 
 
 ROWS = [
@@ -30,6 +37,10 @@ ROWS = [
         found("hbw:rounds=1")),
     Row("block", "Figure 5", "c/32 is a good size", "T = c/32", [f"{SWEEP} --kv-method hbw,hbw:block=1,hbw:block=8,hbw:block=16"], found(),
         note="the budget is about 126 entries: c/32 is 3, c/8 is 16"),
+    Row("parameters", "window, kernel, reduce; Equation 3 (softmax)", OURS, "window and pooling are not given; SnapKV's: 32, 7. Equation 3 prints a softmax of the prefix",
+        [f"{protocol} --kv-ratio 0.125 --kv-method hbw," + ",".join(f"hbw:{p}" for p in (
+            "window=8", "window=16", "window=64", "kernel=3", "kernel=15", "prefix_softmax=true", "reduce=max", "reduce=sum"))
+         for protocol in (FEW_NEEDLE, FEW_KLD)], answers_and_distance, note="on half the texts"),
     Row("entropy", "Figure 3", "kept places are spread more evenly the more groups there are", "grows with every step",
         ["probe indices -f BOOKS/bram-stoker_dracula.txt -n 1024 --samples 8 --kv-size 128"],
         lambda outputs: {"ours": "; ".join(f"`{m['method']}` {m['entropy']:.2f}" for m in outputs[0]["probes"][0]["methods"]),

@@ -1,5 +1,5 @@
 """ReFreeKV: Towards Threshold-Free KV Cache Compression."""
-from row import IN_KIND, NEEDLE, NOT, OPEN, Row, difference, field, mean_and_error, scores
+from row import FEW_NEEDLE, IN_KIND, MEASURED, NEEDLE, NOT, OPEN, OURS, Row, difference, field, mean_and_error, scores
 
 TITLE = "ReFreeKV"
 INTRO = """
@@ -102,6 +102,9 @@ ROWS = [
     sweep("metric", "Equation (norm)", "the norm of the last row stands for that of the whole matrix", "the same method in O(n)",
           ["refreekv", "refreekv:metric=matrix"],
           lambda n: IN_KIND if abs(n["refreekv"][0] - n["refreekv:metric=matrix"][0]) < 0.1 else f"{NOT}: one keeps far more than the other"),
+    Row("parameters", "sinks, queries, include_first", OURS, "sinks 4, 1 query; the paper's norms hold the first tokens, the code's do not",
+        [f"{FEW_NEEDLE} --kv-method refreekv," + ",".join(f"refreekv:{p}" for p in ("sinks=0", "sinks=1", "sinks=16", "queries=4", "queries=16", "include_first=true"))],
+        field(kept, lines, lambda n: MEASURED), note="on half the texts"),
     Row("heads", "the authors' code", "every query head of a group keeps its own entries; the length is the layer's", "no number",
         [f"{NEEDLE} --kv-method refreekv:per_head=true,refreekv:per_head=true,heads=query"], field(kept, lines, lambda n: "measured")),
     Row("latency", "end-to-end latency", "fastest in 8 of 12 comparisons with baselines at 50 %", "8 of 12",

@@ -1,5 +1,5 @@
 """TreeKV: Smooth Key-Value Cache Compression with Tree Structures."""
-from row import IN_KIND, NOT, STREAM, Row, compare, field
+from row import FEW_KLD, IN_KIND, NOT, OURS, STREAM, Row, compare, field, measured
 
 TITLE = "TreeKV"
 INTRO = """
@@ -10,6 +10,7 @@ not what a large model's number is. All methods of a stream have the paper's reg
 RIVALS = "streaming,h2o:sinks=4,recent=0.5,positions=reassigned,tova:sinks=4,recent=0.5,positions=reassigned"
 SHORT = {"h2o:sinks=4,recent=0.5,positions=reassigned": "`h2o`", "tova:sinks=4,recent=0.5,positions=reassigned": "`tova`"}
 SLIDING = "eval perplexity --data BOOKS --lengths 2048 --stride 1024 --samples 4 --chunks 2 --kv-size 256"
+FEW = SLIDING.replace("--samples 4", "--samples 2")
 
 
 def wavelet(output):
@@ -54,6 +55,13 @@ ROWS = [
     Row("criteria", "section 3 (importance score)", "the mean of attention beats the accumulated one and the one normalised by position", "no numbers printed",
         [f"{SLIDING} --kv-method treekv:prefill=step,treekv:prefill=step,criterion=accumulated,treekv:prefill=step,criterion=position"],
         compare("nll", best="treekv:prefill=step", lower=True)),
+    Row("parameters", "block, prefill_sinks, reduce", OURS, "no numbers printed",
+        [f"{FEW_KLD} --kv-ratio 0.125 --kv-method treekv," + ",".join(
+            f"treekv:{p}" for p in ("block=8", "block=16", "block=64", "prefill_sinks=4", "reduce=max", "reduce=sum"))],
+        measured(compare("kld", best="treekv", lower=True)), note="KL divergence from the full cache, nats a token: the first half of a text is a prompt, which goes by blocks"),
+    Row("cycle", "Algorithm 1 (cycle)", "the pointer moves by two as printed, or by one", "no numbers printed",
+        [f"{FEW} --kv-method treekv:prefill=step,treekv:prefill=step,cycle=literal"],
+        compare("nll", best="treekv:prefill=step", lower=True), note="half as many windows; by one is a choice of ours"),
     Row("wavelet", "Figure 2", "details of attended values grow towards the end of the text", "grows at all five scales",
         ["probe wavelet -f BOOKS/bram-stoker_dracula.txt -n 1024 --samples 8"],
         field(wavelet, lambda n: "last quarter over first: " + ", ".join(f"{scale} {value:.1f}" for scale, value in n.items()),

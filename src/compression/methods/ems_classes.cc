@@ -1,9 +1,10 @@
 #include "compression/methods/ems_classes.h"
 
 #include <algorithm>
+#include <bit>
+#include <limits>
 
 #include "base/list_stride.h"
-#include "compression/numbers.h"
 
 namespace winnow::compression::methods::ems {
 namespace {
@@ -11,16 +12,19 @@ namespace {
 // Walks from the newest member to the oldest: the last that is written of a class is its oldest.
 template <class Rows>
 void Walk(const Rows& rows, ClassTable& table) {
+  ClassTable::Member weakest = table.weakest;
   for (int64_t rank = table.n_all - 1; rank >= 0; --rank) {
     const auto slot = static_cast<size_t>(table.order[static_cast<size_t>(rank)]);
     const auto row = static_cast<size_t>(rows[slot]);
     const float score = table.scores[slot];
     table.importance[row] = std::max(table.importance[row], score);
+    table.next[static_cast<size_t>(rank)] = table.oldest[row];
     table.oldest[row] = static_cast<int32_t>(rank);
-    if (score <= table.weakest.score && table.n_members[row] > 1) {
-      table.weakest = {.rank = static_cast<int32_t>(rank), .score = score};
+    if (score <= weakest.score && table.n_members[row] > 1) {
+      weakest = {.rank = static_cast<int32_t>(rank), .score = score};
     }
   }
+  table.weakest = weakest;
 }
 
 }  // namespace
@@ -55,6 +59,7 @@ ClassTable TableRoom::Of(const LayerCall& call, int head, int window) const {
   table.importance = floats.subspan(slot_stride_, n_rows);
   table.oldest = indices.first(n_rows);
   table.classes = indices.subspan(row_stride_, n_rows);
+  table.next = indices.subspan(2 * row_stride_, n_slots);
   table.order = call.order(head);
   table.rows = call.cache.rows(call.layer, head);
   table.n_members = call.cache.n_sharing(call.layer, head);
@@ -66,6 +71,7 @@ ClassTable TableRoom::Of(const LayerCall& call, int head, int window) const {
 void Tabulate(const LayerCall& call, int head, const Factors& factors, ClassTable& table) {
   call.backend.ScoreAttention(Sums(call, head), factors.global, factors.local, table.scores);
   std::ranges::fill(table.importance, -1.0f);
+  std::ranges::fill(table.oldest, ClassTable::kNone);
   if (table.rows.rows().empty()) {
     Walk(table.rows.short_rows(), table);
   } else {
@@ -81,24 +87,34 @@ void Tabulate(const LayerCall& call, int head, const Factors& factors, ClassTabl
 }
 
 void TakeLowest(ClassTable& table, int64_t n_protect) {
-  // Takes the first one out, in the order of `before`.
-  const auto take = [&](std::span<int32_t>& classes, auto before) {
-    const auto taken = std::ranges::min_element(classes, [&](int32_t a, int32_t b) {
-      const float of_a = table.importance[static_cast<size_t>(a)];
-      const float of_b = table.importance[static_cast<size_t>(b)];
-      if (before(of_a, of_b)) return true;
-      if (before(of_b, of_a)) return false;
-      return table.oldest[static_cast<size_t>(a)] < table.oldest[static_cast<size_t>(b)];
-    });
-    const int32_t row = *taken;
-    std::copy(taken + 1, classes.end(), taken);
+  // Takes the class with the lowest key out.
+  const auto take = [](std::span<int32_t>& classes, auto key) {
+    size_t taken = 0;
+    uint64_t lowest = std::numeric_limits<uint64_t>::max();
+    for (size_t i = 0; i < classes.size(); ++i) {
+      const uint64_t of_class = key(static_cast<size_t>(classes[i]));
+      if (of_class >= lowest) continue;
+      lowest = of_class;
+      taken = i;
+    }
+    const int32_t row = classes[taken];
+    std::copy(classes.begin() + static_cast<ptrdiff_t>(taken) + 1, classes.end(),
+              classes.begin() + static_cast<ptrdiff_t>(taken));
     classes = classes.first(classes.size() - 1);
     return row;
   };
-  table.lowest = take(table.classes, [](double a, double b) { return ScoreLess(a, b); });
+  // Importances are not negative, and floats that are not lie in the order of their bits: of
+  // equally important classes that with the oldest member comes first.
+  const auto key = [&](size_t row, uint32_t importance) {
+    return uint64_t{importance} << 32 | static_cast<uint32_t>(table.oldest[row]);
+  };
+  const auto importance = [&](size_t row) {
+    return std::bit_cast<uint32_t>(table.importance[row]);
+  };
+  table.lowest = take(table.classes, [&](size_t row) { return key(row, importance(row)); });
   table.open = table.classes;
   for (int64_t i = 0; i < n_protect && !table.open.empty(); ++i) {
-    take(table.open, [](double a, double b) { return ScoreLess(b, a); });
+    take(table.open, [&](size_t row) { return key(row, ~importance(row)); });
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -14,9 +15,12 @@ namespace winnow::compression::methods::ems {
 // The classes of one head, and what a step decides about them. The lists lie in the scratch: steps
 // allocate nothing.
 struct ClassTable {
+  static constexpr int32_t kNone = -1;
+
   std::span<float> scores;      // [slot] s_GL
   std::span<float> importance;  // [row] the best s_GL of a member; below 0: not the row of a class
   std::span<int32_t> oldest;    // [row] the rank of the oldest member
+  std::span<int32_t> next;      // [rank] the next newer member of the class; kNone: none
   std::span<int32_t> classes;   // rows of classes, ascending: as they lie in memory
   std::span<const Slot> order;  // [rank]
   cache::SlotRows rows;         // [slot]
@@ -24,7 +28,7 @@ struct ClassTable {
 
   int64_t n_old = 0;        // members before this step
   int64_t n_all = 0;        // with the one that was promoted
-  int32_t lowest = -1;      // row of the class that has to go, and is no longer in `classes`
+  int32_t lowest = kNone;   // row of the class that has to go, and is no longer in `classes`
   std::span<int32_t> open;  // rows of those it may join, of `classes`
   int32_t nearest = -1;     // index of the most similar one of these; -1: none is similar enough
   float similarity = 0;     // to that
@@ -55,7 +59,7 @@ class TableRoom {
 
  private:
   size_t Floats() const { return slot_stride_ + row_stride_; }  // of one table
-  size_t Indices() const { return 2 * row_stride_; }
+  size_t Indices() const { return 2 * row_stride_ + slot_stride_; }
 
   Scratch& scratch_;
   int first_head_;
@@ -66,6 +70,19 @@ class TableRoom {
 
 // Fills in the classes of the n_all oldest entries.
 void Tabulate(const LayerCall& call, int head, const Factors& factors, ClassTable& table);
+// Calls visit(rank, row) for the members of two classes, from the oldest to the newest.
+template <class Visit>
+void ForMembers(const ClassTable& table, int32_t row, int32_t other, const Visit& visit) {
+  int32_t rank = table.oldest[static_cast<size_t>(row)];
+  int32_t of_other = row == other ? ClassTable::kNone : table.oldest[static_cast<size_t>(other)];
+  while (rank >= 0 || of_other >= 0) {
+    const bool is_other = rank < 0 || (of_other >= 0 && of_other < rank);
+    int32_t& next = is_other ? of_other : rank;
+    const auto at = static_cast<size_t>(next);
+    next = table.next[at];
+    visit(at, is_other ? other : row);
+  }
+}
 // Takes the least important class out; all others are open but for the n_protect most important
 // ones. Of equally important ones that with the oldest member is taken.
 void TakeLowest(ClassTable& table, int64_t n_protect);

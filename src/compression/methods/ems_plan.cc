@@ -27,9 +27,8 @@ void EvictLowest(const ClassTable& table, cache::HeadPlan& plan) {
     plan.evict.push_back(table.OldestSlot(table.lowest));
     return;
   }
-  for (const Slot slot : table.order.first(static_cast<size_t>(table.n_all))) {
-    if (table.rows[static_cast<size_t>(slot)] == table.lowest) plan.evict.push_back(slot);
-  }
+  ForMembers(table, table.lowest, table.lowest,
+             [&](size_t rank, int32_t) { plan.evict.push_back(table.order[rank]); });
 }
 
 void MergeLowest(const LayerCall& call, int head, const ClassTable& table, cache::HeadPlan& plan) {
@@ -38,9 +37,8 @@ void MergeLowest(const LayerCall& call, int head, const ClassTable& table, cache
   const kernels::AttentionSums sums = Sums(call, head);
   double from_weight = 0;
   double into_weight = 0;
-  for (const Slot slot : table.order.first(static_cast<size_t>(table.n_all))) {
-    const Slot row = table.rows[static_cast<size_t>(slot)];
-    if (row != from && row != into) continue;
+  ForMembers(table, from, into, [&](size_t rank, int32_t row) {
+    const Slot slot = table.order[rank];
     (row == from ? from_weight : into_weight) += Local(sums, slot);
     const double of_row = row == from ? table.lowest_length : table.nearest_length;
     const double length =
@@ -48,7 +46,7 @@ void MergeLowest(const LayerCall& call, int head, const ClassTable& table, cache
             ? of_row
             : double{call.cache.factors(call.layer, head)[static_cast<size_t>(slot)]};
     Share(call, head, slot, into, length, plan);
-  }
+  });
   const double sum = from_weight + into_weight;
   plan.merges.push_back({.into = into, .n_sources = 0});
   AddSource(from, table.lowest_length, Fraction(from_weight, sum, 0.5), plan);

@@ -93,7 +93,8 @@ struct ChunkJob {
   // nowhere. Others: [group, weights_stride].
   float* weights = nullptr;
   int64_t weights_stride = 0;
-  float* scratch = nullptr;  // scratch_floats()
+  bool rows_fetched = false;  // with entries.rows: all rows were prefetched
+  float* scratch = nullptr;   // scratch_floats()
 };
 
 // One query head's weights from its scores.

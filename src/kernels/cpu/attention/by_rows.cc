@@ -27,6 +27,9 @@ struct Numbers {
   int64_t head_stride() const { return 2 * stride; }
 };
 
+// A thread that does all of a head waits for nobody and finds what it needs in its caches.
+bool ByHeads(const Call& call) { return call.n_heads % call.pool.n_threads() == 0; }
+
 // Rotated keys are an entry's own; otherwise an entry's score is that of its row times its factor,
 // and a row is met once.
 bool ScoresAreOfRows(const Call& call, const HostHead& head) {
@@ -44,31 +47,59 @@ void Score(const Call& call, const DecodeKernels& kernels, const Numbers& number
   if (n <= 0) return;
   const EntryMap entries = of_rows ? EntryMap{} : store.entries.From(first);
   const int64_t first_row = entries.rows == nullptr ? first : 0;
+  // Entries of all chunks meet the same few rows: these are asked for once, by the thread that
+  // does all of the head.
+  constexpr int64_t kFewBytes = 32 << 10;
+  const int64_t row_bytes = store.n_rows * shape.key_row_bytes;
+  const bool fetched = entries.rows != nullptr && row_bytes <= kFewBytes && ByHeads(call);
+  if (fetched && part == 0) PrefetchPolicy::PrefetchIntoL1(store.keys, row_bytes);
   kernels.score_chunk(shape, {.q = call.Queries(head),
                               .keys = store.keys + first_row * shape.key_row_bytes,
                               .entries = entries,
                               .n_slots = static_cast<int>(n),
                               .weights = numbers.At(head * shape.group).scores + first,
                               .weights_stride = numbers.head_stride(),
+                              .rows_fetched = fetched,
                               .scratch = scratch});
 }
 
-// Weights of the rows of one KV head's query heads: sums over the entries that share a row. All
-// heads at once, because a sum must wait for the one before only if both are of the same row.
-void SumEntriesOfRows(const Call& call, const Numbers& numbers, int64_t head) {
-  const HostHead& store = call.a.heads[head];
-  const int group = call.shape.group;
-  const HeadNumbers first = numbers.At(head * group);
-  const int64_t stride = numbers.head_stride();
-  for (int h = 0; h < group; ++h) {
-    std::fill_n(first.scores + h * stride, store.n_rows, 0.0f);
-  }
+// Adds the weights of entries to those of their rows, for kGroup query heads at once, because a sum
+// must wait for the one before only if both are of the same row.
+template <int kGroup>
+void SumByRow(const HostHead& store, const HeadNumbers& first, int64_t stride) {
+  const int32_t* rows = store.entries.rows;
   for (int64_t entry = 0; entry < store.n_slots; ++entry) {
-    const int32_t row = store.entries.rows[entry];
+    const int32_t row = rows[entry];
     WINNOW_DCHECK(row >= 0 && row < store.n_rows);
     float* sums = first.scores + row;
     const float* weights = first.weights + entry;
-    for (int h = 0; h < group; ++h) sums[h * stride] += weights[h * stride];
+#pragma GCC unroll 4
+    for (int h = 0; h < kGroup; ++h) sums[h * stride] += weights[h * stride];
+  }
+}
+
+// Weights of the rows of one KV head's query heads: sums over the entries that share a row.
+void SumEntriesOfRows(const Call& call, const Numbers& numbers, int64_t head) {
+  const HostHead& store = call.a.heads[head];
+  const int64_t stride = numbers.head_stride();
+  for (int h = 0; h < call.shape.group;) {
+    const HeadNumbers first = numbers.At(head * call.shape.group + h);
+    const int n = std::min(4, call.shape.group - h);
+    for (int i = 0; i < n; ++i) std::fill_n(first.scores + i * stride, store.n_rows, 0.0f);
+    switch (n) {
+      case 1:
+        SumByRow<1>(store, first, stride);
+        break;
+      case 2:
+        SumByRow<2>(store, first, stride);
+        break;
+      case 3:
+        SumByRow<3>(store, first, stride);
+        break;
+      default:
+        SumByRow<4>(store, first, stride);
+    }
+    h += n;
   }
 }
 
@@ -183,8 +214,7 @@ void AttendByRows(const Call& call, const DecodeKernels& kernels) {
     FillTaps(call, kernels, numbers, list, call.ThreadScratch(thread_floats, thread));
   };
   const int64_t n_lists = a.taps.any() ? call.ListsPerHead() : 0;  // of a head
-  if (call.n_heads % call.pool.n_threads() == 0) {
-    // A thread that does all of a head waits for nobody and finds what it needs in its caches.
+  if (ByHeads(call)) {
     call.pool.ParallelFor(call.n_heads, [&](int64_t head, int thread) {
       const auto each = [&](const auto& step, int64_t n) {
         for (int64_t i = head * n; i < (head + 1) * n; ++i) step(i, thread);

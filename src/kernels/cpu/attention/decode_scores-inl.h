@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/cpu/attention/attention_kernels.h"
 #include "kernels/cpu/attention/entries-inl.h"
@@ -135,37 +136,43 @@ HWY_INLINE VF LoadFloats(const float* from, int n) {
 
 // scores[h * kChunkSlots + s] = q[h] . key s, rotated to its place, for kLanes entries from `slot`
 // on: rotated keys stay in registers. q: [kHeads][key_dim], split. Requires: RotatesVectors.
-template <class At, class Angles, int kHeads>
-void ScoreRotated(const AttentionShape& shape, const ChunkJob& job, int slot, const float* q,
-                  float* scores) {
+template <class At, class Angles, int kHeads, class Layout>
+void ScoreRotated(const AttentionShape& shape, const Layout& layout, const ChunkJob& job, int slot,
+                  const float* q, float* scores) {
   const DF df;
-  const int dim = shape.key_dim, n_pairs = shape.rotation.n_rotated / 2;
+  const Rotation rotation = shape.rotation;
+  const int64_t row_bytes = shape.key_row_bytes;
+  // The rows of the tile, counted from `keys`.
+  alignas(64) int32_t ascending[kLanes];
+  hn::Store(hn::Iota(hn::RebindToSigned<DF>(), 0), hn::RebindToSigned<DF>(), ascending);
+  const bool mapped = job.entries.rows != nullptr;
+  const int32_t* rows = mapped ? job.entries.rows + slot : ascending;
+  const std::byte* keys = mapped ? job.keys : job.keys + slot * row_bytes;
+  const int32_t* positions = job.entries.positions + slot;
   VF fours[kHeads][kLanes / 4];
 #pragma GCC unroll 1  // four times the code is no faster
   for (int four = 0; four < kLanes / 4; ++four) {
     VF acc[kHeads][4];
 #pragma GCC unroll 4
     for (int s = 0; s < 4; ++s) {
-      const int64_t entry = slot + 4 * four + s;
-      const int64_t row = job.entries.rows == nullptr ? entry : job.entries.rows[entry];
-      const At at{job.keys + row * shape.key_row_bytes};
-      const Angles angles(shape.rotation, job.entries.positions[entry]);
+      const At at{keys + rows[4 * four + s] * row_bytes};
+      const Angles angles(rotation, positions[4 * four + s]);
 #pragma GCC unroll 8
       for (int h = 0; h < kHeads; ++h) acc[h][s] = hn::Zero(df);
-      for (int i = 0; i < n_pairs; i += kLanes) {
-        const RotatedPairs rotated = RotatePair(at, shape.rotation, angles, i);
+      for (int i = 0; i < layout.n_pairs; i += kLanes) {
+        const RotatedPairs rotated = RotatePair(at, layout, angles, i);
 #pragma GCC unroll 8
         for (int h = 0; h < kHeads; ++h) {
-          const float* of_head = q + h * dim;
+          const float* of_head = q + h * layout.dim;
           acc[h][s] = hn::MulAdd(rotated.a, hn::LoadU(df, of_head + i), acc[h][s]);
-          acc[h][s] = hn::MulAdd(rotated.b, hn::LoadU(df, of_head + n_pairs + i), acc[h][s]);
+          acc[h][s] = hn::MulAdd(rotated.b, hn::LoadU(df, of_head + layout.n_pairs + i), acc[h][s]);
         }
       }
-      for (int i = 2 * n_pairs; i < dim; i += kLanes) {
+      for (int i = 2 * layout.n_pairs; i < layout.dim; i += kLanes) {
         const VF key = at(i);
 #pragma GCC unroll 8
         for (int h = 0; h < kHeads; ++h) {
-          acc[h][s] = hn::MulAdd(key, hn::LoadU(df, q + h * dim + i), acc[h][s]);
+          acc[h][s] = hn::MulAdd(key, hn::LoadU(df, q + h * layout.dim + i), acc[h][s]);
         }
       }
     }
@@ -180,6 +187,26 @@ void ScoreRotated(const AttentionShape& shape, const ChunkJob& job, int slot, co
   }
 }
 
+// Calls score(layout). Heads of a few vectors that are rotated as a whole spend more on what would
+// be variable than on numbers: for them it is constant.
+template <class At, class F>
+HWY_INLINE void WithLayout(const AttentionShape& shape, const F& score) {
+  const Rotation& rotation = shape.rotation;
+  if constexpr (std::is_same_v<At, ElementsAt<F16Elements>>) {
+    if (rotation.unit && rotation.n_rotated == shape.key_dim) {
+      if (shape.key_dim == 2 * kLanes) {
+        return rotation.interleaved ? score(WholeLayout<2 * kLanes, true>())
+                                    : score(WholeLayout<2 * kLanes, false>());
+      }
+      if (shape.key_dim == 4 * kLanes) {
+        return rotation.interleaved ? score(WholeLayout<4 * kLanes, true>())
+                                    : score(WholeLayout<4 * kLanes, false>());
+      }
+    }
+  }
+  score(PairLayout{shape.key_dim, rotation.n_rotated / 2, rotation.interleaved});
+}
+
 template <class At>
 void ScoreRotatedHeads(const AttentionShape& shape, const ChunkJob& job, int slot,
                        const Scratch& scratch, float* scores) {
@@ -187,11 +214,15 @@ void ScoreRotatedHeads(const AttentionShape& shape, const ChunkJob& job, int slo
     const float* q = scratch.split + h * shape.key_dim;
     float* of_pass = scores + h * kChunkSlots;
     constexpr int kHeads = decltype(count)::kHeads;
-    if (shape.rotation.unit) {
-      ScoreRotated<At, SumAngles, kHeads>(shape, job, slot, q, of_pass);
-    } else {
-      ScoreRotated<At, RowAngles, kHeads>(shape, job, slot, q, of_pass);
-    }
+    WithLayout<At>(shape, [&](const auto& layout) HWY_ATTR {
+      using Layout = std::decay_t<decltype(layout)>;
+      if constexpr (std::is_same_v<Layout, PairLayout>) {
+        if (!shape.rotation.unit) {
+          return ScoreRotated<At, RowAngles, kHeads>(shape, layout, job, slot, q, of_pass);
+        }
+      }
+      ScoreRotated<At, SumAngles, kHeads>(shape, layout, job, slot, q, of_pass);
+    });
   });
 }
 
@@ -231,7 +262,7 @@ void ScoreEntries(const AttentionShape& shape, const ChunkJob& job, const Scratc
   const auto score = [&](int slot, int n) HWY_ATTR {
     if (job.entries.rows == nullptr) {
       shape.prefetch.PrefetchAheadIn(keys, slot * shape.key_row_bytes, n * shape.key_row_bytes);
-    } else {
+    } else if (!job.rows_fetched) {
       FetchRows(shape, job, slot + kLanes);
     }
     float* scores = scratch.scores + slot;

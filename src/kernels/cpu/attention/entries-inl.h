@@ -38,28 +38,37 @@ inline bool RotatesVectors(const AttentionShape& shape) {
   return rotation.any() && shape.key_dim % kLanes == 0 && rotation.n_rotated % (2 * kLanes) == 0;
 }
 
-// Cosines and sines of a position, kLanes pairs from i on: a row of the table.
+// Where the elements of pairs are: in part of a key's dimensions, or in all of them, which are then
+// known when this is compiled.
+struct PairLayout {
+  int dim = 0;
+  int n_pairs = 0;
+  bool interleaved = false;
+};
+template <int kDim, bool kInterleaved>
+struct WholeLayout {
+  static constexpr int dim = kDim;
+  static constexpr int n_pairs = kDim / 2;
+  static constexpr bool interleaved = kInterleaved;
+};
+
+// Cosines and sines of a position, kLanes pairs from i of n_pairs on: a row of the table.
 struct CosSin {
   VF cosines, sines;
 };
 struct RowAngles {
   const float* row;
-  int n_pairs;
-  RowAngles(const Rotation& rotation, int64_t position)
-      : row(rotation.Angles(position)), n_pairs(rotation.n_rotated / 2) {}
-  HWY_INLINE CosSin operator()(int i) const {
+  RowAngles(const Rotation& rotation, int64_t position) : row(rotation.Angles(position)) {}
+  HWY_INLINE CosSin At(int i, int n_pairs) const {
     return {hn::LoadU(DF(), row + i), hn::LoadU(DF(), row + n_pairs + i)};
   }
 };
 // The same, put together of two rows. Requires: Rotation::unit.
 struct SumAngles {
   const float *coarse, *fine;
-  int n_pairs;
   SumAngles(const Rotation& rotation, int64_t position)
-      : coarse(rotation.Coarse(position)),
-        fine(rotation.Fine(position)),
-        n_pairs(rotation.n_rotated / 2) {}
-  HWY_INLINE CosSin operator()(int i) const {
+      : coarse(rotation.Coarse(position)), fine(rotation.Fine(position)) {}
+  HWY_INLINE CosSin At(int i, int n_pairs) const {
     const DF df;
     const VF ca = hn::LoadU(df, coarse + i), sa = hn::LoadU(df, coarse + n_pairs + i);
     const VF cb = hn::LoadU(df, fine + i), sb = hn::LoadU(df, fine + n_pairs + i);
@@ -71,20 +80,19 @@ struct SumAngles {
 struct RotatedPairs {
   VF a, b;
 };
-template <class At, class Angles>
-HWY_INLINE RotatedPairs RotatePair(const At& at, const Rotation& rotation, const Angles& angles,
+template <class At, class Layout, class Angles>
+HWY_INLINE RotatedPairs RotatePair(const At& at, const Layout& layout, const Angles& angles,
                                    int i) {
   const DF df;
-  const int n_pairs = rotation.n_rotated / 2;
-  const auto [c, s] = angles(i);
+  const auto [c, s] = angles.At(i, layout.n_pairs);
   VF a, b;
-  if (rotation.interleaved) {
+  if (layout.interleaved) {
     const VF first = at(2 * i), second = at(2 * i + kLanes);
     a = hn::ConcatEven(df, second, first);
     b = hn::ConcatOdd(df, second, first);
   } else {
     a = at(i);
-    b = at(n_pairs + i);
+    b = at(layout.n_pairs + i);
   }
   return {hn::NegMulAdd(b, s, hn::Mul(a, c)), hn::MulAdd(a, s, hn::Mul(b, c))};
 }
@@ -96,9 +104,10 @@ HWY_INLINE void UnpackRotated(const At& at, int dim, const Rotation& rotation, i
   const DF df;
   const RowAngles angles(rotation, position);
   const int n_pairs = rotation.n_rotated / 2;
+  const PairLayout layout = {dim, n_pairs, rotation.interleaved};
   for (int i = 0; i < n_pairs; i += kLanes) {
-    const RotatedPairs rotated = RotatePair(at, rotation, angles, i);
-    if (rotation.interleaved) {
+    const RotatedPairs rotated = RotatePair(at, layout, angles, i);
+    if (layout.interleaved) {
       hn::StoreInterleaved2(rotated.a, rotated.b, df, out + 2 * i);
     } else {
       hn::StoreU(rotated.a, df, out + i);

@@ -29,13 +29,17 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Rows may leave gaps that no prefetcher sees beyond.
 constexpr size_t kRowsAhead = 8;
 
-// out[i] = the cosine of `from`, a unit vector, and row to[i]. Requires: dim is a multiple of
-// kLanes.
-template <class At>
-void Cosines(const HostHeadRows& head, std::span<const int32_t> to, const float* from, float* out) {
+// out[i] = the cosine of `from`, a unit vector, and row to[i]. kVectors: of a row, which is then
+// `from` in registers; 0: any number. Requires: dim is a multiple of kLanes.
+template <class At, int kVectors>
+void RowCosinesTo(const HostHeadRows& head, std::span<const int32_t> to, const float* from,
+                  float* out) {
   const DF df;
   const size_t last = to.size() - 1;
   constexpr PrefetchPolicy listed;  // row by row
+  VF own[std::max(1, kVectors)];
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v) own[v] = hn::LoadU(df, from + v * kLanes);
   for (size_t first = 0; first < to.size(); first += kLanes) {
     VF dots[kLanes / 4], squares[kLanes / 4];
 #pragma GCC unroll 4
@@ -47,10 +51,15 @@ void Cosines(const HostHeadRows& head, std::span<const int32_t> to, const float*
         listed.Fetch(head.Row(to[std::min(row + kRowsAhead, last)]), head.row_bytes);
         const At at{head.Row(to[std::min(row, last)])};
         dot[i] = square[i] = hn::Zero(df);
-        for (int d = 0; d < head.dim; d += kLanes) {
-          const VF x = at(d);
-          dot[i] = hn::MulAdd(x, hn::LoadU(df, from + d), dot[i]);
+        const auto add = [&](VF x, VF y) HWY_ATTR {
+          dot[i] = hn::MulAdd(x, y, dot[i]);
           square[i] = hn::MulAdd(x, x, square[i]);
+        };
+        if constexpr (kVectors > 0) {
+#pragma GCC unroll 8
+          for (int v = 0; v < kVectors; ++v) add(at(v * kLanes), own[v]);
+        } else {
+          for (int d = 0; d < head.dim; d += kLanes) add(at(d), hn::LoadU(df, from + d));
         }
       }
       dots[four] = SumFour(dot[0], dot[1], dot[2], dot[3]);
@@ -60,6 +69,18 @@ void Cosines(const HostHeadRows& head, std::span<const int32_t> to, const float*
     const VF cosine = hn::IfThenElseZero(hn::Gt(square, hn::Zero(df)),
                                          hn::Div(SumBlocks(dots), hn::Sqrt(square)));
     hn::StoreU(cosine, df, out + first);
+  }
+}
+
+template <class At>
+void Cosines(const HostHeadRows& head, std::span<const int32_t> to, const float* from, float* out) {
+  switch (head.dim / kLanes) {
+    case 2:
+      return RowCosinesTo<At, 2>(head, to, from, out);
+    case 4:
+      return RowCosinesTo<At, 4>(head, to, from, out);
+    default:
+      return RowCosinesTo<At, 0>(head, to, from, out);
   }
 }
 
@@ -120,32 +141,61 @@ Match Largest(float* cosines, std::span<const int32_t> to, std::span<const int32
   return best;
 }
 
+// The rows of a tile whose product of cosines can be high enough.
+struct Candidates {
+  // Room for a vector that ends behind the tile.
+  alignas(64) int32_t rows[kTileRows + kLanes];
+  alignas(64) int32_t places[kTileRows + kLanes];  // in the tile
+  alignas(64) float cosines[kTileRows + kLanes];   // the first ones; then the products
+  size_t n = 0;
+};
+
+// Takes those of the rows `to` whose first cosine, [kTileRows], is `lowest` or more, or its
+// negative.
+void TakeCandidates(const float* cosines, std::span<const int32_t> to, float lowest,
+                    Candidates& found) {
+  const DF df;
+  const hn::RebindToSigned<DF> di;
+  size_t i = 0;
+  for (; i + kLanes <= to.size(); i += kLanes) {
+    const VF cosine = hn::Load(df, cosines + i);
+    const auto taken = hn::Ge(hn::Abs(cosine), hn::Set(df, lowest));
+    const auto taken_numbers = hn::RebindMask(di, taken);
+    const auto place = hn::Iota(di, static_cast<int32_t>(i));
+    hn::CompressStore(hn::LoadU(di, to.data() + i), taken_numbers, di, found.rows + found.n);
+    hn::CompressStore(place, taken_numbers, di, found.places + found.n);
+    found.n += hn::CompressStore(cosine, taken, df, found.cosines + found.n);
+  }
+  for (; i < to.size(); ++i) {
+    found.rows[found.n] = to[i];
+    found.places[found.n] = static_cast<int32_t>(i);
+    found.cosines[found.n] = cosines[i];
+    found.n += std::abs(cosines[i]) >= lowest ? 1 : 0;
+  }
+}
+
 // The nearest of a tile's rows, counted from the tile's first. from: [kind, dim], unit vectors.
 Match NearestOfTile(const HostSimilarity& s, std::span<const int32_t> to, const float* from,
                     float* unpacked) {
+  const DF df;
   // What a product is more than its first factor, rounding and all.
-  constexpr float kMargin = 1.001f;
+  constexpr double kMargin = 1.001;
   alignas(64) float cosines[kTileRows];
   const std::span<const HostHeadRows> kinds = s.kinds();
   RowCosines(kinds[0], to, from, unpacked, cosines);
   if (kinds.size() == 1) return Largest(cosines, to, s.ranks);
-  // Of the second kind only the rows whose product can reach `lowest`.
-  int32_t rows[kTileRows], places[kTileRows];
-  size_t n = 0;
-  for (size_t i = 0; i < to.size(); ++i) {
-    rows[n] = to[i];
-    places[n] = static_cast<int32_t>(i);
-    n += std::abs(cosines[i]) * kMargin >= s.min_similarity ? 1 : 0;
+  // Of the second kind only the rows whose product can reach `min_similarity`.
+  Candidates found;
+  TakeCandidates(cosines, to, static_cast<float>(s.min_similarity / kMargin), found);
+  if (found.n == 0) return {};
+  const std::span<const int32_t> rows = std::span(found.rows).first(found.n);
+  RowCosines(kinds[1], rows, from + kinds[0].dim, unpacked, cosines);
+  for (size_t i = 0; i < found.n; i += kLanes) {
+    const VF product = hn::Mul(hn::Load(df, found.cosines + i), hn::Load(df, cosines + i));
+    hn::Store(product, df, cosines + i);
   }
-  Match nearest;
-  if (n == 0) return nearest;
-  alignas(64) float second[kTileRows];
-  RowCosines(kinds[1], std::span(rows).first(n), from + kinds[0].dim, unpacked, second);
-  for (size_t i = 0; i < n; ++i) {
-    const float product = cosines[places[i]] * second[i];
-    const int32_t best_row = to[static_cast<size_t>(nearest.to)];
-    if (Better(s.ranks, product, rows[i], nearest.cosine, best_row)) nearest = {product, places[i]};
-  }
+  Match nearest = Largest(cosines, rows, s.ranks);
+  nearest.to = found.places[static_cast<size_t>(nearest.to)];
   return nearest;
 }
 
