@@ -96,8 +96,8 @@ struct Calibration {
 
 Result<Calibration> Measure(runtime::Engine& engine, std::span<const std::vector<TokenId>> prompts,
                             const std::atomic<bool>& interrupted) {
-  const model::Hyperparameters& h = engine.model().hyperparameters();
-  Calibration found = {.profiles = {h.n_layers, h.n_kv_heads}};
+  const cache::CacheShape shape = engine.model().cache_shape();
+  Calibration found = {.profiles = {shape.n_layers, shape.n_kv_heads}};
   runtime::SessionOptions options;
   options.compression.method = CurveMethod();
   options.compression.ratio = kRatio;

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <functional>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <vector>
 
@@ -36,9 +38,13 @@ std::string LowerName(TensorType type) {
 // Keys and values of one token, all layers; nothing if a head cannot be stored in this type.
 std::optional<int64_t> CacheBytesPerToken(const model::Hyperparameters& h, TensorType type) {
   const int block = gguf::GetTypeInfo(type).block_elements;
-  if (h.key_dim % block != 0 || h.value_dim % block != 0) return std::nullopt;
-  return h.n_layers * h.n_kv_heads *
-         (gguf::RowBytes(type, h.key_dim) + gguf::RowBytes(type, h.value_dim));
+  int64_t bytes = 0;
+  for (const model::LayerSpec& layer : h.layers) {
+    if (layer.key_dim % block != 0 || layer.value_dim % block != 0) return std::nullopt;
+    bytes += layer.n_kv_heads *
+             (gguf::RowBytes(type, layer.key_dim) + gguf::RowBytes(type, layer.value_dim));
+  }
+  return bytes;
 }
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
@@ -74,37 +80,47 @@ std::string RopeText(const model::RopeParameters& rope) {
   return text;
 }
 
-std::string FeedForwardText(const std::vector<model::LayerSpec>& layers) {
-  const auto [narrowest, widest] = std::minmax_element(
-      layers.begin(), layers.end(),
-      [](const auto& a, const auto& b) { return a.feed_forward < b.feed_forward; });
-  std::string text = std::to_string(narrowest->feed_forward);
-  if (narrowest->feed_forward < widest->feed_forward) {
-    text += " to " + std::to_string(widest->feed_forward) + ", by layer";
-  }
+using model::LayerSpec;
+using LayerList = std::vector<LayerSpec>;
+
+// "96", or "32 to 96, by layer".
+std::string TextByLayer(const LayerList& layers, auto number) {
+  const auto [min, max] = std::ranges::minmax(layers | std::views::transform(number));
+  std::string text = std::to_string(min);
+  if (min < max) text += " to " + std::to_string(max) + ", by layer";
   return text;
 }
 
 // One number where all layers are alike, else a list of them.
-report::Value FeedForwardWidths(const std::vector<model::LayerSpec>& layers) {
-  const int64_t first = layers.front().feed_forward;
-  if (std::all_of(layers.begin(), layers.end(),
-                  [first](const auto& layer) { return layer.feed_forward == first; })) {
+report::Value ValuesByLayer(const LayerList& layers, auto number) {
+  const auto first = std::invoke(number, layers.front());
+  if (std::ranges::all_of(layers,
+                          [&](const auto& layer) { return std::invoke(number, layer) == first; })) {
     return first;
   }
-  report::List widths;
-  for (const model::LayerSpec& layer : layers) widths.emplace_back(layer.feed_forward);
-  return widths;
+  report::List values;
+  for (const LayerSpec& layer : layers) values.emplace_back(std::invoke(number, layer));
+  return values;
 }
+
+double RopeBase(const model::LayerSpec& layer) { return layer.rope.base; }
 
 void PrintShape(const model::Hyperparameters& h) {
   PrintLine("layers", std::to_string(h.n_layers));
-  PrintLine("width", std::to_string(h.embedding) + ", feed-forward " + FeedForwardText(h.layers));
-  PrintLine("heads", std::to_string(h.n_heads) + " query, " + std::to_string(h.n_kv_heads) +
-                         " key-value, of " + std::to_string(h.key_dim) +
-                         (h.value_dim == h.key_dim ? "" : " and " + std::to_string(h.value_dim)));
+  PrintLine("width", std::to_string(h.embedding) + ", feed-forward " +
+                         TextByLayer(h.layers, &LayerSpec::feed_forward));
+  const bool equal_dims = std::ranges::all_of(
+      h.layers, [](const LayerSpec& layer) { return layer.key_dim == layer.value_dim; });
+  PrintLine("heads",
+            TextByLayer(h.layers, &LayerSpec::n_heads) + " query, " +
+                TextByLayer(h.layers, &LayerSpec::n_kv_heads) + " key-value, of " +
+                TextByLayer(h.layers, &LayerSpec::key_dim) +
+                (equal_dims ? "" : " and " + TextByLayer(h.layers, &LayerSpec::value_dim)));
   PrintLine("trained context", std::to_string(h.trained_context) + " tokens");
-  PrintLine("rotation", RopeText(h.rope));
+  const bool one_rope = std::ranges::all_of(
+      h.layers, [&](const LayerSpec& layer) { return layer.rope == h.layers.front().rope; });
+  PrintLine("rotation",
+            RopeText(h.layers.front().rope) + (one_rope ? "" : "; other layers differ"));
 }
 
 void PrintCache(const model::Hyperparameters& h) {
@@ -182,16 +198,17 @@ report::Value FindingsJson(const Findings& found, bool all_tensors) {
                         {"bits_per_weight", s.bits_per_weight}};
   if (found.shape) {
     const model::Hyperparameters& h = *found.shape;
-    out.Add("hyperparameters", report::Record{{"n_layers", h.n_layers},
-                                              {"embedding", h.embedding},
-                                              {"feed_forward", FeedForwardWidths(h.layers)},
-                                              {"n_heads", h.n_heads},
-                                              {"n_kv_heads", h.n_kv_heads},
-                                              {"key_dim", h.key_dim},
-                                              {"value_dim", h.value_dim},
-                                              {"vocabulary", h.vocabulary},
-                                              {"trained_context", h.trained_context},
-                                              {"rope_base", h.rope.base}});
+    out.Add("hyperparameters",
+            report::Record{{"n_layers", h.n_layers},
+                           {"embedding", h.embedding},
+                           {"feed_forward", ValuesByLayer(h.layers, &LayerSpec::feed_forward)},
+                           {"n_heads", ValuesByLayer(h.layers, &LayerSpec::n_heads)},
+                           {"n_kv_heads", ValuesByLayer(h.layers, &LayerSpec::n_kv_heads)},
+                           {"key_dim", ValuesByLayer(h.layers, &LayerSpec::key_dim)},
+                           {"value_dim", ValuesByLayer(h.layers, &LayerSpec::value_dim)},
+                           {"vocabulary", h.vocabulary},
+                           {"trained_context", h.trained_context},
+                           {"rope_base", ValuesByLayer(h.layers, RopeBase)}});
     report::Record per_1k;
     for (const TensorType type : kCacheTypes) {
       const auto bytes = CacheBytesPerToken(h, type);

@@ -295,13 +295,12 @@ Result<Loaded> Load(const ModelFlags& flags, Log& log) {
            HumanCount(engine.model().n_parameters()) + " parameters, " +
            (file_type.empty() ? "" : file_type + ", ") + HumanBytes(engine.file().file_bytes()));
   const cache::Cache& cache = loaded.session->cache();
-  const int64_t bytes_per_token =
-      cache.bytes_per_slot() * cache.config().shape.n_kv_heads * cache.config().shape.n_layers;
   const std::string held = std::to_string(cache.capacity()) + " tokens";
   const bool endless = loaded.session->capacity() > cache.capacity();
   log.Info("cache  " + (endless ? held + " at once, texts of any length" : "up to " + held) +
            ", keys " + flags.key_type + (cache.config().hadamard_keys ? " (rotated)" : "") +
-           ", values " + flags.value_type + ", " + HumanBytes(bytes_per_token) + " per token");
+           ", values " + flags.value_type + ", " + HumanBytes(cache.bytes_per_token()) +
+           " per token");
   if (session_options.compression.method) {
     log.Info("method " + MethodName(*loaded.session) + BudgetText(session_options.compression));
   }

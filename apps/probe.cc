@@ -166,6 +166,11 @@ class ProbeRun {
     WINNOW_ASSIGN(loaded_, Load(flags_.model, log_));
     WINNOW_TRY(CheckTrainedContext(flags_.model.kv, *loaded_.session, flags_.n_tokens));
     loaded_.session.reset();
+    if (!loaded_.engine->model().hyperparameters().heads_alike()) {
+      return Error{
+          "probe: the layers of this model differ in their heads (winnow inspect lists them); "
+          "probes compare layers that have the same"};
+    }
     WINNOW_ASSIGN(session_, SessionOptionsFrom(flags_.model));
     WINNOW_ASSIGN(std::string text, ReadText(flags_.text, log_));
     if (!flags_.text.text) text = WithoutFinalNewline(std::move(text));

@@ -22,11 +22,12 @@ struct Queries {
 inline kernels::Attention Over(const cache::Cache& cache, int layer, const Queries& queries,
                                const kernels::TapSpec& taps = {}, kernels::Taps* found = nullptr) {
   const cache::CacheConfig& config = cache.config();
+  const cache::LayerShape shape = config.shape.layer(layer);
   return {.q = queries.q,
           .out = queries.out,
           .n_q_heads = queries.n_heads,
-          .key_dim = config.shape.key_dim,
-          .value_dim = config.shape.value_dim,
+          .key_dim = shape.key_dim,
+          .value_dim = shape.value_dim,
           .key_type = config.key_type,
           .value_type = config.value_type,
           .scale = queries.scale,

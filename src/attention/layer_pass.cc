@@ -19,8 +19,8 @@ std::span<const cache::Position> Part(std::span<const cache::Position> positions
 
 }  // namespace
 
-LayerPass::LayerPass(kernels::Backend& backend, const Shape& shape, Attend attend)
-    : backend_(backend), shape_(shape), attend_(std::move(attend)) {
+LayerPass::LayerPass(kernels::Backend& backend, std::vector<Shape> shapes, Attend attend)
+    : backend_(backend), shapes_(std::move(shapes)), attend_(std::move(attend)) {
   if (attend_) return;
   attend_ = [&backend](std::span<const Attention> attentions) { backend.AttendAll(attentions); };
 }
@@ -28,6 +28,7 @@ LayerPass::LayerPass(kernels::Backend& backend, const Shape& shape, Attend atten
 void LayerPass::Start(int layer, const kernels::RopeTable& rope, std::span<const Span> spans) {
   undecided_.clear();  // of a step that was abandoned
   layer_ = layer;
+  shape_ = shapes_.size() == 1 ? shapes_.front() : shapes_.at(static_cast<size_t>(layer));
   rope_ = &rope;
   at_ = 0;
   n_spans_ = spans.size();

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "attention/row_collector.h"
@@ -78,8 +79,11 @@ class LayerPass {
   // Computes attention; as Backend::AttendAll.
   using Attend = std::function<void(std::span<const kernels::Attention> attentions)>;
 
-  // `attend` replaces the backend's attention (tests: weights made by hand).
-  LayerPass(kernels::Backend& backend, const Shape& shape, Attend attend = {});
+  // `shapes` [layer], or one if all layers are alike; `attend` replaces the backend's attention
+  // (tests: weights made by hand).
+  LayerPass(kernels::Backend& backend, std::vector<Shape> shapes, Attend attend = {});
+  LayerPass(kernels::Backend& backend, const Shape& shape, Attend attend = {})
+      : LayerPass(backend, std::vector<Shape>{shape}, std::move(attend)) {}
 
   // One sequence's rows in the layer at work.
   struct Span {
@@ -166,7 +170,8 @@ class LayerPass {
   }
 
   kernels::Backend& backend_;
-  Shape shape_;
+  std::vector<Shape> shapes_;
+  Shape shape_;  // of the layer at work
   Attend attend_;
   int layer_ = 0;
   const kernels::RopeTable* rope_ = nullptr;

@@ -28,6 +28,20 @@ Result<void> CheckType(TensorType type, int dim, std::string_view what) {
 
 }  // namespace
 
+CacheShape MakeShape(const std::vector<LayerShape>& layers) {
+  WINNOW_CHECK(!layers.empty());
+  CacheShape shape = {.n_layers = static_cast<int>(layers.size())};
+  bool alike = true;
+  for (const LayerShape& layer : layers) {
+    shape.n_kv_heads = std::max(shape.n_kv_heads, layer.n_kv_heads);
+    shape.key_dim = std::max(shape.key_dim, layer.key_dim);
+    shape.value_dim = std::max(shape.value_dim, layer.value_dim);
+    alike = alike && layer == layers.front();
+  }
+  if (!alike) shape.by_layer = layers;
+  return shape;
+}
+
 Cache::Cache() = default;
 Cache::~Cache() = default;
 
@@ -35,9 +49,8 @@ Cache::Data::Data(const CacheConfig& cache_config, std::unique_ptr<Placement> ro
     : config(cache_config),
       placement(std::move(rows)),
       views(static_cast<size_t>(config.shape.n_kv_heads)) {
-  const auto n_heads = static_cast<size_t>(config.shape.n_kv_heads);
   for (int l = 0; l < config.shape.n_layers; ++l) {
-    LayerData& layer = layers.emplace_back(n_heads);
+    LayerData& layer = layers.emplace_back(static_cast<size_t>(config.shape.layer(l).n_kv_heads));
     layer.numbers.resize(static_cast<size_t>(config.state.n_layer_numbers));
     for (HeadState& head : layer.heads) {
       head.columns.Shape(config.state);
@@ -58,11 +71,15 @@ size_t Cache::Data::MaxEntries() const {
 
 Result<std::unique_ptr<Cache>> Cache::Make(kernels::Backend& backend, const CacheConfig& config) {
   const CacheShape& shape = config.shape;
-  WINNOW_CHECK(shape.n_layers > 0 && shape.n_kv_heads > 0 && shape.key_dim > 0 &&
-               shape.value_dim > 0);
-  WINNOW_CHECK(config.n_copies > 0 && shape.n_kv_heads % config.n_copies == 0);
-  WINNOW_TRY(CheckType(config.key_type, shape.key_dim, "keys"));
-  WINNOW_TRY(CheckType(config.value_type, shape.value_dim, "values"));
+  WINNOW_CHECK(shape.n_layers > 0 &&
+               (shape.alike() || std::ssize(shape.by_layer) == shape.n_layers));
+  for (int l = 0; l < (shape.alike() ? 1 : shape.n_layers); ++l) {
+    const LayerShape layer = shape.layer(l);
+    WINNOW_CHECK(layer.n_kv_heads > 0 && layer.key_dim > 0 && layer.value_dim > 0);
+    WINNOW_CHECK(config.n_copies > 0 && layer.n_kv_heads % config.n_copies == 0);
+    WINNOW_TRY(CheckType(config.key_type, layer.key_dim, "keys"));
+    WINNOW_TRY(CheckType(config.value_type, layer.value_dim, "values"));
+  }
   constexpr int64_t kMaxSlots = std::numeric_limits<Slot>::max();
   WINNOW_CHECK(config.transient_capacity >= 0);
   if (config.capacity < 1 || config.capacity > kMaxSlots - config.transient_capacity) {
@@ -117,7 +134,9 @@ Result<void> Cache::Append(int layer_index, const kernels::Matrix& k, const kern
     const auto first_row = static_cast<Slot>(data.placement->n_rows(layer_index, head));
     layer.heads[head].Append(positions.size(), data.config.shared_rows, first_row);
   }
-  if (keys_transformed(layer_index)) backend_->Hadamard(k, data.config.shape.key_dim);
+  if (keys_transformed(layer_index)) {
+    backend_->Hadamard(k, data.config.shape.layer(layer_index).key_dim);
+  }
   data.placement->Append(layer_index, k, v);
   layer.index.Append(positions);
   for (const EntryList& list : layer.index.lists()) data.views.CoverEntries(list.size());
@@ -295,7 +314,7 @@ int64_t Cache::Data::SlotStateBytes() const {
 int64_t Cache::Data::LiveBytes(int layer_index, size_t head) const {
   const auto n_slots =
       static_cast<int64_t>(layers[static_cast<size_t>(layer_index)].index.head(head).size());
-  return placement->n_rows(layer_index, head) * placement->row_bytes() +
+  return placement->n_rows(layer_index, head) * placement->row_bytes(layer_index) +
          n_slots * config.state.slot_bytes() +
          layers[static_cast<size_t>(layer_index)].heads[head].table.bytes() +
          static_cast<int64_t>(sizeof(double)) * config.state.n_head_numbers;
@@ -306,7 +325,8 @@ int64_t Cache::live_bytes() const {
   int64_t bytes =
       static_cast<int64_t>(sizeof(double)) * config.state.n_layer_numbers * config.shape.n_layers;
   for (int layer = 0; layer < config.shape.n_layers; ++layer) {
-    for (int head = 0; head < config.shape.n_kv_heads; ++head) bytes += live_bytes(layer, head);
+    const int n_heads = config.shape.layer(layer).n_kv_heads;
+    for (int head = 0; head < n_heads; ++head) bytes += live_bytes(layer, head);
   }
   return bytes;
 }
@@ -316,18 +336,21 @@ int64_t Cache::live_bytes(int layer, int kv_head) const {
 }
 
 int64_t Cache::state_bytes() const {
-  int64_t n_rows = 0;
+  int64_t row_bytes = 0;
   for (int layer = 0; layer < data_->config.shape.n_layers; ++layer) {
-    for (const kernels::HeadStore& store : data_->placement->stores(layer)) n_rows += store.n_slots;
+    for (const kernels::HeadStore& store : data_->placement->stores(layer)) {
+      row_bytes += store.n_slots * bytes_per_slot(layer);
+    }
   }
-  return live_bytes() - n_rows * bytes_per_slot();
+  return live_bytes() - row_bytes;
 }
 
 int64_t Cache::list_bytes() const {
   const CacheShape& shape = data_->config.shape;
   int64_t bytes = 0;
   for (int layer = 0; layer < shape.n_layers; ++layer) {
-    for (int head = 0; head < shape.n_kv_heads; ++head) bytes += list_bytes(layer, head);
+    const int n_heads = shape.layer(layer).n_kv_heads;
+    for (int head = 0; head < n_heads; ++head) bytes += list_bytes(layer, head);
   }
   return bytes;
 }
@@ -338,7 +361,16 @@ int64_t Cache::list_bytes(int layer, int kv_head) const {
          static_cast<int64_t>(counts.capacity() * sizeof(int32_t));
 }
 
-int64_t Cache::bytes_per_slot() const { return data_->placement->row_bytes(); }
+int64_t Cache::bytes_per_slot(int layer) const { return data_->placement->row_bytes(layer); }
+
+int64_t Cache::bytes_per_token() const {
+  const CacheShape& shape = data_->config.shape;
+  int64_t bytes = 0;
+  for (int layer = 0; layer < shape.n_layers; ++layer) {
+    bytes += shape.layer(layer).n_kv_heads * bytes_per_slot(layer);
+  }
+  return bytes;
+}
 
 int64_t Cache::state_bytes_per_slot() const { return data_->SlotStateBytes(); }
 

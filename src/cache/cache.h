@@ -17,13 +17,30 @@ namespace winnow::cache {
 
 using kernels::TensorType;
 
-struct CacheShape {
-  int n_layers = 0;
+struct LayerShape {
   int n_kv_heads = 0;  // that have entries of their own
   int key_dim = 0;     // per head
   int value_dim = 0;   // per head
+  bool operator==(const LayerShape&) const = default;
+};
+
+struct CacheShape {
+  int n_layers = 0;
+  int n_kv_heads = 0;  // of every layer; where layers differ, the largest numbers
+  int key_dim = 0;
+  int value_dim = 0;
+  std::vector<LayerShape> by_layer = {};  // [n_layers] where layers differ; empty: all alike
+
+  bool alike() const { return by_layer.empty(); }
+  LayerShape layer(int index) const {
+    if (alike()) return {.n_kv_heads = n_kv_heads, .key_dim = key_dim, .value_dim = value_dim};
+    return by_layer[static_cast<size_t>(index)];
+  }
   bool operator==(const CacheShape&) const = default;
 };
+
+// Requires: at least one layer.
+CacheShape MakeShape(const std::vector<LayerShape>& layers);
 
 // Where the keys of entries are when a query meets them. As long as nothing was evicted from a
 // layer all of them mean the same, and keys are stored rotated, as without compression; Unrotate
@@ -205,8 +222,10 @@ class Cache {
   // are working memory and not counted.
   int64_t list_bytes() const;
   int64_t list_bytes(int layer, int kv_head) const;
-  // Bytes one stored row of keys and values takes.
-  int64_t bytes_per_slot() const;
+  // Bytes one stored row of keys and values takes in a layer.
+  int64_t bytes_per_slot(int layer) const;
+  // Bytes the keys and values of a token take in all layers and KV heads.
+  int64_t bytes_per_token() const;
   // Bytes of a slot's state.
   int64_t state_bytes_per_slot() const;
   // Bytes of a slot in the lists, at most, where heads share none. A list may be allocated for a

@@ -118,8 +118,8 @@ class LayerReader {
     }
     std::span<const std::byte> keys;
     std::span<const std::byte> values;
-    if (!bytes_.GetRaw(n_rows * static_cast<size_t>(placement.key_row_bytes()), keys) ||
-        !bytes_.GetRaw(n_rows * static_cast<size_t>(placement.value_row_bytes()), values)) {
+    if (!bytes_.GetRaw(n_rows * static_cast<size_t>(placement.key_row_bytes(layer_)), keys) ||
+        !bytes_.GetRaw(n_rows * static_cast<size_t>(placement.value_row_bytes(layer_)), values)) {
       return Short();
     }
     placement.AssignRows(layer_, head, static_cast<int64_t>(n_rows), keys, values);
@@ -208,8 +208,10 @@ void Cache::WriteLayer(int layer_index, std::string& bytes) const {
     }
     const auto n_rows = static_cast<size_t>(data.placement->n_rows(layer_index, head));
     out.Put(static_cast<uint64_t>(n_rows));
-    const size_t key_bytes = n_rows * static_cast<size_t>(data.placement->key_row_bytes());
-    const size_t value_bytes = n_rows * static_cast<size_t>(data.placement->value_row_bytes());
+    const size_t key_bytes =
+        n_rows * static_cast<size_t>(data.placement->key_row_bytes(layer_index));
+    const size_t value_bytes =
+        n_rows * static_cast<size_t>(data.placement->value_row_bytes(layer_index));
     const std::span<std::byte> rows = out.Extend(key_bytes + value_bytes);
     data.placement->ReadRows(layer_index, head, rows.first(key_bytes), rows.subspan(key_bytes));
   }

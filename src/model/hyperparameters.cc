@@ -90,49 +90,39 @@ class Keys {
     }
     WINNOW_ASSIGN(auto ints, file_.Ints(name));
     std::vector<int64_t> found = std::move(ints).value_or(std::vector<int64_t>());
-    if (found.size() != static_cast<size_t>(n_layers)) {
-      return Error{"model: " + name + " has " + std::to_string(found.size()) +
-                   " values, expected one for each of the " + std::to_string(n_layers) + " layers"};
-    }
+    WINNOW_TRY(OneForEach(name, found.size(), n_layers));
     for (const int64_t of_layer : found) WINNOW_TRY(InRange(name, of_layer, range));
     return found;
   }
 
-  // The same number in every layer.
-  Result<int64_t> OfAllLayers(std::string_view key, int n_layers, Range range,
-                              std::optional<int64_t> otherwise = std::nullopt) const {
-    WINNOW_ASSIGN(const std::vector<int64_t> found, PerLayer(key, n_layers, range, otherwise));
-    for (const int64_t of_layer : found) {
-      if (of_layer != found.front()) {
-        return Error{"model: " + FullName(key) + " differs between layers (" +
-                     std::to_string(found.front()) + " and " + std::to_string(of_layer) +
-                     "), which is not supported"};
-      }
+  // As PerLayer, of numbers above 0.
+  Result<std::vector<double>> NumbersAbove(double above, std::string_view key, int n_layers,
+                                           std::optional<double> otherwise) const {
+    const std::string name = FullName(key);
+    const gguf::Value* value = file_.Find(name);
+    if (value == nullptr || value->type != gguf::Value::Type::kArray) {
+      WINNOW_ASSIGN(const double of_all, NumberAbove(above, key, otherwise));
+      return std::vector<double>(static_cast<size_t>(n_layers), of_all);
     }
-    return found.front();
+    WINNOW_ASSIGN(auto floats, file_.Floats(name));
+    const std::vector<float> found = std::move(floats).value_or(std::vector<float>());
+    WINNOW_TRY(OneForEach(name, found.size(), n_layers));
+    for (const float of_layer : found) WINNOW_TRY(CheckNumberAbove(name, of_layer, above));
+    return std::vector<double>(found.begin(), found.end());
   }
 
   Result<double> Number(std::string_view key, std::optional<double> otherwise) const {
     const std::string name = FullName(key);
     WINNOW_ASSIGN(const std::optional<double> found, file_.Float(name));
     if (!found && !otherwise) return Missing(key);
-    const double value = found ? *found : *otherwise;
-    if (!std::isfinite(static_cast<float>(value))) {
-      return Error{"model: " + name + " is " + NumberText(value) +
-                   ", expected a finite 32-bit number"};
-    }
-    return value;
+    return CheckFinite(name, found ? *found : *otherwise);
   }
 
   // As Number; the value must be > `above`, also when rounded to 32 bits.
   Result<double> NumberAbove(double above, std::string_view key,
                              std::optional<double> otherwise) const {
     WINNOW_ASSIGN(const double value, Number(key, otherwise));
-    if (!(static_cast<float>(value) > static_cast<float>(above))) {
-      return Error{"model: " + FullName(key) + " is " + NumberText(value) +
-                   ", expected more than " + NumberText(above)};
-    }
-    return value;
+    return CheckNumberAbove(FullName(key), value, above);
   }
 
   // As Number; the value must be >= 0.
@@ -150,13 +140,30 @@ class Keys {
     return std::string(found.value_or(otherwise));
   }
 
- private:
   static Result<int64_t> InRange(const std::string& name, int64_t value, Range range) {
     if (value < range.min || value > range.max) {
       return Error{"model: " + name + " is " + std::to_string(value) + ", expected " +
                    std::to_string(range.min) + ".." + std::to_string(range.max)};
     }
     return value;
+  }
+
+ private:
+  static Result<void> OneForEach(const std::string& name, size_t n_found, int n_layers) {
+    if (n_found == static_cast<size_t>(n_layers)) return {};
+    return Error{"model: " + name + " has " + std::to_string(n_found) +
+                 " values, expected one for each of the " + std::to_string(n_layers) + " layers"};
+  }
+  static Result<double> CheckFinite(const std::string& name, double value) {
+    if (std::isfinite(static_cast<float>(value))) return value;
+    return Error{"model: " + name + " is " + NumberText(value) +
+                 ", expected a finite 32-bit number"};
+  }
+  static Result<double> CheckNumberAbove(const std::string& name, double value, double above) {
+    WINNOW_TRY(CheckFinite(name, value));
+    if (static_cast<float>(value) > static_cast<float>(above)) return value;
+    return Error{"model: " + name + " is " + NumberText(value) + ", expected more than " +
+                 NumberText(above)};
   }
 
   const gguf::File& file_;
@@ -174,22 +181,12 @@ Result<RopeParameters::Scaling> ReadScaling(const Keys& keys) {
                "', supported: none, linear, yarn, longrope"};
 }
 
-Result<RopeParameters> ReadRope(const Keys& keys, const Architecture& architecture,
-                                const Hyperparameters& h) {
+// What all layers share; the rest is each layer's (ReadRopes).
+Result<RopeParameters> ReadScaledRope(const Keys& keys, const Architecture& architecture,
+                                      const Hyperparameters& h) {
   using Scaling = RopeParameters::Scaling;
   RopeParameters rope;
   rope.interleaved = architecture.rope_interleaved;
-  WINNOW_ASSIGN(const int64_t n_rotated,
-                keys.Integer("rope.dimension_count", {2, h.key_dim}, h.key_dim));
-  if (n_rotated % 2 != 0) {
-    return Error{"model: " + keys.FullName("rope.dimension_count") + " is " +
-                 std::to_string(n_rotated) + ", expected an even number"};
-  }
-  rope.n_rotated = static_cast<int>(n_rotated);
-  // The angles fall with the pair's number only for a base above 1, and YaRN divides by its
-  // logarithm.
-  WINNOW_ASSIGN(rope.base, keys.NumberAbove(1, "rope.freq_base", 10000));
-
   WINNOW_ASSIGN(rope.scaling, ReadScaling(keys));
   const std::string_view factor_key =
       keys.Has("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";
@@ -208,6 +205,81 @@ Result<RopeParameters> ReadRope(const Keys& keys, const Architecture& architectu
   WINNOW_ASSIGN(rope.yarn_beta_fast, keys.NumberAbove(0, "rope.scaling.yarn_beta_fast", 32));
   WINNOW_ASSIGN(rope.yarn_beta_slow, keys.NumberAbove(0, "rope.scaling.yarn_beta_slow", 1));
   return rope;
+}
+
+// Requires: the layers' key_dim.
+Result<void> ReadRopes(const Keys& keys, const Architecture& architecture, Hyperparameters& h) {
+  WINNOW_ASSIGN(const RopeParameters shared, ReadScaledRope(keys, architecture, h));
+  // The angles fall with the pair's number only for a base above 1, and YaRN divides by its
+  // logarithm.
+  WINNOW_ASSIGN(const std::vector<double> bases,
+                keys.NumbersAbove(1, "rope.freq_base", h.n_layers, 10000));
+  std::vector<int64_t> n_rotated;
+  if (keys.Has("rope.dimension_count")) {
+    WINNOW_ASSIGN(n_rotated, keys.PerLayer("rope.dimension_count", h.n_layers, {2, kMaxHeadSize}));
+  }
+  for (size_t i = 0; i < h.layers.size(); ++i) {
+    LayerSpec& layer = h.layers[i];
+    const int64_t n = n_rotated.empty() ? layer.key_dim : n_rotated[i];
+    WINNOW_TRY(Keys::InRange(keys.FullName("rope.dimension_count"), n, {2, layer.key_dim}));
+    if (n % 2 != 0) {
+      return Error{"model: " + keys.FullName("rope.dimension_count") + " is " + std::to_string(n) +
+                   ", expected an even number"};
+    }
+    layer.rope = shared;
+    layer.rope.base = bases[i];
+    layer.rope.n_rotated = static_cast<int>(n);
+  }
+  return {};
+}
+
+// Heads, their sizes, and how they attend.
+Result<void> ReadAttention(const Keys& keys, Hyperparameters& h) {
+  constexpr std::string_view kHeads = "attention.head_count", kKvHeads = "attention.head_count_kv";
+  constexpr std::string_view kKeys = "attention.key_length", kValues = "attention.value_length";
+  WINNOW_ASSIGN(const auto n_heads, keys.PerLayer(kHeads, h.n_layers, {1, kMaxHeads}));
+  std::vector<int64_t> n_kv_heads = n_heads, key_dims, value_dims, windows;
+  if (keys.Has(kKvHeads)) {
+    WINNOW_ASSIGN(n_kv_heads, keys.PerLayer(kKvHeads, h.n_layers, {1, kMaxHeads}));
+  }
+  if (keys.Has(kKeys)) {
+    WINNOW_ASSIGN(key_dims, keys.PerLayer(kKeys, h.n_layers, {2, kMaxHeadSize}));
+  }
+  if (keys.Has(kValues)) {
+    WINNOW_ASSIGN(value_dims, keys.PerLayer(kValues, h.n_layers, {1, kMaxHeadSize}));
+  }
+  WINNOW_ASSIGN(windows,
+                keys.PerLayer("attention.sliding_window", h.n_layers, {0, kMaxContext}, 0));
+  std::vector<double> scales;
+  if (keys.Has("attention.scale")) {
+    WINNOW_ASSIGN(scales, keys.NumbersAbove(0, "attention.scale", h.n_layers, std::nullopt));
+  }
+  for (size_t i = 0; i < h.layers.size(); ++i) {
+    if (n_heads[i] % n_kv_heads[i] != 0) {
+      return Error{"model: " + keys.FullName(kHeads) + " (" + std::to_string(n_heads[i]) +
+                   ") is not a multiple of " + keys.FullName(kKvHeads) + " (" +
+                   std::to_string(n_kv_heads[i]) + ")"};
+    }
+    if (h.embedding % n_heads[i] != 0 && (key_dims.empty() || value_dims.empty())) {
+      return Error{"model: " + keys.FullName("embedding_length") + " (" +
+                   std::to_string(h.embedding) + ") is not a multiple of " + keys.FullName(kHeads) +
+                   " (" + std::to_string(n_heads[i]) + ")"};
+    }
+    const int64_t head_size = h.embedding / n_heads[i];
+    const int64_t key_dim = key_dims.empty() ? head_size : key_dims[i];
+    const int64_t value_dim = value_dims.empty() ? head_size : value_dims[i];
+    WINNOW_TRY(Keys::InRange(keys.FullName(kKeys), key_dim, {2, kMaxHeadSize}));
+    WINNOW_TRY(Keys::InRange(keys.FullName(kValues), value_dim, {1, kMaxHeadSize}));
+    LayerSpec& layer = h.layers[i];
+    layer.n_heads = static_cast<int>(n_heads[i]);
+    layer.n_kv_heads = static_cast<int>(n_kv_heads[i]);
+    layer.key_dim = static_cast<int>(key_dim);
+    layer.value_dim = static_cast<int>(value_dim);
+    layer.attention_scale = static_cast<float>(
+        scales.empty() ? 1 / std::sqrt(static_cast<double>(key_dim)) : scales[i]);
+    layer.sliding_window = windows[i];
+  }
+  return {};
 }
 
 // Number of tokens: the token list, else the key, else the rows of the embedding.
@@ -269,47 +341,16 @@ Result<Hyperparameters> ReadHyperparameters(const gguf::File& file) {
   WINNOW_ASSIGN(h.trained_context, keys.Integer("context_length", {1, kMaxContext}));
   WINNOW_ASSIGN(const std::vector<int64_t> widths,
                 keys.PerLayer("feed_forward_length", h.n_layers, {1, kMaxWidth}));
-  h.layers.reserve(widths.size());
-  for (const int64_t width : widths) h.layers.push_back({.feed_forward = width});
-
-  WINNOW_ASSIGN(const int64_t n_heads,
-                keys.OfAllLayers("attention.head_count", h.n_layers, {1, kMaxHeads}));
-  WINNOW_ASSIGN(const int64_t n_kv_heads,
-                keys.OfAllLayers("attention.head_count_kv", h.n_layers, {1, kMaxHeads}, n_heads));
-  if (n_heads % n_kv_heads != 0) {
-    return Error{"model: " + keys.FullName("attention.head_count") + " (" +
-                 std::to_string(n_heads) + ") is not a multiple of " +
-                 keys.FullName("attention.head_count_kv") + " (" + std::to_string(n_kv_heads) +
-                 ")"};
-  }
-  h.n_heads = static_cast<int>(n_heads);
-  h.n_kv_heads = static_cast<int>(n_kv_heads);
-
-  std::optional<int64_t> head_size;
-  if (h.embedding % n_heads == 0) head_size = h.embedding / n_heads;
-  if (!head_size && !(keys.Has("attention.key_length") && keys.Has("attention.value_length"))) {
-    return Error{"model: " + keys.FullName("embedding_length") + " (" +
-                 std::to_string(h.embedding) + ") is not a multiple of " +
-                 keys.FullName("attention.head_count") + " (" + std::to_string(n_heads) + ")"};
-  }
-  WINNOW_ASSIGN(const int64_t key_dim,
-                keys.Integer("attention.key_length", {2, kMaxHeadSize}, head_size));
-  WINNOW_ASSIGN(const int64_t value_dim,
-                keys.Integer("attention.value_length", {1, kMaxHeadSize}, head_size));
-  h.key_dim = static_cast<int>(key_dim);
-  h.value_dim = static_cast<int>(value_dim);
+  h.layers.resize(widths.size());
+  for (size_t i = 0; i < widths.size(); ++i) h.layers[i].feed_forward = widths[i];
+  WINNOW_TRY(ReadAttention(keys, h));
 
   const std::string_view epsilon_key = architecture->norm == NormKind::kRms
                                            ? "attention.layer_norm_rms_epsilon"
                                            : "attention.layer_norm_epsilon";
   WINNOW_ASSIGN(const double epsilon, keys.NumberAbove(0, epsilon_key, std::nullopt));
   h.norm_epsilon = static_cast<float>(epsilon);
-  WINNOW_ASSIGN(const double scale, keys.NumberAbove(0, "attention.scale",
-                                                     1 / std::sqrt(static_cast<double>(key_dim))));
-  h.attention_scale = static_cast<float>(scale);
-  WINNOW_ASSIGN(h.sliding_window, keys.Integer("attention.sliding_window", {0, kMaxContext}, 0));
-
-  WINNOW_ASSIGN(h.rope, ReadRope(keys, *architecture, h));
+  WINNOW_TRY(ReadRopes(keys, *architecture, h));
   WINNOW_ASSIGN(h.vocabulary, ReadVocabulary(file, keys));
   return h;
 }

@@ -49,30 +49,33 @@ TEST(ReadHyperparameters, Plain) {
   EXPECT_EQ(h.name, "test model");
   EXPECT_EQ(h.n_layers, 2);
   EXPECT_EQ(h.embedding, 64);
-  EXPECT_EQ(h.n_heads, 4);
-  EXPECT_EQ(h.n_kv_heads, 2);
-  EXPECT_EQ(h.key_dim, 16);
-  EXPECT_EQ(h.value_dim, 16);
-  EXPECT_EQ(h.layers, (std::vector<LayerSpec>{{96}, {96}}));
+  EXPECT_EQ(h.layers[0].n_heads, 4);
+  EXPECT_EQ(h.layers[0].n_kv_heads, 2);
+  EXPECT_EQ(h.layers[0].key_dim, 16);
+  EXPECT_EQ(h.layers[0].value_dim, 16);
+  ASSERT_EQ(h.layers.size(), 2u);
+  EXPECT_EQ(h.layers[0].feed_forward, 96);
+  EXPECT_EQ(h.layers[1], h.layers[0]);
+  EXPECT_TRUE(h.heads_alike());
   EXPECT_EQ(h.vocabulary, 70);
   EXPECT_EQ(h.trained_context, 2048);
   EXPECT_FLOAT_EQ(h.norm_epsilon, 1e-5f);
-  EXPECT_FLOAT_EQ(h.attention_scale, 0.25f);
-  EXPECT_EQ(h.sliding_window, 0);
-  EXPECT_TRUE(h.rope.interleaved);
-  EXPECT_EQ(h.rope.n_rotated, 16);
-  EXPECT_EQ(h.rope.base, 10000);
-  EXPECT_EQ(h.rope.scaling, Scaling::kNone);
-  EXPECT_EQ(h.rope.factor, 1);
-  EXPECT_EQ(h.rope.original_context, 2048);
-  EXPECT_EQ(h.rope.attention_factor, 1);
+  EXPECT_FLOAT_EQ(h.layers[0].attention_scale, 0.25f);
+  EXPECT_EQ(h.layers[0].sliding_window, 0);
+  EXPECT_TRUE(h.layers[0].rope.interleaved);
+  EXPECT_EQ(h.layers[0].rope.n_rotated, 16);
+  EXPECT_EQ(h.layers[0].rope.base, 10000);
+  EXPECT_EQ(h.layers[0].rope.scaling, Scaling::kNone);
+  EXPECT_EQ(h.layers[0].rope.factor, 1);
+  EXPECT_EQ(h.layers[0].rope.original_context, 2048);
+  EXPECT_EQ(h.layers[0].rope.attention_factor, 1);
 }
 
 TEST(ReadHyperparameters, EveryArchitecture) {
   for (const std::string_view name : SupportedArchitectures()) {
     const auto h = Read(Metadata(std::string(name)));
     ASSERT_TRUE(h.has_value()) << h.error().message;
-    EXPECT_EQ(h->rope.interleaved, name == "llama") << name;
+    EXPECT_EQ(h->layers[0].rope.interleaved, name == "llama") << name;
     EXPECT_FLOAT_EQ(h->norm_epsilon, name == "falcon" ? 1e-6f : 1e-5f) << name;
   }
 }
@@ -91,16 +94,19 @@ TEST(ReadHyperparameters, KeysThatMayBeAbsentOrOfAnotherWidth) {
   builder.Strings("tokenizer.ggml.tokens", {"a", "b", "c"});
   const auto result = Read(builder);
   ASSERT_TRUE(result.has_value()) << result.error().message;
-  EXPECT_EQ(result->n_kv_heads, 4);
+  EXPECT_EQ(result->layers[0].n_kv_heads, 4);
   EXPECT_EQ(result->n_layers, 3);
   EXPECT_EQ(result->trained_context, 4096);
-  EXPECT_EQ(result->layers, (std::vector<LayerSpec>{{96}, {32}, {64}}));
-  EXPECT_EQ(result->key_dim, 24);
-  EXPECT_EQ(result->value_dim, 8);
-  EXPECT_EQ(result->rope.n_rotated, 12);
-  EXPECT_EQ(result->rope.base, 5e5);
-  EXPECT_EQ(result->attention_scale, 0.125f);
-  EXPECT_EQ(result->sliding_window, 512);
+  ASSERT_EQ(result->layers.size(), 3u);
+  EXPECT_EQ(result->layers[0].feed_forward, 96);
+  EXPECT_EQ(result->layers[1].feed_forward, 32);
+  EXPECT_EQ(result->layers[2].feed_forward, 64);
+  EXPECT_EQ(result->layers[0].key_dim, 24);
+  EXPECT_EQ(result->layers[0].value_dim, 8);
+  EXPECT_EQ(result->layers[0].rope.n_rotated, 12);
+  EXPECT_EQ(result->layers[0].rope.base, 5e5);
+  EXPECT_EQ(result->layers[0].attention_scale, 0.125f);
+  EXPECT_EQ(result->layers[0].sliding_window, 512);
   EXPECT_EQ(result->vocabulary, 3);  // the token list, where there is one
 }
 
@@ -113,7 +119,7 @@ TEST(ReadHyperparameters, RopeScaling) {
   builder.Float32("llama.rope.scaling.yarn_ext_factor", 0.5f);
   builder.Float32("llama.rope.scaling.yarn_beta_fast", 16);
   builder.Float32("llama.rope.scaling.yarn_beta_slow", 2);
-  const RopeParameters rope = Read(builder)->rope;
+  const RopeParameters rope = Read(builder)->layers[0].rope;
   EXPECT_EQ(rope.scaling, Scaling::kYarn);
   EXPECT_EQ(rope.factor, 4);
   EXPECT_EQ(rope.original_context, 512);
@@ -123,14 +129,15 @@ TEST(ReadHyperparameters, RopeScaling) {
   EXPECT_EQ(rope.yarn_beta_slow, 2);
 
   // The old name of the factor; a type is not needed.
-  const RopeParameters old = Read(Metadata().Float32("llama.rope.scale_linear", 2))->rope;
+  const RopeParameters old = Read(Metadata().Float32("llama.rope.scale_linear", 2))->layers[0].rope;
   EXPECT_EQ(old.scaling, Scaling::kLinear);
   EXPECT_EQ(old.factor, 2);
-  const RopeParameters zero = Read(Metadata().Float32("llama.rope.scaling.factor", 0))->rope;
+  const RopeParameters zero =
+      Read(Metadata().Float32("llama.rope.scaling.factor", 0))->layers[0].rope;
   EXPECT_EQ(zero.factor, 1);
   Builder none = Metadata();
   none.String("llama.rope.scaling.type", "none").Float32("llama.rope.scaling.factor", 2);
-  EXPECT_EQ(Read(none)->rope.factor, 1);
+  EXPECT_EQ(Read(none)->layers[0].rope.factor, 1);
 }
 
 TEST(ReadHyperparameters, ContextIsBoundedByPositionsOnly) {
@@ -226,11 +233,31 @@ const std::vector<Refusal> kRefusals = {
        b.Remove("llama.feed_forward_length").Uint32s("llama.feed_forward_length", {96, 96, 96});
      },
      "llama.feed_forward_length has 3 values, expected one for each of the 2 layers"},
-    {"ArrayOfDifferentLayers",
+    {"NoMultipleInOneLayer",
      [](Builder& b) {
-       b.Remove("llama.attention.head_count_kv").Uint32s("llama.attention.head_count_kv", {2, 4});
+       b.Remove("llama.attention.head_count_kv").Uint32s("llama.attention.head_count_kv", {2, 3});
      },
-     "llama.attention.head_count_kv differs between layers (2 and 4), which is not supported"},
+     "llama.attention.head_count (4) is not a multiple of llama.attention.head_count_kv (3)"},
+    {"LayerWithoutHeads",
+     [](Builder& b) {
+       b.Remove("llama.attention.head_count").Uint32s("llama.attention.head_count", {4, 0});
+     },
+     "llama.attention.head_count is 0, expected 1..65536"},
+    {"BaseOfAnotherNumberOfLayers",
+     [](Builder& b) {
+       b.Float32s("llama.rope.freq_base", {10000, 10000, 10000});
+     },
+     "llama.rope.freq_base has 3 values, expected one for each of the 2 layers"},
+    {"ZeroBaseInOneLayer",
+     [](Builder& b) {
+       b.Float32s("llama.rope.freq_base", {10000, 0});
+     },
+     "llama.rope.freq_base is 0, expected more than 1"},
+    {"RotationBeyondTheHeadOfOneLayer",
+     [](Builder& b) {
+       b.Uint32s("llama.attention.key_length", {16, 8}).Uint32("llama.rope.dimension_count", 16);
+     },
+     "llama.rope.dimension_count is 16, expected 2..8"},
     {"ZeroInArray",
      [](Builder& b) {
        b.Remove("llama.feed_forward_length").Uint32s("llama.feed_forward_length", {96, 0});

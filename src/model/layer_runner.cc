@@ -9,13 +9,24 @@ namespace winnow::model {
 
 using kernels::Matrix;
 
+std::vector<attention::LayerPass::Shape> PassShapes(const Hyperparameters& h) {
+  std::vector<attention::LayerPass::Shape> shapes;
+  shapes.reserve(h.layers.size());
+  for (const LayerSpec& layer : h.layers) {
+    shapes.push_back(
+        {.n_heads = layer.n_heads, .key_dim = layer.key_dim, .scale = layer.attention_scale});
+  }
+  return shapes;
+}
+
 void LayerRunner::Project(int layer_index, const Matrix& x) const {
   const Layer& layer = parts_.layers[static_cast<size_t>(layer_index)];
   const AttentionPart& part = layer.attention;
   const float epsilon = parts_.hyperparameters.norm_epsilon;
   Normalize(layer.attention_norm, x, work_.normed.Rows(x.rows));
-  Multiply(part.qkv, work_.normed.Rows(x.rows), work_.qkv.Rows(x.rows));
-  const Workspace::Projected projected = work_.ProjectedRows(parts_.hyperparameters, x.rows);
+  const Workspace::Projected projected =
+      work_.ProjectedRows(parts_.hyperparameters.layer(layer_index), x.rows);
+  Multiply(part.qkv, work_.normed.Rows(x.rows), projected.all);
   if (!part.q_norm.empty()) backend_.RmsNormHeads(projected.q, part.q_norm, epsilon);
   if (!part.k_norm.empty()) backend_.RmsNormHeads(projected.k, part.k_norm, epsilon);
 }
@@ -28,7 +39,8 @@ void LayerRunner::Complete(int layer_index, const Matrix& x, int64_t first,
   }
   const Layer& layer = parts_.layers[static_cast<size_t>(layer_index)];
   const Matrix normed = work_.normed.Rows(first, x.rows);
-  const Matrix attended = work_.attended.Rows(first, x.rows);
+  const Matrix attended =
+      work_.AttendedRows(parts_.hyperparameters.layer(layer_index), first, x.rows);
   const bool parallel = layer.residual == Layer::Residual::kParallel;
   if (parallel && layer.feed_forward_norm) Normalize(layer.feed_forward_norm, x, normed);
   Multiply(layer.attention.output, attended, x, /*accumulate=*/true);

@@ -2,12 +2,17 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
+#include "attention/layer_pass.h"
 #include "kernels/ops.h"
 #include "model/parts.h"
 #include "model/workspace.h"
 
 namespace winnow::model {
+
+// How each layer attends, [layer].
+std::vector<attention::LayerPass::Shape> PassShapes(const Hyperparameters& h);
 
 // The products of a layer, of any architecture, before and after attention. Row blocks of a
 // workspace: row i of `x` has its projections, attention and norm in row i of the other buffers.

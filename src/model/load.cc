@@ -50,6 +50,20 @@ Result<int64_t> ContextInUse(const Hyperparameters& h, const LoadOptions& option
   return wanted + std::min(options.spare_context, trained_beyond);
 }
 
+void WarnAboutSlidingWindow(const Hyperparameters& h, int64_t context, Log& log) {
+  const auto cuts = [&](const LayerSpec& layer) {
+    return layer.sliding_window > 0 && layer.sliding_window < context;
+  };
+  const auto n = std::ranges::count_if(h.layers, cuts);
+  if (n == 0) return;
+  const LayerSpec& first = *std::ranges::find_if(h.layers, cuts);
+  log.Warning("the model's sliding window of " + std::to_string(first.sliding_window) + " tokens" +
+              (n < h.n_layers
+                   ? " in " + std::to_string(n) + " of " + std::to_string(h.n_layers) + " layers"
+                   : "") +
+              " is not applied: every token sees all before it");
+}
+
 Result<void> CheckFactors(const char* name, const std::vector<float>& factors) {
   for (const float factor : factors) {
     if (!(std::isfinite(factor) && factor > 0)) {
@@ -83,16 +97,13 @@ Result<std::unique_ptr<Model>> Model::Load(std::shared_ptr<const gguf::File> fil
   Hyperparameters& h = parts.hyperparameters;
   const Architecture& architecture = *FindArchitecture(h.architecture);
   WINNOW_ASSIGN(parts.context, ContextInUse(h, options, log));
-  if (h.sliding_window > 0 && h.sliding_window < parts.context) {
-    log.Warning("the model's sliding window of " + std::to_string(h.sliding_window) +
-                " tokens is not applied: every token sees all before it");
-  }
+  WarnAboutSlidingWindow(h, parts.context, log);
   if (options.check_tensors) {
     for (const gguf::Tensor& tensor : file->tensors()) WINNOW_TRY(CheckFinite(tensor));
   }
 
   TensorReader tensors(file, backend, h);
-  WINNOW_TRY(ReadFrequencyFactors(tensors, h.rope));
+  for (LayerSpec& layer : h.layers) WINNOW_TRY(ReadFrequencyFactors(tensors, layer.rope));
   parts.norm = architecture.norm;
   parts.embedding = tensors.Matrix("token_embd", h.embedding, h.vocabulary);
   for (int layer = 0; layer < h.n_layers; ++layer) {

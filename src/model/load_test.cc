@@ -130,8 +130,8 @@ TEST(Load, LongAndShortFrequencyFactors) {
   builder.TensorF32("rope_factors_long.weight", {8}, for_long);
   const Loaded loaded = Load(builder);
   ASSERT_EQ(loaded.error, "no error");
-  EXPECT_EQ(loaded.model->hyperparameters().rope.frequency_factors, for_short);
-  EXPECT_EQ(loaded.model->hyperparameters().rope.frequency_factors_long, for_long);
+  EXPECT_EQ(loaded.model->hyperparameters().layer(0).rope.frequency_factors, for_short);
+  EXPECT_EQ(loaded.model->hyperparameters().layer(0).rope.frequency_factors_long, for_long);
 }
 
 TEST(Load, ChecksTensorsForNanWhenAsked) {

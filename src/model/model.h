@@ -28,11 +28,19 @@ struct RopeParameters {
   // Divisors of the pair frequencies; empty: all 1. Long ones are for contexts beyond
   // original_context (phi3).
   std::vector<float> frequency_factors, frequency_factors_long;
+  bool operator==(const RopeParameters&) const = default;
 };
 
-// What may differ from layer to layer. Heads and their sizes may not: the cache lays out all layers
-// alike.
+// What may differ from layer to layer. The cache is laid out and every product is computed with a
+// layer's own numbers; compression methods need layers of equal heads (runtime/session.cc).
 struct LayerSpec {
+  int n_heads = 0;
+  int n_kv_heads = 0;
+  int key_dim = 0;             // per head
+  int value_dim = 0;           // per head
+  float attention_scale = 0;   // of q·k
+  int64_t sliding_window = 0;  // as the file says, 0: none; not applied, as in the reference engine
+  RopeParameters rope;
   int64_t feed_forward = 0;  // width of the feed-forward part
   bool operator==(const LayerSpec&) const = default;
 };
@@ -43,17 +51,14 @@ struct Hyperparameters {
   std::string name;
   int n_layers = 0;
   int64_t embedding = 0;
-  int n_heads = 0;
-  int n_kv_heads = 0;
-  int key_dim = 0;                // per head
-  int value_dim = 0;              // per head
   std::vector<LayerSpec> layers;  // [n_layers]
   int64_t vocabulary = 0;
   int64_t trained_context = 0;
   float norm_epsilon = 0;
-  float attention_scale = 0;   // of q·k
-  int64_t sliding_window = 0;  // as the file says, 0: none; not applied, as in the reference engine
-  RopeParameters rope;
+
+  const LayerSpec& layer(int index) const { return layers[static_cast<size_t>(index)]; }
+  // Whether all layers have as many heads, of the same sizes.
+  bool heads_alike() const;
 };
 
 // Reads and checks the hyperparameters only (for `inspect`: works without loading weights).
@@ -85,18 +90,25 @@ class Model {
 
   const Hyperparameters& hyperparameters() const;
   cache::CacheShape cache_shape() const;
+  // Whether a cache has the model's shape, or holds every KV head n_copies times.
+  bool Fits(const cache::CacheConfig& config) const;
   int64_t n_parameters() const;
-  int64_t context() const;  // positions the RoPE table can cover
+  int64_t context() const;  // positions the RoPE tables can cover
 
   // For steps.
   const ModelParts& parts() const { return *parts_; }
   kernels::Backend& backend() const { return backend_; }
-  RopePositions& rope() const { return *rope_; }
+  // Layers with equal RopeParameters share one.
+  RopePositions& rope(size_t number) const { return *ropes_[number]; }
+  size_t n_ropes() const { return ropes_.size(); }
+  size_t rope_of_layer(int layer) const { return rope_of_layer_[static_cast<size_t>(layer)]; }
 
  private:
   kernels::Backend& backend_;
   std::unique_ptr<const ModelParts> parts_;
-  std::unique_ptr<RopePositions> rope_;  // grows with the positions in use; synchronised
+  // Grow with the positions in use; synchronised.
+  std::vector<std::unique_ptr<RopePositions>> ropes_;
+  std::vector<size_t> rope_of_layer_;  // [layer]
 };
 
 }  // namespace winnow::model

@@ -12,7 +12,7 @@ Result<std::vector<float>> ReadOutputProjection(const Model& model, int layer) {
   const ModelParts& parts = model.parts();
   const Hyperparameters& h = parts.hyperparameters;
   kernels::Backend& backend = model.backend();
-  const int64_t cols = int64_t{h.n_heads} * h.value_dim;
+  const int64_t cols = int64_t{h.layer(layer).n_heads} * h.layer(layer).value_dim;
   std::vector<float> all;
   all.reserve(static_cast<size_t>(h.embedding * cols));
   // The pieces write side by side: their rows follow one another.

@@ -37,9 +37,8 @@ Step::Step(const Model& model)
     : model_(model),
       backend_(model.backend()),
       runner_(model.parts(), model.backend(), work_),
-      pass_(model.backend(), {.n_heads = model.hyperparameters().n_heads,
-                              .key_dim = model.hyperparameters().key_dim,
-                              .scale = model.hyperparameters().attention_scale}) {}
+      pass_(model.backend(), PassShapes(model.hyperparameters())),
+      ropes_(model.n_ropes()) {}
 
 Result<void> Step::Begin(std::span<const TokenSpan> spans, int64_t row_block) {
   WINNOW_CHECK(!at_work_);
@@ -105,11 +104,7 @@ Result<void> Step::Check(std::span<const TokenSpan> spans) const {
   size_t row = 0;
   for (const TokenSpan& span : spans) {
     const attention::Sequence& sequence = span.sequence;
-    WINNOW_CHECK(sequence.cache != nullptr);
-    const cache::CacheConfig& config = sequence.cache->config();
-    cache::CacheShape shape = config.shape;
-    shape.n_kv_heads /= config.n_copies;
-    WINNOW_CHECK(shape == model_.cache_shape());
+    WINNOW_CHECK(sequence.cache != nullptr && model_.Fits(sequence.cache->config()));
     WINNOW_CHECK(span.first_position >= 0 && span.logits_from >= 0);
     WINNOW_CHECK(span.last_logits.empty() ||
                  static_cast<int64_t>(span.last_logits.size()) == vocabulary);
@@ -145,11 +140,12 @@ Result<int64_t> Step::LastRotation(const TokenSpan& span) const {
   int64_t limit = model_.context();
   if (mode == cache::PositionMode::kCapped) {
     last = std::min(last, cache.config().distance_cap);
-    limit = model_.rope().max_positions();
+    limit = model_.rope(0).max_positions();
   } else if (mode == cache::PositionMode::kReassigned) {
     int64_t max = 0;
     for (int layer = 0; layer < cache.config().shape.n_layers; ++layer) {
-      for (int head = 0; head < cache.config().shape.n_kv_heads; ++head) {
+      const int n_heads = cache.config().shape.layer(layer).n_kv_heads;
+      for (int head = 0; head < n_heads; ++head) {
         max = std::max(max, cache.n_slots(layer, head));
       }
     }
@@ -160,7 +156,7 @@ Result<int64_t> Step::LastRotation(const TokenSpan& span) const {
                std::to_string(model_.context()) + " tokens"};
 }
 
-// Buffers, RoPE table and the first hidden states.
+// Buffers, RoPE tables and the first hidden states.
 Result<void> Step::Prepare(std::span<const TokenSpan> spans, int64_t row_block) {
   WINNOW_CHECK(row_block > 0);
   states_.clear();
@@ -189,8 +185,10 @@ Result<void> Step::Prepare(std::span<const TokenSpan> spans, int64_t row_block) 
                                     .n_rows = n_block,
                                     .n_logits = std::min({n_outputs_, n_block, kLogitRows}),
                                     .host_logits = host_logits}));
-  rope_.reset();
-  WINNOW_ASSIGN(rope_, model_.rope().Cover(n_positions));
+  for (size_t i = 0; i < ropes_.size(); ++i) {
+    ropes_[i].reset();
+    WINNOW_ASSIGN(ropes_[i], model_.rope(i).Cover(n_positions));
+  }
 
   tokens_.clear();
   positions_.clear();
@@ -225,7 +223,7 @@ void Step::BeginLayer() {
                            .n_rows = state.n_rows,
                            .first_output = in_last_layer() ? state.n_rows - state.n_outputs : 0});
   }
-  pass_.Start(layer_, *rope_, pass_spans_);
+  pass_.Start(layer_, *ropes_[model_.rope_of_layer(layer_)], pass_spans_);
   for (size_t i = 0; i < states_.size(); ++i) {
     if (states_[i].dropped) pass_.Skip(i);
   }
@@ -245,12 +243,13 @@ Result<void> Step::RunBlock(int64_t max_rows) {
   const int64_t n = BlockRows(max_rows);
   const Matrix x = work_.hidden.Rows(next_row_, n);
   runner_.Project(layer_, x);
-  const Workspace::Projected projected = work_.ProjectedRows(model_.hyperparameters(), n);
+  const LayerSpec& spec = model_.hyperparameters().layer(layer_);
+  const Workspace::Projected projected = work_.ProjectedRows(spec, n);
   WINNOW_TRY(pass_.Run(
       {.q = projected.q,
        .k = projected.k,
        .v = projected.v,
-       .out = work_.attended.Rows(n),
+       .out = work_.AttendedRows(spec, 0, n),
        .q_and_k = projected.q_and_k,
        .positions =
            std::span(positions_).subspan(static_cast<size_t>(next_row_), static_cast<size_t>(n)),
@@ -285,7 +284,7 @@ void Step::CompleteBlock(const Matrix& x, const std::function<void()>& overlappe
   if (!IsRun(rows_)) {
     MoveRows(x, rows_);
     MoveRows(work_.normed.Rows(x.rows), rows_);
-    MoveRows(work_.attended.Rows(x.rows), rows_);
+    MoveRows(work_.AttendedRows(model_.hyperparameters().layer(layer_), 0, x.rows), rows_);
     at = 0;
   }
   runner_.Complete(layer_, x.Rows(at, n), at, overlapped);
@@ -387,7 +386,7 @@ void Step::EmitRows(const State& state, int64_t first, const Matrix& logits) {
 
 void Step::End() {
   at_work_ = false;
-  rope_.reset();
+  for (auto& rope : ropes_) rope.reset();
   // The hidden states of a long prompt are not kept for the single tokens that follow.
   if (work_.hidden.rows() > row_block_) work_.hidden.Free();
 }

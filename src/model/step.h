@@ -121,7 +121,7 @@ class Step {
   Workspace work_;
   LayerRunner runner_;
   attention::LayerPass pass_;
-  std::shared_ptr<const kernels::RopeTable> rope_;
+  std::vector<std::shared_ptr<const kernels::RopeTable>> ropes_;  // [Model::rope_of_layer]
 
   bool at_work_ = false;
   bool running_ = false;

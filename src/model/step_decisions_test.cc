@@ -81,13 +81,14 @@ TEST(StepDecisions, TheyOverlapWhereTheyMay) {
   for (const bool on_one_thread : {false, true}) {
     const auto cache = WithPrompt(loaded);
     const int32_t token = 3;
+    // Without logits nothing follows the last layer that its decision could overlap with.
+    std::vector<float> logits(testing::kVocabulary);
     std::atomic<int> other_threads{0};
     TokenSpan span = {.sequence = {.cache = cache.get(), .decides_on_one_thread = on_one_thread},
                       .tokens = {&token, 1},
-                      .first_position = kPrompt};
-    span.sequence.after_layer = [&](const LayerDone& done) -> Result<void> {
-      // Without logits no feed-forward follows in the last layer.
-      if (done.layer + 1 == cache->config().shape.n_layers) return {};
+                      .first_position = kPrompt,
+                      .last_logits = logits};
+    span.sequence.after_layer = [&](const LayerDone&) -> Result<void> {
       const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
       loaded.pool->ParallelFor(2, [&](int64_t, int thread) {
         if (thread != 0) ++other_threads;

@@ -194,10 +194,10 @@ TEST(StepForms, LayersMayDifferInWidth) {
   TinySpec spec = MakeTinySpec("llama");
   spec.feed_forward_of_layer = {32, 96, 64};
   const std::vector<float> found = AllLogits(Load(spec), Tokens(), {});
-  spec.pad_feed_forward = true;
+  spec.pad_layers = true;
   EXPECT_EQ(found, AllLogits(Load(spec), Tokens(), {}));
   // The CPU's kernels, and blocks that are narrower than the widest layer.
-  spec.pad_feed_forward = false;
+  spec.pad_layers = false;
   ExpectClose(AllLogits(Load(spec, 2), Tokens(), {.call = 9, .row_block = 4}), found, 1e-5);
   // The widths say something.
   spec.feed_forward_of_layer = {96, 96, 96};

@@ -157,7 +157,8 @@ Norm TensorReader::ReadNorm(int layer, std::string_view name, Bias bias, bool op
 }
 
 kernels::Matrix TensorReader::HeadNorm(int layer, std::string_view name) {
-  return Vector(LayerName(layer, name) + ".weight", hyperparameters_.key_dim, /*optional=*/false);
+  return Vector(LayerName(layer, name) + ".weight", hyperparameters_.layer(layer).key_dim,
+                /*optional=*/false);
 }
 
 Product::Piece TensorReader::Piece(const std::string& name, int64_t in, int64_t out, Bias bias) {
@@ -171,11 +172,11 @@ Product TensorReader::Single(const std::string& name, int64_t in, int64_t out, B
 }
 
 Product TensorReader::QueryKeyValue(int layer, Bias bias) {
-  const Hyperparameters& h = hyperparameters_;
-  const int64_t in = h.embedding;
-  const int64_t q = static_cast<int64_t>(h.n_heads) * h.key_dim;
-  const int64_t k = static_cast<int64_t>(h.n_kv_heads) * h.key_dim;
-  const int64_t v = static_cast<int64_t>(h.n_kv_heads) * h.value_dim;
+  const LayerSpec& spec = hyperparameters_.layer(layer);
+  const int64_t in = hyperparameters_.embedding;
+  const int64_t q = static_cast<int64_t>(spec.n_heads) * spec.key_dim;
+  const int64_t k = static_cast<int64_t>(spec.n_kv_heads) * spec.key_dim;
+  const int64_t v = static_cast<int64_t>(spec.n_kv_heads) * spec.value_dim;
   if (const std::string fused = LayerName(layer, "attn_qkv"); Has(fused)) {
     return Single(fused, in, q + k + v, bias);
   }
@@ -186,14 +187,12 @@ Product TensorReader::QueryKeyValue(int layer, Bias bias) {
 }
 
 Product TensorReader::AttentionOutput(int layer, Bias bias) {
-  const Hyperparameters& h = hyperparameters_;
-  const int64_t in = static_cast<int64_t>(h.n_heads) * h.value_dim;
-  return Single(LayerName(layer, "attn_output"), in, h.embedding, bias);
+  const LayerSpec& spec = hyperparameters_.layer(layer);
+  const int64_t in = static_cast<int64_t>(spec.n_heads) * spec.value_dim;
+  return Single(LayerName(layer, "attn_output"), in, hyperparameters_.embedding, bias);
 }
 
-int64_t TensorReader::Width(int layer) const {
-  return hyperparameters_.layers[static_cast<size_t>(layer)].feed_forward;
-}
+int64_t TensorReader::Width(int layer) const { return hyperparameters_.layer(layer).feed_forward; }
 
 FeedForwardPart TensorReader::GatedFeedForward(int layer, kernels::Activation activation,
                                                Bias bias) {

@@ -8,20 +8,26 @@
 namespace winnow::model {
 namespace {
 
-int64_t QueryColumns(const Hyperparameters& h) {
-  return static_cast<int64_t>(h.n_heads) * h.key_dim;
+int64_t QueryColumns(const LayerSpec& layer) {
+  return static_cast<int64_t>(layer.n_heads) * layer.key_dim;
 }
-int64_t KeyColumns(const Hyperparameters& h) {
-  return static_cast<int64_t>(h.n_kv_heads) * h.key_dim;
+int64_t KeyColumns(const LayerSpec& layer) {
+  return static_cast<int64_t>(layer.n_kv_heads) * layer.key_dim;
 }
-int64_t ValueColumns(const Hyperparameters& h) {
-  return static_cast<int64_t>(h.n_kv_heads) * h.value_dim;
+int64_t ValueColumns(const LayerSpec& layer) {
+  return static_cast<int64_t>(layer.n_kv_heads) * layer.value_dim;
 }
-int64_t ProjectedColumns(const Hyperparameters& h) {
-  return QueryColumns(h) + KeyColumns(h) + ValueColumns(h);
+int64_t ProjectedColumns(const LayerSpec& layer) {
+  return QueryColumns(layer) + KeyColumns(layer) + ValueColumns(layer);
 }
-int64_t AttendedColumns(const Hyperparameters& h) {
-  return static_cast<int64_t>(h.n_heads) * h.value_dim;
+int64_t AttendedColumns(const LayerSpec& layer) {
+  return static_cast<int64_t>(layer.n_heads) * layer.value_dim;
+}
+// Of the widest layer.
+int64_t Widest(const Hyperparameters& h, int64_t (*columns)(const LayerSpec& layer)) {
+  int64_t widest = 0;
+  for (const LayerSpec& layer : h.layers) widest = std::max(widest, columns(layer));
+  return widest;
 }
 int64_t InnerColumns(const ModelParts& parts) {
   int64_t widest = 0;
@@ -53,10 +59,12 @@ int64_t BufferBytes(const Model& model, const BufferUse& use) {
   const int64_t n_rows = std::max(std::min(use.n_tokens, use.row_block), use.n_sequences);
   const int64_t n_logits = std::min(use.n_sequences, kLogitRows);
   const int64_t floats = n_tokens * h.embedding +
-                         n_rows * (h.embedding + ProjectedColumns(h) + AttendedColumns(h) +
-                                   InnerColumns(model.parts())) +
+                         n_rows * (h.embedding + Widest(h, ProjectedColumns) +
+                                   Widest(h, AttendedColumns) + InnerColumns(model.parts())) +
                          (n_logits + 1) * h.vocabulary;  // and a row on the host
-  return floats * static_cast<int64_t>(sizeof(float)) + model.rope().bytes(use.n_positions);
+  int64_t bytes = floats * static_cast<int64_t>(sizeof(float));
+  for (size_t i = 0; i < model.n_ropes(); ++i) bytes += model.rope(i).bytes(use.n_positions);
+  return bytes;
 }
 
 Result<void> Workspace::Reserve(const Model& model, const Size& size) {
@@ -64,21 +72,27 @@ Result<void> Workspace::Reserve(const Model& model, const Size& size) {
   kernels::Backend& backend = model.backend();
   WINNOW_TRY(hidden.Reserve(backend, size.n_tokens, h.embedding));
   WINNOW_TRY(normed.Reserve(backend, size.n_rows, h.embedding));
-  WINNOW_TRY(qkv.Reserve(backend, size.n_rows, ProjectedColumns(h)));
-  WINNOW_TRY(attended.Reserve(backend, size.n_rows, AttendedColumns(h)));
+  WINNOW_TRY(qkv.Reserve(backend, size.n_rows, Widest(h, ProjectedColumns)));
+  WINNOW_TRY(attended.Reserve(backend, size.n_rows, Widest(h, AttendedColumns)));
   WINNOW_TRY(inner.Reserve(backend, size.n_rows, InnerColumns(model.parts())));
   if (size.n_logits > 0) WINNOW_TRY(logits.Reserve(backend, size.n_logits, h.vocabulary));
   if (size.host_logits) host_logits.resize(static_cast<size_t>(n_logits() * h.vocabulary));
   return {};
 }
 
-Workspace::Projected Workspace::ProjectedRows(const Hyperparameters& h, int64_t n_rows) const {
-  const kernels::Matrix all = qkv.Rows(n_rows);
-  const int64_t n_q_and_k = QueryColumns(h) + KeyColumns(h);
-  return {.q_and_k = all.Cols(0, n_q_and_k),
-          .q = all.Cols(0, QueryColumns(h)),
-          .k = all.Cols(QueryColumns(h), KeyColumns(h)),
-          .v = all.Cols(n_q_and_k, ValueColumns(h))};
+Workspace::Projected Workspace::ProjectedRows(const LayerSpec& layer, int64_t n_rows) const {
+  const kernels::Matrix all = qkv.Rows(n_rows).Cols(0, ProjectedColumns(layer));
+  const int64_t n_q_and_k = QueryColumns(layer) + KeyColumns(layer);
+  return {.all = all,
+          .q_and_k = all.Cols(0, n_q_and_k),
+          .q = all.Cols(0, QueryColumns(layer)),
+          .k = all.Cols(QueryColumns(layer), KeyColumns(layer)),
+          .v = all.Cols(n_q_and_k, ValueColumns(layer))};
+}
+
+kernels::Matrix Workspace::AttendedRows(const LayerSpec& layer, int64_t first,
+                                        int64_t n_rows) const {
+  return attended.Rows(first, n_rows).Cols(0, AttendedColumns(layer));
 }
 
 int64_t Workspace::n_logits() const { return std::min(normed.rows(), logits.rows()); }

@@ -37,7 +37,7 @@ struct BufferUse {
   int64_t n_positions = 1;  // that keys and queries are rotated to
   bool operator==(const BufferUse&) const = default;
 };
-// Memory that such steps take beside weights and caches, the model's RoPE table included. What the
+// Memory that such steps take beside weights and caches, the model's RoPE tables included. What the
 // backend needs inside an operation is not counted.
 int64_t BufferBytes(const Model& model, const BufferUse& use);
 
@@ -55,14 +55,17 @@ class Workspace {
 
   // What a layer projects rows to, side by side.
   struct Projected {
-    kernels::Matrix q_and_k, q, k, v;
+    kernels::Matrix all, q_and_k, q, k, v;
   };
-  Projected ProjectedRows(const Hyperparameters& h, int64_t n_rows) const;
+  Projected ProjectedRows(const LayerSpec& layer, int64_t n_rows) const;
+  // [n_rows, heads * value_dim] of a layer.
+  kernels::Matrix AttendedRows(const LayerSpec& layer, int64_t first, int64_t n_rows) const;
   // Rows of logits that there is room for at a time.
   int64_t n_logits() const;
 
-  ScratchMatrix hidden;    // [tokens of the step, embedding]
-  ScratchMatrix normed;    // [row block, embedding]
+  ScratchMatrix hidden;  // [tokens of the step, embedding]
+  ScratchMatrix normed;  // [row block, embedding]
+  // As wide as the widest layer needs them.
   ScratchMatrix qkv;       // [row block, q | k | v]
   ScratchMatrix attended;  // [row block, heads * value_dim]
   ScratchMatrix inner;     // [row block, gate | up]

@@ -188,7 +188,7 @@ void Compressor::CheckLiveBytes(const cache::Cache& cache) {
   live_bytes_ = cache.live_bytes();
   layer_bytes_.assign(static_cast<size_t>(cache.config().shape.n_layers), 0);
   for (int layer = 0; layer < cache.config().shape.n_layers; ++layer) {
-    for (int head = 0; head < cache.config().shape.n_kv_heads; ++head) {
+    for (int head = 0; head < cache.config().shape.layer(layer).n_kv_heads; ++head) {
       layer_bytes_[static_cast<size_t>(layer)] += cache.live_bytes(layer, head);
     }
   }
@@ -200,7 +200,7 @@ void Compressor::CheckLiveBytes(const cache::Cache& cache, int layer) {
   int64_t& bytes = layer_bytes_[static_cast<size_t>(layer)];
   live_bytes_ -= bytes;
   bytes = 0;
-  for (int head = 0; head < cache.config().shape.n_kv_heads; ++head) {
+  for (int head = 0; head < cache.config().shape.layer(layer).n_kv_heads; ++head) {
     bytes += cache.live_bytes(layer, head);
   }
   live_bytes_ += bytes;

@@ -19,7 +19,7 @@ int64_t LongestHead(const cache::Cache& cache) {
   const cache::CacheShape& shape = cache.config().shape;
   int64_t longest = 0;
   for (int layer = 0; layer < shape.n_layers; ++layer) {
-    for (int head = 0; head < shape.n_kv_heads; ++head) {
+    for (int head = 0; head < shape.layer(layer).n_kv_heads; ++head) {
       longest = std::max(longest, cache.n_slots(layer, head));
     }
   }
@@ -28,6 +28,10 @@ int64_t LongestHead(const cache::Cache& cache) {
 
 // Copied to `held`, [layer].
 void ReadHeld(const cache::Cache& cache, std::vector<Entries>& held) {
+  if (!cache.config().shape.alike()) {
+    held.assign(1, {.slots = cache.n_slots(0, 0), .rows = cache.n_rows(0, 0)});  // as MakeCost
+    return;
+  }
   held.resize(static_cast<size_t>(cache.config().shape.n_layers));
   for (size_t layer = 0; layer < held.size(); ++layer) {
     held[layer] = Compressor::EntriesHeld(cache, static_cast<int>(layer));
@@ -57,19 +61,24 @@ std::string Shortest(double number) {
 
 CacheCost Compressor::MakeCost(const cache::Cache& cache) {
   const cache::CacheConfig& config = cache.config();
+  // Where layers differ there is no method, and every head holds every token: they count as one
+  // head whose rows are as large as those of a token in all layers.
+  if (!config.shape.alike()) {
+    return {.n_layers = 1, .n_kv_heads = 1, .row_bytes = cache.bytes_per_token()};
+  }
   const int64_t n_numbers =
       config.shape.n_layers * (config.state.n_layer_numbers +
                                int64_t{config.state.n_head_numbers} * config.shape.n_kv_heads);
   return {.n_layers = config.shape.n_layers,
           .n_kv_heads = config.shape.n_kv_heads,
-          .row_bytes = cache.bytes_per_slot(),
+          .row_bytes = cache.bytes_per_slot(0),
           .slot_bytes = cache.state_bytes_per_slot(),
           .fixed_bytes = static_cast<int64_t>(sizeof(double)) * n_numbers};
 }
 
 Entries Compressor::EntriesHeld(const cache::Cache& cache, int layer) {
   Entries held;
-  for (int head = 0; head < cache.config().shape.n_kv_heads; ++head) {
+  for (int head = 0; head < cache.config().shape.layer(layer).n_kv_heads; ++head) {
     held.slots += cache.n_slots(layer, head);
     held.rows += cache.n_rows(layer, head);
   }

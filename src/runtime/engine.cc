@@ -133,8 +133,9 @@ Result<const compression::ErrorProfiles*> Engine::error_profiles() const {
       }
       text = *std::move(read);
     }
-    const model::Hyperparameters& h = data.model->hyperparameters();
-    data.profiles = compression::ReadErrorProfiles(text, model_hash(), h.n_layers, h.n_kv_heads);
+    const cache::CacheShape shape = data.model->cache_shape();
+    data.profiles =
+        compression::ReadErrorProfiles(text, model_hash(), shape.n_layers, shape.n_kv_heads);
     if (!data.profiles && data.profile_text.empty()) {
       data.profiles = Error{data.profile_path + ": " + data.profiles.error().message};
     }

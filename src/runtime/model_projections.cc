@@ -15,8 +15,8 @@ void ModelProjections::Read(int layer, int q_head, std::span<float> out) const {
     weights_ = std::move(weights).value();
     layer_ = layer;
   }
-  const auto dim = static_cast<size_t>(h.value_dim);
-  const size_t cols = dim * static_cast<size_t>(h.n_heads);
+  const auto dim = static_cast<size_t>(h.layer(layer).value_dim);
+  const size_t cols = dim * static_cast<size_t>(h.layer(layer).n_heads);
   WINNOW_CHECK(out.size() == dim * static_cast<size_t>(h.embedding));
   for (size_t row = 0; row < static_cast<size_t>(h.embedding); ++row) {
     std::copy_n(weights_.data() + row * cols + static_cast<size_t>(q_head) * dim, dim,

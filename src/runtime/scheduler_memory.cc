@@ -21,7 +21,9 @@ int64_t SamplerBytes(const Session& session) { return 3 * LogitBytes(session); }
 // Keys and values of a head begin and end in pages of their own.
 int64_t PageBytes(const Session& session) {
   const cache::CacheShape& shape = session.cache().config().shape;
-  return 2 * kPageBytes * shape.n_layers * shape.n_kv_heads;
+  int64_t n_heads = 0;
+  for (int layer = 0; layer < shape.n_layers; ++layer) n_heads += shape.layer(layer).n_kv_heads;
+  return 2 * kPageBytes * n_heads;
 }
 
 }  // namespace
@@ -37,7 +39,7 @@ Result<SequenceBytes> PlanSequence(const Session& session, int64_t n_prompt, int
                  n_tokens * static_cast<int64_t>(sizeof(TokenId));
   // Entries on top of what is kept stand in lists too, where something was evicted before.
   const int64_t n_rows =
-      reservation.prefill_surplus_bytes / std::max<int64_t>(1, cache.bytes_per_slot());
+      reservation.prefill_surplus_bytes / std::max<int64_t>(1, cache.bytes_per_slot(0));
   const int64_t chunk = session.compression().prefill_chunk;
   const int64_t n_call = chunk == 0 ? n_prompt : std::min(chunk, n_prompt);
   bytes.prefill = reservation.prefill_surplus_bytes +

@@ -19,9 +19,11 @@ KeptTokens Kept(const Session& session, bool by_head) {
                      .n_layers = shape.n_layers,
                      .n_kv_heads = shape.n_kv_heads};
   kept.share.resize(kept.tokens.size());
-  const float part = 1.0f / static_cast<float>(shape.n_layers * shape.n_kv_heads);
+  int n_heads = 0;  // of all layers
+  for (int layer = 0; layer < shape.n_layers; ++layer) n_heads += shape.layer(layer).n_kv_heads;
+  const float part = 1.0f / static_cast<float>(n_heads);
   for (int layer = 0; layer < shape.n_layers; ++layer) {
-    for (int head = 0; head < shape.n_kv_heads; ++head) {
+    for (int head = 0; head < shape.layer(layer).n_kv_heads; ++head) {
       const auto positions = cache.positions(layer, head);
       for (const cache::Position position : positions) {
         if (static_cast<size_t>(position) < kept.share.size()) {
@@ -32,6 +34,7 @@ KeptTokens Kept(const Session& session, bool by_head) {
       kept.by_head.emplace_back(positions.begin(), positions.end());
       std::ranges::sort(kept.by_head.back());
     }
+    if (by_head) kept.by_head.resize(static_cast<size_t>((layer + 1) * shape.n_kv_heads));
   }
   return kept;
 }

@@ -142,7 +142,8 @@ struct SessionInfo {
 struct KeptTokens {
   std::vector<TokenId> tokens = {};
   std::vector<float> share = {};  // [token] 0..1
-  // [layer * n_kv_heads + head] ascending positions; filled where asked for
+  // [layer * n_kv_heads + head] ascending positions; filled where asked for. n_kv_heads is that of
+  // the layer with the most; what others lack is empty.
   std::vector<std::vector<int32_t>> by_head = {};
   int n_layers = 0, n_kv_heads = 0;
 };

@@ -24,6 +24,27 @@ Error ContextFull(int64_t n, int64_t n_taken, int64_t n_all) {
                context + ": " + left};
 }
 
+namespace {
+
+// Methods count slots per KV head, and share budgets and query heads over the layers: all have the
+// same heads.
+Result<void> CheckLayers(const model::Hyperparameters& h, const CompressionOptions& compression) {
+  if (!compression.method || h.heads_alike()) return {};
+  const auto heads = [&](int i) {
+    const model::LayerSpec& layer = h.layer(i);
+    return std::to_string(layer.n_heads) + " query and " + std::to_string(layer.n_kv_heads) +
+           " KV heads of " + std::to_string(layer.key_dim) + " and " +
+           std::to_string(layer.value_dim) + " dimensions";
+  };
+  int other = 1;
+  while (heads(other) == heads(0)) ++other;
+  return Error{compression.method->traits().spec + ": layer 0 of the model has " + heads(0) +
+               ", layer " + std::to_string(other) + " has " + heads(other) +
+               "; methods need layers with the same heads: run this model without one"};
+}
+
+}  // namespace
+
 Session::Session(std::unique_ptr<Data> data) : data_(std::move(data)) {}
 Session::~Session() = default;
 
@@ -39,6 +60,7 @@ Result<std::unique_ptr<Session>> Session::Make(Engine& engine, const SessionOpti
                  ", expected at least 1"};
   }
   WINNOW_TRY(Compressor::Check(options.compression));
+  WINNOW_TRY(CheckLayers(model.hyperparameters(), options.compression));
   cache::CacheConfig config = {
       .shape = model.cache_shape(),
       .key_type = options.key_type,
@@ -46,7 +68,7 @@ Result<std::unique_ptr<Session>> Session::Make(Engine& engine, const SessionOpti
       .hadamard_keys = options.rotate_keys && options.key_type == kernels::TensorType::kQ4_0,
       .capacity = context};
   Compressor::Shape(options.compression,
-                    {.n_q_heads = model.hyperparameters().n_heads,
+                    {.n_q_heads = model.hyperparameters().layer(0).n_heads,
                      .trained_context = model.hyperparameters().trained_context},
                     config);
   const int64_t farthest = std::max(model.context(), model.hyperparameters().trained_context);
@@ -73,7 +95,8 @@ int64_t Session::Data::MaxHeld() const {
   const cache::CacheShape& shape = cache->config().shape;
   int64_t max = 0;
   for (int layer = 0; layer < shape.n_layers; ++layer) {
-    for (int head = 0; head < shape.n_kv_heads; ++head) {
+    const int n_heads = shape.layer(layer).n_kv_heads;
+    for (int head = 0; head < n_heads; ++head) {
       max = std::max(max, cache->n_slots(layer, head));
     }
   }
@@ -206,7 +229,7 @@ Result<Reservation> Session::Reserve(int64_t n_prompt, int64_t n_generate) {
 int64_t Session::cache_bytes() const { return data_->cache->live_bytes(); }
 
 double Session::kept(int layer) const {
-  const int n_heads = data_->cache->config().shape.n_kv_heads;
+  const int n_heads = data_->cache->config().shape.layer(layer).n_kv_heads;
   int64_t n_slots = 0;
   for (int head = 0; head < n_heads; ++head) n_slots += data_->cache->n_slots(layer, head);
   return static_cast<double>(n_slots) / n_heads;
@@ -229,8 +252,12 @@ int64_t Session::cache_bytes_with_lists() const {
 int64_t Session::cache_bytes_full_f16() const {
   constexpr int64_t kHalfBytes = 2;
   const cache::CacheShape shape = data_->engine->model().cache_shape();
-  return n_tokens() * shape.n_layers * shape.n_kv_heads *
-         (int64_t{shape.key_dim} + shape.value_dim) * kHalfBytes;
+  int64_t n_numbers = 0;  // of a token
+  for (int i = 0; i < shape.n_layers; ++i) {
+    const cache::LayerShape layer = shape.layer(i);
+    n_numbers += layer.n_kv_heads * (int64_t{layer.key_dim} + layer.value_dim);
+  }
+  return n_tokens() * n_numbers * kHalfBytes;
 }
 
 Engine& Session::engine() const { return *data_->engine; }

@@ -16,7 +16,7 @@ struct Session::Data {
       : engine(&e),
         options(o),
         output_projections(e.model()),
-        compressor(o.compression, e.model().hyperparameters().n_heads, e.backend(),
+        compressor(o.compression, e.model().hyperparameters().layer(0).n_heads, e.backend(),
                    &output_projections) {}
 
   Engine* engine = nullptr;

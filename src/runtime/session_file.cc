@@ -177,8 +177,10 @@ Result<Head> ReadHead(SessionReader& reader) {
 SessionFileInfo Describe(const Session& session) {
   const cache::CacheConfig& config = session.cache().config();
   const CompressionOptions& compression = session.compression();
+  cache::CacheShape shape = config.shape;
+  shape.by_layer.clear();
   return {.model = session.engine().model_hash(),
-          .shape = config.shape,
+          .shape = shape,
           .key_type = config.key_type,
           .value_type = config.value_type,
           .hadamard_keys = config.hadamard_keys,

@@ -16,8 +16,8 @@ namespace winnow::runtime {
 
 // What a session file says about itself.
 struct SessionFileInfo {
-  std::string model;  // gguf::ContentHash of the model's file
-  cache::CacheShape shape;
+  std::string model;        // gguf::ContentHash of the model's file
+  cache::CacheShape shape;  // without the layers' own, which follow from the model
   kernels::TensorType key_type = kernels::TensorType::kF16;
   kernels::TensorType value_type = kernels::TensorType::kF16;
   bool hadamard_keys = false;  // stored after a Hadamard transform

@@ -24,27 +24,31 @@ Result<void> Session::Repeat(int64_t n) {
     kernels::Matrix all;
     std::vector<float> of_head;
   };
+  // For the widest layer.
   const auto make = [&](int dim) -> Result<Copy> {
     const int64_t cols = int64_t{dim} * shape.n_kv_heads;
     Copy copy;
     WINNOW_ASSIGN(copy.storage, backend.Allocate(n * cols * int64_t{sizeof(float)}));
     copy.all = {copy.storage.get(), 0, n, cols, cols};
-    copy.of_head.resize(static_cast<size_t>(n * dim));
     return copy;
   };
   WINNOW_ASSIGN(Copy keys, make(shape.key_dim));
   WINNOW_ASSIGN(Copy values, make(shape.value_dim));
   const auto take = [&](const kernels::HeadRows& from, int head, Copy& to) {
+    to.of_head.resize(static_cast<size_t>(n * from.dim));
     backend.ReadRows(from, rows, to.of_head);
     backend.Write(to.all.Cols(int64_t{head} * from.dim, from.dim), to.of_head);
   };
   data.cache->BeginCall(compression::Phase::kPrefill, n);
   for (int layer = 0; layer < shape.n_layers; ++layer) {
-    for (int head = 0; head < shape.n_kv_heads; ++head) {
+    const cache::LayerShape heads = shape.layer(layer);
+    for (int head = 0; head < heads.n_kv_heads; ++head) {
       take(data.cache->keys(layer, head), head, keys);
       take(data.cache->values(layer, head), head, values);
     }
-    WINNOW_TRY(data.cache->Append(layer, keys.all, values.all, positions));
+    WINNOW_TRY(data.cache->Append(
+        layer, keys.all.Cols(0, int64_t{heads.n_kv_heads} * heads.key_dim),
+        values.all.Cols(0, int64_t{heads.n_kv_heads} * heads.value_dim), positions));
   }
   const std::vector<TokenId> repeated(data.tokens.begin(), data.tokens.begin() + n);
   data.Advance(repeated);

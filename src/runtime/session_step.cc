@@ -78,8 +78,8 @@ void Session::Data::Rollback() {
 void Session::Data::CountAttendable() {
   const int n_all = cache->config().shape.n_layers;
   const int n_layers = n_all - options.compression.method->traits().dense_layers;
-  n_attendable += int64_t{std::max(0, n_layers)} * engine->model().hyperparameters().n_heads *
-                  cache->n_slots(n_all - 1, 0);
+  n_attendable += int64_t{std::max(0, n_layers)} *
+                  engine->model().hyperparameters().layer(0).n_heads * cache->n_slots(n_all - 1, 0);
 }
 
 void Session::Data::Advance(std::span<const TokenId> added) {

@@ -48,7 +48,7 @@ ModelInfo MakeModelInfo(runtime::Engine& engine, const std::string& name, int64_
           .trained_context = h.trained_context,
           .embedding = h.embedding,
           .n_layers = h.n_layers,
-          .n_kv_heads = h.n_kv_heads,
+          .n_kv_heads = engine.model().cache_shape().n_kv_heads,
           .created = UnixTime()};
 }
 

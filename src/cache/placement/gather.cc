@@ -25,11 +25,12 @@ void SetPlace(const kernels::HeadStore& place, kernels::HeadStore& store) {
 }  // namespace
 
 // The rows of `store` move to the offsets of `to`, where they do not overlap.
-void Placement::MoveTo(const kernels::HeadStore& to, kernels::HeadStore& store) {
+void Placement::MoveTo(const Layer& layer, const kernels::HeadStore& to,
+                       kernels::HeadStore& store) {
   backend_.CopyBytes(*memory_, store.keys_offset_bytes, *memory_, to.keys_offset_bytes,
-                     store.n_slots * key_row_bytes_);
+                     store.n_slots * layer.key_row_bytes);
   backend_.CopyBytes(*memory_, store.values_offset_bytes, *memory_, to.values_offset_bytes,
-                     store.n_slots * value_row_bytes_);
+                     store.n_slots * layer.value_row_bytes);
   SetPlace(to, store);
 }
 
@@ -38,7 +39,7 @@ int64_t Placement::GatheredBytes() const {
   for (const Layer& layer : layers_) {
     for (const kernels::HeadStore& store : layer.stores) {
       const int64_t room = RoomFor(store.n_slots);
-      bytes += Aligned(room * key_row_bytes_) + Aligned(room * value_row_bytes_);
+      bytes += Aligned(room * layer.key_row_bytes) + Aligned(room * layer.value_row_bytes);
     }
   }
   return bytes;
@@ -55,15 +56,15 @@ void Placement::Gather(bool written) {
     used_.push_back({first, offset});
     return first;
   };
-  std::vector<kernels::HeadStore> places(layers_[0].stores.size());
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    Layer& layer = layers_[l];
+  std::vector<kernels::HeadStore> places;
+  for (Layer& layer : layers_) {
+    places.resize(layer.stores.size());
     for (size_t head = 0; head < places.size(); ++head) {
       layer.max_rows[head] = RoomFor(layer.stores[head].n_slots);
-      places[head].keys_offset_bytes = take(layer.max_rows[head] * key_row_bytes_);
+      places[head].keys_offset_bytes = take(layer.max_rows[head] * layer.key_row_bytes);
     }
     for (size_t head = 0; head < places.size(); ++head) {
-      places[head].values_offset_bytes = take(layer.max_rows[head] * value_row_bytes_);
+      places[head].values_offset_bytes = take(layer.max_rows[head] * layer.value_row_bytes);
     }
     backend_.UseHugePages(*memory_, used_);  // huge pages are cheaper before they are written
     for (size_t head = 0; head < places.size(); ++head) {
@@ -71,23 +72,22 @@ void Placement::Gather(bool written) {
         SetPlace(places[head], layer.stores[head]);
         continue;
       }
-      MoveTo(places[head], layer.stores[head]);
-      const auto own = OwnRegion(static_cast<int64_t>(l), static_cast<int64_t>(head));
-      backend_.Release(*memory_, own.keys_offset_bytes, key_region_bytes_);
-      backend_.Release(*memory_, own.values_offset_bytes, value_region_bytes_);
+      MoveTo(layer, places[head], layer.stores[head]);
+      const auto own = OwnRegion(layer, static_cast<int64_t>(head));
+      backend_.Release(*memory_, own.keys_offset_bytes, layer.key_region_bytes);
+      backend_.Release(*memory_, own.values_offset_bytes, layer.value_region_bytes);
     }
   }
   gathered_ = true;
 }
 
 void Placement::Scatter() {
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    Layer& layer = layers_[l];
+  for (Layer& layer : layers_) {
     int64_t end = gathering_offset_;
     for (size_t head = 0; head < layer.stores.size(); ++head) {
       kernels::HeadStore& store = layer.stores[head];
-      end = std::max(end, store.values_offset_bytes + layer.max_rows[head] * value_row_bytes_);
-      MoveTo(OwnRegion(static_cast<int64_t>(l), static_cast<int64_t>(head)), store);
+      end = std::max(end, store.values_offset_bytes + layer.max_rows[head] * layer.value_row_bytes);
+      MoveTo(layer, OwnRegion(layer, static_cast<int64_t>(head)), store);
     }
     backend_.Release(*memory_, gathering_offset_,
                      end - gathering_offset_);  // what was moved so far

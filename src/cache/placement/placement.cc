@@ -23,13 +23,17 @@ std::optional<int64_t> Product(int64_t a, int64_t b) {
   return product;
 }
 
+std::optional<int64_t> Sum(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum)) return std::nullopt;
+  return sum;
+}
+
 }  // namespace
 
 Placement::Placement(kernels::Backend& backend, const CacheConfig& config)
     : backend_(backend),
       config_(config),
-      key_row_bytes_(gguf::RowBytes(config.key_type, config.shape.key_dim)),
-      value_row_bytes_(gguf::RowBytes(config.value_type, config.shape.value_dim)),
       first_slot_(static_cast<size_t>(config.shape.n_kv_heads)) {}
 
 Result<std::unique_ptr<Placement>> Placement::Make(kernels::Backend& backend,
@@ -47,12 +51,20 @@ Result<void> Placement::Allocate() {
   const auto region = [&](int64_t row_bytes) {
     return (n_slots * row_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   };
-  key_region_bytes_ = region(key_row_bytes_);
-  value_region_bytes_ = region(value_row_bytes_);
-  const std::optional<int64_t> layer_bytes =
-      Product(shape.n_kv_heads, key_region_bytes_ + value_region_bytes_);
-  const std::optional<int64_t> total_bytes =
-      layer_bytes ? Product(*layer_bytes, shape.n_layers) : std::nullopt;
+  std::optional<int64_t> total_bytes = 0;
+  layers_.resize(static_cast<size_t>(shape.n_layers));
+  for (int l = 0; l < shape.n_layers && total_bytes; ++l) {
+    Layer& one = layer(l);
+    one.shape = shape.layer(l);
+    one.key_row_bytes = gguf::RowBytes(config_.key_type, one.shape.key_dim);
+    one.value_row_bytes = gguf::RowBytes(config_.value_type, one.shape.value_dim);
+    one.key_region_bytes = region(one.key_row_bytes);
+    one.value_region_bytes = region(one.value_row_bytes);
+    one.offset_bytes = *total_bytes;
+    const std::optional<int64_t> bytes =
+        Product(one.shape.n_kv_heads, one.key_region_bytes + one.value_region_bytes);
+    total_bytes = bytes ? Sum(*total_bytes, *bytes) : std::nullopt;
+  }
   const std::string wanted =
       "cache: keys and values of " + std::to_string(n_slots) + " tokens need " +
       (total_bytes ? std::to_string(*total_bytes) : "more than 2^63") + " bytes";
@@ -70,11 +82,10 @@ Result<void> Placement::Allocate() {
   memory_ = std::move(allocated).value();
   used_.reserve(2 * static_cast<size_t>(shape.n_layers) * static_cast<size_t>(shape.n_kv_heads));
 
-  layers_.resize(static_cast<size_t>(shape.n_layers));
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    layers_[l].max_rows.resize(static_cast<size_t>(shape.n_kv_heads));
-    for (int64_t head = 0; head < shape.n_kv_heads; ++head) {
-      layers_[l].stores.push_back(OwnRegion(static_cast<int64_t>(l), head));
+  for (Layer& one : layers_) {
+    one.max_rows.resize(static_cast<size_t>(one.shape.n_kv_heads));
+    for (int64_t head = 0; head < one.shape.n_kv_heads; ++head) {
+      one.stores.push_back(OwnRegion(one, head));
     }
   }
   return {};
@@ -85,29 +96,30 @@ Placement::Layer& Placement::layer(int index) {
   return layers_[static_cast<size_t>(index)];
 }
 
-kernels::HeadStore Placement::OwnRegion(int64_t layer, int64_t head) const {
-  const int64_t n_heads = config_.shape.n_kv_heads;
-  const int64_t layer_offset = layer * n_heads * (key_region_bytes_ + value_region_bytes_);
-  const int64_t values_offset = layer_offset + n_heads * key_region_bytes_;
+const Placement::Layer& Placement::at(int index) const {
+  WINNOW_CHECK(index >= 0 && index < config_.shape.n_layers);
+  return layers_[static_cast<size_t>(index)];
+}
+
+kernels::HeadStore Placement::OwnRegion(const Layer& layer, int64_t head) const {
+  const int64_t values_offset =
+      layer.offset_bytes + layer.shape.n_kv_heads * layer.key_region_bytes;
   return {.keys = memory_.get(),
           .values = memory_.get(),
-          .keys_offset_bytes = layer_offset + head * key_region_bytes_,
-          .values_offset_bytes = values_offset + head * value_region_bytes_,
+          .keys_offset_bytes = layer.offset_bytes + head * layer.key_region_bytes,
+          .values_offset_bytes = values_offset + head * layer.value_region_bytes,
           .n_slots = 0};
 }
 
-std::span<const kernels::HeadStore> Placement::stores(int layer) const {
-  WINNOW_CHECK(layer >= 0 && layer < config_.shape.n_layers);
-  return layers_[static_cast<size_t>(layer)].stores;
-}
+std::span<const kernels::HeadStore> Placement::stores(int layer) const { return at(layer).stores; }
 
 kernels::HeadRows Placement::keys(int layer, size_t head) const {
-  return {memory_.get(), stores(layer)[head].keys_offset_bytes, config_.shape.key_dim,
+  return {memory_.get(), stores(layer)[head].keys_offset_bytes, at(layer).shape.key_dim,
           config_.key_type};
 }
 
 kernels::HeadRows Placement::values(int layer, size_t head) const {
-  return {memory_.get(), stores(layer)[head].values_offset_bytes, config_.shape.value_dim,
+  return {memory_.get(), stores(layer)[head].values_offset_bytes, at(layer).shape.value_dim,
           config_.value_type};
 }
 
@@ -139,8 +151,8 @@ void Placement::Append(int layer_index, const kernels::Matrix& k, const kernels:
   } else {
     for (size_t head = 0; head < l.stores.size(); ++head) {
       const auto of_model = static_cast<int64_t>(head) / config_.n_copies;
-      StoreHeads(k.Cols(of_model * config_.shape.key_dim, config_.shape.key_dim),
-                 v.Cols(of_model * config_.shape.value_dim, config_.shape.value_dim), l, head, 1);
+      StoreHeads(k.Cols(of_model * l.shape.key_dim, l.shape.key_dim),
+                 v.Cols(of_model * l.shape.value_dim, l.shape.value_dim), l, head, 1);
     }
   }
   for (kernels::HeadStore& store : l.stores) store.n_slots += k.rows;
@@ -182,20 +194,22 @@ void Placement::WriteValues(int layer, size_t head, std::span<const Slot> rows,
 void Placement::Move(int layer, size_t head, const Moves& moves) {
   if (moves.from.empty()) return;
   const kernels::HeadStore& store = stores(layer)[head];
-  backend_.MoveRows(*memory_, store.keys_offset_bytes, key_row_bytes_, moves.from, moves.to);
-  backend_.MoveRows(*memory_, store.values_offset_bytes, value_row_bytes_, moves.from, moves.to);
+  backend_.MoveRows(*memory_, store.keys_offset_bytes, key_row_bytes(layer), moves.from, moves.to);
+  backend_.MoveRows(*memory_, store.values_offset_bytes, value_row_bytes(layer), moves.from,
+                    moves.to);
 }
 
 bool Placement::Shrink(int layer_index, size_t head, int64_t n_rows) {
-  kernels::HeadStore& store = layer(layer_index).stores[head];
+  Layer& l = layer(layer_index);
+  kernels::HeadStore& store = l.stores[head];
   const int64_t n_freed = store.n_slots - n_rows;
   store.n_slots = n_rows;
   if (n_freed < kFewRows) return false;
   shrunk_ = true;
-  backend_.Release(*memory_, store.keys_offset_bytes + n_rows * key_row_bytes_,
-                   n_freed * key_row_bytes_);
-  backend_.Release(*memory_, store.values_offset_bytes + n_rows * value_row_bytes_,
-                   n_freed * value_row_bytes_);
+  backend_.Release(*memory_, store.keys_offset_bytes + n_rows * l.key_row_bytes,
+                   n_freed * l.key_row_bytes);
+  backend_.Release(*memory_, store.values_offset_bytes + n_rows * l.value_row_bytes,
+                   n_freed * l.value_row_bytes);
   return true;
 }
 
@@ -209,8 +223,8 @@ void Placement::Unrotate(int layer, size_t head, std::span<const Position> posit
 void Placement::ReadRows(int layer, size_t head, std::span<std::byte> keys,
                          std::span<std::byte> values) const {
   const kernels::HeadStore& store = stores(layer)[head];
-  WINNOW_CHECK(static_cast<int64_t>(keys.size()) == store.n_slots * key_row_bytes_ &&
-               static_cast<int64_t>(values.size()) == store.n_slots * value_row_bytes_);
+  WINNOW_CHECK(static_cast<int64_t>(keys.size()) == store.n_slots * key_row_bytes(layer) &&
+               static_cast<int64_t>(values.size()) == store.n_slots * value_row_bytes(layer));
   backend_.ReadBytes(*memory_, store.keys_offset_bytes, keys);
   backend_.ReadBytes(*memory_, store.values_offset_bytes, values);
 }
@@ -219,8 +233,8 @@ void Placement::AssignRows(int layer_index, size_t head, int64_t n_rows,
                            std::span<const std::byte> keys, std::span<const std::byte> values) {
   kernels::HeadStore& store = layer(layer_index).stores[head];
   WINNOW_CHECK(store.n_slots == 0 && n_rows <= config_.capacity &&
-               static_cast<int64_t>(keys.size()) == n_rows * key_row_bytes_ &&
-               static_cast<int64_t>(values.size()) == n_rows * value_row_bytes_);
+               static_cast<int64_t>(keys.size()) == n_rows * key_row_bytes(layer_index) &&
+               static_cast<int64_t>(values.size()) == n_rows * value_row_bytes(layer_index));
   backend_.WriteBytes(*memory_, store.keys_offset_bytes, keys);
   backend_.WriteBytes(*memory_, store.values_offset_bytes, values);
   store.n_slots = n_rows;
@@ -252,9 +266,9 @@ void Placement::CopyFrom(const Placement& other) {
       const kernels::HeadStore& from = other.layers_[l].stores[head];
       const kernels::HeadStore& to = layers_[l].stores[head];
       backend_.CopyBytes(*other.memory_, from.keys_offset_bytes, *memory_, to.keys_offset_bytes,
-                         from.n_slots * key_row_bytes_);
+                         from.n_slots * layers_[l].key_row_bytes);
       backend_.CopyBytes(*other.memory_, from.values_offset_bytes, *memory_, to.values_offset_bytes,
-                         from.n_slots * value_row_bytes_);
+                         from.n_slots * layers_[l].value_row_bytes);
     }
   }
 }
@@ -265,11 +279,11 @@ void Placement::UseHugePages() {
   for (const Layer& layer : layers_) {
     for (const kernels::HeadStore& store : layer.stores) {
       used_.push_back(
-          {store.keys_offset_bytes, store.keys_offset_bytes + store.n_slots * key_row_bytes_});
+          {store.keys_offset_bytes, store.keys_offset_bytes + store.n_slots * layer.key_row_bytes});
     }
     for (const kernels::HeadStore& store : layer.stores) {
       used_.push_back({store.values_offset_bytes,
-                       store.values_offset_bytes + store.n_slots * value_row_bytes_});
+                       store.values_offset_bytes + store.n_slots * layer.value_row_bytes});
     }
   }
   backend_.UseHugePages(*memory_, used_);

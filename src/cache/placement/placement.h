@@ -58,12 +58,19 @@ class Placement {
   int64_t n_rows(int layer, size_t head) const { return stores(layer)[head].n_slots; }
   kernels::HeadRows keys(int layer, size_t head) const;  // as they are stored
   kernels::HeadRows values(int layer, size_t head) const;
-  int64_t row_bytes() const { return key_row_bytes_ + value_row_bytes_; }
-  int64_t key_row_bytes() const { return key_row_bytes_; }
-  int64_t value_row_bytes() const { return value_row_bytes_; }
+  int64_t row_bytes(int layer) const { return key_row_bytes(layer) + value_row_bytes(layer); }
+  int64_t key_row_bytes(int layer) const { return at(layer).key_row_bytes; }
+  int64_t value_row_bytes(int layer) const { return at(layer).value_row_bytes; }
 
  private:
   struct Layer {
+    LayerShape shape;
+    int64_t key_row_bytes = 0;
+    int64_t value_row_bytes = 0;
+    int64_t key_region_bytes = 0;  // of one KV head
+    int64_t value_region_bytes = 0;
+    int64_t offset_bytes = 0;  // of the layer's regions: keys [kv_head], values [kv_head]
+
     std::vector<kernels::HeadStore> stores;  // [kv_head]
     std::vector<int64_t> max_rows;           // [kv_head], that fit while gathered
   };
@@ -71,8 +78,9 @@ class Placement {
   Placement(kernels::Backend& backend, const CacheConfig& config);
   Result<void> Allocate();
   Layer& layer(int index);
+  const Layer& at(int index) const;
   void UseHugePages();
-  kernels::HeadStore OwnRegion(int64_t layer, int64_t head) const;
+  kernels::HeadStore OwnRegion(const Layer& layer, int64_t head) const;
 
   // gather.cc. Before a call adds entries to every layer: gathers the rows where that pays.
   void Arrange();
@@ -85,15 +93,11 @@ class Placement {
   void Gather(bool written);
   void Scatter();
   int64_t GatheredBytes() const;
-  void MoveTo(const kernels::HeadStore& to, kernels::HeadStore& store);
+  void MoveTo(const Layer& layer, const kernels::HeadStore& to, kernels::HeadStore& store);
 
   kernels::Backend& backend_;
   CacheConfig config_;
-  int64_t key_row_bytes_ = 0;
-  int64_t value_row_bytes_ = 0;
-  int64_t key_region_bytes_ = 0;  // of one KV head
-  int64_t value_region_bytes_ = 0;
-  std::unique_ptr<kernels::Storage> memory_;  // [layer]: keys [kv_head], values [kv_head]
+  std::unique_ptr<kernels::Storage> memory_;
   std::vector<Layer> layers_;
   Phase phase_ = Phase::kPrefill;   // of the call
   int64_t n_since_huge_pages_ = 0;  // appended since the last UseHugePages

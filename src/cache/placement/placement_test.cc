@@ -66,7 +66,7 @@ class PlacementTest : public ::testing::Test {
 };
 
 TEST_F(PlacementTest, EveryHeadHasARegionAsLongAsTheCapacity) {
-  EXPECT_EQ(placement_->row_bytes(), 2 * kDim * 4);
+  EXPECT_EQ(placement_->row_bytes(0), 2 * kDim * 4);
   for (int layer = 0; layer < kLayers; ++layer) {
     for (size_t head = 0; head < kHeads; ++head) {
       const int64_t first = 2 * layer * kHeads * kRegion + static_cast<int64_t>(head) * kRegion;
@@ -127,6 +127,72 @@ TEST_F(PlacementTest, ACopyHasTheRowsAndIsApart) {
   EXPECT_EQ(Rows({0}), (std::vector<float>{201}));
   EXPECT_EQ(copy->n_rows(1, 1), 101);
   EXPECT_EQ(Rows(*copy, *backend_, {0, 50, 100}), (std::vector<float>{0, 50, 200}));
+}
+
+// Rows of layers that differ keep their numbers when they are gathered and when they go back.
+TEST(Placement, LayersMayDiffer) {
+  const auto backend = kernels::MakeReferenceBackend();
+  const std::vector<LayerShape> layers = {{.n_kv_heads = 1, .key_dim = 4, .value_dim = 8},
+                                          {.n_kv_heads = 3, .key_dim = 2, .value_dim = 4}};
+  const auto placement = Placement::Make(*backend, {.shape = MakeShape(layers),
+                                                    .key_type = TensorType::kF32,
+                                                    .value_type = TensorType::kF32,
+                                                    .capacity = kCapacity,
+                                                    .gather_from_bytes = 1})
+                             .value();
+  EXPECT_EQ(placement->row_bytes(0), 4 * (4 + 8));
+  EXPECT_EQ(placement->row_bytes(1), 4 * (2 + 4));
+  const int64_t layer_1 = kCapacity * 4 * (4 + 8);
+  EXPECT_EQ(placement->stores(1)[2].keys_offset_bytes, layer_1 + 2 * kCapacity * 4 * 2);
+  EXPECT_EQ(placement->stores(1)[2].values_offset_bytes, layer_1 + kCapacity * 4 * (3 * 2 + 2 * 4));
+
+  // Every number of row i is i.
+  int next = 0;
+  const auto append = [&](Phase phase, int64_t n) {
+    placement->BeginCall(phase, n);
+    for (int l = 0; l < 2; ++l) {
+      const LayerShape& shape = layers[static_cast<size_t>(l)];
+      const auto make = [&](int64_t cols, std::unique_ptr<kernels::Storage>& storage) {
+        storage = backend->Allocate(n * cols * 4).value();
+        std::vector<float> values;
+        for (int64_t row = 0; row < n; ++row) {
+          values.insert(values.end(), static_cast<size_t>(cols), static_cast<float>(next + row));
+        }
+        const kernels::Matrix matrix = {storage.get(), 0, n, cols, cols};
+        backend->Write(matrix, values);
+        return matrix;
+      };
+      std::unique_ptr<kernels::Storage> keys, values;
+      const kernels::Matrix k = make(shape.n_kv_heads * shape.key_dim, keys);
+      placement->Append(l, k, make(shape.n_kv_heads * shape.value_dim, values));
+    }
+    next += static_cast<int>(n);
+  };
+  const auto expect_rows = [&](const std::vector<int32_t>& rows, const std::vector<float>& found) {
+    for (int l = 0; l < 2; ++l) {
+      for (size_t head = 0; head < placement->stores(l).size(); ++head) {
+        for (const kernels::HeadRows& of : {placement->keys(l, head), placement->values(l, head)}) {
+          std::vector<float> read(rows.size() * static_cast<size_t>(of.dim));
+          backend->ReadRows(of, rows, read);
+          for (size_t i = 0; i < read.size(); ++i) {
+            ASSERT_EQ(read[i], found[i / static_cast<size_t>(of.dim)]) << l << " " << head;
+          }
+        }
+      }
+    }
+  };
+  append(Phase::kPrefill, 200);
+  for (int l = 0; l < 2; ++l) {
+    for (size_t head = 0; head < placement->stores(l).size(); ++head) {
+      placement->Shrink(l, head, 100);
+    }
+  }
+  append(Phase::kDecode, 1);
+  EXPECT_GE(placement->stores(1)[0].keys_offset_bytes, layer_1 + 3 * kCapacity * 4 * (2 + 4));
+  expect_rows({0, 99, 100}, {0, 99, 200});
+  append(Phase::kDecode, 20);  // more than there is room for: back to their regions
+  EXPECT_EQ(placement->stores(1)[0].keys_offset_bytes, layer_1);
+  expect_rows({0, 99, 100, 120}, {0, 99, 200, 220});
 }
 
 }  // namespace

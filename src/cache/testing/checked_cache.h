@@ -264,7 +264,7 @@ class CheckedCache : public ::testing::TestWithParam<TensorType> {
         }
       }
     }
-    EXPECT_EQ(cache_->bytes_per_slot(), key_bytes + value_bytes);
+    EXPECT_EQ(cache_->bytes_per_slot(0), key_bytes + value_bytes);
     const int64_t state_bytes =
         (2 * 8 + 4 + 2) * n_live + 8 * kShape.n_layers * (kShape.n_kv_heads + 3);
     EXPECT_EQ(cache_->live_bytes(), n_live * (key_bytes + value_bytes) + state_bytes);

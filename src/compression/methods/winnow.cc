@@ -263,7 +263,7 @@ std::vector<int64_t> WinnowMethod::Sizes(const LayerCall& call, const Shares& sh
   std::vector<ErrorCurve> curves;
   for (size_t i = 0; i < choices.size(); ++i) {
     curves.push_back(profile.CurveFor(static_cast<int>(i / n_heads), static_cast<int>(i % n_heads),
-                                     std::ssize(choices[i].order)));
+                                      std::ssize(choices[i].order)));
   }
   return FillCurves(curves, shares.floor, shares.n_new);
 }

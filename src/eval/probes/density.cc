@@ -63,7 +63,7 @@ std::vector<int> ShownLayers(int n_layers) {
 Result<std::optional<Findings>> ProbeDensity(const ProbeTask& task) {
   const int64_t n = task.n_tokens();
   const int n_layers = task.engine.model().hyperparameters().n_layers;
-  const int n_heads = task.engine.model().hyperparameters().n_heads;
+  const int n_heads = task.engine.model().hyperparameters().layer(0).n_heads;
   std::vector<Map> maps(static_cast<size_t>(n_layers), Map(n));
   std::vector<double> variances(static_cast<size_t>(n_layers), 0);
   const auto look = [&](const compression::LayerCall& call) {

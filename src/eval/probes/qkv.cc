@@ -1,5 +1,6 @@
 #include "eval/probes/qkv.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -68,8 +69,10 @@ void QkvRecorder::Clear() {
 }
 
 bool QkvRecorder::CanDescribeRope() const {
-  const model::RopeParameters& rope = engine_.model().hyperparameters().rope;
-  return rope.scaling == model::RopeParameters::Scaling::kNone &&
+  const model::RopeParameters& rope = engine_.model().hyperparameters().layer(0).rope;
+  return std::ranges::all_of(engine_.model().hyperparameters().layers,
+                             [&](const auto& layer) { return layer.rope == rope; }) &&
+         rope.scaling == model::RopeParameters::Scaling::kNone &&
          rope.n_rotated == shape_.key_dim && rope.frequency_factors.empty() &&
          rope.attention_factor == 1;
 }
@@ -77,7 +80,7 @@ bool QkvRecorder::CanDescribeRope() const {
 Result<void> QkvRecorder::Write(const std::string& path, int64_t n_prompt) const {
   using Type = SafetensorsWriter::Type;
   const int64_t n = n_tokens();
-  const int n_q_heads = engine_.model().hyperparameters().n_heads;
+  const int n_q_heads = engine_.model().hyperparameters().layer(0).n_heads;
   const int dim = shape_.key_dim;
   if (shape_.value_dim != dim) {
     return Error{"keys of " + std::to_string(dim) + " and values of " +
@@ -91,7 +94,7 @@ Result<void> QkvRecorder::Write(const std::string& path, int64_t n_prompt) const
   std::vector<Part> parts = {{"q", &Layer::q, n_q_heads},
                              {"k", &Layer::k, shape_.n_kv_heads},
                              {"v", &Layer::v, shape_.n_kv_heads}};
-  const model::RopeParameters& rope = engine_.model().hyperparameters().rope;
+  const model::RopeParameters& rope = engine_.model().hyperparameters().layer(0).rope;
   std::map<std::string, std::string> metadata = {{"n_prompt", std::to_string(n_prompt)}};
   if (CanDescribeRope()) {
     parts.push_back({"q_pre", &Layer::q_pre, n_q_heads});

@@ -44,7 +44,7 @@ Result<int64_t> FirstGuess(runtime::Engine& engine, SessionOptions options, int6
   const cache::Cache& cache = session->cache();
   const cache::CacheShape& shape = cache.config().shape;
   const double full = kHalfBytes * (shape.key_dim + shape.value_dim) / cache.config().n_copies;
-  const auto own = static_cast<double>(cache.bytes_per_slot() + cache.state_bytes_per_slot() +
+  const auto own = static_cast<double>(cache.bytes_per_slot(0) + cache.state_bytes_per_slot() +
                                        cache.max_list_bytes_per_slot());
   return static_cast<int64_t>(share * static_cast<double>(n_prompt) * full / own);
 }

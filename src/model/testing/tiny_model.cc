@@ -36,7 +36,11 @@ class Writer {
     WriteMetadata();
     WriteMatrix("token_embd", {"token_embd"}, spec_.embedding, spec_.vocabulary, 1.0);
     for (int layer = 0; layer < spec_.n_layers; ++layer) {
-      WriteAttention("blk." + std::to_string(layer) + ".");
+      if (pads_heads()) {
+        WritePaddedAttention("blk." + std::to_string(layer) + ".", Heads(layer));
+      } else {
+        WriteAttention("blk." + std::to_string(layer) + ".", Heads(layer));
+      }
       WriteFeedForward("blk." + std::to_string(layer) + ".", Width(layer));
     }
     WriteNorm("output_norm", spec_.embedding, spec_.falcon);
@@ -51,6 +55,10 @@ class Writer {
   }
 
  private:
+  struct Shape {
+    int64_t in = 0, out = 0;
+  };
+
   void WriteMetadata() {
     const auto set = [&](const char* key, int value) {
       builder_.Uint32(spec_.architecture + "." + key, static_cast<uint32_t>(value));
@@ -60,20 +68,53 @@ class Writer {
     set("block_count", spec_.n_layers);
     set("context_length", spec_.context);
     set("embedding_length", spec_.embedding);
-    if (spec_.feed_forward_of_layer.empty() || spec_.pad_feed_forward) {
+    if (spec_.feed_forward_of_layer.empty() || spec_.pad_layers) {
       set("feed_forward_length", spec_.feed_forward);
     } else {
       builder_.Uint32s(spec_.architecture + ".feed_forward_length",
                        {spec_.feed_forward_of_layer.begin(), spec_.feed_forward_of_layer.end()});
     }
     set("vocab_size", spec_.vocabulary);
-    set("attention.head_count", spec_.n_heads);
-    set("attention.head_count_kv", spec_.n_kv_heads);
-    set("attention.key_length", spec_.key_dim);
-    set("attention.value_length", spec_.value_dim);
+    WriteHeads();
+    if (spec_.rope_dims > 0) set("rope.dimension_count", spec_.rope_dims);
+    if (!spec_.rope_base_of_layer.empty()) {
+      builder_.Float32s(spec_.architecture + ".rope.freq_base", spec_.rope_base_of_layer);
+    }
+    if (!spec_.attention_scale_of_layer.empty()) {
+      builder_.Float32s(spec_.architecture + ".attention.scale", spec_.attention_scale_of_layer);
+    }
     builder_.Float32(spec_.architecture + (spec_.falcon ? ".attention.layer_norm_epsilon"
                                                         : ".attention.layer_norm_rms_epsilon"),
                      1e-5f);
+  }
+
+  bool pads_heads() const { return spec_.pad_layers && !spec_.heads_of_layer.empty(); }
+
+  TinyHeads Heads(int layer) const {
+    if (!spec_.heads_of_layer.empty()) return spec_.heads_of_layer[static_cast<size_t>(layer)];
+    return {.n_heads = spec_.n_heads,
+            .n_kv_heads = spec_.n_kv_heads,
+            .key_dim = spec_.key_dim,
+            .value_dim = spec_.value_dim};
+  }
+
+  void WriteHeads() {
+    const auto write = [&](const char* key, int TinyHeads::*number, int of_all) {
+      const std::string name = spec_.architecture + ".attention." + key;
+      if (spec_.heads_of_layer.empty() || spec_.pad_layers) {
+        builder_.Uint32(name, static_cast<uint32_t>(of_all));
+        return;
+      }
+      std::vector<uint32_t> numbers;
+      for (const TinyHeads& heads : spec_.heads_of_layer) {
+        numbers.push_back(static_cast<uint32_t>(heads.*number));
+      }
+      builder_.Uint32s(name, numbers);
+    };
+    write("head_count", &TinyHeads::n_heads, spec_.n_heads);
+    write("head_count_kv", &TinyHeads::n_kv_heads, pads_heads() ? spec_.n_heads : spec_.n_kv_heads);
+    write("key_length", &TinyHeads::key_dim, spec_.key_dim);
+    write("value_length", &TinyHeads::value_dim, spec_.value_dim);
   }
 
   // The named matrices [in, out each], one below the other.
@@ -110,13 +151,54 @@ class Writer {
     if (with_bias) WriteBias(name, {name}, {n});
   }
 
-  void WriteAttention(const std::string& prefix) {
+  // Query head j of the larger layer is head j of the smaller one, or reaches no output; KV head j
+  // is the one that query head j attends to.
+  void WritePaddedAttention(const std::string& prefix, const TinyHeads& own) {
+    const int64_t in = spec_.embedding;
+    const double scale = 2 / std::sqrt(static_cast<double>(in));
+    // The larger layer divides by the root of its own key_dim.
+    const float grow =
+        std::sqrt(static_cast<float>(spec_.key_dim) / static_cast<float>(own.key_dim));
+    // Rows of heads: [head * dim + i, in].
+    const auto write = [&](const char* name, Shape dims, int n_own, auto head_of, float factor) {
+      const std::vector<float> numbers = Numbers(prefix + name, in * n_own * dims.in, scale);
+      std::vector<float> padded(static_cast<size_t>(in * spec_.n_heads * dims.out));
+      for (int head = 0; head < own.n_heads; ++head) {
+        for (int64_t i = 0; i < dims.in * in; ++i) {
+          padded[static_cast<size_t>(head * dims.out * in + i)] =
+              factor * numbers[static_cast<size_t>(head_of(head) * dims.in * in + i)];
+        }
+      }
+      builder_.TensorF32(prefix + name + ".weight", {in, spec_.n_heads * dims.out}, padded);
+    };
+    const auto same = [](int head) { return head; };
+    const auto of_group = [&](int head) { return head * own.n_kv_heads / own.n_heads; };
+    WriteNorm(prefix + "attn_norm", in, /*with_bias=*/false);
+    write("attn_q", {own.key_dim, spec_.key_dim}, own.n_heads, same, grow);
+    write("attn_k", {own.key_dim, spec_.key_dim}, own.n_kv_heads, of_group, 1);
+    write("attn_v", {own.value_dim, spec_.value_dim}, own.n_kv_heads, of_group, 1);
+
+    const int64_t n_own = own.n_heads * own.value_dim, n_padded = spec_.n_heads * spec_.value_dim;
+    const std::vector<float> numbers =
+        Numbers(prefix + "attn_output", n_own * in, 2 / std::sqrt(static_cast<double>(n_own)));
+    std::vector<float> padded(static_cast<size_t>(n_padded * in));
+    for (int64_t row = 0; row < in; ++row) {
+      for (int64_t col = 0; col < n_own; ++col) {
+        const int64_t head = col / own.value_dim;
+        padded[static_cast<size_t>(row * n_padded + head * spec_.value_dim + col % own.value_dim)] =
+            numbers[static_cast<size_t>(row * n_own + col)];
+      }
+    }
+    builder_.TensorF32(prefix + "attn_output.weight", {n_padded, in}, padded);
+  }
+
+  void WriteAttention(const std::string& prefix, const TinyHeads& heads) {
     const int64_t in = spec_.embedding;
     const std::vector<std::string> parts = {prefix + "attn_q", prefix + "attn_k",
                                             prefix + "attn_v"};
-    const std::vector<int64_t> out = {spec_.n_heads * spec_.key_dim,
-                                      spec_.n_kv_heads * spec_.key_dim,
-                                      spec_.n_kv_heads * spec_.value_dim};
+    const std::vector<int64_t> out = {heads.n_heads * heads.key_dim,
+                                      heads.n_kv_heads * heads.key_dim,
+                                      heads.n_kv_heads * heads.value_dim};
     const double scale = 2 / std::sqrt(static_cast<double>(in));
     WriteNorm(prefix + "attn_norm", in, spec_.falcon);
     if (spec_.second_norm) WriteNorm(prefix + "attn_norm_2", in, /*with_bias=*/true);
@@ -129,10 +211,10 @@ class Writer {
       if (spec_.qkv_bias) WriteBias(parts[i], {parts[i]}, {out[i]});
     }
     if (spec_.head_norms) {
-      WriteNorm(prefix + "attn_q_norm", spec_.key_dim, /*with_bias=*/false);
-      WriteNorm(prefix + "attn_k_norm", spec_.key_dim, /*with_bias=*/false);
+      WriteNorm(prefix + "attn_q_norm", heads.key_dim, /*with_bias=*/false);
+      WriteNorm(prefix + "attn_k_norm", heads.key_dim, /*with_bias=*/false);
     }
-    WriteProjection(prefix + "attn_output", spec_.n_heads * spec_.value_dim, in);
+    WriteProjection(prefix + "attn_output", heads.n_heads * heads.value_dim, in);
   }
 
   int Width(int layer) const {
@@ -146,7 +228,7 @@ class Writer {
     if (!spec_.falcon) WriteNorm(prefix + "ffn_norm", in, /*with_bias=*/false);
     if (spec_.fused_feed_forward) {
       WriteMatrix(prefix + "ffn_up", {prefix + "ffn_gate", prefix + "ffn_up"}, in, width, scale);
-    } else if (spec_.pad_feed_forward) {
+    } else if (spec_.pad_layers) {
       for (const char* name : {"ffn_gate", "ffn_up"}) {
         WritePadded(prefix + name, {in, width}, {in, spec_.feed_forward});
       }
@@ -158,9 +240,6 @@ class Writer {
     WriteProjection(prefix + "ffn_down", width, in);
   }
 
-  struct Shape {
-    int64_t in = 0, out = 0;
-  };
   // The numbers of a projection of one shape in the corner of a larger one.
   void WritePadded(const std::string& name, Shape shape, Shape padded) {
     const std::vector<float> numbers =

@@ -11,6 +11,14 @@
 // For tests: small models with random weights, as GGUF files in memory.
 namespace winnow::model::testing {
 
+// Of one layer.
+struct TinyHeads {
+  int n_heads = 4;
+  int n_kv_heads = 2;
+  int key_dim = 16;
+  int value_dim = 16;
+};
+
 struct TinySpec {
   std::string architecture = "llama";
   int n_layers = 3;
@@ -21,9 +29,15 @@ struct TinySpec {
   int value_dim = 16;
   int feed_forward = 96;
   std::vector<int> feed_forward_of_layer;  // or one width for each layer
-  // Every layer is `feed_forward` wide, with zeros beyond its own width: the same function. Of
-  // matrices in F32 without biases.
-  bool pad_feed_forward = false;
+  std::vector<TinyHeads> heads_of_layer;   // or heads for each layer
+  // The same function with layers that are alike, of matrices in F32 without biases: every layer is
+  // `feed_forward` wide, with zeros beyond its own width. Where heads differ it has `n_heads` query
+  // heads with a KV head each, of key_dim and value_dim, with zeros or copies for what its own lack
+  // (and needs a `rope_dims`).
+  bool pad_layers = false;
+  int rope_dims = 0;                            // 0: as the file format says, all
+  std::vector<float> rope_base_of_layer;        // empty: the default
+  std::vector<float> attention_scale_of_layer;  // the same
   int vocabulary = 70;
   int context = 128;
   gguf::TensorType type = gguf::TensorType::kF32;  // of the matrices; F32, F16, BF16, Q8_0 or Q4_0
