@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
-#include <ranges>
 #include <string>
 #include <vector>
 
@@ -85,9 +84,10 @@ using LayerList = std::vector<LayerSpec>;
 
 // "96", or "32 to 96, by layer".
 std::string TextByLayer(const LayerList& layers, auto number) {
-  const auto [min, max] = std::ranges::minmax(layers | std::views::transform(number));
-  std::string text = std::to_string(min);
-  if (min < max) text += " to " + std::to_string(max) + ", by layer";
+  const auto [min, max] = std::ranges::minmax_element(layers, {}, number);
+  const auto least = std::invoke(number, *min), most = std::invoke(number, *max);
+  std::string text = std::to_string(least);
+  if (least < most) text += " to " + std::to_string(most) + ", by layer";
   return text;
 }
 
