@@ -119,6 +119,12 @@ Result<Calibration> Measure(runtime::Engine& engine, std::span<const std::vector
       found.interrupted = true;
       return found;
     }
+    if (engine.n_not_replayed() > 0) {
+      return Error{"--length: prompts of " + std::to_string(prompts[i].size()) +
+                   " tokens are to be read twice, which the model's context of " +
+                   std::to_string(engine.model().context()) +
+                   " tokens has no room for; try half of it"};
+    }
     for (const auto order : {compression::EntryOrder::kReplay, compression::EntryOrder::kWindow}) {
       found.profiles.Of(order).EndPrompt();
     }

@@ -230,11 +230,15 @@ Result<runtime::EngineOptions> EngineOptionsFrom(const ModelFlags& flags) {
                  std::to_string(ThreadPool::kMaxThreads) + ", or -1"};
   }
   if (flags.context < 0) return Error{"flag -c: the context cannot be negative"};
+  WINNOW_ASSIGN(const runtime::CompressionOptions compression, CompressionOptionsFrom(flags.kv));
+  const int64_t n_replay =
+      compression.method ? compression.method->needs().replay.MaxTokens(flags.context) : 0;
   return runtime::EngineOptions{
       .model_path = flags.model,
       .n_threads = std::max(flags.threads, 0),
       .target = flags.cpu_target,
       .context = flags.context,
+      .spare_context = n_replay,
       .check_tensors = flags.check_tensors,
       .error_profiles = flags.model == kBundled ? models::BundledProfile() : std::string_view()};
 }
@@ -268,9 +272,6 @@ ConsoleLog MakeLog(const ModelFlags& flags, const std::vector<std::string>& note
 Result<Loaded> Load(const ModelFlags& flags, Log& log) {
   WINNOW_ASSIGN(runtime::EngineOptions engine_options, EngineOptionsFrom(flags));
   WINNOW_ASSIGN(runtime::SessionOptions session_options, SessionOptionsFrom(flags));
-  if (const auto& method = session_options.compression.method) {
-    engine_options.spare_context = method->needs().replay.MaxTokens(flags.context);
-  }
   Loaded loaded;
   if (flags.kv.trace) {
     WINNOW_ASSIGN(loaded.trace, PlanTrace::Create(*flags.kv.trace));

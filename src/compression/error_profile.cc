@@ -111,6 +111,10 @@ std::array<double, ErrorProfile::kPoints> ErrorProfile::Errors(int layer, int kv
 ErrorCurve ErrorProfile::CurveFor(int layer, int kv_head, int64_t n) const {
   const std::array<double, kPoints> errors = Errors(layer, kv_head);
   ErrorCurve curve;
+  // Below the smallest share nothing is known; a curve begins with one entry.
+  if (n > 0 && std::round(Share(kPoints - 1) * static_cast<double>(n)) > 1) {
+    curve = {.sizes = {1}, .errors = {errors[kPoints - 1]}};
+  }
   for (int i = kPoints - 1; i >= 0; --i) {
     const auto size = static_cast<int64_t>(std::round(Share(i) * static_cast<double>(n)));
     if (size < 1 || (!curve.sizes.empty() && size == curve.sizes.back())) continue;

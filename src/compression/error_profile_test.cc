@@ -38,6 +38,12 @@ TEST(ErrorProfile, CurveHasWholeSizesFromOneToAll) {
   EXPECT_NEAR(curve.errors[4], 48, 1e-9);
   for (size_t i = 1; i < curve.errors.size(); ++i) EXPECT_LT(curve.errors[i], curve.errors[i - 1]);
   EXPECT_TRUE(TwoPrompts().replay.CurveFor(0, 0, 0).sizes.empty());
+  // Where the smallest share is more than one entry, too.
+  const ErrorCurve longer = TwoPrompts().replay.CurveFor(0, 0, 10000);
+  EXPECT_EQ(longer.sizes.front(), 1);
+  EXPECT_EQ(longer.sizes[1], 49);
+  EXPECT_EQ(longer.errors[0], longer.errors[1]);
+  EXPECT_EQ(longer.sizes.back(), 10000);
 }
 
 TEST(ErrorProfiles, TextComesBack) {

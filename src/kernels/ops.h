@@ -142,7 +142,8 @@ class Backend {
                               std::span<float> scores) const = 0;
   // A product of matrices of floats, on the calling thread. Sums are of floats, in order.
   virtual void Multiply(const HostProduct& product) const = 0;
-  // x[i] = e^min(x[i] - max, 80): weights of softmax before they are divided by their sum.
+  // x[i] = e^min(x[i] - max, 80), 0 for NaN: weights of softmax before they are divided by their
+  // sum.
   virtual void ExpBelow(std::span<float> x, float max) const = 0;
   // Calls body(i) for every i in [0, n) on the threads of the backend, in any order: for what a
   // caller keeps about every head. A body calls no operation of the backend but those above on host

@@ -33,9 +33,8 @@ Result<void> CheckFinite(const gguf::Tensor& tensor) {
   return {};
 }
 
-Result<int64_t> ContextInUse(const Hyperparameters& h, const LoadOptions& options, Log& log) {
+Result<int64_t> ContextInUse(const Hyperparameters& h, int64_t wanted, Log& log) {
   constexpr int64_t kMaxContext = std::numeric_limits<cache::Position>::max();
-  const int64_t wanted = options.context;
   if (wanted < 0 || wanted > kMaxContext) {
     return Error{"model: a context of " + std::to_string(wanted) + " tokens is out of range 1.." +
                  std::to_string(kMaxContext)};
@@ -45,9 +44,7 @@ Result<int64_t> ContextInUse(const Hyperparameters& h, const LoadOptions& option
                 std::to_string(h.trained_context) +
                 " the model was trained on: expect worse text beyond that");
   }
-  if (wanted == 0) return h.trained_context;
-  const int64_t trained_beyond = std::max<int64_t>(0, h.trained_context - wanted);
-  return wanted + std::min(options.spare_context, trained_beyond);
+  return wanted == 0 ? h.trained_context : wanted;
 }
 
 void WarnAboutSlidingWindow(const Hyperparameters& h, int64_t context, Log& log) {
@@ -89,6 +86,7 @@ Result<void> ReadFrequencyFactors(TensorReader& tensors, RopeParameters& rope) {
 
 }  // namespace
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): whoever loads a model gives it the file
 Result<std::unique_ptr<Model>> Model::Load(std::shared_ptr<const gguf::File> file,
                                            kernels::Backend& backend, const LoadOptions& options,
                                            Log& log) {
@@ -96,7 +94,9 @@ Result<std::unique_ptr<Model>> Model::Load(std::shared_ptr<const gguf::File> fil
   WINNOW_ASSIGN(parts.hyperparameters, ReadHyperparameters(*file));
   Hyperparameters& h = parts.hyperparameters;
   const Architecture& architecture = *FindArchitecture(h.architecture);
-  WINNOW_ASSIGN(parts.context, ContextInUse(h, options, log));
+  WINNOW_ASSIGN(parts.text_context, ContextInUse(h, options.context, log));
+  const int64_t trained_beyond = std::max<int64_t>(0, h.trained_context - parts.text_context);
+  parts.context = parts.text_context + std::min(options.spare_context, trained_beyond);
   WarnAboutSlidingWindow(h, parts.context, log);
   if (options.check_tensors) {
     for (const gguf::Tensor& tensor : file->tensors()) WINNOW_TRY(CheckFinite(tensor));

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "kernels/backends.h"
 #include "model/model.h"
+#include "model/rope.h"
 #include "model/step.h"
 #include "model/testing/tiny_model.h"
 
@@ -132,6 +133,27 @@ TEST(Load, LongAndShortFrequencyFactors) {
   ASSERT_EQ(loaded.error, "no error");
   EXPECT_EQ(loaded.model->hyperparameters().layer(0).rope.frequency_factors, for_short);
   EXPECT_EQ(loaded.model->hyperparameters().layer(0).rope.frequency_factors_long, for_long);
+}
+
+// Positions that only a replay may use do not make a context long.
+TEST(Load, SpareContextDoesNotChangeTheFrequencyFactors) {
+  Builder builder = TinyBuilder(MakeTinySpec("phi3"));
+  builder.TensorF32("rope_factors_short.weight", {8}, std::vector<float>(8, 1.5f));
+  builder.TensorF32("rope_factors_long.weight", {8}, std::vector<float>(8, 3.0f));
+  builder.Uint32("phi3.rope.scaling.original_context_length", 64);
+  const auto table = [&](const LoadOptions& options) {
+    const Loaded loaded = Load(builder, options);
+    EXPECT_EQ(loaded.error, "no error");
+    const auto rope = loaded.model->rope(0).Cover(2).value();
+    const kernels::Matrix row = rope->table.Rows(1, 1);
+    std::vector<float> values(static_cast<size_t>(row.cols));
+    loaded.backend->Read(row, values);
+    return values;
+  };
+  EXPECT_EQ(table({.context = 64, .spare_context = 40}), table({.context = 64}));
+  EXPECT_NE(table({.context = 65}), table({.context = 64}));
+  EXPECT_EQ(Load(builder, {.context = 64, .spare_context = 40}).model->context(), 104);
+  EXPECT_EQ(Load(builder, {.context = 64, .spare_context = 400}).model->context(), 128);
 }
 
 TEST(Load, ChecksTensorsForNanWhenAsked) {

@@ -19,7 +19,7 @@ Model::Model(ModelParts parts, kernels::Backend& backend)
     distinct.push_back(&layer.rope);
     // With capped distances a query stands as far as the cap, which may be the trained context.
     ropes_.push_back(std::make_unique<RopePositions>(
-        backend, layer.rope, context(),
+        backend, layer.rope, parts_->text_context,
         std::max(context(), hyperparameters().trained_context) + 1));
   }
 }

@@ -20,6 +20,7 @@ struct ModelParts {
   WeightStore store;                        // owns what the parts point to
   int64_t n_parameters = 0;
   int64_t context = 0;
+  int64_t text_context = 0;  // the same without LoadOptions::spare_context
 };
 
 }  // namespace winnow::model

@@ -64,6 +64,10 @@ class CalibrateTest(CliTest):
         self.assertEqual(long.code, 1)
         self.assertIn("was trained for", long.err)
         self.assert_misused(self.calibrate("-o", self.model), "-o")
+        no_room = winnow("calibrate", "--length", "4096", "--prompts", "1", "-o", self.folder / "none.profile")
+        self.assertEqual(no_room.code, 1)
+        self.assertIn("has no room for", no_room.err)
+        self.assertFalse((self.folder / "none.profile").exists())
 
     def test_the_model_inside_has_one(self):
         self.assert_done(winnow(*self.run_flags))

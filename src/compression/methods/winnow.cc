@@ -93,7 +93,7 @@ class WinnowMethod final : public Method {
   // The last rows of the prompt, for where there is no replay.
   void Decide(const LayerCall& call, PlanList&) const override {
     if (call.phase == Phase::kDecode || call.n_seen <= call.budget) return;
-    const int64_t n = std::min(WindowUnder(call.budget, c_.window), call.rows->size());
+    const int64_t n = std::min(Window(call.budget), call.rows->size());
     std::vector<HeadNotes>& heads = NotesIn(call).Of(call);
     std::ranges::fill(heads, HeadNotes{});
     const std::vector<HeadEntriesOnHost> entries = ReadAllEntries(call, bias_column());
@@ -106,9 +106,8 @@ class WinnowMethod final : public Method {
   }
 
   void ObserveReplay(const LayerCall& call) const override {
-    Notes& all = NotesIn(call);
-    if (!all.of_replay) all.BeginReplay();
-    std::vector<HeadNotes>& heads = all.Of(call);
+    if (!NotesIn(call).of_replay) NotesIn(call).BeginReplay();
+    std::vector<HeadNotes>& heads = NotesIn(call).Of(call);
     const std::vector<HeadEntriesOnHost> entries = ReadAllEntries(call, bias_column());
     Observe(call, 0, call.n_new, entries, heads);
     for (int head = 0; head < call.n_kv_heads(); ++head) {
@@ -136,6 +135,14 @@ class WinnowMethod final : public Method {
 
  private:
   int bias_column() const { return traits_.bias_column; }
+  int64_t RestRows(int64_t budget) const {
+    if (c_.rest <= 0) return 0;
+    return std::max<int64_t>(1, CountFrom(std::round(c_.rest * static_cast<double>(budget))));
+  }
+  // Last tokens of a prompt that count, and stay, where there is no replay.
+  int64_t Window(int64_t budget) const {
+    return std::min(WindowUnder(budget, c_.window), budget - RestRows(budget));
+  }
 
   // One KV head before anything goes: which ranks stay in any case, and the order of the others.
   struct HeadChoice {
@@ -175,10 +182,7 @@ class WinnowMethod final : public Method {
 WinnowMethod::Shares WinnowMethod::Share(const LayerCall& call) const {
   const int64_t n_heads = int64_t{call.n_layers} * call.n_kv_heads();
   Shares shares;
-  if (c_.rest > 0) {
-    const double rest = std::round(c_.rest * static_cast<double>(call.budget));
-    shares.n_rest = std::max<int64_t>(1, CountFrom(rest));
-  }
+  shares.n_rest = RestRows(call.budget);
   LayerCall at = call;
   for (at.layer = 0; at.layer < call.n_layers; ++at.layer) {
     for (int head = 0; head < call.n_kv_heads(); ++head) {
@@ -186,10 +190,7 @@ WinnowMethod::Shares WinnowMethod::Share(const LayerCall& call) const {
     }
   }
   const int64_t total = (call.budget - shares.n_rest) * n_heads;
-  if (!call.replayed) {
-    shares.n_recent = std::min(WindowUnder(call.budget, c_.window), call.n_new);
-    shares.n_recent = std::min(shares.n_recent, call.budget - shares.n_rest);
-  }
+  if (!call.replayed) shares.n_recent = std::min(Window(call.budget), call.n_new);
   const auto of_new =
       static_cast<int64_t>(static_cast<double>(total) * static_cast<double>(call.n_new) /
                            static_cast<double>(call.n_seen));

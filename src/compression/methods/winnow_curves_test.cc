@@ -122,10 +122,12 @@ TEST(ErrorCurves, AsComputedPlainly) {
                            .values = random(2, (kEntries + kOwn) * kValueDim),
                            .biases = random(3, kEntries + kOwn)};
   std::vector<std::vector<float>> gram;
+  gram.reserve(kGroup);
   for (int head = 0; head < kGroup; ++head) {
     gram.push_back(random(4 + head, kValueDim * kValueDim));
   }
   std::vector<int32_t> order;
+  order.reserve(kEntries);
   for (int32_t i = 0; i < kEntries; ++i) order.push_back((i * 37 + 11) % kEntries);
   std::vector<int64_t> n_visible;
   std::vector<float> norms;

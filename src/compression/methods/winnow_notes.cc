@@ -41,6 +41,7 @@ HeadEntriesOnHost ReadEntries(const LayerCall& call, int head, int bias_column) 
 
 std::vector<HeadEntriesOnHost> ReadAllEntries(const LayerCall& call, int bias_column) {
   std::vector<HeadEntriesOnHost> entries;
+  entries.reserve(static_cast<size_t>(call.n_kv_heads()));
   for (int head = 0; head < call.n_kv_heads(); ++head) {
     entries.push_back(ReadEntries(call, head, bias_column));
   }

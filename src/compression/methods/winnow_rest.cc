@@ -151,6 +151,7 @@ class Equations {
   // out = a b.  a [n, k], b [k, m]
   void Multiply(std::span<const float> a, size_t k, std::span<const float> b, size_t m,
                 std::span<float> out) const {
+    WINNOW_CHECK(k > 0);
     const auto rows = static_cast<int64_t>(a.size() / k);
     const auto inner = static_cast<int64_t>(k), cols = static_cast<int64_t>(m);
     backend_.Multiply({.a = {a.data(), rows, inner, inner},

@@ -54,6 +54,7 @@ class Map {
 std::vector<int> ShownLayers(int n_layers) {
   std::vector<int> layers;
   const auto n = std::min(static_cast<int>(kMaxMaps), n_layers);
+  layers.reserve(static_cast<size_t>(n));
   for (int i = 0; i < n; ++i) layers.push_back(n == 1 ? 0 : i * (n_layers - 1) / (n - 1));
   return layers;
 }

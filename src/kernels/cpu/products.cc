@@ -88,19 +88,22 @@ void Multiply(const HostProduct& p) {
   }
 }
 
+// 0 for NaN.
+HWY_INLINE VF ExpOrZero(VF x) {
+  const DF df;
+  const VF limited = hn::Min(x, hn::Set(df, kMaxExponent));
+  return hn::IfThenElseZero(hn::Eq(x, x), Exp(df, limited));
+}
+
 void ExpBelow(std::span<float> x, float max) {
   const DF df;
   const size_t lanes = hn::Lanes(df);
-  const VF largest = hn::Set(df, max), limit = hn::Set(df, kMaxExponent);
+  const VF largest = hn::Set(df, max);
   size_t i = 0;
   for (; i + lanes <= x.size(); i += lanes) {
-    const VF below = hn::Min(hn::Sub(hn::LoadU(df, &x[i]), largest), limit);
-    hn::StoreU(Exp(df, below), df, &x[i]);
+    hn::StoreU(ExpOrZero(hn::Sub(hn::LoadU(df, &x[i]), largest)), df, &x[i]);
   }
-  for (; i < x.size(); ++i) {
-    const VF below = hn::Min(hn::Set(df, x[i] - max), limit);
-    x[i] = hn::GetLane(Exp(df, below));
-  }
+  for (; i < x.size(); ++i) x[i] = hn::GetLane(ExpOrZero(hn::Set(df, x[i] - max)));
 }
 
 const ProductKernels& ProductTable() {

@@ -340,7 +340,9 @@ class ReferenceBackend final : public Backend, public OverflowCounter {
   }
 
   void ExpBelow(std::span<float> x, float max) const override {
-    for (float& one : x) one = std::exp(std::min(one - max, kMaxExponent));
+    for (float& one : x) {
+      one = std::isnan(one - max) ? 0 : std::exp(std::min(one - max, kMaxExponent));
+    }
   }
 
   void MostSimilar(std::span<const Similarity> searches) override {
