@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/output_file.h"
 #include "command_files.h"
 #include "commands.h"
 #include "compression/error_profile.h"
@@ -42,9 +41,11 @@ FlagTable MakeTable(CalibrateFlags& flags) {
   table.Add({"-m", "--model"}, "FILE", kModelHelp, &flags.model.model);
   table.Add({"-f", "--data"}, "TEXTS",
             std::string("what the prompts are cut from: ") + eval::kTextData, &flags.data);
-  table.Add({"-o", "--output"}, "FILE",
-            "where the profile goes; by default MODEL.profile, where it is found by itself",
-            &flags.output);
+  table.Add(
+      {"-o", "--output"}, "FILE",
+      "where the profile goes, '-' for standard output; by default MODEL.profile, where it is "
+      "found by itself",
+      &flags.output);
   table.Add({"--prompts"}, "N", "prompts, at equal distances in the texts", &flags.n_prompts);
   table.Add({"--length"}, "N", "tokens of a prompt", &flags.length);
   table.Add({"-t", "--threads"}, "N", "threads; -1: one for each core", &flags.model.threads);
@@ -132,12 +133,6 @@ Result<Calibration> Measure(runtime::Engine& engine, std::span<const std::vector
   return found;
 }
 
-Result<void> Write(const std::string& path, const std::string& text) {
-  WINNOW_ASSIGN(OutputFile file, OutputFile::Create(path));
-  WINNOW_TRY(file.Write(text));
-  return file.Commit();
-}
-
 }  // namespace
 
 int Calibrate(Arguments arguments) {
@@ -155,37 +150,37 @@ int Calibrate(Arguments arguments) {
     }
     flags.output = runtime::ProfilePath(flags.model.model);
   }
-  auto engine_options = EngineOptionsFrom(flags.model);
-  if (!engine_options) return Misuse("calibrate", engine_options.error().message);
+  if (const auto valid = Validate(flags.model); !valid) {
+    return Misuse("calibrate", valid.error().message);
+  }
   CommandFiles files;
   files.UsesModel(flags.model);
   if (flags.data != eval::kBuiltin) files.Reads("-f", flags.data);
-  files.Writes("-o", flags.output);
+  files.Writes("-o", flags.output, Output::kFileOrStdout);
   if (const auto over = files.Refused("calibrate")) return *over;
 
   ConsoleLog log = MakeLog(flags.model, {});
   const std::atomic<bool>& interrupted = CatchInterrupt();
-  auto file = OpenModelFile(flags.model.model, log);
-  if (!file) return Fail(file.error());
-  engine_options->file = *file;
-  auto engine = runtime::Engine::Open(*engine_options, log);
-  if (!engine) return Fail(engine.error());
-  const ResultWarnings warnings(**engine, log);
-  const int64_t trained = (*engine)->model().context();
+  auto loaded = Load(flags.model, log);
+  if (!loaded) return Fail(loaded.error());
+  loaded->session.reset();
+  runtime::Engine& engine = *loaded->engine;
+  const ResultWarnings warnings(engine, log);
+  const int64_t trained = engine.model().context();
   if (flags.length > trained) {
     return Fail(Error{"--length: prompts of " + std::to_string(flags.length) +
                       " tokens, the model was trained for " + std::to_string(trained)});
   }
-  const auto prompts = CutPrompts(flags, (*engine)->tokenizer());
+  const auto prompts = CutPrompts(flags, engine.tokenizer());
   if (!prompts) return Fail(prompts.error());
-  const auto found = Measure(**engine, *prompts, interrupted);
+  const auto found = Measure(engine, *prompts, interrupted);
   if (!found) return Fail(found.error());
   if (found->interrupted) {
     log.Warning("interrupted: nothing is written");
     return InterruptedCode();
   }
   const auto written =
-      Write(flags.output, compression::ToText(found->profiles, (*engine)->model_hash()));
+      WriteFileOrStdout(flags.output, compression::ToText(found->profiles, engine.model_hash()));
   if (!written) return Fail(written.error());
   log.Info("wrote  " + flags.output + ": " + std::to_string(prompts->size()) + " prompts of " +
            std::to_string(flags.length) + " tokens");

@@ -36,6 +36,11 @@ struct CacheShape {
     if (alike()) return {.n_kv_heads = n_kv_heads, .key_dim = key_dim, .value_dim = value_dim};
     return by_layer[static_cast<size_t>(index)];
   }
+  int n_kv_heads_in_all() const {
+    int n = alike() ? n_layers * n_kv_heads : 0;
+    for (const LayerShape& one : by_layer) n += one.n_kv_heads;
+    return n;
+  }
   bool operator==(const CacheShape&) const = default;
 };
 

@@ -53,7 +53,8 @@ class Lines {
     return line;
   }
   Error Expected(const std::string& what) const {
-    return Error{"error profile: line " + std::to_string(n_) + ": expected " + what};
+    return Error{"error profile: line " + std::to_string(n_) + ": expected " + what +
+                 "; 'winnow calibrate' makes a new one"};
   }
 
  private:

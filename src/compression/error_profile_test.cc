@@ -69,23 +69,26 @@ std::string Refusal(std::string text, const std::string& from, const std::string
 
 TEST(ErrorProfiles, SaysWhatIsWrong) {
   const std::string text = ToText(TwoPrompts(), "abc");
+  const std::string again = "; 'winnow calibrate' makes a new one";
   EXPECT_EQ(Refusal(text, "winnow", "winner"),
-            "error profile: line 1: expected 'winnow error profile 1'");
+            "error profile: line 1: expected 'winnow error profile 1'" + again);
   EXPECT_EQ(Refusal(text, "abc", "abd"),
             "error profile: made of another model (its hash is abd, this one's is abc); 'winnow "
             "calibrate' makes one of this");
-  EXPECT_EQ(Refusal(text, "abc", "abc", 2),
-            "error profile: line 3: expected 'shape 2 1', layers and KV heads of the model");
+  EXPECT_EQ(
+      Refusal(text, "abc", "abc", 2),
+      "error profile: line 3: expected 'shape 2 1', layers and KV heads of the model" + again);
   EXPECT_EQ(Refusal(text, "replay 2", "replay 0"),
-            "error profile: line 4: expected 'replay' and a number of prompts");
+            "error profile: line 4: expected 'replay' and a number of prompts" + again);
   const std::string numbers =
       "error profile: line 5: expected 24 errors, numbers that are not negative, of KV head 0 of "
-      "layer 0";
+      "layer 0" +
+      again;
   EXPECT_EQ(Refusal(text, "0 ", "-1 "), numbers);
   EXPECT_EQ(Refusal(text, "0 ", "nan "), numbers);
   EXPECT_EQ(Refusal(text, "0 ", "0 0 "), numbers);
   EXPECT_EQ(Refusal(text, text.substr(text.find("window")), ""),
-            "error profile: line 6: expected 'window' and a number of prompts");
+            "error profile: line 6: expected 'window' and a number of prompts" + again);
   for (size_t n = 0; n + 1 < text.size(); ++n) {
     EXPECT_FALSE(ReadErrorProfiles(text.substr(0, n), "abc", 1, 1) && n + 8 < text.size()) << n;
   }

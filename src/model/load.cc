@@ -97,7 +97,7 @@ Result<std::unique_ptr<Model>> Model::Load(std::shared_ptr<const gguf::File> fil
   WINNOW_ASSIGN(parts.text_context, ContextInUse(h, options.context, log));
   const int64_t trained_beyond = std::max<int64_t>(0, h.trained_context - parts.text_context);
   parts.context = parts.text_context + std::min(options.spare_context, trained_beyond);
-  WarnAboutSlidingWindow(h, parts.context, log);
+  WarnAboutSlidingWindow(h, parts.text_context, log);
   if (options.check_tensors) {
     for (const gguf::Tensor& tensor : file->tensors()) WINNOW_TRY(CheckFinite(tensor));
   }

@@ -20,10 +20,7 @@ int64_t SamplerBytes(const Session& session) { return 3 * LogitBytes(session); }
 
 // Keys and values of a head begin and end in pages of their own.
 int64_t PageBytes(const Session& session) {
-  const cache::CacheShape& shape = session.cache().config().shape;
-  int64_t n_heads = 0;
-  for (int layer = 0; layer < shape.n_layers; ++layer) n_heads += shape.layer(layer).n_kv_heads;
-  return 2 * kPageBytes * n_heads;
+  return 2 * kPageBytes * session.cache().config().shape.n_kv_heads_in_all();
 }
 
 }  // namespace

@@ -19,9 +19,7 @@ KeptTokens Kept(const Session& session, bool by_head) {
                      .n_layers = shape.n_layers,
                      .n_kv_heads = shape.n_kv_heads};
   kept.share.resize(kept.tokens.size());
-  int n_heads = 0;  // of all layers
-  for (int layer = 0; layer < shape.n_layers; ++layer) n_heads += shape.layer(layer).n_kv_heads;
-  const float part = 1.0f / static_cast<float>(n_heads);
+  const float part = 1.0f / static_cast<float>(shape.n_kv_heads_in_all());
   for (int layer = 0; layer < shape.n_layers; ++layer) {
     for (int head = 0; head < shape.layer(layer).n_kv_heads; ++head) {
       const auto positions = cache.positions(layer, head);

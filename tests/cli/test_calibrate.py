@@ -32,6 +32,7 @@ class CalibrateTest(CliTest):
         self.assert_done(winnow(*self.run_flags, "-m", self.model))
         self.assert_done(self.calibrate("-t", "1"))
         self.assertEqual(self.profile.read_text(), first)  # whatever the number of threads
+        self.assertEqual(self.assert_done(self.calibrate("-o", "-")).text, first)
 
     def test_another_model_is_refused_and_named(self):
         self.assert_done(self.calibrate())

@@ -58,7 +58,8 @@ class WinnowMethod final : public Method {
   explicit WinnowMethod(const WinnowConfig& config) : c_(config) {
     traits_.waits_for_all_layers = true;
     traits_.decides_at_end = true;
-    traits_.tells_error_curves = c_.queries == Queries::kReplay;
+    traits_.tells_error_curves =
+        c_.queries == Queries::kReplay && c_.allocation == Allocation::kCurves;
     if (c_.rest > 0) {
       traits_.bias_column = kBias;
       traits_.min_budget = 2;
@@ -90,38 +91,17 @@ class WinnowMethod final : public Method {
   }
   std::unique_ptr<Memory> MakeMemory() const override { return std::make_unique<Notes>(); }
 
-  // The last rows of the prompt, for where there is no replay.
+  // The last rows of the prompt: only in DecideAll is it known whether a replay counts instead.
   void Decide(const LayerCall& call, PlanList&) const override {
     if (call.phase == Phase::kDecode || call.n_seen <= call.budget) return;
     const int64_t n = std::min(Window(call.budget), call.rows->size());
-    std::vector<HeadNotes>& heads = NotesIn(call).Of(call);
-    std::ranges::fill(heads, HeadNotes{});
-    const std::vector<HeadEntriesOnHost> entries = ReadAllEntries(call, bias_column());
-    Observe(call, call.rows->size() - n, 0, entries, heads);
-    call.backend.ForEach(call.n_kv_heads(), [&](int64_t i) {
-      const auto head = static_cast<size_t>(i);
-      heads[head].scores.assign(static_cast<size_t>(entries[head].n), 0);
-      TakeLargest(call.backend, entries[head], heads[head]);
-    });
-  }
-
-  void ObserveReplay(const LayerCall& call) const override {
-    if (!NotesIn(call).of_replay) NotesIn(call).BeginReplay();
-    std::vector<HeadNotes>& heads = NotesIn(call).Of(call);
-    const std::vector<HeadEntriesOnHost> entries = ReadAllEntries(call, bias_column());
-    Observe(call, 0, call.n_new, entries, heads);
+    size_t at = NotesIn(call).First(call);
     for (int head = 0; head < call.n_kv_heads(); ++head) {
-      HeadNotes& notes = heads[static_cast<size_t>(head)];
-      const int64_t n_prompt = entries[static_cast<size_t>(head)].n - call.n_new;
-      notes.scores.resize(static_cast<size_t>(n_prompt), 0);
-      const std::vector<float>& largest = call.taps.column_max[static_cast<size_t>(head)];
-      const std::span<const Slot> order = call.order(head);
-      for (size_t rank = 0; rank < notes.scores.size(); ++rank) {
-        notes.scores[rank] =
-            std::max(notes.scores[rank], largest[static_cast<size_t>(order[rank])]);
-      }
+      AddCallRows(call, head, call.rows->size() - n, 0, NotesIn(call).heads[at++].window);
     }
   }
+
+  void ObserveReplay(const LayerCall& call) const override { TakeReplay(call, bias_column()); }
 
   void DecideAll(const LayerCall& call, PlanList& plans) const override {
     if (call.n_seen <= call.budget) return;
@@ -165,11 +145,14 @@ class WinnowMethod final : public Method {
   void Evict(const kernels::Backend& backend, const LoadedHead& head, const std::vector<bool>& keep,
              const Shares& shares, HeadNotes& notes, cache::HeadPlan& plan) const;
   std::vector<HeadChoice> ChooseAll(const LayerCall& call, const Shares& shares,
-                                    std::vector<float> HeadNotes::*scores) const;
+                                    std::span<const std::vector<float>> scores) const;
   std::vector<ErrorCurve> MeasureCurves(const LayerCall& call,
                                         std::span<const HeadChoice> choices) const;
-  void TellCurves(const LayerCall& call, const Shares& shares,
-                  std::span<const HeadChoice> choices) const;
+  static bool Tells(const LayerCall& call) {
+    return call.on_error_curve != nullptr && call.replayed;
+  }
+  static void TellCurves(const LayerCall& call, EntryOrder order,
+                         std::span<const ErrorCurve> curves);
   std::vector<int64_t> Sizes(const LayerCall& call, const Shares& shares,
                              std::span<const HeadChoice> choices) const;
   void Refit(const LayerCall& call, PlanList& plans) const;
@@ -228,7 +211,7 @@ WinnowMethod::HeadChoice WinnowMethod::Choose(const LayerCall& call, int head, c
 std::vector<int64_t> WinnowMethod::Sizes(const LayerCall& call, const Shares& shares,
                                          std::span<const HeadChoice> choices) const {
   const auto n_heads = static_cast<size_t>(call.n_kv_heads());
-  Notes& notes = NotesIn(call);
+  const Notes& notes = NotesIn(call);
   std::vector<int64_t> sizes(choices.size());
   if (c_.allocation == Allocation::kUniform) {
     const int64_t each = shares.n_new / std::ssize(choices);
@@ -239,12 +222,11 @@ std::vector<int64_t> WinnowMethod::Sizes(const LayerCall& call, const Shares& sh
     std::vector<Candidate> candidates;
     int64_t left = shares.n_new;
     for (size_t i = 0; i < choices.size(); ++i) {
-      const HeadNotes& head = notes.layers[i / n_heads][i % n_heads];
       sizes[i] = std::min(shares.floor, std::ssize(choices[i].order));
       left -= sizes[i];
       for (size_t j = static_cast<size_t>(sizes[i]); j < choices[i].order.size(); ++j) {
         const int32_t rank = choices[i].order[j];
-        candidates.push_back({.score = head.scores[static_cast<size_t>(rank)],
+        candidates.push_back({.score = notes.scores[i][static_cast<size_t>(rank)],
                               .position = rank,
                               .kv_head = static_cast<int>(i)});
       }
@@ -258,7 +240,9 @@ std::vector<int64_t> WinnowMethod::Sizes(const LayerCall& call, const Shares& sh
     return sizes;
   }
   if (c_.allocation != Allocation::kProfile || call.profiles == nullptr) {
-    return FillCurves(MeasureCurves(call, choices), shares.floor, shares.n_new);
+    const std::vector<ErrorCurve> curves = MeasureCurves(call, choices);
+    if (Tells(call)) TellCurves(call, EntryOrder::kReplay, curves);
+    return FillCurves(curves, shares.floor, shares.n_new);
   }
   const ErrorProfile& profile = call.replayed ? call.profiles->replay : call.profiles->window;
   std::vector<ErrorCurve> curves;
@@ -281,36 +265,30 @@ std::vector<ErrorCurve> WinnowMethod::MeasureCurves(const LayerCall& call,
     }
     const int64_t n_fixed = std::ssize(order);
     order.insert(order.end(), choice.order.begin(), choice.order.end());
-    const ReferenceRows& rows = notes.At(head).rows;
+    const ReferenceRows& rows = notes.heads[head.index].rows;
     curves[head.index] = MakeErrorCurve(call.backend, rows, head.entries.InOrder(order), n_fixed,
                                         Grams(call.backend, rows, head.projections));
   });
   return curves;
 }
 
-// What a replay says of both orders, to whoever makes a profile.
-void WinnowMethod::TellCurves(const LayerCall& call, const Shares& shares,
-                              std::span<const HeadChoice> choices) const {
-  const auto tell = [&](EntryOrder order, std::span<const HeadChoice> of_order) {
-    const std::vector<ErrorCurve> curves = MeasureCurves(call, of_order);
-    const auto n_heads = static_cast<size_t>(call.n_kv_heads());
-    for (size_t i = 0; i < curves.size(); ++i) {
-      const auto layer = static_cast<int>(i / n_heads), head = static_cast<int>(i % n_heads);
-      if (!curves[i].sizes.empty()) (*call.on_error_curve)(order, layer, head, curves[i]);
-    }
-  };
-  tell(EntryOrder::kReplay, choices);
-  tell(EntryOrder::kWindow, ChooseAll(call, shares, &HeadNotes::window_scores));
+// To whoever makes a profile: what a replay says of the choices.
+void WinnowMethod::TellCurves(const LayerCall& call, EntryOrder order,
+                              std::span<const ErrorCurve> curves) {
+  const auto n_heads = static_cast<size_t>(call.n_kv_heads());
+  for (size_t i = 0; i < curves.size(); ++i) {
+    const auto layer = static_cast<int>(i / n_heads), head = static_cast<int>(i % n_heads);
+    if (!curves[i].sizes.empty()) (*call.on_error_curve)(order, layer, head, curves[i]);
+  }
 }
 
 std::vector<WinnowMethod::HeadChoice> WinnowMethod::ChooseAll(
-    const LayerCall& call, const Shares& shares, std::vector<float> HeadNotes::*scores) const {
+    const LayerCall& call, const Shares& shares, std::span<const std::vector<float>> scores) const {
   std::vector<HeadChoice> choices;
   LayerCall at = call;
   for (at.layer = 0; at.layer < call.n_layers; ++at.layer) {
     for (int head = 0; head < call.n_kv_heads(); ++head) {
-      const HeadNotes& of_head = NotesIn(call).Of(at)[static_cast<size_t>(head)];
-      choices.push_back(Choose(at, head, shares, of_head.*scores));
+      choices.push_back(Choose(at, head, shares, scores[choices.size()]));
     }
   }
   return choices;
@@ -319,9 +297,16 @@ std::vector<WinnowMethod::HeadChoice> WinnowMethod::ChooseAll(
 void WinnowMethod::Shrink(const LayerCall& call, PlanList& plans) const {
   Notes& notes = NotesIn(call);
   const Shares shares = Share(call);
-  std::vector<HeadChoice> choices = ChooseAll(call, shares, &HeadNotes::scores);
-  if (call.on_error_curve != nullptr && call.replayed) TellCurves(call, shares, choices);
+  if (!call.replayed) {
+    notes.scores = WindowScores(call, bias_column());
+    for (HeadNotes& head : notes.heads) head.rows = std::move(head.window);
+  }
+  std::vector<HeadChoice> choices = ChooseAll(call, shares, notes.scores);
   const std::vector<int64_t> sizes = Sizes(call, shares, choices);
+  if (Tells(call)) {
+    TellCurves(call, EntryOrder::kWindow,
+               MeasureCurves(call, ChooseAll(call, shares, WindowScores(call, bias_column()))));
+  }
   for (size_t i = 0; i < choices.size(); ++i) {
     HeadChoice& choice = choices[i];
     for (int64_t j = 0; j < std::min(sizes[i], std::ssize(choice.order)); ++j) {
@@ -330,7 +315,8 @@ void WinnowMethod::Shrink(const LayerCall& call, PlanList& plans) const {
   }
   std::vector<cache::HeadPlan> found(choices.size());
   ForHeads(call, bias_column(), Projections::kNo, [&](const LoadedHead& head) {
-    Evict(call.backend, head, choices[head.index].keep, shares, notes.At(head), found[head.index]);
+    Evict(call.backend, head, choices[head.index].keep, shares, notes.heads[head.index],
+          found[head.index]);
   });
   size_t i = 0;
   for (int layer = 0; layer < call.n_layers; ++layer) {
@@ -364,7 +350,7 @@ void WinnowMethod::Refit(const LayerCall& call, PlanList& plans) const {
   const auto n_heads = static_cast<size_t>(call.n_kv_heads());
   std::vector<cache::HeadPlan> found(static_cast<size_t>(call.n_layers) * n_heads);
   ForHeads(call, bias_column(), Projections::kNo, [&](const LoadedHead& head) {
-    const HeadNotes& of_head = notes.At(head);
+    const HeadNotes& of_head = notes.heads[head.index];
     if (head.entries.n == of_head.n_before) return;
     cache::HeadPlan& plan = found[head.index];
     plan.new_values = RefitValues(call.backend, of_head.rows, head.entries, of_head.targets,

@@ -15,18 +15,7 @@ HeadEntriesOnHost ReadEntries(const LayerCall& call, int head, int bias_column) 
   const auto n = order.size();
   std::vector<float> rows(n * static_cast<size_t>(entries.key_dim));
   call.backend.ReadRows(cache.keys(call.layer, head), order, rows);
-  entries.keys.resize(rows.size());
-  // Few entries at a time, so that what is read stays in the first cache.
-  constexpr size_t kEntriesAtOnce = 32;
-  const auto dim = static_cast<size_t>(entries.key_dim);
-  for (size_t first = 0; first < n; first += kEntriesAtOnce) {
-    const size_t end = std::min(n, first + kEntriesAtOnce);
-    for (size_t i = 0; i < dim; ++i) {
-      for (size_t rank = first; rank < end; ++rank) {
-        entries.keys[i * n + rank] = rows[rank * dim + i];
-      }
-    }
-  }
+  entries.keys = Transposed(rows, n, static_cast<size_t>(entries.key_dim));
   entries.values.resize(n * static_cast<size_t>(entries.value_dim));
   call.backend.ReadRows(cache.values(call.layer, head), order, entries.values);
   entries.biases.resize(n);
@@ -39,59 +28,34 @@ HeadEntriesOnHost ReadEntries(const LayerCall& call, int head, int bias_column) 
   return entries;
 }
 
-std::vector<HeadEntriesOnHost> ReadAllEntries(const LayerCall& call, int bias_column) {
-  std::vector<HeadEntriesOnHost> entries;
-  entries.reserve(static_cast<size_t>(call.n_kv_heads()));
-  for (int head = 0; head < call.n_kv_heads(); ++head) {
-    entries.push_back(ReadEntries(call, head, bias_column));
-  }
-  return entries;
-}
-
-void Observe(const LayerCall& call, int64_t first, int64_t n_own,
-             std::span<const HeadEntriesOnHost> entries, std::span<HeadNotes> notes) {
+std::vector<int64_t> AddCallRows(const LayerCall& call, int head, int64_t first, int64_t n_own,
+                                 ReferenceRows& rows) {
   const attention::Rows& from = *call.rows;
-  const int64_t n = from.size() - first;
-  std::vector<std::vector<int64_t>> n_visible(notes.size());
+  const cache::CacheShape& shape = call.cache.config().shape;
+  rows.group = call.group();
+  rows.key_dim = shape.key_dim;
+  rows.value_dim = shape.value_dim;
+  rows.scale = call.scale;
+  const int64_t n_entries = call.n_slots(head);
+  const int64_t width = int64_t{rows.group} * rows.key_dim;
   std::vector<float> queries;
-  for (size_t head = 0; head < notes.size(); ++head) {
-    ReferenceRows& rows = notes[head].rows;
-    rows.group = call.group();
-    rows.key_dim = entries[head].key_dim;
-    rows.value_dim = entries[head].value_dim;
-    rows.scale = call.scale;
-    const auto width = static_cast<size_t>(call.group() * rows.key_dim);
-    queries.clear();
-    for (int64_t i = first; i < from.size(); ++i) {
-      const auto at =
-          from.queries.begin() +
-          static_cast<ptrdiff_t>((static_cast<size_t>(i) * notes.size() + head) * width);
-      queries.insert(queries.end(), at, at + static_cast<ptrdiff_t>(width));
-      n_visible[head].push_back(entries[head].n - call.n_new + from.rows[static_cast<size_t>(i)] +
-                                1);
-    }
-    AddRows({.queries = queries,
-             .norms = std::span(from.norms).subspan(static_cast<size_t>(first)),
-             .n_visible = n_visible[head]},
-            entries[head].n - n_own, rows);
+  std::vector<int64_t> n_visible;
+  for (int64_t i = first; i < from.size(); ++i) {
+    const auto at = from.queries.begin() + (i * call.n_kv_heads() + head) * width;
+    queries.insert(queries.end(), at, at + width);
+    n_visible.push_back(n_entries - call.n_new + from.rows[static_cast<size_t>(i)] + 1);
   }
-  const int64_t n_parts = (n + kRowsAtOnce - 1) / kRowsAtOnce;
-  call.backend.ForEach(n_parts * std::ssize(notes), [&](int64_t i) {
-    const auto head = static_cast<size_t>(i / n_parts);
-    const auto part = static_cast<size_t>(i % n_parts * kRowsAtOnce);
-    const std::span<const int64_t> all = n_visible[head];
-    const size_t n_rows = std::min(static_cast<size_t>(kRowsAtOnce), all.size() - part);
-    ReferenceRows& rows = notes[head].rows;
-    FillOwn(call.backend, rows.size() - n + static_cast<int64_t>(part), all.subspan(part, n_rows),
-            entries[head].n - n_own, entries[head], rows);
-  });
+  AddRows({.queries = queries,
+           .norms = std::span(from.norms).subspan(static_cast<size_t>(first)),
+           .n_visible = n_visible},
+          n_entries - n_own, rows);
+  return n_visible;
 }
 
-void TakeLargest(const kernels::Backend& backend, const HeadEntriesOnHost& entries,
-                 HeadNotes& notes) {
-  const ReferenceRows& rows = notes.rows;
+std::vector<float> LargestWeights(const kernels::Backend& backend, const ReferenceRows& rows,
+                                  const HeadEntriesOnHost& entries) {
   const auto n = static_cast<size_t>(entries.n);
-  std::vector<float> masses;
+  std::vector<float> largest(n), masses;
   for (int64_t first = 0; first < rows.size(); first += kRowsAtOnce) {
     const auto n_rows = static_cast<size_t>(std::min(kRowsAtOnce, rows.size() - first));
     const size_t n_queries = n_rows * static_cast<size_t>(rows.group);
@@ -105,10 +69,42 @@ void TakeLargest(const kernels::Backend& backend, const HeadEntriesOnHost& entri
       if (!(sum > 0)) continue;
       const auto inverse = static_cast<float>(1 / sum);
       for (size_t entry = 0; entry < n; ++entry) {
-        notes.scores[entry] = std::max(notes.scores[entry], of_query[entry] * inverse);
+        largest[entry] = std::max(largest[entry], of_query[entry] * inverse);
       }
     }
   }
+  return largest;
+}
+
+void TakeReplay(const LayerCall& call, int bias_column) {
+  Notes& notes = NotesIn(call);
+  const size_t first_head = notes.First(call);
+  const int64_t n_rows = call.rows->size();
+  const int64_t n_parts = (n_rows + kRowsAtOnce - 1) / kRowsAtOnce;
+  std::vector<HeadEntriesOnHost> entries;
+  std::vector<std::vector<int64_t>> n_visible;
+  for (int head = 0; head < call.n_kv_heads(); ++head) {
+    const auto at = static_cast<size_t>(head);
+    entries.push_back(ReadEntries(call, head, bias_column));
+    n_visible.push_back(AddCallRows(call, head, 0, call.n_new, notes.heads[first_head + at].rows));
+    std::vector<float>& scores = notes.scores[first_head + at];
+    scores.resize(static_cast<size_t>(entries.back().n - call.n_new), 0);
+    const std::vector<float>& largest = call.taps.column_max[at];
+    const std::span<const Slot> order = call.order(head);
+    for (size_t rank = 0; rank < scores.size(); ++rank) {
+      scores[rank] = std::max(scores[rank], largest[static_cast<size_t>(order[rank])]);
+    }
+  }
+  call.backend.ForEach(n_parts * call.n_kv_heads(), [&](int64_t i) {
+    const auto head = static_cast<size_t>(i / n_parts);
+    const int64_t first = i % n_parts * kRowsAtOnce;
+    ReferenceRows& rows = notes.heads[first_head + head].rows;
+    FillOwn(call.backend, rows.size() - n_rows + first,
+            std::span(n_visible[head])
+                .subspan(static_cast<size_t>(first),
+                         static_cast<size_t>(std::min(kRowsAtOnce, n_rows - first))),
+            entries[head].n - call.n_new, entries[head], rows);
+  });
 }
 
 std::vector<std::vector<float>> Grams(const kernels::Backend& backend, const ReferenceRows& rows,
@@ -120,16 +116,10 @@ std::vector<std::vector<float>> Grams(const kernels::Backend& backend, const Ref
     gram.assign(count * count, 0.0f);
     for (size_t d = 0; d < count && projections.empty(); ++d) gram[d * count + d] = 1;
   }
-  std::vector<float> transposed;
   for (size_t head = 0; head < projections.size(); ++head) {
     const std::vector<float>& weights = projections[head];
     const auto n = std::ssize(weights) / dim;
-    transposed.resize(weights.size());
-    for (int64_t row = 0; row < n; ++row) {
-      for (int64_t d = 0; d < dim; ++d) {
-        transposed[static_cast<size_t>(d * n + row)] = weights[static_cast<size_t>(row * dim + d)];
-      }
-    }
+    const std::vector<float> transposed = Transposed(weights, static_cast<size_t>(n), count);
     backend.Multiply({.a = {transposed.data(), dim, n, n},
                       .b = {weights.data(), n, dim, dim},
                       .out = {grams[head].data(), dim, dim, dim}});
@@ -147,8 +137,6 @@ void ForHeads(const LayerCall& call, int bias_column, Projections projections,
   for (at.layer = 0; at.layer < call.n_layers; ++at.layer) {
     for (int head = 0; head < call.n_kv_heads(); ++head) {
       LoadedHead& one = loaded.emplace_back();
-      one.layer = at.layer;
-      one.kv_head = head;
       one.index = static_cast<size_t>(at.layer) * n_heads + static_cast<size_t>(head);
       const std::span<const Slot> order = at.order(head);
       one.slots.assign(order.begin(), order.end());
@@ -165,6 +153,18 @@ void ForHeads(const LayerCall& call, int bias_column, Projections projections,
                          [&](int64_t i) { work(loaded[static_cast<size_t>(i)]); });
     loaded.clear();
   }
+}
+
+std::vector<std::vector<float>> WindowScores(const LayerCall& call, int bias_column) {
+  Notes& notes = NotesIn(call);
+  std::vector<std::vector<float>> scores(static_cast<size_t>(call.n_layers) *
+                                         static_cast<size_t>(call.n_kv_heads()));
+  ForHeads(call, bias_column, Projections::kNo, [&](const LoadedHead& head) {
+    ReferenceRows& rows = notes.heads[head.index].window;
+    FillOwn(call.backend, 0, rows.n_visible, head.entries.n, head.entries, rows);
+    scores[head.index] = LargestWeights(call.backend, rows, head.entries);
+  });
+  return scores;
 }
 
 }  // namespace winnow::compression::methods

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <functional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "compression/method.h"
@@ -14,17 +13,14 @@ namespace winnow::compression::methods {
 
 // Of one KV head.
 struct HeadNotes {
-  ReferenceRows rows;
-  std::vector<float> scores;         // [rank]: the largest weight a reference row gave to the entry
-  std::vector<float> window_scores;  // the same of the prompt's last rows, where there is a replay
-  Targets targets;                   // of all entries, before anything is evicted
-  int64_t n_before = 0;              // entries then
+  ReferenceRows window;  // the prompt's last rows; FillOwn is done where they are needed
+  ReferenceRows rows;    // those that count: of the replay, or, without one, the window
+  Targets targets;       // of all entries, before anything is evicted
+  int64_t n_before = 0;  // entries then
 };
 
 // A KV head of the model, read from the cache.
 struct LoadedHead {
-  int layer = 0;
-  int kv_head = 0;
   size_t index = 0;         // among those of all layers
   std::vector<Slot> slots;  // [rank]
   HeadEntriesOnHost entries;
@@ -33,27 +29,15 @@ struct LoadedHead {
 
 class Notes final : public Memory {
  public:
-  bool of_replay = false;
-  std::vector<std::vector<HeadNotes>> layers;  // [layer][kv_head]
+  std::vector<HeadNotes> heads;            // [layer, kv_head], as the next
+  std::vector<std::vector<float>> scores;  // [rank]: the largest weight a row gave to the entry
 
-  // Forgets the rows of the prompt; the scores they gave become `window_scores`.
-  void BeginReplay() {
-    of_replay = true;
-    for (std::vector<HeadNotes>& heads : layers) {
-      for (HeadNotes& head : heads) {
-        head.rows = {};
-        head.window_scores = std::exchange(head.scores, {});
-      }
-    }
-  }
-  std::vector<HeadNotes>& Of(const LayerCall& call) {
-    layers.resize(static_cast<size_t>(call.n_layers));
-    std::vector<HeadNotes>& heads = layers[static_cast<size_t>(call.layer)];
-    heads.resize(static_cast<size_t>(call.n_kv_heads()));
-    return heads;
-  }
-  HeadNotes& At(const LoadedHead& head) {
-    return layers[static_cast<size_t>(head.layer)][static_cast<size_t>(head.kv_head)];
+  // Those of the call's layer begin here.
+  size_t First(const LayerCall& call) {
+    const auto n_heads = static_cast<size_t>(call.n_kv_heads());
+    heads.resize(static_cast<size_t>(call.n_layers) * n_heads);
+    scores.resize(heads.size());
+    return static_cast<size_t>(call.layer) * n_heads;
   }
 };
 
@@ -62,16 +46,18 @@ inline Notes& NotesIn(const LayerCall& call) { return static_cast<Notes&>(*call.
 
 // Entries of a KV head by rank, so that nothing depends on slots. bias_column: of halves; -1: none.
 HeadEntriesOnHost ReadEntries(const LayerCall& call, int head, int bias_column);
-std::vector<HeadEntriesOnHost> ReadAllEntries(const LayerCall& call, int bias_column);
 
-// Adds the call's rows from number `first` on to the notes of all KV heads. The newest n_own
-// entries of every head will be dropped.
-void Observe(const LayerCall& call, int64_t first, int64_t n_own,
-             std::span<const HeadEntriesOnHost> entries, std::span<HeadNotes> notes);
+// Adds the call's rows from number `first` on to those of a KV head, without what FillOwn adds to
+// them. The newest n_own entries will be dropped. Returns what the rows see, theirs included.
+std::vector<int64_t> AddCallRows(const LayerCall& call, int head, int64_t first, int64_t n_own,
+                                 ReferenceRows& rows);
 
-// The scores that the rows themselves give.
-void TakeLargest(const kernels::Backend& backend, const HeadEntriesOnHost& entries,
-                 HeadNotes& notes);
+// Adds a replay's rows, and what they and all others of it gave to the entries, to the notes of a
+// layer (Method::ObserveReplay).
+void TakeReplay(const LayerCall& call, int bias_column);
+
+// [layer, kv_head][rank]: the largest weight one of the prompt's last rows gave to the entry.
+std::vector<std::vector<float>> WindowScores(const LayerCall& call, int bias_column);
 
 // W^T W of the query heads of a group, [value_dim, value_dim] each; the identity where no
 // projection is known.

@@ -65,6 +65,19 @@ HeadEntriesOnHost HeadEntriesOnHost::InOrder(std::span<const int32_t> order) con
   return to;
 }
 
+std::vector<float> Transposed(std::span<const float> from, size_t rows, size_t cols) {
+  // Few rows at a time, so that what is read stays in the first cache.
+  constexpr size_t kAtOnce = 32;
+  std::vector<float> to(from.size());
+  for (size_t first = 0; first < rows; first += kAtOnce) {
+    const size_t end = std::min(rows, first + kAtOnce);
+    for (size_t col = 0; col < cols; ++col) {
+      for (size_t row = first; row < end; ++row) to[col * rows + row] = from[row * cols + col];
+    }
+  }
+  return to;
+}
+
 void AddRows(const NewRows& added, int64_t first_own, ReferenceRows& rows) {
   rows.queries.insert(rows.queries.end(), added.queries.begin(), added.queries.end());
   for (const double norm : added.norms) {

@@ -54,6 +54,9 @@ struct ReferenceRows {
   }
 };
 
+// [cols, rows] of [rows, cols].
+std::vector<float> Transposed(std::span<const float> from, size_t rows, size_t cols);
+
 // Rows that are worked on at a time: their masses stay in the processor's caches.
 inline constexpr int64_t kRowsAtOnce = 16;
 

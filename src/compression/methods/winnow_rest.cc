@@ -57,14 +57,6 @@ void SolveCholesky(std::vector<float>& a, std::vector<float>& b, size_t n, size_
   }
 }
 
-std::vector<float> Transposed(std::span<const float> from, size_t rows, size_t cols) {
-  std::vector<float> to(from.size());
-  for (size_t row = 0; row < rows; ++row) {
-    for (size_t col = 0; col < cols; ++col) to[col * rows + row] = from[row * cols + col];
-  }
-  return to;
-}
-
 // What the queries of some rows get of the stored entries, and what is missing to their targets.
 class Equations {
  public:
