@@ -213,6 +213,9 @@ TEST_P(EntriesConformance, LargestWeightsOfColumns) {
       Check(shape, {.last_rows = 3, .column_sums = true, .column_max = true, .reduce = reduce});
     }
   }
+  // Of single query heads, in so many blocks that the first pass finds them.
+  Check({.n_queries = 700, .n_slots = 770, .kv_heads = 8, .group = 1, .key_dim = 16},
+        {.last_rows = 3, .column_max = true});
   Check({.n_slots = 40, .kv_heads = 2, .group = 3, .shared = 2, .factors = true},
         {.column_max = true});
 }
