@@ -30,9 +30,31 @@ class CalibrateTest(CliTest):
         first = self.profile.read_text()
         self.assertEqual(first.splitlines()[0], "winnow error profile 1")
         self.assert_done(winnow(*self.run_flags, "-m", self.model))
+        # Errors are a replay's: entries in its own order lose less than in another.
+        window = first.index("window")
+        total = [sum(map(float, part.split("\n", 1)[1].split())) for part in (first[first.index("replay"):window], first[window:])]
+        self.assertLess(total[0], 0.9 * total[1])
         self.assert_done(self.calibrate("-t", "1"))
         self.assertEqual(self.profile.read_text(), first)  # whatever the number of threads
         self.assertEqual(self.assert_done(self.calibrate("-o", "-")).text, first)
+
+    def test_heads_whose_errors_are_large_get_more(self):
+        self.assert_done(self.calibrate())
+        lines = self.profile.read_text().splitlines()
+        n_layers, n_heads = map(int, lines[2].split()[1:])
+        lossy = " ".join(str(i) for i in range(24))
+        for needy in range(n_layers):
+            made = lines[:3]
+            for order in ("replay", "window"):
+                made.append(f"{order} 1")
+                for layer in range(n_layers):
+                    made += [lossy if layer == needy else " ".join(["0"] * 24)] * n_heads
+            self.profile.write_text("\n".join(made) + "\n")
+            for method in ("winnow:allocation=profile,queries=window", "winnow:allocation=profile"):
+                flags = ["run", "-m", self.model, "-p", TEXT[:200], "-n", "1", "--json", "--kv-method", method, "--kv-size", "24"]
+                kept = self.assert_done(winnow(*flags)).json["kv"]["kept"]
+                others = [count for layer, count in enumerate(kept) if layer != needy]
+                self.assertGreater(kept[needy], 2 * max(others), (method, kept))
 
     def test_another_model_is_refused_and_named(self):
         self.assert_done(self.calibrate())
