@@ -14,7 +14,7 @@ constexpr std::string_view kMistral = "[TOOL_CALLS]";
 constexpr std::string_view kArgs = "[ARGS]";
 constexpr std::string_view kCallId = "[CALL_ID]";
 constexpr std::string_view kPython = "<|python_tag|>";
-constexpr size_t kMaxName = 256;  // bytes; what is longer is no name
+constexpr size_t kMaxName = 256;  // bytes before a call's brace; what is longer is no name
 
 bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
@@ -303,8 +303,8 @@ bool AnswerParser::AdvanceArray(AnswerDelta* delta) {
 bool AnswerParser::AdvanceNamed(AnswerDelta* delta) {
   if (!committed_) {
     const size_t brace = held_.find('{');
-    if (brace == std::string::npos) {
-      if (held_.size() <= kMaxName && !finishing_) return false;
+    if (brace == std::string::npos && held_.size() <= kMaxName && !finishing_) return false;
+    if (brace == std::string::npos || brace > kMaxName) {
       GiveUpCall(delta);
       return true;
     }

@@ -173,6 +173,15 @@ TEST(AnswerParser, MistralCalls) {
   }
 }
 
+TEST(AnswerParser, MistralNamesHave256BytesAtMost) {
+  const std::string name(256, 'f');
+  EXPECT_EQ(Mistral("[TOOL_CALLS]" + name + "{}"), (Parsed{"", "", {{name, "{}"}}}));
+  for (const std::string& text :
+       {"[TOOL_CALLS]" + name + "f{}", "[TOOL_CALLS]f[ARGS]" + name + "{}"}) {
+    EXPECT_EQ(Mistral(text), (Parsed{text, "", {}})) << text;
+  }
+}
+
 TEST(ToolFormat, IsKnownByTheTemplate) {
   EXPECT_EQ(DetectToolFormat("{{ '[TOOL_CALLS]' }}"), ToolFormat::kMistral);
   EXPECT_EQ(DetectToolFormat("{{ '<tool_call>\\n' }}"), ToolFormat::kHermes);

@@ -8,10 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/check.h"
-#include "chat/answer_parser.h"
 #include "jinja/template.h"
 
 namespace {
@@ -44,31 +42,6 @@ Json ContextFrom(std::string message) {
           {"xs", Json::array({3, 1, 2})}};
 }
 
-// However an answer is cut, it comes apart in the same way.
-void CheckAnswer(std::string_view text) {
-  using winnow::chat::AnswerDelta;
-  using winnow::chat::AnswerParser;
-  using winnow::chat::ToolFormat;
-  for (const ToolFormat format : {ToolFormat::kHermes, ToolFormat::kLlama3, ToolFormat::kMistral}) {
-    std::vector<std::string> joined;
-    for (const size_t piece : {text.size() + 1, size_t{3}}) {
-      AnswerParser parser({.tools = format});
-      std::string& all = joined.emplace_back();
-      std::string arguments;
-      const auto add = [&](const AnswerDelta& delta) {
-        all += delta.content + delta.reasoning;
-        for (const auto& call : delta.tool_calls) arguments += call.name + call.arguments;
-      };
-      for (size_t at = 0; at < text.size(); at += piece) add(parser.Push(text.substr(at, piece)));
-      add(parser.Finish());
-      WINNOW_CHECK(all.size() + arguments.size() <=
-                   2 * text.size() + 2 * static_cast<size_t>(parser.n_tool_calls()));
-      all += "|" + arguments;
-    }
-    WINNOW_CHECK(joined[0] == joined[1]);
-  }
-}
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -76,7 +49,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t line = std::min(text.find('\n'), text.size());
   const std::string message(text.substr(0, line));
   const std::string_view source = text.substr(std::min(line + 1, text.size()));
-  CheckAnswer(text);
   const auto parsed = Template::Parse(source);
   if (!parsed) {
     WINNOW_CHECK(!parsed.error().message.empty());

@@ -9,7 +9,7 @@ root=$(cd "$here/../.." && pwd)
 seconds=$1
 build=${2:-$root/build/fuzz}
 shift; [ $# -eq 0 ] || shift
-[ $# -gt 0 ] || set -- gguf split tokenizer merges chat jinja spec parts recording results log_probs data session request
+[ $# -gt 0 ] || set -- gguf split tokenizer merges chat jinja answer spec parts recording results log_probs data session request
 targets=make_seeds
 for name in "$@"; do targets="$targets ${name}_fuzz"; done
 # shellcheck disable=SC2086 # a list of words
@@ -33,7 +33,13 @@ TMPDIR="$build/tmp" "$build/${name}_fuzz" -max_total_time="$seconds" -timeout=10
 status=$?
 runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$build/logs/$name")
 echo "$name: ${runs:-0} inputs, exit status $status"
-[ $status -eq 0 ] || tail -40 "$build/logs/$name"
+if [ $status -ne 0 ]; then
+  tail -40 "$build/logs/$name"
+  # The input, where only this output can be had of the machine; `base64 -d | gunzip` gives it back.
+  for input in "$build/findings/$name-"*; do
+    [ ! -f "$input" ] || { echo "$input:"; gzip -9 <"$input" | base64; }
+  done
+fi
 exit $status
 EOF
 printf '%s\n' "$@" | xargs -P 2 -I NAME sh "$build/run_one.sh" NAME "$seconds" "$here" "$build"
