@@ -52,6 +52,7 @@ Record PlanRecord(runtime::Engine& engine, const Setting& setting, const BenchTe
           {"cpu_info", CpuName()},
           {"backends", "CPU"},
           {"cpu_target", engine.backend().target()},
+          {"deterministic", engine.backend().batch_invariant()},
           {"model_filename", setting.model},
           {"model_type", DescribeEngine(engine)},
           {"model_size", runtime::ModelBytes(engine)},

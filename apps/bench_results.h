@@ -24,6 +24,7 @@ struct BenchFlags {
   int64_t repetitions = 5;
   std::string output = "md";
   std::string cpu_target;
+  bool deterministic = false;
   bool warmup = true;
   bool dry_run = false;  // nothing is measured
   bool progress = false;
@@ -51,6 +52,7 @@ struct Setting {
     model_flags.key_type = key_type;
     model_flags.value_type = value_type;
     model_flags.cpu_target = flags.cpu_target;
+    model_flags.deterministic = flags.deterministic;
     model_flags.kv = budget.kv;
     model_flags.kv.method = method;
     return model_flags;

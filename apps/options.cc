@@ -78,6 +78,10 @@ void AddModelFlags(FlagTable& table, ModelFlags& flags, const char* context_help
   table.Add({"-b", "--batch-size"}, "N",
             "upper bound of -ub, as in llama.cpp; a prompt always goes through layer by layer",
             &flags.batch);
+  table.Switch(
+      {"--deterministic"},
+      "the same bits for a text alone and beside others; generating one alone takes longer",
+      &flags.deterministic);
   table.Add(
       {"--cpu-target"}, "NAME",
       "instruction set to use, such as AVX2; empty: the best there is; reference: plain loops",
@@ -240,6 +244,7 @@ Result<runtime::EngineOptions> EngineOptionsFrom(const ModelFlags& flags) {
       .context = flags.context,
       .spare_context = n_replay,
       .check_tensors = flags.check_tensors,
+      .deterministic = flags.deterministic,
       .error_profiles = flags.model == kBundled ? models::BundledProfile() : std::string_view()};
 }
 

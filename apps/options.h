@@ -32,6 +32,7 @@ struct ModelFlags {
   bool no_kv_rotation = false;
   std::string cpu_target;
   bool check_tensors = false;
+  bool deterministic = false;
   bool quiet = false;
   bool verbose = false;
   KvFlags kv;                                        // of commands that have them

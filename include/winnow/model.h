@@ -17,6 +17,9 @@ namespace winnow {
 struct ModelOptions {
   int threads = 0;      // 0: one for each core this process may use
   int64_t context = 0;  // longest text in tokens; 0: what the model was trained for
+  // What a text gets has the same bits alone and beside any others of a Scheduler; generating one
+  // or a few texts takes longer.
+  bool deterministic = false;
   // What a person should know but nothing fails for, such as a context beyond the trained one, or a
   // method that compresses what is appended before it knows a question.
   std::function<void(std::string_view message)> on_warning = {};

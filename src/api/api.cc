@@ -97,6 +97,7 @@ Result<runtime::CompressionOptions> CompressionOptionsFrom(const Compression& c)
 Result<runtime::SessionOptions> SessionOptionsFrom(const SessionOptions& options) {
   runtime::SessionOptions wanted;
   wanted.context = options.context;
+  wanted.deterministic = options.deterministic;
   wanted.key_type = TensorTypeFrom(options.keys);
   wanted.value_type = TensorTypeFrom(options.values);
   WINNOW_ASSIGN(wanted.compression, CompressionOptionsFrom(options.compression));

@@ -17,6 +17,7 @@ struct CpuOptions {
   // Whose cores memory is read for: "intel", "amd", "other" (cpu/processor.h); empty: this
   // machine's.
   std::string vendor = {};
+  bool batch_invariant = false;  // Backend::batch_invariant; products of few rows take longer
 };
 // Instruction sets compiled in that this machine can run, best first.
 std::vector<std::string> CpuTargets();

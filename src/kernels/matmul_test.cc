@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -150,6 +151,55 @@ void MatMulTest::AgreesWithLoopsInDouble(const CpuOptions& options) {
           ASSERT_EQ(found[static_cast<size_t>(t * stride + rows + 1)], 0.5f);
         }
       }
+    }
+  }
+}
+
+// `rows` rows of x times a weight, [row][weight row].
+std::vector<float> RowsTimes(Backend& backend, const Weight& weight, std::span<const float> x) {
+  const int64_t tokens = static_cast<int64_t>(x.size()) / weight.cols();
+  std::vector<std::unique_ptr<Storage>> storages;
+  const Matrix mx = Upload(backend, {x.begin(), x.end()}, tokens, weight.cols(), storages);
+  std::vector<float> out(static_cast<size_t>(tokens * weight.rows()));
+  const Matrix mout = Upload(backend, out, tokens, weight.rows(), storages);
+  const Linear job = {.weight = &weight, .bias = {}, .out = mout, .accumulate = false};
+  backend.MatMul(mx, {&job, 1});
+  backend.Read(mout, out);
+  return out;
+}
+
+// Rows alone, in pairs and all together.
+TEST_P(MatMulTest, BatchInvariantRowsHaveTheSameBitsInAnyCompany) {
+  constexpr int64_t kRows = 33, kTokens = 37;
+  const auto [target, type] = GetParam();
+  ThreadPool pool(3);
+  auto backend =
+      std::move(
+          MakeCpuBackend({.pool = &pool, .target = target, .vendor = {}, .batch_invariant = true}))
+          .value();
+  EXPECT_TRUE(backend->batch_invariant());
+  for (const int64_t cols :
+       IsFloat(type) ? std::vector<int64_t>{100, 4900} : std::vector<int64_t>{1280}) {
+    Rng rng(static_cast<uint64_t>(cols));
+    const std::vector<float> x = RandomFloats(kTokens * cols, rng);
+    const std::vector<std::byte> blocks = RandomBlocks(type, kRows * cols, rng);
+    const auto weight = std::move(backend->LoadWeight({.name = "w",
+                                                       .type = type,
+                                                       .rows = kRows,
+                                                       .cols = cols,
+                                                       .bytes = blocks,
+                                                       .keep_alive = nullptr}))
+                            .value();
+    const std::vector<float> together = RowsTimes(*backend, *weight, x);
+    for (const int64_t n : {1, 2, 3, 11, 16}) {
+      std::vector<float> apart;
+      for (int64_t token = 0; token < kTokens; token += n) {
+        const auto count = static_cast<size_t>(std::min(n, kTokens - token) * cols);
+        const std::vector<float> some = RowsTimes(
+            *backend, *weight, std::span(x).subspan(static_cast<size_t>(token * cols), count));
+        apart.insert(apart.end(), some.begin(), some.end());
+      }
+      EXPECT_EQ(apart, together) << cols << " columns, " << n << " rows at a time";
     }
   }
 }

@@ -27,6 +27,8 @@ class Backend {
   virtual std::string_view name() const = 0;  // "cpu", "reference"
   virtual std::string_view target()
       const = 0;  // instruction set in use: "AVX3_DL", "AVX2", "scalar"
+  // Whether a row of MatMul has the same bits alone and beside any other rows.
+  virtual bool batch_invariant() const { return false; }
 
   // --- memory ---
   // Zeroed memory. Pages are committed as they are first written where the system allows it.

@@ -7,14 +7,12 @@
 #include "base/check.h"
 #include "model/parts.h"
 #include "model/rope.h"
+#include "model/row_blocks.h"
 
 namespace winnow::model {
 namespace {
 
 using kernels::Matrix;
-
-// Below so many rows products may be computed in another way, and slower.
-constexpr int64_t kFewRows = 16;
 
 int64_t TokenCount(const TokenSpan& span) { return static_cast<int64_t>(span.tokens.size()); }
 
@@ -231,12 +229,8 @@ void Step::BeginLayer() {
 }
 
 int64_t Step::BlockRows(int64_t max_rows) const {
-  const int64_t n_left = n_rows_ - next_row_;
-  const int64_t n = std::min({row_block_, n_left, std::max<int64_t>(1, max_rows)});
-  const int64_t n_over = n_left - n;
-  if (max_rows >= row_block_ || n_over == 0 || n_over >= kFewRows) return n;
-  if (n_left >= 2 * kFewRows) return std::min(n, n_left - kFewRows);
-  return n_left <= row_block_ ? n_left : n;
+  if (!backend_.batch_invariant()) return NextBlock(n_rows_ - next_row_, row_block_, max_rows);
+  return NextInvariantBlock(pass_spans_, next_row_, row_block_);
 }
 
 Result<void> Step::RunBlock(int64_t max_rows) {

@@ -13,9 +13,11 @@
 namespace winnow::runtime {
 namespace {
 
-Result<std::unique_ptr<kernels::Backend>> MakeBackend(const std::string& target, ThreadPool& pool) {
-  if (target == "reference") return kernels::MakeReferenceBackend();
-  return kernels::MakeCpuBackend({.pool = &pool, .target = target});
+Result<std::unique_ptr<kernels::Backend>> MakeBackend(const EngineOptions& options,
+                                                      ThreadPool& pool) {
+  if (options.target == "reference") return kernels::MakeReferenceBackend();
+  return kernels::MakeCpuBackend(
+      {.pool = &pool, .target = options.target, .batch_invariant = options.deterministic});
 }
 
 // A profile is some hundred kilobytes for the largest models.
@@ -94,7 +96,7 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options, Log& 
     return Error{"engine: the system refuses " + std::to_string(n_threads) + " threads (" +
                  problem.code().message() + "); fewer (-t) need less"};
   }
-  WINNOW_ASSIGN(data.backend, MakeBackend(options.target, *data.pool));
+  WINNOW_ASSIGN(data.backend, MakeBackend(options, *data.pool));
   auto model = model::Model::Load(data.file, *data.backend,
                                   {.context = options.context,
                                    .spare_context = options.spare_context,

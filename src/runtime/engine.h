@@ -27,6 +27,9 @@ struct EngineOptions {
   int64_t context = 0;        // longest text position; 0: the trained context
   int64_t spare_context = 0;  // positions beyond it, as far as the model was trained: for a replay
   bool check_tensors = false;
+  // What a sequence gets has the same bits alone and beside any others; a step of one or a few
+  // sequences takes longer (docs/reliability.md).
+  bool deterministic = false;
   // The model's error profiles (compression/error_profile.h); empty: they are in the file
   // ProfilePath(model_path), if there are any.
   std::string_view error_profiles = {};

@@ -69,7 +69,8 @@ class Chat(ServerTest):
         with concurrent.futures.ThreadPoolExecutor(len(prompts)) as pool:
             together = list(pool.map(ask, prompts))
         same = sum(text == ask(prompt) for prompt, text in zip(prompts, together))
-        # Products of more rows are summed in another order: where two words are nearly as likely, an answer may go on otherwise.
+        # Without --deterministic products of more rows are summed in another order: where two words are nearly as likely, an
+        # answer may go on otherwise.
         self.assertGreaterEqual(same, len(prompts) // 2)
 
     def test_too_long_a_prompt_says_so(self):

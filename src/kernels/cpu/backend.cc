@@ -36,13 +36,15 @@ Result<std::unique_ptr<Storage>> Allocated(int64_t bytes, CpuStorage::Filling fi
 
 class CpuBackend final : public Backend, public OverflowCounter {
  public:
-  CpuBackend(ThreadPool& pool, const Processor& processor)
+  CpuBackend(ThreadPool& pool, const Processor& processor, bool batch_invariant)
       : pool_(pool),
         processor_(processor),
+        batch_invariant_(batch_invariant),
         attention_scratch_(static_cast<size_t>(pool.n_threads())) {}
 
   std::string_view name() const override { return "cpu"; }
   std::string_view target() const override { return hwy::TargetName(target_); }
+  bool batch_invariant() const override { return batch_invariant_; }
 
   Result<std::unique_ptr<Storage>> Allocate(int64_t bytes) override {
     return Allocated(bytes, CpuStorage::Filling::kWhole);
@@ -174,9 +176,8 @@ class CpuBackend final : public Backend, public OverflowCounter {
                        .out_stride = linear.out.stride,
                        .accumulate = linear.accumulate});
     }
-    const MatMulInput input = {
-        .x = Rows(x).data, .rows = x.rows, .cols = x.cols, .stride = x.stride};
-    cpu::MatMul(input, jobs_, processor_, matmul_scratch_, pool_, overlapped);
+    cpu::MatMul({Rows(x).data, x.rows, x.cols, x.stride, batch_invariant_}, jobs_, processor_,
+                matmul_scratch_, pool_, overlapped);
   }
 
   void Rope(const Matrix& x, int head_dim, std::span<const int32_t> positions,
@@ -334,6 +335,7 @@ class CpuBackend final : public Backend, public OverflowCounter {
 
   ThreadPool& pool_;
   const Processor processor_;
+  const bool batch_invariant_;
   const int64_t target_ = processor_.target;
   const RowKernels& rows_ = RowKernelsFor(target_);
   const ListKernels& lists_ = ListKernelsFor(target_);
@@ -382,8 +384,8 @@ Result<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& options) {
   for (const int64_t bit : cpu::TargetBits()) {
     const std::string name = hwy::TargetName(bit);
     if (options.target.empty() || options.target == name) {
-      return std::unique_ptr<Backend>(
-          std::make_unique<cpu::CpuBackend>(*options.pool, cpu::MakeProcessor(*vendor, bit)));
+      return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(
+          *options.pool, cpu::MakeProcessor(*vendor, bit), options.batch_invariant));
     }
     known += (known.empty() ? "" : ", ") + name;
   }

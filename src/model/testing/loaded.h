@@ -34,13 +34,16 @@ struct Loaded {
 };
 
 // `n_threads` 0: the reference backend, whose products do not depend on the number of rows.
-inline Loaded Load(const TinySpec& spec, int n_threads = 0) {
+inline Loaded Load(const TinySpec& spec, int n_threads = 0, bool batch_invariant = false) {
   Loaded loaded;
   if (n_threads == 0) {
     loaded.backend = kernels::MakeReferenceBackend();
   } else {
     loaded.pool = std::make_unique<ThreadPool>(n_threads);
-    loaded.backend = kernels::MakeCpuBackend({.pool = loaded.pool.get(), .target = ""}).value();
+    loaded.backend =
+        kernels::MakeCpuBackend(
+            {.pool = loaded.pool.get(), .target = "", .batch_invariant = batch_invariant})
+            .value();
   }
   NullLog log;
   auto model = Model::Load(TinyModel(spec), *loaded.backend, {}, log);

@@ -173,7 +173,9 @@ void MatMul(const MatMulInput& x, std::span<const MatMulJob> jobs, const Process
   const auto is_float = [](const MatMulJob& job) { return IsFloat(job.type); };
   const bool any_float = std::any_of(jobs.begin(), jobs.end(), is_float);
   const bool any_quantized = !std::all_of(jobs.begin(), jobs.end(), is_float);
-  const bool tiles = x.rows >= (any_quantized ? kTilesFromTokens : kFloatTilesFromTokens);
+  // The sums of a tile's rows are those of a row alone, whatever the width of its block.
+  const bool tiles =
+      x.batch_invariant || x.rows >= (any_quantized ? kTilesFromTokens : kFloatTilesFromTokens);
   Input input;
   input.plain = x;
   const int64_t quantized_bytes = any_quantized ? Aligned(QuantizedInputBytes(x.rows, x.cols)) : 0;

@@ -19,6 +19,7 @@ struct MatMulInput {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t stride = 0;
+  bool batch_invariant = false;  // a row's results are the same bits beside any others
 };
 
 // out[i, r] (+)= x[i] . W[r] + bias[r].
