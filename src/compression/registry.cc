@@ -106,6 +106,7 @@ std::span<const MethodEntry> Methods() {
       methods::KvZip(),
       methods::AttentionMatching(),
       methods::Random(),
+      methods::Strided(),
       methods::Winnow(),
       methods::Custom(),
   };

@@ -35,6 +35,7 @@ MethodEntry Roco();
 MethodEntry Scissorhands();
 MethodEntry SnapKv();
 MethodEntry Streaming();
+MethodEntry Strided();
 MethodEntry Tova();
 MethodEntry TreeKv();
 MethodEntry TriAttention();
