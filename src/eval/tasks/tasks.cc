@@ -11,10 +11,10 @@ namespace winnow::eval {
 
 std::span<const Task> Tasks() {
   static const std::vector<Task> kTasks = {
-      RecallTask(),         PerplexityTask(),  KldTask(),      NeedleTask(),
-      RulerTask(),          KvRetrievalTask(), LongEvalTask(), LongBenchTask(),
-      LEvalTask(),          Gsm8kTask(),       CoqaTask(),     TruthfulQaTask(),
-      MultipleChoiceTask(), TheoremQaTask(),   MtBenchTask(),  ThroughputTask()};
+      RecallTask(),  PerplexityTask(),  KldTask(),        NeedleTask(),         PasskeyTask(),
+      RulerTask(),   KvRetrievalTask(), LongEvalTask(),   LongBenchTask(),      LEvalTask(),
+      Gsm8kTask(),   CoqaTask(),        TruthfulQaTask(), MultipleChoiceTask(), TheoremQaTask(),
+      MtBenchTask(), ThroughputTask()};
   return kTasks;
 }
 

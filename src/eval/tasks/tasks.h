@@ -9,6 +9,7 @@ Task RecallTask();
 Task PerplexityTask();
 Task KldTask();
 Task NeedleTask();
+Task PasskeyTask();
 Task RulerTask();
 Task KvRetrievalTask();
 Task LongEvalTask();
