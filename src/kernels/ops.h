@@ -149,7 +149,7 @@ class Backend {
   virtual void ExpBelow(std::span<float> x, float max) const = 0;
   // Calls body(i) for every i in [0, n) on the threads of the backend, in any order: for what a
   // caller keeps about every head. A body calls no operation of the backend but those above on host
-  // data.
+  // data, and CopyBytes to where no other body copies.
   template <class Body>
   void ForEach(int64_t n, const Body& body) {
     Run(

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "gguf/tensor_type.h"
@@ -261,16 +262,20 @@ void Placement::CopyFrom(const Placement& other) {
   } else {
     UseHugePages();
   }
+  // Most of the time goes into pages that are written for the first time: by all threads.
+  std::vector<std::pair<size_t, size_t>> heads;  // (layer, KV head)
   for (size_t l = 0; l < layers_.size(); ++l) {
-    for (size_t head = 0; head < layers_[l].stores.size(); ++head) {
-      const kernels::HeadStore& from = other.layers_[l].stores[head];
-      const kernels::HeadStore& to = layers_[l].stores[head];
-      backend_.CopyBytes(*other.memory_, from.keys_offset_bytes, *memory_, to.keys_offset_bytes,
-                         from.n_slots * layers_[l].key_row_bytes);
-      backend_.CopyBytes(*other.memory_, from.values_offset_bytes, *memory_, to.values_offset_bytes,
-                         from.n_slots * layers_[l].value_row_bytes);
-    }
+    for (size_t head = 0; head < layers_[l].stores.size(); ++head) heads.emplace_back(l, head);
   }
+  backend_.ForEach(static_cast<int64_t>(heads.size()), [&](int64_t i) {
+    const auto [l, head] = heads[static_cast<size_t>(i)];
+    const kernels::HeadStore& from = other.layers_[l].stores[head];
+    const kernels::HeadStore& to = layers_[l].stores[head];
+    backend_.CopyBytes(*other.memory_, from.keys_offset_bytes, *memory_, to.keys_offset_bytes,
+                       from.n_slots * layers_[l].key_row_bytes);
+    backend_.CopyBytes(*other.memory_, from.values_offset_bytes, *memory_, to.values_offset_bytes,
+                       from.n_slots * layers_[l].value_row_bytes);
+  });
 }
 
 void Placement::UseHugePages() {
