@@ -82,13 +82,14 @@ SchedulerLoop::SessionOutcome SchedulerLoop::Restore(const std::string& id,
   if (!store_.HasFile(file)) {
     return RequestError{ErrorKind::kNotFound, "there is no saved session " + file};
   }
-  const int64_t needed = store_.FileBytes(file);
-  if (!MakeRoom(needed, store_.Find(id))) {
-    return RequestError{ErrorKind::kQueueFull, "session " + file + " needs about " +
-                                                   std::to_string(needed) +
+  const auto saved = store_.ReadHead(file);
+  if (!saved) return RequestError{ErrorKind::kInvalid, saved.error().message};
+  if (!MakeRoom(saved->max_bytes, store_.Find(id))) {
+    return RequestError{ErrorKind::kQueueFull, "session " + file + " needs up to " +
+                                                   std::to_string(saved->max_bytes) +
                                                    " bytes, which requests at work have reserved"};
   }
-  const auto restored = store_.Restore(file, id, clock_.now());
+  const auto restored = store_.Restore(*saved, id, clock_.now());
   if (!restored) return RequestError{ErrorKind::kInvalid, restored.error().message};
   return Describe(id);
 }

@@ -160,10 +160,19 @@ void SessionStore::DropUnnamed(int n_left) {
   }
 }
 
-int64_t SessionStore::FileBytes(const std::string& name) const {
-  if (folder_ == nullptr) return 0;
-  const auto input = folder_->Read(name);
-  return input ? static_cast<int64_t>(input->n_bytes) : 0;
+Result<SessionStore::SavedSession> SessionStore::ReadHead(const std::string& file) const {
+  if (folder_ == nullptr) return Error{"there is no folder of saved sessions"};
+  WINNOW_ASSIGN(SessionInput input, folder_->Read(file));
+  const auto file_bytes = static_cast<int64_t>(input.n_bytes);
+  WINNOW_ASSIGN(const SessionFileInfo info, ReadSessionInfo(std::move(input)));
+  SavedSession saved = {.file = file};
+  WINNOW_ASSIGN(saved.options, SessionOptionsFrom(info));
+  saved.options.row_block = options_.defaults.row_block;
+  saved.options.on_projections = options_.defaults.on_projections;
+  WINNOW_ASSIGN(const auto empty, Session::Make(engine_, saved.options));
+  saved.unread = UnreadIn(info.notes, engine_.model().hyperparameters().vocabulary);
+  saved.max_bytes = MaxRestoredBytes(*empty, info.n_tokens, file_bytes);
+  return saved;
 }
 
 Result<void> SessionStore::Save(const IdleSession& session, const std::string& file,
@@ -174,18 +183,17 @@ Result<void> SessionStore::Save(const IdleSession& session, const std::string& f
   return SaveSession(*session.session, std::move(output), NotesFrom(session.unread), durability);
 }
 
-Result<IdleSession*> SessionStore::Restore(const std::string& file, const std::string& name,
+Result<IdleSession*> SessionStore::Restore(const SavedSession& saved, const std::string& name,
                                            Clock::TimePoint now) {
   WINNOW_CHECK(folder_ != nullptr);
-  WINNOW_ASSIGN(SessionInput input, folder_->Read(file));
-  WINNOW_ASSIGN(const SessionFileInfo info, ReadSessionInfo(std::move(input)));
-  WINNOW_ASSIGN(SessionOptions options, SessionOptionsFrom(info));
-  options.row_block = options_.defaults.row_block;
-  options.on_projections = options_.defaults.on_projections;
-  WINNOW_ASSIGN(input, folder_->Read(file));
-  IdleSession restored = {.name = name, .used = now};
-  WINNOW_ASSIGN(restored.session, RestoreSession(engine_, options, std::move(input)));
-  restored.unread = UnreadIn(info.notes, engine_.model().hyperparameters().vocabulary);
+  WINNOW_ASSIGN(SessionInput input, folder_->Read(saved.file));
+  IdleSession restored = {.name = name, .unread = saved.unread, .used = now};
+  WINNOW_ASSIGN(restored.session, RestoreSession(engine_, saved.options, std::move(input)));
+  if (const int64_t bytes = IdleBytes(*restored.session); bytes > saved.max_bytes) {
+    return Error{"session " + saved.file + " takes " + std::to_string(bytes) +
+                 " bytes, expected at most " + std::to_string(saved.max_bytes) +
+                 ": its file has changed; try again"};
+  }
   Put(std::move(restored));
   return &sessions_.back();
 }

@@ -65,11 +65,20 @@ class SessionStore {
 
   // --- in the folder ---
   bool HasFile(const std::string& name) const { return folder_ != nullptr && folder_->Has(name); }
-  int64_t FileBytes(const std::string& name) const;  // about what it takes in memory
+  // How the session of a file is made, and what it takes in memory at most. Errors: those of
+  // ReadSessionInfo, SessionOptionsFrom and Session::Make.
+  struct SavedSession {
+    std::string file = {};
+    SessionOptions options = {};
+    std::vector<TokenId> unread = {};
+    int64_t max_bytes = 0;
+  };
+  Result<SavedSession> ReadHead(const std::string& file) const;
   Result<void> Save(const IdleSession& session, const std::string& file,
                     Durability durability = Durability::kOnDisk) const;
-  // Reads a file and puts it into memory as session `name`. Errors: those of RestoreSession.
-  Result<IdleSession*> Restore(const std::string& file, const std::string& name,
+  // Reads a file and puts it into memory as session `name`. Errors: those of RestoreSession; it is
+  // another file than ReadHead saw, and takes more.
+  Result<IdleSession*> Restore(const SavedSession& saved, const std::string& name,
                                Clock::TimePoint now);
   Result<void> RemoveFile(const std::string& name) const;
   std::vector<SessionInfo> List(Clock::TimePoint now) const;
