@@ -155,6 +155,7 @@ struct SchedulerState {  // for /metrics, /slots, /health
   int64_t max_sequence_bytes = 0;  // the largest reservation of a sequence so far
   int64_t n_prompt_tokens = 0, n_generated_tokens = 0, n_requests = 0, n_failed = 0,
           n_cancelled = 0;
+  int64_t n_broken_invariants = 0;                  // by requests that then ended (Invariants)
   int64_t n_prefix_queries = 0, n_prefix_hits = 0;  // tokens asked for, tokens found
   double prefill_seconds = 0, decode_seconds = 0;
   bool draining = false;
