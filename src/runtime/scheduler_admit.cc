@@ -203,7 +203,9 @@ Result<SequenceBytes> SchedulerLoop::PlanBytes(Job& job, const Source& source) c
 }
 
 Result<std::unique_ptr<Session>> SchedulerLoop::TakeSession(Job& job, const Source& source) {
+  if (job.creates) job.n_document = job.request.n_document;
   if (source.idle == nullptr) return Session::Make(engine_, job.options);
+  if (!job.session.empty() && !job.creates) job.n_document = source.idle->n_document;
   std::unique_ptr<Session> session;
   if (source.copy) {
     WINNOW_ASSIGN(session, source.idle->session->Fork());

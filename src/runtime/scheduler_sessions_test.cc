@@ -283,6 +283,54 @@ TEST_F(SchedulerSessionsTest, ARestoredSessionReplacesOnlyWhenAllWasRight) {
   EXPECT_EQ(Exercise("b", Prompt(4, 2), 1)->n_reused, 33);
 }
 
+// What a session says of its document lives as long as it does, in memory and in files.
+TEST_F(SchedulerSessionsTest, ADocumentIsKnownWhereItsSessionIs) {
+  const auto n_document = [&](const std::string& id) {
+    std::optional<std::variant<KeptTokens, RequestError>> outcome;
+    scheduler_->KeptPositions(id, false, [&](auto kept) { outcome = std::move(kept); });
+    RunAll();
+    const auto* kept = std::get_if<KeptTokens>(&*outcome);
+    return kept == nullptr ? -1 : kept->n_document;
+  };
+  for (const bool compressed : {false, true}) {
+    Make(WithFolder());
+    Request document = MakeRequest(Prompt(30, 1), 0);
+    document.n_document = 30;
+    if (compressed) document.options = Compressed("h2o", 24);
+    ASSERT_EQ(Problem(Wait([&](auto done) {
+                scheduler_->CreateSession("report", std::move(document), done);
+              })),
+              "");
+    EXPECT_EQ(n_document("report"), 30);
+    EXPECT_FALSE(Exercise("report", Prompt(9, 2), 6)->error);
+    EXPECT_EQ(n_document("report"), 30);
+    // A request that fails gives the session back.
+    Request question = MakeRequest(Prompt(300, 2), 5);
+    question.session = "report";
+    Submit(std::move(question));
+    RunUntil([&] { return scheduler_->state().n_running == 1; });
+    ticket_->Cancel();
+    RunAll();
+    EXPECT_EQ(n_document("report"), 30);
+    ASSERT_EQ(Problem(Fork("report", "second")), "");
+    EXPECT_EQ(n_document("second"), 30);
+    ASSERT_EQ(Problem(Save("second", "file")), "");
+    ASSERT_EQ(Problem(Create("other", Prompt(40, 3))), "");
+    EXPECT_EQ(n_document("other"), 0);
+    ASSERT_EQ(Problem(Restore("other", "file")), "");
+    EXPECT_EQ(n_document("other"), 30);
+    scheduler_->Drain();
+    Make(WithFolder());
+    EXPECT_EQ(n_document("report"), 30);
+    const auto next = Exercise("report", Prompt(3, 4), 2);
+    EXPECT_EQ(next->n_reused, 30 + 9 + 5) << "the token that was not read is in the file too";
+    for (const char* id : {"report", "second", "other", "file"}) {
+      EXPECT_EQ(Problem(Delete(id)), "");
+      EXPECT_EQ(n_document(id), -1);
+    }
+  }
+}
+
 TEST_F(SchedulerSessionsTest, ShowsWhatIsKept) {
   Make(Options());
   ASSERT_EQ(Problem(Create("a", Prompt(50, 1), Compressed("streaming:sinks=4", 20))), "");

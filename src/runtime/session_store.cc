@@ -24,26 +24,38 @@ int64_t CommonLength(std::span<const TokenId> a, std::span<const TokenId> b) {
   return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
 }
 
-// Notes of a session file: tokens of the text that are not in the cache.
-constexpr std::string_view kNotes = "unread";
+// Notes of a session file: tokens of the text that are not in the cache, and how many tokens its
+// document has.
+constexpr std::string_view kUnread = "unread";
+constexpr std::string_view kDocument = "document";
 
-std::string NotesFrom(std::span<const TokenId> unread) {
-  std::string notes(kNotes);
-  for (const TokenId token : unread) notes += " " + std::to_string(token);
+std::string NotesFrom(const IdleSession& session) {
+  std::string notes(kUnread);
+  for (const TokenId token : session.unread) notes += " " + std::to_string(token);
+  if (session.n_document > 0) {
+    notes += " " + std::string(kDocument) + " " + std::to_string(session.n_document);
+  }
   return notes;
 }
 
 // Notes of other programs say nothing of it.
-std::vector<TokenId> UnreadIn(const std::string& notes, int64_t vocabulary) {
-  std::istringstream in(notes);
-  std::string word;
+struct Notes {
   std::vector<TokenId> unread;
-  if (!(in >> word) || word != kNotes) return unread;
+  int64_t n_document = 0;
+};
+Notes ReadNotes(const SessionFileInfo& info, int64_t vocabulary) {
+  std::istringstream in(info.notes);
+  std::string word;
+  Notes notes;
+  if (!(in >> word) || word != kUnread) return {};
   for (TokenId token = 0; in >> token;) {
     if (token < 0 || token >= vocabulary) return {};
-    unread.push_back(token);
+    notes.unread.push_back(token);
   }
-  return unread;
+  in.clear();
+  if (!(in >> word) || word != kDocument || !(in >> notes.n_document)) notes.n_document = 0;
+  if (notes.n_document < 0 || notes.n_document > info.n_tokens) notes.n_document = 0;
+  return notes;
 }
 
 }  // namespace
@@ -170,7 +182,9 @@ Result<SessionStore::SavedSession> SessionStore::ReadHead(const std::string& fil
   saved.options.row_block = options_.defaults.row_block;
   saved.options.on_projections = options_.defaults.on_projections;
   WINNOW_ASSIGN(const auto empty, Session::Make(engine_, saved.options));
-  saved.unread = UnreadIn(info.notes, engine_.model().hyperparameters().vocabulary);
+  Notes notes = ReadNotes(info, engine_.model().hyperparameters().vocabulary);
+  saved.unread = std::move(notes.unread);
+  saved.n_document = notes.n_document;
   saved.max_bytes = MaxRestoredBytes(*empty, info.n_tokens, file_bytes);
   return saved;
 }
@@ -180,14 +194,15 @@ Result<void> SessionStore::Save(const IdleSession& session, const std::string& f
   WINNOW_CHECK(folder_ != nullptr);
   n_saved_ = -1;
   WINNOW_ASSIGN(OutputFile output, folder_->Write(file));
-  return SaveSession(*session.session, std::move(output), NotesFrom(session.unread), durability);
+  return SaveSession(*session.session, std::move(output), NotesFrom(session), durability);
 }
 
 Result<IdleSession*> SessionStore::Restore(const SavedSession& saved, const std::string& name,
                                            Clock::TimePoint now) {
   WINNOW_CHECK(folder_ != nullptr);
   WINNOW_ASSIGN(SessionInput input, folder_->Read(saved.file));
-  IdleSession restored = {.name = name, .unread = saved.unread, .used = now};
+  IdleSession restored = {
+      .name = name, .unread = saved.unread, .n_document = saved.n_document, .used = now};
   WINNOW_ASSIGN(restored.session, RestoreSession(engine_, saved.options, std::move(input)));
   if (const int64_t bytes = IdleBytes(*restored.session); bytes > saved.max_bytes) {
     return Error{"session " + saved.file + " takes " + std::to_string(bytes) +

@@ -20,7 +20,8 @@ struct IdleSession {
   std::string name = {};  // empty: an ended sequence, kept for its prefix
   std::unique_ptr<Session> session = {};
   std::vector<TokenId> unread =
-      {};  // of its text, but not in the cache: the last token of an answer
+      {};                  // of its text, but not in the cache: the last token of an answer
+  int64_t n_document = 0;  // Request::n_document
   Clock::TimePoint used = {};
   bool copied = false;  // a request is at work on a copy that may take its place
   int64_t bytes = 0;    // IdleBytes, set by Put
@@ -71,6 +72,7 @@ class SessionStore {
     std::string file = {};
     SessionOptions options = {};
     std::vector<TokenId> unread = {};
+    int64_t n_document = 0;
     int64_t max_bytes = 0;
   };
   Result<SavedSession> ReadHead(const std::string& file) const;
