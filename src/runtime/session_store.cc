@@ -172,11 +172,37 @@ void SessionStore::DropUnnamed(int n_left) {
   }
 }
 
+SessionStore::Head* SessionStore::FindHead(const std::string& file) const {
+  if (folder_ == nullptr) return nullptr;
+  const auto version = folder_->FindVersion(file);
+  if (!version) {
+    heads_.erase(file);
+    return nullptr;
+  }
+  const auto known = heads_.find(file);
+  if (known != heads_.end() && known->second.version == *version) return &known->second;
+  ++n_heads_read_;
+  Head head = {.version = *version};
+  auto input = folder_->Read(file);
+  if (input) {
+    head.info = ReadSessionInfo(std::move(input).value());
+  } else {
+    head.info = input.error();
+  }
+  return &(heads_[file] = std::move(head));
+}
+
+void SessionStore::Forget(const std::string& file) const {
+  n_saved_ = -1;
+  heads_.erase(file);
+}
+
 Result<SessionStore::SavedSession> SessionStore::ReadHead(const std::string& file) const {
-  if (folder_ == nullptr) return Error{"there is no folder of saved sessions"};
-  WINNOW_ASSIGN(SessionInput input, folder_->Read(file));
-  const auto file_bytes = static_cast<int64_t>(input.n_bytes);
-  WINNOW_ASSIGN(const SessionFileInfo info, ReadSessionInfo(std::move(input)));
+  Head* head = FindHead(file);
+  if (head == nullptr) return Error{"there is no saved session " + file};
+  if (head->saved) return *head->saved;
+  WINNOW_TRY(head->info);
+  const SessionFileInfo& info = *head->info;
   SavedSession saved = {.file = file};
   WINNOW_ASSIGN(saved.options, SessionOptionsFrom(info));
   saved.options.row_block = options_.defaults.row_block;
@@ -185,14 +211,15 @@ Result<SessionStore::SavedSession> SessionStore::ReadHead(const std::string& fil
   Notes notes = ReadNotes(info, engine_.model().hyperparameters().vocabulary);
   saved.unread = std::move(notes.unread);
   saved.n_document = notes.n_document;
-  saved.max_bytes = MaxRestoredBytes(*empty, info.n_tokens, file_bytes);
+  saved.max_bytes = MaxRestoredBytes(*empty, info.n_tokens, head->version.n_bytes);
+  head->saved = saved;
   return saved;
 }
 
 Result<void> SessionStore::Save(const IdleSession& session, const std::string& file,
                                 Durability durability) const {
   WINNOW_CHECK(folder_ != nullptr);
-  n_saved_ = -1;
+  Forget(file);
   WINNOW_ASSIGN(OutputFile output, folder_->Write(file));
   return SaveSession(*session.session, std::move(output), NotesFrom(session), durability);
 }
@@ -214,7 +241,7 @@ Result<IdleSession*> SessionStore::Restore(const SavedSession& saved, const std:
 }
 
 Result<void> SessionStore::RemoveFile(const std::string& name) const {
-  n_saved_ = -1;
+  Forget(name);
   return folder_ == nullptr ? Result<void>() : folder_->Remove(name);
 }
 
@@ -234,16 +261,17 @@ std::vector<SessionInfo> SessionStore::List(Clock::TimePoint now) const {
     const auto same = [&](const SessionInfo& info) { return info.id == name; };
     if (std::ranges::any_of(in_memory, same)) continue;
     SessionInfo info = {.id = name, .on_disk = true};
-    auto input = folder_->Read(name);
-    if (!input) continue;
-    info.cache.bytes = static_cast<int64_t>(input->n_bytes);
-    const auto saved = ReadSessionInfo(std::move(input).value());
-    if (!saved) continue;
-    info.n_tokens = saved->n_tokens;
-    info.cache.method = saved->method.empty() ? "full" : saved->method;
-    info.cache.n_seen = saved->n_tokens;
+    const Head* head = FindHead(name);
+    if (head == nullptr || !head->info) continue;
+    info.cache.bytes = head->version.n_bytes;
+    info.n_tokens = head->info->n_tokens;
+    info.cache.method = head->info->method.empty() ? "full" : head->info->method;
+    info.cache.n_seen = info.n_tokens;
     list.push_back(info);
   }
+  std::erase_if(heads_, [&](const auto& head) {
+    return !std::binary_search(names.begin(), names.end(), head.first);
+  });
   return list;
 }
 

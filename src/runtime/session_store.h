@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <list>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -76,6 +77,7 @@ class SessionStore {
     int64_t max_bytes = 0;
   };
   Result<SavedSession> ReadHead(const std::string& file) const;
+  int64_t n_heads_read() const { return n_heads_read_; }  // from files
   Result<void> Save(const IdleSession& session, const std::string& file,
                     Durability durability = Durability::kOnDisk) const;
   // Reads a file and puts it into memory as session `name`. Errors: those of RestoreSession; it is
@@ -87,6 +89,16 @@ class SessionStore {
   int n_saved() const;  // as of the last change made here
 
  private:
+  // What a file says of itself, read again only when it has changed.
+  struct Head {
+    SessionFolder::Version version = {};
+    Result<SessionFileInfo> info = Error{};
+    std::optional<SavedSession> saved = {};
+  };
+  Head* FindHead(const std::string& file) const;  // null: there is no such file
+  // The file is about to change, or has.
+  void Forget(const std::string& file) const;
+
   bool CanEvict(const IdleSession& session, const IdleSession* keep) const;
 
   Engine& engine_;
@@ -97,6 +109,8 @@ class SessionStore {
   std::list<IdleSession> sessions_;
   int64_t bytes_ = 0;
   mutable int n_saved_ = -1;  // -1: to be counted
+  mutable std::map<std::string, Head> heads_;
+  mutable int64_t n_heads_read_ = 0;
 };
 
 }  // namespace winnow::runtime
