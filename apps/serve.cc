@@ -58,6 +58,7 @@ int LoadAndServe(const ServeFlags& flags, const runtime::SchedulerOptions& sched
   auto file = OpenModelFile(flags.model.model, log);
   if (!file) return Fail(file.error());
   engine_options->file = *file;
+  engine_options->survives_broken_invariants = true;
   auto engine = runtime::Engine::Open(*engine_options, log);
   if (!engine) return Fail(engine.error());
   const ResultWarnings warnings(**engine, log);

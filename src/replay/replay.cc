@@ -67,7 +67,7 @@ class Player {
         k_(backend, int64_t{recording.n_kv_heads()} * recording.dim()),
         v_(backend, int64_t{recording.n_kv_heads()} * recording.dim()),
         out_(backend, int64_t{recording.n_q_heads()} * recording.dim()),
-        compressor_(options.compression, recording.n_q_heads(), backend),
+        compressor_(options.compression, recording.n_q_heads(), backend, invariants_),
         pass_(backend,
               {.n_heads = recording.n_q_heads(),
                .key_dim = recording.dim(),
@@ -126,8 +126,7 @@ class Player {
     sequence_.cache = cache_.get();
     sequence_.top_p_from = method_.traits().dense_layers;
     sequence_.after_layer = [this](const attention::LayerDone& done) -> Result<void> {
-      compressor_.AfterLayer(*cache_, done);
-      return {};
+      return compressor_.AfterLayer(*cache_, done);
     };
     return {};
   }
@@ -201,6 +200,7 @@ class Player {
   model::RopePositions rope_;
   Buffer q_, k_, v_, out_;
   std::unique_ptr<cache::Cache> cache_;
+  runtime::Invariants invariants_{/*survives=*/false};
   runtime::Compressor compressor_;
   attention::LayerPass pass_;
   attention::Sequence sequence_;

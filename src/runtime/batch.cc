@@ -27,10 +27,12 @@ Result<void> Batch::Decode(std::span<Session* const> sessions, std::span<const T
     spans_.push_back(sessions[i]->BeginStep(tokens.subspan(i, 1)));
   }
   const Result<void> done = Run();
+  Result<void> outcome = done;
   for (size_t i = 0; i < sessions.size(); ++i) {
-    sessions[i]->EndStep(tokens.subspan(i, 1), done.has_value());
+    const Result<void> ended = sessions[i]->EndStep(tokens.subspan(i, 1), done);
+    if (outcome && !ended) outcome = ended;
   }
-  return done;
+  return outcome;
 }
 
 void Batch::DecodeEach(std::span<Session* const> sessions, std::span<const TokenId> tokens,
@@ -50,7 +52,7 @@ void Batch::DecodeEach(std::span<Session* const> sessions, std::span<const Token
     if (!outcomes[i]) continue;
     if (!done) outcomes[i] = done.error();
     if (failures_[i]) outcomes[i] = *failures_[i];
-    sessions[i]->EndStep(tokens.subspan(i, 1), outcomes[i].has_value());
+    outcomes[i] = sessions[i]->EndStep(tokens.subspan(i, 1), outcomes[i]);
   }
 }
 

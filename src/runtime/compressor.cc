@@ -82,6 +82,7 @@ bool Compressor::Compresses(Phase phase) const {
 
 void Compressor::BeginCall(Phase phase, int64_t n_call) {
   phase_ = phase;
+  broken_.reset();
   n_rows_ = n_call;
   n_seen_ += n_call;
   if (phase == Phase::kPrefill) {
@@ -140,7 +141,7 @@ void Compressor::BeginReplay(const compression::ReplayChunk& chunk, int64_t n_ro
   replayed_ = true;
 }
 
-void Compressor::AfterReplayLayer(cache::Cache& cache, const attention::LayerDone& done) {
+Result<void> Compressor::AfterReplayLayer(cache::Cache& cache, const attention::LayerDone& done) {
   CheckLiveBytes(cache);
   compression::LayerCall call = MakeCall(cache, done.taps);
   call.layer = done.layer;
@@ -150,6 +151,7 @@ void Compressor::AfterReplayLayer(cache::Cache& cache, const attention::LayerDon
   call.scale = done.scale;
   call.replay = replay_chunk_;
   options_.method->ObserveReplay(call);
+  return Unbroken();
 }
 
 void Compressor::DecideAll(cache::Cache& cache) {
@@ -160,8 +162,8 @@ void Compressor::DecideAll(cache::Cache& cache) {
   compression::DecideAllAndApply(*options_.method, cache, call, plans_, MakeHooks(cache));
 }
 
-void Compressor::AfterLayer(cache::Cache& cache, const attention::LayerDone& done) {
-  if (!active()) return;
+Result<void> Compressor::AfterLayer(cache::Cache& cache, const attention::LayerDone& done) {
+  if (!active()) return {};
   // What was between two steps, and the layers of a prompt that are still to come, is not known.
   if (phase_ == Phase::kPrefill || done.layer == 0) {
     CheckLiveBytes(cache);
@@ -175,12 +177,24 @@ void Compressor::AfterLayer(cache::Cache& cache, const attention::LayerDone& don
   call.scale = done.scale;
   compression::DecideAndApply(*options_.method, cache, call, done.rope, plans_, MakeHooks(cache));
   if (!plans_.kept_rows.empty()) n_rows_ = static_cast<int64_t>(plans_.kept_rows.size());
+  return Unbroken();
 }
 
-void Compressor::EndCall(const cache::Cache& cache) {
+Result<void> Compressor::EndCall(const cache::Cache& cache) {
   memory_.reset();
   CheckLiveBytes(cache);
-  if (kChecksInvariants && Compresses(phase_)) WINNOW_INVARIANT(KeepsSizes(cache, phase_, 0));
+  if (kChecksInvariants && Compresses(phase_)) {
+    Note(WINNOW_INVARIANT(invariants_, KeepsSizes(cache, phase_, 0)));
+  }
+  return Unbroken();
+}
+
+void Compressor::Note(const Result<void>& holds) {
+  if (!holds && !broken_) broken_ = holds.error();
+}
+
+Result<void> Compressor::Unbroken() const {
+  return broken_ ? Result<void>(*broken_) : Result<void>();
 }
 
 void Compressor::CheckLiveBytes(const cache::Cache& cache) {
@@ -207,14 +221,13 @@ void Compressor::CheckLiveBytes(const cache::Cache& cache, int layer) {
   CheckLimits();
 }
 
-void Compressor::CheckLimits() const {
-  [[maybe_unused]] const int64_t live = live_bytes_;
-  WINNOW_INVARIANT(options_.memory_bytes == 0 || live <= options_.memory_bytes);
-  WINNOW_INVARIANT(live <= planned_peak_);
+void Compressor::CheckLimits() {
+  const int64_t live = live_bytes_;
+  Note(WINNOW_INVARIANT(invariants_, options_.memory_bytes == 0 || live <= options_.memory_bytes));
+  Note(WINNOW_INVARIANT(invariants_, live <= planned_peak_));
   if (n_seen_ > n_reserved_tokens_) return;
-  WINNOW_INVARIANT(live <=
-                   reservation_.steady_bytes +
-                       (phase_ == Phase::kPrefill ? reservation_.prefill_surplus_bytes : 0));
+  const int64_t surplus = phase_ == Phase::kPrefill ? reservation_.prefill_surplus_bytes : 0;
+  Note(WINNOW_INVARIANT(invariants_, live <= reservation_.steady_bytes + surplus));
 }
 
 bool Compressor::KeepsSizes(const cache::Cache& cache, Phase phase, int64_t n_more) const {

@@ -13,6 +13,7 @@
 #include "compression/decide.h"
 #include "compression/method.h"
 #include "kernels/ops.h"
+#include "runtime/invariants.h"
 #include "runtime/memory_plan.h"
 
 namespace winnow::runtime {
@@ -55,13 +56,14 @@ class Compressor {
   static void Shape(const CompressionOptions& options, const ModelFacts& model,
                     cache::CacheConfig& config);
 
-  // For `n_q_heads` query heads. The backend outlives the compressor.
+  // For `n_q_heads` query heads. Backend and invariants outlive the compressor.
   // `projections`: the model's, where there is one; they outlive it too.
   Compressor(const CompressionOptions& options, int n_q_heads, kernels::Backend& backend,
-             const compression::OutputProjections* projections = nullptr)
+             Invariants& invariants, const compression::OutputProjections* projections = nullptr)
       : options_(options),
         n_q_heads_(n_q_heads),
         backend_(backend),
+        invariants_(invariants),
         projections_(projections),
         needs_(options.method ? options.method->needs() : compression::Needs{}) {}
 
@@ -102,8 +104,9 @@ class Compressor {
   // What attention is asked in this call.
   kernels::TapSpec Taps() const;
   attention::RowSpec Rows() const;
-  // Runs the method on a layer and carries out its plans.
-  void AfterLayer(cache::Cache& cache, const attention::LayerDone& done);
+  // Runs the method on a layer and carries out its plans. Error: an invariant is broken, and the
+  // call cannot go on; the same from the two below.
+  Result<void> AfterLayer(cache::Cache& cache, const attention::LayerDone& done);
   // What is to be replayed after the prefill call at work; nothing where nothing must be evicted.
   const compression::ReplaySpec* Replay() const {
     return needs_.replay.any() && n_seen_ > budget_ ? &needs_.replay : nullptr;
@@ -111,13 +114,13 @@ class Compressor {
   // The part of the replay that the model reads next, n_rows tokens in all.
   void BeginReplay(const compression::ReplayChunk& chunk, int64_t n_rows);
   // Shows the method a layer that holds the replay's entries too.
-  void AfterReplayLayer(cache::Cache& cache, const attention::LayerDone& done);
+  Result<void> AfterReplayLayer(cache::Cache& cache, const attention::LayerDone& done);
   bool DecidesAtEnd() const { return active() && options_.method->traits().decides_at_end; }
   // After a prefill call and its replay, before EndCall: the method decides about all layers, if it
   // does so at the end.
   void DecideAll(cache::Cache& cache);
-  // After every call of the model.
-  void EndCall(const cache::Cache& cache);
+  // After every call of the model. Error: an invariant is broken.
+  Result<void> EndCall(const cache::Cache& cache);
   // Rows of the call that layers after this one compute; empty: all.
   std::span<const int32_t> RowsKept() const;
   void Reset();
@@ -174,7 +177,9 @@ class Compressor {
   // The same where no other layer has changed since the last check of this call: a step has a
   // check for every layer, and does not count all layers each time.
   void CheckLiveBytes(const cache::Cache& cache, int layer);
-  void CheckLimits() const;
+  void CheckLimits();
+  void Note(const Result<void>& holds);
+  Result<void> Unbroken() const;
   // Whether layers hold what the method states of a phase, and `n_more` entries per KV head.
   bool KeepsSizes(const cache::Cache& cache, compression::Phase phase, int64_t n_more) const;
   bool Compresses(compression::Phase phase) const;
@@ -190,6 +195,7 @@ class Compressor {
   CompressionOptions options_;
   int n_q_heads_;
   kernels::Backend& backend_;
+  Invariants& invariants_;
   const compression::OutputProjections* projections_;
   const compression::ErrorProfiles* profiles_ = nullptr;
   compression::Needs needs_;  // the method's, which makes them anew each time it is asked
@@ -208,7 +214,8 @@ class Compressor {
   int64_t n_reserved_tokens_ = -1;  // tokens of the sequence up to which it counts
   std::vector<Entries> held_;       // reused from step to step, with the plan
   std::optional<MemoryPlan> step_plan_;
-  int64_t n_rows_ = 0;  // of the call, in the layer at work
+  std::optional<Error> broken_;  // the first invariant that did not hold in this call
+  int64_t n_rows_ = 0;           // of the call, in the layer at work
   compression::Phase phase_ = compression::Phase::kPrefill;
   compression::Scratch scratch_;
   compression::PlanList plans_;

@@ -42,6 +42,8 @@ Result<std::string> ReadProfile(const std::string& path) {
 
 // The order matters: what is below borrows from what is above.
 struct Engine::Data {
+  explicit Data(bool survives) : invariants(survives) {}
+
   std::shared_ptr<const gguf::File> file;
   std::unique_ptr<ThreadPool> pool;
   std::unique_ptr<kernels::Backend> backend;
@@ -52,13 +54,14 @@ struct Engine::Data {
   std::once_flag hashed;
   std::string hash;
   std::atomic<int64_t> n_not_replayed = 0;
+  Invariants invariants;
   std::string profile_path;
   std::string profile_text;
   std::once_flag profiled;
   Result<compression::ErrorProfiles> profiles = Error{};
 };
 
-Engine::Engine() : data_(std::make_unique<Data>()) {}
+Engine::Engine(bool survives) : data_(std::make_unique<Data>(survives)) {}
 Engine::~Engine() = default;
 
 Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options, Log& log) {
@@ -73,7 +76,7 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options, Log& 
     return has_name ? error : Error{options.model_path + ": " + error.message};
   };
 
-  std::unique_ptr<Engine> engine(new Engine());
+  std::unique_ptr<Engine> engine(new Engine(options.survives_broken_invariants));
   Data& data = *engine->data_;
   data.profile_path = ProfilePath(options.model_path);
   data.profile_text = options.error_profiles;
@@ -120,6 +123,7 @@ const std::string& Engine::model_hash() const {
   std::call_once(data_->hashed, [this] { data_->hash = gguf::ContentHash(*data_->file); });
   return data_->hash;
 }
+Invariants& Engine::invariants() { return data_->invariants; }
 double Engine::load_ms() const { return data_->load_ms; }
 std::string ProfilePath(const std::string& model_path) { return model_path + ".profile"; }
 

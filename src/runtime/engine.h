@@ -13,6 +13,7 @@
 #include "kernels/ops.h"
 #include "model/model.h"
 #include "model/step.h"
+#include "runtime/invariants.h"
 #include "tokenizer/tokenizer.h"
 
 namespace winnow::runtime {
@@ -33,6 +34,8 @@ struct EngineOptions {
   // The model's error profiles (compression/error_profile.h); empty: they are in the file
   // ProfilePath(model_path), if there are any.
   std::string_view error_profiles = {};
+  // Whether a broken invariant ends only the request that it is of, or the process (Invariants).
+  bool survives_broken_invariants = false;
 };
 
 // Where a model's error profiles are looked for: beside it.
@@ -60,11 +63,12 @@ class Engine {
   // context left no room: a method then decides by less than it should.
   int64_t n_not_replayed() const;
   void CountNotReplayed(int64_t n_tokens);
+  Invariants& invariants();
   // gguf::ContentHash of the file; computed once, when it is first asked for. Thread-safe.
   const std::string& model_hash() const;
 
  private:
-  Engine();
+  explicit Engine(bool survives);
   struct Data;
   std::unique_ptr<Data> data_;
 };

@@ -134,7 +134,10 @@ void Prefill::EndPart(Work& work) const {
   Session::Data& data = *work.prompt.session->data_;
   const std::span<const TokenId> tokens = work.part();
   data.compressor.DecideAll(*data.cache);
-  data.EndCall(tokens, Phase::kPrefill);
+  if (const auto ended = data.EndCall(tokens, Phase::kPrefill); !ended) {
+    work.failure = ended.error();
+    return Rollback(work);
+  }
   work.n_read += static_cast<int64_t>(tokens.size());
   work.replay.clear();
   work.n_replayed = 0;

@@ -128,9 +128,10 @@ std::variant<SchedulerLoop::Source, RequestError, SchedulerLoop::Answer> Schedul
   if (job.session.empty() || job.creates) return PrefixSource(job);
   IdleSession* idle = store_.Find(job.session);
   if (idle == nullptr) {
-    const int64_t needed = store_.FileBytes(job.session);
-    if (!MakeRoom(needed, nullptr)) return ContextFull(job, needed);
-    auto restored = store_.Restore(job.session, job.session, clock_.now());
+    const auto saved = store_.ReadHead(job.session);
+    if (!saved) return RequestError{ErrorKind::kNotFound, saved.error().message};
+    if (!MakeRoom(saved->max_bytes, nullptr)) return ContextFull(job, saved->max_bytes);
+    auto restored = store_.Restore(*saved, job.session, clock_.now());
     if (!restored) return RequestError{ErrorKind::kNotFound, restored.error().message};
     idle = *restored;
   }
@@ -202,7 +203,9 @@ Result<SequenceBytes> SchedulerLoop::PlanBytes(Job& job, const Source& source) c
 }
 
 Result<std::unique_ptr<Session>> SchedulerLoop::TakeSession(Job& job, const Source& source) {
+  if (job.creates) job.n_document = job.request.n_document;
   if (source.idle == nullptr) return Session::Make(engine_, job.options);
+  if (!job.session.empty() && !job.creates) job.n_document = source.idle->n_document;
   std::unique_ptr<Session> session;
   if (source.copy) {
     WINNOW_ASSIGN(session, source.idle->session->Fork());

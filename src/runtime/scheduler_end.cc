@@ -47,7 +47,10 @@ void SchedulerLoop::End(std::unique_ptr<Sequence> sequence) {
 
 // The first choice goes on as a session.
 void SchedulerLoop::Keep(Job& job, Sequence& sequence) {
-  IdleSession idle = {.name = job.session, .session = sequence.TakeSession(), .used = clock_.now()};
+  IdleSession idle = {.name = job.session,
+                      .session = sequence.TakeSession(),
+                      .n_document = job.n_document,
+                      .used = clock_.now()};
   if (sequence.has_next()) idle.unread.push_back(sequence.next());
   if (job.session.empty() && (!job.request.keep || options_.max_unnamed == 0)) return;
   // Of a name, the one that was is replaced.
@@ -73,6 +76,7 @@ void SchedulerLoop::GiveBack(Job& job, std::unique_ptr<Session> session) {
   store_.Put({.name = job.session,
               .session = std::move(session),
               .unread = std::move(job.unread_before),
+              .n_document = job.n_document,
               .used = clock_.now()});
 }
 

@@ -59,6 +59,7 @@ struct Job {
   bool works_on_copy = false;
   int64_t n_before = 0;
   std::vector<TokenId> unread_before = {};
+  int64_t n_document = 0;  // of the session
 
   // The session is to be left: called once with how the request ended, after its last event.
   std::function<void(const RequestError* error)> on_end = {};

@@ -98,6 +98,7 @@ class SchedulerLoop {
   void DropCancelled();
   void TellPrefill() const;
   void CheckBytes();
+  void CheckLimit();
 
   // --- ends (scheduler_end.cc) ---
   // Takes the ended ones out of running_.
@@ -130,6 +131,7 @@ class SchedulerLoop {
   Clock::TimePoint prefill_began_;
   SchedulerState counts_;
   int64_t working_bytes_ = 0;  // of sequences at work, as of the last round
+  bool over_limit_ = false;    // and it is known
   // Kept from round to round.
   std::vector<Session*> sessions_;
   std::vector<TokenId> tokens_;

@@ -50,6 +50,27 @@ int64_t IdleBytes(const Session& session) {
          session.n_tokens() * static_cast<int64_t>(sizeof(TokenId));
 }
 
+// The file holds all that the session will, and each number in as many bytes or more (cache/
+// snapshot.cc), but for the logits, which it may lack, what is empty in the lists of a head
+// (cache/index/growth.h) and the counts of shared rows.
+int64_t MaxRestoredBytes(const Session& empty, int64_t n_tokens, int64_t file_bytes) {
+  constexpr int64_t kEmptyBytes = 2 * 48 * sizeof(uint16_t);
+  constexpr int64_t kHighPartBytes = 16;  // of 65536 positions, twice over
+  constexpr int64_t kCountBytes = sizeof(int32_t);
+  const cache::CacheConfig& config = empty.cache().config();
+  const int64_t lists =
+      config.shape.n_kv_heads_in_all() * (kEmptyBytes + kHighPartBytes * (1 + n_tokens / 65536));
+  int64_t counts = 0;
+  if (config.shared_rows) {
+    int64_t row_bytes = empty.cache().bytes_per_slot(0);
+    for (int layer = 1; layer < config.shape.n_layers; ++layer) {
+      row_bytes = std::min(row_bytes, empty.cache().bytes_per_slot(layer));
+    }
+    counts = file_bytes / std::max<int64_t>(1, row_bytes) * kCountBytes;
+  }
+  return file_bytes + lists + counts + LogitBytes(empty) + PageBytes(empty);
+}
+
 int64_t WorkingBytes(const Session& session) { return IdleBytes(session) + SamplerBytes(session); }
 
 int64_t StepBufferBytes(const Engine& engine, int64_t n_sequences, int64_t row_block) {

@@ -24,6 +24,10 @@ int64_t WorkingBytes(const Session& session);
 // Of a session that nobody is at work on.
 int64_t IdleBytes(const Session& session);
 
+// Of a session that a file of file_bytes with n_tokens becomes, at most. `empty`: made as the file
+// says, without tokens yet.
+int64_t MaxRestoredBytes(const Session& empty, int64_t n_tokens, int64_t file_bytes);
+
 // Buffers of the steps that decode n_sequences and read a prompt in blocks of row_block rows.
 // What attention needs inside an operation is not counted (batch_memory.h).
 int64_t StepBufferBytes(const Engine& engine, int64_t n_sequences, int64_t row_block);

@@ -186,29 +186,53 @@ void SchedulerLoop::DropCancelled() {
   }
 }
 
-// What was promised when requests were admitted. A sequence that breaks it ends, the others go on.
+// What was promised when requests were admitted. A request that breaks it ends, the others go on.
 void SchedulerLoop::CheckBytes() {
+  Invariants& invariants = engine_.invariants();
+  const auto takes = [](int64_t bytes, int64_t reserved, const Error& broken) {
+    return RequestError{ErrorKind::kInternal, "a sequence takes " + std::to_string(bytes) +
+                                                  " bytes, reserved were " +
+                                                  std::to_string(reserved) + ": " + broken.message};
+  };
   int64_t working = 0;
   for (const auto& sequence : running_) {
     const int64_t bytes = WorkingBytes(sequence->session());
+    const auto kept = WINNOW_INVARIANT(invariants, bytes <= sequence->reserved_bytes);
     working += bytes;
-    WINNOW_INVARIANT(bytes <= sequence->reserved_bytes);
-    if (bytes <= sequence->reserved_bytes) continue;
-    sequence->SetError({ErrorKind::kInternal, "a sequence takes " + std::to_string(bytes) +
-                                                  " bytes, reserved were " +
-                                                  std::to_string(sequence->reserved_bytes)});
+    if (!kept) sequence->SetError(takes(bytes, sequence->reserved_bytes, kept.error()));
   }
   Sweep();
-  for (const Reading& reading : reading_) {
+  for (size_t i = 0; i < reading_.size(); ++i) {
+    Reading& reading = reading_[i];
     if (reading.sequence == nullptr) continue;
     const int64_t bytes = WorkingBytes(reading.sequence->session());
+    const int64_t reserved = reading.bytes.steady + reading.bytes.prefill;
+    const auto kept = WINNOW_INVARIANT(invariants, bytes <= reserved);
     working += bytes;
-    WINNOW_INVARIANT(bytes <= reading.bytes.steady + reading.bytes.prefill);
+    if (kept) continue;
+    const RequestError error = takes(bytes, reserved, kept.error());
+    prefill_.Drop(i);
+    EndUnread(std::exchange(reading, {}), &error);
   }
+  if (!reading_.empty() && !prefill_.at_work()) FinishPrompts();
   working_bytes_ = working;
+  CheckLimit();
+}
+
+// Idle sessions are all that can be more than there is room for, and they can go.
+void SchedulerLoop::CheckLimit() {
   counts_.reserved_bytes = ReservedBytes() + store_.bytes();
-  WINNOW_INVARIANT(options_.memory_limit_bytes == 0 ||
-                   fixed_bytes_ + counts_.reserved_bytes <= options_.memory_limit_bytes);
+  const int64_t limit = options_.memory_limit_bytes;
+  const bool within = limit == 0 || fixed_bytes_ + counts_.reserved_bytes <= limit;
+  if (within || over_limit_) {
+    over_limit_ = !within;
+    return;
+  }
+  const Error broken = WINNOW_INVARIANT(engine_.invariants(), within).error();
+  log_.Error(std::to_string(fixed_bytes_ + counts_.reserved_bytes) +
+             " bytes are reserved, the limit is " + std::to_string(limit) + ": " + broken.message);
+  over_limit_ = !MakeRoom(0, nullptr);
+  counts_.reserved_bytes = ReservedBytes() + store_.bytes();
 }
 
 SchedulerState SchedulerLoop::state() const {
@@ -217,6 +241,7 @@ SchedulerState SchedulerLoop::state() const {
   state.n_waiting = static_cast<int>(waiting_.size());
   state.n_idle_sessions = static_cast<int>(store_.sessions().size());
   state.n_saved_sessions = store_.n_saved();
+  state.n_broken_invariants = engine_.invariants().n_broken();
   // Sessions come and go between rounds too.
   state.live_bytes = (n_at_work() == 0 ? 0 : working_bytes_) + store_.bytes();
   state.reserved_bytes = ReservedBytes() + store_.bytes();

@@ -12,12 +12,13 @@ RequestError NotInMemory(const std::string& id) {
   return {ErrorKind::kNotFound, "session " + id + " is neither in memory nor saved"};
 }
 
-KeptTokens Kept(const Session& session, bool by_head) {
+KeptTokens Kept(const Session& session, int64_t n_document, bool by_head) {
   const cache::Cache& cache = session.cache();
   const cache::CacheShape& shape = cache.config().shape;
   KeptTokens kept = {.tokens = {session.tokens().begin(), session.tokens().end()},
                      .n_layers = shape.n_layers,
-                     .n_kv_heads = shape.n_kv_heads};
+                     .n_kv_heads = shape.n_kv_heads,
+                     .n_document = n_document};
   kept.share.resize(kept.tokens.size());
   const float part = 1.0f / static_cast<float>(shape.n_kv_heads_in_all());
   for (int layer = 0; layer < shape.n_layers; ++layer) {
@@ -61,8 +62,11 @@ SchedulerLoop::SessionOutcome SchedulerLoop::Fork(const std::string& from, const
   }
   auto session = idle->session->Fork();
   if (!session) return RequestError{ErrorKind::kInternal, session.error().message};
-  store_.Put(
-      {.name = to, .session = std::move(*session), .unread = idle->unread, .used = clock_.now()});
+  store_.Put({.name = to,
+              .session = std::move(*session),
+              .unread = idle->unread,
+              .n_document = idle->n_document,
+              .used = clock_.now()});
   return Describe(to);
 }
 
@@ -82,13 +86,14 @@ SchedulerLoop::SessionOutcome SchedulerLoop::Restore(const std::string& id,
   if (!store_.HasFile(file)) {
     return RequestError{ErrorKind::kNotFound, "there is no saved session " + file};
   }
-  const int64_t needed = store_.FileBytes(file);
-  if (!MakeRoom(needed, store_.Find(id))) {
-    return RequestError{ErrorKind::kQueueFull, "session " + file + " needs about " +
-                                                   std::to_string(needed) +
+  const auto saved = store_.ReadHead(file);
+  if (!saved) return RequestError{ErrorKind::kInvalid, saved.error().message};
+  if (!MakeRoom(saved->max_bytes, store_.Find(id))) {
+    return RequestError{ErrorKind::kQueueFull, "session " + file + " needs up to " +
+                                                   std::to_string(saved->max_bytes) +
                                                    " bytes, which requests at work have reserved"};
   }
-  const auto restored = store_.Restore(file, id, clock_.now());
+  const auto restored = store_.Restore(*saved, id, clock_.now());
   if (!restored) return RequestError{ErrorKind::kInvalid, restored.error().message};
   return Describe(id);
 }
@@ -132,12 +137,15 @@ std::variant<KeptTokens, RequestError> SchedulerLoop::KeptPositions(const std::s
                                                                     bool by_head) {
   for (const auto& sequence : running_) {
     if (sequence->job().session == id && sequence->choice() == 0) {
-      return Kept(sequence->session(), by_head);
+      return Kept(sequence->session(), sequence->job().n_document, by_head);
     }
   }
   // While a prompt is read, layers are at different places: what was there before is shown, if
   // there is a copy.
-  if (const IdleSession* idle = store_.Find(id)) return Kept(*idle->session, by_head);
+  const auto kept = [&](const IdleSession& idle) {
+    return Kept(*idle.session, idle.n_document, by_head);
+  };
+  if (const IdleSession* idle = store_.Find(id)) return kept(*idle);
   for (const Reading& reading : reading_) {
     if (reading.sequence != nullptr && reading.sequence->job().session == id) {
       return RequestError{ErrorKind::kBusy, "session " + id + " is being read"};
@@ -145,7 +153,7 @@ std::variant<KeptTokens, RequestError> SchedulerLoop::KeptPositions(const std::s
   }
   const SessionOutcome restored = Restore(id, id);
   if (const auto* error = std::get_if<RequestError>(&restored)) return *error;
-  return Kept(*store_.Find(id)->session, by_head);
+  return kept(*store_.Find(id));
 }
 
 }  // namespace winnow::runtime

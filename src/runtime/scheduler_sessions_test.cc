@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -7,13 +5,12 @@
 #include "runtime/batch_memory.h"
 #include "runtime/scheduler_memory.h"
 #include "runtime/session_names.h"
-#include "runtime/testing/scheduler_run.h"
+#include "runtime/testing/scheduler_sessions_run.h"
 
 namespace winnow::runtime {
 namespace {
 
-using testing::Answer;
-using testing::SchedulerTest;
+using testing::SchedulerSessionsTest;
 
 TEST(SessionNames, AreShortAndPlain) {
   for (const char* name : {"a", "A-1_b.c", "report.2026", "0"}) EXPECT_TRUE(IsSessionName(name));
@@ -24,90 +21,6 @@ TEST(SessionNames, AreShortAndPlain) {
   EXPECT_TRUE(IsSessionName(std::string(128, 'a')));
   EXPECT_FALSE(IsSessionName(std::string(129, 'a')));
 }
-
-class SchedulerSessionsTest : public SchedulerTest {
- protected:
-  SchedulerSessionsTest()
-      : folder_(::testing::TempDir() + "winnow-" +
-                ::testing::UnitTest::GetInstance()->current_test_info()->name() + "-" +
-                std::to_string(getpid())) {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directory(folder_);
-  }
-  ~SchedulerSessionsTest() override { std::filesystem::remove_all(folder_); }
-
-  SchedulerOptions WithFolder() {
-    SchedulerOptions options = Options();
-    options.session_path = folder_;
-    return options;
-  }
-  using Outcome = Scheduler::SessionOutcome;
-  // Of an operation that is done between rounds.
-  template <class Operation>
-  Outcome Wait(const Operation& operation) {
-    std::optional<Outcome> outcome;
-    operation([&](Outcome result) { outcome = std::move(result); });
-    while (!outcome && scheduler_->Round()) {
-    }
-    EXPECT_TRUE(outcome.has_value());
-    return *outcome;
-  }
-  Outcome Create(const std::string& id, std::vector<TokenId> tokens,
-                 std::optional<SessionOptions> options = {}) {
-    Request document = MakeRequest(std::move(tokens), 0);
-    document.options = std::move(options);
-    return Wait([&](auto done) { scheduler_->CreateSession(id, std::move(document), done); });
-  }
-  Outcome Fork(const std::string& from, const std::string& to) {
-    return Wait([&](auto done) { scheduler_->ForkSession(from, to, done); });
-  }
-  Outcome Save(const std::string& id, const std::string& name) {
-    return Wait([&](auto done) { scheduler_->SaveSession(id, name, done); });
-  }
-  Outcome Restore(const std::string& id, const std::string& name) {
-    return Wait([&](auto done) { scheduler_->RestoreSession(id, name, done); });
-  }
-  Outcome Delete(const std::string& id) {
-    return Wait([&](auto done) { scheduler_->DeleteSession(id, done); });
-  }
-  std::shared_ptr<Answer> Exercise(const std::string& id, std::vector<TokenId> tokens, int64_t n) {
-    Request request = MakeRequest(std::move(tokens), n);
-    request.session = id;
-    auto answer = Submit(std::move(request));
-    RunAll();
-    return answer;
-  }
-  std::vector<SessionInfo> List() {
-    std::vector<SessionInfo> list;
-    scheduler_->ListSessions(
-        [&](std::vector<SessionInfo> sessions) { list = std::move(sessions); });
-    RunAll();
-    return list;
-  }
-  static std::string Problem(const Outcome& outcome) {
-    const auto* error = std::get_if<RequestError>(&outcome);
-    return error == nullptr ? "" : error->message;
-  }
-  static std::vector<TokenId> Joined(std::vector<TokenId> a, const std::vector<TokenId>& b) {
-    a.insert(a.end(), b.begin(), b.end());
-    return a;
-  }
-  // A document is read, then a question after it.
-  std::vector<TokenId> AloneAfter(const std::vector<TokenId>& document,
-                                  const std::vector<TokenId>& question, int64_t n,
-                                  const SessionOptions& options) {
-    const auto session = Session::Make(*engine_, options).value();
-    EXPECT_TRUE(session->Prefill(document).value());
-    SamplerConfig config = {.temperature = 0};
-    BanEndOfGeneration(engine_->tokenizer(), config);
-    Sampler sampler = Sampler::Make(config, testing::kVocabulary).value();
-    GenerateOptions generate;
-    generate.max_tokens = n;
-    return Generate(*session, sampler, Joined(document, question), generate).value().tokens;
-  }
-
-  std::string folder_;
-};
 
 TEST_F(SchedulerSessionsTest, ADocumentIsReadOnceAndAskedOften) {
   Make(Options());
@@ -368,6 +281,54 @@ TEST_F(SchedulerSessionsTest, ARestoredSessionReplacesOnlyWhenAllWasRight) {
   ASSERT_EQ(Problem(Save("a", "file")), "");
   ASSERT_EQ(Problem(Restore("b", "file")), "");
   EXPECT_EQ(Exercise("b", Prompt(4, 2), 1)->n_reused, 33);
+}
+
+// What a session says of its document lives as long as it does, in memory and in files.
+TEST_F(SchedulerSessionsTest, ADocumentIsKnownWhereItsSessionIs) {
+  const auto n_document = [&](const std::string& id) {
+    std::optional<std::variant<KeptTokens, RequestError>> outcome;
+    scheduler_->KeptPositions(id, false, [&](auto kept) { outcome = std::move(kept); });
+    RunAll();
+    const auto* kept = std::get_if<KeptTokens>(&*outcome);
+    return kept == nullptr ? -1 : kept->n_document;
+  };
+  for (const bool compressed : {false, true}) {
+    Make(WithFolder());
+    Request document = MakeRequest(Prompt(30, 1), 0);
+    document.n_document = 30;
+    if (compressed) document.options = Compressed("h2o", 24);
+    ASSERT_EQ(Problem(Wait([&](auto done) {
+                scheduler_->CreateSession("report", std::move(document), done);
+              })),
+              "");
+    EXPECT_EQ(n_document("report"), 30);
+    EXPECT_FALSE(Exercise("report", Prompt(9, 2), 6)->error);
+    EXPECT_EQ(n_document("report"), 30);
+    // A request that fails gives the session back.
+    Request question = MakeRequest(Prompt(300, 2), 5);
+    question.session = "report";
+    Submit(std::move(question));
+    RunUntil([&] { return scheduler_->state().n_running == 1; });
+    ticket_->Cancel();
+    RunAll();
+    EXPECT_EQ(n_document("report"), 30);
+    ASSERT_EQ(Problem(Fork("report", "second")), "");
+    EXPECT_EQ(n_document("second"), 30);
+    ASSERT_EQ(Problem(Save("second", "file")), "");
+    ASSERT_EQ(Problem(Create("other", Prompt(40, 3))), "");
+    EXPECT_EQ(n_document("other"), 0);
+    ASSERT_EQ(Problem(Restore("other", "file")), "");
+    EXPECT_EQ(n_document("other"), 30);
+    scheduler_->Drain();
+    Make(WithFolder());
+    EXPECT_EQ(n_document("report"), 30);
+    const auto next = Exercise("report", Prompt(3, 4), 2);
+    EXPECT_EQ(next->n_reused, 30 + 9 + 5) << "the token that was not read is in the file too";
+    for (const char* id : {"report", "second", "other", "file"}) {
+      EXPECT_EQ(Problem(Delete(id)), "");
+      EXPECT_EQ(n_document(id), -1);
+    }
+  }
 }
 
 TEST_F(SchedulerSessionsTest, ShowsWhatIsKept) {

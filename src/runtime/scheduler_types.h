@@ -113,6 +113,9 @@ struct Request {
   // (Method::query_dependent) and the prompt asks another one.
   bool reuse_across_questions = false;
   bool keep = true;  // the sequence stays as an idle session afterwards
+  // Of a new session: so many tokens at the beginning of the prompt are a document. Kept with the
+  // session, its copies and its files.
+  int64_t n_document = 0;
   SamplerConfig sampler = {};
   int64_t max_tokens = -1;
   std::vector<std::string> stop = {};
@@ -146,6 +149,7 @@ struct KeptTokens {
   // the layer with the most; what others lack is empty.
   std::vector<std::vector<int32_t>> by_head = {};
   int n_layers = 0, n_kv_heads = 0;
+  int64_t n_document = 0;  // Request::n_document
 };
 
 struct SchedulerState {  // for /metrics, /slots, /health
@@ -155,6 +159,7 @@ struct SchedulerState {  // for /metrics, /slots, /health
   int64_t max_sequence_bytes = 0;  // the largest reservation of a sequence so far
   int64_t n_prompt_tokens = 0, n_generated_tokens = 0, n_requests = 0, n_failed = 0,
           n_cancelled = 0;
+  int64_t n_broken_invariants = 0;                  // by requests that then ended (Invariants)
   int64_t n_prefix_queries = 0, n_prefix_hits = 0;  // tokens asked for, tokens found
   double prefill_seconds = 0, decode_seconds = 0;
   bool draining = false;

@@ -125,12 +125,13 @@ class Session {
                        const Compressor::Progress& progress,
                        const std::function<Result<void>(cache::Cache&)>& fill);
   // Decode in parts. What can be refused is refused by PrepareStep, which changes nothing anyone
-  // sees; between BeginStep and EndStep runs the model. `done`: without an error.
+  // sees; between BeginStep and EndStep runs the model, which ended with `done`. Error of EndStep:
+  // that of the model, or a broken invariant.
   Result<void> PrepareStep(TokenId token);
   Result<void> CheckTokens(std::span<const TokenId> tokens) const;
   Result<void> CheckCapacity(int64_t n) const;
   model::TokenSpan BeginStep(std::span<const TokenId> token);
-  void EndStep(std::span<const TokenId> token, bool done);
+  Result<void> EndStep(std::span<const TokenId> token, Result<void> done);
 
   struct Data;
   explicit Session(std::unique_ptr<Data> data);

@@ -17,7 +17,7 @@ struct Session::Data {
         options(o),
         output_projections(e.model()),
         compressor(o.compression, e.model().hyperparameters().layer(0).n_heads, e.backend(),
-                   &output_projections) {}
+                   e.invariants(), &output_projections) {}
 
   Engine* engine = nullptr;
   SessionOptions options;
@@ -44,9 +44,10 @@ struct Session::Data {
 
   // A call of the model. BeginCall gives its span, which refers to this session and to `added`;
   // then EndCall, or Rollback where the step failed or was stopped: the session is as it was
-  // before, or empty where a method evicts.
+  // before, or empty where a method evicts. Error of EndCall: an invariant is broken, and Rollback
+  // is to follow.
   model::TokenSpan BeginCall(std::span<const TokenId> added, compression::Phase phase);
-  void EndCall(std::span<const TokenId> added, compression::Phase phase);
+  Result<void> EndCall(std::span<const TokenId> added, compression::Phase phase);
   void Rollback();
 
   // The passes of the replay of a call's tokens, which are in the cache; none where the method asks

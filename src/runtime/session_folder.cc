@@ -35,10 +35,18 @@ Result<std::unique_ptr<SessionFolder>> SessionFolder::Open(const std::string& pa
 
 SessionFolder::~SessionFolder() { close(folder_); }
 
-bool SessionFolder::Has(const std::string& name) const {
+bool SessionFolder::Has(const std::string& name) const { return FindVersion(name).has_value(); }
+
+std::optional<SessionFolder::Version> SessionFolder::FindVersion(const std::string& name) const {
+  constexpr int64_t kNanoseconds = 1'000'000'000;
   struct stat status;
-  return fstatat(folder_, FileName(name).c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-         S_ISREG(status.st_mode);
+  if (fstatat(folder_, FileName(name).c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 ||
+      !S_ISREG(status.st_mode)) {
+    return std::nullopt;
+  }
+  return Version{.n_bytes = status.st_size,
+                 .changed_ns = status.st_mtim.tv_sec * kNanoseconds + status.st_mtim.tv_nsec,
+                 .inode = status.st_ino};
 }
 
 std::vector<std::string> SessionFolder::List() const {

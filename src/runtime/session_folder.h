@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,14 @@ class SessionFolder {
   SessionFolder& operator=(const SessionFolder&) = delete;
 
   bool Has(const std::string& name) const;
+  // What changes with the content of a file; nullopt: there is no regular file of this name.
+  struct Version {
+    int64_t n_bytes = 0;
+    int64_t changed_ns = 0;
+    uint64_t inode = 0;
+    bool operator==(const Version&) const = default;
+  };
+  std::optional<Version> FindVersion(const std::string& name) const;
   // Names of all sessions, sorted.
   std::vector<std::string> List() const;
   // Errors: none of this name; a link or no regular file.

@@ -58,9 +58,9 @@ model::TokenSpan Session::Data::BeginReplay(const ReplayPass& pass) {
                            .first_position = pass.first};
   span.sequence.after_layer =
       [this, first = pass.first](const attention::LayerDone& done) -> Result<void> {
-    compressor.AfterReplayLayer(*cache, done);
+    const Result<void> seen = compressor.AfterReplayLayer(*cache, done);
     cache->TruncateLayer(done.layer, first);
-    return {};
+    return seen;
   };
   return span;
 }

@@ -40,8 +40,7 @@ model::TokenSpan Session::Data::BeginCall(std::span<const TokenId> added, Phase 
   span.sequence.taps = compressor.Taps();
   span.sequence.rows = compressor.Rows();
   span.sequence.after_layer = [this](const attention::LayerDone& done) -> Result<void> {
-    compressor.AfterLayer(*cache, done);
-    return {};
+    return compressor.AfterLayer(*cache, done);
   };
   const compression::Traits& traits = options.compression.method->traits();
   // Alone, a thread keeps nobody waiting, and finds what attention read in its caches.
@@ -59,11 +58,12 @@ model::TokenSpan Session::Data::BeginCall(std::span<const TokenId> added, Phase 
   return span;
 }
 
-void Session::Data::EndCall(std::span<const TokenId> added, Phase phase) {
-  compressor.EndCall(*cache);
+Result<void> Session::Data::EndCall(std::span<const TokenId> added, Phase phase) {
+  WINNOW_TRY(compressor.EndCall(*cache));
   has_logits = true;
   if (selects() && phase == Phase::kDecode) CountAttendable();
   Advance(added);
+  return {};
 }
 
 void Session::Data::Rollback() {
@@ -115,9 +115,7 @@ Result<void> Session::Decode(TokenId token) {
   const std::span<const TokenId> added(&token, 1);
   WINNOW_TRY(PrepareStep(token));
   const model::TokenSpan span = BeginStep(added);
-  Result<void> done = data_->engine->step().RunAll({&span, 1}, data_->options.row_block);
-  EndStep(added, done.has_value());
-  return done;
+  return EndStep(added, data_->engine->step().RunAll({&span, 1}, data_->options.row_block));
 }
 
 Result<void> Session::PrepareStep(TokenId token) {
@@ -145,12 +143,10 @@ model::TokenSpan Session::BeginStep(std::span<const TokenId> token) {
   return data_->BeginCall(token, Phase::kDecode);
 }
 
-void Session::EndStep(std::span<const TokenId> token, bool done) {
-  if (done) {
-    data_->EndCall(token, Phase::kDecode);
-  } else {
-    data_->Rollback();
-  }
+Result<void> Session::EndStep(std::span<const TokenId> token, Result<void> done) {
+  if (done) done = data_->EndCall(token, Phase::kDecode);
+  if (!done) data_->Rollback();
+  return done;
 }
 
 }  // namespace winnow::runtime

@@ -24,26 +24,38 @@ int64_t CommonLength(std::span<const TokenId> a, std::span<const TokenId> b) {
   return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
 }
 
-// Notes of a session file: tokens of the text that are not in the cache.
-constexpr std::string_view kNotes = "unread";
+// Notes of a session file: tokens of the text that are not in the cache, and how many tokens its
+// document has.
+constexpr std::string_view kUnread = "unread";
+constexpr std::string_view kDocument = "document";
 
-std::string NotesFrom(std::span<const TokenId> unread) {
-  std::string notes(kNotes);
-  for (const TokenId token : unread) notes += " " + std::to_string(token);
+std::string NotesFrom(const IdleSession& session) {
+  std::string notes(kUnread);
+  for (const TokenId token : session.unread) notes += " " + std::to_string(token);
+  if (session.n_document > 0) {
+    notes += " " + std::string(kDocument) + " " + std::to_string(session.n_document);
+  }
   return notes;
 }
 
 // Notes of other programs say nothing of it.
-std::vector<TokenId> UnreadIn(const std::string& notes, int64_t vocabulary) {
-  std::istringstream in(notes);
-  std::string word;
+struct Notes {
   std::vector<TokenId> unread;
-  if (!(in >> word) || word != kNotes) return unread;
+  int64_t n_document = 0;
+};
+Notes ReadNotes(const SessionFileInfo& info, int64_t vocabulary) {
+  std::istringstream in(info.notes);
+  std::string word;
+  Notes notes;
+  if (!(in >> word) || word != kUnread) return {};
   for (TokenId token = 0; in >> token;) {
     if (token < 0 || token >= vocabulary) return {};
-    unread.push_back(token);
+    notes.unread.push_back(token);
   }
-  return unread;
+  in.clear();
+  if (!(in >> word) || word != kDocument || !(in >> notes.n_document)) notes.n_document = 0;
+  if (notes.n_document < 0 || notes.n_document > info.n_tokens) notes.n_document = 0;
+  return notes;
 }
 
 }  // namespace
@@ -160,38 +172,76 @@ void SessionStore::DropUnnamed(int n_left) {
   }
 }
 
-int64_t SessionStore::FileBytes(const std::string& name) const {
-  if (folder_ == nullptr) return 0;
-  const auto input = folder_->Read(name);
-  return input ? static_cast<int64_t>(input->n_bytes) : 0;
+SessionStore::Head* SessionStore::FindHead(const std::string& file) const {
+  if (folder_ == nullptr) return nullptr;
+  const auto version = folder_->FindVersion(file);
+  if (!version) {
+    heads_.erase(file);
+    return nullptr;
+  }
+  const auto known = heads_.find(file);
+  if (known != heads_.end() && known->second.version == *version) return &known->second;
+  ++n_heads_read_;
+  Head head = {.version = *version};
+  auto input = folder_->Read(file);
+  if (input) {
+    head.info = ReadSessionInfo(std::move(input).value());
+  } else {
+    head.info = input.error();
+  }
+  return &(heads_[file] = std::move(head));
+}
+
+void SessionStore::Forget(const std::string& file) const {
+  n_saved_ = -1;
+  heads_.erase(file);
+}
+
+Result<SessionStore::SavedSession> SessionStore::ReadHead(const std::string& file) const {
+  Head* head = FindHead(file);
+  if (head == nullptr) return Error{"there is no saved session " + file};
+  if (head->saved) return *head->saved;
+  WINNOW_TRY(head->info);
+  const SessionFileInfo& info = *head->info;
+  SavedSession saved = {.file = file};
+  WINNOW_ASSIGN(saved.options, SessionOptionsFrom(info));
+  saved.options.row_block = options_.defaults.row_block;
+  saved.options.on_projections = options_.defaults.on_projections;
+  WINNOW_ASSIGN(const auto empty, Session::Make(engine_, saved.options));
+  Notes notes = ReadNotes(info, engine_.model().hyperparameters().vocabulary);
+  saved.unread = std::move(notes.unread);
+  saved.n_document = notes.n_document;
+  saved.max_bytes = MaxRestoredBytes(*empty, info.n_tokens, head->version.n_bytes);
+  head->saved = saved;
+  return saved;
 }
 
 Result<void> SessionStore::Save(const IdleSession& session, const std::string& file,
                                 Durability durability) const {
   WINNOW_CHECK(folder_ != nullptr);
-  n_saved_ = -1;
+  Forget(file);
   WINNOW_ASSIGN(OutputFile output, folder_->Write(file));
-  return SaveSession(*session.session, std::move(output), NotesFrom(session.unread), durability);
+  return SaveSession(*session.session, std::move(output), NotesFrom(session), durability);
 }
 
-Result<IdleSession*> SessionStore::Restore(const std::string& file, const std::string& name,
+Result<IdleSession*> SessionStore::Restore(const SavedSession& saved, const std::string& name,
                                            Clock::TimePoint now) {
   WINNOW_CHECK(folder_ != nullptr);
-  WINNOW_ASSIGN(SessionInput input, folder_->Read(file));
-  WINNOW_ASSIGN(const SessionFileInfo info, ReadSessionInfo(std::move(input)));
-  WINNOW_ASSIGN(SessionOptions options, SessionOptionsFrom(info));
-  options.row_block = options_.defaults.row_block;
-  options.on_projections = options_.defaults.on_projections;
-  WINNOW_ASSIGN(input, folder_->Read(file));
-  IdleSession restored = {.name = name, .used = now};
-  WINNOW_ASSIGN(restored.session, RestoreSession(engine_, options, std::move(input)));
-  restored.unread = UnreadIn(info.notes, engine_.model().hyperparameters().vocabulary);
+  WINNOW_ASSIGN(SessionInput input, folder_->Read(saved.file));
+  IdleSession restored = {
+      .name = name, .unread = saved.unread, .n_document = saved.n_document, .used = now};
+  WINNOW_ASSIGN(restored.session, RestoreSession(engine_, saved.options, std::move(input)));
+  if (const int64_t bytes = IdleBytes(*restored.session); bytes > saved.max_bytes) {
+    return Error{"session " + saved.file + " takes " + std::to_string(bytes) +
+                 " bytes, expected at most " + std::to_string(saved.max_bytes) +
+                 ": its file has changed; try again"};
+  }
   Put(std::move(restored));
   return &sessions_.back();
 }
 
 Result<void> SessionStore::RemoveFile(const std::string& name) const {
-  n_saved_ = -1;
+  Forget(name);
   return folder_ == nullptr ? Result<void>() : folder_->Remove(name);
 }
 
@@ -211,16 +261,17 @@ std::vector<SessionInfo> SessionStore::List(Clock::TimePoint now) const {
     const auto same = [&](const SessionInfo& info) { return info.id == name; };
     if (std::ranges::any_of(in_memory, same)) continue;
     SessionInfo info = {.id = name, .on_disk = true};
-    auto input = folder_->Read(name);
-    if (!input) continue;
-    info.cache.bytes = static_cast<int64_t>(input->n_bytes);
-    const auto saved = ReadSessionInfo(std::move(input).value());
-    if (!saved) continue;
-    info.n_tokens = saved->n_tokens;
-    info.cache.method = saved->method.empty() ? "full" : saved->method;
-    info.cache.n_seen = saved->n_tokens;
+    const Head* head = FindHead(name);
+    if (head == nullptr || !head->info) continue;
+    info.cache.bytes = head->version.n_bytes;
+    info.n_tokens = head->info->n_tokens;
+    info.cache.method = head->info->method.empty() ? "full" : head->info->method;
+    info.cache.n_seen = info.n_tokens;
     list.push_back(info);
   }
+  std::erase_if(heads_, [&](const auto& head) {
+    return !std::binary_search(names.begin(), names.end(), head.first);
+  });
   return list;
 }
 

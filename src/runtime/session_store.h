@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <list>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,7 +21,8 @@ struct IdleSession {
   std::string name = {};  // empty: an ended sequence, kept for its prefix
   std::unique_ptr<Session> session = {};
   std::vector<TokenId> unread =
-      {};  // of its text, but not in the cache: the last token of an answer
+      {};                  // of its text, but not in the cache: the last token of an answer
+  int64_t n_document = 0;  // Request::n_document
   Clock::TimePoint used = {};
   bool copied = false;  // a request is at work on a copy that may take its place
   int64_t bytes = 0;    // IdleBytes, set by Put
@@ -65,17 +67,38 @@ class SessionStore {
 
   // --- in the folder ---
   bool HasFile(const std::string& name) const { return folder_ != nullptr && folder_->Has(name); }
-  int64_t FileBytes(const std::string& name) const;  // about what it takes in memory
+  // How the session of a file is made, and what it takes in memory at most. Errors: those of
+  // ReadSessionInfo, SessionOptionsFrom and Session::Make.
+  struct SavedSession {
+    std::string file = {};
+    SessionOptions options = {};
+    std::vector<TokenId> unread = {};
+    int64_t n_document = 0;
+    int64_t max_bytes = 0;
+  };
+  Result<SavedSession> ReadHead(const std::string& file) const;
+  int64_t n_heads_read() const { return n_heads_read_; }  // from files
   Result<void> Save(const IdleSession& session, const std::string& file,
                     Durability durability = Durability::kOnDisk) const;
-  // Reads a file and puts it into memory as session `name`. Errors: those of RestoreSession.
-  Result<IdleSession*> Restore(const std::string& file, const std::string& name,
+  // Reads a file and puts it into memory as session `name`. Errors: those of RestoreSession; it is
+  // another file than ReadHead saw, and takes more.
+  Result<IdleSession*> Restore(const SavedSession& saved, const std::string& name,
                                Clock::TimePoint now);
   Result<void> RemoveFile(const std::string& name) const;
   std::vector<SessionInfo> List(Clock::TimePoint now) const;
   int n_saved() const;  // as of the last change made here
 
  private:
+  // What a file says of itself, read again only when it has changed.
+  struct Head {
+    SessionFolder::Version version = {};
+    Result<SessionFileInfo> info = Error{};
+    std::optional<SavedSession> saved = {};
+  };
+  Head* FindHead(const std::string& file) const;  // null: there is no such file
+  // The file is about to change, or has.
+  void Forget(const std::string& file) const;
+
   bool CanEvict(const IdleSession& session, const IdleSession* keep) const;
 
   Engine& engine_;
@@ -86,6 +109,8 @@ class SessionStore {
   std::list<IdleSession> sessions_;
   int64_t bytes_ = 0;
   mutable int n_saved_ = -1;  // -1: to be counted
+  mutable std::map<std::string, Head> heads_;
+  mutable int64_t n_heads_read_ = 0;
 };
 
 }  // namespace winnow::runtime

@@ -261,7 +261,7 @@ async def bytes_left(port):
     for _ in range(600):
         page = (await client.ask("GET", "/metrics")).body.decode()
         values = {line.split()[0]: float(line.split()[1]) for line in page.splitlines() if line.startswith("winnow_") and "{" not in line}
-        names = ("winnow_requests_running", "winnow_requests_waiting", "winnow_reserved_bytes", "winnow_live_bytes", "winnow_sessions_idle")
+        names = ("winnow_requests_running", "winnow_requests_waiting", "winnow_reserved_bytes", "winnow_live_bytes", "winnow_sessions_idle", "winnow_broken_invariants_total")
         left = {name: values[name] for name in names}
         if not any(left.values()):
             break

@@ -87,10 +87,10 @@ void Run(Context& context, const ExchangePtr& exchange, Asked asked,
                                 }});
 }
 
-// Asks for what a session has read; `then` gets it on the exchange's thread, and writes and
-// tokenizes there what the request says.
+// Asks for what a session has read, and how much of it is a document; `then` gets it on the
+// exchange's thread, and writes and tokenizes there what the request says.
 void WithSession(Context& context, const ExchangePtr& exchange, const std::string& session,
-                 std::function<void(const Tokens& read)> then) {
+                 std::function<void(const Tokens& read, int64_t n_document)> then) {
   context.backend.KeptPositions(
       session, false,
       [exchange, metrics = &context.metrics,
@@ -101,7 +101,8 @@ void WithSession(Context& context, const ExchangePtr& exchange, const std::strin
             api.param = "session";
             return SendError(*metrics, *exchange, api);
           }
-          then(std::get<runtime::KeptTokens>(kept).tokens);
+          const auto& read = std::get<runtime::KeptTokens>(kept);
+          then(read.tokens, read.n_document);
         });
       });
 }
@@ -167,8 +168,8 @@ void ChatCompletions(Context& context, const Call& call, const ExchangePtr& exch
   // Shared, as std::function copies what it holds.
   const auto held = std::make_shared<Asked>(std::move(asked));
   WithSession(context, exchange, session,
-              [&context, exchange, held, session, conversation](const Tokens& read) {
-                Tokens document = context.documents.Find(session);
+              [&context, exchange, held, conversation](const Tokens& read, int64_t n_document) {
+                std::span document = std::span(read).first(static_cast<size_t>(n_document));
                 if (document.empty() &&
                     IsOpenDocument(context.prompts, context.backend.tokenizer(), read)) {
                   document = read;
@@ -200,7 +201,7 @@ void RunTexts(Context& context, const ExchangePtr& exchange, Asked asked,
   const auto held = std::make_shared<Asked>(std::move(asked));
   const auto record = std::make_shared<const report::Record>(body);
   WithSession(context, exchange, session,
-              [&context, exchange, held, record, prompts](const Tokens& read) {
+              [&context, exchange, held, record, prompts](const Tokens& read, int64_t) {
                 std::vector<PromptText> whole = prompts;
                 if (!BeginsWith(whole[0].tokens, read)) {
                   Fields again(*record);

@@ -23,28 +23,6 @@ uint64_t IdSource::DrawSeed() {
   return rng_.Below(kSeeds);
 }
 
-void DocumentBook::Put(const std::string& session, Tokens document) {
-  const std::lock_guard lock(mutex_);
-  documents_[session] = std::move(document);
-}
-
-void DocumentBook::Copy(const std::string& from, const std::string& to) {
-  const std::lock_guard lock(mutex_);
-  const auto found = documents_.find(from);
-  if (found != documents_.end()) documents_[to] = Tokens(found->second);
-}
-
-void DocumentBook::Erase(const std::string& session) {
-  const std::lock_guard lock(mutex_);
-  documents_.erase(session);
-}
-
-Tokens DocumentBook::Find(const std::string& session) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = documents_.find(session);
-  return found == documents_.end() ? Tokens() : found->second;
-}
-
 void SendJson(Context& context, Exchange& exchange, const report::Value& body, int status) {
   context.metrics.OnReply(status);
   exchange.Send({.status = status, .body = report::ToJson(body)});

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -30,19 +29,6 @@ class IdSource {
   Rng rng_;
 };
 
-// Which sessions begin with a document, and how: their questions go on in its turn. Thread-safe.
-class DocumentBook {
- public:
-  void Put(const std::string& session, Tokens document);
-  void Copy(const std::string& from, const std::string& to);
-  void Erase(const std::string& session);
-  Tokens Find(const std::string& session) const;  // empty: none is known
-
- private:
-  mutable std::mutex mutex_;
-  std::map<std::string, Tokens> documents_;
-};
-
 // What handlers work with; one for the life of the server.
 struct Context {
   const ServiceOptions& options;
@@ -50,7 +36,6 @@ struct Context {
   const chat::PromptWriter& prompts;
   Metrics& metrics;
   IdSource& ids;
-  DocumentBook& documents;
   ConstraintQueue& constraints;
 };
 

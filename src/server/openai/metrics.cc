@@ -62,6 +62,8 @@ void WriteOwn(Page& page, const runtime::SchedulerState& s) {
   page.Counter("winnow_requests_failed_total", "Requests that failed.", d(s.n_failed));
   page.Counter("winnow_requests_cancelled_total", "Requests whose client went away.",
                d(s.n_cancelled));
+  page.Counter("winnow_broken_invariants_total", "Bugs found; the request at work failed.",
+               d(s.n_broken_invariants));
   page.Counter("winnow_prefix_tokens_queried_total", "Prompt tokens looked for in idle sessions.",
                d(s.n_prefix_queries));
   page.Counter("winnow_prefix_tokens_hit_total", "Prompt tokens found there.", d(s.n_prefix_hits));

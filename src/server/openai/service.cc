@@ -160,8 +160,8 @@ void Service::SetReady(Backend& backend, const chat::PromptWriter& prompts,
   options_.sampler = sampler;
   if (constraints != nullptr) options_.constraints = std::move(constraints);
   constraints_ = std::make_unique<ConstraintQueue>(options_.constraints);
-  context_owner_ = std::make_unique<Context>(
-      Context{options_, backend, prompts, metrics_, ids_, documents_, *constraints_});
+  context_owner_ =
+      std::make_unique<Context>(Context{options_, backend, prompts, metrics_, ids_, *constraints_});
   context_ = context_owner_.get();
 }
 

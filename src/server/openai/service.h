@@ -48,7 +48,6 @@ class Service {
   std::vector<std::string> key_hashes_;
   Metrics metrics_;
   IdSource ids_;
-  DocumentBook documents_;
   std::unique_ptr<ConstraintQueue> constraints_;
   std::unique_ptr<Context> context_owner_;
   std::atomic<Context*> context_{nullptr};  // null: the model is being loaded

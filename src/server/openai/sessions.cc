@@ -78,15 +78,6 @@ SessionText ReadSessionText(Context& context, Fields& fields) {
   return out;
 }
 
-void Restore(Context& context, const ExchangePtr& exchange, const std::string& id,
-             const std::string& name, std::function<report::Record(const SessionInfo&)> body) {
-  context.backend.RestoreSession(
-      id, name, Answering(context, exchange, [&context, id, name, body](const SessionInfo& info) {
-        context.documents.Copy("file:" + name, id);
-        return body(info);
-      }));
-}
-
 }  // namespace
 
 report::Record SessionRecord(const SessionInfo& info) {
@@ -117,6 +108,7 @@ void CreateSession(Context& context, const Call& call, const ExchangePtr& exchan
 
   runtime::Request request = RequestFrom(generation);
   request.prompt = text.tokens;
+  if (text.is_document) request.n_document = std::ssize(text.tokens);
   request.max_tokens = 0;
   // Who goes away while the text is read wants no session.
   const auto gone = std::make_shared<std::atomic<bool>>(false);
@@ -134,17 +126,12 @@ void CreateSession(Context& context, const Call& call, const ExchangePtr& exchan
       });
     };
   }
-  const auto document = std::make_shared<Tokens>();
-  if (text.is_document) *document = std::move(text.tokens);
   const bool stream = generation.stream;
   context.backend.CreateSession(
       id, std::move(request),
-      [&context, exchange, document, stream](std::variant<SessionInfo, RequestError> outcome) {
-        exchange->Post([&context, exchange, document, stream, outcome = std::move(outcome)] {
+      [&context, exchange, stream](std::variant<SessionInfo, RequestError> outcome) {
+        exchange->Post([&context, exchange, stream, outcome = std::move(outcome)] {
           const auto* refused = std::get_if<RequestError>(&outcome);
-          if (refused == nullptr && !document->empty()) {
-            context.documents.Put(std::get<SessionInfo>(outcome).id, *document);
-          }
           if (!stream) {
             if (refused != nullptr) {
               return SendError(context.metrics, *exchange, ErrorFrom(*refused));
@@ -191,11 +178,7 @@ void ForkSession(Context& context, const Call& call, const ExchangePtr& exchange
   Fields fields(*body);
   const std::string to = fields.Text("id").value_or("");
   if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
-  context.backend.ForkSession(id, to,
-                              Answering(context, exchange, [&context, id](const SessionInfo& info) {
-                                context.documents.Copy(id, info.id);
-                                return SessionRecord(info);
-                              }));
+  context.backend.ForkSession(id, to, Answering(context, exchange, SessionRecord));
 }
 
 void SaveSession(Context& context, const Call& call, const ExchangePtr& exchange,
@@ -206,13 +189,12 @@ void SaveSession(Context& context, const Call& call, const ExchangePtr& exchange
   Fields fields(*body);
   const std::string name = fields.Text("name").value_or(id);
   if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
-  context.backend.SaveSession(
-      id, name, Answering(context, exchange, [&context, id, name](const SessionInfo& info) {
-        context.documents.Copy(id, "file:" + name);
-        report::Record record = SessionRecord(info);
-        record.Add("name", name);
-        return record;
-      }));
+  context.backend.SaveSession(id, name,
+                              Answering(context, exchange, [name](const SessionInfo& info) {
+                                report::Record record = SessionRecord(info);
+                                record.Add("name", name);
+                                return record;
+                              }));
 }
 
 void RestoreSession(Context& context, const Call& call, const ExchangePtr& exchange,
@@ -223,13 +205,12 @@ void RestoreSession(Context& context, const Call& call, const ExchangePtr& excha
   Fields fields(*body);
   const std::string name = fields.Text("name").value_or(id);
   if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
-  Restore(context, exchange, id, name, [](const SessionInfo& info) { return SessionRecord(info); });
+  context.backend.RestoreSession(id, name, Answering(context, exchange, SessionRecord));
 }
 
 void DeleteSession(Context& context, const ExchangePtr& exchange, const std::string& id) {
   context.backend.DeleteSession(
-      id, Answering(context, exchange, [&context, id](const SessionInfo&) {
-        context.documents.Erase(id);
+      id, Answering(context, exchange, [id](const SessionInfo&) {
         return report::Record{{"id", id}, {"object", "session.deleted"}, {"deleted", true}};
       }));
 }
@@ -248,8 +229,7 @@ void SlotAction(Context& context, const Call& call, const ExchangePtr& exchange,
   const std::string_view action = call.Query("action");
   if (action == "erase") {
     return context.backend.DeleteSession(
-        session, Answering(context, exchange, [&context, session, number](const SessionInfo& info) {
-          context.documents.Erase(session);
+        session, Answering(context, exchange, [number](const SessionInfo& info) {
           return report::Record{{"id_slot", number}, {"n_erased", info.n_tokens}};
         }));
   }
@@ -278,13 +258,9 @@ void SlotAction(Context& context, const Call& call, const ExchangePtr& exchange,
         {saves ? "n_written" : "n_read", info.cache.bytes},
         {"timings", report::Record{{saves ? "save_ms" : "restore_ms", took.count()}}}};
   };
-  if (!saves) return Restore(context, exchange, session, *file, record);
-  context.backend.SaveSession(
-      session, *file,
-      Answering(context, exchange, [&context, session, name = *file, record](const SessionInfo& i) {
-        context.documents.Copy(session, "file:" + name);
-        return record(i);
-      }));
+  auto answering = Answering(context, exchange, record);
+  if (!saves) return context.backend.RestoreSession(session, *file, std::move(answering));
+  context.backend.SaveSession(session, *file, std::move(answering));
 }
 
 }  // namespace winnow::server

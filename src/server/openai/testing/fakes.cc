@@ -112,6 +112,7 @@ void FakeBackend::CreateSession(std::string id, runtime::Request document, Sessi
     return done(RequestError{runtime::ErrorKind::kBusy, "session " + id + " exists"});
   }
   sessions[id] = document.prompt;
+  documents[id] = document.n_document;
   requests.push_back(std::move(document));
   if (!holds) done(Describe(id));
 }
@@ -122,6 +123,7 @@ void FakeBackend::ForkSession(std::string from, std::string to, SessionDone done
   }
   if (to.empty()) to = "fork";
   sessions[to] = std::vector(sessions[from]);
+  documents[to] = documents[from];
   done(Describe(to));
 }
 
@@ -137,6 +139,7 @@ void FakeBackend::RestoreSession(std::string id, std::string name, SessionDone d
     return done(RequestError{runtime::ErrorKind::kInvalid, name + ": no session file"});
   }
   sessions[id] = {1, 2, 3};
+  documents.erase(id);
   done(Describe(id));
 }
 
@@ -146,6 +149,7 @@ void FakeBackend::DeleteSession(std::string id, SessionDone done) {
   }
   const auto info = Describe(id);
   sessions.erase(id);
+  documents.erase(id);
   done(info);
 }
 
@@ -163,6 +167,7 @@ void FakeBackend::KeptPositions(std::string id, bool by_head, KeptDone done) {
   kept.tokens = sessions[id];
   kept.share.assign(kept.tokens.size(), 0.5F);
   kept.n_layers = kept.n_kv_heads = 1;
+  kept.n_document = documents[id];
   if (by_head) kept.by_head = {{0, 1}};
   done(std::move(kept));
 }

@@ -62,6 +62,7 @@ class FakeBackend final : public Backend {
   std::vector<runtime::Request> requests;
   int n_cancelled = 0;
   std::map<std::string, std::vector<tokenizer::TokenId>> sessions;
+  std::map<std::string, int64_t> documents;  // tokens, of the sessions that begin with one
 
  private:
   runtime::SessionInfo Describe(const std::string& id) const;
