@@ -22,10 +22,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 class Server:
     """`winnow serve` on a free port; stops when the block ends."""
 
-    def __init__(self, *flags, env=None, wait=True):
+    def __init__(self, *flags, env=None, wait=True, cwd=None):
         self.process = subprocess.Popen(
             [WINNOW, "serve", "--port", "0", *map(str, flags)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
+            stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}, cwd=cwd)
         self.lines = []
         self.url = None
         self.port = None
