@@ -6,8 +6,10 @@ import os
 import pathlib
 import re
 import signal
+import site
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import unittest
@@ -17,6 +19,12 @@ import urllib.request
 WINNOW = os.environ["WINNOW"]
 SANITIZED = bool(os.environ.get("WINNOW_SANITIZE"))
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# Clients from PyPI that venv.sh has installed, for this process and those it starts.
+CLIENTS = ROOT / f"build/clients-venv/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+if CLIENTS.is_dir():
+    site.addsitedir(str(CLIENTS))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(CLIENTS), os.environ.get("PYTHONPATH"))))
 
 
 class Server:

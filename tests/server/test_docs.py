@@ -74,7 +74,7 @@ class Docs(unittest.TestCase):
                         if "--session-path sessions/" in line:
                             self.assertTrue((pathlib.Path(folder) / "sessions").is_dir())
 
-    @unittest.skipUnless(importlib.util.find_spec("openai"), "Python's openai is not installed (pip install openai)")
+    @unittest.skipUnless(importlib.util.find_spec("openai"), "Python's openai is not installed (tests/server/venv.sh)")
     def test_python(self):
         for block in blocks("python"):
             done = subprocess.run([sys.executable, "-c", self.here(block)], capture_output=True, text=True, timeout=120, check=False)
