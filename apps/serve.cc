@@ -1,9 +1,13 @@
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <system_error>
 #include <thread>
 
 #include "commands.h"
@@ -31,6 +35,23 @@ void RaiseFileLimit() {
 
 bool IsLoopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+// --session-path may name a new folder. Its last part is made, for its owner alone: a path that is
+// mistyped makes no tree.
+Result<void> MakeSessionFolder(const std::string& path) {
+  constexpr mode_t kOwnerOnly = 0700;
+  if (mkdir(path.c_str(), kOwnerOnly) == 0) return {};
+  const int problem = errno;
+  std::error_code unknown;
+  if (problem == EEXIST && std::filesystem::is_directory(path, unknown)) return {};
+  const std::string found = "--session-path " + path + ": ";
+  if (problem == EEXIST) return Error{found + "is no folder; name one, or a path that is free"};
+  if (problem == ENOENT) {
+    return Error{found + "the folder it would be made in is not there; mkdir -p makes it"};
+  }
+  return Error{found + "cannot be made: " + std::strerror(problem) +
+               "; name a folder that this user can write to"};
 }
 
 std::string ModelName(const ServeFlags& flags, const runtime::Engine& engine) {
@@ -120,6 +141,11 @@ int Serve(Arguments arguments) {
   if (!IsLoopback(flags.host) && service_options->api_keys.empty()) {
     log.Warning("everyone who reaches " + flags.host +
                 " can use this server: --api-key KEY asks for a key");
+  }
+  if (!scheduling->session_path.empty()) {
+    if (const auto made = MakeSessionFolder(scheduling->session_path); !made) {
+      return Fail(made.error());
+    }
   }
   RaiseFileLimit();
 

@@ -14,11 +14,11 @@ namespace {
 
 constexpr int64_t kMaxPort = 65535;
 
-// A flag that an environment variable sets. Switches are on or off.
+// A flag that an environment variable sets. Switches are on or off; "": that changes nothing.
 struct Variable {
   const char* name;
   const char* flag;
-  const char* off_flag = nullptr;  // of a switch; "": nothing sets it off
+  const char* off_flag = nullptr;  // of a switch
 };
 
 constexpr Variable kVariables[] = {
@@ -49,8 +49,44 @@ constexpr Variable kVariables[] = {
     {"LLAMA_ARG_ENDPOINT_PROPS", "--props", ""},
     {"LLAMA_ARG_CONT_BATCHING", "--cont-batching", "--no-cont-batching"},
     {"LLAMA_ARG_CACHE_PROMPT", "--cache-prompt", "--no-cache-prompt"},
+    {"LLAMA_ARG_NO_CACHE_PROMPT", "--no-cache-prompt", "--cache-prompt"},
+    {"LLAMA_ARG_NO_CONT_BATCHING", "--no-cont-batching", "--cont-batching"},
+    {"LLAMA_ARG_NO_JINJA", "--no-jinja", "--jinja"},
     {"LLAMA_ARG_NO_WEBUI", "--no-webui", "--webui"},
     {"LLAMA_ARG_WEBUI", "--webui", "--no-webui"},
+    // A note or a refusal, as their flags have it.
+    {"LLAMA_ARG_CACHE_RAM", "--cache-ram"},
+    {"LLAMA_ARG_CACHE_REUSE", "--cache-reuse"},
+    {"LLAMA_ARG_CONTEXT_SHIFT", "--context-shift", "--no-context-shift"},
+    {"LLAMA_ARG_NO_CONTEXT_SHIFT", "--no-context-shift", "--context-shift"},
+    {"LLAMA_ARG_DEVICE", "--device"},
+    {"LLAMA_ARG_DRAFT_MAX", "--draft-max"},
+    {"LLAMA_ARG_DRAFT_MIN", "--draft-min"},
+    {"LLAMA_ARG_EMBEDDINGS", "--embeddings", ""},
+    {"LLAMA_ARG_FLASH_ATTN", "--flash-attn"},
+    {"LLAMA_ARG_HF_FILE", "--hf-file"},
+    {"LLAMA_ARG_HF_REPO", "--hf-repo"},
+    {"LLAMA_ARG_KV_OFFLOAD", "", "--no-kv-offload"},
+    {"LLAMA_ARG_NO_KV_OFFLOAD", "--no-kv-offload", ""},
+    {"LLAMA_ARG_KV_UNIFIED", "--kv-unified", ""},
+    {"LLAMA_ARG_MAIN_GPU", "--main-gpu"},
+    {"LLAMA_ARG_MLOCK", "--mlock", ""},
+    {"LLAMA_ARG_MMAP", "--mmap", "--no-mmap"},
+    {"LLAMA_ARG_NO_MMAP", "--no-mmap", "--mmap"},
+    {"LLAMA_ARG_MODEL_DRAFT", "--model-draft"},
+    {"LLAMA_ARG_MODEL_URL", "--model-url"},
+    {"LLAMA_ARG_NUMA", "--numa"},
+    {"LLAMA_ARG_POOLING", "--pooling"},
+    {"LLAMA_ARG_RERANKING", "--reranking", ""},
+    {"LLAMA_ARG_ROPE_FREQ_BASE", "--rope-freq-base"},
+    {"LLAMA_ARG_ROPE_FREQ_SCALE", "--rope-freq-scale"},
+    {"LLAMA_ARG_ROPE_SCALE", "--rope-scale"},
+    {"LLAMA_ARG_ROPE_SCALING_TYPE", "--rope-scaling"},
+    {"LLAMA_ARG_SPLIT_MODE", "--split-mode"},
+    {"LLAMA_ARG_TENSOR_SPLIT", "--tensor-split"},
+    {"LLAMA_ARG_THINK", "--reasoning-format"},
+    {"LLAMA_LOG_FILE", "--log-file"},
+    {"LLAMA_OFFLINE", "--offline", ""},
     {"WINNOW_ARG_KV_METHOD", "--kv-method"},
     {"WINNOW_ARG_KV_DECODE", "--kv-decode"},
     {"WINNOW_ARG_KV_SIZE", "--kv-size"},
@@ -224,14 +260,16 @@ Result<void> ReadEnvironment(FlagTable& table, Environment environment) {
     if (variable.off_flag == nullptr) {
       arguments = {variable.flag, found};
     } else if (IsAmong(found, {"1", "on", "true", "enabled"})) {
-      arguments = {variable.flag};
+      if (*variable.flag != '\0') arguments = {variable.flag};
     } else if (IsAmong(found, {"0", "off", "false", "disabled"})) {
       if (*variable.off_flag != '\0') arguments = {variable.off_flag};
     } else {
       return Error{std::string(variable.name) + ": found '" + found + "', expected on or off"};
     }
-    if (const auto set = table.Parse(arguments); !set) {
-      return Error{std::string(variable.name) + ": " + set.error().message};
+    const auto rest = table.Parse(arguments);
+    if (!rest) return Error{std::string(variable.name) + ": " + rest.error().message};
+    if (!rest->empty()) {  // --flash-attn takes only some values
+      return Error{std::string(variable.name) + ": unexpected '" + rest->front() + "'"};
     }
   }
   return {};

@@ -28,4 +28,5 @@ cat <<TEXT
 The same on a model and a document of yours:
   $winnow compare -m model.gguf -f report.txt -q "Who signed?" --kv-method snapkv,hbw --kv-ratio 0.25
 All methods: $winnow methods     all commands: $winnow --help
+An HTTP server for OpenAI clients, with a page for the browser: make serve
 TEXT

@@ -1,9 +1,16 @@
 #!/bin/sh
-# Installs the system packages winnow builds with, where they are missing. Debian and its relatives.
+# Installs the system packages winnow builds with, where they are missing. Debian and its relatives. --ci: also what CI's
+# checks and tests use, and real clients of the server from PyPI (into build/).
 set -eu
 
 packages="cmake ninja-build g++ pkg-config ccache libhwy-dev libpcre2-dev libedit-dev libxxhash-dev nlohmann-json3-dev libboost-dev libssl-dev libgtest-dev python3"
-[ "${1:-}" = "--ci" ] && packages="$packages clang clang-format clang-tidy libclang-rt-14-dev"
+if [ "${1:-}" = "--ci" ]; then
+  packages="$packages clang clang-format clang-tidy libclang-rt-14-dev binutils curl haproxy openssl python3-venv"
+  # Without PyPI CI goes on: the tests of clients say why they are skipped.
+  clients() { "$(dirname "$0")/../tests/server/venv.sh" || echo "install_deps: no clients from PyPI; their tests are skipped" >&2; }
+else
+  clients() { :; }
+fi
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
   echo "install_deps: this system has no dpkg; install the equivalents of: $packages" >&2
@@ -18,7 +25,10 @@ for package in $packages; do
     *) missing="$missing $package" ;;
   esac
 done
-[ -z "$missing" ] && exit 0
+if [ -z "$missing" ]; then
+  clients
+  exit 0
+fi
 
 run=""
 if [ "$(id -u)" -ne 0 ]; then
@@ -34,3 +44,4 @@ export DEBIAN_FRONTEND=noninteractive
 $run apt-get update -qq
 # shellcheck disable=SC2086
 $run apt-get install -y -qq --no-install-recommends $missing >/dev/null
+clients

@@ -6,8 +6,10 @@ import os
 import pathlib
 import re
 import signal
+import site
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import unittest
@@ -18,14 +20,20 @@ WINNOW = os.environ["WINNOW"]
 SANITIZED = bool(os.environ.get("WINNOW_SANITIZE"))
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
+# Clients from PyPI that venv.sh has installed, for this process and those it starts.
+CLIENTS = ROOT / f"build/clients-venv/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+if CLIENTS.is_dir():
+    site.addsitedir(str(CLIENTS))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(CLIENTS), os.environ.get("PYTHONPATH"))))
+
 
 class Server:
     """`winnow serve` on a free port; stops when the block ends."""
 
-    def __init__(self, *flags, env=None, wait=True):
+    def __init__(self, *flags, env=None, wait=True, cwd=None):
         self.process = subprocess.Popen(
             [WINNOW, "serve", "--port", "0", *map(str, flags)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
+            stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}, cwd=cwd)
         self.lines = []
         self.url = None
         self.port = None

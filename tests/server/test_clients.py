@@ -1,4 +1,4 @@
-"""What users of clients from PyPI do. Each is skipped, with the reason, where it is not installed."""
+"""What users of clients from PyPI do (requirements.txt). Each is skipped, with the reason, where it is not installed."""
 
 import importlib.util
 import json
@@ -9,11 +9,12 @@ import unittest
 
 from harness import ServerTest
 
+NO_GRAMMARS = "this build has no grammars (tools/fetch_xgrammar.sh, -DWINNOW_GRAMMAR=ON)"
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
 def needs(package):
-    return unittest.skipUnless(importlib.util.find_spec(package), f"Python's {package} is not installed (pip install {package})")
+    return unittest.skipUnless(importlib.util.find_spec(package), f"Python's {package} is not installed (tests/server/venv.sh)")
 
 
 @needs("openai")
@@ -66,7 +67,7 @@ class OpenAi(ServerTest):
         except self.openai.BadRequestError as error:
             self.assertEqual(error.param, "response_format")
             self.assertIn("WINNOW_GRAMMAR=ON", str(error))
-            self.skipTest("this build has no grammars (tools/fetch_xgrammar.sh, -DWINNOW_GRAMMAR=ON)")
+            self.skipTest(NO_GRAMMARS)
         for choice in [choice for answer in answers for choice in answer.choices]:
             self.assertEqual(choice.finish_reason, "stop")
             value = json.loads(choice.message.content)
@@ -87,7 +88,7 @@ class OpenAi(ServerTest):
         except self.openai.BadRequestError as error:
             if "WINNOW_GRAMMAR=ON" not in str(error):
                 raise
-            self.skipTest("this build has no grammars (tools/fetch_xgrammar.sh, -DWINNOW_GRAMMAR=ON)")
+            self.skipTest(NO_GRAMMARS)
 
     def test_grammar(self):
         answer = self.create(extra_body={"grammar": 'root ::= "yes" | "no" [0-9]{2}'})
@@ -174,34 +175,107 @@ class MistralCalls(ForcedCalls, ServerTest):
 
 @needs("langchain_openai")
 class LangChain(ServerTest):
-    def test_invoke_and_stream(self):
+    flags = ("--chat-template", tool_template("<tool_call>{{ c | tojson }}</tool_call>"))
+
+    def chat(self, **more):
         from langchain_openai import ChatOpenAI
-        chat = ChatOpenAI(base_url=self.server.url + "/v1", api_key="none", model="any", max_tokens=8)
-        answer = chat.invoke("Hello")
+        return ChatOpenAI(base_url=self.server.url + "/v1", api_key="none", model="any", temperature=0, max_retries=0,
+                          **{"max_tokens": 8, **more})
+
+    def test_invoke_and_stream(self):
+        answer = self.chat().invoke("Hello")
         self.assertIn(answer.response_metadata["finish_reason"], ("stop", "length"))
         self.assertGreater(answer.usage_metadata["total_tokens"], 0)
-        self.assertGreater(len(list(chat.stream("Hello"))), 0)
+        chunks = list(self.chat(stream_usage=True).stream("Hello"))
+        self.assertEqual("".join(chunk.content for chunk in chunks), answer.content)
+        self.assertGreater(sum(chunk.usage_metadata["output_tokens"] for chunk in chunks if chunk.usage_metadata), 0)
+
+    def test_tools(self):
+        """An agent's second turn: tools, a call, its result."""
+        from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+        from langchain_core.tools import tool
+
+        @tool
+        def get_weather(city: str) -> str:
+            """The weather of a city."""
+            return city
+
+        said = [HumanMessage("Oslo?"), AIMessage("", tool_calls=[{"name": "get_weather", "args": {"city": "Oslo"}, "id": "call_1"}]),
+                ToolMessage("mild", tool_call_id="call_1")]
+        bare, agent = self.chat(), self.chat().bind_tools([get_weather])
+        alone, first = bare.invoke(said[:1]), agent.invoke(said[:1])
+        self.assertGreater(first.usage_metadata["input_tokens"], alone.usage_metadata["input_tokens"] + 30, "the model reads the tool")
+        answer = agent.invoke(said)
+        self.assertIn(answer.response_metadata["finish_reason"], ("stop", "length", "tool_calls"))
+        self.assertGreater(answer.usage_metadata["input_tokens"], first.usage_metadata["input_tokens"] + 20, "and the call")
+        try:
+            forced = self.chat(max_tokens=400).bind_tools([get_weather], tool_choice="any").invoke("Hello")
+        except openai_error() as error:
+            self.skip_without_grammars(error)
+        self.assertEqual([(call["name"], list(call["args"])) for call in forced.tool_calls], [("get_weather", ["city"])])
+
+    def test_structured_output(self):
+        from typing import Literal
+
+        from pydantic import BaseModel
+
+        class Verdict(BaseModel):
+            harbour: Literal["quiet", "loud"]
+            boats: bool
+
+        for method in ("json_schema", "function_calling"):
+            with self.subTest(method):
+                try:
+                    value = self.chat(max_tokens=400).with_structured_output(Verdict, method=method).invoke("Is the harbour quiet?")
+                except openai_error() as error:
+                    self.skip_without_grammars(error)
+                self.assertIsInstance(value, Verdict)
+
+    def skip_without_grammars(self, error):
+        self.assertIn("WINNOW_GRAMMAR=ON", str(error))
+        self.skipTest(NO_GRAMMARS)
+
+
+def openai_error():
+    import openai
+    return openai.BadRequestError
 
 
 @needs("litellm")
 class LiteLlm(ServerTest):
-    def test_completion(self):
+    def ask(self, **more):
         os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # no look at the network for prices
         import litellm
-        answer = litellm.completion(model="openai/any", api_base=self.server.url + "/v1", api_key="none", messages=HELLO, max_tokens=8)
+        return litellm.completion(model="openai/any", api_base=self.server.url + "/v1", api_key="none", messages=HELLO, max_tokens=8,
+                                  temperature=0, **more)
+
+    def test_completion_and_stream(self):
+        answer = self.ask()
         self.assertIn(answer.choices[0].finish_reason, ("stop", "length"))
         self.assertEqual(answer.choices[0].message.role, "assistant")
+        chunks = list(self.ask(stream=True, stream_options={"include_usage": True}))
+        text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+        self.assertEqual(text, answer.choices[0].message.content)
+        reasons = [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices and chunk.choices[0].finish_reason]
+        self.assertEqual(reasons, [answer.choices[0].finish_reason])
+        usages = [chunk.usage for chunk in chunks if getattr(chunk, "usage", None)]
+        self.assertEqual(usages[-1].completion_tokens, answer.usage.completion_tokens)
 
 
 @needs("llm")
 class Llm(ServerTest):
-    def test_prompt(self):
+    def test_prompt_with_and_without_a_stream(self):
         (self.folder / "extra-openai-models.yaml").write_text(
             f"- model_id: here\n  model_name: any\n  api_base: {self.server.url}/v1\n  api_key_name: none\n")
-        done = subprocess.run([sys.executable, "-m", "llm", "-m", "here", "-o", "max_tokens", "8", "--key", "none", "Hello"],
-                              env={**os.environ, "LLM_USER_PATH": str(self.folder)}, capture_output=True, text=True, timeout=120,
-                              stdin=subprocess.DEVNULL, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        said = []
+        for more in ([], ["--no-stream"]):
+            done = subprocess.run([sys.executable, "-m", "llm", "-m", "here", "-o", "max_tokens", "8", "-o", "temperature", "0", *more,
+                                   "--key", "none", "Hello"], env={**os.environ, "LLM_USER_PATH": str(self.folder)}, text=True,
+                                  capture_output=True, timeout=120, stdin=subprocess.DEVNULL, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            said.append(done.stdout)
+        self.assertTrue(said[0].strip())
+        self.assertEqual(said[0], said[1], "a stream says the same")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,12 @@
 """What docs/server.md tells a newcomer to type works as it stands there, but for the port."""
 
+import contextlib
 import importlib.util
 import json
+import os
+import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,10 +16,22 @@ import unittest
 from harness import ROOT, Server
 
 PAGE = (ROOT / "docs/server.md").read_text(encoding="utf-8")
+DEPLOY_PAGE = (ROOT / "deploy/README.md").read_text(encoding="utf-8")
 
 
-def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.S)
+def blocks(language, page=PAGE):
+    return re.findall(rf"```{language}\n(.*?)```", page, re.S)
+
+
+def commands(page):
+    """Those of the blocks in sh. Each ends where no quote is open."""
+    command = ""
+    for line in "".join(blocks("sh", page)).splitlines(keepends=True):
+        command += line
+        if command.count("'") % 2 == 0 and not line.rstrip().endswith("\\"):
+            yield command
+            command = ""
+    assert not command, command
 
 
 class Docs(unittest.TestCase):
@@ -31,35 +47,39 @@ class Docs(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("curl"), "curl is not installed")
     def test_curl(self):
-        self.assertGreaterEqual(len(blocks("sh")), 5)
-        for block in blocks("sh"):
-            # Each command ends where no quote is open.
-            command = ""
-            for line in block.splitlines(keepends=True):
-                command += line
-                if command.count("'") % 2 or line.rstrip().endswith("\\"):
-                    continue
-                with self.subTest(command):
-                    done = subprocess.run(["sh", "-c", self.here(command)], capture_output=True, text=True, timeout=120, check=False)
-                    self.assertEqual(done.returncode, 0, done.stderr)
-                    if "data: " in done.stdout:
-                        self.assertTrue(done.stdout.endswith("data: [DONE]\n\n"), done.stdout)
-                    else:
-                        self.assertNotIn("error", json.loads(done.stdout))
-                command = ""
-            self.assertEqual(command, "")
+        asked = [command for command in commands(PAGE) if command.startswith("curl ")]
+        self.assertGreaterEqual(len(asked), 10)
+        for command in asked:
+            with self.subTest(command):
+                done = subprocess.run(["sh", "-c", self.here(command)], capture_output=True, text=True, timeout=120, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                if "data: " in done.stdout:
+                    self.assertTrue(done.stdout.endswith("data: [DONE]\n\n"), done.stdout)
+                else:
+                    self.assertNotIn("error", json.loads(done.stdout))
 
-    @unittest.skipUnless(importlib.util.find_spec("openai"), "Python's openai is not installed (pip install openai)")
+    def test_commands_that_serve(self):
+        """In a folder that has only the model, as many at once as the page says."""
+        for page, n in ((PAGE, 2), (DEPLOY_PAGE, 3)):
+            lines = [command for command in commands(page) if not command.startswith(("curl ", "haproxy "))]
+            self.assertEqual(len(lines), n)
+            with tempfile.TemporaryDirectory(prefix="winnow-server-") as folder, contextlib.ExitStack() as servers:
+                subprocess.run([os.environ["MAKE_TINY_MODEL"], pathlib.Path(folder) / "model.gguf"], check=True, capture_output=True)
+                for line in lines:
+                    self.assertRegex(line, r"^winnow serve ")
+                    flags = re.sub(r"--port \d+", "", line.replace("\\\n", "").rstrip("&\n ").removeprefix("winnow serve "))
+                    with self.subTest(line):
+                        server = servers.enter_context(Server(*shlex.split(flags), cwd=folder))
+                        self.assertEqual(server.get("/health"), (200, {"status": "ok"}), server.log)
+                        if "--session-path sessions/" in line:
+                            self.assertTrue((pathlib.Path(folder) / "sessions").is_dir())
+
+    @unittest.skipUnless(importlib.util.find_spec("openai"), "Python's openai is not installed (tests/server/venv.sh)")
     def test_python(self):
         for block in blocks("python"):
             done = subprocess.run([sys.executable, "-c", self.here(block)], capture_output=True, text=True, timeout=120, check=False)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("streaming", done.stdout)
-
-    @unittest.skipUnless(shutil.which("haproxy"), "haproxy is not installed")
-    def test_haproxy_configuration(self):
-        done = subprocess.run(["haproxy", "-c", "-f", ROOT / "deploy/haproxy.cfg"], capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 
 if __name__ == "__main__":

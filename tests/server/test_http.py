@@ -2,11 +2,15 @@
 
 import contextlib
 import json
+import re
 import socket
 import time
 import unittest
 
 from harness import SANITIZED, ServerTest, Server, read_all, read_answer
+
+
+LARGE_CHUNKS = {"messages": [{"role": "user", "content": "Once"}], "ignore_eos": True, "logprobs": True, "top_logprobs": 20}
 
 
 def post(path, body, extra=b""):
@@ -117,12 +121,40 @@ class Http(ServerTest):
                 self.assertIn("error", json.loads(answer))
 
     def test_client_that_never_reads(self):
-        body = json.dumps({"prompt": "Once", "max_tokens": 50, "ignore_eos": True, "stream": True}).encode()
-        with self.server.connect() as client:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
-            client.sendall(post(b"/v1/completions", body))
-            time.sleep(0.5)
-            self.assertEqual(self.server.get("/health")[0], 200)
+        """1 MiB waits for it, beyond what the system holds; then it is cut off, and what it asked for ends."""
+        mib, system = 1 << 20, 8 << 20  # the system's buffers of both ends together stay below
+        chunk = len(self.server.stream("/v1/chat/completions", {**LARGE_CHUNKS, "max_tokens": 1})[1].__repr__())
+
+        def ask(n_bytes):
+            body = json.dumps({**LARGE_CHUNKS, "n": 8, "max_tokens": n_bytes // chunk // 8, "stream": True}).encode()
+            client = socket.socket()
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.settimeout(60)
+            client.connect(("127.0.0.1", server.port))
+            client.sendall(post(b"/v1/chat/completions", body, b"Connection: close\r\n"))
+            return contextlib.closing(client)
+
+        def metric(name):
+            return int(re.search(rf"^{name} (\d+)", server.request("GET", "/metrics")[2].decode(), re.M).group(1))
+
+        with Server("--metrics", "-np", "16") as server:
+            with ask(mib // 2) as client:  # it comes back late, and nothing is missing
+                while metric("winnow_request_seconds_count") < 8:
+                    time.sleep(0.05)
+                data = read_all(client)
+            self.assertIn(b"data: [DONE]", data[-100:])
+            self.assertGreater(len(data), mib // 4)
+            self.assertEqual(metric("winnow_requests_cancelled_total"), 0)
+            with ask(2 * system) as client:
+                deadline = time.monotonic() + 60
+                while not metric("winnow_requests_cancelled_total"):
+                    self.assertLess(time.monotonic(), deadline, "nobody reads, and it is not cut off")
+                    time.sleep(0.05)
+                slots = server.get("/slots")[1]
+                self.assertFalse(any(slot["is_processing"] for slot in slots), slots)
+                data = read_all(client)
+            self.assertNotIn(b"[DONE]", data)
+            self.assertLess(len(data), system + mib)
 
     def test_many_idle_connections(self):
         clients = []

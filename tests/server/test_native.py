@@ -1,7 +1,10 @@
 """llama-server's paths, flags and environment."""
 
 import json
+import pathlib
+import stat
 import subprocess
+import tempfile
 import unittest
 
 from harness import WINNOW, Server, ServerTest
@@ -88,6 +91,36 @@ class Flags(unittest.TestCase):
         done = self.serve(env={"LLAMA_ARG_PORT": "many"})
         self.assertEqual(done.returncode, 2)
         self.assertIn("LLAMA_ARG_PORT", done.stderr)
+
+    def test_environment_of_flags_without_effect(self):
+        on = {"LLAMA_ARG_FLASH_ATTN": "on", "LLAMA_ARG_KV_UNIFIED": "1", "LLAMA_ARG_CACHE_RAM": "4096", "LLAMA_ARG_MLOCK": "true",
+              "LLAMA_ARG_NO_MMAP": "enabled", "LLAMA_ARG_KV_OFFLOAD": "0", "LLAMA_ARG_EMBEDDINGS": "off", "LLAMA_ARG_CONTEXT_SHIFT": "0"}
+        with Server(env=on) as server:
+            for flag in ("--cache-ram", "--mlock", "--no-mmap", "--no-kv-offload"):
+                self.assertIn(f"{flag} has no effect", server.log)
+        for name, value, part in (("EMBEDDINGS", "1", "embeds none"), ("RERANKING", "on", "ranks none"), ("POOLING", "mean", "embeds none"),
+                                  ("HF_REPO", "a/b", "downloads nothing"), ("CONTEXT_SHIFT", "1", "nothing is shifted out"),
+                                  ("FLASH_ATTN", "perhaps", "perhaps"), ("MLOCK", "perhaps", "expected on or off")):
+            done = self.serve(env={f"LLAMA_ARG_{name}": value})
+            self.assertEqual(done.returncode, 2, name)
+            self.assertIn(f"LLAMA_ARG_{name}", done.stderr)
+            self.assertIn(part, done.stderr)
+
+    def test_session_folder_is_made(self):
+        with tempfile.TemporaryDirectory(prefix="winnow-server-") as folder:
+            path = pathlib.Path(folder) / "sessions"
+            for name in ("a", "b"):  # made, then found
+                with Server("--session-path", f"{path}/") as server:
+                    self.assertEqual(server.post("/v1/sessions", {"id": name, "document": "The inn."})[0], 200)
+                    self.assertEqual(server.post(f"/v1/sessions/{name}/save", {})[0], 200)
+            self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o700)
+            for wrong, part in ((path / "not" / "there", "mkdir -p"), (path / "a.session", "is no folder"),
+                                (path / "a.session" / "b", "Not a directory")):
+                done = self.serve("--port", "0", "--session-path", str(wrong))
+                self.assertEqual(done.returncode, 1, wrong)
+                self.assertIn(f"--session-path {wrong}: ", done.stderr)
+                self.assertIn(part, done.stderr)
+                self.assertFalse(wrong.parent.name == "not" and wrong.parent.exists(), "only the last part is made")
 
     def test_open_to_all_is_warned_of(self):
         with Server("--host", "0.0.0.0") as server:

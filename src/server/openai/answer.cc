@@ -58,6 +58,14 @@ report::Record TimingsRecord(const Answer& answer, const Choice& choice) {
           {"predicted_per_second", t.decode_tokens_per_second()}};
 }
 
+report::Record ProgressRecord(const Answer& answer, const Choice& choice,
+                              const runtime::Event& prefill, double ms) {
+  return {{"total", prefill.n_all},
+          {"cache", answer.prompts[choice.prompt].n_reused},
+          {"processed", prefill.n_done},
+          {"time_ms", ms}};
+}
+
 std::string FinishReason(const Choice& choice) {
   using runtime::Finish;
   const bool by_itself = choice.finish == Finish::kStop || choice.finish == Finish::kStopString;

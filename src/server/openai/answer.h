@@ -76,7 +76,7 @@ class AnswerFormat {
                                              const Delta& delta) const = 0;
   virtual report::Record Last(const Answer& answer, const Choice& choice) const = 0;
   virtual std::optional<report::Record> Usage(const Answer& answer) const = 0;
-  virtual std::optional<report::Record> Progress(const Answer& answer,
+  virtual std::optional<report::Record> Progress(const Answer& answer, const Choice& choice,
                                                  const runtime::Event& prefill,
                                                  double ms) const = 0;
   virtual bool ends_with_done() const = 0;  // "data: [DONE]"
@@ -88,6 +88,9 @@ report::Record UsageRecord(const Answer& answer);
 report::Record KvRecord(const Answer& answer, const Choice& choice);
 // llama-server's "timings".
 report::Record TimingsRecord(const Answer& answer, const Choice& choice);
+// llama-server's "prompt_progress": how far the choice's prompt is, `ms` after it was asked.
+report::Record ProgressRecord(const Answer& answer, const Choice& choice,
+                              const runtime::Event& prefill, double ms);
 // "stop", "length" or "tool_calls".
 std::string FinishReason(const Choice& choice);
 

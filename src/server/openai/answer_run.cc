@@ -101,7 +101,8 @@ void AnswerRun::OnEvent(size_t prompt, const runtime::Event& event) {
     case Kind::kPrefill:
       if (answer.asked.stream && answer.asked.return_progress) {
         SendFirst(answer.choices[index]);
-        const auto progress = parts_.format->Progress(answer, event, 1e3 * SecondsSince(start_));
+        const auto progress = parts_.format->Progress(answer, answer.choices[index], event,
+                                                      1e3 * SecondsSince(start_));
         if (progress) Send(*progress);
       }
       return;
@@ -109,7 +110,7 @@ void AnswerRun::OnEvent(size_t prompt, const runtime::Event& event) {
       answer.prompts[prompt].n_tokens = event.n_prompt;
       answer.prompts[prompt].n_reused = event.n_reused;
       answer.prompts[prompt].reuse = event.reuse;
-      return;
+      return OnStarted(prompt);
     case Kind::kToken:
       return OnToken(answer.choices[index], event);
     case Kind::kFinished:
@@ -117,6 +118,16 @@ void AnswerRun::OnEvent(size_t prompt, const runtime::Event& event) {
       return OnFinished(answer.choices[index], event);
     case Kind::kFailed:
       return Fail(ErrorFrom(event.error));
+  }
+}
+
+// As far as they can be told here: the scheduler's own come with the end.
+void AnswerRun::OnStarted(size_t prompt) {
+  const PromptState& state = parts_.answer.prompts[prompt];
+  for (Choice& choice : parts_.answer.choices) {
+    if (choice.prompt != prompt) continue;
+    choice.timings.n_prefill = state.n_tokens - state.n_reused;
+    choice.timings.prefill_ms = 1e3 * SecondsSince(start_);
   }
 }
 
@@ -138,7 +149,10 @@ void AnswerRun::OnToken(Choice& choice, const runtime::Event& event) {
   if (choice.tokens.empty()) {
     parts_.metrics->OnFirstToken(SecondsSince(start_));
   } else {
-    parts_.metrics->OnNextToken(SecondsSince(last_token_[index]));
+    const double seconds = SecondsSince(last_token_[index]);
+    parts_.metrics->OnNextToken(seconds);
+    ++choice.timings.n_decode;
+    choice.timings.decode_ms += 1e3 * seconds;
   }
   last_token_[index] = std::chrono::steady_clock::now();
   choice.tokens.push_back(event.token);
@@ -173,10 +187,7 @@ void AnswerRun::OnFinished(Choice& choice, const runtime::Event& event) {
   choice.timings = event.timings;
   parts_.metrics->OnFinished(SecondsSince(start_));
   parts_.metrics->OnQueued(event.queued_ms / 1e3);
-  if (event.cache.bytes_full_f16 > 0) {
-    parts_.metrics->OnKept(static_cast<double>(event.cache.bytes) /
-                           static_cast<double>(event.cache.bytes_full_f16));
-  }
+  parts_.metrics->OnCache(event.cache);
   std::vector<chat::AnswerDelta> rest;
   if (!parts_.parses) {
     rest.emplace_back().content = event.rest;

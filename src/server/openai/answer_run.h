@@ -38,6 +38,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
   using Time = std::chrono::steady_clock::time_point;
 
   void OnEvent(size_t prompt, const runtime::Event& event);
+  void OnStarted(size_t prompt);
   void OnToken(Choice& choice, const runtime::Event& event);
   void OnFinished(Choice& choice, const runtime::Event& event);
   void Fail(const ApiError& error);

@@ -65,7 +65,9 @@ class ChatAnswers final : public AnswerFormat {
     if (fields.fields.empty() && delta.drawn == nullptr) return std::nullopt;
     report::Value logprobs;
     if (delta.drawn != nullptr) logprobs = ChatLogprobs(tokenizer_, {delta.drawn, 1});
-    return Chunk(answer, choice, std::move(fields), std::move(logprobs), {});
+    report::Record chunk = Chunk(answer, choice, std::move(fields), std::move(logprobs), {});
+    if (answer.asked.timings_per_token) chunk.Add("timings", TimingsRecord(answer, choice));
+    return chunk;
   }
 
   report::Record Last(const Answer& answer, const Choice& choice) const override {
@@ -83,13 +85,10 @@ class ChatAnswers final : public AnswerFormat {
     return chunk;
   }
 
-  std::optional<report::Record> Progress(const Answer& answer, const runtime::Event& prefill,
-                                         double ms) const override {
-    report::Record chunk = Chunk(answer, answer.choices[0], {}, {}, {});
-    chunk.Add("prompt_progress", report::Record{{"total", prefill.n_all},
-                                                {"cache", answer.prompts[0].n_reused},
-                                                {"processed", prefill.n_done},
-                                                {"time_ms", ms}});
+  std::optional<report::Record> Progress(const Answer& answer, const Choice& choice,
+                                         const runtime::Event& prefill, double ms) const override {
+    report::Record chunk = Chunk(answer, choice, {}, {}, {});
+    chunk.Add("prompt_progress", ProgressRecord(answer, choice, prefill, ms));
     return chunk;
   }
 

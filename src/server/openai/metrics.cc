@@ -97,18 +97,21 @@ void Histogram::Add(double seconds) {
   sum_ += seconds;
 }
 
-void Histogram::Write(std::string& out, std::string_view name, std::string_view help) const {
+void Histogram::Write(std::string& out, std::string_view name, std::string_view help,
+                      std::string_view label) const {
   Page page;
   page.Head(name, "histogram", help);
   const std::string bucket = std::string(name) + "_bucket";
+  const std::string before = "{" + std::string(label) + (label.empty() ? "" : ",") + "le=\"";
+  const std::string labels = label.empty() ? "" : "{" + std::string(label) + "}";
   uint64_t n = 0;
   for (size_t i = 0; i < kBounds.size(); ++i) {
     n += counts_[i];
-    page.Line(bucket, "{le=\"" + Number(kBounds[i]) + "\"}", static_cast<double>(n));
+    page.Line(bucket, before + Number(kBounds[i]) + "\"}", static_cast<double>(n));
   }
-  page.Line(bucket, "{le=\"+Inf\"}", static_cast<double>(n_));
-  page.Line(std::string(name) + "_sum", "", sum_);
-  page.Line(std::string(name) + "_count", "", static_cast<double>(n_));
+  page.Line(bucket, before + "+Inf\"}", static_cast<double>(n_));
+  page.Line(std::string(name) + "_sum", labels, sum_);
+  page.Line(std::string(name) + "_count", labels, static_cast<double>(n_));
   out += page.out();
 }
 
@@ -132,9 +135,12 @@ void Metrics::OnQueued(double seconds) {
   const std::lock_guard lock(mutex_);
   queued_.Add(seconds);
 }
-void Metrics::OnKept(double share) {
+void Metrics::OnCache(const runtime::CacheReport& cache) {
   const std::lock_guard lock(mutex_);
-  kept_share_ = share;
+  max_tokens_ = std::max<int64_t>(max_tokens_, cache.n_seen);
+  if (cache.bytes_full_f16 > 0) {
+    kept_share_ = static_cast<double>(cache.bytes) / static_cast<double>(cache.bytes_full_f16);
+  }
 }
 
 std::string Metrics::Text(const runtime::SchedulerState& s, const ModelInfo& model) const {
@@ -155,15 +161,17 @@ std::string Metrics::Text(const runtime::SchedulerState& s, const ModelInfo& mod
   finished_.Write(page.out(), "winnow_request_seconds", "From a request's arrival to its end.");
   queued_.Write(page.out(), "winnow_queue_seconds", "A request's time in the queue.");
   WriteLlamaCpp(page, s);
+  page.Gauge("llamacpp:n_tokens_max", "Largest observed n_tokens.",
+             static_cast<double>(max_tokens_));
 
   std::string name = model.name;  // a label: backslash, quote and newline would end it
   std::replace_if(
       name.begin(), name.end(), [](char c) { return c == '"' || c == '\\' || c == '\n'; }, '_');
-  const std::string label = "{model_name=\"" + name + "\"}";
+  const std::string label = "model_name=\"" + name + "\"";
   const auto vllm = [&](std::string_view metric, std::string_view type, std::string_view help,
                         double value) {
     page.Head(metric, type, help);
-    page.Line(metric, label, value);
+    page.Line(metric, "{" + label + "}", value);
   };
   const int64_t room = s.limit_bytes - s.fixed_bytes;
   const double usage = s.limit_bytes > 0 && room > 0
@@ -176,12 +184,13 @@ std::string Metrics::Text(const runtime::SchedulerState& s, const ModelInfo& mod
        static_cast<double>(s.n_prompt_tokens));
   vllm("vllm:generation_tokens_total", "counter", "Generation tokens processed.",
        static_cast<double>(s.n_generated_tokens));
-  vllm("vllm:prefix_cache_queries", "counter", "Prefix cache queries, in tokens.",
+  vllm("vllm:prefix_cache_queries_total", "counter", "Prefix cache queries, in tokens.",
        static_cast<double>(s.n_prefix_queries));
-  vllm("vllm:prefix_cache_hits", "counter", "Prefix cache hits, in tokens.",
+  vllm("vllm:prefix_cache_hits_total", "counter", "Prefix cache hits, in tokens.",
        static_cast<double>(s.n_prefix_hits));
-  first_token_.Write(page.out(), "vllm:time_to_first_token_seconds", "Time to first token.");
-  next_token_.Write(page.out(), "vllm:time_per_output_token_seconds", "Time per output token.");
+  first_token_.Write(page.out(), "vllm:time_to_first_token_seconds", "Time to first token.", label);
+  next_token_.Write(page.out(), "vllm:time_per_output_token_seconds", "Time per output token.",
+                    label);
   return std::move(page.out());
 }
 

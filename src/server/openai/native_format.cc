@@ -66,19 +66,16 @@ class NativeAnswers final : public AnswerFormat {
 
   std::optional<report::Record> Usage(const Answer&) const override { return std::nullopt; }
 
-  std::optional<report::Record> Progress(const Answer& answer, const runtime::Event& prefill,
-                                         double ms) const override {
-    return report::Record{{"index", 0},
+  std::optional<report::Record> Progress(const Answer& answer, const Choice& choice,
+                                         const runtime::Event& prefill, double ms) const override {
+    return report::Record{{"index", choice.index},
                           {"content", ""},
                           {"tokens", report::List()},
                           {"stop", false},
                           {"id_slot", -1},
                           {"tokens_predicted", 0},
                           {"tokens_evaluated", prefill.n_done},
-                          {"prompt_progress", report::Record{{"total", prefill.n_all},
-                                                             {"cache", answer.prompts[0].n_reused},
-                                                             {"processed", prefill.n_done},
-                                                             {"time_ms", ms}}}};
+                          {"prompt_progress", ProgressRecord(answer, choice, prefill, ms)}};
   }
 
   bool ends_with_done() const override { return false; }

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "report/parse_json.h"
 #include "server/openai/testing/fakes.h"
 #include "server/openai/testing/json_paths.h"
@@ -120,6 +122,44 @@ TEST(NativeCompletionTest, ProgressOfThePrompt) {
   EXPECT_EQ(IntAt(chunks.at(0), "prompt_progress.total"), 1);
 }
 
+TEST(StreamTest, EveryPathTellsProgressAndTimings) {
+  const std::string asked =
+      R"("stream": true, "return_progress": true, "timings_per_token": true})";
+  for (const auto& [path, prompt] : std::map<std::string, std::string>{
+           {"/completion", R"({"prompt": "hell", )"},
+           {"/v1/completions", R"({"prompt": "hell", )"},
+           {"/v1/chat/completions", R"({"messages": [{"role": "user", "content": "hell"}], )"}}) {
+    SCOPED_TRACE(path);
+    Fixture fixture;
+    int n_progress = 0;
+    int64_t n_predicted = 0;
+    for (const report::Record& chunk : fixture.Post(path, prompt + asked)->chunks()) {
+      if (Has(chunk, "prompt_progress")) {
+        ++n_progress;
+        EXPECT_EQ(IntAt(chunk, "prompt_progress.processed"), IntAt(chunk, "prompt_progress.total"));
+      }
+      if (!Has(chunk, "timings")) continue;
+      EXPECT_GE(IntAt(chunk, "timings.predicted_n"), n_predicted);
+      n_predicted = IntAt(chunk, "timings.predicted_n");
+      EXPECT_EQ(IntAt(chunk, "timings.prompt_n"),
+                std::ssize(fixture.backend.requests[0].prompt) - 2);
+      if (n_predicted == 2) {
+        EXPECT_GT(std::get<double>(At(chunk, "timings.prompt_ms").data), 0);
+        EXPECT_GT(std::get<double>(At(chunk, "timings.predicted_ms").data), 0);
+      }
+    }
+    EXPECT_EQ(n_progress, 1);
+    EXPECT_EQ(n_predicted, 3);
+  }
+  int n_timings = 0;
+  for (const report::Record& chunk :
+       Fixture().Post("/v1/completions", R"({"prompt": "a", "stream": true})")->chunks()) {
+    EXPECT_FALSE(Has(chunk, "prompt_progress"));
+    n_timings += Has(chunk, "timings") ? 1 : 0;
+  }
+  EXPECT_EQ(n_timings, 1) << "in the last one alone, unless asked";
+}
+
 TEST(TextToolsTest, TokensThereAndBack) {
   Fixture fixture;
   const report::Record tokens =
@@ -192,8 +232,11 @@ TEST(PagesTest, MetricsForPrometheus) {
   const std::string text = fixture.Get("/metrics")->reply().body;
   for (const char* line :
        {"\nwinnow_requests_running 3\n", "\nwinnow_reserved_bytes 1234\n",
-        "\nllamacpp:requests_processing 3\n",
+        "\nllamacpp:requests_processing 3\n", "\nllamacpp:n_tokens_max 9\n",
         "\nvllm:num_requests_running{model_name=\"fake\"} 3\n",
+        "\nvllm:time_to_first_token_seconds_count{model_name=\"fake\"} 1\n",
+        "\nvllm:time_per_output_token_seconds_bucket{model_name=\"fake\",le=\"+Inf\"} 2\n",
+        "\nvllm:time_per_output_token_seconds_sum{model_name=\"fake\"} ",
         "\nwinnow_time_to_first_token_seconds_count 1\n",
         "\nwinnow_time_between_tokens_seconds_count 2\n", "\nwinnow_kept_share 0.9\n",
         "\nvllm:kv_cache_usage_perc{model_name=\"fake\"} 0\n",

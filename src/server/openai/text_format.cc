@@ -42,7 +42,9 @@ class TextAnswers final : public AnswerFormat {
       const auto offset = static_cast<int64_t>(choice.content.size() - delta.text.content.size());
       logprobs = TextLogprobs(tokenizer_, {delta.drawn, 1}, offset);
     }
-    return Chunk(answer, choice, delta.text.content, std::move(logprobs), {});
+    report::Record chunk = Chunk(answer, choice, delta.text.content, std::move(logprobs), {});
+    if (answer.asked.timings_per_token) chunk.Add("timings", TimingsRecord(answer, choice));
+    return chunk;
   }
 
   report::Record Last(const Answer& answer, const Choice& choice) const override {
@@ -59,9 +61,11 @@ class TextAnswers final : public AnswerFormat {
     return chunk;
   }
 
-  std::optional<report::Record> Progress(const Answer&, const runtime::Event&,
-                                         double) const override {
-    return std::nullopt;
+  std::optional<report::Record> Progress(const Answer& answer, const Choice& choice,
+                                         const runtime::Event& prefill, double ms) const override {
+    report::Record chunk = Chunk(answer, choice, "", {}, {});
+    chunk.Add("prompt_progress", ProgressRecord(answer, choice, prefill, ms));
+    return chunk;
   }
 
   bool ends_with_done() const override { return true; }

@@ -1,0 +1,99 @@
+"""The files of deploy/ and the examples of docs/server.md, as the programs that read them see them."""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from harness import ROOT, SANITIZED, WINNOW, Server
+from test_docs import blocks
+
+ALWAYS_THERE = {"libc6", "libgcc-s1"}  # in every Debian image: apt itself is linked with them
+
+
+def needs(program, package):
+    return unittest.skipUnless(shutil.which(program), f"{program} is not installed (apt-get install {package})")
+
+
+def run(*command, text=None):
+    return subprocess.run(list(map(str, command)), input=text, capture_output=True, text=True, timeout=60, check=False)
+
+
+def run_image():
+    """The part of the recipe that makes the image that runs."""
+    return (ROOT / "deploy/Containerfile").read_text(encoding="utf-8").split("\nFROM ")[-1].replace("\\\n", " ")
+
+
+class Container(unittest.TestCase):
+    @needs("readelf", "binutils")
+    @needs("ldd", "libc-bin")
+    @needs("dpkg", "dpkg")
+    @unittest.skipIf(SANITIZED, "sanitizers bring libraries of their own")
+    def test_libraries_of_the_binary_are_installed(self):
+        needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "-d", WINNOW).stdout))
+        self.assertIn("libstdc++.so.6", needed)
+        paths = dict(re.findall(r"(\S+) => (/\S+)", run("ldd", WINNOW).stdout))
+        packages = {}
+        for name in needed - {"ld-linux-x86-64.so.2"}:
+            path = paths[name]
+            found = run("dpkg", "-S", path).stdout or run("dpkg", "-S", path.removeprefix("/usr")).stdout \
+                or run("dpkg", "-S", pathlib.Path(path).resolve()).stdout
+            if not found:
+                self.skipTest(f"{path} belongs to no package of this system")
+            packages[found.split(":")[0]] = name
+        installed = set(re.search(r"apt-get install -y --no-install-recommends ([^&]*)&&", run_image()).group(1).split())
+        self.assertLessEqual(set(packages) - ALWAYS_THERE, installed, packages)
+
+    def test_what_git_ignores_stays_outside(self):
+        def patterns(file):
+            lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
+            return {line.removeprefix("**/").strip("/") for line in lines if line and not line.startswith("#")}
+        self.assertEqual(patterns(".dockerignore"), patterns(".gitignore"))
+
+
+class Systemd(unittest.TestCase):
+    @needs("systemd-analyze", "systemd")
+    def test_unit(self):
+        with tempfile.TemporaryDirectory(prefix="winnow-server-") as folder:
+            unit = pathlib.Path(folder) / "winnow.service"
+            unit.write_text((ROOT / "deploy/winnow.service").read_text(encoding="utf-8").replace("/usr/local/bin/winnow", WINNOW))
+            done = run("systemd-analyze", "verify", unit)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertNotIn("winnow.service", done.stderr)
+
+
+class Haproxy(unittest.TestCase):
+    @needs("haproxy", "haproxy")
+    def test_configuration(self):
+        done = run("haproxy", "-c", "-f", ROOT / "deploy/haproxy.cfg")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertNotIn("WARNING", done.stdout + done.stderr)
+
+
+class Prometheus(unittest.TestCase):
+    @needs("promtool", "prometheus")
+    def test_configuration(self):
+        for block in blocks("yaml"):
+            with tempfile.TemporaryDirectory(prefix="winnow-server-") as folder:
+                file = pathlib.Path(folder) / "prometheus.yml"
+                file.write_text(block)
+                done = run("promtool", "check", "config", file)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    @needs("promtool", "prometheus")
+    def test_metrics(self):
+        with Server("--metrics") as server:
+            self.assertEqual(server.post("/v1/completions", {"prompt": "Once", "max_tokens": 4})[0], 200)
+            page = server.request("GET", "/metrics")[2].decode()
+        done = run("promtool", "check", "metrics", text=page)
+        complaints = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        # Names of other servers are as they have them, whatever the rules for names say.
+        ours = [line for line in complaints if not re.match(r"(llamacpp|vllm):\w+ ", line)]
+        self.assertEqual(ours, [])
+        self.assertIn(done.returncode, (0, 3), complaints)
+
+
+if __name__ == "__main__":
+    unittest.main()
