@@ -97,7 +97,6 @@ Result<runtime::CompressionOptions> CompressionOptionsFrom(const Compression& c)
 Result<runtime::SessionOptions> SessionOptionsFrom(const SessionOptions& options) {
   runtime::SessionOptions wanted;
   wanted.context = options.context;
-  wanted.deterministic = options.deterministic;
   wanted.key_type = TensorTypeFrom(options.keys);
   wanted.value_type = TensorTypeFrom(options.values);
   WINNOW_ASSIGN(wanted.compression, CompressionOptionsFrom(options.compression));
@@ -151,7 +150,8 @@ Result<Model> Model::Open(const std::string& path, const ModelOptions& options) 
   WINNOW_ASSIGN(impl->engine, runtime::Engine::Open({.model_path = path,
                                                      .n_threads = options.threads,
                                                      .target = "",
-                                                     .context = options.context},
+                                                     .context = options.context,
+                                                     .deterministic = options.deterministic},
                                                     log));
   return Model(std::move(impl));
 }

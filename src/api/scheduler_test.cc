@@ -33,6 +33,29 @@ TEST_F(ApiScheduler, AnswersAsASessionDoes) {
   EXPECT_TRUE(first.done());
 }
 
+TEST_F(ApiScheduler, OfADeterministicModelGivesTheSameInAnyCompany) {
+  const Model model = Model::Open(path_, {.threads = 2, .deterministic = true}).value();
+  const auto prompt = [](int n) {
+    return std::vector<Token>(static_cast<size_t>(3 + 5 * n), 5 + n);
+  };
+  Scheduler scheduler = model.NewScheduler().value();
+  std::vector<Pending> together;
+  for (int n = 0; n < 6; ++n) together.push_back(scheduler.Submit(prompt(n), Greedy(20)).value());
+  for (int n = 0; n < 6; ++n) {
+    const auto alone = scheduler.Submit(prompt(n), Greedy(20)).value().Wait().value();
+    EXPECT_EQ(together[static_cast<size_t>(n)].Wait().value().tokens, alone.tokens) << n;
+  }
+  // A single token's products are summed as those of many.
+  Session session = model.NewSession().value(), plain = model_->NewSession().value();
+  ASSERT_TRUE(session.Append({{5}}).has_value() && plain.Append({{5}}).has_value());
+  bool differs = false;
+  for (size_t i = 0; i < plain.logits().size(); ++i) {
+    EXPECT_NEAR(session.logits()[i], plain.logits()[i], 1e-4);
+    differs = differs || session.logits()[i] != plain.logits()[i];
+  }
+  EXPECT_TRUE(differs);
+}
+
 TEST_F(ApiScheduler, ErrorsHaveCodes) {
   Scheduler scheduler = model_->NewScheduler().value();
   const auto code = [&](std::vector<Token> prompt) {
