@@ -59,7 +59,7 @@ bool SchedulerLoop::MakeRoom(int64_t n_bytes, const IdleSession* keep) {
 }
 
 SchedulerLoop::Answer SchedulerLoop::ContextFull(Job& job, int64_t n_bytes) {
-  if (n_at_work() > 0) return Answer::kWaits;
+  if (n_at_work() > 0 || store_.n_saving() > 0) return Answer::kWaits;
   Fail(job, {ErrorKind::kTooLarge,
              "the request needs " + Numbers(n_bytes + fixed_bytes_, options_.memory_limit_bytes) +
                  " and sessions that cannot be put away take " + std::to_string(store_.bytes())});
@@ -150,7 +150,7 @@ SchedulerLoop::Source SchedulerLoop::NamedSource(Job& job, IdleSession& idle) co
   const std::span<const TokenId> text = idle.session->tokens();
   Source source = {.idle = &idle,
                    // What was evicted cannot be undone: if the request fails, the session is there.
-                   .copy = Evicts(*idle.session),
+                   .copy = Evicts(*idle.session) || store_.saving(idle),
                    .n_tokens = std::ssize(text),
                    .reuse = Evicts(*idle.session) ? PrefixReuse::kCompressed : PrefixReuse::kExact};
   if (!text.empty() && BeginsWith(prompt, text)) {

@@ -30,7 +30,7 @@ class SchedulerLoop {
 
   void Add(std::shared_ptr<Job> job) { waiting_.Add(std::move(job)); }
   // One decode step of all running sequences, then a part of the prompt in prefill. False: there
-  // was nothing to do.
+  // was nothing to do, or not until a session is saved.
   bool Round();
   bool idle() const { return waiting_.empty() && running_.empty() && reading_.empty(); }
   size_t n_waiting() const { return waiting_.size(); }
@@ -48,9 +48,14 @@ class SchedulerLoop {
   bool Has(const std::string& id) { return store_.Find(id) != nullptr; }  // in memory
   SessionOutcome Describe(const std::string& id);
   SessionOutcome Fork(const std::string& from, const std::string& to);
-  SessionOutcome Save(const std::string& id, const std::string& file);
+  // What is to be written in another thread, and then given to EndSave.
+  std::variant<SessionStore::Saving, RequestError> BeginSave(const std::string& id,
+                                                             const std::string& file);
+  void EndSave(const SessionStore::Saving& saving) { store_.EndSave(saving); }
   SessionOutcome Restore(const std::string& id, const std::string& file);
-  SessionOutcome Delete(const std::string& id);
+  // From memory. Its file is to be removed by the caller, and then forgotten.
+  SessionOutcome Drop(const std::string& id);
+  void ForgetFile(const std::string& file) { store_.Forget(file); }
   std::vector<SessionInfo> List() const;
   std::variant<KeptTokens, RequestError> KeptPositions(const std::string& id, bool by_head);
 

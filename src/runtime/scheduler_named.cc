@@ -46,9 +46,15 @@ void Scheduler::SaveSession(std::string id, std::string name, SessionDone done) 
                                    "A-Z a-z 0-9 . _ -, the first no dot"});
         }
         if (auto refused = data.ClaimExisting(id)) return done(*refused);
-        const SessionOutcome outcome = data.loop.Save(id, name);
+        const auto begun = data.loop.BeginSave(id, name);
         data.names.Release(id, true);
-        done(outcome);
+        if (const auto* error = std::get_if<RequestError>(&begun)) return done(*error);
+        const auto saving = std::get<SessionStore::Saving>(begun);
+        const SessionOutcome saved = data.loop.Describe(id);
+        data.AddFileWork(saving.write, [&data, saving, saved, done](const Result<void>& written) {
+          data.loop.EndSave(saving);
+          done(written ? saved : RequestError{ErrorKind::kInternal, written.error().message});
+        });
       },
       [done] { done(kStopped); });
 }
@@ -80,9 +86,18 @@ void Scheduler::DeleteSession(std::string id, SessionDone done) {
   data.Post(
       [&data, id, done] {
         if (auto refused = data.ClaimExisting(id)) return done(*refused);
-        const SessionOutcome outcome = data.loop.Delete(id);
-        data.names.Release(id, !Succeeded(outcome));
-        done(outcome);
+        const SessionOutcome dropped = data.loop.Drop(id);
+        if (data.folder == nullptr || !Succeeded(dropped)) {
+          data.names.Release(id, !Succeeded(dropped));
+          return done(dropped);
+        }
+        // Behind those that write it now.
+        const auto remove = [&data, id] { return data.folder->Remove(id); };
+        data.AddFileWork(remove, [&data, id, dropped, done](const Result<void>& removed) {
+          data.loop.ForgetFile(id);
+          data.names.Release(id, !removed);
+          done(removed ? dropped : RequestError{ErrorKind::kInternal, removed.error().message});
+        });
       },
       [done] { done(kStopped); });
 }

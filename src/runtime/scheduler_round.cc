@@ -37,12 +37,15 @@ SchedulerLoop::~SchedulerLoop() = default;
 
 bool SchedulerLoop::Round() {
   if (idle()) return false;
+  const int64_t n_before = n_at_work();
+  const size_t n_waited = waiting_.size();
   DropCancelled();
   Decode();
   Admit();
   ReadPrompts();
   CheckBytes();
-  return true;
+  // Those that wait for nothing but bytes of a session that is being saved wait without rounds.
+  return store_.n_saving() == 0 || n_before > 0 || n_at_work() > 0 || waiting_.size() != n_waited;
 }
 
 void SchedulerLoop::Choose(std::span<const std::unique_ptr<Sequence>> sequences) {

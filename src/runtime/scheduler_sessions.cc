@@ -70,15 +70,13 @@ SchedulerLoop::SessionOutcome SchedulerLoop::Fork(const std::string& from, const
   return Describe(to);
 }
 
-SchedulerLoop::SessionOutcome SchedulerLoop::Save(const std::string& id, const std::string& file) {
+std::variant<SessionStore::Saving, RequestError> SchedulerLoop::BeginSave(const std::string& id,
+                                                                          const std::string& file) {
   if (store_.Find(id) == nullptr) {
     const SessionOutcome restored = Restore(id, id);
     if (const auto* error = std::get_if<RequestError>(&restored)) return *error;
   }
-  if (const auto saved = store_.Save(*store_.Find(id), file); !saved) {
-    return RequestError{ErrorKind::kInternal, saved.error().message};
-  }
-  return Describe(id);
+  return store_.BeginSave(*store_.Find(id), file);
 }
 
 SchedulerLoop::SessionOutcome SchedulerLoop::Restore(const std::string& id,
@@ -98,17 +96,14 @@ SchedulerLoop::SessionOutcome SchedulerLoop::Restore(const std::string& id,
   return Describe(id);
 }
 
-SchedulerLoop::SessionOutcome SchedulerLoop::Delete(const std::string& id) {
-  SessionInfo info = {.id = id};
-  if (IdleSession* idle = store_.Find(id)) {
-    info = std::get<SessionInfo>(Describe(id));
-    store_.Take(*idle);
-  } else if (!store_.HasFile(id)) {
-    return NotInMemory(id);
+SchedulerLoop::SessionOutcome SchedulerLoop::Drop(const std::string& id) {
+  IdleSession* idle = store_.Find(id);
+  if (idle == nullptr) {
+    if (!store_.HasFile(id)) return NotInMemory(id);
+    return SessionInfo{.id = id};
   }
-  if (const auto removed = store_.RemoveFile(id); !removed) {
-    return RequestError{ErrorKind::kInternal, removed.error().message};
-  }
+  const SessionOutcome info = Describe(id);
+  store_.Drop(*idle);
   return info;
 }
 
