@@ -27,7 +27,8 @@ Scheduler::Data::Data(Engine& engine_, const SchedulerOptions& options_,
       folder(std::move(folder_)),
       log(log_),
       clock(clock_ == nullptr ? static_cast<const Clock&>(system_clock) : *clock_),
-      loop(engine, options, folder.get(), names, log, clock),
+      loop(engine, options, folder.get(), names, log, clock,
+           [this](auto work, auto then) { AddFileWork(std::move(work), std::move(then)); }),
       files(options_.on_file_work) {
   if (folder == nullptr) return;
   for (const std::string& name : folder->List()) {
@@ -82,7 +83,12 @@ void Scheduler::Data::Post(std::function<void()> command, std::function<void()> 
 }
 
 void Scheduler::Data::AddFileWork(std::function<Result<void>()> work,
-                                  std::function<void(Result<void>)> then) {
+                                  std::function<void(const Result<void>&)> then) {
+  const auto is_stopped = [this] {
+    const std::lock_guard lock(mutex);
+    return stopped;
+  };
+  if (is_stopped()) return then(Error{"the server is shutting down"});
   ++n_file_work;
   files.Add([this, work = std::move(work), then = std::move(then)] {
     // Whoever stops the scheduler waits for the queue first, and is then alone.

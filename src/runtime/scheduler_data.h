@@ -29,7 +29,8 @@ struct Scheduler::Data {
   // A command for the loop; `stopped` is called instead where there is none any more.
   void Post(std::function<void()> command, std::function<void()> stopped);
   // `work` on the thread of files, then `then` on the loop's. On the loop's thread.
-  void AddFileWork(std::function<Result<void>()> work, std::function<void(Result<void>)> then);
+  void AddFileWork(std::function<Result<void>()> work,
+                   std::function<void(const Result<void>&)> then);
   // Whether nothing is at work or to be done.
   bool idle() const { return loop.idle() && n_file_work == 0; }
   // Takes over what came in. True: there was something.

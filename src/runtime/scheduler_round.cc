@@ -17,12 +17,13 @@ double Milliseconds(Clock::TimePoint from, Clock::TimePoint to) {
 
 SchedulerLoop::SchedulerLoop(Engine& engine, const SchedulerOptions& options,
                              const SessionFolder* folder, SessionNames& names, Log& log,
-                             const Clock& clock)
+                             const Clock& clock, FileWork file_work)
     : engine_(engine),
       options_(options),
       names_(names),
       log_(log),
       clock_(clock),
+      file_work_(std::move(file_work)),
       model_bytes_(ModelBytes(engine)),
       fixed_bytes_(model_bytes_ +
                    StepBufferBytes(engine, options.max_running, options.defaults.row_block)),
@@ -44,8 +45,8 @@ bool SchedulerLoop::Round() {
   Admit();
   ReadPrompts();
   CheckBytes();
-  // Those that wait for nothing but bytes of a session that is being saved wait without rounds.
-  return store_.n_saving() == 0 || n_before > 0 || n_at_work() > 0 || waiting_.size() != n_waited;
+  // Those that wait for nothing but a file wait without rounds.
+  return !waits_for_files() || n_before > 0 || n_at_work() > 0 || waiting_.size() != n_waited;
 }
 
 void SchedulerLoop::Choose(std::span<const std::unique_ptr<Sequence>> sequences) {

@@ -255,20 +255,18 @@ void SessionStore::EndSave(const Saving& saving) {
   saving_.erase(found);
 }
 
-Result<IdleSession*> SessionStore::Restore(const SavedSession& saved, const std::string& name,
-                                           Clock::TimePoint now) {
+SessionStore::Reader SessionStore::MakeReader(const SavedSession& saved) const {
   WINNOW_CHECK(folder_ != nullptr);
-  WINNOW_ASSIGN(SessionInput input, folder_->Read(saved.file));
-  IdleSession restored = {
-      .name = name, .unread = saved.unread, .n_document = saved.n_document, .used = now};
-  WINNOW_ASSIGN(restored.session, RestoreSession(engine_, saved.options, std::move(input)));
-  if (const int64_t bytes = IdleBytes(*restored.session); bytes > saved.max_bytes) {
-    return Error{"session " + saved.file + " takes " + std::to_string(bytes) +
-                 " bytes, expected at most " + std::to_string(saved.max_bytes) +
+  return [&engine = engine_, folder = folder_, file = saved.file, options = saved.options,
+          max_bytes = saved.max_bytes]() -> Result<std::unique_ptr<Session>> {
+    WINNOW_ASSIGN(SessionInput input, folder->Read(file));
+    WINNOW_ASSIGN(auto session, RestoreSession(engine, options, std::move(input)));
+    const int64_t bytes = IdleBytes(*session);
+    if (bytes <= max_bytes) return session;
+    return Error{"session " + file + " takes " + std::to_string(bytes) +
+                 " bytes, expected at most " + std::to_string(max_bytes) +
                  ": its file has changed; try again"};
-  }
-  Put(std::move(restored));
-  return &sessions_.back();
+  };
 }
 
 Result<void> SessionStore::RemoveFile(const std::string& name) const {

@@ -96,10 +96,10 @@ class SessionStore {
   void EndSave(const Saving& saving);
   bool saving(const IdleSession& session) const { return saving_.contains(session.session.get()); }
   size_t n_saving() const { return saving_.size(); }  // sessions
-  // Reads a file and puts it into memory as session `name`. Errors: those of RestoreSession; it is
-  // another file than ReadHead saw, and takes more.
-  Result<IdleSession*> Restore(const SavedSession& saved, const std::string& name,
-                               Clock::TimePoint now);
+  // Reads such a file, in any thread. Errors: those of RestoreSession; it is another file than
+  // ReadHead saw, and takes more.
+  using Reader = std::function<Result<std::unique_ptr<Session>>()>;
+  Reader MakeReader(const SavedSession& saved) const;
   Result<void> RemoveFile(const std::string& name) const;
   // The file has changed in another way.
   void Forget(const std::string& file) const;

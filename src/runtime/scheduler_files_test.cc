@@ -1,4 +1,4 @@
-// Sessions are saved while others, and they themselves, go on.
+// Sessions are read and written while others, and those written themselves, go on.
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
@@ -47,7 +47,7 @@ class SlowDisk {
   Flag at_work_, free_;
 };
 
-class SchedulerSavingTest : public testing::SchedulerSessionsTest {
+class SchedulerFilesTest : public testing::SchedulerSessionsTest {
  protected:
   void MakeSlow(int64_t limit_bytes = 0) {
     SchedulerOptions options = WithFolder();
@@ -110,6 +110,12 @@ class SchedulerSavingTest : public testing::SchedulerSessionsTest {
     const auto ready = answer.wait_for(std::chrono::minutes(1)) == std::future_status::ready;
     return ready ? answer.get() : std::vector<TokenId>();
   }
+  // Until what was asked for has begun.
+  void WaitForCommands() {
+    std::promise<void> listed;
+    scheduler_->ListSessions([&](const auto&) { listed.set_value(); });
+    listed.get_future().wait();
+  }
   int64_t TokensInFile(const std::string& name) {
     const auto info = ReadSessionInfo(folder_ + "/" + name + ".session");
     return info ? info->n_tokens : -1;
@@ -118,7 +124,7 @@ class SchedulerSavingTest : public testing::SchedulerSessionsTest {
   std::unique_ptr<SlowDisk> disk_ = std::make_unique<SlowDisk>();
 };
 
-TEST_F(SchedulerSavingTest, NobodyWaitsForTheDisk) {
+TEST_F(SchedulerFilesTest, NobodyWaitsForASave) {
   const auto expected = Alone(Prompt(40, 2), 30);
   MakeSlow();
   auto made = BeginCreate("a", 60);
@@ -134,7 +140,7 @@ TEST_F(SchedulerSavingTest, NobodyWaitsForTheDisk) {
 }
 
 // The file has what there was when it was asked for; two under one name are written in order.
-TEST_F(SchedulerSavingTest, ASessionGoesOnWhileItIsSaved) {
+TEST_F(SchedulerFilesTest, ASessionGoesOnWhileItIsSaved) {
   for (const bool compressed : {false, true}) {
     SCOPED_TRACE(compressed);
     const auto options = compressed ? Compressed("h2o", 24) : SessionOptions{};
@@ -149,6 +155,7 @@ TEST_F(SchedulerSavingTest, ASessionGoesOnWhileItIsSaved) {
     auto first = BeginSave("a", "a");
     auto other = BeginSave("a", "other");
     ASSERT_TRUE(disk_->WaitUntilAtWork());
+    WaitForCommands();
     EXPECT_EQ(End(BeginAnswer("a", 9, 6)), expected);
     auto forked = Begin([&](auto done) { scheduler_->ForkSession("a", "b", done); });
     EXPECT_EQ(End(forked), "");
@@ -166,7 +173,7 @@ TEST_F(SchedulerSavingTest, ASessionGoesOnWhileItIsSaved) {
 }
 
 // Deleted while it is saved, it is gone: its file is removed after it was written.
-TEST_F(SchedulerSavingTest, ADeletedSessionStaysDeleted) {
+TEST_F(SchedulerFilesTest, ADeletedSessionStaysDeleted) {
   MakeSlow();
   auto made = BeginCreate("a", 60);
   ASSERT_EQ(End(made), "");
@@ -190,7 +197,7 @@ TEST_F(SchedulerSavingTest, ADeletedSessionStaysDeleted) {
 }
 
 // A copy that does not fit waits until the session is saved.
-TEST_F(SchedulerSavingTest, ACopyNeedsRoom) {
+TEST_F(SchedulerFilesTest, ACopyNeedsRoom) {
   const SequenceBytes plan = PlanSequence(*Session::Make(*engine_, {}).value(), 80, 10).value();
   const auto expected = AloneAfter(Prompt(60, 1), Prompt(9, 2), 6, {});
   MakeSlow(plan.steady + plan.prefill);
@@ -200,9 +207,7 @@ TEST_F(SchedulerSavingTest, ACopyNeedsRoom) {
   ASSERT_TRUE(disk_->WaitUntilAtWork());
   auto answer = BeginAnswer("a", 9, 6);
   for (int round = 0; round < 3; ++round) {
-    std::promise<void> listed;
-    scheduler_->ListSessions([&](const auto&) { listed.set_value(); });
-    listed.get_future().wait();
+    WaitForCommands();
     EXPECT_EQ(scheduler_->state().n_running, 0);
   }
   disk_->Free();
@@ -211,7 +216,100 @@ TEST_F(SchedulerSavingTest, ACopyNeedsRoom) {
   EXPECT_EQ(TokensInFile("a"), 60);
 }
 
-TEST_F(SchedulerSavingTest, DrainingWaitsForTheDisk) {
+class SchedulerReadingTest : public SchedulerFilesTest {
+ protected:
+  // A saved session "a" of 60 tokens, on a slow disk.
+  void MakeWithFile(int64_t limit_bytes = 0) {
+    Make(WithFolder());
+    ASSERT_EQ(Problem(Create("a", Prompt(60, 1))), "");
+    ASSERT_EQ(Problem(Save("a", "a")), "");
+    scheduler_.reset();
+    MakeSlow(limit_bytes);
+  }
+  std::future<int64_t> BeginKept(const std::string& id) {
+    auto promise = std::make_shared<std::promise<int64_t>>();
+    scheduler_->KeptPositions(id, false, [promise](const auto& outcome) {
+      const auto* kept = std::get_if<KeptTokens>(&outcome);
+      promise->set_value(kept == nullptr ? -1 : std::ssize(kept->tokens));
+    });
+    return promise->get_future();
+  }
+};
+
+TEST_F(SchedulerReadingTest, NobodyWaitsForAFileToBeRead) {
+  const auto alone = Alone(Prompt(40, 2), 30);
+  const auto expected = AloneAfter(Prompt(60, 1), Prompt(9, 2), 6, {});
+  MakeWithFile();
+  auto restored = Begin([&](auto done) { scheduler_->RestoreSession("b", "a", done); });
+  auto forked = Begin([&](auto done) { scheduler_->ForkSession("a", "c", done); });
+  auto kept = BeginKept("a");
+  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  EXPECT_EQ(End(BeginAnswer("", 40, 30)), alone);
+  const auto file_bytes = static_cast<int64_t>(std::filesystem::file_size(folder_ + "/a.session"));
+  EXPECT_GT(scheduler_->state().reserved_bytes, 2 * file_bytes) << "two are being read";
+  disk_->Free();
+  EXPECT_EQ(End(restored), "");
+  EXPECT_EQ(End(forked), "");
+  EXPECT_EQ(kept.get(), 60);
+  for (const char* id : {"a", "b", "c"}) EXPECT_EQ(End(BeginAnswer(id, 9, 6)), expected);
+}
+
+TEST_F(SchedulerReadingTest, ARequestWaitsForItsSession) {
+  const auto alone = Alone(Prompt(40, 2), 30);
+  const auto expected = AloneAfter(Prompt(60, 1), Prompt(9, 2), 6, {});
+  MakeWithFile();
+  auto question = BeginAnswer("a", 9, 6);
+  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  EXPECT_EQ(End(BeginAnswer("", 40, 30)), alone);
+  disk_->Free();
+  EXPECT_EQ(End(std::move(question)), expected);
+}
+
+// What cannot be read ends the request, and leaves nothing.
+TEST_F(SchedulerReadingTest, ADamagedFileIsAnError) {
+  MakeWithFile();
+  const std::string path = folder_ + "/a.session";
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 100);
+  auto question = BeginAnswer("a", 9, 6);
+  auto kept = BeginKept("a");
+  disk_->Free();
+  EXPECT_EQ(End(std::move(question)), std::vector<TokenId>());
+  EXPECT_EQ(kept.get(), -1);
+  auto restored = Begin([&](auto done) { scheduler_->RestoreSession("b", "a", done); });
+  EXPECT_NE(End(restored).find("damaged"), std::string::npos);
+  scheduler_->Drain();
+  EXPECT_EQ(scheduler_->state().reserved_bytes, 0);
+}
+
+// Deleted while somebody reads it, it is gone from memory too.
+TEST_F(SchedulerReadingTest, ADeletedSessionIsNotReadAgain) {
+  MakeWithFile();
+  auto kept = BeginKept("a");
+  auto deleted = BeginDelete("a");
+  disk_->Free();
+  EXPECT_EQ(kept.get(), 60);
+  EXPECT_EQ(End(deleted), "");
+  EXPECT_EQ(BeginKept("a").get(), -1);
+  EXPECT_EQ(scheduler_->state().reserved_bytes, 0);
+  auto again = BeginCreate("a", 30);
+  EXPECT_EQ(End(again), "");
+}
+
+// Sessions that are only to be written or read when the scheduler stops are told so.
+TEST_F(SchedulerReadingTest, StoppingAnswersAll) {
+  MakeWithFile();
+  auto saved = BeginSave("a", "b");
+  auto question = BeginAnswer("a", 9, 6);
+  auto kept = BeginKept("a");
+  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  disk_->Free();
+  scheduler_->Stop();
+  EXPECT_TRUE(IsDone(saved));
+  EXPECT_EQ(question.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+  EXPECT_EQ(kept.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+}
+
+TEST_F(SchedulerFilesTest, DrainingWaitsForTheDisk) {
   MakeSlow();
   auto made = BeginCreate("a", 60);
   ASSERT_EQ(End(made), "");
@@ -229,7 +327,7 @@ TEST_F(SchedulerSavingTest, DrainingWaitsForTheDisk) {
 }
 
 // Whoever stops without draining gets what is in the queue written.
-TEST_F(SchedulerSavingTest, StoppingEndsWhatIsBeingSaved) {
+TEST_F(SchedulerFilesTest, StoppingEndsWhatIsBeingSaved) {
   MakeSlow();
   auto made = BeginCreate("a", 60);
   ASSERT_EQ(End(made), "");
