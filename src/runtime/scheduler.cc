@@ -27,7 +27,9 @@ Scheduler::Data::Data(Engine& engine_, const SchedulerOptions& options_,
       folder(std::move(folder_)),
       log(log_),
       clock(clock_ == nullptr ? static_cast<const Clock&>(system_clock) : *clock_),
-      loop(engine, options, folder.get(), names, log, clock) {
+      loop(engine, options, folder.get(), names, log, clock,
+           [this](auto work, auto then) { AddFileWork(std::move(work), std::move(then)); }),
+      files(options_.on_file_work) {
   if (folder == nullptr) return;
   for (const std::string& name : folder->List()) {
     if (names.ClaimNew(name) == SessionNames::Outcome::kClaimed) names.Release(name, true);
@@ -80,6 +82,24 @@ void Scheduler::Data::Post(std::function<void()> command, std::function<void()> 
   if_stopped();
 }
 
+void Scheduler::Data::AddFileWork(std::function<Result<void>()> work,
+                                  std::function<void(const Result<void>&)> then) {
+  const auto is_stopped = [this] {
+    const std::lock_guard lock(mutex);
+    return stopped;
+  };
+  if (is_stopped()) return then(Error{"the server is shutting down"});
+  ++n_file_work;
+  files.Add([this, work = std::move(work), then = std::move(then)] {
+    // Whoever stops the scheduler waits for the queue first, and is then alone.
+    const auto finish = [this, then, outcome = work()] {
+      --n_file_work;
+      then(outcome);
+    };
+    Post(finish, finish);
+  });
+}
+
 bool Scheduler::Data::TakeIncoming() {
   std::vector<std::shared_ptr<Job>> jobs;
   std::vector<Command> to_run;
@@ -106,8 +126,9 @@ void Scheduler::Data::PublishState() {
 bool Scheduler::Data::Round() {
   const bool came = TakeIncoming();
   const bool worked = loop.Round();
-  if (came || worked) PublishState();
-  return came || worked;
+  const bool wrote = files.RunAll();
+  if (came || worked || wrote) PublishState();
+  return came || worked || wrote;
 }
 
 void Scheduler::Data::Run() {
@@ -141,6 +162,7 @@ void Scheduler::Data::Close() {
 
 void Scheduler::Start() {
   WINNOW_CHECK(!data_->thread.joinable());
+  data_->files.Start();
   data_->thread = std::thread([data = data_.get()] { data->Run(); });
 }
 
@@ -163,7 +185,7 @@ void Scheduler::Drain() {
     const auto answer = std::make_shared<std::promise<bool>>();
     data.Post(
         [&data, answer] {
-          const bool idle = data.loop.idle();
+          const bool idle = data.idle();
           if (idle) data.loop.SaveAll();
           answer->set_value(idle);
         },
@@ -182,6 +204,7 @@ void Scheduler::Stop() {
     data.signal->changed.notify_all();
   }
   if (data.thread.joinable()) data.thread.join();
+  data.files.Stop();
   data.Close();
 }
 

@@ -33,7 +33,7 @@ int64_t SchedulerLoop::Reading::reserved() const {
 }
 
 int64_t SchedulerLoop::ReservedBytes() const {
-  int64_t bytes = 0;
+  int64_t bytes = loading_bytes_;
   for (const auto& sequence : running_) bytes += sequence->reserved_bytes;
   for (const Reading& reading : reading_) bytes += reading.reserved();
   return bytes;
@@ -59,7 +59,7 @@ bool SchedulerLoop::MakeRoom(int64_t n_bytes, const IdleSession* keep) {
 }
 
 SchedulerLoop::Answer SchedulerLoop::ContextFull(Job& job, int64_t n_bytes) {
-  if (n_at_work() > 0) return Answer::kWaits;
+  if (n_at_work() > 0 || waits_for_files()) return Answer::kWaits;
   Fail(job, {ErrorKind::kTooLarge,
              "the request needs " + Numbers(n_bytes + fixed_bytes_, options_.memory_limit_bytes) +
                  " and sessions that cannot be put away take " + std::to_string(store_.bytes())});
@@ -100,7 +100,7 @@ SchedulerLoop::Answer SchedulerLoop::Start(const std::shared_ptr<Job>& job, int6
     return Answer::kGone;
   }
   if (n_at_work() + job->request.n > options_.max_running) return Answer::kWaits;
-  auto found = FindSource(*job);
+  auto found = FindSource(job);
   if (const auto* error = std::get_if<RequestError>(&found)) {
     Fail(*job, *error);
     return Answer::kGone;
@@ -123,18 +123,33 @@ SchedulerLoop::Answer SchedulerLoop::Start(const std::shared_ptr<Job>& job, int6
   return Answer::kStarted;
 }
 
-std::variant<SchedulerLoop::Source, RequestError, SchedulerLoop::Answer> SchedulerLoop::FindSource(
-    Job& job) {
-  if (job.session.empty() || job.creates) return PrefixSource(job);
-  IdleSession* idle = store_.Find(job.session);
-  if (idle == nullptr) {
-    const auto saved = store_.ReadHead(job.session);
-    if (!saved) return RequestError{ErrorKind::kNotFound, saved.error().message};
-    if (!MakeRoom(saved->max_bytes, nullptr)) return ContextFull(job, saved->max_bytes);
-    auto restored = store_.Restore(*saved, job.session, clock_.now());
-    if (!restored) return RequestError{ErrorKind::kNotFound, restored.error().message};
-    idle = *restored;
+IdleSession* SchedulerLoop::FindNamed(const std::shared_ptr<Job>& job, Answer& answer) {
+  const std::string& id = job->session;
+  IdleSession* idle = store_.Find(id);
+  if (idle != nullptr || job->loading || job->load_error) return idle;
+  if (!loading_.contains(id)) {
+    const auto saved = store_.ReadHead(id);
+    if (saved && !MakeRoom(saved->max_bytes, nullptr)) {
+      answer = ContextFull(*job, saved->max_bytes);
+      return nullptr;
+    }
   }
+  job->loading = true;
+  Load(id, [job](const RequestError* error) {
+    job->loading = false;
+    if (error != nullptr) job->load_error = {ErrorKind::kNotFound, error->message};
+  });
+  return store_.Find(id);
+}
+
+std::variant<SchedulerLoop::Source, RequestError, SchedulerLoop::Answer> SchedulerLoop::FindSource(
+    const std::shared_ptr<Job>& shared_job) {
+  Job& job = *shared_job;
+  if (job.session.empty() || job.creates) return PrefixSource(job);
+  Answer answer = Answer::kWaits;
+  IdleSession* idle = FindNamed(shared_job, answer);
+  if (job.load_error) return *job.load_error;
+  if (idle == nullptr) return answer;
   if (job.request.options && !SameCache(job.options, idle->session->options())) {
     return RequestError{ErrorKind::kInvalid,
                         "session " + job.session + " has method " +
@@ -150,7 +165,7 @@ SchedulerLoop::Source SchedulerLoop::NamedSource(Job& job, IdleSession& idle) co
   const std::span<const TokenId> text = idle.session->tokens();
   Source source = {.idle = &idle,
                    // What was evicted cannot be undone: if the request fails, the session is there.
-                   .copy = Evicts(*idle.session),
+                   .copy = Evicts(*idle.session) || store_.saving(idle),
                    .n_tokens = std::ssize(text),
                    .reuse = Evicts(*idle.session) ? PrefixReuse::kCompressed : PrefixReuse::kExact};
   if (!text.empty() && BeginsWith(prompt, text)) {

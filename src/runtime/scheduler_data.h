@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/file_queue.h"
 #include "runtime/scheduler.h"
 #include "runtime/scheduler_loop.h"
 #include "runtime/session_folder.h"
@@ -27,6 +28,11 @@ struct Scheduler::Data {
 
   // A command for the loop; `stopped` is called instead where there is none any more.
   void Post(std::function<void()> command, std::function<void()> stopped);
+  // `work` on the thread of files, then `then` on the loop's. On the loop's thread.
+  void AddFileWork(std::function<Result<void>()> work,
+                   std::function<void(const Result<void>&)> then);
+  // Whether nothing is at work or to be done.
+  bool idle() const { return loop.idle() && n_file_work == 0; }
   // Takes over what came in. True: there was something.
   bool TakeIncoming();
   void PublishState();
@@ -50,6 +56,8 @@ struct Scheduler::Data {
   const Clock& clock;
   SessionNames names;
   SchedulerLoop loop;
+  int n_file_work = 0;  // whose `then` is to come; the loop's
+  FileQueue files;      // ends before the sessions that it writes
 
   const std::shared_ptr<Signal> signal = std::make_shared<Signal>();
   std::mutex& mutex = signal->mutex;  // of what follows

@@ -2,8 +2,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -23,14 +26,17 @@ namespace winnow::runtime {
 // Scheduler, which checks them.
 class SchedulerLoop {
  public:
+  // `work` in the thread of files, then `then` in the loop's.
+  using FileWork = std::function<void(std::function<Result<void>()> work,
+                                      std::function<void(const Result<void>& outcome)> then)>;
   // All outlive the loop. No folder: sessions live in memory only.
   SchedulerLoop(Engine& engine, const SchedulerOptions& options, const SessionFolder* folder,
-                SessionNames& names, Log& log, const Clock& clock);
+                SessionNames& names, Log& log, const Clock& clock, FileWork file_work);
   ~SchedulerLoop();
 
   void Add(std::shared_ptr<Job> job) { waiting_.Add(std::move(job)); }
   // One decode step of all running sequences, then a part of the prompt in prefill. False: there
-  // was nothing to do.
+  // was nothing to do, or not until a file is read or written.
   bool Round();
   bool idle() const { return waiting_.empty() && running_.empty() && reading_.empty(); }
   size_t n_waiting() const { return waiting_.size(); }
@@ -47,12 +53,29 @@ class SchedulerLoop {
   using SessionOutcome = Scheduler::SessionOutcome;
   bool Has(const std::string& id) { return store_.Find(id) != nullptr; }  // in memory
   SessionOutcome Describe(const std::string& id);
+  // Calls `then` when a session is in memory, at once or when its file was read; with an error
+  // where it cannot be.
+  using Then = std::function<void(const RequestError* error)>;
+  void Load(const std::string& id, Then then);
+  // Reads a file, which becomes session `id`, whether or not there is one. An error is of now, and
+  // `then` not called.
+  std::optional<RequestError> Restore(const std::string& id, const std::string& file, Then then) {
+    return ReadFile(id, file, /*replaces=*/true, std::move(then));
+  }
+  // Requires of the two: it is in memory.
   SessionOutcome Fork(const std::string& from, const std::string& to);
-  SessionOutcome Save(const std::string& id, const std::string& file);
-  SessionOutcome Restore(const std::string& id, const std::string& file);
-  SessionOutcome Delete(const std::string& id);
+  // What is to be written in another thread, and then given to EndSave.
+  SessionStore::Saving BeginSave(const std::string& id, const std::string& file) {
+    return store_.BeginSave(*store_.Find(id), file);
+  }
+  void EndSave(const SessionStore::Saving& saving) { store_.EndSave(saving); }
+  // From memory. Its file is to be removed by the caller, and then forgotten.
+  SessionOutcome Drop(const std::string& id);
+  // Whoever read it meanwhile has it in memory again.
+  void EndDrop(const std::string& id);
   std::vector<SessionInfo> List() const;
-  std::variant<KeptTokens, RequestError> KeptPositions(const std::string& id, bool by_head);
+  void KeptPositions(const std::string& id, bool by_head,
+                     const std::function<void(std::variant<KeptTokens, RequestError>)>& done);
 
  private:
   using Answer = WaitingQueue::Answer;
@@ -76,7 +99,9 @@ class SchedulerLoop {
   // --- admission (scheduler_admit.cc) ---
   void Admit();
   Answer Start(const std::shared_ptr<Job>& job, int64_t max_rest);
-  std::variant<Source, RequestError, Answer> FindSource(Job& job);
+  std::variant<Source, RequestError, Answer> FindSource(const std::shared_ptr<Job>& job);
+  // Null: the job waits, or has got an error.
+  IdleSession* FindNamed(const std::shared_ptr<Job>& job, Answer& answer);
   Source NamedSource(Job& job, IdleSession& idle) const;
   Source PrefixSource(Job& job);
   Result<SequenceBytes> PlanBytes(Job& job, const Source& source) const;
@@ -88,6 +113,11 @@ class SchedulerLoop {
   Answer ContextFull(Job& job, int64_t n_bytes);
   int64_t ReservedBytes() const;
   int64_t n_at_work() const;
+  bool waits_for_files() const { return store_.n_saving() > 0 || n_files_read_ > 0; }
+
+  // --- sessions (scheduler_sessions.cc) ---
+  std::optional<RequestError> ReadFile(const std::string& id, const std::string& file,
+                                       bool replaces, Then then);
 
   // --- rounds (scheduler_round.cc) ---
   void Decode();
@@ -116,12 +146,16 @@ class SchedulerLoop {
   SessionNames& names_;
   Log& log_;
   const Clock& clock_;
+  FileWork file_work_;
   int64_t model_bytes_;
   int64_t fixed_bytes_;
 
   WaitingQueue waiting_;
   std::vector<std::unique_ptr<Sequence>> running_;
   SessionStore store_;
+  std::map<std::string, std::vector<Then>> loading_;  // by session
+  int n_files_read_ = 0;                              // at the moment
+  int64_t loading_bytes_ = 0;                         // of what they become, at most
   Batch batch_;
   model::Step prefill_step_;      // its buffers are its own: decode steps run in between
   std::vector<Reading> reading_;  // in the order of prefill_

@@ -27,10 +27,12 @@ void Scheduler::ForkSession(std::string from, std::string to, SessionDone done) 
           data.names.Release(from, true);
           return done(*refused);
         }
-        const SessionOutcome outcome = data.loop.Fork(from, to);
-        data.names.Release(from, true);
-        data.names.Release(to, Succeeded(outcome));
-        done(outcome);
+        data.loop.Load(from, [&data, from, to, done](const RequestError* error) {
+          const SessionOutcome outcome = error != nullptr ? *error : data.loop.Fork(from, to);
+          data.names.Release(from, true);
+          data.names.Release(to, Succeeded(outcome));
+          done(outcome);
+        });
       },
       [done] { done(kStopped); });
 }
@@ -46,9 +48,16 @@ void Scheduler::SaveSession(std::string id, std::string name, SessionDone done) 
                                    "A-Z a-z 0-9 . _ -, the first no dot"});
         }
         if (auto refused = data.ClaimExisting(id)) return done(*refused);
-        const SessionOutcome outcome = data.loop.Save(id, name);
-        data.names.Release(id, true);
-        done(outcome);
+        data.loop.Load(id, [&data, id, name, done](const RequestError* error) {
+          data.names.Release(id, true);
+          if (error != nullptr) return done(*error);
+          const SessionOutcome saved = data.loop.Describe(id);
+          const SessionStore::Saving saving = data.loop.BeginSave(id, name);
+          data.AddFileWork(saving.write, [&data, saving, saved, done](const Result<void>& written) {
+            data.loop.EndSave(saving);
+            done(written ? saved : RequestError{ErrorKind::kInternal, written.error().message});
+          });
+        });
       },
       [done] { done(kStopped); });
 }
@@ -68,9 +77,12 @@ void Scheduler::RestoreSession(std::string id, std::string name, SessionDone don
           return done(
               RequestError{ErrorKind::kBusy, "session " + id + " is at work for another request"});
         }
-        const SessionOutcome outcome = data.loop.Restore(id, name);
-        data.names.Release(id, existed || Succeeded(outcome));
-        done(outcome);
+        const auto end = [&data, id, existed, done](const RequestError* error) {
+          const SessionOutcome outcome = error != nullptr ? *error : data.loop.Describe(id);
+          data.names.Release(id, existed || Succeeded(outcome));
+          done(outcome);
+        };
+        if (const auto refused = data.loop.Restore(id, name, end)) end(&*refused);
       },
       [done] { done(kStopped); });
 }
@@ -80,9 +92,18 @@ void Scheduler::DeleteSession(std::string id, SessionDone done) {
   data.Post(
       [&data, id, done] {
         if (auto refused = data.ClaimExisting(id)) return done(*refused);
-        const SessionOutcome outcome = data.loop.Delete(id);
-        data.names.Release(id, !Succeeded(outcome));
-        done(outcome);
+        const SessionOutcome dropped = data.loop.Drop(id);
+        if (data.folder == nullptr || !Succeeded(dropped)) {
+          data.names.Release(id, !Succeeded(dropped));
+          return done(dropped);
+        }
+        // Behind those that write it now.
+        const auto remove = [&data, id] { return data.folder->Remove(id); };
+        data.AddFileWork(remove, [&data, id, dropped, done](const Result<void>& removed) {
+          data.loop.EndDrop(id);
+          data.names.Release(id, !removed);
+          done(removed ? dropped : RequestError{ErrorKind::kInternal, removed.error().message});
+        });
       },
       [done] { done(kStopped); });
 }
@@ -101,7 +122,7 @@ void Scheduler::KeptPositions(
         if (!IsSessionName(id)) {
           return done(RequestError{ErrorKind::kNotFound, "there is no such session"});
         }
-        done(data.loop.KeptPositions(id, by_head));
+        data.loop.KeptPositions(id, by_head, done);
       },
       [done] { done(kStopped); });
 }

@@ -17,12 +17,13 @@ double Milliseconds(Clock::TimePoint from, Clock::TimePoint to) {
 
 SchedulerLoop::SchedulerLoop(Engine& engine, const SchedulerOptions& options,
                              const SessionFolder* folder, SessionNames& names, Log& log,
-                             const Clock& clock)
+                             const Clock& clock, FileWork file_work)
     : engine_(engine),
       options_(options),
       names_(names),
       log_(log),
       clock_(clock),
+      file_work_(std::move(file_work)),
       model_bytes_(ModelBytes(engine)),
       fixed_bytes_(model_bytes_ +
                    StepBufferBytes(engine, options.max_running, options.defaults.row_block)),
@@ -37,12 +38,15 @@ SchedulerLoop::~SchedulerLoop() = default;
 
 bool SchedulerLoop::Round() {
   if (idle()) return false;
+  const int64_t n_before = n_at_work();
+  const size_t n_waited = waiting_.size();
   DropCancelled();
   Decode();
   Admit();
   ReadPrompts();
   CheckBytes();
-  return true;
+  // Those that wait for nothing but a file wait without rounds.
+  return !waits_for_files() || n_before > 0 || n_at_work() > 0 || waiting_.size() != n_waited;
 }
 
 void SchedulerLoop::Choose(std::span<const std::unique_ptr<Sequence>> sequences) {

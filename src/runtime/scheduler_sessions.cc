@@ -49,11 +49,57 @@ SchedulerLoop::SessionOutcome SchedulerLoop::Describe(const std::string& id) {
                      .busy = idle->copied};
 }
 
-SchedulerLoop::SessionOutcome SchedulerLoop::Fork(const std::string& from, const std::string& to) {
-  if (store_.Find(from) == nullptr) {
-    const SessionOutcome restored = Restore(from, from);
-    if (const auto* error = std::get_if<RequestError>(&restored)) return *error;
+void SchedulerLoop::Load(const std::string& id, Then then) {
+  if (store_.Find(id) != nullptr) return then(nullptr);
+  std::vector<Then>& waiting = loading_[id];
+  waiting.push_back(std::move(then));
+  if (waiting.size() > 1) return;
+  const auto end = [this, id](const RequestError* error) {
+    const std::vector<Then> all = std::move(loading_.extract(id).mapped());
+    for (const Then& one : all) one(error);
+  };
+  if (const auto refused = ReadFile(id, id, /*replaces=*/false, end)) end(&*refused);
+}
+
+std::optional<RequestError> SchedulerLoop::ReadFile(const std::string& id, const std::string& file,
+                                                    bool replaces, Then then) {
+  if (!store_.HasFile(file)) {
+    return RequestError{ErrorKind::kNotFound, "there is no saved session " + file};
   }
+  const auto saved = store_.ReadHead(file);
+  if (!saved) return RequestError{ErrorKind::kInvalid, saved.error().message};
+  if (!MakeRoom(saved->max_bytes, store_.Find(id))) {
+    return RequestError{ErrorKind::kQueueFull, "session " + file + " needs up to " +
+                                                   std::to_string(saved->max_bytes) +
+                                                   " bytes, which requests at work have reserved"};
+  }
+  ++n_files_read_;
+  loading_bytes_ += saved->max_bytes;
+  const auto session = std::make_shared<std::unique_ptr<Session>>();
+  const auto read = [session, reader = store_.MakeReader(*saved)]() -> Result<void> {
+    WINNOW_ASSIGN(*session, reader());
+    return {};
+  };
+  file_work_(read, [this, id, saved = *saved, replaces, session, then](const Result<void>& done) {
+    --n_files_read_;
+    loading_bytes_ -= saved.max_bytes;
+    if (!done) {
+      const RequestError error = {ErrorKind::kInvalid, done.error().message};
+      return then(&error);
+    }
+    if (replaces || store_.Find(id) == nullptr) {
+      store_.Put({.name = id,
+                  .session = std::move(*session),
+                  .unread = saved.unread,
+                  .n_document = saved.n_document,
+                  .used = clock_.now()});
+    }
+    then(nullptr);
+  });
+  return std::nullopt;
+}
+
+SchedulerLoop::SessionOutcome SchedulerLoop::Fork(const std::string& from, const std::string& to) {
   const IdleSession* idle = store_.Find(from);
   if (!MakeRoom(idle->bytes, idle)) {
     return RequestError{ErrorKind::kQueueFull, "a copy of session " + from + " needs " +
@@ -70,46 +116,20 @@ SchedulerLoop::SessionOutcome SchedulerLoop::Fork(const std::string& from, const
   return Describe(to);
 }
 
-SchedulerLoop::SessionOutcome SchedulerLoop::Save(const std::string& id, const std::string& file) {
-  if (store_.Find(id) == nullptr) {
-    const SessionOutcome restored = Restore(id, id);
-    if (const auto* error = std::get_if<RequestError>(&restored)) return *error;
+SchedulerLoop::SessionOutcome SchedulerLoop::Drop(const std::string& id) {
+  IdleSession* idle = store_.Find(id);
+  if (idle == nullptr) {
+    if (!store_.HasFile(id)) return NotInMemory(id);
+    return SessionInfo{.id = id};
   }
-  if (const auto saved = store_.Save(*store_.Find(id), file); !saved) {
-    return RequestError{ErrorKind::kInternal, saved.error().message};
-  }
-  return Describe(id);
-}
-
-SchedulerLoop::SessionOutcome SchedulerLoop::Restore(const std::string& id,
-                                                     const std::string& file) {
-  if (!store_.HasFile(file)) {
-    return RequestError{ErrorKind::kNotFound, "there is no saved session " + file};
-  }
-  const auto saved = store_.ReadHead(file);
-  if (!saved) return RequestError{ErrorKind::kInvalid, saved.error().message};
-  if (!MakeRoom(saved->max_bytes, store_.Find(id))) {
-    return RequestError{ErrorKind::kQueueFull, "session " + file + " needs up to " +
-                                                   std::to_string(saved->max_bytes) +
-                                                   " bytes, which requests at work have reserved"};
-  }
-  const auto restored = store_.Restore(*saved, id, clock_.now());
-  if (!restored) return RequestError{ErrorKind::kInvalid, restored.error().message};
-  return Describe(id);
-}
-
-SchedulerLoop::SessionOutcome SchedulerLoop::Delete(const std::string& id) {
-  SessionInfo info = {.id = id};
-  if (IdleSession* idle = store_.Find(id)) {
-    info = std::get<SessionInfo>(Describe(id));
-    store_.Take(*idle);
-  } else if (!store_.HasFile(id)) {
-    return NotInMemory(id);
-  }
-  if (const auto removed = store_.RemoveFile(id); !removed) {
-    return RequestError{ErrorKind::kInternal, removed.error().message};
-  }
+  const SessionOutcome info = Describe(id);
+  store_.Drop(*idle);
   return info;
+}
+
+void SchedulerLoop::EndDrop(const std::string& id) {
+  store_.Forget(id);
+  if (IdleSession* idle = store_.Find(id)) store_.Drop(*idle);
 }
 
 std::vector<SessionInfo> SchedulerLoop::List() const {
@@ -133,27 +153,27 @@ std::vector<SessionInfo> SchedulerLoop::List() const {
   return list;
 }
 
-std::variant<KeptTokens, RequestError> SchedulerLoop::KeptPositions(const std::string& id,
-                                                                    bool by_head) {
+void SchedulerLoop::KeptPositions(
+    const std::string& id, bool by_head,
+    const std::function<void(std::variant<KeptTokens, RequestError>)>& done) {
   for (const auto& sequence : running_) {
     if (sequence->job().session == id && sequence->choice() == 0) {
-      return Kept(sequence->session(), sequence->job().n_document, by_head);
+      return done(Kept(sequence->session(), sequence->job().n_document, by_head));
     }
   }
   // While a prompt is read, layers are at different places: what was there before is shown, if
   // there is a copy.
-  const auto kept = [&](const IdleSession& idle) {
-    return Kept(*idle.session, idle.n_document, by_head);
+  const auto is_read = [&](const Reading& reading) {
+    return reading.sequence != nullptr && reading.sequence->job().session == id;
   };
-  if (const IdleSession* idle = store_.Find(id)) return kept(*idle);
-  for (const Reading& reading : reading_) {
-    if (reading.sequence != nullptr && reading.sequence->job().session == id) {
-      return RequestError{ErrorKind::kBusy, "session " + id + " is being read"};
-    }
+  if (store_.Find(id) == nullptr && std::ranges::any_of(reading_, is_read)) {
+    return done(RequestError{ErrorKind::kBusy, "session " + id + " is being read"});
   }
-  const SessionOutcome restored = Restore(id, id);
-  if (const auto* error = std::get_if<RequestError>(&restored)) return *error;
-  return kept(*store_.Find(id));
+  Load(id, [this, id, by_head, done](const RequestError* error) {
+    if (error != nullptr) return done(*error);
+    const IdleSession& idle = *store_.Find(id);
+    done(Kept(*idle.session, idle.n_document, by_head));
+  });
 }
 
 }  // namespace winnow::runtime

@@ -37,6 +37,8 @@ struct SchedulerOptions {
   SessionOptions defaults = {};     // of requests that name no options
   std::string session_path = {};    // folder of saved sessions; empty: sessions live in memory only
   std::string model_name = {};      // as shown
+  // Called before a file is read, written or removed for a client, in the thread that does it.
+  std::function<void()> on_file_work = {};
 };
 
 enum class Finish { kStop, kStopString, kLength, kContext, kCancelled, kError };

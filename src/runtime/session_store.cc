@@ -79,13 +79,24 @@ IdleSession* SessionStore::Find(const std::string& name) {
 }
 
 void SessionStore::Put(IdleSession session) {
-  if (IdleSession* old = Find(session.name)) Take(*old);
+  if (IdleSession* old = Find(session.name)) Drop(*old);
   session.bytes = IdleBytes(*session.session);
   bytes_ += session.bytes;
   sessions_.push_back(std::move(session));
 }
 
+void SessionStore::Drop(IdleSession& session) {
+  const auto being_saved = saving_.find(session.session.get());
+  if (being_saved != saving_.end()) {
+    being_saved->second.session = std::move(session.session);
+    being_saved->second.bytes = session.bytes;
+    leaving_bytes_ += session.bytes;
+  }
+  Take(session);
+}
+
 IdleSession SessionStore::Take(IdleSession& session) {
+  WINNOW_CHECK(!saving(session));
   const auto found =
       std::ranges::find_if(sessions_, [&](const IdleSession& other) { return &other == &session; });
   WINNOW_CHECK(found != sessions_.end());
@@ -125,7 +136,7 @@ SessionStore::Prefix SessionStore::FindPrefix(std::span<const TokenId> prompt,
 }
 
 bool SessionStore::CanEvict(const IdleSession& session, const IdleSession* keep) const {
-  if (&session == keep || session.copied) return false;
+  if (&session == keep || session.copied || saving(session)) return false;
   // A session that a request waits for may be read from the disk again, but not lost.
   return session.name.empty() || folder_ != nullptr || !names_.busy(session.name);
 }
@@ -224,20 +235,38 @@ Result<void> SessionStore::Save(const IdleSession& session, const std::string& f
   return SaveSession(*session.session, std::move(output), NotesFrom(session), durability);
 }
 
-Result<IdleSession*> SessionStore::Restore(const SavedSession& saved, const std::string& name,
-                                           Clock::TimePoint now) {
+SessionStore::Saving SessionStore::BeginSave(const IdleSession& session, const std::string& file) {
   WINNOW_CHECK(folder_ != nullptr);
-  WINNOW_ASSIGN(SessionInput input, folder_->Read(saved.file));
-  IdleSession restored = {
-      .name = name, .unread = saved.unread, .n_document = saved.n_document, .used = now};
-  WINNOW_ASSIGN(restored.session, RestoreSession(engine_, saved.options, std::move(input)));
-  if (const int64_t bytes = IdleBytes(*restored.session); bytes > saved.max_bytes) {
-    return Error{"session " + saved.file + " takes " + std::to_string(bytes) +
-                 " bytes, expected at most " + std::to_string(saved.max_bytes) +
+  ++saving_[session.session.get()].n;
+  const auto write = [folder = folder_, file, notes = NotesFrom(session),
+                      session = session.session.get()]() -> Result<void> {
+    WINNOW_ASSIGN(OutputFile output, folder->Write(file));
+    return SaveSession(*session, std::move(output), notes);
+  };
+  return {.session = session.session.get(), .file = file, .write = write};
+}
+
+void SessionStore::EndSave(const Saving& saving) {
+  Forget(saving.file);
+  const auto found = saving_.find(saving.session);
+  WINNOW_CHECK(found != saving_.end());
+  if (--found->second.n > 0) return;
+  leaving_bytes_ -= found->second.bytes;
+  saving_.erase(found);
+}
+
+SessionStore::Reader SessionStore::MakeReader(const SavedSession& saved) const {
+  WINNOW_CHECK(folder_ != nullptr);
+  return [&engine = engine_, folder = folder_, file = saved.file, options = saved.options,
+          max_bytes = saved.max_bytes]() -> Result<std::unique_ptr<Session>> {
+    WINNOW_ASSIGN(SessionInput input, folder->Read(file));
+    WINNOW_ASSIGN(auto session, RestoreSession(engine, options, std::move(input)));
+    const int64_t bytes = IdleBytes(*session);
+    if (bytes <= max_bytes) return session;
+    return Error{"session " + file + " takes " + std::to_string(bytes) +
+                 " bytes, expected at most " + std::to_string(max_bytes) +
                  ": its file has changed; try again"};
-  }
-  Put(std::move(restored));
-  return &sessions_.back();
+  };
 }
 
 Result<void> SessionStore::RemoveFile(const std::string& name) const {

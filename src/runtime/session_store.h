@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <optional>
@@ -42,7 +43,10 @@ class SessionStore {
   IdleSession* Find(const std::string& name);
   // Takes the place of one of the same name.
   void Put(IdleSession session);
+  // To go on with. Requires: it is not being saved.
   IdleSession Take(IdleSession& session);
+  // For good.
+  void Drop(IdleSession& session);
   const std::list<IdleSession>& sessions() const { return sessions_; }
 
   // What there is of a prompt.
@@ -57,7 +61,8 @@ class SessionStore {
                     bool across_questions);
 
   // --- memory ---
-  int64_t bytes() const { return bytes_; }
+  // With those that have left, but are still being saved.
+  int64_t bytes() const { return bytes_ + leaving_bytes_; }
   // What Evict can free, without `keep`.
   int64_t EvictableBytes(const IdleSession* keep) const;
   // Puts the session away that was not used for longest: on the disk, or for good. False: none can
@@ -80,11 +85,24 @@ class SessionStore {
   int64_t n_heads_read() const { return n_heads_read_; }  // from files
   Result<void> Save(const IdleSession& session, const std::string& file,
                     Durability durability = Durability::kOnDisk) const;
-  // Reads a file and puts it into memory as session `name`. Errors: those of RestoreSession; it is
-  // another file than ReadHead saw, and takes more.
-  Result<IdleSession*> Restore(const SavedSession& saved, const std::string& name,
-                               Clock::TimePoint now);
+  // The same in another thread, which runs what this returns, once. Until EndSave the session does
+  // not change: who goes on with it goes on with a copy.
+  struct Saving {
+    const Session* session = nullptr;
+    std::string file = {};
+    std::function<Result<void>()> write = {};
+  };
+  Saving BeginSave(const IdleSession& session, const std::string& file);
+  void EndSave(const Saving& saving);
+  bool saving(const IdleSession& session) const { return saving_.contains(session.session.get()); }
+  size_t n_saving() const { return saving_.size(); }  // sessions
+  // Reads such a file, in any thread. Errors: those of RestoreSession; it is another file than
+  // ReadHead saw, and takes more.
+  using Reader = std::function<Result<std::unique_ptr<Session>>()>;
+  Reader MakeReader(const SavedSession& saved) const;
   Result<void> RemoveFile(const std::string& name) const;
+  // The file has changed in another way.
+  void Forget(const std::string& file) const;
   std::vector<SessionInfo> List(Clock::TimePoint now) const;
   int n_saved() const;  // as of the last change made here
 
@@ -96,8 +114,6 @@ class SessionStore {
     std::optional<SavedSession> saved = {};
   };
   Head* FindHead(const std::string& file) const;  // null: there is no such file
-  // The file is about to change, or has.
-  void Forget(const std::string& file) const;
 
   bool CanEvict(const IdleSession& session, const IdleSession* keep) const;
 
@@ -108,6 +124,13 @@ class SessionStore {
   Log& log_;
   std::list<IdleSession> sessions_;
   int64_t bytes_ = 0;
+  struct BeingSaved {
+    int n = 0;                              // how often at once
+    std::unique_ptr<Session> session = {};  // that has left sessions_
+    int64_t bytes = 0;                      // of it
+  };
+  std::map<const Session*, BeingSaved> saving_;
+  int64_t leaving_bytes_ = 0;
   mutable int n_saved_ = -1;  // -1: to be counted
   mutable std::map<std::string, Head> heads_;
   mutable int64_t n_heads_read_ = 0;

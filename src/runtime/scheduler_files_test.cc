@@ -1,0 +1,343 @@
+// Sessions are read and written while others, and those written themselves, go on.
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "runtime/batch_memory.h"
+#include "runtime/scheduler_memory.h"
+#include "runtime/session_file.h"
+#include "runtime/testing/scheduler_sessions_run.h"
+
+namespace winnow::runtime {
+namespace {
+
+// A disk that is busy until it is let go.
+class SlowDisk {
+ public:
+  // Whoever works on files waits here; a test that went wrong does not hang.
+  void Wait() {
+    at_work_.Set();
+    EXPECT_TRUE(free_.WaitFor()) << "the disk was never free";
+  }
+  bool WaitUntilAtWork() { return at_work_.WaitFor(); }
+  void Free() { free_.Set(); }
+
+ private:
+  class Flag {
+   public:
+    void Set() {
+      const std::lock_guard lock(mutex_);
+      is_set_ = true;
+      changed_.notify_all();
+    }
+    bool WaitFor() {
+      std::unique_lock lock(mutex_);
+      return changed_.wait_for(lock, std::chrono::minutes(1), [this] { return is_set_; });
+    }
+
+   private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool is_set_ = false;
+  };
+  Flag at_work_, free_;
+};
+
+class SchedulerFilesTest : public testing::SchedulerSessionsTest {
+ protected:
+  void MakeSlow(int64_t limit_bytes = 0) {
+    SchedulerOptions options = WithFolder();
+    options.defaults.on_projections = {};
+    options.max_running = 2;
+    if (limit_bytes > 0) {
+      options.memory_limit_bytes = ModelBytes(*engine_) +
+                                   StepBufferBytes(*engine_, 2, options.defaults.row_block) +
+                                   limit_bytes;
+    }
+    options.on_file_work = [this] { disk_->Wait(); };
+    Make(options);
+    scheduler_->Start();
+  }
+  using Pending = std::future<Outcome>;
+  template <class Operation>
+  Pending Begin(const Operation& operation) {
+    auto promise = std::make_shared<std::promise<Outcome>>();
+    Pending pending = promise->get_future();
+    operation([promise](Outcome outcome) { promise->set_value(std::move(outcome)); });
+    return pending;
+  }
+  Pending BeginCreate(const std::string& id, int n, std::optional<SessionOptions> options = {}) {
+    Request document = MakeRequest(Prompt(n, 1), 0);
+    document.options = std::move(options);
+    return Begin([&](auto done) { scheduler_->CreateSession(id, std::move(document), done); });
+  }
+  Pending BeginSave(const std::string& id, const std::string& file) {
+    return Begin([&](auto done) { scheduler_->SaveSession(id, file, done); });
+  }
+  Pending BeginDelete(const std::string& id) {
+    return Begin([&](auto done) { scheduler_->DeleteSession(id, done); });
+  }
+  static bool IsDone(const Pending& pending) {
+    return pending.wait_for(std::chrono::minutes(1)) == std::future_status::ready;
+  }
+  // "" where it succeeded.
+  static std::string End(Pending& pending) {
+    if (!IsDone(pending)) return "not done";
+    return Problem(pending.get());
+  }
+  // Tokens of an answer that must come.
+  std::future<std::vector<TokenId>> BeginAnswer(const std::string& session, int n_prompt,
+                                                int64_t max_tokens) {
+    Request request = MakeRequest(Prompt(n_prompt, 2), max_tokens);
+    if (!session.empty()) request.session = session;
+    auto promise = std::make_shared<std::promise<std::vector<TokenId>>>();
+    auto tokens = std::make_shared<std::vector<TokenId>>();
+    auto answer = promise->get_future();
+    request.on_event = [promise, tokens](const Event& event) {
+      if (event.kind == Event::Kind::kToken) tokens->push_back(event.token);
+      if (event.kind == Event::Kind::kFinished) promise->set_value(*tokens);
+      if (event.kind == Event::Kind::kFailed) promise->set_value({});
+    };
+    auto outcome = scheduler_->Submit(std::move(request));
+    if (std::holds_alternative<RequestError>(outcome)) promise->set_value({});
+    return answer;
+  }
+  static std::vector<TokenId> End(std::future<std::vector<TokenId>> answer) {
+    const auto ready = answer.wait_for(std::chrono::minutes(1)) == std::future_status::ready;
+    return ready ? answer.get() : std::vector<TokenId>();
+  }
+  // Until what was asked for has begun.
+  void WaitForCommands() {
+    std::promise<void> listed;
+    scheduler_->ListSessions([&](const auto&) { listed.set_value(); });
+    listed.get_future().wait();
+  }
+  int64_t TokensInFile(const std::string& name) {
+    const auto info = ReadSessionInfo(folder_ + "/" + name + ".session");
+    return info ? info->n_tokens : -1;
+  }
+
+  std::unique_ptr<SlowDisk> disk_ = std::make_unique<SlowDisk>();
+};
+
+TEST_F(SchedulerFilesTest, NobodyWaitsForASave) {
+  const auto expected = Alone(Prompt(40, 2), 30);
+  MakeSlow();
+  auto made = BeginCreate("a", 60);
+  ASSERT_EQ(End(made), "");
+  auto saved = BeginSave("a", "a");
+  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  // A whole answer, while the disk does nothing.
+  EXPECT_EQ(End(BeginAnswer("", 40, 30)), expected);
+  EXPECT_EQ(TokensInFile("a"), -1);
+  disk_->Free();
+  EXPECT_EQ(End(saved), "");
+  EXPECT_EQ(TokensInFile("a"), 60);
+}
+
+// The file has what there was when it was asked for; two under one name are written in order.
+TEST_F(SchedulerFilesTest, ASessionGoesOnWhileItIsSaved) {
+  for (const bool compressed : {false, true}) {
+    SCOPED_TRACE(compressed);
+    const auto options = compressed ? Compressed("h2o", 24) : SessionOptions{};
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directory(folder_);
+    scheduler_.reset();
+    disk_ = std::make_unique<SlowDisk>();
+    const auto expected = AloneAfter(Prompt(60, 1), Prompt(9, 2), 6, options);
+    MakeSlow();
+    auto made = BeginCreate("a", 60, options);
+    ASSERT_EQ(End(made), "");
+    auto first = BeginSave("a", "a");
+    auto other = BeginSave("a", "other");
+    ASSERT_TRUE(disk_->WaitUntilAtWork());
+    WaitForCommands();
+    EXPECT_EQ(End(BeginAnswer("a", 9, 6)), expected);
+    auto forked = Begin([&](auto done) { scheduler_->ForkSession("a", "b", done); });
+    EXPECT_EQ(End(forked), "");
+    auto second = BeginSave("a", "a");
+    disk_->Free();
+    EXPECT_EQ(End(first), "");
+    EXPECT_EQ(End(other), "");
+    EXPECT_EQ(End(second), "");
+    EXPECT_EQ(TokensInFile("a"), 60 + 9 + 5);
+    EXPECT_EQ(TokensInFile("other"), 60);
+    auto restored = Begin([&](auto done) { scheduler_->RestoreSession("c", "other", done); });
+    EXPECT_EQ(End(restored), "");
+    EXPECT_EQ(End(BeginAnswer("c", 9, 6)), expected);
+  }
+}
+
+// Deleted while it is saved, it is gone: its file is removed after it was written.
+TEST_F(SchedulerFilesTest, ADeletedSessionStaysDeleted) {
+  MakeSlow();
+  auto made = BeginCreate("a", 60);
+  ASSERT_EQ(End(made), "");
+  auto saved = BeginSave("a", "a");
+  auto deleted = BeginDelete("a");
+  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  auto refused = BeginSave("a", "b");
+  EXPECT_EQ(End(refused), "session a is at work for another request");
+  EXPECT_GT(scheduler_->state().reserved_bytes, 0) << "it is still read";
+  disk_->Free();
+  EXPECT_EQ(End(saved), "");
+  EXPECT_EQ(End(deleted), "");
+  EXPECT_EQ(TokensInFile("a"), -1);
+  auto again = BeginCreate("a", 30);
+  EXPECT_EQ(End(again), "");
+  auto last = BeginDelete("a");
+  EXPECT_EQ(End(last), "");
+  scheduler_->Drain();
+  EXPECT_EQ(scheduler_->state().reserved_bytes, 0);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+// A copy that does not fit waits until the session is saved.
+TEST_F(SchedulerFilesTest, ACopyNeedsRoom) {
+  const SequenceBytes plan = PlanSequence(*Session::Make(*engine_, {}).value(), 80, 10).value();
+  const auto expected = AloneAfter(Prompt(60, 1), Prompt(9, 2), 6, {});
+  MakeSlow(plan.steady + plan.prefill);
+  auto made = BeginCreate("a", 60);
+  ASSERT_EQ(End(made), "");
+  auto saved = BeginSave("a", "a");
+  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  auto answer = BeginAnswer("a", 9, 6);
+  for (int round = 0; round < 3; ++round) {
+    WaitForCommands();
+    EXPECT_EQ(scheduler_->state().n_running, 0);
+  }
+  disk_->Free();
+  EXPECT_EQ(End(std::move(answer)), expected);
+  EXPECT_EQ(End(saved), "");
+  EXPECT_EQ(TokensInFile("a"), 60);
+}
+
+class SchedulerReadingTest : public SchedulerFilesTest {
+ protected:
+  // A saved session "a" of 60 tokens, on a slow disk.
+  void MakeWithFile(int64_t limit_bytes = 0) {
+    Make(WithFolder());
+    ASSERT_EQ(Problem(Create("a", Prompt(60, 1))), "");
+    ASSERT_EQ(Problem(Save("a", "a")), "");
+    scheduler_.reset();
+    MakeSlow(limit_bytes);
+  }
+  std::future<int64_t> BeginKept(const std::string& id) {
+    auto promise = std::make_shared<std::promise<int64_t>>();
+    scheduler_->KeptPositions(id, false, [promise](const auto& outcome) {
+      const auto* kept = std::get_if<KeptTokens>(&outcome);
+      promise->set_value(kept == nullptr ? -1 : std::ssize(kept->tokens));
+    });
+    return promise->get_future();
+  }
+};
+
+TEST_F(SchedulerReadingTest, NobodyWaitsForAFileToBeRead) {
+  const auto alone = Alone(Prompt(40, 2), 30);
+  const auto expected = AloneAfter(Prompt(60, 1), Prompt(9, 2), 6, {});
+  MakeWithFile();
+  auto restored = Begin([&](auto done) { scheduler_->RestoreSession("b", "a", done); });
+  auto forked = Begin([&](auto done) { scheduler_->ForkSession("a", "c", done); });
+  auto kept = BeginKept("a");
+  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  EXPECT_EQ(End(BeginAnswer("", 40, 30)), alone);
+  const auto file_bytes = static_cast<int64_t>(std::filesystem::file_size(folder_ + "/a.session"));
+  EXPECT_GT(scheduler_->state().reserved_bytes, 2 * file_bytes) << "two are being read";
+  disk_->Free();
+  EXPECT_EQ(End(restored), "");
+  EXPECT_EQ(End(forked), "");
+  EXPECT_EQ(kept.get(), 60);
+  for (const char* id : {"a", "b", "c"}) EXPECT_EQ(End(BeginAnswer(id, 9, 6)), expected);
+}
+
+TEST_F(SchedulerReadingTest, ARequestWaitsForItsSession) {
+  const auto alone = Alone(Prompt(40, 2), 30);
+  const auto expected = AloneAfter(Prompt(60, 1), Prompt(9, 2), 6, {});
+  MakeWithFile();
+  auto question = BeginAnswer("a", 9, 6);
+  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  EXPECT_EQ(End(BeginAnswer("", 40, 30)), alone);
+  disk_->Free();
+  EXPECT_EQ(End(std::move(question)), expected);
+}
+
+// What cannot be read ends the request, and leaves nothing.
+TEST_F(SchedulerReadingTest, ADamagedFileIsAnError) {
+  MakeWithFile();
+  const std::string path = folder_ + "/a.session";
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 100);
+  auto question = BeginAnswer("a", 9, 6);
+  auto kept = BeginKept("a");
+  disk_->Free();
+  EXPECT_EQ(End(std::move(question)), std::vector<TokenId>());
+  EXPECT_EQ(kept.get(), -1);
+  auto restored = Begin([&](auto done) { scheduler_->RestoreSession("b", "a", done); });
+  EXPECT_NE(End(restored).find("damaged"), std::string::npos);
+  scheduler_->Drain();
+  EXPECT_EQ(scheduler_->state().reserved_bytes, 0);
+}
+
+// Deleted while somebody reads it, it is gone from memory too.
+TEST_F(SchedulerReadingTest, ADeletedSessionIsNotReadAgain) {
+  MakeWithFile();
+  auto kept = BeginKept("a");
+  auto deleted = BeginDelete("a");
+  disk_->Free();
+  EXPECT_EQ(kept.get(), 60);
+  EXPECT_EQ(End(deleted), "");
+  EXPECT_EQ(BeginKept("a").get(), -1);
+  EXPECT_EQ(scheduler_->state().reserved_bytes, 0);
+  auto again = BeginCreate("a", 30);
+  EXPECT_EQ(End(again), "");
+}
+
+// Sessions that are only to be written or read when the scheduler stops are told so.
+TEST_F(SchedulerReadingTest, StoppingAnswersAll) {
+  MakeWithFile();
+  auto saved = BeginSave("a", "b");
+  auto question = BeginAnswer("a", 9, 6);
+  auto kept = BeginKept("a");
+  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  disk_->Free();
+  scheduler_->Stop();
+  EXPECT_TRUE(IsDone(saved));
+  EXPECT_EQ(question.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+  EXPECT_EQ(kept.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+}
+
+TEST_F(SchedulerFilesTest, DrainingWaitsForTheDisk) {
+  MakeSlow();
+  auto made = BeginCreate("a", 60);
+  ASSERT_EQ(End(made), "");
+  auto saved = BeginSave("a", "file");
+  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  std::thread frees([this] {
+    while (!scheduler_->state().draining) std::this_thread::yield();
+    disk_->Free();
+  });
+  scheduler_->Drain();
+  EXPECT_EQ(saved.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+  EXPECT_EQ(TokensInFile("file"), 60);
+  EXPECT_EQ(TokensInFile("a"), 60) << "sessions in memory are saved too";
+  frees.join();
+}
+
+// Whoever stops without draining gets what is in the queue written.
+TEST_F(SchedulerFilesTest, StoppingEndsWhatIsBeingSaved) {
+  MakeSlow();
+  auto made = BeginCreate("a", 60);
+  ASSERT_EQ(End(made), "");
+  auto saved = BeginSave("a", "file");
+  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  disk_->Free();
+  scheduler_->Stop();
+  EXPECT_EQ(End(saved), "");
+  EXPECT_EQ(TokensInFile("file"), 60);
+}
+
+}  // namespace
+}  // namespace winnow::runtime
