@@ -293,19 +293,22 @@ def run_round(model, limit, requests, seconds, clients, seed, expected, asked):
         limits = ("--memory-limit", limit, "--max-waiting", MAX_WAITING) if limit else ()
         server = Server(*flags_for(model), "--session-path", folder, *limits)
         work = Soak(server.port, seed, expected, asked, bool(limit))
-        before, grown, left = resident_mib(server.process.pid, "VmRSS"), 0, "the server ended"
+        before, grown, left = resident_mib(server.process.pid, "VmRSS"), 0, {}
         try:
             asyncio.run(work.run(requests, seconds, clients))
-            if server.process.poll() is None:
-                grown = resident_mib(server.process.pid, "VmHWM") - before
-                left = asyncio.run(bytes_left(server.port))
+            grown = resident_mib(server.process.pid, "VmHWM") - before
+            left = asyncio.run(bytes_left(server.port))
+        except (OSError, EOFError, AttributeError) as problem:  # it ended: its own words say why
+            work.failures.append(repr(problem))
         finally:
             code = server.stop()
+        if code != 0:
+            work.failures.append(f"exit code {code}: {server.log[-6000:]}")
         print(f"  {'limit of %d bytes' % limit if limit else 'no limit'}: bytes and requests left {left}; {grown:.0f} MiB more resident "
               f"at most; exit code {code}", flush=True)
-        expect(not work.failures, "\n".join(work.failures))
+        if work.failures:
+            raise Failure("\n".join(work.failures))
         expect(not REPORTS.search(server.log), server.log[-6000:])
-        expect(code == 0, "exit code", code, server.log[-2000:])
         expect(not any(left.values()), left)
         if limit and not SANITIZED:  # which keep what was freed
             expect(grown < limit / (1 << 20) + MAX_OTHER_MIB, f"{grown:.0f} MiB more resident, with --memory-limit {limit}")
