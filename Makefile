@@ -35,10 +35,10 @@ sweep: deps            ## random sessions against what is promised; SEED=1 MINUT
 	@cmake --build --preset $(or $(PRESET),release) --target winnow_sweep
 	@build/$(or $(PRESET),release)/tests/winnow_sweep --seed $(or $(SEED),1) --minutes $(or $(MINUTES),60)
 
-soak: deps             ## the server under sanitizers: REQUESTS=100000 of all kinds, at most SECONDS=36000; SEED=1 KILLS=200 MUTATIONS=1000000 PRESET=asan (tsan, release)
+soak: deps             ## the server under sanitizers: REQUESTS=100000 of all kinds, or as many as fit into SECONDS; SEED=1 KILLS=200 MUTATIONS=1000000 PRESET=asan (tsan, release)
 	@cmake --preset $(or $(PRESET),asan) $(CMAKE_FLAGS) >/dev/null
 	@cmake --build --preset $(or $(PRESET),asan) --target winnow make_tiny_model winnow_session_mutations
-	@tests/server/soak.sh build/$(or $(PRESET),asan) $(or $(REQUESTS),100000) $(or $(SECONDS),36000) $(or $(SEED),1) $(or $(KILLS),200) $(or $(MUTATIONS),1000000)
+	@tests/server/soak.sh build/$(or $(PRESET),asan) $(or $(REQUESTS),100000) $(or $(SECONDS),0) $(or $(SEED),1) $(or $(KILLS),200) $(or $(MUTATIONS),1000000)
 
 bench: build           ## speed against llama.cpp (installs llama-cpp-python from PyPI into build/); BENCH=quick: under 8 minutes
 	@bench/llama_cpp/run.sh $(BUILD)/winnow --out build/bench $(if $(filter quick,$(BENCH)),--quick)

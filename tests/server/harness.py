@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # Clients from PyPI that venv.sh has installed, for this process and those it starts.
 CLIENTS = ROOT / f"build/clients-venv/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
-if CLIENTS.is_dir():
+if CLIENTS.is_dir() and (ROOT / "build/clients-venv/complete").exists():
     site.addsitedir(str(CLIENTS))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(CLIENTS), os.environ.get("PYTHONPATH"))))
 

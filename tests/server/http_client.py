@@ -61,7 +61,10 @@ class Client:
 
     async def read_chunk(self):
         """One chunk of a body in chunks; b"" at its end."""
-        size = int(await self.reader.readline(), 16)
+        line = await self.reader.readline()
+        if not line:
+            raise EOFError("the connection ended within a body")
+        size = int(line, 16)
         data = await self.reader.readexactly(size)
         await self.reader.readline()
         return data

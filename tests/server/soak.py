@@ -1,5 +1,7 @@
 """Thousands of requests of all kinds, many at once: each well-formed one is answered as it is alone, whatever its
 neighbours do (cancel, disconnect, send nonsense), and at the end the server holds no bytes and has nothing to report.
+Every other round runs under a --memory-limit for a few sequences: requests wait for bytes or get 429 and come again, and
+idle sessions go to their files and return.
 
     soak.py WINNOW MODEL [--requests N] [--seconds S] [--seed N] [--clients N]
 """
@@ -7,8 +9,10 @@ neighbours do (cancel, disconnect, send nonsense), and at the end the server hol
 import argparse
 import asyncio
 import collections
+import contextlib
 import json
 import os
+import pathlib
 import random
 import re
 import sys
@@ -16,99 +20,50 @@ import tempfile
 import time
 
 from http_client import Client, request_bytes
+from soak_requests import Failure, expect, kv_choices, make_bodies, make_documents, make_text, said, said_in_stream
 
-WORDS = "the a red lantern hung above door of inn quiet harbour code was boat rope salt moon old gull stone".split()
-METHODS = [{}, {}, {"kv_method": "streaming", "kv_size": 24}, {"kv_method": "snapkv", "kv_size": 32},
-           {"kv_method": "h2o", "kv_size": 40}, {"kv_method": "tova", "kv_size": 32}, {"kv_method": "streaming", "kv_ratio": 0.5},
-           {"kv_method": "snapkv", "kv_decode": "h2o", "kv_size": 48}]
 REPORTS = re.compile(r"Sanitizer|runtime error:|WINNOW_CHECK|check failed", re.IGNORECASE)
-
-
-class Failure(Exception):
-    pass
-
-
-def expect(condition, *what):
-    if not condition:
-        raise Failure(" ".join(str(part)[:600] for part in what))
-
-
-def make_text(rng, n):
-    return " ".join(rng.choice(WORDS) for _ in range(n))
-
-
-def make_bodies(rng, n):
-    """(path, body) of well-formed requests."""
-    bodies = []
-    for _ in range(n):
-        text = make_text(rng, rng.choice([1, 3, 10, 30, 60, 90]))
-        body = {"temperature": 0, "max_tokens": rng.choice([1, 2, 5, 12, 24]), **rng.choice(METHODS)}
-        if rng.random() < 0.2:
-            body["n"] = rng.choice([2, 3])
-        if rng.random() < 0.2:
-            body["stop"] = [rng.choice("aeiou"), "zq"]
-        if rng.random() < 0.2:
-            body["ignore_eos"] = True
-        path = rng.choice(["/v1/completions", "/completion", "/v1/chat/completions"])
-        if path == "/v1/chat/completions":
-            body["messages"] = [{"role": "user", "content": text}]
-            body.update(rng.choice([{}, {"logprobs": True, "top_logprobs": 3}]))
-        else:
-            body["prompt"] = text
-        bodies.append((path, body))
-    return bodies
-
-
-def make_documents(rng, n):
-    """(session, question): what is read once and asked."""
-    return [({"document": make_text(rng, rng.choice([20, 60])), **rng.choice(METHODS)},
-             {"messages": [{"role": "user", "content": make_text(rng, 4)}], "temperature": 0, "max_tokens": 6})
-            for _ in range(n)]
-
-
-def said(path, answer):
-    """What must be the same each time: texts and why they ended, of a whole answer."""
-    value = answer.json
-    if path == "/completion":
-        return [(one["content"], one["stop_type"]) for one in (value if isinstance(value, list) else [value])]
-    if path == "/v1/completions":
-        return [(choice["text"], choice["finish_reason"]) for choice in value["choices"]]
-    return [(choice["message"]["content"], choice["finish_reason"]) for choice in value["choices"]]
-
-
-def said_in_stream(path, answer, n):
-    texts, ends = [""] * n, [None] * n
-    for event in answer.events:
-        expect("error" not in event, path, event)
-        if path == "/completion":
-            texts[event["index"]] += event["content"]
-            ends[event["index"]] = event.get("stop_type") or ends[event["index"]]
-        for choice in event.get("choices", []):
-            texts[choice["index"]] += choice["text"] if "text" in choice else choice["delta"].get("content", "")
-            ends[choice["index"]] = choice["finish_reason"] or ends[choice["index"]]
-    return list(zip(texts, ends))
+MAX_S = 300          # of one of the kinds below
+MAX_WAITING = 3      # of a round under a limit
+MAX_OTHER_MIB = 32   # what the process may grow by beside what --memory-limit counts: requests, answers, the allocator
 
 
 class Soak:
-    def __init__(self, port, seed, expected, asked):
+    def __init__(self, port, seed, expected, asked, limited):
         self.port = port
         self.rng = random.Random(seed)
         self.expected = expected  # [(path, body, what is said)]
         self.asked = asked        # [(session, question, what is said)]
+        self.limited = limited    # whether there is a --memory-limit
         self.counts = collections.Counter()
         self.left = 0
         self.until = 0.0
         self.n_sessions = 0
         self.failures = []
 
+    async def ask(self, client, path, body):
+        """Comes again where the queue or the memory is full."""
+        for _ in range(20000):
+            answer = await client.ask("POST", path, body)
+            if answer.status != 429:
+                return answer
+            self.see_full(answer)
+            await asyncio.sleep(self.rng.random() * 0.03)
+        raise Failure(f"{path}: 429 all the time")
+
+    def see_full(self, answer):
+        expect(self.limited, "429 without a limit", answer.body)
+        expect(answer.json["error"]["code"] == "queue_full" and int(answer.headers["retry-after"]) > 0, answer.headers, answer.body)
+        self.counts["answers 429"] += 1
+
     async def answer(self, client):
         path, body, right = self.rng.choice(self.expected)
         if self.rng.random() < 0.4:
-            answer = await client.ask("POST", path, {**body, "stream": True})
+            answer = await self.ask(client, path, {**body, "stream": True})
             expect(answer.status == 200, path, body, answer.status, answer.body)
             found = said_in_stream(path, answer, len(right))
         else:
-            answer = await client.ask("POST", path, body)
+            answer = await self.ask(client, path, body)
             expect(answer.status == 200, path, body, answer.status, answer.body)
             found = said(path, answer)
         expect(found == right, path, json.dumps(body), "said", found, "alone", right)
@@ -120,8 +75,10 @@ class Soak:
         for _ in range(self.rng.choice([0, 0, 1, 2, 6])):
             if self.counts["cancel"] % 2 == 0:
                 await asyncio.sleep(self.rng.random() * 0.02)
-            elif not await client.reader.read(300):
-                break
+            else:
+                with contextlib.suppress(TimeoutError):  # it may have been answered to its end
+                    if not await asyncio.wait_for(client.reader.read(300), 0.5):
+                        break
         await client.close(abort=self.rng.random() < 0.5)
 
     async def part(self, client):
@@ -149,7 +106,7 @@ class Soak:
             for _ in range(self.rng.randrange(1, 4)):
                 wrong[self.rng.randrange(len(wrong))] = self.rng.randrange(256)
             answer = await client.ask("POST", path, bytes(wrong))
-            return expect(answer.status in (200, 400), path, bytes(wrong), answer.status, answer.body)
+            return expect(answer.status in (200, 400, 429), path, bytes(wrong), answer.status, answer.body)
         answer = await client.ask("POST", path, wrong)
         expect(answer.status == 400, path, wrong, answer.status, answer.body)
         expect(answer.json["error"]["message"], answer.body)
@@ -158,25 +115,28 @@ class Soak:
         document, question, right = self.rng.choice(self.asked)
         self.n_sessions += 1
         name, file = f"s{self.n_sessions}", f"f{self.n_sessions}"
-        made = await client.ask("POST", "/v1/sessions", {"id": name, **document})
+        made = await self.ask(client, "/v1/sessions", {"id": name, **document})
         expect(made.status == 200, document, made.status, made.body)
         if self.rng.random() < 0.4:
             for action, of in (("save", name), ("restore", f"{name}r")):
-                done = await client.ask("POST", f"/v1/sessions/{of}/{action}", {"name": file})
+                done = await self.ask(client, f"/v1/sessions/{of}/{action}", {"name": file})
                 expect(done.status == 200, action, done.status, done.body)
         else:
-            done = await client.ask("POST", f"/v1/sessions/{name}/fork", {"id": f"{name}r"})
+            done = await self.ask(client, f"/v1/sessions/{name}/fork", {"id": f"{name}r"})
             expect(done.status == 200, "fork", done.status, done.body)
         if self.rng.random() < 0.2:  # somebody asks and goes away
             other = Client(self.port)
             await other.send(request_bytes("POST", "/v1/chat/completions", {**question, "session": name, "stream": True, "max_tokens": 40}))
             await other.close(abort=True)
-        answer = await client.ask("POST", "/v1/chat/completions", {**question, "session": f"{name}r"})
+        answer = await self.ask(client, "/v1/chat/completions", {**question, "session": f"{name}r"})
         expect(answer.status == 200, question, answer.status, answer.body)
         found = said("/v1/chat/completions", answer)
         expect(found == right, json.dumps([document, question]), "said", found, "alone", right)
         await client.ask("GET", f"/v1/sessions/{name}r/kept?by_head=1")
-        for one in (name, f"{name}r", file):
+        await self.delete(client, name, f"{name}r", file)
+
+    async def delete(self, client, *names):
+        for one in names:
             for _ in range(500):  # busy until the cancelled answer has ended
                 gone = await client.ask("DELETE", f"/v1/sessions/{one}")
                 if gone.status != 409:
@@ -194,6 +154,9 @@ class Soak:
         await client.send(b"".join(request_bytes("POST", path, body) for path, body, _ in bodies))
         for path, body, right in bodies:
             answer = await client.read_answer()
+            if answer.status == 429:
+                self.see_full(answer)
+                continue
             expect(answer.status == 200 and said(path, answer) == right, path, body, answer.status, answer.body)
 
     async def elsewhere(self, client):
@@ -209,6 +172,38 @@ class Soak:
         expect(not data or data.startswith(b"HTTP/1.1 4"), data)
         await client.close(abort=True)
 
+    async def evict(self, client):
+        """Idle sessions until the memory is full: the oldest goes to its file, and answers as before."""
+        document, question, right = max(self.asked, key=lambda one: len(one[0]["document"]))
+        names = []
+        while len(names) < 64 and not self.counts["sessions evicted"]:
+            names.append(f"idle-{len(names)}")
+            made = await client.ask("POST", "/v1/sessions", {"id": names[-1], **document})
+            expect(made.status == 200, made.status, made.body)
+            first = (await client.ask("GET", f"/v1/sessions/{names[0]}")).json
+            self.counts["sessions evicted"] += first["on_disk"]
+        expect(self.counts["sessions evicted"], f"{len(names)} idle sessions, and all in memory")
+        answer = await client.ask("POST", "/v1/chat/completions", {**question, "session": names[0]})
+        expect(answer.status == 200 and said("/v1/chat/completions", answer) == right, answer.status, answer.body)
+        await self.delete(client, *names)
+
+    async def crowd(self, clients):
+        """All at once, long: some wait for bytes though places are free, and what the queue does not take gets 429."""
+        body = {"prompt": make_text(self.rng, 90), "max_tokens": 150, "ignore_eos": True, "temperature": 0}
+        others = [Client(self.port) for _ in range(clients)]
+        asked = [asyncio.create_task(self.ask(other, "/v1/completions", body)) for other in others]
+        looker = Client(self.port)
+        while not all(task.done() for task in asked):
+            values = await metrics(looker)
+            self.counts["looks that saw requests wait for bytes"] += 0 < values["winnow_requests_running"] < N_PARALLEL and values["winnow_requests_waiting"] > 0
+            await asyncio.sleep(0.001)
+        texts = {said("/v1/completions", task.result())[0] for task in asked}
+        expect(len(texts) == 1, texts)
+        expect(self.counts["answers 429"], "nobody was told to come again")
+        expect(self.counts["looks that saw requests wait for bytes"], "nobody waited for bytes")
+        for client in (*others, looker):
+            await client.close()
+
     KINDS = {"answer": 50, "cancel": 12, "part": 4, "malformed": 10, "session": 6, "look": 6, "pipelined": 3, "elsewhere": 3,
              "garbage": 2}
 
@@ -218,50 +213,64 @@ class Soak:
             self.left -= 1
             kind = self.rng.choices(list(self.KINDS), list(self.KINDS.values()))[0]
             try:
-                await asyncio.wait_for(getattr(self, kind)(client), 300)
+                await asyncio.wait_for(getattr(self, kind)(client), MAX_S)
             except Failure as failure:
                 self.failures.append(f"{kind}: {failure}")
                 await client.close()
-            except (OSError, EOFError, asyncio.TimeoutError) as problem:
-                if kind in ("garbage", "cancel", "part"):  # the server may close first
-                    await client.close()
-                else:
+            except TimeoutError:
+                self.failures.append(f"{kind}: no end after {MAX_S} s")
+                await client.close()
+            except (OSError, EOFError) as problem:
+                if kind not in ("garbage", "cancel", "part"):  # the server may close first
                     self.failures.append(f"{kind}: {type(problem).__name__} {problem}")
-                    await client.close()
+                await client.close()
             self.counts[kind] += 1
         await client.close()
 
     async def run(self, requests, seconds, clients):
         self.left, self.until = requests, time.monotonic() + seconds
+        if self.limited:
+            client = Client(self.port)
+            await self.evict(client)
+            await client.close()
+            await self.crowd(max(clients, 12))
         await asyncio.gather(*(self.run_client() for _ in range(clients)))
 
 
 async def alone(port, rng, n_bodies, n_documents):
-    """What a server says that has nothing else to do."""
+    """What a server says that has nothing else to do, and the bytes that took."""
     client = Client(port)
+    choices = kv_choices((await client.ask("GET", "/v1/methods")).json["data"])
     expected, asked = [], []
-    for path, body in make_bodies(rng, n_bodies):
+    for path, body in make_bodies(rng, max(n_bodies, len(choices)), choices):
         answer = await client.ask("POST", path, body)
         expect(answer.status == 200, path, body, answer.status, answer.body)
         expected.append((path, body, said(path, answer)))
-    for document, question in make_documents(rng, n_documents):
+    for document, question in make_documents(rng, n_documents, choices):
         made = await client.ask("POST", "/v1/sessions", {"id": "alone", **document})
         expect(made.status == 200, document, made.status, made.body)
         answer = await client.ask("POST", "/v1/chat/completions", {**question, "session": "alone"})
         expect(answer.status == 200, question, answer.status, answer.body)
         asked.append((document, question, said("/v1/chat/completions", answer)))
         await client.ask("DELETE", "/v1/sessions/alone")
+    values = await metrics(client)
     await client.close()
-    return expected, asked
+    return expected, asked, values
+
+
+async def metrics(client):
+    """winnow_* without labels."""
+    page = (await client.ask("GET", "/metrics")).body.decode()
+    return {line.split()[0]: float(line.split()[1]) for line in page.splitlines() if line.startswith("winnow_") and "{" not in line}
 
 
 async def bytes_left(port):
     """Reserved and live bytes once all is done. Who went away is noticed soon."""
     client = Client(port)
     for _ in range(600):
-        page = (await client.ask("GET", "/metrics")).body.decode()
-        values = {line.split()[0]: float(line.split()[1]) for line in page.splitlines() if line.startswith("winnow_") and "{" not in line}
-        names = ("winnow_requests_running", "winnow_requests_waiting", "winnow_reserved_bytes", "winnow_live_bytes", "winnow_sessions_idle", "winnow_broken_invariants_total")
+        values = await metrics(client)
+        names = ("winnow_requests_running", "winnow_requests_waiting", "winnow_reserved_bytes", "winnow_live_bytes", "winnow_sessions_idle",
+                 "winnow_broken_invariants_total")
         left = {name: values[name] for name in names}
         if not any(left.values()):
             break
@@ -270,31 +279,72 @@ async def bytes_left(port):
     return left
 
 
-def soak(model, requests, seconds, seed, clients, n_bodies=120):
-    """Runs it all; raises Failure."""
-    from harness import Server
-    rng = random.Random(seed)
+def resident_mib(pid, name):
+    text = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return int(re.search(rf"{name}:\s+(\d+) kB", text).group(1)) / 1024
+
+
+N_PARALLEL = 6
+
+
+def run_round(model, limit, requests, seconds, clients, seed, expected, asked):
+    """One server, from its start to its end; gives what was counted."""
+    from harness import SANITIZED, Server
     with tempfile.TemporaryDirectory(prefix="winnow-soak-") as folder:
-        flags = ("-m", model, "-c", 512, "-t", 2, "-np", 6, "--metrics", "--no-cache-prompt")
-        with Server(*flags) as server:
-            expected, asked = asyncio.run(alone(server.port, rng, n_bodies, max(4, n_bodies // 10)))
-        server = Server(*flags, "--session-path", folder)
-        work = Soak(server.port, seed, expected, asked)
-        start = time.monotonic()
+        limits = ("--memory-limit", limit, "--max-waiting", MAX_WAITING) if limit else ()
+        server = Server(*flags_for(model), "--session-path", folder, *limits)
+        work = Soak(server.port, seed, expected, asked, bool(limit))
+        before, grown, left = resident_mib(server.process.pid, "VmRSS"), 0, {}
         try:
             asyncio.run(work.run(requests, seconds, clients))
-            took = time.monotonic() - start
-            left = asyncio.run(bytes_left(server.port)) if server.process.poll() is None else "the server ended"
+            grown = resident_mib(server.process.pid, "VmHWM") - before
+            left = asyncio.run(bytes_left(server.port))
+        except (OSError, EOFError, AttributeError) as problem:  # it ended: its own words say why
+            work.failures.append(repr(problem))
         finally:
             code = server.stop()
-        done = sum(work.counts.values())
-        print(f"{done} requests in {took:.0f} s, seed {seed}: " + ", ".join(f"{n} {kind}" for kind, n in sorted(work.counts.items())))
-        print(f"bytes and requests left: {left}; exit code {code}")
-        expect(not work.failures, "\n".join(work.failures))
+        if code != 0:
+            work.failures.append(f"exit code {code}: {server.log[-6000:]}")
+        print(f"  {'limit of %d bytes' % limit if limit else 'no limit'}: bytes and requests left {left}; {grown:.0f} MiB more resident "
+              f"at most; exit code {code}", flush=True)
+        if work.failures:
+            raise Failure("\n".join(work.failures))
         expect(not REPORTS.search(server.log), server.log[-6000:])
-        expect(code == 0, "exit code", code, server.log[-2000:])
         expect(not any(left.values()), left)
-        return done
+        if limit and not SANITIZED:  # which keep what was freed
+            expect(grown < limit / (1 << 20) + MAX_OTHER_MIB, f"{grown:.0f} MiB more resident, with --memory-limit {limit}")
+        return work.counts
+
+
+def flags_for(model):
+    return "-m", model, "-c", 512, "-t", 2, "-np", N_PARALLEL, "--metrics", "--no-cache-prompt"
+
+
+def soak(model, requests, seconds, seed, clients, n_bodies=120):
+    """Runs it all, in rounds; raises Failure. Gives the number of requests that ran."""
+    from harness import Server
+    with Server(*flags_for(model)) as server:
+        expected, asked, took = asyncio.run(alone(server.port, random.Random(seed), n_bodies, max(4, n_bodies // 10)))
+    limit = int(took["winnow_fixed_bytes"] + 4 * took["winnow_max_sequence_bytes"])
+    counts, start, n_rounds = collections.Counter(), time.monotonic(), 2 if requests < 10000 else 10
+    kinds = Soak.KINDS
+    for number in range(n_rounds):
+        left_s = seconds - (time.monotonic() - start)
+        if left_s <= 0:
+            break
+        share = (requests - sum(counts[kind] for kind in kinds)) // (n_rounds - number)
+        counts += run_round(model, limit if number % 2 else 0, share, left_s / (n_rounds - number), clients, seed + number, expected, asked)
+    n, s = sum(counts[kind] for kind in kinds), time.monotonic() - start
+    print(f"{n} requests in {s:.0f} s, {n / s:.0f} a second, seed {seed}: "
+          + ", ".join(f"{counts[kind]} {kind}" for kind in sorted(kinds)) + "; "
+          + ", ".join(f"{counts[kind]} {kind}" for kind in sorted(set(counts) - set(kinds))), flush=True)
+    if n < requests:
+        expect(seconds < NO_LIMIT, f"only {n} of {requests} requests ran")
+        print(f"--seconds {seconds:.0f} ended it after {n} of {requests} requests", flush=True)
+    return n
+
+
+NO_LIMIT = float("inf")
 
 
 def main():
@@ -302,13 +352,13 @@ def main():
     parser.add_argument("winnow")
     parser.add_argument("model")
     parser.add_argument("--requests", type=int, default=100000)
-    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--seconds", type=float, default=0, help="ends it earlier; 0: all requests run")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--clients", type=int, default=12)
     asked = parser.parse_args()
     os.environ["WINNOW"] = asked.winnow
     try:
-        soak(asked.model, asked.requests, asked.seconds, asked.seed, asked.clients)
+        soak(asked.model, asked.requests, asked.seconds or NO_LIMIT, asked.seed, asked.clients)
     except Failure as failure:
         sys.exit(f"soak: {failure}")
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# soak.sh BUILD REQUESTS SECONDS SEED KILLS MUTATIONS: the long forms of the server's survival tests, of a build folder.
+# soak.sh BUILD REQUESTS SECONDS SEED KILLS MUTATIONS: the long forms of the server's survival tests, of a
+# build folder. SECONDS 0: as long as REQUESTS take.
 set -eu
 build=$(cd "$1" && pwd)
 cd "$(dirname "$0")"

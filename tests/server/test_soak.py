@@ -1,10 +1,14 @@
 """A few hundred requests of `make soak`: all kinds at once, each well-formed one answered as it is alone, no byte left."""
 
+import collections
+import contextlib
+import io
 import os
 import pathlib
 import subprocess
 import tempfile
 import unittest
+from unittest import mock
 
 import soak
 from harness import SANITIZED
@@ -16,8 +20,19 @@ class Soak(unittest.TestCase):
             model = pathlib.Path(folder) / "tiny.gguf"
             subprocess.run([os.environ["MAKE_TINY_MODEL"], model], check=True, capture_output=True)
             requests = 100 if SANITIZED else 400
-            done = soak.soak(model, requests, seconds=400, seed=7, clients=8, n_bodies=30)
+            done = soak.soak(model, requests, seconds=soak.NO_LIMIT, seed=7, clients=8, n_bodies=30)
             self.assertEqual(done, requests)
+
+    def test_requests_that_did_not_run_are_a_failure_unless_time_was_asked_for(self):
+        with tempfile.TemporaryDirectory(prefix="winnow-soak-") as folder:
+            model = pathlib.Path(folder) / "tiny.gguf"
+            subprocess.run([os.environ["MAKE_TINY_MODEL"], model], check=True, capture_output=True)
+            with mock.patch.object(soak, "run_round", return_value=collections.Counter({"answer": 3})):
+                with self.assertRaisesRegex(soak.Failure, "only 6 of 10 requests ran"):
+                    soak.soak(model, 10, seconds=soak.NO_LIMIT, seed=1, clients=1, n_bodies=4)
+                with contextlib.redirect_stdout(io.StringIO()) as said:
+                    self.assertEqual(soak.soak(model, 10, seconds=60, seed=1, clients=1, n_bodies=4), 6)
+                self.assertIn("--seconds 60 ended it after 6 of 10 requests", said.getvalue())
 
 
 if __name__ == "__main__":

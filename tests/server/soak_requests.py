@@ -1,0 +1,79 @@
+"""The requests of soak.py: bodies of every kind, and what of an answer must be the same each time."""
+
+WORDS = "the a red lantern hung above door of inn quiet harbour code was boat rope salt moon old gull stone".split()
+
+
+class Failure(Exception):
+    pass
+
+
+def expect(condition, *what):
+    if not condition:
+        raise Failure(" ".join(str(part)[:600] for part in what))
+
+
+def make_text(rng, n):
+    return " ".join(rng.choice(WORDS) for _ in range(n))
+
+
+def kv_choices(methods):
+    """kv_* fields: each method of GET /v1/methods that takes a size, others in the ways a budget can be given."""
+    sized = [{"kv_method": method["id"], "kv_size": max(32, method["min_size"])} for method in methods if method["needs_budget"]]
+    free = [{"kv_method": method["id"]} for method in methods if not method["needs_budget"]]
+    return sized + free + [{}, {}, {"kv_method": "streaming", "kv_ratio": 0.5}, {"kv_method": "snapkv", "kv_decode": "h2o", "kv_size": 48}] \
+        + [{"kv_method": method, "kv_memory": amount} for method in ("streaming", "snapkv", "h2o") for amount in (60000, "64K")]
+
+
+def make_bodies(rng, n, choices):
+    """(path, body) of well-formed requests; the first ones take each of the choices once."""
+    bodies = []
+    for number in range(n):
+        text = make_text(rng, rng.choice([1, 3, 10, 30, 60, 90]))
+        kv = choices[number] if number < len(choices) else rng.choice(choices)
+        body = {"temperature": 0, "max_tokens": rng.choice([1, 2, 5, 12, 24]), **kv}
+        if rng.random() < 0.3:
+            body.update({"temperature": rng.choice([0.5, 1, 1.5]), "seed": rng.randrange(1 << 31), **rng.choice([{}, {"top_p": 0.9}, {"top_k": 8}])})
+        if rng.random() < 0.2:
+            body["n"] = rng.choice([2, 3])
+        if rng.random() < 0.2:
+            body["stop"] = [rng.choice("aeiou"), "zq"]
+        if rng.random() < 0.2:
+            body["ignore_eos"] = True
+        path = rng.choice(["/v1/completions", "/completion", "/v1/chat/completions"])
+        if path == "/v1/chat/completions":
+            body["messages"] = [{"role": "user", "content": text}]
+            body.update(rng.choice([{}, {"logprobs": True, "top_logprobs": 3}]))
+        else:
+            body["prompt"] = text
+        bodies.append((path, body))
+    return bodies
+
+
+def make_documents(rng, n, choices):
+    """(session, question): what is read once and asked."""
+    return [({"document": make_text(rng, rng.choice([20, 60])), **rng.choice(choices)},
+             {"messages": [{"role": "user", "content": make_text(rng, 4)}], "temperature": 0, "max_tokens": 6})
+            for _ in range(n)]
+
+
+def said(path, answer):
+    """What must be the same each time: texts and why they ended, of a whole answer."""
+    value = answer.json
+    if path == "/completion":
+        return [(one["content"], one["stop_type"]) for one in (value if isinstance(value, list) else [value])]
+    if path == "/v1/completions":
+        return [(choice["text"], choice["finish_reason"]) for choice in value["choices"]]
+    return [(choice["message"]["content"], choice["finish_reason"]) for choice in value["choices"]]
+
+
+def said_in_stream(path, answer, n):
+    texts, ends = [""] * n, [None] * n
+    for event in answer.events:
+        expect("error" not in event, path, event)
+        if path == "/completion":
+            texts[event["index"]] += event["content"]
+            ends[event["index"]] = event.get("stop_type") or ends[event["index"]]
+        for choice in event.get("choices", []):
+            texts[choice["index"]] += choice["text"] if "text" in choice else choice["delta"].get("content", "")
+            ends[choice["index"]] = choice["finish_reason"] or ends[choice["index"]]
+    return list(zip(texts, ends))
