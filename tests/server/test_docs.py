@@ -74,6 +74,11 @@ class Docs(unittest.TestCase):
                         if "--session-path sessions/" in line:
                             self.assertTrue((pathlib.Path(folder) / "sessions").is_dir())
 
+    def test_make_serve_is_where_the_demo_and_the_page_say_it_is(self):
+        self.assertRegex((ROOT / "Makefile").read_text(encoding="utf-8"), r"(?m)^serve: ")
+        for text in (PAGE, (ROOT / "tools/demo.sh").read_text(encoding="utf-8").rstrip().removesuffix("TEXT").splitlines()[-1]):
+            self.assertIn("make serve", text)
+
     @unittest.skipUnless(importlib.util.find_spec("openai"), "Python's openai is not installed (tests/server/venv.sh)")
     def test_python(self):
         for block in blocks("python"):
