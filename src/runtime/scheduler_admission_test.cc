@@ -53,6 +53,22 @@ TEST(WaitingQueue, NobodyIsOvertakenMoreThanSoOften) {
   EXPECT_EQ(Order(queue), (std::vector<uint64_t>{3, 6}));
 }
 
+// Nobody waits for the disk but who needs the file.
+TEST(WaitingQueue, ThoseWhoseSessionIsReadKeepNobodyWaiting) {
+  WaitingQueue queue(1);
+  using Turn = WaitingQueue::Answer;
+  for (uint64_t id = 1; id <= 5; ++id) queue.Add(MakeJob(id));
+  queue.jobs()[0]->loading = true;
+  const auto offer = [](const std::shared_ptr<Job>& job) {
+    return job->id() == 1 ? Turn::kWaits : Turn::kStarted;
+  };
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(queue.Offer(offer));
+  queue.jobs()[0]->loading = false;
+  EXPECT_TRUE(queue.Offer(offer));
+  queue.Add(MakeJob(6));
+  EXPECT_FALSE(queue.Offer(offer)) << "it was overtaken once";
+}
+
 TEST(WaitingQueue, ThoseThatEndWithoutATurnOvertakeNobody) {
   WaitingQueue queue(1);
   using Turn = WaitingQueue::Answer;

@@ -18,13 +18,15 @@ bool WaitingQueue::Offer(const std::function<Answer(const std::shared_ptr<Job>& 
     const std::shared_ptr<Job> job = jobs_[i];
     const Answer answer = offer(job);
     if (answer == Answer::kWaits) {
-      if (job->n_overtaken >= max_overtakes_) return false;
+      if (job->n_overtaken >= max_overtakes_ && !job->loading) return false;
       ++i;
       continue;
     }
     jobs_.erase(jobs_.begin() + static_cast<std::ptrdiff_t>(i));
     if (answer == Answer::kGone) continue;
-    for (size_t passed = 0; passed < i; ++passed) ++jobs_[passed]->n_overtaken;
+    for (size_t passed = 0; passed < i; ++passed) {
+      if (!jobs_[passed]->loading) ++jobs_[passed]->n_overtaken;
+    }
     return true;
   }
   return false;

@@ -25,7 +25,7 @@ class WaitingQueue {
   };
   // Offers a turn to the requests in their order until one takes it; false: none did. Those that
   // wait are overtaken by the one that takes it, each at most so often; behind one that was, nobody
-  // is asked.
+  // is asked. That does not hold for those whose session is being read from a file.
   bool Offer(const std::function<Answer(const std::shared_ptr<Job>& job)>& offer);
   // Offers a turn to the first one only, which may not be overtaken here.
   bool OfferFirst(const std::function<Answer(const std::shared_ptr<Job>& job)>& offer);
