@@ -2,10 +2,13 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -48,6 +51,37 @@ TEST_F(OutputFileTest, AppearsAtTheEnd) {
   ASSERT_TRUE(file->Commit());
   EXPECT_EQ(Content(path_), std::string("a\0b", 3));
   EXPECT_EQ(NFiles(), 1u);
+}
+
+// SIGXFSZ kills a process at the very byte that its limit names.
+TEST_F(OutputFileTest, KilledAtAnyByteTheOldOneStays) {
+  const std::vector<std::string> pieces = {"head", std::string(100, 'x'), "", "tail"};
+  const size_t n_bytes = 108;
+  for (size_t n = 0; n <= n_bytes; ++n) {
+    ASSERT_TRUE(WriteWholeFile(path_, "old"));
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      const rlimit limit = {n, n}, no_core = {0, 0};
+      std::signal(SIGXFSZ, SIG_DFL);
+      if (setrlimit(RLIMIT_CORE, &no_core) != 0 || setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(2);
+      auto file = OutputFile::Create(path_);
+      bool good = file.has_value();
+      for (const std::string& piece : pieces) good = good && file->Write(piece).has_value();
+      _exit(good && file->CommitToDisk() ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    if (n < n_bytes) {
+      EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGXFSZ) << n << ": " << status;
+      EXPECT_EQ(Content(path_), "old") << n;
+    } else {
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+      EXPECT_EQ(Content(path_).size(), n_bytes);
+    }
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
 }
 
 TEST_F(OutputFileTest, WithoutCommitTheOldOneStays) {

@@ -9,7 +9,7 @@ root=$(cd "$here/../.." && pwd)
 seconds=$1
 build=${2:-$root/build/fuzz}
 shift; [ $# -eq 0 ] || shift
-[ $# -gt 0 ] || set -- gguf split tokenizer merges chat jinja answer spec parts recording results log_probs data session request
+[ $# -gt 0 ] || set -- gguf split tokenizer merges chat jinja answer spec parts recording results log_probs data session request http
 targets=make_seeds
 for name in "$@"; do targets="$targets ${name}_fuzz"; done
 # shellcheck disable=SC2086 # a list of words

@@ -1,0 +1,102 @@
+// Bytes on a connection: whatever they are, the server answers or closes, in time, and what it
+// hands to its handler is a request.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "server/http/http_server.h"
+
+namespace {
+
+using std::chrono::milliseconds;
+using winnow::server::Call;
+using winnow::server::ExchangePtr;
+using winnow::server::HttpServer;
+
+constexpr size_t kMaxBody = 2048;
+
+void Answer(const Call& call, ExchangePtr exchange) {
+  WINNOW_CHECK(!call.method.empty() && !call.path.empty() && call.body.size() <= kMaxBody);
+  for (const auto& [name, value] : call.headers) {
+    WINNOW_CHECK(value.find_first_of(std::string_view("\r\n\0", 3)) == std::string::npos);
+    for (const char c : name) WINNOW_CHECK(c > ' ' && (c < 'A' || c > 'Z'));
+  }
+  if (call.path != "/stream") return exchange->Send({.body = "{}"});
+  exchange->BeginStream({.content_type = "text/event-stream"});
+  exchange->Write("data: 1\n\n");
+  exchange->Write(call.body);
+  exchange->End();
+}
+
+HttpServer& Server() {
+  static winnow::NullLog log;
+  static const auto server = HttpServer::Listen({.port = 0,
+                                                 .n_threads = 1,
+                                                 .max_header_bytes = 1024,
+                                                 .max_body_bytes = kMaxBody,
+                                                 .max_pipelined_bytes = 1024,
+                                                 .header = milliseconds(500),
+                                                 .body = milliseconds(500),
+                                                 .idle = milliseconds(500),
+                                                 .write = milliseconds(500),
+                                                 .linger = milliseconds(100)},
+                                                Answer, log)
+                                 .value();
+  return *server;
+}
+
+int Connect() {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(Server().port());
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  WINNOW_CHECK(socket >= 0);
+  WINNOW_CHECK(connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  return socket;
+}
+
+// All that comes until the server closes. It may do so before it has read all: then with a reset.
+std::string ReadToEnd(int socket) {
+  std::string all;
+  std::array<char, 4096> bytes;
+  for (;;) {
+    pollfd wanted = {.fd = socket, .events = POLLIN, .revents = 0};
+    WINNOW_CHECK(poll(&wanted, 1, /*timeout=*/5000) == 1);  // it hangs
+    const ssize_t n = read(socket, bytes.data(), bytes.size());
+    if (n <= 0) return all;
+    all.append(bytes.data(), static_cast<size_t>(n));
+  }
+}
+
+}  // namespace
+
+// The first byte says where the rest is cut in two pieces.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  const size_t cut = text.size() * data[0] / 256;
+  const int socket = Connect();
+  for (const std::string_view piece : {text.substr(0, cut), text.substr(cut)}) {
+    if (piece.empty()) continue;
+    (void)!send(socket, piece.data(), piece.size(), MSG_NOSIGNAL);
+  }
+  shutdown(socket, SHUT_WR);
+  const std::string answers = ReadToEnd(socket);
+  close(socket);
+  WINNOW_CHECK(answers.empty() || answers.starts_with("HTTP/1."));
+  return 0;
+}
