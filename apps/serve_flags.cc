@@ -173,10 +173,16 @@ void AddSchedulingFlags(FlagTable& table, ServeFlags& flags) {
             "where sessions are saved, on request and when the server ends. Without it they live "
             "in memory",
             &flags.session_path);
-  table.Switch({"--no-cache-prompt"}, "do not look for the beginnings of prompts in what was read",
-               &flags.cache_prompt, false);
-  table.Switch({"--cache-prompt"}, "go on from what was read where a prompt begins with it",
-               &flags.cache_prompt);
+  const auto cache_prompt = [&](const char* name, const char* help, bool value) {
+    table.Add({{name}, "", help, "", {}, false, [&flags, value](std::string_view) {
+                 flags.cache_prompt = value;
+                 return Result<void>();
+               }});
+  };
+  cache_prompt(
+      "--no-cache-prompt",
+      "do not look for the beginnings of prompts in what was read; so with --deterministic", false);
+  cache_prompt("--cache-prompt", "go on from what was read where a prompt begins with it", true);
 }
 
 // llama-server's flags that are the case here, or cannot be.
@@ -259,6 +265,9 @@ Result<void> ReadEnvironment(FlagTable& table, Environment environment) {
     std::vector<std::string> arguments;
     if (variable.off_flag == nullptr) {
       arguments = {variable.flag, found};
+    } else if (std::string_view(variable.name).starts_with("LLAMA_ARG_NO_")) {
+      // As in llama-server it is enough that it is there, whatever it says.
+      arguments = {variable.flag};
     } else if (IsAmong(found, {"1", "on", "true", "enabled"})) {
       if (*variable.flag != '\0') arguments = {variable.flag};
     } else if (IsAmong(found, {"0", "off", "false", "disabled"})) {
@@ -295,7 +304,8 @@ Result<server::ServiceOptions> ServiceOptionsFrom(const ServeFlags& flags) {
                 .ratio = kv.ratio,
                 .memory_bytes = kv.memory_bytes};
   WINNOW_ASSIGN(options.session, SessionOptionsFrom(flags.model));
-  options.cache_prompt = flags.cache_prompt;
+  // What was read in other company has other bits.
+  options.cache_prompt = flags.cache_prompt.value_or(!flags.model.deterministic);
   options.build = BuildVersion();
   options.id_seed = (uint64_t{std::random_device()()} << 32) | std::random_device()();
   return options;

@@ -26,7 +26,7 @@ struct ServeFlags {
   double max_token_gap_ms = 250;
   int64_t default_max_tokens = -1;
   std::optional<std::string> session_path;
-  bool cache_prompt = true;
+  std::optional<bool> cache_prompt = {};  // not given: unless --deterministic
   std::vector<std::string> api_keys;
   std::optional<std::string> api_key_file;
   std::string cors_origin;

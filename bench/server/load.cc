@@ -99,7 +99,8 @@ class Player {
 
 std::string Player::Body(int n_prompt, int n_generate) {
   std::uniform_int_distribution<int> token(100, load_.vocabulary - 1);
-  std::string body = "{\"prompt\":[";
+  // With tokens, as a token that is a part of a character gives no text, and would be no event.
+  std::string body = "{\"return_tokens\":true,\"prompt\":[";
   for (int i = 0; i < n_prompt; ++i) {
     if (i > 0) body += ',';
     body += std::to_string(token(random_));

@@ -15,8 +15,8 @@ int64_t NextBlock(int64_t n_left, int64_t row_block, int64_t max_rows) {
 }
 
 int64_t NextInvariantBlock(std::span<const attention::LayerPass::Span> spans, int64_t next_row,
-                           int64_t row_block) {
-  // Of one span: so few that a block keeps nobody waiting, as its size cannot follow the time.
+                           int64_t row_block, int64_t max_rows) {
+  // Of one span: few, as they cannot follow the time there is.
   constexpr int64_t kRowsOfSpan = 128;
   int64_t n = 0;
   int64_t first = 0;  // row of the span
@@ -26,7 +26,7 @@ int64_t NextInvariantBlock(std::span<const attention::LayerPass::Span> spans, in
     first = end;
     if (begin >= end) continue;
     const int64_t n_of_span = std::min({end - begin, kRowsOfSpan, row_block});
-    if (n > 0 && n + n_of_span > row_block) break;
+    if (n > 0 && n + n_of_span > std::min(row_block, max_rows)) break;
     n += n_of_span;
     if (begin + n_of_span < end) break;
   }

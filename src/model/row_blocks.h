@@ -15,9 +15,9 @@ int64_t NextBlock(int64_t n_left, int64_t row_block, int64_t max_rows);
 
 // The same where the bits of a row must not depend on the rows beside it. Attention takes the
 // queries of a span that are in a block together, so every span is cut at the same of its rows,
-// whatever other spans there are and however much time there is. next_row: of the layer, where a
-// block began or ended before.
+// 128 at a time, whatever other spans there are and however much time there is; max_rows bounds
+// only what further spans add. next_row: of the layer, where a block began or ended before.
 int64_t NextInvariantBlock(std::span<const attention::LayerPass::Span> spans, int64_t next_row,
-                           int64_t row_block);
+                           int64_t row_block, int64_t max_rows);
 
 }  // namespace winnow::model

@@ -14,7 +14,8 @@ TEST(RowBlocks, FewRowsAreNotLeftOver) {
   EXPECT_EQ(NextBlock(100, 512, 0), 1);
 }
 
-std::vector<int64_t> Blocks(const std::vector<int64_t>& n_rows, int64_t row_block) {
+std::vector<int64_t> Blocks(const std::vector<int64_t>& n_rows, int64_t row_block,
+                            int64_t max_rows = 512) {
   std::vector<attention::LayerPass::Span> spans;
   int64_t total = 0;
   for (const int64_t n : n_rows) {
@@ -23,7 +24,7 @@ std::vector<int64_t> Blocks(const std::vector<int64_t>& n_rows, int64_t row_bloc
   }
   std::vector<int64_t> blocks;
   for (int64_t row = 0; row < total; row += blocks.back()) {
-    blocks.push_back(NextInvariantBlock(spans, row, row_block));
+    blocks.push_back(NextInvariantBlock(spans, row, row_block, max_rows));
     if (blocks.back() < 1) break;
   }
   return blocks;
@@ -38,6 +39,8 @@ TEST(RowBlocks, InvariantBlocksCutEverySpanAtTheSameRows) {
   EXPECT_EQ(Blocks({100, 100, 100, 100, 100, 100}, 512), (List{500, 100}));
   EXPECT_EQ(Blocks({128, 129, 1}, 512), (List{256, 2}));
   EXPECT_EQ(Blocks({20, 17, 9}, 8), (List{8, 8, 4, 8, 8, 1, 8, 1}));
+  // Where time is short, fewer spans at once, cut at the same rows.
+  EXPECT_EQ(Blocks({100, 100, 5, 5, 100}, 512, 32), (List{100, 100, 10, 100}));
 }
 
 }  // namespace

@@ -230,7 +230,7 @@ void Step::BeginLayer() {
 
 int64_t Step::BlockRows(int64_t max_rows) const {
   if (!backend_.batch_invariant()) return NextBlock(n_rows_ - next_row_, row_block_, max_rows);
-  return NextInvariantBlock(pass_spans_, next_row_, row_block_);
+  return NextInvariantBlock(pass_spans_, next_row_, row_block_, max_rows);
 }
 
 Result<void> Step::RunBlock(int64_t max_rows) {

@@ -112,7 +112,8 @@ void SchedulerLoop::TellPrefill() const {
     const Job& job = reading.sequence->job();
     job.Tell({.kind = Event::Kind::kPrefill,
               .n_done = job.n_reused + static_cast<int64_t>(prefill_.done() * n_rest),
-              .n_all = job.n_prompt});
+              .n_all = job.n_prompt,
+              .n_reused = job.n_reused});
   }
 }
 

@@ -85,7 +85,7 @@ struct Event {
   int choice = 0;  // 0..n-1
   // kPrefill: tokens of the prompt done, of all
   int64_t n_done = 0, n_all = 0;
-  // kStarted
+  // kStarted; n_reused: kPrefill too
   int64_t n_prompt = 0, n_reused = 0;
   PrefixReuse reuse = PrefixReuse::kNone;
   // kToken

@@ -94,7 +94,7 @@ class Flags(unittest.TestCase):
 
     def test_environment_of_flags_without_effect(self):
         on = {"LLAMA_ARG_FLASH_ATTN": "on", "LLAMA_ARG_KV_UNIFIED": "1", "LLAMA_ARG_CACHE_RAM": "4096", "LLAMA_ARG_MLOCK": "true",
-              "LLAMA_ARG_NO_MMAP": "enabled", "LLAMA_ARG_KV_OFFLOAD": "0", "LLAMA_ARG_EMBEDDINGS": "off", "LLAMA_ARG_CONTEXT_SHIFT": "0"}
+              "LLAMA_ARG_NO_MMAP": "whatever", "LLAMA_ARG_KV_OFFLOAD": "0", "LLAMA_ARG_EMBEDDINGS": "off", "LLAMA_ARG_CONTEXT_SHIFT": "0"}
         with Server(env=on) as server:
             for flag in ("--cache-ram", "--mlock", "--no-mmap", "--no-kv-offload"):
                 self.assertIn(f"{flag} has no effect", server.log)

@@ -99,6 +99,7 @@ void AnswerRun::OnEvent(size_t prompt, const runtime::Event& event) {
   using Kind = runtime::Event::Kind;
   switch (event.kind) {
     case Kind::kPrefill:
+      answer.prompts[prompt].n_reused = event.n_reused;
       if (answer.asked.stream && answer.asked.return_progress) {
         SendFirst(answer.choices[index]);
         const auto progress = parts_.format->Progress(answer, answer.choices[index], event,

@@ -137,6 +137,7 @@ TEST(StreamTest, EveryPathTellsProgressAndTimings) {
       if (Has(chunk, "prompt_progress")) {
         ++n_progress;
         EXPECT_EQ(IntAt(chunk, "prompt_progress.processed"), IntAt(chunk, "prompt_progress.total"));
+        EXPECT_EQ(IntAt(chunk, "prompt_progress.cache"), 2);
       }
       if (!Has(chunk, "timings")) continue;
       EXPECT_GE(IntAt(chunk, "timings.predicted_n"), n_predicted);

@@ -78,6 +78,13 @@ SessionText ReadSessionText(Context& context, Fields& fields) {
   return out;
 }
 
+// Of a session that is made. One that is drawn is unlike those of other replicas, which share the
+// folder.
+std::string NewName(Context& context, Fields& fields) {
+  const std::string id = fields.Text("id").value_or("");
+  return id.empty() ? "s-" + context.ids.Draw() : id;
+}
+
 }  // namespace
 
 report::Record SessionRecord(const SessionInfo& info) {
@@ -101,7 +108,7 @@ void CreateSession(Context& context, const Call& call, const ExchangePtr& exchan
   Fields fields(*body);
   Generation generation = ReadGeneration(fields, context.options, context.backend.tokenizer(),
                                          Dialect::kNative, context.ids.DrawSeed());
-  const std::string id = fields.Text("id").value_or("");
+  const std::string id = NewName(context, fields);
   SessionText text = ReadSessionText(context, fields);
   if (generation.session) fields.Fail("session", "the name of a new session is id");
   if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
@@ -176,7 +183,7 @@ void ForkSession(Context& context, const Call& call, const ExchangePtr& exchange
   const auto body = ReadOptionalBody(call, error);
   if (!body) return SendError(context.metrics, *exchange, error);
   Fields fields(*body);
-  const std::string to = fields.Text("id").value_or("");
+  const std::string to = NewName(context, fields);
   if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
   context.backend.ForkSession(id, to, Answering(context, exchange, SessionRecord));
 }

@@ -117,6 +117,15 @@ TEST(SessionsTest, RestoredDocumentsAreKnownByTheirOpenTurn) {
             "<|im_start|>user\nText" + end + "A<|im_end|>\n" + turn);
 }
 
+TEST(SessionsTest, NamesThatAreDrawnAreNotMetTwice) {
+  Fixture fixture;
+  const auto id = [](const auto& made) { return TextAt(made->json(), "id"); };
+  const std::string first = id(fixture.Post("/v1/sessions", R"({"document": "Text"})"));
+  EXPECT_EQ(first.size(), 26U) << first;
+  EXPECT_NE(id(fixture.Post("/v1/sessions", R"({"document": "Text"})")), first);
+  EXPECT_NE(id(fixture.Post("/v1/sessions/" + first + "/fork", "{}")), first);
+}
+
 TEST(SessionsTest, TextsFollowWhatWasRead) {
   Fixture fixture;
   fixture.Post("/v1/sessions", R"({"id": "t", "prompt": "hello"})");

@@ -59,6 +59,7 @@ std::variant<Backend::Submitted, RequestError> FakeBackend::Submit(runtime::Requ
   Event prefill;
   prefill.kind = Event::Kind::kPrefill;
   prefill.n_done = prefill.n_all = static_cast<int64_t>(r.prompt.size());
+  prefill.n_reused = 2;
   tell(prefill);
   Event started;
   started.kind = Event::Kind::kStarted;
