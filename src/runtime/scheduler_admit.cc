@@ -128,9 +128,9 @@ IdleSession* SchedulerLoop::FindNamed(const std::shared_ptr<Job>& job, Answer& a
   IdleSession* idle = store_.Find(id);
   if (idle != nullptr || job->loading || job->load_error) return idle;
   if (!loading_.contains(id)) {
-    const auto saved = store_.ReadHead(id);
-    if (saved && !MakeRoom(saved->max_bytes, nullptr)) {
-      answer = ContextFull(*job, saved->max_bytes);
+    const auto max_bytes = store_.ReadMaxBytes(id);
+    if (max_bytes && !MakeRoom(*max_bytes, nullptr)) {
+      answer = ContextFull(*job, *max_bytes);
       return nullptr;
     }
   }

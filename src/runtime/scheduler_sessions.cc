@@ -66,33 +66,31 @@ std::optional<RequestError> SchedulerLoop::ReadFile(const std::string& id, const
   if (!store_.HasFile(file)) {
     return RequestError{ErrorKind::kNotFound, "there is no saved session " + file};
   }
-  const auto saved = store_.ReadHead(file);
-  if (!saved) return RequestError{ErrorKind::kInvalid, saved.error().message};
-  if (!MakeRoom(saved->max_bytes, store_.Find(id))) {
+  const auto max_bytes = store_.ReadMaxBytes(file);
+  if (!max_bytes) return RequestError{ErrorKind::kInvalid, max_bytes.error().message};
+  if (!MakeRoom(*max_bytes, store_.Find(id))) {
     return RequestError{ErrorKind::kQueueFull, "session " + file + " needs up to " +
-                                                   std::to_string(saved->max_bytes) +
+                                                   std::to_string(*max_bytes) +
                                                    " bytes, which requests at work have reserved"};
   }
   ++n_files_read_;
-  loading_bytes_ += saved->max_bytes;
-  const auto session = std::make_shared<std::unique_ptr<Session>>();
-  const auto read = [session, reader = store_.MakeReader(*saved)]() -> Result<void> {
-    WINNOW_ASSIGN(*session, reader());
+  loading_bytes_ += *max_bytes;
+  const auto idle = std::make_shared<IdleSession>();
+  const auto read = [idle, reader = store_.MakeReader(file, *max_bytes)]() -> Result<void> {
+    WINNOW_ASSIGN(*idle, reader());
     return {};
   };
-  file_work_(read, [this, id, saved = *saved, replaces, session, then](const Result<void>& done) {
+  file_work_(read, [this, id, bytes = *max_bytes, replaces, idle, then](const Result<void>& done) {
     --n_files_read_;
-    loading_bytes_ -= saved.max_bytes;
+    loading_bytes_ -= bytes;
     if (!done) {
       const RequestError error = {ErrorKind::kInvalid, done.error().message};
       return then(&error);
     }
     if (replaces || store_.Find(id) == nullptr) {
-      store_.Put({.name = id,
-                  .session = std::move(*session),
-                  .unread = saved.unread,
-                  .n_document = saved.n_document,
-                  .used = clock_.now()});
+      idle->name = id;
+      idle->used = clock_.now();
+      store_.Put(std::move(*idle));
     }
     then(nullptr);
   });

@@ -58,6 +58,22 @@ Notes ReadNotes(const SessionFileInfo& info, int64_t vocabulary) {
   return notes;
 }
 
+// A session in a file of file_bytes.
+struct SavedSession {
+  SessionOptions options = {};
+  int64_t max_bytes = 0;  // in memory
+};
+Result<SavedSession> SavedSessionFrom(const SessionFileInfo& info, int64_t file_bytes,
+                                      Engine& engine, const SessionOptions& defaults) {
+  SavedSession saved;
+  WINNOW_ASSIGN(saved.options, SessionOptionsFrom(info));
+  saved.options.row_block = defaults.row_block;
+  saved.options.on_projections = defaults.on_projections;
+  WINNOW_ASSIGN(const auto empty, Session::Make(engine, saved.options));
+  saved.max_bytes = MaxRestoredBytes(*empty, info.n_tokens, file_bytes);
+  return saved;
+}
+
 }  // namespace
 
 bool SameCache(const SessionOptions& a, const SessionOptions& b) {
@@ -196,7 +212,7 @@ SessionStore::Head* SessionStore::FindHead(const std::string& file) const {
   Head head = {.version = *version};
   auto input = folder_->Read(file);
   if (input) {
-    head.info = ReadSessionInfo(std::move(input).value());
+    head.info = ReadSessionInfo(*input);
   } else {
     head.info = input.error();
   }
@@ -208,23 +224,15 @@ void SessionStore::Forget(const std::string& file) const {
   heads_.erase(file);
 }
 
-Result<SessionStore::SavedSession> SessionStore::ReadHead(const std::string& file) const {
+Result<int64_t> SessionStore::ReadMaxBytes(const std::string& file) const {
   Head* head = FindHead(file);
   if (head == nullptr) return Error{"there is no saved session " + file};
-  if (head->saved) return *head->saved;
+  if (head->max_bytes) return *head->max_bytes;
   WINNOW_TRY(head->info);
-  const SessionFileInfo& info = *head->info;
-  SavedSession saved = {.file = file};
-  WINNOW_ASSIGN(saved.options, SessionOptionsFrom(info));
-  saved.options.row_block = options_.defaults.row_block;
-  saved.options.on_projections = options_.defaults.on_projections;
-  WINNOW_ASSIGN(const auto empty, Session::Make(engine_, saved.options));
-  Notes notes = ReadNotes(info, engine_.model().hyperparameters().vocabulary);
-  saved.unread = std::move(notes.unread);
-  saved.n_document = notes.n_document;
-  saved.max_bytes = MaxRestoredBytes(*empty, info.n_tokens, head->version.n_bytes);
-  head->saved = saved;
-  return saved;
+  WINNOW_ASSIGN(const SavedSession saved,
+                SavedSessionFrom(*head->info, head->version.n_bytes, engine_, options_.defaults));
+  head->max_bytes = saved.max_bytes;
+  return saved.max_bytes;
 }
 
 Result<void> SessionStore::Save(const IdleSession& session, const std::string& file,
@@ -255,17 +263,24 @@ void SessionStore::EndSave(const Saving& saving) {
   saving_.erase(found);
 }
 
-SessionStore::Reader SessionStore::MakeReader(const SavedSession& saved) const {
+// All comes from one open file: another may take its place at any time.
+SessionStore::Reader SessionStore::MakeReader(const std::string& file, int64_t max_bytes) const {
   WINNOW_CHECK(folder_ != nullptr);
-  return [&engine = engine_, folder = folder_, file = saved.file, options = saved.options,
-          max_bytes = saved.max_bytes]() -> Result<std::unique_ptr<Session>> {
-    WINNOW_ASSIGN(SessionInput input, folder->Read(file));
-    WINNOW_ASSIGN(auto session, RestoreSession(engine, options, std::move(input)));
-    const int64_t bytes = IdleBytes(*session);
-    if (bytes <= max_bytes) return session;
-    return Error{"session " + file + " takes " + std::to_string(bytes) +
-                 " bytes, expected at most " + std::to_string(max_bytes) +
-                 ": its file has changed; try again"};
+  return [this, file, max_bytes]() -> Result<IdleSession> {
+    const Error changed{"session " + file + ": its file has changed; try again"};
+    WINNOW_ASSIGN(SessionInput input, folder_->Read(file));
+    WINNOW_ASSIGN(const SessionFileInfo info, ReadSessionInfo(input));
+    WINNOW_ASSIGN(
+        const SavedSession saved,
+        SavedSessionFrom(info, static_cast<int64_t>(input.n_bytes), engine_, options_.defaults));
+    if (saved.max_bytes > max_bytes) return changed;
+    Notes notes = ReadNotes(info, engine_.model().hyperparameters().vocabulary);
+    IdleSession idle = {.unread = std::move(notes.unread), .n_document = notes.n_document};
+    WINNOW_ASSIGN(idle.session, RestoreSession(engine_, saved.options, std::move(input)));
+    // Written in place meanwhile.
+    if (idle.session->n_tokens() != info.n_tokens) return changed;
+    if (IdleBytes(*idle.session) > max_bytes) return changed;
+    return idle;
   };
 }
 

@@ -72,16 +72,9 @@ class SessionStore {
 
   // --- in the folder ---
   bool HasFile(const std::string& name) const { return folder_ != nullptr && folder_->Has(name); }
-  // How the session of a file is made, and what it takes in memory at most. Errors: those of
-  // ReadSessionInfo, SessionOptionsFrom and Session::Make.
-  struct SavedSession {
-    std::string file = {};
-    SessionOptions options = {};
-    std::vector<TokenId> unread = {};
-    int64_t n_document = 0;
-    int64_t max_bytes = 0;
-  };
-  Result<SavedSession> ReadHead(const std::string& file) const;
+  // What the session of a file takes in memory at most. Errors: those of ReadSessionInfo,
+  // SessionOptionsFrom and Session::Make.
+  Result<int64_t> ReadMaxBytes(const std::string& file) const;
   int64_t n_heads_read() const { return n_heads_read_; }  // from files
   Result<void> Save(const IdleSession& session, const std::string& file,
                     Durability durability = Durability::kOnDisk) const;
@@ -96,10 +89,10 @@ class SessionStore {
   void EndSave(const Saving& saving);
   bool saving(const IdleSession& session) const { return saving_.contains(session.session.get()); }
   size_t n_saving() const { return saving_.size(); }  // sessions
-  // Reads such a file, in any thread. Errors: those of RestoreSession; it is another file than
-  // ReadHead saw, and takes more.
-  using Reader = std::function<Result<std::unique_ptr<Session>>()>;
-  Reader MakeReader(const SavedSession& saved) const;
+  // Reads a file, in any thread: the session has no name yet. Errors: those of RestoreSession; the
+  // file has changed since ReadMaxBytes, and its session may take more.
+  using Reader = std::function<Result<IdleSession>()>;
+  Reader MakeReader(const std::string& file, int64_t max_bytes) const;
   Result<void> RemoveFile(const std::string& name) const;
   // The file has changed in another way.
   void Forget(const std::string& file) const;
@@ -111,7 +104,7 @@ class SessionStore {
   struct Head {
     SessionFolder::Version version = {};
     Result<SessionFileInfo> info = Error{};
-    std::optional<SavedSession> saved = {};
+    std::optional<int64_t> max_bytes = {};
   };
   Head* FindHead(const std::string& file) const;  // null: there is no such file
 

@@ -50,8 +50,8 @@ TEST_F(SessionStoreTest, ReadsTheHeadOfAFileOnce) {
   std::filesystem::resize_file(path_ + "/damaged.session", 60);
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(Lengths(), (std::vector<int64_t>{1, 2, 3, 4, 5}));
-    EXPECT_TRUE(store_->ReadHead("file-3").has_value());
-    EXPECT_FALSE(store_->ReadHead("damaged").has_value());
+    EXPECT_TRUE(store_->ReadMaxBytes("file-3").has_value());
+    EXPECT_FALSE(store_->ReadMaxBytes("damaged").has_value());
     EXPECT_EQ(store_->n_heads_read(), 6);
   }
 }
@@ -69,7 +69,7 @@ TEST_F(SessionStoreTest, ReadsWhatHasChangedAgain) {
   EXPECT_EQ(store_->n_heads_read(), 4);
   ASSERT_TRUE(store_->RemoveFile("a").has_value());
   EXPECT_EQ(Lengths(), std::vector<int64_t>{6});
-  EXPECT_FALSE(store_->ReadHead("a").has_value());
+  EXPECT_FALSE(store_->ReadMaxBytes("a").has_value());
   Save(*store_, "a", 7);
   EXPECT_EQ(Lengths(), (std::vector<int64_t>{7, 6}));
   EXPECT_EQ(store_->n_heads_read(), 5);
