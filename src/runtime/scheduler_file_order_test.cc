@@ -1,5 +1,6 @@
 // Work on one file, asked for while more is to come: nothing is mixed up and nothing lost.
 #include <memory>
+#include <utility>
 
 #include "runtime/testing/scheduler_files_run.h"
 
@@ -57,6 +58,71 @@ TEST_F(SchedulerFileOrderTest, ASessionAndItsDocumentAreOfOneFile) {
   const auto whole = Kept("b");
   ASSERT_TRUE(whole);
   EXPECT_EQ(whole->n_document, 60);
+}
+
+// A session whose file is worked on keeps its memory until then: it would be written between.
+class SchedulerEvictionOrderTest : public SchedulerFileOrderTest {
+ protected:
+  // Sessions "a" of 60 tokens and "b" of 30, in memory for n_sessions of 90.
+  void MakeSessions(int n_sessions) {
+    const SequenceBytes plan = PlanSequence(*Session::Make(*engine_, {}).value(), 80, 10).value();
+    MakeSlow(n_sessions * plan.steady + plan.prefill);
+    disk_->Free();
+    auto a = BeginCreate("a", 60);
+    ASSERT_EQ(End(a), "");
+    auto b = BeginCreate("b", 30);
+    ASSERT_EQ(End(b), "");
+  }
+  // While the disk is busy a session needs the memory of the others.
+  void NeedMemory() {
+    ASSERT_TRUE(disk_->WaitUntilAtWork());
+    // It begins as none of them.
+    Request document = MakeRequest(Prompt(100, 3), 0);
+    auto other =
+        Begin([&](auto done) { scheduler_->CreateSession("other", std::move(document), done); });
+    for (int round = 0; round < 3; ++round) WaitForCommands();
+    disk_->Free();
+    EXPECT_EQ(End(other), "");
+  }
+};
+
+TEST_F(SchedulerEvictionOrderTest, AnOldSaveDoesNotReplaceALaterSession) {
+  ASSERT_NO_FATAL_FAILURE(MakeSessions(2));
+  auto deleted = BeginDelete("b");
+  ASSERT_EQ(End(deleted), "");
+  HoldDisk();
+  auto saved = BeginSave("a", "a");
+  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  ASSERT_FALSE(End(BeginAnswer("a", 9, 6)).empty());  // on a copy, which takes its place
+  ASSERT_NO_FATAL_FAILURE(NeedMemory());
+  EXPECT_EQ(End(saved), "");
+  const auto kept = Kept("a");
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->tokens.size(), 60u + 9 + 5);
+}
+
+TEST_F(SchedulerEvictionOrderTest, ASaveUnderTheNameOfAnotherDoesNotReplaceIt) {
+  ASSERT_NO_FATAL_FAILURE(MakeSessions(2));
+  HoldDisk();
+  auto saved = BeginSave("b", "a");
+  ASSERT_NO_FATAL_FAILURE(NeedMemory());
+  EXPECT_EQ(End(saved), "");
+  const auto kept = Kept("a");
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->tokens.size(), 60u);
+}
+
+TEST_F(SchedulerEvictionOrderTest, AFileIsReadAsItWasWhenAskedFor) {
+  ASSERT_NO_FATAL_FAILURE(MakeSessions(3));
+  auto saved = BeginSave("b", "a");
+  ASSERT_EQ(End(saved), "");
+  HoldDisk();
+  auto restored = BeginRestore("b", "a");
+  ASSERT_NO_FATAL_FAILURE(NeedMemory());
+  EXPECT_EQ(End(restored), "");
+  const auto kept = Kept("b");
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->tokens.size(), 30u);
 }
 
 }  // namespace

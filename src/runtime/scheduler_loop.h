@@ -69,10 +69,12 @@ class SchedulerLoop {
     return store_.BeginSave(*store_.Find(id), file);
   }
   void EndSave(const SessionStore::Saving& saving) { store_.EndSave(saving); }
-  // From memory. Its file is to be removed by the caller, and then forgotten.
+  // From memory.
   SessionOutcome Drop(const std::string& id);
-  // Whoever read it meanwhile has it in memory again.
-  void EndDrop(const std::string& id);
+  // Its file is removed in another thread. Whoever reads it meanwhile has it in memory again, until
+  // the end.
+  void BeginRemove(const std::string& id) { store_.BeginFileWork(id); }
+  void EndRemove(const std::string& id);
   std::vector<SessionInfo> List() const;
   void KeptPositions(const std::string& id, bool by_head,
                      const std::function<void(std::variant<KeptTokens, RequestError>)>& done);
@@ -113,7 +115,7 @@ class SchedulerLoop {
   Answer ContextFull(Job& job, int64_t n_bytes);
   int64_t ReservedBytes() const;
   int64_t n_at_work() const;
-  bool waits_for_files() const { return store_.n_saving() > 0 || n_files_read_ > 0; }
+  bool waits_for_files() const { return store_.has_file_work(); }
 
   // --- sessions (scheduler_sessions.cc) ---
   std::optional<RequestError> ReadFile(const std::string& id, const std::string& file,
@@ -154,8 +156,7 @@ class SchedulerLoop {
   std::vector<std::unique_ptr<Sequence>> running_;
   SessionStore store_;
   std::map<std::string, std::vector<Then>> loading_;  // by session
-  int n_files_read_ = 0;                              // at the moment
-  int64_t loading_bytes_ = 0;                         // of what they become, at most
+  int64_t loading_bytes_ = 0;                         // of what files become, at most
   Batch batch_;
   model::Step prefill_step_;      // its buffers are its own: decode steps run in between
   std::vector<Reading> reading_;  // in the order of prefill_

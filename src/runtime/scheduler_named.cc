@@ -98,9 +98,10 @@ void Scheduler::DeleteSession(std::string id, SessionDone done) {
           return done(dropped);
         }
         // Behind those that write it now.
+        data.loop.BeginRemove(id);
         const auto remove = [&data, id] { return data.folder->Remove(id); };
         data.AddFileWork(remove, [&data, id, dropped, done](const Result<void>& removed) {
-          data.loop.EndDrop(id);
+          data.loop.EndRemove(id);
           data.names.Release(id, !removed);
           done(removed ? dropped : RequestError{ErrorKind::kInternal, removed.error().message});
         });

@@ -73,15 +73,16 @@ std::optional<RequestError> SchedulerLoop::ReadFile(const std::string& id, const
                                                    std::to_string(*max_bytes) +
                                                    " bytes, which requests at work have reserved"};
   }
-  ++n_files_read_;
+  store_.BeginFileWork(file);
   loading_bytes_ += *max_bytes;
   const auto idle = std::make_shared<IdleSession>();
   const auto read = [idle, reader = store_.MakeReader(file, *max_bytes)]() -> Result<void> {
     WINNOW_ASSIGN(*idle, reader());
     return {};
   };
-  file_work_(read, [this, id, bytes = *max_bytes, replaces, idle, then](const Result<void>& done) {
-    --n_files_read_;
+  const auto end = [this, id, file, bytes = *max_bytes, replaces, idle,
+                    then](const Result<void>& done) {
+    store_.EndFileWork(file);
     loading_bytes_ -= bytes;
     if (!done) {
       const RequestError error = {ErrorKind::kInvalid, done.error().message};
@@ -93,7 +94,8 @@ std::optional<RequestError> SchedulerLoop::ReadFile(const std::string& id, const
       store_.Put(std::move(*idle));
     }
     then(nullptr);
-  });
+  };
+  file_work_(read, end);
   return std::nullopt;
 }
 
@@ -125,8 +127,9 @@ SchedulerLoop::SessionOutcome SchedulerLoop::Drop(const std::string& id) {
   return info;
 }
 
-void SchedulerLoop::EndDrop(const std::string& id) {
+void SchedulerLoop::EndRemove(const std::string& id) {
   store_.Forget(id);
+  store_.EndFileWork(id);
   if (IdleSession* idle = store_.Find(id)) store_.Drop(*idle);
 }
 

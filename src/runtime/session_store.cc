@@ -153,6 +153,7 @@ SessionStore::Prefix SessionStore::FindPrefix(std::span<const TokenId> prompt,
 
 bool SessionStore::CanEvict(const IdleSession& session, const IdleSession* keep) const {
   if (&session == keep || session.copied || saving(session)) return false;
+  if (file_work_.contains(session.name)) return false;
   // A session that a request waits for may be read from the disk again, but not lost.
   return session.name.empty() || folder_ != nullptr || !names_.busy(session.name);
 }
@@ -246,6 +247,7 @@ Result<void> SessionStore::Save(const IdleSession& session, const std::string& f
 SessionStore::Saving SessionStore::BeginSave(const IdleSession& session, const std::string& file) {
   WINNOW_CHECK(folder_ != nullptr);
   ++saving_[session.session.get()].n;
+  BeginFileWork(file);
   const auto write = [folder = folder_, file, notes = NotesFrom(session),
                       session = session.session.get()]() -> Result<void> {
     WINNOW_ASSIGN(OutputFile output, folder->Write(file));
@@ -256,11 +258,18 @@ SessionStore::Saving SessionStore::BeginSave(const IdleSession& session, const s
 
 void SessionStore::EndSave(const Saving& saving) {
   Forget(saving.file);
+  EndFileWork(saving.file);
   const auto found = saving_.find(saving.session);
   WINNOW_CHECK(found != saving_.end());
   if (--found->second.n > 0) return;
   leaving_bytes_ -= found->second.bytes;
   saving_.erase(found);
+}
+
+void SessionStore::EndFileWork(const std::string& file) {
+  const auto found = file_work_.find(file);
+  WINNOW_CHECK(found != file_work_.end());
+  file_work_.erase(found);
 }
 
 // All comes from one open file: another may take its place at any time.

@@ -5,6 +5,7 @@
 #include <list>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -88,7 +89,11 @@ class SessionStore {
   Saving BeginSave(const IdleSession& session, const std::string& file);
   void EndSave(const Saving& saving);
   bool saving(const IdleSession& session) const { return saving_.contains(session.session.get()); }
-  size_t n_saving() const { return saving_.size(); }  // sessions
+  // A file is to be written, read or removed in another thread, until the end. The session of its
+  // name is not evicted meanwhile: it would be written before what was asked for earlier.
+  void BeginFileWork(const std::string& file) { file_work_.insert(file); }
+  void EndFileWork(const std::string& file);
+  bool has_file_work() const { return !file_work_.empty(); }  // saves are among it
   // Reads a file, in any thread: the session has no name yet. Errors: those of RestoreSession; the
   // file has changed since ReadMaxBytes, and its session may take more.
   using Reader = std::function<Result<IdleSession>()>;
@@ -124,7 +129,8 @@ class SessionStore {
   };
   std::map<const Session*, BeingSaved> saving_;
   int64_t leaving_bytes_ = 0;
-  mutable int n_saved_ = -1;  // -1: to be counted
+  std::multiset<std::string> file_work_;  // names of files
+  mutable int n_saved_ = -1;              // -1: to be counted
   mutable std::map<std::string, Head> heads_;
   mutable int64_t n_heads_read_ = 0;
 };

@@ -24,6 +24,11 @@ class SessionStoreTest : public ::testing::Test {
   std::unique_ptr<SessionStore> MakeStore() {
     return std::make_unique<SessionStore>(*engine_, options_, folder_.get(), names_, log_);
   }
+  void Put(const std::string& name) {
+    IdleSession idle = {.name = name, .session = Session::Make(*engine_, {}).value()};
+    ASSERT_TRUE(idle.session->Prefill(testing::Tokens(5)).value());
+    store_->Put(std::move(idle));
+  }
   void Save(SessionStore& store, const std::string& file, int n_tokens) {
     IdleSession idle = {.name = "s", .session = Session::Make(*engine_, {}).value()};
     ASSERT_TRUE(idle.session->Prefill(testing::Tokens(n_tokens)).value());
@@ -73,6 +78,23 @@ TEST_F(SessionStoreTest, ReadsWhatHasChangedAgain) {
   Save(*store_, "a", 7);
   EXPECT_EQ(Lengths(), (std::vector<int64_t>{7, 6}));
   EXPECT_EQ(store_->n_heads_read(), 5);
+}
+
+// A removal among it: the file would be there again.
+TEST_F(SessionStoreTest, ASessionWhoseFileIsWorkedOnIsNotEvicted) {
+  Put("a");
+  store_->BeginFileWork("a");
+  store_->BeginFileWork("a");
+  store_->BeginFileWork("b");
+  store_->EndFileWork("a");
+  EXPECT_EQ(store_->EvictableBytes(nullptr), 0);
+  EXPECT_FALSE(store_->Evict(nullptr));
+  EXPECT_FALSE(store_->HasFile("a"));
+  store_->EndFileWork("a");
+  EXPECT_TRUE(store_->has_file_work());
+  EXPECT_GT(store_->EvictableBytes(nullptr), 0);
+  EXPECT_TRUE(store_->Evict(nullptr));
+  EXPECT_TRUE(store_->HasFile("a"));
 }
 
 }  // namespace
