@@ -46,6 +46,8 @@ struct Scheduler::Data {
   std::optional<RequestError> ClaimExisting(const std::string& name);
   std::optional<RequestError> ClaimNew(const std::string& name);
   std::optional<RequestError> CheckQueue();
+  // Saves and restores wait too, not more than requests. On the loop's thread.
+  std::optional<RequestError> CheckFileQueue() const;
   std::variant<Ticket, RequestError> Enqueue(std::shared_ptr<Job> job);
 
   Engine& engine;

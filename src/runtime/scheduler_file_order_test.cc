@@ -60,6 +60,32 @@ TEST_F(SchedulerFileOrderTest, ASessionAndItsDocumentAreOfOneFile) {
   EXPECT_EQ(whole->n_document, 60);
 }
 
+// Whoever asks for more than the disk can do keeps nobody else's files waiting.
+TEST_F(SchedulerFileOrderTest, AQueuedSaveIsNotQueuedAgain) {
+  MakeSlow(/*limit_bytes=*/0, /*max_waiting=*/4);
+  auto made = BeginCreate("a", 60);
+  ASSERT_EQ(End(made), "");
+  auto saved = BeginSave("a", "file");
+  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  auto again = BeginSave("a", "file");
+  EXPECT_EQ(End(again), "session a is being saved to file already");
+  again = BeginSave("a", "file");
+  EXPECT_EQ(EndKind(again), ErrorKind::kBusy);
+  ASSERT_FALSE(End(BeginAnswer("a", 9, 6)).empty());
+  auto later = BeginSave("a", "file");  // there is more of it
+  auto other = BeginSave("a", "other");
+  auto third = BeginSave("a", "third");
+  auto fifth = BeginSave("a", "fifth");
+  EXPECT_EQ(EndKind(fifth), ErrorKind::kQueueFull);
+  auto restored = BeginRestore("b", "file");
+  EXPECT_EQ(EndKind(restored), ErrorKind::kQueueFull);
+  disk_->Free();
+  for (Pending* pending : {&saved, &later, &other, &third}) EXPECT_EQ(End(*pending), "");
+  EXPECT_EQ(TokensInFile("file"), 60 + 9 + 5);
+  again = BeginSave("a", "file");
+  EXPECT_EQ(End(again), "");
+}
+
 // A session whose file is worked on keeps its memory until then: it would be written between.
 class SchedulerEvictionOrderTest : public SchedulerFileOrderTest {
  protected:

@@ -64,10 +64,10 @@ class SchedulerLoop {
   }
   // Requires of the two: it is in memory.
   SessionOutcome Fork(const std::string& from, const std::string& to);
-  // What is to be written in another thread, and then given to EndSave.
-  SessionStore::Saving BeginSave(const std::string& id, const std::string& file) {
-    return store_.BeginSave(*store_.Find(id), file);
-  }
+  // What is to be written in another thread, and then given to EndSave. Error: it is to be already,
+  // as it is now.
+  std::variant<SessionStore::Saving, RequestError> BeginSave(const std::string& id,
+                                                             const std::string& file);
   void EndSave(const SessionStore::Saving& saving) { store_.EndSave(saving); }
   // From memory.
   SessionOutcome Drop(const std::string& id);

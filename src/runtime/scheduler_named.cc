@@ -1,5 +1,8 @@
 // Named sessions, as commands to the loop.
+#include <optional>
+#include <string>
 #include <utility>
+#include <variant>
 
 #include "runtime/scheduler_data.h"
 
@@ -17,6 +20,13 @@ bool Succeeded(const Scheduler::SessionOutcome& outcome) {
 }
 
 }  // namespace
+
+std::optional<RequestError> Scheduler::Data::CheckFileQueue() const {
+  if (n_file_work < options.max_waiting) return std::nullopt;
+  return RequestError{ErrorKind::kQueueFull,
+                      std::to_string(n_file_work) +
+                          " files are to be read or written, more are not taken; try again later"};
+}
 
 void Scheduler::ForkSession(std::string from, std::string to, SessionDone done) {
   Data& data = *data_;
@@ -47,12 +57,15 @@ void Scheduler::SaveSession(std::string id, std::string name, SessionDone done) 
                                    "a file of a session is called as a session may be: 1 to 128 of "
                                    "A-Z a-z 0-9 . _ -, the first no dot"});
         }
+        if (auto full = data.CheckFileQueue()) return done(*full);
         if (auto refused = data.ClaimExisting(id)) return done(*refused);
         data.loop.Load(id, [&data, id, name, done](const RequestError* error) {
           data.names.Release(id, true);
           if (error != nullptr) return done(*error);
           const SessionOutcome saved = data.loop.Describe(id);
-          const SessionStore::Saving saving = data.loop.BeginSave(id, name);
+          const auto begun = data.loop.BeginSave(id, name);
+          if (const auto* refused = std::get_if<RequestError>(&begun)) return done(*refused);
+          const auto& saving = std::get<SessionStore::Saving>(begun);
           data.AddFileWork(saving.write, [&data, saving, saved, done](const Result<void>& written) {
             data.loop.EndSave(saving);
             done(written ? saved : RequestError{ErrorKind::kInternal, written.error().message});
@@ -72,6 +85,7 @@ void Scheduler::RestoreSession(std::string id, std::string name, SessionDone don
                                    "sessions and their files are called by 1 to 128 of A-Z a-z 0-9 "
                                    ". _ -, the first no dot"});
         }
+        if (auto full = data.CheckFileQueue()) return done(*full);
         const bool existed = data.loop.Has(id) || data.folder->Has(id);
         if (data.names.ClaimAny(id) == SessionNames::Outcome::kBusy) {
           return done(

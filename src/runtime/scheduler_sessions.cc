@@ -99,6 +99,14 @@ std::optional<RequestError> SchedulerLoop::ReadFile(const std::string& id, const
   return std::nullopt;
 }
 
+std::variant<SessionStore::Saving, RequestError> SchedulerLoop::BeginSave(const std::string& id,
+                                                                          const std::string& file) {
+  const IdleSession& idle = *store_.Find(id);
+  if (!store_.saving_to(idle, file)) return store_.BeginSave(idle, file);
+  return RequestError{ErrorKind::kBusy,
+                      "session " + id + " is being saved to " + file + " already"};
+}
+
 SchedulerLoop::SessionOutcome SchedulerLoop::Fork(const std::string& from, const std::string& to) {
   const IdleSession* idle = store_.Find(from);
   if (!MakeRoom(idle->bytes, idle)) {

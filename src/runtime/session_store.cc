@@ -246,7 +246,8 @@ Result<void> SessionStore::Save(const IdleSession& session, const std::string& f
 
 SessionStore::Saving SessionStore::BeginSave(const IdleSession& session, const std::string& file) {
   WINNOW_CHECK(folder_ != nullptr);
-  ++saving_[session.session.get()].n;
+  const bool added = saving_[session.session.get()].files.insert(file).second;
+  WINNOW_CHECK(added);
   BeginFileWork(file);
   const auto write = [folder = folder_, file, notes = NotesFrom(session),
                       session = session.session.get()]() -> Result<void> {
@@ -256,12 +257,18 @@ SessionStore::Saving SessionStore::BeginSave(const IdleSession& session, const s
   return {.session = session.session.get(), .file = file, .write = write};
 }
 
+bool SessionStore::saving_to(const IdleSession& session, const std::string& file) const {
+  const auto found = saving_.find(session.session.get());
+  return found != saving_.end() && found->second.files.contains(file);
+}
+
 void SessionStore::EndSave(const Saving& saving) {
   Forget(saving.file);
   EndFileWork(saving.file);
   const auto found = saving_.find(saving.session);
   WINNOW_CHECK(found != saving_.end());
-  if (--found->second.n > 0) return;
+  found->second.files.erase(saving.file);
+  if (!found->second.files.empty()) return;
   leaving_bytes_ -= found->second.bytes;
   saving_.erase(found);
 }

@@ -80,7 +80,7 @@ class SessionStore {
   Result<void> Save(const IdleSession& session, const std::string& file,
                     Durability durability = Durability::kOnDisk) const;
   // The same in another thread, which runs what this returns, once. Until EndSave the session does
-  // not change: who goes on with it goes on with a copy.
+  // not change: who goes on with it goes on with a copy. Requires: not saving_to.
   struct Saving {
     const Session* session = nullptr;
     std::string file = {};
@@ -89,6 +89,8 @@ class SessionStore {
   Saving BeginSave(const IdleSession& session, const std::string& file);
   void EndSave(const Saving& saving);
   bool saving(const IdleSession& session) const { return saving_.contains(session.session.get()); }
+  // Whether what it is now is being written to the file.
+  bool saving_to(const IdleSession& session, const std::string& file) const;
   // A file is to be written, read or removed in another thread, until the end. The session of its
   // name is not evicted meanwhile: it would be written before what was asked for earlier.
   void BeginFileWork(const std::string& file) { file_work_.insert(file); }
@@ -123,7 +125,7 @@ class SessionStore {
   std::list<IdleSession> sessions_;
   int64_t bytes_ = 0;
   struct BeingSaved {
-    int n = 0;                              // how often at once
+    std::set<std::string> files = {};
     std::unique_ptr<Session> session = {};  // that has left sessions_
     int64_t bytes = 0;                      // of it
   };

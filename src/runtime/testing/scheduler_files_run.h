@@ -54,10 +54,11 @@ class SlowDisk {
 // A scheduler with a thread, whose I/O thread waits for disk_.
 class SchedulerFilesTest : public SchedulerSessionsTest {
  protected:
-  void MakeSlow(int64_t limit_bytes = 0) {
+  void MakeSlow(int64_t limit_bytes = 0, int max_waiting = 256) {
     SchedulerOptions options = WithFolder();
     options.defaults.on_projections = {};
     options.max_running = 2;
+    options.max_waiting = max_waiting;
     if (limit_bytes > 0) {
       options.memory_limit_bytes = ModelBytes(*engine_) +
                                    StepBufferBytes(*engine_, 2, options.defaults.row_block) +
@@ -96,6 +97,12 @@ class SchedulerFilesTest : public SchedulerSessionsTest {
   static std::string End(Pending& pending) {
     if (!IsDone(pending)) return "not done";
     return Problem(pending.get());
+  }
+  static std::optional<ErrorKind> EndKind(Pending& pending) {
+    if (!IsDone(pending)) return std::nullopt;
+    const Outcome outcome = pending.get();
+    const auto* error = std::get_if<RequestError>(&outcome);
+    return error == nullptr ? std::nullopt : std::optional(error->kind);
   }
   // Tokens of an answer that must come.
   std::future<std::vector<TokenId>> BeginAnswer(const std::string& session, int n_prompt,
