@@ -171,8 +171,8 @@ TEST_F(SchedulerReadingTest, StoppingAnswersAll) {
   auto question = BeginAnswer("a", 9, 6);
   auto kept = BeginKept("a");
   ASSERT_TRUE(disk_->WaitUntilAtWork());
-  disk_->Free();
-  scheduler_->Stop();
+  WaitForCommands();
+  StopWhileBusy();
   EXPECT_TRUE(IsDone(saved));
   EXPECT_EQ(question.wait_for(std::chrono::seconds(0)), std::future_status::ready);
   EXPECT_EQ(kept.wait_for(std::chrono::seconds(0)), std::future_status::ready);
@@ -202,8 +202,7 @@ TEST_F(SchedulerFilesTest, StoppingEndsWhatIsBeingSaved) {
   ASSERT_EQ(End(made), "");
   auto saved = BeginSave("a", "file");
   ASSERT_TRUE(disk_->WaitUntilAtWork());
-  disk_->Free();
-  scheduler_->Stop();
+  StopWhileBusy();
   EXPECT_EQ(End(saved), "");
   EXPECT_EQ(TokensInFile("file"), 60);
 }

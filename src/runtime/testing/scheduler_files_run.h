@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -54,6 +55,11 @@ class SlowDisk {
 // A scheduler with a thread, whose I/O thread waits for disk_.
 class SchedulerFilesTest : public SchedulerSessionsTest {
  protected:
+  // The I/O thread ends before the disk does, also after a failure.
+  ~SchedulerFilesTest() override {
+    disk_->Free();
+    scheduler_.reset();
+  }
   void MakeSlow(int64_t limit_bytes = 0, int max_waiting = 256) {
     SchedulerOptions options = WithFolder();
     options.defaults.on_projections = {};
@@ -124,6 +130,20 @@ class SchedulerFilesTest : public SchedulerSessionsTest {
   static std::vector<TokenId> End(std::future<std::vector<TokenId>> answer) {
     const auto ready = answer.wait_for(std::chrono::minutes(1)) == std::future_status::ready;
     return ready ? answer.get() : std::vector<TokenId>();
+  }
+  // The disk is busy until stopping has begun.
+  void StopWhileBusy() {
+    std::thread frees([this] {
+      const auto stopping = [this] {
+        // Refused for its prompt before that.
+        const auto outcome = scheduler_->Submit(Request());
+        return std::get<RequestError>(outcome).kind == ErrorKind::kUnavailable;
+      };
+      while (!stopping()) std::this_thread::yield();
+      disk_->Free();
+    });
+    scheduler_->Stop();
+    frees.join();
   }
   // Until what was asked for has begun.
   void WaitForCommands() {
