@@ -137,7 +137,10 @@ IdleSession* SchedulerLoop::FindNamed(const std::shared_ptr<Job>& job, Answer& a
   job->loading = true;
   Load(id, [job](const RequestError* error) {
     job->loading = false;
-    if (error != nullptr) job->load_error = {ErrorKind::kNotFound, error->message};
+    if (error == nullptr) return;
+    job->load_error = *error;
+    // Nothing is wrong with the request where a file cannot be read.
+    if (error->kind == ErrorKind::kInvalid) job->load_error->kind = ErrorKind::kNotFound;
   });
   return store_.Find(id);
 }

@@ -150,6 +150,30 @@ TEST_F(SchedulerReadingTest, ADamagedFileIsAnError) {
   EXPECT_EQ(scheduler_->state().reserved_bytes, 0);
 }
 
+// One that another process has replaced by a longer one.
+TEST_F(SchedulerReadingTest, AFileThatHasChangedIsToBeAskedForAgain) {
+  const auto longer = Session::Make(*engine_, {}).value();
+  ASSERT_TRUE(longer->Prefill(Prompt(200, 1)).value());
+  ASSERT_TRUE(SaveSession(*longer, folder_ + "/longer").has_value());
+  MakeWithFile();
+  Request request = MakeRequest(Prompt(9, 2), 6);
+  request.session = "a";
+  std::promise<ErrorKind> failed;
+  request.on_event = [&](const Event& event) {
+    if (event.kind == Event::Kind::kFailed) failed.set_value(event.error.kind);
+    if (event.kind == Event::Kind::kFinished) failed.set_value(ErrorKind::kInternal);
+  };
+  ASSERT_TRUE(std::holds_alternative<Ticket>(scheduler_->Submit(std::move(request))));
+  auto restored = BeginRestore("b", "a");
+  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  WaitForCommands();
+  std::filesystem::rename(folder_ + "/longer", folder_ + "/a.session");
+  disk_->Free();
+  EXPECT_EQ(EndKind(restored), ErrorKind::kBusy);
+  EXPECT_EQ(failed.get_future().get(), ErrorKind::kBusy);
+  EXPECT_EQ(BeginKept("a").get(), 200);
+}
+
 // Deleted while somebody reads it, it is gone from memory too.
 TEST_F(SchedulerReadingTest, ADeletedSessionIsNotReadAgain) {
   MakeWithFile();
@@ -167,13 +191,14 @@ TEST_F(SchedulerReadingTest, ADeletedSessionIsNotReadAgain) {
 // Sessions that are only to be written or read when the scheduler stops are told so.
 TEST_F(SchedulerReadingTest, StoppingAnswersAll) {
   MakeWithFile();
-  auto saved = BeginSave("a", "b");
+  std::filesystem::copy_file(folder_ + "/a.session", folder_ + "/c.session");
+  auto saved = BeginSave("c", "b");
   auto question = BeginAnswer("a", 9, 6);
   auto kept = BeginKept("a");
   ASSERT_TRUE(disk_->WaitUntilAtWork());
   WaitForCommands();
   StopWhileBusy();
-  EXPECT_TRUE(IsDone(saved));
+  EXPECT_EQ(EndKind(saved), ErrorKind::kUnavailable);
   EXPECT_EQ(question.wait_for(std::chrono::seconds(0)), std::future_status::ready);
   EXPECT_EQ(kept.wait_for(std::chrono::seconds(0)), std::future_status::ready);
 }

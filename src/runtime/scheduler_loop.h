@@ -26,9 +26,10 @@ namespace winnow::runtime {
 // Scheduler, which checks them.
 class SchedulerLoop {
  public:
-  // `work` in the thread of files, then `then` in the loop's.
-  using FileWork = std::function<void(std::function<Result<void>()> work,
-                                      std::function<void(const Result<void>& outcome)> then)>;
+  // Called with how something ended; null: without an error.
+  using Then = std::function<void(const RequestError* error)>;
+  // `task` on the I/O thread, then `then` on the loop's.
+  using FileWork = std::function<void(SessionStore::FileTask task, Then then)>;
   // All outlive the loop. No folder: sessions live in memory only.
   SchedulerLoop(Engine& engine, const SchedulerOptions& options, const SessionFolder* folder,
                 SessionNames& names, Log& log, const Clock& clock, FileWork file_work);
@@ -55,7 +56,6 @@ class SchedulerLoop {
   SessionOutcome Describe(const std::string& id);
   // Calls `then` when a session is in memory, at once or when its file was read; with an error
   // where it cannot be.
-  using Then = std::function<void(const RequestError* error)>;
   void Load(const std::string& id, Then then);
   // Reads a file, which becomes session `id`, whether or not there is one. An error is of now, and
   // `then` not called.

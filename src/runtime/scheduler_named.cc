@@ -9,8 +9,6 @@
 namespace winnow::runtime {
 namespace {
 
-const RequestError kStopped = {ErrorKind::kUnavailable, "the server is shutting down"};
-
 RequestError NoFolder() {
   return {ErrorKind::kInvalid, "there is no folder for saved sessions; --session-path names one"};
 }
@@ -44,7 +42,7 @@ void Scheduler::ForkSession(std::string from, std::string to, SessionDone done) 
           done(outcome);
         });
       },
-      [done] { done(kStopped); });
+      [done] { done(ShuttingDown()); });
 }
 
 void Scheduler::SaveSession(std::string id, std::string name, SessionDone done) {
@@ -66,13 +64,13 @@ void Scheduler::SaveSession(std::string id, std::string name, SessionDone done) 
           const auto begun = data.loop.BeginSave(id, name);
           if (const auto* refused = std::get_if<RequestError>(&begun)) return done(*refused);
           const auto& saving = std::get<SessionStore::Saving>(begun);
-          data.AddFileWork(saving.write, [&data, saving, saved, done](const Result<void>& written) {
+          data.AddFileWork(saving.write, [&data, saving, saved, done](const RequestError* failed) {
             data.loop.EndSave(saving);
-            done(written ? saved : RequestError{ErrorKind::kInternal, written.error().message});
+            done(failed == nullptr ? saved : *failed);
           });
         });
       },
-      [done] { done(kStopped); });
+      [done] { done(ShuttingDown()); });
 }
 
 void Scheduler::RestoreSession(std::string id, std::string name, SessionDone done) {
@@ -98,7 +96,7 @@ void Scheduler::RestoreSession(std::string id, std::string name, SessionDone don
         };
         if (const auto refused = data.loop.Restore(id, name, end)) end(&*refused);
       },
-      [done] { done(kStopped); });
+      [done] { done(ShuttingDown()); });
 }
 
 void Scheduler::DeleteSession(std::string id, SessionDone done) {
@@ -113,14 +111,18 @@ void Scheduler::DeleteSession(std::string id, SessionDone done) {
         }
         // Behind those that write it now.
         data.loop.BeginRemove(id);
-        const auto remove = [&data, id] { return data.folder->Remove(id); };
-        data.AddFileWork(remove, [&data, id, dropped, done](const Result<void>& removed) {
+        const auto remove = [&data, id]() -> std::optional<RequestError> {
+          const auto removed = data.folder->Remove(id);
+          if (removed) return std::nullopt;
+          return RequestError{ErrorKind::kInternal, removed.error().message};
+        };
+        data.AddFileWork(remove, [&data, id, dropped, done](const RequestError* error) {
           data.loop.EndRemove(id);
-          data.names.Release(id, !removed);
-          done(removed ? dropped : RequestError{ErrorKind::kInternal, removed.error().message});
+          data.names.Release(id, error != nullptr);
+          done(error == nullptr ? dropped : *error);
         });
       },
-      [done] { done(kStopped); });
+      [done] { done(ShuttingDown()); });
 }
 
 void Scheduler::ListSessions(std::function<void(std::vector<SessionInfo> sessions)> done) {
@@ -139,7 +141,7 @@ void Scheduler::KeptPositions(
         }
         data.loop.KeptPositions(id, by_head, done);
       },
-      [done] { done(kStopped); });
+      [done] { done(ShuttingDown()); });
 }
 
 }  // namespace winnow::runtime

@@ -76,18 +76,11 @@ std::optional<RequestError> SchedulerLoop::ReadFile(const std::string& id, const
   store_.BeginFileWork(file);
   loading_bytes_ += *max_bytes;
   const auto idle = std::make_shared<IdleSession>();
-  const auto read = [idle, reader = store_.MakeReader(file, *max_bytes)]() -> Result<void> {
-    WINNOW_ASSIGN(*idle, reader());
-    return {};
-  };
   const auto end = [this, id, file, bytes = *max_bytes, replaces, idle,
-                    then](const Result<void>& done) {
+                    then](const RequestError* error) {
     store_.EndFileWork(file);
     loading_bytes_ -= bytes;
-    if (!done) {
-      const RequestError error = {ErrorKind::kInvalid, done.error().message};
-      return then(&error);
-    }
+    if (error != nullptr) return then(error);
     if (replaces || store_.Find(id) == nullptr) {
       idle->name = id;
       idle->used = clock_.now();
@@ -95,7 +88,7 @@ std::optional<RequestError> SchedulerLoop::ReadFile(const std::string& id, const
     }
     then(nullptr);
   };
-  file_work_(read, end);
+  file_work_(store_.MakeReader(file, *max_bytes, idle), end);
   return std::nullopt;
 }
 

@@ -250,9 +250,12 @@ SessionStore::Saving SessionStore::BeginSave(const IdleSession& session, const s
   WINNOW_CHECK(added);
   BeginFileWork(file);
   const auto write = [folder = folder_, file, notes = NotesFrom(session),
-                      session = session.session.get()]() -> Result<void> {
-    WINNOW_ASSIGN(OutputFile output, folder->Write(file));
-    return SaveSession(*session, std::move(output), notes);
+                      session = session.session.get()]() -> std::optional<RequestError> {
+    auto output = folder->Write(file);
+    if (!output) return RequestError{ErrorKind::kInternal, output.error().message};
+    const auto saved = SaveSession(*session, std::move(output).value(), notes);
+    if (!saved) return RequestError{ErrorKind::kInternal, saved.error().message};
+    return std::nullopt;
   };
   return {.session = session.session.get(), .file = file, .write = write};
 }
@@ -280,23 +283,29 @@ void SessionStore::EndFileWork(const std::string& file) {
 }
 
 // All comes from one open file: another may take its place at any time.
-SessionStore::Reader SessionStore::MakeReader(const std::string& file, int64_t max_bytes) const {
+SessionStore::FileTask SessionStore::MakeReader(const std::string& file, int64_t max_bytes,
+                                                std::shared_ptr<IdleSession> read) const {
   WINNOW_CHECK(folder_ != nullptr);
-  return [this, file, max_bytes]() -> Result<IdleSession> {
-    const Error changed{"session " + file + ": its file has changed; try again"};
+  // False: the file has changed.
+  const auto read_file = [this, file, max_bytes, read = std::move(read)]() -> Result<bool> {
     WINNOW_ASSIGN(SessionInput input, folder_->Read(file));
     WINNOW_ASSIGN(const SessionFileInfo info, ReadSessionInfo(input));
     WINNOW_ASSIGN(
         const SavedSession saved,
         SavedSessionFrom(info, static_cast<int64_t>(input.n_bytes), engine_, options_.defaults));
-    if (saved.max_bytes > max_bytes) return changed;
+    if (saved.max_bytes > max_bytes) return false;
     Notes notes = ReadNotes(info, engine_.model().hyperparameters().vocabulary);
-    IdleSession idle = {.unread = std::move(notes.unread), .n_document = notes.n_document};
-    WINNOW_ASSIGN(idle.session, RestoreSession(engine_, saved.options, std::move(input)));
-    // Written in place meanwhile.
-    if (idle.session->n_tokens() != info.n_tokens) return changed;
-    if (IdleBytes(*idle.session) > max_bytes) return changed;
-    return idle;
+    read->unread = std::move(notes.unread);
+    read->n_document = notes.n_document;
+    WINNOW_ASSIGN(read->session, RestoreSession(engine_, saved.options, std::move(input)));
+    // It may be written in place meanwhile.
+    return read->session->n_tokens() == info.n_tokens && IdleBytes(*read->session) <= max_bytes;
+  };
+  return [file, read_file]() -> std::optional<RequestError> {
+    const Result<bool> is_same = read_file();
+    if (!is_same) return RequestError{ErrorKind::kInvalid, is_same.error().message};
+    if (*is_same) return std::nullopt;
+    return RequestError{ErrorKind::kBusy, "session " + file + ": its file has changed; try again"};
   };
 }
 

@@ -79,12 +79,14 @@ class SessionStore {
   int64_t n_heads_read() const { return n_heads_read_; }  // from files
   Result<void> Save(const IdleSession& session, const std::string& file,
                     Durability durability = Durability::kOnDisk) const;
-  // The same in another thread, which runs what this returns, once. Until EndSave the session does
+  // What is done with a file in another thread; nothing: it succeeded.
+  using FileTask = std::function<std::optional<RequestError>()>;
+  // Save in another thread, which runs what this returns, once. Until EndSave the session does
   // not change: who goes on with it goes on with a copy. Requires: not saving_to.
   struct Saving {
     const Session* session = nullptr;
     std::string file = {};
-    std::function<Result<void>()> write = {};
+    FileTask write = {};
   };
   Saving BeginSave(const IdleSession& session, const std::string& file);
   void EndSave(const Saving& saving);
@@ -96,10 +98,10 @@ class SessionStore {
   void BeginFileWork(const std::string& file) { file_work_.insert(file); }
   void EndFileWork(const std::string& file);
   bool has_file_work() const { return !file_work_.empty(); }  // saves are among it
-  // Reads a file, in any thread: the session has no name yet. Errors: those of RestoreSession; the
-  // file has changed since ReadMaxBytes, and its session may take more.
-  using Reader = std::function<Result<IdleSession>()>;
-  Reader MakeReader(const std::string& file, int64_t max_bytes) const;
+  // Reads a file into `read`, which has no name yet. Errors: kInvalid where RestoreSession has one;
+  // kBusy where the file has changed since ReadMaxBytes, and its session may take more.
+  FileTask MakeReader(const std::string& file, int64_t max_bytes,
+                      std::shared_ptr<IdleSession> read) const;
   Result<void> RemoveFile(const std::string& name) const;
   // The file has changed in another way.
   void Forget(const std::string& file) const;
