@@ -129,7 +129,7 @@ SchedulerLoop::SessionOutcome SchedulerLoop::Drop(const std::string& id) {
 }
 
 void SchedulerLoop::EndRemove(const std::string& id) {
-  store_.Forget(id);
+  store_.ClearHead(id);
   store_.EndFileWork(id);
   if (IdleSession* idle = store_.Find(id)) store_.Drop(*idle);
 }

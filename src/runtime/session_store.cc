@@ -220,7 +220,7 @@ SessionStore::Head* SessionStore::FindHead(const std::string& file) const {
   return &(heads_[file] = std::move(head));
 }
 
-void SessionStore::Forget(const std::string& file) const {
+void SessionStore::ClearHead(const std::string& file) const {
   n_saved_ = -1;
   heads_.erase(file);
 }
@@ -239,7 +239,7 @@ Result<int64_t> SessionStore::ReadMaxBytes(const std::string& file) const {
 Result<void> SessionStore::Save(const IdleSession& session, const std::string& file,
                                 Durability durability) const {
   WINNOW_CHECK(folder_ != nullptr);
-  Forget(file);
+  ClearHead(file);
   WINNOW_ASSIGN(OutputFile output, folder_->Write(file));
   return SaveSession(*session.session, std::move(output), NotesFrom(session), durability);
 }
@@ -266,7 +266,7 @@ bool SessionStore::saving_to(const IdleSession& session, const std::string& file
 }
 
 void SessionStore::EndSave(const Saving& saving) {
-  Forget(saving.file);
+  ClearHead(saving.file);
   EndFileWork(saving.file);
   const auto found = saving_.find(saving.session);
   WINNOW_CHECK(found != saving_.end());
@@ -310,7 +310,7 @@ SessionStore::FileTask SessionStore::MakeReader(const std::string& file, int64_t
 }
 
 Result<void> SessionStore::RemoveFile(const std::string& name) const {
-  Forget(name);
+  ClearHead(name);
   return folder_ == nullptr ? Result<void>() : folder_->Remove(name);
 }
 

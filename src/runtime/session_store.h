@@ -103,8 +103,8 @@ class SessionStore {
   FileTask MakeReader(const std::string& file, int64_t max_bytes,
                       std::shared_ptr<IdleSession> read) const;
   Result<void> RemoveFile(const std::string& name) const;
-  // The file has changed in another way.
-  void Forget(const std::string& file) const;
+  // What is known of a file: it has changed.
+  void ClearHead(const std::string& file) const;
   std::vector<SessionInfo> List(Clock::TimePoint now) const;
   int n_saved() const;  // as of the last change made here
 
