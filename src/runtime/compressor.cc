@@ -82,7 +82,7 @@ bool Compressor::Compresses(Phase phase) const {
 
 void Compressor::BeginCall(Phase phase, int64_t n_call) {
   phase_ = phase;
-  broken_.reset();
+  violation_.reset();
   n_rows_ = n_call;
   n_seen_ += n_call;
   if (phase == Phase::kPrefill) {
@@ -151,7 +151,7 @@ Result<void> Compressor::AfterReplayLayer(cache::Cache& cache, const attention::
   call.scale = done.scale;
   call.replay = replay_chunk_;
   options_.method->ObserveReplay(call);
-  return Unbroken();
+  return FirstViolation();
 }
 
 void Compressor::DecideAll(cache::Cache& cache) {
@@ -177,24 +177,24 @@ Result<void> Compressor::AfterLayer(cache::Cache& cache, const attention::LayerD
   call.scale = done.scale;
   compression::DecideAndApply(*options_.method, cache, call, done.rope, plans_, MakeHooks(cache));
   if (!plans_.kept_rows.empty()) n_rows_ = static_cast<int64_t>(plans_.kept_rows.size());
-  return Unbroken();
+  return FirstViolation();
 }
 
 Result<void> Compressor::EndCall(const cache::Cache& cache) {
   memory_.reset();
   CheckLiveBytes(cache);
   if (kChecksInvariants && Compresses(phase_)) {
-    Note(WINNOW_INVARIANT(invariants_, KeepsSizes(cache, phase_, 0)));
+    Record(WINNOW_INVARIANT(invariants_, KeepsSizes(cache, phase_, 0)));
   }
-  return Unbroken();
+  return FirstViolation();
 }
 
-void Compressor::Note(const Result<void>& holds) {
-  if (!holds && !broken_) broken_ = holds.error();
+void Compressor::Record(const Result<void>& holds) {
+  if (!holds && !violation_) violation_ = holds.error();
 }
 
-Result<void> Compressor::Unbroken() const {
-  return broken_ ? Result<void>(*broken_) : Result<void>();
+Result<void> Compressor::FirstViolation() const {
+  return violation_ ? Result<void>(*violation_) : Result<void>();
 }
 
 void Compressor::CheckLiveBytes(const cache::Cache& cache) {
@@ -223,11 +223,12 @@ void Compressor::CheckLiveBytes(const cache::Cache& cache, int layer) {
 
 void Compressor::CheckLimits() {
   const int64_t live = live_bytes_;
-  Note(WINNOW_INVARIANT(invariants_, options_.memory_bytes == 0 || live <= options_.memory_bytes));
-  Note(WINNOW_INVARIANT(invariants_, live <= planned_peak_));
+  Record(
+      WINNOW_INVARIANT(invariants_, options_.memory_bytes == 0 || live <= options_.memory_bytes));
+  Record(WINNOW_INVARIANT(invariants_, live <= planned_peak_));
   if (n_seen_ > n_reserved_tokens_) return;
   const int64_t surplus = phase_ == Phase::kPrefill ? reservation_.prefill_surplus_bytes : 0;
-  Note(WINNOW_INVARIANT(invariants_, live <= reservation_.steady_bytes + surplus));
+  Record(WINNOW_INVARIANT(invariants_, live <= reservation_.steady_bytes + surplus));
 }
 
 bool Compressor::KeepsSizes(const cache::Cache& cache, Phase phase, int64_t n_more) const {

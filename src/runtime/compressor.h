@@ -178,8 +178,8 @@ class Compressor {
   // check for every layer, and does not count all layers each time.
   void CheckLiveBytes(const cache::Cache& cache, int layer);
   void CheckLimits();
-  void Note(const Result<void>& holds);
-  Result<void> Unbroken() const;
+  void Record(const Result<void>& holds);
+  Result<void> FirstViolation() const;  // in this call
   // Whether layers hold what the method states of a phase, and `n_more` entries per KV head.
   bool KeepsSizes(const cache::Cache& cache, compression::Phase phase, int64_t n_more) const;
   bool Compresses(compression::Phase phase) const;
@@ -214,8 +214,8 @@ class Compressor {
   int64_t n_reserved_tokens_ = -1;  // tokens of the sequence up to which it counts
   std::vector<Entries> held_;       // reused from step to step, with the plan
   std::optional<MemoryPlan> step_plan_;
-  std::optional<Error> broken_;  // the first invariant that did not hold in this call
-  int64_t n_rows_ = 0;           // of the call, in the layer at work
+  std::optional<Error> violation_;  // the first in this call
+  int64_t n_rows_ = 0;              // of the call, in the layer at work
   compression::Phase phase_ = compression::Phase::kPrefill;
   compression::Scratch scratch_;
   compression::PlanList plans_;

@@ -8,8 +8,8 @@
 
 namespace winnow::runtime {
 
-// Work on files, one after another in the order it came, on a thread of its own: nobody's tokens
-// wait for the disk. Thread-safe.
+// Work on files, one after another in the order it came, on an I/O thread: nobody's tokens wait for
+// the disk. Thread-safe.
 class FileQueue {
  public:
   // `before` runs before each task (SchedulerOptions::on_file_work).

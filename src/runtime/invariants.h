@@ -26,7 +26,7 @@ class Invariants {
   // that tests notice.
   explicit Invariants(bool survives) : survives_(survives) {}
 
-  Error Broken(const char* condition, const char* file, int line) {
+  Error Record(const char* condition, const char* file, int line) {
     if (!survives_) internal::CheckFailed(condition, file, line);
     n_broken_.fetch_add(1, std::memory_order_relaxed);
     return Error{std::string("bug: ") + condition + " does not hold (" + file + ":" +
@@ -44,4 +44,4 @@ class Invariants {
 // The error of a condition that does not hold, a Result<void>.
 #define WINNOW_INVARIANT(invariants, condition) \
   ((condition) ? ::winnow::Result<void>()       \
-               : ::winnow::Result<void>((invariants).Broken(#condition, __FILE__, __LINE__)))
+               : ::winnow::Result<void>((invariants).Record(#condition, __FILE__, __LINE__)))

@@ -149,6 +149,13 @@ void Prefill::Rollback(Work& work) const {
   work.prompt.session->Truncate(work.n_before);
 }
 
+void Prefill::Leave(Work& work) const {
+  // Behind the layers those of the tokens before may be written over.
+  if (step_.done() == 1) work.prompt.session->data_->has_logits = false;
+  Rollback(work);
+  work.dropped = true;
+}
+
 // The pass as a whole cannot go on.
 void Prefill::Fail(const Error& error) {
   for (const Part& part : wave_) {
@@ -166,8 +173,7 @@ void Prefill::Drop(size_t prompt) {
   for (size_t i = 0; i < wave_.size(); ++i) {
     if (wave_[i].work != prompt) continue;
     step_.Drop(i);
-    Rollback(work);
-    work.dropped = true;
+    Leave(work);
   }
   const auto is_left = [this](const Part& part) {
     return !works_[part.work].dropped && !works_[part.work].failure;
@@ -177,12 +183,11 @@ void Prefill::Drop(size_t prompt) {
 
 void Prefill::Abandon() {
   if (!at_work()) return;
-  step_.Abandon();
   for (const Part& part : wave_) {
     Work& work = works_[part.work];
-    if (!work.dropped) Rollback(work);
-    work.dropped = true;
+    if (!work.dropped) Leave(work);
   }
+  step_.Abandon();
   wave_.clear();
 }
 

@@ -42,8 +42,8 @@ class Prefill {
   // Works until the quota is used up. True: all prompts are read, have failed or were dropped; with
   // logits() of their sessions.
   bool Run(const model::Quota& quota = {});
-  // Leaves a prompt out, or all: the session is as before Begin, or empty where a method evicts,
-  // and is not touched any more.
+  // Leaves a prompt out, or all: the session is as before Begin, without logits where the pass is
+  // past its layers, or empty where a method evicts, and is not touched any more.
   void Drop(size_t prompt);
   void Abandon();
 
@@ -88,6 +88,8 @@ class Prefill {
   // The last pass of a part is done.
   void EndPart(Work& work) const;
   void Rollback(Work& work) const;
+  // In the middle of a pass.
+  void Leave(Work& work) const;
   void Fail(const Error& error);
 
   model::Step& step_;

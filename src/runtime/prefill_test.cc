@@ -146,6 +146,28 @@ TEST_F(PrefillTest, OneThatIsRefusedOrDroppedLeavesTheOthersAlone) {
   }
 }
 
+// Logits are written prompt after prompt, a block of rows at a time.
+TEST_F(PrefillTest, DroppedAmongTheLogitsItHasNone) {
+  for (const bool abandons : {false, true}) {
+    const auto first = Make(8), second = Make(8);
+    ASSERT_TRUE(first->Prefill(Tokens(9)).value());
+    const std::vector<TokenId> prompt = Tokens(30);
+    const std::vector<Prefill::Prompt> wanted = {
+        {.session = first.get(), .tokens = prompt},
+        {.session = second.get(),
+         .tokens = prompt,
+         .on_logits = [](int64_t, std::span<const float>) {},
+         .logits_from = 0}};
+    Prefill prefill(step_);
+    prefill.Begin(wanted);
+    while (step_.done() < 1) ASSERT_FALSE(prefill.Run({.n_blocks = 1}));
+    ASSERT_FALSE(prefill.Run({.n_blocks = 1}));
+    abandons ? prefill.Abandon() : prefill.Drop(0);
+    EXPECT_EQ(first->n_tokens(), 9);
+    EXPECT_TRUE(first->logits().empty());
+  }
+}
+
 TEST_F(PrefillTest, WithAllDroppedTheStepIsFree) {
   const auto session = Make(8);
   const auto prompt = Tokens(30);

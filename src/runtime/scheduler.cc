@@ -28,7 +28,7 @@ Scheduler::Data::Data(Engine& engine_, const SchedulerOptions& options_,
       log(log_),
       clock(clock_ == nullptr ? static_cast<const Clock&>(system_clock) : *clock_),
       loop(engine, options, folder.get(), names, log, clock,
-           [this](auto work, auto then) { AddFileWork(std::move(work), std::move(then)); }),
+           [this](auto task, auto then) { AddFileWork(std::move(task), std::move(then)); }),
       files(options_.on_file_work) {
   if (folder == nullptr) return;
   for (const std::string& name : folder->List()) {
@@ -82,19 +82,21 @@ void Scheduler::Data::Post(std::function<void()> command, std::function<void()> 
   if_stopped();
 }
 
-void Scheduler::Data::AddFileWork(std::function<Result<void>()> work,
-                                  std::function<void(const Result<void>&)> then) {
+void Scheduler::Data::AddFileWork(SessionStore::FileTask task, SchedulerLoop::Then then) {
   const auto is_stopped = [this] {
     const std::lock_guard lock(mutex);
     return stopped;
   };
-  if (is_stopped()) return then(Error{"the server is shutting down"});
+  if (is_stopped()) {
+    const RequestError error = ShuttingDown();
+    return then(&error);
+  }
   ++n_file_work;
-  files.Add([this, work = std::move(work), then = std::move(then)] {
+  files.Add([this, task = std::move(task), then = std::move(then)] {
     // Whoever stops the scheduler waits for the queue first, and is then alone.
-    const auto finish = [this, then, outcome = work()] {
+    const auto finish = [this, then, error = task()] {
       --n_file_work;
-      then(outcome);
+      then(error ? &*error : nullptr);
     };
     Post(finish, finish);
   });
@@ -155,7 +157,7 @@ void Scheduler::Data::Close() {
     to_refuse.swap(commands);
   }
   for (auto& job : jobs) loop.Add(std::move(job));
-  loop.FailAll({ErrorKind::kUnavailable, "the server is shutting down"});
+  loop.FailAll(ShuttingDown());
   for (const Command& command : to_refuse) command.stopped();
   PublishState();
 }

@@ -74,7 +74,8 @@ class Scheduler {
   void CreateSession(std::string id, Request document, SessionDone done);
   void ForkSession(std::string from, std::string to, SessionDone done);
   // To and from the file `name` below session_path. A restored session replaces one of the same id
-  // only when all of the file was right. Errors: kInvalid without a folder.
+  // only when all of the file was right. Errors: kInvalid without a folder; kBusy where the same is
+  // being saved there already; kQueueFull where max_waiting files are to be read or written.
   void SaveSession(std::string id, std::string name, SessionDone done);
   void RestoreSession(std::string id, std::string name, SessionDone done);
   // From memory, and its file of the same name.

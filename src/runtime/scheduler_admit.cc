@@ -128,16 +128,19 @@ IdleSession* SchedulerLoop::FindNamed(const std::shared_ptr<Job>& job, Answer& a
   IdleSession* idle = store_.Find(id);
   if (idle != nullptr || job->loading || job->load_error) return idle;
   if (!loading_.contains(id)) {
-    const auto saved = store_.ReadHead(id);
-    if (saved && !MakeRoom(saved->max_bytes, nullptr)) {
-      answer = ContextFull(*job, saved->max_bytes);
+    const auto max_bytes = store_.ReadMaxBytes(id);
+    if (max_bytes && !MakeRoom(*max_bytes, nullptr)) {
+      answer = ContextFull(*job, *max_bytes);
       return nullptr;
     }
   }
   job->loading = true;
   Load(id, [job](const RequestError* error) {
     job->loading = false;
-    if (error != nullptr) job->load_error = {ErrorKind::kNotFound, error->message};
+    if (error == nullptr) return;
+    job->load_error = *error;
+    // Nothing is wrong with the request where a file cannot be read.
+    if (error->kind == ErrorKind::kInvalid) job->load_error->kind = ErrorKind::kNotFound;
   });
   return store_.Find(id);
 }

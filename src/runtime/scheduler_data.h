@@ -20,6 +20,10 @@ class SystemClock final : public Clock {
   TimePoint now() const override { return std::chrono::steady_clock::now(); }
 };
 
+inline RequestError ShuttingDown() {
+  return {ErrorKind::kUnavailable, "the server is shutting down"};
+}
+
 // What crosses threads: requests and commands go in under a mutex, the state comes out under
 // another. Everything else is the loop's.
 struct Scheduler::Data {
@@ -28,9 +32,8 @@ struct Scheduler::Data {
 
   // A command for the loop; `stopped` is called instead where there is none any more.
   void Post(std::function<void()> command, std::function<void()> stopped);
-  // `work` on the thread of files, then `then` on the loop's. On the loop's thread.
-  void AddFileWork(std::function<Result<void>()> work,
-                   std::function<void(const Result<void>&)> then);
+  // `task` on the I/O thread, then `then` on the loop's. On the loop's thread.
+  void AddFileWork(SessionStore::FileTask task, SchedulerLoop::Then then);
   // Whether nothing is at work or to be done.
   bool idle() const { return loop.idle() && n_file_work == 0; }
   // Takes over what came in. True: there was something.
@@ -46,6 +49,8 @@ struct Scheduler::Data {
   std::optional<RequestError> ClaimExisting(const std::string& name);
   std::optional<RequestError> ClaimNew(const std::string& name);
   std::optional<RequestError> CheckQueue();
+  // Saves and restores wait too, not more than requests. On the loop's thread.
+  std::optional<RequestError> CheckFileQueue() const;
   std::variant<Ticket, RequestError> Enqueue(std::shared_ptr<Job> job);
 
   Engine& engine;

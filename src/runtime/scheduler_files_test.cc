@@ -1,128 +1,17 @@
 // Sessions are read and written while others, and those written themselves, go on.
 #include <chrono>
-#include <condition_variable>
 #include <filesystem>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <thread>
 
-#include "runtime/batch_memory.h"
-#include "runtime/scheduler_memory.h"
-#include "runtime/session_file.h"
-#include "runtime/testing/scheduler_sessions_run.h"
+#include "runtime/testing/scheduler_files_run.h"
 
 namespace winnow::runtime {
 namespace {
 
-// A disk that is busy until it is let go.
-class SlowDisk {
- public:
-  // Whoever works on files waits here; a test that went wrong does not hang.
-  void Wait() {
-    at_work_.Set();
-    EXPECT_TRUE(free_.WaitFor()) << "the disk was never free";
-  }
-  bool WaitUntilAtWork() { return at_work_.WaitFor(); }
-  void Free() { free_.Set(); }
-
- private:
-  class Flag {
-   public:
-    void Set() {
-      const std::lock_guard lock(mutex_);
-      is_set_ = true;
-      changed_.notify_all();
-    }
-    bool WaitFor() {
-      std::unique_lock lock(mutex_);
-      return changed_.wait_for(lock, std::chrono::minutes(1), [this] { return is_set_; });
-    }
-
-   private:
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    bool is_set_ = false;
-  };
-  Flag at_work_, free_;
-};
-
-class SchedulerFilesTest : public testing::SchedulerSessionsTest {
- protected:
-  void MakeSlow(int64_t limit_bytes = 0) {
-    SchedulerOptions options = WithFolder();
-    options.defaults.on_projections = {};
-    options.max_running = 2;
-    if (limit_bytes > 0) {
-      options.memory_limit_bytes = ModelBytes(*engine_) +
-                                   StepBufferBytes(*engine_, 2, options.defaults.row_block) +
-                                   limit_bytes;
-    }
-    options.on_file_work = [this] { disk_->Wait(); };
-    Make(options);
-    scheduler_->Start();
-  }
-  using Pending = std::future<Outcome>;
-  template <class Operation>
-  Pending Begin(const Operation& operation) {
-    auto promise = std::make_shared<std::promise<Outcome>>();
-    Pending pending = promise->get_future();
-    operation([promise](Outcome outcome) { promise->set_value(std::move(outcome)); });
-    return pending;
-  }
-  Pending BeginCreate(const std::string& id, int n, std::optional<SessionOptions> options = {}) {
-    Request document = MakeRequest(Prompt(n, 1), 0);
-    document.options = std::move(options);
-    return Begin([&](auto done) { scheduler_->CreateSession(id, std::move(document), done); });
-  }
-  Pending BeginSave(const std::string& id, const std::string& file) {
-    return Begin([&](auto done) { scheduler_->SaveSession(id, file, done); });
-  }
-  Pending BeginDelete(const std::string& id) {
-    return Begin([&](auto done) { scheduler_->DeleteSession(id, done); });
-  }
-  static bool IsDone(const Pending& pending) {
-    return pending.wait_for(std::chrono::minutes(1)) == std::future_status::ready;
-  }
-  // "" where it succeeded.
-  static std::string End(Pending& pending) {
-    if (!IsDone(pending)) return "not done";
-    return Problem(pending.get());
-  }
-  // Tokens of an answer that must come.
-  std::future<std::vector<TokenId>> BeginAnswer(const std::string& session, int n_prompt,
-                                                int64_t max_tokens) {
-    Request request = MakeRequest(Prompt(n_prompt, 2), max_tokens);
-    if (!session.empty()) request.session = session;
-    auto promise = std::make_shared<std::promise<std::vector<TokenId>>>();
-    auto tokens = std::make_shared<std::vector<TokenId>>();
-    auto answer = promise->get_future();
-    request.on_event = [promise, tokens](const Event& event) {
-      if (event.kind == Event::Kind::kToken) tokens->push_back(event.token);
-      if (event.kind == Event::Kind::kFinished) promise->set_value(*tokens);
-      if (event.kind == Event::Kind::kFailed) promise->set_value({});
-    };
-    auto outcome = scheduler_->Submit(std::move(request));
-    if (std::holds_alternative<RequestError>(outcome)) promise->set_value({});
-    return answer;
-  }
-  static std::vector<TokenId> End(std::future<std::vector<TokenId>> answer) {
-    const auto ready = answer.wait_for(std::chrono::minutes(1)) == std::future_status::ready;
-    return ready ? answer.get() : std::vector<TokenId>();
-  }
-  // Until what was asked for has begun.
-  void WaitForCommands() {
-    std::promise<void> listed;
-    scheduler_->ListSessions([&](const auto&) { listed.set_value(); });
-    listed.get_future().wait();
-  }
-  int64_t TokensInFile(const std::string& name) {
-    const auto info = ReadSessionInfo(folder_ + "/" + name + ".session");
-    return info ? info->n_tokens : -1;
-  }
-
-  std::unique_ptr<SlowDisk> disk_ = std::make_unique<SlowDisk>();
-};
+using testing::SchedulerFilesTest;
+using testing::SchedulerReadingTest;
 
 TEST_F(SchedulerFilesTest, NobodyWaitsForASave) {
   const auto expected = Alone(Prompt(40, 2), 30);
@@ -147,7 +36,7 @@ TEST_F(SchedulerFilesTest, ASessionGoesOnWhileItIsSaved) {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directory(folder_);
     scheduler_.reset();
-    disk_ = std::make_unique<SlowDisk>();
+    disk_ = std::make_unique<testing::SlowDisk>();
     const auto expected = AloneAfter(Prompt(60, 1), Prompt(9, 2), 6, options);
     MakeSlow();
     auto made = BeginCreate("a", 60, options);
@@ -216,26 +105,6 @@ TEST_F(SchedulerFilesTest, ACopyNeedsRoom) {
   EXPECT_EQ(TokensInFile("a"), 60);
 }
 
-class SchedulerReadingTest : public SchedulerFilesTest {
- protected:
-  // A saved session "a" of 60 tokens, on a slow disk.
-  void MakeWithFile(int64_t limit_bytes = 0) {
-    Make(WithFolder());
-    ASSERT_EQ(Problem(Create("a", Prompt(60, 1))), "");
-    ASSERT_EQ(Problem(Save("a", "a")), "");
-    scheduler_.reset();
-    MakeSlow(limit_bytes);
-  }
-  std::future<int64_t> BeginKept(const std::string& id) {
-    auto promise = std::make_shared<std::promise<int64_t>>();
-    scheduler_->KeptPositions(id, false, [promise](const auto& outcome) {
-      const auto* kept = std::get_if<KeptTokens>(&outcome);
-      promise->set_value(kept == nullptr ? -1 : std::ssize(kept->tokens));
-    });
-    return promise->get_future();
-  }
-};
-
 TEST_F(SchedulerReadingTest, NobodyWaitsForAFileToBeRead) {
   const auto alone = Alone(Prompt(40, 2), 30);
   const auto expected = AloneAfter(Prompt(60, 1), Prompt(9, 2), 6, {});
@@ -281,6 +150,30 @@ TEST_F(SchedulerReadingTest, ADamagedFileIsAnError) {
   EXPECT_EQ(scheduler_->state().reserved_bytes, 0);
 }
 
+// One that another process has replaced by a longer one.
+TEST_F(SchedulerReadingTest, AFileThatHasChangedIsToBeAskedForAgain) {
+  const auto longer = Session::Make(*engine_, {}).value();
+  ASSERT_TRUE(longer->Prefill(Prompt(200, 1)).value());
+  ASSERT_TRUE(SaveSession(*longer, folder_ + "/longer").has_value());
+  MakeWithFile();
+  Request request = MakeRequest(Prompt(9, 2), 6);
+  request.session = "a";
+  std::promise<ErrorKind> failed;
+  request.on_event = [&](const Event& event) {
+    if (event.kind == Event::Kind::kFailed) failed.set_value(event.error.kind);
+    if (event.kind == Event::Kind::kFinished) failed.set_value(ErrorKind::kInternal);
+  };
+  ASSERT_TRUE(std::holds_alternative<Ticket>(scheduler_->Submit(std::move(request))));
+  auto restored = BeginRestore("b", "a");
+  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  WaitForCommands();
+  std::filesystem::rename(folder_ + "/longer", folder_ + "/a.session");
+  disk_->Free();
+  EXPECT_EQ(EndKind(restored), ErrorKind::kBusy);
+  EXPECT_EQ(failed.get_future().get(), ErrorKind::kBusy);
+  EXPECT_EQ(BeginKept("a").get(), 200);
+}
+
 // Deleted while somebody reads it, it is gone from memory too.
 TEST_F(SchedulerReadingTest, ADeletedSessionIsNotReadAgain) {
   MakeWithFile();
@@ -298,13 +191,14 @@ TEST_F(SchedulerReadingTest, ADeletedSessionIsNotReadAgain) {
 // Sessions that are only to be written or read when the scheduler stops are told so.
 TEST_F(SchedulerReadingTest, StoppingAnswersAll) {
   MakeWithFile();
-  auto saved = BeginSave("a", "b");
+  std::filesystem::copy_file(folder_ + "/a.session", folder_ + "/c.session");
+  auto saved = BeginSave("c", "b");
   auto question = BeginAnswer("a", 9, 6);
   auto kept = BeginKept("a");
   ASSERT_TRUE(disk_->WaitUntilAtWork());
-  disk_->Free();
-  scheduler_->Stop();
-  EXPECT_TRUE(IsDone(saved));
+  WaitForCommands();
+  StopWhileBusy();
+  EXPECT_EQ(EndKind(saved), ErrorKind::kUnavailable);
   EXPECT_EQ(question.wait_for(std::chrono::seconds(0)), std::future_status::ready);
   EXPECT_EQ(kept.wait_for(std::chrono::seconds(0)), std::future_status::ready);
 }
@@ -333,8 +227,7 @@ TEST_F(SchedulerFilesTest, StoppingEndsWhatIsBeingSaved) {
   ASSERT_EQ(End(made), "");
   auto saved = BeginSave("a", "file");
   ASSERT_TRUE(disk_->WaitUntilAtWork());
-  disk_->Free();
-  scheduler_->Stop();
+  StopWhileBusy();
   EXPECT_EQ(End(saved), "");
   EXPECT_EQ(TokensInFile("file"), 60);
 }

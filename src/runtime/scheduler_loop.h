@@ -26,9 +26,10 @@ namespace winnow::runtime {
 // Scheduler, which checks them.
 class SchedulerLoop {
  public:
-  // `work` in the thread of files, then `then` in the loop's.
-  using FileWork = std::function<void(std::function<Result<void>()> work,
-                                      std::function<void(const Result<void>& outcome)> then)>;
+  // Called with how something ended; null: without an error.
+  using Then = std::function<void(const RequestError* error)>;
+  // `task` on the I/O thread, then `then` on the loop's.
+  using FileWork = std::function<void(SessionStore::FileTask task, Then then)>;
   // All outlive the loop. No folder: sessions live in memory only.
   SchedulerLoop(Engine& engine, const SchedulerOptions& options, const SessionFolder* folder,
                 SessionNames& names, Log& log, const Clock& clock, FileWork file_work);
@@ -55,7 +56,6 @@ class SchedulerLoop {
   SessionOutcome Describe(const std::string& id);
   // Calls `then` when a session is in memory, at once or when its file was read; with an error
   // where it cannot be.
-  using Then = std::function<void(const RequestError* error)>;
   void Load(const std::string& id, Then then);
   // Reads a file, which becomes session `id`, whether or not there is one. An error is of now, and
   // `then` not called.
@@ -64,15 +64,17 @@ class SchedulerLoop {
   }
   // Requires of the two: it is in memory.
   SessionOutcome Fork(const std::string& from, const std::string& to);
-  // What is to be written in another thread, and then given to EndSave.
-  SessionStore::Saving BeginSave(const std::string& id, const std::string& file) {
-    return store_.BeginSave(*store_.Find(id), file);
-  }
+  // What is to be written in another thread, and then given to EndSave. Error: it is to be already,
+  // as it is now.
+  std::variant<SessionStore::Saving, RequestError> BeginSave(const std::string& id,
+                                                             const std::string& file);
   void EndSave(const SessionStore::Saving& saving) { store_.EndSave(saving); }
-  // From memory. Its file is to be removed by the caller, and then forgotten.
+  // From memory.
   SessionOutcome Drop(const std::string& id);
-  // Whoever read it meanwhile has it in memory again.
-  void EndDrop(const std::string& id);
+  // Its file is removed in another thread. Whoever reads it meanwhile has it in memory again, until
+  // the end.
+  void BeginRemove(const std::string& id) { store_.BeginFileWork(id); }
+  void EndRemove(const std::string& id);
   std::vector<SessionInfo> List() const;
   void KeptPositions(const std::string& id, bool by_head,
                      const std::function<void(std::variant<KeptTokens, RequestError>)>& done);
@@ -113,7 +115,7 @@ class SchedulerLoop {
   Answer ContextFull(Job& job, int64_t n_bytes);
   int64_t ReservedBytes() const;
   int64_t n_at_work() const;
-  bool waits_for_files() const { return store_.n_saving() > 0 || n_files_read_ > 0; }
+  bool waits_for_files() const { return store_.has_file_work(); }
 
   // --- sessions (scheduler_sessions.cc) ---
   std::optional<RequestError> ReadFile(const std::string& id, const std::string& file,
@@ -154,8 +156,7 @@ class SchedulerLoop {
   std::vector<std::unique_ptr<Sequence>> running_;
   SessionStore store_;
   std::map<std::string, std::vector<Then>> loading_;  // by session
-  int n_files_read_ = 0;                              // at the moment
-  int64_t loading_bytes_ = 0;                         // of what they become, at most
+  int64_t loading_bytes_ = 0;                         // of what files become, at most
   Batch batch_;
   model::Step prefill_step_;      // its buffers are its own: decode steps run in between
   std::vector<Reading> reading_;  // in the order of prefill_

@@ -1,12 +1,13 @@
 // Named sessions, as commands to the loop.
+#include <optional>
+#include <string>
 #include <utility>
+#include <variant>
 
 #include "runtime/scheduler_data.h"
 
 namespace winnow::runtime {
 namespace {
-
-const RequestError kStopped = {ErrorKind::kUnavailable, "the server is shutting down"};
 
 RequestError NoFolder() {
   return {ErrorKind::kInvalid, "there is no folder for saved sessions; --session-path names one"};
@@ -17,6 +18,13 @@ bool Succeeded(const Scheduler::SessionOutcome& outcome) {
 }
 
 }  // namespace
+
+std::optional<RequestError> Scheduler::Data::CheckFileQueue() const {
+  if (n_file_work < options.max_waiting) return std::nullopt;
+  return RequestError{ErrorKind::kQueueFull,
+                      std::to_string(n_file_work) +
+                          " files are to be read or written, more are not taken; try again later"};
+}
 
 void Scheduler::ForkSession(std::string from, std::string to, SessionDone done) {
   Data& data = *data_;
@@ -34,7 +42,7 @@ void Scheduler::ForkSession(std::string from, std::string to, SessionDone done) 
           done(outcome);
         });
       },
-      [done] { done(kStopped); });
+      [done] { done(ShuttingDown()); });
 }
 
 void Scheduler::SaveSession(std::string id, std::string name, SessionDone done) {
@@ -47,19 +55,22 @@ void Scheduler::SaveSession(std::string id, std::string name, SessionDone done) 
                                    "a file of a session is called as a session may be: 1 to 128 of "
                                    "A-Z a-z 0-9 . _ -, the first no dot"});
         }
+        if (auto full = data.CheckFileQueue()) return done(*full);
         if (auto refused = data.ClaimExisting(id)) return done(*refused);
         data.loop.Load(id, [&data, id, name, done](const RequestError* error) {
           data.names.Release(id, true);
           if (error != nullptr) return done(*error);
           const SessionOutcome saved = data.loop.Describe(id);
-          const SessionStore::Saving saving = data.loop.BeginSave(id, name);
-          data.AddFileWork(saving.write, [&data, saving, saved, done](const Result<void>& written) {
+          const auto begun = data.loop.BeginSave(id, name);
+          if (const auto* refused = std::get_if<RequestError>(&begun)) return done(*refused);
+          const auto& saving = std::get<SessionStore::Saving>(begun);
+          data.AddFileWork(saving.write, [&data, saving, saved, done](const RequestError* failed) {
             data.loop.EndSave(saving);
-            done(written ? saved : RequestError{ErrorKind::kInternal, written.error().message});
+            done(failed == nullptr ? saved : *failed);
           });
         });
       },
-      [done] { done(kStopped); });
+      [done] { done(ShuttingDown()); });
 }
 
 void Scheduler::RestoreSession(std::string id, std::string name, SessionDone done) {
@@ -72,6 +83,7 @@ void Scheduler::RestoreSession(std::string id, std::string name, SessionDone don
                                    "sessions and their files are called by 1 to 128 of A-Z a-z 0-9 "
                                    ". _ -, the first no dot"});
         }
+        if (auto full = data.CheckFileQueue()) return done(*full);
         const bool existed = data.loop.Has(id) || data.folder->Has(id);
         if (data.names.ClaimAny(id) == SessionNames::Outcome::kBusy) {
           return done(
@@ -84,7 +96,7 @@ void Scheduler::RestoreSession(std::string id, std::string name, SessionDone don
         };
         if (const auto refused = data.loop.Restore(id, name, end)) end(&*refused);
       },
-      [done] { done(kStopped); });
+      [done] { done(ShuttingDown()); });
 }
 
 void Scheduler::DeleteSession(std::string id, SessionDone done) {
@@ -98,14 +110,19 @@ void Scheduler::DeleteSession(std::string id, SessionDone done) {
           return done(dropped);
         }
         // Behind those that write it now.
-        const auto remove = [&data, id] { return data.folder->Remove(id); };
-        data.AddFileWork(remove, [&data, id, dropped, done](const Result<void>& removed) {
-          data.loop.EndDrop(id);
-          data.names.Release(id, !removed);
-          done(removed ? dropped : RequestError{ErrorKind::kInternal, removed.error().message});
+        data.loop.BeginRemove(id);
+        const auto remove = [&data, id]() -> std::optional<RequestError> {
+          const auto removed = data.folder->Remove(id);
+          if (removed) return std::nullopt;
+          return RequestError{ErrorKind::kInternal, removed.error().message};
+        };
+        data.AddFileWork(remove, [&data, id, dropped, done](const RequestError* error) {
+          data.loop.EndRemove(id);
+          data.names.Release(id, error != nullptr);
+          done(error == nullptr ? dropped : *error);
         });
       },
-      [done] { done(kStopped); });
+      [done] { done(ShuttingDown()); });
 }
 
 void Scheduler::ListSessions(std::function<void(std::vector<SessionInfo> sessions)> done) {
@@ -124,7 +141,7 @@ void Scheduler::KeptPositions(
         }
         data.loop.KeptPositions(id, by_head, done);
       },
-      [done] { done(kStopped); });
+      [done] { done(ShuttingDown()); });
 }
 
 }  // namespace winnow::runtime

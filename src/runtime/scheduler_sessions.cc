@@ -66,37 +66,38 @@ std::optional<RequestError> SchedulerLoop::ReadFile(const std::string& id, const
   if (!store_.HasFile(file)) {
     return RequestError{ErrorKind::kNotFound, "there is no saved session " + file};
   }
-  const auto saved = store_.ReadHead(file);
-  if (!saved) return RequestError{ErrorKind::kInvalid, saved.error().message};
-  if (!MakeRoom(saved->max_bytes, store_.Find(id))) {
+  const auto max_bytes = store_.ReadMaxBytes(file);
+  if (!max_bytes) return RequestError{ErrorKind::kInvalid, max_bytes.error().message};
+  if (!MakeRoom(*max_bytes, store_.Find(id))) {
     return RequestError{ErrorKind::kQueueFull, "session " + file + " needs up to " +
-                                                   std::to_string(saved->max_bytes) +
+                                                   std::to_string(*max_bytes) +
                                                    " bytes, which requests at work have reserved"};
   }
-  ++n_files_read_;
-  loading_bytes_ += saved->max_bytes;
-  const auto session = std::make_shared<std::unique_ptr<Session>>();
-  const auto read = [session, reader = store_.MakeReader(*saved)]() -> Result<void> {
-    WINNOW_ASSIGN(*session, reader());
-    return {};
-  };
-  file_work_(read, [this, id, saved = *saved, replaces, session, then](const Result<void>& done) {
-    --n_files_read_;
-    loading_bytes_ -= saved.max_bytes;
-    if (!done) {
-      const RequestError error = {ErrorKind::kInvalid, done.error().message};
-      return then(&error);
-    }
+  store_.BeginFileWork(file);
+  loading_bytes_ += *max_bytes;
+  const auto idle = std::make_shared<IdleSession>();
+  const auto end = [this, id, file, bytes = *max_bytes, replaces, idle,
+                    then](const RequestError* error) {
+    store_.EndFileWork(file);
+    loading_bytes_ -= bytes;
+    if (error != nullptr) return then(error);
     if (replaces || store_.Find(id) == nullptr) {
-      store_.Put({.name = id,
-                  .session = std::move(*session),
-                  .unread = saved.unread,
-                  .n_document = saved.n_document,
-                  .used = clock_.now()});
+      idle->name = id;
+      idle->used = clock_.now();
+      store_.Put(std::move(*idle));
     }
     then(nullptr);
-  });
+  };
+  file_work_(store_.MakeReader(file, *max_bytes, idle), end);
   return std::nullopt;
+}
+
+std::variant<SessionStore::Saving, RequestError> SchedulerLoop::BeginSave(const std::string& id,
+                                                                          const std::string& file) {
+  const IdleSession& idle = *store_.Find(id);
+  if (!store_.saving_to(idle, file)) return store_.BeginSave(idle, file);
+  return RequestError{ErrorKind::kBusy,
+                      "session " + id + " is being saved to " + file + " already"};
 }
 
 SchedulerLoop::SessionOutcome SchedulerLoop::Fork(const std::string& from, const std::string& to) {
@@ -127,8 +128,9 @@ SchedulerLoop::SessionOutcome SchedulerLoop::Drop(const std::string& id) {
   return info;
 }
 
-void SchedulerLoop::EndDrop(const std::string& id) {
-  store_.Forget(id);
+void SchedulerLoop::EndRemove(const std::string& id) {
+  store_.ClearHead(id);
+  store_.EndFileWork(id);
   if (IdleSession* idle = store_.Find(id)) store_.Drop(*idle);
 }
 

@@ -45,7 +45,7 @@ struct Session::Data {
   // A call of the model. BeginCall gives its span, which refers to this session and to `added`;
   // then EndCall, or Rollback where the step failed or was stopped: the session is as it was
   // before, or empty where a method evicts. Error of EndCall: an invariant is broken, and Rollback
-  // is to follow.
+  // is to follow; the logits are gone.
   model::TokenSpan BeginCall(std::span<const TokenId> added, compression::Phase phase);
   Result<void> EndCall(std::span<const TokenId> added, compression::Phase phase);
   void Rollback();

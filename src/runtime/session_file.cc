@@ -107,8 +107,10 @@ bool ReadInfo(std::span<const std::byte> bytes, SessionFileInfo& info,
 
 class SessionReader {
  public:
-  static Result<SessionReader> Start(SessionInput input) {
-    SessionReader reader(std::move(input));
+  // From the beginning of the input, which outlives the reader.
+  static Result<SessionReader> Start(SessionInput& input) {
+    std::rewind(input.file.get());
+    SessionReader reader(input);
     const std::string& path = reader.path_;
     std::array<char, kMagic.size()> magic = {};
     uint64_t version = 0;
@@ -147,17 +149,17 @@ class SessionReader {
   bool at_end() const { return n_left_ == 0; }
 
  private:
-  explicit SessionReader(SessionInput input)
-      : path_(std::move(input.name)), file_(std::move(input.file)), n_left_(input.n_bytes) {}
+  explicit SessionReader(const SessionInput& input)
+      : path_(input.name), file_(input.file.get()), n_left_(input.n_bytes) {}
 
   bool Get(std::span<std::byte> bytes) {
     if (bytes.size() > n_left_) return false;
     n_left_ -= bytes.size();
-    return std::fread(bytes.data(), 1, bytes.size(), file_.get()) == bytes.size();
+    return std::fread(bytes.data(), 1, bytes.size(), file_) == bytes.size();
   }
 
   std::string path_;
-  std::unique_ptr<FILE, SessionInput::Close> file_;
+  FILE* file_;
   uint64_t n_left_ = 0;
   std::vector<std::byte> content_;
 };
@@ -229,11 +231,11 @@ Result<void> CheckSame(const SessionFileInfo& saved, const SessionFileInfo& now)
 
 Result<SessionFileInfo> ReadSessionInfo(const std::string& path) {
   WINNOW_ASSIGN(SessionInput input, SessionInput::Open(path));
-  return ReadSessionInfo(std::move(input));
+  return ReadSessionInfo(input);
 }
 
-Result<SessionFileInfo> ReadSessionInfo(SessionInput input) {
-  WINNOW_ASSIGN(SessionReader reader, SessionReader::Start(std::move(input)));
+Result<SessionFileInfo> ReadSessionInfo(SessionInput& input) {
+  WINNOW_ASSIGN(SessionReader reader, SessionReader::Start(input));
   WINNOW_ASSIGN(Head head, ReadHead(reader));
   return std::move(head.info);
 }
@@ -271,7 +273,7 @@ Result<std::unique_ptr<Session>> RestoreSession(Engine& engine, const SessionOpt
 
 Result<std::unique_ptr<Session>> RestoreSession(Engine& engine, const SessionOptions& options,
                                                 SessionInput input) {
-  WINNOW_ASSIGN(SessionReader reader, SessionReader::Start(std::move(input)));
+  WINNOW_ASSIGN(SessionReader reader, SessionReader::Start(input));
   WINNOW_ASSIGN(const Head head, ReadHead(reader));
   WINNOW_ASSIGN(std::unique_ptr<Session> session, Session::Make(engine, options));
   if (const auto same = CheckSame(head.info, Describe(*session)); !same) {

@@ -49,7 +49,8 @@ struct SessionInput {
 // Reads the first part of a file. Errors: cannot be read, no session file, damaged, of another
 // version.
 Result<SessionFileInfo> ReadSessionInfo(const std::string& path);
-Result<SessionFileInfo> ReadSessionInfo(SessionInput input);
+// The input can be read again.
+Result<SessionFileInfo> ReadSessionInfo(SessionInput& input);
 
 // What the session of such a file was made with, but for what files do not say (SessionOptions
 // ::row_block and the hooks). Error: it names a method that this winnow does not have.

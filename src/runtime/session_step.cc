@@ -59,6 +59,7 @@ model::TokenSpan Session::Data::BeginCall(std::span<const TokenId> added, Phase 
 }
 
 Result<void> Session::Data::EndCall(std::span<const TokenId> added, Phase phase) {
+  has_logits = false;  // the step has written over those of the tokens before
   WINNOW_TRY(compressor.EndCall(*cache));
   has_logits = true;
   if (selects() && phase == Phase::kDecode) CountAttendable();

@@ -58,6 +58,22 @@ Notes ReadNotes(const SessionFileInfo& info, int64_t vocabulary) {
   return notes;
 }
 
+// A session in a file of file_bytes.
+struct SavedSession {
+  SessionOptions options = {};
+  int64_t max_bytes = 0;  // in memory
+};
+Result<SavedSession> SavedSessionFrom(const SessionFileInfo& info, int64_t file_bytes,
+                                      Engine& engine, const SessionOptions& defaults) {
+  SavedSession saved;
+  WINNOW_ASSIGN(saved.options, SessionOptionsFrom(info));
+  saved.options.row_block = defaults.row_block;
+  saved.options.on_projections = defaults.on_projections;
+  WINNOW_ASSIGN(const auto empty, Session::Make(engine, saved.options));
+  saved.max_bytes = MaxRestoredBytes(*empty, info.n_tokens, file_bytes);
+  return saved;
+}
+
 }  // namespace
 
 bool SameCache(const SessionOptions& a, const SessionOptions& b) {
@@ -137,6 +153,7 @@ SessionStore::Prefix SessionStore::FindPrefix(std::span<const TokenId> prompt,
 
 bool SessionStore::CanEvict(const IdleSession& session, const IdleSession* keep) const {
   if (&session == keep || session.copied || saving(session)) return false;
+  if (file_work_.contains(session.name)) return false;
   // A session that a request waits for may be read from the disk again, but not lost.
   return session.name.empty() || folder_ != nullptr || !names_.busy(session.name);
 }
@@ -196,81 +213,104 @@ SessionStore::Head* SessionStore::FindHead(const std::string& file) const {
   Head head = {.version = *version};
   auto input = folder_->Read(file);
   if (input) {
-    head.info = ReadSessionInfo(std::move(input).value());
+    head.info = ReadSessionInfo(*input);
   } else {
     head.info = input.error();
   }
   return &(heads_[file] = std::move(head));
 }
 
-void SessionStore::Forget(const std::string& file) const {
+void SessionStore::ClearHead(const std::string& file) const {
   n_saved_ = -1;
   heads_.erase(file);
 }
 
-Result<SessionStore::SavedSession> SessionStore::ReadHead(const std::string& file) const {
+Result<int64_t> SessionStore::ReadMaxBytes(const std::string& file) const {
   Head* head = FindHead(file);
   if (head == nullptr) return Error{"there is no saved session " + file};
-  if (head->saved) return *head->saved;
+  if (head->max_bytes) return *head->max_bytes;
   WINNOW_TRY(head->info);
-  const SessionFileInfo& info = *head->info;
-  SavedSession saved = {.file = file};
-  WINNOW_ASSIGN(saved.options, SessionOptionsFrom(info));
-  saved.options.row_block = options_.defaults.row_block;
-  saved.options.on_projections = options_.defaults.on_projections;
-  WINNOW_ASSIGN(const auto empty, Session::Make(engine_, saved.options));
-  Notes notes = ReadNotes(info, engine_.model().hyperparameters().vocabulary);
-  saved.unread = std::move(notes.unread);
-  saved.n_document = notes.n_document;
-  saved.max_bytes = MaxRestoredBytes(*empty, info.n_tokens, head->version.n_bytes);
-  head->saved = saved;
-  return saved;
+  WINNOW_ASSIGN(const SavedSession saved,
+                SavedSessionFrom(*head->info, head->version.n_bytes, engine_, options_.defaults));
+  head->max_bytes = saved.max_bytes;
+  return saved.max_bytes;
 }
 
 Result<void> SessionStore::Save(const IdleSession& session, const std::string& file,
                                 Durability durability) const {
   WINNOW_CHECK(folder_ != nullptr);
-  Forget(file);
+  ClearHead(file);
   WINNOW_ASSIGN(OutputFile output, folder_->Write(file));
   return SaveSession(*session.session, std::move(output), NotesFrom(session), durability);
 }
 
 SessionStore::Saving SessionStore::BeginSave(const IdleSession& session, const std::string& file) {
   WINNOW_CHECK(folder_ != nullptr);
-  ++saving_[session.session.get()].n;
+  const bool added = saving_[session.session.get()].files.insert(file).second;
+  WINNOW_CHECK(added);
+  BeginFileWork(file);
   const auto write = [folder = folder_, file, notes = NotesFrom(session),
-                      session = session.session.get()]() -> Result<void> {
-    WINNOW_ASSIGN(OutputFile output, folder->Write(file));
-    return SaveSession(*session, std::move(output), notes);
+                      session = session.session.get()]() -> std::optional<RequestError> {
+    auto output = folder->Write(file);
+    if (!output) return RequestError{ErrorKind::kInternal, output.error().message};
+    const auto saved = SaveSession(*session, std::move(output).value(), notes);
+    if (!saved) return RequestError{ErrorKind::kInternal, saved.error().message};
+    return std::nullopt;
   };
   return {.session = session.session.get(), .file = file, .write = write};
 }
 
+bool SessionStore::saving_to(const IdleSession& session, const std::string& file) const {
+  const auto found = saving_.find(session.session.get());
+  return found != saving_.end() && found->second.files.contains(file);
+}
+
 void SessionStore::EndSave(const Saving& saving) {
-  Forget(saving.file);
+  ClearHead(saving.file);
+  EndFileWork(saving.file);
   const auto found = saving_.find(saving.session);
   WINNOW_CHECK(found != saving_.end());
-  if (--found->second.n > 0) return;
+  found->second.files.erase(saving.file);
+  if (!found->second.files.empty()) return;
   leaving_bytes_ -= found->second.bytes;
   saving_.erase(found);
 }
 
-SessionStore::Reader SessionStore::MakeReader(const SavedSession& saved) const {
+void SessionStore::EndFileWork(const std::string& file) {
+  const auto found = file_work_.find(file);
+  WINNOW_CHECK(found != file_work_.end());
+  file_work_.erase(found);
+}
+
+// All comes from one open file: another may take its place at any time.
+SessionStore::FileTask SessionStore::MakeReader(const std::string& file, int64_t max_bytes,
+                                                std::shared_ptr<IdleSession> read) const {
   WINNOW_CHECK(folder_ != nullptr);
-  return [&engine = engine_, folder = folder_, file = saved.file, options = saved.options,
-          max_bytes = saved.max_bytes]() -> Result<std::unique_ptr<Session>> {
-    WINNOW_ASSIGN(SessionInput input, folder->Read(file));
-    WINNOW_ASSIGN(auto session, RestoreSession(engine, options, std::move(input)));
-    const int64_t bytes = IdleBytes(*session);
-    if (bytes <= max_bytes) return session;
-    return Error{"session " + file + " takes " + std::to_string(bytes) +
-                 " bytes, expected at most " + std::to_string(max_bytes) +
-                 ": its file has changed; try again"};
+  // False: the file has changed.
+  const auto read_file = [this, file, max_bytes, read = std::move(read)]() -> Result<bool> {
+    WINNOW_ASSIGN(SessionInput input, folder_->Read(file));
+    WINNOW_ASSIGN(const SessionFileInfo info, ReadSessionInfo(input));
+    WINNOW_ASSIGN(
+        const SavedSession saved,
+        SavedSessionFrom(info, static_cast<int64_t>(input.n_bytes), engine_, options_.defaults));
+    if (saved.max_bytes > max_bytes) return false;
+    Notes notes = ReadNotes(info, engine_.model().hyperparameters().vocabulary);
+    read->unread = std::move(notes.unread);
+    read->n_document = notes.n_document;
+    WINNOW_ASSIGN(read->session, RestoreSession(engine_, saved.options, std::move(input)));
+    // It may be written in place meanwhile.
+    return read->session->n_tokens() == info.n_tokens && IdleBytes(*read->session) <= max_bytes;
+  };
+  return [file, read_file]() -> std::optional<RequestError> {
+    const Result<bool> is_same = read_file();
+    if (!is_same) return RequestError{ErrorKind::kInvalid, is_same.error().message};
+    if (*is_same) return std::nullopt;
+    return RequestError{ErrorKind::kBusy, "session " + file + ": its file has changed; try again"};
   };
 }
 
 Result<void> SessionStore::RemoveFile(const std::string& name) const {
-  Forget(name);
+  ClearHead(name);
   return folder_ == nullptr ? Result<void>() : folder_->Remove(name);
 }
 

@@ -5,6 +5,7 @@
 #include <list>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -72,37 +73,38 @@ class SessionStore {
 
   // --- in the folder ---
   bool HasFile(const std::string& name) const { return folder_ != nullptr && folder_->Has(name); }
-  // How the session of a file is made, and what it takes in memory at most. Errors: those of
-  // ReadSessionInfo, SessionOptionsFrom and Session::Make.
-  struct SavedSession {
-    std::string file = {};
-    SessionOptions options = {};
-    std::vector<TokenId> unread = {};
-    int64_t n_document = 0;
-    int64_t max_bytes = 0;
-  };
-  Result<SavedSession> ReadHead(const std::string& file) const;
+  // What the session of a file takes in memory at most. Errors: those of ReadSessionInfo,
+  // SessionOptionsFrom and Session::Make.
+  Result<int64_t> ReadMaxBytes(const std::string& file) const;
   int64_t n_heads_read() const { return n_heads_read_; }  // from files
   Result<void> Save(const IdleSession& session, const std::string& file,
                     Durability durability = Durability::kOnDisk) const;
-  // The same in another thread, which runs what this returns, once. Until EndSave the session does
-  // not change: who goes on with it goes on with a copy.
+  // What is done with a file in another thread; nothing: it succeeded.
+  using FileTask = std::function<std::optional<RequestError>()>;
+  // Save in another thread, which runs what this returns, once. Until EndSave the session does
+  // not change: who goes on with it goes on with a copy. Requires: not saving_to.
   struct Saving {
     const Session* session = nullptr;
     std::string file = {};
-    std::function<Result<void>()> write = {};
+    FileTask write = {};
   };
   Saving BeginSave(const IdleSession& session, const std::string& file);
   void EndSave(const Saving& saving);
   bool saving(const IdleSession& session) const { return saving_.contains(session.session.get()); }
-  size_t n_saving() const { return saving_.size(); }  // sessions
-  // Reads such a file, in any thread. Errors: those of RestoreSession; it is another file than
-  // ReadHead saw, and takes more.
-  using Reader = std::function<Result<std::unique_ptr<Session>>()>;
-  Reader MakeReader(const SavedSession& saved) const;
+  // Whether what it is now is being written to the file.
+  bool saving_to(const IdleSession& session, const std::string& file) const;
+  // A file is to be written, read or removed in another thread, until the end. The session of its
+  // name is not evicted meanwhile: it would be written before what was asked for earlier.
+  void BeginFileWork(const std::string& file) { file_work_.insert(file); }
+  void EndFileWork(const std::string& file);
+  bool has_file_work() const { return !file_work_.empty(); }  // saves are among it
+  // Reads a file into `read`, which has no name yet. Errors: kInvalid where RestoreSession has one;
+  // kBusy where the file has changed since ReadMaxBytes, and its session may take more.
+  FileTask MakeReader(const std::string& file, int64_t max_bytes,
+                      std::shared_ptr<IdleSession> read) const;
   Result<void> RemoveFile(const std::string& name) const;
-  // The file has changed in another way.
-  void Forget(const std::string& file) const;
+  // What is known of a file: it has changed.
+  void ClearHead(const std::string& file) const;
   std::vector<SessionInfo> List(Clock::TimePoint now) const;
   int n_saved() const;  // as of the last change made here
 
@@ -111,7 +113,7 @@ class SessionStore {
   struct Head {
     SessionFolder::Version version = {};
     Result<SessionFileInfo> info = Error{};
-    std::optional<SavedSession> saved = {};
+    std::optional<int64_t> max_bytes = {};
   };
   Head* FindHead(const std::string& file) const;  // null: there is no such file
 
@@ -125,13 +127,14 @@ class SessionStore {
   std::list<IdleSession> sessions_;
   int64_t bytes_ = 0;
   struct BeingSaved {
-    int n = 0;                              // how often at once
+    std::set<std::string> files = {};
     std::unique_ptr<Session> session = {};  // that has left sessions_
     int64_t bytes = 0;                      // of it
   };
   std::map<const Session*, BeingSaved> saving_;
   int64_t leaving_bytes_ = 0;
-  mutable int n_saved_ = -1;  // -1: to be counted
+  std::multiset<std::string> file_work_;  // names of files
+  mutable int n_saved_ = -1;              // -1: to be counted
   mutable std::map<std::string, Head> heads_;
   mutable int64_t n_heads_read_ = 0;
 };

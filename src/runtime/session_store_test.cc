@@ -24,6 +24,11 @@ class SessionStoreTest : public ::testing::Test {
   std::unique_ptr<SessionStore> MakeStore() {
     return std::make_unique<SessionStore>(*engine_, options_, folder_.get(), names_, log_);
   }
+  void Put(const std::string& name) {
+    IdleSession idle = {.name = name, .session = Session::Make(*engine_, {}).value()};
+    ASSERT_TRUE(idle.session->Prefill(testing::Tokens(5)).value());
+    store_->Put(std::move(idle));
+  }
   void Save(SessionStore& store, const std::string& file, int n_tokens) {
     IdleSession idle = {.name = "s", .session = Session::Make(*engine_, {}).value()};
     ASSERT_TRUE(idle.session->Prefill(testing::Tokens(n_tokens)).value());
@@ -50,8 +55,8 @@ TEST_F(SessionStoreTest, ReadsTheHeadOfAFileOnce) {
   std::filesystem::resize_file(path_ + "/damaged.session", 60);
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(Lengths(), (std::vector<int64_t>{1, 2, 3, 4, 5}));
-    EXPECT_TRUE(store_->ReadHead("file-3").has_value());
-    EXPECT_FALSE(store_->ReadHead("damaged").has_value());
+    EXPECT_TRUE(store_->ReadMaxBytes("file-3").has_value());
+    EXPECT_FALSE(store_->ReadMaxBytes("damaged").has_value());
     EXPECT_EQ(store_->n_heads_read(), 6);
   }
 }
@@ -69,10 +74,27 @@ TEST_F(SessionStoreTest, ReadsWhatHasChangedAgain) {
   EXPECT_EQ(store_->n_heads_read(), 4);
   ASSERT_TRUE(store_->RemoveFile("a").has_value());
   EXPECT_EQ(Lengths(), std::vector<int64_t>{6});
-  EXPECT_FALSE(store_->ReadHead("a").has_value());
+  EXPECT_FALSE(store_->ReadMaxBytes("a").has_value());
   Save(*store_, "a", 7);
   EXPECT_EQ(Lengths(), (std::vector<int64_t>{7, 6}));
   EXPECT_EQ(store_->n_heads_read(), 5);
+}
+
+// A removal among it: the file would be there again.
+TEST_F(SessionStoreTest, ASessionWhoseFileIsWorkedOnIsNotEvicted) {
+  Put("a");
+  store_->BeginFileWork("a");
+  store_->BeginFileWork("a");
+  store_->BeginFileWork("b");
+  store_->EndFileWork("a");
+  EXPECT_EQ(store_->EvictableBytes(nullptr), 0);
+  EXPECT_FALSE(store_->Evict(nullptr));
+  EXPECT_FALSE(store_->HasFile("a"));
+  store_->EndFileWork("a");
+  EXPECT_TRUE(store_->has_file_work());
+  EXPECT_GT(store_->EvictableBytes(nullptr), 0);
+  EXPECT_TRUE(store_->Evict(nullptr));
+  EXPECT_TRUE(store_->HasFile("a"));
 }
 
 }  // namespace

@@ -135,6 +135,28 @@ TEST(Session, IsAsBeforeWhenStoppedOrRefused) {
   EXPECT_EQ(Logits(*session), logits);
 }
 
+// A step that breaks an invariant has written logits of a token that is taken back.
+TEST(Session, HasNoLogitsAfterABrokenInvariant) {
+  const auto engine = Open({.survives_broken_invariants = true});
+  for (const bool decodes : {true, false}) {
+    const auto session = Session::Make(*engine, {}).value();
+    ASSERT_TRUE(session->Prefill(Tokens(3)).value());
+    ASSERT_TRUE(session->Reserve(0, 8).has_value());
+    ASSERT_TRUE(session->Repeat(3).has_value());  // which the reservation does not know
+    for (TokenId token = 1; token <= 5; ++token) ASSERT_TRUE(session->Decode(token).has_value());
+    const std::vector<float> logits = Logits(*session);
+    const std::vector<TokenId> one = {7};
+    const bool taken =
+        decodes ? session->Decode(one[0]).has_value() : session->Prefill(one).has_value();
+    ASSERT_FALSE(taken);
+    EXPECT_EQ(session->n_tokens(), 11);
+    EXPECT_TRUE(session->logits().empty());
+    session->Truncate(10);
+    ASSERT_TRUE(session->Decode(5).has_value());
+    EXPECT_EQ(Logits(*session), logits);
+  }
+}
+
 TEST(Session, RepeatsEntriesBehindTheLast) {
   const auto engine = Open();
   const auto session = Session::Make(*engine, {.context = 20}).value();

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <atomic>
+#include <span>
 #include <utility>
 
 #include "server/openai/answer_run.h"
@@ -169,7 +171,8 @@ void ChatCompletions(Context& context, const Call& call, const ExchangePtr& exch
   const auto held = std::make_shared<Asked>(std::move(asked));
   WithSession(context, exchange, session,
               [&context, exchange, held, conversation](const Tokens& read, int64_t n_document) {
-                std::span document = std::span(read).first(static_cast<size_t>(n_document));
+                std::span document =
+                    std::span(read).first(std::min(static_cast<size_t>(n_document), read.size()));
                 if (document.empty() &&
                     IsOpenDocument(context.prompts, context.backend.tokenizer(), read)) {
                   document = read;

@@ -101,6 +101,18 @@ TEST(SessionsTest, ForksKnowTheirDocument) {
   EXPECT_EQ(Prompt(fixture, 1), "<|im_start|>user\nText\n\nQ<|im_end|>\n<|im_start|>assistant\n");
 }
 
+// A session may say more of its document than it has read.
+TEST(SessionsTest, ADocumentIsNoLongerThanItsSession) {
+  Fixture fixture;
+  fixture.Post("/v1/sessions", R"({"id": "doc", "document": "Text"})");
+  fixture.backend.documents["doc"] += 100000;
+  const auto answer =
+      fixture.Post("/v1/chat/completions",
+                   R"({"session": "doc", "messages": [{"role": "user", "content": "Q"}]})");
+  EXPECT_EQ(answer->status(), 200);
+  EXPECT_EQ(Prompt(fixture, 1), "<|im_start|>user\nText\n\nQ<|im_end|>\n<|im_start|>assistant\n");
+}
+
 TEST(SessionsTest, RestoredDocumentsAreKnownByTheirOpenTurn) {
   Fixture fixture;
   const auto prompt_after = [&](const char* read) {
