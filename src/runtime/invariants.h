@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/check.h"
 #include "base/result.h"
@@ -29,8 +30,10 @@ class Invariants {
   Error Record(const char* condition, const char* file, int line) {
     if (!survives_) internal::CheckFailed(condition, file, line);
     n_broken_.fetch_add(1, std::memory_order_relaxed);
-    return Error{std::string("bug: ") + condition + " does not hold (" + file + ":" +
-                 std::to_string(line) + ")"};
+    // Clients see it: the name of the file, not where it lay when it was compiled.
+    const std::string_view path = file;
+    return Error{std::string("bug: ") + condition + " does not hold (" +
+                 std::string(path.substr(path.rfind('/') + 1)) + ":" + std::to_string(line) + ")"};
   }
   int64_t n_broken() const { return n_broken_.load(std::memory_order_relaxed); }
 
