@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -67,7 +68,7 @@ double Seconds(Clock::time_point from, Clock::time_point to) {
 // Of sorted numbers; 0 where there are none.
 double Quantile(const std::vector<double>& sorted, double share) {
   if (sorted.empty()) return 0;
-  const auto at = static_cast<size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5);
+  const auto at = static_cast<size_t>(std::lround(share * static_cast<double>(sorted.size() - 1)));
   return sorted[at];
 }
 

@@ -40,6 +40,7 @@ TEST_F(ApiScheduler, OfADeterministicModelGivesTheSameInAnyCompany) {
   };
   Scheduler scheduler = model.NewScheduler().value();
   std::vector<Pending> together;
+  together.reserve(6);
   for (int n = 0; n < 6; ++n) together.push_back(scheduler.Submit(prompt(n), Greedy(20)).value());
   for (int n = 0; n < 6; ++n) {
     const auto alone = scheduler.Submit(prompt(n), Greedy(20)).value().Wait().value();

@@ -54,7 +54,7 @@ Parsed ParseInPieces(const std::string& text, const AnswerOptions& options, size
 
 // Any cut gives the same.
 Parsed Parse(const std::string& text, const AnswerOptions& options) {
-  const Parsed whole = ParseInPieces(text, options, text.size() + 1);
+  Parsed whole = ParseInPieces(text, options, text.size() + 1);
   for (const size_t piece : {1, 2, 3, 5, 7, 11, 13}) {
     EXPECT_EQ(ParseInPieces(text, options, piece), whole) << text << " in pieces of " << piece;
   }

@@ -48,6 +48,7 @@ std::vector<Sample> ChooseSamples(std::vector<Sample> samples, const TaskOptions
   }
   std::sort(chosen.begin(), chosen.end());
   std::vector<Sample> kept;
+  kept.reserve(chosen.size());
   for (const size_t i : chosen) kept.push_back(std::move(samples[i]));
   return kept;
 }
