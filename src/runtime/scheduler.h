@@ -72,18 +72,18 @@ class Scheduler {
   // Reads a document once; max_tokens is taken as 0. "" draws an id. `document.on_event`, where
   // given, sees its prefill. Errors: kBusy where the name is taken; those of Submit.
   void CreateSession(std::string id, Request document, SessionDone done);
-  void ForkSession(std::string from, std::string to, SessionDone done);
+  void ForkSession(const std::string& from, const std::string& to, const SessionDone& done);
   // To and from the file `name` below session_path. A restored session replaces one of the same id
   // only when all of the file was right. Errors: kInvalid without a folder; kBusy where the same is
   // being saved there already; kQueueFull where max_waiting files are to be read or written.
-  void SaveSession(std::string id, std::string name, SessionDone done);
-  void RestoreSession(std::string id, std::string name, SessionDone done);
+  void SaveSession(const std::string& id, const std::string& name, const SessionDone& done);
+  void RestoreSession(const std::string& id, const std::string& name, const SessionDone& done);
   // From memory, and its file of the same name.
-  void DeleteSession(std::string id, SessionDone done);
-  void ListSessions(std::function<void(std::vector<SessionInfo> sessions)> done);
+  void DeleteSession(const std::string& id, const SessionDone& done);
+  void ListSessions(const std::function<void(std::vector<SessionInfo> sessions)>& done);
   // Also of a session that is at work.
-  void KeptPositions(std::string id, bool by_head,
-                     std::function<void(std::variant<KeptTokens, RequestError> kept)> done);
+  void KeptPositions(const std::string& id, bool by_head,
+                     const std::function<void(std::variant<KeptTokens, RequestError> kept)>& done);
 
  private:
   struct Data;

@@ -59,8 +59,9 @@ class SchedulerLoop {
   void Load(const std::string& id, Then then);
   // Reads a file, which becomes session `id`, whether or not there is one. An error is of now, and
   // `then` not called.
-  std::optional<RequestError> Restore(const std::string& id, const std::string& file, Then then) {
-    return ReadFile(id, file, /*replaces=*/true, std::move(then));
+  std::optional<RequestError> Restore(const std::string& id, const std::string& file,
+                                      const Then& then) {
+    return ReadFile(id, file, /*replaces=*/true, then);
   }
   // Requires of the two: it is in memory.
   SessionOutcome Fork(const std::string& from, const std::string& to);
@@ -119,7 +120,7 @@ class SchedulerLoop {
 
   // --- sessions (scheduler_sessions.cc) ---
   std::optional<RequestError> ReadFile(const std::string& id, const std::string& file,
-                                       bool replaces, Then then);
+                                       bool replaces, const Then& then);
 
   // --- rounds (scheduler_round.cc) ---
   void Decode();

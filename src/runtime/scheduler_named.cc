@@ -26,7 +26,8 @@ std::optional<RequestError> Scheduler::Data::CheckFileQueue() const {
                           " files are to be read or written, more are not taken; try again later"};
 }
 
-void Scheduler::ForkSession(std::string from, std::string to, SessionDone done) {
+void Scheduler::ForkSession(const std::string& from, const std::string& to,
+                            const SessionDone& done) {
   Data& data = *data_;
   data.Post(
       [&data, from, to, done] {
@@ -45,7 +46,8 @@ void Scheduler::ForkSession(std::string from, std::string to, SessionDone done) 
       [done] { done(ShuttingDown()); });
 }
 
-void Scheduler::SaveSession(std::string id, std::string name, SessionDone done) {
+void Scheduler::SaveSession(const std::string& id, const std::string& name,
+                            const SessionDone& done) {
   Data& data = *data_;
   data.Post(
       [&data, id, name, done] {
@@ -73,7 +75,8 @@ void Scheduler::SaveSession(std::string id, std::string name, SessionDone done) 
       [done] { done(ShuttingDown()); });
 }
 
-void Scheduler::RestoreSession(std::string id, std::string name, SessionDone done) {
+void Scheduler::RestoreSession(const std::string& id, const std::string& name,
+                               const SessionDone& done) {
   Data& data = *data_;
   data.Post(
       [&data, id, name, done] {
@@ -99,7 +102,7 @@ void Scheduler::RestoreSession(std::string id, std::string name, SessionDone don
       [done] { done(ShuttingDown()); });
 }
 
-void Scheduler::DeleteSession(std::string id, SessionDone done) {
+void Scheduler::DeleteSession(const std::string& id, const SessionDone& done) {
   Data& data = *data_;
   data.Post(
       [&data, id, done] {
@@ -125,14 +128,14 @@ void Scheduler::DeleteSession(std::string id, SessionDone done) {
       [done] { done(ShuttingDown()); });
 }
 
-void Scheduler::ListSessions(std::function<void(std::vector<SessionInfo> sessions)> done) {
+void Scheduler::ListSessions(const std::function<void(std::vector<SessionInfo> sessions)>& done) {
   Data& data = *data_;
   data.Post([&data, done] { done(data.loop.List()); }, [done] { done({}); });
 }
 
 void Scheduler::KeptPositions(
-    std::string id, bool by_head,
-    std::function<void(std::variant<KeptTokens, RequestError> kept)> done) {
+    const std::string& id, bool by_head,
+    const std::function<void(std::variant<KeptTokens, RequestError> kept)>& done) {
   Data& data = *data_;
   data.Post(
       [&data, id, by_head, done] {

@@ -62,7 +62,7 @@ void SchedulerLoop::Load(const std::string& id, Then then) {
 }
 
 std::optional<RequestError> SchedulerLoop::ReadFile(const std::string& id, const std::string& file,
-                                                    bool replaces, Then then) {
+                                                    bool replaces, const Then& then) {
   if (!store_.HasFile(file)) {
     return RequestError{ErrorKind::kNotFound, "there is no saved session " + file};
   }
@@ -123,7 +123,7 @@ SchedulerLoop::SessionOutcome SchedulerLoop::Drop(const std::string& id) {
     if (!store_.HasFile(id)) return NotInMemory(id);
     return SessionInfo{.id = id};
   }
-  const SessionOutcome info = Describe(id);
+  SessionOutcome info = Describe(id);
   store_.Drop(*idle);
   return info;
 }

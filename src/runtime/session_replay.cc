@@ -58,7 +58,7 @@ model::TokenSpan Session::Data::BeginReplay(const ReplayPass& pass) {
                            .first_position = pass.first};
   span.sequence.after_layer =
       [this, first = pass.first](const attention::LayerDone& done) -> Result<void> {
-    const Result<void> seen = compressor.AfterReplayLayer(*cache, done);
+    Result<void> seen = compressor.AfterReplayLayer(*cache, done);
     cache->TruncateLayer(done.layer, first);
     return seen;
   };

@@ -196,7 +196,7 @@ void SessionStore::DropUnnamed(int n_left) {
     for (IdleSession& session : sessions_) {
       if (unnamed(session) && (oldest == nullptr || session.used < oldest->used)) oldest = &session;
     }
-    Take(*oldest);
+    if (oldest != nullptr) Take(*oldest);
   }
 }
 
