@@ -45,20 +45,20 @@ constexpr Variable kVariables[] = {
     {"LLAMA_ARG_JINJA", "--jinja", "--no-jinja"},
     {"LLAMA_ARG_ENDPOINT_METRICS", "--metrics", ""},
     {"LLAMA_ARG_ENDPOINT_SLOTS", "--slots", "--no-slots"},
-    {"LLAMA_ARG_NO_ENDPOINT_SLOTS", "--no-slots", "--slots"},
+    {"LLAMA_ARG_NO_ENDPOINT_SLOTS", "--no-slots"},
     {"LLAMA_ARG_ENDPOINT_PROPS", "--props", ""},
     {"LLAMA_ARG_CONT_BATCHING", "--cont-batching", "--no-cont-batching"},
     {"LLAMA_ARG_CACHE_PROMPT", "--cache-prompt", "--no-cache-prompt"},
-    {"LLAMA_ARG_NO_CACHE_PROMPT", "--no-cache-prompt", "--cache-prompt"},
-    {"LLAMA_ARG_NO_CONT_BATCHING", "--no-cont-batching", "--cont-batching"},
-    {"LLAMA_ARG_NO_JINJA", "--no-jinja", "--jinja"},
-    {"LLAMA_ARG_NO_WEBUI", "--no-webui", "--webui"},
+    {"LLAMA_ARG_NO_CACHE_PROMPT", "--no-cache-prompt"},
+    {"LLAMA_ARG_NO_CONT_BATCHING", "--no-cont-batching"},
+    {"LLAMA_ARG_NO_JINJA", "--no-jinja"},
+    {"LLAMA_ARG_NO_WEBUI", "--no-webui"},
     {"LLAMA_ARG_WEBUI", "--webui", "--no-webui"},
     // A note or a refusal, as their flags have it.
     {"LLAMA_ARG_CACHE_RAM", "--cache-ram"},
     {"LLAMA_ARG_CACHE_REUSE", "--cache-reuse"},
     {"LLAMA_ARG_CONTEXT_SHIFT", "--context-shift", "--no-context-shift"},
-    {"LLAMA_ARG_NO_CONTEXT_SHIFT", "--no-context-shift", "--context-shift"},
+    {"LLAMA_ARG_NO_CONTEXT_SHIFT", "--no-context-shift"},
     {"LLAMA_ARG_DEVICE", "--device"},
     {"LLAMA_ARG_DRAFT_MAX", "--draft-max"},
     {"LLAMA_ARG_DRAFT_MIN", "--draft-min"},
@@ -67,12 +67,12 @@ constexpr Variable kVariables[] = {
     {"LLAMA_ARG_HF_FILE", "--hf-file"},
     {"LLAMA_ARG_HF_REPO", "--hf-repo"},
     {"LLAMA_ARG_KV_OFFLOAD", "", "--no-kv-offload"},
-    {"LLAMA_ARG_NO_KV_OFFLOAD", "--no-kv-offload", ""},
+    {"LLAMA_ARG_NO_KV_OFFLOAD", "--no-kv-offload"},
     {"LLAMA_ARG_KV_UNIFIED", "--kv-unified", ""},
     {"LLAMA_ARG_MAIN_GPU", "--main-gpu"},
     {"LLAMA_ARG_MLOCK", "--mlock", ""},
     {"LLAMA_ARG_MMAP", "--mmap", "--no-mmap"},
-    {"LLAMA_ARG_NO_MMAP", "--no-mmap", "--mmap"},
+    {"LLAMA_ARG_NO_MMAP", "--no-mmap"},
     {"LLAMA_ARG_MODEL_DRAFT", "--model-draft"},
     {"LLAMA_ARG_MODEL_URL", "--model-url"},
     {"LLAMA_ARG_NUMA", "--numa"},
@@ -261,13 +261,14 @@ FlagTable ServeTable(ServeFlags& flags) {
 Result<void> ReadEnvironment(FlagTable& table, Environment environment) {
   for (const Variable& variable : kVariables) {
     const char* found = environment(variable.name);
-    if (found == nullptr || *found == '\0') continue;
+    // As in llama-server it is enough that one is there, whatever it says.
+    const bool is_no = std::string_view(variable.name).starts_with("LLAMA_ARG_NO_");
+    if (found == nullptr || (*found == '\0' && !is_no)) continue;
     std::vector<std::string> arguments;
-    if (variable.off_flag == nullptr) {
-      arguments = {variable.flag, found};
-    } else if (std::string_view(variable.name).starts_with("LLAMA_ARG_NO_")) {
-      // As in llama-server it is enough that it is there, whatever it says.
+    if (is_no) {
       arguments = {variable.flag};
+    } else if (variable.off_flag == nullptr) {
+      arguments = {variable.flag, found};
     } else if (IsAmong(found, {"1", "on", "true", "enabled"})) {
       if (*variable.flag != '\0') arguments = {variable.flag};
     } else if (IsAmong(found, {"0", "off", "false", "disabled"})) {

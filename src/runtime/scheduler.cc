@@ -83,21 +83,17 @@ void Scheduler::Data::Post(std::function<void()> command, std::function<void()> 
 }
 
 void Scheduler::Data::AddFileWork(SessionStore::FileTask task, SchedulerLoop::Then then) {
-  const auto is_stopped = [this] {
+  const auto ends = [this] {
     const std::lock_guard lock(mutex);
-    return stopped;
+    return stopping || stopped;
   };
-  if (is_stopped()) {
+  if (ends()) {
     const RequestError error = ShuttingDown();
     return then(&error);
   }
-  ++n_file_work;
   files.Add([this, task = std::move(task), then = std::move(then)] {
     // Whoever stops the scheduler waits for the queue first, and is then alone.
-    const auto finish = [this, then, error = task()] {
-      --n_file_work;
-      then(error ? &*error : nullptr);
-    };
+    const auto finish = [then, error = task()] { then(error ? &*error : nullptr); };
     Post(finish, finish);
   });
 }

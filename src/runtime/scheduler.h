@@ -69,7 +69,7 @@ class Scheduler {
   using SessionOutcome = std::variant<SessionInfo, RequestError>;
   using SessionDone = std::function<void(SessionOutcome outcome)>;
 
-  // Reads a document once; max_tokens is taken as 0. "" draws an id. `document.on_event`, where
+  // Reads a document once; max_tokens is taken as 0. `document.on_event`, where
   // given, sees its prefill. Errors: kBusy where the name is taken; those of Submit.
   void CreateSession(std::string id, Request document, SessionDone done);
   void ForkSession(const std::string& from, const std::string& to, const SessionDone& done);

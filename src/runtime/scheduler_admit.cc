@@ -59,7 +59,7 @@ bool SchedulerLoop::MakeRoom(int64_t n_bytes, const IdleSession* keep) {
 }
 
 SchedulerLoop::Answer SchedulerLoop::ContextFull(Job& job, int64_t n_bytes) {
-  if (n_at_work() > 0 || waits_for_files()) return Answer::kWaits;
+  if (n_at_work() > 0 || n_file_work() > 0) return Answer::kWaits;
   Fail(job, {ErrorKind::kTooLarge,
              "the request needs " + Numbers(n_bytes + fixed_bytes_, options_.memory_limit_bytes) +
                  " and sessions that cannot be put away take " + std::to_string(store_.bytes())});

@@ -35,7 +35,7 @@ struct Scheduler::Data {
   // `task` on the I/O thread, then `then` on the loop's. On the loop's thread.
   void AddFileWork(SessionStore::FileTask task, SchedulerLoop::Then then);
   // Whether nothing is at work or to be done.
-  bool idle() const { return loop.idle() && n_file_work == 0; }
+  bool idle() const { return loop.idle() && loop.n_file_work() == 0; }
   // Takes over what came in. True: there was something.
   bool TakeIncoming();
   void PublishState();
@@ -61,8 +61,7 @@ struct Scheduler::Data {
   const Clock& clock;
   SessionNames names;
   SchedulerLoop loop;
-  int n_file_work = 0;  // whose `then` is to come; the loop's
-  FileQueue files;      // ends before the sessions that it writes
+  FileQueue files;  // ends before the sessions that it writes
 
   const std::shared_ptr<Signal> signal = std::make_shared<Signal>();
   std::mutex& mutex = signal->mutex;  // of what follows
@@ -71,7 +70,6 @@ struct Scheduler::Data {
   bool stopped = false;
   int n_queued = 0;  // requests that wait, with those that just came in
   uint64_t next_id = 1;
-  uint64_t next_name = 1;
   std::vector<std::shared_ptr<Job>> incoming;
   struct Command {
     std::function<void()> run;

@@ -86,6 +86,22 @@ TEST_F(SchedulerFileOrderTest, AQueuedSaveIsNotQueuedAgain) {
   EXPECT_EQ(End(again), "");
 }
 
+TEST_F(SchedulerFileOrderTest, TheLastSaveIsTheOneThatStays) {
+  MakeSlow();
+  auto made = BeginCreate("a", 60);
+  ASSERT_EQ(End(made), "");
+  made = BeginCreate("b", 20);
+  ASSERT_EQ(End(made), "");
+  auto first = BeginSave("a", "file");
+  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  auto second = BeginSave("b", "file");
+  auto third = BeginSave("a", "file");  // the first is being written, but will not stay
+  WaitForCommands();
+  disk_->Free();
+  for (Pending* pending : {&first, &second, &third}) EXPECT_EQ(End(*pending), "");
+  EXPECT_EQ(TokensInFile("file"), 60);
+}
+
 // A session whose file is worked on keeps its memory until then: it would be written between.
 class SchedulerEvictionOrderTest : public SchedulerFileOrderTest {
  protected:
@@ -149,6 +165,22 @@ TEST_F(SchedulerEvictionOrderTest, AFileIsReadAsItWasWhenAskedFor) {
   const auto kept = Kept("b");
   ASSERT_TRUE(kept);
   EXPECT_EQ(kept->tokens.size(), 30u);
+}
+
+// The session of that name has more by now, and would be the first to go.
+TEST_F(SchedulerEvictionOrderTest, RoomForAFileIsNotMadeByWritingIt) {
+  ASSERT_NO_FATAL_FAILURE(MakeSessions(2));
+  auto saved = BeginSave("a", "a");
+  ASSERT_EQ(End(saved), "");
+  ASSERT_FALSE(End(BeginAnswer("a", 9, 6)).empty());
+  ASSERT_FALSE(End(BeginAnswer("b", 9, 6)).empty());
+  auto filler = BeginCreate("c", 40);
+  ASSERT_EQ(End(filler), "");
+  auto restored = BeginRestore("b", "a");
+  EXPECT_EQ(End(restored), "");
+  const auto kept = Kept("b");
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->tokens.size(), 60u);
 }
 
 }  // namespace

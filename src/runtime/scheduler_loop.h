@@ -39,6 +39,7 @@ class SchedulerLoop {
   // One decode step of all running sequences, then a part of the prompt in prefill. False: there
   // was nothing to do, or not until a file is read or written.
   bool Round();
+  int n_file_work() const { return store_.n_file_work(); }  // under way or to come
   bool idle() const { return waiting_.empty() && running_.empty() && reading_.empty(); }
   size_t n_waiting() const { return waiting_.size(); }
   SchedulerState state() const;
@@ -116,7 +117,6 @@ class SchedulerLoop {
   Answer ContextFull(Job& job, int64_t n_bytes);
   int64_t ReservedBytes() const;
   int64_t n_at_work() const;
-  bool waits_for_files() const { return store_.has_file_work(); }
 
   // --- sessions (scheduler_sessions.cc) ---
   std::optional<RequestError> ReadFile(const std::string& id, const std::string& file,

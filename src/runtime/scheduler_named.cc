@@ -20,10 +20,11 @@ bool Succeeded(const Scheduler::SessionOutcome& outcome) {
 }  // namespace
 
 std::optional<RequestError> Scheduler::Data::CheckFileQueue() const {
-  if (n_file_work < options.max_waiting) return std::nullopt;
-  return RequestError{ErrorKind::kQueueFull,
-                      std::to_string(n_file_work) +
-                          " files are to be read or written, more are not taken; try again later"};
+  const int n = loop.n_file_work();
+  if (n < options.max_waiting) return std::nullopt;
+  return RequestError{
+      ErrorKind::kQueueFull,
+      std::to_string(n) + " files are to be read or written, more are not taken; try again later"};
 }
 
 void Scheduler::ForkSession(const std::string& from, const std::string& to,

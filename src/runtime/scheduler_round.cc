@@ -46,7 +46,7 @@ bool SchedulerLoop::Round() {
   ReadPrompts();
   CheckBytes();
   // Those that wait for nothing but a file wait without rounds.
-  return !waits_for_files() || n_before > 0 || n_at_work() > 0 || waiting_.size() != n_waited;
+  return n_file_work() == 0 || n_before > 0 || n_at_work() > 0 || waiting_.size() != n_waited;
 }
 
 void SchedulerLoop::Choose(std::span<const std::unique_ptr<Sequence>> sequences) {

@@ -68,12 +68,13 @@ std::optional<RequestError> SchedulerLoop::ReadFile(const std::string& id, const
   }
   const auto max_bytes = store_.ReadMaxBytes(file);
   if (!max_bytes) return RequestError{ErrorKind::kInvalid, max_bytes.error().message};
+  store_.BeginFileWork(file);  // before room is made: it is read as it is now
   if (!MakeRoom(*max_bytes, store_.Find(id))) {
+    store_.EndFileWork(file);
     return RequestError{ErrorKind::kQueueFull, "session " + file + " needs up to " +
                                                    std::to_string(*max_bytes) +
-                                                   " bytes, which requests at work have reserved"};
+                                                   " bytes, which requests and files at work hold"};
   }
-  store_.BeginFileWork(file);
   loading_bytes_ += *max_bytes;
   const auto idle = std::make_shared<IdleSession>();
   const auto end = [this, id, file, bytes = *max_bytes, replaces, idle,
@@ -105,7 +106,7 @@ SchedulerLoop::SessionOutcome SchedulerLoop::Fork(const std::string& from, const
   if (!MakeRoom(idle->bytes, idle)) {
     return RequestError{ErrorKind::kQueueFull, "a copy of session " + from + " needs " +
                                                    std::to_string(idle->bytes) +
-                                                   " bytes, which requests at work have reserved"};
+                                                   " bytes, which requests and files at work hold"};
   }
   auto session = idle->session->Fork();
   if (!session) return RequestError{ErrorKind::kInternal, session.error().message};

@@ -182,12 +182,6 @@ std::variant<Ticket, RequestError> Scheduler::Submit(Request request) {
 
 void Scheduler::CreateSession(std::string id, Request document, SessionDone done) {
   Data& data = *data_;
-  if (id.empty()) {
-    const std::lock_guard lock(data.mutex);
-    do {
-      id = "s" + std::to_string(data.next_name++);
-    } while (data.folder != nullptr && data.folder->Has(id));
-  }
   document.max_tokens = 0;
   document.n = 1;
   document.session.reset();

@@ -246,8 +246,7 @@ Result<void> SessionStore::Save(const IdleSession& session, const std::string& f
 
 SessionStore::Saving SessionStore::BeginSave(const IdleSession& session, const std::string& file) {
   WINNOW_CHECK(folder_ != nullptr);
-  const bool added = saving_[session.session.get()].files.insert(file).second;
-  WINNOW_CHECK(added);
+  saving_[session.session.get()].files.insert(file);
   BeginFileWork(file);
   const auto write = [folder = folder_, file, notes = NotesFrom(session),
                       session = session.session.get()]() -> std::optional<RequestError> {
@@ -262,7 +261,8 @@ SessionStore::Saving SessionStore::BeginSave(const IdleSession& session, const s
 
 bool SessionStore::saving_to(const IdleSession& session, const std::string& file) const {
   const auto found = saving_.find(session.session.get());
-  return found != saving_.end() && found->second.files.contains(file);
+  return found != saving_.end() && found->second.files.contains(file) &&
+         file_work_.count(file) == 1;
 }
 
 void SessionStore::EndSave(const Saving& saving) {
@@ -270,7 +270,7 @@ void SessionStore::EndSave(const Saving& saving) {
   EndFileWork(saving.file);
   const auto found = saving_.find(saving.session);
   WINNOW_CHECK(found != saving_.end());
-  found->second.files.erase(saving.file);
+  found->second.files.erase(found->second.files.find(saving.file));
   if (!found->second.files.empty()) return;
   leaving_bytes_ -= found->second.bytes;
   saving_.erase(found);

@@ -33,7 +33,8 @@ struct IdleSession {
 // Whether two sessions would have the same cache.
 bool SameCache(const SessionOptions& a, const SessionOptions& b);
 
-// The sessions that wait for their next request, in memory and in the folder. One thread at a time.
+// The sessions that wait for their next request, in memory and in the folder. One thread
+// at a time; a FileTask runs in any, and touches nothing that changes.
 class SessionStore {
  public:
   // No folder: in memory only. All outlive the store.
@@ -82,7 +83,7 @@ class SessionStore {
   // What is done with a file in another thread; nothing: it succeeded.
   using FileTask = std::function<std::optional<RequestError>()>;
   // Save in another thread, which runs what this returns, once. Until EndSave the session does
-  // not change: who goes on with it goes on with a copy. Requires: not saving_to.
+  // not change: who goes on with it goes on with a copy.
   struct Saving {
     const Session* session = nullptr;
     std::string file = {};
@@ -91,13 +92,13 @@ class SessionStore {
   Saving BeginSave(const IdleSession& session, const std::string& file);
   void EndSave(const Saving& saving);
   bool saving(const IdleSession& session) const { return saving_.contains(session.session.get()); }
-  // Whether what it is now is being written to the file.
+  // Whether what it is now is being written to the file, and nothing else is to be done with that.
   bool saving_to(const IdleSession& session, const std::string& file) const;
   // A file is to be written, read or removed in another thread, until the end. The session of its
   // name is not evicted meanwhile: it would be written before what was asked for earlier.
   void BeginFileWork(const std::string& file) { file_work_.insert(file); }
   void EndFileWork(const std::string& file);
-  bool has_file_work() const { return !file_work_.empty(); }  // saves are among it
+  int n_file_work() const { return static_cast<int>(file_work_.size()); }  // with saves
   // Reads a file into `read`, which has no name yet. Errors: kInvalid where RestoreSession has one;
   // kBusy where the file has changed since ReadMaxBytes, and its session may take more.
   FileTask MakeReader(const std::string& file, int64_t max_bytes,
@@ -127,7 +128,7 @@ class SessionStore {
   std::list<IdleSession> sessions_;
   int64_t bytes_ = 0;
   struct BeingSaved {
-    std::set<std::string> files = {};
+    std::multiset<std::string> files = {};
     std::unique_ptr<Session> session = {};  // that has left sessions_
     int64_t bytes = 0;                      // of it
   };

@@ -91,7 +91,7 @@ TEST_F(SessionStoreTest, ASessionWhoseFileIsWorkedOnIsNotEvicted) {
   EXPECT_FALSE(store_->Evict(nullptr));
   EXPECT_FALSE(store_->HasFile("a"));
   store_->EndFileWork("a");
-  EXPECT_TRUE(store_->has_file_work());
+  EXPECT_EQ(store_->n_file_work(), 1);
   EXPECT_GT(store_->EvictableBytes(nullptr), 0);
   EXPECT_TRUE(store_->Evict(nullptr));
   EXPECT_TRUE(store_->HasFile("a"));

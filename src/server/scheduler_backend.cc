@@ -18,23 +18,27 @@ std::variant<Backend::Submitted, runtime::RequestError> SchedulerBackend::Submit
 void SchedulerBackend::CreateSession(std::string id, runtime::Request document, SessionDone done) {
   scheduler_.CreateSession(std::move(id), std::move(document), std::move(done));
 }
-void SchedulerBackend::ForkSession(std::string from, std::string to, SessionDone done) {
-  scheduler_.ForkSession(std::move(from), std::move(to), std::move(done));
+void SchedulerBackend::ForkSession(const std::string& from, const std::string& to,
+                                   const SessionDone& done) {
+  scheduler_.ForkSession(from, to, done);
 }
-void SchedulerBackend::SaveSession(std::string id, std::string name, SessionDone done) {
-  scheduler_.SaveSession(std::move(id), std::move(name), std::move(done));
+void SchedulerBackend::SaveSession(const std::string& id, const std::string& name,
+                                   const SessionDone& done) {
+  scheduler_.SaveSession(id, name, done);
 }
-void SchedulerBackend::RestoreSession(std::string id, std::string name, SessionDone done) {
-  scheduler_.RestoreSession(std::move(id), std::move(name), std::move(done));
+void SchedulerBackend::RestoreSession(const std::string& id, const std::string& name,
+                                      const SessionDone& done) {
+  scheduler_.RestoreSession(id, name, done);
 }
-void SchedulerBackend::DeleteSession(std::string id, SessionDone done) {
-  scheduler_.DeleteSession(std::move(id), std::move(done));
+void SchedulerBackend::DeleteSession(const std::string& id, const SessionDone& done) {
+  scheduler_.DeleteSession(id, done);
 }
-void SchedulerBackend::ListSessions(std::function<void(std::vector<runtime::SessionInfo>)> done) {
-  scheduler_.ListSessions(std::move(done));
+void SchedulerBackend::ListSessions(
+    const std::function<void(std::vector<runtime::SessionInfo>)>& done) {
+  scheduler_.ListSessions(done);
 }
-void SchedulerBackend::KeptPositions(std::string id, bool by_head, KeptDone done) {
-  scheduler_.KeptPositions(std::move(id), by_head, std::move(done));
+void SchedulerBackend::KeptPositions(const std::string& id, bool by_head, const KeptDone& done) {
+  scheduler_.KeptPositions(id, by_head, done);
 }
 
 ModelInfo MakeModelInfo(runtime::Engine& engine, const std::string& name, int64_t context) {

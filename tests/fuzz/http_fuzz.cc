@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -30,6 +31,11 @@ constexpr size_t kMaxBody = 2048;
 
 void Answer(const Call& call, ExchangePtr exchange) {
   WINNOW_CHECK(!call.method.empty() && !call.path.empty() && call.body.size() <= kMaxBody);
+  const std::string_view length = call.Header("content-length");
+  if (!length.empty() && call.Header("transfer-encoding").empty()) {
+    WINNOW_CHECK(std::to_string(call.body.size()) ==
+                 length.substr(std::min(length.find_first_not_of('0'), length.size() - 1)));
+  }
   for (const auto& [name, value] : call.headers) {
     WINNOW_CHECK(value.find_first_of(std::string_view("\r\n\0", 3)) == std::string::npos);
     for (const char c : name) WINNOW_CHECK(c > ' ' && (c < 'A' || c > 'Z'));
@@ -82,6 +88,19 @@ std::string ReadToEnd(int socket) {
   }
 }
 
+// The two pieces of an input, and what comes back.
+std::string Ask(std::string_view first, std::string_view second) {
+  const int socket = Connect();
+  for (const std::string_view piece : {first, second}) {
+    if (piece.empty()) continue;
+    (void)!send(socket, piece.data(), piece.size(), MSG_NOSIGNAL);
+  }
+  shutdown(socket, SHUT_WR);
+  std::string answers = ReadToEnd(socket);
+  close(socket);
+  return answers;
+}
+
 }  // namespace
 
 // The first byte says where the rest is cut in two pieces.
@@ -89,14 +108,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
   const size_t cut = text.size() * data[0] / 256;
-  const int socket = Connect();
-  for (const std::string_view piece : {text.substr(0, cut), text.substr(cut)}) {
-    if (piece.empty()) continue;
-    (void)!send(socket, piece.data(), piece.size(), MSG_NOSIGNAL);
-  }
-  shutdown(socket, SHUT_WR);
-  const std::string answers = ReadToEnd(socket);
-  close(socket);
+  static const bool answers_at_all =
+      Ask("GET / HTTP/1.1\r\nHost: a\r\n", "\r\n").starts_with("HTTP/1.1 200");
+  WINNOW_CHECK(answers_at_all);
+  const std::string answers = Ask(text.substr(0, cut), text.substr(cut));
   WINNOW_CHECK(answers.empty() || answers.starts_with("HTTP/1."));
   return 0;
 }

@@ -45,15 +45,18 @@ class Backend {
   using SessionDone =
       std::function<void(std::variant<runtime::SessionInfo, runtime::RequestError> outcome)>;
   virtual void CreateSession(std::string id, runtime::Request document, SessionDone done) = 0;
-  virtual void ForkSession(std::string from, std::string to, SessionDone done) = 0;
-  virtual void SaveSession(std::string id, std::string name, SessionDone done) = 0;
-  virtual void RestoreSession(std::string id, std::string name, SessionDone done) = 0;
-  virtual void DeleteSession(std::string id, SessionDone done) = 0;
+  virtual void ForkSession(const std::string& from, const std::string& to,
+                           const SessionDone& done) = 0;
+  virtual void SaveSession(const std::string& id, const std::string& name,
+                           const SessionDone& done) = 0;
+  virtual void RestoreSession(const std::string& id, const std::string& name,
+                              const SessionDone& done) = 0;
+  virtual void DeleteSession(const std::string& id, const SessionDone& done) = 0;
   virtual void ListSessions(
-      std::function<void(std::vector<runtime::SessionInfo> sessions)> done) = 0;
+      const std::function<void(std::vector<runtime::SessionInfo> sessions)>& done) = 0;
   using KeptDone =
       std::function<void(std::variant<runtime::KeptTokens, runtime::RequestError> kept)>;
-  virtual void KeptPositions(std::string id, bool by_head, KeptDone done) = 0;
+  virtual void KeptPositions(const std::string& id, bool by_head, const KeptDone& done) = 0;
 };
 
 }  // namespace winnow::server

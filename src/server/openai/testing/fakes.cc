@@ -118,24 +118,25 @@ void FakeBackend::CreateSession(std::string id, runtime::Request document, Sessi
   if (!holds) done(Describe(id));
 }
 
-void FakeBackend::ForkSession(std::string from, std::string to, SessionDone done) {
+void FakeBackend::ForkSession(const std::string& from, const std::string& to,
+                              const SessionDone& done) {
   if (!sessions.contains(from)) {
     return done(RequestError{runtime::ErrorKind::kNotFound, "no session " + from});
   }
-  if (to.empty()) to = "fork";
   sessions[to] = std::vector(sessions[from]);
   documents[to] = documents[from];
   done(Describe(to));
 }
 
-void FakeBackend::SaveSession(std::string id, std::string, SessionDone done) {
+void FakeBackend::SaveSession(const std::string& id, const std::string&, const SessionDone& done) {
   if (!sessions.contains(id)) {
     return done(RequestError{runtime::ErrorKind::kNotFound, "no session " + id});
   }
   done(Describe(id));
 }
 
-void FakeBackend::RestoreSession(std::string id, std::string name, SessionDone done) {
+void FakeBackend::RestoreSession(const std::string& id, const std::string& name,
+                                 const SessionDone& done) {
   if (name != "saved") {
     return done(RequestError{runtime::ErrorKind::kInvalid, name + ": no session file"});
   }
@@ -144,7 +145,7 @@ void FakeBackend::RestoreSession(std::string id, std::string name, SessionDone d
   done(Describe(id));
 }
 
-void FakeBackend::DeleteSession(std::string id, SessionDone done) {
+void FakeBackend::DeleteSession(const std::string& id, const SessionDone& done) {
   if (!sessions.contains(id)) {
     return done(RequestError{runtime::ErrorKind::kNotFound, "no session " + id});
   }
@@ -154,13 +155,13 @@ void FakeBackend::DeleteSession(std::string id, SessionDone done) {
   done(info);
 }
 
-void FakeBackend::ListSessions(std::function<void(std::vector<runtime::SessionInfo>)> done) {
+void FakeBackend::ListSessions(const std::function<void(std::vector<runtime::SessionInfo>)>& done) {
   std::vector<runtime::SessionInfo> all;
   for (const auto& [id, tokens] : sessions) all.push_back(Describe(id));
   done(std::move(all));
 }
 
-void FakeBackend::KeptPositions(std::string id, bool by_head, KeptDone done) {
+void FakeBackend::KeptPositions(const std::string& id, bool by_head, const KeptDone& done) {
   if (!sessions.contains(id)) {
     return done(RequestError{runtime::ErrorKind::kNotFound, "no session " + id});
   }

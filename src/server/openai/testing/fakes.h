@@ -42,12 +42,15 @@ class FakeBackend final : public Backend {
   std::variant<Submitted, runtime::RequestError> Submit(runtime::Request request) override;
   runtime::SchedulerState state() const override { return state_now; }
   void CreateSession(std::string id, runtime::Request document, SessionDone done) override;
-  void ForkSession(std::string from, std::string to, SessionDone done) override;
-  void SaveSession(std::string id, std::string name, SessionDone done) override;
-  void RestoreSession(std::string id, std::string name, SessionDone done) override;
-  void DeleteSession(std::string id, SessionDone done) override;
-  void ListSessions(std::function<void(std::vector<runtime::SessionInfo>)> done) override;
-  void KeptPositions(std::string id, bool by_head, KeptDone done) override;
+  void ForkSession(const std::string& from, const std::string& to,
+                   const SessionDone& done) override;
+  void SaveSession(const std::string& id, const std::string& name,
+                   const SessionDone& done) override;
+  void RestoreSession(const std::string& id, const std::string& name,
+                      const SessionDone& done) override;
+  void DeleteSession(const std::string& id, const SessionDone& done) override;
+  void ListSessions(const std::function<void(std::vector<runtime::SessionInfo>)>& done) override;
+  void KeptPositions(const std::string& id, bool by_head, const KeptDone& done) override;
 
   // Each word of the answer is a token of its text; every choice gets the same.
   std::vector<std::string> words = {"he", "ll", "o"};
