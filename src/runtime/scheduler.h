@@ -71,7 +71,7 @@ class Scheduler {
 
   // Reads a document once; max_tokens is taken as 0. `document.on_event`, where
   // given, sees its prefill. Errors: kBusy where the name is taken; those of Submit.
-  void CreateSession(std::string id, Request document, SessionDone done);
+  void CreateSession(const std::string& id, Request document, const SessionDone& done);
   void ForkSession(const std::string& from, const std::string& to, const SessionDone& done);
   // To and from the file `name` below session_path. A restored session replaces one of the same id
   // only when all of the file was right. Errors: kInvalid without a folder; kBusy where the same is

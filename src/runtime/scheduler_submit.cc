@@ -180,7 +180,7 @@ std::variant<Ticket, RequestError> Scheduler::Submit(Request request) {
   return queued;
 }
 
-void Scheduler::CreateSession(std::string id, Request document, SessionDone done) {
+void Scheduler::CreateSession(const std::string& id, Request document, const SessionDone& done) {
   Data& data = *data_;
   document.max_tokens = 0;
   document.n = 1;

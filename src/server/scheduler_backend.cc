@@ -15,8 +15,9 @@ std::variant<Backend::Submitted, runtime::RequestError> SchedulerBackend::Submit
   return Submitted{id, [ticket]() mutable { ticket.Cancel(); }};
 }
 
-void SchedulerBackend::CreateSession(std::string id, runtime::Request document, SessionDone done) {
-  scheduler_.CreateSession(std::move(id), std::move(document), std::move(done));
+void SchedulerBackend::CreateSession(const std::string& id, runtime::Request document,
+                                     const SessionDone& done) {
+  scheduler_.CreateSession(id, std::move(document), done);
 }
 void SchedulerBackend::ForkSession(const std::string& from, const std::string& to,
                                    const SessionDone& done) {

@@ -17,7 +17,8 @@ class SchedulerBackend final : public Backend {
   const tokenizer::Tokenizer& tokenizer() const override { return engine_.tokenizer(); }
   std::variant<Submitted, runtime::RequestError> Submit(runtime::Request request) override;
   runtime::SchedulerState state() const override { return scheduler_.state(); }
-  void CreateSession(std::string id, runtime::Request document, SessionDone done) override;
+  void CreateSession(const std::string& id, runtime::Request document,
+                     const SessionDone& done) override;
   void ForkSession(const std::string& from, const std::string& to,
                    const SessionDone& done) override;
   void SaveSession(const std::string& id, const std::string& name,

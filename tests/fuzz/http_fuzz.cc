@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -81,7 +82,11 @@ std::string ReadToEnd(int socket) {
   std::array<char, 4096> bytes;
   for (;;) {
     pollfd wanted = {.fd = socket, .events = POLLIN, .revents = 0};
-    WINNOW_CHECK(poll(&wanted, 1, /*timeout=*/5000) == 1);  // it hangs
+    int n_ready = -1;
+    do {
+      n_ready = poll(&wanted, 1, /*timeout=*/5000);
+    } while (n_ready < 0 && errno == EINTR);  // libFuzzer's own clock
+    WINNOW_CHECK(n_ready == 1);               // or it hangs
     const ssize_t n = read(socket, bytes.data(), bytes.size());
     if (n <= 0) return all;
     all.append(bytes.data(), static_cast<size_t>(n));

@@ -44,7 +44,8 @@ class Backend {
 
   using SessionDone =
       std::function<void(std::variant<runtime::SessionInfo, runtime::RequestError> outcome)>;
-  virtual void CreateSession(std::string id, runtime::Request document, SessionDone done) = 0;
+  virtual void CreateSession(const std::string& id, runtime::Request document,
+                             const SessionDone& done) = 0;
   virtual void ForkSession(const std::string& from, const std::string& to,
                            const SessionDone& done) = 0;
   virtual void SaveSession(const std::string& id, const std::string& name,

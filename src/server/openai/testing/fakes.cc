@@ -107,8 +107,8 @@ runtime::SessionInfo FakeBackend::Describe(const std::string& id) const {
   return info;
 }
 
-void FakeBackend::CreateSession(std::string id, runtime::Request document, SessionDone done) {
-  if (id.empty()) id = "drawn";
+void FakeBackend::CreateSession(const std::string& id, runtime::Request document,
+                                const SessionDone& done) {
   if (sessions.contains(id)) {
     return done(RequestError{runtime::ErrorKind::kBusy, "session " + id + " exists"});
   }

@@ -41,7 +41,8 @@ class FakeBackend final : public Backend {
   const tokenizer::Tokenizer& tokenizer() const override { return tokenizer_; }
   std::variant<Submitted, runtime::RequestError> Submit(runtime::Request request) override;
   runtime::SchedulerState state() const override { return state_now; }
-  void CreateSession(std::string id, runtime::Request document, SessionDone done) override;
+  void CreateSession(const std::string& id, runtime::Request document,
+                     const SessionDone& done) override;
   void ForkSession(const std::string& from, const std::string& to,
                    const SessionDone& done) override;
   void SaveSession(const std::string& id, const std::string& name,
