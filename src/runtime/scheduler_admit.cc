@@ -13,6 +13,8 @@ namespace {
 constexpr int64_t kSharedTokens = 512;
 // A shorter beginning is read as fast as it is copied.
 constexpr int64_t kMinCopied = 16;
+// Or than a file is read.
+constexpr int64_t kMinRead = 64;
 
 bool Evicts(const Session& session) { return session.compression().method != nullptr; }
 
@@ -118,8 +120,17 @@ SchedulerLoop::Answer SchedulerLoop::Start(const std::shared_ptr<Job>& job, int6
     // A copy is whole before it is cut back.
     needed = source.copy ? std::max(needed, source.idle->bytes) : needed - source.idle->bytes;
   }
-  if (!MakeRoom(needed, source.idle)) return ContextFull(*job, needed);
-  Begin(job, std::move(source), *bytes);
+  if (MakeRoom(needed, source.idle)) {
+    Begin(job, std::move(source), *bytes);
+    return Answer::kStarted;
+  }
+  const bool may_read_all = job->session.empty() || job->creates;
+  const int64_t alone = job->request.n * job->fresh.steady + job->fresh.prefill;
+  if (n_at_work() > 0 || source.idle == nullptr || !may_read_all || !MakeRoom(alone, nullptr)) {
+    return ContextFull(*job, needed);
+  }
+  // A copy does not fit beside the session that the prompt begins with.
+  Begin(job, {.rest = job->request.prompt}, job->fresh);
   return Answer::kStarted;
 }
 
@@ -148,7 +159,10 @@ IdleSession* SchedulerLoop::FindNamed(const std::shared_ptr<Job>& job, Answer& a
 std::variant<SchedulerLoop::Source, RequestError, SchedulerLoop::Answer> SchedulerLoop::FindSource(
     const std::shared_ptr<Job>& shared_job) {
   Job& job = *shared_job;
-  if (job.session.empty() || job.creates) return PrefixSource(job);
+  if (job.session.empty() || job.creates) {
+    if (WaitsForSavedPrefix(shared_job)) return Answer::kWaits;
+    return PrefixSource(job);
+  }
   Answer answer = Answer::kWaits;
   IdleSession* idle = FindNamed(shared_job, answer);
   if (job.load_error) return *job.load_error;
@@ -193,16 +207,39 @@ SchedulerLoop::Source SchedulerLoop::PrefixSource(Job& job) {
         store_.FindPrefix(prompt, job.options, job.request.reuse_across_questions);
     if (prefix.idle != nullptr) {
       // Most conversations go on where they ended. What somebody else may still want is copied.
-      const bool whole = prefix.n_tokens == prefix.idle->session->n_tokens();
+      const auto [n_tokens, reuse] = prefix.match;
+      const bool whole = n_tokens == prefix.idle->session->n_tokens();
       const bool copy = !prefix.idle->name.empty() || prefix.idle->copied || !whole;
-      if (!copy || prefix.n_tokens >= kMinCopied) {
-        source = {
-            .idle = prefix.idle, .copy = copy, .n_tokens = prefix.n_tokens, .reuse = prefix.reuse};
+      if (!copy || n_tokens >= kMinCopied) {
+        source = {.idle = prefix.idle, .copy = copy, .n_tokens = n_tokens, .reuse = reuse};
       }
     }
   }
   source.rest.assign(prompt.begin() + static_cast<std::ptrdiff_t>(source.n_tokens), prompt.end());
   return source;
+}
+
+bool SchedulerLoop::WaitsForSavedPrefix(const std::shared_ptr<Job>& shared_job) {
+  Job& job = *shared_job;
+  const Request& request = job.request;
+  if (job.looked_in_files || !request.reuse_prefix) return job.loading;
+  job.looked_in_files = true;
+  const int64_t n_known =
+      store_.FindPrefix(request.prompt, job.options, request.reuse_across_questions).match.n_tokens;
+  const std::string file = store_.FindSavedPrefix(
+      request.prompt, job.options, request.reuse_across_questions, n_known + kMinRead);
+  if (file.empty()) return false;
+  // It stays while the request works on a copy.
+  const auto max_bytes = store_.ReadMaxBytes(file);
+  if (!max_bytes || !MakeRoom(*max_bytes + *max_bytes, nullptr)) return false;
+  job.loading = true;
+  Load(file, [this, shared_job, file](const RequestError* error) {
+    shared_job->loading = false;
+    if (error == nullptr) return;
+    store_.FileChanged(file);
+    log_.Warning("a prompt is read that " + file + " begins with: " + error->message);
+  });
+  return job.loading;
 }
 
 Result<SequenceBytes> SchedulerLoop::PlanBytes(Job& job, const Source& source) const {

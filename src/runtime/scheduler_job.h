@@ -60,9 +60,10 @@ struct Job {
   int64_t n_before = 0;
   std::vector<TokenId> unread_before = {};
   int64_t n_document = 0;  // of the session
-  // While it waits: its session is read from a file, or cannot be.
+  // While it waits: a session is read for it from a file, or cannot be.
   bool loading = false;
   std::optional<RequestError> load_error = {};
+  bool looked_in_files = false;  // for its prompt's beginning
 
   // The session is to be left: called once with how the request ended, after its last event.
   std::function<void(const RequestError* error)> on_end = {};

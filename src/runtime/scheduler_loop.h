@@ -70,12 +70,14 @@ class SchedulerLoop {
   // as it is now.
   std::variant<SessionStore::Saving, RequestError> BeginSave(const std::string& id,
                                                              const std::string& file);
-  void EndSave(const SessionStore::Saving& saving) { store_.EndSave(saving); }
+  void EndSave(const SessionStore::Saving& saving, bool is_written) {
+    store_.EndSave(saving, is_written);
+  }
   // From memory.
   SessionOutcome Drop(const std::string& id);
   // Its file is removed in another thread. Whoever reads it meanwhile has it in memory again, until
   // the end.
-  void BeginRemove(const std::string& id) { store_.BeginFileWork(id); }
+  void BeginRemove(const std::string& id);
   void EndRemove(const std::string& id);
   std::vector<SessionInfo> List() const;
   void KeptPositions(const std::string& id, bool by_head,
@@ -108,6 +110,8 @@ class SchedulerLoop {
   IdleSession* FindNamed(const std::shared_ptr<Job>& job, Answer& answer);
   Source NamedSource(Job& job, IdleSession& idle) const;
   Source PrefixSource(Job& job);
+  // Whether the request waits for a saved session that its prompt begins with. Looks once.
+  bool WaitsForSavedPrefix(const std::shared_ptr<Job>& job);
   Result<SequenceBytes> PlanBytes(Job& job, const Source& source) const;
   Result<std::unique_ptr<Session>> TakeSession(Job& job, const Source& source);
   void Begin(const std::shared_ptr<Job>& job, Source source, const SequenceBytes& bytes);

@@ -68,7 +68,7 @@ void Scheduler::SaveSession(const std::string& id, const std::string& name,
           if (const auto* refused = std::get_if<RequestError>(&begun)) return done(*refused);
           const auto& saving = std::get<SessionStore::Saving>(begun);
           data.AddFileWork(saving.write, [&data, saving, saved, done](const RequestError* failed) {
-            data.loop.EndSave(saving);
+            data.loop.EndSave(saving, failed == nullptr);
             done(failed == nullptr ? saved : *failed);
           });
         });

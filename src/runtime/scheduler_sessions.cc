@@ -129,8 +129,13 @@ SchedulerLoop::SessionOutcome SchedulerLoop::Drop(const std::string& id) {
   return info;
 }
 
+void SchedulerLoop::BeginRemove(const std::string& id) {
+  store_.FileChanged(id);
+  store_.BeginFileWork(id);
+}
+
 void SchedulerLoop::EndRemove(const std::string& id) {
-  store_.ClearHead(id);
+  store_.FileChanged(id);
   store_.EndFileWork(id);
   if (IdleSession* idle = store_.Find(id)) store_.Drop(*idle);
 }

@@ -176,6 +176,16 @@ Result<Head> ReadHead(SessionReader& reader) {
   return head;
 }
 
+Result<std::vector<TokenId>> ReadTokens(SessionReader& reader, int64_t n_tokens) {
+  WINNOW_ASSIGN(const auto bytes, reader.Next(Tag::kTokens));
+  std::vector<TokenId> tokens(bytes.size() / sizeof(TokenId));
+  if (bytes.size() % sizeof(TokenId) != 0 || std::ssize(tokens) != n_tokens ||
+      !ByteReader(bytes).GetInto(std::span<TokenId>(tokens))) {
+    return reader.Damaged("TOKS");
+  }
+  return tokens;
+}
+
 SessionFileInfo Describe(const Session& session) {
   const cache::CacheConfig& config = session.cache().config();
   const CompressionOptions& compression = session.compression();
@@ -240,6 +250,16 @@ Result<SessionFileInfo> ReadSessionInfo(SessionInput& input) {
   return std::move(head.info);
 }
 
+Result<SessionText> ReadSessionText(SessionInput& input) {
+  WINNOW_ASSIGN(SessionReader reader, SessionReader::Start(input));
+  WINNOW_ASSIGN(Head head, ReadHead(reader));
+  SessionText text = {.info = std::move(head.info)};
+  WINNOW_ASSIGN(text.tokens, ReadTokens(reader, text.info.n_tokens));
+  WINNOW_ASSIGN(const auto logits, reader.Next(Tag::kLogits));
+  text.has_logits = !logits.empty();
+  return text;
+}
+
 Result<void> SaveSession(const Session& session, const std::string& path, std::string_view notes) {
   WINNOW_ASSIGN(OutputFile file, OutputFile::Create(path));
   return SaveSession(session, std::move(file), notes);
@@ -279,14 +299,8 @@ Result<std::unique_ptr<Session>> RestoreSession(Engine& engine, const SessionOpt
   if (const auto same = CheckSame(head.info, Describe(*session)); !same) {
     return reader.At(same.error());
   }
-  WINNOW_ASSIGN(auto bytes, reader.Next(Tag::kTokens));
-  std::vector<TokenId> tokens(bytes.size() / sizeof(TokenId));
-  if (bytes.size() % sizeof(TokenId) != 0 ||
-      static_cast<int64_t>(tokens.size()) != head.info.n_tokens ||
-      !ByteReader(bytes).GetInto(std::span<TokenId>(tokens))) {
-    return reader.Damaged("TOKS");
-  }
-  WINNOW_ASSIGN(bytes, reader.Next(Tag::kLogits));
+  WINNOW_ASSIGN(const std::vector<TokenId> tokens, ReadTokens(reader, head.info.n_tokens));
+  WINNOW_ASSIGN(const auto bytes, reader.Next(Tag::kLogits));
   const auto vocabulary = static_cast<size_t>(engine.model().hyperparameters().vocabulary);
   std::vector<float> logits(bytes.empty() ? 0 : vocabulary);
   if (bytes.size() != logits.size() * sizeof(float) ||

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/output_file.h"
 #include "base/result.h"
@@ -51,6 +52,14 @@ struct SessionInput {
 Result<SessionFileInfo> ReadSessionInfo(const std::string& path);
 // The input can be read again.
 Result<SessionFileInfo> ReadSessionInfo(SessionInput& input);
+
+// What it says of its text.
+struct SessionText {
+  SessionFileInfo info = {};
+  std::vector<TokenId> tokens = {};
+  bool has_logits = false;  // after the last token
+};
+Result<SessionText> ReadSessionText(SessionInput& input);
 
 // What the session of such a file was made with, but for what files do not say (SessionOptions
 // ::row_block and the hooks). Error: it names a method that this winnow does not have.

@@ -11,15 +11,6 @@
 namespace winnow::runtime {
 namespace {
 
-std::string SpanTaps(const CompressionOptions& options) {
-  return options.method ? options.method->traits().spec : "";
-}
-
-bool Evicts(const Session& session) {
-  const compression::MethodPtr& method = session.compression().method;
-  return method && (method->traits().compresses_prefill || method->traits().evicts_in_decode);
-}
-
 int64_t CommonLength(std::span<const TokenId> a, std::span<const TokenId> b) {
   return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
 }
@@ -76,17 +67,25 @@ Result<SavedSession> SavedSessionFrom(const SessionFileInfo& info, int64_t file_
 
 }  // namespace
 
-bool SameCache(const SessionOptions& a, const SessionOptions& b) {
-  return a.context == b.context && a.key_type == b.key_type && a.value_type == b.value_type &&
-         SpanTaps(a.compression) == SpanTaps(b.compression) &&
-         a.compression.size == b.compression.size && a.compression.ratio == b.compression.ratio &&
-         a.compression.memory_bytes == b.compression.memory_bytes &&
-         a.compression.prefill_chunk == b.compression.prefill_chunk;
-}
-
 SessionStore::SessionStore(Engine& engine, const SchedulerOptions& options,
                            const SessionFolder* folder, SessionNames& names, Log& log)
-    : engine_(engine), options_(options), folder_(folder), names_(names), log_(log) {}
+    : engine_(engine), options_(options), folder_(folder), names_(names), log_(log) {
+  if (folder_ == nullptr) return;
+  for (const std::string& file : folder_->List()) {
+    if (auto input = folder_->Read(file)) IndexText(file, *input);
+  }
+}
+
+void SessionStore::IndexText(const std::string& file, SessionInput& input) {
+  const auto text = ReadSessionText(input);
+  if (!text || text->info.model != engine_.model_hash()) return;
+  const auto options = SessionOptionsFrom(text->info);
+  if (options) saved_prefixes_.Set(file, *options, text->tokens, text->has_logits);
+}
+
+void SessionStore::IndexText(const std::string& file, const Session& session) {
+  saved_prefixes_.Set(file, session.options(), session.tokens(), !session.logits().empty());
+}
 
 IdleSession* SessionStore::Find(const std::string& name) {
   const auto found = std::ranges::find_if(
@@ -129,23 +128,15 @@ SessionStore::Prefix SessionStore::FindPrefix(std::span<const TokenId> prompt,
   for (IdleSession& idle : sessions_) {
     const Session& session = *idle.session;
     if (!SameCache(session.options(), options)) continue;
-    int64_t n = CommonLength(prompt, session.tokens());
-    const bool whole = n == session.n_tokens();
-    const bool ready = whole && n == std::ssize(prompt) && !session.logits().empty();
-    PrefixReuse reuse = PrefixReuse::kExact;
-    if (session.compression().method) {
-      if (!whole) continue;
-      const compression::Method& method = *session.compression().method;
-      // The same text again is the same question.
-      if (method.query_dependent() && Evicts(session) && !ready && !across_questions) continue;
-      if (n == std::ssize(prompt) && !ready) continue;
-      if (Evicts(session)) reuse = PrefixReuse::kCompressed;
-    } else if (!ready) {
-      n = std::min(n, std::ssize(prompt) - 1);  // the last token's logits are needed
-    }
+    const PrefixMatch match = MatchPrefix(session.options(),
+                                          {.n_tokens = session.n_tokens(),
+                                           .n_common = CommonLength(prompt, session.tokens()),
+                                           .has_logits = !session.logits().empty()},
+                                          std::ssize(prompt), across_questions);
+    const int64_t n = match.n_tokens;
     // Of equals the unnamed one, which need not be copied.
-    if (n > best.n_tokens || (n == best.n_tokens && n > 0 && idle.name.empty())) {
-      best = {.idle = &idle, .n_tokens = n, .reuse = reuse};
+    if (n > best.match.n_tokens || (n == best.match.n_tokens && n > 0 && idle.name.empty())) {
+      best = {.idle = &idle, .match = match};
     }
   }
   return best;
@@ -220,9 +211,10 @@ SessionStore::Head* SessionStore::FindHead(const std::string& file) const {
   return &(heads_[file] = std::move(head));
 }
 
-void SessionStore::ClearHead(const std::string& file) const {
+void SessionStore::FileChanged(const std::string& file) {
   n_saved_ = -1;
   heads_.erase(file);
+  saved_prefixes_.Erase(file);
 }
 
 Result<int64_t> SessionStore::ReadMaxBytes(const std::string& file) const {
@@ -237,11 +229,13 @@ Result<int64_t> SessionStore::ReadMaxBytes(const std::string& file) const {
 }
 
 Result<void> SessionStore::Save(const IdleSession& session, const std::string& file,
-                                Durability durability) const {
+                                Durability durability) {
   WINNOW_CHECK(folder_ != nullptr);
-  ClearHead(file);
+  FileChanged(file);
   WINNOW_ASSIGN(OutputFile output, folder_->Write(file));
-  return SaveSession(*session.session, std::move(output), NotesFrom(session), durability);
+  WINNOW_TRY(SaveSession(*session.session, std::move(output), NotesFrom(session), durability));
+  IndexText(file, *session.session);
+  return {};
 }
 
 SessionStore::Saving SessionStore::BeginSave(const IdleSession& session, const std::string& file) {
@@ -265,8 +259,9 @@ bool SessionStore::saving_to(const IdleSession& session, const std::string& file
          file_work_.count(file) == 1;
 }
 
-void SessionStore::EndSave(const Saving& saving) {
-  ClearHead(saving.file);
+void SessionStore::EndSave(const Saving& saving, bool is_written) {
+  FileChanged(saving.file);
+  if (is_written) IndexText(saving.file, *saving.session);
   EndFileWork(saving.file);
   const auto found = saving_.find(saving.session);
   WINNOW_CHECK(found != saving_.end());
@@ -309,8 +304,8 @@ SessionStore::FileTask SessionStore::MakeReader(const std::string& file, int64_t
   };
 }
 
-Result<void> SessionStore::RemoveFile(const std::string& name) const {
-  ClearHead(name);
+Result<void> SessionStore::RemoveFile(const std::string& name) {
+  FileChanged(name);
   return folder_ == nullptr ? Result<void>() : folder_->Remove(name);
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/result.h"
+#include "runtime/saved_prefixes.h"
 #include "runtime/scheduler_types.h"
 #include "runtime/session_folder.h"
 #include "runtime/session_names.h"
@@ -29,9 +30,6 @@ struct IdleSession {
   bool copied = false;  // a request is at work on a copy that may take its place
   int64_t bytes = 0;    // IdleBytes, set by Put
 };
-
-// Whether two sessions would have the same cache.
-bool SameCache(const SessionOptions& a, const SessionOptions& b);
 
 // The sessions that wait for their next request, in memory and in the folder. One thread
 // at a time; a FileTask runs in any, and touches nothing that changes.
@@ -54,13 +52,17 @@ class SessionStore {
   // What there is of a prompt.
   struct Prefix {
     IdleSession* idle = nullptr;
-    int64_t n_tokens = 0;
-    PrefixReuse reuse = PrefixReuse::kNone;
+    PrefixMatch match = {};
   };
-  // The longest beginning of `prompt` that a session of such options can go on from: any part of
-  // what was not compressed, all of what was. `across_questions`: Request::reuse_across_questions.
+  // The longest beginning of `prompt` that a session of such options can go on from (MatchPrefix).
   Prefix FindPrefix(std::span<const TokenId> prompt, const SessionOptions& options,
                     bool across_questions);
+  // The same of saved sessions that are not in memory, of at least n_wanted tokens: the file's
+  // name, or nothing.
+  std::string FindSavedPrefix(std::span<const TokenId> prompt, const SessionOptions& options,
+                              bool across_questions, int64_t n_wanted) const {
+    return saved_prefixes_.Find(prompt, options, across_questions, n_wanted).file;
+  }
 
   // --- memory ---
   // With those that have left, but are still being saved.
@@ -79,7 +81,7 @@ class SessionStore {
   Result<int64_t> ReadMaxBytes(const std::string& file) const;
   int64_t n_heads_read() const { return n_heads_read_; }  // from files
   Result<void> Save(const IdleSession& session, const std::string& file,
-                    Durability durability = Durability::kOnDisk) const;
+                    Durability durability = Durability::kOnDisk);
   // What is done with a file in another thread; nothing: it succeeded.
   using FileTask = std::function<std::optional<RequestError>()>;
   // Save in another thread, which runs what this returns, once. Until EndSave the session does
@@ -90,7 +92,7 @@ class SessionStore {
     FileTask write = {};
   };
   Saving BeginSave(const IdleSession& session, const std::string& file);
-  void EndSave(const Saving& saving);
+  void EndSave(const Saving& saving, bool is_written);
   bool saving(const IdleSession& session) const { return saving_.contains(session.session.get()); }
   // Whether what it is now is being written to the file, and nothing else is to be done with that.
   bool saving_to(const IdleSession& session, const std::string& file) const;
@@ -103,9 +105,9 @@ class SessionStore {
   // kBusy where the file has changed since ReadMaxBytes, and its session may take more.
   FileTask MakeReader(const std::string& file, int64_t max_bytes,
                       std::shared_ptr<IdleSession> read) const;
-  Result<void> RemoveFile(const std::string& name) const;
-  // What is known of a file: it has changed.
-  void ClearHead(const std::string& file) const;
+  Result<void> RemoveFile(const std::string& name);
+  // What was known of a file does not hold any more.
+  void FileChanged(const std::string& file);
   std::vector<SessionInfo> List(Clock::TimePoint now) const;
   int n_saved() const;  // as of the last change made here
 
@@ -118,6 +120,9 @@ class SessionStore {
   };
   Head* FindHead(const std::string& file) const;  // null: there is no such file
 
+  // So that FindSavedPrefix finds it.
+  void IndexText(const std::string& file, SessionInput& input);
+  void IndexText(const std::string& file, const Session& session);
   bool CanEvict(const IdleSession& session, const IdleSession* keep) const;
 
   Engine& engine_;
@@ -138,6 +143,7 @@ class SessionStore {
   mutable int n_saved_ = -1;              // -1: to be counted
   mutable std::map<std::string, Head> heads_;
   mutable int64_t n_heads_read_ = 0;
+  SavedPrefixes saved_prefixes_;
 };
 
 }  // namespace winnow::runtime

@@ -112,6 +112,21 @@ class Restart(unittest.TestCase):
                 self.assertEqual(status, 200, after)
                 self.assertEqual(after["choices"][0]["message"]["content"], before["choices"][0]["message"]["content"])
 
+    def test_a_saved_text_is_not_read_again(self):
+        read = [{"role": "user", "content": DOCUMENT}, {"role": "assistant", "content": "I have read it."}]
+        body = {"messages": [*read, {"role": "user", "content": "What was the code?"}], **GREEDY}
+        with tempfile.TemporaryDirectory(prefix="winnow-server-") as folder:
+            with Server("--session-path", folder) as server:
+                _, before = server.post("/v1/chat/completions", body)
+                _, made = server.post("/v1/sessions", {"id": "doc", "messages": read})
+            for flags, n_reused in ((), made["n_tokens"]), (("--no-cache-prompt",), 0):
+                with self.subTest(flags), Server("--session-path", folder, *flags) as server:
+                    status, after = server.post("/v1/chat/completions", body)
+                    self.assertEqual(status, 200, after)
+                    self.assertEqual(after["choices"][0]["message"]["content"], before["choices"][0]["message"]["content"])
+                    self.assertEqual(after["usage"]["prompt_tokens_details"]["cached_tokens"], n_reused)
+                    self.assertEqual(after["kv"]["prefix"], "exact" if n_reused else "none")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -266,8 +266,8 @@ void SlotAction(Context& context, const Call& call, const ExchangePtr& exchange,
         {"timings", report::Record{{saves ? "save_ms" : "restore_ms", took.count()}}}};
   };
   auto answering = Answering(context, exchange, record);
-  if (!saves) return context.backend.RestoreSession(session, *file, std::move(answering));
-  context.backend.SaveSession(session, *file, std::move(answering));
+  if (!saves) return context.backend.RestoreSession(session, *file, answering);
+  context.backend.SaveSession(session, *file, answering);
 }
 
 }  // namespace winnow::server
