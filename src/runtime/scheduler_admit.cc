@@ -53,11 +53,18 @@ bool SchedulerLoop::MakeRoom(int64_t n_bytes, const IdleSession* keep) {
   const int64_t limit = options_.memory_limit_bytes;
   if (limit == 0) return true;
   const auto free = [&] { return limit - fixed_bytes_ - ReservedBytes() - store_.bytes(); };
-  if (n_bytes > free() + store_.EvictableBytes(keep)) return false;
-  while (n_bytes > free()) {
-    if (!store_.Evict(keep)) return false;
+  if (n_bytes > free() + store_.evicting_bytes() + store_.EvictableBytes(keep)) return false;
+  using Kind = SessionStore::Eviction::Kind;
+  while (n_bytes > free() + store_.evicting_bytes()) {
+    const SessionStore::Eviction eviction = store_.Evict(keep);
+    if (eviction.kind == Kind::kNone) return false;
+    if (eviction.kind == Kind::kGone) continue;
+    file_work_(eviction.saving.write, [this, saving = eviction.saving](const RequestError* error) {
+      store_.EndEvict(saving, error);
+      for (const auto& again : std::exchange(wait_for_room_, {})) again();
+    });
   }
-  return true;
+  return n_bytes <= free();
 }
 
 SchedulerLoop::Answer SchedulerLoop::ContextFull(Job& job, int64_t n_bytes) {
@@ -125,8 +132,9 @@ SchedulerLoop::Answer SchedulerLoop::Start(const std::shared_ptr<Job>& job, int6
     return Answer::kStarted;
   }
   const bool may_read_all = job->session.empty() || job->creates;
+  const bool may_wait = n_at_work() > 0 || n_file_work() > 0;
   const int64_t alone = job->request.n * job->fresh.steady + job->fresh.prefill;
-  if (n_at_work() > 0 || source.idle == nullptr || !may_read_all || !MakeRoom(alone, nullptr)) {
+  if (may_wait || source.idle == nullptr || !may_read_all || !MakeRoom(alone, nullptr)) {
     return ContextFull(*job, needed);
   }
   // A copy does not fit beside the session that the prompt begins with.
@@ -223,15 +231,19 @@ bool SchedulerLoop::WaitsForSavedPrefix(const std::shared_ptr<Job>& shared_job) 
   Job& job = *shared_job;
   const Request& request = job.request;
   if (job.looked_in_files || !request.reuse_prefix) return job.loading;
-  job.looked_in_files = true;
   const int64_t n_known =
       store_.FindPrefix(request.prompt, job.options, request.reuse_across_questions).match.n_tokens;
   const std::string file = store_.FindSavedPrefix(
       request.prompt, job.options, request.reuse_across_questions, n_known + kMinRead);
+  job.looked_in_files = true;
   if (file.empty()) return false;
   // It stays while the request works on a copy.
   const auto max_bytes = store_.ReadMaxBytes(file);
-  if (!max_bytes || !MakeRoom(*max_bytes + *max_bytes, nullptr)) return false;
+  if (!max_bytes) return false;
+  if (!MakeRoom(*max_bytes + *max_bytes, nullptr)) {
+    job.looked_in_files = !room_comes();
+    return room_comes();
+  }
   job.loading = true;
   Load(file, [this, shared_job, file](const RequestError* error) {
     shared_job->loading = false;

@@ -58,16 +58,14 @@ class SchedulerLoop {
   // Calls `then` when a session is in memory, at once or when its file was read; with an error
   // where it cannot be.
   void Load(const std::string& id, Then then);
-  // Reads a file, which becomes session `id`, whether or not there is one. An error is of now, and
-  // `then` not called.
-  std::optional<RequestError> Restore(const std::string& id, const std::string& file,
-                                      const Then& then) {
-    return ReadFile(id, file, /*replaces=*/true, then);
+  // Reads a file, which becomes session `id`, whether or not there is one.
+  void Restore(const std::string& id, const std::string& file, const Then& then) {
+    ReadFile(id, file, /*replaces=*/true, then);
   }
-  // Requires of the two: it is in memory.
-  SessionOutcome Fork(const std::string& from, const std::string& to);
-  // What is to be written in another thread, and then given to EndSave. Error: it is to be already,
-  // as it is now.
+  // Loads `from`, and copies it when there is room.
+  void Fork(const std::string& from, const std::string& to, const Then& then);
+  // Requires: it is in memory. What is to be written in another thread, and then given to EndSave.
+  // Error: it is to be already, as it is now.
   std::variant<SessionStore::Saving, RequestError> BeginSave(const std::string& id,
                                                              const std::string& file);
   void EndSave(const SessionStore::Saving& saving, bool is_written) {
@@ -115,16 +113,25 @@ class SchedulerLoop {
   Result<SequenceBytes> PlanBytes(Job& job, const Source& source) const;
   Result<std::unique_ptr<Session>> TakeSession(Job& job, const Source& source);
   void Begin(const std::shared_ptr<Job>& job, Source source, const SequenceBytes& bytes);
-  // Whether so many bytes more are free, idle sessions but `keep` put away as far as needed.
+  // Whether so many bytes more are free. If not, idle sessions but `keep` are put away as far as
+  // needed, and some may be free later (room_comes).
   bool MakeRoom(int64_t n_bytes, const IdleSession* keep);
+  bool room_comes() const { return store_.evicting_bytes() > 0; }
   // Where there is none: the request waits for those at work, or can never have it.
   Answer ContextFull(Job& job, int64_t n_bytes);
   int64_t ReservedBytes() const;
   int64_t n_at_work() const;
 
   // --- sessions (scheduler_sessions.cc) ---
-  std::optional<RequestError> ReadFile(const std::string& id, const std::string& file,
-                                       bool replaces, const Then& then);
+  void ReadFile(const std::string& id, const std::string& file, bool replaces, const Then& then);
+  // Its work on the file has begun.
+  struct FileRead {
+    std::string id = {}, file = {};
+    bool replaces = false;
+    int64_t max_bytes = 0;
+    Then then = {};
+  };
+  void ReadWhenThereIsRoom(const FileRead& read);
 
   // --- rounds (scheduler_round.cc) ---
   void Decode();
@@ -162,6 +169,7 @@ class SchedulerLoop {
   SessionStore store_;
   std::map<std::string, std::vector<Then>> loading_;  // by session
   int64_t loading_bytes_ = 0;                         // of what files become, at most
+  std::vector<std::function<void()>> wait_for_room_;  // until a session has been put away
   Batch batch_;
   model::Step prefill_step_;      // its buffers are its own: decode steps run in between
   std::vector<Reading> reading_;  // in the order of prefill_

@@ -37,8 +37,8 @@ void Scheduler::ForkSession(const std::string& from, const std::string& to,
           data.names.Release(from, true);
           return done(*refused);
         }
-        data.loop.Load(from, [&data, from, to, done](const RequestError* error) {
-          const SessionOutcome outcome = error != nullptr ? *error : data.loop.Fork(from, to);
+        data.loop.Fork(from, to, [&data, from, to, done](const RequestError* error) {
+          const SessionOutcome outcome = error != nullptr ? *error : data.loop.Describe(to);
           data.names.Release(from, true);
           data.names.Release(to, Succeeded(outcome));
           done(outcome);
@@ -98,7 +98,7 @@ void Scheduler::RestoreSession(const std::string& id, const std::string& name,
           data.names.Release(id, existed || Succeeded(outcome));
           done(outcome);
         };
-        if (const auto refused = data.loop.Restore(id, name, end)) end(&*refused);
+        data.loop.Restore(id, name, end);
       },
       [done] { done(ShuttingDown()); });
 }

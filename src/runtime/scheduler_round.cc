@@ -28,7 +28,7 @@ SchedulerLoop::SchedulerLoop(Engine& engine, const SchedulerOptions& options,
       fixed_bytes_(model_bytes_ +
                    StepBufferBytes(engine, options.max_running, options.defaults.row_block)),
       waiting_(options.max_overtakes),
-      store_(engine, options, folder, names, log),
+      store_(engine, options, folder, names, log, clock),
       batch_(engine),
       prefill_step_(engine.model()),
       prefill_(prefill_step_),

@@ -12,6 +12,11 @@ RequestError NotInMemory(const std::string& id) {
   return {ErrorKind::kNotFound, "session " + id + " is neither in memory nor saved"};
 }
 
+RequestError OutOfMemory(const std::string& what, int64_t n_bytes) {
+  return {ErrorKind::kQueueFull, what + " needs up to " + std::to_string(n_bytes) +
+                                     " bytes, which requests and files at work hold"};
+}
+
 KeptTokens Kept(const Session& session, int64_t n_document, bool by_head) {
   const cache::Cache& cache = session.cache();
   const cache::CacheShape& shape = cache.config().shape;
@@ -58,39 +63,49 @@ void SchedulerLoop::Load(const std::string& id, Then then) {
     const std::vector<Then> all = std::move(loading_.extract(id).mapped());
     for (const Then& one : all) one(error);
   };
-  if (const auto refused = ReadFile(id, id, /*replaces=*/false, end)) end(&*refused);
+  ReadFile(id, id, /*replaces=*/false, end);
 }
 
-std::optional<RequestError> SchedulerLoop::ReadFile(const std::string& id, const std::string& file,
-                                                    bool replaces, const Then& then) {
+void SchedulerLoop::ReadFile(const std::string& id, const std::string& file, bool replaces,
+                             const Then& then) {
+  const auto refuse = [&](ErrorKind kind, std::string message) {
+    const RequestError error = {kind, std::move(message)};
+    then(&error);
+  };
   if (!store_.HasFile(file)) {
-    return RequestError{ErrorKind::kNotFound, "there is no saved session " + file};
+    return refuse(ErrorKind::kNotFound, "there is no saved session " + file);
   }
   const auto max_bytes = store_.ReadMaxBytes(file);
-  if (!max_bytes) return RequestError{ErrorKind::kInvalid, max_bytes.error().message};
+  if (!max_bytes) return refuse(ErrorKind::kInvalid, max_bytes.error().message);
   store_.BeginFileWork(file);  // before room is made: it is read as it is now
-  if (!MakeRoom(*max_bytes, store_.Find(id))) {
-    store_.EndFileWork(file);
-    return RequestError{ErrorKind::kQueueFull, "session " + file + " needs up to " +
-                                                   std::to_string(*max_bytes) +
-                                                   " bytes, which requests and files at work hold"};
+  ReadWhenThereIsRoom(
+      {.id = id, .file = file, .replaces = replaces, .max_bytes = *max_bytes, .then = then});
+}
+
+void SchedulerLoop::ReadWhenThereIsRoom(const FileRead& read) {
+  if (!MakeRoom(read.max_bytes, store_.Find(read.id))) {
+    if (room_comes()) {
+      wait_for_room_.emplace_back([this, read] { ReadWhenThereIsRoom(read); });
+      return;
+    }
+    store_.EndFileWork(read.file);
+    const RequestError error = OutOfMemory("session " + read.file, read.max_bytes);
+    return read.then(&error);
   }
-  loading_bytes_ += *max_bytes;
+  loading_bytes_ += read.max_bytes;
   const auto idle = std::make_shared<IdleSession>();
-  const auto end = [this, id, file, bytes = *max_bytes, replaces, idle,
-                    then](const RequestError* error) {
-    store_.EndFileWork(file);
-    loading_bytes_ -= bytes;
-    if (error != nullptr) return then(error);
-    if (replaces || store_.Find(id) == nullptr) {
-      idle->name = id;
+  const auto end = [this, read, idle](const RequestError* error) {
+    store_.EndFileWork(read.file);
+    loading_bytes_ -= read.max_bytes;
+    if (error != nullptr) return read.then(error);
+    if (read.replaces || store_.Find(read.id) == nullptr) {
+      idle->name = read.id;
       idle->used = clock_.now();
       store_.Put(std::move(*idle));
     }
-    then(nullptr);
+    read.then(nullptr);
   };
-  file_work_(store_.MakeReader(file, *max_bytes, idle), end);
-  return std::nullopt;
+  file_work_(store_.MakeReader(read.file, read.max_bytes, idle), end);
 }
 
 std::variant<SessionStore::Saving, RequestError> SchedulerLoop::BeginSave(const std::string& id,
@@ -101,21 +116,30 @@ std::variant<SessionStore::Saving, RequestError> SchedulerLoop::BeginSave(const 
                       "session " + id + " is being saved to " + file + " already"};
 }
 
-SchedulerLoop::SessionOutcome SchedulerLoop::Fork(const std::string& from, const std::string& to) {
-  const IdleSession* idle = store_.Find(from);
-  if (!MakeRoom(idle->bytes, idle)) {
-    return RequestError{ErrorKind::kQueueFull, "a copy of session " + from + " needs " +
-                                                   std::to_string(idle->bytes) +
-                                                   " bytes, which requests and files at work hold"};
-  }
-  auto session = idle->session->Fork();
-  if (!session) return RequestError{ErrorKind::kInternal, session.error().message};
-  store_.Put({.name = to,
-              .session = std::move(*session),
-              .unread = idle->unread,
-              .n_document = idle->n_document,
-              .used = clock_.now()});
-  return Describe(to);
+void SchedulerLoop::Fork(const std::string& from, const std::string& to, const Then& then) {
+  Load(from, [this, from, to, then](const RequestError* error) {
+    if (error != nullptr) return then(error);
+    const IdleSession* idle = store_.Find(from);
+    if (!MakeRoom(idle->bytes, idle)) {
+      if (room_comes()) {
+        wait_for_room_.emplace_back([this, from, to, then] { Fork(from, to, then); });
+        return;
+      }
+      const RequestError full = OutOfMemory("a copy of session " + from, idle->bytes);
+      return then(&full);
+    }
+    auto session = idle->session->Fork();
+    if (!session) {
+      const RequestError failed = {ErrorKind::kInternal, session.error().message};
+      return then(&failed);
+    }
+    store_.Put({.name = to,
+                .session = std::move(*session),
+                .unread = idle->unread,
+                .n_document = idle->n_document,
+                .used = clock_.now()});
+    then(nullptr);
+  });
 }
 
 SchedulerLoop::SessionOutcome SchedulerLoop::Drop(const std::string& id) {

@@ -20,6 +20,9 @@ int64_t CommonLength(std::span<const TokenId> a, std::span<const TokenId> b) {
 constexpr std::string_view kUnread = "unread";
 constexpr std::string_view kDocument = "document";
 
+// After a session could not be written.
+constexpr auto kRetryAfter = std::chrono::seconds(10);
+
 std::string NotesFrom(const IdleSession& session) {
   std::string notes(kUnread);
   for (const TokenId token : session.unread) notes += " " + std::to_string(token);
@@ -68,8 +71,9 @@ Result<SavedSession> SavedSessionFrom(const SessionFileInfo& info, int64_t file_
 }  // namespace
 
 SessionStore::SessionStore(Engine& engine, const SchedulerOptions& options,
-                           const SessionFolder* folder, SessionNames& names, Log& log)
-    : engine_(engine), options_(options), folder_(folder), names_(names), log_(log) {
+                           const SessionFolder* folder, SessionNames& names, Log& log,
+                           const Clock& clock)
+    : engine_(engine), options_(options), folder_(folder), names_(names), log_(log), clock_(clock) {
   if (folder_ == nullptr) return;
   for (const std::string& file : folder_->List()) {
     if (auto input = folder_->Read(file)) IndexText(file, *input);
@@ -144,7 +148,7 @@ SessionStore::Prefix SessionStore::FindPrefix(std::span<const TokenId> prompt,
 
 bool SessionStore::CanEvict(const IdleSession& session, const IdleSession* keep) const {
   if (&session == keep || session.copied || saving(session)) return false;
-  if (file_work_.contains(session.name)) return false;
+  if (file_work_.contains(session.name) || session.stays_until > clock_.now()) return false;
   // A session that a request waits for may be read from the disk again, but not lost.
   return session.name.empty() || folder_ != nullptr || !names_.busy(session.name);
 }
@@ -157,27 +161,56 @@ int64_t SessionStore::EvictableBytes(const IdleSession* keep) const {
   return bytes;
 }
 
-bool SessionStore::Evict(const IdleSession* keep) {
-  std::vector<IdleSession*> by_age;
+int64_t SessionStore::evicting_bytes() const {
+  int64_t bytes = 0;
+  for (const IdleSession& session : sessions_) {
+    const auto found = saving_.find(session.session.get());
+    if (found != saving_.end() && found->second.evicted) bytes += session.bytes;
+  }
+  return bytes;
+}
+
+IdleSession* SessionStore::Oldest(const IdleSession* keep) {
+  IdleSession* oldest = nullptr;
   for (IdleSession& session : sessions_) {
-    if (CanEvict(session, keep)) by_age.push_back(&session);
+    if (!CanEvict(session, keep)) continue;
+    if (oldest == nullptr || session.used < oldest->used) oldest = &session;
   }
-  std::ranges::stable_sort(by_age, {}, [](const IdleSession* session) { return session->used; });
-  for (IdleSession* session : by_age) {
-    if (!session->name.empty() && folder_ != nullptr) {
-      // Nobody's tokens wait for the disk.
-      if (const auto saved = Save(*session, session->name, Durability::kWritten); !saved) {
-        log_.Warning("session " + session->name + " stays in memory: " + saved.error().message);
-        continue;
-      }
-    } else if (!session->name.empty()) {
-      names_.Close(session->name);
-      log_.Info("session " + session->name + " was closed: its memory is needed");
-    }
-    Take(*session);
-    return true;
+  return oldest;
+}
+
+SessionStore::Eviction SessionStore::Evict(const IdleSession* keep) {
+  IdleSession* session = Oldest(keep);
+  if (session == nullptr) return {};
+  if (!session->name.empty() && folder_ != nullptr) {
+    // The next process may read it, not the next machine: nobody waits for the disk.
+    Eviction leaves = {.kind = Eviction::Kind::kLeaves,
+                       .saving = BeginSave(*session, session->name, Durability::kWritten)};
+    saving_.at(session->session.get()).evicted = true;
+    return leaves;
   }
-  return false;
+  if (!session->name.empty()) {
+    names_.Close(session->name);
+    log_.Info("session " + session->name + " was closed: its memory is needed");
+  }
+  Take(*session);
+  return {.kind = Eviction::Kind::kGone};
+}
+
+void SessionStore::EndEvict(const Saving& saving, const RequestError* error) {
+  saving_.at(saving.session).evicted = false;
+  const auto found = std::ranges::find_if(sessions_, [&](const IdleSession& session) {
+    return session.session.get() == saving.session;
+  });
+  const bool is_there = found != sessions_.end();  // or was deleted, or replaced
+  EndSave(saving, error == nullptr);
+  if (!is_there) return;
+  if (error != nullptr) {
+    log_.Warning("session " + found->name + " stays in memory: " + error->message);
+    found->stays_until = clock_.now() + kRetryAfter;
+  } else if (!saving_.contains(found->session.get()) && !found->copied) {
+    Take(*found);
+  }
 }
 
 void SessionStore::DropUnnamed(int n_left) {
@@ -238,15 +271,16 @@ Result<void> SessionStore::Save(const IdleSession& session, const std::string& f
   return {};
 }
 
-SessionStore::Saving SessionStore::BeginSave(const IdleSession& session, const std::string& file) {
+SessionStore::Saving SessionStore::BeginSave(const IdleSession& session, const std::string& file,
+                                             Durability durability) {
   WINNOW_CHECK(folder_ != nullptr);
   saving_[session.session.get()].files.insert(file);
   BeginFileWork(file);
-  const auto write = [folder = folder_, file, notes = NotesFrom(session),
+  const auto write = [folder = folder_, file, durability, notes = NotesFrom(session),
                       session = session.session.get()]() -> std::optional<RequestError> {
     auto output = folder->Write(file);
     if (!output) return RequestError{ErrorKind::kInternal, output.error().message};
-    const auto saved = SaveSession(*session, std::move(output).value(), notes);
+    const auto saved = SaveSession(*session, std::move(output).value(), notes, durability);
     if (!saved) return RequestError{ErrorKind::kInternal, saved.error().message};
     return std::nullopt;
   };

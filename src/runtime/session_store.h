@@ -27,8 +27,9 @@ struct IdleSession {
       {};                  // of its text, but not in the cache: the last token of an answer
   int64_t n_document = 0;  // Request::n_document
   Clock::TimePoint used = {};
-  bool copied = false;  // a request is at work on a copy that may take its place
-  int64_t bytes = 0;    // IdleBytes, set by Put
+  bool copied = false;                // a request is at work on a copy that may take its place
+  int64_t bytes = 0;                  // IdleBytes, set by Put
+  Clock::TimePoint stays_until = {};  // it could not be put away
 };
 
 // The sessions that wait for their next request, in memory and in the folder. One thread
@@ -37,7 +38,7 @@ class SessionStore {
  public:
   // No folder: in memory only. All outlive the store.
   SessionStore(Engine& engine, const SchedulerOptions& options, const SessionFolder* folder,
-               SessionNames& names, Log& log);
+               SessionNames& names, Log& log, const Clock& clock);
 
   // --- in memory ---
   IdleSession* Find(const std::string& name);
@@ -69,9 +70,8 @@ class SessionStore {
   int64_t bytes() const { return bytes_ + leaving_bytes_; }
   // What Evict can free, without `keep`.
   int64_t EvictableBytes(const IdleSession* keep) const;
-  // Puts the session away that was not used for longest: on the disk, or for good. False: none can
-  // be.
-  bool Evict(const IdleSession* keep);
+  // Of sessions that are being put away, and still in memory.
+  int64_t evicting_bytes() const;
   void DropUnnamed(int n_left);
 
   // --- in the folder ---
@@ -91,8 +91,18 @@ class SessionStore {
     std::string file = {};
     FileTask write = {};
   };
-  Saving BeginSave(const IdleSession& session, const std::string& file);
+  Saving BeginSave(const IdleSession& session, const std::string& file,
+                   Durability durability = Durability::kOnDisk);
   void EndSave(const Saving& saving, bool is_written);
+  // Puts the session away that was not used for longest: for good, or on the disk, where EndEvict
+  // is called with how writing it ended, and it leaves then. kNone: none can be.
+  struct Eviction {
+    enum class Kind { kNone, kGone, kLeaves };
+    Kind kind = Kind::kNone;
+    Saving saving = {};  // kLeaves
+  };
+  Eviction Evict(const IdleSession* keep);
+  void EndEvict(const Saving& saving, const RequestError* error);
   bool saving(const IdleSession& session) const { return saving_.contains(session.session.get()); }
   // Whether what it is now is being written to the file, and nothing else is to be done with that.
   bool saving_to(const IdleSession& session, const std::string& file) const;
@@ -124,18 +134,21 @@ class SessionStore {
   void IndexText(const std::string& file, SessionInput& input);
   void IndexText(const std::string& file, const Session& session);
   bool CanEvict(const IdleSession& session, const IdleSession* keep) const;
+  IdleSession* Oldest(const IdleSession* keep);  // of those that can be evicted
 
   Engine& engine_;
   const SchedulerOptions& options_;
   const SessionFolder* folder_;
   SessionNames& names_;
   Log& log_;
+  const Clock& clock_;
   std::list<IdleSession> sessions_;
   int64_t bytes_ = 0;
   struct BeingSaved {
     std::multiset<std::string> files = {};
     std::unique_ptr<Session> session = {};  // that has left sessions_
     int64_t bytes = 0;                      // of it
+    bool evicted = false;                   // it leaves when it is written
   };
   std::map<const Session*, BeingSaved> saving_;
   int64_t leaving_bytes_ = 0;

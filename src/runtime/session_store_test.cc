@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "runtime/testing/scheduler_run.h"
 #include "runtime/testing/tiny_engine.h"
 
 namespace winnow::runtime {
@@ -22,7 +23,7 @@ class SessionStoreTest : public ::testing::Test {
   ~SessionStoreTest() override { std::filesystem::remove_all(path_); }
 
   std::unique_ptr<SessionStore> MakeStore() {
-    return std::make_unique<SessionStore>(*engine_, options_, folder_.get(), names_, log_);
+    return std::make_unique<SessionStore>(*engine_, options_, folder_.get(), names_, log_, clock_);
   }
   void Put(const std::string& name) {
     IdleSession idle = {.name = name, .session = Session::Make(*engine_, {}).value()};
@@ -34,6 +35,17 @@ class SessionStoreTest : public ::testing::Test {
     ASSERT_TRUE(idle.session->Prefill(testing::Tokens(n_tokens)).value());
     ASSERT_TRUE(store.Save(idle, file, Durability::kWritten).has_value());
   }
+  using Kind = SessionStore::Eviction::Kind;
+  // Begins to put a session away; ends it too.
+  Kind Evict() {
+    const SessionStore::Eviction eviction = store_->Evict(nullptr);
+    if (eviction.kind != Kind::kLeaves) return eviction.kind;
+    EXPECT_GT(store_->evicting_bytes(), 0);
+    const auto error = eviction.saving.write();
+    store_->EndEvict(eviction.saving, error ? &*error : nullptr);
+    EXPECT_EQ(store_->evicting_bytes(), 0);
+    return eviction.kind;
+  }
   std::vector<int64_t> Lengths() {
     std::vector<int64_t> lengths;
     for (const SessionInfo& info : store_->List({})) lengths.push_back(info.n_tokens);
@@ -44,6 +56,7 @@ class SessionStoreTest : public ::testing::Test {
   SchedulerOptions options_;
   SessionNames names_;
   NullLog log_;
+  testing::FakeClock clock_;
   std::string path_;
   std::unique_ptr<SessionFolder> folder_;
   std::unique_ptr<SessionStore> store_;
@@ -88,13 +101,49 @@ TEST_F(SessionStoreTest, ASessionWhoseFileIsWorkedOnIsNotEvicted) {
   store_->BeginFileWork("b");
   store_->EndFileWork("a");
   EXPECT_EQ(store_->EvictableBytes(nullptr), 0);
-  EXPECT_FALSE(store_->Evict(nullptr));
+  EXPECT_EQ(Evict(), Kind::kNone);
   EXPECT_FALSE(store_->HasFile("a"));
   store_->EndFileWork("a");
   EXPECT_EQ(store_->n_file_work(), 1);
   EXPECT_GT(store_->EvictableBytes(nullptr), 0);
-  EXPECT_TRUE(store_->Evict(nullptr));
+  EXPECT_EQ(Evict(), Kind::kLeaves);
   EXPECT_TRUE(store_->HasFile("a"));
+  EXPECT_EQ(store_->bytes(), 0);
+}
+
+TEST_F(SessionStoreTest, WhatCannotBeWrittenStaysForAWhile) {
+  Put("a");
+  std::filesystem::create_directory(path_ + "/a.session");  // in the file's place
+  EXPECT_EQ(Evict(), Kind::kLeaves);
+  EXPECT_GT(store_->bytes(), 0);
+  EXPECT_EQ(store_->EvictableBytes(nullptr), 0);
+  EXPECT_EQ(Evict(), Kind::kNone);
+  std::filesystem::remove(path_ + "/a.session");
+  clock_.Advance(9'000);
+  EXPECT_EQ(Evict(), Kind::kNone);
+  clock_.Advance(2'000);
+  EXPECT_EQ(Evict(), Kind::kLeaves);
+  EXPECT_EQ(store_->bytes(), 0);
+  EXPECT_TRUE(store_->HasFile("a"));
+}
+
+// Its bytes count until it is written.
+TEST_F(SessionStoreTest, ASessionMayBeDeletedOrCopiedWhileItLeaves) {
+  for (const bool deleted : {true, false}) {
+    Put("a");
+    const auto eviction = store_->Evict(nullptr);
+    ASSERT_EQ(eviction.kind, Kind::kLeaves);
+    if (deleted) {
+      store_->Drop(*store_->Find("a"));
+    } else {
+      store_->Find("a")->copied = true;
+    }
+    EXPECT_GT(store_->bytes(), 0);
+    EXPECT_EQ(eviction.saving.write(), std::nullopt);
+    store_->EndEvict(eviction.saving, nullptr);
+    EXPECT_EQ(store_->bytes() > 0, !deleted);
+    EXPECT_EQ(store_->Find("a") != nullptr, !deleted);
+  }
 }
 
 }  // namespace

@@ -1,0 +1,128 @@
+// Sessions are put away while others go on.
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+
+#include "runtime/batch_memory.h"
+#include "runtime/scheduler_memory.h"
+#include "runtime/testing/scheduler_files_run.h"
+
+namespace winnow::runtime {
+namespace {
+
+class SchedulerEvictionsTest : public testing::SchedulerFilesTest {
+ protected:
+  // Sessions "a" and "b" of 80 tokens in memory, which has room for three such; the disk is busy.
+  void MakeFull() {
+    const SequenceBytes plan = PlanSequence(*Session::Make(*engine_, {}).value(), 80, 20).value();
+    MakeSlow(3 * plan.steady + plan.prefill);
+    for (const char* id : {"a", "b"}) {
+      auto made = BeginCreate(id, 80);
+      ASSERT_EQ(End(made), "");
+    }
+  }
+  // Of another text.
+  Pending BeginOther(const std::string& id, int n = 100) {
+    return Begin(
+        [&](auto done) { scheduler_->CreateSession(id, MakeRequest(Prompt(n, 5), 0), done); });
+  }
+  Pending BeginFork(const std::string& from, const std::string& to) {
+    return Begin([&](auto done) { scheduler_->ForkSession(from, to, done); });
+  }
+  static bool Waits(const Pending& pending) {
+    return pending.wait_for(std::chrono::seconds(0)) == std::future_status::timeout;
+  }
+  std::string InMemory() {
+    std::promise<std::string> names;
+    scheduler_->ListSessions([&](const std::vector<SessionInfo>& list) {
+      std::string all;
+      for (const SessionInfo& info : list) all += info.on_disk ? "" : info.id;
+      names.set_value(all);
+    });
+    return names.get_future().get();
+  }
+};
+
+TEST_F(SchedulerEvictionsTest, NobodyWaitsWhileASessionIsWritten) {
+  const auto expected = Alone(Prompt(40, 2), 30);
+  ASSERT_NO_FATAL_FAILURE(MakeFull());
+  auto other = BeginOther("other", 200);
+  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  EXPECT_EQ(End(BeginAnswer("", 40, 30)), expected);
+  EXPECT_TRUE(Waits(other));
+  EXPECT_EQ(TokensInFile("a"), -1);
+  disk_->Free();
+  EXPECT_EQ(End(other), "");
+  EXPECT_EQ(TokensInFile("a"), 80);
+  EXPECT_EQ(InMemory().find('a'), std::string::npos);
+  // It is read again.
+  EXPECT_EQ(End(BeginAnswer("a", 9, 6)), AloneAfter(Prompt(80, 1), Prompt(9, 2), 6, {}));
+}
+
+TEST_F(SchedulerEvictionsTest, CopiesAndFilesWaitForRoom) {
+  ASSERT_NO_FATAL_FAILURE(MakeFull());
+  disk_->Free();
+  for (const char* id : {"c", "d", "e"}) {
+    auto forked = BeginFork("a", id);
+    EXPECT_EQ(End(forked), "") << id;
+  }
+  auto restored = BeginRestore("f", "b");
+  EXPECT_EQ(End(restored), "");
+  for (const char* id : {"a", "b", "c", "d", "e", "f"}) {
+    const auto kept = Kept(id);
+    ASSERT_TRUE(kept) << id;
+    EXPECT_EQ(kept->tokens, Prompt(80, 1)) << id;
+    const SchedulerState state = scheduler_->state();
+    EXPECT_LE(state.fixed_bytes + state.reserved_bytes, state.limit_bytes);
+  }
+}
+
+// What it says while it leaves is not lost, nor is what replaces it.
+TEST_F(SchedulerEvictionsTest, ASessionThatLeavesIsAskedReplacedOrDeleted) {
+  const auto expected = AloneAfter(Prompt(80, 1), Prompt(9, 2), 6, {});
+  ASSERT_NO_FATAL_FAILURE(MakeFull());
+  auto other = BeginOther("other", 200);
+  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  auto asked = BeginAnswer("a", 9, 6);
+  auto deleted = BeginDelete("b");
+  WaitForCommands();
+  disk_->Free();
+  EXPECT_EQ(End(std::move(asked)), expected);
+  EXPECT_EQ(End(deleted), "");
+  EXPECT_EQ(End(other), "");
+  EXPECT_EQ(TokensInFile("b"), -1);
+  EXPECT_EQ(InMemory().find('b'), std::string::npos);
+  const auto kept = Kept("a");
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->tokens.size(), 80u + 9 + 5);
+}
+
+// Where nothing can be written, whoever needs the room is told so, and the disk is not asked again
+// and again.
+TEST_F(SchedulerEvictionsTest, WhatCannotBeWrittenStays) {
+  ASSERT_NO_FATAL_FAILURE(MakeFull());
+  disk_->Free();
+  for (const char* id : {"a", "b"}) {
+    std::filesystem::create_directory(folder_ + "/" + id + ".session");
+  }
+  auto other = BeginOther("other", 200);
+  EXPECT_EQ(EndKind(other), ErrorKind::kTooLarge);
+  auto forked = BeginFork("a", "c");
+  EXPECT_EQ(EndKind(forked).value_or(ErrorKind::kQueueFull), ErrorKind::kQueueFull);
+  EXPECT_EQ(End(BeginAnswer("a", 9, 6)), AloneAfter(Prompt(80, 1), Prompt(9, 2), 6, {}));
+}
+
+TEST_F(SchedulerEvictionsTest, StoppingAnswersThoseWhoWait) {
+  ASSERT_NO_FATAL_FAILURE(MakeFull());
+  auto other = BeginOther("other", 200);
+  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  auto first = BeginFork("b", "c");
+  auto second = BeginFork("b", "d");
+  WaitForCommands();
+  StopWhileBusy();
+  for (Pending* pending : {&other, &first, &second}) EXPECT_TRUE(IsDone(*pending));
+  EXPECT_EQ(TokensInFile("a"), 80);
+}
+
+}  // namespace
+}  // namespace winnow::runtime
