@@ -8,10 +8,30 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace winnow::apps {
 namespace {
+
+// What the library calls its options, and what they are called here.
+constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
+    {"`keys` and `values` of bf16", "-ctk bf16 -ctv bf16"},
+    {"`prefill_chunk`", "--prefill-chunk"},
+    {"`session_path`", "--session-path"},
+    {"`chat_template`", "--chat-template NAME"},
+    {"`check_tensors`", "--check-tensors"}};
+
+std::string WithFlags(std::string_view message) {
+  std::string text(message);
+  for (const auto& [option, flag] : kFlags) {
+    if (const size_t at = text.find(option); at != std::string::npos) {
+      text.replace(at, option.size(), flag);
+    }
+  }
+  return text;
+}
 
 constexpr auto kProgressDelay = std::chrono::milliseconds(700);  // before a progress line appears
 constexpr auto kRefresh = std::chrono::milliseconds(100);
@@ -50,7 +70,7 @@ void ConsoleLog::Write(LogLevel level, std::string_view message) {
     line += error ? "winnow: error: " : "winnow: warning: ";
     if (colour) line += "\033[0m";
   }
-  line += message;
+  line += WithFlags(message);
   line += '\n';
   std::fwrite(line.data(), 1, line.size(), stderr);
 }

@@ -5,7 +5,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 add_library(libwinnow)
-foreach(room base gguf tokenizer kernels cache attention compression model runtime api)
+foreach(room base gguf tokenizer kernels cache attention compression model runtime jinja chat api)
   target_sources(libwinnow PRIVATE $<TARGET_OBJECTS:winnow_${room}>)
 endforeach()
 set_target_properties(libwinnow PROPERTIES OUTPUT_NAME winnow EXPORT_NAME winnow LINKER_LANGUAGE CXX

@@ -25,7 +25,7 @@ T OrExit(winnow::Result<T> result) {
 winnow::Session Read(const winnow::Model& model, const std::string& path) {
   winnow::SessionOptions options;
   options.compression.method = "h2o";  // scores entries without knowing what will be asked
-  options.compression.slots = 512;
+  options.compression.size = 512;
   const std::string saved = path + ".session";
   if (std::ifstream(saved).good()) return OrExit(model.RestoreSession(saved, options));
 

@@ -20,6 +20,7 @@ struct ModelOptions {
   // What a text gets has the same bits alone and beside any others of a Scheduler; generating one
   // or a few texts takes longer.
   bool deterministic = false;
+  bool check_tensors = false;  // look for NaN and infinity in all weights: reads the whole file
   // What a person should know but nothing fails for, such as a context beyond the trained one, or a
   // method that compresses what is appended before it knows a question.
   std::function<void(std::string_view message)> on_warning = {};
@@ -29,6 +30,18 @@ struct TokenizeOptions {
   bool add_special = true;  // tokens the model wants around a text
   bool parse_special =
       false;  // control tokens written in the text become tokens: only for text you trust
+};
+
+struct ChatMessage {
+  std::string role;  // "system", "user", "assistant", "tool"
+  std::string content;
+};
+
+struct ChatOptions {
+  bool add_generation_prompt = true;  // the assistant's turn begins at the end
+  // Empty: the model's own. Else a Jinja source, or the name of a built-in format ("chatml").
+  std::string chat_template = {};
+  std::string tools = {};  // JSON: OpenAI's array; empty: none
 };
 
 // A language model of a GGUF file, ready to compute. A handle: copies share the model, sessions
@@ -42,13 +55,18 @@ class Model {
   std::string_view architecture() const;  // "llama"
   int64_t n_parameters() const;
   int n_layers() const;
-  int64_t context() const;          // tokens a session can hold at most
-  int64_t vocabulary_size() const;  // tokens are 0 .. vocabulary_size() - 1
+  Result<int> n_kv_heads(int layer) const;  // Error: no such layer
+  int64_t context() const;                  // tokens a session can hold at most
+  int64_t vocabulary_size() const;          // tokens are 0 .. vocabulary_size() - 1
 
   // Any bytes are accepted, valid UTF-8 or not.
   std::vector<Token> Tokenize(std::string_view text, const TokenizeOptions& options = {}) const;
   std::string Detokenize(std::span<const Token> tokens) const;
   bool EndsGeneration(Token token) const;
+  // A conversation as the model expects it, for Session::Generate. What messages contain stays
+  // text. Errors: what the template refuses, in its words; a template or tools that cannot be read.
+  Result<std::vector<Token>> ChatPrompt(std::span<const ChatMessage> messages,
+                                        const ChatOptions& options = {}) const;
 
   // A text in the making, with its own cache. Errors: context out of range, memory refused.
   Result<Session> NewSession(const SessionOptions& options = {}) const;

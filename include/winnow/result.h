@@ -18,6 +18,7 @@ enum class ErrorCode {
   kTooLarge,     // can never fit into the memory limit
   kQueueFull,    // try again later
   kUnavailable,  // shutting down
+  kCancelled,    // by the caller
   kInternal,     // a broken promise of the library
 };
 

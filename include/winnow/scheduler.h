@@ -44,7 +44,7 @@ class Scheduler {
   Scheduler& operator=(Scheduler&& other) noexcept;
   ~Scheduler();  // prompts that are not answered yet end with an error
 
-  // GenerateOptions::on_text is called on the scheduler's thread and must not block. Errors, with
+  // Functions in the options are called on the scheduler's thread and must not block. Errors, with
   // codes: kInvalid (an empty prompt, one beyond the context, a value out of range), kTooLarge (can
   // never fit into the memory limit), kQueueFull (try again later).
   Result<Pending> Submit(std::string_view prompt, const GenerateOptions& options = {});

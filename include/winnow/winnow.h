@@ -1,7 +1,7 @@
 #pragma once
 
 // All of the public API.
-#include "winnow/cancellation.h"
+#include "winnow/compression.h"
 #include "winnow/model.h"
 #include "winnow/result.h"
 #include "winnow/sampling.h"

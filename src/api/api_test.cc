@@ -134,7 +134,7 @@ TEST_F(Api, WarnsOfADocumentWithoutAQuestion) {
   for (int i = 0; i < 80; ++i) document.push_back((i * 31 + 5) % 70);
   const auto append = [&](const std::string& method) {
     Session session =
-        std::move(model.NewSession({.compression = {.method = method, .slots = 16}})).value();
+        std::move(model.NewSession({.compression = {.method = method, .size = 16}})).value();
     ASSERT_TRUE(session.Append(document).has_value());
     ASSERT_TRUE(session.Append(std::vector<Token>{5}).has_value());
   };
@@ -148,7 +148,7 @@ TEST_F(Api, WarnsOfADocumentWithoutAQuestion) {
 TEST_F(Api, CompressesAndForks) {
   std::vector<Token> document;
   for (int i = 0; i < 80; ++i) document.push_back((i * 31 + 5) % 70);
-  Session session = NewSession({.compression = {.method = "h2o:recent=4", .slots = 16}});
+  Session session = NewSession({.compression = {.method = "h2o:recent=4", .size = 16}});
   ASSERT_TRUE(session.Append(document).has_value());
   EXPECT_EQ(session.kept(0).value(), 16);
   EXPECT_EQ(session.kept(model_->n_layers()).error().message,
@@ -166,7 +166,7 @@ TEST_F(Api, CompressesAndForks) {
 
   const std::string path = ::testing::TempDir() + "winnow-api.session";
   ASSERT_TRUE(fork.Save(path).has_value());
-  const SessionOptions options = {.compression = {.method = "h2o:recent=4", .slots = 16}};
+  const SessionOptions options = {.compression = {.method = "h2o:recent=4", .size = 16}};
   Session restored = std::move(model_->RestoreSession(path, options)).value();
   ASSERT_TRUE(restored.Append(std::vector<Token>{7}).has_value());
   ASSERT_TRUE(fork.Append(std::vector<Token>{7}).has_value());
@@ -178,7 +178,7 @@ TEST_F(Api, CompressesAndForks) {
     const auto refused = model_->NewSession({.compression = compression});
     return refused.has_value() ? std::string("none") : refused.error().message;
   };
-  EXPECT_NE(error({.method = "h20", .slots = 16}).find("h2o"), std::string::npos);
+  EXPECT_NE(error({.method = "h20", .size = 16}).find("h2o"), std::string::npos);
   EXPECT_NE(error({.method = "h2o"}).find("needs a budget"), std::string::npos);
   EXPECT_NE(error({.decode = "h2o"}).find("needs one for the prompt"), std::string::npos);
 }

@@ -1,16 +1,32 @@
 #pragma once
 
+#include <functional>
+#include <memory>
+#include <string_view>
+
 #include "base/result.h"
+#include "runtime/engine.h"
+#include "runtime/logits.h"
 #include "runtime/sampler.h"
 #include "runtime/session.h"
 #include "winnow/sampling.h"
 #include "winnow/session.h"
 
-// Options of the public API as those behind it.
+// The public API's options and values as those behind it.
 namespace winnow::api {
 
 // Errors: a method that is not known, or two that do not go together.
 Result<runtime::SessionOptions> Convert(const SessionOptions& options);
 runtime::SamplerConfig Convert(const Sampling& sampling);
+
+// Error: a top_probabilities that is no number of tokens.
+Result<void> CheckProbabilities(const GenerateOptions& options, int64_t vocabulary);
+// Tells options.on_token of a token, and notes its probability where it is wanted. False: stop.
+bool TellToken(const GenerateOptions& options, Token token, std::string_view text,
+               const runtime::Probabilities& probabilities, Generation& generation);
+
+// The tokens of a prompt that is a string.
+std::vector<Token> EncodePrompt(const runtime::Engine& engine, std::string_view prompt,
+                                const GenerateOptions& options);
 
 }  // namespace winnow::api

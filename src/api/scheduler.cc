@@ -68,19 +68,28 @@ struct Pending::Impl {
   std::atomic<bool> cancelled = false;
 
   // On the scheduler's thread.
-  void Take(const runtime::Event& event, const std::function<bool(std::string_view)>& on_text) {
+  void Take(const runtime::Event& event, const GenerateOptions& options) {
     const auto add = [&](const std::string& text) {
       generation.text += text;
-      if (!text.empty() && on_text && !on_text(text)) cancelled = true;
+      if (!text.empty() && options.on_text && !options.on_text(text)) cancelled = true;
     };
     switch (event.kind) {
       case runtime::Event::Kind::kPrefill:
+        if (options.on_prefill) {
+          options.on_prefill(static_cast<double>(event.n_done) / static_cast<double>(event.n_all));
+        }
         return;
       case runtime::Event::Kind::kStarted:
         generation.prompt_tokens = event.n_prompt;
+        if (options.on_prefill) options.on_prefill(1);
         return;
       case runtime::Event::Kind::kToken:
         generation.tokens.push_back(event.token);
+        if (!api::TellToken(options, event.token, event.text,
+                            {.log_probability = event.log_probability, .top = event.top},
+                            generation)) {
+          cancelled = true;
+        }
         return add(event.text);
       case runtime::Event::Kind::kFinished:
         add(event.rest);
@@ -141,9 +150,7 @@ Result<Scheduler> Scheduler::Make(std::shared_ptr<const void> model, void* engin
 }
 
 Result<Pending> Scheduler::Submit(std::string_view prompt, const GenerateOptions& options) {
-  const tokenizer::MarkedText text = {std::string(prompt), true};
-  const auto tokens = impl_->engine->tokenizer().EncodeMarked(std::span(&text, 1));
-  return Submit(tokens, options);
+  return Submit(api::EncodePrompt(*impl_->engine, prompt, options), options);
 }
 
 Result<Pending> Scheduler::Submit(std::span<const Token> prompt, const GenerateOptions& options) {
@@ -157,6 +164,7 @@ Result<Pending> Scheduler::Submit(std::span<const Token> prompt, const GenerateO
 
 Result<Pending> Scheduler::Submit(std::span<const Token> prompt, const GenerateOptions& options,
                                   const SessionOptions& session, bool has_session) {
+  WINNOW_TRY(api::CheckProbabilities(options, impl_->engine->tokenizer().vocabulary_size()));
   auto pending = std::make_shared<Pending::Impl>();
   runtime::Request request;
   request.prompt.assign(prompt.begin(), prompt.end());
@@ -166,12 +174,13 @@ Result<Pending> Scheduler::Submit(std::span<const Token> prompt, const GenerateO
   request.sampler = api::Convert(options.sampling);
   request.max_tokens = options.max_tokens;
   request.stop = options.stop;
+  request.n_probs = options.top_probabilities;
   request.cancelled = [pending, token = options.cancel.flag()] {
     return pending->cancelled.load(std::memory_order_relaxed) ||
            (token && token->load(std::memory_order_relaxed));
   };
-  request.on_event = [pending, on_text = options.on_text](const runtime::Event& event) {
-    pending->Take(event, on_text);
+  request.on_event = [pending, options](const runtime::Event& event) {
+    pending->Take(event, options);
   };
   auto submitted = impl_->scheduler->Submit(std::move(request));
   if (const auto* error = std::get_if<runtime::RequestError>(&submitted)) return ErrorFrom(*error);

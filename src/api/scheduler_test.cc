@@ -22,7 +22,7 @@ TEST_F(ApiScheduler, AnswersAsASessionDoes) {
   };
   auto first = scheduler.Submit(prompt_, options).value();
   auto second =
-      scheduler.Submit(prompt_, Greedy(9), {.compression = {.method = "h2o", .slots = 16}});
+      scheduler.Submit(prompt_, Greedy(9), {.compression = {.method = "h2o", .size = 16}});
   const auto answer = first.Wait().value();
   EXPECT_EQ(answer.tokens, expected.tokens);
   EXPECT_EQ(answer.text, expected.text);

@@ -66,7 +66,7 @@ TEST_F(Budget, BytesOfAMethodThatGrows) {
   session->Reset();
   const auto refused = session->Prefill(Tokens(21));
   ASSERT_FALSE(refused.has_value());
-  EXPECT_EQ(refused.error().message.find("--prefill-chunk"), std::string::npos)
+  EXPECT_EQ(refused.error().message.find("`prefill_chunk`"), std::string::npos)
       << refused.error().message;
   EXPECT_NE(refused.error().message.find(std::to_string(limit)), std::string::npos);
   EXPECT_TRUE(session->Prefill(Tokens(20)).has_value());
@@ -157,7 +157,7 @@ TEST_F(Budget, ChunksAreAdvisedWhereTheyHelp) {
   const auto session = Open("streaming", {.memory_bytes = 20 * kTokenBytes});
   const auto refused = session->Prefill(Tokens(100));
   ASSERT_FALSE(refused.has_value());
-  EXPECT_NE(refused.error().message.find("--prefill-chunk"), std::string::npos)
+  EXPECT_NE(refused.error().message.find("`prefill_chunk`"), std::string::npos)
       << refused.error().message;
 }
 

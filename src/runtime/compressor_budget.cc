@@ -235,7 +235,7 @@ Result<Compressor::ResolvedBudget> Compressor::ResolveMemoryLimit(const cache::C
     message += " and " + std::to_string(cache.live_bytes()) +
                " are taken by what was read before; start anew, or allow more";
   } else if (n_call > 1 && peak({.budget = smallest, .n_call = 1}) < needed) {
-    message += "; taken in smaller chunks (--prefill-chunk) it needs less";
+    message += "; taken in smaller chunks (`prefill_chunk`) it needs less";
   }
   return Error{message};
 }

@@ -119,7 +119,7 @@ TEST_F(Endless, TooMuchAtOnceIsRefusedBeforeAnyWork) {
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().message,
             "session: 29 tokens at once on top of 100 entries are more than the context of 128; "
-            "with --prefill-chunk they are taken in parts");
+            "with `prefill_chunk` they are taken in parts");
   EXPECT_EQ(session->n_tokens(), 110);
   ASSERT_TRUE(session->Prefill(Tokens(28)).value());
   ExpectFinite(*session);

@@ -146,11 +146,14 @@ Result<Generated> Generate(Session& session, Sampler& sampler, std::span<const T
       first_token = Clock::now();
       result.timings.first_token_ms = MillisecondsSince(start);
     }
-    if (tokenizer.IsEndOfGeneration(token)) {
+    const bool ends_text = tokenizer.IsEndOfGeneration(token);
+    const std::string piece = ends_text ? std::string() : stream.Push(token);
+    const bool goes_on = !options.on_token || options.on_token(token, piece);
+    if (ends_text) {
       result.stop_reason = StopReason::kEndOfGeneration;
       break;
     }
-    emit(stream.Push(token));
+    emit(piece);
     if (stream.stopped()) {
       result.stop_reason = StopReason::kStopString;
       break;
@@ -164,7 +167,7 @@ Result<Generated> Generate(Session& session, Sampler& sampler, std::span<const T
         break;
       }
     }
-    if (IsSet(options.cancel) || IsSet(options.token)) {
+    if (!goes_on || IsSet(options.cancel) || IsSet(options.token)) {
       result.stop_reason = StopReason::kCancelled;
       break;
     }

@@ -25,6 +25,9 @@ struct GenerateOptions {
 
   // Text as it becomes final: whole characters, stop strings decided.
   std::function<void(std::string_view text)> on_text;
+  // Each token, with the text that became final with it; Session::logits() are those it was chosen
+  // from. False stops.
+  std::function<bool(TokenId token, std::string_view text)> on_token = {};
   // Share of the prefill done, 0..1.
   std::function<void(double done)> on_prefill;
   // Once the prompt is in the cache.

@@ -1,12 +1,49 @@
 #include "runtime/logits.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <numeric>
 #include <string>
 
 #include "kernels/overflow.h"
 
 namespace winnow::runtime {
+namespace {
+
+// log of the sum of exp, as stable as it can be.
+double LogSumExp(std::span<const float> logits) {
+  const float largest = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);
+  return static_cast<double>(largest) + std::log(sum);
+}
+
+float Minus(float logit, double log_sum) {
+  return static_cast<float>(static_cast<double>(logit) - log_sum);
+}
+
+}  // namespace
+
+Probabilities ComputeProbabilities(std::span<const float> logits, TokenId token, int64_t n_top) {
+  const double log_sum = LogSumExp(logits);
+  Probabilities found = {.log_probability = Minus(logits[static_cast<size_t>(token)], log_sum)};
+  std::vector<TokenId> tokens(logits.size());
+  std::iota(tokens.begin(), tokens.end(), TokenId{0});
+  const auto end = tokens.begin() + std::min(n_top, std::ssize(tokens));
+  std::partial_sort(tokens.begin(), end, tokens.end(), [&](TokenId a, TokenId b) {
+    const float first = logits[static_cast<size_t>(a)], second = logits[static_cast<size_t>(b)];
+    return first != second ? first > second : a < b;
+  });
+  for (auto likely = tokens.begin(); likely != end; ++likely) {
+    found.top.push_back({*likely, Minus(logits[static_cast<size_t>(*likely)], log_sum)});
+  }
+  return found;
+}
+
+float ComputeLogProbability(std::span<const float> logits, TokenId token) {
+  return Minus(logits[static_cast<size_t>(token)], LogSumExp(logits));
+}
 
 Result<void> CheckLogits(Session& session) {
   int n_wrong = 0;
@@ -20,9 +57,9 @@ Result<void> CheckLogits(Session& session) {
                             std::to_string(session.n_tokens()) +
                             " tokens: no token can be chosen; ";
   if (kernels::NOverflowed(session.engine().backend()) > 0) {
-    return Error{found + "values overflow the cache: try -ctk bf16 -ctv bf16"};
+    return Error{found + "values overflow the cache: try `keys` and `values` of bf16"};
   }
-  return Error{found + "--check-tensors looks for them in the weights"};
+  return Error{found + "`check_tensors` looks for them in the weights"};
 }
 
 }  // namespace winnow::runtime

@@ -10,7 +10,7 @@ namespace winnow::runtime {
 namespace {
 
 RequestError NoFolder() {
-  return {ErrorKind::kInvalid, "there is no folder for saved sessions; --session-path names one"};
+  return {ErrorKind::kInvalid, "there is no folder for saved sessions; `session_path` names one"};
 }
 
 bool Succeeded(const Scheduler::SessionOutcome& outcome) {

@@ -110,31 +110,11 @@ void Sequence::Choose() {
   }
   sampler_.Accept(token_);
   ++n_generated_;
-  if (job_->request.n_probs >= 0) FillProbabilities(logits);
-}
-
-// Of the model's own logits, before bias, penalties, filters and grammar.
-void Sequence::FillProbabilities(std::span<const float> logits) {
-  const float largest = *std::ranges::max_element(logits);
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);
-  const double log_sum = static_cast<double>(largest) + std::log(sum);
-  const auto log_probability = [&](size_t token) {
-    return static_cast<float>(static_cast<double>(logits[token]) - log_sum);
-  };
-  log_probability_ = log_probability(static_cast<size_t>(token_));
-  const size_t n_top = std::min(static_cast<size_t>(job_->request.n_probs), logits.size());
-  std::vector<TokenId> tokens(logits.size());
-  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<TokenId>(i);
-  const auto end = tokens.begin() + static_cast<std::ptrdiff_t>(n_top);
-  std::partial_sort(tokens.begin(), end, tokens.end(), [&](TokenId a, TokenId b) {
-    const float first = logits[static_cast<size_t>(a)], second = logits[static_cast<size_t>(b)];
-    return first != second ? first > second : a < b;
-  });
-  top_.clear();
-  for (auto token = tokens.begin(); token != end; ++token) {
-    top_.push_back({*token, log_probability(static_cast<size_t>(*token))});
-  }
+  if (job_->request.n_probs < 0) return;
+  // Of the model's own logits, before bias, penalties, filters and grammar.
+  Probabilities probabilities = ComputeProbabilities(logits, token_, job_->request.n_probs);
+  log_probability_ = probabilities.log_probability;
+  top_ = std::move(probabilities.top);
 }
 
 void Sequence::Deliver(Clock::TimePoint now) {

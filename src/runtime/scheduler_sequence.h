@@ -58,7 +58,6 @@ class Sequence {
 
  private:
   Sequence(std::shared_ptr<Job> job, int choice, std::unique_ptr<Session> session, Sampler sampler);
-  void FillProbabilities(std::span<const float> logits);
   bool StopAtProblem();  // whether the constraint cannot go on; then an error is set
 
   std::shared_ptr<Job> job_;

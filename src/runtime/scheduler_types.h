@@ -11,6 +11,7 @@
 
 #include "runtime/constraint.h"
 #include "runtime/generate.h"
+#include "runtime/logits.h"
 #include "runtime/sampler.h"
 #include "runtime/session.h"
 
@@ -56,11 +57,6 @@ enum class ErrorKind {
 struct RequestError {
   ErrorKind kind = ErrorKind::kInternal;
   std::string message = {};
-};
-
-struct TokenProbability {
-  TokenId token = 0;
-  float log_probability = 0;
 };
 
 // How the beginning of a prompt was found in what was there already.

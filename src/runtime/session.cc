@@ -132,7 +132,7 @@ Result<void> Session::CheckCapacity(int64_t n) const {
     return Error{"session: " + std::to_string(n_call) + " tokens at once" +
                  (n_held > 0 ? " on top of " + std::to_string(n_held) + " entries" : "") +
                  " are more than the context of " + std::to_string(data.cache->capacity()) +
-                 "; with --prefill-chunk they are taken in parts"};
+                 "; with `prefill_chunk` they are taken in parts"};
   }
   return {};
 }

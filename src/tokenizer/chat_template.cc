@@ -178,7 +178,7 @@ Result<ChatTemplateChoice> DetectChatTemplate(std::string_view source) {
   return ChatTemplateChoice{ChatTemplate::ChatMl(),
                             what +
                                 ": using chatml, which the model may not have been trained for; "
-                                "--chat-template NAME chooses another: " +
+                                "`chat_template` chooses another: " +
                                 Joined(ChatTemplateNames())};
 }
 

@@ -13,15 +13,15 @@ cmake --install "$build" --prefix "$work/prefix" >"$work/install.log"
 
 # Under its own name the project must not be found by accident, so nothing but the prefix is given.
 mkdir "$work/consumer"
-cp "$source/examples/generate.cc" "$source/examples/ask_often.cc" "$work/consumer"
+cp "$source"/examples/*.cc "$work/consumer"
 cat >"$work/consumer/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.25)
 project(consumer LANGUAGES CXX)
 find_package(winnow REQUIRED)
-add_executable(generate generate.cc)
-target_link_libraries(generate PRIVATE winnow::winnow)
-add_executable(ask_often ask_often.cc)
-target_link_libraries(ask_often PRIVATE winnow::winnow)
+foreach(example generate ask_often chat perplexity)
+  add_executable(${example} ${example}.cc)
+  target_link_libraries(${example} PRIVATE winnow::winnow)
+endforeach()
 END
 cmake -S "$work/consumer" -B "$work/consumer/build" -DCMAKE_PREFIX_PATH="$work/prefix" >"$work/cmake.log"
 cmake --build "$work/consumer/build" >"$work/build.log"
@@ -43,6 +43,16 @@ for run in first again; do
 done
 [ -s "$work/document.txt.session" ]
 cmp "$work/first" "$work/again"
+
+# A conversation whose cache stays small.
+echo "Who are you?" | "$work/consumer/build/chat" "$work/tiny.gguf" h2o 64 >"$work/said"
+grep -q ', 64 kept, ' "$work/said"
+
+# As the program says: one window of the whole text, all of its second half scored.
+head -c 200 "$work/document.txt" >"$work/text.txt"
+"$work/consumer/build/perplexity" "$work/tiny.gguf" "$work/text.txt" 2>"$work/progress" >"$work/scored"
+grep -q "^perplexity [0-9.]* over [0-9]* tokens$" "$work/scored"
+grep -q "100 %" "$work/progress"
 
 [ "$(pkg-config --modversion winnow)" = "$version" ]
 grep -q "define WINNOW_VERSION \"$version\"" "$work/prefix/include/winnow/version.h"

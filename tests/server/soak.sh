@@ -4,6 +4,9 @@
 set -eu
 build=$(cd "$1" && pwd)
 cd "$(dirname "$0")"
+# Sanitizers keep what was freed: memory says nothing there.
+WINNOW_SANITIZE=$(sed -n 's/^WINNOW_SANITIZE:[^=]*=//p' "$build/CMakeCache.txt")
+export WINNOW_SANITIZE
 export WINNOW="$build/winnow" MAKE_TINY_MODEL="$build/tools/make_tiny_model" PYTHONDONTWRITEBYTECODE=1
 model=$(mktemp --suffix=.gguf)
 trap 'rm -f "$model"' EXIT

@@ -1,0 +1,264 @@
+// What the API tells of tokens, prompts, conversations and the cache.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "api/tiny_model_test.h"
+#include "winnow/winnow.h"
+
+namespace winnow {
+namespace {
+
+class ApiTokens : public TinyModelTest {
+ protected:
+  ApiTokens() : TinyModelTest(2) {}
+
+  Session NewSession(const SessionOptions& options = {}) {
+    return std::move(model_->NewSession(options)).value();
+  }
+  static std::vector<Token> Document(int n) {
+    std::vector<Token> tokens;
+    for (int i = 0; i < n; ++i) tokens.push_back((i * 31 + 5) % 70);
+    return tokens;
+  }
+  static double LogProbability(std::span<const float> logits, Token token) {
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+    return static_cast<double>(logits[static_cast<size_t>(token)]) - std::log(sum);
+  }
+};
+
+struct Told {
+  std::vector<Token> tokens;
+  std::string text;
+  std::vector<float> log_probabilities;
+  std::vector<std::vector<TokenProbability>> top;
+
+  bool operator()(const GeneratedToken& token) {
+    tokens.push_back(token.token);
+    text += token.text;
+    log_probabilities.push_back(token.log_probability);
+    top.emplace_back(token.top.begin(), token.top.end());
+    return true;
+  }
+};
+
+TEST_F(ApiTokens, ComeWithTheirProbabilities) {
+  Session session = NewSession();
+  Told told;
+  GenerateOptions options = Greedy(6);
+  options.top_probabilities = 3;
+  options.on_token = std::ref(told);
+  const Generation generated = session.Generate(prompt_, options).value();
+  EXPECT_EQ(told.tokens, generated.tokens);
+  EXPECT_EQ(told.text, generated.text);
+  EXPECT_EQ(told.log_probabilities, generated.log_probabilities);
+  ASSERT_EQ(told.tokens.size(), 6u);
+
+  Session again = NewSession();
+  ASSERT_TRUE(again.Append(prompt_).has_value());
+  for (size_t i = 0; i < told.tokens.size(); ++i) {
+    const std::span<const float> logits = again.logits();
+    EXPECT_NEAR(told.log_probabilities[i], LogProbability(logits, told.tokens[i]), 1e-5);
+    ASSERT_EQ(told.top[i].size(), 3u);
+    const auto best = std::ranges::max_element(logits) - logits.begin();
+    EXPECT_EQ(told.top[i][0].token, best);  // whatever logit_bias forbids
+    for (const auto& [token, log_probability] : told.top[i]) {
+      EXPECT_NEAR(log_probability, LogProbability(logits, token), 1e-5);
+      EXPECT_LE(log_probability, told.top[i][0].log_probability);
+    }
+    ASSERT_TRUE(again.Append(std::vector<Token>{told.tokens[i]}).has_value());
+  }
+}
+
+TEST_F(ApiTokens, AreToldAlikeByASessionAndAScheduler) {
+  GenerateOptions options = Greedy(8);
+  options.top_probabilities = 2;
+  Told alone, among_others;
+  std::vector<double> done;
+  options.on_token = std::ref(alone);
+  options.on_prefill = [&](double share) { done.push_back(share); };
+  Session session = NewSession();
+  ASSERT_TRUE(session.Generate(Document(60), options).has_value());
+  ASSERT_FALSE(done.empty());
+  EXPECT_TRUE(std::ranges::is_sorted(done));
+  EXPECT_EQ(done.back(), 1);
+  Scheduler scheduler = model_->NewScheduler().value();
+  done.clear();
+  options.on_token = std::ref(among_others);
+  const Generation generated = scheduler.Submit(Document(60), options).value().Wait().value();
+  EXPECT_EQ(among_others.tokens, alone.tokens);
+  EXPECT_EQ(among_others.text, alone.text);
+  EXPECT_EQ(generated.log_probabilities.size(), 8u);
+  for (size_t i = 0; i < alone.tokens.size(); ++i) {
+    EXPECT_NEAR(among_others.log_probabilities[i], alone.log_probabilities[i], 1e-4);
+    EXPECT_EQ(among_others.top[i].size(), 2u);
+  }
+  EXPECT_FALSE(done.empty());
+}
+
+TEST_F(ApiTokens, AFalseStops) {
+  GenerateOptions options = Greedy(50);
+  int n_told = 0;
+  options.on_token = [&](const GeneratedToken&) { return ++n_told < 4; };
+  Session session = NewSession();
+  const Generation generated = session.Generate(prompt_, options).value();
+  EXPECT_EQ(generated.stop_reason, StopReason::kCancelled);
+  EXPECT_EQ(generated.tokens.size(), 4u);
+  EXPECT_TRUE(generated.log_probabilities.empty());
+  n_told = 0;
+  Scheduler scheduler = model_->NewScheduler().value();
+  const Generation other = scheduler.Submit(prompt_, options).value().Wait().value();
+  EXPECT_EQ(other.stop_reason, StopReason::kCancelled);
+  EXPECT_LT(other.tokens.size(), 10u);
+}
+
+TEST_F(ApiTokens, HaveAsManyProbabilitiesAsThereAreTokens) {
+  for (const int n : {-2, 71}) {
+    GenerateOptions options = Greedy(2);
+    options.top_probabilities = n;
+    Session session = NewSession();
+    const auto refused = session.Generate(prompt_, options);
+    EXPECT_EQ(refused.error().message,
+              "top_probabilities is " + std::to_string(n) + ", expected -1 to 70");
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalid);
+    EXPECT_FALSE(model_->NewScheduler().value().Submit(prompt_, options).has_value());
+  }
+}
+
+TEST_F(ApiTokens, AreScoredAsTheyWereGenerated) {
+  Session generating = NewSession();
+  GenerateOptions options = Greedy(9);
+  options.top_probabilities = 0;
+  const Generation generated = generating.Generate(prompt_, options).value();
+  std::vector<Token> text = prompt_;
+  text.insert(text.end(), generated.tokens.begin(), generated.tokens.end());
+
+  Session scoring = NewSession();
+  double last = 0;
+  const std::vector<float> scores =
+      scoring.Score(text, {.on_progress = [&](double done) { last = done; }}).value();
+  EXPECT_EQ(last, 1);
+  ASSERT_EQ(scores.size(), text.size());
+  EXPECT_TRUE(std::isnan(scores[0]));
+  for (size_t i = 0; i < generated.tokens.size(); ++i) {
+    EXPECT_NEAR(scores[prompt_.size() + i], generated.log_probabilities[i], 1e-4);
+  }
+  EXPECT_EQ(scoring.tokens().size(), text.size());
+  // In parts it is the same.
+  Session in_parts = NewSession();
+  const std::span<const Token> all = text;
+  std::vector<float> parts = in_parts.Score(all.first(5)).value();
+  const std::vector<float> rest = in_parts.Score(all.subspan(5)).value();
+  parts.insert(parts.end(), rest.begin(), rest.end());
+  for (size_t i = 1; i < scores.size(); ++i) EXPECT_NEAR(parts[i], scores[i], 1e-4);
+  EXPECT_TRUE(in_parts.Score({}).value().empty());
+
+  EXPECT_EQ(in_parts.Score(std::vector<Token>{70}).error().message,
+            "Score: found token 70, expected 0 to 69");
+  Session some = NewSession({.compression = {.method = "pyramidinfer"}});
+  EXPECT_NE(some.Score(text).error().message.find("computes only some tokens"), std::string::npos);
+}
+
+TEST_F(ApiTokens, AppendingCanBeCancelled) {
+  Session session = NewSession();
+  AppendOptions options = {.cancel = CancellationToken::Make()};
+  ASSERT_TRUE(session.Append(prompt_, options).has_value());
+  options.cancel.Cancel();
+  EXPECT_EQ(session.Append(Document(50), options).error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(session.tokens().size(), 4u);
+}
+
+TEST_F(ApiTokens, OfAStringAreControlTokensOnlyWhereAskedFor) {
+  const std::string prompt = "</s>";
+  const auto n_tokens = [&](bool parse_special) {
+    GenerateOptions options = Greedy(1);
+    options.parse_special = parse_special;
+    Session session = NewSession();
+    const Generation alone = session.Generate(prompt, options).value();
+    Scheduler scheduler = model_->NewScheduler().value();
+    EXPECT_EQ(scheduler.Submit(prompt, options).value().Wait().value().prompt_tokens,
+              alone.prompt_tokens);
+    return alone.prompt_tokens;
+  };
+  const auto written =
+      std::ssize(model_->Tokenize(prompt, {.add_special = true, .parse_special = false}));
+  EXPECT_EQ(n_tokens(false), written);
+  EXPECT_LT(n_tokens(true), written);
+}
+
+TEST_F(ApiTokens, OfAConversationFollowTheTemplate) {
+  const std::vector<ChatMessage> messages = {{"system", "Be brief."},
+                                             {"user", "Who </s> are you?"}};
+  ChatOptions options = {.chat_template =
+                             "{% for m in messages %}{{ m.role }}:{{ m.content }};"
+                             "{% endfor %}{% if add_generation_prompt %}></s>{% endif %}"};
+  std::vector<Token> expected = model_->Tokenize("system:Be brief.;user:Who </s> are you?;>",
+                                                 {.add_special = true, .parse_special = false});
+  expected.push_back(2);  // the template's own, not the message's
+  EXPECT_EQ(model_->ChatPrompt(messages, options).value(), expected);
+  options.add_generation_prompt = false;
+  EXPECT_LT(model_->ChatPrompt(messages, options).value().size(), expected.size());
+  for (const char* built_in : {"chatml", ""}) {
+    const auto prompt = model_->ChatPrompt(messages, {.chat_template = built_in});
+    ASSERT_TRUE(prompt.has_value()) << prompt.error().message;
+    EXPECT_GT(prompt->size(), 20u);
+    EXPECT_EQ(model_->ChatPrompt(messages, {.chat_template = built_in}).value(), *prompt);
+  }
+  options.chat_template = "{% for %}";
+  EXPECT_FALSE(model_->ChatPrompt(messages, options).has_value());
+  options.chat_template = "no-such-format";
+  EXPECT_NE(model_->ChatPrompt(messages, options).error().message.find("no-such-format"),
+            std::string::npos);
+  ChatOptions tools;
+  tools.tools = "{";
+  EXPECT_NE(model_->ChatPrompt(messages, tools).error().message.find("JSON array"),
+            std::string::npos);
+}
+
+TEST_F(ApiTokens, ThatStayAreKnownByHead) {
+  const std::vector<Token> document = Document(80);
+  Session session = NewSession({.compression = {.method = "h2o:recent=4", .size = 16}});
+  ASSERT_TRUE(session.Append(document).has_value());
+  for (int layer = 0; layer < model_->n_layers(); ++layer) {
+    const int n_heads = model_->n_kv_heads(layer).value();
+    for (int head = 0; head < n_heads; ++head) {
+      const std::vector<int64_t> kept = session.kept_positions(layer, head).value();
+      ASSERT_EQ(kept.size(), 16u);
+      EXPECT_TRUE(std::ranges::is_sorted(kept));
+      EXPECT_EQ(std::set<int64_t>(kept.begin(), kept.end()).size(), 16u);
+      EXPECT_GE(kept.front(), 0);
+      EXPECT_EQ(std::vector<int64_t>(kept.end() - 4, kept.end()),
+                (std::vector<int64_t>{76, 77, 78, 79}));
+    }
+    EXPECT_EQ(session.kept_positions(layer, n_heads).error().message,
+              "kept_positions: found KV head " + std::to_string(n_heads) + ", expected 0 to " +
+                  std::to_string(n_heads - 1));
+  }
+  EXPECT_FALSE(session.kept_positions(-1, 0).has_value());
+  EXPECT_FALSE(model_->n_kv_heads(model_->n_layers()).has_value());
+  Session full = NewSession();
+  ASSERT_TRUE(full.Append(prompt_).has_value());
+  EXPECT_EQ(full.kept_positions(0, 0).value(), (std::vector<int64_t>{0, 1, 2, 3}));
+}
+
+TEST(ApiMethods, AreListedAsTheyAreMade) {
+  const std::vector<MethodInfo> methods = ListMethods();
+  EXPECT_GT(methods.size(), 30u);
+  const auto find = [&](const std::string& name) {
+    return *std::ranges::find(methods, name, &MethodInfo::name);
+  };
+  const MethodInfo snapkv = find("snapkv");
+  EXPECT_TRUE(snapkv.needs_budget);
+  EXPECT_GT(snapkv.min_size, 0);
+  const auto window = std::ranges::find(snapkv.parameters, "window", &MethodParameter::name);
+  ASSERT_NE(window, snapkv.parameters.end());
+  EXPECT_FALSE(window->default_value.empty() || window->description.empty());
+  EXPECT_FALSE(find("refreekv").needs_budget);
+}
+
+}  // namespace
+}  // namespace winnow
