@@ -5,7 +5,7 @@ set -eu
 
 packages="cmake ninja-build g++ pkg-config ccache libhwy-dev libpcre2-dev libedit-dev libxxhash-dev nlohmann-json3-dev libboost-dev libssl-dev libgtest-dev python3"
 if [ "${1:-}" = "--ci" ]; then
-  packages="$packages clang clang-format clang-tidy libclang-rt-14-dev binutils curl haproxy openssl python3-venv"
+  packages="$packages clang clang-format clang-tidy libclang-rt-14-dev binutils curl haproxy openssl slowhttptest wrk python3-venv"
   # Without PyPI CI goes on: the tests of clients say why they are skipped.
   clients() { "$(dirname "$0")/../tests/server/venv.sh" || echo "install_deps: no clients from PyPI; their tests are skipped" >&2; }
 else

@@ -19,7 +19,9 @@ else
   fi
 fi
 
-cmake --preset tidy >/dev/null  # for its compile commands; nothing is built
+grammar=OFF
+[ ! -e build/xgrammar/include ] || grammar=ON  # tools/fetch_xgrammar.sh
+cmake --preset tidy -DWINNOW_GRAMMAR=$grammar >/dev/null  # for its compile commands; nothing is built
 commands=build/tidy/compile_commands.json
 is_built() { grep -qF "\"file\": \"$PWD/$1\"" "$commands"; }
 

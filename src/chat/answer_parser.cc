@@ -8,12 +8,9 @@ namespace {
 
 constexpr std::string_view kThink = "<think>";
 constexpr std::string_view kThinkEnd = "</think>";
-constexpr std::string_view kCallBegin = "<tool_call>";
 constexpr std::string_view kCallEnd = "</tool_call>";
-constexpr std::string_view kMistral = "[TOOL_CALLS]";
 constexpr std::string_view kArgs = "[ARGS]";
 constexpr std::string_view kCallId = "[CALL_ID]";
-constexpr std::string_view kPython = "<|python_tag|>";
 constexpr size_t kMaxName = 256;  // bytes before a call's brace; what is longer is no name
 
 bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
@@ -36,20 +33,6 @@ size_t Overlap(std::string_view text, std::string_view marker) {
     if (text.ends_with(marker.substr(0, n))) return n;
   }
   return 0;
-}
-
-std::string_view CallMarker(ToolFormat format) {
-  switch (format) {
-    case ToolFormat::kHermes:
-      return kCallBegin;
-    case ToolFormat::kLlama3:
-      return kPython;
-    case ToolFormat::kMistral:
-      return kMistral;
-    case ToolFormat::kNone:
-      break;
-  }
-  return "";
 }
 
 }  // namespace

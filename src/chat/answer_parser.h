@@ -47,6 +47,9 @@ class AnswerParser {
   AnswerDelta Finish();
 
   int n_tool_calls() const { return n_calls_; }
+  // What was pushed ends within a call, or within what may be one.
+  bool in_call() const { return at_ == At::kCall || at_ == At::kArray || at_ == At::kNamed; }
+  size_t n_held() const { return held_.size(); }  // bytes at the end that nothing was said of yet
 
  private:
   enum class At {

@@ -14,6 +14,20 @@ ToolFormat DetectToolFormat(std::string_view source) {
   return has("tools") ? ToolFormat::kHermes : ToolFormat::kNone;
 }
 
+std::string_view CallMarker(ToolFormat format) {
+  switch (format) {
+    case ToolFormat::kHermes:
+      return "<tool_call>";
+    case ToolFormat::kLlama3:
+      return "<|python_tag|>";
+    case ToolFormat::kMistral:
+      return "[TOOL_CALLS]";
+    case ToolFormat::kNone:
+      break;
+  }
+  return "";
+}
+
 std::vector<std::string_view> ToolMarkers(ToolFormat format) {
   std::vector<std::string_view> markers = {"<think>", "</think>"};
   const auto add = [&markers](std::initializer_list<std::string_view> more) {

@@ -17,6 +17,9 @@ enum class ToolFormat {
 // none is recognised.
 ToolFormat DetectToolFormat(std::string_view template_source);
 
+// What begins a call; empty: nothing does. A call of kLlama3 may also begin without it.
+std::string_view CallMarker(ToolFormat format);
+
 // Tokens with these texts are part of the format: AnswerParser must see them even where they are
 // control tokens, so take `Piece(token, /*render_special=*/true)` of them.
 std::vector<std::string_view> ToolMarkers(ToolFormat format);

@@ -34,14 +34,21 @@ double ThreadCpuMs() {
 }
 
 // Bytes a token stands for in running text; control tokens, which no grammar writes, stand for
-// nothing.
-std::vector<std::string> Pieces(const tokenizer::Tokenizer& tokenizer) {
+// nothing, unless they are `markers`.
+std::vector<std::string> Pieces(const tokenizer::Tokenizer& tokenizer,
+                                std::span<const std::string_view> markers) {
   std::vector<std::string> pieces;
   for (int64_t token = 0; token < tokenizer.vocabulary_size(); ++token) {
     const auto id = static_cast<tokenizer::TokenId>(token);
     const bool writes = tokenizer.Kind(id) != tokenizer::TokenKind::kControl &&
                         tokenizer.Kind(id) != tokenizer::TokenKind::kUnused;
     pieces.push_back(writes ? tokenizer.Piece(id) : "");
+  }
+  for (const std::string_view marker : markers) {
+    const auto id = tokenizer.Find(marker);
+    if (id && tokenizer.Kind(*id) == tokenizer::TokenKind::kControl) {
+      pieces[static_cast<size_t>(*id)] = marker;
+    }
   }
   return pieces;
 }
@@ -65,6 +72,56 @@ auto Caught(const std::string& what, const Function& function) -> Result<decltyp
   } catch (const std::exception& error) {
     return Error{what + ": " + Message(error.what())};
   }
+}
+
+struct Tool {
+  std::string name;
+  Json parameters;
+};
+
+// Errors: those of GrammarSet::Calls.
+Result<std::vector<Tool>> ReadTools(std::span<const ToolSchema> tools) {
+  if (tools.empty()) return Error{"tools: there are none to call"};
+  if (tools.size() > kMaxTools) {
+    return Error{"tools: found " + std::to_string(tools.size()) +
+                 " that can be called, expected at most " + std::to_string(kMaxTools)};
+  }
+  std::vector<Tool> read;
+  SchemaSize size;
+  for (const ToolSchema& tool : tools) {
+    if (tool.name.size() > kMaxToolNameBytes) {
+      return Error{"tools: found a name of " + std::to_string(tool.name.size()) +
+                   " bytes, expected at most " + std::to_string(kMaxToolNameBytes)};
+    }
+    size.bytes += tool.name.size();
+    WINNOW_ASSIGN(Json parameters, ParseSchema("tool '" + tool.name + "': the schema of parameters",
+                                               tool.parameters, size));
+    if (parameters.empty()) parameters = {{"type", "object"}};
+    read.push_back({tool.name, std::move(parameters)});
+  }
+  return read;
+}
+
+Json CallSchema(const Tool& tool, const std::string& arguments) {
+  return {{"type", "object"},
+          {"properties", {{"name", {{"const", tool.name}}}, {arguments, tool.parameters}}},
+          {"required", {"name", arguments}},
+          {"additionalProperties", false}};
+}
+
+// Parts of xgrammar's structural tags.
+Json OfSchema(const Json& schema) {
+  return {{"type", "json_schema"}, {"json_schema", schema}, {"max_whitespace_cnt", kMaxSpaces}};
+}
+Json Constant(const std::string& text) { return {{"type", "const_string"}, {"value", text}}; }
+Json Pattern(const std::string& pattern) { return {{"type", "regex"}, {"pattern", pattern}}; }
+Json Optional(const Json& part) { return {{"type", "optional"}, {"content", part}}; }
+Json Sequence(const std::vector<Json>& parts) {
+  return {{"type", "sequence"}, {"elements", parts}};
+}
+Json Choice(const std::vector<Json>& parts) {
+  if (parts.size() == 1) return parts[0];
+  return {{"type", "or"}, {"elements", parts}};
 }
 
 }  // namespace
@@ -136,6 +193,12 @@ bool Matcher::Accept(tokenizer::TokenId token) {
   return accepted;
 }
 
+bool Matcher::AcceptText(const std::string& text) {
+  if (text.empty()) return data_->problem.empty();
+  if (data_->ended()) return false;
+  return data_->Ask([&] { return data_->matcher.AcceptString(text); });
+}
+
 bool Matcher::finished() const {
   if (data_->ended()) return true;
   if (!data_->matcher.IsCompleted()) return false;
@@ -176,10 +239,11 @@ struct GrammarSet::Data {
   int64_t n_tokens = 0;
 };
 
-GrammarSet::GrammarSet(const tokenizer::Tokenizer& tokenizer) {
+GrammarSet::GrammarSet(const tokenizer::Tokenizer& tokenizer,
+                       std::span<const std::string_view> markers) {
   std::vector<int32_t> stops;
   for (const tokenizer::TokenId token : tokenizer.end_of_generation()) stops.push_back(token);
-  const xgrammar::TokenizerInfo info(Pieces(tokenizer), xgrammar::VocabType::RAW,
+  const xgrammar::TokenizerInfo info(Pieces(tokenizer, markers), xgrammar::VocabType::RAW,
                                      static_cast<int>(tokenizer.vocabulary_size()), stops);
   data_ = std::make_unique<Data>(info);
 }
@@ -218,53 +282,57 @@ Result<Matcher> GrammarSet::Gbnf(const std::string& grammar) const {
   });
 }
 
+Result<Matcher> GrammarSet::MakeCall(const std::string& format) const {
+  return Make("the tools", [&](xgrammar::GrammarCompiler& compiler) {
+    return compiler.CompileStructuralTag(R"({"type": "structural_tag", "format": )" + format + "}");
+  });
+}
+
 Result<Matcher> GrammarSet::Calls(const CallSyntax& syntax,
                                   std::span<const ToolSchema> tools) const {
-  if (tools.empty()) return Error{"tools: there are none to call"};
-  if (tools.size() > kMaxTools) {
-    return Error{"tools: found " + std::to_string(tools.size()) +
-                 " that can be called, expected at most " + std::to_string(kMaxTools)};
-  }
-  Json calls = Json::array();
-  SchemaSize size;
-  for (const ToolSchema& tool : tools) {
-    if (tool.name.size() > kMaxToolNameBytes) {
-      return Error{"tools: found a name of " + std::to_string(tool.name.size()) +
-                   " bytes, expected at most " + std::to_string(kMaxToolNameBytes)};
-    }
-    size.bytes += tool.name.size();
-    WINNOW_ASSIGN(
-        const Json parameters,
-        ParseSchema("tool '" + tool.name + "': the schema of parameters", tool.parameters, size));
-    calls.push_back(
-        {{"type", "object"},
-         {"properties",
-          {{"name", {{"const", tool.name}}},
-           {syntax.arguments, parameters.empty() ? Json{{"type", "object"}} : parameters}}},
-         {"required", {"name", syntax.arguments}},
-         {"additionalProperties", false}});
-  }
-  const auto schema_format = [](const Json& schema) {
-    return Json{
-        {"type", "json_schema"}, {"json_schema", schema}, {"max_whitespace_cnt", kMaxSpaces}};
-  };
+  WINNOW_ASSIGN(const std::vector<Tool> read, ReadTools(tools));
   Json tags = Json::array();
-  for (const Json& call : calls) {
+  for (const Tool& tool : read) {
     tags.push_back({{"type", "tag"},
                     {"begin", syntax.begin},
-                    {"content", schema_format(call)},
+                    {"content", OfSchema(CallSchema(tool, syntax.arguments))},
                     {"end", syntax.end}});
   }
-  const Json format = {{"type", "structural_tag"},
-                       {"format",
-                        {{"type", "tags_with_separator"},
-                         {"tags", tags},
-                         {"separator", syntax.between},
-                         {"at_least_one", true},
-                         {"stop_after_first", !syntax.several}}}};
-  return Make("the tools", [&](xgrammar::GrammarCompiler& compiler) {
-    return compiler.CompileStructuralTag(format.dump());
-  });
+  const Json calls = {{"type", "tags_with_separator"},
+                      {"tags", tags},
+                      {"separator", syntax.between},
+                      {"at_least_one", true},
+                      {"stop_after_first", !syntax.several}};
+  return MakeCall(calls.dump());
+}
+
+Result<Matcher> GrammarSet::BegunCall(const BegunCallSyntax& syntax,
+                                      std::span<const ToolSchema> tools) const {
+  WINNOW_ASSIGN(const std::vector<Tool> read, ReadTools(tools));
+  std::vector<Json> objects, ways;
+  for (const Tool& tool : read) {
+    objects.push_back(OfSchema(CallSchema(tool, syntax.arguments)));
+    if (!syntax.listed) continue;
+    const Json id = Sequence({Constant("[CALL_ID]"), Pattern("[0-9A-Za-z_-]{1,64}")});
+    ways.push_back(Sequence({Constant(tool.name), Optional(id), Optional(Constant("[ARGS]")),
+                             OfSchema(tool.parameters)}));
+  }
+  const Json spaces = Pattern("[ \\n\\r\\t]{0," + std::to_string(kMaxSpaces) + "}");
+  const Json object = Choice(objects);
+  if (!syntax.listed) {
+    Json call = Sequence({spaces, object});
+    if (!syntax.end.empty()) call = Sequence({call, spaces, Constant(syntax.end)});
+    return MakeCall(call.dump());
+  }
+  std::vector<Json> list = {Constant("["), spaces, object};
+  if (syntax.several) {
+    list.push_back(
+        {{"type", "star"}, {"content", Sequence({spaces, Constant(","), spaces, object})}});
+  }
+  list.push_back(spaces);
+  list.push_back(Constant("]"));
+  ways.push_back(Sequence(list));
+  return MakeCall(Sequence({spaces, Choice(ways)}).dump());
 }
 
 }  // namespace winnow::grammar

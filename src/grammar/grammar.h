@@ -28,6 +28,8 @@ class Matcher {
   // Requires: Mask left the token possible. False: it did not, and the state is as before; or there
   // is a problem().
   bool Accept(tokenizer::TokenId token);
+  // The same of text that stands for no tokens of its own, before the first Accept. Empty: true.
+  bool AcceptText(const std::string& text);
   bool finished() const;  // only the end of generation may follow, or there is a problem()
   // Why reading cannot go on: the grammar is too deep, or took more than 500 ms of computing and
   // 5 ms for each token, looked at after each step: one step may take longer. Empty: it can.
@@ -55,10 +57,23 @@ struct CallSyntax {
   bool several = false;  // false: exactly one call
 };
 
+// How a call goes on that the model has begun by its marker: {"name": ..., ARGUMENTS: {...}} `end`,
+// with white space around the object as the model likes.
+struct BegunCallSyntax {
+  std::string end = {};
+  std::string arguments = "arguments";
+  // The object stands in a list; or the call is NAME[ARGS]{...}, maybe with [CALL_ID]ID before
+  // [ARGS], or NAME{...}.
+  bool listed = false;
+  bool several = false;  // objects in a list; false: exactly one
+};
+
 // Makes grammars for the vocabulary of one model; keeps what it has made. Thread-safe.
 class GrammarSet {
  public:
-  explicit GrammarSet(const tokenizer::Tokenizer& tokenizer);
+  // Control tokens with these texts stand for their text; others cannot be written.
+  explicit GrammarSet(const tokenizer::Tokenizer& tokenizer,
+                      std::span<const std::string_view> markers = {});
   ~GrammarSet();
 
   // `schema` is JSON text; "{}" is any object. Errors: no schema, one that cannot be satisfied, or
@@ -71,10 +86,13 @@ class GrammarSet {
   // Calls of tools. Errors: no tools, more than 128, a name of more than 256 bytes, schemas that
   // together, names included, are more than one schema may be.
   Result<Matcher> Calls(const CallSyntax& syntax, std::span<const ToolSchema> tools) const;
+  // What follows the marker of a call. Errors: those of Calls.
+  Result<Matcher> BegunCall(const BegunCallSyntax& syntax, std::span<const ToolSchema> tools) const;
 
  private:
   template <typename Compile>
   Result<Matcher> Make(const std::string& what, const Compile& compile) const;
+  Result<Matcher> MakeCall(const std::string& format) const;  // of xgrammar's structural tags
 
   struct Data;
   std::unique_ptr<Data> data_;

@@ -124,6 +124,59 @@ TEST_F(GrammarTest, CallsWithoutTagsAndWithOtherNames) {
   EXPECT_TRUE(Accepts(listed->Copy(), R"([TOOL_CALLS] [{"name": "get", "arguments": {"a": -7}}])"));
 }
 
+TEST_F(GrammarTest, CallsThatAreBegun) {
+  const ToolSchema tools[] = {{"get", kGet}, {"put", "{}"}};
+  const auto hermes = grammars_.BegunCall({.end = "</tool_call>"}, tools);
+  ASSERT_TRUE(hermes) << hermes.error().message;
+  const std::string get = R"({"name": "get", "arguments": {"a": 1}})";
+  EXPECT_TRUE(Accepts(hermes->Copy(), get + "</tool_call>"));
+  EXPECT_TRUE(Accepts(hermes->Copy(), "\n" + get + "\n</tool_call>"));
+  EXPECT_FALSE(Accepts(hermes->Copy(), get));
+  EXPECT_FALSE(Accepts(hermes->Copy(), get + "</tool_call> and")) << "the call ends there";
+  EXPECT_FALSE(Accepts(hermes->Copy(), R"({"name": "get", "arguments": {"b": 1}}</tool_call>)"));
+  EXPECT_FALSE(Accepts(hermes->Copy(), R"({"name": "rm")"));
+  const auto bare = grammars_.BegunCall({.arguments = "parameters"}, tools);
+  ASSERT_TRUE(bare) << bare.error().message;
+  EXPECT_TRUE(Accepts(bare->Copy(), R"({"name": "get", "parameters": {"a": 1}})"));
+  EXPECT_FALSE(Accepts(bare->Copy(), get));
+  for (const bool several : {false, true}) {
+    const auto listed = grammars_.BegunCall({.listed = true, .several = several}, tools);
+    ASSERT_TRUE(listed) << listed.error().message;
+    EXPECT_TRUE(Accepts(listed->Copy(), " [" + get + "]"));
+    EXPECT_EQ(Accepts(listed->Copy(), "[" + get + ", " + get + "]"), several);
+    EXPECT_TRUE(Accepts(listed->Copy(), "get[ARGS]{\"a\": 1}"));
+    EXPECT_TRUE(Accepts(listed->Copy(), "get[CALL_ID]a1B2[ARGS]{\"a\": 1}"));
+    EXPECT_TRUE(Accepts(listed->Copy(), "put{\"x\": [1]}"));
+    EXPECT_FALSE(Accepts(listed->Copy(), "get[ARGS]{\"b\": 1}"));
+    EXPECT_FALSE(Accepts(listed->Copy(), "rm[ARGS]{}"));
+    EXPECT_FALSE(Accepts(listed->Copy(), "[]"));
+  }
+  EXPECT_FALSE(grammars_.BegunCall({}, {}));
+}
+
+TEST_F(GrammarTest, TextBeforeTheFirstToken) {
+  const auto matcher = grammars_.JsonSchema(kSchema);
+  ASSERT_TRUE(matcher);
+  Matcher begun = matcher->Copy();
+  EXPECT_TRUE(begun.AcceptText(""));
+  EXPECT_TRUE(begun.AcceptText("{\"a\": "));
+  EXPECT_FALSE(begun.Copy().AcceptText("x"));
+  EXPECT_TRUE(Accepts(std::move(begun), R"(5, "b": "x"})"));
+}
+
+TEST(GrammarSetTest, ControlTokensThatAreMarkers) {
+  const auto tokenizer = tokenizer::testing::Make(tokenizer::testing::SmallSentencePiece());
+  const TokenId control = 269, less = 3 + '<';
+  const std::string_view markers[] = {"<|user|>", "not in the vocabulary"};
+  for (const bool has_markers : {false, true}) {
+    const GrammarSet grammars(*tokenizer, std::span(markers).first(has_markers ? 2 : 0));
+    const auto matcher = grammars.Gbnf("root ::= \"<|user|>\"");
+    ASSERT_TRUE(matcher) << matcher.error().message;
+    EXPECT_TRUE(matcher->Copy().Accept(less)) << "its text can be written in any case";
+    EXPECT_EQ(matcher->Copy().Accept(control), has_markers);
+  }
+}
+
 TEST_F(GrammarTest, Gbnf) {
   const auto matcher = grammars_.Gbnf(
       "# a sum\nroot ::= term (\"+\" term)* end\nterm ::= [0-9]{1,3} | \"(\" root2 \")\"\n"

@@ -1,8 +1,11 @@
 #include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "grammar/grammar.h"
+#include "server/auto_calls.h"
 #include "server/constraints.h"
 
 namespace winnow::server {
@@ -42,29 +45,66 @@ grammar::CallSyntax CallSyntaxFrom(const ConstraintSpec& spec) {
           .several = spec.several_calls};
 }
 
+grammar::BegunCallSyntax BegunCallSyntaxFrom(const ConstraintSpec& spec) {
+  switch (spec.format) {
+    case chat::ToolFormat::kLlama3:
+      return {.arguments = "parameters"};
+    case chat::ToolFormat::kMistral:
+      return {.listed = true, .several = spec.several_calls};
+    case chat::ToolFormat::kHermes:
+    case chat::ToolFormat::kNone:
+      break;
+  }
+  return {.end = "</tool_call>"};
+}
+
+// Of all formats.
+std::vector<std::string_view> Markers() {
+  using Format = chat::ToolFormat;
+  std::vector<std::string_view> markers;
+  for (const Format format : {Format::kHermes, Format::kLlama3, Format::kMistral}) {
+    const auto of_format = chat::ToolMarkers(format);
+    markers.insert(markers.end(), of_format.begin(), of_format.end());
+  }
+  return markers;
+}
+
 class GrammarConstraints final : public ConstraintFactory {
  public:
-  explicit GrammarConstraints(const tokenizer::Tokenizer& tokenizer) : grammars_(tokenizer) {}
+  explicit GrammarConstraints(const tokenizer::Tokenizer& tokenizer) : grammars_(tokenizer) {
+    const std::vector<std::string_view> markers = Markers();
+    pieces_ = std::make_shared<AnswerPieces>(tokenizer, markers);
+    // A vocabulary of its own for calls only where it differs.
+    if (pieces_->has_control_markers()) call_grammars_.emplace(tokenizer, markers);
+  }
 
   Result<std::unique_ptr<runtime::TokenConstraint>> Make(
       const ConstraintSpec& spec) const override {
     WINNOW_ASSIGN(grammar::Matcher matcher, MakeMatcher(spec));
+    if (spec.kind == ConstraintSpec::Kind::kAutoCalls) {
+      const chat::AnswerOptions options = {.tools = spec.format,
+                                           .starts_in_reasoning = spec.starts_in_reasoning};
+      return std::unique_ptr<runtime::TokenConstraint>(
+          std::make_unique<AutoCalls>(pieces_, options, std::move(matcher), spec.several_calls));
+    }
     return std::unique_ptr<runtime::TokenConstraint>(
         std::make_unique<GrammarConstraint>(std::move(matcher)));
   }
 
  private:
   Result<grammar::Matcher> MakeMatcher(const ConstraintSpec& spec) const {
+    const grammar::GrammarSet& of_calls = call_grammars_ ? *call_grammars_ : grammars_;
+    std::vector<grammar::ToolSchema> tools;
+    for (const auto& tool : spec.tools) tools.push_back({tool.name, tool.parameters});
     switch (spec.kind) {
       case ConstraintSpec::Kind::kJsonSchema:
         return grammars_.JsonSchema(spec.text);
       case ConstraintSpec::Kind::kGrammar:
         return grammars_.Gbnf(spec.text);
-      case ConstraintSpec::Kind::kCalls: {
-        std::vector<grammar::ToolSchema> tools;
-        for (const auto& tool : spec.tools) tools.push_back({tool.name, tool.parameters});
-        return grammars_.Calls(CallSyntaxFrom(spec), tools);
-      }
+      case ConstraintSpec::Kind::kCalls:
+        return of_calls.Calls(CallSyntaxFrom(spec), tools);
+      case ConstraintSpec::Kind::kAutoCalls:
+        return of_calls.BegunCall(BegunCallSyntaxFrom(spec), tools);
       case ConstraintSpec::Kind::kNone:
         break;
     }
@@ -73,6 +113,8 @@ class GrammarConstraints final : public ConstraintFactory {
   }
 
   grammar::GrammarSet grammars_;
+  std::optional<grammar::GrammarSet> call_grammars_;
+  std::shared_ptr<const AnswerPieces> pieces_;
 };
 
 }  // namespace

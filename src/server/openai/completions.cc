@@ -112,9 +112,11 @@ void WithSession(Context& context, const ExchangePtr& exchange, const std::strin
 void RunChat(Context& context, const ExchangePtr& exchange, Asked asked, const chat::Prompt& prompt,
              Tokens tokens) {
   std::string text = prompt.Text();
-  // A constraint leaves no room for thoughts: what the prompt has opened is not gone on with.
-  asked.parser.starts_in_reasoning =
-      asked.constraint.kind == ConstraintSpec::Kind::kNone && chat::EndsInReasoning(text);
+  // Other constraints leave no room for thoughts: what the prompt has opened is not gone on with.
+  const bool is_free = asked.constraint.kind == ConstraintSpec::Kind::kNone ||
+                       asked.constraint.kind == ConstraintSpec::Kind::kAutoCalls;
+  asked.parser.starts_in_reasoning = is_free && chat::EndsInReasoning(text);
+  asked.constraint.starts_in_reasoning = asked.parser.starts_in_reasoning;
   std::vector<PromptText> prompts;
   prompts.push_back({std::move(tokens), std::move(text)});
   Run(context, exchange, std::move(asked), std::move(prompts), prompt.warning);

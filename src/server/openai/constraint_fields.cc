@@ -100,12 +100,19 @@ ConstraintSpec ReadConstraint(Fields& fields, const ServiceOptions& options) {
 
 void ReadToolChoice(Fields& fields, const ServiceOptions& options, chat::ToolFormat format,
                     chat::Conversation& conversation, ConstraintSpec& constraint) {
-  const bool several = fields.Bool("parallel_tool_calls").value_or(false);
+  const std::optional<bool> several = fields.Bool("parallel_tool_calls");
   const report::Value* choice = fields.Find("tool_choice");
-  if (choice == nullptr) return;
-  const auto* text = std::get_if<std::string>(&choice->data);
-  if (text != nullptr && (*text == "auto" || *text == "none")) {
-    if (*text == "none") conversation.tools = nullptr;
+  const auto* text = choice == nullptr ? nullptr : std::get_if<std::string>(&choice->data);
+  if (text != nullptr && *text == "none") conversation.tools = nullptr;
+  if (choice == nullptr || (text != nullptr && (*text == "auto" || *text == "none"))) {
+    const bool writes_calls = !conversation.tools.is_null() && format != chat::ToolFormat::kNone;
+    // Another constraint says all about the answer already.
+    if (!writes_calls || options.constraints == nullptr || constraint.kind != Kind::kNone) return;
+    constraint = {.kind = Kind::kAutoCalls,
+                  .tools = ToolsNamed(conversation.tools, ""),
+                  .format = format,
+                  .several_calls = several.value_or(true),
+                  .field = "tools"};
     return;
   }
   const auto* named = std::get_if<report::Record>(&choice->data);
@@ -130,7 +137,7 @@ void ReadToolChoice(Fields& fields, const ServiceOptions& options, chat::ToolFor
       {.kind = Kind::kCalls,
        .tools = std::move(tools),
        .format = format,
-       .several_calls = several && is_required,
+       .several_calls = several.value_or(false) && is_required,
        .field = "tool_choice"});
 }
 

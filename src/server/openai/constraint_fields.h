@@ -12,9 +12,10 @@ namespace winnow::server {
 ConstraintSpec ReadConstraint(Fields& fields, const ServiceOptions& options);
 
 // tool_choice: "none" takes the tools away, "required" and a function's name make `constraint` a
-// call (one, unless parallel_tool_calls is true). Errors: a choice without tools, a function that
-// is none of them, a constraint that is there already, a forced call where no grammars are built
-// in. `format`: how the model writes calls.
+// call (one, unless parallel_tool_calls is true); otherwise, where there is no other constraint and
+// grammars are built in, calls that the model begins (one, if parallel_tool_calls is false).
+// Errors: a choice without tools, a function that is none of them, a constraint that is there
+// already, a forced call where no grammars are built in. `format`: how the model writes calls.
 void ReadToolChoice(Fields& fields, const ServiceOptions& options, chat::ToolFormat format,
                     chat::Conversation& conversation, ConstraintSpec& constraint);
 

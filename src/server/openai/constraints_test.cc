@@ -27,6 +27,7 @@ class Recorder final : public ConstraintFactory {
     const std::lock_guard lock(mutex);
     specs.push_back(spec);
     if (spec.text == "wrong") return Error{"line 1 is wrong"};
+    if (!spec.tools.empty() && spec.tools[0].name == "wrong") return Error{"it is wrong"};
     return std::unique_ptr<runtime::TokenConstraint>(std::make_unique<testing::FreeConstraint>());
   }
   mutable std::mutex mutex;
@@ -106,6 +107,38 @@ TEST_F(ConstraintsTest, CallsOfTools) {
   EXPECT_EQ(spec.tools[0].name, "stop");
 }
 
+TEST_F(ConstraintsTest, CallsThatTheModelChooses) {
+  const std::string chat = "/v1/chat/completions";
+  const std::string tools = kTools;
+  for (const char* choice : {"", R"(, "tool_choice": "auto")"}) {
+    const ConstraintSpec spec = Asked(chat, Chat(tools + choice));
+    EXPECT_EQ(spec.kind, Kind::kAutoCalls);
+    EXPECT_EQ(spec.format, chat::ToolFormat::kHermes);
+    EXPECT_EQ(spec.tools.size(), 2U);
+    EXPECT_TRUE(spec.several_calls);
+    EXPECT_FALSE(spec.starts_in_reasoning);
+  }
+  EXPECT_FALSE(Asked(chat, Chat(tools + R"(, "parallel_tool_calls": false)")).several_calls);
+  EXPECT_EQ(Asked(chat, Chat(tools + R"(, "grammar": "root ::= \"a\"")")).kind, Kind::kGrammar);
+  const size_t n_made = recorder->specs.size();
+  for (const std::string& more : {tools + R"(, "tool_choice": "none")",
+                                  std::string(R"("tools": [], "tool_choice": "auto")")}) {
+    EXPECT_EQ(Ask(chat, Chat(more))->status(), 200);
+    EXPECT_EQ(fixture.backend.requests.back().constraint, nullptr);
+  }
+  EXPECT_EQ(recorder->specs.size(), n_made);
+}
+
+TEST_F(ConstraintsTest, CallsThatFollowThoughts) {
+  Fixture thinking({.constraints = recorder},
+                   std::string(kToolTemplate) + "assistant: {{ '<think>' }}");
+  const auto answer = thinking.Post("/v1/chat/completions", Chat(kTools));
+  if (!answer->ended()) answer->Wait();
+  EXPECT_EQ(answer->status(), 200) << answer->reply().body;
+  ASSERT_EQ(recorder->specs.size(), 1U);
+  EXPECT_TRUE(recorder->specs[0].starts_in_reasoning);
+}
+
 TEST_F(ConstraintsTest, ErrorsNameTheField) {
   const std::string tools = kTools;
   const std::pair<std::string, const char*> wrong[] = {
@@ -116,6 +149,7 @@ TEST_F(ConstraintsTest, ErrorsNameTheField) {
       {R"("tool_choice": "required")", "tool_choice"},
       {R"("grammar": 7)", "grammar"},
       {R"("grammar": "wrong")", "grammar"},
+      {R"("tools": [{"type": "function", "function": {"name": "wrong"}}])", "tools"},
       {R"("json_schema": "{}")", "json_schema"},
       {R"("grammar": "root ::= x", "json_schema": {})", "grammar"},
       {tools + R"(, "tool_choice": "required", "response_format": {"type": "json_object"})",

@@ -28,6 +28,7 @@ struct ConstraintSpec {
     kJsonSchema,  // `text`: a JSON schema; "{}" means any object
     kGrammar,     // `text`: GBNF, llama.cpp's notation
     kCalls,       // calls of `tools`
+    kAutoCalls,   // text, and calls of `tools` where the model begins one
   };
   struct Tool {
     std::string name;
@@ -38,8 +39,9 @@ struct ConstraintSpec {
   std::string text = {};
   std::vector<Tool> tools = {};
   chat::ToolFormat format = chat::ToolFormat::kNone;
-  bool several_calls = false;  // false: exactly one
-  std::string field = {};      // where it was asked for, for messages
+  bool several_calls = false;        // false: exactly one; of kAutoCalls, at most one
+  bool starts_in_reasoning = false;  // of kAutoCalls: chat::AnswerOptions
+  std::string field = {};            // where it was asked for, for messages
 };
 
 // Makes what restricts an answer. Thread-safe.

@@ -1,0 +1,79 @@
+#include "chat/call_trigger.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace winnow::chat {
+namespace {
+
+// What is written of each call that begins in the text, by the piece that begins it.
+std::vector<std::string> CallsIn(const std::vector<std::string>& pieces,
+                                 const AnswerOptions& options) {
+  CallTrigger trigger(options);
+  std::vector<std::string> calls;
+  for (const std::string& piece : pieces) {
+    const auto seen = trigger.Peek(piece);
+    const auto call = trigger.Push(piece);
+    EXPECT_EQ(seen, call) << piece;
+    if (call) {
+      EXPECT_NE(piece.find_first_of(TriggerEnds(options.tools)), std::string::npos) << piece;
+      calls.push_back(*call);
+    }
+  }
+  return calls;
+}
+
+std::vector<std::string> Bytes(const std::string& text) {
+  std::vector<std::string> bytes;
+  for (const char c : text) bytes.emplace_back(1, c);
+  return bytes;
+}
+
+using Calls = std::vector<std::string>;
+
+TEST(CallTriggerTest, Hermes) {
+  const AnswerOptions options = {.tools = ToolFormat::kHermes};
+  EXPECT_EQ(CallsIn({"Well: a <b> ", "<tool_call>", "\n{\"name\""}, options), Calls{""});
+  EXPECT_EQ(CallsIn({"<tool", "_call", ">\n{\"", "name"}, options), Calls{"\n{\""});
+  EXPECT_EQ(CallsIn({"<tool_call", ">x"}, options), Calls{"x"}) << "whatever follows the marker";
+  EXPECT_EQ(CallsIn({"<tool_calls>", "</tool_call>", "{\"name\": \"a\"}"}, options), Calls{});
+  const std::string call =
+      "<tool_call>{\"name\": \"a\", \"arguments\": {\"b\": \"<tool_call>\"}}</tool_call>";
+  EXPECT_EQ(CallsIn(Bytes("x " + call + " y\n" + call), options), (Calls{"", ""}));
+}
+
+TEST(CallTriggerTest, NotInReasoning) {
+  AnswerOptions options = {.tools = ToolFormat::kHermes};
+  const std::string rest = "<tool_call> is how</think>\n<tool_call>{";
+  EXPECT_EQ(CallsIn(Bytes("<think>" + rest), options), Calls{""});
+  EXPECT_EQ(CallsIn({"<think>", "<tool_call>"}, options), Calls{});
+  options.starts_in_reasoning = true;
+  EXPECT_EQ(CallsIn(Bytes(rest), options), Calls{""});
+}
+
+TEST(CallTriggerTest, Llama3) {
+  const AnswerOptions options = {.tools = ToolFormat::kLlama3};
+  EXPECT_EQ(CallsIn({"Well ", "<|python_tag|>", "{"}, options), Calls{""});
+  EXPECT_EQ(CallsIn({" {", " \"", "name", "\": \"a\""}, options), Calls{"{ \"name\": \"a\""});
+  EXPECT_EQ(CallsIn({"{\"name\":"}, options), Calls{"{\"name\":"});
+  EXPECT_EQ(CallsIn(Bytes("Well {\"name\": 1}"), options), Calls{}) << "not at the beginning";
+  EXPECT_EQ(CallsIn(Bytes("{\"a\": {\"name\": \"<|python_tag|>\"}}"), options), Calls{});
+  const std::string call = "{\"name\": \"a\", \"parameters\": {}}";
+  EXPECT_EQ(CallsIn(Bytes(call + "; " + call), options), (Calls{"{\"name\"", "{\"name\""}));
+}
+
+TEST(CallTriggerTest, Mistral) {
+  const AnswerOptions options = {.tools = ToolFormat::kMistral};
+  EXPECT_EQ(CallsIn({"[TOOL_CALLS]", " [{\"name\""}, options), Calls{""});
+  EXPECT_EQ(CallsIn({"[TOOL", "_CALLS", "] [", "{"}, options), Calls{" ["});
+  EXPECT_EQ(CallsIn({"[TOOL_CALLS]", "a", "[ARGS]", "{}", "[TOOL_CALLS]", "b"}, options),
+            (Calls{"", ""}));
+}
+
+TEST(CallTriggerTest, NoTools) {
+  EXPECT_EQ(CallsIn({"<tool_call>", "[TOOL_CALLS]", "{\"name\""}, {}), Calls{});
+}
+
+}  // namespace
+}  // namespace winnow::chat

@@ -1,0 +1,79 @@
+#include "server/auto_calls.h"
+
+#include <limits>
+#include <utility>
+
+namespace winnow::server {
+
+AnswerPieces::AnswerPieces(const tokenizer::Tokenizer& tokenizer,
+                           std::span<const std::string_view> markers) {
+  pieces_.reserve(static_cast<size_t>(tokenizer.vocabulary_size()));
+  for (int64_t token = 0; token < tokenizer.vocabulary_size(); ++token) {
+    pieces_.push_back(tokenizer.Piece(static_cast<tokenizer::TokenId>(token)));
+  }
+  for (const std::string_view marker : markers) {
+    const auto token = tokenizer.Find(marker);
+    if (!token || tokenizer.Kind(*token) != tokenizer::TokenKind::kControl) continue;
+    pieces_[static_cast<size_t>(*token)] = marker;
+    has_control_markers_ = true;
+  }
+}
+
+std::vector<tokenizer::TokenId> AnswerPieces::With(std::string_view characters) const {
+  std::vector<tokenizer::TokenId> tokens;
+  for (size_t token = 0; token < pieces_.size(); ++token) {
+    if (pieces_[token].find_first_of(characters) == std::string::npos) continue;
+    tokens.push_back(static_cast<tokenizer::TokenId>(token));
+  }
+  return tokens;
+}
+
+struct AutoCalls::Shared {
+  std::shared_ptr<const AnswerPieces> pieces;
+  std::vector<tokenizer::TokenId> ends;  // tokens that can end what begins a call
+  grammar::Matcher call;
+  bool several = false;
+};
+
+AutoCalls::AutoCalls(std::shared_ptr<const AnswerPieces> pieces, const chat::AnswerOptions& options,
+                     grammar::Matcher call, bool several)
+    : trigger_(options) {
+  std::vector<tokenizer::TokenId> ends = pieces->With(chat::TriggerEnds(options.tools));
+  shared_ = std::make_shared<Shared>(
+      Shared{std::move(pieces), std::move(ends), std::move(call), several});
+}
+
+void AutoCalls::Mask(std::span<float> logits) {
+  if (over_) return;
+  if (open_) return open_->Mask(logits);
+  // A token that begins a call may bring more of it, which must be right as well.
+  for (const tokenizer::TokenId token : shared_->ends) {
+    const auto begun = trigger_.Peek((*shared_->pieces)[token]);
+    if (!begun || shared_->call.Copy().AcceptText(*begun)) continue;
+    logits[static_cast<size_t>(token)] = -std::numeric_limits<float>::infinity();
+  }
+}
+
+void AutoCalls::Accept(tokenizer::TokenId token) {
+  const auto begun = trigger_.Push((*shared_->pieces)[token]);
+  if (open_) {
+    open_->Accept(token);
+  } else if (begun) {
+    open_ = shared_->call.Copy();
+    // Where the grammar of calls does not know the text, it is no call: Mask leaves no such token.
+    if (!open_->AcceptText(*begun)) open_.reset();
+  }
+  if (!open_ || !open_->problem().empty() || !open_->finished()) return;
+  if (!open_->problem().empty()) return;  // finished() has met it
+  open_.reset();
+  over_ = !shared_->several;
+}
+
+std::unique_ptr<runtime::TokenConstraint> AutoCalls::Copy() const {
+  std::unique_ptr<AutoCalls> copy(new AutoCalls(shared_, trigger_));
+  if (open_) copy->open_ = open_->Copy();
+  copy->over_ = over_;
+  return copy;
+}
+
+}  // namespace winnow::server

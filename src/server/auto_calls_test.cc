@@ -1,0 +1,227 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/rng.h"
+#include "chat/answer_parser.h"
+#include "server/constraints.h"
+#include "tokenizer/testing/small_vocabulary.h"
+
+// Calls that a model begins itself, in builds with grammars.
+namespace winnow::server {
+namespace {
+
+using chat::ToolFormat;
+using tokenizer::TokenId;
+using tokenizer::TokenKind;
+using ConstraintPtr = std::unique_ptr<runtime::TokenConstraint>;
+
+constexpr TokenId kHermes = 263, kMistral = 264, kArgs = 265, kEndsAndGoesOn = 266, kEndsLine = 267;
+constexpr TokenId kEnd = 261;  // of generation
+constexpr const char* kGet =
+    R"({"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"],
+        "additionalProperties": false})";
+constexpr const char* kStop = R"({"type": "object", "additionalProperties": false})";
+
+// The bytes, and tokens that begin calls.
+std::unique_ptr<tokenizer::Tokenizer> MakeTokenizer() {
+  tokenizer::Vocabulary vocabulary = tokenizer::testing::SmallBytePairs();
+  for (const char* marker : {"<tool_call>", "[TOOL_CALLS]", "[ARGS]"}) {
+    vocabulary.texts.emplace_back(marker);
+    vocabulary.kinds.push_back(TokenKind::kControl);
+  }
+  for (const char* text : {">x", ">\u010a"}) {  // U+010A spells a line feed
+    vocabulary.texts.emplace_back(text);
+    vocabulary.kinds.push_back(TokenKind::kNormal);
+  }
+  vocabulary.eos = kEnd;
+  return tokenizer::testing::Make(std::move(vocabulary));
+}
+
+class AutoCallsTest : public ::testing::Test {
+ protected:
+  ConstraintPtr Make(ToolFormat format, bool several = true, bool starts_in_reasoning = false) {
+    auto made = constraints_->Make({.kind = ConstraintSpec::Kind::kAutoCalls,
+                                    .tools = {{"get", kGet}, {"stop", kStop}},
+                                    .format = format,
+                                    .several_calls = several,
+                                    .starts_in_reasoning = starts_in_reasoning,
+                                    .field = "tools"});
+    EXPECT_TRUE(made) << made.error().message;
+    return std::move(made).value();
+  }
+  std::vector<TokenId> Possible(runtime::TokenConstraint& constraint) const {
+    std::vector<float> logits(static_cast<size_t>(tokenizer_->vocabulary_size()));
+    constraint.Mask(logits);
+    std::vector<TokenId> possible;
+    for (size_t token = 0; token < logits.size(); ++token) {
+      if (std::isfinite(logits[token])) possible.push_back(static_cast<TokenId>(token));
+    }
+    return possible;
+  }
+  bool IsFree(runtime::TokenConstraint& constraint) const {
+    return static_cast<int64_t>(Possible(constraint).size()) == tokenizer_->vocabulary_size();
+  }
+  bool MayCome(runtime::TokenConstraint& constraint, TokenId token) const {
+    const std::vector<TokenId> possible = Possible(constraint);
+    return std::find(possible.begin(), possible.end(), token) != possible.end();
+  }
+  // Byte by byte. False: one of them must not come.
+  bool Write(runtime::TokenConstraint& constraint, const std::string& text) const {
+    for (const char c : text) {
+      const auto token = static_cast<TokenId>(static_cast<unsigned char>(c));
+      if (!MayCome(constraint, token)) return false;
+      constraint.Accept(token);
+    }
+    return true;
+  }
+  // A call that is drawn among the tokens that may come, to its end.
+  std::string Draw(runtime::TokenConstraint& constraint, Rng& rng) const {
+    std::string text;
+    for (int i = 0; i < 400; ++i) {
+      const std::vector<TokenId> possible = Possible(constraint);
+      if (constraint.finished() || IsFree(constraint)) return text;
+      if (possible.empty()) break;
+      const TokenId token = possible[rng.Next() % possible.size()];
+      EXPECT_NE(token, kEnd) << "not within a call";
+      constraint.Accept(token);
+      text += tokenizer_->Piece(token, /*render_special=*/true);
+    }
+    return "";
+  }
+
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer_ = MakeTokenizer();
+  std::shared_ptr<const ConstraintFactory> constraints_ = MakeConstraints(*tokenizer_);
+};
+
+TEST_F(AutoCallsTest, TextIsFree) {
+  for (const ToolFormat format : {ToolFormat::kHermes, ToolFormat::kLlama3, ToolFormat::kMistral}) {
+    const auto constraint = Make(format);
+    for (const char c : std::string("Well <tool> {\"name\": [TOOL], 1 > 0")) {
+      EXPECT_TRUE(IsFree(*constraint)) << c;
+      constraint->Accept(static_cast<TokenId>(c));
+      EXPECT_FALSE(constraint->finished());
+    }
+    constraint->Accept(kEnd);
+    EXPECT_FALSE(constraint->finished());
+  }
+}
+
+TEST_F(AutoCallsTest, ACallIsOfTheSchema) {
+  const auto hermes = Make(ToolFormat::kHermes);
+  EXPECT_TRUE(Write(*hermes, "Well <tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": "));
+  EXPECT_FALSE(MayCome(*hermes, '3'));
+  EXPECT_TRUE(Write(*hermes, "2}}\n</tool_call>"));
+  EXPECT_TRUE(IsFree(*hermes)) << "the call is over";
+  EXPECT_FALSE(hermes->finished());
+  EXPECT_FALSE(Write(*hermes, " and <tool_call>{\"name\": \"rm")) << "the next one";
+  const auto llama = Make(ToolFormat::kLlama3);
+  EXPECT_TRUE(Write(*llama, "{\"name\": \"get\", \"parameters\": {\"a\": 1}}; {\"name\": \"s"));
+  EXPECT_FALSE(MayCome(*llama, 'o'));
+  EXPECT_TRUE(Write(*Make(ToolFormat::kLlama3), "{\"nome\": 3}")) << "other objects are text";
+  const auto mistral = Make(ToolFormat::kMistral);
+  mistral->Accept(kMistral);
+  EXPECT_FALSE(Write(*mistral->Copy(), "rm"));
+  EXPECT_TRUE(Write(*mistral->Copy(), " [{\"name\": \"get\", \"arguments\": {\"a\": 1}}, {"));
+  EXPECT_TRUE(Write(*mistral, "get"));
+  EXPECT_TRUE(MayCome(*mistral, kArgs));
+  mistral->Accept(kArgs);
+  EXPECT_TRUE(Write(*mistral, "{\"a\": 1}"));
+  EXPECT_TRUE(IsFree(*mistral));
+}
+
+TEST_F(AutoCallsTest, TheTokenThatBeginsACallBringsNothingWrong) {
+  const auto constraint = Make(ToolFormat::kHermes);
+  ASSERT_TRUE(Write(*constraint, "a <tool_call"));
+  EXPECT_FALSE(MayCome(*constraint, kEndsAndGoesOn));
+  EXPECT_EQ(Possible(*constraint).size() + 1, static_cast<size_t>(tokenizer_->vocabulary_size()));
+  constraint->Accept(kEndsLine);
+  EXPECT_TRUE(MayCome(*constraint, '{'));
+  EXPECT_FALSE(MayCome(*constraint, 'a'));
+}
+
+TEST_F(AutoCallsTest, OneCallAtMost) {
+  const auto constraint = Make(ToolFormat::kHermes, /*several=*/false);
+  EXPECT_TRUE(
+      Write(*constraint, "a <tool_call>{\"name\": \"stop\", \"arguments\": {}}</tool_call"));
+  EXPECT_FALSE(constraint->finished());
+  EXPECT_TRUE(Write(*constraint, ">"));
+  EXPECT_TRUE(constraint->finished());
+  EXPECT_EQ(constraint->problem(), "");
+}
+
+TEST_F(AutoCallsTest, ReasoningIsFree) {
+  const auto said = Make(ToolFormat::kHermes), opened = Make(ToolFormat::kHermes, true, true);
+  ASSERT_TRUE(Write(*said, "<think>"));
+  for (const auto& constraint : {said.get(), opened.get()}) {
+    EXPECT_TRUE(Write(*constraint, "with <tool_call>rm I could</think>"));
+    EXPECT_FALSE(Write(*constraint, "<tool_call>rm"));
+  }
+}
+
+TEST_F(AutoCallsTest, CopiesGoTheirOwnWay) {
+  const auto first = Make(ToolFormat::kHermes);
+  const auto free = first->Copy();
+  first->Accept(kHermes);
+  const auto within = first->Copy();
+  EXPECT_TRUE(Write(*first, "{\"name\": \"get\""));
+  EXPECT_TRUE(IsFree(*free));
+  EXPECT_FALSE(IsFree(*within));
+  EXPECT_TRUE(Write(*within, "{\"name\": \"stop\""));
+}
+
+TEST_F(AutoCallsTest, WhatIsDrawnIsACall) {
+  int n_calls = 0;
+  for (const TokenId marker : {kHermes, kMistral}) {
+    const ToolFormat format = marker == kHermes ? ToolFormat::kHermes : ToolFormat::kMistral;
+    const auto begun = Make(format);
+    begun->Accept(marker);
+    for (uint64_t seed = 0; seed < 30; ++seed) {
+      Rng rng(seed);
+      const auto constraint = begun->Copy();
+      const std::string text = Draw(*constraint, rng);
+      if (text.empty()) continue;  // an endless one
+      chat::AnswerParser parser({.tools = format});
+      std::vector<chat::ToolCallDelta> calls;
+      for (const auto& delta :
+           {parser.Push(std::string(chat::CallMarker(format)) + text), parser.Finish()}) {
+        EXPECT_EQ(delta.content, "") << text;
+        calls.insert(calls.end(), delta.tool_calls.begin(), delta.tool_calls.end());
+      }
+      std::map<int, std::pair<std::string, std::string>> joined;
+      for (const auto& call : calls) {
+        joined[call.index].first += call.name;
+        joined[call.index].second += call.arguments;
+      }
+      EXPECT_FALSE(joined.empty()) << text;
+      for (const auto& [index, call] : joined) {
+        const auto arguments = nlohmann::json::parse(call.second, nullptr, false);
+        ASSERT_TRUE(arguments.is_object()) << text;
+        if (call.first == "get") {
+          EXPECT_EQ(arguments.size(), 1U) << text;
+          EXPECT_TRUE(arguments["a"] == 1 || arguments["a"] == 2) << text;
+        } else {
+          EXPECT_EQ(call.first, "stop") << text;
+          EXPECT_TRUE(arguments.empty()) << text;
+        }
+        ++n_calls;
+      }
+    }
+  }
+  EXPECT_GT(n_calls, 10);
+}
+
+TEST_F(AutoCallsTest, ErrorsAreThoseOfForcedCalls) {
+  for (const auto kind : {ConstraintSpec::Kind::kCalls, ConstraintSpec::Kind::kAutoCalls}) {
+    const auto made = constraints_->Make(
+        {.kind = kind, .tools = {{"get", R"({"type": "nosuch"})"}}, .format = ToolFormat::kHermes});
+    ASSERT_FALSE(made);
+    EXPECT_NE(made.error().message.find("Unsupported type \"nosuch\""), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace winnow::server
