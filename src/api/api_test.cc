@@ -130,8 +130,7 @@ TEST_F(Api, WarnsOfADocumentWithoutAQuestion) {
                             .on_warning =
                                 [&](std::string_view message) { warnings.emplace_back(message); }}))
           .value();
-  std::vector<Token> document;
-  for (int i = 0; i < 80; ++i) document.push_back((i * 31 + 5) % 70);
+  const std::vector<Token> document = Document(80);
   const auto append = [&](const std::string& method) {
     Session session =
         std::move(model.NewSession({.compression = {.method = method, .size = 16}})).value();
@@ -146,8 +145,7 @@ TEST_F(Api, WarnsOfADocumentWithoutAQuestion) {
 }
 
 TEST_F(Api, CompressesAndForks) {
-  std::vector<Token> document;
-  for (int i = 0; i < 80; ++i) document.push_back((i * 31 + 5) % 70);
+  const std::vector<Token> document = Document(80);
   Session session = NewSession({.compression = {.method = "h2o:recent=4", .size = 16}});
   ASSERT_TRUE(session.Append(document).has_value());
   EXPECT_EQ(session.kept(0).value(), 16);

@@ -19,11 +19,6 @@ class ApiTokens : public TinyModelTest {
   Session NewSession(const SessionOptions& options = {}) {
     return std::move(model_->NewSession(options)).value();
   }
-  static std::vector<Token> Document(int n) {
-    std::vector<Token> tokens;
-    for (int i = 0; i < n; ++i) tokens.push_back((i * 31 + 5) % 70);
-    return tokens;
-  }
   static double LogProbability(std::span<const float> logits, Token token) {
     double sum = 0;
     for (const float logit : logits) sum += std::exp(static_cast<double>(logit));

@@ -32,6 +32,13 @@ class TinyModelTest : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove(path_); }
 
+  static std::vector<Token> Document(int n) {
+    std::vector<Token> tokens(static_cast<size_t>(n));
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i] = static_cast<Token>((i * 31 + 5) % 70);
+    }
+    return tokens;
+  }
   static GenerateOptions Greedy(int64_t max_tokens) {
     GenerateOptions options;
     options.max_tokens = max_tokens;
