@@ -18,8 +18,9 @@ namespace {
 // What the library calls its options, and what they are called here.
 constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
     {"`keys` and `values` of bf16", "-ctk bf16 -ctv bf16"},
+    {"`context`", "-c"},
+    {"`threads`", "threads (-t)"},
     {"`prefill_chunk`", "--prefill-chunk"},
-    {"`session_path`", "--session-path"},
     {"`chat_template`", "--chat-template NAME"},
     {"`check_tensors`", "--check-tensors"}};
 

@@ -1,5 +1,6 @@
 // Talks with a model, line by line, until the end of input:  chat MODEL.gguf [METHOD ENTRIES]
-// With a method the cache never holds more than ENTRIES a KV head: chat MODEL.gguf h2o 256
+// With a method that evicts while it generates the cache holds ENTRIES a KV head, whatever the
+// length of the conversation: chat MODEL.gguf h2o 256
 #include <winnow/winnow.h>
 
 #include <cstdio>
@@ -43,7 +44,7 @@ int main(int argc, char** argv) {
       std::cout << text << std::flush;
       return true;
     };
-    // What the session has read of the conversation is not read again.
+    // What the prompt has in common with what the session has read is not read again.
     const auto answer = session->Generate(*prompt, options);
     if (!answer) return Fail(answer.error());
     messages.push_back({"assistant", answer->text});

@@ -20,6 +20,10 @@ int main(int argc, char** argv) {
   std::ifstream file(argv[2], std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const auto tokens = model->Tokenize(text);
+  if (!file || tokens.size() < 2) {
+    std::fprintf(stderr, "%s: cannot be read, or has nothing to predict\n", argv[2]);
+    return 1;
+  }
   auto session = model->NewSession({.context = static_cast<int64_t>(tokens.size())});
   if (!session) {
     std::fprintf(stderr, "%s\n", session.error().message.c_str());

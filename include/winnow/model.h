@@ -61,6 +61,7 @@ class Model {
 
   // Any bytes are accepted, valid UTF-8 or not.
   std::vector<Token> Tokenize(std::string_view text, const TokenizeOptions& options = {}) const;
+  // Requires of the two: tokens of the vocabulary.
   std::string Detokenize(std::span<const Token> tokens) const;
   bool EndsGeneration(Token token) const;
   // A conversation as the model expects it, for Session::Generate. What messages contain stays

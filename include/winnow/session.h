@@ -73,9 +73,10 @@ struct GenerateOptions {
   bool parse_special = false;
   // -1: no probabilities; k: of each token and of the k likeliest, at most the vocabulary.
   int top_probabilities = -1;
-  // Share of the prompt that was read, 0..1, several times a second.
+  // Share of what is to be read of the prompt, 0..1, several times a second.
   std::function<void(double done)> on_prefill = {};
-  // Each token; returning false stops. Text that is held back until the end is on_text's alone.
+  // Each token; returning false stops, and no function is called again. Text that is held back
+  // until the end is on_text's alone.
   std::function<bool(const GeneratedToken& token)> on_token = {};
   // Gets the text as it becomes final, whole characters only; returning false stops.
   std::function<bool(std::string_view text)> on_text = {};
@@ -113,15 +114,17 @@ class Session {
   Result<Generation> Generate(std::span<const Token> prompt, const GenerateOptions& options = {});
 
   // Reads tokens after those the session holds. Errors: no room, a token outside the vocabulary;
-  // kCancelled: the session is as before, or empty where entries were evicted.
+  // kCancelled: the session holds what it held, without logits, or nothing where entries were
+  // evicted.
   Result<void> Append(std::span<const Token> tokens, const AppendOptions& options = {});
   // The same, and says how likely each token was: [tokens] natural logarithms, each given all
   // tokens before it; of the first token of an empty session NaN. Errors: those of Append; a method
-  // that computes only some tokens of a prompt.
+  // that computes only some tokens of a prompt; entries were evicted and there are no logits to
+  // begin with.
   Result<std::vector<float>> Score(std::span<const Token> tokens,
                                    const AppendOptions& options = {});
   // What the model expects next: [vocabulary_size], valid until the next call; empty before the
-  // first Append.
+  // first Append, and after Truncate or what was cancelled.
   std::span<const float> logits() const;
 
   // The same session in memory of its own: several questions on one compressed document.

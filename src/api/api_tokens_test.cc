@@ -111,6 +111,36 @@ TEST_F(ApiTokens, AFalseStops) {
   EXPECT_LT(other.tokens.size(), 10u);
 }
 
+// Also not with the text that a stop string has held back.
+TEST_F(ApiTokens, NoFunctionIsCalledAgain) {
+  Session session = NewSession();
+  const std::string text = session.Generate(prompt_, Greedy(6)).value().text;
+  const size_t last = text.rfind("piece");
+  ASSERT_NE(last, std::string::npos);
+  GenerateOptions options = Greedy(50);
+  options.stop = {text.substr(last) + " and what does not come"};
+  for (const bool scheduled : {false, true}) {
+    int n_tokens = 0, n_after = 0;
+    bool stopped = false;
+    options.on_token = [&](const GeneratedToken&) {
+      n_after += stopped ? 1 : 0;
+      stopped = ++n_tokens == 6;
+      return !stopped;
+    };
+    options.on_text = [&](std::string_view) {
+      n_after += stopped ? 1 : 0;
+      return true;
+    };
+    if (scheduled) {
+      Scheduler scheduler = model_->NewScheduler().value();
+      EXPECT_TRUE(scheduler.Submit(prompt_, options).value().Wait().has_value());
+    } else {
+      EXPECT_TRUE(NewSession().Generate(prompt_, options).has_value());
+    }
+    EXPECT_EQ(n_after, 0) << scheduled;
+  }
+}
+
 TEST_F(ApiTokens, HaveAsManyProbabilitiesAsThereAreTokens) {
   for (const int n : {-2, 71}) {
     GenerateOptions options = Greedy(2);
@@ -151,6 +181,12 @@ TEST_F(ApiTokens, AreScoredAsTheyWereGenerated) {
   parts.insert(parts.end(), rest.begin(), rest.end());
   for (size_t i = 1; i < scores.size(); ++i) EXPECT_NEAR(parts[i], scores[i], 1e-4);
   EXPECT_TRUE(in_parts.Score({}).value().empty());
+
+  // Where the last token's logits are gone it is read again.
+  in_parts.Truncate(5);
+  EXPECT_TRUE(in_parts.logits().empty());
+  const std::vector<float> after = in_parts.Score(all.subspan(5)).value();
+  for (size_t i = 0; i < after.size(); ++i) EXPECT_NEAR(after[i], scores[i + 5], 1e-4);
 
   EXPECT_EQ(in_parts.Score(std::vector<Token>{70}).error().message,
             "Score: found token 70, expected 0 to 69");
@@ -209,6 +245,11 @@ TEST_F(ApiTokens, OfAConversationFollowTheTemplate) {
   EXPECT_NE(model_->ChatPrompt(messages, options).error().message.find("no-such-format"),
             std::string::npos);
   ChatOptions tools;
+  tools.tools = std::string(200000, '[');
+  EXPECT_FALSE(model_->ChatPrompt(messages, tools).has_value());
+  tools.tools = std::string(1000, '[') + std::string(1000, ']');
+  EXPECT_NE(model_->ChatPrompt(messages, tools).error().message.find("64 levels"),
+            std::string::npos);
   tools.tools = "{";
   EXPECT_NE(model_->ChatPrompt(messages, tools).error().message.find("JSON array"),
             std::string::npos);

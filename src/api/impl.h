@@ -32,6 +32,8 @@ struct Session::Impl {
   void NoQuestionWarning();
   Result<void> Append(std::span<const Token> tokens, const AppendOptions& options,
                       runtime::Session::PrefillOptions prefill);
+  // So that there are logits after it.
+  Result<void> ReadLastAgain();
 };
 
 }  // namespace winnow

@@ -23,6 +23,8 @@ class CallbackLog final : public Log {
   const std::function<void(std::string_view)>& on_warning_;
 };
 
+constexpr int kMaxToolLevels = 64;
+
 chat::WriterOptions WriterOptionsFrom(const ChatOptions& options) {
   if (chat::IsTemplateSource(options.chat_template)) return {.source = options.chat_template};
   return {.built_in = options.chat_template};
@@ -35,7 +37,16 @@ Result<chat::Conversation> ConversationFrom(std::span<const ChatMessage> message
     conversation.messages.push_back({{"role", message.role}, {"content", message.content}});
   }
   if (!options.tools.empty()) {
-    conversation.tools = nlohmann::ordered_json::parse(options.tools, nullptr, /*throw=*/false);
+    bool too_deep = false;  // what is deeper is dropped, so that nothing recurses into it
+    const auto keep = [&](int depth, nlohmann::ordered_json::parse_event_t,
+                          const nlohmann::ordered_json&) {
+      too_deep = too_deep || depth > kMaxToolLevels;
+      return depth <= kMaxToolLevels;
+    };
+    conversation.tools = nlohmann::ordered_json::parse(options.tools, keep, /*throw=*/false);
+    if (too_deep) {
+      return Error{"tools: nested more than " + std::to_string(kMaxToolLevels) + " levels deep"};
+    }
     if (!conversation.tools.is_array()) {
       return Error{"tools: expected a JSON array of tools as in OpenAI's API"};
     }

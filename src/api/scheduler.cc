@@ -67,11 +67,19 @@ struct Pending::Impl {
   // By the caller, or by what on_text said: events come before there is a ticket.
   std::atomic<bool> cancelled = false;
 
+  bool told_to_stop = false;  // by a function, none of which is called again
+
+  void Stop() {
+    told_to_stop = true;
+    cancelled = true;
+  }
+
   // On the scheduler's thread.
   void Take(const runtime::Event& event, const GenerateOptions& options) {
     const auto add = [&](const std::string& text) {
       generation.text += text;
-      if (!text.empty() && options.on_text && !options.on_text(text)) cancelled = true;
+      if (text.empty() || !options.on_text || told_to_stop) return;
+      if (!options.on_text(text)) Stop();
     };
     switch (event.kind) {
       case runtime::Event::Kind::kPrefill:
@@ -85,10 +93,11 @@ struct Pending::Impl {
         return;
       case runtime::Event::Kind::kToken:
         generation.tokens.push_back(event.token);
-        if (!api::TellToken(options, event.token, event.text,
+        if (!told_to_stop &&
+            !api::TellToken(options, event.token, event.text,
                             {.log_probability = event.log_probability, .top = event.top},
                             generation)) {
-          cancelled = true;
+          Stop();
         }
         return add(event.text);
       case runtime::Event::Kind::kFinished:

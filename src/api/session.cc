@@ -32,8 +32,9 @@ StopReason StopReasonFrom(runtime::StopReason reason) {
 }
 
 Error NoSuch(const char* call, const char* what, int found, int n) {
-  return Error{std::string(call) + ": found " + what + " " + std::to_string(found) +
-               ", expected 0 to " + std::to_string(n - 1)};
+  return Error{.message = std::string(call) + ": found " + what + " " + std::to_string(found) +
+                          ", expected 0 to " + std::to_string(n - 1),
+               .code = ErrorCode::kInvalid};
 }
 
 }  // namespace
@@ -68,6 +69,19 @@ Result<void> Session::Impl::Append(std::span<const Token> tokens, const AppendOp
   return Error{.message = "cancelled while tokens were read", .code = ErrorCode::kCancelled};
 }
 
+Result<void> Session::Impl::ReadLastAgain() {
+  const std::vector<Token> last(1, session->tokens().back());
+  if (session->compression().method) {
+    return Error{.message =
+                     "Score: there are no logits after the last token, and it cannot be read "
+                     "again under " +
+                     session->compression().method->traits().spec,
+                 .code = ErrorCode::kInvalid};
+  }
+  session->Truncate(session->n_tokens() - 1);
+  return Append(last, {}, {});
+}
+
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Session::Session(Session&& other) noexcept = default;
 Session& Session::operator=(Session&& other) noexcept = default;
@@ -97,7 +111,7 @@ Result<Generation> Session::Generate(std::span<const Token> prompt,
   wanted.token = options.cancel.flag().get();
   if (options.on_text) {
     wanted.on_text = [&](std::string_view text) {
-      if (!options.on_text(text)) cancel = true;
+      if (!cancel && !options.on_text(text)) cancel = true;
     };
   }
   wanted.on_prefill = options.on_prefill;
@@ -108,7 +122,8 @@ Result<Generation> Session::Generate(std::span<const Token> prompt,
         probabilities =
             runtime::ComputeProbabilities(session.logits(), token, options.top_probabilities);
       }
-      return api::TellToken(options, token, text, probabilities, generation);
+      if (!api::TellToken(options, token, text, probabilities, generation)) cancel = true;
+      return !cancel;
     };
   }
   const int64_t n_not_replayed = session.engine().n_not_replayed();
@@ -143,6 +158,7 @@ Result<std::vector<float>> Session::Score(std::span<const Token> tokens,
     if (token < 0 || token >= vocabulary)
       return NoSuch("Score", "token", token, static_cast<int>(vocabulary));
   }
+  if (logits().empty() && session.n_tokens() > 0) WINNOW_TRY(impl_->ReadLastAgain());
   if (!tokens.empty() && !logits().empty()) {
     scores[0] = runtime::ComputeLogProbability(logits(), tokens[0]);
   }
@@ -167,6 +183,8 @@ std::span<const float> Session::logits() const {
 Result<Session> Session::Fork() const {
   auto impl = std::make_unique<Impl>();
   impl->model = impl_->model;
+  impl->on_warning = impl_->on_warning;
+  impl->has_warned = impl_->has_warned;
   WINNOW_ASSIGN(impl->session, impl_->session->Fork());
   return Session(std::move(impl));
 }

@@ -97,7 +97,7 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options, Log& 
     data.pool = std::make_unique<ThreadPool>(n_threads);
   } catch (const std::system_error& problem) {
     return Error{"engine: the system refuses " + std::to_string(n_threads) + " threads (" +
-                 problem.code().message() + "); fewer (-t) need less"};
+                 problem.code().message() + "); fewer `threads` need less"};
   }
   WINNOW_ASSIGN(data.backend, MakeBackend(options, *data.pool));
   auto model = model::Model::Load(data.file, *data.backend,

@@ -10,7 +10,8 @@ namespace winnow::runtime {
 namespace {
 
 RequestError NoFolder() {
-  return {ErrorKind::kInvalid, "there is no folder for saved sessions; `session_path` names one"};
+  return {ErrorKind::kInvalid,
+          "sessions are in memory only: there is no session path to save them to"};
 }
 
 bool Succeeded(const Scheduler::SessionOutcome& outcome) {

@@ -206,10 +206,10 @@ TEST_F(SchedulerSessionsTest, WithoutAFolderTheOldestIsClosedAndSaysSo) {
   const auto closed = Exercise("s-0", Prompt(5, 1), 3);
   ASSERT_TRUE(closed->error);
   EXPECT_EQ(closed->error->kind, ErrorKind::kNotFound);
-  EXPECT_NE(closed->error->message.find("`session_path`"), std::string::npos);
+  EXPECT_NE(closed->error->message.find("session path"), std::string::npos);
   EXPECT_FALSE(Exercise("s-3", Prompt(5, 1), 3)->error);
   EXPECT_EQ(Problem(Save("s-3", "file")),
-            "there is no folder for saved sessions; `session_path` names one");
+            "sessions are in memory only: there is no session path to save them to");
 }
 
 TEST_F(SchedulerSessionsTest, ADrainedSchedulerGoesOnInTheNextProcess) {

@@ -39,7 +39,7 @@ std::optional<RequestError> Scheduler::Data::ClaimExisting(const std::string& na
     case Outcome::kClosed:
       return RequestError{ErrorKind::kNotFound,
                           "session " + name +
-                              " was closed because its memory was needed; with `session_path` such "
+                              " was closed because its memory was needed; with a session path such "
                               "sessions are saved to disk instead"};
     default:
       return RequestError{ErrorKind::kNotFound, "there is no session " + name};

@@ -14,7 +14,7 @@ Error ContextFull(int64_t n, int64_t n_taken, int64_t n_all) {
   const std::string context = "the context of " + std::to_string(n_all) + " tokens";
   if (n_taken == 0) {
     return Error{"session: a text of " + text + " does not fit " + context +
-                 "; -c gives it a larger one"};
+                 "; `context` gives it a larger one"};
   }
   const std::string left = n_taken == n_all
                                ? "it is full"

@@ -48,11 +48,15 @@ cmp "$work/first" "$work/again"
 echo "Who are you?" | "$work/consumer/build/chat" "$work/tiny.gguf" h2o 64 >"$work/said"
 grep -q ', 64 kept, ' "$work/said"
 
-# As the program says: one window of the whole text, all of its second half scored.
+# A text is scored, with its progress; what is no text is refused.
 head -c 200 "$work/document.txt" >"$work/text.txt"
 "$work/consumer/build/perplexity" "$work/tiny.gguf" "$work/text.txt" 2>"$work/progress" >"$work/scored"
 grep -q "^perplexity [0-9.]* over [0-9]* tokens$" "$work/scored"
 grep -q "100 %" "$work/progress"
+for wrong in "$work/nothing.txt" /dev/null; do
+  ! "$work/consumer/build/perplexity" "$work/tiny.gguf" "$wrong" 2>"$work/refused" || exit 1
+  grep -q "nothing to predict" "$work/refused"
+done
 
 [ "$(pkg-config --modversion winnow)" = "$version" ]
 grep -q "define WINNOW_VERSION \"$version\"" "$work/prefix/include/winnow/version.h"
