@@ -102,13 +102,6 @@ Result<std::vector<Tool>> ReadTools(std::span<const ToolSchema> tools) {
   return read;
 }
 
-Json CallSchema(const Tool& tool, const std::string& arguments) {
-  return {{"type", "object"},
-          {"properties", {{"name", {{"const", tool.name}}}, {arguments, tool.parameters}}},
-          {"required", {"name", arguments}},
-          {"additionalProperties", false}};
-}
-
 // Parts of xgrammar's structural tags.
 Json OfSchema(const Json& schema) {
   return {{"type", "json_schema"}, {"json_schema", schema}, {"max_whitespace_cnt", kMaxSpaces}};
@@ -122,6 +115,31 @@ Json Sequence(const std::vector<Json>& parts) {
 Json Choice(const std::vector<Json>& parts) {
   if (parts.size() == 1) return parts[0];
   return {{"type", "or"}, {"elements", parts}};
+}
+Json Spaces() { return Pattern("[ \\n\\r\\t]{0," + std::to_string(kMaxSpaces) + "}"); }
+// With white space between the parts.
+Json Spaced(const std::vector<Json>& parts) {
+  std::vector<Json> spaced;
+  for (const Json& part : parts) {
+    if (!spaced.empty()) spaced.push_back(Spaces());
+    spaced.push_back(part);
+  }
+  return Sequence(spaced);
+}
+
+// {"name": ..., ARGUMENTS: {...}}, or the other way round, as Hermes 2 Pro writes it. The schema of
+// the parameters is the root of its own "$ref"s here. (xgrammar's any_order would also let members
+// come twice or not at all.)
+Json CallObject(const Tool& tool, const std::string& arguments) {
+  const auto member = [](const std::string& key, const Json& value) {
+    return Spaced({Constant(Json(key).dump()), Constant(":"), value});
+  };
+  const Json name = member("name", Constant(Json(tool.name).dump()));
+  const Json values = member(arguments, OfSchema(tool.parameters));
+  const Json comma = Constant(",");
+  return Spaced({Constant("{"),
+                 Choice({Spaced({name, comma, values}), Spaced({values, comma, name})}),
+                 Constant("}")});
 }
 
 }  // namespace
@@ -295,7 +313,7 @@ Result<Matcher> GrammarSet::Calls(const CallSyntax& syntax,
   for (const Tool& tool : read) {
     tags.push_back({{"type", "tag"},
                     {"begin", syntax.begin},
-                    {"content", OfSchema(CallSchema(tool, syntax.arguments))},
+                    {"content", CallObject(tool, syntax.arguments)},
                     {"end", syntax.end}});
   }
   const Json calls = {{"type", "tags_with_separator"},
@@ -311,18 +329,18 @@ Result<Matcher> GrammarSet::BegunCall(const BegunCallSyntax& syntax,
   WINNOW_ASSIGN(const std::vector<Tool> read, ReadTools(tools));
   std::vector<Json> objects, ways;
   for (const Tool& tool : read) {
-    objects.push_back(OfSchema(CallSchema(tool, syntax.arguments)));
+    objects.push_back(CallObject(tool, syntax.arguments));
     if (!syntax.listed) continue;
     const Json id = Sequence({Constant("[CALL_ID]"), Pattern("[0-9A-Za-z_-]{1,64}")});
     ways.push_back(Sequence({Constant(tool.name), Optional(id), Optional(Constant("[ARGS]")),
                              OfSchema(tool.parameters)}));
   }
-  const Json spaces = Pattern("[ \\n\\r\\t]{0," + std::to_string(kMaxSpaces) + "}");
+  const Json spaces = Spaces();
   const Json object = Choice(objects);
   if (!syntax.listed) {
-    Json call = Sequence({spaces, object});
-    if (!syntax.end.empty()) call = Sequence({call, spaces, Constant(syntax.end)});
-    return MakeCall(call.dump());
+    std::vector<Json> call = {spaces, object};
+    if (!syntax.end.empty()) call.insert(call.end(), {spaces, Constant(syntax.end)});
+    return MakeCall(Sequence(call).dump());
   }
   std::vector<Json> list = {Constant("["), spaces, object};
   if (syntax.several) {
