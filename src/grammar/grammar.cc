@@ -152,13 +152,13 @@ struct Matcher::Data {
   bool Ask(const Function& function) {
     const double start = ThreadCpuMs();
     const auto answer = Caught("the grammar", function);
-    reading_ms += ThreadCpuMs() - start;
-    const double allowed = kReadingMs + kReadingMsPerToken * static_cast<double>(n_accepted);
+    reading.ms += ThreadCpuMs() - start;
+    const double allowed = kReadingMs + kReadingMsPerToken * static_cast<double>(reading.n_tokens);
     if (!answer) {
       problem = answer.error().message;
-    } else if (reading_ms > allowed) {
-      problem = "the grammar took " + std::to_string(static_cast<int64_t>(reading_ms)) +
-                " ms of computing for " + std::to_string(n_accepted) +
+    } else if (reading.ms > allowed) {
+      problem = "the grammar took " + std::to_string(static_cast<int64_t>(reading.ms)) +
+                " ms of computing for " + std::to_string(reading.n_tokens) +
                 " tokens, expected at most " + std::to_string(static_cast<int64_t>(allowed)) +
                 "; fewer ways to read the same text make it faster";
     }
@@ -185,8 +185,7 @@ struct Matcher::Data {
   xgrammar::GrammarMatcher matcher;
   int64_t n_tokens = 0;  // of the vocabulary
   std::vector<int32_t> bits;
-  int64_t n_accepted = 0;
-  double reading_ms = 0;
+  Reading reading;
   std::string problem;
 };
 
@@ -207,7 +206,7 @@ void Matcher::Mask(std::span<float> logits) {
 bool Matcher::Accept(tokenizer::TokenId token) {
   if (data_->ended()) return false;
   const bool accepted = data_->Ask([&] { return data_->matcher.AcceptToken(token); });
-  if (accepted) ++data_->n_accepted;
+  if (accepted) ++data_->reading.n_tokens;
   return accepted;
 }
 
@@ -232,6 +231,8 @@ bool Matcher::finished() const {
 }
 
 const std::string& Matcher::problem() const { return data_->problem; }
+const Reading& Matcher::reading() const { return data_->reading; }
+void Matcher::set_reading(const Reading& reading) { data_->reading = reading; }
 
 bool Matcher::MayBegin() {
   if (!data_->FillBits()) return data_->problem.empty();
@@ -243,8 +244,7 @@ bool Matcher::MayBegin() {
 
 Matcher Matcher::Copy() const {
   auto copy = std::make_unique<Data>(data_->matcher.Fork(), data_->n_tokens);
-  copy->n_accepted = data_->n_accepted;
-  copy->reading_ms = data_->reading_ms;
+  copy->reading = data_->reading;
   copy->problem = data_->problem;
   return Matcher(std::move(copy));
 }
