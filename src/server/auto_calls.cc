@@ -36,8 +36,8 @@ struct AutoCalls::Shared {
 };
 
 AutoCalls::AutoCalls(std::shared_ptr<const AnswerPieces> pieces, const chat::AnswerOptions& options,
-                     grammar::Matcher call, bool several)
-    : trigger_(options) {
+                     std::vector<std::string> tools, grammar::Matcher call, bool several)
+    : trigger_(options, std::move(tools)) {
   std::vector<tokenizer::TokenId> ends = pieces->With(chat::TriggerEnds(options.tools));
   reading_ = call.reading();
   shared_ = std::make_shared<Shared>(

@@ -35,10 +35,10 @@ class AnswerPieces {
 // to the call's end it is what `call` allows.
 class AutoCalls final : public runtime::TokenConstraint {
  public:
-  // `call`: what follows a call's marker. `several`: more may follow the first; otherwise the
-  // answer ends with it.
+  // `call`: what follows a call's marker, of one of the `tools`. `several`: more may follow the
+  // first; otherwise the answer ends with it.
   AutoCalls(std::shared_ptr<const AnswerPieces> pieces, const chat::AnswerOptions& options,
-            grammar::Matcher call, bool several);
+            std::vector<std::string> tools, grammar::Matcher call, bool several);
 
   void Mask(std::span<float> logits) override;
   void Accept(tokenizer::TokenId token) override;

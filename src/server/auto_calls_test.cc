@@ -120,8 +120,11 @@ TEST_F(AutoCallsTest, ACallIsOfTheSchema) {
   EXPECT_FALSE(hermes->finished());
   EXPECT_FALSE(Write(*hermes, " and <tool_call>{\"name\": \"rm")) << "the next one";
   const auto llama = Make(ToolFormat::kLlama3);
-  EXPECT_TRUE(Write(*llama, "{\"name\": \"get\", \"parameters\": {\"a\": 1}}; {\"name\": \"s"));
-  EXPECT_FALSE(MayCome(*llama, 'o'));
+  EXPECT_TRUE(
+      Write(*llama, "{\"name\": \"get\", \"parameters\": {\"a\": 1}}; {\"name\": \"stop\","));
+  EXPECT_FALSE(Write(*llama, "\"parameters\": {\"a"));
+  EXPECT_TRUE(Write(*Make(ToolFormat::kLlama3), "{\"name\": \"Bob\", \"age\": 7}"))
+      << "an answer in JSON";
   EXPECT_TRUE(Write(*Make(ToolFormat::kLlama3), "{\"nome\": 3}")) << "other objects are text";
   const auto mistral = Make(ToolFormat::kMistral);
   mistral->Accept(kMistral);
@@ -229,7 +232,7 @@ class SlowCallsTest : public ::testing::Test {
   }
   static AutoCalls Calls(const tokenizer::Tokenizer& tokenizer) {
     return AutoCalls(std::make_shared<AnswerPieces>(tokenizer, std::span<std::string_view>()),
-                     {.tools = ToolFormat::kHermes}, Grammar(tokenizer).value(), true);
+                     {.tools = ToolFormat::kHermes}, {}, Grammar(tokenizer).value(), true);
   }
   // Letters after which reading one call takes too long.
   int64_t Limit() const {
