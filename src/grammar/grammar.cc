@@ -127,19 +127,19 @@ Json Spaced(const std::vector<Json>& parts) {
   return Sequence(spaced);
 }
 
-// {"name": ..., ARGUMENTS: {...}}, or the other way round, as Hermes 2 Pro writes it. The schema of
-// the parameters is the root of its own "$ref"s here. (xgrammar's any_order would also let members
-// come twice or not at all.)
-Json CallObject(const Tool& tool, const std::string& arguments) {
+// {"name": ..., ARGUMENTS: {...}}; `any_order`: or the other way round, as Hermes 2 Pro writes it.
+// The schema of the parameters is the root of its own "$ref"s here. (xgrammar's any_order would
+// also let members come twice or not at all.)
+Json CallObject(const Tool& tool, const std::string& arguments, bool any_order) {
   const auto member = [](const std::string& key, const Json& value) {
     return Spaced({Constant(Json(key).dump()), Constant(":"), value});
   };
   const Json name = member("name", Constant(Json(tool.name).dump()));
   const Json values = member(arguments, OfSchema(tool.parameters));
   const Json comma = Constant(",");
-  return Spaced({Constant("{"),
-                 Choice({Spaced({name, comma, values}), Spaced({values, comma, name})}),
-                 Constant("}")});
+  std::vector<Json> orders = {Spaced({name, comma, values})};
+  if (any_order) orders.push_back(Spaced({values, comma, name}));
+  return Spaced({Constant("{"), Choice(orders), Constant("}")});
 }
 
 }  // namespace
@@ -313,7 +313,7 @@ Result<Matcher> GrammarSet::Calls(const CallSyntax& syntax,
   for (const Tool& tool : read) {
     tags.push_back({{"type", "tag"},
                     {"begin", syntax.begin},
-                    {"content", CallObject(tool, syntax.arguments)},
+                    {"content", CallObject(tool, syntax.arguments, /*any_order=*/false)},
                     {"end", syntax.end}});
   }
   const Json calls = {{"type", "tags_with_separator"},
@@ -329,7 +329,7 @@ Result<Matcher> GrammarSet::BegunCall(const BegunCallSyntax& syntax,
   WINNOW_ASSIGN(const std::vector<Tool> read, ReadTools(tools));
   std::vector<Json> objects, ways;
   for (const Tool& tool : read) {
-    objects.push_back(CallObject(tool, syntax.arguments));
+    objects.push_back(CallObject(tool, syntax.arguments, /*any_order=*/true));
     if (!syntax.listed) continue;
     const Json id = Sequence({Constant("[CALL_ID]"), Pattern("[0-9A-Za-z_-]{1,64}")});
     ways.push_back(Sequence({Constant(tool.name), Optional(id), Optional(Constant("[ARGS]")),

@@ -61,6 +61,7 @@ struct ToolSchema {
 };
 
 // How calls are written: `begin` {"name": ..., ARGUMENTS: {...}} `end`, and `between` two of them.
+// The name comes first, so that a call that is cut short is one of that name.
 struct CallSyntax {
   std::string begin = {}, end = {}, between = {};
   std::string arguments = "arguments";
@@ -68,7 +69,7 @@ struct CallSyntax {
 };
 
 // How a call goes on that the model has begun by its marker: {"name": ..., ARGUMENTS: {...}} `end`,
-// with white space around the object as the model likes.
+// with white space around the object and the order of its members as the model likes.
 struct BegunCallSyntax {
   std::string end = {};
   std::string arguments = "arguments";

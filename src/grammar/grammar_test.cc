@@ -187,15 +187,15 @@ TEST_F(GrammarTest, ArgumentsMayStandBeforeTheName) {
   const ToolSchema tools[] = {{"get", kGet}, {"put", "{}"}};
   const auto begun = grammars_.BegunCall({}, tools), forced = grammars_.Calls({}, tools);
   ASSERT_TRUE(begun && forced);
-  for (const auto* made : {&begun, &forced}) {
-    const auto accepts = [&](const std::string& text) { return Accepts((*made)->Copy(), text); };
-    EXPECT_TRUE(accepts(R"({"arguments": {"a": 1}, "name": "get"})"));
-    EXPECT_TRUE(accepts("{ \n\"arguments\" :{\"b\": 1},\"name\":\"put\"\n}"));
-    EXPECT_FALSE(accepts(R"({"arguments": {"b": 1}, "name": "get"})")) << "put's";
-    EXPECT_FALSE(accepts(R"({"arguments": {"a": 1}})")) << "no name";
-    EXPECT_FALSE(accepts(R"({"arguments": {"a": 1}, "arguments": {"a": 1}})"));
-    EXPECT_FALSE(accepts(R"({"name": "get", "name": "get"})"));
-  }
+  const auto accepts = [&](const std::string& text) { return Accepts(begun->Copy(), text); };
+  const std::string get = R"({"arguments": {"a": 1}, "name": "get"})";
+  EXPECT_TRUE(accepts(get));
+  EXPECT_TRUE(accepts("{ \n\"arguments\" :{\"b\": 1},\"name\":\"put\"\n}"));
+  EXPECT_FALSE(accepts(R"({"arguments": {"b": 1}, "name": "get"})")) << "put's";
+  EXPECT_FALSE(accepts(R"({"arguments": {"a": 1}})")) << "no name";
+  EXPECT_FALSE(accepts(R"({"arguments": {"a": 1}, "arguments": {"a": 1}})"));
+  EXPECT_FALSE(accepts(R"({"name": "get", "name": "get"})"));
+  EXPECT_FALSE(Accepts(forced->Copy(), get)) << "the name of what is forced comes first";
 }
 
 TEST_F(GrammarTest, TextBeforeTheFirstToken) {
