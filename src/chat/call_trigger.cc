@@ -1,53 +1,95 @@
 #include "chat/call_trigger.h"
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
 #include "chat/tool_format.h"
 
 namespace winnow::chat {
 namespace {
 
-constexpr std::string_view kName = "\"name\"";
 constexpr std::string_view kSpaces = " \n\r\t";
-constexpr size_t kMaxLookedAt = 256;  // bytes before a token; what is longer begins no call
+
+// Where the JSON string that begins at `quote` ends; npos: not in this text.
+size_t StringEnd(std::string_view text, size_t quote) {
+  for (size_t i = quote + 1; i < text.size(); ++i) {
+    if (text[i] == '\\') {
+      ++i;
+    } else if (text[i] == '"') {
+      return i + 1;
+    }
+  }
+  return std::string_view::npos;
+}
 
 }  // namespace
 
-CallTrigger::CallTrigger(const AnswerOptions& options) : format_(options.tools), parser_(options) {}
+CallTrigger::CallTrigger(const AnswerOptions& options, std::vector<std::string> tools)
+    : format_(options.tools), tools_(std::move(tools)), parser_(options) {}
 
-std::optional<CallTrigger::Trigger> CallTrigger::TriggerIn(std::string_view text) const {
+std::optional<size_t> CallTrigger::NamedObjectIn(std::string_view text, bool* may_come) const {
+  const size_t brace = text.find_first_not_of(" \n\r\t;");  // ';' divides calls
+  size_t at = brace;
+  for (const std::string_view part : {"{", "\"name\"", ":"}) {
+    if (at != std::string_view::npos) at = text.find_first_not_of(kSpaces, at);
+    const std::string_view rest = at == std::string_view::npos ? "" : text.substr(at);
+    *may_come = part.starts_with(rest);
+    if (!rest.starts_with(part)) return std::nullopt;
+    at += part.size();
+  }
+  at = text.find_first_not_of(kSpaces, at);
+  *may_come = at == std::string_view::npos;
+  if (*may_come || text[at] != '"') return std::nullopt;
+  const size_t end = StringEnd(text, at);
+  *may_come = end == std::string_view::npos;
+  if (end != text.size()) return std::nullopt;
+  const auto name = nlohmann::json::parse(text.substr(at), nullptr, /*allow_exceptions=*/false);
+  const bool is_tool =
+      name.is_string() && std::find(tools_.begin(), tools_.end(), name) != tools_.end();
+  return is_tool ? std::optional(brace) : std::nullopt;
+}
+
+std::optional<size_t> CallTrigger::CallIn(std::string_view text, bool* may_come) const {
   const std::string_view marker = CallMarker(format_);
   if (marker.empty()) return std::nullopt;
   // Within an object that may be a call a marker is text.
-  if (!parser_.in_call()) {
-    if (const size_t found = text.find(marker); found != std::string_view::npos) {
-      return Trigger{.call = found + marker.size(), .end = found + marker.size()};
-    }
-  }
-  if (format_ != ToolFormat::kLlama3) return std::nullopt;
-  const size_t brace = text.find_first_not_of(" \n\r\t;");  // ';' divides calls
-  if (brace == std::string_view::npos || text[brace] != '{') return std::nullopt;
-  const size_t key = text.find_first_not_of(kSpaces, brace + 1);
-  if (key == std::string_view::npos || !text.substr(key).starts_with(kName)) return std::nullopt;
-  return Trigger{.call = brace, .end = key + kName.size()};
+  if (!parser_.in_call() && text.ends_with(marker)) return text.size();
+  return format_ == ToolFormat::kLlama3 ? NamedObjectIn(text, may_come) : std::nullopt;
 }
 
 std::optional<std::string> CallTrigger::Push(std::string_view text) {
-  const size_t before = text_.size();
-  text_ += text;
-  const auto trigger = found_ ? std::nullopt : TriggerIn(text_);
-  const size_t n = trigger && trigger->end > before ? trigger->end - before : 0;
-  parser_.Push(text.substr(0, n));
-  const bool begins = n > 0 && parser_.in_call();
-  parser_.Push(text.substr(n));
   std::optional<std::string> call;
-  if (begins) call = text_.substr(trigger->call);
-  found_ = (found_ || begins) && parser_.in_call();
-  if (!parser_.in_call()) text_.erase(0, text_.size() - parser_.n_held());
+  for (size_t i = 0; i < text.size(); ++i) {
+    text_ += text[i];
+    bool may_come = true;
+    const auto begin = known_ ? std::nullopt : CallIn(text_, &may_come);
+    parser_.Push(text.substr(i, 1));
+    if (!parser_.in_call()) {
+      known_ = false;
+      text_.erase(0, text_.size() - parser_.n_held());
+    } else if (begin) {
+      known_ = true;
+      if (!call) call = text_.substr(*begin) + std::string(text.substr(i + 1));
+    } else if (!may_come) {
+      known_ = true;
+    }
+  }
   return call;
 }
 
 std::optional<std::string> CallTrigger::Peek(std::string_view text) const {
-  if (found_ || text_.size() > kMaxLookedAt) return std::nullopt;
-  if (!TriggerIn(text_ + std::string(text))) return std::nullopt;
+  // What says nothing of what may begin now: a call that is known, white space outside of one.
+  std::string_view seen = known_ ? std::string_view() : text_;
+  const std::string_view marker = CallMarker(format_);
+  if (!parser_.in_call() && seen.size() > marker.size()) {
+    seen.remove_prefix(seen.size() - marker.size());
+  }
+  const std::string all = std::string(seen) + std::string(text);
+  const bool may_begin =
+      all.find(marker) != std::string::npos ||
+      (format_ == ToolFormat::kLlama3 && all.find("\"name\"") != std::string::npos);
+  if (!may_begin) return std::nullopt;
   CallTrigger copy = *this;
   return copy.Push(text);
 }

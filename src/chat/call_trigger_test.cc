@@ -10,7 +10,7 @@ namespace {
 // What is written of each call that begins in the text, by the piece that begins it.
 std::vector<std::string> CallsIn(const std::vector<std::string>& pieces,
                                  const AnswerOptions& options) {
-  CallTrigger trigger(options);
+  CallTrigger trigger(options, {"a", "b\"c"});
   std::vector<std::string> calls;
   for (const std::string& piece : pieces) {
     const auto seen = trigger.Peek(piece);
@@ -56,11 +56,30 @@ TEST(CallTriggerTest, Llama3) {
   const AnswerOptions options = {.tools = ToolFormat::kLlama3};
   EXPECT_EQ(CallsIn({"Well ", "<|python_tag|>", "{"}, options), Calls{""});
   EXPECT_EQ(CallsIn({" {", " \"", "name", "\": \"a\""}, options), Calls{"{ \"name\": \"a\""});
-  EXPECT_EQ(CallsIn({"{\"name\":"}, options), Calls{"{\"name\":"});
-  EXPECT_EQ(CallsIn(Bytes("Well {\"name\": 1}"), options), Calls{}) << "not at the beginning";
+  EXPECT_EQ(CallsIn({"{\"name\":", "\"a\","}, options), Calls{"{\"name\":\"a\","});
+  EXPECT_EQ(CallsIn(Bytes("{\"name\": \"b\\\"c\"}"), options), Calls{"{\"name\": \"b\\\"c\""});
+  EXPECT_EQ(CallsIn(Bytes("Well {\"name\": \"a\"}"), options), Calls{}) << "not at the beginning";
+  for (const char* text :
+       {"{\"name\": \"Bob\", \"age\": 7}", "{\"name\": 1, \"name\": \"a\"}", "{\"name\"x: \"a\"}",
+        "{\"x\": 1, \"name\": \"a\"}", "{\"name\": \"Bob\"}; {\"name\": \"Ann\"}"}) {
+    EXPECT_EQ(CallsIn(Bytes(text), options), Calls{}) << text;
+    EXPECT_EQ(CallsIn({text}, options), Calls{}) << text;
+  }
   EXPECT_EQ(CallsIn(Bytes("{\"a\": {\"name\": \"<|python_tag|>\"}}"), options), Calls{});
   const std::string call = "{\"name\": \"a\", \"parameters\": {}}";
-  EXPECT_EQ(CallsIn(Bytes(call + "; " + call), options), (Calls{"{\"name\"", "{\"name\""}));
+  EXPECT_EQ(CallsIn(Bytes(call + "; " + call), options),
+            (Calls{"{\"name\": \"a\"", "{\"name\": \"a\""}));
+}
+
+TEST(CallTriggerTest, MuchWhiteSpaceBefore) {
+  const std::string spaces(1000, ' ');
+  EXPECT_EQ(CallsIn({spaces + "<tool_", "call", ">x"}, {.tools = ToolFormat::kHermes}), Calls{"x"});
+  EXPECT_EQ(CallsIn({"Well" + spaces, "[TOOL_CALLS]"}, {.tools = ToolFormat::kMistral}), Calls{""});
+  const AnswerOptions options = {.tools = ToolFormat::kLlama3};
+  EXPECT_EQ(CallsIn({spaces, "{\"name\": \"a", "\""}, options), Calls{"{\"name\": \"a\""});
+  EXPECT_EQ(CallsIn({spaces, "{\"name\": \"a\""}, options), Calls{"{\"name\": \"a\""});
+  EXPECT_EQ(CallsIn({"{" + spaces, "\"name\": \"a\""}, options),
+            Calls{"{" + spaces + "\"name\": \"a\""});
 }
 
 TEST(CallTriggerTest, Mistral) {
@@ -69,6 +88,16 @@ TEST(CallTriggerTest, Mistral) {
   EXPECT_EQ(CallsIn({"[TOOL", "_CALLS", "] [", "{"}, options), Calls{" ["});
   EXPECT_EQ(CallsIn({"[TOOL_CALLS]", "a", "[ARGS]", "{}", "[TOOL_CALLS]", "b"}, options),
             (Calls{"", ""}));
+}
+
+TEST(CallTriggerTest, InThePieceThatEndsWhatWasBefore) {
+  const std::string call = "{\"name\": \"a\"";
+  EXPECT_EQ(CallsIn({"<tool_call>", call + "}", "</tool_call><tool_call>{"},
+                    {.tools = ToolFormat::kHermes}),
+            (Calls{"", "{"}));
+  const AnswerOptions options = {.tools = ToolFormat::kLlama3};
+  EXPECT_EQ(CallsIn({"<think>", "x</think>\n" + call, ", "}, options), Calls{call});
+  EXPECT_EQ(CallsIn({"{\"name\": \"Bob\", \"parameters\": {", "}}; ", call}, options), Calls{call});
 }
 
 TEST(CallTriggerTest, NoTools) {

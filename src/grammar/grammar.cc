@@ -102,13 +102,6 @@ Result<std::vector<Tool>> ReadTools(std::span<const ToolSchema> tools) {
   return read;
 }
 
-Json CallSchema(const Tool& tool, const std::string& arguments) {
-  return {{"type", "object"},
-          {"properties", {{"name", {{"const", tool.name}}}, {arguments, tool.parameters}}},
-          {"required", {"name", arguments}},
-          {"additionalProperties", false}};
-}
-
 // Parts of xgrammar's structural tags.
 Json OfSchema(const Json& schema) {
   return {{"type", "json_schema"}, {"json_schema", schema}, {"max_whitespace_cnt", kMaxSpaces}};
@@ -123,6 +116,31 @@ Json Choice(const std::vector<Json>& parts) {
   if (parts.size() == 1) return parts[0];
   return {{"type", "or"}, {"elements", parts}};
 }
+Json Spaces() { return Pattern("[ \\n\\r\\t]{0," + std::to_string(kMaxSpaces) + "}"); }
+// With white space between the parts.
+Json Spaced(const std::vector<Json>& parts) {
+  std::vector<Json> spaced;
+  for (const Json& part : parts) {
+    if (!spaced.empty()) spaced.push_back(Spaces());
+    spaced.push_back(part);
+  }
+  return Sequence(spaced);
+}
+
+// {"name": ..., ARGUMENTS: {...}}; `any_order`: or the other way round, as Hermes 2 Pro writes it.
+// The schema of the parameters is the root of its own "$ref"s here. (xgrammar's any_order would
+// also let members come twice or not at all.)
+Json CallObject(const Tool& tool, const std::string& arguments, bool any_order) {
+  const auto member = [](const std::string& key, const Json& value) {
+    return Spaced({Constant(Json(key).dump()), Constant(":"), value});
+  };
+  const Json name = member("name", Constant(Json(tool.name).dump()));
+  const Json values = member(arguments, OfSchema(tool.parameters));
+  const Json comma = Constant(",");
+  std::vector<Json> orders = {Spaced({name, comma, values})};
+  if (any_order) orders.push_back(Spaced({values, comma, name}));
+  return Spaced({Constant("{"), Choice(orders), Constant("}")});
+}
 
 }  // namespace
 
@@ -134,13 +152,13 @@ struct Matcher::Data {
   bool Ask(const Function& function) {
     const double start = ThreadCpuMs();
     const auto answer = Caught("the grammar", function);
-    reading_ms += ThreadCpuMs() - start;
-    const double allowed = kReadingMs + kReadingMsPerToken * static_cast<double>(n_accepted);
+    reading.ms += ThreadCpuMs() - start;
+    const double allowed = kReadingMs + kReadingMsPerToken * static_cast<double>(reading.n_tokens);
     if (!answer) {
       problem = answer.error().message;
-    } else if (reading_ms > allowed) {
-      problem = "the grammar took " + std::to_string(static_cast<int64_t>(reading_ms)) +
-                " ms of computing for " + std::to_string(n_accepted) +
+    } else if (reading.ms > allowed) {
+      problem = "the grammar took " + std::to_string(static_cast<int64_t>(reading.ms)) +
+                " ms of computing for " + std::to_string(reading.n_tokens) +
                 " tokens, expected at most " + std::to_string(static_cast<int64_t>(allowed)) +
                 "; fewer ways to read the same text make it faster";
     }
@@ -167,8 +185,7 @@ struct Matcher::Data {
   xgrammar::GrammarMatcher matcher;
   int64_t n_tokens = 0;  // of the vocabulary
   std::vector<int32_t> bits;
-  int64_t n_accepted = 0;
-  double reading_ms = 0;
+  Reading reading;
   std::string problem;
 };
 
@@ -189,7 +206,7 @@ void Matcher::Mask(std::span<float> logits) {
 bool Matcher::Accept(tokenizer::TokenId token) {
   if (data_->ended()) return false;
   const bool accepted = data_->Ask([&] { return data_->matcher.AcceptToken(token); });
-  if (accepted) ++data_->n_accepted;
+  if (accepted) ++data_->reading.n_tokens;
   return accepted;
 }
 
@@ -214,6 +231,8 @@ bool Matcher::finished() const {
 }
 
 const std::string& Matcher::problem() const { return data_->problem; }
+const Reading& Matcher::reading() const { return data_->reading; }
+void Matcher::set_reading(const Reading& reading) { data_->reading = reading; }
 
 bool Matcher::MayBegin() {
   if (!data_->FillBits()) return data_->problem.empty();
@@ -225,8 +244,7 @@ bool Matcher::MayBegin() {
 
 Matcher Matcher::Copy() const {
   auto copy = std::make_unique<Data>(data_->matcher.Fork(), data_->n_tokens);
-  copy->n_accepted = data_->n_accepted;
-  copy->reading_ms = data_->reading_ms;
+  copy->reading = data_->reading;
   copy->problem = data_->problem;
   return Matcher(std::move(copy));
 }
@@ -295,7 +313,7 @@ Result<Matcher> GrammarSet::Calls(const CallSyntax& syntax,
   for (const Tool& tool : read) {
     tags.push_back({{"type", "tag"},
                     {"begin", syntax.begin},
-                    {"content", OfSchema(CallSchema(tool, syntax.arguments))},
+                    {"content", CallObject(tool, syntax.arguments, /*any_order=*/false)},
                     {"end", syntax.end}});
   }
   const Json calls = {{"type", "tags_with_separator"},
@@ -311,18 +329,18 @@ Result<Matcher> GrammarSet::BegunCall(const BegunCallSyntax& syntax,
   WINNOW_ASSIGN(const std::vector<Tool> read, ReadTools(tools));
   std::vector<Json> objects, ways;
   for (const Tool& tool : read) {
-    objects.push_back(OfSchema(CallSchema(tool, syntax.arguments)));
+    objects.push_back(CallObject(tool, syntax.arguments, /*any_order=*/true));
     if (!syntax.listed) continue;
     const Json id = Sequence({Constant("[CALL_ID]"), Pattern("[0-9A-Za-z_-]{1,64}")});
     ways.push_back(Sequence({Constant(tool.name), Optional(id), Optional(Constant("[ARGS]")),
                              OfSchema(tool.parameters)}));
   }
-  const Json spaces = Pattern("[ \\n\\r\\t]{0," + std::to_string(kMaxSpaces) + "}");
+  const Json spaces = Spaces();
   const Json object = Choice(objects);
   if (!syntax.listed) {
-    Json call = Sequence({spaces, object});
-    if (!syntax.end.empty()) call = Sequence({call, spaces, Constant(syntax.end)});
-    return MakeCall(call.dump());
+    std::vector<Json> call = {spaces, object};
+    if (!syntax.end.empty()) call.insert(call.end(), {spaces, Constant(syntax.end)});
+    return MakeCall(Sequence(call).dump());
   }
   std::vector<Json> list = {Constant("["), spaces, object};
   if (syntax.several) {

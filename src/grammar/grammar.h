@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,6 +15,12 @@
 namespace winnow::grammar {
 
 class GrammarSet;
+
+// What it has taken to read an answer.
+struct Reading {
+  double ms = 0;         // of computing
+  int64_t n_tokens = 0;  // accepted
+};
 
 // How far an answer has come in a grammar. State of one sequence.
 class Matcher {
@@ -34,6 +41,9 @@ class Matcher {
   // Why reading cannot go on: the grammar is too deep, or took more than 500 ms of computing and
   // 5 ms for each token, looked at after each step: one step may take longer. Empty: it can.
   const std::string& problem() const;
+  // What counts for that; an answer that has read others before counts them in.
+  const Reading& reading() const;
+  void set_reading(const Reading& reading);
   Matcher Copy() const;
 
  private:
@@ -51,6 +61,7 @@ struct ToolSchema {
 };
 
 // How calls are written: `begin` {"name": ..., ARGUMENTS: {...}} `end`, and `between` two of them.
+// The name comes first, so that a call that is cut short is one of that name.
 struct CallSyntax {
   std::string begin = {}, end = {}, between = {};
   std::string arguments = "arguments";
@@ -58,7 +69,7 @@ struct CallSyntax {
 };
 
 // How a call goes on that the model has begun by its marker: {"name": ..., ARGUMENTS: {...}} `end`,
-// with white space around the object as the model likes.
+// with white space around the object and the order of its members as the model likes.
 struct BegunCallSyntax {
   std::string end = {};
   std::string arguments = "arguments";

@@ -154,6 +154,50 @@ TEST_F(GrammarTest, CallsThatAreBegun) {
   EXPECT_FALSE(grammars_.BegunCall({}, {}));
 }
 
+TEST_F(GrammarTest, ParametersReferToTheirOwnSchema) {
+  const ToolSchema tools[] = {
+      {"pay", R"({"type": "object", "properties": {"p": {"$ref": "#/$defs/P"}}, "required": ["p"],
+                  "$defs": {"P": {"enum": ["A", "B"]}}})"},
+      {"list", R"({"type": "object", "properties": {"next": {"$ref": "#"}, "v": {"enum": [1]}},
+                   "required": ["v"]})"}};
+  const auto call = [](const std::string& name, const std::string& arguments) {
+    return "{\"name\": \"" + name + "\", \"arguments\": " + arguments + "}";
+  };
+  const std::pair<std::string, bool> calls[] = {
+      {call("pay", R"({"p": "A"})"), true},
+      {call("pay", R"({"p": "C"})"), false},
+      {call("list", R"({"next": {"next": {"v": 1}, "v": 1}, "v": 1})"), true},
+      {call("list", R"({"next": {"p": "A"}, "v": 1})"), false},
+  };
+  const auto begun = grammars_.BegunCall({}, tools), forced = grammars_.Calls({}, tools);
+  const auto listed = grammars_.BegunCall({.listed = true}, tools);
+  for (const auto* made : {&begun, &forced, &listed}) {
+    ASSERT_TRUE(*made) << made->error().message;
+  }
+  for (const auto& [text, is_right] : calls) {
+    EXPECT_EQ(Accepts(begun->Copy(), text), is_right) << text;
+    EXPECT_EQ(Accepts(forced->Copy(), text), is_right) << text;
+    EXPECT_EQ(Accepts(listed->Copy(), "[" + text + "]"), is_right) << text;
+  }
+  EXPECT_TRUE(Accepts(listed->Copy(), R"(pay[ARGS]{"p": "B"})"));
+  EXPECT_FALSE(Accepts(listed->Copy(), R"(pay[ARGS]{"p": "C"})"));
+}
+
+TEST_F(GrammarTest, ArgumentsMayStandBeforeTheName) {
+  const ToolSchema tools[] = {{"get", kGet}, {"put", "{}"}};
+  const auto begun = grammars_.BegunCall({}, tools), forced = grammars_.Calls({}, tools);
+  ASSERT_TRUE(begun && forced);
+  const auto accepts = [&](const std::string& text) { return Accepts(begun->Copy(), text); };
+  const std::string get = R"({"arguments": {"a": 1}, "name": "get"})";
+  EXPECT_TRUE(accepts(get));
+  EXPECT_TRUE(accepts("{ \n\"arguments\" :{\"b\": 1},\"name\":\"put\"\n}"));
+  EXPECT_FALSE(accepts(R"({"arguments": {"b": 1}, "name": "get"})")) << "put's";
+  EXPECT_FALSE(accepts(R"({"arguments": {"a": 1}})")) << "no name";
+  EXPECT_FALSE(accepts(R"({"arguments": {"a": 1}, "arguments": {"a": 1}})"));
+  EXPECT_FALSE(accepts(R"({"name": "get", "name": "get"})"));
+  EXPECT_FALSE(Accepts(forced->Copy(), get)) << "the name of what is forced comes first";
+}
+
 TEST_F(GrammarTest, TextBeforeTheFirstToken) {
   const auto matcher = grammars_.JsonSchema(kSchema);
   ASSERT_TRUE(matcher);

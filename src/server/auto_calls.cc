@@ -36,20 +36,36 @@ struct AutoCalls::Shared {
 };
 
 AutoCalls::AutoCalls(std::shared_ptr<const AnswerPieces> pieces, const chat::AnswerOptions& options,
-                     grammar::Matcher call, bool several)
-    : trigger_(options) {
+                     std::vector<std::string> tools, grammar::Matcher call, bool several)
+    : trigger_(options, std::move(tools)) {
   std::vector<tokenizer::TokenId> ends = pieces->With(chat::TriggerEnds(options.tools));
+  reading_ = call.reading();
   shared_ = std::make_shared<Shared>(
       Shared{std::move(pieces), std::move(ends), std::move(call), several});
 }
 
+grammar::Matcher AutoCalls::NewCall() const {
+  grammar::Matcher call = shared_->call.Copy();
+  call.set_reading(reading_);
+  return call;
+}
+
+bool AutoCalls::MayBegin(const std::string& call) {
+  grammar::Matcher trial = NewCall();
+  const bool may_begin = trial.AcceptText(call);
+  reading_ = trial.reading();
+  problem_ = trial.problem();
+  return may_begin;
+}
+
 void AutoCalls::Mask(std::span<float> logits) {
-  if (over_) return;
+  if (finished()) return;
   if (open_) return open_->Mask(logits);
   // A token that begins a call may bring more of it, which must be right as well.
   for (const tokenizer::TokenId token : shared_->ends) {
     const auto begun = trigger_.Peek((*shared_->pieces)[token]);
-    if (!begun || shared_->call.Copy().AcceptText(*begun)) continue;
+    if (!begun || MayBegin(*begun)) continue;
+    if (!problem_.empty()) return;
     logits[static_cast<size_t>(token)] = -std::numeric_limits<float>::infinity();
   }
 }
@@ -59,12 +75,13 @@ void AutoCalls::Accept(tokenizer::TokenId token) {
   if (open_) {
     open_->Accept(token);
   } else if (begun) {
-    open_ = shared_->call.Copy();
+    open_ = NewCall();
     // Where the grammar of calls does not know the text, it is no call: Mask leaves no such token.
-    if (!open_->AcceptText(*begun)) open_.reset();
+    if (!open_->AcceptText(*begun) && open_->problem().empty()) open_.reset();
   }
   if (!open_ || !open_->problem().empty() || !open_->finished()) return;
   if (!open_->problem().empty()) return;  // finished() has met it
+  reading_ = open_->reading();
   open_.reset();
   over_ = !shared_->several;
 }
@@ -72,6 +89,8 @@ void AutoCalls::Accept(tokenizer::TokenId token) {
 std::unique_ptr<runtime::TokenConstraint> AutoCalls::Copy() const {
   std::unique_ptr<AutoCalls> copy(new AutoCalls(shared_, trigger_));
   if (open_) copy->open_ = open_->Copy();
+  copy->reading_ = reading_;
+  copy->problem_ = problem_;
   copy->over_ = over_;
   return copy;
 }

@@ -35,25 +35,29 @@ class AnswerPieces {
 // to the call's end it is what `call` allows.
 class AutoCalls final : public runtime::TokenConstraint {
  public:
-  // `call`: what follows a call's marker. `several`: more may follow the first; otherwise the
-  // answer ends with it.
+  // `call`: what follows a call's marker, of one of the `tools`. `several`: more may follow the
+  // first; otherwise the answer ends with it.
   AutoCalls(std::shared_ptr<const AnswerPieces> pieces, const chat::AnswerOptions& options,
-            grammar::Matcher call, bool several);
+            std::vector<std::string> tools, grammar::Matcher call, bool several);
 
   void Mask(std::span<float> logits) override;
   void Accept(tokenizer::TokenId token) override;
   bool finished() const override { return over_ || !problem().empty(); }
-  std::string problem() const override { return open_ ? open_->problem() : std::string(); }
+  std::string problem() const override { return open_ ? open_->problem() : problem_; }
   std::unique_ptr<runtime::TokenConstraint> Copy() const override;
 
  private:
   struct Shared;
   AutoCalls(std::shared_ptr<const Shared> shared, chat::CallTrigger trigger)
       : shared_(std::move(shared)), trigger_(std::move(trigger)) {}
+  grammar::Matcher NewCall() const;
+  bool MayBegin(const std::string& call);
 
   std::shared_ptr<const Shared> shared_;
   chat::CallTrigger trigger_;
   std::optional<grammar::Matcher> open_;  // of the call that is being written
+  grammar::Reading reading_;              // of the whole answer, without `open_`
+  std::string problem_;                   // before a call
   bool over_ = false;
 };
 

@@ -7,6 +7,7 @@
 
 #include "base/rng.h"
 #include "chat/answer_parser.h"
+#include "server/auto_calls.h"
 #include "server/constraints.h"
 #include "tokenizer/testing/small_vocabulary.h"
 
@@ -119,8 +120,11 @@ TEST_F(AutoCallsTest, ACallIsOfTheSchema) {
   EXPECT_FALSE(hermes->finished());
   EXPECT_FALSE(Write(*hermes, " and <tool_call>{\"name\": \"rm")) << "the next one";
   const auto llama = Make(ToolFormat::kLlama3);
-  EXPECT_TRUE(Write(*llama, "{\"name\": \"get\", \"parameters\": {\"a\": 1}}; {\"name\": \"s"));
-  EXPECT_FALSE(MayCome(*llama, 'o'));
+  EXPECT_TRUE(
+      Write(*llama, "{\"name\": \"get\", \"parameters\": {\"a\": 1}}; {\"name\": \"stop\","));
+  EXPECT_FALSE(Write(*llama, "\"parameters\": {\"a"));
+  EXPECT_TRUE(Write(*Make(ToolFormat::kLlama3), "{\"name\": \"Bob\", \"age\": 7}"))
+      << "an answer in JSON";
   EXPECT_TRUE(Write(*Make(ToolFormat::kLlama3), "{\"nome\": 3}")) << "other objects are text";
   const auto mistral = Make(ToolFormat::kMistral);
   mistral->Accept(kMistral);
@@ -212,6 +216,68 @@ TEST_F(AutoCallsTest, WhatIsDrawnIsACall) {
     }
   }
   EXPECT_GT(n_calls, 10);
+}
+
+// Calls of a grammar that takes longer with every letter.
+class SlowCallsTest : public ::testing::Test {
+ protected:
+  static Result<grammar::Matcher> Grammar(const tokenizer::Tokenizer& tokenizer) {
+    std::string grammar = "root ::= all \";\"\nall ::= \"a\"", ways;
+    for (int i = 0; i < 60; ++i) {
+      const std::string way = "way" + std::to_string(i);
+      grammar += " | " + way;
+      ways += "\n" + way + " ::= all all all | all all";
+    }
+    return grammar::GrammarSet(tokenizer).Gbnf(grammar + ways);
+  }
+  static AutoCalls Calls(const tokenizer::Tokenizer& tokenizer) {
+    return AutoCalls(std::make_shared<AnswerPieces>(tokenizer, std::span<std::string_view>()),
+                     {.tools = ToolFormat::kHermes}, {}, Grammar(tokenizer).value(), true);
+  }
+  // Letters after which reading one call takes too long.
+  int64_t Limit() const {
+    grammar::Matcher matcher = Grammar(*tokenizer_).value();
+    int64_t n = 0;
+    while (n < 2000 && matcher.Accept('a')) ++n;
+    return n;
+  }
+  static void Write(AutoCalls& calls, const std::string& text) {
+    for (const char c : text) calls.Accept(static_cast<TokenId>(c));
+  }
+
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer_ =
+      tokenizer::testing::Make(tokenizer::testing::SmallBytePairs());
+};
+
+TEST_F(SlowCallsTest, TheLimitIsOfAllCalls) {
+  const auto n = static_cast<size_t>(Limit());
+  AutoCalls calls = Calls(*tokenizer_);
+  int n_calls = 0;
+  for (; n_calls < 20 && calls.problem().empty(); ++n_calls) {
+    Write(calls, "<tool_call>" + std::string(n * 8 / 10, 'a') + ";</tool_call>");
+  }
+  EXPECT_LT(n_calls, 20) << "each was within the limit";
+  EXPECT_NE(calls.problem().find("ms of computing"), std::string::npos) << calls.problem();
+  EXPECT_TRUE(calls.finished());
+  EXPECT_EQ(calls.Copy()->problem(), calls.problem());
+}
+
+TEST_F(SlowCallsTest, WhatIsTriedCounts) {
+  tokenizer::Vocabulary vocabulary = tokenizer::testing::SmallBytePairs();
+  const std::string text = ">" + std::string(static_cast<size_t>(Limit() * 6 / 10), 'a');
+  vocabulary.texts.emplace_back(text);
+  vocabulary.kinds.push_back(TokenKind::kNormal);
+  vocabulary.eos = kEnd;
+  const auto tokenizer = tokenizer::testing::Make(std::move(vocabulary));
+  AutoCalls calls = Calls(*tokenizer);
+  Write(calls, "<tool_call");
+  std::vector<float> logits(static_cast<size_t>(tokenizer->vocabulary_size()));
+  int n_masks = 0;
+  for (; n_masks < 20 && calls.problem().empty(); ++n_masks) calls.Mask(logits);
+  EXPECT_LT(n_masks, 20);
+  EXPECT_NE(calls.problem().find("ms of computing"), std::string::npos) << calls.problem();
+  EXPECT_TRUE(calls.finished());
+  EXPECT_EQ(calls.Copy()->problem(), calls.problem());
 }
 
 TEST_F(AutoCallsTest, ErrorsAreThoseOfForcedCalls) {

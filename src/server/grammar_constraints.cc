@@ -84,8 +84,10 @@ class GrammarConstraints final : public ConstraintFactory {
     if (spec.kind == ConstraintSpec::Kind::kAutoCalls) {
       const chat::AnswerOptions options = {.tools = spec.format,
                                            .starts_in_reasoning = spec.starts_in_reasoning};
-      return std::unique_ptr<runtime::TokenConstraint>(
-          std::make_unique<AutoCalls>(pieces_, options, std::move(matcher), spec.several_calls));
+      std::vector<std::string> names;
+      for (const auto& tool : spec.tools) names.push_back(tool.name);
+      return std::unique_ptr<runtime::TokenConstraint>(std::make_unique<AutoCalls>(
+          pieces_, options, std::move(names), std::move(matcher), spec.several_calls));
     }
     return std::unique_ptr<runtime::TokenConstraint>(
         std::make_unique<GrammarConstraint>(std::move(matcher)));

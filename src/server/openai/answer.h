@@ -54,7 +54,7 @@ struct Answer {
   Generation asked = {};
   std::vector<PromptState> prompts = {};
   std::vector<Choice> choices = {};
-  std::string warning = {};  // of the template
+  std::string warning = {};  // of the template, or of calls that are not restricted
 };
 
 // What came with one event.

@@ -53,7 +53,14 @@ void Submit(Context& context, const ExchangePtr& exchange, Asked asked,
   run->Start(std::move(requests));
 }
 
-// The same once the constraint is made, on the exchange's thread.
+// Why calls that the model may begin itself go on without a constraint.
+std::string UnheldCalls(const std::string& warning, const ApiError& error) {
+  return (warning.empty() ? "" : warning + "; ") +
+         "calls are not held to the schemas of the tools: " + error.message;
+}
+
+// The same once the constraint is made, on the exchange's thread. The model may never call a tool:
+// an answer for which calls cannot be restricted is free, with a warning.
 void Run(Context& context, const ExchangePtr& exchange, Asked asked,
          std::vector<PromptText> prompts, std::string warning) {
   if (asked.constraint.kind == ConstraintSpec::Kind::kNone) {
@@ -64,6 +71,7 @@ void Run(Context& context, const ExchangePtr& exchange, Asked asked,
     Asked asked;
     std::vector<PromptText> prompts;
     std::string warning;
+    bool may_be_free = false;
     ConstraintQueue::Outcome outcome = ApiError();
     std::atomic<bool> client_gone{false};
   };
@@ -72,20 +80,26 @@ void Run(Context& context, const ExchangePtr& exchange, Asked asked,
   held->asked = std::move(asked);
   held->prompts = std::move(prompts);
   held->warning = std::move(warning);
+  held->may_be_free = spec.kind == ConstraintSpec::Kind::kAutoCalls;
   exchange->OnClosed([held] { held->client_gone = true; });
+  const auto submit = [held, exchange, &context] {
+    const runtime::TokenConstraint* constraint = nullptr;
+    if (const auto* error = std::get_if<ApiError>(&held->outcome)) {
+      const bool ends = error->status == 503;  // the server
+      if (!held->may_be_free || ends) return SendError(context.metrics, *exchange, *error);
+      held->warning = UnheldCalls(held->warning, *error);
+    } else {
+      constraint = std::get<0>(held->outcome).get();
+    }
+    Submit(context, exchange, std::move(held->asked), std::move(held->prompts),
+           std::move(held->warning), constraint);
+  };
   context.constraints.Make({.spec = std::move(spec),
                             .cancelled = [held] { return held->client_gone.load(); },
                             .done =
-                                [held, exchange, &context](ConstraintQueue::Outcome outcome) {
+                                [held, exchange, submit](ConstraintQueue::Outcome outcome) {
                                   held->outcome = std::move(outcome);
-                                  exchange->Post([held, exchange, &context] {
-                                    if (const auto* error = std::get_if<ApiError>(&held->outcome)) {
-                                      return SendError(context.metrics, *exchange, *error);
-                                    }
-                                    Submit(context, exchange, std::move(held->asked),
-                                           std::move(held->prompts), std::move(held->warning),
-                                           std::get<0>(held->outcome).get());
-                                  });
+                                  exchange->Post(submit);
                                 }});
 }
 

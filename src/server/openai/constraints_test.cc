@@ -48,6 +48,12 @@ std::string Chat(const std::string& more) {
   return R"({"messages": [{"role": "user", "content": "hello"}], )" + more + "}";
 }
 
+// With a tool that nothing can be made of.
+std::string WrongTool(const std::string& choice) {
+  return R"("tools": [{"type": "function", "function": {"name": "wrong"}}], "tool_choice": )" +
+         choice;
+}
+
 class ConstraintsTest : public ::testing::Test {
  protected:
   // The answer, once what restricts it is made.
@@ -149,7 +155,8 @@ TEST_F(ConstraintsTest, ErrorsNameTheField) {
       {R"("tool_choice": "required")", "tool_choice"},
       {R"("grammar": 7)", "grammar"},
       {R"("grammar": "wrong")", "grammar"},
-      {R"("tools": [{"type": "function", "function": {"name": "wrong"}}])", "tools"},
+      {WrongTool(R"("required")"), "tool_choice"},
+      {WrongTool(R"({"type": "function", "function": {"name": "wrong"}})"), "tool_choice"},
       {R"("json_schema": "{}")", "json_schema"},
       {R"("grammar": "root ::= x", "json_schema": {})", "grammar"},
       {tools + R"(, "tool_choice": "required", "response_format": {"type": "json_object"})",
@@ -161,6 +168,32 @@ TEST_F(ConstraintsTest, ErrorsNameTheField) {
     EXPECT_EQ(TextAt(answer->json(), "error.param"), param) << answer->reply().body;
   }
   EXPECT_TRUE(fixture.backend.requests.empty());
+}
+
+TEST_F(ConstraintsTest, CallsThatCannotBeRestrictedAreFree) {
+  const auto answer = Ask("/v1/chat/completions", Chat(WrongTool(R"("auto")")));
+  EXPECT_EQ(answer->status(), 200) << answer->reply().body;
+  EXPECT_EQ(TextAt(answer->json(), "warning"),
+            "calls are not held to the schemas of the tools: tools: it is wrong");
+  ASSERT_EQ(fixture.backend.requests.size(), 1U);
+  EXPECT_EQ(fixture.backend.requests[0].constraint, nullptr);
+}
+
+TEST_F(ConstraintsTest, CallsDoNotWaitWhereManySchemasDo) {
+  recorder->holds = true;
+  std::vector<std::shared_ptr<testing::FakeExchange>> waiting;
+  for (int i = 0; i < 70; ++i) {
+    waiting.push_back(fixture.Post("/completion", R"({"prompt": "he", "grammar": "slow"})"));
+  }
+  EXPECT_EQ(waiting.back()->status(), 429);
+  const std::string tools = kTools;
+  const auto forced =
+      fixture.Post("/v1/chat/completions", Chat(tools + R"(, "tool_choice": "required")"));
+  EXPECT_EQ(forced->status(), 429);
+  const auto free = fixture.Post("/v1/chat/completions", Chat(tools));
+  EXPECT_EQ(free->status(), 200) << free->reply().body;
+  EXPECT_NE(TextAt(free->json(), "warning").find("try again later"), std::string::npos);
+  recorder->holds = false;
 }
 
 TEST_F(ConstraintsTest, OthersAreAnsweredMeanwhile) {
