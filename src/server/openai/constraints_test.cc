@@ -181,9 +181,9 @@ TEST_F(ConstraintsTest, CallsThatCannotBeRestrictedAreFree) {
 
 TEST_F(ConstraintsTest, CallsDoNotWaitWhereManySchemasDo) {
   recorder->holds = true;
-  std::vector<std::shared_ptr<testing::FakeExchange>> waiting;
-  for (int i = 0; i < 70; ++i) {
-    waiting.push_back(fixture.Post("/completion", R"({"prompt": "he", "grammar": "slow"})"));
+  std::vector<std::shared_ptr<testing::FakeExchange>> waiting(70);
+  for (auto& answer : waiting) {
+    answer = fixture.Post("/completion", R"({"prompt": "he", "grammar": "slow"})");
   }
   EXPECT_EQ(waiting.back()->status(), 429);
   const std::string tools = kTools;
