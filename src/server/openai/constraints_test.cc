@@ -194,7 +194,9 @@ TEST_F(ConstraintsTest, CallsDoNotWaitWhereManySchemasDo) {
   EXPECT_EQ(free->status(), 200) << free->reply().body;
   EXPECT_NE(TextAt(free->json(), "warning").find("try again later"), std::string::npos);
   recorder->holds = false;
-  for (const auto& answer : waiting) answer->Wait();
+  for (const auto& answer : waiting) {
+    if (!answer->ended()) answer->Wait();
+  }
 }
 
 TEST_F(ConstraintsTest, OthersAreAnsweredMeanwhile) {
