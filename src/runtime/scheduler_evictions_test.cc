@@ -112,6 +112,23 @@ TEST_F(SchedulerEvictionsTest, WhatCannotBeWrittenStays) {
   EXPECT_EQ(End(BeginAnswer("a", 9, 6)), AloneAfter(Prompt(80, 1), Prompt(9, 2), 6, {}));
 }
 
+// All of them, one after another, in memory for few.
+TEST_F(SchedulerEvictionsTest, ManySessionsAreAskedInLittleMemory) {
+  ASSERT_NO_FATAL_FAILURE(MakeFull());
+  disk_->Free();
+  const std::vector<TokenId> expected = AloneAfter(Prompt(80, 1), Prompt(9, 2), 6, {});
+  std::vector<std::string> ids = {"a", "b"};
+  for (const char* id : {"c", "d", "e", "f"}) {
+    auto made = BeginCreate(id, 80);
+    ASSERT_EQ(End(made), "");
+    ids.emplace_back(id);
+  }
+  std::vector<std::future<std::vector<TokenId>>> answers;
+  answers.reserve(ids.size());
+  for (const std::string& id : ids) answers.push_back(BeginAnswer(id, 9, 6));
+  for (auto& answer : answers) EXPECT_EQ(End(std::move(answer)), expected);
+}
+
 TEST_F(SchedulerEvictionsTest, StoppingAnswersThoseWhoWait) {
   ASSERT_NO_FATAL_FAILURE(MakeFull());
   auto other = BeginOther("other", 200);
