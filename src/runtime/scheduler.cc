@@ -88,8 +88,12 @@ void Scheduler::Data::AddFileWork(SessionStore::FileTask task, SchedulerLoop::Th
     return stopping || stopped;
   };
   if (ends()) {
-    const RequestError error = ShuttingDown();
-    return then(&error);
+    // Not within the call: whoever asks may be looking at a session that `then` puts away.
+    const auto refuse = [then = std::move(then)] {
+      const RequestError error = ShuttingDown();
+      then(&error);
+    };
+    return Post(refuse, refuse);
   }
   files.Add([this, task = std::move(task), then = std::move(then)] {
     // Whoever stops the scheduler waits for the queue first, and is then alone.

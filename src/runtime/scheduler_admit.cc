@@ -49,14 +49,14 @@ int64_t SchedulerLoop::n_at_work() const {
   return n;
 }
 
-bool SchedulerLoop::MakeRoom(int64_t n_bytes, const IdleSession* keep) {
+bool SchedulerLoop::MakeRoom(int64_t n_bytes, const SessionStore::Spared& spared) {
   const int64_t limit = options_.memory_limit_bytes;
   if (limit == 0) return true;
   const auto free = [&] { return limit - fixed_bytes_ - ReservedBytes() - store_.bytes(); };
-  if (n_bytes > free() + store_.evicting_bytes() + store_.EvictableBytes(keep)) return false;
+  if (n_bytes > free() + store_.evicting_bytes() + store_.EvictableBytes(spared)) return false;
   using Kind = SessionStore::Eviction::Kind;
   while (n_bytes > free() + store_.evicting_bytes()) {
-    const SessionStore::Eviction eviction = store_.Evict(keep);
+    const SessionStore::Eviction eviction = store_.Evict(spared);
     if (eviction.kind == Kind::kNone) return false;
     if (eviction.kind == Kind::kGone) continue;
     file_work_(eviction.saving.write, [this, saving = eviction.saving](const RequestError* error) {
@@ -127,14 +127,14 @@ SchedulerLoop::Answer SchedulerLoop::Start(const std::shared_ptr<Job>& job, int6
     // A copy is whole before it is cut back.
     needed = source.copy ? std::max(needed, source.idle->bytes) : needed - source.idle->bytes;
   }
-  if (MakeRoom(needed, source.idle)) {
+  if (MakeRoom(needed, {.session = source.idle})) {
     Begin(job, std::move(source), *bytes);
     return Answer::kStarted;
   }
   const bool may_read_all = job->session.empty() || job->creates;
   const bool may_wait = n_at_work() > 0 || n_file_work() > 0;
   const int64_t alone = job->request.n * job->fresh.steady + job->fresh.prefill;
-  if (may_wait || source.idle == nullptr || !may_read_all || !MakeRoom(alone, nullptr)) {
+  if (may_wait || source.idle == nullptr || !may_read_all || !MakeRoom(alone, {})) {
     return ContextFull(*job, needed);
   }
   // A copy does not fit beside the session that the prompt begins with.
@@ -146,9 +146,9 @@ IdleSession* SchedulerLoop::FindNamed(const std::shared_ptr<Job>& job, Answer& a
   const std::string& id = job->session;
   IdleSession* idle = store_.Find(id);
   if (idle != nullptr || job->loading || job->load_error) return idle;
-  if (!loading_.contains(id)) {
+  if (!loading_.contains({id, id})) {
     const auto max_bytes = store_.ReadMaxBytes(id);
-    if (max_bytes && !MakeRoom(*max_bytes, nullptr)) {
+    if (max_bytes && !MakeRoomForFile(*max_bytes)) {
       answer = ContextFull(*job, *max_bytes);
       return nullptr;
     }
@@ -217,7 +217,8 @@ SchedulerLoop::Source SchedulerLoop::PrefixSource(Job& job) {
       // Most conversations go on where they ended. What somebody else may still want is copied.
       const auto [n_tokens, reuse] = prefix.match;
       const bool whole = n_tokens == prefix.idle->session->n_tokens();
-      const bool copy = !prefix.idle->name.empty() || prefix.idle->copied || !whole;
+      const bool is_wanted = !prefix.idle->name.empty() || !prefix.idle->read_from.empty();
+      const bool copy = is_wanted || prefix.idle->copied || !whole;
       if (!copy || n_tokens >= kMinCopied) {
         source = {.idle = prefix.idle, .copy = copy, .n_tokens = n_tokens, .reuse = reuse};
       }
@@ -227,28 +228,32 @@ SchedulerLoop::Source SchedulerLoop::PrefixSource(Job& job) {
   return source;
 }
 
+// What is read has no name: the session of the file's name may be at work, or be another by now.
 bool SchedulerLoop::WaitsForSavedPrefix(const std::shared_ptr<Job>& shared_job) {
   Job& job = *shared_job;
   const Request& request = job.request;
-  if (job.looked_in_files || !request.reuse_prefix) return job.loading;
-  const int64_t n_known =
-      store_.FindPrefix(request.prompt, job.options, request.reuse_across_questions).match.n_tokens;
-  const std::string file = store_.FindSavedPrefix(
-      request.prompt, job.options, request.reuse_across_questions, n_known + kMinRead);
-  job.looked_in_files = true;
-  if (file.empty()) return false;
-  // It stays while the request works on a copy.
-  const auto max_bytes = store_.ReadMaxBytes(file);
-  if (!max_bytes) return false;
-  if (!MakeRoom(*max_bytes + *max_bytes, nullptr)) {
-    job.looked_in_files = !room_comes();
-    return room_comes();
+  if (job.loading) return true;
+  if (!request.reuse_prefix || options_.max_unnamed == 0) return false;
+  if (!job.prefix_file) {
+    const int64_t n_known =
+        store_.FindPrefix(request.prompt, job.options, request.reuse_across_questions)
+            .match.n_tokens;
+    job.prefix_file = store_.FindSavedPrefix(request.prompt, job.options,
+                                             request.reuse_across_questions, n_known + kMinRead);
   }
+  if (job.prefix_file->empty()) return false;
+  const std::string file = *job.prefix_file;
+  const auto max_bytes = store_.ReadMaxBytes(file);
+  // It stays while the request works on a copy.
+  const bool fits = max_bytes && MakeRoomForFile(*max_bytes + *max_bytes);
+  if (max_bytes && !fits && room_comes()) return true;
+  job.prefix_file->clear();
+  if (!fits) return false;
   job.loading = true;
-  Load(file, [this, shared_job, file](const RequestError* error) {
+  ReadOnce("", file, [this, shared_job, file](const RequestError* error) {
     shared_job->loading = false;
     if (error == nullptr) return;
-    store_.FileChanged(file);
+    if (error->kind == ErrorKind::kInvalid) store_.FileChanged(file);
     log_.Warning("a prompt is read that " + file + " begins with: " + error->message);
   });
   return job.loading;
@@ -256,7 +261,8 @@ bool SchedulerLoop::WaitsForSavedPrefix(const std::shared_ptr<Job>& shared_job) 
 
 Result<SequenceBytes> SchedulerLoop::PlanBytes(Job& job, const Source& source) const {
   // Cut back to a part, a session without a method is as one of its own.
-  if (source.idle == nullptr || (job.session.empty() && !Evicts(*source.idle->session))) {
+  if (source.idle == nullptr ||
+      ((job.session.empty() || job.creates) && !Evicts(*source.idle->session))) {
     return job.fresh;
   }
   const Session& session = *source.idle->session;

@@ -68,8 +68,8 @@ void SchedulerLoop::GiveBack(Job& job, std::unique_ptr<Session> session) {
     store_.Put({.session = std::move(session), .used = clock_.now()});
     return store_.DropUnnamed(options_.max_unnamed);
   }
-  if (IdleSession* idle = store_.Find(job.session)) {
-    idle->copied = false;
+  if (job.works_on_copy) {
+    if (IdleSession* idle = store_.Find(job.session)) idle->copied = false;
     return;
   }
   session->Truncate(job.n_before);

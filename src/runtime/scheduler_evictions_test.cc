@@ -21,6 +21,19 @@ class SchedulerEvictionsTest : public testing::SchedulerFilesTest {
       ASSERT_EQ(End(made), "");
     }
   }
+  // The same in memory that has no room for a third.
+  void MakeBrimful() {
+    const auto session = Session::Make(*engine_, {}).value();
+    const SequenceBytes plan = PlanSequence(*session, 80, 0).value();
+    ASSERT_TRUE(session->Prefill(Prompt(80, 1)).value());
+    const int64_t idle = IdleBytes(*session);
+    ASSERT_LT(plan.steady + plan.prefill, 2 * idle);
+    MakeSlow(idle + plan.steady + plan.prefill);
+    for (const char* id : {"a", "b"}) {
+      auto made = BeginCreate(id, 80);
+      ASSERT_EQ(End(made), "");
+    }
+  }
   // Of another text.
   Pending BeginOther(const std::string& id, int n = 100) {
     return Begin(
@@ -95,6 +108,92 @@ TEST_F(SchedulerEvictionsTest, ASessionThatLeavesIsAskedReplacedOrDeleted) {
   const auto kept = Kept("a");
   ASSERT_TRUE(kept);
   EXPECT_EQ(kept->tokens.size(), 80u + 9 + 5);
+}
+
+// Its bytes are free when it was written, deleted or not.
+TEST_F(SchedulerEvictionsTest, ADeletedSessionThatLeavesMakesRoom) {
+  ASSERT_NO_FATAL_FAILURE(MakeBrimful());
+  auto first = BeginFork("b", "c");
+  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  auto deleted = BeginDelete("a");
+  WaitForCommands();
+  EXPECT_TRUE(Waits(first));
+  disk_->Free();
+  EXPECT_EQ(End(deleted), "");
+  EXPECT_EQ(End(first), "");
+}
+
+// It may be asked for while it leaves, and is on the disk then.
+TEST_F(SchedulerEvictionsTest, ASessionThatLeavesIsSaved) {
+  ASSERT_NO_FATAL_FAILURE(MakeFull());
+  auto other = BeginOther("other", 200);
+  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  auto saved = BeginSave("a", "a");
+  WaitForCommands();
+  disk_->Free();
+  EXPECT_EQ(End(saved), "");
+  EXPECT_EQ(End(other), "");
+  EXPECT_EQ(TokensInFile("a"), 80);
+}
+
+// A file that waits for room to be read is read as it was when it was asked for.
+TEST_F(SchedulerEvictionsTest, NothingElseIsDoneWithAFileThatIsToBeRead) {
+  Make(WithFolder());
+  ASSERT_EQ(Problem(Create("file", Prompt(80, 3))), "");
+  ASSERT_EQ(Problem(Save("file", "file")), "");
+  scheduler_.reset();
+  ASSERT_NO_FATAL_FAILURE(MakeBrimful());
+  auto restored = BeginRestore("x", "file");
+  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  WaitForCommands();
+  ASSERT_TRUE(Waits(restored));
+  auto saved = BeginSave("b", "file");
+  EXPECT_EQ(EndKind(saved), ErrorKind::kBusy);
+  auto deleted = BeginDelete("file");
+  EXPECT_EQ(EndKind(deleted), ErrorKind::kBusy);
+  disk_->Free();
+  EXPECT_EQ(End(restored), "");
+  const auto kept = Kept("x");
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->tokens, Prompt(80, 3));
+  auto again = BeginDelete("file");
+  EXPECT_EQ(End(again), "");
+}
+
+// While somebody is answered, two that wait do not put each other's sessions away again and again.
+TEST_F(SchedulerEvictionsTest, TwoThatWaitDoNotReadByTurns) {
+  Make(WithFolder());
+  for (const char* id : {"a", "b"}) {
+    ASSERT_EQ(Problem(Create(id, Prompt(100, 1))), "");
+    ASSERT_EQ(Problem(Save(id, id)), "");
+  }
+  scheduler_.reset();
+  const auto plan = [&](int64_t n_prompt, int64_t n) {
+    return PlanSequence(*Session::Make(*engine_, {}).value(), n_prompt, n).value();
+  };
+  SchedulerOptions options = WithFolder();
+  options.max_running = 3;
+  int n_files = 0;
+  options.on_file_work = [&] { ++n_files; };
+  // One of the two fits beside the answer as it is, and none with 200 tokens more.
+  options.memory_limit_bytes = ModelBytes(*engine_) +
+                               StepBufferBytes(*engine_, 3, options.defaults.row_block) +
+                               plan(60, 100).steady + plan(130, 10).steady + 60'000;
+  Make(options);
+  const auto long_answer = Submit(MakeRequest(Prompt(60, 2), 100));
+  RunUntil([&] { return long_answer->tokens().size() > 2; });
+  std::vector<std::shared_ptr<testing::Answer>> asked;
+  for (const char* id : {"a", "b"}) {
+    Request request = MakeRequest(Prompt(200, 4), 5);
+    request.session = id;
+    asked.push_back(Submit(std::move(request)));
+  }
+  RunUntil([&] { return long_answer->done(); });
+  EXPECT_LE(n_files, 4);
+  RunAll();
+  for (const auto& answer : asked) {
+    EXPECT_TRUE(answer->done());
+  }
 }
 
 // Where nothing can be written, whoever needs the room is told so, and the disk is not asked again

@@ -63,7 +63,8 @@ struct Job {
   // While it waits: a session is read for it from a file, or cannot be.
   bool loading = false;
   std::optional<RequestError> load_error = {};
-  bool looked_in_files = false;  // for its prompt's beginning
+  // A file that its prompt begins as; empty: there is none, or it was read. Found once.
+  std::optional<std::string> prefix_file = {};
 
   // The session is to be left: called once with how the request ended, after its last event.
   std::function<void(const RequestError* error)> on_end = {};

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -57,7 +58,7 @@ class SchedulerLoop {
   SessionOutcome Describe(const std::string& id);
   // Calls `then` when a session is in memory, at once or when its file was read; with an error
   // where it cannot be.
-  void Load(const std::string& id, Then then);
+  void Load(const std::string& id, const Then& then);
   // Reads a file, which becomes session `id`, whether or not there is one.
   void Restore(const std::string& id, const std::string& file, const Then& then) {
     ReadFile(id, file, /*replaces=*/true, then);
@@ -73,6 +74,8 @@ class SchedulerLoop {
   }
   // From memory.
   SessionOutcome Drop(const std::string& id);
+  // Whether a file waits for room to be read. Until then nothing else is to be done with it.
+  bool waits_to_be_read(const std::string& file) const { return waiting_reads_.contains(file); }
   // Its file is removed in another thread. Whoever reads it meanwhile has it in memory again, until
   // the end.
   void BeginRemove(const std::string& id);
@@ -113,9 +116,14 @@ class SchedulerLoop {
   Result<SequenceBytes> PlanBytes(Job& job, const Source& source) const;
   Result<std::unique_ptr<Session>> TakeSession(Job& job, const Source& source);
   void Begin(const std::shared_ptr<Job>& job, Source source, const SequenceBytes& bytes);
-  // Whether so many bytes more are free. If not, idle sessions but `keep` are put away as far as
-  // needed, and some may be free later (room_comes).
-  bool MakeRoom(int64_t n_bytes, const IdleSession* keep);
+  // Whether so many bytes more are free. If not, idle sessions are put away as far as needed, and
+  // some may be free later (room_comes).
+  bool MakeRoom(int64_t n_bytes, const SessionStore::Spared& spared);
+  // For a file: two requests that wait put each other's sessions away only where nothing else goes
+  // on that may leave room for both.
+  bool MakeRoomForFile(int64_t n_bytes) {
+    return MakeRoom(n_bytes, {.claimed = n_at_work() > 0 || n_file_work() > 0});
+  }
   bool room_comes() const { return store_.evicting_bytes() > 0; }
   // Where there is none: the request waits for those at work, or can never have it.
   Answer ContextFull(Job& job, int64_t n_bytes);
@@ -124,6 +132,8 @@ class SchedulerLoop {
 
   // --- sessions (scheduler_sessions.cc) ---
   void ReadFile(const std::string& id, const std::string& file, bool replaces, const Then& then);
+  // The same once for all who ask at a time. No id: what the file has is kept for its prefix.
+  void ReadOnce(const std::string& id, const std::string& file, const Then& then);
   // Its work on the file has begun.
   struct FileRead {
     std::string id = {}, file = {};
@@ -167,9 +177,10 @@ class SchedulerLoop {
   WaitingQueue waiting_;
   std::vector<std::unique_ptr<Sequence>> running_;
   SessionStore store_;
-  std::map<std::string, std::vector<Then>> loading_;  // by session
+  std::map<std::pair<std::string, std::string>, std::vector<Then>> loading_;  // by session and file
   int64_t loading_bytes_ = 0;                         // of what files become, at most
   std::vector<std::function<void()>> wait_for_room_;  // until a session has been put away
+  std::multiset<std::string> waiting_reads_;          // files of those
   Batch batch_;
   model::Step prefill_step_;      // its buffers are its own: decode steps run in between
   std::vector<Reading> reading_;  // in the order of prefill_

@@ -236,7 +236,7 @@ void SchedulerLoop::CheckLimit() {
   const Error broken = WINNOW_INVARIANT(engine_.invariants(), within).error();
   log_.Error(std::to_string(fixed_bytes_ + counts_.reserved_bytes) +
              " bytes are reserved, the limit is " + std::to_string(limit) + ": " + broken.message);
-  over_limit_ = !MakeRoom(0, nullptr);
+  over_limit_ = !MakeRoom(0, {});
   counts_.reserved_bytes = ReservedBytes() + store_.bytes();
 }
 

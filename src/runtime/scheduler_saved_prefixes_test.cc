@@ -100,6 +100,56 @@ TEST_F(SchedulerSavedPrefixesTest, FilesOfThisProcessAreKnownUntilTheyAreRemoved
   EXPECT_EQ(answer->tokens(), Alone(prompt, 6));
 }
 
+// The session of that name has more by now; a question on it is cancelled while its file is read.
+TEST_F(SchedulerSavedPrefixesTest, ASessionAtWorkIsNotReplacedByItsFile) {
+  SaveBefore("book", 200);
+  Make(WithFolder());
+  ASSERT_EQ(Exercise("book", Prompt(40, 7), 3)->n_reused, 200);
+  const auto running = Submit(MakeRequest(Prompt(20, 6), 60));  // so that prompts take many rounds
+  RunUntil([&] { return running->tokens().size() > 2; });
+  Request question = MakeRequest(Prompt(150, 8), 5);
+  question.session = "book";
+  const auto asked = scheduler_->Submit(std::move(question));
+  ASSERT_TRUE(std::holds_alternative<Ticket>(asked));
+  const auto other = Submit(MakeRequest(Joined(Prompt(200, 1), Prompt(9, 3)), 1));
+  for (int round = 0; round < 2; ++round) scheduler_->Round();
+  ASSERT_TRUE(scheduler_->state().running[1].prefilling);
+  Ticket ticket = std::get<Ticket>(asked);
+  ticket.Cancel();
+  RunAll();
+  EXPECT_EQ(other->n_reused, 200);
+  EXPECT_EQ(Exercise("book", Prompt(3, 9), 1)->n_reused, 200 + 40 + 2);
+}
+
+// What was read for a prompt is not what somebody saved later under that name.
+TEST_F(SchedulerSavedPrefixesTest, ALaterFileIsNotWrittenOver) {
+  Make(WithFolder());
+  ASSERT_EQ(Problem(Create("writer", Prompt(200, 1))), "");
+  ASSERT_EQ(Problem(Save("writer", "book")), "");
+  scheduler_->Drain();
+  Make(WithFolder());
+  // Of the two files the first is read for the prompt.
+  const std::vector<TokenId> prompt = Joined(Prompt(200, 1), Prompt(9, 3));
+  ASSERT_EQ(Ask(prompt)->n_reused, 200);
+  Exercise("writer", Prompt(9, 2), 3);
+  ASSERT_EQ(Problem(Save("writer", "book")), "");
+  const int64_t n_saved = TokensInFile("book");
+  ASSERT_GT(n_saved, 200);
+  scheduler_->Drain();
+  EXPECT_EQ(TokensInFile("book"), n_saved);
+}
+
+// Compared with the context is what the session will hold, not what it was copied from.
+TEST_F(SchedulerSavedPrefixesTest, ANewSessionTakesAPartOfALongOne) {
+  Make(WithFolder());
+  ASSERT_EQ(Problem(Create("long", Prompt(450, 1))), "");
+  ASSERT_LT(kContext, 450 + 200);
+  std::vector<TokenId> prompt = Prompt(450, 1);
+  prompt.resize(100);
+  prompt = Joined(prompt, Prompt(200, 3));
+  EXPECT_EQ(Problem(Create("new", prompt)), "");
+}
+
 // Room for the prompt alone, for it and its session, and for a copy beside the session.
 TEST_F(SchedulerSavedPrefixesTest, WhereThereIsNoRoomThePromptIsRead) {
   SaveBefore("book", 200);

@@ -17,6 +17,10 @@ RequestError OutOfMemory(const std::string& what, int64_t n_bytes) {
                                      " bytes, which requests and files at work hold"};
 }
 
+RequestError ToBeRead(const std::string& file) {
+  return {ErrorKind::kBusy, "the file of session " + file + " is to be read first; try again"};
+}
+
 KeptTokens Kept(const Session& session, int64_t n_document, bool by_head) {
   const cache::Cache& cache = session.cache();
   const cache::CacheShape& shape = cache.config().shape;
@@ -54,16 +58,21 @@ SchedulerLoop::SessionOutcome SchedulerLoop::Describe(const std::string& id) {
                      .busy = idle->copied};
 }
 
-void SchedulerLoop::Load(const std::string& id, Then then) {
+void SchedulerLoop::Load(const std::string& id, const Then& then) {
   if (store_.Find(id) != nullptr) return then(nullptr);
-  std::vector<Then>& waiting = loading_[id];
-  waiting.push_back(std::move(then));
+  ReadOnce(id, id, then);
+}
+
+void SchedulerLoop::ReadOnce(const std::string& id, const std::string& file, const Then& then) {
+  const auto key = std::pair(id, file);
+  std::vector<Then>& waiting = loading_[key];
+  waiting.push_back(then);
   if (waiting.size() > 1) return;
-  const auto end = [this, id](const RequestError* error) {
-    const std::vector<Then> all = std::move(loading_.extract(id).mapped());
+  const auto end = [this, key](const RequestError* error) {
+    const std::vector<Then> all = std::move(loading_.extract(key).mapped());
     for (const Then& one : all) one(error);
   };
-  ReadFile(id, id, /*replaces=*/false, end);
+  ReadFile(id, file, /*replaces=*/false, end);
 }
 
 void SchedulerLoop::ReadFile(const std::string& id, const std::string& file, bool replaces,
@@ -83,9 +92,13 @@ void SchedulerLoop::ReadFile(const std::string& id, const std::string& file, boo
 }
 
 void SchedulerLoop::ReadWhenThereIsRoom(const FileRead& read) {
-  if (!MakeRoom(read.max_bytes, store_.Find(read.id))) {
+  if (!MakeRoom(read.max_bytes, {.session = store_.Find(read.id)})) {
     if (room_comes()) {
-      wait_for_room_.emplace_back([this, read] { ReadWhenThereIsRoom(read); });
+      const auto waiting = waiting_reads_.insert(read.file);
+      wait_for_room_.emplace_back([this, read, waiting] {
+        waiting_reads_.erase(waiting);
+        ReadWhenThereIsRoom(read);
+      });
       return;
     }
     store_.EndFileWork(read.file);
@@ -100,8 +113,10 @@ void SchedulerLoop::ReadWhenThereIsRoom(const FileRead& read) {
     if (error != nullptr) return read.then(error);
     if (read.replaces || store_.Find(read.id) == nullptr) {
       idle->name = read.id;
+      if (read.id.empty()) idle->read_from = read.file;
       idle->used = clock_.now();
       store_.Put(std::move(*idle));
+      store_.DropUnnamed(options_.max_unnamed);
     }
     read.then(nullptr);
   };
@@ -111,6 +126,7 @@ void SchedulerLoop::ReadWhenThereIsRoom(const FileRead& read) {
 std::variant<SessionStore::Saving, RequestError> SchedulerLoop::BeginSave(const std::string& id,
                                                                           const std::string& file) {
   const IdleSession& idle = *store_.Find(id);
+  if (waits_to_be_read(file)) return ToBeRead(file);
   if (!store_.saving_to(idle, file)) return store_.BeginSave(idle, file);
   return RequestError{ErrorKind::kBusy,
                       "session " + id + " is being saved to " + file + " already"};
@@ -120,7 +136,7 @@ void SchedulerLoop::Fork(const std::string& from, const std::string& to, const T
   Load(from, [this, from, to, then](const RequestError* error) {
     if (error != nullptr) return then(error);
     const IdleSession* idle = store_.Find(from);
-    if (!MakeRoom(idle->bytes, idle)) {
+    if (!MakeRoom(idle->bytes, {.session = idle})) {
       if (room_comes()) {
         wait_for_room_.emplace_back([this, from, to, then] { Fork(from, to, then); });
         return;
@@ -143,6 +159,7 @@ void SchedulerLoop::Fork(const std::string& from, const std::string& to, const T
 }
 
 SchedulerLoop::SessionOutcome SchedulerLoop::Drop(const std::string& id) {
+  if (waits_to_be_read(id)) return ToBeRead(id);
   IdleSession* idle = store_.Find(id);
   if (idle == nullptr) {
     if (!store_.HasFile(id)) return NotInMemory(id);
@@ -154,6 +171,7 @@ SchedulerLoop::SessionOutcome SchedulerLoop::Drop(const std::string& id) {
 }
 
 void SchedulerLoop::BeginRemove(const std::string& id) {
+  store_.DropReadFrom(id);
   store_.FileChanged(id);
   store_.BeginFileWork(id);
 }

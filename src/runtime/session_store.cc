@@ -146,47 +146,45 @@ SessionStore::Prefix SessionStore::FindPrefix(std::span<const TokenId> prompt,
   return best;
 }
 
-bool SessionStore::CanEvict(const IdleSession& session, const IdleSession* keep) const {
-  if (&session == keep || session.copied || saving(session)) return false;
+bool SessionStore::CanEvict(const IdleSession& session, const Spared& spared) const {
+  if (&session == spared.session || session.copied || saving(session)) return false;
   if (file_work_.contains(session.name) || session.stays_until > clock_.now()) return false;
   // A session that a request waits for may be read from the disk again, but not lost.
-  return session.name.empty() || folder_ != nullptr || !names_.busy(session.name);
+  return session.name.empty() || !names_.busy(session.name) ||
+         (folder_ != nullptr && !spared.claimed);
 }
 
-int64_t SessionStore::EvictableBytes(const IdleSession* keep) const {
+int64_t SessionStore::EvictableBytes(const Spared& spared) const {
   int64_t bytes = 0;
   for (const IdleSession& session : sessions_) {
-    if (CanEvict(session, keep)) bytes += session.bytes;
+    if (CanEvict(session, spared)) bytes += session.bytes;
   }
   return bytes;
 }
 
 int64_t SessionStore::evicting_bytes() const {
   int64_t bytes = 0;
-  for (const IdleSession& session : sessions_) {
-    const auto found = saving_.find(session.session.get());
-    if (found != saving_.end() && found->second.evicted) bytes += session.bytes;
-  }
+  for (const auto& [session, being_saved] : saving_) bytes += being_saved.evicting_bytes;
   return bytes;
 }
 
-IdleSession* SessionStore::Oldest(const IdleSession* keep) {
+IdleSession* SessionStore::Oldest(const Spared& spared) {
   IdleSession* oldest = nullptr;
   for (IdleSession& session : sessions_) {
-    if (!CanEvict(session, keep)) continue;
+    if (!CanEvict(session, spared)) continue;
     if (oldest == nullptr || session.used < oldest->used) oldest = &session;
   }
   return oldest;
 }
 
-SessionStore::Eviction SessionStore::Evict(const IdleSession* keep) {
-  IdleSession* session = Oldest(keep);
+SessionStore::Eviction SessionStore::Evict(const Spared& spared) {
+  IdleSession* session = Oldest(spared);
   if (session == nullptr) return {};
   if (!session->name.empty() && folder_ != nullptr) {
     // The next process may read it, not the next machine: nobody waits for the disk.
     Eviction leaves = {.kind = Eviction::Kind::kLeaves,
                        .saving = BeginSave(*session, session->name, Durability::kWritten)};
-    saving_.at(session->session.get()).evicted = true;
+    saving_.at(session->session.get()).evicting_bytes = session->bytes;
     return leaves;
   }
   if (!session->name.empty()) {
@@ -198,7 +196,7 @@ SessionStore::Eviction SessionStore::Evict(const IdleSession* keep) {
 }
 
 void SessionStore::EndEvict(const Saving& saving, const RequestError* error) {
-  saving_.at(saving.session).evicted = false;
+  saving_.at(saving.session).evicting_bytes = 0;
   const auto found = std::ranges::find_if(sessions_, [&](const IdleSession& session) {
     return session.session.get() == saving.session;
   });
@@ -221,6 +219,13 @@ void SessionStore::DropUnnamed(int n_left) {
       if (unnamed(session) && (oldest == nullptr || session.used < oldest->used)) oldest = &session;
     }
     if (oldest != nullptr) Take(*oldest);
+  }
+}
+
+void SessionStore::DropReadFrom(const std::string& file) {
+  for (auto session = sessions_.begin(); session != sessions_.end();) {
+    IdleSession& here = *session++;
+    if (here.read_from == file) Drop(here);
   }
 }
 
@@ -290,7 +295,7 @@ SessionStore::Saving SessionStore::BeginSave(const IdleSession& session, const s
 bool SessionStore::saving_to(const IdleSession& session, const std::string& file) const {
   const auto found = saving_.find(session.session.get());
   return found != saving_.end() && found->second.files.contains(file) &&
-         file_work_.count(file) == 1;
+         file_work_.count(file) == 1 && found->second.evicting_bytes == 0;
 }
 
 void SessionStore::EndSave(const Saving& saving, bool is_written) {

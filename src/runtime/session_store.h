@@ -21,7 +21,8 @@ namespace winnow::runtime {
 
 // A session that nobody is at work on.
 struct IdleSession {
-  std::string name = {};  // empty: an ended sequence, kept for its prefix
+  std::string name = {};       // empty: kept for its prefix, an ended sequence or what a file had
+  std::string read_from = {};  // that file, without a name of its own
   std::unique_ptr<Session> session = {};
   std::vector<TokenId> unread =
       {};                  // of its text, but not in the cache: the last token of an answer
@@ -68,11 +69,17 @@ class SessionStore {
   // --- memory ---
   // With those that have left, but are still being saved.
   int64_t bytes() const { return bytes_ + leaving_bytes_; }
-  // What Evict can free, without `keep`.
-  int64_t EvictableBytes(const IdleSession* keep) const;
-  // Of sessions that are being put away, and still in memory.
+  // What is not to be put away.
+  struct Spared {
+    const IdleSession* session = nullptr;
+    bool claimed = false;  // those that a request waits for
+  };
+  int64_t EvictableBytes(const Spared& spared) const;  // what Evict can free
+  // Of sessions that are being put away, deleted or not: free when they are written.
   int64_t evicting_bytes() const;
   void DropUnnamed(int n_left);
+  // What was read from the file, without a name of its own.
+  void DropReadFrom(const std::string& file);
 
   // --- in the folder ---
   bool HasFile(const std::string& name) const { return folder_ != nullptr && folder_->Has(name); }
@@ -101,7 +108,7 @@ class SessionStore {
     Kind kind = Kind::kNone;
     Saving saving = {};  // kLeaves
   };
-  Eviction Evict(const IdleSession* keep);
+  Eviction Evict(const Spared& spared);
   void EndEvict(const Saving& saving, const RequestError* error);
   bool saving(const IdleSession& session) const { return saving_.contains(session.session.get()); }
   // Whether what it is now is being written to the file, and nothing else is to be done with that.
@@ -133,8 +140,8 @@ class SessionStore {
   // So that FindSavedPrefix finds it.
   void IndexText(const std::string& file, SessionInput& input);
   void IndexText(const std::string& file, const Session& session);
-  bool CanEvict(const IdleSession& session, const IdleSession* keep) const;
-  IdleSession* Oldest(const IdleSession* keep);  // of those that can be evicted
+  bool CanEvict(const IdleSession& session, const Spared& spared) const;
+  IdleSession* Oldest(const Spared& spared);  // of those that can be evicted
 
   Engine& engine_;
   const SchedulerOptions& options_;
@@ -148,7 +155,7 @@ class SessionStore {
     std::multiset<std::string> files = {};
     std::unique_ptr<Session> session = {};  // that has left sessions_
     int64_t bytes = 0;                      // of it
-    bool evicted = false;                   // it leaves when it is written
+    int64_t evicting_bytes = 0;             // it leaves when it is written; 0: it stays
   };
   std::map<const Session*, BeingSaved> saving_;
   int64_t leaving_bytes_ = 0;

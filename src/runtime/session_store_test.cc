@@ -38,7 +38,7 @@ class SessionStoreTest : public ::testing::Test {
   using Kind = SessionStore::Eviction::Kind;
   // Begins to put a session away; ends it too.
   Kind Evict() {
-    const SessionStore::Eviction eviction = store_->Evict(nullptr);
+    const SessionStore::Eviction eviction = store_->Evict({});
     if (eviction.kind != Kind::kLeaves) return eviction.kind;
     EXPECT_GT(store_->evicting_bytes(), 0);
     const auto error = eviction.saving.write();
@@ -100,12 +100,12 @@ TEST_F(SessionStoreTest, ASessionWhoseFileIsWorkedOnIsNotEvicted) {
   store_->BeginFileWork("a");
   store_->BeginFileWork("b");
   store_->EndFileWork("a");
-  EXPECT_EQ(store_->EvictableBytes(nullptr), 0);
+  EXPECT_EQ(store_->EvictableBytes({}), 0);
   EXPECT_EQ(Evict(), Kind::kNone);
   EXPECT_FALSE(store_->HasFile("a"));
   store_->EndFileWork("a");
   EXPECT_EQ(store_->n_file_work(), 1);
-  EXPECT_GT(store_->EvictableBytes(nullptr), 0);
+  EXPECT_GT(store_->EvictableBytes({}), 0);
   EXPECT_EQ(Evict(), Kind::kLeaves);
   EXPECT_TRUE(store_->HasFile("a"));
   EXPECT_EQ(store_->bytes(), 0);
@@ -116,7 +116,7 @@ TEST_F(SessionStoreTest, WhatCannotBeWrittenStaysForAWhile) {
   std::filesystem::create_directory(path_ + "/a.session");  // in the file's place
   EXPECT_EQ(Evict(), Kind::kLeaves);
   EXPECT_GT(store_->bytes(), 0);
-  EXPECT_EQ(store_->EvictableBytes(nullptr), 0);
+  EXPECT_EQ(store_->EvictableBytes({}), 0);
   EXPECT_EQ(Evict(), Kind::kNone);
   std::filesystem::remove(path_ + "/a.session");
   clock_.Advance(9'000);
@@ -131,7 +131,7 @@ TEST_F(SessionStoreTest, WhatCannotBeWrittenStaysForAWhile) {
 TEST_F(SessionStoreTest, ASessionMayBeDeletedOrCopiedWhileItLeaves) {
   for (const bool deleted : {true, false}) {
     Put("a");
-    const auto eviction = store_->Evict(nullptr);
+    const auto eviction = store_->Evict({});
     ASSERT_EQ(eviction.kind, Kind::kLeaves);
     if (deleted) {
       store_->Drop(*store_->Find("a"));
@@ -139,6 +139,7 @@ TEST_F(SessionStoreTest, ASessionMayBeDeletedOrCopiedWhileItLeaves) {
       store_->Find("a")->copied = true;
     }
     EXPECT_GT(store_->bytes(), 0);
+    EXPECT_EQ(store_->evicting_bytes(), store_->bytes()) << "whoever needs them waits";
     EXPECT_EQ(eviction.saving.write(), std::nullopt);
     store_->EndEvict(eviction.saving, nullptr);
     EXPECT_EQ(store_->bytes() > 0, !deleted);
