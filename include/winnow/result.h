@@ -9,13 +9,15 @@
 
 namespace winnow {
 
-// What a program may want to decide by. Most errors are for people only: kUnknown.
+// What a program may want to decide by. The library's calls never return kUnknown.
 enum class ErrorCode {
   kUnknown,
-  kInvalid,  // the request can never be served
-  kNotFound,
+  kInvalid,      // can never be served: an option, a token, a text longer than the context
+  kFile,         // a file is not there, or cannot be read or written
+  kFormat,       // a file was read, but is damaged, of another kind, or of another model
+  kNotFound,     // no such session
   kBusy,         // at work for somebody else
-  kTooLarge,     // can never fit into the memory limit
+  kTooLarge,     // more than the memory limit, or what the machine gives
   kQueueFull,    // try again later
   kUnavailable,  // shutting down
   kCancelled,    // by the caller

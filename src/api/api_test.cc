@@ -19,6 +19,12 @@ class Api : public TinyModelTest {
   }
 };
 
+// kUnknown: of no error.
+template <class T>
+ErrorCode CodeFrom(const Result<T>& result) {
+  return result ? ErrorCode::kUnknown : result.error().code;
+}
+
 TEST_F(Api, DescribesTheModel) {
   EXPECT_EQ(model_->architecture(), "llama");
   EXPECT_EQ(model_->vocabulary_size(), 70);
@@ -111,6 +117,42 @@ TEST_F(Api, ErrorsNameWhatIsWrong) {
   EXPECT_FALSE(session.Append(std::vector<Token>{-1}).has_value());
   EXPECT_FALSE(model_->NewSession({.context = 1000}).has_value());
   EXPECT_FALSE(model_->NewSession({.keys = CacheType::kQ8_0}).has_value());  // heads of 16
+}
+
+TEST_F(Api, ErrorsHaveCodes) {
+  const auto damaged = path_ + ".damaged";
+  std::filesystem::copy_file(path_, damaged);
+  std::filesystem::resize_file(damaged, 1000);
+  EXPECT_EQ(CodeFrom(Model::Open(path_ + ".none")), ErrorCode::kFile);
+  EXPECT_EQ(CodeFrom(Model::Open(testing::TempDir())), ErrorCode::kFile);
+  EXPECT_EQ(CodeFrom(Model::Open(damaged)), ErrorCode::kFormat);
+  EXPECT_EQ(CodeFrom(Model::Open(path_, {.threads = -1})), ErrorCode::kInvalid);
+  EXPECT_EQ(CodeFrom(Model::Open(path_, {.context = -1})), ErrorCode::kInvalid);
+  EXPECT_EQ(CodeFrom(model_->RestoreSession(path_ + ".none")), ErrorCode::kFile);
+  EXPECT_EQ(CodeFrom(model_->RestoreSession(path_)), ErrorCode::kFormat);
+  std::filesystem::remove(damaged);
+
+  const auto of_session = [&](const SessionOptions& options) {
+    return CodeFrom(model_->NewSession(options));
+  };
+  EXPECT_EQ(of_session({.context = -1}), ErrorCode::kInvalid);
+  EXPECT_EQ(of_session({.compression = {.method = "none-such"}}), ErrorCode::kInvalid);
+  EXPECT_EQ(of_session({.compression = {.method = "h2o"}}), ErrorCode::kInvalid);  // no budget
+
+  Session session = NewSession();
+  EXPECT_EQ(CodeFrom(session.Save("/none/such")), ErrorCode::kFile);
+  EXPECT_EQ(CodeFrom(session.Append(Document(200))), ErrorCode::kInvalid);
+  EXPECT_EQ(CodeFrom(session.Append(std::vector<Token>{70})), ErrorCode::kInvalid);
+  EXPECT_EQ(CodeFrom(session.Generate(Document(200), Greedy(1))), ErrorCode::kInvalid);
+  EXPECT_EQ(CodeFrom(session.Generate(std::vector<Token>{}, Greedy(1))), ErrorCode::kInvalid);
+  GenerateOptions hot = Greedy(1);
+  hot.sampling.top_p = 2;
+  EXPECT_EQ(CodeFrom(session.Generate(prompt_, hot)), ErrorCode::kInvalid);
+  Session small = NewSession({.compression = {.method = "streaming", .memory_bytes = 1}});
+  EXPECT_EQ(CodeFrom(small.Append(prompt_)), ErrorCode::kTooLarge);
+
+  EXPECT_EQ(CodeFrom(model_->ChatPrompt({}, {.tools = "{}"})), ErrorCode::kInvalid);
+  EXPECT_EQ(CodeFrom(model_->ChatPrompt({}, {.chat_template = "{% if %}"})), ErrorCode::kInvalid);
 }
 
 TEST_F(Api, TokenizesAndBack) {

@@ -32,7 +32,8 @@ Result<runtime::CompressionOptions> CompressionOptionsFrom(const Compression& c)
   options.prefill_chunk = c.prefill_chunk;
   if (c.method.empty()) {
     if (!c.decode.empty()) {
-      return Error{"compression: a method for decode needs one for the prompt"};
+      return Error{.message = "compression: a method for decode needs one for the prompt",
+                   .code = ErrorCode::kInvalid};
     }
     return options;
   }
@@ -52,7 +53,8 @@ Result<runtime::SessionOptions> Convert(const SessionOptions& options) {
   wanted.context = options.context;
   wanted.key_type = TensorTypeFrom(options.keys);
   wanted.value_type = TensorTypeFrom(options.values);
-  WINNOW_ASSIGN(wanted.compression, CompressionOptionsFrom(options.compression));
+  WINNOW_ASSIGN(wanted.compression,
+                WithCode(CompressionOptionsFrom(options.compression), ErrorCode::kInvalid));
   return wanted;
 }
 

@@ -19,6 +19,13 @@ namespace winnow::api {
 Result<runtime::SessionOptions> Convert(const SessionOptions& options);
 runtime::SamplerConfig Convert(const Sampling& sampling);
 
+// The result, whose error has `code` if it had none.
+template <class T>
+Result<T> WithCode(Result<T> result, ErrorCode code) {
+  if (result || result.error().code != ErrorCode::kUnknown) return result;
+  return Error{.message = result.error().message, .code = code};
+}
+
 // Error: a top_probabilities that is no number of tokens.
 Result<void> CheckProbabilities(const GenerateOptions& options, int64_t vocabulary);
 // Tells options.on_token of a token, and notes its probability where it is wanted. False: stop.

@@ -45,10 +45,13 @@ Result<chat::Conversation> ConversationFrom(std::span<const ChatMessage> message
     };
     conversation.tools = nlohmann::ordered_json::parse(options.tools, keep, /*throw=*/false);
     if (too_deep) {
-      return Error{"tools: nested more than " + std::to_string(kMaxToolLevels) + " levels deep"};
+      return Error{
+          .message = "tools: nested more than " + std::to_string(kMaxToolLevels) + " levels deep",
+          .code = ErrorCode::kInvalid};
     }
     if (!conversation.tools.is_array()) {
-      return Error{"tools: expected a JSON array of tools as in OpenAI's API"};
+      return Error{.message = "tools: expected a JSON array of tools as in OpenAI's API",
+                   .code = ErrorCode::kInvalid};
     }
   }
   conversation.add_generation_prompt = options.add_generation_prompt;
@@ -65,13 +68,15 @@ Result<Model> Model::Open(const std::string& path, const ModelOptions& options) 
   CallbackLog log(options.on_warning);
   auto impl = std::make_shared<Impl>();
   impl->on_warning = options.on_warning;
-  WINNOW_ASSIGN(impl->engine, runtime::Engine::Open({.model_path = path,
+  WINNOW_ASSIGN(impl->engine,
+                api::WithCode(runtime::Engine::Open({.model_path = path,
                                                      .n_threads = options.threads,
                                                      .target = "",
                                                      .context = options.context,
                                                      .check_tensors = options.check_tensors,
                                                      .deterministic = options.deterministic},
-                                                    log));
+                                                    log),
+                              ErrorCode::kFormat));
   return Model(std::move(impl));
 }
 
@@ -82,8 +87,9 @@ int64_t Model::n_parameters() const { return impl_->engine->model().n_parameters
 int Model::n_layers() const { return impl_->engine->model().hyperparameters().n_layers; }
 Result<int> Model::n_kv_heads(int layer) const {
   if (layer < 0 || layer >= n_layers()) {
-    return Error{"n_kv_heads: found layer " + std::to_string(layer) + ", expected 0 to " +
-                 std::to_string(n_layers() - 1)};
+    return Error{.message = "n_kv_heads: found layer " + std::to_string(layer) +
+                            ", expected 0 to " + std::to_string(n_layers() - 1),
+                 .code = ErrorCode::kInvalid};
   }
   return impl_->engine->model().cache_shape().layer(layer).n_kv_heads;
 }
@@ -110,9 +116,10 @@ Result<std::vector<Token>> Model::ChatPrompt(std::span<const ChatMessage> messag
   const chat::PromptWriter* writer = impl_->writer.get();
   std::unique_ptr<const chat::PromptWriter> made;
   if (writer == nullptr || !options.chat_template.empty()) {
-    WINNOW_ASSIGN(
-        chat::PromptWriter of_options,
-        chat::PromptWriter::Make(engine.file(), engine.tokenizer(), WriterOptionsFrom(options)));
+    WINNOW_ASSIGN(chat::PromptWriter of_options,
+                  api::WithCode(chat::PromptWriter::Make(engine.file(), engine.tokenizer(),
+                                                         WriterOptionsFrom(options)),
+                                ErrorCode::kInvalid));
     made = std::make_unique<const chat::PromptWriter>(std::move(of_options));
     if (impl_->on_warning) {
       for (const std::string& warning : made->warnings()) impl_->on_warning(warning);
@@ -120,7 +127,8 @@ Result<std::vector<Token>> Model::ChatPrompt(std::span<const ChatMessage> messag
     writer = made.get();
     if (options.chat_template.empty()) impl_->writer = std::move(made);
   }
-  WINNOW_ASSIGN(const chat::Prompt prompt, writer->Write(conversation));
+  WINNOW_ASSIGN(const chat::Prompt prompt,
+                api::WithCode(writer->Write(conversation), ErrorCode::kInvalid));
   if (!prompt.warning.empty() && impl_->on_warning) impl_->on_warning(prompt.warning);
   return engine.tokenizer().EncodeMarked(prompt.text);
 }
@@ -130,7 +138,8 @@ Result<Session> Model::NewSession(const SessionOptions& options) const {
   auto impl = std::make_unique<Session::Impl>();
   impl->model = impl_;
   impl->on_warning = impl_->on_warning;
-  WINNOW_ASSIGN(impl->session, runtime::Session::Make(*impl_->engine, wanted));
+  WINNOW_ASSIGN(impl->session,
+                api::WithCode(runtime::Session::Make(*impl_->engine, wanted), ErrorCode::kInvalid));
   return Session(std::move(impl));
 }
 
@@ -140,7 +149,8 @@ Result<Session> Model::RestoreSession(const std::string& path,
   auto impl = std::make_unique<Session::Impl>();
   impl->model = impl_;
   impl->on_warning = impl_->on_warning;
-  WINNOW_ASSIGN(impl->session, runtime::RestoreSession(*impl_->engine, wanted, path));
+  WINNOW_ASSIGN(impl->session, api::WithCode(runtime::RestoreSession(*impl_->engine, wanted, path),
+                                             ErrorCode::kFormat));
   return Session(std::move(impl));
 }
 

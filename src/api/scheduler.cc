@@ -153,7 +153,9 @@ Result<Scheduler> Scheduler::Make(std::shared_ptr<const void> model, void* engin
   wanted.max_waiting = options.max_waiting;
   wanted.max_token_gap_ms = options.max_token_gap_ms;
   WINNOW_ASSIGN(wanted.defaults, api::Convert(options.session));
-  WINNOW_ASSIGN(impl->scheduler, runtime::Scheduler::Make(*impl->engine, wanted, impl->log));
+  WINNOW_ASSIGN(impl->scheduler,
+                api::WithCode(runtime::Scheduler::Make(*impl->engine, wanted, impl->log),
+                              ErrorCode::kInvalid));
   impl->scheduler->Start();
   return Scheduler(std::move(impl));
 }

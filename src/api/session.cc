@@ -63,7 +63,8 @@ Result<void> Session::Impl::Append(std::span<const Token> tokens, const AppendOp
     return !options.cancel.cancelled();
   };
   const int64_t n_not_replayed = session->engine().n_not_replayed();
-  WINNOW_ASSIGN(const bool finished, session->Prefill(tokens, prefill));
+  WINNOW_ASSIGN(const bool finished,
+                api::WithCode(session->Prefill(tokens, prefill), ErrorCode::kInvalid));
   NoReplayWarning(n_not_replayed);
   if (finished) return {};
   return Error{.message = "cancelled while tokens were read", .code = ErrorCode::kCancelled};
@@ -97,7 +98,8 @@ Result<Generation> Session::Generate(std::span<const Token> prompt,
   const int64_t vocabulary = session.engine().tokenizer().vocabulary_size();
   WINNOW_TRY(api::CheckProbabilities(options, vocabulary));
   WINNOW_ASSIGN(runtime::Sampler sampler,
-                runtime::Sampler::Make(api::Convert(options.sampling), vocabulary));
+                api::WithCode(runtime::Sampler::Make(api::Convert(options.sampling), vocabulary),
+                              ErrorCode::kInvalid));
   for (const Token token : prompt) {
     if (token < 0 || token >= vocabulary)
       return NoSuch("Generate", "token", token, static_cast<int>(vocabulary));
@@ -127,7 +129,8 @@ Result<Generation> Session::Generate(std::span<const Token> prompt,
     };
   }
   const int64_t n_not_replayed = session.engine().n_not_replayed();
-  auto generated = runtime::Generate(session, sampler, prompt, wanted);
+  auto generated =
+      api::WithCode(runtime::Generate(session, sampler, prompt, wanted), ErrorCode::kInvalid);
   impl_->NoReplayWarning(n_not_replayed);
   if (!generated) return generated.error();
   generation.text = std::move(generated->text);
@@ -185,12 +188,12 @@ Result<Session> Session::Fork() const {
   impl->model = impl_->model;
   impl->on_warning = impl_->on_warning;
   impl->has_warned = impl_->has_warned;
-  WINNOW_ASSIGN(impl->session, impl_->session->Fork());
+  WINNOW_ASSIGN(impl->session, api::WithCode(impl_->session->Fork(), ErrorCode::kTooLarge));
   return Session(std::move(impl));
 }
 
 Result<void> Session::Save(const std::string& path) const {
-  return runtime::SaveSession(*impl_->session, path);
+  return api::WithCode(runtime::SaveSession(*impl_->session, path), ErrorCode::kFile);
 }
 
 std::span<const Token> Session::tokens() const { return impl_->session->tokens(); }

@@ -19,7 +19,8 @@ constexpr int kMaxLinks = 40;          // as the kernel follows
 constexpr size_t kMaxNameBytes = 200;  // of a temporary's name, before its number
 
 Error CannotWrite(const std::string& path, int problem) {
-  return Error{path + ": cannot be written: " + std::strerror(problem)};
+  return {.message = path + ": cannot be written: " + std::strerror(problem),
+          .code = ErrorCode::kFile};
 }
 
 // The file behind all links, which need not exist.
@@ -151,7 +152,7 @@ void OutputFile::Discard() {
 }
 
 Error OutputFile::Failed() const {
-  return Error{path_ + ": writing failed: " + std::strerror(errno)};
+  return {.message = path_ + ": writing failed: " + std::strerror(errno), .code = ErrorCode::kFile};
 }
 
 Result<void> OutputFile::Write(std::string_view bytes) {

@@ -4,6 +4,15 @@
 #include "base/check.h"
 #include "winnow/result.h"
 
+namespace winnow {
+
+// The same error, with where it happened before its message.
+inline Error Prefixed(std::string prefix, const Error& error) {
+  return {.message = std::move(prefix) + error.message, .code = error.code};
+}
+
+}  // namespace winnow
+
 // Returns the error of `expression` from the enclosing function, if it has one.
 #define WINNOW_TRY(expression)                                                   \
   do {                                                                           \

@@ -33,7 +33,7 @@ Error RangeError(std::string_view key, std::string_view found, std::string_view 
 }
 
 Error InFile(const std::string& path, const Error& error) {
-  return Error{"gguf: " + path + ": " + error.message};
+  return Prefixed("gguf: " + path + ": ", error);
 }
 
 // A metadata integer of a shard that is not in a File yet.
@@ -70,7 +70,7 @@ struct File::Data {
   // Maps and parses one more file; its views stay valid as long as this Data.
   Result<Shard> Load(const std::string& file) {
     Result<std::unique_ptr<const Mapping>> mapping = Mapping::Open(file);
-    if (!mapping) return Error{"gguf: " + mapping.error().message};
+    if (!mapping) return Prefixed("gguf: ", mapping.error());
     mappings.push_back(*std::move(mapping));
     Result<Shard> loaded = ParseShard(mappings.back()->bytes());
     if (!loaded) return InFile(file, loaded.error());
@@ -148,7 +148,7 @@ Result<std::shared_ptr<const File>> File::Data::FromMemory(std::unique_ptr<const
   file->data_->path = name;
   file->data_->mappings.push_back(std::move(bytes));
   Result<Shard> shard = ParseShard(file->data_->mappings.back()->bytes());
-  if (!shard) return Error{"gguf: " + shard.error().message};
+  if (!shard) return Prefixed("gguf: ", shard.error());
   file->data_->shard = *std::move(shard);
   WINNOW_TRY(file->data_->Index());
   return std::shared_ptr<const File>(file);

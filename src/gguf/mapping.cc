@@ -25,7 +25,8 @@ struct Descriptor {
 };
 
 Error SystemError(const std::string& path, const char* action) {
-  return Error{path + ": cannot " + action + ": " + std::strerror(errno)};
+  return {.message = path + ": cannot " + action + ": " + std::strerror(errno),
+          .code = ErrorCode::kFile};
 }
 
 }  // namespace
@@ -36,8 +37,13 @@ Result<std::unique_ptr<const Mapping>> Mapping::Open(const std::string& path) {
   if (file.fd < 0) return SystemError(path, "open");
   struct stat status;
   if (fstat(file.fd, &status) != 0) return SystemError(path, "read");
-  if (S_ISDIR(status.st_mode)) return Error{path + ": is a directory, a .gguf file expected"};
-  if (!S_ISREG(status.st_mode)) return Error{path + ": is not a regular file"};
+  if (S_ISDIR(status.st_mode)) {
+    return Error{.message = path + ": is a directory, a .gguf file expected",
+                 .code = ErrorCode::kFile};
+  }
+  if (!S_ISREG(status.st_mode)) {
+    return Error{.message = path + ": is not a regular file", .code = ErrorCode::kFile};
+  }
   if (status.st_size == 0) return Error{path + ": is empty"};
   const auto n_bytes = static_cast<size_t>(status.st_size);
   void* start = mmap(nullptr, n_bytes, PROT_READ, MAP_PRIVATE, file.fd, 0);

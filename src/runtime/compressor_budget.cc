@@ -237,7 +237,7 @@ Result<Compressor::ResolvedBudget> Compressor::ResolveMemoryLimit(const cache::C
   } else if (n_call > 1 && peak({.budget = smallest, .n_call = 1}) < needed) {
     message += "; taken in smaller chunks (`prefill_chunk`) it needs less";
   }
-  return Error{message};
+  return Error{.message = message, .code = ErrorCode::kTooLarge};
 }
 
 std::optional<Compressor::ResolvedBudget> Compressor::SettleReplay(
@@ -317,9 +317,10 @@ int64_t Compressor::BytesWith(const cache::Cache& cache, int64_t n_tokens) {
 
 Result<void> Compressor::CheckBytes(int64_t peak_bytes, int64_t n_call) const {
   if (peak_bytes <= options_.memory_bytes) return {};
-  return Error{"cache: " + std::to_string(n_call) + " more tokens need " +
-               std::to_string(peak_bytes) + " bytes, " + std::to_string(options_.memory_bytes) +
-               " are allowed"};
+  return Error{.message = "cache: " + std::to_string(n_call) + " more tokens need " +
+                          std::to_string(peak_bytes) + " bytes, " +
+                          std::to_string(options_.memory_bytes) + " are allowed",
+               .code = ErrorCode::kTooLarge};
 }
 
 Result<void> Compressor::CheckStep(const cache::Cache& cache) {

@@ -68,12 +68,14 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options, Log& 
   const auto start = std::chrono::steady_clock::now();
   const int n_threads = options.n_threads == 0 ? ThreadPool::DefaultThreads() : options.n_threads;
   if (n_threads < 1 || n_threads > ThreadPool::kMaxThreads) {
-    return Error{"engine: " + std::to_string(n_threads) + " threads wanted, expected 1.." +
-                 std::to_string(ThreadPool::kMaxThreads)};
+    return Error{.message = "engine: " + std::to_string(n_threads) +
+                            " threads wanted, expected 1.." +
+                            std::to_string(ThreadPool::kMaxThreads),
+                 .code = ErrorCode::kInvalid};
   }
   const auto named = [&](const Error& error) {
     const bool has_name = error.message.find(options.model_path) != std::string::npos;
-    return has_name ? error : Error{options.model_path + ": " + error.message};
+    return has_name ? error : Prefixed(options.model_path + ": ", error);
   };
 
   std::unique_ptr<Engine> engine(new Engine(options.survives_broken_invariants));
@@ -96,8 +98,10 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options, Log& 
   try {
     data.pool = std::make_unique<ThreadPool>(n_threads);
   } catch (const std::system_error& problem) {
-    return Error{"engine: the system refuses " + std::to_string(n_threads) + " threads (" +
-                 problem.code().message() + "); fewer `threads` need less"};
+    return Error{.message = "engine: the system refuses " + std::to_string(n_threads) +
+                            " threads (" + problem.code().message() +
+                            "); fewer `threads` need less",
+                 .code = ErrorCode::kTooLarge};
   }
   WINNOW_ASSIGN(data.backend, MakeBackend(options, *data.pool));
   auto model = model::Model::Load(data.file, *data.backend,
@@ -143,7 +147,7 @@ Result<const compression::ErrorProfiles*> Engine::error_profiles() const {
     data.profiles =
         compression::ReadErrorProfiles(text, model_hash(), shape.n_layers, shape.n_kv_heads);
     if (!data.profiles && data.profile_text.empty()) {
-      data.profiles = Error{data.profile_path + ": " + data.profiles.error().message};
+      data.profiles = Prefixed(data.profile_path + ": ", data.profiles.error());
     }
   });
   if (!data.profiles) return data.profiles.error();

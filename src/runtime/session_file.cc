@@ -145,7 +145,7 @@ class SessionReader {
     return Error{path_ + ": damaged: the part " + section +
                  " is cut off or not what was written; the text must be read again"};
   }
-  Error At(const Error& error) const { return Error{path_ + ": " + error.message}; }
+  Error At(const Error& error) const { return Prefixed(path_ + ": ", error); }
   bool at_end() const { return n_left_ == 0; }
 
  private:

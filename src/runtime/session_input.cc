@@ -11,10 +11,17 @@
 #include "runtime/session_file.h"
 
 namespace winnow::runtime {
+namespace {
+
+Error CannotRead(const std::string& name, const char* problem) {
+  return {.message = name + ": cannot be read: " + problem, .code = ErrorCode::kFile};
+}
+
+}  // namespace
 
 Result<SessionInput> SessionInput::Open(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return Error{path + ": cannot be read: " + std::strerror(errno)};
+  if (file < 0) return CannotRead(path, std::strerror(errno));
   return FromDescriptor(file, path);
 }
 
@@ -26,13 +33,12 @@ Result<SessionInput> SessionInput::FromDescriptor(int file, std::string name) {
   const int problem = found ? EINVAL : errno;
   if (!found || !S_ISREG(status.st_mode)) {
     close(file);
-    return Error{input.name +
-                 ": cannot be read: " + (found ? "is no regular file" : std::strerror(problem))};
+    return CannotRead(input.name, found ? "is no regular file" : std::strerror(problem));
   }
   input.n_bytes = static_cast<uint64_t>(status.st_size);
   input.file.reset(fdopen(file, "rb"));
   if (input.file) return input;
-  const Error error{input.name + ": cannot be read: " + std::strerror(errno)};
+  const Error error = CannotRead(input.name, std::strerror(errno));
   close(file);
   return error;
 }

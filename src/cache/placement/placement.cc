@@ -66,20 +66,21 @@ Result<void> Placement::Allocate() {
         Product(one.shape.n_kv_heads, one.key_region_bytes + one.value_region_bytes);
     total_bytes = bytes ? Sum(*total_bytes, *bytes) : std::nullopt;
   }
-  const std::string wanted =
-      "cache: keys and values of " + std::to_string(n_slots) + " tokens need " +
-      (total_bytes ? std::to_string(*total_bytes) : "more than 2^63") + " bytes";
-  if (!total_bytes) return Error{wanted};
+  const Error too_large = {
+      .message = "cache: keys and values of " + std::to_string(n_slots) + " tokens need " +
+                 (total_bytes ? std::to_string(*total_bytes) : "more than 2^63") + " bytes",
+      .code = ErrorCode::kTooLarge};
+  if (!total_bytes) return too_large;
 
   gathering_offset_ = *total_bytes;
   gathering_bytes_ = config_.gather_from_bytes > 0 ? *total_bytes / 2 : 0;
-  if (*total_bytes > std::numeric_limits<int64_t>::max() - gathering_bytes_) return Error{wanted};
+  if (*total_bytes > std::numeric_limits<int64_t>::max() - gathering_bytes_) return too_large;
   auto allocated = backend_.AllocateGrowing(*total_bytes + gathering_bytes_);
   if (!allocated && gathering_bytes_ > 0) {
     gathering_bytes_ = 0;  // where address space counts, it goes without
     allocated = backend_.AllocateGrowing(*total_bytes);
   }
-  if (!allocated) return Error{wanted + ": " + allocated.error().message};
+  if (!allocated) return Prefixed(too_large.message + ": ", allocated.error());
   memory_ = std::move(allocated).value();
   used_.reserve(2 * static_cast<size_t>(shape.n_layers) * static_cast<size_t>(shape.n_kv_heads));
 
