@@ -28,18 +28,24 @@ struct Load {
   int vocabulary = 30000;  // tokens are drawn below
   int idle = 0;            // connections that say nothing
   int long_prompt = 0;     // tokens that another client sends once all others stream; 0: none
+  int read_first = 0;      // 1: all prompts are read before any answer is measured, which goes on
   int seed = 1;
   int seconds = 3600;  // at most
   std::string fields;  // of every request, as JSON without braces
 };
 
 const std::map<std::string, int Load::*>& Numbers() {
-  static const std::map<std::string, int Load::*> numbers = {
-      {"--port", &Load::port},         {"--clients", &Load::clients},
-      {"--requests", &Load::requests}, {"--prompt", &Load::prompt},
-      {"--generate", &Load::generate}, {"--vocabulary", &Load::vocabulary},
-      {"--idle", &Load::idle},         {"--long-prompt", &Load::long_prompt},
-      {"--seed", &Load::seed},         {"--seconds", &Load::seconds}};
+  static const std::map<std::string, int Load::*> numbers = {{"--port", &Load::port},
+                                                             {"--clients", &Load::clients},
+                                                             {"--requests", &Load::requests},
+                                                             {"--prompt", &Load::prompt},
+                                                             {"--generate", &Load::generate},
+                                                             {"--vocabulary", &Load::vocabulary},
+                                                             {"--idle", &Load::idle},
+                                                             {"--long-prompt", &Load::long_prompt},
+                                                             {"--seed", &Load::seed},
+                                                             {"--seconds", &Load::seconds},
+                                                             {"--read-first", &Load::read_first}};
   return numbers;
 }
 
@@ -82,8 +88,11 @@ class Player {
   void Print() const;
 
  private:
-  std::string Body(int n_prompt, int n_generate);
-  bool Begin(int n_prompt, int n_generate);
+  // Of tokens, "[1,2,3]".
+  std::string Prompt(int n_prompt);
+  std::string Body(const std::string& prompt, int n_generate) const;
+  bool Begin(const std::string& prompt, int n_generate);
+  bool ReadFirst();
   bool Wait();
   // All streams have some tokens.
   bool AllStream() const;
@@ -93,30 +102,54 @@ class Player {
   Clock::time_point began_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<int> idle_;
+  std::vector<std::string> read_;  // prompts that the server knows
+  size_t n_read_ = 0;              // streams that only read
+  double read_s_ = 0;
   int n_begun_ = 0;
   int n_open_ = 0;
   const Stream* long_ = nullptr;
 };
 
-std::string Player::Body(int n_prompt, int n_generate) {
+std::string Player::Prompt(int n_prompt) {
   std::uniform_int_distribution<int> token(100, load_.vocabulary - 1);
-  // With tokens, as a token that is a part of a character gives no text, and would be no event.
-  std::string body = "{\"return_tokens\":true,\"prompt\":[";
+  std::string prompt = "[";
   for (int i = 0; i < n_prompt; ++i) {
-    if (i > 0) body += ',';
-    body += std::to_string(token(random_));
+    if (i > 0) prompt += ',';
+    prompt += std::to_string(token(random_));
   }
-  body += "],\"n_predict\":" + std::to_string(n_generate) +
-          ",\"stream\":true,\"temperature\":0,\"ignore_eos\":true,\"cache_prompt\":false";
+  return prompt + "]";
+}
+
+std::string Player::Body(const std::string& prompt, int n_generate) const {
+  // With tokens, as a token that is a part of a character gives no text, and would be no event.
+  std::string body = "{\"return_tokens\":true,\"prompt\":" + prompt +
+                     ",\"n_predict\":" + std::to_string(n_generate) +
+                     ",\"stream\":true,\"temperature\":0,\"ignore_eos\":true,\"cache_prompt\":" +
+                     (load_.read_first == 0 ? "false" : "true");
   if (!load_.fields.empty()) body += "," + load_.fields;
   return body + "}";
 }
 
-bool Player::Begin(int n_prompt, int n_generate) {
+bool Player::Begin(const std::string& prompt, int n_generate) {
   const std::optional<int> socket = Stream::Connect(load_.port);
   if (!socket) return false;
-  streams_.push_back(std::make_unique<Stream>(*socket, Body(n_prompt, n_generate)));
+  streams_.push_back(std::make_unique<Stream>(*socket, Body(prompt, n_generate)));
   ++n_open_;
+  return true;
+}
+
+// What decoding takes shows where nobody reads a prompt: a server that reads them one after another
+// is done with the first answer before the last prompt is read.
+bool Player::ReadFirst() {
+  while (std::ssize(read_) < load_.requests || n_open_ > 0) {
+    while (std::ssize(read_) < load_.requests && n_open_ < load_.clients) {
+      read_.push_back(Prompt(load_.prompt));
+      if (!Begin(read_.back(), 1)) return false;
+    }
+    if (!Wait()) return false;
+  }
+  n_read_ = streams_.size();
+  read_s_ = Seconds(began_, Clock::now());
   return true;
 }
 
@@ -152,13 +185,17 @@ bool Player::Play() {
     idle_.push_back(*socket);
   }
   began_ = Clock::now();
+  if (load_.read_first != 0 && !ReadFirst()) return false;
   while (n_begun_ < load_.requests || n_open_ > 0) {
     while (n_begun_ < load_.requests && n_open_ < load_.clients) {
-      if (!Begin(load_.prompt, load_.generate)) return false;
+      const bool is_read = load_.read_first != 0;
+      const std::string prompt =
+          is_read ? read_[static_cast<size_t>(n_begun_)] : Prompt(load_.prompt);
+      if (!Begin(prompt, load_.generate)) return false;
       ++n_begun_;
     }
     if (load_.long_prompt > 0 && long_ == nullptr && n_begun_ == load_.requests && AllStream()) {
-      if (!Begin(load_.long_prompt, 1)) return false;
+      if (!Begin(Prompt(load_.long_prompt), 1)) return false;
       long_ = streams_.back().get();
     }
     if (!Wait()) return false;
@@ -174,7 +211,8 @@ void Player::Print() const {
   std::string problem;
   // The time when all decode.
   Clock::time_point all_from = began_, all_to = Clock::time_point::max(), end = began_;
-  for (const auto& stream : streams_) {
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    const auto& stream = streams_[i];
     const auto& times = stream->times();
     if (!stream->problem().empty() || times.empty()) {
       ++n_failed;
@@ -182,16 +220,16 @@ void Player::Print() const {
       continue;
     }
     end = std::max(end, times.back());
-    if (stream.get() == long_) continue;
+    if (stream.get() == long_ || i < n_read_) continue;
     n_tokens += stream->n_tokens();
     first.push_back(Seconds(stream->started(), times.front()));
     all_from = std::max(all_from, times.front());
     all_to = std::min(all_to, times.back());
-    for (size_t i = 1; i < times.size(); ++i) {
-      const double gap = Seconds(times[i - 1], times[i]);
+    for (size_t t = 1; t < times.size(); ++t) {
+      const double gap = Seconds(times[t - 1], times[t]);
       gaps.push_back(gap);
       const bool during = long_ != nullptr && !long_->times().empty() &&
-                          times[i] > long_->started() && times[i - 1] < long_->times().front();
+                          times[t] > long_->started() && times[t - 1] < long_->times().front();
       if (during) longest_during = std::max(longest_during, gap);
     }
   }
@@ -210,14 +248,15 @@ void Player::Print() const {
   }
   const auto ms = [](double seconds) { return seconds * 1000; };
   std::printf(
-      "{\"requests\":%zu,\"failed\":%lld,\"tokens\":%lld,\"wall_s\":%.3f,\"tokens_per_s\":%.2f,"
+      "{\"requests\":%zu,\"failed\":%lld,\"tokens\":%lld,\"wall_s\":%.3f,\"read_s\":%.3f,"
+      "\"tokens_per_s\":%.2f,"
       "\"decode_tokens_per_s\":%.2f,\"first_p50_ms\":%.1f,\"first_p99_ms\":%.1f,\"gap_p50_ms\":%."
       "1f,"
       "\"gap_p99_ms\":%.1f,\"gap_max_ms\":%.1f,\"gap_max_while_long_ms\":%.1f,\"long_first_ms\":%."
       "1f,"
       "\"problem\":\"%s\"}\n",
       streams_.size(), static_cast<long long>(n_failed), static_cast<long long>(n_tokens), wall,
-      wall > 0 ? static_cast<double>(n_tokens) / wall : 0,
+      read_s_, wall > 0 ? static_cast<double>(n_tokens) / wall : 0,
       together > 0 ? static_cast<double>(n_together) / together : 0, ms(Quantile(first, 0.5)),
       ms(Quantile(first, 0.99)), ms(Quantile(gaps, 0.5)), ms(Quantile(gaps, 0.99)),
       ms(gaps.empty() ? 0 : gaps.back()), ms(longest_during),

@@ -7,6 +7,7 @@ import argparse
 import json
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -21,6 +22,8 @@ class Measure:
         self.args = args
         self.client = Client(args.load, vocabulary=args.vocabulary)
         self.rows = []
+        command = [str(args.winnow), "inspect", str(args.model), "--json"]
+        self.model = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
     def size(self, n, least=1):
         return max(least, int(n * self.args.scale))
@@ -37,20 +40,19 @@ class Measure:
     def llama(self, context, slots, *flags):
         """`context` is of one slot."""
         a = self.args
+        # It cuts a context at the trained one.
+        trained = max(context, self.model["hyperparameters"]["trained_context"])
         command = [a.llama_server, "-m", a.model, "-t", a.threads, "-tb", a.threads, "-c", context * slots, "-np", slots, "-fa", "on",
-                   "-cb", *flags]  # fmt: skip
+                   "-cb", "--override-kv", f"{self.model['architecture']}.context_length=int:{trained}", *flags]  # fmt: skip
         return Server(command, a.out / "llama-server.log")
-
-    def architecture(self):
-        command = [str(self.args.winnow), "inspect", str(self.args.model), "--json"]
-        return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["architecture"]
 
     def by_turns(self, winnow, llama):
         """Medians of what both give, measured one after the other, several times."""
         ours, theirs = [], []
         for _ in range(self.args.rounds):
-            ours.append(winnow())
-            theirs.append(llama())
+            for name, play, runs in (("winnow", winnow, ours), ("llama-server", llama, theirs)):
+                runs.append(play())
+                print(name, json.dumps(runs[-1]), file=sys.stderr, flush=True)
         return [{key: statistics.median(run[key] for run in runs) for key in runs[0] if key != "problem"}
                 for runs in (ours, theirs)]  # fmt: skip
 
@@ -87,13 +89,14 @@ class Measure:
     def long_decode(self):
         clients, prompt, kept, generate = self.size(32, 2), self.size(8192, 64), self.size(1024, 16), self.size(256, 16)
         context = prompt + generate + 64
-        load = {"clients": clients, "requests": clients, "prompt": prompt, "generate": generate}
-        budget = {"kv_method": "snapkv", "kv_decode": "h2o", "kv_size": kept}
+        # Prompts are read first: otherwise those who were read first are done before the last ones are.
+        load = {"clients": clients, "requests": clients, "prompt": prompt, "generate": generate, "read_first": 1}
+        budget = {"kv_method": "snapkv", "kv_decode": "h2o", "kv_size": kept, "reuse_across_questions": True}
         with self.winnow(context, "-np", clients) as ours, self.llama(context, clients) as theirs:
             a, b = self.by_turns(lambda: self.client.play(ours, budget, **load), lambda: self.client.play(theirs, **load))
         what = f"{clients} clients with {prompt} tokens read, {kept} kept"
         self.ratio(what + ": decode", "tokens/s", a["decode_tokens_per_s"], b["decode_tokens_per_s"], 6)
-        self.ratio(what + f": end to end with {generate} new", "tokens/s", a["tokens_per_s"], b["tokens_per_s"], 1.8)
+        self.ratio(what + f": end to end, read and {generate} new", "tokens/s", a["tokens_per_s"], b["tokens_per_s"], 1.8)
 
     def capacity(self):
         """Conversations at work at once within a memory beside the model."""
@@ -134,9 +137,7 @@ class Measure:
         clients, prompt = 4, self.size(30000, 200)
         load = {"clients": clients + 1, "requests": clients, "prompt": 32, "generate": self.size(4000, 300), "long_prompt": prompt}
         context = prompt + 512
-        # llama-server cuts a context at the trained one.
-        trained = ["--override-kv", f"{self.architecture()}.context_length=int:{context}"]
-        with self.winnow(context, "-np", clients + 1) as ours, self.llama(context, clients + 1, *trained) as theirs:
+        with self.winnow(context, "-np", clients + 1) as ours, self.llama(context, clients + 1) as theirs:
             a, b = self.by_turns(lambda: self.client.play(ours, **load), lambda: self.client.play(theirs, **load))
         longest = a["gap_max_while_long_ms"]
         self.add(f"longest gap between tokens while {prompt} are read", "ms", longest, b["gap_max_while_long_ms"], "<= 250 ms",
