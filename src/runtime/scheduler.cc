@@ -89,15 +89,19 @@ void Scheduler::Data::AddFileWork(SessionStore::FileTask task, SchedulerLoop::Th
   };
   if (ends()) {
     // Not within the call: whoever asks may be looking at a session that `then` puts away.
-    const auto refuse = [then = std::move(then)] {
+    const auto refuse = [this, then = std::move(then)] {
       const RequestError error = ShuttingDown();
       then(&error);
+      loop.LookForRoom();
     };
     return Post(refuse, refuse);
   }
   files.Add([this, task = std::move(task), then = std::move(then)] {
     // Whoever stops the scheduler waits for the queue first, and is then alone.
-    const auto finish = [then, error = task()] { then(error ? &*error : nullptr); };
+    const auto finish = [this, then, error = task()] {
+      then(error ? &*error : nullptr);
+      loop.LookForRoom();
+    };
     Post(finish, finish);
   });
 }

@@ -23,11 +23,6 @@ bool BeginsWith(std::span<const TokenId> text, std::span<const TokenId> beginnin
          std::ranges::equal(text.first(beginning.size()), beginning);
 }
 
-std::string Numbers(int64_t needed, int64_t limit) {
-  return std::to_string(needed) + " bytes with the model and its buffers, the limit is " +
-         std::to_string(limit);
-}
-
 }  // namespace
 
 int64_t SchedulerLoop::Reading::reserved() const {
@@ -61,18 +56,21 @@ bool SchedulerLoop::MakeRoom(int64_t n_bytes, const SessionStore::Spared& spared
     if (eviction.kind == Kind::kGone) continue;
     file_work_(eviction.saving.write, [this, saving = eviction.saving](const RequestError* error) {
       store_.EndEvict(saving, error);
-      for (const auto& again : std::exchange(wait_for_room_, {})) again();
     });
   }
   return n_bytes <= free();
 }
 
-SchedulerLoop::Answer SchedulerLoop::ContextFull(Job& job, int64_t n_bytes) {
-  if (n_at_work() > 0 || n_file_work() > 0) return Answer::kWaits;
-  Fail(job, {ErrorKind::kTooLarge,
-             "the request needs " + Numbers(n_bytes + fixed_bytes_, options_.memory_limit_bytes) +
-                 " and sessions that cannot be put away take " + std::to_string(store_.bytes())});
-  return Answer::kGone;
+void SchedulerLoop::LookForRoom() {
+  for (const auto& again : std::exchange(wait_for_room_, {})) again();
+}
+
+SchedulerLoop::Answer SchedulerLoop::WaitForRoom(Job& job, int64_t n_bytes) const {
+  job.too_large = {
+      ErrorKind::kTooLarge,
+      "the request needs " + BytesAndLimit(n_bytes + fixed_bytes_, options_.memory_limit_bytes) +
+          " and sessions that cannot be put away take " + std::to_string(store_.bytes())};
+  return Answer::kWaits;
 }
 
 // One prompt is in prefill at a time, or several short ones.
@@ -81,7 +79,10 @@ void SchedulerLoop::Admit() {
   const auto alone = [&](const std::shared_ptr<Job>& job) {
     return Start(job, std::numeric_limits<int64_t>::max());
   };
-  while (reading_.empty() && waiting_.Offer(alone)) {
+  while (reading_.empty()) {
+    if (waiting_.Offer(alone, /*asks_all=*/is_stuck())) continue;
+    // Where nobody leaves any more, there is never more room than now.
+    if (!is_stuck() || !FailFirstTooLarge()) break;
   }
   const auto n_tokens = [&] {
     int64_t n = 0;
@@ -103,11 +104,23 @@ void SchedulerLoop::Admit() {
   if (!prefill_.at_work()) FinishPrompts();
 }
 
+bool SchedulerLoop::FailFirstTooLarge() {
+  bool found = false;
+  const auto failed = waiting_.Take([&](const Job& job) {
+    if (found || !job.too_large) return false;
+    found = true;
+    return true;
+  });
+  for (const auto& job : failed) Fail(*job, RequestError(*job->too_large));
+  return found;
+}
+
 SchedulerLoop::Answer SchedulerLoop::Start(const std::shared_ptr<Job>& job, int64_t max_rest) {
   if (job->cancelled()) {
     TellCancelled(*job);
     return Answer::kGone;
   }
+  job->too_large.reset();
   if (n_at_work() + job->request.n > options_.max_running) return Answer::kWaits;
   auto found = FindSource(job);
   if (const auto* error = std::get_if<RequestError>(&found)) {
@@ -127,15 +140,15 @@ SchedulerLoop::Answer SchedulerLoop::Start(const std::shared_ptr<Job>& job, int6
     // A copy is whole before it is cut back.
     needed = source.copy ? std::max(needed, source.idle->bytes) : needed - source.idle->bytes;
   }
-  if (MakeRoom(needed, {.session = source.idle})) {
+  if (MakeRoomFor(*job, needed, source.idle)) {
     Begin(job, std::move(source), *bytes);
     return Answer::kStarted;
   }
   const bool may_read_all = job->session.empty() || job->creates;
   const bool may_wait = n_at_work() > 0 || n_file_work() > 0;
   const int64_t alone = job->request.n * job->fresh.steady + job->fresh.prefill;
-  if (may_wait || source.idle == nullptr || !may_read_all || !MakeRoom(alone, {})) {
-    return ContextFull(*job, needed);
+  if (may_wait || source.idle == nullptr || !may_read_all || !MakeRoomFor(*job, alone)) {
+    return WaitForRoom(*job, needed);
   }
   // A copy does not fit beside the session that the prompt begins with.
   Begin(job, {.rest = job->request.prompt}, job->fresh);
@@ -148,8 +161,8 @@ IdleSession* SchedulerLoop::FindNamed(const std::shared_ptr<Job>& job, Answer& a
   if (idle != nullptr || job->loading || job->load_error) return idle;
   if (!loading_.contains({id, id})) {
     const auto max_bytes = store_.ReadMaxBytes(id);
-    if (max_bytes && !MakeRoomForFile(*max_bytes)) {
-      answer = ContextFull(*job, *max_bytes);
+    if (max_bytes && !MakeRoomFor(*job, *max_bytes)) {
+      answer = WaitForRoom(*job, *max_bytes);
       return nullptr;
     }
   }
@@ -245,8 +258,9 @@ bool SchedulerLoop::WaitsForSavedPrefix(const std::shared_ptr<Job>& shared_job) 
   const std::string file = *job.prefix_file;
   const auto max_bytes = store_.ReadMaxBytes(file);
   // It stays while the request works on a copy.
-  const bool fits = max_bytes && MakeRoomForFile(*max_bytes + *max_bytes);
-  if (max_bytes && !fits && room_comes()) return true;
+  const int64_t with_copy = max_bytes ? *max_bytes + *max_bytes : 0;
+  const bool fits = max_bytes && MakeRoom(with_copy, {.claimed = true});
+  if (max_bytes && !fits && fits_alone(with_copy) && room_comes()) return true;
   job.prefix_file->clear();
   if (!fits) return false;
   job.loading = true;
@@ -282,6 +296,7 @@ Result<std::unique_ptr<Session>> SchedulerLoop::TakeSession(Job& job, const Sour
   std::unique_ptr<Session> session;
   if (source.copy) {
     WINNOW_ASSIGN(session, source.idle->session->Fork());
+    source.idle->used = clock_.now();
     if (!job.session.empty() && !job.creates) {
       job.works_on_copy = true;
       source.idle->copied = true;

@@ -134,7 +134,7 @@ void SchedulerLoop::FailAll(const RequestError& error) {
 
 void SchedulerLoop::SaveAll() {
   for (const IdleSession& session : store_.sessions()) {
-    if (session.name.empty()) continue;
+    if (session.name.empty() || session.saved) continue;
     if (const auto saved = store_.Save(session, session.name); !saved) {
       log_.Error("session " + session.name + " is not saved: " + saved.error().message);
     }

@@ -145,10 +145,8 @@ TEST_F(SchedulerEvictionOrderTest, AnOldSaveDoesNotReplaceALaterSession) {
 
 TEST_F(SchedulerEvictionOrderTest, ASaveUnderTheNameOfAnotherDoesNotReplaceIt) {
   ASSERT_NO_FATAL_FAILURE(MakeSessions(2));
-  HoldDisk();
-  auto saved = BeginSave("b", "a");
-  ASSERT_NO_FATAL_FAILURE(NeedMemory());
-  EXPECT_EQ(End(saved), "");
+  auto refused = BeginSave("b", "a");
+  EXPECT_EQ(EndKind(refused), ErrorKind::kBusy);
   const auto kept = Kept("a");
   ASSERT_TRUE(kept);
   EXPECT_EQ(kept->tokens.size(), 60u);
@@ -156,15 +154,19 @@ TEST_F(SchedulerEvictionOrderTest, ASaveUnderTheNameOfAnotherDoesNotReplaceIt) {
 
 TEST_F(SchedulerEvictionOrderTest, AFileIsReadAsItWasWhenAskedFor) {
   ASSERT_NO_FATAL_FAILURE(MakeSessions(3));
-  auto saved = BeginSave("b", "a");
-  ASSERT_EQ(End(saved), "");
+  for (const char* id : {"a", "b"}) {
+    auto saved = BeginSave(id, id);
+    ASSERT_EQ(End(saved), "");
+  }
+  auto other = BeginRestore("a", "b");  // and is not what its file has
+  ASSERT_EQ(End(other), "");
   HoldDisk();
   auto restored = BeginRestore("b", "a");
   ASSERT_NO_FATAL_FAILURE(NeedMemory());
   EXPECT_EQ(End(restored), "");
   const auto kept = Kept("b");
   ASSERT_TRUE(kept);
-  EXPECT_EQ(kept->tokens.size(), 30u);
+  EXPECT_EQ(kept->tokens.size(), 60u);
 }
 
 // The session of that name has more by now, and would be the first to go.

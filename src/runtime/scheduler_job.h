@@ -63,6 +63,8 @@ struct Job {
   // While it waits: a session is read for it from a file, or cannot be.
   bool loading = false;
   std::optional<RequestError> load_error = {};
+  // There is no room for it; what it is told if nobody leaves any.
+  std::optional<RequestError> too_large = {};
   // A file that its prompt begins as; empty: there is none, or it was read. Found once.
   std::optional<std::string> prefix_file = {};
 

@@ -72,15 +72,18 @@ class SchedulerLoop {
   void EndSave(const SessionStore::Saving& saving, bool is_written) {
     store_.EndSave(saving, is_written);
   }
-  // From memory.
-  SessionOutcome Drop(const std::string& id);
-  // Whether a file waits for room to be read. Until then nothing else is to be done with it.
-  bool waits_to_be_read(const std::string& file) const { return waiting_reads_.contains(file); }
-  // Its file is removed in another thread. Whoever reads it meanwhile has it in memory again, until
-  // the end.
-  void BeginRemove(const std::string& id);
-  void EndRemove(const std::string& id);
+  // What is to be deleted: kNotFound, or kBusy as long as it waits to be read.
+  SessionOutcome FindToDelete(const std::string& id);
+  // Between the two its file, if there can be one, is removed in another thread.
+  void BeginDelete(const std::string& id) { store_.BeginFileWork(id); }
+  void EndDelete(const std::string& id, bool is_removed);
+  // Whoever waits for memory looks again. After each work on a file.
+  void LookForRoom();
   std::vector<SessionInfo> List() const;
+  // In memory, at work or saved.
+  SessionOutcome FindSession(const std::string& id) const;
+  void ReadTokens(const std::string& id,
+                  const std::function<void(std::variant<SessionTokens, RequestError>)>& done);
   void KeptPositions(const std::string& id, bool by_head,
                      const std::function<void(std::variant<KeptTokens, RequestError>)>& done);
 
@@ -105,6 +108,8 @@ class SchedulerLoop {
 
   // --- admission (scheduler_admit.cc) ---
   void Admit();
+  // Of those that wait for room that does not come; false: there is none.
+  bool FailFirstTooLarge();
   Answer Start(const std::shared_ptr<Job>& job, int64_t max_rest);
   std::variant<Source, RequestError, Answer> FindSource(const std::shared_ptr<Job>& job);
   // Null: the job waits, or has got an error.
@@ -119,18 +124,30 @@ class SchedulerLoop {
   // Whether so many bytes more are free. If not, idle sessions are put away as far as needed, and
   // some may be free later (room_comes).
   bool MakeRoom(int64_t n_bytes, const SessionStore::Spared& spared);
-  // For a file: two requests that wait put each other's sessions away only where nothing else goes
-  // on that may leave room for both.
-  bool MakeRoomForFile(int64_t n_bytes) {
-    return MakeRoom(n_bytes, {.claimed = n_at_work() > 0 || n_file_work() > 0});
+  // Only for the first of those that wait sessions are put away that another one waits for: two
+  // would put each other's away by turns.
+  bool MakeRoomFor(const Job& job, int64_t n_bytes, const IdleSession* spared = nullptr) {
+    return MakeRoom(n_bytes, {.session = spared, .claimed = !waiting_.IsFirst(job)});
   }
-  bool room_comes() const { return store_.evicting_bytes() > 0; }
-  // Where there is none: the request waits for those at work, or can never have it.
-  Answer ContextFull(Job& job, int64_t n_bytes);
+  // Whether work on files goes on that may leave room, besides n_own of them.
+  bool room_comes(int n_own = 0) const {
+    return n_file_work() - static_cast<int>(waiting_reads_.size()) > n_own;
+  }
+  bool fits_alone(int64_t n_bytes) const {
+    return options_.memory_limit_bytes == 0 ||
+           fixed_bytes_ + n_bytes <= options_.memory_limit_bytes;
+  }
+  // Whether nobody is at work, and so no memory comes free by itself.
+  bool is_stuck() const { return reading_.empty() && running_.empty() && n_file_work() == 0; }
+  // Where there is no room: the request waits for others to leave.
+  Answer WaitForRoom(Job& job, int64_t n_bytes) const;
+  // Of what needs so much, besides n_beside that stay: never, or not now.
+  RequestError OutOfMemory(const std::string& what, int64_t n_bytes, int64_t n_beside) const;
   int64_t ReservedBytes() const;
   int64_t n_at_work() const;
 
   // --- sessions (scheduler_sessions.cc) ---
+  const Sequence* FindAtWork(const std::string& id) const;  // null: it is not
   void ReadFile(const std::string& id, const std::string& file, bool replaces, const Then& then);
   // The same once for all who ask at a time. No id: what the file has is kept for its prefix.
   void ReadOnce(const std::string& id, const std::string& file, const Then& then);
@@ -179,8 +196,9 @@ class SchedulerLoop {
   SessionStore store_;
   std::map<std::pair<std::string, std::string>, std::vector<Then>> loading_;  // by session and file
   int64_t loading_bytes_ = 0;                         // of what files become, at most
-  std::vector<std::function<void()>> wait_for_room_;  // until a session has been put away
+  std::vector<std::function<void()>> wait_for_room_;  // until some work on a file has ended
   std::multiset<std::string> waiting_reads_;          // files of those
+  bool waits_to_be_read(const std::string& file) const { return waiting_reads_.contains(file); }
   Batch batch_;
   model::Step prefill_step_;      // its buffers are its own: decode steps run in between
   std::vector<Reading> reading_;  // in the order of prefill_

@@ -85,6 +85,11 @@ int64_t StepBufferBytes(const Engine& engine, int64_t n_sequences, int64_t row_b
   return decode + prefill;
 }
 
+std::string BytesAndLimit(int64_t needed, int64_t limit) {
+  return std::to_string(needed) + " bytes with the model and its buffers, the limit is " +
+         std::to_string(limit);
+}
+
 Result<void> CheckPromptFits(const Session& session, int64_t n_prompt) {
   if (n_prompt <= session.capacity() - session.n_tokens()) return session.CheckRoom(n_prompt);
   std::string message = "the prompt is " + std::to_string(n_prompt) + " tokens";

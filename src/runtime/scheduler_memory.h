@@ -39,4 +39,7 @@ Result<void> CheckPromptFits(const Session& session, int64_t n_prompt);
 // the end of its context.
 int64_t TokensToGenerate(const Session& session, int64_t n_prompt, int64_t max_tokens);
 
+// "NEEDED bytes with the model and its buffers, the limit is LIMIT".
+std::string BytesAndLimit(int64_t needed, int64_t limit);
+
 }  // namespace winnow::runtime

@@ -14,6 +14,8 @@ RequestError NoFolder() {
           "sessions are in memory only: there is no session path to save them to"};
 }
 
+RequestError NotFound() { return {ErrorKind::kNotFound, "there is no such session"}; }
+
 bool Succeeded(const Scheduler::SessionOutcome& outcome) {
   return std::holds_alternative<SessionInfo>(outcome);
 }
@@ -109,22 +111,27 @@ void Scheduler::DeleteSession(const std::string& id, const SessionDone& done) {
   data.Post(
       [&data, id, done] {
         if (auto refused = data.ClaimExisting(id)) return done(*refused);
-        const SessionOutcome dropped = data.loop.Drop(id);
-        if (data.folder == nullptr || !Succeeded(dropped)) {
-          data.names.Release(id, !Succeeded(dropped));
-          return done(dropped);
+        const SessionOutcome found = data.loop.FindToDelete(id);
+        if (const auto* error = std::get_if<RequestError>(&found)) {
+          data.names.Release(id, error->kind != ErrorKind::kNotFound);
+          return done(found);
+        }
+        data.loop.BeginDelete(id);
+        if (data.folder == nullptr) {
+          data.loop.EndDelete(id, true);
+          data.names.Release(id, false);
+          return done(found);
         }
         // Behind those that write it now.
-        data.loop.BeginRemove(id);
         const auto remove = [&data, id]() -> std::optional<RequestError> {
           const auto removed = data.folder->Remove(id);
           if (removed) return std::nullopt;
           return RequestError{ErrorKind::kInternal, removed.error().message};
         };
-        data.AddFileWork(remove, [&data, id, dropped, done](const RequestError* error) {
-          data.loop.EndRemove(id);
+        data.AddFileWork(remove, [&data, id, found, done](const RequestError* error) {
+          data.loop.EndDelete(id, error == nullptr);
           data.names.Release(id, error != nullptr);
-          done(error == nullptr ? dropped : *error);
+          done(error == nullptr ? found : *error);
         });
       },
       [done] { done(ShuttingDown()); });
@@ -135,6 +142,31 @@ void Scheduler::ListSessions(const std::function<void(std::vector<SessionInfo> s
   data.Post([&data, done] { done(data.loop.List()); }, [done] { done({}); });
 }
 
+void Scheduler::FindSession(const std::string& id, const SessionDone& done) {
+  Data& data = *data_;
+  data.Post(
+      [&data, id, done] {
+        if (!IsSessionName(id)) return done(NotFound());
+        done(data.loop.FindSession(id));
+      },
+      [done] { done(ShuttingDown()); });
+}
+
+void Scheduler::ReadTokens(
+    const std::string& id,
+    const std::function<void(std::variant<SessionTokens, RequestError> tokens)>& done) {
+  Data& data = *data_;
+  data.Post(
+      [&data, id, done] {
+        if (!IsSessionName(id)) {
+          return done(NotFound());
+        }
+        if (auto full = data.CheckFileQueue()) return done(*full);
+        data.loop.ReadTokens(id, done);
+      },
+      [done] { done(ShuttingDown()); });
+}
+
 void Scheduler::KeptPositions(
     const std::string& id, bool by_head,
     const std::function<void(std::variant<KeptTokens, RequestError> kept)>& done) {
@@ -142,7 +174,7 @@ void Scheduler::KeptPositions(
   data.Post(
       [&data, id, by_head, done] {
         if (!IsSessionName(id)) {
-          return done(RequestError{ErrorKind::kNotFound, "there is no such session"});
+          return done(NotFound());
         }
         data.loop.KeptPositions(id, by_head, done);
       },

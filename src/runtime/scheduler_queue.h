@@ -17,6 +17,7 @@ class WaitingQueue {
   bool empty() const { return jobs_.empty(); }
   size_t size() const { return jobs_.size(); }
   const std::vector<std::shared_ptr<Job>>& jobs() const { return jobs_; }
+  bool IsFirst(const Job& job) const { return !jobs_.empty() && jobs_.front().get() == &job; }
 
   enum class Answer {
     kStarted,  // it has its turn
@@ -25,8 +26,9 @@ class WaitingQueue {
   };
   // Offers a turn to the requests in their order until one takes it; false: none did. Those that
   // wait are overtaken by the one that takes it, each at most so often; behind one that was, nobody
-  // is asked. That does not hold for those whose session is being read from a file.
-  bool Offer(const std::function<Answer(const std::shared_ptr<Job>& job)>& offer);
+  // is asked, unless all are. That does not hold for those whose session is being read from a file.
+  bool Offer(const std::function<Answer(const std::shared_ptr<Job>& job)>& offer,
+             bool asks_all = false);
   // Offers a turn to the first one only, which may not be overtaken here.
   bool OfferFirst(const std::function<Answer(const std::shared_ptr<Job>& job)>& offer);
 

@@ -12,11 +12,6 @@ RequestError NotInMemory(const std::string& id) {
   return {ErrorKind::kNotFound, "session " + id + " is neither in memory nor saved"};
 }
 
-RequestError OutOfMemory(const std::string& what, int64_t n_bytes) {
-  return {ErrorKind::kQueueFull, what + " needs up to " + std::to_string(n_bytes) +
-                                     " bytes, which requests and files at work hold"};
-}
-
 RequestError ToBeRead(const std::string& file) {
   return {ErrorKind::kBusy, "the file of session " + file + " is to be read first; try again"};
 }
@@ -47,6 +42,13 @@ KeptTokens Kept(const Session& session, int64_t n_document, bool by_head) {
   return kept;
 }
 
+SessionInfo DescribeAtWork(const Sequence& sequence) {
+  return {.id = sequence.job().session,
+          .n_tokens = sequence.session().n_tokens(),
+          .cache = ReportCache(sequence.session()),
+          .busy = true};
+}
+
 }  // namespace
 
 SchedulerLoop::SessionOutcome SchedulerLoop::Describe(const std::string& id) {
@@ -56,6 +58,17 @@ SchedulerLoop::SessionOutcome SchedulerLoop::Describe(const std::string& id) {
                      .n_tokens = idle->session->n_tokens(),
                      .cache = ReportCache(*idle->session),
                      .busy = idle->copied};
+}
+
+RequestError SchedulerLoop::OutOfMemory(const std::string& what, int64_t n_bytes,
+                                        int64_t n_beside) const {
+  const int64_t needed = fixed_bytes_ + n_beside + n_bytes;
+  if (needed > options_.memory_limit_bytes) {
+    return {ErrorKind::kTooLarge,
+            what + " needs up to " + BytesAndLimit(needed, options_.memory_limit_bytes)};
+  }
+  return {ErrorKind::kQueueFull, what + " needs up to " + std::to_string(n_bytes) +
+                                     " bytes, which requests and files at work hold"};
 }
 
 void SchedulerLoop::Load(const std::string& id, const Then& then) {
@@ -92,8 +105,8 @@ void SchedulerLoop::ReadFile(const std::string& id, const std::string& file, boo
 }
 
 void SchedulerLoop::ReadWhenThereIsRoom(const FileRead& read) {
-  if (!MakeRoom(read.max_bytes, {.session = store_.Find(read.id)})) {
-    if (room_comes()) {
+  if (!MakeRoom(read.max_bytes, {.session = store_.Find(read.id), .claimed = true})) {
+    if (room_comes(/*n_own=*/1) && fits_alone(read.max_bytes)) {
       const auto waiting = waiting_reads_.insert(read.file);
       wait_for_room_.emplace_back([this, read, waiting] {
         waiting_reads_.erase(waiting);
@@ -102,7 +115,7 @@ void SchedulerLoop::ReadWhenThereIsRoom(const FileRead& read) {
       return;
     }
     store_.EndFileWork(read.file);
-    const RequestError error = OutOfMemory("session " + read.file, read.max_bytes);
+    const RequestError error = OutOfMemory("session " + read.file, read.max_bytes, 0);
     return read.then(&error);
   }
   loading_bytes_ += read.max_bytes;
@@ -114,6 +127,7 @@ void SchedulerLoop::ReadWhenThereIsRoom(const FileRead& read) {
     if (read.replaces || store_.Find(read.id) == nullptr) {
       idle->name = read.id;
       if (read.id.empty()) idle->read_from = read.file;
+      idle->saved = read.id == read.file;
       idle->used = clock_.now();
       store_.Put(std::move(*idle));
       store_.DropUnnamed(options_.max_unnamed);
@@ -127,6 +141,16 @@ std::variant<SessionStore::Saving, RequestError> SchedulerLoop::BeginSave(const 
                                                                           const std::string& file) {
   const IdleSession& idle = *store_.Find(id);
   if (waits_to_be_read(file)) return ToBeRead(file);
+  if (file != id) {
+    const IdleSession* other = store_.Find(file);
+    if (names_.busy(file) || (other != nullptr && !other->saved)) {
+      return RequestError{ErrorKind::kBusy,
+                          "session " + file +
+                              " is at work, or has changed since it was saved: it would be "
+                              "written over what is saved here. Save or delete it first, or take "
+                              "another name"};
+    }
+  }
   if (!store_.saving_to(idle, file)) return store_.BeginSave(idle, file);
   return RequestError{ErrorKind::kBusy,
                       "session " + id + " is being saved to " + file + " already"};
@@ -135,15 +159,17 @@ std::variant<SessionStore::Saving, RequestError> SchedulerLoop::BeginSave(const 
 void SchedulerLoop::Fork(const std::string& from, const std::string& to, const Then& then) {
   Load(from, [this, from, to, then](const RequestError* error) {
     if (error != nullptr) return then(error);
-    const IdleSession* idle = store_.Find(from);
-    if (!MakeRoom(idle->bytes, {.session = idle})) {
-      if (room_comes()) {
+    IdleSession* idle = store_.Find(from);
+    if (!MakeRoom(idle->bytes, {.session = idle, .claimed = true})) {
+      if (room_comes() && fits_alone(2 * idle->bytes)) {
         wait_for_room_.emplace_back([this, from, to, then] { Fork(from, to, then); });
         return;
       }
-      const RequestError full = OutOfMemory("a copy of session " + from, idle->bytes);
+      const RequestError full =
+          OutOfMemory("a copy of session " + from, idle->bytes, /*n_beside=*/idle->bytes);
       return then(&full);
     }
+    idle->used = clock_.now();
     auto session = idle->session->Fork();
     if (!session) {
       const RequestError failed = {ErrorKind::kInternal, session.error().message};
@@ -158,28 +184,42 @@ void SchedulerLoop::Fork(const std::string& from, const std::string& to, const T
   });
 }
 
-SchedulerLoop::SessionOutcome SchedulerLoop::Drop(const std::string& id) {
+SchedulerLoop::SessionOutcome SchedulerLoop::FindToDelete(const std::string& id) {
   if (waits_to_be_read(id)) return ToBeRead(id);
-  IdleSession* idle = store_.Find(id);
-  if (idle == nullptr) {
-    if (!store_.HasFile(id)) return NotInMemory(id);
-    return SessionInfo{.id = id};
-  }
-  SessionOutcome info = Describe(id);
-  store_.Drop(*idle);
-  return info;
+  const auto info = store_.Describe(id, clock_.now());
+  if (info) return *info;
+  if (store_.HasFile(id)) return SessionInfo{.id = id};  // damaged
+  return NotInMemory(id);
 }
 
-void SchedulerLoop::BeginRemove(const std::string& id) {
-  store_.DropReadFrom(id);
-  store_.FileChanged(id);
-  store_.BeginFileWork(id);
-}
-
-void SchedulerLoop::EndRemove(const std::string& id) {
-  store_.FileChanged(id);
+void SchedulerLoop::EndDelete(const std::string& id, bool is_removed) {
   store_.EndFileWork(id);
+  if (!is_removed) return;
+  store_.FileRemoved(id);
+  store_.DropReadFrom(id);
   if (IdleSession* idle = store_.Find(id)) store_.Drop(*idle);
+}
+
+const Sequence* SchedulerLoop::FindAtWork(const std::string& id) const {
+  const auto has_id = [&](const Sequence* sequence) {
+    return sequence != nullptr && sequence->choice() == 0 && sequence->job().session == id;
+  };
+  for (const auto& sequence : running_) {
+    if (has_id(sequence.get())) return sequence.get();
+  }
+  for (const Reading& reading : reading_) {
+    if (has_id(reading.sequence.get())) return reading.sequence.get();
+  }
+  return nullptr;
+}
+
+SchedulerLoop::SessionOutcome SchedulerLoop::FindSession(const std::string& id) const {
+  if (const Sequence* sequence = id.empty() ? nullptr : FindAtWork(id)) {
+    return DescribeAtWork(*sequence);
+  }
+  const auto info = store_.Describe(id, clock_.now());
+  if (!info) return NotInMemory(id);
+  return *info;
 }
 
 std::vector<SessionInfo> SchedulerLoop::List() const {
@@ -190,10 +230,7 @@ std::vector<SessionInfo> SchedulerLoop::List() const {
     const auto same = [&](const SessionInfo& info) { return info.id == id; };
     auto place = std::ranges::find_if(list, same);
     if (place == list.end()) place = list.insert(place, SessionInfo{.id = id});
-    *place = {.id = id,
-              .n_tokens = sequence.session().n_tokens(),
-              .cache = ReportCache(sequence.session()),
-              .busy = true};
+    *place = DescribeAtWork(sequence);
   };
   for (const auto& sequence : running_) add(*sequence);
   for (const Reading& reading : reading_) {
@@ -201,6 +238,27 @@ std::vector<SessionInfo> SchedulerLoop::List() const {
   }
   std::ranges::sort(list, {}, &SessionInfo::id);
   return list;
+}
+
+void SchedulerLoop::ReadTokens(
+    const std::string& id,
+    const std::function<void(std::variant<SessionTokens, RequestError>)>& done) {
+  const auto tell = [&](const Session& session, int64_t n_document) {
+    done(SessionTokens{.tokens = {session.tokens().begin(), session.tokens().end()},
+                       .n_document = n_document});
+  };
+  if (const Sequence* sequence = FindAtWork(id)) {
+    return tell(sequence->session(), sequence->job().n_document);
+  }
+  if (const IdleSession* idle = store_.Find(id)) return tell(*idle->session, idle->n_document);
+  if (!store_.HasFile(id)) return done(NotInMemory(id));
+  const auto read = std::make_shared<SessionTokens>();
+  store_.BeginFileWork(id);
+  file_work_(store_.MakeTextReader(id, read), [this, id, read, done](const RequestError* error) {
+    store_.EndFileWork(id);
+    if (error != nullptr) return done(*error);
+    done(std::move(*read));
+  });
 }
 
 void SchedulerLoop::KeptPositions(

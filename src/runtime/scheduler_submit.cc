@@ -130,9 +130,8 @@ std::variant<std::shared_ptr<Job>, RequestError> Scheduler::Data::Check(Request 
       return RequestError{ErrorKind::kTooLarge,
                           std::to_string(n_prompt) + " tokens and " +
                               std::to_string(job->max_tokens) + " to generate, " +
-                              std::to_string(request.n) + " times, need " + std::to_string(needed) +
-                              " bytes with the model and its buffers, the limit is " +
-                              std::to_string(options.memory_limit_bytes) +
+                              std::to_string(request.n) + " times, need " +
+                              BytesAndLimit(needed, options.memory_limit_bytes) +
                               "; ask for fewer tokens or a smaller cache"};
     }
   } else {

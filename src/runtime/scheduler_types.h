@@ -139,6 +139,12 @@ struct SessionInfo {
   double idle_seconds = 0;
 };
 
+// What a session has read.
+struct SessionTokens {
+  std::vector<TokenId> tokens = {};
+  int64_t n_document = 0;  // Request::n_document
+};
+
 // For pictures: share of KV heads (all layers) that keep each token, and the same by layer and
 // head.
 struct KeptTokens {

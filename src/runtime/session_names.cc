@@ -60,11 +60,14 @@ void SessionNames::Release(const std::string& name, bool exists) {
   }
 }
 
-void SessionNames::Close(const std::string& name) {
+bool SessionNames::Close(const std::string& name) {
   const std::lock_guard lock(mutex_);
-  busy_.erase(name);
+  const auto found = busy_.find(name);
+  if (found != busy_.end() && found->second) return false;
+  if (found != busy_.end()) busy_.erase(found);
   closed_.push_back(name);
   if (closed_.size() > kMaxClosed) closed_.pop_front();
+  return true;
 }
 
 bool SessionNames::busy(const std::string& name) const {

@@ -31,8 +31,8 @@ class SessionNames {
   Outcome ClaimAny(const std::string& name);
   // The work is over; `exists`: the session is there now.
   void Release(const std::string& name, bool exists);
-  // A session that nobody works on is gone for want of memory.
-  void Close(const std::string& name);
+  // A session is gone for want of memory. False: somebody works on it, and it stays.
+  bool Close(const std::string& name);
   bool busy(const std::string& name) const;
 
  private:

@@ -29,6 +29,7 @@ struct IdleSession {
   int64_t n_document = 0;  // Request::n_document
   Clock::TimePoint used = {};
   bool copied = false;                // a request is at work on a copy that may take its place
+  bool saved = false;                 // the file of its name has it as it is
   int64_t bytes = 0;                  // IdleBytes, set by Put
   Clock::TimePoint stays_until = {};  // it could not be put away
 };
@@ -96,13 +97,15 @@ class SessionStore {
   struct Saving {
     const Session* session = nullptr;
     std::string file = {};
+    bool under_its_name = false;  // the session is called as the file
     FileTask write = {};
   };
   Saving BeginSave(const IdleSession& session, const std::string& file,
                    Durability durability = Durability::kOnDisk);
   void EndSave(const Saving& saving, bool is_written);
-  // Puts the session away that was not used for longest: for good, or on the disk, where EndEvict
-  // is called with how writing it ended, and it leaves then. kNone: none can be.
+  // Puts the session away that was not used for longest. kGone: it has left, for good or as it is
+  // in its file; kLeaves: it is to be written, EndEvict is called with how that ended, and it
+  // leaves then; kNone: none can be put away.
   struct Eviction {
     enum class Kind { kNone, kGone, kLeaves };
     Kind kind = Kind::kNone;
@@ -122,11 +125,17 @@ class SessionStore {
   // kBusy where the file has changed since ReadMaxBytes, and its session may take more.
   FileTask MakeReader(const std::string& file, int64_t max_bytes,
                       std::shared_ptr<IdleSession> read) const;
-  Result<void> RemoveFile(const std::string& name);
+  // Reads only the text of a file. Error: kNotFound where it cannot be read.
+  FileTask MakeTextReader(const std::string& file, std::shared_ptr<SessionTokens> read) const;
+  // It was removed from the folder.
+  void FileRemoved(const std::string& file);
   // What was known of a file does not hold any more.
   void FileChanged(const std::string& file);
+  // In memory or saved; nothing: neither.
+  std::optional<SessionInfo> Describe(const std::string& name, Clock::TimePoint now) const;
   std::vector<SessionInfo> List(Clock::TimePoint now) const;
-  int n_saved() const;  // as of the last change made here
+  // As of the last change made here, or list.
+  int n_saved() const { return static_cast<int>(files_.size()); }
 
  private:
   // What a file says of itself, read again only when it has changed.
@@ -142,6 +151,7 @@ class SessionStore {
   void IndexText(const std::string& file, const Session& session);
   bool CanEvict(const IdleSession& session, const Spared& spared) const;
   IdleSession* Oldest(const Spared& spared);  // of those that can be evicted
+  std::optional<SessionInfo> DescribeFile(const std::string& file) const;
 
   Engine& engine_;
   const SchedulerOptions& options_;
@@ -160,7 +170,7 @@ class SessionStore {
   std::map<const Session*, BeingSaved> saving_;
   int64_t leaving_bytes_ = 0;
   std::multiset<std::string> file_work_;  // names of files
-  mutable int n_saved_ = -1;              // -1: to be counted
+  mutable std::set<std::string> files_;   // in the folder
   mutable std::map<std::string, Head> heads_;
   mutable int64_t n_heads_read_ = 0;
   SavedPrefixes saved_prefixes_;

@@ -38,6 +38,12 @@ void SchedulerBackend::ListSessions(
     const std::function<void(std::vector<runtime::SessionInfo>)>& done) {
   scheduler_.ListSessions(done);
 }
+void SchedulerBackend::FindSession(const std::string& id, const SessionDone& done) {
+  scheduler_.FindSession(id, done);
+}
+void SchedulerBackend::ReadTokens(const std::string& id, const TokensDone& done) {
+  scheduler_.ReadTokens(id, done);
+}
 void SchedulerBackend::KeptPositions(const std::string& id, bool by_head, const KeptDone& done) {
   scheduler_.KeptPositions(id, by_head, done);
 }

@@ -27,6 +27,8 @@ class SchedulerBackend final : public Backend {
                       const SessionDone& done) override;
   void DeleteSession(const std::string& id, const SessionDone& done) override;
   void ListSessions(const std::function<void(std::vector<runtime::SessionInfo>)>& done) override;
+  void FindSession(const std::string& id, const SessionDone& done) override;
+  void ReadTokens(const std::string& id, const TokensDone& done) override;
   void KeptPositions(const std::string& id, bool by_head, const KeptDone& done) override;
 
  private:

@@ -55,6 +55,10 @@ class Backend {
   virtual void DeleteSession(const std::string& id, const SessionDone& done) = 0;
   virtual void ListSessions(
       const std::function<void(std::vector<runtime::SessionInfo> sessions)>& done) = 0;
+  virtual void FindSession(const std::string& id, const SessionDone& done) = 0;
+  using TokensDone =
+      std::function<void(std::variant<runtime::SessionTokens, runtime::RequestError> tokens)>;
+  virtual void ReadTokens(const std::string& id, const TokensDone& done) = 0;
   using KeptDone =
       std::function<void(std::variant<runtime::KeptTokens, runtime::RequestError> kept)>;
   virtual void KeptPositions(const std::string& id, bool by_head, const KeptDone& done) = 0;

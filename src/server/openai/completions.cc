@@ -107,17 +107,16 @@ void Run(Context& context, const ExchangePtr& exchange, Asked asked,
 // exchange's thread, and writes and tokenizes there what the request says.
 void WithSession(Context& context, const ExchangePtr& exchange, const std::string& session,
                  std::function<void(const Tokens& read, int64_t n_document)> then) {
-  context.backend.KeptPositions(
-      session, false,
-      [exchange, metrics = &context.metrics,
-       then = std::move(then)](std::variant<runtime::KeptTokens, runtime::RequestError> kept) {
-        exchange->PostLong([exchange, metrics, then, kept = std::move(kept)] {
-          if (const auto* error = std::get_if<runtime::RequestError>(&kept)) {
+  context.backend.ReadTokens(
+      session, [exchange, metrics = &context.metrics, then = std::move(then)](
+                   std::variant<runtime::SessionTokens, runtime::RequestError> tokens) {
+        exchange->PostLong([exchange, metrics, then, tokens = std::move(tokens)] {
+          if (const auto* error = std::get_if<runtime::RequestError>(&tokens)) {
             ApiError api = ErrorFrom(*error);
             api.param = "session";
             return SendError(*metrics, *exchange, api);
           }
-          const auto& read = std::get<runtime::KeptTokens>(kept);
+          const auto& read = std::get<runtime::SessionTokens>(tokens);
           then(read.tokens, read.n_document);
         });
       });

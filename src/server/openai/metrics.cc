@@ -49,7 +49,8 @@ void WriteOwn(Page& page, const runtime::SchedulerState& s) {
   page.Gauge("winnow_sessions_saved", "Sessions on disk.", s.n_saved_sessions);
   page.Gauge("winnow_reserved_bytes", "Bytes all sequences may grow to.", d(s.reserved_bytes));
   page.Gauge("winnow_live_bytes", "Bytes of all caches now.", d(s.live_bytes));
-  page.Gauge("winnow_memory_limit_bytes", "--memory-limit; 0: none.", d(s.limit_bytes));
+  page.Gauge("winnow_memory_limit_bytes", "Of model, buffers and caches; 0: none.",
+             d(s.limit_bytes));
   page.Gauge("winnow_model_bytes", "Bytes of the model and its buffers.", d(s.model_bytes));
   page.Gauge("winnow_fixed_bytes", "Model and buffers: what no sequence can have.",
              d(s.fixed_bytes));

@@ -60,26 +60,24 @@ class Watch : public std::enable_shared_from_this<Watch> {
         decoder_(context.backend.tokenizer(), /*render_special=*/true) {}
 
   void Look() {
-    context_.backend.ListSessions(
-        [self = shared_from_this(), exchange = exchange_](std::vector<SessionInfo> sessions) {
-          exchange->Post([self, sessions = std::move(sessions)] { self->OnList(sessions); });
-        });
+    context_.backend.FindSession(id_, [self = shared_from_this(), exchange = exchange_](
+                                          std::variant<SessionInfo, RequestError> outcome) {
+      exchange->Post([self, outcome = std::move(outcome)] {
+        const auto* found = std::get_if<SessionInfo>(&outcome);
+        found == nullptr ? self->Gone() : self->OnFound(*found);
+      });
+    });
   }
 
  private:
-  void OnList(const std::vector<SessionInfo>& sessions) {
-    const SessionInfo* found = nullptr;
-    for (const SessionInfo& info : sessions) {
-      if (info.id == id_) found = &info;
-    }
-    if (found == nullptr) return Gone();
+  void OnFound(const SessionInfo& found) {
     Begin();
-    const bool same = last_ && last_->n_tokens == found->n_tokens && last_->busy == found->busy &&
-                      last_->cache.bytes == found->cache.bytes && last_->on_disk == found->on_disk;
+    const bool same = last_ && last_->n_tokens == found.n_tokens && last_->busy == found.busy &&
+                      last_->cache.bytes == found.cache.bytes && last_->on_disk == found.on_disk;
     if (same) return Later();
-    last_ = *found;
-    if (found->on_disk) {
-      Send({{"session", SessionRecord(*found)}, {"changes", report::List()}});
+    last_ = found;
+    if (found.on_disk) {
+      Send({{"session", SessionRecord(found)}, {"changes", report::List()}});
       return Later();
     }
     context_.backend.KeptPositions(

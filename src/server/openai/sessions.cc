@@ -166,15 +166,7 @@ void ListSessions(Context& context, const Call&, const ExchangePtr& exchange) {
 }
 
 void GetSession(Context& context, const ExchangePtr& exchange, const std::string& id) {
-  context.backend.ListSessions([&context, exchange, id](std::vector<SessionInfo> sessions) {
-    exchange->Post([&context, exchange, id, sessions = std::move(sessions)] {
-      for (const SessionInfo& info : sessions) {
-        if (info.id == id) return SendJson(context, *exchange, SessionRecord(info));
-      }
-      SendError(context.metrics, *exchange,
-                {.status = 404, .message = "no session '" + id + "'", .code = "session_not_found"});
-    });
-  });
+  context.backend.FindSession(id, Answering(context, exchange, SessionRecord));
 }
 
 void ForkSession(Context& context, const Call& call, const ExchangePtr& exchange,

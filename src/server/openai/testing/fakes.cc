@@ -161,6 +161,20 @@ void FakeBackend::ListSessions(const std::function<void(std::vector<runtime::Ses
   done(std::move(all));
 }
 
+void FakeBackend::FindSession(const std::string& id, const SessionDone& done) {
+  if (!sessions.contains(id)) {
+    return done(RequestError{runtime::ErrorKind::kNotFound, "no session " + id});
+  }
+  done(Describe(id));
+}
+
+void FakeBackend::ReadTokens(const std::string& id, const TokensDone& done) {
+  if (!sessions.contains(id)) {
+    return done(RequestError{runtime::ErrorKind::kNotFound, "no session " + id});
+  }
+  done(runtime::SessionTokens{.tokens = sessions[id], .n_document = documents[id]});
+}
+
 void FakeBackend::KeptPositions(const std::string& id, bool by_head, const KeptDone& done) {
   if (!sessions.contains(id)) {
     return done(RequestError{runtime::ErrorKind::kNotFound, "no session " + id});

@@ -51,6 +51,8 @@ class FakeBackend final : public Backend {
                       const SessionDone& done) override;
   void DeleteSession(const std::string& id, const SessionDone& done) override;
   void ListSessions(const std::function<void(std::vector<runtime::SessionInfo>)>& done) override;
+  void FindSession(const std::string& id, const SessionDone& done) override;
+  void ReadTokens(const std::string& id, const TokensDone& done) override;
   void KeptPositions(const std::string& id, bool by_head, const KeptDone& done) override;
 
   // Each word of the answer is a token of its text; every choice gets the same.
