@@ -10,11 +10,14 @@
 #include <system_error>
 #include <thread>
 
+#include "base/machine.h"
 #include "commands.h"
 #include "interrupt.h"
 #include "options.h"
 #include "result_warnings.h"
+#include "runtime/batch_memory.h"
 #include "runtime/scheduler.h"
+#include "runtime/scheduler_memory.h"
 #include "serve_flags.h"
 #include "server/constraints.h"
 #include "server/http/http_server.h"
@@ -63,6 +66,25 @@ std::string ModelName(const ServeFlags& flags, const runtime::Engine& engine) {
   return name.empty() ? "winnow" : name;
 }
 
+// The limit where none is given: a tenth of what was available before the model was loaded is left
+// to others. 0 (none) where that is not known, or the model alone takes more.
+int64_t DefaultMemoryLimit(int64_t available, runtime::Engine& engine,
+                           const runtime::SchedulerOptions& scheduling, Log& log) {
+  if (available == 0) return 0;
+  const int64_t limit = available / 10 * 9;
+  const int64_t fixed =
+      runtime::ModelBytes(engine) +
+      runtime::StepBufferBytes(engine, scheduling.max_running, scheduling.defaults.row_block);
+  if (limit <= fixed) {
+    log.Warning("the model takes " + HumanBytes(fixed) + ", available are " +
+                HumanBytes(available) + ": there is no limit for caches, and answers may be lost");
+    return 0;
+  }
+  log.Info("memory " + HumanBytes(limit) + " for model and caches, nine tenths of what is " +
+           "available (--memory-limit)");
+  return limit;
+}
+
 void WaitForInterrupt(const std::atomic<bool>& interrupted) {
   constexpr std::chrono::milliseconds kLook{50};
   while (!interrupted) std::this_thread::sleep_for(kLook);
@@ -70,10 +92,11 @@ void WaitForInterrupt(const std::atomic<bool>& interrupted) {
 
 // From the model's file to the last answer. The server listens already: /health says that the model
 // is being loaded.
-int LoadAndServe(const ServeFlags& flags, const runtime::SchedulerOptions& scheduling,
+int LoadAndServe(const ServeFlags& flags, runtime::SchedulerOptions scheduling,
                  server::Service& service, std::unique_ptr<server::HttpServer> http,
                  ConsoleLog& log) {
   const std::atomic<bool>& interrupted = CatchInterrupt();
+  const int64_t available = AvailableMemoryBytes();
   auto engine_options = EngineOptionsFrom(flags.model);
   if (!engine_options) return Misuse("serve", engine_options.error().message);
   auto file = OpenModelFile(flags.model.model, log);
@@ -89,6 +112,9 @@ int LoadAndServe(const ServeFlags& flags, const runtime::SchedulerOptions& sched
   if (!valid) return Misuse("serve", valid.error().message);
   const auto prompts = MakeWriter(flags.writer, flags.template_file, **engine, log);
   if (!prompts) return Fail(prompts.error());
+  if (!flags.memory_limit) {
+    scheduling.memory_limit_bytes = DefaultMemoryLimit(available, **engine, scheduling, log);
+  }
   auto scheduler = runtime::Scheduler::Make(**engine, scheduling, log);
   if (!scheduler) return Fail(scheduler.error());
 

@@ -152,7 +152,7 @@ void AddSchedulingFlags(FlagTable& table, ServeFlags& flags) {
              "BYTES",
              "of model, buffers and caches together, such as 4G; a request starts when its bytes "
              "are free, and then always finishes. 0: none",
-             "0",
+             "nine tenths of what is available",
              {},
              false,
              [&flags](std::string_view text) -> Result<void> {
@@ -351,7 +351,7 @@ Result<runtime::SchedulerOptions> SchedulerOptionsFrom(const ServeFlags& flags) 
     return Error{"flag --default-max-tokens: expected 1 or more, or -1"};
   }
   runtime::SchedulerOptions options;
-  options.memory_limit_bytes = flags.memory_limit;
+  options.memory_limit_bytes = flags.memory_limit.value_or(0);
   options.max_token_gap_ms = flags.max_token_gap_ms;
   options.max_running = static_cast<int>(n_parallel);
   options.max_waiting = static_cast<int>(flags.max_waiting);

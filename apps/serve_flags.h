@@ -22,7 +22,7 @@ struct ServeFlags {
   std::string alias;  // empty: the file's name
   int64_t n_parallel = 32;
   int64_t max_waiting = 256;
-  int64_t memory_limit = 0;
+  std::optional<int64_t> memory_limit;  // 0: none; not given: by what the machine has
   double max_token_gap_ms = 250;
   int64_t default_max_tokens = -1;
   std::optional<std::string> session_path;

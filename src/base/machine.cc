@@ -3,10 +3,37 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace winnow {
+namespace {
+
+// The number behind a word that begins a line of a file.
+std::optional<int64_t> NumberIn(const std::string& path, std::string_view word) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(word) && line.find_first_of("0123456789") != std::string::npos) {
+      return std::stoll(line.substr(line.find_first_of("0123456789")));
+    }
+  }
+  return std::nullopt;
+}
+
+// What a control group leaves; nothing where it has no limit.
+std::optional<int64_t> LeftByGroup(const std::string& folder) {
+  const auto limit = NumberIn(folder + "/memory.max", "");  // "max": none
+  const auto used = NumberIn(folder + "/memory.current", "");
+  if (!limit || !used) return std::nullopt;
+  const int64_t cached = NumberIn(folder + "/memory.stat", "inactive_file ").value_or(0) +
+                         NumberIn(folder + "/memory.stat", "active_file ").value_or(0);
+  return std::max<int64_t>(0, *limit - *used + cached);
+}
+
+}  // namespace
 
 int64_t PeakResidentBytes() {
   // Not getrusage first: on Linux its peak outlives exec, so that a process started by a large one
@@ -31,6 +58,27 @@ int64_t ResidentBytes() {
   int64_t resident = 0;
   if (!(pages >> total >> resident)) return 0;
   return resident * sysconf(_SC_PAGESIZE);
+}
+
+int64_t AvailableMemoryBytes(const std::string& root) {
+  const auto kib = NumberIn(root + "/proc/meminfo", "MemAvailable:");
+  if (!kib) return 0;
+  int64_t bytes = *kib * 1024;
+  std::ifstream groups(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    constexpr std::string_view kVersion2 = "0::";
+    if (!line.starts_with(kVersion2)) continue;
+    // A limit of any group above counts.
+    std::string group = line.substr(kVersion2.size());
+    while (true) {
+      if (group == "/") group.clear();
+      const auto left = LeftByGroup(root + "/sys/fs/cgroup" + group);
+      if (left) bytes = std::min(bytes, *left);
+      if (group.empty()) break;
+      group.resize(group.rfind('/'));
+    }
+  }
+  return bytes;
 }
 
 std::string CpuName() {

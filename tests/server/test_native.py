@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import stat
 import subprocess
 import tempfile
@@ -47,6 +48,23 @@ class Native(ServerTest):
         self.assertEqual(self.server.request("GET", "/")[0], 404, "--no-webui")
         status, error = self.server.post("/v1/embeddings", {"input": "x"})
         self.assertEqual((status, error["error"]["type"]), (501, "not_supported_error"))
+
+
+class MemoryLimit(unittest.TestCase):
+    """/proc/meminfo says what is available; what a server takes until then differs a little."""
+
+    def limit(self, *flags):
+        with Server("--metrics", *flags) as server:
+            text = server.request("GET", "/metrics")[2].decode()
+        return int(float(re.search(r"^winnow_memory_limit_bytes (\S+)$", text, re.MULTILINE)[1]))
+
+    def test_is_by_what_the_machine_has(self):
+        available = int(re.search(r"MemAvailable:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text())[1]) * 1024
+        limit = self.limit()
+        self.assertGreater(limit, 0)
+        self.assertLess(limit, available)
+        self.assertEqual(self.limit("--memory-limit", "0"), 0)
+        self.assertEqual(self.limit("--memory-limit", "1G"), 1 << 30)
 
 
 class Flags(unittest.TestCase):
