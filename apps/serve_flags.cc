@@ -217,6 +217,10 @@ void AddForeignServerFlags(FlagTable& table, ServeFlags& flags) {
   refuse({"--pooling"}, "TYPE", "this server generates text, it embeds none");
 }
 
+bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
 Result<std::vector<std::string>> ReadKeys(const std::string& path) {
   std::ifstream file(path);
   if (!file) return Error{"--api-key-file: " + path + ": cannot be read"};
@@ -293,6 +297,7 @@ Result<server::ServiceOptions> ServiceOptionsFrom(const ServeFlags& flags) {
     options.api_keys.insert(options.api_keys.end(), keys.begin(), keys.end());
   }
   options.cors_origin = flags.cors_origin;
+  options.loopback = IsLoopback(flags.host);
   options.metrics = flags.metrics;
   options.slots = flags.slots;
   options.page = flags.page;

@@ -56,6 +56,7 @@ class ConstraintFactory {
 struct ServiceOptions {
   std::vector<std::string> api_keys = {};  // one of them is needed; empty: none is
   std::string cors_origin = {};            // pages of this origin may ask; "*": all; empty: none
+  bool loopback = false;                   // it listens on a loopback address
   bool metrics = false;                    // GET /metrics
   bool slots = true;                       // GET /slots
   bool page = true;                        // GET /
