@@ -46,6 +46,8 @@ struct ServeFlags {
 using Environment = const char* (*)(const char* name);
 
 FlagTable ServeTable(ServeFlags& flags);
+// Those that set flags, for --help.
+std::string VariableNames();
 // Flags that LLAMA_ARG_* variables (llama-server's names) and WINNOW_ARG_* set; the command line
 // comes later and wins. Errors: an impossible value, with the variable's name.
 Result<void> ReadEnvironment(FlagTable& table, Environment environment);

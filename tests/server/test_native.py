@@ -67,7 +67,7 @@ class Flags(unittest.TestCase):
         for flags, part in ((["--port", "70000"], "--port"), (["--ssl-key-file", "x"], "--ssl-cert-file"), (["-np", "0"], "-np"),
                             (["--embedding"], "embeds none"), (["--threads-http", "99"], "--threads-http"),
                             (["--kv-method", "h2o"], "budget"), (["--prot", "1"], "--port"),
-                            (["--max-token-gap", "0"], "--max-token-gap")):
+                            (["--max-token-gap", "0.5"], "--max-token-gap"), (["--max-waiting", "0"], "--max-waiting")):
             done = self.serve(*flags)
             self.assertEqual(done.returncode, 2, flags)
             self.assertIn(part, done.stderr)
@@ -91,6 +91,28 @@ class Flags(unittest.TestCase):
         done = self.serve(env={"LLAMA_ARG_PORT": "many"})
         self.assertEqual(done.returncode, 2)
         self.assertIn("LLAMA_ARG_PORT", done.stderr)
+
+    def test_environment_of_keys_sampling_and_page(self):
+        with tempfile.TemporaryDirectory(prefix="winnow-server-") as folder:
+            keys = pathlib.Path(folder) / "keys"
+            keys.write_text("# who may ask\nalpha\n\n#beta\n", encoding="utf-8")
+            env = {"LLAMA_ARG_API_KEY_FILE": str(keys), "LLAMA_ARG_UI": "off", "LLAMA_ARG_TEMPERATURE": "0.5", "LLAMA_ARG_TOP_K": "7",
+                   "LLAMA_ARG_TOP_P": "0.75", "LLAMA_ARG_MIN_P": "0.25", "LLAMA_ARG_REPEAT_PENALTY": "1.5",
+                   "LLAMA_ARG_PRESENCE_PENALTY": "0.125", "LLAMA_ARG_FREQUENCY_PENALTY": "0.375"}
+            with Server(env=env) as server:
+                self.assertEqual(server.get("/props")[0], 401)
+                for key, status in (("alpha", 200), ("# who may ask", 401), ("#beta", 401), ("beta", 401)):
+                    self.assertEqual(server.request("GET", "/props", headers={"Authorization": f"Bearer {key}"})[0], status, key)
+                self.assertEqual(server.request("GET", "/")[0], 401, "there is no page")
+                _, props = server.get("/props", headers={"X-Api-Key": "alpha"})
+                params = props["default_generation_settings"]["params"]
+                for name, value in (("temperature", 0.5), ("top_k", 7), ("top_p", 0.75), ("min_p", 0.25), ("repeat_penalty", 1.5),
+                                    ("presence_penalty", 0.125), ("frequency_penalty", 0.375)):
+                    self.assertEqual(params[name], value, name)
+            keys.write_text("# nobody\n", encoding="utf-8")
+            done = self.serve("--api-key-file", str(keys))
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("no key", done.stderr)
 
     def test_environment_of_flags_without_effect(self):
         on = {"LLAMA_ARG_FLASH_ATTN": "on", "LLAMA_ARG_KV_UNIFIED": "1", "LLAMA_ARG_CACHE_RAM": "4096", "LLAMA_ARG_MLOCK": "true",
