@@ -119,7 +119,7 @@ SchedulerLoop::Answer SchedulerLoop::Start(const std::shared_ptr<Job>& job, int6
   if (std::ssize(source.rest) > max_rest) return Answer::kWaits;
   const Result<SequenceBytes> bytes = PlanBytes(*job, source);
   if (!bytes) {
-    Fail(*job, {ErrorKind::kInvalid, bytes.error().message});
+    Fail(*job, {ErrorKind::kInvalid, bytes.error().message, "prompt"});
     return Answer::kGone;
   }
   int64_t needed = job->request.n * bytes->steady + bytes->prefill;

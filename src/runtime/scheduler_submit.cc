@@ -8,13 +8,16 @@
 namespace winnow::runtime {
 namespace {
 
-RequestError Invalid(std::string message) { return {ErrorKind::kInvalid, std::move(message)}; }
+RequestError Invalid(std::string message, std::string param = {}) {
+  return {ErrorKind::kInvalid, std::move(message), std::move(param)};
+}
 
 RequestError InvalidName(const std::string& name) {
   return Invalid(
       "a session is called by 1 to 128 of A-Z a-z 0-9 . _ - and does not begin with a "
       "dot, found " +
-      std::to_string(name.size()) + " characters that are not so");
+          std::to_string(name.size()) + " characters that are not so",
+      "session");
 }
 
 RequestError Busy(const std::string& name) {
@@ -83,7 +86,8 @@ std::variant<std::shared_ptr<Job>, RequestError> Scheduler::Data::Check(Request 
   const int64_t vocabulary = engine.model().hyperparameters().vocabulary;
   if (request.n < 1 || request.n > options.max_running) {
     return Invalid("n is " + std::to_string(request.n) + ", expected 1 to " +
-                   std::to_string(options.max_running));
+                       std::to_string(options.max_running),
+                   "n");
   }
   if (request.n_probs > vocabulary) {
     return Invalid(std::to_string(request.n_probs) +
@@ -92,12 +96,13 @@ std::variant<std::shared_ptr<Job>, RequestError> Scheduler::Data::Check(Request 
   }
   if (request.session && !IsSessionName(*request.session)) return InvalidName(*request.session);
   if (request.prompt.empty() && !request.session) {
-    return Invalid("the prompt is empty: there is nothing to continue");
+    return Invalid("the prompt is empty: there is nothing to continue", "prompt");
   }
   for (const TokenId token : request.prompt) {
     if (token >= 0 && token < vocabulary) continue;
     return Invalid("token " + std::to_string(token) + " is outside the vocabulary of " +
-                   std::to_string(vocabulary));
+                       std::to_string(vocabulary),
+                   "prompt");
   }
   if (const auto sampler = Sampler::Make(request.sampler, vocabulary); !sampler) {
     return Invalid(sampler.error().message);
@@ -116,7 +121,7 @@ std::variant<std::shared_ptr<Job>, RequestError> Scheduler::Data::Check(Request 
   if (!continues) {
     const int64_t n_prompt = std::ssize(request.prompt);
     if (const auto room = CheckPromptFits(**session, n_prompt); !room) {
-      return Invalid(room.error().message);
+      return Invalid(room.error().message, "prompt");
     }
     const int64_t wanted =
         request.max_tokens >= 0 ? request.max_tokens : options.default_max_tokens;

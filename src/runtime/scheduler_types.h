@@ -57,6 +57,7 @@ enum class ErrorKind {
 struct RequestError {
   ErrorKind kind = ErrorKind::kInternal;
   std::string message = {};
+  std::string param = {};  // the member of Request that is wrong, where it is one
 };
 
 // How the beginning of a prompt was found in what was there already.

@@ -11,7 +11,7 @@ from harness import WINNOW, Server, ServerTest
 
 
 class Native(ServerTest):
-    flags = ("--metrics", "-np", "4", "-a", "my-model", "-cb", "--no-webui")
+    flags = ("--metrics", "-np", "4", "-a", "my-model", "-cb", "--no-webui", "-c", "256")
 
     def test_completion(self):
         body = {"prompt": "Once upon a time", "n_predict": 8, "temperature": 0, "n_probs": 2, "return_tokens": True}
@@ -26,6 +26,17 @@ class Native(ServerTest):
         events = self.server.stream("/completion", body)
         self.assertEqual("".join(e["content"] for e in events), answer["content"])
         self.assertTrue(events[-1]["stop"])
+
+    def test_refusals_name_their_field(self):
+        long = "the harbour lay quiet " * 100
+        for path, body, param in (
+                ("/completion", {"prompt": long}, "prompt"), ("/v1/completions", {"prompt": long}, "prompt"),
+                ("/v1/chat/completions", {"messages": [{"role": "user", "content": long}]}, "messages"),
+                ("/v1/sessions", {"id": "x", "document": long}, "document"), ("/completion", {"prompt": "x", "n": 5}, "n")):
+            status, answer = self.server.post(path, body)
+            self.assertEqual((status, answer["error"]["param"]), (400, param), answer)
+        status, answer = self.server.post("/v1/sessions", {"id": "x", "document": long, "stream": True})
+        self.assertEqual(status, 400, answer)
 
     def test_tokens(self):
         _, tokens = self.server.post("/tokenize", {"content": "Hello world"})

@@ -1,5 +1,6 @@
 #include "server/openai/generation_fields.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -118,7 +119,9 @@ Generation ReadGeneration(Fields& fields, const ServiceOptions& options,
   ReadLength(fields, dialect, out);
   out.stop = fields.Texts("stop", kMaxStops);
   std::erase(out.stop, std::string());
-  out.n = static_cast<int>(fields.Integer("n", 1, kMaxChoices).value_or(1));
+  // They begin together, or never.
+  const int64_t max_choices = std::clamp<int64_t>(options.n_slots, 1, kMaxChoices);
+  out.n = static_cast<int>(fields.Integer("n", 1, max_choices).value_or(1));
   out.ignore_eos = fields.Bool("ignore_eos").value_or(false);
   if (const auto n = fields.Integer("n_probs", 0, kMaxTop); n && *n > 0) {
     out.n_probs = static_cast<int>(*n);

@@ -60,7 +60,7 @@ struct ServiceOptions {
   bool metrics = false;                    // GET /metrics
   bool slots = true;                       // GET /slots
   bool page = true;                        // GET /
-  int n_slots = 1;                         // of /slots and /props
+  int n_slots = 1;                         // sequences at work at most
   runtime::SamplerConfig sampler = {};     // where a request names nothing (Service::SetReady)
   int64_t seed = -1;                       // the same; -1: another one for each request
   KvSettings kv = {};                      // what the scheduler's defaults were made of
