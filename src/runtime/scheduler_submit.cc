@@ -67,6 +67,15 @@ std::optional<RequestError> Scheduler::Data::ClaimNew(const std::string& name) {
   }
 }
 
+std::optional<RequestError> Scheduler::Data::ClaimToReplace(const std::string& name,
+                                                            bool& existed) {
+  using Outcome = SessionNames::Outcome;
+  if (!IsSessionName(name)) return InvalidName(name);
+  existed = names.Schedule(name) == Outcome::kClaimed;
+  if (existed || names.ClaimNew(name) == Outcome::kClaimed) return std::nullopt;
+  return Busy(name);
+}
+
 std::optional<RequestError> Scheduler::Data::CheckQueue() {
   const std::lock_guard lock(mutex);
   if (draining || stopped) {
@@ -95,6 +104,9 @@ std::variant<std::shared_ptr<Job>, RequestError> Scheduler::Data::Check(Request 
                    " tokens");
   }
   if (request.session && !IsSessionName(*request.session)) return InvalidName(*request.session);
+  if (request.session && request.replaces) {
+    return Invalid("a request goes on with a session or replaces one", "session");
+  }
   if (request.prompt.empty() && !request.session) {
     return Invalid("the prompt is empty: there is nothing to continue", "prompt");
   }
@@ -175,12 +187,18 @@ std::variant<Ticket, RequestError> Scheduler::Submit(Request request) {
   auto checked = data.Check(std::move(request));
   if (auto* error = std::get_if<RequestError>(&checked)) return std::move(*error);
   const std::shared_ptr<Job> job = std::get<std::shared_ptr<Job>>(std::move(checked));
-  if (!job->session.empty()) {
+  bool existed = true;
+  if (job->request.replaces) {
+    const std::string& name = *job->request.replaces;
+    if (auto refused = data.ClaimToReplace(name, existed)) return *refused;
+    job->session = name;
+    job->creates = true;
+  } else if (!job->session.empty()) {
     if (auto refused = data.ClaimExisting(job->session)) return *refused;
   }
   auto queued = data.Enqueue(job);
   if (std::holds_alternative<RequestError>(queued) && !job->session.empty()) {
-    data.names.Release(job->session, true);
+    data.names.Release(job->session, existed);
   }
   return queued;
 }
@@ -190,6 +208,7 @@ void Scheduler::CreateSession(const std::string& id, Request document, const Ses
   document.max_tokens = 0;
   document.n = 1;
   document.session.reset();
+  document.replaces.reset();
   if (auto full = data.CheckQueue()) return done(*full);
   auto checked = data.Check(std::move(document));
   if (auto* error = std::get_if<RequestError>(&checked)) return done(std::move(*error));

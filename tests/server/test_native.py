@@ -27,12 +27,18 @@ class Native(ServerTest):
         self.assertEqual("".join(e["content"] for e in events), answer["content"])
         self.assertTrue(events[-1]["stop"])
 
+    def test_what_ends_it(self):
+        for more, kind, truncated in (({"n_predict": 4}, "limit", False), ({}, "limit", True)):
+            status, answer = self.server.post("/completion", {"prompt": "Once", "temperature": 0, "ignore_eos": True, **more})
+            self.assertEqual((status, answer["stop_type"], answer["truncated"]), (200, kind, truncated), answer)
+
     def test_refusals_name_their_field(self):
         long = "the harbour lay quiet " * 100
         for path, body, param in (
                 ("/completion", {"prompt": long}, "prompt"), ("/v1/completions", {"prompt": long}, "prompt"),
                 ("/v1/chat/completions", {"messages": [{"role": "user", "content": long}]}, "messages"),
-                ("/v1/sessions", {"id": "x", "document": long}, "document"), ("/completion", {"prompt": "x", "n": 5}, "n")):
+                ("/v1/sessions", {"id": "x", "document": long}, "document"), ("/completion", {"prompt": "x", "n": 5}, "n"),
+                ("/completion", {"prompt": "x", "id_slot": 4}, "id_slot")):
             status, answer = self.server.post(path, body)
             self.assertEqual((status, answer["error"]["param"]), (400, param), answer)
         status, answer = self.server.post("/v1/sessions", {"id": "x", "document": long, "stream": True})

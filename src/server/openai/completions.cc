@@ -215,6 +215,9 @@ void RunTexts(Context& context, const ExchangePtr& exchange, Asked asked,
   if (asked.generation.session && prompts.size() > 1) {
     fields.Fail("prompt", "a session takes one prompt at a time");
   }
+  if (asked.generation.id_slot >= 0 && prompts.size() > 1) {
+    fields.Fail("prompt", "a slot takes one prompt at a time");
+  }
   if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
   if (!asked.generation.session) {
     return Run(context, exchange, std::move(asked), std::move(prompts), {});

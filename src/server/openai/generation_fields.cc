@@ -127,6 +127,10 @@ Generation ReadGeneration(Fields& fields, const ServiceOptions& options,
     out.n_probs = static_cast<int>(*n);
   }
   out.session = fields.Text("session");
+  out.id_slot = fields.Integer("id_slot", -1, options.n_slots - 1).value_or(-1);
+  if (out.session && out.id_slot >= 0) {
+    fields.Fail("id_slot", "a request goes on with a session or replaces that of a slot");
+  }
   out.options = ReadKv(fields, options);
   out.reuse_prefix = fields.Bool("cache_prompt").value_or(options.cache_prompt);
   out.reuse_across_questions = fields.Bool("reuse_across_questions").value_or(false);
@@ -145,9 +149,12 @@ Generation ReadGeneration(Fields& fields, const ServiceOptions& options,
   return out;
 }
 
+std::string SlotSession(int64_t slot) { return "slot-" + std::to_string(slot); }
+
 runtime::Request RequestFrom(const Generation& generation) {
   runtime::Request request;
   request.session = generation.session;
+  if (generation.id_slot >= 0) request.replaces = SlotSession(generation.id_slot);
   request.options = generation.options;
   request.reuse_prefix = generation.reuse_prefix;
   request.reuse_across_questions = generation.reuse_across_questions;

@@ -24,6 +24,47 @@ std::string Chat(const std::string& more) {
   return R"({"messages": [{"role": "user", "content": "hello"}], )" + more + "}";
 }
 
+TEST(SlotsTest, ACompletionIsTheSessionOfItsSlotAfterwards) {
+  Fixture fixture({.n_slots = 4});
+  const auto answer = fixture.Post("/completion", R"({"prompt": "he", "id_slot": 2})");
+  ASSERT_EQ(answer->status(), 200);
+  EXPECT_EQ(fixture.backend.requests.at(0).replaces, "slot-2");
+  EXPECT_FALSE(fixture.backend.requests[0].session);
+  EXPECT_EQ(IntAt(answer->json(), "id_slot"), 2);
+  const auto stream =
+      fixture.Post("/completion", R"({"prompt": "he", "id_slot": 2, "stream": true})")->chunks();
+  EXPECT_EQ(IntAt(stream.front(), "id_slot"), 2);
+  EXPECT_EQ(IntAt(stream.back(), "id_slot"), 2);
+  fixture.Post(kChat, Chat(R"("id_slot": 0)"));
+  EXPECT_EQ(fixture.backend.requests.back().replaces, "slot-0");
+
+  for (const char* none : {R"({"prompt": "he", "id_slot": -1})", R"({"prompt": "he"})"}) {
+    EXPECT_EQ(IntAt(fixture.Post("/completion", none)->json(), "id_slot"), -1);
+    EXPECT_FALSE(fixture.backend.requests.back().replaces);
+  }
+  fixture.Post("/v1/sessions", R"({"id": "a", "prompt": "x"})");
+  for (const char* wrong : {R"("prompt": "he", "id_slot": 4)", R"("prompt": "he", "id_slot": -2)",
+                            R"("prompt": "he", "id_slot": 1, "session": "a")"}) {
+    const auto refused = fixture.Post("/completion", std::string("{") + wrong + "}");
+    EXPECT_EQ(refused->status(), 400) << wrong;
+    EXPECT_EQ(TextAt(refused->json(), "error.param"), "id_slot") << wrong;
+  }
+  EXPECT_EQ(fixture.Post("/completion", R"({"prompt": ["a", "b"], "id_slot": 1})")->status(), 400);
+  EXPECT_EQ(fixture.Post("/v1/sessions", R"({"prompt": "a", "id_slot": 1})")->status(), 400);
+}
+
+TEST(NativeCompletionTest, TruncatedIsWhatTheContextEnded) {
+  Fixture fixture;
+  using runtime::Finish;
+  for (const auto& [finish, truncated] :
+       {std::pair(Finish::kContext, true), std::pair(Finish::kLength, false),
+        std::pair(Finish::kStop, false)}) {
+    fixture.backend.finish = finish;
+    const report::Record body = fixture.Post("/completion", R"({"prompt": "he"})")->json();
+    EXPECT_EQ(std::get<bool>(At(body, "truncated").data), truncated);
+  }
+}
+
 TEST(ChoicesTest, AreNoMoreThanCanBeAtWork) {
   Fixture fixture({.n_slots = 3});
   EXPECT_EQ(fixture.Post(kChat, Chat(R"("n": 3)"))->status(), 200);

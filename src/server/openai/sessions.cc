@@ -160,6 +160,7 @@ void CreateSession(Context& context, const Call& call, const ExchangePtr& exchan
   const std::string id = NewName(context, fields);
   SessionText text = ReadSessionText(context, fields);
   if (generation.session) fields.Fail("session", "the name of a new session is id");
+  if (generation.id_slot >= 0) fields.Fail("id_slot", "the name of a new session is id");
   if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
 
   runtime::Request request = RequestFrom(generation);
@@ -268,7 +269,7 @@ void SlotAction(Context& context, const Call& call, const ExchangePtr& exchange,
                      {.status = 400, .message = "'" + slot + "' is no slot number"});
   }
   const int64_t number = std::stoll(slot);
-  const std::string session = "slot-" + slot;
+  const std::string session = SlotSession(number);
   const std::string_view action = call.Query("action");
   if (action == "erase") {
     return context.backend.DeleteSession(
