@@ -104,6 +104,7 @@ constexpr Variable kVariables[] = {
     {"WINNOW_ARG_KV_MEMORY", "--kv-memory"},
     {"WINNOW_ARG_MEMORY_LIMIT", "--memory-limit"},
     {"WINNOW_ARG_MAX_TOKEN_GAP", "--max-token-gap"},
+    {"WINNOW_ARG_SCHEDULING_POLICY", "--scheduling-policy"},
     {"WINNOW_ARG_SESSION_PATH", "--session-path"},
     {"WINNOW_ARG_DEFAULT_MAX_TOKENS", "--default-max-tokens"},
 };

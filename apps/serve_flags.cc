@@ -79,6 +79,20 @@ void AddSchedulingFlags(FlagTable& table, ServeFlags& flags) {
   table.Add({"--max-token-gap"}, "MS",
             "between two tokens of an answer, while the prompt of another one is read",
             &flags.max_token_gap_ms);
+  table.Add({{"--scheduling-policy"},
+             "POLICY",
+             "fcfs: requests are served as they come; priority: those of a smaller 'priority' "
+             "first, so every client can keep others waiting",
+             "fcfs",
+             {},
+             false,
+             [&flags](std::string_view text) -> Result<void> {
+               if (text != "fcfs" && text != "priority") {
+                 return Error{"found '" + std::string(text) + "', expected fcfs or priority"};
+               }
+               flags.priorities = text == "priority";
+               return {};
+             }});
   table.Add({"-n", "--predict", "--n-predict", "--default-max-tokens"}, "N",
             "tokens of an answer, where a request does not say; -1: to the end of its context",
             &flags.default_max_tokens);
@@ -189,6 +203,7 @@ Result<server::ServiceOptions> ServiceOptionsFrom(const ServeFlags& flags) {
   options.slots = flags.slots;
   options.page = flags.page;
   options.n_slots = static_cast<int>(MaxSequences(flags));
+  options.priorities = flags.priorities;
   options.seed = flags.sampler.seed;
   const KvFlags& kv = flags.model.kv;
   options.kv = {.method = kv.method,

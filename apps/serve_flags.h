@@ -25,6 +25,7 @@ struct ServeFlags {
   int64_t memory_limit = 0;
   double max_token_gap_ms = 250;
   int64_t default_max_tokens = -1;
+  bool priorities = false;
   std::optional<std::string> session_path;
   std::optional<bool> cache_prompt = {};  // not given: unless --deterministic
   std::vector<std::string> api_keys;

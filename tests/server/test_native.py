@@ -38,7 +38,7 @@ class Native(ServerTest):
                 ("/completion", {"prompt": long}, "prompt"), ("/v1/completions", {"prompt": long}, "prompt"),
                 ("/v1/chat/completions", {"messages": [{"role": "user", "content": long}]}, "messages"),
                 ("/v1/sessions", {"id": "x", "document": long}, "document"), ("/completion", {"prompt": "x", "n": 5}, "n"),
-                ("/completion", {"prompt": "x", "id_slot": 4}, "id_slot")):
+                ("/completion", {"prompt": "x", "id_slot": 4}, "id_slot"), ("/completion", {"prompt": "x", "priority": 1}, "priority")):
             status, answer = self.server.post(path, body)
             self.assertEqual((status, answer["error"]["param"]), (400, param), answer)
         status, answer = self.server.post("/v1/sessions", {"id": "x", "document": long, "stream": True})
@@ -130,6 +130,15 @@ class Flags(unittest.TestCase):
             done = self.serve("--api-key-file", str(keys))
             self.assertEqual(done.returncode, 2)
             self.assertIn("no key", done.stderr)
+
+    def test_priorities_are_allowed(self):
+        with Server("--scheduling-policy", "priority", "-np", "-1") as server:
+            status, answer = server.post("/completion", {"prompt": "Once", "n_predict": 2, "priority": -5})
+            self.assertEqual(status, 200, answer)
+            self.assertEqual(server.get("/props")[1]["total_slots"], 32, "-1: as many as suit")
+        done = self.serve("--scheduling-policy", "sjf")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("expected fcfs or priority", done.stderr)
 
     def test_environment_of_flags_without_effect(self):
         on = {"LLAMA_ARG_FLASH_ATTN": "on", "LLAMA_ARG_KV_UNIFIED": "1", "LLAMA_ARG_CACHE_RAM": "4096", "LLAMA_ARG_MLOCK": "true",

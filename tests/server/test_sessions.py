@@ -124,6 +124,26 @@ class Sessions(ServerTest):
         self.assertIn(b'"changes"', data)
 
 
+class Questions(ServerTest):
+    """Where the last question has chosen what is kept, another one reads its text anew."""
+    flags = ("--kv-method", "snapkv", "--kv-size", "128")
+
+    def test_a_chat_is_read_anew_each_turn(self):
+        def ask(prompt, **more):
+            status, answer = self.server.post("/completion", {"prompt": prompt, "n_predict": 6, "return_tokens": True, "temperature": 0, **more})
+            self.assertEqual(status, 200, answer)
+            return answer
+        _, text = self.server.post("/tokenize", {"content": DOCUMENT, "add_special": True})
+        _, more = self.server.post("/tokenize", {"content": " What was the code?"})
+        first = ask(text["tokens"])
+        self.assertLess(first["kv"]["kept"], len(text["tokens"]) / 2)
+        whole = text["tokens"] + first["tokens"] + more["tokens"]
+        n_read = len(text["tokens"]) + len(first["tokens"]) - 1
+        for asked, n_reused, prefix in (({}, 0, "none"), ({"reuse_across_questions": True}, n_read, "compressed")):
+            second = ask(whole, **asked)
+            self.assertEqual((second["timings"]["cache_n"], second["kv"]["prefix"]), (n_reused, prefix), asked)
+
+
 class Restart(unittest.TestCase):
     def test_sessions_outlive_the_server(self):
         with tempfile.TemporaryDirectory(prefix="winnow-server-") as folder:

@@ -105,6 +105,17 @@ void ReadLength(Fields& fields, Dialect dialect, Generation& out) {
   }
 }
 
+// Whoever may ask for an earlier turn can keep others from theirs, so the server has to allow it.
+void ReadPriority(Fields& fields, const ServiceOptions& options, Generation& out) {
+  constexpr int kMax = 1'000'000;
+  out.priority = static_cast<int>(fields.Integer("priority", -kMax, kMax).value_or(0));
+  if (out.priority != 0 && !options.priorities) {
+    fields.Fail("priority", "found " + std::to_string(out.priority) +
+                                ", expected 0: requests are served as they come, unless the server "
+                                "is started with --scheduling-policy priority");
+  }
+}
+
 }  // namespace
 
 Generation ReadGeneration(Fields& fields, const ServiceOptions& options,
@@ -127,6 +138,7 @@ Generation ReadGeneration(Fields& fields, const ServiceOptions& options,
     out.n_probs = static_cast<int>(*n);
   }
   out.session = fields.Text("session");
+  ReadPriority(fields, options, out);
   out.id_slot = fields.Integer("id_slot", -1, options.n_slots - 1).value_or(-1);
   if (out.session && out.id_slot >= 0) {
     fields.Fail("id_slot", "a request goes on with a session or replaces that of a slot");
@@ -155,6 +167,7 @@ runtime::Request RequestFrom(const Generation& generation) {
   runtime::Request request;
   request.session = generation.session;
   if (generation.id_slot >= 0) request.replaces = SlotSession(generation.id_slot);
+  request.priority = -generation.priority;
   request.options = generation.options;
   request.reuse_prefix = generation.reuse_prefix;
   request.reuse_across_questions = generation.reuse_across_questions;

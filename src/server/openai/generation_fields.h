@@ -22,6 +22,7 @@ struct Generation {
   bool ignore_eos = false;
   std::optional<std::string> session;
   int64_t id_slot = -1;  // -1: none is named
+  int priority = 0;      // vLLM's: smaller first
   std::optional<runtime::SessionOptions> options;
   bool reuse_prefix = true;
   bool reuse_across_questions = false;

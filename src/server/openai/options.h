@@ -61,6 +61,7 @@ struct ServiceOptions {
   bool slots = true;                       // GET /slots
   bool page = true;                        // GET /
   int n_slots = 1;                         // sequences at work at most
+  bool priorities = false;                 // requests may name one
   runtime::SamplerConfig sampler = {};     // where a request names nothing (Service::SetReady)
   int64_t seed = -1;                       // the same; -1: another one for each request
   KvSettings kv = {};                      // what the scheduler's defaults were made of

@@ -65,6 +65,23 @@ TEST(NativeCompletionTest, TruncatedIsWhatTheContextEnded) {
   }
 }
 
+// vLLM's meaning: a smaller number is served earlier.
+TEST(PriorityTest, OnlyWhereTheServerAllowsIt) {
+  Fixture fixture({.priorities = true});
+  fixture.Post(kChat, Chat(R"("priority": -3)"));
+  fixture.Post(kChat, Chat(R"("stream": false)"));
+  ASSERT_EQ(fixture.backend.requests.size(), 2U);
+  EXPECT_GT(fixture.backend.requests[0].priority, fixture.backend.requests[1].priority);
+  EXPECT_EQ(fixture.Post(kChat, Chat(R"("priority": 1.5)"))->status(), 400);
+  EXPECT_EQ(fixture.Post(kChat, Chat(R"("priority": 99999999999)"))->status(), 400);
+
+  Fixture plain;
+  const auto refused = plain.Post(kChat, Chat(R"("priority": -3)"));
+  EXPECT_EQ(refused->status(), 400);
+  EXPECT_EQ(TextAt(refused->json(), "error.param"), "priority");
+  EXPECT_EQ(plain.Post(kChat, Chat(R"("priority": 0)"))->status(), 200);
+}
+
 TEST(ChoicesTest, AreNoMoreThanCanBeAtWork) {
   Fixture fixture({.n_slots = 3});
   EXPECT_EQ(fixture.Post(kChat, Chat(R"("n": 3)"))->status(), 200);
