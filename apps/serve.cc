@@ -36,10 +36,6 @@ void RaiseFileLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-bool IsLoopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
-}
-
 // --session-path may name a new folder. Its last part is made, for its owner alone: a path that is
 // mistyped makes no tree.
 Result<void> MakeSessionFolder(const std::string& path) {
@@ -164,7 +160,7 @@ int Serve(Arguments arguments) {
   const auto scheduling = SchedulerOptionsFrom(flags);
   if (!scheduling) return Misuse("serve", scheduling.error().message);
   ConsoleLog log = MakeLog(flags.model, flags.notes);
-  if (!IsLoopback(flags.host) && service_options->api_keys.empty()) {
+  if (!service_options->loopback && service_options->api_keys.empty()) {
     log.Warning("everyone who reaches " + flags.host +
                 " can use this server: --api-key KEY asks for a key");
   }

@@ -1,6 +1,5 @@
 #include "serve_flags.h"
 
-#include <algorithm>
 #include <fstream>
 #include <random>
 #include <sstream>
@@ -13,94 +12,6 @@ namespace winnow::apps {
 namespace {
 
 constexpr int64_t kMaxPort = 65535;
-
-// A flag that an environment variable sets. Switches are on or off; "": that changes nothing.
-struct Variable {
-  const char* name;
-  const char* flag;
-  const char* off_flag = nullptr;  // of a switch
-};
-
-constexpr Variable kVariables[] = {
-    {"LLAMA_ARG_MODEL", "--model"},
-    {"LLAMA_ARG_CTX_SIZE", "--ctx-size"},
-    {"LLAMA_ARG_THREADS", "--threads"},
-    {"LLAMA_ARG_BATCH", "--batch-size"},
-    {"LLAMA_ARG_UBATCH", "--ubatch-size"},
-    {"LLAMA_ARG_CACHE_TYPE_K", "--cache-type-k"},
-    {"LLAMA_ARG_CACHE_TYPE_V", "--cache-type-v"},
-    {"LLAMA_ARG_N_GPU_LAYERS", "--n-gpu-layers"},
-    {"LLAMA_ARG_N_PARALLEL", "--parallel"},
-    {"LLAMA_ARG_N_PREDICT", "--n-predict"},
-    {"LLAMA_ARG_HOST", "--host"},
-    {"LLAMA_ARG_PORT", "--port"},
-    {"LLAMA_ARG_ALIAS", "--alias"},
-    {"LLAMA_API_KEY", "--api-key"},
-    {"LLAMA_ARG_SSL_KEY_FILE", "--ssl-key-file"},
-    {"LLAMA_ARG_SSL_CERT_FILE", "--ssl-cert-file"},
-    {"LLAMA_ARG_TIMEOUT", "--timeout"},
-    {"LLAMA_ARG_THREADS_HTTP", "--threads-http"},
-    {"LLAMA_ARG_CHAT_TEMPLATE", "--chat-template"},
-    {"LLAMA_ARG_CHAT_TEMPLATE_FILE", "--chat-template-file"},
-    {"LLAMA_ARG_JINJA", "--jinja", "--no-jinja"},
-    {"LLAMA_ARG_ENDPOINT_METRICS", "--metrics", ""},
-    {"LLAMA_ARG_ENDPOINT_SLOTS", "--slots", "--no-slots"},
-    {"LLAMA_ARG_NO_ENDPOINT_SLOTS", "--no-slots"},
-    {"LLAMA_ARG_ENDPOINT_PROPS", "--props", ""},
-    {"LLAMA_ARG_CONT_BATCHING", "--cont-batching", "--no-cont-batching"},
-    {"LLAMA_ARG_CACHE_PROMPT", "--cache-prompt", "--no-cache-prompt"},
-    {"LLAMA_ARG_NO_CACHE_PROMPT", "--no-cache-prompt"},
-    {"LLAMA_ARG_NO_CONT_BATCHING", "--no-cont-batching"},
-    {"LLAMA_ARG_NO_JINJA", "--no-jinja"},
-    {"LLAMA_ARG_NO_WEBUI", "--no-webui"},
-    {"LLAMA_ARG_WEBUI", "--webui", "--no-webui"},
-    // A note or a refusal, as their flags have it.
-    {"LLAMA_ARG_CACHE_RAM", "--cache-ram"},
-    {"LLAMA_ARG_CACHE_REUSE", "--cache-reuse"},
-    {"LLAMA_ARG_CONTEXT_SHIFT", "--context-shift", "--no-context-shift"},
-    {"LLAMA_ARG_NO_CONTEXT_SHIFT", "--no-context-shift"},
-    {"LLAMA_ARG_DEVICE", "--device"},
-    {"LLAMA_ARG_DRAFT_MAX", "--draft-max"},
-    {"LLAMA_ARG_DRAFT_MIN", "--draft-min"},
-    {"LLAMA_ARG_EMBEDDINGS", "--embeddings", ""},
-    {"LLAMA_ARG_FLASH_ATTN", "--flash-attn"},
-    {"LLAMA_ARG_HF_FILE", "--hf-file"},
-    {"LLAMA_ARG_HF_REPO", "--hf-repo"},
-    {"LLAMA_ARG_KV_OFFLOAD", "", "--no-kv-offload"},
-    {"LLAMA_ARG_NO_KV_OFFLOAD", "--no-kv-offload"},
-    {"LLAMA_ARG_KV_UNIFIED", "--kv-unified", ""},
-    {"LLAMA_ARG_MAIN_GPU", "--main-gpu"},
-    {"LLAMA_ARG_MLOCK", "--mlock", ""},
-    {"LLAMA_ARG_MMAP", "--mmap", "--no-mmap"},
-    {"LLAMA_ARG_NO_MMAP", "--no-mmap"},
-    {"LLAMA_ARG_MODEL_DRAFT", "--model-draft"},
-    {"LLAMA_ARG_MODEL_URL", "--model-url"},
-    {"LLAMA_ARG_NUMA", "--numa"},
-    {"LLAMA_ARG_POOLING", "--pooling"},
-    {"LLAMA_ARG_RERANKING", "--reranking", ""},
-    {"LLAMA_ARG_ROPE_FREQ_BASE", "--rope-freq-base"},
-    {"LLAMA_ARG_ROPE_FREQ_SCALE", "--rope-freq-scale"},
-    {"LLAMA_ARG_ROPE_SCALE", "--rope-scale"},
-    {"LLAMA_ARG_ROPE_SCALING_TYPE", "--rope-scaling"},
-    {"LLAMA_ARG_SPLIT_MODE", "--split-mode"},
-    {"LLAMA_ARG_TENSOR_SPLIT", "--tensor-split"},
-    {"LLAMA_ARG_THINK", "--reasoning-format"},
-    {"LLAMA_LOG_FILE", "--log-file"},
-    {"LLAMA_OFFLINE", "--offline", ""},
-    {"WINNOW_ARG_KV_METHOD", "--kv-method"},
-    {"WINNOW_ARG_KV_DECODE", "--kv-decode"},
-    {"WINNOW_ARG_KV_SIZE", "--kv-size"},
-    {"WINNOW_ARG_KV_RATIO", "--kv-ratio"},
-    {"WINNOW_ARG_KV_MEMORY", "--kv-memory"},
-    {"WINNOW_ARG_MEMORY_LIMIT", "--memory-limit"},
-    {"WINNOW_ARG_MAX_TOKEN_GAP", "--max-token-gap"},
-    {"WINNOW_ARG_SESSION_PATH", "--session-path"},
-    {"WINNOW_ARG_DEFAULT_MAX_TOKENS", "--default-max-tokens"},
-};
-
-bool IsAmong(std::string_view value, std::initializer_list<std::string_view> words) {
-  return std::find(words.begin(), words.end(), value) != words.end();
-}
 
 void AddServerFlags(FlagTable& table, ServeFlags& flags) {
   table.Group("Server");
@@ -121,7 +32,9 @@ void AddServerFlags(FlagTable& table, ServeFlags& flags) {
                }
                return Result<void>();
              }});
-  table.Add({"--api-key-file"}, "FILE", "the same, a key in each line", &flags.api_key_file);
+  table.Add({"--api-key-file"}, "FILE",
+            "the same, a key in each line; lines that begin with # are comments",
+            &flags.api_key_file);
   table.Add({"--cors"}, "ORIGIN",
             "browsers may use this server from pages of ORIGIN, such as https://chat.example.com; "
             "'*': of all; empty: only from its own",
@@ -166,6 +79,20 @@ void AddSchedulingFlags(FlagTable& table, ServeFlags& flags) {
   table.Add({"--max-token-gap"}, "MS",
             "between two tokens of an answer, while the prompt of another one is read",
             &flags.max_token_gap_ms);
+  table.Add({{"--scheduling-policy"},
+             "POLICY",
+             "fcfs: requests are served as they come; priority: those of a smaller 'priority' "
+             "first, so every client can keep others waiting",
+             "fcfs",
+             {},
+             false,
+             [&flags](std::string_view text) -> Result<void> {
+               if (text != "fcfs" && text != "priority") {
+                 return Error{"found '" + std::string(text) + "', expected fcfs or priority"};
+               }
+               flags.priorities = text == "priority";
+               return {};
+             }});
   table.Add({"-n", "--predict", "--n-predict", "--default-max-tokens"}, "N",
             "tokens of an answer, where a request does not say; -1: to the end of its context",
             &flags.default_max_tokens);
@@ -217,13 +144,22 @@ void AddForeignServerFlags(FlagTable& table, ServeFlags& flags) {
   refuse({"--pooling"}, "TYPE", "this server generates text, it embeds none");
 }
 
+// llama-server's -1 is "as many as suit".
+int64_t MaxSequences(const ServeFlags& flags) {
+  return flags.n_parallel == -1 ? ServeFlags().n_parallel : flags.n_parallel;
+}
+
+bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
 Result<std::vector<std::string>> ReadKeys(const std::string& path) {
   std::ifstream file(path);
   if (!file) return Error{"--api-key-file: " + path + ": cannot be read"};
   std::vector<std::string> keys;
   for (std::string line; std::getline(file, line);) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
-    if (!line.empty()) keys.push_back(line);
+    if (!line.empty() && line.front() != '#') keys.push_back(line);
   }
   if (keys.empty()) return Error{"--api-key-file: " + path + ": there is no key in it"};
   return keys;
@@ -250,39 +186,8 @@ FlagTable ServeTable(ServeFlags& flags) {
   table.Note(
       "Requests may choose method and budget (kv_method, kv_size, ...) and sampling themselves; "
       "flags are the defaults.");
-  std::string names;
-  for (const Variable& variable : kVariables) {
-    names += (names.empty() ? "" : ", ") + std::string(variable.name);
-  }
-  table.Note("The environment sets flags too, the command line wins: " + names + ".");
+  table.Note("The environment sets flags too, the command line wins: " + VariableNames() + ".");
   return table;
-}
-
-Result<void> ReadEnvironment(FlagTable& table, Environment environment) {
-  for (const Variable& variable : kVariables) {
-    const char* found = environment(variable.name);
-    // As in llama-server it is enough that one is there, whatever it says.
-    const bool is_no = std::string_view(variable.name).starts_with("LLAMA_ARG_NO_");
-    if (found == nullptr || (*found == '\0' && !is_no)) continue;
-    std::vector<std::string> arguments;
-    if (is_no) {
-      arguments = {variable.flag};
-    } else if (variable.off_flag == nullptr) {
-      arguments = {variable.flag, found};
-    } else if (IsAmong(found, {"1", "on", "true", "enabled"})) {
-      if (*variable.flag != '\0') arguments = {variable.flag};
-    } else if (IsAmong(found, {"0", "off", "false", "disabled"})) {
-      if (*variable.off_flag != '\0') arguments = {variable.off_flag};
-    } else {
-      return Error{std::string(variable.name) + ": found '" + found + "', expected on or off"};
-    }
-    const auto rest = table.Parse(arguments);
-    if (!rest) return Error{std::string(variable.name) + ": " + rest.error().message};
-    if (!rest->empty()) {  // --flash-attn takes only some values
-      return Error{std::string(variable.name) + ": unexpected '" + rest->front() + "'"};
-    }
-  }
-  return {};
 }
 
 Result<server::ServiceOptions> ServiceOptionsFrom(const ServeFlags& flags) {
@@ -293,10 +198,12 @@ Result<server::ServiceOptions> ServiceOptionsFrom(const ServeFlags& flags) {
     options.api_keys.insert(options.api_keys.end(), keys.begin(), keys.end());
   }
   options.cors_origin = flags.cors_origin;
+  options.loopback = IsLoopback(flags.host);
   options.metrics = flags.metrics;
   options.slots = flags.slots;
   options.page = flags.page;
-  options.n_slots = static_cast<int>(flags.n_parallel);
+  options.n_slots = static_cast<int>(MaxSequences(flags));
+  options.priorities = flags.priorities;
   options.seed = flags.sampler.seed;
   const KvFlags& kv = flags.model.kv;
   options.kv = {.method = kv.method,
@@ -338,15 +245,14 @@ Result<server::HttpOptions> HttpOptionsFrom(const ServeFlags& flags) {
 
 Result<runtime::SchedulerOptions> SchedulerOptionsFrom(const ServeFlags& flags) {
   constexpr int64_t kMaxSequences = 4096;
-  // llama-server's -1 is "as many as suit".
-  const int64_t n_parallel = flags.n_parallel == -1 ? ServeFlags().n_parallel : flags.n_parallel;
+  const int64_t n_parallel = MaxSequences(flags);
   if (n_parallel < 1 || n_parallel > kMaxSequences) {
     return Error{"flag -np: found " + std::to_string(n_parallel) + ", expected 1 to 4096, or -1"};
   }
-  if (flags.max_waiting < 0 || flags.max_waiting > 1'000'000) {
-    return Error{"flag --max-waiting: expected 0 to 1000000"};
+  if (flags.max_waiting < 1 || flags.max_waiting > 1'000'000) {
+    return Error{"flag --max-waiting: expected 1 to 1000000"};
   }
-  if (!(flags.max_token_gap_ms > 0)) return Error{"flag --max-token-gap: expected more than 0"};
+  if (!(flags.max_token_gap_ms >= 1)) return Error{"flag --max-token-gap: expected 1 or more"};
   if (flags.default_max_tokens < -1 || flags.default_max_tokens == 0) {
     return Error{"flag --default-max-tokens: expected 1 or more, or -1"};
   }

@@ -25,6 +25,7 @@ struct ServeFlags {
   std::optional<int64_t> memory_limit;  // 0: none; not given: by what the machine has
   double max_token_gap_ms = 250;
   int64_t default_max_tokens = -1;
+  bool priorities = false;
   std::optional<std::string> session_path;
   std::optional<bool> cache_prompt = {};  // not given: unless --deterministic
   std::vector<std::string> api_keys;
@@ -46,6 +47,8 @@ struct ServeFlags {
 using Environment = const char* (*)(const char* name);
 
 FlagTable ServeTable(ServeFlags& flags);
+// Those that set flags, for --help.
+std::string VariableNames();
 // Flags that LLAMA_ARG_* variables (llama-server's names) and WINNOW_ARG_* set; the command line
 // comes later and wins. Errors: an impossible value, with the variable's name.
 Result<void> ReadEnvironment(FlagTable& table, Environment environment);

@@ -132,7 +132,7 @@ SchedulerLoop::Answer SchedulerLoop::Start(const std::shared_ptr<Job>& job, int6
   if (std::ssize(source.rest) > max_rest) return Answer::kWaits;
   const Result<SequenceBytes> bytes = PlanBytes(*job, source);
   if (!bytes) {
-    Fail(*job, {ErrorKind::kInvalid, bytes.error().message});
+    Fail(*job, {ErrorKind::kInvalid, bytes.error().message, "prompt"});
     return Answer::kGone;
   }
   int64_t needed = job->request.n * bytes->steady + bytes->prefill;
@@ -144,6 +144,7 @@ SchedulerLoop::Answer SchedulerLoop::Start(const std::shared_ptr<Job>& job, int6
     Begin(job, std::move(source), *bytes);
     return Answer::kStarted;
   }
+  if (DropReplaced(*job)) return Start(job, max_rest);
   const bool may_read_all = job->session.empty() || job->creates;
   const bool may_wait = n_at_work() > 0 || n_file_work() > 0;
   const int64_t alone = job->request.n * job->fresh.steady + job->fresh.prefill;
@@ -220,6 +221,18 @@ SchedulerLoop::Source SchedulerLoop::NamedSource(Job& job, IdleSession& idle) co
   return source;
 }
 
+bool SchedulerLoop::Replaces(const Job& job, const IdleSession& idle) const {
+  return job.request.replaces && idle.name == job.session && !Evicts(*idle.session) &&
+         !store_.saving(idle);
+}
+
+bool SchedulerLoop::DropReplaced(const Job& job) {
+  if (!job.request.replaces || n_at_work() > 0 || n_file_work() > 0) return false;
+  IdleSession* replaced = store_.Find(job.session);
+  if (replaced != nullptr) store_.Drop(*replaced);
+  return replaced != nullptr;
+}
+
 SchedulerLoop::Source SchedulerLoop::PrefixSource(Job& job) {
   const std::vector<TokenId>& prompt = job.request.prompt;
   Source source;
@@ -230,8 +243,10 @@ SchedulerLoop::Source SchedulerLoop::PrefixSource(Job& job) {
       // Most conversations go on where they ended. What somebody else may still want is copied.
       const auto [n_tokens, reuse] = prefix.match;
       const bool whole = n_tokens == prefix.idle->session->n_tokens();
-      const bool is_wanted = !prefix.idle->name.empty() || !prefix.idle->read_from.empty();
-      const bool copy = is_wanted || prefix.idle->copied || !whole;
+      const bool is_replaced = Replaces(job, *prefix.idle);
+      const bool is_wanted =
+          (!prefix.idle->name.empty() && !is_replaced) || !prefix.idle->read_from.empty();
+      const bool copy = is_wanted || prefix.idle->copied || (!whole && !is_replaced);
       if (!copy || n_tokens >= kMinCopied) {
         source = {.idle = prefix.idle, .copy = copy, .n_tokens = n_tokens, .reuse = reuse};
       }
@@ -302,6 +317,7 @@ Result<std::unique_ptr<Session>> SchedulerLoop::TakeSession(Job& job, const Sour
       source.idle->copied = true;
     }
   } else {
+    job.took_replaced = Replaces(job, *source.idle);
     IdleSession taken = store_.Take(*source.idle);
     job.unread_before = std::move(taken.unread);
     session = std::move(taken.session);

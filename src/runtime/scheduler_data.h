@@ -48,6 +48,8 @@ struct Scheduler::Data {
   // A claim for a request that continues `name`.
   std::optional<RequestError> ClaimExisting(const std::string& name);
   std::optional<RequestError> ClaimNew(const std::string& name);
+  // Of a name that a request gives to what it makes; `existed`: there was one.
+  std::optional<RequestError> ClaimToReplace(const std::string& name, bool& existed);
   std::optional<RequestError> CheckQueue();
   // Saves and restores wait too, not more than requests. On the loop's thread.
   std::optional<RequestError> CheckFileQueue() const;

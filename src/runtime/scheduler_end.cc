@@ -28,10 +28,10 @@ void SchedulerLoop::End(std::unique_ptr<Sequence> sequence) {
     GiveBack(*job, sequence->TakeSession());
     --job->n_unfinished;
     ++counts_.n_failed;
-    job->Tell({.kind = Event::Kind::kFailed, .error = error});
-    return EndJob(*job, &error);
+    const Event failed = {.kind = Event::Kind::kFailed, .error = error};
+    return EndJob(*job, &error, {&failed, 1});
   }
-  sequence->TellFinished();
+  const Event finished = sequence->Finished();
   if (sequence->choice() == 0) {
     if (finish == Finish::kError) {
       GiveBack(*job, sequence->TakeSession());
@@ -40,9 +40,9 @@ void SchedulerLoop::End(std::unique_ptr<Sequence> sequence) {
     }
   }
   sequence.reset();
-  if (--job->n_unfinished > 0) return;
+  if (--job->n_unfinished > 0) return job->Tell(finished);
   ++(finish == Finish::kCancelled ? counts_.n_cancelled : counts_.n_requests);
-  EndJob(*job, nullptr);
+  EndJob(*job, nullptr, {&finished, 1});
 }
 
 // The first choice goes on as a session.
@@ -59,13 +59,15 @@ void SchedulerLoop::Keep(Job& job, Sequence& sequence) {
 }
 
 // The request has failed: its session is as it was before. A copy is dropped, and of an unnamed
-// session what is left stays.
+// session, or one that was to be replaced, the part stays that the prompt began with.
 void SchedulerLoop::GiveBack(Job& job, std::unique_ptr<Session> session) {
   if (job.session.empty() || job.creates) {
-    if (!job.request.keep || options_.max_unnamed == 0) return;
+    const bool has_name = job.took_replaced;
+    if (!has_name && (!job.request.keep || options_.max_unnamed == 0)) return;
     session->Truncate(job.n_reused);
     if (session->n_tokens() == 0) return;
-    store_.Put({.session = std::move(session), .used = clock_.now()});
+    store_.Put(
+        {.name = has_name ? job.session : "", .session = std::move(session), .used = clock_.now()});
     return store_.DropUnnamed(options_.max_unnamed);
   }
   if (job.works_on_copy) {
@@ -94,25 +96,29 @@ void SchedulerLoop::Fail(Job& job, const RequestError& error) {
     log_.Error("request " + std::to_string(job.id()) + ": " + error.message);
   }
   job.n_unfinished = 0;
-  job.Tell({.kind = Event::Kind::kFailed, .error = error});
-  EndJob(job, &error);
+  const Event failed = {.kind = Event::Kind::kFailed, .error = error};
+  EndJob(job, &error, {&failed, 1});
 }
 
 void SchedulerLoop::TellCancelled(Job& job) {
   ++counts_.n_cancelled;
   job.n_unfinished = 0;
+  std::vector<Event> cancelled;
   for (int choice = 0; choice < job.request.n; ++choice) {
-    job.Tell({.kind = Event::Kind::kFinished, .choice = choice, .finish = Finish::kCancelled});
+    cancelled.push_back(
+        {.kind = Event::Kind::kFinished, .choice = choice, .finish = Finish::kCancelled});
   }
   const RequestError error = {ErrorKind::kUnavailable, "the request was cancelled"};
-  EndJob(job, &error);
+  EndJob(job, &error, cancelled);
 }
 
-void SchedulerLoop::EndJob(Job& job, const RequestError* error) {
+// Who is told the end may ask again at once: the session is free by then.
+void SchedulerLoop::EndJob(Job& job, const RequestError* error, std::span<const Event> last) {
   if (!job.session.empty()) {
     const bool there = store_.Find(job.session) != nullptr;
     names_.Release(job.session, there || !job.creates);
   }
+  for (const Event& event : last) job.Tell(event);
   if (job.on_end) job.on_end(error);
 }
 

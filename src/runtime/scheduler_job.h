@@ -57,6 +57,7 @@ struct Job {
   // Of a named session that goes on: what is undone where the request fails. At work is a copy, or
   // the session itself, which was so long and had tokens that were not read.
   bool works_on_copy = false;
+  bool took_replaced = false;  // goes on with what was the session that it replaces
   int64_t n_before = 0;
   std::vector<TokenId> unread_before = {};
   int64_t n_document = 0;  // of the session

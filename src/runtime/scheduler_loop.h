@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
@@ -115,6 +116,10 @@ class SchedulerLoop {
   // Null: the job waits, or has got an error.
   IdleSession* FindNamed(const std::shared_ptr<Job>& job, Answer& answer);
   Source NamedSource(Job& job, IdleSession& idle) const;
+  // Whether the request may change the session: it takes its place in any case.
+  bool Replaces(const Job& job, const IdleSession& idle) const;
+  // Where nothing else can make room for the request. False: it replaces none that is there.
+  bool DropReplaced(const Job& job);
   Source PrefixSource(Job& job);
   // Whether the request waits for a saved session that its prompt begins with. Looks once.
   bool WaitsForSavedPrefix(const std::shared_ptr<Job>& job);
@@ -180,7 +185,8 @@ class SchedulerLoop {
   void TellCancelled(Job& job);
   void Keep(Job& job, Sequence& sequence);
   void GiveBack(Job& job, std::unique_ptr<Session> session);
-  void EndJob(Job& job, const RequestError* error);
+  // `last`: events that it is told.
+  void EndJob(Job& job, const RequestError* error, std::span<const Event> last);
 
   Engine& engine_;
   const SchedulerOptions& options_;

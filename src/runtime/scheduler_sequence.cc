@@ -147,7 +147,7 @@ void Sequence::Deliver(Clock::TimePoint now) {
   }
 }
 
-void Sequence::TellFinished() {
+Event Sequence::Finished() {
   WINNOW_CHECK(finish_.has_value());
   Event event = {.kind = Event::Kind::kFinished, .choice = choice_};
   event.rest = text_.Finish();
@@ -160,7 +160,7 @@ void Sequence::TellFinished() {
   event.timings = timings_;
   event.queued_ms = Milliseconds(job_->arrived, job_->started);
   event.error = error_;
-  job_->Tell(event);
+  return event;
 }
 
 }  // namespace winnow::runtime

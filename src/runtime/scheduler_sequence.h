@@ -49,8 +49,8 @@ class Sequence {
   const RequestError& error() const { return error_; }
   void SetFinish(Finish finish) { finish_ = finish; }
   void SetError(RequestError error);
-  // The last event of this choice. Requires: finish(), and the session is still here.
-  void TellFinished();
+  // The last event of this choice. Once. Requires: finish(), and the session is still here.
+  Event Finished();
 
   int64_t n_generated() const { return n_generated_; }
   void AddDecoded() { ++timings_.n_decode; }

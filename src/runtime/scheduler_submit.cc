@@ -8,13 +8,16 @@
 namespace winnow::runtime {
 namespace {
 
-RequestError Invalid(std::string message) { return {ErrorKind::kInvalid, std::move(message)}; }
+RequestError Invalid(std::string message, std::string param = {}) {
+  return {ErrorKind::kInvalid, std::move(message), std::move(param)};
+}
 
 RequestError InvalidName(const std::string& name) {
   return Invalid(
       "a session is called by 1 to 128 of A-Z a-z 0-9 . _ - and does not begin with a "
       "dot, found " +
-      std::to_string(name.size()) + " characters that are not so");
+          std::to_string(name.size()) + " characters that are not so",
+      "session");
 }
 
 RequestError Busy(const std::string& name) {
@@ -64,6 +67,15 @@ std::optional<RequestError> Scheduler::Data::ClaimNew(const std::string& name) {
   }
 }
 
+std::optional<RequestError> Scheduler::Data::ClaimToReplace(const std::string& name,
+                                                            bool& existed) {
+  using Outcome = SessionNames::Outcome;
+  if (!IsSessionName(name)) return InvalidName(name);
+  existed = names.Schedule(name) == Outcome::kClaimed;
+  if (existed || names.ClaimNew(name) == Outcome::kClaimed) return std::nullopt;
+  return Busy(name);
+}
+
 std::optional<RequestError> Scheduler::Data::CheckQueue() {
   const std::lock_guard lock(mutex);
   if (draining || stopped) {
@@ -83,7 +95,8 @@ std::variant<std::shared_ptr<Job>, RequestError> Scheduler::Data::Check(Request 
   const int64_t vocabulary = engine.model().hyperparameters().vocabulary;
   if (request.n < 1 || request.n > options.max_running) {
     return Invalid("n is " + std::to_string(request.n) + ", expected 1 to " +
-                   std::to_string(options.max_running));
+                       std::to_string(options.max_running),
+                   "n");
   }
   if (request.n_probs > vocabulary) {
     return Invalid(std::to_string(request.n_probs) +
@@ -91,13 +104,17 @@ std::variant<std::shared_ptr<Job>, RequestError> Scheduler::Data::Check(Request 
                    " tokens");
   }
   if (request.session && !IsSessionName(*request.session)) return InvalidName(*request.session);
+  if (request.session && request.replaces) {
+    return Invalid("a request goes on with a session or replaces one", "session");
+  }
   if (request.prompt.empty() && !request.session) {
-    return Invalid("the prompt is empty: there is nothing to continue");
+    return Invalid("the prompt is empty: there is nothing to continue", "prompt");
   }
   for (const TokenId token : request.prompt) {
     if (token >= 0 && token < vocabulary) continue;
     return Invalid("token " + std::to_string(token) + " is outside the vocabulary of " +
-                   std::to_string(vocabulary));
+                       std::to_string(vocabulary),
+                   "prompt");
   }
   if (const auto sampler = Sampler::Make(request.sampler, vocabulary); !sampler) {
     return Invalid(sampler.error().message);
@@ -116,7 +133,7 @@ std::variant<std::shared_ptr<Job>, RequestError> Scheduler::Data::Check(Request 
   if (!continues) {
     const int64_t n_prompt = std::ssize(request.prompt);
     if (const auto room = CheckPromptFits(**session, n_prompt); !room) {
-      return Invalid(room.error().message);
+      return Invalid(room.error().message, "prompt");
     }
     const int64_t wanted =
         request.max_tokens >= 0 ? request.max_tokens : options.default_max_tokens;
@@ -169,12 +186,18 @@ std::variant<Ticket, RequestError> Scheduler::Submit(Request request) {
   auto checked = data.Check(std::move(request));
   if (auto* error = std::get_if<RequestError>(&checked)) return std::move(*error);
   const std::shared_ptr<Job> job = std::get<std::shared_ptr<Job>>(std::move(checked));
-  if (!job->session.empty()) {
+  bool existed = true;
+  if (job->request.replaces) {
+    const std::string& name = *job->request.replaces;
+    if (auto refused = data.ClaimToReplace(name, existed)) return *refused;
+    job->session = name;
+    job->creates = true;
+  } else if (!job->session.empty()) {
     if (auto refused = data.ClaimExisting(job->session)) return *refused;
   }
   auto queued = data.Enqueue(job);
   if (std::holds_alternative<RequestError>(queued) && !job->session.empty()) {
-    data.names.Release(job->session, true);
+    data.names.Release(job->session, existed);
   }
   return queued;
 }
@@ -184,6 +207,7 @@ void Scheduler::CreateSession(const std::string& id, Request document, const Ses
   document.max_tokens = 0;
   document.n = 1;
   document.session.reset();
+  document.replaces.reset();
   if (auto full = data.CheckQueue()) return done(*full);
   auto checked = data.Check(std::move(document));
   if (auto* error = std::get_if<RequestError>(&checked)) return done(std::move(*error));

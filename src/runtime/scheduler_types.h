@@ -57,6 +57,7 @@ enum class ErrorKind {
 struct RequestError {
   ErrorKind kind = ErrorKind::kInternal;
   std::string message = {};
+  std::string param = {};  // the member of Request that is wrong, where it is one
 };
 
 // How the beginning of a prompt was found in what was there already.
@@ -105,6 +106,9 @@ struct Request {
   std::vector<TokenId> prompt = {};         // the whole text so far
   std::optional<std::string> session = {};  // continue (and keep) this named session; the prompt
                                             // then follows its text unless it begins with it
+  // A new one begins and is this named session afterwards, in place of the one that was. Not with
+  // `session`.
+  std::optional<std::string> replaces = {};
   std::optional<SessionOptions> options =
       {};                    // method, budget, types; default: those of the scheduler
   bool reuse_prefix = true;  // look for the prompt's beginning in idle sessions

@@ -174,6 +174,23 @@ class Http(ServerTest):
             self.assertEqual(status, 404)
             self.assertNotIn(b"root:", body)
 
+    def test_pages_of_other_origins(self):
+        """As browsers send it without asking first: a form, or a fetch whose body is text."""
+        def ask(method, path, **headers):
+            body = {"content": "x"} if method == "POST" else None
+            return self.server.request(method, path, body, headers={"Content-Type": "text/plain", **headers})[0]
+        own = f"http://127.0.0.1:{self.server.port}"
+        self.assertEqual(ask("POST", "/tokenize", Origin="http://127.0.0.1:3000"), 403)
+        self.assertEqual(ask("POST", "/tokenize", Origin="null"), 403)
+        self.assertEqual(ask("POST", "/tokenize", Origin=own), 200)
+        self.assertEqual(ask("POST", "/tokenize"), 200)
+        rebound = f"evil.example:{self.server.port}"
+        self.assertEqual(ask("POST", "/tokenize", Origin="http://" + rebound, Host=rebound), 403)
+        self.assertEqual(ask("GET", "/v1/sessions", Host=rebound), 403)
+        for host in (rebound.replace("evil.example", "host.docker.internal"), "localhost"):
+            self.assertEqual(ask("GET", "/v1/sessions", Host=host), 200)
+        self.assertEqual(ask("POST", "/tokenize", Host="chat.example.com"), 200, "a program, through a proxy")
+
     def test_slow_header_is_cut_off(self):
         with self.server.connect(timeout=40) as client:
             client.sendall(b"GET / HTTP/1.1\r\n")
@@ -197,6 +214,10 @@ class Keys(ServerTest):
     def test_origins(self):
         _, headers, _ = self.server.request("OPTIONS", "/v1/chat/completions", headers={"Origin": "https://a.example"})
         self.assertEqual(headers["Access-Control-Allow-Origin"], "https://a.example")
+        asked = "authorization,content-type,x-stainless-lang,x-stainless-runtime"  # OpenAI's client for JavaScript
+        _, headers, _ = self.server.request("OPTIONS", "/v1/chat/completions",
+                                            headers={"Origin": "https://a.example", "Access-Control-Request-Headers": asked})
+        self.assertEqual(headers["Access-Control-Allow-Headers"], asked)
         _, headers, _ = self.server.request("OPTIONS", "/v1/chat/completions", headers={"Origin": "https://b.example"})
         self.assertIsNone(headers["Access-Control-Allow-Origin"])
 

@@ -12,7 +12,7 @@ from harness import WINNOW, Server, ServerTest
 
 
 class Native(ServerTest):
-    flags = ("--metrics", "-np", "4", "-a", "my-model", "-cb", "--no-webui")
+    flags = ("--metrics", "-np", "4", "-a", "my-model", "-cb", "--no-webui", "-c", "256")
 
     def test_completion(self):
         body = {"prompt": "Once upon a time", "n_predict": 8, "temperature": 0, "n_probs": 2, "return_tokens": True}
@@ -27,6 +27,23 @@ class Native(ServerTest):
         events = self.server.stream("/completion", body)
         self.assertEqual("".join(e["content"] for e in events), answer["content"])
         self.assertTrue(events[-1]["stop"])
+
+    def test_what_ends_it(self):
+        for more, kind, truncated in (({"n_predict": 4}, "limit", False), ({}, "limit", True)):
+            status, answer = self.server.post("/completion", {"prompt": "Once", "temperature": 0, "ignore_eos": True, **more})
+            self.assertEqual((status, answer["stop_type"], answer["truncated"]), (200, kind, truncated), answer)
+
+    def test_refusals_name_their_field(self):
+        long = "the harbour lay quiet " * 100
+        for path, body, param in (
+                ("/completion", {"prompt": long}, "prompt"), ("/v1/completions", {"prompt": long}, "prompt"),
+                ("/v1/chat/completions", {"messages": [{"role": "user", "content": long}]}, "messages"),
+                ("/v1/sessions", {"id": "x", "document": long}, "document"), ("/completion", {"prompt": "x", "n": 5}, "n"),
+                ("/completion", {"prompt": "x", "id_slot": 4}, "id_slot"), ("/completion", {"prompt": "x", "priority": 1}, "priority")):
+            status, answer = self.server.post(path, body)
+            self.assertEqual((status, answer["error"]["param"]), (400, param), answer)
+        status, answer = self.server.post("/v1/sessions", {"id": "x", "document": long, "stream": True})
+        self.assertEqual(status, 400, answer)
 
     def test_tokens(self):
         _, tokens = self.server.post("/tokenize", {"content": "Hello world"})
@@ -85,7 +102,7 @@ class Flags(unittest.TestCase):
         for flags, part in ((["--port", "70000"], "--port"), (["--ssl-key-file", "x"], "--ssl-cert-file"), (["-np", "0"], "-np"),
                             (["--embedding"], "embeds none"), (["--threads-http", "99"], "--threads-http"),
                             (["--kv-method", "h2o"], "budget"), (["--prot", "1"], "--port"),
-                            (["--max-token-gap", "0"], "--max-token-gap")):
+                            (["--max-token-gap", "0.5"], "--max-token-gap"), (["--max-waiting", "0"], "--max-waiting")):
             done = self.serve(*flags)
             self.assertEqual(done.returncode, 2, flags)
             self.assertIn(part, done.stderr)
@@ -109,6 +126,37 @@ class Flags(unittest.TestCase):
         done = self.serve(env={"LLAMA_ARG_PORT": "many"})
         self.assertEqual(done.returncode, 2)
         self.assertIn("LLAMA_ARG_PORT", done.stderr)
+
+    def test_environment_of_keys_sampling_and_page(self):
+        with tempfile.TemporaryDirectory(prefix="winnow-server-") as folder:
+            keys = pathlib.Path(folder) / "keys"
+            keys.write_text("# who may ask\nalpha\n\n#beta\n", encoding="utf-8")
+            env = {"LLAMA_ARG_API_KEY_FILE": str(keys), "LLAMA_ARG_UI": "off", "LLAMA_ARG_TEMPERATURE": "0.5", "LLAMA_ARG_TOP_K": "7",
+                   "LLAMA_ARG_TOP_P": "0.75", "LLAMA_ARG_MIN_P": "0.25", "LLAMA_ARG_REPEAT_PENALTY": "1.5",
+                   "LLAMA_ARG_PRESENCE_PENALTY": "0.125", "LLAMA_ARG_FREQUENCY_PENALTY": "0.375"}
+            with Server(env=env) as server:
+                self.assertEqual(server.get("/props")[0], 401)
+                for key, status in (("alpha", 200), ("# who may ask", 401), ("#beta", 401), ("beta", 401)):
+                    self.assertEqual(server.request("GET", "/props", headers={"Authorization": f"Bearer {key}"})[0], status, key)
+                self.assertEqual(server.request("GET", "/")[0], 401, "there is no page")
+                _, props = server.get("/props", headers={"X-Api-Key": "alpha"})
+                params = props["default_generation_settings"]["params"]
+                for name, value in (("temperature", 0.5), ("top_k", 7), ("top_p", 0.75), ("min_p", 0.25), ("repeat_penalty", 1.5),
+                                    ("presence_penalty", 0.125), ("frequency_penalty", 0.375)):
+                    self.assertEqual(params[name], value, name)
+            keys.write_text("# nobody\n", encoding="utf-8")
+            done = self.serve("--api-key-file", str(keys))
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("no key", done.stderr)
+
+    def test_priorities_are_allowed(self):
+        with Server("--scheduling-policy", "priority", "-np", "-1") as server:
+            status, answer = server.post("/completion", {"prompt": "Once", "n_predict": 2, "priority": -5})
+            self.assertEqual(status, 200, answer)
+            self.assertEqual(server.get("/props")[1]["total_slots"], 32, "-1: as many as suit")
+        done = self.serve("--scheduling-policy", "sjf")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("expected fcfs or priority", done.stderr)
 
     def test_environment_of_flags_without_effect(self):
         on = {"LLAMA_ARG_FLASH_ATTN": "on", "LLAMA_ARG_KV_UNIFIED": "1", "LLAMA_ARG_CACHE_RAM": "4096", "LLAMA_ARG_MLOCK": "true",

@@ -75,6 +75,32 @@ class Sessions(ServerTest):
         status, _ = self.server.post("/slots/0?action=restore", {"filename": "../evil"})
         self.assertIn(status, (400, 404))
 
+    def test_slots(self):
+        """As clients of llama-server keep a conversation: whole prompts into one slot, its state in a file."""
+        def complete(prompt):
+            body = {"prompt": prompt, "id_slot": 1, "cache_prompt": True, "n_predict": 6, "return_tokens": True, "temperature": 0}
+            status, answer = self.server.post("/completion", body)
+            self.assertEqual((status, answer["id_slot"]), (200, 1), answer)
+            return answer
+        _, text = self.server.post("/tokenize", {"content": DOCUMENT, "add_special": True})
+        _, more = self.server.post("/tokenize", {"content": " What was the code?"})
+        first = complete(text["tokens"])
+        status, saved = self.server.post("/slots/1?action=save", {"filename": "slot.bin"})
+        self.assertEqual((status, saved["id_slot"]), (200, 1), saved)
+        n_read = saved["n_saved"]
+        self.assertEqual(n_read, len(text["tokens"]) + first["tokens_predicted"] - 1)
+        whole = text["tokens"] + first["tokens"] + more["tokens"]
+        second = complete(whole)
+        self.assertEqual(second["timings"]["cache_n"], n_read, second["timings"])
+        self.assertLess(complete("Another story")["timings"]["cache_n"], 16)
+        status, restored = self.server.post("/slots/1?action=restore", {"filename": "slot.bin"})
+        self.assertEqual((status, restored["n_restored"]), (200, n_read), restored)
+        third = complete(whole)
+        self.assertEqual(third["timings"]["cache_n"], n_read)
+        self.assertEqual(third["tokens"], second["tokens"])
+        self.assertEqual(self.server.post("/slots/1?action=erase", {})[0], 200)
+        self.assertEqual(self.server.post("/slots/1?action=save", {"filename": "slot.bin"})[0], 404)
+
     def test_damaged_and_missing_files(self):
         (self.folder / "broken").write_bytes(b"no session" * 100)
         for name in ("broken", "nothing"):
@@ -96,6 +122,26 @@ class Sessions(ServerTest):
                 data += client.recv(65536)
         self.assertIn(b"text/event-stream", data)
         self.assertIn(b'"changes"', data)
+
+
+class Questions(ServerTest):
+    """Where the last question has chosen what is kept, another one reads its text anew."""
+    flags = ("--kv-method", "snapkv", "--kv-size", "128")
+
+    def test_a_chat_is_read_anew_each_turn(self):
+        def ask(prompt, **more):
+            status, answer = self.server.post("/completion", {"prompt": prompt, "n_predict": 6, "return_tokens": True, "temperature": 0, **more})
+            self.assertEqual(status, 200, answer)
+            return answer
+        _, text = self.server.post("/tokenize", {"content": DOCUMENT, "add_special": True})
+        _, more = self.server.post("/tokenize", {"content": " What was the code?"})
+        first = ask(text["tokens"])
+        self.assertLess(first["kv"]["kept"], len(text["tokens"]) / 2)
+        whole = text["tokens"] + first["tokens"] + more["tokens"]
+        n_read = len(text["tokens"]) + len(first["tokens"]) - 1
+        for asked, n_reused, prefix in (({}, 0, "none"), ({"reuse_across_questions": True}, n_read, "compressed")):
+            second = ask(whole, **asked)
+            self.assertEqual((second["timings"]["cache_n"], second["kv"]["prefix"]), (n_reused, prefix), asked)
 
 
 class Restart(unittest.TestCase):

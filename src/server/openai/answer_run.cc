@@ -1,5 +1,6 @@
 #include "server/openai/answer_run.h"
 
+#include <iterator>
 #include <utility>
 
 namespace winnow::server {
@@ -39,15 +40,9 @@ void AnswerRun::Start(std::vector<runtime::Request> requests) {
     requests[i].on_event = [self, i, exchange = parts_.exchange](const runtime::Event& event) {
       exchange->Post([self, i, event] { self->OnEvent(i, event); });
     };
-    const auto n_prompt = static_cast<int64_t>(requests[i].prompt.size());
     auto submitted = parts_.backend->Submit(std::move(requests[i]));
     if (const auto* error = std::get_if<runtime::RequestError>(&submitted)) {
-      ApiError api = ErrorFrom(*error);
-      const bool is_long = n_prompt >= parts_.backend->model().context;
-      if (error->kind == runtime::ErrorKind::kInvalid && is_long) {
-        api.code = "context_length_exceeded";
-      }
-      return Fail(api);
+      return Fail(i, *error);
     }
     cancels_.push_back(std::get<Backend::Submitted>(std::move(submitted)).cancel);
   }
@@ -65,6 +60,15 @@ void AnswerRun::Start(std::vector<runtime::Request> requests) {
 void AnswerRun::CancelAll() {
   over_ = true;
   for (const auto& cancel : cancels_) cancel();
+}
+
+void AnswerRun::Fail(size_t prompt, const runtime::RequestError& error) {
+  ApiError api = ErrorFrom(error, parts_.prompt_field);
+  const int64_t n_tokens = std::ssize(parts_.answer.prompts[prompt].prompt.tokens);
+  if (error.param == "prompt" && n_tokens >= parts_.backend->model().context) {
+    api.code = "context_length_exceeded";
+  }
+  Fail(api);
 }
 
 void AnswerRun::Fail(const ApiError& error) {
@@ -115,10 +119,10 @@ void AnswerRun::OnEvent(size_t prompt, const runtime::Event& event) {
     case Kind::kToken:
       return OnToken(answer.choices[index], event);
     case Kind::kFinished:
-      if (event.finish == runtime::Finish::kError) return Fail(ErrorFrom(event.error));
+      if (event.finish == runtime::Finish::kError) return Fail(prompt, event.error);
       return OnFinished(answer.choices[index], event);
     case Kind::kFailed:
-      return Fail(ErrorFrom(event.error));
+      return Fail(prompt, event.error);
   }
 }
 

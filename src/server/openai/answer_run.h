@@ -28,6 +28,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
     chat::AnswerOptions parser = {};
     bool parses = false;                        // whether text is parsed (chat)
     std::function<std::string()> draw_id = {};  // of tool calls
+    std::string prompt_field = "prompt";        // what the request calls its prompts
   };
   explicit AnswerRun(Parts parts);
 
@@ -42,6 +43,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
   void OnToken(Choice& choice, const runtime::Event& event);
   void OnFinished(Choice& choice, const runtime::Event& event);
   void Fail(const ApiError& error);
+  void Fail(size_t prompt, const runtime::RequestError& error);
   void CancelAll();
   void Finish();
   // Parses text and adds it to the choice.

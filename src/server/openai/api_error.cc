@@ -37,11 +37,13 @@ report::Record ErrorRecord(const ApiError& error) {
                                    {"code", TextOrNull(error.code)}}}};
 }
 
-ApiError ErrorFrom(const runtime::RequestError& error) {
+ApiError ErrorFrom(const runtime::RequestError& error, const std::string& prompt_field) {
   using runtime::ErrorKind;
   switch (error.kind) {
     case ErrorKind::kInvalid:
-      return {.status = 400, .message = error.message};
+      return {.status = 400,
+              .message = error.message,
+              .param = error.param == "prompt" ? prompt_field : error.param};
     case ErrorKind::kTooLarge:
       return {.status = 400, .message = error.message, .code = "memory_limit_exceeded"};
     case ErrorKind::kNotFound:

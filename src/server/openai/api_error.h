@@ -19,7 +19,7 @@ struct ApiError {
 report::Record ErrorRecord(const ApiError& error);
 
 // kInvalid and kTooLarge are 400, kNotFound 404, kBusy 409, kQueueFull 429, kUnavailable 503,
-// kInternal 500.
-ApiError ErrorFrom(const runtime::RequestError& error);
+// kInternal 500. `prompt_field`: what the request calls its prompt.
+ApiError ErrorFrom(const runtime::RequestError& error, const std::string& prompt_field = "prompt");
 
 }  // namespace winnow::server

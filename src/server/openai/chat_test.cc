@@ -107,7 +107,7 @@ TEST(ChatTest, StreamWithoutUsageHasNone) {
 }
 
 TEST(ChatTest, SeveralChoices) {
-  Fixture fixture;
+  Fixture fixture({.n_slots = 3});
   const report::Record body = fixture.Post(kPath, Body(R"(, "n": 3)"))->json();
   EXPECT_EQ(IntAt(body, "choices.2.index"), 2);
   EXPECT_EQ(TextAt(body, "choices.2.message.content"), "hello");
@@ -256,7 +256,8 @@ TEST(ChatTest, ErrorsOfTheEngine) {
 
 TEST(ChatTest, PromptsThatAreTooLongHaveTheCodeClientsLookFor) {
   Fixture fixture;
-  fixture.backend.refusal = runtime::RequestError{runtime::ErrorKind::kInvalid, "too long"};
+  fixture.backend.refusal =
+      runtime::RequestError{runtime::ErrorKind::kInvalid, "too long", "prompt"};
   const std::string text(400, '.');
   const auto answer =
       fixture.Post(kPath, R"({"messages": [{"role": "user", "content": ")" + text + R"("}]})");

@@ -21,6 +21,7 @@ struct Asked {
   const char* id_prefix = "cmpl-";
   chat::AnswerOptions parser = {};
   bool parses = false;
+  const char* prompt_field = "prompt";
   ConstraintSpec constraint = {};  // of the answer
 };
 
@@ -49,7 +50,8 @@ void Submit(Context& context, const ExchangePtr& exchange, Asked asked,
                        .answer = std::move(answer),
                        .parser = asked.parser,
                        .parses = asked.parses,
-                       .draw_id = [ids = &context.ids] { return ids->Draw(); }});
+                       .draw_id = [ids = &context.ids] { return ids->Draw(); },
+                       .prompt_field = asked.prompt_field});
   run->Start(std::move(requests));
 }
 
@@ -159,7 +161,8 @@ void ChatCompletions(Context& context, const Call& call, const ExchangePtr& exch
                                               context.ids.DrawSeed()),
                  .format = ChatFormat(tokenizer),
                  .id_prefix = "chatcmpl-",
-                 .parses = true};
+                 .parses = true,
+                 .prompt_field = "messages"};
   const auto top = fields.Integer("top_logprobs", 0, kMaxTopChat);
   if (fields.Bool("logprobs").value_or(false)) {
     asked.generation.n_probs = static_cast<int>(top.value_or(0));
@@ -210,6 +213,9 @@ void RunTexts(Context& context, const ExchangePtr& exchange, Asked asked,
   std::vector<PromptText> prompts = ReadPrompts(fields, tokenizer, /*add_bos=*/true);
   if (asked.generation.session && prompts.size() > 1) {
     fields.Fail("prompt", "a session takes one prompt at a time");
+  }
+  if (asked.generation.id_slot >= 0 && prompts.size() > 1) {
+    fields.Fail("prompt", "a slot takes one prompt at a time");
   }
   if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
   if (!asked.generation.session) {

@@ -72,7 +72,7 @@ class ConstraintsTest : public ::testing::Test {
   }
 
   std::shared_ptr<Recorder> recorder = std::make_shared<Recorder>();
-  Fixture fixture{{.constraints = recorder}, kToolTemplate};
+  Fixture fixture{{.n_slots = 2, .constraints = recorder}, kToolTemplate};
 };
 
 TEST_F(ConstraintsTest, SchemasAndGrammars) {

@@ -1,5 +1,6 @@
 #include "server/openai/generation_fields.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -104,6 +105,17 @@ void ReadLength(Fields& fields, Dialect dialect, Generation& out) {
   }
 }
 
+// Whoever may ask for an earlier turn can keep others from theirs, so the server has to allow it.
+void ReadPriority(Fields& fields, const ServiceOptions& options, Generation& out) {
+  constexpr int kMax = 1'000'000;
+  out.priority = static_cast<int>(fields.Integer("priority", -kMax, kMax).value_or(0));
+  if (out.priority != 0 && !options.priorities) {
+    fields.Fail("priority", "found " + std::to_string(out.priority) +
+                                ", expected 0: requests are served as they come, unless the server "
+                                "is started with --scheduling-policy priority");
+  }
+}
+
 }  // namespace
 
 Generation ReadGeneration(Fields& fields, const ServiceOptions& options,
@@ -118,12 +130,19 @@ Generation ReadGeneration(Fields& fields, const ServiceOptions& options,
   ReadLength(fields, dialect, out);
   out.stop = fields.Texts("stop", kMaxStops);
   std::erase(out.stop, std::string());
-  out.n = static_cast<int>(fields.Integer("n", 1, kMaxChoices).value_or(1));
+  // They begin together, or never.
+  const int64_t max_choices = std::clamp<int64_t>(options.n_slots, 1, kMaxChoices);
+  out.n = static_cast<int>(fields.Integer("n", 1, max_choices).value_or(1));
   out.ignore_eos = fields.Bool("ignore_eos").value_or(false);
   if (const auto n = fields.Integer("n_probs", 0, kMaxTop); n && *n > 0) {
     out.n_probs = static_cast<int>(*n);
   }
   out.session = fields.Text("session");
+  ReadPriority(fields, options, out);
+  out.id_slot = fields.Integer("id_slot", -1, options.n_slots - 1).value_or(-1);
+  if (out.session && out.id_slot >= 0) {
+    fields.Fail("id_slot", "a request goes on with a session or replaces that of a slot");
+  }
   out.options = ReadKv(fields, options);
   out.reuse_prefix = fields.Bool("cache_prompt").value_or(options.cache_prompt);
   out.reuse_across_questions = fields.Bool("reuse_across_questions").value_or(false);
@@ -142,9 +161,13 @@ Generation ReadGeneration(Fields& fields, const ServiceOptions& options,
   return out;
 }
 
+std::string SlotSession(int64_t slot) { return "slot-" + std::to_string(slot); }
+
 runtime::Request RequestFrom(const Generation& generation) {
   runtime::Request request;
   request.session = generation.session;
+  if (generation.id_slot >= 0) request.replaces = SlotSession(generation.id_slot);
+  request.priority = -generation.priority;
   request.options = generation.options;
   request.reuse_prefix = generation.reuse_prefix;
   request.reuse_across_questions = generation.reuse_across_questions;

@@ -21,6 +21,8 @@ struct Generation {
   int n_probs = -1;  // -1: no log-probabilities
   bool ignore_eos = false;
   std::optional<std::string> session;
+  int64_t id_slot = -1;  // -1: none is named
+  int priority = 0;      // vLLM's: smaller first
   std::optional<runtime::SessionOptions> options;
   bool reuse_prefix = true;
   bool reuse_across_questions = false;
@@ -37,6 +39,9 @@ enum class Dialect { kOpenAi, kNative };
 Generation ReadGeneration(Fields& fields, const ServiceOptions& options,
                           const tokenizer::Tokenizer& tokenizer, Dialect dialect,
                           uint64_t random_seed);
+
+// The session of a slot of llama-server's.
+std::string SlotSession(int64_t slot);
 
 // The scheduler's request of it; prompt and on_event are left to the caller.
 runtime::Request RequestFrom(const Generation& generation);

@@ -50,7 +50,7 @@ class NativeAnswers final : public AnswerFormat {
                             {"content", delta.text.content},
                             {"tokens", std::move(tokens)},
                             {"stop", false},
-                            {"id_slot", -1},
+                            {"id_slot", answer.asked.id_slot},
                             {"tokens_predicted", static_cast<int64_t>(choice.tokens.size())},
                             {"tokens_evaluated", answer.prompts[choice.prompt].n_tokens}};
     if (delta.drawn != nullptr) {
@@ -72,7 +72,7 @@ class NativeAnswers final : public AnswerFormat {
                           {"content", ""},
                           {"tokens", report::List()},
                           {"stop", false},
-                          {"id_slot", -1},
+                          {"id_slot", answer.asked.id_slot},
                           {"tokens_predicted", 0},
                           {"tokens_evaluated", prefill.n_done},
                           {"prompt_progress", ProgressRecord(answer, choice, prefill, ms)}};
@@ -87,7 +87,7 @@ class NativeAnswers final : public AnswerFormat {
         {"index", choice.index},
         {"content", streamed ? "" : choice.content},
         {"tokens", return_tokens_ && !streamed ? report::MakeList(choice.tokens) : report::List()},
-        {"id_slot", -1},
+        {"id_slot", answer.asked.id_slot},
         {"stop", true},
         {"model", answer.model},
         {"tokens_predicted", static_cast<int64_t>(choice.tokens.size())},
@@ -95,7 +95,7 @@ class NativeAnswers final : public AnswerFormat {
         {"generation_settings", SettingsRecord(answer.asked)},
         {"prompt", prompt.prompt.text},
         {"has_new_line", choice.content.find('\n') != std::string::npos},
-        {"truncated", false},
+        {"truncated", choice.finish == runtime::Finish::kContext},
         {"stop_type", StopType(choice.finish)},
         {"stopping_word", choice.stopping_word},
         {"tokens_cached", choice.cache.n_seen},

@@ -56,10 +56,12 @@ class ConstraintFactory {
 struct ServiceOptions {
   std::vector<std::string> api_keys = {};  // one of them is needed; empty: none is
   std::string cors_origin = {};            // pages of this origin may ask; "*": all; empty: none
+  bool loopback = false;                   // it listens on a loopback address
   bool metrics = false;                    // GET /metrics
   bool slots = true;                       // GET /slots
   bool page = true;                        // GET /
-  int n_slots = 1;                         // of /slots and /props
+  int n_slots = 1;                         // sequences at work at most
+  bool priorities = false;                 // requests may name one
   runtime::SamplerConfig sampler = {};     // where a request names nothing (Service::SetReady)
   int64_t seed = -1;                       // the same; -1: another one for each request
   KvSettings kv = {};                      // what the scheduler's defaults were made of

@@ -38,7 +38,7 @@ TEST(TextCompletionsTest, AnswerAndLogprobs) {
 }
 
 TEST(TextCompletionsTest, SeveralPromptsAreChoicesInOrder) {
-  Fixture fixture;
+  Fixture fixture({.n_slots = 2});
   const report::Record body =
       fixture.Post("/v1/completions", R"({"prompt": ["a", "b"], "n": 2, "echo": true})")->json();
   EXPECT_EQ(TextAt(body, "choices.0.text"), "ahello");

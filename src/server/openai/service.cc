@@ -54,6 +54,18 @@ class CorsExchange final : public Exchange {
   std::string origin_;
 };
 
+// What a page of an allowed origin may send: all it asks for, as clients add names of their own
+// (x-stainless-os). Only lists of names go back.
+std::string AllowedHeaders(const Call& call) {
+  const std::string_view asked = call.Header("access-control-request-headers");
+  constexpr std::string_view kLetters =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_, ";
+  constexpr size_t kMaxBytes = 4096;
+  const bool is_list = !asked.empty() && asked.size() <= kMaxBytes &&
+                       asked.find_first_not_of(kLetters) == std::string_view::npos;
+  return is_list ? std::string(asked) : "authorization, content-type, x-api-key";
+}
+
 std::string_view Lookup(const Call::Pairs& pairs, std::string_view name) {
   for (const auto& [key, value] : pairs) {
     if (key == name) return value;
@@ -80,6 +92,7 @@ struct Service::Route {
   WithId post_id = nullptr;
   WithId get_call_id = nullptr;
   const char* unsupported = nullptr;  // POST is a 501 that says this
+  bool is_private = false;            // GET tells what clients have written
 
   bool has_get() const { return get != nullptr || get_id != nullptr || get_call_id != nullptr; }
   bool has_post() const { return post != nullptr || post_id != nullptr || unsupported != nullptr; }
@@ -109,13 +122,16 @@ const Service::Route* Service::FindRoute(const std::string& path, std::string* i
       {.pattern = "/detokenize", .post = Detokenize},
       {.pattern = "/apply-template", .post = ApplyTemplate},
       {.pattern = "/props", .get = Props, .post = Props},
-      {.pattern = "/slots", .get = Slots},
+      {.pattern = "/slots", .get = Slots, .is_private = true},
       {.pattern = "/slots/{}", .post_id = SlotAction},
       {.pattern = "/metrics", .get = MetricsPage},
-      {.pattern = "/v1/sessions", .get = ListSessions, .post = CreateSession},
-      {.pattern = "/v1/sessions/{}", .get_id = GetSession, .delete_id = DeleteSession},
-      {.pattern = "/v1/sessions/{}/kept", .get_call_id = SessionKept},
-      {.pattern = "/v1/sessions/{}/events", .get_id = SessionEvents},
+      {.pattern = "/v1/sessions", .get = ListSessions, .post = CreateSession, .is_private = true},
+      {.pattern = "/v1/sessions/{}",
+       .get_id = GetSession,
+       .delete_id = DeleteSession,
+       .is_private = true},
+      {.pattern = "/v1/sessions/{}/kept", .get_call_id = SessionKept, .is_private = true},
+      {.pattern = "/v1/sessions/{}/events", .get_id = SessionEvents, .is_private = true},
       {.pattern = "/v1/sessions/{}/fork", .post_id = ForkSession},
       {.pattern = "/v1/sessions/{}/save", .post_id = SaveSession},
       {.pattern = "/v1/sessions/{}/restore", .post_id = RestoreSession},
@@ -149,7 +165,11 @@ const Service::Route* Service::FindRoute(const std::string& path, std::string* i
   return nullptr;
 }
 
-Service::Service(ServiceOptions options) : options_(std::move(options)), ids_(options_.id_seed) {
+Service::Service(ServiceOptions options)
+    : options_(std::move(options)),
+      // A page that was not given the key has no use for a name that leads here.
+      origins_(options_.cors_origin, options_.loopback && options_.api_keys.empty()),
+      ids_(options_.id_seed) {
   for (const std::string& key : options_.api_keys) key_hashes_.push_back(HashText(key));
 }
 Service::~Service() = default;
@@ -189,15 +209,6 @@ bool Service::HasKey(const Call& call) const {
   return found;
 }
 
-std::string Service::AllowedOrigin(const Call& call) const {
-  const std::string_view origin = call.Header("origin");
-  if (origin.empty() || options_.cors_origin.empty()) return {};
-  if (options_.cors_origin == "*" || options_.cors_origin == origin) {
-    return options_.cors_origin == "*" ? "*" : std::string(origin);
-  }
-  return {};
-}
-
 void Service::Health(Exchange& exchange) {
   const char* waits = draining_ ? "Shutting down" : context_ == nullptr ? "Loading model" : nullptr;
   if (waits == nullptr) {
@@ -234,7 +245,7 @@ void Service::SendPage(const Call& call, Exchange& exchange) {
 
 void Service::Handle(const Call& call, ExchangePtr exchange) {
   try {
-    const std::string origin = AllowedOrigin(call);
+    const std::string origin = origins_.Allowed(call);
     if (!origin.empty()) exchange = std::make_shared<CorsExchange>(exchange, origin);
     const bool reads = call.method == "GET" || call.method == "HEAD";
     if (reads && (call.path == "/health" || call.path == "/v1/health")) return Health(*exchange);
@@ -249,19 +260,18 @@ void Service::Handle(const Call& call, ExchangePtr exchange) {
           "allow", route != nullptr ? route->Methods() : "GET, HEAD, POST, DELETE, OPTIONS");
       if (!origin.empty()) {
         reply.headers.emplace_back("access-control-allow-methods", "GET, POST, DELETE");
-        reply.headers.emplace_back("access-control-allow-headers",
-                                   "authorization, content-type, x-api-key");
+        reply.headers.emplace_back("access-control-allow-headers", AllowedHeaders(call));
         reply.headers.emplace_back("access-control-max-age", "600");
       }
       metrics_.OnReply(204);
       return exchange->Send(std::move(reply));
     }
-    // A page of another site can make a browser send a request whose answer it may not read.
-    if (!reads && origin.empty() && call.Header("sec-fetch-site") == "cross-site") {
-      return SendError(metrics_, *exchange,
-                       {.status = 403,
-                        .message = "pages of other sites may not ask this server; start it with "
-                                   "--cors ORIGIN to allow one"});
+    // A page can make a browser send a request whose answer it may not read.
+    using Access = OriginRules::Access;
+    const bool tells = route != nullptr && route->is_private;
+    const Access access = !reads ? Access::kChange : tells ? Access::kReadPrivate : Access::kRead;
+    if (const auto refused = origins_.Check(call, access)) {
+      return SendError(metrics_, *exchange, *refused);
     }
     if (!HasKey(call)) {
       return SendError(metrics_, *exchange,

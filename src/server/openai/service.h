@@ -7,6 +7,7 @@
 #include "server/openai/context.h"
 #include "server/openai/exchange.h"
 #include "server/openai/options.h"
+#include "server/openai/origin_rules.h"
 
 namespace winnow::server {
 
@@ -39,12 +40,11 @@ class Service {
   void Dispatch(const Route& route, const Call& call, const ExchangePtr& exchange,
                 const std::string& id);
   void Health(Exchange& exchange);
-  // The origin that may read the answer; empty: that of no other page.
-  std::string AllowedOrigin(const Call& call) const;
   bool HasKey(const Call& call) const;
   void SendPage(const Call& call, Exchange& exchange);
 
   ServiceOptions options_;
+  OriginRules origins_;
   std::vector<std::string> key_hashes_;
   Metrics metrics_;
   IdSource ids_;

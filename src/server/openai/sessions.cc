@@ -1,8 +1,10 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <string_view>
 #include <utility>
 
+#include "runtime/session_names.h"
 #include "server/openai/generation_fields.h"
 #include "server/openai/handlers.h"
 #include "server/openai/session_text.h"
@@ -13,19 +15,55 @@ namespace {
 using runtime::RequestError;
 using runtime::SessionInfo;
 
-// What a request about a session gets; `more` adds to it, on the exchange's thread.
+// What a request about a session gets: `body`, made on the exchange's thread, or the error.
 Backend::SessionDone Answering(Context& context, const ExchangePtr& exchange,
-                               std::function<report::Record(const SessionInfo& info)> body) {
-  return [&context, exchange,
+                               std::function<report::Record(const SessionInfo& info)> body,
+                               const char* prompt_field = "prompt") {
+  return [&context, exchange, prompt_field,
           body = std::move(body)](std::variant<SessionInfo, RequestError> outcome) {
-    exchange->Post([&context, exchange, body, outcome = std::move(outcome)] {
+    exchange->Post([&context, exchange, prompt_field, body, outcome = std::move(outcome)] {
       if (const auto* error = std::get_if<RequestError>(&outcome)) {
-        return SendError(context.metrics, *exchange, ErrorFrom(*error));
+        return SendError(context.metrics, *exchange, ErrorFrom(*error, prompt_field));
       }
       SendJson(context, *exchange, body(std::get<SessionInfo>(outcome)));
     });
   };
 }
+
+// How far a text is read, as events. A request that is refused before it waits for its turn gets
+// the error's own status. On the exchange's thread.
+class ReadingStream {
+ public:
+  ReadingStream(Context& context, ExchangePtr exchange, const char* prompt_field)
+      : context_(context), exchange_(std::move(exchange)), prompt_field_(prompt_field) {}
+
+  void Begin() {
+    if (std::exchange(begun_, true)) return;
+    exchange_->BeginStream(
+        {.content_type = "text/event-stream", .headers = {{"cache-control", "no-cache"}}});
+  }
+  void Write(const report::Record& event) {
+    Begin();
+    exchange_->Write("data: " + report::ToJson(event) + "\n\n");
+  }
+  void End(const std::variant<SessionInfo, RequestError>& outcome) {
+    const auto* refused = std::get_if<RequestError>(&outcome);
+    const ApiError error = refused != nullptr ? ErrorFrom(*refused, prompt_field_) : ApiError();
+    if (refused != nullptr && !std::exchange(begun_, true)) {
+      return SendError(context_.metrics, *exchange_, error);
+    }
+    Write(refused != nullptr ? ErrorRecord(error) : SessionRecord(std::get<SessionInfo>(outcome)));
+    context_.metrics.OnReply(refused != nullptr ? error.status : 200);
+    exchange_->Write("data: [DONE]\n\n");
+    exchange_->End();
+  }
+
+ private:
+  Context& context_;
+  ExchangePtr exchange_;
+  const char* prompt_field_;
+  bool begun_ = false;  // or answered otherwise
+};
 
 // A body may be left out where all its fields may.
 std::optional<report::Record> ReadOptionalBody(const Call& call, ApiError& error) {
@@ -35,7 +73,8 @@ std::optional<report::Record> ReadOptionalBody(const Call& call, ApiError& error
 // The text of a new session: of document, messages or prompt, of which there is one.
 struct SessionText {
   Tokens tokens;
-  bool is_document = false;
+  const char* field = "document";
+  bool is_document() const { return field == std::string_view("document"); }
 };
 SessionText ReadSessionText(Context& context, Fields& fields) {
   const tokenizer::Tokenizer& tokenizer = context.backend.tokenizer();
@@ -48,12 +87,14 @@ SessionText ReadSessionText(Context& context, Fields& fields) {
     return out;
   }
   if (has_prompt) {
+    out.field = "prompt";
     const auto prompts = ReadPrompts(fields, tokenizer, /*add_bos=*/true);
     if (prompts.size() > 1) fields.Fail("prompt", "a session has one text");
     if (fields.ok()) out.tokens = prompts[0].tokens;
     return out;
   }
   if (has_messages) {
+    out.field = "messages";
     chat::Conversation conversation = ReadConversation(fields);
     if (!fields.ok()) return out;
     conversation.unix_time = UnixTime();
@@ -74,15 +115,23 @@ SessionText ReadSessionText(Context& context, Fields& fields) {
     return out;
   }
   out.tokens = std::move(tokens).value();
-  out.is_document = true;
   return out;
+}
+
+// What a client calls a session or its file.
+void CheckName(Fields& fields, std::string_view field, const std::string& name) {
+  if (runtime::IsSessionName(name)) return;
+  fields.Fail(field, "found " + std::to_string(name.size()) +
+                         " characters, expected 1 to 128 of A-Z a-z 0-9 . _ -, the first no dot");
 }
 
 // Of a session that is made. One that is drawn is unlike those of other replicas, which share the
 // folder.
 std::string NewName(Context& context, Fields& fields) {
   const std::string id = fields.Text("id").value_or("");
-  return id.empty() ? "s-" + context.ids.Draw() : id;
+  if (id.empty()) return "s-" + context.ids.Draw();
+  CheckName(fields, "id", id);
+  return id;
 }
 
 }  // namespace
@@ -111,48 +160,34 @@ void CreateSession(Context& context, const Call& call, const ExchangePtr& exchan
   const std::string id = NewName(context, fields);
   SessionText text = ReadSessionText(context, fields);
   if (generation.session) fields.Fail("session", "the name of a new session is id");
+  if (generation.id_slot >= 0) fields.Fail("id_slot", "the name of a new session is id");
   if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
 
   runtime::Request request = RequestFrom(generation);
   request.prompt = text.tokens;
-  if (text.is_document) request.n_document = std::ssize(text.tokens);
+  if (text.is_document()) request.n_document = std::ssize(text.tokens);
   request.max_tokens = 0;
   // Who goes away while the text is read wants no session.
   const auto gone = std::make_shared<std::atomic<bool>>(false);
   request.cancelled = [gone] { return gone->load(std::memory_order_relaxed); };
   exchange->OnClosed([gone] { gone->store(true, std::memory_order_relaxed); });
-  if (generation.stream) {
-    exchange->BeginStream(
-        {.content_type = "text/event-stream", .headers = {{"cache-control", "no-cache"}}});
-    request.on_event = [exchange](const runtime::Event& event) {
-      if (event.kind != runtime::Event::Kind::kPrefill) return;
-      const report::Record progress = {
-          {"prompt_progress", report::Record{{"total", event.n_all}, {"processed", event.n_done}}}};
-      exchange->Post([exchange, text = report::ToJson(progress)] {
-        exchange->Write("data: " + text + "\n\n");
-      });
-    };
+  if (!generation.stream) {
+    return context.backend.CreateSession(id, std::move(request),
+                                         Answering(context, exchange, SessionRecord, text.field));
   }
-  const bool stream = generation.stream;
+  const auto stream = std::make_shared<ReadingStream>(context, exchange, text.field);
+  request.on_event = [stream, exchange](const runtime::Event& event) {
+    if (event.kind != runtime::Event::Kind::kPrefill) return;
+    const report::Record progress = {
+        {"prompt_progress", report::Record{{"total", event.n_all}, {"processed", event.n_done}}}};
+    exchange->Post([stream, progress] { stream->Write(progress); });
+  };
   context.backend.CreateSession(
-      id, std::move(request),
-      [&context, exchange, stream](std::variant<SessionInfo, RequestError> outcome) {
-        exchange->Post([&context, exchange, stream, outcome = std::move(outcome)] {
-          const auto* refused = std::get_if<RequestError>(&outcome);
-          if (!stream) {
-            if (refused != nullptr) {
-              return SendError(context.metrics, *exchange, ErrorFrom(*refused));
-            }
-            return SendJson(context, *exchange, SessionRecord(std::get<SessionInfo>(outcome)));
-          }
-          const report::Record last = refused != nullptr
-                                          ? ErrorRecord(ErrorFrom(*refused))
-                                          : SessionRecord(std::get<SessionInfo>(outcome));
-          context.metrics.OnReply(refused != nullptr ? ErrorFrom(*refused).status : 200);
-          exchange->Write("data: " + report::ToJson(last) + "\n\ndata: [DONE]\n\n");
-          exchange->End();
-        });
+      id, std::move(request), [stream, exchange](std::variant<SessionInfo, RequestError> outcome) {
+        exchange->Post([stream, outcome = std::move(outcome)] { stream->End(outcome); });
       });
+  // Behind the answer, where the request was refused at once.
+  exchange->Post([stream] { stream->Begin(); });
 }
 
 void ListSessions(Context& context, const Call&, const ExchangePtr& exchange) {
@@ -187,6 +222,7 @@ void SaveSession(Context& context, const Call& call, const ExchangePtr& exchange
   if (!body) return SendError(context.metrics, *exchange, error);
   Fields fields(*body);
   const std::string name = fields.Text("name").value_or(id);
+  CheckName(fields, "name", name);
   if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
   context.backend.SaveSession(id, name,
                               Answering(context, exchange, [name](const SessionInfo& info) {
@@ -203,6 +239,7 @@ void RestoreSession(Context& context, const Call& call, const ExchangePtr& excha
   if (!body) return SendError(context.metrics, *exchange, error);
   Fields fields(*body);
   const std::string name = fields.Text("name").value_or(id);
+  CheckName(fields, "name", name);
   if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
   context.backend.RestoreSession(id, name, Answering(context, exchange, SessionRecord));
 }
@@ -224,7 +261,7 @@ void SlotAction(Context& context, const Call& call, const ExchangePtr& exchange,
                      {.status = 400, .message = "'" + slot + "' is no slot number"});
   }
   const int64_t number = std::stoll(slot);
-  const std::string session = "slot-" + slot;
+  const std::string session = SlotSession(number);
   const std::string_view action = call.Query("action");
   if (action == "erase") {
     return context.backend.DeleteSession(
@@ -245,6 +282,7 @@ void SlotAction(Context& context, const Call& call, const ExchangePtr& exchange,
   Fields fields(*body);
   const auto file = fields.Text("filename");
   if (!file) fields.Fail("filename", "is missing");
+  if (file) CheckName(fields, "filename", *file);
   if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
   const auto start = std::chrono::steady_clock::now();
   const bool saves = action == "save";

@@ -109,8 +109,15 @@ runtime::SessionInfo FakeBackend::Describe(const std::string& id) const {
 
 void FakeBackend::CreateSession(const std::string& id, runtime::Request document,
                                 const SessionDone& done) {
+  if (refusal) return done(*refusal);
   if (sessions.contains(id)) {
     return done(RequestError{runtime::ErrorKind::kBusy, "session " + id + " exists"});
+  }
+  if (session_failure) {
+    Event prefill;
+    prefill.kind = Event::Kind::kPrefill;
+    if (document.on_event) document.on_event(prefill);
+    return done(*session_failure);
   }
   sessions[id] = document.prompt;
   documents[id] = document.n_document;

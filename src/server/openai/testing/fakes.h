@@ -59,8 +59,9 @@ class FakeBackend final : public Backend {
   std::vector<std::string> words = {"he", "ll", "o"};
   runtime::Finish finish = runtime::Finish::kStop;
   std::string stopping_word;
-  std::optional<runtime::RequestError> refusal;  // of Submit
-  std::optional<runtime::RequestError> failure;  // after the first token
+  std::optional<runtime::RequestError> refusal;          // of Submit and CreateSession
+  std::optional<runtime::RequestError> session_failure;  // of CreateSession, while it reads
+  std::optional<runtime::RequestError> failure;          // after the first token
   bool holds = false;  // answers stop after their first token, sessions are not made
   runtime::SchedulerState state_now;
 

@@ -1,0 +1,153 @@
+// Flags of 'winnow serve' that environment variables set.
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "serve_flags.h"
+
+namespace winnow::apps {
+namespace {
+
+// A flag that an environment variable sets. Switches are on or off; "": that changes nothing.
+struct Variable {
+  const char* name;
+  const char* flag;
+  const char* off_flag = nullptr;  // of a switch
+};
+
+constexpr Variable kVariables[] = {
+    {"LLAMA_ARG_MODEL", "--model"},
+    {"LLAMA_ARG_CTX_SIZE", "--ctx-size"},
+    {"LLAMA_ARG_THREADS", "--threads"},
+    {"LLAMA_ARG_BATCH", "--batch-size"},
+    {"LLAMA_ARG_UBATCH", "--ubatch-size"},
+    {"LLAMA_ARG_CACHE_TYPE_K", "--cache-type-k"},
+    {"LLAMA_ARG_CACHE_TYPE_V", "--cache-type-v"},
+    {"LLAMA_ARG_N_GPU_LAYERS", "--n-gpu-layers"},
+    {"LLAMA_ARG_N_PARALLEL", "--parallel"},
+    {"LLAMA_ARG_N_PREDICT", "--n-predict"},
+    {"LLAMA_ARG_HOST", "--host"},
+    {"LLAMA_ARG_PORT", "--port"},
+    {"LLAMA_ARG_ALIAS", "--alias"},
+    {"LLAMA_API_KEY", "--api-key"},
+    {"LLAMA_ARG_API_KEY_FILE", "--api-key-file"},
+    {"LLAMA_ARG_SSL_KEY_FILE", "--ssl-key-file"},
+    {"LLAMA_ARG_SSL_CERT_FILE", "--ssl-cert-file"},
+    {"LLAMA_ARG_TIMEOUT", "--timeout"},
+    {"LLAMA_ARG_THREADS_HTTP", "--threads-http"},
+    {"LLAMA_ARG_TEMPERATURE", "--temp"},
+    {"LLAMA_ARG_TOP_K", "--top-k"},
+    {"LLAMA_ARG_TOP_P", "--top-p"},
+    {"LLAMA_ARG_MIN_P", "--min-p"},
+    {"LLAMA_ARG_REPEAT_PENALTY", "--repeat-penalty"},
+    {"LLAMA_ARG_PRESENCE_PENALTY", "--presence-penalty"},
+    {"LLAMA_ARG_FREQUENCY_PENALTY", "--frequency-penalty"},
+    {"LLAMA_ARG_CHAT_TEMPLATE", "--chat-template"},
+    {"LLAMA_ARG_CHAT_TEMPLATE_FILE", "--chat-template-file"},
+    {"LLAMA_ARG_JINJA", "--jinja", "--no-jinja"},
+    {"LLAMA_ARG_ENDPOINT_METRICS", "--metrics", ""},
+    {"LLAMA_ARG_ENDPOINT_SLOTS", "--slots", "--no-slots"},
+    {"LLAMA_ARG_NO_ENDPOINT_SLOTS", "--no-slots"},
+    {"LLAMA_ARG_ENDPOINT_PROPS", "--props", ""},
+    {"LLAMA_ARG_CONT_BATCHING", "--cont-batching", "--no-cont-batching"},
+    {"LLAMA_ARG_CACHE_PROMPT", "--cache-prompt", "--no-cache-prompt"},
+    {"LLAMA_ARG_NO_CACHE_PROMPT", "--no-cache-prompt"},
+    {"LLAMA_ARG_NO_CONT_BATCHING", "--no-cont-batching"},
+    {"LLAMA_ARG_NO_JINJA", "--no-jinja"},
+    {"LLAMA_ARG_NO_WEBUI", "--no-webui"},
+    {"LLAMA_ARG_WEBUI", "--webui", "--no-webui"},
+    {"LLAMA_ARG_NO_UI", "--no-ui"},
+    {"LLAMA_ARG_UI", "--ui", "--no-ui"},
+    // A note or a refusal, as their flags have it.
+    {"LLAMA_ARG_CACHE_RAM", "--cache-ram"},
+    {"LLAMA_ARG_CACHE_REUSE", "--cache-reuse"},
+    {"LLAMA_ARG_CONTEXT_SHIFT", "--context-shift", "--no-context-shift"},
+    {"LLAMA_ARG_NO_CONTEXT_SHIFT", "--no-context-shift"},
+    {"LLAMA_ARG_DEVICE", "--device"},
+    {"LLAMA_ARG_DRAFT_MAX", "--draft-max"},
+    {"LLAMA_ARG_DRAFT_MIN", "--draft-min"},
+    {"LLAMA_ARG_EMBEDDINGS", "--embeddings", ""},
+    {"LLAMA_ARG_FLASH_ATTN", "--flash-attn"},
+    {"LLAMA_ARG_HF_FILE", "--hf-file"},
+    {"LLAMA_ARG_HF_REPO", "--hf-repo"},
+    {"LLAMA_ARG_KV_OFFLOAD", "", "--no-kv-offload"},
+    {"LLAMA_ARG_NO_KV_OFFLOAD", "--no-kv-offload"},
+    {"LLAMA_ARG_KV_UNIFIED", "--kv-unified", ""},
+    {"LLAMA_ARG_LOAD_MODE", "--load-mode"},
+    {"LLAMA_ARG_LOG_FILE", "--log-file"},
+    {"LLAMA_ARG_MAIN_GPU", "--main-gpu"},
+    {"LLAMA_ARG_MLOCK", "--mlock", ""},
+    {"LLAMA_ARG_MMAP", "--mmap", "--no-mmap"},
+    {"LLAMA_ARG_NO_MMAP", "--no-mmap"},
+    {"LLAMA_ARG_MODEL_DRAFT", "--model-draft"},
+    {"LLAMA_ARG_MODEL_URL", "--model-url"},
+    {"LLAMA_ARG_NUMA", "--numa"},
+    {"LLAMA_ARG_OFFLINE", "--offline", ""},
+    {"LLAMA_ARG_POOLING", "--pooling"},
+    {"LLAMA_ARG_RERANKING", "--reranking", ""},
+    {"LLAMA_ARG_ROPE_FREQ_BASE", "--rope-freq-base"},
+    {"LLAMA_ARG_ROPE_FREQ_SCALE", "--rope-freq-scale"},
+    {"LLAMA_ARG_ROPE_SCALE", "--rope-scale"},
+    {"LLAMA_ARG_ROPE_SCALING_TYPE", "--rope-scaling"},
+    {"LLAMA_ARG_SPEC_DRAFT_MODEL", "--model-draft"},
+    {"LLAMA_ARG_SPLIT_MODE", "--split-mode"},
+    {"LLAMA_ARG_TENSOR_SPLIT", "--tensor-split"},
+    {"LLAMA_ARG_THINK", "--reasoning-format"},
+    {"LLAMA_LOG_FILE", "--log-file"},
+    {"LLAMA_OFFLINE", "--offline", ""},
+    {"WINNOW_ARG_KV_METHOD", "--kv-method"},
+    {"WINNOW_ARG_KV_DECODE", "--kv-decode"},
+    {"WINNOW_ARG_KV_SIZE", "--kv-size"},
+    {"WINNOW_ARG_KV_RATIO", "--kv-ratio"},
+    {"WINNOW_ARG_KV_MEMORY", "--kv-memory"},
+    {"WINNOW_ARG_MEMORY_LIMIT", "--memory-limit"},
+    {"WINNOW_ARG_MAX_TOKEN_GAP", "--max-token-gap"},
+    {"WINNOW_ARG_SCHEDULING_POLICY", "--scheduling-policy"},
+    {"WINNOW_ARG_SESSION_PATH", "--session-path"},
+    {"WINNOW_ARG_DEFAULT_MAX_TOKENS", "--default-max-tokens"},
+};
+
+bool IsAmong(std::string_view value, std::initializer_list<std::string_view> words) {
+  return std::find(words.begin(), words.end(), value) != words.end();
+}
+
+}  // namespace
+
+std::string VariableNames() {
+  std::string names;
+  for (const Variable& variable : kVariables) {
+    names += (names.empty() ? "" : ", ") + std::string(variable.name);
+  }
+  return names;
+}
+
+Result<void> ReadEnvironment(FlagTable& table, Environment environment) {
+  for (const Variable& variable : kVariables) {
+    const char* found = environment(variable.name);
+    // As in llama-server it is enough that one is there, whatever it says.
+    const bool is_no = std::string_view(variable.name).starts_with("LLAMA_ARG_NO_");
+    if (found == nullptr || (*found == '\0' && !is_no)) continue;
+    std::vector<std::string> arguments;
+    if (is_no) {
+      arguments = {variable.flag};
+    } else if (variable.off_flag == nullptr) {
+      arguments = {variable.flag, found};
+    } else if (IsAmong(found, {"1", "on", "true", "enabled"})) {
+      if (*variable.flag != '\0') arguments = {variable.flag};
+    } else if (IsAmong(found, {"0", "off", "false", "disabled"})) {
+      if (*variable.off_flag != '\0') arguments = {variable.off_flag};
+    } else {
+      return Error{std::string(variable.name) + ": found '" + found + "', expected on or off"};
+    }
+    const auto rest = table.Parse(arguments);
+    if (!rest) return Error{std::string(variable.name) + ": " + rest.error().message};
+    if (!rest->empty()) {  // --flash-attn takes only some values
+      return Error{std::string(variable.name) + ": unexpected '" + rest->front() + "'"};
+    }
+  }
+  return {};
+}
+
+}  // namespace winnow::apps

@@ -1,0 +1,95 @@
+#include "server/openai/origin_rules.h"
+
+#include <algorithm>
+
+namespace winnow::server {
+namespace {
+
+std::string LowerCase(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return lower;
+}
+
+// "https://Chat.example.com:443" is {"https", "chat.example.com"}.
+struct Origin {
+  std::string scheme, host;
+};
+std::string WithoutPort(std::string_view host, std::string_view port) {
+  if (host.ends_with(port)) host.remove_suffix(port.size());
+  return LowerCase(host);
+}
+const char* DefaultPort(std::string_view scheme) { return scheme == "https" ? ":443" : ":80"; }
+Origin OriginFrom(std::string_view text) {
+  const size_t at = text.find("://");
+  if (at == std::string_view::npos) return {};  // "null"
+  const std::string scheme = LowerCase(text.substr(0, at));
+  return {scheme, WithoutPort(text.substr(at + 3), DefaultPort(scheme))};
+}
+
+// A proxy may speak TLS where the server does not, so that the scheme can be either.
+bool HasHost(const Origin& origin, std::string_view host) {
+  return (origin.scheme == "http" || origin.scheme == "https") && !host.empty() &&
+         origin.host == WithoutPort(host, DefaultPort(origin.scheme));
+}
+
+// The first one: a chain of proxies adds theirs behind it.
+std::string_view ForwardedHost(const Call& call) {
+  std::string_view host = call.Header("x-forwarded-host");
+  host = host.substr(0, host.find(','));
+  while (host.ends_with(' ')) host.remove_suffix(1);
+  return host;
+}
+
+// Whether no name server outside can say where the host is: addresses, names without a dot, and
+// the domains that are kept for machines and networks (RFC 6761, RFC 6762, ICANN's .internal).
+bool IsLocalName(std::string_view host) {
+  if (host.starts_with('[')) return true;  // IPv6
+  const std::string name = LowerCase(host.substr(0, host.find(':')));
+  std::string_view rest = name;
+  if (rest.ends_with('.')) rest.remove_suffix(1);
+  if (rest.find('.') == std::string_view::npos) return true;
+  if (rest.find_first_not_of("0123456789.") == std::string_view::npos) return true;
+  return rest.ends_with(".localhost") || rest.ends_with(".local") || rest.ends_with(".internal");
+}
+
+}  // namespace
+
+std::string OriginRules::Allowed(const Call& call) const {
+  const std::string_view origin = call.Header("origin");
+  if (origin.empty() || cors_origin_.empty()) return {};
+  if (cors_origin_ == "*") return "*";
+  return cors_origin_ == origin ? cors_origin_ : std::string();
+}
+
+bool OriginRules::IsKnownHost(std::string_view host) const {
+  return !checks_host_ || IsLocalName(host) || cors_origin_ == "*" ||
+         HasHost(OriginFrom(cors_origin_), host);
+}
+
+std::optional<ApiError> OriginRules::Check(const Call& call, Access access) const {
+  if (access == Access::kRead || !Allowed(call).empty()) return std::nullopt;
+  // Browsers alone can say so, and only of TLS and loopback addresses: rebound names have neither.
+  const std::string_view site = call.Header("sec-fetch-site");
+  if (site == "same-origin" || site == "none") return std::nullopt;
+  const std::string_view origin = call.Header("origin");
+  const std::string_view host = call.Header("host");
+  const bool is_other_page = origin.empty() ? site == "cross-site" || site == "same-site"
+                                            : !HasHost(OriginFrom(origin), host) &&
+                                                  !HasHost(OriginFrom(origin), ForwardedHost(call));
+  if (is_other_page) {
+    return ApiError{.status = 403,
+                    .message =
+                        "pages of other origins may not ask this server; start it with "
+                        "--cors ORIGIN to allow one"};
+  }
+  // Pages name no origin where they read from their own host.
+  const bool may_be_page = !origin.empty() || access == Access::kReadPrivate;
+  if (!may_be_page || IsKnownHost(host)) return std::nullopt;
+  return ApiError{.status = 403,
+                  .message = "this server is for its own machine and was asked as '" +
+                             std::string(host) + "'; start it with --api-key KEY, or with --cors " +
+                             "ORIGIN to allow the pages of that host"};
+}
+
+}  // namespace winnow::server
