@@ -29,6 +29,7 @@ struct IdleSession {
   int64_t n_document = 0;  // Request::n_document
   Clock::TimePoint used = {};
   bool copied = false;                // a request is at work on a copy that may take its place
+  bool saved = false;                 // the file of its name has it as it is
   int64_t bytes = 0;                  // IdleBytes, set by Put
   Clock::TimePoint stays_until = {};  // it could not be put away
 };
