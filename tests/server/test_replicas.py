@@ -1,5 +1,5 @@
 """Three servers behind haproxy, as deploy/haproxy.cfg has them, on ports of their own. One is killed under load, one ends and
-comes back."""
+comes back. Needs haproxy; the page's test also a browser (browser.py)."""
 
 import collections
 import concurrent.futures
@@ -20,6 +20,7 @@ import unittest
 import urllib.error
 import urllib.request
 
+import browser
 from harness import ROOT, SANITIZED, Server
 
 HAPROXY = os.environ.get("HAPROXY") or shutil.which("haproxy")
@@ -249,6 +250,38 @@ class RollingRestart(ReplicaTest):
         status, body, replica = self.post("/v1/chat/completions", QUESTION)
         self.assertEqual((status, replica), (200, other), body)
         self.assertGreater(self.cached(body), cached + 8, "the conversation so far")
+
+
+@unittest.skipIf(browser.missing(), browser.missing())
+@unittest.skipIf(SANITIZED, "the browser's patience is too short for a build with sanitizers")
+class Page(ReplicaTest):
+    def model(self, folder):
+        return "bundled"
+
+    def sessions(self):
+        return [{session["id"] for session in server.get("/v1/sessions")[1]["data"]} for server in self.servers]
+
+    def test_page(self):
+        """Each tab's sessions, their forks and what is asked of them are on one replica."""
+        seen = []
+        with tempfile.TemporaryDirectory(prefix="winnow-browser-", ignore_cleanup_errors=True) as profile, \
+                contextlib.closing(browser.Browser(profile)) as page:
+            for _ in range(3):
+                page.open(self.url + "/")
+                page.read_example()
+                page.ask("What is the secret code of the red lantern?")
+                self.assertEqual([page.answers("full"), page.answers("kept")], [["48213"], ["48213"]])
+                page.click("#heads-toggle")
+                page.wait("/keeps \\d+ of/.test(document.querySelector('.heads .head').ariaLabel)")
+                self.assertTrue(page.js("return document.querySelector('#problem').hidden"), page.text("#problem-text"))
+                seen.append([len(sessions) for sessions in self.sessions()])
+                page.driver.get("about:blank")
+                deadline = time.monotonic() + 60
+                while any(self.sessions()):
+                    self.assertLess(time.monotonic(), deadline, self.sessions())
+                    time.sleep(0.05)
+        for counts in seen:
+            self.assertEqual(sorted(counts), [0, 0, 4], "two that have read the text, and their forks")
 
 
 if __name__ == "__main__":

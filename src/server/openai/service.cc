@@ -250,7 +250,7 @@ void Service::Handle(const Call& call, ExchangePtr exchange) {
       if (!origin.empty()) {
         reply.headers.emplace_back("access-control-allow-methods", "GET, POST, DELETE");
         reply.headers.emplace_back("access-control-allow-headers",
-                                   "authorization, content-type, x-api-key");
+                                   "authorization, content-type, x-api-key, x-session");
         reply.headers.emplace_back("access-control-max-age", "600");
       }
       metrics_.OnReply(204);
