@@ -180,6 +180,8 @@ void Scheduler::Drain() {
     const std::lock_guard lock(data.mutex);
     data.draining = true;
   }
+  // At once: other processes may go on with them while answers are finished here.
+  data.Post([&data] { data.loop.BeginSaves(); }, [] {});
   if (!data.thread.joinable()) {
     while (data.Round()) {
     }

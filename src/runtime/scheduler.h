@@ -48,8 +48,9 @@ class Scheduler {
   // One thread that runs rounds until Stop. Without it, tests call Round.
   void Start();
   bool Round();  // one round; false: there was nothing to do
-  // No new requests; those there are end; then sessions are saved, where there is a folder. Returns
-  // when all is done. Not on the scheduler's thread.
+  // No new requests; those there are end. Named sessions are saved, where there is a folder: idle
+  // ones at once, others when their work ends. Returns when all is done. Not on the scheduler's
+  // thread.
   void Drain();
   // Ends the thread. Requests that are left fail with kUnavailable; sessions are not saved. Not on
   // the scheduler's thread.

@@ -117,6 +117,7 @@ void SchedulerLoop::EndJob(Job& job, const RequestError* error, std::span<const 
   if (!job.session.empty()) {
     const bool there = store_.Find(job.session) != nullptr;
     names_.Release(job.session, there || !job.creates);
+    if (there && saves_ended_) SaveSoon(job.session);
   }
   for (const Event& event : last) job.Tell(event);
   if (job.on_end) job.on_end(error);
@@ -138,7 +139,27 @@ void SchedulerLoop::FailAll(const RequestError& error) {
   }
 }
 
+void SchedulerLoop::BeginSaves() {
+  saves_ended_ = true;
+  std::vector<std::string> names;
+  for (const IdleSession& session : store_.sessions()) names.push_back(session.name);
+  for (const std::string& name : names) SaveSoon(name);
+}
+
+// What is not written is left to SaveAll, which says why.
+void SchedulerLoop::SaveSoon(const std::string& id) {
+  const IdleSession* idle = store_.Find(id);
+  if (options_.session_path.empty() || idle == nullptr || idle->copied || idle->saved) return;
+  const auto begun = BeginSave(id, id);
+  const auto* saving = std::get_if<SessionStore::Saving>(&begun);
+  if (saving == nullptr) return;
+  file_work_(saving->write, [this, saving = *saving](const RequestError* error) {
+    store_.EndSave(saving, error == nullptr);
+  });
+}
+
 void SchedulerLoop::SaveAll() {
+  if (options_.session_path.empty()) return;
   for (const IdleSession& session : store_.sessions()) {
     if (session.name.empty() || session.saved) continue;
     if (const auto saved = store_.Save(session, session.name); !saved) {

@@ -50,7 +50,10 @@ class SchedulerLoop {
 
   // Ends everything with an error.
   void FailAll(const RequestError& error);
-  // Named sessions that are idle, where there is a folder.
+  // Where there is a folder, named sessions that nobody is at work on are written on the I/O
+  // thread: those that are idle now, and from now on others when their work ends.
+  void BeginSaves();
+  // Those that are left, in this thread.
   void SaveAll();
 
   // Named sessions (Scheduler says more). The caller has claimed the names.
@@ -187,6 +190,7 @@ class SchedulerLoop {
   void GiveBack(Job& job, std::unique_ptr<Session> session);
   // `last`: events that it is told.
   void EndJob(Job& job, const RequestError* error, std::span<const Event> last);
+  void SaveSoon(const std::string& id);
 
   Engine& engine_;
   const SchedulerOptions& options_;
@@ -215,6 +219,7 @@ class SchedulerLoop {
   SchedulerState counts_;
   int64_t working_bytes_ = 0;  // of sequences at work, as of the last round
   bool over_limit_ = false;    // and it is known
+  bool saves_ended_ = false;   // since BeginSaves
   // Kept from round to round.
   std::vector<Session*> sessions_;
   std::vector<TokenId> tokens_;

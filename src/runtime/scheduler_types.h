@@ -38,8 +38,8 @@ struct SchedulerOptions {
   SessionOptions defaults = {};     // of requests that name no options
   std::string session_path = {};    // folder of saved sessions; empty: sessions live in memory only
   std::string model_name = {};      // as shown
-  // Called before a file is read, written or removed, in the thread that does it; not when
-  // draining.
+  // Called before a file is read, written or removed, in the thread that does it; not for what is
+  // written last of all.
   std::function<void()> on_file_work = {};
 };
 

@@ -1,5 +1,6 @@
 """The files of deploy/ and the examples of docs/server.md, as the programs that read them see them."""
 
+import collections
 import pathlib
 import re
 import shutil
@@ -54,14 +55,45 @@ class Container(unittest.TestCase):
 
 
 class Systemd(unittest.TestCase):
+    UNITS = {"winnow.service": "winnow.service", "winnow@.service": "winnow@8081.service"}  # as one is started
+
+    def settings(self, file, started_as):
+        """{name: values}, as systemd would have them."""
+        settings = collections.defaultdict(list)
+        instance = started_as.partition("@")[2].removesuffix(".service")
+        for line in (ROOT / "deploy" / file).read_text(encoding="utf-8").splitlines():
+            if "=" in line and not line.startswith("#"):
+                name, _, value = line.replace("%i", instance).partition("=")
+                settings[name] += value.split() if name == "Environment" else [value]
+        return settings
+
     @needs("systemd-analyze", "systemd")
-    def test_unit(self):
-        with tempfile.TemporaryDirectory(prefix="winnow-server-") as folder:
-            unit = pathlib.Path(folder) / "winnow.service"
-            unit.write_text((ROOT / "deploy/winnow.service").read_text(encoding="utf-8").replace("/usr/local/bin/winnow", WINNOW))
-            done = run("systemd-analyze", "verify", unit)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertNotIn("winnow.service", done.stderr)
+    def test_units(self):
+        for file, started_as in self.UNITS.items():
+            with self.subTest(file), tempfile.TemporaryDirectory(prefix="winnow-server-") as folder:
+                unit = pathlib.Path(folder) / started_as
+                unit.write_text((ROOT / "deploy" / file).read_text(encoding="utf-8").replace("/usr/local/bin/winnow", WINNOW))
+                done = run("systemd-analyze", "verify", unit)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertNotIn(started_as, done.stderr)
+
+    def test_one_of_several_is_as_a_single_one(self):
+        one, several = (self.settings(*unit) for unit in self.UNITS.items())
+        ports = [set(unit.pop("Environment")) for unit in (one, several)]
+        self.assertEqual(ports[0] ^ ports[1], {"LLAMA_ARG_PORT=8080", "LLAMA_ARG_PORT=8081"})
+        self.assertNotEqual(one.pop("Description"), several.pop("Description"))
+        self.assertEqual(one, several)
+
+    def test_the_server_understands_them(self):
+        for unit in self.UNITS.items():
+            with self.subTest(unit), tempfile.TemporaryDirectory(prefix="winnow-server-") as folder:
+                settings = self.settings(*unit)
+                env = dict(variable.split("=") for variable in settings["Environment"])
+                env = {name: value.replace("/var/lib/winnow", folder) for name, value in env.items()}
+                flags = settings["ExecStart"][0].removeprefix("/usr/local/bin/winnow serve").split()
+                with Server(*flags, env=env) as server:
+                    self.assertRegex(server.request("GET", "/metrics")[2].decode(), r"(?m)^winnow_memory_limit_bytes 4294967296$")
+                    self.assertTrue((pathlib.Path(folder) / "sessions").is_dir())
 
 
 class Haproxy(unittest.TestCase):

@@ -1,9 +1,11 @@
-"""Three servers behind haproxy, as deploy/haproxy.cfg has them, on ports of their own. One is killed under load."""
+"""Three servers behind haproxy, as deploy/haproxy.cfg has them, on ports of their own. One is killed under load, one ends and
+comes back. Needs haproxy; the page's test also a browser (browser.py)."""
 
 import collections
 import concurrent.futures
 import contextlib
 import http.client
+import itertools
 import json
 import os
 import pathlib
@@ -18,6 +20,7 @@ import unittest
 import urllib.error
 import urllib.request
 
+import browser
 from harness import ROOT, SANITIZED, Server
 
 HAPROXY = os.environ.get("HAPROXY") or shutil.which("haproxy")
@@ -25,6 +28,8 @@ NAMES = ("one", "two", "three")  # as the configuration has them
 N_STREAMS = 30 if SANITIZED else 200
 PROMPTS = ["Once", "The harbour lay", "A red lantern", "The code of the", "Nobody at the inn", "Who knows the"]
 STREAM = {"max_tokens": 400, "ignore_eos": True, "temperature": 0}
+LONG = 1500  # tokens of a stream that takes some seconds
+QUESTION = {"session": "doc", "messages": [{"role": "user", "content": "Who?"}], "max_tokens": 8, "temperature": 0}
 
 
 def free_port():
@@ -34,42 +39,54 @@ def free_port():
 
 
 @unittest.skipUnless(HAPROXY, "haproxy is not installed (apt-get install haproxy)")
-class Replicas(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory(prefix="winnow-server-")
-        cls.addClassCleanup(folder.cleanup)
-        sessions, model = pathlib.Path(folder.name) / "sessions", pathlib.Path(folder.name) / "tiny.gguf"
-        # Its weights are floats: what it says does not depend on how many sequences share a step.
+class ReplicaTest(unittest.TestCase):
+    """Each test has three servers of its own."""
+
+    def model(self, folder):
+        """Its weights are floats: what it says does not depend on how many sequences share a step."""
+        model = folder / "tiny.gguf"
         subprocess.run([os.environ["MAKE_TINY_MODEL"], model], check=True, capture_output=True)
-        cls.servers = [Server("-m", model, "--session-path", sessions, "-np", "128", "-t", "1") for _ in range(3)]
-        for server in cls.servers:
-            cls.addClassCleanup(server.stop)
-        cls.port = free_port()
-        text = (ROOT / "deploy/haproxy.cfg").read_text().replace("127.0.0.1:8080", f"127.0.0.1:{cls.port}")
-        for number, server in enumerate(cls.servers):
+        return model
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="winnow-server-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.flags = ("-m", self.model(self.folder), "--session-path", self.folder / "sessions", "-np", "128", "-t", "1")
+        self.servers = [self.start() for _ in NAMES]
+        self.port = free_port()
+        text = (ROOT / "deploy/haproxy.cfg").read_text().replace("127.0.0.1:8080", f"127.0.0.1:{self.port}")
+        for number, server in enumerate(self.servers):
             text = text.replace(f"127.0.0.1:808{number + 1}", f"127.0.0.1:{server.port}")
-        file = pathlib.Path(folder.name) / "haproxy.cfg"
+        file = self.folder / "haproxy.cfg"
         file.write_text(text)
-        cls.proxy = subprocess.Popen([HAPROXY, "-db", "-f", file], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        cls.addClassCleanup(cls.proxy.wait)
-        cls.addClassCleanup(cls.proxy.kill)
-        cls.url = f"http://127.0.0.1:{cls.port}"
+        proxy = subprocess.Popen([HAPROXY, "-db", "-f", file], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(proxy.wait)
+        self.addCleanup(proxy.kill)
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.post_until_answered("/tokenize", {"content": "x"})
+
+    def start(self, *flags):
+        server = Server(*self.flags, *flags)
+        self.addCleanup(server.stop)
+        return server
+
+    def post_until_answered(self, path, body, headers=None):
+        """With 200: what post gives then."""
         deadline = time.monotonic() + 30
         while True:
             try:
-                if cls.post("/tokenize", {"content": "x"})[0] == 200:
-                    break
-            except OSError:
-                pass
-            if time.monotonic() > deadline:
-                raise AssertionError("haproxy does not answer")
+                last = self.post(path, body, headers)
+                if last[0] == 200:
+                    return last
+            except OSError as error:
+                last = error
+            self.assertLess(time.monotonic(), deadline, last)
             time.sleep(0.1)
 
-    @classmethod
-    def post(cls, path, body, headers=None):
+    def post(self, path, body, headers=None):
         """(status, body, name of the replica)."""
-        request = urllib.request.Request(cls.url + path, json.dumps(body).encode(), headers or {}, method="POST")
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), headers or {}, method="POST")
         try:
             with urllib.request.urlopen(request, timeout=120) as answer:
                 return answer.status, answer.read(), answer.headers["X-Replica"]
@@ -77,6 +94,43 @@ class Replicas(unittest.TestCase):
             with error:
                 return error.code, error.read(), error.headers["X-Replica"]
 
+    def stream(self, number, begun, **more):
+        """(replica, body, whether its end came); `begun` is released once the head is there."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
+        replica, body = None, b""
+        with contextlib.closing(connection):
+            try:
+                connection.request("POST", "/v1/completions", json.dumps({**STREAM, "prompt": PROMPTS[number % len(PROMPTS)], "stream": True, **more}))
+                answer = connection.getresponse()
+                replica = answer.headers["X-Replica"]
+                self.assertEqual(answer.status, 200)
+            finally:
+                begun.release()
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                while part := answer.read1(65536):
+                    body += part
+        return replica, body, body.endswith(b"data: [DONE]\n\n")
+
+    def make_document(self):
+        """The replica that has read the session "doc"."""
+        status, body, holder = self.post("/v1/sessions", {"id": "doc", "document": "The inn. " * 40})
+        self.assertEqual(status, 200, body)
+        return holder
+
+    def cached(self, body):
+        return json.loads(body)["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    def wait_for_replica(self, name):
+        """Until sessions are sent there again: every name is new, and some are its."""
+        deadline = time.monotonic() + 30
+        for number in itertools.count():
+            if self.post("/tokenize", {"content": "x"}, {"X-Session": f"probe-{number}"})[2] == name:
+                return
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+
+
+class Replicas(ReplicaTest):
     def test_sessions_are_found_where_they_were_made(self):
         """Without the header: by path and by body, wherever the name stands in it."""
         question = [{"role": "user", "content": "Who?"}]
@@ -97,31 +151,22 @@ class Replicas(unittest.TestCase):
             seen.add(replica)
         self.assertGreater(len(seen), 1)
 
-    def stream(self, number, begun):
-        """(replica, body, whether its end came); `begun` is released once the head is there."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
-        replica, body = None, b""
-        with contextlib.closing(connection):
-            try:
-                connection.request("POST", "/v1/completions", json.dumps({**STREAM, "prompt": PROMPTS[number % len(PROMPTS)], "stream": True}))
-                answer = connection.getresponse()
-                replica = answer.headers["X-Replica"]
-                self.assertEqual(answer.status, 200)
-            finally:
-                begun.release()
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                while part := answer.read1(65536):
-                    body += part
-        return replica, body, body.endswith(b"data: [DONE]\n\n")
+    def alone(self):
+        """What each prompt's stream says."""
+        return {prompt: json.loads(self.post("/v1/completions", {**STREAM, "prompt": prompt})[1])["choices"][0]["text"] for prompt in PROMPTS}
+
+    def assert_whole(self, number, replica, body, alone):
+        self.assertTrue(body.endswith(b"data: [DONE]\n\n"), (number, replica, body[-300:]))
+        events = [json.loads(event[len("data: "):]) for event in body.decode().split("\n\n")[:-2]]
+        self.assertEqual("".join(event["choices"][0]["text"] for event in events), alone[PROMPTS[number % len(PROMPTS)]])
+        self.assertEqual(events[-1]["choices"][0]["finish_reason"], "length")
 
     def test_one_is_killed(self):
-        question = {"session": "doc", "messages": [{"role": "user", "content": "Who?"}], "max_tokens": 8, "temperature": 0}
-        status, body, holder = self.post("/v1/sessions", {"id": "doc", "document": "The inn. " * 40})
-        self.assertEqual(status, 200, body)
+        holder = self.make_document()
         self.assertEqual(self.post("/v1/sessions/doc/save", {})[0], 200)
         killed = self.servers[NAMES.index(holder)]
         self.assertTrue(any(x["id"] == "doc" and not x["on_disk"] for x in killed.get("/v1/sessions")[1]["data"]))
-        alone = {prompt: json.loads(self.post("/v1/completions", {**STREAM, "prompt": prompt})[1])["choices"][0]["text"] for prompt in PROMPTS}
+        alone = self.alone()
 
         begun = threading.Semaphore(0)
         with concurrent.futures.ThreadPoolExecutor(N_STREAMS) as pool:
@@ -140,22 +185,103 @@ class Replicas(unittest.TestCase):
         self.assertGreater(at_work, 0)
         self.assertGreaterEqual(of[holder] - whole[holder], at_work // 2, "they were killed in the middle")
         for number, (replica, body, is_whole) in enumerate(done):
-            events = [json.loads(event[len("data: "):]) for event in body.decode().split("\n\n")[:-1] if not event.endswith("[DONE]")] \
-                if is_whole else []
-            if replica == holder and not is_whole:
-                continue
-            self.assertTrue(is_whole, (number, replica, body[-300:]))
-            self.assertEqual("".join(event["choices"][0]["text"] for event in events), alone[PROMPTS[number % len(PROMPTS)]])
-            self.assertEqual(events[-1]["choices"][0]["finish_reason"], "length")
+            if replica != holder or is_whole:
+                self.assert_whole(number, replica, body, alone)
 
-        deadline = time.monotonic() + 30
-        while True:
-            status, body, _ = self.post("/v1/chat/completions", question)
-            if status == 200:
-                break
-            self.assertLess(time.monotonic(), deadline, body)
-            time.sleep(0.2)
-        self.assertGreater(json.loads(body)["usage"]["prompt_tokens_details"]["cached_tokens"], 40, "from the shared folder")
+        _, body, other = self.post_until_answered("/v1/chat/completions", QUESTION)
+        self.assertNotEqual(other, holder)
+        cached = self.cached(body)
+        self.assertGreater(cached, 40, "from the shared folder")
+
+        # It comes back, and would read what was saved before it was killed.
+        self.servers[NAMES.index(holder)] = self.start("--port", killed.port)
+        self.wait_for_replica(holder)
+        status, body, replica = self.post("/v1/chat/completions", QUESTION)
+        self.assertEqual((status, replica), (200, other), body)
+        self.assertGreater(self.cached(body), cached + 8, "the conversation so far")
+
+
+
+class RollingRestart(ReplicaTest):
+    """On the model inside, which is slow enough for the streams to outlast what haproxy takes to see that one ends."""
+
+    def model(self, folder):
+        return "bundled"
+
+    def test_one_ends_and_comes_back(self):
+        holder = self.make_document()
+        ending = self.servers[NAMES.index(holder)]
+        begun, refused, n_streams = threading.Semaphore(0), [], 15 if SANITIZED else 30
+        with concurrent.futures.ThreadPoolExecutor(n_streams) as pool:
+            streams = [pool.submit(self.stream, number, begun, max_tokens=LONG) for number in range(n_streams)]
+            for _ in streams:
+                self.assertTrue(begun.acquire(timeout=120))
+            ending.process.send_signal(signal.SIGTERM)
+            # Nobody is refused, and soon nobody is sent there any more.
+            seen = began = time.monotonic()
+            while time.monotonic() - seen < 1:
+                status, body, replica = self.post("/v1/completions", {"prompt": "x", "max_tokens": 1})
+                if status != 200:
+                    refused.append((replica, body))
+                if replica == holder:
+                    seen = time.monotonic()
+                time.sleep(0.02)
+            # The session is saved by now, and answers are still at work there.
+            status, body, other = self.post("/v1/chat/completions", QUESTION)
+            has_ended = ending.process.poll() is not None
+            self.assertEqual(status, 200, body)
+            self.assertNotEqual(other, holder)
+            cached = self.cached(body)
+            self.assertGreater(cached, 40)
+            done = [stream.result() for stream in streams]
+        self.assertEqual(ending.process.wait(60), 0)
+        self.assertEqual(refused, [])
+        self.assertLess(seen - began, 5)
+        self.assertEqual({replica for replica, _, _ in done}, set(NAMES))
+        cut = [(replica, body[-100:]) for replica, body, is_whole in done if not is_whole]
+        self.assertEqual(cut, [])
+        self.assertFalse(has_ended, "its streams were too short to be cut off")
+        for _, body, _ in done:
+            self.assertIn(b'"finish_reason":"length"', body.replace(b" ", b""))
+
+        # What was said elsewhere meanwhile is not lost when it comes back.
+        self.servers[NAMES.index(holder)] = self.start("--port", ending.port)
+        self.wait_for_replica(holder)
+        status, body, replica = self.post("/v1/chat/completions", QUESTION)
+        self.assertEqual((status, replica), (200, other), body)
+        self.assertGreater(self.cached(body), cached + 8, "the conversation so far")
+
+
+@unittest.skipIf(browser.missing(), browser.missing())
+@unittest.skipIf(SANITIZED, "the browser's patience is too short for a build with sanitizers")
+class Page(ReplicaTest):
+    def model(self, folder):
+        return "bundled"
+
+    def sessions(self):
+        return [{session["id"] for session in server.get("/v1/sessions")[1]["data"]} for server in self.servers]
+
+    def test_page(self):
+        """Each tab's sessions, their forks and what is asked of them are on one replica."""
+        seen = []
+        with tempfile.TemporaryDirectory(prefix="winnow-browser-", ignore_cleanup_errors=True) as profile, \
+                contextlib.closing(browser.Browser(profile)) as page:
+            for _ in range(3):
+                page.open(self.url + "/")
+                page.read_example()
+                page.ask("What is the secret code of the red lantern?")
+                self.assertEqual([page.answers("full"), page.answers("kept")], [["48213"], ["48213"]])
+                page.click("#heads-toggle")
+                page.wait("/keeps \\d+ of/.test(document.querySelector('.heads .head').ariaLabel)")
+                self.assertTrue(page.js("return document.querySelector('#problem').hidden"), page.text("#problem-text"))
+                seen.append([len(sessions) for sessions in self.sessions()])
+                page.driver.get("about:blank")
+                deadline = time.monotonic() + 60
+                while any(self.sessions()):
+                    self.assertLess(time.monotonic(), deadline, self.sessions())
+                    time.sleep(0.05)
+        for counts in seen:
+            self.assertEqual(sorted(counts), [0, 0, 4], "two that have read the text, and their forks")
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ std::string AllowedHeaders(const Call& call) {
   constexpr size_t kMaxBytes = 4096;
   const bool is_list = !asked.empty() && asked.size() <= kMaxBytes &&
                        asked.find_first_not_of(kLetters) == std::string_view::npos;
-  return is_list ? std::string(asked) : "authorization, content-type, x-api-key";
+  return is_list ? std::string(asked) : "authorization, content-type, x-api-key, x-session";
 }
 
 std::string_view Lookup(const Call::Pairs& pairs, std::string_view name) {

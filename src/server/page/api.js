@@ -8,6 +8,9 @@ export class ApiError extends Error {
   }
 }
 
+// Of this tab alone: its sessions are called so, and all it asks for goes to one of several servers behind a proxy.
+export const tab = `page-${Array.from(crypto.getRandomValues(new Uint8Array(6)), (b) => b.toString(16).padStart(2, '0')).join('')}`;
+
 const KEY = 'winnow-key';
 const read = () => { try { return sessionStorage.getItem(KEY) || ''; } catch { return ''; } };
 let key = read();
@@ -44,7 +47,7 @@ async function errorOf(response) {
 export async function call(method, path, { body, signal, keepalive = false } = {}) {
   for (;;) {
     const used = key;
-    const headers = {};
+    const headers = { 'x-session': tab };
     if (used) headers.authorization = `Bearer ${used}`;
     if (body !== undefined) headers['content-type'] = 'application/json';
     let response;

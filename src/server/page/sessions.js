@@ -1,15 +1,13 @@
 // The page's sessions on the server. Each document and budget is read into one; questions go to forks of it, so
 // that what was read stays as it was.
-import { call, getJson, postJson, stream } from './api.js';
+import { call, getJson, postJson, stream, tab } from './api.js';
 import { wellFormed } from './format.js';
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-// Apart from those of other tabs.
-const prefix = `page-${Array.from(crypto.getRandomValues(new Uint8Array(6)), (b) => b.toString(16).padStart(2, '0')).join('')}`;
 let drawn = 0;
 const mine = new Set();
-const draw = () => `${prefix}-${++drawn}`;
+const draw = () => `${tab}-${++drawn}`;
 
 // Reads a document; `kv` are the API's kv_* fields. onProgress(done, all) in tokens times layers, as the server counts.
 export async function read(text, kv, { signal, onProgress }) {
