@@ -134,7 +134,7 @@ TEST(OriginRulesTest, PreflightsAllowTheHeadersOfClients) {
   };
   const std::string openai = "authorization,content-type,x-stainless-lang,x-stainless-os";
   EXPECT_EQ(allowed(openai), openai);
-  const std::string usual = "authorization, content-type, x-api-key";
+  const std::string usual = "authorization, content-type, x-api-key, x-session";
   for (const std::string& odd :
        {std::string(), std::string("a;b"), std::string("a\x01"), std::string(5000, 'a')}) {
     EXPECT_EQ(allowed(odd), usual);
