@@ -104,6 +104,7 @@ void SchedulerLoop::TellCancelled(Job& job) {
   ++counts_.n_cancelled;
   job.n_unfinished = 0;
   std::vector<Event> cancelled;
+  cancelled.reserve(static_cast<size_t>(job.request.n));
   for (int choice = 0; choice < job.request.n; ++choice) {
     cancelled.push_back(
         {.kind = Event::Kind::kFinished, .choice = choice, .finish = Finish::kCancelled});
