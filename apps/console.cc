@@ -21,6 +21,8 @@ constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
     {"`context`", "-c"},
     {"`threads`", "threads (-t)"},
     {"`prefill_chunk`", "--prefill-chunk"},
+    {"`memory_limit_bytes`", "--memory-limit"},
+    {"`max_running`", "-np"},
     {"`chat_template`", "--chat-template NAME"},
     {"`check_tensors`", "--check-tensors"}};
 

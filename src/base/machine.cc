@@ -75,7 +75,7 @@ int64_t AvailableMemoryBytes(const std::string& root) {
       const auto left = LeftByGroup(root + "/sys/fs/cgroup" + group);
       if (left) bytes = std::min(bytes, *left);
       if (group.empty()) break;
-      group.resize(group.rfind('/'));
+      group = group.substr(0, group.starts_with('/') ? group.rfind('/') : 0);
     }
   }
   return bytes;

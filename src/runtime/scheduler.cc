@@ -63,7 +63,8 @@ Result<std::unique_ptr<Scheduler>> Scheduler::Make(Engine& engine, const Schedul
   if (options.memory_limit_bytes != 0 && options.memory_limit_bytes <= fixed) {
     return Error{"memory limit: model and buffers for " + std::to_string(options.max_running) +
                  " sequences take " + std::to_string(fixed) + " bytes, the limit is " +
-                 std::to_string(options.memory_limit_bytes)};
+                 std::to_string(options.memory_limit_bytes) +
+                 "; raise `memory_limit_bytes`, or lower `max_running`"};
   }
   data->PublishState();
   return std::unique_ptr<Scheduler>(new Scheduler(std::move(data)));

@@ -82,7 +82,9 @@ TEST_F(SchedulerFullMemoryTest, ARequestWaitsForASessionThatAnotherRequestIsToUs
   const SequenceBytes large = Plan(5, 200), small = Plan(105, 3);
   const int64_t room = large.steady + large.prefill + idle / 2;
   ASSERT_GT(room, small.steady + small.prefill);
-  Make(WithRoom(room, /*has_folder=*/false));
+  SchedulerOptions options = WithRoom(room, /*has_folder=*/false);
+  options.max_overtakes = 0;  // waiting would not help the first one
+  Make(options);
   ASSERT_EQ(Problem(Create("s", Prompt(100, 1))), "");
   const auto first = Ask("", 200);
   const auto second = Ask("s", 3);
@@ -116,6 +118,50 @@ TEST_F(SchedulerFullMemoryTest, ACopyThatCanNeverFitIsTooLarge) {
   const Outcome forked = Fork("a", "b");
   ASSERT_TRUE(std::holds_alternative<RequestError>(forked));
   EXPECT_EQ(std::get<RequestError>(forked).kind, ErrorKind::kTooLarge) << Problem(forked);
+}
+
+// Two that wait for a session to leave are told when it cannot: neither waits for the other.
+TEST_F(SchedulerFullMemoryTest, FilesThatWaitForRoomDoNotWaitForEachOther) {
+  Make(WithFolder());
+  for (const char* id : {"x", "y"}) ASSERT_EQ(Problem(Create(id, Prompt(80, 1))), "");
+  scheduler_->Drain();
+  const SequenceBytes plan = Plan(100, 0);
+  Make(WithRoom(plan.steady + plan.prefill, /*has_folder=*/true));
+  ASSERT_EQ(Problem(Create("a", Prompt(100, 3))), "");
+  std::filesystem::create_directory(folder_ + "/a.session");  // it cannot be written
+  std::vector<Outcome> outcomes;
+  for (const char* file : {"x", "y"}) {
+    scheduler_->RestoreSession(std::string("of-") + file, file,
+                               [&](Outcome outcome) { outcomes.push_back(std::move(outcome)); });
+  }
+  for (int round = 0; round < 100; ++round) scheduler_->Round();
+  ASSERT_EQ(outcomes.size(), 2u);
+  for (const Outcome& outcome : outcomes) {
+    ASSERT_TRUE(std::holds_alternative<RequestError>(outcome));
+    EXPECT_EQ(std::get<RequestError>(outcome).kind, ErrorKind::kQueueFull) << Problem(outcome);
+  }
+}
+
+// Answers on a copy of it are work on it too.
+TEST_F(SchedulerFullMemoryTest, ADocumentThatPromptsBeginWithIsInUse) {
+  const int64_t idle = BytesOfIdle(100);
+  const SequenceBytes plan = Plan(100, 0);
+  Make(WithRoom(plan.steady + plan.prefill + 5 * idle / 2, /*has_folder=*/true));
+  for (const auto& [id, seed] : {std::pair("book", 1), std::pair("other", 2)}) {
+    ASSERT_EQ(Problem(Create(id, Prompt(100, seed))), "");
+    clock_.Advance(1);
+  }
+  Request question = MakeRequest(Joined(Prompt(100, 1), Prompt(5, 3)), 1);
+  question.keep = false;
+  const auto answer = Submit(std::move(question));
+  RunAll();
+  ASSERT_EQ(answer->n_reused, 100);
+  ASSERT_EQ(InMemory(), "bookother");
+  clock_.Advance(1);
+  ASSERT_EQ(Problem(Create("next", Prompt(100, 4))), "");
+  ASSERT_EQ(Problem(Create("more", Prompt(100, 5))), "");
+  EXPECT_EQ(InMemory().find("other"), std::string::npos);
+  EXPECT_NE(InMemory().find("book"), std::string::npos);
 }
 
 TEST_F(SchedulerFullMemoryTest, WhatWasNotUsedForLongestLeavesFirst) {

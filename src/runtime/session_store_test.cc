@@ -94,6 +94,19 @@ TEST_F(SessionStoreTest, ReadsWhatHasChangedAgain) {
   EXPECT_EQ(store_->n_heads_read(), 5);
 }
 
+// What others have done to the file since stays.
+TEST_F(SessionStoreTest, ASessionThatIsSavedLeavesWithoutBeingWritten) {
+  Put("a");
+  ASSERT_TRUE(store_->Save(*store_->Find("a"), "b", Durability::kWritten).has_value());
+  EXPECT_FALSE(store_->Find("a")->saved) << "not under its name";
+  ASSERT_TRUE(store_->Save(*store_->Find("a"), "a", Durability::kWritten).has_value());
+  EXPECT_EQ(Evict(), Kind::kGone);
+  EXPECT_EQ(store_->Find("a"), nullptr);
+  EXPECT_TRUE(store_->HasFile("a"));
+  Put("a");  // as an answer leaves it
+  EXPECT_EQ(Evict(), Kind::kLeaves);
+}
+
 // A removal among it: the file would be there again.
 TEST_F(SessionStoreTest, ASessionWhoseFileIsWorkedOnIsNotEvicted) {
   Put("a");
