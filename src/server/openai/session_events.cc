@@ -97,7 +97,7 @@ class Watch : public std::enable_shared_from_this<Watch> {
                             {"changes", Changes(share_, tokens->share)}};
     n_texts_ = tokens->tokens.size();
     share_ = tokens->share;
-    Send(std::move(event));
+    Send(event);
     Later();
   }
 
@@ -120,7 +120,9 @@ class Watch : public std::enable_shared_from_this<Watch> {
     exchange_->End();
   }
 
-  void Send(report::Record event) { exchange_->Write("data: " + report::ToJson(event) + "\n\n"); }
+  void Send(const report::Record& event) {
+    exchange_->Write("data: " + report::ToJson(event) + "\n\n");
+  }
 
   void Later() {
     constexpr std::chrono::milliseconds kEvery{100};

@@ -128,7 +128,7 @@ void CheckName(Fields& fields, std::string_view field, const std::string& name) 
 // Of a session that is made. One that is drawn is unlike those of other replicas, which share the
 // folder.
 std::string NewName(Context& context, Fields& fields) {
-  const std::string id = fields.Text("id").value_or("");
+  std::string id = fields.Text("id").value_or("");
   if (id.empty()) return "s-" + context.ids.Draw();
   CheckName(fields, "id", id);
   return id;
