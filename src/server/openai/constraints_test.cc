@@ -21,6 +21,7 @@ class Recorder final : public ConstraintFactory {
   Result<std::unique_ptr<runtime::TokenConstraint>> Make(
       const ConstraintSpec& spec) const override {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    ++n_begun;
     while (holds && std::chrono::steady_clock::now() < until) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -33,6 +34,7 @@ class Recorder final : public ConstraintFactory {
   mutable std::mutex mutex;
   mutable std::vector<ConstraintSpec> specs;
   std::atomic<bool> holds{false};
+  mutable std::atomic<int> n_begun{0};
 };
 
 constexpr const char* kTools =
@@ -184,6 +186,11 @@ TEST_F(ConstraintsTest, CallsDoNotWaitWhereManySchemasDo) {
   std::vector<std::shared_ptr<testing::FakeExchange>> waiting(70);
   for (auto& answer : waiting) {
     answer = fixture.Post("/completion", R"({"prompt": "he", "grammar": "slow"})");
+    // Taken from the queue later, the first would leave a place in it.
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (recorder->n_begun == 0 && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
   EXPECT_EQ(waiting.back()->status(), 429);
   const std::string tools = kTools;
