@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "chat/json_spaces.h"
+
 namespace winnow::chat {
 namespace {
 
@@ -13,17 +15,15 @@ constexpr std::string_view kArgs = "[ARGS]";
 constexpr std::string_view kCallId = "[CALL_ID]";
 constexpr size_t kMaxName = 256;  // bytes before a call's brace; what is longer is no name
 
-bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
-
 size_t SpacesAt(std::string_view text) {
   size_t n = 0;
-  while (n < text.size() && IsSpace(text[n])) ++n;
+  while (n < text.size() && IsJsonSpace(text[n])) ++n;
   return n;
 }
 
 // Where the white space at the end of text[0, end) begins.
 size_t WithoutSpacesBehind(std::string_view text, size_t end) {
-  while (end > 0 && IsSpace(text[end - 1])) --end;
+  while (end > 0 && IsJsonSpace(text[end - 1])) --end;
   return end;
 }
 
@@ -300,7 +300,7 @@ bool AnswerParser::AdvanceNamed(AnswerDelta* delta) {
     }
     name.resize(WithoutSpacesBehind(name, name.size()));
     const bool is_name = !name.empty() && std::none_of(name.begin(), name.end(), [](char c) {
-      return IsSpace(c) || c == '"' || c == '[' || c == ']';
+      return IsJsonSpace(c) || c == '"' || c == '[' || c == ']';
     });
     if (!is_name) {
       GiveUpCall(delta);

@@ -3,10 +3,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "chat/json_spaces.h"
+
 namespace winnow::chat {
 namespace {
-
-bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
 // The text of a JSON string with its quotes; as it is written where it is not valid.
 std::string Decoded(const std::string& quoted) {
@@ -54,7 +54,7 @@ void CallScanner::FinishValue() {
 CallScanner::State CallScanner::Feed(char c) {
   switch (at_) {
     case At::kStart:
-      if (!IsSpace(c)) at_ = c == '{' ? At::kKey : At::kFailed;
+      if (!IsJsonSpace(c)) at_ = c == '{' ? At::kKey : At::kFailed;
       break;
     case At::kKey:
       if (in_string_) {
@@ -69,15 +69,15 @@ CallScanner::State CallScanner::Feed(char c) {
         piece_ = c;
         in_string_ = true;
         escaped_ = false;
-      } else if (!IsSpace(c)) {
+      } else if (!IsJsonSpace(c)) {
         at_ = c == '}' && first_ ? At::kEnd : At::kFailed;
       }
       break;
     case At::kColon:
-      if (!IsSpace(c)) at_ = c == ':' ? At::kValue : At::kFailed;
+      if (!IsJsonSpace(c)) at_ = c == ':' ? At::kValue : At::kFailed;
       break;
     case At::kValue:
-      if (IsSpace(c)) break;
+      if (IsJsonSpace(c)) break;
       if (c == '}' || c == ']' || c == ',' || c == ':') {
         at_ = At::kFailed;
       } else {
@@ -86,7 +86,7 @@ CallScanner::State CallScanner::Feed(char c) {
       break;
     case At::kInValue: {
       const bool scalar = !is_string_ && depth_ == 0;
-      if (scalar && (IsSpace(c) || c == ',' || c == '}')) {
+      if (scalar && (IsJsonSpace(c) || c == ',' || c == '}')) {
         FinishValue();
         return Feed(c);
       }
@@ -109,7 +109,7 @@ CallScanner::State CallScanner::Feed(char c) {
       break;
     }
     case At::kComma:
-      if (IsSpace(c)) break;
+      if (IsJsonSpace(c)) break;
       first_ = false;
       at_ = c == ',' ? At::kKey : c == '}' ? At::kEnd : At::kFailed;
       break;

@@ -4,12 +4,11 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "chat/json_spaces.h"
 #include "chat/tool_format.h"
 
 namespace winnow::chat {
 namespace {
-
-constexpr std::string_view kSpaces = " \n\r\t";
 
 // Where the JSON string that begins at `quote` ends; npos: not in this text.
 size_t StringEnd(std::string_view text, size_t quote) {
@@ -32,13 +31,13 @@ std::optional<size_t> CallTrigger::NamedObjectIn(std::string_view text, bool* ma
   const size_t brace = text.find_first_not_of(" \n\r\t;");  // ';' divides calls
   size_t at = brace;
   for (const std::string_view part : {"{", "\"name\"", ":"}) {
-    if (at != std::string_view::npos) at = text.find_first_not_of(kSpaces, at);
+    if (at != std::string_view::npos) at = text.find_first_not_of(kJsonSpaces, at);
     const std::string_view rest = at == std::string_view::npos ? "" : text.substr(at);
     *may_come = part.starts_with(rest);
     if (!rest.starts_with(part)) return std::nullopt;
     at += part.size();
   }
-  at = text.find_first_not_of(kSpaces, at);
+  at = text.find_first_not_of(kJsonSpaces, at);
   *may_come = at == std::string_view::npos;
   if (*may_come || text[at] != '"') return std::nullopt;
   const size_t end = StringEnd(text, at);

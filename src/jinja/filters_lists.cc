@@ -322,7 +322,7 @@ Value GroupBy(Interpreter& in, const Value& value, const Arguments& arguments) {
   return in.MakeList(std::move(out));
 }
 
-constexpr std::array<NamedNative, 20> kFilters = {{
+constexpr std::array<NamedNative, 20> kListFilters = {{
     {"list", &ToList},
     {"first", &First},
     {"last", &Last},
@@ -347,7 +347,7 @@ constexpr std::array<NamedNative, 20> kFilters = {{
 
 }  // namespace
 
-Native FindListFilter(std::string_view name) { return FindIn(kFilters, name); }
+Native FindListFilter(std::string_view name) { return FindIn(kListFilters, name); }
 
 // Merged from runs of one, two, four: whatever a comparison says, every value comes out once.
 std::vector<Value> Sorted(Interpreter& in, std::vector<Value> values,

@@ -209,7 +209,7 @@ Value Truncate(Interpreter& in, const Value& value, const Arguments& arguments) 
   return in.Make(std::move(out));
 }
 
-constexpr std::array<NamedNative, 15> kFilters = {{
+constexpr std::array<NamedNative, 15> kTextFilters = {{
     {"trim", &Trim},
     {"upper", &Upper},
     {"lower", &Lower},
@@ -229,6 +229,6 @@ constexpr std::array<NamedNative, 15> kFilters = {{
 
 }  // namespace
 
-Native FindTextFilter(std::string_view name) { return FindIn(kFilters, name); }
+Native FindTextFilter(std::string_view name) { return FindIn(kTextFilters, name); }
 
 }  // namespace winnow::jinja

@@ -220,7 +220,7 @@ Value Format(Interpreter& in, const Value& self, const Arguments& arguments) {
   return BraceFormat(in, SelfText(self), arguments);
 }
 
-constexpr std::array<NamedNative, 22> kMethods = {{
+constexpr std::array<NamedNative, 22> kTextMethods = {{
     {"strip", &StripBoth},
     {"lstrip", &StripLeft},
     {"rstrip", &StripRight},
@@ -248,7 +248,7 @@ constexpr std::array<NamedNative, 22> kMethods = {{
 }  // namespace
 
 Native FindTextMethod(std::string_view name) {
-  if (const Native found = FindIn(kMethods, name)) return found;
+  if (const Native found = FindIn(kTextMethods, name)) return found;
   return FindTextQuestion(name);
 }
 

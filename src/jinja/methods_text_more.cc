@@ -160,7 +160,7 @@ Value IsLower(Interpreter&, const Value& self, const Arguments&) {
   return Value(HasCase(self, false));
 }
 
-constexpr std::array<NamedNative, 16> kMethods = {{
+constexpr std::array<NamedNative, 16> kTextQuestions = {{
     {"startswith", &StartsWith},
     {"endswith", &EndsWith},
     {"find", &Find},
@@ -181,6 +181,6 @@ constexpr std::array<NamedNative, 16> kMethods = {{
 
 }  // namespace
 
-Native FindTextQuestion(std::string_view name) { return FindIn(kMethods, name); }
+Native FindTextQuestion(std::string_view name) { return FindIn(kTextQuestions, name); }
 
 }  // namespace winnow::jinja

@@ -16,7 +16,6 @@ constexpr int64_t kMaxWidth = int64_t{1} << 24;
 constexpr int64_t kMaxHeads = int64_t{1} << 16;
 constexpr int64_t kMaxHeadSize = int64_t{1} << 16;
 constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
-constexpr int64_t kMaxContext = std::numeric_limits<cache::Position>::max();
 
 // Keys that would change the arithmetic of the supported architectures. Converters of these
 // architectures do not write them; a file that has one would be computed wrongly. The number is the

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,7 +33,6 @@ Result<void> CheckFinite(const gguf::Tensor& tensor) {
 }
 
 Result<int64_t> ContextInUse(const Hyperparameters& h, int64_t wanted, Log& log) {
-  constexpr int64_t kMaxContext = std::numeric_limits<cache::Position>::max();
   if (wanted < 0 || wanted > kMaxContext) {
     return Error{.message = "model: a context of " + std::to_string(wanted) +
                             " tokens is out of range 1.." + std::to_string(kMaxContext),

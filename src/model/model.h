@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -44,6 +45,9 @@ struct LayerSpec {
   int64_t feed_forward = 0;  // width of the feed-forward part
   bool operator==(const LayerSpec&) const = default;
 };
+
+// Tokens; positions must be numbers that the cache stores.
+inline constexpr int64_t kMaxContext = std::numeric_limits<cache::Position>::max();
 
 // What the metadata of a model says about its shape. Checked on loading.
 struct Hyperparameters {

@@ -12,7 +12,7 @@ static_assert(std::endian::native == std::endian::little,
 namespace winnow::report {
 namespace {
 
-constexpr int64_t kBytesPerValue = 4;  // of both types
+constexpr int64_t kWrittenValueBytes = 4;  // of both types
 
 }  // namespace
 
@@ -31,7 +31,7 @@ Result<SafetensorsWriter> SafetensorsWriter::Create(
     int64_t n_values = 1;
     for (const int64_t size : tensor.shape) n_values *= size;
     const int64_t begin = writer.expected_bytes_;
-    writer.expected_bytes_ += n_values * kBytesPerValue;
+    writer.expected_bytes_ += n_values * kWrittenValueBytes;
     header.Add(tensor.name, Record{{"dtype", tensor.type == Type::kF32 ? "F32" : "I32"},
                                    {"shape", MakeList(tensor.shape)},
                                    {"data_offsets", List{begin, writer.expected_bytes_}}});

@@ -12,7 +12,7 @@
 namespace winnow::report {
 namespace {
 
-using Json = nlohmann::json;
+using HeaderJson = nlohmann::json;
 
 constexpr int64_t kMaxHeaderBytes = 100'000'000;  // as the format's own reader
 constexpr int64_t kBytesPerValue = 4;             // of the types that are read
@@ -37,11 +37,11 @@ constexpr std::array<TypeSize, 13> kTypes = {{{"BOOL", 1},
                                               {"F64", 8}}};
 
 // A list of whole numbers from 0 on.
-std::optional<std::vector<int64_t>> Counts(const Json& entry, const char* key) {
+std::optional<std::vector<int64_t>> Counts(const HeaderJson& entry, const char* key) {
   const auto found = entry.find(key);
   if (found == entry.end() || !found->is_array()) return std::nullopt;
   std::vector<int64_t> counts;
-  for (const Json& value : *found) {
+  for (const HeaderJson& value : *found) {
     if (!value.is_number_unsigned() || value.get<uint64_t>() > INT64_MAX) return std::nullopt;
     counts.push_back(static_cast<int64_t>(value.get<uint64_t>()));
   }
@@ -49,7 +49,7 @@ std::optional<std::vector<int64_t>> Counts(const Json& entry, const char* key) {
 }
 
 // A tensor from its entry in the header; `data_bytes` follow the header. Error: what is wrong.
-Result<SafetensorsReader::Tensor> ParseTensor(const std::string& name, const Json& entry,
+Result<SafetensorsReader::Tensor> ParseTensor(const std::string& name, const HeaderJson& entry,
                                               int64_t data_bytes) {
   if (!entry.is_object()) return Error{"its entry is not an object"};
   const auto type = entry.find("dtype");
@@ -112,8 +112,8 @@ Result<void> SafetensorsReader::ReadHeader() {
   if (!file_) return Error{"cannot be read"};
   const int64_t data = kLengthBytes + static_cast<int64_t>(n_header);
   // What is nested deeper than a header can be is dropped while parsing, not stored.
-  const Json header = Json::parse(
-      text, [](int depth, Json::parse_event_t, Json&) { return depth <= kDeepest; },
+  const HeaderJson header = HeaderJson::parse(
+      text, [](int depth, HeaderJson::parse_event_t, HeaderJson&) { return depth <= kDeepest; },
       /*allow_exceptions=*/false);
   if (!header.is_object()) return Error{"its header is not a JSON object"};
   for (const auto& [name, entry] : header.items()) {

@@ -7,13 +7,6 @@
 #include "runtime/scheduler_loop.h"
 
 namespace winnow::runtime {
-namespace {
-
-double Milliseconds(Clock::TimePoint from, Clock::TimePoint to) {
-  return std::chrono::duration<double, std::milli>(to - from).count();
-}
-
-}  // namespace
 
 SchedulerLoop::SchedulerLoop(Engine& engine, const SchedulerOptions& options,
                              const SessionFolder* folder, SessionNames& names, Log& log,

@@ -13,10 +13,6 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-double Milliseconds(Clock::TimePoint from, Clock::TimePoint to) {
-  return std::chrono::duration<double, std::milli>(to - from).count();
-}
-
 Result<Sampler> MakeSampler(const Job& job, int choice, const Engine& engine) {
   SamplerConfig config = job.request.sampler;
   config.seed += static_cast<uint64_t>(choice);

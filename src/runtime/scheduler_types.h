@@ -26,6 +26,10 @@ class Clock {
   virtual TimePoint now() const = 0;
 };
 
+inline double Milliseconds(Clock::TimePoint from, Clock::TimePoint to) {
+  return std::chrono::duration<double, std::milli>(to - from).count();
+}
+
 struct SchedulerOptions {
   int64_t memory_limit_bytes = 0;  // model, buffers and caches together; 0: none
   double max_token_gap_ms =

@@ -163,7 +163,7 @@ class Reader {
   const Document* document_ = nullptr;
 };
 
-struct Head {
+struct RetrievalHead {
   int layer = 0, kv_head = 0;
   MeanEstimate added;  // loss over that of the full cache, question by question
   MeanEstimate right;
@@ -182,8 +182,8 @@ struct Head {
 };
 
 struct Measured {
-  MeanEstimate loss, right;  // of the full cache
-  std::vector<Head> heads;   // layer by layer
+  MeanEstimate loss, right;          // of the full cache
+  std::vector<RetrievalHead> heads;  // layer by layer
 };
 
 Findings FindingsFrom(const Measured& measured, int64_t n_documents) {
@@ -192,21 +192,23 @@ Findings FindingsFrom(const Measured& measured, int64_t n_documents) {
                             .y = {.label = "nats a token of the answer", .from = {}, .to = {}},
                             .series = {{"loss added", {}}}};
   report::List rows;
-  for (const Head& head : measured.heads) {
+  for (const RetrievalHead& head : measured.heads) {
     chart.categories.push_back(head.name());
     chart.series[0].values.push_back(head.added.mean());
     rows.emplace_back(head.record());
   }
-  std::vector<Head> sorted = measured.heads;
+  std::vector<RetrievalHead> sorted = measured.heads;
   std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const Head& a, const Head& b) { return a.added.mean() > b.added.mean(); });
-  const auto n_retrieving = std::count_if(sorted.begin(), sorted.end(),
-                                          [](const Head& head) { return head.retrieves(); });
+                   [](const RetrievalHead& a, const RetrievalHead& b) {
+                     return a.added.mean() > b.added.mean();
+                   });
+  const auto n_retrieving = std::count_if(
+      sorted.begin(), sorted.end(), [](const RetrievalHead& head) { return head.retrieves(); });
   report::Table table = {.name = "retrieval-heads",
                          .title = "Heads, those that answers need most first",
                          .caption = "Right: share of the questions still answered in full.",
                          .rows = {}};
-  for (const Head& head : sorted) {
+  for (const RetrievalHead& head : sorted) {
     if (table.rows.size() < 16) table.rows.push_back(head.record());
   }
   Findings findings;
@@ -255,7 +257,7 @@ Result<std::optional<Findings>> ProbeRetrieval(const ProbeTask& task) {
       measured.loss.Add(answered.loss);
       measured.right.Add(answered.right ? 1 : 0);
     }
-    for (Head& head : measured.heads) {
+    for (RetrievalHead& head : measured.heads) {
       if (!task.Progressed(n_done++ / n_steps)) return std::optional<Findings>();
       WINNOW_ASSIGN(const std::vector<Answered> answers, reader.Answers(head.layer, head.kv_head));
       for (size_t i = 0; i < answers.size(); ++i) {

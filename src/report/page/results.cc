@@ -85,10 +85,10 @@ LineChart MakeLineChart(const Plot& plot, const Rows& rows) {
                      .style = plot.kind == Plot::Kind::kFront ? LineChart::Style::kMarkedLine
                                                               : LineChart::Style::kLine};
   for (const std::string& name : NamesOrOne(rows, plot.series)) {
-    struct Point {
+    struct PlotPoint {
       double x, y, error;
     };
-    std::vector<Point> points;
+    std::vector<PlotPoint> points;
     LineChart::Series series = {.name = name, .x = {}, .y = {}};
     for (const Record* row : RowsWith(rows, plot.series, name)) {
       const auto x = NumberIn(*row, plot.x.name);
@@ -97,8 +97,8 @@ LineChart MakeLineChart(const Plot& plot, const Rows& rows) {
       series.group = NameIn(*row, plot.group).value_or("");
     }
     std::stable_sort(points.begin(), points.end(),
-                     [](const Point& a, const Point& b) { return a.x < b.x; });
-    for (const Point& point : points) {
+                     [](const PlotPoint& a, const PlotPoint& b) { return a.x < b.x; });
+    for (const PlotPoint& point : points) {
       series.x.push_back(point.x);
       series.y.push_back(point.y);
       if (!plot.error.empty()) series.errors.push_back(point.error);
