@@ -57,18 +57,44 @@ function(winnow_precompile target set)
   target_precompile_headers(${target} REUSE_FROM ${shared})
 endfunction()
 
-# winnow_room(NAME gguf SOURCES a.cc DEPENDS base [LIBRARIES x] [TESTS a_test.cc] [TEST_LIBRARIES y])
+# winnow_unity(TARGET [APART folder/ ...])
+#
+# WINNOW_UNITY: files of a target are compiled eight at a time, for most of the work is what they all include. A build from
+# scratch takes less time, one after a change more. Names in unnamed namespaces must then differ within eight files; those
+# whose path begins with a word of APART, as files of one form that declare the same names (methods, tasks), are compiled alone.
+function(winnow_unity target)
+  cmake_parse_arguments(UNITY "" "" "APART" ${ARGN})
+  if(NOT WINNOW_UNITY)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # what an unnamed namespace of an included file holds, it takes for a header's
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  foreach(start IN LISTS UNITY_APART)
+    set(apart ${sources})
+    list(FILTER apart INCLUDE REGEX "^${start}")
+    if(NOT apart)
+      message(FATAL_ERROR "${target}: APART ${start}: no source begins so")
+    endif()
+    set_source_files_properties(${apart} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endforeach()
+endfunction()
+
+# winnow_room(NAME gguf SOURCES a.cc DEPENDS base [LIBRARIES x] [APART folder/] [TESTS a_test.cc] [TEST_LIBRARIES y])
 #
 # One library per folder of src/, and one test program for the *_test.cc beside its files. DEPENDS names rooms:
 # what a room may include is what it declares here (tools/check_layers.py reads these lists).
 function(winnow_room)
-  cmake_parse_arguments(ROOM "" "NAME" "SOURCES;DEPENDS;LIBRARIES;TESTS;TEST_LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ROOM "" "NAME" "SOURCES;DEPENDS;LIBRARIES;APART;TESTS;TEST_LIBRARIES" ${ARGN})
   set(target winnow_${ROOM_NAME})
   list(TRANSFORM ROOM_DEPENDS PREPEND winnow_)
   if(ROOM_SOURCES)
     add_library(${target} STATIC ${ROOM_SOURCES})
     target_link_libraries(${target} PUBLIC winnow_flags ${ROOM_DEPENDS} PRIVATE ${ROOM_LIBRARIES})
     winnow_precompile(${target} code)
+    winnow_unity(${target} APART ${ROOM_APART})
   else()
     add_library(${target} INTERFACE)
     target_link_libraries(${target} INTERFACE winnow_flags ${ROOM_DEPENDS} ${ROOM_LIBRARIES})
