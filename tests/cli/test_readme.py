@@ -14,7 +14,7 @@ from harness import SANITIZED, WINNOW
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # Repetitions and samples that show nothing more about a command line, and cost most of the time.
-FEWER = {"bench": ["-r", "1", "--no-warmup"], "eval recall": ["--samples", "3"]}
+FEWER = {"bench": ["-r", "1", "--no-warmup"], "eval recall": ["--samples", "3"], "eval needle": ["--depths", "50"]}
 # Commands that take the text they work on from here.
 TEXT = "The harbour lay quiet. A red lantern hung above the door of the inn, and its code was 48213. " * 40
 
