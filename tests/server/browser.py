@@ -1,4 +1,5 @@
-"""A headless Chromium on the page of a server, for test_page and page_screenshots. Needs chromium, chromium-driver and selenium."""
+"""A headless Chromium on the page of a server, for tests of the page and page_screenshots. Needs chromium, chromium-driver and selenium
+(`tools/install_deps.sh --ci` brings them)."""
 
 import base64
 import importlib.util
@@ -11,7 +12,7 @@ import time
 def missing():
     """Why there is no browser; empty: there is one."""
     if not importlib.util.find_spec("selenium"):
-        return "Python's selenium is not installed (pip install selenium)"
+        return "Python's selenium is not installed (tests/server/venv.sh)"
     for program in ("chromium", "chromedriver"):
         if not shutil.which(program):
             return f"{program} is not installed (apt-get install chromium chromium-driver)"

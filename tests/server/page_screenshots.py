@@ -1,6 +1,6 @@
 """Makes the pictures of the page in docs/pictures. What test_page needs, and fonts as on a desktop, on Debian:
 
-    apt-get install chromium chromium-driver fonts-inter-variable fonts-noto-core fonts-noto-color-emoji pngquant && pip install selenium
+    apt-get install chromium chromium-driver fonts-inter-variable fonts-noto-core fonts-noto-color-emoji pngquant && tests/server/venv.sh
     WINNOW=build/release/winnow python3 tests/server/page_screenshots.py [FOLDER]
 """
 

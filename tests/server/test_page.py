@@ -1,6 +1,6 @@
 """The page in a real browser. Needs chromium, chromium-driver (Debian) and selenium (PyPI); skipped with the reason without them:
 
-    apt-get install chromium chromium-driver && pip install selenium
+    apt-get install chromium chromium-driver && tests/server/venv.sh
     WINNOW=build/release/winnow python3 -m unittest -v test_page
 """
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes build/clients-venv, which has requirements.txt, where it is not there yet. test_clients.py and test_docs.py use it.
+# Makes build/clients-venv, which has requirements.txt, where it is not there yet. Clients, examples and the browser of tests use it.
 set -eu
 cd "$(dirname "$0")/../.."
 venv=build/clients-venv
