@@ -104,6 +104,8 @@ class TwoMethods final : public Method {
       for (int head = 0; head < call.n_kv_heads(); ++head) {
         second.budget = std::max(second.budget, call.n_slots(head));
       }
+      // Nor does it take what it sees for more than it may keep: the first method may have evicted.
+      second.budget = std::max(second.budget, call.n_seen);
       PlanList not_carried_out;  // of methods that evict without a budget
       decode_->Decide(second, not_carried_out);
     }
@@ -144,8 +146,8 @@ class TwoMethods final : public Method {
   }
 
   // What the prefill left of the prompt in a layer, so that a pyramid stays one, and a size that
-  // was found is held; the budget, if there is one and the layer has the prompt whole or the
-  // prefill method does not compress.
+  // was found is held; the budget, if there is one and a method that fills it left the layer whole,
+  // or the prefill method does not compress.
   int64_t LeftByPrefill(const LayerCall& call, int layer) const {
     if (!traits_.compresses_prefill) return call.budget;
     const int64_t n_new = layer == call.layer ? call.n_new : 0;
@@ -154,12 +156,15 @@ class TwoMethods final : public Method {
       n_rows += call.cache.n_rows(layer, head) - n_new;
     }
     const int64_t mean = n_rows / call.n_kv_heads();
-    return call.budget > 0 && mean >= call.n_seen - call.n_new ? call.budget : mean;
+    const bool whole = mean >= call.n_seen - call.n_new;
+    const bool found = !prefill_->traits().needs_budget;  // a size of its own: held, were it whole
+    return call.budget > 0 && whole && !found ? call.budget : mean;
   }
 
   // What a layer holds at most after a prompt that ended n_prompt tokens after the beginning.
   int64_t MaxHeld(int layer, int n_layers, int64_t budget, int64_t n_prompt) const {
-    if (!traits_.compresses_prefill || (budget > 0 && n_prompt <= budget)) return budget;
+    const bool grows = budget > 0 && n_prompt <= budget && prefill_->traits().needs_budget;
+    if (!traits_.compresses_prefill || grows) return budget;
     return std::max(prefill_->LayerRows(layer, n_layers, budget, n_prompt),
                     decode_->traits().min_budget);
   }

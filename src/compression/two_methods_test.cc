@@ -130,14 +130,30 @@ TEST(TwoMethodsTest, ASizeThatWasFoundIsHeld) {
     for (int i = 0; i < 6; ++i) harness.Decode(ByPosition(std::vector<double>(64, .1)));
     EXPECT_EQ(harness.Kept().size(), found);
   }
-  // A prompt kept whole: its size is what was found; a budget, where there is one, is the limit.
-  for (const int64_t budget : {0, 10}) {
+  // Also of a prompt kept whole, whatever the limit.
+  for (const int64_t budget : {0, 10, 40}) {
     Harness harness(*method, {.budget = budget});
     harness.Prefill(6, ByPosition(std::vector<double>(64, .1)));
     ASSERT_EQ(harness.Kept().size(), 6u);
     for (int i = 0; i < 9; ++i) harness.Decode(ByPosition(std::vector<double>(64, .1)));
-    EXPECT_EQ(harness.Kept().size(), budget == 0 ? 6u : 10u);
+    EXPECT_EQ(harness.Kept().size(), 6u);
   }
+}
+
+// A decode method only looks on while a prompt is read: a threshold set by evictions that are not
+// carried out would decide what it merges later.
+TEST(TwoMethodsTest, ThePromptOfAnotherMethodSetsNoThreshold) {
+  const auto method = Both("snapkv:window=2,kernel=1", "d2o:total=true");
+  ASSERT_TRUE(method) << ErrorText(method);
+  Harness harness(*method, {.n_layers = 4, .budget = 16});
+  const testing::Weights weights = [](const testing::Cell& cell) {  // the last layer is sparse
+    return cell.layer == 3 && cell.position == 0 ? 30 : .1;
+  };
+  for (int chunk = 0; chunk < 3; ++chunk) harness.Prefill(16, weights);
+  for (int layer = 0; layer < 4; ++layer) {
+    for (const double number : harness.cache().head_numbers(layer, 0)) EXPECT_EQ(number, 0);
+  }
+  harness.Decode(weights);
 }
 
 // What the memory plan counts with.

@@ -5,7 +5,7 @@ TITLE = "EMS"
 INTRO = """
 The paper runs Llama-2-7B, Llama-3-8B, LongChat-7B and Mistral-7B on LongBench with 256 entries. Rows here run the model inside the
 binary (6.2 M parameters) on codes hidden in books (per cent of answers found with an eighth of the cache) and on its predictions of
-plain text (KL divergence from the full cache, nats a token). EMS keeps 16 bytes of state an entry; `bytes` says what that is.
+plain text (KL divergence from the full cache, nats a token). EMS keeps 16 bytes of state an entry; `needle-bytes` says what that is.
 """
 SWEEP = f"{NEEDLE} --kv-ratio 0.125"
 PLAIN = f"{KLD} --kv-ratio 0.125"
@@ -33,9 +33,12 @@ def origin(output):
     return {f"{b['kept']} of {b['of']}": [b["global"], b["local"]] for b in output["probes"][0]["budgets"]}
 
 
+EVEN = 0.1  # shares this near to a half count as even
+
+
 def more_global_where_more_is_kept(numbers):
     few, many = ([g / (g + l) for g, l in numbers.values()])
-    return IN_KIND if many > few else NOT
+    return IN_KIND if many > few and abs(few - 0.5) <= EVEN else NOT
 
 
 ROWS = [
@@ -72,7 +75,7 @@ ROWS = [
     Row("origin", "Figure 7", "as many entries from either score where few are kept, more from the global one where many are",
         "256 of 4096: 1:1; 1024 of 4096: 7:3", ["probe origin -f BOOKS/bram-stoker_dracula.txt -n 2048 --samples 8"],
         field(origin, lambda n: "; ".join(f"{kept}: {g / (g + l):.2f} global" for kept, (g, l) in n.items()), more_global_where_more_is_kept),
-        note="of the entries besides the local tokens themselves"),
+        note="of the entries besides the local tokens themselves; more come from the global score where more is kept, as in the paper, but not half where few are"),
     Row("batch", "Table 3", "3.85 to 6.74 times the full cache's throughput at a fixed memory", "40.4 tokens/s; full 10.3 (128+4096)",
         ["eval throughput --grid 128+2048,2048+2048 --memory-limit 64M --runs 3 --kv-method ems --kv-size 256"], times_full("tokens_per_second", "ems"), hours=2, note="speed is measured only where nothing else runs"),
 ]  # fmt: skip

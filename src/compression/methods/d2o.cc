@@ -249,12 +249,12 @@ class D2oMethod final : public Method {
     if (c_.layer_policy == LayerPolicy::kSoftmax && Exempt(call.layer, call.n_layers)) return 0;
     return std::max<int64_t>(0, Longest(call) - LayerBudget(call));
   }
-  // Entries that go in this pass. The first to go, those of a prompt, go together and set the
-  // threshold; later ones one by one (Algorithm 1), each seeing the merges of those before.
+  // Entries that go in this pass. Those of a prompt that is there whole go together and set the
+  // threshold; all others one by one (Algorithm 1), each seeing the merges of those before.
   static int64_t NumberOfVictims(const LayerCall& call, int head, int64_t budget) {
     const int64_t n_over = std::max<int64_t>(0, call.n_slots(head) - budget);
-    const bool first = call.head_number(head, 0) == 0;
-    return first ? n_over : std::min<int64_t>(1, n_over);
+    const bool is_prompt = call.n_seen == call.n_new;
+    return is_prompt ? n_over : std::min<int64_t>(1, n_over);
   }
 
   void CompressLayer(const LayerCall& call, int64_t n_over, PlanList& plans) const {

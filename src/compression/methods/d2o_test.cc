@@ -341,7 +341,7 @@ class D2oRandomTest : public ::testing::Test {
       while (static_cast<int64_t>(plain.entries.size()) > budgets_[layer]) {
         const auto excess =
             static_cast<int>(plain.entries.size()) - static_cast<int>(budgets_[layer]);
-        plain.Evict(budgets_[layer], plain.has_tau ? 1 : excess);
+        plain.Evict(budgets_[layer], n_before == 0 ? excess : 1);
       }
     }
   }
@@ -371,6 +371,12 @@ TEST_F(D2oRandomTest, PromptAndStepsAgreeWithPlainLoops) {
   Run(Phase::kPrefill, 70);
   EXPECT_EQ(budgets_, (std::vector<int64_t>{40, 20})) << "the test means to have both";
   for (int step = 0; step < 250 && !HasFatalFailure(); ++step) Run(Phase::kDecode, 1);
+}
+
+// What overflows after a chunk that fitted goes one by one too: the first sets the threshold.
+TEST_F(D2oRandomTest, AChunkThatFitsBeforeOneThatDoesNot) {
+  Run(Phase::kPrefill, 16);
+  for (int chunk = 0; chunk < 4 && !HasFatalFailure(); ++chunk) Run(Phase::kPrefill, 16);
 }
 
 // Later chunks are steps without new tokens in between: each merge sees those before.

@@ -9,6 +9,7 @@
 #include "compression/methods/methods.h"
 #include "compression/testing/harness.h"
 #include "compression/testing/random.h"
+#include "compression/testing/under_budget.h"
 
 namespace winnow::compression::methods {
 namespace {
@@ -133,27 +134,9 @@ TEST(EmsTest, SmallestBudget) {
   EXPECT_EQ(h.Kept().size(), 3u);
 }
 
-// A method under a budget that changes, as that of a conversation under a memory limit does.
-class UnderBudget final : public Method {
- public:
-  UnderBudget(MethodPtr method, int64_t first) : budget(first), method_(std::move(method)) {}
-  const Traits& traits() const override { return method_->traits(); }
-  Needs needs() const override { return method_->needs(); }
-  void Decide(const LayerCall& call, PlanList& plans) const override {
-    LayerCall own = call.WithTaps(call.taps);
-    own.budget = budget;
-    method_->Decide(own, plans);
-  }
-
-  int64_t budget = 0;
-
- private:
-  MethodPtr method_;
-};
-
 TEST(EmsTest, ASmallerBudgetIsReachedInOneCall) {
   const auto method =
-      std::make_shared<UnderBudget>(testing::Make(Ems(), "window=4,gamma=2,tau=0.3"), 20);
+      std::make_shared<testing::UnderBudget>(testing::Make(Ems(), "window=4,gamma=2,tau=0.3"), 20);
   Harness h(method, {.budget = 20});
   h.SetKeys([](int, int, Position t) { return testing::RandomVector({t, 0}, 2); });
   h.SetValues([](int, int, Position t) { return testing::RandomVector({t, 1}, 2); });

@@ -9,6 +9,7 @@
 #include "compression/methods/methods.h"
 #include "compression/parts.h"
 #include "compression/testing/harness.h"
+#include "compression/testing/under_budget.h"
 
 // TreeKV over the chunks of a prompt and the turns of a chat (docs/methods/semantics.md#chunks).
 namespace winnow::compression {
@@ -270,6 +271,20 @@ TEST(TreeKvChunksTest, ThinThePastAsTheWholePromptDoes) {
       EXPECT_NEAR(sixths[i], whole[i], 0.25 * whole[i]) << name << ", sixth " << i;
     }
   }
+}
+
+// With --kv-ratio a second turn has another budget, and blocks of another size: what went is known
+// by its place in the text.
+TEST(TreeKvChunksTest, ABlockThatWentIsNoOtherUnderAnotherBudget) {
+  const auto method = std::make_shared<testing::UnderBudget>(Make(methods::TreeKv()), 40);
+  Harness harness(method, {.budget = 40});
+  harness.Prefill(400, [](const testing::Cell& cell) { return 1.0 / (1 + cell.position); });
+  method->budget = 140;
+  harness.Prefill(1000, [](const testing::Cell& cell) {
+    return cell.position >= 1216 && cell.position < 1248 ? 1 : .001;
+  });
+  const Positions kept = harness.Kept();
+  EXPECT_EQ(std::count(kept.begin(), kept.end(), 1216), 1);
 }
 
 }  // namespace

@@ -12,7 +12,8 @@ namespace {
 // Head numbers.
 constexpr int kPointer = 0;   // the pair of blocks at which the next one goes
 constexpr int kAppended = 1;  // tokens before this position are in the list of blocks, or gone
-constexpr int kGone = 2;      // 1 + the newest block of the list if it went; 0: it is there
+constexpr int kGone =
+    2;  // the newest block of the list went: where it ends in the text; 0: it is there
 
 class TreeBlocksSelector final : public Selector {
  public:
@@ -51,9 +52,12 @@ class TreeBlocksSelector final : public Selector {
     const int64_t n_blocks_kept = in.n_keep / text.block_size();
     for (int32_t block = 0; block < n_blocks; ++block) {
       const int64_t first = starts[static_cast<size_t>(block)];
+      const int64_t last = starts[static_cast<size_t>(block) + 1] - 1;
       const bool arrives = static_cast<double>(text.position(first)) >= appended;
-      if (arrives && static_cast<double>(text.block(first)) == gone - 1) {
-        evict(block);  // tokens that left the window after their block went
+      // Tokens that left the window after their block went. Under another budget blocks have other
+      // borders: one that reaches beyond takes part as a whole.
+      if (arrives && static_cast<double>(text.position(last)) < gone) {
+        evict(block);
         continue;
       }
       tree.Append(block);
@@ -66,7 +70,7 @@ class TreeBlocksSelector final : public Selector {
     const int64_t newest = in.region.size() - 1;
     pointer = static_cast<double>(tree.pointer());
     appended = static_cast<double>(text.position(newest) + 1);
-    gone = newest_went ? static_cast<double>(text.block(newest) + 1) : 0;
+    gone = newest_went ? static_cast<double>(text.block_end(newest)) : 0;
   }
 
  private:
@@ -87,6 +91,8 @@ class TreeBlocksSelector final : public Selector {
     }
     // By the place in the text, so that borders never move.
     int64_t block(int64_t i) const { return (position(i) - n_sinks_) / block_size_; }
+    // The place in the text behind its block.
+    int64_t block_end(int64_t i) const { return n_sinks_ + (block(i) + 1) * block_size_; }
     // The first entry of every block that has any, and the number of entries.
     void Cut(std::vector<int32_t>& starts) const {
       starts.clear();
