@@ -188,9 +188,9 @@ Value Map(Interpreter& in, const Value& value, const Arguments& arguments) {
     const auto given = in.Bind("map", arguments, {"attribute", "default"}, 1);
     if (in.failed()) return Value();
     for (const Value& item : *items) {
-      Value found = AttributePath(in, item, *given[0]);
+      const Value found = AttributePath(in, item, *given[0]);
       if (in.failed()) return Value();
-      out.push_back(found.is_undefined() && Has(given[1]) ? *given[1] : std::move(found));
+      out.push_back(found.is_undefined() && Has(given[1]) ? *given[1] : found);
     }
   } else {
     const Arguments rest = {{arguments.values.begin() + 1, arguments.values.end()},
@@ -373,6 +373,7 @@ std::vector<Value> Sorted(Interpreter& in, std::vector<Value> values,
     order.swap(merged);
   }
   std::vector<Value> out;
+  out.reserve(order.size());
   for (const size_t i : order) out.push_back(values[i]);
   return out;
 }

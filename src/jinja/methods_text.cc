@@ -78,6 +78,7 @@ Value Replace(Interpreter& in, const Value& self, const Arguments& arguments) {
 
 Value TextList(Interpreter& in, std::vector<Text> texts) {
   std::vector<Value> out;
+  out.reserve(texts.size());
   for (Text& text : texts) out.push_back(in.Make(std::move(text)));
   return in.MakeList(std::move(out));
 }

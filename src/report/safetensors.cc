@@ -17,7 +17,7 @@ constexpr int64_t kWrittenValueBytes = 4;  // of both types
 }  // namespace
 
 Result<SafetensorsWriter> SafetensorsWriter::Create(
-    const std::string& path, std::vector<Tensor> tensors,
+    const std::string& path, const std::vector<Tensor>& tensors,
     const std::map<std::string, std::string>& metadata) {
   WINNOW_ASSIGN(OutputFile file, OutputFile::Create(path));
   SafetensorsWriter writer(std::move(file));

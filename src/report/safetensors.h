@@ -26,7 +26,8 @@ class SafetensorsWriter {
   };
 
   // Errors: the file cannot be written.
-  static Result<SafetensorsWriter> Create(const std::string& path, std::vector<Tensor> tensors,
+  static Result<SafetensorsWriter> Create(const std::string& path,
+                                          const std::vector<Tensor>& tensors,
                                           const std::map<std::string, std::string>& metadata = {});
 
   // The next bytes of tensor data, in the order of `tensors`.

@@ -59,6 +59,7 @@ std::vector<std::string> NamesIn(const Rows& rows, const std::string& column) {
               [](const Found& a, const Found& b) { return *a.number < *b.number; });
   }
   std::vector<std::string> names;
+  names.reserve(all.size());
   for (const Found& found : all) names.push_back(found.name);
   return names;
 }
