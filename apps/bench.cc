@@ -270,40 +270,47 @@ int Bench(Arguments arguments) {
   ProgressLine progress("measuring");
   const double n_runs = static_cast<double>(settings.size() * tests->size());
   double n_done = 0;
+  // What was measured is printed, whatever fails after it.
+  const auto fail = [&](const Error& error) {
+    progress.Erase();
+    if (n_done > 0) output.Finish();
+    FinishOutput();
+    return Fail(error);
+  };
   for (const Setting& setting : settings) {
     auto loaded = Load(setting.Flags(flags, context), log);
-    if (!loaded) return Fail(loaded.error());
+    if (!loaded) return fail(loaded.error());
     const auto options = SessionOptionsFrom(setting.Flags(flags, context));
-    if (!options) return Fail(options.error());
+    if (!options) return fail(options.error());
     const ResultWarnings warnings(*loaded->engine, log);
     std::optional<BenchRunner> runner(std::in_place, *loaded->session, interrupted);
     for (BenchTest test : *tests) {
       const int64_t n_tokens = test.depth + test.n_prompt + test.n_generate;
       const auto fits = CheckTrainedContext(flags.log_flags.kv, *loaded->session, n_tokens);
-      if (!fits) return Fail(fits.error());
+      if (!fits) return fail(fits.error());
       const auto memory = Plan(*loaded->engine, *options, flags.memory_limit, test);
-      if (!memory) return Fail(memory.error());
+      if (!memory) return fail(memory.error());
       if (flags.dry_run) {
         output.Add(*loaded->engine, setting, test, *memory, {}, {});
         continue;
       }
       if (const double share = setting.budget.kv.equal_bytes; share > 0) {
         auto session = SessionAtEqualBytes(*loaded->engine, *options, share, test, interrupted);
-        if (!session) return Fail(session.error());
+        if (!session) return fail(session.error());
         if (!*session) break;
         loaded->session = *std::move(session);
         runner.emplace(*loaded->session, interrupted);
       }
       if (flags.progress) ConsoleLog().Info("bench  " + setting.model + " " + test.Name());
       const auto samples = runner->Measure(test, flags.repetitions, flags.warmup);
-      if (!samples) return Fail(samples.error());
+      if (!samples) return fail(samples.error());
       if (!samples->empty()) {
         output.Add(*loaded->engine, setting, test, *memory, *samples, runner->caches());
       }
       if (interrupted) break;
       progress.Update(++n_done / n_runs);
     }
-    if (const auto finished = FinishTrace(*loaded); !finished) return Fail(finished.error());
+    if (const auto finished = FinishTrace(*loaded); !finished) return fail(finished.error());
     if (interrupted) break;
   }
   progress.Erase();

@@ -120,6 +120,7 @@ int RunChat(ChatFlags& flags, Conversation& conversation, ConsoleLog& log,
         Flush();
         return InterruptedCode();
       }
+      if (end == ChatInput::End::kFailed) return kFailed;
       if (end == ChatInput::End::kEndOfInput) {
         if (input.is_terminal()) Print("\n");
         return Finished(conversation, input.is_terminal());
@@ -151,7 +152,7 @@ int Chat(Arguments arguments) {
   if (const auto valid = SessionStore::Check(flags.session); !valid) {
     return Misuse("chat", valid.error().message);
   }
-  const auto store = SessionStore::Open(flags.session, flags.model);
+  const auto store = SessionStore::Open(flags.session, table, flags.model);
   if (!store) return Fail(store.error());
   const auto valid = Validate(flags.model);
   if (!valid) return Misuse("chat", valid.error().message);
@@ -165,6 +166,9 @@ int Chat(Arguments arguments) {
   files.UsesModel(flags.model);
   for (const auto& text : {flags.document, flags.system_file}) files.Reads("-f or -sysf", text);
   files.Reads("--chat-template-file", flags.chat_template_file);
+  if (table.Given("--history-file") && !flags.history_file.empty()) {
+    files.Writes("--history-file", flags.history_file, Output::kHistory);
+  }
   if (store->saves()) {
     files.Writes("--session", flags.session.file);
   } else {

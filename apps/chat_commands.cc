@@ -179,6 +179,14 @@ Result<void> ChatCommands::SetParameter(std::string name, const std::string& val
     return {};
   }
   SamplerFlags changed = flags_.sampler;
+  if (name == "seed") {
+    const auto seed = ParseInteger(value);
+    if (!seed || *seed < -1) return Error{"seed: found " + value + ", expected 0 or more, or -1"};
+    changed.seed = *seed;
+    WINNOW_TRY(conversation_.SetSampler(changed));
+    flags_.sampler = changed;
+    return {};
+  }
   std::string names;
   bool found = false;
   Result<void> parsed;
@@ -201,7 +209,6 @@ Result<void> ChatCommands::SetParameter(std::string name, const std::string& val
   if (!found)
     return Error{"there is no parameter '" + name + "'; there are " + names + ", n, system"};
   WINNOW_TRY(parsed);
-  if (name == "seed") changed.seed = static_cast<int64_t>(changed.config.seed);
   WINNOW_TRY(conversation_.SetSampler(changed));
   flags_.sampler = changed;
   return {};

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "base/output_file.h"
 #include "text_input.h"
 
 namespace winnow::apps {
@@ -84,7 +85,7 @@ Result<std::vector<std::string>> ReadHistory(const std::string& path) {
   if (is_long) {
     std::string kept;
     for (const std::string& message : messages) kept += Escaped(message) + "\n";
-    WINNOW_TRY(Write(path, kept, O_TRUNC));
+    WINNOW_TRY(WriteWholeFile(path, kept));
   }
   return messages;
 }

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
 #include <utility>
 
@@ -125,6 +126,10 @@ ChatInput::End ChatInput::ReadPiped(std::string* message) {
     const ssize_t n = getline(&buffer_, &capacity_, stdin);
     if (n < 0) {
       if (errno == EINTR) return End::kInterrupted;
+      if (ferror(stdin) != 0) {
+        log_.Error(std::string("standard input: ") + std::strerror(errno));
+        return End::kFailed;
+      }
       return message->empty() ? End::kEndOfInput : End::kNone;
     }
     std::string_view line(buffer_, static_cast<size_t>(n));

@@ -27,7 +27,7 @@ class ChatInput {
   ChatInput& operator=(const ChatInput&) = delete;
 
   // kInterrupted: a signal came while it waited, or the program is to end.
-  enum class End { kNone, kEndOfInput, kInterrupted };
+  enum class End { kNone, kEndOfInput, kInterrupted, kFailed };  // kFailed: the log says why
   // A message: one line, or several joined by backslashes at their ends. On a terminal also what is
   // pasted as a whole, and the lines between """ and """; Ctrl-C there discards what is typed, and
   // interrupts where nothing is.

@@ -190,6 +190,7 @@ Result<void> CommandFiles::CheckApart() const {
 
 Result<void> CommandFiles::CheckWritable() const {
   for (const OutputEntry& output : outputs_) {
+    if (output.kind == Output::kHistory) continue;
     if (output.takes_files) {
       WINNOW_TRY(CheckFolderWritable(output.flag, output.path));
     } else if (const auto writable = winnow::CheckWritable(output.path); !writable) {

@@ -16,6 +16,7 @@ enum class Output {
   kFile,          // as a whole, at the end
   kFileOrStdout,  // the same; "-" is standard output
   kLines,         // added to
+  kHistory,       // added to where that can be done, else the command goes on without
   kPage,          // an HTML file and the folder of its figures (report::Page)
   kFolder,        // a folder that takes .jsonl files
 };

@@ -243,15 +243,15 @@ int Compare(Arguments arguments) {
   const auto answers = eval::Compare(*loaded->engine, *session_options, *methods, *prompt, options);
   progress.Erase();
   if (!answers) return Fail(answers.error());
+  Result<void> reported;
   if (flags.report && !answers->empty()) {
     const ComparePage page = {.question = flags.question,
                               .facts = ComparisonFacts(flags, *loaded->engine, n_prompt),
                               .answers = *answers,
                               .prompt = *prompt,
                               .expected = flags.expected};
-    const auto written = WriteComparePage(page, loaded->engine->tokenizer(), *flags.report);
-    if (!written) return Fail(written.error());
-    log.Info("page   " + *flags.report);
+    reported = WriteComparePage(page, loaded->engine->tokenizer(), *flags.report);
+    if (reported) log.Info("page   " + *flags.report);
   }
   if (flags.json) {
     report::List list;
@@ -265,6 +265,7 @@ int Compare(Arguments arguments) {
     PrintAnswers(*answers, flags.expected);
   }
   const int printed = FinishOutput();
+  if (!reported) return Fail(reported.error());
   return printed == kDone && interrupted ? InterruptedCode() : printed;
 }
 

@@ -63,6 +63,16 @@ Result<void> Conversation::Restore(const report::Record& notes) {
                  (saved_document.empty() ? "a conversation" : "another document") +
                  ", not the file of -f; give the document another --session"};
   }
+  // The rest of a document's prompt must be in the format that its beginning was written in.
+  const std::string saved_template = TextIn(notes, "template");
+  const std::string saved_hash = TextIn(notes, "template_hash");
+  const bool same = saved_template == writer_.name() &&
+                    (saved_hash.empty() || saved_hash == TextHash(writer_.source()));
+  if (!saved_document.empty() && !same) {
+    return Error{store_.path() + ": the document was read with another chat template (" +
+                 saved_template + ", not this " + std::string(writer_.name()) +
+                 "); give the same --chat-template, or another --session"};
+  }
   const std::string saved_system = TextIn(notes, "system");
   if (!texts_.system.empty() && texts_.system != saved_system) {
     return Error{store_.path() + ": began with another system prompt than this one"};
@@ -83,7 +93,9 @@ Result<void> Conversation::Save() {
 }
 
 Result<void> Conversation::Write() {
-  report::Record notes = {{"template", std::string(writer_.name())}, {"system", texts_.system}};
+  report::Record notes = {{"template", std::string(writer_.name())},
+                          {"template_hash", TextHash(writer_.source())},
+                          {"system", texts_.system}};
   if (!document_hash_.empty()) notes.Add("document", document_hash_);
   report::List messages;
   for (const ChatMessage& message : messages_) {
@@ -141,7 +153,11 @@ Result<runtime::StopReason> Conversation::Answer(std::string message,
     StartMessages();
   }
   messages_.push_back({"user", std::move(message)});
-  return AnswerLast(interrupted);
+  const size_t n_before = messages_.size() - 1;
+  auto answered = AnswerLast(interrupted);
+  // A message that met an error has no answer, and would stand before the next one for ever.
+  if (!answered) messages_.resize(n_before);
+  return answered;
 }
 
 std::vector<ChatMessage> Conversation::transcript() const {

@@ -179,18 +179,7 @@ class EvalRun {
     }
     const std::string problems = eval::ListProblems(results);
     if (!problems.empty()) log_.Warning(problems);
-    if (flags_.json) {
-      WINNOW_TRY(
-          WriteFileOrStdout(*flags_.json, report::ToJson(eval::ToRecord(results), 1) + "\n"));
-    }
-    if (!flags_.task.answers.empty()) {
-      const std::string model = std::filesystem::path(flags_.model.model).stem().string();
-      WINNOW_TRY(eval::WriteFastChatAnswers(results, model, static_cast<double>(std::time(nullptr)),
-                                            flags_.task.answers));
-    }
-    if (flags_.report) {
-      WINNOW_TRY(eval::MakePage(results, HumanBytes).Write(*flags_.report));
-    }
+    const Result<void> written = WriteFiles(results);
     if (!results.stopped && !HasAnyResult(results)) return Error{"no sample could be run"};
     if (!flags_.json || *flags_.json != "-") PrintTables(results);
     if (results.stopped) {
@@ -199,7 +188,26 @@ class EvalRun {
                        : "interrupted; with --results FILE the same command would go on from here");
     }
     const int printed = FinishOutput();
+    WINNOW_TRY(written);
     return printed == kDone && results.stopped ? InterruptedCode() : printed;
+  }
+
+  // All that were asked for, as far as they can be written. Error: that of the first that cannot.
+  Result<void> WriteFiles(const eval::EvalResults& results) const {
+    Result<void> written;
+    const auto add = [&](Result<void> one) {
+      if (written) written = std::move(one);
+    };
+    if (flags_.json) {
+      add(WriteFileOrStdout(*flags_.json, report::ToJson(eval::ToRecord(results), 1) + "\n"));
+    }
+    if (!flags_.task.answers.empty()) {
+      const std::string model = std::filesystem::path(flags_.model.model).stem().string();
+      add(eval::WriteFastChatAnswers(results, model, static_cast<double>(std::time(nullptr)),
+                                     flags_.task.answers));
+    }
+    if (flags_.report) add(eval::MakePage(results, HumanBytes).Write(*flags_.report));
+    return written;
   }
 
   const eval::Task& task_;

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/check.h"
 #include "base/nearest.h"
 
 namespace winnow::apps {
@@ -186,12 +187,28 @@ void FlagTable::Switch(Names names, std::string help, bool* target, bool value) 
   Add(std::move(flag));
 }
 
-const Flag* FlagTable::Find(std::string_view name) const {
+const FlagTable::Entry* FlagTable::Find(std::string_view name) const {
   for (const Entry& entry : entries_) {
     const Flag& flag = entry.flag;
-    if (std::find(flag.names.begin(), flag.names.end(), name) != flag.names.end()) return &flag;
+    if (std::find(flag.names.begin(), flag.names.end(), name) != flag.names.end()) return &entry;
   }
   return nullptr;
+}
+
+namespace {
+
+std::string Alternatives(const std::vector<std::string>& values) {
+  std::string text;
+  for (const std::string& value : values) text += (text.empty() ? "" : ", ") + value;
+  return text;
+}
+
+}  // namespace
+
+bool FlagTable::Given(std::string_view name) const {
+  const Entry* entry = Find(name);
+  WINNOW_CHECK(entry != nullptr);
+  return given_.contains(entry);
 }
 
 std::string FlagTable::Nearest(std::string_view name) const {
@@ -222,17 +239,25 @@ Result<std::vector<std::string>> FlagTable::Parse(std::span<const std::string> a
     }
     const size_t equals = argument.starts_with("--") ? argument.find('=') : std::string::npos;
     const std::string name = argument.substr(0, equals);
-    const Flag* flag = Find(name);
-    if (flag == nullptr) {
+    const Entry* entry = Find(name);
+    if (entry == nullptr) {
       const std::string nearest = Nearest(name);
       return Error{"unknown flag " + name +
                    (nearest.empty() ? "" : "; did you mean " + nearest + "?")};
     }
+    const Flag* flag = &entry->flag;
+    given_.insert(entry);
     std::string value;
     const bool has_next = i + 1 < arguments.size();
     if (equals != std::string::npos) {
-      if (flag->value_name.empty()) return Error{"flag " + name + " takes no value"};
       value = argument.substr(equals + 1);
+      const auto& values = flag->optional_values;
+      if (!values.empty() && std::find(values.begin(), values.end(), value) == values.end()) {
+        return Error{"flag " + name + ": found '" + value + "', expected " + Alternatives(values)};
+      }
+      if (values.empty() && flag->value_name.empty()) {
+        return Error{"flag " + name + " takes no value"};
+      }
     } else if (!flag->optional_values.empty()) {
       const auto& values = flag->optional_values;
       if (has_next && std::find(values.begin(), values.end(), arguments[i + 1]) != values.end()) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,6 +57,8 @@ class FlagTable {
   // Errors: unknown flag (with the nearest known one), missing or unreadable value.
   Result<std::vector<std::string>> Parse(std::span<const std::string> arguments);
 
+  // Whether Parse met the flag, by any of its names.
+  bool Given(std::string_view name) const;
   bool help_wanted() const { return help_wanted_; }
   std::string Help() const;
   const std::string& command() const { return command_; }
@@ -65,7 +68,7 @@ class FlagTable {
     size_t group;
     Flag flag;
   };
-  const Flag* Find(std::string_view name) const;
+  const Entry* Find(std::string_view name) const;
   std::string Nearest(std::string_view name) const;
 
   std::string command_, usage_, summary_;
@@ -73,6 +76,7 @@ class FlagTable {
   size_t group_ = 0;  // of the flags that are added
   std::vector<std::string> notes_;
   std::vector<Entry> entries_;
+  std::set<const Entry*> given_;  // by what was parsed, when all flags are there
   bool help_wanted_ = false;
 };
 

@@ -28,7 +28,7 @@ FlagTable Table(Options& o) {
   table.Add({"--share"}, "X", "a share", &o.share);
   table.Add({"-r"}, "TEXT", "stops", &o.stops);
   table.Switch({"--no-colour"}, "no colour", &o.colour, false);
-  Flag fast{{"-fa"}, "", "fast", "", {"on", "off"}, false, {}};
+  Flag fast{{"-fa", "--fast"}, "", "fast", "", {"on", "off"}, false, {}};
   fast.set = [&o](std::string_view value) {
     o.fast = value != "off";
     return Result<void>();
@@ -68,6 +68,24 @@ TEST(FlagTable, OptionalValuesAreTakenOnlyIfTheyAreOne) {
   EXPECT_TRUE(o.fast);
 }
 
+TEST(FlagTable, OptionalValuesBehindAnEqualsSign) {
+  Options o;
+  EXPECT_TRUE(Table(o).Parse(std::vector<std::string>{"--fast=on"}));
+  EXPECT_TRUE(o.fast);
+  EXPECT_TRUE(Table(o).Parse(std::vector<std::string>{"--fast=off"}));
+  EXPECT_FALSE(o.fast);
+  EXPECT_EQ(ErrorText({"--fast=file"}), "flag --fast: found 'file', expected on, off");
+}
+
+TEST(FlagTable, KnowsWhatWasGiven) {
+  Options o;
+  FlagTable table = Table(o);
+  EXPECT_TRUE(table.Parse(std::vector<std::string>{"--count", "0", "-fa"}));
+  EXPECT_TRUE(table.Given("-c"));  // by its other name, and with its default
+  EXPECT_TRUE(table.Given("--fast"));
+  EXPECT_FALSE(table.Given("-n"));
+}
+
 TEST(FlagTable, AfterTwoDashesNothingIsAFlag) {
   Options o;
   EXPECT_EQ(*Table(o).Parse(std::vector<std::string>{"--", "-n", "--"}),
@@ -99,7 +117,7 @@ TEST(FlagTable, HelpShowsGroupsAndDefaults) {
             "  --share X                       a share [0.5]\n"
             "  -r TEXT                         stops\n"
             "  --no-colour                     no colour\n"
-            "  -fa                             fast\n");
+            "  -fa, --fast                     fast\n");
   FlagTable table = Table(o);
   ASSERT_TRUE(table.Parse(std::vector<std::string>{"--help", "--nonsense"}).has_value());
   EXPECT_TRUE(table.help_wanted());

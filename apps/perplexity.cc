@@ -256,14 +256,14 @@ int Perplexity(Arguments arguments) {
     auto reader = eval::LogProbsReader::Open(*flags.compare);
     if (!reader) return Fail(reader.error());
     const int64_t window = reader->header().window;
-    if (flags.model.context != kDefaultWindow && flags.model.context != window) {
+    if (table.Given("-c") && flags.model.context != window) {
       return Fail(Error{*flags.compare + ": made with windows of " + std::to_string(window) +
                         " tokens, -c says " + std::to_string(flags.model.context)});
     }
     flags.model.context = window;
     consumers.base_reader = std::move(reader).value();
   }
-  if (flags.stream.enabled && flags.model.context == kDefaultWindow) flags.model.context = 0;
+  if (flags.stream.enabled && !table.Given("-c")) flags.model.context = 0;
   auto loaded = Load(flags.model, log);
   if (!loaded) return Fail(loaded.error());
   const ResultWarnings warnings(*loaded->engine, log);
@@ -320,14 +320,14 @@ int Perplexity(Arguments arguments) {
   const auto estimate = eval::MeasurePerplexity(session, *windows, options);
   progress.Erase();
   if (!estimate) return Fail(estimate.error());
-  if (const auto finished = FinishTrace(*loaded); !finished) return Fail(finished.error());
+  auto files_written = FinishTrace(*loaded);
   if (estimate->stopped) {
     log.Warning("interrupted after " + std::to_string(n_done) + " of " +
                 std::to_string(windows->n_windows) + " windows" +
                 (consumers.writes() ? "; files of all of them were not written" : ""));
     if (estimate->nll.count() == 0) return InterruptedCode();
-  } else if (const auto finished = consumers.Finish(); !finished) {
-    return Fail(finished.error());
+  } else if (auto finished = consumers.Finish(); !finished) {
+    files_written = std::move(finished);
   }
 
   const double seconds =
@@ -365,6 +365,7 @@ int Perplexity(Arguments arguments) {
            Fixed(static_cast<double>(n_tokens) / seconds, 1) + " tokens/s, peak memory " +
            HumanBytes(PeakResidentBytes()));
   const int printed = FinishOutput();
+  if (!files_written) return Fail(files_written.error());
   return printed == kDone && estimate->stopped ? InterruptedCode() : printed;
 }
 

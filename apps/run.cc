@@ -184,6 +184,15 @@ std::vector<runtime::TokenId> AfterTheSession(const runtime::Session& session,
   return prompt;
 }
 
+// What goes on from the session later goes on after all that was shown: the last token of an answer
+// that was cut short is in no cache yet.
+Result<void> ReadLastToken(runtime::Session& session, const runtime::Generated& generated) {
+  const bool cut_short = generated.stop_reason == runtime::StopReason::kLimit ||
+                         generated.stop_reason == runtime::StopReason::kCancelled;
+  if (!cut_short || generated.tokens.empty() || session.room() == 0) return {};
+  return session.Decode(generated.tokens.back());
+}
+
 // The last lines of a document: what an answer follows. Short texts are shown whole.
 std::string_view EndOfDocument(std::string_view text) {
   constexpr size_t kShortText = 1200, kShown = 400;  // bytes
@@ -215,8 +224,15 @@ int Run(Arguments arguments) {
   if (const auto valid = SessionStore::Check(flags.session); !valid) {
     return Misuse("run", valid.error().message);
   }
-  const auto store = SessionStore::Open(flags.session, flags.model);
+  const auto store = SessionStore::Open(flags.session, table, flags.model);
   if (!store) return Fail(store.error());
+  if (flags.session.all && store->notes() != nullptr &&
+      (store->notes()->Find("messages") || store->notes()->Find("document"))) {
+    return Fail(Error{store->path() +
+                      ": belongs to 'winnow chat', whose messages or document "
+                      "--session-all would lose; --session-read-only goes on from it and leaves "
+                      "the file as it is"});
+  }
   if (const auto valid = Validate(flags.model); !valid) {
     return Misuse("run", valid.error().message);
   }
@@ -309,7 +325,7 @@ int Run(Arguments arguments) {
   }
   Result<void> saved;
   const auto save = [&] { saved = store->Save(session, flags.model, {}); };
-  if (store->saves() && !flags.session.all && !store->restored()) options.on_prompt = save;
+  if (store->saves() && !store->restored()) options.on_prompt = save;
   // The prompt appears at once, but not before it is known to fit.
   const bool fits =
       session.CheckRoom(static_cast<int64_t>(tokens.size()) - session.n_tokens()).has_value();
@@ -325,10 +341,14 @@ int Run(Arguments arguments) {
   const auto generated = Generate(session, *sampler, tokens, options);
   progress.Erase();
   if (!generated) return Fail(generated.error());
-  if (const auto finished = FinishTrace(*loaded); !finished) return Fail(finished.error());
+  const auto traced = FinishTrace(*loaded);
   const bool read =
       generated->stop_reason != runtime::StopReason::kCancelled || !generated->tokens.empty();
-  if (store->saves() && flags.session.all && read) save();
+  if (store->saves() && flags.session.all && read) {
+    const auto whole = ReadLastToken(session, *generated);
+    if (!whole) return Fail(whole.error());
+    save();
+  }
 
   if (flags.json) {
     Print(report::ToJson(StatisticsRecord(*generated, session, loaded->engine->load_ms())));
@@ -349,6 +369,7 @@ int Run(Arguments arguments) {
     log.Info("\n" + StatisticsText(*generated, session, loaded->engine->load_ms()));
   }
   if (!saved) return Fail(saved.error());
+  if (!traced) return Fail(traced.error());
   if (printed != kDone) return printed;
   return generated->stop_reason == runtime::StopReason::kCancelled ? InterruptedCode() : kDone;
 }

@@ -27,10 +27,13 @@ void AddServerFlags(FlagTable& table, ServeFlags& flags) {
              false,
              [&flags](std::string_view text) {
                std::istringstream keys{std::string(text)};
+               const size_t n_before = flags.api_keys.size();
                for (std::string key; std::getline(keys, key, ',');) {
                  if (!key.empty()) flags.api_keys.push_back(key);
                }
-               return Result<void>();
+               if (flags.api_keys.size() > n_before) return Result<void>();
+               return Result<void>(
+                   Error{"found no key; expected one at least (a variable that is not set?)"});
              }});
   table.Add({"--api-key-file"}, "FILE",
             "the same, a key in each line; lines that begin with # are comments",
@@ -232,7 +235,11 @@ Result<server::HttpOptions> HttpOptionsFrom(const ServeFlags& flags) {
     return Error{"flag --threads-http: found " + std::to_string(flags.n_http_threads) +
                  ", expected 1 to 16, or -1 for as many as it needs"};
   }
-  if (flags.timeout_s < 1) return Error{"flag --timeout: expected 1 second or more"};
+  constexpr int64_t kLongest = 100'000'000;  // three years; clocks count nanoseconds
+  if (flags.timeout_s < 1 || flags.timeout_s > kLongest) {
+    return Error{"flag --timeout: found " + std::to_string(flags.timeout_s) +
+                 " seconds, expected 1 to " + std::to_string(kLongest)};
+  }
   server::HttpOptions options;
   options.host = flags.host;
   options.port = static_cast<uint16_t>(flags.port);

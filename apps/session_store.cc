@@ -1,5 +1,6 @@
 #include "session_store.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -39,7 +40,7 @@ bool TakeNumber(const report::Record& record, std::string_view name, double& out
 }
 
 // False: these are not notes of ours.
-bool TakeFlags(const report::Record& saved, ModelFlags& flags) {
+bool TakeFlags(const report::Record& saved, const FlagTable& given, ModelFlags& flags) {
   ModelFlags then;
   const bool whole =
       Take(saved, "method", then.kv.method) && Take(saved, "size", then.kv.size) &&
@@ -49,19 +50,16 @@ bool TakeFlags(const report::Record& saved, ModelFlags& flags) {
       Take(saved, "key_type", then.key_type) && Take(saved, "value_type", then.value_type) &&
       Take(saved, "no_kv_rotation", then.no_kv_rotation) && Take(saved, "context", then.context);
   if (!whole) return false;
-  const KvFlags none;
+  constexpr const char* kOfTheBudget[] = {"--kv-method", "--kv-size",   "--kv-ratio",
+                                          "--kv-memory", "--kv-decode", "--prefill-chunk"};
   KvFlags& kv = flags.kv;
-  const bool kv_given = kv.method != none.method || kv.size != none.size ||
-                        kv.ratio != none.ratio || kv.memory_bytes != none.memory_bytes ||
-                        kv.decode != none.decode || kv.prefill_chunk != none.prefill_chunk;
-  if (!kv_given) {
+  if (std::ranges::none_of(kOfTheBudget, [&](const char* name) { return given.Given(name); })) {
     then.kv.trace = kv.trace;
     then.kv.strict = kv.strict;
     kv = then.kv;
   }
-  const ModelFlags defaults;
-  if (flags.key_type == defaults.key_type) flags.key_type = then.key_type;
-  if (flags.value_type == defaults.value_type) flags.value_type = then.value_type;
+  if (!given.Given("-ctk")) flags.key_type = then.key_type;
+  if (!given.Given("-ctv")) flags.value_type = then.value_type;
   flags.no_kv_rotation = flags.no_kv_rotation || then.no_kv_rotation;
   if (flags.context == 0) flags.context = then.context;
   return true;
@@ -87,7 +85,8 @@ Result<void> SessionStore::Check(const SessionFlags& flags) {
   return {};
 }
 
-Result<SessionStore> SessionStore::Open(const SessionFlags& flags, ModelFlags& model) {
+Result<SessionStore> SessionStore::Open(const SessionFlags& flags, const FlagTable& given,
+                                        ModelFlags& model) {
   SessionStore store;
   store.flags_ = flags;
   if (!flags.file) return store;
@@ -99,7 +98,7 @@ Result<SessionStore> SessionStore::Open(const SessionFlags& flags, ModelFlags& m
   WINNOW_ASSIGN(const runtime::SessionFileInfo info, runtime::ReadSessionInfo(*flags.file));
   const auto notes = report::ParseJson(info.notes);
   const report::Record* record = notes ? std::get_if<report::Record>(&notes->data) : nullptr;
-  if (record == nullptr || !TakeFlags(*record, model)) {
+  if (record == nullptr || !TakeFlags(*record, given, model)) {
     return Error{*flags.file +
                  ": was not saved by this command line (its notes say nothing of "
                  "flags)"};

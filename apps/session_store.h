@@ -28,10 +28,11 @@ class SessionStore {
   SessionStore() = default;
   // Errors (misuse): switches without --session, or that contradict each other.
   static Result<void> Check(const SessionFlags& flags);
-  // Looks whether the file is there. Where it is, flags of the cache that were not given become
-  // what the session was saved with, and Load goes on from it. Errors: the file cannot be read or
-  // is damaged; --session-read-only without one.
-  static Result<SessionStore> Open(const SessionFlags& flags, ModelFlags& model);
+  // Looks whether the file is there. Where it is, flags of the cache that were not given (`given`,
+  // parsed) become what the session was saved with, and Load goes on from it. Errors: the file
+  // cannot be read or is damaged; --session-read-only without one.
+  static Result<SessionStore> Open(const SessionFlags& flags, const FlagTable& given,
+                                   ModelFlags& model);
 
   // What the program saved with it last time; null where there was no file.
   const report::Record* notes() const { return notes_ ? &*notes_ : nullptr; }

@@ -129,6 +129,22 @@ TEST_F(Api, ErrorsHaveCodes) {
   EXPECT_EQ(CodeFrom(Model::Open(path_, {.threads = -1})), ErrorCode::kInvalid);
   EXPECT_EQ(CodeFrom(Model::Open(path_, {.context = -1})), ErrorCode::kInvalid);
   EXPECT_EQ(CodeFrom(model_->RestoreSession(path_ + ".none")), ErrorCode::kFile);
+  {  // the options are wrong, not the file
+    const std::string saved = path_ + ".session";
+    Session session = model_->NewSession().value();
+    ASSERT_TRUE(session.Append(std::vector<Token>{5, 6}).has_value());
+    ASSERT_TRUE(session.Save(saved).has_value());
+    EXPECT_EQ(CodeFrom(model_->RestoreSession(saved, {.context = -1})), ErrorCode::kInvalid);
+  }
+  {
+    Session session = model_->NewSession().value();
+    GenerateOptions options;
+    options.max_tokens = -5;
+    const std::vector<Token> prompt = {5, 6};
+    EXPECT_EQ(CodeFrom(session.Generate(prompt, options)), ErrorCode::kInvalid);
+    Scheduler scheduler = model_->NewScheduler().value();
+    EXPECT_EQ(CodeFrom(scheduler.Submit(prompt, options)), ErrorCode::kInvalid);
+  }
   EXPECT_EQ(CodeFrom(model_->RestoreSession(path_)), ErrorCode::kFormat);
   std::filesystem::remove(damaged);
 

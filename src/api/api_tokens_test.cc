@@ -109,6 +109,13 @@ TEST_F(ApiTokens, AFalseStops) {
   const Generation other = scheduler.Submit(prompt_, options).value().Wait().value();
   EXPECT_EQ(other.stop_reason, StopReason::kCancelled);
   EXPECT_LT(other.tokens.size(), 10u);
+  // Also with the last token that is allowed.
+  options.max_tokens = 4;
+  n_told = 0;
+  EXPECT_EQ(session.Generate(prompt_, options).value().stop_reason, StopReason::kCancelled);
+  n_told = 0;
+  EXPECT_EQ(scheduler.Submit(prompt_, options).value().Wait().value().stop_reason,
+            StopReason::kCancelled);
 }
 
 // Also not with the text that a stop string has held back.
@@ -201,6 +208,7 @@ TEST_F(ApiTokens, AppendingCanBeCancelled) {
   options.cancel.Cancel();
   EXPECT_EQ(session.Append(Document(50), options).error().code, ErrorCode::kCancelled);
   EXPECT_EQ(session.tokens().size(), 4u);
+  EXPECT_TRUE(session.logits().empty());
 }
 
 TEST_F(ApiTokens, OfAStringAreControlTokensOnlyWhereAskedFor) {

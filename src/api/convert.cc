@@ -72,7 +72,12 @@ runtime::SamplerConfig Convert(const Sampling& s) {
           .seed = s.seed};
 }
 
-Result<void> CheckProbabilities(const GenerateOptions& options, int64_t vocabulary) {
+Result<void> CheckOptions(const GenerateOptions& options, int64_t vocabulary) {
+  if (options.max_tokens < -1) {
+    return Error{.message = "max_tokens is " + std::to_string(options.max_tokens) +
+                            ", expected 0 or more, or -1",
+                 .code = ErrorCode::kInvalid};
+  }
   if (options.top_probabilities >= -1 && options.top_probabilities <= vocabulary) return {};
   return Error{.message = "top_probabilities is " + std::to_string(options.top_probabilities) +
                           ", expected -1 to " + std::to_string(vocabulary),

@@ -26,8 +26,8 @@ Result<T> WithCode(Result<T> result, ErrorCode code) {
   return Error{.message = result.error().message, .code = code};
 }
 
-// Error: a top_probabilities that is no number of tokens.
-Result<void> CheckProbabilities(const GenerateOptions& options, int64_t vocabulary);
+// Errors: a top_probabilities or max_tokens that is no number of tokens.
+Result<void> CheckOptions(const GenerateOptions& options, int64_t vocabulary);
 // Tells options.on_token of a token, and notes its probability where it is wanted. False: stop.
 bool TellToken(const GenerateOptions& options, Token token, std::string_view text,
                const runtime::Probabilities& probabilities, Generation& generation);

@@ -101,8 +101,13 @@ struct Pending::Impl {
         }
         return add(event.text);
       case runtime::Event::Kind::kFinished:
-        add(event.rest);
         generation.stop_reason = StopReasonFrom(event.finish);
+        // As a session says it: told to stop with the last token there was room for.
+        if (told_to_stop && (event.finish == runtime::Finish::kLength ||
+                             event.finish == runtime::Finish::kContext)) {
+          generation.stop_reason = StopReason::kCancelled;
+        }
+        add(event.rest);
         generation.prefill_ms = event.timings.prefill_ms;
         generation.decode_ms = event.timings.decode_ms;
         break;
@@ -175,7 +180,7 @@ Result<Pending> Scheduler::Submit(std::span<const Token> prompt, const GenerateO
 
 Result<Pending> Scheduler::Submit(std::span<const Token> prompt, const GenerateOptions& options,
                                   const SessionOptions& session, bool has_session) {
-  WINNOW_TRY(api::CheckProbabilities(options, impl_->engine->tokenizer().vocabulary_size()));
+  WINNOW_TRY(api::CheckOptions(options, impl_->engine->tokenizer().vocabulary_size()));
   auto pending = std::make_shared<Pending::Impl>();
   runtime::Request request;
   request.prompt.assign(prompt.begin(), prompt.end());

@@ -67,6 +67,7 @@ Result<void> Session::Impl::Append(std::span<const Token> tokens, const AppendOp
                 api::WithCode(session->Prefill(tokens, prefill), ErrorCode::kInvalid));
   NoReplayWarning(n_not_replayed);
   if (finished) return {};
+  session->ForgetLogits();
   return Error{.message = "cancelled while tokens were read", .code = ErrorCode::kCancelled};
 }
 
@@ -96,7 +97,7 @@ Result<Generation> Session::Generate(std::span<const Token> prompt,
                                      const GenerateOptions& options) {
   runtime::Session& session = *impl_->session;
   const int64_t vocabulary = session.engine().tokenizer().vocabulary_size();
-  WINNOW_TRY(api::CheckProbabilities(options, vocabulary));
+  WINNOW_TRY(api::CheckOptions(options, vocabulary));
   WINNOW_ASSIGN(runtime::Sampler sampler,
                 api::WithCode(runtime::Sampler::Make(api::Convert(options.sampling), vocabulary),
                               ErrorCode::kInvalid));

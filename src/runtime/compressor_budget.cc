@@ -113,7 +113,7 @@ bool Compressor::Streams(const cache::Cache& cache, int64_t budget) const {
     return false;
   }
   const int64_t n_call = std::max<int64_t>(1, options_.prefill_chunk);
-  return options_.method->MaxSlots(budget, cache.capacity()) + n_call <= cache.capacity();
+  return n_call <= cache.capacity() - options_.method->MaxSlots(budget, cache.capacity());
 }
 
 int64_t Compressor::LargestStreamingBudget(const cache::Cache& cache) const {

@@ -57,9 +57,11 @@ Result<void> CheckLogits(Session& session) {
                             std::to_string(session.n_tokens()) +
                             " tokens: no token can be chosen; ";
   if (kernels::NOverflowed(session.engine().backend()) > 0) {
-    return Error{found + "values overflow the cache: try `keys` and `values` of bf16"};
+    return Error{.message = found + "values overflow the cache: try `keys` and `values` of bf16",
+                 .code = ErrorCode::kInternal};
   }
-  return Error{found + "`check_tensors` looks for them in the weights"};
+  return Error{.message = found + "`check_tensors` looks for them in the weights",
+               .code = ErrorCode::kInternal};
 }
 
 }  // namespace winnow::runtime

@@ -206,6 +206,8 @@ void Session::Truncate(int64_t n_tokens) {
   data_->has_logits = false;
 }
 
+void Session::ForgetLogits() { data_->has_logits = false; }
+
 int64_t Session::KeepCommonPrefix(std::span<const TokenId> tokens) {
   // The caller is after the last token's logits: where they are there, nothing is left to do.
   if (data_->has_logits && std::ranges::equal(tokens, data_->tokens)) return n_tokens();

@@ -80,6 +80,7 @@ class Session {
 
   void Reset();                     // forget everything
   void Truncate(int64_t n_tokens);  // keep the first n tokens
+  void ForgetLogits();              // as after Truncate: the last token is read again for them
   // Keeps the longest common prefix with `tokens` and returns its length: all of them where the
   // last one's logits are there, else all but the last at most.
   int64_t KeepCommonPrefix(std::span<const TokenId> tokens);

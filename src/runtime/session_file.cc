@@ -295,7 +295,13 @@ Result<std::unique_ptr<Session>> RestoreSession(Engine& engine, const SessionOpt
                                                 SessionInput input) {
   WINNOW_ASSIGN(SessionReader reader, SessionReader::Start(input));
   WINNOW_ASSIGN(const Head head, ReadHead(reader));
-  WINNOW_ASSIGN(std::unique_ptr<Session> session, Session::Make(engine, options));
+  auto made = Session::Make(engine, options);
+  if (!made) {  // the caller's options, not the file
+    Error error = made.error();
+    if (error.code == ErrorCode::kUnknown) error.code = ErrorCode::kInvalid;
+    return error;
+  }
+  std::unique_ptr<Session> session = std::move(made).value();
   if (const auto same = CheckSame(head.info, Describe(*session)); !same) {
     return reader.At(same.error());
   }

@@ -60,6 +60,8 @@ class Chat(CliTest):
         self.assertIn("there is no parameter 'nonsense'", told)
         self.assertIn("top_k: found 2.5, expected a whole number", told)
         self.assertIn("top_p", told)
+        seeds = self.assert_done(self.chat(["/set seed 4000000000", "/set seed -1", "/set seed -2"])).err
+        self.assertEqual(seeds.count("seed: found"), 1, seeds)
         self.assertIn("system = You are a tree.", told)
         short = self.chat(["/set n 2", "the house"])
         self.assertIn("decode 1 tokens", self.assert_done(short).err)

@@ -83,6 +83,10 @@ class Misuse(CliTest):
         self.assert_misused(winnow("run", "-c", "99999999999999999999"), "-c")
         self.assert_misused(winnow("run", "--temp", "nan"), "--temp", "nan")
         self.assert_misused(winnow("run", "--json=yes"), "--json", "takes no value")
+        self.assert_misused(winnow("run", "--color=blue"), "--color", "'blue'", "auto")
+        self.assert_done(winnow("run", "-m", self.model, "-p", "x", "-n", "1", "--color=off"))
+        self.assert_misused(winnow("serve", "-m", self.model, "--api-key", ""), "--api-key", "no key")
+        self.assert_misused(winnow("serve", "-m", self.model, "--timeout", "9999999999"), "--timeout", "9999999999")
 
     def test_values_out_of_range(self):
         base = ["run", "-m", self.model, "-p", "x"]

@@ -70,6 +70,12 @@ class Outputs(CliTest):
             for path in inputs:
                 self.assert_refused([*command, flag, path], flag, path, "reads")
 
+    def test_a_history_is_no_other_file(self):
+        chat = ["chat", "-m", self.model, "-p", "x", "-st"]
+        for flag, path in (("-f", self.text), ("--session", self.place / "session"), ("--trace", self.place / "trace")):
+            self.assert_refused([*chat, flag, path, "--history-file", path], flag, path, "--history-file")
+        self.assert_refused([*chat, "--history-file", self.model], "-m", self.model)
+
     def test_other_inputs(self):
         base = self.put("base.kld")
         self.assert_refused(["perplexity", "-m", self.model, "--kl", base, "--save-logits", base], "--kl", base)
@@ -164,6 +170,26 @@ class Outputs(CliTest):
             self.assertGreater(len(content), 5, command)
             self.assertNotEqual(content, b"kept\n", command)
             self.assertEqual([path for path in self.files() if path.endswith(".tmp")], [])
+
+    def test_a_full_disk_for_one_output_takes_nothing_from_the_others(self):
+        m, method = ["-m", self.model, "-t", "1"], ["--kv-method", "streaming", "--kv-size", "16"]
+        session = self.place / "session"
+        run = winnow("run", *m, "-f", self.text, "-n", "2", *method, "--json", "--session", session, "--session-all", "--trace", "/dev/full")
+        self.assertEqual((run.code, len(run.json["tokens"])), (1, 2), run.err)
+        self.assertIn("/dev/full", run.err)
+        self.assertTrue(session.exists())
+        scored = winnow("perplexity", *m, "-f", self.text, "-c", "64", *method, "--json", "--trace", "/dev/full")
+        self.assertEqual(scored.code, 1)
+        self.assertGreater(scored.json["perplexity"], 1)
+        page = self.place / "page.html"
+        done = winnow("eval", "perplexity", *m, "--data", self.text, "--chunks", "1", "--json", "/dev/full", "--report", page)
+        self.assertEqual(done.code, 1, done.err)
+        self.assertIn("/dev/full", done.err)
+        self.assertTrue(page.exists())
+        self.assertIn("full", done.text)
+        # What bench had measured before a model that is not there.
+        bench = winnow("bench", "-m", f"{self.model},/none", "-t", "1", "-p", "8", "-n", "0", "-r", "1", "-o", "json")
+        self.assertEqual((bench.code, len(bench.json)), (1, 1), bench.err)
 
     def test_closed_standard_streams_are_not_the_output(self):
         closed = "exec \"$0\" \"$@\" <&- >&- 2>&-"

@@ -118,6 +118,14 @@ class Perplexity(CliTest):
         self.assertIn("only", outcome.err)
         self.assert_failed(self.score("-p", "a"), "expected at least 4")
 
+    def test_a_context_that_is_given_counts(self):
+        # Also that of the default.
+        text = self.file("long.txt", TEXT * (1 + 4000 // len(TEXT)))
+        self.assert_failed(self.score("-f", text, "--stream", "-c", "512"), "512")
+        base = self.folder / "base"
+        self.assert_done(self.score("-f", self.text, "-c", "64", "--kl-base", base))
+        self.assert_failed(self.score("--kl", base, "-c", "512"), "windows of 64", "-c says 512")
+
     def test_misuse(self):
         self.assert_misused(self.score("-f", self.text, "--kl", "x"), "-f")
         self.assert_misused(self.score("-f", self.text, "--kl-divergence"), "--kl-base")

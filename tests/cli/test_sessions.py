@@ -61,12 +61,36 @@ class Run(SessionTest):
         self.assertNotEqual(told.text, self.text("-p", " a tree", session=False))
 
     def test_all_saves_the_answer_too(self):
-        first = self.text("-p", DOCUMENT, "--session-all")
-        # The newest token is not read yet when an answer ends.
+        done = self.assert_done(self.run_text("-p", DOCUMENT, "--session-all"))
+        first = done.text
+        n_prompt = int(re.search(r"prefill +\S+ ms +(\d+) tokens", done.err)[1])
+        told = self.assert_done(self.run_text("-p", "a", "--session-read-only")).err
+        self.assertIn(f"goes on after {n_prompt + 6} tokens", told)  # the last token of the answer, too
         second = self.text("-p", "the", "--session-all")
         self.assertNotEqual(first, second)
         told = self.assert_done(self.run_text("-p", "a", "--session-read-only")).err
         self.assertRegex(told, r"goes on after \d+ tokens")
+
+    def test_all_writes_the_prompt_before_it_answers(self):
+        with subprocess.Popen([WINNOW, "run", "-m", self.model, "--session", self.session, "--session-all", "-p", DOCUMENT, "-n", "-1",
+                               "-c", "100000", "--ignore-eos", "--no-display-prompt"], stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL) as process:
+            process.stdout.read(1)
+            process.kill()
+        self.assertRegex(self.assert_done(self.run_text("-p", "a", "--session-read-only")).err, r"goes on after \d+ tokens")
+
+    def test_all_leaves_what_belongs_to_a_chat(self):
+        self.answers(["the old man"])
+        written = self.session.read_bytes()
+        self.assert_failed(self.run_text("-p", "a", "--session-all"), "winnow chat", "--session-read-only")
+        self.assertEqual(self.session.read_bytes(), written)
+        self.text("-p", "a", "--session-read-only")
+
+    def test_flags_that_are_given_must_be_the_same(self):
+        self.text("-p", DOCUMENT, "-ctk", "f32", "--kv-method", "h2o", "--kv-size", "60")
+        self.text("-p", DOCUMENT)
+        self.assert_failed(self.run_text("-p", DOCUMENT, "-ctk", "f16"), "F32 keys", "F16 keys")
+        self.assert_failed(self.run_text("-p", DOCUMENT, "--kv-method", "full"), "h2o")
 
     def test_read_only(self):
         self.assertEqual(self.run_text("-p", "a", "--session-read-only").code, 1)
@@ -156,6 +180,15 @@ class Chat(SessionTest):
         told = self.chat(questions, "-f", other)
         self.assertEqual(told.code, 1)
         self.assertIn("another document", told.err)
+        # Questions are written as the document was.
+        for template in ("llama3", "{% for m in messages %}<{{ m.role }}> {{ m.content }}\n{% endfor %}"):
+            self.assert_failed(self.chat(questions, "--chat-template", template), "another chat template")
+
+    def test_a_message_that_fails_is_not_part_of_it(self):
+        refuses = "{% for m in messages %}{% if m.content == 'no' %}{{ raise_exception('never') }}{% endif %}<{{ m.role }}> {{ m.content }}\n{% endfor %}"
+        self.answers(["the house"], "--chat-template", refuses)
+        self.assert_failed(self.chat(["no"], "--chat-template", refuses), "never")
+        self.answers(["the tree"], "--chat-template", refuses)
 
     def test_save_and_read_only(self):
         self.assertIn("nowhere to save", self.chat(["/save"], session=False).err)
