@@ -70,11 +70,13 @@ Result<std::vector<std::vector<TokenId>>> CutPrompts(const CalibrateFlags& flags
     return Error{flags.data + ": " + std::to_string(n) + " tokens, expected at least " +
                  std::to_string(flags.length) + " (--length)"};
   }
+  // A short text has only so many stretches; the same one again would say nothing more.
+  const int64_t n_prompts = std::min(flags.n_prompts, n - flags.length + 1);
   std::vector<std::vector<TokenId>> prompts;
-  for (int64_t i = 0; i < flags.n_prompts; ++i) {
-    const int64_t first = (n - flags.length) * i / std::max<int64_t>(1, flags.n_prompts - 1);
+  for (int64_t i = 0; i < n_prompts; ++i) {
+    const int64_t first = (n - flags.length) * i / std::max<int64_t>(1, n_prompts - 1);
     std::vector<TokenId>& prompt = prompts.emplace_back();
-    if (const auto bos = tokenizer.bos()) prompt.push_back(*bos);
+    if (tokenizer.adds_bos() && tokenizer.bos()) prompt.push_back(*tokenizer.bos());
     const auto n_text = flags.length - std::ssize(prompt);
     prompt.insert(prompt.end(), all.begin() + first, all.begin() + first + n_text);
   }

@@ -52,6 +52,7 @@ class Lines {
     text_.remove_prefix(std::min(end + 1, text_.size()));
     return line;
   }
+  bool at_end() const { return text_.empty(); }
   Error Expected(const std::string& what) const {
     return Error{"error profile: line " + std::to_string(n_) + ": expected " + what +
                  "; 'winnow calibrate' makes a new one"};
@@ -151,7 +152,8 @@ Result<ErrorProfiles> ReadErrorProfiles(std::string_view text, std::string_view 
   }
   std::istringstream of_model = lines.Next();
   std::string word, hash;
-  if (!(of_model >> word >> hash) || word != "model") return lines.Expected("'model' and its hash");
+  if (!(of_model >> word >> hash) || word != "model" || !AtEnd(of_model))
+    return lines.Expected("'model' and its hash");
   if (hash != model_hash) {
     return Error{"error profile: made of another model (its hash is " + hash + ", this one's is " +
                  std::string(model_hash) + "); 'winnow calibrate' makes one of this"};
@@ -159,13 +161,18 @@ Result<ErrorProfiles> ReadErrorProfiles(std::string_view text, std::string_view 
   std::istringstream shape = lines.Next();
   int layers = 0, heads = 0;
   if (!(shape >> word >> layers >> heads) || word != "shape" || layers != n_layers ||
-      heads != n_kv_heads) {
+      heads != n_kv_heads || !AtEnd(shape)) {
     return lines.Expected("'shape " + std::to_string(n_layers) + " " + std::to_string(n_kv_heads) +
                           "', layers and KV heads of the model");
   }
   ErrorProfiles profiles(n_layers, n_kv_heads);
   WINNOW_TRY(Read(lines, "replay", profiles.replay));
   WINNOW_TRY(Read(lines, "window", profiles.window));
+  // Numbers that were cut off read as others.
+  if (!text.ends_with('\n') || !lines.at_end()) {
+    lines.Next();
+    return lines.Expected("the end of the file behind a whole line");
+  }
   return profiles;
 }
 

@@ -89,8 +89,12 @@ TEST(ErrorProfiles, SaysWhatIsWrong) {
   EXPECT_EQ(Refusal(text, "0 ", "0 0 "), numbers);
   EXPECT_EQ(Refusal(text, text.substr(text.find("window")), ""),
             "error profile: line 6: expected 'window' and a number of prompts" + again);
-  for (size_t n = 0; n + 1 < text.size(); ++n) {
-    EXPECT_FALSE(ReadErrorProfiles(text.substr(0, n), "abc", 1, 1) && n + 8 < text.size()) << n;
+  EXPECT_FALSE(ReadErrorProfiles(text + "x", "abc", 1, 1));
+  EXPECT_FALSE(ReadErrorProfiles(text + "\n", "abc", 1, 1));
+  EXPECT_NE(Refusal(text, "model abc", "model abc d").find("line 2"), std::string::npos);
+  EXPECT_NE(Refusal(text, "shape 1 1", "shape 1 1 1").find("line 3"), std::string::npos);
+  for (size_t n = 0; n < text.size(); ++n) {
+    EXPECT_FALSE(ReadErrorProfiles(text.substr(0, n), "abc", 1, 1)) << n;
   }
 }
 

@@ -30,7 +30,8 @@ Plan& PlanList::Add(int layer, int n_kv_heads) {
 
 bool Method::query_dependent() const {
   const Needs all = needs();
-  return all.prefill.any() || all.decode.any() || all.last_sums_share > 0;
+  return all.prefill.any() || all.decode.any() || all.last_sums_share > 0 ||
+         all.asks_the_last_rows();
 }
 
 int64_t Method::MaxSlots(int64_t budget, int64_t n) const {

@@ -61,6 +61,11 @@ struct Needs {
   attention::RowSpec prompt_rows = {};  // of prefill calls
   ReplaySpec replay = {};
   bool error_profiles = false;  // LayerCall::profiles
+  // Whether the end of a prompt, where a question stands, decides by its rows; where a replay asks
+  // instead they are what is left without room for one.
+  bool asks_the_last_rows() const {
+    return prompt_rows.which == attention::RowSpec::Which::kLast && !replay.any();
+  }
   bool operator==(const Needs&) const = default;
 };
 

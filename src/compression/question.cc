@@ -3,8 +3,10 @@
 namespace winnow::compression {
 
 bool ChoosesByTheQuestion(const Method& method) {
-  const kernels::TapSpec taps = method.needs().prefill;
-  return method.traits().compresses_prefill && (taps.last_rows > 0 || taps.last_sums > 0);
+  const Needs needs = method.needs();
+  const kernels::TapSpec& taps = needs.prefill;
+  return method.traits().compresses_prefill &&
+         (taps.last_rows > 0 || taps.last_sums > 0 || needs.asks_the_last_rows());
 }
 
 }  // namespace winnow::compression

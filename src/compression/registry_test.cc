@@ -4,6 +4,9 @@
 
 #include <set>
 #include <string>
+#include <utility>
+
+#include "compression/question.h"
 
 namespace winnow::compression {
 namespace {
@@ -50,6 +53,19 @@ TEST(RegistryTest, ParametersAreChecked) {
             "snapkv: window: found '0', expected an integer from 1 to 1048576");
   EXPECT_FALSE(MakeMethod("snapkv:widow=1"));
   EXPECT_FALSE(MakeMethod("snapkv:"));
+}
+
+// A cache chosen for one question is no answer to another: by the last rows of the prompt itself,
+// not by a replay.
+TEST(RegistryTest, WhatChoosesByTheQuestionSaysSo) {
+  const auto chooses = [](const char* spec) {
+    const MethodPtr method = MakeMethod(spec).value();
+    return std::pair(ChoosesByTheQuestion(*method), method->query_dependent());
+  };
+  EXPECT_EQ(chooses("winnow:queries=window"), std::pair(true, true));
+  EXPECT_EQ(chooses("winnow"), std::pair(false, false));
+  EXPECT_EQ(chooses("snapkv"), std::pair(true, true));
+  EXPECT_EQ(chooses("streaming"), std::pair(false, false));
 }
 
 }  // namespace

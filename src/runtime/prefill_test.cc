@@ -1,5 +1,7 @@
 #include "runtime/prefill.h"
 
+#include <numeric>
+
 #include "compression/registry.h"
 #include "runtime/testing/tiny_engine.h"
 
@@ -64,6 +66,66 @@ TEST(PrefillReplay, NeedsPositionsOfTheModelAlone) {
   EXPECT_NE(read({.n_threads = 1, .context = 60}, 60, &n_of_full), wide);
   EXPECT_EQ(n_of_wide + n_of_narrow + n_of_spare, 0);
   EXPECT_EQ(n_of_full, 50);
+}
+
+// Chunks shorter than those that room would be too short for.
+TEST(PrefillReplay, TakesShortChunks) {
+  model::testing::TinySpec spec = MakeTinySpec("llama");
+  spec.context = 512;
+  const auto engine = testing::TinyEngine(spec, {.n_threads = 1});
+  SessionOptions options;
+  options.compression.method = compression::MakeMethod("kvzip:chunk=8").value();
+  options.compression.size = 12;
+  EXPECT_TRUE(Session::Make(*engine, options).value()->Prefill(Tokens(50)).value());
+  EXPECT_EQ(engine->n_not_replayed(), 0);
+}
+
+// KVzip, told to bring rows of its replay.
+class RowCounter final : public compression::Method {
+ public:
+  const compression::Traits& traits() const override { return kvzip_->traits(); }
+  compression::Needs needs() const override {
+    compression::Needs needs = kvzip_->needs();
+    needs.replay.rows = {.which = attention::RowSpec::Which::kEven, .n = 16, .queries = true};
+    return needs;
+  }
+  std::unique_ptr<compression::Memory> MakeMemory() const override { return kvzip_->MakeMemory(); }
+  void ObserveReplay(const compression::LayerCall& call) const override {
+    if (call.layer == 0) n_rows.push_back(static_cast<int>(call.rows->rows.size()));
+    kvzip_->ObserveReplay(call);
+  }
+  void Decide(const compression::LayerCall& call, compression::PlanList& plans) const override {
+    kvzip_->Decide(call, plans);
+  }
+  void DecideAll(const compression::LayerCall& call, compression::PlanList& plans) const override {
+    kvzip_->DecideAll(call, plans);
+  }
+
+  int64_t MaxSlots(int64_t budget, int64_t n) const override { return kvzip_->MaxSlots(budget, n); }
+  int64_t TotalSlots(int64_t budget, int64_t n, int n_layers) const override {
+    return kvzip_->TotalSlots(budget, n, n_layers);
+  }
+  int64_t LayerSlots(int layer, int n_layers, int64_t budget, int64_t n) const override {
+    return kvzip_->LayerSlots(layer, n_layers, budget, n);
+  }
+
+  mutable std::vector<int> n_rows;  // of each pass
+
+ private:
+  compression::MethodPtr kvzip_ = compression::MakeMethod("kvzip:chunk=64").value();
+};
+
+TEST(PrefillReplay, ChoosesRowsOfAllPassesTogether) {
+  model::testing::TinySpec spec = MakeTinySpec("llama");
+  spec.context = 1024;
+  const auto engine = testing::TinyEngine(spec, {.n_threads = 1});
+  const auto counter = std::make_shared<RowCounter>();
+  SessionOptions options;
+  options.compression.method = counter;
+  options.compression.size = 12;
+  EXPECT_TRUE(Session::Make(*engine, options).value()->Prefill(Tokens(400)).value());
+  EXPECT_EQ(counter->n_rows.size(), 7U);
+  EXPECT_NEAR(std::accumulate(counter->n_rows.begin(), counter->n_rows.end(), 0), 16, 4);
 }
 
 // Prompts of different lengths, methods and chunks, block by block, while others decode.

@@ -54,8 +54,9 @@ struct Session::Data {
   // for none, or where there is no room (compression::ReplaySpec, session_replay.cc).
   struct ReplayPass {
     compression::ReplayChunk chunk;
-    std::vector<TokenId> tokens;  // the text before the chunk, and the chunk
-    cache::Position first = 0;    // of the tokens
+    std::vector<TokenId> tokens;   // the text before the chunk, and the chunk
+    cache::Position first = 0;     // of the tokens
+    attention::RowSpec rows = {};  // of this pass: its part of ReplaySpec::rows
   };
   std::vector<ReplayPass> PlanReplay(std::span<const TokenId> added) const;
   // The span of a pass, which refers to it and to this session. Its entries leave every layer as

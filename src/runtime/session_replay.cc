@@ -1,5 +1,6 @@
 // The replay of a prompt (compression::ReplaySpec).
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -32,7 +33,7 @@ std::vector<Session::Data::ReplayPass> Session::Data::PlanReplay(
   const int64_t n_slots = cache->capacity() + cache->transient_capacity();
   const int64_t room = std::min(n_slots - MaxHeld(), engine->model().context() - n_seen);
   const int64_t chunk = std::min(spec->chunk, room - n_text - spec->n_repeated);
-  if (chunk < std::min(kMinChunk, n - first)) return {};
+  if (chunk < std::min({kMinChunk, spec->chunk, n - first})) return {};
   std::vector<ReplayPass> passes;
   for (int64_t at = first; at < n; at += chunk) {
     std::vector<TokenId> replayed = at == first ? text : next_text;
@@ -45,7 +46,16 @@ std::vector<Session::Data::ReplayPass> Session::Data::PlanReplay(
     replayed.insert(replayed.end(), repeated.begin(), repeated.end());
     passes.push_back({.chunk = one,
                       .tokens = std::move(replayed),
-                      .first = static_cast<cache::Position>(n_seen)});
+                      .first = static_cast<cache::Position>(n_seen),
+                      .rows = spec->rows});
+  }
+  if (spec->rows.which != attention::RowSpec::Which::kEven) return passes;
+  // As many rows are chosen of the replay as a whole, however many passes it takes.
+  size_t n_all = 0;
+  for (const ReplayPass& pass : passes) n_all += pass.tokens.size();
+  for (ReplayPass& pass : passes) {
+    const double part = static_cast<double>(pass.tokens.size()) / static_cast<double>(n_all);
+    pass.rows.n = std::max<int64_t>(1, std::llround(part * static_cast<double>(spec->rows.n)));
   }
   return passes;
 }
@@ -53,7 +63,7 @@ std::vector<Session::Data::ReplayPass> Session::Data::PlanReplay(
 model::TokenSpan Session::Data::BeginReplay(const ReplayPass& pass) {
   compressor.BeginReplay(pass.chunk, static_cast<int64_t>(pass.tokens.size()));
   const compression::ReplaySpec& spec = *compressor.Replay();
-  model::TokenSpan span = {.sequence = {.cache = cache.get(), .taps = spec.taps, .rows = spec.rows},
+  model::TokenSpan span = {.sequence = {.cache = cache.get(), .taps = spec.taps, .rows = pass.rows},
                            .tokens = pass.tokens,
                            .first_position = pass.first};
   span.sequence.after_layer =

@@ -66,6 +66,12 @@ class CalibrateTest(CliTest):
         self.assertIn("made of another model", outcome.err)
         self.assertIn("other.gguf.profile", outcome.err)
 
+    def test_a_short_text_has_only_so_many_prompts(self):
+        short = self.file("short.txt", TEXT[:400])
+        n = len(self.assert_done(winnow("tokenize", "-m", self.model, "-f", short, "--json")).json["tokens"])
+        told = self.assert_done(winnow("calibrate", "-m", self.model, "-f", short, "--prompts", "4", "--length", n - 2)).err
+        self.assertRegex(told, rf"[1-3] prompts? of {n - 2} tokens")
+
     def test_damaged_profiles_are_refused(self):
         self.assert_done(self.calibrate())
         text = self.profile.read_text()

@@ -136,6 +136,7 @@ class ExpectedScorer final : public Scorer {
   std::vector<double> Logits(const LayerCall& call, int kv_head, const Moments& moments,
                              Region region) const {
     const size_t dim = moments.mean.size();
+    const double scale = call.scale;
     std::vector<double> logits(static_cast<size_t>(region.size()));
     score::ForEachKey(call, kv_head, region.begin, region.end,
                       [&](int64_t rank, std::span<const float> key) {
@@ -147,9 +148,8 @@ class ExpectedScorer final : public Scorer {
                           for (size_t j = 0; j < dim; ++j) product += row[j] * key[j];
                           quadratic += product * key[i];
                         }
-                        const auto d = static_cast<double>(dim);
                         logits[static_cast<size_t>(rank - region.begin)] =
-                            linear / std::sqrt(d) + quadratic / (2 * d);
+                            scale * linear + scale * scale * quadratic / 2;
                       });
     return logits;
   }
