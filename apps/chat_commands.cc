@@ -208,7 +208,7 @@ Result<void> ChatCommands::SetParameter(std::string name, const std::string& val
   });
   if (!found)
     return Error{"there is no parameter '" + name + "'; there are " + names + ", n, system"};
-  WINNOW_TRY(parsed);
+  if (!parsed) return parsed;
   WINNOW_TRY(conversation_.SetSampler(changed));
   flags_.sampler = changed;
   return {};

@@ -188,7 +188,7 @@ class EvalRun {
                        : "interrupted; with --results FILE the same command would go on from here");
     }
     const int printed = FinishOutput();
-    WINNOW_TRY(written);
+    if (!written) return written.error();
     return printed == kDone && results.stopped ? InterruptedCode() : printed;
   }
 

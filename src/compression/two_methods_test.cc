@@ -56,6 +56,7 @@ TEST(TwoMethodsTest, LayersKeepTheSizesThePrefillGaveThem) {
   Harness harness(*method, {.n_layers = 4, .budget = 8});
   harness.Prefill(64, ByPosition(std::vector<double>(128, .1)));
   std::vector<size_t> sizes;
+  sizes.reserve(4);
   for (int layer = 0; layer < 4; ++layer) sizes.push_back(harness.Kept(layer).size());
   EXPECT_GT(sizes.front(), sizes.back());
   for (int i = 0; i < 3; ++i) harness.Decode(ByPosition(std::vector<double>(128, .1)));

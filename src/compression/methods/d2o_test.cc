@@ -71,6 +71,7 @@ TEST(D2oTest, DenseLayersTakeFromTheOthers) {
       return std::sqrt(densities[static_cast<size_t>(cell.layer)] * static_cast<double>(n));
     });
     std::vector<int64_t> found;
+    found.reserve(5);
     for (int layer = 0; layer < 5; ++layer) found.push_back(h.cache().n_slots(layer, 0));
     return found;
   };
