@@ -12,8 +12,7 @@ namespace {
 // Head numbers.
 constexpr int kPointer = 0;   // the pair of blocks at which the next one goes
 constexpr int kAppended = 1;  // tokens before this position are in the list of blocks, or gone
-constexpr int kGone =
-    2;  // the newest block of the list went: where it ends in the text; 0: it is there
+constexpr int kGone = 2;      // where the newest block ended in the text if it went; 0: it is there
 
 class TreeBlocksSelector final : public Selector {
  public:
