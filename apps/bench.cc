@@ -292,6 +292,7 @@ int Bench(Arguments arguments) {
       if (!memory) return fail(memory.error());
       if (flags.dry_run) {
         output.Add(*loaded->engine, setting, test, *memory, {}, {});
+        ++n_done;
         continue;
       }
       if (const double share = setting.budget.kv.equal_bytes; share > 0) {

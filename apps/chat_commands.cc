@@ -59,6 +59,32 @@ std::string ParameterName(std::string name) {
   return name;
 }
 
+// A parameter of the sampler by its name.
+Result<void> SetNumber(const std::string& name, const std::string& value,
+                       runtime::SamplerConfig& config) {
+  std::string names;
+  bool found = false;
+  Result<void> parsed;
+  runtime::Visit(config, [&](std::string_view known, auto& target, const char*) {
+    names += (names.empty() ? "" : ", ") + std::string(known);
+    if (known != name) return;
+    found = true;
+    const auto number = ParseDecimal(value);
+    if (!number) {
+      parsed = Error{name + ": " + number.error().message};
+      return;
+    }
+    using Target = std::remove_reference_t<decltype(target)>;
+    const auto as_target = static_cast<Target>(std::clamp(*number, -1e9, 1e9));
+    if (static_cast<double>(as_target) != *number) {
+      parsed = Error{name + ": found " + value + ", expected a whole number"};
+    }
+    target = as_target;
+  });
+  if (found) return parsed;
+  return Error{"there is no parameter '" + name + "'; there are " + names + ", n, system"};
+}
+
 }  // namespace
 
 std::span<const std::string_view> ChatCommands::Names() { return kNames; }
@@ -183,32 +209,9 @@ Result<void> ChatCommands::SetParameter(std::string name, const std::string& val
     const auto seed = ParseInteger(value);
     if (!seed || *seed < -1) return Error{"seed: found " + value + ", expected 0 or more, or -1"};
     changed.seed = *seed;
-    WINNOW_TRY(conversation_.SetSampler(changed));
-    flags_.sampler = changed;
-    return {};
+  } else {
+    WINNOW_TRY(SetNumber(name, value, changed.config));
   }
-  std::string names;
-  bool found = false;
-  Result<void> parsed;
-  runtime::Visit(changed.config, [&](std::string_view known, auto& target, const char*) {
-    names += (names.empty() ? "" : ", ") + std::string(known);
-    if (known != name) return;
-    found = true;
-    const auto number = ParseDecimal(value);
-    if (!number) {
-      parsed = Error{name + ": " + number.error().message};
-      return;
-    }
-    using Target = std::remove_reference_t<decltype(target)>;
-    const auto as_target = static_cast<Target>(std::clamp(*number, -1e9, 1e9));
-    if (static_cast<double>(as_target) != *number) {
-      parsed = Error{name + ": found " + value + ", expected a whole number"};
-    }
-    target = as_target;
-  });
-  if (!found)
-    return Error{"there is no parameter '" + name + "'; there are " + names + ", n, system"};
-  if (!parsed) return parsed;
   WINNOW_TRY(conversation_.SetSampler(changed));
   flags_.sampler = changed;
   return {};

@@ -153,10 +153,9 @@ Result<runtime::StopReason> Conversation::Answer(std::string message,
     StartMessages();
   }
   messages_.push_back({"user", std::move(message)});
-  const size_t n_before = messages_.size() - 1;
   auto answered = AnswerLast(interrupted);
   // A message that met an error has no answer, and would stand before the next one for ever.
-  if (!answered) messages_.resize(n_before);
+  if (!answered) messages_.pop_back();
   return answered;
 }
 
@@ -210,8 +209,11 @@ std::string Conversation::CacheText() const {
 }
 
 Result<runtime::StopReason> Conversation::Regenerate(const std::atomic<bool>& interrupted) {
+  ChatMessage before = std::move(messages_.back());
   messages_.pop_back();
-  return AnswerLast(interrupted);
+  auto answered = AnswerLast(interrupted);
+  if (!answered) messages_.push_back(std::move(before));
+  return answered;
 }
 
 Result<std::vector<runtime::TokenId>> Conversation::Tokens() {

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "base/with_code.h"
 #include "runtime/engine.h"
 #include "runtime/logits.h"
 #include "runtime/sampler.h"
@@ -19,12 +20,7 @@ namespace winnow::api {
 Result<runtime::SessionOptions> Convert(const SessionOptions& options);
 runtime::SamplerConfig Convert(const Sampling& sampling);
 
-// The result, whose error has `code` if it had none.
-template <class T>
-Result<T> WithCode(Result<T> result, ErrorCode code) {
-  if (result || result.error().code != ErrorCode::kUnknown) return result;
-  return Error{.message = result.error().message, .code = code};
-}
+using winnow::WithCode;
 
 // Errors: a top_probabilities or max_tokens that is no number of tokens.
 Result<void> CheckOptions(const GenerateOptions& options, int64_t vocabulary);

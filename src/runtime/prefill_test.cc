@@ -1,5 +1,6 @@
 #include "runtime/prefill.h"
 
+#include <limits>
 #include <numeric>
 
 #include "compression/registry.h"
@@ -126,6 +127,17 @@ TEST(PrefillReplay, ChoosesRowsOfAllPassesTogether) {
   EXPECT_TRUE(Session::Make(*engine, options).value()->Prefill(Tokens(400)).value());
   EXPECT_EQ(counter->n_rows.size(), 7U);
   EXPECT_NEAR(std::accumulate(counter->n_rows.begin(), counter->n_rows.end(), 0), 16, 4);
+}
+
+// A chunk that no prompt fills makes no text endless.
+TEST(PrefillChunk, TheLargestNumberIsOne) {
+  const auto engine = testing::TinyEngine(MakeTinySpec("llama"), {.n_threads = 1});
+  SessionOptions options;
+  options.context = 64;
+  options.compression.method = compression::MakeMethod("streaming").value();
+  options.compression.size = 16;
+  options.compression.prefill_chunk = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(Session::Make(*engine, options).value()->capacity(), 64);
 }
 
 // Prompts of different lengths, methods and chunks, block by block, while others decode.

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/with_code.h"
 #include "gguf/printable.h"
 #include "gguf/tensor_type.h"
 
@@ -295,13 +296,9 @@ Result<std::unique_ptr<Session>> RestoreSession(Engine& engine, const SessionOpt
                                                 SessionInput input) {
   WINNOW_ASSIGN(SessionReader reader, SessionReader::Start(input));
   WINNOW_ASSIGN(const Head head, ReadHead(reader));
-  auto made = Session::Make(engine, options);
-  if (!made) {  // the caller's options, not the file
-    Error error = made.error();
-    if (error.code == ErrorCode::kUnknown) error.code = ErrorCode::kInvalid;
-    return error;
-  }
-  std::unique_ptr<Session> session = std::move(made).value();
+  // What is wrong here are the caller's options, not the file.
+  WINNOW_ASSIGN(std::unique_ptr<Session> session,
+                WithCode(Session::Make(engine, options), ErrorCode::kInvalid));
   if (const auto same = CheckSame(head.info, Describe(*session)); !same) {
     return reader.At(same.error());
   }

@@ -1,9 +1,11 @@
 """winnow chat, through a pipe."""
 
+import os
 import re
+import subprocess
 import unittest
 
-from harness import CliTest, winnow
+from harness import WINNOW, CliTest, winnow
 
 
 class Chat(CliTest):
@@ -88,6 +90,13 @@ class Chat(CliTest):
     def test_all_ways_to_end(self):
         for word in ("/bye", "/exit", "/quit"):
             self.assertEqual(self.answers([word, "the house"]), [])
+
+    def test_an_input_that_cannot_be_read_fails(self):
+        folder = os.open(self.folder, os.O_RDONLY)
+        self.addCleanup(os.close, folder)
+        done = subprocess.run([WINNOW, "chat", "-m", self.model], stdin=folder, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("standard input: Is a directory", done.stderr)
 
     def test_a_message_left_out_fails_a_pipe(self):
         outcome = self.chat(["the tree " * 600, "the house"])

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "base/result.h"
+
+namespace winnow {
+
+// The result, whose error has `code` if it had none.
+template <class T>
+Result<T> WithCode(Result<T> result, ErrorCode code) {
+  if (result || result.error().code != ErrorCode::kUnknown) return result;
+  return Error{.message = result.error().message, .code = code};
+}
+
+}  // namespace winnow
