@@ -197,7 +197,7 @@ void ChatCommands::ShowSettings() {
   log_.Info(text);
 }
 
-Result<void> ChatCommands::SetParameter(std::string name, const std::string& value) {
+Result<void> ChatCommands::SetParameter(const std::string& name, const std::string& value) {
   if (name == "n") {
     WINNOW_ASSIGN(const int64_t n, ParseInteger(value));
     if (n < -1) return Error{"n: found " + value + ", expected -1 or more"};

@@ -38,7 +38,7 @@ class ChatCommands {
   void Load(const std::string& path);
   void Set(std::string_view text);
   void ShowSettings();
-  Result<void> SetParameter(std::string name, const std::string& value);
+  Result<void> SetParameter(const std::string& name, const std::string& value);
 
   ChatFlags& flags_;
   Conversation& conversation_;
