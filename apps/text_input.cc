@@ -46,20 +46,28 @@ Result<std::string> ReadFile(const std::string& path) {
 
 Result<std::string> ReadTextFile(const std::string& path, bool raw, Log& log) {
   WINNOW_ASSIGN(std::string text, ReadFile(path));
-  if (raw || text.find("\r\n") == std::string::npos) return text;
+  if (raw) return text;
+  const std::string name = path == "-" ? "standard input" : path;
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kByteOrderMark)) {
+    text.erase(0, kByteOrderMark.size());
+    log.Info("text   " + name + " begins with a byte order mark: it is left out");
+  }
+  if (text.find("\r\n") == std::string::npos) return text;
   std::string plain;
   plain.reserve(text.size());
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '\r' || i + 1 == text.size() || text[i + 1] != '\n') plain += text[i];
   }
-  log.Info("text   " + (path == "-" ? "standard input" : path) +
-           " has the line ends of Windows: they are read as line feeds");
+  log.Info("text   " + name + " has the line ends of Windows: they are read as line feeds");
   return plain;
 }
 
 void AddRawTextFlag(FlagTable& table, TextSource& source) {
-  table.Switch({"--raw-text"}, "keep a file's line ends; without it \\r\\n is read as \\n",
-               &source.raw);
+  table.Switch(
+      {"--raw-text"},
+      "keep a file's bytes; without it \\r\\n is read as \\n, and a byte order mark is left out",
+      &source.raw);
 }
 
 Result<std::string> ReadText(const TextSource& source, Log& log) {
