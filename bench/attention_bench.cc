@@ -145,8 +145,9 @@ struct Queries {
   }
 };
 
-kernels::Attention Over(const Case& c, const Queries& queries, std::span<const HeadStore> heads,
-                        const TapSpec& taps = {}, kernels::Taps* found = nullptr) {
+kernels::Attention MakeAttention(const Case& c, const Queries& queries,
+                                 std::span<const HeadStore> heads, const TapSpec& taps = {},
+                                 kernels::Taps* found = nullptr) {
   return {.q = queries.q,
           .out = queries.out,
           .n_q_heads = c.shape.q_heads,
@@ -163,7 +164,7 @@ kernels::Attention Over(const Case& c, const Queries& queries, std::span<const H
 void Attend(Backend& backend, const Case& c, const Queries& queries,
             std::span<const HeadStore> heads, const TapSpec& taps = {},
             kernels::Taps* found = nullptr) {
-  backend.Attend(Over(c, queries, heads, taps, found));
+  backend.Attend(MakeAttention(c, queries, heads, taps, found));
 }
 
 // Reads all of `memory`, as plainly as possible.
@@ -210,6 +211,7 @@ void Prefill(Backend& backend, const ThreadPool& pool, const Case& c) {
   const Cache cache(backend, c, c.depth + kQueries, 0);
   const Queries queries(backend, c.shape, kQueries);
   std::vector<double> seconds;
+  seconds.reserve(kRepeats);
   for (int repeat = 0; repeat < kRepeats; ++repeat) {
     seconds.push_back(Seconds(pool, [&] { Attend(backend, c, queries, cache.Layer(0, c)); }));
   }
@@ -287,7 +289,7 @@ void EntryCosts(Backend& backend, const ThreadPool& pool, const Case& c) {
        same({.rows = rows, .factors = factors, .positions = positions, .query_position = last}), 1},
       {"top-p 0.9", nullptr, {}, 0.9f}};
   for (const Kind& kind : kinds) {
-    kernels::Attention attention = Over(c, queries, heads);
+    kernels::Attention attention = MakeAttention(c, queries, heads);
     attention.rope = kind.rope;
     attention.entries = kind.entries;
     attention.top_p = kind.top_p;
@@ -323,8 +325,10 @@ void Similar(Backend& backend, const ThreadPool& pool, const Case& c) {
         .to = to,
         .best = best,
         .best_to = best_to};
+    const int n_repeats = n_from == 1 ? 301 : kRepeats;
     std::vector<double> seconds;
-    for (int repeat = 0; repeat < (n_from == 1 ? 301 : kRepeats); ++repeat) {
+    seconds.reserve(static_cast<size_t>(n_repeats));
+    for (int repeat = 0; repeat < n_repeats; ++repeat) {
       seconds.push_back(Seconds(pool, [&] { backend.MostSimilar({&search, 1}); }));
     }
     const double operations = 2.0 * kHeadDim * static_cast<double>(n_from * c.depth);

@@ -66,6 +66,31 @@ def difference(a, b):
     return (*mean_and_error(pairs), len(pairs))
 
 
+def cache_bytes(output, group=None):
+    """{way: bytes of keys, values and state, the mean over the samples}, where they were measured."""
+    found = {}
+    for sample in output["samples"]:
+        for result in sample["results"] if group in (None, sample["group"]) else []:
+            if "cache_bytes" in result:
+                found.setdefault((result["method"], result["budget"]), []).append(result["cache_bytes"])
+    return {way: statistics.mean(sizes) for way, sizes in found.items()}
+
+
+def quotient(a, b):
+    """(a / b, its standard error) of two means with their errors, from different samples."""
+    ratio = a[0] / b[0]
+    return ratio, math.hypot(a[1], ratio * b[1]) / b[0]
+
+
+def prefill_times(output):
+    """(group, way, seconds of its prefills, those of the full cache's; a mean and its error each) of a measurement of speed."""
+    for group in dict.fromkeys(sample["group"] for sample in output["samples"]):
+        found = {way: mean_and_error(runs.values()) for way, runs in scores(output, "prefill_s", group).items()}
+        for way, seconds in found.items():
+            if way[0] != "full":
+                yield group, way, seconds, found["full", ""]
+
+
 def show(value, error, form):
     return f"{value:{form}} ± {error:{form}}"
 
@@ -75,21 +100,32 @@ def label(way):
     return f"`{method}`" + (f" {budget}" if budget else "")
 
 
+def in_mib(sizes, way):
+    return f" ({sizes[way] / 2**20:.2f} MiB)" if way in sizes else ""
+
+
+def number_of_samples(counts):
+    """"; n = 40", or from the least to the most."""
+    counts = sorted(set(counts))
+    return f"; n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")
+
+
 def compare(score, best=None, lower=False, form=".3f", scale=1, short=None, over=(), reverse=False, within=None):
     """Reads an evaluation: the means of all ways, and whether `best` beats each of `over` (all others but full, if empty), at
     every budget that both have. `short`: {method: name on the page}. `reverse`: the claim is that the others beat it; `within`: that
     they are as close as that."""
 
     def read(outputs):
-        found = {}
+        found, sizes = {}, {}
         for output in outputs:
             found.update(scores(output, score))
+            sizes.update(cache_bytes(output))
         lines, numbers, signs = [], {}, []
         for way, values in found.items():
             mean, error = mean_and_error(scale * v for v in values.values())
             numbers[" ".join(filter(None, way))] = [mean, error, len(values)]
             name = f"{short[way[0]]}" + (f" ({way[1]})" if way[1] else "") if short and way[0] in short else label(way)
-            lines.append(f"{name} {show(mean, error, form)}")
+            lines.append(f"{name} {show(mean, error, form)}{in_mib(sizes, way)}")
         differences = {}
         for method, budget in found:
             if best is None or method in ("full", best) or (over and method not in over):
@@ -111,7 +147,8 @@ def compare(score, best=None, lower=False, form=".3f", scale=1, short=None, over
                 verdict = f"in part: better than {n_better}, worse than {n_worse} of {len(signs)}"
             elif min(signs) < 0 and max(signs) == 0:
                 verdict = f"{NOT}: worse than {sum(s < 0 for s in signs)} of {len(signs)}, better than none"
-        return {"ours": "; ".join(lines), "verdict": verdict, "numbers": numbers, "differences": differences}
+        ours = "; ".join(lines) + number_of_samples(len(values) for values in found.values())
+        return {"ours": ours, "verdict": verdict, "numbers": numbers, "differences": differences}
 
     return read
 

@@ -12,9 +12,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from conversations import hold
 from servers import Client, Server
 
 HERE = Path(__file__).resolve().parent
+OTHER_MIB = 32  # resident beside what --memory-limit counts: requests, answers, the allocator; as in tests/server/soak.py
 
 
 class Measure:
@@ -28,9 +30,9 @@ class Measure:
     def size(self, n, least=1):
         return max(least, int(n * self.args.scale))
 
-    def document(self, n):
-        """Some tokens."""
-        return [100 + i * 7919 % (self.args.vocabulary - 100) for i in range(n)]
+    def document(self, n, number=0):
+        """Some tokens, others for each number."""
+        return [100 + (i + number) * (7919 + number) % (self.args.vocabulary - 100) for i in range(n)]
 
     def winnow(self, context, *flags):
         a = self.args
@@ -99,22 +101,31 @@ class Measure:
         self.ratio(what + f": end to end, read and {generate} new", "tokens/s", a["tokens_per_s"], b["tokens_per_s"], 1.8)
 
     def capacity(self):
-        """Conversations at work at once within a memory beside the model."""
-        prompt, kept, generate = self.size(8192, 64), self.size(1024, 16), self.size(256, 16)
+        """Conversations that run at once within a memory beside the model: each has read its prompt and generates."""
+        prompt, kept, generate = self.size(self.args.held_prompt, 64), self.size(1024, 16), self.size(256, 16)
         limit = self.size(1 << 30)
         context = prompt + generate + 64
         slots = 16
-        with self.winnow(context, "-np", 512) as ours:
+
+        def body(number):
+            return {"prompt": self.document(prompt, number), "n_predict": 100000, "ignore_eos": True, "stream": True,
+                    "cache_prompt": False, "kv_method": "snapkv", "kv_decode": "h2o", "kv_size": kept}  # fmt: skip
+
+        # Those that are held generate all the while. Gaps are long, so that the others are read meanwhile.
+        flags = (2 * prompt + 64, "-np", 512, "--max-token-gap", 2000)
+        with self.winnow(*flags) as ours:
             beside = int(ours.metric("winnow_fixed_bytes") or 0)
         if beside == 0:
             raise SystemExit("/metrics of winnow has no winnow_fixed_bytes")
-        budget = {"kv_method": "snapkv", "kv_decode": "h2o", "kv_size": kept}
-        with self.winnow(context, "-np", 512, "--memory-limit", beside + limit) as ours:
-            sequence = int(ours.post("/completion", {"prompt": self.document(prompt), "n_predict": generate,
-                                                     **budget}) and ours.metric("winnow_max_sequence_bytes") or 0)  # fmt: skip
-        if sequence == 0:
-            raise SystemExit("/metrics of winnow has no winnow_max_sequence_bytes")
-        ours_n = limit // sequence
+        with self.winnow(*flags, "--memory-limit", beside + limit) as ours:
+            ours.post("/completion", {"prompt": self.document(kept // 2), "n_predict": 4, "cache_prompt": False})
+            alone = ours.rss_mib()
+            ours_n, together = hold(ours, body)
+            counted = limit // int(ours.metric("winnow_max_sequence_bytes"))
+        print(f"{ours_n} conversations are held, {counted} are counted from what one reserves; resident: {together:.0f} MiB, "
+              f"{alone:.0f} MiB without them", file=sys.stderr, flush=True)  # fmt: skip
+        self.add(f"{ours_n} conversations of {prompt} tokens, {kept} kept: memory that became resident", "MiB", together - alone, None,
+                 f"<= {OTHER_MIB + (limit >> 20)} MiB", together - alone <= OTHER_MIB + (limit >> 20))  # fmt: skip
         for kind, goal in (("f16", 6), ("q8_0", 3)):
             with self.llama(context, 1, "-ctk", kind, "-ctv", kind) as one, self.llama(context, slots, "-ctk", kind, "-ctv", kind) as many:
                 # What is not written is not resident: the cache is cleared, that is written, at the start.
@@ -198,6 +209,7 @@ def main():
     parser.add_argument("-t", "--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3, help="by turns; medians are shown")
     parser.add_argument("--vocabulary", type=int, default=30000, help="tokens are drawn below it")
+    parser.add_argument("--held-prompt", type=int, default=8192, help="tokens that each conversation of row 3 has read")
     parser.add_argument("--scale", type=float, default=1)
     parser.add_argument("--rows", help="1,2,...: all")
     parser.add_argument("--out", type=Path, default=Path("build/bench/server"))

@@ -1,27 +1,30 @@
 #!/usr/bin/env python3
-"""Which of the papers' orderings hold: method against method on the same documents, windows and stretches of text.
+"""Which of the papers' orderings hold: method against method on the same documents, windows and stretches of text: at equal bytes, streams at
+equal entries.
 
     python3 bench/study/orderings.py --samples docs/study/samples.json --out docs/study/orderings.md
 
-Reads the scores of every sample that run.py wrote. A difference is the mean over pairs with its standard error; "yes" is more than two of
-these in favour, "no" more than two against, "open" what lies between.
+Reads the scores of every sample that run.py wrote. A difference is the mean over pairs with its 95 % confidence interval (Student's t); "yes" is
+significantly in favour, "no" significantly against, by a randomization test of the paired differences, at 5 % over all cells of a table (Holm);
+"open" is what lies between.
 """
 import argparse
 import json
 import math
 import pathlib
+import random
 import statistics
 
-SHARES = ["0.5", "0.25", "0.125", "0.0625"]
-# (claim, method, the one it is said to be better than). A method with a factor: at that part of the other's share. The published gate of D2O gives
-# every layer of prompts of this length twice the budget, so half the share takes the bytes of the other method.
-ANSWERS = [("D2O at half the share (equal bytes) over H2O", ("d2o", 0.5), "h2o"),
+SHARES = ["0.5", "0.25", "0.125", "0.0625", "0.03125"]
+N_FLIPS = 20000  # of the signs of the differences
+# (claim, method, the one it is said to be better than)
+ANSWERS = [("D2O over H2O", "d2o", "h2o"),
            ("HBW over SnapKV", "hbw", "snapkv"), ("HBW without pooling over SnapKV", "hbw:pool=none", "snapkv"), ("EMS over SnapKV", "ems", "snapkv"),
            ("EMS over H2O", "ems", "h2o"), ("TreeKV over StreamingLLM", "treekv", "streaming"), ("TreeKV over H2O", "treekv", "h2o"),
            ("TreeKV over TOVA", "treekv", "tova"), ("SnapKV over StreamingLLM", "snapkv", "streaming"),
            ("every method over chance: StreamingLLM over random", "streaming", "random"), ("H2O over random", "h2o", "random"),
            ("sparing the sinks in D2O", "d2o:into_sinks=false", "d2o"),
-           ("D2O, sinks spared, at half the share (equal bytes) over H2O", ("d2o:into_sinks=false", 0.5), "h2o"),
+           ("D2O, sinks spared, over H2O", "d2o:into_sinks=false", "h2o"),
            ("PyramidKV over SnapKV", "pyramidkv", "snapkv"), ("Ada-KV over SnapKV", "adakv", "snapkv"), ("CAKE over SnapKV", "cake", "snapkv")]  # fmt: skip
 # Compress the prompt only: in the second half of a window their cache grows, that of others does not.
 GROWS = {"snapkv", "pyramidkv", "pyramidinfer", "cake", "adakv", "twilight", "hbw", "hbw:pool=none", "refreekv"}
@@ -31,21 +34,50 @@ STREAMS = [("TreeKV over StreamingLLM", "treekv", "streaming"), ("TreeKV over H2
 
 
 def paired(a, b, better=1):
-    """(mean of better * (a - b), standard error, pairs) over the keys both have."""
-    differences = [better * (a[k] - b[k]) for k in a if k in b]
-    if len(differences) < 2:
-        return None
-    return statistics.mean(differences), statistics.stdev(differences) / math.sqrt(len(differences)), len(differences)
+    """better * (a - b) of every key both have."""
+    return [better * (a[k] - b[k]) for k in a if k in b]
 
 
-def verdict(found, form="{:+.3f}"):
-    if found is None:
-        return ""
-    mean, error, _ = found
-    word = "open"
-    if abs(mean) > 2 * error and mean != 0:
-        word = "yes" if mean > 0 else "**no**"
-    return f"{word} ({form.format(mean)} ± {form.format(error).lstrip('+')})"
+def chance(differences):
+    """Two-sided p of the mean if every difference had the other sign as likely: all signs of up to 14 pairs, of more a sample."""
+    wanted, n = abs(sum(differences)) - 1e-12, len(differences)
+    if n <= 14:
+        sums = [sum(d if bits >> i & 1 else -d for i, d in enumerate(differences)) for bits in range(1 << n)]
+        return sum(abs(s) >= wanted for s in sums) / len(sums)
+    rng, changed = random.Random(0), [d for d in differences if d]
+    hits = sum(abs(sum(d if rng.getrandbits(1) else -d for d in changed)) >= wanted for _ in range(N_FLIPS))
+    return (hits + 1) / (N_FLIPS + 1)
+
+
+def holm(p_values):
+    """Whether each is significant at 5 % among all."""
+    found, order = [False] * len(p_values), sorted(range(len(p_values)), key=lambda i: p_values[i])
+    for rank, i in enumerate(order):
+        if p_values[i] > 0.05 / (len(order) - rank):
+            break
+        found[i] = True
+    return found
+
+
+def half_width(differences):
+    """Of the 95 % interval of the mean: Student's t, by its expansion in 1/degrees of freedom."""
+    n, z = len(differences), statistics.NormalDist().inv_cdf(0.975)
+    f = n - 1
+    t = z + (z**3 + z) / (4 * f) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * f**2)
+    return t * statistics.stdev(differences) / math.sqrt(n)
+
+
+def verdicts(cells, form):
+    """Texts of rows of cells, each the differences of its pairs; fewer than 5 pairs say nothing."""
+    told = [(row, column) for row, line in enumerate(cells) for column, found in enumerate(line) if len(found) >= 5]
+    significant = dict(zip(told, holm([chance(cells[row][column]) for row, column in told])))
+    texts = [[""] * len(line) for line in cells]
+    for row, column in told:
+        found = cells[row][column]
+        mean, around = statistics.mean(found), half_width(found)
+        word = "open" if not significant[row, column] else "yes" if mean > 0 else "**no**"
+        texts[row][column] = f"{word} ({form.format(mean)}, {form.format(mean - around)} to {form.format(mean + around)})"
+    return texts
 
 
 def scores(part, score, tasks=None):
@@ -79,22 +111,18 @@ def table(head, rows):
 
 
 def by_share(claims, measured, better, form):
-    rows = []
-    for claim, own, other in claims:
-        method, factor = own if isinstance(own, tuple) else (own, 1)
-        pairs = [(measured.get((method, f"ratio {float(s) * factor:g}"), {}), measured.get((other, f"ratio {s}"), {})) for s in SHARES]
-        cells = [verdict(paired(a, b, better), form) for a, b in pairs]
-        if any(cells):
-            rows.append([claim, *cells])
-    return table(["claim", "1/2", "1/4", "1/8", "1/16"], rows)
+    cells = [[paired(measured.get((own, f"equal bytes {s}"), {}), measured.get((other, f"equal bytes {s}"), {}), better) for s in SHARES]
+             for _, own, other in claims]
+    rows = [[claim, *line] for (claim, *_), line in zip(claims, verdicts(cells, form)) if any(line)]
+    return table(["claim", "1/2", "1/4", "1/8", "1/16", "1/32"], rows)
 
 
 def adaptive(part):
     """Entries that refreekv keeps, as a share of the prompt, and right answers, by task."""
     rows = []
     by_task = {}
-    ways = [(method, types) for method, _, types in part["ways"]]
-    own, full = ways.index(("refreekv", "f16")), ways.index(("full", "f16"))
+    ways = [tuple(way) for way in part["ways"]]
+    own, full = ways.index(("refreekv", "", "f16")), ways.index(("full", "", "f16"))
     for sample in part["samples"]:
         kept, score = sample["kept"], sample["score"]
         by_task.setdefault(sample["task"], []).append((kept[own] / kept[full], score[own], score[full]))
@@ -112,12 +140,17 @@ def main():
     args = parser.parse_args()
     parts = json.loads(args.samples.read_text())
     text = ["# Which orderings hold", "",
-            'Pairs are the same document, window or stretch of 5,000 tokens under two methods; "yes": better by more than two standard errors, "no": worse by',
-            "as much, open: neither. In brackets the mean difference, positive in favour of the claim, and its standard error.", ""]  # fmt: skip
+            "Pairs are the same document or window under two methods at equal bytes, lists included, or the same stretch of 5,000 tokens at equal entries;",
+            'documents too short for what a method must keep are left out. "yes": better, "no": worse,',
+            "significantly at 5 % over all cells of a table (randomization test of the paired differences, Holm's correction); open: neither. In brackets",
+            "the mean difference, positive in favour of the claim, and its 95 % confidence interval.", ""]  # fmt: skip
     if "recall" in parts:
         text += ["## Answers (all tasks), share of right ones", "", by_share(ANSWERS, scores(parts["recall"], "score"), 1, "{:+.3f}")]
         text += ["## Needles alone", "", by_share(ANSWERS, scores(parts["recall"], "score", {"needle"}), 1, "{:+.3f}")]
-        text += ["## How much refreekv keeps", "", adaptive(parts["recall"])]
+    if "hidden" in parts:
+        text += ["## Answers (all tasks), the document compressed before its questions", "", by_share(ANSWERS, scores(parts["hidden"], "score"), 1, "{:+.3f}")]
+    if "own-size" in parts:
+        text += ["## How much refreekv keeps", "", adaptive(parts["own-size"])]
     if "kld" in parts:
         alike = [c for c in ANSWERS if (c[1] in GROWS) == (c[2] in GROWS)]
         text += ["## KL divergence from the full cache, nats per token", "",
@@ -126,7 +159,8 @@ def main():
     if "stream" in parts:
         lines = stretches(parts["stream"])
         sizes = sorted({budget for _, budget in lines if budget}, key=lambda b: int(b.split()[1]))
-        rows = [[claim, *(verdict(paired(lines.get((own, s), {}), lines.get((other, s), {}), -1), "{:+.4f}") for s in sizes)] for claim, own, other in STREAMS]
+        cells = [[paired(lines.get((own, s), {}), lines.get((other, s), {}), -1) for s in sizes] for _, own, other in STREAMS]
+        rows = [[claim, *line] for (claim, *_), line in zip(STREAMS, verdicts(cells, "{:+.4f}"))]
         text += ["## A stream of all held-out text, nats per token", "", table(["claim", *sizes], rows)]
     done = "\n".join(text)
     print(done)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The study: every method at 1/2 to 1/16 of the cache, at equal bytes against quantised caches, and on an endless stream.
+"""The study: every method at 1/2 to 1/32 of the full cache's bytes, with questions known and hidden, in caches of every type, and on an endless
+stream.
 
     build/train/venv/bin/python bench/study/make_data.py --out build/study     # the documents
-    python3 bench/study/run.py --data build/study --out docs/study             # an hour or two on two cores
+    python3 bench/study/run.py --data build/study --out docs/study             # ten hours or more on two cores
 
-Every part is one `winnow eval` command; an interrupted run goes on where it was (--data/results-*.jsonl). --out gets
+Every part is one `winnow eval` command; an interrupted run goes on where it was (--data/results-PART.jsonl). --out gets
 tables.md, data.json (every figure of the tables), samples.json (the score of every sample, which orderings.py reads), and one page per part.
 Parts that are not run are taken from --data as they were left there; what is not there either stays in --out as it was. With --methods only these
 are run, beside the full cache, and their figures take the place of theirs in --out; pages are then written to --data.
@@ -20,11 +21,14 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 METHODS = ("local streaming lm-infinite random h2o tova scissorhands roco cam snapkv pyramidkv pyramidinfer cake adakv twilight "
-           "treekv treekv:prefill=step refreekv d2o d2o:into_sinks=false hbw ems keydiff keydiff:sinks=4,recent=64 knorm knorm:sinks=4,recent=64").split()
-SHARES = ["0.5", "0.25", "0.125", "0.0625"]
+           "treekv treekv:prefill=step refreekv d2o d2o:into_sinks=false hbw hbw:pool=none ems winnow keydiff keydiff:sinks=4,recent=64 knorm knorm:sinks=4,recent=64").split()
+TASKS = ("needle", "key_value", "multi_value", "two_hop_named", "few_shot")  # the last has no hidden questions
+SHARES = ["0.5", "0.25", "0.125", "0.0625", "0.03125"]
 # Of each family one, with caches of every type: what a byte is best spent on.
-AT_BYTES = "streaming snapkv treekv hbw d2o ems keydiff".split()
+AT_BYTES = "streaming snapkv treekv hbw d2o ems winnow keydiff".split()
 AT_EQUAL_BYTES = "At equal bytes"
+TOLERANCE = 1.005  # as `winnow eval`'s
+OWN_SIZE = ["refreekv"]  # where nobody gives it one
 # Positions of the text would end at the model's context.
 STREAMED = "local streaming h2o:sinks=4,recent=0.5,positions=reassigned tova:sinks=4,recent=0.5,positions=reassigned treekv treekv:select_left=true".split()
 
@@ -38,10 +42,14 @@ def parts(args):
 
     recall = ["ruler", "--raw", "--data", str(data / "tasks"), "-n", "24"]
     kld = ["kld", "--data", str(data / "held.txt"), "--lengths", "2048", "--chunks", str(args.windows)]
-    methods, shares = chosen(METHODS), ["--kv-ratio", ",".join(SHARES)]
-    few = chosen(AT_BYTES) + ["--kv-ratio", "0.5,0.25,0.125", "--cache-types", "f16,q8_0,q4_0"]
+    hidden = ["ruler", "--raw", "--data", str(data / "hidden"), "-n", "24", "--hide-question"]
+    methods, shares = chosen(METHODS), ["--equal-bytes", ",".join(SHARES)]
+    own = ["--kv-method", ",".join(m for m in OWN_SIZE if not args.methods or m in args.methods)]
+    few = chosen(AT_BYTES) + ["--equal-bytes", ",".join(SHARES[1:4]), "--cache-types", "f16,q8_0,q4_0"]
     found = {
         "recall": recall + methods + shares,
+        "hidden": hidden + methods + shares,
+        "own-size": recall + own,
         "kld": kld + methods + shares,
         "bytes-recall": recall + ["--tasks", "needle,key_value"] + few,
         "bytes-kld": kld + few,
@@ -53,7 +61,7 @@ def parts(args):
 
 def run_part(args, name, arguments):
     out = args.data / f"{name}.json"
-    command = [str(args.winnow), "eval", *arguments, "-m", args.model, "--results", str(args.data / f"results-{arguments[0]}.jsonl"),
+    command = [str(args.winnow), "eval", *arguments, "-m", args.model, "--results", str(args.data / f"results-{name}.jsonl"),
                "--json", str(out), "--report", str((args.data if args.methods else args.out) / f"{name}.html"), "-t", str(args.threads)]
     print("$ winnow " + " ".join(command[1:]), file=sys.stderr, flush=True)
     if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
@@ -71,18 +79,27 @@ def mean(values):
     return statistics.mean(values) if values else None
 
 
+def share_of(budget):
+    return budget.removeprefix("equal bytes ")
+
+
+def is_over(result):
+    """Whether it takes more bytes than its share: the least that a method can keep is more, where a prompt is short."""
+    share = share_of(result["budget"])
+    return share != result["budget"] and result["cache_bytes_with_lists"] > TOLERANCE * float(share) * result["cache_bytes_full_f16"]
+
+
 def cells(found, score):
-    """{way: {task: mean score}} with "kept" (share of the prompt) and "bytes" (with lists, share of the full f16 cache's). A way that some samples of
-    a task have no result of (their share is less than the method must keep) has no mean there."""
-    full_bytes = {s["sample"]: next(r["cache_bytes"] for r in s["results"] if way(r) == ("full", "", "f16")) for s in found["samples"]}
+    """{way: {task: mean score}} with "bytes" (with lists, share of the full f16 cache's). A way that takes more than its share for some samples of a
+    task has no mean there."""
     n_samples = collections.Counter(sample.get("task", "text") for sample in found["samples"])
     gathered = {}
     for sample in found["samples"]:
         for result in sample["results"]:
             cell = gathered.setdefault(way(result), {})
-            if score in result.get("scores", {}):
+            if score in result.get("scores", {}) and not is_over(result):
                 cell.setdefault(sample.get("task", "text"), []).append(result["scores"][score])
-                cell.setdefault("bytes", []).append(result["cache_bytes_with_lists"] / full_bytes[sample["sample"]])
+                cell.setdefault("bytes", []).append(result["cache_bytes_with_lists"] / result["cache_bytes_full_f16"])
     return {key: {task: mean(values) for task, values in cell.items() if task not in n_samples or len(values) == n_samples[task]}
             for key, cell in gathered.items()}  # fmt: skip
 
@@ -105,7 +122,7 @@ def samples(found):
     ways = list(dict.fromkeys(way(r) for s in found["samples"] for r in s["results"]))
     lines = []
     for sample in found["samples"]:
-        by_way = {way(r): r for r in sample["results"]}
+        by_way = {way(r): r for r in sample["results"] if not is_over(r)}
         results = [by_way.get(w, {}) for w in ways]
         line = {"sample": sample["sample"], "task": sample.get("task", "")}
         for score in sorted({name for r in results for name in r.get("scores", {})}):
@@ -180,9 +197,9 @@ def by_share(found, title, get, form):
     """One row for each method, one column for each share of the cache."""
     by_way = {}
     for (method, budget, _), cell in found.items():
-        by_way.setdefault(method, {})[budget.removeprefix("ratio ")] = get(cell)
+        by_way.setdefault(method, {})[share_of(budget)] = get(cell)
     rows = [[f"`{method}`"] + [number(line.get(share, line.get("")), form) for share in SHARES] for method, line in by_way.items()]
-    return f"### {title}\n\n" + table(["method", "1/2", "1/4", "1/8", "1/16"], rows)
+    return f"### {title}\n\n" + table(["method", "1/2", "1/4", "1/8", "1/16", "1/32"], rows)
 
 
 def by_bytes(recall, kld):
@@ -190,7 +207,7 @@ def by_bytes(recall, kld):
     rows = []
     for key in recall:
         method, budget, types = key
-        rows.append((recall[key]["bytes"], [f"`{method}`", budget.removeprefix("ratio "), types, number(recall[key]["bytes"], "{:.3f}"),
+        rows.append((recall[key]["bytes"], [f"`{method}`", share_of(budget), types, number(recall[key]["bytes"], "{:.3f}"),
                                             number(recall[key].get("needle")), number(recall[key].get("key_value")),
                                             number(kld.get(key, {}).get("kld"), "{:.3f}")]))
     rows.sort(key=lambda row: -row[0])
@@ -203,7 +220,7 @@ def main():
     parser.add_argument("--model", default="bundled")
     parser.add_argument("--data", default=ROOT / "build/study", type=pathlib.Path)
     parser.add_argument("--out", default=ROOT / "build/study/out", type=pathlib.Path)
-    parser.add_argument("--windows", type=int, default=8, help="of 2048 tokens, for the distance from the full cache")
+    parser.add_argument("--windows", type=int, default=40, help="of 2048 tokens, for the distance from the full cache")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--parts", nargs="*", help="only these; two of these commands side by side with --threads 1 are faster than one with two")
     parser.add_argument("--methods", nargs="*", help="only these, of those the parts have; all others stay in --out as they are")
@@ -224,9 +241,13 @@ def main():
         data[name] = with_new_figures(data[name], new) if args.methods and name in data else new
     if "recall" in found:
         recall = cells(found["recall"], "score")
-        for task in ("needle", "key_value", "multi_value", "two_hop_named", "few_shot"):
+        for task in TASKS:
             text.append(by_share(recall, f"{task}: share of the answers found", lambda c, t=task: c.get(t), "{:.2f}"))
         text.append(by_share(recall, "bytes of the cache, as a share of the full one", lambda c: c.get("bytes"), "{:.3f}"))
+    if "hidden" in found:
+        hidden = cells(found["hidden"], "score")
+        for task in TASKS[:-1]:
+            text.append(by_share(hidden, f"{task}, compressed before the question: share of the answers found", lambda c, t=task: c.get(t), "{:.2f}"))
     if "kld" in found:
         text.append(by_share(cells(found["kld"], "kld"), "KL divergence from the full cache, nats per token",
                              lambda c: c.get("text"), "{:.3f}"))

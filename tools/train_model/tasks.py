@@ -95,10 +95,10 @@ class Sampler(Documents):
                      for i in asked]
         return self.haystack(rng, size, form, pieces, places, questions)
 
-    def needle_at(self, place, size, depth):
-        """The test document of a place (see generator()): four facts, one asked for, which stands at `depth`."""
+    def needle_at(self, place, size, depth, n_questions=1):
+        """The test document of a place (see generator()): four facts, of which the first asked for stands at `depth`."""
         for attempt in range(50):  # a document is refused where the drawn words do not fit
-            piece = self.task_needle(generator(*place, attempt), size, n_facts=4, n_questions=1, depth=depth)
+            piece = self.task_needle(generator(*place, attempt), size, n_facts=4, n_questions=n_questions, depth=depth)
             if piece is not None:
                 return piece
         raise ValueError(f"no four facts and a question fit into {size} ids")

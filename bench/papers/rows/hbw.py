@@ -1,5 +1,5 @@
 """HBW-KV: Training-Free Native Sparse Attention for KV Cache Compression."""
-from row import FEW_KLD, FEW_NEEDLE, KLD, MEASURED, NEEDLE, OURS, Row, compare, times_full
+from row import FEW_KLD, FEW_NEEDLE, KLD, MEASURED, NEEDLE, OURS, Row, cache_bytes, compare, in_mib, number_of_samples, prefill_times, quotient, scores, times_full
 
 TITLE = "HBW-KV"
 INTRO = """
@@ -19,6 +19,21 @@ def answers_and_distance(outputs):
     return {"ours": f"answers: {answers['ours']}. KLD: {distance['ours']}", "verdict": MEASURED,
             "numbers": {"exact": answers["numbers"], "kld": distance["numbers"]},
             "differences": {"exact": answers["differences"], "kld": distance["differences"]}}  # fmt: skip
+
+
+def added_to_prefill(outputs):
+    """By how many per cent reading a prompt takes longer than without compression; of `full` the seconds."""
+    lines, numbers = {}, {}
+    for group, way, seconds, full in prefill_times(outputs[0]):
+        n_runs = len(scores(outputs[0], "prefill_s", group)[way])
+        ratio, error = quotient(seconds, full)
+        numbers[f"{group} full"] = [*full, n_runs]
+        numbers[" ".join(filter(None, (group, *way)))] = [100 * (ratio - 1), 100 * error, n_runs]
+        sizes = cache_bytes(outputs[0], group)
+        full_line = f"{group}: `full` {full[0]:.3f} ± {full[1]:.3f} s{in_mib(sizes, ('full', ''))}"
+        lines.setdefault(group, [full_line]).append(f"`{way[0]}` {100 * (ratio - 1):+.1f} ± {100 * error:.1f} %{in_mib(sizes, way)}")
+    ours = "; ".join(", ".join(line) for line in lines.values()) + number_of_samples(n for _, _, n in numbers.values())
+    return {"ours": ours, "verdict": MEASURED, "numbers": numbers}
 
 
 ROWS = [
@@ -47,6 +62,9 @@ ROWS = [
                          "verdict": "measured", "numbers": {m["method"]: m["entropy"] for m in outputs[0]["probes"][0]["methods"]}}),
     Row("needle-length", "Figure 4", "finds what the full cache finds", "2048 entries: 86.94; full 85.32, SnapKV 1 below",
         [f"{NEEDLE.replace('--lengths 1024', '--lengths 2048')} --kv-ratio 0.0625 --kv-method hbw,snapkv"], found(), hours=0.3),
+    Row("prefill", "section 4.4 (after prefill)", "compresses after prefill: what that adds is not said", "no number",
+        ["eval throughput --grid 2048+32,8192+32 -c 16384 --runs 5 --kv-method hbw,snapkv --kv-size 1024"], added_to_prefill,
+        note="speed is measured only where nothing else runs"),
     Row("speed", "Table 4, Figure 7", "4 times the full cache's decoding speed at 32k tokens, 2048 entries", "20.66 tokens/s; full 5.74 (3.6 times); at 16k 2.2 times",
         ["eval throughput --grid 16384+128,32512+128 -c 32768 --runs 5 --kv-method hbw --kv-size 1024,2048,4096"],
         times_full("decode_tokens_per_second", "hbw"), hours=0.5, note="speed is measured only where nothing else runs"),
