@@ -10,8 +10,8 @@
 #include "compression/registry.h"
 #include "eval/run/equal_bytes.h"
 #include "interrupt.h"
+#include "load.h"
 #include "options.h"
-#include "ranges.h"
 #include "result_warnings.h"
 
 namespace winnow::apps {
@@ -186,7 +186,7 @@ std::vector<NamedBudget> BudgetsOfMethod(const BenchFlags& flags, const std::str
   const KvFlags& common = flags.log_flags.kv;
   const auto made = compression::MakeMethod(method);
   const bool is_full = made && (*made)->traits().spec == "full";
-  const bool finds_its_own = made && !(*made)->traits().needs_budget;
+  const bool finds_its_own = made && !(*made)->traits().budget.needed;
   if (common.decode.empty() && (is_full || (finds_its_own && flags.methods.size() > 1))) {
     BudgetLists only_bytes;
     if (is_full) only_bytes.memories = flags.budgets.memories;  // a limit for any cache

@@ -8,6 +8,7 @@
 #include "base/machine.h"
 #include "console.h"
 #include "gguf/summary.h"
+#include "load.h"
 #include "table.h"
 #include "winnow/version.h"
 

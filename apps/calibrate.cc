@@ -12,6 +12,7 @@
 #include "eval/tasks/builtin_text.h"
 #include "eval/tasks/texts.h"
 #include "interrupt.h"
+#include "load.h"
 #include "options.h"
 #include "result_warnings.h"
 

@@ -6,15 +6,14 @@
 #include "command_files.h"
 #include "commands.h"
 #include "conversation.h"
-#include "document.h"
 #include "interrupt.h"
+#include "load.h"
 #include "options.h"
+#include "process.h"
 #include "result_warnings.h"
-#include "runtime/generate.h"
 #include "statistics.h"
 #include "template_flags.h"
 #include "text_input.h"
-#include "tokenizer/chat_template.h"
 
 namespace winnow::apps {
 namespace {
@@ -40,6 +39,9 @@ FlagTable MakeTable(ChatFlags& flags) {
             &flags.n_predict);
   table.Add({"-r", "--reverse-prompt", "--stop"}, "TEXT",
             "end an answer before this text; can be repeated", &flags.stop);
+  table.Switch({"-e", "--escape"}, "understand \\n, \\t, \\\\, \\xHH and the like in -p and -r",
+               &flags.escape);
+  table.Switch({"--no-escape"}, "leave backslashes alone", &flags.escape, false);
   table.Switch({"--no-perf"}, "no line of statistics after an answer", &flags.statistics, false);
   table.Add({"--history-file"}, "FILE",
             "where what is typed on a terminal is kept for the arrow keys of later chats",
@@ -91,10 +93,13 @@ Result<Texts> ReadTexts(const ChatFlags& flags, Log& log) {
   return texts;
 }
 
-// The exit code at the end. A script must learn that a message was not answered; a person saw it.
-int Finished(const Conversation& conversation, bool is_terminal) {
+// The exit code at the end. A script must learn that a message was not answered, or not to its end;
+// a person saw it.
+int Finished(const Conversation& conversation, bool is_terminal, bool was_cancelled) {
   const int printed = FinishOutput();
-  return printed == kDone && !is_terminal && conversation.n_left_out() > 0 ? kFailed : printed;
+  if (printed != kDone || is_terminal) return printed;
+  if (was_cancelled) return InterruptedCode();
+  return conversation.n_left_out() > 0 ? kFailed : kDone;
 }
 
 // Reads messages and commands until the end. Returns the exit code.
@@ -109,6 +114,7 @@ int RunChat(ChatFlags& flags, Conversation& conversation, ConsoleLog& log,
     log.Info("Type a message. /help lists the commands, /bye or Ctrl-D ends.\n");
   }
   std::optional<std::string> next = flags.first_message;
+  bool was_cancelled = false;  // an answer
   for (;;) {
     std::string line;
     if (next) {
@@ -123,21 +129,22 @@ int RunChat(ChatFlags& flags, Conversation& conversation, ConsoleLog& log,
       if (end == ChatInput::End::kFailed) return kFailed;
       if (end == ChatInput::End::kEndOfInput) {
         if (input.is_terminal()) Print("\n");
-        return Finished(conversation, input.is_terminal());
+        return Finished(conversation, input.is_terminal(), was_cancelled);
       }
     }
     if (line.empty()) continue;
-    auto done = commands.Run(line, interrupted);
+    auto done = commands.Run(line);
     if (!done) {
       done.emplace();
-      done->answer = conversation.Answer(commands.TakeAttached() + line, interrupted);
+      done->answer = conversation.Answer(commands.TakeAttached() + line);
     }
-    if (done->ends) return Finished(conversation, input.is_terminal());
+    if (done->ends) return Finished(conversation, input.is_terminal(), was_cancelled);
     if (!done->answer) continue;
     if (!*done->answer) return Fail(done->answer->error());
-    const bool cancelled = **done->answer == runtime::StopReason::kCancelled;
-    if (IsTerminated() || (flags.single_turn && cancelled)) return InterruptedCode();
-    if (flags.single_turn) return Finished(conversation, false);
+    if (!Flush()) return FinishOutput();
+    was_cancelled = was_cancelled || **done->answer == StopReason::kCancelled;
+    if (IsTerminated()) return InterruptedCode();
+    if (flags.single_turn) return Finished(conversation, false, was_cancelled);
     ClearInterrupt();
   }
 }
@@ -145,6 +152,7 @@ int RunChat(ChatFlags& flags, Conversation& conversation, ConsoleLog& log,
 }  // namespace
 
 int Chat(Arguments arguments) {
+  IgnoreBrokenPipes();
   ChatFlags flags;
   flags.history_file = DefaultHistoryFile();
   FlagTable table = MakeTable(flags);
@@ -156,6 +164,10 @@ int Chat(Arguments arguments) {
   if (!store) return Fail(store.error());
   const auto valid = Validate(flags.model);
   if (!valid) return Misuse("chat", valid.error().message);
+  if (flags.escape) {
+    if (flags.first_message) flags.first_message = Unescaped(*flags.first_message);
+    for (std::string& stop : flags.stop) stop = Unescaped(stop);
+  }
   if (flags.n_predict < -1) return Misuse("chat", "flag -n: expected -1 or more");
   if (flags.system && flags.system_file) return Misuse("chat", "give only one of -sys and -sysf");
   if (const auto named = CheckTemplateFlags(flags.chat_template, flags.chat_template_file);
@@ -179,21 +191,20 @@ int Chat(Arguments arguments) {
   const auto texts = ReadTexts(flags, log);
   if (!texts) return Fail(texts.error());
   const std::atomic<bool>& interrupted = CatchInterrupt();
-  auto loaded = Load(flags.model, log);
+  auto loaded = LoadModel(flags.model, log);
   if (!loaded) return Fail(loaded.error());
-  const ResultWarnings warnings(*loaded->engine, log);
-  const tokenizer::Tokenizer& tokenizer = loaded->engine->tokenizer();
-  const auto writer =
-      MakeWriter(flags.chat_template, flags.chat_template_file, *loaded->engine, log);
-  if (!writer) return Fail(writer.error());
-  const auto config = SamplerConfigFrom(flags.sampler, tokenizer);
-  if (!config) return Misuse("chat", config.error().message);
-  auto sampler = runtime::Sampler::Make(*config, tokenizer.vocabulary_size());
+  const Model& model = loaded->model;
+  const ResultWarnings warnings(model, log);
+  const auto chat_template =
+      MakeTemplate(flags.chat_template, flags.chat_template_file, model, log);
+  if (!chat_template) return Fail(chat_template.error());
+  const auto sampling = SamplingFrom(flags.sampler, model);
+  if (!sampling) return Misuse("chat", sampling.error().message);
+  const auto sampler = model.NewSampler(*sampling);
   if (!sampler) return Misuse("chat", sampler.error().message);
 
-  Conversation conversation(flags, *loaded, std::move(sampler).value(), *writer, *texts, *store,
-                            log);
-  const auto begun = conversation.Begin(interrupted);
+  Conversation conversation(flags, *loaded, *sampler, *chat_template, *texts, *store, log);
+  const auto begun = conversation.Begin();
   if (!begun) return Fail(begun.error());
   const int code = *begun ? RunChat(flags, conversation, log, interrupted) : InterruptedCode();
   if (*begun) {

@@ -1,10 +1,12 @@
 #include "chat_commands.h"
 
 #include <algorithm>
+#include <cmath>
 #include <type_traits>
 #include <utility>
 
 #include "flags.h"
+#include "runtime/sampler.h"
 #include "statistics.h"
 #include "text_input.h"
 #include "transcript.h"
@@ -18,7 +20,7 @@ constexpr const char* kHelp =
     "/read FILE         put the text of a file before your next message\n"
     "/set               show what can be set\n"
     "/set NAME VALUE    set a parameter of sampling, the tokens of an answer (n), or the system\n"
-    "                   prompt (system)\n"
+    "                   prompt (system; without a VALUE there is none)\n"
     "/save FILE         write the conversation to a file, to read or to /load\n"
     "/load FILE         go on with a conversation that was saved\n"
     "/save              save the session now (with --session)\n"
@@ -60,12 +62,11 @@ std::string ParameterName(std::string name) {
 }
 
 // A parameter of the sampler by its name.
-Result<void> SetNumber(const std::string& name, const std::string& value,
-                       runtime::SamplerConfig& config) {
+Result<void> SetNumber(const std::string& name, const std::string& value, Sampling& sampling) {
   std::string names;
   bool found = false;
   Result<void> parsed;
-  runtime::Visit(config, [&](std::string_view known, auto& target, const char*) {
+  runtime::Visit(sampling, [&](std::string_view known, auto& target, const char*) {
     names += (names.empty() ? "" : ", ") + std::string(known);
     if (known != name) return;
     found = true;
@@ -75,11 +76,15 @@ Result<void> SetNumber(const std::string& name, const std::string& value,
       return;
     }
     using Target = std::remove_reference_t<decltype(target)>;
-    const auto as_target = static_cast<Target>(std::clamp(*number, -1e9, 1e9));
-    if (static_cast<double>(as_target) != *number) {
+    constexpr double kMax = 1e9;
+    if (!(std::abs(*number) <= kMax)) {
+      parsed = Error{name + ": found " + value + ", expected a number from -1e9 to 1e9"};
+      return;
+    }
+    target = static_cast<Target>(*number);
+    if (static_cast<double>(target) != *number) {
       parsed = Error{name + ": found " + value + ", expected a whole number"};
     }
-    target = as_target;
   });
   if (found) return parsed;
   return Error{"there is no parameter '" + name + "'; there are " + names + ", n, system"};
@@ -90,8 +95,7 @@ Result<void> SetNumber(const std::string& name, const std::string& value,
 std::span<const std::string_view> ChatCommands::Names() { return kNames; }
 std::span<const std::string_view> ChatCommands::TakeFile() { return kTakeFile; }
 
-std::optional<ChatCommands::Done> ChatCommands::Run(const std::string& line,
-                                                    const std::atomic<bool>& interrupted) {
+std::optional<ChatCommands::Done> ChatCommands::Run(const std::string& line) {
   // Several lines are a message, and so is a path such as /usr/bin.
   if (!line.starts_with('/') || line.find('\n') != std::string::npos) return std::nullopt;
   const std::string name = line.substr(0, line.find(' '));
@@ -103,8 +107,7 @@ std::optional<ChatCommands::Done> ChatCommands::Run(const std::string& line,
   } else if (alone && name == "/clear") {
     Clear();
   } else if (alone && name == "/regen") {
-    if (conversation_.can_regenerate())
-      return Done{.answer = conversation_.Regenerate(interrupted)};
+    if (conversation_.can_regenerate()) return Done{.answer = conversation_.Regenerate()};
     log_.Warning("there is no answer yet");
   } else if (alone && name == "/kv") {
     log_.Info(conversation_.CacheText());
@@ -175,6 +178,10 @@ void ChatCommands::Set(std::string_view text) {
   if (text.starts_with("parameter ")) text.remove_prefix(sizeof("parameter ") - 1);
   const size_t space = text.find(' ');
   if (text.empty()) return ShowSettings();
+  if (text == "system") {  // none
+    if (const auto set = conversation_.SetSystem(""); !set) log_.Error(set.error().message);
+    return;
+  }
   if (space == std::string_view::npos) {
     return log_.Warning("/set NAME VALUE; /set alone shows the names and what they are");
   }
@@ -189,10 +196,11 @@ void ChatCommands::Set(std::string_view text) {
 
 void ChatCommands::ShowSettings() {
   std::string text = "n = " + std::to_string(flags_.n_predict) + " (tokens of an answer at most)";
-  runtime::Visit(flags_.sampler.config, [&](std::string_view name, auto& value, const char* help) {
-    if (name == "seed") return;
-    text += "\n" + std::string(name) + " = " + Shown(value) + " (" + help + ")";
-  });
+  runtime::Visit(flags_.sampler.sampling,
+                 [&](std::string_view name, auto& value, const char* help) {
+                   if (name == "seed") return;
+                   text += "\n" + std::string(name) + " = " + Shown(value) + " (" + help + ")";
+                 });
   text += "\nsystem = " + conversation_.system();
   log_.Info(text);
 }
@@ -210,7 +218,7 @@ Result<void> ChatCommands::SetParameter(const std::string& name, const std::stri
     if (!seed || *seed < -1) return Error{"seed: found " + value + ", expected 0 or more, or -1"};
     changed.seed = *seed;
   } else {
-    WINNOW_TRY(SetNumber(name, value, changed.config));
+    WINNOW_TRY(SetNumber(name, value, changed.sampling));
   }
   WINNOW_TRY(conversation_.SetSampler(changed));
   flags_.sampler = changed;

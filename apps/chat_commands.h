@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <optional>
 #include <span>
 #include <string>
@@ -8,7 +7,6 @@
 
 #include "base/result.h"
 #include "conversation.h"
-#include "runtime/generate.h"
 
 namespace winnow::apps {
 
@@ -24,10 +22,10 @@ class ChatCommands {
 
   struct Done {
     bool ends = false;  // the chat
-    std::optional<Result<runtime::StopReason>> answer = {};
+    std::optional<Result<StopReason>> answer = {};
   };
   // nullopt: the line is a message.
-  std::optional<Done> Run(const std::string& line, const std::atomic<bool>& interrupted);
+  std::optional<Done> Run(const std::string& line);
   // The texts of /read since the last time, to be put before a message.
   std::string TakeAttached();
 

@@ -5,11 +5,13 @@
 #include <optional>
 
 #include "build.h"
+#include "chat/document.h"
 #include "command_files.h"
 #include "commands.h"
 #include "compare_report.h"
 #include "document.h"
 #include "interrupt.h"
+#include "load.h"
 #include "method_list.h"
 #include "options.h"
 #include "report/record.h"
@@ -90,10 +92,11 @@ Result<std::vector<eval::Candidate>> ListCandidates(const CompareFlags& flags) {
   return all;
 }
 
-Result<std::vector<runtime::TokenId>> MakePrompt(const CompareFlags& flags,
-                                                 const runtime::Session& session, Log& log) {
+Result<std::vector<runtime::TokenId>> MakePrompt(const CompareFlags& flags, const Loaded& loaded,
+                                                 Log& log) {
+  const runtime::Session& session = *loaded.session;
   WINNOW_ASSIGN(std::string document, ReadText(flags.document, log));
-  WINNOW_TRY(CheckTextSize(session, document));
+  WINNOW_TRY(CheckTextSize(*loaded.model, session.capacity(), document));
   const runtime::Engine& engine = session.engine();
   if (!flags.document.text) document = WithoutFinalNewline(std::move(document));
   const tokenizer::Tokenizer& tokenizer = engine.tokenizer();
@@ -103,8 +106,8 @@ Result<std::vector<runtime::TokenId>> MakePrompt(const CompareFlags& flags,
     return tokenizer.EncodeMarked(std::span(&text, 1));
   }
   WINNOW_ASSIGN(const auto chat_template, ChooseTemplate(flags.chat_template, engine.file(), log));
-  WINNOW_ASSIGN(DocumentPrompt prompt,
-                DocumentQuestion(chat_template, flags.system, document, flags.question));
+  WINNOW_ASSIGN(chat::DocumentPrompt prompt,
+                chat::DocumentQuestion(chat_template, flags.system, document, flags.question));
   prompt.document.insert(prompt.document.end(), prompt.question.begin(), prompt.question.end());
   return tokenizer.EncodeMarked(prompt.document);
 }
@@ -154,6 +157,7 @@ void PrintAnswers(std::span<const eval::Answer> answers, const std::string& expe
 }
 
 report::Record ToRecord(const eval::Answer& answer, bool is_base, const std::string& expected) {
+  const runtime::CacheParts& parts = answer.cache_parts;
   report::Record record = {{"method", answer.method},
                            {"budget", answer.budget},
                            {"answer", answer.text},
@@ -164,7 +168,11 @@ report::Record ToRecord(const eval::Answer& answer, bool is_base, const std::str
                            {"kept", report::CountOrMean(answer.kept)},
                            {"cache_bytes", answer.cache_bytes},
                            {"cache_bytes_with_lists", answer.cache_bytes_with_lists},
-                           {"cache_bytes_full_f16", answer.cache_bytes_full_f16}};
+                           {"cache_bytes_full_f16", answer.cache_bytes_full_f16},
+                           {"cache_parts", report::Record{{"key_bytes", parts.key_bytes},
+                                                          {"value_bytes", parts.value_bytes},
+                                                          {"method_bytes", parts.method_bytes},
+                                                          {"list_bytes", parts.list_bytes}}}};
   if (!expected.empty()) record.Add("right", HasAnswer(answer.text, expected));
   if (is_base) return record;
   const eval::KlDivergence& against = answer.against_full;
@@ -221,7 +229,7 @@ int Compare(Arguments arguments) {
   auto loaded = Load(flags.model, log);
   if (!loaded) return Fail(loaded.error());
   const ResultWarnings warnings(*loaded->engine, log);
-  const auto prompt = MakePrompt(flags, *loaded->session, log);
+  const auto prompt = MakePrompt(flags, *loaded, log);
   if (!prompt) return Fail(prompt.error());
   const auto n_prompt = static_cast<int64_t>(prompt->size());
   if (const auto fits = CheckTrainedContext(kv, *loaded->session, n_prompt); !fits) {

@@ -1,10 +1,12 @@
 #include "console.h"
 
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -41,6 +43,53 @@ constexpr auto kRefresh = std::chrono::milliseconds(100);
 
 bool progress_shown = false;  // a line that is erased before another is written
 bool line_is_open = false;    // on standard output, where it is a terminal
+
+// Standard output. Not stdio's: that drops what it holds when a signal interrupts a write to a full
+// pipe. Here the write goes on; what the signal asks for is done once the reader has taken it, or
+// at once by a second signal (interrupt.h).
+class Output {
+ public:
+  Output() = default;
+  ~Output() { Write(); }
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+
+  void Add(std::string_view text) {
+    waiting_ += text;
+    if (is_terminal_ || waiting_.size() >= kBytesAtOnce) Write();
+  }
+  // False: this or an earlier write failed; nothing is written any more.
+  bool Write() {
+    size_t n_written = 0;
+    while (problem_ == 0 && n_written < waiting_.size()) {
+      const ssize_t n =
+          write(STDOUT_FILENO, waiting_.data() + n_written, waiting_.size() - n_written);
+      if (n >= 0) {
+        n_written += static_cast<size_t>(n);
+      } else if (errno == EAGAIN) {  // whoever shares it made it non-blocking
+        struct pollfd room = {.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+        poll(&room, 1, -1);
+      } else if (errno != EINTR) {
+        problem_ = errno;
+      }
+    }
+    waiting_.clear();
+    return problem_ == 0;
+  }
+  bool is_terminal() const { return is_terminal_; }
+  bool reader_is_gone() const { return problem_ == EPIPE; }
+
+ private:
+  static constexpr size_t kBytesAtOnce = 4096;
+  const bool is_terminal_ = IsTerminal(Stream::kOut);
+  std::string waiting_;
+  int problem_ = 0;  // errno
+};
+
+Output& StandardOutput() {
+  static Output output;
+  return output;
+}
 
 double Seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -148,17 +197,18 @@ std::string HumanDuration(double seconds) {
 
 void Print(std::string_view text) {
   if (text.empty()) return;
-  static const bool is_terminal = IsTerminal(Stream::kOut);
-  if (is_terminal) {
+  if (StandardOutput().is_terminal()) {
     if (std::exchange(progress_shown, false)) std::fputs("\r\033[K", stderr);
     line_is_open = !text.ends_with('\n');
   }
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  StandardOutput().Add(text);
 }
-void Flush() { std::fflush(stdout); }
+
+bool Flush() { return StandardOutput().Write(); }
 
 int FinishOutput() {
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return kDone;
+  if (Flush()) return kDone;
+  if (StandardOutput().reader_is_gone()) return kBrokenPipe;
   ConsoleLog().Error("writing to standard output failed");
   return kFailed;
 }

@@ -10,7 +10,7 @@
 namespace winnow::apps {
 
 // What a command returns to the shell; after a signal, see interrupt.h.
-enum ExitCode { kDone = 0, kFailed = 1, kMisused = 2 };
+enum ExitCode { kDone = 0, kFailed = 1, kMisused = 2, kBrokenPipe = 141 };
 
 enum class Stream { kOut, kError };
 bool IsTerminal(Stream stream);
@@ -63,10 +63,13 @@ std::string Fixed(double value, int digits);  // "nan", "inf", "-inf" for what i
 // `text` filled with spaces on the left to `width`.
 std::string PadLeft(std::string text, size_t width);
 
-// Writes to stdout. Failed writes are noticed by FinishOutput.
+// Writes to stdout. Failed writes are noticed by Flush and FinishOutput.
 void Print(std::string_view text);
-void Flush();
-// kDone, or kFailed with a message if stdout could not take what was printed (a full disk).
+// Whether stdout took all that was printed.
+bool Flush();
+// kDone; if stdout could not take what was printed (a full disk) kFailed, with a message;
+// kBrokenPipe if nobody reads it any more, as the shell says of a program that SIGPIPE ended
+// (process.h).
 int FinishOutput();
 
 }  // namespace winnow::apps

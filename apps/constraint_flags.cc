@@ -1,28 +1,24 @@
 #include "constraint_flags.h"
 
-#include <utility>
+#include <vector>
 
-#include "server/constraints.h"
 #include "text_input.h"
 
 namespace winnow::apps {
 namespace {
 
-using server::ConstraintSpec;
-
 struct Named {
   const char* flag;
-  ConstraintSpec::Kind kind;
   const std::optional<std::string>* value;
   bool is_file;
+  bool is_grammar;
 };
 
 std::vector<Named> Given(const ConstraintFlags& flags) {
-  const Named all[] = {
-      {"--grammar", ConstraintSpec::Kind::kGrammar, &flags.grammar, false},
-      {"--grammar-file", ConstraintSpec::Kind::kGrammar, &flags.grammar_file, true},
-      {"--json-schema", ConstraintSpec::Kind::kJsonSchema, &flags.schema, false},
-      {"--json-schema-file", ConstraintSpec::Kind::kJsonSchema, &flags.schema_file, true}};
+  const Named all[] = {{"--grammar", &flags.grammar, false, true},
+                       {"--grammar-file", &flags.grammar_file, true, true},
+                       {"--json-schema", &flags.schema, false, false},
+                       {"--json-schema-file", &flags.schema_file, true, false}};
   std::vector<Named> given;
   for (const Named& one : all) {
     if (one.value->has_value()) given.push_back(one);
@@ -52,22 +48,15 @@ void ReadsConstraintFiles(CommandFiles& files, const ConstraintFlags& flags) {
   files.Reads("--json-schema-file", flags.schema_file);
 }
 
-Result<std::unique_ptr<runtime::TokenConstraint>> MakeConstraint(
-    const ConstraintFlags& flags, const tokenizer::Tokenizer& tokenizer, Log& log) {
+Result<Constraint> MakeConstraint(const ConstraintFlags& flags, const Model& model, Log& log) {
   const std::vector<Named> given = Given(flags);
-  if (given.empty()) return std::unique_ptr<runtime::TokenConstraint>();
+  if (given.empty()) return Constraint();
   const Named& asked = given[0];
   std::string text = **asked.value;
   if (asked.is_file) {
     WINNOW_ASSIGN(text, ReadTextFile(text, false, log));
   }
-  const auto factory = server::MakeConstraints(tokenizer);
-  if (factory == nullptr) {
-    return Error{std::string(asked.flag) +
-                 ": this build has no grammars; run tools/fetch_xgrammar.sh and build with "
-                 "-DWINNOW_GRAMMAR=ON"};
-  }
-  auto made = factory->Make({.kind = asked.kind, .text = std::move(text), .field = asked.flag});
+  auto made = asked.is_grammar ? model.NewGrammarConstraint(text) : model.NewJsonConstraint(text);
   if (!made) return Error{std::string(asked.flag) + ": " + made.error().message};
   return made;
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -8,8 +7,8 @@
 #include "base/result.h"
 #include "command_files.h"
 #include "flags.h"
-#include "runtime/constraint.h"
-#include "tokenizer/tokenizer.h"
+#include "winnow/model.h"
+#include "winnow/sampling.h"
 
 namespace winnow::apps {
 
@@ -25,9 +24,8 @@ void AddConstraintFlags(FlagTable& table, ConstraintFlags& flags);
 Result<void> CheckConstraintFlags(const ConstraintFlags& flags);
 void ReadsConstraintFiles(CommandFiles& files, const ConstraintFlags& flags);
 
-// Null where nothing is asked for. Errors: a file that cannot be read, a grammar or schema that is
+// None where nothing is asked for. Errors: a file that cannot be read, a grammar or schema that is
 // none, a build without grammars; the flag is named.
-Result<std::unique_ptr<runtime::TokenConstraint>> MakeConstraint(
-    const ConstraintFlags& flags, const tokenizer::Tokenizer& tokenizer, Log& log);
+Result<Constraint> MakeConstraint(const ConstraintFlags& flags, const Model& model, Log& log);
 
 }  // namespace winnow::apps

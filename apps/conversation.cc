@@ -4,15 +4,13 @@
 #include <utility>
 
 #include "base/sha256.h"
-#include "compression/question.h"
 #include "document.h"
+#include "interrupt.h"
 #include "statistics.h"
 #include "transcript.h"
 
 namespace winnow::apps {
 namespace {
-
-using tokenizer::ChatMessage;
 
 constexpr size_t kTokensOfAnAnswer = 256;  // what a context should hold besides the conversation
 
@@ -33,13 +31,14 @@ std::string TextIn(const report::Record& record, std::string_view name) {
 
 }  // namespace
 
-Conversation::Conversation(const ChatFlags& flags, Loaded& loaded, runtime::Sampler sampler,
-                           const chat::PromptWriter& writer, Texts texts, const SessionStore& store,
+Conversation::Conversation(const ChatFlags& flags, LoadedModel& loaded, Sampler sampler,
+                           ChatTemplate chat_template, Texts texts, const SessionStore& store,
                            ConsoleLog& log)
     : flags_(flags),
-      session_(*loaded.session),
+      model_(loaded.model),
+      session_(loaded.session),
       sampler_(std::move(sampler)),
-      writer_(writer),
+      template_(std::move(chat_template)),
       texts_(std::move(texts)),
       document_hash_(texts_.document ? TextHash(*texts_.document) : ""),
       store_(store),
@@ -47,17 +46,22 @@ Conversation::Conversation(const ChatFlags& flags, Loaded& loaded, runtime::Samp
   Clear();
 }
 
-Result<bool> Conversation::Begin(const std::atomic<bool>& interrupted) {
+Result<bool> Conversation::Begin() {
   if (store_.notes() != nullptr) {
     WINNOW_TRY(Restore(*store_.notes()));
     return true;
   }
   if (!texts_.document) return true;
-  return ReadDocument(interrupted);
+  return ReadDocument();
 }
 
 Result<void> Conversation::Restore(const report::Record& notes) {
   const std::string saved_document = TextIn(notes, "document");
+  if (store_.saves() && saved_document.empty() && notes.Find("messages") == nullptr) {
+    return Error{store_.path() +
+                 ": belongs to 'winnow run', whose text this chat would write over; "
+                 "--session-read-only leaves the file as it is"};
+  }
   if (texts_.document && saved_document != document_hash_) {
     return Error{store_.path() + ": holds " +
                  (saved_document.empty() ? "a conversation" : "another document") +
@@ -66,11 +70,11 @@ Result<void> Conversation::Restore(const report::Record& notes) {
   // The rest of a document's prompt must be in the format that its beginning was written in.
   const std::string saved_template = TextIn(notes, "template");
   const std::string saved_hash = TextIn(notes, "template_hash");
-  const bool same = saved_template == writer_.name() &&
-                    (saved_hash.empty() || saved_hash == TextHash(writer_.source()));
+  const bool same = saved_template == template_.name() &&
+                    (saved_hash.empty() || saved_hash == TextHash(template_.source()));
   if (!saved_document.empty() && !same) {
     return Error{store_.path() + ": the document was read with another chat template (" +
-                 saved_template + ", not this " + std::string(writer_.name()) +
+                 saved_template + ", not this " + std::string(template_.name()) +
                  "); give the same --chat-template, or another --session"};
   }
   const std::string saved_system = TextIn(notes, "system");
@@ -93,8 +97,8 @@ Result<void> Conversation::Save() {
 }
 
 Result<void> Conversation::Write() {
-  report::Record notes = {{"template", std::string(writer_.name())},
-                          {"template_hash", TextHash(writer_.source())},
+  report::Record notes = {{"template", std::string(template_.name())},
+                          {"template_hash", TextHash(template_.source())},
                           {"system", texts_.system}};
   if (!document_hash_.empty()) notes.Add("document", document_hash_);
   report::List messages;
@@ -107,29 +111,27 @@ Result<void> Conversation::Write() {
   return {};
 }
 
-Result<bool> Conversation::ReadDocument(const std::atomic<bool>& interrupted) {
-  const compression::MethodPtr& method = session_.compression().method;
-  if (method && compression::ChoosesByTheQuestion(*method)) {
-    log_.Info("method " + MethodName(session_) +
+Result<bool> Conversation::ReadDocument() {
+  if (const SessionInfo info = session_.info(); info.needs_question) {
+    log_.Info("method " + info.method +
               " chooses by what the end of the prompt attends to: it compresses the document "
               "before it knows a question");
   }
-  WINNOW_TRY(CheckTextSize(session_, *texts_.document));
+  WINNOW_TRY(CheckTextSize(model_, session_.capacity(), *texts_.document));
   WINNOW_ASSIGN(const DocumentPrompt prompt,
-                DocumentQuestion(writer_, texts_.system, *texts_.document, ""));
-  const std::vector<runtime::TokenId> tokens =
-      session_.engine().tokenizer().EncodeMarked(prompt.document);
-  WINNOW_TRY(CheckTrainedContext(flags_.model.kv, session_, static_cast<int64_t>(tokens.size())));
+                template_.WriteDocument(texts_.system, *texts_.document, ""));
+  if (!prompt.warning.empty() && !std::exchange(warned_, true)) log_.Warning(prompt.warning);
+  const std::vector<Token> tokens = model_.Tokenize(prompt.document);
+  WINNOW_TRY(
+      CheckTrainedContext(flags_.model.kv, model_, session_, static_cast<int64_t>(tokens.size())));
   ProgressLine progress("reading");
-  runtime::Session::PrefillOptions prefill;
-  prefill.progress = [&](double done) {
-    progress.Update(done);
-    return !interrupted.load();
-  };
-  WINNOW_ASSIGN(const bool finished, session_.Prefill(tokens, prefill));
+  const auto read = session_.Append(
+      tokens,
+      {.on_progress = [&](double done) { progress.Update(done); }, .cancel = InterruptToken()});
+  if (!read && read.error().code != ErrorCode::kCancelled) return read.error();
   progress.Erase();
-  if (!finished) return false;
-  log_.Info("document " + std::to_string(session_.n_tokens()) + " tokens, cache " +
+  if (!read) return false;
+  log_.Info("document " + std::to_string(session_.tokens().size()) + " tokens, cache " +
             CacheSizeText(session_));
   if (store_.saves()) WINNOW_TRY(Write());
   return true;
@@ -146,16 +148,15 @@ void Conversation::StartMessages() {
   if (!texts_.system.empty()) messages_.push_back({"system", texts_.system});
 }
 
-Result<runtime::StopReason> Conversation::Answer(std::string message,
-                                                 const std::atomic<bool>& interrupted) {
+Result<StopReason> Conversation::Answer(std::string message) {
   if (texts_.document) {
     transcript_ = transcript();
     StartMessages();
   }
   messages_.push_back({"user", std::move(message)});
-  auto answered = AnswerLast(interrupted);
-  // A message that met an error has no answer, and would stand before the next one for ever.
-  if (!answered) messages_.pop_back();
+  auto answered = AnswerLast();
+  // A message without an answer would stand before the next one for ever.
+  if (!can_regenerate()) messages_.pop_back();
   return answered;
 }
 
@@ -190,91 +191,95 @@ Result<void> Conversation::SetSystem(std::string system) {
 }
 
 Result<void> Conversation::SetSampler(const SamplerFlags& flags) {
-  const tokenizer::Tokenizer& tokenizer = session_.engine().tokenizer();
-  WINNOW_ASSIGN(const runtime::SamplerConfig config, SamplerConfigFrom(flags, tokenizer));
-  WINNOW_ASSIGN(sampler_, runtime::Sampler::Make(config, tokenizer.vocabulary_size()));
+  WINNOW_ASSIGN(const Sampling sampling, SamplingFrom(flags, model_));
+  WINNOW_ASSIGN(sampler_, model_.NewSampler(sampling));
   return {};
 }
 
 std::string Conversation::CacheText() const {
   const double kept = MeanKept(session_);
-  return "method " + MethodName(session_) +
-         (session_.budget() > 0
-              ? ", at most " + std::to_string(session_.budget()) + " entries per KV head"
-              : "") +
-         "\ntokens " + std::to_string(session_.n_tokens()) + " of " +
+  const SessionInfo info = session_.info();
+  return "method " + info.method +
+         (info.budget > 0 ? ", at most " + std::to_string(info.budget) + " entries per KV head"
+                          : "") +
+         "\ntokens " + std::to_string(session_.tokens().size()) + " of " +
          std::to_string(session_.capacity()) + ", entries per KV head " + Fixed(kept, 1) +
          "\ncache  " + CacheSizeText(session_) + ", keys " + flags_.model.key_type + ", values " +
          flags_.model.value_type;
 }
 
-Result<runtime::StopReason> Conversation::Regenerate(const std::atomic<bool>& interrupted) {
+Result<StopReason> Conversation::Regenerate() {
   ChatMessage before = std::move(messages_.back());
   messages_.pop_back();
-  auto answered = AnswerLast(interrupted);
-  if (!answered) messages_.push_back(std::move(before));
+  auto answered = AnswerLast();
+  if (!can_regenerate()) messages_.push_back(std::move(before));
   return answered;
 }
 
-Result<std::vector<runtime::TokenId>> Conversation::Tokens() {
-  const tokenizer::Tokenizer& tokenizer = session_.engine().tokenizer();
+Result<std::vector<Token>> Conversation::Tokens() {
   if (!texts_.document) {
-    WINNOW_ASSIGN(const chat::Prompt prompt, writer_.Write(ConversationFrom(messages_)));
+    WINNOW_ASSIGN(const WrittenPrompt prompt, template_.Write(messages_));
     if (!prompt.warning.empty() && !std::exchange(warned_, true)) log_.Warning(prompt.warning);
-    return tokenizer.EncodeMarked(prompt.text);
+    return model_.Tokenize(prompt.text);
   }
-  WINNOW_ASSIGN(
-      const DocumentPrompt prompt,
-      DocumentQuestion(writer_, texts_.system, *texts_.document, messages_.back().content));
-  std::vector<runtime::TokenId> tokens(session_.tokens().begin(), session_.tokens().end());
-  const auto question = tokenizer.EncodeMarked(prompt.question, /*add_special=*/false);
+  WINNOW_ASSIGN(const DocumentPrompt prompt,
+                template_.WriteDocument(texts_.system, *texts_.document, messages_.back().content));
+  if (!prompt.warning.empty() && !std::exchange(warned_, true)) log_.Warning(prompt.warning);
+  std::vector<Token> tokens(session_.tokens().begin(), session_.tokens().end());
+  const auto question = model_.Tokenize(prompt.question, /*add_bos=*/false);
   tokens.insert(tokens.end(), question.begin(), question.end());
   return tokens;
 }
 
-Result<runtime::StopReason> Conversation::AnswerLast(const std::atomic<bool>& interrupted) {
-  WINNOW_ASSIGN(const std::vector<runtime::TokenId> tokens, Tokens());
+Result<StopReason> Conversation::LeaveOut(const std::string& reason) {
+  ++n_left_out_;
+  log_.Warning(reason);
+  return StopReason::kContext;
+}
+
+Result<StopReason> Conversation::AnswerLast() {
+  WINNOW_ASSIGN(const std::vector<Token> tokens, Tokens());
   if (static_cast<int64_t>(tokens.size()) >= session_.capacity()) {
-    messages_.pop_back();
-    ++n_left_out_;
-    const bool alone = messages_.empty() || messages_.back().role == "system";
-    log_.Warning("with this message the conversation is " + std::to_string(tokens.size()) +
-                 " tokens, the context holds " + std::to_string(session_.capacity()) +
-                 ": the message is left out; " + (alone ? "" : "/clear starts anew, ") + "-c " +
-                 std::to_string(tokens.size() + kTokensOfAnAnswer) + " holds it" +
-                 (session_.compression().method
-                      ? ""
-                      : ", --kv-method streaming --kv-size 1024 --prefill-chunk 512 reads texts of "
-                        "any length"));
-    return runtime::StopReason::kContext;
+    const bool alone = messages_.size() == 1 || messages_[messages_.size() - 2].role == "system";
+    return LeaveOut("with this message the conversation is " + std::to_string(tokens.size()) +
+                    " tokens, the context holds " + std::to_string(session_.capacity()) +
+                    ": the message is left out; " + (alone ? "" : "/clear starts anew, ") + "-c " +
+                    std::to_string(tokens.size() + kTokensOfAnAnswer) + " holds it" +
+                    (evicts() ? ""
+                              : ", --kv-method streaming --kv-size 1024 --prefill-chunk 512 reads "
+                                "texts of any length"));
   }
-  WINNOW_TRY(CheckTrainedContext(flags_.model.kv, session_, static_cast<int64_t>(tokens.size())));
-  std::unique_ptr<runtime::Session> on_document;
+  WINNOW_TRY(
+      CheckTrainedContext(flags_.model.kv, model_, session_, static_cast<int64_t>(tokens.size())));
+  std::optional<Session> on_document;
   if (texts_.document) {
     WINNOW_ASSIGN(on_document, session_.Fork());
   }
-  runtime::Session& session = on_document ? *on_document : session_;
-  const int64_t n_read = session.KeepCommonPrefix(tokens);
-  const auto fits = session.CheckRoom(static_cast<int64_t>(tokens.size()) - n_read);
-  if (!fits) {
-    messages_.pop_back();
-    ++n_left_out_;
-    log_.Warning(fits.error().message + "; the message is left out, /clear starts anew");
-    return runtime::StopReason::kContext;
-  }
+  Session& session = on_document ? *on_document : session_;
   ProgressLine progress("reading");
-  runtime::GenerateOptions options;
+  GenerateOptions options;
   options.max_tokens = flags_.n_predict;
   options.stop = flags_.stop;
-  options.cancel = &interrupted;
+  options.cancel = InterruptToken();
+  options.sampler = sampler_;
   options.on_prefill = [&](double done) { progress.Update(done); };
+  bool read = false;
+  options.on_prompt = [&] { read = true; };
   options.on_text = [&](std::string_view text) {
     progress.Erase();
     Print(text);
-    Flush();
+    return Flush();
   };
-  WINNOW_ASSIGN(const runtime::Generated generated, Generate(session, sampler_, tokens, options));
+  const auto answered = session.Generate(tokens, options);
   progress.Erase();
+  if (!answered && !read && answered.error().code != ErrorCode::kInternal) {
+    return LeaveOut(answered.error().message + "; the message is left out, /clear starts anew");
+  }
+  WINNOW_ASSIGN(const Generation generated, answered);
+  if (generated.stop_reason == StopReason::kCancelled && generated.tokens.empty()) {
+    log_.Warning("interrupted while the prompt was read: the message is left out");
+    return generated.stop_reason;
+  }
   Print("\n");
   Flush();
   messages_.push_back({"assistant", generated.text});
@@ -282,27 +287,26 @@ Result<runtime::StopReason> Conversation::AnswerLast(const std::atomic<bool>& in
   return generated.stop_reason;
 }
 
-void Conversation::Report(const runtime::Generated& generated, const runtime::Session& session) {
-  last_statistics_ = StatisticsText(generated, session, session_.engine().load_ms());
-  const bool full = session.n_tokens() >= session.capacity();
-  if (generated.stop_reason == runtime::StopReason::kContext && !full) {
+void Conversation::Report(const Generation& generated, const Session& session) {
+  last_statistics_ = StatisticsText(generated, session, model_.info().load_ms);
+  const bool full = static_cast<int64_t>(session.tokens().size()) >= session.capacity();
+  if (generated.stop_reason == StopReason::kContext && !full) {
     log_.Warning("the answer ends here: the cache has reached --kv-memory" +
-                 std::string(session.compression().method ? "; the next message makes room"
-                                                          : ": /clear starts anew"));
-  } else if (generated.stop_reason == runtime::StopReason::kContext) {
+                 std::string(evicts() ? "; the next message makes room" : ": /clear starts anew"));
+  } else if (generated.stop_reason == StopReason::kContext) {
     log_.Warning("the context of " + std::to_string(session_.capacity()) +
                  " tokens is full: /clear starts anew");
   }
   if (!flags_.statistics) return;
-  const runtime::GenerateTimings& t = generated.timings;
   const auto part = [](const char* name, int64_t n_tokens, double per_second) {
     return std::string(name) + " " + std::to_string(n_tokens) + " tokens, " + Fixed(per_second, 1) +
            " tokens/s; ";
   };
-  log_.Info("[" + part("prefill", t.n_prefill, t.prefill_tokens_per_second()) +
-            part("decode", t.n_decode, t.decode_tokens_per_second()) + "context " +
-            std::to_string(session.n_tokens()) + " of " + std::to_string(session.capacity()) +
-            (session.compression().method ? ", cache " + CacheSizeText(session) : "") + "]");
+  log_.Info("[" + part("prefill", generated.prefill_tokens, generated.prefill_tokens_per_second()) +
+            part("decode", generated.decode_tokens, generated.decode_tokens_per_second()) +
+            "context " + std::to_string(session.tokens().size()) + " of " +
+            std::to_string(session.capacity()) +
+            (evicts() ? ", cache " + CacheSizeText(session) : "") + "]");
 }
 
 }  // namespace winnow::apps

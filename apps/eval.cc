@@ -20,6 +20,7 @@
 #include "eval_flags.h"
 #include "gguf/file_hash.h"
 #include "interrupt.h"
+#include "load.h"
 #include "options.h"
 #include "report/record.h"
 #include "result_warnings.h"
@@ -50,15 +51,13 @@ int List(const eval::Task* task) {
     PrintTable(rows, 1);
     return FinishOutput();
   }
-  std::string flags;
-  for (const std::string_view flag : task->flags) flags += " " + std::string(flag);
   std::string columns;
   for (const eval::Column& column : task->columns) {
     columns += (columns.empty() ? "" : ", ") + column.title;
   }
   Print(std::string(task->name) + ": " + std::string(task->summary) + "\n\n" + "data     " +
-        std::string(task->data) + "\n" + "flags   " + flags + "\n" + "columns  " + columns + "\n" +
-        "repeats  " + std::string(task->repeats) + "\n");
+        std::string(task->data) + "\n" + "flags   " + FlagsFrom(*task) + "\n" + "columns  " +
+        columns + "\n" + "repeats  " + std::string(task->repeats) + "\n");
   return FinishOutput();
 }
 
@@ -104,14 +103,23 @@ bool HasAnyResult(const eval::EvalResults& results) {
   });
 }
 
-bool ReadsTokenByToken(const eval::Task& task, const eval::TaskOptions& options) {
-  return task.reads_token_by_token != nullptr && task.reads_token_by_token(options);
+// The files that the task's options name.
+void AddTaskFiles(const eval::Task& task, const EvalFlags& flags, eval::FileUse use,
+                  CommandFiles& files) {
+  for (const eval::Option& option : task.options) {
+    const std::string* path = eval::FindValue(flags.given, option.name);
+    if (path == nullptr || path->empty() || option.file_use != use) continue;
+    if (use == eval::FileUse::kReads) files.Reads(FlagFrom(option.name), *path);
+    if (use == eval::FileUse::kWritesFolder) {
+      files.Writes(FlagFrom(option.name), *path, Output::kFolder);
+    }
+  }
 }
 
 class EvalRun {
  public:
-  EvalRun(const eval::Task& task, EvalFlags& flags, ConsoleLog& log)
-      : task_(task), flags_(flags), log_(log) {}
+  EvalRun(const eval::Task& task, const eval::TaskRun& run, EvalFlags& flags, ConsoleLog& log)
+      : task_(task), run_(run), flags_(flags), log_(log) {}
 
   Result<int> Run(const std::vector<eval::Variant>& variants) {
     const std::atomic<bool>& interrupted = CatchInterrupt();
@@ -131,15 +139,12 @@ class EvalRun {
     const std::string hash = gguf::ContentHash(engine.file());
     WINNOW_ASSIGN(const auto chat_template, TemplateFrom(flags_, engine, log_));
     const eval::PromptWriter prompts(engine.tokenizer(), chat_template, flags_.system, context);
-    const eval::TaskContext task_context = {flags_.task, engine.tokenizer(), prompts, context,
-                                            log_};
-    WINNOW_ASSIGN(const std::vector<eval::Sample> samples, task_.samples(task_context));
+    const eval::TaskContext task_context = {engine.tokenizer(), prompts, context, log_, FlagFrom};
+    WINNOW_ASSIGN(const std::vector<eval::Sample> samples, run_.samples(task_context));
     log_.Info("eval   " + std::string(task_.name) + ": " + std::to_string(samples.size()) +
               " samples under " + std::to_string(variants.size()) + " ways of keeping the cache");
 
-    if (ReadsTokenByToken(task_, flags_.task)) {
-      WarnAboutIdleMethods(variants);
-    }
+    if (run_.reads_token_by_token) WarnAboutIdleMethods(variants);
 
     ProgressLine progress(std::string(task_.name));
     eval::EvalOptions options;
@@ -201,16 +206,17 @@ class EvalRun {
     if (flags_.json) {
       add(WriteFileOrStdout(*flags_.json, report::ToJson(eval::ToRecord(results), 1) + "\n"));
     }
-    if (!flags_.task.answers.empty()) {
+    if (!run_.answers.empty()) {
       const std::string model = std::filesystem::path(flags_.model.model).stem().string();
       add(eval::WriteFastChatAnswers(results, model, static_cast<double>(std::time(nullptr)),
-                                     flags_.task.answers));
+                                     run_.answers));
     }
     if (flags_.report) add(eval::MakePage(results, HumanBytes).Write(*flags_.report));
     return written;
   }
 
   const eval::Task& task_;
+  const eval::TaskRun& run_;
   EvalFlags& flags_;
   ConsoleLog& log_;
 };
@@ -219,7 +225,8 @@ class EvalRun {
 
 int Eval(Arguments arguments) {
   EvalFlags flags;
-  FlagTable table = MakeEvalTable(flags);
+  FlagTable table =
+      MakeEvalTable(flags, arguments.empty() ? nullptr : eval::FindTask(arguments.front()));
   std::vector<std::string> positional;
   if (const auto over = ParseFlags(table, arguments, &positional)) return *over;
   if (positional.size() > 1) {
@@ -235,15 +242,17 @@ int Eval(Arguments arguments) {
   if (const auto fits = CheckTaskFlags(*task, flags); !fits) {
     return Misuse("eval", fits.error().message);
   }
+  const auto run = task->configure(flags.given);
+  if (!run) return Misuse("eval", run.error().message);
   if (flags.raw && !flags.chat_template.empty()) {
     return Misuse("eval", "give only one of --raw and --chat-template");
   }
-  if (!flags.budgets.equal_bytes.empty() && ReadsTokenByToken(*task, flags.task)) {
+  if (!flags.budgets.equal_bytes.empty() && run->reads_token_by_token) {
     return Misuse("eval",
                   "--equal-bytes: bytes are compared after a prompt, and here texts are read token "
                   "by token; --protocol halves takes the first half of a window as a prompt");
   }
-  if (!flags.budgets.equal_bytes.empty() && flags.task.memory_limit > 0) {
+  if (!flags.budgets.equal_bytes.empty() && run->limits_memory) {
     return Misuse("eval", "give only one of --equal-bytes and --memory-limit");
   }
   const auto variants = MakeVariants(flags);
@@ -254,17 +263,14 @@ int Eval(Arguments arguments) {
   }
   CommandFiles files;
   files.UsesModel(flags.model);
-  files.Reads("--data", flags.task.data);
-  files.Reads("--jieba", flags.task.jieba);
+  AddTaskFiles(*task, flags, eval::FileUse::kReads, files);
   files.Writes("--results", flags.results, Output::kLines);
   files.Writes("--json", flags.json, Output::kFileOrStdout);
   files.Writes("--report", flags.report, Output::kPage);
-  if (!flags.task.answers.empty()) {
-    files.Writes("--answers", flags.task.answers, Output::kFolder);
-  }
+  AddTaskFiles(*task, flags, eval::FileUse::kWritesFolder, files);
   if (const auto over = files.Refused("eval")) return *over;
   ConsoleLog log = MakeLog(flags.model, flags.notes);
-  const auto code = EvalRun(*task, flags, log).Run(*variants);
+  const auto code = EvalRun(*task, *run, flags, log).Run(*variants);
   return code ? *code : Fail(code.error());
 }
 

@@ -5,30 +5,9 @@
 
 #include "eval/run/configuration.h"
 #include "method_list.h"
-#include "ranges.h"
 
 namespace winnow::apps {
 namespace {
-
-using eval::GridCell;
-
-// A flag of the task, whose value is read by `parse`; remembers that it was given.
-template <typename T, typename Parse>
-void AddTaskFlag(FlagTable& table, EvalFlags& flags, FlagTable::Names names, const char* value_name,
-                 const std::string& help, T* target, Parse parse) {
-  const std::string name = names.front();
-  table.Add({std::move(names),
-             value_name,
-             help,
-             "",
-             {},
-             false,
-             [&flags, name, target, parse](std::string_view text) -> Result<void> {
-               WINNOW_ASSIGN(*target, parse(text));
-               flags.given.push_back(name);
-               return {};
-             }});
-}
 
 // Lists that grow when a flag is repeated.
 template <typename T, typename Parse>
@@ -50,96 +29,48 @@ void AddList(FlagTable& table, FlagTable::Names names, const char* value_name,
              }});
 }
 
-Result<std::string> ParseText(std::string_view text) { return std::string(text); }
-
-Result<uint64_t> ParseSeed(std::string_view text) {
-  WINNOW_ASSIGN(const int64_t value, ParseCount(text));
-  return static_cast<uint64_t>(value);
+FlagTable::Names FlagNames(std::string_view option) {
+  if (option == "max_tokens") return {"-n", "--predict", "--n-predict"};
+  std::string name = "--" + std::string(option);
+  std::replace(name.begin(), name.end(), '_', '-');
+  return {std::move(name)};
 }
 
-Result<std::vector<int64_t>> ParseNumbers(std::string_view text) {
-  WINNOW_ASSIGN(const std::vector<int64_t> values, ParseRanges(text));
-  if (*std::min_element(values.begin(), values.end()) < 0) {
-    return Error{"'" + std::string(text) + "': expected 0 or more"};
+// "gsm8k, multiple-choice": the tasks that obey an option; empty where they are many.
+std::string FewTasksWith(const std::string& option) {
+  constexpr int kFew = 2;
+  std::string names;
+  int n = 0;
+  for (const eval::Task& task : eval::Tasks()) {
+    if (eval::FindOption(task, option) == nullptr) continue;
+    names += (names.empty() ? "" : ", ") + std::string(task.name);
+    ++n;
   }
-  return values;
+  return n > kFew ? "" : names;
 }
 
-Result<std::vector<GridCell>> ParseGrid(std::string_view text) {
-  WINNOW_ASSIGN(const std::vector<std::string> words, ParseWords(text));
-  std::vector<GridCell> grid;
-  for (const std::string& word : words) {
-    const size_t plus = word.find('+');
-    const auto n_prompt = ParsePositive(word.substr(0, plus));
-    const auto n_generate = ParsePositive(plus == std::string::npos ? "" : word.substr(plus + 1));
-    if (!n_prompt || !n_generate) {
-      return Error{"'" + word + "' is not PROMPT+GENERATED, such as 256+1024"};
-    }
-    grid.push_back({*n_prompt, *n_generate});
-  }
-  return grid;
-}
-
-void AddTaskFlags(FlagTable& table, EvalFlags& flags) {
-  eval::TaskOptions& task = flags.task;
-  const auto add = [&](FlagTable::Names names, const char* value, const std::string& help,
-                       auto* target, auto parse) {
-    AddTaskFlag(table, flags, std::move(names), value, help, target, parse);
-  };
-  table.Group("Data");
-  add({"--data"}, "DIR", "the data set as it is published: a directory or a file", &task.data,
-      ParseText);
-  add({"--samples"}, "N",
-      "at most N samples of each part (texts, in perplexity and kld), chosen by "
-      "the seed; all without it, one per cell in needle",
-      &task.n_samples, ParsePositive);
-  add({"--seed"}, "N", "of every choice [0]", &task.seed, ParseSeed);
-  add({"--tasks"}, "LIST", "parts of a benchmark, such as hotpotqa,trec", &task.tasks, ParseWords);
-  add({"--jieba"}, "DIR", "PyPI's package jieba, whose words Chinese F1 and ROUGE-L compare",
-      &task.jieba, ParseText);
+// The options of all tasks, each once; with a task, the others' are accepted (to be refused with
+// better words) and not shown.
+void AddTaskFlags(FlagTable& table, EvalFlags& flags, const eval::Task* shown) {
   table.Group("Task");
-  add({"--lengths"}, "LIST",
-      "tokens of a text, or lines, topics, pairs; ranges such as 512-2048+512 too", &task.lengths,
-      ParseNumbers);
-  add({"--depths"}, "LIST", "places of what is asked for, in per cent of the text", &task.depths,
-      ParseNumbers);
-  add({"-n", "--predict", "--n-predict"}, "N",
-      "tokens of an answer at most, instead of the protocol's number", &task.max_tokens,
-      ParsePositive);
-  add({"--shots"}, "N", "solved examples before a question", &task.shots, ParseCount);
-  add({"--by"}, "WHAT",
-      "how an option is chosen: letter or text (the likeliest), generation [letter]", &task.by,
-      ParseText);
-  add({"--needle"}, "TEXT",
-      "what is hidden: 'code' for codes of things, or a sentence of your own; without it the "
-      "sandwich in Dolores Park",
-      &task.needle, ParseText);
-  add({"--needles"}, "N", "codes hidden in a text, one of them asked for [4]", &task.n_needles,
-      ParsePositive);
-  add({"--question"}, "TEXT", "about a needle of your own", &task.question, ParseText);
-  add({"--answer"}, "TEXT", "to that question", &task.answer, ParseText);
-  add({"--form"}, "TEXT", "a prompt with {document} and {question} in it", &task.form, ParseText);
-  add({"--hide-question"}, "", "the document is read, and compressed, before the question",
-      &task.hide_question, [](std::string_view) -> Result<bool> { return true; });
-  add({"--protocol"}, "NAME",
-      "sliding (windows that overlap, read token by token), halves (the first half of a window is "
-      "a "
-      "prompt), or stream (all texts as one) [sliding]",
-      &task.protocol, ParseText);
-  add({"--stride"}, "N", "tokens between sliding windows [half a window]", &task.stride,
-      ParsePositive);
-  add({"--chunks"}, "N", "windows of a text at most", &task.chunks, ParsePositive);
-  add({"--every"}, "N", "tokens between points of a stream's curve [1000]", &task.every,
-      ParsePositive);
-  add({"--grid"}, "LIST", "lengths of prompt and answer, such as 256+1024,512+2048", &task.grid,
-      ParseGrid);
-  add({"--runs"}, "N", "measurements of each [5]", &task.runs, ParsePositive);
-  add({"--memory-limit"}, "BYTES", "run the largest batch that model, buffers and caches fit in",
-      &task.memory_limit, ParseBytes);
-  add({"--answers"}, "DIR",
-      "also write conversations as FastChat's judge reads them, a file for every way of keeping "
-      "the cache",
-      &task.answers, ParseText);
+  for (const eval::Task& task : eval::Tasks()) {
+    for (const eval::Option& option : task.options) {
+      FlagTable::Names names = FlagNames(option.name);
+      if (table.Has(names.front())) continue;
+      const std::string few = shown == nullptr ? FewTasksWith(option.name) : "";
+      table.Add({std::move(names),
+                 option.value_name,
+                 option.help + (few.empty() ? "" : " (" + few + ")"),
+                 "",
+                 {},
+                 shown != nullptr && eval::FindOption(*shown, option.name) == nullptr,
+                 [&flags, option](std::string_view text) -> Result<void> {
+                   WINNOW_TRY(option.check(text));
+                   flags.given.emplace_back(option.name, text);
+                   return {};
+                 }});
+    }
+  }
 }
 
 void AddCacheFlags(FlagTable& table, EvalFlags& flags) {
@@ -149,7 +80,7 @@ void AddCacheFlags(FlagTable& table, EvalFlags& flags) {
   AddList(table, {"--cache-types"}, "LIST",
           "everything for each of these cache types, such as f16,q8_0,q8_0/q4_0 (keys/values); the "
           "first full cache is what the rest is held against",
-          &flags.cache_types, ParseText);
+          &flags.cache_types, eval::ParseText);
   table.Add({"--kv-decode"}, "SPEC",
             "another method from the first generated token on, for methods that only compress the "
             "prompt",
@@ -171,7 +102,8 @@ std::string ListText() {
   for (const eval::Task& task : eval::Tasks()) text += " " + std::string(task.name);
   return text +
          ". 'winnow eval --list' says what each measures, 'winnow eval TASK --list' what data "
-         "it reads and which flags it obeys; docs/eval.md says more.";
+         "it reads and which flags it obeys, 'winnow eval TASK --help' what they mean; "
+         "docs/eval.md says more.";
 }
 
 Result<std::vector<eval::Variant>> VariantsOfMethod(const EvalFlags& flags,
@@ -198,12 +130,20 @@ Result<std::vector<eval::Variant>> VariantsOfMethod(const EvalFlags& flags,
 
 }  // namespace
 
-FlagTable MakeEvalTable(EvalFlags& flags) {
+std::string FlagFrom(std::string_view option) { return FlagNames(option).front(); }
+
+std::string FlagsFrom(const eval::Task& task) {
+  std::string flags;
+  for (const eval::Option& option : task.options) flags += " " + FlagFrom(option.name);
+  return flags;
+}
+
+FlagTable MakeEvalTable(EvalFlags& flags, const eval::Task* task) {
   FlagTable table("eval", "TASK -m FILE --data DIR [--kv-method LIST --kv-ratio LIST] [flags]",
                   "Runs an evaluation under the full cache and under every method and budget, and "
                   "compares them in one table. Reads data sets as they are published, or "
                   "'--data builtin'.");
-  AddTaskFlags(table, flags);
+  AddTaskFlags(table, flags, task);
   AddCacheFlags(table, flags);
   table.Group("Prompt");
   table.Add({"--chat-template"}, "NAME",
@@ -232,16 +172,10 @@ FlagTable MakeEvalTable(EvalFlags& flags) {
 }
 
 Result<void> CheckTaskFlags(const eval::Task& task, const EvalFlags& flags) {
-  for (const std::string& flag : flags.given) {
-    const bool common =
-        flag == "--seed" || ((flag == "--data" || flag == "--samples") && task.data != "nothing");
-    if (common || std::find(task.flags.begin(), task.flags.end(), flag) != task.flags.end()) {
-      continue;
-    }
-    std::string known;
-    for (const std::string_view name : task.flags) known += " " + std::string(name);
-    return Error{"flag " + flag + " means nothing to " + std::string(task.name) +
-                 (known.empty() ? "" : ", which obeys" + known)};
+  for (const auto& [name, text] : flags.given) {
+    if (eval::FindOption(task, name) != nullptr) continue;
+    return Error{"flag " + FlagFrom(name) + " means nothing to " + std::string(task.name) +
+                 ", which obeys" + FlagsFrom(task)};
   }
   return {};
 }

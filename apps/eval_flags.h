@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "eval/run/runner.h"
@@ -14,8 +15,7 @@ namespace winnow::apps {
 
 struct EvalFlags {
   ModelFlags model;
-  eval::TaskOptions task;
-  std::vector<std::string> given;  // flags of the task that stood on the command line
+  eval::OptionValues given;  // options of the task
   bool list = false;
   std::string chat_template;
   std::string system;
@@ -29,7 +29,12 @@ struct EvalFlags {
   std::vector<std::string> notes;
 };
 
-FlagTable MakeEvalTable(EvalFlags& flags);
+// With a task its options are shown, without one those of all.
+FlagTable MakeEvalTable(EvalFlags& flags, const eval::Task* task);
+// The flag of a task's option: "--hide-question" of hide_question.
+std::string FlagFrom(std::string_view option);
+// " --data --samples --seed": of all its options.
+std::string FlagsFrom(const eval::Task& task);
 // Errors (misuse): a flag that this task does not obey.
 Result<void> CheckTaskFlags(const eval::Task& task, const EvalFlags& flags);
 

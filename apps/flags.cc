@@ -56,16 +56,6 @@ Result<void> SetInteger(std::string_view text, Integer* target) {
 
 }  // namespace
 
-Result<int64_t> ParseInteger(std::string_view text) {
-  int64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, problem] = std::from_chars(text.data(), end, value);
-  if (problem != std::errc() || stop != end) {
-    return Error{"expected a whole number, got '" + std::string(text) + "'"};
-  }
-  return value;
-}
-
 Result<double> ParseDecimal(std::string_view text) {
   double value = 0;
   const char* end = text.data() + text.size();
@@ -73,18 +63,6 @@ Result<double> ParseDecimal(std::string_view text) {
   if (problem != std::errc() || stop != end || std::isnan(value)) {
     return Error{"expected a number, got '" + std::string(text) + "'"};
   }
-  return value;
-}
-
-Result<int64_t> ParsePositive(std::string_view text) {
-  WINNOW_ASSIGN(const int64_t value, ParseInteger(text));
-  if (value < 1) return Error{"found " + std::to_string(value) + ", expected 1 or more"};
-  return value;
-}
-
-Result<int64_t> ParseCount(std::string_view text) {
-  WINNOW_ASSIGN(const int64_t value, ParseInteger(text));
-  if (value < 0) return Error{"found " + std::to_string(value) + ", expected 0 or more"};
   return value;
 }
 

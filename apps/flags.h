@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/parse_text.h"
 #include "base/result.h"
 
 namespace winnow::apps {
@@ -80,12 +81,8 @@ class FlagTable {
   bool help_wanted_ = false;
 };
 
-// Whole numbers and decimals, nothing before or after them.
-Result<int64_t> ParseInteger(std::string_view text);
+// Decimals, nothing before or after them; whole numbers and lists are read by base/parse_text.h.
 Result<double> ParseDecimal(std::string_view text);
-// The same within bounds, for flags whose value means nothing outside them.
-Result<int64_t> ParsePositive(std::string_view text);  // 1 or more
-Result<int64_t> ParseCount(std::string_view text);     // 0 or more
-Result<double> ParseShare(std::string_view text);      // more than 0, at most 1
+Result<double> ParseShare(std::string_view text);  // more than 0, at most 1
 
 }  // namespace winnow::apps

@@ -123,11 +123,7 @@ TEST(FlagTable, HelpShowsGroupsAndDefaults) {
   EXPECT_TRUE(table.help_wanted());
 }
 
-TEST(Numbers, NothingBeforeOrAfter) {
-  EXPECT_EQ(*ParseInteger("-12"), -12);
-  for (const char* text : {"", " 1", "1 ", "0x1", "1e3", "9223372036854775808"}) {
-    EXPECT_FALSE(ParseInteger(text).has_value()) << text;
-  }
+TEST(ParseDecimal, NothingBeforeOrAfter) {
   EXPECT_EQ(*ParseDecimal("-inf"), -HUGE_VAL);
   for (const char* text : {"", "nan", "1,5", "1.0f"}) {
     EXPECT_FALSE(ParseDecimal(text).has_value()) << text;

@@ -42,6 +42,8 @@ const std::atomic<bool>& CatchInterrupt() {
   return interrupted;
 }
 
+CancellationToken InterruptToken() { return CancellationToken::Of(interrupted); }
+
 int InterruptedCode() { return kSignalBase + last_signal; }
 bool IsTerminated() { return terminated; }
 void ClearInterrupt() {

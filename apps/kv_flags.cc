@@ -1,16 +1,13 @@
 #include "kv_flags.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
+#include <numeric>
 #include <utility>
 
-#include "compression/registry.h"
+#include "runtime/compression_settings.h"
 
 namespace winnow::apps {
 namespace {
-
-constexpr const char* kMethodsHint = "'winnow methods' lists them";
 
 // A flag without a default worth showing, whose value is read by `parse`.
 template <typename T, typename Parse>
@@ -29,25 +26,6 @@ void AddParsed(FlagTable& table, FlagTable::Names names, const char* value_name,
 }
 
 }  // namespace
-
-Result<int64_t> ParseBytes(std::string_view text) {
-  const Error wrong{"found '" + std::string(text) +
-                    "', expected bytes such as 268435456, 512k, 256M or 1.5G"};
-  double factor = 1;
-  std::string_view number = text;
-  if (!text.empty()) {
-    const char suffix = text.back();
-    if (suffix == 'k' || suffix == 'K') factor = 1024;
-    if (suffix == 'm' || suffix == 'M') factor = 1024.0 * 1024;
-    if (suffix == 'g' || suffix == 'G') factor = 1024.0 * 1024 * 1024;
-    if (factor != 1) number.remove_suffix(1);
-  }
-  const auto value = ParseDecimal(number);
-  if (!value || !(*value > 0)) return wrong;
-  const double bytes = std::floor(*value * factor);
-  if (bytes < 1 || bytes > 9e18) return wrong;
-  return static_cast<int64_t>(bytes);
-}
 
 void AddBudgetFlags(FlagTable& table, KvFlags& flags, FlagTable::Names size_names,
                     FlagTable::Names ratio_names, FlagTable::Names memory_names) {
@@ -71,7 +49,7 @@ void AddChunkFlag(FlagTable& table, KvFlags& flags) {
 
 void AddKvFlags(FlagTable& table, KvFlags& flags, MethodFlag method_flag) {
   table.Group("KV cache");
-  if (method_flag == MethodFlag::kOne) {
+  if (method_flag != MethodFlag::kOwn) {
     table.Add({"--kv-method"}, "SPEC", kMethodHelp, &flags.method);
     AddBudgetFlags(table, flags);
   }
@@ -87,52 +65,26 @@ void AddKvFlags(FlagTable& table, KvFlags& flags, MethodFlag method_flag) {
                return Result<void>();
              }});
   AddChunkFlag(table, flags);
+  if (method_flag == MethodFlag::kDefault) return;
   table.Add({"--trace"}, "FILE", "write every decision of the method, as JSON lines", &flags.trace);
   table.Switch({"--strict"}, "a text longer than the model was trained for is an error",
                &flags.strict);
 }
 
 Result<runtime::CompressionOptions> CompressionOptionsFrom(const KvFlags& flags) {
-  const int n_budgets = (flags.size > 0 ? 1 : 0) + (flags.ratio > 0 ? 1 : 0) +
-                        (flags.memory_bytes > 0 ? 1 : 0) + (flags.equal_bytes > 0 ? 1 : 0);
-  if (n_budgets > 1) return Error{"give only one of --kv-size, --kv-ratio and --kv-memory"};
-  runtime::CompressionOptions options;
-  options.size = flags.size;
-  options.ratio = flags.ratio;
-  options.memory_bytes = flags.memory_bytes;
-  options.prefill_chunk = flags.prefill_chunk;
-
-  auto method = compression::MakeMethod(flags.method);
-  if (!method) return Error{"--kv-method: " + method.error().message};
-  if (!flags.decode.empty()) {
-    auto decode = compression::MakeMethod(flags.decode);
-    if (!decode) return Error{"--kv-decode: " + decode.error().message};
-    method = compression::WithDecode(*method, *decode);
-    if (!method) return Error{"--kv-decode: " + method.error().message};
-  }
-  const compression::Traits& traits = (*method)->traits();
-  if (traits.spec == "full") {
-    // Nothing to decide: the engine's plain path. A limit in bytes still holds.
-    if (flags.size > 0 || flags.ratio > 0 || flags.equal_bytes > 0) {
-      return Error{std::string("the full cache has no size to choose: name a method with "
-                               "--kv-method; ") +
-                   kMethodsHint};
-    }
-    return options;
-  }
-  options.method = *method;
+  constexpr runtime::CompressionWords kWords = {.method = "--kv-method",
+                                                .decode = "--kv-decode",
+                                                .size = "--kv-size",
+                                                .ratio = "--kv-ratio",
+                                                .memory = "--kv-memory"};
+  Compression wanted = flags;
   // The prompt decides; until then some size that the method accepts.
-  if (flags.equal_bytes > 0) options.size = std::max<int64_t>(1, traits.min_budget);
-  const std::string at_least = std::to_string(traits.min_budget);
-  if (traits.needs_budget && n_budgets == 0) {
-    return Error{traits.spec + " needs a budget: --kv-size N (entries per KV head, " + at_least +
-                 " or more), --kv-ratio R (share of the prompt) or --kv-memory BYTES"};
+  if (flags.equal_bytes > 0) wanted.ratio = 1;
+  WINNOW_ASSIGN(runtime::CompressionOptions options, runtime::MakeCompression(wanted, kWords));
+  if (flags.equal_bytes > 0) {
+    options.ratio = 0;
+    options.size = std::max<int64_t>(1, options.method->traits().budget.min);
   }
-  if (flags.size > 0 && flags.size < traits.min_budget) {
-    return Error{"--kv-size: found " + std::to_string(flags.size) + ", " + traits.spec + " needs " +
-                 at_least + " or more"};
-  }
-  WINNOW_TRY(runtime::Compressor::Check(options));
   return options;
 }
 
@@ -156,9 +108,9 @@ Result<std::vector<std::string>> SplitMethods(std::string_view text) {
   return methods;
 }
 
-std::string MethodName(const runtime::Session& session) {
-  const compression::MethodPtr& method = session.compression().method;
-  return method ? method->traits().spec : "full";
+double MeanKept(const Session& session) {
+  const std::vector<double> kept = session.kept();
+  return std::accumulate(kept.begin(), kept.end(), 0.0) / static_cast<double>(kept.size());
 }
 
 double MeanKept(const runtime::Session& session) {
@@ -168,30 +120,43 @@ double MeanKept(const runtime::Session& session) {
   return sum / n_layers;
 }
 
-report::Record KvRecord(const runtime::Session& session) {
+report::Record KvRecord(const Session& session) {
   report::List kept;
-  for (int layer = 0; layer < session.cache().config().shape.n_layers; ++layer) {
-    kept.emplace_back(report::CountOrMean(session.kept(layer)));
-  }
-  report::Record record = {
-      {"method", MethodName(session)}, {"seen", session.n_tokens()}, {"kept", std::move(kept)}};
-  if (session.budget() > 0) record.Add("budget", session.budget());
-  if (session.compression().method && session.compression().method->traits().top_p < 1) {
-    record.Add("attended_share", session.attended_share());
-  }
+  for (const double of_layer : session.kept()) kept.emplace_back(report::CountOrMean(of_layer));
+  const SessionInfo info = session.info();
+  report::Record record = {{"method", info.method},
+                           {"seen", static_cast<int64_t>(session.tokens().size())},
+                           {"kept", std::move(kept)}};
+  if (info.budget > 0) record.Add("budget", info.budget);
+  if (info.attended_share) record.Add("attended_share", *info.attended_share);
   return record;
+}
+
+namespace {
+
+Result<void> CheckTrainedContext(const KvFlags& flags, bool reassigns_positions, int64_t trained,
+                                 int64_t n_tokens) {
+  if (!flags.strict || reassigns_positions || n_tokens <= trained) return {};
+  return Error{"--strict: the text is " + std::to_string(n_tokens) +
+               " tokens, the model was trained for " + std::to_string(trained) +
+               "; methods that reassign positions (streaming, treekv) go beyond"};
+}
+
+}  // namespace
+
+Result<void> CheckTrainedContext(const KvFlags& flags, const Model& model, const Session& session,
+                                 int64_t n_tokens) {
+  return CheckTrainedContext(flags, session.info().reassigns_positions,
+                             model.info().trained_context, n_tokens);
 }
 
 Result<void> CheckTrainedContext(const KvFlags& flags, runtime::Session& session,
                                  int64_t n_tokens) {
   const int64_t trained = session.engine().model().hyperparameters().trained_context;
-  const cache::PositionMode positions = session.cache().config().positions;
+  const cache::PositionMode positions = session.cache().config().storage.positions;
   const bool in_text =
       positions == cache::PositionMode::kOriginal || positions == cache::PositionMode::kText;
-  if (!flags.strict || !in_text || n_tokens <= trained) return {};
-  return Error{"--strict: the text is " + std::to_string(n_tokens) +
-               " tokens, the model was trained for " + std::to_string(trained) +
-               "; methods that reassign positions (streaming, treekv) go beyond"};
+  return CheckTrainedContext(flags, !in_text, trained, n_tokens);
 }
 
 }  // namespace winnow::apps

@@ -11,25 +11,25 @@
 #include "report/record.h"
 #include "runtime/compressor.h"
 #include "runtime/session.h"
+#include "winnow/compression.h"
+#include "winnow/model.h"
+#include "winnow/session.h"
 
 // How the cache is compressed, as several commands take it.
 namespace winnow::apps {
 
-struct KvFlags {
-  std::string method = "full";
-  int64_t size = 0;          // slots per KV head; 0: not given
-  double ratio = 0;          // share of the prompt; 0: not given
-  int64_t memory_bytes = 0;  // of the whole cache; 0: not given
-  double equal_bytes = 0;    // share of the full cache's bytes; 0: not given (method_list.h)
-  std::string decode;        // empty: as the method does
-  int64_t prefill_chunk = 0;
+// Of one method; flags that were not given are 0 or empty.
+struct KvFlags : Compression {
+  KvFlags() { method = "full"; }
+  double equal_bytes = 0;  // share of the full cache's bytes (method_list.h)
   std::optional<std::string> trace;
   bool strict = false;
 };
 
-// The group "KV cache". Commands that take several methods add --kv-method and lists of budgets
-// themselves.
-enum class MethodFlag { kOne, kOwn };
+// The group "KV cache". Commands that take several methods (kOwn) add --kv-method and lists of
+// budgets themselves; a server's is the default of its requests (kDefault), without the flags that
+// belong to one text.
+enum class MethodFlag { kOne, kOwn, kDefault };
 void AddKvFlags(FlagTable& table, KvFlags& flags, MethodFlag method_flag = MethodFlag::kOne);
 constexpr const char* kMethodHelp =
     "how the cache is compressed: METHOD or METHOD:PARAMETER=VALUE,...; 'winnow methods' lists "
@@ -47,22 +47,20 @@ void AddChunkFlag(FlagTable& table, KvFlags& flags);
 // together, no budget where one is needed, several, below what the method protects.
 Result<runtime::CompressionOptions> CompressionOptionsFrom(const KvFlags& flags);
 
-// "256M", "1.5g", "4096": bytes; k, M and G are powers of 1024.
-Result<int64_t> ParseBytes(std::string_view text);
-
 // "a,b:x=1,y=2,c" -> a | b:x=1,y=2 | c: a comma separates parameters where PARAMETER=VALUE follows,
 // and methods otherwise. Error: an empty word.
 Result<std::vector<std::string>> SplitMethods(std::string_view text);
 
-// "snapkv:window=16", or "full".
-std::string MethodName(const runtime::Session& session);
 // Entries per KV head, the mean over layers and heads.
+double MeanKept(const Session& session);
 double MeanKept(const runtime::Session& session);
 // "kv" of the commands' JSON.
-report::Record KvRecord(const runtime::Session& session);
+report::Record KvRecord(const Session& session);
 
 // Texts longer than what the model was trained for, unless positions are reassigned: an error with
 // --strict (loading the model has warned already).
+Result<void> CheckTrainedContext(const KvFlags& flags, const Model& model, const Session& session,
+                                 int64_t n_tokens);
 Result<void> CheckTrainedContext(const KvFlags& flags, runtime::Session& session, int64_t n_tokens);
 
 }  // namespace winnow::apps

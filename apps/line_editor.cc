@@ -1,14 +1,17 @@
 #include "line_editor.h"
 
 #include <histedit.h>
+#include <poll.h>
 #include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <clocale>
 #include <csignal>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cwchar>
 #include <utility>
@@ -22,6 +25,7 @@ namespace {
 
 constexpr int kHistoryEntries = 1000;
 constexpr size_t kReadBytes = 1 << 16;
+constexpr int kLookMs = 200;  // between looks for signals
 constexpr wchar_t kReplacement = 0xFFFD;
 // Terminals put these around what is pasted once they were asked to (DEC private mode 2004).
 constexpr const char* kPasteOn = "\033[?2004h";
@@ -62,7 +66,7 @@ std::wstring Wide(std::string_view text) {
 std::string Narrow(std::wstring_view text) {
   std::string narrow;
   for (const wchar_t wide : text) {
-    const auto code = static_cast<unsigned>(wide);
+    const auto code = std::bit_cast<uint32_t>(wide);
     if (code < 0x80) {
       narrow += static_cast<char>(code);
       continue;
@@ -184,6 +188,9 @@ class LineEditor::Editor {
         resized = 0;
         el_resize(line_);
       }
+      // A signal that comes before read() would be seen with the next key only.
+      struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+      if (poll(&input, 1, kLookMs) <= 0) continue;
       const ssize_t n = read(STDIN_FILENO, buffer, sizeof(buffer));
       if (n > 0) {
         waiting_.append(buffer, static_cast<size_t>(n));

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "compression/registry.h"
-#include "ranges.h"
 
 namespace winnow::apps {
 namespace {
@@ -88,11 +87,11 @@ Result<runtime::CompressionOptions> OptionsOfMethod(const KvFlags& flags,
   kv.method = method;
   const auto made = compression::MakeMethod(method);
   if (!made) return Error{"--kv-method: " + made.error().message};
-  if (!(*made)->traits().needs_budget && kv.decode.empty()) {
+  if (!(*made)->traits().budget.needed && kv.decode.empty()) {
     kv.size = 0;
     kv.ratio = 0;
     // A budget that is not needed is a limit at best.
-    if (!(*made)->traits().holds_budget) {
+    if (!(*made)->traits().budget.held) {
       kv.memory_bytes = 0;
       kv.equal_bytes = 0;
     }

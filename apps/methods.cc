@@ -18,20 +18,21 @@ using compression::Traits;
 constexpr size_t kNameColumn = 17;
 
 std::string PhasesText(const Traits& traits) {
-  if (traits.top_p < 1) return "selects in every step";
-  if (!traits.compresses_prefill && !traits.evicts_in_decode) return "none";
-  if (!traits.compresses_prefill) return "decode";
-  return traits.evicts_in_decode ? "prefill, decode" : "prefill; grows while generating";
+  if (traits.attention.Selects()) return "selects in every step";
+  const compression::DecisionPolicy& decisions = traits.decisions;
+  if (!decisions.Evicts()) return "none";
+  if (!decisions.Evicts(compression::Phase::kPrefill)) return "decode";
+  return decisions.evicts_in_decode ? "prefill, decode" : "prefill; grows while generating";
 }
 
-std::string PositionsText(const Traits& traits) {
-  switch (traits.positions) {
+std::string PositionsText(const compression::StoragePolicy& storage) {
+  switch (storage.positions) {
     case compression::PositionMode::kReassigned:
       return "reassigned";
     case compression::PositionMode::kCapped:
-      return traits.distance_cap == 0
+      return storage.distance_cap == 0
                  ? "capped at the distance the model was trained for"
-                 : "capped at a distance of " + std::to_string(traits.distance_cap);
+                 : "capped at a distance of " + std::to_string(storage.distance_cap);
     case compression::PositionMode::kOriginal:
     case compression::PositionMode::kText:
       break;
@@ -59,9 +60,9 @@ std::string PrefillTapsText(const compression::Needs& needs) {
          " % of the rows" + (others.any() ? ", " + TapsText(others) : "");
 }
 
-std::string BudgetText(const Traits& traits) {
-  if (!traits.needs_budget) return "none needed";
-  return "needed, " + std::to_string(traits.min_budget) + " slots or more";
+std::string BudgetText(const compression::BudgetPolicy& budget) {
+  if (!budget.needed) return "none needed";
+  return "needed, " + std::to_string(budget.min) + " slots or more";
 }
 
 std::string RangeText(const Parameter& parameter) {
@@ -85,8 +86,8 @@ std::string Padded(std::string text, size_t width) {
 
 std::string ShortBudget(const Traits& traits) {
   if (traits.spec == "full") return "";
-  if (traits.needs_budget) return std::to_string(traits.min_budget) + " or more";
-  return traits.holds_budget ? "its own, or a limit" : "its own";
+  if (traits.budget.needed) return std::to_string(traits.budget.min) + " or more";
+  return traits.budget.held ? "its own, or a limit" : "its own";
 }
 
 void PrintOverview() {
@@ -113,8 +114,8 @@ std::string Details(const MethodEntry& entry, const MethodPtr& method) {
   };
   line("source", std::string(entry.source));
   line("compresses in", PhasesText(traits));
-  line("positions", PositionsText(traits));
-  line("budget", BudgetText(traits));
+  line("positions", PositionsText(traits.storage));
+  line("budget", BudgetText(traits.budget));
   line("attention",
        "in prefill " + PrefillTapsText(needs) + "; in decode " + TapsText(needs.decode));
   line("state", std::to_string(needs.state.slot_bytes()) + " bytes per slot, " +
@@ -154,11 +155,11 @@ report::Record ToRecord(const MethodEntry& entry, const MethodPtr& method) {
   return {{"name", entry.name},
           {"summary", entry.summary},
           {"source", entry.source},
-          {"compresses_prefill", traits.compresses_prefill},
-          {"evicts_in_decode", traits.evicts_in_decode},
-          {"positions", PositionsText(traits)},
-          {"needs_budget", traits.needs_budget},
-          {"min_budget", traits.min_budget},
+          {"compresses_prefill", traits.decisions.Evicts(compression::Phase::kPrefill)},
+          {"evicts_in_decode", traits.decisions.evicts_in_decode},
+          {"positions", PositionsText(traits.storage)},
+          {"needs_budget", traits.budget.needed},
+          {"min_budget", traits.budget.min},
           {"attention",
            report::Record{{"prefill", taps(needs.prefill)}, {"decode", taps(needs.decode)}}},
           {"parameters", std::move(parameters)}};

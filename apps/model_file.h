@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "gguf/file.h"
+#include "winnow/model.h"
 
 namespace winnow::apps {
 
@@ -18,5 +19,7 @@ inline constexpr const char* kModelHelp =
 
 // The model of a name; tells the log where it is the bundled one. Errors: see gguf::File::Open.
 Result<std::shared_ptr<const gguf::File>> OpenModelFile(const std::string& name, Log& log);
+// The same, ready to compute. Errors: see Model::Open.
+Result<Model> OpenModel(const std::string& name, ModelOptions options, Log& log);
 
 }  // namespace winnow::apps

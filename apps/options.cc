@@ -5,9 +5,9 @@
 #include <random>
 #include <utility>
 
+#include "api/convert.h"
 #include "gguf/file_type.h"
 #include "models/bundled.h"
-#include "runtime/session_file.h"
 
 namespace winnow::apps {
 namespace {
@@ -42,17 +42,6 @@ Result<std::pair<int32_t, float>> ParseBias(const std::string& text) {
   const auto bias = ParseDecimal(value);
   if (!bias) return wrong;
   return std::pair{static_cast<int32_t>(*token), static_cast<float>(*bias)};
-}
-
-std::string BudgetText(const runtime::CompressionOptions& options) {
-  std::string text;
-  if (options.size > 0) text = ", " + std::to_string(options.size) + " entries per KV head";
-  if (options.ratio > 0) text = ", " + Fixed(100 * options.ratio, 1) + " % of the prompt";
-  if (options.memory_bytes > 0) text = ", at most " + HumanBytes(options.memory_bytes);
-  if (options.prefill_chunk > 0) {
-    text += ", after every " + std::to_string(options.prefill_chunk) + " tokens of a prompt";
-  }
-  return text;
 }
 
 }  // namespace
@@ -103,7 +92,7 @@ void AddSamplerFlags(FlagTable& table, SamplerFlags& flags) {
             "add B to the logit of token ID, as in 15043+1.5 or 2-inf; can be repeated",
             &flags.logit_bias);
   table.Switch({"--ignore-eos"}, "never choose a token that ends the text", &flags.ignore_eos);
-  runtime::Visit(flags.config, [&](std::string_view name, auto& value, const char* help) {
+  runtime::Visit(flags.sampling, [&](std::string_view name, auto& value, const char* help) {
     if (name == "seed") return;
     FlagTable::Names names = {FlagName(name)};
     if (name == "temperature") names.insert(names.begin(), "--temp");
@@ -274,72 +263,41 @@ ConsoleLog MakeLog(const ModelFlags& flags, const std::vector<std::string>& note
   return log;
 }
 
-Result<Loaded> Load(const ModelFlags& flags, Log& log) {
-  WINNOW_ASSIGN(runtime::EngineOptions engine_options, EngineOptionsFrom(flags));
-  WINNOW_ASSIGN(runtime::SessionOptions session_options, SessionOptionsFrom(flags));
-  Loaded loaded;
-  if (flags.kv.trace) {
-    WINNOW_ASSIGN(loaded.trace, PlanTrace::Create(*flags.kv.trace));
-    session_options.compression.on_plan = [trace = loaded.trace.get()](const auto& plan,
-                                                                       const auto& context) {
-      trace->Write(plan, context);
-    };
-  }
-  WINNOW_ASSIGN(engine_options.file, OpenModelFile(flags.model, log));
-  WINNOW_ASSIGN(loaded.engine, runtime::Engine::Open(engine_options, log));
-  if (flags.restored_session) {
-    WINNOW_ASSIGN(loaded.session, runtime::RestoreSession(*loaded.engine, session_options,
-                                                          *flags.restored_session));
-  } else {
-    WINNOW_ASSIGN(loaded.session, runtime::Session::Make(*loaded.engine, session_options));
-  }
+namespace {
 
-  runtime::Engine& engine = *loaded.engine;
-  const model::Hyperparameters& h = engine.model().hyperparameters();
-  const std::string file_type(gguf::FileTypeName(engine.file()));
-  log.Info("model  " + (h.name.empty() ? flags.model : h.name) + ": " + h.architecture + ", " +
-           HumanCount(engine.model().n_parameters()) + " parameters, " +
-           (file_type.empty() ? "" : file_type + ", ") + HumanBytes(engine.file().file_bytes()));
-  const cache::Cache& cache = loaded.session->cache();
-  const std::string held = std::to_string(cache.capacity()) + " tokens";
-  const bool endless = loaded.session->capacity() > cache.capacity();
-  log.Info("cache  " + (endless ? held + " at once, texts of any length" : "up to " + held) +
-           ", keys " + flags.key_type + (cache.config().hadamard_keys ? " (rotated)" : "") +
-           ", values " + flags.value_type + ", " + HumanBytes(cache.bytes_per_token()) +
-           " per token");
-  if (session_options.compression.method) {
-    log.Info("method " + MethodName(*loaded.session) + BudgetText(session_options.compression));
+// `ends`: the tokens that end a text.
+template <class Tokens>
+Result<Sampling> MakeSampling(const SamplerFlags& flags, const Tokens& ends) {
+  Sampling sampling = flags.sampling;
+  sampling.seed = flags.seed < 0 ? std::random_device()() : static_cast<uint64_t>(flags.seed);
+  for (const std::string& text : flags.logit_bias) {
+    WINNOW_ASSIGN(const auto bias, ParseBias(text));
+    sampling.logit_bias.push_back(bias);
   }
-  if (flags.restored_session) {
-    log.Info("session " + *flags.restored_session + ": goes on after " +
-             std::to_string(loaded.session->n_tokens()) + " tokens, cache " +
-             HumanBytes(loaded.session->cache_bytes_with_lists()));
+  if (!flags.ignore_eos) return sampling;
+  for (const Token token : ends()) {
+    sampling.logit_bias.emplace_back(token, -std::numeric_limits<float>::infinity());
   }
-  log.Debug("cpu    " + std::string(engine.backend().target()) + ", " +
-            std::to_string(engine.pool().n_threads()) + " threads");
-  return loaded;
+  return sampling;
 }
 
-Result<void> FinishTrace(Loaded& loaded) {
-  return loaded.trace ? loaded.trace->Finish() : Result<void>();
-}
+}  // namespace
 
-std::string DescribeEngine(const runtime::Engine& engine) {
-  const std::string file_type(gguf::FileTypeName(engine.file()));
-  return engine.model().hyperparameters().architecture + " " +
-         HumanCount(engine.model().n_parameters()) + (file_type.empty() ? "" : " " + file_type);
+Result<Sampling> SamplingFrom(const SamplerFlags& flags, const Model& model) {
+  return MakeSampling(flags, [&] {
+    std::vector<Token> ends;
+    for (Token token = 0; token < model.vocabulary_size(); ++token) {
+      if (model.EndsGeneration(token)) ends.push_back(token);
+    }
+    return ends;
+  });
 }
 
 Result<runtime::SamplerConfig> SamplerConfigFrom(const SamplerFlags& flags,
                                                  const tokenizer::Tokenizer& tokenizer) {
-  runtime::SamplerConfig config = flags.config;
-  config.seed = flags.seed < 0 ? std::random_device()() : static_cast<uint64_t>(flags.seed);
-  for (const std::string& text : flags.logit_bias) {
-    WINNOW_ASSIGN(const auto bias, ParseBias(text));
-    config.logit_bias.push_back(bias);
-  }
-  if (flags.ignore_eos) runtime::BanEndOfGeneration(tokenizer, config);
-  return config;
+  WINNOW_ASSIGN(const Sampling sampling,
+                MakeSampling(flags, [&] { return tokenizer.end_of_generation(); }));
+  return api::Convert(sampling);
 }
 
 int Fail(const Error& error) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,10 +12,11 @@
 #include "flags.h"
 #include "kv_flags.h"
 #include "model_file.h"
-#include "plan_trace.h"
 #include "runtime/engine.h"
 #include "runtime/sampler.h"
 #include "runtime/session.h"
+#include "winnow/model.h"
+#include "winnow/sampling.h"
 
 // Flags that several commands share, and what they make.
 namespace winnow::apps {
@@ -41,9 +41,9 @@ struct ModelFlags {
 
 constexpr const char* kContextHelp = "tokens the cache can hold; 0: what the model was trained for";
 void AddModelFlags(FlagTable& table, ModelFlags& flags, const char* context_help = kContextHelp);
-// -s, --temp, --top-k, ... from Visit(SamplerConfig), and the logit bias.
+// -s, --temp, --top-k, ... from Visit(Sampling), and the logit bias.
 struct SamplerFlags {
-  runtime::SamplerConfig config;
+  Sampling sampling;
   int64_t seed = -1;  // -1: a different one each time
   std::vector<std::string> logit_bias;
   bool ignore_eos = false;
@@ -63,28 +63,18 @@ void AddLogFlags(FlagTable& table, ModelFlags& flags,
 std::optional<int> ParseFlags(FlagTable& table, std::span<const std::string> arguments,
                               std::vector<std::string>* positional = nullptr);
 
-struct Loaded {
-  std::unique_ptr<runtime::Engine> engine;
-  std::unique_ptr<PlanTrace> trace;  // null unless wanted; Finish it
-  std::unique_ptr<runtime::Session> session;
-};
 // What the flags say about model and session. Errors (misuse): not a cache type, a number out of
 // range.
 Result<runtime::EngineOptions> EngineOptionsFrom(const ModelFlags& flags);
 Result<runtime::SessionOptions> SessionOptionsFrom(const ModelFlags& flags);
 Result<void> Validate(const ModelFlags& flags);
-// Opens model and session, and tells the log in two lines what they are. Requires: Validate(flags).
-Result<Loaded> Load(const ModelFlags& flags, Log& log);
-// Closes the trace, if there is one. Error: the disk.
-Result<void> FinishTrace(Loaded& loaded);
 // The log these flags want; tells it the notes of AddForeignFlags.
 ConsoleLog MakeLog(const ModelFlags& flags, const std::vector<std::string>& notes);
 
-// "llama 1.24 B Q4_K_M": architecture, parameters, and the file's own label of its quantisation.
-std::string DescribeEngine(const runtime::Engine& engine);
-
 // Seed drawn, bias parsed (ID+B, ID-B, ID=B, "inf" and "false" understood), end of generation
 // banned if wanted.
+Result<Sampling> SamplingFrom(const SamplerFlags& flags, const Model& model);
+// The same for the rooms below the API.
 Result<runtime::SamplerConfig> SamplerConfigFrom(const SamplerFlags& flags,
                                                  const tokenizer::Tokenizer& tokenizer);
 

@@ -1,5 +1,3 @@
-#include "eval/run/perplexity.h"
-
 #include <chrono>
 #include <cmath>
 #include <optional>
@@ -8,15 +6,14 @@
 #include "base/machine.h"
 #include "command_files.h"
 #include "commands.h"
-#include "eval/metrics/kl_divergence.h"
-#include "eval/metrics/log_probs_file.h"
 #include "interrupt.h"
+#include "load.h"
 #include "options.h"
 #include "report/record.h"
-#include "report/safetensors.h"
 #include "result_warnings.h"
 #include "stream.h"
 #include "text_input.h"
+#include "window_scores.h"
 
 namespace winnow::apps {
 namespace {
@@ -103,58 +100,26 @@ std::optional<std::string> Contradiction(PerplexityFlags& flags) {
   return std::nullopt;
 }
 
-// What becomes of the logits besides the estimate.
-struct Consumers {
-  std::optional<eval::LogProbsWriter> base_writer;
-  std::optional<eval::LogProbsReader> base_reader;
-  std::optional<report::SafetensorsWriter> logits_writer;
-  eval::KlDivergence kl;
-
-  Result<void> Take(const eval::LogitsBlock& block, int64_t first_scored_row) {
-    if (logits_writer) WINNOW_TRY(logits_writer->Write(block.logits));
-    for (int64_t row = 0; row < block.n_rows(); ++row) {
-      const int32_t next = block.next[static_cast<size_t>(row)];
-      if (next < 0 || block.first_row + row < first_scored_row) continue;
-      if (base_writer) WINNOW_TRY(base_writer->Write(block.Row(row)));
-      if (base_reader) {
-        log_probs_.resize(static_cast<size_t>(base_reader->header().vocabulary));
-        WINNOW_TRY(base_reader->Read(log_probs_));
-        kl.Add(eval::RowComparison::Of(block.Row(row), log_probs_, next));
-      }
-    }
-    return {};
-  }
-  bool writes() const { return base_writer || logits_writer; }
-  Result<void> Finish() {
-    if (base_writer) WINNOW_TRY(base_writer->Finish());
-    if (logits_writer) WINNOW_TRY(logits_writer->Finish());
-    return {};
-  }
-
- private:
-  std::vector<float> log_probs_;
-};
-
 // The tokens to score and the window: of the text, or of the file to compare with.
 struct Text {
-  std::vector<runtime::TokenId> tokens;
+  std::vector<Token> tokens;
   int64_t window = 0;
 };
 
-Result<Text> GetText(const PerplexityFlags& flags, const Consumers& consumers,
-                     const tokenizer::Tokenizer& tokenizer, Log& log) {
-  if (consumers.base_reader) {
-    const eval::LogProbsHeader& header = consumers.base_reader->header();
-    if (header.vocabulary != tokenizer.vocabulary_size()) {
+Result<Text> GetText(const PerplexityFlags& flags, const LogitsFiles& outputs, const Model& model,
+                     Log& log) {
+  if (outputs.base_reader) {
+    const eval::LogProbsHeader& header = outputs.base_reader->header();
+    if (header.vocabulary != model.vocabulary_size()) {
       return Error{*flags.compare + ": made with a vocabulary of " +
                    std::to_string(header.vocabulary) + " tokens, this model has " +
-                   std::to_string(tokenizer.vocabulary_size())};
+                   std::to_string(model.vocabulary_size())};
     }
     return Text{header.tokens, header.window};
   }
   WINNOW_ASSIGN(std::string text, ReadText(flags.text, log));
   if (!flags.text.text) text = WithoutFinalNewline(std::move(text));
-  return Text{tokenizer.Encode(text), flags.model.context};
+  return Text{model.Tokenize(text, {.parse_special = true}), flags.model.context};
 }
 
 std::string PlusMinus(const eval::MeanEstimate& estimate, double factor = 1,
@@ -209,26 +174,33 @@ report::Record ComparisonRecord(const eval::KlDivergence& kl) {
 }
 
 Result<void> OpenOutputs(const PerplexityFlags& flags, const Text& text,
-                         const eval::Windows& windows, int64_t vocabulary, Consumers& consumers) {
+                         const eval::TextWindows& windows, int64_t vocabulary,
+                         LogitsFiles& outputs) {
   if (flags.save_base) {
     eval::LogProbsHeader header{.window = windows.window,
                                 .vocabulary = vocabulary,
                                 .n_windows = windows.n_windows,
                                 .tokens = text.tokens};
     header.tokens.resize(windows.tokens.size());
-    WINNOW_ASSIGN(consumers.base_writer, eval::LogProbsWriter::Create(*flags.save_base, header));
+    WINNOW_ASSIGN(outputs.base_writer, eval::LogProbsWriter::Create(*flags.save_base, header));
   }
   if (flags.save_logits) {
     using report::SafetensorsWriter;
     const int64_t n = static_cast<int64_t>(windows.tokens.size());
     WINNOW_ASSIGN(
-        consumers.logits_writer,
+        outputs.logits_writer,
         SafetensorsWriter::Create(*flags.save_logits,
                                   {{"tokens", SafetensorsWriter::Type::kI32, {n}},
                                    {"logits", SafetensorsWriter::Type::kF32, {n, vocabulary}}}));
-    WINNOW_TRY(consumers.logits_writer->Write(windows.tokens));
+    WINNOW_TRY(outputs.logits_writer->Write(windows.tokens));
   }
   return {};
+}
+
+// What the model wants before a text.
+std::optional<Token> BeginningOfText(const Model& model) {
+  const std::vector<Token> tokens = model.Tokenize(std::span<const MarkedText>());
+  return tokens.empty() ? std::nullopt : std::optional(tokens[0]);
 }
 
 }  // namespace
@@ -251,7 +223,7 @@ int Perplexity(Arguments arguments) {
   if (const auto over = files.Refused("perplexity")) return *over;
   ConsoleLog log = MakeLog(flags.model, flags.notes);
   const std::atomic<bool>& interrupted = CatchInterrupt();
-  Consumers consumers;
+  LogitsFiles outputs;
   if (flags.compare) {
     auto reader = eval::LogProbsReader::Open(*flags.compare);
     if (!reader) return Fail(reader.error());
@@ -261,38 +233,42 @@ int Perplexity(Arguments arguments) {
                         " tokens, -c says " + std::to_string(flags.model.context)});
     }
     flags.model.context = window;
-    consumers.base_reader = std::move(reader).value();
+    outputs.base_reader = std::move(reader).value();
   }
   if (flags.stream.enabled && !table.Given("-c")) flags.model.context = 0;
-  auto loaded = Load(flags.model, log);
+  auto loaded = LoadModel(flags.model, log);
   if (!loaded) return Fail(loaded.error());
-  const ResultWarnings warnings(*loaded->engine, log);
-  runtime::Session& session = *loaded->session;
-  const tokenizer::Tokenizer& tokenizer = loaded->engine->tokenizer();
-  auto text = GetText(flags, consumers, tokenizer, log);
+  const Model& model = loaded->model;
+  const ResultWarnings warnings(model, log);
+  Session& session = loaded->session;
+  auto text = GetText(flags, outputs, model, log);
   if (!text) return Fail(text.error());
-  const compression::MethodPtr& method = session.compression().method;
-  if (method && method->traits().drops_hidden_states &&
-      (flags.save_logits || flags.model.kv.prefill_chunk > 1)) {
-    return Fail(Error{MethodName(session) +
+  if (!session.info().scores_prompts && (flags.save_logits || flags.model.kv.prefill_chunk > 1)) {
+    return Fail(Error{session.info().method +
                       " computes only some tokens of a prompt: no logits of all of them"});
   }
   if (flags.stream.enabled) {
     return StreamPerplexity({*loaded, text->tokens, flags.stream, flags.model.kv, flags.json}, log);
   }
   if (text->window == 0) text->window = session.capacity();
-  const auto windows = eval::CutWindows(text->tokens, text->window, flags.chunks, tokenizer);
+  const auto windows =
+      eval::CutWindows(text->tokens, text->window, flags.chunks, BeginningOfText(model));
+  if (!windows && text->tokens.size() <= 1) {
+    return Fail(
+        Error{windows.error().message + ": give one with -f FILE, -p TEXT or through a pipe"});
+  }
   if (!windows) return Fail(windows.error());
   if (windows->window < text->window) {
     log.Warning("the text has only " + std::to_string(windows->window) +
                 " tokens: it is scored as one window of that length, not of " +
                 std::to_string(text->window));
   }
-  if (const auto fits = CheckTrainedContext(flags.model.kv, session, windows->window); !fits) {
+  if (const auto fits = CheckTrainedContext(flags.model.kv, model, session, windows->window);
+      !fits) {
     return Fail(fits.error());
   }
-  const int64_t vocabulary = loaded->engine->model().hyperparameters().vocabulary;
-  if (const auto opened = OpenOutputs(flags, *text, *windows, vocabulary, consumers); !opened) {
+  const int64_t vocabulary = model.vocabulary_size();
+  if (const auto opened = OpenOutputs(flags, *text, *windows, vocabulary, outputs); !opened) {
     return Fail(opened.error());
   }
   log.Info("text   " + std::to_string(text->tokens.size()) + " tokens, " +
@@ -300,64 +276,63 @@ int Perplexity(Arguments arguments) {
 
   ProgressLine progress("scoring");
   const auto start = std::chrono::steady_clock::now();
-  eval::PerplexityOptions options;
-  options.all_rows = consumers.logits_writer.has_value();
-  options.on_block = [&](const eval::LogitsBlock& block) {
-    return consumers.Take(block, windows->first_row());
-  };
-  options.progress = [&](double done) {
+  WindowScores scores(session, *windows, outputs);
+  // With a chunk the whole window is read as a prompt: a token sees its own chunk, and what was
+  // kept of those before.
+  if (flags.model.kv.prefill_chunk == 0) scores.n_prompt = windows->first_scored();
+  scores.progress = [&](double done) {
     progress.Update(done);
     return !interrupted.load();
   };
+  bool stopped = false;
   int64_t n_done = 0;
-  options.on_window = [&](int64_t done, double perplexity) {
-    n_done = done;
-    if (flags.json) return;
-    progress.Erase();
-    Print("[" + std::to_string(done) + "]" + Fixed(perplexity, 4) + ",");
+  while (n_done < windows->n_windows) {
+    const auto finished = scores.Score(n_done);
+    if (!finished || !flags.json) progress.Erase();
+    if (!finished) return Fail(finished.error());
+    if (stopped = !*finished; stopped) break;
+    ++n_done;
+    if (flags.json) continue;
+    Print("[" + std::to_string(n_done) + "]" + Fixed(eval::Perplexity(scores.nll()), 4) + ",");
     Flush();
-  };
-  const auto estimate = eval::MeasurePerplexity(session, *windows, options);
+  }
   progress.Erase();
-  if (!estimate) return Fail(estimate.error());
+  const eval::MeanEstimate& nll = scores.nll();
   auto files_written = FinishTrace(*loaded);
-  if (estimate->stopped) {
+  if (stopped) {
     log.Warning("interrupted after " + std::to_string(n_done) + " of " +
                 std::to_string(windows->n_windows) + " windows" +
-                (consumers.writes() ? "; files of all of them were not written" : ""));
-    if (estimate->nll.count() == 0) return InterruptedCode();
-  } else if (auto finished = consumers.Finish(); !finished) {
+                (outputs.writes() ? "; files of all of them were not written" : ""));
+    if (nll.count() == 0) return InterruptedCode();
+  } else if (auto finished = outputs.Finish(); !finished) {
     files_written = std::move(finished);
   }
 
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double perplexity = eval::Perplexity(nll), error = eval::PerplexityError(nll);
   if (flags.json) {
-    report::Record record = {{"perplexity", estimate->perplexity()},
-                             {"standard_error", estimate->standard_error()},
-                             {"tokens_scored", estimate->nll.count()},
-                             {"windows", n_done},
-                             {"window", windows->window},
-                             {"finished", !estimate->stopped},
-                             {"seconds", seconds},
-                             {"peak_rss_bytes", PeakResidentBytes()}};
-    record.Add("method", MethodName(session));
-    if (consumers.base_reader) record.Add("comparison", ComparisonRecord(consumers.kl));
+    report::Record record = {
+        {"perplexity", perplexity},     {"standard_error", error},
+        {"tokens_scored", nll.count()}, {"windows", n_done},
+        {"window", windows->window},    {"finished", !stopped},
+        {"seconds", seconds},           {"peak_rss_bytes", PeakResidentBytes()}};
+    record.Add("method", session.info().method);
+    if (outputs.base_reader) record.Add("comparison", ComparisonRecord(outputs.kl));
     Print(report::ToJson(record) + "\n");
   } else {
-    Print((n_done > 0 ? "\n" : "") +
-          std::string(estimate->stopped ? "Estimate so far" : "Final estimate") + ": PPL = " +
-          Fixed(estimate->perplexity(), 4) + " +/- " + Fixed(estimate->standard_error(), 5) + "\n");
-    if (consumers.base_reader) Print(ComparisonText(consumers.kl));
+    Print((n_done > 0 ? "\n" : "") + std::string(stopped ? "Estimate so far" : "Final estimate") +
+          ": PPL = " + Fixed(perplexity, 4) + " +/- " + Fixed(error, 5) + "\n");
+    if (outputs.base_reader) Print(ComparisonText(outputs.kl));
   }
   const int64_t n_tokens = n_done * windows->window;
-  if (consumers.kl.n_clipped() > 0) {
+  if (outputs.kl.n_clipped() > 0) {
     log.Warning(
-        std::to_string(consumers.kl.n_clipped()) + " of " + std::to_string(estimate->nll.count()) +
+        std::to_string(outputs.kl.n_clipped()) + " of " + std::to_string(nll.count()) +
         " tokens are less likely than the base file tells (e^-16 of the likeliest): the PPL of "
         "the base is higher than shown, and the ratio takes them as equally likely");
   }
-  if (const auto warning = GuessingWarning(estimate->perplexity(), vocabulary)) {
+  if (const auto warning = GuessingWarning(perplexity, vocabulary)) {
     log.Warning(*warning);
   }
   log.Info("\n" + std::to_string(n_tokens) + " tokens in " +
@@ -366,7 +341,7 @@ int Perplexity(Arguments arguments) {
            HumanBytes(PeakResidentBytes()));
   const int printed = FinishOutput();
   if (!files_written) return Fail(files_written.error());
-  return printed == kDone && estimate->stopped ? InterruptedCode() : printed;
+  return printed == kDone && stopped ? InterruptedCode() : printed;
 }
 
 }  // namespace winnow::apps

@@ -15,6 +15,7 @@
 #include "eval/run/identity.h"
 #include "gguf/file_hash.h"
 #include "interrupt.h"
+#include "load.h"
 #include "method_list.h"
 #include "options.h"
 #include "probe_findings.h"
@@ -123,7 +124,7 @@ Result<std::vector<eval::Candidate>> MethodsFrom(const ProbeFlags& flags, std::s
     WINNOW_ASSIGN(auto own, ListCandidates(name, budgets, flags.model.kv));
     for (eval::Candidate& candidate : own) {
       runtime::CompressionOptions& options = candidate.compression;
-      const int64_t min = options.method->traits().min_budget;
+      const int64_t min = options.method->traits().budget.min;
       if (by_default && options.ratio > 0 &&
           options.ratio * static_cast<double>(n_prompt) < static_cast<double>(min)) {
         options.ratio = 0;

@@ -149,6 +149,8 @@ void PrepareProcess() {
   std::signal(SIGXFSZ, SIG_IGN);  // the write fails, and its error is told
 }
 
+void IgnoreBrokenPipes() { std::signal(SIGPIPE, SIG_IGN); }
+
 int RunGuarded(const std::function<int()>& program) {
   try {
     return program();

@@ -11,6 +11,10 @@ namespace winnow::apps {
 // full disk does.
 void PrepareProcess();
 
+// For commands that save something at their end (run, chat, serve): where nobody reads what they
+// write any more, the write fails and they end in their own time, instead of at once by SIGPIPE.
+void IgnoreBrokenPipes();
+
 // Runs the program. Memory or threads that the system refuses end it with a message and exit code
 // 1.
 int RunGuarded(const std::function<int()>& program);

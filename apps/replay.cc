@@ -9,6 +9,7 @@
 #include "interrupt.h"
 #include "kernels/backends.h"
 #include "options.h"
+#include "plan_trace.h"
 #include "report/record.h"
 
 namespace winnow::apps {
@@ -102,7 +103,8 @@ int Replay(Arguments arguments) {
   files.Writes("--trace", flags.kv.trace);
   if (const auto over = files.Refused("replay")) return *over;
   const std::atomic<bool>& interrupted = CatchInterrupt();
-  const bool before_rope = kv.method->traits().positions != compression::PositionMode::kOriginal;
+  const bool before_rope =
+      kv.method->traits().storage.positions != compression::PositionMode::kOriginal;
   auto recording = replay::Recording::Open(flags.in, before_rope);
   if (!recording) return Fail(recording.error());
   std::unique_ptr<PlanTrace> trace;

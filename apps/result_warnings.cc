@@ -6,14 +6,29 @@
 
 namespace winnow::apps {
 
+ResultWarnings::ResultWarnings(const Model& model, Log& log)
+    : count_([model] {
+        return Counts{.n_overflowed = model.n_overflowed(),
+                      .n_not_replayed = model.n_not_replayed()};
+      }),
+      log_(log) {}
+
+ResultWarnings::ResultWarnings(runtime::Engine& engine, Log& log)
+    : count_([&engine] {
+        return Counts{.n_overflowed = kernels::NOverflowed(engine.backend()),
+                      .n_not_replayed = engine.n_not_replayed()};
+      }),
+      log_(log) {}
+
 ResultWarnings::~ResultWarnings() {
-  if (const int64_t n = kernels::NOverflowed(engine_.backend()); n > 0) {
+  const Counts counts = count_();
+  if (const int64_t n = counts.n_overflowed; n > 0) {
     log_.Warning(
         std::to_string(n) + (n == 1 ? " value was" : " values were") +
         " too large for the cache and became infinite: results are wrong. -ctk bf16 -ctv bf16 "
         "hold what a float does; f16 holds 65504, q8_0 127 and q4_0 8 times as much");
   }
-  if (const int64_t n = engine_.n_not_replayed(); n > 0) log_.Warning(runtime::NotReplayedText(n));
+  if (const int64_t n = counts.n_not_replayed; n > 0) log_.Warning(runtime::NotReplayedText(n));
 }
 
 }  // namespace winnow::apps

@@ -1,22 +1,31 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
+
 #include "base/log.h"
 #include "runtime/engine.h"
+#include "winnow/model.h"
 
 namespace winnow::apps {
 
-// When a command is done with an engine, whatever came of it: warns once of what made results wrong
+// When a command is done with a model, whatever came of it: warns once of what made results wrong
 // or worse than they could be, and says what helps: values that were too large for the caches'
 // types, prompts that a method wanted to replay and could not.
 class ResultWarnings {
  public:
-  ResultWarnings(runtime::Engine& engine, Log& log) : engine_(engine), log_(log) {}
+  ResultWarnings(const Model& model, Log& log);
+  ResultWarnings(runtime::Engine& engine, Log& log);
   ~ResultWarnings();
   ResultWarnings(const ResultWarnings&) = delete;
   ResultWarnings& operator=(const ResultWarnings&) = delete;
 
  private:
-  runtime::Engine& engine_;
+  struct Counts {
+    int64_t n_overflowed = 0;
+    int64_t n_not_replayed = 0;
+  };
+  std::function<Counts()> count_;
   Log& log_;
 };
 

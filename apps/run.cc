@@ -3,9 +3,10 @@
 #include "constraint_flags.h"
 #include "document.h"
 #include "interrupt.h"
+#include "load.h"
 #include "options.h"
+#include "process.h"
 #include "result_warnings.h"
-#include "runtime/generate.h"
 #include "session_store.h"
 #include "statistics.h"
 #include "template_flags.h"
@@ -149,32 +150,28 @@ FlagTable MakeTable(RunFlags& flags) {
 }
 
 // The prompt for the tokenizer: as it is, or as the first message of a conversation.
-Result<std::vector<tokenizer::MarkedText>> MarkedPrompt(const ChatPrompt& chat,
-                                                        const std::string& prompt,
-                                                        const runtime::Engine& engine, Log& log) {
-  if (!chat.asked_for()) return std::vector<tokenizer::MarkedText>{{prompt, true}};
-  WINNOW_ASSIGN(const chat::PromptWriter writer,
-                MakeWriter(chat.writer, chat.writer_file, engine, log));
+Result<std::vector<MarkedText>> MarkedPrompt(const ChatPrompt& chat, const std::string& prompt,
+                                             const Model& model, Log& log) {
+  if (!chat.asked_for()) return std::vector<MarkedText>{{prompt, true}};
+  WINNOW_ASSIGN(const ChatTemplate writer, MakeTemplate(chat.writer, chat.writer_file, model, log));
   std::string system = chat.system.value_or("");
   if (chat.system_file) {
     WINNOW_ASSIGN(system, ReadTextFile(*chat.system_file, false, log));
     system = WithoutFinalNewline(std::move(system));
   }
-  std::vector<tokenizer::ChatMessage> messages;
+  std::vector<ChatMessage> messages;
   if (!system.empty()) messages.push_back({"system", std::move(system)});
   messages.push_back({"user", prompt});
-  WINNOW_ASSIGN(chat::Prompt written, writer.Write(ConversationFrom(messages)));
+  WINNOW_ASSIGN(WrittenPrompt written, writer.Write(messages));
   if (!written.warning.empty()) log.Warning(written.warning);
   return std::move(written.text);
 }
 
 // The prompt as the session reads it: where its text is not how the prompt begins, the prompt
 // follows it.
-std::vector<runtime::TokenId> AfterTheSession(const runtime::Session& session,
-                                              std::vector<runtime::TokenId> prompt,
-                                              std::span<const runtime::TokenId> without_bos,
-                                              Log& log) {
-  const std::span<const runtime::TokenId> read = session.tokens();
+std::vector<Token> AfterTheSession(const Session& session, std::vector<Token> prompt,
+                                   std::span<const Token> without_bos, Log& log) {
+  const std::span<const Token> read = session.tokens();
   const bool goes_on =
       prompt.size() >= read.size() && std::equal(read.begin(), read.end(), prompt.begin());
   if (goes_on) return prompt;
@@ -184,13 +181,55 @@ std::vector<runtime::TokenId> AfterTheSession(const runtime::Session& session,
   return prompt;
 }
 
-// What goes on from the session later goes on after all that was shown: the last token of an answer
-// that was cut short is in no cache yet.
-Result<void> ReadLastToken(runtime::Session& session, const runtime::Generated& generated) {
-  const bool cut_short = generated.stop_reason == runtime::StopReason::kLimit ||
-                         generated.stop_reason == runtime::StopReason::kCancelled;
-  if (!cut_short || generated.tokens.empty() || session.room() == 0) return {};
-  return session.Decode(generated.tokens.back());
+// The tokens of what was shown of an answer: all but one that ends it, and of one that a stop
+// string ended those before it.
+std::vector<Token> ShownTokens(const Model& model, const Generation& generated) {
+  std::vector<Token> shown = generated.tokens;
+  if (!shown.empty() && model.EndsGeneration(shown.back())) shown.pop_back();
+  if (generated.stop_reason != StopReason::kStopString) return shown;
+  std::string text = model.Detokenize(shown);
+  while (!generated.text.starts_with(text)) {
+    shown.pop_back();
+    text = model.Detokenize(shown);
+  }
+  // A stop string can begin inside a token.
+  const std::vector<MarkedText> rest = {{generated.text.substr(text.size()), false}};
+  const std::vector<Token> tokens = model.Tokenize(rest, /*add_bos=*/false);
+  shown.insert(shown.end(), tokens.begin(), tokens.end());
+  return shown;
+}
+
+// What goes on from the session later goes on after all that was shown, and nothing else. The last
+// token of an answer may be in no cache yet, and those of a stop string are in it.
+Result<void> ReadWhatWasShown(const Model& model, Session& session, const Generation& generated,
+                              Log& log) {
+  const std::vector<Token> shown = ShownTokens(model, generated);
+  const auto n_prompt = static_cast<size_t>(generated.prompt_tokens);
+  const std::span<const Token> held = session.tokens().subspan(n_prompt);
+  const auto differ = std::ranges::mismatch(held, shown);
+  auto n_same = static_cast<size_t>(differ.in1 - held.begin());
+  if (n_same < held.size()) {
+    if (session.info().method != "full") {
+      log.Warning(
+          "the session goes on after the text that stopped the answer, which was not "
+          "shown: what a method evicted cannot come back");
+      return {};
+    }
+    session.Truncate(static_cast<int64_t>(n_prompt + n_same));
+  }
+  for (; n_same < shown.size() && session.room() > 0; ++n_same) {
+    WINNOW_TRY(session.Decode(shown[n_same]));
+  }
+  return {};
+}
+
+// Why a text ends in the middle, at the end of the context or of --kv-memory.
+std::string ContextWarning(const Session& session) {
+  if (static_cast<int64_t>(session.tokens().size()) >= session.capacity()) {
+    return "the context of " + std::to_string(session.capacity()) +
+           " tokens is full: the text ends here; -c gives it more";
+  }
+  return "the cache has reached --kv-memory: the text ends here";
 }
 
 // The last lines of a document: what an answer follows. Short texts are shown whole.
@@ -218,6 +257,7 @@ void ShowPrompt(const RunFlags& flags, std::string_view prompt) {
 }  // namespace
 
 int Run(Arguments arguments) {
+  IgnoreBrokenPipes();
   RunFlags flags;
   FlagTable table = MakeTable(flags);
   if (const auto over = ParseFlags(table, arguments)) return *over;
@@ -268,33 +308,33 @@ int Run(Arguments arguments) {
     for (std::string& stop : flags.stop) stop = Unescaped(stop);
   }
 
-  const std::atomic<bool>& interrupted = CatchInterrupt();
-  auto loaded = Load(flags.model, log);
+  CatchInterrupt();
+  auto loaded = LoadModel(flags.model, log);
   if (!loaded) return Fail(loaded.error());
-  const ResultWarnings warnings(*loaded->engine, log);
-  runtime::Session& session = *loaded->session;
-  const tokenizer::Tokenizer& tokenizer = loaded->engine->tokenizer();
+  const Model& model = loaded->model;
+  const ResultWarnings warnings(model, log);
+  Session& session = loaded->session;
 
-  const auto config = SamplerConfigFrom(flags.sampler, tokenizer);
-  if (!config) return Misuse("run", config.error().message);
-  auto sampler = runtime::Sampler::Make(*config, tokenizer.vocabulary_size());
+  const auto sampling = SamplingFrom(flags.sampler, model);
+  if (!sampling) return Misuse("run", sampling.error().message);
+  const auto sampler = model.NewSampler(*sampling);
   if (!sampler) return Misuse("run", sampler.error().message);
-  log.Debug("seed   " + std::to_string(config->seed));
+  log.Debug("seed   " + std::to_string(sampling->seed));
 
-  const auto constraint = MakeConstraint(flags.constraint, tokenizer, log);
+  const auto constraint = MakeConstraint(flags.constraint, model, log);
   if (!constraint) return Fail(constraint.error());
 
-  if (const auto fits = CheckTextSize(session, *prompt); !fits) return Fail(fits.error());
-  const auto marked = MarkedPrompt(flags.chat, *prompt, *loaded->engine, log);
+  if (const auto fits = CheckTextSize(model, session.capacity(), *prompt); !fits) {
+    return Fail(fits.error());
+  }
+  const auto marked = MarkedPrompt(flags.chat, *prompt, model, log);
   if (!marked) return Fail(marked.error());
-  // Not Encode: the text is there to be continued, so nothing is put after it.
-  std::vector<runtime::TokenId> tokens = tokenizer.EncodeMarked(*marked, flags.add_bos);
+  std::vector<Token> tokens = model.Tokenize(*marked, flags.add_bos);
   if (store->restored()) {
-    tokens =
-        AfterTheSession(session, std::move(tokens), tokenizer.EncodeMarked(*marked, false), log);
+    tokens = AfterTheSession(session, std::move(tokens), model.Tokenize(*marked, false), log);
   }
   if (const auto fits =
-          CheckTrainedContext(flags.model.kv, session, static_cast<int64_t>(tokens.size()));
+          CheckTrainedContext(flags.model.kv, model, session, static_cast<int64_t>(tokens.size()));
       !fits) {
     return Fail(fits.error());
   }
@@ -306,11 +346,12 @@ int Run(Arguments arguments) {
                       "reads a text of any length, of which it keeps the end"});
   }
   ProgressLine progress("prefill");
-  runtime::GenerateOptions options;
+  GenerateOptions options;
   options.max_tokens = flags.n_predict;
   options.stop = flags.stop;
-  options.cancel = &interrupted;
-  options.constraint = constraint->get();
+  options.cancel = InterruptToken();
+  options.sampler = *sampler;
+  options.constraint = *constraint;
   double prefilled = 0;
   options.on_prefill = [&](double done) {
     prefilled = done;
@@ -320,15 +361,15 @@ int Run(Arguments arguments) {
     options.on_text = [&](std::string_view text) {
       progress.Erase();
       Print(text);
-      Flush();
+      return Flush();
     };
   }
   Result<void> saved;
   const auto save = [&] { saved = store->Save(session, flags.model, {}); };
   if (store->saves() && !store->restored()) options.on_prompt = save;
   // The prompt appears at once, but not before it is known to fit.
-  const bool fits =
-      session.CheckRoom(static_cast<int64_t>(tokens.size()) - session.n_tokens()).has_value();
+  const auto n_held = static_cast<int64_t>(session.tokens().size());
+  const bool fits = session.CheckRoom(static_cast<int64_t>(tokens.size()) - n_held).has_value();
   // A message is not how its answer begins.
   if (fits && !flags.chat.asked_for() && flags.display != RunFlags::Display::kNone && !flags.json) {
     const bool whole = flags.prompt.text || flags.display == RunFlags::Display::kAll;
@@ -338,40 +379,39 @@ int Run(Arguments arguments) {
     }
     ShowPrompt(flags, shown);
   }
-  const auto generated = Generate(session, *sampler, tokens, options);
+  const auto generated = session.Generate(tokens, options);
   progress.Erase();
   if (!generated) return Fail(generated.error());
-  const auto traced = FinishTrace(*loaded);
-  const bool read =
-      generated->stop_reason != runtime::StopReason::kCancelled || !generated->tokens.empty();
+  const bool read = generated->stop_reason != StopReason::kCancelled || !generated->tokens.empty();
   if (store->saves() && flags.session.all && read) {
-    const auto whole = ReadLastToken(session, *generated);
+    const auto whole = ReadWhatWasShown(model, session, *generated, log);
     if (!whole) return Fail(whole.error());
     save();
   }
+  const auto traced = FinishTrace(*loaded);  // with the decisions of what was read just now
 
   if (flags.json) {
-    Print(report::ToJson(StatisticsRecord(*generated, session, loaded->engine->load_ms())));
+    Print(report::ToJson(StatisticsRecord(*generated, session, model.info().load_ms)));
   }
   Print("\n");
   const int printed = FinishOutput();
-  if (generated->stop_reason == runtime::StopReason::kContext) {
-    log.Warning("the context of " + std::to_string(session.capacity()) +
-                " tokens is full: the text ends here; -c gives it more");
+  if (generated->stop_reason == StopReason::kContext) {
+    log.Warning(ContextWarning(session));
   }
   if (!read) {
-    const auto n_read = static_cast<int64_t>(prefilled * static_cast<double>(generated->n_prompt));
+    const auto n_read =
+        static_cast<int64_t>(prefilled * static_cast<double>(generated->prompt_tokens));
     log.Warning("interrupted after " + std::to_string(n_read) + " of " +
-                std::to_string(generated->n_prompt) + " tokens of the prompt (" +
+                std::to_string(generated->prompt_tokens) + " tokens of the prompt (" +
                 Fixed(100 * prefilled, 0) + " %)");
   }
   if (flags.statistics) {
-    log.Info("\n" + StatisticsText(*generated, session, loaded->engine->load_ms()));
+    log.Info("\n" + StatisticsText(*generated, session, model.info().load_ms));
   }
   if (!saved) return Fail(saved.error());
   if (!traced) return Fail(traced.error());
   if (printed != kDone) return printed;
-  return generated->stop_reason == runtime::StopReason::kCancelled ? InterruptedCode() : kDone;
+  return generated->stop_reason == StopReason::kCancelled ? InterruptedCode() : kDone;
 }
 
 }  // namespace winnow::apps

@@ -12,8 +12,11 @@
 
 #include "base/machine.h"
 #include "commands.h"
+#include "compression/registry.h"
 #include "interrupt.h"
+#include "load.h"
 #include "options.h"
+#include "process.h"
 #include "result_warnings.h"
 #include "runtime/batch_memory.h"
 #include "runtime/scheduler.h"
@@ -124,7 +127,7 @@ int LoadAndServe(const ServeFlags& flags, runtime::SchedulerOptions scheduling,
   log.Info("ready  " + http->url() + ", OpenAI clients use " + http->url() + "/v1");
 
   WaitForInterrupt(interrupted);
-  log.Info("ending: answers at work are finished; again to end at once");
+  log.Info("ending: running answers are finished; again to end at once");
   service.SetDraining();
   (*scheduler)->Drain();
   constexpr std::chrono::seconds kLastBytes{5};
@@ -138,21 +141,30 @@ int LoadAndServe(const ServeFlags& flags, runtime::SchedulerOptions scheduling,
 }  // namespace
 
 int Serve(Arguments arguments) {
+  IgnoreBrokenPipes();
   ServeFlags flags;
   FlagTable table = ServeTable(flags);
-  if (const auto read =
-          ReadEnvironment(table, [](const char* n) -> const char* { return std::getenv(n); });
+  ServeFlags typed_flags;
+  FlagTable typed = ServeTable(typed_flags);
+  (void)typed.Parse(arguments);  // a mistake is told below
+  if (const auto read = ReadEnvironment(
+          table, typed, [](const char* n) -> const char* { return std::getenv(n); });
       !read) {
     return Misuse("serve", read.error().message);
   }
   if (const auto over = ParseFlags(table, arguments)) return *over;
+  // A size in the environment was meant for a method that takes one.
+  const auto typed_method = compression::MakeMethod(typed_flags.model.kv.method);
+  if (typed.Given("--kv-method") && typed_method && !(*typed_method)->traits().budget.Heeded()) {
+    flags.model.kv.size = typed_flags.model.kv.size;
+    flags.model.kv.ratio = typed_flags.model.kv.ratio;
+  }
   if (const auto valid = Validate(flags.model); !valid) {
     return Misuse("serve", valid.error().message);
   }
   if (const auto valid = CheckTemplateFlags(flags.writer, flags.template_file); !valid) {
     return Misuse("serve", valid.error().message);
   }
-  if (flags.model.kv.trace) return Misuse("serve", "--trace belongs to 'winnow run'");
   auto service_options = ServiceOptionsFrom(flags);
   if (!service_options) return Misuse("serve", service_options.error().message);
   const auto http_options = HttpOptionsFrom(flags);

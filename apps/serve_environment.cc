@@ -1,5 +1,6 @@
 // Flags of 'winnow serve' that environment variables set.
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -103,11 +104,27 @@ constexpr Variable kVariables[] = {
     {"WINNOW_ARG_KV_RATIO", "--kv-ratio"},
     {"WINNOW_ARG_KV_MEMORY", "--kv-memory"},
     {"WINNOW_ARG_MEMORY_LIMIT", "--memory-limit"},
+    {"WINNOW_ARG_HTTP_BUFFERS", "--http-buffers"},
     {"WINNOW_ARG_MAX_TOKEN_GAP", "--max-token-gap"},
     {"WINNOW_ARG_SCHEDULING_POLICY", "--scheduling-policy"},
     {"WINNOW_ARG_SESSION_PATH", "--session-path"},
     {"WINNOW_ARG_DEFAULT_MAX_TOKENS", "--default-max-tokens"},
 };
+
+// Of each only one may be given.
+constexpr std::array<std::string_view, 3> kExclusive[] = {
+    {"--kv-size", "--kv-ratio", "--kv-memory"},
+    {"--chat-template", "--chat-template-file"},
+};
+
+// Whether the command line has the flag, or one that excludes it.
+bool IsTyped(const FlagTable& typed, std::string_view flag) {
+  const auto is_given = [&](std::string_view name) { return !name.empty() && typed.Given(name); };
+  return is_given(flag) || std::ranges::any_of(kExclusive, [&](const auto& group) {
+           return std::ranges::find(group, flag) != group.end() &&
+                  std::ranges::any_of(group, is_given);
+         });
+}
 
 bool IsAmong(std::string_view value, std::initializer_list<std::string_view> words) {
   return std::find(words.begin(), words.end(), value) != words.end();
@@ -123,8 +140,9 @@ std::string VariableNames() {
   return names;
 }
 
-Result<void> ReadEnvironment(FlagTable& table, Environment environment) {
+Result<void> ReadEnvironment(FlagTable& table, const FlagTable& typed, Environment environment) {
   for (const Variable& variable : kVariables) {
+    if (IsTyped(typed, variable.flag)) continue;
     const char* found = environment(variable.name);
     // As in llama-server it is enough that one is there, whatever it says.
     const bool is_no = std::string_view(variable.name).starts_with("LLAMA_ARG_NO_");

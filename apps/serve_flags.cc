@@ -49,19 +49,31 @@ void AddServerFlags(FlagTable& table, ServeFlags& flags) {
             "an idle connection is closed, and a client that reads nothing is cut off, after this",
             &flags.timeout_s);
   table.Add({"--threads-http"}, "N", "threads that read and write HTTP", &flags.n_http_threads);
+  table.Add({{"--http-buffers"},
+             "BYTES",
+             "of requests that come and of answers that their clients have not read, on all "
+             "connections together; what comes on top is refused",
+             "512M",
+             {},
+             false,
+             [&flags](std::string_view text) -> Result<void> {
+               WINNOW_ASSIGN(flags.http_buffers_bytes, ParseBytes(text));
+               return {};
+             }});
   table.Switch({"--metrics"}, "GET /metrics for Prometheus", &flags.metrics);
   table.Switch({"--no-slots"}, "no GET /slots", &flags.slots, false);
-  table.Switch({"--slots"}, "GET /slots says what is at work", &flags.slots);
+  table.Switch({"--slots"}, "GET /slots lists the running requests", &flags.slots);
   table.Switch({"--no-webui", "--no-ui"}, "no page at /", &flags.page, false);
   table.Switch({"--webui", "--ui"}, "the page at /", &flags.page);
 }
 
 void AddSchedulingFlags(FlagTable& table, ServeFlags& flags) {
   table.Group("Scheduling");
-  table.Add({"-np", "--parallel"}, "N",
-            "sequences at work at most; each has a context of -c tokens of its own, and takes "
-            "memory only as it grows",
-            &flags.n_parallel);
+  table.Add(
+      {"-np", "--parallel"}, "N",
+      "sequences that run at once at most; each has a context of -c tokens of its own, and takes "
+      "memory only as it grows",
+      &flags.n_parallel);
   table.Add({"--max-waiting"}, "N", "requests in the queue; more are told to try again later",
             &flags.max_waiting);
   table.Add({{"--memory-limit"},
@@ -175,13 +187,13 @@ FlagTable ServeTable(ServeFlags& flags) {
                   "An OpenAI-compatible HTTP server, which also knows llama-server's paths and "
                   "flags. Caches take the bytes --kv-* gives them; a request starts when its bytes "
                   "are free. The page in a browser shows what is kept. SIGTERM and Ctrl-C finish "
-                  "the answers at work, a second one ends at once.");
+                  "the running answers, a second one ends at once.");
   AddServerFlags(table, flags);
   AddSchedulingFlags(table, flags);
   table.Group("Chat");
   AddTemplateFlags(table, flags.writer, flags.template_file);
   AddModelFlags(table, flags.model, "tokens of a sequence; 0: what the model was trained for");
-  AddKvFlags(table, flags.model.kv);
+  AddKvFlags(table, flags.model.kv, MethodFlag::kDefault);
   AddSamplerFlags(table, flags.sampler);
   AddLogFlags(table, flags.model);
   AddForeignServerFlags(table, flags);
@@ -208,16 +220,16 @@ Result<server::ServiceOptions> ServiceOptionsFrom(const ServeFlags& flags) {
   options.n_slots = static_cast<int>(MaxSequences(flags));
   options.priorities = flags.priorities;
   options.seed = flags.sampler.seed;
-  const KvFlags& kv = flags.model.kv;
-  options.kv = {.method = kv.method,
-                .decode = kv.decode,
-                .size = kv.size,
-                .ratio = kv.ratio,
-                .memory_bytes = kv.memory_bytes};
+  options.kv = flags.model.kv;
   WINNOW_ASSIGN(options.session, SessionOptionsFrom(flags.model));
   // What was read in other company has other bits.
   options.cache_prompt = flags.cache_prompt.value_or(!flags.model.deterministic);
   options.build = BuildVersion();
+  options.words = {.api_key = "--api-key KEY",
+                   .cors = "--cors ORIGIN",
+                   .metrics = "--metrics",
+                   .no_slots = "--no-slots",
+                   .priorities = "--scheduling-policy priority"};
   options.id_seed = (uint64_t{std::random_device()()} << 32) | std::random_device()();
   return options;
 }
@@ -244,8 +256,13 @@ Result<server::HttpOptions> HttpOptionsFrom(const ServeFlags& flags) {
   options.host = flags.host;
   options.port = static_cast<uint16_t>(flags.port);
   if (flags.n_http_threads > 0) options.n_threads = flags.n_http_threads;
+  options.max_buffers_bytes = static_cast<size_t>(flags.http_buffers_bytes);
   options.key_file = flags.ssl_key_file.value_or("");
   options.cert_file = flags.ssl_cert_file.value_or("");
+  options.words = {.host = "--host",
+                   .port = "--port",
+                   .key_file = "--ssl-key-file",
+                   .cert_file = "--ssl-cert-file"};
   options.idle = options.write = std::chrono::seconds(flags.timeout_s);
   return options;
 }

@@ -40,6 +40,7 @@ struct ServeFlags {
   std::optional<std::string> ssl_cert_file;
   int64_t timeout_s = 300;
   int n_http_threads = 2;
+  int64_t http_buffers_bytes = int64_t{512} << 20;
   std::vector<std::string> notes;
 };
 
@@ -49,9 +50,10 @@ using Environment = const char* (*)(const char* name);
 FlagTable ServeTable(ServeFlags& flags);
 // Those that set flags, for --help.
 std::string VariableNames();
-// Flags that LLAMA_ARG_* variables (llama-server's names) and WINNOW_ARG_* set; the command line
-// comes later and wins. Errors: an impossible value, with the variable's name.
-Result<void> ReadEnvironment(FlagTable& table, Environment environment);
+// Flags that LLAMA_ARG_* variables (llama-server's names) and WINNOW_ARG_* set. The command line
+// comes later and wins: what `typed` has met there, or a flag that it excludes, is left alone.
+// Errors: an impossible value, with the variable's name.
+Result<void> ReadEnvironment(FlagTable& table, const FlagTable& typed, Environment environment);
 
 // Errors (misuse): values that cannot be together, a key file that cannot be read.
 Result<server::ServiceOptions> ServiceOptionsFrom(const ServeFlags& flags);

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "report/parse_json.h"
-#include "runtime/session_file.h"
 
 namespace winnow::apps {
 namespace {
@@ -95,8 +94,8 @@ Result<SessionStore> SessionStore::Open(const SessionFlags& flags, const FlagTab
     if (flags.read_only) return Error{*flags.file + ": there is no session to go on from"};
     return store;
   }
-  WINNOW_ASSIGN(const runtime::SessionFileInfo info, runtime::ReadSessionInfo(*flags.file));
-  const auto notes = report::ParseJson(info.notes);
+  WINNOW_ASSIGN(const std::string text, ReadSessionNotes(*flags.file));
+  const auto notes = report::ParseJson(text);
   const report::Record* record = notes ? std::get_if<report::Record>(&notes->data) : nullptr;
   if (record == nullptr || !TakeFlags(*record, given, model)) {
     return Error{*flags.file +
@@ -108,11 +107,11 @@ Result<SessionStore> SessionStore::Open(const SessionFlags& flags, const FlagTab
   return store;
 }
 
-Result<void> SessionStore::Save(runtime::Session& session, const ModelFlags& model,
+Result<void> SessionStore::Save(const Session& session, const ModelFlags& model,
                                 report::Record notes) const {
   report::Record all = FlagRecord(model);
   for (report::Field& field : notes.fields) all.fields.push_back(std::move(field));
-  return runtime::SaveSession(session, path(), report::ToJson(all));
+  return session.Save(path(), report::ToJson(all));
 }
 
 }  // namespace winnow::apps

@@ -7,7 +7,7 @@
 #include "flags.h"
 #include "options.h"
 #include "report/record.h"
-#include "runtime/session.h"
+#include "winnow/session.h"
 
 namespace winnow::apps {
 
@@ -41,7 +41,7 @@ class SessionStore {
   // Whether a session is to be written.
   bool saves() const { return flags_.file && !flags_.read_only; }
   // `flags` are the model's, remembered with the program's `notes`. Error: the disk.
-  Result<void> Save(runtime::Session& session, const ModelFlags& model, report::Record notes) const;
+  Result<void> Save(const Session& session, const ModelFlags& model, report::Record notes) const;
 
  private:
   SessionFlags flags_;

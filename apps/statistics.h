@@ -4,20 +4,18 @@
 #include <string>
 
 #include "report/record.h"
-#include "runtime/generate.h"
-#include "runtime/session.h"
+#include "winnow/session.h"
 
 namespace winnow::apps {
 
 // "12.0 MiB (12.2 MiB with lists) of 98.0 MiB in f16".
-std::string CacheSizeText(const runtime::Session& session);
+std::string CacheSizeText(const Session& session);
 
 // What a person wants to know after a generation, for stderr.
-std::string StatisticsText(const runtime::Generated& generated, const runtime::Session& session,
-                           double load_ms);
+std::string StatisticsText(const Generation& generated, const Session& session, double load_ms);
 
 // What `run --json` prints.
-report::Record StatisticsRecord(const runtime::Generated& generated,
-                                const runtime::Session& session, double load_ms);
+report::Record StatisticsRecord(const Generation& generated, const Session& session,
+                                double load_ms);
 
 }  // namespace winnow::apps

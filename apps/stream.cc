@@ -1,8 +1,5 @@
 #include "stream.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "base/machine.h"
 #include "eval/run/stream.h"
 #include "interrupt.h"
@@ -12,7 +9,7 @@ namespace winnow::apps {
 namespace {
 
 // One line of the table, and of the JSON list "points".
-report::Record PointRecord(const eval::StreamPoint& point, const runtime::Session& session,
+report::Record PointRecord(const eval::StreamPoint& point, const Session& session,
                            int64_t n_recent) {
   const double per_second =
       point.recent_seconds > 0 ? static_cast<double>(n_recent) / point.recent_seconds : 0;
@@ -42,7 +39,8 @@ void PrintLine(const report::Record& point) {
 std::optional<std::string> NothingEvictedWarning(const runtime::CompressionOptions& options) {
   if (!options.method || options.prefill_chunk > 1) return std::nullopt;
   const compression::Traits& traits = options.method->traits();
-  if (!traits.compresses_prefill || traits.evicts_in_decode) return std::nullopt;
+  if (!traits.decisions.Evicts(compression::Phase::kPrefill) || traits.decisions.evicts_in_decode)
+    return std::nullopt;
   return traits.spec +
          " compresses only prompts, and token by token there is none: nothing is evicted. Add "
          "--kv-decode METHOD or --prefill-chunk N";
@@ -66,12 +64,12 @@ void AddStreamFlags(FlagTable& table, StreamFlags& flags) {
 
 int StreamPerplexity(const StreamTask& task, ConsoleLog& log) {
   if (task.flags.every < 1) return Misuse("perplexity", "flag --every: expected 1 or more");
-  runtime::Session& session = *task.loaded.session;
+  Session& session = task.loaded.session;
   const auto n_tokens = static_cast<int64_t>(task.tokens.size());
   if (n_tokens > session.capacity()) {
     if (const int64_t max = session.largest_streaming_budget(); max > 0) {
       return Fail(Error{"the text is " + std::to_string(n_tokens) + " tokens, more than " +
-                        std::to_string(session.capacity()) + "; " + MethodName(session) +
+                        std::to_string(session.capacity()) + "; " + session.info().method +
                         " has no limit with a --kv-size of " + std::to_string(max) + " or less"});
     }
     return Fail(Error{"the text is " + std::to_string(n_tokens) + " tokens, more than " +
@@ -80,11 +78,13 @@ int StreamPerplexity(const StreamTask& task, ConsoleLog& log) {
                       "treekv, ...) have no limit, others need -c " +
                       std::to_string(n_tokens)});
   }
-  if (const auto fits = CheckTrainedContext(task.kv, session, n_tokens); !fits) {
+  if (const auto fits = CheckTrainedContext(task.kv, task.loaded.model, session, n_tokens); !fits) {
     return Fail(fits.error());
   }
   log.Info("text   " + std::to_string(n_tokens) + " tokens, one stream");
-  if (const auto warning = NothingEvictedWarning(session.compression())) log.Warning(*warning);
+  const auto compression = CompressionOptionsFrom(task.kv);
+  if (!compression) return Fail(compression.error());
+  if (const auto warning = NothingEvictedWarning(*compression)) log.Warning(*warning);
   const std::atomic<bool>& interrupted = CatchInterrupt();
   if (!task.json)
     Print("    tokens   mean NLL    recent  tokens/s        cache   with lists     resident\n");
@@ -106,12 +106,19 @@ int StreamPerplexity(const StreamTask& task, ConsoleLog& log) {
     progress.Update(done);
     return !interrupted.load();
   };
-  const auto end = eval::ScoreStream(session, task.tokens, options);
+  const int64_t chunk = compression->prefill_chunk;
+  eval::StreamReader reader;
+  reader.n_at_once = eval::StreamChunk(compression->method != nullptr, chunk, task.flags.every);
+  reader.logits = [&] { return session.logits(); };
+  reader.score = [&, n_prompt = chunk > 0 ? -1 : 0](std::span<const Token> tokens) {
+    return session.Score(tokens, {.first = 1, .n_prompt = n_prompt});
+  };
+  const auto end = eval::ScoreStream(reader, task.tokens, options);
   progress.Erase();
   if (!end) return Fail(end.error());
   if (const auto finished = FinishTrace(task.loaded); !finished) return Fail(finished.error());
-  const double perplexity = std::exp(end->nll.mean());
-  const double error = perplexity * end->nll.standard_error();
+  const double perplexity = eval::Perplexity(end->nll);
+  const double error = eval::PerplexityError(end->nll);
   if (task.json) {
     Print(
         report::ToJson(report::Record{{"perplexity", perplexity},
@@ -127,8 +134,8 @@ int StreamPerplexity(const StreamTask& task, ConsoleLog& log) {
   } else {
     Print("Final estimate: PPL = " + Fixed(perplexity, 4) + " +/- " + Fixed(error, 5) + "\n");
   }
-  const int64_t vocabulary = task.loaded.engine->model().hyperparameters().vocabulary;
-  if (const auto warning = GuessingWarning(perplexity, vocabulary)) log.Warning(*warning);
+  if (const auto warning = GuessingWarning(perplexity, task.loaded.model.vocabulary_size()))
+    log.Warning(*warning);
   const int printed = FinishOutput();
   if (printed != kDone) return printed;
   return end->n_tokens < n_tokens ? InterruptedCode() : kDone;

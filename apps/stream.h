@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "load.h"
 #include "options.h"
 
 namespace winnow::apps {
@@ -24,8 +25,8 @@ std::optional<std::string> NothingEvictedWarning(const runtime::CompressionOptio
 std::optional<std::string> GuessingWarning(double perplexity, int64_t vocabulary);
 
 struct StreamTask {
-  Loaded& loaded;
-  const std::vector<runtime::TokenId>& tokens;
+  LoadedModel& loaded;
+  const std::vector<Token>& tokens;
   const StreamFlags& flags;
   const KvFlags& kv;
   bool json = false;

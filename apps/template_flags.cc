@@ -1,7 +1,5 @@
 #include "template_flags.h"
 
-#include <utility>
-
 #include "text_input.h"
 #include "tokenizer/chat_template.h"
 
@@ -36,21 +34,43 @@ Result<void> CheckTemplateFlags(const chat::WriterOptions& options,
   return {};
 }
 
-Result<chat::PromptWriter> MakeWriter(chat::WriterOptions options,
-                                      const std::optional<std::string>& file,
-                                      const runtime::Engine& engine, Log& log) {
+namespace {
+
+// What is made of `options` by `make`, told to the log.
+template <class Make>
+auto MakeTold(chat::WriterOptions options, const std::optional<std::string>& file, Log& log,
+              const Make& make) -> decltype(make(options)) {
   if (file) {
     WINNOW_ASSIGN(options.source, ReadTextFile(*file, false, log));
     if (options.source.empty()) return Error{*file + ": the template is empty"};
   }
-  auto writer = chat::PromptWriter::Make(engine.file(), engine.tokenizer(), options);
-  if (!writer) return file ? Error{*file + ": " + writer.error().message} : writer.error();
-  for (const std::string& warning : writer->warnings()) log.Warning(warning);
+  auto made = make(options);
+  if (!made) return file ? Error{*file + ": " + made.error().message} : made.error();
+  for (const std::string& warning : made->warnings()) log.Warning(warning);
   const bool own = options.source.empty() && options.built_in.empty();
-  log.Info("chat   " + (writer->name() != "jinja" ? std::string(writer->name()) + " template"
-                        : own                     ? "the model's own template"
-                                                  : "the template given"));
-  return writer;
+  log.Info("chat   " + (made->name() != "jinja" ? std::string(made->name()) + " template"
+                        : own                   ? "the model's own template"
+                                                : "the template given"));
+  return made;
+}
+
+}  // namespace
+
+Result<ChatTemplate> MakeTemplate(const chat::WriterOptions& options,
+                                  const std::optional<std::string>& file, const Model& model,
+                                  Log& log) {
+  return MakeTold(options, file, log, [&](const chat::WriterOptions& wanted) {
+    return model.NewChatTemplate(
+        {.name = wanted.built_in, .source = wanted.source, .jinja = wanted.jinja});
+  });
+}
+
+Result<chat::PromptWriter> MakeWriter(const chat::WriterOptions& options,
+                                      const std::optional<std::string>& file,
+                                      const runtime::Engine& engine, Log& log) {
+  return MakeTold(options, file, log, [&](const chat::WriterOptions& wanted) {
+    return chat::PromptWriter::Make(engine.file(), engine.tokenizer(), wanted);
+  });
 }
 
 }  // namespace winnow::apps

@@ -8,6 +8,7 @@
 #include "chat/prompt_writer.h"
 #include "flags.h"
 #include "runtime/engine.h"
+#include "winnow/model.h"
 
 namespace winnow::apps {
 
@@ -21,7 +22,11 @@ Result<void> CheckTemplateFlags(const chat::WriterOptions& options,
 
 // Tells the log what writes the prompts, and what is wrong with the model's template. Errors: the
 // file, a template in it that is none.
-Result<chat::PromptWriter> MakeWriter(chat::WriterOptions options,
+Result<ChatTemplate> MakeTemplate(const chat::WriterOptions& options,
+                                  const std::optional<std::string>& file, const Model& model,
+                                  Log& log);
+// The same for the server.
+Result<chat::PromptWriter> MakeWriter(const chat::WriterOptions& options,
                                       const std::optional<std::string>& file,
                                       const runtime::Engine& engine, Log& log);
 

@@ -6,8 +6,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "ranges.h"
-
 namespace winnow::apps {
 namespace {
 
@@ -41,18 +39,6 @@ TEST(WithoutFinalNewline, DropsExactlyOne) {
   EXPECT_EQ(WithoutFinalNewline("a\r"), "a\r");
   EXPECT_EQ(WithoutFinalNewline("\n"), "");
   EXPECT_EQ(WithoutFinalNewline(""), "");
-}
-
-TEST(Ranges, NumbersRangesAndSteps) {
-  EXPECT_EQ(*ParseRanges("512"), (std::vector<int64_t>{512}));
-  EXPECT_EQ(*ParseRanges("-1,4,2-4"), (std::vector<int64_t>{-1, 4, 2, 3, 4}));
-  EXPECT_EQ(*ParseRanges("0-1000+400"), (std::vector<int64_t>{0, 400, 800}));
-  EXPECT_EQ(*ParseRanges("1-16*2"), (std::vector<int64_t>{1, 2, 4, 8, 16}));
-  EXPECT_EQ(*ParseRanges("9223372036854775806-9223372036854775807"),
-            (std::vector<int64_t>{9223372036854775806, 9223372036854775807}));
-  for (const char* text : {"", "a", "1,", "4-1", "1-", "0-8*2", "1-8*1", "1-8+0", "0-999999999"}) {
-    EXPECT_FALSE(ParseRanges(text).has_value()) << text;
-  }
 }
 
 }  // namespace

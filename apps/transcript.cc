@@ -11,8 +11,6 @@
 namespace winnow::apps {
 namespace {
 
-using tokenizer::ChatMessage;
-
 constexpr const char* kMark = "winnow_transcript";
 constexpr int kVersion = 1;
 

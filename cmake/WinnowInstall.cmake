@@ -5,9 +5,12 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 add_library(libwinnow)
-foreach(room base gguf tokenizer kernels cache attention compression model runtime jinja chat api)
+foreach(room base gguf tokenizer jinja chat grammar kernels cache attention compression model runtime api)
   target_sources(libwinnow PRIVATE $<TARGET_OBJECTS:winnow_${room}>)
 endforeach()
+if(WINNOW_GRAMMAR)
+  target_sources(libwinnow PRIVATE $<TARGET_OBJECTS:winnow_xgrammar>)
+endif()
 set_target_properties(libwinnow PROPERTIES OUTPUT_NAME winnow EXPORT_NAME winnow LINKER_LANGUAGE CXX
                       VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 target_compile_features(libwinnow INTERFACE cxx_std_20)

@@ -19,7 +19,8 @@ if(WINNOW_SANITIZE)
                                                 -fno-sanitize-recover=all)
   target_link_options(winnow_flags INTERFACE -fsanitize=${WINNOW_SANITIZE})
 endif()
-if(WINNOW_FUZZ)
+if(WINNOW_FUZZ AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  set(WINNOW_LIBFUZZER ON)
   target_compile_options(winnow_flags INTERFACE -fsanitize=fuzzer-no-link)  # so that coverage sees the libraries
 endif()
 

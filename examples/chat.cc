@@ -32,6 +32,10 @@ int main(int argc, char** argv) {
   auto session = model->NewSession(kept);
   if (!session) return Fail(session.error());
 
+  // Of all answers: with Sampling alone each would begin its random sequence anew.
+  const auto sampler = model->NewSampler({.seed = 1});
+  if (!sampler) return Fail(sampler.error());
+
   std::vector<winnow::ChatMessage> messages;
   std::string line;
   while (std::cout << "> " << std::flush && std::getline(std::cin, line)) {
@@ -40,6 +44,7 @@ int main(int argc, char** argv) {
     if (!prompt) return Fail(prompt.error());
     winnow::GenerateOptions options;
     options.max_tokens = 256;
+    options.sampler = *sampler;
     options.on_text = [](std::string_view text) {
       std::cout << text << std::flush;
       return true;

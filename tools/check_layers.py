@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that every room of src/ includes only what it declares, and that rooms depend downward only.
+"""Checks that every room of src/ includes only what it declares, that rooms depend downward only, and that none
+names a flag of a command: messages name options, and commands tell the rooms what theirs are called.
 
 Reads the DEPENDS lists of the winnow_room() calls; exits 1 and names each line that breaks a rule.
 """
@@ -12,6 +13,9 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
 SOCKETS = ("boost/", "openssl/", "sys/socket.h", "netinet/")
 SIMD = ("hwy/", "immintrin.h", "x86intrin.h", "arm_neon.h")
 MAX_PUBLIC_HEADERS = 8
+STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+FLAG = re.compile(r"(?<![\w-])(?:--[a-z][a-z-]+|-[a-z](?= [A-Z]{2}))")  # "--lengths", "-f FILE"
+FOREIGN_COMMAND = "pip install "
 
 
 def includes(path):
@@ -23,6 +27,14 @@ def includes(path):
 
 def sources(folder):
     return sorted(p for p in folder.rglob("*") if p.suffix in (".h", ".cc"))
+
+
+def flags_named(path):
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        for text in [] if line.lstrip().startswith("//") else STRING.findall(line):
+            flag = FLAG.search(text)
+            if flag and not text.startswith(FOREIGN_COMMAND):
+                yield number, flag.group(0)
 
 
 def read_rooms(problems):
@@ -59,6 +71,9 @@ def main():
     for room, declared in rooms.items():
         for path in sources(ROOT / "src" / room):
             where = path.relative_to(ROOT)
+            if not path.stem.endswith("_test"):
+                problems += [f"{where}:{number}: a flag of a command in a message ({flag})"
+                             for number, flag in flags_named(path)]
             in_simd = path.is_relative_to(ROOT / "src/kernels/cpu")
             for number, kind, name in includes(path):
                 first = name.split("/")[0]
@@ -70,7 +85,8 @@ def main():
                     problems.append(f"{where}:{number}: sockets stay in src/server/http ({name})")
                 if name.startswith("kernels/cpu/") and room != "kernels":
                     problems.append(f"{where}:{number}: kernels/cpu is private to kernels ({name})")
-                if name.startswith("winnow/") and room not in ("api", "base"):
+                settings = name == "winnow/compression.h"  # one vocabulary for API, command line and server
+                if name.startswith("winnow/") and room not in ("api", "base") and not settings:
                     problems.append(f"{where}:{number}: the public API is seen by api only ({name})")
     public = sources(ROOT / "include/winnow")
     if len(public) > MAX_PUBLIC_HEADERS:

@@ -7,15 +7,17 @@
 namespace winnow {
 
 // How the cache is compressed. Methods that need a budget take exactly one of size, ratio and
-// memory_bytes.
+// memory_bytes. What is wrong with it is an error of what makes a session with it (kInvalid).
 struct Compression {
-  std::string method = {};    // NAME or NAME:PARAMETER=VALUE,... (ListMethods); empty: nothing is
-                              // evicted
+  std::string method = {};    // NAME or NAME:PARAMETER=VALUE,... (ListMethods); empty, as "full":
+                              // nothing is evicted
   std::string decode = {};    // a second method that holds the budget while generating
   int64_t size = 0;           // entries per KV head
   double ratio = 0;           // entries as a share of the prompt, 0..1
   int64_t memory_bytes = 0;   // of the whole cache, at any moment
   int64_t prefill_chunk = 0;  // tokens of a prompt taken at a time; 0: all of it
+
+  bool operator==(const Compression&) const = default;
 };
 
 struct MethodParameter {

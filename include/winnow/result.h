@@ -16,7 +16,7 @@ enum class ErrorCode {
   kFile,         // a file is not there, or cannot be read or written
   kFormat,       // a file was read, but is damaged, of another kind, or of another model
   kNotFound,     // no such session
-  kBusy,         // at work for somebody else
+  kBusy,         // in use by another call
   kTooLarge,     // more than the memory limit, or what the machine gives
   kQueueFull,    // try again later
   kUnavailable,  // shutting down

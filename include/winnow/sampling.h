@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
 namespace winnow {
 
-// How the next token is picked. The defaults are llama.cpp's; they act in this order.
+// How the next token is picked. The defaults are llama.cpp's; they act in this order. What takes it
+// refuses a value out of range, and names it.
 struct Sampling {
   // Added to the logit of a token; -infinity bans it.
   std::vector<std::pair<int32_t, float>> logit_bias = {};
@@ -26,6 +28,36 @@ struct Sampling {
   uint64_t seed = 0;         // same seed, same text
 
   bool operator==(const Sampling&) const = default;
+};
+
+// Draws the tokens of several answers from one random sequence (Model::NewSampler); with Sampling
+// alone each answer starts at the seed again. A handle: copies share the sequence. Used by one
+// thread at a time.
+class Sampler {
+ public:
+  Sampler() = default;  // none
+  explicit operator bool() const { return impl_ != nullptr; }
+
+ private:
+  friend class Model;
+  friend class Session;
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+// Restricts answers to a JSON schema or a grammar (Model::NewJsonConstraint, NewGrammarConstraint).
+// Each answer starts at its beginning. A handle. Thread-safe.
+class Constraint {
+ public:
+  Constraint() = default;  // none
+  explicit operator bool() const { return impl_ != nullptr; }
+
+ private:
+  friend class Model;
+  friend class Session;
+  friend class Scheduler;
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
 };
 
 }  // namespace winnow

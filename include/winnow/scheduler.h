@@ -37,16 +37,18 @@ class Pending {
 
 // Answers many prompts at once with one model (Model::NewScheduler), on a thread of its own. The
 // bytes of a prompt and its answer are reserved before it starts; it waits until they are free.
-// While it exists, nothing else computes with its model. Thread-safe.
+// While it exists, nothing else computes with its model: the calls of sessions are kBusy.
+// Thread-safe.
 class Scheduler {
  public:
   Scheduler(Scheduler&& other) noexcept;
   Scheduler& operator=(Scheduler&& other) noexcept;
   ~Scheduler();  // prompts that are not answered yet end with an error
 
-  // Functions in the options are called on the scheduler's thread and must not block. Errors, with
-  // codes: kInvalid (an empty prompt, one beyond the context, a value out of range), kTooLarge (can
-  // never fit into the memory limit), kQueueFull (try again later).
+  // Functions in the options are called on the scheduler's thread and must neither block nor throw,
+  // which ends the process. `session.micro_batch` is not used: SchedulerOptions::session has the
+  // one of all. Errors, with codes: kInvalid (an empty prompt, one beyond the context, a value out
+  // of range), kTooLarge (can never fit into the memory limit), kQueueFull (try again later).
   Result<Pending> Submit(std::string_view prompt, const GenerateOptions& options = {});
   Result<Pending> Submit(std::span<const Token> prompt, const GenerateOptions& options = {});
   Result<Pending> Submit(std::span<const Token> prompt, const GenerateOptions& options,

@@ -135,6 +135,9 @@ TEST_F(Api, ErrorsHaveCodes) {
     ASSERT_TRUE(session.Append(std::vector<Token>{5, 6}).has_value());
     ASSERT_TRUE(session.Save(saved).has_value());
     EXPECT_EQ(CodeFrom(model_->RestoreSession(saved, {.context = -1})), ErrorCode::kInvalid);
+    EXPECT_EQ(CodeFrom(model_->RestoreSession(saved, {.context = 1})), ErrorCode::kInvalid);
+    EXPECT_EQ(CodeFrom(model_->RestoreSession(saved, {.keys = CacheType::kF32})),
+              ErrorCode::kInvalid);
   }
   {
     Session session = model_->NewSession().value();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 #include <set>
 
@@ -18,11 +19,6 @@ class ApiTokens : public TinyModelTest {
 
   Session NewSession(const SessionOptions& options = {}) {
     return std::move(model_->NewSession(options)).value();
-  }
-  static double LogProbability(std::span<const float> logits, Token token) {
-    double sum = 0;
-    for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
-    return static_cast<double>(logits[static_cast<size_t>(token)]) - std::log(sum);
   }
 };
 
@@ -104,17 +100,18 @@ TEST_F(ApiTokens, AFalseStops) {
   EXPECT_EQ(generated.stop_reason, StopReason::kCancelled);
   EXPECT_EQ(generated.tokens.size(), 4u);
   EXPECT_TRUE(generated.log_probabilities.empty());
+  // Also with the last token that is allowed.
+  GenerateOptions last = options;
+  last.max_tokens = 4;
+  n_told = 0;
+  EXPECT_EQ(session.Generate(prompt_, last).value().stop_reason, StopReason::kCancelled);
   n_told = 0;
   Scheduler scheduler = model_->NewScheduler().value();
   const Generation other = scheduler.Submit(prompt_, options).value().Wait().value();
   EXPECT_EQ(other.stop_reason, StopReason::kCancelled);
   EXPECT_LT(other.tokens.size(), 10u);
-  // Also with the last token that is allowed.
-  options.max_tokens = 4;
   n_told = 0;
-  EXPECT_EQ(session.Generate(prompt_, options).value().stop_reason, StopReason::kCancelled);
-  n_told = 0;
-  EXPECT_EQ(scheduler.Submit(prompt_, options).value().Wait().value().stop_reason,
+  EXPECT_EQ(scheduler.Submit(prompt_, last).value().Wait().value().stop_reason,
             StopReason::kCancelled);
 }
 
@@ -161,46 +158,6 @@ TEST_F(ApiTokens, HaveAsManyProbabilitiesAsThereAreTokens) {
   }
 }
 
-TEST_F(ApiTokens, AreScoredAsTheyWereGenerated) {
-  Session generating = NewSession();
-  GenerateOptions options = Greedy(9);
-  options.top_probabilities = 0;
-  const Generation generated = generating.Generate(prompt_, options).value();
-  std::vector<Token> text = prompt_;
-  text.insert(text.end(), generated.tokens.begin(), generated.tokens.end());
-
-  Session scoring = NewSession();
-  double last = 0;
-  const std::vector<float> scores =
-      scoring.Score(text, {.on_progress = [&](double done) { last = done; }}).value();
-  EXPECT_EQ(last, 1);
-  ASSERT_EQ(scores.size(), text.size());
-  EXPECT_TRUE(std::isnan(scores[0]));
-  for (size_t i = 0; i < generated.tokens.size(); ++i) {
-    EXPECT_NEAR(scores[prompt_.size() + i], generated.log_probabilities[i], 1e-4);
-  }
-  EXPECT_EQ(scoring.tokens().size(), text.size());
-  // In parts it is the same.
-  Session in_parts = NewSession();
-  const std::span<const Token> all = text;
-  std::vector<float> parts = in_parts.Score(all.first(5)).value();
-  const std::vector<float> rest = in_parts.Score(all.subspan(5)).value();
-  parts.insert(parts.end(), rest.begin(), rest.end());
-  for (size_t i = 1; i < scores.size(); ++i) EXPECT_NEAR(parts[i], scores[i], 1e-4);
-  EXPECT_TRUE(in_parts.Score({}).value().empty());
-
-  // Where the last token's logits are gone it is read again.
-  in_parts.Truncate(5);
-  EXPECT_TRUE(in_parts.logits().empty());
-  const std::vector<float> after = in_parts.Score(all.subspan(5)).value();
-  for (size_t i = 0; i < after.size(); ++i) EXPECT_NEAR(after[i], scores[i + 5], 1e-4);
-
-  EXPECT_EQ(in_parts.Score(std::vector<Token>{70}).error().message,
-            "Score: found token 70, expected 0 to 69");
-  Session some = NewSession({.compression = {.method = "pyramidinfer"}});
-  EXPECT_NE(some.Score(text).error().message.find("computes only some tokens"), std::string::npos);
-}
-
 TEST_F(ApiTokens, AppendingCanBeCancelled) {
   Session session = NewSession();
   AppendOptions options = {.cancel = CancellationToken::Make()};
@@ -209,6 +166,18 @@ TEST_F(ApiTokens, AppendingCanBeCancelled) {
   EXPECT_EQ(session.Append(Document(50), options).error().code, ErrorCode::kCancelled);
   EXPECT_EQ(session.tokens().size(), 4u);
   EXPECT_TRUE(session.logits().empty());
+  // Nothing is evicted yet, but could have been.
+  const SessionOptions with_method = {.compression = {.method = "h2o", .size = 100}};
+  Session appended = NewSession(with_method), generated = NewSession(with_method);
+  ASSERT_TRUE(appended.Append(prompt_).has_value() && generated.Append(prompt_).has_value());
+  EXPECT_EQ(appended.Append(Document(50), options).error().code, ErrorCode::kCancelled);
+  EXPECT_TRUE(appended.tokens().empty());
+  GenerateOptions cancelled = Greedy(1);
+  cancelled.cancel = options.cancel;
+  std::vector<Token> longer = prompt_;
+  longer.insert(longer.end(), {7, 8});
+  EXPECT_EQ(generated.Generate(longer, cancelled).value().stop_reason, StopReason::kCancelled);
+  EXPECT_TRUE(generated.tokens().empty());
 }
 
 TEST_F(ApiTokens, OfAStringAreControlTokensOnlyWhereAskedFor) {
@@ -302,6 +271,32 @@ TEST(ApiMethods, AreListedAsTheyAreMade) {
   ASSERT_NE(window, snapkv.parameters.end());
   EXPECT_FALSE(window->default_value.empty() || window->description.empty());
   EXPECT_FALSE(find("refreekv").needs_budget);
+}
+
+// They grow while they are read: the session held what lay in freed memory.
+TEST_F(ApiTokens, OfASessionCanBeGivenToIt) {
+  const std::string path = path_ + ".long";
+  model::testing::TinySpec spec;
+  spec.context = 4096;
+  auto builder = model::testing::TinyBuilder(spec);
+  model::testing::AddTinyTokenizer(builder, spec.vocabulary);
+  builder.Write(path);
+  const Model model = Model::Open(path, {.threads = 2}).value();
+  std::filesystem::remove(path);
+  for (const bool scores : {false, true}) {
+    Session session = model.NewSession({.compression = {.prefill_chunk = 64}}).value();
+    ASSERT_TRUE(session.Append(Document(1020)).has_value());
+    ASSERT_TRUE(session.Append(Document(1000)).has_value());
+    std::vector<Token> twice(session.tokens().begin(), session.tokens().end());
+    twice.insert(twice.end(), session.tokens().begin(), session.tokens().end());
+    std::vector<std::vector<Token>> others;  // that lie where its tokens were
+    const auto on_progress = [&](double) { others.emplace_back(2044, Token{1}); };
+    const bool read =
+        scores ? session.Score(session.tokens(), {.on_progress = on_progress}).has_value()
+               : session.Append(session.tokens(), {.on_progress = on_progress}).has_value();
+    ASSERT_TRUE(read);
+    EXPECT_TRUE(std::ranges::equal(session.tokens(), twice));
+  }
 }
 
 }  // namespace

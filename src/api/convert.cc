@@ -3,6 +3,7 @@
 #include <string>
 
 #include "compression/registry.h"
+#include "runtime/compression_settings.h"
 #include "winnow/compression.h"
 
 namespace winnow {
@@ -24,26 +25,6 @@ kernels::TensorType TensorTypeFrom(CacheType type) {
   return kernels::TensorType::kF16;
 }
 
-Result<runtime::CompressionOptions> CompressionOptionsFrom(const Compression& c) {
-  runtime::CompressionOptions options;
-  options.size = c.size;
-  options.ratio = c.ratio;
-  options.memory_bytes = c.memory_bytes;
-  options.prefill_chunk = c.prefill_chunk;
-  if (c.method.empty()) {
-    if (!c.decode.empty()) {
-      return Error{.message = "compression: a method for decode needs one for the prompt",
-                   .code = ErrorCode::kInvalid};
-    }
-    return options;
-  }
-  WINNOW_ASSIGN(options.method, compression::MakeMethod(c.method));
-  if (c.decode.empty()) return options;
-  WINNOW_ASSIGN(const compression::MethodPtr decode, compression::MakeMethod(c.decode));
-  WINNOW_ASSIGN(options.method, compression::WithDecode(options.method, decode));
-  return options;
-}
-
 }  // namespace
 
 namespace api {
@@ -53,8 +34,14 @@ Result<runtime::SessionOptions> Convert(const SessionOptions& options) {
   wanted.context = options.context;
   wanted.key_type = TensorTypeFrom(options.keys);
   wanted.value_type = TensorTypeFrom(options.values);
-  WINNOW_ASSIGN(wanted.compression,
-                WithCode(CompressionOptionsFrom(options.compression), ErrorCode::kInvalid));
+  wanted.rotate_keys = options.rotate_keys;
+  wanted.row_block = options.micro_batch;
+  if (options.micro_batch < 1) {
+    return Error{
+        .message = "micro_batch is " + std::to_string(options.micro_batch) + ", expected 1 or more",
+        .code = ErrorCode::kInvalid};
+  }
+  WINNOW_ASSIGN(wanted.compression, runtime::MakeCompression(options.compression, {}));
   return wanted;
 }
 
@@ -99,6 +86,26 @@ bool TellToken(const GenerateOptions& options, Token token, std::string_view tex
       {.token = token, .text = text, .log_probability = probabilities.log_probability, .top = top});
 }
 
+void TakeTimings(const runtime::GenerateTimings& timings, Generation& generation) {
+  generation.prefill_tokens = timings.n_prefill;
+  generation.decode_tokens = timings.n_decode;
+  generation.prefill_ms = timings.prefill_ms;
+  generation.first_token_ms = timings.first_token_ms;
+  generation.decode_ms = timings.decode_ms;
+}
+
+Error ModelInUse(std::string_view call, std::string_view by) {
+  return {.message = std::string(call) + ": the model is in use by " + std::string(by),
+          .code = ErrorCode::kBusy};
+}
+
+Result<RunningCall> BeginCall(runtime::Engine& engine, std::string_view call) {
+  if (!engine.BeginCall()) return ModelInUse(call, "a scheduler");
+  RunningCall running(&engine);
+  if (engine.step().active()) return ModelInUse(call, "a session that reads its prompt");
+  return running;
+}
+
 std::vector<Token> EncodePrompt(const runtime::Engine& engine, std::string_view prompt,
                                 const GenerateOptions& options) {
   const tokenizer::MarkedText text = {std::string(prompt), options.parse_special};
@@ -115,8 +122,8 @@ std::vector<MethodInfo> ListMethods() {
                        .source = std::string(entry.source),
                        .parameters = {}};
     if (const auto method = compression::MakeMethod(entry.name)) {
-      info.needs_budget = (*method)->traits().needs_budget;
-      info.min_size = info.needs_budget ? (*method)->traits().min_budget : 0;
+      info.needs_budget = (*method)->traits().budget.needed;
+      info.min_size = info.needs_budget ? (*method)->traits().budget.min : 0;
     }
     for (compression::Parameter& parameter : entry.parameters()) {
       info.parameters.push_back({.name = std::move(parameter.name),

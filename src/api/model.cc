@@ -1,11 +1,13 @@
 #include "winnow/model.h"
 
-#include <ctime>
+#include <algorithm>
 #include <utility>
 
 #include "api/convert.h"
 #include "api/impl.h"
 #include "base/log.h"
+#include "gguf/file_type.h"
+#include "kernels/overflow.h"
 #include "runtime/session_file.h"
 
 namespace winnow {
@@ -23,61 +25,59 @@ class CallbackLog final : public Log {
   const std::function<void(std::string_view)>& on_warning_;
 };
 
-constexpr int kMaxToolLevels = 64;
-
-chat::WriterOptions WriterOptionsFrom(const ChatOptions& options) {
-  if (chat::IsTemplateSource(options.chat_template)) return {.source = options.chat_template};
-  return {.built_in = options.chat_template};
-}
-
-Result<chat::Conversation> ConversationFrom(std::span<const ChatMessage> messages,
-                                            const ChatOptions& options) {
-  chat::Conversation conversation;
-  for (const ChatMessage& message : messages) {
-    conversation.messages.push_back({{"role", message.role}, {"content", message.content}});
-  }
-  if (!options.tools.empty()) {
-    bool too_deep = false;  // what is deeper is dropped, so that nothing recurses into it
-    const auto keep = [&](int depth, nlohmann::ordered_json::parse_event_t,
-                          const nlohmann::ordered_json&) {
-      too_deep = too_deep || depth > kMaxToolLevels;
-      return depth <= kMaxToolLevels;
-    };
-    conversation.tools = nlohmann::ordered_json::parse(options.tools, keep, /*throw=*/false);
-    if (too_deep) {
-      return Error{
-          .message = "tools: nested more than " + std::to_string(kMaxToolLevels) + " levels deep",
-          .code = ErrorCode::kInvalid};
-    }
-    if (!conversation.tools.is_array()) {
-      return Error{.message = "tools: expected a JSON array of tools as in OpenAI's API",
-                   .code = ErrorCode::kInvalid};
-    }
-  }
-  conversation.add_generation_prompt = options.add_generation_prompt;
-  conversation.unix_time = std::time(nullptr);
-  const auto now = static_cast<time_t>(conversation.unix_time);
-  std::tm local = {};
-  if (localtime_r(&now, &local) != nullptr) conversation.utc_offset_seconds = local.tm_gmtoff;
-  return conversation;
+Result<runtime::EngineOptions> EngineOptionsFrom(const ModelOptions& options) {
+  WINNOW_ASSIGN(const runtime::SessionOptions session,
+                api::Convert(SessionOptions{.compression = options.compression}));
+  const compression::MethodPtr& method = session.compression.method;
+  return runtime::EngineOptions{
+      .n_threads = options.threads,
+      .target = options.cpu_target,
+      .context = options.context,
+      .spare_context = method ? method->needs().replay.MaxTokens(options.context) : 0,
+      .check_tensors = options.check_tensors,
+      .deterministic = options.deterministic,
+      .error_profiles = options.error_profiles};
 }
 
 }  // namespace
 
-Result<Model> Model::Open(const std::string& path, const ModelOptions& options) {
+Result<Model> Model::Impl::Open(const runtime::EngineOptions& wanted, const ModelOptions& options) {
   CallbackLog log(options.on_warning);
   auto impl = std::make_shared<Impl>();
   impl->on_warning = options.on_warning;
   WINNOW_ASSIGN(impl->engine,
-                api::WithCode(runtime::Engine::Open({.model_path = path,
-                                                     .n_threads = options.threads,
-                                                     .target = "",
-                                                     .context = options.context,
-                                                     .check_tensors = options.check_tensors,
-                                                     .deterministic = options.deterministic},
-                                                    log),
-                              ErrorCode::kFormat));
+                api::WithCode(runtime::Engine::Open(wanted, log), ErrorCode::kFormat));
   return Model(std::move(impl));
+}
+
+Result<Model> Model::Open(const std::string& path, const ModelOptions& options) {
+  WINNOW_ASSIGN(runtime::EngineOptions wanted, EngineOptionsFrom(options));
+  wanted.model_path = path;
+  return Impl::Open(wanted, options);
+}
+
+Result<Model> Model::Open(std::span<const std::byte> file, const std::string& name,
+                          const ModelOptions& options) {
+  WINNOW_ASSIGN(runtime::EngineOptions wanted, EngineOptionsFrom(options));
+  wanted.model_path = name;
+  auto view = api::WithCode(gguf::File::View(file, name), ErrorCode::kFormat);
+  if (!view) return Prefixed(name + ": ", view.error());
+  wanted.file = *std::move(view);
+  return Impl::Open(wanted, options);
+}
+
+ModelInfo Model::info() const {
+  const runtime::Engine& engine = *impl_->engine;
+  const model::Hyperparameters& h = engine.model().hyperparameters();
+  return {.name = h.name,
+          .architecture = h.architecture,
+          .file_type = std::string(gguf::FileTypeName(engine.file())),
+          .n_parameters = engine.model().n_parameters(),
+          .file_bytes = static_cast<int64_t>(engine.file().file_bytes()),
+          .trained_context = h.trained_context,
+          .cpu_target = std::string(impl_->engine->backend().target()),
+          .threads = impl_->engine->pool().n_threads(),
+          .load_ms = engine.load_ms()};
 }
 
 std::string_view Model::architecture() const {
@@ -101,6 +101,22 @@ std::vector<Token> Model::Tokenize(std::string_view text, const TokenizeOptions&
       text, {.add_special = options.add_special, .parse_special = options.parse_special});
 }
 
+std::vector<Token> Model::Tokenize(std::span<const MarkedText> text, bool add_bos) const {
+  std::vector<tokenizer::MarkedText> stretches;
+  stretches.reserve(text.size());
+  for (const MarkedText& stretch : text) stretches.push_back({stretch.text, stretch.parse_special});
+  return impl_->engine->tokenizer().EncodeMarked(stretches, add_bos);
+}
+
+int64_t Model::MinTokens(int64_t n_bytes) const {
+  const tokenizer::Tokenizer& tokenizer = impl_->engine->tokenizer();
+  size_t longest = 4;  // bytes of a character that is the unknown token
+  for (Token token = 0; token < tokenizer.vocabulary_size(); ++token) {
+    longest = std::max(longest, tokenizer.Text(token).size());
+  }
+  return n_bytes / static_cast<int64_t>(longest);
+}
+
 std::string Model::Detokenize(std::span<const Token> tokens) const {
   return impl_->engine->tokenizer().Decode(tokens);
 }
@@ -109,32 +125,51 @@ bool Model::EndsGeneration(Token token) const {
   return impl_->engine->tokenizer().IsEndOfGeneration(token);
 }
 
-Result<std::vector<Token>> Model::ChatPrompt(std::span<const ChatMessage> messages,
-                                             const ChatOptions& options) const {
-  WINNOW_ASSIGN(const chat::Conversation conversation, ConversationFrom(messages, options));
-  const runtime::Engine& engine = *impl_->engine;
-  const chat::PromptWriter* writer = impl_->writer.get();
-  std::unique_ptr<const chat::PromptWriter> made;
-  if (writer == nullptr || !options.chat_template.empty()) {
-    WINNOW_ASSIGN(chat::PromptWriter of_options,
-                  api::WithCode(chat::PromptWriter::Make(engine.file(), engine.tokenizer(),
-                                                         WriterOptionsFrom(options)),
-                                ErrorCode::kInvalid));
-    made = std::make_unique<const chat::PromptWriter>(std::move(of_options));
-    if (impl_->on_warning) {
-      for (const std::string& warning : made->warnings()) impl_->on_warning(warning);
-    }
-    writer = made.get();
-    if (options.chat_template.empty()) impl_->writer = std::move(made);
+Result<Sampler> Model::NewSampler(const Sampling& sampling) const {
+  WINNOW_ASSIGN(runtime::Sampler of_runtime,
+                api::WithCode(runtime::Sampler::Make(api::Convert(sampling), vocabulary_size()),
+                              ErrorCode::kInvalid));
+  Sampler sampler;
+  sampler.impl_ = std::make_shared<Sampler::Impl>(
+      Sampler::Impl{.sampler = std::move(of_runtime), .vocabulary = vocabulary_size()});
+  return sampler;
+}
+
+Result<Constraint> Model::Impl::Make(const std::shared_ptr<Impl>& impl, api::ConstraintKind kind,
+                                     const std::string& text) {
+  const tokenizer::Tokenizer& tokenizer = impl->engine->tokenizer();
+  if (!impl->constraint_maker) impl->constraint_maker = api::MakeConstraintMaker(tokenizer);
+  if (!impl->constraint_maker) {
+    return Error{.message =
+                     "this build has no grammars; run tools/fetch_xgrammar.sh and build with "
+                     "-DWINNOW_GRAMMAR=ON",
+                 .code = ErrorCode::kInvalid};
   }
-  WINNOW_ASSIGN(const chat::Prompt prompt,
-                api::WithCode(writer->Write(conversation), ErrorCode::kInvalid));
-  if (!prompt.warning.empty() && impl_->on_warning) impl_->on_warning(prompt.warning);
-  return engine.tokenizer().EncodeMarked(prompt.text);
+  auto made = std::make_shared<Constraint::Impl>();
+  made->model = impl;
+  made->tokenizer = &tokenizer;
+  WINNOW_ASSIGN(made->constraint,
+                api::WithCode(impl->constraint_maker->Make(kind, text), ErrorCode::kInvalid));
+  Constraint constraint;
+  constraint.impl_ = std::move(made);
+  return constraint;
+}
+
+Result<Constraint> Model::NewJsonConstraint(const std::string& schema) const {
+  return Impl::Make(impl_, api::ConstraintKind::kJsonSchema, schema);
+}
+Result<Constraint> Model::NewGrammarConstraint(const std::string& gbnf) const {
+  return Impl::Make(impl_, api::ConstraintKind::kGrammar, gbnf);
+}
+
+Result<runtime::SessionOptions> Model::Impl::Convert(const SessionOptions& options) const {
+  WINNOW_ASSIGN(runtime::SessionOptions wanted, api::Convert(options));
+  wanted.compression.on_plan = on_plan;
+  return wanted;
 }
 
 Result<Session> Model::NewSession(const SessionOptions& options) const {
-  WINNOW_ASSIGN(const runtime::SessionOptions wanted, api::Convert(options));
+  WINNOW_ASSIGN(const runtime::SessionOptions wanted, impl_->Convert(options));
   auto impl = std::make_unique<Session::Impl>();
   impl->model = impl_;
   impl->on_warning = impl_->on_warning;
@@ -145,7 +180,7 @@ Result<Session> Model::NewSession(const SessionOptions& options) const {
 
 Result<Session> Model::RestoreSession(const std::string& path,
                                       const SessionOptions& options) const {
-  WINNOW_ASSIGN(const runtime::SessionOptions wanted, api::Convert(options));
+  WINNOW_ASSIGN(const runtime::SessionOptions wanted, impl_->Convert(options));
   auto impl = std::make_unique<Session::Impl>();
   impl->model = impl_;
   impl->on_warning = impl_->on_warning;
@@ -157,5 +192,8 @@ Result<Session> Model::RestoreSession(const std::string& path,
 Result<Scheduler> Model::NewScheduler(const SchedulerOptions& options) const {
   return Scheduler::Make(impl_, impl_->engine.get(), options);
 }
+
+int64_t Model::n_overflowed() const { return kernels::NOverflowed(impl_->engine->backend()); }
+int64_t Model::n_not_replayed() const { return impl_->engine->n_not_replayed(); }
 
 }  // namespace winnow

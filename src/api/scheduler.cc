@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "api/convert.h"
+#include "api/impl.h"
 #include "base/log.h"
 #include "runtime/engine.h"
 #include "runtime/scheduler.h"
@@ -89,7 +90,9 @@ struct Pending::Impl {
         return;
       case runtime::Event::Kind::kStarted:
         generation.prompt_tokens = event.n_prompt;
+        generation.reused_tokens = event.n_reused;
         if (options.on_prefill) options.on_prefill(1);
+        if (options.on_prompt) options.on_prompt();
         return;
       case runtime::Event::Kind::kToken:
         generation.tokens.push_back(event.token);
@@ -108,8 +111,7 @@ struct Pending::Impl {
           generation.stop_reason = StopReason::kCancelled;
         }
         add(event.rest);
-        generation.prefill_ms = event.timings.prefill_ms;
-        generation.decode_ms = event.timings.decode_ms;
+        api::TakeTimings(event.timings, generation);
         break;
       case runtime::Event::Kind::kFailed:
         error = ErrorFrom(event.error);
@@ -136,8 +138,20 @@ bool Pending::done() const {
 void Pending::Cancel() { impl_->cancelled = true; }
 
 struct Scheduler::Impl {
+  class Claim {
+   public:
+    explicit Claim(runtime::Engine& engine) : engine_(engine) {}
+    ~Claim() { engine_.ReleaseStep(); }
+    Claim(const Claim&) = delete;
+    Claim& operator=(const Claim&) = delete;
+
+   private:
+    runtime::Engine& engine_;
+  };
+
   std::shared_ptr<const void> model;  // kept alive; above the scheduler, so it dies after it
   runtime::Engine* engine = nullptr;
+  std::optional<Claim> claim;  // above the scheduler, so it ends after it
   NullLog log;
   std::unique_ptr<runtime::Scheduler> scheduler;
 };
@@ -152,6 +166,11 @@ Result<Scheduler> Scheduler::Make(std::shared_ptr<const void> model, void* engin
   auto impl = std::make_unique<Impl>();
   impl->model = std::move(model);
   impl->engine = static_cast<runtime::Engine*>(engine);
+  if (!impl->engine->ClaimStep()) {
+    return api::ModelInUse("NewScheduler",
+                           impl->engine->step_claimed() ? "a scheduler" : "a call of a session");
+  }
+  impl->claim.emplace(*impl->engine);
   runtime::SchedulerOptions wanted;
   wanted.memory_limit_bytes = options.memory_limit_bytes;
   wanted.max_running = options.max_running;
@@ -181,6 +200,14 @@ Result<Pending> Scheduler::Submit(std::span<const Token> prompt, const GenerateO
 Result<Pending> Scheduler::Submit(std::span<const Token> prompt, const GenerateOptions& options,
                                   const SessionOptions& session, bool has_session) {
   WINNOW_TRY(api::CheckOptions(options, impl_->engine->tokenizer().vocabulary_size()));
+  if (options.sampler) {
+    return Error{.message = "a `sampler` is of sessions; a scheduler takes `sampling`",
+                 .code = ErrorCode::kInvalid};
+  }
+  if (options.constraint && options.constraint.impl_->tokenizer != &impl_->engine->tokenizer()) {
+    return Error{.message = "Submit: the constraint is of another model",
+                 .code = ErrorCode::kInvalid};
+  }
   auto pending = std::make_shared<Pending::Impl>();
   runtime::Request request;
   request.prompt.assign(prompt.begin(), prompt.end());
@@ -191,6 +218,7 @@ Result<Pending> Scheduler::Submit(std::span<const Token> prompt, const GenerateO
   request.max_tokens = options.max_tokens;
   request.stop = options.stop;
   request.n_probs = options.top_probabilities;
+  if (options.constraint) request.constraint = options.constraint.impl_->constraint->Copy();
   request.cancelled = [pending, token = options.cancel.flag()] {
     return pending->cancelled.load(std::memory_order_relaxed) ||
            (token && token->load(std::memory_order_relaxed));

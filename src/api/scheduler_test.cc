@@ -1,5 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "api/tiny_model_test.h"
 #include "winnow/winnow.h"
 
@@ -38,13 +43,15 @@ TEST_F(ApiScheduler, OfADeterministicModelGivesTheSameInAnyCompany) {
   const auto prompt = [](int n) {
     return std::vector<Token>(static_cast<size_t>(3 + 5 * n), 5 + n);
   };
-  Scheduler scheduler = model.NewScheduler().value();
-  std::vector<Pending> together;
-  together.reserve(6);
-  for (int n = 0; n < 6; ++n) together.push_back(scheduler.Submit(prompt(n), Greedy(20)).value());
-  for (int n = 0; n < 6; ++n) {
-    const auto alone = scheduler.Submit(prompt(n), Greedy(20)).value().Wait().value();
-    EXPECT_EQ(together[static_cast<size_t>(n)].Wait().value().tokens, alone.tokens) << n;
+  {
+    Scheduler scheduler = model.NewScheduler().value();
+    std::vector<Pending> together;
+    together.reserve(6);
+    for (int n = 0; n < 6; ++n) together.push_back(scheduler.Submit(prompt(n), Greedy(20)).value());
+    for (int n = 0; n < 6; ++n) {
+      const auto alone = scheduler.Submit(prompt(n), Greedy(20)).value().Wait().value();
+      EXPECT_EQ(together[static_cast<size_t>(n)].Wait().value().tokens, alone.tokens) << n;
+    }
   }
   // A single token's products are summed as those of many.
   Session session = model.NewSession().value(), plain = model_->NewSession().value();
@@ -58,17 +65,16 @@ TEST_F(ApiScheduler, OfADeterministicModelGivesTheSameInAnyCompany) {
 }
 
 TEST_F(ApiScheduler, ErrorsHaveCodes) {
-  Scheduler scheduler = model_->NewScheduler().value();
+  std::optional<Scheduler> scheduler = model_->NewScheduler().value();
   const auto code = [&](std::vector<Token> prompt) {
-    const auto refused = scheduler.Submit(prompt, Greedy(9));
+    const auto refused = scheduler->Submit(prompt, Greedy(9));
     return refused ? ErrorCode::kUnknown : refused.error().code;
   };
   EXPECT_EQ(code({}), ErrorCode::kInvalid);
   EXPECT_EQ(code({5, 700}), ErrorCode::kInvalid);
   EXPECT_EQ(code(std::vector<Token>(1000, 5)), ErrorCode::kInvalid);
-  SchedulerOptions tiny;
-  tiny.memory_limit_bytes = 1000;
-  EXPECT_FALSE(model_->NewScheduler(tiny).has_value());
+  scheduler.reset();
+  EXPECT_EQ(model_->NewScheduler({.memory_limit_bytes = 1000}).error().code, ErrorCode::kInvalid);
 }
 
 TEST_F(ApiScheduler, ATokenCancels) {
@@ -101,6 +107,64 @@ TEST_F(ApiScheduler, ItsEndAnswersEverybody) {
   const auto outcome = pending->Wait();
   EXPECT_TRUE(outcome.has_value() || outcome.error().code == ErrorCode::kUnavailable);
   pending->Cancel();
+}
+
+// The process ended, as the steps of two met.
+TEST_F(ApiScheduler, WhoComputesMeanwhileIsTold) {
+  Session session = model_->NewSession().value(), other = model_->NewSession().value();
+  ASSERT_TRUE(other.Append(prompt_).has_value());
+  const auto expect_busy = [&](const std::string& by) {
+    const auto busy = [&](const char* call) {
+      return std::string(call) + ": the model is in use by " + by;
+    };
+    const auto refused = other.Append(prompt_);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code, ErrorCode::kBusy);
+    EXPECT_EQ(refused.error().message, busy("Append"));
+    EXPECT_EQ(other.Decode(5).error().message, busy("Decode"));
+    EXPECT_EQ(other.Score(prompt_).error().message, busy("Score"));
+    EXPECT_EQ(other.Generate(prompt_, Greedy(1)).error().message, busy("Generate"));
+    EXPECT_EQ(model_->NewScheduler().error().code, ErrorCode::kBusy);
+    EXPECT_EQ(other.tokens().size(), 4u);
+    EXPECT_FALSE(other.logits().empty());
+  };
+  int n_told = 0;
+  GenerateOptions options = Greedy(3);
+  options.on_prefill = [&](double done) {
+    if (done < 1 && ++n_told == 1) expect_busy("a session that reads its prompt");
+  };
+  const std::string busy = "NewScheduler: the model is in use by a call of a session";
+  options.on_prompt = [&] {  // between its steps
+    EXPECT_TRUE(other.Decode(5).has_value());
+    EXPECT_EQ(model_->NewScheduler().error().message, busy);
+  };
+  options.on_token = [&](const GeneratedToken&) {
+    EXPECT_EQ(model_->NewScheduler().error().message, busy);
+    return true;
+  };
+  EXPECT_EQ(session.Generate(Document(60), options).value().tokens.size(), 3u);
+  EXPECT_GT(n_told, 0);
+  other.Truncate(0);
+  ASSERT_TRUE(other.Append(prompt_).has_value());
+  {
+    Scheduler scheduler = model_->NewScheduler().value();
+    expect_busy("a scheduler");
+    EXPECT_TRUE(scheduler.Submit(prompt_, Greedy(2)).value().Wait().has_value());
+  }
+  EXPECT_TRUE(other.Append(prompt_).has_value());
+  EXPECT_TRUE(model_->NewScheduler().has_value());
+}
+
+TEST_F(ApiScheduler, OptionsOutOfRangeAreNamed) {
+  const auto error = [&](const SchedulerOptions& options) {
+    const auto made = model_->NewScheduler(options);
+    return made ? std::string() : made.error().message;
+  };
+  EXPECT_EQ(error({.max_running = 0}), "scheduler: `max_running` is 0, expected at least 1");
+  EXPECT_EQ(error({.memory_limit_bytes = std::numeric_limits<int64_t>::min()}),
+            "scheduler: `memory_limit_bytes` is -9223372036854775808, expected at least 0");
+  EXPECT_EQ(error({.max_token_gap_ms = 0.5}),
+            "scheduler: `max_token_gap_ms` is 0.5, expected at least 1");
 }
 
 }  // namespace

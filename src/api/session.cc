@@ -4,36 +4,49 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "api/convert.h"
 #include "api/impl.h"
+#include "base/log_sum_exp.h"
 #include "compression/question.h"
 #include "runtime/generate.h"
+#include "runtime/score.h"
 #include "runtime/session_file.h"
 
 namespace winnow {
 namespace {
 
-StopReason StopReasonFrom(runtime::StopReason reason) {
-  switch (reason) {
-    case runtime::StopReason::kEndOfGeneration:
-      return StopReason::kEndOfGeneration;
-    case runtime::StopReason::kLimit:
-      return StopReason::kLimit;
-    case runtime::StopReason::kStopString:
-      return StopReason::kStopString;
-    case runtime::StopReason::kContext:
-      return StopReason::kContext;
-    case runtime::StopReason::kCancelled:
-      return StopReason::kCancelled;
-  }
-  return StopReason::kCancelled;
+// The two are the same by number.
+static_assert(
+    static_cast<int>(StopReason::kEndOfGeneration) ==
+        static_cast<int>(runtime::StopReason::kEndOfGeneration) &&
+    static_cast<int>(StopReason::kLimit) == static_cast<int>(runtime::StopReason::kLimit) &&
+    static_cast<int>(StopReason::kStopString) ==
+        static_cast<int>(runtime::StopReason::kStopString) &&
+    static_cast<int>(StopReason::kContext) == static_cast<int>(runtime::StopReason::kContext) &&
+    static_cast<int>(StopReason::kCancelled) == static_cast<int>(runtime::StopReason::kCancelled));
+
+Error OfAnother(const char* what) {
+  return Error{.message = std::string("Generate: the ") + what + " is of another model",
+               .code = ErrorCode::kInvalid};
+}
+
+Error Cancelled() {
+  return Error{.message = "cancelled while tokens were read", .code = ErrorCode::kCancelled};
 }
 
 Error NoSuch(const char* call, const char* what, int found, int n) {
   return Error{.message = std::string(call) + ": found " + what + " " + std::to_string(found) +
                           ", expected 0 to " + std::to_string(n - 1),
+               .code = ErrorCode::kInvalid};
+}
+
+Result<void> CheckNumber(const char* name, int64_t found, int64_t min, int64_t max) {
+  if (found >= min && found <= max) return {};
+  return Error{.message = "Score: `" + std::string(name) + "` is " + std::to_string(found) +
+                          ", expected " + std::to_string(min) + " to " + std::to_string(max),
                .code = ErrorCode::kInvalid};
 }
 
@@ -54,10 +67,11 @@ void Session::Impl::NoQuestionWarning() {
              "choose a method that needs no question (treekv, h2o)");
 }
 
-Result<void> Session::Impl::Append(std::span<const Token> tokens, const AppendOptions& options,
-                                   runtime::Session::PrefillOptions prefill) {
+Result<void> Session::Impl::Append(std::span<const Token> tokens, const AppendOptions& options) {
   if (tokens.empty()) return {};
+  WINNOW_ASSIGN(const api::RunningCall running, api::BeginCall(session->engine(), "Append"));
   if (session->n_tokens() == 0) NoQuestionWarning();
+  runtime::Session::PrefillOptions prefill;
   prefill.progress = [&](double done) {
     if (options.on_progress) options.on_progress(done);
     return !options.cancel.cancelled();
@@ -67,8 +81,8 @@ Result<void> Session::Impl::Append(std::span<const Token> tokens, const AppendOp
                 api::WithCode(session->Prefill(tokens, prefill), ErrorCode::kInvalid));
   NoReplayWarning(n_not_replayed);
   if (finished) return {};
-  session->ForgetLogits();
-  return Error{.message = "cancelled while tokens were read", .code = ErrorCode::kCancelled};
+  session->InvalidateLogits();
+  return Cancelled();
 }
 
 Result<void> Session::Impl::ReadLastAgain() {
@@ -81,7 +95,7 @@ Result<void> Session::Impl::ReadLastAgain() {
                  .code = ErrorCode::kInvalid};
   }
   session->Truncate(session->n_tokens() - 1);
-  return Append(last, {}, {});
+  return Append(last, {});
 }
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -93,18 +107,32 @@ Result<Generation> Session::Generate(std::string_view prompt, const GenerateOpti
   return Generate(api::EncodePrompt(impl_->session->engine(), prompt, options), options);
 }
 
-Result<Generation> Session::Generate(std::span<const Token> prompt,
-                                     const GenerateOptions& options) {
+Result<Generation> Session::Generate(std::span<const Token> given, const GenerateOptions& options) {
+  const std::vector<Token> prompt(given.begin(), given.end());
   runtime::Session& session = *impl_->session;
   const int64_t vocabulary = session.engine().tokenizer().vocabulary_size();
   WINNOW_TRY(api::CheckOptions(options, vocabulary));
-  WINNOW_ASSIGN(runtime::Sampler sampler,
-                api::WithCode(runtime::Sampler::Make(api::Convert(options.sampling), vocabulary),
-                              ErrorCode::kInvalid));
+  std::optional<runtime::Sampler> own;  // of this call
+  if (!options.sampler) {
+    WINNOW_ASSIGN(own,
+                  api::WithCode(runtime::Sampler::Make(api::Convert(options.sampling), vocabulary),
+                                ErrorCode::kInvalid));
+  } else if (options.sampler.impl_->vocabulary != vocabulary) {
+    return OfAnother("sampler");
+  }
+  runtime::Sampler& sampler = own ? *own : options.sampler.impl_->sampler;
+  std::unique_ptr<runtime::TokenConstraint> constraint;
+  if (options.constraint) {
+    if (options.constraint.impl_->tokenizer != &session.engine().tokenizer()) {
+      return OfAnother("constraint");
+    }
+    constraint = options.constraint.impl_->constraint->Copy();
+  }
   for (const Token token : prompt) {
     if (token < 0 || token >= vocabulary)
       return NoSuch("Generate", "token", token, static_cast<int>(vocabulary));
   }
+  WINNOW_ASSIGN(const api::RunningCall running, api::BeginCall(session.engine(), "Generate"));
   Generation generation;
   std::atomic<bool> cancel = false;
   runtime::GenerateOptions wanted;
@@ -112,6 +140,8 @@ Result<Generation> Session::Generate(std::span<const Token> prompt,
   wanted.stop = options.stop;
   wanted.cancel = &cancel;
   wanted.token = options.cancel.flag().get();
+  wanted.constraint = constraint.get();
+  wanted.on_prompt = options.on_prompt;
   if (options.on_text) {
     wanted.on_text = [&](std::string_view text) {
       if (!cancel && !options.on_text(text)) cancel = true;
@@ -136,48 +166,59 @@ Result<Generation> Session::Generate(std::span<const Token> prompt,
   if (!generated) return generated.error();
   generation.text = std::move(generated->text);
   generation.tokens = std::move(generated->tokens);
-  generation.stop_reason = StopReasonFrom(generated->stop_reason);
+  generation.stop_reason = static_cast<StopReason>(generated->stop_reason);
   generation.prompt_tokens = generated->n_prompt;
-  generation.prefill_ms = generated->timings.prefill_ms;
-  generation.decode_ms = generated->timings.decode_ms;
+  generation.reused_tokens = generated->n_reused;
+  api::TakeTimings(generated->timings, generation);
   return generation;
 }
 
+// Given tokens() itself, a call reads a copy: the session's own grow meanwhile.
 Result<void> Session::Append(std::span<const Token> tokens, const AppendOptions& options) {
-  return impl_->Append(tokens, options, {});
+  return impl_->Append(std::vector<Token>(tokens.begin(), tokens.end()), options);
 }
 
-Result<std::vector<float>> Session::Score(std::span<const Token> tokens,
-                                          const AppendOptions& options) {
+Result<void> Session::Decode(Token token) {
+  WINNOW_ASSIGN(const api::RunningCall running, api::BeginCall(impl_->session->engine(), "Decode"));
+  return api::WithCode(impl_->session->Decode(token), ErrorCode::kInvalid);
+}
+
+Result<std::vector<double>> Session::Score(std::span<const Token> given,
+                                           const ScoreOptions& options) {
+  const std::vector<Token> tokens(given.begin(), given.end());
+  const auto n = static_cast<int64_t>(tokens.size());
   runtime::Session& session = *impl_->session;
-  const compression::MethodPtr& method = session.compression().method;
-  if (method && method->traits().drops_hidden_states) {
-    return Error{.message = method->traits().spec +
-                            " computes only some tokens of a prompt: the others have no score",
-                 .code = ErrorCode::kInvalid};
-  }
+  WINNOW_TRY(CheckNumber("first", options.first, 0, n));
+  WINNOW_TRY(CheckNumber("n_prompt", options.n_prompt, -1, n));
   const int64_t vocabulary = session.engine().tokenizer().vocabulary_size();
-  std::vector<float> scores(tokens.size(), std::numeric_limits<float>::quiet_NaN());
   for (const Token token : tokens) {
     if (token < 0 || token >= vocabulary)
       return NoSuch("Score", "token", token, static_cast<int>(vocabulary));
   }
-  if (logits().empty() && session.n_tokens() > 0) WINNOW_TRY(impl_->ReadLastAgain());
-  if (!tokens.empty() && !logits().empty()) {
-    scores[0] = runtime::ComputeLogProbability(logits(), tokens[0]);
+  std::vector<double> scores(tokens.size(), std::numeric_limits<double>::quiet_NaN());
+  if (tokens.empty()) return scores;
+  WINNOW_ASSIGN(const api::RunningCall running, api::BeginCall(session.engine(), "Score"));
+  if (options.first == 0 && session.n_tokens() > 0) {
+    if (logits().empty()) WINNOW_TRY(impl_->ReadLastAgain());
+    scores[0] = logits()[static_cast<size_t>(tokens[0])] - LogSumExp(logits());
   }
-  const auto on_logits = [&](int64_t first_row, std::span<const float> rows) {
-    const auto n_rows = static_cast<int64_t>(rows.size()) / vocabulary;
-    for (int64_t row = 0; row < n_rows; ++row) {
-      const auto next = static_cast<size_t>(first_row + row + 1);
-      if (next >= tokens.size()) return;
-      const auto of_row =
-          rows.subspan(static_cast<size_t>(row * vocabulary), static_cast<size_t>(vocabulary));
-      scores[next] = runtime::ComputeLogProbability(of_row, tokens[next]);
-    }
+  const bool all_prompt = options.n_prompt == -1 || options.n_prompt == n;
+  if (session.n_tokens() == 0 && all_prompt) impl_->NoQuestionWarning();
+  runtime::ScoreOptions wanted = {.first = options.first, .n_prompt = options.n_prompt};
+  wanted.on_rows = [&](const runtime::LogitRows& rows) {
+    std::ranges::copy(rows.log_probabilities, scores.begin() + rows.first + 1);
+    if (!options.on_rows) return;
+    options.on_rows({rows.first, vocabulary, rows.logits, rows.log_probabilities});
   };
-  WINNOW_TRY(
-      impl_->Append(tokens, options, {.on_logits = on_logits, .logits_from = 0, .progress = {}}));
+  wanted.progress = [&](double done) {
+    if (options.on_progress) options.on_progress(done);
+    return !options.cancel.cancelled();
+  };
+  const int64_t n_not_replayed = session.engine().n_not_replayed();
+  auto finished = api::WithCode(runtime::Score(session, tokens, wanted), ErrorCode::kInvalid);
+  impl_->NoReplayWarning(n_not_replayed);
+  if (!finished) return finished.error();
+  if (!*finished) return Cancelled();
   return scores;
 }
 
@@ -193,19 +234,64 @@ Result<Session> Session::Fork() const {
   return Session(std::move(impl));
 }
 
-Result<void> Session::Save(const std::string& path) const {
-  return api::WithCode(runtime::SaveSession(*impl_->session, path), ErrorCode::kFile);
+Result<void> Session::Save(const std::string& path, std::string_view notes) const {
+  return api::WithCode(runtime::SaveSession(*impl_->session, path, notes), ErrorCode::kFile);
+}
+
+Result<std::string> ReadSessionNotes(const std::string& path) {
+  WINNOW_ASSIGN(runtime::SessionFileInfo info,
+                api::WithCode(runtime::ReadSessionInfo(path), ErrorCode::kFormat));
+  return std::move(info.notes);
 }
 
 std::span<const Token> Session::tokens() const { return impl_->session->tokens(); }
 int64_t Session::capacity() const { return impl_->session->capacity(); }
+int64_t Session::largest_streaming_budget() const {
+  return impl_->session->largest_streaming_budget();
+}
+int64_t Session::room() const { return impl_->session->room(); }
+Result<void> Session::CheckRoom(int64_t n) const {
+  return api::WithCode(impl_->session->CheckRoom(n), ErrorCode::kInvalid);
+}
+SessionInfo Session::info() const {
+  const runtime::Session& session = *impl_->session;
+  const compression::MethodPtr& method = session.compression().method;
+  const cache::CacheConfig& cache = session.cache().config();
+  SessionInfo info = {
+      .method = method ? method->traits().spec : "full",
+      .budget = session.budget(),
+      .cache_tokens = session.cache().capacity(),
+      .bytes_per_token = session.cache().bytes_per_token(),
+      .rotated_keys = cache.hadamard_keys,
+      .reassigns_positions = cache.storage.positions != cache::PositionMode::kOriginal &&
+                             cache.storage.positions != cache::PositionMode::kText,
+      .needs_question = method && compression::ChoosesByTheQuestion(*method)};
+  info.scores_prompts = runtime::ScoresPrompts(session.compression());
+  info.attended_share = session.attended_share();
+  return info;
+}
 int64_t Session::cache_bytes() const { return impl_->session->cache_bytes(); }
 int64_t Session::cache_bytes_with_lists() const { return impl_->session->cache_bytes_with_lists(); }
 int64_t Session::cache_bytes_full_f16() const { return impl_->session->cache_bytes_full_f16(); }
+CacheParts Session::cache_parts() const {
+  const runtime::CacheParts parts = impl_->session->cache_parts();
+  return {.key_bytes = parts.key_bytes,
+          .value_bytes = parts.value_bytes,
+          .method_bytes = parts.method_bytes,
+          .list_bytes = parts.list_bytes};
+}
 Result<double> Session::kept(int layer) const {
   const int n_layers = impl_->session->cache().config().shape.n_layers;
   if (layer < 0 || layer >= n_layers) return NoSuch("kept", "layer", layer, n_layers);
   return impl_->session->kept(layer);
+}
+std::vector<double> Session::kept() const {
+  std::vector<double> of_layers(
+      static_cast<size_t>(impl_->session->cache().config().shape.n_layers));
+  for (size_t layer = 0; layer < of_layers.size(); ++layer) {
+    of_layers[layer] = impl_->session->kept(static_cast<int>(layer));
+  }
+  return of_layers;
 }
 Result<std::vector<int64_t>> Session::kept_positions(int layer, int kv_head) const {
   const cache::Cache& cache = impl_->session->cache();
@@ -224,6 +310,14 @@ Result<std::vector<int64_t>> Session::kept_positions(int layer, int kv_head) con
 }
 void Session::Truncate(int64_t n_tokens) {
   impl_->session->Truncate(std::clamp<int64_t>(n_tokens, 0, impl_->session->n_tokens()));
+}
+
+int64_t Session::KeepCommonPrefix(std::span<const Token> text) {
+  return impl_->session->KeepCommonPrefix(text);
+}
+
+std::string_view ToString(StopReason reason) {
+  return runtime::ToString(static_cast<runtime::StopReason>(reason));
 }
 
 }  // namespace winnow

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +40,11 @@ class TinyModelTest : public testing::Test {
       tokens[i] = static_cast<Token>((i * 31 + 5) % 70);
     }
     return tokens;
+  }
+  static double LogProbability(std::span<const float> logits, Token token) {
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+    return static_cast<double>(logits[static_cast<size_t>(token)]) - std::log(sum);
   }
   static GenerateOptions Greedy(int64_t max_tokens) {
     GenerateOptions options;

@@ -19,8 +19,9 @@ struct Queries {
 
 // What a layer's attention over the cache is, as the kernels want it. `found` is filled if `taps`
 // asks for anything.
-inline kernels::Attention Over(const cache::Cache& cache, int layer, const Queries& queries,
-                               const kernels::TapSpec& taps = {}, kernels::Taps* found = nullptr) {
+inline kernels::Attention MakeAttention(const cache::Cache& cache, int layer,
+                                        const Queries& queries, const kernels::TapSpec& taps = {},
+                                        kernels::Taps* found = nullptr) {
   const cache::CacheConfig& config = cache.config();
   const cache::LayerShape shape = config.shape.layer(layer);
   return {.q = queries.q,

@@ -58,7 +58,7 @@ class Layer {
                                   .value_type = TensorType::kF32,
                                   .hadamard_keys = hadamard,
                                   .capacity = 100,
-                                  .positions = positions})
+                                  .storage = {.positions = positions}})
         .value();
   }
 

@@ -40,10 +40,10 @@ void LayerPass::Start(int layer, const kernels::RopeTable& rope, std::span<const
     state.n_done = 0;
     state.skipped = false;
     state.taps.Start(spans[i].sequence->taps, spans[i].n_rows);
-    state.wanted.Start(spans[i].sequence->rows, spans[i].n_rows);
+    state.row_collector.Start(spans[i].sequence->rows, spans[i].n_rows);
     state.first_query = std::min(spans[i].first_output, state.taps.first_query());
-    if (state.wanted.wants_outputs()) {
-      state.first_query = std::min(state.first_query, state.wanted.first_row());
+    if (state.row_collector.wants_outputs()) {
+      state.first_query = std::min(state.first_query, state.row_collector.first_row());
     }
   }
 }
@@ -52,17 +52,18 @@ Result<void> LayerPass::Run(const Rows& rows, Decisions decisions) {
   undecided_.clear();
   Cut(rows.q.rows);
   for (const Piece& piece : pieces_) {
-    Show(rows, piece, /*rotated=*/rows.q_and_k.empty() && rotated(states_[piece.span]));
+    ReportProjections(rows, piece,
+                      /*rotated=*/rows.q_and_k.empty() && rotated(states_[piece.span]));
     CollectBefore(rows, piece);
   }
   if (!rows.q_and_k.empty()) Rotate(rows);
   for (const Piece& piece : pieces_) CollectQueries(rows, piece);
-  // After those who look at queries: keys are read turned back.
+  // After the collectors, which expect untransformed queries.
   Transform(rows);
   for (const Piece& piece : pieces_) {
     if (piece.n == 1 || skipped(piece)) continue;
-    WINNOW_TRY(Contain(piece, AttendPiece(rows, piece)));
-    if (!skipped(piece)) WINNOW_TRY(Contain(piece, Finish(piece)));
+    WINNOW_TRY(IsolateFailure(piece, AttendPiece(rows, piece)));
+    if (!skipped(piece)) WINNOW_TRY(IsolateFailure(piece, Finish(piece)));
   }
   WINNOW_TRY(AttendSingles(rows));
   for (const Piece& piece : pieces_) {
@@ -72,7 +73,7 @@ Result<void> LayerPass::Run(const Rows& rows, Decisions decisions) {
     if (waits && is_last(piece)) {
       undecided_.push_back(piece);
     } else {
-      WINNOW_TRY(Contain(piece, Finish(piece)));
+      WINNOW_TRY(IsolateFailure(piece, Finish(piece)));
     }
   }
   for (const Piece& piece : pieces_) states_[piece.span].n_done += piece.n;
@@ -81,13 +82,13 @@ Result<void> LayerPass::Run(const Rows& rows, Decisions decisions) {
 
 Result<void> LayerPass::Decide() {
   for (const Piece& piece : undecided_) {
-    if (!skipped(piece)) WINNOW_TRY(Contain(piece, TellDone(states_[piece.span])));
+    if (!skipped(piece)) WINNOW_TRY(IsolateFailure(piece, NotifyLayerDone(states_[piece.span])));
   }
   undecided_.clear();
   return {};
 }
 
-Result<void> LayerPass::Contain(const Piece& piece, const Result<void>& outcome) {
+Result<void> LayerPass::IsolateFailure(const Piece& piece, const Result<void>& outcome) {
   if (outcome) return {};
   State& state = states_[piece.span];
   if (state.span.sequence->failure == nullptr) return outcome.error();
@@ -110,7 +111,7 @@ void LayerPass::Cut(int64_t n_rows) {
   }
 }
 
-void LayerPass::Show(const Rows& rows, const Piece& piece, bool rotated) const {
+void LayerPass::ReportProjections(const Rows& rows, const Piece& piece, bool rotated) const {
   const auto& on_projections = states_[piece.span].span.sequence->on_projections;
   if (!on_projections || skipped(piece)) return;
   on_projections({layer_, Part(rows.positions, piece.first, piece.n), rotated,
@@ -120,17 +121,17 @@ void LayerPass::Show(const Rows& rows, const Piece& piece, bool rotated) const {
 
 void LayerPass::CollectBefore(const Rows& rows, const Piece& piece) {
   State& state = states_[piece.span];
-  if (skipped(piece) || !state.wanted.any()) return;
+  if (skipped(piece) || !state.row_collector.any()) return;
   const kernels::Matrix hidden =
       rows.hidden.empty() ? rows.hidden : rows.hidden.Rows(piece.first, piece.n);
-  state.wanted.AddBefore(backend_, state.n_done, rows.q.Rows(piece.first, piece.n), hidden,
-                         Part(rows.positions, piece.first, piece.n));
+  state.row_collector.AddBefore(backend_, state.n_done, rows.q.Rows(piece.first, piece.n), hidden,
+                                Part(rows.positions, piece.first, piece.n));
 }
 
 void LayerPass::CollectQueries(const Rows& rows, const Piece& piece) {
   if (skipped(piece)) return;
   State& state = states_[piece.span];
-  state.wanted.AddQueries(backend_, state.n_done, rows.q.Rows(piece.first, piece.n));
+  state.row_collector.AddQueries(backend_, state.n_done, rows.q.Rows(piece.first, piece.n));
 }
 
 // Neighbours whose keys are stored after RoPE are rotated together, queries and keys in one call:
@@ -145,7 +146,7 @@ void LayerPass::Rotate(const Rows& rows) {
     const int64_t n_rows = pieces_[end - 1].first + pieces_[end - 1].n - row;
     backend_.Rope(rows.q_and_k.Rows(row, n_rows), shape_.key_dim, Part(rows.positions, row, n_rows),
                   *rope_);
-    for (size_t i = first; i < end; ++i) Show(rows, pieces_[i], /*rotated=*/true);
+    for (size_t i = first; i < end; ++i) ReportProjections(rows, pieces_[i], /*rotated=*/true);
   }
 }
 
@@ -185,14 +186,14 @@ void LayerPass::AttendRows(const Rows& rows, const Piece& piece, int64_t first, 
   const int64_t first_output = std::max(first, state.span.first_output + offset);
   if (first_query >= end) return;
   const TapSpec spec = state.taps.SpanTaps(first_query - offset, end - offset);
-  const bool shown = state.wanted.wants_outputs();
+  const bool shown = state.row_collector.wants_outputs();
   if (spec.any() || (shown && first_query < first_output)) {
     const Attention attention = Make(rows, state, first_query, end, spec);
     attend_({&attention, 1});
     if (spec.any()) state.taps.Add();
     if (shown) {
-      state.wanted.AddOutputs(backend_, first_query - offset,
-                              rows.out.Rows(first_query, end - first_query));
+      state.row_collector.AddOutputs(backend_, first_query - offset,
+                                     rows.out.Rows(first_query, end - first_query));
     }
     // Where fewer rows are read than were tapped, they are computed as without taps: a method that
     // evicts nothing changes no bit.
@@ -202,8 +203,8 @@ void LayerPass::AttendRows(const Rows& rows, const Piece& piece, int64_t first, 
   const Attention attention = Make(rows, state, first_output, end, {});
   attend_({&attention, 1});
   if (shown && !spec.any() && first_query == first_output) {
-    state.wanted.AddOutputs(backend_, first_query - offset,
-                            rows.out.Rows(first_query, end - first_query));
+    state.row_collector.AddOutputs(backend_, first_query - offset,
+                                   rows.out.Rows(first_query, end - first_query));
   }
 }
 
@@ -213,16 +214,16 @@ Result<void> LayerPass::AttendSingles(const Rows& rows) {
   for (size_t i = 0; i < pieces_.size(); ++i) {
     const Piece& piece = pieces_[i];
     if (piece.n > 1 || skipped(piece)) continue;
-    WINNOW_TRY(Contain(piece, AppendRows(rows, piece, piece.first, 1)));
+    WINNOW_TRY(IsolateFailure(piece, AppendRows(rows, piece, piece.first, 1)));
     if (skipped(piece)) continue;
     State& state = states_[piece.span];
     const TapSpec spec = state.taps.SpanTaps(state.n_done, state.n_done + 1);
     const bool is_read = state.n_done >= state.span.first_output;
-    if (!is_read && !spec.any() && !state.wanted.wants_outputs()) continue;
+    if (!is_read && !spec.any() && !state.row_collector.wants_outputs()) continue;
     Attention attention = Make(rows, state, piece.first, piece.first + 1, spec);
     const Sequence& sequence = *state.span.sequence;
-    if (!spec.any() && state.span.n_rows == 1 && layer_ >= sequence.top_p_from) {
-      attention.top_p = sequence.top_p;
+    if (!spec.any() && state.span.n_rows == 1 && layer_ >= sequence.policy.dense_layers) {
+      attention.top_p = sequence.policy.top_p;
       attention.n_attended = &state.n_attended;
     }
     attentions_.push_back(attention);
@@ -233,7 +234,7 @@ Result<void> LayerPass::AttendSingles(const Rows& rows) {
   for (size_t i = 0; i < attentions_.size(); ++i) {
     State& state = states_[pieces_[attended_[i]].span];
     CollectResult(state, attentions_[i]);
-    state.wanted.AddOutputs(backend_, state.n_done, attentions_[i].out);
+    state.row_collector.AddOutputs(backend_, state.n_done, attentions_[i].out);
   }
   return {};
 }
@@ -245,7 +246,7 @@ Attention LayerPass::Make(const Rows& rows, State& state, int64_t first, int64_t
                            .n_heads = shape_.n_heads,
                            .scale = shape_.scale,
                            .rope = rope_};
-  return Over(*state.span.sequence->cache, layer_, queries, spec, &state.taps.block());
+  return MakeAttention(*state.span.sequence->cache, layer_, queries, spec, &state.taps.block());
 }
 
 void LayerPass::CollectResult(State& state, const Attention& attention) const {
@@ -260,16 +261,16 @@ bool LayerPass::is_last(const Piece& piece) const {
 }
 
 Result<void> LayerPass::Finish(const Piece& piece) {
-  return is_last(piece) ? TellDone(states_[piece.span]) : Result<void>();
+  return is_last(piece) ? NotifyLayerDone(states_[piece.span]) : Result<void>();
 }
 
-Result<void> LayerPass::TellDone(State& state) {
+Result<void> LayerPass::NotifyLayerDone(State& state) {
   const Sequence& sequence = *state.span.sequence;
   if (!sequence.after_layer) return {};
   return sequence.after_layer({.layer = layer_,
                                .taps = state.taps.all(),
                                .rope = *rope_,
-                               .rows = &state.wanted.all(),
+                               .rows = &state.row_collector.all(),
                                .scale = shape_.scale});
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/attention_policy.h"
 #include "attention/row_collector.h"
 #include "attention/rows.h"
 #include "attention/tap_collector.h"
@@ -51,11 +52,8 @@ struct Sequence {
   // others go on without it. Otherwise it ends the step for all.
   std::optional<Error>* failure = nullptr;
 
-  // Below 1, a row that is alone in its step attends to the smallest set of entries whose weights
-  // reach this sum, in the layers from `top_p_from` on (Twilight); the entries used are added to
-  // *n_attended, summed over query heads and layers. No effect in layers with taps.
-  float top_p = 1;
-  int top_p_from = 0;
+  AttentionPolicy policy = {};
+  // Where given, the entries that a policy selected are added, summed over query heads and layers.
   int64_t* n_attended = nullptr;
 
   // To record queries, keys and values: called for every row block of every layer before RoPE, and
@@ -85,7 +83,7 @@ class LayerPass {
   LayerPass(kernels::Backend& backend, const Shape& shape, Attend attend = {})
       : LayerPass(backend, std::vector<Shape>{shape}, std::move(attend)) {}
 
-  // One sequence's rows in the layer at work.
+  // One sequence's rows in the current layer.
   struct Span {
     const Sequence* sequence = nullptr;
     int64_t n_rows = 0;        // at least 1
@@ -126,7 +124,7 @@ class LayerPass {
   bool skipped(size_t span) const { return states_[span].skipped; }
 
  private:
-  // The part of one sequence in the rows at work.
+  // The part of one sequence in the current rows.
   struct Piece {
     size_t span = 0;
     int64_t first = 0;  // row
@@ -135,15 +133,15 @@ class LayerPass {
   struct State {
     Span span;
     TapCollector taps;
-    RowCollector wanted;
+    RowCollector row_collector;
     int64_t n_done = 0;       // rows
     int64_t first_query = 0;  // rows before it need no attention
-    int64_t n_attended = 0;   // with top_p
+    int64_t n_attended = 0;   // where entries are selected
     bool skipped = false;
   };
 
   void Cut(int64_t n_rows);
-  void Show(const Rows& rows, const Piece& piece, bool rotated) const;
+  void ReportProjections(const Rows& rows, const Piece& piece, bool rotated) const;
   // For RowSpec: before RoPE; after it.
   void CollectBefore(const Rows& rows, const Piece& piece);
   void CollectQueries(const Rows& rows, const Piece& piece);
@@ -153,7 +151,7 @@ class LayerPass {
   Result<void> AppendRows(const Rows& rows, const Piece& piece, int64_t first, int64_t n);
   Result<void> AttendPiece(const Rows& rows, const Piece& piece);
   // An error of the piece stays with its sequence where it may.
-  Result<void> Contain(const Piece& piece, const Result<void>& outcome);
+  Result<void> IsolateFailure(const Piece& piece, const Result<void>& outcome);
   void AttendRows(const Rows& rows, const Piece& piece, int64_t first, int64_t n);
   // Pieces of one row, all together.
   Result<void> AttendSingles(const Rows& rows);
@@ -163,7 +161,7 @@ class LayerPass {
   void CollectResult(State& state, const kernels::Attention& attention) const;
   bool is_last(const Piece& piece) const;  // of its sequence's rows
   Result<void> Finish(const Piece& piece);
-  Result<void> TellDone(State& state);
+  Result<void> NotifyLayerDone(State& state);
   bool skipped(const Piece& piece) const { return states_[piece.span].skipped; }
   bool rotated(const State& state) const {
     return state.skipped || state.span.sequence->cache->keys_rotated(layer_);
@@ -171,7 +169,7 @@ class LayerPass {
 
   kernels::Backend& backend_;
   std::vector<Shape> shapes_;
-  Shape shape_;  // of the layer at work
+  Shape shape_;  // of the current layer
   Attend attend_;
   int layer_ = 0;
   const kernels::RopeTable* rope_ = nullptr;

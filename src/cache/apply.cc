@@ -14,16 +14,16 @@ void Cache::Apply(const Plan& plan) {
     if (!wanted.merges.empty()) data.placement->Merge(plan.layer, head, wanted);
     HeadState& state = layer.heads[head];
     if (!wanted.rewrite.empty()) {
-      WINNOW_CHECK(!data.config.shared_rows);
+      WINNOW_CHECK(!data.config.storage.shared_rows);
       data.placement->WriteValues(plan.layer, head, wanted.rewrite, wanted.new_values);
     }
-    WINNOW_CHECK(wanted.biases.empty() || data.config.bias_column >= 0);
+    WINNOW_CHECK(wanted.biases.empty() || data.config.storage.bias_column >= 0);
     for (const HeadPlan::Bias& bias : wanted.biases) {
       layer.has_biases = true;
-      const auto column = static_cast<size_t>(data.config.bias_column);
+      const auto column = static_cast<size_t>(data.config.storage.bias_column);
       state.columns.halves[column].at(static_cast<size_t>(bias.slot)) = Half(bias.bias);
     }
-    WINNOW_CHECK(wanted.shares.empty() || data.config.shared_rows);
+    WINNOW_CHECK(wanted.shares.empty() || data.config.storage.shared_rows);
     layer.rows_are_slots &= wanted.shares.empty();
     for (const HeadPlan::Share& share : wanted.shares) {
       WINNOW_CHECK(share.slot >= 0 && static_cast<size_t>(share.slot) < state.table.size() &&
@@ -33,7 +33,7 @@ void Cache::Apply(const Plan& plan) {
       state.table.Set(share.slot, share.row, share.factor);
     }
     if (!wanted.evict.empty()) data.EvictFromHead(plan.layer, head, wanted.evict);
-    if (data.config.shared_rows) data.FreeRows(plan.layer, head);
+    if (data.config.storage.shared_rows) data.FreeRows(plan.layer, head);
   }
 }
 
@@ -42,14 +42,14 @@ void Cache::Apply(const Plan& plan) {
 void Cache::Data::EvictFromHead(int layer_index, size_t head, std::span<const Slot> slots) {
   LayerData& layer = layers[static_cast<size_t>(layer_index)];
   HeadState& state = layer.heads[head];
-  if (config.shared_rows) {
+  if (config.storage.shared_rows) {
     layer.rows_are_slots = false;
     for (const Slot slot : slots) ReleaseRow(state, slot);
   }
   if (head == 0 || !layer.index.shared()) layer.index.Evict(head, slots, slot_moves, ranks);
   const size_t n_left = layer.index.head(head).size();
   state.Move(slot_moves, n_left);
-  if (config.shared_rows) return;
+  if (config.storage.shared_rows) return;
   placement->Move(layer_index, head, slot_moves);
   if (placement->Shrink(layer_index, head, static_cast<int64_t>(n_left))) {
     state.ShrinkToFit();
@@ -134,7 +134,7 @@ void Cache::TruncateLayer(int layer_index, Position position) {
     if (head == 0 || !layer.index.shared()) layer.index.head(head).FindFrom(position, dropped);
     if (dropped.empty()) continue;
     data_->EvictFromHead(layer_index, head, dropped);
-    if (data_->config.shared_rows) data_->FreeRows(layer_index, head);
+    if (data_->config.storage.shared_rows) data_->FreeRows(layer_index, head);
   }
   layer.index.ShareIfEmpty();
 }

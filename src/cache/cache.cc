@@ -132,7 +132,7 @@ Result<void> Cache::Append(int layer_index, const kernels::Matrix& k, const kern
   WINNOW_TRY(CheckRoom(layer_index, n));
   for (size_t head = 0; head < layer.heads.size(); ++head) {
     const auto first_row = static_cast<Slot>(data.placement->n_rows(layer_index, head));
-    layer.heads[head].Append(positions.size(), data.config.shared_rows, first_row);
+    layer.heads[head].Append(positions.size(), data.config.storage.shared_rows, first_row);
   }
   if (keys_transformed(layer_index)) {
     backend_->Hadamard(k, data.config.shape.layer(layer_index).key_dim);
@@ -146,12 +146,13 @@ Result<void> Cache::Append(int layer_index, const kernels::Matrix& k, const kern
 int64_t Cache::RowsTogether(int layer, std::span<const Position> positions) const {
   const auto n = static_cast<int64_t>(positions.size());
   const LayerData& l = data_->layer(layer);
-  if (l.keys_rotated || data_->config.positions != PositionMode::kCapped || n <= 1) return n;
+  if (l.keys_rotated || data_->config.storage.positions != PositionMode::kCapped || n <= 1)
+    return n;
   Position oldest = positions[0];
   for (const EntryList& list : l.index.lists()) {
     oldest = std::min(oldest, list.oldest(positions[0]));
   }
-  const int64_t last = oldest + data_->config.distance_cap;
+  const int64_t last = oldest + data_->config.storage.distance_cap;
   const auto end = std::find_if(positions.begin(), positions.end(),
                                 [&](Position position) { return position > last; });
   return std::max<int64_t>(1, end - positions.begin());
@@ -164,7 +165,7 @@ bool Cache::keys_transformed(int layer) const {
 }
 
 void Cache::Unrotate(int layer, const kernels::RopeTable& rope) {
-  WINNOW_CHECK(data_->config.positions != PositionMode::kOriginal);
+  WINNOW_CHECK(data_->config.storage.positions != PositionMode::kOriginal);
   LayerData& l = data_->layer(layer);
   if (!l.keys_rotated) return;
   for (size_t head = 0; head < l.heads.size(); ++head) {
@@ -211,7 +212,7 @@ void Cache::Data::PrepareEntries(int layer_index, int64_t n_queries) {
     kernels::HeadEntries& one = entries[head];
     one = {};
     if (layer.has_biases) {
-      const auto column = static_cast<size_t>(config.bias_column);
+      const auto column = static_cast<size_t>(config.storage.bias_column);
       one.biases = layer.heads[head].columns.halves[column];
     }
     if (!layer.rows_are_slots) {
@@ -223,7 +224,7 @@ void Cache::Data::PrepareEntries(int layer_index, int64_t n_queries) {
     if (layer.keys_rotated || n_queries == 0) continue;
     // The newest entries lie in the last slots, in the order of the text.
     const Position query = list.positions()[static_cast<size_t>(first_query)];
-    switch (config.positions) {
+    switch (config.storage.positions) {
       case PositionMode::kOriginal:
         break;
       case PositionMode::kText:
@@ -238,7 +239,7 @@ void Cache::Data::PrepareEntries(int layer_index, int64_t n_queries) {
         // Only differences count: everything is shifted so that the last query is at the cap at
         // most.
         const auto cap = static_cast<Position>(
-            std::min<int64_t>(config.distance_cap, std::numeric_limits<Position>::max()));
+            std::min<int64_t>(config.storage.distance_cap, std::numeric_limits<Position>::max()));
         const Position oldest = list.oldest(query);
         WINNOW_CHECK(n_queries == 1 || list.positions()[list.size() - 1] - oldest <= cap);
         one.query_position = std::min(query - oldest, cap);
@@ -251,9 +252,10 @@ void Cache::Data::PrepareEntries(int layer_index, int64_t n_queries) {
 }
 
 bool Cache::Data::HasBiases(const LayerData& layer) const {
-  if (config.bias_column < 0) return false;
+  if (config.storage.bias_column < 0) return false;
   return std::ranges::any_of(layer.heads, [&](const HeadState& head) {
-    const std::vector<Half>& biases = head.columns.halves[static_cast<size_t>(config.bias_column)];
+    const std::vector<Half>& biases =
+        head.columns.halves[static_cast<size_t>(config.storage.bias_column)];
     return std::ranges::any_of(biases, [](Half bias) { return bias.bits != 0; });
   });
 }
@@ -308,7 +310,7 @@ std::span<double> Cache::head_numbers(int layer, int kv_head) {
 std::span<double> Cache::layer_numbers(int layer) { return data_->layer(layer).numbers; }
 
 int64_t Cache::Data::SlotStateBytes() const {
-  return config.state.slot_bytes() + (config.shared_rows ? RowTable::kSlotBytes : 0);
+  return config.state.slot_bytes() + (config.storage.shared_rows ? RowTable::kSlotBytes : 0);
 }
 
 int64_t Cache::Data::LiveBytes(int layer_index, size_t head) const {
@@ -375,7 +377,7 @@ int64_t Cache::bytes_per_token() const {
 int64_t Cache::state_bytes_per_slot() const { return data_->SlotStateBytes(); }
 
 int64_t Cache::max_list_bytes_per_slot() const {
-  const int64_t count_bytes = data_->config.shared_rows ? int64_t{sizeof(int32_t)} : 0;
+  const int64_t count_bytes = data_->config.storage.shared_rows ? int64_t{sizeof(int32_t)} : 0;
   return EntryList::MaxBytesPerEntry(capacity() + transient_capacity()) + count_bytes;
 }
 

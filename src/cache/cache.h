@@ -65,6 +65,19 @@ enum class Phase {
   kDecode,   // one generated token; in streaming also the tokens of the text
 };
 
+// How a method has entries stored.
+struct StoragePolicy {
+  PositionMode positions = PositionMode::kOriginal;
+  int64_t distance_cap = 0;     // kCapped: of the rotation; 0: what the model was trained for
+  bool shared_rows = false;     // several slots may share a stored row
+  bool per_query_head = false;  // every query head keeps its own entries: the cache stores a KV
+                                // head once for each query head of its group
+  // The column of halves in the method's state that HeadPlan::biases writes, and attention adds to
+  // the scores of the slots; -1: none. Not with shared rows.
+  int bias_column = -1;
+  bool operator==(const StoragePolicy&) const = default;
+};
+
 // Numbers a method keeps from step to step. They live here so that they move with what they
 // describe. A column has a number per slot; its type is what the numbers need: double for sums that
 // grow as long as the text does, half for sums over a window.
@@ -102,15 +115,11 @@ struct CacheConfig {
   int64_t capacity = 0;  // slots per KV head; address space, committed as it is used
   // Slots beyond them for what a call appends and takes away before it ends (a replay).
   int64_t transient_capacity = 0;
-  PositionMode positions = PositionMode::kOriginal;
-  int64_t distance_cap = 0;  // kCapped
+  StoragePolicy storage = {};
   StateShape state = {};
-  bool shared_rows = false;  // several slots may share a stored row (EMS)
-  // Above 1: neighbouring heads that store the same KV head of the model, each its own selection.
+  // Above 1: neighbouring heads that store the same KV head of the model, each its own selection
+  // (StoragePolicy::per_query_head).
   int n_copies = 1;
-  // The column of halves in `state` that attention adds to the scores of the slots; -1: none. Not
-  // with shared rows.
-  int bias_column = -1;
   // A cache that is held at its size while tokens are generated: from so many bytes on its rows are
   // put one after another after a prompt was compressed, so that they fill huge pages, which are
   // faster to read. 0: never. Takes half as much address space again.
@@ -118,7 +127,7 @@ struct CacheConfig {
 };
 
 // Keys and values of one sequence: per layer and KV head its own slots. Only Append, Apply,
-// Truncate and Clear change them (law 1 of the house). The live slots of a head are 0..n_slots-1,
+// Truncate and Clear change them. The live slots of a head are 0..n_slots-1,
 // in no particular order once something was evicted: an eviction moves the newest entries into the
 // places of the evicted ones. `order` gives the slots from the oldest entry to the newest; the
 // place of a slot in `order` is its rank.
@@ -135,7 +144,7 @@ class Cache {
   static Result<std::unique_ptr<Cache>> Make(kernels::Backend& backend, const CacheConfig& config);
   ~Cache();
 
-  // The same entries and state in memory of their own. Error: memory refused.
+  // A deep copy: entries and state. Error: memory refused.
   Result<std::unique_ptr<Cache>> Copy() const;
 
   const CacheConfig& config() const;
@@ -157,8 +166,8 @@ class Cache {
                       std::span<const Position> positions);
 
   // How many of the tokens at `positions`, the next of a layer, can be appended and attended to in
-  // one call: all of them, unless distances are capped. Then only those that see nothing beyond the
-  // cap, for whom the others stand still, or else one.
+  // one call: all of them, unless distances are capped. Then those that see nothing beyond the cap,
+  // as the relative distances of all entries are then the same for each, or else one.
   int64_t RowsTogether(int layer, std::span<const Position> positions) const;
 
   // Carries out a plan: merges, shares, evictions; freed pages go back to the system. An eviction
@@ -171,7 +180,7 @@ class Cache {
   bool keys_rotated(int layer) const;
   // Whether the layer's keys are stored after a Hadamard transform (CacheConfig::hadamard_keys).
   bool keys_transformed(int layer) const;
-  // From now on the layer's keys are stored before RoPE; those there are get turned back. Requires:
+  // From now on the layer's keys are stored before RoPE; existing keys are rotated back. Requires:
   // a mode other than kOriginal, and `rope` covers all positions. No-op if it is done already.
   void Unrotate(int layer, const kernels::RopeTable& rope);
 
@@ -186,7 +195,8 @@ class Cache {
   // Entries and state of a layer as bytes; rows as they are stored. (snapshot.cc says how.)
   void WriteLayer(int layer, std::string& bytes) const;
   // The same back, into a layer without entries. Error: not what a cache of this configuration
-  // writes for tokens before position `end` (says what is wrong); the cache is then undefined.
+  // writes for tokens before position `end` (says what is wrong; kInvalid: more entries than its
+  // capacity); the cache is then undefined.
   Result<void> ReadLayer(int layer, std::span<const std::byte> bytes, Position end);
 
   // --- what attention needs, one per KV head ---

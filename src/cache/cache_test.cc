@@ -226,7 +226,7 @@ TEST(CacheApply, GivesMemoryBack) {
 TEST(CacheShared, RowsThatNobodyNamesAreFreed) {
   const auto backend = kernels::MakeReferenceBackend();
   CacheConfig config = Config(TensorType::kF32, 32, 16);
-  config.shared_rows = true;
+  config.storage.shared_rows = true;
   config.state = {.n_columns = 1};
   const auto cache = Cache::Make(*backend, config).value();
   const auto memory = backend->Allocate(64 * 6 * 4).value();
@@ -285,8 +285,8 @@ TEST(CacheShared, TheTablesShrinkToo) {
       Cache::Make(*backend,
                   {.shape = {.n_layers = 1, .n_kv_heads = kHeads, .key_dim = 1, .value_dim = 1},
                    .capacity = kSlots,
-                   .state = {.n_columns = 1},
-                   .shared_rows = true})
+                   .storage = {.shared_rows = true},
+                   .state = {.n_columns = 1}})
           .value();
   const auto memory = backend->Allocate(kSlots * kHeads * 4).value();
   const Matrix k = {memory.get(), 0, kSlots, kHeads, kHeads};
@@ -312,8 +312,8 @@ TEST(CacheShared, TheTablesShrinkToo) {
 TEST(CacheCapped, DistancesStopAtTheCap) {
   const auto backend = kernels::MakeReferenceBackend();
   CacheConfig config = Config(TensorType::kF32, 32, 16);
-  config.positions = PositionMode::kCapped;
-  config.distance_cap = 10;
+  config.storage.positions = PositionMode::kCapped;
+  config.storage.distance_cap = 10;
   const auto cache = Cache::Make(*backend, config).value();
   const auto memory = backend->Allocate(64 * 4 * 4).value();
   const Matrix k = {memory.get(), 0, 4, 64, 64};

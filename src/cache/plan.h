@@ -40,8 +40,8 @@ struct HeadPlan {
   };
   std::vector<Share> shares;
 
-  // Only for caches with biases (CacheConfig::bias_column): what attention adds to the scores of a
-  // slot from now on.
+  // Only for caches with biases (StoragePolicy::bias_column): what attention adds to the scores of
+  // a slot from now on.
   struct Bias {
     Slot slot = 0;
     float bias = 0;

@@ -25,8 +25,8 @@ class RewriteTest : public ::testing::Test {
                         .key_type = kernels::TensorType::kF32,
                         .value_type = kernels::TensorType::kF32,
                         .capacity = 64,
-                        .state = {.n_half_columns = 1},
-                        .bias_column = 0})
+                        .storage = {.bias_column = 0},
+                        .state = {.n_half_columns = 1}})
         .value();
   }
   void Append(Cache& cache, int layer, Position first, int n) {

@@ -46,10 +46,11 @@ class LayerReader {
     uint8_t rows_are_slots = 0;
     if (!bytes_.Get(rotated) || !bytes_.Get(rows_are_slots)) return Short();
     if (rotated > 1 || rows_are_slots > 1 ||
-        (rotated == 0 && config_.positions == PositionMode::kOriginal) ||
-        (rows_are_slots == 0 && !config_.shared_rows) ||
+        (rotated == 0 && config_.storage.positions == PositionMode::kOriginal) ||
+        (rows_are_slots == 0 && !config_.storage.shared_rows) ||
         // Rows are shared only once their rotation is taken back (Unrotate).
-        (rotated != 0 && rows_are_slots == 0 && config_.positions != PositionMode::kOriginal)) {
+        (rotated != 0 && rows_are_slots == 0 &&
+         config_.storage.positions != PositionMode::kOriginal)) {
       return FormatError(layer_, "flags that this cache cannot have");
     }
     data.keys_rotated = rotated != 0;
@@ -70,8 +71,11 @@ class LayerReader {
     for (EntryList& list : lists) {
       if (!bytes_.GetList(positions) || !bytes_.GetList(order)) return Short();
       if (static_cast<int64_t>(positions.size()) > config_.capacity) {
-        return FormatError(layer_, std::to_string(positions.size()) + " entries in a cache of " +
-                                       std::to_string(config_.capacity));
+        Error error =
+            FormatError(layer_, std::to_string(positions.size()) + " entries in a cache of " +
+                                    std::to_string(config_.capacity));
+        error.code = ErrorCode::kInvalid;
+        return error;
       }
       const bool ascend =
           std::ranges::adjacent_find(positions, std::greater_equal<>()) == positions.end();
@@ -105,13 +109,14 @@ class LayerReader {
     uint64_t n_rows = n;
     std::vector<Slot> rows;
     std::vector<uint16_t> factors;
-    if (config_.shared_rows && (!bytes_.GetList(rows) || !bytes_.GetList(factors))) return Short();
+    if (config_.storage.shared_rows && (!bytes_.GetList(rows) || !bytes_.GetList(factors)))
+      return Short();
     if (!bytes_.Get(n_rows)) return Short();
-    if (n_rows > n || (!config_.shared_rows && n_rows != n)) {
+    if (n_rows > n || (!config_.storage.shared_rows && n_rows != n)) {
       return FormatError(
           layer_, std::to_string(n_rows) + " stored rows for " + std::to_string(n) + " entries");
     }
-    if (config_.shared_rows) {
+    if (config_.storage.shared_rows) {
       if (rows.size() != n || factors.size() != n)
         return FormatError(layer_, "rows of other entries");
       WINNOW_TRY(AssignRows(layer.rows_are_slots, rows, factors, n_rows, state));
@@ -198,7 +203,7 @@ void Cache::WriteLayer(int layer_index, std::string& bytes) const {
     HeadState& state = layer.heads[head];
     out.PutList(std::span<const double>(state.numbers));
     state.columns.ForEach([&](auto& column) { out.PutRaw(std::as_bytes(std::span(column))); });
-    if (data.config.shared_rows) {
+    if (data.config.storage.shared_rows) {
       const SlotRows rows = state.table.rows();
       values.resize(rows.size());
       for (size_t slot = 0; slot < rows.size(); ++slot) values[slot] = rows[slot];

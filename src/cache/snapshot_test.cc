@@ -54,12 +54,11 @@ class Snapshot : public ::testing::TestWithParam<bool> {
                *backend_,
                {.shape = {.n_layers = 1, .n_kv_heads = kHeads, .key_dim = kDim, .value_dim = kDim},
                 .capacity = capacity,
-                .positions = positions,
+                .storage = {.positions = positions, .shared_rows = shares()},
                 .state = {.n_columns = 1,
                           .n_half_columns = 1,
                           .n_head_numbers = 1,
-                          .n_layer_numbers = 1},
-                .shared_rows = shares()})
+                          .n_layer_numbers = 1}})
         .value();
   }
   std::string Bytes(const Cache& cache) const {

@@ -47,9 +47,34 @@ Result<std::string> JoinedParts(const Json& parts, const std::string& where) {
   return out;
 }
 
-// Arguments of calls as the template wants them: clients send JSON text.
-void ShapeCalls(Json* message, bool wants_text) {
-  if (!message->contains("tool_calls") || !(*message)["tool_calls"].is_array()) return;
+// What the arguments of a call may hold. ordered_json looks through all names of an object for each
+// new one.
+constexpr int kMaxArgumentLevels = 64, kMaxArgumentNames = 512, kMaxArgumentValues = 65536;
+
+// `text` as the object it is; as a text where it is none. Error: more than the limits above.
+Result<Json> ParsedArguments(const std::string& text) {
+  int n_names = 0, n_values = 0;
+  bool fits = true;
+  const auto keep = [&](int depth, Json::parse_event_t event, const Json&) {
+    ++(event == Json::parse_event_t::key ? n_names : n_values);
+    fits = fits && depth <= kMaxArgumentLevels && n_names <= kMaxArgumentNames &&
+           n_values <= kMaxArgumentValues;
+    return fits;  // what does not fit is dropped as it is read
+  };
+  Json parsed = Json::parse(text, keep, /*allow_exceptions=*/false);
+  if (!fits) {
+    return Error{"tool_calls: the arguments of a call are nested deeper than " +
+                 std::to_string(kMaxArgumentLevels) + " levels, or hold more than " +
+                 std::to_string(kMaxArgumentNames) + " names or " +
+                 std::to_string(kMaxArgumentValues) + " values"};
+  }
+  return parsed.is_object() ? std::move(parsed) : Json(text);
+}
+
+// Arguments of calls as the template wants them: clients send JSON text. Errors: those of
+// ParsedArguments.
+Result<void> ShapeCalls(Json* message, bool wants_text) {
+  if (!message->contains("tool_calls") || !(*message)["tool_calls"].is_array()) return {};
   for (Json& call : (*message)["tool_calls"]) {
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
     Json& function = call["function"];
@@ -58,10 +83,10 @@ void ShapeCalls(Json* message, bool wants_text) {
     if (wants_text && !arguments.is_string()) {
       arguments = arguments.dump(-1, ' ', false, Json::error_handler_t::replace);
     } else if (!wants_text && arguments.is_string()) {
-      Json parsed = Json::parse(arguments.get_ref<const std::string&>(), nullptr, false);
-      if (parsed.is_object()) arguments = std::move(parsed);
+      WINNOW_ASSIGN(arguments, ParsedArguments(arguments.get_ref<const std::string&>()));
     }
   }
+  return {};
 }
 
 // Messages as this template takes them.
@@ -87,7 +112,9 @@ Result<Json> ShapedMessages(const Json& messages, const TemplateTraits& traits) 
     } else if (!content.is_null()) {
       return Error{Where(i) + ".content: expected a string, an array of parts or null"};
     }
-    ShapeCalls(&message, traits.wants_argument_text);
+    if (const auto shaped = ShapeCalls(&message, traits.wants_argument_text); !shaped) {
+      return Error{Where(i) + "." + shaped.error().message};
+    }
     out.push_back(std::move(message));
   }
   if (traits.takes_system || out[0]["role"] != "system") return out;
@@ -210,6 +237,7 @@ Result<std::vector<MarkedText>> PromptWriter::Render(const Conversation& convers
                                         .limits = {.max_work_bytes = kMaxWorkBytes}};
   WINNOW_ASSIGN(const auto segments, template_->Render(context, options));
   std::vector<MarkedText> text;
+  text.reserve(segments.size());
   for (const jinja::Segment& segment : segments) text.push_back({segment.text, segment.trusted});
   return text;
 }

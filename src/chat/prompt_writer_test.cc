@@ -109,6 +109,30 @@ TEST_F(PromptWriterTest, WhatIsTypedNeverBecomesAControlToken) {
   EXPECT_EQ(ControlTokens(Writer(""), {.messages = Json::array({Message("user", typed)})}), 3);
 }
 
+TEST_F(PromptWriterTest, LargeArgumentsOfCallsAreRefused) {
+  const PromptWriter writer = Writer(kWithTools);
+  const auto write = [&](const std::string& arguments) {
+    Json message = Message("assistant", nullptr);
+    message["tool_calls"] = Json::array(
+        {{{"type", "function"}, {"function", {{"name", "f"}, {"arguments", arguments}}}}});
+    return Text(writer, {.messages = {Message("user", "x"), message}});
+  };
+  const auto names = [](int n) {
+    std::string text = "{\"0\": 0";
+    for (int i = 1; i < n; ++i) text += ", \"" + std::to_string(i) + "\": 0";
+    return text + "}";
+  };
+  EXPECT_EQ(write(names(512)).find("error"), std::string::npos);
+  EXPECT_NE(write(names(513)).find("error: messages[1].tool_calls: the arguments"),
+            std::string::npos);
+  EXPECT_NE(write(names(1'000'000)).find("error: messages[1]"), std::string::npos);
+  const std::string deep(1'000'000, '[');
+  EXPECT_NE(write("{\"a\": " + deep + std::string(deep.size(), ']') + "}").find("error: messages"),
+            std::string::npos);
+  // What is no object stays a text, whatever it holds.
+  EXPECT_NE(write("not JSON").find("\"arguments\": \"not JSON\""), std::string::npos);
+}
+
 TEST_F(PromptWriterTest, ToolsAndTheirCalls) {
   const PromptWriter writer = Writer(kWithTools);
   EXPECT_TRUE(writer.takes_tools());

@@ -64,9 +64,18 @@ class LayerScores {
   int last_ = -1;  // that was scored for the layer, -1 before the first
 };
 
+Traits MakeTraits(const Composition& c) {
+  return {.storage = c.storage,
+          .decisions = {.evicts_in_decode = c.when == When::kStep,
+                        .shares_threads = c.score->shares_threads() || c.merge != nullptr},
+          .budget = {.needed = c.budget->needs_budget(),
+                     .held = c.budget->holds_budget(),
+                     .min = c.min_budget}};
+}
+
 class Composed final : public Method {
  public:
-  explicit Composed(Composition composition) : c_(std::move(composition)) {
+  explicit Composed(Composition composition) : c_(std::move(composition)), traits_(MakeTraits(c_)) {
     const auto add = [&](const Needs& part) {
       needs_.prefill = Join(needs_.prefill, part.prefill);
       needs_.decode = Join(needs_.decode, part.decode);
@@ -82,8 +91,6 @@ class Composed final : public Method {
       needs_.state += part.state;
       return place;
     };
-    c_.traits.holds_budget = c_.budget->holds_budget();
-    c_.traits.shares_threads = c_.score->shares_threads() || c_.merge != nullptr;
     score_at_ = add(c_.score->needs());
     budget_at_ = add(c_.budget->needs());
     select_at_ = add(c_.select->needs());
@@ -91,7 +98,7 @@ class Composed final : public Method {
     if (c_.prefill.select) prefill_select_at_ = add(c_.prefill.select->needs());
   }
 
-  const Traits& traits() const override { return c_.traits; }
+  const Traits& traits() const override { return traits_; }
   Needs needs() const override { return needs_; }
   int64_t MaxSlots(int64_t budget, int64_t n) const override {
     return c_.budget->MaxSlots(budget, n, NumberProtected(budget));
@@ -104,7 +111,7 @@ class Composed final : public Method {
   }
   Sizes DecodeSizes(int64_t budget, int64_t n_prompt, int64_t n, int n_layers) const override {
     Sizes sizes = Method::DecodeSizes(budget, n_prompt, n, n_layers);
-    if (c_.traits.holds_budget) return sizes;
+    if (traits_.budget.held) return sizes;
     // How the layers' sizes are rounded changes with the text; the largest only grows.
     sizes.total_slots = sizes.layer_slots * n_layers;
     sizes.total_rows = sizes.layer_rows * n_layers;
@@ -209,6 +216,7 @@ class Composed final : public Method {
   }
 
   Composition c_;
+  Traits traits_;
   Needs needs_;
   Place score_at_, budget_at_, select_at_, merge_at_, prefill_select_at_;
 };

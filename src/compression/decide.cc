@@ -27,8 +27,8 @@ void ApplyAll(cache::Cache& cache, const PlanList& plans, const PlanHooks& hooks
 
 void DecideAndApply(const Method& method, cache::Cache& cache, LayerCall call,
                     const kernels::RopeTable& rope, PlanList& plans, const PlanHooks& hooks) {
-  if (cache.config().positions != PositionMode::kOriginal && cache.keys_rotated(call.layer) &&
-      LongestHead(call) > call.budget) {
+  if (cache.config().storage.positions != PositionMode::kOriginal &&
+      cache.keys_rotated(call.layer) && LongestHead(call) > call.budget) {
     cache.Unrotate(call.layer, rope);
   }
   for (call.pass = 0; call.pass == 0 || plans.again; ++call.pass) {
@@ -43,7 +43,8 @@ void DecideAllAndApply(const Method& method, cache::Cache& cache, LayerCall call
   for (call.pass = 0; call.pass == 0 || plans.again; ++call.pass) {
     plans.Clear();
     method.DecideAll(call, plans);
-    WINNOW_CHECK(plans.plans().empty() || cache.config().positions == PositionMode::kOriginal);
+    WINNOW_CHECK(plans.plans().empty() ||
+                 cache.config().storage.positions == PositionMode::kOriginal);
     ApplyAll(cache, plans, hooks);
   }
 }

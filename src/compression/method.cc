@@ -35,7 +35,7 @@ bool Method::query_dependent() const {
 }
 
 int64_t Method::MaxSlots(int64_t budget, int64_t n) const {
-  return traits().needs_budget ? std::min(budget, n) : n;
+  return traits().budget.needed ? std::min(budget, n) : n;
 }
 
 int64_t Method::TotalSlots(int64_t budget, int64_t n, int n_layers) const {

@@ -14,6 +14,7 @@
 #include "cache/plan.h"
 #include "compression/error_profile.h"
 #include "compression/output_projections.h"
+#include "compression/traits.h"
 #include "kernels/ops.h"
 
 // What a compression method is. A method moves no memory: it reads taps and its own state, and
@@ -23,7 +24,6 @@ namespace winnow::compression {
 
 using cache::Plan;
 using cache::Position;
-using cache::PositionMode;
 using cache::Slot;
 
 // After a prompt call the model reads the call's tokens once more, introduced by a text that asks
@@ -69,8 +69,6 @@ struct Needs {
   bool operator==(const Needs&) const = default;
 };
 
-using cache::Phase;
-
 // An entry that competes with those of other KV heads.
 struct Candidate {
   double score = 0;
@@ -109,7 +107,7 @@ class PlanList {
   // the caller applies the plans and calls Decide for the same layer once more, with the next
   // LayerCall::pass.
   bool again = false;
-  // Methods with Traits::drops_hidden_states: rows of the call, 0..n_new-1, that the layers after
+  // Methods with RowPolicy::kKept: rows of the call, 0..n_new-1, that the layers after
   // this one still compute, ascending. Empty: all.
   std::vector<int32_t> kept_rows;
 
@@ -191,32 +189,6 @@ struct LayerCall {
   }
 };
 
-// What a method is, for lists and checks.
-struct Traits {
-  std::string spec = {};  // name and parameters as given, e.g. "snapkv:window=16"
-  PositionMode positions = PositionMode::kOriginal;
-  int64_t distance_cap = 0;           // kCapped: of the rotation
-  bool needs_budget = true;           // false: finds its own size
-  bool holds_budget = true;           // a budget is a bound: rows stored in all layers together are
-                                      // at most budget * n_layers (TotalRows, DecodeSizes)
-  bool compresses_prefill = true;     // evicts after prefill calls
-  bool evicts_in_decode = false;      // false: the cache grows by one per generated token
-  bool shared_rows = false;           // stored rows have several entries (EMS)
-  bool shares_threads = false;        // its work after a generated token is long, and divided
-                                      // between the threads where they are many
-  bool per_query_head = false;        // every query head keeps its own entries: the cache stores
-                                      // a KV head once for each query head of its group
-  bool waits_for_all_layers = false;  // no layer is compressed before the last one was computed
-  bool decides_at_end = false;        // prompts are compressed by DecideAll
-  bool tells_error_curves = false;    // LayerCall::on_error_curve, of a prompt that is replayed
-  bool drops_hidden_states = false;   // PyramidInfer
-  float top_p = 1;                    // below 1: Twilight's selection inside attention
-  int dense_layers = 0;               // with top_p < 1: layers attended in full
-  int bias_column = -1;    // of halves in needs().state: what HeadPlan::biases writes and
-                           // attention adds to the scores of a slot
-  int64_t min_budget = 1;  // slots it must be given, else it has to protect more than it may
-};
-
 class Method {
  public:
   virtual ~Method() = default;
@@ -231,7 +203,7 @@ class Method {
   // adds the plans that bring the cache (this layer, or layers before it: shrink only) to its size.
   // Slots in the plans are those of the cache as it is; the caller applies them in order. In other
   // position modes than kOriginal a layer with more than `budget` slots has its keys before RoPE.
-  // Requires: budget >= traits().min_budget where a budget is needed.
+  // Requires: budget >= traits().budget.min where a budget is needed.
   virtual void Decide(const LayerCall& call, PlanList& plans) const = 0;
 
   // For methods that look at all layers before they decide. Null: no memory is needed.
@@ -239,7 +211,7 @@ class Method {
   // Runs after the attention of every layer in every chunk of the replay. The newest call.n_new
   // entries of every head are the replay's: they go as soon as this returns.
   virtual void ObserveReplay(const LayerCall&) const {}
-  // With Traits::decides_at_end (and waits_for_all_layers): runs once after a prefill call, when
+  // With DecisionPolicy::Prefill::kAtEnd: runs once after a prefill call, when
   // all layers and the replay are done, and gives plans for any layers.
   // There are neither taps nor rows. Requires: positions are original, or `plans` stays empty.
   virtual void DecideAll(const LayerCall&, PlanList&) const {}
@@ -252,7 +224,7 @@ class Method {
   // sizes).
   virtual int64_t TotalSlots(int64_t budget, int64_t n, int n_layers) const;
 
-  // Rows of keys and values stored for TotalSlots, the same unless Traits::shared_rows.
+  // Rows of keys and values stored for TotalSlots, the same unless StoragePolicy::shared_rows.
   virtual int64_t TotalRows(int64_t budget, int64_t n, int n_layers) const {
     return TotalSlots(budget, n, n_layers);
   }
@@ -264,7 +236,8 @@ class Method {
     return LayerSlots(layer, n_layers, budget, n);
   }
 
-  // What is held at most after a decode call, where Traits::evicts_in_decode. Means over KV heads.
+  // What is held at most after a decode call, where DecisionPolicy::evicts_in_decode. Means over KV
+  // heads.
   struct Sizes {
     int64_t layer_slots = 0;  // the largest over layers
     int64_t layer_rows = 0;

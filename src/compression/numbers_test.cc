@@ -6,12 +6,14 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "compression/budget/budget.h"
 #include "compression/registry.h"
 #include "compression/score/pool.h"
 #include "compression/select/select.h"
+#include "compression/testing/every_method.h"
 #include "compression/testing/harness.h"
 #include "kernels/backends.h"
 
@@ -135,7 +137,7 @@ TEST(SmoothTest, AMaximumPassesOverNaN) {
 
 // Every method, alone and behind another, on attention, keys and values that are no numbers: it
 // holds its budget all the same, and does the same twice.
-class AnyNumbersTest : public ::testing::TestWithParam<std::string_view> {};
+class AnyNumbersTest : public ::testing::TestWithParam<std::string> {};
 
 double Odd(const testing::Cell& cell) {
   const double odd[] = {kNaN, kInfinity, 0, 1e30, 0.25, 1e-300, 0.25, 3e38};
@@ -164,8 +166,9 @@ TEST_P(AnyNumbersTest, AreDecidedOn) {
     for (auto& of_run : kept) {
       const auto method = MakeMethod(GetParam());
       ASSERT_TRUE(method) << method.error().message;
+      const int64_t budget = std::max<int64_t>(72, (*method)->traits().budget.min);
       testing::Harness harness(
-          *method, {.n_layers = 3, .n_q_heads = 4, .n_kv_heads = 2, .dim = 4, .budget = 72});
+          *method, {.n_layers = 3, .n_q_heads = 4, .n_kv_heads = 2, .dim = 4, .budget = budget});
       harness.SetKeys(OddVector);
       harness.SetValues(OddVector);
       const auto weights = [&](const testing::Cell& cell) { return all_nan ? kNaN : Odd(cell); };
@@ -177,43 +180,47 @@ TEST_P(AnyNumbersTest, AreDecidedOn) {
       }
     }
     EXPECT_EQ(kept[0], kept[1]);
-    if ((*MakeMethod(GetParam()))->traits().evicts_in_decode && !all_nan) {
+    if ((*MakeMethod(GetParam()))->traits().decisions.evicts_in_decode && !all_nan) {
       for (const auto& positions : kept[0]) EXPECT_LE(positions.size(), 72u * 4);
     }
   }
 }
 
-std::string ParamName(const ::testing::TestParamInfo<std::string_view>& info) {
+std::string ParamName(const ::testing::TestParamInfo<std::string>& info) {
   std::string name = std::to_string(info.index) + "_";
   for (const char c : info.param) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Methods, AnyNumbersTest,
-    ::testing::Values(
-        "adakv", "adakv:form=blend,by_mass=true", "cake", "cake:tau1=0.1,tau2=0.1",
-        "cake:tau1=100,tau2=100,gamma=1e9", "cam", "cam:attention=last", "d2o",
-        "d2o:layer_policy=softmax", "d2o:similarity=both,merge=code", "ems", "ems:score=local",
-        "ems:n_protect=2,gamma=1.5", "h2o", "hbw", "hbw:prefix_softmax=true", "keydiff", "knorm",
-        "lm-infinite", "local", "pyramidinfer:min_context=4", "pyramidkv", "random", "refreekv",
-        "refreekv:ranking=attention,per_head=true,include_first=true", "roco", "scissorhands",
-        "snapkv", "snapkv:pool=average", "streaming", "tova", "tova:per_layer=false", "treekv",
-        "treekv:prefill=step", "custom:score=running_mean,select=gate,when=step",
+// All methods, their variants, and parameters at the ends of what they take.
+std::vector<std::string> EverySpec() {
+  std::vector<std::string> specs = testing::MethodsAndVariants();
+  for (const char* spec :
+       {"adakv:form=blend,by_mass=true", "cake:tau1=0.1,tau2=0.1",
+        "cake:tau1=100,tau2=100,gamma=1e9", "cam:attention=last", "d2o:similarity=both,merge=code",
+        "ems:score=local", "ems:n_protect=2,gamma=1.5", "hbw:prefix_softmax=true",
+        "pyramidinfer:min_context=4", "refreekv:ranking=attention,per_head=true,include_first=true",
+        "snapkv:pool=average", "tova:per_layer=false", "treekv:prefill=step",
+        "custom:score=running_mean,select=gate,when=step",
         "custom:score=heavy,budget=competing,select=rounds(rounds=1/64),merge=next,when=step",
-        "custom:score=last,budget=norm,select=pair,merge=spread,when=step"),
-    ParamName);
+        "custom:score=last,budget=norm,select=pair,merge=spread,when=step"}) {
+    if (std::ranges::find(specs, spec) == specs.end()) specs.emplace_back(spec);
+  }
+  return specs;
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, AnyNumbersTest, ::testing::ValuesIn(EverySpec()), ParamName);
 
 // A pair may leave heads of different lengths to the method that decodes.
 TEST(AnyNumbersTest, UnequalHeadsAreDecodedByAnyMethod) {
-  for (const std::string_view decode :
-       {"d2o", "d2o:layer_policy=softmax", "pyramidinfer:min_context=4,block=4", "tova", "h2o",
-        "roco", "keydiff", "scissorhands", "cam:positions=original"}) {
+  int n_pairs = 0;
+  for (const std::string& decode : EverySpec()) {
     const auto first = MakeMethod("adakv:window=4");
     const auto second = MakeMethod(decode);
     ASSERT_TRUE(first && second);
     const auto both = WithDecode(*first, *second);
-    if (!both) continue;  // they reduce attention in ways that exclude each other
+    if (!both) continue;  // it grows in decode, or stores entries or reduces attention otherwise
+    ++n_pairs;
     testing::Harness harness(
         *both, {.n_layers = 3, .n_q_heads = 4, .n_kv_heads = 2, .dim = 4, .budget = 24});
     // All attention goes to one head's entries.
@@ -226,6 +233,7 @@ TEST(AnyNumbersTest, UnequalHeadsAreDecodedByAnyMethod) {
       EXPECT_LE(harness.Kept(0, head).size(), 100u) << decode << " head " << head;
     }
   }
+  EXPECT_GE(n_pairs, 20);
 }
 
 TEST(RangesTest, ParametersThatMakeNoSenseAreRefusedWithTheRange) {

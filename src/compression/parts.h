@@ -54,7 +54,7 @@ class Scorer {
   // where they are no such sums.
   virtual int n_rows_summed(const LayerCall&) const { return 1; }
   // Whether it reads many stored rows after a generated token, and shares that between the threads
-  // (Traits::shares_threads).
+  // (DecisionPolicy::shares_threads).
   virtual bool shares_threads() const { return false; }
   // Whether an entry's score is the same whatever region it is asked with.
   virtual bool of_entry_alone() const { return false; }
@@ -75,7 +75,7 @@ class Budgeter {
   virtual void Observe(const LayerCall&) const {}
   // False: finds the sizes itself. A budget, where there is one, is then a limit.
   virtual bool needs_budget() const { return true; }
-  // As Traits': false where layers together may keep more than their budgets.
+  // BudgetPolicy::held: false where layers together may keep more than their budgets.
   virtual bool holds_budget() const { return true; }
   // Whether Sizes reads the scores; otherwise they are only computed for heads that must evict.
   virtual bool reads_scores() const { return false; }
@@ -127,11 +127,21 @@ struct Protect {
 
 // Whose entries are selected: those of a KV head, for all query heads of its group, or those of
 // every query head on its own, as the authors' code of several methods does
-// (Traits::per_query_head).
+// (StoragePolicy::per_query_head).
 enum class Heads { kKv, kQuery };
 inline constexpr std::string_view kHeadsHelp =
     "what keeps its own entries: a KV head, or every query head, whose cache is then as many times "
     "as large as a KV head has query heads";
+
+// Where the keys of the entries stand, as a parameter of methods that can do both.
+template <class Visitor>
+void VisitPositions(
+    PositionMode& positions, Visitor& v,
+    std::string_view help = "of the keys: their place in the text, or in the cache") {
+  static_assert(static_cast<int>(PositionMode::kOriginal) == 0 &&
+                static_cast<int>(PositionMode::kReassigned) == 1);
+  v("positions", positions, help, Choices{"original", "reassigned"});
+}
 
 // The same as parameters of methods.
 inline constexpr std::string_view kRecentHelp =
@@ -173,7 +183,8 @@ enum class When {
 
 // A method put together from parts.
 struct Composition {
-  Traits traits = {};
+  StoragePolicy storage = {};
+  int64_t min_budget = 1;  // BudgetPolicy::min; the rest of Traits follows from the parts
   // Sinks and recent entries under a budget (slots per KV head). Window methods shrink their window
   // when the budget is small (docs/methods/semantics.md#small-budgets).
   std::shared_ptr<const Scorer> score = {};

@@ -7,6 +7,7 @@
 #include "compression/parts.h"
 #include "compression/registry.h"
 #include "compression/testing/harness.h"
+#include "compression/testing/random.h"
 
 namespace winnow::compression {
 namespace {
@@ -25,6 +26,16 @@ TEST(RegionsTest, AShareIsThatOfSinksAndRecentEntries) {
   EXPECT_EQ(count.MinBudget(), 513);
 }
 
+void UseRandomVectors(testing::Harness& h) {
+  const auto vectors = [](int which) {
+    return [which](int layer, int head, Position position) {
+      return testing::RandomVector({layer, head, position, which}, 2);
+    };
+  };
+  h.SetKeys(vectors(0));
+  h.SetValues(vectors(1));
+}
+
 // Every step method that chooses by a score runs with the regions of TreeKV's experiments.
 class StepMethods : public ::testing::TestWithParam<std::string> {};
 
@@ -33,6 +44,7 @@ TEST_P(StepMethods, KeepTheRegions) {
     const auto method = MakeMethod(GetParam() + "sinks=4,recent=" + recent);
     ASSERT_TRUE(method.has_value()) << method.error().message;
     testing::Harness h(*method, {.n_q_heads = 2, .n_kv_heads = 2, .budget = 40});
+    UseRandomVectors(h);
     h.Prefill(30, testing::RandomWeights(1));
     for (uint64_t i = 0; i < 100; ++i) {
       if (i % 25 == 24) {
@@ -42,7 +54,7 @@ TEST_P(StepMethods, KeepTheRegions) {
       }
       for (int head = 0; head < 2; ++head) {
         const std::vector<Position> kept = h.Kept(0, head);
-        ASSERT_LE(kept.size(), 40u);
+        ASSERT_LE(h.cache().n_rows(0, head), 40);
         ASSERT_GE(kept.size(), 20u);
         for (int64_t rank = 0; rank < 4; ++rank) {
           ASSERT_EQ(kept[static_cast<size_t>(rank)], rank);
@@ -55,9 +67,104 @@ TEST_P(StepMethods, KeepTheRegions) {
   }
 }
 
+TEST_P(StepMethods, KeepTheRegionsOfEveryBudgetTheyTake) {
+  for (const std::string recent : {"0.5", "0.9", "3"}) {
+    const MethodPtr method = *MakeMethod(GetParam() + "sinks=4,recent=" + recent);
+    for (int64_t budget = method->traits().budget.min; budget <= 64; ++budget) {
+      SCOPED_TRACE(method->traits().spec + " with " + std::to_string(budget));
+      const int64_t n_recent = recent == "3"     ? 3
+                               : recent == "0.5" ? std::max<int64_t>(0, budget / 2 - 4)
+                                                 : std::max<int64_t>(0, budget * 9 / 10 - 4);
+      testing::Harness h(method, {.budget = budget});
+      UseRandomVectors(h);
+      h.Prefill(90, testing::RandomWeights(3));
+      for (uint64_t i = 0; i < 8; ++i) {
+        const std::vector<Position> kept = h.Kept();
+        ASSERT_LE(h.cache().n_rows(0, 0), budget);
+        ASSERT_EQ(kept[3], 3);
+        ASSERT_GE(std::ssize(kept), 4 + n_recent);
+        for (int64_t back = 1; back <= n_recent; ++back) {
+          ASSERT_EQ(kept[kept.size() - static_cast<size_t>(back)], h.n_seen() - back);
+        }
+        h.Decode(testing::RandomWeights(10 + i));
+      }
+    }
+  }
+}
+
+// A window that the budget is too small for is half of what the sinks leave.
+TEST(RegionsTest, WindowsShrinkToWhatTheSinksLeave) {
+  EXPECT_EQ(MethodPromise("ems:sinks=4", 20).value().recent, 8);
+  EXPECT_EQ(MethodPromise("ems:sinks=4", 37).value().recent, 32);
+  EXPECT_EQ(MethodPromise("rkv:sinks=4", 12).value().recent, 4);
+  EXPECT_EQ(MethodPromise("rkv:sinks=4", 13).value().recent, 8);
+}
+
 INSTANTIATE_TEST_SUITE_P(Methods, StepMethods,
                          ::testing::Values("h2o:", "tova:", "roco:", "scissorhands:", "keydiff:",
-                                           "knorm:", "random:", "treekv:prefill=step,"));
+                                           "knorm:", "random:", "treekv:prefill=step,",
+                                           "ems:tau=0.2,", "ems:gamma=1,window=2,",
+                                           "rkv:", "rkv:window=2,buffer=1,",
+                                           "d2o:layer_policy=uniform,important=0,"));
+
+// Methods that choose by age have sinks and, in all the rest of the budget, recent entries.
+TEST(RegionsTest, NothingButRegions) {
+  for (const std::string name : {"streaming", "lm-infinite", "cam"}) {
+    testing::Harness h(*MakeMethod(name + ":sinks=4"), {.budget = 40});
+    h.Prefill(60, testing::RandomWeights(1));
+    for (uint64_t i = 0; i < 10; ++i) {
+      const std::vector<Position> kept = h.Kept();
+      ASSERT_EQ(kept.size(), 40u) << name;
+      EXPECT_EQ(kept[3], 3) << name;
+      EXPECT_EQ(kept[4], h.n_seen() - 36) << name;
+      h.Decode(testing::RandomWeights(2 + i));
+    }
+  }
+}
+
+// Recent entries as a count or a share of the budget, as those of other methods.
+TEST(RegionsTest, D2oCountsAsOtherMethodsDo) {
+  const testing::Weights weights = [](const testing::Cell& cell) {
+    return testing::Random({cell.q_head, cell.query, cell.position});
+  };
+  for (const std::string recent : {"0.5", "0.25", "7", "0"}) {
+    const std::string counted = recent.size() == 1 ? ",important=0" : "";
+    testing::Harness d2o(*MakeMethod("d2o:layer_policy=uniform,recent=" + recent + counted),
+                         {.n_q_heads = 2, .budget = 24});
+    testing::Harness h2o(*MakeMethod("h2o:sinks=4,recent=" + recent),
+                         {.n_q_heads = 2, .budget = 24});
+    for (testing::Harness* h : {&d2o, &h2o}) h->Prefill(50, weights);
+    ASSERT_EQ(d2o.Kept(), h2o.Kept()) << recent;
+    for (int step = 0; step < 100; ++step) {
+      for (testing::Harness* h : {&d2o, &h2o}) h->Decode(weights);
+      ASSERT_EQ(d2o.Kept(), h2o.Kept()) << recent << ", step " << step;
+    }
+  }
+  EXPECT_EQ((*MakeMethod("d2o:important=0,recent=16"))->traits().budget.min, 21);
+  EXPECT_EQ((*MakeMethod("d2o:important=0"))->traits().budget.min, 6);
+  EXPECT_EQ(MakeMethod("d2o:recent=0").error().message,
+            "d2o: recent: found '0', expected 1 or more, or important=0");
+}
+
+// Layers that others take from keep fewer recent entries: what is promised holds for them.
+TEST(RegionsTest, D2oPromisesWhatTheSmallestLayerKeeps) {
+  const std::string spec = "d2o:total=true";
+  constexpr int64_t kBudget = 200;
+  testing::Harness h(*MakeMethod(spec), {.n_layers = 5, .budget = kBudget});
+  h.Prefill(1000, [&](const testing::Cell& cell) {
+    if (cell.query != 999) return 0.0;
+    if (cell.rank > 0) return 1e-3 * static_cast<double>(1000 - cell.rank);  // older ones rather
+    return cell.layer == 0 ? 1000.0 : 100.0;
+  });
+  const std::vector<Position> kept = h.Kept(0);
+  const Promise promise = MethodPromise(spec, kBudget).value();
+  ASSERT_LT(std::ssize(kept), kBudget);
+  ASSERT_EQ(promise.recent, 24);  // a quarter of 100 - 4
+  EXPECT_EQ(kept[kept.size() - static_cast<size_t>(promise.recent)], 1000 - promise.recent);
+  // By a softmax a layer may have as few as 4 + 2.
+  EXPECT_EQ(MethodPromise("d2o:layer_policy=softmax", kBudget).value().sinks, 4);
+  EXPECT_EQ(MethodPromise("d2o:layer_policy=softmax", kBudget).value().recent, 1);
+}
 
 }  // namespace
 }  // namespace winnow::compression

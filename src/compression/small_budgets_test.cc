@@ -18,8 +18,8 @@ TEST(SmallBudgetsTest, WhatIsProtectedFits) {
   for (const MethodEntry& entry : Methods()) {
     const MethodPtr method = MakeMethod(entry.name).value();
     const Traits& traits = method->traits();
-    if (!traits.needs_budget) continue;
-    for (int64_t budget = traits.min_budget; budget <= 80; ++budget) {
+    if (!traits.budget.needed) continue;
+    for (int64_t budget = traits.budget.min; budget <= 80; ++budget) {
       const Promise promise = MethodPromise(entry.name, budget).value();
       EXPECT_LE(promise.sinks + promise.recent, budget) << entry.name;
     }
@@ -31,8 +31,8 @@ TEST(SmallBudgetsTest, EveryMethodHoldsEveryBudgetItTakes) {
   for (const MethodEntry& entry : Methods()) {
     const MethodPtr method = *MakeMethod(entry.name);
     const Traits& traits = method->traits();
-    if (!traits.needs_budget) continue;
-    for (int64_t budget = traits.min_budget; budget <= 64; ++budget) {
+    if (!traits.budget.needed) continue;
+    for (int64_t budget = traits.budget.min; budget <= 64; ++budget) {
       SCOPED_TRACE(std::string(entry.name) + " with " + std::to_string(budget));
       testing::Harness h(
           method, {.n_layers = kLayers, .n_q_heads = 4, .n_kv_heads = kHeads, .budget = budget});
@@ -58,7 +58,7 @@ TEST(SmallBudgetsTest, EveryMethodHoldsEveryBudgetItTakes) {
       check();
       for (uint64_t i = 0; i < 3; ++i) {
         h.Decode(testing::RandomWeights(10 + i));
-        n_grown += traits.evicts_in_decode ? 0 : 1;
+        n_grown += traits.decisions.evicts_in_decode ? 0 : 1;
         check();
       }
       h.Prefill(17, testing::RandomWeights(20));

@@ -22,6 +22,20 @@ std::string_view ToString(PositionMode mode) {
   return "original, of keys stored before RoPE";
 }
 
+// Of a pair that WithDecode lets pass: what agrees, and attention, as the prompt's method states
+// it.
+Traits Joined(const Traits& prefill, const Traits& decode) {
+  Traits both = prefill;
+  both.spec += ", then " + decode.spec;
+  both.decisions.evicts_in_decode = true;
+  both.decisions.shares_threads |= decode.decisions.shares_threads;
+  // A size that the prompt's method finds is held: nothing has to be asked for.
+  both.budget = {.needed = prefill.budget.needed || !prefill.decisions.Evicts(Phase::kPrefill),
+                 .held = prefill.budget.held && decode.budget.held,
+                 .min = std::max(prefill.budget.min, decode.budget.min)};
+  return both;
+}
+
 // Prefill by one method, decode by another. Both keep their state from the start: the decode
 // method watches the prompt too, under a budget at which it has nothing to evict.
 class TwoMethods final : public Method {
@@ -29,17 +43,8 @@ class TwoMethods final : public Method {
   TwoMethods(MethodPtr prefill, MethodPtr decode)
       : prefill_(std::move(prefill)),
         decode_(std::move(decode)),
-        traits_(prefill_->traits()),
+        traits_(Joined(prefill_->traits(), decode_->traits())),
         needs_(prefill_->needs()) {
-    const Traits& second = decode_->traits();
-    traits_.spec += ", then " + second.spec;
-    // A size that the prompt's method finds is held: nothing has to be asked for.
-    traits_.needs_budget |= !traits_.compresses_prefill;
-    traits_.holds_budget &= second.holds_budget;
-    traits_.evicts_in_decode = true;
-    traits_.shares_threads |= second.shares_threads;
-    traits_.min_budget = std::max(traits_.min_budget, second.min_budget);
-
     const Needs more = decode_->needs();
     decode_at_ = needs_.state;
     held_at_ = decode_at_.n_layer_numbers + more.state.n_layer_numbers;
@@ -82,9 +87,9 @@ class TwoMethods final : public Method {
       sizes.total_slots += slots;
       sizes.total_rows += rows;
     }
-    if (traits_.holds_budget && budget > 0) {
+    if (traits_.budget.held && budget > 0) {
       sizes.total_rows = std::min(sizes.total_rows, budget * n_layers);
-      if (!traits_.shared_rows) sizes.total_slots = sizes.total_rows;
+      if (!traits_.storage.shared_rows) sizes.total_slots = sizes.total_rows;
     }
     return sizes;
   }
@@ -127,7 +132,7 @@ class TwoMethods final : public Method {
   // Sets what every layer holds while generating, in rows per KV head. The first layer of the first
   // decode call does it for all, whose entries are then as the prompt left them.
   void SetHeld(const LayerCall& call) const {
-    const int64_t min = decode_->traits().min_budget;
+    const int64_t min = decode_->traits().budget.min;
     int64_t sum = 0;
     for (int layer = 0; layer < call.n_layers; ++layer) {
       const int64_t held = std::max(LeftByPrefill(call, layer), min);
@@ -135,7 +140,7 @@ class TwoMethods final : public Method {
       sum += held;
     }
     const int64_t max = call.budget * call.n_layers;
-    if (!traits_.holds_budget || call.budget == 0 || sum <= max) return;
+    if (!traits_.budget.held || call.budget == 0 || sum <= max) return;
     // Layers lifted to the least take from the others, each in proportion to what it has above it.
     const int64_t layers_min = min * call.n_layers;
     for (int layer = 0; layer < call.n_layers; ++layer) {
@@ -149,7 +154,7 @@ class TwoMethods final : public Method {
   // was found is held; the budget, if there is one and a method that fills it left the layer whole,
   // or the prefill method does not compress.
   int64_t LeftByPrefill(const LayerCall& call, int layer) const {
-    if (!traits_.compresses_prefill) return call.budget;
+    if (!traits_.decisions.Evicts(Phase::kPrefill)) return call.budget;
     const int64_t n_new = layer == call.layer ? call.n_new : 0;
     int64_t n_rows = 0;
     for (int head = 0; head < call.n_kv_heads(); ++head) {
@@ -157,16 +162,16 @@ class TwoMethods final : public Method {
     }
     const int64_t mean = n_rows / call.n_kv_heads();
     const bool whole = mean >= call.n_seen - call.n_new;
-    const bool found = !prefill_->traits().needs_budget;  // a size of its own: held, were it whole
+    const bool found = !prefill_->traits().budget.needed;  // a size of its own: held, were it whole
     return call.budget > 0 && whole && !found ? call.budget : mean;
   }
 
   // What a layer holds at most after a prompt that ended n_prompt tokens after the beginning.
   int64_t MaxHeld(int layer, int n_layers, int64_t budget, int64_t n_prompt) const {
-    const bool grows = budget > 0 && n_prompt <= budget && prefill_->traits().needs_budget;
-    if (!traits_.compresses_prefill || grows) return budget;
+    const bool grows = budget > 0 && n_prompt <= budget && prefill_->traits().budget.needed;
+    if (!traits_.decisions.Evicts(Phase::kPrefill) || grows) return budget;
     return std::max(prefill_->LayerRows(layer, n_layers, budget, n_prompt),
-                    decode_->traits().min_budget);
+                    decode_->traits().budget.min);
   }
 
   MethodPtr prefill_, decode_;
@@ -176,36 +181,44 @@ class TwoMethods final : public Method {
   int held_at_ = 0;
 };
 
+// Two methods of one cache.
+Result<void> CheckAgree(const StoragePolicy& first, const StoragePolicy& second) {
+  if (first.positions != second.positions) {
+    return Error{"the first keeps positions " + std::string(ToString(first.positions)) +
+                 ", the second " + std::string(ToString(second.positions)) +
+                 "; they must agree (some methods have a parameter 'positions')"};
+  }
+  if (first.distance_cap != second.distance_cap) {
+    return Error{"distances are capped at " + std::to_string(first.distance_cap) + " and " +
+                 std::to_string(second.distance_cap) + "; they must agree"};
+  }
+  if (first.shared_rows != second.shared_rows) {
+    return Error{"one of them stores several entries in a row, the other does not"};
+  }
+  if (first.per_query_head != second.per_query_head) {
+    return Error{
+        "one of them keeps entries for every query head, the other for every KV head; give both "
+        "the same parameter 'heads'"};
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<MethodPtr> WithDecode(MethodPtr prefill, MethodPtr decode) {
   const Traits& first = prefill->traits();
   const Traits& second = decode->traits();
   const std::string both = first.spec + ", then " + second.spec + ": ";
-  if (!second.evicts_in_decode) {
+  if (!second.decisions.evicts_in_decode) {
     return Error{both + second.spec + " does not evict while generating"};
   }
-  if (!second.holds_budget && !second.needs_budget) {
+  if (!second.budget.Heeded()) {
     return Error{both + second.spec +
                  " finds its own size and holds no budget while generating; expected a method that "
                  "does, such as h2o"};
   }
-  if (first.positions != second.positions) {
-    return Error{both + "the first keeps positions " + std::string(ToString(first.positions)) +
-                 ", the second " + std::string(ToString(second.positions)) +
-                 "; they must agree (some methods have a parameter 'positions')"};
-  }
-  if (first.distance_cap != second.distance_cap) {
-    return Error{both + "distances are capped at " + std::to_string(first.distance_cap) + " and " +
-                 std::to_string(second.distance_cap) + "; they must agree"};
-  }
-  if (first.shared_rows != second.shared_rows) {
-    return Error{both + "one of them stores several entries in a row, the other does not"};
-  }
-  if (first.per_query_head != second.per_query_head) {
-    return Error{both +
-                 "one of them keeps entries for every query head, the other for every KV head; "
-                 "give both the same parameter 'heads'"};
+  if (const auto agree = CheckAgree(first.storage, second.storage); !agree) {
+    return Error{both + agree.error().message};
   }
   const Needs more = decode->needs();
   if (!CanServe(prefill->needs().prefill, more.prefill)) {
@@ -213,7 +226,7 @@ Result<MethodPtr> WithDecode(MethodPtr prefill, MethodPtr decode) {
                  "they look at the query heads of a group in ways that one pass of attention "
                  "cannot serve; give both the same parameter 'reduce'"};
   }
-  if (std::min(first.top_p, second.top_p) < 1 && more.decode.any()) {
+  if ((first.attention.Selects() || second.attention.Selects()) && more.decode.any()) {
     return Error{both + "selecting inside attention leaves no attention weights to evict by"};
   }
   return MethodPtr(std::make_shared<TwoMethods>(std::move(prefill), std::move(decode)));

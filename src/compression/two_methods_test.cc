@@ -75,7 +75,7 @@ int64_t RowsHeld(const Harness& harness, int n_layers) {
 TEST(TwoMethodsTest, LayersLiftedToTheLeastLeaveTheTotalAsItIs) {
   const auto method = Both("pyramidkv:window=2", "tova:sinks=9,queries=1");
   ASSERT_TRUE(method) << ErrorText(method);
-  const int64_t min = (*method)->traits().min_budget;
+  const int64_t min = (*method)->traits().budget.min;
   ASSERT_GE(min, 10);
   const int64_t budget = min + 2;
   Harness harness(*method, {.n_layers = 4, .budget = budget});
@@ -120,7 +120,7 @@ TEST(TwoMethodsTest, EntriesThatShareRowsHoldTheBudgetInRows) {
 TEST(TwoMethodsTest, ASizeThatWasFoundIsHeld) {
   const auto method = Both("refreekv:sinks=1,whole_layers=0", "h2o");
   ASSERT_TRUE(method) << ErrorText(method);
-  EXPECT_FALSE((*method)->traits().needs_budget);
+  EXPECT_FALSE((*method)->traits().budget.needed);
   std::vector<double> weights(32, 0);
   for (size_t i = 27; i < 32; ++i) weights[i] = .2;
   for (const int64_t budget : {0, 20}) {
@@ -163,7 +163,7 @@ TEST(TwoMethodsTest, SizesAreThePrefillMethodsThenTheDecodeMethods) {
   EXPECT_EQ(whole->TotalSlots(16, 100, 4), 400);
   EXPECT_EQ(whole->DecodeSizes(16, 100, 101, 4).total_slots, 64);
   EXPECT_EQ(whole->DecodeSizes(16, 5, 9, 4).total_slots, 36);
-  EXPECT_TRUE(whole->traits().needs_budget);
+  EXPECT_TRUE(whole->traits().budget.needed);
   const MethodPtr pyramid = Both("pyramidkv:window=4", "h2o").value();
   const Method::Sizes sizes = pyramid->DecodeSizes(20, 200, 300, 4);
   EXPECT_EQ(sizes.layer_slots, pyramid->LayerSlots(0, 4, 20, 200));
@@ -176,9 +176,9 @@ TEST(TwoMethodsTest, IsTheUnionOfBoth) {
   ASSERT_TRUE(method) << ErrorText(method);
   const Traits& traits = (*method)->traits();
   EXPECT_EQ(traits.spec, "snapkv:window=8, then h2o:sinks=3");
-  EXPECT_TRUE(traits.needs_budget);
-  EXPECT_TRUE(traits.evicts_in_decode);
-  EXPECT_EQ(traits.min_budget, (*MakeMethod("h2o:sinks=3"))->traits().min_budget);
+  EXPECT_TRUE(traits.budget.needed);
+  EXPECT_TRUE(traits.decisions.evicts_in_decode);
+  EXPECT_EQ(traits.budget.min, (*MakeMethod("h2o:sinks=3"))->traits().budget.min);
   const Needs needs = (*method)->needs();
   EXPECT_EQ(needs.prefill.last_rows, 8);
   EXPECT_TRUE(needs.prefill.column_sums);

@@ -20,7 +20,6 @@ class Weight {
   virtual TensorType type() const = 0;
   virtual int64_t rows() const = 0;
   virtual int64_t cols() const = 0;
-  virtual int64_t resident_bytes() const = 0;  // memory of our own, beyond the mapped file
 };
 
 // Where a weight comes from: blocks as in the GGUF file, row after row. `keep_alive` keeps `bytes`

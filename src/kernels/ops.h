@@ -62,8 +62,8 @@ class Backend {
   virtual void Release(Storage& storage, int64_t offset_bytes, int64_t bytes) = 0;
 
   // --- rows ---
-  // out[i] = row tokens[i] of the weight, as floats, times `scale`.
-  virtual void GetRows(const Weight& weight, std::span<const int32_t> tokens, float scale,
+  // out[i] = row tokens[i] of the weight, as floats.
+  virtual void GetRows(const Weight& weight, std::span<const int32_t> tokens,
                        const Matrix& out) = 0;
   // out = x / rms(x) * weight, per row of x [n, cols]; weight [1, cols]. In place allowed.
   // Accumulates in double or by a tree, so that the order of threads cannot matter.
@@ -74,8 +74,6 @@ class Backend {
   // empty.
   virtual void LayerNorm(const Matrix& x, const Matrix& weight, const Matrix& bias, float epsilon,
                          const Matrix& out) = 0;
-  // x += y.
-  virtual void Add(const Matrix& x, const Matrix& y) = 0;
   // out = activation(gate) * up; with `up` empty: out = activation(gate). In place allowed.
   virtual void Activate(Activation activation, const Matrix& gate, const Matrix& up,
                         const Matrix& out) = 0;

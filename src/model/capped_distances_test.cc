@@ -21,6 +21,7 @@ constexpr int kTokens = 40;
 
 std::vector<int32_t> Tokens() {
   std::vector<int32_t> tokens;
+  tokens.reserve(kTokens);
   for (int i = 0; i < kTokens; ++i) tokens.push_back((i * 37 + 11) % 70);
   return tokens;
 }
@@ -33,13 +34,14 @@ struct Way {
 // Logits of the tokens after the prompt, whose keys are stored before RoPE from then on.
 Result<std::vector<float>> LogitsUnder(const Model& model, kernels::Backend& backend, int64_t cap,
                                        Way way) {
-  const auto cache = Cache::Make(backend, {.shape = model.cache_shape(),
-                                           .key_type = kernels::TensorType::kF32,
-                                           .value_type = kernels::TensorType::kF32,
-                                           .capacity = 100,
-                                           .positions = cache::PositionMode::kCapped,
-                                           .distance_cap = cap})
-                         .value();
+  const auto cache =
+      Cache::Make(backend,
+                  {.shape = model.cache_shape(),
+                   .key_type = kernels::TensorType::kF32,
+                   .value_type = kernels::TensorType::kF32,
+                   .capacity = 100,
+                   .storage = {.positions = cache::PositionMode::kCapped, .distance_cap = cap}})
+          .value();
   Step step(model);
   std::vector<float> all;
   const std::vector<int32_t> tokens = Tokens();

@@ -26,7 +26,7 @@ Result<std::vector<float>> ReadOutputProjection(const Model& model, int layer) {
                   backend.Allocate(n * cols * static_cast<int64_t>(sizeof(float))));
     const kernels::Matrix out = {
         .storage = storage.get(), .offset = 0, .rows = n, .cols = cols, .stride = cols};
-    backend.GetRows(*piece.weight, rows, /*scale=*/1.0f, out);
+    backend.GetRows(*piece.weight, rows, out);
     const size_t at = all.size();
     all.resize(at + static_cast<size_t>(n * cols));
     backend.Read(out, std::span(all).subspan(at));

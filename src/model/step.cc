@@ -39,15 +39,15 @@ Step::Step(const Model& model)
       ropes_(model.n_ropes()) {}
 
 Result<void> Step::Begin(std::span<const TokenSpan> spans, int64_t row_block) {
-  WINNOW_CHECK(!at_work_);
+  WINNOW_CHECK(!active_);
   WINNOW_TRY(Check(spans));
   WINNOW_TRY(Prepare(spans, row_block));
-  at_work_ = true;
+  active_ = true;
   return {};
 }
 
 Result<bool> Step::Run(const Quota& quota) {
-  WINNOW_CHECK(at_work_ && !running_);
+  WINNOW_CHECK(active_ && !running_);
   // Memory that is refused ends in an exception, and whoever catches it abandons the step.
   struct Running {
     explicit Running(bool& running) : running_(running) { running_ = true; }
@@ -61,17 +61,17 @@ Result<bool> Step::Run(const Quota& quota) {
                                          std::chrono::steady_clock::now() < quota.deadline));
        ++n) {
     done = RunUnit(quota);
-    if (!done || !at_work_) break;
+    if (!done || !active_) break;
   }
   if (!done) {
     End();
     return done.error();
   }
-  return !at_work_;
+  return !active_;
 }
 
 void Step::Drop(size_t span) {
-  WINNOW_CHECK(at_work_ && !running_);
+  WINNOW_CHECK(active_ && !running_);
   for (size_t i = 0; i < states_.size(); ++i) {
     if (states_[i].number != span) continue;
     states_[i].dropped = true;
@@ -86,13 +86,22 @@ void Step::Abandon() {
 
 Result<void> Step::RunAll(std::span<const TokenSpan> spans, int64_t row_block) {
   WINNOW_TRY(Begin(spans, row_block));
+  // Where an exception leaves Run nobody else could end the step.
+  struct Ended {
+    explicit Ended(Step& step) : step_(step) {}
+    ~Ended() {
+      if (step_.active_) step_.Abandon();
+    }
+    Step& step_;
+  };
+  const Ended ended(*this);
   WINNOW_ASSIGN(const bool finished, Run());
   WINNOW_CHECK(finished);
   return {};
 }
 
 double Step::done() const {
-  if (!at_work_ || n_rows_ == 0 || !in_layers()) return 1;
+  if (!active_ || n_rows_ == 0 || !in_layers()) return 1;
   return (layer_ + static_cast<double>(next_row_) / static_cast<double>(n_rows_)) /
          model_.hyperparameters().n_layers;
 }
@@ -133,11 +142,11 @@ Result<int64_t> Step::LastRotation(const TokenSpan& span) const {
   const int64_t n = TokenCount(span);
   // Layers go through their first eviction one after another, but in the same step.
   const cache::PositionMode mode =
-      cache.keys_rotated(0) ? cache::PositionMode::kOriginal : cache.config().positions;
+      cache.keys_rotated(0) ? cache::PositionMode::kOriginal : cache.config().storage.positions;
   int64_t last = span.first_position + n - 1;
   int64_t limit = model_.context();
   if (mode == cache::PositionMode::kCapped) {
-    last = std::min(last, cache.config().distance_cap);
+    last = std::min(last, cache.config().storage.distance_cap);
     limit = model_.rope(0).max_positions();
   } else if (mode == cache::PositionMode::kReassigned) {
     int64_t max = 0;
@@ -195,7 +204,7 @@ Result<void> Step::Prepare(std::span<const TokenSpan> spans, int64_t row_block) 
     positions_.resize(tokens_.size());
     std::iota(positions_.end() - state.n_rows, positions_.end(), state.span->first_position);
   }
-  backend_.GetRows(*model_.parts().embedding, tokens_, /*scale=*/1.0f, work_.hidden.Rows(n_rows_));
+  backend_.GetRows(*model_.parts().embedding, tokens_, work_.hidden.Rows(n_rows_));
   return {};
 }
 
@@ -379,7 +388,7 @@ void Step::EmitRows(const State& state, int64_t first, const Matrix& logits) {
 }
 
 void Step::End() {
-  at_work_ = false;
+  active_ = false;
   for (auto& rope : ropes_) rope.reset();
   // The hidden states of a long prompt are not kept for the single tokens that follow.
   if (work_.hidden.rows() > row_block_) work_.hidden.Free();

@@ -64,7 +64,7 @@ class Step {
   // memory. Errors, before anything is changed: token id outside the vocabulary, cache full,
   // position beyond the context, memory refused. The spans, and what they point to, stay until the
   // step is finished or abandoned.
-  // Requires: no step is at work.
+  // Requires: no step is active.
   Result<void> Begin(std::span<const TokenSpan> spans, int64_t row_block = 512);
   // Works until the quota is used up. True: the step is finished. Errors: those of after_layer, and
   // a full cache, but for sequences that keep them to themselves (attention::Sequence::failure);
@@ -73,25 +73,25 @@ class Step {
   // Leaves a span (its number in Begin) out of the rest of the step: its sequence is not touched
   // any more, and what its cache holds of the tokens is undefined. Between two calls of Run.
   void Drop(size_t span);
-  // Drops the step at work, if any. The caches then hold an undefined part of the tokens.
+  // Drops the active step, if any. The caches then hold an undefined part of the tokens.
   void Abandon();
 
   // Begin, and Run to the end.
   Result<void> RunAll(std::span<const TokenSpan> spans, int64_t row_block = 512);
 
-  bool at_work() const { return at_work_; }
+  bool active() const { return active_; }
   // Of the last block that Run computed; 0: none, or one of logits.
   int64_t last_block_rows() const { return last_block_rows_; }
-  // Share of the row blocks of the step at work that are done, 0..1.
+  // Share of the row blocks of the active step that are done, 0..1.
   double done() const;
 
  private:
-  // One span in the step at work.
+  // One span in the active step.
   struct State {
     const TokenSpan* span = nullptr;
     size_t number = 0;      // in Begin
     bool dropped = false;   // its rows leave at the end of the layer
-    int64_t n_rows = 0;     // that the layer at work computes
+    int64_t n_rows = 0;     // that the current layer computes
     int64_t n_outputs = 0;  // of them the last ones, which are read after the last layer
   };
 
@@ -123,11 +123,11 @@ class Step {
   attention::LayerPass pass_;
   std::vector<std::shared_ptr<const kernels::RopeTable>> ropes_;  // [Model::rope_of_layer]
 
-  bool at_work_ = false;
+  bool active_ = false;
   bool running_ = false;
   int64_t row_block_ = 0;
   int64_t last_block_rows_ = 0;
-  int64_t n_rows_ = 0;     // of the layer at work
+  int64_t n_rows_ = 0;     // of the current layer
   int64_t n_outputs_ = 0;  // of all spans
   int layer_ = 0;
   int64_t next_row_ = 0;      // of the layer; then of the logits

@@ -55,8 +55,7 @@ using Found = std::vector<std::vector<std::vector<float>>>;
 // The next token of a sequence.
 TokenSpan Next(Sequence& sequence, float top_p = 1) {
   return {.sequence = {.cache = sequence.cache.get(),
-                       .top_p = top_p,
-                       .top_p_from = 1,
+                       .policy = {.top_p = top_p, .dense_layers = 1},
                        .n_attended = &sequence.n_attended},
           .tokens = {&sequence.next, 1},
           .first_position = sequence.n,
@@ -194,7 +193,7 @@ TEST(StepBatch, RefusesWhatCannotBeBeforeAnythingChanges) {
     spans[1].tokens = {&token, 1};
     spans[1].first_position = position;
     const auto begun = loaded.step->Begin(spans);
-    EXPECT_FALSE(loaded.step->at_work());
+    EXPECT_FALSE(loaded.step->active());
     return begun.has_value() ? std::string("no error") : begun.error().message;
   };
   EXPECT_EQ(refused(kVocabulary, sequences[1].n),

@@ -139,7 +139,7 @@ TEST(StepDecisions, AnErrorEndsTheStepOrItsSequence) {
   const auto outcome = loaded.step->RunAll({&span, 1});
   ASSERT_FALSE(outcome.has_value());
   EXPECT_EQ(outcome.error().message, "no plan");
-  EXPECT_FALSE(loaded.step->at_work());
+  EXPECT_FALSE(loaded.step->active());
 
   failing->Truncate(kPrompt);
   std::optional<Error> failure;

@@ -53,15 +53,15 @@ TEST(StepSpans, OneThatIsDroppedIsNotTouchedAgain) {
     Prompt first(loaded, 20, 1), second(loaded, 17, 2), third(loaded, 9, 3);
     const std::vector<TokenSpan> spans = {first.span, second.span, third.span};
     ASSERT_TRUE(loaded.step->Begin(spans, 8).has_value());
-    for (int i = 0; i < n_before && loaded.step->at_work(); ++i) {
+    for (int i = 0; i < n_before && loaded.step->active(); ++i) {
       ASSERT_TRUE(loaded.step->Run({.n_blocks = 1}).has_value());
     }
-    const bool in_time = loaded.step->at_work();
+    const bool in_time = loaded.step->active();
     if (in_time) {
       loaded.step->Drop(1);
       second.cache.reset();
     }
-    while (loaded.step->at_work()) ASSERT_TRUE(loaded.step->Run({.n_blocks = 1}).has_value());
+    while (loaded.step->active()) ASSERT_TRUE(loaded.step->Run({.n_blocks = 1}).has_value());
     EXPECT_EQ(first.logits, Alone(loaded, first)) << n_before;
     EXPECT_EQ(third.logits, Alone(loaded, third)) << n_before;
     EXPECT_FALSE(first.failure || third.failure);
@@ -75,18 +75,18 @@ TEST(StepSpans, WithAllDroppedItIsOver) {
     const std::vector<TokenSpan> spans = {first.span, second.span};
     ASSERT_TRUE(loaded.step->Begin(spans, 16).has_value());
     for (int i = 0; i < n_before; ++i) {
-      if (loaded.step->at_work()) {
+      if (loaded.step->active()) {
         ASSERT_TRUE(loaded.step->Run({.n_blocks = 1}).has_value());
       }
     }
-    if (!loaded.step->at_work()) continue;
+    if (!loaded.step->active()) continue;
     loaded.step->Drop(0);
     loaded.step->Drop(1);
     first.cache.reset();
     second.cache.reset();
     EXPECT_TRUE(loaded.step->Run().value());
     EXPECT_TRUE(std::ranges::all_of(first.logits, [](float logit) { return logit == 0; }));
-    EXPECT_FALSE(loaded.step->at_work());
+    EXPECT_FALSE(loaded.step->active());
   }
 }
 

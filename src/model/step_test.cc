@@ -136,7 +136,7 @@ TEST(Step, AnErrorOfTheHookEndsTheStep) {
   const auto outcome = loaded.step->Run();
   ASSERT_FALSE(outcome.has_value());
   EXPECT_EQ(outcome.error().message, "no plan");
-  EXPECT_FALSE(loaded.step->at_work());
+  EXPECT_FALSE(loaded.step->active());
 }
 
 // As memory that is refused does.
@@ -149,6 +149,9 @@ TEST(Step, AnExceptionLeavesAStepThatCanBeAbandoned) {
   ASSERT_TRUE(loaded.step->Begin({&span, 1}).has_value());
   EXPECT_THROW((void)loaded.step->Run(), std::bad_alloc);
   loaded.step->Abandon();
+  cache->Truncate(0);
+  EXPECT_THROW((void)loaded.step->RunAll({&span, 1}), std::bad_alloc);
+  EXPECT_FALSE(loaded.step->active());
   cache->Truncate(0);
   const TokenSpan again = MakeSpan(*cache, tokens);
   EXPECT_TRUE(loaded.step->RunAll({&again, 1}).has_value());
@@ -248,7 +251,7 @@ TEST(Step, AbandonedAtAnyBlockItCanBeginAnew) {
       ASSERT_FALSE(loaded.step->Run({.n_blocks = n}).value());
     }
     loaded.step->Abandon();
-    EXPECT_FALSE(loaded.step->at_work());
+    EXPECT_FALSE(loaded.step->active());
     EXPECT_TRUE(dropped.logits.empty());
     cache->Truncate(0);
     const TokenSpan second = Watched(*cache, tokens, again);
@@ -282,7 +285,7 @@ TEST(Step, AFullCacheLeavesTheOthersAsTheyWere) {
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().message,
             "cache: full: layer 0 holds 0 of 22 entries, 23 more do not fit");
-  EXPECT_FALSE(loaded.step->at_work());
+  EXPECT_FALSE(loaded.step->active());
   for (int layer = 0; layer < kLayers; ++layer) {
     EXPECT_EQ(cache->n_slots(layer, 0), 0);
     EXPECT_EQ(small->n_slots(layer, 0), 0);
@@ -300,7 +303,7 @@ TEST(StepDeathTest, StepsDoNotNest) {
   outer.on_logits = [&](int64_t, std::span<const float>) {
     (void)loaded.step->RunAll({&inner, 1});
   };
-  EXPECT_DEATH((void)loaded.step->RunAll({&outer, 1}), "at_work_");
+  EXPECT_DEATH((void)loaded.step->RunAll({&outer, 1}), "active_");
 }
 
 TEST(Step, NoTokensIsNoWork) {

@@ -112,19 +112,18 @@ class Player {
                                  .key_type = kernels::TensorType::kF32,
                                  .value_type = kernels::TensorType::kF32,
                                  .capacity = recording_.n_tokens()};
-    WINNOW_TRY(runtime::Compressor::Check(options_.compression));
+    WINNOW_TRY(options_.compression.Check());
     // A recording does not say what its model was trained for: all of it.
     runtime::Compressor::Shape(
         options_.compression,
         {.n_q_heads = recording_.n_q_heads(), .trained_context = recording_.n_tokens()}, config);
     WINNOW_ASSIGN(cache_, cache::Cache::Make(backend_, config));
-    if (config.positions != cache::PositionMode::kOriginal) {
+    if (config.storage.positions != cache::PositionMode::kOriginal) {
       WINNOW_ASSIGN(rope_table_, rope_.Cover(recording_.n_tokens()));
     } else {
       rope_table_ = std::make_shared<const kernels::RopeTable>();  // keys come after RoPE
     }
     sequence_.cache = cache_.get();
-    sequence_.top_p_from = method_.traits().dense_layers;
     sequence_.after_layer = [this](const attention::LayerDone& done) -> Result<void> {
       return compressor_.AfterLayer(*cache_, done);
     };
@@ -176,9 +175,7 @@ class Player {
                    std::to_string(n_together) + " of a chunk of " + std::to_string(q.rows) +
                    " tokens can be attended to together; take the prompt whole, or in chunks of 1"};
     }
-    sequence_.taps = compressor_.Taps();
-    sequence_.rows = compressor_.Rows();
-    sequence_.top_p = phase == Phase::kDecode ? method_.traits().top_p : 1;
+    compressor_.Ask(sequence_);
     const attention::LayerPass::Span span = {.sequence = &sequence_, .n_rows = q.rows};
     pass_.Start(layer, *rope_table_, {&span, 1});
     WINNOW_TRY(pass_.Run({.q = q, .k = k, .v = v, .out = out, .positions = positions_}));
@@ -235,7 +232,7 @@ Result<ReplaySummary> Player::WriteResult(const std::string& path) {
     tensors.push_back({prefix + "out", Type::kF32, {recording_.n_q_heads(), n_steps, dim}});
   }
   WINNOW_ASSIGN(Writer writer,
-                Writer::Create(path, std::move(tensors),
+                Writer::Create(path, tensors,
                                {{"method", method_.traits().spec},
                                 {"n_prompt", std::to_string(recording_.n_prompt())}}));
   for (int layer = 0; layer < recording_.n_layers(); ++layer) {

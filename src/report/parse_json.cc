@@ -11,6 +11,8 @@ namespace {
 // Builds a Value from the parser's events, so that no second tree is held.
 class Builder {
  public:
+  explicit Builder(int64_t max_values) : max_values_(max_values) {}
+
   bool null() { return Put(Value()); }
   bool boolean(bool value) { return Put(value); }
   bool number_integer(int64_t value) { return Put(value); }
@@ -44,6 +46,10 @@ class Builder {
   };
 
   bool Put(Value value) {
+    if (++n_values_ > max_values_) {
+      error_ = "more than " + std::to_string(max_values_) + " values";
+      return false;
+    }
     if (open_.empty()) {
       value_ = std::move(value);
       return true;
@@ -70,6 +76,8 @@ class Builder {
     return Put(std::move(value));
   }
 
+  int64_t max_values_;
+  int64_t n_values_ = 0;
   std::vector<Level> open_;
   Value value_;
   std::string error_;
@@ -77,8 +85,8 @@ class Builder {
 
 }  // namespace
 
-Result<Value> ParseJson(std::string_view text) {
-  Builder builder;
+Result<Value> ParseJson(std::string_view text, int64_t max_values) {
+  Builder builder(max_values);
   if (!nlohmann::json::sax_parse(text, &builder)) return Error{builder.error()};
   return builder.TakeValue();
 }

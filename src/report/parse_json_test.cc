@@ -35,6 +35,8 @@ TEST(ParseJson, ErrorsSayWhere) {
   ASSERT_FALSE(deep);
   EXPECT_NE(deep.error().message.find("100 levels"), std::string::npos);
   EXPECT_TRUE(ParseJson(std::string(100, '[') + std::string(100, ']')));
+  EXPECT_TRUE(ParseJson("[1, {\"a\": []}]", 4));
+  EXPECT_EQ(ParseJson("[1, {\"a\": []}]", 3).error().message, "more than 3 values");
 }
 
 }  // namespace

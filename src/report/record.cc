@@ -31,8 +31,12 @@ Json Convert(const Value& value) {
           for (const Value& item : data) array.push_back(Convert(item));
           return array;
         } else if constexpr (std::is_same_v<T, Record>) {
-          Json object = Json::object();
-          for (const Field& field : data.fields) object[field.name] = Convert(field.value);
+          // Put at the end unseen: ordered_json looks through all names for each new one.
+          Json::object_t object;
+          object.reserve(data.fields.size());
+          for (const Field& field : data.fields) {
+            object.emplace_back(field.name, Convert(field.value));
+          }
           return object;
         } else {
           return data;

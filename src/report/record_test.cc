@@ -17,6 +17,13 @@ TEST(Json, KeepsOrderAndNests) {
   EXPECT_EQ(ToJson(Record{{"a", 1}}, 2), "{\n  \"a\": 1\n}");
 }
 
+// Looking for each name among those before it would take minutes.
+TEST(Json, ManyNamesTakeLinearTime) {
+  Record record;
+  for (int i = 0; i < 1'000'000; ++i) record.Add(std::to_string(i), i);
+  EXPECT_GT(ToJson(record).size(), size_t{10'000'000});
+}
+
 TEST(Json, EscapesAndReplacesBadBytes) {
   EXPECT_EQ(ToJson(Value("a\"\n\xff"
                          "b")),

@@ -1,8 +1,8 @@
 #include "runtime/compressor.h"
 
 #include <algorithm>
+#include <limits>
 
-#include "base/check.h"
 #include "compression/taps.h"
 #include "runtime/invariants.h"
 
@@ -16,90 +16,104 @@ constexpr int64_t kGatherFromBytes = 8 << 20;
 
 }  // namespace
 
-Result<void> Compressor::Check(const CompressionOptions& options) {
-  const int n_budgets = (options.size != 0 ? 1 : 0) + (options.ratio != 0 ? 1 : 0) +
-                        (options.memory_bytes != 0 ? 1 : 0);
-  if (n_budgets > 1) {
-    return Error{"cache budget: found " + std::to_string(n_budgets) +
-                 ", expected one of slots, share of the prompt, bytes"};
-  }
-  if (options.size < 0) {
-    return Error{"cache budget: found " + std::to_string(options.size) +
-                 " slots per KV head, expected 1 or more"};
-  }
-  if (!(options.ratio >= 0 && options.ratio <= 1)) {
-    return Error{"cache budget: found a share of " + std::to_string(options.ratio) +
-                 " of the prompt, expected more than 0 and at most 1"};
-  }
-  if (options.memory_bytes < 0 || options.prefill_chunk < 0) {
-    return Error{"cache budget: bytes and chunks are not negative"};
-  }
-  if (!options.method) {
-    if (options.size != 0 || options.ratio != 0) {
-      return Error{"cache budget: the full cache has none; name a method"};
-    }
-    return {};
-  }
-  const compression::Traits& traits = options.method->traits();
-  if (traits.needs_budget && n_budgets == 0) {
-    return Error{traits.spec +
-                 ": needs a budget: slots per KV head, a share of the prompt, or bytes"};
-  }
-  if (options.size != 0 && options.size < traits.min_budget) {
-    return Error{traits.spec + ": a budget of " + std::to_string(options.size) +
-                 " slots per KV head is too small, it needs at least " +
-                 std::to_string(traits.min_budget)};
-  }
-  if (!traits.needs_budget && !traits.holds_budget && (options.size != 0 || options.ratio != 0)) {
-    return Error{traits.spec + ": finds its own size and has no budget of slots; drop it"};
-  }
-  return {};
-}
-
 void Compressor::Shape(const CompressionOptions& options, const ModelFacts& model,
                        cache::CacheConfig& config) {
   if (!options.method) return;
   const compression::Traits& traits = options.method->traits();
-  config.positions = traits.positions;
-  config.distance_cap = traits.distance_cap > 0 ? traits.distance_cap : model.trained_context;
+  config.storage = traits.storage;
+  if (config.storage.distance_cap == 0) config.storage.distance_cap = model.trained_context;
   const compression::Needs needs = options.method->needs();
   config.state = needs.state;
   config.transient_capacity = needs.replay.MaxTokens(config.capacity);
-  config.shared_rows = traits.shared_rows;
-  if (traits.per_query_head) {
+  if (config.storage.per_query_head) {
     config.n_copies = model.n_q_heads / config.shape.n_kv_heads;
     config.shape.n_kv_heads = model.n_q_heads;
   }
-  config.bias_column = traits.bias_column;
-  if (traits.evicts_in_decode) config.gather_from_bytes = kGatherFromBytes;
+  if (traits.decisions.evicts_in_decode) config.gather_from_bytes = kGatherFromBytes;
 }
 
-bool Compressor::Compresses(Phase phase) const {
-  if (!active()) return false;
-  const compression::Traits& traits = options_.method->traits();
-  return phase == Phase::kPrefill ? traits.compresses_prefill : traits.evicts_in_decode;
+Result<ResolvedBudget> Compressor::CheckPrompt(const cache::Cache& cache, int64_t n_prompt,
+                                               int64_t n_call) const {
+  CacheContents held;
+  ReadContents(cache, held);
+  return MakePlan(cache).Prompt(held, n_prompt, n_call);
+}
+
+Result<int64_t> Compressor::BeginPrompt(const cache::Cache& cache, int64_t n_prompt,
+                                        int64_t n_call) {
+  ReadContents(cache, contents_);
+  const BudgetPlan plan = MakePlan(cache);
+  WINNOW_ASSIGN(const ResolvedBudget resolved, plan.Prompt(contents_, n_prompt, n_call));
+  planned_peak_ = plan.PromptPeak(contents_, n_prompt, resolved);
+  progress_.budget = resolved.budget;
+  progress_.n_next = resolved.n_next;
+  return resolved.n_call;
+}
+
+Result<Reservation> Compressor::Plan(const cache::Cache& cache, int64_t n_prompt, int64_t n_call,
+                                     int64_t n_generate) const {
+  CacheContents held;
+  ReadContents(cache, held);
+  return MakePlan(cache).Reserve(held, n_prompt, n_call, n_generate);
+}
+
+void Compressor::Reserve(const Reservation& reservation, int64_t n_tokens) {
+  reservation_ = reservation;
+  n_reserved_tokens_ = progress_.n_seen + n_tokens;
+}
+
+Result<void> Compressor::CheckStep(const cache::Cache& cache) {
+  if (options_.memory_bytes == 0 && !kChecksInvariants) return {};
+  const BudgetPlan plan = MakePlan(cache);
+  MemoryPlan& step = StartPlan(cache);
+  planned_peak_ = plan.BytesWith(contents_.live_bytes, 1);
+  if (options_.Evicts(Phase::kDecode)) {
+    planned_peak_ = std::min(planned_peak_, step.Decode(progress_.budget, 1));
+  }
+  if (options_.memory_bytes == 0) return {};
+  return plan.CheckBytes(planned_peak_, 1);
+}
+
+int64_t Compressor::RemainingTokens(const cache::Cache& cache) const {
+  // Asked for every token: bytes are not counted for nothing.
+  if (options_.memory_bytes == 0) return std::numeric_limits<int64_t>::max();
+  return MakePlan(cache).RemainingTokens(cache.live_bytes());
+}
+
+MemoryPlan& Compressor::StartPlan(const cache::Cache& cache) {
+  if (!plan_) plan_.emplace(ReadFacts(cache).cost, options_.method.get());
+  ReadContents(cache, contents_);
+  plan_->Start(contents_.layers, progress_.n_seen, progress_.n_prompt);
+  return *plan_;
+}
+
+CallInvariants::Limits Compressor::MakeLimits() const {
+  CallInvariants::Limits limits = {.memory = options_.memory_bytes, .planned = planned_peak_};
+  if (progress_.n_seen <= n_reserved_tokens_) {
+    limits.reserved = reservation_.steady_bytes +
+                      (phase_ == Phase::kPrefill ? reservation_.prefill_surplus_bytes : 0);
+  }
+  return limits;
 }
 
 void Compressor::BeginCall(Phase phase, int64_t n_call) {
   phase_ = phase;
-  violation_.reset();
+  invariants_.BeginCall();
   n_rows_ = n_call;
-  n_seen_ += n_call;
+  progress_.n_seen += n_call;
   if (phase == Phase::kPrefill) {
-    n_prompt_ = n_seen_;
+    progress_.n_prompt = progress_.n_seen;
     if (active()) memory_ = options_.method->MakeMemory();
     replayed_ = false;
   }
 }
 
-kernels::TapSpec Compressor::Taps() const {
-  if (!active()) return {};
-  return compression::TapsOfCall(needs_, phase_, n_seen_);
-}
-
-attention::RowSpec Compressor::Rows() const {
-  if (!active() || phase_ != Phase::kPrefill) return {};
-  return needs_.prompt_rows;
+void Compressor::Ask(attention::Sequence& sequence) const {
+  if (!active()) return;
+  const bool prefill = phase_ == Phase::kPrefill;
+  sequence.taps = compression::TapsOfCall(needs_, phase_, progress_.n_seen);
+  sequence.rows = prefill ? needs_.prompt_rows : attention::RowSpec{};
+  sequence.policy = prefill ? attention::AttentionPolicy{} : options_.method->traits().attention;
 }
 
 compression::LayerCall Compressor::MakeCall(cache::Cache& cache, const kernels::Taps& taps) {
@@ -112,8 +126,8 @@ compression::LayerCall Compressor::MakeCall(cache::Cache& cache, const kernels::
           .n_layers = cache.config().shape.n_layers,
           .n_q_heads = n_q_heads_,
           .n_new = n_rows_,
-          .n_seen = n_seen_,
-          .budget = budget_,
+          .n_seen = progress_.n_seen,
+          .budget = progress_.budget,
           .memory = memory_.get(),
           .projections = projections_,
           .profiles = profiles_,
@@ -126,11 +140,13 @@ compression::PlanHooks Compressor::MakeHooks(const cache::Cache& cache) {
   compression::PlanHooks hooks;
   if (options_.on_plan) {
     hooks.before = [this, &cache](const cache::Plan& plan) {
-      options_.on_plan(plan, {.cache = cache, .phase = phase_, .n_seen = n_seen_});
+      options_.on_plan(plan, {.cache = cache, .phase = phase_, .n_seen = progress_.n_seen});
     };
   }
   if (kChecksInvariants) {
-    hooks.after = [this, &cache](const cache::Plan& plan) { CheckLiveBytes(cache, plan.layer); };
+    hooks.after = [this, &cache](const cache::Plan& plan) {
+      invariants_.CheckBytes(cache, plan.layer, MakeLimits());
+    };
   }
   return hooks;
 }
@@ -142,7 +158,7 @@ void Compressor::BeginReplay(const compression::ReplayChunk& chunk, int64_t n_ro
 }
 
 Result<void> Compressor::AfterReplayLayer(cache::Cache& cache, const attention::LayerDone& done) {
-  CheckLiveBytes(cache);
+  invariants_.CheckBytes(cache, MakeLimits());
   compression::LayerCall call = MakeCall(cache, done.taps);
   call.layer = done.layer;
   call.n_new = n_replay_rows_;
@@ -151,7 +167,7 @@ Result<void> Compressor::AfterReplayLayer(cache::Cache& cache, const attention::
   call.scale = done.scale;
   call.replay = replay_chunk_;
   options_.method->ObserveReplay(call);
-  return FirstViolation();
+  return invariants_.FirstViolation();
 }
 
 void Compressor::DecideAll(cache::Cache& cache) {
@@ -166,9 +182,9 @@ Result<void> Compressor::AfterLayer(cache::Cache& cache, const attention::LayerD
   if (!active()) return {};
   // What was between two steps, and the layers of a prompt that are still to come, is not known.
   if (phase_ == Phase::kPrefill || done.layer == 0) {
-    CheckLiveBytes(cache);
+    invariants_.CheckBytes(cache, MakeLimits());
   } else {
-    CheckLiveBytes(cache, done.layer);
+    invariants_.CheckBytes(cache, done.layer, MakeLimits());
   }
   compression::LayerCall call = MakeCall(cache, done.taps);
   call.layer = done.layer;
@@ -177,137 +193,49 @@ Result<void> Compressor::AfterLayer(cache::Cache& cache, const attention::LayerD
   call.scale = done.scale;
   compression::DecideAndApply(*options_.method, cache, call, done.rope, plans_, MakeHooks(cache));
   if (!plans_.kept_rows.empty()) n_rows_ = static_cast<int64_t>(plans_.kept_rows.size());
-  return FirstViolation();
+  return invariants_.FirstViolation();
 }
 
 Result<void> Compressor::EndCall(const cache::Cache& cache) {
   memory_.reset();
-  CheckLiveBytes(cache);
-  if (kChecksInvariants && Compresses(phase_)) {
-    Record(WINNOW_INVARIANT(invariants_, KeepsSizes(cache, phase_, 0)));
+  invariants_.CheckBytes(cache, MakeLimits());
+  if (kChecksInvariants && options_.Evicts(phase_)) {
+    invariants_.CheckSizes(StartPlan(cache).KeepsSizes(phase_, progress_.budget, 0));
   }
-  return FirstViolation();
-}
-
-void Compressor::Record(const Result<void>& holds) {
-  if (!holds && !violation_) violation_ = holds.error();
-}
-
-Result<void> Compressor::FirstViolation() const {
-  return violation_ ? Result<void>(*violation_) : Result<void>();
-}
-
-void Compressor::CheckLiveBytes(const cache::Cache& cache) {
-  if (!kChecksInvariants) return;
-  live_bytes_ = cache.live_bytes();
-  layer_bytes_.assign(static_cast<size_t>(cache.config().shape.n_layers), 0);
-  for (int layer = 0; layer < cache.config().shape.n_layers; ++layer) {
-    for (int head = 0; head < cache.config().shape.layer(layer).n_kv_heads; ++head) {
-      layer_bytes_[static_cast<size_t>(layer)] += cache.live_bytes(layer, head);
-    }
-  }
-  CheckLimits();
-}
-
-void Compressor::CheckLiveBytes(const cache::Cache& cache, int layer) {
-  if (!kChecksInvariants) return;
-  int64_t& bytes = layer_bytes_[static_cast<size_t>(layer)];
-  live_bytes_ -= bytes;
-  bytes = 0;
-  for (int head = 0; head < cache.config().shape.layer(layer).n_kv_heads; ++head) {
-    bytes += cache.live_bytes(layer, head);
-  }
-  live_bytes_ += bytes;
-  CheckLimits();
-}
-
-void Compressor::CheckLimits() {
-  const int64_t live = live_bytes_;
-  Record(
-      WINNOW_INVARIANT(invariants_, options_.memory_bytes == 0 || live <= options_.memory_bytes));
-  Record(WINNOW_INVARIANT(invariants_, live <= planned_peak_));
-  if (n_seen_ > n_reserved_tokens_) return;
-  const int64_t surplus = phase_ == Phase::kPrefill ? reservation_.prefill_surplus_bytes : 0;
-  Record(WINNOW_INVARIANT(invariants_, live <= reservation_.steady_bytes + surplus));
-}
-
-bool Compressor::KeepsSizes(const cache::Cache& cache, Phase phase, int64_t n_more) const {
-  const compression::Method& method = *options_.method;
-  const int n_layers = cache.config().shape.n_layers;
-  const int64_t n_heads = cache.config().shape.n_kv_heads;
-  const bool prefill = phase == Phase::kPrefill;
-  compression::Method::Sizes sizes =
-      prefill ? compression::Method::Sizes{}
-              : method.DecodeSizes(budget_, n_prompt_, n_seen_, n_layers);
-  Entries total;
-  bool keeps = true;
-  for (int layer = 0; layer < n_layers; ++layer) {
-    const Entries held = EntriesHeld(cache, layer);
-    total.slots += held.slots;
-    total.rows += held.rows;
-    if (prefill) {
-      sizes.layer_slots = method.LayerSlots(layer, n_layers, budget_, n_seen_);
-      sizes.layer_rows = method.LayerRows(layer, n_layers, budget_, n_seen_);
-    }
-    keeps = keeps && held.slots <= (sizes.layer_slots + n_more) * n_heads &&
-            held.rows <= (sizes.layer_rows + n_more) * n_heads;
-  }
-  if (prefill) {
-    sizes.total_slots = method.TotalSlots(budget_, n_seen_, n_layers);
-    sizes.total_rows = method.TotalRows(budget_, n_seen_, n_layers);
-  }
-  const int64_t n_more_in_all = n_more * n_layers;
-  keeps = keeps && total.slots <= (sizes.total_slots + n_more_in_all) * n_heads &&
-          total.rows <= (sizes.total_rows + n_more_in_all) * n_heads;
-  // Generated tokens that nothing evicts come on top of a budget.
-  return keeps && (!method.traits().holds_budget || budget_ == 0 ||
-                   total.rows <= (budget_ * n_layers + n_more_in_all) * n_heads);
-}
-
-void Compressor::Reserve(const Reservation& reservation, int64_t n_tokens) {
-  reservation_ = reservation;
-  n_reserved_tokens_ = n_seen_ + n_tokens;
+  return invariants_.FirstViolation();
 }
 
 std::span<const int32_t> Compressor::RowsKept() const { return plans_.kept_rows; }
 
 void Compressor::Reset() {
   memory_.reset();
-  n_seen_ = 0;
-  n_prompt_ = 0;
-  n_next_ = 0;
-  budget_ = 0;
+  progress_ = {};
   n_reserved_tokens_ = -1;
 }
 
-void Compressor::ResumeFrom(const Progress& progress) {
-  budget_ = progress.budget;
-  n_seen_ = progress.n_seen;
-  n_prompt_ = progress.n_prompt;
-  n_next_ = progress.n_next;
-}
-
-Result<void> Compressor::Restore(const Progress& progress, const cache::Cache& cache) {
+Result<void> Compressor::Restore(const CompressionProgress& progress, const cache::Cache& cache) {
   ResumeFrom(progress);
   if (!active()) return {};
-  if (options_.size > 0 && budget_ > 0 && budget_ != options_.size) {
-    return Error{"its budget is " + std::to_string(budget_) + " slots, expected " +
+  if (options_.size > 0 && progress_.budget > 0 && progress_.budget != options_.size) {
+    return Error{"its budget is " + std::to_string(progress_.budget) + " slots, expected " +
                  std::to_string(options_.size)};
   }
   // What was generated since the prompt, where nothing evicts it, comes on top.
-  const int64_t n_generated = n_seen_ - n_prompt_;
-  const bool decodes = n_generated > 0 && Compresses(Phase::kDecode);
-  const bool keeps = decodes                       ? KeepsSizes(cache, Phase::kDecode, 0)
-                     : Compresses(Phase::kPrefill) ? KeepsSizes(cache, Phase::kPrefill, n_generated)
-                                                   : true;
+  const int64_t n_generated = progress_.n_seen - progress_.n_prompt;
+  const bool decodes = n_generated > 0 && options_.Evicts(Phase::kDecode);
+  if (!decodes && !options_.Evicts(Phase::kPrefill)) return {};
+  const MemoryPlan& plan = StartPlan(cache);
+  const bool keeps = decodes ? plan.KeepsSizes(Phase::kDecode, progress_.budget, 0)
+                             : plan.KeepsSizes(Phase::kPrefill, progress_.budget, n_generated);
   if (keeps) return {};
-  return Error{"it holds more entries than its method and budget of " + std::to_string(budget_) +
-               " slots keep of " + std::to_string(n_seen_) + " tokens"};
+  return Error{"it holds more entries than its method and budget of " +
+               std::to_string(progress_.budget) + " slots keep of " +
+               std::to_string(progress_.n_seen) + " tokens"};
 }
 
 void Compressor::Truncate(int64_t n_tokens) {
-  n_seen_ = std::min(n_seen_, n_tokens);
-  n_prompt_ = std::min(n_prompt_, n_tokens);
+  progress_.n_seen = std::min(progress_.n_seen, n_tokens);
+  progress_.n_prompt = std::min(progress_.n_prompt, n_tokens);
 }
 
 }  // namespace winnow::runtime

@@ -3,7 +3,9 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
+#include "base/result.h"
 #include "tokenizer/tokenizer.h"
 
 namespace winnow::runtime {
@@ -14,12 +16,38 @@ class TokenConstraint {
   virtual ~TokenConstraint() = default;
   // Sets logits of tokens that must not come next to -inf. [vocabulary]
   virtual void Mask(std::span<float> logits) = 0;
-  virtual void Accept(tokenizer::TokenId token) = 0;
+  // Of a token that Mask left possible. False: it is refused all the same, or there is a problem().
+  virtual bool Accept(tokenizer::TokenId token) = 0;
   virtual bool finished() const = 0;  // only the end of generation may follow
   virtual std::unique_ptr<TokenConstraint> Copy() const = 0;
   // Why the answer cannot go on, the fault of who asked for the constraint; empty: it can. Mask,
   // Accept and finished() may find it.
   virtual std::string problem() const { return {}; }
+};
+
+// Says that a constraint refused what its Mask had left possible.
+inline Error RefusedToken(tokenizer::TokenId token) {
+  return {.message = "the grammar refuses token " + std::to_string(token) + ", which it allowed",
+          .code = ErrorCode::kInternal};
+}
+
+// What a grammar's matcher (grammar::Matcher) says. A template, for builds without grammars have
+// none.
+template <typename Matcher>
+class MatcherConstraint final : public TokenConstraint {
+ public:
+  explicit MatcherConstraint(Matcher matcher) : matcher_(std::move(matcher)) {}
+
+  void Mask(std::span<float> logits) override { matcher_.Mask(logits); }
+  bool Accept(tokenizer::TokenId token) override { return matcher_.Accept(token); }
+  bool finished() const override { return matcher_.finished(); }
+  std::string problem() const override { return matcher_.problem(); }
+  std::unique_ptr<TokenConstraint> Copy() const override {
+    return std::make_unique<MatcherConstraint>(matcher_.Copy());
+  }
+
+ private:
+  Matcher matcher_;
 };
 
 }  // namespace winnow::runtime

@@ -88,9 +88,9 @@ TEST_P(CompressedAllocations, AreNone) {
         compression::WithDecode(method, compression::MakeMethod(GetParam().substr(cut + 3)).value())
             .value();
   }
-  const int64_t size = std::max<int64_t>(20, method->traits().min_budget);
+  const int64_t size = std::max<int64_t>(20, method->traits().budget.min);
   options.compression.method = method;
-  const bool heeds_budget = method->traits().needs_budget || method->traits().holds_budget;
+  const bool heeds_budget = method->traits().budget.needed || method->traits().budget.held;
   if (heeds_budget) options.compression.size = size;  // a limit where no budget is needed
   const auto session = Session::Make(*engine, options).value();
   const auto n_prompt = static_cast<int>(size) + 10;

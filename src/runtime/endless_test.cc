@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compression/registry.h"
+#include "compression/testing/every_method.h"
 #include "runtime/session.h"
 #include "runtime/testing/tiny_engine.h"
 
@@ -37,11 +38,23 @@ void ExpectFinite(const Session& session) {
   for (const float logit : session.logits()) ASSERT_TRUE(std::isfinite(logit));
 }
 
-TEST_F(Endless, DefaultsGoPastTheContext) {
-  for (const std::string spec : {"lm-infinite", "streaming", "local", "treekv",
-                                 "d2o:layer_policy=uniform,positions=reassigned"}) {
+// Every method and variant that says it can.
+TEST_F(Endless, TextsGoPastTheContext) {
+  int n_endless = 0;
+  for (const std::string& spec : compression::testing::MethodsAndVariants()) {
     SCOPED_TRACE(spec);
-    const auto stepped = Open(spec, {.size = 64});
+    auto made = Make(spec, {.size = 64});
+    if (!made) {
+      EXPECT_FALSE(compression::MakeMethod(spec).value()->traits().budget.needed)
+          << made.error().message;
+      continue;
+    }
+    const std::unique_ptr<Session> stepped = std::move(made).value();
+    if (stepped->capacity() <= kContext) {
+      EXPECT_LT(stepped->largest_streaming_budget(), 64);
+      continue;
+    }
+    ++n_endless;
     for (const TokenId token : Tokens(3 * kContext)) {
       const auto decoded = stepped->Decode(token);
       ASSERT_TRUE(decoded.has_value()) << decoded.error().message;
@@ -52,6 +65,7 @@ TEST_F(Endless, DefaultsGoPastTheContext) {
     ASSERT_TRUE(prefilled.has_value()) << prefilled.error().message;
     ExpectFinite(*chunked);
   }
+  EXPECT_GE(n_endless, 5);
 }
 
 // A budget that leaves no room for a call would fill the cache before anything is evicted: the

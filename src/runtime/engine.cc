@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/with_code.h"
 #include "gguf/file_hash.h"
 #include "kernels/backends.h"
 
@@ -41,6 +42,8 @@ Result<std::string> ReadProfile(const std::string& path) {
 }  // namespace
 
 // The order matters: what is below borrows from what is above.
+constexpr int64_t kClaimed = -1;
+
 struct Engine::Data {
   explicit Data(bool survives) : invariants(survives) {}
 
@@ -54,6 +57,7 @@ struct Engine::Data {
   std::once_flag hashed;
   std::string hash;
   std::atomic<int64_t> n_not_replayed = 0;
+  std::atomic<int64_t> n_calls = 0;  // kClaimed: a scheduler has the step
   Invariants invariants;
   std::string profile_path;
   std::string profile_text;
@@ -103,7 +107,7 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options, Log& 
                             "); fewer `threads` need less",
                  .code = ErrorCode::kTooLarge};
   }
-  WINNOW_ASSIGN(data.backend, MakeBackend(options, *data.pool));
+  WINNOW_ASSIGN(data.backend, WithCode(MakeBackend(options, *data.pool), ErrorCode::kInvalid));
   auto model = model::Model::Load(data.file, *data.backend,
                                   {.context = options.context,
                                    .spare_context = options.spare_context,
@@ -162,6 +166,18 @@ std::string NotReplayedText(int64_t n_tokens) {
          "more; twice the prompt is best";
 }
 
+bool Engine::BeginCall() {
+  int64_t n = data_->n_calls;
+  while (n != kClaimed && !data_->n_calls.compare_exchange_weak(n, n + 1)) continue;
+  return n != kClaimed;
+}
+void Engine::EndCall() { --data_->n_calls; }
+bool Engine::ClaimStep() {
+  int64_t none = 0;
+  return data_->n_calls.compare_exchange_strong(none, kClaimed);
+}
+void Engine::ReleaseStep() { data_->n_calls = 0; }
+bool Engine::step_claimed() const { return data_->n_calls == kClaimed; }
 int64_t Engine::n_not_replayed() const { return data_->n_not_replayed; }
 void Engine::CountNotReplayed(int64_t n_tokens) { data_->n_not_replayed += n_tokens; }
 

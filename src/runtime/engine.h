@@ -54,6 +54,15 @@ class Engine {
   const model::Model& model() const;
   // One set of buffers for all sessions, which take turns.
   model::Step& step();
+  // A call of the public API that computes, from its beginning to its end: what it calls may
+  // compute with other sessions, between steps. False: a scheduler has the step. Thread-safe.
+  bool BeginCall();
+  void EndCall();
+  // A scheduler of the public API has the step to itself from its claim to the release. False:
+  // another one has it, or there are calls. Thread-safe.
+  bool ClaimStep();
+  void ReleaseStep();
+  bool step_claimed() const;
   kernels::Backend& backend();
   ThreadPool& pool();
   double load_ms() const;

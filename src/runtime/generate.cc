@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <memory>
 #include <utility>
 
 #include "base/check.h"
@@ -39,6 +40,18 @@ Result<void> CheckPrompt(const Session& session, std::span<const TokenId> prompt
   return {};
 }
 
+// Whether there is room for what the session lacks of the prompt, before it forgets what it has
+// beyond their common prefix: what is refused changes nothing.
+Result<void> CheckRest(Session& session, std::span<const TokenId> prompt) {
+  const CompressionOptions& compression = session.compression();
+  const bool forgets = session.CommonPrefix(prompt) < session.n_tokens();
+  if (!forgets || (!compression.method && compression.memory_bytes == 0)) return {};
+  // With a method nothing is left of it; without one the bytes are those of the whole prompt.
+  WINNOW_ASSIGN(const std::unique_ptr<Session> anew,
+                Session::Make(session.engine(), session.options()));
+  return anew->CheckRoom(std::ssize(prompt));
+}
+
 // An error where the constraint cannot go on.
 Result<void> CheckConstraint(const TokenConstraint& constraint) {
   if (std::string problem = constraint.problem(); !problem.empty()) {
@@ -59,9 +72,10 @@ Result<TokenId> ChooseToken(Session& session, Sampler& sampler, TokenConstraint*
   if (std::ranges::none_of(masked, possible)) {
     return Error{"the grammar allows no token here"};
   }
-  const TokenId token = sampler.Sample(masked);
-  constraint->Accept(token);
+  WINNOW_ASSIGN(const TokenId token, sampler.Sample(masked));
+  const bool accepted = constraint->Accept(token);
   WINNOW_TRY(CheckConstraint(*constraint));
+  if (!accepted) return RefusedToken(token);
   return token;
 }
 
@@ -92,6 +106,7 @@ double GenerateTimings::decode_tokens_per_second() const { return PerSecond(n_de
 Result<Generated> Generate(Session& session, Sampler& sampler, std::span<const TokenId> prompt,
                            const GenerateOptions& options) {
   WINNOW_TRY(CheckPrompt(session, prompt));
+  WINNOW_TRY(CheckRest(session, prompt));
   const Clock::time_point start = Clock::now();
   const tokenizer::Tokenizer& tokenizer = session.engine().tokenizer();
 

@@ -1,23 +1,15 @@
 #include "runtime/logits.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <numeric>
 #include <string>
 
+#include "base/log_sum_exp.h"
 #include "kernels/overflow.h"
 
 namespace winnow::runtime {
 namespace {
-
-// log of the sum of exp, as stable as it can be.
-double LogSumExp(std::span<const float> logits) {
-  const float largest = *std::ranges::max_element(logits);
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);
-  return static_cast<double>(largest) + std::log(sum);
-}
 
 float Minus(float logit, double log_sum) {
   return static_cast<float>(static_cast<double>(logit) - log_sum);
@@ -39,10 +31,6 @@ Probabilities ComputeProbabilities(std::span<const float> logits, TokenId token,
     found.top.push_back({*likely, Minus(logits[static_cast<size_t>(*likely)], log_sum)});
   }
   return found;
-}
-
-float ComputeLogProbability(std::span<const float> logits, TokenId token) {
-  return Minus(logits[static_cast<size_t>(token)], LogSumExp(logits));
 }
 
 Result<void> CheckLogits(Session& session) {

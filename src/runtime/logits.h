@@ -18,8 +18,6 @@ struct Probabilities {
   std::vector<TokenProbability> top = {};
 };
 Probabilities ComputeProbabilities(std::span<const float> logits, TokenId token, int64_t n_top);
-// Of a token alone.
-float ComputeLogProbability(std::span<const float> logits, TokenId token);
 
 // Whether a token can be chosen by the session's logits. Error: some are NaN or +infinity; the
 // message says after how many tokens, and what to do.

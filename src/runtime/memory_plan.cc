@@ -80,11 +80,11 @@ int64_t MemoryPlan::Call(Phase phase, int64_t budget, int64_t n) {
   }
   const compression::Method::Sizes sizes = SizesAfter(phase, budget);
   const Entries total = ForHeads(sizes.total_slots, sizes.total_rows);
-  const bool waits = prefill && method_->traits().waits_for_all_layers;
+  const bool waits = prefill && method_->traits().decisions.WaitsForAllLayers();
   // A layer holds the entries of a replay on top, until the method has looked at them.
   const int64_t n_replay = waits ? method_->needs().replay.MaxTokens(n) : 0;
   int64_t peak = waits ? cost_.Bytes(Held() + added_in_all + ForHeads(n_replay, n_replay)) : 0;
-  Entries done;  // of the layers before the one at work
+  Entries done;  // of the layers before the current one
   Entries left;  // of the others, before the call
   for (const Entries& layer : held_) left = left + layer;
   for (int i = 0; i < n_layers; ++i) {
@@ -93,10 +93,7 @@ int64_t MemoryPlan::Call(Phase phase, int64_t budget, int64_t n) {
       peak = std::max(peak, cost_.Bytes(Min(done, total) + Min(left, total_) + added));
     }
     left = {.slots = left.slots - layer.slots, .rows = left.rows - layer.rows};
-    const Entries max = prefill ? ForHeads(method_->LayerSlots(i, n_layers, budget, n_seen_),
-                                           method_->LayerRows(i, n_layers, budget, n_seen_))
-                                : ForHeads(sizes.layer_slots, sizes.layer_rows);
-    layer = Min(layer + added, max);
+    layer = Min(layer + added, MaxOfLayer(phase, sizes, i, budget));
     done = done + layer;
   }
   total_ = total;
@@ -104,9 +101,7 @@ int64_t MemoryPlan::Call(Phase phase, int64_t budget, int64_t n) {
 }
 
 bool MemoryPlan::Evicts(Phase phase) const {
-  if (method_ == nullptr) return false;
-  const compression::Traits& traits = method_->traits();
-  return phase == Phase::kPrefill ? traits.compresses_prefill : traits.evicts_in_decode;
+  return method_ != nullptr && method_->traits().decisions.Evicts(phase);
 }
 
 compression::Method::Sizes MemoryPlan::SizesAfter(Phase phase, int64_t budget) const {
@@ -115,6 +110,32 @@ compression::Method::Sizes MemoryPlan::SizesAfter(Phase phase, int64_t budget) c
   }
   return {.total_slots = method_->TotalSlots(budget, n_seen_, cost_.n_layers),
           .total_rows = method_->TotalRows(budget, n_seen_, cost_.n_layers)};
+}
+
+Entries MemoryPlan::MaxOfLayer(Phase phase, const compression::Method::Sizes& sizes, int layer,
+                               int64_t budget) const {
+  if (phase == Phase::kDecode) return ForHeads(sizes.layer_slots, sizes.layer_rows);
+  return ForHeads(method_->LayerSlots(layer, cost_.n_layers, budget, n_seen_),
+                  method_->LayerRows(layer, cost_.n_layers, budget, n_seen_));
+}
+
+bool MemoryPlan::KeepsSizes(Phase phase, int64_t budget, int64_t n_more) const {
+  const auto within = [&](const Entries& held, const Entries& max, int64_t n) {
+    const Entries limit = max + ForHeads(n, n);
+    return held.slots <= limit.slots && held.rows <= limit.rows;
+  };
+  const compression::Method::Sizes sizes = SizesAfter(phase, budget);
+  for (int i = 0; i < cost_.n_layers; ++i) {
+    const Entries max = MaxOfLayer(phase, sizes, i, budget);
+    if (!within(held_[static_cast<size_t>(i)], max, n_more)) return false;
+  }
+  const Entries held = Held();
+  const int64_t n_more_in_all = Product(n_more, cost_.n_layers);
+  if (!within(held, ForHeads(sizes.total_slots, sizes.total_rows), n_more_in_all)) return false;
+  // Generated tokens that nothing evicts come on top of a budget.
+  if (budget == 0 || !method_->traits().budget.held) return true;
+  return held.rows <=
+         Product(Sum(Product(budget, cost_.n_layers), n_more_in_all), cost_.n_kv_heads);
 }
 
 int64_t MemoryPlan::Prompt(int64_t budget, int64_t n, int64_t n_call) {
@@ -138,7 +159,7 @@ int64_t MemoryPlan::Decode(int64_t budget, int64_t n) {
   const compression::Method::Sizes sizes = SizesAfter(Phase::kDecode, budget);
   const Entries layer_max = ForHeads(sizes.layer_slots, sizes.layer_rows);
   total_ = ForHeads(sizes.total_slots, sizes.total_rows);
-  // Only the layer at work is above its size, and no layer gains more than the token.
+  // Only the current layer is above its size, and no layer gains more than the token.
   const Entries one = ForHeads(1, 1);
   const Entries one_each = ForHeads(n_layers, n_layers);
   const Entries max = Min(ForLayers(layer_max) + one,

@@ -30,7 +30,7 @@ struct CacheCost {
 };
 
 // Walks through the calls of a sequence and says the peak of each. A call goes through the layers
-// one after another: those before the one at work hold what the call leaves them, the one at work
+// one after another: those before the current one hold what the call leaves them, the current one
 // what it held and the call's tokens, those after it still what they held.
 class MemoryPlan {
  public:
@@ -49,6 +49,9 @@ class MemoryPlan {
   // What is held at most between calls.
   int64_t bytes() const;
   int64_t n_slots() const { return Held().slots; }  // of all layers and KV heads
+  // Whether no layer, nor all of them together, holds more than the method states of a cache after
+  // a call of this phase, and n_more entries per KV head; nor more than a budget that is a bound.
+  bool KeepsSizes(compression::Phase phase, int64_t budget, int64_t n_more) const;
 
  private:
   // One call; n tokens that evict nothing may also be n calls.
@@ -56,6 +59,8 @@ class MemoryPlan {
   bool Evicts(compression::Phase phase) const;
   // Sizes of single layers are those of decode calls only.
   compression::Method::Sizes SizesAfter(compression::Phase phase, int64_t budget) const;
+  Entries MaxOfLayer(compression::Phase phase, const compression::Method::Sizes& sizes, int layer,
+                     int64_t budget) const;
   Entries Held() const;
   Entries ForHeads(int64_t slots, int64_t rows) const;  // so many in each KV head
   Entries ForLayers(const Entries& layer) const;        // so many in each layer

@@ -154,6 +154,35 @@ TEST(MemoryPlan, RowsAndSlotsDiffer) {
   EXPECT_EQ(plan.bytes(), 4 * 20 * 10 + 4 * 80);
 }
 
+TEST(MemoryPlan, WhatIsHeldKeepsToWhatTheMethodStates) {
+  using compression::Phase;
+  const struct {
+    const char* method;
+    Phase phase;
+    std::vector<int64_t> held;
+    int64_t n_more;
+    bool keeps;
+  } cases[] = {
+      {"h2o", Phase::kPrefill, {16, 16, 16, 16}, 0, true},
+      {"h2o", Phase::kPrefill, {16, 16, 17, 16}, 0, false},
+      {"h2o", Phase::kPrefill, {17, 17, 17, 17}, 1, true},
+      {"h2o", Phase::kDecode, {16, 16, 16, 16}, 0, true},
+      {"h2o", Phase::kDecode, {16, 16, 16, 17}, 0, false},
+      // Layers that share a budget: each may hold all of it, together they may not.
+      {"cake:window=4", Phase::kPrefill, {40, 16, 5, 3}, 0, true},
+      {"cake:window=4", Phase::kPrefill, {40, 17, 5, 3}, 0, false},
+  };
+  for (const auto& one : cases) {
+    SCOPED_TRACE(std::string(one.method) + ", " + std::to_string(one.held[2]));
+    const MethodPtr method = Make(one.method);
+    MemoryPlan plan(kCost, method.get());
+    std::vector<Entries> held;
+    for (const int64_t n : one.held) held.push_back({.slots = n, .rows = n});
+    plan.Start(held, /*n_seen=*/100, /*n_prompt=*/90);
+    EXPECT_EQ(plan.KeepsSizes(one.phase, /*budget=*/16, one.n_more), one.keeps);
+  }
+}
+
 TEST(MemoryPlan, WithoutEndThereIsNoOverflow) {
   MemoryPlan plan = Begin(nullptr);
   EXPECT_EQ(plan.Decode(0, int64_t{1} << 62), std::numeric_limits<int64_t>::max());
@@ -164,7 +193,7 @@ TEST(MemoryPlan, WithoutEndThereIsNoOverflow) {
 TEST(MemoryPlan, MethodsStateSizesThatFitTogether) {
   for (const compression::MethodEntry& entry : compression::Methods()) {
     const MethodPtr method = MakeMethod(entry.name).value();
-    const int64_t min = method->traits().min_budget;
+    const int64_t min = method->traits().budget.min;
     for (const int64_t budget : {min, min + 1, min + 7, 2 * min + 40, 10 * min}) {
       for (const int n_layers : {1, 2, 3, 8, 33}) {
         int64_t total = 0;
@@ -181,14 +210,14 @@ TEST(MemoryPlan, MethodsStateSizesThatFitTogether) {
             sum += slots;
           }
           EXPECT_LE(method->TotalSlots(budget, n, n_layers), sum);
-          if (method->traits().evicts_in_decode) {
+          if (method->traits().decisions.evicts_in_decode) {
             const auto sizes = method->DecodeSizes(budget, n, n, n_layers);
             EXPECT_GE(sizes.total_slots, total);
             EXPECT_GE(sizes.total_slots, sizes.total_rows);
             EXPECT_LE(sizes.total_slots, sizes.layer_slots * n_layers);
             total = sizes.total_slots;
           }
-          if (!method->traits().holds_budget) continue;
+          if (!method->traits().budget.held) continue;
           EXPECT_LE(method->TotalRows(budget, n, n_layers), budget * n_layers);
         }
       }

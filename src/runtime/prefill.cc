@@ -19,7 +19,7 @@ constexpr double kReplayTo = 0.9;
 }  // namespace
 
 void Prefill::Begin(std::span<const Prompt> prompts) {
-  WINNOW_CHECK(!at_work());
+  WINNOW_CHECK(!active());
   works_.clear();
   n_all_ = 0;
   for (const Prompt& prompt : prompts) {
@@ -28,7 +28,7 @@ void Prefill::Begin(std::span<const Prompt> prompts) {
     n_all_ += work.n_left();
     if (const auto ready = Prepare(work); !ready) work.failure = ready.error();
   }
-  BeginWave();
+  BeginPass();
 }
 
 Result<void> Prefill::Prepare(Work& work) const {
@@ -44,8 +44,8 @@ Result<void> Prefill::Prepare(Work& work) const {
 }
 
 // The next part of every prompt that has one.
-void Prefill::BeginWave() {
-  wave_.clear();
+void Prefill::BeginPass() {
+  pass_.clear();
   spans_.clear();
   spans_.reserve(works_.size());
   int64_t row_block = 1;
@@ -55,7 +55,7 @@ void Prefill::BeginWave() {
     work.replays() ? AddReplay(i) : AddPart(i);
     row_block = std::max(row_block, work.prompt.session->data_->options.row_block);
   }
-  if (wave_.empty()) return;
+  if (pass_.empty()) return;
   if (const auto begun = step_.Begin(spans_, row_block); !begun) Fail(begun.error());
 }
 
@@ -70,7 +70,7 @@ void Prefill::AddPart(size_t i) {
   if (data.compressor.DecidesAtEnd()) {
     to = data.compressor.Replay() != nullptr ? kReplayFrom : kReplayTo;
   }
-  wave_.push_back({.work = i, .from = 0, .to = to});
+  pass_.push_back({.work = i, .from = 0, .to = to});
   span.sequence.failure = &work.failure;
   const int64_t logits_from = prompt.logits_from - work.n_read;
   const bool gives_rows = prompt.logits_from >= 0 && logits_from < n;
@@ -90,26 +90,26 @@ void Prefill::AddReplay(size_t i) {
   const auto share = [&](int64_t token) {
     return kReplayFrom + (kReplayTo - kReplayFrom) * static_cast<double>(token) / n_part;
   };
-  wave_.push_back(
+  pass_.push_back(
       {.work = i, .from = share(pass.chunk.first), .to = share(pass.chunk.first + pass.chunk.n)});
   spans_.push_back(work.prompt.session->data_->BeginReplay(pass));
   spans_.back().sequence.failure = &work.failure;
 }
 
 bool Prefill::Run(const model::Quota& quota) {
-  if (!at_work()) return true;
+  if (!active()) return true;
   const Result<bool> finished = step_.Run(quota);
   if (!finished) {
     Fail(finished.error());
   } else if (*finished) {
-    EndWave();
-    BeginWave();
+    EndPass();
+    BeginPass();
   }
-  return !at_work();
+  return !active();
 }
 
-void Prefill::EndWave() {
-  for (const Part& part : wave_) {
+void Prefill::EndPass() {
+  for (const Part& part : pass_) {
     Work& work = works_[part.work];
     if (work.dropped) continue;
     if (work.failure) {
@@ -158,46 +158,46 @@ void Prefill::Leave(Work& work) const {
 
 // The pass as a whole cannot go on.
 void Prefill::Fail(const Error& error) {
-  for (const Part& part : wave_) {
+  for (const Part& part : pass_) {
     Work& work = works_[part.work];
     if (work.dropped) continue;
     if (!work.failure) work.failure = error;
     Rollback(work);
   }
-  wave_.clear();
+  pass_.clear();
 }
 
 void Prefill::Drop(size_t prompt) {
   Work& work = works_[prompt];
   if (work.dropped || work.failure) return;
-  for (size_t i = 0; i < wave_.size(); ++i) {
-    if (wave_[i].work != prompt) continue;
+  for (size_t i = 0; i < pass_.size(); ++i) {
+    if (pass_[i].work != prompt) continue;
     step_.Drop(i);
     Leave(work);
   }
   const auto is_left = [this](const Part& part) {
     return !works_[part.work].dropped && !works_[part.work].failure;
   };
-  if (at_work() && std::none_of(wave_.begin(), wave_.end(), is_left)) Abandon();
+  if (active() && std::none_of(pass_.begin(), pass_.end(), is_left)) Abandon();
 }
 
 void Prefill::Abandon() {
-  if (!at_work()) return;
-  for (const Part& part : wave_) {
+  if (!active()) return;
+  for (const Part& part : pass_) {
     Work& work = works_[part.work];
     if (!work.dropped) Leave(work);
   }
   step_.Abandon();
-  wave_.clear();
+  pass_.clear();
 }
 
 double Prefill::done() const {
   if (n_all_ == 0) return 1;
   double n_done = 0;
   for (const Work& work : works_) n_done += static_cast<double>(work.n_read);
-  if (at_work()) {
+  if (active()) {
     const double of_pass = step_.done();
-    for (const Part& part : wave_) {
+    for (const Part& part : pass_) {
       n_done += (part.from + of_pass * (part.to - part.from)) *
                 static_cast<double>(works_[part.work].part().size());
     }

@@ -22,7 +22,7 @@ namespace winnow::runtime {
 // What goes wrong with a prompt is its own matter: the others go on. Not thread-safe.
 class Prefill {
  public:
-  // Nobody else uses the step while this one is at work.
+  // Nobody else uses the step while the prefill is active.
   explicit Prefill(model::Step& step) : step_(step) {}
   ~Prefill() { Abandon(); }
   Prefill(const Prefill&) = delete;
@@ -37,7 +37,7 @@ class Prefill {
   };
   // Sessions and tokens stay until the end. A prompt that is refused (Session::Prefill says when)
   // has a failure(), and its session is as before.
-  // Requires: not at work; no session twice.
+  // Requires: not active; no session twice.
   void Begin(std::span<const Prompt> prompts);
   // Works until the quota is used up. True: all prompts are read, have failed or were dropped; with
   // logits() of their sessions.
@@ -47,7 +47,7 @@ class Prefill {
   void Drop(size_t prompt);
   void Abandon();
 
-  bool at_work() const { return !wave_.empty(); }
+  bool active() const { return !pass_.empty(); }
   // Of a prompt, once it was refused or failed: its session is as Drop leaves it.
   const std::optional<Error>& failure(size_t prompt) const { return works_[prompt].failure; }
   // Share of the tokens of all prompts that are done, 0..1.
@@ -72,7 +72,7 @@ class Prefill {
     }
     bool replays() const { return n_replayed < replay.size(); }
   };
-  // A part of a prompt, or a pass of its replay, in the pass of the model at work.
+  // A part of a prompt, or a pass of its replay, in the current pass of the model.
   struct Part {
     size_t work = 0;
     // Of the part's tokens: where this pass begins and ends, counted as work.
@@ -81,8 +81,8 @@ class Prefill {
   };
 
   Result<void> Prepare(Work& work) const;
-  void BeginWave();
-  void EndWave();
+  void BeginPass();
+  void EndPass();
   void AddPart(size_t i);
   void AddReplay(size_t i);
   // The last pass of a part is done.
@@ -94,7 +94,7 @@ class Prefill {
 
   model::Step& step_;
   std::vector<Work> works_;
-  std::vector<Part> wave_;
+  std::vector<Part> pass_;
   std::vector<model::TokenSpan> spans_;  // [part]
   int64_t n_all_ = 0;                    // tokens
 };

@@ -27,7 +27,7 @@ class PrefillTest : public ::testing::Test {
     options.compression.prefill_chunk = chunk;
     if (!method.empty()) {
       options.compression.method = compression::MakeMethod(method).value();
-      if (options.compression.method->traits().needs_budget) options.compression.size = 24;
+      if (options.compression.method->traits().budget.needed) options.compression.size = 24;
     }
     return Session::Make(*engine_, options).value();
   }
@@ -250,8 +250,8 @@ TEST_F(PrefillTest, WithAllDroppedTheStepIsFree) {
   prefill.Begin({&wanted, 1});
   ASSERT_FALSE(prefill.Run({.n_blocks = 2}));
   prefill.Drop(0);
-  EXPECT_FALSE(prefill.at_work());
-  EXPECT_FALSE(step_.at_work());
+  EXPECT_FALSE(prefill.active());
+  EXPECT_FALSE(step_.active());
   EXPECT_EQ(session->cache_bytes(), 0);
   prefill.Begin({&wanted, 1});
   while (!prefill.Run()) {

@@ -47,6 +47,11 @@ Result<void> Validate(const SamplerConfig& c, int64_t vocabulary) {
   return {};
 }
 
+Error AllBanned() {
+  return {.message = "sampling: `logit_bias` bans every token that could come next",
+          .code = ErrorCode::kInvalid};
+}
+
 // The order of a sorted list of candidates: most likely first, ties by id.
 struct MoreLikely {
   template <typename C>
@@ -83,7 +88,7 @@ void Sampler::Reset() {
   oldest_ = 0;
 }
 
-int32_t Sampler::Sample(std::span<const float> logits) {
+Result<int32_t> Sampler::Sample(std::span<const float> logits) {
   WINNOW_CHECK(static_cast<int64_t>(logits.size()) == vocabulary_);
   logits_.assign(logits.begin(), logits.end());
   for (float& logit : logits_) {
@@ -91,10 +96,13 @@ int32_t Sampler::Sample(std::span<const float> logits) {
     logit = std::isnan(logit) ? kMinusInfinity : std::min(logit, std::numeric_limits<float>::max());
   }
   ApplyBiasAndPenalties();
-  if (config_.temperature <= 0) return Greedy();
-
+  if (config_.temperature <= 0) {
+    const int32_t best = Greedy();
+    if (logits_[static_cast<size_t>(best)] == kMinusInfinity) return AllBanned();
+    return best;
+  }
   CollectTopK();
-  if (candidates_.empty()) return 0;
+  if (candidates_.empty()) return AllBanned();
   if (config_.typical_p < 1) KeepTypical();
   KeepTopP();
   return Draw();

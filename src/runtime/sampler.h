@@ -52,17 +52,16 @@ void Visit(Config& config, Visitor&& visitor) {
 // Picks tokens from logits: penalties, then top-k, typical, top-p, min-p, then temperature and a
 // draw, the order of llama.cpp's default chain. Same seed, same logits, same tokens.
 //
-// Ties go to the lower token id. A NaN logit counts as -inf; if nothing else is left, token 0 is
-// returned. Greedy sampling is the largest logit after bias and penalties; the filters, which never
-// remove it except typical_p, are skipped.
+// Ties go to the lower token id. A NaN logit counts as -inf. Greedy sampling is the largest logit
+// after bias and penalties; the filters, which never remove it except typical_p, are skipped.
 class Sampler {
  public:
   // Errors: a value out of range or not finite (named), a bias for a token outside the vocabulary.
   static Result<Sampler> Make(const SamplerConfig& config, int64_t vocabulary);
 
-  // Requires: logits.size() == vocabulary. Cost: O(vocabulary) plus sorting what survives top-k or
-  // min-p.
-  int32_t Sample(std::span<const float> logits);
+  // Error: no token is left, as bias bans all that are possible. Requires: logits.size() ==
+  // vocabulary. Cost: O(vocabulary) plus sorting what survives top-k or min-p.
+  Result<int32_t> Sample(std::span<const float> logits);
   // Tells the sampler about a token of the text (prompt or generated), for the penalties.
   void Accept(int32_t token);
   // Forgets the text; the random sequence goes on.

@@ -33,7 +33,8 @@ std::vector<double> Shares(const SamplerConfig& config, const std::vector<float>
                            int n = 40000) {
   Sampler sampler = Make(config, static_cast<int64_t>(logits.size()));
   std::vector<double> shares(logits.size());
-  for (int i = 0; i < n; ++i) shares[static_cast<size_t>(sampler.Sample(logits))] += 1.0 / n;
+  for (int i = 0; i < n; ++i)
+    shares[static_cast<size_t>(sampler.Sample(logits).value())] += 1.0 / n;
   return shares;
 }
 
@@ -112,7 +113,7 @@ TEST(Sampler, TypicalDropsTheTooLikelyFirst) {
 TEST(Sampler, GreedyTakesTheLargestAndTheLowerIdOnTies) {
   SamplerConfig config;
   config.temperature = 0;
-  EXPECT_EQ(Make(config, 4).Sample(std::vector<float>{1, 3, 3, 2}), 1);
+  EXPECT_EQ(Make(config, 4).Sample(std::vector<float>{1, 3, 3, 2}).value(), 1);
 }
 
 TEST(Sampler, RepeatPenaltyDividesPositiveAndMultipliesNegative) {
@@ -121,10 +122,10 @@ TEST(Sampler, RepeatPenaltyDividesPositiveAndMultipliesNegative) {
   config.repeat_penalty = 2;
   Sampler sampler = Make(config, 3);
   sampler.Accept(0);
-  EXPECT_EQ(sampler.Sample(std::vector<float>{4, 2.1f, 0}), 1);     // 4 / 2 < 2.1
-  EXPECT_EQ(sampler.Sample(std::vector<float>{4, 1.9f, 0}), 0);     // 4 / 2 > 1.9
-  EXPECT_EQ(sampler.Sample(std::vector<float>{-1, -1.9f, -9}), 1);  // -1 * 2 < -1.9
-  EXPECT_EQ(sampler.Sample(std::vector<float>{-1, -2.1f, -9}), 0);
+  EXPECT_EQ(sampler.Sample(std::vector<float>{4, 2.1f, 0}).value(), 1);     // 4 / 2 < 2.1
+  EXPECT_EQ(sampler.Sample(std::vector<float>{4, 1.9f, 0}).value(), 0);     // 4 / 2 > 1.9
+  EXPECT_EQ(sampler.Sample(std::vector<float>{-1, -1.9f, -9}).value(), 1);  // -1 * 2 < -1.9
+  EXPECT_EQ(sampler.Sample(std::vector<float>{-1, -2.1f, -9}).value(), 0);
 }
 
 TEST(Sampler, PresenceCountsOnceAndFrequencyEachTime) {
@@ -134,10 +135,10 @@ TEST(Sampler, PresenceCountsOnceAndFrequencyEachTime) {
   config.frequency_penalty = 0.5;
   Sampler sampler = Make(config, 2);
   for (int i = 0; i < 3; ++i) sampler.Accept(0);  // 1 + 3 * 0.5 = 2.5
-  EXPECT_EQ(sampler.Sample(std::vector<float>{2.6f, 0}), 0);
-  EXPECT_EQ(sampler.Sample(std::vector<float>{2.4f, 0}), 1);
+  EXPECT_EQ(sampler.Sample(std::vector<float>{2.6f, 0}).value(), 0);
+  EXPECT_EQ(sampler.Sample(std::vector<float>{2.4f, 0}).value(), 1);
   sampler.Reset();
-  EXPECT_EQ(sampler.Sample(std::vector<float>{2.4f, 0}), 0);
+  EXPECT_EQ(sampler.Sample(std::vector<float>{2.4f, 0}).value(), 0);
 }
 
 TEST(Sampler, PenaltiesLookBackOnlySoFar) {
@@ -149,26 +150,26 @@ TEST(Sampler, PenaltiesLookBackOnlySoFar) {
   const std::vector<float> logits = {3, 2, 1, 0};
   sampler.Accept(0);
   sampler.Accept(1);
-  EXPECT_EQ(sampler.Sample(logits), 2);
+  EXPECT_EQ(sampler.Sample(logits).value(), 2);
   sampler.Accept(2);  // 0 is out of sight
-  EXPECT_EQ(sampler.Sample(logits), 0);
+  EXPECT_EQ(sampler.Sample(logits).value(), 0);
   config.repeat_last_n = -1;
   Sampler whole = Make(config, 4);
   for (const int32_t token : {0, 1, 2}) whole.Accept(token);
-  EXPECT_EQ(whole.Sample(logits), 3);
+  EXPECT_EQ(whole.Sample(logits).value(), 3);
   config.repeat_last_n = 0;
   Sampler none = Make(config, 4);
   none.Accept(0);
-  EXPECT_EQ(none.Sample(logits), 0);
+  EXPECT_EQ(none.Sample(logits).value(), 0);
 }
 
 TEST(Sampler, BiasBansAndForces) {
   SamplerConfig config;
   config.temperature = 0;
   config.logit_bias = {{0, -kInf}, {2, 5.0f}};
-  EXPECT_EQ(Make(config, 3).Sample(std::vector<float>{9, 4, 0}), 2);
+  EXPECT_EQ(Make(config, 3).Sample(std::vector<float>{9, 4, 0}).value(), 2);
   config.logit_bias = {{1, kInf}};
-  EXPECT_EQ(Make(config, 3).Sample(std::vector<float>{9, -4, 0}), 1);
+  EXPECT_EQ(Make(config, 3).Sample(std::vector<float>{9, -4, 0}).value(), 1);
   config = Plain();
   config.logit_bias = {{0, -kInf}};
   ExpectShares(Shares(config, LogProbabilities({0.5, 0.25, 0.25})), {0, 0.5, 0.5});
@@ -180,11 +181,32 @@ TEST(Sampler, BadLogitsAreNeverChosenWhileAnotherIsLeft) {
     config.top_k = top_k;
     ExpectShares(Shares(config, {kNan, 0, -kInf, kNan}, 100), {0, 1, 0, 0});
     ExpectShares(Shares(config, {0, kInf, 1, kNan}, 100), {0, 1, 0, 0});
-    EXPECT_EQ(Make(config, 2).Sample(std::vector<float>{kNan, -kInf}), 0);
   }
   SamplerConfig greedy;
   greedy.temperature = 0;
-  EXPECT_EQ(Make(greedy, 3).Sample(std::vector<float>{kNan, -5, kNan}), 1);
+  EXPECT_EQ(Make(greedy, 3).Sample(std::vector<float>{kNan, -5, kNan}).value(), 1);
+}
+
+// It was token 0, whatever it is.
+TEST(Sampler, NoTokenIsLeft) {
+  for (const double temperature : {0.0, 0.8}) {
+    for (const int top_k : {0, 2}) {
+      SamplerConfig config = Plain();
+      config.temperature = temperature;
+      config.top_k = top_k;
+      config.repeat_penalty = 1.5;
+      EXPECT_FALSE(Make(config, 2).Sample(std::vector<float>{kNan, -kInf}).has_value());
+      config.logit_bias = {{0, -kInf}, {2, -kInf}};
+      Sampler sampler = Make(config, 3);
+      sampler.Accept(1);
+      EXPECT_EQ(sampler.Sample(std::vector<float>{9, -4, 5}).value(), 1);
+      const auto banned = sampler.Sample(std::vector<float>{9, -kInf, 5});  // a grammar's mask
+      ASSERT_FALSE(banned.has_value());
+      EXPECT_EQ(banned.error().message,
+                "sampling: `logit_bias` bans every token that could come next");
+      EXPECT_EQ(banned.error().code, ErrorCode::kInvalid);
+    }
+  }
 }
 
 TEST(Sampler, SameSeedSameTokens) {
@@ -196,7 +218,7 @@ TEST(Sampler, SameSeedSameTokens) {
     config.seed = seed;
     Sampler sampler = Make(config, 1000);
     std::vector<int32_t> tokens;
-    for (int i = 0; i < 50; ++i) tokens.push_back(sampler.Sample(logits));
+    for (int i = 0; i < 50; ++i) tokens.push_back(sampler.Sample(logits).value());
     return tokens;
   };
   EXPECT_EQ(draw(1), draw(1));
@@ -267,7 +289,8 @@ TEST(Sampler, FastSelectionAgreesWithThePlainChain) {
     const std::set<int32_t> expected = SurvivorsPlainly(config, logits);
     Sampler sampler = Make(config, 700);
     std::set<int32_t> drawn;
-    for (size_t i = 0; i < 20 * expected.size() + 100; ++i) drawn.insert(sampler.Sample(logits));
+    for (size_t i = 0; i < 20 * expected.size() + 100; ++i)
+      drawn.insert(sampler.Sample(logits).value());
     EXPECT_EQ(drawn, expected) << "top_k " << config.top_k << " top_p " << config.top_p << " min_p "
                                << config.min_p << " typical_p " << config.typical_p;
   }

@@ -17,9 +17,7 @@ std::string MethodSpec(const CompressionOptions& options) {
 }
 
 bool Evicts(const CompressionOptions& options) {
-  if (!options.method) return false;
-  const compression::Traits& traits = options.method->traits();
-  return traits.compresses_prefill || traits.evicts_in_decode;
+  return options.method && options.method->traits().decisions.Evicts();
 }
 
 uint64_t HashBlock(std::span<const TokenId> tokens, uint64_t before) {

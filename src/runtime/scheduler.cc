@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "compression/parameters.h"
 #include "runtime/batch_memory.h"
 #include "runtime/scheduler_data.h"
 
@@ -11,6 +12,26 @@ namespace winnow::runtime {
 namespace {
 
 constexpr auto kDrainInterval = std::chrono::milliseconds(5);
+
+Error TooSmall(const char* name, const std::string& found, int64_t min) {
+  return Error{std::string("scheduler: `") + name + "` is " + found + ", expected at least " +
+               std::to_string(min)};
+}
+
+Result<void> CheckOptions(const SchedulerOptions& options) {
+  const auto check = [](const char* name, int64_t found, int64_t min) -> Result<void> {
+    if (found >= min) return {};
+    return TooSmall(name, std::to_string(found), min);
+  };
+  WINNOW_TRY(check("memory_limit_bytes", options.memory_limit_bytes, 0));
+  WINNOW_TRY(check("max_running", options.max_running, 1));
+  WINNOW_TRY(check("max_waiting", options.max_waiting, 1));
+  WINNOW_TRY(check("max_overtakes", options.max_overtakes, 0));
+  WINNOW_TRY(check("max_unnamed", options.max_unnamed, 0));
+  WINNOW_TRY(check("default_max_tokens", options.default_max_tokens, -1));
+  if (options.max_token_gap_ms >= 1) return {};  // NaN is not
+  return TooSmall("max_token_gap_ms", compression::ShortestText(options.max_token_gap_ms), 1);
+}
 
 }  // namespace
 
@@ -41,18 +62,7 @@ Scheduler::~Scheduler() { Stop(); }
 
 Result<std::unique_ptr<Scheduler>> Scheduler::Make(Engine& engine, const SchedulerOptions& options,
                                                    Log& log, const Clock* clock) {
-  const auto check = [](const char* name, double found, double min) -> Result<void> {
-    if (found >= min) return {};
-    return Error{std::string("scheduler: ") + name + " is " + std::to_string(found) +
-                 ", expected at least " + std::to_string(min)};
-  };
-  WINNOW_TRY(check("memory_limit_bytes", static_cast<double>(options.memory_limit_bytes), 0));
-  WINNOW_TRY(check("max_token_gap_ms", options.max_token_gap_ms, 1));
-  WINNOW_TRY(check("max_running", options.max_running, 1));
-  WINNOW_TRY(check("max_waiting", options.max_waiting, 1));
-  WINNOW_TRY(check("max_overtakes", options.max_overtakes, 0));
-  WINNOW_TRY(check("max_unnamed", options.max_unnamed, 0));
-  WINNOW_TRY(check("default_max_tokens", static_cast<double>(options.default_max_tokens), -1));
+  WINNOW_TRY(CheckOptions(options));
   WINNOW_TRY(Session::Make(engine, options.defaults));
   std::unique_ptr<SessionFolder> folder;
   if (!options.session_path.empty()) {

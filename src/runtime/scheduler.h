@@ -84,11 +84,11 @@ class Scheduler {
   void ListSessions(const std::function<void(std::vector<SessionInfo> sessions)>& done);
   // kNotFound: neither in memory nor saved.
   void FindSession(const std::string& id, const SessionDone& done);
-  // What a session has read so far, also one that is at work. One that is saved stays where it is.
+  // What a session has read so far, also one in use. One that is saved stays where it is.
   void ReadTokens(
       const std::string& id,
       const std::function<void(std::variant<SessionTokens, RequestError> tokens)>& done);
-  // Also of a session that is at work.
+  // Also of a session in use.
   void KeptPositions(const std::string& id, bool by_head,
                      const std::function<void(std::variant<KeptTokens, RequestError> kept)>& done);
 

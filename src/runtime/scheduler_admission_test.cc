@@ -106,7 +106,7 @@ TEST_F(AdmissionTest, TheSumOfAllReservationsIsKnown) {
   // A method that holds its size reserves it, however much is generated.
   const SessionOptions h2o = Compressed("h2o", 32);
   EXPECT_LE(Plan(400, 1000, h2o).steady - Plan(400, 10, h2o).steady, 4 * 990);
-  EXPECT_GT(Plan(400, 10, h2o).prefill, 400 * 64 * 4);  // the layer at work is whole
+  EXPECT_GT(Plan(400, 10, h2o).prefill, 400 * 64 * 4);  // the current layer is whole
 }
 
 TEST_F(AdmissionTest, SequencesThatDoNotFitWaitAndNothingIsPreempted) {
@@ -237,7 +237,7 @@ TEST_F(AdmissionTest, CancelledInTheQueueInPrefillAndInDecode) {
   EXPECT_FALSE(scheduler_->Round());
 }
 
-// The block at work is the last one that a cancelled prompt computes.
+// The current block is the last one that a cancelled prompt computes.
 TEST_F(AdmissionTest, ACancelledPromptStopsWithinABlock) {
   SchedulerOptions options = Options();
   options.max_token_gap_ms = 10000;

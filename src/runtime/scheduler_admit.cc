@@ -36,7 +36,7 @@ int64_t SchedulerLoop::ReservedBytes() const {
   return bytes;
 }
 
-int64_t SchedulerLoop::n_at_work() const {
+int64_t SchedulerLoop::n_running() const {
   auto n = static_cast<int64_t>(running_.size());
   for (const Reading& reading : reading_) {
     if (reading.sequence != nullptr) n += reading.sequence->job().request.n;
@@ -101,7 +101,7 @@ void SchedulerLoop::Admit() {
   }
   prefill_began_ = clock_.now();
   prefill_.Begin(prompts);
-  if (!prefill_.at_work()) FinishPrompts();
+  if (!prefill_.active()) FinishPrompts();
 }
 
 bool SchedulerLoop::FailFirstTooLarge() {
@@ -121,7 +121,7 @@ SchedulerLoop::Answer SchedulerLoop::Start(const std::shared_ptr<Job>& job, int6
     return Answer::kGone;
   }
   job->too_large.reset();
-  if (n_at_work() + job->request.n > options_.max_running) return Answer::kWaits;
+  if (n_running() + job->request.n > options_.max_running) return Answer::kWaits;
   auto found = FindSource(job);
   if (const auto* error = std::get_if<RequestError>(&found)) {
     Fail(*job, *error);
@@ -146,7 +146,7 @@ SchedulerLoop::Answer SchedulerLoop::Start(const std::shared_ptr<Job>& job, int6
   }
   if (DropReplaced(*job)) return Start(job, max_rest);
   const bool may_read_all = job->session.empty() || job->creates;
-  const bool may_wait = n_at_work() > 0 || n_file_work() > 0;
+  const bool may_wait = n_running() > 0 || n_file_work() > 0;
   const int64_t alone = job->request.n * job->fresh.steady + job->fresh.prefill;
   if (may_wait || source.idle == nullptr || !may_read_all || !MakeRoomFor(*job, alone)) {
     return WaitForRoom(*job, needed);
@@ -227,7 +227,7 @@ bool SchedulerLoop::Replaces(const Job& job, const IdleSession& idle) const {
 }
 
 bool SchedulerLoop::DropReplaced(const Job& job) {
-  if (!job.request.replaces || n_at_work() > 0 || n_file_work() > 0) return false;
+  if (!job.request.replaces || n_running() > 0 || n_file_work() > 0) return false;
   IdleSession* replaced = store_.Find(job.session);
   if (replaced != nullptr) store_.Drop(*replaced);
   return replaced != nullptr;
@@ -256,7 +256,7 @@ SchedulerLoop::Source SchedulerLoop::PrefixSource(Job& job) {
   return source;
 }
 
-// What is read has no name: the session of the file's name may be at work, or be another by now.
+// What is read has no name: the session of the file's name may be in use, or be another by now.
 bool SchedulerLoop::WaitsForSavedPrefix(const std::shared_ptr<Job>& shared_job) {
   Job& job = *shared_job;
   const Request& request = job.request;

@@ -34,7 +34,7 @@ struct Scheduler::Data {
   void Post(std::function<void()> command, std::function<void()> stopped);
   // `task` on the I/O thread, then `then` on the loop's. On the loop's thread.
   void AddFileWork(SessionStore::FileTask task, SchedulerLoop::Then then);
-  // Whether nothing is at work or to be done.
+  // Whether nothing runs or is to be done.
   bool idle() const { return loop.idle() && loop.n_file_work() == 0; }
   // Takes over what came in. True: there was something.
   bool TakeIncoming();

@@ -18,7 +18,7 @@ class SchedulerDrainTest : public testing::SchedulerSessionsTest {
     const auto info = ReadSessionInfo(Path(name));
     return info ? info->n_tokens : -1;
   }
-  // An answer of n tokens at work when draining begins. `look` is called at its last token.
+  // An answer of n tokens that runs when draining begins. `look` is called at its last token.
   void DrainBehind(const std::string& session, int64_t n, std::function<void()> look) {
     Request request = MakeRequest(Prompt(5, 2), n);
     request.session = session;
@@ -64,7 +64,7 @@ TEST_F(SchedulerDrainTest, ASavedSessionIsAnotherProcessesFromThenOn) {
 }
 
 // A compressed session is worked on as a copy; what it was before is not saved once more.
-TEST_F(SchedulerDrainTest, ACopyThatIsAtWorkIsSavedWhenItEnds) {
+TEST_F(SchedulerDrainTest, ARunningCopyIsSavedWhenItEnds) {
   Make(WithFolder());
   ASSERT_EQ(Problem(Create("long", Prompt(60, 1), Compressed("h2o", 24))), "");
   DrainBehind("long", 30, [&] { EXPECT_EQ(TokensInFile("long"), -1); });

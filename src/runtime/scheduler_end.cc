@@ -51,7 +51,9 @@ void SchedulerLoop::Keep(Job& job, Sequence& sequence) {
                       .session = sequence.TakeSession(),
                       .n_document = job.n_document,
                       .used = clock_.now()};
-  if (sequence.has_next()) idle.unread.push_back(sequence.next());
+  // What a stop string ends with is not shown.
+  const bool is_hidden = sequence.finish() == Finish::kStopString;
+  if (sequence.has_next() && !is_hidden) idle.unread.push_back(sequence.next());
   if (job.session.empty() && (!job.request.keep || options_.max_unnamed == 0)) return;
   // Of a name, the one that was is replaced.
   store_.Put(std::move(idle));

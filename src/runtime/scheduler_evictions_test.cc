@@ -60,7 +60,7 @@ TEST_F(SchedulerEvictionsTest, NobodyWaitsWhileASessionIsWritten) {
   const auto expected = Alone(Prompt(40, 2), 30);
   ASSERT_NO_FATAL_FAILURE(MakeFull());
   auto other = BeginOther("other", 200);
-  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  ASSERT_TRUE(disk_->WaitUntilBusy());
   EXPECT_EQ(End(BeginAnswer("", 40, 30)), expected);
   EXPECT_TRUE(Waits(other));
   EXPECT_EQ(TokensInFile("a"), -1);
@@ -95,7 +95,7 @@ TEST_F(SchedulerEvictionsTest, ASessionThatLeavesIsAskedReplacedOrDeleted) {
   const auto expected = AloneAfter(Prompt(80, 1), Prompt(9, 2), 6, {});
   ASSERT_NO_FATAL_FAILURE(MakeFull());
   auto other = BeginOther("other", 200);
-  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  ASSERT_TRUE(disk_->WaitUntilBusy());
   auto asked = BeginAnswer("a", 9, 6);
   auto deleted = BeginDelete("b");
   WaitForCommands();
@@ -114,7 +114,7 @@ TEST_F(SchedulerEvictionsTest, ASessionThatLeavesIsAskedReplacedOrDeleted) {
 TEST_F(SchedulerEvictionsTest, ADeletedSessionThatLeavesMakesRoom) {
   ASSERT_NO_FATAL_FAILURE(MakeBrimful());
   auto first = BeginFork("b", "c");
-  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  ASSERT_TRUE(disk_->WaitUntilBusy());
   auto deleted = BeginDelete("a");
   WaitForCommands();
   EXPECT_TRUE(Waits(first));
@@ -127,7 +127,7 @@ TEST_F(SchedulerEvictionsTest, ADeletedSessionThatLeavesMakesRoom) {
 TEST_F(SchedulerEvictionsTest, ASessionThatLeavesIsSaved) {
   ASSERT_NO_FATAL_FAILURE(MakeFull());
   auto other = BeginOther("other", 200);
-  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  ASSERT_TRUE(disk_->WaitUntilBusy());
   auto saved = BeginSave("a", "a");
   WaitForCommands();
   disk_->Free();
@@ -144,7 +144,7 @@ TEST_F(SchedulerEvictionsTest, NothingElseIsDoneWithAFileThatIsToBeRead) {
   scheduler_.reset();
   ASSERT_NO_FATAL_FAILURE(MakeBrimful());
   auto restored = BeginRestore("x", "file");
-  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  ASSERT_TRUE(disk_->WaitUntilBusy());
   WaitForCommands();
   ASSERT_TRUE(Waits(restored));
   auto saved = BeginSave("b", "file");
@@ -231,7 +231,7 @@ TEST_F(SchedulerEvictionsTest, ManySessionsAreAskedInLittleMemory) {
 TEST_F(SchedulerEvictionsTest, StoppingAnswersThoseWhoWait) {
   ASSERT_NO_FATAL_FAILURE(MakeFull());
   auto other = BeginOther("other", 200);
-  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  ASSERT_TRUE(disk_->WaitUntilBusy());
   auto first = BeginFork("b", "c");
   auto second = BeginFork("b", "d");
   WaitForCommands();

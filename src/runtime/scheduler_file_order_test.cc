@@ -32,7 +32,7 @@ TEST_F(SchedulerFileOrderTest, ASessionAndItsDocumentAreOfOneFile) {
   HoldDisk();
   saved = BeginSave("short", "file");
   auto restored = BeginRestore("a", "file");
-  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  ASSERT_TRUE(disk_->WaitUntilBusy());
   WaitForCommands();
   disk_->Free();
   EXPECT_EQ(End(saved), "");
@@ -47,7 +47,7 @@ TEST_F(SchedulerFileOrderTest, ASessionAndItsDocumentAreOfOneFile) {
   HoldDisk();
   saved = BeginSave("long", "file");
   restored = BeginRestore("b", "file");
-  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  ASSERT_TRUE(disk_->WaitUntilBusy());
   WaitForCommands();
   disk_->Free();
   EXPECT_EQ(End(saved), "");
@@ -66,7 +66,7 @@ TEST_F(SchedulerFileOrderTest, AQueuedSaveIsNotQueuedAgain) {
   auto made = BeginCreate("a", 60);
   ASSERT_EQ(End(made), "");
   auto saved = BeginSave("a", "file");
-  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  ASSERT_TRUE(disk_->WaitUntilBusy());
   auto again = BeginSave("a", "file");
   EXPECT_EQ(End(again), "session a is being saved to file already");
   again = BeginSave("a", "file");
@@ -93,7 +93,7 @@ TEST_F(SchedulerFileOrderTest, TheLastSaveIsTheOneThatStays) {
   made = BeginCreate("b", 20);
   ASSERT_EQ(End(made), "");
   auto first = BeginSave("a", "file");
-  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  ASSERT_TRUE(disk_->WaitUntilBusy());
   auto second = BeginSave("b", "file");
   auto third = BeginSave("a", "file");  // the first is being written, but will not stay
   WaitForCommands();
@@ -117,7 +117,7 @@ class SchedulerEvictionOrderTest : public SchedulerFileOrderTest {
   }
   // While the disk is busy a session needs the memory of the others.
   void NeedMemory() {
-    ASSERT_TRUE(disk_->WaitUntilAtWork());
+    ASSERT_TRUE(disk_->WaitUntilBusy());
     // It begins as none of them.
     Request document = MakeRequest(Prompt(100, 3), 0);
     auto other =
@@ -134,7 +134,7 @@ TEST_F(SchedulerEvictionOrderTest, AnOldSaveDoesNotReplaceALaterSession) {
   ASSERT_EQ(End(deleted), "");
   HoldDisk();
   auto saved = BeginSave("a", "a");
-  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  ASSERT_TRUE(disk_->WaitUntilBusy());
   ASSERT_FALSE(End(BeginAnswer("a", 9, 6)).empty());  // on a copy, which takes its place
   ASSERT_NO_FATAL_FAILURE(NeedMemory());
   EXPECT_EQ(End(saved), "");

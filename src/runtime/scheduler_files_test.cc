@@ -19,7 +19,7 @@ TEST_F(SchedulerFilesTest, NobodyWaitsForASave) {
   auto made = BeginCreate("a", 60);
   ASSERT_EQ(End(made), "");
   auto saved = BeginSave("a", "a");
-  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  ASSERT_TRUE(disk_->WaitUntilBusy());
   // A whole answer, while the disk does nothing.
   EXPECT_EQ(End(BeginAnswer("", 40, 30)), expected);
   EXPECT_EQ(TokensInFile("a"), -1);
@@ -43,7 +43,7 @@ TEST_F(SchedulerFilesTest, ASessionGoesOnWhileItIsSaved) {
     ASSERT_EQ(End(made), "");
     auto first = BeginSave("a", "a");
     auto other = BeginSave("a", "other");
-    ASSERT_TRUE(disk_->WaitUntilAtWork());
+    ASSERT_TRUE(disk_->WaitUntilBusy());
     WaitForCommands();
     EXPECT_EQ(End(BeginAnswer("a", 9, 6)), expected);
     auto forked = Begin([&](auto done) { scheduler_->ForkSession("a", "b", done); });
@@ -68,9 +68,9 @@ TEST_F(SchedulerFilesTest, ADeletedSessionStaysDeleted) {
   ASSERT_EQ(End(made), "");
   auto saved = BeginSave("a", "a");
   auto deleted = BeginDelete("a");
-  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  ASSERT_TRUE(disk_->WaitUntilBusy());
   auto refused = BeginSave("a", "b");
-  EXPECT_EQ(End(refused), "session a is at work for another request");
+  EXPECT_EQ(End(refused), "session a is in use by another request");
   EXPECT_GT(scheduler_->state().reserved_bytes, 0) << "it is still read";
   disk_->Free();
   EXPECT_EQ(End(saved), "");
@@ -93,7 +93,7 @@ TEST_F(SchedulerFilesTest, ACopyNeedsRoom) {
   auto made = BeginCreate("a", 60);
   ASSERT_EQ(End(made), "");
   auto saved = BeginSave("a", "a");
-  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  ASSERT_TRUE(disk_->WaitUntilBusy());
   auto answer = BeginAnswer("a", 9, 6);
   for (int round = 0; round < 3; ++round) {
     WaitForCommands();
@@ -112,7 +112,7 @@ TEST_F(SchedulerReadingTest, NobodyWaitsForAFileToBeRead) {
   auto restored = Begin([&](auto done) { scheduler_->RestoreSession("b", "a", done); });
   auto forked = Begin([&](auto done) { scheduler_->ForkSession("a", "c", done); });
   auto kept = BeginKept("a");
-  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  ASSERT_TRUE(disk_->WaitUntilBusy());
   EXPECT_EQ(End(BeginAnswer("", 40, 30)), alone);
   const auto file_bytes = static_cast<int64_t>(std::filesystem::file_size(folder_ + "/a.session"));
   EXPECT_GT(scheduler_->state().reserved_bytes, 2 * file_bytes) << "two are being read";
@@ -128,7 +128,7 @@ TEST_F(SchedulerReadingTest, ARequestWaitsForItsSession) {
   const auto expected = AloneAfter(Prompt(60, 1), Prompt(9, 2), 6, {});
   MakeWithFile();
   auto question = BeginAnswer("a", 9, 6);
-  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  ASSERT_TRUE(disk_->WaitUntilBusy());
   EXPECT_EQ(End(BeginAnswer("", 40, 30)), alone);
   disk_->Free();
   EXPECT_EQ(End(std::move(question)), expected);
@@ -165,7 +165,7 @@ TEST_F(SchedulerReadingTest, AFileThatHasChangedIsToBeAskedForAgain) {
   };
   ASSERT_TRUE(std::holds_alternative<Ticket>(scheduler_->Submit(std::move(request))));
   auto restored = BeginRestore("b", "a");
-  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  ASSERT_TRUE(disk_->WaitUntilBusy());
   WaitForCommands();
   std::filesystem::rename(folder_ + "/longer", folder_ + "/a.session");
   disk_->Free();
@@ -195,7 +195,7 @@ TEST_F(SchedulerReadingTest, StoppingAnswersAll) {
   auto saved = BeginSave("c", "b");
   auto question = BeginAnswer("a", 9, 6);
   auto kept = BeginKept("a");
-  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  ASSERT_TRUE(disk_->WaitUntilBusy());
   WaitForCommands();
   StopWhileBusy();
   EXPECT_EQ(EndKind(saved), ErrorKind::kUnavailable);
@@ -208,7 +208,7 @@ TEST_F(SchedulerFilesTest, DrainingWaitsForTheDisk) {
   auto made = BeginCreate("a", 60);
   ASSERT_EQ(End(made), "");
   auto saved = BeginSave("a", "file");
-  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  ASSERT_TRUE(disk_->WaitUntilBusy());
   std::thread frees([this] {
     while (!scheduler_->state().draining) std::this_thread::yield();
     disk_->Free();
@@ -226,7 +226,7 @@ TEST_F(SchedulerFilesTest, StoppingEndsWhatIsBeingSaved) {
   auto made = BeginCreate("a", 60);
   ASSERT_EQ(End(made), "");
   auto saved = BeginSave("a", "file");
-  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  ASSERT_TRUE(disk_->WaitUntilBusy());
   StopWhileBusy();
   EXPECT_EQ(End(saved), "");
   EXPECT_EQ(TokensInFile("file"), 60);

@@ -39,13 +39,6 @@ class SchedulerFullMemoryTest : public testing::SchedulerSessionsTest {
     for (const SessionInfo& info : List()) names += info.on_disk ? "" : info.id;
     return names;
   }
-  std::variant<SessionTokens, RequestError> ReadTokens(const std::string& id) {
-    std::optional<std::variant<SessionTokens, RequestError>> read;
-    scheduler_->ReadTokens(id, [&](auto tokens) { read = std::move(tokens); });
-    while (!read && scheduler_->Round()) {
-    }
-    return *std::move(read);
-  }
   int64_t TokensInFile(const std::string& name) const {
     const auto info = ReadSessionInfo(folder_ + "/" + name + ".session");
     return info ? info->n_tokens : -1;
@@ -285,7 +278,7 @@ TEST_F(SchedulerFullMemoryTest, ANameIsFreeWhenItsFileWasRemoved) {
   EXPECT_EQ(Problem(Create("a", Prompt(60, 2))), "");
 }
 
-TEST(SessionNamesTest, OneThatIsAtWorkIsNotClosed) {
+TEST(SessionNamesTest, OneInUseIsNotClosed) {
   SessionNames names;
   ASSERT_EQ(names.ClaimNew("a"), SessionNames::Outcome::kClaimed);
   EXPECT_FALSE(names.Close("a"));

@@ -54,8 +54,8 @@ struct Job {
   int64_t n_reused = 0;
   PrefixReuse reuse = PrefixReuse::kNone;
   int n_unfinished = 0;  // choices
-  // Of a named session that goes on: what is undone where the request fails. At work is a copy, or
-  // the session itself, which was so long and had tokens that were not read.
+  // Of a named session that goes on: what is undone where the request fails. What runs is a copy,
+  // or the session itself, which was so long and had tokens that were not read.
   bool works_on_copy = false;
   bool took_replaced = false;  // goes on with what was the session that it replaces
   int64_t n_before = 0;
@@ -64,7 +64,7 @@ struct Job {
   // While it waits: a session is read for it from a file, or cannot be.
   bool loading = false;
   std::optional<RequestError> load_error = {};
-  // There is no room for it; what it is told if nobody leaves any.
+  // It does not fit now; the error it gets if no memory is released.
   std::optional<RequestError> too_large = {};
   // A file that its prompt begins as; empty: there is none, or it was read. Found once.
   std::optional<std::string> prefix_file = {};

@@ -50,7 +50,7 @@ class SchedulerLoop {
 
   // Ends everything with an error.
   void FailAll(const RequestError& error);
-  // Where there is a folder, named sessions that nobody is at work on are written on the I/O
+  // Where there is a folder, named sessions that nobody uses are written on the I/O
   // thread: those that are idle now, and from now on others when their work ends.
   void BeginSaves();
   // Those that are left, in this thread.
@@ -84,7 +84,7 @@ class SchedulerLoop {
   // Whoever waits for memory looks again. After each work on a file.
   void LookForRoom();
   std::vector<SessionInfo> List() const;
-  // In memory, at work or saved.
+  // In memory, running or saved.
   SessionOutcome FindSession(const std::string& id) const;
   void ReadTokens(const std::string& id,
                   const std::function<void(std::variant<SessionTokens, RequestError>)>& done);
@@ -145,17 +145,17 @@ class SchedulerLoop {
     return options_.memory_limit_bytes == 0 ||
            fixed_bytes_ + n_bytes <= options_.memory_limit_bytes;
   }
-  // Whether nobody is at work, and so no memory comes free by itself.
+  // Whether nothing runs, and so no memory comes free by itself.
   bool is_stuck() const { return reading_.empty() && running_.empty() && n_file_work() == 0; }
   // Where there is no room: the request waits for others to leave.
   Answer WaitForRoom(Job& job, int64_t n_bytes) const;
   // Of what needs so much, besides n_beside that stay: never, or not now.
   RequestError OutOfMemory(const std::string& what, int64_t n_bytes, int64_t n_beside) const;
   int64_t ReservedBytes() const;
-  int64_t n_at_work() const;
+  int64_t n_running() const;
 
   // --- sessions (scheduler_sessions.cc) ---
-  const Sequence* FindAtWork(const std::string& id) const;  // null: it is not
+  const Sequence* FindRunning(const std::string& id) const;  // null: it is not
   void ReadFile(const std::string& id, const std::string& file, bool replaces, const Then& then);
   // The same once for all who ask at a time. No id: what the file has is kept for its prefix.
   void ReadOnce(const std::string& id, const std::string& file, const Then& then);
@@ -217,7 +217,7 @@ class SchedulerLoop {
   Clock::TimePoint last_tokens_;  // end of the last decode step
   Clock::TimePoint prefill_began_;
   SchedulerState counts_;
-  int64_t working_bytes_ = 0;  // of sequences at work, as of the last round
+  int64_t working_bytes_ = 0;  // of running sequences, as of the last round
   bool over_limit_ = false;    // and it is known
   bool saves_ended_ = false;   // since BeginSaves
   // Kept from round to round.

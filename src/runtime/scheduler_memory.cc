@@ -61,7 +61,7 @@ int64_t MaxRestoredBytes(const Session& empty, int64_t n_tokens, int64_t file_by
   const int64_t lists =
       config.shape.n_kv_heads_in_all() * (kEmptyBytes + kHighPartBytes * (1 + n_tokens / 65536));
   int64_t counts = 0;
-  if (config.shared_rows) {
+  if (config.storage.shared_rows) {
     int64_t row_bytes = empty.cache().bytes_per_slot(0);
     for (int layer = 1; layer < config.shape.n_layers; ++layer) {
       row_bytes = std::min(row_bytes, empty.cache().bytes_per_slot(layer));

@@ -19,9 +19,9 @@ struct SequenceBytes {
 // Of a session as it is, for n_prompt tokens and n_generate after them. Error: as Session::Plan.
 Result<SequenceBytes> PlanSequence(const Session& session, int64_t n_prompt, int64_t n_generate);
 
-// Of a session at work now; never more than the plan (asserted).
+// Of a running session; never more than the plan (asserted).
 int64_t WorkingBytes(const Session& session);
-// Of a session that nobody is at work on.
+// Of a session that nobody uses.
 int64_t IdleBytes(const Session& session);
 
 // Of a session that a file of file_bytes with n_tokens becomes, at most. `empty`: made as the file

@@ -94,7 +94,7 @@ void Scheduler::RestoreSession(const std::string& id, const std::string& name,
         const bool existed = data.loop.Has(id) || data.folder->Has(id);
         if (data.names.ClaimAny(id) == SessionNames::Outcome::kBusy) {
           return done(
-              RequestError{ErrorKind::kBusy, "session " + id + " is at work for another request"});
+              RequestError{ErrorKind::kBusy, "session " + id + " is in use by another request"});
         }
         const auto end = [&data, id, existed, done](const RequestError* error) {
           const SessionOutcome outcome = error != nullptr ? *error : data.loop.Describe(id);

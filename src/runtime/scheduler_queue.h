@@ -24,9 +24,9 @@ class WaitingQueue {
     kWaits,    // it does not fit now
     kGone,     // it has ended without one
   };
-  // Offers a turn to the requests in their order until one takes it; false: none did. Those that
-  // wait are overtaken by the one that takes it, each at most so often; behind one that was, nobody
-  // is asked, unless all are. That does not hold for those whose session is being read from a file.
+  // Offers a turn to the requests in their order until one starts; false: none did. A waiting
+  // request is passed at most max_overtakes times: later ones are not offered a turn then, unless
+  // asks_all. Requests whose session is being read from a file do not count as waiting.
   bool Offer(const std::function<Answer(const std::shared_ptr<Job>& job)>& offer,
              bool asks_all = false);
   // Offers a turn to the first one only, which may not be overtaken here.

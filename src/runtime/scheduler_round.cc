@@ -31,7 +31,7 @@ SchedulerLoop::~SchedulerLoop() = default;
 
 bool SchedulerLoop::Round() {
   if (idle()) return false;
-  const int64_t n_before = n_at_work();
+  const int64_t n_before = n_running();
   const size_t n_waited = waiting_.size();
   DropCancelled();
   Decode();
@@ -39,7 +39,7 @@ bool SchedulerLoop::Round() {
   ReadPrompts();
   CheckBytes();
   // Those that wait for nothing but a file wait without rounds.
-  return n_file_work() == 0 || n_before > 0 || n_at_work() > 0 || waiting_.size() != n_waited;
+  return n_file_work() == 0 || n_before > 0 || n_running() > 0 || waiting_.size() != n_waited;
 }
 
 void SchedulerLoop::Choose(std::span<const std::unique_ptr<Sequence>> sequences) {
@@ -76,11 +76,11 @@ void SchedulerLoop::Decode() {
 }
 
 void SchedulerLoop::ReadPrompts() {
-  if (!prefill_.at_work()) return;
+  if (!prefill_.active()) return;
   const Clock::TimePoint start = clock_.now();
   // Where nobody decodes, requests that come in meanwhile are looked at as often.
   const Clock::TimePoint since = running_.empty() ? start : last_tokens_;
-  for (bool first = true; prefill_.at_work(); first = false) {
+  for (bool first = true; prefill_.active(); first = false) {
     const int64_t n_rows = running_.empty() ? options_.defaults.row_block : pace_.BlockRows();
     const Clock::TimePoint before = clock_.now();
     // A block at least, or a decode step that takes all of the gap would keep prompts waiting.
@@ -178,7 +178,7 @@ void SchedulerLoop::DropCancelled() {
     EndUnread(std::exchange(reading, {}), nullptr);
   }
   // Where the last one that was not read yet is dropped, the pass is over for the others too.
-  if (!reading_.empty() && !prefill_.at_work()) FinishPrompts();
+  if (!reading_.empty() && !prefill_.active()) FinishPrompts();
   for (const auto& job : waiting_.Take([](const Job& job) { return job.cancelled(); })) {
     TellCancelled(*job);
   }
@@ -212,7 +212,7 @@ void SchedulerLoop::CheckBytes() {
     prefill_.Drop(i);
     EndUnread(std::exchange(reading, {}), &error);
   }
-  if (!reading_.empty() && !prefill_.at_work()) FinishPrompts();
+  if (!reading_.empty() && !prefill_.active()) FinishPrompts();
   working_bytes_ = working;
   CheckLimit();
 }
@@ -235,13 +235,13 @@ void SchedulerLoop::CheckLimit() {
 
 SchedulerState SchedulerLoop::state() const {
   SchedulerState state = counts_;
-  state.n_running = static_cast<int>(n_at_work());
+  state.n_running = static_cast<int>(n_running());
   state.n_waiting = static_cast<int>(waiting_.size());
   state.n_idle_sessions = static_cast<int>(store_.sessions().size());
   state.n_saved_sessions = store_.n_saved();
   state.n_broken_invariants = engine_.invariants().n_broken();
   // Sessions come and go between rounds too.
-  state.live_bytes = (n_at_work() == 0 ? 0 : working_bytes_) + store_.bytes();
+  state.live_bytes = (n_running() == 0 ? 0 : working_bytes_) + store_.bytes();
   state.reserved_bytes = ReservedBytes() + store_.bytes();
   state.limit_bytes = options_.memory_limit_bytes;
   state.model_bytes = model_bytes_;

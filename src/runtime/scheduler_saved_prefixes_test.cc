@@ -101,7 +101,7 @@ TEST_F(SchedulerSavedPrefixesTest, FilesOfThisProcessAreKnownUntilTheyAreRemoved
 }
 
 // The session of that name has more by now; a question on it is cancelled while its file is read.
-TEST_F(SchedulerSavedPrefixesTest, ASessionAtWorkIsNotReplacedByItsFile) {
+TEST_F(SchedulerSavedPrefixesTest, ARunningSessionIsNotReplacedByItsFile) {
   SaveBefore("book", 200);
   Make(WithFolder());
   ASSERT_EQ(Exercise("book", Prompt(40, 7), 3)->n_reused, 200);
@@ -197,7 +197,7 @@ TEST_F(SchedulerSavedPrefixesTest, OthersGoOnWhileAFileIsRead) {
     if (event.kind == Event::Kind::kStarted) reused.set_value(event.n_reused);
   };
   ASSERT_TRUE(std::holds_alternative<Ticket>(scheduler_->Submit(std::move(request))));
-  ASSERT_TRUE(disk_->WaitUntilAtWork());
+  ASSERT_TRUE(disk_->WaitUntilBusy());
   EXPECT_EQ(End(BeginAnswer("", 60, 5)).size(), 5U);
   std::future<int64_t> n_reused = reused.get_future();
   EXPECT_EQ(n_reused.wait_for(std::chrono::seconds(0)), std::future_status::timeout);

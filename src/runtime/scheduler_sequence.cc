@@ -98,11 +98,14 @@ void Sequence::Choose() {
                                                  std::to_string(n_generated_) +
                                                  " generated tokens"});
     }
-    token_ = sampler_.Sample(masked_);
-    constraint_->Accept(token_);
+  }
+  const Result<TokenId> token = sampler_.Sample(constraint_ ? masked_ : logits);
+  if (!token) return SetError({ErrorKind::kInvalid, token.error().message, "logit_bias"});
+  token_ = *token;
+  if (constraint_) {
+    const bool accepted = constraint_->Accept(token_);
     if (StopAtProblem()) return;
-  } else {
-    token_ = sampler_.Sample(logits);
+    if (!accepted) return SetError({ErrorKind::kInternal, RefusedToken(token_).message});
   }
   sampler_.Accept(token_);
   ++n_generated_;

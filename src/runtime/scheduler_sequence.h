@@ -16,7 +16,7 @@ namespace winnow::runtime {
 
 CacheReport ReportCache(const Session& session);
 
-// A choice of a request that is at work: its session, and what decides about its next token.
+// A choice of a running request: its session, and what decides about its next token.
 class Sequence {
  public:
   // Error: a sampling value out of range.

@@ -42,7 +42,7 @@ KeptTokens Kept(const Session& session, int64_t n_document, bool by_head) {
   return kept;
 }
 
-SessionInfo DescribeAtWork(const Sequence& sequence) {
+SessionInfo DescribeRunning(const Sequence& sequence) {
   return {.id = sequence.job().session,
           .n_tokens = sequence.session().n_tokens(),
           .cache = ReportCache(sequence.session()),
@@ -68,7 +68,7 @@ RequestError SchedulerLoop::OutOfMemory(const std::string& what, int64_t n_bytes
             what + " needs up to " + BytesAndLimit(needed, options_.memory_limit_bytes)};
   }
   return {ErrorKind::kQueueFull, what + " needs up to " + std::to_string(n_bytes) +
-                                     " bytes, which requests and files at work hold"};
+                                     " bytes, which running requests and files hold"};
 }
 
 void SchedulerLoop::Load(const std::string& id, const Then& then) {
@@ -146,7 +146,7 @@ std::variant<SessionStore::Saving, RequestError> SchedulerLoop::BeginSave(const 
     if (names_.busy(file) || (other != nullptr && !other->saved)) {
       return RequestError{ErrorKind::kBusy,
                           "session " + file +
-                              " is at work, or has changed since it was saved: it would be "
+                              " is in use, or has changed since it was saved: it would be "
                               "written over what is saved here. Save or delete it first, or take "
                               "another name"};
     }
@@ -200,7 +200,7 @@ void SchedulerLoop::EndDelete(const std::string& id, bool is_removed) {
   if (IdleSession* idle = store_.Find(id)) store_.Drop(*idle);
 }
 
-const Sequence* SchedulerLoop::FindAtWork(const std::string& id) const {
+const Sequence* SchedulerLoop::FindRunning(const std::string& id) const {
   const auto has_id = [&](const Sequence* sequence) {
     return sequence != nullptr && sequence->choice() == 0 && sequence->job().session == id;
   };
@@ -214,8 +214,8 @@ const Sequence* SchedulerLoop::FindAtWork(const std::string& id) const {
 }
 
 SchedulerLoop::SessionOutcome SchedulerLoop::FindSession(const std::string& id) const {
-  if (const Sequence* sequence = id.empty() ? nullptr : FindAtWork(id)) {
-    return DescribeAtWork(*sequence);
+  if (const Sequence* sequence = id.empty() ? nullptr : FindRunning(id)) {
+    return DescribeRunning(*sequence);
   }
   const auto info = store_.Describe(id, clock_.now());
   if (!info) return NotInMemory(id);
@@ -230,7 +230,7 @@ std::vector<SessionInfo> SchedulerLoop::List() const {
     const auto same = [&](const SessionInfo& info) { return info.id == id; };
     auto place = std::ranges::find_if(list, same);
     if (place == list.end()) place = list.insert(place, SessionInfo{.id = id});
-    *place = DescribeAtWork(sequence);
+    *place = DescribeRunning(sequence);
   };
   for (const auto& sequence : running_) add(*sequence);
   for (const Reading& reading : reading_) {
@@ -243,14 +243,18 @@ std::vector<SessionInfo> SchedulerLoop::List() const {
 void SchedulerLoop::ReadTokens(
     const std::string& id,
     const std::function<void(std::variant<SessionTokens, RequestError>)>& done) {
-  const auto tell = [&](const Session& session, int64_t n_document) {
+  const auto tell = [&](const Session& session, std::span<const TokenId> unread,
+                        int64_t n_document) {
     done(SessionTokens{.tokens = {session.tokens().begin(), session.tokens().end()},
+                       .unread = {unread.begin(), unread.end()},
                        .n_document = n_document});
   };
-  if (const Sequence* sequence = FindAtWork(id)) {
-    return tell(sequence->session(), sequence->job().n_document);
+  if (const Sequence* sequence = FindRunning(id)) {
+    return tell(sequence->session(), {}, sequence->job().n_document);
   }
-  if (const IdleSession* idle = store_.Find(id)) return tell(*idle->session, idle->n_document);
+  if (const IdleSession* idle = store_.Find(id)) {
+    return tell(*idle->session, store_.CutShort(idle->unread), idle->n_document);
+  }
   if (!store_.HasFile(id)) return done(NotInMemory(id));
   const auto read = std::make_shared<SessionTokens>();
   store_.BeginFileWork(id);

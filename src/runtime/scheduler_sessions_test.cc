@@ -51,6 +51,41 @@ TEST_F(SchedulerSessionsTest, ADocumentIsReadOnceAndAskedOften) {
             "there is a session second already; delete it first, or take another name");
 }
 
+// What follows a session's text follows all that was shown.
+TEST_F(SchedulerSessionsTest, TheTextEndsWithTheLastTokenOfTheAnswer) {
+  Make(WithFolder());
+  ASSERT_EQ(Problem(Create("chat", Prompt(40, 1))), "");
+  const auto answer = Exercise("chat", Prompt(5, 2), 7);
+  const auto text = [&] { return std::get<SessionTokens>(ReadTokens("chat")); };
+  const std::vector<TokenId> last = {answer->tokens().back()};
+  EXPECT_EQ(text().tokens.size(), 51u);
+  EXPECT_EQ(text().unread, last);
+  scheduler_->Drain();
+  Make(WithFolder());
+  EXPECT_EQ(text().tokens.size(), 51u) << "from its file";
+  EXPECT_EQ(text().unread, last);
+
+  // The end of an answer is not text, nor is what a stop string hides.
+  Request ends = MakeRequest(Prompt(3, 3), 5);
+  ends.session = "chat";
+  ends.ignore_eos = false;
+  ends.sampler.logit_bias = {{2, 1e9F}};
+  const auto ended = Submit(std::move(ends));
+  RunAll();
+  EXPECT_EQ(ended->finish(), Finish::kStop);
+  EXPECT_TRUE(text().unread.empty());
+  scheduler_->Drain();
+  Make(WithFolder());
+  EXPECT_TRUE(text().unread.empty());
+  Request stops = MakeRequest(Prompt(3, 4), 50);
+  stops.session = "chat";
+  stops.stop = {"piece"};  // in every token's text
+  const auto stopped = Submit(std::move(stops));
+  RunAll();
+  EXPECT_EQ(stopped->finish(), Finish::kStopString);
+  EXPECT_TRUE(text().unread.empty());
+}
+
 TEST_F(SchedulerSessionsTest, APromptThatBeginsWithTheTextGoesOnFromIt) {
   Make(Options());
   ASSERT_EQ(Problem(Create("chat", Prompt(40, 1))), "");
@@ -86,8 +121,8 @@ TEST_F(SchedulerSessionsTest, OneRequestAtATime) {
   Request other = MakeRequest(Prompt(5, 2), 30);
   other.session = "chat";
   EXPECT_EQ(Submit(std::move(other))->error->kind, ErrorKind::kBusy);
-  EXPECT_EQ(Problem(Fork("chat", "copy")), "session chat is at work for another request");
-  EXPECT_EQ(Problem(Delete("chat")), "session chat is at work for another request");
+  EXPECT_EQ(Problem(Fork("chat", "copy")), "session chat is in use by another request");
+  EXPECT_EQ(Problem(Delete("chat")), "session chat is in use by another request");
   RunAll();
   EXPECT_EQ(first->finish(), Finish::kLength);
   EXPECT_FALSE(Exercise("chat", Prompt(5, 2), 3)->error);

@@ -12,6 +12,13 @@ RequestError Invalid(std::string message, std::string param = {}) {
   return {ErrorKind::kInvalid, std::move(message), std::move(param)};
 }
 
+// Of a prompt that does not fit: it is too long, or the bytes that the request allows are too few.
+std::string WrongField(const Error& error, const Request& request) {
+  const bool of_bytes = error.code == ErrorCode::kTooLarge && request.options &&
+                        request.options->compression.memory_bytes != 0;
+  return of_bytes ? "memory_bytes" : "prompt";
+}
+
 RequestError InvalidName(const std::string& name) {
   return Invalid(
       "a session is called by 1 to 128 of A-Z a-z 0-9 . _ - and does not begin with a "
@@ -21,7 +28,7 @@ RequestError InvalidName(const std::string& name) {
 }
 
 RequestError Busy(const std::string& name) {
-  return {ErrorKind::kBusy, "session " + name + " is at work for another request"};
+  return {ErrorKind::kBusy, "session " + name + " is in use by another request"};
 }
 
 }  // namespace
@@ -133,14 +140,14 @@ std::variant<std::shared_ptr<Job>, RequestError> Scheduler::Data::Check(Request 
   if (!continues) {
     const int64_t n_prompt = std::ssize(request.prompt);
     if (const auto room = CheckPromptFits(**session, n_prompt); !room) {
-      return Invalid(room.error().message, "prompt");
+      return Invalid(room.error().message, WrongField(room.error(), request));
     }
     const int64_t wanted =
         request.max_tokens >= 0 ? request.max_tokens : options.default_max_tokens;
     job->max_tokens = TokensToGenerate(**session, n_prompt, wanted);
     job->limit = job->max_tokens == wanted ? Finish::kLength : Finish::kContext;
     const auto bytes = PlanSequence(**session, n_prompt, std::max<int64_t>(0, job->max_tokens - 1));
-    if (!bytes) return Invalid(bytes.error().message);
+    if (!bytes) return Invalid(bytes.error().message, WrongField(bytes.error(), request));
     job->fresh = *bytes;
     const int64_t needed = request.n * bytes->steady + bytes->prefill + loop.fixed_bytes();
     if (options.memory_limit_bytes != 0 && needed > options.memory_limit_bytes) {

@@ -151,7 +151,11 @@ class Script final : public TokenConstraint {
       logits[token] = -std::numeric_limits<float>::infinity();
     }
   }
-  void Accept(TokenId token) override { n_ += token == tokens_[n_] ? 1 : 100; }
+  bool Accept(TokenId token) override {
+    const bool accepted = n_ < tokens_.size() && token == tokens_[n_];
+    n_ += accepted ? 1 : 0;
+    return accepted;
+  }
   bool finished() const override { return finishes_ && n_ == tokens_.size(); }
   std::unique_ptr<TokenConstraint> Copy() const override { return std::make_unique<Script>(*this); }
   bool finishes_ = true;
@@ -202,6 +206,12 @@ TEST_F(SchedulerTest, RefusesWhatCanNeverBeServed) {
   EXPECT_EQ(refused(std::move(hot)), "sampling: top_p is 2, expected 0 to 1");
   EXPECT_EQ(refused(MakeRequest(Prompt(kContext + 1, 1), 3)),
             "the prompt is 513 tokens, the context holds 512");
+  EXPECT_EQ(refused_.param, "prompt");
+  Request few = MakeRequest({5}, 3);
+  few.options = SessionOptions{.compression = {.memory_bytes = 1}};
+  EXPECT_NE(refused(std::move(few)).find("1 are allowed"), std::string::npos);
+  EXPECT_EQ(refused_.kind, ErrorKind::kInvalid);
+  EXPECT_EQ(refused_.param, "memory_bytes");
   Request unknown = MakeRequest({5}, 3);
   unknown.session = "nobody";
   EXPECT_EQ(refused(std::move(unknown)), "there is no session nobody");

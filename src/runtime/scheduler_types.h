@@ -52,7 +52,7 @@ enum class Finish { kStop, kStopString, kLength, kContext, kCancelled, kError };
 enum class ErrorKind {
   kInvalid,      // the request can never be served (400): the message says why
   kNotFound,     // no such session (404)
-  kBusy,         // the session is at work for another request (409)
+  kBusy,         // the session is in use by another request (409)
   kQueueFull,    // try again later (429)
   kTooLarge,     // can never fit into the memory limit; the message has both numbers of bytes (400)
   kUnavailable,  // draining (503)
@@ -61,7 +61,8 @@ enum class ErrorKind {
 struct RequestError {
   ErrorKind kind = ErrorKind::kInternal;
   std::string message = {};
-  std::string param = {};  // the member of Request that is wrong, where it is one
+  // The member of Request that is wrong, or of its options ("memory_bytes"); empty: none is alone.
+  std::string param = {};
 };
 
 // How the beginning of a prompt was found in what was there already.
@@ -147,10 +148,11 @@ struct SessionInfo {
   double idle_seconds = 0;
 };
 
-// What a session has read.
+// What a session has read, and the last token of its answer: shown, but not read yet.
 struct SessionTokens {
   std::vector<TokenId> tokens = {};
-  int64_t n_document = 0;  // Request::n_document
+  std::vector<TokenId> unread = {};  // without a token that ends generation
+  int64_t n_document = 0;            // Request::n_document
 };
 
 // For pictures: share of KV heads (all layers) that keep each token, and the same by layer and

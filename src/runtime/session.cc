@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "gguf/tensor_type.h"
 #include "runtime/session_data.h"
 
 namespace winnow::runtime {
@@ -59,7 +60,7 @@ Result<std::unique_ptr<Session>> Session::Make(Engine& engine, const SessionOpti
     return Error{"session: row_block is " + std::to_string(options.row_block) +
                  ", expected at least 1"};
   }
-  WINNOW_TRY(Compressor::Check(options.compression));
+  WINNOW_TRY(options.compression.Check());
   WINNOW_TRY(CheckLayers(model.hyperparameters(), options.compression));
   cache::CacheConfig config = {
       .shape = model.cache_shape(),
@@ -72,8 +73,9 @@ Result<std::unique_ptr<Session>> Session::Make(Engine& engine, const SessionOpti
                      .trained_context = model.hyperparameters().trained_context},
                     config);
   const int64_t farthest = std::max(model.context(), model.hyperparameters().trained_context);
-  if (config.positions == cache::PositionMode::kCapped && config.distance_cap > farthest) {
-    return Error{"session: distances up to " + std::to_string(config.distance_cap) +
+  if (config.storage.positions == cache::PositionMode::kCapped &&
+      config.storage.distance_cap > farthest) {
+    return Error{"session: distances up to " + std::to_string(config.storage.distance_cap) +
                  " are beyond the context of " + std::to_string(farthest) + " tokens"};
   }
   std::unique_ptr<Session> session(new Session(std::make_unique<Data>(engine, options)));
@@ -118,9 +120,10 @@ int64_t Session::Data::CallSize(int64_t n) const {
 }
 
 Result<void> Session::CheckRoom(int64_t n) const {
-  if (n == 0) return {};
+  if (n <= 0) return {};
+  WINNOW_TRY(CheckCapacity(n));
   WINNOW_TRY(data_->compressor.CheckPrompt(*data_->cache, n, data_->CallSize(n)));
-  return CheckCapacity(n);
+  return {};
 }
 
 Result<void> Session::CheckCapacity(int64_t n) const {
@@ -147,13 +150,15 @@ Result<std::unique_ptr<Session>> Session::Fork() const {
   data.tokens = data_->tokens;
   data.logits = data_->logits;
   data.has_logits = data_->has_logits;
+  data.n_attended = data_->n_attended;
+  data.n_attendable = data_->n_attendable;
   return fork;
 }
 
-Compressor::Progress Session::progress() const { return data_->compressor.progress(); }
+CompressionProgress Session::progress() const { return data_->compressor.progress(); }
 
 Result<void> Session::Restore(std::span<const TokenId> tokens, std::span<const float> logits,
-                              const Compressor::Progress& progress,
+                              const CompressionProgress& progress,
                               const std::function<Result<void>(cache::Cache&)>& fill) {
   WINNOW_CHECK(n_tokens() == 0);
   WINNOW_TRY(CheckTokens(tokens));
@@ -206,15 +211,19 @@ void Session::Truncate(int64_t n_tokens) {
   data_->has_logits = false;
 }
 
-void Session::ForgetLogits() { data_->has_logits = false; }
+void Session::InvalidateLogits() { data_->has_logits = false; }
 
-int64_t Session::KeepCommonPrefix(std::span<const TokenId> tokens) {
+int64_t Session::CommonPrefix(std::span<const TokenId> tokens) const {
   // The caller is after the last token's logits: where they are there, nothing is left to do.
   if (data_->has_logits && std::ranges::equal(tokens, data_->tokens)) return n_tokens();
   const std::span<const TokenId> reusable = tokens.first(tokens.empty() ? 0 : tokens.size() - 1);
   const auto end =
       std::mismatch(reusable.begin(), reusable.end(), data_->tokens.begin(), data_->tokens.end());
-  Truncate(end.first - reusable.begin());
+  return end.first - reusable.begin();
+}
+
+int64_t Session::KeepCommonPrefix(std::span<const TokenId> tokens) {
+  Truncate(CommonPrefix(tokens));
   return n_tokens();
 }
 
@@ -239,8 +248,8 @@ double Session::kept(int layer) const {
 
 int64_t Session::budget() const { return data_->compressor.budget(); }
 
-double Session::attended_share() const {
-  if (data_->n_attendable == 0) return 1;
+std::optional<double> Session::attended_share() const {
+  if (data_->n_attendable == 0) return std::nullopt;
   return static_cast<double>(data_->n_attended) / static_cast<double>(data_->n_attendable);
 }
 
@@ -249,6 +258,20 @@ const CompressionOptions& Session::compression() const { return data_->options.c
 
 int64_t Session::cache_bytes_with_lists() const {
   return data_->cache->live_bytes() + data_->cache->list_bytes();
+}
+
+CacheParts Session::cache_parts() const {
+  const cache::Cache& cache = *data_->cache;
+  const cache::CacheConfig& config = cache.config();
+  CacheParts parts = {.method_bytes = cache.state_bytes(), .list_bytes = cache.list_bytes()};
+  for (int i = 0; i < config.shape.n_layers; ++i) {
+    const cache::LayerShape layer = config.shape.layer(i);
+    for (int head = 0; head < layer.n_kv_heads; ++head) {
+      parts.key_bytes += cache.n_rows(i, head) * gguf::RowBytes(config.key_type, layer.key_dim);
+    }
+  }
+  parts.value_bytes = cache.live_bytes() - parts.key_bytes - parts.method_bytes;
+  return parts;
 }
 
 int64_t Session::cache_bytes_full_f16() const {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,6 +33,14 @@ struct SessionOptions {
   std::function<void(const attention::Projections& projections)> on_projections = {};
 };
 
+// What Session::cache_bytes_with_lists is the sum of.
+struct CacheParts {
+  int64_t key_bytes = 0;
+  int64_t value_bytes = 0;
+  int64_t method_bytes = 0;  // cache::Cache::state_bytes
+  int64_t list_bytes = 0;
+};
+
 // One sequence: a cache and the tokens it has seen. Not thread-safe; sessions of one engine take
 // turns, or go together (batch.h).
 //
@@ -39,7 +48,7 @@ struct SessionOptions {
 // forget everything unless all tokens stay, and a prefill that is stopped leaves the session empty.
 class Session {
  public:
-  // Errors: a context out of range; those of Compressor::Check and of the cache.
+  // Errors: a context out of range; those of CompressionOptions::Check and of the cache.
   static Result<std::unique_ptr<Session>> Make(Engine& engine, const SessionOptions& options);
   ~Session();
 
@@ -58,9 +67,9 @@ class Session {
   Result<bool> Prefill(std::span<const TokenId> tokens) {
     return Prefill(tokens, PrefillOptions{});
   }
-  // Appends the entries of the first n tokens once more, their keys as they are: a cache filled at
-  // once for whom only the time of reading it counts, not what it says. There are no logits until
-  // the next call. Requires: no compression method, n <= n_tokens(). Error: no room.
+  // For benchmarks: fills the cache by appending the entries of the first n tokens once more, their
+  // keys as they are. There are no logits until the next call. Requires: no compression method, n
+  // <= n_tokens(). Error: no room.
   Result<void> Repeat(int64_t n);
   // Appends one token; logits() are then those of the next one.
   Result<void> Decode(TokenId token);
@@ -68,7 +77,7 @@ class Session {
   std::span<const float> logits() const;    // [vocabulary] after the last token
   std::span<const TokenId> tokens() const;  // everything appended so far
   int64_t n_tokens() const;
-  // Tokens it can take in all: the context, or any number where positions are reassigned and
+  // Maximum length of the text: the context, or unlimited where positions are reassigned and
   // entries are evicted in time (the budget leaves room for a call; with a share of the prompt or
   // bytes that is known once there is a prompt).
   int64_t capacity() const;
@@ -80,13 +89,14 @@ class Session {
 
   void Reset();                     // forget everything
   void Truncate(int64_t n_tokens);  // keep the first n tokens
-  void ForgetLogits();              // as after Truncate: the last token is read again for them
-  // Keeps the longest common prefix with `tokens` and returns its length: all of them where the
-  // last one's logits are there, else all but the last at most.
+  void InvalidateLogits();          // as after Truncate: the last token is read again for them
+  // Length of the longest common prefix with `tokens`: all of them where the last one's logits are
+  // there, else all but the last at most.
+  int64_t CommonPrefix(std::span<const TokenId> tokens) const;
+  // Keeps it, and returns how much that is.
   int64_t KeepCommonPrefix(std::span<const TokenId> tokens);
 
-  // The same session in memory of its own: several questions on one document. Error: memory
-  // refused.
+  // A deep copy: several questions on one document. Error: memory refused.
   Result<std::unique_ptr<Session>> Fork() const;
 
   // What its cache takes at most for a prompt and the tokens generated after it. Error: as Prefill,
@@ -99,20 +109,21 @@ class Session {
   int64_t cache_bytes() const;
   // The same and the lists that say where entries stand (cache::Cache::list_bytes).
   int64_t cache_bytes_with_lists() const;
+  CacheParts cache_parts() const;
   // Keys and values of the same tokens in f16 without compression: what sizes are compared with.
   int64_t cache_bytes_full_f16() const;
   double kept(int layer) const;  // entries per KV head, the mean over the layer's heads
   int64_t budget() const;        // slots per KV head; 0: none (yet)
-  // Share of the entries that attention used while decoding; 1 unless the method selects
-  // (Twilight).
-  double attended_share() const;
+  // Share of the entries that attention used in tokens decoded here; nothing before the first, and
+  // unless the method selects (AttentionPolicy::top_p).
+  std::optional<double> attended_share() const;
   const SessionOptions& options() const;
   const CompressionOptions& compression() const;
   Engine& engine() const;
   const cache::Cache& cache() const;
 
   // How far compression is (session_file.h).
-  Compressor::Progress progress() const;
+  CompressionProgress progress() const;
 
  private:
   friend class Batch;
@@ -123,7 +134,7 @@ class Session {
   // Takes on what another session was; `fill` writes its cache. Error: that of fill, tokens out of
   // range, more bytes than the limit. Requires: nothing was read yet.
   Result<void> Restore(std::span<const TokenId> tokens, std::span<const float> logits,
-                       const Compressor::Progress& progress,
+                       const CompressionProgress& progress,
                        const std::function<Result<void>(cache::Cache&)>& fill);
   // Decode in parts. What can be refused is refused by PrepareStep, which changes nothing anyone
   // sees; between BeginStep and EndStep runs the model, which ended with `done`. Error of EndStep:

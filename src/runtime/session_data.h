@@ -36,7 +36,9 @@ struct Session::Data {
   int64_t n_tokens() const { return static_cast<int64_t>(tokens.size()); }
   bool evicts() const { return compressor.active(); }
   // Whether single tokens attend to some entries only.
-  bool selects() const { return evicts() && options.compression.method->traits().top_p < 1; }
+  bool selects() const {
+    return evicts() && options.compression.method->traits().attention.Selects();
+  }
   // Entries of the longest head.
   int64_t MaxHeld() const;
   // Tokens of a prompt of n that are taken in at once.

@@ -54,7 +54,7 @@ Result<void> WriteSection(OutputFile& file, Tag tag, std::span<const std::byte> 
   return file.Write(AsText(content));
 }
 
-void WriteInfo(const SessionFileInfo& info, const Compressor::Progress& progress,
+void WriteInfo(const SessionFileInfo& info, const CompressionProgress& progress,
                std::string& bytes) {
   ByteWriter out(bytes);
   out.PutText(info.model);
@@ -79,7 +79,7 @@ void WriteInfo(const SessionFileInfo& info, const Compressor::Progress& progress
 }
 
 bool ReadInfo(std::span<const std::byte> bytes, SessionFileInfo& info,
-              Compressor::Progress& progress) {
+              CompressionProgress& progress) {
   ByteReader in(bytes);
   std::array<int32_t, 7> numbers = {};
   const bool read = in.GetText(info.model) && in.GetInto(std::span<int32_t>(numbers)) &&
@@ -167,7 +167,7 @@ class SessionReader {
 
 struct Head {
   SessionFileInfo info;
-  Compressor::Progress progress;
+  CompressionProgress progress;
 };
 
 Result<Head> ReadHead(SessionReader& reader) {
@@ -222,19 +222,30 @@ std::string BudgetText(const SessionFileInfo& info) {
   return "no budget";
 }
 
-// What must be the same, as texts of what was saved and of what goes on.
+constexpr std::string_view kLarger = "; `context` gives it a larger one";
+
+// What must fit, or be the same as texts of what was saved and of what goes on. The error of an
+// option has a code, that of the model has none.
 Result<void> CheckSame(const SessionFileInfo& saved, const SessionFileInfo& now) {
   const auto differ = [](const std::string& found, const std::string& expected) {
-    return Error{"was saved with " + found + ", but the session here has " + expected};
+    return Error{.message = "was saved with " + found + ", but the session here has " + expected,
+                 .code = ErrorCode::kInvalid};
   };
   const auto differs_in_model = [&] {
-    return differ("another model (" + saved.model + ")", now.model);
+    return Error{differ("another model (" + saved.model + ")", now.model).message};
   };
   if (saved.model != now.model) return differs_in_model();
   if (TypesText(saved) != TypesText(now)) return differ(TypesText(saved), TypesText(now));
   if (saved.method != now.method) return differ(MethodText(saved), MethodText(now));
   if (saved.shape != now.shape) return differs_in_model();  // which follows from model and method
   if (BudgetText(saved) != BudgetText(now)) return differ(BudgetText(saved), BudgetText(now));
+  // With a method it holds fewer entries than tokens; how many the layers say.
+  if (saved.method.empty() && saved.n_tokens > now.context) {
+    return Error{.message = "its " + std::to_string(saved.n_tokens) +
+                            " tokens do not fit the context of " + std::to_string(now.context) +
+                            " tokens" + std::string(kLarger),
+                 .code = ErrorCode::kInvalid};
+  }
   return {};
 }
 
@@ -299,7 +310,8 @@ Result<std::unique_ptr<Session>> RestoreSession(Engine& engine, const SessionOpt
   // What is wrong here are the caller's options, not the file.
   WINNOW_ASSIGN(std::unique_ptr<Session> session,
                 WithCode(Session::Make(engine, options), ErrorCode::kInvalid));
-  if (const auto same = CheckSame(head.info, Describe(*session)); !same) {
+  const SessionFileInfo now = Describe(*session);
+  if (const auto same = CheckSame(head.info, now); !same) {
     return reader.At(same.error());
   }
   WINNOW_ASSIGN(const std::vector<TokenId> tokens, ReadTokens(reader, head.info.n_tokens));
@@ -313,7 +325,15 @@ Result<std::unique_ptr<Session>> RestoreSession(Engine& engine, const SessionOpt
   const auto fill = [&](cache::Cache& cache) -> Result<void> {
     for (int layer = 0; layer < head.info.shape.n_layers; ++layer) {
       WINNOW_ASSIGN(const auto content, reader.Next(Tag::kLayer));
-      WINNOW_TRY(cache.ReadLayer(layer, content, static_cast<cache::Position>(head.info.n_tokens)));
+      const auto read =
+          cache.ReadLayer(layer, content, static_cast<cache::Position>(head.info.n_tokens));
+      if (read) continue;
+      // What has more entries than its own context is damaged.
+      if (read.error().code != ErrorCode::kInvalid || head.info.context <= now.context) {
+        return Error{read.error().message};
+      }
+      return Error{.message = read.error().message + std::string(kLarger),
+                   .code = ErrorCode::kInvalid};
     }
     WINNOW_TRY(reader.Next(Tag::kEnd));
     if (!reader.at_end()) return Error{"more follows its end"};

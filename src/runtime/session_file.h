@@ -77,7 +77,8 @@ Result<void> SaveSession(const Session& session, OutputFile file, std::string_vi
 
 // A session that goes on where the saved one was. `options` are those it was made with, but for the
 // context, which must hold its entries. Errors: those of ReadSessionInfo and Session::Make; another
-// model, method, budget or cache type (names both); damaged anywhere.
+// model (names both); another method, budget or cache type, a context that is too small (kInvalid);
+// damaged anywhere.
 Result<std::unique_ptr<Session>> RestoreSession(Engine& engine, const SessionOptions& options,
                                                 const std::string& path);
 Result<std::unique_ptr<Session>> RestoreSession(Engine& engine, const SessionOptions& options,

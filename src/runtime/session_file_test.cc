@@ -43,6 +43,10 @@ class SessionFileTest : public ::testing::Test {
     const auto saved = SaveSession(*session, path_, notes);
     ASSERT_TRUE(saved.has_value()) << saved.error().message;
   }
+  ErrorCode Code(const SessionOptions& options) {
+    const auto restored = RestoreSession(*engine_, options, path_);
+    return restored ? ErrorCode::kCancelled : restored.error().code;
+  }
   std::string Problem(const SessionOptions& options) {
     const auto restored = RestoreSession(*engine_, options, path_);
     return restored ? "" : restored.error().message;
@@ -100,9 +104,29 @@ TEST_F(SessionFileTest, WhatDiffersIsNamed) {
   EXPECT_NE(Problem(types).find("F32 keys and F16 values"), std::string::npos) << Problem(types);
   SessionOptions small = Options("streaming", 20);
   small.context = 10;
-  EXPECT_NE(Problem(small).find("entries in a cache of 10"), std::string::npos) << Problem(small);
+  EXPECT_NE(Problem(small).find("20 entries in a cache of 10; `context` gives it a larger one"),
+            std::string::npos)
+      << Problem(small);
+  // Options that could be others, of a file that is as it was written.
+  for (const SessionOptions& wrong :
+       {Options("tova", 20), Options("streaming", 21), types, small}) {
+    EXPECT_EQ(Code(wrong), ErrorCode::kInvalid) << Problem(wrong);
+  }
   engine_ = testing::TinyEngine(MakeTinySpec("qwen2"));
   EXPECT_NE(Problem(Options("streaming", 20)).find("another model"), std::string::npos);
+  EXPECT_EQ(Code(Options("streaming", 20)), ErrorCode::kUnknown);
+}
+
+TEST_F(SessionFileTest, ATextThatDoesNotFitIsNotDamaged) {
+  Save(Options());
+  SessionOptions small = Options();
+  small.context = 29;
+  EXPECT_EQ(Problem(small), path_ +
+                                ": its 30 tokens do not fit the context of 29 tokens; `context` "
+                                "gives it a larger one");
+  EXPECT_EQ(Code(small), ErrorCode::kInvalid);
+  small.context = 30;
+  EXPECT_EQ(Problem(small), "");
 }
 
 // Keys stored after a Hadamard transform mean nothing without it.

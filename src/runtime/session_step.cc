@@ -37,24 +37,20 @@ model::TokenSpan Session::Data::BeginCall(std::span<const TokenId> added, Phase 
     };
   }
   if (!evicts()) return span;
-  span.sequence.taps = compressor.Taps();
-  span.sequence.rows = compressor.Rows();
+  compressor.Ask(span.sequence);
   span.sequence.after_layer = [this](const attention::LayerDone& done) -> Result<void> {
     return compressor.AfterLayer(*cache, done);
   };
   const compression::Traits& traits = options.compression.method->traits();
   // Alone, a thread keeps nobody waiting, and finds what attention read in its caches.
   const int n_threads = engine->pool().n_threads();
-  span.sequence.decides_on_one_thread = phase == Phase::kDecode && n_threads > 1 &&
-                                        (!traits.shares_threads || n_threads <= kFewThreads);
-  if (traits.drops_hidden_states && phase == Phase::kPrefill) {
+  span.sequence.decides_on_one_thread =
+      phase == Phase::kDecode && n_threads > 1 &&
+      (!traits.decisions.shares_threads || n_threads <= kFewThreads);
+  if (traits.rows == compression::RowPolicy::kKept && phase == Phase::kPrefill) {
     span.rows_kept = [this](int) { return compressor.RowsKept(); };
   }
-  if (selects() && phase == Phase::kDecode) {
-    span.sequence.top_p = traits.top_p;
-    span.sequence.top_p_from = traits.dense_layers;
-    span.sequence.n_attended = &n_attended;
-  }
+  span.sequence.n_attended = &n_attended;
   return span;
 }
 
@@ -78,7 +74,7 @@ void Session::Data::Rollback() {
 
 void Session::Data::CountAttendable() {
   const int n_all = cache->config().shape.n_layers;
-  const int n_layers = n_all - options.compression.method->traits().dense_layers;
+  const int n_layers = n_all - options.compression.method->traits().attention.dense_layers;
   n_attendable += int64_t{std::max(0, n_layers)} *
                   engine->model().hyperparameters().layer(0).n_heads * cache->n_slots(n_all - 1, 0);
 }
@@ -102,7 +98,7 @@ Result<bool> Session::Prefill(std::span<const TokenId> tokens, const PrefillOpti
   double reported = 0;
   while (!prefill.Run(quota)) {
     const double done = prefill.done();
-    if (!options.progress || done <= reported) continue;  // at work on the logits
+    if (!options.progress || done <= reported) continue;  // logits are computed
     reported = done;
     if (!options.progress(done)) return false;
   }
@@ -116,7 +112,19 @@ Result<void> Session::Decode(TokenId token) {
   const std::span<const TokenId> added(&token, 1);
   WINNOW_TRY(PrepareStep(token));
   const model::TokenSpan span = BeginStep(added);
-  return EndStep(added, data_->engine->step().RunAll({&span, 1}, data_->options.row_block));
+  // Memory that is refused ends in an exception: what the cache holds of the token goes.
+  struct Ended {
+    explicit Ended(Data& data) : data_(data) {}
+    ~Ended() {
+      if (!told_) data_.Rollback();
+    }
+    Data& data_;
+    bool told_ = false;
+  };
+  Ended ended(*data_);
+  Result<void> done = data_->engine->step().RunAll({&span, 1}, data_->options.row_block);
+  ended.told_ = true;
+  return EndStep(added, std::move(done));
 }
 
 Result<void> Session::PrepareStep(TokenId token) {

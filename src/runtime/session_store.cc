@@ -135,9 +135,12 @@ SessionStore::Eviction SessionStore::Evict(const Spared& spared) {
   if (!session->name.empty() && folder_ == nullptr) {
     log_.Info("session " + session->name + " was closed: its memory is needed");
   } else if (!session->name.empty() && !session->saved) {
-    // The next process may read it, not the next machine: nobody waits for the disk.
+    // The next process may read it, not the next machine: nobody waits for the disk, unless it
+    // takes the place of a file that is on it for good.
+    const Durability durability =
+        HasFile(session->name) ? Durability::kOnDisk : Durability::kWritten;
     Eviction leaves = {.kind = Eviction::Kind::kLeaves,
-                       .saving = BeginSave(*session, session->name, Durability::kWritten)};
+                       .saving = BeginSave(*session, session->name, durability)};
     saving_.at(session->session.get()).evicting_bytes = session->bytes;
     return leaves;
   }

@@ -19,7 +19,7 @@
 
 namespace winnow::runtime {
 
-// A session that nobody is at work on.
+// A session that nobody uses.
 struct IdleSession {
   std::string name = {};       // empty: kept for its prefix, an ended sequence or what a file had
   std::string read_from = {};  // that file, without a name of its own
@@ -28,7 +28,7 @@ struct IdleSession {
       {};                  // of its text, but not in the cache: the last token of an answer
   int64_t n_document = 0;  // Request::n_document
   Clock::TimePoint used = {};
-  bool copied = false;                // a request is at work on a copy that may take its place
+  bool copied = false;                // a request uses a copy that may take its place
   bool saved = false;                 // the file of its name has it as it is
   int64_t bytes = 0;                  // IdleBytes, set by Put
   Clock::TimePoint stays_until = {};  // it could not be put away
@@ -125,6 +125,8 @@ class SessionStore {
   // kBusy where the file has changed since ReadMaxBytes, and its session may take more.
   FileTask MakeReader(const std::string& file, int64_t max_bytes,
                       std::shared_ptr<IdleSession> read) const;
+  // Of IdleSession::unread what goes on with the text: no token that ends generation.
+  std::span<const TokenId> CutShort(std::span<const TokenId> unread) const;
   // Reads only the text of a file. Error: kNotFound where it cannot be read.
   FileTask MakeTextReader(const std::string& file, std::shared_ptr<SessionTokens> read) const;
   // It was removed from the folder.

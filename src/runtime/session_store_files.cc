@@ -207,6 +207,11 @@ SessionStore::FileTask SessionStore::MakeReader(const std::string& file, int64_t
   };
 }
 
+std::span<const TokenId> SessionStore::CutShort(std::span<const TokenId> unread) const {
+  const bool ends = !unread.empty() && engine_.tokenizer().IsEndOfGeneration(unread.back());
+  return unread.first(unread.size() - (ends ? 1 : 0));
+}
+
 SessionStore::FileTask SessionStore::MakeTextReader(const std::string& file,
                                                     std::shared_ptr<SessionTokens> read) const {
   WINNOW_CHECK(folder_ != nullptr);
@@ -219,6 +224,8 @@ SessionStore::FileTask SessionStore::MakeTextReader(const std::string& file,
     const Notes notes = ReadNotes(text.info, engine_.model().hyperparameters().vocabulary);
     read->n_document = notes.n_document;
     read->tokens = std::move(text.tokens);
+    const std::span<const TokenId> unread = CutShort(notes.unread);
+    read->unread.assign(unread.begin(), unread.end());
     return {};
   };
   return [read_file]() -> std::optional<RequestError> {

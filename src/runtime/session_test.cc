@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/log.h"
+#include "compression/registry.h"
 #include "kernels/backends.h"
 #include "runtime/engine.h"
 #include "runtime/testing/tiny_engine.h"
@@ -115,8 +117,28 @@ TEST(Session, SaysHowManyTokensFit) {
             "session: 4 tokens more do not fit the context of 10 tokens: it has room for 3 after "
             "the 7 that it holds");
   EXPECT_EQ(session->n_tokens(), 7);
+  EXPECT_EQ(session->CheckRoom(4).error().message, refused.error().message);
+  EXPECT_TRUE(session->CheckRoom(3).has_value());
+  EXPECT_TRUE(session->CheckRoom(-1).has_value());
   EXPECT_TRUE(session->Prefill(Tokens(3)).value());
   EXPECT_FALSE(session->Decode(1).has_value());
+}
+
+TEST(Session, NoNumberOfTokensIsTooLargeToBeRefused) {
+  const auto engine = Open();
+  for (const char* method : {"", "streaming", "h2o"}) {
+    SessionOptions options{.context = 10};
+    if (*method != 0) {
+      options.compression = {.method = compression::MakeMethod(method).value(), .size = 8};
+    }
+    const auto session = Session::Make(*engine, options).value();
+    ASSERT_TRUE(session->Prefill(Tokens(7)).value());
+    const auto refused = session->CheckRoom(std::numeric_limits<int64_t>::max());
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_NE(refused.error().message.find("9223372036854775807 tokens more do not fit"),
+              std::string::npos)
+        << refused.error().message;
+  }
 }
 
 TEST(Session, IsAsBeforeWhenStoppedOrRefused) {

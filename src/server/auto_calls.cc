@@ -70,20 +70,22 @@ void AutoCalls::Mask(std::span<float> logits) {
   }
 }
 
-void AutoCalls::Accept(tokenizer::TokenId token) {
+bool AutoCalls::Accept(tokenizer::TokenId token) {
+  bool accepted = true;
   const auto begun = trigger_.Push((*shared_->pieces)[token]);
   if (open_) {
-    open_->Accept(token);
+    accepted = open_->Accept(token);
   } else if (begun) {
     open_ = NewCall();
     // Where the grammar of calls does not know the text, it is no call: Mask leaves no such token.
     if (!open_->AcceptText(*begun) && open_->problem().empty()) open_.reset();
   }
-  if (!open_ || !open_->problem().empty() || !open_->finished()) return;
-  if (!open_->problem().empty()) return;  // finished() has met it
+  if (!open_ || !open_->problem().empty() || !open_->finished()) return accepted;
+  if (!open_->problem().empty()) return accepted;  // finished() has met it
   reading_ = open_->reading();
   open_.reset();
   over_ = !shared_->several;
+  return accepted;
 }
 
 std::unique_ptr<runtime::TokenConstraint> AutoCalls::Copy() const {

@@ -41,7 +41,7 @@ class AutoCalls final : public runtime::TokenConstraint {
             std::vector<std::string> tools, grammar::Matcher call, bool several);
 
   void Mask(std::span<float> logits) override;
-  void Accept(tokenizer::TokenId token) override;
+  bool Accept(tokenizer::TokenId token) override;
   bool finished() const override { return over_ || !problem().empty(); }
   std::string problem() const override { return open_ ? open_->problem() : problem_; }
   std::unique_ptr<runtime::TokenConstraint> Copy() const override;

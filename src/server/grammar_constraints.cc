@@ -11,23 +11,6 @@
 namespace winnow::server {
 namespace {
 
-class GrammarConstraint final : public runtime::TokenConstraint {
- public:
-  explicit GrammarConstraint(grammar::Matcher matcher) : matcher_(std::move(matcher)) {}
-
-  void Mask(std::span<float> logits) override { matcher_.Mask(logits); }
-  // Of a masked token, so it is accepted, or there is a problem().
-  void Accept(runtime::TokenId token) override { matcher_.Accept(token); }
-  bool finished() const override { return matcher_.finished(); }
-  std::string problem() const override { return matcher_.problem(); }
-  std::unique_ptr<runtime::TokenConstraint> Copy() const override {
-    return std::make_unique<GrammarConstraint>(matcher_.Copy());
-  }
-
- private:
-  grammar::Matcher matcher_;
-};
-
 grammar::CallSyntax CallSyntaxFrom(const ConstraintSpec& spec) {
   switch (spec.format) {
     case chat::ToolFormat::kLlama3:
@@ -90,7 +73,7 @@ class GrammarConstraints final : public ConstraintFactory {
           pieces_, options, std::move(names), std::move(matcher), spec.several_calls));
     }
     return std::unique_ptr<runtime::TokenConstraint>(
-        std::make_unique<GrammarConstraint>(std::move(matcher)));
+        std::make_unique<runtime::MatcherConstraint<grammar::Matcher>>(std::move(matcher)));
   }
 
  private:

@@ -99,8 +99,7 @@ class BytePairs final : public Algorithm {
 
  private:
   struct Scratch {
-    std::vector<Symbol> symbols;
-    std::vector<MergeCandidate> heap;
+    MergeScratch merge;
     std::string characters;
   };
 
@@ -179,18 +178,10 @@ class BytePairs final : public Algorithm {
       return merges_.Find(left.id, right.id);
     };
     const auto emit = [&](const Symbol& symbol) { EmitSymbol(piece, symbol, out); };
-    std::vector<Symbol>& symbols = scratch.symbols;
-    const ChunkSize chunk;
-    if (piece.size() > chunk.bytes + chunk.margin) {
-      const auto make = [&](size_t begin, size_t end, std::vector<Symbol>& made) {
-        MakeSymbols(piece, begin, end, made);
-      };
-      return MergeInChunks(piece.size(), chunk, make, rule, emit, out);
-    }
-    symbols.clear();
-    MakeSymbols(piece, 0, piece.size(), symbols);
-    MergeSymbols(symbols, scratch.heap, rule);
-    for (int32_t i = 0; i >= 0; i = symbols[i].next) emit(symbols[i]);
+    const auto make = [&](size_t begin, size_t end, std::vector<Symbol>& symbols) {
+      MakeSymbols(piece, begin, end, symbols);
+    };
+    MergeText(piece.size(), scratch.merge, make, rule, emit, out);
   }
 
   // A symbol for every byte of [begin, end).

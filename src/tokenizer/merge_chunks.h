@@ -200,4 +200,27 @@ void MergeInChunks(size_t n_bytes, const ChunkSize& chunk_size, const Make& make
   }
 }
 
+// Memory of MergeText, so that many short texts do not allocate.
+struct MergeScratch {
+  std::vector<Symbol> symbols;
+  std::vector<MergeCandidate> heap;
+};
+
+// Merges a text of n_bytes, whole where it is short. Parameters as for MergeInChunks.
+template <typename Make, typename Rule, typename Emit, typename Token>
+void MergeText(size_t n_bytes, MergeScratch& scratch, const Make& make, const Rule& rule,
+               const Emit& emit, std::vector<Token>& out) {
+  const ChunkSize chunk;
+  if (n_bytes > chunk.bytes + chunk.margin) {
+    return MergeInChunks(n_bytes, chunk, make, rule, emit, out);
+  }
+  std::vector<Symbol>& symbols = scratch.symbols;
+  symbols.clear();
+  make(0, n_bytes, symbols);
+  MergeSymbols(symbols, scratch.heap, rule);
+  for (int32_t i = 0; i >= 0; i = symbols[static_cast<size_t>(i)].next) {
+    emit(symbols[static_cast<size_t>(i)]);
+  }
+}
+
 }  // namespace winnow::tokenizer

@@ -52,7 +52,7 @@ class SentencePiece final : public Algorithm {
     std::string escaped;
     escaped.reserve(text_bytes + text_bytes / 2);
     PieceCache cache(text_bytes);
-    Scratch scratch;
+    MergeScratch scratch;
     for (const Fragment& fragment : fragments) {
       if (fragment.is_token()) {
         out.push_back(fragment.token);
@@ -87,16 +87,11 @@ class SentencePiece final : public Algorithm {
   bool adds_space() const override { return adds_space_; }
 
  private:
-  struct Scratch {
-    std::vector<Symbol> symbols;
-    std::vector<MergeCandidate> heap;
-  };
-
   // Merging never crosses a place that lies inside no token. In most vocabularies the place before
   // a space is one, so the words can be encoded one by one, and remembered. Encodes buffer[begin,
   // end).
-  void EncodeEscaped(std::string_view buffer, size_t begin, PieceCache& cache, Scratch& scratch,
-                     std::vector<TokenId>& out) const {
+  void EncodeEscaped(std::string_view buffer, size_t begin, PieceCache& cache,
+                     MergeScratch& scratch, std::vector<TokenId>& out) const {
     while (begin < buffer.size()) {
       size_t end = buffer.find(kSpace, begin + 1);
       while (end != std::string_view::npos &&
@@ -112,25 +107,17 @@ class SentencePiece final : public Algorithm {
     }
   }
 
-  void EncodePiece(std::string_view piece, Scratch& scratch, std::vector<TokenId>& out) const {
+  void EncodePiece(std::string_view piece, MergeScratch& scratch, std::vector<TokenId>& out) const {
     const auto rule = [&](const Symbol& left, const Symbol& right) -> std::optional<Merge> {
       const TokenId token = Find(piece.substr(left.begin, left.length + right.length));
       if (token < 0) return std::nullopt;
       return Merge{.priority = MergePriority(token), .id = token};
     };
     const auto emit = [&](const Symbol& symbol) { EmitSymbol(piece, symbol, out); };
-    std::vector<Symbol>& symbols = scratch.symbols;
-    const ChunkSize chunk;
-    if (piece.size() > chunk.bytes + chunk.margin) {
-      const auto make = [&](size_t begin, size_t end, std::vector<Symbol>& made) {
-        MakeSymbols(piece, begin, end, made);
-      };
-      return MergeInChunks(piece.size(), chunk, make, rule, emit, out);
-    }
-    symbols.clear();
-    MakeSymbols(piece, 0, piece.size(), symbols);
-    MergeSymbols(symbols, scratch.heap, rule);
-    for (int32_t i = 0; i >= 0; i = symbols[i].next) emit(symbols[i]);
+    const auto make = [&](size_t begin, size_t end, std::vector<Symbol>& symbols) {
+      MakeSymbols(piece, begin, end, symbols);
+    };
+    MergeText(piece.size(), scratch, make, rule, emit, out);
   }
 
   // A symbol for every character from `begin` on, up to the first that reaches `end`.

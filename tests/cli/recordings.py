@@ -48,11 +48,11 @@ def mix(weights, values):
 class Text:
     """Random queries, keys and values: [layer][head][token][dim]."""
 
-    def __init__(self, seed, pairing):
+    def __init__(self, seed, pairing, layers=LAYERS):
         draw = random.Random(seed)
         def heads(n):
             return [[[[struct.unpack("f", struct.pack("f", draw.gauss(0, 1)))[0] for _ in range(DIM)]
-                      for _ in range(N)] for _ in range(n)] for _ in range(LAYERS)]
+                      for _ in range(N)] for _ in range(n)] for _ in range(layers)]
         self.pairing = pairing
         self.q_pre, self.k_pre, self.v = heads(HQ), heads(HKV), heads(HKV)
         def rotated(x):

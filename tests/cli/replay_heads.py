@@ -55,18 +55,12 @@ class Head:
 
     def read(self, n):
         """The next n tokens of the prompt, after what is kept of those before: [query][rank], over the entries it sees."""
-        text, layer, rows = self.text, self.layer, []
+        rows = []
+        self.rows_read = []  # the same per query head: [query][head][rank]
         for token in range(self.n_read, self.n_read + n):
             self.append(token)
-            turned = self.positions not in ("original", "baked")
-            keys = [rotate(key, self.place(rank), text.pairing) if turned else key for rank, key in enumerate(self.keys)]
-            weights = []
-            for h in self.query_heads():
-                query = text.q[layer][h][token]
-                if turned:
-                    query = rotate(text.q_pre[layer][h][token], self.place(len(keys) - 1), text.pairing)
-                weights.append(attend(query, keys))
-            rows.append([self.reduced([row[j] for row in weights]) for j in range(len(keys))])
+            self.rows_read.append(self.weights(token))
+            rows.append([self.reduced([row[j] for row in self.rows_read[-1]]) for j in range(len(self.keys))])
         self.n_read += n
         return rows
 
@@ -78,8 +72,8 @@ class Head:
     def place(self, rank):
         return rank if self.positions == "reassigned" else self.tokens[rank]
 
-    def attended(self, token):
-        """Rows of the newest token over all entries, per query head; notes the outputs."""
+    def weights(self, token):
+        """Rows of the newest token over all entries, per query head."""
         turned, pairing = self.positions not in ("original", "baked"), self.text.pairing
         keys = [rotate(key, self.place(rank), pairing) for rank, key in enumerate(self.keys)] if turned else self.keys
         rows = []
@@ -88,7 +82,13 @@ class Head:
             if turned:
                 query = rotate(self.text.q_pre[self.layer][h][token], self.place(len(keys) - 1), pairing)
             rows.append(attend(query, keys))
-            self.outputs[h].append(mix(rows[-1], self.values))
+        return rows
+
+    def attended(self, token):
+        """The same of a generated token: notes the outputs."""
+        rows = self.weights(token)
+        for h, row in zip(self.query_heads(), rows):
+            self.outputs[h].append(mix(row, self.values))
         return rows
 
     def step(self, token):
@@ -116,6 +116,7 @@ def least(scores, begin, end):
 
 class MethodTest(ReplayTest):
     SEED = 20
+    LAYERS = LAYERS
 
     def heads(self, text, layer, positions, reduce="mean"):
         return [Head(text, layer, g, positions, reduce) for g in range(HKV)]
@@ -123,10 +124,10 @@ class MethodTest(ReplayTest):
     def compare(self, spec, size, run, positions="original", reduce="mean", flags=()):
         """`run` takes the heads of a layer. A size of 0: the method finds its own."""
         for pairing in ("norm", "neox"):
-            text = Text(self.SEED, pairing)
+            text = Text(self.SEED, pairing, self.LAYERS)
             path = self.record("text.safetensors", text)
             _, result = self.replay(path, spec, *(["--size", str(size)] if size else []), *flags)
-            for layer in range(LAYERS):
+            for layer in range(self.LAYERS):
                 heads = self.heads(text, layer, positions, reduce)
                 run(heads)
                 outputs = self.rows(result, f"layers.{layer}.out")

@@ -1,5 +1,6 @@
 """winnow chat, through a pipe."""
 
+import json
 import os
 import re
 import subprocess
@@ -43,6 +44,15 @@ class Chat(CliTest):
         self.assertEqual(self.answers(["the house", "/regen"]), once + once)  # greedy
         self.assertIn("no answer yet", self.chat(["/regen"]).err)
 
+    def test_a_regen_that_does_not_fit_leaves_the_answer(self):
+        path = self.folder / "regen.json"
+        outcome = self.chat(["the house", f"/set system {'the tree ' * 600}", "/regen", "/set system", f"/save {path}"])
+        self.assertEqual(outcome.code, 1, outcome.err)
+        self.assertIn("left out", outcome.err)
+        messages = json.loads(path.read_text())["messages"]
+        self.assertEqual([m["role"] for m in messages], ["user", "assistant"])
+        self.assertEqual(messages[0]["content"], "the house")
+
     def test_read_attaches_a_file(self):
         path = self.file("note.txt", "the old man\n")
         self.assertEqual(self.answers([f"/read {path}", "the house"]), self.answers(["the old man\\", "the house"]))
@@ -67,6 +77,9 @@ class Chat(CliTest):
         self.assertIn("system = You are a tree.", told)
         short = self.chat(["/set n 2", "the house"])
         self.assertIn("decode 1 tokens", self.assert_done(short).err)
+        told = self.assert_done(self.chat(["/set temperature 1e10", "/set top_k 1e10", "/set system You are a tree.", "/set system", "/set"])).err
+        self.assertEqual(told.count("expected a number from"), 2, told)
+        self.assertTrue(told.endswith("system = \n"), told)
         self.assertEqual(self.answers(["/set system You are a tree.", "the house"]),
                          self.answers(["the house"], "-sys", "You are a tree."))
 
@@ -109,6 +122,14 @@ class Chat(CliTest):
         once = self.answers(["the house"])
         self.assertEqual(self.answers(["the house", "the tree"], "-st"), once)
         self.assertEqual(self.answers([], "-st", "-p", "the house"), once)
+
+    def test_stop_strings_are_unescaped(self):
+        whole = self.answers(["the house"], "-n", "20")[0]
+        middle = whole[len(whole) // 2]
+        code = f"\\x{ord(middle):02x}"
+        self.assertTrue(middle.isascii())
+        self.assertEqual(self.answers(["the house"], "-n", "20", "-r", code), self.answers(["the house"], "-n", "20", "-r", middle))
+        self.assertEqual(self.answers(["the house"], "-n", "20", "-r", code, "--no-escape"), [whole])
 
     def test_system_prompt_counts(self):
         self.assertNotEqual(self.answers(["the house"], "-sys", "You are a tree."), self.answers(["the house"]))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import time
@@ -10,6 +11,10 @@ import unittest
 from harness import SANITIZED, WINNOW, CliTest, winnow
 
 TEXT = "Once upon a time there was a little girl named Lily. She loved to play with the old man. " * 12
+
+
+def cpu_ticks(process):
+    return sum(map(int, pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]))
 
 
 class EndsTest(CliTest):
@@ -168,6 +173,83 @@ class Signals(EndsTest):
                         lines = (self.folder / "trace.jsonl").read_text().splitlines()
                         self.assertGreater(len([json.loads(line) for line in lines]), 2)
                     self.assertEqual(list(self.folder.glob(".*.tmp")), [])
+
+    def test_an_interrupted_answer_fails_a_pipe(self):
+        """Of a chat whose input ends after it."""
+        # The model inside, which does not fill a pipe that nobody reads meanwhile.
+        command = ["chat", "-t", "1", "-n", "100000000", "--ignore-eos", "--kv-method", "streaming", "--kv-size", "32"]
+        code, printed = self.interrupt(*command, number=signal.SIGINT, stdin=b"the house\n", ready=b"template", settle=1)
+        self.assertEqual(code, 130, printed[-400:])
+
+    def test_an_interrupted_write_loses_nothing(self):
+        """Of an answer that fills the pipe before anybody reads."""
+        command = [WINNOW, *map(str, self.long_runs()["run"]), "--temp", "0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            ticks = -1
+            while ticks != (ticks := cpu_ticks(process)) or ticks < 5:
+                time.sleep(0.2)
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+            text, err = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 130, err)
+        self.assertGreater(len(text), 60000)
+        command[command.index("-n") + 1] = "40000"
+        whole = subprocess.run(command, capture_output=True, check=True, timeout=120).stdout
+        self.assertTrue(whole.startswith(text.removesuffix(b"\n")))
+
+    def test_a_message_whose_prompt_was_interrupted_is_left_out(self):
+        path = self.folder / "interrupted.json"
+        process = subprocess.Popen([WINNOW, "chat", "-t", "1", "-ub", "1"], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
+        self.addCleanup(process.kill)
+        while b"template" not in process.stderr.readline():
+            pass  # the model inside: its context is long enough
+        long = self.file("long.txt", TEXT * 10)
+        process.stdin.write(f"/read {long}\n".encode())
+        process.stderr.readline()
+        waited = cpu_ticks(process)
+        process.stdin.write(b"the house\n")
+        while cpu_ticks(process) < waited + 5:  # it reads
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(f"/save {path}\n".encode(), timeout=60)
+        roles = [m["role"] for m in json.loads(path.read_text())["messages"]]
+        if roles:  # it was faster
+            self.assertEqual(roles, ["user", "assistant"])
+            return
+        self.assertEqual(out, b"")
+        self.assertIn(b"interrupted while the prompt was read", err)
+        self.assertEqual(process.returncode, 130)
+
+    def test_nobody_reads_any_more(self):
+        """What was to be saved is saved."""
+        session = self.folder / "unread.session"
+        command = self.long_runs()["run"] + ["--session", session, "--session-all"]
+        for name, stream in (("stdout", "stdout"), ("stderr", "stderr")):
+            with self.subTest(closed=name):
+                session.unlink(missing_ok=True)
+                process = subprocess.Popen([WINNOW, *map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                self.addCleanup(process.kill)
+                process.stdout.read(10)
+                getattr(process, stream).close()
+                if name == "stderr":
+                    process.send_signal(signal.SIGINT)
+                    process.stdout.read()
+                self.assertEqual(process.wait(60), 141 if name == "stdout" else 130)
+                for left in (process.stdout, process.stderr):
+                    left.close()
+                self.assertGreater(session.stat().st_size, 0)
+                self.assertEqual(list(self.folder.glob(".*.tmp")), [])
+        chat = self.folder / "chat.session"
+        process = subprocess.Popen([WINNOW, "chat", "-m", self.model, "-n", "4", "--session", chat], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.kill)
+        process.stderr.close()
+        process.stdout.close()
+        process.stdin.write(b"the house\nthe tree\n")
+        process.stdin.close()
+        self.assertEqual(process.wait(60), 141)
+        self.assertTrue(chat.exists())
 
     def test_a_conversation_that_waits(self):
         code, printed = self.interrupt("chat", "-m", self.model, ready=b"template")

@@ -20,7 +20,12 @@ class Command(EvalTest):
             more = self.assert_done(winnow("eval", task, "--list")).text
             self.assert_names(more, [task, "data ", "flags ", "columns ", "repeats "])
         usage = self.assert_done(winnow("eval", "--help")).text
-        self.assert_names(usage, ["--kv-method", "--data", "--samples", "--results", "--json", "--report"] + TASKS)
+        self.assert_names(usage, ["--kv-method", "--data", "--samples", "--results", "--json", "--report", "--hide-question",
+                                  "(gsm8k, multiple-choice)"] + TASKS)
+        own = self.assert_done(winnow("eval", "gsm8k", "--help")).text
+        self.assert_names(own, ["--data", "--shots", "-n, --predict, --n-predict N", "--kv-method"])
+        for flag in ("--needle", "--depths", "--grid"):
+            self.assertNotIn(flag + " ", own)
 
     def test_misuse(self):
         self.assert_misused(winnow("eval"), "no task")
@@ -49,8 +54,10 @@ class Command(EvalTest):
 
     def test_wrong_options_name_the_flag(self):
         self.write("a.txt", TEXT * 4)
-        for task, *flags in (["perplexity", "--protocol", "x"], ["needle", "--depths", "101"],
-                             ["kv-retrieval", "--depths", "400"], ["needle", "--needle", "A fox."],
+        for task, *flags in (["perplexity", "--protocol", "x"], ["perplexity", "--every", "0"],
+                             ["multiple-choice", "--by", "x"]):
+            self.assert_misused(self.run_eval(task, "--data", self.data, *flags), flags[0])
+        for task, *flags in (["needle", "--depths", "101"], ["kv-retrieval", "--depths", "400"], ["needle", "--needle", "A fox."],
                              ["needle", "--needles", "3"], ["perplexity", "--lengths", "3"]):
             self.assert_failed(self.run_eval(task, "--data", self.data, *flags), flags[0])
 
@@ -247,12 +254,10 @@ class Retrieval(EvalTest):
         for of_seen, of_hidden in zip(seen, hidden, strict=True):
             n_prompt, n_document = of_hidden["details"]["prompt_tokens"], of_hidden["details"]["document_tokens"]
             self.assertEqual(of_seen["details"]["prompt_tokens"], n_prompt)
-            self.assertEqual(of_seen["details"]["document_tokens"], 0)
             self.assertGreater(n_document, n_prompt / 2)
             self.assertLess(n_document, n_prompt)
-        # The document alone is compressed; the question comes on top.
-        n_prompt, n_document = (hidden[1]["details"][name] for name in ("prompt_tokens", "document_tokens"))
-        self.assertAlmostEqual(hidden[1]["kept"], n_document // 4 + n_prompt - n_document, delta=1)
+        # What is kept is kept of the document alone.
+        self.assertAlmostEqual(hidden[1]["kept"], n_document // 4, delta=1)
         self.assertAlmostEqual(seen[1]["kept"], n_prompt // 4, delta=1)
 
     def test_ruler(self):
@@ -266,6 +271,31 @@ class Retrieval(EvalTest):
         self.assertEqual([group["group"] for group in found["groups"]], ["256/niah_single_1", "256/vt", "9999/vt"])
         self.assertIn("problem", found["samples"][2]["results"][0])  # longer than the context: not cut
         self.assertEqual(len(self.evaluate("ruler", "--lengths", "256", "--tasks", "vt")["samples"]), 1)
+
+    def test_ruler_with_questions_hidden(self):
+        methods = ["--kv-method", "snapkv:window=4", "--kv-ratio", "0.25"]
+
+        def row(text, thing, n_words):
+            return {"index": 0, "input": text, "question": f"\n\nWhere was the red {thing}?" + " And when?" * n_words, "outputs": [thing], "length": 1}
+        self.write("vt.jsonl", lines(*(row(TEXT * 8, thing, n) for n, thing in enumerate(("door", "house", "ship"))), row(TEXT * 6, "door", 0)))
+        together = self.evaluate("ruler", "--hide-question", methods=methods)["samples"]
+        self.assertEqual([sample["results"][0]["details"]["questions"] for sample in together], [3, 1])
+        apart = []  # each as the only one about its document
+        for n, thing in enumerate(("door", "house", "ship")):
+            self.write("vt.jsonl", lines(row(TEXT * 8, thing, n)))
+            apart.append(self.evaluate("ruler", "--hide-question", methods=methods)["samples"][0]["results"])
+        for way in (0, 1):
+            of_all = together[0]["results"][way]
+            n_prompt, n_document = (of_all["details"][name] for name in ("prompt_tokens", "document_tokens"))
+            self.assertTrue(n_prompt / 2 < n_document < n_prompt)
+            self.assertAlmostEqual(of_all["kept"], n_document // (4 if way else 1), delta=1)
+            self.assertEqual(of_all["details"]["answer"], " | ".join(results[way]["details"]["answer"] for results in apart))
+            self.assertAlmostEqual(of_all["scores"]["score"], sum(results[way]["scores"]["score"] for results in apart) / 3)
+            self.assertEqual(of_all["details"]["references"], ["door", "house", "ship"])
+        seen = self.evaluate("ruler", methods=methods)["samples"][0]["results"][1]
+        self.assertAlmostEqual(seen["kept"], seen["details"]["prompt_tokens"] // 4, delta=1)
+        self.write("vt.jsonl", lines({"index": 0, "input": TEXT * 8, "outputs": ["a"], "length": 1}))
+        self.assert_failed(self.run_eval("ruler", "--data", self.data, "--hide-question"), "vt.jsonl:1", "'question'")
 
     def test_kv_retrieval(self):
         pairs = [[f"key{i}", f"value{i}"] for i in range(8)]

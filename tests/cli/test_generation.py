@@ -37,7 +37,8 @@ class Run(CliTest):
     def test_json_has_the_promised_keys(self):
         found = self.generate("-n", "6", "--ignore-eos")
         self.assertEqual(list(found), ["text", "tokens", "prompt_tokens", "generated_tokens", "stop_reason", "timings",
-                                       "cache_bytes", "cache_bytes_with_lists", "cache_bytes_full_f16", "kv", "peak_rss_bytes"])
+                                       "cache_bytes", "cache_bytes_with_lists", "cache_bytes_full_f16", "cache_parts", "kv",
+                                       "peak_rss_bytes"])
         self.assertEqual(list(found["timings"]), ["load_ms", "prefill_ms", "first_token_ms", "decode_ms",
                                                   "prefill_tokens_per_second", "decode_tokens_per_second"])
         self.assertEqual(found["stop_reason"], "limit")
@@ -48,6 +49,7 @@ class Run(CliTest):
         self.assertEqual(found["cache_bytes"], (5 + 6 - 1) * 384)
         self.assertEqual(found["cache_bytes_with_lists"], found["cache_bytes"])  # nothing was evicted
         self.assertEqual(found["cache_bytes_full_f16"], found["cache_bytes"])
+        self.assertEqual(found["cache_parts"], {"key_bytes": 1920, "value_bytes": 1920, "method_bytes": 0, "list_bytes": 0})
         self.assertGreater(found["peak_rss_bytes"], 1 << 20)
 
     def test_peak_memory_is_not_that_of_the_parent(self):

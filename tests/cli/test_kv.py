@@ -266,6 +266,18 @@ class Compare(CliTest):
             self.assertGreater(answer["first_token_ms"], 0)
         self.assertEqual([a["kept"] for a in answers[1:3]], [SIZE] * 2)
 
+    def test_what_the_bytes_are(self):
+        flags = ("--kv-method", "winnow", "--kv-size", "16", "-ctk", "q8_0", "-ctv", "f16", "--json")
+        run = winnow("run", "-m", self.model, "-p", PROMPT, "-n", "1", "--temp", "0", *flags)
+        for found in (self.assert_done(self.compare(*flags)).json["answers"][1], self.assert_done(run).json):
+            parts = found["cache_parts"]
+            n = parts["key_bytes"] // 34  # of 32 numbers
+            self.assertTrue(3 * 15 <= n <= 3 * 16, n)
+            # A bias an entry.
+            self.assertEqual(parts | {"list_bytes": 0}, {"key_bytes": 34 * n, "value_bytes": 64 * n, "method_bytes": 2 * n, "list_bytes": 0})
+            self.assertEqual(100 * n, found["cache_bytes"])
+            self.assertEqual(100 * n + parts["list_bytes"], found["cache_bytes_with_lists"])
+
     def test_a_method_that_finds_its_size_heeds_a_limit_in_bytes(self):
         # Its own size is nearly everything here.
         flags = ("--kv-method", "refreekv:threshold=0", "--json")

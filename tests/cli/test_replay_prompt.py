@@ -68,30 +68,35 @@ def hbw(head, size, window, block, rounds, pool="max", kernel=7, prefix_softmax=
     generate(head)
 
 
+def last_mean(head, n_rows):
+    """[query head][token]: the mean of those of the last rows that see the token."""
+    return [[sum(row[j] for row in rows[PROMPT - n_rows:]) / min(n_rows, PROMPT - j) for j in range(PROMPT)]
+            for rows in head.prompt_rows()[1]]
+
+
 def norms(head, n_rows, matrix):
     """[query head][token]: squares whose sum is the squared norm."""
-    found = []
-    for rows in head.prompt_rows()[1]:
-        if matrix:
-            found.append([sum(row[j] ** 2 for row in rows) for j in range(PROMPT)])
-        else:
-            last = rows[PROMPT - n_rows:]
-            found.append([(sum(row[j] for row in last) / min(n_rows, PROMPT - j)) ** 2 for j in range(PROMPT)])
-    return found
+    if matrix:
+        return [[sum(row[j] ** 2 for row in rows) for j in range(PROMPT)] for rows in head.prompt_rows()[1]]
+    return [[x ** 2 for x in one] for one in last_mean(head, n_rows)]
 
 
-def refreekv(heads, threshold, sinks, n_rows=1, matrix=False, per_head=False, include_first=False):
+def refreekv(heads, threshold, sinks, n_rows=1, matrix=False, per_head=False, include_first=False, ranking="recency"):
     """All heads of a layer."""
     for together in [[head] for head in heads] if per_head else [heads]:
         squares = [one for head in together for one in norms(head, n_rows, matrix)]
+        order = list(range(PROMPT - 1, sinks - 1, -1))  # kept first
+        if ranking == "attention":
+            attended = [sum(column) for column in zip(*(one for head in together for one in last_mean(head, n_rows)))]
+            order.sort(key=lambda j: (-attended[j], -j))
 
         def norm(r):
             first = [sum(one[:sinks]) if include_first else 0.0 for one in squares]
-            return sum(math.sqrt(f + sum(one[PROMPT - r:])) for f, one in zip(first, squares))
+            return sum(math.sqrt(f + sum(one[j] for j in order[:r])) for f, one in zip(first, squares))
 
         r = next(r for r in range(1, PROMPT) if 1 - norm(r) / norm(PROMPT - sinks) <= threshold)
         for head in together:
-            head.keep([*range(sinks), *range(PROMPT - r, PROMPT)])
+            head.keep([*range(sinks), *sorted(order[:r])])
     for head in heads:
         generate(head)
 
@@ -132,6 +137,18 @@ class PromptMethods(MethodTest):
             self.compare(f"{spec},queries_share=0.5,per_head=true", 0, over(n_rows=PROMPT // 2, per_head=True))
             self.compare(f"{spec},metric=matrix", 0, over(matrix=True))
             self.compare(f"{spec},metric=matrix,include_first=true", 0, over(matrix=True, include_first=True))
+
+    def test_refreekv_that_ranks_by_attention(self):
+        for threshold in (0.05, 0.3):
+            spec = f"refreekv:whole_layers=0,sinks=2,ranking=attention,threshold={threshold}"
+            def over(**options):
+                return lambda heads: refreekv(heads, threshold, 2, ranking="attention", **options)
+            self.compare(spec, 0, over())
+            self.compare(f"{spec},queries=5", 0, over(n_rows=5))
+            self.compare(f"{spec},per_head=true", 0, over(per_head=True))
+            self.compare(f"{spec},queries_share=0.5,per_head=true", 0, over(n_rows=PROMPT // 2, per_head=True))
+            self.compare(f"{spec},metric=matrix", 0, over(matrix=True))
+            self.compare(f"{spec},include_first=true", 0, over(include_first=True))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ import unittest
 
 from recordings import HQ, LAYERS, N, PROMPT, Text
 from replay_heads import MethodTest, QueryHead
-from test_replay_methods import d2o, h2o
+from test_replay_d2o import d2o
+from test_replay_methods import h2o
 from test_replay_prompt import refreekv, snapkv
 
 
@@ -48,6 +49,8 @@ class QueryHeads(MethodTest):
         spec = "refreekv:whole_layers=0,sinks=2,threshold=0.1,heads=query"
         self.compare(spec, 0, lambda heads: refreekv(heads, 0.1, 2))
         self.compare(f"{spec},per_head=true", 0, lambda heads: refreekv(heads, 0.1, 2, per_head=True))
+        self.compare(f"{spec},per_head=true,ranking=attention", 0,
+                     lambda heads: refreekv(heads, 0.1, 2, per_head=True, ranking="attention"))
 
     def test_query_heads_of_a_group_differ(self):
         text = Text(self.SEED, "neox")

@@ -71,6 +71,24 @@ class Run(SessionTest):
         told = self.assert_done(self.run_text("-p", "a", "--session-read-only")).err
         self.assertRegex(told, r"goes on after \d+ tokens")
 
+    def test_all_goes_on_after_what_was_shown(self):
+        """Not after a stop string, which nobody saw: where it begins with a token, the same tokens come again."""
+        whole = self.text("-p", DOCUMENT, session=False).removesuffix("\n")
+        n_same = 0
+        for first in range(1, len(whole) - 3):
+            stop = whole[first:first + 3]
+            shown = self.text("-p", DOCUMENT, "--session-all", "-r", stop).removesuffix("\n")
+            self.assertEqual(shown, whole[:whole.index(stop)])
+            n_same += self.text("-p", "", "--session-read-only").startswith(whole[len(shown):])
+            self.session.unlink()
+        self.assertGreaterEqual(n_same, 2)
+
+    def test_all_with_a_method_says_that_a_stop_string_stays(self):
+        kv = ["--kv-method", "h2o", "--kv-size", "60"]
+        whole = self.text("-p", DOCUMENT, *kv, session=False)
+        told = self.assert_done(self.run_text("-p", DOCUMENT, *kv, "--session-all", "-r", whole.removesuffix("\n")[1:])).err
+        self.assertIn("cannot come back", told)
+
     def test_all_writes_the_prompt_before_it_answers(self):
         with subprocess.Popen([WINNOW, "run", "-m", self.model, "--session", self.session, "--session-all", "-p", DOCUMENT, "-n", "-1",
                                "-c", "100000", "--ignore-eos", "--no-display-prompt"], stdout=subprocess.PIPE,
@@ -85,6 +103,14 @@ class Run(SessionTest):
         self.assert_failed(self.run_text("-p", "a", "--session-all"), "winnow chat", "--session-read-only")
         self.assertEqual(self.session.read_bytes(), written)
         self.text("-p", "a", "--session-read-only")
+
+    def test_a_chat_leaves_what_belongs_to_run(self):
+        self.text("-p", DOCUMENT)
+        written = self.session.read_bytes()
+        self.assert_failed(self.chat(["the house"]), "winnow run", "--session-read-only")
+        self.assertEqual(self.session.read_bytes(), written)
+        self.answers(["the house"], "--session-read-only")
+        self.assertEqual(self.session.read_bytes(), written)
 
     def test_flags_that_are_given_must_be_the_same(self):
         self.text("-p", DOCUMENT, "-ctk", "f32", "--kv-method", "h2o", "--kv-size", "60")
@@ -197,10 +223,6 @@ class Chat(SessionTest):
         self.answers(["the tree"], "--session-read-only")
         self.assertEqual(self.session.read_bytes(), before)
 
-    def test_a_run_session_is_no_conversation_but_can_become_one(self):
-        self.text("-p", DOCUMENT)
-        told = self.chat(["the house"])
-        self.assertEqual(told.code, 0, told.err)
 
 
 if __name__ == "__main__":

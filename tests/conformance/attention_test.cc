@@ -105,10 +105,11 @@ class MaskedAttention : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(MaskedAttention, EqualsAttentionOverTheKept) {
   const compression::Traits traits = MethodTraits(GetParam());
-  if (traits.positions != cache::PositionMode::kOriginal || traits.shared_rows) {
+  if (traits.storage.positions != cache::PositionMode::kOriginal || traits.storage.shared_rows) {
     GTEST_SKIP() << "skipped: positions or rows are not those of the text";
   }
-  if (traits.drops_hidden_states) GTEST_SKIP() << "skipped: later layers see other tokens";
+  if (traits.rows == compression::RowPolicy::kKept)
+    GTEST_SKIP() << "skipped: later layers see other tokens";
   const bool may_merge = compression::MethodPromise(GetParam(), 150).value().merges;
   std::vector<std::string> targets = kernels::CpuTargets();
   targets.emplace_back("reference");
@@ -118,7 +119,7 @@ TEST_P(MaskedAttention, EqualsAttentionOverTheKept) {
     const auto full = Open(*engine, "", {.type = kernels::TensorType::kF32});
     const auto session =
         Open(*engine, GetParam(),
-             {.size = std::max<int64_t>(40, traits.min_budget), .type = kernels::TensorType::kF32});
+             {.size = std::max<int64_t>(40, traits.budget.min), .type = kernels::TensorType::kF32});
     ASSERT_TRUE(full->Prefill(Tokens(150)).value());
     ASSERT_TRUE(session->Prefill(Tokens(150)).value());
     for (int layer = 0; layer < 3; ++layer) {

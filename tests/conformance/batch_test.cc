@@ -76,7 +76,7 @@ std::vector<Exact> OpenExact(int dim) {
 class EveryMethodTogether : public ::testing::TestWithParam<std::string> {
  protected:
   static int64_t Size(int64_t wanted) {
-    return std::max(wanted, MethodTraits(GetParam()).min_budget);
+    return std::max(wanted, MethodTraits(GetParam()).budget.min);
   }
 };
 
@@ -139,7 +139,7 @@ TEST(Together, MethodsDoNotInfluenceEachOther) {
     for (size_t first = 0; first < names.size(); first += exact.n_exact) {
       std::vector<Pair> pairs;
       for (size_t i = first; i < std::min(names.size(), first + exact.n_exact); ++i) {
-        const int64_t size = std::max<int64_t>(35, MethodTraits(names[i]).min_budget);
+        const int64_t size = std::max<int64_t>(35, MethodTraits(names[i]).budget.min);
         pairs.push_back(Begin(*exact.engine, names[i], 60 + 3 * static_cast<int>(i),
                               5 + static_cast<int>(i * 7 % 20), {.size = size}));
       }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "compression/registry.h"
+#include "compression/testing/every_method.h"
 #include "runtime/engine.h"
 #include "runtime/session.h"
 #include "runtime/testing/tiny_engine.h"
@@ -23,6 +24,8 @@ using runtime::Engine;
 using runtime::Session;
 using runtime::TokenId;
 
+using compression::testing::MethodNames;
+using compression::testing::MethodsAndVariants;
 using runtime::testing::kVocabulary;
 
 // A tiny model; `n_kv_heads` of 4 query heads. One engine of a kind serves all tests of the
@@ -65,7 +68,7 @@ inline std::unique_ptr<Session> Open(Engine& engine, const std::string& spec,
     auto method = compression::MakeMethod(spec);
     EXPECT_TRUE(method.has_value()) << method.error().message;
     compression.method = *method;
-    if (compression.method->traits().needs_budget) compression.size = shape.size;
+    if (compression.method->traits().budget.needed) compression.size = shape.size;
   }
   compression.prefill_chunk = shape.chunk;
   auto session = Session::Make(engine, {.context = shape.context,
@@ -105,29 +108,6 @@ inline int64_t TotalSlots(const Session& session) {
   int64_t n = 0;
   for (const auto& head : KeptEverywhere(session)) n += static_cast<int64_t>(head.size());
   return n;
-}
-
-// Every registered method as it is listed; one that is put together by its parameters in its first
-// variant.
-inline std::vector<std::string> MethodNames() {
-  std::vector<std::string> specs;
-  for (const compression::MethodEntry& entry : compression::Methods()) {
-    specs.emplace_back(entry.name);
-    if (entry.name == "custom") specs.back() += ":" + std::string(entry.variants.at(0));
-  }
-  return specs;
-}
-
-// The same, and the variants that the entries name.
-inline std::vector<std::string> MethodsAndVariants() {
-  std::vector<std::string> specs = MethodNames();
-  for (const compression::MethodEntry& entry : compression::Methods()) {
-    for (const std::string_view variant : entry.variants) {
-      const std::string spec = std::string(entry.name) + ":" + std::string(variant);
-      if (std::ranges::find(specs, spec) == specs.end()) specs.push_back(spec);
-    }
-  }
-  return specs;
 }
 
 inline std::string MethodName(const std::string& spec) { return spec.substr(0, spec.find(':')); }

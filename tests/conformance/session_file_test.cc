@@ -11,7 +11,7 @@ class EveryMethodSaved : public ::testing::TestWithParam<std::string> {};
 // After a prompt and some tokens, through a file, and on with another prompt and more tokens.
 TEST_P(EveryMethodSaved, GoesOnAsIfNothingHadHappened) {
   const auto engine = OpenTiny(2);
-  const SessionShape shape = {.size = std::max<int64_t>(40, MethodTraits(GetParam()).min_budget)};
+  const SessionShape shape = {.size = std::max<int64_t>(40, MethodTraits(GetParam()).budget.min)};
   const auto session = Open(*engine, GetParam(), shape);
   ASSERT_TRUE(session->Prefill(Tokens(90)).value());
   for (const TokenId token : Tokens(12, 3)) ASSERT_TRUE(session->Decode(token).has_value());

@@ -26,7 +26,6 @@ using winnow::eval::PromptWriter;
 using winnow::eval::Sample;
 using winnow::eval::Task;
 using winnow::eval::TaskContext;
-using winnow::eval::TaskOptions;
 namespace small = winnow::tokenizer::testing;
 
 constexpr size_t kFiles = 4;
@@ -80,14 +79,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
 
   winnow::NullLog log;
-  TaskOptions options;
-  options.data = folder.path();
-  const TaskContext context = {.options = options,
-                               .tokenizer = *tokenizer,
-                               .prompts = prompts,
-                               .context = kContext,
-                               .log = log};
-  const auto samples = task->samples(context);
+  winnow::eval::OptionValues given;
+  if (winnow::eval::FindOption(*task, "data") != nullptr) given = {{"data", folder.path()}};
+  const auto run = task->configure(given);
+  WINNOW_CHECK(run.has_value());
+  const TaskContext context = {
+      .tokenizer = *tokenizer, .prompts = prompts, .context = kContext, .log = log};
+  const auto samples = run->samples(context);
   if (!samples) {
     WINNOW_CHECK(!samples.error().message.empty());
     return 0;

@@ -2,8 +2,6 @@
 // numbers are written and read back.
 //
 // An input that begins with '_', as the format does, is a file; of any other rows are made.
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -13,6 +11,7 @@
 
 #include "base/check.h"
 #include "eval/metrics/log_probs_file.h"
+#include "fuzzed_data.h"
 #include "temporary_folder.h"
 
 namespace {
@@ -32,13 +31,13 @@ void ReadAll(const std::string& path) {
   }
 }
 
-float Logit(FuzzedDataProvider& input) {
+float Logit(FuzzedData& input) {
   const float odd[] = {1e6f, -1e6f, 1e30f, -1e30f, 3e-39f, 0};
   const auto byte = input.ConsumeIntegral<uint8_t>();
   return byte < std::size(odd) ? odd[byte] : static_cast<float>(byte) / 8 - 16;
 }
 
-void RoundTrip(const std::string& path, FuzzedDataProvider& input) {
+void RoundTrip(const std::string& path, FuzzedData& input) {
   LogProbsHeader header = {.window = input.ConsumeIntegralInRange<int64_t>(3, 8),
                            .vocabulary = input.ConsumeIntegralInRange<int64_t>(1, 9),
                            .n_windows = input.ConsumeIntegralInRange<int64_t>(1, 3),
@@ -75,7 +74,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     ReadAll(folder.Write("base.bin", {reinterpret_cast<const char*>(data), size}));
     return 0;
   }
-  FuzzedDataProvider input(data, size);
+  FuzzedData input(data, size);
   RoundTrip(folder.Path("base.bin"), input);
   return 0;
 }

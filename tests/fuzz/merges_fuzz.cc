@@ -2,8 +2,6 @@
 //
 // The input chooses the sizes of chunk and margin and up to 24 merges of two symbols; the rest is
 // the text, in four letters.
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "fuzzed_data.h"
 #include "tokenizer/merge_chunks.h"
 
 namespace {
@@ -27,7 +26,7 @@ using Parts = std::vector<std::tuple<uint32_t, uint32_t, int32_t>>;  // begin, l
 
 constexpr int32_t kLetters = 4;
 
-Rules RulesFrom(FuzzedDataProvider& input) {
+Rules RulesFrom(FuzzedData& input) {
   Rules rules;
   int32_t n_ids = kLetters;
   const int n_merges = input.ConsumeIntegralInRange<int>(0, 24);
@@ -66,7 +65,7 @@ Parts Merged(const std::string& text, const Rules& rules, const ChunkSize& chunk
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  FuzzedDataProvider input(data, size);
+  FuzzedData input(data, size);
   const ChunkSize chunk = {.bytes = input.ConsumeIntegralInRange<size_t>(1, 40),
                            .margin = input.ConsumeIntegralInRange<size_t>(0, 10)};
   const Rules rules = RulesFrom(input);

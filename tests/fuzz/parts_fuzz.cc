@@ -4,8 +4,6 @@
 //
 // The input chooses method, parameters (of those that `winnow methods` lists), shapes, calls, and
 // tables of numbers that attention and vectors are looked up in.
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -20,6 +18,7 @@
 #include "base/rng.h"
 #include "compression/registry.h"
 #include "compression/testing/harness.h"
+#include "fuzzed_data.h"
 
 namespace {
 
@@ -34,11 +33,11 @@ using winnow::compression::testing::HarnessConfig;
 constexpr int64_t kMaxBudget = 96;
 
 // A value of a parameter: most often small, sometimes at an end of the range.
-std::string DrawValue(const Parameter& parameter, FuzzedDataProvider& input) {
+std::string DrawValue(const Parameter& parameter, FuzzedData& input) {
   if (parameter.type == "switch") return input.ConsumeBool() ? "true" : "false";
   if (!parameter.choices.empty()) {
     std::string value =
-        input.PickValueInArray({0, 1}) == 0
+        !input.ConsumeBool()
             ? parameter
                   .choices[input.ConsumeIntegralInRange<size_t>(0, parameter.choices.size() - 1)]
             : parameter.default_value;
@@ -54,7 +53,7 @@ std::string DrawValue(const Parameter& parameter, FuzzedDataProvider& input) {
   if (kind == 1) return winnow::compression::ShortestText(max);
   if (kind == 2) return parameter.default_value;
   if (parameter.type == "number") {
-    const double share = input.ConsumeProbability<double>();
+    const double share = input.ConsumeProbability();
     return winnow::compression::ShortestText(
         std::clamp(min + share * std::min(max - min, 4.0), min, max));
   }
@@ -68,7 +67,7 @@ std::string DrawValue(const Parameter& parameter, FuzzedDataProvider& input) {
 }
 
 // "name:parameter=value,...", or its error.
-winnow::Result<MethodPtr> MethodFrom(FuzzedDataProvider& input) {
+winnow::Result<MethodPtr> MethodFrom(FuzzedData& input) {
   const auto methods = winnow::compression::Methods();
   const MethodEntry& entry = methods[input.ConsumeIntegralInRange<size_t>(0, methods.size() - 1)];
   std::string spec(entry.name);
@@ -90,8 +89,8 @@ double NumberFrom(uint8_t byte) {
 
 using Table = std::array<double, 64>;
 
-Table TableFrom(FuzzedDataProvider& input) {
-  const std::vector<uint8_t> bytes = input.ConsumeBytes<uint8_t>(16);
+Table TableFrom(FuzzedData& input) {
+  const std::vector<uint8_t> bytes = input.ConsumeBytes(16);
   Table table;
   for (size_t i = 0; i < table.size(); ++i) {
     table[i] = bytes.empty() ? 0.25 : NumberFrom(bytes[i % bytes.size()]);
@@ -150,7 +149,7 @@ void CheckSizes(const Harness& harness, const HarnessConfig& config) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  FuzzedDataProvider input(data, size);
+  FuzzedData input(data, size);
   winnow::Result<MethodPtr> method = MethodFrom(input);
   if (!method) return 0;
   const bool pair = input.ConsumeIntegralInRange<int>(0, 3) == 0;
@@ -161,14 +160,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (!method) return 0;
   }
   const auto& traits = (*method)->traits();
-  if (traits.min_budget > kMaxBudget || (*method)->needs().state.n_columns > 64) return 0;
+  if (traits.budget.min > kMaxBudget || (*method)->needs().state.n_columns > 64) return 0;
   HarnessConfig config = {.n_layers = input.ConsumeIntegralInRange<int>(1, 3),
                           .n_kv_heads = input.ConsumeIntegralInRange<int>(1, 3),
                           .dim = 4};
   config.n_q_heads = config.n_kv_heads * input.ConsumeIntegralInRange<int>(1, 2);
-  const bool unlimited = !traits.needs_budget && input.ConsumeBool();
+  const bool unlimited = !traits.budget.needed && input.ConsumeBool();
   config.budget =
-      unlimited ? 0 : input.ConsumeIntegralInRange<int64_t>(traits.min_budget, kMaxBudget);
+      unlimited ? 0 : input.ConsumeIntegralInRange<int64_t>(traits.budget.min, kMaxBudget);
   const Table weights = TableFrom(input);
   const Table vectors = TableFrom(input);
   const auto first = HarnessFrom(*method, config, vectors);
@@ -187,7 +186,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       }
     }
     CheckAlike(*first, *second, config);
-    if (prefill && traits.compresses_prefill && config.budget > 0) CheckSizes(*first, config);
+    if (prefill && traits.decisions.Evicts(winnow::compression::Phase::kPrefill) &&
+        config.budget > 0)
+      CheckSizes(*first, config);
   }
   return 0;
 }

@@ -2,8 +2,6 @@
 // back.
 //
 // An input that begins with '{' or white space is a file; of any other a result is made.
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +9,7 @@
 
 #include "base/check.h"
 #include "eval/run/results_file.h"
+#include "fuzzed_data.h"
 #include "temporary_folder.h"
 
 namespace {
@@ -21,28 +20,26 @@ using winnow::eval::SampleResult;
 using winnow::eval::Score;
 
 // Bytes of ASCII: others are not promised to come back.
-std::string Text(FuzzedDataProvider& input) {
+std::string Text(FuzzedData& input) {
   std::string text = input.ConsumeRandomLengthString(12);
   for (char& c : text) c = static_cast<char>(c & 0x7F);
   return text;
 }
 
-double Number(FuzzedDataProvider& input) {
+double Number(FuzzedData& input) {
   switch (input.ConsumeIntegralInRange<int>(0, 2)) {
     case 0:
       return static_cast<double>(input.ConsumeIntegral<int64_t>());
-    case 1: {
-      const auto number = input.ConsumeFloatingPoint<double>();
-      return std::isfinite(number) ? number : 0;
-    }
+    case 1:
+      return input.ConsumeNumber();
     default:
-      return input.ConsumeProbability<double>();
+      return input.ConsumeProbability();
   }
 }
 
 bool Same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
-void RoundTrip(const std::string& path, FuzzedDataProvider& input) {
+void RoundTrip(const std::string& path, FuzzedData& input) {
   ResultKey key = {.version = Text(input),
                    .model_hash = Text(input),
                    .task = Text(input),
@@ -102,7 +99,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (file) WINNOW_CHECK(file->n_skipped_lines() == again->n_skipped_lines());
     return 0;
   }
-  FuzzedDataProvider input(data, size);
+  FuzzedData input(data, size);
   RoundTrip(path, input);
   return 0;
 }

@@ -85,8 +85,8 @@ class Seeds {
     if (!method.empty()) {
       seed.options.compression.method = compression::MakeMethod(method).value();
       const auto& traits = seed.options.compression.method->traits();
-      if (traits.needs_budget) {
-        seed.options.compression.size = std::max<int64_t>(20, traits.min_budget);
+      if (traits.budget.needed) {
+        seed.options.compression.size = std::max<int64_t>(20, traits.budget.min);
       }
     }
     const auto session = Session::Make(*engine_, seed.options).value();

@@ -22,12 +22,12 @@ void CheckMessage(std::string_view message) {
 
 void Exercise(const winnow::compression::Method& method) {
   const auto& traits = method.traits();
-  WINNOW_CHECK(!traits.spec.empty() && traits.min_budget >= 1);
+  WINNOW_CHECK(!traits.spec.empty() && traits.budget.min >= 1);
   (void)method.needs();
   const int n_layers = 7;
   for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{100}, int64_t{1} << 31}) {
     for (const int64_t more : {int64_t{0}, int64_t{50}, int64_t{1} << 31}) {
-      const int64_t budget = traits.min_budget + more;
+      const int64_t budget = traits.budget.min + more;
       const int64_t max = method.MaxSlots(budget, n);
       WINNOW_CHECK(max >= 0 && max <= n);
       const int64_t total = method.TotalSlots(budget, n, n_layers);

@@ -1,7 +1,5 @@
 // Models in several files. The parts say how many they are, which one each is and how many tensors
 // there are in all; the input decides whether they agree, and which bytes of a part are wrong.
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "fuzzed_data.h"
 #include "gguf/file.h"
 #include "gguf/split.h"
 #include "gguf/testing/builder.h"
@@ -31,7 +30,7 @@ void ReadAll(const File& file) {
   WINNOW_CHECK(n_bytes == file.file_bytes());
 }
 
-std::string PartFrom(FuzzedDataProvider& input, int place, int count, int n_tensors) {
+std::string PartFrom(FuzzedData& input, int place, int count, int n_tensors) {
   Builder builder;
   const auto about = [&](int right) {
     return input.ConsumeIntegralInRange<int>(0, 15) == 0 ? input.ConsumeIntegral<int32_t>() : right;
@@ -58,7 +57,7 @@ std::string PartFrom(FuzzedDataProvider& input, int place, int count, int n_tens
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const winnow::fuzz::TemporaryFolder folder;
-  FuzzedDataProvider input(data, size);
+  FuzzedData input(data, size);
   folder.Clear();
   const int count = input.ConsumeIntegralInRange<int>(1, 4);
   const winnow::gguf::SplitName name = {.stem = folder.Path("model"), .number = 1, .count = count};

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "base/log.h"
-#include "eval/metrics/statistics.h"
+#include "base/log_sum_exp.h"
 #include "runtime/engine.h"
 #include "runtime/session.h"
 #include "safetensors_file.h"
@@ -84,7 +84,7 @@ Distance Measure(const std::vector<float>& logits, const std::vector<float>& exp
   for (size_t row = 0; row < n_rows; ++row) {
     const std::span<const float> q = std::span(logits).subspan(row * width, width);
     const std::span<const float> p = std::span(expected).subspan(row * width, width);
-    const double q_total = eval::LogSumExp(q), p_total = eval::LogSumExp(p);
+    const double q_total = LogSumExp(q), p_total = LogSumExp(p);
     double kld = 0;
     for (size_t i = 0; i < width; ++i) {
       const double difference = static_cast<double>(q[i]) - p[i];

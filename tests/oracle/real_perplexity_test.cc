@@ -13,10 +13,9 @@
 #include <iterator>
 #include <string>
 
-#include "base/log.h"
-#include "eval/run/perplexity.h"
-#include "runtime/engine.h"
-#include "runtime/session.h"
+#include "eval/metrics/statistics.h"
+#include "eval/run/text_windows.h"
+#include "winnow/winnow.h"
 
 namespace winnow::oracle {
 namespace {
@@ -28,7 +27,7 @@ struct Figure {
   int64_t max_windows = -1;
   int64_t n_scored = 0;
   double perplexity = 0;
-  kernels::TensorType cache_type = kernels::TensorType::kF32;
+  CacheType cache_type = CacheType::kF32;
 };
 
 void PrintTo(const Figure& figure, std::ostream* out) { *out << figure.model; }
@@ -45,45 +44,46 @@ TEST_P(RealPerplexity, IsLlamaCpps) {
   std::ifstream in(data / figure.text, std::ios::binary);
   const std::string text(std::istreambuf_iterator<char>(in), {});
 
-  NullLog log;
-  auto engine =
-      runtime::Engine::Open({.model_path = (data / figure.model).string(), .n_threads = 2}, log);
-  ASSERT_TRUE(engine.has_value()) << engine.error().message;
-  const tokenizer::Tokenizer& tokenizer = (*engine)->tokenizer();
+  const auto model = Model::Open((data / figure.model).string(), {.threads = 2});
+  ASSERT_TRUE(model.has_value()) << model.error().message;
+  const Token bos = model->Tokenize(std::span<const MarkedText>()).at(0);
   const auto windows =
-      eval::CutWindows(tokenizer.Encode(text), figure.window, figure.max_windows, tokenizer);
+      eval::CutWindows(model->Tokenize(text), figure.window, figure.max_windows, bos);
   ASSERT_TRUE(windows.has_value()) << windows.error().message;
-  EXPECT_EQ(windows->n_windows * windows->n_scored(), figure.n_scored);
 
-  const auto session = runtime::Session::Make(
-      **engine,
-      {.context = figure.window, .key_type = figure.cache_type, .value_type = figure.cache_type});
+  auto session = model->NewSession(
+      {.context = figure.window, .keys = figure.cache_type, .values = figure.cache_type});
   ASSERT_TRUE(session.has_value()) << session.error().message;
-  const auto estimate = eval::MeasurePerplexity(**session, *windows, {});
-  ASSERT_TRUE(estimate.has_value()) << estimate.error().message;
-  EXPECT_EQ(estimate->nll.count(), figure.n_scored);
-  EXPECT_NEAR(estimate->perplexity(), figure.perplexity, 5e-4 * figure.perplexity);
+  eval::MeanEstimate nll;
+  for (int64_t window = 0; window < windows->n_windows; ++window) {
+    session->Truncate(0);
+    const int64_t first = windows->first_scored();
+    const auto scores = session->Score(windows->Tokens(window), {.first = first});
+    ASSERT_TRUE(scores.has_value()) << scores.error().message;
+    for (const double score : std::span(*scores).subspan(static_cast<size_t>(first))) {
+      nll.Add(-score);
+    }
+  }
+  EXPECT_EQ(nll.count(), figure.n_scored);
+  EXPECT_NEAR(eval::Perplexity(nll), figure.perplexity, 5e-4 * figure.perplexity);
 }
 
 constexpr char kStories[] = "tinystories/tinystories_sample.txt";
 
-INSTANTIATE_TEST_SUITE_P(Models, RealPerplexity,
-                         ::testing::Values(Figure{"models/stories260K/stories260K-f32.gguf",
-                                                  kStories, 256, -1, 49911, 6.0481},
-                                           Figure{"models/tiny1m/tiny1m-f32.gguf", kStories, 256,
-                                                  -1, 49911, 4.3111},
-                                           Figure{"models/tiny1m/tiny1m-f32.gguf", kStories, 256,
-                                                  -1, 49911, 4.3114, kernels::TensorType::kF16},
-                                           Figure{"models/recall-probe/recall-probe-f16.gguf",
-                                                  "models/recall-probe/heldout.txt", 1024, 40,
-                                                  20440, 30.3316, kernels::TensorType::kF16}),
-                         [](const auto& param) {
-                           std::string name =
-                               std::filesystem::path(param.param.model).stem().string() + "_" +
-                               std::string(gguf::GetTypeInfo(param.param.cache_type).name);
-                           for (char& letter : name) letter = letter == '-' ? '_' : letter;
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Models, RealPerplexity,
+    ::testing::Values(
+        Figure{"models/stories260K/stories260K-f32.gguf", kStories, 256, -1, 49911, 6.0481},
+        Figure{"models/tiny1m/tiny1m-f32.gguf", kStories, 256, -1, 49911, 4.3111},
+        Figure{"models/tiny1m/tiny1m-f32.gguf", kStories, 256, -1, 49911, 4.3114, CacheType::kF16},
+        Figure{"models/recall-probe/recall-probe-f16.gguf", "models/recall-probe/heldout.txt", 1024,
+               40, 20440, 30.3316, CacheType::kF16}),
+    [](const auto& param) {
+      std::string name = std::filesystem::path(param.param.model).stem().string() + "_" +
+                         (param.param.cache_type == CacheType::kF16 ? "f16" : "f32");
+      for (char& letter : name) letter = letter == '-' ? '_' : letter;
+      return name;
+    });
 
 }  // namespace
 }  // namespace winnow::oracle

@@ -1,7 +1,7 @@
 """Thousands of requests of all kinds, many at once: each well-formed one is answered as it is alone, whatever its
 neighbours do (cancel, disconnect, send nonsense), and at the end the server holds no bytes and has nothing to report.
 Every other round runs under a --memory-limit for a few sequences: requests wait for bytes or get 429 and come again, and
-idle sessions go to their files and return.
+idle sessions go to their files and return. Builds with grammars are also asked for answers of a given form.
 
     soak.py WINNOW MODEL [--requests N] [--seconds S] [--seed N] [--clients N]
 """
@@ -20,20 +20,28 @@ import tempfile
 import time
 
 from http_client import Client, request_bytes
-from soak_requests import Failure, expect, kv_choices, make_bodies, make_documents, make_text, said, said_in_stream
+from soak_prefixes import converse, drop_all, keep_all, make_cases
+from soak_requests import (MARKER, TEMPLATE, Failure, expect, kv_choices, make_bodies, make_documents, make_formed_bodies, make_text, said,
+                           said_in_stream)
+from soak_state import bytes_left, metrics, n_idle, resident_mib
 
 REPORTS = re.compile(r"Sanitizer|runtime error:|WINNOW_CHECK|check failed", re.IGNORECASE)
 MAX_S = 300          # of one of the kinds below
 MAX_WAITING = 3      # of a round under a limit
+MAX_SHARED = 5       # times what /health may take where others have the cores: clients, in CI other tests
 MAX_OTHER_MIB = 32   # what the process may grow by beside what --memory-limit counts: requests, answers, the allocator
 
 
 class Soak:
-    def __init__(self, port, seed, expected, asked, limited):
+    def __init__(self, port, seed, expected, asked, cases, limited):
         self.port = port
         self.rng = random.Random(seed)
         self.expected = expected  # [(path, body, what is said)]
         self.asked = asked        # [(session, question, what is said)]
+        self.cases = cases        # of soak_prefixes
+        self.slots = asyncio.Queue()
+        for slot in range(N_PARALLEL):
+            self.slots.put_nowait(slot)
         self.limited = limited    # whether there is a --memory-limit
         self.counts = collections.Counter()
         self.left = 0
@@ -42,13 +50,13 @@ class Soak:
         self.failures = []
 
     async def ask(self, client, path, body):
-        """Comes again where the queue or the memory is full."""
-        for _ in range(20000):
+        """Comes again where the queue or the memory is full, each time after a longer wait."""
+        for attempt in range(2000):
             answer = await client.ask("POST", path, body)
             if answer.status != 429:
                 return answer
             self.see_full(answer)
-            await asyncio.sleep(self.rng.random() * 0.03)
+            await asyncio.sleep(self.rng.random() * min(0.4, 0.03 * 1.4**min(attempt, 20)))
         raise Failure(f"{path}: 429 all the time")
 
     def see_full(self, answer):
@@ -144,6 +152,13 @@ class Soak:
                 await asyncio.sleep(0.01)
             expect(gone.status in (200, 404), "DELETE", one, gone.status, gone.body)
 
+    async def prefix(self, client, case=None):
+        slot = await self.slots.get()
+        try:
+            await converse(self, client, case or self.rng.choice(self.cases), slot)
+        finally:
+            self.slots.put_nowait(slot)
+
     async def look(self, client):
         path = self.rng.choice(["/health", "/metrics", "/slots", "/props", "/v1/models", "/v1/methods", "/v1/sessions", "/"])
         answer = await client.ask("GET", path)
@@ -204,7 +219,7 @@ class Soak:
         for client in (*others, looker):
             await client.close()
 
-    KINDS = {"answer": 50, "cancel": 12, "part": 4, "malformed": 10, "session": 6, "look": 6, "pipelined": 3, "elsewhere": 3,
+    KINDS = {"answer": 50, "cancel": 12, "part": 4, "malformed": 10, "session": 6, "prefix": 6, "look": 6, "pipelined": 3, "elsewhere": 3,
              "garbage": 2}
 
     async def run_client(self):
@@ -234,7 +249,15 @@ class Soak:
             await self.evict(client)
             await client.close()
             await self.crowd(max(clients, 12))
+        client = Client(self.port)
+        await keep_all(self, client)
+        for case in self.cases:
+            await self.prefix(client, case)
+        await client.close()  # the server may, of one that asks nothing for long
         await asyncio.gather(*(self.run_client() for _ in range(clients)))
+        if not self.failures:
+            await drop_all(self, client, lambda: n_idle(client))
+            await client.close()
 
 
 async def alone(port, rng, n_bodies, n_documents):
@@ -242,7 +265,12 @@ async def alone(port, rng, n_bodies, n_documents):
     client = Client(port)
     choices = kv_choices((await client.ask("GET", "/v1/methods")).json["data"])
     expected, asked = [], []
-    for path, body in make_bodies(rng, max(n_bodies, len(choices)), choices):
+    grammar = await client.ask("POST", "/completion", {"prompt": "a", "n_predict": 1, "grammar": 'root ::= "b"'})
+    expect(grammar.status == 200 or b"WINNOW_GRAMMAR=ON" in grammar.body, grammar.status, grammar.body)
+    marker = (await client.ask("POST", "/tokenize", {"content": MARKER})).json["tokens"]
+    expect(len(marker) == 1, marker)
+    formed = make_formed_bodies(rng, choices, marker[0], grammar.status == 200)
+    for path, body in make_bodies(rng, max(n_bodies, len(choices)), choices) + formed:
         answer = await client.ask("POST", path, body)
         expect(answer.status == 200, path, body, answer.status, answer.body)
         expected.append((path, body, said(path, answer)))
@@ -253,48 +281,25 @@ async def alone(port, rng, n_bodies, n_documents):
         expect(answer.status == 200, question, answer.status, answer.body)
         asked.append((document, question, said("/v1/chat/completions", answer)))
         await client.ask("DELETE", "/v1/sessions/alone")
+    cases = await make_cases(client, rng, max(6, n_documents), choices)
     values = await metrics(client)
     await client.close()
-    return expected, asked, values
-
-
-async def metrics(client):
-    """winnow_* without labels."""
-    page = (await client.ask("GET", "/metrics")).body.decode()
-    return {line.split()[0]: float(line.split()[1]) for line in page.splitlines() if line.startswith("winnow_") and "{" not in line}
-
-
-async def bytes_left(port):
-    """Reserved and live bytes once all is done. Who went away is noticed soon."""
-    client = Client(port)
-    for _ in range(600):
-        values = await metrics(client)
-        names = ("winnow_requests_running", "winnow_requests_waiting", "winnow_reserved_bytes", "winnow_live_bytes", "winnow_sessions_idle",
-                 "winnow_broken_invariants_total")
-        left = {name: values[name] for name in names}
-        if not any(left.values()):
-            break
-        await asyncio.sleep(0.05)
-    await client.close()
-    return left
-
-
-def resident_mib(pid, name):
-    text = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-    return int(re.search(rf"{name}:\s+(\d+) kB", text).group(1)) / 1024
+    return expected, asked, cases, values
 
 
 N_PARALLEL = 6
 
 
-def run_round(model, limit, requests, seconds, clients, seed, expected, asked):
-    """One server, from its start to its end; gives what was counted."""
+def run_round(model, limit, requests, seconds, clients, seed, known, times):
+    """One server, from its start to its end; gives what was counted. `times`: those of /health are added."""
+    import health
     from harness import SANITIZED, Server
     with tempfile.TemporaryDirectory(prefix="winnow-soak-") as folder:
         limits = ("--memory-limit", limit, "--max-waiting", MAX_WAITING) if limit else ()
         server = Server(*flags_for(model), "--session-path", folder, *limits)
-        work = Soak(server.port, seed, expected, asked, bool(limit))
-        before, grown, left = resident_mib(server.process.pid, "VmRSS"), 0, {}
+        work = Soak(server.port, seed, *known, bool(limit))
+        before, grown, left, looks = resident_mib(server.process.pid, "VmRSS"), 0, {}, health.Watch(server.port, 0.02, new_connections=True)
+        looks.start()
         try:
             asyncio.run(work.run(requests, seconds, clients))
             grown = resident_mib(server.process.pid, "VmHWM") - before
@@ -302,11 +307,15 @@ def run_round(model, limit, requests, seconds, clients, seed, expected, asked):
         except (OSError, EOFError, AttributeError) as problem:  # it ended: its own words say why
             work.failures.append(repr(problem))
         finally:
+            problem = looks.stop()
             code = server.stop()
+        times += looks.times
+        if problem or not health.is_in_time(looks.times, 1 if SANITIZED else MAX_SHARED):
+            work.failures.append(f"{health.describe(looks.times)}; {problem}")
         if code != 0:
             work.failures.append(f"exit code {code}: {server.log[-6000:]}")
         print(f"  {'limit of %d bytes' % limit if limit else 'no limit'}: bytes and requests left {left}; {grown:.0f} MiB more resident "
-              f"at most; exit code {code}", flush=True)
+              f"at most; {health.describe(looks.times)}; exit code {code}", flush=True)
         if work.failures:
             raise Failure("\n".join(work.failures))
         expect(not REPORTS.search(server.log), server.log[-6000:])
@@ -317,15 +326,33 @@ def run_round(model, limit, requests, seconds, clients, seed, expected, asked):
 
 
 def flags_for(model):
-    return "-m", model, "-c", 512, "-t", 2, "-np", N_PARALLEL, "--metrics", "--no-cache-prompt"
+    return "-m", model, "-c", 512, "-t", 2, "-np", N_PARALLEL, "--metrics", "--no-cache-prompt", "--chat-template", TEMPLATE
 
 
-def soak(model, requests, seconds, seed, clients, n_bodies=120):
+@contextlib.contextmanager
+def model_with_marker(model):
+    """A file of the model, which begins calls with a token."""
+    data, begin = pathlib.Path(model).read_bytes(), b"<|im_start|>"
+    expect(begin in data and len(begin) == len(MARKER), f"{model} has no <|im_start|> to spell {MARKER}")
+    with tempfile.NamedTemporaryFile(prefix="winnow-soak-", suffix=".gguf") as file:
+        file.write(data.replace(begin, MARKER.encode()))
+        file.flush()
+        yield file.name
+
+
+def soak(model, *args, **more):
     """Runs it all, in rounds; raises Failure. Gives the number of requests that ran."""
-    from harness import Server
+    with model_with_marker(model) as file:
+        return run_rounds(file, *args, **more)
+
+
+def run_rounds(model, requests, seconds, seed, clients, n_bodies=120):
+    import health
+    from harness import SANITIZED, Server
     with Server(*flags_for(model)) as server:
-        expected, asked, took = asyncio.run(alone(server.port, random.Random(seed), n_bodies, max(4, n_bodies // 10)))
+        *known, took = asyncio.run(alone(server.port, random.Random(seed), n_bodies, max(4, n_bodies // 10)))
     limit = int(took["winnow_fixed_bytes"] + 4 * took["winnow_max_sequence_bytes"])
+    times = []
     counts, start, n_rounds = collections.Counter(), time.monotonic(), 2 if requests < 10000 else 10
     kinds = Soak.KINDS
     for number in range(n_rounds):
@@ -333,11 +360,14 @@ def soak(model, requests, seconds, seed, clients, n_bodies=120):
         if left_s <= 0:
             break
         share = (requests - sum(counts[kind] for kind in kinds)) // (n_rounds - number)
-        counts += run_round(model, limit if number % 2 else 0, share, left_s / (n_rounds - number), clients, seed + number, expected, asked)
+        counts += run_round(model, limit if number % 2 else 0, share, left_s / (n_rounds - number), clients, seed + number, known, times)
     n, s = sum(counts[kind] for kind in kinds), time.monotonic() - start
     print(f"{n} requests in {s:.0f} s, {n / s:.0f} a second, seed {seed}: "
           + ", ".join(f"{counts[kind]} {kind}" for kind in sorted(kinds)) + "; "
           + ", ".join(f"{counts[kind]} {kind}" for kind in sorted(set(counts) - set(kinds))), flush=True)
+    if times:
+        print(health.describe(times), flush=True)
+        expect(health.is_in_time(times, 1 if SANITIZED else MAX_SHARED), health.describe(times))
     if n < requests:
         expect(seconds < NO_LIMIT, f"only {n} of {requests} requests ran")
         print(f"--seconds {seconds:.0f} ended it after {n} of {requests} requests", flush=True)

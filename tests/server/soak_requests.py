@@ -2,6 +2,17 @@
 
 WORDS = "the a red lantern hung above door of inn quiet harbour code was boat rope salt moon old gull stone".split()
 
+# Of a model whose token for "<|im_start|>" is spelled as the marker of a call.
+MARKER = "[TOOL_CALLS]"
+TEMPLATE = ("{% for t in tools or [] %}{{ t | tojson }}\n{% endfor %}{% for m in messages %}{{ m.role }}: {{ m.content }}\n"
+            "{% for c in m.tool_calls or [] %}[TOOL_CALLS] [{{ c | tojson }}]{% endfor %}{% endfor %}assistant: ")
+SCHEMAS = [{}, {"type": "object", "properties": {"a": {"enum": ["inn", "sea"]}, "n": {"type": "integer"}}, "required": ["a", "n"]},
+           {"type": "array", "items": {"enum": ["boat", 1, None]}, "minItems": 1, "maxItems": 3}]
+GRAMMARS = ['root ::= (" the" | " a" | " boat")+ "."', "root ::= [a-z ]{3,9} [0-9]+", 'root ::= item ("," item)*\nitem ::= "(" item? ")"']
+TOOLS = [{"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {of: {"type": kind}}, "required": [of],
+                                                                        "additionalProperties": False}}}
+         for name, of, kind in (("get", "n", "integer"), ("put", "it", "boolean"))]
+
 
 class Failure(Exception):
     pass
@@ -49,6 +60,33 @@ def make_bodies(rng, n, choices):
     return bodies
 
 
+def make_calls(marker):
+    """Fields of chats with tools. `marker`: its token, so that a call begins where one may."""
+    begin = {"logit_bias": {str(marker): 100}}
+    return [{"tools": TOOLS[:1]}, {"tools": TOOLS, "tool_choice": "none"}, {"tools": TOOLS, **begin},
+            {"tools": TOOLS[1:], "parallel_tool_calls": False, **begin}]
+
+
+def make_constraints():
+    """(path, fields) of answers of a given form, of which a build without grammars has none."""
+    chat, native = "/v1/chat/completions", "/completion"
+    named = {"type": "function", "function": {"name": "put"}}
+    return [(chat, {"response_format": {"type": "json_object"}}), (chat, {"tools": TOOLS, "tool_choice": "required"}),
+            (chat, {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": True}), (chat, {"tools": TOOLS, "tool_choice": named}),
+            *((chat, {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}}) for schema in SCHEMAS),
+            *((native, {"json_schema": schema}) for schema in SCHEMAS), *((native, {"grammar": grammar}) for grammar in GRAMMARS)]
+
+
+def make_formed_bodies(rng, choices, marker, has_grammars):
+    """(path, body): tools, and where the build has grammars each form that an answer can be given."""
+    bodies = []
+    for path, fields in [("/v1/chat/completions", calls) for calls in make_calls(marker)] + (make_constraints() if has_grammars else []):
+        text = {"prompt": make_text(rng, 5)} if path == "/completion" else {"messages": [{"role": "user", "content": make_text(rng, 5)}]}
+        sampling = rng.choice([{"temperature": 0}, {"temperature": 1, "seed": rng.randrange(1 << 31)}])
+        bodies.append((path, {**text, **sampling, "max_tokens": rng.choice([8, 40]), **rng.choice([{}, {"n": 2}]), **rng.choice(choices), **fields}))
+    return bodies
+
+
 def make_documents(rng, n, choices):
     """(session, question): what is read once and asked."""
     return [({"document": make_text(rng, rng.choice([20, 60])), **rng.choice(choices)},
@@ -63,17 +101,25 @@ def said(path, answer):
         return [(one["content"], one["stop_type"]) for one in (value if isinstance(value, list) else [value])]
     if path == "/v1/completions":
         return [(choice["text"], choice["finish_reason"]) for choice in value["choices"]]
-    return [(choice["message"]["content"], choice["finish_reason"]) for choice in value["choices"]]
+    return [(choice["message"]["content"] or "", choice["finish_reason"], *calls_of(choice["message"])) for choice in value["choices"]]
+
+
+def calls_of(message):
+    return [(call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls") or ()]
 
 
 def said_in_stream(path, answer, n):
-    texts, ends = [""] * n, [None] * n
+    texts, ends, calls = [""] * n, [None] * n, [{} for _ in range(n)]
     for event in answer.events:
         expect("error" not in event, path, event)
         if path == "/completion":
             texts[event["index"]] += event["content"]
             ends[event["index"]] = event.get("stop_type") or ends[event["index"]]
         for choice in event.get("choices", []):
-            texts[choice["index"]] += choice["text"] if "text" in choice else choice["delta"].get("content", "")
+            texts[choice["index"]] += choice["text"] if "text" in choice else choice["delta"].get("content") or ""
             ends[choice["index"]] = choice["finish_reason"] or ends[choice["index"]]
-    return list(zip(texts, ends))
+            for part in choice.get("delta", {}).get("tool_calls", ()):
+                call = calls[choice["index"]].setdefault(part["index"], ["", ""])
+                call[0] += part["function"].get("name", "")
+                call[1] += part["function"].get("arguments", "")
+    return [(text, end, *(tuple(call) for call in made.values())) for text, end, made in zip(texts, ends, calls)]

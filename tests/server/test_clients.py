@@ -1,4 +1,5 @@
-"""What users of clients from PyPI do (requirements.txt). Each is skipped, with the reason, where it is not installed."""
+"""What users of clients from PyPI do (requirements.txt). Each is skipped, with the reason, where it is not installed. Open WebUI
+never is: what it sent once is sent again."""
 
 import importlib.util
 import json
@@ -276,6 +277,70 @@ class Llm(ServerTest):
             said.append(done.stdout)
         self.assertTrue(said[0].strip())
         self.assertEqual(said[0], said[1], "a stream says the same")
+
+
+class OpenWebUi(ServerTest):
+    """Requests of Open WebUI 0.12.4, recorded between it and the server. Its page offers 36 tools with each message."""
+
+    flags = ("--api-key", "KEY")
+    HEADERS = {"Authorization": "Bearer KEY", "Accept-Encoding": "gzip, deflate, br"}
+    PATH = "/v1/chat/completions"
+    TOOLS = [
+        {"type": "function", "function": {"name": "get_current_timestamp", "description": "Get the current Unix timestamp in seconds.",
+                                          "parameters": {"properties": {}, "type": "object"}}},
+        {"type": "function", "function": {
+            "name": "create_tasks", "description": "Create a visible task checklist for multi-step work.",
+            "parameters": {"properties": {"tasks": {"items": {"properties": {
+                "content": {"description": "Task description.", "type": "string"},
+                "status": {"default": "pending", "enum": ["pending", "in_progress", "completed", "cancelled"], "type": "string"}},
+                "required": ["content"], "type": "object"}, "type": "array"}}, "required": ["tasks"], "type": "object"}}}]
+    # What it asks by itself after the first answer.
+    TASK = ("### Task:\nGenerate a concise title summarizing the chat history.\n### Output:\n"
+            'JSON format: { "title": "your concise title here" }\n### Chat History:\n<chat_history>\n'
+            "USER: Who are you?\nASSISTANT: \n</chat_history>")
+
+    def ask(self, **more):
+        return {"model": "winnow-s", "messages": [{"role": "user", "content": "Who are you?"}], "stream": False, **more}
+
+    def test_models(self):
+        models = self.server.get("/v1/models", headers=self.HEADERS)[1]["data"]
+        self.assertEqual([model["id"] for model in models], ["winnow-s"])
+        self.assertNotEqual(models[0]["owned_by"], "ollama", "which it would ask in another way")
+
+    def test_message_of_its_page(self):
+        for more in ({}, {"stream_options": {"include_usage": True}}):
+            with self.subTest(more):
+                events = self.server.stream(self.PATH, self.ask(tools=self.TOOLS, **more), headers=self.HEADERS)
+                self.assertEqual(events.pop(), "[DONE]")
+                choices = [choice for event in events for choice in event["choices"]]
+                self.assertTrue("".join(choice["delta"].get("content", "") for choice in choices))
+                self.assertEqual(choices[-1]["finish_reason"], "stop")
+                self.assertEqual("usage" in events[-1], bool(more))
+
+    def test_titles(self):
+        for more in ({"max_tokens": 1000}, {}):
+            status, answer = self.server.post(self.PATH, {"model": "winnow-s", "messages": [{"role": "user", "content": self.TASK}],
+                                                          "stream": False, **more}, headers=self.HEADERS)
+            self.assertEqual(status, 200, answer)
+
+    def test_continue(self):
+        """Its button below an answer, as it does it for any server and for llama.cpp's."""
+        begun = {"messages": [{"role": "user", "content": "Who are you?"}, {"role": "assistant", "content": "I am a small"}]}
+        said = set()
+        for more in ({}, {"continue_final_message": True, "add_generation_prompt": False}):
+            events = self.server.stream(self.PATH, self.ask(max_tokens=8, temperature=0, **begun, **more), headers=self.HEADERS)
+            said.add("".join(choice["delta"].get("content", "") for event in events[:-1] for choice in event["choices"]))
+        self.assertEqual(len(said), 1)
+        self.assertNotIn("I am a small", said.pop())
+
+    def test_settings_of_a_model(self):
+        """Advanced parameters, and "custom parameters", which it passes on as they are."""
+        settings = {"max_tokens": 24, "temperature": 0.5, "top_p": 0.9, "min_p": 0.05, "frequency_penalty": 0.1, "presence_penalty": 0.1,
+                    "reasoning_effort": "medium", "seed": 7, "stop": ["END"], "logit_bias": {"1": -100},
+                    "kv_method": "streaming", "kv_size": 256}
+        status, answer = self.server.post(self.PATH, self.ask(**settings), headers=self.HEADERS)
+        self.assertEqual(status, 200, answer)
+        self.assertEqual(answer["kv"]["method"], "streaming")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
 """The files of deploy/ and the examples of docs/server.md, as the programs that read them see them."""
 
 import collections
+import json
 import pathlib
 import re
 import shutil
 import subprocess
 import tempfile
+import time
 import unittest
+import urllib.request
 
 from harness import ROOT, SANITIZED, WINNOW, Server
 from test_docs import blocks
@@ -20,6 +23,21 @@ def needs(program, package):
 
 def run(*command, text=None):
     return subprocess.run(list(map(str, command)), input=text, capture_output=True, text=True, timeout=60, check=False)
+
+
+def wait_for(found, log, timeout=120):
+    """What `found` returns, once it is something."""
+    end = time.monotonic() + timeout
+    while not (value := found()):
+        if time.monotonic() > end:
+            raise AssertionError(log.read_text())
+        time.sleep(0.1)
+    return value
+
+
+def ask(url):
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return json.load(answer)
 
 
 def run_image():
@@ -125,6 +143,28 @@ class Prometheus(unittest.TestCase):
         ours = [line for line in complaints if not re.match(r"(llamacpp|vllm):\w+ ", line)]
         self.assertEqual(ours, [])
         self.assertIn(done.returncode, (0, 3), complaints)
+
+    @needs("prometheus", "prometheus")
+    def test_scrape(self):
+        """Prometheus itself, with the page's configuration, reads a server that wants a key."""
+        with tempfile.TemporaryDirectory(prefix="winnow-server-") as name, Server("--metrics", "--api-key", "KEY") as server:
+            folder = pathlib.Path(name)
+            self.assertEqual(server.request("GET", "/metrics")[0], 401)
+            text = blocks("yaml")[0].replace("127.0.0.1:8080", f"127.0.0.1:{server.port}")
+            (folder / "prometheus.yml").write_text("global: {scrape_interval: 1s}\n" + text)
+            log = folder / "log"
+            with log.open("w") as out, subprocess.Popen(
+                    ["prometheus", f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}",
+                     "--web.listen-address=127.0.0.1:0"], stdout=out, stderr=out) as prometheus:
+                try:
+                    wait_for(lambda: "Server is ready" in log.read_text(), log)
+                    address = re.search(r'"Listening on" address=(\S+)', log.read_text())[1]
+                    url = f"http://{address}/api/v1/query?query=winnow_memory_limit_bytes"
+                    found = wait_for(lambda: ask(url)["data"]["result"], log)
+                    self.assertEqual(found[0]["metric"]["job"], "winnow")
+                    self.assertGreater(int(found[0]["value"][1]), 0)
+                finally:
+                    prometheus.kill()
 
 
 if __name__ == "__main__":

@@ -2,66 +2,48 @@
 
 import contextlib
 import json
-import multiprocessing
 import os
+import re
 import resource
 import select
 import socket
 import time
 import unittest
 
+import health
 from harness import SANITIZED, Server, ServerTest, read_all, read_answer
 
-MAX_HEALTH_S = 2.0 if SANITIZED else 0.1  # what /health may take at the 99th percentile
-MAX_ONCE_S = 10 * MAX_HEALTH_S             # one look, or the percentile of few: the machine may be busy
-MIN_LOOKS = 200                            # that make a percentile
 LONG = "WINNOW_SOAK_CONNECTIONS" in os.environ  # make soak sets it
+MAX_MORE_BYTES = 48 << 20                       # of memory, for all hostile clients of a test together
 CONNECTIONS = int(os.environ.get("WINNOW_SOAK_CONNECTIONS", 500 if SANITIZED else 2000))
 
 
-def watch_health(port, stop, results):
-    """Asks every 10 ms on a connection of its own; gives the times back. A process of its own: no lock is shared."""
-    with contextlib.suppress(OSError):
-        os.nice(-5)  # so that what is measured is the server, where that is allowed
-    times, problem = [], None
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
-            while not times or not stop.is_set():
-                start = time.monotonic()
-                client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-                status, _, body = read_answer(client)
-                times.append(time.monotonic() - start)
-                if status != 200:
-                    problem = f"{status} {body[:200]}"
-                    break
-                time.sleep(0.01)
-    except OSError as error:
-        problem = repr(error)
-    results.put((times, problem))
+class HostileTest(ServerTest):
+    """Each test fails where /health was late beside it, and all do together."""
 
-
-class Hostile(ServerTest):
     flags = ("-t", "2", "--timeout", "30")
 
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.times = []
+
+    @classmethod
+    def tearDownClass(cls):
+        print(f"{cls.__name__}: {health.describe(cls.times)}", flush=True)
+        assert health.is_in_time(cls.times), health.describe(cls.times)
+
     def setUp(self):
-        context = multiprocessing.get_context("fork")
-        self.stop = context.Event()
-        self.results = context.Queue()
-        self.watcher = context.Process(target=watch_health, args=(self.server.port, self.stop, self.results))
-        self.watcher.start()
+        self.looks = health.Watch(self.server.port).start()
         time.sleep(0.1)
 
     def tearDown(self):
-        self.stop.set()
-        times, problem = self.results.get(timeout=60)
-        self.watcher.join()
+        problem = self.looks.stop()
+        said = health.describe(self.looks.times)
+        print(f"{self._testMethodName}: {said}", flush=True)
+        self.times.extend(self.looks.times)
         self.assertIsNone(problem)
-        times.sort()
-        worst, late = times[-1], times[int(0.99 * (len(times) - 1))]
-        print(f"{self._testMethodName}: /health {len(times)} times, 99 % within {1e3 * late:.1f} ms, all within {1e3 * worst:.1f} ms",
-              flush=True)
-        self.assertLess(late, MAX_HEALTH_S if len(times) >= MIN_LOOKS else MAX_ONCE_S)
-        self.assertLess(worst, MAX_ONCE_S, "nothing may wait for a request")
+        self.assertTrue(health.is_in_time(self.looks.times), f"nothing may wait for a request: {said}")
         self.assertEqual(self.server.get("/health")[0], 200)
 
     def connections(self, n):
@@ -91,6 +73,8 @@ class Hostile(ServerTest):
                 del by_number[number]
         return list(answers.values()), len(by_number)
 
+
+class Hostile(HostileTest):
     def test_many_connections(self):
         clients = self.connections(CONNECTIONS)
         print(f"{len(clients)} connections of {CONNECTIONS}", flush=True)
@@ -131,7 +115,7 @@ class Hostile(ServerTest):
             self.assertTrue(not answer or answer.startswith(b"HTTP/1.1 4"), answer[:100])
 
     def test_large_requests_while_it_generates(self):
-        """Bodies that take long to parse, on several connections, beside answers that keep the engine at work."""
+        """Bodies that take long to parse, on several connections, beside answers that keep the engine busy."""
         long = json.dumps({"prompt": "Once", "max_tokens": 400, "ignore_eos": True, "stream": True, "n": 4}).encode()
         generating = self.connections(4)
         for client in generating:
@@ -179,6 +163,108 @@ class Hostile(ServerTest):
         answers, n_open = self.drain(clients, 10)
         self.assertEqual(n_open, 0)
         self.assertTrue(all(answer.startswith(b"HTTP/1.1 413") for answer in answers), answers[:1])
+
+
+class MemoryTest(HostileTest):
+    def setUp(self):
+        super().setUp()
+        self.before = self.resident_bytes()
+
+    def resident_bytes(self):
+        with open(f"/proc/{self.server.process.pid}/status", encoding="ascii") as file:
+            return 1024 * int(re.search(r"^VmRSS:\s+(\d+) kB", file.read(), re.M).group(1))
+
+    def watch(self, seconds, done=lambda: False):
+        """The memory stays small for so long, or until it is done."""
+        most, until = 0, time.monotonic() + seconds
+        while not done() and time.monotonic() < until:
+            most = max(most, self.resident_bytes() - self.before)
+            if not SANITIZED:  # which keep what is freed
+                self.assertLess(most, MAX_MORE_BYTES)
+            time.sleep(0.01)
+        print(f"{self._testMethodName}: {most / 2**20:.1f} MiB more", flush=True)
+
+
+class Memory(MemoryTest):
+    """What the clients leave unfinished or unread takes little of the server's memory."""
+
+    def test_chunk_headers_and_trailers_without_end(self):
+        """24 clients that send 16 MiB each."""
+        clients = self.connections(24)
+        forms = ((b"1;", b"a" * 65536), (b"0;", b"a" * 65536), (b"0\r\n", b"X-Trailer: aaaaaaaaaaaaaaaaaaa\r\n" * 2048))
+        left = {}
+        for i, client in enumerate(clients):
+            begin, more = forms[i % len(forms)]
+            client.sendall(b"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + begin)
+            client.setblocking(False)
+            left[client] = memoryview(more * ((16 << 20) // len(more)))
+
+        def send():
+            for client in list(left):
+                try:
+                    left[client] = left[client][client.send(left[client][:65536]):]
+                except BlockingIOError:
+                    continue
+                except ConnectionError:
+                    left[client] = b""
+                if not left[client]:
+                    del left[client]
+            return not left
+
+        self.watch(20, send)
+        answers, n_open = self.drain(clients, 10)
+        self.assertEqual(n_open, 0)
+        for answer in answers:
+            self.assertTrue(not answer or answer.startswith(b"HTTP/1.1 431"), answer[:100])
+
+    def test_answers_that_nobody_reads(self):
+        """Answers of 16 clients of which each would take more memory than all may."""
+        status, _, file = self.server.request("GET", "/page/app.js")
+        self.assertEqual(status, 200)
+        n = 2 * MAX_MORE_BYTES // len(file)
+        clients = self.connections(16)
+        for client in clients:
+            client.sendall(b"GET /page/app.js HTTP/1.1\r\nHost: x\r\n\r\n" * n)
+        self.watch(2)
+        reader, size = clients[0], 0
+        reader.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        while data := reader.recv(1 << 20):  # one that reads at last misses nothing
+            size += len(data)
+        self.assertGreater(size, n * len(file))
+        self.watch(1)
+
+    def test_bodies_that_are_only_announced(self):
+        clients = self.connections(200)
+        for client in clients:
+            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 33554432\r\n\r\n")
+        self.watch(0.5)
+        for words in (1, 50000):
+            self.assertEqual(self.server.post("/tokenize", {"content": "hello " * words})[0], 200)
+        answers, n_open = self.drain(clients, 0)
+        self.assertEqual((answers, n_open), ([], len(clients)), "they are waited for")
+
+
+class Buffers(MemoryTest):
+    """Each of the clients stays within its limits, and all together would take 200 MiB."""
+
+    flags = (*HostileTest.flags, "--http-buffers", "16M")
+
+    def test_answers_that_many_do_not_read(self):
+        status, _, file = self.server.request("GET", "/page/app.js")
+        self.assertEqual(status, 200)
+        clients = self.connections(200)
+        for client in clients:
+            with contextlib.suppress(ConnectionError):
+                client.sendall(b"GET /page/app.js HTTP/1.1\r\nHost: x\r\n\r\n" * (6 * 2**20 // len(file)))
+        self.watch(2)
+
+    def test_bodies_that_many_do_not_end(self):
+        clients = self.connections(1000)
+        for client in clients:
+            with contextlib.suppress(ConnectionError):
+                client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n" + b"x" * 59999)
+        self.watch(2)
+        self.assertEqual(self.server.post("/tokenize", {"content": "hello"})[0], 200)
 
 
 if __name__ == "__main__":

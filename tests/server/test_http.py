@@ -94,6 +94,23 @@ class Http(ServerTest):
             answer = read_all(client)
         self.assertTrue(not answer or answer.startswith(b"HTTP/1.1 431"), answer[:100])
 
+    def test_chunk_header_and_trailer_without_end(self):
+        for begin, more in ((b"1;", b"a" * 1000), (b"1\r\nx\r\n0;", b"a" * 1000), (b"0\r\n", b"X-Trailer: " + b"a" * 100 + b"\r\n")):
+            with self.subTest(begin), self.server.connect() as client:
+                client.sendall(b"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + begin)
+                client.sendall(more * (65536 // len(more)))  # two times the limit
+                status, headers, body = read_answer(client)
+                self.assertEqual(status, 431)
+                self.assertEqual(headers["connection"], "close")
+                self.assertIn(b"header_too_large", body)
+
+    def test_chunk_extension_and_trailer(self):
+        body = json.dumps({"content": "hello"}).encode()
+        with self.server.connect() as client:
+            client.sendall(b"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x;name=%s\r\n%s\r\n"
+                           b"0\r\nX-Trailer: %s\r\n\r\n" % (len(body), b"a" * 20000, body, b"a" * 20000))
+            self.assertEqual(read_answer(client)[0], 200)
+
     def test_body_of_a_gigabyte(self):
         with self.server.connect() as client:
             client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1073741824\r\n\r\n")

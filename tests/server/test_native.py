@@ -7,6 +7,7 @@ import stat
 import subprocess
 import tempfile
 import unittest
+import urllib.request
 
 from harness import WINNOW, Server, ServerTest
 
@@ -123,6 +124,15 @@ class Flags(unittest.TestCase):
             self.assertEqual(server.get("/v1/models")[1]["data"][0]["id"], "from-env")
             self.assertEqual(server.request("GET", "/metrics")[0], 200)
             self.assertEqual(len(server.get("/slots")[1]), 2, "the command line wins")
+        env = {"LLAMA_API_KEY": "old", "WINNOW_ARG_KV_METHOD": "h2o", "WINNOW_ARG_KV_SIZE": "64", "LLAMA_ARG_CHAT_TEMPLATE": "chatml"}
+        with tempfile.NamedTemporaryFile("w", suffix=".jinja") as template:
+            with Server("--kv-method", "full", env=env) as server:
+                self.assertEqual(server.request("GET", "/props", headers={"Authorization": "Bearer old"})[0], 200)
+            template.write("{{ messages[0].content }}")
+            template.flush()
+            with Server("--api-key", "new", "--kv-memory", "8M", "--chat-template-file", template.name, env=env) as server:
+                for key, status in (("new", 200), ("old", 401)):
+                    self.assertEqual(server.request("GET", "/props", headers={"Authorization": f"Bearer {key}"})[0], status, key)
         done = self.serve(env={"LLAMA_ARG_PORT": "many"})
         self.assertEqual(done.returncode, 2)
         self.assertIn("LLAMA_ARG_PORT", done.stderr)
@@ -194,7 +204,20 @@ class Flags(unittest.TestCase):
         with Server("--host", "0.0.0.0", "--api-key", "k") as server:
             self.assertNotIn("can use this server", server.log)
 
-    def test_sigterm_finishes_what_is_at_work(self):
+    def test_saves_where_nobody_reads_its_log(self):
+        with tempfile.TemporaryDirectory(prefix="winnow-server-") as folder:
+            with subprocess.Popen([WINNOW, "serve", "--port", "0", "--session-path", folder], stderr=subprocess.PIPE, text=True) as server:
+                url = next(line for line in server.stderr if line.startswith("ready")).split()[1].removesuffix(",")
+                request = urllib.request.Request(f"{url}/v1/sessions", data=b'{"id": "a", "document": "The inn."}',
+                                                 headers={"Content-Type": "application/json"})
+                with urllib.request.urlopen(request, timeout=60) as answer:
+                    self.assertEqual(answer.status, 200)
+                server.stderr.close()
+                server.terminate()
+                self.assertEqual(server.wait(60), 0)
+            self.assertTrue((pathlib.Path(folder) / "a.session").exists())
+
+    def test_sigterm_finishes_running_answers(self):
         with Server("--default-max-tokens", "64") as server:
             import threading
             answers = []

@@ -88,7 +88,7 @@ class Chat(ServerTest):
             _, slots = self.server.get("/slots")
             if not any(slot["is_processing"] for slot in slots):
                 break
-            self.assertLess(time.monotonic(), deadline, "still at work for a client that went away")
+            self.assertLess(time.monotonic(), deadline, "still busy for a client that went away")
             time.sleep(0.02)
 
     def test_models(self):

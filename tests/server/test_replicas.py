@@ -131,6 +131,23 @@ class ReplicaTest(unittest.TestCase):
 
 
 class Replicas(ReplicaTest):
+    def test_slots_are_found_where_they_were_made(self):
+        seen = set()
+        for slot in range(8):
+            ask = {"prompt": "The harbour lay still. " * 8, "n_predict": 4, "temperature": 0, "id_slot": slot}
+            status, body, holder = self.post("/completion", ask)
+            self.assertEqual(status, 200, body)
+            seen.add(holder)
+            status, body, replica = self.post("/completion", {**ask, "n_predict": 8})
+            self.assertEqual((status, replica), (200, holder), body)
+            self.assertGreater(json.loads(body)["timings"]["cache_n"], 10)
+            for action in ("save", "restore", "erase"):
+                status, body, replica = self.post(f"/slots/{slot}?action={action}", {"filename": f"of-slot-{slot}"})
+                self.assertEqual((status, replica), (200, holder), (action, body))
+        self.assertGreater(len(seen), 1)
+        # -1 is any slot: not a session.
+        self.assertEqual(self.post("/completion", {"prompt": "Once", "n_predict": 2, "id_slot": -1})[0], 200)
+
     def test_sessions_are_found_where_they_were_made(self):
         """Without the header: by path and by body, wherever the name stands in it."""
         question = [{"role": "user", "content": "Who?"}]
@@ -173,17 +190,17 @@ class Replicas(ReplicaTest):
             streams = [pool.submit(self.stream, number, begun) for number in range(N_STREAMS)]
             for _ in streams:
                 self.assertTrue(begun.acquire(timeout=120))
-            at_work = sum(slot["is_processing"] for slot in killed.get("/slots")[1])
+            running = sum(slot["is_processing"] for slot in killed.get("/slots")[1])
             killed.stop(signal.SIGKILL)
             done = [stream.result() for stream in streams]
 
         of = collections.Counter(replica for replica, _, _ in done)
         whole = collections.Counter(replica for replica, _, is_whole in done if is_whole)
-        print(f"streams of each replica {dict(of)}, whole {dict(whole)}, {at_work} at work on {holder} when it was killed", flush=True)
+        print(f"streams of each replica {dict(of)}, whole {dict(whole)}, {running} running on {holder} when it was killed", flush=True)
         self.assertEqual(set(of), set(NAMES))
         self.assertGreaterEqual(min(of.values()), N_STREAMS // 5, "the least busy one gets the next")
-        self.assertGreater(at_work, 0)
-        self.assertGreaterEqual(of[holder] - whole[holder], at_work // 2, "they were killed in the middle")
+        self.assertGreater(running, 0)
+        self.assertGreaterEqual(of[holder] - whole[holder], running // 2, "they were killed in the middle")
         for number, (replica, body, is_whole) in enumerate(done):
             if replica != holder or is_whole:
                 self.assert_whole(number, replica, body, alone)
@@ -224,7 +241,7 @@ class RollingRestart(ReplicaTest):
                 if status != 200:
                     refused.append((replica, body))
                 time.sleep(0.02)
-            # The session is saved by now, and answers are still at work there.
+            # The session is saved by now, and answers still run there.
             _, body, other = self.post_until_answered("/v1/chat/completions", QUESTION)
             has_ended = ending.process.poll() is not None
             self.assertNotEqual(other, holder)

@@ -1,27 +1,22 @@
 """Slow clients by slowhttptest (headers, bodies, reads) while wrk asks for answers and /health is looked at on new connections.
 Skipped, with the reason, where the two (Debian packages) are not installed. WINNOW_SLOW_SECONDS: the length of each attack."""
 
-import contextlib
 import csv
-import multiprocessing
 import os
 import pathlib
 import re
 import resource
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 import unittest
 
-from harness import SANITIZED, Server, read_answer
+import health
+from harness import SANITIZED, Server
 
 SECONDS = int(os.environ.get("WINNOW_SLOW_SECONDS", 5))
 CONNECTIONS = 1000
-MAX_HEALTH_S = 0.1  # what /health may take at the 99th percentile
-MAX_ONCE_S = 1.0    # one look, or the percentile of few: the machine may be busy
-MIN_LOOKS = 200     # that make a percentile
 LOOK_EVERY_S = 0.1
 MISSING = [tool for tool in ("slowhttptest", "wrk") if shutil.which(tool) is None]
 ATTACKS = {  # flags of slowhttptest, path
@@ -32,31 +27,6 @@ ATTACKS = {  # flags of slowhttptest, path
 ASK = """wrk.method = "POST"
 wrk.body = '{"prompt": "Once upon a time", "n_predict": 4}'
 """
-
-
-def watch_health(port, stop, results):
-    """Times of GET /health, each on a new connection. A process of its own: no lock is shared."""
-    with contextlib.suppress(OSError):
-        os.nice(-5)  # so that what is measured is the server, where that is allowed
-    times, problem = [], None
-    while not times or not stop.is_set():
-        start = time.monotonic()
-        try:
-            with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
-                client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-                status, _, body = read_answer(client)
-        except OSError as error:
-            status, body = None, repr(error).encode()
-        times.append(time.monotonic() - start)
-        if status != 200:
-            problem = f"{status} {body[:200]}"
-            break
-        time.sleep(max(0, LOOK_EVERY_S - times[-1]))
-    results.put((times, problem))
-
-
-def percentile(times, share):
-    return sorted(times)[int(share * (len(times) - 1))]
 
 
 @unittest.skipIf(SANITIZED, "sanitizers make longer what is measured here")
@@ -93,27 +63,22 @@ class SlowClients(unittest.TestCase):
     def under(self, name, attack):
         """Prints a row of the table in docs/benchmarks/server.md."""
         before = self.n_files()
-        context = multiprocessing.get_context("fork")
-        stop, results = context.Event(), context.Queue()
-        watcher = context.Process(target=watch_health, args=(self.server.port, stop, results))
-        watcher.start()
+        watch = health.Watch(self.server.port, LOOK_EVERY_S, new_connections=True).start()
         asking = subprocess.Popen(["wrk", "-t1", "-c4", f"-d{SECONDS}s", "--latency", "-s", self.folder / "ask.lua",
                                    self.server.url + "/completion"], stdout=subprocess.PIPE, text=True)
         try:
             connected = attack()
         finally:
             said = asking.communicate(timeout=SECONDS + 60)[0]
-            stop.set()
-            times, problem = results.get(timeout=60)
-            watcher.join()
+            problem = watch.stop()
         answers = int(re.search(r"(\d+) requests in", said)[1])
-        half, late = percentile(times, 0.5), percentile(times, 0.99)
+        times = watch.times
+        half, late = health.percentile(times, 0.5), health.percentile(times, 0.99)
         slow = dict(re.findall(r"(50|99)%\s+(\S+)", said))
         print(f"| {name} | {connected} | {len(times)} | {1e3 * half:.1f} | {1e3 * late:.1f} | {1e3 * max(times):.1f} | "
               f"{answers / SECONDS:.0f} | {slow['50']} | {slow['99']} | {os.getloadavg()[0]:.1f} |", flush=True)
         self.assertIsNone(problem)
-        self.assertLess(late, MAX_HEALTH_S if len(times) >= MIN_LOOKS else MAX_ONCE_S)
-        self.assertLess(max(times), MAX_ONCE_S)
+        self.assertTrue(health.is_in_time(times), health.describe(times))
         self.assertGreater(answers, 0)
         self.assertNotIn("Socket errors", said)
         self.assertNotIn("Non-2xx", said)

@@ -10,6 +10,7 @@ import tempfile
 import unittest
 from unittest import mock
 
+import health
 import soak
 from harness import SANITIZED
 
@@ -33,6 +34,12 @@ class Soak(unittest.TestCase):
                 with contextlib.redirect_stdout(io.StringIO()) as said:
                     self.assertEqual(soak.soak(model, 10, seconds=60, seed=1, clients=1, n_bodies=4), 6)
                 self.assertIn("--seconds 60 ended it after 6 of 10 requests", said.getvalue())
+
+    def test_health_that_was_late(self):
+        self.assertTrue(health.is_in_time([0.001] * 1000))
+        self.assertFalse(health.is_in_time([0.001] * 999 + [1.01 * health.MAX_ONCE_S]))
+        self.assertFalse(health.is_in_time([0.001] * 980 + [1.01 * health.MAX_S] * 20))
+        self.assertTrue(health.is_in_time([1.01 * health.MAX_S] * 20), "too few for a percentile")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ using winnow::sweep::Case;
 
 constexpr int kCaseTimeoutSeconds = 120;  // seconds a case may take
 
-// The case at work, for a signal handler: a failed assertion, a sanitizer, a hang.
+// The current case, for a signal handler: a failed assertion, a sanitizer, a hang.
 char g_line[4096];
 
 void Announce(int signal) {

@@ -107,9 +107,9 @@ Case MakeCase(uint64_t seed) {
         method = *both;
       }
     }
-    min = method->traits().min_budget;
-    needs_budget = method->traits().needs_budget;
-    heeds_budget = needs_budget || method->traits().holds_budget;
+    min = method->traits().budget.min;
+    needs_budget = method->traits().budget.needed;
+    heeds_budget = needs_budget || method->traits().budget.held;
   }
   c.context = draw.Of<int64_t>({60, 128, 300, 300, 700});
   c.chunk = draw.Chance(0.6) ? 0 : draw.Of<int64_t>({1, 2, 7, 16, 33, 64, 200});

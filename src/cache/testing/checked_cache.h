@@ -50,7 +50,7 @@ class CheckedCache : public ::testing::TestWithParam<TensorType> {
                                          .key_type = GetParam(),
                                          .value_type = GetParam(),
                                          .capacity = 200,
-                                         .positions = PositionMode::kReassigned,
+                                         .storage = {.positions = PositionMode::kReassigned},
                                          .state = {.n_columns = 2,
                                                    .n_float_columns = 1,
                                                    .n_half_columns = 1,

@@ -23,8 +23,7 @@ void Visit(AdaKvConfig& c, Visitor& v) {
 
 Result<MethodPtr> Make(const AdaKvConfig& c) {
   WINNOW_TRY(score::CheckPoolWidth("adakv", c.score.kernel));
-  return Compose({.traits = {},
-                  .score = score::Window(c.score),
+  return Compose({.score = score::Window(c.score),
                   .budget = budget::Competing(c.budget),
                   .select = select::TopK(),
                   .merge = nullptr,

@@ -49,9 +49,8 @@ struct References final : Memory {
 class AttentionMatchingMethod final : public Method {
  public:
   explicit AttentionMatchingMethod(const AttentionMatchingConfig& config) : c_(config) {
-    traits_.waits_for_all_layers = true;
-    traits_.decides_at_end = true;
-    if (c_.biases) traits_.bias_column = 0;
+    traits_.decisions.prefill = DecisionPolicy::Prefill::kAtEnd;
+    if (c_.biases) traits_.storage.bias_column = 0;
   }
 
   const Traits& traits() const override { return traits_; }

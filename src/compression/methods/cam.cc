@@ -14,26 +14,21 @@ namespace winnow::compression::methods {
 namespace {
 
 struct CamConfig {
-  enum class Positions { kReassigned, kOriginal };
-  int sinks = 4;                                 // [authors' streaming code]
-  merge::SpreadConfig spread;                    // [same]
-  Positions positions = Positions::kReassigned;  // [same]
+  int sinks = 4;                                       // [authors' streaming code]
+  merge::SpreadConfig spread;                          // [same]
+  PositionMode positions = PositionMode::kReassigned;  // [same]
 };
 
 template <class Visitor>
 void Visit(CamConfig& c, Visitor& v) {
   v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
   Visit(c.spread, v);
-  v("positions", c.positions, "of the keys: their place in the cache, or in the text",
-    Choices{"reassigned", "original"});
+  VisitPositions(c.positions, v);
 }
 
 Result<MethodPtr> Make(const CamConfig& c) {
   return Compose(
-      {.traits = {.positions = c.positions == CamConfig::Positions::kReassigned
-                                   ? PositionMode::kReassigned
-                                   : PositionMode::kOriginal,
-                  .evicts_in_decode = true},
+      {.storage = {.positions = c.positions},
        .score = score::Age(),
        .budget = budget::Uniform(),
        .select = select::TopK(),

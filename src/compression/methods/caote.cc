@@ -201,9 +201,8 @@ Result<MethodPtr> Make(const CaoteConfig& c) {
   }
   Regions regions = {.sinks = c.sinks, .recent = c.recent};
   if (window) regions.recent = c.window;
-  return Compose({.traits = {.evicts_in_decode = !window,
-                             // A window alone shrinks with the budget.
-                             .min_budget = window && c.sinks == 0 ? 1 : regions.MinBudget()},
+  return Compose({// A window alone shrinks with the budget.
+                  .min_budget = window && c.sinks == 0 ? 1 : regions.MinBudget(),
                   .score = MakeScorer(c),
                   .budget = budget::Uniform(),
                   .select = select::TopK(),

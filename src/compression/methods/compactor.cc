@@ -129,7 +129,7 @@ class CompactorMethod final : public Method {
  public:
   explicit CompactorMethod(const CompactorConfig& config)
       : c_(config),
-        traits_({.min_budget = config.sinks + config.recent + 1}),
+        traits_({.budget = {.min = config.sinks + config.recent + 1}}),
         select_(select::TopK()) {}
 
   const Traits& traits() const override { return traits_; }
@@ -212,9 +212,15 @@ class CompactorMethod final : public Method {
                         keys.values.insert(keys.values.end(), key.begin(), key.end());
                       });
     Vector out(keys.n());
-    Vector query(dim), weights;
+    Vector query(dim), weights, columns;
     for (size_t first = 0; first < keys.n(); first += static_cast<size_t>(c_.chunk)) {
       const size_t end = std::min(keys.n(), first + static_cast<size_t>(c_.chunk));
+      const size_t n = end - first;
+      // Column after column, so that the sums of many keys are added up side by side.
+      columns.resize(dim * n);
+      for (size_t k = 0; k < n; ++k) {
+        for (size_t d = 0; d < dim; ++d) columns[d * n + k] = keys[first + k][d];
+      }
       for (int i = 0; i < call.group(); ++i) {
         const int q_head = head * call.group() + i;
         for (size_t j = first; j < end; ++j) {
@@ -222,12 +228,13 @@ class CompactorMethod final : public Method {
           const std::span<const float> q = score::PromptQuery(call, row, q_head);
           query.assign(q.begin(), q.end());
           angles.Rotate(query, rows.positions[row]);
-          weights.assign(end - first, 0.0);
-          for (size_t k = first; k < end; ++k) {
-            for (size_t d = 0; d < dim; ++d) weights[k - first] += query[d] * keys[k][d];
+          weights.assign(n, 0.0);
+          for (size_t d = 0; d < dim; ++d) {
+            const double* column = columns.data() + d * n;
+            for (size_t k = 0; k < n; ++k) weights[k] += query[d] * column[k];
           }
           Softmax(weights);
-          for (size_t k = first; k < end; ++k) out[k] += weights[k - first] / call.group();
+          for (size_t k = 0; k < n; ++k) out[first + k] += weights[k] / call.group();
         }
       }
     }

@@ -83,7 +83,7 @@ Result<MethodPtr> Make(const CriticalKvConfig& c) {
   const int n_voters = score->needs().prefill.last_rows;
   const bool window = c.recent < 0 && n_voters > 1;
   const Regions regions = {.sinks = c.sinks, .recent = window ? n_voters : std::max(c.recent, 0)};
-  return Compose({.traits = {.min_budget = window && c.sinks == 0 ? 1 : regions.MinBudget()},
+  return Compose({.min_budget = window && c.sinks == 0 ? 1 : regions.MinBudget(),
                   .score = score,
                   .budget = budget,
                   .select = std::make_shared<TwoStages>(score, c.first, c.epsilon),

@@ -163,12 +163,11 @@ Result<Ptr> MakePart(std::string_view kind, const std::string& text,
 }
 
 struct CustomConfig {
-  enum class Positions { kOriginal, kReassigned };
   std::string score = "window";
   std::string budget = "uniform";
   std::string select = "topk";
   std::string merge = "none";
-  Positions positions = Positions::kOriginal;
+  PositionMode positions = PositionMode::kOriginal;
   When when = When::kPrefill;
   int sinks = 0;
   int recent = -1;
@@ -180,8 +179,7 @@ void Visit(CustomConfig& c, Visitor& v) {
   v("budget", c.budget, "how many entries each layer and head keeps", ListNames(Budgets()));
   v("select", c.select, "which entries go", ListNames(Selectors()));
   v("merge", c.merge, "what becomes of them", ListNames(Mergers()));
-  v("positions", c.positions, "of the keys: their place in the text, or in the cache",
-    Choices{"original", "reassigned"});
+  VisitPositions(c.positions, v);
   v("when", c.when, "once after the prompt, or in every step too", Choices{"prefill", "step"});
   v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
   v("recent", c.recent,
@@ -208,8 +206,7 @@ Result<void> CheckParts(const CustomConfig& c, const Composition& parts) {
     return Error{"custom: when=step: the score '" + c.score +
                  "' only knows what the last tokens of a prompt attend to"};
   }
-  if (parts.merge && parts.merge->merges_keys() &&
-      c.positions == CustomConfig::Positions::kReassigned) {
+  if (parts.merge && parts.merge->merges_keys() && c.positions == PositionMode::kReassigned) {
     return Error{"custom: merge '" + c.merge +
                  "' merges keys, which then have no single position; expected positions=original"};
   }
@@ -228,13 +225,9 @@ Result<MethodPtr> Make(const CustomConfig& c) {
   parts.protected_entries = {.sinks = c.sinks, .recent = window ? n_voters : std::max(c.recent, 0)};
   if (window) parts.protect = WindowWithin;
   parts.when = c.when;
-  parts.traits = {.positions = c.positions == CustomConfig::Positions::kReassigned
-                                   ? PositionMode::kReassigned
-                                   : PositionMode::kOriginal,
-                  .needs_budget = parts.budget->needs_budget(),
-                  .evicts_in_decode = c.when == When::kStep,
-                  // A window alone shrinks with the budget.
-                  .min_budget = window && c.sinks == 0 ? 1 : parts.protected_entries.MinBudget()};
+  parts.storage = {.positions = c.positions};
+  // A window alone shrinks with the budget.
+  parts.min_budget = window && c.sinks == 0 ? 1 : parts.protected_entries.MinBudget();
   return Compose(std::move(parts));
 }
 

@@ -18,9 +18,10 @@ constexpr HarnessConfig kShape = {
 
 // The two methods keep the same through a prompt and a stream.
 void ExpectSame(const MethodPtr& custom, const MethodPtr& method) {
-  EXPECT_EQ(custom->traits().positions, method->traits().positions);
-  EXPECT_EQ(custom->traits().evicts_in_decode, method->traits().evicts_in_decode);
-  EXPECT_EQ(custom->traits().needs_budget, method->traits().needs_budget);
+  EXPECT_EQ(custom->traits().storage.positions, method->traits().storage.positions);
+  EXPECT_EQ(custom->traits().decisions.evicts_in_decode,
+            method->traits().decisions.evicts_in_decode);
+  EXPECT_EQ(custom->traits().budget.needed, method->traits().budget.needed);
   for (const int64_t n : {10, 40, 70}) {
     EXPECT_EQ(custom->TotalSlots(24, n, 3), method->TotalSlots(24, n, 3));
   }

@@ -30,13 +30,15 @@ struct D2oConfig {
   double alpha = 2;    // room of dense layers, as a multiple of the budget  [paper: 2 to 4]
   bool total = false;  // layers together have as many times the budget as there are  [same]
   int sinks = 4;       // T  [paper]
-  int important = 3;   // N : M, important to recent  [paper]
-  int recent = 1;
+  // N : M, important to recent  [paper]. Where important is 0, or recent a share, the newest
+  // entries are as many as `recent` says, as in other methods  [TreeKV protocol: a share of 0.5].
+  int important = 3;
+  CountOrShare recent = 1;
   merge::NearestConfig merge;
   score::Reduce reduce = score::Reduce::kMean;
   // kReassigned: keys are compared and merged before RoPE, as EMS does: a merged key stands at the
   // place of the entry it flowed into, and texts may be longer than the model was trained for.
-  enum class Positions { kOriginal, kReassigned } positions = Positions::kOriginal;  // [code]
+  PositionMode positions = PositionMode::kOriginal;  // [code]
   Heads heads = Heads::kKv;
 };
 
@@ -53,15 +55,26 @@ void Visit(D2oConfig& c, Visitor& v) {
     Range{1, 1000});
   v("total", c.total, "dense layers take their room from the others: the budget holds in all");
   v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
-  v("important", c.important, "important : recent is the ratio of the two regions",
-    Range{1, 1 << 20});
-  v("recent", c.recent, "important : recent is the ratio of the two regions", Range{1, 1 << 20});
+  v("important", c.important,
+    "important : recent is the ratio of the two regions; 0: recent is a count", Range{0, 1 << 20});
+  v("recent", c.recent,
+    "part of that ratio; or newest tokens that always stay: a count, or a share of the budget, "
+    "that of the sinks included");
   Visit(c.merge, v);
   v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
-  v("positions", c.positions,
-    "of the keys: their place in the text, or in the cache, and then merged before RoPE",
-    Choices{"original", "reassigned"});
+  VisitPositions(
+      c.positions, v,
+      "of the keys: their place in the text, or in the cache, and then merged before RoPE");
   v("heads", c.heads, kHeadsHelp, Choices{"kv", "query"});
+}
+
+bool InRatio(const D2oConfig& c) { return c.important > 0 && !c.recent.is_share(); }
+
+// M, the newest entries that stay, under the budget of a layer.
+int64_t RecentUnder(const D2oConfig& c, int64_t budget) {
+  if (!InRatio(c)) return Regions{c.sinks, c.recent}.Under(budget).recent;
+  const int64_t part = c.recent.count();
+  return std::max<int64_t>(1, (budget - c.sinks) * part / (c.important + part));
 }
 
 // Layer numbers.
@@ -73,15 +86,14 @@ class D2oMethod final : public Method {
  public:
   explicit D2oMethod(const D2oConfig& c)
       : c_(c),
-        traits_({.positions = c.positions == D2oConfig::Positions::kReassigned
-                                  ? PositionMode::kReassigned
-                                  : PositionMode::kOriginal,
-                 .holds_budget = c.layer_policy == LayerPolicy::kUniform || c.total,
-                 .evicts_in_decode = true,
-                 .shares_threads = true,
-                 .per_query_head = c.heads == Heads::kQuery,
-                 .waits_for_all_layers = c.layer_policy == LayerPolicy::kSoftmax || c.total,
-                 .min_budget = MinBudget(c)}),
+        traits_({.storage = {.positions = c.positions, .per_query_head = c.heads == Heads::kQuery},
+                 .decisions = {.prefill = c.layer_policy == LayerPolicy::kSoftmax || c.total
+                                              ? DecisionPolicy::Prefill::kLastLayer
+                                              : DecisionPolicy::Prefill::kEachLayer,
+                               .evicts_in_decode = true,
+                               .shares_threads = true},
+                 .budget = {.held = c.layer_policy == LayerPolicy::kUniform || c.total,
+                            .min = MinBudget(c)}}),
         score_(score::Heavy(c.reduce)),
         select_(select::TopK()),
         merge_(merge::Nearest(c.merge)) {}
@@ -115,7 +127,7 @@ class D2oMethod final : public Method {
         ++n_others;
       }
     }
-    const int64_t min = std::max<int64_t>(traits_.min_budget, n / 100 + 1);
+    const int64_t min = std::max<int64_t>(traits_.budget.min, n / 100 + 1);
     return total + std::min(n_others * n, n_layers * budget + n_others * min);
   }
 
@@ -127,7 +139,7 @@ class D2oMethod final : public Method {
       return;
     }
     if (call.pass == 0) Observe(call);
-    if (!traits_.waits_for_all_layers) return CompressLayer(call, NumberOver(call), plans);
+    if (!traits_.decisions.WaitsForAllLayers()) return CompressLayer(call, NumberOver(call), plans);
     if (call.layer != call.n_layers - 1) return;
     for (int layer = 0; layer < call.n_layers; ++layer) {
       LayerCall own = call.WithTaps(call.taps);
@@ -141,7 +153,8 @@ class D2oMethod final : public Method {
 
   // Where dense layers take from the others, sparse ones still have the least there is to have.
   static int64_t MinBudget(const D2oConfig& c) {
-    const int64_t min = c.sinks + 2;
+    const int64_t counted = InRatio(c) ? 0 : Regions{c.sinks, c.recent}.MinBudget();
+    const int64_t min = std::max<int64_t>(c.sinks + 2, counted);
     return c.total ? CountFrom(std::ceil(c.alpha * static_cast<double>(min))) : min;
   }
 
@@ -161,9 +174,9 @@ class D2oMethod final : public Method {
     kernels::Taps& reduced = call.scratch.reduced[static_cast<size_t>(wanted.reduce)];
     score_->Observe(
         call.WithTaps(ReadAs(wanted, needs().prefill, call.taps, call.group(), reduced)));
+    call.layer_number(kPrompt) = static_cast<double>(call.n_seen);
     // One token says nothing about a layer, a chunk shorter than one before it less than that one.
     if (call.n_new == 1) return;
-    call.layer_number(kPrompt) = static_cast<double>(call.n_seen);
     double& measured = call.layer_number(kMeasured);
     if (static_cast<double>(call.n_new) < measured) return;
     measured = static_cast<double>(call.n_new);
@@ -216,7 +229,7 @@ class D2oMethod final : public Method {
     const double ratio = std::exp(-call.layer_number(kDensity)) / total * call.n_layers * share;
     const int64_t budget =
         CountFrom(std::clamp(ratio, 0.01, 1.0) * static_cast<double>(n_prompt), n_prompt);
-    return std::max(budget, traits_.min_budget);
+    return std::max(budget, traits_.budget.min);
   }
 
   // B(l) where all layers together have L times the budget: alpha * S' if dense and S' otherwise,
@@ -230,10 +243,12 @@ class D2oMethod final : public Method {
     const int n_sparse = call.n_layers - n_dense;
     const double all = static_cast<double>(call.budget) * call.n_layers;
     const auto prompt = static_cast<double>(n_prompt);
-    double scaled = all / (c_.alpha * n_dense + n_sparse);
-    if (c_.alpha * scaled > prompt && n_sparse > 0) scaled = (all - n_dense * prompt) / n_sparse;
-    if (call.layer_number(kDensity) > c_.gate) return CountFrom(scaled, n_prompt);
-    return CountFrom(c_.alpha * scaled, n_prompt);
+    double sparse = all / (c_.alpha * n_dense + n_sparse);
+    const double dense = c_.alpha * sparse;
+    if (dense > prompt && n_sparse > 0) sparse = (all - n_dense * prompt) / n_sparse;
+    // A rounding error below a whole number is that number.
+    const double own = call.layer_number(kDensity) > c_.gate ? sparse : dense;
+    return CountFrom(own + 1e-9, n_prompt);
   }
 
   // Heads are equally long, but after a prompt that another method compressed head by head.
@@ -260,8 +275,7 @@ class D2oMethod final : public Method {
   void CompressLayer(const LayerCall& call, int64_t n_over, PlanList& plans) const {
     if (n_over == 0) return;
     const int64_t budget = Longest(call) - n_over;
-    const int64_t n_recent =
-        std::max<int64_t>(1, (budget - c_.sinks) * c_.recent / (c_.important + c_.recent));
+    const int64_t n_recent = RecentUnder(c_, budget);
     for (int head = 0; head < call.n_kv_heads(); ++head) {
       plans.again |= NumberOfVictims(call, head, budget) < call.n_slots(head) - budget;
     }
@@ -316,6 +330,9 @@ Result<MethodPtr> Make(const D2oConfig& c) {
     return Error{"d2o: reduce=max: expected layer_policy=uniform"};
   }
   const bool gated = c.layer_policy == D2oConfig::LayerPolicy::kGate;
+  if (c.important > 0 && c.recent == CountOrShare(0)) {
+    return Error{"d2o: recent: found '0', expected 1 or more, or important=0"};
+  }
   if (!gated && (c.total || c.gate_scale != D2oConfig::GateScale::kNone)) {
     return Error{"d2o: total=true and gate_scale=length: expected layer_policy=gate"};
   }
@@ -323,12 +340,13 @@ Result<MethodPtr> Make(const D2oConfig& c) {
 }
 
 Promise Promises(const D2oConfig& c, int64_t budget) {
-  if (c.layer_policy == D2oConfig::LayerPolicy::kSoftmax)
-    return {.sinks = c.sinks, .recent = 1, .merges = true};
-  const int64_t recent = (budget - c.sinks) * c.recent / (c.important + c.recent);
+  // The least that a layer has.
+  int64_t least = budget;
+  if (c.layer_policy == D2oConfig::LayerPolicy::kSoftmax) least = c.sinks + 2;
+  if (c.total) least = CountFrom(static_cast<double>(budget) / c.alpha);
   return {.exact = c.layer_policy == D2oConfig::LayerPolicy::kUniform,
           .sinks = c.sinks,
-          .recent = std::max<int64_t>(1, recent),
+          .recent = RecentUnder(c, least),
           .merges = true};
 }
 
@@ -339,7 +357,7 @@ MethodEntry D2o() {
       "d2o", "heavy hitters by layer; the evicted merge into the nearest", "D2O, arXiv:2406.13035",
       {"layer_policy=uniform", "total=true", "gate_scale=length", "layer_policy=softmax",
        "similarity=both", "positions=reassigned", "layer_policy=uniform,positions=reassigned",
-       "layer_policy=uniform,heads=query"});
+       "layer_policy=uniform,heads=query", "layer_policy=uniform,recent=0.5"});
 }
 
 }  // namespace winnow::compression::methods

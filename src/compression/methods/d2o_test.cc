@@ -93,7 +93,7 @@ TEST(D2oTest, OptionsOfTheGateNeedIt) {
     ASSERT_FALSE(made.has_value()) << spec;
     EXPECT_NE(made.error().message.find("layer_policy=gate"), std::string::npos);
   }
-  EXPECT_EQ((*compression::MakeMethod("d2o:total=true"))->traits().min_budget, 12);
+  EXPECT_EQ((*compression::MakeMethod("d2o:total=true"))->traits().budget.min, 12);
 }
 
 // The worked example of the density: 1.666667 for the two heads, 2 for the first alone. A layer
@@ -137,7 +137,7 @@ TEST(D2oTest, SoftmaxSharesAmongLayers) {
     });
     EXPECT_EQ(h.cache().n_slots(2, 0), budgets[which]) << which;
     for (const int layer : {0, 1, 3}) EXPECT_EQ(h.cache().n_slots(layer, 0), 400) << layer;
-    EXPECT_TRUE(h.method().traits().waits_for_all_layers);
+    EXPECT_TRUE(h.method().traits().decisions.WaitsForAllLayers());
     EXPECT_LE(h.cache().n_slots(2, 0) + 1200, h.method().TotalSlots(80, 400, 4));
   }
 }

@@ -56,7 +56,8 @@ class DefensiveKvMethod final : public Method {
  public:
   explicit DefensiveKvMethod(const DefensiveKvConfig& config)
       : c_(config),
-        traits_({.waits_for_all_layers = config.layer, .decides_at_end = config.layer}) {}
+        traits_({.decisions = {.prefill = config.layer ? DecisionPolicy::Prefill::kAtEnd
+                                                       : DecisionPolicy::Prefill::kEachLayer}}) {}
 
   const Traits& traits() const override { return traits_; }
   Needs needs() const override {

@@ -28,11 +28,13 @@ struct EmsConfig {
   // text ("without position"); or after RoPE ("with position").
   enum class Positions { kReassigned, kOriginal, kBaked };
   enum class Compare { kKey, kValue, kBoth };
-  int window = 32;    // Lw, local tokens  [paper; 16 for needle tests]
-  int kernel = 7;     // smoothing of scores in prefill, odd  [paper]
-  double gamma = 4;   // entries per stored row, at most  [paper]
-  double tau = 0.6;   // least similarity of what is merged  [paper]
-  int n_protect = 0;  // best classes that nothing is merged into  [paper, appendix C: none]
+  int sinks = 0;            // [TreeKV protocol: 4]
+  CountOrShare recent = 0;  // local tokens, if more than the window  [TreeKV protocol: 0.5]
+  int window = 32;          // Lw, local tokens  [paper; 16 for needle tests]
+  int kernel = 7;           // smoothing of scores in prefill, odd  [paper]
+  double gamma = 4;         // entries per stored row, at most  [paper]
+  double tau = 0.6;         // least similarity of what is merged  [paper]
+  int n_protect = 0;        // best classes that nothing is merged into  [paper, appendix C: none]
   Compare similarity = Compare::kBoth;           // [paper; the others: ablation]
   Positions positions = Positions::kReassigned;  // [ours: the paper evaluates both]
   ems::Attention score = ems::Attention::kBoth;  // [paper; the others: ablation]
@@ -41,7 +43,11 @@ struct EmsConfig {
 
 template <class Visitor>
 void Visit(EmsConfig& c, Visitor& v) {
-  v("window", c.window, "newest tokens, each with a row of its own", Range{1, 1 << 16});
+  v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
+  v("recent", c.recent, kRecentHelp);
+  v("window", c.window,
+    "newest tokens that always stay, if more than `recent`, and the queries of the local score",
+    Range{1, 1 << 16});
   v("kernel", c.kernel, "smoothing width of the scores of a prompt, odd",
     Range{1, score::kMaxKernel});
   v("gamma", c.gamma, "entries per stored row, at most", Range{1, 1000});
@@ -57,6 +63,19 @@ void Visit(EmsConfig& c, Visitor& v) {
   v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
 }
 
+// Lw: half of what the sinks leave of a budget that is not larger
+// (docs/methods/semantics.md#small-budgets).
+int WindowFrom(const EmsConfig& c, int64_t budget) {
+  return static_cast<int>(WindowUnder(budget - c.sinks, c.window));
+}
+
+// Sinks and local tokens: each has a row of its own.
+Protect ProtectedUnder(const EmsConfig& c, int64_t budget) {
+  Protect regions = Regions{c.sinks, c.recent}.Under(budget);
+  regions.recent = std::max<int64_t>(regions.recent, WindowFrom(c, budget));
+  return regions;
+}
+
 // Heads that take a step together: what is noted about them meanwhile lies on the stack.
 constexpr int kHeadsTogether = 16;
 
@@ -64,11 +83,10 @@ class EmsMethod final : public Method {
  public:
   explicit EmsMethod(const EmsConfig& c)
       : c_(c),
-        traits_({.positions = PositionModeFrom(c.positions),
-                 .evicts_in_decode = true,
-                 .shared_rows = true,
-                 .shares_threads = true,
-                 .min_budget = 2}) {}
+        traits_({.storage = {.positions = PositionModeFrom(c.positions), .shared_rows = true},
+                 .decisions = {.evicts_in_decode = true, .shares_threads = true},
+                 .budget = {.min = std::max<int64_t>(c.sinks + 2,
+                                                     Regions{c.sinks, c.recent}.MinBudget())}}) {}
 
   const Traits& traits() const override { return traits_; }
   Needs needs() const override {
@@ -92,12 +110,12 @@ class EmsMethod final : public Method {
     const bool prompt =
         call.n_new > 1 && call.n_slots(0) == call.n_new && ems::Members(call, 0) == 0;
     const bool fits = Fits(call);
-    const int window = Window(call.budget);
-    if (call.phase == Phase::kDecode && call.pass == 0) ems::CountMembers(call, window);
-    const bool done = call.pass == 0 &&
-                      call.n_slots(0) - ems::Members(call, 0) <= int64_t{window} && RowsFit(call);
+    const int64_t n_local = ProtectedUnder(c_, call.budget).recent;
+    if (call.phase == Phase::kDecode && call.pass == 0) ems::CountMembers(call, n_local);
+    const bool done =
+        call.pass == 0 && call.n_slots(0) - ems::Members(call, 0) <= n_local && RowsFit(call);
     const ems::Windows windows =
-        call.pass == 0 ? ems::Advance(call, window, prompt) : ems::Windows{};
+        call.pass == 0 ? ems::Advance(call, WindowFrom(c_, call.budget), prompt) : ems::Windows{};
     const auto observe = [&](int64_t i) {
       const int head = static_cast<int>(i);
       return call.pass == 0 ? ems::Observe(call, windows, head)
@@ -106,7 +124,7 @@ class EmsMethod final : public Method {
     if (prompt || fits || done) call.backend.ForEach(call.n_kv_heads(), observe);
     if (done) return;
     if (fits) return KeepAll(call);
-    WINNOW_DCHECK(traits_.positions == PositionMode::kOriginal ||
+    WINNOW_DCHECK(traits_.storage.positions == PositionMode::kOriginal ||
                   !call.cache.keys_rotated(call.layer));
     Plan& plan = plans.Add(call.layer, call.n_kv_heads());
     if (prompt) {
@@ -134,10 +152,10 @@ class EmsMethod final : public Method {
     return PositionMode::kOriginal;
   }
 
-  // Lw, half of a budget that is not larger (docs/methods/semantics.md#small-budgets).
-  int Window(int64_t budget) const { return static_cast<int>(WindowUnder(budget, c_.window)); }
-  int64_t Classes(int64_t budget) const { return budget - Window(budget); }  // N_imp
-  int64_t ToMerge(int64_t budget) const {                                    // N_tbm
+  static int64_t Classes(const Protect& regions, int64_t budget) {  // N_imp
+    return budget - regions.sinks - regions.recent;
+  }
+  int64_t ToMerge(int64_t budget) const {  // N_tbm
     return CountFrom((c_.gamma - 1) * static_cast<double>(budget));
   }
 
@@ -155,8 +173,9 @@ class EmsMethod final : public Method {
     return true;
   }
   void KeepAll(const LayerCall& call) const {
+    const int64_t n_local = ProtectedUnder(c_, call.budget).recent;
     for (int head = 0; head < call.n_kv_heads(); ++head) {
-      ems::SetMembers(call, head, call.n_slots(head) - Window(call.budget));
+      ems::SetMembers(call, head, call.n_slots(head) - n_local);
     }
   }
 
@@ -180,20 +199,21 @@ class EmsMethod final : public Method {
   void CompressPrompt(const LayerCall& call, int head, cache::HeadPlan& plan) const {
     const std::span<const Slot> order = call.order(head);
     const cache::SlotRows rows = call.cache.rows(call.layer, head);
-    const int window = Window(call.budget);
-    const auto n_old = static_cast<size_t>(call.n_slots(head) - window);
-    const std::vector<double> local = ems::PromptLocal(call, window, head);
+    const Protect regions = ProtectedUnder(c_, call.budget);
+    const auto n_old = static_cast<size_t>(call.n_slots(head) - regions.recent);
+    const std::vector<double> local = ems::PromptLocal(call, WindowFrom(c_, call.budget), head);
     std::vector<double> scores = ems::PromptScores(call, head, c_.score, local);
     scores.resize(n_old);
     score::Smooth(score::Pool::kAverage, c_.kernel, call.scratch.numbers, scores);
 
     // The best ranks found classes, the next may join one.
-    std::vector<int32_t> ranking(n_old);
-    std::iota(ranking.begin(), ranking.end(), 0);
+    std::vector<int32_t> ranking(n_old - std::min(n_old, static_cast<size_t>(regions.sinks)));
+    std::iota(ranking.begin(), ranking.end(), static_cast<int32_t>(regions.sinks));
     std::sort(ranking.begin(), ranking.end(), BestFirst{scores});
-    const size_t n_founders = std::min(n_old, static_cast<size_t>(Classes(call.budget)));
+    const size_t n_founders =
+        std::min(ranking.size(), static_cast<size_t>(Classes(regions, call.budget)));
     const size_t n_joining =
-        std::min(n_old - n_founders, static_cast<size_t>(ToMerge(call.budget)));
+        std::min(ranking.size() - n_founders, static_cast<size_t>(ToMerge(call.budget)));
     for (int32_t& rank : ranking) rank = order[static_cast<size_t>(rank)];
     const std::span<const Slot> slots = ranking;
     const std::span<const Slot> joining = slots.subspan(n_founders, n_joining);
@@ -218,8 +238,7 @@ class EmsMethod final : public Method {
     }
     for (const Slot slot : slots.subspan(n_founders + n_joining)) plan.evict.push_back(slot);
 
-    ems::SetMembers(call, head,
-                    call.n_slots(head) - window - static_cast<int64_t>(plan.evict.size()));
+    ems::SetMembers(call, head, static_cast<int64_t>(n_old - plan.evict.size()));
 
     std::vector<float> key(static_cast<size_t>(call.cache.config().shape.key_dim));
     const auto local_of = [&](Slot slot) { return local[static_cast<size_t>(slot)]; };
@@ -264,13 +283,13 @@ class EmsMethod final : public Method {
   template <class Observe>
   bool Step(const LayerCall& call, int first_head, int n_heads, const Observe& observe,
             Plan& plan) const {
-    const int window = Window(call.budget);
+    const Protect regions = ProtectedUnder(c_, call.budget);
     std::array<ems::ClassTable, kHeadsTogether> tables;
     const ems::TableRoom room(call, first_head, n_heads);
     for (int i = 0; i < n_heads; ++i) {
-      tables[static_cast<size_t>(i)] = room.Of(call, first_head + i, window);
+      tables[static_cast<size_t>(i)] = room.Of(call, first_head + i, regions);
     }
-    const int64_t max_classes = Classes(call.budget);
+    const int64_t max_classes = Classes(regions, call.budget);
     call.backend.ForEach(n_heads, [&](int64_t i) {
       const int head = first_head + static_cast<int>(i);
       ems::ClassTable& table = tables[static_cast<size_t>(i)];
@@ -292,7 +311,7 @@ class EmsMethod final : public Method {
       } else if (table.lowest >= 0) {
         ems::EvictLowest(table, head_plan);
       }
-      const int64_t cap = max_classes + ToMerge(call.budget);
+      const int64_t cap = regions.sinks + max_classes + ToMerge(call.budget);
       const bool full = table.n_all > cap && head_plan.evict.empty();
       const int32_t weakest =
           (table.nearest >= 0 ? ems::WeakestAfterMerge(table) : table.weakest).rank;
@@ -301,7 +320,7 @@ class EmsMethod final : public Method {
       }
       const int64_t n_left = table.n_all - static_cast<int64_t>(head_plan.evict.size());
       ems::SetMembers(call, head, n_left);
-      again[static_cast<size_t>(i)] = call.n_slots(head) - table.n_old > window + 1 ||
+      again[static_cast<size_t>(i)] = call.n_slots(head) - table.n_old > regions.recent + 1 ||
                                       static_cast<int64_t>(table.classes.size()) > max_classes ||
                                       n_left > cap;
     });
@@ -348,7 +367,8 @@ Result<MethodPtr> Make(const EmsConfig& c) {
 }
 
 Promise Promises(const EmsConfig& c, int64_t budget) {
-  return {.exact = false, .recent = WindowUnder(budget, c.window)};
+  const Protect regions = ProtectedUnder(c, budget);
+  return {.exact = false, .sinks = regions.sinks, .recent = regions.recent};
 }
 
 }  // namespace
@@ -356,7 +376,7 @@ Promise Promises(const EmsConfig& c, int64_t budget) {
 MethodEntry Ems() {
   return Entry<EmsConfig, Make, Promises>(
       "ems", "the best entries found classes, the next best join them", "EMS, arXiv:2412.08521",
-      {"positions=original", "positions=baked", "gamma=1"});
+      {"positions=original", "positions=baked", "gamma=1", "sinks=4,recent=0.5"});
 }
 
 }  // namespace winnow::compression::methods

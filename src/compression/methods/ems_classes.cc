@@ -13,7 +13,7 @@ namespace {
 template <class Rows>
 void Walk(const Rows& rows, ClassTable& table) {
   ClassTable::Member weakest = table.weakest;
-  for (int64_t rank = table.n_all - 1; rank >= 0; --rank) {
+  for (int64_t rank = table.n_all - 1; rank >= table.n_sinks; --rank) {
     const auto slot = static_cast<size_t>(table.order[static_cast<size_t>(rank)]);
     const auto row = static_cast<size_t>(rows[slot]);
     const float score = table.scores[slot];
@@ -46,7 +46,7 @@ TableRoom::TableRoom(const LayerCall& call, int first_head, int n_heads)
   if (scratch_.indices.size() < n * Indices()) scratch_.indices.resize(n * Indices());
 }
 
-ClassTable TableRoom::Of(const LayerCall& call, int head, int window) const {
+ClassTable TableRoom::Of(const LayerCall& call, int head, const Protect& regions) const {
   const auto place = static_cast<size_t>(head - first_head_);
   const auto n_slots = static_cast<size_t>(call.n_slots(head));
   const auto n_rows = static_cast<size_t>(call.cache.n_rows(call.layer, head));
@@ -64,7 +64,8 @@ ClassTable TableRoom::Of(const LayerCall& call, int head, int window) const {
   table.rows = call.cache.rows(call.layer, head);
   table.n_members = call.cache.n_sharing(call.layer, head);
   table.n_old = Members(call, head);
-  table.n_all = table.n_old + (call.n_slots(head) - table.n_old > window ? 1 : 0);
+  table.n_all = table.n_old + (call.n_slots(head) - table.n_old > regions.recent ? 1 : 0);
+  table.n_sinks = regions.sinks;
   return table;
 }
 

@@ -7,6 +7,7 @@
 
 #include "compression/method.h"
 #include "compression/methods/ems_state.h"
+#include "compression/parts.h"
 
 // The classes of EMS as a step of decoding needs them (docs/methods/semantics.md#ems): made anew in
 // every step, because every query changes the scores of all members.
@@ -26,7 +27,8 @@ struct ClassTable {
   cache::SlotRows rows;         // [slot]
   std::span<const int32_t> n_members;  // [row]
 
-  int64_t n_old = 0;        // members before this step
+  int64_t n_sinks = 0;      // oldest entries, which are in no class
+  int64_t n_old = 0;        // members and sinks before this step
   int64_t n_all = 0;        // with the one that was promoted
   int32_t lowest = kNone;   // row of the class that has to go, and is no longer in `classes`
   std::span<int32_t> open;  // rows of those it may join, of `classes`
@@ -54,7 +56,7 @@ class TableRoom {
  public:
   TableRoom(const LayerCall& call, int first_head, int n_heads);
   // Without classes. Not for ForEach.
-  ClassTable Of(const LayerCall& call, int head, int window) const;
+  ClassTable Of(const LayerCall& call, int head, const Protect& regions) const;
   std::span<float> key() const { return std::span(scratch_.floats).first(n_key_); }
 
  private:
@@ -68,7 +70,7 @@ class TableRoom {
   size_t n_key_ = 0;  // floats in front of the tables
 };
 
-// Fills in the classes of the n_all oldest entries.
+// Fills in the classes of the n_all oldest entries but the sinks.
 void Tabulate(const LayerCall& call, int head, const Factors& factors, ClassTable& table);
 // Calls visit(rank, row) for the members of two classes, from the oldest to the newest.
 template <class Visit>

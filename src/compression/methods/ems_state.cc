@@ -43,8 +43,8 @@ void SetMembers(const LayerCall& call, int head, int64_t n) {
   call.head_number(head, kMembers) = static_cast<double>(n);
 }
 
-void CountMembers(const LayerCall& call, int64_t window) {
-  int64_t n_local = window + call.n_new;
+void CountMembers(const LayerCall& call, int64_t n_newest) {
+  int64_t n_local = n_newest + call.n_new;
   for (int head = 0; head < call.n_kv_heads(); ++head) {
     const std::span<const Slot> order = call.order(head);
     int64_t n_own = call.n_slots(head) - Members(call, head);

@@ -16,7 +16,8 @@ constexpr int kGlobal = 0;  // s_Glo: attention received so far
 // Columns of halves: sums over a window, rounded by 1/2048 of themselves at most.
 constexpr int kPast = 0;     // attention received in the last whole window of queries
 constexpr int kCurrent = 1;  // attention received in the window that has begun
-// Head number: entries that are members of classes. All others are local and the newest.
+// Head number: entries that are members of classes, or sinks, the oldest of these. All others are
+// local and the newest.
 constexpr int kMembers = 0;
 // Layer number: queries in the window that has begun.
 constexpr int kCounter = 0;
@@ -27,10 +28,10 @@ constexpr cache::StateShape kState = {
 
 int64_t Members(const LayerCall& call, int head);
 void SetMembers(const LayerCall& call, int head, int64_t n);
-// Makes the entries before the newest `window` and those of the call members, and the newest ones
+// Makes the entries before the newest `n_newest` and those of the call members, and the newest ones
 // local but for those that share a row; as many are local in every head. What is kept from call to
 // call does not know what another method evicted and merged.
-void CountMembers(const LayerCall& call, int64_t window);
+void CountMembers(const LayerCall& call, int64_t n_newest);
 
 // A row that was never merged is its entry's key, with factor 1. A merged one is a direction, and
 // the factors are the lengths of its members' keys: Factor is what is stored for a length (a half,

@@ -125,7 +125,7 @@ TEST(EmsTest, APromptThatFitsIsLeftAlone) {
 }
 
 TEST(EmsTest, SmallestBudget) {
-  EXPECT_EQ(testing::Make(Ems())->traits().min_budget, 2);
+  EXPECT_EQ(testing::Make(Ems())->traits().budget.min, 2);
   Harness h(testing::Make(Ems(), "window=2,gamma=1,tau=2"), {.budget = 3});
   for (int step = 0; step < 30; ++step) {
     h.Decode([](const Cell& cell) { return testing::Random({cell.rank, cell.position}); });
@@ -169,9 +169,11 @@ TEST(EmsTest, OfEquallyImportantClassesTheOldestIsTaken) {
 }
 
 TEST(EmsTest, Positions) {
-  EXPECT_EQ(testing::Make(Ems())->traits().positions, PositionMode::kReassigned);
-  EXPECT_EQ(testing::Make(Ems(), "positions=original")->traits().positions, PositionMode::kText);
-  EXPECT_EQ(testing::Make(Ems(), "positions=baked")->traits().positions, PositionMode::kOriginal);
+  EXPECT_EQ(testing::Make(Ems())->traits().storage.positions, PositionMode::kReassigned);
+  EXPECT_EQ(testing::Make(Ems(), "positions=original")->traits().storage.positions,
+            PositionMode::kText);
+  EXPECT_EQ(testing::Make(Ems(), "positions=baked")->traits().storage.positions,
+            PositionMode::kOriginal);
 }
 
 }  // namespace

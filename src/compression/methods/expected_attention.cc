@@ -159,7 +159,7 @@ class ExpectedScorer final : public Scorer {
 
 Result<MethodPtr> Make(const ExpectedAttentionConfig& c) {
   const Regions regions = {.sinks = c.sinks, .recent = 0};
-  return Compose({.traits = {.min_budget = regions.MinBudget()},
+  return Compose({.min_budget = regions.MinBudget(),
                   .score = std::make_shared<ExpectedScorer>(c),
                   .budget = budget::Competing(c.budget),
                   .select = select::TopK(),

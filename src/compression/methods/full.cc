@@ -19,7 +19,8 @@ class FullCache final : public Method {
   void Decide(const LayerCall&, PlanList&) const override {}
 
  private:
-  Traits traits_ = {.needs_budget = false, .holds_budget = false, .compresses_prefill = false};
+  Traits traits_ = {.decisions = {.prefill = DecisionPolicy::Prefill::kNever},
+                    .budget = {.needed = false, .held = false}};
 };
 
 Result<MethodPtr> Make(const FullConfig&) { return MethodPtr(std::make_shared<FullCache>()); }

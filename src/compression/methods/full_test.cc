@@ -8,7 +8,7 @@ namespace {
 
 TEST(FullTest, KeepsEverythingAndAsksForNothing) {
   const MethodPtr method = testing::Make(methods::Full());
-  EXPECT_FALSE(method->traits().needs_budget);
+  EXPECT_FALSE(method->traits().budget.needed);
   EXPECT_EQ(method->needs(), Needs{});
   EXPECT_EQ(method->MaxSlots(10, 1000), 1000);
   testing::Harness h(method, {.n_layers = 2});

@@ -14,7 +14,7 @@ struct H2oConfig {
   CountOrShare recent = CountOrShare::Share(0.5);  // [code]
   bool decode = true;  // evict while generating; false: for comparisons  [ours]
   score::Reduce reduce = score::Reduce::kMean;
-  enum class Positions { kOriginal, kReassigned } positions = Positions::kOriginal;
+  PositionMode positions = PositionMode::kOriginal;
   Heads heads = Heads::kKv;
 };
 
@@ -24,19 +24,14 @@ void Visit(H2oConfig& c, Visitor& v) {
   v("recent", c.recent, kRecentHelp);
   v("decode", c.decode, "evict while generating too");
   v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
-  v("positions", c.positions, "of the keys: their place in the text, or in the cache",
-    Choices{"original", "reassigned"});
+  VisitPositions(c.positions, v);
   v("heads", c.heads, kHeadsHelp, Choices{"kv", "query"});
 }
 
 Result<MethodPtr> Make(const H2oConfig& c) {
   const Regions regions = {.sinks = c.sinks, .recent = c.recent};
-  return Compose({.traits = {.positions = c.positions == H2oConfig::Positions::kReassigned
-                                              ? PositionMode::kReassigned
-                                              : PositionMode::kOriginal,
-                             .evicts_in_decode = c.decode,
-                             .per_query_head = c.heads == Heads::kQuery,
-                             .min_budget = regions.MinBudget()},
+  return Compose({.storage = {.positions = c.positions, .per_query_head = c.heads == Heads::kQuery},
+                  .min_budget = regions.MinBudget(),
                   .score = score::Heavy(c.reduce),
                   .budget = budget::Uniform(),
                   .select = select::TopK(),

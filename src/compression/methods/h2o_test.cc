@@ -37,7 +37,7 @@ TEST(H2oTest, MayGrowWhileGenerating) {
 TEST(H2oTest, HoldsTheSmallestBudget) {
   for (const int sinks : {0, 1, 4}) {
     const MethodPtr method = Make(methods::H2o(), "sinks=" + std::to_string(sinks));
-    const int64_t budget = method->traits().min_budget;
+    const int64_t budget = method->traits().budget.min;
     Harness h(method, {.budget = budget});
     for (uint64_t i = 0; i < 30; ++i) h.Decode(testing::RandomWeights(i));
     EXPECT_EQ(static_cast<int64_t>(h.Kept().size()), budget);

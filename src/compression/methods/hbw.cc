@@ -48,8 +48,7 @@ select::SelectorPtr Selector(const HbwConfig& c) {
 
 Result<MethodPtr> Make(const HbwConfig& c) {
   WINNOW_TRY(score::CheckPoolWidth("hbw", c.score.kernel));
-  return Compose({.traits = {},
-                  .score = score::Window(c.score),
+  return Compose({.score = score::Window(c.score),
                   .budget = budget::Uniform(),
                   .select = Selector(c),
                   .merge = c.representative == Representative::kAverage ? merge::Next() : nullptr,

@@ -6,6 +6,7 @@
 // the code takes the softmax over sinks, the chunk and its replay; the two are the same for prompts
 // of one chunk. Sinks are protected, there their score is 1.
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <span>
 #include <utility>
@@ -42,15 +43,16 @@ using select::ScoredHead;
 struct Scores final : Memory {
   std::vector<ScoredHead> heads;  // [layer * n_kv_heads + kv_head]; the region: all but the sinks
   int64_t n_call = 0;             // tokens of the prompt call: the newest entries of each head
+  // The call's token that the replay repeats first.
+  int64_t first_repeated = std::numeric_limits<int64_t>::max();
 };
 
 class KvZipMethod final : public Method {
  public:
   explicit KvZipMethod(const KvZipConfig& config)
       : c_(config),
-        traits_({.waits_for_all_layers = true,
-                 .decides_at_end = true,
-                 .min_budget = config.sinks + 1}) {}
+        traits_({.decisions = {.prefill = DecisionPolicy::Prefill::kAtEnd},
+                 .budget = {.min = config.sinks + 1}}) {}
 
   const Traits& traits() const override { return traits_; }
   Needs needs() const override {
@@ -90,14 +92,17 @@ class KvZipMethod final : public Method {
 
   void ObserveReplay(const LayerCall& call) const override {
     auto& scores = static_cast<Scores&>(*call.memory);
+    scores.first_repeated = std::min(scores.first_repeated, call.replay.first);
     for (int kv_head = 0; kv_head < call.n_kv_heads(); ++kv_head) {
       ScoredHead& head =
           scores.heads[static_cast<size_t>(call.layer * call.n_kv_heads() + kv_head)];
-      // Entries of the chunk, and of calls before: what another chunk repeats is judged there.
+      // Entries of the chunk, and those that no chunk repeats, of calls before and the text's first
+      // token: what another chunk repeats is judged there.
       const int64_t first_of_call = head.region.end - scores.n_call;
       const int64_t first = first_of_call + call.replay.first;
       const auto judged = [&](int64_t rank) {
-        return rank < first_of_call || (rank >= first && rank < first + call.replay.n);
+        return rank < first_of_call + scores.first_repeated ||
+               (rank >= first && rank < first + call.replay.n);
       };
       if (!c_.plus) {
         const std::span<const float> largest = call.taps.column_max[static_cast<size_t>(kv_head)];

@@ -109,6 +109,26 @@ INSTANTIATE_TEST_SUITE_P(Forms, KvZipTest,
                          ::testing::Values("", ",plus=true", ",share=layer", ",share=head",
                                            ",plus=true,share=layer"));
 
+// The text's first token is not repeated, and an entry is judged by the pass that repeats it only:
+// without sinks the first entry is judged by all passes, and stays where a head looks back at it.
+TEST(KvZipTest, TheFirstTokenIsJudgedWithoutSinks) {
+  for (const char* form : {"sinks=0,share=head", "sinks=0,share=head,plus=true"}) {
+    Harness h(Make(methods::KvZip(), form), {.budget = 2});
+    h.SetProjection(2, [](int, int) { return std::vector<float>{1, 0, 0, 1}; });
+    h.SetValues([](int, int, Position) { return std::vector<float>{1, 1}; });
+    // Two passes, of tokens 1 to 3 and 4 to 6. The first token is seen by the second pass alone,
+    // which also sees token 2 of the first: that does not count.
+    const auto replay = [](const testing::Cell& cell) {
+      if (cell.query < 4) return cell.position == 1 ? 0.3 : 0.0;
+      if (cell.position == 0) return 0.5;
+      return cell.position == 2 ? 0.4 : cell.position == 5 ? 0.1 : 0.0;
+    };
+    h.SetReplay(8, replay, [](int, int64_t) { return 1.0; }, {.n = 2, .first = 1});
+    h.Prefill(7, testing::ByPosition(std::vector<double>(7, 0.0)));
+    EXPECT_EQ(h.Kept(), (Positions{0, 1})) << form;
+  }
+}
+
 TEST(KvZipTest, AsksForTheReplayInTheAuthorsWords) {
   const ReplaySpec replay = Make(methods::KvZip())->needs().replay;
   EXPECT_EQ(replay.text, "\n\nRepeat the previous context exactly.\n");

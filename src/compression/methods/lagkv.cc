@@ -130,7 +130,7 @@ class LagScorer final : public Scorer {
 
 Result<MethodPtr> Make(const LagKvConfig& c) {
   const Regions regions = {.sinks = c.sinks, .recent = 0};
-  return Compose({.traits = {.min_budget = regions.MinBudget()},
+  return Compose({.min_budget = regions.MinBudget(),
                   .score = std::make_shared<LagScorer>(c),
                   .budget = budget::Uniform(),
                   .select = select::TopK(),

@@ -23,9 +23,9 @@ TEST(LmInfiniteTest, TheFirstAndTheNewest) {
 
 TEST(LmInfiniteTest, DistancesAreCapped) {
   const Traits traits = testing::Make(LmInfinite(), "distance=64")->traits();
-  EXPECT_EQ(traits.positions, PositionMode::kCapped);
-  EXPECT_EQ(traits.distance_cap, 64);
-  EXPECT_EQ(testing::Make(LmInfinite())->traits().distance_cap, 0) << "the model's own";
+  EXPECT_EQ(traits.storage.positions, PositionMode::kCapped);
+  EXPECT_EQ(traits.storage.distance_cap, 64);
+  EXPECT_EQ(testing::Make(LmInfinite())->traits().storage.distance_cap, 0) << "the model's own";
   EXPECT_EQ(testing::Make(LmInfinite())->needs(), Needs()) << "no attention, no state";
 }
 

@@ -13,7 +13,7 @@ template <class Visitor>
 void Visit(LocalConfig&, Visitor&) {}
 
 Result<MethodPtr> Make(const LocalConfig&) {
-  return Compose({.traits = {.positions = PositionMode::kReassigned, .evicts_in_decode = true},
+  return Compose({.storage = {.positions = PositionMode::kReassigned},
                   .score = score::Age(),
                   .budget = budget::Uniform(),
                   .select = select::TopK(),

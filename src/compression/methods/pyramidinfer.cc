@@ -49,10 +49,9 @@ class PyramidInferMethod final : public Method {
  public:
   explicit PyramidInferMethod(const PyramidInferConfig& c)
       : c_(c),
-        traits_({.needs_budget = false,
-                 .holds_budget = false,
-                 .evicts_in_decode = true,
-                 .drops_hidden_states = true}),
+        traits_({.rows = RowPolicy::kKept,
+                 .decisions = {.evicts_in_decode = true},
+                 .budget = {.needed = false, .held = false}}),
         top_k_(select::TopK()) {}
 
   const Traits& traits() const override { return traits_; }

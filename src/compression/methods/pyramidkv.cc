@@ -24,7 +24,7 @@ void Visit(PyramidKvConfig& c, Visitor& v) {
 
 Result<MethodPtr> Make(const PyramidKvConfig& c) {
   WINNOW_TRY(score::CheckPoolWidth("pyramidkv", c.score.kernel));
-  return Compose({.traits = {.per_query_head = c.heads == Heads::kQuery},
+  return Compose({.storage = {.per_query_head = c.heads == Heads::kQuery},
                   .score = score::Window(c.score),
                   .budget = budget::Pyramid(c.budget),
                   .select = select::TopK(),

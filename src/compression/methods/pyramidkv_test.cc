@@ -55,7 +55,7 @@ TEST(PyramidKvTest, StepsOfTheAuthorsCodeAreEqual) {
 
 TEST(PyramidKvTest, SizesOfALongPrompt) {
   const MethodPtr method = Make(methods::PyramidKv(), "steps=equal");
-  EXPECT_FALSE(method->traits().holds_budget);
+  EXPECT_FALSE(method->traits().budget.held);
   // n=8000, c=512, 32 layers: 983, 953, ..., 53, and the window.
   int64_t sum = 0;
   for (int layer = 0; layer < 32; ++layer) sum += 983 - 30 * layer + 8;

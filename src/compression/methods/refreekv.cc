@@ -28,9 +28,8 @@ void Visit(ReFreeKvConfig& c, Visitor& v) {
 }
 
 Result<MethodPtr> Make(const ReFreeKvConfig& c) {
-  return Compose({.traits = {.needs_budget = false,
-                             .per_query_head = c.heads == Heads::kQuery,
-                             .min_budget = c.sinks + 1},
+  return Compose({.storage = {.per_query_head = c.heads == Heads::kQuery},
+                  .min_budget = c.sinks + 1,
                   .score = c.ranking == ReFreeKvConfig::Ranking::kRecency
                                ? score::Age()
                                : score::LastMean({.queries = c.norm.queries,

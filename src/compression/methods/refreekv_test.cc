@@ -94,7 +94,7 @@ TEST(ReFreeKvTest, FirstLayersAndShortPromptsStayWhole) {
 TEST(ReFreeKvTest, ABudgetIsALimit) {
   EXPECT_EQ(KeptPositions("threshold=0.01", kFirst, 5), (Positions{0, 1, 5, 6, 7}));
   EXPECT_EQ(KeptPositions("threshold=0.1", kFirst, 5), (Positions{0, 1, 6, 7}));
-  EXPECT_FALSE(Make(methods::ReFreeKv())->traits().needs_budget);
+  EXPECT_FALSE(Make(methods::ReFreeKv())->traits().budget.needed);
   EXPECT_EQ(Make(methods::ReFreeKv())->MaxSlots(0, 1000), 1000);
   EXPECT_EQ(Make(methods::ReFreeKv())->MaxSlots(100, 1000), 100);
 }

@@ -25,25 +25,41 @@ namespace winnow::compression::methods {
 namespace {
 
 struct RkvConfig {
-  int window = 8;          // [code; paper: alpha]
-  int kernel = 7;          // [code]
-  double lambda = 0.07;    // [code; paper: 0.1]
-  double threshold = 0.5;  // [code]
-  int buffer = 128;        // [paper]
+  int sinks = 0;            // [TreeKV protocol: 4]
+  CountOrShare recent = 0;  // if more than the window  [TreeKV protocol: a share of 0.5]
+  int window = 8;           // [code; paper: alpha]
+  int kernel = 7;           // [code]
+  double lambda = 0.07;     // [code; paper: 0.1]
+  double threshold = 0.5;   // [code]
+  int buffer = 128;         // [paper]
   bool decode = true;
   score::Reduce reduce = score::Reduce::kMax;  // [code]
 };
 
 template <class Visitor>
 void Visit(RkvConfig& c, Visitor& v) {
+  v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
+  v("recent", c.recent, kRecentHelp);
   v("window", c.window, "newest tokens that vote, and stay", Range{1, 64});
   v("kernel", c.kernel, "smoothing width of the votes (maximum), odd", Range{1, score::kMaxKernel});
   v("lambda", c.lambda, "weight of attention; the rest is that of redundancy", Range{0, 1});
   v("threshold", c.threshold, "cosine from which two keys are alike", Range{-1, 1});
-  v("buffer", c.buffer, "entries that go at once while generating; at most half of the budget",
+  v("buffer", c.buffer,
+    "entries that go at once while generating; at most half of the budget, or of what the regions "
+    "leave of it",
     Range{1, 1 << 20});
   v("decode", c.decode, "evict while generating too");
   v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
+}
+
+// Newest tokens that vote.
+int64_t VotersUnder(const RkvConfig& c, int64_t budget) {
+  return WindowUnder(budget - c.sinks, c.window);
+}
+
+Protect WithVoters(const RkvConfig& c, Protect regions, int64_t budget) {
+  regions.recent = std::max(regions.recent, VotersUnder(c, budget));
+  return regions;
 }
 
 constexpr int kNextRow = 0;  // layer number: place in the ring where the next row goes
@@ -147,8 +163,10 @@ class RedundancyScorer final : public Scorer {
 
   void Score(const LayerCall& call, int kv_head, Region region,
              std::span<double> out) const override {
-    Votes(call, kv_head, region, out);
-    score::Smooth(score::Pool::kMax, c_.kernel, call.scratch.numbers, out);
+    const std::vector<double>& votes = Votes(call, kv_head);
+    for (size_t i = 0; i < out.size(); ++i) {
+      out[i] = score::MaxNear(votes, region.begin + static_cast<int64_t>(i), c_.kernel);
+    }
     const std::span<double> redundancy =
         Redundancy(UnitKeys(call, kv_head), c_.threshold, call.scratch.numbers);
     Softmax(redundancy);
@@ -159,11 +177,13 @@ class RedundancyScorer final : public Scorer {
   }
 
  private:
-  // Mean over the window's rows of their weights, each row a share of what precedes the window.
-  void Votes(const LayerCall& call, int kv_head, Region region, std::span<double> out) const {
-    std::fill(out.begin(), out.end(), 0.0);
+  // [rank before the window] Mean over the window's rows of their weights, each row a share of what
+  // precedes the window. In the call's scratch memory.
+  const std::vector<double>& Votes(const LayerCall& call, int kv_head) const {
     const std::span<const Slot> order = call.order(kv_head);
-    const auto window = static_cast<int>(WindowUnder(call.budget, c_.window));
+    const auto window = static_cast<int>(VotersUnder(c_, call.budget));
+    std::vector<double>& votes = call.scratch.numbers;
+    votes.assign(order.size() - std::min(order.size(), static_cast<size_t>(window)), 0.0);
     const int next = static_cast<int>(CountFrom(call.layer_number(kNextRow)) % c_.window);
     int n_rows = 0;
     for (int i = 1; i <= window; ++i) {
@@ -173,24 +193,23 @@ class RedundancyScorer final : public Scorer {
         return double{static_cast<float>(row[static_cast<size_t>(order[rank])])};
       };
       double mass = 0;
-      for (size_t rank = 0; rank < static_cast<size_t>(region.end); ++rank) mass += weight(rank);
+      for (size_t rank = 0; rank < votes.size(); ++rank) mass += weight(rank);
       if (!(mass > 0)) continue;
       ++n_rows;
-      for (size_t j = 0; j < out.size(); ++j) {
-        out[j] += weight(static_cast<size_t>(region.begin) + j) / mass;
-      }
+      for (size_t rank = 0; rank < votes.size(); ++rank) votes[rank] += weight(rank) / mass;
     }
-    for (double& one : out) one /= std::max(n_rows, 1);
+    for (double& one : votes) one /= std::max(n_rows, 1);
+    return votes;
   }
 
   RkvConfig c_;
 };
 
 // The budget after a prompt; while generating, a head that is over it makes room for `buffer`
-// tokens.
+// tokens. Between regions that are asked for, at least half of the chosen entries stay.
 class BufferBudgeter final : public Budgeter {
  public:
-  explicit BufferBudgeter(int64_t buffer) : buffer_(buffer) {}
+  BufferBudgeter(int64_t buffer, bool regions) : buffer_(buffer), regions_(regions) {}
 
   std::string_view name() const override { return "buffer"; }
   void Sizes(const BudgetInput& input, std::span<int64_t> out) const override {
@@ -198,29 +217,37 @@ class BufferBudgeter final : public Budgeter {
     for (size_t head = 0; head < out.size(); ++head) {
       const int64_t n = input.call.n_slots(static_cast<int>(head));
       const bool leap = input.call.phase == Phase::kDecode && n > budget;
-      const int64_t size = budget - (leap ? std::min(buffer_, budget / 2) : 0);
+      const int64_t max_leap = (budget - (regions_ ? input.n_protected : 0)) / 2;
+      const int64_t size = budget - (leap ? std::min(buffer_, max_leap) : 0);
       out[head] = std::max<int64_t>(0, std::max<int64_t>(1, size) - input.n_protected);
     }
   }
 
  private:
   int64_t buffer_;
+  bool regions_;
 };
 
 Result<MethodPtr> Make(const RkvConfig& c) {
   WINNOW_TRY(score::CheckPoolWidth("rkv", c.kernel));
-  return Compose({.traits = {.evicts_in_decode = c.decode},
-                  .score = std::make_shared<RedundancyScorer>(c),
-                  .budget = std::make_shared<BufferBudgeter>(c.buffer),
-                  .select = select::TopK(),
-                  .merge = nullptr,
-                  .protect = WindowWithin,
-                  .protected_entries = {.sinks = 0, .recent = c.window},
-                  .when = c.decode ? When::kStep : When::kPrefill});
+  const Regions regions = {.sinks = c.sinks, .recent = c.recent};
+  const bool asked = c.sinks > 0 || !(c.recent == CountOrShare(0));
+  return Compose(
+      {.min_budget = std::max<int64_t>(c.sinks + 2, regions.MinBudget()),
+       .score = std::make_shared<RedundancyScorer>(c),
+       .budget = std::make_shared<BufferBudgeter>(c.buffer, asked),
+       .select = select::TopK(),
+       .merge = nullptr,
+       .protect = [c](const Protect& configured,
+                      const LayerCall& call) { return WithVoters(c, configured, call.budget); },
+       .protected_entries = regions,
+       .when = c.decode ? When::kStep : When::kPrefill});
 }
 
 Promise Promises(const RkvConfig& c, int64_t budget) {
-  return {.exact = false, .recent = WindowUnder(budget, c.window), .prompt_by_steps = false};
+  const Protect regions = WithVoters(c, Regions{c.sinks, c.recent}.Under(budget), budget);
+  return {
+      .exact = false, .sinks = regions.sinks, .recent = regions.recent, .prompt_by_steps = false};
 }
 
 }  // namespace
@@ -228,7 +255,7 @@ Promise Promises(const RkvConfig& c, int64_t budget) {
 MethodEntry Rkv() {
   return Entry<RkvConfig, Make, Promises>(
       "rkv", "what the newest tokens attend to and other keys do not repeat",
-      "R-KV, arXiv:2505.24133");
+      "R-KV, arXiv:2505.24133", {"sinks=4,recent=0.5"});
 }
 
 }  // namespace winnow::compression::methods

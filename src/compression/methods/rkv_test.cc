@@ -46,6 +46,8 @@ struct PlainRkv {
   size_t kernel = 0;
   double lambda = 0;
   int64_t buffer = 0;
+  size_t sinks = 0;
+  size_t recent = 0;  // at least the window
   Positions list = {};
   std::vector<std::map<Position, double>> rows = {};  // the newest last
 
@@ -127,36 +129,42 @@ struct PlainRkv {
 
   void Evict(bool decode) {
     if (static_cast<int64_t>(list.size()) <= budget) return;
-    const int64_t size = budget - (decode ? std::min(buffer, budget / 2) : 0);
+    const size_t n_recent = std::max(recent, window);
+    const auto n_protected = static_cast<int64_t>(sinks + recent > 0 ? sinks + n_recent : 0);
+    const int64_t size = budget - (decode ? std::min(buffer, (budget - n_protected) / 2) : 0);
     const std::vector<double> scores = Scores();
-    Positions ranks(scores.size());
-    std::iota(ranks.begin(), ranks.end(), 0);
+    Positions ranks(list.size() - sinks - n_recent);
+    std::iota(ranks.begin(), ranks.end(), static_cast<Position>(sinks));
     std::sort(ranks.begin(), ranks.end(), [&](Position a, Position b) {
       return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)];
     });
-    ranks.resize(static_cast<size_t>(size) - window);
+    ranks.resize(static_cast<size_t>(size) - sinks - n_recent);
     std::sort(ranks.begin(), ranks.end());
-    Positions kept;
+    Positions kept(list.begin(), list.begin() + static_cast<int64_t>(sinks));
     for (const Position rank : ranks) kept.push_back(list[static_cast<size_t>(rank)]);
-    kept.insert(kept.end(), list.end() - static_cast<int64_t>(window), list.end());
+    kept.insert(kept.end(), list.end() - static_cast<int64_t>(n_recent), list.end());
     list = kept;
   }
 };
 
-TEST(RkvTest, AgreesWithPlainLoops) {
+void AgreeWithPlainLoops(size_t sinks, size_t recent) {
   for (uint64_t seed = 0; seed < 4; ++seed) {
     for (const char* lambda : {"0.07", "0.6"}) {
-      Harness h(Make(methods::Rkv(), std::string("window=4,kernel=3,buffer=6,lambda=") + lambda),
+      Harness h(Make(methods::Rkv(), "window=4,kernel=3,buffer=6,sinks=" + std::to_string(sinks) +
+                                         ",recent=" + std::to_string(recent) + ",lambda=" + lambda),
                 {.n_q_heads = 4, .n_kv_heads = 2, .dim = PlainRkv::kDim, .budget = 24});
       h.SetKeys([](int, int head, Position position) { return PlainRkv::Key(head, position); });
       std::vector<PlainRkv> plain;
+      plain.reserve(2);
       for (int head = 0; head < 2; ++head) {
         plain.push_back({.head = head,
                          .budget = 24,
                          .window = 4,
                          .kernel = 3,
                          .lambda = std::stod(lambda),
-                         .buffer = 6});
+                         .buffer = 6,
+                         .sinks = sinks,
+                         .recent = recent});
       }
       const auto step = [&](int64_t n, uint64_t number) {
         const testing::Weights weights = testing::RandomWeights(seed * 1000 + number);
@@ -173,6 +181,61 @@ TEST(RkvTest, AgreesWithPlainLoops) {
       step(20, 100);
     }
   }
+}
+
+TEST(RkvTest, AgreesWithPlainLoops) { AgreeWithPlainLoops(0, 0); }
+
+// What stays has its votes and its likenesses all the same.
+TEST(RkvTest, RegionsChangeNoScores) {
+  AgreeWithPlainLoops(3, 0);
+  AgreeWithPlainLoops(2, 7);
+  AgreeWithPlainLoops(3, 14);
+  AgreeWithPlainLoops(5, 18);
+}
+
+// However much goes at once, half of what the regions leave has been chosen.
+TEST(RkvTest, BetweenRegionsEntriesAreChosen) {
+  // The fewest entries in 300 steps that are not one of a run with the newest.
+  const auto least = [](const std::string& spec, int64_t budget) {
+    Harness h(Make(methods::Rkv(), spec), {.dim = PlainRkv::kDim, .budget = budget});
+    h.SetKeys([](int, int, Position position) { return PlainRkv::Key(0, position); });
+    h.Prefill(2 * budget, testing::RandomWeights(1));
+    int64_t found = budget;
+    for (uint64_t i = 0; i < 300; ++i) {
+      h.Decode(testing::RandomWeights(2 + i));
+      const Positions kept = h.Kept();
+      EXPECT_LE(std::ssize(kept), budget);
+      int64_t n_run = 1;
+      while (n_run < std::ssize(kept) &&
+             kept[kept.size() - static_cast<size_t>(n_run) - 1] == kept.back() - n_run) {
+        ++n_run;
+      }
+      found = std::min(found, std::ssize(kept) - n_run);
+    }
+    return found;
+  };
+  // 4 sinks and 124 recent entries leave 128, of which 64 stay; some of these are next to a region.
+  EXPECT_GE(least("sinks=4,recent=0.5", 256), 4 + 32);
+  EXPECT_GE(least("sinks=4,recent=0.5", 40), 4 + 5);
+}
+
+// Of one entry between the regions none is half: one goes at a time.
+TEST(RkvTest, LargeRegionsLeaveOneEntry) {
+  Harness h(Make(methods::Rkv(), "sinks=4,recent=35"), {.budget = 40});
+  h.Prefill(60, Equal());
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(h.Kept().size(), 40u);
+    h.Decode(Equal());
+  }
+}
+
+TEST(RkvTest, RefusesABudgetThatLeavesNothingToChoose) {
+  const auto min_budget = [](const char* spec) {
+    return Make(methods::Rkv(), spec)->traits().budget.min;
+  };
+  EXPECT_EQ(min_budget("sinks=4"), 6);
+  EXPECT_EQ(min_budget("sinks=0"), 2);
+  EXPECT_EQ(min_budget("sinks=4,recent=9"), 14);
 }
 
 TEST(RkvTest, GenerationStaysWithinTheBudgetAndMakesRoomAtOnce) {

@@ -32,8 +32,7 @@ Result<MethodPtr> Make(const RocoConfig& c) {
   const Regions prefill = {.sinks = c.prefill_sinks, .recent = c.recent};
   select::GateConfig gate = c.gate;
   gate.scores_are_means = true;
-  return Compose({.traits = {.evicts_in_decode = true,
-                             .min_budget = std::max(decode.MinBudget(), prefill.MinBudget())},
+  return Compose({.min_budget = std::max(decode.MinBudget(), prefill.MinBudget()),
                   .score = score::RunningMean({.reduce = c.gate.reduce}),
                   .budget = budget::Uniform(),
                   .select = select::Gate(gate),

@@ -30,7 +30,7 @@ void Visit(ScissorhandsConfig& c, Visitor& v) {
 
 Result<MethodPtr> Make(const ScissorhandsConfig& c) {
   const Regions regions = {.sinks = c.sinks, .recent = c.recent};
-  return Compose({.traits = {.evicts_in_decode = true, .min_budget = regions.MinBudget()},
+  return Compose({.min_budget = regions.MinBudget(),
                   .score = score::History(c.history),
                   .budget = budget::Burst(c.burst),
                   .select = select::TopK(),

@@ -27,7 +27,7 @@ void Visit(ScoreAloneConfig& c, Visitor& v) {
 
 inline MethodPtr ScoreAlone(const ScoreAloneConfig& c, score::ScorerPtr score) {
   const Regions regions = {.sinks = c.sinks, .recent = c.recent};
-  return Compose({.traits = {.evicts_in_decode = c.decode, .min_budget = regions.MinBudget()},
+  return Compose({.min_budget = regions.MinBudget(),
                   .score = std::move(score),
                   .budget = budget::Uniform(),
                   .select = select::TopK(),

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <utility>
 
 #include "compression/budget/budget.h"
 #include "compression/parts.h"
@@ -12,9 +11,8 @@
 // Methods that keep the first tokens and the newest ones, and differ in the positions of the keys.
 namespace winnow::compression::methods {
 
-inline MethodPtr SinksAndNewest(int sinks, Traits traits) {
-  traits.evicts_in_decode = true;
-  return Compose({.traits = std::move(traits),
+inline MethodPtr SinksAndNewest(int sinks, const StoragePolicy& storage) {
+  return Compose({.storage = storage,
                   .score = score::Age(),
                   .budget = budget::Uniform(),
                   .select = select::TopK(),

@@ -22,7 +22,7 @@ void Visit(SnapKvConfig& c, Visitor& v) {
 
 Result<MethodPtr> Make(const SnapKvConfig& c) {
   WINNOW_TRY(score::CheckPoolWidth("snapkv", c.score.kernel));
-  return Compose({.traits = {.per_query_head = c.heads == Heads::kQuery},
+  return Compose({.storage = {.per_query_head = c.heads == Heads::kQuery},
                   .score = score::Window(c.score),
                   .budget = budget::Uniform(),
                   .select = select::TopK(),

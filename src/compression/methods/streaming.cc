@@ -6,26 +6,21 @@ namespace winnow::compression::methods {
 namespace {
 
 struct StreamingConfig {
-  enum class Positions { kReassigned, kOriginal };
-  int sinks = 4;                                 // attention sinks, tokens  [paper, section 3.2]
-  Positions positions = Positions::kReassigned;  // [authors' code]
+  int sinks = 4;  // attention sinks, tokens  [paper, section 3.2]
+  PositionMode positions = PositionMode::kReassigned;  // [authors' code]
   Heads heads = Heads::kKv;
 };
 
 template <class Visitor>
 void Visit(StreamingConfig& c, Visitor& v) {
   v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
-  v("positions", c.positions, "of the keys: their place in the cache, or in the text",
-    Choices{"reassigned", "original"});
+  VisitPositions(c.positions, v);
   v("heads", c.heads, kHeadsHelp, Choices{"kv", "query"});
 }
 
 Result<MethodPtr> Make(const StreamingConfig& c) {
   return SinksAndNewest(c.sinks,
-                        {.positions = c.positions == StreamingConfig::Positions::kReassigned
-                                          ? PositionMode::kReassigned
-                                          : PositionMode::kOriginal,
-                         .per_query_head = c.heads == Heads::kQuery});
+                        {.positions = c.positions, .per_query_head = c.heads == Heads::kQuery});
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ TEST(StreamingTest, KeepsTheFirstAndTheNewest) {
   EXPECT_EQ(h.Kept(), (Positions{0, 1, 6, 7, 8, 9}));
   h.Decode(NoWeights());
   EXPECT_EQ(h.Kept(), (Positions{0, 1, 7, 8, 9, 10}));
-  EXPECT_EQ(h.method().traits().positions, PositionMode::kReassigned);
+  EXPECT_EQ(h.method().traits().storage.positions, PositionMode::kReassigned);
 }
 
 TEST(StreamingTest, StepsAndChunksAndPromptsEndAlike) {

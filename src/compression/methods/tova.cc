@@ -9,11 +9,10 @@ namespace winnow::compression::methods {
 namespace {
 
 struct TovaConfig {
-  enum class Positions { kOriginal, kReassigned };
   int sinks = 0;            // [TreeKV protocol: 4]
   CountOrShare recent = 0;  // [TreeKV protocol: 0.5, 508 of 1024]
   score::LastRowConfig score;
-  Positions positions = Positions::kOriginal;  // [authors' code]
+  PositionMode positions = PositionMode::kOriginal;  // [authors' code]
 };
 
 template <class Visitor>
@@ -21,17 +20,13 @@ void Visit(TovaConfig& c, Visitor& v) {
   v("sinks", c.sinks, "first tokens that always stay", Range{0, 1 << 20});
   v("recent", c.recent, kRecentHelp);
   Visit(c.score, v);
-  v("positions", c.positions, "of the keys: their place in the text, or in the cache",
-    Choices{"original", "reassigned"});
+  VisitPositions(c.positions, v);
 }
 
 Result<MethodPtr> Make(const TovaConfig& c) {
   const Regions regions = {.sinks = c.sinks, .recent = c.recent};
-  return Compose({.traits = {.positions = c.positions == TovaConfig::Positions::kReassigned
-                                              ? PositionMode::kReassigned
-                                              : PositionMode::kOriginal,
-                             .evicts_in_decode = true,
-                             .min_budget = regions.MinBudget()},
+  return Compose({.storage = {.positions = c.positions},
+                  .min_budget = regions.MinBudget(),
                   .score = score::LastRow(c.score),
                   .budget = budget::Uniform(),
                   .select = select::TopK(),

@@ -16,7 +16,6 @@ namespace {
 
 struct TreeKvConfig {
   enum class Prefill { kBlock, kStep };
-  enum class Positions { kReassigned, kOriginal };
   int sinks = 4;                                   // [paper, experiments: 4 of 1024]
   CountOrShare recent = CountOrShare::Share(0.5);  // [508 of 1024]
   Prefill prefill = Prefill::kBlock;               // [paper, LongBench]
@@ -27,7 +26,7 @@ struct TreeKvConfig {
   select::Cycle cycle = select::Cycle::kUnit;
   bool select_left = false;
   score::Reduce reduce = score::Reduce::kMean;
-  Positions positions = Positions::kReassigned;  // [paper]
+  PositionMode positions = PositionMode::kReassigned;  // [paper]
 };
 
 template <class Visitor>
@@ -50,18 +49,14 @@ void Visit(TreeKvConfig& c, Visitor& v) {
     Choices{"unit", "literal"});
   v("select_left", c.select_left, "ablation: keep the older of the two, whatever the scores");
   v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
-  v("positions", c.positions, "of the keys: their place in the cache, or in the text",
-    Choices{"reassigned", "original"});
+  VisitPositions(c.positions, v);
 }
 
 Result<MethodPtr> Make(const TreeKvConfig& c) {
   const Regions regions = {.sinks = c.sinks, .recent = c.recent};
   const bool blocks = c.prefill == TreeKvConfig::Prefill::kBlock;
-  Composition tree = {.traits = {.positions = c.positions == TreeKvConfig::Positions::kReassigned
-                                                  ? PositionMode::kReassigned
-                                                  : PositionMode::kOriginal,
-                                 .evicts_in_decode = true,
-                                 .min_budget = regions.MinBudget()},
+  Composition tree = {.storage = {.positions = c.positions},
+                      .min_budget = regions.MinBudget(),
                       .score = score::RunningMean({.criterion = c.criterion,
                                                    .prompt_queries = blocks ? c.block : 0,
                                                    .prompt_sinks = c.prefill_sinks,
@@ -73,7 +68,7 @@ Result<MethodPtr> Make(const TreeKvConfig& c) {
                       .when = When::kStep};
   if (blocks) {
     // At least one block of the prompt, and the window.
-    tree.traits.min_budget = std::max<int64_t>(tree.traits.min_budget, c.prefill_sinks + 2);
+    tree.min_budget = std::max<int64_t>(tree.min_budget, c.prefill_sinks + 2);
     tree.prefill = {
         .select =
             select::TreeBlocks({.block = c.block, .cycle = c.cycle, .select_left = c.select_left}),

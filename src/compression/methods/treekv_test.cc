@@ -182,8 +182,8 @@ TEST(TreeKvTest, WindowOfThePromptStartsTheMeans) {
 
 TEST(TreeKvTest, KeepsRecentHalfByDefault) {
   const MethodPtr method = Make(methods::TreeKv());
-  EXPECT_EQ(method->traits().min_budget, 5);  // the sinks, and one
-  EXPECT_EQ(method->traits().positions, PositionMode::kReassigned);
+  EXPECT_EQ(method->traits().budget.min, 5);  // the sinks, and one
+  EXPECT_EQ(method->traits().storage.positions, PositionMode::kReassigned);
   // 16 slots: 4 sinks, 8 in the tree, 4 recent.
   Harness h(Make(methods::TreeKv(), "prefill=step"), {.budget = 16});
   std::vector<double> w(40, 1);
@@ -222,7 +222,7 @@ struct PlainTree {
 };
 
 // A stream in calls of `n_new` tokens, two KV heads of two query heads each, against plain lists.
-void CompareStreams(PlainTree plain, int64_t n_new, int64_t n_tokens, uint64_t seed) {
+void CompareStreams(const PlainTree& plain, int64_t n_new, int64_t n_tokens, uint64_t seed) {
   const std::string parameters = "prefill=step,sinks=" + std::to_string(plain.sinks) +
                                  ",recent=" + std::to_string(plain.recent) +
                                  ",cycle=" + (plain.literal ? "literal" : "unit") +

@@ -140,7 +140,7 @@ class TrigonometricScorer final : public Scorer {
 
 Result<MethodPtr> Make(const TriAttentionConfig& c) {
   const Regions regions = {.sinks = c.sinks, .recent = c.recent};
-  return Compose({.traits = {.min_budget = regions.MinBudget()},
+  return Compose({.min_budget = regions.MinBudget(),
                   .score = std::make_shared<TrigonometricScorer>(c),
                   .budget = budget::Uniform(),
                   .select = select::TopK(),

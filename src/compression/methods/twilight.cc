@@ -23,11 +23,9 @@ void Visit(TwilightConfig& c, Visitor& v) {
 class TwilightMethod final : public Method {
  public:
   explicit TwilightMethod(const TwilightConfig& c)
-      : traits_({.needs_budget = false,
-                 .holds_budget = false,
-                 .compresses_prefill = false,
-                 .top_p = static_cast<float>(c.p),
-                 .dense_layers = c.dense_layers}) {}
+      : traits_({.attention = {.top_p = static_cast<float>(c.p), .dense_layers = c.dense_layers},
+                 .decisions = {.prefill = DecisionPolicy::Prefill::kNever},
+                 .budget = {.needed = false, .held = false}}) {}
 
   const Traits& traits() const override { return traits_; }
   Needs needs() const override { return {}; }

@@ -16,11 +16,11 @@ TEST(TwilightTest, EvictsNothing) {
 
 TEST(TwilightTest, SelectsInsideAttention) {
   const MethodPtr method = testing::Make(Twilight(), "p=0.85,dense_layers=1");
-  EXPECT_EQ(method->traits().top_p, 0.85f);
-  EXPECT_EQ(method->traits().dense_layers, 1);
-  EXPECT_FALSE(method->traits().needs_budget);
-  EXPECT_FALSE(method->traits().compresses_prefill);
-  EXPECT_FALSE(method->traits().evicts_in_decode);
+  EXPECT_EQ(method->traits().attention.top_p, 0.85f);
+  EXPECT_EQ(method->traits().attention.dense_layers, 1);
+  EXPECT_FALSE(method->traits().budget.needed);
+  EXPECT_FALSE(method->traits().decisions.Evicts(Phase::kPrefill));
+  EXPECT_FALSE(method->traits().decisions.evicts_in_decode);
   EXPECT_EQ(method->needs(), Needs()) << "selection and taps do not go together";
 }
 

@@ -44,7 +44,9 @@ void Visit(WinnowConfig& c, Visitor& v) {
     "the model's profile (winnow calibrate)",
     Choices{"curves", "uniform", "top-k", "profile"});
   v("rest", c.rest, "share of the budget for weighted rows of what was evicted", Range{0, 0.3});
-  v("refit", c.refit, "fit the values that stay to the outputs of the full cache");
+  v("refit", c.refit,
+    "fit the values that stay to the outputs of the full cache: on three of four reference rows, "
+    "checked on the fourth; fewer than four change nothing");
   v("rows", c.rows, "rows of the replay that errors are measured on", Range{4, 4096});
   v("window", c.window, "last prompt tokens that count, and stay, where there is no replay",
     Range{1, 1 << 20});
@@ -56,13 +58,12 @@ constexpr int kBias = 0;  // half column, where there are rest rows
 class WinnowMethod final : public Method {
  public:
   explicit WinnowMethod(const WinnowConfig& config) : c_(config) {
-    traits_.waits_for_all_layers = true;
-    traits_.decides_at_end = true;
+    traits_.decisions.prefill = DecisionPolicy::Prefill::kAtEnd;
     traits_.tells_error_curves =
         c_.queries == Queries::kReplay && c_.allocation == Allocation::kCurves;
     if (c_.rest > 0) {
-      traits_.bias_column = kBias;
-      traits_.min_budget = 2;
+      traits_.storage.bias_column = kBias;
+      traits_.budget.min = 2;
     }
   }
 
@@ -114,7 +115,7 @@ class WinnowMethod final : public Method {
   }
 
  private:
-  int bias_column() const { return traits_.bias_column; }
+  int bias_column() const { return traits_.storage.bias_column; }
   int64_t RestRows(int64_t budget) const {
     if (c_.rest <= 0) return 0;
     return std::max<int64_t>(1, CountFrom(std::round(c_.rest * static_cast<double>(budget))));

@@ -41,7 +41,7 @@ class Notes final : public Memory {
   }
 };
 
-// The notes of the call at work. Requires: they are its memory.
+// The notes of the call. Requires: they are its memory.
 inline Notes& NotesIn(const LayerCall& call) { return static_cast<Notes&>(*call.memory); }
 
 // Entries of a KV head by rank, so that nothing depends on slots. bias_column: of halves; -1: none.

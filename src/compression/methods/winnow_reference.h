@@ -70,7 +70,7 @@ struct NewRows {
 // they gave as the rows' own part.
 void AddRows(const NewRows& added, int64_t first_own, ReferenceRows& rows);
 // Of the rows first + i that AddRows added, for every i < n_visible.size(), which may be a part of
-// them: other threads may be at work on other parts.
+// them: other threads may fill other parts.
 void FillOwn(const kernels::Backend& backend, int64_t first, std::span<const int64_t> n_visible,
              int64_t first_own, const HeadEntriesOnHost& entries, ReferenceRows& rows);
 

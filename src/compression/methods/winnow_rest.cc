@@ -213,6 +213,7 @@ std::vector<float> RefitValues(const kernels::Backend& backend, const ReferenceR
                                const HeadEntriesOnHost& stored, const Targets& targets,
                                int64_t n_before, kernels::TensorType value_type, double mu) {
   using Which = Equations::Which;
+  if (rows.size() < Equations::kEvery) return {};  // no row to check by
   const Equations fitted(backend, rows, stored, targets, n_before, Which::kFitted);
   if (fitted.size() == 0 || stored.n == 0) return {};
   std::vector<float> values = fitted.Step(stored.values, mu);

@@ -24,7 +24,8 @@ void AddRestRows(const ReferenceRows& rows, const HeadEntriesOnHost& entries,
 // Values of the stored entries that bring the outputs of the reference rows nearer to the targets:
 // ridge regression on three of four rows, V + A^T (A A^T + mu * mean diag * I)^-1 (target - A V)
 // with A the rows' weights over what is stored, everything weighted by 1 / residual norm. Rounded
-// as `value_type` stores them. Empty where the error of the other rows does not fall.
+// as `value_type` stores them. Empty where the error of the other rows does not fall, and where
+// there are none: of fewer than four rows.
 //   n_before  entries there were when the rows were taken
 std::vector<float> RefitValues(const kernels::Backend& backend, const ReferenceRows& rows,
                                const HeadEntriesOnHost& stored, const Targets& targets,

@@ -100,10 +100,8 @@ TEST(RestRows, OfSingleEntriesChangeNothing) {
   for (const cache::HeadPlan::Bias& bias : plan.biases) EXPECT_NEAR(bias.bias, 0, 1e-5);
 }
 
-// Half of the entries are gone: values that are fitted bring the outputs nearer to the targets.
-TEST(RefitValues, FallsNearerToTheTargets) {
-  const Head head(40, 64);
-  const Targets targets = MakeTargets(Plain(), head.rows, head.entries);
+// Every other one of 40 entries.
+HeadEntriesOnHost EveryOther(const Head& head) {
   HeadEntriesOnHost stored;
   stored.n = 20;
   stored.key_dim = stored.value_dim = 2;
@@ -115,6 +113,14 @@ TEST(RefitValues, FallsNearerToTheTargets) {
     stored.values.push_back(head.entries.values[4 * i]);
     stored.values.push_back(head.entries.values[4 * i + 1]);
   }
+  return stored;
+}
+
+// Half of the entries are gone: values that are fitted bring the outputs nearer to the targets.
+TEST(RefitValues, FallsNearerToTheTargets) {
+  const Head head(40, 64);
+  const Targets targets = MakeTargets(Plain(), head.rows, head.entries);
+  const HeadEntriesOnHost stored = EveryOther(head);
   const std::vector<float> values =
       RefitValues(Plain(), head.rows, stored, targets, 40, kernels::TensorType::kF32);
   ASSERT_EQ(values.size(), 40u);
@@ -131,6 +137,18 @@ TEST(RefitValues, FallsNearerToTheTargets) {
     return sum;
   };
   EXPECT_LT(error(values), 0.8 * error(stored.values));
+}
+
+// Three rows fit, the fourth checks. The rows are alike here: what fits one fits all.
+TEST(RefitValues, NeedsFourRows) {
+  for (const int64_t n : {1, 3, 4}) {
+    Head head(40, 0);
+    for (int64_t i = 0; i < n; ++i) head.Observe(1);
+    const Targets targets = MakeTargets(Plain(), head.rows, head.entries);
+    const std::vector<float> values =
+        RefitValues(Plain(), head.rows, EveryOther(head), targets, 40, kernels::TensorType::kF32);
+    EXPECT_EQ(values.size(), n < 4 ? 0u : 40u) << n;
+  }
 }
 
 // Nothing is missing: there is nothing to fit, and nothing is written.

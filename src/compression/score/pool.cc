@@ -8,23 +8,39 @@
 
 namespace winnow::compression::score {
 
+namespace {
+
+// What lies outside counts as 0.
+double MeanNear(std::span<const double> x, int64_t i, int kernel) {
+  const int64_t reach = kernel / 2;
+  const int64_t last = std::min(std::ssize(x) - 1, i + reach);
+  double sum = 0;
+  for (int64_t j = std::max<int64_t>(0, i - reach); j <= last; ++j) {
+    sum += x[static_cast<size_t>(j)];
+  }
+  return sum / kernel;
+}
+
+}  // namespace
+
 void Smooth(Pool pool, int kernel, std::vector<double>& copy, std::span<double> x) {
   WINNOW_CHECK(kernel >= 1 && kernel % 2 == 1);
   if (pool == Pool::kNone || kernel == 1) return;
   copy.assign(x.begin(), x.end());
-  const auto n = static_cast<int64_t>(x.size());
-  const int64_t reach = kernel / 2;
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t first = std::max<int64_t>(0, i - reach);
-    const int64_t last = std::min(n - 1, i + reach);
-    double sum = 0;
-    double max = copy[static_cast<size_t>(i)];
-    for (int64_t j = first; j <= last; ++j) {
-      sum += copy[static_cast<size_t>(j)];
-      max = std::max(max, copy[static_cast<size_t>(j)], ScoreLess);
-    }
-    x[static_cast<size_t>(i)] = pool == Pool::kMax ? max : sum / kernel;
+  const auto near = pool == Pool::kMax ? MaxNear : MeanNear;
+  for (int64_t i = 0; i < std::ssize(x); ++i) {
+    x[static_cast<size_t>(i)] = near(copy, i, kernel);
   }
+}
+
+double MaxNear(std::span<const double> x, int64_t i, int kernel) {
+  const int64_t reach = kernel / 2;
+  const int64_t last = std::min(std::ssize(x) - 1, i + reach);
+  double max = x[static_cast<size_t>(i)];
+  for (int64_t j = std::max<int64_t>(0, i - reach); j <= last; ++j) {
+    max = std::max(max, x[static_cast<size_t>(j)], ScoreLess);
+  }
+  return max;
 }
 
 Result<void> CheckPoolWidth(std::string_view context, int kernel) {

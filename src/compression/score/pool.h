@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,9 @@ namespace winnow::compression::score {
 // Averages count what lies beyond the ends as zeros; maxima are over what exists. `copy` is working
 // memory.
 void Smooth(Pool pool, int kernel, std::vector<double>& copy, std::span<double> x);
+
+// The largest of x[i] and its neighbours: what Smooth with Pool::kMax makes of it.
+double MaxNear(std::span<const double> x, int64_t i, int kernel);
 
 kernels::TapSpec::Reduce TapReduceFrom(Reduce reduce);
 

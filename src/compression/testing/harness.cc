@@ -17,19 +17,17 @@ namespace {
 
 cache::CacheConfig CacheConfigFrom(const Method& method, const HarnessConfig& config) {
   const Traits& traits = method.traits();
-  return {.shape = {.n_layers = config.n_layers,
-                    .n_kv_heads = traits.per_query_head ? config.n_q_heads : config.n_kv_heads,
-                    .key_dim = config.dim,
-                    .value_dim = config.dim},
-          .key_type = kernels::TensorType::kF32,
-          .value_type = kernels::TensorType::kF32,
-          .capacity = config.capacity,
-          .positions = traits.positions,
-          .distance_cap = traits.distance_cap,
-          .state = method.needs().state,
-          .shared_rows = traits.shared_rows,
-          .n_copies = traits.per_query_head ? config.n_q_heads / config.n_kv_heads : 1,
-          .bias_column = traits.bias_column};
+  return {
+      .shape = {.n_layers = config.n_layers,
+                .n_kv_heads = traits.storage.per_query_head ? config.n_q_heads : config.n_kv_heads,
+                .key_dim = config.dim,
+                .value_dim = config.dim},
+      .key_type = kernels::TensorType::kF32,
+      .value_type = kernels::TensorType::kF32,
+      .capacity = config.capacity,
+      .storage = traits.storage,
+      .state = method.needs().state,
+      .n_copies = traits.storage.per_query_head ? config.n_q_heads / config.n_kv_heads : 1};
 }
 
 }  // namespace
@@ -280,6 +278,7 @@ LayerCall Harness::CallSize(int layer, const kernels::Taps& taps) {
           .scale = 1,
           .memory = memory_.get(),
           .projections = projections_.get(),
+          .profiles = profiles_,
           .replayed = replayed_};
 }
 
@@ -314,7 +313,8 @@ std::vector<double> Harness::Column(int column, int layer, int kv_head) const {
 std::vector<float> Harness::Row(const kernels::HeadRows& rows, int64_t rank, int layer,
                                 int kv_head) const {
   int32_t row = cache_->order(layer, kv_head)[static_cast<size_t>(rank)];
-  if (method_->traits().shared_rows) row = cache_->rows(layer, kv_head)[static_cast<size_t>(row)];
+  if (method_->traits().storage.shared_rows)
+    row = cache_->rows(layer, kv_head)[static_cast<size_t>(row)];
   std::vector<float> out(static_cast<size_t>(rows.dim));
   backend_->ReadRows(rows, std::span(&row, 1), out);
   return out;

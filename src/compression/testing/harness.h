@@ -68,10 +68,17 @@ class Harness {
   // The output projection, [model_dim, dim] of a query head; none at first.
   using Projection = std::function<std::vector<float>(int layer, int q_head)>;
   void SetProjection(int model_dim, Projection projection);
-  // Prompts that exceed the budget are replayed, if the method asks for it, in one chunk of n rows
-  // with these weights. Norms of the residual stream are asked for its rows.
+  // Prompts that exceed the budget are replayed, if the method asks for it: n rows with these
+  // weights, in equal passes one after another. Norms of the residual stream are asked for its
+  // rows.
   using Norms = std::function<double(int layer, int64_t row)>;
-  void SetReplay(int64_t n_rows, Weights weights, Norms norms = {});
+  struct Passes {
+    int64_t n = 1;
+    int64_t first = 0;  // token of a call that the first pass repeats first
+  };
+  void SetReplay(int64_t n_rows, Weights weights, Norms norms = {}, Passes passes = {1, 0});
+  // Error curves of the model, for methods that need them. Must outlive the harness.
+  void SetProfiles(const ErrorProfiles& profiles) { profiles_ = &profiles; }
 
   // A prompt of n tokens, or a chunk of one, through all layers.
   void Prefill(int64_t n, const Weights& weights) { Call(Phase::kPrefill, n, weights); }
@@ -107,11 +114,12 @@ class Harness {
   void Decide(Phase phase, const attention::LayerDone& done);
   void Replay();
   void DecideAll();
-  attention::Rows ReplayRows(int layer) const;
+  // Those of a pass, whose rows are [first, first + n) of the replay.
+  attention::Rows ReplayRows(int layer, int64_t first, int64_t n) const;
   // What a method is told of a layer after a prefill call.
   LayerCall CallSize(int layer, const kernels::Taps& taps);
   void MakeAngles(const std::vector<double>& frequencies);
-  // Rows side by side of all heads of the tokens at work, in `storage`.
+  // Rows side by side of all heads of the current tokens, in `storage`.
   kernels::Matrix Write(const Vectors& vectors, int n_heads, int layer,
                         std::unique_ptr<kernels::Storage>& storage) const;
   void RecordPlan(const Plan& plan);
@@ -126,17 +134,19 @@ class Harness {
   kernels::RopeTable angles_;  // all zero: keys made by hand are the same before and after RoPE
   Scratch scratch_;
   PlanList plan_list_;
-  std::unique_ptr<Memory> memory_;  // of the prefill call at work
+  std::unique_ptr<Memory> memory_;  // of the current prefill call
   Vectors keys_, values_, queries_;
   std::unique_ptr<OutputProjections> projections_;
   int64_t n_replay_rows_ = 0;
   Weights replay_weights_;
   Norms replay_norms_;
+  Passes replay_passes_;
+  const ErrorProfiles* profiles_ = nullptr;
   bool replayed_ = false;
   int64_t n_seen_ = 0;
-  // Of the call at work.
+  // Of the call.
   int64_t n_call_ = 0;            // its tokens, which n_seen_ does not count yet
-  std::vector<Position> tokens_;  // those the layer at work computes
+  std::vector<Position> tokens_;  // those the current layer computes
   const Weights* weights_ = nullptr;
   std::vector<Plan> plans_;
   std::vector<std::vector<std::vector<Position>>> evicted_;  // [layer][kv_head]

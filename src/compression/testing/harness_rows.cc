@@ -51,17 +51,19 @@ void Harness::SetProjection(int model_dim, Projection projection) {
   projections_ = std::make_unique<Made>(model_dim, std::move(projection));
 }
 
-void Harness::SetReplay(int64_t n_rows, Weights weights, Norms norms) {
+void Harness::SetReplay(int64_t n_rows, Weights weights, Norms norms, Passes passes) {
   n_replay_rows_ = n_rows;
   replay_weights_ = std::move(weights);
   replay_norms_ = std::move(norms);
+  replay_passes_ = passes;
 }
 
-attention::Rows Harness::ReplayRows(int layer) const {
+attention::Rows Harness::ReplayRows(int layer, int64_t first, int64_t n) const {
   attention::Rows rows;
-  rows.rows = attention::ChooseRows(method_->needs().replay.rows, n_replay_rows_);
-  for (const int64_t row : rows.rows) {
+  for (const int64_t row : attention::ChooseRows(method_->needs().replay.rows, n_replay_rows_)) {
+    if (row < first || row >= first + n) continue;
     const auto position = static_cast<Position>(n_seen_ + row);
+    rows.rows.push_back(row - first);
     rows.positions.push_back(position);
     for (int head = 0; head < config_.n_q_heads; ++head) {
       const std::vector<float> query = queries_(layer, head, position);
@@ -77,22 +79,30 @@ void Harness::Replay() {
   replayed_ = spec.any() && n_replay_rows_ > 0 && n_seen_ > config_.budget;
   if (!replayed_) return;
   const std::vector<Position> of_call = tokens_;
-  tokens_.resize(static_cast<size_t>(n_replay_rows_));
-  std::iota(tokens_.begin(), tokens_.end(), static_cast<Position>(n_seen_));
+  const int64_t n_passes = replay_passes_.n,
+                n_repeated = std::ssize(of_call) - replay_passes_.first;
   weights_ = &replay_weights_;
-  for (int layer = 0; layer < config_.n_layers; ++layer) {
-    std::unique_ptr<kernels::Storage> k, v;
-    const kernels::Matrix keys = Write(keys_, config_.n_kv_heads, layer, k);
-    const kernels::Matrix values = Write(values_, config_.n_kv_heads, layer, v);
-    WINNOW_CHECK(cache_->Append(layer, keys, values, tokens_).has_value());
-    const kernels::Taps taps = ComputeTaps(spec.taps, layer, 0, n_replay_rows_);
-    const attention::Rows rows = ReplayRows(layer);
-    LayerCall call = CallSize(layer, taps);
-    call.rows = &rows;
-    call.rope = &angles_;
-    call.replay = {.first = 0, .n = static_cast<int64_t>(of_call.size())};
-    method_->ObserveReplay(call);
-    cache_->TruncateLayer(layer, static_cast<Position>(n_seen_));
+  for (int64_t pass = 0; pass < n_passes; ++pass) {
+    const int64_t first = pass * n_replay_rows_ / n_passes;
+    const int64_t n = (pass + 1) * n_replay_rows_ / n_passes - first;
+    const int64_t begin = pass * n_repeated / n_passes;
+    tokens_.resize(static_cast<size_t>(n));
+    std::iota(tokens_.begin(), tokens_.end(), static_cast<Position>(n_seen_ + first));
+    for (int layer = 0; layer < config_.n_layers; ++layer) {
+      std::unique_ptr<kernels::Storage> k, v;
+      const kernels::Matrix keys = Write(keys_, config_.n_kv_heads, layer, k);
+      const kernels::Matrix values = Write(values_, config_.n_kv_heads, layer, v);
+      WINNOW_CHECK(cache_->Append(layer, keys, values, tokens_).has_value());
+      const kernels::Taps taps = ComputeTaps(spec.taps, layer, first, n);
+      const attention::Rows rows = ReplayRows(layer, first, n);
+      LayerCall call = CallSize(layer, taps);
+      call.rows = &rows;
+      call.rope = &angles_;
+      call.replay = {.first = replay_passes_.first + begin,
+                     .n = (pass + 1) * n_repeated / n_passes - begin};
+      method_->ObserveReplay(call);
+      cache_->TruncateLayer(layer, static_cast<Position>(n_seen_));
+    }
   }
   tokens_ = of_call;
 }

@@ -134,9 +134,8 @@ std::string_view Jieba::Text(const Characters& characters, size_t begin, size_t 
 Result<Jieba> Jieba::Open(const std::string& folder) {
   const auto dictionary = FindIn(folder, {"dict.txt", "jieba/dict.txt"});
   if (!dictionary || std::filesystem::is_regular_file(folder)) {
-    return Error{folder +
-                 ": no dict.txt in it; expected the folder of PyPI's package jieba (pip install "
-                 "--no-deps --target DIR jieba; then --jieba DIR/jieba)"};
+    return Error{folder + ": no dict.txt in it; expected the folder of PyPI's package jieba ('" +
+                 kInstallJieba + "' makes it: DIR/jieba)"};
   }
   Jieba jieba;
   WINNOW_TRY(jieba.ReadDictionary(*dictionary));

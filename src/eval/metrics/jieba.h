@@ -12,6 +12,9 @@
 
 namespace winnow::eval {
 
+// How to get the package: without those it needs, as only its tables are read.
+inline constexpr const char* kInstallJieba = "pip install --no-deps --target DIR jieba";
+
 // Cuts Chinese text into words as the Python package jieba 0.42.1 does by default: the most likely
 // path through a dictionary, and a hidden Markov model for runs of single characters that are no
 // word of it. The tables are read from the package; none is part of winnow.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/log_sum_exp.h"
 
 namespace winnow::eval {
 

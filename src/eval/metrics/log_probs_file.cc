@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "base/check.h"
-#include "eval/metrics/statistics.h"
+#include "base/log_sum_exp.h"
 
 namespace winnow::eval {
 namespace {

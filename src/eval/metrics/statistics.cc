@@ -19,6 +19,9 @@ double MeanEstimate::standard_error() const {
   return std::sqrt(squares_ / static_cast<double>(count_) / static_cast<double>(count_ - 1));
 }
 
+double Perplexity(const MeanEstimate& nll) { return std::exp(nll.mean()); }
+double PerplexityError(const MeanEstimate& nll) { return Perplexity(nll) * nll.standard_error(); }
+
 double Percentile(std::span<const float> sorted, double share) {
   WINNOW_CHECK(!sorted.empty() && share >= 0 && share <= 1);
   const double place = share * static_cast<double>(sorted.size() - 1);
@@ -27,13 +30,6 @@ double Percentile(std::span<const float> sorted, double share) {
   const double weight = place - static_cast<double>(below);
   if (weight == 0) return sorted[below];  // whatever its neighbour is
   return (1 - weight) * sorted[below] + weight * sorted[above];
-}
-
-double LogSumExp(std::span<const float> logits) {
-  const double largest = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - largest);
-  return largest + std::log(sum);
 }
 
 }  // namespace winnow::eval

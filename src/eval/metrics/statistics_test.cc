@@ -25,11 +25,5 @@ TEST(Percentile, InterpolatesBetweenNeighbours) {
   EXPECT_DOUBLE_EQ(Percentile(std::vector<float>{7}, 0.3), 7);
 }
 
-TEST(LogSumExp, IsExactForLargeLogits) {
-  EXPECT_DOUBLE_EQ(LogSumExp(std::vector<float>{1000, 1000}), 1000 + std::log(2.0));
-  EXPECT_DOUBLE_EQ(LogSumExp(std::vector<float>{-1000, -1000, -1000, -1000}),
-                   -1000 + std::log(4.0));
-}
-
 }  // namespace
 }  // namespace winnow::eval

@@ -23,7 +23,7 @@ class KeptTrackerTest : public testing::Test {
                                              .key_type = kernels::TensorType::kF32,
                                              .value_type = kernels::TensorType::kF32,
                                              .capacity = 16,
-                                             .shared_rows = shared_rows});
+                                             .storage = {.shared_rows = shared_rows}});
     storage_ = *backend_->Allocate(6 * 4 * static_cast<int64_t>(sizeof(float)));
     const kernels::Matrix rows = {
         .storage = storage_.get(), .offset = 0, .rows = 6, .cols = 4, .stride = 4};

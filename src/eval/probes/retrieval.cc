@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "base/log_sum_exp.h"
 #include "base/rng.h"
 #include "compression/method.h"
 #include "eval/metrics/statistics.h"
@@ -29,9 +30,9 @@ class HeadEvictor final : public compression::Method {
  public:
   HeadEvictor() {
     traits_.spec = "empty head";
-    traits_.needs_budget = false;
-    traits_.compresses_prefill = false;
-    traits_.evicts_in_decode = true;
+    traits_.decisions = {.prefill = compression::DecisionPolicy::Prefill::kNever,
+                         .evicts_in_decode = true};
+    traits_.budget.needed = false;
   }
   const compression::Traits& traits() const override { return traits_; }
   compression::Needs needs() const override { return {}; }
@@ -71,7 +72,7 @@ Result<Document> DocumentFrom(const tokenizer::Tokenizer& tokenizer,
   const std::string hay_text = tokenizer.Decode(sample);
   if (hay_text.empty()) {
     return Error{"a sample of " + std::to_string(sample.size()) +
-                 " tokens is no text: give -n more tokens"};
+                 " tokens is no text: give it more tokens"};
   }
   Rng rng(seed);
   std::set<std::string> things;

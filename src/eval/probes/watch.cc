@@ -9,8 +9,8 @@ class Watcher final : public compression::Method {
  public:
   Watcher(const kernels::TapSpec& taps, const Look& look) : look_(look) {
     traits_.spec = "watch";
-    traits_.needs_budget = false;
-    traits_.compresses_prefill = false;
+    traits_.budget.needed = false;
+    traits_.decisions.prefill = compression::DecisionPolicy::Prefill::kNever;
     needs_.prefill = taps;
   }
   const compression::Traits& traits() const override { return traits_; }

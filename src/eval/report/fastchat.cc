@@ -1,6 +1,5 @@
 #include "eval/report/fastchat.h"
 
-#include <charconv>
 #include <filesystem>
 #include <span>
 #include <system_error>
@@ -36,14 +35,6 @@ std::string AnswerId(const std::string& model_id, const std::string& question) {
   return hash.Hex().substr(0, 22);
 }
 
-// A number, as the questions have it.
-report::Value QuestionId(const std::string& id) {
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), number);
-  if (error == std::errc() && end == id.data() + id.size()) return number;
-  return id;
-}
-
 }  // namespace
 
 Result<void> WriteFastChatAnswers(const EvalResults& results, const std::string& model,
@@ -60,11 +51,12 @@ Result<void> WriteFastChatAnswers(const EvalResults& results, const std::string&
       const report::Value* turns = result->outcome.details.Find("turns");
       if (turns == nullptr) continue;
       const report::Record choice = {{"index", 0}, {"turns", *turns}};
-      const report::Record answer = {{"question_id", QuestionId(sample.id)},
-                                     {"answer_id", AnswerId(model_id, sample.id)},
-                                     {"model_id", model_id},
-                                     {"choices", report::List{choice}},
-                                     {"tstamp", seconds}};
+      const report::Record answer = {
+          {"question_id", sample.number ? report::Value(*sample.number) : report::Value(sample.id)},
+          {"answer_id", AnswerId(model_id, sample.id)},
+          {"model_id", model_id},
+          {"choices", report::List{choice}},
+          {"tstamp", seconds}};
       lines += report::ToJson(answer) + "\n";
     }
     const std::filesystem::path path = std::filesystem::path(folder) / (model_id + ".jsonl");

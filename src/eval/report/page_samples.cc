@@ -88,7 +88,7 @@ void AddSamples(const EvalResults& results, report::Page& page) {
       }
       if (n > rows.size()) {
         fold.text = "The first " + std::to_string(rows.size()) + " of " + std::to_string(n) +
-                    "; all are in --json.";
+                    "; all are in the JSON of the results.";
       }
       page.AddFold(std::move(fold));
     }

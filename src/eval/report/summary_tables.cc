@@ -283,12 +283,11 @@ std::vector<std::string> ListNotes(const EvalResults& results) {
   if (is_zero) {
     notes.emplace_back(
         "The full cache scores 0 here: this model does not solve the task, so no method can lose "
-        "anything. 'winnow eval needle --data builtin' is a task the model inside solves; other "
+        "anything. The task needle on builtin data is one that the model inside solves; other "
         "tasks need a model that was trained for them, and instruct models their chat template.");
   }
   if (exceeds) {
-    notes.emplace_back(
-        "(over): more bytes than --equal-bytes allows; the method cannot keep less.");
+    notes.emplace_back("(over): more bytes than the share asked for; the method cannot keep less.");
   }
   return notes;
 }

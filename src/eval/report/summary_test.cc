@@ -146,7 +146,7 @@ TEST(Summary, NoShareOfWhatIsNoise) {
   EXPECT_TRUE(has(ListNotes(noise), "two standard errors of zero"));
   EXPECT_FALSE(has(ListNotes(noise), "scores 0"));
   const EvalResults nothing = FakeResults(task, {{"a", 0, 0}, {"a", 0, 0}});
-  EXPECT_TRUE(has(ListNotes(nothing), "--data builtin"));
+  EXPECT_TRUE(has(ListNotes(nothing), "needle on builtin data"));
   const EvalResults right = FakeResults(task, {{"a", 1, 0}, {"a", 1, 1}});
   EXPECT_FALSE(has(ListNotes(right), "two standard errors of zero"));
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/log_sum_exp.h"
 #include "eval/probes/kept_tracker.h"
 #include "runtime/logits.h"
 
@@ -93,6 +94,7 @@ class Comparison {
     answer.cache_bytes = session.cache_bytes();
     answer.cache_bytes_with_lists = session.cache_bytes_with_lists();
     answer.cache_bytes_full_f16 = session.cache_bytes_full_f16();
+    answer.cache_parts = session.cache_parts();
   }
 
   Result<bool> Continue(Session& session, double prefill_ms, bool is_base, Answer& answer) {

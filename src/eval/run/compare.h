@@ -28,6 +28,7 @@ struct Answer {
   int64_t cache_bytes = 0;
   int64_t cache_bytes_with_lists = 0;
   int64_t cache_bytes_full_f16 = 0;
+  runtime::CacheParts cache_parts;
   KlDivergence against_full;  // next-token distributions, fed with the full cache's answer
   // [layer][kv_head] what is left of each token of the prompt, before anything is generated
   // (report::TokenMap); empty unless asked for.

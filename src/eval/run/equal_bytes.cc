@@ -63,7 +63,7 @@ Result<std::optional<SessionOptions>> AtEqualBytes(runtime::Engine& engine,
   SessionOptions chosen = options;
   chosen.compression.ratio = 0;
   chosen.compression.memory_bytes = 0;
-  const int64_t smallest = std::max<int64_t>(1, options.compression.method->traits().min_budget);
+  const int64_t smallest = std::max<int64_t>(1, options.compression.method->traits().budget.min);
   const auto n_prompt = static_cast<int64_t>(prompt.size());
   // Sizes known to fit and known to be too large.
   int64_t fits = smallest - 1;

@@ -142,6 +142,7 @@ Result<EvalResults> Evaluate(runtime::Engine& engine, const Task& task,
         {.id = sample.id,
          .group = sample.group,
          .labels = sample.labels,
+         .number = sample.number,
          .results = std::vector<std::optional<SampleResult>>(variants.size())});
   }
   Runner runner(engine, task, variants, options,

@@ -40,6 +40,7 @@ struct EvalOptions {
 struct EvaluatedSample {
   std::string id, group;
   report::Record labels;
+  std::optional<int64_t> number = std::nullopt;
   std::vector<std::optional<SampleResult>> results;  // [variant]; none: stopped before
 };
 

@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <utility>
+
+#include "base/log_sum_exp.h"
+#include "runtime/score.h"
 
 namespace winnow::eval {
 namespace {
@@ -47,7 +51,30 @@ class TokenWindow {
 
 }  // namespace
 
-Result<StreamPoint> ScoreStream(runtime::Session& session, std::span<const TokenId> tokens,
+int64_t StreamChunk(bool has_method, int64_t prefill_chunk, int64_t every) {
+  if (prefill_chunk > 0) return prefill_chunk;
+  return has_method ? 1 : std::clamp<int64_t>(every, 1, kBlock);
+}
+
+StreamReader ReaderFrom(runtime::Session& session, int64_t every) {
+  const runtime::CompressionOptions& compression = session.compression();
+  StreamReader reader;
+  reader.n_at_once = StreamChunk(compression.method != nullptr, compression.prefill_chunk, every);
+  reader.logits = [&session] { return session.logits(); };
+  const int64_t n_prompt = compression.prefill_chunk > 0 ? -1 : 0;
+  reader.score = [&session, n_prompt](std::span<const TokenId> tokens) {
+    std::vector<double> scores(tokens.size());
+    runtime::ScoreOptions options = {.first = 1, .n_prompt = n_prompt};
+    options.on_rows = [&](const runtime::LogitRows& rows) {
+      std::ranges::copy(rows.log_probabilities, scores.begin() + rows.first + 1);
+    };
+    const Result<bool> done = runtime::Score(session, tokens, options);
+    return done ? Result<std::vector<double>>(std::move(scores)) : done.error();
+  };
+  return reader;
+}
+
+Result<StreamPoint> ScoreStream(const StreamReader& reader, std::span<const TokenId> tokens,
                                 const StreamOptions& options) {
   size_t at = 0;
   const NextTokens next = [&](std::vector<TokenId>& more) -> Result<bool> {
@@ -57,39 +84,27 @@ Result<StreamPoint> ScoreStream(runtime::Session& session, std::span<const Token
     at += n;
     return n > 0;
   };
-  return ScoreStream(session, next, static_cast<int64_t>(tokens.size()), options);
+  return ScoreStream(reader, next, static_cast<int64_t>(tokens.size()), options);
 }
 
-Result<StreamPoint> ScoreStream(runtime::Session& session, const NextTokens& next_tokens,
+Result<StreamPoint> ScoreStream(const StreamReader& reader, const NextTokens& next_tokens,
                                 int64_t n_tokens, const StreamOptions& options) {
   if (n_tokens < 2) {
     return Error{"the text has " + std::to_string(n_tokens) + " tokens, expected at least 2"};
   }
-  const auto vocabulary =
-      static_cast<size_t>(session.engine().model().hyperparameters().vocabulary);
   if (options.score_from < 1 || options.score_from >= n_tokens) {
     return Error{"tokens from " + std::to_string(options.score_from) + " on are to be scored of " +
                  std::to_string(n_tokens)};
   }
-  const runtime::CompressionOptions& compression = session.compression();
-  const bool decodes = compression.method && compression.prefill_chunk == 0;
-  int64_t chunk = compression.prefill_chunk;
-  if (chunk == 0) chunk = compression.method ? 1 : std::clamp<int64_t>(options.every, 1, kBlock);
   TokenWindow tokens(next_tokens);
   StreamPoint point;
   MeanEstimate recent;
   Clock::time_point last_point = Clock::now();
 
-  const auto score = [&](int64_t first_token, std::span<const float> logits) {
-    for (size_t at = 0; at < logits.size(); at += vocabulary) {
-      const auto next = first_token + static_cast<int64_t>(at / vocabulary) + 1;
-      if (next >= n_tokens) return;
-      if (next < options.score_from) continue;
-      const std::span<const float> row = logits.subspan(at, vocabulary);
-      const double nll = LogSumExp(row) - row[static_cast<size_t>(tokens[next])];
-      point.nll.Add(nll);
-      recent.Add(nll);
-    }
+  const auto add = [&](int64_t token, double log_probability) {
+    if (token < options.score_from) return;
+    point.nll.Add(-log_probability);
+    recent.Add(-log_probability);
   };
   const auto tell = [&] {
     point.recent_nll = recent.mean();
@@ -99,23 +114,18 @@ Result<StreamPoint> ScoreStream(runtime::Session& session, const NextTokens& nex
     last_point = Clock::now();
   };
 
-  session.Reset();
   int64_t told = 0;
   while (point.n_tokens < n_tokens) {
-    const int64_t n = std::min(chunk, n_tokens - point.n_tokens);
+    const int64_t n = std::min(reader.n_at_once, n_tokens - point.n_tokens);
     WINNOW_TRY(tokens.Load(point.n_tokens, std::min(n_tokens, point.n_tokens + n + 1)));
-    if (decodes) {
-      WINNOW_TRY(session.Decode(tokens[point.n_tokens]));
-      score(point.n_tokens, session.logits());
-    } else {
-      runtime::Session::PrefillOptions prefill;
-      prefill.logits_from = 0;
-      prefill.on_logits = [&](int64_t first_row, std::span<const float> logits) {
-        score(point.n_tokens + first_row, logits);
-      };
-      WINNOW_TRY(session.Prefill(tokens.Part(point.n_tokens, n), prefill));
-    }
+    WINNOW_ASSIGN(const std::vector<double> scores, reader.score(tokens.Part(point.n_tokens, n)));
+    for (int64_t i = 1; i < n; ++i) add(point.n_tokens + i, scores[static_cast<size_t>(i)]);
     point.n_tokens += n;
+    if (point.n_tokens < n_tokens) {
+      const std::span<const float> logits = reader.logits();
+      const auto next = static_cast<size_t>(tokens[point.n_tokens]);
+      add(point.n_tokens, logits[next] - LogSumExp(logits));
+    }
     if (point.n_tokens - told >= options.every) {
       tell();
       told = point.n_tokens;

@@ -29,14 +29,29 @@ struct StreamOptions {
   std::function<bool(double done)> progress;  // false stops
 };
 
+// What reads a stream: an empty session, of the runtime or of the public API.
+struct StreamReader {
+  int64_t n_at_once = 1;  // tokens
+  // Appends tokens and tells the log-probability of each but the first: [tokens]. Error: that of
+  // the session.
+  std::function<Result<std::vector<double>>(std::span<const runtime::TokenId> tokens)> score;
+  std::function<std::span<const float>()> logits;  // after the last token
+};
+// Tokens that are read at once: under a method one, or as many as its prompt chunk; without one
+// nothing is lost in blocks, which end where StreamOptions::every wants a point.
+int64_t StreamChunk(bool has_method, int64_t prefill_chunk, int64_t every);
+// Requires: the session outlives the reader.
+StreamReader ReaderFrom(runtime::Session& session, int64_t every);
+
 // Appends the next tokens of a text; false: there are none left.
 using NextTokens = std::function<Result<bool>(std::vector<runtime::TokenId>& tokens)>;
 
 // The first n_tokens of a text, of which no more are held at once than are fed at once.
-// Errors: fewer than two tokens; nothing to score; those of the session and of `next`.
-Result<StreamPoint> ScoreStream(runtime::Session& session, const NextTokens& next, int64_t n_tokens,
-                                const StreamOptions& options);
-Result<StreamPoint> ScoreStream(runtime::Session& session, std::span<const runtime::TokenId> tokens,
+// Errors: fewer than two tokens; nothing to score; those of the reader and of `next`.
+Result<StreamPoint> ScoreStream(const StreamReader& reader, const NextTokens& next,
+                                int64_t n_tokens, const StreamOptions& options);
+Result<StreamPoint> ScoreStream(const StreamReader& reader,
+                                std::span<const runtime::TokenId> tokens,
                                 const StreamOptions& options);
 
 }  // namespace winnow::eval

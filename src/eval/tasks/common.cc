@@ -6,17 +6,23 @@
 
 namespace winnow::eval {
 
-Result<void> NeedData(const TaskContext& context, std::string_view expected) {
-  if (context.options.data.empty()) return Missing("", expected);
-  return {};
+Error OptionError(const TaskContext& context, std::string_view option, const std::string& text) {
+  return Error{context.Word(option) + ": " + text};
 }
 
-Result<std::vector<std::string>> ChooseTasks(const std::vector<std::string>& all,
+Result<void> NeedData(const TaskContext& context, const std::string& data,
+                      std::string_view expected) {
+  if (!data.empty()) return {};
+  return Error{"no data: give " + context.Word("data") + " DIR with " + std::string(expected)};
+}
+
+Result<std::vector<std::string>> ChooseTasks(const TaskContext& context,
+                                             const std::vector<std::string>& all,
                                              const std::vector<std::string>& wanted) {
   if (wanted.empty()) return all;
   for (const std::string& name : wanted) {
     if (std::find(all.begin(), all.end(), name) == all.end()) {
-      return Error{"--tasks: no '" + name + "'; there are " + Join(all, ", ")};
+      return OptionError(context, "tasks", "no '" + name + "'; there are " + Join(all, ", "));
     }
   }
   std::vector<std::string> chosen;
@@ -26,10 +32,11 @@ Result<std::vector<std::string>> ChooseTasks(const std::vector<std::string>& all
   return chosen;
 }
 
-Result<void> CheckDepths(const std::vector<int64_t>& depths) {
+Result<void> CheckDepths(const TaskContext& context, const std::vector<int64_t>& depths) {
   for (const int64_t depth : depths) {
     if (depth < 0 || depth > 100) {
-      return Error{"--depths: found " + std::to_string(depth) + ", expected per cent, 0 to 100"};
+      return OptionError(context, "depths",
+                         "found " + std::to_string(depth) + ", expected per cent, 0 to 100");
     }
   }
   return {};
@@ -50,6 +57,29 @@ Result<Prompt> FormatWithoutCutting(const PromptWriter& prompts, std::string_vie
                  std::to_string(prompts.MaxPromptTokens(n_answer)) + " before the answer"};
   }
   return prompt;
+}
+
+Result<int64_t> DocumentTokens(const PromptWriter& prompts, std::string_view unasked,
+                               std::span<const TokenId> prompt) {
+  WINNOW_ASSIGN(const std::vector<TokenId> other, prompts.WriteWhole(unasked, Style::kChat));
+  const auto end = std::mismatch(prompt.begin(), prompt.end(), other.begin(), other.end());
+  return end.first - prompt.begin();
+}
+
+Document AskedLater(std::span<const Question> questions, int64_t n_document) {
+  const Question& first = questions.front();
+  const auto begin = first.prompt.tokens.begin();
+  Document document;
+  document.tokens.assign(begin, begin + n_document);
+  document.max_tokens = first.max_tokens;
+  document.stop = first.stop;
+  for (const Question& question : questions) {
+    const auto& tokens = question.prompt.tokens;
+    document.questions.push_back({.tokens = {tokens.begin() + n_document, tokens.end()},
+                                  .references = question.references,
+                                  .score = question.score});
+  }
+  return document;
 }
 
 std::string FillIn(std::string_view form,

@@ -66,9 +66,10 @@ double LeaveOneOut(double (*metric)(std::string_view, std::string_view), std::st
   return sum / static_cast<double>(references.size());
 }
 
-Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Dialogue& dialogue) {
+Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const AnswerOptions& options,
+                                       const Dialogue& dialogue) {
   Question question;
-  question.max_tokens = Or(context.options.max_tokens, kMaxTokens);
+  question.max_tokens = options.max_tokens.value_or(kMaxTokens);
   WINNOW_ASSIGN(question.prompt,
                 context.prompts.Write(dialogue.prompt, Style::kChat, question.max_tokens));
   question.stop = {"\nQ:"};
@@ -82,32 +83,33 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Dialogu
   return MakeWorkload(std::move(question));
 }
 
-Result<std::vector<Sample>> Samples(const TaskContext& context) {
-  WINNOW_TRY(NeedData(context, kData));
-  const auto path = FindIn(context.options.data, {"coqa-dev-v1.0.json", "dev.json"});
-  if (!path) return Missing(context.options.data, kData);
+Result<std::vector<Sample>> Samples(const TaskContext& context, const AnswerOptions& options) {
+  WINNOW_TRY(NeedData(context, options.data, kData));
+  const auto path = FindIn(options.data, {"coqa-dev-v1.0.json", "dev.json"});
+  if (!path) return Missing(options.data, kData);
   WINNOW_ASSIGN(const std::vector<Row> rows, ReadJsonList(*path, "data"));
   std::vector<Sample> samples;
   for (size_t i = 0; i < rows.size(); ++i) {
     WINNOW_ASSIGN(const Dialogue dialogue, ReadDialogue(rows[i]));
     samples.push_back(
-        {.id = std::to_string(i), .group = "coqa", .labels = {}, .make = [&context, dialogue] {
-           return Make(context, dialogue);
-         }});
+        {.id = std::to_string(i),
+         .group = "coqa",
+         .labels = {},
+         .make = [&context, &options, dialogue] { return Make(context, options, dialogue); }});
   }
-  return ChooseSamples(std::move(samples), context.options);
+  return ChooseSamples(std::move(samples), options);
 }
 
 }  // namespace
 
 Task CoqaTask() {
-  return {.name = "coqa",
-          .summary = "the last question of a conversation about a story, with all turns before it",
-          .data = kData,
-          .repeats = "D2O's CoQA curves and ablations, ReFreeKV's main table",
-          .flags = {"-n"},
-          .columns = {{.name = "exact", .title = "exact"}, {.name = "f1", .title = "F1"}},
-          .samples = Samples};
+  return WithOptions<AnswerOptions>(
+      {.name = "coqa",
+       .summary = "the last question of a conversation about a story, with all turns before it",
+       .data = kData,
+       .repeats = "D2O's CoQA curves and ablations, ReFreeKV's main table",
+       .columns = {{.name = "exact", .title = "exact"}, {.name = "f1", .title = "F1"}}},
+      Samples);
 }
 
 }  // namespace winnow::eval

@@ -242,7 +242,6 @@ std::optional<std::string> FindIn(const std::string& data, const std::vector<std
 }
 
 Error Missing(const std::string& data, std::string_view expected) {
-  if (data.empty()) return Error{"no data: give --data DIR with " + std::string(expected)};
   return Error{data + ": not found: " + std::string(expected)};
 }
 

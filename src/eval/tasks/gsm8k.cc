@@ -13,6 +13,18 @@ constexpr const char* kData =
 constexpr int64_t kShots = 5;        // [LM evaluation harness]
 constexpr int64_t kMaxTokens = 256;  // [same]
 
+struct Gsm8kOptions : DataOptions {
+  std::optional<int64_t> shots;
+  std::optional<int64_t> max_tokens;
+};
+
+template <class Visitor>
+void Visit(Gsm8kOptions& o, Visitor& v) {
+  VisitData(o, v);
+  VisitShots(o.shots, v);
+  VisitMaxTokens(o.max_tokens, v);
+}
+
 struct Problem {
   std::string question, answer;
 };
@@ -34,10 +46,10 @@ Result<std::vector<Problem>> Read(const std::vector<std::string>& files, std::st
   return problems;
 }
 
-Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const std::string& examples,
-                                       const Problem& problem) {
+Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Gsm8kOptions& options,
+                                       const std::string& examples, const Problem& problem) {
   Question question;
-  question.max_tokens = Or(context.options.max_tokens, kMaxTokens);
+  question.max_tokens = options.max_tokens.value_or(kMaxTokens);
   const std::string text = examples + "Question: " + problem.question + "\nAnswer:";
   WINNOW_ASSIGN(question.prompt,
                 FormatWithoutCutting(context.prompts, text, Style::kChat, question.max_tokens));
@@ -51,21 +63,23 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const std::st
   return MakeWorkload(std::move(question));
 }
 
-Result<std::vector<Sample>> Samples(const TaskContext& context) {
-  WINNOW_TRY(NeedData(context, kData));
-  WINNOW_ASSIGN(const std::vector<std::string> files, ListFiles(context.options.data, ".jsonl"));
+Result<std::vector<Sample>> Samples(const TaskContext& context, const Gsm8kOptions& options) {
+  WINNOW_TRY(NeedData(context, options.data, kData));
+  WINNOW_ASSIGN(const std::vector<std::string> files, ListFiles(options.data, ".jsonl"));
   WINNOW_ASSIGN(const std::vector<Problem> problems, Read(files, "test"));
-  if (problems.empty()) return Missing(context.options.data, kData);
+  if (problems.empty()) return Missing(options.data, kData);
   std::string examples;
-  const int64_t n_shots = Or(context.options.shots, files.size() > 1 ? kShots : 0);
+  const int64_t n_shots = options.shots.value_or(files.size() > 1 ? kShots : 0);
   if (n_shots > 0) {
-    if (files.size() < 2) return Missing(context.options.data, "train*.jsonl, for --shots");
+    if (files.size() < 2)
+      return Missing(options.data, "train*.jsonl, for " + context.Word("shots"));
     WINNOW_ASSIGN(const std::vector<Problem> solved, Read(files, "train"));
     if (static_cast<int64_t>(solved.size()) < n_shots) {
-      return Error{"--shots: found " + std::to_string(solved.size()) + " solved examples, wanted " +
-                   std::to_string(n_shots)};
+      return OptionError(context, "shots",
+                         "found " + std::to_string(solved.size()) + " solved examples, wanted " +
+                             std::to_string(n_shots));
     }
-    for (const size_t i : Choose(solved.size(), n_shots, context.options.seed)) {
+    for (const size_t i : Choose(solved.size(), n_shots, options.seed)) {
       examples += "Question: " + solved[i].question + "\nAnswer: " + solved[i].answer + "\n\n";
     }
   }
@@ -74,26 +88,25 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
     samples.push_back({.id = std::to_string(i),
                        .group = "gsm8k",
                        .labels = {},
-                       .make = [&context, examples, problem = problems[i]] {
-                         return Make(context, examples, problem);
+                       .make = [&context, &options, examples, problem = problems[i]] {
+                         return Make(context, options, examples, problem);
                        }});
   }
-  return ChooseSamples(std::move(samples), context.options);
+  return ChooseSamples(std::move(samples), options);
 }
 
 }  // namespace
 
 Task Gsm8kTask() {
-  return {.name = "gsm8k",
-          .summary =
-              "word problems of arithmetic after solved examples; the number after #### must "
-              "be right",
-          .data = kData,
-          .repeats = "D2O's reasoning curves, ReFreeKV's main table",
-          .flags = {"--shots", "-n"},
-          .columns = {{.name = "exact", .title = "exact"},
-                      {.name = "last_number", .title = "last number"}},
-          .samples = Samples};
+  return WithOptions<Gsm8kOptions>(
+      {.name = "gsm8k",
+       .summary = "word problems of arithmetic after solved examples; the number after #### must "
+                  "be right",
+       .data = kData,
+       .repeats = "D2O's reasoning curves, ReFreeKV's main table",
+       .columns = {{.name = "exact", .title = "exact"},
+                   {.name = "last_number", .title = "last number"}}},
+      Samples);
 }
 
 }  // namespace winnow::eval

@@ -14,6 +14,20 @@ constexpr const char* kData =
     "(ordered_kv_records, key, value; one object per line)";
 constexpr int64_t kMaxTokens = 100;  // [its get_kv_responses script]
 
+struct KvRetrievalOptions : DataOptions {
+  std::vector<int64_t> lengths;
+  std::vector<int64_t> depths;
+  std::optional<int64_t> max_tokens;
+};
+
+template <class Visitor>
+void Visit(KvRetrievalOptions& o, Visitor& v) {
+  VisitData(o, v);
+  VisitLengths(o.lengths, v);
+  VisitDepths(o.depths, v);
+  VisitMaxTokens(o.max_tokens, v);
+}
+
 using Pair = std::pair<std::string, std::string>;
 
 struct Lookup {
@@ -61,9 +75,10 @@ std::string FormatPrompt(const Lookup& lookup) {
   return text + "}\n\nKey: \"" + lookup.key + "\"\nCorresponding value:";
 }
 
-Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Lookup& lookup) {
+Result<std::unique_ptr<Workload>> Make(const TaskContext& context,
+                                       const KvRetrievalOptions& options, const Lookup& lookup) {
   Question question;
-  question.max_tokens = Or(context.options.max_tokens, kMaxTokens);
+  question.max_tokens = options.max_tokens.value_or(kMaxTokens);
   WINNOW_ASSIGN(question.prompt, FormatWithoutCutting(context.prompts, FormatPrompt(lookup),
                                                       Style::kChat, question.max_tokens));
   question.references = {lookup.value};
@@ -73,11 +88,11 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Lookup&
   return MakeWorkload(std::move(question));
 }
 
-Result<std::vector<Sample>> Samples(const TaskContext& context) {
-  WINNOW_TRY(CheckDepths(context.options.depths));
-  WINNOW_TRY(NeedData(context, kData));
-  WINNOW_ASSIGN(const std::vector<std::string> files, ListFiles(context.options.data, ".jsonl"));
-  std::vector<int64_t> depths = context.options.depths;
+Result<std::vector<Sample>> Samples(const TaskContext& context, const KvRetrievalOptions& options) {
+  WINNOW_TRY(CheckDepths(context, options.depths));
+  WINNOW_TRY(NeedData(context, options.data, kData));
+  WINNOW_ASSIGN(const std::vector<std::string> files, ListFiles(options.data, ".jsonl"));
+  std::vector<int64_t> depths = options.depths;
   if (depths.empty()) depths = {-1};  // as in the file
   std::vector<Sample> samples;
   for (const std::string& path : files) {
@@ -85,35 +100,36 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
     for (size_t i = 0; i < rows.size(); ++i) {
       WINNOW_ASSIGN(const Lookup lookup, ReadLookup(rows[i]));
       const auto n_pairs = static_cast<int64_t>(lookup.pairs.size());
-      if (!Names(context.options.lengths, n_pairs)) continue;
+      if (!Names(options.lengths, n_pairs)) continue;
       for (const int64_t depth : depths) {
         Lookup moved = lookup;
         if (depth >= 0) WINNOW_TRY(MoveTo(depth, moved));
         const std::string at = depth >= 0 ? "/" + std::to_string(depth) + "%" : "";
         report::Record labels = {{"pairs", n_pairs}};
         if (depth >= 0) labels.Add("depth", depth);
-        samples.push_back(
-            {.id = FileName(path) + "/" + std::to_string(i) + at,
-             .group = std::to_string(n_pairs) + at,
-             .labels = std::move(labels),
-             .make = [&context, moved = std::move(moved)] { return Make(context, moved); }});
+        samples.push_back({.id = FileName(path) + "/" + std::to_string(i) + at,
+                           .group = std::to_string(n_pairs) + at,
+                           .labels = std::move(labels),
+                           .make = [&context, &options, moved = std::move(moved)] {
+                             return Make(context, options, moved);
+                           }});
       }
     }
   }
-  if (samples.empty()) return Missing(context.options.data, kData);
-  return ChooseSamples(std::move(samples), context.options);
+  if (samples.empty()) return Missing(options.data, kData);
+  return ChooseSamples(std::move(samples), options);
 }
 
 }  // namespace
 
 Task KvRetrievalTask() {
-  return {.name = "kv-retrieval",
-          .summary = "exact retrieval of one value from a list of random key-value pairs",
-          .data = kData,
-          .repeats = "none of the five papers' tables; exact recall with control of the position",
-          .flags = {"--lengths", "--depths", "-n"},
-          .columns = {{.name = "found", .title = "found"}},
-          .samples = Samples};
+  return WithOptions<KvRetrievalOptions>(
+      {.name = "kv-retrieval",
+       .summary = "exact retrieval of one value from a list of random key-value pairs",
+       .data = kData,
+       .repeats = "none of the five papers' tables; exact recall with control of the position",
+       .columns = {{.name = "found", .title = "found"}}},
+      Samples);
 }
 
 }  // namespace winnow::eval

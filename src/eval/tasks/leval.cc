@@ -73,9 +73,10 @@ struct Test {
   std::string document, instruction, answer;
 };
 
-Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Test& test) {
+Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const BenchmarkOptions& options,
+                                       const Test& test) {
   Question question;
-  question.max_tokens = Or(context.options.max_tokens, test.rule.max_tokens);
+  question.max_tokens = options.max_tokens.value_or(test.rule.max_tokens);
   // The examples of gsm100 and its instructions have their own "Question:".
   const std::string text = test.rule.metric == Metric::kNumber
                                ? test.document + test.instruction
@@ -89,14 +90,15 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Test& t
   return MakeWorkload(std::move(question));
 }
 
-Result<std::vector<Sample>> Samples(const TaskContext& context) {
-  WINNOW_TRY(NeedData(context, kData));
-  WINNOW_ASSIGN(const std::vector<std::string> files, ListFiles(context.options.data, ".jsonl"));
+Result<std::vector<Sample>> Samples(const TaskContext& context, const BenchmarkOptions& options) {
+  WINNOW_TRY(NeedData(context, options.data, kData));
+  WINNOW_ASSIGN(const std::vector<std::string> files, ListFiles(options.data, ".jsonl"));
   std::vector<std::string> names;
+  names.reserve(files.size());
   for (const std::string& path : files) {
     names.push_back(std::filesystem::path(path).stem().string());
   }
-  WINNOW_ASSIGN(const std::vector<std::string> wanted, ChooseTasks(names, context.options.tasks));
+  WINNOW_ASSIGN(const std::vector<std::string> wanted, ChooseTasks(context, names, options.tasks));
   std::vector<Sample> samples;
   for (size_t file = 0; file < files.size(); ++file) {
     if (std::find(wanted.begin(), wanted.end(), names[file]) == wanted.end()) continue;
@@ -113,29 +115,29 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
       for (size_t k = 0; k < questions.size(); ++k) {
         test.instruction = questions[k];
         test.answer = answers[k];
-        samples.push_back({.id = names[file] + "/" + std::to_string(i) + "/" + std::to_string(k),
-                           .group = names[file],
-                           .labels = {},
-                           .make = [&context, test] { return Make(context, test); }});
+        samples.push_back(
+            {.id = names[file] + "/" + std::to_string(i) + "/" + std::to_string(k),
+             .group = names[file],
+             .labels = {},
+             .make = [&context, &options, test] { return Make(context, options, test); }});
       }
     }
   }
-  if (samples.empty()) return Missing(context.options.data, kData);
-  return ChooseSamples(std::move(samples), context.options);
+  if (samples.empty()) return Missing(options.data, kData);
+  return ChooseSamples(std::move(samples), options);
 }
 
 }  // namespace
 
 Task LEvalTask() {
-  return {.name = "leval",
-          .summary =
-              "questions on long documents: letters, numbers, true or false, F1 and ROUGE-L as "
-              "the record asks",
-          .data = kData,
-          .repeats = "none of the five papers' tables",
-          .flags = {"--tasks", "-n"},
-          .columns = {{.name = "score", .title = "score"}},
-          .samples = Samples};
+  return WithOptions<BenchmarkOptions>(
+      {.name = "leval",
+       .summary = "questions on long documents: letters, numbers, true or false, F1 and ROUGE-L as "
+                  "the record asks",
+       .data = kData,
+       .repeats = "none of the five papers' tables",
+       .columns = {{.name = "score", .title = "score"}}},
+      Samples);
 }
 
 }  // namespace winnow::eval

@@ -21,6 +21,21 @@ constexpr const char* kData =
     "object "
     "per line), and its dataset2prompt.json, in the same directory or in config/";
 
+struct LongBenchOptions : DataOptions {
+  std::vector<std::string> tasks;
+  std::string jieba;  // folder of the Python package, for Chinese words
+  std::optional<int64_t> max_tokens;
+};
+
+template <class Visitor>
+void Visit(LongBenchOptions& o, Visitor& v) {
+  VisitData(o, v);
+  VisitTasks(o.tasks, v);
+  v("jieba", o.jieba, "DIR", "PyPI's package jieba, whose words Chinese F1 and ROUGE-L compare",
+    ParseText, FileUse::kReads);
+  VisitMaxTokens(o.max_tokens, v);
+}
+
 enum class Metric {
   kQaF1,
   kRougeL,
@@ -38,7 +53,7 @@ struct Part {
   Metric metric;
   int64_t max_tokens;
   bool few_shot = false;  // no chat template: examples or code to be gone on with
-  bool chinese = false;   // run where --tasks names it
+  bool chinese = false;   // run where it is named
 };
 
 constexpr Part kParts[] = {
@@ -115,10 +130,17 @@ double ScoreAnswer(const Part& part, const Jieba* jieba, std::string_view answer
 
 using SharedJieba = std::shared_ptr<const Jieba>;
 
-Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Part& part,
-                                       const std::string& form, const SharedJieba& jieba,
-                                       const Record& record) {
-  const int64_t max_tokens = Or(context.options.max_tokens, part.max_tokens);
+struct Test {
+  Part part;
+  std::string form;
+  SharedJieba jieba;
+  Record record;
+};
+
+Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const LongBenchOptions& options,
+                                       const Test& test) {
+  const auto& [part, form, jieba, record] = test;
+  const int64_t max_tokens = options.max_tokens.value_or(part.max_tokens);
   const std::string text = FillIn(form, {{"context", record.context}, {"input", record.input}});
   Question question;
   const Style style = part.few_shot ? Style::kPlain : Style::kChat;
@@ -126,8 +148,9 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Part& p
   question.max_tokens = max_tokens;
   if (std::string_view(part.name) == "samsum") question.stop = {"\n"};
   question.references = record.answers;
-  question.score = [part, jieba, record](const std::string& answer) {
-    return std::vector<Score>{{"score", ScoreAnswer(part, jieba.get(), answer, record)}};
+  question.score = [test](const std::string& answer) {
+    return std::vector<Score>{
+        {"score", ScoreAnswer(test.part, test.jieba.get(), answer, test.record)}};
   };
   return MakeWorkload(std::move(question));
 }
@@ -145,10 +168,11 @@ Result<Record> ReadRecord(const Row& row) {
 }
 
 // Those that are named; without names, the English and code tasks, which the papers' tables have.
-Result<std::vector<const Part*>> ChooseParts(const std::vector<std::string>& names) {
+Result<std::vector<const Part*>> ChooseParts(const TaskContext& context,
+                                             const std::vector<std::string>& names) {
   std::vector<std::string> all;
   for (const Part& part : kParts) all.emplace_back(part.name);
-  WINNOW_ASSIGN(const std::vector<std::string> wanted, ChooseTasks(all, names));
+  WINNOW_ASSIGN(const std::vector<std::string> wanted, ChooseTasks(context, all, names));
   std::vector<const Part*> parts;
   for (const Part& part : kParts) {
     const bool named = std::find(wanted.begin(), wanted.end(), part.name) != wanted.end();
@@ -158,24 +182,25 @@ Result<std::vector<const Part*>> ChooseParts(const std::vector<std::string>& nam
 }
 
 // Null where no part needs it.
-Result<SharedJieba> JiebaFor(const std::vector<const Part*>& parts, const std::string& folder) {
+Result<SharedJieba> JiebaFor(const TaskContext& context, const std::vector<const Part*>& parts,
+                             const std::string& folder) {
   const auto part =
       std::find_if(parts.begin(), parts.end(), [](const Part* p) { return NeedsJieba(p->metric); });
   if (part == parts.end()) return SharedJieba();
   if (folder.empty()) {
     const char* metric = (*part)->metric == Metric::kChineseQaF1 ? "F1" : "ROUGE-L";
-    return Error{std::string("--tasks ") + (*part)->name + ": its score, Chinese " + metric +
-                 ", needs jieba's words: run 'pip install --no-deps --target DIR jieba' and give "
-                 "--jieba DIR/jieba, or leave the task out (lsht and passage_retrieval_zh need "
-                 "no jieba)"};
+    return Error{context.Word("tasks") + " " + (*part)->name + ": its score, Chinese " + metric +
+                 ", needs jieba's words: run '" + kInstallJieba + "' and give " +
+                 context.Word("jieba") + " DIR/jieba, or leave the task out (lsht and " +
+                 "passage_retrieval_zh need no jieba)"};
   }
   WINNOW_ASSIGN(Jieba jieba, Jieba::Open(folder));
   return std::make_shared<const Jieba>(std::move(jieba));
 }
 
-Result<std::vector<Sample>> Samples(const TaskContext& context) {
-  WINNOW_TRY(NeedData(context, kData));
-  const std::string& data = context.options.data;
+Result<std::vector<Sample>> Samples(const TaskContext& context, const LongBenchOptions& options) {
+  WINNOW_TRY(NeedData(context, options.data, kData));
+  const std::string& data = options.data;
   const auto forms_path = FindIn(data, {"dataset2prompt.json", "config/dataset2prompt.json"});
   if (!forms_path) {
     return Missing(data,
@@ -183,8 +208,8 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
                    "its folder config)");
   }
   WINNOW_ASSIGN(const Row forms, ReadJsonObject(*forms_path));
-  WINNOW_ASSIGN(const std::vector<const Part*> parts, ChooseParts(context.options.tasks));
-  WINNOW_ASSIGN(const SharedJieba jieba, JiebaFor(parts, context.options.jieba));
+  WINNOW_ASSIGN(const std::vector<const Part*> parts, ChooseParts(context, options.tasks));
+  WINNOW_ASSIGN(const SharedJieba jieba, JiebaFor(context, parts, options.jieba));
   std::vector<Sample> samples;
   for (const Part* chosen : parts) {
     const Part& part = *chosen;
@@ -196,29 +221,30 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
     WINNOW_ASSIGN(const std::vector<Row> rows, ReadJsonLines(*path));
     for (size_t i = 0; i < rows.size(); ++i) {
       WINNOW_ASSIGN(Record record, ReadRecord(rows[i]));
+      Test test = {part, form, jieba, std::move(record)};
       samples.push_back({.id = part.name + ("/" + std::to_string(i)),
                          .group = part.name,
                          .labels = {},
-                         .make = [&context, &part, form, jieba, record = std::move(record)] {
-                           return Make(context, part, form, jieba, record);
+                         .make = [&context, &options, test = std::move(test)] {
+                           return Make(context, options, test);
                          }});
     }
   }
-  return ChooseSamples(std::move(samples), context.options);
+  return ChooseSamples(std::move(samples), options);
 }
 
 }  // namespace
 
 Task LongBenchTask() {
-  return {.name = "longbench",
-          .summary =
-              "question answering, summaries, few-shot, retrieval and code in long texts: 21 "
-              "tasks, each with its own prompt and metric; the 5 Chinese ones by --tasks",
-          .data = kData,
-          .repeats = "LongBench tables of TreeKV, D2O, HBW-KV, EMS; part of ReFreeKV's",
-          .flags = {"--tasks", "-n", "--jieba"},
-          .columns = {{.name = "score", .title = "score"}},
-          .samples = Samples};
+  return WithOptions<LongBenchOptions>(
+      {.name = "longbench",
+       .summary =
+           "question answering, summaries, few-shot, retrieval and code in long texts: 21 "
+           "tasks, each with its own prompt and metric; the 5 Chinese ones where they are named",
+       .data = kData,
+       .repeats = "LongBench tables of TreeKV, D2O, HBW-KV, EMS; part of ReFreeKV's",
+       .columns = {{.name = "score", .title = "score"}}},
+      Samples);
 }
 
 }  // namespace winnow::eval

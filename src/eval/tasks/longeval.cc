@@ -13,6 +13,18 @@ constexpr const char* kData =
 constexpr int64_t kLinesTokens = 15;   // of an answer [ours: " 12345" and a few words]
 constexpr int64_t kTopicsTokens = 50;  // [its eval script]
 
+struct LongEvalOptions : DataOptions {
+  std::vector<int64_t> lengths;
+  std::optional<int64_t> max_tokens;
+};
+
+template <class Visitor>
+void Visit(LongEvalOptions& o, Visitor& v) {
+  VisitData(o, v);
+  VisitLengths(o.lengths, v);
+  VisitMaxTokens(o.max_tokens, v);
+}
+
 struct Test {
   std::string prompt;
   std::string answer;
@@ -34,9 +46,10 @@ Result<Test> ReadTest(const Row& row) {
   return test;
 }
 
-Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Test& test) {
+Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const LongEvalOptions& options,
+                                       const Test& test) {
   Question question;
-  question.max_tokens = Or(context.options.max_tokens, test.lines ? kLinesTokens : kTopicsTokens);
+  question.max_tokens = options.max_tokens.value_or(test.lines ? kLinesTokens : kTopicsTokens);
   WINNOW_ASSIGN(question.prompt, FormatWithoutCutting(context.prompts, test.prompt, Style::kChat,
                                                       question.max_tokens));
   question.references = {test.answer};
@@ -48,39 +61,40 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Test& t
   return MakeWorkload(std::move(question));
 }
 
-Result<std::vector<Sample>> Samples(const TaskContext& context) {
-  WINNOW_TRY(NeedData(context, kData));
-  WINNOW_ASSIGN(const std::vector<std::string> files, ListFiles(context.options.data, ".jsonl"));
+Result<std::vector<Sample>> Samples(const TaskContext& context, const LongEvalOptions& options) {
+  WINNOW_TRY(NeedData(context, options.data, kData));
+  WINNOW_ASSIGN(const std::vector<std::string> files, ListFiles(options.data, ".jsonl"));
   std::vector<Sample> samples;
   for (const std::string& path : files) {
     const std::string name = FileName(path);
     const std::string number = FirstNumber(name);
     const int64_t n = number.empty() ? 0 : std::stoll(number.substr(0, 9));
-    if (!Names(context.options.lengths, n)) continue;
+    if (!Names(options.lengths, n)) continue;
     WINNOW_ASSIGN(const std::vector<Row> rows, ReadJsonLines(path));
     for (size_t i = 0; i < rows.size(); ++i) {
       WINNOW_ASSIGN(const Test test, ReadTest(rows[i]));
       const std::string group = std::to_string(n) + (test.lines ? " lines" : " topics");
-      samples.push_back({.id = name + "/" + std::to_string(i),
-                         .group = group,
-                         .labels = {{test.lines ? "lines" : "topics", n}},
-                         .make = [&context, test] { return Make(context, test); }});
+      samples.push_back(
+          {.id = name + "/" + std::to_string(i),
+           .group = group,
+           .labels = {{test.lines ? "lines" : "topics", n}},
+           .make = [&context, &options, test] { return Make(context, options, test); }});
     }
   }
-  if (samples.empty()) return Missing(context.options.data, kData);
-  return ChooseSamples(std::move(samples), context.options);
+  if (samples.empty()) return Missing(options.data, kData);
+  return ChooseSamples(std::move(samples), options);
 }
 
 }  // namespace
 
 Task LongEvalTask() {
-  return {.name = "longeval",
-          .summary = "the number in one of many lines, or the first topic of a long conversation",
-          .data = kData,
-          .repeats = "none of the five papers' tables; exact retrieval at growing length",
-          .flags = {"--lengths", "-n"},
-          .columns = {{.name = "right", .title = "right"}},
-          .samples = Samples};
+  return WithOptions<LongEvalOptions>(
+      {.name = "longeval",
+       .summary = "the number in one of many lines, or the first topic of a long conversation",
+       .data = kData,
+       .repeats = "none of the five papers' tables; exact retrieval at growing length",
+       .columns = {{.name = "right", .title = "right"}}},
+      Samples);
 }
 
 }  // namespace winnow::eval

@@ -13,6 +13,33 @@ namespace {
 constexpr int64_t kMaxTokens = 32;  // [ReFreeKV's repository]
 constexpr int64_t kShots = 5;       // [MMLU]
 
+// How an option is chosen.
+enum class By { kLetter, kText, kGeneration };
+
+Result<By> ParseBy(std::string_view text) {
+  if (text == "letter") return By::kLetter;
+  if (text == "text") return By::kText;
+  if (text == "generation") return By::kGeneration;
+  return Error{"found '" + std::string(text) + "', expected letter, text or generation"};
+}
+
+struct MultipleChoiceOptions : DataOptions {
+  std::vector<std::string> tasks;
+  By by = By::kLetter;
+  std::optional<int64_t> shots;
+  std::optional<int64_t> max_tokens;
+};
+
+template <class Visitor>
+void Visit(MultipleChoiceOptions& o, Visitor& v) {
+  VisitData(o, v);
+  VisitTasks(o.tasks, v);
+  v("by", o.by, "WHAT",
+    "how an option is chosen: letter or text (the likeliest), generation [letter]", ParseBy);
+  VisitShots(o.shots, v);
+  VisitMaxTokens(o.max_tokens, v);
+}
+
 char OptionLetter(size_t option) { return static_cast<char>('A' + option); }
 
 // The question, its options (unless the answers' texts are scored) and what comes before the
@@ -69,10 +96,11 @@ Result<std::unique_ptr<Workload>> MakeScored(const TaskContext& context,
 }
 
 Result<std::unique_ptr<Workload>> MakeGenerated(const TaskContext& context,
+                                                const MultipleChoiceOptions& options,
                                                 const ChoiceQuestion& choice,
                                                 const std::string& text) {
   Question question;
-  question.max_tokens = Or(context.options.max_tokens, kMaxTokens);
+  question.max_tokens = options.max_tokens.value_or(kMaxTokens);
   WINNOW_ASSIGN(question.prompt, context.prompts.Write(text, Style::kChat, question.max_tokens));
   question.stop = {"\nQuestion:"};
   const std::string letter(1, OptionLetter(choice.right));
@@ -84,53 +112,53 @@ Result<std::unique_ptr<Workload>> MakeGenerated(const TaskContext& context,
   return MakeWorkload(std::move(question));
 }
 
-Result<std::vector<Sample>> Samples(const TaskContext& context) {
-  WINNOW_TRY(NeedData(context, kMultipleChoiceData));
-  const std::string by = context.options.by.empty() ? "letter" : context.options.by;
-  if (by != "letter" && by != "text" && by != "generation") {
-    return Error{"--by: found '" + by + "', expected letter, text or generation"};
-  }
-  WINNOW_ASSIGN(const std::vector<ChoiceQuestion> questions, ReadChoiceQuestions(context.options));
-  const int64_t n_shots = Or(context.options.shots, kShots);
+Result<std::vector<Sample>> Samples(const TaskContext& context,
+                                    const MultipleChoiceOptions& options) {
+  WINNOW_TRY(NeedData(context, options.data, kMultipleChoiceData));
+  WINNOW_ASSIGN(const std::vector<ChoiceQuestion> questions,
+                ReadChoiceQuestions(options.data, options.seed));
+  const int64_t n_shots = options.shots.value_or(kShots);
   std::vector<std::string> names;
   for (const ChoiceQuestion& question : questions) {
     if (std::find(names.begin(), names.end(), question.group) == names.end()) {
       names.push_back(question.group);
     }
   }
-  WINNOW_ASSIGN(const std::vector<std::string> wanted, ChooseTasks(names, context.options.tasks));
+  WINNOW_ASSIGN(const std::vector<std::string> wanted, ChooseTasks(context, names, options.tasks));
   std::vector<Sample> samples;
   for (const ChoiceQuestion& question : questions) {
     if (std::find(wanted.begin(), wanted.end(), question.group) == wanted.end()) continue;
-    if (by == "text" && !question.ready_prompt.empty()) {
-      return Error{"--by text: " + question.id + " is a finished prompt that ends before a letter"};
+    if (options.by == By::kText && !question.ready_prompt.empty()) {
+      return Error{context.Word("by") + " text: " + question.id +
+                   " is a finished prompt that ends before a letter"};
     }
     samples.push_back(
         {.id = question.id,
          .group = question.group,
          .labels = {},
-         .make = [&context, question, n_shots, by]() -> Result<std::unique_ptr<Workload>> {
-           const std::string text = FormatPrompt(question, n_shots, by != "text");
-           if (by == "generation") return MakeGenerated(context, question, text);
-           return MakeScored(context, question, text, by == "text");
+         .make = [&context, &options, question, n_shots]() -> Result<std::unique_ptr<Workload>> {
+           const std::string text = FormatPrompt(question, n_shots, options.by != By::kText);
+           if (options.by == By::kGeneration)
+             return MakeGenerated(context, options, question, text);
+           return MakeScored(context, question, text, options.by == By::kText);
          }});
   }
-  return ChooseSamples(std::move(samples), context.options);
+  return ChooseSamples(std::move(samples), options);
 }
 
 }  // namespace
 
 Task MultipleChoiceTask() {
-  return {.name = "multiple-choice",
-          .summary =
-              "questions with lettered options, answered by the likeliest letter, the likeliest "
-              "answer text, or a generated letter",
-          .data = kMultipleChoiceData,
-          .repeats = "ReFreeKV's GPQA, MMLU and QuALITY; H2O's OpenBookQA",
-          .flags = {"--tasks", "--by", "--shots", "-n"},
-          .columns = {{.name = "right", .title = "right"},
-                      {.name = "right_norm", .title = "right per byte"}},
-          .samples = Samples};
+  return WithOptions<MultipleChoiceOptions>(
+      {.name = "multiple-choice",
+       .summary =
+           "questions with lettered options, answered by the likeliest letter, the likeliest "
+           "answer text, or a generated letter",
+       .data = kMultipleChoiceData,
+       .repeats = "ReFreeKV's GPQA, MMLU and QuALITY; H2O's OpenBookQA",
+       .columns = {{.name = "right", .title = "right"},
+                   {.name = "right_norm", .title = "right per byte"}}},
+      Samples);
 }
 
 }  // namespace winnow::eval

@@ -159,24 +159,24 @@ Result<Questions> ReadReadyPrompts(const std::string& path) {
 
 }  // namespace
 
-Result<std::vector<ChoiceQuestion>> ReadChoiceQuestions(const TaskOptions& options) {
-  std::string data = options.data;
+Result<std::vector<ChoiceQuestion>> ReadChoiceQuestions(const std::string& data, uint64_t seed) {
   std::error_code problem;
-  if (fs::is_directory(fs::path(data) / "test", problem)) data = (fs::path(data) / "test").string();
+  const bool is_mmlu = fs::is_directory(fs::path(data) / "test", problem);
+  const std::string files = is_mmlu ? (fs::path(data) / "test").string() : data;
   Questions questions;
   for (const char* ending : {".csv", ".jsonl", ".json"}) {
-    WINNOW_ASSIGN(const std::vector<std::string> paths, ListFiles(data, ending));
+    WINNOW_ASSIGN(const std::vector<std::string> paths, ListFiles(files, ending));
     for (const std::string& path : paths) {
-      if (!path.ends_with(ending)) continue;  // --data is a file of another form
+      if (!path.ends_with(ending)) continue;  // `data` is a file of another form
       Result<Questions> found = Questions();
-      if (std::string_view(ending) == ".csv") found = ReadCsvFile(path, options.seed);
+      if (std::string_view(ending) == ".csv") found = ReadCsvFile(path, seed);
       if (std::string_view(ending) == ".jsonl") found = ReadJsonLinesFile(path);
       if (std::string_view(ending) == ".json") found = ReadReadyPrompts(path);
       if (!found) return found.error();
       std::move(found->begin(), found->end(), std::back_inserter(questions));
     }
   }
-  if (questions.empty()) return Missing(options.data, kMultipleChoiceData);
+  if (questions.empty()) return Missing(data, kMultipleChoiceData);
   return questions;
 }
 

@@ -1,10 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
-#include "eval/tasks/task.h"
 
 namespace winnow::eval {
 
@@ -28,8 +28,9 @@ inline constexpr const char* kMultipleChoiceData =
     "and "
     "choices, answerKey); *.json with samples of prompt and input_label";
 
-// All questions of the files of --data, whatever their form. Options of GPQA, whose right answer
-// comes first, are shuffled by the seed. Errors: no such file, or a form that is none of these.
-Result<std::vector<ChoiceQuestion>> ReadChoiceQuestions(const TaskOptions& options);
+// All questions of the files of `data`, a file or directory, whatever their form. Options of GPQA,
+// whose right answer comes first, are shuffled by the seed. Errors: no such file, or a form that is
+// none of these.
+Result<std::vector<ChoiceQuestion>> ReadChoiceQuestions(const std::string& data, uint64_t seed);
 
 }  // namespace winnow::eval

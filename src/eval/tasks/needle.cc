@@ -27,8 +27,36 @@ constexpr std::string_view kSandwichAnswer =
 constexpr int64_t kSandwichTokens = 50;
 constexpr int64_t kCodeTokens = 12;
 constexpr int64_t kCodeNeedles = 4;
+constexpr int64_t kMaxNeedles = 500;
 constexpr std::string_view kForm = "{document}\n\nQuestion: {question}\nAnswer:";
 constexpr std::string_view kCodeForm = "{document}\nQuestion: {question} Answer:";
+
+struct NeedleOptions : DataOptions {
+  std::vector<int64_t> lengths, depths;
+  std::optional<int64_t> max_tokens, n_needles;
+  std::string needle;            // "code", or one's own, with a question and an answer
+  std::string question, answer;  // of one's own
+  std::string form;              // of a prompt, with {document} and {question}
+  bool hide_question = false;
+};
+
+template <class Visitor>
+void Visit(NeedleOptions& o, Visitor& v) {
+  VisitData(o, v);
+  VisitLengths(o.lengths, v);
+  VisitDepths(o.depths, v);
+  VisitMaxTokens(o.max_tokens, v);
+  v("needle", o.needle, "TEXT",
+    "what is hidden: 'code' for codes of things, or a sentence of your own; without it the "
+    "sandwich in Dolores Park",
+    ParseText);
+  v("needles", o.n_needles, "N", "codes hidden in a text, one of them asked for [4]",
+    ParsePositive);
+  v("question", o.question, "TEXT", "about a needle of your own", ParseText);
+  v("answer", o.answer, "TEXT", "to that question", ParseText);
+  v("form", o.form, "TEXT", "a prompt with {document} and {question} in it", ParseText);
+  VisitHideQuestion(o.hide_question, v);
+}
 
 // What is hidden, asked and answered.
 struct NeedleCase {
@@ -59,12 +87,12 @@ NeedleCase CodeCase(double depth, int64_t n_needles, Rng& rng) {
   return needle_case;
 }
 
-NeedleCase CustomCase(const TaskOptions& options, double depth) {
+NeedleCase CustomCase(const NeedleOptions& options, double depth) {
   return {{{options.needle, depth}}, options.question, options.answer, options.needle};
 }
 
 // The data inside comes with codes, which the model inside finds.
-bool HidesCodes(const TaskOptions& options) {
+bool HidesCodes(const NeedleOptions& options) {
   return options.needle == "code" || (options.needle.empty() && options.data == kBuiltin);
 }
 
@@ -74,14 +102,14 @@ struct Cell {
 
 class NeedleBuilder {
  public:
-  NeedleBuilder(const TaskContext& context, std::string hay)
-      : context_(context), hay_(context.tokenizer, std::move(hay)) {}
+  NeedleBuilder(const TaskContext& context, const NeedleOptions& options, std::string hay)
+      : context_(context), options_(options), hay_(context.tokenizer, std::move(hay)) {}
 
-  bool codes() const { return HidesCodes(context_.options); }
+  bool codes() const { return HidesCodes(options_); }
 
   Result<std::unique_ptr<Workload>> Make(const Cell& cell) const {
-    const TaskOptions& options = context_.options;
-    const int64_t max_tokens = Or(options.max_tokens, codes() ? kCodeTokens : kSandwichTokens);
+    const int64_t max_tokens =
+        options_.max_tokens.value_or(codes() ? kCodeTokens : kSandwichTokens);
     if (cell.length > context_.context) {
       return Error{"a text of " + std::to_string(cell.length) + " tokens, the context holds " +
                    std::to_string(context_.context)};
@@ -89,7 +117,7 @@ class NeedleBuilder {
     const uint64_t place = static_cast<uint64_t>(cell.number) * 1000003u +
                            static_cast<uint64_t>(cell.length) * 101u +
                            static_cast<uint64_t>(cell.depth);
-    Rng rng(options.seed * 0x9E3779B97F4A7C15u + place);
+    Rng rng(options_.seed * 0x9E3779B97F4A7C15u + place);
     // The first text of a cell begins where the hay does, as in the original.
     const size_t start = cell.number == 0 ? 0 : rng.Below(hay_.n_sentences());
     const NeedleCase needle_case = MakeCase(static_cast<double>(cell.depth), rng);
@@ -97,8 +125,9 @@ class NeedleBuilder {
     Question question;
     int64_t n_hay = cell.length - max_tokens;
     if (n_hay < 0) {
-      return Error{"--lengths: a text of " + std::to_string(cell.length) +
-                   " tokens has no room for an answer of " + std::to_string(max_tokens)};
+      return OptionError(context_, "lengths",
+                         "a text of " + std::to_string(cell.length) +
+                             " tokens has no room for an answer of " + std::to_string(max_tokens));
     }
     std::string document;
     for (int attempt = 0; attempt < 8; ++attempt) {
@@ -114,9 +143,6 @@ class NeedleBuilder {
                      " tokens"};
       }
     }
-    if (options.hide_question) {
-      WINNOW_ASSIGN(question.n_document, DocumentTokens(document, question.prompt.tokens));
-    }
     question.max_tokens = max_tokens;
     if (!context_.prompts.has_template()) question.stop = {"\n"};
     question.references = {needle_case.answer};
@@ -127,63 +153,59 @@ class NeedleBuilder {
           {"key_words", KeyWordShare(answer, needle_case.needles[0].text, needle_case.question)},
           {"rouge1", Rouge1(answer, needle_case.statement)}};
     };
-    return MakeWorkload(std::move(question));
+    if (!options_.hide_question) return MakeWorkload(std::move(question));
+    WINNOW_ASSIGN(const int64_t n, DocumentTokens(context_.prompts, FormatPrompt(document, ""),
+                                                  question.prompt.tokens));
+    return MakeWorkload(AskedLater({&question, 1}, n));
   }
 
  private:
-  // Tokens of the prompt before the question's first: what prompts with other questions share.
-  Result<int64_t> DocumentTokens(const std::string& document,
-                                 std::span<const TokenId> prompt) const {
-    WINNOW_ASSIGN(const std::vector<TokenId> other,
-                  context_.prompts.WriteWhole(FormatPrompt(document, ""), Style::kChat));
-    const auto end = std::mismatch(prompt.begin(), prompt.end(), other.begin(), other.end());
-    return end.first - prompt.begin();
-  }
-
   NeedleCase MakeCase(double depth, Rng& rng) const {
-    const TaskOptions& options = context_.options;
-    if (codes()) return CodeCase(depth, Or(options.n_needles, kCodeNeedles), rng);
-    if (options.needle.empty()) return SandwichCase(depth);
-    return CustomCase(options, depth);
+    if (codes()) return CodeCase(depth, options_.n_needles.value_or(kCodeNeedles), rng);
+    if (options_.needle.empty()) return SandwichCase(depth);
+    return CustomCase(options_, depth);
   }
 
   std::string FormatPrompt(const std::string& document, const std::string& question) const {
-    const TaskOptions& options = context_.options;
     std::string_view form = codes() ? kCodeForm : kForm;
     if (context_.prompts.has_template()) form = "{document}\n\n{question}";
-    if (!options.form.empty()) form = options.form;
+    if (!options_.form.empty()) form = options_.form;
     return FillIn(form, {{"document", document}, {"question", question}});
   }
 
   const TaskContext& context_;
+  const NeedleOptions& options_;
   Haystack hay_;
 };
 
-Result<void> Check(const TaskOptions& options) {
+Result<void> Check(const TaskContext& context, const NeedleOptions& options) {
+  const std::string needle = context.Word("needle");
   const bool own = !options.needle.empty() && options.needle != "code";
   if (own && (options.question.empty() || options.answer.empty())) {
-    return Error{"--needle: a needle of your own needs --question and --answer"};
+    return OptionError(context, "needle",
+                       "a needle of your own needs " + context.Word("question") + " and " +
+                           context.Word("answer"));
   }
   if (!own && (!options.question.empty() || !options.answer.empty())) {
-    return Error{"--question and --answer belong to a --needle of your own"};
+    return Error{context.Word("question") + " and " + context.Word("answer") + " belong to a " +
+                 needle + " of your own"};
   }
-  if (!HidesCodes(options) && options.n_needles != -1) {
-    return Error{"--needles: several needles are for --needle code"};
+  if (!HidesCodes(options) && options.n_needles) {
+    return OptionError(context, "needles", "several needles are for " + needle + " code");
   }
-  if (options.n_needles == 0 || options.n_needles > 500) {
-    return Error{"--needles: expected 1 to 500"};
+  if (options.n_needles > kMaxNeedles) {
+    return OptionError(context, "needles", "expected 1 to " + std::to_string(kMaxNeedles));
   }
-  return CheckDepths(options.depths);
+  return CheckDepths(context, options.depths);
 }
 
-Result<std::vector<Sample>> Samples(const TaskContext& context) {
-  const TaskOptions& options = context.options;
-  WINNOW_TRY(Check(options));
-  WINNOW_TRY(NeedData(context, kTextData));
+Result<std::vector<Sample>> Samples(const TaskContext& context, const NeedleOptions& options) {
+  WINNOW_TRY(Check(context, options));
+  WINNOW_TRY(NeedData(context, options.data, kTextData));
   WINNOW_ASSIGN(const std::vector<NamedText> texts, ReadTexts(options.data));
   std::string hay;
   for (const NamedText& text : texts) hay += text.text + "\n";
-  const auto maker = std::make_shared<const NeedleBuilder>(context, std::move(hay));
+  const auto maker = std::make_shared<const NeedleBuilder>(context, options, std::move(hay));
   std::vector<int64_t> lengths = options.lengths;
   if (lengths.empty()) {
     for (int64_t i = 1; i <= 4; ++i) lengths.push_back(context.context * i / 4);
@@ -195,7 +217,7 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
   std::vector<Sample> samples;
   for (const int64_t length : lengths) {
     for (const int64_t depth : depths) {
-      for (int64_t i = 0; i < Or(options.n_samples, 1); ++i) {
+      for (int64_t i = 0; i < options.n_samples.value_or(1); ++i) {
         const std::string group = std::to_string(length) + "/" + std::to_string(depth) + "%";
         samples.push_back(
             {.id = group + "/" + std::to_string(i),
@@ -211,17 +233,16 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
 }  // namespace
 
 Task NeedleTask() {
-  return {.name = "needle",
-          .summary = "a statement hidden in a long text, at every depth and length",
-          .data = kTextData,
-          .repeats = "the needle tests of EMS, D2O and HBW-KV",
-          .flags = {"--lengths", "--depths", "--needle", "--needles", "--question", "--answer",
-                    "--form", "--hide-question", "-n"},
-          .columns = {{.name = "exact", .title = "exact"},
-                      {.name = "contains", .title = "contains"},
-                      {.name = "key_words", .title = "key words"},
-                      {.name = "rouge1", .title = "ROUGE-1"}},
-          .samples = Samples};
+  return WithOptions<NeedleOptions>(
+      {.name = "needle",
+       .summary = "a statement hidden in a long text, at every depth and length",
+       .data = kTextData,
+       .repeats = "the needle tests of EMS, D2O and HBW-KV",
+       .columns = {{.name = "exact", .title = "exact"},
+                   {.name = "contains", .title = "contains"},
+                   {.name = "key_words", .title = "key words"},
+                   {.name = "rouge1", .title = "ROUGE-1"}}},
+      Samples);
 }
 
 }  // namespace winnow::eval

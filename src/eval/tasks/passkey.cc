@@ -18,7 +18,19 @@ constexpr std::string_view kForm =
     "There is an important info hidden inside a lot of irrelevant text. Find it and memorize it. I "
     "will quiz you about the important information there.\n\n{document}\n\nWhat is the pass key? "
     "The pass key is";
-constexpr int64_t kAnswerTokens = 12;
+
+struct PasskeyOptions : SampleOptions {
+  std::vector<int64_t> lengths, depths;
+  int64_t max_tokens = 12;  // of the answer
+};
+
+template <class Visitor>
+void Visit(PasskeyOptions& o, Visitor& v) {
+  VisitSamples(o, v);
+  VisitLengths(o.lengths, v);
+  VisitDepths(o.depths, v);
+  VisitMaxTokens(o.max_tokens, v);
+}
 
 struct Cell {
   int64_t length = 0;  // tokens, the answer's included
@@ -26,23 +38,24 @@ struct Cell {
   int64_t number = 0;
 };
 
-Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Haystack& hay,
-                                       const Cell& cell) {
-  const TaskOptions& options = context.options;
+Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const PasskeyOptions& options,
+                                       const Haystack& hay, const Cell& cell) {
   Rng rng(options.seed * 1000003 + static_cast<uint64_t>(cell.length * 101 + cell.depth) * 1009 +
           static_cast<uint64_t>(cell.number));
   const std::string key = std::to_string(10000 + rng.Below(90000));
   const Needle needle = {"The pass key is " + key + ". Remember it. " + key + " is the pass key.",
                          static_cast<double>(cell.depth)};
   Question question;
-  question.max_tokens = Or(options.max_tokens, kAnswerTokens);
+  question.max_tokens = options.max_tokens;
   // The filler shrinks until the prompt has its length.
   const int64_t n_prompt = cell.length - question.max_tokens;
   for (int64_t n_filler = n_prompt; question.prompt.tokens.empty();) {
     if (n_filler < 0) {
-      return Error{"--lengths: " + std::to_string(cell.length) +
-                   " tokens have no room for the pass key, the question and an answer of " +
-                   std::to_string(question.max_tokens)};
+      return OptionError(
+          context, "lengths",
+          std::to_string(cell.length) +
+              " tokens have no room for the pass key, the question and an answer of " +
+              std::to_string(question.max_tokens));
     }
     const std::string text = FillIn(kForm, {{"document", hay.Build(n_filler, 0, {needle})}});
     WINNOW_ASSIGN(std::vector<TokenId> tokens, context.prompts.WriteWhole(text, Style::kChat));
@@ -61,9 +74,8 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Haystac
   return MakeWorkload(std::move(question));
 }
 
-Result<std::vector<Sample>> Samples(const TaskContext& context) {
-  const TaskOptions& options = context.options;
-  WINNOW_TRY(CheckDepths(options.depths));
+Result<std::vector<Sample>> Samples(const TaskContext& context, const PasskeyOptions& options) {
+  WINNOW_TRY(CheckDepths(context, options.depths));
   std::vector<int64_t> lengths = options.lengths;
   if (lengths.empty()) lengths = {context.context / 4, context.context / 2, context.context};
   std::vector<int64_t> depths = options.depths;
@@ -73,12 +85,12 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
   for (const int64_t length : lengths) {
     for (const int64_t depth : depths) {
       const std::string group = std::to_string(length) + "/" + std::to_string(depth) + "%";
-      for (int64_t i = 0; i < Or(options.n_samples, 1); ++i) {
+      for (int64_t i = 0; i < options.n_samples.value_or(1); ++i) {
         samples.push_back({.id = group + "/" + std::to_string(i),
                            .group = group,
                            .labels = {{"length", length}, {"depth", depth}},
-                           .make = [&context, hay, cell = Cell{length, depth, i}] {
-                             return Make(context, *hay, cell);
+                           .make = [&context, &options, hay, cell = Cell{length, depth, i}] {
+                             return Make(context, options, *hay, cell);
                            }});
       }
     }
@@ -89,13 +101,13 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
 }  // namespace
 
 Task PasskeyTask() {
-  return {.name = "passkey",
-          .summary = "five digits hidden among sentences that repeat, at every depth and length",
-          .data = "nothing",
-          .repeats = "Landmark Attention, Section 4.2",
-          .flags = {"--samples", "--lengths", "--depths", "-n"},
-          .columns = {{.name = "exact", .title = "exact"}},
-          .samples = Samples};
+  return WithOptions<PasskeyOptions>(
+      {.name = "passkey",
+       .summary = "five digits hidden among sentences that repeat, at every depth and length",
+       .data = "nothing",
+       .repeats = "Landmark Attention, Section 4.2",
+       .columns = {{.name = "exact", .title = "exact"}}},
+      Samples);
 }
 
 }  // namespace winnow::eval

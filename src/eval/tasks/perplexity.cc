@@ -12,9 +12,46 @@
 namespace winnow::eval {
 namespace {
 
-constexpr int64_t kEvery = 1000;          // tokens between points of a curve
 constexpr int64_t kMinTokens = 16;        // of a window worth scoring
 constexpr int64_t kDefaultWindow = 2048;  // at most [TreeKV's stride on PG19]
+
+struct WindowOptions : DataOptions {
+  std::vector<int64_t> lengths;
+  std::optional<int64_t> chunks;  // windows of a text
+};
+
+template <class Visitor>
+void Visit(WindowOptions& o, Visitor& v) {
+  VisitData(o, v);
+  VisitLengths(o.lengths, v);
+  v("chunks", o.chunks, "N", "windows of a text at most", ParsePositive);
+}
+
+enum class Protocol { kSliding, kHalves, kStream };
+
+Result<Protocol> ParseProtocol(std::string_view text) {
+  if (text == "sliding") return Protocol::kSliding;
+  if (text == "halves") return Protocol::kHalves;
+  if (text == "stream") return Protocol::kStream;
+  return Error{"found '" + std::string(text) + "', expected sliding, halves or stream"};
+}
+
+struct TextOptions : WindowOptions {
+  Protocol protocol = Protocol::kSliding;
+  std::optional<int64_t> stride;  // tokens between windows; none: half a window
+  int64_t every = 1000;           // tokens between points of a curve
+};
+
+template <class Visitor>
+void Visit(TextOptions& o, Visitor& v) {
+  Visit(static_cast<WindowOptions&>(o), v);
+  v("protocol", o.protocol, "NAME",
+    "sliding (windows that overlap, read token by token), halves (the first half of a window is a "
+    "prompt), or stream (all texts as one) [sliding]",
+    ParseProtocol);
+  v("stride", o.stride, "N", "tokens between sliding windows [half a window]", ParsePositive);
+  v("every", o.every, "N", "tokens between points of a stream's curve [1000]", ParsePositive);
+}
 
 // The tokens of a text with the model's beginning of text, if it wants one, in the place of the
 // first.
@@ -59,13 +96,14 @@ std::vector<Cut> Halve(int64_t n_tokens, int64_t length, bool against_full) {
   return cuts;
 }
 
-Result<std::vector<int64_t>> ReadLengths(const TaskContext& context) {
-  std::vector<int64_t> lengths = context.options.lengths;
+Result<std::vector<int64_t>> LengthsFrom(const TaskContext& context, const WindowOptions& options) {
+  std::vector<int64_t> lengths = options.lengths;
   if (lengths.empty()) lengths = {std::min(context.context, kDefaultWindow)};
   for (const int64_t length : lengths) {
     if (length < kMinTokens) {
-      return Error{"--lengths: found " + std::to_string(length) + ", expected " +
-                   std::to_string(kMinTokens) + " or more"};
+      return OptionError(context, "lengths",
+                         "found " + std::to_string(length) + ", expected " +
+                             std::to_string(kMinTokens) + " or more");
     }
   }
   return lengths;
@@ -73,9 +111,6 @@ Result<std::vector<int64_t>> ReadLengths(const TaskContext& context) {
 
 void AddSamples(const TaskContext& context, const std::string& name, const Tokens& tokens,
                 int64_t length, std::vector<Cut> cuts, std::vector<Sample>& samples) {
-  if (context.options.chunks >= 0) {
-    cuts.resize(std::min(cuts.size(), static_cast<size_t>(context.options.chunks)));
-  }
   for (size_t i = 0; i < cuts.size(); ++i) {
     samples.push_back(
         {.id = name + "/" + std::to_string(length) + "/" + std::to_string(i),
@@ -93,12 +128,13 @@ void AddSamples(const TaskContext& context, const std::string& name, const Token
 
 // Windows of the chosen texts; `cut` makes them of a number of tokens and a length.
 template <typename Cutter>
-Result<std::vector<Sample>> WindowSamples(const TaskContext& context, const Cutter& cut) {
-  WINNOW_TRY(NeedData(context, kTextData));
-  WINNOW_ASSIGN(const std::vector<NamedText> texts, ReadTexts(context.options.data));
-  WINNOW_ASSIGN(const std::vector<int64_t> lengths, ReadLengths(context));
+Result<std::vector<Sample>> WindowSamples(const TaskContext& context, const WindowOptions& options,
+                                          const Cutter& cut) {
+  WINNOW_TRY(NeedData(context, options.data, kTextData));
+  WINNOW_ASSIGN(const std::vector<NamedText> texts, ReadTexts(options.data));
+  WINNOW_ASSIGN(const std::vector<int64_t> lengths, LengthsFrom(context, options));
   std::vector<Sample> samples;
-  for (const size_t i : Choose(texts.size(), context.options.n_samples, context.options.seed)) {
+  for (const size_t i : Choose(texts.size(), options.n_samples, options.seed)) {
     const auto tokens =
         std::make_shared<const std::vector<TokenId>>(context.tokenizer.Encode(texts[i].text));
     const auto n_tokens = static_cast<int64_t>(tokens->size());
@@ -109,10 +145,13 @@ Result<std::vector<Sample>> WindowSamples(const TaskContext& context, const Cutt
                             (cuts.empty() ? " tokens: no window of " : " tokens: less than ") +
                             std::to_string(length));
       }
+      if (options.chunks) {
+        cuts.resize(std::min(cuts.size(), static_cast<size_t>(*options.chunks)));
+      }
       AddSamples(context, texts[i].name, tokens, length, std::move(cuts), samples);
     }
   }
-  if (samples.empty()) return Error{context.options.data + ": no text is as long as a window"};
+  if (samples.empty()) return Error{options.data + ": no text is as long as a window"};
   return samples;
 }
 
@@ -151,116 +190,107 @@ Result<Survey> SurveyTexts(const NextTokens& next, const std::vector<int64_t>& l
 
 // The chosen texts joined, as one stream for every length (or as long as they are). They are read
 // once to be counted, and then whenever a method is run on them.
-Result<std::vector<Sample>> Streams(const TaskContext& context) {
-  WINNOW_TRY(NeedData(context, kTextData));
-  WINNOW_ASSIGN(const std::vector<TextPlace> texts, FindTexts(context.options.data));
+Result<std::vector<Sample>> Streams(const TaskContext& context, const TextOptions& options) {
+  WINNOW_TRY(NeedData(context, options.data, kTextData));
+  WINNOW_ASSIGN(const std::vector<TextPlace> texts, FindTexts(options.data));
   std::vector<TextPlace> chosen;
-  for (const size_t i : Choose(texts.size(), context.options.n_samples, context.options.seed)) {
+  for (const size_t i : Choose(texts.size(), options.n_samples, options.seed)) {
     chosen.push_back(texts[i]);
   }
-  std::vector<int64_t> lengths = context.options.lengths;
+  std::vector<int64_t> lengths = options.lengths;
   WINNOW_ASSIGN(const Survey survey, SurveyTexts(OpenTexts(context.tokenizer, chosen), lengths));
   if (lengths.empty()) lengths = {survey.n_tokens};
   std::vector<Sample> samples;
   for (const int64_t length : lengths) {
     if (length < kMinTokens || length > survey.n_tokens) {
-      return Error{"--lengths: found " + std::to_string(length) + ", the texts have " +
-                   std::to_string(survey.n_tokens) + " tokens, a stream at least " +
-                   std::to_string(kMinTokens)};
+      return OptionError(context, "lengths",
+                         "found " + std::to_string(length) + ", the texts have " +
+                             std::to_string(survey.n_tokens) + " tokens, a stream at least " +
+                             std::to_string(kMinTokens));
     }
     const LongText text = {
         .open = [&context, chosen] { return OpenTexts(context.tokenizer, chosen); },
         .n_tokens = length,
         .hash = survey.hashes.at(length)};
-    samples.push_back({.id = "stream/" + std::to_string(length) + "/0",
-                       .group = std::to_string(length),
-                       .labels = {{"text", "stream"}, {"length", length}},
-                       .make = [&context, text]() -> Result<std::unique_ptr<Workload>> {
-                         Window window;
-                         window.text = text;
-                         window.every = Or(context.options.every, kEvery);
-                         return MakeWorkload(std::move(window));
-                       }});
+    samples.push_back(
+        {.id = "stream/" + std::to_string(length) + "/0",
+         .group = std::to_string(length),
+         .labels = {{"text", "stream"}, {"length", length}},
+         .make = [text, every = options.every]() -> Result<std::unique_ptr<Workload>> {
+           Window window;
+           window.text = text;
+           window.every = every;
+           return MakeWorkload(std::move(window));
+         }});
   }
   return samples;
 }
 
-Result<std::vector<Sample>> PerplexitySamples(const TaskContext& context) {
-  const TaskOptions& options = context.options;
-  const std::string& protocol = options.protocol;
-  if (options.every == 0) return Error{"--every: expected 1 or more"};
-  if (protocol == "stream") return Streams(context);
-  if (protocol == "halves") {
-    return WindowSamples(
-        context, [](int64_t n_tokens, int64_t length) { return Halve(n_tokens, length, false); });
+Result<std::vector<Sample>> PerplexitySamples(const TaskContext& context,
+                                              const TextOptions& options) {
+  if (options.protocol == Protocol::kStream) return Streams(context, options);
+  if (options.protocol == Protocol::kHalves) {
+    return WindowSamples(context, options, [](int64_t n_tokens, int64_t length) {
+      return Halve(n_tokens, length, false);
+    });
   }
-  if (!protocol.empty() && protocol != "sliding") {
-    return Error{"--protocol: found '" + protocol + "', expected sliding, halves or stream"};
-  }
-  if (options.stride == 0) return Error{"--stride: expected 1 or more"};
-  WINNOW_ASSIGN(const std::vector<int64_t> lengths, ReadLengths(context));
+  WINNOW_ASSIGN(const std::vector<int64_t> lengths, LengthsFrom(context, options));
   for (const int64_t length : lengths) {
-    if (options.stride >= length) {
-      return Error{"--stride: found " + std::to_string(options.stride) + ", windows of " +
-                   std::to_string(length) + " must overlap"};
+    if (options.stride && *options.stride >= length) {
+      return OptionError(context, "stride",
+                         "found " + std::to_string(*options.stride) + ", windows of " +
+                             std::to_string(length) + " must overlap");
     }
   }
-  return WindowSamples(context, [&](int64_t n_tokens, int64_t length) {
-    return Slide(n_tokens, length, Or(options.stride, length / 2));
+  return WindowSamples(context, options, [&](int64_t n_tokens, int64_t length) {
+    return Slide(n_tokens, length, options.stride.value_or(length / 2));
   });
 }
 
-bool ReadsTokenByToken(const TaskOptions& options) { return options.protocol != "halves"; }
-
-Result<std::vector<Sample>> KldSamples(const TaskContext& context) {
-  return WindowSamples(
-      context, [](int64_t n_tokens, int64_t length) { return Halve(n_tokens, length, true); });
+Result<std::vector<Sample>> KldSamples(const TaskContext& context, const WindowOptions& options) {
+  return WindowSamples(context, options, [](int64_t n_tokens, int64_t length) {
+    return Halve(n_tokens, length, true);
+  });
 }
 
 }  // namespace
 
 Task PerplexityTask() {
-  return {.name = "perplexity",
-          .summary =
-              "how well a text is predicted: windows that slide over it, windows of which the "
-              "second half is decoded, or one stream of any length with its curve",
-          .data = kTextData,
-          .repeats = "TreeKV Tables 1 and 2, Figures 4 and 5; D2O Figure 6; EMS Figure 5",
-          .flags = {"--lengths", "--stride", "--chunks", "--protocol", "--every"},
-          .columns = {{.name = "nll",
-                       .title = "perplexity",
-                       .kind = Column::Kind::kPerplexity,
-                       .digits = 4},
-                      {.name = "nll", .title = "NLL", .kind = Column::Kind::kMean, .digits = 4}},
-          .averages_groups = false,
-          .reads_token_by_token = ReadsTokenByToken,
-          .samples = PerplexitySamples};
+  return WithOptions<TextOptions>(
+      {.name = "perplexity",
+       .summary = "how well a text is predicted: windows that slide over it, windows of which the "
+                  "second half is decoded, or one stream of any length with its curve",
+       .data = kTextData,
+       .repeats = "TreeKV Tables 1 and 2, Figures 4 and 5; D2O Figure 6; EMS Figure 5",
+       .columns =
+           {{.name = "nll", .title = "perplexity", .kind = Column::Kind::kPerplexity, .digits = 4},
+            {.name = "nll", .title = "NLL", .kind = Column::Kind::kMean, .digits = 4}},
+       .averages_groups = false},
+      PerplexitySamples, [](const TextOptions& options, TaskRun& run) {
+        run.reads_token_by_token = options.protocol != Protocol::kHalves;
+      });
 }
 
 Task KldTask() {
-  return {.name = "kld",
-          .summary =
-              "how far the next-token distributions are from the full cache's over the second "
-              "half of each window",
-          .data = kTextData,
-          .repeats =
-              "none of the five papers' tables; the most sensitive measure of what a method "
-              "loses",
-          .flags = {"--lengths", "--chunks"},
-          .columns = {{.name = "kld",
-                       .title = "KLD",
-                       .kind = Column::Kind::kMean,
-                       .digits = 5,
-                       .relative = false,
-                       .logarithmic = true},
-                      {.name = "same_top", .title = "same top"},
-                      {.name = "p_difference", .title = "p change", .relative = false},
-                      {.name = "nll",
-                       .title = "perplexity",
-                       .kind = Column::Kind::kPerplexity,
-                       .digits = 4}},
-          .averages_groups = false,
-          .samples = KldSamples};
+  return WithOptions<WindowOptions>(
+      {.name = "kld",
+       .summary = "how far the next-token distributions are from the full cache's over the second "
+                  "half of each window",
+       .data = kTextData,
+       .repeats = "none of the five papers' tables; the most sensitive measure of what a method "
+                  "loses",
+       .columns =
+           {{.name = "kld",
+             .title = "KLD",
+             .kind = Column::Kind::kMean,
+             .digits = 5,
+             .relative = false,
+             .logarithmic = true},
+            {.name = "same_top", .title = "same top"},
+            {.name = "p_difference", .title = "p change", .relative = false},
+            {.name = "nll", .title = "perplexity", .kind = Column::Kind::kPerplexity, .digits = 4}},
+       .averages_groups = false},
+      KldSamples);
 }
 
 }  // namespace winnow::eval

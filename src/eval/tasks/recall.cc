@@ -12,11 +12,26 @@
 namespace winnow::eval {
 namespace {
 
-constexpr const char* kData = "nothing (--data builtin): documents are made up, by the seed";
+constexpr const char* kData = "nothing, or builtin: documents are made up, by the seed";
 constexpr int64_t kSamples = 10;    // of each part
 constexpr int64_t kMaxTokens = 16;  // of an answer
 constexpr int64_t kMargin = 48;     // of question and template, beside the document
 constexpr int64_t kDefaultLength = 512;
+
+struct RecallOptions : DataOptions {
+  std::vector<std::string> tasks;
+  std::vector<int64_t> lengths, depths;
+  std::optional<int64_t> max_tokens;
+};
+
+template <class Visitor>
+void Visit(RecallOptions& o, Visitor& v) {
+  VisitData(o, v);
+  VisitTasks(o.tasks, v);
+  VisitLengths(o.lengths, v);
+  VisitDepths(o.depths, v);
+  VisitMaxTokens(o.max_tokens, v);
+}
 
 struct Cell {
   RecallKind kind = RecallKind::kNeedle;
@@ -35,16 +50,18 @@ Result<std::vector<TokenId>> Tokenize(const TaskContext& context, const RecallDo
       DocumentQuestion(context.prompts, document.document, document.question), Style::kChat);
 }
 
-Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Cell& cell) {
-  const int64_t max_tokens = Or(context.options.max_tokens, kMaxTokens);
+Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const RecallOptions& options,
+                                       const Cell& cell) {
+  const int64_t max_tokens = options.max_tokens.value_or(kMaxTokens);
   const int64_t n_document = cell.length - max_tokens - kMargin;
   if (n_document < kMargin) {
-    return Error{"--lengths: a text of " + std::to_string(cell.length) +
-                 " tokens has no room for a document; expected " +
-                 std::to_string(max_tokens + 2 * kMargin) + " or more"};
+    return OptionError(context, "lengths",
+                       "a text of " + std::to_string(cell.length) +
+                           " tokens has no room for a document; expected " +
+                           std::to_string(max_tokens + 2 * kMargin) + " or more");
   }
   const std::array<uint64_t, 5> parts = {
-      context.options.seed, static_cast<uint64_t>(cell.kind), static_cast<uint64_t>(cell.length),
+      options.seed, static_cast<uint64_t>(cell.kind), static_cast<uint64_t>(cell.length),
       static_cast<uint64_t>(cell.depth + 1), static_cast<uint64_t>(cell.number)};
   uint64_t seed = 0;
   for (const uint64_t part : parts) seed = Rng(seed * 0x9E3779B97F4A7C15u + part).Next();
@@ -68,15 +85,16 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Cell& c
   return MakeWorkload(std::move(question));
 }
 
-Result<std::vector<Sample>> Samples(const TaskContext& context) {
-  const TaskOptions& options = context.options;
+Result<std::vector<Sample>> Samples(const TaskContext& context, const RecallOptions& options) {
   if (!options.data.empty() && options.data != kBuiltin) {
-    return Error{"--data: found '" + options.data +
-                 "'; recall makes up its documents: leave it out, or --data builtin"};
+    return OptionError(context, "data",
+                       "found '" + options.data +
+                           "'; recall makes up its documents: leave it out, or " +
+                           context.Word("data") + " builtin");
   }
-  WINNOW_TRY(CheckDepths(options.depths));
+  WINNOW_TRY(CheckDepths(context, options.depths));
   const std::vector<std::string> all(std::begin(kRecallKinds), std::end(kRecallKinds));
-  WINNOW_ASSIGN(const std::vector<std::string> chosen, ChooseTasks(all, options.tasks));
+  WINNOW_ASSIGN(const std::vector<std::string> chosen, ChooseTasks(context, all, options.tasks));
   std::vector<int64_t> lengths = options.lengths;
   if (lengths.empty()) lengths = {std::min(context.context, kDefaultLength)};
   std::vector<int64_t> depths = options.depths;
@@ -93,14 +111,15 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
           group += "/" + std::to_string(depth) + "%";
           labels.Add("depth", depth);
         }
-        for (int64_t i = 0; i < Or(options.n_samples, kSamples); ++i) {
+        for (int64_t i = 0; i < options.n_samples.value_or(kSamples); ++i) {
           const Cell cell = {static_cast<RecallKind>(kind), length, depth, i};
-          samples.push_back({.id = all[kind] + "/" + std::to_string(length) +
-                                   (depth >= 0 ? "/" + std::to_string(depth) + "%" : "") + "/" +
-                                   std::to_string(i),
-                             .group = group,
-                             .labels = labels,
-                             .make = [&context, cell] { return Make(context, cell); }});
+          samples.push_back(
+              {.id = all[kind] + "/" + std::to_string(length) +
+                     (depth >= 0 ? "/" + std::to_string(depth) + "%" : "") + "/" +
+                     std::to_string(i),
+               .group = group,
+               .labels = labels,
+               .make = [&context, &options, cell] { return Make(context, options, cell); }});
         }
       }
     }
@@ -111,16 +130,14 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
 }  // namespace
 
 Task RecallTask() {
-  return {
-      .name = "recall",
-      .summary =
-          "facts, key-values, two hops, few-shot labels and dialogues, asked for at the "
-          "end of made-up documents",
-      .data = kData,
-      .repeats = "none; a first comparison that needs no data and that the model inside answers",
-      .flags = {"--data", "--samples", "--tasks", "--lengths", "--depths", "-n"},
-      .columns = {{.name = "exact", .title = "exact"}},
-      .samples = Samples};
+  return WithOptions<RecallOptions>(
+      {.name = "recall",
+       .summary = "facts, key-values, two hops, few-shot labels and dialogues, asked for at the "
+                  "end of made-up documents",
+       .data = kData,
+       .repeats = "none; a first comparison that needs no data and that the model inside answers",
+       .columns = {{.name = "exact", .title = "exact"}}},
+      Samples);
 }
 
 }  // namespace winnow::eval

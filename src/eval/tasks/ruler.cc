@@ -14,8 +14,23 @@ namespace fs = std::filesystem;
 
 constexpr const char* kData =
     "[LENGTH/]TASK.jsonl as NVIDIA/RULER writes them (index, input, outputs, length; one object "
-    "per "
-    "line)";
+    "per line; the end of an input may be apart, as question)";
+
+struct RulerOptions : DataOptions {
+  std::vector<int64_t> lengths;
+  std::vector<std::string> tasks;
+  std::optional<int64_t> max_tokens;
+  bool hide_question = false;
+};
+
+template <class Visitor>
+void Visit(RulerOptions& o, Visitor& v) {
+  VisitData(o, v);
+  VisitTasks(o.tasks, v);
+  VisitLengths(o.lengths, v);
+  VisitMaxTokens(o.max_tokens, v);
+  VisitHideQuestion(o.hide_question, v);
+}
 
 // Tokens of an answer. [RULER's constants]
 int64_t MaxTokens(std::string_view task) {
@@ -35,18 +50,50 @@ double ScoreAnswer(std::string_view task, std::string_view answer,
   return MaxOverReferences(found, answer, outputs);
 }
 
-Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const std::string& task,
-                                       const Row& row) {
+// The question of a row with its whole prompt.
+Result<Question> Read(const TaskContext& context, const RulerOptions& options,
+                      const std::string& task, const Row& row) {
   Question question;
-  question.max_tokens = Or(context.options.max_tokens, MaxTokens(task));
-  WINNOW_ASSIGN(const std::string input, row.Text("input"));
+  question.max_tokens = options.max_tokens.value_or(MaxTokens(task));
+  WINNOW_ASSIGN(std::string text, row.Text("input"));
   WINNOW_ASSIGN(question.references, row.Texts("outputs"));
+  if (row.Has("question") || options.hide_question) {
+    WINNOW_ASSIGN(const std::string asked, row.Text("question"));
+    text += asked;
+  }
   WINNOW_ASSIGN(question.prompt,
-                FormatWithoutCutting(context.prompts, input, Style::kChat, question.max_tokens));
+                FormatWithoutCutting(context.prompts, text, Style::kChat, question.max_tokens));
   question.score = [task, outputs = question.references](const std::string& answer) {
     return std::vector<Score>{{"score", ScoreAnswer(task, answer, outputs)}};
   };
-  return MakeWorkload(std::move(question));
+  return question;
+}
+
+Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const RulerOptions& options,
+                                       const std::string& task, std::span<const Row> rows) {
+  std::vector<Question> questions;
+  questions.reserve(rows.size());
+  for (const Row& row : rows) {
+    WINNOW_ASSIGN(Question question, Read(context, options, task, row));
+    questions.push_back(std::move(question));
+  }
+  if (!options.hide_question) return MakeWorkload(std::move(questions.front()));
+  WINNOW_ASSIGN(const std::string input, rows.front().Text("input"));
+  auto n = static_cast<int64_t>(questions.front().prompt.tokens.size()) - 1;
+  for (const Question& question : questions) {
+    WINNOW_ASSIGN(const int64_t n_shared,
+                  DocumentTokens(context.prompts, input, question.prompt.tokens));
+    n = std::min(n, n_shared);
+  }
+  return MakeWorkload(AskedLater(questions, n));
+}
+
+// Rows from the first on that one sample is made of: one, or all questions about its document.
+size_t CountOfSample(const RulerOptions& options, std::span<const Row> rows) {
+  if (!options.hide_question) return 1;
+  const std::string input = rows.front().TextOrEmpty("input");
+  const auto is_other = [&](const Row& row) { return row.TextOrEmpty("input") != input; };
+  return static_cast<size_t>(std::find_if(rows.begin() + 1, rows.end(), is_other) - rows.begin());
 }
 
 struct File {
@@ -55,8 +102,8 @@ struct File {
   int64_t length = 0;  // of the folder's name; 0: none
 };
 
-Result<std::vector<File>> Files(const TaskContext& context) {
-  const std::string& data = context.options.data;
+Result<std::vector<File>> Files(const RulerOptions& options) {
+  const std::string& data = options.data;
   std::vector<File> files;
   const auto add = [&](const std::string& folder, int64_t length) -> Result<void> {
     WINNOW_ASSIGN(const std::vector<std::string> paths, ListFiles(folder, ".jsonl"));
@@ -79,54 +126,57 @@ Result<std::vector<File>> Files(const TaskContext& context) {
   }
   std::sort(lengths.begin(), lengths.end());
   for (const int64_t length : lengths) {
-    if (!Names(context.options.lengths, length)) continue;
+    if (!Names(options.lengths, length)) continue;
     WINNOW_TRY(add((fs::path(data) / std::to_string(length)).string(), length));
   }
   if (files.empty()) return Missing(data, kData);
   return files;
 }
 
-Result<std::vector<Sample>> Samples(const TaskContext& context) {
-  WINNOW_TRY(NeedData(context, kData));
-  WINNOW_ASSIGN(const std::vector<File> files, Files(context));
+Result<std::vector<Sample>> Samples(const TaskContext& context, const RulerOptions& options) {
+  WINNOW_TRY(NeedData(context, options.data, kData));
+  WINNOW_ASSIGN(const std::vector<File> files, Files(options));
   std::vector<std::string> names;
   for (const File& file : files) {
     if (std::find(names.begin(), names.end(), file.task) == names.end()) names.push_back(file.task);
   }
-  WINNOW_ASSIGN(const std::vector<std::string> wanted, ChooseTasks(names, context.options.tasks));
+  WINNOW_ASSIGN(const std::vector<std::string> wanted, ChooseTasks(context, names, options.tasks));
   std::vector<Sample> samples;
   for (const File& file : files) {
     if (std::find(wanted.begin(), wanted.end(), file.task) == wanted.end()) continue;
     WINNOW_ASSIGN(const std::vector<Row> rows, ReadJsonLines(file.path));
     const std::string group =
         file.length > 0 ? std::to_string(file.length) + "/" + file.task : file.task;
-    for (size_t i = 0; i < rows.size(); ++i) {
+    for (size_t i = 0, n = 0; i < rows.size(); i += n) {
+      n = CountOfSample(options, std::span(rows).subspan(i));
       report::Record labels = {{"task", file.task}};
       if (file.length > 0) labels.Add("length", file.length);
       if (const report::Value* depth = rows[i].record().Find("depth")) labels.Add("depth", *depth);
-      samples.push_back({.id = group + "/" + std::to_string(i),
-                         .group = group,
-                         .labels = std::move(labels),
-                         .make = [&context, task = file.task, row = rows[i]] {
-                           return Make(context, task, row);
-                         }});
+      const auto first = rows.begin() + static_cast<std::ptrdiff_t>(i);
+      samples.push_back(
+          {.id = group + "/" + std::to_string(i),
+           .group = group,
+           .labels = std::move(labels),
+           .make = [&context, &options, task = file.task,
+                    of_sample = std::vector<Row>(first, first + static_cast<std::ptrdiff_t>(n))] {
+             return Make(context, options, task, of_sample);
+           }});
     }
   }
-  return ChooseSamples(std::move(samples), context.options);
+  return ChooseSamples(std::move(samples), options);
 }
 
 }  // namespace
 
 Task RulerTask() {
-  return {.name = "ruler",
-          .summary =
-              "share of the wanted texts found in the answer, for retrieval, variable tracing "
-              "and word counting at growing length",
-          .data = kData,
-          .repeats = "none of the five papers' tables; the hardest public retrieval test",
-          .flags = {"--lengths", "--tasks", "-n"},
-          .columns = {{.name = "score", .title = "found"}},
-          .samples = Samples};
+  return WithOptions<RulerOptions>(
+      {.name = "ruler",
+       .summary = "share of the wanted texts found in the answer, for retrieval, variable tracing "
+                  "and word counting at growing length",
+       .data = kData,
+       .repeats = "none of the five papers' tables; the hardest public retrieval test",
+       .columns = {{.name = "score", .title = "found"}}},
+      Samples);
 }
 
 }  // namespace winnow::eval

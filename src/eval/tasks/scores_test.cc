@@ -32,19 +32,27 @@ class TaskScores : public testing::Test {
  protected:
   TaskScores() {
     std::string name = testing::TempDir() + "winnow-scores-XXXXXX";
-    options_.data = mkdtemp(name.data());
+    folder_ = mkdtemp(name.data());
+    Set("data", folder_);
   }
-  ~TaskScores() override { std::filesystem::remove_all(options_.data); }
+  ~TaskScores() override { std::filesystem::remove_all(folder_); }
+
+  void Set(const std::string& option, const std::string& text) {
+    given_.emplace_back(option, text);
+  }
 
   void File(const std::string& name, const std::string& text) const {
-    const std::filesystem::path path = std::filesystem::path(options_.data) / name;
+    const std::filesystem::path path = std::filesystem::path(folder_) / name;
     std::filesystem::create_directories(path.parent_path());
     std::ofstream(path, std::ios::binary) << text;
   }
 
   // The work of a sample, the only one if `id` is empty.
   std::unique_ptr<Workload> FirstWorkload(const char* task, const std::string& id = "") {
-    const auto samples = FindTask(task)->samples(context_);
+    const auto run = FindTask(task)->configure(given_);
+    EXPECT_TRUE(run) << run.error().message;
+    if (!run) return nullptr;
+    const auto samples = run->samples(context_);
     EXPECT_TRUE(samples) << samples.error().message;
     if (!samples) return nullptr;
     for (const Sample& sample : *samples) {
@@ -79,12 +87,20 @@ class TaskScores : public testing::Test {
     return ByName(choices->score(log_probs));
   }
 
-  TaskOptions options_;
+  // Why a task has no samples.
+  std::string Refusal(const char* task) const {
+    const auto run = FindTask(task)->configure(given_).value();
+    const auto samples = run.samples(context_);
+    return samples ? "" : samples.error().message;
+  }
+
+  std::string folder_;
+  OptionValues given_;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_ =
       tokenizer::testing::Make(tokenizer::testing::SmallBytePairs());
   NullLog log_;
   PromptWriter prompts_{*tokenizer_, std::nullopt, "", 20000};
-  TaskContext context_{options_, *tokenizer_, prompts_, 20000, log_};
+  TaskContext context_{*tokenizer_, prompts_, 20000, log_};
 };
 
 std::string Repeated(const std::string& text, int n) {
@@ -95,8 +111,8 @@ std::string Repeated(const std::string& text, int n) {
 
 TEST_F(TaskScores, Needle) {
   File("a.txt", Repeated("The old man saw a light in the water. ", 100));
-  options_.lengths = {2000};
-  options_.depths = {50};
+  Set("lengths", "2000");
+  Set("depths", "50");
   const std::string answer = "Eat a sandwich and sit in Dolores Park on a sunny day.";
   const Scores right = Score("needle", "", answer);
   EXPECT_EQ(right.at("exact"), 1);
@@ -109,7 +125,7 @@ TEST_F(TaskScores, Needle) {
   EXPECT_EQ(Score("needle", "", "fly a kite").at("key_words"), 0);
   EXPECT_EQ(Score("needle", "", "").at("rouge1"), 0);
 
-  options_.needle = "code";
+  Set("needle", "code");
   const auto workload = FirstWorkload("needle");
   const std::string code = AsQuestion(*workload)->references.at(0);
   EXPECT_EQ(ByName(AsQuestion(*workload)->score("It is " + code + ".")).at("exact"), 1);
@@ -209,12 +225,11 @@ TEST_F(TaskScores, ChineseTasksOfLongBench) {
                                                R"("], "all_classes": ["文化", "体育"]})");
   }
   File("dataset2prompt.json", forms + "}");
-  options_.tasks = {"multifieldqa_zh", "dureader", "vcsum", "lsht", "passage_retrieval_zh"};
-  const auto refused = FindTask("longbench")->samples(context_);
-  ASSERT_FALSE(refused);
-  EXPECT_NE(refused.error().message.find("multifieldqa_zh"), std::string::npos);
-  EXPECT_NE(refused.error().message.find("--jieba"), std::string::npos);
-  options_.jieba = "src/eval/metrics/expected/jieba";
+  Set("tasks", "multifieldqa_zh,dureader,vcsum,lsht,passage_retrieval_zh");
+  EXPECT_TRUE(Refusal("longbench").starts_with("tasks multifieldqa_zh: its score, Chinese F1, "));
+  context_.option_word = [](std::string_view option) { return "--" + std::string(option); };
+  EXPECT_NE(Refusal("longbench").find("give --jieba DIR/jieba"), std::string::npos);
+  Set("jieba", "src/eval/metrics/expected/jieba");
   for (const Case& one : cases) {
     const std::string id = std::string(one.part) + "/0";
     EXPECT_DOUBLE_EQ(First("longbench", id, one.perfect), 1) << one.part;
@@ -227,12 +242,10 @@ TEST_F(TaskScores, ChineseTasksWithoutJieba) {
   File("lsht.jsonl",
        R"({"input": "x", "context": "c", "answers": ["文化"], "all_classes": ["文化"]})");
   File("dataset2prompt.json", R"({"lsht": "{context} {input}"})");
-  options_.tasks = {"lsht"};
+  // The English and code tasks, whose files are not there.
+  EXPECT_NE(Refusal("longbench").find("narrativeqa.jsonl"), std::string::npos);
+  Set("tasks", "lsht");
   EXPECT_EQ(First("longbench", "lsht/0", "文化"), 1);
-  options_.tasks = {};  // the English and code tasks, whose files are not there
-  const auto missing = FindTask("longbench")->samples(context_);
-  ASSERT_FALSE(missing);
-  EXPECT_NE(missing.error().message.find("narrativeqa.jsonl"), std::string::npos);
 }
 
 TEST_F(TaskScores, EveryKindOfLEval) {
@@ -347,11 +360,11 @@ TEST_F(TaskScores, MultipleChoice) {
        R"({"text": "a very old woman", "label": "B"}]}, "answerKey": "B"})");
   EXPECT_EQ(Weigh("multiple-choice", "", {-2, -1}).at("right"), 1);
   EXPECT_EQ(Weigh("multiple-choice", "", {-1, -2}).at("right"), 0);
-  options_.by = "text";
+  Set("by", "text");
   const Scores longer = Weigh("multiple-choice", "", {-3, -4});
   EXPECT_EQ(longer.at("right"), 0);
   EXPECT_EQ(longer.at("right_norm"), 1);  // 4 nats over 16 bytes
-  options_.by = "generation";
+  Set("by", "generation");
   EXPECT_EQ(First("multiple-choice", "", " B."), 1);
   EXPECT_EQ(First("multiple-choice", "", "The answer is (B) a very old woman"), 1);
   EXPECT_EQ(First("multiple-choice", "", "A"), 0);

@@ -25,19 +25,29 @@ const Task* FindTask(std::string_view name) {
   return found == tasks.end() ? nullptr : &*found;
 }
 
-std::vector<size_t> Choose(size_t n_items, int64_t n, uint64_t seed) {
+const Option* FindOption(const Task& task, std::string_view name) {
+  const auto found = std::find_if(task.options.begin(), task.options.end(),
+                                  [&](const Option& option) { return option.name == name; });
+  return found == task.options.end() ? nullptr : &*found;
+}
+
+std::string TaskContext::Word(std::string_view option) const {
+  return option_word == nullptr ? std::string(option) : option_word(option);
+}
+
+std::vector<size_t> Choose(size_t n_items, std::optional<int64_t> n, uint64_t seed) {
   std::vector<size_t> items(n_items);
   std::iota(items.begin(), items.end(), size_t{0});
-  if (n < 0 || static_cast<size_t>(n) >= n_items) return items;
+  if (!n || static_cast<size_t>(*n) >= n_items) return items;
   Rng rng(seed);
-  const auto n_chosen = static_cast<size_t>(n);
+  const auto n_chosen = static_cast<size_t>(*n);
   for (size_t i = 0; i < n_chosen; ++i) std::swap(items[i], items[i + rng.Below(n_items - i)]);
   items.resize(n_chosen);
   std::sort(items.begin(), items.end());
   return items;
 }
 
-std::vector<Sample> ChooseSamples(std::vector<Sample> samples, const TaskOptions& options) {
+std::vector<Sample> ChooseSamples(std::vector<Sample> samples, const SampleOptions& options) {
   std::map<std::string, std::vector<size_t>> groups;
   for (size_t i = 0; i < samples.size(); ++i) groups[samples[i].group].push_back(i);
   std::vector<size_t> chosen;

@@ -11,9 +11,10 @@ constexpr const char* kData =
     "Answer, Answer_type)";
 constexpr int64_t kMaxTokens = 512;  // [ReFreeKV's repository]
 
-Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Row& row) {
+Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const AnswerOptions& options,
+                                       const Row& row) {
   Question question;
-  question.max_tokens = Or(context.options.max_tokens, kMaxTokens);
+  question.max_tokens = options.max_tokens.value_or(kMaxTokens);
   WINNOW_ASSIGN(const std::string text, row.Text("Question"));
   const std::string reference = row.TextOrEmpty("Answer");
   const std::string type = row.TextOrEmpty("Answer_type");
@@ -32,11 +33,11 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Row& ro
   return MakeWorkload(std::move(question));
 }
 
-Result<std::vector<Sample>> Samples(const TaskContext& context) {
-  WINNOW_TRY(NeedData(context, kData));
-  const auto path = FindIn(context.options.data, {"theoremqa_test.json", "theoremqa_test.jsonl",
-                                                  "test.json", "test.jsonl"});
-  if (!path) return Missing(context.options.data, kData);
+Result<std::vector<Sample>> Samples(const TaskContext& context, const AnswerOptions& options) {
+  WINNOW_TRY(NeedData(context, options.data, kData));
+  const auto path = FindIn(
+      options.data, {"theoremqa_test.json", "theoremqa_test.jsonl", "test.json", "test.jsonl"});
+  if (!path) return Missing(options.data, kData);
   WINNOW_ASSIGN(const std::vector<Row> rows,
                 path->ends_with(".jsonl") ? ReadJsonLines(*path) : ReadJsonList(*path));
   std::vector<Sample> samples;
@@ -44,24 +45,25 @@ Result<std::vector<Sample>> Samples(const TaskContext& context) {
     for (const char* field : {"Answer", "Answer_type"}) {
       if (!rows[i].Has(field)) return rows[i].FormatError(field, "it");
     }
-    samples.push_back({.id = std::to_string(i),
-                       .group = "theoremqa",
-                       .labels = {{"type", rows[i].TextOrEmpty("Answer_type")}},
-                       .make = [&context, row = rows[i]] { return Make(context, row); }});
+    samples.push_back(
+        {.id = std::to_string(i),
+         .group = "theoremqa",
+         .labels = {{"type", rows[i].TextOrEmpty("Answer_type")}},
+         .make = [&context, &options, row = rows[i]] { return Make(context, options, row); }});
   }
-  return ChooseSamples(std::move(samples), context.options);
+  return ChooseSamples(std::move(samples), options);
 }
 
 }  // namespace
 
 Task TheoremQaTask() {
-  return {.name = "theoremqa",
-          .summary = "problems of university mathematics; numbers may be 4 % off",
-          .data = kData,
-          .repeats = "ReFreeKV's repository",
-          .flags = {"-n"},
-          .columns = {{.name = "right", .title = "right"}},
-          .samples = Samples};
+  return WithOptions<AnswerOptions>(
+      {.name = "theoremqa",
+       .summary = "problems of university mathematics; numbers may be 4 % off",
+       .data = kData,
+       .repeats = "ReFreeKV's repository",
+       .columns = {{.name = "right", .title = "right"}}},
+      Samples);
 }
 
 }  // namespace winnow::eval

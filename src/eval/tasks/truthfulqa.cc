@@ -77,6 +77,7 @@ Result<std::unique_ptr<Workload>> MakeChoice(const TaskContext& context, const C
   choices.score = [test, places](std::span<const double> log_probs) {
     const auto weigh = [&](const std::vector<Target>& targets) {
       std::vector<ScoredAnswer> answers;
+      answers.reserve(targets.size());
       for (const Target& target : targets) {
         answers.push_back({log_probs[places.at(target.text)], target.right});
       }
@@ -105,9 +106,11 @@ struct AnswerTest {
   std::vector<std::string> right, wrong;
 };
 
-Result<std::unique_ptr<Workload>> MakeAnswer(const TaskContext& context, const AnswerTest& test) {
+Result<std::unique_ptr<Workload>> MakeAnswer(const TaskContext& context,
+                                             const BenchmarkOptions& options,
+                                             const AnswerTest& test) {
   Question question;
-  question.max_tokens = Or(context.options.max_tokens, kMaxTokens);
+  question.max_tokens = options.max_tokens.value_or(kMaxTokens);
   WINNOW_ASSIGN(question.prompt, FormatWithoutCutting(context.prompts, FormatPrompt(test.question),
                                                       Style::kChat, question.max_tokens));
   question.stop = {"\n\n"};
@@ -123,8 +126,8 @@ Result<std::unique_ptr<Workload>> MakeAnswer(const TaskContext& context, const A
   return MakeWorkload(std::move(question));
 }
 
-Result<void> AddChoices(const TaskContext& context, const std::string& path,
-                        std::vector<Sample>& samples) {
+Result<void> AddChoices(const TaskContext& context, const BenchmarkOptions&,
+                        const std::string& path, std::vector<Sample>& samples) {
   WINNOW_ASSIGN(const std::vector<Row> rows, ReadJsonList(path));
   for (size_t i = 0; i < rows.size(); ++i) {
     ChoiceTest test;
@@ -139,8 +142,8 @@ Result<void> AddChoices(const TaskContext& context, const std::string& path,
   return {};
 }
 
-Result<void> AddAnswers(const TaskContext& context, const std::string& path,
-                        std::vector<Sample>& samples) {
+Result<void> AddAnswers(const TaskContext& context, const BenchmarkOptions& options,
+                        const std::string& path, std::vector<Sample>& samples) {
   WINNOW_ASSIGN(const std::vector<Row> rows, ReadCsv(path, true));
   for (size_t i = 0; i < rows.size(); ++i) {
     AnswerTest test;
@@ -154,47 +157,47 @@ Result<void> AddAnswers(const TaskContext& context, const std::string& path,
       test.right.push_back(silence);
     }
     samples.push_back(
-        {.id = "gen/" + std::to_string(i), .group = "gen", .labels = {}, .make = [&context, test] {
-           return MakeAnswer(context, test);
-         }});
+        {.id = "gen/" + std::to_string(i),
+         .group = "gen",
+         .labels = {},
+         .make = [&context, &options, test] { return MakeAnswer(context, options, test); }});
   }
   return {};
 }
 
-Result<std::vector<Sample>> Samples(const TaskContext& context) {
-  WINNOW_TRY(NeedData(context, kData));
+Result<std::vector<Sample>> Samples(const TaskContext& context, const BenchmarkOptions& options) {
+  WINNOW_TRY(NeedData(context, options.data, kData));
   WINNOW_ASSIGN(const std::vector<std::string> wanted,
-                ChooseTasks({"mc", "gen"}, context.options.tasks));
+                ChooseTasks(context, {"mc", "gen"}, options.tasks));
   std::vector<Sample> samples;
   for (const std::string& part : wanted) {
     const std::string name = part == "mc" ? "mc_task.json" : "TruthfulQA.csv";
-    const auto path = FindIn(context.options.data, {name});
+    const auto path = FindIn(options.data, {name});
     if (!path || !path->ends_with(part == "mc" ? ".json" : ".csv")) {
-      if (context.options.tasks.empty()) continue;
-      return Missing(context.options.data, name);
+      if (options.tasks.empty()) continue;
+      return Missing(options.data, name);
     }
-    WINNOW_TRY((part == "mc" ? AddChoices : AddAnswers)(context, *path, samples));
+    WINNOW_TRY((part == "mc" ? AddChoices : AddAnswers)(context, options, *path, samples));
   }
-  if (samples.empty()) return Missing(context.options.data, kData);
-  return ChooseSamples(std::move(samples), context.options);
+  if (samples.empty()) return Missing(options.data, kData);
+  return ChooseSamples(std::move(samples), options);
 }
 
 }  // namespace
 
 Task TruthfulQaTask() {
-  return {.name = "truthfulqa",
-          .summary =
-              "true answers to misleading questions: probability of given answers (mc), BLEU "
-              "of generated ones (gen)",
-          .data = kData,
-          .repeats = "D2O's TruthfulQA curves, ReFreeKV's repository",
-          .flags = {"--tasks", "-n"},
-          .columns = {{.name = "mc1", .title = "MC1"},
-                      {.name = "mc2", .title = "MC2"},
-                      {.name = "bleu_max", .title = "BLEU"},
-                      {.name = "bleu_acc", .title = "BLEU acc"},
-                      {.name = "bleu_diff", .title = "BLEU diff", .relative = false}},
-          .samples = Samples};
+  return WithOptions<BenchmarkOptions>(
+      {.name = "truthfulqa",
+       .summary = "true answers to misleading questions: probability of given answers (mc), BLEU "
+                  "of generated ones (gen)",
+       .data = kData,
+       .repeats = "D2O's TruthfulQA curves, ReFreeKV's repository",
+       .columns = {{.name = "mc1", .title = "MC1"},
+                   {.name = "mc2", .title = "MC2"},
+                   {.name = "bleu_max", .title = "BLEU"},
+                   {.name = "bleu_acc", .title = "BLEU acc"},
+                   {.name = "bleu_diff", .title = "BLEU diff", .relative = false}}},
+      Samples);
 }
 
 }  // namespace winnow::eval

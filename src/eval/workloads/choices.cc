@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "eval/metrics/statistics.h"
+#include "base/log_sum_exp.h"
 #include "eval/run/equal_bytes.h"
 #include "runtime/logits.h"
 

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <memory>
-#include <span>
 #include <utility>
 
 #include "eval/run/equal_bytes.h"
@@ -23,7 +22,6 @@ class QuestionWorkload final : public Workload {
         .Add(question_.max_tokens)
         .Add(question_.stop)
         .Add(question_.references);
-    if (question_.n_document > 0) fingerprint.Add(question_.n_document);
     return fingerprint.value();
   }
 
@@ -44,10 +42,6 @@ class QuestionWorkload final : public Workload {
     options.on_prefill = [&](double done) { cancelled = !run_context.KeepGoing(0.7 * done); };
     options.on_prompt = [&] { MeasureCache(*session, outcome); };
     options.on_text = [&](std::string_view) { cancelled = !run_context.KeepGoing(0.85); };
-    if (question_.n_document > 0) {
-      WINNOW_ASSIGN(const bool read, ReadHidden(*session, run_context));
-      if (!read) return Outcome{.stopped = true};
-    }
     WINNOW_ASSIGN(const runtime::Generated answer,
                   Generate(*session, sampler, question_.prompt.tokens, options));
     if (answer.stop_reason == runtime::StopReason::kCancelled) return Outcome{.stopped = true};
@@ -59,7 +53,6 @@ class QuestionWorkload final : public Workload {
         {"prompt_end", TextEnd(run_context.engine.tokenizer(), question_.prompt.tokens)},
         {"prompt_tokens", answer.n_prompt},
         {"answer_tokens", static_cast<int64_t>(answer.tokens.size())},
-        {"document_tokens", question_.n_document},
         {"stop_reason", ToString(answer.stop_reason)},
         {"first_token_ms", answer.timings.first_token_ms},
         {"tokens_per_second", answer.timings.decode_tokens_per_second()}};
@@ -70,18 +63,6 @@ class QuestionWorkload final : public Workload {
   }
 
  private:
-  // The document, then the question. False: stopped.
-  Result<bool> ReadHidden(runtime::Session& session, const RunContext& run_context) const {
-    const std::span<const TokenId> tokens(question_.prompt.tokens);
-    const auto n = static_cast<size_t>(question_.n_document);
-    runtime::Session::PrefillOptions prefill;
-    prefill.progress = [&](double done) { return run_context.KeepGoing(0.7 * done); };
-    WINNOW_ASSIGN(const bool read, session.Prefill(tokens.first(n), prefill));
-    if (!read) return false;
-    for (size_t i = n; i < tokens.size(); ++i) WINNOW_TRY(session.Decode(tokens[i]));
-    return true;
-  }
-
   Question question_;
 };
 

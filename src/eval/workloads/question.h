@@ -13,10 +13,6 @@ namespace winnow::eval {
 struct Question {
   Prompt prompt;
   int64_t max_tokens = 0;
-  // Tokens of the prompt that are read, and compressed, as a prompt of their own; the others follow
-  // one by one, as generated tokens do, so that no method compresses knowing them. 0: the prompt is
-  // read as a whole.
-  int64_t n_document = 0;
   std::vector<std::string> stop = {};
   std::vector<std::string> references = {};  // right answers, as the results show them
   std::function<std::vector<Score>(const std::string& answer)> score;

@@ -5,10 +5,12 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log_sum_exp.h"
 #include "eval/metrics/kl_divergence.h"
 #include "eval/run/equal_bytes.h"
-#include "eval/run/perplexity.h"
 #include "eval/run/stream.h"
+#include "eval/run/text_windows.h"
+#include "runtime/score.h"
 
 namespace winnow::eval {
 namespace {
@@ -103,8 +105,7 @@ class WindowWorkload final : public Workload {
 
   Result<Outcome> Run(const RunContext& run_context) const override {
     // The first half is the prompt; streams have none, and no budget at equal bytes.
-    const auto n_prompt =
-        std::min(window_.tokens.size(), static_cast<size_t>(Whole().first_row()) + 1);
+    const auto n_prompt = std::min(window_.tokens.size(), static_cast<size_t>(FirstScored()));
     WINNOW_ASSIGN(const auto options,
                   OptionsFor(run_context, std::span(window_.tokens).first(n_prompt)));
     if (!options) return Outcome{.stopped = true};
@@ -134,9 +135,10 @@ class WindowWorkload final : public Workload {
       };
     }
     options.progress = [&](double done) { return going = run_context.KeepGoing(done); };
+    const StreamReader reader = ReaderFrom(session, options.every);
     auto scored = window_.text.open
-                      ? ScoreStream(session, window_.text.open(), window_.text.n_tokens, options)
-                      : ScoreStream(session, window_.tokens, options);
+                      ? ScoreStream(reader, window_.text.open(), window_.text.n_tokens, options)
+                      : ScoreStream(reader, window_.tokens, options);
     WINNOW_ASSIGN(const StreamPoint end, std::move(scored));
     if (!going) return Outcome{.stopped = true};
     const auto n = static_cast<double>(end.nll.count());
@@ -147,21 +149,25 @@ class WindowWorkload final : public Workload {
     return outcome;
   }
 
-  Windows Whole() const {
-    return {.tokens = window_.tokens,
-            .window = static_cast<int64_t>(window_.tokens.size()),
-            .n_windows = 1};
+  int64_t FirstScored() const {
+    return TextWindows::FirstScored(static_cast<int64_t>(window_.tokens.size()));
   }
 
   Result<Outcome> Halves(const RunContext& run_context, Session& session) const {
-    PerplexityOptions options;
+    const int64_t first = FirstScored();
+    const bool decodes = session.compression().prefill_chunk == 0;
+    MeanEstimate nll;
+    runtime::ScoreOptions options = {.first = first, .n_prompt = decodes ? first : -1};
+    options.on_rows = [&](const runtime::LogitRows& rows) {
+      for (const double log_probability : rows.log_probabilities) nll.Add(-log_probability);
+    };
     options.progress = run_context.keep_going;
-    WINNOW_ASSIGN(const PerplexityEstimate estimate, MeasurePerplexity(session, Whole(), options));
-    if (estimate.stopped) return Outcome{.stopped = true};
+    WINNOW_ASSIGN(const bool finished, runtime::Score(session, window_.tokens, options));
+    if (!finished) return Outcome{.stopped = true};
     Outcome outcome;
-    outcome.scores = {{"nll", estimate.nll.mean(), static_cast<double>(estimate.nll.count())}};
+    outcome.scores = {{"nll", nll.mean(), static_cast<double>(nll.count())}};
     MeasureCache(session, outcome);
-    outcome.details = {{"tokens", session.n_tokens()}, {"tokens_scored", estimate.nll.count()}};
+    outcome.details = {{"tokens", session.n_tokens()}, {"tokens_scored", nll.count()}};
     return outcome;
   }
 
@@ -170,16 +176,16 @@ class WindowWorkload final : public Workload {
     WINNOW_ASSIGN(auto full_session, Session::Make(run_context.engine, run_context.full_options));
     Rows own(std::move(session), window_.tokens);
     Rows full(std::move(full_session), window_.tokens);
-    const Windows window = Whole();
+    const auto n_tokens = static_cast<int64_t>(window_.tokens.size());
     KlDivergence divergence;
     std::vector<float> log_probs;
-    for (int64_t row = window.first_row(); row + 1 < window.window; ++row) {
+    for (int64_t row = FirstScored() - 1; row + 1 < n_tokens; ++row) {
       WINNOW_ASSIGN(const auto base, full.Row(row));
       ToLogProbs(base, log_probs);
       WINNOW_ASSIGN(const auto logits, own.Row(row));
       divergence.Add(
-          RowComparison::Of(logits, log_probs, window.tokens[static_cast<size_t>(row) + 1]));
-      if (!run_context.KeepGoing(static_cast<double>(row) / static_cast<double>(window.window))) {
+          RowComparison::Of(logits, log_probs, window_.tokens[static_cast<size_t>(row) + 1]));
+      if (!run_context.KeepGoing(static_cast<double>(row) / static_cast<double>(n_tokens))) {
         return Outcome{.stopped = true};
       }
     }

@@ -116,19 +116,14 @@ class CpuBackend final : public Backend, public OverflowCounter {
     static_cast<CpuStorage&>(storage).Release(offset_bytes, bytes);
   }
 
-  void GetRows(const Weight& weight, std::span<const int32_t> tokens, float scale,
-               const Matrix& out) override {
+  void GetRows(const Weight& weight, std::span<const int32_t> tokens, const Matrix& out) override {
     const auto& w = static_cast<const MappedWeight&>(weight);
     const HostRows rows = Rows(out);
     WINNOW_CHECK(rows.cols == w.cols() && rows.rows == static_cast<int64_t>(tokens.size()));
     pool_.ParallelFor(rows.rows, [&](int64_t i, int) {
       const int32_t token = tokens[static_cast<size_t>(i)];
       WINNOW_CHECK(token >= 0 && token < w.rows());
-      const std::span<float> to(rows.Row(i), static_cast<size_t>(rows.cols));
-      Dequantize(w.type(), w.Row(token), to);
-      if (scale != 1.0f) {
-        for (float& value : to) value *= scale;
-      }
+      Dequantize(w.type(), w.Row(token), {rows.Row(i), static_cast<size_t>(rows.cols)});
     });
   }
 
@@ -147,11 +142,6 @@ class CpuBackend final : public Backend, public OverflowCounter {
     WINNOW_CHECK(weight.cols == x.cols && (bias.empty() || bias.cols == x.cols));
     WINNOW_CHECK(out.rows == x.rows && out.cols == x.cols);
     rows_.layer_norm(Rows(x), Rows(weight).data, Rows(bias).data, epsilon, Rows(out), pool_);
-  }
-
-  void Add(const Matrix& x, const Matrix& y) override {
-    WINNOW_CHECK(x.rows == y.rows && x.cols == y.cols);
-    rows_.add(Rows(x), Rows(y), pool_);
   }
 
   void Activate(Activation activation, const Matrix& gate, const Matrix& up,

@@ -154,12 +154,12 @@ TEST_F(CpuBackendTest, GetsRowsOfEveryType) {
     auto storage = std::move(backend_->Allocate(3 * kCols * 4).value());
     const Matrix out{storage.get(), 0, 3, kCols, kCols};
     const int32_t tokens[] = {4, 0, 4};
-    backend_->GetRows(*weight, tokens, 2.0f, out);
+    backend_->GetRows(*weight, tokens, out);
     std::vector<float> found(3 * kCols);
     backend_->Read(out, found);
     for (size_t i = 0; i < found.size(); ++i) {
       const size_t row = static_cast<size_t>(tokens[i / kCols]);
-      ASSERT_EQ(found[i], 2.0f * expected[row * kCols + i % kCols]) << "element " << i;
+      ASSERT_EQ(found[i], expected[row * kCols + i % kCols]) << "element " << i;
     }
   }
 }

@@ -24,7 +24,6 @@ class MappedWeight final : public Weight {
   TensorType type() const override { return type_; }
   int64_t rows() const override { return rows_; }
   int64_t cols() const override { return cols_; }
-  int64_t resident_bytes() const override { return 0; }
 
   const std::byte* data() const { return data_; }
   std::span<const std::byte> Row(int64_t row) const {

@@ -129,15 +129,6 @@ void LayerNorm(const HostRows& x, const float* weight, const float* bias, float 
       Grain(x.cols));
 }
 
-void AddRow(float* x, const float* y, int64_t n) {
-  Map2(x, y, n, x, [](VF a, VF b) HWY_ATTR { return hn::Add(a, b); });
-}
-
-void Add(const HostRows& x, const HostRows& y, ThreadPool& pool) {
-  pool.ParallelFor(
-      x.rows, [&](int64_t row, int) { AddRow(x.Row(row), y.Row(row), x.cols); }, Grain(x.cols));
-}
-
 // v * sigmoid(s)
 HWY_INLINE VF TimesSigmoid(VF v, VF s) {
   const DF d;
@@ -319,7 +310,6 @@ const RowKernels& Table() {
       .rms_norm = RmsNorm,
       .rms_norm_heads = RmsNormHeads,
       .layer_norm = LayerNorm,
-      .add = Add,
       .activate = Activate,
       .rope = Rope,
       .hadamard = Hadamard,

@@ -50,7 +50,6 @@ struct RowKernels {
   // weight, bias [x.cols]; bias may be null
   void (*layer_norm)(const HostRows& x, const float* weight, const float* bias, float epsilon,
                      const HostRows& out, ThreadPool& pool);
-  void (*add)(const HostRows& x, const HostRows& y, ThreadPool& pool);
   // up.data may be null. The exponential's relative error is below 1e-6.
   void (*activate)(Activation activation, const HostRows& gate, const HostRows& up,
                    const HostRows& out, ThreadPool& pool);

@@ -45,9 +45,6 @@ class FloatWeight final : public Weight {
   TensorType type() const override { return type_; }
   int64_t rows() const override { return rows_; }
   int64_t cols() const override { return cols_; }
-  int64_t resident_bytes() const override {
-    return static_cast<int64_t>(values_.size() * sizeof(float));
-  }
   const float* Row(int64_t row) const { return values_.data() + row * cols_; }
 
  private:
@@ -142,14 +139,11 @@ class ReferenceBackend final : public Backend, public OverflowCounter {
   // The C library's memory cannot be given back in part; the content simply stays.
   void Release(Storage&, int64_t, int64_t) override {}
 
-  void GetRows(const Weight& weight, std::span<const int32_t> tokens, float scale,
-               const Matrix& out) override {
+  void GetRows(const Weight& weight, std::span<const int32_t> tokens, const Matrix& out) override {
     const auto& w = static_cast<const FloatWeight&>(weight);
     WINNOW_CHECK(out.cols == w.cols() && out.rows == static_cast<int64_t>(tokens.size()));
     for (size_t i = 0; i < tokens.size(); ++i) {
-      const float* from = w.Row(tokens[i]);
-      float* to = Row(out, static_cast<int64_t>(i));
-      for (int64_t col = 0; col < w.cols(); ++col) to[col] = from[col] * scale;
+      std::copy_n(w.Row(tokens[i]), w.cols(), Row(out, static_cast<int64_t>(i)));
     }
   }
 
@@ -187,13 +181,6 @@ class ReferenceBackend final : public Backend, public OverflowCounter {
         const double add = bias.empty() ? 0 : Row(bias, 0)[i];
         to[i] = static_cast<float>((from[i] - mean) * scale * Row(weight, 0)[i] + add);
       }
-    }
-  }
-
-  void Add(const Matrix& x, const Matrix& y) override {
-    WINNOW_CHECK(x.rows == y.rows && x.cols == y.cols);
-    for (int64_t row = 0; row < x.rows; ++row) {
-      for (int64_t col = 0; col < x.cols; ++col) Row(x, row)[col] += Row(y, row)[col];
     }
   }
 

@@ -25,10 +25,10 @@ class SlowDisk {
  public:
   // Whoever works on files waits here; a test that went wrong does not hang.
   void Wait() {
-    at_work_.Set();
+    busy_.Set();
     EXPECT_TRUE(free_.WaitFor()) << "the disk was never free";
   }
-  bool WaitUntilAtWork() { return at_work_.WaitFor(); }
+  bool WaitUntilBusy() { return busy_.WaitFor(); }
   void Free() { free_.Set(); }
 
  private:
@@ -49,7 +49,7 @@ class SlowDisk {
     std::condition_variable changed_;
     bool is_set_ = false;
   };
-  Flag at_work_, free_;
+  Flag busy_, free_;
 };
 
 // A scheduler with a thread, whose I/O thread waits for disk_.

@@ -74,6 +74,13 @@ class SchedulerSessionsTest : public SchedulerTest {
     RunAll();
     return list;
   }
+  std::variant<SessionTokens, RequestError> ReadTokens(const std::string& id) {
+    std::optional<std::variant<SessionTokens, RequestError>> read;
+    scheduler_->ReadTokens(id, [&](auto tokens) { read = std::move(tokens); });
+    while (!read && scheduler_->Round()) {
+    }
+    return *std::move(read);
+  }
   static std::string Problem(const Outcome& outcome) {
     const auto* error = std::get_if<RequestError>(&outcome);
     return error == nullptr ? "" : error->message;

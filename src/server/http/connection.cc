@@ -1,23 +1,23 @@
 #include "server/http/connection.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <array>
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/http/message.hpp>
 #include <deque>
 #include <exception>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "report/record.h"
 #include "server/http/answer_writer.h"
 #include "server/http/deadlines.h"
+#include "server/http/request_reader.h"
 #include "server/http/url.h"
 #include "server/openai/api_error.h"
 
@@ -33,9 +33,16 @@ using TlsStream = asio::ssl::stream<tcp::socket>;
 tcp::socket& TcpSocket(tcp::socket& stream) { return stream; }
 tcp::socket& TcpSocket(TlsStream& stream) { return stream.next_layer(); }
 
+// Whether the client has ended its side or reset the connection, also where bytes that were not
+// read wait before the end.
+bool HasHungUp(tcp::socket& socket) {
+  pollfd asked = {.fd = socket.native_handle(), .events = POLLRDHUP, .revents = 0};
+  return poll(&asked, 1, 0) > 0;
+}
+
 // One read and one write are under way at most. A read nearly always is: what comes while an answer
 // is made is the next request and waits in the buffer, and the read shows when the client goes
-// away.
+// away. Where the buffer is full, a look now and then shows that.
 template <class Stream>
 class HttpConnection final : public Connection,
                              public Wire,
@@ -46,13 +53,13 @@ class HttpConnection final : public Connection,
       : stream_(std::forward<Arguments>(arguments)...),
         shared_(shared),
         options_(shared.options),
+        reader_(shared.options, shared.large_bodies),
+        read_share_(shared.buffers),
+        queue_share_(shared.buffers),
         deadlines_(std::make_shared<Deadlines>(stream_.get_executor())) {
     ++shared_.n_connections;
   }
-  ~HttpConnection() override {
-    ReleaseBody();
-    --shared_.n_connections;
-  }
+  ~HttpConnection() override { --shared_.n_connections; }
 
   void Start() override {
     asio::post(stream_.get_executor(), [self = this->shared_from_this()] {
@@ -78,7 +85,9 @@ class HttpConnection final : public Connection,
     if (closed_) return;
     if (limited && queued_bytes_ > options_.max_queue_bytes) return Close();
     queued_bytes_ += bytes.size();
+    queue_capacity_ += bytes.capacity();
     queue_.push_back(std::move(bytes));
+    if (!HoldQueue()) return Close();
     if (pings_) deadlines_->Set(Deadlines::kPing, options_.ping);
     if (!writing_) WriteQueue();
   }
@@ -88,8 +97,7 @@ class HttpConnection final : public Connection,
     asio::post(stream_.get_executor(), [self = this->shared_from_this(), keep_alive] {
       self->current_ = nullptr;
       if (self->closed_) return;
-      if (!keep_alive || self->peer_finished_ || self->shared_.draining)
-        return self->CloseAfterWriting();
+      if (!keep_alive || self->closing_ || self->shared_.draining) return self->CloseAfterWriting();
       self->NextRequest();
     });
   }
@@ -119,8 +127,6 @@ class HttpConnection final : public Connection,
   }
 
  private:
-  using Parser = http::request_parser<http::string_body>;
-
   // Memory that is not there ends this client's answer, not the thread.
   void Run(const std::function<void()>& work) {
     try {
@@ -129,6 +135,8 @@ class HttpConnection final : public Connection,
       Close();
     }
   }
+
+  bool IsAnswering() const { return current_ != nullptr || is_next_delayed_; }
 
   void Handshake() {
     if constexpr (std::is_same_v<Stream, TlsStream>) {
@@ -143,23 +151,28 @@ class HttpConnection final : public Connection,
     }
   }
 
-  // Ready for a request, of which the buffer may have some or all.
   void NextRequest() {
-    parser_.emplace();
-    parser_->header_limit(static_cast<uint32_t>(options_.max_header_bytes));
-    parser_->body_limit(options_.max_body_bytes);
-    parser_->eager(true);
-    parsing_ = continued_ = false;
+    Run([this] { BeginNext(); });
+  }
+  void BeginNext() {
+    // A client gets no further answer before it has read of those that wait for it.
+    is_next_delayed_ = queued_bytes_ > options_.max_queue_bytes;
+    if (is_next_delayed_) return Read();
+    reader_.Begin();
+    if (reader_.n_buffered() == 0) HoldRead();  // less: what was held for reading ahead
+    parsing_ = false;
     deadlines_->Set(Deadlines::kRead, options_.idle);
-    if (buffer_.size() > 0) return Parse();
-    buffer_.shrink_to_fit();
+    if (reader_.n_buffered() > 0) return Parse();
     Read();
   }
 
   void Read() {
     if (reading_ || closed_ || peer_finished_) return;
     // A client that sends on and on while it is answered has to wait.
-    if (current_ && buffer_.size() >= options_.max_pipelined_bytes) return;
+    if (IsAnswering() && (reader_.n_buffered() >= options_.max_pipelined_bytes ||
+                          !Hold(read_share_, reader_.HeldBytesWith(incoming_.size())))) {
+      return deadlines_->Set(Deadlines::kHangup, options_.hangup);
+    }
     reading_ = true;
     stream_.async_read_some(asio::buffer(incoming_),
                             [self = this->shared_from_this()](const error_code& error, size_t n) {
@@ -173,9 +186,8 @@ class HttpConnection final : public Connection,
     if (error) return OnReadError(error);
     if (closing_) return Read();  // unheard, until the client ends its side
     Run([this, n] {
-      asio::buffer_copy(buffer_.prepare(n), asio::buffer(incoming_, n));
-      buffer_.commit(n);
-      if (current_) return Read();
+      reader_.Append({incoming_.data(), n});
+      if (IsAnswering()) return Read();
       Parse();
     });
   }
@@ -186,71 +198,40 @@ class HttpConnection final : public Connection,
     // Who ends his side has gone, or has asked all he wants (printf | nc): what is written already
     // still goes out, what is being generated for him ends.
     peer_finished_ = true;
+    EndAnswer();
+  }
+  void EndAnswer() {
     if (const auto exchange = std::exchange(current_, nullptr)) exchange->Closed();
     CloseAfterWriting();
   }
 
+  void LookForHangup() {
+    if (current_ == nullptr || reading_ || closing_) return;
+    if (HasHungUp(TcpSocket(stream_))) return EndAnswer();
+    Read();  // where others have left it room meanwhile
+  }
+
   void Parse() {
     if (!std::exchange(parsing_, true)) deadlines_->Set(Deadlines::kRead, options_.header);
-    const bool had_header = parser_->is_header_done();
-    error_code error;
-    while (buffer_.size() > 0 && !parser_->is_done()) {
-      const size_t n = parser_->put(buffer_.data(), error);
-      buffer_.consume(n);
-      if (error) break;
+    const bool had_header = reader_.has_header();
+    if (const auto error = reader_.Parse()) return RefuseWith(*error);
+    if (reader_.is_complete()) return Dispatch();
+    if (!HoldRead()) {
+      return RefuseWith(
+          {.status = 503, .message = "the buffers of all connections are full", .code = "busy"});
     }
-    if (error && error != http::error::need_more) return Refuse(error);
-    if (parser_->is_header_done()) {
-      if (!had_header) deadlines_->Set(Deadlines::kRead, options_.body);
-      if (!ReserveBody()) return;
-    }
-    if (parser_->is_done()) return Dispatch();
-    if (parser_->is_header_done() && !std::exchange(continued_, true)) {
-      if (parser_->get()[http::field::expect] == "100-continue") {
-        Queue("HTTP/1.1 100 Continue\r\n\r\n", false);
-      }
+    if (!had_header && reader_.has_header()) {
+      deadlines_->Set(Deadlines::kRead, options_.body);
+      if (reader_.expects_continue()) Queue("HTTP/1.1 100 Continue\r\n\r\n", false);
     }
     Read();
-  }
-
-  // Bodies of all clients together are limited. False: this one was refused.
-  bool ReserveBody() {
-    const auto length = parser_->content_length();
-    const size_t wanted =
-        std::max(parser_->get().body().size(), length ? static_cast<size_t>(*length) : 0);
-    if (wanted <= body_reserved_) return true;
-    const size_t more = wanted - body_reserved_;
-    if (shared_.body_bytes.fetch_add(more) + more > options_.max_bodies_bytes) {
-      shared_.body_bytes -= more;
-      RefuseWith({.status = 503, .message = "too many large requests at once", .code = "busy"});
-      return false;
-    }
-    body_reserved_ = wanted;
-    return true;
-  }
-  void ReleaseBody() { shared_.body_bytes -= std::exchange(body_reserved_, 0); }
-
-  void Refuse(const error_code& error) {
-    const auto longer = [](const char* what, size_t limit) {
-      return std::string(what) + " is longer than " + std::to_string(limit) + " bytes";
-    };
-    if (error == http::error::header_limit) {
-      return RefuseWith({.status = 431,
-                         .message = longer("the header", options_.max_header_bytes),
-                         .code = "header_too_large"});
-    }
-    if (error == http::error::body_limit) {
-      return RefuseWith({.status = 413,
-                         .message = longer("the body", options_.max_body_bytes),
-                         .code = "body_too_large"});
-    }
-    RefuseWith({.status = 400, .message = "not HTTP: " + error.message(), .code = "bad_request"});
   }
 
   // Answers a request that was not read to its end, which ends the connection.
   void RefuseWith(const ApiError& error) {
     parsing_ = false;
     deadlines_->Clear(Deadlines::kRead);
+    reader_.Drop();
     current_ =
         std::make_shared<HttpExchange>(this->shared_from_this(), AnswerForm{.keep_alive = false});
     std::shared_ptr(current_)->Send(
@@ -261,7 +242,7 @@ class HttpConnection final : public Connection,
   void Dispatch() {
     parsing_ = false;
     deadlines_->Clear(Deadlines::kRead);
-    auto message = parser_->release();
+    auto message = reader_.Take();
     const auto exchange = std::make_shared<HttpExchange>(
         this->shared_from_this(),
         AnswerForm{.is_head = message.method() == http::verb::head,
@@ -287,7 +268,7 @@ class HttpConnection final : public Connection,
         return HandleLarge(std::move(call), exchange);
       shared_.handler(call, exchange);
     }
-    ReleaseBody();
+    reader_.ReleaseBody();
     Read();
   }
 
@@ -295,7 +276,7 @@ class HttpConnection final : public Connection,
     const auto held = std::make_shared<const Call>(std::move(call));
     PostLong([self = this->shared_from_this(), held, exchange] {
       if (self->current_ == exchange) self->Run([&] { self->shared_.handler(*held, exchange); });
-      self->ReleaseBody();
+      self->reader_.ReleaseBody();
     });
     Read();
   }
@@ -321,14 +302,21 @@ class HttpConnection final : public Connection,
     if (error) return Close();
     for (; n_writing_ > 0; --n_writing_) {
       queued_bytes_ -= queue_.front().size();
+      queue_capacity_ -= queue_.front().capacity();
       queue_.pop_front();
     }
-    if (!queue_.empty()) return WriteQueue();
-    if (closing_) FinishWriting();
+    HoldQueue();
+    if (!queue_.empty()) {
+      WriteQueue();
+    } else if (closing_) {
+      return FinishWriting();
+    }
+    if (is_next_delayed_) NextRequest();
   }
 
   void CloseAfterWriting() {
     closing_ = true;
+    is_next_delayed_ = false;
     if (!writing_) FinishWriting();
   }
 
@@ -348,6 +336,7 @@ class HttpConnection final : public Connection,
       if (const auto exchange = current_) exchange->Write(":\n\n");
       return;
     }
+    if (kind == Deadlines::kHangup) return LookForHangup();
     if (kind == Deadlines::kWrite || !parsing_) return Close();
     RefuseWith({.status = 408,
                 .message = "the request did not come to its end in time",
@@ -360,25 +349,36 @@ class HttpConnection final : public Connection,
     error_code ignored;
     TcpSocket(stream_).close(ignored);
     if (const auto exchange = std::exchange(current_, nullptr)) exchange->Closed();
-    if (!writing_) queue_.clear();
+    if (writing_) return;  // from it
+    queue_.clear();
+    queue_capacity_ = 0;
+    HoldQueue();
+  }
+
+  // Counts what this client takes of the buffers that all may have, of its requests and of answers
+  // to it: what it sends ahead must not end an answer. False: that is too much.
+  bool HoldRead() { return Hold(read_share_, reader_.held_bytes()); }
+  bool HoldQueue() { return Hold(queue_share_, queue_capacity_); }
+  bool Hold(ByteLimit::Share& share, size_t bytes) const {
+    return share.Resize(bytes > options_.free_buffer_bytes ? bytes : 0);
   }
 
   Stream stream_;
   ConnectionShared& shared_;
   const HttpOptions& options_;
   std::array<char, 4096> incoming_;  // what the read under way brings
-  boost::beast::flat_buffer buffer_;
-  std::optional<Parser> parser_;
-  std::shared_ptr<HttpExchange> current_;  // the answer that is being made
+  RequestReader reader_;
+  ByteLimit::Share read_share_, queue_share_;  // of the buffers of all connections
+  std::shared_ptr<HttpExchange> current_;      // the answer that is being made
   std::deque<std::string> queue_;
   size_t queued_bytes_ = 0;
-  size_t n_writing_ = 0;  // pieces of the queue that are being written
-  size_t body_reserved_ = 0;
+  size_t queue_capacity_ = 0;  // of the same bytes
+  size_t n_writing_ = 0;       // pieces of the queue that are being written
   bool reading_ = false;
   bool writing_ = false;
-  bool parsing_ = false;    // some of a request has come
-  bool continued_ = false;  // whether 100 Continue was decided
-  bool closing_ = false;    // once all is written
+  bool parsing_ = false;          // some of a request has come
+  bool is_next_delayed_ = false;  // the next request, until less is queued
+  bool closing_ = false;          // once all is written
   bool peer_finished_ = false;
   bool closed_ = false;
   bool pings_ = false;

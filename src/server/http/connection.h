@@ -6,6 +6,7 @@
 #include <boost/asio/ssl/context.hpp>
 #include <memory>
 
+#include "server/http/byte_limit.h"
 #include "server/http/http_options.h"
 #include "server/http/work_slots.h"
 
@@ -16,7 +17,8 @@ struct ConnectionShared {
   const HttpOptions& options;
   Handler handler;
   std::atomic<size_t> n_connections{0};
-  std::atomic<size_t> body_bytes{0};  // of requests that are being received
+  ByteLimit large_bodies{options.max_bodies_bytes};  // of requests that are being received
+  ByteLimit buffers{options.max_buffers_bytes};
   std::atomic<bool> draining{false};
   // Of large requests, which take a thread long: one thread is left for all others, /health first.
   WorkSlots large_requests{std::max(1, options.n_threads - 1)};
@@ -27,7 +29,7 @@ class Connection {
  public:
   virtual ~Connection() = default;
   virtual void Start() = 0;
-  // Closes it now if it is idle, otherwise after the answer at work. Thread-safe.
+  // Closes it now if it is idle, otherwise after the current answer. Thread-safe.
   virtual void Drain() = 0;
   virtual void Abort() = 0;  // at once; thread-safe
 };

@@ -30,7 +30,7 @@ void Deadlines::Arm() {
 void Deadlines::OnTimer() {
   timer_at_ = kNever;
   const TimePoint now = std::chrono::steady_clock::now();
-  for (const Kind kind : {kWrite, kRead, kPing}) {
+  for (const Kind kind : {kWrite, kRead, kPing, kHangup}) {
     if (at_[kind] > now) continue;
     at_[kind] = kNever;
     // Copied: what it does may stop this.

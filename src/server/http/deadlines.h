@@ -13,7 +13,7 @@ namespace winnow::server {
 // where it also tells.
 class Deadlines : public std::enable_shared_from_this<Deadlines> {
  public:
-  enum Kind { kRead, kWrite, kPing };
+  enum Kind { kRead, kWrite, kPing, kHangup };
   using TimePoint = std::chrono::steady_clock::time_point;
 
   explicit Deadlines(const boost::asio::any_io_executor& executor) : timer_(executor) {}
@@ -30,7 +30,7 @@ class Deadlines : public std::enable_shared_from_this<Deadlines> {
   void OnTimer();
 
   boost::asio::steady_timer timer_;
-  std::array<TimePoint, 3> at_ = {kNever, kNever, kNever};
+  std::array<TimePoint, 4> at_ = {kNever, kNever, kNever, kNever};
   TimePoint timer_at_ = kNever;  // when the timer wakes up; it may be early, and then looks again
   std::function<void(Kind kind)> passed_;
 };

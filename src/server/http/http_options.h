@@ -5,10 +5,19 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "server/openai/exchange.h"
 
 namespace winnow::server {
+
+// What the options are called where a user wrote them ("--host"), for messages.
+struct HttpWords {
+  std::string_view host = "host";
+  std::string_view port = "port";
+  std::string_view key_file = "key_file";
+  std::string_view cert_file = "cert_file";
+};
 
 struct HttpOptions {
   std::string host = "127.0.0.1";
@@ -19,10 +28,14 @@ struct HttpOptions {
   size_t max_connections = 12000;
   size_t max_header_bytes = size_t{32} << 10;
   size_t max_body_bytes = size_t{32} << 20;
-  size_t max_bodies_bytes = size_t{256} << 20;     // of all bodies that are being received
-  size_t max_queue_bytes = size_t{1} << 20;        // of a stream that its client does not read
-  size_t max_pipelined_bytes = size_t{256} << 10;  // read ahead of the answer at work
-  size_t large_body_bytes = size_t{64} << 10;      // from here on one thread is kept for others
+  size_t max_bodies_bytes = size_t{256} << 20;   // of buffers of all large bodies that come
+  size_t max_buffers_bytes = size_t{512} << 20;  // of other buffers of all connections
+  size_t free_buffer_bytes = size_t{16}
+                             << 10;          // requests of one, and answers to it, count from here
+  size_t max_queue_bytes = size_t{1} << 20;  // of answers that their client does not read
+  size_t max_pipelined_bytes = size_t{256} << 10;  // read ahead of the current answer
+  size_t large_body_bytes = size_t{64} << 10;      // from here on a thread is kept for others
+  HttpWords words = {};
   // Deadlines.
   std::chrono::milliseconds handshake{10'000};  // of TLS
   std::chrono::milliseconds header{10'000};     // from its first byte to its last
@@ -30,6 +43,7 @@ struct HttpOptions {
   std::chrono::milliseconds idle{300'000};      // between requests
   std::chrono::milliseconds write{60'000};      // of one piece of an answer
   std::chrono::milliseconds linger{1'000};      // until the client ends its side of a closed one
+  std::chrono::milliseconds hangup{1'000};      // between looks whether an unread client has gone
   std::chrono::milliseconds ping{15'000};       // a comment in event streams that are silent
 };
 

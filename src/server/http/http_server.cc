@@ -105,9 +105,12 @@ Result<asio::ssl::context> MakeTls(const HttpOptions& options) {
                   asio::ssl::context::no_tlsv1_1);
   error_code error;
   tls.use_certificate_chain_file(options.cert_file, error);
-  if (error) return Error{"--ssl-cert-file: " + options.cert_file + ": " + error.message()};
+  const auto unusable = [&](std::string_view option, const std::string& file) {
+    return Error{std::string(option) + ": " + file + ": " + error.message()};
+  };
+  if (error) return unusable(options.words.cert_file, options.cert_file);
   tls.use_private_key_file(options.key_file, asio::ssl::context::pem, error);
-  if (error) return Error{"--ssl-key-file: " + options.key_file + ": " + error.message()};
+  if (error) return unusable(options.words.key_file, options.key_file);
   return tls;
 }
 
@@ -118,8 +121,9 @@ Result<tcp::endpoint> Resolve(asio::io_context& context, const HttpOptions& opti
   const auto found =
       resolver.resolve(options.host, std::to_string(options.port),
                        tcp::resolver::passive | tcp::resolver::numeric_service, error);
-  if (error) return Error{"--host " + options.host + ": " + error.message()};
-  if (found.empty()) return Error{"--host " + options.host + ": no such address"};
+  const std::string host = std::string(options.words.host) + " " + options.host;
+  if (error) return Error{host + ": " + error.message()};
+  if (found.empty()) return Error{host + ": no such address"};
   // Of names that have several, the IPv4 one: "localhost" is what curl and browsers try.
   for (const auto& entry : found) {
     if (entry.endpoint().protocol() == tcp::v4()) return entry.endpoint();
@@ -143,7 +147,9 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpOptions& option
   const auto failed = [&] {
     return Error{"cannot listen on " + options.host + " port " + std::to_string(options.port) +
                  ": " + error.message() +
-                 (error == asio::error::address_in_use ? "; --port chooses another" : "")};
+                 (error == asio::error::address_in_use
+                      ? "; " + std::string(options.words.port) + " chooses another"
+                      : "")};
   };
   data->acceptor.open(endpoint.protocol(), error);
   if (error) return failed();

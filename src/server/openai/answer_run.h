@@ -15,7 +15,7 @@
 
 namespace winnow::server {
 
-// One request for completions at work: submits its prompts, collects their events and writes the
+// One running request for completions: submits its prompts, collects their events and writes the
 // answer, as a stream or whole. Lives on its exchange's thread and as long as events come.
 class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
  public:

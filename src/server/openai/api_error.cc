@@ -1,5 +1,8 @@
 #include "server/openai/api_error.h"
 
+#include <string_view>
+#include <utility>
+
 namespace winnow::server {
 namespace {
 
@@ -24,6 +27,28 @@ const char* ErrorType(int status) {
   }
 }
 
+// What the engine calls what a client cannot set.
+constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
+    {"`keys` and `values` of bf16", "the server's cache types bf16"},
+    {"`context`", "the server's context"},
+    {"`prefill_chunk`", "the server's prefill chunk"},
+    {"`check_tensors`", "the server's check of tensors"},
+    {"`logit_bias`", "logit_bias"}};
+
+std::string InClientsWords(std::string text) {
+  for (const auto& [option, word] : kFlags) {
+    if (const size_t at = text.find(option); at != std::string::npos) {
+      text.replace(at, option.size(), word);
+    }
+  }
+  return text;
+}
+
+std::string FieldName(const std::string& param, const std::string& prompt_field) {
+  if (param == "prompt") return prompt_field;
+  return param == "memory_bytes" ? "kv_memory" : param;
+}
+
 report::Value TextOrNull(const std::string& text) {
   return text.empty() ? report::Value() : report::Value(text);
 }
@@ -39,25 +64,24 @@ report::Record ErrorRecord(const ApiError& error) {
 
 ApiError ErrorFrom(const runtime::RequestError& error, const std::string& prompt_field) {
   using runtime::ErrorKind;
+  const std::string message = InClientsWords(error.message);
   switch (error.kind) {
     case ErrorKind::kInvalid:
-      return {.status = 400,
-              .message = error.message,
-              .param = error.param == "prompt" ? prompt_field : error.param};
+      return {.status = 400, .message = message, .param = FieldName(error.param, prompt_field)};
     case ErrorKind::kTooLarge:
-      return {.status = 400, .message = error.message, .code = "memory_limit_exceeded"};
+      return {.status = 400, .message = message, .code = "memory_limit_exceeded"};
     case ErrorKind::kNotFound:
-      return {.status = 404, .message = error.message, .code = "session_not_found"};
+      return {.status = 404, .message = message, .code = "session_not_found"};
     case ErrorKind::kBusy:
-      return {.status = 409, .message = error.message, .code = "session_busy"};
+      return {.status = 409, .message = message, .code = "session_busy"};
     case ErrorKind::kQueueFull:
-      return {.status = 429, .message = error.message, .code = "queue_full"};
+      return {.status = 429, .message = message, .code = "queue_full"};
     case ErrorKind::kUnavailable:
-      return {.status = 503, .message = error.message, .code = "unavailable"};
+      return {.status = 503, .message = message, .code = "unavailable"};
     case ErrorKind::kInternal:
       break;
   }
-  return {.status = 500, .message = error.message, .code = "internal_error"};
+  return {.status = 500, .message = message, .code = "internal_error"};
 }
 
 }  // namespace winnow::server

@@ -147,6 +147,21 @@ TEST(ChatTest, FieldsReachTheEngine) {
   EXPECT_EQ(request.options->compression.size, 64);
 }
 
+TEST(ChatTest, ADefaultBudgetIsForMethodsThatTakeOne) {
+  ServiceOptions options;
+  options.kv = {.method = "h2o", .size = 256};
+  const auto compression = [&](const std::string& method) {
+    Fixture fixture(options);
+    fixture.Post(kPath, Body(R"(, "kv_method": ")" + method + "\""));
+    EXPECT_EQ(fixture.backend.requests.size(), 1U) << method;
+    return fixture.backend.requests.at(0).options.value().compression;
+  };
+  EXPECT_EQ(compression("snapkv").size, 256);
+  EXPECT_EQ(compression("pyramidinfer").size, 0);
+  EXPECT_EQ(compression("full").size, 0);
+  EXPECT_EQ(compression("full").method, nullptr);
+}
+
 TEST(ChatTest, DefaultsAreTheServers) {
   Fixture fixture;
   fixture.Post(kPath, Body(R"(, "max_completion_tokens": 9, "some_new_field": {"a": 1})"));
@@ -167,7 +182,9 @@ TEST(ChatTest, LengthAndStopStringsEndAnswers) {
 }
 
 TEST(ChatTest, ImpossibleValuesNameTheirField) {
-  const std::pair<const char*, const char*> cases[] = {
+  std::string biases = "[1, 2]";
+  for (int i = 0; i < 4096; ++i) biases += ", [1, 2]";
+  const std::pair<std::string, const char*> cases[] = {
       {R"("temperature": -1)", "temperature"},
       {R"("temperature": "hot")", "temperature"},
       {R"("top_p": 2)", "top_p"},
@@ -179,6 +196,8 @@ TEST(ChatTest, ImpossibleValuesNameTheirField) {
       {R"("stop": ["a", 3])", "stop"},
       {R"("seed": "x")", "seed"},
       {R"("logit_bias": {"x": 1})", "logit_bias"},
+      {R"("logit_bias": [)" + biases + "]", "logit_bias"},
+      {R"("stop": [")" + std::string(65537, 'a') + "\"]", "stop"},
       {R"("logit_bias": {"99999": 1})", "logit_bias"},
       {R"("top_logprobs": 2)", "top_logprobs"},
       {R"("logprobs": true, "top_logprobs": 21)", "top_logprobs"},
@@ -189,6 +208,7 @@ TEST(ChatTest, ImpossibleValuesNameTheirField) {
       {R"("tools": [{"type": "function"}])", "tools[0]"},
       {R"("tool_choice": "required")", "tool_choice"},
       {R"("kv_method": "nonsense")", "kv_method"},
+      {R"("kv_method": "")", "kv_method"},
       {R"("kv_method": "h2o")", "kv_method"},
       {R"("kv_method": "h2o", "kv_size": 0)", "kv_size"},
       {R"("kv_method": "h2o", "kv_size": 64, "kv_ratio": 0.5)", "kv_size"},
@@ -196,8 +216,8 @@ TEST(ChatTest, ImpossibleValuesNameTheirField) {
   };
   for (const auto& [field, param] : cases) {
     Fixture fixture;
-    const auto answer = fixture.Post(kPath, Body(std::string(", ") + field));
-    EXPECT_EQ(answer->status(), 400) << field;
+    const auto answer = fixture.Post(kPath, Body(", " + field));
+    EXPECT_EQ(answer->status(), 400) << field.substr(0, 100);
     EXPECT_EQ(TextAt(answer->json(), "error.param"), param);
     EXPECT_EQ(TextAt(answer->json(), "error.type"), "invalid_request_error");
     EXPECT_FALSE(TextAt(answer->json(), "error.message").empty());
@@ -326,6 +346,20 @@ TEST(ChatTest, OnlyACallHasNoContent) {
   EXPECT_EQ(
       fixture.Post(kPath, Body(std::string(kTools) + R"(, "tool_choice": "required")"))->status(),
       400);
+}
+
+TEST(ChatTest, ToolsThatTheTemplateDoesNotTakeAreLeftOut) {
+  Fixture fixture;
+  const report::Record body = fixture.Post(kPath, Body(kTools))->json();
+  EXPECT_EQ(TextAt(body, "warning"),
+            "the model does not see the tools: its chat template takes none");
+  EXPECT_EQ(TextAt(body, "choices.0.finish_reason"), "stop");
+  const auto chunks =
+      fixture.Post(kPath, Body(std::string(kTools) + R"(, "stream": true)"))->chunks();
+  EXPECT_EQ(TextAt(chunks.back(), "warning"), TextAt(body, "warning"));
+  EXPECT_FALSE(Has(fixture.Post(kPath, Body())->json(), "warning"));
+  ASSERT_EQ(fixture.backend.requests.size(), 3U);
+  EXPECT_EQ(fixture.backend.requests[0].prompt, fixture.backend.requests[2].prompt);
 }
 
 TEST(ChatTest, ReasoningIsApart) {

@@ -23,6 +23,7 @@ struct Asked {
   bool parses = false;
   const char* prompt_field = "prompt";
   ConstraintSpec constraint = {};  // of the answer
+  std::string warning = {};        // what of the request the model does not see
 };
 
 // Submits the prompts; each gets a copy of the constraint, where there is one.
@@ -55,10 +56,14 @@ void Submit(Context& context, const ExchangePtr& exchange, Asked asked,
   run->Start(std::move(requests));
 }
 
+std::string Joined(std::string warning, const std::string& other) {
+  if (!warning.empty() && !other.empty()) warning += "; ";
+  return warning + other;
+}
+
 // Why calls that the model may begin itself go on without a constraint.
 std::string UnheldCalls(const std::string& warning, const ApiError& error) {
-  return (warning.empty() ? "" : warning + "; ") +
-         "calls are not held to the schemas of the tools: " + error.message;
+  return Joined(warning, "calls are not held to the schemas of the tools: " + error.message);
 }
 
 // The same once the constraint is made, on the exchange's thread. The model may never call a tool:
@@ -108,7 +113,7 @@ void Run(Context& context, const ExchangePtr& exchange, Asked asked,
 // Asks for what a session has read, and how much of it is a document; `then` gets it on the
 // exchange's thread, and writes and tokenizes there what the request says.
 void WithSession(Context& context, const ExchangePtr& exchange, const std::string& session,
-                 std::function<void(const Tokens& read, int64_t n_document)> then) {
+                 std::function<void(const runtime::SessionTokens& read)> then) {
   context.backend.ReadTokens(
       session, [exchange, metrics = &context.metrics, then = std::move(then)](
                    std::variant<runtime::SessionTokens, runtime::RequestError> tokens) {
@@ -118,8 +123,7 @@ void WithSession(Context& context, const ExchangePtr& exchange, const std::strin
             api.param = "session";
             return SendError(*metrics, *exchange, api);
           }
-          const auto& read = std::get<runtime::SessionTokens>(tokens);
-          then(read.tokens, read.n_document);
+          then(std::get<runtime::SessionTokens>(tokens));
         });
       });
 }
@@ -134,7 +138,18 @@ void RunChat(Context& context, const ExchangePtr& exchange, Asked asked, const c
   asked.constraint.starts_in_reasoning = asked.parser.starts_in_reasoning;
   std::vector<PromptText> prompts;
   prompts.push_back({std::move(tokens), std::move(text)});
-  Run(context, exchange, std::move(asked), std::move(prompts), prompt.warning);
+  std::string warning = Joined(std::move(asked.warning), prompt.warning);
+  Run(context, exchange, std::move(asked), std::move(prompts), std::move(warning));
+}
+
+// Chat pages offer tools to every model, and leave it to the model to call one. Where the template
+// takes none the model answers without them. A call that is demanded stays the template's error.
+void LeaveOutTools(const chat::PromptWriter& writer, chat::Conversation& conversation,
+                   Asked& asked) {
+  if (conversation.tools.is_null() || writer.takes_tools()) return;
+  if (asked.constraint.kind == ConstraintSpec::Kind::kCalls) return;
+  conversation.tools = nullptr;
+  asked.warning = "the model does not see the tools: its chat template takes none";
 }
 
 void SendTemplateError(Context& context, Exchange& exchange, const winnow::Error& error) {
@@ -174,6 +189,7 @@ void ChatCompletions(Context& context, const Call& call, const ExchangePtr& exch
   asked.constraint = ReadConstraint(fields, context.options);
   ReadToolChoice(fields, context.options, context.prompts.tool_format(), conversation,
                  asked.constraint);
+  LeaveOutTools(context.prompts, conversation, asked);
   if (!conversation.tools.is_null()) asked.parser.tools = context.prompts.tool_format();
   RefuseUnsupported(fields);
   if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
@@ -188,16 +204,18 @@ void ChatCompletions(Context& context, const Call& call, const ExchangePtr& exch
   // Shared, as std::function copies what it holds.
   const auto held = std::make_shared<Asked>(std::move(asked));
   WithSession(context, exchange, session,
-              [&context, exchange, held, conversation](const Tokens& read, int64_t n_document) {
+              [&context, exchange, held, conversation](const runtime::SessionTokens& found) {
+                const std::span read = found.tokens;
                 std::span document =
-                    std::span(read).first(std::min(static_cast<size_t>(n_document), read.size()));
-                if (document.empty() &&
+                    read.first(std::min(static_cast<size_t>(found.n_document), read.size()));
+                if (document.empty() && found.unread.empty() &&
                     IsOpenDocument(context.prompts, context.backend.tokenizer(), read)) {
                   document = read;
                 }
                 Tokens tokens;
-                const auto prompt = WriteTurn(context.prompts, context.backend.tokenizer(),
-                                              conversation, {read, document}, tokens);
+                const auto prompt =
+                    WriteTurn(context.prompts, context.backend.tokenizer(), conversation,
+                              {.read = read, .unread = found.unread, .document = document}, tokens);
                 if (!prompt) return SendTemplateError(context, *exchange, prompt.error());
                 RunChat(context, exchange, std::move(*held), *prompt, std::move(tokens));
               });
@@ -225,12 +243,13 @@ void RunTexts(Context& context, const ExchangePtr& exchange, Asked asked,
   const auto held = std::make_shared<Asked>(std::move(asked));
   const auto record = std::make_shared<const report::Record>(body);
   WithSession(context, exchange, session,
-              [&context, exchange, held, record, prompts](const Tokens& read, int64_t) {
+              [&context, exchange, held, record, prompts](const runtime::SessionTokens& read) {
                 std::vector<PromptText> whole = prompts;
-                if (!BeginsWith(whole[0].tokens, read)) {
+                if (!BeginsWith(whole[0].tokens, read.tokens)) {
                   Fields again(*record);
-                  whole = ReadPrompts(again, context.backend.tokenizer(), read.empty());
-                  Tokens tokens = read;
+                  whole = ReadPrompts(again, context.backend.tokenizer(), read.tokens.empty());
+                  Tokens tokens = read.tokens;
+                  tokens.insert(tokens.end(), read.unread.begin(), read.unread.end());
                   tokens.insert(tokens.end(), whole[0].tokens.begin(), whole[0].tokens.end());
                   whole[0].tokens = std::move(tokens);
                 }

@@ -115,6 +115,20 @@ TEST_F(ConstraintsTest, CallsOfTools) {
   EXPECT_EQ(spec.tools[0].name, "stop");
 }
 
+TEST_F(ConstraintsTest, CallsCannotBeDemandedOfATemplateWithoutTools) {
+  Fixture bare({.constraints = recorder});
+  const std::string tools = kTools;
+  for (const char* choice :
+       {R"("required")", R"({"type": "function", "function": {"name": "stop"}})"}) {
+    const auto answer =
+        bare.Post("/v1/chat/completions", Chat(tools + R"(, "tool_choice": )" + choice));
+    EXPECT_EQ(answer->status(), 400);
+    EXPECT_NE(answer->reply().body.find("chat template has none"), std::string::npos);
+  }
+  EXPECT_EQ(bare.Post("/v1/chat/completions", Chat(tools))->status(), 200);
+  EXPECT_TRUE(recorder->specs.empty()) << "nothing is left to restrict";
+}
+
 TEST_F(ConstraintsTest, CallsThatTheModelChooses) {
   const std::string chat = "/v1/chat/completions";
   const std::string tools = kTools;

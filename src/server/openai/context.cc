@@ -36,7 +36,9 @@ void SendError(Metrics& metrics, Exchange& exchange, const ApiError& error) {
 }
 
 std::optional<report::Record> ReadBody(const Call& call, ApiError& error) {
-  auto value = report::ParseJson(call.body);
+  // More than the tokens of any prompt; a body of lists alone would take many times its bytes.
+  constexpr int64_t kMaxValues = int64_t{1} << 20;
+  auto value = report::ParseJson(call.body, kMaxValues);
   if (!value) {
     error = {
         .status = 400, .message = "the body: " + value.error().message, .code = "invalid_json"};

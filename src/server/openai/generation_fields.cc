@@ -13,6 +13,8 @@ namespace {
 
 constexpr double kLarge = 1e6;
 constexpr size_t kMaxStops = 64;
+constexpr size_t kMaxStopBytes = size_t{64} << 10;  // of all of them
+constexpr size_t kMaxBiases = 4096;
 constexpr int64_t kMaxChoices = 128;
 constexpr int64_t kMaxTop = 100;
 
@@ -42,9 +44,12 @@ void ReadBias(Fields& fields, const tokenizer::Tokenizer& tokenizer, std::vector
             std::to_string(tokenizer.vocabulary_size()));
     } else if (!number) {
       wrong("the bias of token " + std::to_string(token) + " is " + KindName(bias));
+    } else if (out.size() == kMaxBiases) {
+      wrong("more than " + std::to_string(kMaxBiases) + " tokens");
     } else {
       out.emplace_back(static_cast<int32_t>(token), *number);
     }
+    return fields.ok();
   };
   if (const auto* record = std::get_if<report::Record>(&value->data)) {
     for (const report::Field& field : record->fields) {
@@ -53,7 +58,7 @@ void ReadBias(Fields& fields, const tokenizer::Tokenizer& tokenizer, std::vector
       const auto [stop, problem] = std::from_chars(field.name.data(), end, token);
       if (problem != std::errc() || stop != end)
         return wrong("'" + field.name + "' is no token id");
-      add(token, field.value);
+      if (!add(token, field.value)) return;
     }
     return;
   }
@@ -63,10 +68,10 @@ void ReadBias(Fields& fields, const tokenizer::Tokenizer& tokenizer, std::vector
     const auto* pair = std::get_if<report::List>(&item.data);
     if (pair == nullptr || pair->size() != 2) return wrong("an item of the list is no pair");
     if (const auto* token = std::get_if<int64_t>(&(*pair)[0].data)) {
-      add(*token, (*pair)[1]);
+      if (!add(*token, (*pair)[1])) return;
     } else if (const auto* text = std::get_if<std::string>(&(*pair)[0].data)) {
       for (const tokenizer::TokenId id : tokenizer.Encode(*text, {.add_special = false})) {
-        add(id, (*pair)[1]);
+        if (!add(id, (*pair)[1])) return;
       }
     } else {
       return wrong("a pair does not begin with a token id or a text");
@@ -112,7 +117,8 @@ void ReadPriority(Fields& fields, const ServiceOptions& options, Generation& out
   if (out.priority != 0 && !options.priorities) {
     fields.Fail("priority", "found " + std::to_string(out.priority) +
                                 ", expected 0: requests are served as they come, unless the server "
-                                "is started with --scheduling-policy priority");
+                                "is started with " +
+                                std::string(options.words.priorities));
   }
 }
 
@@ -130,6 +136,13 @@ Generation ReadGeneration(Fields& fields, const ServiceOptions& options,
   ReadLength(fields, dialect, out);
   out.stop = fields.Texts("stop", kMaxStops);
   std::erase(out.stop, std::string());
+  size_t stop_bytes = 0;
+  for (const std::string& text : out.stop) stop_bytes += text.size();
+  if (stop_bytes > kMaxStopBytes) {
+    fields.Fail("stop", "found " + std::to_string(stop_bytes) + " bytes, expected at most " +
+                            std::to_string(kMaxStopBytes));
+    out.stop.clear();
+  }
   // They begin together, or never.
   const int64_t max_choices = std::clamp<int64_t>(options.n_slots, 1, kMaxChoices);
   out.n = static_cast<int>(fields.Integer("n", 1, max_choices).value_or(1));

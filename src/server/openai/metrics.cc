@@ -59,11 +59,11 @@ void WriteOwn(Page& page, const runtime::SchedulerState& s) {
   page.Gauge("winnow_draining", "1 while the server ends.", s.draining ? 1 : 0);
   page.Counter("winnow_prompt_tokens_total", "Tokens of prompts read.", d(s.n_prompt_tokens));
   page.Counter("winnow_generated_tokens_total", "Tokens generated.", d(s.n_generated_tokens));
-  page.Counter("winnow_requests_total", "Requests submitted.", d(s.n_requests));
+  page.Counter("winnow_requests_total", "Requests answered to their end.", d(s.n_requests));
   page.Counter("winnow_requests_failed_total", "Requests that failed.", d(s.n_failed));
   page.Counter("winnow_requests_cancelled_total", "Requests whose client went away.",
                d(s.n_cancelled));
-  page.Counter("winnow_broken_invariants_total", "Bugs found; the request at work failed.",
+  page.Counter("winnow_broken_invariants_total", "Bugs found; the current request failed.",
                d(s.n_broken_invariants));
   page.Counter("winnow_prefix_tokens_queried_total", "Prompt tokens looked for in idle sessions.",
                d(s.n_prefix_queries));

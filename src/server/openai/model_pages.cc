@@ -49,14 +49,15 @@ void ListMethods(Context& context, const Call&, const ExchangePtr& exchange) {
     const auto method = compression::MakeMethod(entry.name);
     if (!method) continue;  // one whose parameters must be given
     const compression::Traits& traits = (*method)->traits();
-    list.emplace_back(report::Record{{"id", std::string(entry.name)},
-                                     {"object", "method"},
-                                     {"summary", std::string(entry.summary)},
-                                     {"source", std::string(entry.source)},
-                                     {"needs_budget", traits.needs_budget},
-                                     {"min_size", traits.min_budget},
-                                     {"compresses_prompt", traits.compresses_prefill},
-                                     {"evicts_in_decode", traits.evicts_in_decode}});
+    list.emplace_back(
+        report::Record{{"id", std::string(entry.name)},
+                       {"object", "method"},
+                       {"summary", std::string(entry.summary)},
+                       {"source", std::string(entry.source)},
+                       {"needs_budget", traits.budget.needed},
+                       {"min_size", traits.budget.min},
+                       {"compresses_prompt", traits.decisions.Evicts(compression::Phase::kPrefill)},
+                       {"evicts_in_decode", traits.decisions.evicts_in_decode}});
   }
   SendJson(context, *exchange, report::Record{{"object", "list"}, {"data", std::move(list)}});
 }
@@ -98,8 +99,10 @@ void Props(Context& context, const Call& call, const ExchangePtr& exchange) {
 
 void Slots(Context& context, const Call& call, const ExchangePtr& exchange) {
   if (!context.options.slots) {
-    return SendError(context.metrics, *exchange,
-                     {.status = 501, .message = "this server was started with --no-slots"});
+    return SendError(
+        context.metrics, *exchange,
+        {.status = 501,
+         .message = "this server was started with " + std::string(context.options.words.no_slots)});
   }
   const runtime::SchedulerState state = context.backend.state();
   const int64_t n_ctx = context.backend.model().context;
@@ -133,8 +136,10 @@ void Slots(Context& context, const Call& call, const ExchangePtr& exchange) {
 
 void MetricsPage(Context& context, const Call&, const ExchangePtr& exchange) {
   if (!context.options.metrics) {
-    return SendError(context.metrics, *exchange,
-                     {.status = 501, .message = "start the server with --metrics"});
+    return SendError(
+        context.metrics, *exchange,
+        {.status = 501,
+         .message = "start the server with " + std::string(context.options.words.metrics)});
   }
   Reply reply = {.content_type = "text/plain; version=0.0.4; charset=utf-8",
                  .body = context.metrics.Text(context.backend.state(), context.backend.model())};

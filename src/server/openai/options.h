@@ -3,23 +3,15 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "chat/tool_format.h"
 #include "report/record.h"
 #include "runtime/scheduler_types.h"
+#include "winnow/compression.h"
 
 namespace winnow::server {
-
-// How a cache is compressed, in the words of flags and requests.
-struct KvSettings {
-  std::string method = "full";  // "snapkv:window=16"
-  std::string decode = {};      // another one for generated tokens; empty: none
-  int64_t size = 0;             // entries per KV head; 0: not given
-  double ratio = 0;             // of the prompt; 0: not given
-  int64_t memory_bytes = 0;     // of the cache; 0: not given
-  bool operator==(const KvSettings&) const = default;
-};
 
 // What an answer is restricted to, as a request says it.
 struct ConstraintSpec {
@@ -53,6 +45,15 @@ class ConstraintFactory {
       const ConstraintSpec& spec) const = 0;
 };
 
+// How a setting is written where the server is started ("--metrics"), for messages to clients.
+struct ServiceWords {
+  std::string_view api_key = "api_keys {KEY}";
+  std::string_view cors = "cors_origin ORIGIN";
+  std::string_view metrics = "metrics true";
+  std::string_view no_slots = "slots false";
+  std::string_view priorities = "priorities true";
+};
+
 struct ServiceOptions {
   std::vector<std::string> api_keys = {};  // one of them is needed; empty: none is
   std::string cors_origin = {};            // pages of this origin may ask; "*": all; empty: none
@@ -60,15 +61,16 @@ struct ServiceOptions {
   bool metrics = false;                    // GET /metrics
   bool slots = true;                       // GET /slots
   bool page = true;                        // GET /
-  int n_slots = 1;                         // sequences at work at most
+  int n_slots = 1;                         // sequences that run at once at most
   bool priorities = false;                 // requests may name one
   runtime::SamplerConfig sampler = {};     // where a request names nothing (Service::SetReady)
   int64_t seed = -1;                       // the same; -1: another one for each request
-  KvSettings kv = {};                      // what the scheduler's defaults were made of
+  Compression kv = {.method = "full"};     // what the scheduler's defaults were made of
   runtime::SessionOptions session = {};    // the scheduler's defaults
   bool cache_prompt = true;                // look for the beginnings of prompts in idle sessions
   std::string build = {};                  // of the program
-  uint64_t id_seed = 0;                    // start of the ids that are drawn
+  ServiceWords words = {};
+  uint64_t id_seed = 0;                                       // start of the ids that are drawn
   std::shared_ptr<const ConstraintFactory> constraints = {};  // null: none are built in
 };
 

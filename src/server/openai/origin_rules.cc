@@ -79,17 +79,17 @@ std::optional<ApiError> OriginRules::Check(const Call& call, Access access) cons
                                                   !HasHost(OriginFrom(origin), ForwardedHost(call));
   if (is_other_page) {
     return ApiError{.status = 403,
-                    .message =
-                        "pages of other origins may not ask this server; start it with "
-                        "--cors ORIGIN to allow one"};
+                    .message = "pages of other origins may not ask this server; start it with " +
+                               std::string(words_.cors) + " to allow one"};
   }
   // Pages name no origin where they read from their own host.
   const bool may_be_page = !origin.empty() || access == Access::kReadPrivate;
   if (!may_be_page || IsKnownHost(host)) return std::nullopt;
   return ApiError{.status = 403,
                   .message = "this server is for its own machine and was asked as '" +
-                             std::string(host) + "'; start it with --api-key KEY, or with --cors " +
-                             "ORIGIN to allow the pages of that host"};
+                             std::string(host) + "'; start it with " + std::string(words_.api_key) +
+                             ", or with " + std::string(words_.cors) +
+                             " to allow the pages of that host"};
 }
 
 }  // namespace winnow::server

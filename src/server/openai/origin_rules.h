@@ -6,6 +6,7 @@
 
 #include "server/openai/api_error.h"
 #include "server/openai/exchange.h"
+#include "server/openai/options.h"
 
 namespace winnow::server {
 
@@ -16,8 +17,8 @@ class OriginRules {
   // `cors_origin`: ServiceOptions. `checks_host`: the server trusts all of its machine. A page
   // whose host name leads here only because its owner has made it so (DNS rebinding) is not its own
   // then.
-  OriginRules(std::string cors_origin, bool checks_host)
-      : cors_origin_(std::move(cors_origin)), checks_host_(checks_host) {}
+  OriginRules(std::string cors_origin, bool checks_host, const ServiceWords& words)
+      : cors_origin_(std::move(cors_origin)), checks_host_(checks_host), words_(words) {}
 
   // The origin that may read the answer; empty: that of no other page.
   std::string Allowed(const Call& call) const;
@@ -35,6 +36,7 @@ class OriginRules {
 
   std::string cors_origin_;
   bool checks_host_;
+  ServiceWords words_;
 };
 
 }  // namespace winnow::server

@@ -117,7 +117,15 @@ TEST(OriginRulesTest, NamesThatOthersHavePointedHereAreNotItsOwn) {
   EXPECT_EQ(open.Exercise(MakePost({{"host", "chat.example.com"}}))->status(), 200);
   const auto refused = open.Exercise(
       {.method = "GET", .path = "/v1/sessions", .headers = {{"host", "evil.example"}}});
-  EXPECT_NE(TextAt(refused->json(), "error.message").find("--api-key"), std::string::npos);
+  EXPECT_NE(TextAt(refused->json(), "error.message").find("start it with api_keys {KEY}, or with"),
+            std::string::npos);
+  Fixture command(
+      {.loopback = true, .words = {.api_key = "--api-key KEY", .cors = "--cors ORIGIN"}});
+  const auto told = command.Exercise(
+      {.method = "GET", .path = "/v1/sessions", .headers = {{"host", "evil.example"}}});
+  EXPECT_NE(TextAt(told->json(), "error.message")
+                .find("start it with --api-key KEY, or with --cors ORIGIN to allow"),
+            std::string::npos);
 }
 
 TEST(OriginRulesTest, PreflightsAllowTheHeadersOfClients) {

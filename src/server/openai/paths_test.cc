@@ -185,7 +185,9 @@ TEST(PagesTest, ModelsAndProps) {
   EXPECT_EQ(TextAt(models, "data.0.object"), "model");
   EXPECT_EQ(IntAt(models, "data.0.created"), 7);
   EXPECT_EQ(fixture.Get("/v1/models/fake")->status(), 200);
-  EXPECT_EQ(fixture.Get("/v1/models/other")->status(), 404);
+  for (const char* other : {"/v1/models/other", "/v1/models/org/other"}) {
+    EXPECT_EQ(TextAt(fixture.Get(other)->json(), "error.code"), "model_not_found");
+  }
   const report::Record props = fixture.Get("/props")->json();
   EXPECT_EQ(IntAt(props, "total_slots"), 1);
   EXPECT_EQ(IntAt(props, "default_generation_settings.n_ctx"), 100);
@@ -226,6 +228,8 @@ TEST(PagesTest, SlotsSayWhatRuns) {
 
 TEST(PagesTest, MetricsForPrometheus) {
   EXPECT_EQ(Fixture().Get("/metrics")->status(), 501);
+  const auto off = Fixture({.words = {.metrics = "--metrics"}}).Get("/metrics");
+  EXPECT_EQ(TextAt(off->json(), "error.message"), "start the server with --metrics");
   Fixture fixture({.metrics = true});
   fixture.Post("/v1/completions", R"({"prompt": "a"})");
   fixture.backend.state_now.n_running = 3;

@@ -82,7 +82,7 @@ TEST(PriorityTest, OnlyWhereTheServerAllowsIt) {
   EXPECT_EQ(plain.Post(kChat, Chat(R"("priority": 0)"))->status(), 200);
 }
 
-TEST(ChoicesTest, AreNoMoreThanCanBeAtWork) {
+TEST(ChoicesTest, AreNoMoreThanCanRun) {
   Fixture fixture({.n_slots = 3});
   EXPECT_EQ(fixture.Post(kChat, Chat(R"("n": 3)"))->status(), 200);
   const auto refused = fixture.Post(kChat, Chat(R"("n": 4)"));
@@ -113,6 +113,13 @@ TEST(RefusalsTest, NameTheFieldOfTheRequest) {
     }
   }
   fixture.backend.failure.reset();
+  // What the engine advises is not what a client can set.
+  fixture.backend.refusal = RequestError{
+      ErrorKind::kInvalid, "it needs 9 bytes; in chunks (`prefill_chunk`) less", "memory_bytes"};
+  const auto few = fixture.Post(kChat, chat);
+  EXPECT_EQ(TextAt(few->json(), "error.param"), "kv_memory");
+  EXPECT_EQ(TextAt(few->json(), "error.message"),
+            "it needs 9 bytes; in chunks (the server's prefill chunk) less");
   fixture.backend.refusal = RequestError{ErrorKind::kInvalid, "the sampler is wrong"};
   const report::Record unnamed = fixture.Post(kChat, chat)->json();
   EXPECT_TRUE(std::holds_alternative<std::monostate>(At(unnamed, "error.param").data));

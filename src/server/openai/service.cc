@@ -93,6 +93,7 @@ struct Service::Route {
   WithId get_call_id = nullptr;
   const char* unsupported = nullptr;  // POST is a 501 that says this
   bool is_private = false;            // GET tells what clients have written
+  bool has_slashes = false;           // what stands for {} may have them
 
   bool has_get() const { return get != nullptr || get_id != nullptr || get_call_id != nullptr; }
   bool has_post() const { return post != nullptr || post_id != nullptr || unsupported != nullptr; }
@@ -111,7 +112,7 @@ const Service::Route* Service::FindRoute(const std::string& path, std::string* i
   static const Route kRoutes[] = {
       {.pattern = "/v1/models", .get = ListModels},
       {.pattern = "/models", .get = ListModels},
-      {.pattern = "/v1/models/{}", .get_id = GetModel},
+      {.pattern = "/v1/models/{}", .get_id = GetModel, .has_slashes = true},
       {.pattern = "/v1/methods", .get = ListMethods},
       {.pattern = "/v1/chat/completions", .post = ChatCompletions},
       {.pattern = "/chat/completions", .post = ChatCompletions},
@@ -158,7 +159,7 @@ const Service::Route* Service::FindRoute(const std::string& path, std::string* i
     }
     const std::string segment =
         path.substr(before.size(), path.size() - before.size() - after.size());
-    if (segment.find('/') != std::string::npos) continue;
+    if (!route.has_slashes && segment.find('/') != std::string::npos) continue;
     *id = segment;
     return &route;
   }
@@ -168,7 +169,8 @@ const Service::Route* Service::FindRoute(const std::string& path, std::string* i
 Service::Service(ServiceOptions options)
     : options_(std::move(options)),
       // A page that was not given the key has no use for a name that leads here.
-      origins_(options_.cors_origin, options_.loopback && options_.api_keys.empty()),
+      origins_(options_.cors_origin, options_.loopback && options_.api_keys.empty(),
+               options_.words),
       ids_(options_.id_seed) {
   for (const std::string& key : options_.api_keys) key_hashes_.push_back(HashText(key));
 }

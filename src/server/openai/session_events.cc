@@ -89,8 +89,12 @@ class Watch : public std::enable_shared_from_this<Watch> {
   }
 
   void OnKept(const std::variant<KeptTokens, RequestError>& kept) {
-    const auto* tokens = std::get_if<KeptTokens>(&kept);
-    if (tokens == nullptr) return Gone();
+    if (const auto* error = std::get_if<RequestError>(&kept)) {
+      if (error->kind != runtime::ErrorKind::kBusy) return Gone();
+      last_.reset();  // its prompt is being read: looked at again, whether it changes or not
+      return Later();
+    }
+    const auto* tokens = &std::get<KeptTokens>(kept);
     report::Record event = {{"session", SessionRecord(*last_)},
                             {"texts_from", static_cast<int64_t>(n_texts_)},
                             {"texts", Texts(tokens->tokens, n_texts_, decoder_)},

@@ -188,7 +188,8 @@ Result<chat::Prompt> WriteTurn(const chat::PromptWriter& writer,
     if (goes_on(text)) return prompt;
   }
   WINNOW_ASSIGN(chat::Prompt prompt, AfterAnswer(writer, conversation));
-  tokens = Joined(session.read, tokenizer.EncodeMarked(prompt.text, /*add_special=*/false));
+  tokens = Joined(Joined(session.read, Tokens(session.unread.begin(), session.unread.end())),
+                  tokenizer.EncodeMarked(prompt.text, /*add_special=*/false));
   return prompt;
 }
 

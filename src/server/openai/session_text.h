@@ -18,7 +18,8 @@ Result<Tokens> DocumentPrompt(const chat::PromptWriter& writer,
                               const tokenizer::Tokenizer& tokenizer, const std::string& system,
                               const std::string& document);
 
-// The whole prompt of a conversation in a session whose text is `read`.
+// The whole prompt of a conversation in a session whose text is `read`, and then `unread`: the last
+// token of an answer that was cut short.
 //   - The conversation begins with what was read: as it is.
 //   - It is about `document`, the beginning of `read` (empty: none is known): the document's turn
 //     goes on with the first message of the user.
@@ -26,6 +27,7 @@ Result<Tokens> DocumentPrompt(const chat::PromptWriter& writer,
 // Errors: those of the template.
 struct SessionTurn {
   std::span<const tokenizer::TokenId> read;
+  std::span<const tokenizer::TokenId> unread;
   std::span<const tokenizer::TokenId> document;
 };
 Result<chat::Prompt> WriteTurn(const chat::PromptWriter& writer,

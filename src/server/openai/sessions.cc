@@ -254,7 +254,9 @@ void DeleteSession(Context& context, const ExchangePtr& exchange, const std::str
 // llama-server's slots are the sessions slot-0, slot-1, ...
 void SlotAction(Context& context, const Call& call, const ExchangePtr& exchange,
                 const std::string& slot) {
-  const bool is_number = !slot.empty() && slot.size() < 10 &&
+  // Written in one way only: a proxy chooses a replica by it.
+  const bool has_zeros = slot.size() > 1 && slot.starts_with('0');
+  const bool is_number = !slot.empty() && slot.size() < 10 && !has_zeros &&
                          slot.find_first_not_of("0123456789") == std::string::npos;
   if (!is_number) {
     return SendError(context.metrics, *exchange,

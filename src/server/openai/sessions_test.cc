@@ -147,6 +147,28 @@ TEST(SessionsTest, TextsFollowWhatWasRead) {
   EXPECT_EQ(Prompt(fixture, 2), "hello you") << "it begins with what was read";
 }
 
+// The last token of an answer that max_tokens cut short was shown, and is in no cache yet.
+TEST(SessionsTest, TextsFollowWhatWasShown) {
+  Fixture fixture;
+  const auto tokens = [&](const char* text) {
+    return fixture.tokenizer->Encode(text, {.add_special = false});
+  };
+  fixture.Post("/v1/sessions", R"({"id": "t", "prompt": "hello"})");
+  fixture.backend.unread["t"] = tokens("!");
+  fixture.Post("/v1/completions", R"({"session": "t", "prompt": " hello"})");
+  EXPECT_EQ(Prompt(fixture, 1), "hello! hello");
+  fixture.backend.sessions["t"] = tokens("hello");
+  fixture.Post("/completion", R"({"session": "t", "prompt": "hello you"})");
+  EXPECT_EQ(Prompt(fixture, 2), "hello you") << "it says itself what follows";
+
+  const char* const question =
+      R"({"session": "c", "messages": [{"role": "user", "content": "Q"}]})";
+  fixture.backend.sessions["c"] = tokens("hello");
+  fixture.backend.unread["c"] = tokens("!");
+  fixture.Post("/v1/chat/completions", question);
+  EXPECT_TRUE(Prompt(fixture, 3).starts_with("hello!<|im_end|>")) << Prompt(fixture, 3);
+}
+
 TEST(SessionsTest, ListGetDelete) {
   Fixture fixture;
   fixture.Post("/v1/sessions", R"({"id": "a", "prompt": "x"})");
@@ -256,6 +278,14 @@ TEST(SessionsTest, EventsTellWhatChanged) {
   ASSERT_EQ(events->chunks().size(), 2U);
   EXPECT_EQ(IntAt(events->chunks()[1], "texts_from"), 1);
   EXPECT_EQ(IntAt(events->chunks()[1], "changes.0.at"), 1);
+  fixture.backend.reads_sessions = true;
+  fixture.backend.sessions["a"].push_back(260);
+  events->Tick();
+  EXPECT_FALSE(events->ended());
+  EXPECT_EQ(events->chunks().size(), 2U) << "its prompt is being read";
+  fixture.backend.reads_sessions = false;
+  events->Tick();
+  EXPECT_EQ(events->chunks().size(), 3U) << "also where it is as it was before";
   fixture.backend.sessions.clear();
   events->Tick();
   EXPECT_TRUE(events->ended());

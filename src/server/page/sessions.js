@@ -52,7 +52,7 @@ export function drop(id) {
   retryBusy(() => call('DELETE', `v1/sessions/${id}`)).catch(() => {});
 }
 
-// The same for a session whose work was stopped or refused: it may be at work for another moment, or not be there.
+// The same for a session whose work was stopped or refused: it may be in use for another moment, or not be there.
 export async function dropLater(id) {
   if (!id) return;
   try {

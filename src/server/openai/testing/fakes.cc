@@ -179,12 +179,16 @@ void FakeBackend::ReadTokens(const std::string& id, const TokensDone& done) {
   if (!sessions.contains(id)) {
     return done(RequestError{runtime::ErrorKind::kNotFound, "no session " + id});
   }
-  done(runtime::SessionTokens{.tokens = sessions[id], .n_document = documents[id]});
+  done(runtime::SessionTokens{
+      .tokens = sessions[id], .unread = unread[id], .n_document = documents[id]});
 }
 
 void FakeBackend::KeptPositions(const std::string& id, bool by_head, const KeptDone& done) {
   if (!sessions.contains(id)) {
     return done(RequestError{runtime::ErrorKind::kNotFound, "no session " + id});
+  }
+  if (reads_sessions) {
+    return done(RequestError{runtime::ErrorKind::kBusy, "session " + id + " is being read"});
   }
   runtime::KeptTokens kept;
   kept.tokens = sessions[id];

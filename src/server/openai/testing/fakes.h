@@ -25,7 +25,7 @@ namespace winnow::server::testing {
 class FreeConstraint final : public runtime::TokenConstraint {
  public:
   void Mask(std::span<float>) override {}
-  void Accept(runtime::TokenId) override {}
+  bool Accept(runtime::TokenId) override { return true; }
   bool finished() const override { return false; }
   std::unique_ptr<TokenConstraint> Copy() const override {
     return std::make_unique<FreeConstraint>();
@@ -69,6 +69,8 @@ class FakeBackend final : public Backend {
   std::vector<runtime::Request> requests;
   int n_cancelled = 0;
   std::map<std::string, std::vector<tokenizer::TokenId>> sessions;
+  std::map<std::string, std::vector<tokenizer::TokenId>> unread;
+  bool reads_sessions = false;               // they are busy: nobody can look at them
   std::map<std::string, int64_t> documents;  // tokens, of the sessions that begin with one
 
  private:

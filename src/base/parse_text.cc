@@ -1,11 +1,15 @@
-#include "ranges.h"
+#include "base/parse_text.h"
 
-#include "flags.h"
+#include <charconv>
+#include <optional>
+#include <system_error>
 
-namespace winnow::apps {
+#include "base/byte_size.h"
+
+namespace winnow {
 namespace {
 
-constexpr size_t kMaxValues = 10000;
+constexpr size_t kMaxValues = 10000;  // of a list of ranges
 
 Result<void> AppendRange(const std::string& word, std::vector<int64_t>& values) {
   const Error wrong{"'" + word + "' is not a number or a range such as 1-4, 0-1024+256, 1-16*2"};
@@ -36,6 +40,28 @@ Result<void> AppendRange(const std::string& word, std::vector<int64_t>& values) 
 
 }  // namespace
 
+Result<int64_t> ParseInteger(std::string_view text) {
+  int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, problem] = std::from_chars(text.data(), end, value);
+  if (problem != std::errc() || stop != end) {
+    return Error{"expected a whole number, got '" + std::string(text) + "'"};
+  }
+  return value;
+}
+
+Result<int64_t> ParsePositive(std::string_view text) {
+  WINNOW_ASSIGN(const int64_t value, ParseInteger(text));
+  if (value < 1) return Error{"found " + std::to_string(value) + ", expected 1 or more"};
+  return value;
+}
+
+Result<int64_t> ParseCount(std::string_view text) {
+  WINNOW_ASSIGN(const int64_t value, ParseInteger(text));
+  if (value < 0) return Error{"found " + std::to_string(value) + ", expected 0 or more"};
+  return value;
+}
+
 Result<std::vector<std::string>> ParseWords(std::string_view text) {
   std::vector<std::string> words;
   for (;;) {
@@ -54,4 +80,10 @@ Result<std::vector<int64_t>> ParseRanges(std::string_view text) {
   return values;
 }
 
-}  // namespace winnow::apps
+Result<int64_t> ParseBytes(std::string_view text) {
+  if (const auto bytes = ParseByteSize(text)) return *bytes;
+  return Error{"found '" + std::string(text) +
+               "', expected bytes such as 268435456, 512k, 256M or 1.5G"};
+}
+
+}  // namespace winnow

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "runtime/constraint.h"
+#include "tokenizer/tokenizer.h"
+
+namespace winnow::api {
+
+enum class ConstraintKind { kJsonSchema, kGrammar };
+
+// Makes constraints of one vocabulary. Thread-safe.
+class ConstraintMaker {
+ public:
+  virtual ~ConstraintMaker() = default;
+  // Errors: a schema or grammar that is none, or too large.
+  virtual Result<std::unique_ptr<runtime::TokenConstraint>> Make(ConstraintKind kind,
+                                                                 const std::string& text) const = 0;
+};
+
+// Null in a build without grammars. Does not keep the tokenizer.
+std::shared_ptr<const ConstraintMaker> MakeConstraintMaker(const tokenizer::Tokenizer& tokenizer);
+
+}  // namespace winnow::api

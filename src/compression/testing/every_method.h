@@ -1,0 +1,36 @@
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compression/registry.h"
+
+// What tests of a property of all methods run.
+namespace winnow::compression::testing {
+
+// Every registered method as it is listed; one that is put together by its parameters in its first
+// variant.
+inline std::vector<std::string> MethodNames() {
+  std::vector<std::string> specs;
+  for (const MethodEntry& entry : Methods()) {
+    specs.emplace_back(entry.name);
+    if (entry.name == "custom") specs.back() += ":" + std::string(entry.variants.at(0));
+  }
+  return specs;
+}
+
+// The same, and the variants that the entries name.
+inline std::vector<std::string> MethodsAndVariants() {
+  std::vector<std::string> specs = MethodNames();
+  for (const MethodEntry& entry : Methods()) {
+    for (const std::string_view variant : entry.variants) {
+      const std::string spec = std::string(entry.name) + ":" + std::string(variant);
+      if (std::ranges::find(specs, spec) == specs.end()) specs.push_back(spec);
+    }
+  }
+  return specs;
+}
+
+}  // namespace winnow::compression::testing

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+
+namespace winnow::server {
+
+// Bytes that several hold together, up to a maximum. Thread-safe.
+class ByteLimit {
+ public:
+  explicit ByteLimit(size_t max) : max_(max) {}
+  ByteLimit(const ByteLimit&) = delete;
+  ByteLimit& operator=(const ByteLimit&) = delete;
+
+  size_t held() const { return held_; }
+
+  // What one of them holds. One thread at a time. The limit outlives it.
+  class Share {
+   public:
+    explicit Share(ByteLimit& limit) : limit_(limit) {}
+    ~Share() { Resize(0); }
+    Share(const Share&) = delete;
+    Share& operator=(const Share&) = delete;
+
+    // False: all together would be above the maximum; the share is what it was.
+    bool Resize(size_t bytes) {
+      if (bytes <= bytes_) {
+        limit_.held_ -= bytes_ - bytes;
+      } else if (!limit_.Add(bytes - bytes_)) {
+        return false;
+      }
+      bytes_ = bytes;
+      return true;
+    }
+
+   private:
+    ByteLimit& limit_;
+    size_t bytes_ = 0;
+  };
+
+ private:
+  bool Add(size_t more) {
+    if (held_.fetch_add(more) + more <= max_) return true;
+    held_ -= more;
+    return false;
+  }
+
+  const size_t max_;
+  std::atomic<size_t> held_{0};
+};
+
+}  // namespace winnow::server

@@ -1,0 +1,303 @@
+#include "server/http/http_server.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace winnow::server {
+namespace {
+
+using boost::asio::ip::tcp;
+
+// A client that blocks, for ten seconds at most.
+class Client {
+ public:
+  explicit Client(uint16_t port, int receive_buffer_bytes = 0) {
+    socket_.open(tcp::v4());
+    if (receive_buffer_bytes > 0) {
+      socket_.set_option(tcp::socket::receive_buffer_size(receive_buffer_bytes));
+    }
+    constexpr timeval kTimeout = {.tv_sec = 10, .tv_usec = 0};
+    setsockopt(socket_.native_handle(), SOL_SOCKET, SO_RCVTIMEO, &kTimeout, sizeof(kTimeout));
+    setsockopt(socket_.native_handle(), SOL_SOCKET, SO_SNDTIMEO, &kTimeout, sizeof(kTimeout));
+    socket_.connect({boost::asio::ip::address_v4::loopback(), port});
+  }
+  void ResetWhenClosed() { socket_.set_option(tcp::socket::linger(true, 0)); }
+  // False: the server closed, or does not read.
+  bool Send(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t n = send(socket_.native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (n <= 0) return false;
+      bytes.remove_prefix(static_cast<size_t>(n));
+    }
+    return true;
+  }
+  bool IsReadable() {
+    pollfd asked = {.fd = socket_.native_handle(), .events = POLLIN, .revents = 0};
+    return poll(&asked, 1, 0) > 0;
+  }
+  // What comes until `text` has come `n` times, or nothing more comes.
+  std::string ReadUntil(std::string_view text, size_t n) {
+    std::string all;
+    std::array<char, 4096> piece = {};
+    size_t from = 0;
+    while (n > 0) {
+      const ssize_t read = recv(socket_.native_handle(), piece.data(), piece.size(), 0);
+      if (read <= 0) break;
+      all.append(piece.data(), static_cast<size_t>(read));
+      for (size_t at = 0; n > 0 && (at = all.find(text, from)) != std::string::npos; --n) {
+        from = at + text.size();
+      }
+    }
+    return all;
+  }
+
+ private:
+  boost::asio::io_context context_;
+  tcp::socket socket_{context_};
+};
+
+bool WaitUntil(const std::function<bool()>& is_so) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!is_so()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return true;
+}
+
+class HttpServerTest : public testing::Test {
+ protected:
+  // On a free port. Declared after what the handler uses, as its threads run until it is destroyed.
+  std::unique_ptr<HttpServer> Listen(HttpOptions options, Handler handler) {
+    options.port = 0;
+    auto server = HttpServer::Listen(options, std::move(handler), log_);
+    return server ? std::move(*server) : nullptr;
+  }
+
+ private:
+  NullLog log_;
+};
+
+TEST_F(HttpServerTest, NoFurtherRequestBeforeAnswersAreRead) {
+  constexpr size_t kAnswerBytes = size_t{64} << 10;
+  constexpr int kRequests = 1000;  // their answers are 62 MiB, which no socket holds
+  constexpr std::string_view kEnd = "the end of it";
+  std::atomic<int> n_answered{0};
+  const auto server =
+      Listen({.max_queue_bytes = size_t{1} << 20}, [&](const Call&, const ExchangePtr& exchange) {
+        ++n_answered;
+        exchange->Send({.body = std::string(kAnswerBytes, 'x').append(kEnd)});
+      });
+  ASSERT_NE(server, nullptr);
+  Client client(server->port(), 4096);
+  std::string requests;
+  for (int i = 0; i < kRequests; ++i) requests += "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+  ASSERT_TRUE(client.Send(requests));
+  // Until it stands still.
+  int before = -1;
+  while (before != n_answered) {
+    before = n_answered;
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  }
+  EXPECT_GT(n_answered, 0);
+  EXPECT_LT(n_answered, 400) << "1 MiB waits, and the system takes some";
+  const std::string answers = client.ReadUntil(kEnd, kRequests);
+  EXPECT_EQ(n_answered, kRequests) << "all the others, once it reads";
+  EXPECT_GT(answers.size(), kRequests * kAnswerBytes);
+}
+
+std::string PostHead(size_t n_bytes) {
+  return "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(n_bytes) + "\r\n\r\n";
+}
+
+TEST_F(HttpServerTest, BodiesCountByWhatHasCome) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  const auto server = Listen({.max_body_bytes = 2 * kMiB, .max_bodies_bytes = 5 * kMiB},
+                             [](const Call& call, const ExchangePtr& exchange) {
+                               exchange->Send({.body = std::to_string(call.body.size()) + "."});
+                             });
+  ASSERT_NE(server, nullptr);
+  const uint16_t port = server->port();
+  const auto answer_to = [port](size_t n_bytes) {
+    Client client(port);
+    client.Send(PostHead(n_bytes) + std::string(n_bytes, 'x'));
+    const std::string answer = client.ReadUntil(".", 2);  // HTTP/1.1 has one too
+    return answer.substr(0, sizeof("HTTP/1.1 200") - 1);
+  };
+  // Announced, all of them would be more than fits.
+  std::array<Client, 4> announced = {Client(port), Client(port), Client(port), Client(port)};
+  for (Client& client : announced) ASSERT_TRUE(client.Send(PostHead(2 * kMiB)));
+  EXPECT_EQ(answer_to(2 * kMiB), "HTTP/1.1 200");
+  // Two that come leave no room for a third, whichever that is, but for small ones.
+  std::vector<std::unique_ptr<Client>> large;
+  for (int i = 0; i < 3; ++i) {
+    large.push_back(std::make_unique<Client>(port));
+    ASSERT_TRUE(large.back()->Send(PostHead(2 * kMiB)));
+  }
+  for (const auto& client : large) client->Send(std::string(3 * kMiB / 2 - 1, 'x'));
+  const auto is_refused = [](const auto& client) { return client->IsReadable(); };
+  ASSERT_TRUE(WaitUntil([&] { return std::any_of(large.begin(), large.end(), is_refused); }));
+  const auto refused = std::find_if(large.begin(), large.end(), is_refused);
+  EXPECT_TRUE((*refused)->ReadUntil("at once", 1).starts_with("HTTP/1.1 503"));
+  large.erase(refused);
+  EXPECT_EQ(answer_to(60'000), "HTTP/1.1 200");
+  large.pop_back();
+  EXPECT_TRUE(WaitUntil([&] { return answer_to(kMiB) == "HTTP/1.1 200"; }));
+}
+
+constexpr size_t kSmallBuffers = size_t{40} << 10;
+
+TEST_F(HttpServerTest, RequestsOfAllConnectionsTogether) {
+  std::promise<ExchangePtr> waiting;
+  const auto server =
+      Listen({.max_buffers_bytes = kSmallBuffers, .hangup = std::chrono::milliseconds(10)},
+             [&](const Call& call, const ExchangePtr& exchange) {
+               if (call.path == "/wait") return waiting.set_value(exchange);
+               exchange->Send({.body = std::to_string(call.body.size()) + "."});
+             });
+  ASSERT_NE(server, nullptr);
+  const auto ask = [&](const std::string& request) {
+    Client client(server->port());
+    client.Send(request);
+    return client.ReadUntil(".", 2);  // HTTP/1.1 has one too
+  };
+  const std::string post = PostHead(30'000) + std::string(30'000, 'x');
+  EXPECT_TRUE(ask(post).starts_with("HTTP/1.1 200"));
+  std::optional<Client> slow(server->port());
+  slow->Send(post.substr(0, 29'000));
+  EXPECT_TRUE(WaitUntil([&] { return ask(post).starts_with("HTTP/1.1 503"); }));
+  EXPECT_TRUE(ask(PostHead(1000) + std::string(1000, 'x')).starts_with("HTTP/1.1 200"))
+      << "a little is free";
+  slow.reset();
+  EXPECT_TRUE(WaitUntil([&] { return ask(post).starts_with("HTTP/1.1 200"); }));
+  // Who sends ahead waits, and is read on where others leave room: his answer comes all the same.
+  Client ahead(server->port());
+  ASSERT_TRUE(ahead.Send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n" + std::string(200'000, 'x')));
+  EXPECT_TRUE(WaitUntil([&] { return ask(post).starts_with("HTTP/1.1 503"); }));
+  EXPECT_FALSE(ahead.IsReadable());
+  const ExchangePtr answer = waiting.get_future().get();
+  answer->Post([answer] { answer->Send({.body = "it came"}); });
+  EXPECT_TRUE(ahead.ReadUntil("it came", 1).starts_with("HTTP/1.1 200"));
+}
+
+TEST_F(HttpServerTest, WhatWasReadAheadIsGivenBackWithItsAnswers) {
+  std::promise<ExchangePtr> waiting;
+  const auto server =
+      Listen({.max_buffers_bytes = kSmallBuffers, .hangup = std::chrono::milliseconds(10)},
+             [&](const Call& call, const ExchangePtr& exchange) {
+               if (call.path == "/wait") return waiting.set_value(exchange);
+               exchange->Send({.body = call.path == "/last" ? "the end" : "."});
+             });
+  ASSERT_NE(server, nullptr);
+  const auto get = [](const std::string& path) {
+    return "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n";
+  };
+  std::string requests = get("/wait");
+  while (requests.size() < 24'000) requests += get("/");
+  Client client(server->port());
+  ASSERT_TRUE(client.Send(requests + get("/last")));
+  const auto answer_to_others = [&] {
+    Client other(server->port());
+    other.Send(PostHead(20'000) + std::string(20'000, 'x'));
+    return other.ReadUntil(".", 2);  // HTTP/1.1 has one too
+  };
+  EXPECT_TRUE(WaitUntil([&] { return answer_to_others().starts_with("HTTP/1.1 503"); }));
+  const ExchangePtr answer = waiting.get_future().get();
+  answer->Post([answer] { answer->Send({.body = "it came"}); });
+  EXPECT_TRUE(client.ReadUntil("the end", 1).ends_with("the end"));
+  EXPECT_TRUE(WaitUntil([&] { return answer_to_others().starts_with("HTTP/1.1 200"); }))
+      << "while the connection stays open";
+}
+
+TEST_F(HttpServerTest, AnswersOfAllConnectionsTogether) {
+  constexpr size_t kAnswerBytes = size_t{16} << 20;  // which no socket holds
+  const auto server = Listen({.max_buffers_bytes = 5 * kAnswerBytes / 2},
+                             [](const Call& call, const ExchangePtr& exchange) {
+                               const size_t n = call.path == "/large" ? kAnswerBytes : 0;
+                               exchange->Send({.body = std::string(n, 'x') + "the end"});
+                             });
+  ASSERT_NE(server, nullptr);
+  const std::string large = "GET /large HTTP/1.1\r\nHost: x\r\n\r\n";
+  std::array<std::optional<Client>, 2> unread;
+  for (auto& client : unread) {
+    client.emplace(server->port(), 4096);
+    ASSERT_TRUE(client->Send(large));
+    ASSERT_TRUE(WaitUntil([&] { return client->IsReadable(); }));
+  }
+  const auto answer_to = [&](const std::string& request) {
+    Client client(server->port());
+    client.Send(request);
+    return client.ReadUntil("the end", 1);
+  };
+  EXPECT_EQ(answer_to(large), "") << "closed";
+  EXPECT_NE(answer_to("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "");
+  EXPECT_GT(unread[0]->ReadUntil("the end", 1).size(), kAnswerBytes);
+  EXPECT_GT(answer_to(large).size(), kAnswerBytes) << "one has been read";
+}
+
+TEST_F(HttpServerTest, LeavingIsNoticedBehindAFullBuffer) {
+  std::atomic<int> n_asked{0};
+  std::atomic<int> n_left{0};
+  const auto server =
+      Listen({.max_pipelined_bytes = size_t{64} << 10, .hangup = std::chrono::milliseconds(100)},
+             [&](const Call&, const ExchangePtr& exchange) {
+               ++n_asked;
+               exchange->OnClosed([&n_left] { ++n_left; });  // and no answer
+             });
+  const std::string requests = "GET / HTTP/1.1\r\nHost: x\r\n\r\n" + std::string(90'000, 'x');
+  ASSERT_NE(server, nullptr);
+  std::optional<Client> ends(server->port());
+  ASSERT_TRUE(ends->Send(requests));
+  std::optional<Client> resets(server->port());
+  ASSERT_TRUE(resets->Send(requests));
+  ASSERT_TRUE(WaitUntil([&] { return n_asked == 2; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_EQ(n_left, 0) << "they wait for their answers";
+  ends.reset();
+  EXPECT_TRUE(WaitUntil([&] { return n_left == 1; }));
+  resets->ResetWhenClosed();
+  resets.reset();
+  EXPECT_TRUE(WaitUntil([&] { return n_left == 2; }));
+  EXPECT_EQ(n_asked, 2);
+}
+
+// The port is taken, or a file is not there: what to change is told in the caller's words.
+TEST(HttpServerErrors, NameOptions) {
+  NullLog log;
+  const auto listen = [&](const HttpOptions& options) {
+    return HttpServer::Listen(
+        options, [](const Call&, const ExchangePtr&) {}, log);
+  };
+  const auto first = listen({.port = 0}).value();
+  HttpOptions taken = {.port = first->port()};
+  EXPECT_TRUE(listen(taken).error().message.ends_with("; port chooses another"));
+  taken.words.port = "--port";
+  EXPECT_TRUE(listen(taken).error().message.ends_with("; --port chooses another"));
+  HttpOptions secret = {
+      .port = 0, .key_file = "/nonexistent/key", .cert_file = "/nonexistent/cert"};
+  EXPECT_TRUE(listen(secret).error().message.starts_with("cert_file: /nonexistent/cert: "));
+  secret.words.cert_file = "--ssl-cert-file";
+  EXPECT_TRUE(listen(secret).error().message.starts_with("--ssl-cert-file: /nonexistent/cert: "));
+}
+
+}  // namespace
+}  // namespace winnow::server

@@ -1,0 +1,76 @@
+"""How long others wait for /health while a server is busy."""
+
+import contextlib
+import multiprocessing
+import os
+import socket
+import time
+
+from harness import SANITIZED, read_answer
+
+# What is asserted; docs/server.md says what was measured. A machine that is shared, and sanitizers, take longer.
+MAX_S = 2.0 if SANITIZED else 0.1  # at the 99th percentile, where the test has the machine for itself
+MAX_ONCE_S = 10 * MAX_S            # one look, or the percentile of few: the machine may be busy
+MIN_LOOKS = 200                    # that make a percentile
+
+
+def percentile(times, share):
+    return sorted(times)[int(share * (len(times) - 1))]
+
+
+def describe(times):
+    return (f"/health {len(times)} times, 99 % within {1e3 * percentile(times, 0.99):.1f} ms, "
+            f"all within {1e3 * max(times):.1f} ms")
+
+
+def is_in_time(times, factor=1):
+    return percentile(times, 0.99) < factor * (MAX_S if len(times) >= MIN_LOOKS else MAX_ONCE_S) and max(times) < factor * MAX_ONCE_S
+
+
+class Watch:
+    """Asks every so often, on a connection of its own or a new one each time, from start() to stop(). A process: no lock is
+    shared with those who keep the server busy."""
+
+    def __init__(self, port, every_s=0.01, new_connections=False):
+        self.port, self.every_s, self.new_connections = port, every_s, new_connections
+        self.times = []
+
+    def start(self):
+        context = multiprocessing.get_context("fork")
+        self._stop, self._results = context.Event(), context.Queue()
+        self._process = context.Process(target=self._run, daemon=True)
+        self._process.start()
+        return self
+
+    def stop(self):
+        """Nothing, or what was wrong with an answer."""
+        self._stop.set()
+        self.times, problem = self._results.get(timeout=60)
+        self._process.join()
+        return problem
+
+    def _run(self):
+        with contextlib.suppress(OSError):
+            os.nice(-5)  # so that what is measured is the server, where that is allowed
+        times, problem, client = [], None, None
+        try:
+            while not times or not self._stop.is_set():
+                start = time.monotonic()
+                client = client or socket.create_connection(("127.0.0.1", self.port), timeout=30)
+                client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n" + (b"Connection: close\r\n" if self.new_connections else b"") + b"\r\n")
+                status, _, body = read_answer(client)
+                times.append(time.monotonic() - start)
+                if status != 200:
+                    problem = f"{status} {body[:200]}"
+                    break
+                if self.new_connections:
+                    client.close()
+                    client = None
+                time.sleep(max(0, self.every_s - (times[-1] if self.new_connections else 0)))
+        except OSError as error:
+            problem = repr(error)
+            times.append(time.monotonic() - start)
+        finally:
+            if client:
+                client.close()
+        self._results.put((times, problem))
