@@ -66,7 +66,7 @@ def text_of(tok, ids):
     return b"".join(tokenizer.SPECIAL[i].encode() if i < len(tokenizer.SPECIAL) else tok.bytes[i] for i in ids[1:])
 
 
-def documents(args, tok, corpus):
+def prompts(args, tok, corpus):
     """(key, ids of the prompt, wanted text, depth) of everything that is answered."""
     for held in (False, True):
         sampler = tasks.Sampler(tok, corpus, held, plain=1.0)
@@ -150,7 +150,7 @@ def main():
             out.write(json.dumps({"label": args.label, "flags": args.flags, "model": args.model.name, "key": key, **fields}) + "\n")
             out.flush()
 
-        for key, ids, wanted, depth in documents(args, tok, corpus):
+        for key, ids, wanted, depth in prompts(args, tok, corpus):
             if (args.label, *key) in done:
                 continue
             got = winnow.answer(text_of(tok, ids), len(tok.encode(wanted)) + 8)

@@ -63,6 +63,8 @@ class TorchOps:
 
     def rms(self, x, w, eps):
         y = x.float()
+        if hasattr(F, "rms_norm"):  # PyTorch 2.4; one kernel from 2.9 on
+            return F.rms_norm(y, w.shape, w, eps).to(x.dtype)
         return (y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + eps) * w).to(x.dtype)
 
     def linear(self, x, w):

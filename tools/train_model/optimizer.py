@@ -32,9 +32,15 @@ class Optimizer:
             for k, v in saved.items():
                 mine[k].copy_(v)
 
+    def rates(self, n, factor):
+        """What step() needs of step n (from 1), whose rates are scaled by `factor`: four numbers."""
+        muon, adam = self.set["muon_rate"] * factor, self.set["adam_rate"] * factor
+        return muon, 1 - muon * self.set["weight_decay"], adam / (1 - 0.9 ** n), 1 / (1 - 0.98 ** n)
+
     @torch.no_grad()
-    def step(self, n, factor):
-        """n counts from 1; factor scales both rates. Clears the gradients."""
+    def step(self, rates):
+        """rates: what rates() gave, as numbers or, where the step is a graph, as tensors. Clears the gradients."""
+        muon, keep, adam, second = rates
         groups = {}
         for k in self.matrices:
             g = self.p[k].grad
@@ -51,16 +57,13 @@ class Optimizer:
                 parts = [orthogonalised(m, self.ops.product) for _, m in members]
             for (k, _), part in zip(members, parts):
                 done.setdefault(k, []).append(part * scale)
-        rate = self.set["muon_rate"] * factor
         for k, parts in done.items():
-            self.p[k].mul_(1 - rate * self.set["weight_decay"])
-            self.p[k].add_(torch.cat(parts) if len(parts) > 1 else parts[0], alpha=-rate)
-        rate = self.set["adam_rate"] * factor
+            self.p[k].mul_(keep).sub_((torch.cat(parts) if len(parts) > 1 else parts[0]) * muon)
         for k in self.others:
             g = self.p[k].grad
             self.first[k].lerp_(g, 0.1)
             self.second[k].lerp_(g * g, 0.02)
-            root = (self.second[k] / (1 - 0.98 ** n)).sqrt_().add_(1e-8)
-            self.p[k].addcdiv_(self.first[k], root, value=-rate / (1 - 0.9 ** n))
+            root = (self.second[k] * second).sqrt_().add_(1e-8)
+            self.p[k].sub_(self.first[k] / root * adam)
         for v in self.p.values():
             v.grad = None

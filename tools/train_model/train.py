@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 import checkpoint
+import cuda_graphs
 import documents
 import evaluation
 import model
@@ -133,6 +134,7 @@ def arguments():
     parser.add_argument("--scale", type=float, default=1.0, help="stretch of every stage's token count")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="save and end after so long")
     parser.add_argument("--steps", type=int, help="save and end at this step")
+    parser.add_argument("--graphs", action="store_true", help="record a step once per shape of a batch and replay it (GPU)")
     parser.add_argument("--compile", action="store_true", help="fuse the layer with torch.compile (GPU)")
     parser.add_argument("--start-weights", type=pathlib.Path, help="folder of checkpoint.pack(): go on from its weights, with a fresh optimizer")
     parser.add_argument("--pack", type=pathlib.Path, help="folder for float16 weights, written with every checkpoint")
@@ -161,6 +163,9 @@ class Training:
             raise SystemExit(f"{args.data}: vocabulary of {len(self.tok.tokens)}, the configuration wants {self.shape.vocab}")
         self.ops = make_ops(args)
         self.cuda = args.device == "cuda"
+        self.update = self.forward_backward_update
+        if args.graphs:
+            self.update = cuda_graphs.Replayed(self.update)
         self.step, self.tokens, self.seconds = 0, 0, 0.0
         start = model.start_values(self.shape, self.config["seed"], self.config["induction_head"])
         if args.start_weights and not (self.out / "last.pt").exists():
@@ -240,11 +245,14 @@ class Training:
         """Returns loss and correct, both still on the device."""
         ids, weights = ids.to(self.args.device, non_blocking=True).long(), weights.to(self.args.device, non_blocking=True)
         torch.manual_seed(self.config["seed"] * 1_000_003 + self.step)  # dropout
+        return self.update(ids, weights, self.optimizer.rates(self.step + 1, self.plan.rate(self.step)))
+
+    def forward_backward_update(self, ids, weights, rates):
         with self.autocast():
             loss, _, correct = model.loss(self.p, ids[:, :-1].contiguous(), ids[:, 1:].contiguous(),
                                           weights[:, 1:].contiguous(), self.shape, self.ops, self.config["dropout"])
         loss.backward()
-        self.optimizer.step(self.step + 1, self.plan.rate(self.step))
+        self.optimizer.step(rates)
         return loss.detach(), correct
 
     def run(self):
