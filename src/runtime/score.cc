@@ -80,6 +80,7 @@ Result<bool> Score(Session& session, std::span<const TokenId> tokens, const Scor
     session.InvalidateLogits();  // a part of the step may have written over them
     return false;
   }
+  if (options.on_prompt) options.on_prompt();
   for (int64_t row = n_prompt; row < n; ++row) {
     WINNOW_TRY(session.Decode(tokens[static_cast<size_t>(row)]));
     if (options.on_rows && row >= first_row) scorer.Take(row, session.logits(), vocabulary);

@@ -24,6 +24,7 @@ struct ScoreOptions {
   int64_t first = 0;      // the first token to be scored: rows come from the one before it on
   int64_t n_prompt = -1;  // tokens that a method gets as a prompt, the others one by one; -1: all
   std::function<void(const LogitRows& rows)> on_rows = {};
+  std::function<void()> on_prompt = {};            // the prompt is read, and compressed
   std::function<bool(double done)> progress = {};  // share of the tokens, 0..1; false stops
 };
 

@@ -126,6 +126,18 @@ class Texts(EvalTest):
         everything = self.evaluate("kld", "--lengths", "200", "--chunks", "1", methods=["--kv-method", "h2o", "--kv-size", "200"])
         self.assertLess(abs(everything["rows"][1]["kld"]), 1e-5)
 
+    def test_bytes_are_those_after_the_first_half(self):
+        """snapkv keeps everything that comes after the prompt: bytes at the end of a window would be more than half of them."""
+        self.write("a.txt", TEXT * 60)
+        for task in (["kld"], ["perplexity", "--protocol", "halves"]):
+            with self.subTest(task=task):
+                found = self.evaluate(*task, "--lengths", "200", "--chunks", "2", methods=["--kv-method", "snapkv,streaming", "--equal-bytes", "0.5"])
+                for sample in found["samples"]:
+                    for one in sample["results"][1:]:
+                        share = one["cache_bytes_with_lists"] / one["cache_bytes_full_f16"]
+                        self.assertTrue(0.4 < share <= 0.5, one)
+                        self.assertTrue(30 < one["kept"] <= 50, one)
+
     def test_halves_are_what_the_command_perplexity_measures(self):
         text = TEXT * 60
         self.write("a.txt", text)

@@ -51,14 +51,14 @@ class Rows {
     rows_.assign(logits.begin(), logits.end());
   }
 
-  // Up to `row`, which is the prompt of a method; without one nothing is lost by reading in blocks,
-  // and with a prefill chunk all of the window is read (and its second half held).
+  // First up to `row`, which is the prompt; without a method then in blocks, by which nothing is
+  // lost. With a prefill chunk all of the window is read (and its second half held).
   Result<void> Read(int64_t row) {
     const auto& compression = session_->compression();
     const int64_t begin = session_->n_tokens();
     const int64_t left = static_cast<int64_t>(tokens_.size()) - begin;
     int64_t n = row - begin + 1;
-    if (!compression.method) n = std::min(left, row - begin + kBlock);
+    if (!compression.method && begin > 0) n = std::min(left, kBlock);
     if (compression.prefill_chunk > 0) n = left;
     Keep(std::max(begin, row), {});
     Session::PrefillOptions options;
@@ -94,7 +94,8 @@ class WindowWorkload final : public Workload {
         .Add(static_cast<int64_t>(window_.mode))
         .Add(window_.score_from)
         .Add(window_.every)
-        .Add(window_.against_full ? 1 : 0);
+        .Add(window_.against_full ? 1 : 0)
+        .Add("bytes after the prompt");
     if (window_.text.open) {
       all.Add(window_.text.n_tokens).Add(static_cast<int64_t>(window_.text.hash));
     }
@@ -156,17 +157,17 @@ class WindowWorkload final : public Workload {
   Result<Outcome> Halves(const RunContext& run_context, Session& session) const {
     const int64_t first = FirstScored();
     const bool decodes = session.compression().prefill_chunk == 0;
+    Outcome outcome;
     MeanEstimate nll;
     runtime::ScoreOptions options = {.first = first, .n_prompt = decodes ? first : -1};
+    options.on_prompt = [&] { MeasureCache(session, outcome); };
     options.on_rows = [&](const runtime::LogitRows& rows) {
       for (const double log_probability : rows.log_probabilities) nll.Add(-log_probability);
     };
     options.progress = run_context.keep_going;
     WINNOW_ASSIGN(const bool finished, runtime::Score(session, window_.tokens, options));
     if (!finished) return Outcome{.stopped = true};
-    Outcome outcome;
     outcome.scores = {{"nll", nll.mean(), static_cast<double>(nll.count())}};
-    MeasureCache(session, outcome);
     outcome.details = {{"tokens", session.n_tokens()}, {"tokens_scored", nll.count()}};
     return outcome;
   }
@@ -177,25 +178,25 @@ class WindowWorkload final : public Workload {
     Rows own(std::move(session), window_.tokens);
     Rows full(std::move(full_session), window_.tokens);
     const auto n_tokens = static_cast<int64_t>(window_.tokens.size());
+    Outcome outcome;
     KlDivergence divergence;
     std::vector<float> log_probs;
     for (int64_t row = FirstScored() - 1; row + 1 < n_tokens; ++row) {
       WINNOW_ASSIGN(const auto base, full.Row(row));
       ToLogProbs(base, log_probs);
       WINNOW_ASSIGN(const auto logits, own.Row(row));
+      if (divergence.kld().count() == 0) MeasureCache(own.session(), outcome);  // after the prompt
       divergence.Add(
           RowComparison::Of(logits, log_probs, window_.tokens[static_cast<size_t>(row) + 1]));
       if (!run_context.KeepGoing(static_cast<double>(row) / static_cast<double>(n_tokens))) {
         return Outcome{.stopped = true};
       }
     }
-    Outcome outcome;
     const auto n = static_cast<double>(divergence.kld().count());
     outcome.scores = {{"nll", divergence.nll().mean(), n},
                       {"kld", divergence.kld().mean(), n},
                       {"same_top", divergence.same_top().mean(), n},
                       {"p_difference", divergence.p_difference().mean(), n}};
-    MeasureCache(own.session(), outcome);
     outcome.details = {{"tokens", own.session().n_tokens()},
                        {"tokens_scored", divergence.kld().count()},
                        {"max_kld", Percentile(divergence.SortedKlds(), 1)}};
