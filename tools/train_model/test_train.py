@@ -159,3 +159,20 @@ def test_export_of_norms_on_queries_and_keys(folder):
         assert np.allclose(q[:, [j, j + 16]], p["0.q"].view(4, 32, 64)[:, [2 * j, 2 * j + 1]], rtol=1e-3, atol=1e-6)
         assert np.allclose(norm[[j, j + 16]], p["0.qn"][[2 * j, 2 * j + 1]])
     assert np.allclose(tensors["blk.0.attn_v.weight"], p["0.v"], rtol=1e-3, atol=1e-6)
+
+
+def test_graphs_need_a_gpu(folder):
+    done = subprocess.run(**command(folder, "out", "--graphs"), capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "--graphs" in done.stderr and "cuda" in done.stderr
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_graphs_change_no_loss(folder):
+    losses = []
+    for flags in ([], ["--graphs"]):
+        call = command(folder, "out" + "".join(flags), "--no-eval", *flags)
+        call["args"][call["args"].index("cpu")] = "cuda"
+        subprocess.run(**call, check=True, capture_output=True)
+        losses.append([x["loss"] for x in log_of(folder / ("out" + "".join(flags))) if x["kind"] == "train"])
+    assert losses[0] == pytest.approx(losses[1], abs=0.01)

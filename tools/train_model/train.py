@@ -139,7 +139,10 @@ def arguments():
     parser.add_argument("--start-weights", type=pathlib.Path, help="folder of checkpoint.pack(): go on from its weights, with a fresh optimizer")
     parser.add_argument("--pack", type=pathlib.Path, help="folder for float16 weights, written with every checkpoint")
     parser.add_argument("--no-eval", action="store_true")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.graphs and args.device != "cuda":
+        parser.error(f"--graphs records what runs on a GPU; the device is {args.device}: leave it out, or --device cuda where there is one")
+    return args
 
 
 def make_ops(args):
