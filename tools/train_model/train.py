@@ -161,6 +161,8 @@ class Training:
         self.out = args.out or ROOT / "build/train" / self.config["name"]
         self.out.mkdir(parents=True, exist_ok=True)
         self.shape, self.plan = model.Shape(**self.config["shape"]), Plan(self.config, args.scale)
+        if not (args.data / "tokenizer.json").exists():
+            raise SystemExit(f"{args.data}: no tokenizer.json there; prepare.py --out {args.data} writes it (README.md, Setting up)")
         self.tok = tokenizer.Tokenizer.load(args.data / "tokenizer.json")
         if len(self.tok.tokens) != self.shape.vocab:
             raise SystemExit(f"{args.data}: vocabulary of {len(self.tok.tokens)}, the configuration wants {self.shape.vocab}")
