@@ -125,7 +125,6 @@ class Interpreter {
   Value ApplyFilters(const Expression* filters, Value value);
 
   Value EvaluateUnlimited(const Expression& expression);
-  Value EvaluateName(const Expression& expression);
   Value EvaluateCompare(const Expression& expression);
   Value EvaluateItem(const Expression& expression);
   Value EvaluateNumber(const Expression& expression);  // + and - before a number
