@@ -25,10 +25,9 @@ namespace {
 struct CompareFlags {
   ModelFlags model;
   TextSource document;
-  std::string question;
+  AskedQuestions asked;
   std::string system;
   std::string chat_template;
-  std::string expected;
   std::vector<std::string> methods;
   BudgetLists budgets;
   int64_t n_predict = 64;
@@ -41,19 +40,25 @@ struct CompareFlags {
 FlagTable MakeTable(CompareFlags& flags) {
   FlagTable table(
       "compare", "[-m FILE] -f FILE -q QUESTION --kv-method LIST --kv-size LIST [flags]",
-      "Answers a question on a document under the full cache and under each method, and says what "
-      "each cost and how far it is from the full cache. Answers are greedy; the KL divergence is "
-      "that of the next-token distributions along the full cache's answer. Times are of one run; "
-      "'winnow bench' measures them.");
+      "Answers a question on a document, or several that come after it was compressed, under the "
+      "full cache and under each method, and says what each cost and how far it is from the full "
+      "cache. Answers are greedy; the KL divergence is that of the next-token distributions along "
+      "the full cache's answer. Times are of one run; 'winnow bench' measures them.");
   table.Group("Text");
   table.Add({"-f", "--file"}, "FILE", "the document, '-' for standard input", &flags.document.file);
   table.Add({"-p", "--prompt"}, "TEXT", "the document itself", &flags.document.text);
   AddRawTextFlag(table, flags.document);
-  table.Add({"-q", "--question"}, "TEXT", "what is asked, after the document", &flags.question);
+  table.Add({"-q", "--question"}, "TEXT",
+            "what is asked, after the document; with --hide-question several times",
+            &flags.asked.texts);
+  table.Switch({"--hide-question"},
+               "the document is read, and compressed, before anything is asked; every question is "
+               "about the document alone",
+               &flags.asked.hidden);
   table.Add({"-a", "--answer"}, "TEXT",
-            "the right answer: says which answers have it, and where it stands in the document. "
-            "Without it answers are held against the full cache's",
-            &flags.expected);
+            "the right answer, one for each -q: says which answers have it, and where it stands in "
+            "the document. Without it answers are held against the full cache's",
+            &flags.asked.right);
   table.Add({"-sys", "--system-prompt"}, "TEXT", "what the model is told beforehand",
             &flags.system);
   table.Add({"--chat-template"}, "NAME",
@@ -92,24 +97,40 @@ Result<std::vector<eval::Candidate>> ListCandidates(const CompareFlags& flags) {
   return all;
 }
 
-Result<std::vector<runtime::TokenId>> MakePrompt(const CompareFlags& flags, const Loaded& loaded,
-                                                 Log& log) {
+// What is read before the question, and the question; in one where it is not hidden.
+Result<chat::DocumentPrompt> WriteQuestion(const CompareFlags& flags, const runtime::Engine& engine,
+                                           const std::string& document, const std::string& question,
+                                           Log& log) {
+  WINNOW_ASSIGN(const auto source, engine.file().String("tokenizer.chat_template"));
+  if (flags.raw || (flags.chat_template.empty() && source.value_or("").empty())) {
+    if (!flags.asked.hidden) return chat::DocumentPrompt{{{document + "\n" + question, true}}, {}};
+    return chat::DocumentPrompt{{{document + "\n", true}}, {{question, true}}};
+  }
+  WINNOW_ASSIGN(const auto chat_template, ChooseTemplate(flags.chat_template, engine.file(), log));
+  return chat::DocumentQuestion(chat_template, flags.system, document, question);
+}
+
+Result<eval::ComparedPrompt> MakePrompt(const CompareFlags& flags, const Loaded& loaded, Log& log) {
   const runtime::Session& session = *loaded.session;
   WINNOW_ASSIGN(std::string document, ReadText(flags.document, log));
   WINNOW_TRY(CheckTextSize(*loaded.model, session.capacity(), document));
   const runtime::Engine& engine = session.engine();
   if (!flags.document.text) document = WithoutFinalNewline(std::move(document));
   const tokenizer::Tokenizer& tokenizer = engine.tokenizer();
-  WINNOW_ASSIGN(const auto source, engine.file().String("tokenizer.chat_template"));
-  if (flags.raw || (flags.chat_template.empty() && source.value_or("").empty())) {
-    const tokenizer::MarkedText text = {document + "\n" + flags.question, true};
-    return tokenizer.EncodeMarked(std::span(&text, 1));
+  eval::ComparedPrompt prompt;
+  for (const std::string& question : flags.asked.texts) {
+    WINNOW_ASSIGN(chat::DocumentPrompt written,
+                  WriteQuestion(flags, engine, document, question, log));
+    if (flags.asked.hidden) {
+      prompt.questions.push_back(tokenizer.EncodeMarked(written.question, /*add_special=*/false));
+    } else {
+      written.document.insert(written.document.end(), written.question.begin(),
+                              written.question.end());
+    }
+    // The same for every question.
+    prompt.tokens = tokenizer.EncodeMarked(written.document);
   }
-  WINNOW_ASSIGN(const auto chat_template, ChooseTemplate(flags.chat_template, engine.file(), log));
-  WINNOW_ASSIGN(chat::DocumentPrompt prompt,
-                chat::DocumentQuestion(chat_template, flags.system, document, flags.question));
-  prompt.document.insert(prompt.document.end(), prompt.question.begin(), prompt.question.end());
-  return tokenizer.EncodeMarked(prompt.document);
+  return prompt;
 }
 
 // Answers as one line each.
@@ -118,70 +139,122 @@ std::string OneLine(std::string text) {
   return text;
 }
 
-report::Record AnswerRow(const eval::Answer& answer, bool is_base, bool has_budgets,
-                         const std::string& expected) {
-  report::Record row = {{"method", answer.method}};
-  if (has_budgets) row.Add("budget", answer.budget);
-  if (!expected.empty()) row.Add("right", HasAnswer(answer.text, expected) ? "yes" : "no");
-  row.Add("kept", Fixed(answer.kept, 1));
-  row.Add("cache", HumanBytes(answer.cache_bytes));
-  row.Add("with lists", HumanBytes(answer.cache_bytes_with_lists));
-  row.Add("of full f16", ShareText(answer));
-  const auto& against = answer.against_full;
+report::Record CacheRow(const eval::ComparedCache& cache, const eval::ComparedCache& full,
+                        bool has_budgets, const AskedQuestions& asked) {
+  const bool is_base = &cache == &full;
+  const bool one = cache.answers.size() == 1;
+  report::Record row = {{"method", cache.method}};
+  if (has_budgets) row.Add("budget", cache.budget);
+  if (!asked.right.empty()) {
+    row.Add("right", GoodText(cache, full, asked));
+  } else if (!one) {
+    row.Add("same", GoodText(cache, full, asked));
+  }
+  row.Add("kept", Fixed(cache.kept, 1));
+  row.Add("cache", HumanBytes(cache.cache_bytes));
+  row.Add("with lists", HumanBytes(cache.cache_bytes_with_lists));
+  row.Add("of full f16", ShareText(cache));
+  const auto& against = cache.against_full;
   row.Add("KLD", is_base ? "" : Fixed(against.kld().mean(), 5));
   row.Add("same top", is_base ? "" : Fixed(100 * against.same_top().mean(), 1) + " %");
-  row.Add("first token ms", Fixed(answer.first_token_ms, 1));
-  row.Add("tokens/s", Fixed(answer.tokens_per_second, 1));
+  if (asked.hidden) row.Add("read ms", Fixed(cache.read_ms, 1));
+  // Of several questions the first is not unlike the others.
+  row.Add("first token ms", Fixed(cache.answers[0].first_token_ms, 1));
+  row.Add("tokens/s", Fixed(cache.answers[0].tokens_per_second, 1));
   return row;
 }
 
-void PrintAnswers(std::span<const eval::Answer> answers, const std::string& expected) {
+void PrintComparison(std::span<const eval::ComparedCache> caches, const AskedQuestions& asked) {
   std::vector<report::Record> rows;
-  const bool has_budgets = HasBudgets(answers);
+  const bool has_budgets = HasBudgets(caches);
   bool exceeds = false;
   size_t width = 0;
-  for (const eval::Answer& answer : answers) {
-    rows.push_back(AnswerRow(answer, rows.empty(), has_budgets, expected));
-    exceeds |= ShareText(answer).ends_with(")");
-    width = std::max(width, ToString(answer).size());
+  for (const eval::ComparedCache& cache : caches) {
+    rows.push_back(CacheRow(cache, caches.front(), has_budgets, asked));
+    exceeds |= ShareText(cache).ends_with(")");
+    width = std::max(width, ToString(cache).size());
   }
   PrintTable(rows, has_budgets ? 2 : 1);
   Print("\nTimes are of one run: 'winnow bench' measures speed.\n");
   if (exceeds) Print(std::string(kExceedsNote) + "\n");
-  Print("\n");
-  for (const eval::Answer& answer : answers) {
-    std::string name = ToString(answer) + ":";
-    name.resize(width + 2, ' ');
-    Print(name + OneLine(answer.text) + AnswerMark(answer, answers.front(), expected) + "\n");
+  for (size_t i = 0; i < asked.texts.size(); ++i) {
+    Print(asked.hidden ? "\n" + OneLine(asked.texts[i]) + "\n" : "\n");
+    for (const eval::ComparedCache& cache : caches) {
+      const eval::Answer& answer = cache.answers[i];
+      std::string name = (asked.hidden ? "  " : "") + ToString(cache) + ":";
+      name.resize(width + (asked.hidden ? 4 : 2), ' ');
+      Print(name + OneLine(answer.text) +
+            AnswerMark(answer, caches.front().answers[i], asked.right_answer(i)) + "\n");
+    }
   }
 }
 
-report::Record ToRecord(const eval::Answer& answer, bool is_base, const std::string& expected) {
-  const runtime::CacheParts& parts = answer.cache_parts;
-  report::Record record = {{"method", answer.method},
-                           {"budget", answer.budget},
-                           {"answer", answer.text},
-                           {"tokens", report::MakeList(answer.tokens)},
-                           {"first_token_ms", answer.first_token_ms},
-                           {"tokens_per_second", answer.tokens_per_second},
-                           {"seen", answer.n_seen},
-                           {"kept", report::CountOrMean(answer.kept)},
-                           {"cache_bytes", answer.cache_bytes},
-                           {"cache_bytes_with_lists", answer.cache_bytes_with_lists},
-                           {"cache_bytes_full_f16", answer.cache_bytes_full_f16},
-                           {"cache_parts", report::Record{{"key_bytes", parts.key_bytes},
-                                                          {"value_bytes", parts.value_bytes},
-                                                          {"method_bytes", parts.method_bytes},
-                                                          {"list_bytes", parts.list_bytes}}}};
-  if (!expected.empty()) record.Add("right", HasAnswer(answer.text, expected));
-  if (is_base) return record;
-  const eval::KlDivergence& against = answer.against_full;
-  const std::vector<float> sorted = against.SortedKlds();
+void AddDistance(const eval::KlDivergence& against, report::Record& record) {
   record.Add("mean_kld", against.kld().mean());
-  record.Add("max_kld", eval::Percentile(sorted, 1));
+  record.Add("max_kld", eval::Percentile(against.SortedKlds(), 1));
   record.Add("same_top_rate", against.same_top().mean());
   record.Add("compared_tokens", against.kld().count());
+}
+
+report::Record ToRecord(const eval::Answer& answer, const std::string& right) {
+  report::Record record = {{"answer", answer.text},
+                           {"tokens", report::MakeList(answer.tokens)},
+                           {"first_token_ms", answer.first_token_ms},
+                           {"tokens_per_second", answer.tokens_per_second}};
+  if (!right.empty()) record.Add("right", HasAnswer(answer.text, right));
   return record;
+}
+
+report::Record CacheFacts(const eval::ComparedCache& cache) {
+  const runtime::CacheParts& parts = cache.cache_parts;
+  return {{"seen", cache.n_seen},
+          {"kept", report::CountOrMean(cache.kept)},
+          {"cache_bytes", cache.cache_bytes},
+          {"cache_bytes_with_lists", cache.cache_bytes_with_lists},
+          {"cache_bytes_full_f16", cache.cache_bytes_full_f16},
+          {"cache_parts", report::Record{{"key_bytes", parts.key_bytes},
+                                         {"value_bytes", parts.value_bytes},
+                                         {"method_bytes", parts.method_bytes},
+                                         {"list_bytes", parts.list_bytes}}}};
+}
+
+// A cache and its only answer, to a question that stands in the prompt.
+report::Record ToRecord(const eval::ComparedCache& cache, bool is_base,
+                        const AskedQuestions& asked) {
+  report::Record record = {{"method", cache.method}, {"budget", cache.budget}};
+  record.Append(ToRecord(cache.answers[0], asked.right_answer(0)));
+  record.Append(CacheFacts(cache));
+  if (!is_base) AddDistance(cache.against_full, record);
+  return record;
+}
+
+// A cache and its answers to questions that came later.
+report::Record WithQuestions(const eval::ComparedCache& cache, bool is_base,
+                             const AskedQuestions& asked) {
+  report::List answers;
+  for (size_t i = 0; i < asked.texts.size(); ++i) {
+    report::Record record = {{"question", asked.texts[i]}};
+    record.Append(ToRecord(cache.answers[i], asked.right_answer(i)));
+    if (!is_base) AddDistance(cache.answers[i].against_full, record);
+    answers.emplace_back(std::move(record));
+  }
+  report::Record record = {
+      {"method", cache.method}, {"budget", cache.budget}, {"read_ms", cache.read_ms}};
+  record.Append(CacheFacts(cache));
+  if (!is_base) AddDistance(cache.against_full, record);
+  record.Add("answers", std::move(answers));
+  return record;
+}
+
+report::Record ToRecord(std::span<const eval::ComparedCache> caches, int64_t n_prompt,
+                        const AskedQuestions& asked) {
+  report::List list;
+  for (const eval::ComparedCache& cache : caches) {
+    const bool is_base = list.empty();
+    list.emplace_back(asked.hidden ? WithQuestions(cache, is_base, asked)
+                                   : ToRecord(cache, is_base, asked));
+  }
+  return {{"prompt_tokens", n_prompt}, {asked.hidden ? "caches" : "answers", std::move(list)}};
 }
 
 report::Record ComparisonFacts(const CompareFlags& flags, runtime::Engine& engine,
@@ -197,6 +270,24 @@ report::Record ComparisonFacts(const CompareFlags& flags, runtime::Engine& engin
           {"winnow", BuildVersion()}};
 }
 
+// What is wrong with the questions, if anything; one that is not there is empty.
+std::optional<std::string> CheckQuestions(AskedQuestions& asked) {
+  if (asked.hidden && asked.texts.empty()) {
+    return "flag --hide-question: give the questions with -q, one or more";
+  }
+  if (!asked.hidden && asked.texts.size() > 1) {
+    return "flag -q: found " + std::to_string(asked.texts.size()) +
+           " questions, expected one; with --hide-question the document is compressed once, and "
+           "then all are asked";
+  }
+  if (asked.texts.empty()) asked.texts.emplace_back();
+  if (!asked.right.empty() && asked.right.size() != asked.texts.size()) {
+    return "flag -a: found " + std::to_string(asked.right.size()) + " answers, expected " +
+           std::to_string(asked.texts.size()) + ", one for each question";
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 int Compare(Arguments arguments) {
@@ -207,6 +298,7 @@ int Compare(Arguments arguments) {
     return Misuse("compare", "no method: give some with --kv-method LIST");
   }
   if (flags.n_predict < 1) return Misuse("compare", "flag -n: expected 1 or more");
+  if (const auto problem = CheckQuestions(flags.asked)) return Misuse("compare", *problem);
   if (flags.model.kv.trace) {
     return Misuse("compare", "flag --trace: use it with 'winnow run' and one method");
   }
@@ -231,46 +323,43 @@ int Compare(Arguments arguments) {
   const ResultWarnings warnings(*loaded->engine, log);
   const auto prompt = MakePrompt(flags, *loaded, log);
   if (!prompt) return Fail(prompt.error());
-  const auto n_prompt = static_cast<int64_t>(prompt->size());
-  if (const auto fits = CheckTrainedContext(kv, *loaded->session, n_prompt); !fits) {
+  const auto n_prompt = static_cast<int64_t>(prompt->tokens.size());
+  int64_t n_question = 0;  // of the longest
+  for (const auto& question : prompt->questions) {
+    n_question = std::max(n_question, static_cast<int64_t>(question.size()));
+  }
+  if (const auto fits = CheckTrainedContext(kv, *loaded->session, n_prompt + n_question); !fits) {
     return Fail(fits.error());
   }
   const auto session_options = SessionOptionsFrom(flags.model);
   if (!session_options) return Fail(session_options.error());
   loaded->session.reset();
-  log.Info("prompt " + std::to_string(n_prompt) + " tokens");
+  log.Info((flags.asked.hidden ? "document " : "prompt ") + std::to_string(n_prompt) + " tokens");
 
   ProgressLine progress("comparing");
-  const double n_answers = static_cast<double>(methods->size()) + 1;
+  const double n_caches = static_cast<double>(methods->size()) + 1;
   double n_done = 0;
   eval::CompareOptions options;
   options.max_tokens = flags.n_predict;
   options.follow_tokens = flags.report.has_value();
-  options.on_answer = [&](const eval::Answer&) { progress.Update(++n_done / n_answers); };
+  options.on_cache = [&] { progress.Update(++n_done / n_caches); };
   options.keep_going = [&] { return !interrupted.load(); };
-  const auto answers = eval::Compare(*loaded->engine, *session_options, *methods, *prompt, options);
+  const auto caches = eval::Compare(*loaded->engine, *session_options, *methods, *prompt, options);
   progress.Erase();
-  if (!answers) return Fail(answers.error());
+  if (!caches) return Fail(caches.error());
   Result<void> reported;
-  if (flags.report && !answers->empty()) {
-    const ComparePage page = {.question = flags.question,
+  if (flags.report && !caches->empty()) {
+    const ComparePage page = {.asked = flags.asked,
                               .facts = ComparisonFacts(flags, *loaded->engine, n_prompt),
-                              .answers = *answers,
-                              .prompt = *prompt,
-                              .expected = flags.expected};
+                              .caches = *caches,
+                              .prompt = prompt->tokens};
     reported = WriteComparePage(page, loaded->engine->tokenizer(), *flags.report);
     if (reported) log.Info("page   " + *flags.report);
   }
   if (flags.json) {
-    report::List list;
-    for (const eval::Answer& answer : *answers) {
-      list.emplace_back(ToRecord(answer, list.empty(), flags.expected));
-    }
-    Print(
-        report::ToJson(report::Record{{"prompt_tokens", n_prompt}, {"answers", std::move(list)}}) +
-        "\n");
-  } else if (!answers->empty()) {
-    PrintAnswers(*answers, flags.expected);
+    Print(report::ToJson(ToRecord(*caches, n_prompt, flags.asked)) + "\n");
+  } else if (!caches->empty()) {
+    PrintComparison(*caches, flags.asked);
   }
   const int printed = FinishOutput();
   if (!reported) return Fail(reported.error());

@@ -112,6 +112,10 @@ void Record::Add(std::string name, Value value) {
   fields.push_back({std::move(name), std::move(value)});
 }
 
+void Record::Append(Record other) {
+  for (Field& field : other.fields) fields.push_back(std::move(field));
+}
+
 const Value* Record::Find(std::string_view name) const {
   const auto found = std::find_if(fields.begin(), fields.end(),
                                   [&](const Field& field) { return field.name == name; });

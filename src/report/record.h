@@ -24,6 +24,7 @@ struct Record {
   Record() = default;
   Record(std::initializer_list<Field> initial);
   void Add(std::string name, Value value);
+  void Append(Record other);                       // all of its fields
   const Value* Find(std::string_view name) const;  // null if absent
 };
 

@@ -20,7 +20,7 @@ double MillisecondsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-// The full cache's distributions before each token of its answer.
+// The full cache's answer to a question, and its distributions before each token.
 struct Base {
   std::vector<TokenId> tokens;
   std::vector<std::vector<float>> log_probs;
@@ -28,16 +28,18 @@ struct Base {
 
 class Comparison {
  public:
-  Comparison(runtime::Engine& engine, std::span<const TokenId> prompt,
-             const CompareOptions& options)
-      : engine_(engine), prompt_(prompt), options_(options) {}
+  Comparison(runtime::Engine& engine, const ComparedPrompt& prompt, const CompareOptions& options)
+      : engine_(engine),
+        prompt_(prompt),
+        options_(options),
+        bases_(std::max<size_t>(1, prompt.questions.size())) {}
 
   // False: stopped.
   Result<bool> Run(runtime::SessionOptions session_options, const Candidate& candidate) {
     session_options.compression = candidate.compression;
     if (candidate.equal_bytes > 0) {
       WINNOW_ASSIGN(auto chosen, AtEqualBytes(engine_, session_options, candidate.equal_bytes,
-                                              prompt_, [this] { return KeepGoing(); }));
+                                              prompt_.tokens, [this] { return KeepGoing(); }));
       if (!chosen) return false;
       session_options = *std::move(chosen);
     }
@@ -46,58 +48,79 @@ class Comparison {
     if (options_.follow_tokens) own.compression = tracker.Following(own.compression);
     WINNOW_ASSIGN(std::unique_ptr<Session> session, Session::Make(engine_, own));
     const compression::MethodPtr& method = session_options.compression.method;
-    Answer answer;
-    answer.method = method ? method->traits().spec : "full";
-    answer.budget = candidate.budget;
-    answer.equal_bytes = candidate.equal_bytes;
-    const bool is_base = base_.tokens.empty();
+    ComparedCache cache;
+    cache.method = method ? method->traits().spec : "full";
+    cache.budget = candidate.budget;
+    cache.equal_bytes = candidate.equal_bytes;
     const Clock::time_point start = Clock::now();
     Session::PrefillOptions prefill;
     prefill.progress = [&](double) { return KeepGoing(); };
-    WINNOW_ASSIGN(const bool finished, session->Prefill(prompt_, prefill));
+    WINNOW_ASSIGN(const bool finished, session->Prefill(prompt_.tokens, prefill));
     if (!finished) return false;
-    const double prefill_ms = MillisecondsSince(start);
-    Measure(*session, answer);
+    cache.read_ms = MillisecondsSince(start);
+    Measure(*session, cache);
     if (options_.follow_tokens) {
-      const auto n_prompt = static_cast<int64_t>(prompt_.size());
+      const auto n_prompt = static_cast<int64_t>(prompt_.tokens.size());
       tracker.Close(session->cache(), n_prompt);
-      answer.states = tracker.States(n_prompt);
+      cache.states = tracker.States(n_prompt);
     }
-    std::unique_ptr<Session> fed;
-    if (!is_base) {
-      WINNOW_ASSIGN(fed, session->Fork());
+    for (size_t i = 0; i < bases_.size(); ++i) {
+      // The last one needs no copy.
+      std::unique_ptr<Session> copy;
+      if (i + 1 < bases_.size()) {
+        WINNOW_ASSIGN(copy, session->Fork());
+      }
+      WINNOW_ASSIGN(const bool answered, Ask(copy ? *copy : *session, i, cache));
+      if (!answered) return false;
     }
-
-    WINNOW_ASSIGN(const bool answered, Continue(*session, prefill_ms, is_base, answer));
-    if (!answered) return false;
-    if (is_base) {
-      base_.tokens = answer.tokens;
-    } else {
-      WINNOW_ASSIGN(const bool compared, Feed(*fed, answer));
-      if (!compared) return false;
-    }
-    if (options_.on_answer) options_.on_answer(answer);
-    answers_.push_back(std::move(answer));
+    caches_.push_back(std::move(cache));
+    if (options_.on_cache) options_.on_cache();
     return true;
   }
 
-  std::vector<Answer> TakeAnswers() { return std::move(answers_); }
+  std::vector<ComparedCache> TakeCaches() { return std::move(caches_); }
 
  private:
   bool KeepGoing() const { return !options_.keep_going || options_.keep_going(); }
 
-  static void Measure(const Session& session, Answer& answer) {
+  static void Measure(const Session& session, ComparedCache& to) {
     const int n_layers = session.cache().config().shape.n_layers;
-    for (int layer = 0; layer < n_layers; ++layer) answer.kept += session.kept(layer);
-    answer.kept /= n_layers;
-    answer.n_seen = session.n_tokens();
-    answer.cache_bytes = session.cache_bytes();
-    answer.cache_bytes_with_lists = session.cache_bytes_with_lists();
-    answer.cache_bytes_full_f16 = session.cache_bytes_full_f16();
-    answer.cache_parts = session.cache_parts();
+    for (int layer = 0; layer < n_layers; ++layer) to.kept += session.kept(layer);
+    to.kept /= n_layers;
+    to.n_seen = session.n_tokens();
+    to.cache_bytes = session.cache_bytes();
+    to.cache_bytes_with_lists = session.cache_bytes_with_lists();
+    to.cache_bytes_full_f16 = session.cache_bytes_full_f16();
+    to.cache_parts = session.cache_parts();
   }
 
-  Result<bool> Continue(Session& session, double prefill_ms, bool is_base, Answer& answer) {
+  // Adds an answer. False: stopped.
+  Result<bool> Ask(Session& session, size_t number, ComparedCache& cache) {
+    Base& base = bases_[number];
+    const bool is_base = caches_.empty();
+    const Clock::time_point start = Clock::now();
+    if (!prompt_.questions.empty()) {
+      for (const TokenId token : prompt_.questions[number]) {
+        WINNOW_TRY(session.Decode(token));
+        if (!KeepGoing()) return false;
+      }
+    }
+    const double read_ms = prompt_.questions.empty() ? cache.read_ms : MillisecondsSince(start);
+    std::unique_ptr<Session> fed;
+    if (!is_base) {
+      WINNOW_ASSIGN(fed, session.Fork());
+    }
+    Answer& answer = cache.answers.emplace_back();
+    WINNOW_ASSIGN(const bool answered,
+                  Continue(session, read_ms, is_base ? &base.log_probs : nullptr, answer));
+    if (!answered) return false;
+    if (!is_base) return Feed(*fed, base, answer, cache);
+    base.tokens = answer.tokens;
+    return true;
+  }
+
+  Result<bool> Continue(Session& session, double read_ms,
+                        std::vector<std::vector<float>>* log_probs, Answer& answer) {
     const tokenizer::Tokenizer& tokenizer = engine_.tokenizer();
     Clock::time_point first = Clock::now();
     for (int64_t n = 0; n < options_.max_tokens; ++n) {
@@ -107,12 +130,12 @@ class Comparison {
       }
       WINNOW_TRY(runtime::CheckLogits(session));
       const std::span<const float> logits = session.logits();
-      if (is_base) KeepLogProbs(logits);
+      if (log_probs != nullptr) log_probs->push_back(LogProbs(logits));
       const auto token =
           static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
       answer.tokens.push_back(token);
       if (n == 0) {
-        answer.first_token_ms = prefill_ms + MillisecondsSince(first);
+        answer.first_token_ms = read_ms + MillisecondsSince(first);
         first = Clock::now();
       }
       if (tokenizer.IsEndOfGeneration(token)) break;
@@ -125,41 +148,43 @@ class Comparison {
     return true;
   }
 
-  void KeepLogProbs(std::span<const float> logits) {
+  static std::vector<float> LogProbs(std::span<const float> logits) {
     const double log_sum = LogSumExp(logits);
-    std::vector<float>& row = base_.log_probs.emplace_back(logits.size());
+    std::vector<float> row(logits.size());
     std::transform(logits.begin(), logits.end(), row.begin(),
                    [log_sum](float logit) { return static_cast<float>(logit - log_sum); });
+    return row;
   }
 
-  Result<bool> Feed(Session& session, Answer& answer) {
-    for (size_t i = 0; i < base_.tokens.size(); ++i) {
+  Result<bool> Feed(Session& session, const Base& base, Answer& answer, ComparedCache& cache) {
+    for (size_t i = 0; i < base.tokens.size(); ++i) {
       if (i > 0) {
         if (session.room() == 0) break;
-        WINNOW_TRY(session.Decode(base_.tokens[i - 1]));
+        WINNOW_TRY(session.Decode(base.tokens[i - 1]));
       }
-      answer.against_full.Add(
-          RowComparison::Of(session.logits(), base_.log_probs[i], base_.tokens[i]));
+      const auto row = RowComparison::Of(session.logits(), base.log_probs[i], base.tokens[i]);
+      answer.against_full.Add(row);
+      cache.against_full.Add(row);
       if (!KeepGoing()) return false;
     }
     return true;
   }
 
   runtime::Engine& engine_;
-  std::span<const TokenId> prompt_;
+  const ComparedPrompt& prompt_;
   const CompareOptions& options_;
-  Base base_;
-  std::vector<Answer> answers_;
+  std::vector<Base> bases_;  // [question]
+  std::vector<ComparedCache> caches_;
 };
 
 }  // namespace
 
-Result<std::vector<Answer>> Compare(runtime::Engine& engine,
-                                    const runtime::SessionOptions& session_options,
-                                    std::span<const Candidate> candidates,
-                                    std::span<const TokenId> prompt,
-                                    const CompareOptions& options) {
-  if (prompt.empty()) return Error{"the prompt is empty"};
+Result<std::vector<ComparedCache>> Compare(runtime::Engine& engine,
+                                           const runtime::SessionOptions& session_options,
+                                           std::span<const Candidate> candidates,
+                                           const ComparedPrompt& prompt,
+                                           const CompareOptions& options) {
+  if (prompt.tokens.empty()) return Error{"the prompt is empty"};
   Comparison comparison(engine, prompt, options);
   WINNOW_ASSIGN(bool goes_on, comparison.Run(session_options, Candidate{}));
   for (const Candidate& candidate : candidates) {
@@ -168,7 +193,7 @@ Result<std::vector<Answer>> Compare(runtime::Engine& engine,
     if (!run) return Error{candidate.Name() + ": " + run.error().message};
     goes_on = *run;
   }
-  return comparison.TakeAnswers();
+  return comparison.TakeCaches();
 }
 
 }  // namespace winnow::eval
