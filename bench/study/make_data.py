@@ -26,11 +26,17 @@ MARK = "\n\nQuestion: "
 N_HIDDEN = 3  # questions of a document that is read before them
 
 
-def pieces(sampler, task, length, count):
-    """(document with questions and answers, depth in hundredths) of `count` documents."""
+def asked(piece, task, n):
+    """The answers of a document's first n questions; of few_shot's the one that has most before it."""
+    return piece.answers[-1:] if task == "few_shot" else piece.answers[:n]
+
+
+def pieces(sampler, task, length, count, seed="study", shortest=0):
+    """(document with questions and answers, depth in hundredths) of `count` documents of at most `length` ids, `shortest` of them or more before
+    the first answer."""
     found = n = 0
     while found < count:
-        place = ("study", task, length, n)
+        place = (seed, task, length, n)
         n += 1
         if task == "needle":
             depth = (found % 10 + 0.5) / 10
@@ -39,7 +45,7 @@ def pieces(sampler, task, length, count):
             options = {"chain": True} if task == "two_hop_named" else {}
             depth = None
             piece = sampler.makers[task.removesuffix("_named")](tasks.generator(*place), length - 40, **options)
-        if piece is None or not piece.answers:
+        if piece is None or not piece.answers or asked(piece, task, 1)[0].start < shortest:
             continue
         found += 1
         yield piece, depth
@@ -48,7 +54,7 @@ def pieces(sampler, task, length, count):
 def rows(tok, task, found, n_questions):
     """A line for each of a document's first questions."""
     for index, (piece, depth) in enumerate(found):
-        answers = piece.answers[-1:] if task == "few_shot" else piece.answers[:n_questions]  # the label that has most before it
+        answers = asked(piece, task, n_questions)
         text = tok.decode(piece.ids[1:answers[0].start])  # an engine adds the first id
         document = text.partition(MARK)[0]
         for answer in answers:

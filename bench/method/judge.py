@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""The judgement of `winnow` against published methods: first on development documents, then on documents that are drawn when nothing can be
+changed any more.
+
+    python3 bench/method/judge.py run --phase development
+    python3 bench/method/judge.py freeze                     # what the development documents say, into frozen.json: commit it
+    python3 bench/method/judge.py documents                  # the judgement's documents: their seed is the SHA-256 of frozen.json
+    python3 bench/method/judge.py run --phase judgement      # hours; goes on where it was interrupted
+    python3 bench/method/judge.py tables --phase judgement --out docs/method
+
+Tracks: `hidden` (three questions come after the document was compressed), `seen` (one question, known when the prompt is compressed), `text` (KL
+divergence of 1,024 tokens after 1,024 compressed ones) and `generation` (KL divergence of 512 tokens that the full cache wrote after 512
+compressed ones). Every cell gets a share of the full f16 cache's bytes, lists included. Differences are paired by document; Holm's correction is
+over all of them (orderings.py of bench/study has the tests). Every part is one `winnow eval` command and a file of results in --data.
+"""
+import argparse
+import collections
+import hashlib
+import json
+import math
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "bench/study"))
+from orderings import chance, half_width, holm, table  # noqa: E402
+
+FROZEN = HERE / "frozen.json"
+MODELS = {"bundled": "bundled", "bed-q": "models/beds/winnow-bed-q-Q8_0.gguf", "bed-l": "models/beds/winnow-bed-l-Q8_0.gguf"}
+NEEDLES_ONLY = {"bundled"}  # with the full cache it answers no other task of these to 90 %
+BOOKS = {"development": ["mary-shelley_frankenstein", "thomas-hardy_tess-of-the-durbervilles"],
+         "judgement": ["jane-austen_emma", "joseph-conrad_nostromo", "jules-verne_twenty-thousand-leagues-under-the-seas_f-p-walter"]}  # fmt: skip
+DOCUMENTS = {"development": 10, "judgement": 100}  # of a task; three times as many where there is one task; windows of text
+RIVALS = ("kvzip kvzip:plus=true expected-attention attention-matching defensivekv:layer=true compactor lagkv keydiff triattention rkv caote criticalkv "
+          "snapkv cake adakv pyramidkv h2o tova streaming treekv d2o:total=true hbw ems").split()
+INGREDIENTS = ["winnow:" + change for change in
+               ("allocation=uniform", "allocation=top-k", "allocation=profile", "queries=window", "rest=0", "refit=false")]  # fmt: skip
+STORAGES = ["f16", "q8_0", "q8_0/q4_0"]
+SHARES = {"development": ["0.0625"], "judgement": ["0.5", "0.25", "0.125", "0.0625", "0.03125"]}
+SCORES = {"hidden": ("score", 1), "seen": ("score", 1), "text": ("kld", -1), "generation": ("kld", -1)}  # -1: less is better
+PROMPT, WRITTEN = 512, 512  # tokens of the track `generation`
+HOPELESS = 0.5  # rivals with less than this share of winnow's development score in every cell are not judged
+
+
+def documents_of(args):
+    return args.data / args.phase
+
+
+def winnow(args, *words, **more):
+    return subprocess.run([str(w) for w in (args.winnow, *words)], check=True, **more)
+
+
+def generated(args, model):
+    """A file of texts, each the beginning of a window and what the full cache writes after it."""
+    path = documents_of(args) / f"generated-{model}.jsonl"
+    if not path.exists():
+        lines = []
+        for i, line in enumerate((documents_of(args) / "text.jsonl").read_text().splitlines()):
+            window = json.loads(line)["text"]
+            ids = json.loads(winnow(args, "tokenize", "-m", MODELS[model], "-f", "-", "--json", "--no-bos", input=window.encode(),
+                                    stdout=subprocess.PIPE).stdout)["tokens"]
+            prompt = window[:len(window) * PROMPT // len(ids)]  # to about a word
+            written = winnow(args, "run", "-m", MODELS[model], "-q", "-f", "-", "-n", WRITTEN + 64, "--temp", "0.8", "--seed", i, "--ignore-eos", "--no-display-prompt", "-t",
+                             args.threads, input=prompt.encode(), stdout=subprocess.PIPE).stdout.decode(errors="replace")
+            lines.append(json.dumps({"text": prompt + written}) + "\n")
+        path.write_text("".join(lines))
+    return path
+
+
+def arguments(args, model, track):
+    data = documents_of(args)
+    if track in ("hidden", "seen"):
+        found = ["ruler", "--raw", "--data", data / (track + "-needle" if model in NEEDLES_ONLY else track), "-n", "24"]
+        return found + (["--hide-question"] if track == "hidden" else [])
+    if track == "text":
+        return ["kld", "--data", data / "text.jsonl", "--lengths", "2048", "--chunks", "1"]
+    return ["kld", "--data", generated(args, model), "--lengths", str(PROMPT + WRITTEN), "--chunks", "1"]
+
+
+def parts(args, model, track):
+    """(name, methods, types of the cache) of the commands of a phase: all at once, or, judged, each in its storage."""
+    if args.phase == "development":
+        methods = ["winnow", *(m for m in INGREDIENTS if has_profile(model) or "profile" not in m), *RIVALS]
+        return [("all", args.methods or methods, STORAGES)]
+    by_storage = collections.defaultdict(list)
+    for method, storage in json.loads(FROZEN.read_text())["storage"].items():
+        if (not args.methods or method in args.methods) and (has_profile(model) or "profile" not in method):
+            by_storage[storage].append(method)
+    # The first full cache is what a KL divergence is taken from, and that is the one in f16.
+    return [(storage.replace("/", "-"), methods, [storage] if track in ("hidden", "seen") else list(dict.fromkeys(["f16", storage])))
+            for storage, methods in by_storage.items()]  # fmt: skip
+
+
+def has_profile(model):
+    return model == "bundled" or (ROOT / (MODELS[model] + ".profile")).exists()
+
+
+def part_of(args, model, track, name):
+    return documents_of(args) / f"{model}-{track}-{name}"
+
+
+def run(args):
+    if args.phase == "judgement" and parameters(args) != json.loads(FROZEN.read_text())["parameters"]:
+        sys.exit(f"{args.winnow}: its parameters of winnow are not those of {FROZEN}")
+    until = time.monotonic() + 60 * args.minutes if args.minutes else math.inf
+    for track in args.tracks:
+        for model in args.models:
+            for name, methods, types in parts(args, model, track):
+                part = part_of(args, model, track, name)
+                command = [args.winnow, "eval", *arguments(args, model, track), "-m", MODELS[model], "--kv-method", ",".join(methods), "--equal-bytes",
+                           ",".join(SHARES[args.phase]), "--cache-types", ",".join(types), "-t", args.threads, "--results", f"{part}.jsonl",
+                           "--json", f"{part}.json"]  # fmt: skip
+                print(f"{time.strftime('%H:%M:%S')} {part.name}: {len(methods)} methods", flush=True)
+                process = subprocess.Popen([str(w) for w in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=ROOT, text=True)
+                try:
+                    err = process.communicate(timeout=None if until == math.inf else max(1, until - time.monotonic()))[1]
+                except subprocess.TimeoutExpired:
+                    process.send_signal(signal.SIGINT)
+                    process.communicate()
+                    print("the time is over; the same command goes on from here")
+                    return
+                if process.returncode:
+                    sys.exit(f"{part.name}: {err[-2000:]}")
+
+
+def measured(args, track, model):
+    """{(method, share, storage): {document: score}} of what has been run; the full f16 cache is ("full", "", "f16"). What takes more than its share
+    is left out: the least that a method keeps can be more than that."""
+    score, _ = SCORES[track]
+    found = collections.defaultdict(dict)
+    for name, *_ in parts(args, model, track):
+        path = pathlib.Path(f"{part_of(args, model, track, name)}.json")
+        if not path.exists():
+            continue
+        for sample in json.loads(path.read_text())["samples"]:
+            for result in sample["results"]:
+                share = result["budget"].removeprefix("equal bytes ")
+                fits = not share or result["cache_bytes_with_lists"] <= 1.005 * float(share) * result["cache_bytes_full_f16"]
+                if score in result.get("scores", {}) and fits:
+                    found[result["method"], share, result["cache_types"]][sample["sample"]] = result["scores"][score]
+    return found
+
+
+def whole_cells(cells):
+    """Without those in which documents are missing."""
+    n = max(map(len, cells.values()), default=0)
+    return {way: scores for way, scores in cells.items() if len(scores) == n}
+
+
+# -- what the development documents say -----------------------------------------------------------------------------------
+
+
+def freeze(args):
+    """Each method's best storage: the one of the best mean score over models and shares of the tracks with questions; and what is left out."""
+    args.phase = "development"
+    means = collections.defaultdict(list)  # (method, storage) -> mean scores of the same cells in the same order
+    cells = {(track, model, share): whole_cells(measured(args, track, model)) for track in ("hidden", "seen") for model in MODELS
+             for share in SHARES["development"]}  # fmt: skip
+    ways = {(method, storage) for found in cells.values() for method, _, storage in found if method != "full"}
+    for (track, model, share), found in cells.items():
+        for method, storage in ways:
+            scores = found.get((method, share, storage), {})
+            means[method, storage].append(statistics.mean(scores.values()) if scores else 0.0)
+    storage = {method: max(STORAGES, key=lambda s: statistics.mean(means.get((method, s), [0.0]))) for method in ["winnow", *RIVALS]}
+    # Ingredients are judged by leaving them out, everything else as it is.
+    storage |= {method: storage["winnow"] for method in INGREDIENTS}
+    best = means["winnow", storage["winnow"]]
+    hopeless = {rival for rival in RIVALS
+                if all(own < HOPELESS * winnow for own, winnow in zip(means[rival, storage[rival]], best))}  # fmt: skip
+    FROZEN.write_text(json.dumps({
+        "storage": {method: kind for method, kind in storage.items() if method not in hopeless},
+        "left out": sorted(hopeless), "shares": SHARES["judgement"], "documents of a task, windows": DOCUMENTS["judgement"],
+        "books": BOOKS["judgement"], "parameters": parameters(args),
+    }, indent=1) + "\n")  # fmt: skip
+    print(FROZEN.read_text())
+
+
+def parameters(args):
+    """winnow's, with their defaults, as it shows them."""
+    return winnow(args, "methods", "winnow", stdout=subprocess.PIPE).stdout.decode().partition("Parameters:\n")[2].splitlines()
+
+
+def documents(args):
+    args.phase = "judgement"
+    seed = hashlib.sha256(FROZEN.read_bytes()).hexdigest()
+    subprocess.run([args.python, HERE / "documents.py", "--out", documents_of(args), "--seed", seed, "--books", *BOOKS["judgement"], "--documents",
+                    str(DOCUMENTS["judgement"])], check=True)  # fmt: skip
+
+
+# -- tables -------------------------------------------------------------------------------------------------------------
+
+
+def mean_and_error(scores, scale, digits):
+    values = list(scores.values())
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    return f"{scale * statistics.mean(values):.{digits}f} ± {scale * error:.{digits}f}"
+
+
+def tables(args):
+    """Means of every cell, and winnow's paired differences from every rival and without each of its ingredients."""
+    data = {(track, model): whole_cells(measured(args, track, model)) for track in args.tracks for model in args.models}
+    text, pairs = [], []  # pairs: (track, model, share, other method, differences in winnow's favour)
+    for (track, model), cells in data.items():
+        if not cells:
+            continue
+        scale, digits = (100, 1) if SCORES[track][0] == "score" else (1000, 2)
+        full = cells.get(("full", "", "f16"), {})
+        unit = f"answers in per cent; full cache {mean_and_error(full, 100, 1)}" if scale == 100 else "KL divergence in thousandths of a nat"
+        ways = list(dict.fromkeys((method, storage) for method, share, storage in cells if share))
+        rows = [[f"`{method}`", storage, *(mean_and_error(cells[method, s, storage], scale, digits) if (method, s, storage) in cells else ""
+                                           for s in SHARES[args.phase])] for method, storage in ways]  # fmt: skip
+        text.append(f"### {model}, {track}\n\n{len(full)} documents; {unit}.\n\n"
+                    + table(["method", "cache", *(f"1/{round(1 / float(s))}" for s in SHARES[args.phase])], rows))
+        own = [storage for method, storage in ways if method == "winnow"]
+        for share in SHARES[args.phase]:
+            for method, storage in ways:
+                for kind in own if args.phase == "judgement" else [storage]:
+                    if method != "winnow" and ("winnow", share, kind) in cells and (method, share, storage) in cells:
+                        a, b = cells["winnow", share, kind], cells[method, share, storage]
+                        pairs.append((track, model, share, f"{method} {storage}", [SCORES[track][1] * (a[k] - b[k]) for k in a if k in b]))
+    significant = holm([chance(pair[-1]) for pair in pairs])
+    rows = []
+    for (track, model, share, other, differences), sure in zip(pairs, significant):
+        scale, digits = (100, 1) if SCORES[track][0] == "score" else (1000, 2)
+        mean = statistics.mean(differences)
+        word = "open" if not sure else "better" if mean > 0 else "**worse**"
+        rows.append([track, model, f"1/{round(1 / float(share))}", f"`{other}`", f"{scale * mean:+.{digits}f} ± {scale * half_width(differences):.{digits}f}", word])
+    text.append("### winnow against each\n\nPaired differences, positive where `winnow` is better, with the half width of their 95 % interval; Holm's "
+                "correction over all rows.\n\n" + table(["track", "model", "bytes", "other", "difference", "winnow is"], rows))
+    done = "\n".join(text)
+    print(done)
+    if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)
+        (args.out / f"{args.phase}.md").write_text(done)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["run", "freeze", "documents", "tables"])
+    parser.add_argument("--phase", choices=["development", "judgement"], default="judgement")
+    parser.add_argument("--tracks", nargs="+", choices=SCORES, default=list(SCORES))
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--methods", nargs="+", help="only these")
+    parser.add_argument("--winnow", type=pathlib.Path, default=ROOT / "build/release/winnow")
+    parser.add_argument("--python", type=pathlib.Path, default=ROOT / "build/train/venv/bin/python", help="with numpy, for `documents`")
+    parser.add_argument("--data", type=pathlib.Path, default=ROOT / "build/judge")
+    parser.add_argument("--out", type=pathlib.Path, help="folder of the tables")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--minutes", type=float, help="of `run`; without it until all is done")
+    args = parser.parse_args()
+    {"run": run, "freeze": freeze, "documents": documents, "tables": tables}[args.what](args)
+
+
+if __name__ == "__main__":
+    main()
