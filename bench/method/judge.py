@@ -64,9 +64,9 @@ def generated(args, model):
             window = json.loads(line)["text"]
             ids = json.loads(winnow(args, "tokenize", "-m", MODELS[model], "-f", "-", "--json", "--no-bos", input=window.encode(),
                                     stdout=subprocess.PIPE).stdout)["tokens"]
-            prompt = window[:len(window) * PROMPT // len(ids)]  # to about a word
-            written = winnow(args, "run", "-m", MODELS[model], "-q", "-f", "-", "-n", WRITTEN + 64, "--temp", "0.8", "--seed", i, "--ignore-eos", "--no-display-prompt", "-t",
-                             args.threads, input=prompt.encode(), stdout=subprocess.PIPE).stdout.decode(errors="replace")
+            prompt = window[:len(window) * PROMPT // len(ids)].rpartition(" ")[0]
+            written = winnow(args, "run", "-m", MODELS[model], "-q", "-f", "-", "-n", WRITTEN + 64, "--temp", "0.8", "--seed", i,
+                             "--ignore-eos", "--no-display-prompt", "-t", args.threads, input=prompt.encode(), stdout=subprocess.PIPE).stdout.decode(errors="replace")
             lines.append(json.dumps({"text": prompt + written}) + "\n")
         path.write_text("".join(lines))
     return path
