@@ -124,6 +124,15 @@ class Memory {
   virtual ~Memory() = default;
 };
 
+// Newest entries that stay of a whole prompt of n_new tokens that follows text read before: a
+// question, say, whose answer needs its words. All of them up to half of the budget, of a longer
+// one the end. Heeded by methods that choose among all entries alike; others keep what is new
+// anyway.
+inline int64_t ProtectedOfLaterPrompt(int64_t n_new, int64_t budget) {
+  constexpr int64_t kEnd = 32;
+  return n_new <= budget / 2 ? n_new : std::min(kEnd, budget / 2);
+}
+
 // One layer, when its attention over the call's tokens is done. The call's own entries are the
 // newest n_new of every head.
 struct LayerCall {
@@ -139,8 +148,9 @@ struct LayerCall {
   int n_layers = 0;
   int n_q_heads = 0;
   int64_t n_new = 0;
-  int64_t n_seen = 0;            // tokens of the sequence so far, the new ones included
-  int64_t budget = 0;            // slots per KV head; 0 for methods without one
+  int64_t n_seen = 0;       // tokens of the sequence so far, the new ones included
+  int64_t budget = 0;       // slots per KV head; 0 for methods without one
+  int64_t n_protected = 0;  // newest entries that stay whatever else goes (ProtectedOfLaterPrompt)
   cache::StateShape first = {};  // where the method's own state begins: what lies before it is that
                                  // of others (two methods may share a cache)
   const attention::Rows* rows = nullptr;     // as Needs::prompt_rows or ReplaySpec::rows asked for
@@ -157,9 +167,9 @@ struct LayerCall {
   int group() const { return n_q_heads / n_kv_heads(); }
   // The same call with other taps.
   LayerCall WithTaps(const kernels::Taps& other) const {
-    return {backend,  cache,     state,       scratch,  other,          phase,  pass,    layer,
-            n_layers, n_q_heads, n_new,       n_seen,   budget,         first,  rows,    rope,
-            scale,    memory,    projections, profiles, on_error_curve, replay, replayed};
+    return {backend,  cache,     state,  scratch,     other,    phase,          pass,   layer,
+            n_layers, n_q_heads, n_new,  n_seen,      budget,   n_protected,    first,  rows,
+            rope,     scale,     memory, projections, profiles, on_error_curve, replay, replayed};
   }
   int64_t n_slots(int kv_head) const { return cache.n_slots(layer, kv_head); }
   std::span<const Slot> order(int kv_head) const { return cache.order(layer, kv_head); }

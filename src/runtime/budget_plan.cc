@@ -66,8 +66,25 @@ int64_t BudgetPlan::LargestStreamingBudget() const {
                         [&](int64_t budget) { return Streams(budget); });
 }
 
+bool BudgetPlan::Appends(int64_t live_bytes, int64_t n_prompt) const {
+  if (progress_.n_seen == 0 || n_prompt == 0 || method_ == nullptr) return false;
+  const compression::DecisionPolicy& decisions = method_->traits().decisions;
+  if (decisions.prefill != compression::DecisionPolicy::Prefill::kAtEnd ||
+      decisions.evicts_in_decode)
+    return false;
+  const int64_t n_since = progress_.n_seen - progress_.n_prompt;
+  if (n_since + n_prompt > std::max(options_.reserve_tokens, progress_.budget / 2)) return false;
+  return n_prompt <= RemainingTokens(live_bytes) / 2;
+}
+
 Result<ResolvedBudget> BudgetPlan::Prompt(const CacheContents& held, int64_t n_prompt,
                                           int64_t n_call) const {
+  if (Appends(held.live_bytes, n_prompt)) {
+    return ResolvedBudget{.budget = progress_.budget,
+                          .n_call = n_prompt,
+                          .n_next = progress_.n_next,
+                          .appends = true};
+  }
   WINNOW_ASSIGN(const ResolvedBudget resolved, Resolve(held, n_prompt, std::min(n_call, n_prompt)));
   if (held.longest_head + n_prompt > cache_.capacity && !Streams(resolved.budget)) {
     return Error{"cache: a budget of " + std::to_string(resolved.budget) +
@@ -80,6 +97,7 @@ Result<ResolvedBudget> BudgetPlan::Prompt(const CacheContents& held, int64_t n_p
 
 int64_t BudgetPlan::PromptPeak(const CacheContents& held, int64_t n_prompt,
                                const ResolvedBudget& resolved) const {
+  if (resolved.appends) return BytesWith(held.live_bytes, n_prompt);
   MemoryPlan plan(cache_.cost, method_);
   plan.Start(held.layers, progress_.n_seen, progress_.n_prompt);
   return plan.Prompt(resolved.budget, n_prompt, resolved.n_call);
@@ -216,6 +234,10 @@ int64_t BudgetPlan::TokensWithinQuarter(int n_layers) const {
 
 Result<Reservation> BudgetPlan::Reserve(const CacheContents& held, int64_t n_prompt, int64_t n_call,
                                         int64_t n_generate) const {
+  if (Appends(held.live_bytes, n_prompt)) {
+    n_generate += n_prompt;
+    n_prompt = 0;
+  }
   ResolvedBudget resolved = {.budget = progress_.budget, .n_call = 1, .n_next = progress_.n_next};
   // Tokens generated after others leave the budget as it is; the first of all settles it.
   if (n_prompt > 0 || progress_.n_seen == 0) {

@@ -21,9 +21,10 @@ struct CompressionProgress {
 
 // How a prompt is read.
 struct ResolvedBudget {
-  int64_t budget = 0;  // slots per KV head
-  int64_t n_call = 0;  // tokens taken at a time
-  int64_t n_next = 0;  // of the next prompt that can be taken at a time whatever was generated
+  int64_t budget = 0;    // slots per KV head
+  int64_t n_call = 0;    // tokens taken at a time
+  int64_t n_next = 0;    // of the next prompt that can be taken at a time whatever was generated
+  bool appends = false;  // it is read as generated tokens are (BudgetPlan::Appends)
 };
 
 // How large a budget is, and what it takes in bytes: arithmetic on what a user allows, what the
@@ -47,6 +48,12 @@ class BudgetPlan {
   // What such a prompt and n_generate tokens after it take. Error: as Prompt.
   Result<Reservation> Reserve(const CacheContents& held, int64_t n_prompt, int64_t n_call,
                               int64_t n_generate) const;
+
+  // Whether a prompt after others, a question say, is not compressed but comes on top, as generated
+  // tokens do: of methods that keep what any question may need, and would have to make room for
+  // this one. As long as what came since the last compression is at most reserve_tokens or half of
+  // the budget, and a memory limit leaves as much room again for the answer.
+  bool Appends(int64_t live_bytes, int64_t n_prompt) const;
 
   // With n tokens more, nothing evicted.
   int64_t BytesWith(int64_t live_bytes, int64_t n_tokens) const;

@@ -29,7 +29,8 @@ struct CompressionOptions {
   int64_t prefill_chunk = 0;           // tokens of a prompt taken at a time; 0: all of it
   // Room kept under memory_bytes: for generated tokens, where the method lets the cache grow while
   // generating, and in one layer for a part of the next prompt; a quarter of the bytes at most for
-  // either.
+  // either. Also what questions and answers may add before a prompt is compressed again
+  // (BudgetPlan::Appends).
   int64_t reserve_tokens = 256;
   std::function<void(const cache::Plan& plan, const PlanContext& context)> on_plan = {};
   compression::OnErrorCurve on_error_curve = {};  // of methods that compute them

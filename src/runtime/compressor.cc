@@ -47,6 +47,8 @@ Result<int64_t> Compressor::BeginPrompt(const cache::Cache& cache, int64_t n_pro
   planned_peak_ = plan.PromptPeak(contents_, n_prompt, resolved);
   progress_.budget = resolved.budget;
   progress_.n_next = resolved.n_next;
+  appends_ = resolved.appends;
+  later_prompt_ = progress_.n_seen > 0 && resolved.n_call >= n_prompt;
   return resolved.n_call;
 }
 
@@ -100,8 +102,12 @@ void Compressor::BeginCall(Phase phase, int64_t n_call) {
   phase_ = phase;
   invariants_.BeginCall();
   n_rows_ = n_call;
+  n_protected_ = 0;
   progress_.n_seen += n_call;
   if (phase == Phase::kPrefill) {
+    if (later_prompt_) {
+      n_protected_ = compression::ProtectedOfLaterPrompt(n_call, progress_.budget);
+    }
     progress_.n_prompt = progress_.n_seen;
     if (active()) memory_ = options_.method->MakeMemory();
     replayed_ = false;
@@ -128,6 +134,7 @@ compression::LayerCall Compressor::MakeCall(cache::Cache& cache, const kernels::
           .n_new = n_rows_,
           .n_seen = progress_.n_seen,
           .budget = progress_.budget,
+          .n_protected = n_protected_,
           .memory = memory_.get(),
           .projections = projections_,
           .profiles = profiles_,

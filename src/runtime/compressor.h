@@ -56,6 +56,8 @@ class Compressor {
   // Such a prompt follows: settles the budget and returns how many tokens to take at a time. Error:
   // as CheckPrompt, and nothing is changed.
   Result<int64_t> BeginPrompt(const cache::Cache& cache, int64_t n_prompt, int64_t n_call);
+  // Whether the prompt that was begun is read as generated tokens are: in one call, of decode.
+  bool appends() const { return appends_; }
   // What such a prompt and n_generate tokens after it take in this cache. Error: as CheckPrompt.
   Result<Reservation> Plan(const cache::Cache& cache, int64_t n_prompt, int64_t n_call,
                            int64_t n_generate) const;
@@ -124,7 +126,10 @@ class Compressor {
   std::unique_ptr<compression::Memory> memory_;  // of the current prefill call
   compression::ReplayChunk replay_chunk_;
   int64_t n_replay_rows_ = 0;
-  bool replayed_ = false;  // in the call
+  bool replayed_ = false;      // in the call
+  bool appends_ = false;       // ResolvedBudget's, of the prompt
+  bool later_prompt_ = false;  // the prompt follows others, and is read in one call
+  int64_t n_protected_ = 0;    // LayerCall's
   CompressionProgress progress_;
   int64_t planned_peak_ = 0;  // bytes, of the prompt or the active step
   Reservation reservation_;

@@ -7,8 +7,6 @@
 
 namespace winnow::runtime {
 
-using compression::Phase;
-
 namespace {
 
 // Where the passes of a part stand in its work: a replay costs about as much again, and the
@@ -40,6 +38,7 @@ Result<void> Prefill::Prepare(Work& work) const {
   WINNOW_TRY(prompt.session->CheckCapacity(n));
   WINNOW_TRY(prompt.session->CheckTokens(prompt.tokens));
   WINNOW_ASSIGN(work.n_call, data.compressor.BeginPrompt(*data.cache, n, data.CallSize(n)));
+  work.appends = data.compressor.appends();
   return {};
 }
 
@@ -65,9 +64,9 @@ void Prefill::AddPart(size_t i) {
   Session::Data& data = *prompt.session->data_;
   const std::span<const TokenId> tokens = work.part();
   const auto n = static_cast<int64_t>(tokens.size());
-  model::TokenSpan& span = spans_.emplace_back(data.BeginCall(tokens, Phase::kPrefill));
+  model::TokenSpan& span = spans_.emplace_back(data.BeginCall(tokens, work.phase()));
   double to = 1;
-  if (data.compressor.DecidesAtEnd()) {
+  if (!work.appends && data.compressor.DecidesAtEnd()) {
     to = data.compressor.Replay() != nullptr ? kReplayFrom : kReplayTo;
   }
   pass_.push_back({.work = i, .from = 0, .to = to});
@@ -118,7 +117,7 @@ void Prefill::EndPass() {
     }
     if (work.replays()) {
       ++work.n_replayed;
-    } else if (work.prompt.session->data_->compressor.DecidesAtEnd()) {
+    } else if (!work.appends && work.prompt.session->data_->compressor.DecidesAtEnd()) {
       Session::Data& data = *work.prompt.session->data_;
       work.replay = data.PlanReplay(work.part());
       work.n_replayed = 0;
@@ -133,8 +132,8 @@ void Prefill::EndPass() {
 void Prefill::EndPart(Work& work) const {
   Session::Data& data = *work.prompt.session->data_;
   const std::span<const TokenId> tokens = work.part();
-  data.compressor.DecideAll(*data.cache);
-  if (const auto ended = data.EndCall(tokens, Phase::kPrefill); !ended) {
+  if (!work.appends) data.compressor.DecideAll(*data.cache);
+  if (const auto ended = data.EndCall(tokens, work.phase()); !ended) {
     work.failure = ended.error();
     return Rollback(work);
   }

@@ -59,6 +59,7 @@ class Prefill {
     int64_t n_before = 0;  // tokens of the session
     int64_t n_call = 0;    // taken at a time
     int64_t n_read = 0;
+    bool appends = false;  // Compressor::appends
     // Passes of the replay of the part that was read last (compression::ReplaySpec), and how many
     // of them are done; empty: the next part comes.
     std::vector<Session::Data::ReplayPass> replay = {};
@@ -71,6 +72,9 @@ class Prefill {
                                    static_cast<size_t>(std::min(n_call, n_left())));
     }
     bool replays() const { return n_replayed < replay.size(); }
+    compression::Phase phase() const {
+      return appends ? compression::Phase::kDecode : compression::Phase::kPrefill;
+    }
   };
   // A part of a prompt, or a pass of its replay, in the current pass of the model.
   struct Part {

@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <numeric>
+#include <set>
 
 #include "compression/registry.h"
 #include "runtime/testing/tiny_engine.h"
@@ -79,6 +80,72 @@ TEST(PrefillReplay, TakesShortChunks) {
   options.compression.size = 12;
   EXPECT_TRUE(Session::Make(*engine, options).value()->Prefill(Tokens(50)).value());
   EXPECT_EQ(engine->n_not_replayed(), 0);
+}
+
+// [layer * n_heads + kv_head] positions of what is left of a session's text.
+std::vector<std::set<cache::Position>> KeptBy(const Session& session) {
+  const cache::Cache& cache = session.cache();
+  std::vector<std::set<cache::Position>> kept;
+  for (int layer = 0; layer < cache.config().shape.n_layers; ++layer) {
+    for (int head = 0; head < cache.config().shape.n_kv_heads; ++head) {
+      std::set<cache::Position>& of_head = kept.emplace_back();
+      for (const cache::Slot slot : cache.order(layer, head)) {
+        of_head.insert(cache.positions(layer, head)[static_cast<size_t>(slot)]);
+      }
+    }
+  }
+  return kept;
+}
+
+// The newest tokens that every head still has.
+int64_t CountKeptFromEnd(const Session& session) {
+  int64_t n_all = session.n_tokens();
+  for (const std::set<cache::Position>& kept : KeptBy(session)) {
+    int64_t n = 0;
+    while (kept.contains(static_cast<cache::Position>(session.n_tokens() - 1 - n))) ++n;
+    n_all = std::min(n_all, n);
+  }
+  return n_all;
+}
+
+// A question about what was read: its words are needed for the answer, and so is what was kept.
+TEST_F(PrefillTest, AQuestionIsNotCompressed) {
+  int n_methods = 0;
+  for (const compression::MethodEntry& entry : compression::Methods()) {
+    SessionOptions options = {.compression = {.size = 24, .reserve_tokens = 0}};
+    options.compression.method = compression::MakeMethod(std::string(entry.name)).value();
+    const compression::DecisionPolicy& decisions = options.compression.method->traits().decisions;
+    if (decisions.prefill != compression::DecisionPolicy::Prefill::kAtEnd) continue;
+    ++n_methods;
+    SCOPED_TRACE(std::string(entry.name));
+    const auto session = Session::Make(*engine_, options).value();
+    ASSERT_TRUE(session->Prefill(Tokens(60)).value());
+    auto expected = KeptBy(*session);
+    const double n_kept = session->kept(0);
+    ASSERT_TRUE(session->Reserve(8, 4).has_value());  // asserted
+    ASSERT_TRUE(session->Prefill(Tokens(8)).value());
+    for (const TokenId token : Tokens(4)) ASSERT_TRUE(session->Decode(token).has_value());
+    for (auto& of_head : expected) {
+      for (cache::Position position = 60; position < 72; ++position) of_head.insert(position);
+    }
+    EXPECT_EQ(KeptBy(*session), expected);
+    EXPECT_EQ(session->kept(0), n_kept + 12);
+    // As if it had been generated, but for the rounding of several rows.
+    const auto stepwise = Session::Make(*engine_, options).value();
+    ASSERT_TRUE(stepwise->Prefill(Tokens(60)).value());
+    for (const TokenId token : Tokens(8)) ASSERT_TRUE(stepwise->Decode(token).has_value());
+    for (const TokenId token : Tokens(4)) ASSERT_TRUE(stepwise->Decode(token).has_value());
+    for (size_t i = 0; i < session->logits().size(); ++i) {
+      EXPECT_NEAR(session->logits()[i], stepwise->logits()[i], 2e-3);
+    }
+    // Half of the budget came on top: from here on prompts make room, but not in themselves.
+    ASSERT_TRUE(session->Prefill(Tokens(12)).value());
+    EXPECT_GE(CountKeptFromEnd(*session), 12);
+    EXPECT_LE(session->kept(0) + session->kept(1) + session->kept(2), 3 * 24);
+    ASSERT_TRUE(session->Prefill(Tokens(40)).value());
+    EXPECT_GE(CountKeptFromEnd(*session), 12);
+  }
+  EXPECT_GE(n_methods, 3);
 }
 
 // KVzip, told to bring rows of its replay.

@@ -45,7 +45,7 @@ model::TokenSpan Session::Data::BeginCall(std::span<const TokenId> added, Phase 
   // Alone, a thread keeps nobody waiting, and finds what attention read in its caches.
   const int n_threads = engine->pool().n_threads();
   span.sequence.decides_on_one_thread =
-      phase == Phase::kDecode && n_threads > 1 &&
+      phase == Phase::kDecode && added.size() == 1 && n_threads > 1 &&
       (!traits.decisions.shares_threads || n_threads <= kFewThreads);
   if (traits.rows == compression::RowPolicy::kKept && phase == Phase::kPrefill) {
     span.rows_kept = [this](int) { return compressor.RowsKept(); };

@@ -46,6 +46,14 @@ class TheModelInside(CliTest):
         self.assertEqual([answer["answer"] for answer in found["caches"][0]["answers"]], chat.text.splitlines())
 
 
+    def test_a_chat_on_a_compressed_document_understands_its_questions(self):
+        # There a question is a prompt of its own: it must not be compressed as the document was.
+        for method in ("winnow", "kvzip"):
+            chat = self.assert_done(winnow("chat", "-f", HARBOUR, "-q", "--temp", "0", "-n", "12", "--kv-method", method, "--kv-ratio", "0.1",
+                                           stdin="\n".join(QUESTIONS).encode()))  # fmt: skip
+            self.assertEqual(chat.text.splitlines(), list(QUESTIONS.values()), method)
+
+
 class HiddenQuestions(CliTest):
     def compare(self, *flags, questions=("who saw it?", "where was the boat?"), size="24"):
         return winnow("compare", "-m", self.model, "-p", TEXT, *asked(questions), "--hide-question", "-n", "6", "--kv-method", "h2o,keydiff",

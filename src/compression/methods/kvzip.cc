@@ -128,7 +128,13 @@ class KvZipMethod final : public Method {
 
   void DecideAll(const LayerCall& call, PlanList& plans) const override {
     if (call.phase == Phase::kDecode || call.n_seen <= call.budget) return;
-    const auto& all = static_cast<const Scores&>(*call.memory).heads;
+    std::vector<ScoredHead>& all = static_cast<Scores&>(*call.memory).heads;
+    const int64_t n_recent = std::min(call.n_protected, call.budget - c_.sinks - 1);
+    for (ScoredHead& head : all) {
+      head.region.end = std::max(head.region.begin, head.region.end - n_recent);
+      head.scores.resize(static_cast<size_t>(head.region.size()));
+    }
+    const int64_t n_keep = call.budget - c_.sinks - n_recent;
     // As many heads as share a budget.
     const auto n_kv_heads = static_cast<size_t>(call.n_kv_heads());
     const size_t n_sharing = c_.share == KvZipConfig::Share::kModel   ? all.size()
@@ -137,12 +143,12 @@ class KvZipMethod final : public Method {
     if (n_sharing > 1) {
       for (size_t first = 0; first < all.size(); first += n_sharing) {
         select::KeepBest(call, std::span(all).subspan(first, n_sharing),
-                         (call.budget - c_.sinks) * static_cast<int64_t>(n_sharing), plans);
+                         n_keep * static_cast<int64_t>(n_sharing), plans);
       }
       return;
     }
     for (const ScoredHead& head : all) {
-      select::KeepBest(call, {&head, 1}, call.budget - c_.sinks, plans);
+      select::KeepBest(call, {&head, 1}, n_keep, plans);
     }
   }
 

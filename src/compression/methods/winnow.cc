@@ -175,6 +175,8 @@ WinnowMethod::Shares WinnowMethod::Share(const LayerCall& call) const {
   }
   const int64_t total = (call.budget - shares.n_rest) * n_heads;
   if (!call.replayed) shares.n_recent = std::min(Window(call.budget), call.n_new);
+  shares.n_recent =
+      std::max(shares.n_recent, std::min(call.n_protected, call.budget - shares.n_rest));
   const auto of_new =
       static_cast<int64_t>(static_cast<double>(total) * static_cast<double>(call.n_new) /
                            static_cast<double>(call.n_seen));
