@@ -38,15 +38,20 @@ void DecideAndApply(const Method& method, cache::Cache& cache, LayerCall call,
   }
 }
 
+bool DecideSomeAndApply(const Method& method, cache::Cache& cache, const LayerCall& call,
+                        PlanList& plans, const PlanHooks& hooks) {
+  plans.Clear();
+  method.DecideAll(call, plans);
+  WINNOW_CHECK(plans.plans().empty() ||
+               cache.config().storage.positions == PositionMode::kOriginal);
+  ApplyAll(cache, plans, hooks);
+  return !plans.again;
+}
+
 void DecideAllAndApply(const Method& method, cache::Cache& cache, LayerCall call, PlanList& plans,
                        const PlanHooks& hooks) {
-  for (call.pass = 0; call.pass == 0 || plans.again; ++call.pass) {
-    plans.Clear();
-    method.DecideAll(call, plans);
-    WINNOW_CHECK(plans.plans().empty() ||
-                 cache.config().storage.positions == PositionMode::kOriginal);
-    ApplyAll(cache, plans, hooks);
-  }
+  call.pass = 0;
+  while (!DecideSomeAndApply(method, cache, call, plans, hooks)) ++call.pass;
 }
 
 }  // namespace winnow::compression

@@ -23,8 +23,11 @@ struct PlanHooks {
 void DecideAndApply(const Method& method, cache::Cache& cache, LayerCall call,
                     const kernels::RopeTable& rope, PlanList& plans, const PlanHooks& hooks = {});
 
-// The same after the last layer of a prefill call, for all layers (Method::DecideAll).
-// `hooks` and `plans` as above.
+// The same after the last layer of a prefill call, for all layers (Method::DecideAll), in pieces:
+// call.pass counts them. Whether this was the last one. `hooks` and `plans` as above.
+bool DecideSomeAndApply(const Method& method, cache::Cache& cache, const LayerCall& call,
+                        PlanList& plans, const PlanHooks& hooks = {});
+// All pieces.
 void DecideAllAndApply(const Method& method, cache::Cache& cache, LayerCall call, PlanList& plans,
                        const PlanHooks& hooks = {});
 

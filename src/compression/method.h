@@ -221,8 +221,10 @@ class Method {
   // Runs after the attention of every layer in every chunk of the replay. The newest call.n_new
   // entries of every head are the replay's: they go as soon as this returns.
   virtual void ObserveReplay(const LayerCall&) const {}
-  // With DecisionPolicy::Prefill::kAtEnd: runs once after a prefill call, when
-  // all layers and the replay are done, and gives plans for any layers.
+  // With DecisionPolicy::Prefill::kAtEnd: runs after a prefill call, when all layers and the replay
+  // are done, and gives plans for any layers. What takes long is done in pieces, of some tens of
+  // milliseconds, so that others who wait for tokens get some in between: PlanList::again asks for
+  // the next one. Where a piece is cut does not change what comes out.
   // There are neither taps nor rows. Requires: positions are original, or `plans` stays empty.
   virtual void DecideAll(const LayerCall&, PlanList&) const {}
 

@@ -150,7 +150,8 @@ class Player {
       for (size_t i = 0; i < kept.size(); ++i) rows[i] = rows[static_cast<size_t>(kept[i])];
       rows.resize(kept.size());
     }
-    compressor_.DecideAll(*cache_);
+    while (!compressor_.DecideSome(*cache_)) {
+    }
     return true;
   }
 

@@ -111,6 +111,7 @@ void Compressor::BeginCall(Phase phase, int64_t n_call) {
     progress_.n_prompt = progress_.n_seen;
     if (active()) memory_ = options_.method->MakeMemory();
     replayed_ = false;
+    n_decided_ = 0;
   }
 }
 
@@ -177,12 +178,13 @@ Result<void> Compressor::AfterReplayLayer(cache::Cache& cache, const attention::
   return invariants_.FirstViolation();
 }
 
-void Compressor::DecideAll(cache::Cache& cache) {
-  if (!DecidesAtEnd()) return;
+bool Compressor::DecideSome(cache::Cache& cache) {
+  if (!DecidesAtEnd()) return true;
   const kernels::Taps none;
   compression::LayerCall call = MakeCall(cache, none);
   call.layer = call.n_layers - 1;
-  compression::DecideAllAndApply(*options_.method, cache, call, plans_, MakeHooks(cache));
+  call.pass = n_decided_++;
+  return compression::DecideSomeAndApply(*options_.method, cache, call, plans_, MakeHooks(cache));
 }
 
 Result<void> Compressor::AfterLayer(cache::Cache& cache, const attention::LayerDone& done) {

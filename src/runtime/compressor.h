@@ -86,8 +86,8 @@ class Compressor {
                            compression::DecisionPolicy::Prefill::kAtEnd;
   }
   // After a prefill call and its replay, before EndCall: the method decides about all layers, if it
-  // does so at the end.
-  void DecideAll(cache::Cache& cache);
+  // does so at the end, in pieces. Whether this was the last one.
+  bool DecideSome(cache::Cache& cache);
   // After every call of the model. Error: an invariant is broken.
   Result<void> EndCall(const cache::Cache& cache);
   // Rows of the call that layers after this one compute; empty: all.
@@ -127,6 +127,7 @@ class Compressor {
   compression::ReplayChunk replay_chunk_;
   int64_t n_replay_rows_ = 0;
   bool replayed_ = false;      // in the call
+  int n_decided_ = 0;          // calls of DecideSome, in the call
   bool appends_ = false;       // ResolvedBudget's, of the prompt
   bool later_prompt_ = false;  // the prompt follows others, and is read in one call
   int64_t n_protected_ = 0;    // LayerCall's

@@ -96,15 +96,39 @@ void Prefill::AddReplay(size_t i) {
 }
 
 bool Prefill::Run(const model::Quota& quota) {
+  decided_ = false;
   if (!active()) return true;
-  const Result<bool> finished = step_.Run(quota);
-  if (!finished) {
-    Fail(finished.error());
-  } else if (*finished) {
-    EndPass();
-    BeginPass();
+  if (!deciding_) {
+    const Result<bool> finished = step_.Run(quota);
+    if (!finished) {
+      Fail(finished.error());
+    } else if (*finished) {
+      EndPass();
+    }
+    if (!finished || !*finished) return !active();
+    // A piece may take as long as a block.
+    if (deciding_ && quota.n_blocks == 1) return false;
   }
+  for (int64_t n = 0; deciding_ && n < quota.n_blocks; ++n) {
+    decided_ = true;
+    deciding_ = DecideSome();
+  }
+  if (!deciding_) BeginPass();
   return !active();
+}
+
+// A piece of the first work that has one left. Whether there are more.
+bool Prefill::DecideSome() {
+  const auto next = [this] {
+    return std::ranges::find_if(works_, [](const Work& work) { return work.decides; });
+  };
+  const auto work = next();
+  if (work == works_.end()) return false;
+  Session::Data& data = *work->prompt.session->data_;
+  if (!data.compressor.DecideSome(*data.cache)) return true;
+  work->decides = false;
+  EndPart(*work);
+  return next() != works_.end();
 }
 
 void Prefill::EndPass() {
@@ -125,14 +149,16 @@ void Prefill::EndPass() {
         data.engine->CountNotReplayed(std::ssize(work.part()));
       }
     }
-    if (!work.replays()) EndPart(work);
+    if (work.replays()) continue;
+    work.decides = !work.appends && work.prompt.session->data_->compressor.DecidesAtEnd();
+    deciding_ = deciding_ || work.decides;
+    if (!work.decides) EndPart(work);
   }
 }
 
 void Prefill::EndPart(Work& work) const {
   Session::Data& data = *work.prompt.session->data_;
   const std::span<const TokenId> tokens = work.part();
-  if (!work.appends) data.compressor.DecideAll(*data.cache);
   if (const auto ended = data.EndCall(tokens, work.phase()); !ended) {
     work.failure = ended.error();
     return Rollback(work);
@@ -150,9 +176,10 @@ void Prefill::Rollback(Work& work) const {
 
 void Prefill::Leave(Work& work) const {
   // Behind the layers those of the tokens before may be written over.
-  if (step_.done() == 1) work.prompt.session->data_->has_logits = false;
+  if (deciding_ || step_.done() == 1) work.prompt.session->data_->has_logits = false;
   Rollback(work);
   work.dropped = true;
+  work.decides = false;
 }
 
 // The pass as a whole cannot go on.
@@ -171,7 +198,7 @@ void Prefill::Drop(size_t prompt) {
   if (work.dropped || work.failure) return;
   for (size_t i = 0; i < pass_.size(); ++i) {
     if (pass_[i].work != prompt) continue;
-    step_.Drop(i);
+    if (!deciding_) step_.Drop(i);
     Leave(work);
   }
   const auto is_left = [this](const Part& part) {
@@ -186,7 +213,8 @@ void Prefill::Abandon() {
     Work& work = works_[part.work];
     if (!work.dropped) Leave(work);
   }
-  step_.Abandon();
+  if (!deciding_) step_.Abandon();
+  deciding_ = false;
   pass_.clear();
 }
 

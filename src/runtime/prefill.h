@@ -39,9 +39,12 @@ class Prefill {
   // has a failure(), and its session is as before.
   // Requires: not active; no session twice.
   void Begin(std::span<const Prompt> prompts);
-  // Works until the quota is used up. True: all prompts are read, have failed or were dropped; with
-  // logits() of their sessions.
+  // Works until the quota is used up, for which a piece of what a method decides at the end counts
+  // as a block. True: all prompts are read, have failed or were dropped; with logits() of their
+  // sessions.
   bool Run(const model::Quota& quota = {});
+  // Whether the last Run was no block of rows but such a piece.
+  bool decided() const { return decided_; }
   // Leaves a prompt out, or all: the session is as before Begin, without logits where the pass is
   // past its layers, or empty where a method evicts, and is not touched any more.
   void Drop(size_t prompt);
@@ -66,6 +69,7 @@ class Prefill {
     size_t n_replayed = 0;
     std::optional<Error> failure;
     bool dropped = false;
+    bool decides = false;  // the part is read, what stays of it is being decided
     int64_t n_left() const { return static_cast<int64_t>(prompt.tokens.size()) - n_read; }
     std::span<const TokenId> part() const {
       return prompt.tokens.subspan(static_cast<size_t>(n_read),
@@ -87,6 +91,7 @@ class Prefill {
   Result<void> Prepare(Work& work) const;
   void BeginPass();
   void EndPass();
+  bool DecideSome();
   void AddPart(size_t i);
   void AddReplay(size_t i);
   // The last pass of a part is done.
@@ -100,7 +105,9 @@ class Prefill {
   std::vector<Work> works_;
   std::vector<Part> pass_;
   std::vector<model::TokenSpan> spans_;  // [part]
-  int64_t n_all_ = 0;                    // tokens
+  bool deciding_ = false;  // the pass is through the model, and not all of its works have decided
+  bool decided_ = false;
+  int64_t n_all_ = 0;  // tokens
 };
 
 }  // namespace winnow::runtime

@@ -148,6 +148,48 @@ TEST_F(PrefillTest, AQuestionIsNotCompressed) {
   EXPECT_GE(n_methods, 3);
 }
 
+// Others get tokens between the pieces of a decision at the end, and may leave it.
+TEST_F(PrefillTest, ADecisionAtTheEndComesInPieces) {
+  for (const char* method : {"winnow", "winnow:rest=0,refit=false", "attention-matching"}) {
+    SCOPED_TRACE(method);
+    const auto expected = Read(Tokens(60), method);
+    const std::vector<TokenId> tokens = Tokens(60);
+    const auto session = Make(/*row_block=*/512, method);
+    Prefill prefill(step_);
+    const auto begin = [&] {
+      const Prefill::Prompt prompt = {.session = session.get(), .tokens = tokens};
+      prefill.Begin({&prompt, 1});
+    };
+    const auto count_pieces = [&](int most) {
+      int n_pieces = 0;
+      while (n_pieces < most && !prefill.Run({.n_blocks = 1}))
+        n_pieces += prefill.decided() ? 1 : 0;
+      return n_pieces + (prefill.active() || !prefill.decided() ? 0 : 1);
+    };
+    begin();
+    const int n_pieces = count_pieces(1000);
+    EXPECT_GT(n_pieces, 1);
+    EXPECT_EQ(KeptBy(*session), KeptBy(*expected));
+    ASSERT_TRUE(session->Decode(3).has_value());
+    ASSERT_TRUE(expected->Decode(3).has_value());
+    EXPECT_EQ(Logits(*session), Logits(*expected));
+    for (const bool drops : {true, false}) {
+      session->Reset();
+      begin();
+      EXPECT_EQ(count_pieces(1), 1);
+      ASSERT_TRUE(prefill.active());
+      drops ? prefill.Drop(0) : prefill.Abandon();
+      EXPECT_FALSE(prefill.active());
+      EXPECT_EQ(session->n_tokens(), 0);
+      EXPECT_TRUE(session->logits().empty());
+    }
+    begin();
+    EXPECT_EQ(count_pieces(1000), n_pieces);
+    ASSERT_TRUE(session->Decode(3).has_value());
+    EXPECT_EQ(Logits(*session), Logits(*expected));
+  }
+}
+
 // KVzip, told to bring rows of its replay.
 class RowCounter final : public compression::Method {
  public:

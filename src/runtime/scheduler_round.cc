@@ -86,7 +86,9 @@ void SchedulerLoop::ReadPrompts() {
     // A block at least, or a decode step that takes all of the gap would keep prompts waiting.
     if (!first && !pace_.Fits(Milliseconds(since, before), n_rows)) break;
     const bool finished = prefill_.Run({.n_blocks = 1, .n_rows = n_rows});
-    pace_.AddBlock(prefill_step_.last_block_rows(), Milliseconds(before, clock_.now()));
+    if (!prefill_.decided()) {
+      pace_.AddBlock(prefill_step_.last_block_rows(), Milliseconds(before, clock_.now()));
+    }
     if (finished) {
       counts_.prefill_seconds += Milliseconds(start, clock_.now()) / 1000;
       return FinishPrompts();

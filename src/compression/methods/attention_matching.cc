@@ -87,14 +87,13 @@ class AttentionMatchingMethod final : public Method {
     // Where there was no room for a replay there is no reference: the newest entries stay.
     auto& references = static_cast<References&>(*call.memory);
     references.queries.resize(static_cast<size_t>(call.n_layers));
-    for (int layer = 0; layer < call.n_layers; ++layer) {
-      LayerCall own = call.WithTaps(call.taps);
-      own.layer = layer;
-      Plan& plan = plans.Add(layer, call.n_kv_heads());
-      for (int head = 0; head < call.n_kv_heads(); ++head) {
-        Compact(own, head, references, plan.heads[static_cast<size_t>(head)]);
-      }
-    }
+    // A head at a time: it can take a second.
+    LayerCall own = call.WithTaps(call.taps);
+    own.layer = call.pass / call.n_kv_heads();
+    const int head = call.pass % call.n_kv_heads();
+    Plan& plan = plans.Add(own.layer, call.n_kv_heads());
+    Compact(own, head, references, plan.heads[static_cast<size_t>(head)]);
+    plans.again = call.pass + 1 < call.n_layers * call.n_kv_heads();
   }
 
  private:

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "compression/methods/methods.h"
+#include "compression/methods/winnow_choice.h"
 #include "compression/methods/winnow_curves.h"
 #include "compression/methods/winnow_notes.h"
 #include "compression/methods/winnow_reference.h"
@@ -55,6 +56,18 @@ void Visit(WinnowConfig& c, Visitor& v) {
 
 constexpr int kBias = 0;  // half column, where there are rest rows
 
+enum class Stage { kChoose, kMeasure, kEvict, kRefit, kDone };
+
+// How far DecideAll is.
+struct Work final : Notes {
+  Stage stage = Stage::kChoose;
+  size_t next_head = 0;  // [layer, kv_head], as all of these
+  Shares shares;
+  std::vector<HeadChoice> choices;
+  std::vector<ErrorCurve> curves;
+  std::vector<cache::HeadPlan> plans;
+};
+
 class WinnowMethod final : public Method {
  public:
   explicit WinnowMethod(const WinnowConfig& config) : c_(config) {
@@ -90,7 +103,7 @@ class WinnowMethod final : public Method {
   int64_t TotalSlots(int64_t budget, int64_t n, int n_layers) const override {
     return std::min(budget, n) * n_layers;
   }
-  std::unique_ptr<Memory> MakeMemory() const override { return std::make_unique<Notes>(); }
+  std::unique_ptr<Memory> MakeMemory() const override { return std::make_unique<Work>(); }
 
   // The last rows of the prompt: only in DecideAll is it known whether a replay counts instead.
   void Decide(const LayerCall& call, PlanList&) const override {
@@ -106,12 +119,24 @@ class WinnowMethod final : public Method {
 
   void DecideAll(const LayerCall& call, PlanList& plans) const override {
     if (call.n_seen <= call.budget) return;
-    if (call.pass == 0) {
-      Shrink(call, plans);
-      plans.again = c_.refit && !plans.plans().empty();
-    } else {
-      Refit(call, plans);
+    Work& work = static_cast<Work&>(*call.memory);
+    switch (work.stage) {
+      case Stage::kChoose:
+        Begin(call, work);
+        break;
+      case Stage::kMeasure:
+        MeasureSome(call, work);
+        break;
+      case Stage::kEvict:
+        EvictSome(call, work, plans);
+        break;
+      case Stage::kRefit:
+        RefitSome(call, work, plans);
+        break;
+      case Stage::kDone:
+        break;
     }
+    plans.again = work.stage != Stage::kDone;
   }
 
  private:
@@ -125,30 +150,23 @@ class WinnowMethod final : public Method {
     return std::min(WindowUnder(budget, c_.window), budget - RestRows(budget));
   }
 
-  // One KV head before anything goes: which ranks stay in any case, and the order of the others.
-  struct HeadChoice {
-    int64_t n = 0;
-    std::vector<bool> keep;      // [rank]: stays whatever the head's size
-    std::vector<int32_t> order;  // ranks of the call's other entries, from the first to keep
-  };
-  struct Shares {
-    int64_t n_old = 0;     // entries from before the call that all heads keep together
-    int64_t n_new = 0;     // the same of the call's entries, what stays in any case not counted
-    int64_t n_held = 0;    // entries from before the call that there are
-    int64_t n_rest = 0;    // rest rows of a head
-    int64_t n_recent = 0;  // of the call, that stay in any case
-    int64_t floor = 0;     // of the call's entries in a head, at least
-  };
   Shares Share(const LayerCall& call) const;
-  HeadChoice Choose(const LayerCall& call, int head, const Shares& shares,
-                    std::span<const float> scores) const;
-  void Shrink(const LayerCall& call, PlanList& plans) const;
+  // The pieces of DecideAll, in their order.
+  void Begin(const LayerCall& call, Work& work) const;
+  void MeasureSome(const LayerCall& call, Work& work) const;
+  void EvictSome(const LayerCall& call, Work& work, PlanList& plans) const;
+  void RefitSome(const LayerCall& call, Work& work, PlanList& plans) const;
+  void EndChoice(const LayerCall& call, Work& work, const std::vector<int64_t>& sizes) const;
   void Evict(const kernels::Backend& backend, const LoadedHead& head, const std::vector<bool>& keep,
              const Shares& shares, HeadNotes& notes, cache::HeadPlan& plan) const;
   std::vector<HeadChoice> ChooseAll(const LayerCall& call, const Shares& shares,
                                     std::span<const std::vector<float>> scores) const;
-  std::vector<ErrorCurve> MeasureCurves(const LayerCall& call,
-                                        std::span<const HeadChoice> choices) const;
+  bool Measures(const LayerCall& call) const {
+    return c_.allocation == Allocation::kCurves ||
+           (c_.allocation == Allocation::kProfile && call.profiles == nullptr);
+  }
+  // The curve of one head.
+  ErrorCurve Measure(const LayerCall& call, const LoadedHead& head, const HeadChoice& choice) const;
   static bool Tells(const LayerCall& call) {
     return call.on_error_curve != nullptr && call.replayed;
   }
@@ -156,14 +174,12 @@ class WinnowMethod final : public Method {
                          std::span<const ErrorCurve> curves);
   std::vector<int64_t> Sizes(const LayerCall& call, const Shares& shares,
                              std::span<const HeadChoice> choices) const;
-  void Refit(const LayerCall& call, PlanList& plans) const;
-
   WinnowConfig c_;
   Traits traits_;
 };
 
 // What earlier calls left keeps the share of the budget that its part of the text has.
-WinnowMethod::Shares WinnowMethod::Share(const LayerCall& call) const {
+Shares WinnowMethod::Share(const LayerCall& call) const {
   const int64_t n_heads = int64_t{call.n_layers} * call.n_kv_heads();
   Shares shares;
   shares.n_rest = RestRows(call.budget);
@@ -187,30 +203,6 @@ WinnowMethod::Shares WinnowMethod::Share(const LayerCall& call) const {
   return shares;
 }
 
-WinnowMethod::HeadChoice WinnowMethod::Choose(const LayerCall& call, int head, const Shares& shares,
-                                              std::span<const float> scores) const {
-  HeadChoice choice = {.n = call.n_slots(head), .keep = {}, .order = {}};
-  const int64_t n_old = choice.n - call.n_new;
-  choice.keep.resize(static_cast<size_t>(choice.n));
-  const std::vector<double> wide(scores.begin(), scores.end());
-  const auto best_of = [&](int64_t first, int64_t end) {
-    std::vector<int32_t> ranks;
-    for (int64_t rank = first; rank < end; ++rank) ranks.push_back(static_cast<int32_t>(rank));
-    std::ranges::sort(ranks, BestFirst{wide});
-    return ranks;
-  };
-  const std::vector<int32_t> old = best_of(0, n_old);
-  const int64_t n_keep =
-      shares.n_held == 0 ? 0 : n_old * shares.n_old / shares.n_held;  // rounded down: within it
-  for (int64_t i = 0; i < n_keep; ++i) {
-    choice.keep[static_cast<size_t>(old[static_cast<size_t>(i)])] = true;
-  }
-  const int64_t end = choice.n - shares.n_recent;
-  for (int64_t rank = end; rank < choice.n; ++rank) choice.keep[static_cast<size_t>(rank)] = true;
-  choice.order = best_of(n_old, end);
-  return choice;
-}
-
 std::vector<int64_t> WinnowMethod::Sizes(const LayerCall& call, const Shares& shares,
                                          std::span<const HeadChoice> choices) const {
   const auto n_heads = static_cast<size_t>(call.n_kv_heads());
@@ -222,30 +214,7 @@ std::vector<int64_t> WinnowMethod::Sizes(const LayerCall& call, const Shares& sh
     return sizes;
   }
   if (c_.allocation == Allocation::kTopK) {
-    std::vector<Candidate> candidates;
-    int64_t left = shares.n_new;
-    for (size_t i = 0; i < choices.size(); ++i) {
-      sizes[i] = std::min(shares.floor, std::ssize(choices[i].order));
-      left -= sizes[i];
-      for (size_t j = static_cast<size_t>(sizes[i]); j < choices[i].order.size(); ++j) {
-        const int32_t rank = choices[i].order[j];
-        candidates.push_back({.score = notes.scores[i][static_cast<size_t>(rank)],
-                              .position = rank,
-                              .kv_head = static_cast<int>(i)});
-      }
-    }
-    std::ranges::stable_sort(candidates, [](const Candidate& a, const Candidate& b) {
-      if (ScoreLess(b.score, a.score)) return true;
-      return !ScoreLess(a.score, b.score) && a.position > b.position;
-    });
-    candidates.resize(std::min(candidates.size(), static_cast<size_t>(left)));
-    for (const Candidate& candidate : candidates) ++sizes[static_cast<size_t>(candidate.kv_head)];
-    return sizes;
-  }
-  if (c_.allocation != Allocation::kProfile || call.profiles == nullptr) {
-    const std::vector<ErrorCurve> curves = MeasureCurves(call, choices);
-    if (Tells(call)) TellCurves(call, EntryOrder::kReplay, curves);
-    return FillCurves(curves, shares.floor, shares.n_new);
+    return FillTopK(choices, notes.scores, shares.floor, shares.n_new);
   }
   const ErrorProfile& profile = call.replayed ? call.profiles->replay : call.profiles->window;
   std::vector<ErrorCurve> curves;
@@ -256,23 +225,17 @@ std::vector<int64_t> WinnowMethod::Sizes(const LayerCall& call, const Shares& sh
   return FillCurves(curves, shares.floor, shares.n_new);
 }
 
-std::vector<ErrorCurve> WinnowMethod::MeasureCurves(const LayerCall& call,
-                                                    std::span<const HeadChoice> choices) const {
-  Notes& notes = NotesIn(call);
-  std::vector<ErrorCurve> curves(choices.size());
-  ForHeads(call, bias_column(), Projections::kYes, [&](const LoadedHead& head) {
-    const HeadChoice& choice = choices[head.index];
-    std::vector<int32_t> order;
-    for (size_t rank = 0; rank < choice.keep.size(); ++rank) {
-      if (choice.keep[rank]) order.push_back(static_cast<int32_t>(rank));
-    }
-    const int64_t n_fixed = std::ssize(order);
-    order.insert(order.end(), choice.order.begin(), choice.order.end());
-    const ReferenceRows& rows = notes.heads[head.index].rows;
-    curves[head.index] = MakeErrorCurve(call.backend, rows, head.entries.InOrder(order), n_fixed,
-                                        Grams(call.backend, rows, head.projections));
-  });
-  return curves;
+ErrorCurve WinnowMethod::Measure(const LayerCall& call, const LoadedHead& head,
+                                 const HeadChoice& choice) const {
+  std::vector<int32_t> order;
+  for (size_t rank = 0; rank < choice.keep.size(); ++rank) {
+    if (choice.keep[rank]) order.push_back(static_cast<int32_t>(rank));
+  }
+  const int64_t n_fixed = std::ssize(order);
+  order.insert(order.end(), choice.order.begin(), choice.order.end());
+  const ReferenceRows& rows = NotesIn(call).heads[head.index].rows;
+  return MakeErrorCurve(call.backend, rows, head.entries.InOrder(order), n_fixed,
+                        Grams(call.backend, rows, head.projections));
 }
 
 // To whoever makes a profile: what a replay says of the choices.
@@ -285,48 +248,77 @@ void WinnowMethod::TellCurves(const LayerCall& call, EntryOrder order,
   }
 }
 
-std::vector<WinnowMethod::HeadChoice> WinnowMethod::ChooseAll(
-    const LayerCall& call, const Shares& shares, std::span<const std::vector<float>> scores) const {
+std::vector<HeadChoice> WinnowMethod::ChooseAll(const LayerCall& call, const Shares& shares,
+                                                std::span<const std::vector<float>> scores) const {
   std::vector<HeadChoice> choices;
   LayerCall at = call;
   for (at.layer = 0; at.layer < call.n_layers; ++at.layer) {
     for (int head = 0; head < call.n_kv_heads(); ++head) {
-      choices.push_back(Choose(at, head, shares, scores[choices.size()]));
+      choices.push_back(
+          ChooseEntries(at.n_slots(head), call.n_new, shares, scores[choices.size()]));
     }
   }
   return choices;
 }
 
-void WinnowMethod::Shrink(const LayerCall& call, PlanList& plans) const {
-  Notes& notes = NotesIn(call);
-  const Shares shares = Share(call);
+void WinnowMethod::Begin(const LayerCall& call, Work& work) const {
+  work.shares = Share(call);
   if (!call.replayed) {
-    notes.scores = WindowScores(call, bias_column());
-    for (HeadNotes& head : notes.heads) head.rows = std::move(head.window);
+    work.scores = WindowScores(call, bias_column());
+    for (HeadNotes& head : work.heads) head.rows = std::move(head.window);
   }
-  std::vector<HeadChoice> choices = ChooseAll(call, shares, notes.scores);
-  const std::vector<int64_t> sizes = Sizes(call, shares, choices);
+  work.choices = ChooseAll(call, work.shares, work.scores);
+  if (!Measures(call)) return EndChoice(call, work, Sizes(call, work.shares, work.choices));
+  work.curves.resize(work.choices.size());
+  work.stage = Stage::kMeasure;
+}
+
+void WinnowMethod::MeasureSome(const LayerCall& call, Work& work) const {
+  work.next_head = ForSomeHeads(
+      call, bias_column(), Projections::kYes, work.next_head, [&](const LoadedHead& head) {
+        work.curves[head.index] = Measure(call, head, work.choices[head.index]);
+      });
+  if (work.next_head < work.choices.size()) return;
+  if (Tells(call)) TellCurves(call, EntryOrder::kReplay, work.curves);
+  EndChoice(call, work, FillCurves(work.curves, work.shares.floor, work.shares.n_new));
+}
+
+void WinnowMethod::EndChoice(const LayerCall& call, Work& work,
+                             const std::vector<int64_t>& sizes) const {
   if (Tells(call)) {
-    TellCurves(call, EntryOrder::kWindow,
-               MeasureCurves(call, ChooseAll(call, shares, WindowScores(call, bias_column()))));
+    const auto choices = ChooseAll(call, work.shares, WindowScores(call, bias_column()));
+    std::vector<ErrorCurve> curves(choices.size());
+    ForAllHeads(call, bias_column(), Projections::kYes, [&](const LoadedHead& head) {
+      curves[head.index] = Measure(call, head, choices[head.index]);
+    });
+    TellCurves(call, EntryOrder::kWindow, curves);
   }
-  for (size_t i = 0; i < choices.size(); ++i) {
-    HeadChoice& choice = choices[i];
+  for (size_t i = 0; i < work.choices.size(); ++i) {
+    HeadChoice& choice = work.choices[i];
     for (int64_t j = 0; j < std::min(sizes[i], std::ssize(choice.order)); ++j) {
       choice.keep[static_cast<size_t>(choice.order[static_cast<size_t>(j)])] = true;
     }
   }
-  std::vector<cache::HeadPlan> found(choices.size());
-  ForHeads(call, bias_column(), Projections::kNo, [&](const LoadedHead& head) {
-    Evict(call.backend, head, choices[head.index].keep, shares, notes.heads[head.index],
-          found[head.index]);
-  });
+  work.plans.resize(work.choices.size());
+  work.next_head = 0;
+  work.stage = Stage::kEvict;
+}
+
+void WinnowMethod::EvictSome(const LayerCall& call, Work& work, PlanList& plans) const {
+  work.next_head = ForSomeHeads(
+      call, bias_column(), Projections::kNo, work.next_head, [&](const LoadedHead& head) {
+        Evict(call.backend, head, work.choices[head.index].keep, work.shares,
+              work.heads[head.index], work.plans[head.index]);
+      });
+  if (work.next_head < work.choices.size()) return;
   size_t i = 0;
   for (int layer = 0; layer < call.n_layers; ++layer) {
     for (cache::HeadPlan& to : plans.Add(layer, call.n_kv_heads()).heads) {
-      to = std::move(found[i++]);
+      to = std::exchange(work.plans[i++], {});
     }
   }
+  work.next_head = 0;
+  work.stage = c_.refit ? Stage::kRefit : Stage::kDone;
 }
 
 void WinnowMethod::Evict(const kernels::Backend& backend, const LoadedHead& head,
@@ -348,20 +340,21 @@ void WinnowMethod::Evict(const kernels::Backend& backend, const LoadedHead& head
   AddRestRows(notes.rows, head.entries, notes.targets, evicted, shares.n_rest, head.slots, plan);
 }
 
-void WinnowMethod::Refit(const LayerCall& call, PlanList& plans) const {
-  Notes& notes = NotesIn(call);
+void WinnowMethod::RefitSome(const LayerCall& call, Work& work, PlanList& plans) const {
+  work.next_head = ForSomeHeads(
+      call, bias_column(), Projections::kNo, work.next_head, [&](const LoadedHead& head) {
+        const HeadNotes& of_head = work.heads[head.index];
+        if (head.entries.n == of_head.n_before) return;
+        cache::HeadPlan& plan = work.plans[head.index];
+        plan.new_values = RefitValues(call.backend, of_head.rows, head.entries, of_head.targets,
+                                      of_head.n_before, call.cache.config().value_type);
+        if (!plan.new_values.empty()) plan.rewrite = head.slots;
+      });
+  if (work.next_head < work.plans.size()) return;
+  work.stage = Stage::kDone;
   const auto n_heads = static_cast<size_t>(call.n_kv_heads());
-  std::vector<cache::HeadPlan> found(static_cast<size_t>(call.n_layers) * n_heads);
-  ForHeads(call, bias_column(), Projections::kNo, [&](const LoadedHead& head) {
-    const HeadNotes& of_head = notes.heads[head.index];
-    if (head.entries.n == of_head.n_before) return;
-    cache::HeadPlan& plan = found[head.index];
-    plan.new_values = RefitValues(call.backend, of_head.rows, head.entries, of_head.targets,
-                                  of_head.n_before, call.cache.config().value_type);
-    if (!plan.new_values.empty()) plan.rewrite = head.slots;
-  });
-  for (size_t first = 0; first < found.size(); first += n_heads) {
-    const auto of_layer = std::span(found).subspan(first, n_heads);
+  for (size_t first = 0; first < work.plans.size(); first += n_heads) {
+    const auto of_layer = std::span(work.plans).subspan(first, n_heads);
     if (std::ranges::all_of(of_layer, [](const auto& head) { return head.rewrite.empty(); }))
       continue;
     Plan& plan = plans.Add(static_cast<int>(first / n_heads), call.n_kv_heads());

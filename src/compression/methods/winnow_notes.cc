@@ -127,39 +127,50 @@ std::vector<std::vector<float>> Grams(const kernels::Backend& backend, const Ref
   return grams;
 }
 
-void ForHeads(const LayerCall& call, int bias_column, Projections projections,
-              const std::function<void(const LoadedHead& head)>& work) {
+size_t ForSomeHeads(const LayerCall& call, int bias_column, Projections projections, size_t first,
+                    const std::function<void(const LoadedHead& head)>& work) {
   // As many as keep the threads busy, and no more: what is read of a head takes as much as floats.
-  constexpr size_t kHeadsAtOnce = 16;
-  std::vector<LoadedHead> loaded;
+  constexpr size_t kMinHeads = 2, kMaxHeads = 16;
+  constexpr int64_t kEntries = 32768;
   const auto n_heads = static_cast<size_t>(call.n_kv_heads());
-  LayerCall at = call;
-  for (at.layer = 0; at.layer < call.n_layers; ++at.layer) {
-    for (int head = 0; head < call.n_kv_heads(); ++head) {
-      LoadedHead& one = loaded.emplace_back();
-      one.index = static_cast<size_t>(at.layer) * n_heads + static_cast<size_t>(head);
-      const std::span<const Slot> order = at.order(head);
-      one.slots.assign(order.begin(), order.end());
-      one.entries = ReadEntries(at, head, bias_column);
-      if (projections == Projections::kNo || call.projections == nullptr) continue;
-      for (int i = 0; i < call.group(); ++i) {
-        one.projections.emplace_back(static_cast<size_t>(call.projections->model_dim()) *
-                                     static_cast<size_t>(one.entries.value_dim));
-        call.projections->Read(at.layer, head * call.group() + i, one.projections.back());
-      }
+  const size_t end = static_cast<size_t>(call.n_layers) * n_heads;
+  std::vector<LoadedHead> loaded;
+  int64_t n_entries = 0;
+  size_t index = first;
+  for (; index < end && loaded.size() < kMaxHeads; ++index) {
+    LayerCall at = call;
+    at.layer = static_cast<int>(index / n_heads);
+    const auto head = static_cast<int>(index % n_heads);
+    n_entries += at.n_slots(head);
+    if (n_entries > kEntries && loaded.size() >= kMinHeads) break;
+    LoadedHead& one = loaded.emplace_back();
+    one.index = index;
+    const std::span<const Slot> order = at.order(head);
+    one.slots.assign(order.begin(), order.end());
+    one.entries = ReadEntries(at, head, bias_column);
+    if (projections == Projections::kNo || call.projections == nullptr) continue;
+    for (int i = 0; i < call.group(); ++i) {
+      one.projections.emplace_back(static_cast<size_t>(call.projections->model_dim()) *
+                                   static_cast<size_t>(one.entries.value_dim));
+      call.projections->Read(at.layer, head * call.group() + i, one.projections.back());
     }
-    if (loaded.size() + n_heads <= kHeadsAtOnce && at.layer + 1 < call.n_layers) continue;
-    call.backend.ForEach(std::ssize(loaded),
-                         [&](int64_t i) { work(loaded[static_cast<size_t>(i)]); });
-    loaded.clear();
   }
+  call.backend.ForEach(std::ssize(loaded),
+                       [&](int64_t i) { work(loaded[static_cast<size_t>(i)]); });
+  return index;
+}
+
+void ForAllHeads(const LayerCall& call, int bias_column, Projections projections,
+                 const std::function<void(const LoadedHead& head)>& work) {
+  const auto n = static_cast<size_t>(call.n_layers) * static_cast<size_t>(call.n_kv_heads());
+  for (size_t at = 0; at < n;) at = ForSomeHeads(call, bias_column, projections, at, work);
 }
 
 std::vector<std::vector<float>> WindowScores(const LayerCall& call, int bias_column) {
   Notes& notes = NotesIn(call);
   std::vector<std::vector<float>> scores(static_cast<size_t>(call.n_layers) *
                                          static_cast<size_t>(call.n_kv_heads()));
-  ForHeads(call, bias_column, Projections::kNo, [&](const LoadedHead& head) {
+  ForAllHeads(call, bias_column, Projections::kNo, [&](const LoadedHead& head) {
     ReferenceRows& rows = notes.heads[head.index].window;
     FillOwn(call.backend, 0, rows.n_visible, head.entries.n, head.entries, rows);
     scores[head.index] = LargestWeights(call.backend, rows, head.entries);

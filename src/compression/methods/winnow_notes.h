@@ -27,7 +27,7 @@ struct LoadedHead {
   std::vector<std::vector<float>> projections;  // [query head of the group][model_dim, value_dim]
 };
 
-class Notes final : public Memory {
+class Notes : public Memory {
  public:
   std::vector<HeadNotes> heads;            // [layer, kv_head], as the next
   std::vector<std::vector<float>> scores;  // [rank]: the largest weight a row gave to the entry
@@ -65,9 +65,13 @@ std::vector<std::vector<float>> WindowScores(const LayerCall& call, int bias_col
 std::vector<std::vector<float>> Grams(const kernels::Backend& backend, const ReferenceRows& rows,
                                       std::span<const std::vector<float>> projections);
 
-// Calls work(head) for the heads of all layers, some layers' at a time, on all threads.
+// Calls work(head) for some heads of the model, from number `first` on ([layer, kv_head]), on all
+// threads: as many as take some tens of milliseconds. Returns the number of the next; that of all
+// after the last.
 enum class Projections { kNo, kYes };
-void ForHeads(const LayerCall& call, int bias_column, Projections projections,
-              const std::function<void(const LoadedHead& head)>& work);
+size_t ForSomeHeads(const LayerCall& call, int bias_column, Projections projections, size_t first,
+                    const std::function<void(const LoadedHead& head)>& work);
+void ForAllHeads(const LayerCall& call, int bias_column, Projections projections,
+                 const std::function<void(const LoadedHead& head)>& work);
 
 }  // namespace winnow::compression::methods

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+// Which entries of a KV head winnow (winnow.cc) keeps first, and how many where one ranking says
+// it.
+namespace winnow::compression::methods {
+
+// One KV head before anything goes: which ranks stay in any case, and the order of the others.
+struct HeadChoice {
+  int64_t n = 0;
+  std::vector<bool> keep;      // [rank]: stays whatever the head's size
+  std::vector<int32_t> order;  // ranks of the call's other entries, from the first to keep
+};
+// How the budget of all heads is divided.
+struct Shares {
+  int64_t n_old = 0;     // entries from before the call that all heads keep together
+  int64_t n_new = 0;     // the same of the call's entries, what stays in any case not counted
+  int64_t n_held = 0;    // entries from before the call that there are
+  int64_t n_rest = 0;    // rest rows of a head
+  int64_t n_recent = 0;  // of the call, that stay in any case
+  int64_t floor = 0;     // of the call's entries in a head, at least
+};
+
+// Of a head with n entries, the newest n_new of them the call's.
+//   scores [rank]
+HeadChoice ChooseEntries(int64_t n, int64_t n_new, const Shares& shares,
+                         std::span<const float> scores);
+
+// Entries for each head, `floor` at least and `total` in all, by one ranking of all scores.
+//   scores [head][rank]
+std::vector<int64_t> FillTopK(std::span<const HeadChoice> choices,
+                              std::span<const std::vector<float>> scores, int64_t floor,
+                              int64_t total);
+
+}  // namespace winnow::compression::methods
