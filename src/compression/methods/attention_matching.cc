@@ -144,7 +144,7 @@ class AttentionMatchingMethod final : public Method {
     std::vector<int32_t> ranks(square.size());
     std::iota(ranks.begin(), ranks.end(), 0);
     // What is protected comes first, the newest as ever.
-    std::ranges::rotate(ranks, ranks.end() - call.n_protected);
+    std::rotate(ranks.begin(), ranks.end() - call.n_protected, ranks.end());
     std::sort(ranks.begin() + call.n_protected, ranks.end(), BestFirst{square});
     std::vector<int32_t> kept(ranks.begin(), ranks.begin() + call.budget);
     std::sort(kept.begin(), kept.end());
