@@ -45,9 +45,11 @@ class Main(PageTest):
                     self.assertEqual(browser.answers("full"), ["48213"])
                     self.assertEqual(browser.answers("kept"), ["48213"])
                     self.assertIn("same answer", browser.text(".verdict"))
-                    self.assertIn("MiB of cache", browser.text(".answer.kept .facts"))
+                    self.assertIn("KiB of cache", browser.text(".answer.kept .facts"))
                     self.assert_sound()
                     # The slider forks nothing that is gone: the text is read again, and the question asked again.
+                    browser.choose("#method", "keydiff")
+                    browser.idle()
                     browser.slide(0)
                     browser.wait("document.querySelector('.answer.kept h3').textContent.startsWith('1\\u2009%')")
                     browser.idle()
@@ -120,11 +122,13 @@ class Main(PageTest):
     def test_stop(self):
         browser = self.browser
         self.open()
+        browser.ready()
+        browser.choose("#method", "keydiff")
         browser.read_example()
         browser.slide(4)
         browser.wait("parseFloat(document.querySelector('#share').textContent) < 8")
         browser.idle()
-        # 7 % are too few for this question: the answer would have no end.
+        # 7 % are too few for this question and method: the answer would have no end.
         browser.fill("#max-tokens", "2000")
         browser.fill("#question", "What is the birthday of the old bridge?")
         browser.click("#send")

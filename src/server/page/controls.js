@@ -55,7 +55,7 @@ export function askForKey(wasWrong) {
 
 // The budgets of the slider, shares of the text in percent. 100 is the full cache.
 const BUDGETS = [1, 2, 3, 5, 7, 10, 15, 20, 25, 30, 40, 50, 60, 75, 100];
-const FIRST = 25;
+const FIRST = 10;
 const WAIT_MS = 350;  // until a slider that moves by keys is taken at its word
 
 export class Budget {
@@ -86,7 +86,7 @@ export class Budget {
       option.value = id;
       return option;
     }));
-    const first = [preferred, 'keydiff', methods[0]?.id].find((id) => this.methods.has(id));
+    const first = [preferred, 'winnow', methods[0]?.id].find((id) => this.methods.has(id));
     if (first) $('method').value = first;
     $('method').disabled = this.slider.disabled = false;
     this.show();
