@@ -97,19 +97,6 @@ Result<std::vector<eval::Candidate>> ListCandidates(const CompareFlags& flags) {
   return all;
 }
 
-// What is read before the question, and the question; in one where it is not hidden.
-Result<chat::DocumentPrompt> WriteQuestion(const CompareFlags& flags, const runtime::Engine& engine,
-                                           const std::string& document, const std::string& question,
-                                           Log& log) {
-  WINNOW_ASSIGN(const auto source, engine.file().String("tokenizer.chat_template"));
-  if (flags.raw || (flags.chat_template.empty() && source.value_or("").empty())) {
-    if (!flags.asked.hidden) return chat::DocumentPrompt{{{document + "\n" + question, true}}, {}};
-    return chat::DocumentPrompt{{{document + "\n", true}}, {{question, true}}};
-  }
-  WINNOW_ASSIGN(const auto chat_template, ChooseTemplate(flags.chat_template, engine.file(), log));
-  return chat::DocumentQuestion(chat_template, flags.system, document, question);
-}
-
 Result<eval::ComparedPrompt> MakePrompt(const CompareFlags& flags, const Loaded& loaded, Log& log) {
   const runtime::Session& session = *loaded.session;
   WINNOW_ASSIGN(std::string document, ReadText(flags.document, log));
@@ -117,18 +104,34 @@ Result<eval::ComparedPrompt> MakePrompt(const CompareFlags& flags, const Loaded&
   const runtime::Engine& engine = session.engine();
   if (!flags.document.text) document = WithoutFinalNewline(std::move(document));
   const tokenizer::Tokenizer& tokenizer = engine.tokenizer();
+  WINNOW_ASSIGN(const auto source, engine.file().String("tokenizer.chat_template"));
+  std::optional<tokenizer::ChatTemplate> chat_template;
+  if (!flags.raw && !(flags.chat_template.empty() && source.value_or("").empty())) {
+    WINNOW_ASSIGN(chat_template, ChooseTemplate(flags.chat_template, engine.file(), log));
+  }
+  const auto write = [&](const std::string& question) -> Result<chat::DocumentPrompt> {
+    if (!chat_template) return chat::DocumentPrompt{{{document + "\n", true}}, {{question, true}}};
+    return chat::DocumentQuestion(*chat_template, flags.system, document, question);
+  };
   eval::ComparedPrompt prompt;
-  for (const std::string& question : flags.asked.texts) {
-    WINNOW_ASSIGN(chat::DocumentPrompt written,
-                  WriteQuestion(flags, engine, document, question, log));
-    if (flags.asked.hidden) {
-      prompt.questions.push_back(tokenizer.EncodeMarked(written.question, /*add_special=*/false));
-    } else {
-      written.document.insert(written.document.end(), written.question.begin(),
-                              written.question.end());
+  if (!flags.asked.hidden) {
+    const std::string& question = flags.asked.texts.front();
+    if (!chat_template) {
+      const tokenizer::MarkedText text = {document + "\n" + question, true};
+      prompt.tokens = tokenizer.EncodeMarked(std::span(&text, 1));
+      return prompt;
     }
-    // The same for every question.
+    WINNOW_ASSIGN(chat::DocumentPrompt written, write(question));
+    written.document.insert(written.document.end(), written.question.begin(),
+                            written.question.end());
     prompt.tokens = tokenizer.EncodeMarked(written.document);
+    return prompt;
+  }
+  for (const std::string& question : flags.asked.texts) {
+    WINNOW_ASSIGN(const chat::DocumentPrompt written, write(question));
+    // The same before every question.
+    if (prompt.tokens.empty()) prompt.tokens = tokenizer.EncodeMarked(written.document);
+    prompt.questions.push_back(tokenizer.EncodeMarked(written.question, /*add_special=*/false));
   }
   return prompt;
 }
@@ -137,6 +140,12 @@ Result<eval::ComparedPrompt> MakePrompt(const CompareFlags& flags, const Loaded&
 std::string OneLine(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
+}
+
+double MeanOf(const eval::ComparedCache& cache, double eval::Answer::*figure) {
+  double sum = 0;
+  for (const eval::Answer& answer : cache.answers) sum += answer.*figure;
+  return sum / static_cast<double>(cache.answers.size());
 }
 
 report::Record CacheRow(const eval::ComparedCache& cache, const eval::ComparedCache& full,
@@ -158,9 +167,8 @@ report::Record CacheRow(const eval::ComparedCache& cache, const eval::ComparedCa
   row.Add("KLD", is_base ? "" : Fixed(against.kld().mean(), 5));
   row.Add("same top", is_base ? "" : Fixed(100 * against.same_top().mean(), 1) + " %");
   if (asked.hidden) row.Add("read ms", Fixed(cache.read_ms, 1));
-  // Of several questions the first is not unlike the others.
-  row.Add("first token ms", Fixed(cache.answers[0].first_token_ms, 1));
-  row.Add("tokens/s", Fixed(cache.answers[0].tokens_per_second, 1));
+  row.Add("first token ms", Fixed(MeanOf(cache, &eval::Answer::first_token_ms), 1));
+  row.Add("tokens/s", Fixed(MeanOf(cache, &eval::Answer::tokens_per_second), 1));
   return row;
 }
 
@@ -285,6 +293,7 @@ std::optional<std::string> CheckQuestions(AskedQuestions& asked) {
     return "flag -a: found " + std::to_string(asked.right.size()) + " answers, expected " +
            std::to_string(asked.texts.size()) + ", one for each question";
   }
+  if (std::ranges::count(asked.right, "") > 0) return "flag -a: the right answer is empty";
   return std::nullopt;
 }
 

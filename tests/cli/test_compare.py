@@ -90,6 +90,7 @@ class HiddenQuestions(CliTest):
         self.assert_misused(winnow(*m, "--hide-question"), "flag --hide-question: give the questions with -q")
         self.assert_misused(winnow(*m, "-q", "a", "-q", "b"), "found 2 questions, expected one; with --hide-question")
         self.assert_misused(winnow(*m, "-q", "a", "-q", "b", "--hide-question", "-a", "c"), "found 1 answers, expected 2")
+        self.assert_misused(winnow(*m, "-q", "a", "-a", ""), "the right answer is empty")
         self.assert_failed(winnow(*m, "--hide-question", "-q", "the " * 400, "-c", "128"), "128")
 
 
