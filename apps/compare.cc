@@ -142,7 +142,7 @@ std::string OneLine(std::string text) {
   return text;
 }
 
-double MeanOf(const eval::ComparedCache& cache, double eval::Answer::*figure) {
+double Mean(const eval::ComparedCache& cache, double eval::Answer::*figure) {
   double sum = 0;
   for (const eval::Answer& answer : cache.answers) sum += answer.*figure;
   return sum / static_cast<double>(cache.answers.size());
@@ -167,8 +167,8 @@ report::Record CacheRow(const eval::ComparedCache& cache, const eval::ComparedCa
   row.Add("KLD", is_base ? "" : Fixed(against.kld().mean(), 5));
   row.Add("same top", is_base ? "" : Fixed(100 * against.same_top().mean(), 1) + " %");
   if (asked.hidden) row.Add("read ms", Fixed(cache.read_ms, 1));
-  row.Add("first token ms", Fixed(MeanOf(cache, &eval::Answer::first_token_ms), 1));
-  row.Add("tokens/s", Fixed(MeanOf(cache, &eval::Answer::tokens_per_second), 1));
+  row.Add("first token ms", Fixed(Mean(cache, &eval::Answer::first_token_ms), 1));
+  row.Add("tokens/s", Fixed(Mean(cache, &eval::Answer::tokens_per_second), 1));
   return row;
 }
 

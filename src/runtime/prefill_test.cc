@@ -17,9 +17,15 @@ using testing::Tokens;
 class PrefillTest : public ::testing::Test {
  protected:
   PrefillTest()
-      : engine_(
-            testing::TinyEngine(MakeTinySpec("llama"), {.n_threads = 1, .target = "reference"})),
+      : engine_(testing::TinyEngine(Spec(), {.n_threads = 1, .target = "reference"})),
         step_(engine_->model()) {}
+
+  // With room for replays, without which the newest entries stay anyway.
+  static model::testing::TinySpec Spec() {
+    model::testing::TinySpec spec = MakeTinySpec("llama");
+    spec.context = 512;
+    return spec;
+  }
 
   std::unique_ptr<Session> Make(int64_t row_block, const std::string& method = {},
                                 int64_t chunk = 0) const {
@@ -145,6 +151,7 @@ TEST_F(PrefillTest, AQuestionIsNotCompressed) {
     ASSERT_TRUE(session->Prefill(Tokens(40)).value());
     EXPECT_GE(CountKeptFromEnd(*session), 12);
   }
+  EXPECT_EQ(engine_->n_not_replayed(), 0);
   EXPECT_GE(n_methods, 3);
 }
 
@@ -188,6 +195,7 @@ TEST_F(PrefillTest, ADecisionAtTheEndComesInPieces) {
     ASSERT_TRUE(session->Decode(3).has_value());
     EXPECT_EQ(Logits(*session), Logits(*expected));
   }
+  EXPECT_EQ(engine_->n_not_replayed(), 0);
 }
 
 // KVzip, told to bring rows of its replay.
