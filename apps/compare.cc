@@ -79,6 +79,7 @@ FlagTable MakeTable(CompareFlags& flags) {
   table.Group("KV cache");
   AddMethodListFlag(table, &flags.methods);
   AddBudgetListFlags(table, flags.budgets);
+  AddQualityListFlag(table, flags.budgets, flags.model.kv);
   AddKvFlags(table, flags.model.kv, MethodFlag::kOwn);
   AddLogFlags(table, flags.model, {"--quiet", "--log-disable"});  // -q is the question
   AddForeignFlags(table, flags.notes);

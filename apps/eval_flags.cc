@@ -77,6 +77,7 @@ void AddCacheFlags(FlagTable& table, EvalFlags& flags) {
   table.Group("KV cache (every method under every budget, after the full cache)");
   AddMethodListFlag(table, &flags.methods);
   AddBudgetListFlags(table, flags.budgets);
+  AddQualityListFlag(table, flags.budgets, flags.model.kv);
   AddList(table, {"--cache-types"}, "LIST",
           "everything for each of these cache types, such as f16,q8_0,q8_0/q4_0 (keys/values); the "
           "first full cache is what the rest is held against",

@@ -74,6 +74,14 @@ Result<double> ParseShare(std::string_view text) {
   return value;
 }
 
+Result<double> ParseNats(std::string_view text) {
+  WINNOW_ASSIGN(const double value, ParseDecimal(text));
+  if (!(value > 0 && std::isfinite(value))) {
+    return Error{"found '" + std::string(text) + "', expected more than 0"};
+  }
+  return value;
+}
+
 FlagTable::FlagTable(std::string command, std::string usage, std::string summary)
     : command_(std::move(command)), usage_(std::move(usage)), summary_(std::move(summary)) {
   Group("Flags");

@@ -84,5 +84,6 @@ class FlagTable {
 // Decimals, nothing before or after them; whole numbers and lists are read by base/parse_text.h.
 Result<double> ParseDecimal(std::string_view text);
 Result<double> ParseShare(std::string_view text);  // more than 0, at most 1
+Result<double> ParseNats(std::string_view text);   // more than 0
 
 }  // namespace winnow::apps

@@ -40,6 +40,15 @@ void AddBudgetFlags(FlagTable& table, KvFlags& flags, FlagTable::Names size_name
             &flags.memory_bytes, ParseBytes);
 }
 
+void AddQualityFlag(FlagTable& table, KvFlags& flags) {
+  flags.has_quality = true;
+  AddParsed(table, {"--kv-quality"}, "KL",
+            "budget (experimental): the smallest with which, by an estimate, what comes after the "
+            "prompt is on average within this KL divergence of the full cache, in nats a token, "
+            "such as 0.03. Takes as long as reading the prompt some five times",
+            &flags.quality, ParseNats);
+}
+
 void AddChunkFlag(FlagTable& table, KvFlags& flags) {
   AddParsed(table, {"--prefill-chunk"}, "N",
             "tokens of a prompt taken at a time; the cache is compressed after each. Without it "
@@ -52,6 +61,7 @@ void AddKvFlags(FlagTable& table, KvFlags& flags, MethodFlag method_flag) {
   if (method_flag != MethodFlag::kOwn) {
     table.Add({"--kv-method"}, "SPEC", kMethodHelp, &flags.method);
     AddBudgetFlags(table, flags);
+    if (method_flag == MethodFlag::kOne) AddQualityFlag(table, flags);
   }
   table.Add({{"--kv-decode"},
              "SPEC",
@@ -72,15 +82,16 @@ void AddKvFlags(FlagTable& table, KvFlags& flags, MethodFlag method_flag) {
 }
 
 Result<runtime::CompressionOptions> CompressionOptionsFrom(const KvFlags& flags) {
-  constexpr runtime::CompressionWords kWords = {.method = "--kv-method",
-                                                .decode = "--kv-decode",
-                                                .size = "--kv-size",
-                                                .ratio = "--kv-ratio",
-                                                .memory = "--kv-memory"};
+  const runtime::CompressionWords words = {.method = "--kv-method",
+                                           .decode = "--kv-decode",
+                                           .size = "--kv-size",
+                                           .ratio = "--kv-ratio",
+                                           .memory = "--kv-memory",
+                                           .quality = flags.has_quality ? "--kv-quality" : ""};
   Compression wanted = flags;
   // The prompt decides; until then some size that the method accepts.
   if (flags.equal_bytes > 0) wanted.ratio = 1;
-  WINNOW_ASSIGN(runtime::CompressionOptions options, runtime::MakeCompression(wanted, kWords));
+  WINNOW_ASSIGN(runtime::CompressionOptions options, runtime::MakeCompression(wanted, words));
   if (flags.equal_bytes > 0) {
     options.ratio = 0;
     options.size = std::max<int64_t>(1, options.method->traits().budget.min);
@@ -129,6 +140,14 @@ report::Record KvRecord(const Session& session) {
                            {"kept", std::move(kept)}};
   if (info.budget > 0) record.Add("budget", info.budget);
   if (info.attended_share) record.Add("attended_share", *info.attended_share);
+  if (info.quality) {
+    record.Add("quality", report::Record{{"share", info.quality->share},
+                                         {"kl", info.quality->kl},
+                                         {"standard_error", info.quality->standard_error},
+                                         {"p99", info.quality->p99},
+                                         {"tokens", info.quality->tokens},
+                                         {"tried", int64_t{info.quality->tried}}});
+  }
   return record;
 }
 

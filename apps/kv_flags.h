@@ -21,7 +21,8 @@ namespace winnow::apps {
 // Of one method; flags that were not given are 0 or empty.
 struct KvFlags : Compression {
   KvFlags() { method = "full"; }
-  double equal_bytes = 0;  // share of the full cache's bytes (method_list.h)
+  bool has_quality = false;  // whether --kv-quality is a flag of the command
+  double equal_bytes = 0;    // share of the full cache's bytes (method_list.h)
   std::optional<std::string> trace;
   bool strict = false;
 };
@@ -39,6 +40,9 @@ constexpr const char* kMethodHelp =
 void AddBudgetFlags(FlagTable& table, KvFlags& flags, FlagTable::Names size_names = {"--kv-size"},
                     FlagTable::Names ratio_names = {"--kv-ratio"},
                     FlagTable::Names memory_names = {"--kv-memory"});
+
+// A KL divergence, of commands that read prompts in sessions of their own.
+void AddQualityFlag(FlagTable& table, KvFlags& flags);
 
 // Tokens of a prompt taken at a time.
 void AddChunkFlag(FlagTable& table, KvFlags& flags);

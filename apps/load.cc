@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/internal.h"
+#include "compression/parameters.h"
 #include "console.h"
 #include "gguf/file_type.h"
 #include "models/bundled.h"
@@ -36,6 +37,7 @@ SessionOptions ApiOptionsFrom(const ModelFlags& flags, const runtime::SessionOpt
                           .size = c.size,
                           .ratio = c.ratio,
                           .memory_bytes = c.memory_bytes,
+                          .quality = c.quality,
                           .prefill_chunk = c.prefill_chunk},
           .micro_batch = wanted.row_block,
           .rotate_keys = wanted.rotate_keys};
@@ -46,6 +48,8 @@ std::string BudgetText(const Compression& options) {
   if (options.size > 0) text = ", " + std::to_string(options.size) + " entries per KV head";
   if (options.ratio > 0) text = ", " + Fixed(100 * options.ratio, 1) + " % of the prompt";
   if (options.memory_bytes > 0) text = ", at most " + HumanBytes(options.memory_bytes);
+  if (options.quality > 0)
+    text = ", KL divergence up to " + compression::ShortestText(options.quality) + " nats";
   if (options.prefill_chunk > 0) {
     text += ", after every " + std::to_string(options.prefill_chunk) + " tokens of a prompt";
   }

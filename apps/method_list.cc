@@ -64,6 +64,15 @@ void AddBudgetListFlags(FlagTable& table, BudgetLists& lists) {
           &lists.equal_bytes, ParseShare);
 }
 
+void AddQualityListFlag(FlagTable& table, BudgetLists& lists, KvFlags& kv) {
+  kv.has_quality = true;
+  AddList(
+      table, "--kv-quality",
+      "budgets: for each prompt the smallest with which, by an estimate, what comes after it is "
+      "on average within this KL divergence of the full cache, in nats a token, such as 0.01",
+      &lists.qualities, ParseNats);
+}
+
 std::vector<NamedBudget> ListBudgets(const BudgetLists& lists, const KvFlags& common) {
   std::vector<NamedBudget> budgets;
   const auto add = [&](const std::string& name) -> KvFlags& {
@@ -74,6 +83,7 @@ std::vector<NamedBudget> ListBudgets(const BudgetLists& lists, const KvFlags& co
   for (const int64_t bytes : lists.memories) {
     add("memory " + std::to_string(bytes)).memory_bytes = bytes;
   }
+  for (const double kl : lists.qualities) add("quality " + Decimal(kl)).quality = kl;
   for (const double share : lists.equal_bytes) {
     add("equal bytes " + Decimal(share)).equal_bytes = share;
   }
@@ -90,6 +100,7 @@ Result<runtime::CompressionOptions> OptionsOfMethod(const KvFlags& flags,
   if (!(*made)->traits().budget.needed && kv.decode.empty()) {
     kv.size = 0;
     kv.ratio = 0;
+    kv.quality = 0;
     // A budget that is not needed is a limit at best.
     if (!(*made)->traits().budget.held) {
       kv.memory_bytes = 0;
@@ -106,7 +117,8 @@ Result<std::vector<eval::Candidate>> ListCandidates(const std::string& method,
   for (const NamedBudget& budget : ListBudgets(lists, common)) {
     WINNOW_ASSIGN(const auto options, OptionsOfMethod(budget.kv, method));
     if (!options.method) return candidates;
-    const bool sized = options.size > 0 || options.ratio > 0 || options.memory_bytes > 0;
+    const bool sized =
+        options.size > 0 || options.ratio > 0 || options.memory_bytes > 0 || options.quality > 0;
     const bool at_equal_bytes = sized && budget.kv.equal_bytes > 0;
     candidates.push_back({.compression = options,
                           .budget = sized ? budget.name : "",

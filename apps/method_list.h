@@ -20,16 +20,20 @@ struct BudgetLists {
   std::vector<double> ratios;       // --kv-ratio
   std::vector<int64_t> memories;    // --kv-memory
   std::vector<double> equal_bytes;  // --equal-bytes
+  std::vector<double> qualities;    // --kv-quality
 
   bool empty() const {
-    return sizes.empty() && ratios.empty() && memories.empty() && equal_bytes.empty();
+    return sizes.empty() && ratios.empty() && memories.empty() && equal_bytes.empty() &&
+           qualities.empty();
   }
 };
 // The four flags; each takes a list and can be repeated.
 void AddBudgetListFlags(FlagTable& table, BudgetLists& lists);
+// --kv-quality, of commands that read prompts in sessions of their own.
+void AddQualityListFlag(FlagTable& table, BudgetLists& lists, KvFlags& kv);
 
 // The budgets as flags of one, with what they are called: "size 512", "ratio 0.25", "memory
-// 1048576", "equal bytes 0.25". Without any: one without a name.
+// 1048576", "equal bytes 0.25", "quality 0.01". Without any: one without a name.
 struct NamedBudget {
   std::string name;
   KvFlags kv;

@@ -85,6 +85,7 @@ std::optional<std::string> Contradiction(PerplexityFlags& flags) {
              "and --save-logits";
     }
     if (flags.model.kv.ratio > 0) return "--stream has no prompt to take a --kv-ratio of";
+    if (flags.model.kv.quality > 0) return "--stream has no prompt to search a --kv-quality for";
   }
   if (flags.compare_with_base) {
     if (!flags.save_base) return "--kl-divergence needs the file: --kl-base FILE";

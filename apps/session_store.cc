@@ -15,6 +15,7 @@ report::Record FlagRecord(const ModelFlags& flags) {
           {"size", flags.kv.size},
           {"ratio", flags.kv.ratio},
           {"memory", flags.kv.memory_bytes},
+          {"quality", flags.kv.quality},
           {"decode", flags.kv.decode},
           {"prefill_chunk", flags.kv.prefill_chunk},
           {"key_type", flags.key_type},
@@ -44,13 +45,14 @@ bool TakeFlags(const report::Record& saved, const FlagTable& given, ModelFlags& 
   const bool whole =
       Take(saved, "method", then.kv.method) && Take(saved, "size", then.kv.size) &&
       TakeNumber(saved, "ratio", then.kv.ratio) && Take(saved, "memory", then.kv.memory_bytes) &&
-      Take(saved, "decode", then.kv.decode) &&
+      TakeNumber(saved, "quality", then.kv.quality) && Take(saved, "decode", then.kv.decode) &&
       Take(saved, "prefill_chunk", then.kv.prefill_chunk) &&
       Take(saved, "key_type", then.key_type) && Take(saved, "value_type", then.value_type) &&
       Take(saved, "no_kv_rotation", then.no_kv_rotation) && Take(saved, "context", then.context);
   if (!whole) return false;
-  constexpr const char* kOfTheBudget[] = {"--kv-method", "--kv-size",   "--kv-ratio",
-                                          "--kv-memory", "--kv-decode", "--prefill-chunk"};
+  constexpr const char* kOfTheBudget[] = {"--kv-method",    "--kv-size",    "--kv-ratio",
+                                          "--kv-memory",    "--kv-quality", "--kv-decode",
+                                          "--prefill-chunk"};
   KvFlags& kv = flags.kv;
   if (std::ranges::none_of(kOfTheBudget, [&](const char* name) { return given.Given(name); })) {
     then.kv.trace = kv.trace;

@@ -65,6 +65,17 @@ struct SessionOptions {
   bool rotate_keys = true;
 };
 
+// What was found for Compression::quality. Estimated on what the model wrote after the prompt with
+// the full cache, and on parts of the prompt that it was asked to repeat: for what is like these.
+struct QualityInfo {
+  double share = 1;           // of the prompt's tokens that the budget is; 1: everything stays
+  double kl = 0;              // the estimate under this budget: mean KL divergence in nats
+  double standard_error = 0;  // of the mean
+  double p99 = 0;             // of the tokens that were compared
+  int64_t tokens = 0;         // so many; 0 where everything stays
+  int tried = 0;              // budgets
+};
+
 // What a session is made of, and how far its method has come.
 struct SessionInfo {
   std::string method = {};      // as written, such as "snapkv:window=16"; "full": evicts nothing
@@ -82,6 +93,8 @@ struct SessionInfo {
   // Share of the kept entries that generated tokens attended to, since the session was made or
   // restored; only of methods that select some, once there are such tokens.
   std::optional<double> attended_share = {};
+  // Of the last prompt for which a budget was searched (Compression::quality).
+  std::optional<QualityInfo> quality = {};
 };
 
 // What Session::cache_bytes_with_lists is the sum of.

@@ -268,6 +268,14 @@ SessionInfo Session::info() const {
       .needs_question = method && compression::ChoosesByTheQuestion(*method)};
   info.scores_prompts = runtime::ScoresPrompts(session.compression());
   info.attended_share = session.attended_share();
+  if (const std::optional<runtime::QualityFound>& found = session.quality()) {
+    info.quality = {.share = found->share,
+                    .kl = found->estimate.kl,
+                    .standard_error = found->estimate.standard_error,
+                    .p99 = found->estimate.p99,
+                    .tokens = found->estimate.n_tokens,
+                    .tried = found->n_tried};
+  }
   return info;
 }
 int64_t Session::cache_bytes() const { return impl_->session->cache_bytes(); }

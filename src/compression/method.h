@@ -122,6 +122,17 @@ class PlanList {
 class Memory {
  public:
   virtual ~Memory() = default;
+  // To decide with another budget from what was learnt.
+  virtual std::unique_ptr<Memory> Copy() const = 0;
+};
+
+// Copy by the copy constructor.
+template <class Derived>
+class CopiedMemory : public Memory {
+ public:
+  std::unique_ptr<Memory> Copy() const override {
+    return std::make_unique<Derived>(static_cast<const Derived&>(*this));
+  }
 };
 
 // Newest entries that stay of a whole prompt of n_new tokens that follows text read before: a

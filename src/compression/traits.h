@@ -25,6 +25,9 @@ struct DecisionPolicy {
     kAtEnd,      // by DecideAll, for all layers after the last one and the replay
   };
   Prefill prefill = Prefill::kEachLayer;
+  // Of kAtEnd: what Decide and ObserveReplay note in the memory is the same under every budget
+  // below n_seen, so that DecideAll can be asked with several (Memory::Copy).
+  bool learns_for_all_budgets = false;
   bool evicts_in_decode = false;  // false: the cache grows by one entry per generated token
   bool shares_threads = false;    // the work after a generated token is long, and divided between
                                   // the threads where they are many

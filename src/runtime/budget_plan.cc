@@ -6,6 +6,7 @@
 #include <string>
 
 #include "compression/parameters.h"
+#include "runtime/quality_search.h"
 
 namespace winnow::runtime {
 namespace {
@@ -73,7 +74,8 @@ bool BudgetPlan::Appends(int64_t live_bytes, int64_t n_prompt) const {
       decisions.evicts_in_decode)
     return false;
   const int64_t n_since = progress_.n_seen - progress_.n_prompt;
-  if (n_since + n_prompt > std::max(options_.reserve_tokens, progress_.budget / 2)) return false;
+  const int64_t n_kept = std::min(progress_.budget, progress_.n_prompt);
+  if (n_since + n_prompt > std::max(options_.reserve_tokens, n_kept / 2)) return false;
   return n_prompt <= RemainingTokens(live_bytes) / 2;
 }
 
@@ -114,7 +116,20 @@ Result<ResolvedBudget> BudgetPlan::Resolve(const CacheContents& held, int64_t n_
   if (options_.ratio != 0) {
     WINNOW_ASSIGN(resolved.budget, BudgetFromRatio(progress_.n_seen + n_prompt));
   }
+  if (options_.quality != 0) resolved.budget = BudgetFromQuality(progress_.n_seen + n_prompt);
   return resolved;
+}
+
+bool BudgetPlan::SearchesQuality(int64_t live_bytes, int64_t n_prompt) const {
+  return options_.quality != 0 && progress_.budget >= progress_.n_prompt &&
+         progress_.n_seen + n_prompt >= QualitySearch::kMinPrompt && !Appends(live_bytes, n_prompt);
+}
+
+int64_t BudgetPlan::BudgetFromQuality(int64_t n_tokens) const {
+  if (progress_.budget >= progress_.n_prompt) return cache_.capacity;
+  const double share =
+      static_cast<double>(progress_.budget) / static_cast<double>(progress_.n_prompt);
+  return std::max(progress_.budget, static_cast<int64_t>(share * static_cast<double>(n_tokens)));
 }
 
 Result<int64_t> BudgetPlan::BudgetFromRatio(int64_t n_tokens) const {

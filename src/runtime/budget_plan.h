@@ -52,8 +52,12 @@ class BudgetPlan {
   // Whether a prompt after others, a question say, is not compressed but comes on top, as generated
   // tokens do: of methods that keep what any question may need, and would have to make room for
   // this one. As long as what came since the last compression is at most reserve_tokens or half of
-  // the budget, and a memory limit leaves as much room again for the answer.
+  // what the budget kept, and a memory limit leaves as much room again for the answer.
   bool Appends(int64_t live_bytes, int64_t n_prompt) const;
+
+  // Whether such a prompt is one for which the budget is to be searched (CompressionOptions::
+  // quality): everything before it is still there, and it is long enough and not appended.
+  bool SearchesQuality(int64_t live_bytes, int64_t n_prompt) const;
 
   // With n tokens more, nothing evicted.
   int64_t BytesWith(int64_t live_bytes, int64_t n_tokens) const;
@@ -79,6 +83,9 @@ class BudgetPlan {
       int64_t smallest, int64_t largest, int64_t n_call,
       const std::function<bool(const ResolvedBudget&)>& fits);
   Result<int64_t> BudgetFromRatio(int64_t n_tokens) const;
+  // All of a text of which nothing was evicted yet, until a search has said how much may stay; then
+  // the same share of a longer one.
+  int64_t BudgetFromQuality(int64_t n_tokens) const;
   int64_t NextCall() const;
   int64_t MaxListBytes(int64_t n_slots) const;
   // reserve_tokens in so many layers, as far as a quarter of the bytes goes.

@@ -19,14 +19,16 @@ struct PlanContext {
   int64_t n_seen = 0;  // tokens of the sequence, those of the call included
 };
 
-// How a session's cache is compressed. At most one of size, ratio and memory_bytes is set; methods
-// that need a budget need one of them.
+// How a session's cache is compressed. At most one of size, ratio, memory_bytes and quality is set;
+// methods that need a budget need one of them.
 struct CompressionOptions {
   compression::MethodPtr method = {};  // null: nothing is evicted
   int64_t size = 0;                    // slots per KV head
   double ratio = 0;                    // slots as a share of the prompt, (0, 1]
   int64_t memory_bytes = 0;            // of the whole cache, at any moment
-  int64_t prefill_chunk = 0;           // tokens of a prompt taken at a time; 0: all of it
+  double quality = 0;         // largest KL divergence, nats a token (quality_search.h); only
+                              // Session::Prefill searches
+  int64_t prefill_chunk = 0;  // tokens of a prompt taken at a time; 0: all of it
   // Room kept under memory_bytes: for generated tokens, where the method lets the cache grow while
   // generating, and in one layer for a part of the next prompt; a quarter of the bytes at most for
   // either. Also what questions and answers may add before a prompt is compressed again
@@ -51,6 +53,7 @@ struct CompressionWords {
   std::string_view size = "`size`";
   std::string_view ratio = "`ratio`";
   std::string_view memory = "`memory_bytes`";
+  std::string_view quality = "`quality`";  // empty: none can be asked for there
   std::string_view prefill_chunk = "`prefill_chunk`";
 };
 

@@ -26,6 +26,7 @@ Made Make(const Compression& wanted, const CompressionWords& words) {
   CompressionOptions options = {.size = wanted.size,
                                 .ratio = wanted.ratio,
                                 .memory_bytes = wanted.memory_bytes,
+                                .quality = wanted.quality,
                                 .prefill_chunk = wanted.prefill_chunk};
   // With the full cache there is nothing to decide: the engine's plain path.
   if ((*method)->traits().spec != "full") options.method = *method;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "compression/taps.h"
 #include "runtime/invariants.h"
@@ -43,7 +44,8 @@ Result<int64_t> Compressor::BeginPrompt(const cache::Cache& cache, int64_t n_pro
                                         int64_t n_call) {
   ReadContents(cache, contents_);
   const BudgetPlan plan = MakePlan(cache);
-  WINNOW_ASSIGN(const ResolvedBudget resolved, plan.Prompt(contents_, n_prompt, n_call));
+  WINNOW_ASSIGN(ResolvedBudget resolved, plan.Prompt(contents_, n_prompt, n_call));
+  if (next_budget_ != 0) resolved.budget = std::exchange(next_budget_, 0);
   planned_peak_ = plan.PromptPeak(contents_, n_prompt, resolved);
   progress_.budget = resolved.budget;
   progress_.n_next = resolved.n_next;
@@ -105,9 +107,7 @@ void Compressor::BeginCall(Phase phase, int64_t n_call) {
   n_protected_ = 0;
   progress_.n_seen += n_call;
   if (phase == Phase::kPrefill) {
-    if (later_prompt_) {
-      n_protected_ = compression::ProtectedOfLaterPrompt(n_call, progress_.budget);
-    }
+    n_protected_ = Protected(progress_.budget);
     progress_.n_prompt = progress_.n_seen;
     if (active()) memory_ = options_.method->MakeMemory();
     replayed_ = false;
@@ -185,6 +185,23 @@ bool Compressor::DecideSome(cache::Cache& cache) {
   call.layer = call.n_layers - 1;
   call.pass = n_decided_++;
   return compression::DecideSomeAndApply(*options_.method, cache, call, plans_, MakeHooks(cache));
+}
+
+void Compressor::DecideCopy(cache::Cache& copy, int64_t budget) {
+  const kernels::Taps none;
+  compression::LayerCall call = MakeCall(copy, none);
+  const std::unique_ptr<compression::Memory> memory = memory_ ? memory_->Copy() : nullptr;
+  call.layer = call.n_layers - 1;
+  call.budget = budget;
+  call.n_protected = Protected(budget);
+  call.memory = memory.get();
+  call.on_error_curve = nullptr;
+  compression::DecideAllAndApply(*options_.method, copy, call, plans_);
+}
+
+void Compressor::ChangeBudget(int64_t budget) {
+  progress_.budget = budget;
+  n_protected_ = Protected(budget);
 }
 
 Result<void> Compressor::AfterLayer(cache::Cache& cache, const attention::LayerDone& done) {

@@ -56,6 +56,13 @@ class Compressor {
   // Such a prompt follows: settles the budget and returns how many tokens to take at a time. Error:
   // as CheckPrompt, and nothing is changed.
   Result<int64_t> BeginPrompt(const cache::Cache& cache, int64_t n_prompt, int64_t n_call);
+  // BudgetPlan::SearchesQuality. Not of a prompt whose budget was set.
+  bool SearchesQuality(const cache::Cache& cache, int64_t n_prompt) const {
+    return options_.quality != 0 && next_budget_ == 0 &&
+           MakePlan(cache).SearchesQuality(cache.live_bytes(), n_prompt);
+  }
+  // Of the next prompt, whatever the options say.
+  void SetNextBudget(int64_t budget) { next_budget_ = budget; }
   // Whether the prompt that was begun is read as generated tokens are: in one call, of decode.
   bool appends() const { return appends_; }
   // What such a prompt and n_generate tokens after it take in this cache. Error: as CheckPrompt.
@@ -88,6 +95,11 @@ class Compressor {
   // After a prefill call and its replay, before EndCall: the method decides about all layers, if it
   // does so at the end, in pieces. Whether this was the last one.
   bool DecideSome(cache::Cache& cache);
+  // Of a prefill call that has not decided at the end yet: decides about a copy of its cache, as if
+  // the budget were another.
+  void DecideCopy(cache::Cache& copy, int64_t budget);
+  // Such a call gets another budget.
+  void ChangeBudget(int64_t budget);
   // After every call of the model. Error: an invariant is broken.
   Result<void> EndCall(const cache::Cache& cache);
   // Rows of the call that layers after this one compute; empty: all.
@@ -109,6 +121,10 @@ class Compressor {
 
  private:
   compression::LayerCall MakeCall(cache::Cache& cache, const kernels::Taps& taps);
+  // Newest entries that stay of the current prefill call (LayerCall::n_protected).
+  int64_t Protected(int64_t budget) const {
+    return later_prompt_ ? compression::ProtectedOfLaterPrompt(n_rows_, budget) : 0;
+  }
   compression::PlanHooks MakeHooks(const cache::Cache& cache);
   BudgetPlan MakePlan(const cache::Cache& cache) const {
     return {options_, ReadFacts(cache), progress_};
@@ -131,6 +147,7 @@ class Compressor {
   bool appends_ = false;       // ResolvedBudget's, of the prompt
   bool later_prompt_ = false;  // the prompt follows others, and is read in one call
   int64_t n_protected_ = 0;    // LayerCall's
+  int64_t next_budget_ = 0;    // SetNextBudget's; 0: none
   CompressionProgress progress_;
   int64_t planned_peak_ = 0;  // bytes, of the prompt or the active step
   Reservation reservation_;

@@ -223,7 +223,7 @@ double Prefill::done() const {
   double n_done = 0;
   for (const Work& work : works_) n_done += static_cast<double>(work.n_read);
   if (active()) {
-    const double of_pass = step_.done();
+    const double of_pass = deciding_ ? 1 : step_.done();
     for (const Part& part : pass_) {
       n_done += (part.from + of_pass * (part.to - part.from)) *
                 static_cast<double>(works_[part.work].part().size());

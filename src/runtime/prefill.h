@@ -45,6 +45,8 @@ class Prefill {
   bool Run(const model::Quota& quota = {});
   // Whether the last Run was no block of rows but such a piece.
   bool decided() const { return decided_; }
+  // Whether all that is left of the pass is such pieces: others may use the step.
+  bool deciding() const { return deciding_; }
   // Leaves a prompt out, or all: the session is as before Begin, without logits where the pass is
   // past its layers, or empty where a method evicts, and is not touched any more.
   void Drop(size_t prompt);

@@ -44,6 +44,7 @@ bool SameCache(const SessionOptions& a, const SessionOptions& b) {
          MethodSpec(a.compression) == MethodSpec(b.compression) &&
          a.compression.size == b.compression.size && a.compression.ratio == b.compression.ratio &&
          a.compression.memory_bytes == b.compression.memory_bytes &&
+         a.compression.quality == b.compression.quality &&
          a.compression.prefill_chunk == b.compression.prefill_chunk;
 }
 

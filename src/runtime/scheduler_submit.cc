@@ -134,6 +134,12 @@ std::variant<std::shared_ptr<Job>, RequestError> Scheduler::Data::Check(Request 
   }
   if (job->options.context == 0) job->options.context = engine.model().context();
   // A session of its own has another plan, known when its turn comes.
+  if (job->options.compression.quality != 0) {
+    return Invalid(
+        "a budget is searched for a quality only where one prompt is read alone: it is not known "
+        "beforehand how much memory it takes; give a size, a ratio or bytes",
+        "quality");
+  }
   const auto session = Session::Make(engine, job->options);
   if (!session) return Invalid(session.error().message);
   const bool continues = request.session.has_value();

@@ -212,6 +212,11 @@ TEST_F(SchedulerTest, RefusesWhatCanNeverBeServed) {
   EXPECT_NE(refused(std::move(few)).find("1 are allowed"), std::string::npos);
   EXPECT_EQ(refused_.kind, ErrorKind::kInvalid);
   EXPECT_EQ(refused_.param, "memory_bytes");
+  Request near = MakeRequest({5}, 3);
+  near.options = SessionOptions{
+      .compression = {.method = compression::MakeMethod("h2o").value(), .quality = 1}};
+  EXPECT_NE(refused(std::move(near)).find("give a size, a ratio or bytes"), std::string::npos);
+  EXPECT_EQ(refused_.param, "quality");
   Request unknown = MakeRequest({5}, 3);
   unknown.session = "nobody";
   EXPECT_EQ(refused(std::move(unknown)), "there is no session nobody");

@@ -110,6 +110,7 @@ void Session::Data::Clear() {
   compressor.Reset();
   tokens.clear();
   has_logits = false;
+  quality.reset();
   n_attended = 0;
   n_attendable = 0;
 }
@@ -150,6 +151,7 @@ Result<std::unique_ptr<Session>> Session::Fork() const {
   data.tokens = data_->tokens;
   data.logits = data_->logits;
   data.has_logits = data_->has_logits;
+  data.quality = data_->quality;
   data.n_attended = data_->n_attended;
   data.n_attendable = data_->n_attendable;
   return fork;
@@ -245,6 +247,8 @@ double Session::kept(int layer) const {
   for (int head = 0; head < n_heads; ++head) n_slots += data_->cache->n_slots(layer, head);
   return static_cast<double>(n_slots) / n_heads;
 }
+
+const std::optional<QualityFound>& Session::quality() const { return data_->quality; }
 
 int64_t Session::budget() const { return data_->compressor.budget(); }
 

@@ -14,6 +14,7 @@
 #include "model/step.h"
 #include "runtime/compressor.h"
 #include "runtime/engine.h"
+#include "runtime/quality_search.h"
 
 namespace winnow::runtime {
 
@@ -96,6 +97,10 @@ class Session {
   // Keeps it, and returns how much that is.
   int64_t KeepCommonPrefix(std::span<const TokenId> tokens);
 
+  // How the budget of the last prompt was found for which CompressionOptions::quality had it
+  // searched.
+  const std::optional<QualityFound>& quality() const;
+
   // A deep copy: several questions on one document. Error: memory refused.
   Result<std::unique_ptr<Session>> Fork() const;
 
@@ -136,6 +141,13 @@ class Session {
   Result<void> Restore(std::span<const TokenId> tokens, std::span<const float> logits,
                        const CompressionProgress& progress,
                        const std::function<Result<void>(cache::Cache&)>& fill);
+  // As Prefill, of a prompt whose budget is searched. The second reads it anew for every budget.
+  Result<bool> PrefillToQuality(std::span<const TokenId> tokens, const PrefillOptions& options);
+  Result<bool> SearchBeforeDecision(std::span<const TokenId> tokens, const PrefillOptions& options);
+  Result<bool> SearchByReading(std::span<const TokenId> tokens, const PrefillOptions& options);
+  // A deep copy that evicts nothing more, and whose text goes on with `added`, which the cache
+  // holds already. Error: memory refused.
+  Result<std::unique_ptr<Session>> CopyWithoutMethod(std::span<const TokenId> added) const;
   // Decode in parts. What can be refused is refused by PrepareStep, which changes nothing anyone
   // sees; between BeginStep and EndStep runs the model, which ended with `done`. Error of EndStep:
   // that of the model, or a broken invariant.

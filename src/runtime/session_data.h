@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,7 +28,8 @@ struct Session::Data {
   std::vector<TokenId> tokens;
   std::vector<float> logits;  // [vocabulary]
   bool has_logits = false;    // of the last token
-  int64_t n_attended = 0;     // by query heads while decoding with a selecting method
+  std::optional<QualityFound> quality;
+  int64_t n_attended = 0;  // by query heads while decoding with a selecting method
   int64_t n_attendable = 0;
 
   // Those of the model, where the method needs them. Error: there are none.

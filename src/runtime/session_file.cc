@@ -17,6 +17,7 @@
 
 #include "base/bytes.h"
 #include "base/with_code.h"
+#include "compression/parameters.h"
 #include "gguf/printable.h"
 #include "gguf/tensor_type.h"
 
@@ -25,7 +26,7 @@ namespace {
 
 constexpr std::array<char, 16> kMagic = {'w', 'i', 'n', 'n', 'o', 'w', ' ',  's',
                                          'e', 's', 's', 'i', 'o', 'n', '\n', '\0'};
-constexpr uint64_t kVersion = 2;
+constexpr uint64_t kVersion = 3;
 
 enum class Tag : uint32_t {  // as four letters
   kInfo = std::bit_cast<uint32_t>(std::array<char, 4>{'I', 'N', 'F', 'O'}),
@@ -69,6 +70,7 @@ void WriteInfo(const SessionFileInfo& info, const CompressionProgress& progress,
   out.Put(info.size);
   out.Put(info.ratio);
   out.Put(info.memory_bytes);
+  out.Put(info.quality);
   out.Put(info.prefill_chunk);
   out.Put(info.n_tokens);
   out.PutText(info.notes);
@@ -84,10 +86,10 @@ bool ReadInfo(std::span<const std::byte> bytes, SessionFileInfo& info,
   std::array<int32_t, 7> numbers = {};
   const bool read = in.GetText(info.model) && in.GetInto(std::span<int32_t>(numbers)) &&
                     in.Get(info.context) && in.GetText(info.method) && in.Get(info.size) &&
-                    in.Get(info.ratio) && in.Get(info.memory_bytes) && in.Get(info.prefill_chunk) &&
-                    in.Get(info.n_tokens) && in.GetText(info.notes) && in.Get(progress.budget) &&
-                    in.Get(progress.n_seen) && in.Get(progress.n_prompt) &&
-                    in.Get(progress.n_next) && in.at_end();
+                    in.Get(info.ratio) && in.Get(info.memory_bytes) && in.Get(info.quality) &&
+                    in.Get(info.prefill_chunk) && in.Get(info.n_tokens) && in.GetText(info.notes) &&
+                    in.Get(progress.budget) && in.Get(progress.n_seen) &&
+                    in.Get(progress.n_prompt) && in.Get(progress.n_next) && in.at_end();
   if (!read) return false;
   info.shape = {.n_layers = numbers[0],
                 .n_kv_heads = numbers[1],
@@ -202,6 +204,7 @@ SessionFileInfo Describe(const Session& session) {
           .size = compression.size,
           .ratio = compression.ratio,
           .memory_bytes = compression.memory_bytes,
+          .quality = compression.quality,
           .prefill_chunk = compression.prefill_chunk,
           .n_tokens = session.n_tokens(),
           .notes = {}};
@@ -219,6 +222,9 @@ std::string BudgetText(const SessionFileInfo& info) {
   if (info.size > 0) return "a budget of " + std::to_string(info.size) + " slots";
   if (info.ratio > 0) return "a budget of " + std::to_string(info.ratio) + " of the prompt";
   if (info.memory_bytes > 0) return "a budget of " + std::to_string(info.memory_bytes) + " bytes";
+  if (info.quality > 0) {
+    return "a KL divergence of " + compression::ShortestText(info.quality) + " nats";
+  }
   return "no budget";
 }
 

@@ -27,6 +27,7 @@ struct SessionFileInfo {
   int64_t size = 0;            // the budget, as CompressionOptions
   double ratio = 0;
   int64_t memory_bytes = 0;
+  double quality = 0;
   int64_t prefill_chunk = 0;
   int64_t n_tokens = 0;
   std::string notes;  // what the program that saved it wanted to know again

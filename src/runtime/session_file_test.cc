@@ -214,7 +214,7 @@ TEST_F(SessionFileTest, AnotherVersionIsNamed) {
   std::string bytes = Content();
   bytes[16] = 9;
   SetContent(bytes);
-  EXPECT_NE(Problem(Options()).find("version 9, expected 2"), std::string::npos);
+  EXPECT_NE(Problem(Options()).find("version 9, expected 3"), std::string::npos);
 }
 
 TEST_F(SessionFileTest, WhatCannotBeSavedLeavesTheOldFile) {

@@ -51,6 +51,7 @@ Result<SessionOptions> SessionOptionsFrom(const SessionFileInfo& info) {
   options.compression.size = info.size;
   options.compression.ratio = info.ratio;
   options.compression.memory_bytes = info.memory_bytes;
+  options.compression.quality = info.quality;
   options.compression.prefill_chunk = info.prefill_chunk;
   if (info.method.empty()) return options;
   // As compression::WithDecode joins the two.

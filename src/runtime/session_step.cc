@@ -88,6 +88,8 @@ void Session::Data::Advance(std::span<const TokenId> added) {
 
 Result<bool> Session::Prefill(std::span<const TokenId> tokens, const PrefillOptions& options) {
   if (tokens.empty()) return true;
+  if (data_->compressor.SearchesQuality(*data_->cache, std::ssize(tokens)))
+    return PrefillToQuality(tokens, options);
   runtime::Prefill prefill(data_->engine->step());
   const runtime::Prefill::Prompt prompt = {.session = this,
                                            .tokens = tokens,

@@ -126,6 +126,28 @@ class Kv(CliTest):
         self.assertEqual([sum(k) / len(k) for k in kept], found["kv"]["kept"])
         self.assert_failed(self.run_model("--kv-method", "h2o", "--kv-size", SIZE, "--trace", "/nowhere/x"), "/nowhere/x")
 
+    def test_a_budget_is_searched_for_a_quality(self):
+        prompt = " ".join(PROMPT for _ in range(2))
+        flags = ["run", "-m", self.model, "-p", prompt, "-n", "2", "--temp", "0"]
+        full = json.loads(self.assert_done(winnow(*flags, "--json")).out)
+        self.assertGreater(full["prompt_tokens"], 300)
+        kept = {}
+        for method in "winnow", "snapkv":
+            for target in "1e-9", "50":
+                outcome = self.assert_done(winnow(*flags, "--json", "--kv-method", method, "--kv-quality", target))
+                found = json.loads(outcome.out)
+                quality = found["kv"]["quality"]
+                kept[target] = found["cache_bytes"]
+                if quality["tokens"]:
+                    self.assertLessEqual(quality["kl"] + 1.64 * quality["standard_error"], float(target))
+                    self.assertLess(quality["share"], 1)
+                else:
+                    self.assertEqual((quality["share"], found["tokens"]), (1, full["tokens"]))
+            self.assertLess(kept["50"], kept["1e-9"] / 10)
+            outcome = self.assert_done(winnow(*flags, "--kv-method", method, "--kv-quality", "50"))
+            self.assertIn(f"method {method}, KL divergence up to 50 nats", outcome.err)
+            self.assertRegex(outcome.err, r"KL divergence about [0-9.]+ \+- [0-9.]+ nats a token \([0-9]+ compared, 99 % below [0-9.]+\)")
+
     def test_statistics_for_people(self):
         outcome = self.assert_done(winnow("run", "-m", self.model, "-p", PROMPT, "-n", "2", "--kv-method",
                                           "streaming", "--kv-size", SIZE))
@@ -140,6 +162,10 @@ class Kv(CliTest):
         misused("--kv-method snapkv:window=0 --kv-size 9", "window", "found '0'", "1 to")
         misused("--kv-method snapkv", "--kv-size", "--kv-ratio", "--kv-memory")
         misused("--kv-method snapkv --kv-size 9 --kv-ratio 0.5", "only one of")
+        misused("--kv-method snapkv --kv-size 9 --kv-quality 0.5", "only one of", "--kv-quality")
+        misused("--kv-method snapkv --kv-quality 0", "found '0'", "more than 0")
+        misused("--kv-method twilight --kv-quality 0.1", "--kv-quality", "finds its own size")
+        misused("--kv-quality 0.1", "name a method")
         misused("--kv-method h2o:sinks=4,recent=8 --kv-size 12", "found 12", "13 or more")
         misused("--kv-size 9", "name a method")
         misused("--kv-method snapkv --kv-ratio 1.5", "at most 1")

@@ -41,7 +41,7 @@ void Visit(AttentionMatchingConfig& c, Visitor& v) {
   v("values", c.values, "fit values (ablation)");
 }
 
-struct References final : Memory {
+struct References final : CopiedMemory<References> {
   std::vector<std::vector<float>> queries;  // [layer][row, q_head, dim]
   float scale = 0;                          // of a query's product with a key
 };
@@ -50,6 +50,7 @@ class AttentionMatchingMethod final : public Method {
  public:
   explicit AttentionMatchingMethod(const AttentionMatchingConfig& config) : c_(config) {
     traits_.decisions.prefill = DecisionPolicy::Prefill::kAtEnd;
+    traits_.decisions.learns_for_all_budgets = true;
     if (c_.biases) traits_.storage.bias_column = 0;
   }
 

@@ -48,7 +48,7 @@ void Visit(DefensiveKvConfig& c, Visitor& v) {
 using select::ScoredHead;
 
 // Scores of the layers so far.
-struct Scores final : Memory {
+struct Scores final : CopiedMemory<Scores> {
   std::vector<ScoredHead> heads;
 };
 

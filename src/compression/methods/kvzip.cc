@@ -40,7 +40,7 @@ void Visit(KvZipConfig& c, Visitor& v) {
 
 using select::ScoredHead;
 
-struct Scores final : Memory {
+struct Scores final : CopiedMemory<Scores> {
   std::vector<ScoredHead> heads;  // [layer * n_kv_heads + kv_head]; the region: all but the sinks
   int64_t n_call = 0;             // tokens of the prompt call: the newest entries of each head
   // The call's token that the replay repeats first.
@@ -51,7 +51,8 @@ class KvZipMethod final : public Method {
  public:
   explicit KvZipMethod(const KvZipConfig& config)
       : c_(config),
-        traits_({.decisions = {.prefill = DecisionPolicy::Prefill::kAtEnd},
+        traits_({.decisions = {.prefill = DecisionPolicy::Prefill::kAtEnd,
+                               .learns_for_all_budgets = true},
                  .budget = {.min = config.sinks + 1}}) {}
 
   const Traits& traits() const override { return traits_; }

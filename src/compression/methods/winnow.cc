@@ -66,12 +66,16 @@ struct Work final : Notes {
   std::vector<HeadChoice> choices;
   std::vector<ErrorCurve> curves;
   std::vector<cache::HeadPlan> plans;
+
+  std::unique_ptr<Memory> Copy() const override { return std::make_unique<Work>(*this); }
 };
 
 class WinnowMethod final : public Method {
  public:
   explicit WinnowMethod(const WinnowConfig& config) : c_(config) {
     traits_.decisions.prefill = DecisionPolicy::Prefill::kAtEnd;
+    // Of the prompt's last rows a small budget takes fewer.
+    traits_.decisions.learns_for_all_budgets = c_.queries == Queries::kReplay;
     traits_.tells_error_curves =
         c_.queries == Queries::kReplay && c_.allocation == Allocation::kCurves;
     if (c_.rest > 0) {

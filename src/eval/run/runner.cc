@@ -113,6 +113,16 @@ class Runner {
     }
     if (outcome->stopped) return false;
     result.outcome = std::move(outcome).value();
+    if (const auto& found = result.outcome.quality) {
+      result.outcome.details.Add("quality",
+                                 report::Record{{"budget", found->budget},
+                                                {"share", found->share},
+                                                {"kl", found->estimate.kl},
+                                                {"standard_error", found->estimate.standard_error},
+                                                {"p99", found->estimate.p99},
+                                                {"tokens", found->estimate.n_tokens},
+                                                {"tried", int64_t{found->n_tried}}});
+    }
     return true;
   }
 

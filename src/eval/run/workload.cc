@@ -38,6 +38,7 @@ void MeasureCache(const runtime::Session& session, Outcome& outcome) {
   outcome.cache_bytes = session.cache_bytes();
   outcome.cache_bytes_with_lists = session.cache_bytes_with_lists();
   outcome.cache_bytes_full_f16 = session.cache_bytes_full_f16();
+  outcome.quality = session.quality();
 }
 
 }  // namespace winnow::eval

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,7 +31,8 @@ struct Outcome {
   int64_t cache_bytes = 0;
   int64_t cache_bytes_with_lists = 0;
   int64_t cache_bytes_full_f16 = 0;
-  double kept = 0;              // entries per KV head, the mean over layers and heads
+  double kept = 0;  // entries per KV head, the mean over layers and heads
+  std::optional<runtime::QualityFound> quality = {};
   report::Record details = {};  // answer, tokens, times: for people, not averaged
 };
 

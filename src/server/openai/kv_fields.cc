@@ -72,7 +72,8 @@ std::optional<runtime::SessionOptions> ReadKv(Fields& fields, const ServiceOptio
                                                 .decode = "kv_decode",
                                                 .size = "kv_size",
                                                 .ratio = "kv_ratio",
-                                                .memory = "kv_memory"};
+                                                .memory = "kv_memory",
+                                                .quality = ""};
   runtime::CompressionProblem problem;
   auto compression = runtime::MakeCompression(kv, kWords, &problem);
   if (!compression) {
