@@ -1,6 +1,7 @@
 #include "compression/methods/attention_head.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -10,22 +11,22 @@
 namespace winnow::compression::methods {
 namespace {
 
-constexpr size_t kExpWork = 16;  // an exponential, in multiply-adds
+// In multiply-adds of doubles, of which one takes as long as several of floats.
+constexpr size_t kFloatsPerWork = 8;
+constexpr size_t kExpWork = 8;
 
-// scale * query . key for the keys [dim, out.size()].
-void Logits(std::span<const float> query, std::span<const float> keys, float scale,
-            std::span<double> out) {
-  std::vector<float> dots(out.size());
-  for (size_t d = 0; d < query.size(); ++d) {
-    const std::span<const float> of_dim = keys.subspan(d * out.size(), out.size());
-    for (size_t i = 0; i < out.size(); ++i) dots[i] += query[d] * of_dim[i];
+// Rows that a thread takes at once: two tiles of Backend::Multiply.
+constexpr size_t kRows = 12;
+
+double Sum(std::span<const float> x) {
+  constexpr size_t kLanes = 8;
+  std::array<double, kLanes> lanes = {};
+  size_t i = 0;
+  for (; i + kLanes <= x.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += double{x[i + lane]};
   }
-  for (size_t i = 0; i < out.size(); ++i) out[i] = double{scale} * dots[i];
-}
-
-void Exponentials(std::span<double> logits, double max, std::span<const double> factors) {
-  for (double& x : logits) x = std::exp(x - max);
-  for (size_t i = 0; i < factors.size(); ++i) logits[i] *= factors[i];
+  for (; i < x.size(); ++i) lanes[0] += double{x[i]};
+  return std::accumulate(lanes.begin(), lanes.end(), 0.0);
 }
 
 }  // namespace
@@ -36,7 +37,7 @@ HeadFit::HeadFit(HeadToFit head, const HeadFitOptions& options)
       max_(head_.queries.size() / head_.key_dim),
       mass_(max_.size()),
       square_(head_.n_entries),
-      outputs_(max_.size(), head_.values.cols),
+      outputs_(max_.size(), head_.value_dim),
       factor_fit_(std::exp(-options.bound), std::exp(options.bound), options.steps) {
   if (max_.empty()) stage_ = Stage::kChoose;
 }
@@ -73,34 +74,83 @@ int64_t HeadFit::Run(kernels::Backend& backend, int64_t max_work) {
   return done;
 }
 
+// scale * query . key of some rows for all entries there are keys of: out [row, entry].
+void HeadFit::Logits(const kernels::Backend& backend, Rows rows, std::span<float> out) const {
+  const size_t dim = head_.key_dim, n_rows = rows.end - rows.begin, n = out.size() / n_rows;
+  std::vector<float> queries(n_rows * dim);
+  for (size_t i = 0; i < queries.size(); ++i) {
+    queries[i] = head_.scale * head_.queries[rows.begin * dim + i];
+  }
+  const auto height = static_cast<int64_t>(n_rows), depth = static_cast<int64_t>(dim),
+             width = static_cast<int64_t>(n);
+  backend.Multiply({.a = {queries.data(), height, depth, depth},
+                    .b = {head_.keys.data(), depth, width, width},
+                    .out = {out.data(), height, width, width}});
+}
+
+// exp(logit - max), times e^bias, in place of the logits.
+void HeadFit::Exponentials(const kernels::Backend& backend, float max,
+                           std::span<float> logits) const {
+  backend.ExpBelow(logits, max);
+  for (size_t i = 0; i < head_.factors.size(); ++i) logits[i] *= head_.factors[i];
+}
+
+// Outputs of some rows over all entries. Floats are summed over few entries at a time: what is
+// lost by rounding comes back many times as large in the values that are fitted.
+void HeadFit::AddOutputs(const kernels::Backend& backend, Rows rows,
+                         std::span<const float> weights) {
+  constexpr size_t kAtOnce = 256;
+  const size_t n = head_.n_entries, n_rows = rows.end - rows.begin;
+  const auto height = static_cast<int64_t>(n_rows), dim = static_cast<int64_t>(head_.value_dim);
+  std::vector<float> sums(n_rows * head_.value_dim);
+  for (size_t first = 0; first < n; first += kAtOnce) {
+    const auto depth = static_cast<int64_t>(std::min(kAtOnce, n - first));
+    backend.Multiply({.a = {&weights[first], height, depth, static_cast<int64_t>(n)},
+                      .b = {&head_.values[first * head_.value_dim], depth, dim, dim},
+                      .out = {sums.data(), height, dim, dim}});
+    for (size_t i = 0; i < sums.size(); ++i) {
+      outputs_.values[rows.begin * head_.value_dim + i] += double{sums[i]};
+    }
+  }
+  for (size_t row = rows.begin; row < rows.end; ++row) {
+    for (double& x : outputs_[row]) x *= Fraction(1, mass_[row], 0);
+  }
+}
+
 // Rows' weights for all entries are not kept: that would be as many numbers as queries times
 // entries.
 int64_t HeadFit::Weigh(kernels::Backend& backend, int64_t max_work) {
-  const size_t n = head_.n_entries, work = n * (head_.key_dim + head_.values.cols + kExpWork);
-  const size_t count = CountWithin(max_work, work, max_.size() - next_);
-  Numbers weights(count, n);
-  ForEachPart(backend, 0, count, 1, [&](size_t i, size_t) {
-    const size_t row = next_ + i;
-    const std::span<double> of_row = weights[i];
-    Logits(query(row), head_.keys, head_.scale, of_row);
-    max_[row] = *std::max_element(of_row.begin(), of_row.end(), ScoreLess);
-    Exponentials(of_row, max_[row], head_.factors);
-    const double mass = mass_[row] = std::accumulate(of_row.begin(), of_row.end(), 0.0);
-    AddMultiples(outputs_[row], head_.values, {0, n}, 0,
-                 [&](size_t rank) { return of_row[rank] / mass; });
+  const size_t n = head_.n_entries;
+  const size_t work = n * ((head_.key_dim + head_.value_dim) / kFloatsPerWork + kExpWork);
+  const Rows rows = {next_, next_ + CountWithin(max_work, work, max_.size() - next_)};
+  std::vector<float> weights((rows.end - rows.begin) * n);
+  const auto of_rows = [&](size_t begin, size_t end) {
+    return std::span(weights).subspan((begin - rows.begin) * n, (end - begin) * n);
+  };
+  ForEachPart(backend, rows.begin, rows.end, kRows, [&](size_t begin, size_t end) {
+    Logits(backend, {begin, end}, of_rows(begin, end));
+    for (size_t row = begin; row < end; ++row) {
+      const std::span<float> of_row = of_rows(row, row + 1);
+      max_[row] = Largest(of_row);
+      Exponentials(backend, max_[row], of_row);
+      mass_[row] = Sum(of_row);
+    }
+    if (options_.values) AddOutputs(backend, {begin, end}, of_rows(begin, end));
   });
   ForEachPart(backend, 0, n, kPart, [&](size_t begin, size_t end) {
-    for (size_t i = 0; i < count; ++i) {
-      const double mass = mass_[next_ + i];
+    for (size_t row = rows.begin; row < rows.end; ++row) {
+      const std::span<const float> of_row = of_rows(row, row + 1);
+      const double share = Fraction(1, mass_[row], 0);
       for (size_t rank = begin; rank < end; ++rank) {
-        const double weight = weights[i][rank];
-        square_[rank] += weight * weight / (mass * mass);
+        const double weight = of_row[rank] * share;
+        square_[rank] += weight * weight;
       }
     }
   });
-  next_ += count;
+  const auto done = static_cast<int64_t>((rows.end - rows.begin) * work);
+  next_ = rows.end;
   if (next_ == max_.size()) Enter(Stage::kChoose);
-  return static_cast<int64_t>(count * work);
+  return done;
 }
 
 void HeadFit::Choose() {
@@ -119,32 +169,38 @@ void HeadFit::Choose() {
   Enter(fits ? Stage::kWeighKept : Stage::kDone);
 }
 
-int64_t HeadFit::WeighKept(kernels::Backend& backend, int64_t max_work) {
-  const size_t n = kept_.size(), dim = head_.key_dim, work = n * (dim + kExpWork);
-  if (next_ == 0) {
-    // Only these are needed from here on.
-    std::vector<float> keys;
-    std::vector<double> factors;
-    for (size_t d = 0; d < dim; ++d) {
-      for (const int32_t rank : kept_) {
-        keys.push_back(head_.keys[d * head_.n_entries + static_cast<size_t>(rank)]);
-      }
-    }
+// Only the entries that stay are needed from here on.
+void HeadFit::DropEvicted() {
+  std::vector<float> keys, factors;
+  for (size_t d = 0; d < head_.key_dim; ++d) {
     for (const int32_t rank : kept_) {
-      if (!head_.factors.empty()) factors.push_back(head_.factors[static_cast<size_t>(rank)]);
+      keys.push_back(head_.keys[d * head_.n_entries + static_cast<size_t>(rank)]);
     }
-    head_.keys = std::move(keys);
-    head_.factors = std::move(factors);
-    head_.values = {};
-    weights_ = Numbers(max_.size(), n);
   }
-  const size_t end = next_ + CountWithin(max_work, work, max_.size() - next_);
-  ForEachPart(backend, next_, end, 1, [&](size_t row, size_t) {
-    Logits(query(row), head_.keys, head_.scale, weights_[row]);
-    Exponentials(weights_[row], max_[row], head_.factors);
+  for (const int32_t rank : kept_) {
+    if (!head_.factors.empty()) factors.push_back(head_.factors[static_cast<size_t>(rank)]);
+  }
+  head_.keys = std::move(keys);
+  head_.factors = std::move(factors);
+  head_.values = {};
+  weights_ = Numbers(max_.size(), kept_.size());
+}
+
+int64_t HeadFit::WeighKept(kernels::Backend& backend, int64_t max_work) {
+  if (next_ == 0) DropEvicted();
+  const size_t n = kept_.size(), work = n * (head_.key_dim / kFloatsPerWork + kExpWork);
+  const size_t stop = next_ + CountWithin(max_work, work, max_.size() - next_);
+  ForEachPart(backend, next_, stop, kRows, [&](size_t begin, size_t end) {
+    std::vector<float> weights((end - begin) * n);
+    Logits(backend, {begin, end}, weights);
+    for (size_t row = begin; row < end; ++row) {
+      const auto of_row = std::span(weights).subspan((row - begin) * n, n);
+      Exponentials(backend, max_[row], of_row);
+      std::ranges::copy(of_row, weights_[row].begin());
+    }
   });
-  const auto done = static_cast<int64_t>((end - next_) * work);
-  next_ = end;
+  const auto done = static_cast<int64_t>((stop - next_) * work);
+  next_ = stop;
   if (next_ == max_.size()) Enter(options_.biases ? Stage::kFactors : Stage::kNormalise);
   return done;
 }

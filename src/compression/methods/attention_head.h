@@ -20,11 +20,11 @@ struct HeadFitOptions {
 // A KV head as it is read from the cache. An entry's rank is its place from the oldest on.
 struct HeadToFit {
   size_t n_entries = 0;
-  std::vector<float> keys;      // [key_dim, rank]
-  Numbers values;               // [rank, value_dim]
-  std::vector<double> factors;  // [rank], e^bias; empty: all 1
-  std::vector<float> queries;   // [row, key_dim], the references
-  size_t key_dim = 0;
+  std::vector<float> keys;     // [key_dim, rank]
+  std::vector<float> values;   // [rank, value_dim]
+  std::vector<float> factors;  // [rank], e^bias; empty: all 1
+  std::vector<float> queries;  // [row, key_dim], the references
+  size_t key_dim = 0, value_dim = 0;
   float scale = 0;  // of a query's product with a key
   size_t n_kept = 0;
   size_t n_protected = 0;  // newest entries that are kept whatever the references say
@@ -50,9 +50,10 @@ class HeadFit {
   void Choose();
   int64_t WeighKept(kernels::Backend& backend, int64_t max_work);
   int64_t Normalise(kernels::Backend& backend, int64_t max_work);
-  std::span<const float> query(size_t row) const {
-    return std::span(head_.queries).subspan(row * head_.key_dim, head_.key_dim);
-  }
+  void Logits(const kernels::Backend& backend, Rows rows, std::span<float> out) const;
+  void Exponentials(const kernels::Backend& backend, float max, std::span<float> logits) const;
+  void AddOutputs(const kernels::Backend& backend, Rows rows, std::span<const float> weights);
+  void DropEvicted();
   void Enter(Stage stage) {
     stage_ = stage;
     next_ = 0;
@@ -62,7 +63,7 @@ class HeadFit {
   HeadFitOptions options_;
   Stage stage_ = Stage::kWeigh;
   size_t next_ = 0;             // row
-  std::vector<double> max_;     // [row], the largest logit
+  std::vector<float> max_;      // [row], the largest logit
   std::vector<double> mass_;    // [row], sum of exp(logit - max)
   std::vector<double> square_;  // [rank], sum of the squares of an entry's weights
   Numbers outputs_;             // [row, value_dim]

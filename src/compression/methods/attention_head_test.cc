@@ -19,14 +19,14 @@ constexpr size_t kEntries = 700, kRows = 45, kKeyDim = 8, kValueDim = 20;
 HeadToFit Head(size_t n_kept) {
   HeadToFit head = {.n_entries = kEntries,
                     .keys = testing::RandomVector({1}, kEntries * kKeyDim),
-                    .values = Numbers(kEntries, kValueDim),
-                    .factors = std::vector<double>(kEntries, 1.0),
+                    .values = testing::RandomVector({3}, kEntries * kValueDim),
+                    .factors = std::vector<float>(kEntries, 1.0f),
                     .queries = testing::RandomVector({2}, kRows * kKeyDim),
                     .key_dim = kKeyDim,
+                    .value_dim = kValueDim,
                     .scale = 3,
                     .n_kept = n_kept,
                     .n_protected = 2};
-  std::ranges::copy(testing::RandomVector({3}, kEntries * kValueDim), head.values.values.begin());
   head.factors[5] = 0.5;
   return head;
 }
@@ -35,7 +35,7 @@ HeadToFit Head(size_t n_kept) {
 int64_t Smallest(size_t n_kept) {
   const size_t fewer = std::min(n_kept, kRows);
   return static_cast<int64_t>(
-      std::max({kEntries * (kKeyDim + kValueDim + 16), fewer * (fewer / 2 + kValueDim + 512),
+      std::max({kEntries * ((kKeyDim + kValueDim) / 8 + 8), fewer * (fewer / 2 + kValueDim + 512),
                 2 * kRows * n_kept}));
 }
 

@@ -116,31 +116,31 @@ class AttentionMatchingMethod final : public Method {
   HeadToFit Read(const LayerCall& call, int kv_head, const References& references) const {
     const cache::CacheShape& shape = call.cache.config().shape;
     const std::span<const Slot> order = call.order(kv_head);
-    HeadToFit to = {.n_entries = order.size(),
-                    .keys = std::vector<float>(order.size() * static_cast<size_t>(shape.key_dim)),
-                    .values = Numbers(order.size(), static_cast<size_t>(shape.value_dim)),
-                    .factors = {},
-                    .queries = {},
-                    .key_dim = static_cast<size_t>(shape.key_dim),
-                    .scale = references.scale,
-                    .n_kept = static_cast<size_t>(call.budget),
-                    .n_protected = static_cast<size_t>(call.n_protected)};
+    HeadToFit to = {
+        .n_entries = order.size(),
+        .keys = std::vector<float>(order.size() * static_cast<size_t>(shape.key_dim)),
+        .values = std::vector<float>(order.size() * static_cast<size_t>(shape.value_dim)),
+        .factors = {},
+        .queries = {},
+        .key_dim = static_cast<size_t>(shape.key_dim),
+        .value_dim = static_cast<size_t>(shape.value_dim),
+        .scale = references.scale,
+        .n_kept = static_cast<size_t>(call.budget),
+        .n_protected = static_cast<size_t>(call.n_protected)};
     const auto n = std::ssize(order);
     score::ForEachKey(call, kv_head, 0, n, [&](int64_t rank, std::span<const float> key) {
       for (size_t d = 0; d < key.size(); ++d) {
         to.keys[d * to.n_entries + static_cast<size_t>(rank)] = key[d];
       }
     });
-    score::ForEachRow(call, kv_head, call.cache.values(call.layer, kv_head), 0, n,
-                      [&](int64_t rank, std::span<const float> value) {
-                        std::ranges::copy(value, to.values[static_cast<size_t>(rank)].begin());
-                      });
+    call.backend.ReadRows(call.cache.values(call.layer, kv_head), order, to.values);
     if (c_.biases) {
       // Entries of prompts before may have some.
       const std::span<const Half> biases = call.half_column(kv_head, 0);
       for (const Slot slot : order) {
-        to.factors.push_back(std::exp(double{biases[static_cast<size_t>(slot)]}));
+        to.factors.push_back(std::exp(float{biases[static_cast<size_t>(slot)]}));
       }
+      if (std::ranges::count(to.factors, 1.0f) == n) to.factors.clear();
     }
     const std::vector<float>& all = references.queries[static_cast<size_t>(call.layer)];
     const size_t width = static_cast<size_t>(call.group()) * to.key_dim;
