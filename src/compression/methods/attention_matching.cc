@@ -48,8 +48,9 @@ struct References final : Memory {
   std::optional<HeadFit> fit;               // of that head, once it has begun
 };
 
-// Multiply-adds of a piece: some tens of milliseconds.
-constexpr int64_t kPieceWork = int64_t{1} << 27;
+// Multiply-adds of a piece: 10 to 20 ms. On busy cores threads wait long for each other, several
+// times a piece.
+constexpr int64_t kPieceWork = int64_t{1} << 26;
 
 class AttentionMatchingMethod final : public Method {
  public:
