@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -49,6 +51,20 @@ inline int64_t CountFrom(double value, int64_t max = kMaxCount) {
 // says nothing: the sum is zero, NaN, or overflowed.
 inline double Fraction(double part, double sum, double otherwise) {
   return sum > 0 && std::isfinite(sum) ? part / sum : otherwise;
+}
+
+// The largest of at least one number; NaN does not count beside others. Several at a time, which
+// compilers turn into vectors.
+inline float Largest(std::span<const float> x) {
+  constexpr size_t kLanes = 16;
+  std::array<float, kLanes> lanes;
+  lanes.fill(x[0]);
+  size_t i = 0;
+  for (; i + kLanes <= x.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) lanes[lane] = std::max(lanes[lane], x[i + lane]);
+  }
+  for (; i < x.size(); ++i) lanes[0] = std::max(lanes[0], x[i]);
+  return *std::ranges::max_element(lanes);
 }
 
 // The softmax of some logits, in place. NaN in one makes all of them NaN.

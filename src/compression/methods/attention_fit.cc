@@ -1,33 +1,35 @@
 #include "compression/methods/attention_fit.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <utility>
+
+#include "compression/methods/attention_numbers.h"
 
 namespace winnow::compression::methods {
+
+using kernels::Backend;
+
 namespace {
 
-// Solves S X = B in place of B, for S symmetric and positive: Cholesky.
-void Solve(Numbers s, Numbers& b) {
-  const size_t n = s.rows();
-  for (size_t i = 0; i < n; ++i) {
-    for (size_t j = 0; j <= i; ++j) {
-      double sum = s[i][j];
-      for (size_t k = 0; k < j; ++k) sum -= s[i][k] * s[j][k];
-      s[i][j] = i == j ? std::sqrt(std::max(sum, 1e-300)) : sum / s[j][j];
-    }
-  }
-  for (size_t i = 0; i < n; ++i) {
-    for (size_t k = 0; k < i; ++k) {
-      for (size_t c = 0; c < b.cols; ++c) b[i][c] -= s[i][k] * b[k][c];
-    }
-    for (double& x : b[i]) x /= s[i][i];
-  }
-  for (size_t i = n; i-- > 0;) {
-    for (size_t k = i + 1; k < n; ++k) {
-      for (size_t c = 0; c < b.cols; ++c) b[i][c] -= s[k][i] * b[k][c];
-    }
-    for (double& x : b[i]) x /= s[i][i];
-  }
+// Adds the products of the rows with themselves to the upper half of `square`, tile by tile.
+void AddSquare(Backend& backend, const Numbers& from, Rows rows, Numbers& square) {
+  constexpr size_t kTileRows = 32, kTileCols = 256, kRowsAtOnce = 8;
+  const size_t n = square.cols, n_across = (n + kTileCols - 1) / kTileCols;
+  ForEachPart(
+      backend, 0, n_across * ((n + kTileRows - 1) / kTileRows), 1, [&](size_t tile, size_t) {
+        const size_t first = tile / n_across * kTileRows, end = std::min(n, first + kTileRows);
+        const size_t left = tile % n_across * kTileCols, right = std::min(n, left + kTileCols);
+        for (size_t row = rows.begin; row < rows.end; row += kRowsAtOnce) {
+          for (size_t i = first; i < std::min(end, right); ++i) {
+            const size_t from_col = std::max(i, left);
+            AddMultiples(square[i].subspan(from_col, right - from_col), from,
+                         {row, std::min(rows.end, row + kRowsAtOnce)}, from_col,
+                         [&](size_t r) { return from[r][i]; });
+          }
+        }
+      });
 }
 
 void Regularise(Numbers& s) {
@@ -38,79 +40,274 @@ void Regularise(Numbers& s) {
   for (size_t i = 0; i < n; ++i) s[i][i] += add;
 }
 
-}  // namespace
+constexpr size_t kColumns = 16;  // of right sides, that a thread takes at once
 
-Numbers LeastSquares(const Numbers& a, const Numbers& b) {
-  const size_t n = a.rows(), k = a.cols, m = b.cols;
-  if (n >= k) {
-    Numbers square(k, k), x(k, m);
-    for (size_t row = 0; row < n; ++row) {
-      for (size_t i = 0; i < k; ++i) {
-        const double factor = a[row][i];
-        if (factor == 0) continue;
-        for (size_t j = 0; j < k; ++j) square[i][j] += factor * a[row][j];
-        for (size_t j = 0; j < m; ++j) x[i][j] += factor * b[row][j];
-      }
+// kept x
+std::vector<double> Multiply(Backend& backend, const Numbers& kept, std::span<const double> x) {
+  constexpr size_t kRows = 8;  // that do not wait for each other's sums
+  std::vector<double> out(kept.rows());
+  ForEachPart(backend, 0, out.size(), kRows, [&](size_t begin, size_t end) {
+    std::array<double, kRows> sums = {};
+    for (size_t i = 0; i < kept.cols; ++i) {
+      for (size_t row = begin; row < end; ++row) sums[row - begin] += kept[row][i] * x[i];
     }
-    Regularise(square);
-    Solve(std::move(square), x);
-    return x;
-  }
-  // The smallest solution is a combination of the rows.
-  Numbers square(n, n), y = b, x(k, m);
-  for (size_t i = 0; i < n; ++i) {
-    for (size_t j = 0; j < n; ++j) {
-      for (size_t c = 0; c < k; ++c) square[i][j] += a[i][c] * a[j][c];
-    }
-  }
-  Regularise(square);
-  Solve(std::move(square), y);
-  for (size_t row = 0; row < n; ++row) {
-    for (size_t i = 0; i < k; ++i) {
-      for (size_t j = 0; j < m; ++j) x[i][j] += a[row][i] * y[row][j];
-    }
-  }
-  return x;
+    std::copy_n(sums.begin(), end - begin, out.begin() + static_cast<ptrdiff_t>(begin));
+  });
+  return out;
 }
 
-std::vector<double> FitFactors(const Numbers& kept, std::span<const double> mass, double low,
-                               double high, int steps) {
-  const size_t n = kept.rows(), k = kept.cols;
-  Numbers target(n, 1);
-  for (size_t row = 0; row < n; ++row) target[row][0] = mass[row];
-  std::vector<double> factors = LeastSquares(kept, target).values;
-  for (double& x : factors) x = std::clamp(x, low, high);
+// kept^T v
+std::vector<double> MultiplyBack(Backend& backend, const Numbers& kept, std::span<const double> v) {
+  std::vector<double> out(kept.cols);
+  ForEachPart(backend, 0, kept.cols, kPart, [&](size_t begin, size_t end) {
+    AddMultiples(std::span(out).subspan(begin, end - begin), kept, {0, kept.rows()}, begin,
+                 [&](size_t row) { return v[row]; });
+  });
+  return out;
+}
+
+}  // namespace
+
+int64_t LeastSquares::Run(Backend& backend, const Numbers& a, const Numbers& b, int64_t max_work) {
+  int64_t done = 0;
+  while (stage_ != Stage::kDone && done < max_work) {
+    const int64_t left = max_work - done;
+    switch (stage_) {
+      case Stage::kBegin:
+        Begin(a, b);
+        break;
+      case Stage::kTranspose:
+        done += Transpose(backend, a, left);
+        break;
+      case Stage::kSquare:
+        done += Square(backend, a, b, left);
+        break;
+      case Stage::kFactor:
+        done += Factor(backend, left);
+        break;
+      case Stage::kForward:
+        done += Forward(backend, left);
+        break;
+      case Stage::kBack:
+        done += Back(backend, left);
+        break;
+      case Stage::kCombine:
+        done += Combine(backend, left);
+        break;
+      case Stage::kDone:
+        break;
+    }
+  }
+  return done;
+}
+
+void LeastSquares::Begin(const Numbers& a, const Numbers& b) {
+  const size_t n = a.rows(), k = a.cols;
+  wide_ = n < k;
+  if (wide_) {
+    transposed_ = Numbers(k, n);
+    square_ = Numbers(n, n);
+    y_ = b;
+  } else {
+    square_ = Numbers(k, k);
+    y_ = Numbers(k, b.cols);
+  }
+  Enter(wide_ ? Stage::kTranspose : Stage::kSquare);
+}
+
+int64_t LeastSquares::Transpose(Backend& backend, const Numbers& a, int64_t max_work) {
+  constexpr size_t kWork = 4;  // of an element, which is copied to memory far away
+  const size_t count = CountWithin(max_work, a.cols * kWork, a.rows() - next_);
+  ForEachPart(backend, 0, a.cols, kPart, [&](size_t begin, size_t end) {
+    for (size_t col = begin; col < end; ++col) {
+      for (size_t row = next_; row < next_ + count; ++row) transposed_[col][row] = a[row][col];
+    }
+  });
+  next_ += count;
+  if (next_ == a.rows()) Enter(Stage::kSquare);
+  return static_cast<int64_t>(count * a.cols * kWork);
+}
+
+int64_t LeastSquares::Square(Backend& backend, const Numbers& a, const Numbers& b,
+                             int64_t max_work) {
+  const Numbers& from = wide_ ? transposed_ : a;
+  const size_t n = square_.cols, work = n * n / 2 + (wide_ ? 0 : n * b.cols);
+  const size_t end = next_ + CountWithin(max_work, work, from.rows() - next_);
+  AddSquare(backend, from, {next_, end}, square_);
+  if (!wide_) {
+    ForEachPart(backend, 0, n, 16, [&](size_t begin, size_t stop) {
+      for (size_t i = begin; i < stop; ++i) {
+        AddMultiples(y_[i], b, {next_, end}, 0, [&](size_t row) { return a[row][i]; });
+      }
+    });
+  }
+  const auto done = static_cast<int64_t>((end - next_) * work);
+  next_ = end;
+  if (next_ == from.rows()) {
+    Regularise(square_);
+    Enter(Stage::kFactor);
+  }
+  return done;
+}
+
+// A panel of rows is made, then its products are subtracted from all rows below.
+int64_t LeastSquares::Factor(Backend& backend, int64_t max_work) {
+  constexpr size_t kPanel = 32;
+  const size_t n = square_.cols, end = std::min(n, next_ + kPanel);
+  const auto subtract = [&](size_t i, Rows rows) {
+    AddMultiples(square_[i].subspan(i), square_, rows, i,
+                 [&](size_t row) { return -square_[row][i]; });
+  };
+  if (trailing_ == 0) {
+    for (size_t i = next_; i < end; ++i) {
+      subtract(i, {next_, i});
+      const std::span<double> row = square_[i].subspan(i);
+      const double pivot = std::sqrt(std::max(row[0], 1e-300));
+      for (double& x : row) x /= pivot;
+      row[0] = pivot;
+    }
+    trailing_ = end;
+    if (end == n) Enter(Stage::kForward);
+    return static_cast<int64_t>(kPanel * kPanel / 2 * n);
+  }
+  const size_t work = kPanel * (n - trailing_);
+  const size_t stop = trailing_ + CountWithin(max_work, work, n - trailing_);
+  ForEachPart(backend, trailing_, stop, 8, [&](size_t begin, size_t part_end) {
+    for (size_t i = begin; i < part_end; ++i) subtract(i, {next_, end});
+  });
+  const auto done = static_cast<int64_t>((stop - trailing_) * work);
+  trailing_ = stop;
+  if (trailing_ == n) {
+    next_ = end;
+    trailing_ = 0;
+  }
+  return done;
+}
+
+// U^T z = y, z in place of y. Columns of y are independent.
+int64_t LeastSquares::Forward(Backend& backend, int64_t max_work) {
+  const size_t n = square_.cols, work = n * y_.cols;
+  const size_t end = next_ + CountWithin(max_work, work, n - next_);
+  ForEachPart(backend, 0, y_.cols, kColumns, [&](size_t begin, size_t stop) {
+    for (size_t i = next_; i < end; ++i) {
+      const std::span<double> row = y_[i].subspan(begin, stop - begin);
+      AddMultiples(row, y_, {0, i}, begin, [&](size_t k) { return -square_[k][i]; });
+      for (double& x : row) x /= square_[i][i];
+    }
+  });
+  const auto done = static_cast<int64_t>((end - next_) * work);
+  next_ = end;
+  if (next_ == n) Enter(Stage::kBack);
+  return done;
+}
+
+// U x = z, x in place of z: from the last row to the first.
+int64_t LeastSquares::Back(Backend& backend, int64_t max_work) {
+  const size_t n = square_.cols, work = n * y_.cols;
+  const size_t end = next_ + CountWithin(max_work, work, n - next_);
+  ForEachPart(backend, 0, y_.cols, kColumns, [&](size_t begin, size_t stop) {
+    for (size_t i = n - next_; i-- > n - end;) {
+      const std::span<double> row = y_[i].subspan(begin, stop - begin);
+      AddMultiples(row, y_, {i + 1, n}, begin, [&](size_t k) { return -square_[i][k]; });
+      for (double& x : row) x /= square_[i][i];
+    }
+  });
+  const auto done = static_cast<int64_t>((end - next_) * work);
+  next_ = end;
+  if (next_ < n) return done;
+  square_ = {};
+  if (wide_) {
+    x_ = Numbers(transposed_.rows(), y_.cols);
+    Enter(Stage::kCombine);
+  } else {
+    x_ = std::move(y_);
+    Enter(Stage::kDone);
+  }
+  return done;
+}
+
+// The smallest solution from the factors of the rows.
+int64_t LeastSquares::Combine(Backend& backend, int64_t max_work) {
+  const size_t work = y_.rows() * y_.cols;
+  const size_t end = next_ + CountWithin(max_work, work, x_.rows() - next_);
+  ForEachPart(backend, next_, end, 16, [&](size_t begin, size_t stop) {
+    for (size_t i = begin; i < stop; ++i) {
+      AddMultiples(x_[i], y_, {0, y_.rows()}, 0, [&](size_t row) { return transposed_[i][row]; });
+    }
+  });
+  const auto done = static_cast<int64_t>((end - next_) * work);
+  next_ = end;
+  if (next_ == x_.rows()) {
+    transposed_ = {};
+    y_ = {};
+    Enter(Stage::kDone);
+  }
+  return done;
+}
+
+int64_t FactorFit::Run(Backend& backend, const Numbers& kept, std::span<const double> mass,
+                       int64_t max_work) {
+  const auto product = static_cast<int64_t>(kept.values.size());
+  int64_t done = 0;
+  while (stage_ != Stage::kDone && done < max_work) {
+    switch (stage_) {
+      case Stage::kBegin:
+        target_ = Numbers(kept.rows(), 1);
+        std::ranges::copy(mass, target_.values.begin());
+        stage_ = Stage::kSolve;
+        break;
+      case Stage::kSolve:
+        done += solve_.Run(backend, kept, target_, max_work - done);
+        if (solve_.done()) BeginPower();
+        break;
+      case Stage::kPower:
+        Power(backend, kept);
+        done += 2 * product;
+        break;
+      case Stage::kDescend:
+        Descend(backend, kept, mass);
+        done += 2 * product;
+        break;
+      case Stage::kDone:
+        break;
+    }
+  }
+  return done;
+}
+
+void FactorFit::BeginPower() {
+  factors_ = std::move(solve_.solution().values);
+  for (double& x : factors_) x = std::clamp(x, low_, high_);
   // The largest singular value, by power iteration from a vector of ones.
-  std::vector<double> u(k, 1 / std::sqrt(static_cast<double>(std::max<size_t>(k, 1)))), v(n), g(k);
-  const auto multiply = [&](std::span<const double> x) {
-    for (size_t row = 0; row < n; ++row) {
-      v[row] = 0;
-      for (size_t i = 0; i < k; ++i) v[row] += kept[row][i] * x[i];
-    }
-  };
-  const auto multiply_back = [&] {
-    std::fill(g.begin(), g.end(), 0.0);
-    for (size_t row = 0; row < n; ++row) {
-      for (size_t i = 0; i < k; ++i) g[i] += kept[row][i] * v[row];
-    }
-  };
-  double square = 0;
-  for (int i = 0; i < 20; ++i) {
-    multiply(u);
-    multiply_back();
-    square = 0;
-    for (const double x : g) square += x * x;
-    square = std::sqrt(square);
-    if (!(square > 0)) return factors;
-    for (size_t j = 0; j < k; ++j) u[j] = g[j] / square;
+  const size_t k = factors_.size();
+  vector_.assign(k, 1 / std::sqrt(static_cast<double>(std::max<size_t>(k, 1))));
+  stage_ = Stage::kPower;
+}
+
+void FactorFit::Power(Backend& backend, const Numbers& kept) {
+  constexpr int kIterations = 20;
+  vector_ = MultiplyBack(backend, kept, Multiply(backend, kept, vector_));
+  square_ = 0;
+  for (const double x : vector_) square_ += x * x;
+  square_ = std::sqrt(square_);
+  if (!(square_ > 0)) {
+    stage_ = Stage::kDone;
+    return;
   }
-  for (int step = 0; step < steps; ++step) {
-    multiply(factors);
-    for (size_t row = 0; row < n; ++row) v[row] -= mass[row];
-    multiply_back();
-    for (size_t i = 0; i < k; ++i) factors[i] = std::clamp(factors[i] - g[i] / square, low, high);
+  for (double& x : vector_) x /= square_;
+  if (++n_done_ < kIterations) return;
+  n_done_ = 0;
+  stage_ = n_steps_ > 0 ? Stage::kDescend : Stage::kDone;
+}
+
+void FactorFit::Descend(Backend& backend, const Numbers& kept, std::span<const double> mass) {
+  std::vector<double> error = Multiply(backend, kept, factors_);
+  for (size_t row = 0; row < error.size(); ++row) error[row] -= mass[row];
+  const std::vector<double> slope = MultiplyBack(backend, kept, error);
+  for (size_t i = 0; i < factors_.size(); ++i) {
+    factors_[i] = std::clamp(factors_[i] - slope[i] / square_, low_, high_);
   }
-  return factors;
+  if (++n_done_ == n_steps_) stage_ = Stage::kDone;
 }
 
 }  // namespace winnow::compression::methods

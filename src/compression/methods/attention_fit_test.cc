@@ -7,9 +7,12 @@
 #include <vector>
 
 #include "compression/testing/random.h"
+#include "kernels/backends.h"
 
 namespace winnow::compression::methods {
 namespace {
+
+constexpr int64_t kAll = int64_t{1} << 60;
 
 Numbers Random(int64_t seed, size_t rows, size_t cols) {
   Numbers out(rows, cols);
@@ -29,10 +32,28 @@ Numbers Product(const Numbers& a, const Numbers& b) {
   return out;
 }
 
+// In one piece.
+Numbers Solution(const Numbers& a, const Numbers& b) {
+  const auto backend = kernels::MakeReferenceBackend();
+  LeastSquares fit;
+  fit.Run(*backend, a, b, kAll);
+  EXPECT_TRUE(fit.done());
+  return fit.solution();
+}
+
+std::vector<double> Factors(const Numbers& kept, const std::vector<double>& mass, double low,
+                            double high, int steps) {
+  const auto backend = kernels::MakeReferenceBackend();
+  FactorFit fit(low, high, steps);
+  fit.Run(*backend, kept, mass, kAll);
+  EXPECT_TRUE(fit.done());
+  return fit.factors();
+}
+
 // What is left is at right angles to every column.
 TEST(AttentionFitTest, LeastSquaresLeavesNothingThatAColumnCouldTake) {
   const Numbers a = Random(1, 20, 6), b = Random(2, 20, 3);
-  Numbers rest = Product(a, LeastSquares(a, b));
+  Numbers rest = Product(a, Solution(a, b));
   for (size_t i = 0; i < rest.values.size(); ++i) rest.values[i] -= b.values[i];
   for (size_t column = 0; column < 6; ++column) {
     for (size_t j = 0; j < 3; ++j) {
@@ -47,14 +68,14 @@ TEST(AttentionFitTest, LeastSquaresLeavesNothingThatAColumnCouldTake) {
 // for: the solution is a combination of the rows.
 TEST(AttentionFitTest, LeastSquaresTakesTheSmallestOfManySolutions) {
   const Numbers a = Random(3, 4, 9), b = Random(4, 4, 2);
-  const Numbers x = LeastSquares(a, b);
+  const Numbers x = Solution(a, b);
   const Numbers found = Product(a, x);
   for (size_t i = 0; i < b.values.size(); ++i) EXPECT_NEAR(found.values[i], b.values[i], 1e-6);
   Numbers rows(9, 4);  // a transposed
   for (size_t i = 0; i < 4; ++i) {
     for (size_t j = 0; j < 9; ++j) rows[j][i] = a[i][j];
   }
-  const Numbers back = Product(rows, LeastSquares(rows, x));
+  const Numbers back = Product(rows, Solution(rows, x));
   for (size_t i = 0; i < x.values.size(); ++i) EXPECT_NEAR(back.values[i], x.values[i], 1e-6);
 }
 
@@ -78,14 +99,14 @@ TEST(AttentionFitTest, FactorsFindTheMassWithinTheirBounds) {
   for (size_t row = 0; row < 30; ++row) {
     for (size_t i = 0; i < 4; ++i) mass[row] += kept[row][i] * within[i];
   }
-  const std::vector<double> found = FitFactors(kept, mass, 0.1, 10, 2);
+  const std::vector<double> found = Factors(kept, mass, 0.1, 10, 2);
   for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(found[i], within[i], 1e-6);
 
   // One factor would have to be 3: at the bound, the others make up for it. More steps come closer
   // to what a search over a grid finds.
-  const std::vector<double> clamped = FitFactors(kept, mass, 0.1, 2, 0);
-  const std::vector<double> some = FitFactors(kept, mass, 0.1, 2, 2);
-  const std::vector<double> many = FitFactors(kept, mass, 0.1, 2, 3000);
+  const std::vector<double> clamped = Factors(kept, mass, 0.1, 2, 0);
+  const std::vector<double> some = Factors(kept, mass, 0.1, 2, 2);
+  const std::vector<double> many = Factors(kept, mass, 0.1, 2, 3000);
   EXPECT_LT(Loss(kept, mass, some), Loss(kept, mass, clamped));
   EXPECT_LT(Loss(kept, mass, many), Loss(kept, mass, some));
   double min = INFINITY;

@@ -8,15 +8,15 @@
 // Differs: the reference queries of every layer are those of the full cache, not of a cache whose
 // earlier layers are compacted already; the budget is the same for all heads, where the paper's
 // experiments bring sizes for every model. No question of its own is made up (self-study).
+#include <algorithm>
 #include <cmath>
 #include <memory>
-#include <numeric>
+#include <optional>
 #include <span>
 #include <vector>
 
-#include "compression/methods/attention_fit.h"
+#include "compression/methods/attention_head.h"
 #include "compression/methods/methods.h"
-#include "compression/numbers.h"
 #include "compression/parts.h"
 #include "compression/score/stored_keys.h"
 
@@ -44,11 +44,19 @@ void Visit(AttentionMatchingConfig& c, Visitor& v) {
 struct References final : CopiedMemory<References> {
   std::vector<std::vector<float>> queries;  // [layer][row, q_head, dim]
   float scale = 0;                          // of a query's product with a key
+  int next_head = 0;                        // of all layers', the first not decided about
+  std::optional<HeadFit> fit;               // of that head, once it has begun
 };
+
+// Multiply-adds of a piece: 10 to 20 ms. On busy cores threads wait long for each other, several
+// times a piece.
+constexpr int64_t kPieceWork = int64_t{1} << 26;
 
 class AttentionMatchingMethod final : public Method {
  public:
-  explicit AttentionMatchingMethod(const AttentionMatchingConfig& config) : c_(config) {
+  explicit AttentionMatchingMethod(const AttentionMatchingConfig& config)
+      : c_(config),
+        options_{.bound = c_.bound, .steps = c_.steps, .biases = c_.biases, .values = c_.values} {
     traits_.decisions.prefill = DecisionPolicy::Prefill::kAtEnd;
     traits_.decisions.learns_for_all_budgets = true;
     if (c_.biases) traits_.storage.bias_column = 0;
@@ -88,128 +96,84 @@ class AttentionMatchingMethod final : public Method {
     // Where there was no room for a replay there is no reference: the newest entries stay.
     auto& references = static_cast<References&>(*call.memory);
     references.queries.resize(static_cast<size_t>(call.n_layers));
-    // A head at a time: it can take a second.
-    LayerCall own = call.WithTaps(call.taps);
-    own.layer = call.pass / call.n_kv_heads();
-    const int head = call.pass % call.n_kv_heads();
-    Plan& plan = plans.Add(own.layer, call.n_kv_heads());
-    Compact(own, head, references, plan.heads[static_cast<size_t>(head)]);
-    plans.again = call.pass + 1 < call.n_layers * call.n_kv_heads();
+    const int n_heads = call.n_layers * call.n_kv_heads();
+    LayerCall own = call;
+    own.layer = references.next_head / call.n_kv_heads();
+    const int head = references.next_head % call.n_kv_heads();
+    if (!references.fit && own.n_slots(head) > own.budget) {
+      references.fit.emplace(Read(own, head, references), options_);
+    }
+    if (references.fit) references.fit->Run(call.backend, kPieceWork);
+    if (references.fit && references.fit->done()) {
+      Plan& plan = plans.Add(own.layer, call.n_kv_heads());
+      AddTo(plan.heads[static_cast<size_t>(head)], own, head, *references.fit);
+      references.fit.reset();
+    }
+    if (!references.fit) ++references.next_head;
+    plans.again = references.next_head < n_heads;
   }
 
  private:
-  // exp(logit - the row's largest) of every reference query of the group for every entry, oldest
-  // first.
-  static Numbers Exponentials(const LayerCall& call, int kv_head, std::span<const float> queries,
-                              float scale) {
-    const auto n = static_cast<size_t>(call.n_slots(kv_head));
-    const auto dim = static_cast<size_t>(call.cache.config().shape.key_dim);
-    const auto group = static_cast<size_t>(call.group());
-    const size_t n_queries = queries.size() / dim / static_cast<size_t>(call.n_q_heads);
-    Numbers out(n_queries * group, n);
-    score::ForEachKey(
-        call, kv_head, 0, call.n_slots(kv_head), [&](int64_t rank, std::span<const float> key) {
-          for (size_t row = 0; row < out.rows(); ++row) {
-            const size_t q_head = static_cast<size_t>(kv_head) * group + row % group;
-            const std::span<const float> q = queries.subspan(
-                (row / group * static_cast<size_t>(call.n_q_heads) + q_head) * dim, dim);
-            float dot = 0;
-            for (size_t i = 0; i < dim; ++i) dot += q[i] * key[i];
-            out[row][static_cast<size_t>(rank)] = double{scale} * dot;
-          }
-        });
-    for (size_t row = 0; row < out.rows(); ++row) {
-      const double max = *std::max_element(out[row].begin(), out[row].end(), ScoreLess);
-      for (double& x : out[row]) x = std::exp(x - max);
-    }
-    return out;
-  }
-
-  void Compact(const LayerCall& call, int kv_head, const References& references,
-               cache::HeadPlan& plan) const {
-    const int64_t n = call.n_slots(kv_head);
-    if (n <= call.budget) return;
+  // What the fit of a head needs of the cache.
+  HeadToFit Read(const LayerCall& call, int kv_head, const References& references) const {
+    const cache::CacheShape& shape = call.cache.config().shape;
     const std::span<const Slot> order = call.order(kv_head);
-    Numbers all = Exponentials(call, kv_head, references.queries[static_cast<size_t>(call.layer)],
-                               references.scale);
-    if (c_.biases) AddOldBiases(call, kv_head, all);
-    const size_t n_rows = all.rows();
-
-    std::vector<double> mass(n_rows), square(static_cast<size_t>(n));
-    for (size_t row = 0; row < n_rows; ++row) {
-      mass[row] = std::accumulate(all[row].begin(), all[row].end(), 0.0);
-      for (size_t i = 0; i < square.size(); ++i) {
-        square[i] += all[row][i] * all[row][i] / (mass[row] * mass[row]);
+    HeadToFit to = {
+        .n_entries = order.size(),
+        .keys = std::vector<float>(order.size() * static_cast<size_t>(shape.key_dim)),
+        .values = std::vector<float>(order.size() * static_cast<size_t>(shape.value_dim)),
+        .factors = {},
+        .queries = {},
+        .key_dim = static_cast<size_t>(shape.key_dim),
+        .value_dim = static_cast<size_t>(shape.value_dim),
+        .scale = references.scale,
+        .n_kept = static_cast<size_t>(call.budget),
+        .n_protected = static_cast<size_t>(call.n_protected)};
+    const auto n = std::ssize(order);
+    score::ForEachKey(call, kv_head, 0, n, [&](int64_t rank, std::span<const float> key) {
+      for (size_t d = 0; d < key.size(); ++d) {
+        to.keys[d * to.n_entries + static_cast<size_t>(rank)] = key[d];
       }
-    }
-    std::vector<int32_t> ranks(square.size());
-    std::iota(ranks.begin(), ranks.end(), 0);
-    // What is protected comes first, the newest as ever.
-    std::rotate(ranks.begin(), ranks.end() - call.n_protected, ranks.end());
-    std::sort(ranks.begin() + call.n_protected, ranks.end(), BestFirst{square});
-    std::vector<int32_t> kept(ranks.begin(), ranks.begin() + call.budget);
-    std::sort(kept.begin(), kept.end());
-    std::sort(ranks.begin() + call.budget, ranks.end());
-    for (auto rank = ranks.begin() + call.budget; rank != ranks.end(); ++rank) {
-      plan.evict.push_back(order[static_cast<size_t>(*rank)]);
-    }
-
-    Numbers some(n_rows, kept.size());
-    for (size_t row = 0; row < n_rows; ++row) {
-      for (size_t i = 0; i < kept.size(); ++i) {
-        some[row][i] = all[row][static_cast<size_t>(kept[i])];
-      }
-    }
-    if (n_rows == 0) return;
+    });
+    call.backend.ReadRows(call.cache.values(call.layer, kv_head), order, to.values);
     if (c_.biases) {
-      const std::vector<double> factors =
-          FitFactors(some, mass, std::exp(-c_.bound), std::exp(c_.bound), c_.steps);
-      for (size_t i = 0; i < kept.size(); ++i) {
-        const Slot slot = order[static_cast<size_t>(kept[i])];
-        const float old = call.half_column(kv_head, 0)[static_cast<size_t>(slot)];
-        plan.biases.push_back({slot, old + static_cast<float>(std::log(factors[i]))});
-        for (size_t row = 0; row < n_rows; ++row) some[row][i] *= factors[i];
+      // Entries of prompts before may have some.
+      const std::span<const Half> biases = call.half_column(kv_head, 0);
+      for (const Slot slot : order) {
+        to.factors.push_back(std::exp(float{biases[static_cast<size_t>(slot)]}));
       }
+      if (std::ranges::count(to.factors, 1.0f) == n) to.factors.clear();
     }
-    if (c_.values) AddValues(call, kv_head, all, mass, some, kept, plan);
+    const std::vector<float>& all = references.queries[static_cast<size_t>(call.layer)];
+    const size_t width = static_cast<size_t>(call.group()) * to.key_dim;
+    const size_t of_row = static_cast<size_t>(call.n_kv_heads()) * width;
+    for (size_t at = static_cast<size_t>(kv_head) * width; at < all.size(); at += of_row) {
+      const auto first = all.begin() + static_cast<ptrdiff_t>(at);
+      to.queries.insert(to.queries.end(), first, first + static_cast<ptrdiff_t>(width));
+    }
+    return to;
   }
 
-  // Entries of prompts before may have biases.
-  static void AddOldBiases(const LayerCall& call, int kv_head, Numbers& exponentials) {
-    const std::span<const Half> biases = call.half_column(kv_head, 0);
+  static void AddTo(cache::HeadPlan& plan, const LayerCall& call, int kv_head, const HeadFit& fit) {
     const std::span<const Slot> order = call.order(kv_head);
-    for (size_t i = 0; i < order.size(); ++i) {
-      const double factor = std::exp(double{biases[static_cast<size_t>(order[i])]});
-      if (factor == 1) continue;
-      for (size_t row = 0; row < exponentials.rows(); ++row) exponentials[row][i] *= factor;
+    for (const int32_t rank : fit.evicted()) {
+      plan.evict.push_back(order[static_cast<size_t>(rank)]);
     }
-  }
-
-  static void AddValues(const LayerCall& call, int kv_head, const Numbers& all,
-                        std::span<const double> mass, Numbers& some, std::span<const int32_t> kept,
-                        cache::HeadPlan& plan) {
-    const auto dim = static_cast<size_t>(call.cache.config().shape.value_dim);
-    Numbers outputs(all.rows(), dim);
-    score::ForEachRow(call, kv_head, call.cache.values(call.layer, kv_head), 0,
-                      call.n_slots(kv_head), [&](int64_t rank, std::span<const float> value) {
-                        for (size_t row = 0; row < all.rows(); ++row) {
-                          const double weight = all[row][static_cast<size_t>(rank)] / mass[row];
-                          for (size_t i = 0; i < dim; ++i) outputs[row][i] += weight * value[i];
-                        }
-                      });
-    for (size_t row = 0; row < some.rows(); ++row) {
-      const double sum = std::accumulate(some[row].begin(), some[row].end(), 0.0);
-      for (double& x : some[row]) x = Fraction(x, sum, 0);
+    const std::vector<double>& factors = fit.factors();
+    for (size_t i = 0; i < factors.size(); ++i) {
+      const Slot slot = order[static_cast<size_t>(fit.kept()[i])];
+      const float old = call.half_column(kv_head, 0)[static_cast<size_t>(slot)];
+      plan.biases.push_back({slot, old + static_cast<float>(std::log(factors[i]))});
     }
-    const Numbers fitted = LeastSquares(some, outputs);
-    const std::span<const Slot> order = call.order(kv_head);
-    for (size_t i = 0; i < kept.size(); ++i) {
-      plan.rewrite.push_back(order[static_cast<size_t>(kept[i])]);
-      for (const double x : fitted[i]) plan.new_values.push_back(static_cast<float>(x));
+    if (fit.values().rows() == 0) return;
+    for (const int32_t rank : fit.kept()) {
+      plan.rewrite.push_back(order[static_cast<size_t>(rank)]);
     }
+    for (const double x : fit.values().values) plan.new_values.push_back(static_cast<float>(x));
   }
 
   AttentionMatchingConfig c_;
+  HeadFitOptions options_;
   Traits traits_;
 };
 

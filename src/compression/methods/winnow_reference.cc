@@ -1,10 +1,10 @@
 #include "compression/methods/winnow_reference.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "base/check.h"
+#include "compression/numbers.h"
 
 namespace winnow::compression::methods {
 namespace {
@@ -27,19 +27,6 @@ void Scores(const Backend& backend, const ReferenceRows& rows, int64_t first, in
                     .b = {entries.keys.data(), rows.key_dim, entries.n, entries.n},
                     .out = {out.data(), n_queries, entries.n, entries.n},
                     .accumulate = true});
-}
-
-// Of at least one. Several at a time, which compilers turn into vectors.
-float Largest(std::span<const float> x) {
-  constexpr size_t kLanes = 16;
-  std::array<float, kLanes> lanes;
-  lanes.fill(x[0]);
-  size_t i = 0;
-  for (; i + kLanes <= x.size(); i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) lanes[lane] = std::max(lanes[lane], x[i + lane]);
-  }
-  for (; i < x.size(); ++i) lanes[0] = std::max(lanes[0], x[i]);
-  return *std::ranges::max_element(lanes);
 }
 
 }  // namespace
