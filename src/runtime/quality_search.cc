@@ -33,8 +33,6 @@ constexpr int64_t kCueTokens = 8;
 constexpr int64_t kPartTokens = 16;
 constexpr const char* kPartText =
     "\n\nRepeat the part of the previous context exactly, starting with";
-// Fewer say nothing.
-constexpr int64_t kMinTokens = 32;
 
 void WriteLogProbs(std::span<const float> logits, std::span<float> out) {
   const auto sum = static_cast<float>(LogSumExp(logits));
@@ -95,23 +93,22 @@ Result<double> NegativeLogLikelihood(Session& session, int64_t n_text, const Qua
 
 double QualityEstimate::bound() const { return kl + kQuantile * standard_error; }
 
+Result<void> QualitySearch::CheckRoom(int64_t n_text, int64_t capacity) {
+  if (capacity - n_text >= kOwnTokens) return {};
+  return Error{"quality: a text of " + std::to_string(n_text) + " tokens leaves room for " +
+               std::to_string(std::max<int64_t>(0, capacity - n_text)) + " in the context of " +
+               std::to_string(capacity) + " tokens, an estimate needs " +
+               std::to_string(kOwnTokens) + "; `context` gives it a larger one"};
+}
+
 Result<QualitySearch> QualitySearch::Begin(Session& full, std::span<const TokenId> prompt,
                                            double target, int64_t min_budget) {
   QualitySearch search;
   search.target_ = target;
   search.n_text_ = full.n_tokens();
   const int64_t room = full.capacity() - search.n_text_;
-  WINNOW_TRY(search.AddOwnTexts(full, room));
+  WINNOW_TRY(search.AddOwnTexts(full));
   WINNOW_TRY(search.AddParts(full, prompt, room));
-  int64_t n_counted = 0;
-  for (const QualityProbe& probe : search.probes_)
-    n_counted += std::ssize(probe.tokens) - probe.first;
-  if (n_counted < kMinTokens) {
-    return Error{"quality: the text of " + std::to_string(search.n_text_) + " tokens leaves room " +
-                 "for " + std::to_string(room) + " in the context of " +
-                 std::to_string(full.capacity()) + ", an estimate needs " +
-                 std::to_string(kOwnTokens) + " or more; `context` gives it a larger one"};
-  }
   WINNOW_TRY(search.ReadFull(full));
   const auto n_text = static_cast<double>(search.n_text_);
   const int64_t smallest =
@@ -125,13 +122,13 @@ Result<QualitySearch> QualitySearch::Begin(Session& full, std::span<const TokenI
   return search;
 }
 
-Result<void> QualitySearch::AddOwnTexts(Session& full, int64_t room) {
+Result<void> QualitySearch::AddOwnTexts(Session& full) {
   const std::vector<float> first(full.logits().begin(), full.logits().end());
   const tokenizer::Tokenizer& tokenizer = full.engine().tokenizer();
   WINNOW_ASSIGN(
       Sampler sampler,
       Sampler::Make({.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0}, std::ssize(first)));
-  int64_t left = std::min(kOwnTokens, room);
+  int64_t left = kOwnTokens;
   for (int i = 0; i < kOwnTexts && left > 0; ++i) {
     QualityProbe probe;
     WINNOW_ASSIGN(TokenId token, sampler.Sample(first));

@@ -49,9 +49,13 @@ class QualitySearch {
   // Prompts of fewer tokens are left whole.
   static constexpr int64_t kMinPrompt = 256;
 
+  // Error: the context has no room for probes after a text of n_text tokens.
+  static Result<void> CheckRoom(int64_t n_text, int64_t capacity);
+
   // `full`: a session without a method that holds the whole text, and its logits; it ends as it
   // was. prompt: the text's last tokens, of which parts are asked for. min_budget: the smallest
-  // that the method takes. Error: no room for probes in the context; that of the model.
+  // that the method takes. Requires: CheckRoom passed. Error: that of
+  // the model.
   static Result<QualitySearch> Begin(Session& full, std::span<const tokenizer::TokenId> prompt,
                                      double target, int64_t min_budget);
 
@@ -70,7 +74,7 @@ class QualitySearch {
     QualityEstimate estimate;
   };
   QualitySearch() = default;
-  Result<void> AddOwnTexts(Session& full, int64_t room);
+  Result<void> AddOwnTexts(Session& full);
   Result<void> AddParts(Session& full, std::span<const tokenizer::TokenId> prompt, int64_t room);
   Result<void> ReadFull(Session& full);
 

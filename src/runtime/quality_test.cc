@@ -194,9 +194,32 @@ TEST(Quality, WithoutRoomForProbesSaysSo) {
     const auto session = Session::Make(*engine, Options(method, 0.1)).value();
     const auto read = session->Prefill(Tokens(kPrompt));
     ASSERT_FALSE(read.has_value());
-    EXPECT_NE(read.error().message.find("room for 10 in the context of 280"), std::string::npos)
+    EXPECT_NE(read.error().message.find("leaves room for 10 in the context of 280"),
+              std::string::npos)
         << read.error().message;
     EXPECT_EQ(session->n_tokens(), 0);
+    // What was read before is still there.
+    ASSERT_TRUE(session->Prefill(Tokens(8)).value());
+    EXPECT_FALSE(session->Prefill(Tokens(kPrompt)).has_value());
+    EXPECT_EQ(session->n_tokens(), 8);
+    ASSERT_TRUE(session->Decode(3).has_value());
+  }
+}
+
+// Only what is done in the end is told.
+TEST(Quality, WhatIsTriedIsNoPlan) {
+  const auto engine = Open();
+  for (const char* method : {"winnow", "snapkv"}) {
+    SessionOptions options = Options(method, 100);
+    int64_t n_evicted = 0;
+    options.compression.on_plan = [&](const cache::Plan& plan, const PlanContext&) {
+      for (const cache::HeadPlan& head : plan.heads) n_evicted += std::ssize(head.evict);
+    };
+    const auto session = Session::Make(*engine, options).value();
+    ASSERT_TRUE(session->Prefill(Tokens(kPrompt)).value());
+    EXPECT_GT(n_evicted, 0);
+    const cache::CacheShape& shape = session->cache().config().shape;
+    EXPECT_LE(n_evicted, kPrompt * shape.n_layers * shape.n_kv_heads);
   }
 }
 

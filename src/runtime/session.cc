@@ -141,9 +141,10 @@ Result<void> Session::CheckCapacity(int64_t n) const {
   return {};
 }
 
-Result<std::unique_ptr<Session>> Session::Fork() const {
-  std::unique_ptr<Session> fork(
-      new Session(std::make_unique<Data>(*data_->engine, data_->options)));
+Result<std::unique_ptr<Session>> Session::Fork() const { return ForkWith(data_->options); }
+
+Result<std::unique_ptr<Session>> Session::ForkWith(const SessionOptions& options) const {
+  std::unique_ptr<Session> fork(new Session(std::make_unique<Data>(*data_->engine, options)));
   Data& data = *fork->data_;
   WINNOW_TRY(data.FindProfiles());
   WINNOW_ASSIGN(data.cache, data_->cache->Copy());

@@ -145,6 +145,11 @@ class Session {
   Result<bool> PrefillToQuality(std::span<const TokenId> tokens, const PrefillOptions& options);
   Result<bool> SearchBeforeDecision(std::span<const TokenId> tokens, const PrefillOptions& options);
   Result<bool> SearchByReading(std::span<const TokenId> tokens, const PrefillOptions& options);
+  // The caches must be alike.
+  Result<std::unique_ptr<Session>> ForkWith(const SessionOptions& options) const;
+  // Takes the full cache, which is in nobody's way afterwards.
+  Result<QualitySearch> BeginSearch(std::unique_ptr<Session> full,
+                                    std::span<const TokenId> prompt) const;
   // A deep copy that evicts nothing more, and whose text goes on with `added`, which the cache
   // holds already. Error: memory refused.
   Result<std::unique_ptr<Session>> CopyWithoutMethod(std::span<const TokenId> added) const;

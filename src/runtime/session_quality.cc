@@ -22,24 +22,29 @@ Result<std::unique_ptr<Session>> Session::CopyWithoutMethod(std::span<const Toke
   SessionOptions options = data_->options;
   options.compression = {};
   options.on_projections = {};
-  std::unique_ptr<Session> copy(new Session(std::make_unique<Data>(*data_->engine, options)));
-  Data& data = *copy->data_;
-  WINNOW_ASSIGN(data.cache, data_->cache->Copy());
-  data.compressor.ResumeFrom(data_->compressor.progress());
-  data.tokens = data_->tokens;
-  data.tokens.insert(data.tokens.end(), added.begin(), added.end());
-  data.logits = data_->logits;
-  data.has_logits = data_->has_logits || !added.empty();
+  WINNOW_ASSIGN(std::unique_ptr<Session> copy, ForkWith(options));
+  copy->data_->Advance(added);
+  copy->data_->has_logits = data_->has_logits || !added.empty();
   return copy;
 }
 
 Result<bool> Session::PrefillToQuality(std::span<const TokenId> tokens,
                                        const PrefillOptions& options) {
   const auto n = static_cast<int64_t>(tokens.size());
+  WINNOW_TRY(QualitySearch::CheckRoom(n_tokens() + n, data_->cache->capacity()));
   const compression::Traits& traits = data_->options.compression.method->traits();
-  return traits.decisions.learns_for_all_budgets && data_->CallSize(n) == n
-             ? SearchBeforeDecision(tokens, options)
-             : SearchByReading(tokens, options);
+  Result<bool> read = traits.decisions.learns_for_all_budgets && data_->CallSize(n) == n
+                          ? SearchBeforeDecision(tokens, options)
+                          : SearchByReading(tokens, options);
+  data_->compressor.SetNextBudget(0);  // where the prompt was refused
+  return read;
+}
+
+Result<QualitySearch> Session::BeginSearch(std::unique_ptr<Session> full,
+                                           std::span<const TokenId> prompt) const {
+  const CompressionOptions& compression = data_->options.compression;
+  return QualitySearch::Begin(*full, prompt, compression.quality,
+                              compression.method->traits().budget.min);
 }
 
 // The prompt is read once, and what the method learnt of it serves all budgets.
@@ -61,10 +66,8 @@ Result<bool> Session::SearchBeforeDecision(std::span<const TokenId> tokens,
     if (!goes_on(prefill.done() * kReadFull)) return false;
   }
   if (prefill.failure(0)) return *prefill.failure(0);
-  WINNOW_ASSIGN(const std::unique_ptr<Session> full, CopyWithoutMethod(tokens));
-  WINNOW_ASSIGN(QualitySearch search,
-                QualitySearch::Begin(*full, tokens, data.options.compression.quality,
-                                     data.options.compression.method->traits().budget.min));
+  WINNOW_ASSIGN(std::unique_ptr<Session> full, CopyWithoutMethod(tokens));
+  WINNOW_ASSIGN(QualitySearch search, BeginSearch(std::move(full), tokens));
   while (const std::optional<int64_t> budget = search.next()) {
     if (!goes_on(std::min(kAllTried, kReadFull + kTry * search.n_tried()))) return false;
     WINNOW_ASSIGN(const std::unique_ptr<Session> compressed, CopyWithoutMethod(tokens));
@@ -90,16 +93,19 @@ Result<bool> Session::SearchByReading(std::span<const TokenId> tokens,
   if (options.progress) {
     reading.progress = [&](double done) { return options.progress(begin + share * done); };
   }
-  WINNOW_ASSIGN(const std::unique_ptr<Session> full, CopyWithoutMethod({}));
+  WINNOW_ASSIGN(std::unique_ptr<Session> full, CopyWithoutMethod({}));
   WINNOW_ASSIGN(const bool read, full->Prefill(tokens, reading));
   if (!read) return false;
-  WINNOW_ASSIGN(QualitySearch search,
-                QualitySearch::Begin(*full, tokens, data.options.compression.quality,
-                                     data.options.compression.method->traits().budget.min));
+  WINNOW_ASSIGN(QualitySearch search, BeginSearch(std::move(full), tokens));
+  // Nobody is told of what is only tried.
+  SessionOptions trial_options = data.options;
+  trial_options.compression.on_plan = {};
+  trial_options.compression.on_error_curve = {};
+  trial_options.on_projections = {};
   while (const std::optional<int64_t> budget = search.next()) {
     begin = std::min(kAllTried - kTry, kReadFull / 2 + kTry * search.n_tried());
     share = kTry;
-    WINNOW_ASSIGN(const std::unique_ptr<Session> trial, Fork());
+    WINNOW_ASSIGN(const std::unique_ptr<Session> trial, ForkWith(trial_options));
     trial->data_->compressor.SetNextBudget(*budget);
     WINNOW_ASSIGN(const bool compressed, trial->Prefill(tokens, reading));
     if (!compressed) return false;
@@ -107,7 +113,7 @@ Result<bool> Session::SearchByReading(std::span<const TokenId> tokens,
     WINNOW_TRY(search.Try(*copy));
   }
   const QualityFound found = search.found();
-  const bool whole = found.budget >= full->n_tokens();
+  const bool whole = found.budget >= n_tokens() + std::ssize(tokens);
   data.compressor.SetNextBudget(whole ? data.cache->capacity() : found.budget);
   begin = kAllTried;
   share = 1 - kAllTried;
