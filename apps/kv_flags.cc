@@ -45,7 +45,7 @@ void AddQualityFlag(FlagTable& table, KvFlags& flags) {
   AddParsed(table, {"--kv-quality"}, "KL",
             "budget (experimental): the smallest with which, by an estimate, what comes after the "
             "prompt is on average within this KL divergence of the full cache, in nats a token, "
-            "such as 0.03. Takes as long as reading the prompt some five times",
+            "such as 0.03. Takes as long as reading the prompt five to eight times",
             &flags.quality, ParseNats);
 }
 
