@@ -132,7 +132,7 @@ Result<bool> Conversation::ReadDocument() {
   progress.Erase();
   if (!read) return false;
   log_.Info("document " + std::to_string(session_.tokens().size()) + " tokens, cache " +
-            CacheSizeText(session_));
+            CacheSizeText(session_) + QualityText(session_));
   if (store_.saves()) WINNOW_TRY(Write());
   return true;
 }

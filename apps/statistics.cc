@@ -20,14 +20,6 @@ std::string Rate(int64_t n_tokens, double per_second) {
          " tokens/s";
 }
 
-// "KL divergence about 0.0031 +- 0.0008 nats a token (128 compared, 99 % below 0.02)".
-std::string QualityText(const QualityInfo& quality) {
-  if (quality.tokens == 0) return "no less met the quality asked for";
-  return "KL divergence about " + Fixed(quality.kl, 4) + " +- " + Fixed(quality.standard_error, 4) +
-         " nats a token (" + std::to_string(quality.tokens) + " compared, 99 % below " +
-         Fixed(quality.p99, 3) + ")";
-}
-
 // ", 1024 of them kept (snapkv); with lists: 12.2 MiB; full f16: 98.0 MiB", and a line that says
 // what the bytes are.
 std::string KvText(const Session& session) {
@@ -38,7 +30,7 @@ std::string KvText(const Session& session) {
   std::string text =
       ", " + Fixed(kept, kept == std::floor(kept) ? 0 : 1) + " of them kept (" + info.method + ")";
   if (info.attended_share) text += ", " + Fixed(100 * *info.attended_share, 1) + " % attended";
-  if (info.quality) text += ", " + QualityText(*info.quality);
+  text += QualityText(session);
   const CacheParts parts = session.cache_parts();
   return text + with_lists + "; full f16: " + HumanBytes(session.cache_bytes_full_f16()) +
          "\n  of that   keys " + HumanBytes(parts.key_bytes) + ", values " +
@@ -47,6 +39,16 @@ std::string KvText(const Session& session) {
 }
 
 }  // namespace
+
+std::string QualityText(const Session& session) {
+  const SessionInfo info = session.info();
+  if (!info.quality) return "";
+  const QualityInfo& quality = *info.quality;
+  if (quality.tokens == 0) return ", no less met the quality asked for";
+  return ", KL divergence about " + Fixed(quality.kl, 4) + " +- " +
+         Fixed(quality.standard_error, 4) + " nats a token (" + std::to_string(quality.tokens) +
+         " compared, 99 % below " + Fixed(quality.p99, 3) + ")";
+}
 
 std::string CacheSizeText(const Session& session) {
   return HumanBytes(session.cache_bytes()) + " (" + HumanBytes(session.cache_bytes_with_lists()) +
