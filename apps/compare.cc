@@ -200,7 +200,7 @@ void PrintComparison(std::span<const eval::ComparedCache> caches, const AskedQue
 
 void AddDistance(const eval::KlDivergence& against, report::Record& record) {
   record.Add("mean_kld", against.kld().mean());
-  record.Add("max_kld", eval::Percentile(against.SortedKlds(), 1));
+  record.Add("max_kld", Percentile(against.SortedKlds(), 1));
   record.Add("same_top_rate", against.same_top().mean());
   record.Add("compared_tokens", against.kld().count());
 }

@@ -123,7 +123,7 @@ Result<Text> GetText(const PerplexityFlags& flags, const LogitsFiles& outputs, c
   return Text{model.Tokenize(text, {.parse_special = true}), flags.model.context};
 }
 
-std::string PlusMinus(const eval::MeanEstimate& estimate, double factor = 1,
+std::string PlusMinus(const MeanEstimate& estimate, double factor = 1,
                       const std::string& unit = "") {
   return Fixed(factor * estimate.mean(), 6) + " +/- " +
          Fixed(factor * estimate.standard_error(), 6) + unit;
@@ -145,7 +145,7 @@ std::string ComparisonText(const eval::KlDivergence& kl) {
   text += line("mean KLD", PlusMinus(kl.kld()));
   const std::vector<float> sorted = kl.SortedKlds();
   for (const auto& [name, share] : kPercentiles) {
-    text += line(std::string("KLD ") + name, Fixed(eval::Percentile(sorted, share), 6));
+    text += line(std::string("KLD ") + name, Fixed(Percentile(sorted, share), 6));
   }
   text += line("mean change of p", PlusMinus(kl.p_difference(), 100, " %"));
   text += line("RMS change of p", Fixed(100 * kl.rms_p_difference(), 3) + " %");
@@ -158,8 +158,7 @@ report::Record ComparisonRecord(const eval::KlDivergence& kl) {
   report::Record percentiles;
   const std::vector<float> sorted = kl.SortedKlds();
   for (const double percent : {0.0, 1.0, 5.0, 10.0, 50.0, 90.0, 95.0, 99.0, 99.9, 100.0}) {
-    percentiles.Add(Fixed(percent, percent == 99.9 ? 1 : 0),
-                    eval::Percentile(sorted, percent / 100));
+    percentiles.Add(Fixed(percent, percent == 99.9 ? 1 : 0), Percentile(sorted, percent / 100));
   }
   const double ratio = std::exp(kl.log_ratio().mean());
   return {{"base_perplexity", std::exp(kl.nll_base().mean())},
@@ -294,11 +293,11 @@ int Perplexity(Arguments arguments) {
     if (stopped = !*finished; stopped) break;
     ++n_done;
     if (flags.json) continue;
-    Print("[" + std::to_string(n_done) + "]" + Fixed(eval::Perplexity(scores.nll()), 4) + ",");
+    Print("[" + std::to_string(n_done) + "]" + Fixed(winnow::Perplexity(scores.nll()), 4) + ",");
     Flush();
   }
   progress.Erase();
-  const eval::MeanEstimate& nll = scores.nll();
+  const MeanEstimate& nll = scores.nll();
   auto files_written = FinishTrace(*loaded);
   if (stopped) {
     log.Warning("interrupted after " + std::to_string(n_done) + " of " +
@@ -311,7 +310,7 @@ int Perplexity(Arguments arguments) {
 
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const double perplexity = eval::Perplexity(nll), error = eval::PerplexityError(nll);
+  const double perplexity = winnow::Perplexity(nll), error = PerplexityError(nll);
   if (flags.json) {
     report::Record record = {
         {"perplexity", perplexity},     {"standard_error", error},

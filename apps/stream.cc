@@ -117,8 +117,8 @@ int StreamPerplexity(const StreamTask& task, ConsoleLog& log) {
   progress.Erase();
   if (!end) return Fail(end.error());
   if (const auto finished = FinishTrace(task.loaded); !finished) return Fail(finished.error());
-  const double perplexity = eval::Perplexity(end->nll);
-  const double error = eval::PerplexityError(end->nll);
+  const double perplexity = Perplexity(end->nll);
+  const double error = PerplexityError(end->nll);
   if (task.json) {
     Print(
         report::ToJson(report::Record{{"perplexity", perplexity},

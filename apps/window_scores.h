@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/statistics.h"
 #include "eval/metrics/kl_divergence.h"
 #include "eval/metrics/log_probs_file.h"
-#include "eval/metrics/statistics.h"
 #include "eval/run/text_windows.h"
 #include "report/safetensors.h"
 #include "winnow/session.h"
@@ -45,7 +45,7 @@ class WindowScores {
   // False: stopped. Errors: those of Session::Score and of the files.
   Result<bool> Score(int64_t window);
   // Of the tokens that were scored so far, nats.
-  const eval::MeanEstimate& nll() const { return nll_; }
+  const MeanEstimate& nll() const { return nll_; }
 
  private:
   Result<void> Take(const LogitRows& rows, std::span<const Token> tokens);
@@ -53,7 +53,7 @@ class WindowScores {
   Session& session_;
   const eval::TextWindows& windows_;
   LogitsFiles& files_;
-  eval::MeanEstimate nll_;
+  MeanEstimate nll_;
 };
 
 }  // namespace winnow::apps

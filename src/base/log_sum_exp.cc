@@ -12,4 +12,10 @@ double LogSumExp(std::span<const float> values) {
   return largest + std::log(sum);
 }
 
+void LogSoftmax(std::span<const float> logits, std::span<float> log_probs) {
+  const double log_sum = LogSumExp(logits);
+  std::ranges::transform(logits, log_probs.begin(),
+                         [log_sum](float logit) { return static_cast<float>(logit - log_sum); });
+}
+
 }  // namespace winnow

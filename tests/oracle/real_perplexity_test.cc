@@ -13,7 +13,7 @@
 #include <iterator>
 #include <string>
 
-#include "eval/metrics/statistics.h"
+#include "base/statistics.h"
 #include "eval/run/text_windows.h"
 #include "winnow/winnow.h"
 
@@ -54,7 +54,7 @@ TEST_P(RealPerplexity, IsLlamaCpps) {
   auto session = model->NewSession(
       {.context = figure.window, .keys = figure.cache_type, .values = figure.cache_type});
   ASSERT_TRUE(session.has_value()) << session.error().message;
-  eval::MeanEstimate nll;
+  MeanEstimate nll;
   for (int64_t window = 0; window < windows->n_windows; ++window) {
     session->Truncate(0);
     const int64_t first = windows->first_scored();
@@ -65,7 +65,7 @@ TEST_P(RealPerplexity, IsLlamaCpps) {
     }
   }
   EXPECT_EQ(nll.count(), figure.n_scored);
-  EXPECT_NEAR(eval::Perplexity(nll), figure.perplexity, 5e-4 * figure.perplexity);
+  EXPECT_NEAR(Perplexity(nll), figure.perplexity, 5e-4 * figure.perplexity);
 }
 
 constexpr char kStories[] = "tinystories/tinystories_sample.txt";

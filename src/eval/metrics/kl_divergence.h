@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "eval/metrics/statistics.h"
+#include "base/statistics.h"
 
 namespace winnow::eval {
 

@@ -8,8 +8,8 @@
 
 #include "base/log_sum_exp.h"
 #include "base/rng.h"
+#include "base/statistics.h"
 #include "compression/method.h"
-#include "eval/metrics/statistics.h"
 #include "eval/probes/probe.h"
 #include "eval/tasks/codes.h"
 #include "eval/tasks/haystack.h"

@@ -130,7 +130,7 @@ class Comparison {
       }
       WINNOW_TRY(runtime::CheckLogits(session));
       const std::span<const float> logits = session.logits();
-      if (log_probs != nullptr) log_probs->push_back(LogProbs(logits));
+      if (log_probs != nullptr) LogSoftmax(logits, log_probs->emplace_back(logits.size()));
       const auto token =
           static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
       answer.tokens.push_back(token);
@@ -146,14 +146,6 @@ class Comparison {
     if (n_decoded > 0 && decode_ms > 0) answer.tokens_per_second = 1000 * n_decoded / decode_ms;
     answer.text = tokenizer.Decode(answer.tokens);
     return true;
-  }
-
-  static std::vector<float> LogProbs(std::span<const float> logits) {
-    const double log_sum = LogSumExp(logits);
-    std::vector<float> row(logits.size());
-    std::transform(logits.begin(), logits.end(), row.begin(),
-                   [log_sum](float logit) { return static_cast<float>(logit - log_sum); });
-    return row;
   }
 
   Result<bool> Feed(Session& session, const Base& base, Answer& answer, ComparedCache& cache) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "eval/metrics/statistics.h"
+#include "base/statistics.h"
 #include "runtime/session.h"
 
 namespace winnow::eval {

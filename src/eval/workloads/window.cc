@@ -77,13 +77,6 @@ class Rows {
   std::vector<float> rows_;  // [row - first_row_, vocabulary]
 };
 
-void ToLogProbs(std::span<const float> logits, std::vector<float>& log_probs) {
-  const double log_sum = LogSumExp(logits);
-  log_probs.resize(logits.size());
-  std::transform(logits.begin(), logits.end(), log_probs.begin(),
-                 [log_sum](float logit) { return static_cast<float>(logit - log_sum); });
-}
-
 class WindowWorkload final : public Workload {
  public:
   explicit WindowWorkload(Window window) : window_(std::move(window)) {}
@@ -183,7 +176,8 @@ class WindowWorkload final : public Workload {
     std::vector<float> log_probs;
     for (int64_t row = FirstScored() - 1; row + 1 < n_tokens; ++row) {
       WINNOW_ASSIGN(const auto base, full.Row(row));
-      ToLogProbs(base, log_probs);
+      log_probs.resize(base.size());
+      LogSoftmax(base, log_probs);
       WINNOW_ASSIGN(const auto logits, own.Row(row));
       if (divergence.kld().count() == 0) MeasureCache(own.session(), outcome);  // after the prompt
       divergence.Add(

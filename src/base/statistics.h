@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-namespace winnow::eval {
+namespace winnow {
 
 // Mean of independent observations and the standard error of that mean.
 class MeanEstimate {
@@ -30,4 +30,4 @@ double PerplexityError(const MeanEstimate& nll);  // its standard error
 // Requires: not empty, sorted.
 double Percentile(std::span<const float> sorted, double share);
 
-}  // namespace winnow::eval
+}  // namespace winnow

@@ -1,11 +1,11 @@
-#include "eval/metrics/statistics.h"
+#include "base/statistics.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
-namespace winnow::eval {
+namespace winnow {
 namespace {
 
 TEST(MeanEstimate, MeanAndStandardError) {
@@ -26,4 +26,4 @@ TEST(Percentile, InterpolatesBetweenNeighbours) {
 }
 
 }  // namespace
-}  // namespace winnow::eval
+}  // namespace winnow

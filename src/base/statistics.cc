@@ -1,11 +1,11 @@
-#include "eval/metrics/statistics.h"
+#include "base/statistics.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
 
-namespace winnow::eval {
+namespace winnow {
 
 void MeanEstimate::Add(double value) {
   ++count_;
@@ -32,4 +32,4 @@ double Percentile(std::span<const float> sorted, double share) {
   return (1 - weight) * sorted[below] + weight * sorted[above];
 }
 
-}  // namespace winnow::eval
+}  // namespace winnow
