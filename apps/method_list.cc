@@ -66,11 +66,11 @@ void AddBudgetListFlags(FlagTable& table, BudgetLists& lists) {
 
 void AddQualityListFlag(FlagTable& table, BudgetLists& lists, KvFlags& kv) {
   kv.has_quality = true;
-  AddList(
-      table, "--kv-quality",
-      "budgets: for each prompt the smallest with which, by an estimate, what comes after it is "
-      "on average within this KL divergence of the full cache, in nats a token, such as 0.01",
-      &lists.qualities, ParseNats);
+  AddList(table, "--kv-quality",
+          "budgets (experimental): for each prompt the smallest with which, by an estimate, what "
+          "comes after it is "
+          "on average within this KL divergence of the full cache, in nats a token, such as 0.01",
+          &lists.qualities, ParseNats);
 }
 
 std::vector<NamedBudget> ListBudgets(const BudgetLists& lists, const KvFlags& common) {

@@ -1,8 +1,8 @@
 #include "runtime/compression_options.h"
 
-#include <array>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "compression/parameters.h"
 
@@ -14,6 +14,17 @@ CompressionProblem OutOfRange(std::string_view field, const std::string& found,
   return {field, "found " + found + ", expected " + expected};
 }
 
+// "A, B and C", with such a word before the last; empty ones are left out.
+std::string Listed(std::vector<std::string_view> items, std::string_view word) {
+  std::erase(items, std::string_view());
+  std::string text;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (i > 0) text += i + 1 < items.size() ? ", " : " " + std::string(word) + " ";
+    text += items[i];
+  }
+  return text;
+}
+
 }  // namespace
 
 Result<void> CompressionOptions::Check() const {
@@ -23,19 +34,13 @@ Result<void> CompressionOptions::Check() const {
 
 std::optional<CompressionProblem> FindProblem(const CompressionOptions& options,
                                               const CompressionWords& words) {
-  const std::string size(words.size), ratio(words.ratio), memory(words.memory),
-      quality(words.quality);
   const bool has_slots = options.size != 0 || options.ratio != 0;
   const int n_budgets = (options.size != 0 ? 1 : 0) + (options.ratio != 0 ? 1 : 0) +
                         (options.memory_bytes != 0 ? 1 : 0) + (options.quality != 0 ? 1 : 0);
-  // "A, B and C", or with another word than "and", of what a budget can be.
-  const auto list = [&](const char* word, const std::array<const char*, 4>& after) {
-    const std::string last = word + (quality.empty() ? memory : quality);
-    return size + after[0] + ", " + ratio + after[1] +
-           (quality.empty() ? last + after[2] : ", " + memory + after[2] + last + after[3]);
-  };
   if (n_budgets > 1) {
-    return CompressionProblem{.text = "give only one of " + list(" and ", {"", "", "", ""})};
+    return CompressionProblem{
+        .text = "give only one of " +
+                Listed({words.size, words.ratio, words.memory, words.quality}, "and")};
   }
   // As far as positions reach: methods multiply what they are given.
   constexpr int64_t kMax = std::numeric_limits<cache::Position>::max();
@@ -65,17 +70,21 @@ std::optional<CompressionProblem> FindProblem(const CompressionOptions& options,
   const std::string& spec = options.method->traits().spec;
   const compression::BudgetPolicy& policy = options.method->traits().budget;
   if (policy.needed && n_budgets == 0) {
-    const std::string entries =
-        " (entries per KV head, " + std::to_string(policy.min) + " or more)";
-    return CompressionProblem{.text = spec + " needs a budget: " +
-                                      list(" or ", {entries.c_str(), " (share of the prompt)",
-                                                    " (bytes)", " (KL divergence)"})};
+    const std::string size = std::string(words.size) + " (entries per KV head, " +
+                             std::to_string(policy.min) + " or more)";
+    const std::string ratio = std::string(words.ratio) + " (share of the prompt)";
+    const std::string memory = std::string(words.memory) + " (bytes)";
+    const std::string quality =
+        words.quality.empty() ? "" : std::string(words.quality) + " (KL divergence)";
+    return CompressionProblem{
+        .text = spec + " needs a budget: " + Listed({size, ratio, memory, quality}, "or")};
   }
   if (options.size != 0 && options.size < policy.min) {
     return CompressionProblem{words.size, "found " + std::to_string(options.size) + ", " + spec +
                                               " needs " + std::to_string(policy.min) + " or more"};
   }
-  if (!policy.Heeded() && (has_slots || options.quality != 0)) {
+  // A bound that a method keeps within says nothing of the size it finds.
+  if ((!policy.Heeded() && has_slots) || (!policy.needed && options.quality != 0)) {
     return CompressionProblem{options.size != 0    ? words.size
                               : options.ratio != 0 ? words.ratio
                                                    : words.quality,

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <string>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log_sum_exp.h"
+#include "base/statistics.h"
 #include "runtime/sampler.h"
 #include "runtime/session.h"
 
@@ -34,30 +36,27 @@ constexpr int64_t kPartTokens = 16;
 constexpr const char* kPartText =
     "\n\nRepeat the part of the previous context exactly, starting with";
 
-void WriteLogProbs(std::span<const float> logits, std::span<float> out) {
-  const auto sum = static_cast<float>(LogSumExp(logits));
-  for (size_t i = 0; i < logits.size(); ++i) out[i] = logits[i] - sum;
-}
-
+// NaN where one of the distributions is none.
 double KlDivergence(std::span<const float> log_probs, std::span<const float> logits) {
   const double sum = LogSumExp(logits);
   double kl = 0;
   for (size_t i = 0; i < logits.size(); ++i) {
-    const double log_p = log_probs[i];
-    kl += std::exp(log_p) * (log_p - (logits[i] - sum));
+    const double log_p = log_probs[i], p = std::exp(log_p);
+    if (p != 0) kl += p * (log_p - (logits[i] - sum));
   }
-  return std::max(0.0, kl);
+  return kl;
 }
 
-QualityEstimate EstimateFrom(std::vector<double> kls) {
-  QualityEstimate estimate = {.n_tokens = std::ssize(kls)};
-  const auto n = static_cast<double>(kls.size());
-  for (const double kl : kls) estimate.kl += kl / n;
-  double squares = 0;
-  for (const double kl : kls) squares += (kl - estimate.kl) * (kl - estimate.kl);
-  if (n > 1) estimate.standard_error = std::sqrt(squares / (n - 1) / n);
+QualityEstimate EstimateFrom(std::vector<float> kls) {
+  MeanEstimate mean;
+  for (const float kl : kls) mean.Add(kl);
+  QualityEstimate estimate = {.kl = mean.mean(),
+                              .standard_error = mean.standard_error(),
+                              .p99 = std::numeric_limits<double>::quiet_NaN(),
+                              .n_tokens = mean.count()};
+  if (kls.empty() || std::isnan(estimate.kl)) return estimate;
   std::ranges::sort(kls);
-  estimate.p99 = kls[static_cast<size_t>(0.99 * (n - 1))];
+  estimate.p99 = Percentile(kls, 0.99);
   return estimate;
 }
 
@@ -132,14 +131,14 @@ Result<void> QualitySearch::AddOwnTexts(Session& full) {
   for (int i = 0; i < kOwnTexts && left > 0; ++i) {
     QualityProbe probe;
     WINNOW_ASSIGN(TokenId token, sampler.Sample(first));
-    while (true) {
+    // What would come after the end says nothing.
+    for (; left > 0 && !tokenizer.IsEndOfGeneration(token); --left) {
       probe.tokens.push_back(token);
-      if (--left == 0 || tokenizer.IsEndOfGeneration(token)) break;
       WINNOW_TRY(full.Decode(token));
       WINNOW_ASSIGN(token, sampler.Sample(full.logits()));
     }
     full.Truncate(n_text_);
-    probes_.push_back(std::move(probe));
+    if (!probe.tokens.empty()) probes_.push_back(std::move(probe));
   }
   return {};
 }
@@ -177,7 +176,7 @@ Result<void> QualitySearch::ReadFull(Session& full) {
     WINNOW_TRY(Read(full, n_text_, probe, [&](std::span<const float> logits) {
       const size_t at = log_probs_.size();
       log_probs_.resize(at + logits.size());
-      WriteLogProbs(logits, std::span(log_probs_).subspan(at));
+      LogSoftmax(logits, std::span(log_probs_).subspan(at));
     }));
   }
   return {};
@@ -185,25 +184,26 @@ Result<void> QualitySearch::ReadFull(Session& full) {
 
 std::optional<int64_t> QualitySearch::next() const {
   if (passes_ == fails_) return std::nullopt;
-  return budgets_[passes_ + (fails_ - passes_) / 2];
+  return budgets_[NextIndex()];
 }
 
 Result<void> QualitySearch::Try(Session& compressed) {
   WINNOW_CHECK(passes_ < fails_);
-  std::vector<double> kls;
+  std::vector<float> kls;
   size_t at = 0;
   for (const QualityProbe& probe : probes_) {
     WINNOW_TRY(Read(compressed, n_text_, probe, [&](std::span<const float> logits) {
-      kls.push_back(KlDivergence(std::span(log_probs_).subspan(at, logits.size()), logits));
+      kls.push_back(static_cast<float>(
+          KlDivergence(std::span(log_probs_).subspan(at, logits.size()), logits)));
       at += logits.size();
     }));
   }
-  const Tried tried = {.budget = *next(), .estimate = EstimateFrom(std::move(kls))};
-  const size_t i = passes_ + (fails_ - passes_) / 2;
-  // Not a number is not within it.
-  if (tried.estimate.bound() <= target_) {
+  const size_t i = NextIndex();
+  const QualityEstimate estimate = EstimateFrom(std::move(kls));
+  // Neither nothing nor what is no number is within it.
+  if (estimate.n_tokens > 0 && estimate.bound() <= target_) {
     passes_ = i + 1;
-    best_ = tried;
+    estimate_ = estimate;
   } else {
     fails_ = i;
   }
@@ -213,11 +213,10 @@ Result<void> QualitySearch::Try(Session& compressed) {
 
 QualityFound QualitySearch::found() const {
   WINNOW_CHECK(passes_ == fails_);
-  const int64_t budget = best_ ? best_->budget : n_text_;
-  return {.target = target_,
-          .budget = budget,
+  const int64_t budget = passes_ > 0 ? budgets_[passes_ - 1] : n_text_;
+  return {.budget = budget,
           .share = static_cast<double>(budget) / static_cast<double>(n_text_),
-          .estimate = best_ ? best_->estimate : QualityEstimate{},
+          .estimate = estimate_,
           .n_tried = n_tried_};
 }
 

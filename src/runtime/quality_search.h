@@ -27,10 +27,9 @@ struct QualityEstimate {
 
 // What a search ended with.
 struct QualityFound {
-  double target = 0;
   int64_t budget = 0;             // slots per KV head; all of the prompt's where no less would do
   double share = 0;               // of the prompt's tokens
-  QualityEstimate estimate = {};  // under that budget; zeros where everything stays
+  QualityEstimate estimate = {};  // under that budget; of no tokens where everything stays
   int n_tried = 0;                // budgets
 };
 
@@ -52,28 +51,25 @@ class QualitySearch {
   // Error: the context has no room for probes after a text of n_text tokens.
   static Result<void> CheckRoom(int64_t n_text, int64_t capacity);
 
-  // `full`: a session without a method that holds the whole text, and its logits; it ends as it
-  // was. prompt: the text's last tokens, of which parts are asked for. min_budget: the smallest
-  // that the method takes. Requires: CheckRoom passed. Error: that of
-  // the model.
+  // `full`: a session without a method that holds the whole text, and its logits, which it loses.
+  // prompt: the text's last tokens, of which parts are asked for. min_budget: the smallest that the
+  // method takes. Requires: CheckRoom passed. Error: that of the model.
   static Result<QualitySearch> Begin(Session& full, std::span<const tokenizer::TokenId> prompt,
                                      double target, int64_t min_budget);
 
   // The budget to try next; nothing: the search is over.
   std::optional<int64_t> next() const;
-  // Reads the probes over a compressed cache under that budget: a session without a method, which
-  // ends as it was. Error: that of the model.
+  // Reads the probes over a cache that was compressed to that budget, in a session without a
+  // method, which holds the same text afterwards. Error: that of the model.
   Result<void> Try(Session& compressed);
   // Requires: the search is over.
   QualityFound found() const;
   int n_tried() const { return n_tried_; }
+  std::span<const QualityProbe> probes() const { return probes_; }
 
  private:
-  struct Tried {
-    int64_t budget = 0;
-    QualityEstimate estimate;
-  };
   QualitySearch() = default;
+  size_t NextIndex() const { return passes_ + (fails_ - passes_) / 2; }
   Result<void> AddOwnTexts(Session& full);
   Result<void> AddParts(Session& full, std::span<const tokenizer::TokenId> prompt, int64_t room);
   Result<void> ReadFull(Session& full);
@@ -85,7 +81,7 @@ class QualitySearch {
   std::vector<int64_t> budgets_;  // that can be tried, falling
   size_t passes_ = 0;             // as many of them are taken to be within the target
   size_t fails_ = 0;              // from this one on they are not
-  std::optional<Tried> best_;     // the smallest within the target
+  QualityEstimate estimate_;      // of the last that was found to be
   int n_tried_ = 0;
 };
 

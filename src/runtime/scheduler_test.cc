@@ -240,18 +240,8 @@ TEST_F(SchedulerTest, AnswersMoreThanItWasAskedForAtATime) {
 
 // NaN in the weights' way: an embedding row that is not a number fails those who name it.
 TEST_F(SchedulerTest, LogitsThatAreNoNumbersFailThatRequestOnly) {
-  model::testing::TinySpec spec = model::testing::MakeTinySpec("llama");
-  auto builder = model::testing::TinyBuilder(spec);
-  model::testing::AddTinyTokenizer(builder, testing::kVocabulary);
-  std::vector<std::byte> bytes = builder.Bytes();
-  auto file = gguf::File::Parse(bytes).value();
-  for (const gguf::Tensor& tensor : file->tensors()) {
-    if (tensor.name != "token_embd.weight") continue;
-    const auto offset = static_cast<size_t>(tensor.bytes.data() - file->contents()[0].data());
-    const float nan = std::numeric_limits<float>::quiet_NaN();
-    std::memcpy(bytes.data() + offset + 66 * 64 * sizeof(float), &nan, sizeof(nan));
-  }
-  engine_ = Engine::Open({.file = gguf::File::Parse(bytes).value(), .n_threads = 1}, log_).value();
+  const auto file = testing::TinyFileWithNan(model::testing::MakeTinySpec("llama"), 66);
+  engine_ = Engine::Open({.file = file, .n_threads = 1}, log_).value();
   Make(Options());
   std::vector<TokenId> poisoned = Prompt(9, 1);
   poisoned.back() = 66;

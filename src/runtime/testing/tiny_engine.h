@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -20,6 +22,23 @@ inline std::shared_ptr<const gguf::File> TinyFile(const model::testing::TinySpec
   auto builder = model::testing::TinyBuilder(spec);
   model::testing::AddTinyTokenizer(builder, kVocabulary);
   return gguf::File::Parse(builder.Bytes()).value();
+}
+
+// The same, but the embedding of one token holds a number that is none.
+inline std::shared_ptr<const gguf::File> TinyFileWithNan(const model::testing::TinySpec& spec,
+                                                         TokenId token) {
+  auto builder = model::testing::TinyBuilder(spec);
+  model::testing::AddTinyTokenizer(builder, kVocabulary);
+  std::vector<std::byte> bytes = builder.Bytes();
+  const auto file = gguf::File::Parse(bytes).value();
+  for (const gguf::Tensor& tensor : file->tensors()) {
+    if (tensor.name != "token_embd.weight") continue;
+    const auto offset = static_cast<size_t>(tensor.bytes.data() - file->contents()[0].data());
+    const size_t row_bytes = tensor.bytes.size() / kVocabulary;
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    std::memcpy(bytes.data() + offset + static_cast<size_t>(token) * row_bytes, &nan, sizeof(nan));
+  }
+  return gguf::File::Parse(bytes).value();
 }
 
 inline std::unique_ptr<Engine> TinyEngine(const model::testing::TinySpec& spec,
