@@ -4,51 +4,18 @@
 #include <utility>
 
 #include "base/nearest.h"
+#include "compression/forwarding_method.h"
 #include "compression/methods/methods.h"
 
 namespace winnow::compression {
 namespace {
 
 // A method that says how it was asked for.
-class Specified final : public Method {
+class Specified final : public ForwardingMethod {
  public:
-  Specified(MethodPtr method, std::string spec)
-      : method_(std::move(method)), traits_(method_->traits()) {
+  Specified(MethodPtr method, std::string spec) : ForwardingMethod(std::move(method)) {
     traits_.spec = std::move(spec);
   }
-
-  const Traits& traits() const override { return traits_; }
-  Needs needs() const override { return method_->needs(); }
-  void Decide(const LayerCall& call, PlanList& plans) const override {
-    method_->Decide(call, plans);
-  }
-  std::unique_ptr<Memory> MakeMemory() const override { return method_->MakeMemory(); }
-  void ObserveReplay(const LayerCall& call) const override { method_->ObserveReplay(call); }
-  void DecideAll(const LayerCall& call, PlanList& plans) const override {
-    method_->DecideAll(call, plans);
-  }
-  int64_t MaxSlots(int64_t budget, int64_t n) const override {
-    return method_->MaxSlots(budget, n);
-  }
-  int64_t TotalSlots(int64_t budget, int64_t n, int n_layers) const override {
-    return method_->TotalSlots(budget, n, n_layers);
-  }
-  int64_t TotalRows(int64_t budget, int64_t n, int n_layers) const override {
-    return method_->TotalRows(budget, n, n_layers);
-  }
-  int64_t LayerSlots(int layer, int n_layers, int64_t budget, int64_t n) const override {
-    return method_->LayerSlots(layer, n_layers, budget, n);
-  }
-  int64_t LayerRows(int layer, int n_layers, int64_t budget, int64_t n) const override {
-    return method_->LayerRows(layer, n_layers, budget, n);
-  }
-  Sizes DecodeSizes(int64_t budget, int64_t n_prompt, int64_t n, int n_layers) const override {
-    return method_->DecodeSizes(budget, n_prompt, n, n_layers);
-  }
-
- private:
-  MethodPtr method_;
-  Traits traits_;
 };
 
 Result<const MethodEntry*> FindEntry(const std::string& name) {

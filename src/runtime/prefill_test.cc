@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include "compression/forwarding_method.h"
 #include "compression/registry.h"
 #include "runtime/testing/tiny_engine.h"
 
@@ -199,38 +200,20 @@ TEST_F(PrefillTest, ADecisionAtTheEndComesInPieces) {
 }
 
 // KVzip, told to bring rows of its replay.
-class RowCounter final : public compression::Method {
+class RowCounter final : public compression::ForwardingMethod {
  public:
-  const compression::Traits& traits() const override { return kvzip_->traits(); }
+  RowCounter() : ForwardingMethod(compression::MakeMethod("kvzip:chunk=64").value()) {}
   compression::Needs needs() const override {
-    compression::Needs needs = kvzip_->needs();
+    compression::Needs needs = method_->needs();
     needs.replay.rows = {.which = attention::RowSpec::Which::kEven, .n = 16, .queries = true};
     return needs;
   }
-  std::unique_ptr<compression::Memory> MakeMemory() const override { return kvzip_->MakeMemory(); }
   void ObserveReplay(const compression::LayerCall& call) const override {
     if (call.layer == 0) n_rows.push_back(static_cast<int>(call.rows->rows.size()));
-    kvzip_->ObserveReplay(call);
-  }
-  void Decide(const compression::LayerCall& call, compression::PlanList& plans) const override {
-    kvzip_->Decide(call, plans);
-  }
-  void DecideAll(const compression::LayerCall& call, compression::PlanList& plans) const override {
-    kvzip_->DecideAll(call, plans);
-  }
-
-  int64_t MaxSlots(int64_t budget, int64_t n) const override { return kvzip_->MaxSlots(budget, n); }
-  int64_t TotalSlots(int64_t budget, int64_t n, int n_layers) const override {
-    return kvzip_->TotalSlots(budget, n, n_layers);
-  }
-  int64_t LayerSlots(int layer, int n_layers, int64_t budget, int64_t n) const override {
-    return kvzip_->LayerSlots(layer, n_layers, budget, n);
+    method_->ObserveReplay(call);
   }
 
   mutable std::vector<int> n_rows;  // of each pass
-
- private:
-  compression::MethodPtr kvzip_ = compression::MakeMethod("kvzip:chunk=64").value();
 };
 
 TEST(PrefillReplay, ChoosesRowsOfAllPassesTogether) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "compression/forwarding_method.h"
 #include "compression/registry.h"
 #include "runtime/quality_search.h"
 #include "runtime/session.h"
@@ -104,38 +105,13 @@ INSTANTIATE_TEST_SUITE_P(Methods, QualityTest,
                                            "streaming", "keydiff"));
 
 // The same method, but for the search: it reads the prompt anew for every budget.
-class ReadsAnew final : public compression::Method {
+class ReadsAnew final : public compression::ForwardingMethod {
  public:
   explicit ReadsAnew(const std::string& spec)
-      : method_(compression::MakeMethod(spec).value()), traits_(method_->traits()) {
+      : ForwardingMethod(compression::MakeMethod(spec).value()) {
     EXPECT_TRUE(traits_.decisions.learns_for_all_budgets);
     traits_.decisions.learns_for_all_budgets = false;
   }
-  const compression::Traits& traits() const override { return traits_; }
-  compression::Needs needs() const override { return method_->needs(); }
-  std::unique_ptr<compression::Memory> MakeMemory() const override { return method_->MakeMemory(); }
-  void Decide(const compression::LayerCall& call, compression::PlanList& plans) const override {
-    method_->Decide(call, plans);
-  }
-  void ObserveReplay(const compression::LayerCall& call) const override {
-    method_->ObserveReplay(call);
-  }
-  void DecideAll(const compression::LayerCall& call, compression::PlanList& plans) const override {
-    method_->DecideAll(call, plans);
-  }
-  int64_t MaxSlots(int64_t budget, int64_t n) const override {
-    return method_->MaxSlots(budget, n);
-  }
-  int64_t TotalSlots(int64_t budget, int64_t n, int n_layers) const override {
-    return method_->TotalSlots(budget, n, n_layers);
-  }
-  int64_t LayerSlots(int layer, int n_layers, int64_t budget, int64_t n) const override {
-    return method_->LayerSlots(layer, n_layers, budget, n);
-  }
-
- private:
-  compression::MethodPtr method_;
-  compression::Traits traits_;
 };
 
 TEST(Quality, OneReadingFindsWhatManyFind) {
