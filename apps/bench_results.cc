@@ -5,6 +5,7 @@
 #include <ctime>
 #include <utility>
 
+#include "base/fixed.h"
 #include "base/machine.h"
 #include "console.h"
 #include "gguf/summary.h"

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "base/fixed.h"
 #include "build.h"
 #include "chat/document.h"
 #include "command_files.h"

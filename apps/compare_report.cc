@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fixed.h"
 #include "console.h"
 #include "eval/metrics/keywords.h"
 #include "report/page/page.h"

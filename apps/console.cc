@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -13,6 +12,8 @@
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "base/fixed.h"
 
 namespace winnow::apps {
 namespace {
@@ -151,13 +152,6 @@ void ProgressLine::Erase() {
   if (!std::exchange(shown_, false) || !std::exchange(progress_shown, false)) return;
   std::fputs("\r\033[K", stderr);
   std::fflush(stderr);
-}
-
-std::string Fixed(double value, int digits) {
-  if (std::isnan(value)) return "nan";  // a sign would say nothing
-  std::array<char, 64> buffer;
-  std::snprintf(buffer.data(), buffer.size(), "%.*f", digits, value);
-  return buffer.data();
 }
 
 std::string PadLeft(std::string text, size_t width) {

@@ -59,7 +59,6 @@ std::string HumanBytes(int64_t bytes);
 std::string HumanCount(int64_t count);
 // "1 h 02 min", "3 min 20 s", "12 s".
 std::string HumanDuration(double seconds);
-std::string Fixed(double value, int digits);  // "nan", "inf", "-inf" for what is not finite
 // `text` filled with spaces on the left to `width`.
 std::string PadLeft(std::string text, size_t width);
 

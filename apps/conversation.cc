@@ -3,6 +3,7 @@
 #include <span>
 #include <utility>
 
+#include "base/fixed.h"
 #include "base/sha256.h"
 #include "document.h"
 #include "interrupt.h"

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fixed.h"
 #include "commands.h"
 #include "gguf/summary.h"
 #include "model/model.h"

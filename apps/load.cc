@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/internal.h"
+#include "base/fixed.h"
 #include "compression/parameters.h"
 #include "console.h"
 #include "gguf/file_type.h"

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/fixed.h"
 #include "base/machine.h"
 #include "command_files.h"
 #include "commands.h"

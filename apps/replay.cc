@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/fixed.h"
 #include "base/thread_pool.h"
 #include "command_files.h"
 #include "commands.h"

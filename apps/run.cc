@@ -1,3 +1,4 @@
+#include "base/fixed.h"
 #include "command_files.h"
 #include "commands.h"
 #include "constraint_flags.h"

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/fixed.h"
 #include "base/machine.h"
 #include "console.h"
 #include "kv_flags.h"

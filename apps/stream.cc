@@ -1,5 +1,6 @@
 #include "stream.h"
 
+#include "base/fixed.h"
 #include "base/machine.h"
 #include "eval/run/stream.h"
 #include "interrupt.h"

@@ -1,7 +1,6 @@
 #include "eval/report/means.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 namespace winnow::eval {
@@ -79,16 +78,6 @@ std::optional<double> ErrorOfMean(const std::vector<Summary>& groups) {
 
 bool IsNoise(double value, std::optional<double> error) {
   return value == 0 || (error && std::abs(value) <= 2 * *error);
-}
-
-std::string Fixed(double value, int digits) {
-  char text[64];
-  const auto end =
-      std::to_chars(text, text + sizeof(text), value, std::chars_format::fixed, digits);
-  const std::string fixed = end.ec == std::errc() ? std::string(text, end.ptr) : "inf";
-  // No minus before nothing.
-  return fixed.find_first_of("123456789i") == std::string::npos && fixed[0] == '-' ? fixed.substr(1)
-                                                                                   : fixed;
 }
 
 }  // namespace winnow::eval

@@ -23,7 +23,4 @@ std::optional<double> ErrorOfMean(const std::vector<Summary>& groups);
 // Whether a value cannot be told from zero: it is, or lies within two standard errors of it.
 bool IsNoise(double value, std::optional<double> error);
 
-// With so many decimals; no minus before nothing.
-std::string Fixed(double value, int digits);
-
 }  // namespace winnow::eval

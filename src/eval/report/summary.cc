@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/fixed.h"
 #include "eval/report/means.h"
 
 namespace winnow::eval {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/fixed.h"
 #include "eval/report/means.h"
 #include "eval/report/summary.h"
 #include "eval/run/equal_bytes.h"
