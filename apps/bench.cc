@@ -219,7 +219,7 @@ Result<std::unique_ptr<runtime::Session>> SessionAtEqualBytes(
   WINNOW_ASSIGN(const auto chosen,
                 eval::AtEqualBytes(engine, options, share, prompt, [&] { return !interrupted; }));
   if (!chosen) return std::unique_ptr<runtime::Session>();
-  return runtime::Session::Make(engine, *chosen);
+  return runtime::Session::Make(engine, chosen->options);
 }
 
 // What the test will take at most; settles how many sequences it has.

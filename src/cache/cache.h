@@ -41,6 +41,14 @@ struct CacheShape {
     for (const LayerShape& one : by_layer) n += one.n_kv_heads;
     return n;
   }
+  // Of the keys and values of a token, in all layers.
+  int64_t numbers_per_token() const {
+    int64_t n = 0;
+    for (int i = 0; i < n_layers; ++i) {
+      n += layer(i).n_kv_heads * (int64_t{layer(i).key_dim} + layer(i).value_dim);
+    }
+    return n;
+  }
   bool operator==(const CacheShape&) const = default;
 };
 

@@ -281,13 +281,7 @@ CacheParts Session::cache_parts() const {
 
 int64_t Session::cache_bytes_full_f16() const {
   constexpr int64_t kHalfBytes = 2;
-  const cache::CacheShape shape = data_->engine->model().cache_shape();
-  int64_t n_numbers = 0;  // of a token
-  for (int i = 0; i < shape.n_layers; ++i) {
-    const cache::LayerShape layer = shape.layer(i);
-    n_numbers += layer.n_kv_heads * (int64_t{layer.key_dim} + layer.value_dim);
-  }
-  return n_tokens() * n_numbers * kHalfBytes;
+  return n_tokens() * data_->engine->model().cache_shape().numbers_per_token() * kHalfBytes;
 }
 
 Engine& Session::engine() const { return *data_->engine; }

@@ -103,6 +103,9 @@ class Session {
 
   // A deep copy: several questions on one document. Error: memory refused.
   Result<std::unique_ptr<Session>> Fork() const;
+  // One that evicts nothing more, and generates with all the entries that are left. Error: memory
+  // refused.
+  Result<std::unique_ptr<Session>> ForkWithoutMethod() const { return CopyWithoutMethod({}); }
 
   // What its cache takes at most for a prompt and the tokens generated after it. Error: as Prefill,
   // where the memory limit does not allow the prompt.

@@ -90,6 +90,23 @@ class Budgets(CliTest):
             asked = float(row["budget"].split()[-1])
             self.assertTrue(0.9 * asked < row["cache_share"] <= 1.005 * asked, row)
 
+    def test_equal_bytes_are_a_size(self):
+        """What is found is the result under some size, and under one that hardly leaves room for a larger one."""
+        data = self.file("data.txt", TEXT * 3)
+        tasks = [["needle", "--data", data, "--needle", "code", "--lengths", "300", "--depths", "50"],
+                 ["needle", "--data", data, "--needle", "code", "--lengths", "300", "--depths", "50", "--hide-question"],
+                 ["kld", "--data", data, "--lengths", "256", "--chunks", "1"]]
+        outcome = lambda result: [result[what] for what in ("scores", "kept", "cache_bytes_with_lists")] + [result["details"].get("answer")]
+        for task in tasks:
+            for method in ("snapkv:window=8", "ems", "d2o:total=true", "cake"):
+                with self.subTest(task=task, method=method):
+                    flags = ["eval", *task, "-m", self.model, "--kv-method", method, "--json", "-"]
+                    found = self.assert_done(winnow(*flags, "--equal-bytes", "0.3")).json["samples"][0]["results"][1]
+                    sizes = self.assert_done(winnow(*flags, "--kv-size", ",".join(map(str, range(16, 100))))).json["samples"][0]["results"][1:]
+                    fits = [r for r in sizes if r["cache_bytes_with_lists"] <= 0.3 * r["cache_bytes_full_f16"]]
+                    self.assertIn(outcome(found), map(outcome, fits))
+                    self.assertGreater(found["cache_bytes_with_lists"], 0.96 * max(r["cache_bytes_with_lists"] for r in fits))
+
     def test_one_budget_at_a_time_elsewhere(self):
         self.assert_misused(winnow("run", "-m", self.model, "-p", "a", "--kv-method", "streaming", "--equal-bytes", "0.5"), "--equal-bytes")
         self.assert_misused(self.compare("--kv-method", "streaming", "--equal-bytes", "2"), "more than 0 and at most 1")

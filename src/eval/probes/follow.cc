@@ -20,7 +20,7 @@ Result<std::optional<Followed>> Follow(const ProbeTask& task, const Candidate& c
                                [&] { return task.Progressed(portion.done_before); });
     if (!chosen) return named(chosen.error());
     if (!*chosen) return std::optional<Followed>();
-    options = **std::move(chosen);
+    options = std::move((*chosen)->options);
   }
   options.compression = followed.tracker->Following(options.compression);
   auto session = runtime::Session::Make(task.engine, options);

@@ -41,7 +41,7 @@ class Comparison {
       WINNOW_ASSIGN(auto chosen, AtEqualBytes(engine_, session_options, candidate.equal_bytes,
                                               prompt_.tokens, [this] { return KeepGoing(); }));
       if (!chosen) return false;
-      session_options = *std::move(chosen);
+      session_options = std::move(chosen->options);
     }
     KeptTracker tracker;
     runtime::SessionOptions own = session_options;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
+#include <utility>
 
 namespace winnow::eval {
 namespace {
@@ -10,90 +10,160 @@ namespace {
 using runtime::Session;
 using runtime::SessionOptions;
 
-// Below the share by so little is as good as on it.
-constexpr double kCloseEnough = 0.99;
-// Of the search; each reads the prompt once.
+constexpr double kCloseEnough = 0.99;  // of the bytes that are allowed
 constexpr int kMaxTrials = 12;
+// A line this much steeper or flatter than proportion says nothing of other sizes.
+constexpr double kMaxBend = 4;
 
-// Bytes after the prompt under one size, and those of a full f16 cache. nullopt: stopped.
-struct Measured {
-  double bytes = 0;
-  double full_bytes = 0;
-};
-Result<std::optional<Measured>> Measure(runtime::Engine& engine, SessionOptions options,
-                                        int64_t size, std::span<const TokenId> prompt,
-                                        const std::function<bool()>& keep_going) {
+// The prompt, compressed to one size. nullptr: stopped.
+Result<std::unique_ptr<Session>> Compress(runtime::Engine& engine, SessionOptions options,
+                                          int64_t size, std::span<const TokenId> prompt,
+                                          const std::function<bool()>& keep_going) {
   options.compression.size = size;
   options.compression.on_plan = {};
   options.on_projections = {};
-  WINNOW_ASSIGN(const auto session, Session::Make(engine, options));
+  WINNOW_ASSIGN(std::unique_ptr<Session> session, Session::Make(engine, options));
   Session::PrefillOptions prefill;
   prefill.progress = [&](double) { return !keep_going || keep_going(); };
   WINNOW_ASSIGN(const bool finished, session->Prefill(prompt, prefill));
-  if (!finished) return std::optional<Measured>();
-  return std::optional(Measured{static_cast<double>(session->cache_bytes_with_lists()),
-                                static_cast<double>(session->cache_bytes_full_f16())});
+  if (!finished) session.reset();
+  return session;
 }
 
-// The size if every head kept as many entries, with lists of its own.
-Result<int64_t> FirstGuess(runtime::Engine& engine, SessionOptions options, int64_t smallest,
-                           double share, int64_t n_prompt) {
-  constexpr double kHalfBytes = 2;
+// What one more entry in every KV head takes, with lists of its own.
+Result<double> BytesPerSize(runtime::Engine& engine, SessionOptions options, int64_t smallest) {
   options.compression.size = smallest;
   WINNOW_ASSIGN(const auto session, Session::Make(engine, options));
   const cache::Cache& cache = session->cache();
   const cache::CacheShape& shape = cache.config().shape;
-  const double full = kHalfBytes * (shape.key_dim + shape.value_dim) / cache.config().n_copies;
-  const auto own = static_cast<double>(cache.bytes_per_slot(0) + cache.state_bytes_per_slot() +
-                                       cache.max_list_bytes_per_slot());
-  return static_cast<int64_t>(share * static_cast<double>(n_prompt) * full / own);
+  int64_t bytes = 0;
+  for (int layer = 0; layer < shape.n_layers; ++layer) {
+    bytes += shape.layer(layer).n_kv_heads *
+             (cache.bytes_per_slot(layer) + cache.state_bytes_per_slot() +
+              cache.max_list_bytes_per_slot());
+  }
+  return static_cast<double>(bytes);
 }
 
 }  // namespace
+
+SizeSearch::SizeSearch(const Limits& limits)
+    : limits_(limits),
+      fits_(limits.smallest - 1),
+      exceeds_(limits.largest + 1),
+      next_(Within(limits.bytes / limits.bytes_per_size)) {}
+
+int64_t SizeSearch::Within(double size) const {
+  // What is out of range must not become an integer.
+  return static_cast<int64_t>(
+      std::clamp(size, static_cast<double>(fits_ + 1), static_cast<double>(exceeds_ - 1)));
+}
+
+std::optional<int64_t> SizeSearch::next() const {
+  if (done_ || exceeds_ - fits_ <= 1) return std::nullopt;
+  return next_;
+}
+
+void SizeSearch::Add(double bytes) {
+  const int64_t size = next_;
+  const bool fits = bytes <= limits_.bytes;
+  (fits ? fits_ : exceeds_) = size;
+  ++n_tried_;
+  done_ = n_tried_ == kMaxTrials || (fits && (bytes >= kCloseEnough * limits_.bytes ||
+                                              bytes + limits_.bytes_per_size > limits_.bytes));
+  if (exceeds_ - fits_ <= 1) return;
+  if (n_tried_ < kMaxTrials / 2) {
+    // Bytes grow in proportion to the size, or on the line through the last two.
+    double slope = bytes / static_cast<double>(size);
+    if (n_tried_ > 1) {
+      const double line = (bytes - last_bytes_) / static_cast<double>(size - last_size_);
+      if (line > slope / kMaxBend && line < slope * kMaxBend) slope = line;
+    }
+    // Where that leads the same way again, it goes at least twice as far.
+    const double again = n_tried_ > 1 && fits == last_fits_
+                             ? 2 * std::abs(static_cast<double>(size - last_size_))
+                             : 1;
+    const double step = std::max(again, std::abs(limits_.bytes - bytes) / slope);
+    next_ = Within(static_cast<double>(size) + (fits ? step : -step));
+  } else {
+    next_ = fits_ + (exceeds_ - fits_) / 2;
+  }
+  last_size_ = size;
+  last_bytes_ = bytes;
+  last_fits_ = fits;
+}
 
 std::string Candidate::Name() const {
   if (!compression.method) return "full";
   return compression.method->traits().spec + (budget.empty() ? "" : " " + budget);
 }
 
-Result<std::optional<SessionOptions>> AtEqualBytes(runtime::Engine& engine,
-                                                   const SessionOptions& options, double share,
-                                                   std::span<const TokenId> prompt,
-                                                   const std::function<bool()>& keep_going) {
-  SessionOptions chosen = options;
-  chosen.compression.ratio = 0;
-  chosen.compression.memory_bytes = 0;
+Result<std::optional<EqualBytes>> AtEqualBytes(runtime::Engine& engine,
+                                               const SessionOptions& options, double share,
+                                               std::span<const TokenId> prompt,
+                                               const std::function<bool()>& keep_going) {
+  constexpr int64_t kHalfBytes = 2;
+  EqualBytes found = {.options = options};
+  found.options.compression.ratio = 0;
+  found.options.compression.memory_bytes = 0;
   const int64_t smallest = std::max<int64_t>(1, options.compression.method->traits().budget.min);
-  const auto n_prompt = static_cast<int64_t>(prompt.size());
-  // Sizes known to fit and known to be too large.
-  int64_t fits = smallest - 1;
-  int64_t exceeds = std::max(n_prompt, smallest) + 1;
-  WINNOW_ASSIGN(int64_t next, FirstGuess(engine, chosen, smallest, share, n_prompt));
-  for (int trial = 0; trial < kMaxTrials && exceeds - fits > 1; ++trial) {
-    next = std::clamp(next, fits + 1, exceeds - 1);
-    WINNOW_ASSIGN(const auto measured, Measure(engine, chosen, next, prompt, keep_going));
-    if (!measured) return std::optional<SessionOptions>();
-    const double wanted = share * measured->full_bytes;
-    const bool within = measured->bytes <= wanted;
-    const auto size = static_cast<double>(next);
-    (within ? fits : exceeds) = next;
-    if (within && measured->bytes >= kCloseEnough * wanted) break;
-    // Bytes grow about in proportion to the size; where that leads nowhere, halves.
-    const auto proportional = static_cast<int64_t>(std::floor(size * wanted / measured->bytes));
-    const bool new_size = proportional > fits && proportional < exceeds && trial < kMaxTrials / 2;
-    next = new_size ? proportional : fits + (exceeds - fits) / 2;
+  const int64_t n_prompt = std::ssize(prompt);
+  const int64_t full = n_prompt * kHalfBytes * engine.model().cache_shape().numbers_per_token();
+  WINNOW_ASSIGN(const double bytes_per_size, BytesPerSize(engine, found.options, smallest));
+  SizeSearch search({.smallest = smallest,
+                     .largest = std::max(n_prompt, smallest),
+                     .bytes = share * static_cast<double>(full),
+                     .bytes_per_size = bytes_per_size});
+  while (const std::optional<int64_t> size = search.next()) {
+    WINNOW_ASSIGN(std::unique_ptr<Session> session,
+                  Compress(engine, found.options, *size, prompt, keep_going));
+    if (!session) return std::optional<EqualBytes>();
+    search.Add(static_cast<double>(session->cache_bytes_with_lists()));
+    if (search.found() == *size) found.session = std::move(session);
   }
-  chosen.compression.size = std::max(fits, smallest);
-  return std::optional(std::move(chosen));
+  found.options.compression.size = search.found();
+  return std::optional(std::move(found));
 }
+
+namespace {
+
+// What a workload asks for. nullopt: stopped.
+Result<std::optional<EqualBytes>> Choose(const RunContext& run_context,
+                                         std::span<const TokenId> prompt) {
+  const SessionOptions& options = run_context.options;
+  if (run_context.equal_bytes <= 0 || !options.compression.method) {
+    return std::optional(EqualBytes{.options = options});
+  }
+  return AtEqualBytes(run_context.engine, options, run_context.equal_bytes, prompt,
+                      [&] { return run_context.KeepGoing(0); });
+}
+
+}  // namespace
 
 Result<std::optional<SessionOptions>> OptionsFor(const RunContext& run_context,
                                                  std::span<const TokenId> prompt) {
-  if (run_context.equal_bytes <= 0 || !run_context.options.compression.method) {
-    return std::optional(run_context.options);
-  }
-  return AtEqualBytes(run_context.engine, run_context.options, run_context.equal_bytes, prompt,
-                      [&] { return run_context.KeepGoing(0); });
+  WINNOW_ASSIGN(auto chosen, Choose(run_context, prompt));
+  if (!chosen) return std::optional<SessionOptions>();
+  return std::optional(std::move(chosen->options));
+}
+
+Result<std::unique_ptr<Session>> MakeSession(const RunContext& run_context,
+                                             std::span<const TokenId> prompt) {
+  WINNOW_ASSIGN(auto chosen, Choose(run_context, prompt));
+  if (!chosen) return std::unique_ptr<Session>();
+  if (chosen->session) return std::move(chosen->session);
+  return Session::Make(run_context.engine, chosen->options);
+}
+
+Result<std::unique_ptr<Session>> ReadPrompt(const RunContext& run_context,
+                                            std::span<const TokenId> prompt, double share) {
+  WINNOW_ASSIGN(std::unique_ptr<Session> session, MakeSession(run_context, prompt));
+  if (!session || session->n_tokens() > 0) return session;
+  Session::PrefillOptions options;
+  options.progress = [&](double done) { return run_context.KeepGoing(share * done); };
+  WINNOW_ASSIGN(const bool read, session->Prefill(prompt, options));
+  if (!read) session.reset();
+  return session;
 }
 
 }  // namespace winnow::eval

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,20 +27,66 @@ struct Candidate {
   std::string Name() const;  // "snapkv:window=16 ratio 0.25"; "full" without a method
 };
 
-// `options` with the largest size (slots per KV head) under which the cache, with its lists, takes
-// no more than `share` of what `prompt` takes in f16 uncompressed, right after the prompt. What
-// reading it takes on the way is not limited. Found by reading the prompt under a few sizes: a
-// search that stops within 1 % below the share, or where the next larger size takes more. The
-// method's smallest size where that is more already. nullopt: stopped by keep_going. Errors: those
-// of the session. Requires: a method, 0 < share, no on_plan that must not see other sessions (it is
-// not called).
-Result<std::optional<runtime::SessionOptions>> AtEqualBytes(
-    runtime::Engine& engine, const runtime::SessionOptions& options, double share,
-    std::span<const TokenId> prompt, const std::function<bool()>& keep_going);
+// The largest size (slots per KV head) under which a cache takes no more than some bytes, found by
+// measuring a few. It stops within 1 % below them, or where one more entry in every KV head would
+// not fit; the smallest size where that is more already.
+class SizeSearch {
+ public:
+  struct Limits {
+    int64_t smallest = 1;  // sizes that can be tried
+    int64_t largest = 1;
+    double bytes = 0;           // that are allowed
+    double bytes_per_size = 0;  // of one more entry in every KV head
+  };
+  // Requires: 0 < smallest <= largest, bytes_per_size > 0.
+  explicit SizeSearch(const Limits& limits);
 
-// What a work runs a prompt with: the place's options, at equal bytes where it asks for that.
+  // The size to measure next; nothing: the search is over.
+  std::optional<int64_t> next() const;
+  // What the cache takes under that size, above 0.
+  void Add(double bytes);
+  int64_t found() const { return std::max(fits_, limits_.smallest); }
+
+ private:
+  int64_t Within(double size) const;
+
+  Limits limits_;
+  int64_t fits_ = 0;     // known to fit, or smallest - 1
+  int64_t exceeds_ = 0;  // known to be too large, or largest + 1
+  int64_t next_ = 0;
+  int64_t last_size_ = 0;  // that was measured
+  double last_bytes_ = 0;
+  bool last_fits_ = false;
+  int n_tried_ = 0;
+  bool done_ = false;
+};
+
+// A method's options at equal bytes.
+struct EqualBytes {
+  runtime::SessionOptions options;
+  // That holds the prompt under these options, with logits; nullptr where none was left.
+  std::unique_ptr<runtime::Session> session = nullptr;
+};
+
+// `options` with the largest size under which the cache, with its lists, takes no more than `share`
+// of what `prompt` takes in f16 uncompressed, right after the prompt. What reading it takes on the
+// way is not limited. Found by a SizeSearch that reads the prompt for every size. nullopt: stopped
+// by keep_going. Errors: those of the session. Requires: a method, 0 < share. on_plan and
+// on_projections are not called.
+Result<std::optional<EqualBytes>> AtEqualBytes(runtime::Engine& engine,
+                                               const runtime::SessionOptions& options, double share,
+                                               std::span<const TokenId> prompt,
+                                               const std::function<bool()>& keep_going);
+
+// What a workload runs a prompt with: its options, at equal bytes where it asks for that.
 Result<std::optional<runtime::SessionOptions>> OptionsFor(const RunContext& run_context,
                                                           std::span<const TokenId> prompt);
+// A session with these, which may hold the prompt already. nullptr: stopped.
+Result<std::unique_ptr<runtime::Session>> MakeSession(const RunContext& run_context,
+                                                      std::span<const TokenId> prompt);
+// One that does, with logits; that is `share` of the work. nullptr: stopped.
+Result<std::unique_ptr<runtime::Session>> ReadPrompt(const RunContext& run_context,
+                                                     std::span<const TokenId> prompt, double share);
 
 // Whether a cache of this share of the full f16 cache's bytes is larger than was asked for.
 inline bool Exceeds(double share, double equal_bytes) {

@@ -96,7 +96,7 @@ class Runner {
   }
 
   // False: stopped.
-  bool RunOne(const Workload& workload, const Variant& variant, const ResultKey& key,
+  bool RunOne(Workload& workload, const Variant& variant, const ResultKey& key,
               SampleResult& result) {
     RunContext run_context = {engine_, variant.options, variants_.front().options,
                               [this](double done) { return points_written_ && KeepGoing(done); }};

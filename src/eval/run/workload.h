@@ -49,7 +49,8 @@ struct RunContext {
   bool KeepGoing(double done) const { return !keep_going || keep_going(done); }
 };
 
-// What is done with a sample: plain data, made once and run under every method.
+// What is done with a sample: made once and run under every method, and never under two at a time.
+// It may keep what all of them are held against.
 class Workload {
  public:
   virtual ~Workload() = default;
@@ -58,7 +59,7 @@ class Workload {
   // Whether the outcome also depends on the cache it is held against (RunContext::full_options).
   virtual bool against_full() const { return false; }
   // Errors: those of the session (the method cannot hold this prompt under its budget).
-  virtual Result<Outcome> Run(const RunContext& place) const = 0;
+  virtual Result<Outcome> Run(const RunContext& place) = 0;
 };
 
 // Collects what a fingerprint is made of (FNV-1a, 64 bits). Texts and lists are told apart from

@@ -38,14 +38,9 @@ class ChoicesWorkload final : public Workload {
     return all.value();
   }
 
-  Result<Outcome> Run(const RunContext& run_context) const override {
-    WINNOW_ASSIGN(const auto session_options, OptionsFor(run_context, choices_.prompt.tokens));
-    if (!session_options) return Outcome{.stopped = true};
-    WINNOW_ASSIGN(const auto session, runtime::Session::Make(run_context.engine, *session_options));
-    runtime::Session::PrefillOptions prefill;
-    prefill.progress = [&](double done) { return run_context.KeepGoing(0.7 * done); };
-    WINNOW_ASSIGN(const bool finished, session->Prefill(choices_.prompt.tokens, prefill));
-    if (!finished) return Outcome{.stopped = true};
+  Result<Outcome> Run(const RunContext& run_context) override {
+    WINNOW_ASSIGN(const auto session, ReadPrompt(run_context, choices_.prompt.tokens, 0.7));
+    if (!session) return Outcome{.stopped = true};
     Outcome outcome;
     MeasureCache(*session, outcome);
     std::vector<double> log_probs;

@@ -43,12 +43,11 @@ class ConversationWorkload final : public Workload {
     return all.value();
   }
 
-  Result<Outcome> Run(const RunContext& run_context) const override {
+  Result<Outcome> Run(const RunContext& run_context) override {
     std::vector<ChatMessage> messages;
     WINNOW_ASSIGN(const auto first_prompt, FirstPrompt());
-    WINNOW_ASSIGN(const auto session_options, OptionsFor(run_context, first_prompt));
-    if (!session_options) return Outcome{.stopped = true};
-    WINNOW_ASSIGN(const auto session, runtime::Session::Make(run_context.engine, *session_options));
+    WINNOW_ASSIGN(const auto session, MakeSession(run_context, first_prompt));
+    if (!session) return Outcome{.stopped = true};
     WINNOW_ASSIGN(auto sampler,
                   runtime::Sampler::Make({.temperature = 0},
                                          run_context.engine.model().hyperparameters().vocabulary));

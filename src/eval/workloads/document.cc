@@ -34,14 +34,9 @@ class DocumentWorkload final : public Workload {
     return fingerprint.value();
   }
 
-  Result<Outcome> Run(const RunContext& run_context) const override {
-    WINNOW_ASSIGN(const auto session_options, OptionsFor(run_context, document_.tokens));
-    if (!session_options) return Outcome{.stopped = true};
-    WINNOW_ASSIGN(const auto session, Session::Make(run_context.engine, *session_options));
-    Session::PrefillOptions prefill;
-    prefill.progress = [&](double done) { return run_context.KeepGoing(kReading * done); };
-    WINNOW_ASSIGN(const bool read, session->Prefill(document_.tokens, prefill));
-    if (!read) return Outcome{.stopped = true};
+  Result<Outcome> Run(const RunContext& run_context) override {
+    WINNOW_ASSIGN(const auto session, ReadPrompt(run_context, document_.tokens, kReading));
+    if (!session) return Outcome{.stopped = true};
     Outcome outcome;
     MeasureCache(*session, outcome);
 

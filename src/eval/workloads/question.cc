@@ -25,10 +25,9 @@ class QuestionWorkload final : public Workload {
     return fingerprint.value();
   }
 
-  Result<Outcome> Run(const RunContext& run_context) const override {
-    WINNOW_ASSIGN(const auto session_options, OptionsFor(run_context, question_.prompt.tokens));
-    if (!session_options) return Outcome{.stopped = true};
-    WINNOW_ASSIGN(const auto session, runtime::Session::Make(run_context.engine, *session_options));
+  Result<Outcome> Run(const RunContext& run_context) override {
+    WINNOW_ASSIGN(const auto session, MakeSession(run_context, question_.prompt.tokens));
+    if (!session) return Outcome{.stopped = true};
     WINNOW_ASSIGN(auto sampler,
                   runtime::Sampler::Make({.temperature = 0},
                                          run_context.engine.model().hyperparameters().vocabulary));
@@ -54,8 +53,11 @@ class QuestionWorkload final : public Workload {
         {"prompt_tokens", answer.n_prompt},
         {"answer_tokens", static_cast<int64_t>(answer.tokens.size())},
         {"stop_reason", ToString(answer.stop_reason)},
-        {"first_token_ms", answer.timings.first_token_ms},
         {"tokens_per_second", answer.timings.decode_tokens_per_second()}};
+    // Where sizes were tried, the prompt was read before.
+    if (answer.n_reused == 0) {
+      outcome.details.Add("first_token_ms", answer.timings.first_token_ms);
+    }
     if (question_.prompt.truncated()) {
       outcome.details.Add("truncated_from", question_.prompt.n_whole);
     }

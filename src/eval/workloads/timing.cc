@@ -25,7 +25,7 @@ class TimingWorkload final : public Workload {
         .value();
   }
 
-  Result<Outcome> Run(const RunContext& run_context) const override {
+  Result<Outcome> Run(const RunContext& run_context) override {
     const runtime::BatchShape shape = {.n_prompt = static_cast<int64_t>(timing_.prompt.size()),
                                        .n_generate = timing_.n_generate};
     int64_t n_sequences = 1;

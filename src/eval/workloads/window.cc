@@ -1,8 +1,10 @@
 #include "eval/workloads/window.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/log_sum_exp.h"
@@ -21,8 +23,11 @@ using runtime::Session;
 // them. Rows are copies: the engine has one set of buffers, and two sessions take turns.
 class Rows {
  public:
+  // The session may hold the first of the tokens, with logits.
   Rows(std::unique_ptr<Session> session, std::span<const TokenId> tokens)
-      : session_(std::move(session)), tokens_(tokens) {}
+      : session_(std::move(session)), tokens_(tokens) {
+    if (session_->n_tokens() > 0) Keep(session_->n_tokens() - 1, session_->logits());
+  }
 
   const Session& session() const { return *session_; }
 
@@ -77,6 +82,18 @@ class Rows {
   std::vector<float> rows_;  // [row - first_row_, vocabulary]
 };
 
+// A session that goes on as this one does, and may read many tokens at a time where nothing more is
+// decided. Error: memory refused.
+Result<std::unique_ptr<Session>> InBlocks(std::unique_ptr<Session> session) {
+  const runtime::CompressionOptions& compression = session->compression();
+  if (!compression.method || compression.memory_bytes > 0) return session;
+  const compression::Traits& traits = compression.method->traits();
+  if (traits.decisions.evicts_in_decode || traits.attention != compression::AttentionPolicy{}) {
+    return session;
+  }
+  return session->ForkWithoutMethod();
+}
+
 class WindowWorkload final : public Workload {
  public:
   explicit WindowWorkload(Window window) : window_(std::move(window)) {}
@@ -97,11 +114,17 @@ class WindowWorkload final : public Workload {
 
   bool against_full() const override { return window_.against_full; }
 
-  Result<Outcome> Run(const RunContext& run_context) const override {
+  Result<Outcome> Run(const RunContext& run_context) override {
+    const runtime::CompressionOptions& compression = run_context.options.compression;
     // The first half is the prompt; streams have none, and no budget at equal bytes.
     const auto n_prompt = std::min(window_.tokens.size(), static_cast<size_t>(FirstScored()));
-    WINNOW_ASSIGN(const auto options,
-                  OptionsFor(run_context, std::span(window_.tokens).first(n_prompt)));
+    const auto prompt = std::span(window_.tokens).first(n_prompt);
+    if (window_.against_full && compression.prefill_chunk == 0) {
+      WINNOW_ASSIGN(auto session, ReadPrompt(run_context, prompt, kReading));
+      if (!session) return Outcome{.stopped = true};
+      return AgainstFull(run_context, std::move(session));
+    }
+    WINNOW_ASSIGN(const auto options, OptionsFor(run_context, prompt));
     if (!options) return Outcome{.stopped = true};
     WINNOW_ASSIGN(auto session, Session::Make(run_context.engine, *options));
     if (window_.mode == Window::Mode::kStream) return Stream(run_context, *session);
@@ -165,24 +188,24 @@ class WindowWorkload final : public Workload {
     return outcome;
   }
 
-  Result<Outcome> AgainstFull(const RunContext& run_context,
-                              std::unique_ptr<Session> session) const {
-    WINNOW_ASSIGN(auto full_session, Session::Make(run_context.engine, run_context.full_options));
-    Rows own(std::move(session), window_.tokens);
-    Rows full(std::move(full_session), window_.tokens);
-    const auto n_tokens = static_cast<int64_t>(window_.tokens.size());
+  Result<Outcome> AgainstFull(const RunContext& run_context, std::unique_ptr<Session> session) {
     Outcome outcome;
+    const bool has_prompt = session->n_tokens() > 0;
+    if (has_prompt) {
+      MeasureCache(*session, outcome);
+      WINNOW_ASSIGN(session, InBlocks(std::move(session)));
+    }
+    Rows own(std::move(session), window_.tokens);
+    const auto n_tokens = static_cast<int64_t>(window_.tokens.size());
+    std::optional<Rows> full;
     KlDivergence divergence;
-    std::vector<float> log_probs;
     for (int64_t row = FirstScored() - 1; row + 1 < n_tokens; ++row) {
-      WINNOW_ASSIGN(const auto base, full.Row(row));
-      log_probs.resize(base.size());
-      LogSoftmax(base, log_probs);
+      WINNOW_ASSIGN(const auto base, FullLogProbs(run_context, row, full));
       WINNOW_ASSIGN(const auto logits, own.Row(row));
-      if (divergence.kld().count() == 0) MeasureCache(own.session(), outcome);  // after the prompt
-      divergence.Add(
-          RowComparison::Of(logits, log_probs, window_.tokens[static_cast<size_t>(row) + 1]));
-      if (!run_context.KeepGoing(static_cast<double>(row) / static_cast<double>(n_tokens))) {
+      if (!has_prompt && divergence.kld().count() == 0) MeasureCache(own.session(), outcome);
+      divergence.Add(RowComparison::Of(logits, base, window_.tokens[static_cast<size_t>(row) + 1]));
+      const double done = static_cast<double>(row) / static_cast<double>(n_tokens);
+      if (!run_context.KeepGoing(kReading + (1 - kReading) * done)) {
         return Outcome{.stopped = true};
       }
     }
@@ -197,7 +220,37 @@ class WindowWorkload final : public Workload {
     return outcome;
   }
 
+  // Of the full cache, after row `row`: until the next call. `full` reads what is not remembered.
+  Result<std::span<const float>> FullLogProbs(const RunContext& run_context, int64_t row,
+                                              std::optional<Rows>& full) {
+    const auto vocabulary =
+        static_cast<size_t>(run_context.engine.model().hyperparameters().vocabulary);
+    const size_t at = static_cast<size_t>(row - FirstScored() + 1) * vocabulary;
+    if (at < full_.size()) return std::span<const float>(full_).subspan(at, vocabulary);
+    if (!full) {
+      WINNOW_ASSIGN(auto session, Session::Make(run_context.engine, run_context.full_options));
+      full.emplace(std::move(session), window_.tokens);
+    }
+    WINNOW_ASSIGN(const auto logits, full->Row(row));
+    // Without room each variant reads them anew.
+    const bool remembers =
+        window_.tokens.size() * vocabulary * sizeof(float) <= kMaxRemembered && at == full_.size();
+    if (remembers) {
+      full_.resize(at + vocabulary);
+    } else {
+      full_row_.resize(vocabulary);
+    }
+    const auto log_probs = remembers ? std::span(full_).subspan(at) : std::span(full_row_);
+    LogSoftmax(logits, log_probs);
+    return std::span<const float>(log_probs);
+  }
+
+  static constexpr double kReading = 0.5;                    // of the work
+  static constexpr size_t kMaxRemembered = size_t{1} << 28;  // bytes of full_
+
   Window window_;
+  std::vector<float> full_;  // [scored row, vocabulary] log-probabilities of the full cache
+  std::vector<float> full_row_;
 };
 
 }  // namespace
