@@ -100,32 +100,50 @@ def has_profile(model):
     return model == "bundled" or (ROOT / (MODELS[model] + ".profile")).exists()
 
 
-def part_of(args, model, track, name):
-    return documents_of(args) / f"{model}-{track}-{name}"
+def part_file(args, name):
+    return documents_of(args) / name
+
+
+def command_of(args, track, model, storage, methods, types):
+    """A part's name and its command, which goes on where it was interrupted."""
+    name = f"{model}-{track}-{storage}"
+    part = part_file(args, name)
+    return name, [args.winnow, "eval", *arguments(args, model, track), "-m", MODELS[model], "--kv-method", ",".join(methods), "--equal-bytes",
+                  ",".join(SHARES[args.phase]), "--cache-types", ",".join(types), "-t", args.threads, "--results", f"{part}.jsonl",
+                  "--json", f"{part}.json"]  # fmt: skip
+
+
+def start(args, name, command):
+    with open(part_file(args, f"{name}.log"), "w") as log:
+        return subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=log, cwd=ROOT)
 
 
 def run(args):
     if args.phase == "judgement" and parameters(args) != json.loads(FROZEN.read_text())["parameters"]:
         sys.exit(f"{args.winnow}: its parameters of winnow are not those of {FROZEN}")
     until = time.monotonic() + 60 * args.minutes if args.minutes else math.inf
-    for track in args.tracks:
-        for model in args.models:
-            for name, methods, types in parts(args, model, track):
-                part = part_of(args, model, track, name)
-                command = [args.winnow, "eval", *arguments(args, model, track), "-m", MODELS[model], "--kv-method", ",".join(methods), "--equal-bytes",
-                           ",".join(SHARES[args.phase]), "--cache-types", ",".join(types), "-t", args.threads, "--results", f"{part}.jsonl",
-                           "--json", f"{part}.json"]  # fmt: skip
-                print(f"{time.strftime('%H:%M:%S')} {part.name}: {len(methods)} methods", flush=True)
-                process = subprocess.Popen([str(w) for w in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=ROOT, text=True)
-                try:
-                    err = process.communicate(timeout=None if until == math.inf else max(1, until - time.monotonic()))[1]
-                except subprocess.TimeoutExpired:
-                    process.send_signal(signal.SIGINT)
-                    process.communicate()
-                    print("the time is over; the same command goes on from here")
-                    return
+    waiting = [(track, model, *part) for track in args.tracks for model in args.models for part in parts(args, model, track)]
+    running = {}  # processes and what they are
+    try:
+        while waiting or running:
+            while waiting and len(running) < args.processes:
+                name, command = command_of(args, *waiting.pop(0))
+                print(f"{time.strftime('%H:%M:%S')} {name} begins", flush=True)
+                running[start(args, name, command)] = name
+            for process in [process for process in running if process.poll() is not None]:
+                name = running.pop(process)
                 if process.returncode:
-                    sys.exit(f"{part.name}: {err[-2000:]}")
+                    sys.exit(f"{name}: exit status {process.returncode}; {part_file(args, name + '.log')} says why")
+                print(f"{time.strftime('%H:%M:%S')} {name} is done", flush=True)
+            if time.monotonic() > until:
+                print("the time is over; the same command goes on from here")
+                return
+            time.sleep(0.5)
+    finally:
+        for process in running:
+            process.send_signal(signal.SIGINT)
+        for process in running:
+            process.wait()
 
 
 def measured(args, track, model):
@@ -134,7 +152,7 @@ def measured(args, track, model):
     score, _ = SCORES[track]
     found = collections.defaultdict(dict)
     for name, *_ in parts(args, model, track):
-        path = pathlib.Path(f"{part_of(args, model, track, name)}.json")
+        path = part_file(args, f"{model}-{track}-{name}.json")
         if not path.exists():
             continue
         for sample in json.loads(path.read_text())["samples"]:
@@ -250,7 +268,8 @@ def main():
     parser.add_argument("--python", type=pathlib.Path, default=ROOT / "build/train/venv/bin/python", help="with numpy, for `documents`")
     parser.add_argument("--data", type=pathlib.Path, default=ROOT / "build/judge")
     parser.add_argument("--out", type=pathlib.Path, help="folder of the tables")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--processes", type=int, default=2, help="parts at a time")
+    parser.add_argument("--threads", type=int, default=1, help="of each: small models gain less by threads than by processes")
     parser.add_argument("--minutes", type=float, help="of `run`; without it until all is done")
     args = parser.parse_args()
     {"run": run, "freeze": freeze, "documents": documents, "tables": tables}[args.what](args)
