@@ -195,6 +195,12 @@ Result<void> CheckAgree(const StoragePolicy& first, const StoragePolicy& second)
   if (first.shared_rows != second.shared_rows) {
     return Error{"one of them stores several entries in a row, the other does not"};
   }
+  if (second.bias_column >= 0) {
+    return Error{
+        "the second gives entries biases, which only the method of the prompt can; winnow does not "
+        "with "
+        "rest=0"};
+  }
   if (first.per_query_head != second.per_query_head) {
     return Error{
         "one of them keeps entries for every query head, the other for every KV head; give both "

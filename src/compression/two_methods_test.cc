@@ -214,5 +214,15 @@ TEST(TwoMethodsTest, RefusesWhatCannotWorkTogether) {
             "they must agree (some methods have a parameter 'positions')");
 }
 
+// The cache has room for the biases of the prompt's method only.
+TEST(TwoMethodsTest, BiasesBelongToThePromptsMethod) {
+  EXPECT_TRUE(Both("winnow", "winnow:generated=leave,rest=0"));
+  const auto refused = Both("snapkv", "winnow:generated=leave");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "snapkv, then winnow:generated=leave: the second gives entries biases, which only the "
+            "method of the prompt can; winnow does not with rest=0");
+}
+
 }  // namespace
 }  // namespace winnow::compression

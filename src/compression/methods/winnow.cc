@@ -13,6 +13,7 @@
 #include "compression/methods/methods.h"
 #include "compression/methods/winnow_choice.h"
 #include "compression/methods/winnow_curves.h"
+#include "compression/methods/winnow_generated.h"
 #include "compression/methods/winnow_notes.h"
 #include "compression/methods/winnow_reference.h"
 #include "compression/methods/winnow_rest.h"
@@ -24,6 +25,7 @@ namespace {
 
 enum class Queries { kReplay, kWindow };
 enum class Allocation { kCurves, kUniform, kTopK, kProfile };
+enum class Generated { kStay, kLeave };
 
 struct WinnowConfig {
   Queries queries = Queries::kReplay;
@@ -33,6 +35,8 @@ struct WinnowConfig {
   int rows = 128;    // of a replay
   int window = 32;   // of the prompt, where there is no replay
   int chunk = 2048;  // tokens replayed at a time
+  Generated generated = Generated::kStay;
+  GeneratedConfig leaving;
 };
 
 template <class Visitor>
@@ -52,6 +56,12 @@ void Visit(WinnowConfig& c, Visitor& v) {
   v("window", c.window, "last prompt tokens that count, and stay, where there is no replay",
     Range{1, 1 << 20});
   v("chunk", c.chunk, "tokens replayed at a time", Range{64, 1 << 20});
+  v("generated", c.generated,
+    "whether all generated tokens stay, or leave until each head has the size that the prompt left "
+    "it, and its newest entries",
+    Choices{"stay", "leave"});
+  v("recent", c.leaving.recent, "those newest entries; as many leave at a time", Range{1, 1 << 20});
+  v("decay", c.leaving.decay, "of what attention gave the others, each time", Range{0, 1});
 }
 
 constexpr int kBias = 0;  // half column, where there are rest rows
@@ -72,7 +82,12 @@ struct Work final : Notes {
 
 class WinnowMethod final : public Method {
  public:
-  explicit WinnowMethod(const WinnowConfig& config) : c_(config) {
+  explicit WinnowMethod(const WinnowConfig& config)
+      : c_(config),
+        state_{.n_half_columns = c_.rest > 0 ? 1 : 0},
+        generated_(c_.leaving, c_.rest > 0 ? kBias : -1, state_) {
+    traits_.decisions.evicts_in_decode = leaves();
+    traits_.budget.held = !leaves();
     traits_.decisions.prefill = DecisionPolicy::Prefill::kAtEnd;
     // Of the prompt's last rows a small budget takes fewer.
     traits_.decisions.learns_for_all_budgets = c_.queries == Queries::kReplay;
@@ -88,9 +103,13 @@ class WinnowMethod final : public Method {
   Needs needs() const override {
     using Which = attention::RowSpec::Which;
     Needs needs = {
-        .state = {.n_half_columns = c_.rest > 0 ? 1 : 0},
+        .state = state_,
         .prompt_rows = {.which = Which::kLast, .n = c_.window, .queries = true, .norms = true}};
     needs.error_profiles = c_.allocation == Allocation::kProfile;
+    if (leaves()) {
+      needs.state += GeneratedEntries::state();
+      needs.decode = GeneratedEntries::taps();
+    }
     if (c_.queries == Queries::kReplay) {
       // The words of KVzip (arXiv:2505.23416).
       needs.replay = {
@@ -107,11 +126,19 @@ class WinnowMethod final : public Method {
   int64_t TotalSlots(int64_t budget, int64_t n, int n_layers) const override {
     return std::min(budget, n) * n_layers;
   }
+  Method::Sizes DecodeSizes(int64_t budget, int64_t, int64_t n, int n_layers) const override {
+    return generated_.Sizes(budget, n, n_layers);
+  }
   std::unique_ptr<Memory> MakeMemory() const override { return std::make_unique<Work>(); }
 
   // The last rows of the prompt: only in DecideAll is it known whether a replay counts instead.
-  void Decide(const LayerCall& call, PlanList&) const override {
-    if (call.phase == Phase::kDecode || call.n_seen <= call.budget) return;
+  void Decide(const LayerCall& call, PlanList& plans) const override {
+    if (call.phase == Phase::kDecode) {
+      if (leaves()) generated_.Decide(call, plans);
+      return;
+    }
+    if (leaves()) generated_.Forget(call);
+    if (call.n_seen <= call.budget) return;
     const int64_t n = std::min(Window(call.budget), call.rows->size());
     size_t at = NotesIn(call).First(call);
     for (int head = 0; head < call.n_kv_heads(); ++head) {
@@ -144,6 +171,7 @@ class WinnowMethod final : public Method {
   }
 
  private:
+  bool leaves() const { return c_.generated == Generated::kLeave; }
   int bias_column() const { return traits_.storage.bias_column; }
   int64_t RestRows(int64_t budget) const {
     if (c_.rest <= 0) return 0;
@@ -154,7 +182,6 @@ class WinnowMethod final : public Method {
     return std::min(WindowUnder(budget, c_.window), budget - RestRows(budget));
   }
 
-  Shares Share(const LayerCall& call) const;
   // The pieces of DecideAll, in their order.
   void Begin(const LayerCall& call, Work& work) const;
   void MeasureSome(const LayerCall& call, Work& work) const;
@@ -179,33 +206,10 @@ class WinnowMethod final : public Method {
   std::vector<int64_t> Sizes(const LayerCall& call, const Shares& shares,
                              std::span<const HeadChoice> choices) const;
   WinnowConfig c_;
+  cache::StateShape state_;  // besides that of generated_
+  GeneratedEntries generated_;
   Traits traits_;
 };
-
-// What earlier calls left keeps the share of the budget that its part of the text has.
-Shares WinnowMethod::Share(const LayerCall& call) const {
-  const int64_t n_heads = int64_t{call.n_layers} * call.n_kv_heads();
-  Shares shares;
-  shares.n_rest = RestRows(call.budget);
-  LayerCall at = call;
-  for (at.layer = 0; at.layer < call.n_layers; ++at.layer) {
-    for (int head = 0; head < call.n_kv_heads(); ++head) {
-      shares.n_held += at.n_slots(head) - call.n_new;
-    }
-  }
-  const int64_t total = (call.budget - shares.n_rest) * n_heads;
-  if (!call.replayed) shares.n_recent = std::min(Window(call.budget), call.n_new);
-  shares.n_recent =
-      std::max(shares.n_recent, std::min(call.n_protected, call.budget - shares.n_rest));
-  const auto of_new =
-      static_cast<int64_t>(static_cast<double>(total) * static_cast<double>(call.n_new) /
-                           static_cast<double>(call.n_seen));
-  const int64_t for_new = std::max(of_new, shares.n_recent * n_heads);
-  shares.n_old = std::min(total - for_new, shares.n_held);
-  shares.n_new = total - shares.n_old - shares.n_recent * n_heads;
-  shares.floor = std::min(std::max<int64_t>(1, call.budget / 10), shares.n_new / n_heads);
-  return shares;
-}
 
 std::vector<int64_t> WinnowMethod::Sizes(const LayerCall& call, const Shares& shares,
                                          std::span<const HeadChoice> choices) const {
@@ -266,7 +270,7 @@ std::vector<HeadChoice> WinnowMethod::ChooseAll(const LayerCall& call, const Sha
 }
 
 void WinnowMethod::Begin(const LayerCall& call, Work& work) const {
-  work.shares = Share(call);
+  work.shares = ShareBudget(call, RestRows(call.budget), Window(call.budget));
   if (!call.replayed) {
     work.scores = WindowScores(call, bias_column());
     for (HeadNotes& head : work.heads) head.rows = std::move(head.window);
@@ -297,6 +301,7 @@ void WinnowMethod::EndChoice(const LayerCall& call, Work& work,
     });
     TellCurves(call, EntryOrder::kWindow, curves);
   }
+  if (leaves()) generated_.NoteScores(call, work.scores);
   for (size_t i = 0; i < work.choices.size(); ++i) {
     HeadChoice& choice = work.choices[i];
     for (int64_t j = 0; j < std::min(sizes[i], std::ssize(choice.order)); ++j) {
@@ -317,9 +322,9 @@ void WinnowMethod::EvictSome(const LayerCall& call, Work& work, PlanList& plans)
   if (work.next_head < work.choices.size()) return;
   size_t i = 0;
   for (int layer = 0; layer < call.n_layers; ++layer) {
-    for (cache::HeadPlan& to : plans.Add(layer, call.n_kv_heads()).heads) {
-      to = std::exchange(work.plans[i++], {});
-    }
+    Plan& plan = plans.Add(layer, call.n_kv_heads());
+    for (cache::HeadPlan& to : plan.heads) to = std::exchange(work.plans[i++], {});
+    if (leaves()) generated_.NoteRestRows(call, plan);
   }
   work.next_head = 0;
   work.stage = c_.refit ? Stage::kRefit : Stage::kDone;
@@ -379,7 +384,8 @@ MethodEntry Winnow() {
       "winnow", "all heads share one budget by what leaving entries out does to a replay",
       "ours: docs/methods/winnow.md",
       {"queries=window", "rest=0,refit=false", "allocation=top-k,rest=0,refit=false",
-       "allocation=uniform,chunk=64"});
+       "allocation=uniform,chunk=64", "generated=leave,recent=4",
+       "generated=leave,recent=3,rest=0"});
 }
 
 }  // namespace winnow::compression::methods

@@ -2,10 +2,33 @@
 
 #include <algorithm>
 
-#include "compression/method.h"
 #include "compression/numbers.h"
 
 namespace winnow::compression::methods {
+
+Shares ShareBudget(const LayerCall& call, int64_t n_rest, int64_t window) {
+  const int64_t n_heads = int64_t{call.n_layers} * call.n_kv_heads();
+  Shares shares;
+  shares.n_rest = n_rest;
+  LayerCall at = call;
+  for (at.layer = 0; at.layer < call.n_layers; ++at.layer) {
+    for (int head = 0; head < call.n_kv_heads(); ++head) {
+      shares.n_held += at.n_slots(head) - call.n_new;
+    }
+  }
+  const int64_t total = (call.budget - shares.n_rest) * n_heads;
+  if (!call.replayed) shares.n_recent = std::min(window, call.n_new);
+  shares.n_recent =
+      std::max(shares.n_recent, std::min(call.n_protected, call.budget - shares.n_rest));
+  const auto of_new =
+      static_cast<int64_t>(static_cast<double>(total) * static_cast<double>(call.n_new) /
+                           static_cast<double>(call.n_seen));
+  const int64_t for_new = std::max(of_new, shares.n_recent * n_heads);
+  shares.n_old = std::min(total - for_new, shares.n_held);
+  shares.n_new = total - shares.n_old - shares.n_recent * n_heads;
+  shares.floor = std::min(std::max<int64_t>(1, call.budget / 10), shares.n_new / n_heads);
+  return shares;
+}
 
 HeadChoice ChooseEntries(int64_t n, int64_t n_new, const Shares& shares,
                          std::span<const float> scores) {

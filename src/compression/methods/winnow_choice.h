@@ -4,6 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "compression/method.h"
+
 // Which entries of a KV head winnow (winnow.cc) keeps first, and how many where one ranking says
 // it.
 namespace winnow::compression::methods {
@@ -23,6 +25,10 @@ struct Shares {
   int64_t n_recent = 0;  // of the call, that stay in any case
   int64_t floor = 0;     // of the call's entries in a head, at least
 };
+
+// What earlier calls left keeps the share of the budget that its part of the text has.
+//   window  the call's newest entries that stay where there was no replay
+Shares ShareBudget(const LayerCall& call, int64_t n_rest, int64_t window);
 
 // Of a head with n entries, the newest n_new of them the call's.
 //   scores [rank]

@@ -1,0 +1,141 @@
+#include "compression/methods/winnow_generated.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "base/half.h"
+#include "compression/numbers.h"
+
+namespace winnow::compression::methods {
+namespace {
+
+constexpr double kMaxBias = 8;
+// The score of a rest row: none is larger.
+const Half kRest = std::numeric_limits<float>::infinity();
+
+bool IsRest(Half score) { return score.bits == kRest.bits; }
+
+}  // namespace
+
+void GeneratedEntries::Forget(const LayerCall& call) const {
+  for (int head = 0; head < call.n_kv_heads(); ++head) call.head_number(head, n_held_) = 0;
+}
+
+void GeneratedEntries::NoteScores(const LayerCall& call,
+                                  std::span<const std::vector<float>> scores) const {
+  LayerCall at = call;
+  size_t i = 0;
+  for (at.layer = 0; at.layer < call.n_layers; ++at.layer) {
+    for (int head = 0; head < call.n_kv_heads(); ++head) {
+      const std::span<Half> to = at.half_column(head, score_column_);
+      const std::span<const Slot> order = at.order(head);
+      const std::vector<float>& of_head = scores[i++];
+      for (size_t rank = 0; rank < order.size(); ++rank) {
+        to[static_cast<size_t>(order[rank])] = std::min(of_head[rank], 1.0f);
+      }
+    }
+  }
+}
+
+void GeneratedEntries::NoteRestRows(const LayerCall& call, const Plan& plan) const {
+  LayerCall at = call;
+  at.layer = plan.layer;
+  for (int head = 0; head < call.n_kv_heads(); ++head) {
+    const std::span<Half> scores = at.half_column(head, score_column_);
+    for (const auto& merge : plan.heads[static_cast<size_t>(head)].merges) {
+      scores[static_cast<size_t>(merge.into)] = kRest;
+    }
+  }
+}
+
+// A head that lost nothing may have what the budget leaves it.
+int64_t GeneratedEntries::SizeAfterPrompt(const LayerCall& call, int head) const {
+  const int64_t n = call.n_slots(head) - call.n_new;
+  const bool whole = n == call.n_seen - call.n_new;
+  return std::max<int64_t>(1, whole ? std::max(n, call.budget) : n);
+}
+
+void GeneratedEntries::Decide(const LayerCall& call, PlanList& plans) const {
+  Plan* plan = nullptr;
+  for (int head = 0; head < call.n_kv_heads(); ++head) {
+    double& held = call.head_number(head, n_held_);
+    if (held == 0) held = static_cast<double>(SizeAfterPrompt(call, head));
+    const int64_t n = call.n_slots(head);
+    const std::span<Half> scores = call.half_column(head, score_column_);
+    const std::span<const Slot> order = call.order(head);
+    const std::vector<float>& weights = call.taps.column_max[static_cast<size_t>(head)];
+    for (int64_t rank = 0; rank < n - c_.recent; ++rank) {
+      const auto slot = static_cast<size_t>(order[static_cast<size_t>(rank)]);
+      if (weights[slot] > scores[slot]) scores[slot] = weights[slot];
+    }
+    const int64_t n_leave = n - CountFrom(held) - c_.recent;
+    if (n_leave < c_.recent) continue;
+    if (plan == nullptr) plan = &plans.Add(call.layer, call.n_kv_heads());
+    Leave(call, head, n_leave, plan->heads[static_cast<size_t>(head)]);
+  }
+}
+
+void GeneratedEntries::Leave(const LayerCall& call, int head, int64_t n_leave,
+                             cache::HeadPlan& plan) const {
+  const std::span<Half> scores = call.half_column(head, score_column_);
+  const std::span<const Slot> order = call.order(head);
+  const auto n = static_cast<size_t>(call.n_slots(head) - c_.recent);
+  std::vector<double>& by_rank = call.scratch.numbers;
+  by_rank.resize(n);
+  int32_t rest = -1;
+  for (size_t rank = 0; rank < n; ++rank) {
+    const Half score = scores[static_cast<size_t>(order[rank])];
+    by_rank[rank] = score;
+    if (IsRest(score)) rest = static_cast<int32_t>(rank);
+  }
+  std::vector<int32_t>& ranks = call.scratch.ranks;
+  ranks.resize(n);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const bool rests = bias_column_ >= 0;
+  // One of them becomes the first rest row.
+  if (rests && rest < 0) ++n_leave;
+  const auto end = ranks.begin() + std::min(n_leave, static_cast<int64_t>(n));
+  std::nth_element(ranks.begin(), end, ranks.end(), WorstFirst{by_rank});
+  std::sort(ranks.begin(), end);
+  std::span<const int32_t> leavers(ranks.begin(), end);
+  if (rests) {
+    if (rest < 0) {
+      rest = leavers.back();
+      leavers = leavers.first(leavers.size() - 1);
+    }
+    TakeIn(call, head, leavers, rest, plan);
+  }
+  for (const int32_t rank : leavers) plan.evict.push_back(order[static_cast<size_t>(rank)]);
+  for (size_t rank = 0; rank < n; ++rank) {
+    Half& score = scores[static_cast<size_t>(order[rank])];
+    if (!IsRest(score)) score = static_cast<float>(c_.decay) * score;
+  }
+}
+
+void GeneratedEntries::TakeIn(const LayerCall& call, int head, std::span<const int32_t> leavers,
+                              int32_t rest, cache::HeadPlan& plan) const {
+  const std::span<const Slot> order = call.order(head);
+  const Slot into = order[static_cast<size_t>(rest)];
+  const std::span<const Half> biases = call.half_column(head, bias_column_);
+  const double before = std::exp(double{biases[static_cast<size_t>(into)]});
+  const double after = before + static_cast<double>(leavers.size());
+  const auto add = [&](Slot slot, double weight) {
+    const auto w = static_cast<float>(weight);
+    plan.sources.push_back({.row = slot, .key_weight = w, .value_weight = w});
+  };
+  add(into, before / after);
+  for (const int32_t rank : leavers) add(order[static_cast<size_t>(rank)], 1 / after);
+  plan.merges.push_back({.into = into, .n_sources = static_cast<int>(leavers.size()) + 1});
+  plan.biases.push_back({into, static_cast<float>(std::min(std::log(after), kMaxBias))});
+  call.half_column(head, score_column_)[static_cast<size_t>(into)] = kRest;
+}
+
+Method::Sizes GeneratedEntries::Sizes(int64_t budget, int64_t n, int n_layers) const {
+  const int64_t total = std::min(n, budget + 2 * int64_t{c_.recent}) * n_layers;
+  const int64_t layer = std::min(n, total);
+  return {.layer_slots = layer, .layer_rows = layer, .total_slots = total, .total_rows = total};
+}
+
+}  // namespace winnow::compression::methods
