@@ -42,6 +42,9 @@ INGREDIENTS = ["winnow:" + change for change in
                ("allocation=uniform", "allocation=top-k", "allocation=profile", "queries=window", "rest=0", "refit=false")]  # fmt: skip
 STORAGES = ["f16", "q8_0", "q8_0/q4_0"]
 SHARES = {"development": ["0.0625"], "judgement": ["0.5", "0.25", "0.125", "0.0625", "0.03125"]}
+SATURATED = 0.95  # methods that reach this share of the full cache's score in several storages are told their storage by SMALLER
+SMALLER = ["0.03125"]
+QUESTIONS = ["hidden", "seen"]
 SCORES = {"hidden": ("score", 1), "seen": ("score", 1), "text": ("kld", -1), "generation": ("kld", -1)}  # -1: less is better
 PROMPT, WRITTEN = 512, 512  # tokens of the track `generation`
 HOPELESS = 0.5  # rivals with less than this share of winnow's development score in every cell are not judged
@@ -74,7 +77,7 @@ def generated(args, model):
 
 def arguments(args, model, track):
     data = documents_of(args)
-    if track in ("hidden", "seen"):
+    if track in QUESTIONS:
         found = ["ruler", "--raw", "--data", data / (track + "-needle" if model in NEEDLES_ONLY else track), "-n", "24"]
         return found + (["--hide-question"] if track == "hidden" else [])
     if track == "text":
@@ -83,16 +86,18 @@ def arguments(args, model, track):
 
 
 def parts(args, model, track):
-    """(name, methods, types of the cache) of the commands of a phase: all at once, or, judged, each in its storage."""
+    """(name, methods, types of the cache, shares) of the commands of a phase: all at once, or, judged, each in its storage."""
     if args.phase == "development":
         methods = ["winnow", *(m for m in INGREDIENTS if has_profile(model) or "profile" not in m), *RIVALS]
-        return [("all", args.methods or methods, STORAGES)]
+        found = [("all", args.methods or methods, STORAGES, SHARES["development"])]
+        saturated = saturated_methods(args) if track in QUESTIONS else []
+        return found + [("saturated", saturated, STORAGES, SMALLER)] * bool(saturated)
     by_storage = collections.defaultdict(list)
     for method, storage in json.loads(FROZEN.read_text())["storage"].items():
         if (not args.methods or method in args.methods) and (has_profile(model) or "profile" not in method):
             by_storage[storage].append(method)
     # The first full cache is what a KL divergence is taken from, and that is the one in f16.
-    return [(storage.replace("/", "-"), methods, [storage] if track in ("hidden", "seen") else list(dict.fromkeys(["f16", storage])))
+    return [(storage.replace("/", "-"), methods, [storage] if track in QUESTIONS else list(dict.fromkeys(["f16", storage])), SHARES["judgement"])
             for storage, methods in by_storage.items()]  # fmt: skip
 
 
@@ -104,12 +109,12 @@ def part_file(args, name):
     return documents_of(args) / name
 
 
-def command_of(args, track, model, storage, methods, types):
+def command_of(args, track, model, storage, methods, types, shares):
     """A part's name and its command, which goes on where it was interrupted."""
     name = f"{model}-{track}-{storage}"
     part = part_file(args, name)
     return name, [args.winnow, "eval", *arguments(args, model, track), "-m", MODELS[model], "--kv-method", ",".join(methods), "--equal-bytes",
-                  ",".join(SHARES[args.phase]), "--cache-types", ",".join(types), "-t", args.threads, "--results", f"{part}.jsonl",
+                  ",".join(shares), "--cache-types", ",".join(types), "-t", args.threads, "--results", f"{part}.jsonl",
                   "--json", f"{part}.json"]  # fmt: skip
 
 
@@ -146,12 +151,12 @@ def run(args):
             process.wait()
 
 
-def measured(args, track, model):
+def measured(args, track, model, parts_read=None):
     """{(method, share, storage): {document: score}} of what has been run; the full f16 cache is ("full", "", "f16"). What takes more than its share
-    is left out: the least that a method keeps can be more than that."""
+    is left out: the least that a method keeps can be more than that. parts_read: names of parts; without it all of the phase."""
     score, _ = SCORES[track]
     found = collections.defaultdict(dict)
-    for name, *_ in parts(args, model, track):
+    for name in parts_read or [name for name, *_ in parts(args, model, track)]:
         path = part_file(args, f"{model}-{track}-{name}.json")
         if not path.exists():
             continue
@@ -173,18 +178,39 @@ def whole_cells(cells):
 # -- what the development documents say -----------------------------------------------------------------------------------
 
 
+def mean_scores(args, shares, parts_read):
+    """{(method, storage): mean scores of the cells of the tracks with questions, always in the same order}; ("full", "f16") too."""
+    cells = [(share, whole_cells(measured(args, track, model, parts_read)))
+             for track in QUESTIONS for model in MODELS for share in shares]  # fmt: skip
+    ways = {(method, storage) for _, found in cells for method, _, storage in found}
+    means = collections.defaultdict(list)
+    for share, found in cells:
+        for method, storage in ways:
+            scores = found.get((method, "" if method == "full" else share, storage), {})
+            means[method, storage].append(statistics.mean(scores.values()) if scores else 0.0)
+    return means
+
+
+def saturated_methods(args):
+    """Once everything was run: at the development's share nearly all storages of these answer as the full cache does."""
+    if not all(part_file(args, f"{model}-{track}-all.json").exists() for track in QUESTIONS for model in MODELS):
+        return []
+    means = mean_scores(args, SHARES["development"], ["all"])
+    enough = SATURATED * statistics.mean(means["full", "f16"])
+    return [m for m in ["winnow", *RIVALS] if sum(statistics.mean(means.get((m, s), [0.0])) >= enough for s in STORAGES) > 1]
+
+
 def freeze(args):
     """Each method's best storage: the one of the best mean score over models and shares of the tracks with questions; and what is left out."""
     args.phase = "development"
-    means = collections.defaultdict(list)  # (method, storage) -> mean scores of the same cells in the same order
-    cells = {(track, model, share): whole_cells(measured(args, track, model)) for track in ("hidden", "seen") for model in MODELS
-             for share in SHARES["development"]}  # fmt: skip
-    ways = {(method, storage) for found in cells.values() for method, _, storage in found if method != "full"}
-    for (track, model, share), found in cells.items():
-        for method, storage in ways:
-            scores = found.get((method, share, storage), {})
-            means[method, storage].append(statistics.mean(scores.values()) if scores else 0.0)
-    storage = {method: max(STORAGES, key=lambda s: statistics.mean(means.get((method, s), [0.0]))) for method in ["winnow", *RIVALS]}
+    means = mean_scores(args, SHARES["development"], ["all"])
+    smaller = mean_scores(args, SMALLER, ["saturated"])
+    saturated = saturated_methods(args)
+
+    def mean(method, storage):
+        return statistics.mean((smaller if method in saturated else means).get((method, storage), [0.0]))
+
+    storage = {method: max(STORAGES, key=lambda kind: mean(method, kind)) for method in ["winnow", *RIVALS]}
     # Ingredients are judged by leaving them out, everything else as it is.
     storage |= {method: storage["winnow"] for method in INGREDIENTS}
     best = means["winnow", storage["winnow"]]
@@ -192,7 +218,7 @@ def freeze(args):
                 if all(own < HOPELESS * winnow for own, winnow in zip(means[rival, storage[rival]], best))}  # fmt: skip
     FROZEN.write_text(json.dumps({
         "storage": {method: kind for method, kind in storage.items() if method not in hopeless},
-        "left out": sorted(hopeless), "shares": SHARES["judgement"], "documents of a task, windows": DOCUMENTS["judgement"],
+        "saturated": saturated, "left out": sorted(hopeless), "shares": SHARES["judgement"], "documents of a task, windows": DOCUMENTS["judgement"],
         "books": BOOKS["judgement"], "parameters": parameters(args),
     }, indent=1) + "\n")  # fmt: skip
     print(FROZEN.read_text())
