@@ -200,11 +200,14 @@ Result<void> Conversation::SetSampler(const SamplerFlags& flags) {
 std::string Conversation::CacheText() const {
   const double kept = MeanKept(session_);
   const SessionInfo info = session_.info();
-  return "method " + info.method +
-         (info.budget > 0 ? ", at most " + std::to_string(info.budget) + " entries per KV head"
-                          : "") +
-         "\ntokens " + std::to_string(session_.tokens().size()) + " of " +
-         std::to_string(session_.capacity()) + ", entries per KV head " + Fixed(kept, 1) +
+  std::string size;
+  if (info.budget >= session_.capacity()) {
+    size = ", every entry stays";
+  } else if (info.budget > 0) {
+    size = ", at most " + std::to_string(info.budget) + " entries per KV head";
+  }
+  return "method " + info.method + size + "\ntokens " + std::to_string(session_.tokens().size()) +
+         " of " + std::to_string(session_.capacity()) + ", entries per KV head " + Fixed(kept, 1) +
          "\ncache  " + CacheSizeText(session_) + ", keys " + flags_.model.key_type + ", values " +
          flags_.model.value_type;
 }

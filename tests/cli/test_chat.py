@@ -99,6 +99,8 @@ class Chat(CliTest):
         self.assertIn("there is no answer yet", told)
         self.assertRegex(told, r"prefill +[\d.]+ ms")
         self.assertIn("method streaming, at most 16 entries per KV head", told)
+        told = self.assert_done(self.chat(["the house", "/kv"], "--kv-method", "snapkv", "--kv-size", "512", "-c", "512")).err
+        self.assertIn("method snapkv, every entry stays\n", told)
 
     def test_all_ways_to_end(self):
         for word in ("/bye", "/exit", "/quit"):
