@@ -44,10 +44,10 @@ STORAGES = ["f16", "q8_0", "q8_0/q4_0"]
 SHARES = {"development": ["0.0625"], "judgement": ["0.5", "0.25", "0.125", "0.0625", "0.03125"]}
 SATURATED = 0.95  # methods that reach this share of the full cache's score in several storages are told their storage by SMALLER
 SMALLER = ["0.03125"]
-QUESTIONS = ["hidden", "seen"]
+QUESTIONS, DIVERGENCES = ["hidden", "seen"], ["text", "generation"]
 SCORES = {"hidden": ("score", 1), "seen": ("score", 1), "text": ("kld", -1), "generation": ("kld", -1)}  # -1: less is better
 PROMPT, WRITTEN = 512, 512  # tokens of the track `generation`
-HOPELESS = 0.5  # rivals with less than this share of winnow's development score in every cell are not judged
+HOPELESS = 2  # a rival is not judged in a track in which winnow's development score is more than so many times better in every cell
 
 
 def documents_of(args):
@@ -93,8 +93,10 @@ def parts(args, model, track):
         saturated = saturated_methods(args) if track in QUESTIONS else []
         return found + [("saturated", saturated, STORAGES, SMALLER)] * bool(saturated)
     by_storage = collections.defaultdict(list)
-    for method, storage in json.loads(FROZEN.read_text())["storage"].items():
-        if (not args.methods or method in args.methods) and (has_profile(model) or "profile" not in method):
+    frozen = json.loads(FROZEN.read_text())
+    for method, storage in frozen["storage"][track].items():
+        judged = method not in frozen["left out"][track] and (has_profile(model) or "profile" not in method)
+        if judged and (not args.methods or method in args.methods):
             by_storage[storage].append(method)
     # The first full cache is what a KL divergence is taken from, and that is the one in f16.
     return [(storage.replace("/", "-"), methods, [storage] if track in QUESTIONS else list(dict.fromkeys(["f16", storage])), SHARES["judgement"])
@@ -178,48 +180,51 @@ def whole_cells(cells):
 # -- what the development documents say -----------------------------------------------------------------------------------
 
 
-def mean_scores(args, shares, parts_read):
-    """{(method, storage): mean scores of the cells of the tracks with questions, always in the same order}; ("full", "f16") too."""
-    cells = [(share, whole_cells(measured(args, track, model, parts_read)))
-             for track in QUESTIONS for model in MODELS for share in shares]  # fmt: skip
-    ways = {(method, storage) for _, found in cells for method, _, storage in found}
+def mean_scores(args, tracks, shares, part):
+    """{(method, storage): mean scores of the cells of some tracks, in the order of tracks, models, shares}; ("full", storage) too."""
+    cells = [(track, share, whole_cells(measured(args, track, model, [part]))) for track in tracks for model in MODELS for share in shares]
+    ways = {(method, storage) for _, _, found in cells for method, _, storage in found}
     means = collections.defaultdict(list)
-    for share, found in cells:
+    for track, share, found in cells:
+        nothing = 0.0 if SCORES[track][1] > 0 else math.inf
         for method, storage in ways:
             scores = found.get((method, "" if method == "full" else share, storage), {})
-            means[method, storage].append(statistics.mean(scores.values()) if scores else 0.0)
+            means[method, storage].append(statistics.mean(scores.values()) if scores else nothing)
     return means
 
 
 def saturated_methods(args):
-    """Once everything was run: at the development's share nearly all storages of these answer as the full cache does."""
+    """Once all questions were asked: at the development's share nearly all storages of these answer as the full cache does."""
     if not all(part_file(args, f"{model}-{track}-all.json").exists() for track in QUESTIONS for model in MODELS):
         return []
-    means = mean_scores(args, SHARES["development"], ["all"])
+    means = mean_scores(args, QUESTIONS, SHARES["development"], "all")
     enough = SATURATED * statistics.mean(means["full", "f16"])
-    return [m for m in ["winnow", *RIVALS] if sum(statistics.mean(means.get((m, s), [0.0])) >= enough for s in STORAGES) > 1]
+    return [m for m in ["winnow", *RIVALS] if sum(statistics.mean(means[m, s]) >= enough for s in STORAGES if (m, s) in means) > 1]
+
+
+def best_storage(means, method, sign):
+    return max((kind for kind in STORAGES if (method, kind) in means), key=lambda kind: sign * statistics.mean(means[method, kind]))
 
 
 def freeze(args):
-    """Each method's best storage: the one of the best mean score over models and shares of the tracks with questions; and what is left out."""
+    """Each method's best storage in the tracks with questions and in the others, and who is left out of a track."""
     args.phase = "development"
-    means = mean_scores(args, SHARES["development"], ["all"])
-    smaller = mean_scores(args, SMALLER, ["saturated"])
     saturated = saturated_methods(args)
-
-    def mean(method, storage):
-        return statistics.mean((smaller if method in saturated else means).get((method, storage), [0.0]))
-
-    storage = {method: max(STORAGES, key=lambda kind: mean(method, kind)) for method in ["winnow", *RIVALS]}
-    # Ingredients are judged by leaving them out, everything else as it is.
-    storage |= {method: storage["winnow"] for method in INGREDIENTS}
-    best = means["winnow", storage["winnow"]]
-    hopeless = {rival for rival in RIVALS
-                if all(own < HOPELESS * winnow for own, winnow in zip(means[rival, storage[rival]], best))}  # fmt: skip
+    smaller = mean_scores(args, QUESTIONS, SMALLER, "saturated")
+    storage, left_out = {}, {}
+    for tracks, sign in (QUESTIONS, 1), (DIVERGENCES, -1):
+        means = mean_scores(args, tracks, SHARES["development"], "all")
+        chosen = {method: best_storage(smaller if sign > 0 and method in saturated else means, method, sign) for method in ["winnow", *RIVALS]}
+        for i, track in enumerate(tracks):
+            cells = slice(i * len(MODELS), (i + 1) * len(MODELS))  # the development has one share
+            own = means["winnow", chosen["winnow"]][cells]
+            left_out[track] = [rival for rival in RIVALS if all(
+                (a > HOPELESS * b if sign > 0 else b > HOPELESS * a) for a, b in zip(own, means[rival, chosen[rival]][cells]))]  # fmt: skip
+            # Ingredients are judged by leaving them out, everything else as it is.
+            storage[track] = chosen | {method: chosen["winnow"] for method in INGREDIENTS}
     FROZEN.write_text(json.dumps({
-        "storage": {method: kind for method, kind in storage.items() if method not in hopeless},
-        "saturated": saturated, "left out": sorted(hopeless), "shares": SHARES["judgement"], "documents of a task, windows": DOCUMENTS["judgement"],
-        "books": BOOKS["judgement"], "parameters": parameters(args),
+        "storage": storage, "saturated": saturated, "left out": left_out, "shares": SHARES["judgement"],
+        "documents of a task, windows": DOCUMENTS["judgement"], "books": BOOKS["judgement"], "parameters": parameters(args),
     }, indent=1) + "\n")  # fmt: skip
     print(FROZEN.read_text())
 
