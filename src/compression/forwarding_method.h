@@ -42,6 +42,9 @@ class ForwardingMethod : public Method {
   Sizes DecodeSizes(int64_t budget, int64_t n_prompt, int64_t n, int n_layers) const override {
     return method_->DecodeSizes(budget, n_prompt, n, n_layers);
   }
+  Sizes DecodeLayerSizes(int layer, int n_layers, int64_t budget, int64_t n) const override {
+    return method_->DecodeLayerSizes(layer, n_layers, budget, n);
+  }
 
  protected:
   MethodPtr method_;

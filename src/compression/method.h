@@ -269,6 +269,12 @@ class Method {
   };
   // The last prefill call ended n_prompt tokens after the beginning of the text, which has n now.
   virtual Sizes DecodeSizes(int64_t budget, int64_t n_prompt, int64_t n, int n_layers) const;
+  // The same of one layer, which has a budget of its own because another method read the prompt;
+  // total_slots and total_rows say nothing.
+  virtual Sizes DecodeLayerSizes(int layer, int n_layers, int64_t budget, int64_t n) const {
+    return {.layer_slots = LayerSlots(layer, n_layers, budget, n),
+            .layer_rows = LayerRows(layer, n_layers, budget, n)};
+  }
 };
 
 using MethodPtr = std::shared_ptr<const Method>;

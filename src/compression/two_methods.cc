@@ -80,12 +80,11 @@ class TwoMethods final : public Method {
     Sizes sizes;
     for (int layer = 0; layer < n_layers; ++layer) {
       const int64_t held = MaxHeld(layer, n_layers, budget, n_prompt);
-      const int64_t slots = decode_->LayerSlots(layer, n_layers, held, n);
-      const int64_t rows = decode_->LayerRows(layer, n_layers, held, n);
-      sizes.layer_slots = std::max(sizes.layer_slots, slots);
-      sizes.layer_rows = std::max(sizes.layer_rows, rows);
-      sizes.total_slots += slots;
-      sizes.total_rows += rows;
+      const Sizes own = decode_->DecodeLayerSizes(layer, n_layers, held, n);
+      sizes.layer_slots = std::max(sizes.layer_slots, own.layer_slots);
+      sizes.layer_rows = std::max(sizes.layer_rows, own.layer_rows);
+      sizes.total_slots += own.layer_slots;
+      sizes.total_rows += own.layer_rows;
     }
     if (traits_.budget.held && budget > 0) {
       sizes.total_rows = std::min(sizes.total_rows, budget * n_layers);
@@ -197,8 +196,7 @@ Result<void> CheckAgree(const StoragePolicy& first, const StoragePolicy& second)
   }
   if (second.bias_column >= 0) {
     return Error{
-        "the second gives entries biases, which only the method of the prompt can; winnow does not "
-        "with "
+        "the second gives entries biases, which only the method of the prompt can; give winnow "
         "rest=0"};
   }
   if (first.per_query_head != second.per_query_head) {

@@ -214,6 +214,41 @@ TEST(TwoMethodsTest, RefusesWhatCannotWorkTogether) {
             "they must agree (some methods have a parameter 'positions')");
 }
 
+// What comes on top of a budget while generating is promised, layer by layer.
+TEST(TwoMethodsTest, PromisesTheNewestEntriesBesideTheBudget) {
+  const auto method = Both("pyramidkv:window=2", "winnow:generated=leave,rest=0,recent=8");
+  ASSERT_TRUE(method) << ErrorText(method);
+  constexpr int kLayers = 3;
+  Harness harness(*method, {.n_layers = kLayers, .budget = 6});
+  harness.Prefill(64, testing::RandomWeights(1));
+  int64_t most = 0;
+  for (uint64_t step = 0; step < 60; ++step) {
+    harness.Decode(testing::RandomWeights(step));
+    const Method::Sizes sizes = (*method)->DecodeSizes(6, 64, harness.n_seen(), kLayers);
+    for (int layer = 0; layer < kLayers; ++layer) {
+      EXPECT_LE(harness.cache().n_slots(layer, 0), sizes.layer_slots) << step;
+    }
+    EXPECT_LE(RowsHeld(harness, kLayers), sizes.total_slots) << step;
+    EXPECT_LE(RowsHeld(harness, kLayers), sizes.total_rows) << step;
+    most = std::max(most, RowsHeld(harness, kLayers));
+  }
+  EXPECT_GT(most, kLayers * (6 + 8));
+}
+
+// A prompt that the first method leaves whole is brought to the budget, and held there.
+TEST(TwoMethodsTest, AWholePromptIsBroughtToTheBudget) {
+  const auto method = Both("full", "winnow:generated=leave,rest=0,recent=8");
+  ASSERT_TRUE(method) << ErrorText(method);
+  Harness harness(*method, {.n_layers = 2, .budget = 12});
+  harness.Prefill(64, testing::RandomWeights(1));
+  for (uint64_t step = 0; step < 40; ++step) {
+    harness.Decode(testing::RandomWeights(step));
+    for (int layer = 0; layer < 2; ++layer) {
+      EXPECT_LT(harness.cache().n_slots(layer, 0), 12 + 2 * 8) << step;
+    }
+  }
+}
+
 // The cache has room for the biases of the prompt's method only.
 TEST(TwoMethodsTest, BiasesBelongToThePromptsMethod) {
   EXPECT_TRUE(Both("winnow", "winnow:generated=leave,rest=0"));
@@ -221,7 +256,7 @@ TEST(TwoMethodsTest, BiasesBelongToThePromptsMethod) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message,
             "snapkv, then winnow:generated=leave: the second gives entries biases, which only the "
-            "method of the prompt can; winnow does not with rest=0");
+            "method of the prompt can; give winnow rest=0");
 }
 
 }  // namespace

@@ -129,6 +129,9 @@ class WinnowMethod final : public Method {
   Method::Sizes DecodeSizes(int64_t budget, int64_t, int64_t n, int n_layers) const override {
     return generated_.Sizes(budget, n, n_layers);
   }
+  Method::Sizes DecodeLayerSizes(int, int, int64_t budget, int64_t n) const override {
+    return generated_.Sizes(budget, n, 1);
+  }
   std::unique_ptr<Memory> MakeMemory() const override { return std::make_unique<Work>(); }
 
   // The last rows of the prompt: only in DecideAll is it known whether a replay counts instead.
@@ -137,7 +140,7 @@ class WinnowMethod final : public Method {
       if (leaves()) generated_.Decide(call, plans);
       return;
     }
-    if (leaves()) generated_.Forget(call);
+    if (leaves()) generated_.BeginPrompt(call, call.n_seen > call.budget);
     if (call.n_seen <= call.budget) return;
     const int64_t n = std::min(Window(call.budget), call.rows->size());
     size_t at = NotesIn(call).First(call);

@@ -6,12 +6,15 @@
 #include <numeric>
 
 #include "base/half.h"
+#include "compression/methods/winnow_rest.h"
 #include "compression/numbers.h"
 
 namespace winnow::compression::methods {
 namespace {
 
-constexpr double kMaxBias = 8;
+// Instead of a head's size, while it is not known: what will be left by the prompt that this method
+// read, or what another method left.
+constexpr double kAsLeft = -1, kNotKnown = 0;
 // The score of a rest row: none is larger.
 const Half kRest = std::numeric_limits<float>::infinity();
 
@@ -19,8 +22,10 @@ bool IsRest(Half score) { return score.bits == kRest.bits; }
 
 }  // namespace
 
-void GeneratedEntries::Forget(const LayerCall& call) const {
-  for (int head = 0; head < call.n_kv_heads(); ++head) call.head_number(head, n_held_) = 0;
+void GeneratedEntries::BeginPrompt(const LayerCall& call, bool evicts) const {
+  for (int head = 0; head < call.n_kv_heads(); ++head) {
+    call.head_number(head, n_held_) = evicts ? kAsLeft : kNotKnown;
+  }
 }
 
 void GeneratedEntries::NoteScores(const LayerCall& call,
@@ -33,7 +38,8 @@ void GeneratedEntries::NoteScores(const LayerCall& call,
       const std::span<const Slot> order = at.order(head);
       const std::vector<float>& of_head = scores[i++];
       for (size_t rank = 0; rank < order.size(); ++rank) {
-        to[static_cast<size_t>(order[rank])] = std::min(of_head[rank], 1.0f);
+        Half& score = to[static_cast<size_t>(order[rank])];
+        if (!IsRest(score)) score = std::min(of_head[rank], 1.0f);
       }
     }
   }
@@ -50,18 +56,27 @@ void GeneratedEntries::NoteRestRows(const LayerCall& call, const Plan& plan) con
   }
 }
 
-// A head that lost nothing may have what the budget leaves it.
-int64_t GeneratedEntries::SizeAfterPrompt(const LayerCall& call, int head) const {
-  const int64_t n = call.n_slots(head) - call.n_new;
-  const bool whole = n == call.n_seen - call.n_new;
-  return std::max<int64_t>(1, whole ? std::max(n, call.budget) : n);
+// What the prompt left a head is its size. A prompt of which nothing was evicted leaves the layer
+// its budget, whether it is below (the heads may grow) or above (another method read the prompt).
+void GeneratedEntries::SettleSizes(const LayerCall& call) const {
+  if (call.head_number(0, n_held_) > 0) return;
+  const int n_heads = call.n_kv_heads();
+  const int64_t n_before = call.n_seen - call.n_new;
+  bool whole = call.head_number(0, n_held_) == kNotKnown;
+  for (int head = 0; head < n_heads; ++head) {
+    whole = whole && call.n_slots(head) - call.n_new == n_before;
+  }
+  for (int head = 0; head < n_heads; ++head) {
+    const int64_t n = whole ? call.budget : call.n_slots(head) - call.n_new;
+    call.head_number(head, n_held_) = static_cast<double>(std::max<int64_t>(1, n));
+  }
 }
 
 void GeneratedEntries::Decide(const LayerCall& call, PlanList& plans) const {
+  SettleSizes(call);
   Plan* plan = nullptr;
   for (int head = 0; head < call.n_kv_heads(); ++head) {
-    double& held = call.head_number(head, n_held_);
-    if (held == 0) held = static_cast<double>(SizeAfterPrompt(call, head));
+    const int64_t n_held = CountFrom(call.head_number(head, n_held_));
     const int64_t n = call.n_slots(head);
     const std::span<Half> scores = call.half_column(head, score_column_);
     const std::span<const Slot> order = call.order(head);
@@ -70,7 +85,7 @@ void GeneratedEntries::Decide(const LayerCall& call, PlanList& plans) const {
       const auto slot = static_cast<size_t>(order[static_cast<size_t>(rank)]);
       if (weights[slot] > scores[slot]) scores[slot] = weights[slot];
     }
-    const int64_t n_leave = n - CountFrom(held) - c_.recent;
+    const int64_t n_leave = n - n_held - c_.recent;
     if (n_leave < c_.recent) continue;
     if (plan == nullptr) plan = &plans.Add(call.layer, call.n_kv_heads());
     Leave(call, head, n_leave, plan->heads[static_cast<size_t>(head)]);
@@ -119,16 +134,19 @@ void GeneratedEntries::TakeIn(const LayerCall& call, int head, std::span<const i
   const std::span<const Slot> order = call.order(head);
   const Slot into = order[static_cast<size_t>(rest)];
   const std::span<const Half> biases = call.half_column(head, bias_column_);
-  const double before = std::exp(double{biases[static_cast<size_t>(into)]});
-  const double after = before + static_cast<double>(leavers.size());
-  const auto add = [&](Slot slot, double weight) {
-    const auto w = static_cast<float>(weight);
-    plan.sources.push_back({.row = slot, .key_weight = w, .value_weight = w});
+  const auto n_entries = [&](Slot slot) {
+    return std::exp(double{biases[static_cast<size_t>(slot)]});
   };
-  add(into, before / after);
-  for (const int32_t rank : leavers) add(order[static_cast<size_t>(rank)], 1 / after);
+  double n_all = n_entries(into);
+  for (const int32_t rank : leavers) n_all += n_entries(order[static_cast<size_t>(rank)]);
+  const auto add = [&](Slot slot) {
+    const auto weight = static_cast<float>(n_entries(slot) / n_all);
+    plan.sources.push_back({.row = slot, .key_weight = weight, .value_weight = weight});
+  };
+  add(into);
+  for (const int32_t rank : leavers) add(order[static_cast<size_t>(rank)]);
   plan.merges.push_back({.into = into, .n_sources = static_cast<int>(leavers.size()) + 1});
-  plan.biases.push_back({into, static_cast<float>(std::min(std::log(after), kMaxBias))});
+  plan.biases.push_back({into, static_cast<float>(std::min(std::log(n_all), kMaxBias))});
   call.half_column(head, score_column_)[static_cast<size_t>(into)] = kRest;
 }
 

@@ -15,10 +15,10 @@ struct GeneratedConfig {
   double decay = 0.7;  // of the scores, each time
 };
 
-// An entry's score is the largest weight that attention gave it since it is none of the newest,
-// decayed; of the prompt's entries it begins with the prompt's scores. The lowest leave. Rest rows
-// stay, and the newest of a head takes in what leaves it: it stands for as many entries as the
-// exponential of its bias says, and becomes the mean of all.
+// An entry's score is the largest weight that attention gave it since it stopped being one of the
+// newest, decayed; of the prompt's entries it begins with the prompt's scores. The lowest leave.
+// Rest rows stay, and the newest of a head takes in what leaves it: every row stands for as many
+// entries as the exponential of its bias says, and the mean of all takes its place.
 class GeneratedEntries {
  public:
   // bias_column: of rest rows; -1: there are none. Its own state comes behind `first`.
@@ -33,8 +33,9 @@ class GeneratedEntries {
     return {.column_max = true, .reduce = kernels::TapSpec::Reduce::kMax};
   }
 
-  // A prompt begins in this layer: its size is found anew.
-  void Forget(const LayerCall& call) const;
+  // A prompt was read in this layer: its heads' sizes are found anew. evicts: what will be left of
+  // them, whatever the budget of this layer alone.
+  void BeginPrompt(const LayerCall& call, bool evicts) const;
   // What the entries of all heads begin with, before any is evicted.  scores [layer, kv_head][rank]
   void NoteScores(const LayerCall& call, std::span<const std::vector<float>> scores) const;
   // The rows of a layer that entries are merged into never leave.
@@ -44,7 +45,7 @@ class GeneratedEntries {
   Method::Sizes Sizes(int64_t budget, int64_t n, int n_layers) const;
 
  private:
-  int64_t SizeAfterPrompt(const LayerCall& call, int head) const;
+  void SettleSizes(const LayerCall& call) const;
   void Leave(const LayerCall& call, int head, int64_t n_leave, cache::HeadPlan& plan) const;
   void TakeIn(const LayerCall& call, int head, std::span<const int32_t> leavers, int32_t rest,
               cache::HeadPlan& plan) const;
@@ -52,7 +53,7 @@ class GeneratedEntries {
   GeneratedConfig c_;
   int bias_column_;
   int score_column_;
-  int n_held_;  // head number; 0 where it is not known yet
+  int n_held_;  // head number: entries besides the newest; not above 0 where it is not known yet
 };
 
 }  // namespace winnow::compression::methods

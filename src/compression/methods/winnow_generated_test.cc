@@ -108,12 +108,14 @@ class GeneratedTest : public ::testing::Test {
     if (rests) {
       Entry& into = entries[static_cast<size_t>(rest)];
       const double before = std::exp(into.bias);
-      const double after = before + static_cast<double>(ranks.size());
+      double after = before;
+      for (const int64_t rank : ranks) after += std::exp(entries[static_cast<size_t>(rank)].bias);
       for (size_t d = 0; d < kDim; ++d) {
         double key = before * into.key[d], value = before * into.value[d];
         for (const int64_t rank : ranks) {
-          key += entries[static_cast<size_t>(rank)].key[d];
-          value += entries[static_cast<size_t>(rank)].value[d];
+          const Entry& leaver = entries[static_cast<size_t>(rank)];
+          key += std::exp(leaver.bias) * leaver.key[d];
+          value += std::exp(leaver.bias) * leaver.value[d];
         }
         into.key[d] = static_cast<float>(key / after);
         into.value[d] = static_cast<float>(value / after);
@@ -146,52 +148,57 @@ class GeneratedTest : public ::testing::Test {
     }
   }
 
-  static void Compare(const std::string& more, int64_t n_prompt) {
+  // Prompts, each followed by generated tokens.
+  static void Compare(const std::string& more, const std::vector<int64_t>& prompts) {
     const auto harness = MakeHarness(more);
     const bool rests = harness->method().traits().storage.bias_column >= 0;
-    harness->Prefill(n_prompt, RandomWeights(1));
-    std::vector<Head> heads;
-    std::vector<int64_t> n_held;
-    for (int i = 0; i < kLayers * kHeads; ++i) {
-      heads.push_back(Read(*harness, i / kHeads, i % kHeads));
-      n_held.push_back(n_prompt > kBudget ? std::ssize(heads.back()) : kBudget);
-    }
-    for (uint64_t step = 0; step < 50; ++step) {
-      const testing::Weights weights = RandomWeights(100 + step);
-      const auto position = static_cast<Position>(harness->n_seen());
-      harness->Decode(weights);
+    for (const int64_t n_prompt : prompts) {
+      harness->Prefill(n_prompt, RandomWeights(1));
+      std::vector<Head> heads;
+      std::vector<int64_t> n_held;
       for (int i = 0; i < kLayers * kHeads; ++i) {
-        const int layer = i / kHeads, head = i % kHeads;
-        const auto weight = [&](int64_t rank, Position p) {
-          double largest = 0;
-          for (int q_head = head * kGroup; q_head < (head + 1) * kGroup; ++q_head) {
-            largest = std::max(largest, weights({layer, q_head, 0, rank, p}));
-          }
-          return largest;
-        };
-        const auto at = static_cast<size_t>(i);
-        Step(heads[at],
-             {.position = position,
-              .key = Key(layer, head, position),
-              .value = Value(layer, head, position)},
-             n_held[at], rests, weight);
-        ExpectSame(heads[at], Read(*harness, layer, head),
-                   "step " + std::to_string(step) + " head " + std::to_string(i));
+        heads.push_back(Read(*harness, i / kHeads, i % kHeads));
+        n_held.push_back(harness->n_seen() > kBudget ? std::ssize(heads.back()) : kBudget);
+      }
+      for (uint64_t step = 0; step < 50; ++step) {
+        const testing::Weights weights = RandomWeights(100 + step);
+        const auto position = static_cast<Position>(harness->n_seen());
+        harness->Decode(weights);
+        for (int i = 0; i < kLayers * kHeads; ++i) {
+          const int layer = i / kHeads, head = i % kHeads;
+          const auto weight = [&](int64_t rank, Position p) {
+            double largest = 0;
+            for (int q_head = head * kGroup; q_head < (head + 1) * kGroup; ++q_head) {
+              largest = std::max(largest, weights({layer, q_head, 0, rank, p}));
+            }
+            return largest;
+          };
+          const auto at = static_cast<size_t>(i);
+          Step(heads[at],
+               {.position = position,
+                .key = Key(layer, head, position),
+                .value = Value(layer, head, position)},
+               n_held[at], rests, weight);
+          ExpectSame(heads[at], Read(*harness, layer, head),
+                     "step " + std::to_string(step) + " head " + std::to_string(i));
+        }
       }
     }
   }
 };
 
 TEST_F(GeneratedTest, AgreesWithPlainLoops) {
-  Compare("", kPrompt);
-  Compare(",rest=0", kPrompt);
+  Compare("", {kPrompt});
+  Compare(",rest=0", {kPrompt});
+  Compare("", {kPrompt, kPrompt, 20});
 }
 
 // A prompt that stays whole leaves the heads what is left of the budget; the first that leave
 // become a rest row.
 TEST_F(GeneratedTest, AfterAPromptThatStaysWhole) {
-  Compare("", 7);
-  Compare(",rest=0", 7);
+  Compare("", {7});
+  Compare(",rest=0", {7});
+  Compare("", {7, kPrompt});
 }
 
 // The scores begin with what the replay gave; rest rows are told apart.
@@ -218,6 +225,25 @@ TEST_F(GeneratedTest, BeginsWithTheScoresOfTheReplay) {
     }
   }
   EXPECT_EQ(n_rests, kLayers * kHeads);
+}
+
+// What stays of rest rows when a later prompt is compressed are rest rows.
+TEST_F(GeneratedTest, RestRowsStayRestRows) {
+  const auto harness = MakeHarness(",rest=0.3", 30);
+  std::vector<int> n_rests;
+  for (const int64_t n_prompt : {kPrompt, kPrompt / 4, kPrompt / 4}) {
+    harness->Prefill(n_prompt, RandomWeights(1));
+    int& n = n_rests.emplace_back(0);
+    for (int i = 0; i < kLayers * kHeads; ++i) {
+      for (const Entry& entry : Read(*harness, i / kHeads, i % kHeads)) {
+        EXPECT_EQ(entry.rest, entry.bias != 0) << entry.position;
+        n += entry.rest ? 1 : 0;
+      }
+    }
+    for (uint64_t step = 0; step < 30; ++step) harness->Decode(RandomWeights(step));
+  }
+  // More than the last prompt makes.
+  EXPECT_GT(n_rests.back(), n_rests.front());
 }
 
 // A later prompt settles the sizes anew, and what is held stays within what was promised.

@@ -9,8 +9,6 @@
 namespace winnow::compression::methods {
 namespace {
 
-constexpr double kMaxBias = 8;
-
 // Sum over the reference rows of the share of attention that a key gets beside everything else.
 double MassOfKey(const ReferenceRows& rows, const Targets& targets, std::span<const float> key) {
   double sum = 0;

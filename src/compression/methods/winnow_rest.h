@@ -11,6 +11,9 @@
 // What becomes of evicted entries in winnow (winnow.cc): rest rows, and a refit of the values.
 namespace winnow::compression::methods {
 
+// Of a rest row, either way.
+inline constexpr double kMaxBias = 8;
+
 // Puts the evicted entries of a head (ranks, ascending) into n_rows runs of equal length, in the
 // order of the text, and adds each as one row to `plan`: key and value are means weighted by what
 // the reference rows attended to, in the slot of the run's newest entry; its bias is the logarithm
