@@ -41,13 +41,16 @@ RIVALS = ("kvzip kvzip:plus=true expected-attention attention-matching defensive
 INGREDIENTS = ["winnow:" + change for change in
                ("allocation=uniform", "allocation=top-k", "allocation=profile", "queries=window", "rest=0", "refit=false")]  # fmt: skip
 STORAGES = ["f16", "q8_0", "q8_0/q4_0"]
-SHARES = {"development": ["0.0625"], "judgement": ["0.5", "0.25", "0.125", "0.0625", "0.03125"]}
-SATURATED = 0.95  # methods that reach this share of the full cache's score in several storages are told their storage by SMALLER
-SMALLER = ["0.03125"]
 QUESTIONS, DIVERGENCES = ["hidden", "seen"], ["text", "generation"]
+SHARES = ["0.5", "0.25", "0.125", "0.0625", "0.03125"]  # of the judgement
+# Of the development: a method is judged in the storage that is best at the first of these that is not above its share, or at the last.
+TRIED = {"hidden": ["0.0625"], "seen": ["0.0625"], "text": ["0.25", "0.0625"], "generation": ["0.25", "0.0625"]}
+# Methods that reach this share of the full cache's score in several storages get the one that is best at SMALLER.
+SATURATED, SMALLER = 0.95, ["0.03125"]
 SCORES = {"hidden": ("score", 1), "seen": ("score", 1), "text": ("kld", -1), "generation": ("kld", -1)}  # -1: less is better
 PROMPT, WRITTEN = 512, 512  # tokens of the track `generation`
-HOPELESS = 2  # a rival is not judged in a track in which winnow's development score is more than so many times better in every cell
+# A rival is not judged in a track in which winnow's development score is more than so many times better in every cell; the best of them always is.
+HOPELESS = 2
 
 
 def documents_of(args):
@@ -89,18 +92,24 @@ def parts(args, model, track):
     """(name, methods, types of the cache, shares) of the commands of a phase: all at once, or, judged, each in its storage."""
     if args.phase == "development":
         methods = ["winnow", *(m for m in INGREDIENTS if has_profile(model) or "profile" not in m), *RIVALS]
-        found = [("all", args.methods or methods, STORAGES, SHARES["development"])]
+        found = [("all", args.methods or methods, STORAGES, TRIED[track])]
         saturated = saturated_methods(args) if track in QUESTIONS else []
         return found + [("saturated", saturated, STORAGES, SMALLER)] * bool(saturated)
-    by_storage = collections.defaultdict(list)
     frozen = json.loads(FROZEN.read_text())
-    for method, storage in frozen["storage"][track].items():
-        judged = method not in frozen["left out"][track] and (has_profile(model) or "profile" not in method)
-        if judged and (not args.methods or method in args.methods):
-            by_storage[storage].append(method)
+    shares_of = collections.defaultdict(list)  # (method, storage) -> shares
+    for share, chosen in frozen["storage"][track].items():
+        for method, storage in chosen.items():
+            judged = method not in frozen["left out"][track] and (has_profile(model) or "profile" not in method)
+            if judged and (not args.methods or method in args.methods):
+                shares_of[method, storage].append(share)
+    methods_of = collections.defaultdict(list)  # (storage, shares) -> methods
+    for (method, storage), shares in shares_of.items():
+        methods_of[storage, tuple(shares)].append(method)
+    if track in QUESTIONS:
+        methods_of["f16", ()].append("full")
     # The first full cache is what a KL divergence is taken from, and that is the one in f16.
-    return [(storage.replace("/", "-"), methods, [storage] if track in QUESTIONS else list(dict.fromkeys(["f16", storage])), SHARES["judgement"])
-            for storage, methods in by_storage.items()]  # fmt: skip
+    return [("-".join([storage.replace("/", "-"), *shares]), methods, [storage] if track in QUESTIONS else list(dict.fromkeys(["f16", storage])), shares)
+            for (storage, shares), methods in methods_of.items()]  # fmt: skip
 
 
 def has_profile(model):
@@ -115,28 +124,51 @@ def command_of(args, track, model, storage, methods, types, shares):
     """A part's name and its command, which goes on where it was interrupted."""
     name = f"{model}-{track}-{storage}"
     part = part_file(args, name)
-    return name, [args.winnow, "eval", *arguments(args, model, track), "-m", MODELS[model], "--kv-method", ",".join(methods), "--equal-bytes",
-                  ",".join(shares), "--cache-types", ",".join(types), "-t", args.threads, "--results", f"{part}.jsonl",
+    budget = ["--equal-bytes", ",".join(shares)] if shares else []
+    return name, [args.winnow, "eval", *arguments(args, model, track), "-m", MODELS[model], "--kv-method", ",".join(methods), *budget, "--cache-types", ",".join(types), "-t", args.threads, "--results", f"{part}.jsonl",
                   "--json", f"{part}.json"]  # fmt: skip
 
 
 def start(args, name, command):
     with open(part_file(args, f"{name}.log"), "w") as log:
-        return subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=log, cwd=ROOT)
+        # In a session of its own: what is typed here interrupts this script, which tells it once.
+        return subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=log, cwd=ROOT, start_new_session=True)
+
+
+def check_frozen(args):
+    """Stops unless everything is as it was frozen."""
+    frozen = json.loads(FROZEN.read_text())
+    if parameters(args) != frozen["parameters"]:
+        sys.exit(f"{args.winnow}: its parameters of winnow are not those of {FROZEN}")
+    made = json.loads((documents_of(args) / "made.json").read_text())
+    if made["seed"] != hashlib.sha256(FROZEN.read_bytes()).hexdigest():
+        sys.exit(f"{documents_of(args)}: its documents were drawn for another {FROZEN.name}; `documents` draws them anew")
 
 
 def run(args):
-    if args.phase == "judgement" and parameters(args) != json.loads(FROZEN.read_text())["parameters"]:
-        sys.exit(f"{args.winnow}: its parameters of winnow are not those of {FROZEN}")
+    if args.phase == "judgement":
+        check_frozen(args)
     until = time.monotonic() + 60 * args.minutes if args.minutes else math.inf
-    waiting = [(track, model, *part) for track in args.tracks for model in args.models for part in parts(args, model, track)]
+    begun = set()
     running = {}  # processes and what they are
+
+    def next_part():
+        """Asked anew each time: what is done decides what there is to do."""
+        for track in args.tracks:
+            for model in args.models:
+                for part in parts(args, model, track):
+                    if (track, model, part[0]) not in begun:
+                        begun.add((track, model, part[0]))
+                        return command_of(args, track, model, *part)
+        return None
+
     try:
-        while waiting or running:
-            while waiting and len(running) < args.processes:
-                name, command = command_of(args, *waiting.pop(0))
-                print(f"{time.strftime('%H:%M:%S')} {name} begins", flush=True)
-                running[start(args, name, command)] = name
+        while True:
+            while len(running) < args.processes and (following := next_part()):
+                print(f"{time.strftime('%H:%M:%S')} {following[0]} begins", flush=True)
+                running[start(args, *following)] = following[0]
+            if not running:
+                return
             for process in [process for process in running if process.poll() is not None]:
                 name = running.pop(process)
                 if process.returncode:
@@ -193,37 +225,61 @@ def mean_scores(args, tracks, shares, part):
     return means
 
 
+def is_finished(args, track, model, part, shares):
+    path = part_file(args, f"{model}-{track}-{part}.json")
+    if not path.exists():
+        return False
+    found = json.loads(path.read_text())
+    return found["finished"] and set(shares) <= {result["budget"].removeprefix("equal bytes ") for result in found["samples"][0]["results"]}
+
+
 def saturated_methods(args):
     """Once all questions were asked: at the development's share nearly all storages of these answer as the full cache does."""
-    if not all(part_file(args, f"{model}-{track}-all.json").exists() for track in QUESTIONS for model in MODELS):
+    if not all(is_finished(args, track, model, "all", TRIED[track]) for track in QUESTIONS for model in MODELS):
         return []
-    means = mean_scores(args, QUESTIONS, SHARES["development"], "all")
+    means = mean_scores(args, QUESTIONS, TRIED["hidden"], "all")
     enough = SATURATED * statistics.mean(means["full", "f16"])
     return [m for m in ["winnow", *RIVALS] if sum(statistics.mean(means[m, s]) >= enough for s in STORAGES if (m, s) in means) > 1]
 
 
 def best_storage(means, method, sign):
-    return max((kind for kind in STORAGES if (method, kind) in means), key=lambda kind: sign * statistics.mean(means[method, kind]))
+    """Of the best mean; of KL divergences the geometric one, so that every model counts, over the cells in which all storages fit."""
+    cells = {kind: means[method, kind] for kind in STORAGES if (method, kind) in means}
+    whole = [i for i in range(len(next(iter(cells.values())))) if all(0 < sign * cells[kind][i] or 0 < cells[kind][i] < math.inf for kind in cells)]
+    if not whole:
+        return STORAGES[-1]
+    if sign > 0:
+        return max(cells, key=lambda kind: statistics.mean(cells[kind][i] for i in whole))
+    return min(cells, key=lambda kind: statistics.geometric_mean(cells[kind][i] for i in whole))
 
 
 def freeze(args):
-    """Each method's best storage in the tracks with questions and in the others, and who is left out of a track."""
+    """Each method's best storage at each share, and who is left out of a track."""
     args.phase = "development"
+    missing = [f"{model}-{track}-{name}" for track in SCORES for model in MODELS for name, _, _, shares in parts(args, model, track)
+               if not is_finished(args, track, model, name, shares)]  # fmt: skip
+    if missing:
+        sys.exit(f"not finished: {', '.join(missing)}; `run --phase development` goes on")
     saturated = saturated_methods(args)
     smaller = mean_scores(args, QUESTIONS, SMALLER, "saturated")
-    storage, left_out = {}, {}
+    storage, left_out = {track: {} for track in SCORES}, {}
     for tracks, sign in (QUESTIONS, 1), (DIVERGENCES, -1):
-        means = mean_scores(args, tracks, SHARES["development"], "all")
-        chosen = {method: best_storage(smaller if sign > 0 and method in saturated else means, method, sign) for method in ["winnow", *RIVALS]}
-        for i, track in enumerate(tracks):
-            cells = slice(i * len(MODELS), (i + 1) * len(MODELS))  # the development has one share
-            own = means["winnow", chosen["winnow"]][cells]
-            left_out[track] = [rival for rival in RIVALS if all(
-                (a > HOPELESS * b if sign > 0 else b > HOPELESS * a) for a, b in zip(own, means[rival, chosen[rival]][cells]))]  # fmt: skip
-            # Ingredients are judged by leaving them out, everything else as it is.
-            storage[track] = chosen | {method: chosen["winnow"] for method in INGREDIENTS}
+        for share in SHARES:
+            tried = next((t for t in TRIED[tracks[0]] if float(t) <= float(share)), TRIED[tracks[0]][-1])
+            means = mean_scores(args, tracks, [tried], "all")
+            chosen = {method: best_storage(smaller if sign > 0 and method in saturated else means, method, sign) for method in ["winnow", *RIVALS]}
+            for track in tracks:
+                # Ingredients are judged by leaving them out, everything else as it is.
+                storage[track][share] = chosen | {method: chosen["winnow"] for method in INGREDIENTS}
+        for track in tracks:
+            means = mean_scores(args, [track], ["0.0625"], "all")
+            own = means["winnow", storage[track]["0.0625"]["winnow"]]
+            scores = {rival: means[rival, storage[track]["0.0625"][rival]] for rival in RIVALS}
+            nearest = max(RIVALS, key=lambda rival: sign * statistics.mean(scores[rival]))
+            left_out[track] = [rival for rival in RIVALS if rival != nearest and all(
+                (a > HOPELESS * b if sign > 0 else HOPELESS * a < b < math.inf) for a, b in zip(own, scores[rival]))]  # fmt: skip
     FROZEN.write_text(json.dumps({
-        "storage": storage, "saturated": saturated, "left out": left_out, "shares": SHARES["judgement"],
+        "storage": storage, "saturated": saturated, "left out": left_out,
         "documents of a task, windows": DOCUMENTS["judgement"], "books": BOOKS["judgement"], "parameters": parameters(args),
     }, indent=1) + "\n")  # fmt: skip
     print(FROZEN.read_text())
@@ -261,12 +317,13 @@ def tables(args):
         full = cells.get(("full", "", "f16"), {})
         unit = f"answers in per cent; full cache {mean_and_error(full, 100, 1)}" if scale == 100 else "KL divergence in thousandths of a nat"
         ways = list(dict.fromkeys((method, storage) for method, share, storage in cells if share))
+        shares = [s for s in SHARES if any(share == s for _, share, _ in cells)]
         rows = [[f"`{method}`", storage, *(mean_and_error(cells[method, s, storage], scale, digits) if (method, s, storage) in cells else ""
-                                           for s in SHARES[args.phase])] for method, storage in ways]  # fmt: skip
+                                           for s in shares)] for method, storage in ways]  # fmt: skip
         text.append(f"### {model}, {track}\n\n{len(full)} documents; {unit}.\n\n"
-                    + table(["method", "cache", *(f"1/{round(1 / float(s))}" for s in SHARES[args.phase])], rows))
+                    + table(["method", "cache", *(f"1/{round(1 / float(s))}" for s in shares)], rows))
         own = [storage for method, storage in ways if method == "winnow"]
-        for share in SHARES[args.phase]:
+        for share in shares:
             for method, storage in ways:
                 for kind in own if args.phase == "judgement" else [storage]:
                     if method != "winnow" and ("winnow", share, kind) in cells and (method, share, storage) in cells:

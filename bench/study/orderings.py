@@ -39,14 +39,17 @@ def paired(a, b, better=1):
 
 
 def chance(differences):
-    """Two-sided p of the mean if every difference had the other sign as likely: all signs of up to 14 pairs, of more a sample."""
+    """Two-sided p of the mean if every difference had the other sign as likely: all signs of up to 14 pairs, of more a sample, or Hoeffding's bound
+    where that is less: a sample alone could not pass Holm's correction over a thousand comparisons."""
     wanted, n = abs(sum(differences)) - 1e-12, len(differences)
     if n <= 14:
         sums = [sum(d if bits >> i & 1 else -d for i, d in enumerate(differences)) for bits in range(1 << n)]
         return sum(abs(s) >= wanted for s in sums) / len(sums)
     rng, changed = random.Random(0), [d for d in differences if d]
     hits = sum(abs(sum(d if rng.getrandbits(1) else -d for d in changed)) >= wanted for _ in range(N_FLIPS))
-    return (hits + 1) / (N_FLIPS + 1)
+    squares = sum(d * d for d in changed)
+    bound = 2 * math.exp(-wanted * wanted / (2 * squares)) if wanted > 0 else 1.0
+    return min((hits + 1) / (N_FLIPS + 1), bound)
 
 
 def holm(p_values):

@@ -28,8 +28,8 @@ struct Candidate {
 };
 
 // The largest size (slots per KV head) under which a cache takes no more than some bytes, found by
-// measuring a few. It stops within 1 % below them, or where one more entry in every KV head would
-// not fit; the smallest size where that is more already.
+// measuring a few, 12 at most. It stops within 1 % below them, or where one more entry in every KV
+// head would not fit; the smallest size where that is more already.
 class SizeSearch {
  public:
   struct Limits {
