@@ -378,7 +378,9 @@ Result<MethodPtr> Make(const WinnowConfig& c) {
   return MethodPtr(std::make_shared<WinnowMethod>(c));
 }
 
-Promise Promises(const WinnowConfig& c, int64_t) { return {.merges = c.rest > 0 || c.refit}; }
+Promise Promises(const WinnowConfig& c, int64_t) {
+  return {.merges = c.rest > 0 || c.refit, .prompt_by_steps = false};
+}
 
 }  // namespace
 
