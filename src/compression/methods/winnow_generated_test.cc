@@ -252,6 +252,7 @@ TEST_F(GeneratedTest, HoldsTheSizesOfTheLastPrompt) {
   for (int turn = 0; turn < 3; ++turn) {
     harness->Prefill(kPrompt, RandomWeights(static_cast<uint64_t>(turn)));
     std::vector<int64_t> left;
+    left.reserve(kLayers * kHeads);
     for (int i = 0; i < kLayers * kHeads; ++i) {
       left.push_back(harness->cache().n_slots(i / kHeads, i % kHeads));
     }
