@@ -41,13 +41,14 @@ struct CacheShape {
     for (const LayerShape& one : by_layer) n += one.n_kv_heads;
     return n;
   }
-  // Of the keys and values of a token, in all layers.
-  int64_t numbers_per_token() const {
+  // Of a token's keys and values in f16, in all layers.
+  int64_t f16_bytes_per_token() const {
+    constexpr int64_t kHalfBytes = 2;
     int64_t n = 0;
     for (int i = 0; i < n_layers; ++i) {
       n += layer(i).n_kv_heads * (int64_t{layer(i).key_dim} + layer(i).value_dim);
     }
-    return n;
+    return n * kHalfBytes;
   }
   bool operator==(const CacheShape&) const = default;
 };

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "compression/forwarding_method.h"
 #include "compression/numbers.h"
 #include "compression/registry.h"
 #include "compression/taps.h"
@@ -38,13 +39,11 @@ Traits Joined(const Traits& prefill, const Traits& decode) {
 
 // Prefill by one method, decode by another. Both keep their state from the start: the decode
 // method watches the prompt too, under a budget at which it has nothing to evict.
-class TwoMethods final : public Method {
+class TwoMethods final : public ForwardingMethod {
  public:
   TwoMethods(MethodPtr prefill, MethodPtr decode)
-      : prefill_(std::move(prefill)),
-        decode_(std::move(decode)),
-        traits_(Joined(prefill_->traits(), decode_->traits())),
-        needs_(prefill_->needs()) {
+      : ForwardingMethod(std::move(prefill)), decode_(std::move(decode)), needs_(method_->needs()) {
+    traits_ = Joined(method_->traits(), decode_->traits());
     const Needs more = decode_->needs();
     decode_at_ = needs_.state;
     held_at_ = decode_at_.n_layer_numbers + more.state.n_layer_numbers;
@@ -54,27 +53,9 @@ class TwoMethods final : public Method {
     needs_.decode = more.decode;
   }
 
-  const Traits& traits() const override { return traits_; }
   Needs needs() const override { return needs_; }
-  std::unique_ptr<Memory> MakeMemory() const override { return prefill_->MakeMemory(); }
-  void ObserveReplay(const LayerCall& call) const override { prefill_->ObserveReplay(call); }
-  void DecideAll(const LayerCall& call, PlanList& plans) const override {
-    prefill_->DecideAll(call, plans);
-  }
   int64_t MaxSlots(int64_t budget, int64_t n) const override {
-    return std::max(prefill_->MaxSlots(budget, n), decode_->MaxSlots(budget, n));
-  }
-  int64_t TotalSlots(int64_t budget, int64_t n, int n_layers) const override {
-    return prefill_->TotalSlots(budget, n, n_layers);
-  }
-  int64_t TotalRows(int64_t budget, int64_t n, int n_layers) const override {
-    return prefill_->TotalRows(budget, n, n_layers);
-  }
-  int64_t LayerSlots(int layer, int n_layers, int64_t budget, int64_t n) const override {
-    return prefill_->LayerSlots(layer, n_layers, budget, n);
-  }
-  int64_t LayerRows(int layer, int n_layers, int64_t budget, int64_t n) const override {
-    return prefill_->LayerRows(layer, n_layers, budget, n);
+    return std::max(method_->MaxSlots(budget, n), decode_->MaxSlots(budget, n));
   }
   Sizes DecodeSizes(int64_t budget, int64_t n_prompt, int64_t n, int n_layers) const override {
     Sizes sizes;
@@ -113,7 +94,7 @@ class TwoMethods final : public Method {
       PlanList not_carried_out;  // of methods that evict without a budget
       decode_->Decide(second, not_carried_out);
     }
-    prefill_->Decide(call.WithTaps(Read(prefill_->needs().prefill, call)), plans);
+    method_->Decide(call.WithTaps(Read(method_->needs().prefill, call)), plans);
   }
 
  private:
@@ -161,20 +142,19 @@ class TwoMethods final : public Method {
     }
     const int64_t mean = n_rows / call.n_kv_heads();
     const bool whole = mean >= call.n_seen - call.n_new;
-    const bool found = !prefill_->traits().budget.needed;  // a size of its own: held, were it whole
+    const bool found = !method_->traits().budget.needed;  // a size of its own: held, were it whole
     return call.budget > 0 && whole && !found ? call.budget : mean;
   }
 
   // What a layer holds at most after a prompt that ended n_prompt tokens after the beginning.
   int64_t MaxHeld(int layer, int n_layers, int64_t budget, int64_t n_prompt) const {
-    const bool grows = budget > 0 && n_prompt <= budget && prefill_->traits().budget.needed;
+    const bool grows = budget > 0 && n_prompt <= budget && method_->traits().budget.needed;
     if (!traits_.decisions.Evicts(Phase::kPrefill) || grows) return budget;
-    return std::max(prefill_->LayerRows(layer, n_layers, budget, n_prompt),
+    return std::max(method_->LayerRows(layer, n_layers, budget, n_prompt),
                     decode_->traits().budget.min);
   }
 
-  MethodPtr prefill_, decode_;
-  Traits traits_;
+  MethodPtr decode_;
   Needs needs_;
   cache::StateShape decode_at_;
   int held_at_ = 0;

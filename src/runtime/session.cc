@@ -280,8 +280,7 @@ CacheParts Session::cache_parts() const {
 }
 
 int64_t Session::cache_bytes_full_f16() const {
-  constexpr int64_t kHalfBytes = 2;
-  return n_tokens() * data_->engine->model().cache_shape().numbers_per_token() * kHalfBytes;
+  return n_tokens() * data_->engine->model().cache_shape().f16_bytes_per_token();
 }
 
 Engine& Session::engine() const { return *data_->engine; }

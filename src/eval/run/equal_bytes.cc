@@ -102,13 +102,12 @@ Result<std::optional<EqualBytes>> AtEqualBytes(runtime::Engine& engine,
                                                const SessionOptions& options, double share,
                                                std::span<const TokenId> prompt,
                                                const std::function<bool()>& keep_going) {
-  constexpr int64_t kHalfBytes = 2;
   EqualBytes found = {.options = options};
   found.options.compression.ratio = 0;
   found.options.compression.memory_bytes = 0;
   const int64_t smallest = std::max<int64_t>(1, options.compression.method->traits().budget.min);
   const int64_t n_prompt = std::ssize(prompt);
-  const int64_t full = n_prompt * kHalfBytes * engine.model().cache_shape().numbers_per_token();
+  const int64_t full = n_prompt * engine.model().cache_shape().f16_bytes_per_token();
   WINNOW_ASSIGN(const double bytes_per_size, BytesPerSize(engine, found.options, smallest));
   SizeSearch search({.smallest = smallest,
                      .largest = std::max(n_prompt, smallest),
