@@ -204,7 +204,7 @@ std::string Conversation::CacheText() const {
   if (info.budget >= session_.capacity()) {
     size = ", every entry stays";
   } else if (info.budget > 0) {
-    size = ", at most " + std::to_string(info.budget) + " entries per KV head";
+    size = ", a budget of " + std::to_string(info.budget) + " entries per KV head";
   }
   return "method " + info.method + size + "\ntokens " + std::to_string(session_.tokens().size()) +
          " of " + std::to_string(session_.capacity()) + ", entries per KV head " + Fixed(kept, 1) +

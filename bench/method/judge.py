@@ -137,6 +137,9 @@ def start(args, name, command):
 
 def check_frozen(args):
     """Stops unless everything is as it was frozen."""
+    for path, command in (FROZEN, "freeze"), (documents_of(args) / "made.json", "documents"):
+        if not path.exists():
+            sys.exit(f"{path} is missing: `{command}` makes it")
     frozen = json.loads(FROZEN.read_text())
     if parameters(args) != frozen["parameters"]:
         sys.exit(f"{args.winnow}: its parameters of winnow are not those of {FROZEN}")

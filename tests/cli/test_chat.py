@@ -98,7 +98,7 @@ class Chat(CliTest):
         told = self.assert_done(self.chat(["/stats", "the house", "/stats", "/kv"], "--kv-method", "streaming", "--kv-size", "16")).err
         self.assertIn("there is no answer yet", told)
         self.assertRegex(told, r"prefill +[\d.]+ ms")
-        self.assertIn("method streaming, at most 16 entries per KV head", told)
+        self.assertIn("method streaming, a budget of 16 entries per KV head", told)
         told = self.assert_done(self.chat(["the house", "/kv"], "--kv-method", "snapkv", "--kv-size", "512", "-c", "512")).err
         self.assertIn("method snapkv, every entry stays\n", told)
 
