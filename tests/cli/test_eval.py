@@ -126,6 +126,17 @@ class Texts(EvalTest):
         everything = self.evaluate("kld", "--lengths", "200", "--chunks", "1", methods=["--kv-method", "h2o", "--kv-size", "200"])
         self.assertLess(abs(everything["rows"][1]["kld"]), 1e-5)
 
+
+    def test_kld_reads_the_second_half_as_it_is_generated(self):
+        """What evicts while generating loses as much as token by token, whatever is read at a time."""
+        self.write("a.txt", TEXT * 60)
+        methods = ["--kv-method", "snapkv:window=8,h2o,tova,winnow:generated=leave,twilight", "--kv-size", "24"]
+        flags = ["--lengths", "200", "--chunks", "1"]
+        at_once = self.evaluate("kld", *flags, methods=methods)["samples"][0]["results"]
+        by_token = self.evaluate("perplexity", "--protocol", "halves", *flags, methods=methods)["samples"][0]["results"]
+        for one, other in zip(at_once, by_token, strict=True):
+            self.assertAlmostEqual(one["scores"]["nll"], other["scores"]["nll"], places=3, msg=one["method"])
+
     def test_bytes_are_those_after_the_first_half(self):
         """snapkv keeps everything that comes after the prompt: bytes at the end of a window would be more than half of them."""
         self.write("a.txt", TEXT * 60)
