@@ -82,6 +82,10 @@ void AddCacheFlags(FlagTable& table, EvalFlags& flags) {
           "everything for each of these cache types, such as f16,q8_0,q8_0/q4_0 (keys/values); the "
           "first full cache is what the rest is held against",
           &flags.cache_types, eval::ParseText);
+  table.Add({"--full-type"}, "TYPE",
+            "the type of that full cache, which then comes before all others [the first of "
+            "--cache-types]",
+            &flags.full_type);
   table.Add({"--kv-decode"}, "SPEC",
             "another method from the first generated token on, for methods that only compress the "
             "prompt",
@@ -127,6 +131,33 @@ Result<std::vector<eval::Variant>> VariantsOfMethod(const EvalFlags& flags,
     variants.push_back(std::move(variant));
   }
   return variants;
+}
+
+struct CacheTypes {
+  std::string key, value;
+
+  std::string Name() const { return key == value ? key : key + "/" + value; }
+};
+
+// Of "q8_0" or "q8_0/q4_0": keys/values.
+CacheTypes ParseCacheTypes(const std::string& text) {
+  const size_t slash = text.find('/');
+  const std::string key = text.substr(0, slash);
+  return {key, slash == std::string::npos ? key : text.substr(slash + 1)};
+}
+
+// The full cache in these types. Error (misuse): no such type, or the model's flags'.
+Result<eval::Variant> FullCache(const EvalFlags& flags, const CacheTypes& types) {
+  ModelFlags model = flags.model;
+  model.kv = {};
+  model.key_type = types.key;
+  model.value_type = types.value;
+  WINNOW_ASSIGN(const runtime::SessionOptions options, SessionOptionsFrom(model));
+  return eval::Variant{.method = "full",
+                       .budget = "",
+                       .cache_types = types.Name(),
+                       .options = options,
+                       .configuration = "full"};
 }
 
 }  // namespace
@@ -189,25 +220,16 @@ Result<std::vector<eval::Variant>> MakeVariants(const EvalFlags& flags) {
   }
   std::vector<std::string> types = flags.cache_types;
   if (types.empty()) types = {flags.model.key_type + "/" + flags.model.value_type};
-  for (const std::string& type : types) {
-    ModelFlags model = flags.model;
-    model.kv = {};
-    const size_t slash = type.find('/');
-    model.key_type = type.substr(0, slash);
-    model.value_type = slash == std::string::npos ? model.key_type : type.substr(slash + 1);
-    WINNOW_ASSIGN(const runtime::SessionOptions options, SessionOptionsFrom(model));
-    const std::string name = model.key_type == model.value_type
-                                 ? model.key_type
-                                 : model.key_type + "/" + model.value_type;
-    variants.push_back({.method = "full",
-                        .budget = "",
-                        .cache_types = name,
-                        .options = options,
-                        .configuration = "full"});
+  const std::string& reference = flags.full_type.empty() ? types.front() : flags.full_type;
+  WINNOW_ASSIGN(eval::Variant first, FullCache(flags, ParseCacheTypes(reference)));
+  variants.push_back(std::move(first));
+  for (const std::string& text : types) {
+    WINNOW_ASSIGN(const eval::Variant full, FullCache(flags, ParseCacheTypes(text)));
+    if (full.cache_types != variants.front().cache_types) variants.push_back(full);
     for (const std::string& method : flags.methods) {
-      WINNOW_ASSIGN(auto more, VariantsOfMethod(flags, method, options));
+      WINNOW_ASSIGN(auto more, VariantsOfMethod(flags, method, full.options));
       for (eval::Variant& variant : more) {
-        variant.cache_types = name;
+        variant.cache_types = full.cache_types;
         variants.push_back(std::move(variant));
       }
     }

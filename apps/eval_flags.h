@@ -23,6 +23,7 @@ struct EvalFlags {
   std::vector<std::string> methods;
   BudgetLists budgets;
   std::vector<std::string> cache_types;
+  std::string full_type;  // of the full cache that the rest is held against; empty: the first
   std::optional<std::string> results;
   std::optional<std::string> json;
   std::optional<std::string> report;

@@ -274,6 +274,10 @@ class Resuming(EvalTest):
         full, quantised = self.evaluate("kld", *flags, "--cache-types", "f16,q4_0", methods=[])["rows"]
         self.assertEqual((full["cache_types"], quantised["cache_types"]), ("f16", "q4_0"))
         self.assertGreater(quantised["kld"], 1e-4)
+        again = self.evaluate("kld", *flags, "--cache-types", "q4_0", "--full-type", "f16", methods=["--kv-method", "streaming", "--kv-size", "20"])
+        rows = [(row["method"], row["cache_types"]) for row in again["rows"]]
+        self.assertEqual(rows, [("full", "f16"), ("full", "q4_0"), ("streaming", "q4_0")])
+        self.assertEqual(again["rows"][1]["kld"], quantised["kld"])
 
     def start(self, results, *flags):
         return subprocess.Popen([WINNOW, "eval", "needle", "-m", self.model, "-t", "1", "--data", self.data, *METHODS, *flags,
