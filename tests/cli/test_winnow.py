@@ -205,7 +205,7 @@ class WinnowTest(CliTest):
         return [x - total for x in logits]
 
     def run_both(self, spec, size, *flags, chunks=10 ** 6, **form):
-        form = {"queries": "replay", "allocation": "curves", "rest": 0.1, "rows": 128, "window": 32, "chunk": 2048, "size": size} | form
+        form = {"queries": "replay", "allocation": "curves", "rest": 0.1, "rows": 64, "window": 32, "chunk": 512, "size": size} | form
         document, question = self.file("document.txt", TEXT), "who saw?"
         prompt = TEXT + "\n" + question
         flags = ("-m", self.model, "-ctk", "f32", "-ctv", "f32", "--kv-method", spec, "--kv-size", size, *flags)

@@ -32,9 +32,9 @@ struct WinnowConfig {
   Allocation allocation = Allocation::kCurves;
   double rest = 0.1;  // of the budget                                        [ours, as all]
   bool refit = true;
-  int rows = 128;    // of a replay
-  int window = 32;   // of the prompt, where there is no replay
-  int chunk = 2048;  // tokens replayed at a time
+  int rows = 64;    // of a replay
+  int window = 32;  // of the prompt, where there is no replay
+  int chunk = 512;  // tokens replayed at a time
   Generated generated = Generated::kStay;
   GeneratedConfig leaving;
 };
