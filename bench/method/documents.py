@@ -38,10 +38,15 @@ def chapters_of(folder, names):
 
 
 def windows(corpus, tok, seed, count):
-    """Stretches of at least WINDOW tokens in every model's tokens, each beginning with a sentence."""
+    """Stretches of at least WINDOW tokens in every model's tokens, each beginning with a sentence; no two share any text."""
+    length, starts = WINDOW + WINDOW // 2, []
     for i in range(count):
-        start = corpus.start(tasks.generator(seed, "text", i), WINDOW + WINDOW // 2)
-        yield {"text": tok.decode(corpus.ids[start:start + WINDOW + WINDOW // 2].tolist())}
+        drawn = tasks.generator(seed, "text", i)
+        start = corpus.start(drawn, length)
+        while any(abs(start - other) < length for other in starts):
+            start = corpus.start(drawn, length)
+        starts.append(start)
+        yield {"text": tok.decode(corpus.ids[start:start + length].tolist())}
 
 
 def main():

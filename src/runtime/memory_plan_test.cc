@@ -61,7 +61,7 @@ TEST(MemoryPlan, AReplayLivesInOneLayer) {
   const int64_t n_text = 64 + 2 * 9 + 3;
   EXPECT_EQ(static_cast<int64_t>(replay.next_text.size()), 64);
   EXPECT_EQ(replay.MaxTokens(50), 50 + n_text + 8);
-  EXPECT_EQ(replay.MaxTokens(5000), 2048 + n_text + 8);
+  EXPECT_EQ(replay.MaxTokens(5000), 512 + n_text + 8);
   MemoryPlan plan = Begin(method.get());
   EXPECT_EQ(plan.Prompt(16, 50, 50), (4 * 50 + 50 + n_text + 8) * 10);
   EXPECT_EQ(plan.bytes(), 4 * 16 * 10);

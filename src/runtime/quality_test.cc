@@ -28,7 +28,7 @@ constexpr int64_t kPrompt = 270;
 std::unique_ptr<Engine> Open(int64_t context = 1024) {
   model::testing::TinySpec spec = model::testing::MakeTinySpec("llama");
   spec.context = context;
-  return testing::TinyEngine(spec, {.n_threads = 2});
+  return testing::TinyEngine(spec);
 }
 
 SessionOptions Options(const std::string& method, double quality) {

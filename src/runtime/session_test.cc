@@ -22,7 +22,7 @@ using testing::Logits;
 using testing::Tokens;
 
 std::unique_ptr<Engine> Open(EngineOptions options = {}) {
-  if (options.n_threads == 0) options.n_threads = 2;
+  if (options.n_threads == 0) options.n_threads = testing::kThreads;
   return testing::TinyEngine(MakeTinySpec("llama"), options);
 }
 

@@ -115,7 +115,7 @@ TEST_P(MaskedAttention, EqualsAttentionOverTheKept) {
   targets.emplace_back("reference");
   for (const std::string& target : targets) {
     SCOPED_TRACE(target);
-    const auto engine = OpenTiny(2, 2, kDim, target);
+    const auto engine = OpenTiny(2, kThreads, kDim, target);
     const auto full = Open(*engine, "", {.type = kernels::TensorType::kF32});
     const auto session =
         Open(*engine, GetParam(),

@@ -236,7 +236,7 @@ TEST_P(EveryMethod, AForkGoesOnLikeTheOriginal) {
 }
 
 TEST_P(EveryMethod, EveryCacheTypeWorks) {
-  const auto engine = OpenTiny(2, 2, 32);
+  const auto engine = OpenTiny(2, kThreads, 32);
   for (const kernels::TensorType type :
        {kernels::TensorType::kF32, kernels::TensorType::kF16, kernels::TensorType::kBF16,
         kernels::TensorType::kQ8_0, kernels::TensorType::kQ4_0}) {

@@ -26,11 +26,12 @@ using runtime::TokenId;
 
 using compression::testing::MethodNames;
 using compression::testing::MethodsAndVariants;
+using runtime::testing::kThreads;
 using runtime::testing::kVocabulary;
 
 // A tiny model; `n_kv_heads` of 4 query heads. One engine of a kind serves all tests of the
 // process: what a session computes depends on no other session.
-inline std::shared_ptr<Engine> OpenTiny(int n_kv_heads, int n_threads = 2, int dim = 16,
+inline std::shared_ptr<Engine> OpenTiny(int n_kv_heads, int n_threads = kThreads, int dim = 16,
                                         const std::string& target = {},
                                         gguf::TensorType type = gguf::TensorType::kF32) {
   static std::map<std::tuple<int, int, int, std::string, gguf::TensorType>, std::shared_ptr<Engine>>

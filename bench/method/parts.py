@@ -1,0 +1,178 @@
+"""The parts of judge.py's phases: the command of each, and what is read of its results."""
+import collections
+import functools
+import json
+import pathlib
+import subprocess
+
+import protocol
+from protocol import MODELS, STORAGES, TRACKS
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FROZEN = pathlib.Path(__file__).resolve().parent / "frozen.json"
+Part = collections.namedtuple("Part", "name methods types shares")  # one command, of a track and a model
+
+
+def documents_of(args):
+    return args.data / args.phase
+
+
+def winnow(args, *words, **more):
+    return subprocess.run([str(w) for w in (args.winnow, *words)], check=True, cwd=ROOT, **more)
+
+
+def generated(args, model):
+    """A file of texts, each the beginning of a window and what the full cache writes after it."""
+    path = documents_of(args) / f"generated-{model}.jsonl"
+    if not path.exists():
+        lines = []
+        for i, line in enumerate((documents_of(args) / "text.jsonl").read_text().splitlines()):
+            window = json.loads(line)["text"]
+            ids = json.loads(winnow(args, "tokenize", "-m", MODELS[model], "-f", "-", "--json", "--no-bos", input=window.encode(),
+                                    stdout=subprocess.PIPE).stdout)["tokens"]
+            prompt = window[:len(window) * protocol.PROMPT // len(ids)].rpartition(" ")[0]
+            written = winnow(args, "run", "-m", MODELS[model], "-q", "-f", "-", "-n", protocol.WRITTEN + 64, "--temp", "0.8", "--seed", i,
+                             "--ignore-eos", "--no-display-prompt", "-t", args.threads, input=prompt.encode(), stdout=subprocess.PIPE).stdout
+            lines.append(json.dumps({"text": prompt + written.decode(errors="replace")}) + "\n")
+        path.write_text("".join(lines))
+    return path
+
+
+def task_of(args, model, track):
+    """The task of `winnow eval` and its flags."""
+    data = documents_of(args)
+    if TRACKS[track] is protocol.ANSWERS:
+        found = ["ruler", "--raw", "--data", data / (track + "-needle" if model in protocol.NEEDLES_ONLY else track), "-n", "24"]
+        return found + (["--hide-question"] if track == "hidden" else [])
+    if track == "text":
+        return ["kld", "--data", data / "text.jsonl", "--lengths", protocol.WINDOW, "--chunks", "1"]
+    if TRACKS[track] is protocol.STREAM:
+        return ["perplexity", "--protocol", "sliding", "--data", data / "text.jsonl", "--lengths", protocol.WINDOW, "--chunks", "1"]
+    return ["kld", "--data", generated(args, model), "--lengths", protocol.PROMPT + protocol.WRITTEN, "--chunks", "1"]
+
+
+@functools.cache
+def window_bytes(winnow_file, model):
+    """Of the full f16 cache of a window of text."""
+    shown = subprocess.run([winnow_file, "inspect", "-m", MODELS[model], "--json"], check=True, cwd=ROOT, stdout=subprocess.PIPE).stdout
+    return json.loads(shown)["cache_bytes_per_1k_tokens"]["f16"] * protocol.WINDOW // 1000
+
+
+def budgets(args, model, track, shares):
+    if TRACKS[track] is not protocol.STREAM:
+        return ["--equal-bytes", ",".join(shares)]
+    return ["--kv-memory", ",".join(str(int(float(share) * window_bytes(args.winnow, model))) for share in shares)]
+
+
+def share_of(args, model, result):
+    """The share that a result was asked for; "" of the full cache."""
+    kind, _, number = result["budget"].rpartition(" ")
+    if kind != "memory":
+        return number
+    return min(protocol.STREAM.shares, key=lambda share: abs(float(share) * window_bytes(args.winnow, model) - int(number)))
+
+
+def has_profile(model):
+    return model == "bundled" or (ROOT / (MODELS[model] + ".profile")).exists()
+
+
+def parts(args, model, track):
+    """The commands of a phase: all at once, or, judged, each method in its storage."""
+    setup = TRACKS[track]
+    if args.phase == "development":
+        found = [Part("all", [setup.own, *setup.rivals], STORAGES, setup.tried)]
+        saturated = saturated_methods(args) if setup is protocol.ANSWERS else []
+        return found + [Part("saturated", saturated, STORAGES, protocol.SMALLER)] * bool(saturated)
+    frozen = json.loads(FROZEN.read_text())
+    shares_of = collections.defaultdict(list)  # (method, storage) -> shares
+    for share, chosen in frozen["storage"][track].items():
+        for method, storage in chosen.items():
+            if method not in frozen["left out"][track][share] and (has_profile(model) or "profile" not in method):
+                shares_of[method, storage].append(share)
+    methods_of = collections.defaultdict(list)  # (storage, shares) -> methods
+    for (method, storage), shares in shares_of.items():
+        methods_of[storage, tuple(shares)].append(method)
+    return [Part("-".join([storage.replace("/", "-"), *shares]), methods, [storage], shares) for (storage, shares), methods in methods_of.items()]
+
+
+def part_file(args, track, model, part, ending):
+    return documents_of(args) / f"{model}-{track}-{part.name}.{ending}"
+
+
+def command_of(args, track, model, part):
+    """Goes on where it was interrupted."""
+    return [args.winnow, "eval", *task_of(args, model, track), "-m", MODELS[model], "--kv-method", ",".join(part.methods),
+            *budgets(args, model, track, part.shares), "--full-type", "f16", "--cache-types", ",".join(part.types), "-t", args.threads,
+            "--results", part_file(args, track, model, part, "jsonl"), "--json", part_file(args, track, model, part, "json")]  # fmt: skip
+
+
+def results_of(args, track, model, part):
+    """What the command of a part wrote; None: nothing yet."""
+    path = part_file(args, track, model, part, "json")
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def is_finished(args, track, model, part):
+    found = results_of(args, track, model, part)
+    if not found or not found["finished"]:
+        return False
+    done = {(result["method"], share_of(args, model, result), result["cache_types"]) for result in found["samples"][0]["results"]}
+    return done >= {(method, share, types) for method in part.methods for share in part.shares for types in part.types}
+
+
+def unfinished(args):
+    return [f"{model}-{track}-{part.name}" for track in TRACKS for model in MODELS for part in parts(args, model, track)
+            if not is_finished(args, track, model, part)]  # fmt: skip
+
+
+def measured(args, track, model, chosen):
+    """{(method, share, storage): {document: score}} of some parts; the full f16 cache is ("full", "", "f16"). What takes more than its share is left
+    out: the least that a method keeps can be more than that. In streams the share is a limit, and lists come on top of it."""
+    score = TRACKS[track].score
+    counted = "cache_bytes" if TRACKS[track] is protocol.STREAM else "cache_bytes_with_lists"
+    found = collections.defaultdict(dict)
+    for part in chosen:
+        for sample in (results_of(args, track, model, part) or {"samples": []})["samples"]:
+            for result in sample["results"]:
+                if score not in result.get("scores", {}):
+                    continue
+                share = share_of(args, model, result)
+                if not share or result[counted] <= 1.005 * float(share) * result["cache_bytes_full_f16"]:
+                    found[result["method"], share, result["cache_types"]][sample["sample"]] = result["scores"][score]
+    return found
+
+
+def complete(cells):
+    """Without those in which documents are missing."""
+    n = max(map(len, cells.values()), default=0)
+    return {key: scores for key, scores in cells.items() if len(scores) == n}
+
+
+def mean_scores(args, tracks, shares, name):
+    """{(method, storage): mean scores of the cells of some tracks, in the order of tracks, models, shares}; None: not all documents fit there.
+    ("full", storage) too. name: of the parts of a development that are read."""
+    cells = [(share, complete(measured(args, track, model, [p for p in parts(args, model, track) if p.name == name])))
+             for track in tracks for model in MODELS for share in shares]  # fmt: skip
+    keys = {(method, storage) for _, found in cells for method, _, storage in found}
+    means = {key: [] for key in keys}
+    for share, found in cells:
+        for method, storage in keys:
+            scores = found.get((method, "" if method == "full" else share, storage))
+            means[method, storage].append(sum(scores.values()) / len(scores) if scores else None)
+    return means
+
+
+def saturated_methods(args):
+    """Once all questions were asked: at the development's share nearly all storages of these answer as the full cache does."""
+    questions, setup = protocol.alike("hidden"), TRACKS["hidden"]
+    everything = Part("all", [setup.own, *setup.rivals], STORAGES, setup.tried)
+    if not all(is_finished(args, track, model, everything) for track in questions for model in MODELS):
+        return []
+    found = [complete(measured(args, track, model, [everything])) for track in questions for model in MODELS]
+
+    def mean(method, share, storage):
+        scores = [cells.get((method, share, storage)) for cells in found]
+        return sum(sum(s.values()) / len(s) for s in scores) / len(scores) if all(scores) else 0
+
+    enough = protocol.SATURATED * mean("full", "", "f16")
+    return [m for m in [setup.own, *setup.rivals] if sum(mean(m, setup.tried[0], storage) >= enough for storage in STORAGES) > 1]

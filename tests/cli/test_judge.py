@@ -1,0 +1,122 @@
+"""bench/method: what the development documents choose, and the tables of what was found."""
+
+import argparse
+import json
+import math
+import pathlib
+import sys
+import tempfile
+import unittest
+import unittest.mock
+
+from harness import WINNOW, CliTest, winnow
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench/method"))
+import judge  # noqa: E402
+import parts  # noqa: E402
+import protocol  # noqa: E402
+import tables  # noqa: E402
+
+
+class Choices(unittest.TestCase):
+    def test_storage_of_the_best_mean(self):
+        answers = {("a", "f16"): [0.9, 0.2], ("a", "q8_0"): [0.8, 0.4], ("a", "q8_0/q4_0"): [0.0, 0.0]}
+        self.assertEqual(judge.best_storage(answers, "a", 1), "q8_0")
+        # Arithmetic means are 0.55 and 0.60, geometric ones 0.32 and 0.20.
+        divergences = {("a", "f16"): [1.0, 0.1], ("a", "q8_0"): [1.19, 0.03]}
+        self.assertEqual(judge.best_storage(divergences, "a", -1), "q8_0")
+
+    def test_storages_are_compared_where_all_fit(self):
+        means = {("a", "f16"): [None, 0.5], ("a", "q8_0"): [0.9, 0.4], ("a", "q8_0/q4_0"): [None, None]}
+        self.assertEqual(judge.best_storage(means, "a", 1), "f16")
+        self.assertEqual(judge.best_storage({}, "a", 1), "q8_0/q4_0")
+
+    def test_left_out_is_who_is_worse_everywhere_but_the_nearest(self):
+        setup = protocol.Track("kld", -1, 1000, 2, "", ("0.5",), ("0.5",), ("near", "far", "once", "absent"), own="own")
+        storages = dict.fromkeys((setup.own, *setup.rivals), "f16")
+        means = {("own", "f16"): [1, 1], ("near", "f16"): [2.5, 2.5], ("far", "f16"): [3, 9], ("once", "f16"): [1.5, 9]}
+        self.assertEqual(judge.hopeless(setup, means, storages), ["far"])
+
+    def test_shares_of_bytes(self):
+        args = argparse.Namespace(winnow=WINNOW)
+        flag, numbers = parts.budgets(args, "bundled", "streams", protocol.STREAM.shares)
+        self.assertEqual(flag, "--kv-memory")
+        found = [parts.share_of(args, "bundled", {"budget": f"memory {number}"}) for number in numbers.split(",")]
+        self.assertEqual(found, list(protocol.STREAM.shares))
+        self.assertEqual(parts.share_of(args, "bundled", {"budget": "equal bytes 0.25"}), "0.25")
+        self.assertEqual(parts.share_of(args, "bundled", {"budget": ""}), "")
+
+
+class Tables(unittest.TestCase):
+    """A judgement of one model and two tracks, on results made by hand."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="winnow-judge-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.args = argparse.Namespace(phase="judgement", data=self.folder, winnow=WINNOW, tracks=["text", "streams"], models=["bundled"])
+        (self.folder / "judgement").mkdir()
+        storages = {track: {share: {} for share in setup.shares} for track, setup in protocol.TRACKS.items()}
+        storages["text"]["0.25"] = {"winnow": "q8_0", "kvzip": "q8_0", "snapkv": "q8_0", "cake": "q8_0"}
+        storages["streams"]["0.25"] = {"winnow:generated=leave": "q8_0", "streaming": "q8_0"}
+        left_out = {track: dict.fromkeys(shares, []) for track, shares in storages.items()}
+        left_out["text"]["0.25"] = ["cake"]
+        frozen = self.folder / "frozen.json"
+        frozen.write_text(json.dumps({"storage": storages, "left out": left_out}))
+        for module in (parts, tables):
+            patch = unittest.mock.patch.object(module, "FROZEN", frozen)
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def write(self, track, part, score, budget, **scores_of):
+        """scores_of: by method, and by document; a pair is a score and the bytes of the cache, a tenth more with lists."""
+        samples = []
+        for i in range(len(next(iter(scores_of.values())))):
+            results = []
+            for method, scores in scores_of.items():
+                value, n_bytes = scores[i] if isinstance(scores[i], tuple) else (scores[i], 200)
+                results.append({"method": method, "budget": "" if method == "full" else budget, "cache_types": "f16" if method == "full" else "q8_0",
+                                "scores": {score: value}, "cache_bytes": n_bytes, "cache_bytes_with_lists": n_bytes * 1.1,
+                                "cache_bytes_full_f16": 1000})  # fmt: skip
+            samples.append({"sample": i, "results": results})
+        path = self.folder / "judgement" / f"bundled-{track}-{part}.json"
+        path.write_text(json.dumps({"finished": True, "winnow": "1", "samples": samples}))
+
+    def test_differences_are_paired_and_in_favour_of_the_smaller_divergence(self):
+        self.write("text", "q8_0-0.25", "kld", "equal bytes 0.25", full=[0] * 8, winnow=[0.001 * i for i in range(8)],
+                   kvzip=[0.001 * i + 0.002 + 0.0001 * (i % 2) for i in range(8)], snapkv=[(0.5, 900 if i == 3 else 200) for i in range(8)])  # fmt: skip
+        text = tables.tables_of(self.args)
+        self.assertIn("| text | bundled | 1/4 | `kvzip q8_0` | +2.05 ± 0.0", text)
+        self.assertIn("| better |", text)
+        self.assertIn("- text, bundled, 1/4: `snapkv` in q8_0, whose cache fits in 7 of 8 documents", text)
+        self.assertIn("- text, 1/4: `cake`", text)
+        self.assertNotIn("`snapkv q8_0`", text)
+        self.assertIn("bed-q-text-q8_0-0.25", parts.unfinished(self.args))
+        self.assertNotIn("bundled-text-q8_0-0.25", parts.unfinished(self.args))
+
+    def test_lists_come_on_top_of_the_limit_of_a_stream(self):
+        memory = parts.budgets(self.args, "bundled", "streams", ["0.25"])[1]
+        self.write("streams", "q8_0-0.25", "nll", f"memory {memory}", full=[3.0] * 6,
+                   **{"winnow:generated=leave": [(3.1 + 0.01 * i, 240) for i in range(6)], "streaming": [(3.0 + 0.011 * i, 240) for i in range(6)]})  # fmt: skip
+        text = tables.tables_of(self.args)
+        self.assertIn("6 documents; thousandths of a nat per token; full cache 3000.0 ± 0.0.", text)
+        self.assertIn("| streams | bundled | 1/4 | `streaming q8_0` | -97.5 ± ", text)
+        self.assertIn("| **worse** |", text)
+
+
+class Methods(CliTest):
+    def test_every_method_of_the_protocol_runs(self):
+        data = self.file("text.txt", "An old grey fox sat on a wall. " * 40)
+        for setup in (protocol.ANSWERS, protocol.DIVERGENCE, protocol.STREAM):
+            methods = [setup.own, *setup.ingredients, *setup.rivals]
+            methods = [method for method in methods if "profile" not in method]
+            out = self.assert_done(winnow("eval", "kld", "-m", self.model, "--data", data, "--lengths", "256", "--chunks", "1", "-t", "1",
+                                          "--kv-method", ",".join(methods), "--kv-size", "100", "--json", "-"))  # fmt: skip
+            rows = json.loads(out.out)["rows"]
+            self.assertEqual([row["method"] for row in rows], ["full", *methods])
+            self.assertTrue(all(math.isfinite(row["kld"]) for row in rows), rows)
+
+
+if __name__ == "__main__":
+    unittest.main()
