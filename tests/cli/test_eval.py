@@ -36,6 +36,7 @@ class Command(EvalTest):
         self.assert_misused(self.run_eval("needle", methods=["--kv-ratio", "0.5"]), "--kv-method")
         self.assert_misused(self.run_eval("needle", methods=["--kv-method", "snapkv"]), "needs a budget")
         self.assert_misused(self.run_eval("needle", "--cache-types", "q9"), "q9")
+        self.assert_misused(self.run_eval("needle", "--full-type", "q9"), "q9")
         self.assert_misused(self.run_eval("needle", "--kv-ratio", "1.5"), "1.5")
         self.assert_misused(self.run_eval("throughput", "--grid", "12"), "12")
         self.assert_misused(self.run_eval("needle", "--raw", "--chat-template", "llama3"), "--raw")
