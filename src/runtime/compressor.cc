@@ -204,6 +204,23 @@ void Compressor::ChangeBudget(int64_t budget) {
   n_protected_ = Protected(budget);
 }
 
+void Compressor::ContinueCall(const Compressor& other, const cache::Cache& copy, int64_t budget) {
+  ResumeFrom(other.progress_);
+  phase_ = other.phase_;
+  n_rows_ = other.n_rows_;
+  memory_ = other.memory_ ? other.memory_->Copy() : nullptr;
+  replay_chunk_ = other.replay_chunk_;
+  n_replay_rows_ = other.n_replay_rows_;
+  replayed_ = other.replayed_;
+  n_decided_ = 0;
+  appends_ = other.appends_;
+  later_prompt_ = other.later_prompt_;
+  planned_peak_ = other.planned_peak_;
+  ChangeBudget(budget);
+  invariants_.BeginCall();
+  invariants_.CheckBytes(copy, MakeLimits());
+}
+
 Result<void> Compressor::AfterLayer(cache::Cache& cache, const attention::LayerDone& done) {
   if (!active()) return {};
   // What was between two steps, and the layers of a prompt that are still to come, is not known.

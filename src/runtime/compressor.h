@@ -100,6 +100,8 @@ class Compressor {
   void DecideCopy(cache::Cache& copy, int64_t budget);
   // Such a call gets another budget.
   void ChangeBudget(int64_t budget);
+  // Goes on with such a call of another compressor, under another budget. copy: of its cache.
+  void ContinueCall(const Compressor& other, const cache::Cache& copy, int64_t budget);
   // After every call of the model. Error: an invariant is broken.
   Result<void> EndCall(const cache::Cache& cache);
   // Rows of the call that layers after this one compute; empty: all.

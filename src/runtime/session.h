@@ -136,6 +136,7 @@ class Session {
  private:
   friend class Batch;
   friend class Prefill;
+  friend class UndecidedPrompt;
   friend Result<std::unique_ptr<Session>> RestoreSession(Engine& engine,
                                                          const SessionOptions& options,
                                                          SessionInput input);

@@ -18,10 +18,15 @@ constexpr double kMaxBend = 4;
 // The prompt, compressed to one size. nullptr: stopped.
 Result<std::unique_ptr<Session>> Compress(runtime::Engine& engine, SessionOptions options,
                                           int64_t size, std::span<const TokenId> prompt,
-                                          const std::function<bool()>& keep_going) {
+                                          const std::function<bool()>& keep_going,
+                                          LearntPrompt* learnt) {
   options.compression.size = size;
   options.compression.on_plan = {};
   options.on_projections = {};
+  if (learnt != nullptr && size < std::ssize(prompt) &&
+      runtime::UndecidedPrompt::IsPossible(options)) {
+    return learnt->Compress(engine, options, prompt, keep_going);
+  }
   WINNOW_ASSIGN(std::unique_ptr<Session> session, Session::Make(engine, options));
   Session::PrefillOptions prefill;
   prefill.progress = [&](double) { return !keep_going || keep_going(); };
@@ -93,6 +98,28 @@ void SizeSearch::Add(double bytes) {
   last_fits_ = fits;
 }
 
+bool LearntPrompt::Is(const SessionOptions& options, std::span<const TokenId> prompt) const {
+  return prompt_ &&
+         options_.compression.method->traits().spec == options.compression.method->traits().spec &&
+         options_.key_type == options.key_type && options_.value_type == options.value_type &&
+         options_.context == options.context && std::ranges::equal(prompt_->tokens(), prompt);
+}
+
+Result<std::unique_ptr<Session>> LearntPrompt::Compress(runtime::Engine& engine,
+                                                        const SessionOptions& options,
+                                                        std::span<const TokenId> prompt,
+                                                        const std::function<bool()>& keep_going) {
+  if (!Is(options, prompt)) {
+    prompt_.reset();
+    options_ = options;
+    WINNOW_ASSIGN(prompt_, runtime::UndecidedPrompt::Read(engine, options, prompt, [&](double) {
+                    return !keep_going || keep_going();
+                  }));
+    if (!prompt_) return std::unique_ptr<Session>();
+  }
+  return prompt_->Compress(options.compression.size);
+}
+
 std::string Candidate::Name() const {
   if (!compression.method) return "full";
   return compression.method->traits().spec + (budget.empty() ? "" : " " + budget);
@@ -101,7 +128,8 @@ std::string Candidate::Name() const {
 Result<std::optional<EqualBytes>> AtEqualBytes(runtime::Engine& engine,
                                                const SessionOptions& options, double share,
                                                std::span<const TokenId> prompt,
-                                               const std::function<bool()>& keep_going) {
+                                               const std::function<bool()>& keep_going,
+                                               LearntPrompt* learnt) {
   EqualBytes found = {.options = options};
   found.options.compression.ratio = 0;
   found.options.compression.memory_bytes = 0;
@@ -115,7 +143,7 @@ Result<std::optional<EqualBytes>> AtEqualBytes(runtime::Engine& engine,
                      .bytes_per_size = bytes_per_size});
   while (const std::optional<int64_t> size = search.next()) {
     WINNOW_ASSIGN(std::unique_ptr<Session> session,
-                  Compress(engine, found.options, *size, prompt, keep_going));
+                  Compress(engine, found.options, *size, prompt, keep_going, learnt));
     if (!session) return std::optional<EqualBytes>();
     search.Add(static_cast<double>(session->cache_bytes_with_lists()));
     if (search.found() == *size) found.session = std::move(session);
@@ -133,8 +161,9 @@ Result<std::optional<EqualBytes>> Choose(const RunContext& run_context,
   if (run_context.equal_bytes <= 0 || !options.compression.method) {
     return std::optional(EqualBytes{.options = options});
   }
-  return AtEqualBytes(run_context.engine, options, run_context.equal_bytes, prompt,
-                      [&] { return run_context.KeepGoing(0); });
+  return AtEqualBytes(
+      run_context.engine, options, run_context.equal_bytes, prompt,
+      [&] { return run_context.KeepGoing(0); }, run_context.learnt);
 }
 
 }  // namespace

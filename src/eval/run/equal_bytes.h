@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "eval/run/workload.h"
 #include "runtime/session.h"
+#include "runtime/undecided_prompt.h"
 
 // Methods compared at equal bytes: the same number of entries takes different numbers of bytes
 // under different methods.
@@ -61,6 +62,26 @@ class SizeSearch {
   bool done_ = false;
 };
 
+// What a method learnt of the prompt that it read last, for its next budget: of methods for which
+// that is the same for all budgets (runtime/undecided_prompt.h).
+class LearntPrompt {
+ public:
+  // A session as if the prompt had been read under options.compression.size, which reads it only
+  // where method, cache and prompt are not those of the last call. nullptr: stopped by keep_going.
+  // Errors: those of the session.
+  // Requires: UndecidedPrompt::IsPossible, a size below the number of tokens.
+  Result<std::unique_ptr<runtime::Session>> Compress(runtime::Engine& engine,
+                                                     const runtime::SessionOptions& options,
+                                                     std::span<const TokenId> prompt,
+                                                     const std::function<bool()>& keep_going);
+
+ private:
+  bool Is(const runtime::SessionOptions& options, std::span<const TokenId> prompt) const;
+
+  runtime::SessionOptions options_;
+  std::unique_ptr<runtime::UndecidedPrompt> prompt_;
+};
+
 // A method's options at equal bytes.
 struct EqualBytes {
   runtime::SessionOptions options;
@@ -70,13 +91,14 @@ struct EqualBytes {
 
 // `options` with the largest size under which the cache, with its lists, takes no more than `share`
 // of what `prompt` takes in f16 uncompressed, right after the prompt. What reading it takes on the
-// way is not limited. Found by a SizeSearch that reads the prompt for every size. nullopt: stopped
-// by keep_going. Errors: those of the session. Requires: a method, 0 < share. on_plan and
-// on_projections are not called.
+// way is not limited. Found by a SizeSearch that reads the prompt for every size, or once, where
+// there is a `learnt` and the method allows it. nullopt: stopped by keep_going. Errors: those of
+// the session. Requires: a method, 0 < share. on_plan and on_projections are not called.
 Result<std::optional<EqualBytes>> AtEqualBytes(runtime::Engine& engine,
                                                const runtime::SessionOptions& options, double share,
                                                std::span<const TokenId> prompt,
-                                               const std::function<bool()>& keep_going);
+                                               const std::function<bool()>& keep_going,
+                                               LearntPrompt* learnt = nullptr);
 
 // What a workload runs a prompt with: its options, at equal bytes where it asks for that.
 Result<std::optional<runtime::SessionOptions>> OptionsFor(const RunContext& run_context,

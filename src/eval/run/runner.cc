@@ -3,6 +3,8 @@
 #include <memory>
 #include <utility>
 
+#include "eval/run/equal_bytes.h"
+
 namespace winnow::eval {
 
 std::string Variant::Name() const {
@@ -23,6 +25,7 @@ class Runner {
   // False: stopped.
   Result<bool> Run(const Sample& sample, EvaluatedSample& evaluated) {
     auto workload = sample.make();
+    LearntPrompt learnt;
     for (size_t i = 0; i < variants_.size(); ++i) {
       ResultKey key = {.version = options_.version,
                        .model_hash = options_.model_hash,
@@ -45,7 +48,7 @@ class Runner {
       if (!workload) {
         result.problem = workload.error().message;
       } else {
-        const bool finished = RunOne(**workload, variants_[i], key, result);
+        const bool finished = RunOne(**workload, variants_[i], key, learnt, result);
         WINNOW_TRY(points_written_);
         if (!finished) return false;
       }
@@ -97,10 +100,11 @@ class Runner {
 
   // False: stopped.
   bool RunOne(Workload& workload, const Variant& variant, const ResultKey& key,
-              SampleResult& result) {
+              LearntPrompt& learnt, SampleResult& result) {
     RunContext run_context = {engine_, variant.options, variants_.front().options,
                               [this](double done) { return points_written_ && KeepGoing(done); }};
     run_context.equal_bytes = variant.equal_bytes;
+    run_context.learnt = &learnt;
     if (options_.results != nullptr) {
       run_context.on_point = [&](const report::Record& point) {
         if (points_written_) points_written_ = options_.results->AppendPoint(key, point);

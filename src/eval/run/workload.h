@@ -36,6 +36,8 @@ struct Outcome {
   report::Record details = {};  // answer, tokens, times: for people, not averaged
 };
 
+class LearntPrompt;
+
 // Where a work runs.
 struct RunContext {
   runtime::Engine& engine;
@@ -45,6 +47,8 @@ struct RunContext {
   // What works of hours know before they end. May be empty.
   std::function<void(const report::Record& point)> on_point = {};
   double equal_bytes = 0;  // Variant::equal_bytes
+  // What the budgets of a method at equal bytes share (equal_bytes.h). May be null.
+  LearntPrompt* learnt = nullptr;
 
   bool KeepGoing(double done) const { return !keep_going || keep_going(done); }
 };

@@ -1,0 +1,90 @@
+// Methods that learn the same of a prompt whatever the budget: read once, compressed to many.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fixture.h"
+#include "runtime/undecided_prompt.h"
+
+namespace winnow::conformance {
+namespace {
+
+using runtime::SessionOptions;
+using runtime::UndecidedPrompt;
+
+std::vector<std::string> MethodsThatLearnForAllBudgets() {
+  std::vector<std::string> specs = MethodsAndVariants();
+  std::erase_if(specs, [](const std::string& spec) {
+    return !MethodTraits(spec).decisions.learns_for_all_budgets;
+  });
+  return specs;
+}
+
+SessionOptions OptionsOf(const std::string& spec) {
+  return {.context = 2048, .compression = {.method = compression::MakeMethod(spec).value()}};
+}
+
+class EveryMethodUndecided : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(EveryMethodUndecided, IsAsIfItHadBeenReadUnderTheBudget) {
+  const auto engine = OpenTiny(2);
+  const std::vector<TokenId> prompt = Tokens(150);
+  const auto undecided = UndecidedPrompt::Read(*engine, OptionsOf(GetParam()), prompt, {}).value();
+  // Other sessions use the engine in between, and the order of the budgets does not matter.
+  for (const int64_t budget : {40, 149, 25, 40}) {
+    SCOPED_TRACE(budget);
+    const auto alone = Open(*engine, GetParam(), {.size = budget});
+    ASSERT_TRUE(alone->Prefill(prompt).value());
+    const auto session = undecided->Compress(budget).value();
+    EXPECT_EQ(session->budget(), budget);
+    EXPECT_EQ(KeptEverywhere(*session), KeptEverywhere(*alone));
+    ASSERT_EQ(Logits(*session), Logits(*alone));
+    for (const TokenId token : Tokens(150, 3)) {
+      ASSERT_TRUE(session->Decode(token).has_value());
+      ASSERT_TRUE(alone->Decode(token).has_value());
+    }
+    // The next prompt is compressed as well.
+    ASSERT_TRUE(session->Prefill(Tokens(60, 7)).value());
+    ASSERT_TRUE(alone->Prefill(Tokens(60, 7)).value());
+    EXPECT_EQ(KeptEverywhere(*session), KeptEverywhere(*alone));
+    EXPECT_EQ(session->cache_bytes_with_lists(), alone->cache_bytes_with_lists());
+    ASSERT_EQ(Logits(*session), Logits(*alone));
+  }
+}
+
+TEST_P(EveryMethodUndecided, StopsWhenToldTo) {
+  const auto engine = OpenTiny(2);
+  const auto stopped = UndecidedPrompt::Read(*engine, OptionsOf(GetParam()), Tokens(150),
+                                             [](double) { return false; });
+  EXPECT_EQ(stopped.value(), nullptr);
+  // The engine is free again.
+  ASSERT_TRUE(Open(*engine, GetParam(), {.size = 40})->Prefill(Tokens(150)).value());
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, EveryMethodUndecided,
+                         ::testing::ValuesIn(MethodsThatLearnForAllBudgets()), TestName);
+
+TEST(Undecided, WhereItIsNotPossible) {
+  EXPECT_TRUE(UndecidedPrompt::IsPossible(OptionsOf("kvzip")));
+  EXPECT_FALSE(UndecidedPrompt::IsPossible(OptionsOf("snapkv")));
+  EXPECT_FALSE(UndecidedPrompt::IsPossible({}));
+  SessionOptions options = OptionsOf("kvzip");
+  options.compression.prefill_chunk = 64;
+  EXPECT_FALSE(UndecidedPrompt::IsPossible(options)) << "later chunks go on from the earlier ones";
+  options = OptionsOf("kvzip");
+  options.compression.memory_bytes = 1 << 20;
+  EXPECT_FALSE(UndecidedPrompt::IsPossible(options));
+}
+
+TEST(Undecided, SaysWhatTheSessionSays) {
+  const auto engine = OpenTiny(2);
+  const auto refused = UndecidedPrompt::Read(*engine, OptionsOf("kvzip"), Tokens(3000), {});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message.find("3000"), std::string::npos) << refused.error().message;
+}
+
+}  // namespace
+}  // namespace winnow::conformance
