@@ -23,7 +23,7 @@ std::vector<std::string> MethodsThatLearnForAllBudgets() {
   return specs;
 }
 
-SessionOptions OptionsOf(const std::string& spec) {
+SessionOptions MakeOptions(const std::string& spec) {
   return {.context = 2048, .compression = {.method = compression::MakeMethod(spec).value()}};
 }
 
@@ -32,7 +32,8 @@ class EveryMethodUndecided : public ::testing::TestWithParam<std::string> {};
 TEST_P(EveryMethodUndecided, IsAsIfItHadBeenReadUnderTheBudget) {
   const auto engine = OpenTiny(2);
   const std::vector<TokenId> prompt = Tokens(150);
-  const auto undecided = UndecidedPrompt::Read(*engine, OptionsOf(GetParam()), prompt, {}).value();
+  const auto undecided =
+      UndecidedPrompt::Read(*engine, MakeOptions(GetParam()), prompt, {}).value();
   // Other sessions use the engine in between, and the order of the budgets does not matter.
   for (const int64_t budget : {40, 149, 25, 40}) {
     SCOPED_TRACE(budget);
@@ -57,7 +58,7 @@ TEST_P(EveryMethodUndecided, IsAsIfItHadBeenReadUnderTheBudget) {
 
 TEST_P(EveryMethodUndecided, StopsWhenToldTo) {
   const auto engine = OpenTiny(2);
-  const auto stopped = UndecidedPrompt::Read(*engine, OptionsOf(GetParam()), Tokens(150),
+  const auto stopped = UndecidedPrompt::Read(*engine, MakeOptions(GetParam()), Tokens(150),
                                              [](double) { return false; });
   EXPECT_EQ(stopped.value(), nullptr);
   // The engine is free again.
@@ -68,20 +69,20 @@ INSTANTIATE_TEST_SUITE_P(Methods, EveryMethodUndecided,
                          ::testing::ValuesIn(MethodsThatLearnForAllBudgets()), TestName);
 
 TEST(Undecided, WhereItIsNotPossible) {
-  EXPECT_TRUE(UndecidedPrompt::IsPossible(OptionsOf("kvzip")));
-  EXPECT_FALSE(UndecidedPrompt::IsPossible(OptionsOf("snapkv")));
+  EXPECT_TRUE(UndecidedPrompt::IsPossible(MakeOptions("kvzip")));
+  EXPECT_FALSE(UndecidedPrompt::IsPossible(MakeOptions("snapkv")));
   EXPECT_FALSE(UndecidedPrompt::IsPossible({}));
-  SessionOptions options = OptionsOf("kvzip");
+  SessionOptions options = MakeOptions("kvzip");
   options.compression.prefill_chunk = 64;
   EXPECT_FALSE(UndecidedPrompt::IsPossible(options)) << "later chunks go on from the earlier ones";
-  options = OptionsOf("kvzip");
+  options = MakeOptions("kvzip");
   options.compression.memory_bytes = 1 << 20;
   EXPECT_FALSE(UndecidedPrompt::IsPossible(options));
 }
 
 TEST(Undecided, SaysWhatTheSessionSays) {
   const auto engine = OpenTiny(2);
-  const auto refused = UndecidedPrompt::Read(*engine, OptionsOf("kvzip"), Tokens(3000), {});
+  const auto refused = UndecidedPrompt::Read(*engine, MakeOptions("kvzip"), Tokens(3000), {});
   ASSERT_FALSE(refused.has_value());
   EXPECT_NE(refused.error().message.find("3000"), std::string::npos) << refused.error().message;
 }
