@@ -142,7 +142,8 @@ class WinnowMethod final : public Method {
     }
     if (leaves()) generated_.BeginPrompt(call, call.n_seen > call.budget);
     if (call.n_seen <= call.budget) return;
-    const int64_t n = std::min(Window(call.budget), call.rows->size());
+    // As many under every budget; fewer of them may count.
+    const int64_t n = std::min(int64_t{c_.window}, call.rows->size());
     size_t at = NotesIn(call).First(call);
     for (int head = 0; head < call.n_kv_heads(); ++head) {
       AddCallRows(call, head, call.rows->size() - n, 0, NotesIn(call).heads[at++].window);
@@ -244,7 +245,7 @@ ErrorCurve WinnowMethod::Measure(const LayerCall& call, const LoadedHead& head,
   }
   const int64_t n_fixed = std::ssize(order);
   order.insert(order.end(), choice.order.begin(), choice.order.end());
-  const ReferenceRows& rows = NotesIn(call).heads[head.index].rows;
+  const ReferenceRows& rows = CompleteRows(call.backend, head, NotesIn(call).heads[head.index]);
   return MakeErrorCurve(call.backend, rows, head.entries.InOrder(order), n_fixed,
                         Grams(call.backend, rows, head.projections));
 }
@@ -275,6 +276,7 @@ std::vector<HeadChoice> WinnowMethod::ChooseAll(const LayerCall& call, const Sha
 void WinnowMethod::Begin(const LayerCall& call, Work& work) const {
   work.shares = ShareBudget(call, RestRows(call.budget), Window(call.budget));
   if (!call.replayed) {
+    for (HeadNotes& head : work.heads) head.window.KeepLast(Window(call.budget));
     work.scores = WindowScores(call, bias_column());
     for (HeadNotes& head : work.heads) head.rows = std::move(head.window);
   }
@@ -347,7 +349,7 @@ void WinnowMethod::Evict(const kernels::Backend& backend, const LoadedHead& head
     for (const int32_t rank : evicted) plan.evict.push_back(head.slots[static_cast<size_t>(rank)]);
   }
   if (shares.n_rest == 0 && !c_.refit) return;
-  notes.targets = MakeTargets(backend, notes.rows, head.entries);
+  notes.targets = MakeTargets(backend, CompleteRows(backend, head, notes), head.entries);
   if (evicted.empty() || shares.n_rest == 0) return;
   AddRestRows(notes.rows, head.entries, notes.targets, evicted, shares.n_rest, head.slots, plan);
 }

@@ -5,9 +5,10 @@
 
 namespace winnow::compression::methods {
 
-HeadEntriesOnHost ReadEntries(const LayerCall& call, int head, int bias_column) {
+HeadEntriesOnHost ReadEntries(const LayerCall& call, int head, int bias_column,
+                              int64_t first_rank) {
   const cache::Cache& cache = call.cache;
-  const std::span<const Slot> order = call.order(head);
+  const std::span<const Slot> order = call.order(head).subspan(static_cast<size_t>(first_rank));
   HeadEntriesOnHost entries;
   entries.n = std::ssize(order);
   entries.key_dim = cache.config().shape.key_dim;
@@ -81,14 +82,18 @@ void TakeReplay(const LayerCall& call, int bias_column) {
   const size_t first_head = notes.First(call);
   const int64_t n_rows = call.rows->size();
   const int64_t n_parts = (n_rows + kRowsAtOnce - 1) / kRowsAtOnce;
-  std::vector<HeadEntriesOnHost> entries;
-  std::vector<std::vector<int64_t>> n_visible;
+  std::vector<HeadEntriesOnHost> own;
+  std::vector<std::vector<int64_t>> n_visible;  // of these
   for (int head = 0; head < call.n_kv_heads(); ++head) {
     const auto at = static_cast<size_t>(head);
-    entries.push_back(ReadEntries(call, head, bias_column));
-    n_visible.push_back(AddCallRows(call, head, 0, call.n_new, notes.heads[first_head + at].rows));
+    const int64_t n_before = call.n_slots(head) - call.n_new;
+    own.push_back(ReadEntries(call, head, bias_column, n_before));
+    HeadNotes& of_head = notes.heads[first_head + at];
+    of_head.max_is_of_own = true;
+    n_visible.push_back(AddCallRows(call, head, 0, call.n_new, of_head.rows));
+    for (int64_t& n : n_visible.back()) n -= n_before;
     std::vector<float>& scores = notes.scores[first_head + at];
-    scores.resize(static_cast<size_t>(entries.back().n - call.n_new), 0);
+    scores.resize(static_cast<size_t>(n_before), 0);
     const std::vector<float>& largest = call.taps.column_max[at];
     const std::span<const Slot> order = call.order(head);
     for (size_t rank = 0; rank < scores.size(); ++rank) {
@@ -103,8 +108,15 @@ void TakeReplay(const LayerCall& call, int bias_column) {
             std::span(n_visible[head])
                 .subspan(static_cast<size_t>(first),
                          static_cast<size_t>(std::min(kRowsAtOnce, n_rows - first))),
-            entries[head].n - call.n_new, entries[head], rows);
+            0, own[head], rows);
   });
+}
+
+const ReferenceRows& CompleteRows(const kernels::Backend& backend, const LoadedHead& head,
+                                  HeadNotes& notes) {
+  if (notes.max_is_of_own) IncludeInMax(backend, head.entries, notes.rows);
+  notes.max_is_of_own = false;
+  return notes.rows;
 }
 
 std::vector<std::vector<float>> Grams(const kernels::Backend& backend, const ReferenceRows& rows,

@@ -13,10 +13,11 @@ namespace winnow::compression::methods {
 
 // Of one KV head.
 struct HeadNotes {
-  ReferenceRows window;  // the prompt's last rows; FillOwn is done where they are needed
-  ReferenceRows rows;    // those that count: of the replay, or, without one, the window
-  Targets targets;       // of all entries, before anything is evicted
-  int64_t n_before = 0;  // entries then
+  ReferenceRows window;        // the prompt's last rows; FillOwn is done where they are needed
+  ReferenceRows rows;          // those that count: of the replay, or, without one, the window
+  bool max_is_of_own = false;  // of these (IncludeInMax)
+  Targets targets;             // of all entries, before anything is evicted
+  int64_t n_before = 0;        // entries then
 };
 
 // A KV head of the model, read from the cache.
@@ -44,8 +45,10 @@ class Notes : public Memory {
 // The notes of the call. Requires: they are its memory.
 inline Notes& NotesIn(const LayerCall& call) { return static_cast<Notes&>(*call.memory); }
 
-// Entries of a KV head by rank, so that nothing depends on slots. bias_column: of halves; -1: none.
-HeadEntriesOnHost ReadEntries(const LayerCall& call, int head, int bias_column);
+// Entries of a KV head by rank, from one on, so that nothing depends on slots. bias_column: of
+// halves; -1: none.
+HeadEntriesOnHost ReadEntries(const LayerCall& call, int head, int bias_column,
+                              int64_t first_rank = 0);
 
 // Adds the call's rows from number `first` on to those of a KV head, without what FillOwn adds to
 // them. The newest n_own entries will be dropped. Returns what the rows see, theirs included.
@@ -53,8 +56,12 @@ std::vector<int64_t> AddCallRows(const LayerCall& call, int head, int64_t first,
                                  ReferenceRows& rows);
 
 // Adds a replay's rows, and what they and all others of it gave to the entries, to the notes of a
-// layer (Method::ObserveReplay).
+// layer (Method::ObserveReplay). Reads the replay's own entries alone: a long prompt has many
+// passes.
 void TakeReplay(const LayerCall& call, int bias_column);
+// The rows that count of a head whose entries are all there, and ready for them.
+const ReferenceRows& CompleteRows(const kernels::Backend& backend, const LoadedHead& head,
+                                  HeadNotes& notes);
 
 // [layer, kv_head][rank]: the largest weight one of the prompt's last rows gave to the entry.
 std::vector<std::vector<float>> WindowScores(const LayerCall& call, int bias_column);

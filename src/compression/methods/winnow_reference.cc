@@ -31,6 +31,20 @@ void Scores(const Backend& backend, const ReferenceRows& rows, int64_t first, in
 
 }  // namespace
 
+void ReferenceRows::KeepLast(int64_t n_rows) {
+  const int64_t n = size() - n_rows;
+  if (n <= 0) return;
+  const auto drop = [n](auto& column, int64_t width) {
+    column.erase(column.begin(), column.begin() + n * width);
+  };
+  drop(queries, int64_t{group} * key_dim);
+  drop(weights, 1);
+  drop(n_visible, 1);
+  drop(max, group);
+  drop(own_sum, group);
+  drop(own_output, int64_t{group} * value_dim);
+}
+
 HeadEntriesOnHost HeadEntriesOnHost::InOrder(std::span<const int32_t> order) const {
   HeadEntriesOnHost to = {.n = std::ssize(order),
                           .key_dim = key_dim,
@@ -106,6 +120,29 @@ void FillOwn(const Backend& backend, int64_t first, std::span<const int64_t> n_v
                       .b = {entries.values.data() + first_own * rows.value_dim, n_own,
                             rows.value_dim, rows.value_dim},
                       .out = {out, n * rows.group, rows.value_dim, rows.value_dim}});
+  }
+}
+
+void IncludeInMax(const Backend& backend, const HeadEntriesOnHost& entries, ReferenceRows& rows) {
+  const auto n = static_cast<size_t>(entries.n);
+  const auto dim = static_cast<size_t>(rows.value_dim);
+  std::vector<float> scores;
+  for (int64_t first = 0; first < rows.size(); first += kRowsAtOnce) {
+    const int64_t n_rows = std::min(kRowsAtOnce, rows.size() - first);
+    scores.resize(static_cast<size_t>(n_rows * rows.group) * n);
+    Scores(backend, rows, first, n_rows, entries, scores);
+    for (size_t i = 0; i < static_cast<size_t>(n_rows * rows.group); ++i) {
+      const int64_t row = first + static_cast<int64_t>(i) / rows.group;
+      const auto n_seen = static_cast<size_t>(rows.n_visible[static_cast<size_t>(row)]);
+      if (n_seen == 0) continue;
+      const float largest = Largest(std::span(scores).subspan(i * n, n_seen));
+      const size_t query = rows.At(first, 0) + i;
+      if (!(largest > rows.max[query])) continue;
+      const float factor = std::exp(rows.max[query] - largest);
+      rows.max[query] = largest;
+      rows.own_sum[query] *= factor;
+      for (size_t d = 0; d < dim; ++d) rows.own_output[query * dim + d] *= factor;
+    }
   }
 }
 

@@ -42,6 +42,7 @@ struct ReferenceRows {
   std::vector<float> own_output;  // [row, group, value_dim]: sum of exp(score - max) * value
 
   int64_t size() const { return static_cast<int64_t>(weights.size()); }
+  void KeepLast(int64_t n_rows);
   int64_t n_queries() const { return size() * group; }
   std::span<const float> query(int64_t row, int head) const {
     return std::span(queries).subspan(At(row, head) * static_cast<size_t>(key_dim),
@@ -70,9 +71,15 @@ struct NewRows {
 // they gave as the rows' own part.
 void AddRows(const NewRows& added, int64_t first_own, ReferenceRows& rows);
 // Of the rows first + i that AddRows added, for every i < n_visible.size(), which may be a part of
-// them: other threads may fill other parts.
+// them: other threads may fill other parts. `entries` may be the own ones alone, with first_own 0
+// and n_visible of these: rows.max is then theirs, until IncludeInMax.
 void FillOwn(const kernels::Backend& backend, int64_t first, std::span<const int64_t> n_visible,
              int64_t first_own, const HeadEntriesOnHost& entries, ReferenceRows& rows);
+
+// Of rows that FillOwn filled from their own entries alone: makes rows.max that of all scores.
+// entries: the others, in the order of the text.
+void IncludeInMax(const kernels::Backend& backend, const HeadEntriesOnHost& entries,
+                  ReferenceRows& rows);
 
 // exp(score - max) of the queries of rows first + i, i < n_visible.size(), for every entry, 0 where
 // the row does not see it: out [query, entries.n]. `n_visible` [row] as ReferenceRows'.
