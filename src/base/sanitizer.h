@@ -9,3 +9,12 @@
 #define WINNOW_SANITIZES_MEMORY 1
 #endif
 #endif
+
+// WINNOW_SANITIZES_THREADS: the thread sanitizer alone.
+#if defined(__SANITIZE_THREAD__)
+#define WINNOW_SANITIZES_THREADS 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define WINNOW_SANITIZES_THREADS 1
+#endif
+#endif

@@ -22,7 +22,7 @@ class BatchTest : public ::testing::Test {
   void SetUp() override {
     model::testing::TinySpec spec = model::testing::MakeTinySpec("llama");
     spec.type = gguf::TensorType::kQ8_0;  // few rows are multiplied as one is
-    engine_ = testing::TinyEngine(spec);
+    engine_ = testing::TinyEngine(spec, {.n_threads = 2});
   }
 
   std::unique_ptr<Session> Make(const std::string& spec = "", int64_t size = 0,

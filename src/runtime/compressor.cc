@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/check.h"
 #include "compression/taps.h"
 #include "runtime/invariants.h"
 
@@ -205,6 +206,7 @@ void Compressor::ChangeBudget(int64_t budget) {
 }
 
 void Compressor::ContinueCall(const Compressor& other, const cache::Cache& copy, int64_t budget) {
+  WINNOW_CHECK(other.DecidesAtEnd() && other.n_decided_ == 0);
   ResumeFrom(other.progress_);
   phase_ = other.phase_;
   n_rows_ = other.n_rows_;

@@ -78,7 +78,7 @@ class CompressedAllocations : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(CompressedAllocations, AreNone) {
   if (!kCounts) GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
-  const auto engine = testing::TinyEngine(model::testing::MakeTinySpec("llama"));
+  const auto engine = testing::TinyEngine(model::testing::MakeTinySpec("llama"), {.n_threads = 2});
   SessionOptions options;
   // "PROMPT > STEPS" is two methods.
   const size_t cut = GetParam().find(" > ");

@@ -1,5 +1,6 @@
 #include "runtime/undecided_prompt.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -40,7 +41,9 @@ Result<std::unique_ptr<UndecidedPrompt>> UndecidedPrompt::Read(
 }
 
 Result<std::unique_ptr<Session>> UndecidedPrompt::Compress(int64_t budget) const {
-  WINNOW_CHECK(prefill_.deciding() && budget < std::ssize(tokens_));
+  const int64_t min = session_->compression().method->traits().budget.min;
+  WINNOW_CHECK(prefill_.deciding() && budget >= std::max<int64_t>(1, min) &&
+               budget < std::ssize(tokens_));
   SessionOptions options = session_->options();
   options.compression.size = budget;
   WINNOW_ASSIGN(std::unique_ptr<Session> compressed, session_->ForkWith(options));

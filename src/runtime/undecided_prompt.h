@@ -26,7 +26,8 @@ class UndecidedPrompt {
       const std::function<bool(double done)>& progress);
 
   // A session that holds the prompt, with logits, as if it had been read under this budget (slots
-  // per KV head). Error: memory refused. Requires: budget below the number of tokens.
+  // per KV head). Error: memory refused. Requires: the least that the method takes, and fewer than
+  // there are tokens.
   Result<std::unique_ptr<Session>> Compress(int64_t budget) const;
   std::span<const TokenId> tokens() const { return tokens_; }
 

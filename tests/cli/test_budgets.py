@@ -98,7 +98,7 @@ class Budgets(CliTest):
                  ["kld", "--data", data, "--lengths", "256", "--chunks", "1"]]
         outcome = lambda result: [result[what] for what in ("scores", "kept", "cache_bytes_with_lists")] + [result["details"].get("answer")]
         for task in tasks:
-            for method in ("snapkv:window=8", "ems", "d2o:total=true", "cake"):
+            for method in ("snapkv:window=8", "ems", "d2o:total=true", "cake", "kvzip", "winnow", "winnow:generated=leave,recent=4"):
                 with self.subTest(task=task, method=method):
                     flags = ["eval", *task, "-m", self.model, "--kv-method", method, "--json", "-"]
                     found = self.assert_done(winnow(*flags, "--equal-bytes", "0.3")).json["samples"][0]["results"][1]
@@ -106,6 +106,20 @@ class Budgets(CliTest):
                     fits = [r for r in sizes if r["cache_bytes_with_lists"] <= 0.3 * r["cache_bytes_full_f16"]]
                     self.assertIn(outcome(found), map(outcome, fits))
                     self.assertGreater(found["cache_bytes_with_lists"], 0.96 * max(r["cache_bytes_with_lists"] for r in fits))
+
+    def test_shares_that_come_after_each_other_change_nothing(self):
+        """A method that learns the same for all budgets reads the prompt once for all of its shares, and no other method's or type's."""
+        data = self.file("data.txt", TEXT * 3)
+        outcome = lambda result: {what: result[what] for what in ("method", "budget", "cache_types", "scores", "kept", "cache_bytes_with_lists")}
+        flags = ["eval", "kld", "-m", self.model, "--data", data, "--lengths", "256", "--chunks", "1", "--full-type", "f16", "--json", "-"]
+
+        def results(methods, types, shares):
+            run = winnow(*flags, "--kv-method", methods, "--cache-types", types, "--equal-bytes", shares)
+            return [outcome(r) for r in self.assert_done(run).json["samples"][0]["results"] if r["method"] != "full"]
+
+        alone = [results(method, types, share)[0] for types in ("f16", "q8_0") for method in ("winnow", "kvzip", "snapkv", "winnow:rest=0")
+                 for share in ("0.5", "0.125", "0.25")]  # fmt: skip
+        self.assertEqual(results("winnow,kvzip,snapkv,winnow:rest=0", "f16,q8_0", "0.5,0.125,0.25"), alone)
 
     def test_one_budget_at_a_time_elsewhere(self):
         self.assert_misused(winnow("run", "-m", self.model, "-p", "a", "--kv-method", "streaming", "--equal-bytes", "0.5"), "--equal-bytes")

@@ -278,6 +278,9 @@ class Resuming(EvalTest):
         rows = [(row["method"], row["cache_types"]) for row in again["rows"]]
         self.assertEqual(rows, [("full", "f16"), ("full", "q4_0"), ("streaming", "q4_0")])
         self.assertEqual(again["rows"][1]["kld"], quantised["kld"])
+        rows = self.evaluate("kld", *flags, "--cache-types", "q4_0,f16", "--full-type", "f16", methods=["--kv-method", "streaming", "--kv-size", "20"])["rows"]
+        self.assertEqual([(row["method"], row["cache_types"]) for row in rows],
+                         [("full", "f16"), ("full", "q4_0"), ("streaming", "q4_0"), ("streaming", "f16")])
 
     def start(self, results, *flags):
         return subprocess.Popen([WINNOW, "eval", "needle", "-m", self.model, "-t", "1", "--data", self.data, *METHODS, *flags,

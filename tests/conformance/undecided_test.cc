@@ -41,6 +41,7 @@ TEST_P(EveryMethodUndecided, IsAsIfItHadBeenReadUnderTheBudget) {
     ASSERT_TRUE(alone->Prefill(prompt).value());
     const auto session = undecided->Compress(budget).value();
     EXPECT_EQ(session->budget(), budget);
+    EXPECT_EQ(session->cache_bytes_with_lists(), alone->cache_bytes_with_lists());
     EXPECT_EQ(KeptEverywhere(*session), KeptEverywhere(*alone));
     ASSERT_EQ(Logits(*session), Logits(*alone));
     for (const TokenId token : Tokens(150, 3)) {
@@ -53,6 +54,37 @@ TEST_P(EveryMethodUndecided, IsAsIfItHadBeenReadUnderTheBudget) {
     EXPECT_EQ(KeptEverywhere(*session), KeptEverywhere(*alone));
     EXPECT_EQ(session->cache_bytes_with_lists(), alone->cache_bytes_with_lists());
     ASSERT_EQ(Logits(*session), Logits(*alone));
+  }
+}
+
+// The least that can be read so: one token more than the smallest budget.
+TEST_P(EveryMethodUndecided, TakesShortPrompts) {
+  const auto engine = OpenTiny(2);
+  const int64_t least = std::max<int64_t>(1, MethodTraits(GetParam()).budget.min);
+  const std::vector<TokenId> prompt = Tokens(static_cast<int>(least) + 1);
+  const auto alone = Open(*engine, GetParam(), {.size = least});
+  ASSERT_TRUE(alone->Prefill(prompt).value());
+  const auto undecided =
+      UndecidedPrompt::Read(*engine, MakeOptions(GetParam()), prompt, {}).value();
+  const auto session = undecided->Compress(least).value();
+  EXPECT_EQ(KeptEverywhere(*session), KeptEverywhere(*alone));
+  EXPECT_EQ(Logits(*session), Logits(*alone));
+}
+
+// A context in which the prompt fits, and no replay.
+TEST_P(EveryMethodUndecided, IsTheSameWithoutAReplay) {
+  const auto engine = OpenTiny(2);
+  const std::vector<TokenId> prompt = Tokens(150);
+  SessionOptions options = MakeOptions(GetParam());
+  options.context = 160;
+  const auto undecided = UndecidedPrompt::Read(*engine, options, prompt, {}).value();
+  for (const int64_t budget : {20, 60}) {
+    SCOPED_TRACE(budget);
+    const auto alone = Open(*engine, GetParam(), {.size = budget, .context = 160});
+    ASSERT_TRUE(alone->Prefill(prompt).value());
+    const auto session = undecided->Compress(budget).value();
+    EXPECT_EQ(KeptEverywhere(*session), KeptEverywhere(*alone));
+    EXPECT_EQ(Logits(*session), Logits(*alone));
   }
 }
 

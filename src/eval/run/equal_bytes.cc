@@ -98,24 +98,27 @@ void SizeSearch::Add(double bytes) {
   last_fits_ = fits;
 }
 
-bool LearntPrompt::Is(const SessionOptions& options, std::span<const TokenId> prompt) const {
+bool LearntPrompt::Holds(const SessionOptions& options, std::span<const TokenId> prompt) const {
   return prompt_ &&
          options_.compression.method->traits().spec == options.compression.method->traits().spec &&
          options_.key_type == options.key_type && options_.value_type == options.value_type &&
-         options_.context == options.context && std::ranges::equal(prompt_->tokens(), prompt);
+         options_.rotate_keys == options.rotate_keys && options_.context == options.context &&
+         std::ranges::equal(prompt_->tokens(), prompt);
 }
 
 Result<std::unique_ptr<Session>> LearntPrompt::Compress(runtime::Engine& engine,
                                                         const SessionOptions& options,
                                                         std::span<const TokenId> prompt,
                                                         const std::function<bool()>& keep_going) {
-  if (!Is(options, prompt)) {
+  if (!Holds(options, prompt)) {
     prompt_.reset();
     options_ = options;
     WINNOW_ASSIGN(prompt_, runtime::UndecidedPrompt::Read(engine, options, prompt, [&](double) {
                     return !keep_going || keep_going();
                   }));
     if (!prompt_) return std::unique_ptr<Session>();
+  } else if (keep_going && !keep_going()) {
+    return std::unique_ptr<Session>();
   }
   return prompt_->Compress(options.compression.size);
 }

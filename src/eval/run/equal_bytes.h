@@ -69,14 +69,15 @@ class LearntPrompt {
   // A session as if the prompt had been read under options.compression.size, which reads it only
   // where method, cache and prompt are not those of the last call. nullptr: stopped by keep_going.
   // Errors: those of the session.
-  // Requires: UndecidedPrompt::IsPossible, a size below the number of tokens.
+  // Requires: UndecidedPrompt::IsPossible, a size below the number of tokens, the same engine and
+  // row block each time.
   Result<std::unique_ptr<runtime::Session>> Compress(runtime::Engine& engine,
                                                      const runtime::SessionOptions& options,
                                                      std::span<const TokenId> prompt,
                                                      const std::function<bool()>& keep_going);
 
  private:
-  bool Is(const runtime::SessionOptions& options, std::span<const TokenId> prompt) const;
+  bool Holds(const runtime::SessionOptions& options, std::span<const TokenId> prompt) const;
 
   runtime::SessionOptions options_;
   std::unique_ptr<runtime::UndecidedPrompt> prompt_;

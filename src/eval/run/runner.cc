@@ -16,6 +16,12 @@ std::string Variant::Name() const {
 
 namespace {
 
+// Whether a method at equal bytes has only another share.
+bool IsNextBudget(const Variant& before, const Variant& variant) {
+  return before.equal_bytes > 0 && variant.equal_bytes > 0 && before.method == variant.method &&
+         before.cache_types == variant.cache_types;
+}
+
 class Runner {
  public:
   Runner(runtime::Engine& engine, const Task& task, const std::vector<Variant>& variants,
@@ -35,6 +41,8 @@ class Runner {
                        .cache_types = variants_[i].cache_types,
                        .sample = sample.id,
                        .configuration = variants_[i].configuration};
+      // A full cache is held only while it serves.
+      if (i > 0 && !IsNextBudget(variants_[i - 1], variants_[i])) learnt = {};
       if (workload) key.fingerprint = WorkloadFingerprint(**workload, variants_[i]);
       const SampleResult* known = options_.results ? options_.results->Find(key) : nullptr;
       if (known != nullptr) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/sanitizer.h"
 #include "model/testing/tiny_model.h"
 #include "runtime/engine.h"
 #include "runtime/session.h"
@@ -20,7 +21,7 @@ inline constexpr int kVocabulary = 70;
 
 // Tests run side by side, and their loops are too short to be shared: a second thread of each waits
 // for a core. ThreadSanitizer is there to see threads.
-#if defined(__SANITIZE_THREAD__)
+#ifdef WINNOW_SANITIZES_THREADS
 inline constexpr int kThreads = 2;
 #else
 inline constexpr int kThreads = 1;
