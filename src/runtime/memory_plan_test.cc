@@ -23,8 +23,8 @@ MethodPtr Make(const std::string& spec, const std::string& decode = "") {
   return compression::WithDecode(method, MakeMethod(decode).value()).value();
 }
 
-MemoryPlan Begin(const compression::Method* method, std::vector<int64_t> slots = {0, 0, 0, 0},
-                 const CacheCost& cost = kCost) {
+MemoryPlan Begin(const compression::Method* method,
+                 const std::vector<int64_t>& slots = {0, 0, 0, 0}, const CacheCost& cost = kCost) {
   MemoryPlan plan(cost, method);
   std::vector<Entries> held;
   int64_t max = 0;
