@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "runtime/prefill.h"
 #include "runtime/session_data.h"
 
 namespace winnow::runtime {
@@ -18,7 +19,9 @@ bool UndecidedPrompt::IsPossible(const SessionOptions& options) {
 UndecidedPrompt::UndecidedPrompt(std::unique_ptr<Session> session, std::span<const TokenId> prompt)
     : tokens_(prompt.begin(), prompt.end()),
       session_(std::move(session)),
-      prefill_(session_->data_->engine->step()) {}
+      prefill_(std::make_unique<Prefill>(session_->data_->engine->step())) {}
+
+UndecidedPrompt::~UndecidedPrompt() = default;
 
 Result<std::unique_ptr<UndecidedPrompt>> UndecidedPrompt::Read(
     Engine& engine, const SessionOptions& options, std::span<const TokenId> prompt,
@@ -31,18 +34,18 @@ Result<std::unique_ptr<UndecidedPrompt>> UndecidedPrompt::Read(
   WINNOW_ASSIGN(auto session, Session::Make(engine, reading));
   std::unique_ptr<UndecidedPrompt> read(new UndecidedPrompt(std::move(session), prompt));
   const Prefill::Prompt one = {.session = read->session_.get(), .tokens = read->tokens_};
-  read->prefill_.Begin({&one, 1});
+  read->prefill_->Begin({&one, 1});
   // One block at a time, so that it stops before the decision.
-  while (!read->prefill_.deciding() && !read->prefill_.Run({.n_blocks = 1})) {
-    if (progress && !progress(read->prefill_.done())) return std::unique_ptr<UndecidedPrompt>();
+  while (!read->prefill_->deciding() && !read->prefill_->Run({.n_blocks = 1})) {
+    if (progress && !progress(read->prefill_->done())) return std::unique_ptr<UndecidedPrompt>();
   }
-  if (const auto& failure = read->prefill_.failure(0)) return *failure;
+  if (const auto& failure = read->prefill_->failure(0)) return *failure;
   return read;
 }
 
 Result<std::unique_ptr<Session>> UndecidedPrompt::Compress(int64_t budget) const {
   const int64_t min = session_->compression().method->traits().budget.min;
-  WINNOW_CHECK(prefill_.deciding() && budget >= std::max<int64_t>(1, min) &&
+  WINNOW_CHECK(prefill_->deciding() && budget >= std::max<int64_t>(1, min) &&
                budget < std::ssize(tokens_));
   SessionOptions options = session_->options();
   options.compression.size = budget;

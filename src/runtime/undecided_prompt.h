@@ -7,15 +7,17 @@
 #include <vector>
 
 #include "base/result.h"
-#include "runtime/prefill.h"
 #include "runtime/session.h"
 
 namespace winnow::runtime {
+
+class Prefill;
 
 // A prompt that was read, and replayed, and of which nothing was evicted yet: it can be compressed
 // to one budget after the other. It holds the full cache.
 class UndecidedPrompt {
  public:
+  ~UndecidedPrompt();
   // Whether there is such a thing under these options: the method learns the same whatever the
   // budget, and decides only at the end, of a prompt that it takes in at once.
   static bool IsPossible(const SessionOptions& options);
@@ -36,7 +38,7 @@ class UndecidedPrompt {
 
   std::vector<TokenId> tokens_;
   std::unique_ptr<Session> session_;
-  Prefill prefill_;  // stays at its decision
+  std::unique_ptr<Prefill> prefill_;  // stays at its decision
 };
 
 }  // namespace winnow::runtime

@@ -90,11 +90,28 @@ TEST_P(EveryMethodUndecided, IsTheSameWithoutAReplay) {
 
 TEST_P(EveryMethodUndecided, StopsWhenToldTo) {
   const auto engine = OpenTiny(2);
-  const auto stopped = UndecidedPrompt::Read(*engine, MakeOptions(GetParam()), Tokens(150),
-                                             [](double) { return false; });
-  EXPECT_EQ(stopped.value(), nullptr);
-  // The engine is free again.
-  ASSERT_TRUE(Open(*engine, GetParam(), {.size = 40})->Prefill(Tokens(150)).value());
+  const std::vector<TokenId> prompt = Tokens(150);
+  const auto alone = Open(*engine, GetParam(), {.size = 40});
+  ASSERT_TRUE(alone->Prefill(prompt).value());
+  // At its first block, its second, and so on, until it is not asked any more.
+  int n_heeded = 0;
+  for (int n_blocks = 0;; ++n_blocks) {
+    int left = n_blocks;
+    const auto undecided =
+        UndecidedPrompt::Read(*engine, MakeOptions(GetParam()), prompt, [&left](double) {
+          return left-- > 0;
+        }).value();
+    if (undecided) {
+      EXPECT_EQ(Logits(*undecided->Compress(40).value()), Logits(*alone));
+      break;
+    }
+    // The engine is free again.
+    const auto next = Open(*engine, GetParam(), {.size = 40});
+    ASSERT_TRUE(next->Prefill(prompt).value());
+    ASSERT_EQ(Logits(*next), Logits(*alone));
+    ++n_heeded;
+  }
+  EXPECT_GT(n_heeded, 3) << "layers of the prompt, and of its replay";
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, EveryMethodUndecided,
@@ -110,6 +127,28 @@ TEST(Undecided, WhereItIsNotPossible) {
   options = MakeOptions("kvzip");
   options.compression.memory_bytes = 1 << 20;
   EXPECT_FALSE(UndecidedPrompt::IsPossible(options));
+}
+
+// Another method from the first generated token on.
+TEST(Undecided, OfTwoMethods) {
+  const auto engine = OpenTiny(2);
+  const std::vector<TokenId> prompt = Tokens(150);
+  SessionOptions options = MakeOptions("kvzip");
+  options.compression.method =
+      compression::WithDecode(options.compression.method, compression::MakeMethod("h2o").value())
+          .value();
+  options.compression.size = 40;
+  ASSERT_TRUE(UndecidedPrompt::IsPossible(options));
+  const auto alone = Session::Make(*engine, options).value();
+  ASSERT_TRUE(alone->Prefill(prompt).value());
+  const auto session =
+      UndecidedPrompt::Read(*engine, options, prompt, {}).value()->Compress(40).value();
+  for (const TokenId token : Tokens(30, 3)) {
+    ASSERT_TRUE(session->Decode(token).has_value());
+    ASSERT_TRUE(alone->Decode(token).has_value());
+    ASSERT_EQ(Logits(*session), Logits(*alone));
+  }
+  EXPECT_EQ(KeptEverywhere(*session), KeptEverywhere(*alone));
 }
 
 TEST(Undecided, SaysWhatTheSessionSays) {
