@@ -73,7 +73,9 @@ TEST_P(EveryMethodUndecided, TakesShortPrompts) {
 
 // A context in which the prompt fits, and no replay.
 TEST_P(EveryMethodUndecided, IsTheSameWithoutAReplay) {
-  const auto engine = OpenTiny(2);
+  model::testing::TinySpec spec = model::testing::MakeTinySpec("llama");
+  spec.context = 160;
+  const auto engine = runtime::testing::TinyEngine(spec);
   const std::vector<TokenId> prompt = Tokens(150);
   SessionOptions options = MakeOptions(GetParam());
   options.context = 160;

@@ -142,8 +142,7 @@ class WinnowMethod final : public Method {
     }
     if (leaves()) generated_.BeginPrompt(call, call.n_seen > call.budget);
     if (call.n_seen <= call.budget) return;
-    // As many under every budget; fewer of them may count.
-    const int64_t n = std::min(int64_t{c_.window}, call.rows->size());
+    const int64_t n = std::min(Window(call.budget), call.rows->size());
     size_t at = NotesIn(call).First(call);
     for (int head = 0; head < call.n_kv_heads(); ++head) {
       AddCallRows(call, head, call.rows->size() - n, 0, NotesIn(call).heads[at++].window);
@@ -276,6 +275,7 @@ std::vector<HeadChoice> WinnowMethod::ChooseAll(const LayerCall& call, const Sha
 void WinnowMethod::Begin(const LayerCall& call, Work& work) const {
   work.shares = ShareBudget(call, RestRows(call.budget), Window(call.budget));
   if (!call.replayed) {
+    // More were noted where the budget was not known yet.
     for (HeadNotes& head : work.heads) head.window.KeepLast(Window(call.budget));
     work.scores = WindowScores(call, bias_column());
     for (HeadNotes& head : work.heads) head.rows = std::move(head.window);
