@@ -146,8 +146,13 @@ CacheTypes ParseCacheTypes(const std::string& text) {
   return {key, slash == std::string::npos ? key : text.substr(slash + 1)};
 }
 
-// The full cache in these types. Error (misuse): no such type, or the model's flags'.
-Result<eval::Variant> FullCache(const EvalFlags& flags, const CacheTypes& types) {
+// The full cache in the types that a flag names. Error (misuse): no such type, or the model's
+// flags'.
+Result<eval::Variant> FullCache(const EvalFlags& flags, const std::string& flag,
+                                const std::string& text) {
+  const CacheTypes types = ParseCacheTypes(text);
+  WINNOW_TRY(ParseCacheType(flag, types.key));
+  WINNOW_TRY(ParseCacheType(flag, types.value));
   ModelFlags model = flags.model;
   model.kv = {};
   model.key_type = types.key;
@@ -219,13 +224,17 @@ Result<std::vector<eval::Variant>> MakeVariants(const EvalFlags& flags) {
     return Error{"the full cache has no size to choose: name methods with --kv-method"};
   }
   std::vector<std::string> types = flags.cache_types;
+  const std::string flag = types.empty() ? "-ctk, -ctv" : "--cache-types";
   if (types.empty()) types = {flags.model.key_type + "/" + flags.model.value_type};
-  const std::string& reference = flags.full_type.empty() ? types.front() : flags.full_type;
-  WINNOW_ASSIGN(eval::Variant first, FullCache(flags, ParseCacheTypes(reference)));
-  variants.push_back(std::move(first));
+  if (!flags.full_type.empty()) {
+    WINNOW_ASSIGN(eval::Variant first, FullCache(flags, "--full-type", flags.full_type));
+    variants.push_back(std::move(first));
+  }
   for (const std::string& text : types) {
-    WINNOW_ASSIGN(const eval::Variant full, FullCache(flags, ParseCacheTypes(text)));
-    if (full.cache_types != variants.front().cache_types) variants.push_back(full);
+    WINNOW_ASSIGN(const eval::Variant full, FullCache(flags, flag, text));
+    if (variants.empty() || full.cache_types != variants.front().cache_types) {
+      variants.push_back(full);
+    }
     for (const std::string& method : flags.methods) {
       WINNOW_ASSIGN(auto more, VariantsOfMethod(flags, method, full.options));
       for (eval::Variant& variant : more) {

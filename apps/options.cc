@@ -16,14 +16,6 @@ using kernels::TensorType;
 
 constexpr const char* kCacheTypes = "f32, f16, bf16, q8_0, q4_0";
 
-Result<TensorType> ParseCacheType(const std::string& flag, const std::string& name) {
-  const auto type = gguf::TensorTypeFromName(name);
-  if (!type || !kernels::IsCacheType(*type)) {
-    return Error{flag + ": '" + name + "' is not a cache type; there are " + kCacheTypes};
-  }
-  return *type;
-}
-
 std::string FlagName(std::string_view parameter) {
   std::string flag = "--" + std::string(parameter);
   std::replace(flag.begin(), flag.end(), '_', '-');
@@ -237,13 +229,21 @@ Result<runtime::EngineOptions> EngineOptionsFrom(const ModelFlags& flags) {
       .error_profiles = flags.model == kBundled ? models::BundledProfile() : std::string_view()};
 }
 
+Result<TensorType> ParseCacheType(const std::string& flag, const std::string& name) {
+  const auto type = gguf::TensorTypeFromName(name);
+  if (!type || !kernels::IsCacheType(*type)) {
+    return Error{"flag " + flag + ": '" + name + "' is not a cache type; there are " + kCacheTypes};
+  }
+  return *type;
+}
+
 Result<runtime::SessionOptions> SessionOptionsFrom(const ModelFlags& flags) {
   if (flags.batch < 1 || flags.micro_batch < 1) return Error{"-b and -ub must be at least 1"};
   runtime::SessionOptions options;
   options.context = flags.context;
   options.row_block = std::min(flags.batch, flags.micro_batch);
-  WINNOW_ASSIGN(options.key_type, ParseCacheType("flag -ctk", flags.key_type));
-  WINNOW_ASSIGN(options.value_type, ParseCacheType("flag -ctv", flags.value_type));
+  WINNOW_ASSIGN(options.key_type, ParseCacheType("-ctk", flags.key_type));
+  WINNOW_ASSIGN(options.value_type, ParseCacheType("-ctv", flags.value_type));
   options.rotate_keys = !flags.no_kv_rotation;
   WINNOW_ASSIGN(options.compression, CompressionOptionsFrom(flags.kv));
   return options;

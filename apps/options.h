@@ -63,6 +63,8 @@ void AddLogFlags(FlagTable& table, ModelFlags& flags,
 std::optional<int> ParseFlags(FlagTable& table, std::span<const std::string> arguments,
                               std::vector<std::string>* positional = nullptr);
 
+// The type of that name, of a flag such as "-ctk". Error (misuse): not a cache type.
+Result<kernels::TensorType> ParseCacheType(const std::string& flag, const std::string& name);
 // What the flags say about model and session. Errors (misuse): not a cache type, a number out of
 // range.
 Result<runtime::EngineOptions> EngineOptionsFrom(const ModelFlags& flags);

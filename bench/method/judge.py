@@ -15,6 +15,7 @@ included, after the prompt; in streams as a limit at every token, without lists.
 and a file of results in --data.
 """
 import argparse
+import fcntl
 import hashlib
 import json
 import math
@@ -55,8 +56,9 @@ def check_frozen(args):
     """Stops unless everything is as it was frozen."""
     need(FROZEN, "freeze")
     need(documents_of(args) / "made.json", "documents")
+    found = what_counts(args)
     for name, known in json.loads(FROZEN.read_text())["sha256"].items():
-        if what_counts(args).get(name) != known:
+        if found.get(name) != known:
             sys.exit(f"{name} is not the one that {FROZEN} was made with ({known[:12]}...)")
     if json.loads((documents_of(args) / "made.json").read_text())["seed"] != sha256(FROZEN):
         sys.exit(f"{documents_of(args)}: its documents were drawn for another {FROZEN.name}; `documents` draws them anew")
@@ -65,9 +67,28 @@ def check_frozen(args):
 # -- running ------------------------------------------------------------------------------------------------------------
 
 
+def lock(folder):
+    """Stops where another run writes there. Keep what is returned."""
+    file = open(folder / "lock", "w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(f"{folder}: another run is under way there; wait for its end, or stop it")
+    return file
+
+
+def end(number, frame):
+    raise SystemExit(128 + number)
+
+
 def run(args):
     if args.phase == "judgement":
         check_frozen(args)
+    need(documents_of(args) / "made.json", "documents" if args.phase == "judgement" else "documents.py --seed development")
+    locked = lock(documents_of(args))  # noqa: F841
+    # Its parts end with it, also where whoever started it has SIGINT ignored.
+    signal.signal(signal.SIGINT, end)
+    signal.signal(signal.SIGTERM, end)
     until = time.monotonic() + 60 * args.minutes if args.minutes else math.inf
     begun = set()
     running = {}  # processes and what they are
@@ -178,6 +199,8 @@ def freeze(args):
 def documents(args):
     args.phase = "judgement"
     need(FROZEN, "freeze")
+    if not args.python.exists():
+        sys.exit(f"{args.python} is missing: --python names one with numpy; tools/train_model/README.md makes this one")
     folder = documents_of(args)
     if folder.exists():  # with what was drawn, and found, for another frozen.json
         if json.loads((folder / "made.json").read_text())["seed"] == sha256(FROZEN):

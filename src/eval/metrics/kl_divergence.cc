@@ -21,7 +21,9 @@ RowComparison RowComparison::Of(std::span<const float> logits,
   for (size_t token = 0; token < logits.size(); ++token) {
     const double log_p_base = base_log_probs[token];
     if (log_p_base <= kMin) continue;
-    row.kld += std::exp(log_p_base) * (log_p_base - (logits[token] - log_sum));
+    // Rounded as the base's is: the same logits are at 0.
+    const double log_p = static_cast<float>(logits[token] - log_sum);
+    row.kld += std::exp(log_p_base) * (log_p_base - log_p);
   }
   const auto top = [](std::span<const float> values) {
     return std::max_element(values.begin(), values.end()) - values.begin();

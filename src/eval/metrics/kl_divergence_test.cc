@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <vector>
+
+#include "base/log_sum_exp.h"
 
 namespace winnow::eval {
 namespace {
@@ -23,6 +26,14 @@ TEST(RowComparison, ByHand) {
   EXPECT_NEAR(row.nll_base, std::log(2.0), 1e-6);
   EXPECT_NEAR(row.p_difference, -0.25, 1e-6);
   EXPECT_FALSE(row.same_top);
+}
+
+TEST(RowComparison, TheSameLogitsAreAtZero) {
+  std::vector<float> logits;
+  for (int i = 0; i < 1000; ++i) logits.push_back(static_cast<float>(std::sin(i * i)) * 7);
+  std::vector<float> base(logits.size());
+  LogSoftmax(logits, base);
+  EXPECT_EQ(RowComparison::Of(logits, base, 3).kld, 0);
 }
 
 TEST(RowComparison, AgainstItselfIsZero) {

@@ -19,13 +19,12 @@ constexpr double kMaxBend = 4;
 Result<std::unique_ptr<Session>> Compress(runtime::Engine& engine, SessionOptions options,
                                           int64_t size, std::span<const TokenId> prompt,
                                           const std::function<bool()>& keep_going,
-                                          LearntPrompt* learnt) {
+                                          LearntPrompt& learnt) {
   options.compression.size = size;
   options.compression.on_plan = {};
   options.on_projections = {};
-  if (learnt != nullptr && size < std::ssize(prompt) &&
-      runtime::UndecidedPrompt::IsPossible(options)) {
-    return learnt->Compress(engine, options, prompt, keep_going);
+  if (size < std::ssize(prompt) && runtime::UndecidedPrompt::IsPossible(options)) {
+    return learnt.Compress(engine, options, prompt, keep_going);
   }
   WINNOW_ASSIGN(std::unique_ptr<Session> session, Session::Make(engine, options));
   Session::PrefillOptions prefill;
@@ -134,6 +133,8 @@ Result<std::optional<EqualBytes>> AtEqualBytes(runtime::Engine& engine,
                                                const std::function<bool()>& keep_going,
                                                LearntPrompt* learnt) {
   EqualBytes found = {.options = options};
+  LearntPrompt here;
+  if (learnt == nullptr) learnt = &here;
   found.options.compression.ratio = 0;
   found.options.compression.memory_bytes = 0;
   const int64_t smallest = std::max<int64_t>(1, options.compression.method->traits().budget.min);
@@ -146,7 +147,7 @@ Result<std::optional<EqualBytes>> AtEqualBytes(runtime::Engine& engine,
                      .bytes_per_size = bytes_per_size});
   while (const std::optional<int64_t> size = search.next()) {
     WINNOW_ASSIGN(std::unique_ptr<Session> session,
-                  Compress(engine, found.options, *size, prompt, keep_going, learnt));
+                  Compress(engine, found.options, *size, prompt, keep_going, *learnt));
     if (!session) return std::optional<EqualBytes>();
     search.Add(static_cast<double>(session->cache_bytes_with_lists()));
     if (search.found() == *size) found.session = std::move(session);

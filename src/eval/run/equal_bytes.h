@@ -92,9 +92,10 @@ struct EqualBytes {
 
 // `options` with the largest size under which the cache, with its lists, takes no more than `share`
 // of what `prompt` takes in f16 uncompressed, right after the prompt. What reading it takes on the
-// way is not limited. Found by a SizeSearch that reads the prompt for every size, or once, where
-// there is a `learnt` and the method allows it. nullopt: stopped by keep_going. Errors: those of
-// the session. Requires: a method, 0 < share. on_plan and on_projections are not called.
+// way is not limited. Found by a SizeSearch that reads the prompt for every size, or once where the
+// method allows it, and with `learnt` once for several calls. nullopt: stopped by keep_going.
+// Errors: those of the session. Requires: a method, 0 < share. on_plan and on_projections are not
+// called.
 Result<std::optional<EqualBytes>> AtEqualBytes(runtime::Engine& engine,
                                                const runtime::SessionOptions& options, double share,
                                                std::span<const TokenId> prompt,
