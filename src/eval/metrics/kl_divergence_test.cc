@@ -11,8 +11,8 @@ namespace winnow::eval {
 namespace {
 
 std::vector<float> LogProbabilities(const std::vector<double>& probabilities) {
-  std::vector<float> logs;
-  for (const double p : probabilities) logs.push_back(static_cast<float>(std::log(p)));
+  std::vector<float> logs(probabilities.size());
+  for (size_t i = 0; i < logs.size(); ++i) logs[i] = static_cast<float>(std::log(probabilities[i]));
   return logs;
 }
 
@@ -29,8 +29,8 @@ TEST(RowComparison, ByHand) {
 }
 
 TEST(RowComparison, TheSameLogitsAreAtZero) {
-  std::vector<float> logits;
-  for (int i = 0; i < 1000; ++i) logits.push_back(static_cast<float>(std::sin(i * i)) * 7);
+  std::vector<float> logits(1000);
+  for (int i = 0; i < 1000; ++i) logits[i] = static_cast<float>(std::sin(i * i)) * 7;
   std::vector<float> base(logits.size());
   LogSoftmax(logits, base);
   EXPECT_EQ(RowComparison::Of(logits, base, 3).kld, 0);
