@@ -28,6 +28,10 @@ struct DecisionPolicy {
   // Of kAtEnd: what Decide and ObserveReplay note in the memory is the same under every budget
   // below n_seen, so that DecideAll can be asked with several (Memory::Copy).
   bool learns_for_all_budgets = false;
+  // A short prompt after others is not compressed, but comes on top as generated tokens do
+  // (runtime::BudgetPlan::Appends): what is kept may serve any question, and would have to make
+  // room for this one.
+  bool appends_short_prompts = false;
   bool evicts_in_decode = false;  // false: the cache grows by one entry per generated token
   bool shares_threads = false;    // the work after a generated token is long, and divided between
                                   // the threads where they are many

@@ -106,6 +106,7 @@ class TwoMethods final : public ForwardingMethod {
   LayerCall ForDecodeMethod(const LayerCall& call, const kernels::Taps& taps) const {
     LayerCall own = call.WithTaps(taps);
     own.first += decode_at_;
+    own.memory = nullptr;  // the other's
     return own;
   }
 

@@ -70,9 +70,7 @@ int64_t BudgetPlan::LargestStreamingBudget() const {
 bool BudgetPlan::Appends(int64_t live_bytes, int64_t n_prompt) const {
   if (progress_.n_seen == 0 || n_prompt == 0 || method_ == nullptr) return false;
   const compression::DecisionPolicy& decisions = method_->traits().decisions;
-  if (decisions.prefill != compression::DecisionPolicy::Prefill::kAtEnd ||
-      decisions.evicts_in_decode)
-    return false;
+  if (!decisions.appends_short_prompts || decisions.evicts_in_decode) return false;
   const int64_t n_since = progress_.n_seen - progress_.n_prompt;
   const int64_t n_kept = std::min(progress_.budget, progress_.n_prompt);
   if (n_since + n_prompt > std::max(options_.reserve_tokens, n_kept / 2)) return false;

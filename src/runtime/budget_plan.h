@@ -50,9 +50,9 @@ class BudgetPlan {
                               int64_t n_generate) const;
 
   // Whether a prompt after others, a question say, is not compressed but comes on top, as generated
-  // tokens do: of methods that keep what any question may need, and would have to make room for
-  // this one. As long as what came since the last compression is at most reserve_tokens or half of
-  // what the budget kept, and a memory limit leaves as much room again for the answer.
+  // tokens do: where the method asks for it (DecisionPolicy::appends_short_prompts), as long as
+  // what came since the last compression is at most reserve_tokens or half of what the budget kept,
+  // and a memory limit leaves as much room again for the answer.
   bool Appends(int64_t live_bytes, int64_t n_prompt) const;
 
   // Whether such a prompt is one for which the budget is to be searched (CompressionOptions::

@@ -67,6 +67,20 @@ TEST(MemoryPlan, AReplayLivesInOneLayer) {
   EXPECT_EQ(plan.bytes(), 4 * 16 * 10);
 }
 
+// Without a replay, and with sizes that are known before the prompt is read, a layer need not wait
+// for the others: besides it there is what all keep, however they divide it.
+TEST(MemoryPlan, KnownSizesWaitForNoLayer) {
+  for (const char* allocation : {"uniform", "profile"}) {
+    const MethodPtr method =
+        Make("winnow:rest=0,queries=window,allocation=" + std::string(allocation));
+    MemoryPlan plan = Begin(method.get());
+    EXPECT_EQ(plan.Prompt(16, 50, 50), (4 * 16 + 50) * 10);
+    EXPECT_EQ(plan.bytes(), 4 * 16 * 10);
+  }
+  const MethodPtr measured = Make("winnow:rest=0,queries=window");
+  EXPECT_EQ(Begin(measured.get()).Prompt(16, 50, 50), 4 * 50 * 10);
+}
+
 TEST(MemoryPlan, StateAndHeadsCount) {
   const MethodPtr method = Make("streaming");
   const CacheCost cost = {

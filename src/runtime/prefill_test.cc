@@ -121,8 +121,7 @@ TEST_F(PrefillTest, AQuestionIsNotCompressed) {
   for (const compression::MethodEntry& entry : compression::Methods()) {
     SessionOptions options = {.compression = {.size = 24, .reserve_tokens = 0}};
     options.compression.method = compression::MakeMethod(std::string(entry.name)).value();
-    const compression::DecisionPolicy& decisions = options.compression.method->traits().decisions;
-    if (decisions.prefill != compression::DecisionPolicy::Prefill::kAtEnd) continue;
+    if (!options.compression.method->traits().decisions.appends_short_prompts) continue;
     ++n_methods;
     SCOPED_TRACE(std::string(entry.name));
     const auto session = Session::Make(*engine_, options).value();

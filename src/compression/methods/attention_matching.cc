@@ -59,6 +59,7 @@ class AttentionMatchingMethod final : public Method {
         options_{.bound = c_.bound, .steps = c_.steps, .biases = c_.biases, .values = c_.values} {
     traits_.decisions.prefill = DecisionPolicy::Prefill::kAtEnd;
     traits_.decisions.learns_for_all_budgets = true;
+    traits_.decisions.appends_short_prompts = true;
     if (c_.biases) traits_.storage.bias_column = 0;
   }
 

@@ -57,7 +57,8 @@ class DefensiveKvMethod final : public Method {
   explicit DefensiveKvMethod(const DefensiveKvConfig& config)
       : c_(config),
         traits_({.decisions = {.prefill = config.layer ? DecisionPolicy::Prefill::kAtEnd
-                                                       : DecisionPolicy::Prefill::kEachLayer}}) {}
+                                                       : DecisionPolicy::Prefill::kEachLayer,
+                               .appends_short_prompts = config.layer}}) {}
 
   const Traits& traits() const override { return traits_; }
   Needs needs() const override {

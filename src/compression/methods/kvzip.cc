@@ -52,7 +52,8 @@ class KvZipMethod final : public Method {
   explicit KvZipMethod(const KvZipConfig& config)
       : c_(config),
         traits_({.decisions = {.prefill = DecisionPolicy::Prefill::kAtEnd,
-                               .learns_for_all_budgets = true},
+                               .learns_for_all_budgets = true,
+                               .appends_short_prompts = true},
                  .budget = {.min = config.sinks + 1}}) {}
 
   const Traits& traits() const override { return traits_; }

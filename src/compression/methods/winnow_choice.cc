@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compression/methods/winnow_curves.h"
 #include "compression/numbers.h"
 
 namespace winnow::compression::methods {
@@ -12,8 +13,9 @@ Shares ShareBudget(const LayerCall& call, int64_t n_rest, int64_t window) {
   shares.n_rest = n_rest;
   LayerCall at = call;
   for (at.layer = 0; at.layer < call.n_layers; ++at.layer) {
+    const int64_t n_added = at.layer <= call.layer ? call.n_new : 0;
     for (int head = 0; head < call.n_kv_heads(); ++head) {
-      shares.n_held += at.n_slots(head) - call.n_new;
+      shares.n_held += at.n_slots(head) - n_added;
     }
   }
   const int64_t total = (call.budget - shares.n_rest) * n_heads;
@@ -52,6 +54,20 @@ HeadChoice ChooseEntries(int64_t n, int64_t n_new, const Shares& shares,
   for (int64_t rank = end; rank < choice.n; ++rank) choice.keep[static_cast<size_t>(rank)] = true;
   choice.order = best_of(n_old, end);
   return choice;
+}
+
+std::vector<int64_t> FillUniform(size_t n_heads, const Shares& shares) {
+  return std::vector<int64_t>(n_heads, shares.n_new / static_cast<int64_t>(n_heads));
+}
+
+std::vector<int64_t> FillProfile(const ErrorProfile& profile, int64_t n, const Shares& shares) {
+  std::vector<ErrorCurve> curves;
+  for (int layer = 0; layer < profile.n_layers(); ++layer) {
+    for (int head = 0; head < profile.n_kv_heads(); ++head) {
+      curves.push_back(profile.CurveFor(layer, head, n));
+    }
+  }
+  return FillCurves(curves, shares.floor, shares.n_new);
 }
 
 std::vector<int64_t> FillTopK(std::span<const HeadChoice> choices,

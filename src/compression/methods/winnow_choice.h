@@ -26,7 +26,8 @@ struct Shares {
   int64_t floor = 0;     // of the call's entries in a head, at least
 };
 
-// What earlier calls left keeps the share of the budget that its part of the text has.
+// What earlier calls left keeps the share of the budget that its part of the text has. Layers after
+// call.layer have not got the call's entries yet.
 //   window  the call's newest entries that stay where there was no replay
 Shares ShareBudget(const LayerCall& call, int64_t n_rest, int64_t window);
 
@@ -34,6 +35,12 @@ Shares ShareBudget(const LayerCall& call, int64_t n_rest, int64_t window);
 //   scores [rank]
 HeadChoice ChooseEntries(int64_t n, int64_t n_new, const Shares& shares,
                          std::span<const float> scores);
+
+// Entries for each of n_heads heads, the same.
+std::vector<int64_t> FillUniform(size_t n_heads, const Shares& shares);
+
+// Entries for each head of the model, by the curves that a profile gives heads with n entries.
+std::vector<int64_t> FillProfile(const ErrorProfile& profile, int64_t n, const Shares& shares);
 
 // Entries for each head, `floor` at least and `total` in all, by one ranking of all scores.
 //   scores [head][rank]

@@ -30,17 +30,13 @@ void GeneratedEntries::BeginPrompt(const LayerCall& call, bool evicts) const {
 
 void GeneratedEntries::NoteScores(const LayerCall& call,
                                   std::span<const std::vector<float>> scores) const {
-  LayerCall at = call;
-  size_t i = 0;
-  for (at.layer = 0; at.layer < call.n_layers; ++at.layer) {
-    for (int head = 0; head < call.n_kv_heads(); ++head) {
-      const std::span<Half> to = at.half_column(head, score_column_);
-      const std::span<const Slot> order = at.order(head);
-      const std::vector<float>& of_head = scores[i++];
-      for (size_t rank = 0; rank < order.size(); ++rank) {
-        Half& score = to[static_cast<size_t>(order[rank])];
-        if (!IsRest(score)) score = std::min(of_head[rank], 1.0f);
-      }
+  for (int head = 0; head < call.n_kv_heads(); ++head) {
+    const std::span<Half> to = call.half_column(head, score_column_);
+    const std::span<const Slot> order = call.order(head);
+    const std::vector<float>& of_head = scores[static_cast<size_t>(head)];
+    for (size_t rank = 0; rank < order.size(); ++rank) {
+      Half& score = to[static_cast<size_t>(order[rank])];
+      if (!IsRest(score)) score = std::min(of_head[rank], 1.0f);
     }
   }
 }

@@ -36,7 +36,7 @@ class GeneratedEntries {
   // A prompt was read in this layer: its heads' sizes are found anew. evicts: what will be left of
   // them, whatever the budget of this layer alone.
   void BeginPrompt(const LayerCall& call, bool evicts) const;
-  // What the entries of all heads begin with, before any is evicted.  scores [layer, kv_head][rank]
+  // What the entries of a layer begin with, before any is evicted.  scores [kv_head][rank]
   void NoteScores(const LayerCall& call, std::span<const std::vector<float>> scores) const;
   // The rows of a layer that entries are merged into never leave.
   void NoteRestRows(const LayerCall& call, const Plan& plan) const;

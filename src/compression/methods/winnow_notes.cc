@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 namespace winnow::compression::methods {
 
@@ -51,30 +52,6 @@ std::vector<int64_t> AddCallRows(const LayerCall& call, int head, int64_t first,
            .n_visible = n_visible},
           n_entries - n_own, rows);
   return n_visible;
-}
-
-std::vector<float> LargestWeights(const kernels::Backend& backend, const ReferenceRows& rows,
-                                  const HeadEntriesOnHost& entries) {
-  const auto n = static_cast<size_t>(entries.n);
-  std::vector<float> largest(n), masses;
-  for (int64_t first = 0; first < rows.size(); first += kRowsAtOnce) {
-    const auto n_rows = static_cast<size_t>(std::min(kRowsAtOnce, rows.size() - first));
-    const size_t n_queries = n_rows * static_cast<size_t>(rows.group);
-    masses.resize(n_queries * n);
-    Masses(backend, rows, first,
-           std::span(rows.n_visible).subspan(static_cast<size_t>(first), n_rows), entries, masses);
-    for (size_t i = 0; i < n_queries; ++i) {
-      const std::span<const float> of_query = std::span(masses).subspan(i * n, n);
-      double sum = rows.own_sum[rows.At(first, 0) + i];
-      for (const float mass : of_query) sum += mass;
-      if (!(sum > 0)) continue;
-      const auto inverse = static_cast<float>(1 / sum);
-      for (size_t entry = 0; entry < n; ++entry) {
-        largest[entry] = std::max(largest[entry], of_query[entry] * inverse);
-      }
-    }
-  }
-  return largest;
 }
 
 void TakeReplay(const LayerCall& call, int bias_column) {
@@ -139,17 +116,17 @@ std::vector<std::vector<float>> Grams(const kernels::Backend& backend, const Ref
   return grams;
 }
 
-size_t ForSomeHeads(const LayerCall& call, int bias_column, Projections projections, size_t first,
+size_t ForSomeHeads(const LayerCall& call, int bias_column, Projections projections,
+                    const HeadRange& range,
                     const std::function<void(const LoadedHead& head)>& work) {
   // As many as keep the threads busy, and no more: what is read of a head takes as much as floats.
   constexpr size_t kMinHeads = 2, kMaxHeads = 16;
   constexpr int64_t kEntries = 32768;
   const auto n_heads = static_cast<size_t>(call.n_kv_heads());
-  const size_t end = static_cast<size_t>(call.n_layers) * n_heads;
   std::vector<LoadedHead> loaded;
   int64_t n_entries = 0;
-  size_t index = first;
-  for (; index < end && loaded.size() < kMaxHeads; ++index) {
+  size_t index = range.first;
+  for (; index < range.end && loaded.size() < kMaxHeads; ++index) {
     LayerCall at = call;
     at.layer = static_cast<int>(index / n_heads);
     const auto head = static_cast<int>(index % n_heads);
@@ -173,21 +150,16 @@ size_t ForSomeHeads(const LayerCall& call, int bias_column, Projections projecti
 }
 
 void ForAllHeads(const LayerCall& call, int bias_column, Projections projections,
-                 const std::function<void(const LoadedHead& head)>& work) {
-  const auto n = static_cast<size_t>(call.n_layers) * static_cast<size_t>(call.n_kv_heads());
-  for (size_t at = 0; at < n;) at = ForSomeHeads(call, bias_column, projections, at, work);
+                 const HeadRange& range, const std::function<void(const LoadedHead& head)>& work) {
+  for (HeadRange left = range; left.first < left.end;) {
+    left.first = ForSomeHeads(call, bias_column, projections, left, work);
+  }
 }
 
-std::vector<std::vector<float>> WindowScores(const LayerCall& call, int bias_column) {
-  Notes& notes = NotesIn(call);
-  std::vector<std::vector<float>> scores(static_cast<size_t>(call.n_layers) *
-                                         static_cast<size_t>(call.n_kv_heads()));
-  ForAllHeads(call, bias_column, Projections::kNo, [&](const LoadedHead& head) {
-    ReferenceRows& rows = notes.heads[head.index].window;
-    FillOwn(call.backend, 0, rows.n_visible, head.entries.n, head.entries, rows);
-    scores[head.index] = LargestWeights(call.backend, rows, head.entries);
-  });
-  return scores;
+void TakeWindow(const kernels::Backend& backend, const LoadedHead& head, HeadNotes& notes) {
+  notes.rows = std::move(notes.window);
+  FillOwn(backend, 0, notes.rows.n_visible, head.entries.n, head.entries, notes.rows);
+  notes.targets = MakeTargets(backend, notes.rows, head.entries);
 }
 
 }  // namespace winnow::compression::methods

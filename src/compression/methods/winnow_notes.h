@@ -63,8 +63,25 @@ void TakeReplay(const LayerCall& call, int bias_column);
 const ReferenceRows& CompleteRows(const kernels::Backend& backend, const LoadedHead& head,
                                   HeadNotes& notes);
 
-// [layer, kv_head][rank]: the largest weight one of the prompt's last rows gave to the entry.
-std::vector<std::vector<float>> WindowScores(const LayerCall& call, int bias_column);
+// Some KV heads of the model, [layer, kv_head].
+struct HeadRange {
+  size_t first = 0;
+  size_t end = 0;
+
+  bool any() const { return first < end; }
+  size_t size() const { return end - first; }
+  static HeadRange All(const LayerCall& call) {
+    return {0, static_cast<size_t>(call.n_layers) * static_cast<size_t>(call.n_kv_heads())};
+  }
+  static HeadRange OfLayer(const LayerCall& call) {
+    const auto n = static_cast<size_t>(call.n_kv_heads());
+    const size_t first = static_cast<size_t>(call.layer) * n;
+    return {first, first + n};
+  }
+};
+
+// The rows of a head that count become the prompt's last ones, with their targets.
+void TakeWindow(const kernels::Backend& backend, const LoadedHead& head, HeadNotes& notes);
 
 // W^T W of the query heads of a group, [value_dim, value_dim] each; the identity where no
 // projection is known.
@@ -72,13 +89,13 @@ std::vector<std::vector<float>> WindowScores(const LayerCall& call, int bias_col
 std::vector<std::vector<float>> Grams(const kernels::Backend& backend, const ReferenceRows& rows,
                                       std::span<const std::vector<float>> projections);
 
-// Calls work(head) for some heads of the model, from number `first` on ([layer, kv_head]), on all
-// threads: as many as take some tens of milliseconds. Returns the number of the next; that of all
-// after the last.
+// Calls work(head) for the first heads of a range, on all threads: as many as take some tens of
+// milliseconds. Returns where the others begin.
 enum class Projections { kNo, kYes };
-size_t ForSomeHeads(const LayerCall& call, int bias_column, Projections projections, size_t first,
+size_t ForSomeHeads(const LayerCall& call, int bias_column, Projections projections,
+                    const HeadRange& range,
                     const std::function<void(const LoadedHead& head)>& work);
 void ForAllHeads(const LayerCall& call, int bias_column, Projections projections,
-                 const std::function<void(const LoadedHead& head)>& work);
+                 const HeadRange& range, const std::function<void(const LoadedHead& head)>& work);
 
 }  // namespace winnow::compression::methods

@@ -169,6 +169,7 @@ Targets MakeTargets(const Backend& backend, const ReferenceRows& rows,
   const auto dim = static_cast<size_t>(rows.value_dim);
   Targets targets;
   targets.weights.resize(n);
+  targets.largest.resize(n);
   targets.outputs = rows.own_output;
   targets.masses = rows.own_sum;
   std::vector<float> masses;
@@ -191,10 +192,12 @@ Targets MakeTargets(const Backend& backend, const ReferenceRows& rows,
       double mass = targets.masses[query + i];
       for (const float x : of_query) mass += x;
       const double inverse = mass > 0 ? 1 / mass : 0;
-      for (size_t entry = 0; entry < n; ++entry)
-        targets.weights[entry] += of_query[entry] * inverse;
-      targets.masses[query + i] = static_cast<float>(mass);
       const auto factor = static_cast<float>(inverse);
+      for (size_t entry = 0; entry < n; ++entry) {
+        targets.weights[entry] += of_query[entry] * inverse;
+        targets.largest[entry] = std::max(targets.largest[entry], of_query[entry] * factor);
+      }
+      targets.masses[query + i] = static_cast<float>(mass);
       for (size_t d = 0; d < dim; ++d) targets.outputs[(query + i) * dim + d] *= factor;
     }
   }

@@ -92,6 +92,7 @@ struct Targets {
   std::vector<float> outputs;   // [row, group, value_dim]
   std::vector<float> masses;    // [row, group]: sums of exp(score - max), the own part's included
   std::vector<double> weights;  // [entry]: attention received, summed over rows and group
+  std::vector<float> largest;   // [entry]: the most that one query gave
 };
 Targets MakeTargets(const kernels::Backend& backend, const ReferenceRows& rows,
                     const HeadEntriesOnHost& entries);

@@ -202,25 +202,12 @@ void Harness::Attend(int layer, const kernels::Attention& attention) const {
 }
 
 void Harness::Decide(Phase phase, const attention::LayerDone& done) {
-  DecideAndApply(*method_, *cache_,
-                 {.backend = *backend_,
-                  .cache = *cache_,
-                  .state = cache::StateView(*cache_),
-                  .scratch = scratch_,
-                  .taps = done.taps,
-                  .phase = phase,
-                  .layer = done.layer,
-                  .n_layers = config_.n_layers,
-                  .n_q_heads = config_.n_q_heads,
-                  .n_new = static_cast<int64_t>(tokens_.size()),
-                  .n_seen = n_seen_ + n_call_,
-                  .budget = config_.budget,
-                  .rows = done.rows,
-                  .rope = &done.rope,
-                  .scale = done.scale,
-                  .memory = memory_.get(),
-                  .projections = projections_.get()},
-                 done.rope, plan_list_, {.before = [this](const Plan& plan) { RecordPlan(plan); }});
+  LayerCall call = MakeCall(phase, done.layer, done.taps);
+  call.rows = done.rows;
+  call.rope = &done.rope;
+  call.scale = done.scale;
+  DecideAndApply(*method_, *cache_, call, done.rope, plan_list_,
+                 {.before = [this](const Plan& plan) { RecordPlan(plan); }});
 }
 
 void Harness::RecordPlan(const Plan& plan) {
@@ -243,6 +230,7 @@ void Harness::Call(Phase phase, int64_t n, const Weights& weights) {
   tokens_.resize(static_cast<size_t>(n));
   std::iota(tokens_.begin(), tokens_.end(), static_cast<Position>(n_seen_));
   n_call_ = n;
+  replayed_ = false;
   evicted_.assign(
       static_cast<size_t>(config_.n_layers),
       std::vector<std::vector<Position>>(static_cast<size_t>(cache_->config().shape.n_kv_heads)));
@@ -254,7 +242,7 @@ void Harness::Call(Phase phase, int64_t n, const Weights& weights) {
     for (size_t i = 0; i < kept.size(); ++i) tokens_[i] = tokens_[static_cast<size_t>(kept[i])];
     if (!kept.empty()) tokens_.resize(kept.size());
   }
-  n_seen_ += n;
+  n_seen_ += std::exchange(n_call_, 0);
   if (phase == Phase::kPrefill) {
     Replay();
     DecideAll();
@@ -262,20 +250,19 @@ void Harness::Call(Phase phase, int64_t n, const Weights& weights) {
   memory_.reset();
 }
 
-LayerCall Harness::CallSize(int layer, const kernels::Taps& taps) {
+LayerCall Harness::MakeCall(Phase phase, int layer, const kernels::Taps& taps) {
   return {.backend = *backend_,
           .cache = *cache_,
           .state = cache::StateView(*cache_),
           .scratch = scratch_,
           .taps = taps,
-          .phase = Phase::kPrefill,
+          .phase = phase,
           .layer = layer,
           .n_layers = config_.n_layers,
           .n_q_heads = config_.n_q_heads,
           .n_new = static_cast<int64_t>(tokens_.size()),
-          .n_seen = n_seen_,
+          .n_seen = n_seen_ + n_call_,
           .budget = config_.budget,
-          .scale = 1,
           .memory = memory_.get(),
           .projections = projections_.get(),
           .profiles = profiles_,
@@ -284,8 +271,8 @@ LayerCall Harness::CallSize(int layer, const kernels::Taps& taps) {
 
 void Harness::DecideAll() {
   const kernels::Taps none;
-  DecideAllAndApply(*method_, *cache_, CallSize(config_.n_layers - 1, none), plan_list_,
-                    {.before = [this](const Plan& plan) { RecordPlan(plan); }});
+  DecideAllAndApply(*method_, *cache_, MakeCall(Phase::kPrefill, config_.n_layers - 1, none),
+                    plan_list_, {.before = [this](const Plan& plan) { RecordPlan(plan); }});
 }
 
 std::vector<Position> Harness::Kept(int layer, int kv_head) const {

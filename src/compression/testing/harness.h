@@ -116,8 +116,8 @@ class Harness {
   void DecideAll();
   // Those of a pass, whose rows are [first, first + n) of the replay.
   attention::Rows ReplayRows(int layer, int64_t first, int64_t n) const;
-  // What a method is told of a layer after a prefill call.
-  LayerCall CallSize(int layer, const kernels::Taps& taps);
+  // What a method is told of a layer in any case.
+  LayerCall MakeCall(Phase phase, int layer, const kernels::Taps& taps);
   void MakeAngles(const std::vector<double>& frequencies);
   // Rows side by side of all heads of the current tokens, in `storage`.
   kernels::Matrix Write(const Vectors& vectors, int n_heads, int layer,

@@ -95,9 +95,10 @@ void Harness::Replay() {
       WINNOW_CHECK(cache_->Append(layer, keys, values, tokens_).has_value());
       const kernels::Taps taps = ComputeTaps(spec.taps, layer, first, n);
       const attention::Rows rows = ReplayRows(layer, first, n);
-      LayerCall call = CallSize(layer, taps);
+      LayerCall call = MakeCall(Phase::kPrefill, layer, taps);
       call.rows = &rows;
       call.rope = &angles_;
+      call.scale = 1;
       call.replay = {.first = replay_passes_.first + begin,
                      .n = (pass + 1) * n_repeated / n_passes - begin};
       method_->ObserveReplay(call);
