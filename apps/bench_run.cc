@@ -6,6 +6,7 @@
 
 #include "eval/run/batch_run.h"
 #include "kv_flags.h"
+#include "runtime/repeat_entries.h"
 
 namespace winnow::apps {
 namespace {
@@ -81,7 +82,8 @@ Result<void> BenchRunner::Fill(int64_t depth) {
     WINNOW_TRY(session_.Prefill(RandomTokens(n_read - session_.n_tokens())));
   }
   while (session_.n_tokens() < depth) {
-    WINNOW_TRY(session_.Repeat(std::min(kRepeatedTokens, depth - session_.n_tokens())));
+    WINNOW_TRY(
+        runtime::RepeatEntries(session_, std::min(kRepeatedTokens, depth - session_.n_tokens())));
   }
   return {};
 }

@@ -34,6 +34,18 @@ void Compressor::Shape(const CompressionOptions& options, const ModelFacts& mode
   if (traits.decisions.evicts_in_decode) config.gather_from_bytes = kGatherFromBytes;
 }
 
+Compressor::Call Compressor::Call::Copy() const {
+  return {.phase = phase,
+          .n_rows = n_rows,
+          .later_prompt = later_prompt,
+          .n_protected = n_protected,
+          .memory = memory ? memory->Copy() : nullptr,
+          .replay_chunk = replay_chunk,
+          .n_replay_rows = n_replay_rows,
+          .replayed = replayed,
+          .n_decided = n_decided};
+}
+
 Result<ResolvedBudget> Compressor::CheckPrompt(const cache::Cache& cache, int64_t n_prompt,
                                                int64_t n_call) const {
   CacheContents held;
@@ -96,30 +108,27 @@ CallInvariants::Limits Compressor::MakeLimits() const {
   CallInvariants::Limits limits = {.memory = options_.memory_bytes, .planned = planned_peak_};
   if (progress_.n_seen <= n_reserved_tokens_) {
     limits.reserved = reservation_.steady_bytes +
-                      (phase_ == Phase::kPrefill ? reservation_.prefill_surplus_bytes : 0);
+                      (call_.phase == Phase::kPrefill ? reservation_.prefill_surplus_bytes : 0);
   }
   return limits;
 }
 
 void Compressor::BeginCall(Phase phase, int64_t n_call) {
-  phase_ = phase;
   invariants_.BeginCall();
-  n_rows_ = n_call;
-  n_protected_ = 0;
+  call_ = {.phase = phase, .n_rows = n_call};
   progress_.n_seen += n_call;
   if (phase == Phase::kPrefill) {
-    n_protected_ = Protected(progress_.budget);
+    call_.later_prompt = later_prompt_;
+    call_.n_protected = Protected(progress_.budget);
     progress_.n_prompt = progress_.n_seen;
-    if (active()) memory_ = options_.method->MakeMemory();
-    replayed_ = false;
-    n_decided_ = 0;
+    if (active()) call_.memory = options_.method->MakeMemory();
   }
 }
 
 void Compressor::Ask(attention::Sequence& sequence) const {
   if (!active()) return;
-  const bool prefill = phase_ == Phase::kPrefill;
-  sequence.taps = compression::TapsOfCall(needs_, phase_, progress_.n_seen);
+  const bool prefill = call_.phase == Phase::kPrefill;
+  sequence.taps = compression::TapsOfCall(needs_, call_.phase, progress_.n_seen);
   sequence.rows = prefill ? needs_.prompt_rows : attention::RowSpec{};
   sequence.policy = prefill ? attention::AttentionPolicy{} : options_.method->traits().attention;
 }
@@ -130,18 +139,18 @@ compression::LayerCall Compressor::MakeCall(cache::Cache& cache, const kernels::
           .state = cache::StateView(cache),
           .scratch = scratch_,
           .taps = taps,
-          .phase = phase_,
+          .phase = call_.phase,
           .n_layers = cache.config().shape.n_layers,
           .n_q_heads = n_q_heads_,
-          .n_new = n_rows_,
+          .n_new = call_.n_rows,
           .n_seen = progress_.n_seen,
           .budget = progress_.budget,
-          .n_protected = n_protected_,
-          .memory = memory_.get(),
+          .n_protected = call_.n_protected,
+          .memory = call_.memory.get(),
           .projections = projections_,
           .profiles = profiles_,
           .on_error_curve = options_.on_error_curve ? &options_.on_error_curve : nullptr,
-          .replayed = replayed_};
+          .replayed = call_.replayed};
 }
 
 // Captures fit the functions' own storage: they are made for every layer of a decode step.
@@ -149,7 +158,7 @@ compression::PlanHooks Compressor::MakeHooks(const cache::Cache& cache) {
   compression::PlanHooks hooks;
   if (options_.on_plan) {
     hooks.before = [this, &cache](const cache::Plan& plan) {
-      options_.on_plan(plan, {.cache = cache, .phase = phase_, .n_seen = progress_.n_seen});
+      options_.on_plan(plan, {.cache = cache, .phase = call_.phase, .n_seen = progress_.n_seen});
     };
   }
   if (kChecksInvariants) {
@@ -161,20 +170,20 @@ compression::PlanHooks Compressor::MakeHooks(const cache::Cache& cache) {
 }
 
 void Compressor::BeginReplay(const compression::ReplayChunk& chunk, int64_t n_rows) {
-  replay_chunk_ = chunk;
-  n_replay_rows_ = n_rows;
-  replayed_ = true;
+  call_.replay_chunk = chunk;
+  call_.n_replay_rows = n_rows;
+  call_.replayed = true;
 }
 
 Result<void> Compressor::AfterReplayLayer(cache::Cache& cache, const attention::LayerDone& done) {
   invariants_.CheckBytes(cache, MakeLimits());
   compression::LayerCall call = MakeCall(cache, done.taps);
   call.layer = done.layer;
-  call.n_new = n_replay_rows_;
+  call.n_new = call_.n_replay_rows;
   call.rows = done.rows;
   call.rope = &done.rope;
   call.scale = done.scale;
-  call.replay = replay_chunk_;
+  call.replay = call_.replay_chunk;
   options_.method->ObserveReplay(call);
   return invariants_.FirstViolation();
 }
@@ -184,14 +193,14 @@ bool Compressor::DecideSome(cache::Cache& cache) {
   const kernels::Taps none;
   compression::LayerCall call = MakeCall(cache, none);
   call.layer = call.n_layers - 1;
-  call.pass = n_decided_++;
+  call.pass = call_.n_decided++;
   return compression::DecideSomeAndApply(*options_.method, cache, call, plans_, MakeHooks(cache));
 }
 
 void Compressor::DecideCopy(cache::Cache& copy, int64_t budget) {
   const kernels::Taps none;
   compression::LayerCall call = MakeCall(copy, none);
-  const std::unique_ptr<compression::Memory> memory = memory_ ? memory_->Copy() : nullptr;
+  const std::unique_ptr<compression::Memory> memory = call_.memory ? call_.memory->Copy() : nullptr;
   call.layer = call.n_layers - 1;
   call.budget = budget;
   call.n_protected = Protected(budget);
@@ -202,21 +211,14 @@ void Compressor::DecideCopy(cache::Cache& copy, int64_t budget) {
 
 void Compressor::ChangeBudget(int64_t budget) {
   progress_.budget = budget;
-  n_protected_ = Protected(budget);
+  call_.n_protected = Protected(budget);
 }
 
 void Compressor::ContinueCall(const Compressor& other, const cache::Cache& copy, int64_t budget) {
-  WINNOW_CHECK(other.DecidesAtEnd() && other.n_decided_ == 0);
+  WINNOW_CHECK(other.DecidesAtEnd() && other.call_.n_decided == 0);
   ResumeFrom(other.progress_);
-  phase_ = other.phase_;
-  n_rows_ = other.n_rows_;
-  memory_ = other.memory_ ? other.memory_->Copy() : nullptr;
-  replay_chunk_ = other.replay_chunk_;
-  n_replay_rows_ = other.n_replay_rows_;
-  replayed_ = other.replayed_;
-  n_decided_ = 0;
+  call_ = other.call_.Copy();
   appends_ = other.appends_;
-  later_prompt_ = other.later_prompt_;
   planned_peak_ = other.planned_peak_;
   ChangeBudget(budget);
   invariants_.BeginCall();
@@ -226,7 +228,7 @@ void Compressor::ContinueCall(const Compressor& other, const cache::Cache& copy,
 Result<void> Compressor::AfterLayer(cache::Cache& cache, const attention::LayerDone& done) {
   if (!active()) return {};
   // What was between two steps, and the layers of a prompt that are still to come, is not known.
-  if (phase_ == Phase::kPrefill || done.layer == 0) {
+  if (call_.phase == Phase::kPrefill || done.layer == 0) {
     invariants_.CheckBytes(cache, MakeLimits());
   } else {
     invariants_.CheckBytes(cache, done.layer, MakeLimits());
@@ -237,15 +239,15 @@ Result<void> Compressor::AfterLayer(cache::Cache& cache, const attention::LayerD
   call.rope = &done.rope;
   call.scale = done.scale;
   compression::DecideAndApply(*options_.method, cache, call, done.rope, plans_, MakeHooks(cache));
-  if (!plans_.kept_rows.empty()) n_rows_ = static_cast<int64_t>(plans_.kept_rows.size());
+  if (!plans_.kept_rows.empty()) call_.n_rows = static_cast<int64_t>(plans_.kept_rows.size());
   return invariants_.FirstViolation();
 }
 
 Result<void> Compressor::EndCall(const cache::Cache& cache) {
-  memory_.reset();
+  call_.memory.reset();
   invariants_.CheckBytes(cache, MakeLimits());
-  if (kChecksInvariants && options_.Evicts(phase_)) {
-    invariants_.CheckSizes(StartPlan(cache).KeepsSizes(phase_, progress_.budget, 0));
+  if (kChecksInvariants && options_.Evicts(call_.phase)) {
+    invariants_.CheckSizes(StartPlan(cache).KeepsSizes(call_.phase, progress_.budget, 0));
   }
   return invariants_.FirstViolation();
 }
@@ -253,7 +255,7 @@ Result<void> Compressor::EndCall(const cache::Cache& cache) {
 std::span<const int32_t> Compressor::RowsKept() const { return plans_.kept_rows; }
 
 void Compressor::Reset() {
-  memory_.reset();
+  call_.memory.reset();
   progress_ = {};
   n_reserved_tokens_ = -1;
 }

@@ -123,9 +123,23 @@ class Compressor {
 
  private:
   compression::LayerCall MakeCall(cache::Cache& cache, const kernels::Taps& taps);
+  // How far the current call of the model is.
+  struct Call {
+    compression::Phase phase = compression::Phase::kPrefill;
+    int64_t n_rows = 0;         // in the current layer
+    bool later_prompt = false;  // it reads all of a prompt that follows others
+    int64_t n_protected = 0;    // LayerCall's
+    std::unique_ptr<compression::Memory> memory = nullptr;  // of a prefill call
+    compression::ReplayChunk replay_chunk = {};
+    int64_t n_replay_rows = 0;
+    bool replayed = false;
+    int n_decided = 0;  // calls of DecideSome
+
+    Call Copy() const;
+  };
   // Newest entries that stay of the current prefill call (LayerCall::n_protected).
   int64_t Protected(int64_t budget) const {
-    return later_prompt_ ? compression::ProtectedOfLaterPrompt(n_rows_, budget) : 0;
+    return call_.later_prompt ? compression::ProtectedOfLaterPrompt(call_.n_rows, budget) : 0;
   }
   compression::PlanHooks MakeHooks(const cache::Cache& cache);
   BudgetPlan MakePlan(const cache::Cache& cache) const {
@@ -141,14 +155,9 @@ class Compressor {
   const compression::OutputProjections* projections_;
   const compression::ErrorProfiles* profiles_ = nullptr;
   compression::Needs needs_;  // the method's, which makes them anew each time it is asked
-  std::unique_ptr<compression::Memory> memory_;  // of the current prefill call
-  compression::ReplayChunk replay_chunk_;
-  int64_t n_replay_rows_ = 0;
-  bool replayed_ = false;      // in the call
-  int n_decided_ = 0;          // calls of DecideSome, in the call
+  Call call_;
   bool appends_ = false;       // ResolvedBudget's, of the prompt
   bool later_prompt_ = false;  // the prompt follows others, and is read in one call
-  int64_t n_protected_ = 0;    // LayerCall's
   int64_t next_budget_ = 0;    // SetNextBudget's; 0: none
   CompressionProgress progress_;
   int64_t planned_peak_ = 0;  // bytes, of the prompt or the active step
@@ -157,8 +166,6 @@ class Compressor {
   CacheContents contents_;          // reused from step to step, with the plan
   std::optional<MemoryPlan> plan_;
   CallInvariants invariants_;
-  int64_t n_rows_ = 0;  // of the call, in the current layer
-  compression::Phase phase_ = compression::Phase::kPrefill;
   compression::Scratch scratch_;
   compression::PlanList plans_;
 };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compression/registry.h"
+#include "runtime/repeat_entries.h"
 #include "runtime/session_file.h"
 #include "runtime/testing/tiny_engine.h"
 
@@ -89,7 +90,7 @@ TEST_F(Layers, ForkedSavedAndCutBackSessionsGoOn) {
 TEST_F(Layers, RepeatedTokensTakeTheSameRows) {
   const auto session = Open();
   ASSERT_TRUE(session->Prefill(Tokens(7)).value());
-  ASSERT_TRUE(session->Repeat(7).has_value());
+  ASSERT_TRUE(RepeatEntries(*session, 7).has_value());
   const cache::Cache& cache = session->cache();
   for (int layer = 0; layer < 3; ++layer) {
     for (int head = 0; head < cache.config().shape.layer(layer).n_kv_heads; ++head) {

@@ -117,6 +117,13 @@ bool Prefill::Run(const model::Quota& quota) {
   return !active();
 }
 
+bool Prefill::RunToDecision(const std::function<bool(double done)>& goes_on) {
+  while (!deciding_ && !Run({.n_blocks = 1})) {
+    if (goes_on && !goes_on(done())) return false;
+  }
+  return true;
+}
+
 // A piece of the first work that has one left. Whether there are more.
 bool Prefill::DecideSome() {
   const auto next = [this] {

@@ -43,6 +43,9 @@ class Prefill {
   // as a block. True: all prompts are read, have failed or were dropped; with logits() of their
   // sessions.
   bool Run(const model::Quota& quota = {});
+  // Works until all that is left of the pass is what methods decide at the end, or all is done.
+  // False: stopped by `goes_on`, which is asked after every block.
+  bool RunToDecision(const std::function<bool(double done)>& goes_on);
   // Whether the last Run was no block of rows but such a piece.
   bool decided() const { return decided_; }
   // Whether all that is left of the pass is such pieces: others may use the step.

@@ -68,10 +68,6 @@ class Session {
   Result<bool> Prefill(std::span<const TokenId> tokens) {
     return Prefill(tokens, PrefillOptions{});
   }
-  // For benchmarks: fills the cache by appending the entries of the first n tokens once more, their
-  // keys as they are. There are no logits until the next call. Requires: no compression method, n
-  // <= n_tokens(). Error: no room.
-  Result<void> Repeat(int64_t n);
   // Appends one token; logits() are then those of the next one.
   Result<void> Decode(TokenId token);
 
@@ -137,6 +133,7 @@ class Session {
   friend class Batch;
   friend class Prefill;
   friend class UndecidedPrompt;
+  friend Result<void> RepeatEntries(Session& session, int64_t n);
   friend Result<std::unique_ptr<Session>> RestoreSession(Engine& engine,
                                                          const SessionOptions& options,
                                                          SessionInput input);

@@ -61,10 +61,7 @@ Result<bool> Session::SearchBeforeDecision(std::span<const TokenId> tokens,
                                            .logits_from = options.logits_from};
   prefill.Begin({&prompt, 1});
   const auto goes_on = [&](double done) { return !options.progress || options.progress(done); };
-  // One block at a time, so that it stops before the decision.
-  while (!prefill.deciding() && !prefill.Run({.n_blocks = 1})) {
-    if (!goes_on(prefill.done() * kReadFull)) return false;
-  }
+  if (!prefill.RunToDecision([&](double done) { return goes_on(done * kReadFull); })) return false;
   if (prefill.failure(0)) return *prefill.failure(0);
   WINNOW_ASSIGN(std::unique_ptr<Session> full, CopyWithoutMethod(tokens));
   WINNOW_ASSIGN(QualitySearch search, BeginSearch(std::move(full), tokens));

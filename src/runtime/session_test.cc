@@ -11,6 +11,7 @@
 #include "compression/registry.h"
 #include "kernels/backends.h"
 #include "runtime/engine.h"
+#include "runtime/repeat_entries.h"
 #include "runtime/testing/tiny_engine.h"
 
 namespace winnow::runtime {
@@ -164,7 +165,7 @@ TEST(Session, HasNoLogitsAfterABrokenInvariant) {
     const auto session = Session::Make(*engine, {}).value();
     ASSERT_TRUE(session->Prefill(Tokens(3)).value());
     ASSERT_TRUE(session->Reserve(0, 8).has_value());
-    ASSERT_TRUE(session->Repeat(3).has_value());  // which the reservation does not know
+    ASSERT_TRUE(RepeatEntries(*session, 3).has_value());  // which the reservation does not know
     for (TokenId token = 1; token <= 5; ++token) ASSERT_TRUE(session->Decode(token).has_value());
     const std::vector<float> logits = Logits(*session);
     const std::vector<TokenId> one = {7};
@@ -184,7 +185,7 @@ TEST(Session, RepeatsEntriesBehindTheLast) {
   const auto session = Session::Make(*engine, {.context = 20}).value();
   ASSERT_TRUE(session->Prefill(Tokens(7)).value());
   const auto bytes_of_tokens = session->cache_bytes() / 7;
-  ASSERT_TRUE(session->Repeat(5).has_value());
+  ASSERT_TRUE(RepeatEntries(*session, 5).has_value());
   EXPECT_EQ(session->n_tokens(), 12);
   EXPECT_EQ(session->cache_bytes(), 12 * bytes_of_tokens);
   EXPECT_TRUE(session->logits().empty());
@@ -202,7 +203,7 @@ TEST(Session, RepeatsEntriesBehindTheLast) {
     }
   }
   ASSERT_TRUE(session->Decode(3).has_value());
-  EXPECT_EQ(session->Repeat(8).error().message,
+  EXPECT_EQ(RepeatEntries(*session, 8).error().message,
             "session: 8 tokens more do not fit the context of 20 tokens: it has room for 7 after "
             "the 13 that it holds");
   session->Truncate(7);  // what it was before

@@ -35,10 +35,7 @@ Result<std::unique_ptr<UndecidedPrompt>> UndecidedPrompt::Read(
   std::unique_ptr<UndecidedPrompt> read(new UndecidedPrompt(std::move(session), prompt));
   const Prefill::Prompt one = {.session = read->session_.get(), .tokens = read->tokens_};
   read->prefill_->Begin({&one, 1});
-  // One block at a time, so that it stops before the decision.
-  while (!read->prefill_->deciding() && !read->prefill_->Run({.n_blocks = 1})) {
-    if (progress && !progress(read->prefill_->done())) return std::unique_ptr<UndecidedPrompt>();
-  }
+  if (!read->prefill_->RunToDecision(progress)) return std::unique_ptr<UndecidedPrompt>();
   if (const auto& failure = read->prefill_->failure(0)) return *failure;
   return read;
 }

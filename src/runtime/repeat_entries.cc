@@ -1,3 +1,5 @@
+#include "runtime/repeat_entries.h"
+
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -8,15 +10,15 @@
 
 namespace winnow::runtime {
 
-Result<void> Session::Repeat(int64_t n) {
-  Data& data = *data_;
-  WINNOW_CHECK(!data.evicts() && n <= n_tokens());
-  WINNOW_TRY(CheckCapacity(n));
+Result<void> RepeatEntries(Session& session, int64_t n) {
+  Session::Data& data = *session.data_;
+  WINNOW_CHECK(!data.evicts() && n <= data.n_tokens());
+  WINNOW_TRY(session.CheckCapacity(n));
   const cache::CacheShape& shape = data.cache->config().shape;
   std::vector<int32_t> rows(static_cast<size_t>(n));
   std::iota(rows.begin(), rows.end(), 0);
   std::vector<cache::Position> positions(rows.size());
-  std::iota(positions.begin(), positions.end(), static_cast<cache::Position>(n_tokens()));
+  std::iota(positions.begin(), positions.end(), static_cast<cache::Position>(data.n_tokens()));
   kernels::Backend& backend = data.engine->backend();
   // Rows of keys or values of all heads side by side.
   struct Copy {
