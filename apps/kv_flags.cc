@@ -139,6 +139,7 @@ report::Record KvRecord(const Session& session) {
                            {"seen", static_cast<int64_t>(session.tokens().size())},
                            {"kept", std::move(kept)}};
   if (info.budget > 0) record.Add("budget", info.budget);
+  if (info.limited_by_budget) record.Add("limited_by_budget", true);
   if (info.attended_share) record.Add("attended_share", *info.attended_share);
   if (info.quality) {
     record.Add("quality", report::Record{{"share", info.quality->share},

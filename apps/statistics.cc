@@ -29,7 +29,9 @@ std::string KvText(const Session& session) {
   if (info.method == "full") return with_lists;
   const double kept = MeanKept(session);
   std::string text =
-      ", " + Fixed(kept, kept == std::floor(kept) ? 0 : 1) + " of them kept (" + info.method + ")";
+      ", " + Fixed(kept, kept == std::floor(kept) ? 0 : 1) + " of them kept (" + info.method +
+      (info.limited_by_budget ? ", limited by the budget of " + std::to_string(info.budget) : "") +
+      ")";
   if (info.attended_share) text += ", " + Fixed(100 * *info.attended_share, 1) + " % attended";
   text += QualityText(session);
   const CacheParts parts = session.cache_parts();

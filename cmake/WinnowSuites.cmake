@@ -3,7 +3,7 @@
 # One ctest entry per gtest suite, found after the program is linked: a process per suite instead of one per test. A suite
 # of more than 64 tests becomes several entries (gtest's shards), so that `ctest -j` has something to share out. Sanitizer
 # builds leave out the tests that WINNOW_SANITIZE_EXCLUDE names: what they measure is time, or memory.
-set(WINNOW_SANITIZE_EXCLUDE "*LinearTime*:*LinearithmicTime*:*FastSelectionAgrees*:*IsAlone*:*WithinItsFootprint*")
+set(WINNOW_SANITIZE_EXCLUDE "*LinearTime*:*LinearithmicTime*:*FastSelectionAgrees*:*EveryMethodTogether.IsAlone*")
 
 function(winnow_suites target)
   cmake_parse_arguments(SUITES "" "PREFIX;TIMEOUT;LABELS" "" ${ARGN})

@@ -88,6 +88,9 @@ def main():
                 settings = name == "winnow/compression.h"  # one vocabulary for API, command line and server
                 if name.startswith("winnow/") and room not in ("api", "base") and not settings:
                     problems.append(f"{where}:{number}: the public API is seen by api only ({name})")
+    tour = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/tour.md").read_text(encoding="utf-8"), re.M)
+    if tour != list(rooms):
+        problems.append(f"docs/tour.md: its table lists the rooms {', '.join(tour)}; src/CMakeLists.txt {', '.join(rooms)}")
     public = sources(ROOT / "include/winnow")
     if len(public) > MAX_PUBLIC_HEADERS:
         problems.append(f"include/winnow: {len(public)} headers, at most {MAX_PUBLIC_HEADERS}")

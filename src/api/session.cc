@@ -260,6 +260,7 @@ SessionInfo Session::info() const {
   SessionInfo info = {
       .method = method ? method->traits().spec : "full",
       .budget = session.budget(),
+      .limited_by_budget = session.limited_by_budget(),
       .cache_tokens = session.cache().capacity(),
       .bytes_per_token = session.cache().bytes_per_token(),
       .rotated_keys = cache.hadamard_keys,

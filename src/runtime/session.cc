@@ -253,6 +253,20 @@ const std::optional<QualityFound>& Session::quality() const { return data_->qual
 
 int64_t Session::budget() const { return data_->compressor.budget(); }
 
+bool Session::limited_by_budget() const {
+  const CompressionProgress now = progress();
+  if (!data_->evicts() || now.budget == 0 || now.budget >= now.n_prompt) return false;
+  const compression::Traits& traits = compression().method->traits();
+  if (traits.budget.needed || !traits.budget.held ||
+      !traits.decisions.Evicts(compression::Phase::kPrefill))
+    return false;
+  const int64_t n_grown = traits.decisions.evicts_in_decode ? 0 : now.n_seen - now.n_prompt;
+  for (int layer = 0; layer < data_->cache->config().shape.n_layers; ++layer) {
+    if (kept(layer) >= static_cast<double>(now.budget + n_grown)) return true;
+  }
+  return false;
+}
+
 std::optional<double> Session::attended_share() const {
   if (data_->n_attendable == 0) return std::nullopt;
   return static_cast<double>(data_->n_attended) / static_cast<double>(data_->n_attendable);

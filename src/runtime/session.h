@@ -118,6 +118,8 @@ class Session {
   int64_t cache_bytes_full_f16() const;
   double kept(int layer) const;  // entries per KV head, the mean over the layer's heads
   int64_t budget() const;        // slots per KV head; 0: none (yet)
+  // Whether the method finds its own size, and a layer's would have been larger than the budget.
+  bool limited_by_budget() const;
   // Share of the entries that attention used in tokens decoded here; nothing before the first, and
   // unless the method selects (AttentionPolicy::top_p).
   std::optional<double> attended_share() const;

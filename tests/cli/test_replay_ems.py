@@ -175,7 +175,7 @@ class Ems:
             ranking = sorted(classes, key=lambda c: max(score[id(e)] for e in of(c)))
             x, others = ranking[0], [c for c in classes if any(c is one for one in ranking[1:len(ranking) - self.n_protect])]
             y = max(others, key=lambda c: self.similar(x, c), default=None)
-            if y is not None and self.similar(x, y) >= self.tau:
+            if y is not None and self.n_merged and self.similar(x, y) >= self.tau:
                 weight_x, weight_y = (sum(e["past"] + e["now"] for e in of(c)) for c in (x, y))
                 for name in ("direction", "value"):
                     y[name] = [(weight_x * a + weight_y * b) / (weight_x + weight_y) for a, b in zip(x[name], y[name])]

@@ -298,8 +298,11 @@ class EmsMethod final : public Method {
         ems::TakeLowest(table, c_.n_protect);
       }
     });
-    FindNearest(call, first_head, std::span(tables).first(static_cast<size_t>(n_heads)),
-                room.key());
+    // Where no class has room for a second member the least one goes (gamma = 1).
+    if (ToMerge(call.budget) > 0) {
+      FindNearest(call, first_head, std::span(tables).first(static_cast<size_t>(n_heads)),
+                  room.key());
+    }
 
     std::array<bool, kHeadsTogether> again = {};
     call.backend.ForEach(n_heads, [&](int64_t i) {

@@ -177,10 +177,23 @@ TEST_F(EmsRandomTest, SimilarityOfKeysOrValues) {
   }
 }
 
+// With gamma = 1 nothing is merged (appendix B), as with a tau that no similarity reaches.
 TEST_F(EmsRandomTest, EvictionOnly) {
-  Use({.gamma = 1});
-  Run(Phase::kPrefill, 60);
-  for (int step = 0; step < 200 && !HasFatalFailure(); ++step) Run(Phase::kDecode, 1);
+  std::vector<std::vector<Position>> kept;  // [run]
+  std::vector<std::vector<float>> values;
+  for (const double tau : {0.1, 2.0}) {
+    Use({.gamma = 1, .tau = tau});
+    Run(Phase::kPrefill, 60);
+    for (int step = 0; step < 200 && !HasFatalFailure(); ++step) Run(Phase::kDecode, 1);
+    kept.push_back(harness_->Kept());
+    std::vector<float>& of_run = values.emplace_back();
+    for (int64_t rank = 0; rank < std::ssize(kept.back()); ++rank) {
+      const std::vector<float> value = harness_->Value(rank);
+      of_run.insert(of_run.end(), value.begin(), value.end());
+    }
+  }
+  EXPECT_EQ(kept[0], kept[1]);
+  EXPECT_EQ(values[0], values[1]);
 }
 
 TEST_F(EmsRandomTest, StreamingFromTheFirstToken) {

@@ -207,7 +207,7 @@ struct PlainHead {
           y = ids[i];
         }
       }
-      if (y >= 0 && best >= c.tau) {
+      if (y >= 0 && best >= c.tau && c.n_to_merge() > 0) {
         const double sum = weight[x] + weight[y];
         for (size_t i = 0; i < classes[y].direction.size(); ++i) {
           classes[y].direction[i] =
