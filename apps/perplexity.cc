@@ -204,6 +204,112 @@ std::optional<Token> BeginningOfText(const Model& model) {
   return tokens.empty() ? std::nullopt : std::optional(tokens[0]);
 }
 
+// The file to compare with, whose windows count. Errors: it cannot be read; -c says otherwise.
+Result<void> OpenBase(PerplexityFlags& flags, bool window_given, LogitsFiles& outputs) {
+  WINNOW_ASSIGN(eval::LogProbsReader reader, eval::LogProbsReader::Open(*flags.compare));
+  const int64_t window = reader.header().window;
+  if (window_given && flags.model.context != window) {
+    return Error{*flags.compare + ": made with windows of " + std::to_string(window) +
+                 " tokens, -c says " + std::to_string(flags.model.context)};
+  }
+  flags.model.context = window;
+  outputs.base_reader = std::move(reader);
+  return {};
+}
+
+Result<eval::TextWindows> CutText(const PerplexityFlags& flags, const Text& text,
+                                  const LoadedModel& loaded, Log& log) {
+  const int64_t window = text.window == 0 ? loaded.session.capacity() : text.window;
+  auto windows = eval::CutWindows(text.tokens, window, flags.chunks, BeginningOfText(loaded.model));
+  if (!windows && text.tokens.size() <= 1) {
+    return Error{windows.error().message + ": give one with -f FILE, -p TEXT or through a pipe"};
+  }
+  if (!windows) return windows.error();
+  if (windows->window < window) {
+    log.Warning("the text has only " + std::to_string(windows->window) +
+                " tokens: it is scored as one window of that length, not of " +
+                std::to_string(window));
+  }
+  WINNOW_TRY(CheckTrainedContext(flags.model.kv, loaded.model, loaded.session, windows->window));
+  log.Info("text   " + std::to_string(text.tokens.size()) + " tokens, " +
+           std::to_string(windows->n_windows) + " windows of " + std::to_string(windows->window));
+  return windows;
+}
+
+struct Scored {
+  int64_t n_windows = 0;
+  bool stopped = false;
+  double seconds = 0;
+};
+
+// Windows one after the other, with the estimate so far unless the output is JSON.
+Result<Scored> ScoreAll(const PerplexityFlags& flags, const eval::TextWindows& windows,
+                        WindowScores& scores) {
+  const std::atomic<bool>& interrupted = CatchInterrupt();
+  ProgressLine progress("scoring");
+  const auto start = std::chrono::steady_clock::now();
+  scores.progress = [&](double done) {
+    progress.Update(done);
+    return !interrupted.load();
+  };
+  Scored scored;
+  while (scored.n_windows < windows.n_windows) {
+    const auto finished = scores.Score(scored.n_windows);
+    if (!finished || !flags.json) progress.Erase();
+    if (!finished) return finished.error();
+    if (scored.stopped = !*finished; scored.stopped) break;
+    ++scored.n_windows;
+    if (flags.json) continue;
+    Print("[" + std::to_string(scored.n_windows) + "]" +
+          Fixed(winnow::Perplexity(scores.nll()), 4) + ",");
+    Flush();
+  }
+  progress.Erase();
+  scored.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return scored;
+}
+
+void PrintScores(const PerplexityFlags& flags, const Session& session, int64_t window,
+                 const Scored& scored, const MeanEstimate& nll, const LogitsFiles& outputs) {
+  const double perplexity = winnow::Perplexity(nll), error = PerplexityError(nll);
+  if (!flags.json) {
+    Print((scored.n_windows > 0 ? "\n" : "") +
+          std::string(scored.stopped ? "Estimate so far" : "Final estimate") +
+          ": PPL = " + Fixed(perplexity, 4) + " +/- " + Fixed(error, 5) + "\n");
+    if (outputs.base_reader) Print(ComparisonText(outputs.kl));
+    return;
+  }
+  report::Record record = {{"perplexity", perplexity},
+                           {"standard_error", error},
+                           {"tokens_scored", nll.count()},
+                           {"windows", scored.n_windows},
+                           {"window", window},
+                           {"finished", !scored.stopped},
+                           {"seconds", scored.seconds},
+                           {"peak_rss_bytes", PeakResidentBytes()}};
+  record.Add("method", session.info().method);
+  if (outputs.base_reader) record.Add("comparison", ComparisonRecord(outputs.kl));
+  Print(report::ToJson(record) + "\n");
+}
+
+// What a reader of the figures should know, and how long they took.
+void LogScores(const Scored& scored, int64_t n_tokens, const MeanEstimate& nll, int64_t vocabulary,
+               const LogitsFiles& outputs, Log& log) {
+  if (outputs.kl.n_clipped() > 0) {
+    log.Warning(
+        std::to_string(outputs.kl.n_clipped()) + " of " + std::to_string(nll.count()) +
+        " tokens are less likely than the base file tells (e^-16 of the likeliest): the PPL of "
+        "the base is higher than shown, and the ratio takes them as equally likely");
+  }
+  if (const auto warning = GuessingWarning(winnow::Perplexity(nll), vocabulary)) {
+    log.Warning(*warning);
+  }
+  log.Info("\n" + std::to_string(n_tokens) + " tokens in " +
+           (scored.seconds < 60 ? Fixed(scored.seconds, 1) + " s" : HumanDuration(scored.seconds)) +
+           ", " + Fixed(static_cast<double>(n_tokens) / scored.seconds, 1) +
+           " tokens/s, peak memory " + HumanBytes(PeakResidentBytes()));
+}
+
 }  // namespace
 
 int Perplexity(Arguments arguments) {
@@ -223,18 +329,12 @@ int Perplexity(Arguments arguments) {
   files.Writes("--save-logits", flags.save_logits);
   if (const auto over = files.Refused("perplexity")) return *over;
   ConsoleLog log = MakeLog(flags.model, flags.notes);
-  const std::atomic<bool>& interrupted = CatchInterrupt();
+  CatchInterrupt();
   LogitsFiles outputs;
   if (flags.compare) {
-    auto reader = eval::LogProbsReader::Open(*flags.compare);
-    if (!reader) return Fail(reader.error());
-    const int64_t window = reader->header().window;
-    if (table.Given("-c") && flags.model.context != window) {
-      return Fail(Error{*flags.compare + ": made with windows of " + std::to_string(window) +
-                        " tokens, -c says " + std::to_string(flags.model.context)});
+    if (const auto opened = OpenBase(flags, table.Given("-c"), outputs); !opened) {
+      return Fail(opened.error());
     }
-    flags.model.context = window;
-    outputs.base_reader = std::move(reader).value();
   }
   if (flags.stream.enabled && !table.Given("-c")) flags.model.context = 0;
   auto loaded = LoadModel(flags.model, log);
@@ -242,7 +342,7 @@ int Perplexity(Arguments arguments) {
   const Model& model = loaded->model;
   const ResultWarnings warnings(model, log);
   Session& session = loaded->session;
-  auto text = GetText(flags, outputs, model, log);
+  const auto text = GetText(flags, outputs, model, log);
   if (!text) return Fail(text.error());
   if (!session.info().scores_prompts && (flags.save_logits || flags.model.kv.prefill_chunk > 1)) {
     return Fail(Error{session.info().method +
@@ -251,98 +351,33 @@ int Perplexity(Arguments arguments) {
   if (flags.stream.enabled) {
     return StreamPerplexity({*loaded, text->tokens, flags.stream, flags.model.kv, flags.json}, log);
   }
-  if (text->window == 0) text->window = session.capacity();
-  const auto windows =
-      eval::CutWindows(text->tokens, text->window, flags.chunks, BeginningOfText(model));
-  if (!windows && text->tokens.size() <= 1) {
-    return Fail(
-        Error{windows.error().message + ": give one with -f FILE, -p TEXT or through a pipe"});
-  }
+  const auto windows = CutText(flags, *text, *loaded, log);
   if (!windows) return Fail(windows.error());
-  if (windows->window < text->window) {
-    log.Warning("the text has only " + std::to_string(windows->window) +
-                " tokens: it is scored as one window of that length, not of " +
-                std::to_string(text->window));
-  }
-  if (const auto fits = CheckTrainedContext(flags.model.kv, model, session, windows->window);
-      !fits) {
-    return Fail(fits.error());
-  }
   const int64_t vocabulary = model.vocabulary_size();
   if (const auto opened = OpenOutputs(flags, *text, *windows, vocabulary, outputs); !opened) {
     return Fail(opened.error());
   }
-  log.Info("text   " + std::to_string(text->tokens.size()) + " tokens, " +
-           std::to_string(windows->n_windows) + " windows of " + std::to_string(windows->window));
 
-  ProgressLine progress("scoring");
-  const auto start = std::chrono::steady_clock::now();
   WindowScores scores(session, *windows, outputs);
   // With a chunk the whole window is read as a prompt: a token sees its own chunk, and what was
   // kept of those before.
   if (flags.model.kv.prefill_chunk == 0) scores.n_prompt = windows->first_scored();
-  scores.progress = [&](double done) {
-    progress.Update(done);
-    return !interrupted.load();
-  };
-  bool stopped = false;
-  int64_t n_done = 0;
-  while (n_done < windows->n_windows) {
-    const auto finished = scores.Score(n_done);
-    if (!finished || !flags.json) progress.Erase();
-    if (!finished) return Fail(finished.error());
-    if (stopped = !*finished; stopped) break;
-    ++n_done;
-    if (flags.json) continue;
-    Print("[" + std::to_string(n_done) + "]" + Fixed(winnow::Perplexity(scores.nll()), 4) + ",");
-    Flush();
-  }
-  progress.Erase();
-  const MeanEstimate& nll = scores.nll();
+  const auto scored = ScoreAll(flags, *windows, scores);
+  if (!scored) return Fail(scored.error());
   auto files_written = FinishTrace(*loaded);
-  if (stopped) {
-    log.Warning("interrupted after " + std::to_string(n_done) + " of " +
+  if (scored->stopped) {
+    log.Warning("interrupted after " + std::to_string(scored->n_windows) + " of " +
                 std::to_string(windows->n_windows) + " windows" +
                 (outputs.writes() ? "; files of all of them were not written" : ""));
-    if (nll.count() == 0) return InterruptedCode();
+    if (scores.nll().count() == 0) return InterruptedCode();
   } else if (auto finished = outputs.Finish(); !finished) {
     files_written = std::move(finished);
   }
-
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const double perplexity = winnow::Perplexity(nll), error = PerplexityError(nll);
-  if (flags.json) {
-    report::Record record = {
-        {"perplexity", perplexity},     {"standard_error", error},
-        {"tokens_scored", nll.count()}, {"windows", n_done},
-        {"window", windows->window},    {"finished", !stopped},
-        {"seconds", seconds},           {"peak_rss_bytes", PeakResidentBytes()}};
-    record.Add("method", session.info().method);
-    if (outputs.base_reader) record.Add("comparison", ComparisonRecord(outputs.kl));
-    Print(report::ToJson(record) + "\n");
-  } else {
-    Print((n_done > 0 ? "\n" : "") + std::string(stopped ? "Estimate so far" : "Final estimate") +
-          ": PPL = " + Fixed(perplexity, 4) + " +/- " + Fixed(error, 5) + "\n");
-    if (outputs.base_reader) Print(ComparisonText(outputs.kl));
-  }
-  const int64_t n_tokens = n_done * windows->window;
-  if (outputs.kl.n_clipped() > 0) {
-    log.Warning(
-        std::to_string(outputs.kl.n_clipped()) + " of " + std::to_string(nll.count()) +
-        " tokens are less likely than the base file tells (e^-16 of the likeliest): the PPL of "
-        "the base is higher than shown, and the ratio takes them as equally likely");
-  }
-  if (const auto warning = GuessingWarning(perplexity, vocabulary)) {
-    log.Warning(*warning);
-  }
-  log.Info("\n" + std::to_string(n_tokens) + " tokens in " +
-           (seconds < 60 ? Fixed(seconds, 1) + " s" : HumanDuration(seconds)) + ", " +
-           Fixed(static_cast<double>(n_tokens) / seconds, 1) + " tokens/s, peak memory " +
-           HumanBytes(PeakResidentBytes()));
+  PrintScores(flags, session, windows->window, *scored, scores.nll(), outputs);
+  LogScores(*scored, scored->n_windows * windows->window, scores.nll(), vocabulary, outputs, log);
   const int printed = FinishOutput();
   if (!files_written) return Fail(files_written.error());
-  return printed == kDone && stopped ? InterruptedCode() : printed;
+  return printed == kDone && scored->stopped ? InterruptedCode() : printed;
 }
 
 }  // namespace winnow::apps
