@@ -153,7 +153,7 @@ class Kv(CliTest):
         self.assertTrue(self.generate(*limited)["kv"]["limited_by_budget"])
         shown = winnow("run", "-m", self.model, "-p", PROMPT, *limited)
         self.assertIn("limited by the budget of 20", self.assert_done(shown).err)
-        for free in (limited[:-2], ["-n", "3", "--kv-method", "refreekv:threshold=0.5", "--kv-size", "140"],
+        for free in (limited[:-2], ["-n", "3", "--kv-method", "refreekv:threshold=0.9,whole_layers=0", "--kv-size", "140"],
                      ["-n", "3", "--kv-method", "snapkv", "--kv-size", "20"]):
             self.assertNotIn("limited_by_budget", self.generate(*free)["kv"])
 
