@@ -107,7 +107,7 @@ Result<Calibration> Measure(runtime::Engine& engine, std::span<const std::vector
   options.compression.ratio = kRatio;
   options.compression.on_error_curve = [&](compression::EntryOrder order, int layer, int kv_head,
                                            const compression::ErrorCurve& curve) {
-    found.profiles.Of(order).Add(layer, kv_head, curve);
+    found.profiles.For(order).Add(layer, kv_head, curve);
   };
   ProgressLine progress("calibrating");
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -130,7 +130,7 @@ Result<Calibration> Measure(runtime::Engine& engine, std::span<const std::vector
                    " tokens has no room for; try half of it"};
     }
     for (const auto order : {compression::EntryOrder::kReplay, compression::EntryOrder::kWindow}) {
-      found.profiles.Of(order).EndPrompt();
+      found.profiles.For(order).EndPrompt();
     }
   }
   return found;

@@ -114,34 +114,25 @@ void FlagTable::Add(Names names, std::string value_name, std::string help,
   Add(std::move(flag));
 }
 
+template <class Integer>
+void FlagTable::AddInteger(Names names, std::string value_name, std::string help, Integer* target) {
+  Add({std::move(names),
+       std::move(value_name),
+       std::move(help),
+       Shown(*target),
+       {},
+       false,
+       [target](std::string_view value) { return SetInteger(value, target); }});
+}
+
 void FlagTable::Add(Names names, std::string value_name, std::string help, int* target) {
-  Add({std::move(names),
-       std::move(value_name),
-       std::move(help),
-       Shown(*target),
-       {},
-       false,
-       [target](std::string_view value) { return SetInteger(value, target); }});
+  AddInteger(std::move(names), std::move(value_name), std::move(help), target);
 }
-
 void FlagTable::Add(Names names, std::string value_name, std::string help, int64_t* target) {
-  Add({std::move(names),
-       std::move(value_name),
-       std::move(help),
-       Shown(*target),
-       {},
-       false,
-       [target](std::string_view value) { return SetInteger(value, target); }});
+  AddInteger(std::move(names), std::move(value_name), std::move(help), target);
 }
-
 void FlagTable::Add(Names names, std::string value_name, std::string help, uint64_t* target) {
-  Add({std::move(names),
-       std::move(value_name),
-       std::move(help),
-       Shown(*target),
-       {},
-       false,
-       [target](std::string_view value) { return SetInteger(value, target); }});
+  AddInteger(std::move(names), std::move(value_name), std::move(help), target);
 }
 
 void FlagTable::Add(Names names, std::string value_name, std::string help, double* target) {

@@ -69,6 +69,8 @@ class FlagTable {
     size_t group;
     Flag flag;
   };
+  template <class Integer>
+  void AddInteger(Names names, std::string value_name, std::string help, Integer* target);
   const Entry* Find(std::string_view name) const;
   std::string Nearest(std::string_view name) const;
 

@@ -42,7 +42,7 @@ const std::atomic<bool>& CatchInterrupt() {
   return interrupted;
 }
 
-CancellationToken InterruptToken() { return CancellationToken::Of(interrupted); }
+CancellationToken InterruptToken() { return CancellationToken::From(interrupted); }
 
 int InterruptedCode() { return kSignalBase + last_signal; }
 bool IsTerminated() { return terminated; }

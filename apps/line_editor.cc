@@ -166,13 +166,13 @@ class LineEditor::Editor {
   }
 
  private:
-  static Editor& Of(EditLine* line) {
+  static Editor& From(EditLine* line) {
     void* editor = nullptr;
     el_wget(line, EL_CLIENTDATA, &editor);
     return *static_cast<Editor*>(editor);
   }
 
-  static wchar_t* Prompt(EditLine* line) { return Of(line).prompt_.data(); }
+  static wchar_t* Prompt(EditLine* line) { return From(line).prompt_.data(); }
 
   void Show(const char* sequence) {
     std::fputs(sequence, screen_);
@@ -222,12 +222,12 @@ class LineEditor::Editor {
   }
 
   static int GetCharacter(EditLine* line, wchar_t* character) {
-    return Of(line).Next(character) ? 1 : Of(line).interrupted_ ? -1 : 0;
+    return From(line).Next(character) ? 1 : From(line).interrupted_ ? -1 : 0;
   }
 
   // What comes until the end of a paste becomes part of the line.
   static unsigned char Paste(EditLine* line, wint_t /*key*/) {
-    Editor& editor = Of(line);
+    Editor& editor = From(line);
     std::wstring pasted;
     wchar_t character = 0;
     while (!pasted.ends_with(kPasteEnd)) {
@@ -246,7 +246,7 @@ class LineEditor::Editor {
   }
 
   static unsigned char Complete(EditLine* line, wint_t /*key*/) {
-    Editor& editor = Of(line);
+    Editor& editor = From(line);
     const LineInfoW* info = el_wline(line);
     const std::string before =
         Narrow(std::wstring_view(info->buffer, static_cast<size_t>(info->cursor - info->buffer)));

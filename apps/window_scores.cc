@@ -7,7 +7,7 @@ Result<void> LogitsFiles::TakeScored(std::span<const float> logits, Token next) 
   if (base_reader) {
     log_probs_.resize(logits.size());
     WINNOW_TRY(base_reader->Read(log_probs_));
-    kl.Add(eval::RowComparison::Of(logits, log_probs_, next));
+    kl.Add(eval::RowComparison::Make(logits, log_probs_, next));
   }
   return {};
 }

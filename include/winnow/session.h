@@ -35,7 +35,7 @@ class CancellationToken {
   }
   // Cancels when `flag` is set, for example by a signal handler. Requires: the flag outlives the
   // token.
-  static CancellationToken Of(std::atomic<bool>& flag) {
+  static CancellationToken From(std::atomic<bool>& flag) {
     CancellationToken token;
     token.flag_ = std::shared_ptr<std::atomic<bool>>(std::shared_ptr<void>(), &flag);
     return token;

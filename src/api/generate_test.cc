@@ -144,7 +144,7 @@ TEST_F(ApiGenerate, AConstraintHoldsForEveryAnswer) {
 TEST_F(ApiGenerate, AFlagOfTheProgramCancels) {
   std::atomic<bool> flag = true;
   GenerateOptions options = Greedy(3);
-  options.cancel = CancellationToken::Of(flag);
+  options.cancel = CancellationToken::From(flag);
   EXPECT_EQ(NewSession().Generate(prompt_, options).value().stop_reason, StopReason::kCancelled);
   flag = false;
   EXPECT_EQ(NewSession().Generate(prompt_, options).value().stop_reason, StopReason::kLimit);

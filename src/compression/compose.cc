@@ -15,12 +15,12 @@ struct Place {
   cache::StateShape first;
 
   // The call as this part sees it. `joined` is what the taps were asked for all parts.
-  LayerCall Of(const LayerCall& call, const Needs& joined) const {
+  LayerCall For(const LayerCall& call, const Needs& joined) const {
     const bool prefill = call.phase == Phase::kPrefill;
     const kernels::TapSpec& wanted = prefill ? needs.prefill : needs.decode;
     kernels::Taps& reduced = call.scratch.reduced[static_cast<size_t>(wanted.reduce)];
     const kernels::Taps& taps =
-        ReadAs(wanted, prefill ? joined.prefill : joined.decode, call.taps, call.group(), reduced);
+        ReadAs(wanted, prefill ? joined.prefill : joined.decode, *call.taps, call.group(), reduced);
     LayerCall own = call.WithTaps(taps);
     own.first += first;
     return own;
@@ -123,15 +123,15 @@ class Composed final : public Method {
     const bool other = call.phase == Phase::kPrefill && c_.prefill.select != nullptr;
     const Scorer& scorer = *c_.score;
     const Selector& selector = other ? *c_.prefill.select : *c_.select;
-    const LayerCall score_call = score_at_.Of(call, needs_);
-    const LayerCall select_call = (other ? prefill_select_at_ : select_at_).Of(call, needs_);
-    const LayerCall budget_call = budget_at_.Of(call, needs_);
-    const LayerCall merge_call = merge_at_.Of(call, needs_);
+    const LayerCall score_call = score_at_.For(call, needs_);
+    const LayerCall select_call = (other ? prefill_select_at_ : select_at_).For(call, needs_);
+    const LayerCall budget_call = budget_at_.For(call, needs_);
+    const LayerCall merge_call = merge_at_.For(call, needs_);
     if (call.pass == 0) {
       scorer.Observe(score_call);
       c_.budget->Observe(budget_call);
       selector.Observe(select_call);
-      if (other) c_.select->Observe(select_at_.Of(call, needs_));
+      if (other) c_.select->Observe(select_at_.For(call, needs_));
       if (c_.merge) c_.merge->Observe(merge_call);
     }
     if (call.phase == Phase::kDecode && c_.when == When::kPrefill) return;

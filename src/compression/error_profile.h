@@ -72,7 +72,7 @@ struct ErrorProfiles {
 
   ErrorProfiles(int n_layers, int n_kv_heads)
       : replay(n_layers, n_kv_heads), window(n_layers, n_kv_heads) {}
-  ErrorProfile& Of(EntryOrder order) { return order == EntryOrder::kReplay ? replay : window; }
+  ErrorProfile& For(EntryOrder order) { return order == EntryOrder::kReplay ? replay : window; }
 };
 
 // A text that names the model by `model_hash`.

@@ -12,7 +12,7 @@ namespace {
 ErrorProfiles TwoPrompts() {
   ErrorProfiles profiles(1, 1);
   for (const auto order : {EntryOrder::kReplay, EntryOrder::kWindow}) {
-    ErrorProfile& profile = profiles.Of(order);
+    ErrorProfile& profile = profiles.For(order);
     const double scale = order == EntryOrder::kReplay ? 1 : 10;
     profile.Add(0, 0, {.sizes = {1, 64}, .errors = {63 * scale, 0}});
     profile.EndPrompt();

@@ -151,7 +151,7 @@ struct LayerCall {
   const cache::Cache& cache;
   cache::StateView state;  // the numbers methods keep in that cache, writable
   Scratch& scratch;
-  const kernels::Taps& taps;  // as needs() asked for this phase
+  const kernels::Taps* taps = nullptr;  // as needs() asked for this phase
   Phase phase = Phase::kPrefill;
   int pass = 0;  // how often Decide ran for this layer's tokens before (PlanList::again); the taps
                  // are only valid in pass 0, slots move afterwards
@@ -178,9 +178,9 @@ struct LayerCall {
   int group() const { return n_q_heads / n_kv_heads(); }
   // The same call with other taps.
   LayerCall WithTaps(const kernels::Taps& other) const {
-    return {backend,  cache,     state,  scratch,     other,    phase,          pass,   layer,
-            n_layers, n_q_heads, n_new,  n_seen,      budget,   n_protected,    first,  rows,
-            rope,     scale,     memory, projections, profiles, on_error_curve, replay, replayed};
+    LayerCall own = *this;
+    own.taps = &other;
+    return own;
   }
   int64_t n_slots(int kv_head) const { return cache.n_slots(layer, kv_head); }
   std::span<const Slot> order(int kv_head) const { return cache.order(layer, kv_head); }
@@ -197,15 +197,15 @@ struct LayerCall {
     const int at = first.n_head_numbers + i;
     return state.head_numbers(layer, kv_head)[static_cast<size_t>(at)];
   }
-  double& layer_number(int i) const { return layer_number_of(layer, i); }
-  double& layer_number_of(int other_layer, int i) const {
+  double& layer_number(int i) const { return layer_number(layer, i); }
+  double& layer_number(int other_layer, int i) const {
     const int at = first.n_layer_numbers + i;
     return state.layer_numbers(other_layer)[static_cast<size_t>(at)];
   }
   // Weights of window row `row` for all slots of a head: [slot].
   std::span<const float> last_row(int head, int row) const {
-    const std::vector<float>& all = taps.last_rows[static_cast<size_t>(head)];
-    const size_t n = all.size() / static_cast<size_t>(taps.n_last_rows);
+    const std::vector<float>& all = taps->last_rows[static_cast<size_t>(head)];
+    const size_t n = all.size() / static_cast<size_t>(taps->n_last_rows);
     return std::span(all).subspan(static_cast<size_t>(row) * n, n);
   }
 };

@@ -81,7 +81,7 @@ std::vector<int32_t> Evicted(const select::SelectorPtr& selector, const std::vec
                           .cache = harness.cache(),
                           .state = cache::StateView(harness.cache()),
                           .scratch = scratch,
-                          .taps = taps};
+                          .taps = &taps};
   std::vector<int32_t> evicted;
   selector->Evict({.call = call,
                    .kv_head = 0,

@@ -78,7 +78,7 @@ class TwoMethods final : public ForwardingMethod {
     double& held = call.layer_number(held_at_);
     if (call.phase == Phase::kDecode) {
       if (held == 0) SetHeld(call);
-      LayerCall second = ForDecodeMethod(call, call.taps);
+      LayerCall second = ForDecodeMethod(call, *call.taps);
       second.budget = CountFrom(held);
       decode_->Decide(second, plans);
       return;
@@ -99,7 +99,7 @@ class TwoMethods final : public ForwardingMethod {
 
  private:
   const kernels::Taps& Read(const kernels::TapSpec& wanted, const LayerCall& call) const {
-    return ReadAs(wanted, needs_.prefill, call.taps, call.group(),
+    return ReadAs(wanted, needs_.prefill, *call.taps, call.group(),
                   call.scratch.reduced[static_cast<size_t>(wanted.reduce)]);
   }
 
@@ -117,7 +117,7 @@ class TwoMethods final : public ForwardingMethod {
     int64_t sum = 0;
     for (int layer = 0; layer < call.n_layers; ++layer) {
       const int64_t held = std::max(LeftByPrefill(call, layer), min);
-      call.layer_number_of(layer, held_at_) = static_cast<double>(held);
+      call.layer_number(layer, held_at_) = static_cast<double>(held);
       sum += held;
     }
     const int64_t max = call.budget * call.n_layers;
@@ -125,7 +125,7 @@ class TwoMethods final : public ForwardingMethod {
     // Layers lifted to the least take from the others, each in proportion to what it has above it.
     const int64_t layers_min = min * call.n_layers;
     for (int layer = 0; layer < call.n_layers; ++layer) {
-      double& held = call.layer_number_of(layer, held_at_);
+      double& held = call.layer_number(layer, held_at_);
       const int64_t above = CountFrom(held) - min;
       held = static_cast<double>(min + above * (max - layers_min) / (sum - layers_min));
     }
@@ -177,8 +177,8 @@ Result<void> CheckAgree(const StoragePolicy& first, const StoragePolicy& second)
   }
   if (second.bias_column >= 0) {
     return Error{
-        "the second gives entries biases, which only the method of the prompt can; give winnow "
-        "rest=0"};
+        "the second gives entries biases, which only the method of the prompt can; its parameters "
+        "may leave them out (winnow methods NAME)"};
   }
   if (first.per_query_head != second.per_query_head) {
     return Error{
@@ -200,7 +200,7 @@ Result<MethodPtr> WithDecode(MethodPtr prefill, MethodPtr decode) {
   if (!second.budget.Heeded()) {
     return Error{both + second.spec +
                  " finds its own size and holds no budget while generating; expected a method that "
-                 "does, such as h2o"};
+                 "does (winnow methods)"};
   }
   if (const auto agree = CheckAgree(first.storage, second.storage); !agree) {
     return Error{both + agree.error().message};

@@ -208,7 +208,7 @@ TEST(TwoMethodsTest, RefusesWhatCannotWorkTogether) {
             "snapkv, then full: full does not evict while generating");
   EXPECT_EQ(ErrorText(Both("snapkv", "pyramidinfer")),
             "snapkv, then pyramidinfer: pyramidinfer finds its own size and holds no budget while "
-            "generating; expected a method that does, such as h2o");
+            "generating; expected a method that does (winnow methods)");
   EXPECT_EQ(ErrorText(Both("snapkv", "streaming")),
             "snapkv, then streaming: the first keeps positions original, the second reassigned; "
             "they must agree (some methods have a parameter 'positions')");
@@ -256,7 +256,7 @@ TEST(TwoMethodsTest, BiasesBelongToThePromptsMethod) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message,
             "snapkv, then winnow:generated=leave: the second gives entries biases, which only the "
-            "method of the prompt can; give winnow rest=0");
+            "method of the prompt can; its parameters may leave them out (winnow methods NAME)");
 }
 
 }  // namespace

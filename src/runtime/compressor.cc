@@ -138,7 +138,7 @@ compression::LayerCall Compressor::MakeCall(cache::Cache& cache, const kernels::
           .cache = cache,
           .state = cache::StateView(cache),
           .scratch = scratch_,
-          .taps = taps,
+          .taps = &taps,
           .phase = call_.phase,
           .n_layers = cache.config().shape.n_layers,
           .n_q_heads = n_q_heads_,

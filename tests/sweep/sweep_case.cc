@@ -23,7 +23,7 @@ class Draw {
     return min + static_cast<int64_t>(rng_.Below(static_cast<uint64_t>(max - min + 1)));
   }
   template <class T>
-  const T& Of(const std::vector<T>& values) {
+  const T& Pick(const std::vector<T>& values) {
     return values[rng_.Below(values.size())];
   }
 
@@ -43,7 +43,7 @@ class Draw {
     if (p.type == "integer") return Integer(p);
     if (p.type == "number") return Number(p);
     if (p.type == "switch") return Chance(0.5) ? "true" : "false";
-    if (!p.choices.empty()) return Of(p.choices);
+    if (!p.choices.empty()) return Pick(p.choices);
     std::string list = Integer(p);
     for (int64_t n = Between(0, 2); n > 0; --n) list += "/" + Integer(p);
     return list;
@@ -78,11 +78,11 @@ Case MakeCase(uint64_t seed) {
   Case c;
   c.seed = seed;
   c.form =
-      draw.Of<std::string>({"llama", "llama", "llama", "qwen2", "qwen3", "falcon-40b", "phi3"});
+      draw.Pick<std::string>({"llama", "llama", "llama", "qwen2", "qwen3", "falcon-40b", "phi3"});
   c.n_layers = static_cast<int>(draw.Between(1, 5));
-  c.n_kv_heads = draw.Of<int>({1, 2, 4});
-  c.dim = draw.Of<int>({16, 16, 32});
-  c.weights = draw.Of<gguf::TensorType>(
+  c.n_kv_heads = draw.Pick<int>({1, 2, 4});
+  c.dim = draw.Pick<int>({16, 16, 32});
+  c.weights = draw.Pick<gguf::TensorType>(
       {gguf::TensorType::kF32, gguf::TensorType::kF16, gguf::TensorType::kQ8_0});
   std::vector<kernels::TensorType> types = {kernels::TensorType::kF16, kernels::TensorType::kF32,
                                             kernels::TensorType::kBF16};
@@ -90,8 +90,8 @@ Case MakeCase(uint64_t seed) {
     types.push_back(kernels::TensorType::kQ8_0);
     types.push_back(kernels::TensorType::kQ4_0);
   }
-  c.key_type = draw.Of(types);
-  c.value_type = draw.Chance(0.7) ? c.key_type : draw.Of(types);
+  c.key_type = draw.Pick(types);
+  c.value_type = draw.Chance(0.7) ? c.key_type : draw.Pick(types);
 
   int64_t min = 1;
   bool needs_budget = false;
@@ -111,10 +111,10 @@ Case MakeCase(uint64_t seed) {
     needs_budget = method->traits().budget.needed;
     heeds_budget = needs_budget || method->traits().budget.held;
   }
-  c.context = draw.Of<int64_t>({60, 128, 300, 300, 700});
-  c.chunk = draw.Chance(0.6) ? 0 : draw.Of<int64_t>({1, 2, 7, 16, 33, 64, 200});
+  c.context = draw.Pick<int64_t>({60, 128, 300, 300, 700});
+  c.chunk = draw.Chance(0.6) ? 0 : draw.Pick<int64_t>({1, 2, 7, 16, 33, 64, 200});
   c.row_block = draw.Chance(0.7) ? 512 : draw.Between(1, 40);
-  c.reserve_tokens = draw.Of<int64_t>({256, 256, 0, 10, 40});
+  c.reserve_tokens = draw.Pick<int64_t>({256, 256, 0, 10, 40});
 
   const int64_t budget =
       draw.Chance(0.03) ? draw.Between(1, min) : std::max(min, draw.Between(1, 90));
@@ -142,8 +142,8 @@ Case MakeCase(uint64_t seed) {
     Turn turn;
     if (!c.turns.empty()) {
       turn.start =
-          draw.Of<Turn::Start>({Turn::Start::kGoOn, Turn::Start::kGoOn, Turn::Start::kGoOn,
-                                Turn::Start::kFork, Turn::Start::kTruncate, Turn::Start::kReset});
+          draw.Pick<Turn::Start>({Turn::Start::kGoOn, Turn::Start::kGoOn, Turn::Start::kGoOn,
+                                  Turn::Start::kFork, Turn::Start::kTruncate, Turn::Start::kReset});
     }
     turn.n_prompt =
         static_cast<int>(draw.Chance(0.1) ? 0 : draw.Between(1, draw.Chance(0.5) ? 40 : 250));

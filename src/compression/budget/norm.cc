@@ -35,7 +35,7 @@ class NormBudgeter final : public Budgeter {
     const LayerCall& call = in.call;
     // Generated tokens have no say: the taps of their steps, if any, are those of other parts.
     if (call.phase == Phase::kDecode || call.layer < c_.whole_layers ||
-        (call.taps.last_sums.empty() && call.taps.square_sums.empty())) {
+        (call.taps->last_sums.empty() && call.taps->square_sums.empty())) {
       for (size_t head = 0; head < out.size(); ++head) out[head] = RegionSize(in, head);
     } else if (c_.per_head) {
       for (size_t head = 0; head < out.size(); ++head) {
@@ -112,11 +112,11 @@ class NormBudgeter final : public Budgeter {
     const auto head = static_cast<size_t>(q_head);
     const bool matrix = c_.metric == NormConfig::Metric::kMatrix;
     const std::vector<double>& sums =
-        matrix ? call.taps.square_sums[head] : call.taps.last_sums[head];
+        matrix ? call.taps->square_sums[head] : call.taps->last_sums[head];
     const auto square = [&](int64_t rank) {
       const double sum = sums[static_cast<size_t>(order[static_cast<size_t>(rank)])];
       if (matrix) return sum;
-      const int64_t n_seeing = std::min<int64_t>(call.taps.n_last_sums, n_slots - rank);
+      const int64_t n_seeing = std::min<int64_t>(call.taps->n_last_sums, n_slots - rank);
       const double mean = sum / static_cast<double>(n_seeing);
       return mean * mean;
     };

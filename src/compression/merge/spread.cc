@@ -41,7 +41,7 @@ class SpreadMerger final : public Merger {
     if (!accumulates()) return;
     for (int head = 0; head < call.n_kv_heads(); ++head) {
       const std::span<double> sums = call.column(head, kAttention);
-      const std::vector<double>& added = call.taps.column_sums[static_cast<size_t>(head)];
+      const std::vector<double>& added = call.taps->column_sums[static_cast<size_t>(head)];
       for (size_t slot = 0; slot < sums.size(); ++slot) sums[slot] += added[slot];
     }
   }
@@ -68,7 +68,7 @@ class SpreadMerger final : public Merger {
       return head.call.column(head.kv_head, kAttention)[static_cast<size_t>(slot)];
     }
     return head.call.last_row(head.kv_head,
-                              head.call.taps.n_last_rows - 1)[static_cast<size_t>(slot)];
+                              head.call.taps->n_last_rows - 1)[static_cast<size_t>(slot)];
   }
 
   // What each of the next entries gets of the value of entry `rank`: 0 if the draw says no, or if

@@ -17,6 +17,7 @@
 
 #include "compression/methods/attention_head.h"
 #include "compression/methods/methods.h"
+#include "compression/methods/repeat_prompt.h"
 #include "compression/parts.h"
 #include "compression/score/stored_keys.h"
 
@@ -66,8 +67,7 @@ class AttentionMatchingMethod final : public Method {
   const Traits& traits() const override { return traits_; }
   Needs needs() const override {
     Needs needs;
-    needs.replay.text = "\n\nRepeat the previous context exactly.\n";
-    needs.replay.next_text = "\n\nRepeat the part of the previous context exactly, starting with";
+    needs.replay = RepeatPrompt();
     needs.replay.rows = {
         .which = attention::RowSpec::Which::kEven, .n = c_.queries, .queries = true};
     needs.state.n_half_columns = c_.biases ? 1 : 0;

@@ -71,7 +71,7 @@ class CakeMethod final : public Method {
     // Layers seen so far: in a later chunk all of them, by what they were in the one before.
     std::vector<double> preferences;
     for (int layer = 0; layer < call.n_layers; ++layer) {
-      const double preference = call.layer_number_of(layer, kPreference);
+      const double preference = call.layer_number(layer, kPreference);
       if (layer > call.layer && preference == 0) break;
       preferences.push_back(preference);
     }
@@ -90,12 +90,12 @@ class CakeMethod final : public Method {
     const std::span<const Slot> order = call.order(kv_head);
     const int64_t n = std::max<int64_t>(0, call.n_slots(kv_head) - window);
     const std::span<const Slot> prefix = order.first(static_cast<size_t>(n));
-    const int n_rows = static_cast<int>(std::min<int64_t>(call.taps.n_last_rows, window));
-    const int first_row = call.taps.n_last_rows - n_rows;
+    const int n_rows = static_cast<int>(std::min<int64_t>(call.taps->n_last_rows, window));
+    const int first_row = call.taps->n_last_rows - n_rows;
     std::vector<double> scores(prefix.size()), means(prefix.size()), shifts(prefix.size());
     for (int head = kv_head * call.group(); head < (kv_head + 1) * call.group(); ++head) {
       std::fill(means.begin(), means.end(), 0.0);
-      for (int row = first_row; row < call.taps.n_last_rows; ++row) {
+      for (int row = first_row; row < call.taps->n_last_rows; ++row) {
         const std::span<const float> weights = call.last_row(head, row);
         for (size_t i = 0; i < prefix.size(); ++i) {
           const double weight = weights[static_cast<size_t>(prefix[i])];
@@ -104,7 +104,7 @@ class CakeMethod final : public Method {
         }
       }
       std::fill(shifts.begin(), shifts.end(), 0.0);
-      for (int row = first_row; row < call.taps.n_last_rows && n_rows > 1; ++row) {
+      for (int row = first_row; row < call.taps->n_last_rows && n_rows > 1; ++row) {
         const std::span<const float> weights = call.last_row(head, row);
         for (size_t i = 0; i < prefix.size(); ++i) {
           const double difference = weights[static_cast<size_t>(prefix[i])] - means[i];

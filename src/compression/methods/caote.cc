@@ -135,9 +135,9 @@ class QueryErrorScorer final : public Scorer {
              std::span<double> out) const override {
     std::fill(out.begin(), out.end(), 0.0);
     const int n_rows = static_cast<int>(
-        std::min<int64_t>(call.taps.n_last_rows, WindowUnder(call.budget, window_)));
+        std::min<int64_t>(call.taps->n_last_rows, WindowUnder(call.budget, window_)));
     for (int head = kv_head * call.group(); head < (kv_head + 1) * call.group(); ++head) {
-      for (int row = call.taps.n_last_rows - n_rows; row < call.taps.n_last_rows; ++row) {
+      for (int row = call.taps->n_last_rows - n_rows; row < call.taps->n_last_rows; ++row) {
         AddErrors(call, kv_head, region, call.last_row(head, row), out);
       }
     }

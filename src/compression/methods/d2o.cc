@@ -142,7 +142,7 @@ class D2oMethod final : public Method {
     if (!traits_.decisions.WaitsForAllLayers()) return CompressLayer(call, NumberOver(call), plans);
     if (call.layer != call.n_layers - 1) return;
     for (int layer = 0; layer < call.n_layers; ++layer) {
-      LayerCall own = call.WithTaps(call.taps);
+      LayerCall own = call.WithTaps(*call.taps);
       own.layer = layer;
       CompressLayer(own, NumberOver(own), plans);
     }
@@ -173,7 +173,7 @@ class D2oMethod final : public Method {
     const kernels::TapSpec wanted = score_->needs().prefill;
     kernels::Taps& reduced = call.scratch.reduced[static_cast<size_t>(wanted.reduce)];
     score_->Observe(
-        call.WithTaps(ReadAs(wanted, needs().prefill, call.taps, call.group(), reduced)));
+        call.WithTaps(ReadAs(wanted, needs().prefill, *call.taps, call.group(), reduced)));
     call.layer_number(kPrompt) = static_cast<double>(call.n_seen);
     // One token says nothing about a layer, a chunk shorter than one before it less than that one.
     if (call.n_new == 1) return;
@@ -189,7 +189,7 @@ class D2oMethod final : public Method {
   double Density(const LayerCall& call) const {
     std::vector<double>& variances = call.scratch.numbers;
     variances.clear();
-    for (const std::vector<double>& sums : call.taps.column_sums) {
+    for (const std::vector<double>& sums : call.taps->column_sums) {
       const auto n = static_cast<double>(sums.size());
       double mean = 0;
       for (const double sum : sums) mean += sum / n;
@@ -205,7 +205,7 @@ class D2oMethod final : public Method {
     }
     mean /= static_cast<double>(variances.size());
     if (c_.gate_scale == D2oConfig::GateScale::kLength) {
-      mean *= 1000 / static_cast<double>(call.taps.column_sums[0].size());
+      mean *= 1000 / static_cast<double>(call.taps->column_sums[0].size());
     }
     return std::isnan(mean) ? 0 : mean;
   }
@@ -223,7 +223,7 @@ class D2oMethod final : public Method {
     if (n_prompt <= call.budget) return call.budget;
     double total = 0;
     for (int layer = 0; layer < call.n_layers; ++layer) {
-      total += std::exp(-call.layer_number_of(layer, kDensity));
+      total += std::exp(-call.layer_number(layer, kDensity));
     }
     const double share = static_cast<double>(call.budget) / static_cast<double>(n_prompt);
     const double ratio = std::exp(-call.layer_number(kDensity)) / total * call.n_layers * share;
@@ -238,7 +238,7 @@ class D2oMethod final : public Method {
     if (n_prompt <= call.budget) return call.budget;
     int n_dense = 0;
     for (int layer = 0; layer < call.n_layers; ++layer) {
-      if (call.layer_number_of(layer, kDensity) <= c_.gate) ++n_dense;
+      if (call.layer_number(layer, kDensity) <= c_.gate) ++n_dense;
     }
     const int n_sparse = call.n_layers - n_dense;
     const double all = static_cast<double>(call.budget) * call.n_layers;

@@ -128,14 +128,14 @@ class DefensiveKvMethod final : public Method {
   // mean weight of the window.
   double Worst(const LayerCall& call, ScoredHead& head, std::vector<double>& means) const {
     const std::span<const Slot> order = call.order(head.kv_head);
-    const int n_rows = static_cast<int>(std::min<int64_t>(call.taps.n_last_rows, Window(call)));
+    const int n_rows = static_cast<int>(std::min<int64_t>(call.taps->n_last_rows, Window(call)));
     const double share = 1.0 / (std::max(n_rows, 1) * call.group());
     const size_t n = means.size();
     double window_mass = 0;
     std::vector<double> row(n);
     for (int i = 0; i < call.group(); ++i) {
       const int q_head = head.kv_head * call.group() + i;
-      for (int at = call.taps.n_last_rows - n_rows; at < call.taps.n_last_rows; ++at) {
+      for (int at = call.taps->n_last_rows - n_rows; at < call.taps->n_last_rows; ++at) {
         const std::span<const float> weights = call.last_row(q_head, at);
         for (size_t rank = n; rank < order.size(); ++rank) {
           window_mass += share * weights[static_cast<size_t>(order[rank])];

@@ -287,7 +287,7 @@ class EmsMethod final : public Method {
     std::array<ems::ClassTable, kHeadsTogether> tables;
     const ems::TableRoom room(call, first_head, n_heads);
     for (int i = 0; i < n_heads; ++i) {
-      tables[static_cast<size_t>(i)] = room.Of(call, first_head + i, regions);
+      tables[static_cast<size_t>(i)] = room.MakeTable(call, first_head + i, regions);
     }
     const int64_t max_classes = Classes(regions, call.budget);
     call.backend.ForEach(n_heads, [&](int64_t i) {

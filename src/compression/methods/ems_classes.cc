@@ -46,7 +46,7 @@ TableRoom::TableRoom(const LayerCall& call, int first_head, int n_heads)
   if (scratch_.indices.size() < n * Indices()) scratch_.indices.resize(n * Indices());
 }
 
-ClassTable TableRoom::Of(const LayerCall& call, int head, const Protect& regions) const {
+ClassTable TableRoom::MakeTable(const LayerCall& call, int head, const Protect& regions) const {
   const auto place = static_cast<size_t>(head - first_head_);
   const auto n_slots = static_cast<size_t>(call.n_slots(head));
   const auto n_rows = static_cast<size_t>(call.cache.n_rows(call.layer, head));

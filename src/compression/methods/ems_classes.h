@@ -56,7 +56,7 @@ class TableRoom {
  public:
   TableRoom(const LayerCall& call, int first_head, int n_heads);
   // Without classes. Not for ForEach.
-  ClassTable Of(const LayerCall& call, int head, const Protect& regions) const;
+  ClassTable MakeTable(const LayerCall& call, int head, const Protect& regions) const;
   std::span<float> key() const { return std::span(scratch_.floats).first(n_key_); }
 
  private:

@@ -11,7 +11,7 @@ namespace {
 
 // Adds the weights of the call's queries first..last-1 to sums [slot].
 void AddRows(const LayerCall& call, int head, int64_t first, int64_t last, std::span<double> sums) {
-  const int64_t n_not_tapped = call.n_new - call.taps.n_last_rows;
+  const int64_t n_not_tapped = call.n_new - call.taps->n_last_rows;
   for (int64_t query = first; query < last; ++query) {
     const std::span<const float> row = call.last_row(head, static_cast<int>(query - n_not_tapped));
     for (size_t slot = 0; slot < sums.size(); ++slot) sums[slot] += row[slot];
@@ -112,7 +112,7 @@ kernels::AttentionTotals Observe(const LayerCall& call, const Windows& windows, 
     EndWindow(sums);
     return Totals(sums);
   }
-  const std::vector<double>& columns = call.taps.column_sums[static_cast<size_t>(head)];
+  const std::vector<double>& columns = call.taps->column_sums[static_cast<size_t>(head)];
   for (size_t slot = 0; slot < columns.size(); ++slot) sums.total[slot] += columns[slot];
   const int64_t length = windows.length;
   if (windows.prompt) {

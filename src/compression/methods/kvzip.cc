@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "compression/methods/methods.h"
+#include "compression/methods/repeat_prompt.h"
 #include "compression/numbers.h"
 #include "compression/parts.h"
 #include "compression/score/projected_values.h"
@@ -59,10 +60,7 @@ class KvZipMethod final : public Method {
   const Traits& traits() const override { return traits_; }
   Needs needs() const override {
     Needs needs;
-    needs.replay.text = "\n\nRepeat the previous context exactly.\n";
-    needs.replay.next_text = "\n\nRepeat the part of the previous context exactly, starting with";
-    needs.replay.n_repeated = 8;
-    needs.replay.chunk = c_.chunk;
+    needs.replay = RepeatPrompt(c_.chunk);
     needs.replay.taps.reduce = kernels::TapSpec::Reduce::kMax;
     needs.replay.taps.column_max = !c_.plus;
     if (c_.plus) {
@@ -107,7 +105,7 @@ class KvZipMethod final : public Method {
                (rank >= first && rank < first + call.replay.n);
       };
       if (!c_.plus) {
-        const std::span<const float> largest = call.taps.column_max[static_cast<size_t>(kv_head)];
+        const std::span<const float> largest = call.taps->column_max[static_cast<size_t>(kv_head)];
         Raise(
             call, largest, judged, [](int64_t) { return 1.0; }, head);
         continue;
@@ -115,7 +113,7 @@ class KvZipMethod final : public Method {
       for (int q_head = kv_head * call.group(); q_head < (kv_head + 1) * call.group(); ++q_head) {
         const std::vector<double> norms =
             score::ProjectedNorms(call, q_head, head.region, score::Norm::kL2);
-        for (int row = 0; row < call.taps.n_last_rows; ++row) {
+        for (int row = 0; row < call.taps->n_last_rows; ++row) {
           const double stream = call.rows->norms[static_cast<size_t>(row)];
           Raise(
               call, call.last_row(q_head, row), judged,

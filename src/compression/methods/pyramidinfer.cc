@@ -91,12 +91,12 @@ class PyramidInferMethod final : public Method {
     if (n_context <= 0 || n_keep <= c_.min_context) return;
 
     const Region region = {.begin = std::min<int64_t>(c_.sinks, n_context), .end = n_context};
-    const int n_rows = static_cast<int>(std::min<int64_t>(call.taps.n_last_rows, n_recent));
+    const int n_rows = static_cast<int>(std::min<int64_t>(call.taps->n_last_rows, n_recent));
     std::vector<double>& scores = call.scratch.numbers;
     scores.assign(static_cast<size_t>(region.size()), 0.0);
     for (int row = 0; row < n_rows; ++row) {
       const double weight = n_rows == 1 ? 1 : 1 + c_.slope * row / (n_rows - 1);
-      AddRow(call, call.taps.n_last_rows - n_rows + row, weight, region, scores);
+      AddRow(call, call.taps->n_last_rows - n_rows + row, weight, region, scores);
     }
     Thin(call, region, n_keep - region.begin, plans);
   }

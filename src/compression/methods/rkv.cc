@@ -146,12 +146,12 @@ class RedundancyScorer final : public Scorer {
 
   // The last rows of attention, in a ring of columns.
   void Observe(const LayerCall& call) const override {
-    const int n_rows = std::min(call.taps.n_last_rows, c_.window);
+    const int n_rows = std::min(call.taps->n_last_rows, c_.window);
     double& next_row = call.layer_number(kNextRow);
     const int begin = static_cast<int>(CountFrom(next_row) % c_.window);
     for (int head = 0; n_rows > 0 && head < call.n_kv_heads(); ++head) {
       for (int i = 0; i < n_rows; ++i) {
-        const std::span<const float> row = call.last_row(head, call.taps.n_last_rows - n_rows + i);
+        const std::span<const float> row = call.last_row(head, call.taps->n_last_rows - n_rows + i);
         const std::span<Half> column = call.half_column(head, (begin + i) % c_.window);
         for (const Slot slot : call.order(head)) {
           column[static_cast<size_t>(slot)] = Half(row[static_cast<size_t>(slot)]);

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "compression/methods/methods.h"
+#include "compression/methods/repeat_prompt.h"
 #include "compression/methods/winnow_decision.h"
 #include "compression/methods/winnow_generated.h"
 
@@ -98,13 +99,9 @@ class WinnowMethod final : public Method {
       needs.decode = GeneratedEntries::taps();
     }
     if (c_.queries == Queries::kReplay) {
-      // The words of KVzip (arXiv:2505.23416).
-      needs.replay = {
-          .text = "\n\nRepeat the previous context exactly.\n",
-          .next_text = "\n\nRepeat the part of the previous context exactly, starting with",
-          .chunk = c_.chunk,
-          .taps = {.column_max = true, .reduce = kernels::TapSpec::Reduce::kMax},
-          .rows = {.which = Which::kEven, .n = c_.rows, .queries = true, .norms = true}};
+      needs.replay = RepeatPrompt(c_.chunk);
+      needs.replay.taps = {.column_max = true, .reduce = kernels::TapSpec::Reduce::kMax};
+      needs.replay.rows = {.which = Which::kEven, .n = c_.rows, .queries = true, .norms = true};
     }
     return needs;
   }

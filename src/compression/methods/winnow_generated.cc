@@ -76,7 +76,7 @@ void GeneratedEntries::Decide(const LayerCall& call, PlanList& plans) const {
     const int64_t n = call.n_slots(head);
     const std::span<Half> scores = call.half_column(head, score_column_);
     const std::span<const Slot> order = call.order(head);
-    const std::vector<float>& weights = call.taps.column_max[static_cast<size_t>(head)];
+    const std::vector<float>& weights = call.taps->column_max[static_cast<size_t>(head)];
     for (int64_t rank = 0; rank < n - c_.recent; ++rank) {
       const auto slot = static_cast<size_t>(order[static_cast<size_t>(rank)]);
       if (weights[slot] > scores[slot]) scores[slot] = weights[slot];

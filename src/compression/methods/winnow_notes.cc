@@ -71,7 +71,7 @@ void TakeReplay(const LayerCall& call, int bias_column) {
     for (int64_t& n : n_visible.back()) n -= n_before;
     std::vector<float>& scores = notes.scores[first_head + at];
     scores.resize(static_cast<size_t>(n_before), 0);
-    const std::vector<float>& largest = call.taps.column_max[at];
+    const std::vector<float>& largest = call.taps->column_max[at];
     const std::span<const Slot> order = call.order(head);
     for (size_t rank = 0; rank < scores.size(); ++rank) {
       scores[rank] = std::max(scores[rank], largest[static_cast<size_t>(order[rank])]);

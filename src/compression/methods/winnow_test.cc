@@ -64,7 +64,7 @@ class WinnowTest : public ::testing::Test {
   WinnowTest() : profiles_(kLayers, kHeads) {
     for (const EntryOrder order : {EntryOrder::kReplay, EntryOrder::kWindow}) {
       for (int i = 0; i < kAll; ++i) {
-        profiles_.Of(order).Set(i / kHeads, i % kHeads, MakeProfile(order, i));
+        profiles_.For(order).Set(i / kHeads, i % kHeads, MakeProfile(order, i));
       }
     }
   }

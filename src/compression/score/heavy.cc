@@ -33,7 +33,7 @@ class HeavyScorer final : public Scorer {
 
 void ObserveHeavy(const LayerCall& call, int kv_head) {
   const std::span<double> sums = call.column(kv_head, 0);
-  const std::vector<double>& added = call.taps.column_sums[static_cast<size_t>(kv_head)];
+  const std::vector<double>& added = call.taps->column_sums[static_cast<size_t>(kv_head)];
   for (size_t slot = 0; slot < sums.size(); ++slot) sums[slot] += added[slot];
 }
 

@@ -32,7 +32,7 @@ class HistoryScorer final : public Scorer {
 
   // The history is a ring of rows; of each, an entry keeps one bit: whether the row passed it over.
   void Observe(const LayerCall& call) const override {
-    const int n_rows = std::min(call.taps.n_last_rows, c_.window);
+    const int n_rows = std::min(call.taps->n_last_rows, c_.window);
     double& next_row = call.layer_number(kNextRow);
     const int begin = static_cast<int>(CountFrom(next_row) % c_.window);
     for (int head = 0; head < call.n_kv_heads(); ++head) {
@@ -41,7 +41,7 @@ class HistoryScorer final : public Scorer {
         const int place = (begin + i) % c_.window;
         const uint64_t bit = uint64_t{1} << (place % kRowsPerColumn);
         const std::span<double> column = call.column(head, place / kRowsPerColumn);
-        const std::span<const float> row = call.last_row(head, call.taps.n_last_rows - n_rows + i);
+        const std::span<const float> row = call.last_row(head, call.taps->n_last_rows - n_rows + i);
         // Entries newer than the row's query are not visible to it.
         const size_t n_visible = order.size() - static_cast<size_t>(n_rows - 1 - i);
         const double low = 1 / static_cast<double>(n_visible);

@@ -28,14 +28,14 @@ class LastMeanScorer final : public Scorer {
       if (!votes && head != kv_head) continue;
       ++n_voters;
       const std::span<const Slot> order = call.order(head);
-      const std::vector<double>& sums = call.taps.last_sums[static_cast<size_t>(head)];
+      const std::vector<double>& sums = call.taps->last_sums[static_cast<size_t>(head)];
       for (size_t i = 0; i < out.size(); ++i) {
         out[i] += sums[static_cast<size_t>(order[static_cast<size_t>(region.begin) + i])];
       }
     }
     for (size_t i = 0; i < out.size(); ++i) {
       const int64_t n_not_older = n_slots - region.begin - static_cast<int64_t>(i);
-      const int64_t n_seeing = std::min<int64_t>(call.taps.n_last_sums, n_not_older);
+      const int64_t n_seeing = std::min<int64_t>(call.taps->n_last_sums, n_not_older);
       out[i] /= static_cast<double>(n_voters * n_seeing);
     }
   }

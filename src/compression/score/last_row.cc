@@ -24,14 +24,14 @@ class LastRowScorer final : public Scorer {
              std::span<double> out) const override {
     std::fill(out.begin(), out.end(), 0.0);
     int n_voters = 0;
-    const int n_rows = std::min(call.taps.n_last_rows, c_.queries);
+    const int n_rows = std::min(call.taps->n_last_rows, c_.queries);
     for (int head = 0; head < call.n_kv_heads(); ++head) {
       // Heads of other lengths (of budgets per head) hold other entries: they have no say.
       const bool votes = c_.per_layer && call.n_slots(head) == call.n_slots(kv_head);
       if (!votes && head != kv_head) continue;
       ++n_voters;
       const std::span<const Slot> order = call.order(head);
-      for (int row = call.taps.n_last_rows - n_rows; row < call.taps.n_last_rows; ++row) {
+      for (int row = call.taps->n_last_rows - n_rows; row < call.taps->n_last_rows; ++row) {
         const std::span<const float> weights = call.last_row(head, row);
         for (size_t i = 0; i < out.size(); ++i) {
           out[i] += weights[static_cast<size_t>(order[static_cast<size_t>(region.begin) + i])];

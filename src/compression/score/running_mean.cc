@@ -31,7 +31,7 @@ class RunningMeanScorer final : public Scorer {
     double& n_queries = call.layer_number(kQueries);
     const int64_t n_counted = Counted(call);
     for (int head = 0; head < call.n_kv_heads(); ++head) {
-      if (call.taps.column_sums.empty()) {
+      if (call.taps->column_sums.empty()) {
         AddRows(call, head, n_counted);
       } else {
         AddSums(call, head);
@@ -65,16 +65,16 @@ class RunningMeanScorer final : public Scorer {
   // Queries of the call that count: the last ones.
   int64_t Counted(const LayerCall& call) const {
     if (call.phase == Phase::kDecode || c_.prompt_queries == 0) return call.n_new;
-    return std::min<int64_t>(call.taps.n_last_rows,
+    return std::min<int64_t>(call.taps->n_last_rows,
                              BlockUnder(call.budget, c_.prompt_sinks, c_.prompt_queries));
   }
 
   void AddRows(const LayerCall& call, int head, int64_t n_rows) const {
     const std::span<double> sums = call.column(head, kSum);
     const int64_t n_slots = call.n_slots(head);
-    for (int64_t row = call.taps.n_last_rows - n_rows; row < call.taps.n_last_rows; ++row) {
+    for (int64_t row = call.taps->n_last_rows - n_rows; row < call.taps->n_last_rows; ++row) {
       const std::span<const float> weights = call.last_row(head, static_cast<int>(row));
-      const auto n_seen = static_cast<double>(n_slots - call.taps.n_last_rows + row + 1);
+      const auto n_seen = static_cast<double>(n_slots - call.taps->n_last_rows + row + 1);
       const double factor = c_.criterion == Criterion::kPosition ? n_seen : 1;
       for (size_t slot = 0; slot < sums.size(); ++slot) sums[slot] += factor * weights[slot];
     }
@@ -82,7 +82,7 @@ class RunningMeanScorer final : public Scorer {
 
   void AddSums(const LayerCall& call, int head) const {
     const std::span<double> sums = call.column(head, kSum);
-    const std::vector<double>& added = call.taps.column_sums[static_cast<size_t>(head)];
+    const std::vector<double>& added = call.taps->column_sums[static_cast<size_t>(head)];
     if (c_.criterion != Criterion::kPosition) {
       for (size_t slot = 0; slot < sums.size(); ++slot) sums[slot] += added[slot];
       return;

@@ -20,14 +20,14 @@ class WindowScorer final : public Scorer {
   }
   int n_rows_summed(const LayerCall& call) const override {
     return static_cast<int>(
-        std::min<int64_t>(call.taps.n_last_rows, WindowUnder(call.budget, c_.window)));
+        std::min<int64_t>(call.taps->n_last_rows, WindowUnder(call.budget, c_.window)));
   }
   void Score(const LayerCall& call, int kv_head, Region region,
              std::span<double> out) const override {
     std::fill(out.begin(), out.end(), 0.0);
     const std::span<const Slot> order = call.order(kv_head);
     const int n_rows = n_rows_summed(call);
-    for (int row = call.taps.n_last_rows - n_rows; row < call.taps.n_last_rows; ++row) {
+    for (int row = call.taps->n_last_rows - n_rows; row < call.taps->n_last_rows; ++row) {
       if (c_.prefix_softmax) {
         AddPrefixSums(call, kv_head, row, region, out);
         continue;

@@ -41,8 +41,8 @@ class GateSelector final : public Selector {
         Add(call, head, weights, weights, [](float weight) { return double{weight} * weight; });
       } else {
         const auto at = static_cast<size_t>(head);
-        Add(call, head, std::span<const double>(call.taps.column_sums[at]),
-            std::span<const double>(call.taps.square_sums[at]), [](double sum) { return sum; });
+        Add(call, head, std::span<const double>(call.taps->column_sums[at]),
+            std::span<const double>(call.taps->square_sums[at]), [](double sum) { return sum; });
       }
       // An entry of the call is seen by its own query and those after it.
       const std::span<double> unseen = call.column(head, kUnseen);

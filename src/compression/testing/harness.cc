@@ -255,7 +255,7 @@ LayerCall Harness::MakeCall(Phase phase, int layer, const kernels::Taps& taps) {
           .cache = *cache_,
           .state = cache::StateView(*cache_),
           .scratch = scratch_,
-          .taps = taps,
+          .taps = &taps,
           .phase = phase,
           .layer = layer,
           .n_layers = config_.n_layers,

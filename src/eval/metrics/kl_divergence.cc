@@ -8,8 +8,8 @@
 
 namespace winnow::eval {
 
-RowComparison RowComparison::Of(std::span<const float> logits,
-                                std::span<const float> base_log_probs, int32_t next) {
+RowComparison RowComparison::Make(std::span<const float> logits,
+                                  std::span<const float> base_log_probs, int32_t next) {
   WINNOW_CHECK(logits.size() == base_log_probs.size());
   constexpr float kMin = -16;
   constexpr float kStep = 16.0f / 65535;  // of files of log-probabilities

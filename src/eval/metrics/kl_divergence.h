@@ -20,8 +20,8 @@ struct RowComparison {
   // Terms of the reference below e^-16 are left out, as llama-perplexity does: its files do not
   // tell them apart.
   //   logits, base_log_probs  [vocabulary]
-  static RowComparison Of(std::span<const float> logits, std::span<const float> base_log_probs,
-                          int32_t next);
+  static RowComparison Make(std::span<const float> logits, std::span<const float> base_log_probs,
+                            int32_t next);
 };
 
 // The comparison of two runs over a text.

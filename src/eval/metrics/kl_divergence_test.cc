@@ -20,7 +20,7 @@ TEST(RowComparison, ByHand) {
   // Reference {1/2, 1/4, 1/4}, this run {1/4, 1/2, 1/4}: KL = 1/2 ln 2 - 1/4 ln 2 = 1/4 ln 2.
   std::vector<float> logits = LogProbabilities({0.25, 0.5, 0.25});
   for (float& logit : logits) logit += 3;  // logits need no normalisation
-  const RowComparison row = RowComparison::Of(logits, LogProbabilities({0.5, 0.25, 0.25}), 0);
+  const RowComparison row = RowComparison::Make(logits, LogProbabilities({0.5, 0.25, 0.25}), 0);
   EXPECT_NEAR(row.kld, 0.25 * std::log(2.0), 1e-6);
   EXPECT_NEAR(row.nll, std::log(4.0), 1e-6);
   EXPECT_NEAR(row.nll_base, std::log(2.0), 1e-6);
@@ -33,12 +33,12 @@ TEST(RowComparison, TheSameLogitsAreAtZero) {
   for (int i = 0; i < 1000; ++i) logits[i] = static_cast<float>(std::sin(i * i)) * 7;
   std::vector<float> base(logits.size());
   LogSoftmax(logits, base);
-  EXPECT_EQ(RowComparison::Of(logits, base, 3).kld, 0);
+  EXPECT_EQ(RowComparison::Make(logits, base, 3).kld, 0);
 }
 
 TEST(RowComparison, AgainstItselfIsZero) {
   const std::vector<float> logs = LogProbabilities({0.7, 0.2, 0.1});
-  const RowComparison row = RowComparison::Of(logs, logs, 2);
+  const RowComparison row = RowComparison::Make(logs, logs, 2);
   EXPECT_NEAR(row.kld, 0, 1e-7);
   EXPECT_NEAR(row.p_difference, 0, 1e-7);
   EXPECT_TRUE(row.same_top);
@@ -48,10 +48,10 @@ TEST(RowComparison, AgainstItselfIsZero) {
 TEST(KlDivergence, WhatAFileCannotTellDoesNotMoveTheRatio) {
   const std::vector<float> base = {-1e-7f, -15, -16};
   const std::vector<float> logits = {0, -15, -25};
-  const RowComparison row = RowComparison::Of(logits, base, 2);
+  const RowComparison row = RowComparison::Make(logits, base, 2);
   EXPECT_TRUE(row.clipped);
-  EXPECT_FALSE(RowComparison::Of(logits, base, 1).clipped);
-  EXPECT_FALSE(RowComparison::Of(logits, std::vector<float>{-0.1f, -3, -9}, 2).clipped);
+  EXPECT_FALSE(RowComparison::Make(logits, base, 1).clipped);
+  EXPECT_FALSE(RowComparison::Make(logits, std::vector<float>{-0.1f, -3, -9}, 2).clipped);
   KlDivergence total;
   total.Add(row);
   EXPECT_EQ(total.log_ratio().mean(), 0);
@@ -59,13 +59,13 @@ TEST(KlDivergence, WhatAFileCannotTellDoesNotMoveTheRatio) {
   EXPECT_NEAR(total.nll().mean(), 25, 1e-5);
   // More likely here than the file can say there: a bound.
   total = {};
-  total.Add(RowComparison::Of(std::vector<float>{0, -15, -10}, base, 2));
+  total.Add(RowComparison::Make(std::vector<float>{0, -15, -10}, base, 2));
   EXPECT_NEAR(total.log_ratio().mean(), -6, 1e-3);
 }
 
 TEST(KlDivergence, NanIsSortedAboveNumbersAndIsNoAgreement) {
   const RowComparison row =
-      RowComparison::Of(std::vector<float>{std::nanf(""), 1}, LogProbabilities({0.5, 0.5}), 0);
+      RowComparison::Make(std::vector<float>{std::nanf(""), 1}, LogProbabilities({0.5, 0.5}), 0);
   EXPECT_TRUE(std::isnan(row.kld));
   EXPECT_FALSE(row.same_top);
   KlDivergence total;

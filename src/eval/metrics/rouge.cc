@@ -17,7 +17,7 @@ using Sentence = std::vector<int>;  // numbers of words
 // Gives the same word the same number.
 class Numbering {
  public:
-  int Of(const std::string& word) {
+  int Number(const std::string& word) {
     return numbers_.try_emplace(word, static_cast<int>(numbers_.size())).first->second;
   }
 
@@ -30,9 +30,9 @@ std::vector<Sentence> Sentences(std::string_view text, Numbering& numbering) {
   for (const std::string& piece : Split(text, '.')) {
     if (piece.empty()) continue;
     Sentence& sentence = sentences.emplace_back();
-    for (const std::string& word : Words(piece)) sentence.push_back(numbering.Of(word));
+    for (const std::string& word : Words(piece)) sentence.push_back(numbering.Number(word));
     // White space alone is a sentence of one empty word.
-    if (sentence.empty()) sentence.push_back(numbering.Of(""));
+    if (sentence.empty()) sentence.push_back(numbering.Number(""));
   }
   return sentences;
 }

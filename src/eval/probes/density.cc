@@ -69,12 +69,12 @@ Result<std::optional<Findings>> ProbeDensity(const ProbeTask& task) {
   std::vector<double> variances(static_cast<size_t>(n_layers), 0);
   const auto look = [&](const compression::LayerCall& call) {
     double sum = 0;
-    for (const std::vector<double>& of_head : call.taps.column_sums) sum += Variance(of_head);
+    for (const std::vector<double>& of_head : call.taps->column_sums) sum += Variance(of_head);
     variances[static_cast<size_t>(call.layer)] +=
         sum / n_heads / static_cast<double>(task.samples.size());
     Map& map = maps[static_cast<size_t>(call.layer)];
     for (int head = 0; head < n_heads; ++head) {
-      for (int query = 0; query < call.taps.n_last_rows; ++query) {
+      for (int query = 0; query < call.taps->n_last_rows; ++query) {
         const std::span<const float> row = call.last_row(head, query);
         for (int64_t token = 0; token <= query; ++token) {
           map.Add(query, token, row[static_cast<size_t>(token)]);

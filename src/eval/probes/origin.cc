@@ -28,8 +28,8 @@ struct Origins {
 
 // Of one KV head, its `n_keep` best entries with the window among them.
 Origins FindOrigins(const compression::LayerCall& call, int head, int64_t n_keep, int64_t window) {
-  const std::vector<double>& global = call.taps.column_sums[static_cast<size_t>(head)];
-  const std::vector<double>& local = call.taps.last_sums[static_cast<size_t>(head)];
+  const std::vector<double>& global = call.taps->column_sums[static_cast<size_t>(head)];
+  const std::vector<double>& local = call.taps->last_sums[static_cast<size_t>(head)];
   const double factor =
       compression::Fraction(std::accumulate(local.begin(), local.end(), 0.0),
                             std::accumulate(global.begin(), global.end(), 0.0), 0);

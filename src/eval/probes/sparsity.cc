@@ -21,9 +21,9 @@ constexpr int kBins = 40;
 
 // max(f * global, local), f so that both have the same sum [methods of EMS].
 std::vector<double> GlobalLocal(const compression::LayerCall& call, int head) {
-  const std::vector<double>& global = call.taps.column_sums[static_cast<size_t>(head)];
+  const std::vector<double>& global = call.taps->column_sums[static_cast<size_t>(head)];
   std::vector<double> local(global.size(), 0);
-  for (int row = 0; row < call.taps.n_last_rows; ++row) {
+  for (int row = 0; row < call.taps->n_last_rows; ++row) {
     const std::span<const float> weights = call.last_row(head, row);
     for (size_t i = 0; i < local.size(); ++i) local[i] += weights[i];
   }

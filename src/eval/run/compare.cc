@@ -154,7 +154,7 @@ class Comparison {
         if (session.room() == 0) break;
         WINNOW_TRY(session.Decode(base.tokens[i - 1]));
       }
-      const auto row = RowComparison::Of(session.logits(), base.log_probs[i], base.tokens[i]);
+      const auto row = RowComparison::Make(session.logits(), base.log_probs[i], base.tokens[i]);
       answer.against_full.Add(row);
       cache.against_full.Add(row);
       if (!KeepGoing()) return false;

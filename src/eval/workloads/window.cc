@@ -203,7 +203,8 @@ class WindowWorkload final : public Workload {
       WINNOW_ASSIGN(const auto base, FullLogProbs(run_context, row, full));
       WINNOW_ASSIGN(const auto logits, own.Row(row));
       if (!has_prompt && divergence.kld().count() == 0) MeasureCache(own.session(), outcome);
-      divergence.Add(RowComparison::Of(logits, base, window_.tokens[static_cast<size_t>(row) + 1]));
+      divergence.Add(
+          RowComparison::Make(logits, base, window_.tokens[static_cast<size_t>(row) + 1]));
       const double done = static_cast<double>(row) / static_cast<double>(n_tokens);
       if (!run_context.KeepGoing(kReading + (1 - kReading) * done)) {
         return Outcome{.stopped = true};

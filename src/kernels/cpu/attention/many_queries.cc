@@ -69,7 +69,7 @@ class ColumnSums {
     ReserveParts(call.scratch.kept, thread_floats_, call.pool.n_threads());
   }
 
-  BlockSums Of(int thread) const {
+  BlockSums For(int thread) const {
     const TapSpec::Reduce reduce = call_.a.taps.reduce;
     float* kept = ScratchPart(call_.scratch.kept, thread_floats_, thread);
     return {.n_lists = static_cast<int>(call_.ListsPerHead()),
@@ -202,7 +202,7 @@ void AttendManyQueries(const Call& call, const PrefillKernels& kernels,
     const Partial p =
         merge ? partials.At(head, part, row)
               : Partial{.max = max + head * n_rows + row, .sum = sum + head * n_rows + row};
-    const BlockSums sums = columns ? columns->Of(thread) : BlockSums{};
+    const BlockSums sums = columns ? columns->For(thread) : BlockSums{};
     kernels.attend_block(shape, {.q = call.Queries(head),
                                  .q_stride = a.q_stride,
                                  .keys = store.keys,
