@@ -197,18 +197,6 @@ bool Compressor::DecideSome(cache::Cache& cache) {
   return compression::DecideSomeAndApply(*options_.method, cache, call, plans_, MakeHooks(cache));
 }
 
-void Compressor::DecideCopy(cache::Cache& copy, int64_t budget) {
-  const kernels::Taps none;
-  compression::LayerCall call = MakeCall(copy, none);
-  const std::unique_ptr<compression::Memory> memory = call_.memory ? call_.memory->Copy() : nullptr;
-  call.layer = call.n_layers - 1;
-  call.budget = budget;
-  call.n_protected = Protected(budget);
-  call.memory = memory.get();
-  call.on_error_curve = nullptr;
-  compression::DecideAllAndApply(*options_.method, copy, call, plans_);
-}
-
 void Compressor::ChangeBudget(int64_t budget) {
   progress_.budget = budget;
   call_.n_protected = Protected(budget);

@@ -95,10 +95,7 @@ class Compressor {
   // After a prefill call and its replay, before EndCall: the method decides about all layers, if it
   // does so at the end, in pieces. Whether this was the last one.
   bool DecideSome(cache::Cache& cache);
-  // Of a prefill call that has not decided at the end yet: decides about a copy of its cache, as if
-  // the budget were another.
-  void DecideCopy(cache::Cache& copy, int64_t budget);
-  // Such a call gets another budget.
+  // A prefill call that has not decided at the end yet gets another budget.
   void ChangeBudget(int64_t budget);
   // Goes on with such a call of another compressor, under another budget. copy: of its cache.
   void ContinueCall(const Compressor& other, const cache::Cache& copy, int64_t budget);

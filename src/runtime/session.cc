@@ -158,6 +158,18 @@ Result<std::unique_ptr<Session>> Session::ForkWith(const SessionOptions& options
   return fork;
 }
 
+Result<std::unique_ptr<Session>> Session::ForkDecided(int64_t budget,
+                                                      std::span<const TokenId> prompt,
+                                                      const SessionOptions& options) const {
+  WINNOW_ASSIGN(std::unique_ptr<Session> fork, ForkWith(options));
+  Data& data = *fork->data_;
+  data.compressor.ContinueCall(data_->compressor, *data.cache, budget);
+  while (!data.compressor.DecideSome(*data.cache)) {
+  }
+  WINNOW_TRY(data.EndCall(prompt, compression::Phase::kPrefill));
+  return fork;
+}
+
 CompressionProgress Session::progress() const { return data_->compressor.progress(); }
 
 Result<void> Session::Restore(std::span<const TokenId> tokens, std::span<const float> logits,

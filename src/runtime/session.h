@@ -148,6 +148,10 @@ class Session {
   Result<bool> PrefillToQuality(std::span<const TokenId> tokens, const PrefillOptions& options);
   Result<bool> SearchBeforeDecision(std::span<const TokenId> tokens, const PrefillOptions& options);
   Result<bool> SearchByReading(std::span<const TokenId> tokens, const PrefillOptions& options);
+  // Of a session whose prompt was read up to the decision (Prefill::RunToDecision): one that holds
+  // the prompt as if it had been read under this budget, slots per KV head. Error: memory refused.
+  Result<std::unique_ptr<Session>> ForkDecided(int64_t budget, std::span<const TokenId> prompt,
+                                               const SessionOptions& options) const;
   // The caches must be alike.
   Result<std::unique_ptr<Session>> ForkWith(const SessionOptions& options) const;
   // Takes the full cache, which is in nobody's way afterwards.

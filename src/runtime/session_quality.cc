@@ -16,6 +16,14 @@ constexpr double kReadFull = 0.3;
 constexpr double kTry = 0.15;
 constexpr double kAllTried = 0.95;
 
+// Nobody is told of what is only tried.
+SessionOptions TrialOptions(SessionOptions options) {
+  options.compression.on_plan = {};
+  options.compression.on_error_curve = {};
+  options.on_projections = {};
+  return options;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::CopyWithoutMethod(std::span<const TokenId> added) const {
@@ -67,8 +75,9 @@ Result<bool> Session::SearchBeforeDecision(std::span<const TokenId> tokens,
   WINNOW_ASSIGN(QualitySearch search, BeginSearch(std::move(full), tokens));
   while (const std::optional<int64_t> budget = search.next()) {
     if (!goes_on(std::min(kAllTried, kReadFull + kTry * search.n_tried()))) return false;
-    WINNOW_ASSIGN(const std::unique_ptr<Session> compressed, CopyWithoutMethod(tokens));
-    data.compressor.DecideCopy(*compressed->data_->cache, *budget);
+    WINNOW_ASSIGN(const std::unique_ptr<Session> decided,
+                  ForkDecided(*budget, tokens, TrialOptions(data.options)));
+    WINNOW_ASSIGN(const std::unique_ptr<Session> compressed, decided->CopyWithoutMethod({}));
     WINNOW_TRY(search.Try(*compressed));
   }
   data.quality = search.found();
@@ -94,11 +103,7 @@ Result<bool> Session::SearchByReading(std::span<const TokenId> tokens,
   WINNOW_ASSIGN(const bool read, full->Prefill(tokens, reading));
   if (!read) return false;
   WINNOW_ASSIGN(QualitySearch search, BeginSearch(std::move(full), tokens));
-  // Nobody is told of what is only tried.
-  SessionOptions trial_options = data.options;
-  trial_options.compression.on_plan = {};
-  trial_options.compression.on_error_curve = {};
-  trial_options.on_projections = {};
+  const SessionOptions trial_options = TrialOptions(data.options);
   while (const std::optional<int64_t> budget = search.next()) {
     begin = std::min(kAllTried - kTry, kReadFull / 2 + kTry * search.n_tried());
     share = kTry;

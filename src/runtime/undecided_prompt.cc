@@ -46,13 +46,7 @@ Result<std::unique_ptr<Session>> UndecidedPrompt::Compress(int64_t budget) const
                budget < std::ssize(tokens_));
   SessionOptions options = session_->options();
   options.compression.size = budget;
-  WINNOW_ASSIGN(std::unique_ptr<Session> compressed, session_->ForkWith(options));
-  Session::Data& data = *compressed->data_;
-  data.compressor.ContinueCall(session_->data_->compressor, *data.cache, budget);
-  while (!data.compressor.DecideSome(*data.cache)) {
-  }
-  WINNOW_TRY(data.EndCall(tokens_, compression::Phase::kPrefill));
-  return compressed;
+  return session_->ForkDecided(budget, tokens_, options);
 }
 
 }  // namespace winnow::runtime
