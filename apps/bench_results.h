@@ -8,7 +8,7 @@
 #include "method_list.h"
 #include "options.h"
 #include "report/record.h"
-#include "runtime/batch_memory.h"
+#include "runtime/session/batch_memory.h"
 
 // What `bench` was asked and what it prints.
 namespace winnow::apps {

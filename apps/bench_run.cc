@@ -6,7 +6,7 @@
 
 #include "eval/run/batch_run.h"
 #include "kv_flags.h"
-#include "runtime/repeat_entries.h"
+#include "runtime/session/repeat_entries.h"
 
 namespace winnow::apps {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 #include "base/rng.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 // The measurements of `bench`.
 namespace winnow::apps {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "flags.h"
-#include "runtime/sampler.h"
+#include "runtime/generate/sampler.h"
 #include "statistics.h"
 #include "text_input.h"
 #include "transcript.h"

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "runtime/compression_settings.h"
+#include "runtime/budget/compression_settings.h"
 
 namespace winnow::apps {
 namespace {

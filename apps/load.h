@@ -9,7 +9,7 @@
 #include "options.h"
 #include "plan_trace.h"
 #include "runtime/engine.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 #include "winnow/model.h"
 #include "winnow/session.h"
 

@@ -7,7 +7,7 @@
 #include "eval/run/equal_bytes.h"
 #include "flags.h"
 #include "kv_flags.h"
-#include "runtime/compressor.h"
+#include "runtime/budget/compressor.h"
 
 // Several methods, under several budgets, in one command line.
 namespace winnow::apps {

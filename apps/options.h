@@ -13,8 +13,8 @@
 #include "kv_flags.h"
 #include "model_file.h"
 #include "runtime/engine.h"
-#include "runtime/sampler.h"
-#include "runtime/session.h"
+#include "runtime/generate/sampler.h"
+#include "runtime/session/session.h"
 #include "winnow/model.h"
 #include "winnow/sampling.h"
 

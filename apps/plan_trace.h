@@ -7,7 +7,7 @@
 #include "base/output_file.h"
 #include "base/result.h"
 #include "cache/plan.h"
-#include "runtime/compressor.h"
+#include "runtime/budget/compressor.h"
 
 namespace winnow::apps {
 

@@ -8,7 +8,7 @@
 #include "chat/prompt_writer.h"
 #include "flags.h"
 #include "options.h"
-#include "runtime/scheduler_types.h"
+#include "runtime/scheduler/scheduler_types.h"
 #include "server/http/http_options.h"
 #include "server/openai/options.h"
 

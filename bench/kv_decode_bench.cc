@@ -30,7 +30,7 @@
 #include "base/rng.h"
 #include "compression/registry.h"
 #include "runtime/engine.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 namespace winnow {
 namespace {

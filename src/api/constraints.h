@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "runtime/constraint.h"
+#include "runtime/generate/constraint.h"
 #include "tokenizer/tokenizer.h"
 
 namespace winnow::api {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "compression/registry.h"
-#include "runtime/compression_settings.h"
+#include "runtime/budget/compression_settings.h"
 #include "winnow/compression.h"
 
 namespace winnow {

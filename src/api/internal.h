@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "cache/plan.h"
-#include "runtime/compressor.h"
+#include "runtime/budget/compressor.h"
 #include "runtime/engine.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 #include "winnow/model.h"
 #include "winnow/session.h"
 

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "gguf/file_type.h"
 #include "kernels/overflow.h"
-#include "runtime/session_file.h"
+#include "runtime/store/session_file.h"
 
 namespace winnow {
 namespace {

@@ -11,7 +11,7 @@
 #include "api/impl.h"
 #include "base/log.h"
 #include "runtime/engine.h"
-#include "runtime/scheduler.h"
+#include "runtime/scheduler/scheduler.h"
 
 namespace winnow {
 namespace {

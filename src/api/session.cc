@@ -10,10 +10,9 @@
 #include "api/convert.h"
 #include "api/impl.h"
 #include "base/log_sum_exp.h"
-#include "compression/question.h"
-#include "runtime/generate.h"
-#include "runtime/score.h"
-#include "runtime/session_file.h"
+#include "runtime/generate/generate.h"
+#include "runtime/generate/score.h"
+#include "runtime/store/session_file.h"
 
 namespace winnow {
 namespace {
@@ -59,7 +58,7 @@ void Session::Impl::NoReplayWarning(int64_t n_before) const {
 
 void Session::Impl::NoQuestionWarning() {
   const compression::MethodPtr& method = session->compression().method;
-  if (has_warned || !on_warning || !method || !compression::ChoosesByTheQuestion(*method)) return;
+  if (has_warned || !on_warning || !method || !method->needs_question()) return;
   has_warned = true;
   on_warning(method->traits().spec +
              " chooses by what the end of the prompt attends to: what is appended is compressed "
@@ -266,7 +265,7 @@ SessionInfo Session::info() const {
       .rotated_keys = cache.hadamard_keys,
       .reassigns_positions = cache.storage.positions != cache::PositionMode::kOriginal &&
                              cache.storage.positions != cache::PositionMode::kText,
-      .needs_question = method && compression::ChoosesByTheQuestion(*method)};
+      .needs_question = method && method->needs_question()};
   info.scores_prompts = runtime::ScoresPrompts(session.compression());
   info.attended_share = session.attended_share();
   if (const std::optional<runtime::QualityFound>& found = session.quality()) {

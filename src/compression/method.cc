@@ -12,6 +12,11 @@ int64_t MaxTextTokens(const std::string& text) {
   return static_cast<int64_t>(text.size()) + (kSpaceBytes - 1) * n_spaces + kSpaceBytes;
 }
 
+// With a replay the last rows of the prompt are what is left where there is no room for one.
+bool ReadsLastRows(const Needs& needs) {
+  return needs.prompt_rows.which == attention::RowSpec::Which::kLast && !needs.replay.any();
+}
+
 }  // namespace
 
 int64_t ReplaySpec::MaxTokens(int64_t n) const {
@@ -30,8 +35,13 @@ Plan& PlanList::Add(int layer, int n_kv_heads) {
 
 bool Method::query_dependent() const {
   const Needs all = needs();
-  return all.prefill.any() || all.decode.any() || all.last_sums_share > 0 ||
-         all.asks_the_last_rows();
+  return all.prefill.any() || all.decode.any() || all.last_sums_share > 0 || ReadsLastRows(all);
+}
+
+bool Method::needs_question() const {
+  const Needs all = needs();
+  return traits().decisions.Evicts(Phase::kPrefill) &&
+         (all.prefill.last_rows > 0 || all.prefill.last_sums > 0 || ReadsLastRows(all));
 }
 
 int64_t Method::MaxSlots(int64_t budget, int64_t n) const {

@@ -61,11 +61,6 @@ struct Needs {
   attention::RowSpec prompt_rows = {};  // of prefill calls
   ReplaySpec replay = {};
   bool error_profiles = false;  // LayerCall::profiles
-  // Whether the end of a prompt, where a question stands, decides by its rows; where a replay asks
-  // instead they are what is left without room for one.
-  bool asks_the_last_rows() const {
-    return prompt_rows.which == attention::RowSpec::Which::kLast && !replay.any();
-  }
   bool operator==(const Needs&) const = default;
 };
 
@@ -219,6 +214,9 @@ class Method {
   // Capability: what stays of a text depends on the queries of its tokens, the last ones above all
   // (attention weights). What was kept for one question then serves another one worse.
   bool query_dependent() const;
+  // Capability: of a prompt the last tokens decide, by what they attend to. Of a document that is
+  // read alone then stays what its end asks for, not what will be asked about it.
+  bool needs_question() const;
 
   // Runs after the attention of every layer in every call, layer by layer: updates the state, and
   // adds the plans that bring the cache (this layer, or layers before it: shrink only) to its size.

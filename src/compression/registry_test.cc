@@ -6,8 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "compression/question.h"
-
 namespace winnow::compression {
 namespace {
 
@@ -60,7 +58,7 @@ TEST(RegistryTest, ParametersAreChecked) {
 TEST(RegistryTest, WhatChoosesByTheQuestionSaysSo) {
   const auto chooses = [](const char* spec) {
     const MethodPtr method = MakeMethod(spec).value();
-    return std::pair(ChoosesByTheQuestion(*method), method->query_dependent());
+    return std::pair(method->needs_question(), method->query_dependent());
   };
   EXPECT_EQ(chooses("winnow:queries=window"), std::pair(true, true));
   EXPECT_EQ(chooses("winnow"), std::pair(false, false));

@@ -33,7 +33,7 @@ struct RopeParameters {
 };
 
 // What may differ from layer to layer. The cache is laid out and every product is computed with a
-// layer's own numbers; compression methods need layers of equal heads (runtime/session.cc).
+// layer's own numbers; compression methods need layers of equal heads (runtime/session/session.cc).
 struct LayerSpec {
   int n_heads = 0;
   int n_kv_heads = 0;

@@ -8,7 +8,7 @@
 #include "base/result.h"
 #include "kernels/ops.h"
 #include "replay/recording.h"
-#include "runtime/compressor.h"
+#include "runtime/budget/compressor.h"
 
 namespace winnow::replay {
 

@@ -42,7 +42,7 @@ Result<std::string> ReadProfile(const std::string& path) {
 }  // namespace
 
 // The order matters: what is below borrows from what is above.
-constexpr int64_t kClaimed = -1;
+constexpr int64_t kStepClaimed = -1;
 
 struct Engine::Data {
   explicit Data(bool survives) : invariants(survives) {}
@@ -57,7 +57,7 @@ struct Engine::Data {
   std::once_flag hashed;
   std::string hash;
   std::atomic<int64_t> n_not_replayed = 0;
-  std::atomic<int64_t> n_calls = 0;  // kClaimed: a scheduler has the step
+  std::atomic<int64_t> n_calls = 0;  // kStepClaimed: a scheduler has the step
   Invariants invariants;
   std::string profile_path;
   std::string profile_text;
@@ -168,16 +168,16 @@ std::string NotReplayedText(int64_t n_tokens) {
 
 bool Engine::BeginCall() {
   int64_t n = data_->n_calls;
-  while (n != kClaimed && !data_->n_calls.compare_exchange_weak(n, n + 1)) continue;
-  return n != kClaimed;
+  while (n != kStepClaimed && !data_->n_calls.compare_exchange_weak(n, n + 1)) continue;
+  return n != kStepClaimed;
 }
 void Engine::EndCall() { --data_->n_calls; }
 bool Engine::ClaimStep() {
   int64_t none = 0;
-  return data_->n_calls.compare_exchange_strong(none, kClaimed);
+  return data_->n_calls.compare_exchange_strong(none, kStepClaimed);
 }
 void Engine::ReleaseStep() { data_->n_calls = 0; }
-bool Engine::step_claimed() const { return data_->n_calls == kClaimed; }
+bool Engine::step_claimed() const { return data_->n_calls == kStepClaimed; }
 int64_t Engine::n_not_replayed() const { return data_->n_not_replayed; }
 void Engine::CountNotReplayed(int64_t n_tokens) { data_->n_not_replayed += n_tokens; }
 

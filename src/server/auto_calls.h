@@ -9,7 +9,7 @@
 
 #include "chat/call_trigger.h"
 #include "grammar/grammar.h"
-#include "runtime/constraint.h"
+#include "runtime/generate/constraint.h"
 
 namespace winnow::server {
 

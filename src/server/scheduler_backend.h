@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "runtime/scheduler.h"
+#include "runtime/scheduler/scheduler.h"
 #include "server/openai/backend.h"
 
 namespace winnow::server {

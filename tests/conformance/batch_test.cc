@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "fixture.h"
-#include "runtime/batch.h"
-#include "runtime/batch_memory.h"
+#include "runtime/session/batch.h"
+#include "runtime/session/batch_memory.h"
 
 // A batch changes nothing for any of its sequences, whatever the others' methods are.
 namespace winnow::conformance {

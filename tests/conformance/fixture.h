@@ -13,7 +13,7 @@
 #include "compression/registry.h"
 #include "compression/testing/every_method.h"
 #include "runtime/engine.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 #include "runtime/testing/tiny_engine.h"
 
 // Sessions of tiny random models, and every registered method to run them with.

@@ -1,7 +1,7 @@
 #include <cstdio>
 
 #include "fixture.h"
-#include "runtime/session_file.h"
+#include "runtime/store/session_file.h"
 
 namespace winnow::conformance {
 namespace {

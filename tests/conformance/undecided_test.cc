@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "fixture.h"
-#include "runtime/undecided_prompt.h"
+#include "runtime/session/undecided_prompt.h"
 
 namespace winnow::conformance {
 namespace {

@@ -18,7 +18,7 @@
 #include "compression/registry.h"
 #include "model/testing/tiny_model.h"
 #include "runtime/engine.h"
-#include "runtime/session_file.h"
+#include "runtime/store/session_file.h"
 #include "temporary_folder.h"
 
 // Session files of every method, and their parts.

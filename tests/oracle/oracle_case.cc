@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/log_sum_exp.h"
 #include "runtime/engine.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 #include "safetensors_file.h"
 
 namespace winnow::oracle {

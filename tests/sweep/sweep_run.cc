@@ -9,8 +9,8 @@
 #include "base/rng.h"
 #include "compression/registry.h"
 #include "model/testing/tiny_model.h"
-#include "runtime/batch.h"
-#include "runtime/session.h"
+#include "runtime/session/batch.h"
+#include "runtime/session/session.h"
 
 namespace winnow::sweep {
 namespace {

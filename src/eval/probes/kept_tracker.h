@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "report/page/token_map.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 namespace winnow::eval {
 

@@ -12,7 +12,7 @@
 #include "eval/run/equal_bytes.h"
 #include "report/page/page.h"
 #include "report/record.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 // Analyses of a model's attention and of what methods keep: the measurements behind the papers'
 // pictures. One file each.

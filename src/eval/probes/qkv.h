@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 namespace winnow::eval {
 

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "eval/run/workload.h"
-#include "runtime/batch.h"
+#include "runtime/session/batch.h"
 
 namespace winnow::eval {
 namespace {

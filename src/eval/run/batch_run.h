@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "runtime/batch_memory.h"
-#include "runtime/session.h"
+#include "runtime/session/batch_memory.h"
+#include "runtime/session/session.h"
 
 // A static batch with a clock, as `winnow bench -B` and `winnow eval throughput` run it.
 namespace winnow::eval {

@@ -7,7 +7,7 @@
 
 #include "base/log_sum_exp.h"
 #include "eval/probes/kept_tracker.h"
-#include "runtime/logits.h"
+#include "runtime/generate/logits.h"
 
 namespace winnow::eval {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "eval/metrics/kl_divergence.h"
 #include "eval/run/equal_bytes.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 namespace winnow::eval {
 

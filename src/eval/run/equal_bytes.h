@@ -10,8 +10,8 @@
 
 #include "base/result.h"
 #include "eval/run/workload.h"
-#include "runtime/session.h"
-#include "runtime/undecided_prompt.h"
+#include "runtime/session/session.h"
+#include "runtime/session/undecided_prompt.h"
 
 // Methods compared at equal bytes: the same number of entries takes different numbers of bytes
 // under different methods.
@@ -63,7 +63,7 @@ class SizeSearch {
 };
 
 // What a method learnt of the prompt that it read last, for its next budget: of methods for which
-// that is the same for all budgets (runtime/undecided_prompt.h).
+// that is the same for all budgets (runtime/session/undecided_prompt.h).
 class LearntPrompt {
  public:
   // A session as if the prompt had been read under options.compression.size, which reads it only

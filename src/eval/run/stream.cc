@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/log_sum_exp.h"
-#include "runtime/score.h"
+#include "runtime/generate/score.h"
 
 namespace winnow::eval {
 namespace {

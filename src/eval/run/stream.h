@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 #include "base/statistics.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 namespace winnow::eval {
 

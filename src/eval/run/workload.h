@@ -10,7 +10,7 @@
 
 #include "base/result.h"
 #include "report/record.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 namespace winnow::eval {
 

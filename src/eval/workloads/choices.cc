@@ -4,7 +4,7 @@
 
 #include "base/log_sum_exp.h"
 #include "eval/run/equal_bytes.h"
-#include "runtime/logits.h"
+#include "runtime/generate/logits.h"
 
 namespace winnow::eval {
 namespace {

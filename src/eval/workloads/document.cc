@@ -8,7 +8,7 @@
 #include "eval/metrics/normalise.h"
 #include "eval/run/equal_bytes.h"
 #include "eval/run/prompt.h"
-#include "runtime/generate.h"
+#include "runtime/generate/generate.h"
 
 namespace winnow::eval {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "eval/run/equal_bytes.h"
-#include "runtime/generate.h"
+#include "runtime/generate/generate.h"
 
 namespace winnow::eval {
 namespace {

@@ -12,7 +12,7 @@
 #include "eval/run/equal_bytes.h"
 #include "eval/run/stream.h"
 #include "eval/run/text_windows.h"
-#include "runtime/score.h"
+#include "runtime/generate/score.h"
 
 namespace winnow::eval {
 namespace {

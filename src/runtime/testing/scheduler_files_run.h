@@ -13,9 +13,9 @@
 #include <variant>
 #include <vector>
 
-#include "runtime/batch_memory.h"
-#include "runtime/scheduler_memory.h"
-#include "runtime/session_file.h"
+#include "runtime/scheduler/scheduler_memory.h"
+#include "runtime/session/batch_memory.h"
+#include "runtime/store/session_file.h"
 #include "runtime/testing/scheduler_sessions_run.h"
 
 namespace winnow::runtime::testing {

@@ -13,7 +13,7 @@
 
 #include "base/log.h"
 #include "compression/registry.h"
-#include "runtime/scheduler.h"
+#include "runtime/scheduler/scheduler.h"
 #include "runtime/testing/tiny_engine.h"
 
 namespace winnow::runtime::testing {

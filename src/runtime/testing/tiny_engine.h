@@ -12,7 +12,7 @@
 #include "base/sanitizer.h"
 #include "model/testing/tiny_model.h"
 #include "runtime/engine.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 // For tests: engines on tiny random models with a vocabulary, and what is fed to them.
 namespace winnow::runtime::testing {

@@ -7,7 +7,7 @@
 
 #include "chat/answer_parser.h"
 #include "report/record.h"
-#include "runtime/scheduler_types.h"
+#include "runtime/scheduler/scheduler_types.h"
 #include "server/openai/generation_fields.h"
 #include "server/openai/prompts.h"
 

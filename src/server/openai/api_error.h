@@ -3,7 +3,7 @@
 #include <string>
 
 #include "report/record.h"
-#include "runtime/scheduler_types.h"
+#include "runtime/scheduler/scheduler_types.h"
 
 namespace winnow::server {
 

@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "runtime/scheduler_types.h"
+#include "runtime/scheduler/scheduler_types.h"
 #include "tokenizer/tokenizer.h"
 
 namespace winnow::server {
@@ -26,8 +26,8 @@ struct ModelInfo {
   int64_t created = 0;  // Unix time
 };
 
-// What the protocol needs of the engine: the scheduler's own calls (runtime/scheduler.h), so that
-// tests can stand in for it. All of it is thread-safe.
+// What the protocol needs of the engine: the scheduler's own calls (runtime/scheduler/scheduler.h),
+// so that tests can stand in for it. All of it is thread-safe.
 class Backend {
  public:
   virtual ~Backend() = default;

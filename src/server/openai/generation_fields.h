@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/scheduler_types.h"
+#include "runtime/scheduler/scheduler_types.h"
 #include "server/openai/fields.h"
 #include "server/openai/options.h"
 #include "tokenizer/tokenizer.h"

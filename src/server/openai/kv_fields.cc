@@ -4,7 +4,7 @@
 
 #include "base/byte_size.h"
 #include "compression/registry.h"
-#include "runtime/compression_settings.h"
+#include "runtime/budget/compression_settings.h"
 
 namespace winnow::server {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 #include "server/openai/fields.h"
 #include "server/openai/options.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/scheduler_types.h"
+#include "runtime/scheduler/scheduler_types.h"
 #include "server/openai/backend.h"
 
 namespace winnow::server {

@@ -8,7 +8,7 @@
 
 #include "chat/tool_format.h"
 #include "report/record.h"
-#include "runtime/scheduler_types.h"
+#include "runtime/scheduler/scheduler_types.h"
 #include "winnow/compression.h"
 
 namespace winnow::server {

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include "runtime/session_names.h"
+#include "runtime/store/session_names.h"
 #include "server/openai/generation_fields.h"
 #include "server/openai/handlers.h"
 #include "server/openai/session_text.h"

@@ -12,7 +12,7 @@
 
 #include "chat/prompt_writer.h"
 #include "report/record.h"
-#include "runtime/constraint.h"
+#include "runtime/generate/constraint.h"
 #include "server/openai/backend.h"
 #include "server/openai/exchange.h"
 #include "server/openai/service.h"

@@ -1,0 +1,165 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compression/registry.h"
+#include "runtime/session/session.h"
+#include "runtime/testing/tiny_engine.h"
+
+// What budgets come to, and what is refused.
+namespace winnow::runtime {
+namespace {
+
+using testing::Logits;
+using testing::Tokens;
+
+class Budget : public ::testing::Test {
+ protected:
+  std::unique_ptr<Session> Open(const std::string& spec, CompressionOptions compression) {
+    if (!spec.empty()) compression.method = compression::MakeMethod(spec).value();
+    return Session::Make(*engine_, {.compression = compression}).value();
+  }
+
+  std::unique_ptr<Engine> engine_ = testing::TinyEngine(model::testing::MakeTinySpec("llama"));
+};
+
+TEST_F(Budget, AShareIsRoundedDown) {
+  const auto session = Open("streaming", {.ratio = 0.25});
+  ASSERT_TRUE(session->Prefill(Tokens(103)).value());
+  EXPECT_EQ(session->budget(), 25);
+  EXPECT_EQ(session->kept(0), 25);
+}
+
+TEST_F(Budget, AShareBelowWhatAMethodProtectsIsRefused) {
+  const auto session = Open("random", {.ratio = 0.05});
+  const auto refused = session->Prefill(Tokens(101));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().message,
+            "cache budget: a share of 0.05 of 101 tokens is 5 slots per KV head, random needs at "
+            "least 21");
+  EXPECT_EQ(session->n_tokens(), 0);
+  EXPECT_FALSE(session->Plan(101, 5).has_value());
+}
+
+// Of one token, all layers: 3 layers, 2 KV heads, 16 + 16 dimensions in f16.
+constexpr int64_t kTokenBytes = 3 * 2 * 2 * 16 * 2;
+
+// A method that lets the cache grow needs what its prompt takes, as the full cache does, and stops
+// where the limit is.
+TEST_F(Budget, BytesOfAMethodThatGrows) {
+  constexpr int64_t kColumnBytes = 3 * 2 * 2 * 8;  // two numbers a slot
+  constexpr int64_t kFixedBytes = 3 * 3 * 8;
+  const int64_t limit = kFixedBytes + 20 * (kTokenBytes + kColumnBytes);
+  const auto session = Open("pyramidinfer", {.memory_bytes = limit});
+  ASSERT_TRUE(session->Prefill(Tokens(5)).has_value());
+  EXPECT_EQ(session->room(), 15);
+  for (int step = 0; step < 15; ++step) {
+    const auto decoded = session->Decode(step);
+    ASSERT_TRUE(decoded.has_value()) << decoded.error().message;
+    ASSERT_LE(session->cache_bytes(), limit);
+  }
+  EXPECT_EQ(session->room(), 0);
+
+  session->Reset();
+  const auto refused = session->Prefill(Tokens(21));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().message.find("`prefill_chunk`"), std::string::npos)
+      << refused.error().message;
+  EXPECT_NE(refused.error().message.find(std::to_string(limit)), std::string::npos);
+  EXPECT_TRUE(session->Prefill(Tokens(20)).has_value());
+}
+
+TEST_F(Budget, OneThatHoldsItsSizeHasRoomWithoutEnd) {
+  const auto session = Open("h2o", {.memory_bytes = 60 * kTokenBytes});
+  ASSERT_TRUE(session->Prefill(Tokens(30)).value());
+  EXPECT_EQ(session->room(), 128 - 30);
+  // The authors' layer policy of d2o leaves layers alone: they grow.
+  const int64_t limit = 50 * (kTokenBytes + 3 * 2 * 8);  // a number a slot
+  const auto grows =
+      Open("d2o:layer_policy=softmax", {.memory_bytes = limit, .reserve_tokens = 10});
+  ASSERT_TRUE(grows->Prefill(Tokens(30)).value());
+  EXPECT_LE(grows->room(), 20);
+  EXPECT_GE(grows->room(), 18);
+  while (grows->room() > 0) ASSERT_TRUE(grows->Decode(7).has_value());
+  EXPECT_LE(grows->cache_bytes(), limit);
+}
+
+// A budget that finds its own size is none to choose.
+TEST_F(Budget, AMethodWithoutABudgetRefusesOne) {
+  CompressionOptions compression = {.method = compression::MakeMethod("pyramidinfer").value(),
+                                    .size = 16};
+  const auto refused = Session::Make(*engine_, {.compression = compression});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().message,
+            "`size`: pyramidinfer finds its own size and has no budget of slots; drop it");
+}
+
+// Prompts after the first find the cache full; the limit holds at every plan (which is made when
+// the layer is at its peak), and the conversation goes on.
+TEST_F(Budget, BytesHoldOnEveryPrompt) {
+  for (const char* spec :
+       {"h2o", "tova", "streaming", "keydiff", "knorm", "snapkv:window=4", "pyramidkv:window=4",
+        "adakv:window=4", "cake:window=4", "ems:window=4"}) {
+    const int64_t limit = 40 * kTokenBytes;
+    int64_t peak = 0;
+    CompressionOptions compression = {.memory_bytes = limit};
+    compression.on_plan = [&](const cache::Plan&, const PlanContext& context) {
+      peak = std::max(peak, context.cache.live_bytes());
+    };
+    const auto session = Open(spec, compression);
+    for (const int n : {8, 5, 30, 1, 17, 40}) {
+      if (session->capacity() < session->n_tokens() + n + 20) break;
+      const auto read = session->Prefill(Tokens(n));
+      ASSERT_TRUE(read.has_value()) << spec << ": " << read.error().message;
+      EXPECT_LE(session->cache_bytes(), limit) << spec;
+      for (int step = 0; step < 20 && session->room() > 0; ++step) {
+        ASSERT_TRUE(session->Decode(step).has_value()) << spec;
+        EXPECT_LE(session->cache_bytes(), limit) << spec;
+      }
+    }
+    EXPECT_GT(peak, 0) << spec;
+    EXPECT_LE(peak, limit) << spec;
+  }
+}
+
+// A later prompt that does not fit in one piece: its parts leave about as much as a first one.
+TEST_F(Budget, ALaterPromptIsNotReducedToAFewEntries) {
+  for (const char* spec : {"snapkv:window=4", "pyramidkv:window=4", "h2o", "streaming"}) {
+    const int64_t limit = 40 * kTokenBytes;
+    const auto session = Open(spec, {.memory_bytes = limit, .reserve_tokens = 10});
+    ASSERT_TRUE(session->Prefill(Tokens(3)).value());
+    for (int step = 0; step < 3; ++step) ASSERT_TRUE(session->Decode(step).has_value());
+    ASSERT_TRUE(session->Prefill(Tokens(110)).value());
+    EXPECT_GT(session->cache_bytes(), limit / 3) << spec;
+  }
+}
+
+TEST_F(Budget, ARefusedPromptChangesNothing) {
+  const int64_t limit = 40 * kTokenBytes;
+  const auto session = Open("", {.memory_bytes = limit, .prefill_chunk = 8});
+  ASSERT_TRUE(session->Prefill(Tokens(20)).value());
+  const std::vector<float> before = Logits(*session);
+  const auto refused = session->Prefill(Tokens(30));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().message, "cache: 30 more tokens need " +
+                                         std::to_string(50 * kTokenBytes) + " bytes, " +
+                                         std::to_string(limit) + " are allowed");
+  EXPECT_FALSE(session->CheckRoom(30).has_value());
+  EXPECT_EQ(session->n_tokens(), 20);
+  EXPECT_EQ(Logits(*session), before);
+  EXPECT_TRUE(session->Prefill(Tokens(20)).has_value());
+}
+
+TEST_F(Budget, ChunksAreAdvisedWhereTheyHelp) {
+  const auto session = Open("streaming", {.memory_bytes = 20 * kTokenBytes});
+  const auto refused = session->Prefill(Tokens(100));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message.find("`prefill_chunk`"), std::string::npos)
+      << refused.error().message;
+}
+
+}  // namespace
+}  // namespace winnow::runtime

@@ -1,0 +1,235 @@
+#include "runtime/scheduler/scheduler.h"
+
+#include <future>
+#include <utility>
+
+#include "base/check.h"
+#include "compression/parameters.h"
+#include "runtime/scheduler/scheduler_data.h"
+#include "runtime/session/batch_memory.h"
+
+namespace winnow::runtime {
+namespace {
+
+constexpr auto kDrainInterval = std::chrono::milliseconds(5);
+
+Error TooSmall(const char* name, const std::string& found, int64_t min) {
+  return Error{std::string("scheduler: `") + name + "` is " + found + ", expected at least " +
+               std::to_string(min)};
+}
+
+Result<void> CheckOptions(const SchedulerOptions& options) {
+  const auto check = [](const char* name, int64_t found, int64_t min) -> Result<void> {
+    if (found >= min) return {};
+    return TooSmall(name, std::to_string(found), min);
+  };
+  WINNOW_TRY(check("memory_limit_bytes", options.memory_limit_bytes, 0));
+  WINNOW_TRY(check("max_running", options.max_running, 1));
+  WINNOW_TRY(check("max_waiting", options.max_waiting, 1));
+  WINNOW_TRY(check("max_overtakes", options.max_overtakes, 0));
+  WINNOW_TRY(check("max_unnamed", options.max_unnamed, 0));
+  WINNOW_TRY(check("default_max_tokens", options.default_max_tokens, -1));
+  if (options.max_token_gap_ms >= 1) return {};  // NaN is not
+  return TooSmall("max_token_gap_ms", compression::ShortestText(options.max_token_gap_ms), 1);
+}
+
+}  // namespace
+
+void Ticket::Cancel() {
+  data_->cancelled.store(true, std::memory_order_relaxed);
+  if (data_->signal) data_->signal->Wake();
+}
+uint64_t Ticket::id() const { return data_->id; }
+
+Scheduler::Data::Data(Engine& engine_, const SchedulerOptions& options_,
+                      std::unique_ptr<SessionFolder> folder_, Log& log_, const Clock* clock_)
+    : engine(engine_),
+      options(options_),
+      folder(std::move(folder_)),
+      log(log_),
+      clock(clock_ == nullptr ? static_cast<const Clock&>(system_clock) : *clock_),
+      loop(engine, options, folder.get(), names, log, clock,
+           [this](auto task, auto then) { AddFileWork(std::move(task), std::move(then)); }),
+      files(options_.on_file_work) {
+  if (folder == nullptr) return;
+  for (const std::string& name : folder->List()) {
+    if (names.ClaimNew(name) == SessionNames::Outcome::kClaimed) names.Release(name, true);
+  }
+}
+
+Scheduler::Scheduler(std::unique_ptr<Data> data) : data_(std::move(data)) {}
+Scheduler::~Scheduler() { Stop(); }
+
+Result<std::unique_ptr<Scheduler>> Scheduler::Make(Engine& engine, const SchedulerOptions& options,
+                                                   Log& log, const Clock* clock) {
+  WINNOW_TRY(CheckOptions(options));
+  WINNOW_TRY(Session::Make(engine, options.defaults));
+  std::unique_ptr<SessionFolder> folder;
+  if (!options.session_path.empty()) {
+    WINNOW_ASSIGN(folder, SessionFolder::Open(options.session_path));
+  }
+  auto data = std::make_unique<Data>(engine, options, std::move(folder), log, clock);
+  const int64_t fixed = data->loop.fixed_bytes();
+  if (options.memory_limit_bytes != 0 && options.memory_limit_bytes <= fixed) {
+    return Error{"memory limit: model and buffers for " + std::to_string(options.max_running) +
+                 " sequences take " + std::to_string(fixed) + " bytes, the limit is " +
+                 std::to_string(options.memory_limit_bytes) +
+                 "; raise `memory_limit_bytes`, or lower `max_running`"};
+  }
+  data->PublishState();
+  return std::unique_ptr<Scheduler>(new Scheduler(std::move(data)));
+}
+
+void Scheduler::Data::Post(std::function<void()> command, std::function<void()> if_stopped) {
+  {
+    const std::lock_guard lock(mutex);
+    if (!stopped) {
+      commands.push_back({std::move(command), std::move(if_stopped)});
+      signal->woken = true;
+      signal->changed.notify_all();
+      return;
+    }
+  }
+  if_stopped();
+}
+
+void Scheduler::Data::AddFileWork(SessionStore::FileTask task, SchedulerLoop::Then then) {
+  const auto ends = [this] {
+    const std::lock_guard lock(mutex);
+    return stopping || stopped;
+  };
+  if (ends()) {
+    // Not within the call: whoever asks may be looking at a session that `then` puts away.
+    const auto refuse = [this, then = std::move(then)] {
+      const RequestError error = ShuttingDown();
+      then(&error);
+      loop.LookForRoom();
+    };
+    return Post(refuse, refuse);
+  }
+  files.Add([this, task = std::move(task), then = std::move(then)] {
+    // Whoever stops the scheduler waits for the queue first, and is then alone.
+    const auto finish = [this, then, error = task()] {
+      then(error ? &*error : nullptr);
+      loop.LookForRoom();
+    };
+    Post(finish, finish);
+  });
+}
+
+bool Scheduler::Data::TakeIncoming() {
+  std::vector<std::shared_ptr<Job>> jobs;
+  std::vector<Command> to_run;
+  {
+    const std::lock_guard lock(mutex);
+    jobs.swap(incoming);
+    to_run.swap(commands);
+  }
+  for (auto& job : jobs) loop.Add(std::move(job));
+  for (const Command& command : to_run) command.run();
+  return !jobs.empty() || !to_run.empty();
+}
+
+void Scheduler::Data::PublishState() {
+  SchedulerState now = loop.state();
+  const std::lock_guard lock(mutex);
+  n_queued = static_cast<int>(loop.n_waiting() + incoming.size());
+  now.n_waiting = n_queued;
+  now.draining = draining;
+  const std::lock_guard state_lock(state_mutex);
+  state = std::move(now);
+}
+
+bool Scheduler::Data::Round() {
+  const bool came = TakeIncoming();
+  const bool worked = loop.Round();
+  const bool wrote = files.RunAll();
+  if (came || worked || wrote) PublishState();
+  return came || worked || wrote;
+}
+
+void Scheduler::Data::Run() {
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex);
+      if (stopping) return;
+      signal->woken = false;
+    }
+    if (Round()) continue;
+    std::unique_lock lock(mutex);
+    signal->changed.wait(lock, [this] { return signal->woken || stopping; });
+  }
+}
+
+void Scheduler::Data::Close() {
+  std::vector<std::shared_ptr<Job>> jobs;
+  std::vector<Command> to_refuse;
+  {
+    const std::lock_guard lock(mutex);
+    if (stopped) return;
+    stopped = true;
+    jobs.swap(incoming);
+    to_refuse.swap(commands);
+  }
+  for (auto& job : jobs) loop.Add(std::move(job));
+  loop.FailAll(ShuttingDown());
+  for (const Command& command : to_refuse) command.stopped();
+  PublishState();
+}
+
+void Scheduler::Start() {
+  WINNOW_CHECK(!data_->thread.joinable());
+  data_->files.Start();
+  data_->thread = std::thread([data = data_.get()] { data->Run(); });
+}
+
+bool Scheduler::Round() { return data_->Round(); }
+
+void Scheduler::Drain() {
+  Data& data = *data_;
+  {
+    const std::lock_guard lock(data.mutex);
+    data.draining = true;
+  }
+  // At once: other processes may go on with them while answers are finished here.
+  data.Post([&data] { data.loop.BeginSaves(); }, [] {});
+  if (!data.thread.joinable()) {
+    while (data.Round()) {
+    }
+    data.loop.SaveAll();
+    return data.PublishState();
+  }
+  // Asked behind all that came in before, until nothing is left.
+  for (bool done = false; !done;) {
+    const auto answer = std::make_shared<std::promise<bool>>();
+    data.Post(
+        [&data, answer] {
+          const bool idle = data.idle();
+          if (idle) data.loop.SaveAll();
+          answer->set_value(idle);
+        },
+        [answer] { answer->set_value(true); });
+    done = answer->get_future().get();
+    if (!done) std::this_thread::sleep_for(kDrainInterval);
+  }
+}
+
+void Scheduler::Stop() {
+  Data& data = *data_;
+  {
+    const std::lock_guard lock(data.mutex);
+    data.stopping = true;
+    data.draining = true;
+    data.signal->changed.notify_all();
+  }
+  if (data.thread.joinable()) data.thread.join();
+  data.files.Stop();
+  data.Close();
+}
+
+SchedulerState Scheduler::state() const {
+  const std::lock_guard lock(data_->state_mutex);
+  return data_->state;
+}
+
+}  // namespace winnow::runtime

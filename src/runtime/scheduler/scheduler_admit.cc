@@ -1,0 +1,357 @@
+// Who begins, with what, and whether its bytes are free.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+#include "runtime/scheduler/scheduler_loop.h"
+
+namespace winnow::runtime {
+namespace {
+
+// Prompts that are read together are so long in all: longer ones gain nothing by company.
+constexpr int64_t kSharedTokens = 512;
+// A shorter beginning is read as fast as it is copied.
+constexpr int64_t kMinCopied = 16;
+// Or than a file is read.
+constexpr int64_t kMinRead = 64;
+
+bool Evicts(const Session& session) { return session.compression().method != nullptr; }
+
+bool BeginsWith(std::span<const TokenId> text, std::span<const TokenId> beginning) {
+  return text.size() >= beginning.size() &&
+         std::ranges::equal(text.first(beginning.size()), beginning);
+}
+
+}  // namespace
+
+int64_t SchedulerLoop::Reading::reserved() const {
+  return sequence == nullptr ? 0 : sequence->job().request.n * bytes.steady + bytes.prefill;
+}
+
+int64_t SchedulerLoop::ReservedBytes() const {
+  int64_t bytes = loading_bytes_;
+  for (const auto& sequence : running_) bytes += sequence->reserved_bytes;
+  for (const Reading& reading : reading_) bytes += reading.reserved();
+  return bytes;
+}
+
+int64_t SchedulerLoop::n_running() const {
+  auto n = static_cast<int64_t>(running_.size());
+  for (const Reading& reading : reading_) {
+    if (reading.sequence != nullptr) n += reading.sequence->job().request.n;
+  }
+  return n;
+}
+
+bool SchedulerLoop::MakeRoom(int64_t n_bytes, const SessionStore::Spared& spared) {
+  const int64_t limit = options_.memory_limit_bytes;
+  if (limit == 0) return true;
+  const auto free = [&] { return limit - fixed_bytes_ - ReservedBytes() - store_.bytes(); };
+  if (n_bytes > free() + store_.evicting_bytes() + store_.EvictableBytes(spared)) return false;
+  using Kind = SessionStore::Eviction::Kind;
+  while (n_bytes > free() + store_.evicting_bytes()) {
+    const SessionStore::Eviction eviction = store_.Evict(spared);
+    if (eviction.kind == Kind::kNone) return false;
+    if (eviction.kind == Kind::kGone) continue;
+    file_work_(eviction.saving.write, [this, saving = eviction.saving](const RequestError* error) {
+      store_.EndEvict(saving, error);
+    });
+  }
+  return n_bytes <= free();
+}
+
+void SchedulerLoop::LookForRoom() {
+  for (const auto& again : std::exchange(wait_for_room_, {})) again();
+}
+
+SchedulerLoop::Answer SchedulerLoop::WaitForRoom(Job& job, int64_t n_bytes) const {
+  job.too_large = {
+      ErrorKind::kTooLarge,
+      "the request needs " + BytesAndLimit(n_bytes + fixed_bytes_, options_.memory_limit_bytes) +
+          " and sessions that cannot be put away take " + std::to_string(store_.bytes())};
+  return Answer::kWaits;
+}
+
+// One prompt is in prefill at a time, or several short ones.
+void SchedulerLoop::Admit() {
+  if (!reading_.empty()) return;
+  const auto alone = [&](const std::shared_ptr<Job>& job) {
+    return Start(job, std::numeric_limits<int64_t>::max());
+  };
+  while (reading_.empty()) {
+    if (waiting_.Offer(alone, /*asks_all=*/is_stuck())) continue;
+    // Where nobody leaves any more, there is never more room than now.
+    if (!is_stuck() || !FailFirstTooLarge()) break;
+  }
+  const auto n_tokens = [&] {
+    int64_t n = 0;
+    for (const Reading& reading : reading_) n += std::ssize(reading.rest);
+    return n;
+  };
+  while (!reading_.empty() && n_tokens() < kSharedTokens &&
+         waiting_.OfferFirst([&](const std::shared_ptr<Job>& job) {
+           return Start(job, kSharedTokens - n_tokens());
+         })) {
+  }
+  if (reading_.empty()) return;
+  std::vector<Prefill::Prompt> prompts;
+  for (const Reading& reading : reading_) {
+    prompts.push_back({.session = &reading.sequence->session(), .tokens = reading.rest});
+  }
+  prefill_began_ = clock_.now();
+  prefill_.Begin(prompts);
+  if (!prefill_.active()) FinishPrompts();
+}
+
+bool SchedulerLoop::FailFirstTooLarge() {
+  bool found = false;
+  const auto failed = waiting_.Take([&](const Job& job) {
+    if (found || !job.too_large) return false;
+    found = true;
+    return true;
+  });
+  for (const auto& job : failed) Fail(*job, RequestError(*job->too_large));
+  return found;
+}
+
+SchedulerLoop::Answer SchedulerLoop::Start(const std::shared_ptr<Job>& job, int64_t max_rest) {
+  if (job->cancelled()) {
+    TellCancelled(*job);
+    return Answer::kGone;
+  }
+  job->too_large.reset();
+  if (n_running() + job->request.n > options_.max_running) return Answer::kWaits;
+  auto found = FindSource(job);
+  if (const auto* error = std::get_if<RequestError>(&found)) {
+    Fail(*job, *error);
+    return Answer::kGone;
+  }
+  if (const auto* answer = std::get_if<Answer>(&found)) return *answer;
+  Source source = std::get<Source>(std::move(found));
+  if (std::ssize(source.rest) > max_rest) return Answer::kWaits;
+  const Result<SequenceBytes> bytes = PlanBytes(*job, source);
+  if (!bytes) {
+    Fail(*job, {ErrorKind::kInvalid, bytes.error().message, "prompt"});
+    return Answer::kGone;
+  }
+  int64_t needed = job->request.n * bytes->steady + bytes->prefill;
+  if (source.idle != nullptr) {
+    // A copy is whole before it is cut back.
+    needed = source.copy ? std::max(needed, source.idle->bytes) : needed - source.idle->bytes;
+  }
+  if (MakeRoomFor(*job, needed, source.idle)) {
+    Begin(job, std::move(source), *bytes);
+    return Answer::kStarted;
+  }
+  if (DropReplaced(*job)) return Start(job, max_rest);
+  const bool may_read_all = job->session.empty() || job->creates;
+  const bool may_wait = n_running() > 0 || n_file_work() > 0;
+  const int64_t alone = job->request.n * job->fresh.steady + job->fresh.prefill;
+  if (may_wait || source.idle == nullptr || !may_read_all || !MakeRoomFor(*job, alone)) {
+    return WaitForRoom(*job, needed);
+  }
+  // A copy does not fit beside the session that the prompt begins with.
+  Begin(job, {.rest = job->request.prompt}, job->fresh);
+  return Answer::kStarted;
+}
+
+IdleSession* SchedulerLoop::FindNamed(const std::shared_ptr<Job>& job, Answer& answer) {
+  const std::string& id = job->session;
+  IdleSession* idle = store_.Find(id);
+  if (idle != nullptr || job->loading || job->load_error) return idle;
+  if (!loading_.contains({id, id})) {
+    const auto max_bytes = store_.ReadMaxBytes(id);
+    if (max_bytes && !MakeRoomFor(*job, *max_bytes)) {
+      answer = WaitForRoom(*job, *max_bytes);
+      return nullptr;
+    }
+  }
+  job->loading = true;
+  Load(id, [job](const RequestError* error) {
+    job->loading = false;
+    if (error == nullptr) return;
+    job->load_error = *error;
+    // Nothing is wrong with the request where a file cannot be read.
+    if (error->kind == ErrorKind::kInvalid) job->load_error->kind = ErrorKind::kNotFound;
+  });
+  return store_.Find(id);
+}
+
+std::variant<SchedulerLoop::Source, RequestError, SchedulerLoop::Answer> SchedulerLoop::FindSource(
+    const std::shared_ptr<Job>& shared_job) {
+  Job& job = *shared_job;
+  if (job.session.empty() || job.creates) {
+    if (WaitsForSavedPrefix(shared_job)) return Answer::kWaits;
+    return PrefixSource(job);
+  }
+  Answer answer = Answer::kWaits;
+  IdleSession* idle = FindNamed(shared_job, answer);
+  if (job.load_error) return *job.load_error;
+  if (idle == nullptr) return answer;
+  if (job.request.options && !SameCache(job.options, idle->session->options())) {
+    return RequestError{ErrorKind::kInvalid,
+                        "session " + job.session + " has method " +
+                            ReportCache(*idle->session).method +
+                            " and a budget and types of its own, the request names others; a "
+                            "session keeps those it was made with"};
+  }
+  return NamedSource(job, *idle);
+}
+
+SchedulerLoop::Source SchedulerLoop::NamedSource(Job& job, IdleSession& idle) const {
+  const std::vector<TokenId>& prompt = job.request.prompt;
+  const std::span<const TokenId> text = idle.session->tokens();
+  Source source = {.idle = &idle,
+                   // What was evicted cannot be undone: if the request fails, the session is there.
+                   .copy = Evicts(*idle.session) || store_.saving(idle),
+                   .n_tokens = std::ssize(text),
+                   .reuse = Evicts(*idle.session) ? PrefixReuse::kCompressed : PrefixReuse::kExact};
+  if (!text.empty() && BeginsWith(prompt, text)) {
+    source.rest.assign(prompt.begin() + std::ssize(text), prompt.end());
+  } else {
+    source.rest = idle.unread;
+    source.rest.insert(source.rest.end(), prompt.begin(), prompt.end());
+  }
+  if (source.rest.empty() && idle.session->logits().empty() && !text.empty()) {
+    // The logits after the last token are gone: it is read once more.
+    source.rest.push_back(text.back());
+    --source.n_tokens;
+  }
+  return source;
+}
+
+bool SchedulerLoop::Replaces(const Job& job, const IdleSession& idle) const {
+  return job.request.replaces && idle.name == job.session && !Evicts(*idle.session) &&
+         !store_.saving(idle);
+}
+
+bool SchedulerLoop::DropReplaced(const Job& job) {
+  if (!job.request.replaces || n_running() > 0 || n_file_work() > 0) return false;
+  IdleSession* replaced = store_.Find(job.session);
+  if (replaced != nullptr) store_.Drop(*replaced);
+  return replaced != nullptr;
+}
+
+SchedulerLoop::Source SchedulerLoop::PrefixSource(Job& job) {
+  const std::vector<TokenId>& prompt = job.request.prompt;
+  Source source;
+  if (job.request.reuse_prefix) {
+    const SessionStore::Prefix prefix =
+        store_.FindPrefix(prompt, job.options, job.request.reuse_across_questions);
+    if (prefix.idle != nullptr) {
+      // Most conversations go on where they ended. What somebody else may still want is copied.
+      const auto [n_tokens, reuse] = prefix.match;
+      const bool whole = n_tokens == prefix.idle->session->n_tokens();
+      const bool is_replaced = Replaces(job, *prefix.idle);
+      const bool is_wanted =
+          (!prefix.idle->name.empty() && !is_replaced) || !prefix.idle->read_from.empty();
+      const bool copy = is_wanted || prefix.idle->copied || (!whole && !is_replaced);
+      if (!copy || n_tokens >= kMinCopied) {
+        source = {.idle = prefix.idle, .copy = copy, .n_tokens = n_tokens, .reuse = reuse};
+      }
+    }
+  }
+  source.rest.assign(prompt.begin() + static_cast<std::ptrdiff_t>(source.n_tokens), prompt.end());
+  return source;
+}
+
+// What is read has no name: the session of the file's name may be in use, or be another by now.
+bool SchedulerLoop::WaitsForSavedPrefix(const std::shared_ptr<Job>& shared_job) {
+  Job& job = *shared_job;
+  const Request& request = job.request;
+  if (job.loading) return true;
+  if (!request.reuse_prefix || options_.max_unnamed == 0) return false;
+  if (!job.prefix_file) {
+    const int64_t n_known =
+        store_.FindPrefix(request.prompt, job.options, request.reuse_across_questions)
+            .match.n_tokens;
+    job.prefix_file = store_.FindSavedPrefix(request.prompt, job.options,
+                                             request.reuse_across_questions, n_known + kMinRead);
+  }
+  if (job.prefix_file->empty()) return false;
+  const std::string file = *job.prefix_file;
+  const auto max_bytes = store_.ReadMaxBytes(file);
+  // It stays while the request works on a copy.
+  const int64_t with_copy = max_bytes ? *max_bytes + *max_bytes : 0;
+  const bool fits = max_bytes && MakeRoom(with_copy, {.claimed = true});
+  if (max_bytes && !fits && fits_alone(with_copy) && room_comes()) return true;
+  job.prefix_file->clear();
+  if (!fits) return false;
+  job.loading = true;
+  ReadOnce("", file, [this, shared_job, file](const RequestError* error) {
+    shared_job->loading = false;
+    if (error == nullptr) return;
+    if (error->kind == ErrorKind::kInvalid) store_.FileChanged(file);
+    log_.Warning("a prompt is read that " + file + " begins with: " + error->message);
+  });
+  return job.loading;
+}
+
+Result<SequenceBytes> SchedulerLoop::PlanBytes(Job& job, const Source& source) const {
+  // Cut back to a part, a session without a method is as one of its own.
+  if (source.idle == nullptr ||
+      ((job.session.empty() || job.creates) && !Evicts(*source.idle->session))) {
+    return job.fresh;
+  }
+  const Session& session = *source.idle->session;
+  const int64_t n_rest = std::ssize(source.rest);
+  WINNOW_TRY(CheckPromptFits(session, n_rest));
+  const int64_t wanted =
+      job.request.max_tokens >= 0 ? job.request.max_tokens : options_.default_max_tokens;
+  job.max_tokens = TokensToGenerate(session, n_rest, wanted);
+  job.limit = job.max_tokens == wanted ? Finish::kLength : Finish::kContext;
+  return PlanSequence(session, n_rest, std::max<int64_t>(0, job.max_tokens - 1));
+}
+
+Result<std::unique_ptr<Session>> SchedulerLoop::TakeSession(Job& job, const Source& source) {
+  if (job.creates) job.n_document = job.request.n_document;
+  if (source.idle == nullptr) return Session::Make(engine_, job.options);
+  if (!job.session.empty() && !job.creates) job.n_document = source.idle->n_document;
+  std::unique_ptr<Session> session;
+  if (source.copy) {
+    WINNOW_ASSIGN(session, source.idle->session->Fork());
+    source.idle->used = clock_.now();
+    if (!job.session.empty() && !job.creates) {
+      job.works_on_copy = true;
+      source.idle->copied = true;
+    }
+  } else {
+    job.took_replaced = Replaces(job, *source.idle);
+    IdleSession taken = store_.Take(*source.idle);
+    job.unread_before = std::move(taken.unread);
+    session = std::move(taken.session);
+  }
+  job.n_before = session->n_tokens();
+  if (!Evicts(*session)) session->Truncate(source.n_tokens);
+  return session;
+}
+
+void SchedulerLoop::Begin(const std::shared_ptr<Job>& job, Source source,
+                          const SequenceBytes& bytes) {
+  job->started = clock_.now();
+  job->n_reused = source.n_tokens;
+  job->reuse = source.n_tokens == 0 ? PrefixReuse::kNone : source.reuse;
+  job->n_prompt = source.n_tokens + std::ssize(source.rest);
+  job->n_unfinished = job->request.n;
+  auto session = TakeSession(*job, source);
+  if (!session) return Fail(*job, {ErrorKind::kInternal, session.error().message});
+  const auto reserved =
+      (*session)->Reserve(std::ssize(source.rest), std::max<int64_t>(0, job->max_tokens - 1));
+  if (!reserved) {
+    GiveBack(*job, std::move(*session));
+    return Fail(*job, {ErrorKind::kInvalid, reserved.error().message});
+  }
+  if (job->request.reuse_prefix && (job->session.empty() || job->creates)) {
+    counts_.n_prefix_queries += job->n_prompt;
+    counts_.n_prefix_hits += source.n_tokens;
+  }
+  auto sequence = Sequence::Make(job, 0, std::move(*session));
+  if (!sequence) return Fail(*job, {ErrorKind::kInvalid, sequence.error().message});
+  (*sequence)->reserved_bytes = bytes.steady;
+  counts_.max_sequence_bytes = std::max(counts_.max_sequence_bytes, bytes.steady);
+  reading_.push_back(
+      {.sequence = std::move(*sequence), .rest = std::move(source.rest), .bytes = bytes});
+}
+
+}  // namespace winnow::runtime

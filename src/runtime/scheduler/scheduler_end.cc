@@ -1,0 +1,174 @@
+// How requests end, and what stays of them.
+#include <utility>
+
+#include "base/check.h"
+#include "runtime/scheduler/scheduler_loop.h"
+
+namespace winnow::runtime {
+
+void SchedulerLoop::Sweep() {
+  for (size_t i = 0; i < running_.size();) {
+    if (!running_[i]->finish()) {
+      ++i;
+      continue;
+    }
+    std::unique_ptr<Sequence> ended = std::move(running_[i]);
+    running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
+    End(std::move(ended));
+  }
+}
+
+void SchedulerLoop::End(std::unique_ptr<Sequence> sequence) {
+  const std::shared_ptr<Job> job = sequence->shared_job();
+  const Finish finish = *sequence->finish();
+  if (finish == Finish::kError)
+    log_.Error("request " + std::to_string(job->id()) + ": " + sequence->error().message);
+  if (finish == Finish::kError && job->request.n == 1) {
+    const RequestError error = sequence->error();
+    GiveBack(*job, sequence->TakeSession());
+    --job->n_unfinished;
+    ++counts_.n_failed;
+    const Event failed = {.kind = Event::Kind::kFailed, .error = error};
+    return EndJob(*job, &error, {&failed, 1});
+  }
+  const Event finished = sequence->Finished();
+  if (sequence->choice() == 0) {
+    if (finish == Finish::kError) {
+      GiveBack(*job, sequence->TakeSession());
+    } else {
+      Keep(*job, *sequence);
+    }
+  }
+  sequence.reset();
+  if (--job->n_unfinished > 0) return job->Tell(finished);
+  ++(finish == Finish::kCancelled ? counts_.n_cancelled : counts_.n_requests);
+  EndJob(*job, nullptr, {&finished, 1});
+}
+
+// The first choice goes on as a session.
+void SchedulerLoop::Keep(Job& job, Sequence& sequence) {
+  IdleSession idle = {.name = job.session,
+                      .session = sequence.TakeSession(),
+                      .n_document = job.n_document,
+                      .used = clock_.now()};
+  // What a stop string ends with is not shown.
+  const bool is_hidden = sequence.finish() == Finish::kStopString;
+  if (sequence.has_next() && !is_hidden) idle.unread.push_back(sequence.next());
+  if (job.session.empty() && (!job.request.keep || options_.max_unnamed == 0)) return;
+  // Of a name, the one that was is replaced.
+  store_.Put(std::move(idle));
+  store_.DropUnnamed(options_.max_unnamed);
+}
+
+// The request has failed: its session is as it was before. A copy is dropped, and of an unnamed
+// session, or one that was to be replaced, the part stays that the prompt began with.
+void SchedulerLoop::GiveBack(Job& job, std::unique_ptr<Session> session) {
+  if (job.session.empty() || job.creates) {
+    const bool has_name = job.took_replaced;
+    if (!has_name && (!job.request.keep || options_.max_unnamed == 0)) return;
+    session->Truncate(job.n_reused);
+    if (session->n_tokens() == 0) return;
+    store_.Put(
+        {.name = has_name ? job.session : "", .session = std::move(session), .used = clock_.now()});
+    return store_.DropUnnamed(options_.max_unnamed);
+  }
+  if (job.works_on_copy) {
+    if (IdleSession* idle = store_.Find(job.session)) idle->copied = false;
+    return;
+  }
+  session->Truncate(job.n_before);
+  store_.Put({.name = job.session,
+              .session = std::move(session),
+              .unread = std::move(job.unread_before),
+              .n_document = job.n_document,
+              .used = clock_.now()});
+}
+
+void SchedulerLoop::EndUnread(Reading reading, const RequestError* error) {
+  const std::shared_ptr<Job> job = reading.sequence->shared_job();
+  GiveBack(*job, reading.sequence->TakeSession());
+  reading.sequence.reset();
+  if (error != nullptr) return Fail(*job, *error);
+  TellCancelled(*job);
+}
+
+void SchedulerLoop::Fail(Job& job, const RequestError& error) {
+  ++counts_.n_failed;
+  if (error.kind == ErrorKind::kInternal) {
+    log_.Error("request " + std::to_string(job.id()) + ": " + error.message);
+  }
+  job.n_unfinished = 0;
+  const Event failed = {.kind = Event::Kind::kFailed, .error = error};
+  EndJob(job, &error, {&failed, 1});
+}
+
+void SchedulerLoop::TellCancelled(Job& job) {
+  ++counts_.n_cancelled;
+  job.n_unfinished = 0;
+  std::vector<Event> cancelled;
+  cancelled.reserve(static_cast<size_t>(job.request.n));
+  for (int choice = 0; choice < job.request.n; ++choice) {
+    cancelled.push_back(
+        {.kind = Event::Kind::kFinished, .choice = choice, .finish = Finish::kCancelled});
+  }
+  const RequestError error = {ErrorKind::kUnavailable, "the request was cancelled"};
+  EndJob(job, &error, cancelled);
+}
+
+// Who is told the end may ask again at once: the session is free by then.
+void SchedulerLoop::EndJob(Job& job, const RequestError* error, std::span<const Event> last) {
+  if (!job.session.empty()) {
+    const bool there = store_.Find(job.session) != nullptr;
+    names_.Release(job.session, there || !job.creates);
+    if (there && saves_ended_) SaveSoon(job.session);
+  }
+  for (const Event& event : last) job.Tell(event);
+  if (job.on_end) job.on_end(error);
+}
+
+void SchedulerLoop::FailAll(const RequestError& error) {
+  for (const auto& job : waiting_.Take([](const Job&) { return true; })) Fail(*job, error);
+  prefill_.Abandon();
+  for (Reading& reading : std::exchange(reading_, {})) {
+    if (reading.sequence != nullptr) EndUnread(std::move(reading), &error);
+  }
+  std::vector<std::unique_ptr<Sequence>> running = std::exchange(running_, {});
+  for (auto& sequence : running) {
+    Job& job = sequence->job();
+    const std::shared_ptr<Job> shared = sequence->shared_job();
+    if (sequence->choice() == 0) GiveBack(job, sequence->TakeSession());
+    sequence.reset();
+    if (--job.n_unfinished == 0) Fail(job, error);
+  }
+}
+
+void SchedulerLoop::BeginSaves() {
+  saves_ended_ = true;
+  std::vector<std::string> names;
+  for (const IdleSession& session : store_.sessions()) names.push_back(session.name);
+  for (const std::string& name : names) SaveSoon(name);
+}
+
+// What is not written is left to SaveAll, which says why.
+void SchedulerLoop::SaveSoon(const std::string& id) {
+  const IdleSession* idle = store_.Find(id);
+  if (options_.session_path.empty() || idle == nullptr || idle->copied || idle->saved) return;
+  const auto begun = BeginSave(id, id);
+  const auto* saving = std::get_if<SessionStore::Saving>(&begun);
+  if (saving == nullptr) return;
+  file_work_(saving->write, [this, saving = *saving](const RequestError* error) {
+    store_.EndSave(saving, error == nullptr);
+  });
+}
+
+void SchedulerLoop::SaveAll() {
+  if (options_.session_path.empty()) return;
+  for (const IdleSession& session : store_.sessions()) {
+    if (session.name.empty() || session.saved) continue;
+    if (const auto saved = store_.Save(session, session.name); !saved) {
+      log_.Error("session " + session.name + " is not saved: " + saved.error().message);
+    }
+  }
+}
+
+}  // namespace winnow::runtime

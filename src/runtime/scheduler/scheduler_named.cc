@@ -1,0 +1,184 @@
+// Named sessions, as commands to the loop.
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "runtime/scheduler/scheduler_data.h"
+
+namespace winnow::runtime {
+namespace {
+
+RequestError NoFolder() {
+  return {ErrorKind::kInvalid,
+          "sessions are in memory only: there is no session path to save them to"};
+}
+
+RequestError NotFound() { return {ErrorKind::kNotFound, "there is no such session"}; }
+
+bool Succeeded(const Scheduler::SessionOutcome& outcome) {
+  return std::holds_alternative<SessionInfo>(outcome);
+}
+
+}  // namespace
+
+std::optional<RequestError> Scheduler::Data::CheckFileQueue() const {
+  const int n = loop.n_file_work();
+  if (n < options.max_waiting) return std::nullopt;
+  return RequestError{
+      ErrorKind::kQueueFull,
+      std::to_string(n) + " files are to be read or written, more are not taken; try again later"};
+}
+
+void Scheduler::ForkSession(const std::string& from, const std::string& to,
+                            const SessionDone& done) {
+  Data& data = *data_;
+  data.Post(
+      [&data, from, to, done] {
+        if (auto refused = data.ClaimExisting(from)) return done(*refused);
+        if (auto refused = data.ClaimNew(to)) {
+          data.names.Release(from, true);
+          return done(*refused);
+        }
+        data.loop.Fork(from, to, [&data, from, to, done](const RequestError* error) {
+          const SessionOutcome outcome = error != nullptr ? *error : data.loop.Describe(to);
+          data.names.Release(from, true);
+          data.names.Release(to, Succeeded(outcome));
+          done(outcome);
+        });
+      },
+      [done] { done(ShuttingDown()); });
+}
+
+void Scheduler::SaveSession(const std::string& id, const std::string& name,
+                            const SessionDone& done) {
+  Data& data = *data_;
+  data.Post(
+      [&data, id, name, done] {
+        if (data.folder == nullptr) return done(NoFolder());
+        if (!IsSessionName(name)) {
+          return done(RequestError{ErrorKind::kInvalid,
+                                   "a file of a session is called as a session may be: 1 to 128 of "
+                                   "A-Z a-z 0-9 . _ -, the first no dot"});
+        }
+        if (auto full = data.CheckFileQueue()) return done(*full);
+        if (auto refused = data.ClaimExisting(id)) return done(*refused);
+        data.loop.Load(id, [&data, id, name, done](const RequestError* error) {
+          data.names.Release(id, true);
+          if (error != nullptr) return done(*error);
+          const SessionOutcome saved = data.loop.Describe(id);
+          const auto begun = data.loop.BeginSave(id, name);
+          if (const auto* refused = std::get_if<RequestError>(&begun)) return done(*refused);
+          const auto& saving = std::get<SessionStore::Saving>(begun);
+          data.AddFileWork(saving.write, [&data, saving, saved, done](const RequestError* failed) {
+            data.loop.EndSave(saving, failed == nullptr);
+            done(failed == nullptr ? saved : *failed);
+          });
+        });
+      },
+      [done] { done(ShuttingDown()); });
+}
+
+void Scheduler::RestoreSession(const std::string& id, const std::string& name,
+                               const SessionDone& done) {
+  Data& data = *data_;
+  data.Post(
+      [&data, id, name, done] {
+        if (data.folder == nullptr) return done(NoFolder());
+        if (!IsSessionName(name) || !IsSessionName(id)) {
+          return done(RequestError{ErrorKind::kInvalid,
+                                   "sessions and their files are called by 1 to 128 of A-Z a-z 0-9 "
+                                   ". _ -, the first no dot"});
+        }
+        if (auto full = data.CheckFileQueue()) return done(*full);
+        const bool existed = data.loop.Has(id) || data.folder->Has(id);
+        if (data.names.ClaimAny(id) == SessionNames::Outcome::kBusy) {
+          return done(
+              RequestError{ErrorKind::kBusy, "session " + id + " is in use by another request"});
+        }
+        const auto end = [&data, id, existed, done](const RequestError* error) {
+          const SessionOutcome outcome = error != nullptr ? *error : data.loop.Describe(id);
+          data.names.Release(id, existed || Succeeded(outcome));
+          done(outcome);
+        };
+        data.loop.Restore(id, name, end);
+      },
+      [done] { done(ShuttingDown()); });
+}
+
+void Scheduler::DeleteSession(const std::string& id, const SessionDone& done) {
+  Data& data = *data_;
+  data.Post(
+      [&data, id, done] {
+        if (auto refused = data.ClaimExisting(id)) return done(*refused);
+        const SessionOutcome found = data.loop.FindToDelete(id);
+        if (const auto* error = std::get_if<RequestError>(&found)) {
+          data.names.Release(id, error->kind != ErrorKind::kNotFound);
+          return done(found);
+        }
+        data.loop.BeginDelete(id);
+        if (data.folder == nullptr) {
+          data.loop.EndDelete(id, true);
+          data.names.Release(id, false);
+          return done(found);
+        }
+        // Behind those that write it now.
+        const auto remove = [&data, id]() -> std::optional<RequestError> {
+          const auto removed = data.folder->Remove(id);
+          if (removed) return std::nullopt;
+          return RequestError{ErrorKind::kInternal, removed.error().message};
+        };
+        data.AddFileWork(remove, [&data, id, found, done](const RequestError* error) {
+          data.loop.EndDelete(id, error == nullptr);
+          data.names.Release(id, error != nullptr);
+          done(error == nullptr ? found : *error);
+        });
+      },
+      [done] { done(ShuttingDown()); });
+}
+
+void Scheduler::ListSessions(const std::function<void(std::vector<SessionInfo> sessions)>& done) {
+  Data& data = *data_;
+  data.Post([&data, done] { done(data.loop.List()); }, [done] { done({}); });
+}
+
+void Scheduler::FindSession(const std::string& id, const SessionDone& done) {
+  Data& data = *data_;
+  data.Post(
+      [&data, id, done] {
+        if (!IsSessionName(id)) return done(NotFound());
+        done(data.loop.FindSession(id));
+      },
+      [done] { done(ShuttingDown()); });
+}
+
+void Scheduler::ReadTokens(
+    const std::string& id,
+    const std::function<void(std::variant<SessionTokens, RequestError> tokens)>& done) {
+  Data& data = *data_;
+  data.Post(
+      [&data, id, done] {
+        if (!IsSessionName(id)) {
+          return done(NotFound());
+        }
+        if (auto full = data.CheckFileQueue()) return done(*full);
+        data.loop.ReadTokens(id, done);
+      },
+      [done] { done(ShuttingDown()); });
+}
+
+void Scheduler::KeptPositions(
+    const std::string& id, bool by_head,
+    const std::function<void(std::variant<KeptTokens, RequestError> kept)>& done) {
+  Data& data = *data_;
+  data.Post(
+      [&data, id, by_head, done] {
+        if (!IsSessionName(id)) {
+          return done(NotFound());
+        }
+        data.loop.KeptPositions(id, by_head, done);
+      },
+      [done] { done(ShuttingDown()); });
+}
+
+}  // namespace winnow::runtime

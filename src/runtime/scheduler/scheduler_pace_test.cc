@@ -1,0 +1,108 @@
+#include "runtime/scheduler/scheduler_pace.h"
+
+#include <algorithm>
+
+#include "runtime/testing/scheduler_run.h"
+
+namespace winnow::runtime {
+namespace {
+
+using testing::Answer;
+using testing::SchedulerTest;
+
+TEST(Pace, BlocksAreASmallPartOfTheGap) {
+  Pace pace(250, 512);
+  EXPECT_EQ(pace.BlockRows(), 64);  // nothing is known yet
+  pace.AddBlock(64, 6.4);
+  EXPECT_EQ(pace.BlockRows(), 496);  // 50 ms
+  pace.AddBlock(496, 4960);
+  EXPECT_EQ(pace.BlockRows(), 32);  // as few as are worth it
+  for (int i = 0; i < 400; ++i) pace.AddBlock(16, 0.16);
+  EXPECT_EQ(pace.BlockRows(), 512);
+}
+
+TEST(Pace, ABlockFitsWhereADecodeStepFollowsInTime) {
+  Pace pace(100, 512);
+  pace.AddDecode(40);
+  pace.AddBlock(10, 10);
+  EXPECT_TRUE(pace.Fits(30, 20));  // 30 + 20 + 40 of 90
+  EXPECT_FALSE(pace.Fits(31, 20));
+  for (int i = 0; i < 200; ++i) pace.AddDecode(1);
+  EXPECT_TRUE(pace.Fits(60, 20));
+}
+
+double LongestGap(const Answer::Choice& choice) {
+  double longest = 0;
+  for (size_t i = 1; i < choice.times_ms.size(); ++i) {
+    longest = std::max(longest, choice.times_ms[i] - choice.times_ms[i - 1]);
+  }
+  return longest;
+}
+
+// 500 tokens of three layers take 150 ms, a decode step of two sequences 0.6 ms.
+TEST_F(SchedulerTest, ALongPromptKeepsTheGapBetweenTokens) {
+  Make(Options());
+  const auto first = Submit(MakeRequest(Prompt(8, 1), 400));
+  const auto second = Submit(MakeRequest(Prompt(9, 2), 400));
+  RunUntil([&] { return second->tokens().size() > 5; });
+  const double before = clock_.ms();
+  const auto prompt = Submit(MakeRequest(Prompt(500, 3), 2));
+  RunUntil([&] { return prompt->started; });
+  const double prefill_ms = clock_.ms() - before;
+  RunAll();
+  for (const auto& answer : {first, second}) {
+    EXPECT_LE(LongestGap(answer->choices[0]), 20);
+    EXPECT_GT(LongestGap(answer->choices[0]), 10);  // the prompt has its part
+    EXPECT_EQ(answer->tokens().size(), 400u);
+  }
+  EXPECT_GT(prompt->n_prefill_events, 5);
+  EXPECT_LT(prefill_ms, 200);
+  EXPECT_EQ(first->tokens(), Alone(Prompt(8, 1), 400));
+  EXPECT_EQ(prompt->tokens(), Alone(Prompt(500, 3), 2));
+}
+
+// A model ten times as slow: blocks become as small as they may.
+TEST_F(SchedulerTest, BlocksBecomeSmallerOnASlowModel) {
+  Make(Options());
+  const auto running = Submit(MakeRequest(Prompt(8, 1), 150));
+  RunUntil([&] { return running->tokens().size() > 2; });
+  row_ms_ = 0.5;  // a whole block of 64 rows takes 32 ms
+  const auto warm = Submit(MakeRequest(Prompt(60, 2), 1));
+  RunUntil([&] { return warm->done(); });
+  const size_t n_before = running->tokens().size();
+  const auto prompt = Submit(MakeRequest(Prompt(200, 3), 1));
+  RunUntil([&] { return prompt->done(); });
+  Answer::Choice since = running->choices[0];
+  since.times_ms.erase(since.times_ms.begin(),
+                       since.times_ms.begin() + static_cast<std::ptrdiff_t>(n_before));
+  EXPECT_LE(LongestGap(since), 20);
+  EXPECT_EQ(prompt->tokens(), Alone(Prompt(200, 3), 1));
+}
+
+// Where a decode step alone takes longer than the gap, prompts are read all the same.
+TEST_F(SchedulerTest, PromptsAreReadWhateverTheGap) {
+  SchedulerOptions options = Options();
+  options.max_token_gap_ms = 1;
+  Make(options);
+  row_ms_ = 2;
+  const auto running = Submit(MakeRequest(Prompt(8, 1), 60));
+  const auto prompt = Submit(MakeRequest(Prompt(100, 3), 1));
+  RunAll();
+  EXPECT_EQ(running->finish(), Finish::kLength);
+  EXPECT_EQ(prompt->finish(), Finish::kLength);
+}
+
+TEST_F(SchedulerTest, ShortPromptsAreReadTogether) {
+  Make(Options());
+  std::vector<std::shared_ptr<Answer>> answers;
+  for (int i = 0; i < 6; ++i) answers.push_back(Submit(MakeRequest(Prompt(20 + i, i), 3)));
+  RunUntil([&] { return answers[0]->started; });
+  for (const auto& answer : answers) EXPECT_TRUE(answer->started);
+  RunAll();
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(answers[static_cast<size_t>(i)]->tokens(), Alone(Prompt(20 + i, i), 3));
+  }
+}
+
+}  // namespace
+}  // namespace winnow::runtime

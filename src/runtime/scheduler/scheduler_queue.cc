@@ -1,0 +1,58 @@
+#include "runtime/scheduler/scheduler_queue.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace winnow::runtime {
+
+void WaitingQueue::Add(std::shared_ptr<Job> job) {
+  const int priority = job->request.priority;
+  const auto place = std::ranges::find_if(
+      jobs_, [&](const std::shared_ptr<Job>& other) { return other->request.priority < priority; });
+  jobs_.insert(place, std::move(job));
+}
+
+bool WaitingQueue::Offer(const std::function<Answer(const std::shared_ptr<Job>& job)>& offer,
+                         bool asks_all) {
+  for (size_t i = 0; i < jobs_.size();) {
+    const std::shared_ptr<Job> job = jobs_[i];
+    const Answer answer = offer(job);
+    if (answer == Answer::kWaits) {
+      if (job->n_overtaken >= max_overtakes_ && !job->loading && !asks_all) return false;
+      ++i;
+      continue;
+    }
+    jobs_.erase(jobs_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (answer == Answer::kGone) continue;
+    for (size_t passed = 0; passed < i; ++passed) {
+      if (!jobs_[passed]->loading) ++jobs_[passed]->n_overtaken;
+    }
+    return true;
+  }
+  return false;
+}
+
+bool WaitingQueue::OfferFirst(const std::function<Answer(const std::shared_ptr<Job>& job)>& offer) {
+  while (!jobs_.empty()) {
+    const std::shared_ptr<Job> job = jobs_.front();
+    const Answer answer = offer(job);
+    if (answer == Answer::kWaits) return false;
+    jobs_.erase(jobs_.begin());
+    if (answer == Answer::kStarted) return true;
+  }
+  return false;
+}
+
+std::vector<std::shared_ptr<Job>> WaitingQueue::Take(
+    const std::function<bool(const Job& job)>& leaves) {
+  std::vector<std::shared_ptr<Job>> taken;
+  std::erase_if(jobs_, [&](const std::shared_ptr<Job>& job) {
+    if (!leaves(*job)) return false;
+    taken.push_back(job);
+    return true;
+  });
+  return taken;
+}
+
+}  // namespace winnow::runtime

@@ -1,0 +1,274 @@
+// Decode steps, and prompts read in between.
+#include <algorithm>
+#include <utility>
+
+#include "runtime/invariants.h"
+#include "runtime/scheduler/scheduler_loop.h"
+#include "runtime/session/batch_memory.h"
+
+namespace winnow::runtime {
+
+SchedulerLoop::SchedulerLoop(Engine& engine, const SchedulerOptions& options,
+                             const SessionFolder* folder, SessionNames& names, Log& log,
+                             const Clock& clock, FileWork file_work)
+    : engine_(engine),
+      options_(options),
+      names_(names),
+      log_(log),
+      clock_(clock),
+      file_work_(std::move(file_work)),
+      model_bytes_(ModelBytes(engine)),
+      fixed_bytes_(model_bytes_ +
+                   StepBufferBytes(engine, options.max_running, options.defaults.row_block)),
+      waiting_(options.max_overtakes),
+      store_(engine, options, folder, names, log, clock),
+      batch_(engine),
+      prefill_step_(engine.model()),
+      prefill_(prefill_step_),
+      pace_(options.max_token_gap_ms, options.defaults.row_block) {}
+
+SchedulerLoop::~SchedulerLoop() = default;
+
+bool SchedulerLoop::Round() {
+  if (idle()) return false;
+  const int64_t n_before = n_running();
+  const size_t n_waited = waiting_.size();
+  DropCancelled();
+  Decode();
+  Admit();
+  ReadPrompts();
+  CheckBytes();
+  // Those that wait for nothing but a file wait without rounds.
+  return n_file_work() == 0 || n_before > 0 || n_running() > 0 || waiting_.size() != n_waited;
+}
+
+void SchedulerLoop::Choose(std::span<const std::unique_ptr<Sequence>> sequences) {
+  const auto n = static_cast<int64_t>(sequences.size());
+  engine_.pool().ParallelFor(n,
+                             [&](int64_t i, int) { sequences[static_cast<size_t>(i)]->Choose(); });
+}
+
+void SchedulerLoop::Decode() {
+  if (running_.empty()) return;
+  const Clock::TimePoint start = clock_.now();
+  sessions_.clear();
+  tokens_.clear();
+  outcomes_.assign(running_.size(), Result<void>());
+  for (const auto& sequence : running_) {
+    sessions_.push_back(&sequence->session());
+    tokens_.push_back(sequence->next());
+  }
+  batch_.DecodeEach(sessions_, tokens_, outcomes_);
+  for (size_t i = 0; i < running_.size(); ++i) {
+    if (outcomes_[i]) {
+      running_[i]->AddDecoded();
+    } else {
+      running_[i]->SetError({ErrorKind::kInternal, outcomes_[i].error().message});
+    }
+  }
+  Choose(running_);
+  last_tokens_ = clock_.now();
+  counts_.decode_seconds += Milliseconds(start, last_tokens_) / 1000;
+  counts_.n_generated_tokens += std::ssize(running_);
+  pace_.AddDecode(Milliseconds(start, last_tokens_));
+  for (const auto& sequence : running_) sequence->Deliver(last_tokens_);
+  Sweep();
+}
+
+void SchedulerLoop::ReadPrompts() {
+  if (!prefill_.active()) return;
+  const Clock::TimePoint start = clock_.now();
+  // Where nobody decodes, requests that come in meanwhile are looked at as often.
+  const Clock::TimePoint since = running_.empty() ? start : last_tokens_;
+  for (bool first = true; prefill_.active(); first = false) {
+    const int64_t n_rows = running_.empty() ? options_.defaults.row_block : pace_.BlockRows();
+    const Clock::TimePoint before = clock_.now();
+    // A block at least, or a decode step that takes all of the gap would keep prompts waiting.
+    if (!first && !pace_.Fits(Milliseconds(since, before), n_rows)) break;
+    const bool finished = prefill_.Run({.n_blocks = 1, .n_rows = n_rows});
+    if (!prefill_.decided()) {
+      pace_.AddBlock(prefill_step_.last_block_rows(), Milliseconds(before, clock_.now()));
+    }
+    if (finished) {
+      counts_.prefill_seconds += Milliseconds(start, clock_.now()) / 1000;
+      return FinishPrompts();
+    }
+    DropCancelled();
+  }
+  counts_.prefill_seconds += Milliseconds(start, clock_.now()) / 1000;
+  if (reading_.empty()) return;
+  TellPrefill();
+}
+
+void SchedulerLoop::TellPrefill() const {
+  for (const Reading& reading : reading_) {
+    if (reading.sequence == nullptr) continue;
+    const auto n_rest = static_cast<double>(reading.rest.size());
+    const Job& job = reading.sequence->job();
+    job.Tell({.kind = Event::Kind::kPrefill,
+              .n_done = job.n_reused + static_cast<int64_t>(prefill_.done() * n_rest),
+              .n_all = job.n_prompt,
+              .n_reused = job.n_reused});
+  }
+}
+
+void SchedulerLoop::FinishPrompts() {
+  std::vector<Reading> readings = std::exchange(reading_, {});
+  for (size_t i = 0; i < readings.size(); ++i) {
+    Reading& reading = readings[i];
+    if (reading.sequence == nullptr) continue;
+    if (const auto& failure = prefill_.failure(i)) {
+      const RequestError error = {ErrorKind::kInternal, failure->message};
+      EndUnread(std::move(reading), &error);
+    } else {
+      FinishPrompt(std::move(reading));
+    }
+  }
+}
+
+// Its choices go on by themselves.
+void SchedulerLoop::FinishPrompt(Reading reading) {
+  Sequence& first = *reading.sequence;
+  const std::shared_ptr<Job> job = first.shared_job();
+  const int64_t n_rest = std::ssize(reading.rest);
+  counts_.n_prompt_tokens += n_rest;
+  first.SetPrefill(Milliseconds(prefill_began_, clock_.now()), n_rest);
+  first.AcceptPrompt(first.session().tokens());
+  job->Tell({.kind = Event::Kind::kStarted,
+             .n_prompt = job->n_prompt,
+             .n_reused = job->n_reused,
+             .reuse = job->reuse});
+  std::vector<std::unique_ptr<Sequence>> choices;
+  choices.push_back(std::move(reading.sequence));
+  for (int i = 1; i < job->request.n; ++i) {
+    auto fork = choices.front()->Fork(i);
+    if (!fork) {
+      for (; i < job->request.n; ++i) {
+        job->Tell({.kind = Event::Kind::kFinished,
+                   .choice = i,
+                   .finish = Finish::kError,
+                   .error = {ErrorKind::kInternal, fork.error().message}});
+        --job->n_unfinished;
+      }
+      break;
+    }
+    (*fork)->reserved_bytes = reading.bytes.steady;
+    choices.push_back(std::move(*fork));
+  }
+  if (job->max_tokens == 0) {
+    for (const auto& choice : choices) choice->SetFinish(job->limit);
+  } else {
+    Choose(choices);
+    const Clock::TimePoint now = clock_.now();
+    for (const auto& choice : choices) choice->Deliver(now);
+    counts_.n_generated_tokens += std::ssize(choices);
+  }
+  if (running_.empty()) last_tokens_ = clock_.now();
+  for (auto& choice : choices) running_.push_back(std::move(choice));
+  Sweep();
+}
+
+void SchedulerLoop::DropCancelled() {
+  for (const auto& sequence : running_) {
+    if (sequence->job().cancelled()) sequence->SetFinish(Finish::kCancelled);
+  }
+  Sweep();
+  for (size_t i = 0; i < reading_.size(); ++i) {
+    Reading& reading = reading_[i];
+    if (reading.sequence == nullptr || !reading.sequence->job().cancelled()) continue;
+    prefill_.Drop(i);
+    EndUnread(std::exchange(reading, {}), nullptr);
+  }
+  // Where the last one that was not read yet is dropped, the pass is over for the others too.
+  if (!reading_.empty() && !prefill_.active()) FinishPrompts();
+  for (const auto& job : waiting_.Take([](const Job& job) { return job.cancelled(); })) {
+    TellCancelled(*job);
+  }
+}
+
+// What was promised when requests were admitted. A request that breaks it ends, the others go on.
+void SchedulerLoop::CheckBytes() {
+  Invariants& invariants = engine_.invariants();
+  const auto takes = [](int64_t bytes, int64_t reserved, const Error& broken) {
+    return RequestError{ErrorKind::kInternal, "a sequence takes " + std::to_string(bytes) +
+                                                  " bytes, reserved were " +
+                                                  std::to_string(reserved) + ": " + broken.message};
+  };
+  int64_t working = 0;
+  for (const auto& sequence : running_) {
+    const int64_t bytes = WorkingBytes(sequence->session());
+    const auto kept = WINNOW_INVARIANT(invariants, bytes <= sequence->reserved_bytes);
+    working += bytes;
+    if (!kept) sequence->SetError(takes(bytes, sequence->reserved_bytes, kept.error()));
+  }
+  Sweep();
+  for (size_t i = 0; i < reading_.size(); ++i) {
+    Reading& reading = reading_[i];
+    if (reading.sequence == nullptr) continue;
+    const int64_t bytes = WorkingBytes(reading.sequence->session());
+    const int64_t reserved = reading.bytes.steady + reading.bytes.prefill;
+    const auto kept = WINNOW_INVARIANT(invariants, bytes <= reserved);
+    working += bytes;
+    if (kept) continue;
+    const RequestError error = takes(bytes, reserved, kept.error());
+    prefill_.Drop(i);
+    EndUnread(std::exchange(reading, {}), &error);
+  }
+  if (!reading_.empty() && !prefill_.active()) FinishPrompts();
+  working_bytes_ = working;
+  CheckLimit();
+}
+
+// Idle sessions are all that can be more than there is room for, and they can go.
+void SchedulerLoop::CheckLimit() {
+  counts_.reserved_bytes = ReservedBytes() + store_.bytes();
+  const int64_t limit = options_.memory_limit_bytes;
+  const bool within = limit == 0 || fixed_bytes_ + counts_.reserved_bytes <= limit;
+  if (within || over_limit_) {
+    over_limit_ = !within;
+    return;
+  }
+  const Error broken = WINNOW_INVARIANT(engine_.invariants(), within).error();
+  log_.Error(std::to_string(fixed_bytes_ + counts_.reserved_bytes) +
+             " bytes are reserved, the limit is " + std::to_string(limit) + ": " + broken.message);
+  over_limit_ = !MakeRoom(0, {});
+  counts_.reserved_bytes = ReservedBytes() + store_.bytes();
+}
+
+SchedulerState SchedulerLoop::state() const {
+  SchedulerState state = counts_;
+  state.n_running = static_cast<int>(n_running());
+  state.n_waiting = static_cast<int>(waiting_.size());
+  state.n_idle_sessions = static_cast<int>(store_.sessions().size());
+  state.n_saved_sessions = store_.n_saved();
+  state.n_broken_invariants = engine_.invariants().n_broken();
+  // Sessions come and go between rounds too.
+  state.live_bytes = (n_running() == 0 ? 0 : working_bytes_) + store_.bytes();
+  state.reserved_bytes = ReservedBytes() + store_.bytes();
+  state.limit_bytes = options_.memory_limit_bytes;
+  state.model_bytes = model_bytes_;
+  state.fixed_bytes = fixed_bytes_;
+  const auto add = [&](const Sequence& sequence, bool prefilling, int64_t reserved) {
+    const Job& job = sequence.job();
+    int64_t n_done = job.n_prompt;
+    if (prefilling) {
+      n_done =
+          job.n_reused +
+          static_cast<int64_t>(prefill_.done() * static_cast<double>(job.n_prompt - job.n_reused));
+    }
+    state.running.push_back({.id = job.id(),
+                             .session = job.session,
+                             .prefilling = prefilling,
+                             .n_prompt = job.n_prompt,
+                             .n_done = n_done,
+                             .n_generated = sequence.n_generated(),
+                             .reserved_bytes = reserved});
+  };
+  for (const auto& sequence : running_) add(*sequence, false, sequence->reserved_bytes);
+  for (const Reading& reading : reading_) {
+    if (reading.sequence != nullptr) add(*reading.sequence, true, reading.reserved());
+  }
+  return state;
+}
+
+}  // namespace winnow::runtime

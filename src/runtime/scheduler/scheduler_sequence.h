@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "runtime/generate/sampler.h"
+#include "runtime/generate/text_stream.h"
+#include "runtime/scheduler/scheduler_job.h"
+#include "runtime/session/session.h"
+
+namespace winnow::runtime {
+
+CacheReport ReportCache(const Session& session);
+
+// A choice of a running request: its session, and what decides about its next token.
+class Sequence {
+ public:
+  // Error: a sampling value out of range.
+  static Result<std::unique_ptr<Sequence>> Make(std::shared_ptr<Job> job, int choice,
+                                                std::unique_ptr<Session> session);
+  // Another choice, which goes on from the same prompt. Error: memory refused.
+  Result<std::unique_ptr<Sequence>> Fork(int choice) const;
+
+  Job& job() const { return *job_; }
+  const std::shared_ptr<Job>& shared_job() const { return job_; }
+  int choice() const { return choice_; }
+  Session& session() const { return *session_; }
+  std::unique_ptr<Session> TakeSession() { return std::move(session_); }
+  // A claim on memory, until the sequence ends.
+  int64_t reserved_bytes = 0;
+
+  // The sampler's penalties see the prompt. Before the first Choose.
+  void AcceptPrompt(std::span<const TokenId> tokens);
+  // Chooses the next token from the session's logits. Sequences may do so at once, in several
+  // threads.
+  void Choose();
+  // Tells the request what was chosen. Afterwards finish() says whether that was all.
+  void Deliver(Clock::TimePoint now);
+  // The last token that was chosen: the cache does not have it yet.
+  TokenId next() const { return token_; }
+  bool has_next() const { return n_generated_ > 0; }
+
+  const std::optional<Finish>& finish() const { return finish_; }
+  // What went wrong while choosing or telling; finish() is then kError.
+  const RequestError& error() const { return error_; }
+  void SetFinish(Finish finish) { finish_ = finish; }
+  void SetError(RequestError error);
+  // The last event of this choice. Once. Requires: finish(), and the session is still here.
+  Event Finished();
+
+  int64_t n_generated() const { return n_generated_; }
+  void AddDecoded() { ++timings_.n_decode; }
+  void SetPrefill(double ms, int64_t n_tokens);
+
+ private:
+  Sequence(std::shared_ptr<Job> job, int choice, std::unique_ptr<Session> session, Sampler sampler);
+  bool StopAtProblem();  // whether the constraint cannot go on; then an error is set
+
+  std::shared_ptr<Job> job_;
+  int choice_;
+  std::unique_ptr<Session> session_;
+  Sampler sampler_;
+  TextStream text_;
+  std::unique_ptr<TokenConstraint> constraint_;
+  std::vector<float> masked_;  // logits under the constraint
+  TokenId token_ = 0;
+  float log_probability_ = 0;
+  std::vector<TokenProbability> top_;
+  std::optional<Finish> finish_;
+  RequestError error_;
+  int64_t n_generated_ = 0;
+  GenerateTimings timings_;
+  Clock::TimePoint first_token_, last_token_;
+};
+
+}  // namespace winnow::runtime

@@ -1,0 +1,291 @@
+// Named sessions, between rounds.
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "runtime/scheduler/scheduler_loop.h"
+
+namespace winnow::runtime {
+namespace {
+
+RequestError NotInMemory(const std::string& id) {
+  return {ErrorKind::kNotFound, "session " + id + " is neither in memory nor saved"};
+}
+
+RequestError ToBeRead(const std::string& file) {
+  return {ErrorKind::kBusy, "the file of session " + file + " is to be read first; try again"};
+}
+
+KeptTokens Kept(const Session& session, int64_t n_document, bool by_head) {
+  const cache::Cache& cache = session.cache();
+  const cache::CacheShape& shape = cache.config().shape;
+  KeptTokens kept = {.tokens = {session.tokens().begin(), session.tokens().end()},
+                     .n_layers = shape.n_layers,
+                     .n_kv_heads = shape.n_kv_heads,
+                     .n_document = n_document};
+  kept.share.resize(kept.tokens.size());
+  const float part = 1.0f / static_cast<float>(shape.n_kv_heads_in_all());
+  for (int layer = 0; layer < shape.n_layers; ++layer) {
+    for (int head = 0; head < shape.layer(layer).n_kv_heads; ++head) {
+      const auto positions = cache.positions(layer, head);
+      for (const cache::Position position : positions) {
+        if (static_cast<size_t>(position) < kept.share.size()) {
+          kept.share[static_cast<size_t>(position)] += part;
+        }
+      }
+      if (!by_head) continue;
+      kept.by_head.emplace_back(positions.begin(), positions.end());
+      std::ranges::sort(kept.by_head.back());
+    }
+    if (by_head) kept.by_head.resize(static_cast<size_t>((layer + 1) * shape.n_kv_heads));
+  }
+  return kept;
+}
+
+SessionInfo DescribeRunning(const Sequence& sequence) {
+  return {.id = sequence.job().session,
+          .n_tokens = sequence.session().n_tokens(),
+          .cache = ReportCache(sequence.session()),
+          .busy = true};
+}
+
+}  // namespace
+
+SchedulerLoop::SessionOutcome SchedulerLoop::Describe(const std::string& id) {
+  const IdleSession* idle = store_.Find(id);
+  if (idle == nullptr) return NotInMemory(id);
+  return SessionInfo{.id = id,
+                     .n_tokens = idle->session->n_tokens(),
+                     .cache = ReportCache(*idle->session),
+                     .busy = idle->copied};
+}
+
+RequestError SchedulerLoop::OutOfMemory(const std::string& what, int64_t n_bytes,
+                                        int64_t n_beside) const {
+  const int64_t needed = fixed_bytes_ + n_beside + n_bytes;
+  if (needed > options_.memory_limit_bytes) {
+    return {ErrorKind::kTooLarge,
+            what + " needs up to " + BytesAndLimit(needed, options_.memory_limit_bytes)};
+  }
+  return {ErrorKind::kQueueFull, what + " needs up to " + std::to_string(n_bytes) +
+                                     " bytes, which running requests and files hold"};
+}
+
+void SchedulerLoop::Load(const std::string& id, const Then& then) {
+  if (store_.Find(id) != nullptr) return then(nullptr);
+  ReadOnce(id, id, then);
+}
+
+void SchedulerLoop::ReadOnce(const std::string& id, const std::string& file, const Then& then) {
+  const auto key = std::pair(id, file);
+  std::vector<Then>& waiting = loading_[key];
+  waiting.push_back(then);
+  if (waiting.size() > 1) return;
+  const auto end = [this, key](const RequestError* error) {
+    const std::vector<Then> all = std::move(loading_.extract(key).mapped());
+    for (const Then& one : all) one(error);
+  };
+  ReadFile(id, file, /*replaces=*/false, end);
+}
+
+void SchedulerLoop::ReadFile(const std::string& id, const std::string& file, bool replaces,
+                             const Then& then) {
+  const auto refuse = [&](ErrorKind kind, std::string message) {
+    const RequestError error = {kind, std::move(message)};
+    then(&error);
+  };
+  if (!store_.HasFile(file)) {
+    return refuse(ErrorKind::kNotFound, "there is no saved session " + file);
+  }
+  const auto max_bytes = store_.ReadMaxBytes(file);
+  if (!max_bytes) return refuse(ErrorKind::kInvalid, max_bytes.error().message);
+  store_.BeginFileWork(file);  // before room is made: it is read as it is now
+  ReadWhenThereIsRoom(
+      {.id = id, .file = file, .replaces = replaces, .max_bytes = *max_bytes, .then = then});
+}
+
+void SchedulerLoop::ReadWhenThereIsRoom(const FileRead& read) {
+  if (!MakeRoom(read.max_bytes, {.session = store_.Find(read.id), .claimed = true})) {
+    if (room_comes(/*n_own=*/1) && fits_alone(read.max_bytes)) {
+      const auto waiting = waiting_reads_.insert(read.file);
+      wait_for_room_.emplace_back([this, read, waiting] {
+        waiting_reads_.erase(waiting);
+        ReadWhenThereIsRoom(read);
+      });
+      return;
+    }
+    store_.EndFileWork(read.file);
+    const RequestError error = OutOfMemory("session " + read.file, read.max_bytes, 0);
+    return read.then(&error);
+  }
+  loading_bytes_ += read.max_bytes;
+  const auto idle = std::make_shared<IdleSession>();
+  const auto end = [this, read, idle](const RequestError* error) {
+    store_.EndFileWork(read.file);
+    loading_bytes_ -= read.max_bytes;
+    if (error != nullptr) return read.then(error);
+    if (read.replaces || store_.Find(read.id) == nullptr) {
+      idle->name = read.id;
+      if (read.id.empty()) idle->read_from = read.file;
+      idle->saved = read.id == read.file;
+      idle->used = clock_.now();
+      store_.Put(std::move(*idle));
+      store_.DropUnnamed(options_.max_unnamed);
+    }
+    read.then(nullptr);
+  };
+  file_work_(store_.MakeReader(read.file, read.max_bytes, idle), end);
+}
+
+std::variant<SessionStore::Saving, RequestError> SchedulerLoop::BeginSave(const std::string& id,
+                                                                          const std::string& file) {
+  const IdleSession& idle = *store_.Find(id);
+  if (waits_to_be_read(file)) return ToBeRead(file);
+  if (file != id) {
+    const IdleSession* other = store_.Find(file);
+    if (names_.busy(file) || (other != nullptr && !other->saved)) {
+      return RequestError{ErrorKind::kBusy,
+                          "session " + file +
+                              " is in use, or has changed since it was saved: it would be "
+                              "written over what is saved here. Save or delete it first, or take "
+                              "another name"};
+    }
+  }
+  if (!store_.saving_to(idle, file)) return store_.BeginSave(idle, file);
+  return RequestError{ErrorKind::kBusy,
+                      "session " + id + " is being saved to " + file + " already"};
+}
+
+void SchedulerLoop::Fork(const std::string& from, const std::string& to, const Then& then) {
+  Load(from, [this, from, to, then](const RequestError* error) {
+    if (error != nullptr) return then(error);
+    IdleSession* idle = store_.Find(from);
+    if (!MakeRoom(idle->bytes, {.session = idle, .claimed = true})) {
+      if (room_comes() && fits_alone(2 * idle->bytes)) {
+        wait_for_room_.emplace_back([this, from, to, then] { Fork(from, to, then); });
+        return;
+      }
+      const RequestError full =
+          OutOfMemory("a copy of session " + from, idle->bytes, /*n_beside=*/idle->bytes);
+      return then(&full);
+    }
+    idle->used = clock_.now();
+    auto session = idle->session->Fork();
+    if (!session) {
+      const RequestError failed = {ErrorKind::kInternal, session.error().message};
+      return then(&failed);
+    }
+    store_.Put({.name = to,
+                .session = std::move(*session),
+                .unread = idle->unread,
+                .n_document = idle->n_document,
+                .used = clock_.now()});
+    then(nullptr);
+  });
+}
+
+SchedulerLoop::SessionOutcome SchedulerLoop::FindToDelete(const std::string& id) {
+  if (waits_to_be_read(id)) return ToBeRead(id);
+  const auto info = store_.Describe(id, clock_.now());
+  if (info) return *info;
+  if (store_.HasFile(id)) return SessionInfo{.id = id};  // damaged
+  return NotInMemory(id);
+}
+
+void SchedulerLoop::EndDelete(const std::string& id, bool is_removed) {
+  store_.EndFileWork(id);
+  if (!is_removed) return;
+  store_.FileRemoved(id);
+  store_.DropReadFrom(id);
+  if (IdleSession* idle = store_.Find(id)) store_.Drop(*idle);
+}
+
+const Sequence* SchedulerLoop::FindRunning(const std::string& id) const {
+  const auto has_id = [&](const Sequence* sequence) {
+    return sequence != nullptr && sequence->choice() == 0 && sequence->job().session == id;
+  };
+  for (const auto& sequence : running_) {
+    if (has_id(sequence.get())) return sequence.get();
+  }
+  for (const Reading& reading : reading_) {
+    if (has_id(reading.sequence.get())) return reading.sequence.get();
+  }
+  return nullptr;
+}
+
+SchedulerLoop::SessionOutcome SchedulerLoop::FindSession(const std::string& id) const {
+  if (const Sequence* sequence = id.empty() ? nullptr : FindRunning(id)) {
+    return DescribeRunning(*sequence);
+  }
+  const auto info = store_.Describe(id, clock_.now());
+  if (!info) return NotInMemory(id);
+  return *info;
+}
+
+std::vector<SessionInfo> SchedulerLoop::List() const {
+  std::vector<SessionInfo> list = store_.List(clock_.now());
+  const auto add = [&](const Sequence& sequence) {
+    const std::string& id = sequence.job().session;
+    if (id.empty() || sequence.choice() != 0) return;
+    const auto same = [&](const SessionInfo& info) { return info.id == id; };
+    auto place = std::ranges::find_if(list, same);
+    if (place == list.end()) place = list.insert(place, SessionInfo{.id = id});
+    *place = DescribeRunning(sequence);
+  };
+  for (const auto& sequence : running_) add(*sequence);
+  for (const Reading& reading : reading_) {
+    if (reading.sequence != nullptr) add(*reading.sequence);
+  }
+  std::ranges::sort(list, {}, &SessionInfo::id);
+  return list;
+}
+
+void SchedulerLoop::ReadTokens(
+    const std::string& id,
+    const std::function<void(std::variant<SessionTokens, RequestError>)>& done) {
+  const auto tell = [&](const Session& session, std::span<const TokenId> unread,
+                        int64_t n_document) {
+    done(SessionTokens{.tokens = {session.tokens().begin(), session.tokens().end()},
+                       .unread = {unread.begin(), unread.end()},
+                       .n_document = n_document});
+  };
+  if (const Sequence* sequence = FindRunning(id)) {
+    return tell(sequence->session(), {}, sequence->job().n_document);
+  }
+  if (const IdleSession* idle = store_.Find(id)) {
+    return tell(*idle->session, store_.CutShort(idle->unread), idle->n_document);
+  }
+  if (!store_.HasFile(id)) return done(NotInMemory(id));
+  const auto read = std::make_shared<SessionTokens>();
+  store_.BeginFileWork(id);
+  file_work_(store_.MakeTextReader(id, read), [this, id, read, done](const RequestError* error) {
+    store_.EndFileWork(id);
+    if (error != nullptr) return done(*error);
+    done(std::move(*read));
+  });
+}
+
+void SchedulerLoop::KeptPositions(
+    const std::string& id, bool by_head,
+    const std::function<void(std::variant<KeptTokens, RequestError>)>& done) {
+  for (const auto& sequence : running_) {
+    if (sequence->job().session == id && sequence->choice() == 0) {
+      return done(Kept(sequence->session(), sequence->job().n_document, by_head));
+    }
+  }
+  // While a prompt is read, layers are at different places: what was there before is shown, if
+  // there is a copy.
+  const auto is_read = [&](const Reading& reading) {
+    return reading.sequence != nullptr && reading.sequence->job().session == id;
+  };
+  if (store_.Find(id) == nullptr && std::ranges::any_of(reading_, is_read)) {
+    return done(RequestError{ErrorKind::kBusy, "session " + id + " is being read"});
+  }
+  Load(id, [this, id, by_head, done](const RequestError* error) {
+    if (error != nullptr) return done(*error);
+    const IdleSession& idle = *store_.Find(id);
+    done(Kept(*idle.session, idle.n_document, by_head));
+  });
+}
+
+}  // namespace winnow::runtime

@@ -1,0 +1,175 @@
+// A decode step allocates nothing. This file replaces the global operator new of its test program.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cctype>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "base/sanitizer.h"
+#include "compression/registry.h"
+#include "runtime/session/batch.h"
+#include "runtime/testing/tiny_engine.h"
+
+namespace {
+std::atomic<int64_t> n_allocations{0};
+}  // namespace
+
+// AddressSanitizer has an operator new of its own, whose checks are worth more than the count.
+#ifdef WINNOW_SANITIZES_MEMORY
+constexpr bool kCounts = false;
+#else
+constexpr bool kCounts = true;
+
+static void* Counted(std::size_t n_bytes, std::size_t alignment) {
+  n_allocations.fetch_add(1, std::memory_order_relaxed);
+  const std::size_t rounded = (n_bytes + alignment - 1) / alignment * alignment;
+  return std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
+}
+
+// Not inlined: g++ 12 would take the free() of an inlined delete for a mismatch with new.
+#define NOINLINE [[gnu::noinline]]
+NOINLINE void* operator new(std::size_t n_bytes) {
+  return Counted(n_bytes, alignof(std::max_align_t));
+}
+NOINLINE void* operator new(std::size_t n_bytes, std::align_val_t alignment) {
+  return Counted(n_bytes, static_cast<std::size_t>(alignment));
+}
+NOINLINE void operator delete(void* memory) noexcept { std::free(memory); }
+NOINLINE void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+NOINLINE void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+NOINLINE void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+#undef NOINLINE
+#endif
+
+namespace winnow::runtime {
+namespace {
+
+class DecodeAllocations : public ::testing::TestWithParam<gguf::TensorType> {};
+
+TEST_P(DecodeAllocations, AreNone) {
+  if (!kCounts) GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
+  model::testing::TinySpec spec = model::testing::MakeTinySpec("llama");
+  spec.type = GetParam();
+  const auto engine = testing::TinyEngine(spec, {.n_threads = 3});
+  const auto session = Session::Make(*engine, {}).value();
+  ASSERT_TRUE(session->Prefill(std::vector<TokenId>{1, 5, 6}).value());
+  ASSERT_TRUE(session->Decode(7).has_value());
+
+  const int64_t before = n_allocations.load();
+  bool all_good = true;
+  for (TokenId token = 8; token < 60; ++token) {
+    all_good = all_good && session->Decode(token).has_value();
+  }
+  const int64_t after = n_allocations.load();
+  EXPECT_TRUE(all_good);
+  EXPECT_EQ(after - before, 0);
+  EXPECT_GT(before, 0);  // the counting works
+}
+
+// Steps that observe, evict, merge: warmed up by the first evictions, they allocate nothing either.
+class CompressedAllocations : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(CompressedAllocations, AreNone) {
+  if (!kCounts) GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
+  const auto engine = testing::TinyEngine(model::testing::MakeTinySpec("llama"), {.n_threads = 2});
+  SessionOptions options;
+  // "PROMPT > STEPS" is two methods.
+  const size_t cut = GetParam().find(" > ");
+  compression::MethodPtr method = compression::MakeMethod(GetParam().substr(0, cut)).value();
+  if (cut != std::string::npos) {
+    method =
+        compression::WithDecode(method, compression::MakeMethod(GetParam().substr(cut + 3)).value())
+            .value();
+  }
+  const int64_t size = std::max<int64_t>(20, method->traits().budget.min);
+  options.compression.method = method;
+  const bool heeds_budget = method->traits().budget.needed || method->traits().budget.held;
+  if (heeds_budget) options.compression.size = size;  // a limit where no budget is needed
+  const auto session = Session::Make(*engine, options).value();
+  const auto n_prompt = static_cast<int>(size) + 10;
+  ASSERT_TRUE(session->Prefill(testing::Tokens(n_prompt)).value());
+  for (TokenId token = 3; token < 23; ++token) ASSERT_TRUE(session->Decode(token).has_value());
+
+  const int64_t before = n_allocations.load();
+  bool all_good = true;
+  for (TokenId token = 30; token < 50; ++token) {
+    all_good = all_good && session->Decode(token).has_value();
+  }
+  EXPECT_TRUE(all_good);
+  EXPECT_EQ(n_allocations.load() - before, 0);
+}
+
+// Several sequences at once. One thread: which one takes a sequence first is chance, and each has
+// memory of its own.
+TEST(BatchAllocations, AreNone) {
+  if (!kCounts) GTEST_SKIP() << "skipped: AddressSanitizer has its own operator new";
+  const auto engine = testing::TinyEngine(model::testing::MakeTinySpec("llama"), {.n_threads = 1});
+  std::vector<std::unique_ptr<Session>> sessions;
+  std::vector<Session*> all;
+  for (const char* spec : {"", "h2o", "streaming", ""}) {
+    SessionOptions options;
+    if (*spec != 0) {
+      options.compression.method = compression::MakeMethod(spec).value();
+      options.compression.size = 20;
+    }
+    sessions.push_back(Session::Make(*engine, options).value());
+    all.push_back(sessions.back().get());
+    ASSERT_TRUE(all.back()->Prefill(std::vector<TokenId>(30, 7)).value());
+  }
+  Batch batch(*engine);
+  const std::vector<TokenId> tokens = {1, 2, 3, 4};
+  for (int step = 0; step < 20; ++step) ASSERT_TRUE(batch.Decode(all, tokens).has_value());
+
+  const int64_t before = n_allocations.load();
+  bool all_good = true;
+  for (int step = 0; step < 20; ++step) {
+    all_good = all_good && batch.Decode(all, tokens).has_value();
+  }
+  EXPECT_TRUE(all_good);
+  EXPECT_EQ(n_allocations.load() - before, 0);
+}
+
+// All methods as they are listed, and these.
+std::vector<std::string> Specs(std::vector<std::string> specs) {
+  for (const compression::MethodEntry& entry : compression::Methods()) {
+    specs.emplace_back(entry.name);
+  }
+  return specs;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Methods, CompressedAllocations,
+    ::testing::ValuesIn(
+        Specs({"pyramidinfer:min_context=4,recent=0.1,block=4", "d2o:similarity=both",
+               "ems:positions=original", "custom:score=heavy,budget=competing,recent=4,when=step",
+               "custom:score=last,budget=norm,when=step",
+               "custom:score=running_mean,budget=burst,select=gate,when=step",
+               "custom:score=heavy,select=rounds(block=2),recent=4,when=step",
+               "custom:score=heavy,merge=spread,recent=4,when=step",
+               "custom:score=heavy,budget=competing,merge=spread,recent=4,when=step",
+               "custom:score=heavy,budget=competing(form=blend,by_mass=true),recent=4,"
+               "select=representatives,merge=next,when=step",
+               "snapkv > h2o", "pyramidkv > tova", "refreekv > d2o"})),
+    [](const auto& param_info) {
+      std::string name = param_info.param;
+      std::replace_if(
+          name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+      return name;
+    });
+
+INSTANTIATE_TEST_SUITE_P(Types, DecodeAllocations,
+                         ::testing::Values(gguf::TensorType::kF32, gguf::TensorType::kF16,
+                                           gguf::TensorType::kQ8_0),
+                         [](const auto& param_info) {
+                           return std::string(gguf::GetTypeInfo(param_info.param).name);
+                         });
+
+}  // namespace
+}  // namespace winnow::runtime

@@ -1,0 +1,94 @@
+#include "runtime/store/session_folder.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
+#include "base/check.h"
+#include "runtime/store/session_names.h"
+
+namespace winnow::runtime {
+namespace {
+
+constexpr std::string_view kEnding = ".session";
+
+std::string FileName(const std::string& name) {
+  WINNOW_CHECK(IsSessionName(name));
+  return name + std::string(kEnding);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SessionFolder>> SessionFolder::Open(const std::string& path) {
+  const int folder = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) {
+    return Error{path + ": cannot be used as the folder of sessions: " + std::strerror(errno)};
+  }
+  return std::unique_ptr<SessionFolder>(new SessionFolder(folder));
+}
+
+SessionFolder::~SessionFolder() { close(folder_); }
+
+bool SessionFolder::Has(const std::string& name) const { return FindVersion(name).has_value(); }
+
+std::optional<SessionFolder::Version> SessionFolder::FindVersion(const std::string& name) const {
+  constexpr int64_t kNanoseconds = 1'000'000'000;
+  struct stat status;
+  if (fstatat(folder_, FileName(name).c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 ||
+      !S_ISREG(status.st_mode)) {
+    return std::nullopt;
+  }
+  return Version{.n_bytes = status.st_size,
+                 .changed_ns = status.st_mtim.tv_sec * kNanoseconds + status.st_mtim.tv_nsec,
+                 .inode = status.st_ino};
+}
+
+std::vector<std::string> SessionFolder::List() const {
+  std::vector<std::string> names;
+  const int copy = openat(folder_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* entries = copy < 0 ? nullptr : fdopendir(copy);
+  if (entries == nullptr) {
+    if (copy >= 0) close(copy);
+    return names;
+  }
+  while (const dirent* entry = readdir(entries)) {
+    std::string_view file = entry->d_name;
+    if (!file.ends_with(kEnding)) continue;
+    file.remove_suffix(kEnding.size());
+    if (IsSessionName(file) && Has(std::string(file))) names.emplace_back(file);
+  }
+  closedir(entries);
+  std::ranges::sort(names);
+  return names;
+}
+
+Result<SessionInput> SessionFolder::Read(const std::string& name) const {
+  const std::string file_name = FileName(name);
+  // O_NONBLOCK: a pipe would wait for its writer.
+  const int file =
+      openat(folder_, file_name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (file < 0) {
+    const bool is_link = errno == ELOOP;
+    return Error{file_name + ": cannot be read: " +
+                 (is_link ? "is a link, which is not followed" : std::strerror(errno))};
+  }
+  return SessionInput::FromDescriptor(file, file_name);
+}
+
+Result<OutputFile> SessionFolder::Write(const std::string& name) const {
+  return OutputFile::CreateIn(folder_, FileName(name));
+}
+
+Result<void> SessionFolder::Remove(const std::string& name) const {
+  const std::string file_name = FileName(name);
+  if (unlinkat(folder_, file_name.c_str(), 0) == 0 || errno == ENOENT) return {};
+  return Error{file_name + ": cannot be removed: " + std::strerror(errno)};
+}
+
+}  // namespace winnow::runtime

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/output_file.h"
+#include "base/result.h"
+#include "runtime/store/session_file.h"
+
+namespace winnow::runtime {
+
+// The folder of saved sessions, held open. A session of name N is the file N.session in it; nothing
+// outside is read or written, and links are not followed. Thread-safe.
+//
+// Requires of all names: IsSessionName.
+class SessionFolder {
+ public:
+  // Error: is no folder, or cannot be opened.
+  static Result<std::unique_ptr<SessionFolder>> Open(const std::string& path);
+  ~SessionFolder();
+  SessionFolder(const SessionFolder&) = delete;
+  SessionFolder& operator=(const SessionFolder&) = delete;
+
+  bool Has(const std::string& name) const;
+  // What changes with the content of a file; nullopt: there is no regular file of this name.
+  struct Version {
+    int64_t n_bytes = 0;
+    int64_t changed_ns = 0;
+    uint64_t inode = 0;
+    bool operator==(const Version&) const = default;
+  };
+  std::optional<Version> FindVersion(const std::string& name) const;
+  // Names of all sessions, sorted.
+  std::vector<std::string> List() const;
+  // Errors: none of this name; a link or no regular file.
+  Result<SessionInput> Read(const std::string& name) const;
+  // Takes the place of an older one when it is whole. Error: the disk.
+  Result<OutputFile> Write(const std::string& name) const;
+  // Error: there is one that cannot be removed.
+  Result<void> Remove(const std::string& name) const;
+
+ private:
+  explicit SessionFolder(int folder) : folder_(folder) {}
+  int folder_;
+};
+
+}  // namespace winnow::runtime

@@ -1,0 +1,250 @@
+// In the folder.
+#include <sstream>
+#include <utility>
+
+#include "base/check.h"
+#include "runtime/scheduler/scheduler_memory.h"
+#include "runtime/store/session_store.h"
+
+namespace winnow::runtime {
+namespace {
+
+// Notes of a session file: tokens of the text that are not in the cache, and how many tokens its
+// document has.
+constexpr std::string_view kUnread = "unread";
+constexpr std::string_view kDocument = "document";
+
+std::string NotesFrom(const IdleSession& session) {
+  std::string notes(kUnread);
+  for (const TokenId token : session.unread) notes += " " + std::to_string(token);
+  if (session.n_document > 0) {
+    notes += " " + std::string(kDocument) + " " + std::to_string(session.n_document);
+  }
+  return notes;
+}
+
+// Notes of other programs say nothing of it.
+struct Notes {
+  std::vector<TokenId> unread;
+  int64_t n_document = 0;
+};
+Notes ReadNotes(const SessionFileInfo& info, int64_t vocabulary) {
+  std::istringstream in(info.notes);
+  std::string word;
+  Notes notes;
+  if (!(in >> word) || word != kUnread) return {};
+  for (TokenId token = 0; in >> token;) {
+    if (token < 0 || token >= vocabulary) return {};
+    notes.unread.push_back(token);
+  }
+  in.clear();
+  if (!(in >> word) || word != kDocument || !(in >> notes.n_document)) notes.n_document = 0;
+  if (notes.n_document < 0 || notes.n_document > info.n_tokens) notes.n_document = 0;
+  return notes;
+}
+
+// A session in a file of file_bytes.
+struct SavedSession {
+  SessionOptions options = {};
+  int64_t max_bytes = 0;  // in memory
+};
+Result<SavedSession> SavedSessionFrom(const SessionFileInfo& info, int64_t file_bytes,
+                                      Engine& engine, const SessionOptions& defaults) {
+  SavedSession saved;
+  WINNOW_ASSIGN(saved.options, SessionOptionsFrom(info));
+  saved.options.row_block = defaults.row_block;
+  saved.options.on_projections = defaults.on_projections;
+  WINNOW_ASSIGN(const auto empty, Session::Make(engine, saved.options));
+  saved.max_bytes = MaxRestoredBytes(*empty, info.n_tokens, file_bytes);
+  return saved;
+}
+
+}  // namespace
+
+void SessionStore::IndexText(const std::string& file, SessionInput& input) {
+  const auto text = ReadSessionText(input);
+  if (!text || text->info.model != engine_.model_hash()) return;
+  const auto options = SessionOptionsFrom(text->info);
+  if (options) saved_prefixes_.Set(file, *options, text->tokens, text->has_logits);
+}
+
+void SessionStore::IndexText(const std::string& file, const Session& session) {
+  saved_prefixes_.Set(file, session.options(), session.tokens(), !session.logits().empty());
+}
+
+SessionStore::Head* SessionStore::FindHead(const std::string& file) const {
+  if (folder_ == nullptr) return nullptr;
+  const auto version = folder_->FindVersion(file);
+  if (!version) {
+    heads_.erase(file);
+    return nullptr;
+  }
+  const auto known = heads_.find(file);
+  if (known != heads_.end() && known->second.version == *version) return &known->second;
+  ++n_heads_read_;
+  Head head = {.version = *version};
+  auto input = folder_->Read(file);
+  if (input) {
+    head.info = ReadSessionInfo(*input);
+  } else {
+    head.info = input.error();
+  }
+  return &(heads_[file] = std::move(head));
+}
+
+void SessionStore::FileRemoved(const std::string& file) {
+  FileChanged(file);
+  files_.erase(file);
+}
+
+void SessionStore::FileChanged(const std::string& file) {
+  heads_.erase(file);
+  saved_prefixes_.Erase(file);
+}
+
+Result<int64_t> SessionStore::ReadMaxBytes(const std::string& file) const {
+  Head* head = FindHead(file);
+  if (head == nullptr) return Error{"there is no saved session " + file};
+  if (head->max_bytes) return *head->max_bytes;
+  WINNOW_TRY(head->info);
+  WINNOW_ASSIGN(const SavedSession saved,
+                SavedSessionFrom(*head->info, head->version.n_bytes, engine_, options_.defaults));
+  head->max_bytes = saved.max_bytes;
+  return saved.max_bytes;
+}
+
+Result<void> SessionStore::Save(const IdleSession& session, const std::string& file,
+                                Durability durability) {
+  WINNOW_CHECK(folder_ != nullptr);
+  FileChanged(file);
+  WINNOW_ASSIGN(OutputFile output, folder_->Write(file));
+  WINNOW_TRY(SaveSession(*session.session, std::move(output), NotesFrom(session), durability));
+  files_.insert(file);
+  IndexText(file, *session.session);
+  if (IdleSession* idle = Find(session.name); idle == &session && file == session.name) {
+    idle->saved = true;
+  }
+  return {};
+}
+
+SessionStore::Saving SessionStore::BeginSave(const IdleSession& session, const std::string& file,
+                                             Durability durability) {
+  WINNOW_CHECK(folder_ != nullptr);
+  saving_[session.session.get()].files.insert(file);
+  BeginFileWork(file);
+  const auto write = [folder = folder_, file, durability, notes = NotesFrom(session),
+                      session = session.session.get()]() -> std::optional<RequestError> {
+    auto output = folder->Write(file);
+    if (!output) return RequestError{ErrorKind::kInternal, output.error().message};
+    const auto saved = SaveSession(*session, std::move(output).value(), notes, durability);
+    if (!saved) return RequestError{ErrorKind::kInternal, saved.error().message};
+    return std::nullopt;
+  };
+  return {.session = session.session.get(),
+          .file = file,
+          .under_its_name = session.name == file,
+          .write = write};
+}
+
+bool SessionStore::saving_to(const IdleSession& session, const std::string& file) const {
+  const auto found = saving_.find(session.session.get());
+  return found != saving_.end() && found->second.files.contains(file) &&
+         file_work_.count(file) == 1 && found->second.evicting_bytes == 0;
+}
+
+void SessionStore::EndSave(const Saving& saving, bool is_written) {
+  FileChanged(saving.file);
+  EndFileWork(saving.file);
+  if (is_written) {
+    files_.insert(saving.file);
+    IndexText(saving.file, *saving.session);
+    // What was loaded of the file before is not what it has now.
+    IdleSession* idle = Find(saving.file);
+    if (idle != nullptr && idle->session.get() == saving.session) {
+      idle->saved = saving.under_its_name;
+    } else if (idle != nullptr && !saving.under_its_name && idle->saved && !idle->copied) {
+      Drop(*idle);
+    }
+  }
+  const auto found = saving_.find(saving.session);
+  WINNOW_CHECK(found != saving_.end());
+  found->second.files.erase(found->second.files.find(saving.file));
+  if (!found->second.files.empty()) return;
+  leaving_bytes_ -= found->second.bytes;
+  saving_.erase(found);
+}
+
+void SessionStore::EndFileWork(const std::string& file) {
+  const auto found = file_work_.find(file);
+  WINNOW_CHECK(found != file_work_.end());
+  file_work_.erase(found);
+}
+
+// All comes from one open file: another may take its place at any time.
+SessionStore::FileTask SessionStore::MakeReader(const std::string& file, int64_t max_bytes,
+                                                std::shared_ptr<IdleSession> read) const {
+  WINNOW_CHECK(folder_ != nullptr);
+  // False: the file has changed.
+  const auto read_file = [this, file, max_bytes, read = std::move(read)]() -> Result<bool> {
+    WINNOW_ASSIGN(SessionInput input, folder_->Read(file));
+    WINNOW_ASSIGN(const SessionFileInfo info, ReadSessionInfo(input));
+    WINNOW_ASSIGN(
+        const SavedSession saved,
+        SavedSessionFrom(info, static_cast<int64_t>(input.n_bytes), engine_, options_.defaults));
+    if (saved.max_bytes > max_bytes) return false;
+    Notes notes = ReadNotes(info, engine_.model().hyperparameters().vocabulary);
+    read->unread = std::move(notes.unread);
+    read->n_document = notes.n_document;
+    WINNOW_ASSIGN(read->session, RestoreSession(engine_, saved.options, std::move(input)));
+    // It may be written in place meanwhile.
+    return read->session->n_tokens() == info.n_tokens && IdleBytes(*read->session) <= max_bytes;
+  };
+  return [file, read_file]() -> std::optional<RequestError> {
+    const Result<bool> is_same = read_file();
+    if (!is_same) return RequestError{ErrorKind::kInvalid, is_same.error().message};
+    if (*is_same) return std::nullopt;
+    return RequestError{ErrorKind::kBusy, "session " + file + ": its file has changed; try again"};
+  };
+}
+
+std::span<const TokenId> SessionStore::CutShort(std::span<const TokenId> unread) const {
+  const bool ends = !unread.empty() && engine_.tokenizer().IsEndOfGeneration(unread.back());
+  return unread.first(unread.size() - (ends ? 1 : 0));
+}
+
+SessionStore::FileTask SessionStore::MakeTextReader(const std::string& file,
+                                                    std::shared_ptr<SessionTokens> read) const {
+  WINNOW_CHECK(folder_ != nullptr);
+  const auto read_file = [this, file, read = std::move(read)]() -> Result<void> {
+    WINNOW_ASSIGN(SessionInput input, folder_->Read(file));
+    WINNOW_ASSIGN(SessionText text, ReadSessionText(input));
+    if (text.info.model != engine_.model_hash()) {
+      return Error{"session " + file + " was saved with another model"};
+    }
+    const Notes notes = ReadNotes(text.info, engine_.model().hyperparameters().vocabulary);
+    read->n_document = notes.n_document;
+    read->tokens = std::move(text.tokens);
+    const std::span<const TokenId> unread = CutShort(notes.unread);
+    read->unread.assign(unread.begin(), unread.end());
+    return {};
+  };
+  return [read_file]() -> std::optional<RequestError> {
+    const auto done = read_file();
+    if (done) return std::nullopt;
+    // Nothing is wrong with the request where a file cannot be read.
+    return RequestError{ErrorKind::kNotFound, done.error().message};
+  };
+}
+
+std::optional<SessionInfo> SessionStore::DescribeFile(const std::string& file) const {
+  const Head* head = FindHead(file);
+  if (head == nullptr || !head->info) return std::nullopt;
+  SessionInfo info = {.id = file, .on_disk = true};
+  info.cache.bytes = head->version.n_bytes;
+  info.n_tokens = head->info->n_tokens;
+  info.cache.method = head->info->method.empty() ? "full" : head->info->method;
+  info.cache.n_seen = info.n_tokens;
+  return info;
+}
+
+}  // namespace winnow::runtime
