@@ -5,47 +5,90 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import check_docs  # noqa: E402
 
+BUNDLED = "bundled"
+
+
+def current(row, results):
+    """What was found of a row, if its commands are still those of the row."""
+    result = results.get(row.name)
+    return result if result and result["commands"] == row.commands else None
+
 
 def cell(text):
     return str(text).replace("|", "\\|").replace("\n", " ")
+
+
+def line(*cells):
+    return "| " + " | ".join(map(cell, cells)) + " |"
 
 
 def command_lines(row):
     return "".join(f"    winnow {command}\n" for command in row.commands)
 
 
-def ours(row, result):
-    if result:
-        return result["ours"]
+def ours(row, results):
+    if result := current(row, results):
+        return row.read.text(result)
     return "not run" if row.cannot else "not run yet"
 
 
-def verdict(row, result):
-    if result:
-        return result["verdict"]
-    return f"cannot be run here: {row.cannot}" if row.cannot else "not run yet: not resolved"
+def verdict(row, results):
+    if result := current(row, results):
+        return row.read.verdict(result)
+    if row.cannot:
+        return f"cannot be run here: {row.cannot}"
+    return "not run yet with this command" if row.name in results else "not run yet"
+
+
+def beds_table(rows, found):
+    """What the test beds say; rows that none of them has run yet are named below it."""
+    lines, missing = [], []
+    beds = [model for model in found if model != BUNDLED]
+    for row in rows:
+        there = [model for model in beds if current(row, found[model])]
+        lines += [line(row.name, model, ours(row, found[model]), verdict(row, found[model])) for model in there]
+        if not there:
+            missing.append(f"`{row.name}`")
+    head = ["| row | model | ours | verdict |", "| --- | --- | --- | --- |", *lines, ""] if lines else []
+    return head + ([f"Not run there yet: {', '.join(missing)}."] if missing else [])
+
+
+def found_by(rows, found):
+    """Builds, and the rows each has found."""
+    builds = {}
+    for model, results in found.items():
+        for row in rows:
+            if (result := current(row, results)) and result.get("winnow"):
+                unknown = " (this commit is not in the repository: these rows are run again next time)" if result.get("unknown_commit") else ""
+                facts = f"- winnow {result['winnow']}{unknown}; {in_words(result['machine'])}; {in_words(result['model'])}: "
+                builds.setdefault(facts, []).append(row.name)
+    return [facts + ", ".join(names) for facts, names in sorted(builds.items())]
 
 
 def write_page(path, module, found):
-    name = path.stem
+    """`found`: {model: {row: result}}."""
+    name, rows = path.stem, module.ROWS
+    bundled = found.get(BUNDLED, {})
     lines = [f"# {module.TITLE}, row by row", "", "<!-- Written by bench/papers/run.py from bench/papers/rows; edit there. -->", "",
              module.INTRO.strip(), "",
-             f"Again: `python3 bench/papers/run.py --paper {name}`; numbers with standard errors and differences: [{name}.json]({name}.json).", "",
+             f"Again: `python3 bench/papers/run.py --paper {name}`; numbers with standard errors and differences: [{name}.json]({name}.json). "
+             "n is the number of samples; MiB are those of keys, values and state, where the run recorded them. A difference counts from "
+             "two standard errors on.", "",
              "| row | paper | claim | paper's number | ours | verdict |", "| --- | --- | --- | --- | --- | --- |"]  # fmt: skip
-    for row in module.ROWS:
-        result = found.get(row.name)
-        lines.append("| " + " | ".join(map(cell, (row.name, row.source, row.claim, row.number, ours(row, result), verdict(row, result)))) + " |")
-    notes = [(row.name, row.note) for row in module.ROWS if row.note]
+    lines += [line(row.name, row.source, row.claim, row.number, ours(row, bundled), verdict(row, bundled)) for row in rows]
+    if on_beds := [row for row in rows if row.on_beds]:
+        lines += ["", "## On the test beds", "", "The short rows on the two models of [models/beds](../../models/beds/README.md).", "",
+                  *beds_table(on_beds, found)]  # fmt: skip
+    notes = [(row.name, row.note) for row in rows if row.note]
     if notes:
         lines += ["", "## Notes", ""] + [f"- `{name_of_row}`: {note}" for name_of_row, note in notes]
     lines += ["", "## Commands", "", "`BOOKS` is the folder of texts; each command also gets `-m MODEL -t 2 --json FILE`.", ""]
-    for row in module.ROWS:
+    for row in rows:
         if row.commands:
             hours = f" (about {row.hours:g} hours of two cores; `--long`)" if row.hours else ""
             lines += [f"`{row.name}`{hours}:", "", command_lines(row)]
-    builds = {f"- winnow {r['winnow']}; {in_words(r['machine'])}; {in_words(r['model'])}" for r in found.values() if r.get("winnow")}
-    if builds:
-        lines += ["## Found by", "", *sorted(builds)]
+    if builds := found_by(rows, found):
+        lines += ["## Found by", "", *builds]
     path.write_text("\n".join(lines).rstrip() + "\n")
     check_docs.wrap(path)
 

@@ -1,6 +1,6 @@
-"""A row of a paper's page, and how outputs of winnow become its numbers.
+"""A row of a paper's page, and what outputs of winnow say: scores, bytes, times.
 
-A difference is paired: over the same samples, with the standard error of its mean. It decides where it is more than two of these.
+A difference is paired: over the same samples, with the standard error of its mean.
 """
 import dataclasses
 import math
@@ -14,11 +14,10 @@ FEW_KLD = KLD.replace("--samples 8", "--samples 4")
 FEW_NEEDLE = NEEDLE.replace("--samples 4", "--samples 2")
 OURS = "not in the paper: choice of ours"
 GIVEN = "values are given, not compared"
+ALONE = "speed is measured only where nothing else runs"
+SHORT_HOURS = 0.03  # of a row that states none, on one model
 
-IN_KIND = "reproduced in kind"
-NOT = "not reproduced"
-OPEN = "open: within two standard errors"
-MEASURED = "measured"
+STREAM = "recent_nll"  # score of a stream: its pieces (--every) are the samples
 
 
 @dataclasses.dataclass
@@ -28,13 +27,17 @@ class Row:
     claim: str
     number: str  # the paper's
     commands: list[str] = dataclasses.field(default_factory=list)  # without `winnow`, -m, -t and --json
-    read: Callable | None = None  # outputs -> {"ours": text, "verdict": text, "numbers": ...}
+    read: Callable | None = None  # a Reader (readers.py)
     cannot: str = ""  # why it cannot be run here
     hours: float = 0  # of two cores, where it takes long
     note: str = ""
+    beds: bool = True  # whether test beds may run it
+    timed: bool = False  # run.py measures time and memory of each command; such a command is never resumed
 
-
-STREAM = "recent_nll"  # score of a stream: its pieces (--every) are the samples
+    @property
+    def on_beds(self):
+        """Whether the test beds run it too: short rows about answers and predictions, not about speed or streams."""
+        return self.beds and bool(self.commands) and not self.hours and all(c.startswith(("eval needle", "eval kld")) for c in self.commands)
 
 
 def scores(output, score, group=None):
@@ -82,108 +85,43 @@ def quotient(a, b):
     return ratio, math.hypot(a[1], ratio * b[1]) / b[0]
 
 
+def groups(output):
+    return list(dict.fromkeys(sample["group"] for sample in output["samples"]))
+
+
 def prefill_times(output):
     """(group, way, seconds of its prefills, those of the full cache's; a mean and its error each) of a measurement of speed."""
-    for group in dict.fromkeys(sample["group"] for sample in output["samples"]):
+    for group in groups(output):
         found = {way: mean_and_error(runs.values()) for way, runs in scores(output, "prefill_s", group).items()}
         for way, seconds in found.items():
             if way[0] != "full":
                 yield group, way, seconds, found["full", ""]
 
 
+def key(way):
+    """A way as numbers are kept by it."""
+    return " ".join(filter(None, way))
+
+
 def show(value, error, form):
+    if not float(f"{value:{form}}"):
+        value = 0.0  # no -0.000
     return f"{value:{form}} ± {error:{form}}"
 
 
-def label(way):
-    method, budget = way
+def label(name, short=None):
+    """A kept name as the page has it."""
+    method, _, budget = name.partition(" ")
+    if short and method in short:
+        return short[method] + (f" ({budget})" if budget else "")
     return f"`{method}`" + (f" {budget}" if budget else "")
 
 
-def in_mib(sizes, way):
-    return f" ({sizes[way] / 2**20:.2f} MiB)" if way in sizes else ""
+def in_mib(sizes, name):
+    return f" ({sizes[name] / 2**20:.2f} MiB)" if name in sizes else ""
 
 
 def number_of_samples(counts):
     """"; n = 40", or from the least to the most."""
     counts = sorted(set(counts))
     return f"; n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")
-
-
-def compare(score, best=None, lower=False, form=".3f", scale=1, short=None, over=(), reverse=False, within=None):
-    """Reads an evaluation: the means of all ways, and whether `best` beats each of `over` (all others but full, if empty), at
-    every budget that both have. `short`: {method: name on the page}. `reverse`: the claim is that the others beat it; `within`: that
-    they are as close as that."""
-
-    def read(outputs):
-        found, sizes = {}, {}
-        for output in outputs:
-            found.update(scores(output, score))
-            sizes.update(cache_bytes(output))
-        lines, numbers, signs = [], {}, []
-        for way, values in found.items():
-            mean, error = mean_and_error(scale * v for v in values.values())
-            numbers[" ".join(filter(None, way))] = [mean, error, len(values)]
-            name = f"{short[way[0]]}" + (f" ({way[1]})" if way[1] else "") if short and way[0] in short else label(way)
-            lines.append(f"{name} {show(mean, error, form)}{in_mib(sizes, way)}")
-        differences = {}
-        for method, budget in found:
-            if best is None or method in ("full", best) or (over and method not in over):
-                continue
-            if (best, budget) not in found:
-                continue
-            mean, error, n = difference(found[best, budget], found[method, budget])
-            better = -mean if lower != reverse else mean
-            differences[f"{best} against {method} {budget}".strip()] = [scale * better, scale * error, n]
-            if within is not None:
-                signs.append(1 if abs(mean) <= within else -1)
-                continue
-            signs.append(0 if abs(mean) <= 2 * error or mean == 0 else math.copysign(1, better))
-        verdict = MEASURED if best is None else "open: nothing was run to compare"
-        if signs:
-            verdict = IN_KIND if min(signs) > 0 else NOT if max(signs) < 0 else OPEN
-            if min(signs) < 0 < max(signs) or (min(signs) <= 0 < max(signs)):
-                n_better, n_worse = sum(s > 0 for s in signs), sum(s < 0 for s in signs)
-                verdict = f"in part: better than {n_better}, worse than {n_worse} of {len(signs)}"
-            elif min(signs) < 0 and max(signs) == 0:
-                verdict = f"{NOT}: worse than {sum(s < 0 for s in signs)} of {len(signs)}, better than none"
-        ours = "; ".join(lines) + number_of_samples(len(values) for values in found.values())
-        return {"ours": ours, "verdict": verdict, "numbers": numbers, "differences": differences}
-
-    return read
-
-
-def measured(read):
-    """The same without a verdict: there is no claim."""
-    return lambda outputs: {**read(outputs), "verdict": MEASURED}
-
-
-def times_full(score, method, form=".2f"):
-    """Reads a measurement of speed: for every group, how many times the full cache's the score of `method` is."""
-
-    def read(outputs):
-        lines, numbers = [], {}
-        for output in outputs:
-            for group in dict.fromkeys(sample["group"] for sample in output["samples"]):
-                found = scores(output, score, group)
-                full, _ = mean_and_error(found["full", ""].values())
-                for way, values in found.items():
-                    if way[0] != method:
-                        continue
-                    mean, error = mean_and_error(value / full for value in values.values())
-                    numbers[f"{group} {way[1]}".strip()] = [mean, error, len(values)]
-                    lines.append(f"{group} {way[1]}: {show(mean, error, form)} times")
-        smallest = min(mean for mean, _, _ in numbers.values())
-        return {"ours": "; ".join(lines), "verdict": IN_KIND if smallest > 1 else NOT, "numbers": numbers}
-
-    return read
-
-
-def field(of, text, verdict):
-    """Reads numbers out of one output: `of` gives a dict of them, `text` a line, `verdict` a word."""
-
-    def read(outputs):
-        numbers = of(*outputs)
-        return {"ours": text(numbers), "verdict": verdict(numbers), "numbers": numbers}
-
-    return read

@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
 """Repeats the tables and figures of a paper, as far as one machine and small models can, and writes its page.
 
-    python3 bench/papers/run.py --paper ems                        # all of its rows that have a command
+    python3 bench/papers/run.py --paper ems                        # its short rows that were not found yet
     python3 bench/papers/run.py --paper ems --rows tau,gamma       # these
+    python3 bench/papers/run.py --paper all --long                 # the long ones, too
     python3 bench/papers/run.py --paper all --page                 # runs nothing: pages of what was found
+    python3 bench/papers/run.py --paper all --hours                # runs nothing: how long all takes
 
-The rows stand in bench/papers/rows/PAPER.py: the claim, the paper's number, the command, how its output is read. A row that is
-in OUT/PAPER.json is not run again unless --again says so; `winnow eval` itself goes on where it was stopped (WORK/results.jsonl).
-Writes OUT/PAPER.json (what was found) and OUT/PAPER.md (the page), after every row.
+The rows stand in bench/papers/rows/PAPER.py: the claim, the paper's number, the command, how its output is read. All run on the model
+inside the binary; short rows about answers and predictions also on the test beds (models/beds), or on what --model names.
+
+A row that OUT/PAPER.json has under the same commands is not run again. With --again, rows are that another build found; rows of a
+build whose commit is not in this repository always are. `winnow eval` goes on where it was stopped (WORK/results-BUILD.jsonl), except in
+rows whose time and memory are measured here. Writes OUT/PAPER.json (what was found, by model) and OUT/PAPER.md (the page), after every row.
 """
 import argparse
 import importlib
@@ -17,34 +22,81 @@ import pathlib
 import shlex
 import subprocess
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from page import write_page  # noqa: E402
+from page import BUNDLED, current, write_page  # noqa: E402
+from row import SHORT_HOURS  # noqa: E402
+from watch import watch  # noqa: E402
 
 PAPERS = ["treekv", "refreekv", "d2o", "hbw", "ems"]
+BEDS = {f"bed-{bed}": ROOT / f"models/beds/winnow-bed-{bed}-Q8_0.gguf" for bed in "ql"}
 
 
-def outputs_of(args, paper, row):
-    return [args.work / f"{paper}-{row.name}-{number}.json" for number in range(len(row.commands))]
+def rows_of(paper):
+    return importlib.import_module(f"rows.{paper}").ROWS
 
 
-def run_row(args, paper, row):
+def hours_of(row, n_beds=len(BEDS)):
+    """Of two cores, on all models."""
+    return (row.hours or SHORT_HOURS) * (1 + (n_beds if row.on_beds else 0)) if row.commands else 0
+
+
+def build_of(winnow):
+    """What a binary says of itself: version and commit."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder) / "out.json"
+        subprocess.run([str(winnow), *shlex.split("eval kld --data builtin --lengths 32 --samples 1 --chunks 1 -q --json"), str(out)],
+                       stdout=subprocess.DEVNULL, check=True)
+        return json.loads(out.read_text())["winnow"]
+
+
+def is_in_repository(build):
+    """Whether a build's commit is one of this history; what was built with changes beside it is not."""
+    commit = build.partition("+")[2]
+    return bool(commit) and not commit.endswith("-dirty") and not subprocess.run(
+        ["git", "-C", str(ROOT), "merge-base", "--is-ancestor", commit, "HEAD"], capture_output=True, check=False).returncode
+
+
+def outputs_of(args, paper, row, model):
+    there = "" if model == BUNDLED else f"{model}-"
+    return [args.work / f"{there}{paper}-{row.name}-{number}.json" for number in range(len(row.commands))]
+
+
+def run_row(args, paper, row, model, file):
     """The parsed outputs of a row's commands. Error: one of them failed."""
     found = []
-    for out, text in zip(outputs_of(args, paper, row), row.commands):
+    for out, text in zip(outputs_of(args, paper, row, model), row.commands):
         if args.read:
             found.append(json.loads(out.read_text()))
             continue
         words = [word.replace("BOOKS", str(args.books)) for word in shlex.split(text)]
-        command = [str(args.winnow), *words, "-m", args.model, "-t", str(args.threads), "--json", str(out)]
-        if words[0] == "eval":
-            command += ["--results", str(args.work / "results.jsonl")]
+        command = [str(args.winnow), *words, "-m", str(file), "-t", str(args.threads), "--json", str(out)]
+        if row.timed and out.exists() and same_run(out, args.build, text):
+            found.append(json.loads(out.read_text()))
+            continue
+        if words[0] == "eval" and not row.timed:
+            command += ["--results", str(args.work / f"results-{args.build.replace('+', '-')}.jsonl")]
         print("$ " + shlex.join(command), file=sys.stderr, flush=True)
-        if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
-            sys.exit(f"{paper}: row '{row.name}' failed; what is finished is kept, the same command goes on")
-        found.append(json.loads(out.read_text()))
+        status, measured = watch(command)
+        if status:
+            sys.exit(f"{paper}: row '{row.name}' failed on {model}; what is finished is kept, the same command goes on")
+        output = json.loads(out.read_text())
+        if row.timed:
+            output["measured"] = {**measured, "tokens": tokens_of(output), "command": text}
+            save(out, output)
+        found.append(output)
     return found
+
+
+def same_run(out, build, command):
+    output = json.loads(out.read_text())
+    return output.get("winnow") == build and output.get("measured", {}).get("command") == command
+
+
+def tokens_of(output):
+    return sum(result["details"]["tokens"] for sample in output["samples"] for result in sample["results"] if "scores" in result)
 
 
 def facts(output):
@@ -59,49 +111,99 @@ def save(path, data):
     os.replace(new, path)
 
 
+def models_of(args):
+    """{name: file}: the one inside the binary, and the test beds whose files are there, or those that were named."""
+    if not args.model:
+        return {BUNDLED: BUNDLED, **{name: file for name, file in BEDS.items() if file.exists()}}
+    models = {}
+    for text in args.model:
+        name, _, file = text.partition("=")
+        if name != BUNDLED and not pathlib.Path(file).is_file():
+            sys.exit(f"--model {text}: expected {BUNDLED}, or NAME=FILE and a file that is there")
+        models[name] = file or name
+    return models
+
+
+def is_wanted(args, row, results):
+    """Whether a row is to be run (or read again) on a model of which these results are known."""
+    if not row.commands or (row.hours and not args.long and not args.read):
+        return False
+    result = current(row, results)
+    return args.read or not result or bool(result.get("unknown_commit")) or (args.again and result["winnow"] != args.build)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--paper", required=True, choices=[*PAPERS, "all"])
     parser.add_argument("--rows", help="only these, by name, separated by commas")
-    parser.add_argument("--again", action="store_true", help="run rows that were found, too")
-    parser.add_argument("--long", action="store_true", help="also rows that take hours")
+    parser.add_argument("--again", action="store_true", help="run rows that another build found, too")
+    parser.add_argument("--long", action="store_true", help="also rows that take long")
     parser.add_argument("--read", action="store_true", help="run nothing, read the outputs in WORK again")
     parser.add_argument("--page", action="store_true", help="run nothing, write the page")
+    parser.add_argument("--hours", action="store_true", help="run nothing, say how long rows take")
     parser.add_argument("--winnow", type=pathlib.Path, default=ROOT / "build/release/winnow")
-    parser.add_argument("--model", default="bundled")
+    parser.add_argument("--any-build", action="store_true", help="also a binary whose commit is not in this repository")
+    parser.add_argument("--model", action="append", metavar="NAME=FILE",
+                        help=f"'{BUNDLED}', or a test bed: a name and its file; can be repeated [{BUNDLED} and those in models/beds]")
     parser.add_argument("--books", type=pathlib.Path, default=ROOT.parent / "shared/data/more_books",
                         help="text that the model was not trained on")
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build/papers")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/papers")
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
-    if not args.page and not args.read and not args.winnow.exists():
-        sys.exit(f"{args.winnow}: not there; build it, or name one with --winnow")
-    if not args.page and not args.read and not args.books.exists():
-        sys.exit(f"{args.books}: not there; name a folder of texts with --books")
-    args.out.mkdir(parents=True, exist_ok=True)
-    args.work.mkdir(parents=True, exist_ok=True)
-    for paper in PAPERS if args.paper == "all" else [args.paper]:
-        module = importlib.import_module(f"rows.{paper}")
-        names = [row.name for row in module.ROWS]
-        wanted = args.rows.split(",") if args.rows else names
-        for name in wanted:
-            if name not in names and args.paper != "all":
+    papers = PAPERS if args.paper == "all" else [args.paper]
+    for paper in papers:
+        names = [row.name for row in rows_of(paper)]
+        for name in args.rows.split(",") if args.rows and args.paper != "all" else []:
+            if name not in names:
                 sys.exit(f"{paper}: no row '{name}'; there are {', '.join(names)}")
-        path = args.out / f"{paper}.json"
-        found = json.loads(path.read_text()) if path.exists() else {}
+    if args.hours:
+        for paper in papers:
+            print(f"{paper}: {sum(map(hours_of, rows_of(paper))):.1f} hours")
+        print(f"all of these: {sum(hours_of(row) for paper in papers for row in rows_of(paper)):.1f} hours")
+        return
+    if not args.page and not args.read:
+        if not args.winnow.exists():
+            sys.exit(f"{args.winnow}: not there; build it, or name one with --winnow")
+        if not args.books.exists():
+            sys.exit(f"{args.books}: not there; name a folder of texts with --books")
+        args.build = build_of(args.winnow)
+        if not args.any_build and not is_in_repository(args.build):
+            sys.exit(f"{args.winnow}: made from {args.build}, which nobody finds in this repository; commit and build again, or --any-build")
+        args.work.mkdir(parents=True, exist_ok=True)
+    args.out.mkdir(parents=True, exist_ok=True)
+    for paper in papers:
+        run_paper(args, paper)
+
+
+def run_paper(args, paper):
+    module, path = importlib.import_module(f"rows.{paper}"), args.out / f"{paper}.json"
+    found = json.loads(path.read_text()) if path.exists() else {}
+    for model, file in {} if args.page else models_of(args).items():
         for row in module.ROWS:
-            skipped = row.name not in wanted or not row.commands or (row.hours and not args.long)
-            if args.page or skipped or (row.name in found and not args.again and not args.read):
+            results = found.setdefault(model, {})
+            if (args.rows and row.name not in args.rows.split(",")) or (model != BUNDLED and not row.on_beds) or not is_wanted(args, row, results):
                 continue
-            if args.read and not all(out.exists() for out in outputs_of(args, paper, row)):
+            if args.read and not all(out.exists() for out in outputs_of(args, paper, row, model)):
                 continue
-            outputs = run_row(args, paper, row)
-            found[row.name] = {**row.read(outputs), "commands": row.commands, **facts(outputs[0])}
+            outputs = run_row(args, paper, row, model, file)
+            result = {**row.read(outputs), "commands": row.commands, **facts(outputs[0])}
+            if not is_in_repository(result["winnow"]):
+                result["unknown_commit"] = True
+            results[row.name] = result
             save(path, found)
             write_page(args.out / f"{paper}.md", module, found)
-        save(path, found)
-        write_page(args.out / f"{paper}.md", module, found)
+    say_again(module.ROWS, found)
+    save(path, found)
+    write_page(args.out / f"{paper}.md", module, found)
+
+
+def say_again(rows, found):
+    """Lines and verdicts of what was found, as the rows word them today; the numbers stay."""
+    for results in found.values():
+        for row in rows:
+            if result := current(row, results):
+                result["ours"], result["verdict"] = row.read.text(result), row.read.verdict(result)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,65 @@
+"""A long stream: who is lowest, who drifts, what a token costs."""
+import math
+
+from readers import Reader
+from row import STREAM, difference, in_mib, key, label, mean_and_error, number_of_samples, scores, show
+from verdicts import of_parts, of_signs, sign, yes_or_no
+
+FLAT = 0.01  # what still counts as flat: resident memory that grows by less than this share of itself
+
+
+def measure(outputs):
+    """{method: [mean loss, error, pieces, rise from the first half of the stream to the second, error]}; the text differs from half to
+    half, so that a rise is that against StreamingLLM's, except its own. `stream`: what run.py measured of each command."""
+    found, sizes, run = {}, {}, {}
+    for output in outputs:
+        here = scores(output, STREAM)
+        found.update(here)
+        for way in here:
+            run[key(way)] = output.get("measured", {})
+            points = [p for s in output["samples"] for r in s["results"] if (r["method"], r["budget"]) == way for p in r["details"]["points"]]
+            sizes[key(way)] = max(p.get("cache_bytes", 0) for p in points)
+    reference = next(values for way, values in found.items() if way[0] == "streaming")
+    numbers = {}
+    for way, values in found.items():
+        of = values if way[0] == "streaming" else {at: value - reference[at] for at, value in values.items() if at in reference}
+        in_order = [of[at] for at in sorted(of)]
+        halves = [mean_and_error(in_order[:len(in_order) // 2]), mean_and_error(in_order[len(in_order) // 2:])]
+        numbers[key(way)] = [*mean_and_error(values.values()), len(values), halves[1][0] - halves[0][0], math.hypot(halves[0][1], halves[1][1])]
+    own = next(values for way, values in found.items() if way[0] == "treekv")
+    differences = {}
+    for way, values in found.items():
+        if way[0] != "treekv":
+            mean, error, n = difference(own, values)
+            differences[f"treekv against {key(way)}"] = [-mean, error, n]
+    return {"numbers": numbers, "differences": differences, "bytes": sizes, "stream": run}
+
+
+def reader(short, drifting):
+    """`drifting`: the methods that the paper says drift upwards."""
+
+    def text(found):
+        lines = []
+        for name, (mean, error, _, rise, rise_error) in found["numbers"].items():
+            run = found["stream"].get(name, {})
+            cost = ""
+            if run:
+                tokens = run["tokens"]
+                cost = (f", {1e3 * run['seconds'] / tokens:.3f} ms a token, resident {run['resident_early_bytes'] / 2**20:.0f} MiB after a tenth, "
+                        f"{run['resident_late_bytes'] / 2**20:.0f} at the end")  # fmt: skip
+            lines.append(f"{label(name, short)} {show(mean, error, '.3f')}{in_mib(found['bytes'], name)}, rises by {show(rise, rise_error, '.4f')}{cost}")
+        return "; ".join(lines) + number_of_samples(n for _, _, n, *_ in found["numbers"].values())
+
+    def verdict(found):
+        def rise(name):
+            return sign(*found["numbers"][name][3:])
+
+        by_method = {name.partition(" ")[0]: name for name in found["numbers"]}
+        parts = {"TreeKV lowest": of_signs([sign(*d[:2]) for d in found["differences"].values()]),
+                 "TOVA and H2O drift": of_signs([rise(by_method[m]) for m in drifting]),
+                 "StreamingLLM and TreeKV flat": yes_or_no(all(rise(by_method[m]) <= 0 for m in ("streaming", "treekv")))}  # fmt: skip
+        if runs := [run for run in found["stream"].values() if run]:
+            parts["memory flat"] = yes_or_no(all(r["resident_late_bytes"] <= (1 + FLAT) * r["resident_early_bytes"] for r in runs))
+        return of_parts(parts)
+
+    return Reader(measure, text, verdict)

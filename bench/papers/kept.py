@@ -1,0 +1,67 @@
+"""What a share of a text is kept, and where: for rows about places and about sizes that a method finds itself."""
+from readers import Reader
+from row import cache_bytes, difference, in_mib, key, label, mean_and_error, number_of_samples, scores
+
+
+def by_eighths(output):
+    """{method: entries kept of each eighth of the text, the mean over layers and heads}."""
+    found = {}
+    for method in output["probes"][0]["evicted_at"]:
+        heads = [head for layer in method["layers"] for head in layer]
+        counts = [0.0] * 8
+        for head in heads:
+            for token, evicted_at in enumerate(head):
+                counts[token * 8 // len(head)] += (evicted_at == -1) / len(heads)
+        found[method["method"]] = counts
+    return found
+
+
+def eighths_text(numbers):
+    return "kept in each eighth of the text: " + "; ".join(f"`{m}` " + " ".join(f"{x:.0f}" for x in e) for m, e in numbers.items())
+
+
+def shares_kept(output):
+    """{way: {sample: share kept of its prompt}}; the full cache keeps all of it."""
+    found = {}
+    for sample in output["samples"]:
+        whole = next(result.get("kept") for result in sample["results"] if result["method"] == "full")
+        for result in sample["results"]:
+            if "kept" in result and whole:
+                found.setdefault((result["method"], result["budget"]), {})[sample["sample"]] = result["kept"] / whole
+    return found
+
+
+def kept(score, verdict, best=None, loss_in=None):
+    """Reads what is kept and what that costs: {way: [share kept, its error, score, loss against the full cache, its error, samples]};
+    a loss below 0 is one. `loss_in`: the score that is lost, if not `score`. Of `best`, the differences from each other way, in score and
+    in share."""
+    lower = score != "exact"
+
+    def measure(outputs):
+        numbers, sizes, by_way, shares = {}, {}, {}, {}
+        for output in outputs:
+            found, lost = scores(output, score), scores(output, loss_in or score)
+            shares.update(shares_kept(output))
+            sizes.update({key(way): size for way, size in cache_bytes(output).items()})
+            for way, values in found.items():
+                loss, error, n = difference(lost[way], lost["full", ""])
+                numbers[key(way)] = [*mean_and_error(shares[way].values()), mean_and_error(values.values())[0], -loss if lower else loss, error, n]
+            by_way.update(found)
+        differences, less = {}, {}
+        if best:
+            for way, values in by_way.items():
+                if way[0] not in (best, "full"):
+                    mean, error, n = difference(by_way[best, ""], values)
+                    differences[f"{best} against {key(way)}"] = [-mean if lower else mean, error, n]
+                    mean, error, n = difference(shares[way], shares[best, ""])
+                    less[f"{best} against {key(way)}"] = [mean, error, n]
+        return {"numbers": numbers, "differences": differences, "less": less, "bytes": sizes}
+
+    def text(found):
+        lines = []
+        for name, (share, share_error, value, loss, error, _) in found["numbers"].items():
+            result = f"answers {100 * value:.0f} %" if score == "exact" else f"KLD {value:.4f}, {-loss:+.4f} ± {error:.4f} in loss"
+            lines.append(f"{label(name)} keeps {100 * share:.1f} ± {100 * share_error:.1f} %{in_mib(found.get('bytes', {}), name)}, {result}")
+        return "; ".join(lines) + number_of_samples(n for *_, n in found["numbers"].values())
+
+    return Reader(measure, text, verdict)
