@@ -82,7 +82,7 @@ def write_page(path, module, found):
     notes = [(row.name, row.note) for row in rows if row.note]
     if notes:
         lines += ["", "## Notes", ""] + [f"- `{name_of_row}`: {note}" for name_of_row, note in notes]
-    lines += ["", "## Commands", "", "`BOOKS` is the folder of texts; each command also gets `-m MODEL -t 2 --json FILE`.", ""]
+    lines += ["", "## Commands", "", "`BOOKS` and `ESSAYS` are folders of texts; each command also gets `-m MODEL -t 2 --json FILE`.", ""]
     for row in rows:
         if row.commands:
             hours = f" (about {row.hours:g} hours of two cores; `--long`)" if row.hours else ""

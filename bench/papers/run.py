@@ -71,7 +71,7 @@ def run_row(args, paper, row, model, file):
         if args.read:
             found.append(json.loads(out.read_text()))
             continue
-        words = [word.replace("BOOKS", str(args.books)) for word in shlex.split(text)]
+        words = [word.replace("BOOKS", str(args.books)).replace("ESSAYS", str(args.essays)) for word in shlex.split(text)]
         command = [str(args.winnow), *words, "-m", str(file), "-t", str(args.threads), "--json", str(out)]
         if row.timed and out.exists() and same_run(out, args.build, text):
             found.append(json.loads(out.read_text()))
@@ -147,6 +147,7 @@ def main():
                         help=f"'{BUNDLED}', or a test bed: a name and its file; can be repeated [{BUNDLED} and those in models/beds]")
     parser.add_argument("--books", type=pathlib.Path, default=ROOT.parent / "shared/data/more_books",
                         help="text that the model was not trained on")
+    parser.add_argument("--essays", type=pathlib.Path, default=ROOT.parent / "shared/data/paul_graham_essays", help="pages of the web")
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build/papers")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/papers")
     parser.add_argument("--threads", type=int, default=2)
@@ -165,8 +166,9 @@ def main():
     if not args.page and not args.read:
         if not args.winnow.exists():
             sys.exit(f"{args.winnow}: not there; build it, or name one with --winnow")
-        if not args.books.exists():
-            sys.exit(f"{args.books}: not there; name a folder of texts with --books")
+        for name, folder in (("--books", args.books), ("--essays", args.essays)):
+            if not folder.exists():
+                sys.exit(f"{folder}: not there; name a folder of texts with {name}")
         args.build = build_of(args.winnow)
         if not args.any_build and not is_in_repository(args.build):
             sys.exit(f"{args.winnow}: made from {args.build}, which nobody finds in this repository; commit and build again, or --any-build")

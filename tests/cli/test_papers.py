@@ -1,5 +1,6 @@
 """bench/papers: every row of a paper's page can be run or says why not, and the pages are those of what was found."""
 
+import argparse
 import importlib
 import json
 import pathlib
@@ -108,8 +109,8 @@ class Readers(unittest.TestCase):
         found = row.read(outputs)
         self.assertEqual(found["verdict"], "reproduced in kind")
         self.assertIn("2.000 ms a token, resident 50 MiB after a tenth, 50 at the end", found["ours"])
-        outputs[0]["measured"]["resident_late_bytes"] = 60 << 20
-        self.assertIn("memory flat: not reproduced", row.read(outputs)["verdict"])
+        outputs[0]["samples"][0]["results"][0]["details"]["points"][-1]["cache_bytes"] = 6 << 20
+        self.assertIn("caches flat: not reproduced", row.read(outputs)["verdict"])
 
     def test_speed_is_held_against_the_papers(self):
         for ratio, verdict in ((2.5, "reproduced in kind"), (1.2, "not reproduced"), (0.9, "not reproduced (no faster than the full cache in 1)")):
@@ -180,6 +181,30 @@ class Papers(CliTest):
     def test_all_fits_into_a_day(self):
         run = importlib.import_module("run")
         self.assertLessEqual(sum(run.hours_of(row) for paper in PAPERS for row in rows_of(paper)), 24)
+
+    def test_what_a_command_takes_is_measured(self):
+        status, measured = importlib.import_module("watch").watch([sys.executable, "-c", "import time; time.sleep(0.1)"])
+        self.assertEqual(status, 0)
+        self.assertGreaterEqual(measured["seconds"], 0.1)
+        self.assertGreater(measured["resident_late_bytes"], 0)
+        self.assertNotEqual(importlib.import_module("watch").watch([sys.executable, "-c", "raise SystemExit(3)"])[0], 0)
+
+    def test_a_build_of_another_history_is_known(self):
+        run = importlib.import_module("run")
+        for build in ("0.1.0", "0.1.0+b994be2", "0.1.0+1e60d35-dirty"):
+            self.assertFalse(run.is_in_repository(build), build)
+
+    def test_rows_run_again_where_they_must(self):
+        run, row = importlib.import_module("run"), row_of("ems", "tau")
+        args = argparse.Namespace(long=False, read=False, again=False, build="new")
+        found = {"commands": row.commands, "winnow": "old"}
+        self.assertFalse(run.is_wanted(args, row, {"tau": found}))
+        self.assertTrue(run.is_wanted(args, row, {}))
+        self.assertTrue(run.is_wanted(args, row, {"tau": {**found, "commands": ["another"]}}))
+        self.assertTrue(run.is_wanted(args, row, {"tau": {**found, "unknown_commit": True}}))
+        args.again = True
+        self.assertTrue(run.is_wanted(args, row, {"tau": found}))
+        self.assertFalse(run.is_wanted(args, row, {"tau": {**found, "winnow": "new"}}))
 
     def test_beds_run_short_rows_only(self):
         for paper in PAPERS:
