@@ -10,8 +10,8 @@ FLAT = 0.01  # what still counts as flat: a cache that grows by less than this s
 
 def measure(outputs):
     """{method: [mean loss, error, pieces, rise from the first half of the stream to the second, error]}; the text differs from half to
-    half, so that a rise is that against StreamingLLM's, except its own. `grown`: by what share the cache grew from a tenth of the stream to its end. `stream`: what run.py measured of each
-    command."""
+    half, so that a rise is that against StreamingLLM's, except its own. `grown`: by what share the cache grew from a tenth of the
+    stream to its end. `stream`: what run.py measured of each command."""
     found, sizes, grown, run = {}, {}, {}, {}
     for output in outputs:
         here = scores(output, STREAM)

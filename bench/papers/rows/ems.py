@@ -14,7 +14,7 @@ binary (6.2 M parameters) on codes hidden in books (per cent of answers found wi
 plain text (KL divergence from the full cache, nats a token). EMS keeps up to 16 bytes of state an entry; `metadata` says what that is.
 
 Speed: a step at 256 entries and gamma=4 on real text takes 1.42 ([Zen 5](../benchmarks/zen5/kv-speed.md)) to 1.63 times
-([Xeon](../benchmarks/kv-speed.md)) as long as a full cache's step over as many entries as it expands to. The goal was 1.15: missed.
+([an EPYC in use by others](../benchmarks/kv-speed.md)) as long as a full cache's step over as many entries as it expands to. The goal was 1.15: missed.
 """
 SWEEP = f"{NEEDLE} --kv-ratio 0.125"
 PLAIN = f"{KLD} --kv-ratio 0.125"
