@@ -48,7 +48,9 @@ void AddServerFlags(FlagTable& table, ServeFlags& flags) {
   table.Add({"-to", "--timeout"}, "SECONDS",
             "an idle connection is closed, and a client that reads nothing is cut off, after this",
             &flags.timeout_s);
-  table.Add({"--threads-http"}, "N", "threads that read and write HTTP", &flags.n_http_threads);
+  table.Add({"--threads-http"}, "N",
+            "requests with bodies that are read at once; one more thread answers all others",
+            &flags.n_http_threads);
   table.Add({{"--http-buffers"},
              "BYTES",
              "of requests that come and of answers that their clients have not read, on all "

@@ -154,8 +154,7 @@ void HttpExchange::Closed() {
 void HttpExchange::Post(std::function<void()> work) { wire_->Post(std::move(work)); }
 
 void HttpExchange::PostLong(std::function<void()> work) {
-  if (form_.is_large) return wire_->PostLong(std::move(work));
-  wire_->Post(std::move(work));
+  wire_->PostLong(form_.size, std::move(work));
 }
 
 void HttpExchange::After(std::chrono::milliseconds delay, std::function<void()> work) {

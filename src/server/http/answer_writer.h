@@ -4,6 +4,7 @@
 #include <string>
 
 #include "server/http/http_options.h"
+#include "server/http/work_slots.h"
 
 namespace winnow::server {
 
@@ -17,7 +18,7 @@ class Wire {
   virtual void SetPings(bool on) = 0;
   virtual void Post(std::function<void()> work) = 0;
   // The same once few enough others do such work. Thread-safe too.
-  virtual void PostLong(std::function<void()> work) = 0;
+  virtual void PostLong(WorkSlots::Size size, std::function<void()> work) = 0;
   virtual void After(std::chrono::milliseconds delay, std::function<void()> work) = 0;
 };
 
@@ -26,7 +27,7 @@ struct AnswerForm {
   bool is_head = false;
   bool is_http_1_0 = false;
   bool keep_alive = true;
-  bool is_large = false;  // the request: work on it takes long
+  WorkSlots::Size size = WorkSlots::Size::kSmall;  // of the request
 };
 
 // The HTTP/1.1 side of one exchange: status line, headers, chunks.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace winnow::server {
 namespace {
 
@@ -14,8 +16,8 @@ class FakeWire final : public Wire {
   void AnswerDone(bool keep_alive) override { done = keep_alive ? 'k' : 'c'; }
   void SetPings(bool on) override { pings = on; }
   void Post(std::function<void()> work) override { work(); }
-  void PostLong(std::function<void()> work) override {
-    ++n_long;
+  void PostLong(WorkSlots::Size size, std::function<void()> work) override {
+    sizes.push_back(size);
     work();
   }
   void After(std::chrono::milliseconds, std::function<void()>) override { ++n_later; }
@@ -25,7 +27,7 @@ class FakeWire final : public Wire {
   bool pings = false;
   char done = 0;  // k: the connection is kept, c: closed
   int n_later = 0;
-  int n_long = 0;
+  std::vector<WorkSlots::Size> sizes;  // of long work
 };
 
 std::string ExtractBody(const std::string& answer) {
@@ -136,15 +138,15 @@ TEST(HttpExchangeTest, AnswerThatIsOutIsNotCancelled) {
   EXPECT_EQ(n_closed, 0);
 }
 
-TEST(HttpExchange, LongWorkOfLargeRequestsWaitsForItsTurn) {
+TEST(HttpExchange, LongWorkWaitsForItsTurn) {
+  using Size = WorkSlots::Size;
   const auto wire = std::make_shared<FakeWire>();
   int n = 0;
   HttpExchange(wire, {}).PostLong([&n] { ++n; });
-  EXPECT_EQ(wire->n_long, 0);
-  HttpExchange(wire, {.is_large = true}).PostLong([&n] { ++n; });
-  EXPECT_EQ(wire->n_long, 1);
-  HttpExchange(wire, {.is_large = true}).Post([&n] { ++n; });
-  EXPECT_EQ(wire->n_long, 1) << "pieces of an answer do not wait";
+  HttpExchange(wire, {.size = Size::kLarge}).PostLong([&n] { ++n; });
+  EXPECT_EQ(wire->sizes, (std::vector{Size::kSmall, Size::kLarge}));
+  HttpExchange(wire, {.size = Size::kLarge}).Post([&n] { ++n; });
+  EXPECT_EQ(wire->sizes.size(), 2U) << "pieces of an answer do not wait";
   EXPECT_EQ(n, 3);
 }
 

@@ -9,16 +9,16 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http/message.hpp>
-#include <deque>
 #include <exception>
 #include <utility>
 #include <vector>
 
 #include "report/record.h"
 #include "server/http/answer_writer.h"
+#include "server/http/call_from.h"
 #include "server/http/deadlines.h"
 #include "server/http/request_reader.h"
-#include "server/http/url.h"
+#include "server/http/write_queue.h"
 #include "server/openai/api_error.h"
 
 namespace winnow::server {
@@ -83,13 +83,11 @@ class HttpConnection final : public Connection,
 
   void Queue(std::string bytes, bool limited) override {
     if (closed_) return;
-    if (limited && queued_bytes_ > options_.max_queue_bytes) return Close();
-    queued_bytes_ += bytes.size();
-    queue_capacity_ += bytes.capacity();
-    queue_.push_back(std::move(bytes));
+    if (limited && queue_.n_bytes() > options_.max_queue_bytes) return Close();
+    queue_.Push(std::move(bytes));
     if (!HoldQueue()) return Close();
     if (pings_) deadlines_->Set(Deadlines::kPing, options_.ping);
-    if (!writing_) WriteQueue();
+    if (!writing_) WriteNext();
   }
   void AnswerDone(bool keep_alive) override {
     SetPings(false);
@@ -110,11 +108,11 @@ class HttpConnection final : public Connection,
     asio::post(stream_.get_executor(),
                [self = this->shared_from_this(), work = std::move(work)] { self->Run(work); });
   }
-  void PostLong(std::function<void()> work) override {
-    shared_.large_requests.Run([self = this->shared_from_this(), work = std::move(work)] {
-      asio::post(self->stream_.get_executor(), [self, work] {
+  void PostLong(WorkSlots::Size size, std::function<void()> work) override {
+    shared_.slots.Run(size, [self = this->shared_from_this(), size, work = std::move(work)] {
+      asio::post(self->stream_.get_executor(), [self, size, work] {
         self->Run(work);
-        self->Run([&] { self->shared_.large_requests.Done(); });
+        self->Run([&] { self->shared_.slots.Done(size); });
       });
     });
   }
@@ -156,7 +154,7 @@ class HttpConnection final : public Connection,
   }
   void BeginNext() {
     // A client gets no further answer before it has read of those that wait for it.
-    is_next_delayed_ = queued_bytes_ > options_.max_queue_bytes;
+    is_next_delayed_ = queue_.n_bytes() > options_.max_queue_bytes;
     if (is_next_delayed_) return Read();
     reader_.Begin();
     if (reader_.n_buffered() == 0) HoldRead();  // less: what was held for reading ahead
@@ -243,53 +241,48 @@ class HttpConnection final : public Connection,
     parsing_ = false;
     deadlines_->Clear(Deadlines::kRead);
     auto message = reader_.Take();
+    const size_t n_bytes = message.body().size();
     const auto exchange = std::make_shared<HttpExchange>(
         this->shared_from_this(),
         AnswerForm{.is_head = message.method() == http::verb::head,
                    .is_http_1_0 = message.version() < 11,
                    .keep_alive = message.keep_alive() && !shared_.draining,
-                   .is_large = message.body().size() >= options_.large_body_bytes});
+                   .size = n_bytes >= options_.large_body_bytes ? WorkSlots::Size::kLarge
+                                                                : WorkSlots::Size::kSmall});
     current_ = exchange;
-    auto target = ParseTarget({message.target().data(), message.target().size()});
-    if (!target) {
+    Call call = CallFrom(message);
+    call.body = std::move(message.body());
+    const bool has_path = !call.path.empty();
+    if (has_path && n_bytes > 0) {
+      HandleBody(std::move(call), exchange);
+      return Read();
+    }
+    if (has_path) {
+      shared_.handler(call, exchange);
+    } else {
       exchange->Send(
           {.status = 400, .body = report::ToJson(ErrorRecord({.message = "the path is no path"}))});
-    } else {
-      Call call = {.method = std::string(message.method_string()),
-                   .path = std::move(target->path),
-                   .query = std::move(target->query),
-                   .body = std::move(message.body())};
-      for (const auto& field : message) {
-        const auto name = field.name_string();
-        call.headers.emplace_back(LowerCase({name.data(), name.size()}),
-                                  std::string(field.value()));
-      }
-      if (call.body.size() >= options_.large_body_bytes)
-        return HandleLarge(std::move(call), exchange);
-      shared_.handler(call, exchange);
     }
-    reader_.ReleaseBody();
+    reader_.ReleaseTaken();
     Read();
   }
 
-  void HandleLarge(Call call, const std::shared_ptr<HttpExchange>& exchange) {
+  // Reading a body and writing its prompt take long, so that many would keep /health waiting. Each
+  // connection waits with one at most, whose bytes count with what it buffers.
+  void HandleBody(Call call, const std::shared_ptr<HttpExchange>& exchange) {
     const auto held = std::make_shared<const Call>(std::move(call));
-    PostLong([self = this->shared_from_this(), held, exchange] {
+    exchange->PostLong([self = this->shared_from_this(), held, exchange] {
       if (self->current_ == exchange) self->Run([&] { self->shared_.handler(*held, exchange); });
-      self->reader_.ReleaseBody();
+      self->reader_.ReleaseTaken();
+      self->HoldRead();
     });
-    Read();
   }
 
-  void WriteQueue() {
+  void WriteNext() {
     if (queue_.empty() || closed_) return;
     writing_ = true;
     deadlines_->Set(Deadlines::kWrite, options_.write);
-    constexpr size_t kMaxPieces = 32;
-    n_writing_ = std::min(queue_.size(), kMaxPieces);
-    std::vector<asio::const_buffer> buffers;
-    for (size_t i = 0; i < n_writing_; ++i) buffers.push_back(asio::buffer(queue_[i]));
-    asio::async_write(stream_, buffers,
+    asio::async_write(stream_, queue_.BeginWriting(),
                       [self = this->shared_from_this()](const error_code& error, size_t) {
                         self->OnWritten(error);
                       });
@@ -300,14 +293,10 @@ class HttpConnection final : public Connection,
     deadlines_->Clear(Deadlines::kWrite);
     if (closed_) return;
     if (error) return Close();
-    for (; n_writing_ > 0; --n_writing_) {
-      queued_bytes_ -= queue_.front().size();
-      queue_capacity_ -= queue_.front().capacity();
-      queue_.pop_front();
-    }
+    queue_.PopWritten();
     HoldQueue();
     if (!queue_.empty()) {
-      WriteQueue();
+      WriteNext();
     } else if (closing_) {
       return FinishWriting();
     }
@@ -350,15 +339,14 @@ class HttpConnection final : public Connection,
     TcpSocket(stream_).close(ignored);
     if (const auto exchange = std::exchange(current_, nullptr)) exchange->Closed();
     if (writing_) return;  // from it
-    queue_.clear();
-    queue_capacity_ = 0;
+    queue_.Clear();
     HoldQueue();
   }
 
   // Counts what this client takes of the buffers that all may have, of its requests and of answers
   // to it: what it sends ahead must not end an answer. False: that is too much.
   bool HoldRead() { return Hold(read_share_, reader_.held_bytes()); }
-  bool HoldQueue() { return Hold(queue_share_, queue_capacity_); }
+  bool HoldQueue() { return Hold(queue_share_, queue_.capacity()); }
   bool Hold(ByteLimit::Share& share, size_t bytes) const {
     return share.Resize(bytes > options_.free_buffer_bytes ? bytes : 0);
   }
@@ -370,10 +358,7 @@ class HttpConnection final : public Connection,
   RequestReader reader_;
   ByteLimit::Share read_share_, queue_share_;  // of the buffers of all connections
   std::shared_ptr<HttpExchange> current_;      // the answer that is being made
-  std::deque<std::string> queue_;
-  size_t queued_bytes_ = 0;
-  size_t queue_capacity_ = 0;  // of the same bytes
-  size_t n_writing_ = 0;       // pieces of the queue that are being written
+  WriteQueue queue_;
   bool reading_ = false;
   bool writing_ = false;
   bool parsing_ = false;          // some of a request has come

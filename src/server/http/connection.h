@@ -20,8 +20,9 @@ struct ConnectionShared {
   ByteLimit large_bodies{options.max_bodies_bytes};  // of requests that are being received
   ByteLimit buffers{options.max_buffers_bytes};
   std::atomic<bool> draining{false};
-  // Of large requests, which take a thread long: one thread is left for all others, /health first.
-  WorkSlots large_requests{std::max(1, options.n_threads - 1)};
+  // Of requests with bodies, which take a thread long: the thread beside them is left for all
+  // others, /health first, and large ones leave one for small ones.
+  WorkSlots slots{options.n_threads, std::max(1, options.n_threads - 1)};
 };
 
 // One client. Its callbacks run on the socket's executor, a strand, and keep it alive.

@@ -21,8 +21,8 @@ struct HttpWords {
 
 struct HttpOptions {
   std::string host = "127.0.0.1";
-  uint16_t port = 8080;  // 0: any that is free
-  int n_threads = 2;
+  uint16_t port = 8080;        // 0: any that is free
+  int n_threads = 2;           // for requests with bodies; one more is left for all others
   std::string key_file = {};   // of TLS, PEM; both or none
   std::string cert_file = {};  // the chain
   size_t max_connections = 12000;
@@ -34,7 +34,7 @@ struct HttpOptions {
                              << 10;          // requests of one, and answers to it, count from here
   size_t max_queue_bytes = size_t{1} << 20;  // of answers that their client does not read
   size_t max_pipelined_bytes = size_t{256} << 10;  // read ahead of the current answer
-  size_t large_body_bytes = size_t{64} << 10;      // from here on a thread is kept for others
+  size_t large_body_bytes = size_t{64} << 10;      // from here on a thread is kept for smaller ones
   HttpWords words = {};
   // Deadlines.
   std::chrono::milliseconds handshake{10'000};  // of TLS

@@ -161,7 +161,8 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpOptions& option
   data->port = data->acceptor.local_endpoint(error).port();
   data->Accept();
   Data* const running = data.get();
-  for (int i = 0; i < options.n_threads; ++i) {
+  const int n_threads = options.n_threads + 1;  // ConnectionShared::slots
+  for (int i = 0; i < n_threads; ++i) {
     data->threads.emplace_back([running] { running->RunThread(); });
   }
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(data)));
@@ -183,7 +184,7 @@ HttpServer::~HttpServer() {
   }
   data_->context.stop();
   for (std::thread& thread : data_->threads) thread.join();
-  data_->shared.large_requests.Clear();  // what waits holds sockets, which end before the context
+  data_->shared.slots.Clear();  // what waits holds sockets, which end before the context
 }
 
 uint16_t HttpServer::port() const { return data_->port; }

@@ -68,7 +68,7 @@ bool RequestReader::expects_continue() const {
 
 size_t RequestReader::held_bytes() const {
   const size_t body = parser_ && !IsBodyLarge() ? parser_->get().body().capacity() : 0;
-  return buffer_.capacity() + header_bytes_ + body;
+  return buffer_.capacity() + header_bytes_ + body + taken_bytes_;
 }
 
 size_t RequestReader::HeldBytesWith(size_t n_more) const {
@@ -81,6 +81,7 @@ size_t RequestReader::CapacityWith(size_t n_more) const {
 }
 
 RequestReader::Request RequestReader::Take() {
+  taken_bytes_ = header_bytes_ + (IsBodyLarge() ? 0 : parser_->get().body().capacity());
   Request request = parser_->release();
   parser_.reset();
   header_bytes_ = 0;
@@ -92,7 +93,7 @@ void RequestReader::Drop() {
   header_bytes_ = 0;
   buffer_.clear();
   buffer_.shrink_to_fit();
-  ReleaseBody();
+  ReleaseTaken();
 }
 
 // Large bodies of all clients together are limited, by what they take: announcing one takes no

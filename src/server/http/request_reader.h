@@ -71,7 +71,8 @@ class RequestReader {
   void Begin();  // a request, of which the buffer may have some or all
   void Append(std::span<const char> bytes);
   size_t n_buffered() const { return buffer_.size(); }  // bytes that wait to be parsed
-  size_t held_bytes() const;                  // by the request and what waits, but for a large body
+  // By the request, one that was taken, and what waits; but for large bodies.
+  size_t held_bytes() const;
   size_t HeldBytesWith(size_t n_more) const;  // after Append() of that many
   // Takes what it can from the buffer. An error ends the connection: the rest cannot be read.
   std::optional<ApiError> Parse();
@@ -79,8 +80,11 @@ class RequestReader {
   bool expects_continue() const;  // once it has the header
   bool is_complete() const { return parser_->is_done(); }
   Request Take();  // once it is complete
-  // The large body no longer counts: its request was handed on.
-  void ReleaseBody() { large_body_.Resize(0); }
+  // What was taken no longer counts: its request was handed on.
+  void ReleaseTaken() {
+    taken_bytes_ = 0;
+    large_body_.Resize(0);
+  }
   void Drop();  // a request that was refused, and what waits behind it
 
  private:
@@ -93,6 +97,7 @@ class RequestReader {
   boost::beast::flat_buffer buffer_;
   std::optional<boost::beast::http::request_parser<ArrivingBody>> parser_;
   size_t header_bytes_ = 0;  // of the request, once they are parsed
+  size_t taken_bytes_ = 0;   // of the request before it, until it is handed on
   ByteLimit::Share large_body_;
 };
 

@@ -53,7 +53,7 @@ TEST(RequestReader, AnAnnouncedBodyTakesNoMoreThanIt) {
   EXPECT_EQ(large.held(), kBody);
   EXPECT_EQ(reader.Take().body(), std::string(kBody, 'x'));
   EXPECT_EQ(large.held(), kBody) << "until it is handed on";
-  reader.ReleaseBody();
+  reader.ReleaseTaken();
   EXPECT_EQ(large.held(), 0U);
 }
 
@@ -85,6 +85,8 @@ TEST(RequestReader, SmallBodiesAndHeadersAreHeld) {
   EXPECT_GE(reader.held_bytes(), 3 * field.size());
   ASSERT_TRUE(Feed(reader, std::string(10'000, 'x')));
   EXPECT_EQ(reader.Take().body().size(), 50'000U);
+  EXPECT_GE(reader.held_bytes(), 50'000U) << "until it is handed on";
+  reader.ReleaseTaken();
   EXPECT_LT(reader.held_bytes(), size_t{64} << 10) << "what waits for the next one";
   reader.Begin();
   EXPECT_LT(reader.held_bytes(), kNearlyNothing);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -7,60 +9,90 @@
 
 namespace winnow::server {
 
-// Lets only so many pieces of long work begin at once; the others wait, first come, first served.
+// Lets only so many pieces of work begin at once, and of large ones fewer, so that small ones need
+// not wait until those end. The others wait, first come, first served among those that may begin.
 // What throws instead of starting gives its place back. Thread-safe.
 class WorkSlots {
  public:
-  explicit WorkSlots(int n) : n_free_(n) {}
+  enum class Size { kSmall, kLarge };
 
-  // Calls `start` here, or where a piece that ends makes room. Each that was started says Done.
-  void Run(std::function<void()> start) {
+  WorkSlots(int n, int n_large) : n_free_(n), n_large_free_(n_large) {}
+
+  // Calls `start` here, or where a piece that ends makes room. Each that was started says Done,
+  // with the same size.
+  void Run(Size size, std::function<void()> start) {
     {
       const std::lock_guard lock(mutex_);
       if (cleared_) return;
-      if (n_free_ == 0) {
-        waiting_.push_back(std::move(start));
+      if (!MayBegin(size)) {
+        Waiting(size).push_back({n_waited_++, std::move(start)});
         return;
       }
-      --n_free_;
+      Take(size);
     }
-    Start(start);
+    Start(size, start);
   }
-  void Done() {
+  void Done(Size size) {
+    Size next_size = Size::kSmall;
     std::function<void()> next;
     {
       const std::lock_guard lock(mutex_);
-      if (waiting_.empty()) {
-        ++n_free_;
-        return;
-      }
-      next = std::move(waiting_.front());
-      waiting_.pop_front();
+      ++n_free_;
+      if (size == Size::kLarge) ++n_large_free_;
+      // One at most: who waits has waited for this place.
+      if (!FindNext(next_size)) return;
+      next = std::move(Waiting(next_size).front().start);
+      Waiting(next_size).pop_front();
+      Take(next_size);
     }
-    Start(next);
+    Start(next_size, next);
   }
   // What waits never starts, nor what comes later.
   void Clear() {
-    std::deque<std::function<void()>> dropped;
+    std::array<std::deque<Entry>, 2> dropped;
     const std::lock_guard lock(mutex_);
     dropped.swap(waiting_);
     cleared_ = true;
   }
 
  private:
-  void Start(const std::function<void()>& start) {
+  struct Entry {
+    uint64_t number;  // in the order they came
+    std::function<void()> start;
+  };
+  std::deque<Entry>& Waiting(Size size) { return waiting_[size == Size::kLarge ? 1 : 0]; }
+  bool MayBegin(Size size) const {
+    return n_free_ > 0 && (size == Size::kSmall || n_large_free_ > 0);
+  }
+  void Take(Size size) {
+    --n_free_;
+    if (size == Size::kLarge) --n_large_free_;
+  }
+  // The one that came first of those that may begin.
+  bool FindNext(Size& found) {
+    uint64_t first = n_waited_;
+    for (const Size size : {Size::kSmall, Size::kLarge}) {
+      if (Waiting(size).empty() || !MayBegin(size) || Waiting(size).front().number >= first)
+        continue;
+      first = Waiting(size).front().number;
+      found = size;
+    }
+    return first < n_waited_;
+  }
+  void Start(Size size, const std::function<void()>& start) {
     try {
       start();
     } catch (...) {
-      Done();  // the next one may begin
+      Done(size);  // the next one may begin
       throw;
     }
   }
 
   std::mutex mutex_;
-  int n_free_;
+  int n_free_, n_large_free_;
   bool cleared_ = false;
-  std::deque<std::function<void()>> waiting_;
+  uint64_t n_waited_ = 0;
+  std::array<std::deque<Entry>, 2> waiting_;  // by size
 };
 
 }  // namespace winnow::server
