@@ -87,10 +87,12 @@ Result<ResolvedBudget> BudgetPlan::Prompt(const CacheContents& held, int64_t n_p
   }
   WINNOW_ASSIGN(const ResolvedBudget resolved, Resolve(held, n_prompt, std::min(n_call, n_prompt)));
   if (held.longest_head + n_prompt > cache_.capacity && !Streams(resolved.budget)) {
-    return Error{"cache: a budget of " + std::to_string(resolved.budget) +
-                 " slots per KV head fills the context of " + std::to_string(cache_.capacity) +
-                 " tokens before anything is evicted; longer texts need " +
-                 std::to_string(LargestStreamingBudget()) + " or less"};
+    return Error{.message = "cache: a budget of " + std::to_string(resolved.budget) +
+                            " slots per KV head fills the context of " +
+                            std::to_string(cache_.capacity) +
+                            " tokens before anything is evicted; longer texts need " +
+                            std::to_string(LargestStreamingBudget()) + " or less",
+                 .code = ErrorCode::kInvalid};
   }
   return resolved;
 }
@@ -135,10 +137,12 @@ Result<int64_t> BudgetPlan::BudgetFromRatio(int64_t n_tokens) const {
   const auto share =
       static_cast<int64_t>(std::floor(options_.ratio * static_cast<double>(n_tokens)));
   if (share >= smallest) return share;
-  return Error{"cache budget: a share of " + compression::ShortestText(options_.ratio) + " of " +
-               std::to_string(n_tokens) + " tokens is " + std::to_string(share) +
-               " slots per KV head, " + (method_ != nullptr ? method_->traits().spec : "full") +
-               " needs at least " + std::to_string(smallest)};
+  return Error{.message = "cache budget: a share of " + compression::ShortestText(options_.ratio) +
+                          " of " + std::to_string(n_tokens) + " tokens is " +
+                          std::to_string(share) + " slots per KV head, " +
+                          (method_ != nullptr ? method_->traits().spec : "full") +
+                          " needs at least " + std::to_string(smallest),
+               .code = ErrorCode::kInvalid};
 }
 
 Result<ResolvedBudget> BudgetPlan::ResolveMemoryLimit(const CacheContents& held, int64_t n_prompt,

@@ -301,7 +301,8 @@ Result<SequenceBytes> SchedulerLoop::PlanBytes(Job& job, const Source& source) c
       job.request.max_tokens >= 0 ? job.request.max_tokens : options_.default_max_tokens;
   job.max_tokens = TokensToGenerate(session, n_rest, wanted);
   job.limit = job.max_tokens == wanted ? Finish::kLength : Finish::kContext;
-  return PlanSequence(session, n_rest, std::max<int64_t>(0, job.max_tokens - 1));
+  return PlanSequence(session, n_rest, std::max<int64_t>(0, job.max_tokens - 1),
+                      job.request.constraint != nullptr);
 }
 
 Result<std::unique_ptr<Session>> SchedulerLoop::TakeSession(Job& job, const Source& source) {

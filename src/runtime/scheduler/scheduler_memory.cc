@@ -15,8 +15,11 @@ int64_t LogitBytes(const Session& session) {
   return session.engine().model().hyperparameters().vocabulary * kFloatBytes;
 }
 
-// A sampler has a copy of the logits, and candidates of twice the size.
-int64_t SamplerBytes(const Session& session) { return 3 * LogitBytes(session); }
+// A sampler has a copy of the logits, and candidates of twice the size. What a constraint leaves of
+// them is another copy.
+int64_t SamplerBytes(const Session& session, bool is_constrained) {
+  return (is_constrained ? 4 : 3) * LogitBytes(session);
+}
 
 // Keys and values of a head begin and end in pages of their own.
 int64_t PageBytes(const Session& session) {
@@ -25,14 +28,15 @@ int64_t PageBytes(const Session& session) {
 
 }  // namespace
 
-Result<SequenceBytes> PlanSequence(const Session& session, int64_t n_prompt, int64_t n_generate) {
+Result<SequenceBytes> PlanSequence(const Session& session, int64_t n_prompt, int64_t n_generate,
+                                   bool is_constrained) {
   WINNOW_ASSIGN(const Reservation reservation, session.Plan(n_prompt, n_generate));
   const cache::Cache& cache = session.cache();
   const model::Hyperparameters& h = session.engine().model().hyperparameters();
   const int64_t n_tokens = session.n_tokens() + n_prompt + n_generate;
   SequenceBytes bytes;
   bytes.steady = reservation.steady_bytes + reservation.list_bytes + LogitBytes(session) +
-                 SamplerBytes(session) + PageBytes(session) +
+                 SamplerBytes(session, is_constrained) + PageBytes(session) +
                  n_tokens * static_cast<int64_t>(sizeof(TokenId));
   // Entries on top of what is kept stand in lists too, where something was evicted before.
   const int64_t n_rows =
@@ -71,7 +75,9 @@ int64_t MaxRestoredBytes(const Session& empty, int64_t n_tokens, int64_t file_by
   return file_bytes + lists + counts + LogitBytes(empty) + PageBytes(empty);
 }
 
-int64_t WorkingBytes(const Session& session) { return IdleBytes(session) + SamplerBytes(session); }
+int64_t WorkingBytes(const Session& session, bool is_constrained) {
+  return IdleBytes(session) + SamplerBytes(session, is_constrained);
+}
 
 int64_t StepBufferBytes(const Engine& engine, int64_t n_sequences, int64_t row_block) {
   const model::Model& model = engine.model();

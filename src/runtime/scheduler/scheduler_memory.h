@@ -16,11 +16,13 @@ struct SequenceBytes {
   bool operator==(const SequenceBytes&) const = default;
 };
 
-// Of a session as it is, for n_prompt tokens and n_generate after them. Error: as Session::Plan.
-Result<SequenceBytes> PlanSequence(const Session& session, int64_t n_prompt, int64_t n_generate);
+// Of a session as it is, for n_prompt tokens and n_generate after them, under a constraint or not.
+// Error: as Session::Plan.
+Result<SequenceBytes> PlanSequence(const Session& session, int64_t n_prompt, int64_t n_generate,
+                                   bool is_constrained = false);
 
 // Of a running session; never more than the plan (asserted).
-int64_t WorkingBytes(const Session& session);
+int64_t WorkingBytes(const Session& session, bool is_constrained = false);
 // Of a session that nobody uses.
 int64_t IdleBytes(const Session& session);
 

@@ -196,7 +196,7 @@ void SchedulerLoop::CheckBytes() {
   };
   int64_t working = 0;
   for (const auto& sequence : running_) {
-    const int64_t bytes = WorkingBytes(sequence->session());
+    const int64_t bytes = WorkingBytes(sequence->session(), sequence->is_constrained());
     const auto kept = WINNOW_INVARIANT(invariants, bytes <= sequence->reserved_bytes);
     working += bytes;
     if (!kept) sequence->SetError(takes(bytes, sequence->reserved_bytes, kept.error()));
@@ -205,7 +205,8 @@ void SchedulerLoop::CheckBytes() {
   for (size_t i = 0; i < reading_.size(); ++i) {
     Reading& reading = reading_[i];
     if (reading.sequence == nullptr) continue;
-    const int64_t bytes = WorkingBytes(reading.sequence->session());
+    const int64_t bytes =
+        WorkingBytes(reading.sequence->session(), reading.sequence->is_constrained());
     const int64_t reserved = reading.bytes.steady + reading.bytes.prefill;
     const auto kept = WINNOW_INVARIANT(invariants, bytes <= reserved);
     working += bytes;

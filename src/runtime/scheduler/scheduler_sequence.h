@@ -43,6 +43,7 @@ class Sequence {
   // The last token that was chosen: the cache does not have it yet.
   TokenId next() const { return token_; }
   bool has_next() const { return n_generated_ > 0; }
+  bool is_constrained() const { return constraint_ != nullptr; }
 
   const std::optional<Finish>& finish() const { return finish_; }
   // What went wrong while choosing or telling; finish() is then kError.

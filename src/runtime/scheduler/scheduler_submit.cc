@@ -12,11 +12,15 @@ RequestError Invalid(std::string message, std::string param = {}) {
   return {ErrorKind::kInvalid, std::move(message), std::move(param)};
 }
 
-// Of a prompt that does not fit: it is too long, or the bytes that the request allows are too few.
+// Of a prompt that does not fit: it is too long, or the budget that the request names does not suit
+// it.
 std::string WrongField(const Error& error, const Request& request) {
-  const bool of_bytes = error.code == ErrorCode::kTooLarge && request.options &&
-                        request.options->compression.memory_bytes != 0;
-  return of_bytes ? "memory_bytes" : "prompt";
+  if (!request.options) return "prompt";
+  const CompressionOptions& budget = request.options->compression;
+  if (error.code == ErrorCode::kTooLarge && budget.memory_bytes != 0) return "memory_bytes";
+  if (error.code == ErrorCode::kInvalid && budget.ratio != 0) return "ratio";
+  if (error.code == ErrorCode::kInvalid && budget.size != 0) return "size";
+  return "prompt";
 }
 
 RequestError InvalidName(const std::string& name) {
@@ -152,7 +156,8 @@ std::variant<std::shared_ptr<Job>, RequestError> Scheduler::Data::Check(Request 
         request.max_tokens >= 0 ? request.max_tokens : options.default_max_tokens;
     job->max_tokens = TokensToGenerate(**session, n_prompt, wanted);
     job->limit = job->max_tokens == wanted ? Finish::kLength : Finish::kContext;
-    const auto bytes = PlanSequence(**session, n_prompt, std::max<int64_t>(0, job->max_tokens - 1));
+    const auto bytes = PlanSequence(**session, n_prompt, std::max<int64_t>(0, job->max_tokens - 1),
+                                    request.constraint != nullptr);
     if (!bytes) return Invalid(bytes.error().message, WrongField(bytes.error(), request));
     job->fresh = *bytes;
     const int64_t needed = request.n * bytes->steady + bytes->prefill + loop.fixed_bytes();

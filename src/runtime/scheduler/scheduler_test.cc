@@ -187,6 +187,24 @@ TEST_F(SchedulerTest, AConstraintDecidesWhatMayCome) {
   EXPECT_EQ(other->tokens(), Alone(Prompt(20, 3), 9));
 }
 
+// The logits that it leaves are one more row.
+TEST_F(SchedulerTest, AConstraintHasItsBytes) {
+  Make(Options());
+  const auto reserved = [&](std::unique_ptr<TokenConstraint> constraint) {
+    Request request = MakeRequest(Prompt(20, 3), 3);
+    request.reuse_prefix = request.keep = false;
+    request.constraint = std::move(constraint);
+    const auto answer = Submit(std::move(request));
+    RunUntil([&] { return answer->tokens().size() == 1; });
+    const int64_t bytes = scheduler_->state().running.at(0).reserved_bytes;
+    RunAll();
+    return bytes;
+  };
+  constexpr int64_t kLogitBytes = testing::kVocabulary * int64_t{sizeof(float)};
+  EXPECT_EQ(reserved(std::make_unique<Script>(std::vector<TokenId>{11, 23, 42})),
+            reserved(nullptr) + kLogitBytes);
+}
+
 TEST_F(SchedulerTest, RefusesWhatCanNeverBeServed) {
   SchedulerOptions options = Options();
   options.max_running = 4;
@@ -212,6 +230,11 @@ TEST_F(SchedulerTest, RefusesWhatCanNeverBeServed) {
   EXPECT_NE(refused(std::move(few)).find("1 are allowed"), std::string::npos);
   EXPECT_EQ(refused_.kind, ErrorKind::kInvalid);
   EXPECT_EQ(refused_.param, "memory_bytes");
+  Request share = MakeRequest(Prompt(40, 1), 3);
+  share.options = Compressed("h2o", 0);
+  share.options->compression.ratio = 1e-6;
+  EXPECT_NE(refused(std::move(share)).find("a share of 1e-06 of 40 tokens"), std::string::npos);
+  EXPECT_EQ(refused_.param, "ratio");
   Request near = MakeRequest({5}, 3);
   near.options = SessionOptions{
       .compression = {.method = compression::MakeMethod("h2o").value(), .quality = 1}};

@@ -61,7 +61,8 @@ enum class ErrorKind {
 struct RequestError {
   ErrorKind kind = ErrorKind::kInternal;
   std::string message = {};
-  // The member of Request that is wrong, or of its options ("memory_bytes"); empty: none is alone.
+  // The member of Request that is wrong, or of its options ("memory_bytes", "ratio", "size");
+  // empty: none is alone.
   std::string param = {};
 };
 

@@ -46,7 +46,8 @@ std::string InClientsWords(std::string text) {
 
 std::string FieldName(const std::string& param, const std::string& prompt_field) {
   if (param == "prompt") return prompt_field;
-  return param == "memory_bytes" ? "kv_memory" : param;
+  if (param == "memory_bytes") return "kv_memory";
+  return param == "ratio" || param == "size" ? "kv_" + param : param;
 }
 
 report::Value TextOrNull(const std::string& text) {

@@ -120,6 +120,8 @@ TEST(RefusalsTest, NameTheFieldOfTheRequest) {
   EXPECT_EQ(TextAt(few->json(), "error.param"), "kv_memory");
   EXPECT_EQ(TextAt(few->json(), "error.message"),
             "it needs 9 bytes; in chunks (the server's prefill chunk) less");
+  fixture.backend.refusal = RequestError{ErrorKind::kInvalid, "a share of nothing", "ratio"};
+  EXPECT_EQ(TextAt(fixture.Post(kChat, chat)->json(), "error.param"), "kv_ratio");
   fixture.backend.refusal = RequestError{ErrorKind::kInvalid, "the sampler is wrong"};
   const report::Record unnamed = fixture.Post(kChat, chat)->json();
   EXPECT_TRUE(std::holds_alternative<std::monostate>(At(unnamed, "error.param").data));
