@@ -1,6 +1,8 @@
 #include "runtime/scheduler/scheduler.h"
 
+#include <exception>
 #include <future>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -12,6 +14,9 @@ namespace winnow::runtime {
 namespace {
 
 constexpr auto kDrainInterval = std::chrono::milliseconds(5);
+constexpr auto kRetryInterval = std::chrono::milliseconds(10);
+// Of the gap between tokens, for session calls in one round: what Pace leaves of it.
+constexpr double kCommandShare = 0.1;
 
 Error TooSmall(const char* name, const std::string& found, int64_t min) {
   return Error{std::string("scheduler: `") + name + "` is " + found + ", expected at least " +
@@ -49,8 +54,7 @@ Scheduler::Data::Data(Engine& engine_, const SchedulerOptions& options_,
       log(log_),
       clock(clock_ == nullptr ? static_cast<const Clock&>(system_clock) : *clock_),
       loop(engine, options, folder.get(), names, log, clock,
-           [this](auto task, auto then) { AddFileWork(std::move(task), std::move(then)); }),
-      files(options_.on_file_work) {
+           [this](auto task, auto then) { AddFileWork(std::move(task), std::move(then)); }) {
   if (folder == nullptr) return;
   for (const std::string& name : folder->List()) {
     if (names.ClaimNew(name) == SessionNames::Outcome::kClaimed) names.Release(name, true);
@@ -80,17 +84,40 @@ Result<std::unique_ptr<Scheduler>> Scheduler::Make(Engine& engine, const Schedul
   return std::unique_ptr<Scheduler>(new Scheduler(std::move(data)));
 }
 
-void Scheduler::Data::Post(std::function<void()> command, std::function<void()> if_stopped) {
+void Scheduler::Data::Post(Command command) {
   {
     const std::lock_guard lock(mutex);
     if (!stopped) {
-      commands.push_back({std::move(command), std::move(if_stopped)});
+      commands.push_back(std::move(command));
       signal->woken = true;
       signal->changed.notify_all();
       return;
     }
   }
-  if_stopped();
+  Guard([&] { command.stopped(); });
+}
+
+void Scheduler::Data::PostCall(std::function<void()> call,
+                               const std::function<void(const RequestError& error)>& fail) {
+  Post({.run = std::move(call), .stopped = [fail] { fail(ShuttingDown()); }, .failed = fail});
+}
+
+std::optional<RequestError> Scheduler::Data::Guard(const std::function<void()>& work) {
+  try {
+    work();
+    return std::nullopt;
+  } catch (const std::exception& problem) {  // memory, mostly
+    const RequestError error = {ErrorKind::kInternal,
+                                std::string("cannot go on: ") + problem.what()};
+    log.Error(error.message);
+    return error;
+  }
+}
+
+// An exception would end the process; this way it ends the call.
+void Scheduler::Data::RunCommand(const Command& command) {
+  const auto error = Guard(command.run);
+  if (error && command.failed) Guard([&] { command.failed(*error); });
 }
 
 void Scheduler::Data::AddFileWork(SessionStore::FileTask task, SchedulerLoop::Then then) {
@@ -105,15 +132,26 @@ void Scheduler::Data::AddFileWork(SessionStore::FileTask task, SchedulerLoop::Th
       then(&error);
       loop.LookForRoom();
     };
-    return Post(refuse, refuse);
+    return Post({.run = refuse, .stopped = refuse});
   }
   files.Add([this, task = std::move(task), then = std::move(then)] {
+    std::optional<RequestError> error;
+    const auto failed = Guard([&] {
+      if (options.on_file_work) options.on_file_work();
+      error = task();
+    });
+    if (failed) error = failed;
     // Whoever stops the scheduler waits for the queue first, and is then alone.
-    const auto finish = [this, then, error = task()] {
-      then(error ? &*error : nullptr);
-      loop.LookForRoom();
+    const auto finish = [this, &then, &error] {
+      return [this, then, error] {
+        then(error ? &*error : nullptr);
+        loop.LookForRoom();
+      };
     };
-    Post(finish, finish);
+    // Somebody waits for it, and the file stays in use until then.
+    while (Guard([&] { Post({.run = finish(), .stopped = finish()}); })) {
+      std::this_thread::sleep_for(kRetryInterval);
+    }
   });
 }
 
@@ -126,8 +164,26 @@ bool Scheduler::Data::TakeIncoming() {
     to_run.swap(commands);
   }
   for (auto& job : jobs) loop.Add(std::move(job));
-  for (const Command& command : to_run) command.run();
-  return !jobs.empty() || !to_run.empty();
+  const bool came = !jobs.empty() || !to_run.empty();
+  RunCommands(std::move(to_run));
+  return came;
+}
+
+void Scheduler::Data::RunCommands(std::vector<Command> to_run) {
+  const Clock::TimePoint start = clock.now();
+  const double max_ms = kCommandShare * options.max_token_gap_ms;
+  auto next = to_run.begin();
+  // One at least, however long it takes.
+  while (next != to_run.end() &&
+         (next == to_run.begin() || Milliseconds(start, clock.now()) < max_ms)) {
+    RunCommand(*next++);
+  }
+  if (next == to_run.end()) return;
+  to_run.erase(to_run.begin(), next);
+  const std::lock_guard lock(mutex);
+  to_run.insert(to_run.end(), std::make_move_iterator(commands.begin()),
+                std::make_move_iterator(commands.end()));
+  commands = std::move(to_run);
 }
 
 void Scheduler::Data::PublishState() {
@@ -173,7 +229,7 @@ void Scheduler::Data::Close() {
   }
   for (auto& job : jobs) loop.Add(std::move(job));
   loop.FailAll(ShuttingDown());
-  for (const Command& command : to_refuse) command.stopped();
+  for (const Command& command : to_refuse) Guard(command.stopped);
   PublishState();
 }
 
@@ -192,7 +248,7 @@ void Scheduler::Drain() {
     data.draining = true;
   }
   // At once: other processes may go on with them while answers are finished here.
-  data.Post([&data] { data.loop.BeginSaves(); }, [] {});
+  data.Post({.run = [&data] { data.loop.BeginSaves(); }, .stopped = [] {}});
   if (!data.thread.joinable()) {
     while (data.Round()) {
     }
@@ -202,13 +258,14 @@ void Scheduler::Drain() {
   // Asked behind all that came in before, until nothing is left.
   for (bool done = false; !done;) {
     const auto answer = std::make_shared<std::promise<bool>>();
-    data.Post(
-        [&data, answer] {
-          const bool idle = data.idle();
-          if (idle) data.loop.SaveAll();
-          answer->set_value(idle);
-        },
-        [answer] { answer->set_value(true); });
+    data.Post({.run =
+                   [&data, answer] {
+                     const bool idle = data.idle();
+                     if (idle) data.loop.SaveAll();
+                     answer->set_value(idle);
+                   },
+               .stopped = [answer] { answer->set_value(true); },
+               .failed = [answer](const RequestError&) { answer->set_value(true); }});
     done = answer->get_future().get();
     if (!done) std::this_thread::sleep_for(kDrainInterval);
   }

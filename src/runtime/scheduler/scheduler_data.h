@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -30,8 +31,22 @@ struct Scheduler::Data {
   Data(Engine& engine_, const SchedulerOptions& options_, std::unique_ptr<SessionFolder> folder_,
        Log& log_, const Clock* clock_);
 
-  // A command for the loop; `stopped` is called instead where there is none any more.
-  void Post(std::function<void()> command, std::function<void()> stopped);
+  // For the loop's thread. `stopped` is called instead where there is no loop any more, `failed`
+  // after an exception, if it is there.
+  struct Command {
+    std::function<void()> run;
+    std::function<void()> stopped;
+    std::function<void(const RequestError& error)> failed = {};
+  };
+  void Post(Command command);
+  // A command that somebody waits for; `fail` tells him why it is not done.
+  void PostCall(std::function<void()> call,
+                const std::function<void(const RequestError& error)>& fail);
+  // The error of what was thrown.
+  std::optional<RequestError> Guard(const std::function<void()>& work);
+  void RunCommand(const Command& command);
+  // As many as a part of the gap between tokens allows; the others come first in the next round.
+  void RunCommands(std::vector<Command> to_run);
   // `task` on the I/O thread, then `then` on the loop's. On the loop's thread.
   void AddFileWork(SessionStore::FileTask task, SchedulerLoop::Then then);
   // Whether nothing runs or is to be done.
@@ -51,8 +66,10 @@ struct Scheduler::Data {
   // Of a name that a request gives to what it makes; `existed`: there was one.
   std::optional<RequestError> ClaimToReplace(const std::string& name, bool& existed);
   std::optional<RequestError> CheckQueue();
-  // Saves and restores wait too, not more than requests. On the loop's thread.
-  std::optional<RequestError> CheckFileQueue() const;
+  std::optional<RequestError> CheckDraining();
+  // Work on files waits too, not more of it than of requests, and none begins while draining. On
+  // the loop's thread.
+  std::optional<RequestError> CheckFileQueue();
   std::variant<Ticket, RequestError> Enqueue(std::shared_ptr<Job> job);
 
   Engine& engine;
@@ -73,10 +90,6 @@ struct Scheduler::Data {
   int n_queued = 0;  // requests that wait, with those that just came in
   uint64_t next_id = 1;
   std::vector<std::shared_ptr<Job>> incoming;
-  struct Command {
-    std::function<void()> run;
-    std::function<void()> stopped;
-  };
   std::vector<Command> commands;
 
   mutable std::mutex state_mutex;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/store/session_file.h"
 #include "runtime/testing/scheduler_sessions_run.h"
@@ -78,6 +79,26 @@ TEST_F(SchedulerDrainTest, WhatCouldNotBeSavedIsTriedOnceMoreAndThenSaid) {
   std::filesystem::create_directories(Path("idle") + "/inside");
   DrainBehind("long", 30, [&] { std::filesystem::remove_all(Path("idle")); });
   EXPECT_EQ(TokensInFile("idle"), 60);
+}
+
+// Clients that go on would keep the process from ending.
+TEST_F(SchedulerDrainTest, NobodyBeginsWorkOnFilesAnyMore) {
+  Make(WithFolder());
+  for (const char* id : {"idle", "long"}) ASSERT_EQ(Problem(Create(id, Prompt(60, 1))), "");
+  std::vector<Outcome> outcomes;
+  const auto add = [&](Outcome outcome) { outcomes.push_back(std::move(outcome)); };
+  DrainBehind("long", 30, [&] {
+    scheduler_->SaveSession("idle", "other", add);
+    scheduler_->ForkSession("idle", "copy", add);
+    scheduler_->RestoreSession("again", "idle", add);
+    scheduler_->DeleteSession("idle", add);
+  });
+  ASSERT_EQ(outcomes.size(), 4u);
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(Problem(outcome), "the server is shutting down");
+  }
+  EXPECT_EQ(TokensInFile("idle"), 60);
+  EXPECT_EQ(TokensInFile("other"), -1);
 }
 
 TEST_F(SchedulerDrainTest, WithoutAFolderNamedSessionsEndWithTheProcess) {

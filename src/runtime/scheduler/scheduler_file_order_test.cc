@@ -79,6 +79,10 @@ TEST_F(SchedulerFileOrderTest, AQueuedSaveIsNotQueuedAgain) {
   EXPECT_EQ(EndKind(fifth), ErrorKind::kQueueFull);
   auto restored = BeginRestore("b", "file");
   EXPECT_EQ(EndKind(restored), ErrorKind::kQueueFull);
+  auto forked = Begin([&](auto done) { scheduler_->ForkSession("elsewhere", "copy", done); });
+  EXPECT_EQ(EndKind(forked), ErrorKind::kQueueFull);
+  EXPECT_EQ(KeptProblem("elsewhere"), ErrorKind::kQueueFull);
+  EXPECT_EQ(KeptProblem("a"), std::nullopt) << "no file is read for it";
   disk_->Free();
   for (Pending* pending : {&saved, &later, &other, &third}) EXPECT_EQ(End(*pending), "");
   EXPECT_EQ(TokensInFile("file"), 60 + 9 + 5);

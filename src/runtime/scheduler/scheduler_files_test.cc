@@ -3,7 +3,10 @@
 #include <filesystem>
 #include <future>
 #include <memory>
+#include <new>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "runtime/testing/scheduler_files_run.h"
 
@@ -12,6 +15,31 @@ namespace {
 
 using testing::SchedulerFilesTest;
 using testing::SchedulerReadingTest;
+
+// Memory that is not there, mostly.
+TEST_F(SchedulerFilesTest, AnExceptionEndsTheCallAlone) {
+  SchedulerOptions options = WithFolder();
+  bool throws = true;
+  options.on_file_work = [&throws] {
+    if (throws) throw std::bad_alloc();
+  };
+  Make(options);
+  ASSERT_EQ(Problem(Create("a", Prompt(60, 1))), "");
+  const Outcome saved = Save("a", "a");
+  EXPECT_EQ(Problem(saved), "cannot go on: std::bad_alloc");
+  EXPECT_EQ(std::get<RequestError>(saved).kind, ErrorKind::kInternal);
+  EXPECT_EQ(TokensInFile("a"), -1);
+  std::vector<std::string> problems;
+  scheduler_->FindSession("a", [&](const Outcome& outcome) {
+    problems.push_back(Problem(outcome));
+    throw std::bad_alloc();
+  });
+  RunAll();
+  EXPECT_EQ(problems, (std::vector<std::string>{"", "cannot go on: std::bad_alloc"}));
+  throws = false;
+  EXPECT_EQ(Problem(Save("a", "a")), "");
+  EXPECT_EQ(TokensInFile("a"), 60);
+}
 
 TEST_F(SchedulerFilesTest, NobodyWaitsForASave) {
   const auto expected = Alone(Prompt(40, 2), 30);

@@ -59,6 +59,8 @@ class SchedulerLoop {
   // Named sessions (Scheduler says more). The caller has claimed the names.
   using SessionOutcome = Scheduler::SessionOutcome;
   bool Has(const std::string& id) { return store_.Find(id) != nullptr; }  // in memory
+  // Whether looking at it takes work on a file.
+  bool IsOnlyInFile(const std::string& id) { return FindRunning(id) == nullptr && !Has(id); }
   SessionOutcome Describe(const std::string& id);
   // Calls `then` when a session is in memory, at once or when its file was read; with an error
   // where it cannot be.

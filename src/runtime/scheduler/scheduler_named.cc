@@ -22,7 +22,15 @@ bool Succeeded(const Scheduler::SessionOutcome& outcome) {
 
 }  // namespace
 
-std::optional<RequestError> Scheduler::Data::CheckFileQueue() const {
+// Who goes on to save or to load would keep the scheduler from ever being idle.
+std::optional<RequestError> Scheduler::Data::CheckDraining() {
+  const std::lock_guard lock(mutex);
+  if (draining) return ShuttingDown();
+  return std::nullopt;
+}
+
+std::optional<RequestError> Scheduler::Data::CheckFileQueue() {
+  if (auto ends = CheckDraining()) return ends;
   const int n = loop.n_file_work();
   if (n < options.max_waiting) return std::nullopt;
   return RequestError{
@@ -33,8 +41,12 @@ std::optional<RequestError> Scheduler::Data::CheckFileQueue() const {
 void Scheduler::ForkSession(const std::string& from, const std::string& to,
                             const SessionDone& done) {
   Data& data = *data_;
-  data.Post(
+  data.PostCall(
       [&data, from, to, done] {
+        if (auto ends = data.CheckDraining()) return done(*ends);
+        if (data.loop.IsOnlyInFile(from)) {
+          if (auto full = data.CheckFileQueue()) return done(*full);
+        }
         if (auto refused = data.ClaimExisting(from)) return done(*refused);
         if (auto refused = data.ClaimNew(to)) {
           data.names.Release(from, true);
@@ -47,13 +59,13 @@ void Scheduler::ForkSession(const std::string& from, const std::string& to,
           done(outcome);
         });
       },
-      [done] { done(ShuttingDown()); });
+      done);
 }
 
 void Scheduler::SaveSession(const std::string& id, const std::string& name,
                             const SessionDone& done) {
   Data& data = *data_;
-  data.Post(
+  data.PostCall(
       [&data, id, name, done] {
         if (data.folder == nullptr) return done(NoFolder());
         if (!IsSessionName(name)) {
@@ -76,13 +88,13 @@ void Scheduler::SaveSession(const std::string& id, const std::string& name,
           });
         });
       },
-      [done] { done(ShuttingDown()); });
+      done);
 }
 
 void Scheduler::RestoreSession(const std::string& id, const std::string& name,
                                const SessionDone& done) {
   Data& data = *data_;
-  data.Post(
+  data.PostCall(
       [&data, id, name, done] {
         if (data.folder == nullptr) return done(NoFolder());
         if (!IsSessionName(name) || !IsSessionName(id)) {
@@ -103,13 +115,14 @@ void Scheduler::RestoreSession(const std::string& id, const std::string& name,
         };
         data.loop.Restore(id, name, end);
       },
-      [done] { done(ShuttingDown()); });
+      done);
 }
 
 void Scheduler::DeleteSession(const std::string& id, const SessionDone& done) {
   Data& data = *data_;
-  data.Post(
+  data.PostCall(
       [&data, id, done] {
+        if (auto ends = data.CheckDraining()) return done(*ends);
         if (auto refused = data.ClaimExisting(id)) return done(*refused);
         const SessionOutcome found = data.loop.FindToDelete(id);
         if (const auto* error = std::get_if<RequestError>(&found)) {
@@ -134,51 +147,57 @@ void Scheduler::DeleteSession(const std::string& id, const SessionDone& done) {
           done(error == nullptr ? found : *error);
         });
       },
-      [done] { done(ShuttingDown()); });
+      done);
 }
 
 void Scheduler::ListSessions(const std::function<void(std::vector<SessionInfo> sessions)>& done) {
   Data& data = *data_;
-  data.Post([&data, done] { done(data.loop.List()); }, [done] { done({}); });
+  data.PostCall([&data, done] { done(data.loop.List()); },
+                [done](const RequestError&) { done({}); });
 }
 
 void Scheduler::FindSession(const std::string& id, const SessionDone& done) {
   Data& data = *data_;
-  data.Post(
+  data.PostCall(
       [&data, id, done] {
         if (!IsSessionName(id)) return done(NotFound());
         done(data.loop.FindSession(id));
       },
-      [done] { done(ShuttingDown()); });
+      done);
 }
 
 void Scheduler::ReadTokens(
     const std::string& id,
     const std::function<void(std::variant<SessionTokens, RequestError> tokens)>& done) {
   Data& data = *data_;
-  data.Post(
+  data.PostCall(
       [&data, id, done] {
         if (!IsSessionName(id)) {
           return done(NotFound());
         }
-        if (auto full = data.CheckFileQueue()) return done(*full);
+        if (data.loop.IsOnlyInFile(id)) {
+          if (auto full = data.CheckFileQueue()) return done(*full);
+        }
         data.loop.ReadTokens(id, done);
       },
-      [done] { done(ShuttingDown()); });
+      done);
 }
 
 void Scheduler::KeptPositions(
     const std::string& id, bool by_head,
     const std::function<void(std::variant<KeptTokens, RequestError> kept)>& done) {
   Data& data = *data_;
-  data.Post(
+  data.PostCall(
       [&data, id, by_head, done] {
         if (!IsSessionName(id)) {
           return done(NotFound());
         }
+        if (data.loop.IsOnlyInFile(id)) {
+          if (auto full = data.CheckFileQueue()) return done(*full);
+        }
         data.loop.KeptPositions(id, by_head, done);
       },
-      [done] { done(ShuttingDown()); });
+      done);
 }
 
 }  // namespace winnow::runtime

@@ -61,6 +61,24 @@ TEST_F(SchedulerTest, ALongPromptKeepsTheGapBetweenTokens) {
   EXPECT_EQ(prompt->tokens(), Alone(Prompt(500, 3), 2));
 }
 
+// Each of them takes 1 ms: the gap is 20.
+TEST_F(SchedulerTest, ManyCallsAboutSessionsKeepTheGap) {
+  Make(Options());
+  const auto running = Submit(MakeRequest(Prompt(8, 1), 40));
+  RunUntil([&] { return running->tokens().size() > 5; });
+  std::vector<int> order;
+  for (int i = 0; i < 100; ++i) {
+    scheduler_->ListSessions([&, i](const auto&) {
+      clock_.Advance(1);
+      order.push_back(i);
+    });
+  }
+  RunAll();
+  EXPECT_LE(LongestGap(running->choices[0]), 20);
+  EXPECT_EQ(order.size(), 100u);
+  EXPECT_TRUE(std::ranges::is_sorted(order));
+}
+
 // A model ten times as slow: blocks become as small as they may.
 TEST_F(SchedulerTest, BlocksBecomeSmallerOnASlowModel) {
   Make(Options());

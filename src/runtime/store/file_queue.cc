@@ -29,7 +29,6 @@ bool FileQueue::RunAll() {
       task = std::move(tasks_.front());
       tasks_.pop_front();
     }
-    if (before_) before_();
     task();
   }
 }
@@ -42,7 +41,6 @@ void FileQueue::Run() {
     const std::function<void()> task = std::move(tasks_.front());
     tasks_.pop_front();
     lock.unlock();
-    if (before_) before_();
     task();
     lock.lock();
   }

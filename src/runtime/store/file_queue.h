@@ -12,15 +12,14 @@ namespace winnow::runtime {
 // the disk. Thread-safe.
 class FileQueue {
  public:
-  // `before` runs before each task (SchedulerOptions::on_file_work).
-  explicit FileQueue(std::function<void()> before) : before_(std::move(before)) {}
+  FileQueue() = default;
   ~FileQueue() { Stop(); }
   FileQueue(const FileQueue&) = delete;
   FileQueue& operator=(const FileQueue&) = delete;
 
   // Without it RunAll does the work.
   void Start();
-  // Requires: Stop was not called.
+  // Requires: Stop was not called. The task throws nothing.
   void Add(std::function<void()> task);
   // Does what there is in the caller's thread. False: nothing, or there is a thread for it.
   bool RunAll();
@@ -30,7 +29,6 @@ class FileQueue {
  private:
   void Run();
 
-  const std::function<void()> before_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;

@@ -159,6 +159,15 @@ class SchedulerFilesTest : public SchedulerSessionsTest {
     });
     return promise.get_future().get();
   }
+  // nullopt: there is none.
+  std::optional<ErrorKind> KeptProblem(const std::string& id) {
+    std::promise<std::optional<ErrorKind>> promise;
+    scheduler_->KeptPositions(id, false, [&](const auto& outcome) {
+      const auto* error = std::get_if<RequestError>(&outcome);
+      promise.set_value(error == nullptr ? std::nullopt : std::optional(error->kind));
+    });
+    return promise.get_future().get();
+  }
   int64_t TokensInFile(const std::string& name) {
     const auto info = ReadSessionInfo(folder_ + "/" + name + ".session");
     return info ? info->n_tokens : -1;
