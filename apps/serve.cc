@@ -186,9 +186,13 @@ int Serve(Arguments arguments) {
   server::Service service(*std::move(service_options));
   auto http = server::HttpServer::Listen(
       *http_options,
-      [&service](const server::Call& call, const server::ExchangePtr& exchange) {
-        service.Handle(call, exchange);
-      },
+      {.handle = [&service](
+                     const server::Call& call,
+                     const server::ExchangePtr& exchange) { service.Handle(call, exchange); },
+       .check_head = [&service](const server::Call& head) { return service.CheckHead(head); },
+       .refuse = [&service](
+                     const server::Call& head, const server::ExchangePtr& exchange,
+                     const server::ApiError& error) { service.Refuse(head, exchange, error); }},
       log);
   if (!http) return Fail(http.error());
   log.Info("listening on " + (*http)->url());

@@ -60,7 +60,7 @@ HttpServer& Server() {
                                                  .idle = milliseconds(500),
                                                  .write = milliseconds(500),
                                                  .linger = milliseconds(100)},
-                                                Answer, log)
+                                                {.handle = Answer}, log)
                                  .value();
   return *server;
 }

@@ -38,6 +38,14 @@ class Tls(unittest.TestCase):
             with urllib.request.urlopen(server.url + "/health", context=context, timeout=30) as answer:
                 self.assertEqual(answer.status, 200)
 
+    def test_the_end_is_said(self):
+        """A connection that TCP alone ends could have been cut by anybody."""
+        with Server(*self.flags()) as server:
+            context = ssl.create_default_context(cafile=self.folder / "cert.pem")
+            with server.connect() as raw, context.wrap_socket(raw, server_hostname="127.0.0.1", suppress_ragged_eofs=False) as client:
+                client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                self.assertIn(b"200 OK", read_all(client))
+
     def test_files_that_are_no_keys(self):
         (self.folder / "bad.pem").write_text("nonsense")
         done = subprocess.run([WINNOW, "serve", "--port", "0", "--ssl-key-file", self.folder / "bad.pem", "--ssl-cert-file",

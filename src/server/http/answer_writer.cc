@@ -97,9 +97,12 @@ std::string HttpExchange::Head(const Reply& reply, const char* length_header, si
 
 void HttpExchange::Send(Reply reply) {
   if (state_ != State::kOpen) return;
-  std::string bytes = Head(reply, "Content-Length", reply.body.size());
-  if (!form_.is_head && HasBody(reply.status)) bytes += reply.body;
-  if (!gone_) wire_->Queue(std::move(bytes), false);
+  std::string head = Head(reply, "Content-Length", reply.body.size());
+  if (!gone_) {
+    wire_->Hold(0);  // the queue counts
+    if (form_.is_head || !HasBody(reply.status)) reply.body.clear();
+    wire_->Queue(std::move(head), std::move(reply.body), false);  // it may be large: not copied
+  }
   Finish();
 }
 
@@ -108,7 +111,7 @@ void HttpExchange::BeginStream(Reply head) {
   state_ = State::kStreaming;
   if (form_.is_http_1_0) form_.keep_alive = false;  // its end is the end of the connection
   if (gone_) return;
-  wire_->Queue(Head(head, form_.is_http_1_0 ? nullptr : "Transfer-Encoding", 0), false);
+  wire_->Queue(Head(head, form_.is_http_1_0 ? nullptr : "Transfer-Encoding", 0), "", false);
   if (form_.is_head) {  // nothing follows, so nothing needs to be made
     const auto closed = std::exchange(closed_, nullptr);
     Finish();
@@ -120,16 +123,16 @@ void HttpExchange::BeginStream(Reply head) {
 
 void HttpExchange::Write(std::string bytes) {
   if (state_ != State::kStreaming || gone_ || bytes.empty()) return;
-  if (form_.is_http_1_0) return wire_->Queue(std::move(bytes), true);
+  if (form_.is_http_1_0) return wire_->Queue(std::move(bytes), "", true);
   std::string chunk = Hex(bytes.size()) + "\r\n";
   chunk += bytes;
   chunk += "\r\n";
-  wire_->Queue(std::move(chunk), true);
+  wire_->Queue(std::move(chunk), "", true);
 }
 
 void HttpExchange::End() {
   if (state_ != State::kStreaming) return;
-  if (!gone_ && !form_.is_http_1_0) wire_->Queue("0\r\n\r\n", false);
+  if (!gone_ && !form_.is_http_1_0) wire_->Queue("0\r\n\r\n", "", false);
   Finish();
 }
 
@@ -148,6 +151,7 @@ void HttpExchange::OnClosed(std::function<void()> closed) {
 void HttpExchange::Closed() {
   if (gone_ || state_ == State::kDone) return;
   gone_ = true;
+  wire_->Hold(0);
   if (const auto closed = std::exchange(closed_, nullptr)) closed();
 }
 
@@ -155,6 +159,14 @@ void HttpExchange::Post(std::function<void()> work) { wire_->Post(std::move(work
 
 void HttpExchange::PostLong(std::function<void()> work) {
   wire_->PostLong(form_.size, std::move(work));
+}
+
+void HttpExchange::TakeTurn(std::function<void(Turn turn)> work) {
+  wire_->TakeTurn(std::move(work));
+}
+
+bool HttpExchange::Hold(size_t bytes) {
+  return gone_ || state_ == State::kDone || wire_->Hold(bytes);
 }
 
 void HttpExchange::After(std::chrono::milliseconds delay, std::function<void()> work) {

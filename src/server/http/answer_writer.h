@@ -12,13 +12,17 @@ namespace winnow::server {
 class Wire {
  public:
   virtual ~Wire() = default;
-  // Queues bytes. With a limit: a client that has not read the bytes before is cut off.
-  virtual void Queue(std::string bytes, bool limited) = 0;
+  // Queues bytes, and more behind them: both or none. With a limit: a client that has not read the
+  // bytes before is cut off.
+  virtual void Queue(std::string bytes, std::string more, bool limited) = 0;
   virtual void AnswerDone(bool keep_alive) = 0;
   virtual void SetPings(bool on) = 0;
   virtual void Post(std::function<void()> work) = 0;
   // The same once few enough others do such work. Thread-safe too.
   virtual void PostLong(WorkSlots::Size size, std::function<void()> work) = 0;
+  // Exchange::TakeTurn and Hold. The former is thread-safe too.
+  virtual void TakeTurn(std::function<void(Exchange::Turn turn)> work) = 0;
+  virtual bool Hold(size_t bytes) = 0;
   virtual void After(std::chrono::milliseconds delay, std::function<void()> work) = 0;
 };
 
@@ -42,6 +46,8 @@ class HttpExchange final : public Exchange {
   void OnClosed(std::function<void()> closed) override;
   void Post(std::function<void()> work) override;
   void PostLong(std::function<void()> work) override;
+  void TakeTurn(std::function<void(Turn turn)> work) override;
+  bool Hold(size_t bytes) override;
   void After(std::chrono::milliseconds delay, std::function<void()> work) override;
 
   // The client went away.

@@ -9,8 +9,8 @@ namespace {
 
 class FakeWire final : public Wire {
  public:
-  void Queue(std::string bytes, bool limited) override {
-    out += bytes;
+  void Queue(std::string bytes, std::string more, bool limited) override {
+    out += bytes + more;
     any_limited |= limited;
   }
   void AnswerDone(bool keep_alive) override { done = keep_alive ? 'k' : 'c'; }
@@ -20,6 +20,12 @@ class FakeWire final : public Wire {
     sizes.push_back(size);
     work();
   }
+  void TakeTurn(std::function<void(Exchange::Turn)> work) override { work({}); }
+  bool Hold(size_t bytes) override {
+    if (bytes > max_held) return false;
+    held = bytes;
+    return true;
+  }
   void After(std::chrono::milliseconds, std::function<void()>) override { ++n_later; }
 
   std::string out;
@@ -27,6 +33,8 @@ class FakeWire final : public Wire {
   bool pings = false;
   char done = 0;  // k: the connection is kept, c: closed
   int n_later = 0;
+  size_t held = 0;
+  size_t max_held = 100;
   std::vector<WorkSlots::Size> sizes;  // of long work
 };
 
@@ -136,6 +144,22 @@ TEST(HttpExchangeTest, AnswerThatIsOutIsNotCancelled) {
   exchange.Send({});
   exchange.Closed();
   EXPECT_EQ(n_closed, 0);
+}
+
+TEST(HttpExchange, WhatIsHeldCountsUntilItIsSent) {
+  const auto wire = std::make_shared<FakeWire>();
+  HttpExchange exchange(wire, {});
+  EXPECT_TRUE(exchange.Hold(100));
+  EXPECT_FALSE(exchange.Hold(101));
+  EXPECT_EQ(wire->held, 100U);
+  exchange.Send({.body = "{}"});
+  EXPECT_EQ(wire->held, 0U);
+  HttpExchange left(wire, {});
+  EXPECT_TRUE(left.Hold(50));
+  left.Closed();
+  EXPECT_EQ(wire->held, 0U);
+  EXPECT_TRUE(left.Hold(1000)) << "nobody waits for it";
+  EXPECT_EQ(wire->held, 0U);
 }
 
 TEST(HttpExchange, LongWorkWaitsForItsTurn) {

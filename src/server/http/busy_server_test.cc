@@ -2,10 +2,16 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <future>
+#include <memory>
+#include <mutex>
+#include <new>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "server/http/testing/client.h"
@@ -40,6 +46,107 @@ TEST_F(HttpServerTest, ManySmallBodiesLeaveAThreadForOthers) {
   free.set_value();
   for (const auto& client : clients) {
     EXPECT_TRUE(client->ReadUntil("the end", 1).starts_with("HTTP/1.1 200")) << "none is refused";
+  }
+}
+
+TEST_F(HttpServerTest, WhoMayNotAskIsRefusedBeforeHisBody) {
+  const auto server = Listen(
+      HttpOptions(),
+      Handlers{.handle = [](const Call&, const ExchangePtr& exchange) { exchange->Send({}); },
+               .check_head =
+                   [](const Call& head) {
+                     EXPECT_EQ(head.path, "/");
+                     EXPECT_EQ(head.Header("host"), "x");
+                     return ApiError{.status = 401, .message = "no key: the end"};
+                   }});
+  ASSERT_NE(server, nullptr);
+  Client client(server->port());
+  ASSERT_TRUE(client.Send(
+      "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\nExpect: 100-continue\r\n\r\n"));
+  EXPECT_TRUE(client.ReadUntil("the end", 1).starts_with("HTTP/1.1 401"));
+}
+
+TEST_F(HttpServerTest, RefusalsAreAnsweredByTheHandlers) {
+  const auto server =
+      Listen({.max_body_bytes = 100},
+             Handlers{.handle = [](const Call&, const ExchangePtr&) {},
+                      .refuse =
+                          [](const Call& head, const ExchangePtr& exchange, const ApiError& error) {
+                            exchange->Send({.status = error.status,
+                                            .body = head.method + " " + head.path + " the end"});
+                          }});
+  ASSERT_NE(server, nullptr);
+  Client client(server->port());
+  ASSERT_TRUE(client.Send(PostHead(101)));
+  const std::string refused = client.ReadUntil("the end", 1);
+  EXPECT_TRUE(refused.starts_with("HTTP/1.1 413")) << refused;
+}
+
+TEST_F(HttpServerTest, WhoNeverAsksIsNotKeptAsLongAsWhoHasAsked) {
+  const auto server =
+      Listen({.header = std::chrono::milliseconds(100)},
+             [](const Call&, const ExchangePtr& exchange) { exchange->Send({.body = "the end"}); });
+  ASSERT_NE(server, nullptr);
+  Client asks(server->port());
+  Client silent(server->port());
+  ASSERT_TRUE(asks.Send(kGet));
+  EXPECT_TRUE(asks.ReadUntil("the end", 1).starts_with("HTTP/1.1 200"));
+  EXPECT_TRUE(WaitUntil([&] { return silent.IsReadable(); })) << "closed";
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  ASSERT_TRUE(asks.Send(kGet));
+  EXPECT_TRUE(asks.ReadUntil("the end", 1).starts_with("HTTP/1.1 200"));
+}
+
+TEST_F(HttpServerTest, AClientThatCannotBeTakenIsTheOnlyOneLost) {
+  std::atomic<int> n_taken{0};
+  HttpOptions options;
+  options.on_connection = [&n_taken] {
+    if (++n_taken <= 2) throw std::bad_alloc();
+  };
+  const auto server = Listen(options, [](const Call&, const ExchangePtr& exchange) {
+    exchange->Send({.body = "the end"});
+  });
+  ASSERT_NE(server, nullptr);
+  for (const bool is_taken : {false, false, true}) {
+    Client client(server->port());
+    client.Send(kGet);
+    EXPECT_EQ(client.ReadUntil("the end", 1).starts_with("HTTP/1.1 200"), is_taken);
+  }
+}
+
+// The third waits until one of the others ends.
+TEST_F(HttpServerTest, FewAnswersThatTakeMuchMemoryAreMadeAtOnce) {
+  std::mutex mutex;
+  std::vector<std::pair<ExchangePtr, Exchange::Turn>> made;
+  const auto n_made = [&] {
+    const std::lock_guard lock(mutex);
+    return made.size();
+  };
+  const auto server = Listen({}, [&](const Call&, const ExchangePtr& exchange) {
+    exchange->TakeTurn([&, exchange](const Exchange::Turn& turn) {
+      const std::lock_guard lock(mutex);
+      made.emplace_back(exchange, turn);
+    });
+  });
+  ASSERT_NE(server, nullptr);
+  std::array<std::optional<Client>, 4> clients;
+  for (auto& client : clients) {
+    client.emplace(server->port());
+    ASSERT_TRUE(client->Send(kGet));
+  }
+  ASSERT_TRUE(WaitUntil([&] { return n_made() == 2; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(n_made(), 2U);
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(WaitUntil([&] { return n_made() > 0; }));
+    std::unique_lock lock(mutex);
+    const auto [exchange, turn] = made.front();
+    made.erase(made.begin());
+    lock.unlock();
+    exchange->Post([exchange = exchange, turn = turn] { exchange->Send({.body = "the end"}); });
+  }
+  for (auto& client : clients) {
+    EXPECT_TRUE(client->ReadUntil("the end", 1).starts_with("HTTP/1.1 200"));
   }
 }
 

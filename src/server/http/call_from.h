@@ -2,11 +2,20 @@
 
 #include <boost/beast/http/message.hpp>
 
+#include "server/http/answer_writer.h"
 #include "server/openai/exchange.h"
 
 namespace winnow::server {
 
 // A request without its body. The path is empty where the target is none.
 Call CallFrom(const boost::beast::http::request_header<>& header);
+
+// How it wants to be answered.
+template <class Body>
+AnswerForm FormFrom(const boost::beast::http::request<Body>& request) {
+  return {.is_head = request.method() == boost::beast::http::verb::head,
+          .is_http_1_0 = request.version() < 11,
+          .keep_alive = request.keep_alive()};
+}
 
 }  // namespace winnow::server

@@ -1,14 +1,10 @@
 #include "server/http/connection.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <array>
 #include <boost/asio/post.hpp>
-#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
-#include <boost/beast/http/message.hpp>
 #include <exception>
 #include <utility>
 #include <vector>
@@ -18,6 +14,7 @@
 #include "server/http/call_from.h"
 #include "server/http/deadlines.h"
 #include "server/http/request_reader.h"
+#include "server/http/sockets.h"
 #include "server/http/write_queue.h"
 #include "server/openai/api_error.h"
 
@@ -25,20 +22,8 @@ namespace winnow::server {
 namespace {
 
 namespace asio = boost::asio;
-namespace http = boost::beast::http;
 using asio::ip::tcp;
 using boost::system::error_code;
-using TlsStream = asio::ssl::stream<tcp::socket>;
-
-tcp::socket& TcpSocket(tcp::socket& stream) { return stream; }
-tcp::socket& TcpSocket(TlsStream& stream) { return stream.next_layer(); }
-
-// Whether the client has ended its side or reset the connection, also where bytes that were not
-// read wait before the end.
-bool HasHungUp(tcp::socket& socket) {
-  pollfd asked = {.fd = socket.native_handle(), .events = POLLRDHUP, .revents = 0};
-  return poll(&asked, 1, 0) > 0;
-}
 
 // One read and one write are under way at most. A read nearly always is: what comes while an answer
 // is made is the next request and waits in the buffer, and the read shows when the client goes
@@ -49,13 +34,14 @@ class HttpConnection final : public Connection,
                              public std::enable_shared_from_this<HttpConnection<Stream>> {
  public:
   template <class... Arguments>
-  explicit HttpConnection(ConnectionShared& shared, Arguments&&... arguments)
+  HttpConnection(ConnectionShared& shared, Arguments&&... arguments)
       : stream_(std::forward<Arguments>(arguments)...),
         shared_(shared),
         options_(shared.options),
         reader_(shared.options, shared.large_bodies),
         read_share_(shared.buffers),
         queue_share_(shared.buffers),
+        answer_share_(shared.buffers),
         deadlines_(std::make_shared<Deadlines>(stream_.get_executor())) {
     ++shared_.n_connections;
   }
@@ -80,11 +66,11 @@ class HttpConnection final : public Connection,
   void Abort() override {
     asio::post(stream_.get_executor(), [self = this->shared_from_this()] { self->Close(); });
   }
-
-  void Queue(std::string bytes, bool limited) override {
+  void Queue(std::string bytes, std::string more, bool limited) override {
     if (closed_) return;
     if (limited && queue_.n_bytes() > options_.max_queue_bytes) return Close();
     queue_.Push(std::move(bytes));
+    if (!more.empty()) queue_.Push(std::move(more));
     if (!HoldQueue()) return Close();
     if (pings_) deadlines_->Set(Deadlines::kPing, options_.ping);
     if (!writing_) WriteNext();
@@ -101,8 +87,7 @@ class HttpConnection final : public Connection,
   }
   void SetPings(bool on) override {
     pings_ = on;
-    if (!on) return deadlines_->Clear(Deadlines::kPing);
-    deadlines_->Set(Deadlines::kPing, options_.ping);
+    on ? deadlines_->Set(Deadlines::kPing, options_.ping) : deadlines_->Clear(Deadlines::kPing);
   }
   void Post(std::function<void()> work) override {
     asio::post(stream_.get_executor(),
@@ -116,6 +101,14 @@ class HttpConnection final : public Connection,
       });
     });
   }
+  void TakeTurn(std::function<void(Exchange::Turn turn)> work) override {
+    RunInSlot(shared_.turns, [self = this->shared_from_this(), work = std::move(work)](auto slot) {
+      asio::post(self->stream_.get_executor(), [self, slot, work] {
+        if (self->current_ != nullptr) self->Run([&] { work(slot); });
+      });
+    });
+  }
+  bool Hold(size_t bytes) override { return Hold(answer_share_, bytes); }
   void After(std::chrono::milliseconds delay, std::function<void()> work) override {
     auto timer = std::make_shared<asio::steady_timer>(stream_.get_executor(), delay);
     timer->async_wait(
@@ -159,7 +152,10 @@ class HttpConnection final : public Connection,
     reader_.Begin();
     if (reader_.n_buffered() == 0) HoldRead();  // less: what was held for reading ahead
     parsing_ = false;
-    deadlines_->Set(Deadlines::kRead, options_.idle);
+    // Who has said nothing yet has as long as for a header: places of connections are few.
+    const bool is_first = std::exchange(is_first_, false);
+    const auto first = std::min(options_.header, options_.idle);
+    deadlines_->Set(Deadlines::kRead, is_first ? first : options_.idle);
     if (reader_.n_buffered() > 0) return Parse();
     Read();
   }
@@ -191,8 +187,7 @@ class HttpConnection final : public Connection,
   }
 
   void OnReadError(const error_code& error) {
-    const bool is_end = error == asio::error::eof || error == asio::ssl::error::stream_truncated;
-    if (!is_end) return Close();
+    if (error != asio::error::eof && error != asio::ssl::error::stream_truncated) return Close();
     // Who ends his side has gone, or has asked all he wants (printf | nc): what is written already
     // still goes out, what is being generated for him ends.
     peer_finished_ = true;
@@ -213,14 +208,24 @@ class HttpConnection final : public Connection,
     if (!std::exchange(parsing_, true)) deadlines_->Set(Deadlines::kRead, options_.header);
     const bool had_header = reader_.has_header();
     if (const auto error = reader_.Parse()) return RefuseWith(*error);
+    const bool is_new = !had_header && reader_.has_header();
+    // Whoever may not ask takes no place of those whose bodies come. Where the body is here already
+    // the handler looks, and the connection goes on.
+    if (is_new && !reader_.is_complete()) {
+      const auto refused = shared_.handlers.check_head(CallFrom(reader_.header()));
+      if (refused) return RefuseWith(*refused);
+    }
+    if (reader_.has_header()) {
+      if (const auto error = reader_.ReserveBody()) return RefuseWith(*error);
+    }
     if (reader_.is_complete()) return Dispatch();
     if (!HoldRead()) {
       return RefuseWith(
           {.status = 503, .message = "the buffers of all connections are full", .code = "busy"});
     }
-    if (!had_header && reader_.has_header()) {
+    if (is_new) {
       deadlines_->Set(Deadlines::kRead, options_.body);
-      if (reader_.expects_continue()) Queue("HTTP/1.1 100 Continue\r\n\r\n", false);
+      if (reader_.expects_continue()) Queue("HTTP/1.1 100 Continue\r\n\r\n", "", false);
     }
     Read();
   }
@@ -229,11 +234,12 @@ class HttpConnection final : public Connection,
   void RefuseWith(const ApiError& error) {
     parsing_ = false;
     deadlines_->Clear(Deadlines::kRead);
+    const Call head = reader_.has_header() ? CallFrom(reader_.header()) : Call();
     reader_.Drop();
-    current_ =
+    const auto exchange =
         std::make_shared<HttpExchange>(this->shared_from_this(), AnswerForm{.keep_alive = false});
-    std::shared_ptr(current_)->Send(
-        {.status = error.status, .body = report::ToJson(ErrorRecord(error))});
+    current_ = exchange;
+    shared_.handlers.refuse(head, exchange, error);
     Read();
   }
 
@@ -242,13 +248,10 @@ class HttpConnection final : public Connection,
     deadlines_->Clear(Deadlines::kRead);
     auto message = reader_.Take();
     const size_t n_bytes = message.body().size();
-    const auto exchange = std::make_shared<HttpExchange>(
-        this->shared_from_this(),
-        AnswerForm{.is_head = message.method() == http::verb::head,
-                   .is_http_1_0 = message.version() < 11,
-                   .keep_alive = message.keep_alive() && !shared_.draining,
-                   .size = n_bytes >= options_.large_body_bytes ? WorkSlots::Size::kLarge
-                                                                : WorkSlots::Size::kSmall});
+    AnswerForm form = FormFrom(message);
+    if (shared_.draining) form.keep_alive = false;
+    if (n_bytes >= options_.large_body_bytes) form.size = WorkSlots::Size::kLarge;
+    const auto exchange = std::make_shared<HttpExchange>(this->shared_from_this(), form);
     current_ = exchange;
     Call call = CallFrom(message);
     call.body = std::move(message.body());
@@ -258,7 +261,7 @@ class HttpConnection final : public Connection,
       return Read();
     }
     if (has_path) {
-      shared_.handler(call, exchange);
+      shared_.handlers.handle(call, exchange);
     } else {
       exchange->Send(
           {.status = 400, .body = report::ToJson(ErrorRecord({.message = "the path is no path"}))});
@@ -272,7 +275,8 @@ class HttpConnection final : public Connection,
   void HandleBody(Call call, const std::shared_ptr<HttpExchange>& exchange) {
     const auto held = std::make_shared<const Call>(std::move(call));
     exchange->PostLong([self = this->shared_from_this(), held, exchange] {
-      if (self->current_ == exchange) self->Run([&] { self->shared_.handler(*held, exchange); });
+      if (self->current_ == exchange)
+        self->Run([&] { self->shared_.handlers.handle(*held, exchange); });
       self->reader_.ReleaseTaken();
       self->HoldRead();
     });
@@ -312,10 +316,21 @@ class HttpConnection final : public Connection,
   // Closing with bytes unread would reset the connection, and the end of the answer with it: the
   // client gets a moment to end its side.
   void FinishWriting() {
+    deadlines_->Set(Deadlines::kRead, options_.linger);
+    if constexpr (std::is_same_v<Stream, TlsStream>) {
+      // Without it the end could be anybody's, and clients take the answer for cut short.
+      if (std::exchange(is_ending_tls_, true)) return peer_finished_ ? Close() : Read();
+      stream_.async_shutdown([self = this->shared_from_this()](auto...) { self->FinishTcp(); });
+      Read();
+    } else {
+      FinishTcp();
+    }
+  }
+  void FinishTcp() {
+    if (closed_) return;
     error_code ignored;
     TcpSocket(stream_).shutdown(tcp::socket::shutdown_send, ignored);
     if (peer_finished_ || ignored) return Close();
-    deadlines_->Set(Deadlines::kRead, options_.linger);
     Read();
   }
 
@@ -327,9 +342,8 @@ class HttpConnection final : public Connection,
     }
     if (kind == Deadlines::kHangup) return LookForHangup();
     if (kind == Deadlines::kWrite || !parsing_) return Close();
-    RefuseWith({.status = 408,
-                .message = "the request did not come to its end in time",
-                .code = "timeout"});
+    const ApiError error = {408, "the request did not come to its end in time", "", "timeout"};
+    Run([&] { RefuseWith(error); });
   }
 
   void Close() {
@@ -356,14 +370,16 @@ class HttpConnection final : public Connection,
   const HttpOptions& options_;
   std::array<char, 4096> incoming_;  // what the read under way brings
   RequestReader reader_;
-  ByteLimit::Share read_share_, queue_share_;  // of the buffers of all connections
-  std::shared_ptr<HttpExchange> current_;      // the answer that is being made
+  ByteLimit::Share read_share_, queue_share_, answer_share_;  // of the buffers of all connections
+  std::shared_ptr<HttpExchange> current_;                     // the answer that is being made
   WriteQueue queue_;
+  bool is_first_ = true;  // the next request
   bool reading_ = false;
   bool writing_ = false;
   bool parsing_ = false;          // some of a request has come
   bool is_next_delayed_ = false;  // the next request, until less is queued
   bool closing_ = false;          // once all is written
+  bool is_ending_tls_ = false;
   bool peer_finished_ = false;
   bool closed_ = false;
   bool pings_ = false;

@@ -12,10 +12,13 @@
 
 namespace winnow::server {
 
+// So many answers that take much memory before they are sent are made at once.
+constexpr int kMaxTurns = 2;
+
 // What all connections of a server share.
 struct ConnectionShared {
   const HttpOptions& options;
-  Handler handler;
+  Handlers handlers;
   std::atomic<size_t> n_connections{0};
   ByteLimit large_bodies{options.max_bodies_bytes};  // of requests that are being received
   ByteLimit buffers{options.max_buffers_bytes};
@@ -23,6 +26,7 @@ struct ConnectionShared {
   // Of requests with bodies, which take a thread long: the thread beside them is left for all
   // others, /health first, and large ones leave one for small ones.
   WorkSlots slots{options.n_threads, std::max(1, options.n_threads - 1)};
+  WorkSlots turns{kMaxTurns, kMaxTurns};  // Exchange::TakeTurn
 };
 
 // One client. Its callbacks run on the socket's executor, a strand, and keep it alive.

@@ -4,9 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "report/record.h"
+#include "server/openai/api_error.h"
 #include "server/openai/exchange.h"
 
 namespace winnow::server {
@@ -36,9 +39,10 @@ struct HttpOptions {
   size_t max_pipelined_bytes = size_t{256} << 10;  // read ahead of the current answer
   size_t large_body_bytes = size_t{64} << 10;      // from here on a thread is kept for smaller ones
   HttpWords words = {};
+  std::function<void()> on_connection = {};  // before each is taken; what it throws drops it
   // Deadlines.
   std::chrono::milliseconds handshake{10'000};  // of TLS
-  std::chrono::milliseconds header{10'000};     // from its first byte to its last
+  std::chrono::milliseconds header{10'000};     // to its first byte, of the first; to its last one
   std::chrono::milliseconds body{60'000};       // from the end of the header on
   std::chrono::milliseconds idle{300'000};      // between requests
   std::chrono::milliseconds write{60'000};      // of one piece of an answer
@@ -49,5 +53,22 @@ struct HttpOptions {
 
 // Gets each request with its way back, on that connection's thread.
 using Handler = std::function<void(const Call& call, ExchangePtr exchange)>;
+
+inline void SendPlainRefusal(const Call& /*head*/, const ExchangePtr& exchange,
+                             const ApiError& error) {
+  exchange->Send({.status = error.status, .body = report::ToJson(ErrorRecord(error))});
+}
+
+// What is behind the sockets.
+struct Handlers {
+  Handler handle;
+  // Why a request may not even send its body, of which nothing was read yet. nullopt: it may.
+  std::function<std::optional<ApiError>(const Call& head)> check_head = [](const Call& /*head*/) {
+    return std::optional<ApiError>();
+  };
+  // Answers a request that was not read to its end; `head` is empty where that is not known either.
+  std::function<void(const Call& head, const ExchangePtr& exchange, const ApiError& error)> refuse =
+      SendPlainRefusal;
+};
 
 }  // namespace winnow::server

@@ -24,26 +24,42 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 struct HttpServer::Data {
-  Data(const HttpOptions& asked, Handler handler, Log& where)
-      : options(asked), log(where), shared{options, std::move(handler)} {}
+  Data(const HttpOptions& asked, Handlers handlers, Log& where)
+      : options(asked), log(where), shared{options, std::move(handlers)} {}
 
+  // Nothing may be thrown past these: nobody would begin again, and no client would get in.
   void Accept() {
-    acceptor.async_accept(asio::make_strand(context),
-                          [this](const error_code& error, tcp::socket socket) {
-                            if (error == asio::error::operation_aborted) return;
-                            if (error) return AcceptLater();  // no descriptors, mostly
-                            Take(std::move(socket));
-                            Accept();
-                          });
+    const auto accepted = [this](const error_code& error, tcp::socket socket) {
+      if (error == asio::error::operation_aborted) return;
+      if (error) return AcceptLater();  // no descriptors, mostly
+      try {
+        Take(std::move(socket));
+      } catch (const std::exception&) {  // no memory; the client is dropped
+        return AcceptLater();
+      }
+      Accept();
+    };
+    try {
+      acceptor.async_accept(asio::make_strand(context), accepted);
+    } catch (const std::exception&) {
+      AcceptLater();
+    }
   }
   void AcceptLater() {
     constexpr std::chrono::milliseconds kPause{100};
-    retry.expires_after(kPause);
-    retry.async_wait([this](const error_code& error) {
-      if (!error) Accept();
-    });
+    for (;;) {
+      try {
+        retry.expires_after(kPause);
+        return retry.async_wait([this](const error_code& error) {
+          if (!error) Accept();
+        });
+      } catch (const std::exception&) {
+        std::this_thread::sleep_for(kPause);
+      }
+    }
   }
   void Take(tcp::socket socket) {
+    if (options.on_connection) options.on_connection();
     // Beyond the limit the socket closes here: an error reply would need what has run out.
     if (shared.n_connections >= options.max_connections) return;
     auto connection = tls ? MakeTlsConnection(std::move(socket), *tls, shared)
@@ -135,9 +151,9 @@ Result<tcp::endpoint> Resolve(asio::io_context& context, const HttpOptions& opti
 
 HttpServer::HttpServer(std::unique_ptr<Data> data) : data_(std::move(data)) {}
 
-Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpOptions& options, Handler handler,
-                                                       Log& log) {
-  auto data = std::make_unique<Data>(options, std::move(handler), log);
+Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpOptions& options,
+                                                       Handlers handlers, Log& log) {
+  auto data = std::make_unique<Data>(options, std::move(handlers), log);
   if (!options.key_file.empty()) {
     WINNOW_ASSIGN(asio::ssl::context tls, MakeTls(options));
     data->tls.emplace(std::move(tls));
@@ -184,6 +200,7 @@ HttpServer::~HttpServer() {
   }
   data_->context.stop();
   for (std::thread& thread : data_->threads) thread.join();
+  data_->shared.turns.Clear();
   data_->shared.slots.Clear();  // what waits holds sockets, which end before the context
 }
 

@@ -11,13 +11,13 @@
 
 namespace winnow::server {
 
-// Listens, reads requests, hands them to the handler and writes what it answers. Its threads run
+// Listens, reads requests, hands them to the handlers and writes what it answers. Its threads run
 // from Listen on.
 class HttpServer {
  public:
   // Errors: the address cannot be used (says why), a key or certificate that cannot be read. The
   // log outlives the server.
-  static Result<std::unique_ptr<HttpServer>> Listen(const HttpOptions& options, Handler handler,
+  static Result<std::unique_ptr<HttpServer>> Listen(const HttpOptions& options, Handlers handlers,
                                                     Log& log);
   ~HttpServer();  // aborts what is left
   HttpServer(const HttpServer&) = delete;

@@ -208,8 +208,7 @@ TEST_F(HttpServerTest, LeavingIsNoticedBehindAFullBuffer) {
 TEST(HttpServerErrors, NameOptions) {
   NullLog log;
   const auto listen = [&](const HttpOptions& options) {
-    return HttpServer::Listen(
-        options, [](const Call&, const ExchangePtr&) {}, log);
+    return HttpServer::Listen(options, {.handle = [](const Call&, const ExchangePtr&) {}}, log);
   };
   const auto first = listen({.port = 0}).value();
   HttpOptions taken = {.port = first->port()};

@@ -54,9 +54,6 @@ std::optional<ApiError> RequestReader::Parse() {
     return TooLong(431, "a chunk's header or the trailer is", options_.max_header_bytes,
                    "header_too_large");
   }
-  if (parser_->is_header_done() && !ReserveBody()) {
-    return ApiError{.status = 503, .message = "too many large requests at once", .code = "busy"};
-  }
   return std::nullopt;
 }
 
@@ -98,8 +95,9 @@ void RequestReader::Drop() {
 
 // Large bodies of all clients together are limited, by what they take: announcing one takes no
 // memory from others. Smaller ones do not count, so that large ones cannot keep them out.
-bool RequestReader::ReserveBody() {
-  return large_body_.Resize(IsBodyLarge() ? parser_->get().body().capacity() : 0);
+std::optional<ApiError> RequestReader::ReserveBody() {
+  if (large_body_.Resize(IsBodyLarge() ? parser_->get().body().capacity() : 0)) return std::nullopt;
+  return ApiError{.status = 503, .message = "too many large requests at once", .code = "busy"};
 }
 
 ApiError RequestReader::ErrorFrom(const error_code& error) const {

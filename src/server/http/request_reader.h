@@ -76,7 +76,10 @@ class RequestReader {
   size_t HeldBytesWith(size_t n_more) const;  // after Append() of that many
   // Takes what it can from the buffer. An error ends the connection: the rest cannot be read.
   std::optional<ApiError> Parse();
-  bool has_header() const { return parser_->is_header_done(); }
+  // Counts a large body as far as it has come. After Parse; an error as there.
+  std::optional<ApiError> ReserveBody();
+  bool has_header() const { return parser_ && parser_->is_header_done(); }
+  const boost::beast::http::request_header<>& header() const { return parser_->get(); }
   bool expects_continue() const;  // once it has the header
   bool is_complete() const { return parser_->is_done(); }
   Request Take();  // once it is complete
@@ -89,7 +92,6 @@ class RequestReader {
 
  private:
   size_t CapacityWith(size_t n_more) const;  // of the buffer; doubles
-  bool ReserveBody();
   bool IsBodyLarge() const { return parser_->get().body().size() >= options_.large_body_bytes; }
   ApiError ErrorFrom(const boost::system::error_code& error) const;
 

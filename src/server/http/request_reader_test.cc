@@ -15,7 +15,7 @@ constexpr size_t kPiece = 4096;  // as connections read
 bool Feed(RequestReader& reader, std::string_view bytes) {
   for (; !bytes.empty(); bytes.remove_prefix(std::min(kPiece, bytes.size()))) {
     reader.Append(bytes.substr(0, kPiece));
-    if (reader.Parse()) return false;
+    if (reader.Parse() || reader.ReserveBody()) return false;
   }
   return true;
 }

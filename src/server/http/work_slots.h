@@ -3,7 +3,9 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -94,5 +96,36 @@ class WorkSlots {
   uint64_t n_waited_ = 0;
   std::array<std::deque<Entry>, 2> waiting_;  // by size
 };
+
+// The place of a piece of work that was started. Its end says Done.
+class OpenSlot {
+ public:
+  OpenSlot(WorkSlots& slots, WorkSlots::Size size) : slots_(slots), size_(size) {}
+  ~OpenSlot() {
+    try {
+      slots_.Done(size_);
+    } catch (...) {  // the next one could not begin, and has given its place back
+    }
+  }
+  OpenSlot(const OpenSlot&) = delete;
+  OpenSlot& operator=(const OpenSlot&) = delete;
+
+ private:
+  WorkSlots& slots_;
+  const WorkSlots::Size size_;
+};
+
+// Calls `start` with its place once there is one. What throws is dropped with its place.
+inline void RunInSlot(WorkSlots& slots,
+                      std::function<void(const std::shared_ptr<OpenSlot>& slot)> start) {
+  using Size = WorkSlots::Size;
+  slots.Run(Size::kSmall, [&slots, start = std::move(start)] {
+    const auto slot = std::make_shared<OpenSlot>(slots, Size::kSmall);
+    try {
+      start(slot);
+    } catch (const std::exception&) {  // its client is not answered; the slot says Done, once
+    }
+  });
+}
 
 }  // namespace winnow::server

@@ -19,6 +19,7 @@ struct Call {
   Pairs query = {};         // percent-decoded
   Pairs headers = {};       // names in lower case
   std::string body = {};
+  std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
 
   // Empty where absent.
   std::string_view Header(std::string_view name) const;
@@ -48,6 +49,13 @@ class Exchange {
   virtual void Post(std::function<void()> work) = 0;
   // The same for work that grows with the request: many large ones leave a thread for others.
   virtual void PostLong(std::function<void()> work) = 0;
+  // The same once few others hold much memory for their answers, which they do until their turn is
+  // destroyed. Not where the client has gone meanwhile.
+  using Turn = std::shared_ptr<void>;
+  virtual void TakeTurn(std::function<void(Turn turn)> work) = 0;
+  // Counts what an answer takes before it is sent with what all connections buffer. False: all
+  // together would be too much, and as much counts as before.
+  virtual bool Hold(size_t bytes) = 0;
   // The same after a while, unless the client has gone.
   virtual void After(std::chrono::milliseconds delay, std::function<void()> work) = 0;
 };

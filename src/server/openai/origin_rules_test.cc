@@ -149,5 +149,51 @@ TEST(OriginRulesTest, PreflightsAllowTheHeadersOfClients) {
   }
 }
 
+TEST(KeysTest, EitherHeaderMayHaveIt) {
+  Fixture fixture({.api_keys = {"k"}});
+  const auto ask = [&](const std::string& own, const std::string& authorization) {
+    return fixture
+        .Exercise({.method = "GET",
+                   .path = "/v1/models",
+                   .headers = {{"x-api-key", own}, {"authorization", authorization}}})
+        ->status();
+  };
+  EXPECT_EQ(ask("k", ""), 200);
+  EXPECT_EQ(ask("k", "Bearer of another server"), 200);
+  EXPECT_EQ(ask("of another server", "bearer k"), 200);
+  EXPECT_EQ(ask("", "Basic k"), 401);
+  EXPECT_EQ(ask("", ""), 401);
+}
+
+// Before the body has come, and in the words of the whole request.
+TEST(KeysTest, AHeadIsRefusedAsItsRequestWouldBe) {
+  Fixture fixture({.api_keys = {"k"}, .cors_origin = "https://a.example"});
+  const auto refused = [&](const Call& head) {
+    const auto error = fixture.service.CheckHead(head);
+    if (error) {
+      EXPECT_EQ(fixture.Exercise(head)->status(), error->status);
+    }
+    return error ? error->status : 0;
+  };
+  EXPECT_EQ(refused({.method = "GET", .path = "/health"}), 0);
+  EXPECT_EQ(refused({.method = "GET", .path = "/"}), 0);
+  EXPECT_EQ(refused({.method = "OPTIONS", .path = "/v1/models"}), 0);
+  EXPECT_EQ(refused({.method = "POST", .path = "/v1/chat/completions"}), 401);
+  EXPECT_EQ(refused({.method = "POST",
+                     .path = "/v1/chat/completions",
+                     .headers = {{"host", "b.example"}, {"origin", "https://evil.example"}}}),
+            403);
+  const auto exchange = std::make_shared<testing::FakeExchange>();
+  fixture.service.Refuse({.method = "POST", .headers = {{"origin", "https://a.example"}}}, exchange,
+                         {.status = 503, .message = "full"});
+  const Call::Pairs expected = {{"retry-after", "1"},
+                                {"access-control-allow-origin", "https://a.example"},
+                                {"vary", "origin"}};
+  EXPECT_EQ(exchange->reply().headers, expected);
+  EXPECT_NE(
+      fixture.service.metrics().Text({}, {}).find("winnow_http_replies_total{status=\"503\"} 1"),
+      std::string::npos);
+}
+
 }  // namespace
 }  // namespace winnow::server

@@ -39,6 +39,8 @@ class CorsExchange final : public Exchange {
   void OnClosed(std::function<void()> closed) override { inner_->OnClosed(std::move(closed)); }
   void Post(std::function<void()> work) override { inner_->Post(std::move(work)); }
   void PostLong(std::function<void()> work) override { inner_->PostLong(std::move(work)); }
+  void TakeTurn(std::function<void(Turn turn)> work) override { inner_->TakeTurn(std::move(work)); }
+  bool Hold(size_t bytes) override { return inner_->Hold(bytes); }
   void After(std::chrono::milliseconds delay, std::function<void()> work) override {
     inner_->After(delay, std::move(work));
   }
@@ -53,6 +55,19 @@ class CorsExchange final : public Exchange {
   ExchangePtr inner_;
   std::string origin_;
 };
+
+// Of "Bearer TOKEN"; empty: it is none.
+std::string_view BearerToken(std::string_view authorization) {
+  constexpr std::string_view kBearer = "bearer ";
+  if (authorization.size() <= kBearer.size()) return {};
+  for (size_t i = 0; i < kBearer.size(); ++i) {
+    const char c = authorization[i];
+    if ((c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c) != kBearer[i]) return {};
+  }
+  return authorization.substr(kBearer.size());
+}
+
+bool IsHealthPath(std::string_view path) { return path == "/health" || path == "/v1/health"; }
 
 // What a page of an allowed origin may send: all it asks for, as clients add names of their own
 // (x-stainless-os). Only lists of names go back.
@@ -191,24 +206,53 @@ void Service::Stop() {
   if (constraints_ != nullptr) constraints_->Stop();
 }
 
-bool Service::HasKey(const Call& call) const {
-  if (key_hashes_.empty()) return true;
-  std::string_view key = call.Header("x-api-key");
-  const std::string_view authorization = call.Header("authorization");
-  constexpr std::string_view kBearer = "bearer ";
-  if (key.empty() && authorization.size() > kBearer.size()) {
-    bool bearer = true;
-    for (size_t i = 0; i < kBearer.size(); ++i) {
-      const char c = authorization[i];
-      bearer = bearer && (c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c) == kBearer[i];
-    }
-    if (bearer) key = authorization.substr(kBearer.size());
-  }
+bool Service::IsKey(std::string_view key) const {
   // Hashes have one length, and all of them are compared.
   const std::string hash = HashText(key);
   bool found = false;
   for (const std::string& known : key_hashes_) found |= EqualInConstantTime(hash, known);
   return found;
+}
+
+// Clients of other servers may send a key of those beside ours.
+bool Service::HasKey(const Call& call) const {
+  if (key_hashes_.empty()) return true;
+  const bool own = IsKey(call.Header("x-api-key"));
+  const bool bearer = IsKey(BearerToken(call.Header("authorization")));
+  return own || bearer;
+}
+
+// What browsers load and ask before they can send a key, and what balancers ask.
+bool Service::IsForAll(const Call& call) const {
+  if (call.method == "OPTIONS") return true;
+  if (call.method != "GET" && call.method != "HEAD") return false;
+  return IsHealthPath(call.path) || (options_.page && page::Find(call.path) != nullptr);
+}
+
+std::optional<ApiError> Service::CheckHead(const Call& head) const {
+  if (IsForAll(head)) return std::nullopt;
+  // A page can make a browser send a request whose answer it may not read.
+  using Access = OriginRules::Access;
+  const bool reads = head.method == "GET" || head.method == "HEAD";
+  std::string id;
+  const Route* route = FindRoute(head.path, &id);
+  const bool tells = route != nullptr && route->is_private;
+  const Access access = !reads ? Access::kChange : tells ? Access::kReadPrivate : Access::kRead;
+  if (auto refused = origins_.Check(head, access)) return refused;
+  if (HasKey(head)) return std::nullopt;
+  return ApiError{.status = 401,
+                  .message = "wrong or missing API key: send it as 'Authorization: Bearer KEY'",
+                  .code = "invalid_api_key"};
+}
+
+ExchangePtr Service::WithCors(const Call& call, ExchangePtr exchange) const {
+  const std::string origin = origins_.Allowed(call);
+  if (origin.empty()) return exchange;
+  return std::make_shared<CorsExchange>(std::move(exchange), origin);
+}
+
+void Service::Refuse(const Call& head, ExchangePtr exchange, const ApiError& error) {
+  SendError(metrics_, *WithCors(head, std::move(exchange)), error);
 }
 
 void Service::Health(Exchange& exchange) {
@@ -247,10 +291,9 @@ void Service::SendPage(const Call& call, Exchange& exchange) {
 
 void Service::Handle(const Call& call, ExchangePtr exchange) {
   try {
-    const std::string origin = origins_.Allowed(call);
-    if (!origin.empty()) exchange = std::make_shared<CorsExchange>(exchange, origin);
+    exchange = WithCors(call, std::move(exchange));
     const bool reads = call.method == "GET" || call.method == "HEAD";
-    if (reads && (call.path == "/health" || call.path == "/v1/health")) return Health(*exchange);
+    if (reads && IsHealthPath(call.path)) return Health(*exchange);
     if (reads && options_.page && page::Find(call.path) != nullptr) {
       return SendPage(call, *exchange);
     }
@@ -260,7 +303,7 @@ void Service::Handle(const Call& call, ExchangePtr exchange) {
       Reply reply = {.status = 204};
       reply.headers.emplace_back(
           "allow", route != nullptr ? route->Methods() : "GET, HEAD, POST, DELETE, OPTIONS");
-      if (!origin.empty()) {
+      if (!origins_.Allowed(call).empty()) {
         reply.headers.emplace_back("access-control-allow-methods", "GET, POST, DELETE");
         reply.headers.emplace_back("access-control-allow-headers", AllowedHeaders(call));
         reply.headers.emplace_back("access-control-max-age", "600");
@@ -268,20 +311,7 @@ void Service::Handle(const Call& call, ExchangePtr exchange) {
       metrics_.OnReply(204);
       return exchange->Send(std::move(reply));
     }
-    // A page can make a browser send a request whose answer it may not read.
-    using Access = OriginRules::Access;
-    const bool tells = route != nullptr && route->is_private;
-    const Access access = !reads ? Access::kChange : tells ? Access::kReadPrivate : Access::kRead;
-    if (const auto refused = origins_.Check(call, access)) {
-      return SendError(metrics_, *exchange, *refused);
-    }
-    if (!HasKey(call)) {
-      return SendError(metrics_, *exchange,
-                       {.status = 401,
-                        .message = "wrong or missing API key: send it as 'Authorization: Bearer "
-                                   "KEY'",
-                        .code = "invalid_api_key"});
-    }
+    if (const auto refused = CheckHead(call)) return SendError(metrics_, *exchange, *refused);
     if (route == nullptr) {
       return SendError(
           metrics_, *exchange,

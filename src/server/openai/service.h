@@ -2,7 +2,9 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "server/openai/context.h"
 #include "server/openai/exchange.h"
@@ -30,6 +32,11 @@ class Service {
 
   // Never throws; what goes wrong inside is a 500.
   void Handle(const Call& call, ExchangePtr exchange);
+  // Why the page or program that sends this may not: its origin, or no key. The body is not looked
+  // at. nullopt: it may.
+  std::optional<ApiError> CheckHead(const Call& head) const;
+  // Answers a request that was not read to its end.
+  void Refuse(const Call& head, ExchangePtr exchange, const ApiError& error);
 
   Metrics& metrics() { return metrics_; }
 
@@ -40,7 +47,10 @@ class Service {
   void Dispatch(const Route& route, const Call& call, const ExchangePtr& exchange,
                 const std::string& id);
   void Health(Exchange& exchange);
+  bool IsKey(std::string_view key) const;
   bool HasKey(const Call& call) const;
+  bool IsForAll(const Call& call) const;
+  ExchangePtr WithCors(const Call& call, ExchangePtr exchange) const;
   void SendPage(const Call& call, Exchange& exchange);
 
   ServiceOptions options_;

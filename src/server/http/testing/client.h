@@ -83,9 +83,12 @@ inline bool WaitUntil(const std::function<bool()>& is_so) {
 class HttpServerTest : public ::testing::Test {
  protected:
   // On a free port. Declared after what the handler uses, as its threads run until it is destroyed.
-  std::unique_ptr<HttpServer> Listen(HttpOptions options, Handler handler) {
+  std::unique_ptr<HttpServer> Listen(const HttpOptions& options, Handler handler) {
+    return Listen(options, Handlers{.handle = std::move(handler)});
+  }
+  std::unique_ptr<HttpServer> Listen(HttpOptions options, Handlers handlers) {
     options.port = 0;
-    auto server = HttpServer::Listen(options, std::move(handler), log_);
+    auto server = HttpServer::Listen(options, std::move(handlers), log_);
     return server ? std::move(*server) : nullptr;
   }
 

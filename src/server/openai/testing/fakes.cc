@@ -239,6 +239,17 @@ void FakeExchange::PostLong(std::function<void()> work) {
   ++n_posted_long_;
   Post(std::move(work));
 }
+void FakeExchange::TakeTurn(std::function<void(Turn turn)> work) {
+  const Turn turn = std::make_shared<int>();
+  turn_ = turn;
+  ++n_turns_;
+  Post([work = std::move(work), turn] { work(turn); });
+}
+bool FakeExchange::Hold(size_t bytes) {
+  if (bytes > max_held) return false;
+  held_ = bytes;
+  return true;
+}
 void FakeExchange::Wait() {
   std::unique_lock lock(mutex_);
   const bool posted =

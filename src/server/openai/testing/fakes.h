@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -92,6 +93,8 @@ class FakeExchange final : public Exchange {
   void OnClosed(std::function<void()> closed) override { closed_ = std::move(closed); }
   void Post(std::function<void()> work) override;
   void PostLong(std::function<void()> work) override;
+  void TakeTurn(std::function<void(Turn turn)> work) override;
+  bool Hold(size_t bytes) override;
   void After(std::chrono::milliseconds delay, std::function<void()> work) override;
 
   void Run();   // what was posted, and what that posts
@@ -101,6 +104,11 @@ class FakeExchange final : public Exchange {
 
   int status() const { return reply_.status; }
   int n_posted_long() const { return n_posted_long_; }
+  // Of the turn that was taken, until it ends.
+  bool has_turn() const { return !turn_.expired(); }
+  int n_turns() const { return n_turns_; }
+  size_t held() const { return held_; }
+  size_t max_held = std::numeric_limits<size_t>::max();
   const Reply& reply() const { return reply_; }
   bool ended() const { return ended_; }
   bool streamed() const { return streamed_; }
@@ -112,6 +120,9 @@ class FakeExchange final : public Exchange {
  private:
   Reply reply_ = {.status = 0};
   int n_posted_long_ = 0;
+  int n_turns_ = 0;
+  std::weak_ptr<void> turn_;
+  size_t held_ = 0;
   std::string bytes_;
   bool streamed_ = false;
   bool ended_ = false;
