@@ -31,7 +31,10 @@ struct Choice {
   std::string content, reasoning;
   std::vector<ToolCall> tool_calls;
   std::vector<runtime::TokenId> tokens;  // an ending token included
-  std::vector<DrawnToken> drawn;         // where log-probabilities were asked for
+  // Where log-probabilities were asked for: their lists in JSON, without the end, as far as an
+  // answer that is sent whole has come (AnswerFormat::AddProbabilities).
+  std::vector<std::string> probabilities;
+  int64_t n_characters = 0;  // of the tokens so far, where they were asked for
   bool finished = false;
   runtime::Finish finish = runtime::Finish::kStop;
   std::string stopping_word;
@@ -68,8 +71,11 @@ struct Delta {
 class AnswerFormat {
  public:
   virtual ~AnswerFormat() = default;
-  // The body of an answer in one piece.
-  virtual report::Value Whole(const Answer& answer) const = 0;
+  // Writes the log-probabilities of a token behind those that the choice has. As text: as values
+  // they would take ten times as much until the answer is sent.
+  virtual void AddProbabilities(const DrawnToken& token, Choice& choice) const = 0;
+  // The body of an answer in one piece, JSON.
+  virtual std::string Whole(const Answer& answer) const = 0;
   // Pieces of a stream; nullopt: nothing is sent.
   virtual std::optional<report::Record> First(const Answer& answer, const Choice& choice) const = 0;
   virtual std::optional<report::Record> Next(const Answer& answer, const Choice& choice,

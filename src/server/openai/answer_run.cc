@@ -3,6 +3,8 @@
 #include <iterator>
 #include <utility>
 
+#include "server/openai/probabilities.h"
+
 namespace winnow::server {
 namespace {
 
@@ -152,7 +154,7 @@ chat::AnswerDelta AnswerRun::Take(Choice& choice, chat::AnswerDelta delta) {
 void AnswerRun::OnToken(Choice& choice, const runtime::Event& event) {
   const auto index = static_cast<size_t>(choice.index);
   if (choice.tokens.empty()) {
-    parts_.metrics->OnFirstToken(SecondsSince(start_));
+    parts_.metrics->OnFirstToken(SecondsSince(parts_.arrived));
   } else {
     const double seconds = SecondsSince(last_token_[index]);
     parts_.metrics->OnNextToken(seconds);
@@ -163,9 +165,12 @@ void AnswerRun::OnToken(Choice& choice, const runtime::Event& event) {
   choice.tokens.push_back(event.token);
   Delta delta;
   delta.token = &choice.tokens.back();
-  if (parts_.answer.asked.n_probs >= 0) {
-    choice.drawn.push_back({event.token, event.log_probability, event.top});
-    delta.drawn = &choice.drawn.back();
+  const bool has_probabilities = parts_.answer.asked.n_probs >= 0;
+  DrawnToken drawn;
+  if (has_probabilities) {
+    drawn = {event.token, event.log_probability, event.top};
+    delta.drawn = &drawn;
+    if (!parts_.answer.asked.stream && !AddProbabilities(choice, drawn)) return FailForRoom();
   }
   if (!parts_.parses) {
     delta.text.content = event.text;
@@ -177,9 +182,29 @@ void AnswerRun::OnToken(Choice& choice, const runtime::Event& event) {
     }
     delta.text = Take(choice, parsers_[index].Push(text));
   }
-  if (!parts_.answer.asked.stream) return;
-  SendFirst(choice);
-  if (const auto next = parts_.format->Next(parts_.answer, choice, delta)) Send(*next);
+  if (parts_.answer.asked.stream) {
+    SendFirst(choice);
+    if (const auto next = parts_.format->Next(parts_.answer, choice, delta)) Send(*next);
+  }
+  if (has_probabilities) {
+    choice.n_characters += CountCharacters(parts_.backend->tokenizer(), event.token);
+  }
+}
+
+bool AnswerRun::AddProbabilities(Choice& choice, const DrawnToken& drawn) {
+  parts_.format->AddProbabilities(drawn, choice);
+  size_t n_bytes = 0;
+  for (const Choice& each : parts_.answer.choices) {
+    for (const std::string& list : each.probabilities) n_bytes += list.capacity();
+  }
+  return parts_.exchange->Hold(2 * n_bytes);  // here, and in the body that they are copied to
+}
+
+void AnswerRun::FailForRoom() {
+  Fail({.status = 503,
+        .message = "the buffers of all connections have no room for the log-probabilities of this "
+                   "answer; ask for fewer, or for a stream",
+        .code = "busy"});
 }
 
 void AnswerRun::OnFinished(Choice& choice, const runtime::Event& event) {
@@ -190,7 +215,7 @@ void AnswerRun::OnFinished(Choice& choice, const runtime::Event& event) {
   choice.stopping_word = event.stopping_word;
   choice.cache = event.cache;
   choice.timings = event.timings;
-  parts_.metrics->OnFinished(SecondsSince(start_));
+  parts_.metrics->OnFinished(SecondsSince(parts_.arrived));
   parts_.metrics->OnQueued(event.queued_ms / 1e3);
   parts_.metrics->OnCache(event.cache);
   std::vector<chat::AnswerDelta> rest;
@@ -218,7 +243,7 @@ void AnswerRun::Finish() {
   over_ = true;
   parts_.metrics->OnReply(200);
   if (!parts_.answer.asked.stream) {
-    parts_.exchange->Send({.body = report::ToJson(parts_.format->Whole(parts_.answer))});
+    parts_.exchange->Send({.body = parts_.format->Whole(parts_.answer)});
     return;
   }
   if (const auto usage = parts_.format->Usage(parts_.answer)) Send(*usage);

@@ -29,6 +29,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
     bool parses = false;                        // whether text is parsed (chat)
     std::function<std::string()> draw_id = {};  // of tool calls
     std::string prompt_field = "prompt";        // what the request calls its prompts
+    std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
   };
   explicit AnswerRun(Parts parts);
 
@@ -42,6 +43,9 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
   void OnStarted(size_t prompt);
   void OnToken(Choice& choice, const runtime::Event& event);
   void OnFinished(Choice& choice, const runtime::Event& event);
+  // Of an answer that is sent whole. False: the buffers of all connections have no room for them.
+  bool AddProbabilities(Choice& choice, const DrawnToken& drawn);
+  void FailForRoom();
   void Fail(const ApiError& error);
   void Fail(size_t prompt, const runtime::RequestError& error);
   void CancelAll();

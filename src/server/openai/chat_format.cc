@@ -6,18 +6,17 @@
 namespace winnow::server {
 namespace {
 
-report::Value Logprobs(const tokenizer::Tokenizer& tokenizer, const Answer& answer,
-                       std::span<const DrawnToken> drawn) {
-  if (answer.asked.n_probs < 0) return {};
-  return ChatLogprobs(tokenizer, drawn);
-}
-
 class ChatAnswers final : public AnswerFormat {
  public:
   explicit ChatAnswers(const tokenizer::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-  report::Value Whole(const Answer& answer) const override {
-    report::List choices;
+  void AddProbabilities(const DrawnToken& token, Choice& choice) const override {
+    choice.probabilities.resize(1);
+    AppendItem(choice.probabilities[0], report::ToJson(ChatProbability(tokenizer_, token)));
+  }
+
+  std::string Whole(const Answer& answer) const override {
+    std::string choices;
     for (const Choice& choice : answer.choices) {
       report::Record message = {{"role", "assistant"}};
       // Null beside tool calls, where nothing was said: clients tell by it.
@@ -34,18 +33,21 @@ class ChatAnswers final : public AnswerFormat {
         }
         message.Add("tool_calls", std::move(calls));
       }
-      choices.emplace_back(report::Record{{"index", choice.index},
-                                          {"message", std::move(message)},
-                                          {"logprobs", Logprobs(tokenizer_, answer, choice.drawn)},
-                                          {"finish_reason", FinishReason(choice)},
-                                          {"kv", KvRecord(answer, choice)}});
+      std::string record = report::ToJson(report::Record{{"index", choice.index},
+                                                         {"message", std::move(message)},
+                                                         {"finish_reason", FinishReason(choice)},
+                                                         {"kv", KvRecord(answer, choice)}});
+      AppendField(record, "logprobs", Logprobs(answer, choice));
+      AppendItem(choices, record);
     }
-    report::Record body = Head(answer, "chat.completion", std::move(choices));
+    report::Record body = Head(answer, "chat.completion");
     body.Add("usage", UsageRecord(answer));
     body.Add("timings", TimingsRecord(answer, answer.choices[0]));
     body.Add("kv", KvRecord(answer, answer.choices[0]));
     if (!answer.warning.empty()) body.Add("warning", answer.warning);
-    return body;
+    std::string json = report::ToJson(body);
+    AppendField(json, "choices", ListFrom(choices));
+    return json;
   }
 
   std::optional<report::Record> First(const Answer& answer, const Choice& choice) const override {
@@ -64,7 +66,11 @@ class ChatAnswers final : public AnswerFormat {
     }
     if (fields.fields.empty() && delta.drawn == nullptr) return std::nullopt;
     report::Value logprobs;
-    if (delta.drawn != nullptr) logprobs = ChatLogprobs(tokenizer_, {delta.drawn, 1});
+    if (delta.drawn != nullptr) {
+      logprobs =
+          report::Record{{"content", report::List{ChatProbability(tokenizer_, *delta.drawn)}},
+                         {"refusal", report::Value()}};
+    }
     report::Record chunk = Chunk(answer, choice, std::move(fields), std::move(logprobs), {});
     if (answer.asked.timings_per_token) chunk.Add("timings", TimingsRecord(answer, choice));
     return chunk;
@@ -95,12 +101,25 @@ class ChatAnswers final : public AnswerFormat {
   bool ends_with_done() const override { return true; }
 
  private:
-  static report::Record Head(const Answer& answer, const char* object, report::List choices) {
+  static std::string Logprobs(const Answer& answer, const Choice& choice) {
+    if (answer.asked.n_probs < 0) return "null";
+    std::string record = R"({"refusal":null})";
+    const std::string_view items =
+        choice.probabilities.empty() ? std::string_view() : choice.probabilities[0];
+    AppendField(record, "content", ListFrom(items));
+    return record;
+  }
+
+  static report::Record Head(const Answer& answer, const char* object) {
     return {{"id", answer.id},
             {"object", object},
             {"created", answer.created},
-            {"model", answer.model},
-            {"choices", std::move(choices)}};
+            {"model", answer.model}};
+  }
+  static report::Record Head(const Answer& answer, const char* object, report::List choices) {
+    report::Record head = Head(answer, object);
+    head.Add("choices", std::move(choices));
+    return head;
   }
 
   static report::Record Chunk(const Answer& answer, const Choice& choice, report::Record delta,

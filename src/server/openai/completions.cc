@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <span>
 #include <utility>
 
@@ -24,6 +25,7 @@ struct Asked {
   const char* prompt_field = "prompt";
   ConstraintSpec constraint = {};  // of the answer
   std::string warning = {};        // what of the request the model does not see
+  std::chrono::steady_clock::time_point arrived = {};
 };
 
 // Submits the prompts; each gets a copy of the constraint, where there is one.
@@ -52,7 +54,8 @@ void Submit(Context& context, const ExchangePtr& exchange, Asked asked,
                        .parser = asked.parser,
                        .parses = asked.parses,
                        .draw_id = [ids = &context.ids] { return ids->Draw(); },
-                       .prompt_field = asked.prompt_field});
+                       .prompt_field = asked.prompt_field,
+                       .arrived = asked.arrived});
   run->Start(std::move(requests));
 }
 
@@ -186,6 +189,7 @@ void ChatCompletions(Context& context, const Call& call, const ExchangePtr& exch
   }
   chat::Conversation conversation = ReadConversation(fields);
   conversation.unix_time = UnixTime();
+  asked.arrived = call.arrived;
   asked.constraint = ReadConstraint(fields, context.options);
   ReadToolChoice(fields, context.options, context.prompts.tool_format(), conversation,
                  asked.constraint);
@@ -278,6 +282,7 @@ void TextCompletions(Context& context, const Call& call, const ExchangePtr& exch
     fields.Fail("best_of", "found " + std::to_string(*best_of) + ", expected n, which is " +
                                std::to_string(asked.generation.n));
   }
+  asked.arrived = call.arrived;
   asked.constraint = ReadConstraint(fields, context.options);
   RefuseUnsupported(fields);
   if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
@@ -294,6 +299,7 @@ void NativeCompletion(Context& context, const Call& call, const ExchangePtr& exc
   Asked asked = {.generation = ReadGeneration(fields, context.options, tokenizer, Dialect::kNative,
                                               context.ids.DrawSeed()),
                  .format = NativeFormat(tokenizer, return_tokens)};
+  asked.arrived = call.arrived;
   asked.constraint = ReadConstraint(fields, context.options);
   RefuseUnsupported(fields);
   if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());

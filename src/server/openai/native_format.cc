@@ -29,11 +29,16 @@ class NativeAnswers final : public AnswerFormat {
   NativeAnswers(const tokenizer::Tokenizer& tokenizer, bool return_tokens)
       : tokenizer_(tokenizer), return_tokens_(return_tokens) {}
 
-  report::Value Whole(const Answer& answer) const override {
-    if (answer.choices.size() == 1) return Final(answer, answer.choices[0], false);
-    report::List all;
-    for (const Choice& choice : answer.choices) all.emplace_back(Final(answer, choice, false));
-    return all;
+  void AddProbabilities(const DrawnToken& token, Choice& choice) const override {
+    choice.probabilities.resize(1);
+    AppendItem(choice.probabilities[0], report::ToJson(NativeProbability(tokenizer_, token)));
+  }
+
+  std::string Whole(const Answer& answer) const override {
+    if (answer.choices.size() == 1) return WholeChoice(answer, answer.choices[0]);
+    std::string all;
+    for (const Choice& choice : answer.choices) AppendItem(all, WholeChoice(answer, choice));
+    return all + "]";
   }
 
   std::optional<report::Record> First(const Answer&, const Choice&) const override {
@@ -54,7 +59,8 @@ class NativeAnswers final : public AnswerFormat {
                             {"tokens_predicted", static_cast<int64_t>(choice.tokens.size())},
                             {"tokens_evaluated", answer.prompts[choice.prompt].n_tokens}};
     if (delta.drawn != nullptr) {
-      chunk.Add("completion_probabilities", NativeLogprobs(tokenizer_, {delta.drawn, 1}));
+      chunk.Add("completion_probabilities",
+                report::List{NativeProbability(tokenizer_, *delta.drawn)});
     }
     if (answer.asked.timings_per_token) chunk.Add("timings", TimingsRecord(answer, choice));
     return chunk;
@@ -83,7 +89,7 @@ class NativeAnswers final : public AnswerFormat {
  private:
   report::Record Final(const Answer& answer, const Choice& choice, bool streamed) const {
     const PromptState& prompt = answer.prompts[choice.prompt];
-    report::Record out = {
+    return {
         {"index", choice.index},
         {"content", streamed ? "" : choice.content},
         {"tokens", return_tokens_ && !streamed ? report::MakeList(choice.tokens) : report::List()},
@@ -101,8 +107,14 @@ class NativeAnswers final : public AnswerFormat {
         {"tokens_cached", choice.cache.n_seen},
         {"timings", TimingsRecord(answer, choice)},
         {"kv", KvRecord(answer, choice)}};
-    if (answer.asked.n_probs >= 0 && !streamed) {
-      out.Add("completion_probabilities", NativeLogprobs(tokenizer_, choice.drawn));
+  }
+
+  std::string WholeChoice(const Answer& answer, const Choice& choice) const {
+    std::string out = report::ToJson(Final(answer, choice, false));
+    if (answer.asked.n_probs >= 0) {
+      const std::string_view items =
+          choice.probabilities.empty() ? std::string_view() : choice.probabilities[0];
+      AppendField(out, "completion_probabilities", ListFrom(items));
     }
     return out;
   }

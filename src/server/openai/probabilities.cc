@@ -31,57 +31,55 @@ report::Record Entry(const tokenizer::Tokenizer& tokenizer, runtime::TokenId tok
   return entry;
 }
 
-report::List Entries(const tokenizer::Tokenizer& tokenizer, std::span<const DrawnToken> drawn,
-                     bool with_id) {
-  report::List list;
-  for (const DrawnToken& token : drawn) {
-    report::Record entry = Entry(tokenizer, token.token, token.log_probability, with_id);
-    report::List top;
-    for (const runtime::TokenProbability& other : token.top) {
-      top.emplace_back(Entry(tokenizer, other.token, other.log_probability, with_id));
-    }
-    entry.Add("top_logprobs", std::move(top));
-    list.emplace_back(std::move(entry));
+report::Record EntryWithTop(const tokenizer::Tokenizer& tokenizer, const DrawnToken& token,
+                            bool with_id) {
+  report::Record entry = Entry(tokenizer, token.token, token.log_probability, with_id);
+  report::List top;
+  for (const runtime::TokenProbability& other : token.top) {
+    top.emplace_back(Entry(tokenizer, other.token, other.log_probability, with_id));
   }
-  return list;
-}
-
-int64_t CountCharacters(const std::string& text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
+  entry.Add("top_logprobs", std::move(top));
+  return entry;
 }
 
 }  // namespace
 
-report::Record ChatLogprobs(const tokenizer::Tokenizer& tokenizer,
-                            std::span<const DrawnToken> drawn) {
-  return {{"content", Entries(tokenizer, drawn, false)}, {"refusal", report::Value()}};
+report::Record ChatProbability(const tokenizer::Tokenizer& tokenizer, const DrawnToken& token) {
+  return EntryWithTop(tokenizer, token, /*with_id=*/false);
 }
 
-report::Record TextLogprobs(const tokenizer::Tokenizer& tokenizer,
-                            std::span<const DrawnToken> drawn, int64_t offset) {
-  report::List tokens, logprobs, tops, offsets;
-  for (const DrawnToken& token : drawn) {
-    const std::string text = tokenizer.Piece(token.token, true);
-    report::Record top;
-    for (const runtime::TokenProbability& other : token.top) {
-      std::string name = tokenizer.Piece(other.token, true);
-      if (top.Find(name) == nullptr) top.Add(std::move(name), Shown(other.log_probability));
-    }
-    tokens.emplace_back(text);
-    logprobs.emplace_back(Shown(token.log_probability));
-    tops.emplace_back(std::move(top));
-    offsets.emplace_back(offset);
-    offset += CountCharacters(text);
+report::Record NativeProbability(const tokenizer::Tokenizer& tokenizer, const DrawnToken& token) {
+  return EntryWithTop(tokenizer, token, /*with_id=*/true);
+}
+
+std::array<report::Value, kTextProbabilities.size()> TextProbability(
+    const tokenizer::Tokenizer& tokenizer, const DrawnToken& token, int64_t offset) {
+  report::Record top;
+  for (const runtime::TokenProbability& other : token.top) {
+    std::string name = tokenizer.Piece(other.token, /*render_special=*/true);
+    if (top.Find(name) == nullptr) top.Add(std::move(name), Shown(other.log_probability));
   }
-  return {{"tokens", std::move(tokens)},
-          {"token_logprobs", std::move(logprobs)},
-          {"top_logprobs", std::move(tops)},
-          {"text_offset", std::move(offsets)}};
+  return {tokenizer.Piece(token.token, /*render_special=*/true), Shown(token.log_probability),
+          std::move(top), offset};
 }
 
-report::List NativeLogprobs(const tokenizer::Tokenizer& tokenizer,
-                            std::span<const DrawnToken> drawn) {
-  return Entries(tokenizer, drawn, true);
+int64_t CountCharacters(const tokenizer::Tokenizer& tokenizer, runtime::TokenId token) {
+  const std::string text = tokenizer.Piece(token, /*render_special=*/true);
+  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
+}
+
+void AppendItem(std::string& list, std::string_view json) {
+  list += list.empty() ? '[' : ',';
+  list += json;
+}
+
+std::string ListFrom(std::string_view items) {
+  return items.empty() ? "[]" : std::string(items) + "]";
+}
+
+void AppendField(std::string& object, std::string_view name, std::string_view json) {
+  object.back() = ',';
+  object.append("\"").append(name).append("\":").append(json).append("}");
 }
 
 }  // namespace winnow::server

@@ -50,6 +50,37 @@ report::List Texts(const std::vector<runtime::TokenId>& tokens, size_t from,
   return texts;
 }
 
+template <class Items, class Write>
+void AppendList(std::string& out, const Items& items, const Write& write) {
+  out += '[';
+  bool first = true;
+  for (const auto& item : items) {
+    if (!std::exchange(first, false)) out += ',';
+    write(item);
+  }
+  out += ']';
+}
+
+// Written at once: as values, the positions of all heads would take twenty times as much.
+std::string KeptJson(const KeptTokens& kept, bool by_head, const tokenizer::Tokenizer& tokenizer) {
+  std::string out = R"({"n_layers":)" + std::to_string(kept.n_layers) + R"(,"n_kv_heads":)" +
+                    std::to_string(kept.n_kv_heads) + R"(,"tokens":)";
+  const auto number = [&](auto n) { out += std::to_string(n); };
+  AppendList(out, kept.tokens, number);
+  tokenizer::StreamDecoder decoder(tokenizer, /*render_special=*/true);
+  out += R"(,"texts":)";
+  AppendList(out, kept.tokens,
+             [&](runtime::TokenId token) { out += report::ToJson(decoder.Push(token)); });
+  out += R"(,"share":)";
+  AppendList(out, kept.share, [&](float share) { out += report::ToJson(Rounded(share)); });
+  if (by_head) {
+    out += R"(,"by_head":)";
+    AppendList(out, kept.by_head,
+               [&](const auto& positions) { AppendList(out, positions, number); });
+  }
+  return out + "}";
+}
+
 // Watches one session for one client: looks at it every tenth of a second, and sends what changed.
 class Watch : public std::enable_shared_from_this<Watch> {
  public:
@@ -90,8 +121,11 @@ class Watch : public std::enable_shared_from_this<Watch> {
 
   void OnKept(const std::variant<KeptTokens, RequestError>& kept) {
     if (const auto* error = std::get_if<RequestError>(&kept)) {
-      if (error->kind != runtime::ErrorKind::kBusy) return Gone();
-      last_.reset();  // its prompt is being read: looked at again, whether it changes or not
+      // Its prompt is being read, or files are before its own: looked at again, whether it changes
+      // or not.
+      using Kind = runtime::ErrorKind;
+      if (error->kind != Kind::kBusy && error->kind != Kind::kQueueFull) return Gone();
+      last_.reset();
       return Later();
     }
     const auto* tokens = &std::get<KeptTokens>(kept);
@@ -149,31 +183,23 @@ void SessionKept(Context& context, const Call& call, const ExchangePtr& exchange
                  const std::string& id) {
   const std::string_view wanted = call.Query("by_head");
   const bool by_head = wanted == "1" || wanted == "true";
-  context.backend.KeptPositions(
-      id, by_head, [&context, exchange, by_head](std::variant<KeptTokens, RequestError> outcome) {
-        exchange->Post([&context, exchange, by_head, outcome = std::move(outcome)] {
-          if (const auto* error = std::get_if<RequestError>(&outcome)) {
-            return SendError(context.metrics, *exchange, ErrorFrom(*error));
-          }
-          const auto& kept = std::get<KeptTokens>(outcome);
-          tokenizer::StreamDecoder decoder(context.backend.tokenizer(), /*render_special=*/true);
-          report::List shares;
-          for (const float share : kept.share) shares.emplace_back(Rounded(share));
-          report::Record body = {{"n_layers", kept.n_layers},
-                                 {"n_kv_heads", kept.n_kv_heads},
-                                 {"tokens", report::MakeList(kept.tokens)},
-                                 {"texts", Texts(kept.tokens, 0, decoder)},
-                                 {"share", std::move(shares)}};
-          if (by_head) {
-            report::List heads;
-            for (const auto& positions : kept.by_head) {
-              heads.emplace_back(report::MakeList(positions));
+  using Outcome = std::variant<KeptTokens, RequestError>;
+  // The positions of all heads are as many numbers as the cache has entries: few at a time.
+  exchange->TakeTurn([&context, exchange, id, by_head](const Exchange::Turn& turn) {
+    context.backend.KeptPositions(
+        id, by_head, [&context, exchange, by_head, turn](Outcome outcome) {
+          // Shared, as std::function copies what it holds.
+          const auto held = std::make_shared<const Outcome>(std::move(outcome));
+          exchange->PostLong([&context, exchange, by_head, turn, held] {
+            if (const auto* error = std::get_if<RequestError>(held.get())) {
+              return SendError(context.metrics, *exchange, ErrorFrom(*error));
             }
-            body.Add("by_head", std::move(heads));
-          }
-          SendJson(context, *exchange, std::move(body));
+            context.metrics.OnReply(200);
+            exchange->Send({.body = KeptJson(std::get<KeptTokens>(*held), by_head,
+                                             context.backend.tokenizer())});
+          });
         });
-      });
+  });
 }
 
 void SessionEvents(Context& context, const ExchangePtr& exchange, const std::string& id) {

@@ -6,6 +6,7 @@
 namespace winnow::server {
 namespace {
 
+using testing::FakeExchange;
 using testing::Fixture;
 using testing::Has;
 using testing::IntAt;
@@ -232,9 +233,20 @@ TEST(SessionsTest, KeptTokens) {
           .Exercise({.method = "GET", .path = "/v1/sessions/a/kept", .query = {{"by_head", "1"}}})
           ->json();
   EXPECT_EQ(TextAt(kept, "texts.0"), "hello");
+  EXPECT_TRUE(Has(kept, "share.1"));
+  EXPECT_EQ(IntAt(kept, "n_kv_heads"), 1);
   EXPECT_EQ(IntAt(kept, "by_head.0.1"), 1);
   EXPECT_FALSE(Has(fixture.Get("/v1/sessions/a/kept")->json(), "by_head"));
   EXPECT_EQ(fixture.Get("/v1/sessions/b/kept")->status(), 404);
+  // Few at a time, from before the engine makes it until it is sent.
+  const auto exchange = std::make_shared<FakeExchange>();
+  fixture.service.Handle({.method = "GET", .path = "/v1/sessions/a/kept"}, exchange);
+  EXPECT_TRUE(exchange->has_turn());
+  EXPECT_EQ(exchange->status(), 0);
+  exchange->Run();
+  EXPECT_EQ(exchange->status(), 200);
+  EXPECT_FALSE(exchange->has_turn());
+  EXPECT_EQ(exchange->n_posted_long(), 1);
 }
 
 // What is shown is text: a character that is several tokens is the last one's.

@@ -11,22 +11,32 @@ class TextAnswers final : public AnswerFormat {
   TextAnswers(const tokenizer::Tokenizer& tokenizer, bool echo)
       : tokenizer_(tokenizer), echo_(echo) {}
 
-  report::Value Whole(const Answer& answer) const override {
-    report::List choices;
-    for (const Choice& choice : answer.choices) {
-      report::Value logprobs;
-      if (answer.asked.n_probs >= 0) logprobs = TextLogprobs(tokenizer_, choice.drawn, 0);
-      choices.emplace_back(report::Record{{"index", choice.index},
-                                          {"text", Echo(answer, choice) + choice.content},
-                                          {"logprobs", std::move(logprobs)},
-                                          {"finish_reason", FinishReason(choice)},
-                                          {"kv", KvRecord(answer, choice)}});
+  void AddProbabilities(const DrawnToken& token, Choice& choice) const override {
+    choice.probabilities.resize(kTextProbabilities.size());
+    const auto items = TextProbability(tokenizer_, token, choice.n_characters);
+    for (size_t i = 0; i < items.size(); ++i) {
+      AppendItem(choice.probabilities[i], report::ToJson(items[i]));
     }
-    report::Record body = Head(answer, std::move(choices));
+  }
+
+  std::string Whole(const Answer& answer) const override {
+    std::string choices;
+    for (const Choice& choice : answer.choices) {
+      std::string record =
+          report::ToJson(report::Record{{"index", choice.index},
+                                        {"text", Echo(answer, choice) + choice.content},
+                                        {"finish_reason", FinishReason(choice)},
+                                        {"kv", KvRecord(answer, choice)}});
+      AppendField(record, "logprobs", Logprobs(answer, choice));
+      AppendItem(choices, record);
+    }
+    report::Record body = Head(answer);
     body.Add("usage", UsageRecord(answer));
     body.Add("timings", TimingsRecord(answer, answer.choices[0]));
     body.Add("kv", KvRecord(answer, answer.choices[0]));
-    return body;
+    std::string json = report::ToJson(body);
+    AppendField(json, "choices", ListFrom(choices));
+    return json;
   }
 
   std::optional<report::Record> First(const Answer& answer, const Choice& choice) const override {
@@ -39,8 +49,12 @@ class TextAnswers final : public AnswerFormat {
     if (delta.text.content.empty() && delta.drawn == nullptr) return std::nullopt;
     report::Value logprobs;
     if (delta.drawn != nullptr) {
-      const auto offset = static_cast<int64_t>(choice.content.size() - delta.text.content.size());
-      logprobs = TextLogprobs(tokenizer_, {delta.drawn, 1}, offset);
+      auto items = TextProbability(tokenizer_, *delta.drawn, choice.n_characters);
+      report::Record record;
+      for (size_t i = 0; i < items.size(); ++i) {
+        record.Add(kTextProbabilities[i], report::List{std::move(items[i])});
+      }
+      logprobs = std::move(record);
     }
     report::Record chunk = Chunk(answer, choice, delta.text.content, std::move(logprobs), {});
     if (answer.asked.timings_per_token) chunk.Add("timings", TimingsRecord(answer, choice));
@@ -75,12 +89,28 @@ class TextAnswers final : public AnswerFormat {
     return echo_ ? answer.prompts[choice.prompt].prompt.text : std::string();
   }
 
-  static report::Record Head(const Answer& answer, report::List choices) {
+  static std::string Logprobs(const Answer& answer, const Choice& choice) {
+    if (answer.asked.n_probs < 0) return "null";
+    std::string record;
+    for (size_t i = 0; i < kTextProbabilities.size(); ++i) {
+      const std::string_view items =
+          choice.probabilities.empty() ? std::string_view() : choice.probabilities[i];
+      record.append(i == 0 ? "{" : ",").append("\"").append(kTextProbabilities[i]);
+      record.append("\":").append(ListFrom(items));
+    }
+    return record + "}";
+  }
+
+  static report::Record Head(const Answer& answer) {
     return {{"id", answer.id},
             {"object", "text_completion"},
             {"created", answer.created},
-            {"model", answer.model},
-            {"choices", std::move(choices)}};
+            {"model", answer.model}};
+  }
+  static report::Record Head(const Answer& answer, report::List choices) {
+    report::Record head = Head(answer);
+    head.Add("choices", std::move(choices));
+    return head;
   }
 
   static report::Record Chunk(const Answer& answer, const Choice& choice, std::string text,
