@@ -216,6 +216,10 @@ TEST_F(SchedulerSessionsTest, SessionsOutliveTheirMemory) {
   ASSERT_EQ(List().size(), 5u);
   EXPECT_TRUE(List()[0].on_disk);
   EXPECT_FALSE(List()[4].on_disk);
+  const SessionInfo saved = List()[0];
+  EXPECT_EQ(saved.cache.bytes, 0) << "in memory";
+  EXPECT_GT(saved.file_bytes, 0);
+  EXPECT_EQ(saved.cache.bytes_full_f16, List()[4].cache.bytes_full_f16);
   for (int round = 0; round < 2; ++round) {
     for (int i = 0; i < 5; ++i) {
       const auto answer = Exercise("s-" + std::to_string(i), Prompt(5, i), 4);

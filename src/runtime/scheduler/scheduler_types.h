@@ -145,7 +145,8 @@ struct SessionInfo {
   int64_t n_tokens = 0;
   CacheReport cache = {};
   bool busy = false;
-  bool on_disk = false;  // saved, not in memory
+  bool on_disk = false;  // saved, not in memory: what it keeps, and in how many bytes, is not known
+  int64_t file_bytes = 0;  // where it is on disk
   double idle_seconds = 0;
 };
 

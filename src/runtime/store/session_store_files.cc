@@ -240,8 +240,12 @@ std::optional<SessionInfo> SessionStore::DescribeFile(const std::string& file) c
   const Head* head = FindHead(file);
   if (head == nullptr || !head->info) return std::nullopt;
   SessionInfo info = {.id = file, .on_disk = true};
-  info.cache.bytes = head->version.n_bytes;
+  info.file_bytes = head->version.n_bytes;
   info.n_tokens = head->info->n_tokens;
+  if (head->info->model == engine_.model_hash()) {
+    const int64_t token_bytes = engine_.model().cache_shape().f16_bytes_per_token();
+    info.cache.bytes_full_f16 = info.n_tokens * token_bytes;
+  }
   info.cache.method = head->info->method.empty() ? "full" : head->info->method;
   info.cache.n_seen = info.n_tokens;
   return info;

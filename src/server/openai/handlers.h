@@ -46,7 +46,8 @@ void SessionKept(Context& context, const Call& call, const ExchangePtr& exchange
                  const std::string& id);
 void SessionEvents(Context& context, const ExchangePtr& exchange, const std::string& id);
 
-// {"id", "object", "n_tokens", "busy", "on_disk", "idle_seconds", "kv"}.
+// {"id", "object", "n_tokens", "busy", "on_disk", "idle_seconds", "kv", "file_bytes"}; null is what
+// is not known without reading its file.
 report::Record SessionRecord(const runtime::SessionInfo& info);
 
 }  // namespace winnow::server

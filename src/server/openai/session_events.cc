@@ -104,7 +104,8 @@ class Watch : public std::enable_shared_from_this<Watch> {
   void OnFound(const SessionInfo& found) {
     Begin();
     const bool same = last_ && last_->n_tokens == found.n_tokens && last_->busy == found.busy &&
-                      last_->cache.bytes == found.cache.bytes && last_->on_disk == found.on_disk;
+                      last_->cache.bytes == found.cache.bytes && last_->on_disk == found.on_disk &&
+                      last_->file_bytes == found.file_bytes;
     if (same) return Later();
     last_ = found;
     if (found.on_disk) {

@@ -95,7 +95,7 @@ SessionText ReadSessionText(Context& context, Fields& fields) {
   }
   if (has_messages) {
     out.field = "messages";
-    chat::Conversation conversation = ReadConversation(fields);
+    chat::Conversation conversation = ReadConversation(fields, context.options.template_variables);
     if (!fields.ok()) return out;
     conversation.unix_time = UnixTime();
     conversation.add_generation_prompt = false;
@@ -137,6 +137,9 @@ std::string NewName(Context& context, Fields& fields) {
 }  // namespace
 
 report::Record SessionRecord(const SessionInfo& info) {
+  const auto known = [](bool is_known, auto value) {
+    return is_known ? report::Value(value) : report::Value();
+  };
   return {{"id", info.id},
           {"object", "session"},
           {"n_tokens", info.n_tokens},
@@ -145,9 +148,11 @@ report::Record SessionRecord(const SessionInfo& info) {
           {"idle_seconds", info.idle_seconds},
           {"kv", report::Record{{"method", info.cache.method},
                                 {"seen", info.cache.n_seen},
-                                {"kept", info.cache.n_kept},
-                                {"bytes", info.cache.bytes},
-                                {"bytes_full", info.cache.bytes_full_f16}}}};
+                                {"kept", known(!info.on_disk, info.cache.n_kept)},
+                                {"bytes", known(!info.on_disk, info.cache.bytes)},
+                                {"bytes_full", known(!info.on_disk || info.cache.bytes_full_f16 > 0,
+                                                     info.cache.bytes_full_f16)}}},
+          {"file_bytes", known(info.on_disk, info.file_bytes)}};
 }
 
 void CreateSession(Context& context, const Call& call, const ExchangePtr& exchange) {

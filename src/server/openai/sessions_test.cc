@@ -6,6 +6,7 @@
 namespace winnow::server {
 namespace {
 
+using testing::At;
 using testing::FakeExchange;
 using testing::Fixture;
 using testing::Has;
@@ -223,6 +224,22 @@ TEST(SessionsTest, WhatCannotBe) {
                       R"({"session": "a", "prompt": "x", "kv_method": "streaming", "kv_size": 64})")
                 ->status(),
             400);
+}
+
+TEST(SessionsTest, WhatAFileDoesNotTellIsNull) {
+  Fixture fixture;
+  fixture.Post("/v1/sessions", R"({"id": "a", "prompt": "hello"})");
+  const auto is_null = [&](const char* path) {
+    return std::holds_alternative<std::monostate>(
+        At(fixture.Get("/v1/sessions/a")->json(), path).data);
+  };
+  EXPECT_FALSE(is_null("kv.bytes"));
+  EXPECT_TRUE(is_null("file_bytes"));
+  fixture.backend.files["a"] = 77;
+  EXPECT_TRUE(is_null("kv.kept"));
+  EXPECT_TRUE(is_null("kv.bytes"));
+  EXPECT_TRUE(is_null("kv.bytes_full")) << "it may be another model's";
+  EXPECT_EQ(IntAt(fixture.Get("/v1/sessions/a")->json(), "file_bytes"), 77);
 }
 
 TEST(SessionsTest, KeptTokens) {

@@ -255,10 +255,11 @@ $('stop').addEventListener('click', () => answering?.abort());
 // --- The picture ---
 
 function showBytes(kv) {
-  const share = kv ? Math.min(1, kv.bytes / Math.max(1, kv.bytes_full)) : 0;
-  $('share').textContent = kv ? percent(share) : '';
+  const known = kv && kv.bytes !== null;  // of a session on disk it is not
+  const share = known ? Math.min(1, kv.bytes / Math.max(1, kv.bytes_full)) : 0;
+  $('share').textContent = known ? percent(share) : '';
   $('bar').style.width = `${100 * share}%`;
-  const parts = kv ? [make('strong', '', bytes(kv.bytes)), ` now, ${bytes(kv.bytes_full)} in full`] : ['The cache is empty.'];
+  const parts = kv && !known ? ['On disk.'] : kv ? [make('strong', '', bytes(kv.bytes)), ` now, ${bytes(kv.bytes_full)} in full`] : ['The cache is empty.'];
   $('bytes').replaceChildren(...parts);
 }
 

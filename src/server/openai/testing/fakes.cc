@@ -104,6 +104,10 @@ runtime::SessionInfo FakeBackend::Describe(const std::string& id) const {
   info.id = id;
   info.n_tokens = static_cast<int64_t>(sessions.at(id).size());
   info.cache.method = "full";
+  if (const auto file = files.find(id); file != files.end()) {
+    info.on_disk = true;
+    info.file_bytes = file->second;
+  }
   return info;
 }
 

@@ -72,6 +72,7 @@ class FakeBackend final : public Backend {
   std::map<std::string, std::vector<tokenizer::TokenId>> sessions;
   std::map<std::string, std::vector<tokenizer::TokenId>> unread;
   bool reads_sessions = false;               // they are busy: nobody can look at them
+  std::map<std::string, int64_t> files;      // bytes, of the sessions that are on disk
   std::map<std::string, int64_t> documents;  // tokens, of the sessions that begin with one
 
  private:
