@@ -1,5 +1,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -153,6 +154,9 @@ int Serve(Arguments arguments) {
     return Misuse("serve", read.error().message);
   }
   if (const auto over = ParseFlags(table, arguments)) return *over;
+  for (const std::string& name : UnknownVariables(environ)) {
+    flags.notes.push_back(name + " has no effect: --help lists the variables that set flags");
+  }
   // A size in the environment was meant for a method that takes one.
   const auto typed_method = compression::MakeMethod(typed_flags.model.kv.method);
   if (typed.Given("--kv-method") && typed_method && !(*typed_method)->traits().budget.Heeded()) {

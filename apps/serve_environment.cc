@@ -47,6 +47,8 @@ constexpr Variable kVariables[] = {
     {"LLAMA_ARG_FREQUENCY_PENALTY", "--frequency-penalty"},
     {"LLAMA_ARG_CHAT_TEMPLATE", "--chat-template"},
     {"LLAMA_ARG_CHAT_TEMPLATE_FILE", "--chat-template-file"},
+    {"LLAMA_ARG_CHAT_TEMPLATE_KWARGS", "--chat-template-kwargs"},
+    {"LLAMA_CHAT_TEMPLATE_KWARGS", "--chat-template-kwargs"},  // as it was called
     {"LLAMA_ARG_JINJA", "--jinja", "--no-jinja"},
     {"LLAMA_ARG_ENDPOINT_METRICS", "--metrics", ""},
     {"LLAMA_ARG_ENDPOINT_SLOTS", "--slots", "--no-slots"},
@@ -138,6 +140,18 @@ std::string VariableNames() {
     names += (names.empty() ? "" : ", ") + std::string(variable.name);
   }
   return names;
+}
+
+std::vector<std::string> UnknownVariables(const char* const* variables) {
+  std::vector<std::string> unknown;
+  for (; variables != nullptr && *variables != nullptr; ++variables) {
+    const std::string_view text = *variables;
+    const std::string_view name = text.substr(0, text.find('='));
+    if (!name.starts_with("LLAMA_ARG_") && !name.starts_with("WINNOW_ARG_")) continue;
+    const auto is_known = [&](const Variable& variable) { return name == variable.name; };
+    if (std::ranges::none_of(kVariables, is_known)) unknown.emplace_back(name);
+  }
+  return unknown;
 }
 
 Result<void> ReadEnvironment(FlagTable& table, const FlagTable& typed, Environment environment) {

@@ -4,8 +4,10 @@
 #include <random>
 #include <sstream>
 #include <utility>
+#include <variant>
 
 #include "build.h"
+#include "report/parse_json.h"
 #include "template_flags.h"
 
 namespace winnow::apps {
@@ -21,7 +23,8 @@ void AddServerFlags(FlagTable& table, ServeFlags& flags) {
             &flags.alias);
   table.Add({{"--api-key"},
              "KEY[,KEY...]",
-             "one of these keys is needed to ask anything but /health; can be repeated",
+             "one of these keys is needed to ask anything but /health, the page and OPTIONS; can "
+             "be repeated",
              "",
              {},
              false,
@@ -194,6 +197,22 @@ FlagTable ServeTable(ServeFlags& flags) {
   AddSchedulingFlags(table, flags);
   table.Group("Chat");
   AddTemplateFlags(table, flags.writer, flags.template_file);
+  table.Add({{"--chat-template-kwargs"},
+             "JSON",
+             "an object with variables of the template, such as {\"enable_thinking\": false}; a "
+             "request's chat_template_kwargs come before",
+             "",
+             {},
+             false,
+             [&flags](std::string_view text) -> Result<void> {
+               const auto value = report::ParseJson(text);
+               const auto* object = value ? std::get_if<report::Record>(&value->data) : nullptr;
+               if (object == nullptr) {
+                 return Error{"found '" + std::string(text) + "', expected a JSON object"};
+               }
+               flags.template_variables = *object;
+               return {};
+             }});
   AddModelFlags(table, flags.model, "tokens of a sequence; 0: what the model was trained for");
   AddKvFlags(table, flags.model.kv, MethodFlag::kDefault);
   AddSamplerFlags(table, flags.sampler);
@@ -221,6 +240,7 @@ Result<server::ServiceOptions> ServiceOptionsFrom(const ServeFlags& flags) {
   options.page = flags.page;
   options.n_slots = static_cast<int>(MaxSequences(flags));
   options.priorities = flags.priorities;
+  options.template_variables = flags.template_variables;
   options.seed = flags.sampler.seed;
   options.kv = flags.model.kv;
   WINNOW_ASSIGN(options.session, SessionOptionsFrom(flags.model));

@@ -8,6 +8,7 @@
 #include "chat/prompt_writer.h"
 #include "flags.h"
 #include "options.h"
+#include "report/record.h"
 #include "runtime/scheduler/scheduler_types.h"
 #include "server/http/http_options.h"
 #include "server/openai/options.h"
@@ -36,6 +37,7 @@ struct ServeFlags {
   bool page = true;
   chat::WriterOptions writer;
   std::optional<std::string> template_file;
+  report::Record template_variables;
   std::optional<std::string> ssl_key_file;
   std::optional<std::string> ssl_cert_file;
   int64_t timeout_s = 300;
@@ -54,6 +56,9 @@ std::string VariableNames();
 // comes later and wins: what `typed` has met there, or a flag that it excludes, is left alone.
 // Errors: an impossible value, with the variable's name.
 Result<void> ReadEnvironment(FlagTable& table, const FlagTable& typed, Environment environment);
+// Those of the variables ("NAME=VALUE", the last one null) that are named as if they set a flag,
+// but set none.
+std::vector<std::string> UnknownVariables(const char* const* variables);
 
 // Errors (misuse): values that cannot be together, a key file that cannot be read.
 Result<server::ServiceOptions> ServiceOptionsFrom(const ServeFlags& flags);

@@ -133,6 +133,16 @@ class Flags(unittest.TestCase):
             with Server("--api-key", "new", "--kv-memory", "8M", "--chat-template-file", template.name, env=env) as server:
                 for key, status in (("new", 200), ("old", 401)):
                     self.assertEqual(server.request("GET", "/props", headers={"Authorization": f"Bearer {key}"})[0], status, key)
+        env = {"LLAMA_ARG_NOT_KNOWN_HERE": "1", "LLAMA_CHAT_TEMPLATE_KWARGS": '{"name": "default"}'}
+        with Server("--chat-template", "{{ name }} {{ messages[0].content }}", env=env) as server:
+            body = {"messages": [{"role": "user", "content": "hi"}]}
+            self.assertEqual(server.post("/apply-template", body)[1]["prompt"], "default hi")
+            body["chat_template_kwargs"] = {"name": "own"}
+            self.assertEqual(server.post("/apply-template", body)[1]["prompt"], "own hi")
+            self.assertIn("LLAMA_ARG_NOT_KNOWN_HERE has no effect", server.log)
+        done = self.serve("--chat-template-kwargs", "[1]")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("expected a JSON object", done.stderr)
         done = self.serve(env={"LLAMA_ARG_PORT": "many"})
         self.assertEqual(done.returncode, 2)
         self.assertIn("LLAMA_ARG_PORT", done.stderr)

@@ -108,7 +108,7 @@ class HttpConnection final : public Connection,
       });
     });
   }
-  bool Hold(size_t bytes) override { return Hold(answer_share_, bytes); }
+  bool Hold(size_t bytes) override { return answer_share_.Resize(bytes); }
   void After(std::chrono::milliseconds delay, std::function<void()> work) override {
     auto timer = std::make_shared<asio::steady_timer>(stream_.get_executor(), delay);
     timer->async_wait(

@@ -187,7 +187,7 @@ void ChatCompletions(Context& context, const Call& call, const ExchangePtr& exch
   } else if (top.value_or(0) > 0) {
     fields.Fail("top_logprobs", "needs logprobs to be true");
   }
-  chat::Conversation conversation = ReadConversation(fields);
+  chat::Conversation conversation = ReadConversation(fields, context.options.template_variables);
   conversation.unix_time = UnixTime();
   asked.arrived = call.arrived;
   asked.constraint = ReadConstraint(fields, context.options);

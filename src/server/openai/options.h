@@ -67,6 +67,7 @@ struct ServiceOptions {
   int64_t seed = -1;                       // the same; -1: another one for each request
   Compression kv = {.method = "full"};     // what the scheduler's defaults were made of
   runtime::SessionOptions session = {};    // the scheduler's defaults
+  report::Record template_variables = {};  // of the chat template, where a request sets none
   bool cache_prompt = true;                // look for the beginnings of prompts in idle sessions
   std::string build = {};                  // of the program
   ServiceWords words = {};

@@ -157,7 +157,7 @@ std::vector<PromptText> ReadPrompts(Fields& fields, const tokenizer::Tokenizer& 
   return prompts;
 }
 
-chat::Conversation ReadConversation(Fields& fields) {
+chat::Conversation ReadConversation(Fields& fields, const report::Record& variables) {
   chat::Conversation out;
   const report::List* messages = fields.Array("messages");
   if (messages == nullptr) {
@@ -168,13 +168,18 @@ chat::Conversation ReadConversation(Fields& fields) {
   CheckMessages(fields, *messages);
   const report::List* tools = fields.Array("tools");
   if (tools != nullptr) CheckTools(fields, *tools);
-  const report::Record* variables = fields.Object("chat_template_kwargs");
+  const report::Record* own_variables = fields.Object("chat_template_kwargs");
   out.add_generation_prompt = fields.Bool("add_generation_prompt").value_or(true);
   out.continue_final_message = fields.Bool("continue_final_message").value_or(false);
   if (!fields.ok()) return out;
   out.messages = JsonFrom(*messages);
   if (tools != nullptr && !tools->empty()) out.tools = JsonFrom(*tools);
-  if (variables != nullptr) out.variables = JsonFrom(*variables);
+  if (!variables.fields.empty()) out.variables = JsonFrom(variables);
+  if (own_variables != nullptr) {
+    const auto own = JsonFrom(*own_variables);
+    if (out.variables.is_null()) out.variables = nlohmann::ordered_json::object();
+    out.variables.update(own);
+  }
   // An answer that was begun is continued, as llama-server does.
   const auto& last = out.messages.back();
   const bool has_calls = last.contains("tool_calls") && !last["tool_calls"].empty();

@@ -25,8 +25,9 @@ std::vector<PromptText> ReadPrompts(Fields& fields, const tokenizer::Tokenizer& 
 
 // The fields messages, tools, tool_choice, chat_template_kwargs, add_generation_prompt and
 // continue_final_message. The time is the caller's. Errors: shapes that OpenAI's are not; what only
-// the template knows is left to PromptWriter.
-chat::Conversation ReadConversation(Fields& fields);
+// the template knows is left to PromptWriter. `variables`: of the template, where the request does
+// not set them.
+chat::Conversation ReadConversation(Fields& fields, const report::Record& variables);
 
 nlohmann::ordered_json JsonFrom(const report::Value& value);
 

@@ -59,7 +59,7 @@ void ApplyTemplate(Context& context, const Call& call, const ExchangePtr& exchan
   const auto body = ReadBody(call, error);
   if (!body) return SendError(context.metrics, *exchange, error);
   Fields fields(*body);
-  chat::Conversation conversation = ReadConversation(fields);
+  chat::Conversation conversation = ReadConversation(fields, context.options.template_variables);
   if (!fields.ok()) return SendError(context.metrics, *exchange, *fields.error());
   conversation.unix_time = UnixTime();
   const auto prompt = context.prompts.Write(conversation);
