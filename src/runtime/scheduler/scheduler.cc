@@ -102,15 +102,13 @@ void Scheduler::Data::PostCall(std::function<void()> call,
   Post({.run = std::move(call), .stopped = [fail] { fail(ShuttingDown()); }, .failed = fail});
 }
 
-std::optional<RequestError> Scheduler::Data::Guard(const std::function<void()>& work) {
+RequestError Scheduler::Data::LogThrown(const std::exception& problem) noexcept {
   try {
-    work();
-    return std::nullopt;
-  } catch (const std::exception& problem) {  // memory, mostly
-    const RequestError error = {ErrorKind::kInternal,
-                                std::string("cannot go on: ") + problem.what()};
+    RequestError error = {ErrorKind::kInternal, std::string("cannot go on: ") + problem.what()};
     log.Error(error.message);
     return error;
+  } catch (const std::exception&) {  // not even for the message
+    return {ErrorKind::kInternal};
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -42,8 +43,17 @@ struct Scheduler::Data {
   // A command that somebody waits for; `fail` tells him why it is not done.
   void PostCall(std::function<void()> call,
                 const std::function<void(const RequestError& error)>& fail);
-  // The error of what was thrown.
-  std::optional<RequestError> Guard(const std::function<void()>& work);
+  // The error of what was thrown. A template, as std::function may throw before it is called.
+  template <class Work>
+  std::optional<RequestError> Guard(const Work& work) {
+    try {
+      work();
+      return std::nullopt;
+    } catch (const std::exception& problem) {  // memory, mostly
+      return LogThrown(problem);
+    }
+  }
+  RequestError LogThrown(const std::exception& problem) noexcept;
   void RunCommand(const Command& command);
   // As many as a part of the gap between tokens allows; the others come first in the next round.
   void RunCommands(std::vector<Command> to_run);

@@ -246,7 +246,6 @@ void FakeExchange::PostLong(std::function<void()> work) {
 void FakeExchange::TakeTurn(std::function<void(Turn turn)> work) {
   const Turn turn = std::make_shared<int>();
   turn_ = turn;
-  ++n_turns_;
   Post([work = std::move(work), turn] { work(turn); });
 }
 bool FakeExchange::Hold(size_t bytes) {

@@ -107,7 +107,6 @@ class FakeExchange final : public Exchange {
   int n_posted_long() const { return n_posted_long_; }
   // Of the turn that was taken, until it ends.
   bool has_turn() const { return !turn_.expired(); }
-  int n_turns() const { return n_turns_; }
   size_t held() const { return held_; }
   size_t max_held = std::numeric_limits<size_t>::max();
   const Reply& reply() const { return reply_; }
@@ -121,7 +120,6 @@ class FakeExchange final : public Exchange {
  private:
   Reply reply_ = {.status = 0};
   int n_posted_long_ = 0;
-  int n_turns_ = 0;
   std::weak_ptr<void> turn_;
   size_t held_ = 0;
   std::string bytes_;
