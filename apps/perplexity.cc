@@ -265,6 +265,7 @@ Result<Scored> ScoreAll(const PerplexityFlags& flags, const eval::TextWindows& w
     Flush();
   }
   progress.Erase();
+  scores.progress = {};
   scored.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return scored;
 }

@@ -103,6 +103,10 @@ int Replay(Arguments arguments) {
   files.Writes("--out", flags.out);
   files.Writes("--trace", flags.kv.trace);
   if (const auto over = files.Refused("replay")) return *over;
+  if (kv.method->needs().error_profiles) {
+    ConsoleLog().Warning(kv.method->traits().spec +
+                         ": a recording has no profile of a model; the budget is shared without");
+  }
   const std::atomic<bool>& interrupted = CatchInterrupt();
   const bool before_rope =
       kv.method->traits().storage.positions != compression::PositionMode::kOriginal;

@@ -80,7 +80,7 @@ struct QualityInfo {
 struct SessionInfo {
   std::string method = {};  // as written, such as "snapkv:window=16"; "full": evicts nothing
   int64_t budget = 0;       // entries per KV head; 0: none, or not known before the prompt
-  // The method finds its own size, and more than the budget would have stayed of the last prompt.
+  // The method finds its own size, and that of a KV head was cut to the budget in the last prompt.
   bool limited_by_budget = false;
   int64_t cache_tokens = 0;     // tokens whose entries the cache can hold at once
   int64_t bytes_per_token = 0;  // of keys and values, all layers

@@ -111,9 +111,8 @@ class PlanList {
   size_t n_plans_ = 0;
 };
 
-// What a method learns in a prompt call before it decides about all layers together: its own, from
-// the first layer of the call to the end of the call. Working memory like taps, kept by nobody
-// else.
+// What a method learns in a prompt call before it decides: its own, from the first layer of the
+// call to the end of the call. Working memory like taps, kept by nobody else.
 class Memory {
  public:
   virtual ~Memory() = default;
@@ -222,10 +221,12 @@ class Method {
   // adds the plans that bring the cache (this layer, or layers before it: shrink only) to its size.
   // Slots in the plans are those of the cache as it is; the caller applies them in order. In other
   // position modes than kOriginal a layer with more than `budget` slots has its keys before RoPE.
-  // Requires: budget >= traits().budget.min where a budget is needed.
+  // Of a prompt it is part of the block of rows that ends the layer, and is not cut as DecideAll
+  // is. Requires: budget >= traits().budget.min where a budget is needed.
   virtual void Decide(const LayerCall& call, PlanList& plans) const = 0;
 
-  // For methods that look at all layers before they decide. Null: no memory is needed.
+  // For methods that learn in one layer, or in one pass, what they need in another. Null: no memory
+  // is needed.
   virtual std::unique_ptr<Memory> MakeMemory() const { return nullptr; }
   // Runs after the attention of every layer in every chunk of the replay. The newest call.n_new
   // entries of every head are the replay's: they go as soon as this returns.

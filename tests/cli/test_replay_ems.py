@@ -26,7 +26,7 @@ class Ems:
         self.score, self.n_protect, self.compared = score, n_protect, similarity
         self.n_sinks, self.n_local = sinks, max(window, recent)
         self.n_classes = budget - self.n_sinks - self.n_local
-        self.n_merged = int((gamma - 1) * budget)
+        self.n_merged = int((gamma - 1) * budget + 1e-9)
         self.sinks, self.members, self.local, self.counter = [], [], [], 0
         for first in range(0, PROMPT, chunk):
             tokens = range(first, min(first + chunk, PROMPT))

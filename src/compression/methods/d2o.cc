@@ -142,7 +142,7 @@ class D2oMethod final : public Method {
     if (!traits_.decisions.WaitsForAllLayers()) return CompressLayer(call, NumberOver(call), plans);
     if (call.layer != call.n_layers - 1) return;
     for (int layer = 0; layer < call.n_layers; ++layer) {
-      LayerCall own = call.WithTaps(*call.taps);
+      LayerCall own = call;
       own.layer = layer;
       CompressLayer(own, NumberOver(own), plans);
     }

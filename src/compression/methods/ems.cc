@@ -156,7 +156,8 @@ class EmsMethod final : public Method {
     return budget - regions.sinks - regions.recent;
   }
   int64_t ToMerge(int64_t budget) const {  // N_tbm
-    return CountFrom((c_.gamma - 1) * static_cast<double>(budget));
+    // As a decimal number means it: (1.2 - 1) * 5 is a little less than 1.
+    return CountFrom((c_.gamma - 1) * static_cast<double>(budget) + 1e-9);
   }
 
   // Whether every entry can have a class of its own.
@@ -298,7 +299,8 @@ class EmsMethod final : public Method {
         ems::TakeLowest(table, c_.n_protect);
       }
     });
-    // Where no class has room for a second member the least one goes (gamma = 1).
+    // Where no class has room for a second member the least one goes: gamma = 1, or a budget so
+    // small.
     if (ToMerge(call.budget) > 0) {
       FindNearest(call, first_head, std::span(tables).first(static_cast<size_t>(n_heads)),
                   room.key());

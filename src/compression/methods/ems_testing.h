@@ -46,7 +46,7 @@ struct PlainConfig {
   std::string similarity = "both";
   int64_t n_classes() const { return budget - window; }
   int64_t n_to_merge() const {
-    return static_cast<int64_t>((gamma - 1) * static_cast<double>(budget));
+    return static_cast<int64_t>((gamma - 1) * static_cast<double>(budget) + 1e-9);
   }
 };
 

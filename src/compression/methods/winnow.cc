@@ -2,7 +2,8 @@
 // to says which entries of a head come first, and what leaving the others out does to the head's
 // output says how many it needs. All layers and heads share one budget by these error curves; the
 // evicted leave a few weighted rows behind, and the values that stay are fitted to the whole.
-// A method of its own rather than parts: it decides about all layers together, by rows of queries.
+// A method of its own rather than parts: it decides by rows of queries, about all layers together
+// where their sizes are not known beforehand.
 #include <algorithm>
 #include <memory>
 

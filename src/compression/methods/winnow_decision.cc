@@ -115,8 +115,7 @@ void Decision::TakeWindow(const LayerCall& call, const LoadedHead& head) {
   HeadNotes& notes = heads[head.index];
   // More were noted where the budget was not known yet.
   notes.window.KeepLast(Window(call.budget));
-  methods::TakeWindow(call.backend, head, notes);
-  scores[head.index] = std::move(notes.targets.largest);
+  scores[head.index] = methods::TakeWindow(call.backend, head, notes);
 }
 
 void Decision::Choose(const LayerCall& call) {
@@ -166,8 +165,7 @@ void Decision::TellWindowCurves(const LayerCall& call) {
   ForAllHeads(call, c_.bias_column, Projections::kNo, range_, [&](const LoadedHead& head) {
     HeadNotes notes;
     notes.window = std::move(heads[head.index].window);
-    methods::TakeWindow(call.backend, head, notes);
-    window_scores[head.index] = std::move(notes.targets.largest);
+    window_scores[head.index] = methods::TakeWindow(call.backend, head, notes);
   });
   const auto choices = ChooseAll(call, window_scores);
   std::vector<ErrorCurve> curves(choices.size());
@@ -211,7 +209,20 @@ void Decision::AddPlans(const LayerCall& call, PlanList& plans) {
     }
     if (c_.generated != nullptr) c_.generated->NoteRestRows(call, plan);
   }
-  Enter(c_.refit ? Stage::kRefit : Stage::kDone);
+  if (c_.refit) {
+    Enter(Stage::kRefit);
+  } else {
+    End();
+  }
+}
+
+// Of a layer that is done nothing is needed any more.
+void Decision::End() {
+  Enter(Stage::kDone);
+  for (size_t i = range_.first; c_.each_layer && i < range_.end; ++i) {
+    heads[i] = {};
+    scores[i] = {};
+  }
 }
 
 void Decision::Evict(const kernels::Backend& backend, const LoadedHead& head,
@@ -247,7 +258,7 @@ void Decision::RefitSome(const LayerCall& call, PlanList& plans) {
         if (!plan.new_values.empty()) plan.rewrite = head.slots;
       });
   if (left_.any()) return;
-  Enter(Stage::kDone);
+  End();
   const auto n_heads = static_cast<size_t>(call.n_kv_heads());
   for (size_t i = 0; i < plans_.size(); i += n_heads) {
     const auto of_layer = std::span(plans_).subspan(i, n_heads);

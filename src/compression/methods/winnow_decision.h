@@ -48,6 +48,7 @@ class Decision final : public Notes {
     left_ = range_;
   }
   void DecideLayer(const LayerCall& call, PlanList& plans);
+  void End();
   // The pieces of what is decided at the end, in their order; the last one of a layer as well.
   void Choose(const LayerCall& call);
   void MeasureSome(const LayerCall& call);

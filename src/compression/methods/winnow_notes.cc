@@ -156,10 +156,13 @@ void ForAllHeads(const LayerCall& call, int bias_column, Projections projections
   }
 }
 
-void TakeWindow(const kernels::Backend& backend, const LoadedHead& head, HeadNotes& notes) {
+std::vector<float> TakeWindow(const kernels::Backend& backend, const LoadedHead& head,
+                              HeadNotes& notes) {
+  std::vector<float> scores;
   notes.rows = std::move(notes.window);
   FillOwn(backend, 0, notes.rows.n_visible, head.entries.n, head.entries, notes.rows);
-  notes.targets = MakeTargets(backend, notes.rows, head.entries);
+  notes.targets = MakeTargets(backend, notes.rows, head.entries, &scores);
+  return scores;
 }
 
 }  // namespace winnow::compression::methods

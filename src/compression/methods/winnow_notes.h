@@ -80,8 +80,10 @@ struct HeadRange {
   }
 };
 
-// The rows of a head that count become the prompt's last ones, with their targets.
-void TakeWindow(const kernels::Backend& backend, const LoadedHead& head, HeadNotes& notes);
+// The rows of a head that count become the prompt's last ones, with their targets. Returns the
+// largest weight that one of them gave to each entry: [rank].
+std::vector<float> TakeWindow(const kernels::Backend& backend, const LoadedHead& head,
+                              HeadNotes& notes);
 
 // W^T W of the query heads of a group, [value_dim, value_dim] each; the identity where no
 // projection is known.

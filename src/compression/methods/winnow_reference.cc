@@ -164,12 +164,12 @@ void Masses(const Backend& backend, const ReferenceRows& rows, int64_t first,
 }
 
 Targets MakeTargets(const Backend& backend, const ReferenceRows& rows,
-                    const HeadEntriesOnHost& entries) {
+                    const HeadEntriesOnHost& entries, std::vector<float>* largest) {
   const auto n = static_cast<size_t>(entries.n);
   const auto dim = static_cast<size_t>(rows.value_dim);
   Targets targets;
   targets.weights.resize(n);
-  targets.largest.resize(n);
+  if (largest != nullptr) largest->assign(n, 0);
   targets.outputs = rows.own_output;
   targets.masses = rows.own_sum;
   std::vector<float> masses;
@@ -195,7 +195,9 @@ Targets MakeTargets(const Backend& backend, const ReferenceRows& rows,
       const auto factor = static_cast<float>(inverse);
       for (size_t entry = 0; entry < n; ++entry) {
         targets.weights[entry] += of_query[entry] * inverse;
-        targets.largest[entry] = std::max(targets.largest[entry], of_query[entry] * factor);
+      }
+      for (size_t entry = 0; largest != nullptr && entry < n; ++entry) {
+        (*largest)[entry] = std::max((*largest)[entry], of_query[entry] * factor);
       }
       targets.masses[query + i] = static_cast<float>(mass);
       for (size_t d = 0; d < dim; ++d) targets.outputs[(query + i) * dim + d] *= factor;

@@ -92,9 +92,9 @@ struct Targets {
   std::vector<float> outputs;   // [row, group, value_dim]
   std::vector<float> masses;    // [row, group]: sums of exp(score - max), the own part's included
   std::vector<double> weights;  // [entry]: attention received, summed over rows and group
-  std::vector<float> largest;   // [entry]: the most that one query gave
 };
+// `largest`, where given, becomes the most that one query gave to each entry: [entry].
 Targets MakeTargets(const kernels::Backend& backend, const ReferenceRows& rows,
-                    const HeadEntriesOnHost& entries);
+                    const HeadEntriesOnHost& entries, std::vector<float>* largest = nullptr);
 
 }  // namespace winnow::compression::methods

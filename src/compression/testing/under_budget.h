@@ -16,7 +16,7 @@ class UnderBudget final : public Method {
   const Traits& traits() const override { return method_->traits(); }
   Needs needs() const override { return method_->needs(); }
   void Decide(const LayerCall& call, PlanList& plans) const override {
-    LayerCall own = call.WithTaps(*call.taps);
+    LayerCall own = call;
     own.budget = budget;
     method_->Decide(own, plans);
   }

@@ -6,6 +6,7 @@
 
 #include "compression/forwarding_method.h"
 #include "compression/registry.h"
+#include "compression/testing/every_method.h"
 #include "runtime/testing/tiny_engine.h"
 
 namespace winnow::runtime {
@@ -118,12 +119,13 @@ int64_t CountKeptFromEnd(const Session& session) {
 // A question about what was read: its words are needed for the answer, and so is what was kept.
 TEST_F(PrefillTest, AQuestionIsNotCompressed) {
   int n_methods = 0;
-  for (const compression::MethodEntry& entry : compression::Methods()) {
+  for (const std::string& spec : compression::testing::MethodsAndVariants()) {
     SessionOptions options = {.compression = {.size = 24, .reserve_tokens = 0}};
-    options.compression.method = compression::MakeMethod(std::string(entry.name)).value();
-    if (!options.compression.method->traits().decisions.appends_short_prompts) continue;
+    options.compression.method = compression::MakeMethod(spec).value();
+    const compression::DecisionPolicy& decisions = options.compression.method->traits().decisions;
+    if (!decisions.appends_short_prompts || decisions.evicts_in_decode) continue;
     ++n_methods;
-    SCOPED_TRACE(std::string(entry.name));
+    SCOPED_TRACE(spec);
     const auto session = Session::Make(*engine_, options).value();
     ASSERT_TRUE(session->Prefill(Tokens(60)).value());
     auto expected = KeptBy(*session);

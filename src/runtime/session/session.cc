@@ -273,8 +273,11 @@ bool Session::limited_by_budget() const {
       !traits.decisions.Evicts(compression::Phase::kPrefill))
     return false;
   const int64_t n_grown = traits.decisions.evicts_in_decode ? 0 : now.n_seen - now.n_prompt;
-  for (int layer = 0; layer < data_->cache->config().shape.n_layers; ++layer) {
-    if (kept(layer) >= static_cast<double>(now.budget + n_grown)) return true;
+  const cache::Cache& held = *data_->cache;
+  for (int layer = 0; layer < held.config().shape.n_layers; ++layer) {
+    for (int head = 0; head < held.config().shape.layer(layer).n_kv_heads; ++head) {
+      if (held.n_slots(layer, head) >= now.budget + n_grown) return true;
+    }
   }
   return false;
 }

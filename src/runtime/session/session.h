@@ -118,7 +118,8 @@ class Session {
   int64_t cache_bytes_full_f16() const;
   double kept(int layer) const;  // entries per KV head, the mean over the layer's heads
   int64_t budget() const;        // slots per KV head; 0: none (yet)
-  // Whether the method finds its own size, and a layer's would have been larger than the budget.
+  // Whether the method finds its own size, and that of a KV head was cut to the budget in the last
+  // prompt, or in its last part.
   bool limited_by_budget() const;
   // Share of the entries that attention used in tokens decoded here; nothing before the first, and
   // unless the method selects (AttentionPolicy::top_p).
@@ -149,7 +150,8 @@ class Session {
   Result<bool> SearchBeforeDecision(std::span<const TokenId> tokens, const PrefillOptions& options);
   Result<bool> SearchByReading(std::span<const TokenId> tokens, const PrefillOptions& options);
   // Of a session whose prompt was read up to the decision (Prefill::RunToDecision): one that holds
-  // the prompt as if it had been read under this budget, slots per KV head. Error: memory refused.
+  // the prompt as if it had been read under this budget, slots per KV head. Errors: memory refused,
+  // a broken invariant.
   Result<std::unique_ptr<Session>> ForkDecided(int64_t budget, std::span<const TokenId> prompt,
                                                const SessionOptions& options) const;
   // The caches must be alike.

@@ -75,9 +75,10 @@ Result<bool> Session::SearchBeforeDecision(std::span<const TokenId> tokens,
   WINNOW_ASSIGN(QualitySearch search, BeginSearch(std::move(full), tokens));
   while (const std::optional<int64_t> budget = search.next()) {
     if (!goes_on(std::min(kAllTried, kReadFull + kTry * search.n_tried()))) return false;
-    WINNOW_ASSIGN(const std::unique_ptr<Session> decided,
+    WINNOW_ASSIGN(std::unique_ptr<Session> decided,
                   ForkDecided(*budget, tokens, TrialOptions(data.options)));
     WINNOW_ASSIGN(const std::unique_ptr<Session> compressed, decided->CopyWithoutMethod({}));
+    decided.reset();
     WINNOW_TRY(search.Try(*compressed));
   }
   data.quality = search.found();
