@@ -15,6 +15,7 @@
 //                   same turn, with the quartiles
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -65,8 +66,7 @@ struct Merges {
 };
 
 double Quantile(std::vector<double> values, double share) {
-  const auto place =
-      values.begin() + static_cast<ptrdiff_t>(share * static_cast<double>(values.size() - 1) + 0.5);
+  const auto place = values.begin() + std::lround(share * static_cast<double>(values.size() - 1));
   std::nth_element(values.begin(), place, values.end());
   return *place;
 }
@@ -190,7 +190,7 @@ int Run(runtime::Engine& engine, const Setup& setup) {
     const std::string& method = setup.methods[i];
     auto session = Ready(engine, method, first(setup.depth), setup, merges[i]);
     if (!session) return 1;
-    const auto n_entries = static_cast<int64_t>(HeldBy(*session).entries + 0.5);
+    const int64_t n_entries = std::llround(HeldBy(*session).entries);
     if (!add_full(n_entries)) return 1;
     runners.push_back({method, std::move(session), n_entries});
   }
