@@ -112,8 +112,10 @@ TEST_F(SchedulerTest, PromptsAreReadWhateverTheGap) {
 
 TEST_F(SchedulerTest, ShortPromptsAreReadTogether) {
   Make(Options());
-  std::vector<std::shared_ptr<Answer>> answers;
-  for (int i = 0; i < 6; ++i) answers.push_back(Submit(MakeRequest(Prompt(20 + i, i), 3)));
+  std::vector<std::shared_ptr<Answer>> answers(6);
+  for (int i = 0; i < 6; ++i) {
+    answers[static_cast<size_t>(i)] = Submit(MakeRequest(Prompt(20 + i, i), 3));
+  }
   RunUntil([&] { return answers[0]->started; });
   for (const auto& answer : answers) EXPECT_TRUE(answer->started);
   RunAll();

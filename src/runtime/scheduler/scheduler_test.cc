@@ -252,8 +252,10 @@ TEST_F(SchedulerTest, AnswersMoreThanItWasAskedForAtATime) {
   options.max_running = 2;
   options.max_waiting = 3;
   Make(options);
-  std::vector<std::shared_ptr<Answer>> answers;
-  for (int i = 0; i < 3; ++i) answers.push_back(Submit(MakeRequest(Prompt(9, i), 4)));
+  std::vector<std::shared_ptr<Answer>> answers(3);
+  for (int i = 0; i < 3; ++i) {
+    answers[static_cast<size_t>(i)] = Submit(MakeRequest(Prompt(9, i), 4));
+  }
   const auto refused = Submit(MakeRequest(Prompt(9, 9), 4));
   ASSERT_TRUE(refused->error);
   EXPECT_EQ(refused->error->kind, ErrorKind::kQueueFull);

@@ -12,7 +12,6 @@
 namespace winnow::server {
 namespace {
 
-using testing::At;
 using testing::FakeExchange;
 using testing::Fixture;
 using testing::Has;
@@ -52,7 +51,7 @@ TEST(LogprobsTest, AnAnswerWithoutTokensHasEmptyLists) {
 TEST(LogprobsTest, CountWithTheBuffersOfConnections) {
   Fixture fixture({.n_slots = 2});
   const auto ask = [&](size_t max_held) {
-    const auto exchange = std::make_shared<FakeExchange>();
+    auto exchange = std::make_shared<FakeExchange>();
     exchange->max_held = max_held;
     fixture.service.Handle({.method = "POST",
                             .path = "/completion",
