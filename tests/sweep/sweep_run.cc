@@ -16,7 +16,6 @@ namespace winnow::sweep {
 namespace {
 
 using runtime::Engine;
-using runtime::Reservation;
 using runtime::Session;
 using runtime::TokenId;
 
@@ -104,10 +103,8 @@ class SweepSession {
   }
 
   std::vector<TokenId> Tokens(int n) {
-    std::vector<TokenId> tokens;
-    for (int i = 0; i < n; ++i) {
-      tokens.push_back(static_cast<TokenId>(rng_.Below(kVocabulary)));
-    }
+    std::vector<TokenId> tokens(static_cast<size_t>(n));
+    for (TokenId& token : tokens) token = static_cast<TokenId>(rng_.Below(kVocabulary));
     return tokens;
   }
 

@@ -22,9 +22,11 @@ Sampler Make(const SamplerConfig& config, int64_t vocabulary) {
   return Sampler::Make(config, vocabulary).value();
 }
 
-std::vector<float> LogProbabilities(std::vector<double> probabilities) {
-  std::vector<float> logits;
-  for (const double p : probabilities) logits.push_back(static_cast<float>(std::log(p)));
+std::vector<float> LogProbabilities(const std::vector<double>& probabilities) {
+  std::vector<float> logits(probabilities.size());
+  for (size_t i = 0; i < logits.size(); ++i) {
+    logits[i] = static_cast<float>(std::log(probabilities[i]));
+  }
   return logits;
 }
 
@@ -217,8 +219,8 @@ TEST(Sampler, SameSeedSameTokens) {
   const auto draw = [&](uint64_t seed) {
     config.seed = seed;
     Sampler sampler = Make(config, 1000);
-    std::vector<int32_t> tokens;
-    for (int i = 0; i < 50; ++i) tokens.push_back(sampler.Sample(logits).value());
+    std::vector<int32_t> tokens(50);
+    for (int32_t& token : tokens) token = sampler.Sample(logits).value();
     return tokens;
   };
   EXPECT_EQ(draw(1), draw(1));
@@ -297,7 +299,7 @@ TEST(Sampler, FastSelectionAgreesWithThePlainChain) {
 }
 
 TEST(Sampler, RefusesBadValuesByName) {
-  const auto message = [](SamplerConfig config) {
+  const auto message = [](const SamplerConfig& config) {
     const auto made = Sampler::Make(config, 10);
     return made.has_value() ? std::string() : made.error().message;
   };
