@@ -7,7 +7,6 @@
 #include <boost/asio/write.hpp>
 #include <exception>
 #include <utility>
-#include <vector>
 
 #include "report/record.h"
 #include "server/http/answer_writer.h"
@@ -146,16 +145,15 @@ class HttpConnection final : public Connection,
     Run([this] { BeginNext(); });
   }
   void BeginNext() {
-    // A client gets no further answer before it has read of those that wait for it.
-    is_next_delayed_ = queue_.n_bytes() > options_.max_queue_bytes;
+    // Unread answers to what a client asked ahead would take the buffers of all, its own too.
+    is_next_delayed_ = !queue_.empty();
     if (is_next_delayed_) return Read();
     reader_.Begin();
     if (reader_.n_buffered() == 0) HoldRead();  // less: what was held for reading ahead
     parsing_ = false;
     // Who has said nothing yet has as long as for a header: places of connections are few.
-    const bool is_first = std::exchange(is_first_, false);
     const auto first = std::min(options_.header, options_.idle);
-    deadlines_->Set(Deadlines::kRead, is_first ? first : options_.idle);
+    deadlines_->Set(Deadlines::kRead, std::exchange(is_first_, false) ? first : options_.idle);
     if (reader_.n_buffered() > 0) return Parse();
     Read();
   }
@@ -236,8 +234,8 @@ class HttpConnection final : public Connection,
     deadlines_->Clear(Deadlines::kRead);
     const Call head = reader_.has_header() ? CallFrom(reader_.header()) : Call();
     reader_.Drop();
-    const auto exchange =
-        std::make_shared<HttpExchange>(this->shared_from_this(), AnswerForm{.keep_alive = false});
+    const AnswerForm last = {.keep_alive = false};
+    const auto exchange = std::make_shared<HttpExchange>(this->shared_from_this(), last);
     current_ = exchange;
     shared_.handlers.refuse(head, exchange, error);
     Read();
@@ -352,6 +350,8 @@ class HttpConnection final : public Connection,
     error_code ignored;
     TcpSocket(stream_).close(ignored);
     if (const auto exchange = std::exchange(current_, nullptr)) exchange->Closed();
+    reader_.Drop();  // now: whoever makes the answer may hold the connection for long
+    HoldRead();
     if (writing_) return;  // from it
     queue_.Clear();
     HoldQueue();
@@ -377,7 +377,7 @@ class HttpConnection final : public Connection,
   bool reading_ = false;
   bool writing_ = false;
   bool parsing_ = false;          // some of a request has come
-  bool is_next_delayed_ = false;  // the next request, until less is queued
+  bool is_next_delayed_ = false;  // the next request, until all is written
   bool closing_ = false;          // once all is written
   bool is_ending_tls_ = false;
   bool peer_finished_ = false;

@@ -106,9 +106,14 @@ TEST_F(HttpServerTest, RequestsOfAllConnectionsTogether) {
   };
   const std::string post = PostHead(30'000) + std::string(30'000, 'x');
   EXPECT_TRUE(ask(post).starts_with("HTTP/1.1 200"));
-  std::optional<Client> slow(server->port());
-  slow->Send(post.substr(0, 29'000));
-  EXPECT_TRUE(WaitUntil([&] { return ask(post).starts_with("HTTP/1.1 503"); }));
+  std::optional<Client> slow;
+  EXPECT_TRUE(WaitUntil([&] {
+    if (!slow || slow->IsReadable()) {  // refused, as what came before is still held
+      slow.emplace(server->port());
+      slow->Send(post.substr(0, 29'000));
+    }
+    return ask(post).starts_with("HTTP/1.1 503");
+  }));
   EXPECT_TRUE(ask(PostHead(1000) + std::string(1000, 'x')).starts_with("HTTP/1.1 200"))
       << "a little is free";
   slow.reset();
@@ -150,6 +155,45 @@ TEST_F(HttpServerTest, WhatWasReadAheadIsGivenBackWithItsAnswers) {
   EXPECT_TRUE(client.ReadUntil("the end", 1).ends_with("the end"));
   EXPECT_TRUE(WaitUntil([&] { return answer_to_others().starts_with("HTTP/1.1 200"); }))
       << "while the connection stays open";
+}
+
+TEST_F(HttpServerTest, WhoAsksAheadAndReadsLateGetsAllAnswers) {
+  // Each is small enough not to count; all together no socket holds them.
+  const auto server = Listen(
+      {.max_buffers_bytes = kSmallBuffers}, [](const Call& call, const ExchangePtr& exchange) {
+        exchange->Send({.body = call.path == "/last" ? "the end" : std::string(15'000, 'x')});
+      });
+  ASSERT_NE(server, nullptr);
+  std::string requests;
+  while (requests.size() < 24'000) requests += "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+  Client client(server->port(), 4096);
+  ASSERT_TRUE(client.Send(requests + "GET /last HTTP/1.1\r\nHost: x\r\n\r\n"));
+  ASSERT_TRUE(WaitUntil([&] { return client.IsReadable(); }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // in which all would be answered
+  EXPECT_TRUE(client.ReadUntil("the end", 1).ends_with("the end"));
+}
+
+TEST_F(HttpServerTest, AClosedConnectionHoldsNothingThoughItsAnswerIsStillMade) {
+  std::promise<ExchangePtr> waiting;
+  const auto server =
+      Listen({.max_buffers_bytes = kSmallBuffers, .hangup = std::chrono::milliseconds(10)},
+             [&](const Call& call, const ExchangePtr& exchange) {
+               if (call.path == "/wait") return waiting.set_value(exchange);
+               exchange->Send({.body = "."});
+             });
+  ASSERT_NE(server, nullptr);
+  const auto answer_to_others = [&] {
+    Client other(server->port());
+    other.Send(PostHead(20'000) + std::string(20'000, 'x'));
+    return other.ReadUntil(".", 2);  // HTTP/1.1 has one too
+  };
+  std::optional<Client> ahead(server->port());
+  ahead->ResetWhenClosed();
+  ASSERT_TRUE(ahead->Send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n" + std::string(24'000, 'x')));
+  const ExchangePtr answer = waiting.get_future().get();
+  EXPECT_TRUE(WaitUntil([&] { return answer_to_others().starts_with("HTTP/1.1 503"); }));
+  ahead.reset();
+  EXPECT_TRUE(WaitUntil([&] { return answer_to_others().starts_with("HTTP/1.1 200"); }));
 }
 
 TEST_F(HttpServerTest, AnswersOfAllConnectionsTogether) {
