@@ -2,7 +2,6 @@
 
 #include <exception>
 #include <future>
-#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -155,33 +154,26 @@ void Scheduler::Data::AddFileWork(SessionStore::FileTask task, SchedulerLoop::Th
 
 bool Scheduler::Data::TakeIncoming() {
   std::vector<std::shared_ptr<Job>> jobs;
-  std::vector<Command> to_run;
   {
     const std::lock_guard lock(mutex);
     jobs.swap(incoming);
-    to_run.swap(commands);
+    to_run.splice(to_run.end(), commands);
   }
   for (auto& job : jobs) loop.Add(std::move(job));
   const bool came = !jobs.empty() || !to_run.empty();
-  RunCommands(std::move(to_run));
+  RunCommands();
   return came;
 }
 
-void Scheduler::Data::RunCommands(std::vector<Command> to_run) {
+void Scheduler::Data::RunCommands() {
+  if (to_run.empty()) return;
   const Clock::TimePoint start = clock.now();
   const double max_ms = kCommandShare * options.max_token_gap_ms;
-  auto next = to_run.begin();
-  // One at least, however long it takes.
-  while (next != to_run.end() &&
-         (next == to_run.begin() || Milliseconds(start, clock.now()) < max_ms)) {
-    RunCommand(*next++);
-  }
-  if (next == to_run.end()) return;
-  to_run.erase(to_run.begin(), next);
-  const std::lock_guard lock(mutex);
-  to_run.insert(to_run.end(), std::make_move_iterator(commands.begin()),
-                std::make_move_iterator(commands.end()));
-  commands = std::move(to_run);
+  do {
+    const Command command = std::move(to_run.front());
+    to_run.pop_front();
+    RunCommand(command);
+  } while (!to_run.empty() && Milliseconds(start, clock.now()) < max_ms);
 }
 
 void Scheduler::Data::PublishState() {
@@ -195,8 +187,16 @@ void Scheduler::Data::PublishState() {
 }
 
 bool Scheduler::Data::Round() {
-  const bool came = TakeIncoming();
-  const bool worked = loop.Round();
+  bool came = true;
+  bool worked = true;
+  // An exception may have left any request half way: all fail, and the next ones find the loop
+  // empty.
+  const auto error = Guard([&] {
+    came = TakeIncoming();
+    worked = loop.Round();
+  });
+  while (error && Guard([&] { loop.FailAll(*error); })) {
+  }
   const bool wrote = files.RunAll();
   if (came || worked || wrote) PublishState();
   return came || worked || wrote;
@@ -217,17 +217,17 @@ void Scheduler::Data::Run() {
 
 void Scheduler::Data::Close() {
   std::vector<std::shared_ptr<Job>> jobs;
-  std::vector<Command> to_refuse;
   {
     const std::lock_guard lock(mutex);
     if (stopped) return;
     stopped = true;
     jobs.swap(incoming);
-    to_refuse.swap(commands);
+    to_run.splice(to_run.end(), commands);
   }
   for (auto& job : jobs) loop.Add(std::move(job));
   loop.FailAll(ShuttingDown());
-  for (const Command& command : to_refuse) Guard(command.stopped);
+  for (const Command& command : to_run) Guard(command.stopped);
+  to_run.clear();
   PublishState();
 }
 

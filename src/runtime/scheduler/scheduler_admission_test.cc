@@ -12,7 +12,8 @@ using testing::Answer;
 using testing::SchedulerTest;
 
 std::shared_ptr<Job> MakeJob(uint64_t id, int priority = 0) {
-  auto job = std::make_shared<Job>();
+  static SessionNames names;
+  auto job = std::make_shared<Job>(names);
   job->ticket = std::make_shared<TicketData>();
   job->ticket->id = id;
   job->request.priority = priority;

@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -55,8 +56,8 @@ struct Scheduler::Data {
   }
   RequestError LogThrown(const std::exception& problem) noexcept;
   void RunCommand(const Command& command);
-  // As many as a part of the gap between tokens allows; the others come first in the next round.
-  void RunCommands(std::vector<Command> to_run);
+  // As many of `to_run` as a part of the gap between tokens allows, one at least.
+  void RunCommands();
   // `task` on the I/O thread, then `then` on the loop's. On the loop's thread.
   void AddFileWork(SessionStore::FileTask task, SchedulerLoop::Then then);
   // Whether nothing runs or is to be done.
@@ -70,11 +71,11 @@ struct Scheduler::Data {
   void Close();
 
   std::variant<std::shared_ptr<Job>, RequestError> Check(Request request);
-  // A claim for a request that continues `name`.
-  std::optional<RequestError> ClaimExisting(const std::string& name);
-  std::optional<RequestError> ClaimNew(const std::string& name);
-  // Of a name that a request gives to what it makes; `existed`: there was one.
-  std::optional<RequestError> ClaimToReplace(const std::string& name, bool& existed);
+  // For a request that continues `name`.
+  std::optional<RequestError> ClaimExisting(const std::string& name, SessionClaim& claim) const;
+  std::optional<RequestError> ClaimNew(const std::string& name, SessionClaim& claim) const;
+  // For a request that makes a session of this name, whether or not there is one.
+  std::optional<RequestError> ClaimToReplace(const std::string& name, SessionClaim& claim) const;
   std::optional<RequestError> CheckQueue();
   std::optional<RequestError> CheckDraining();
   // Work on files waits too, not more of it than of requests, and none begins while draining. On
@@ -100,7 +101,9 @@ struct Scheduler::Data {
   int n_queued = 0;  // requests that wait, with those that just came in
   uint64_t next_id = 1;
   std::vector<std::shared_ptr<Job>> incoming;
-  std::vector<Command> commands;
+  std::list<Command> commands;
+
+  std::list<Command> to_run;  // the loop's: commands that it has taken
 
   mutable std::mutex state_mutex;
   SchedulerState state;

@@ -119,27 +119,29 @@ void SchedulerLoop::TellCancelled(Job& job) {
 void SchedulerLoop::EndJob(Job& job, const RequestError* error, std::span<const Event> last) {
   if (!job.session.empty()) {
     const bool there = store_.Find(job.session) != nullptr;
-    names_.Release(job.session, there || !job.creates);
+    job.claim.Release(there || !job.creates);
     if (there && saves_ended_) SaveSoon(job.session);
   }
-  for (const Event& event : last) job.Tell(event);
-  if (job.on_end) job.on_end(error);
+  job.End(error, last);
 }
 
+// Each is taken out before it is failed: what throws is not met again.
 void SchedulerLoop::FailAll(const RequestError& error) {
-  for (const auto& job : waiting_.Take([](const Job&) { return true; })) Fail(*job, error);
   prefill_.Abandon();
-  for (Reading& reading : std::exchange(reading_, {})) {
+  while (!reading_.empty()) {
+    Reading reading = std::move(reading_.back());
+    reading_.pop_back();
     if (reading.sequence != nullptr) EndUnread(std::move(reading), &error);
   }
-  std::vector<std::unique_ptr<Sequence>> running = std::exchange(running_, {});
-  for (auto& sequence : running) {
-    Job& job = sequence->job();
-    const std::shared_ptr<Job> shared = sequence->shared_job();
-    if (sequence->choice() == 0) GiveBack(job, sequence->TakeSession());
-    sequence.reset();
-    if (--job.n_unfinished == 0) Fail(job, error);
+  while (!running_.empty()) {
+    const std::unique_ptr<Sequence> sequence = std::move(running_.back());
+    running_.pop_back();
+    const std::shared_ptr<Job> job = sequence->shared_job();
+    if (sequence->choice() == 0) GiveBack(*job, sequence->TakeSession());
+    if (--job->n_unfinished == 0) Fail(*job, error);
   }
+  store_.EndCopies();
+  while (const std::shared_ptr<Job> job = waiting_.TakeFirst()) Fail(*job, error);
 }
 
 void SchedulerLoop::BeginSaves() {

@@ -7,11 +7,13 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "runtime/scheduler/scheduler_memory.h"
 #include "runtime/scheduler/scheduler_types.h"
+#include "runtime/store/session_names.h"
 
 namespace winnow::runtime {
 
@@ -37,6 +39,12 @@ struct TicketData {
 
 // A request on its way through the scheduler. One thread at a time.
 struct Job {
+  explicit Job(SessionNames& names) : claim(names) {}
+  // A request that an exception took out of the scheduler has failed.
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
   std::shared_ptr<TicketData> ticket = {};
   Request request;
   Clock::TimePoint arrived = {};
@@ -45,7 +53,8 @@ struct Job {
   Finish limit = Finish::kLength;  // what ends it there: what was asked for, or the context
   SequenceBytes fresh = {};        // a choice that begins with nothing
   int n_overtaken = 0;             // by later ones
-  std::string session = {};        // its named session, claimed for it
+  std::string session = {};        // its named session
+  SessionClaim claim;              // on that name
   bool creates = false;            // a new one
 
   // Once it was started.
@@ -71,15 +80,17 @@ struct Job {
 
   // The session is to be left: called once with how the request ended, after its last event.
   std::function<void(const RequestError* error)> on_end = {};
+  bool is_queued = false;  // and has not ended
 
   uint64_t id() const { return ticket->id; }
   bool cancelled() const {
     return ticket->cancelled.load(std::memory_order_relaxed) ||
            (request.cancelled && request.cancelled());
   }
-  void Tell(const Event& event) const {
-    if (request.on_event) request.on_event(event);
-  }
+  // A receiver that throws has no memory for the event: its request is cancelled.
+  void Tell(const Event& event) const;
+  // Tells the last events; the scheduler has released the session.
+  void End(const RequestError* error, std::span<const Event> last);
 };
 
 }  // namespace winnow::runtime

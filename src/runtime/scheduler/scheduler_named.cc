@@ -47,15 +47,17 @@ void Scheduler::ForkSession(const std::string& from, const std::string& to,
         if (data.loop.IsOnlyInFile(from)) {
           if (auto full = data.CheckFileQueue()) return done(*full);
         }
-        if (auto refused = data.ClaimExisting(from)) return done(*refused);
-        if (auto refused = data.ClaimNew(to)) {
-          data.names.Release(from, true);
+        const auto claim_from = std::make_shared<SessionClaim>(data.names);
+        const auto claim_to = std::make_shared<SessionClaim>(data.names);
+        if (auto refused = data.ClaimExisting(from, *claim_from)) return done(*refused);
+        if (auto refused = data.ClaimNew(to, *claim_to)) {
+          claim_from->Release(true);
           return done(*refused);
         }
-        data.loop.Fork(from, to, [&data, from, to, done](const RequestError* error) {
+        data.loop.Fork(from, to, [=, &data](const RequestError* error) {
           const SessionOutcome outcome = error != nullptr ? *error : data.loop.Describe(to);
-          data.names.Release(from, true);
-          data.names.Release(to, Succeeded(outcome));
+          claim_from->Release(true);
+          claim_to->Release(Succeeded(outcome));
           done(outcome);
         });
       },
@@ -74,9 +76,10 @@ void Scheduler::SaveSession(const std::string& id, const std::string& name,
                                    "A-Z a-z 0-9 . _ -, the first no dot"});
         }
         if (auto full = data.CheckFileQueue()) return done(*full);
-        if (auto refused = data.ClaimExisting(id)) return done(*refused);
-        data.loop.Load(id, [&data, id, name, done](const RequestError* error) {
-          data.names.Release(id, true);
+        const auto claim = std::make_shared<SessionClaim>(data.names);
+        if (auto refused = data.ClaimExisting(id, *claim)) return done(*refused);
+        data.loop.Load(id, [&data, id, name, claim, done](const RequestError* error) {
+          claim->Release(true);
           if (error != nullptr) return done(*error);
           const SessionOutcome saved = data.loop.Describe(id);
           const auto begun = data.loop.BeginSave(id, name);
@@ -104,13 +107,14 @@ void Scheduler::RestoreSession(const std::string& id, const std::string& name,
         }
         if (auto full = data.CheckFileQueue()) return done(*full);
         const bool existed = data.loop.Has(id) || data.folder->Has(id);
-        if (data.names.ClaimAny(id) == SessionNames::Outcome::kBusy) {
+        const auto claim = std::make_shared<SessionClaim>(data.names);
+        if (claim->TakeAny(id, existed) == SessionNames::Outcome::kBusy) {
           return done(
               RequestError{ErrorKind::kBusy, "session " + id + " is in use by another request"});
         }
-        const auto end = [&data, id, existed, done](const RequestError* error) {
+        const auto end = [&data, id, existed, claim, done](const RequestError* error) {
           const SessionOutcome outcome = error != nullptr ? *error : data.loop.Describe(id);
-          data.names.Release(id, existed || Succeeded(outcome));
+          claim->Release(existed || Succeeded(outcome));
           done(outcome);
         };
         data.loop.Restore(id, name, end);
@@ -123,16 +127,17 @@ void Scheduler::DeleteSession(const std::string& id, const SessionDone& done) {
   data.PostCall(
       [&data, id, done] {
         if (auto ends = data.CheckDraining()) return done(*ends);
-        if (auto refused = data.ClaimExisting(id)) return done(*refused);
+        const auto claim = std::make_shared<SessionClaim>(data.names);
+        if (auto refused = data.ClaimExisting(id, *claim)) return done(*refused);
         const SessionOutcome found = data.loop.FindToDelete(id);
         if (const auto* error = std::get_if<RequestError>(&found)) {
-          data.names.Release(id, error->kind != ErrorKind::kNotFound);
+          claim->Release(error->kind != ErrorKind::kNotFound);
           return done(found);
         }
         data.loop.BeginDelete(id);
         if (data.folder == nullptr) {
           data.loop.EndDelete(id, true);
-          data.names.Release(id, false);
+          claim->Release(false);
           return done(found);
         }
         // Behind those that write it now.
@@ -141,9 +146,9 @@ void Scheduler::DeleteSession(const std::string& id, const SessionDone& done) {
           if (removed) return std::nullopt;
           return RequestError{ErrorKind::kInternal, removed.error().message};
         };
-        data.AddFileWork(remove, [&data, id, found, done](const RequestError* error) {
+        data.AddFileWork(remove, [&data, id, found, claim, done](const RequestError* error) {
           data.loop.EndDelete(id, error == nullptr);
-          data.names.Release(id, error != nullptr);
+          claim->Release(error != nullptr);
           done(error == nullptr ? found : *error);
         });
       },

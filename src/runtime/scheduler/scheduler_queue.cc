@@ -44,6 +44,13 @@ bool WaitingQueue::OfferFirst(const std::function<Answer(const std::shared_ptr<J
   return false;
 }
 
+std::shared_ptr<Job> WaitingQueue::TakeFirst() {
+  if (jobs_.empty()) return nullptr;
+  const std::shared_ptr<Job> job = std::move(jobs_.front());
+  jobs_.erase(jobs_.begin());
+  return job;
+}
+
 std::vector<std::shared_ptr<Job>> WaitingQueue::Take(
     const std::function<bool(const Job& job)>& leaves) {
   std::vector<std::shared_ptr<Job>> taken;

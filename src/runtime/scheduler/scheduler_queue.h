@@ -32,6 +32,7 @@ class WaitingQueue {
   // Offers a turn to the first one only, which may not be overtaken here.
   bool OfferFirst(const std::function<Answer(const std::shared_ptr<Job>& job)>& offer);
 
+  std::shared_ptr<Job> TakeFirst();  // null: there is none
   // Takes out all that `leaves` holds for.
   std::vector<std::shared_ptr<Job>> Take(const std::function<bool(const Job& job)>& leaves);
 

@@ -37,13 +37,14 @@ RequestError Busy(const std::string& name) {
 
 }  // namespace
 
-std::optional<RequestError> Scheduler::Data::ClaimExisting(const std::string& name) {
+std::optional<RequestError> Scheduler::Data::ClaimExisting(const std::string& name,
+                                                           SessionClaim& claim) const {
   using Outcome = SessionNames::Outcome;
   if (!IsSessionName(name)) return InvalidName(name);
-  Outcome outcome = names.Schedule(name);
+  Outcome outcome = claim.Take(name);
   // Another process may have saved it.
   if (outcome == Outcome::kUnknown && folder != nullptr && folder->Has(name)) {
-    outcome = names.ClaimAny(name);
+    outcome = claim.TakeAny(name, /*exists=*/true);
   }
   switch (outcome) {
     case Outcome::kClaimed:
@@ -60,7 +61,8 @@ std::optional<RequestError> Scheduler::Data::ClaimExisting(const std::string& na
   }
 }
 
-std::optional<RequestError> Scheduler::Data::ClaimNew(const std::string& name) {
+std::optional<RequestError> Scheduler::Data::ClaimNew(const std::string& name,
+                                                      SessionClaim& claim) const {
   using Outcome = SessionNames::Outcome;
   if (!IsSessionName(name)) return InvalidName(name);
   const RequestError exists = {
@@ -68,7 +70,7 @@ std::optional<RequestError> Scheduler::Data::ClaimNew(const std::string& name) {
       "there is a session " + name + " already; delete it first, or take another name"};
   // Another process may have saved it.
   if (folder != nullptr && folder->Has(name)) return exists;
-  switch (names.ClaimNew(name)) {
+  switch (claim.TakeNew(name)) {
     case Outcome::kClaimed:
       return std::nullopt;
     case Outcome::kBusy:
@@ -79,11 +81,11 @@ std::optional<RequestError> Scheduler::Data::ClaimNew(const std::string& name) {
 }
 
 std::optional<RequestError> Scheduler::Data::ClaimToReplace(const std::string& name,
-                                                            bool& existed) {
+                                                            SessionClaim& claim) const {
   using Outcome = SessionNames::Outcome;
   if (!IsSessionName(name)) return InvalidName(name);
-  existed = names.Schedule(name) == Outcome::kClaimed;
-  if (existed || names.ClaimNew(name) == Outcome::kClaimed) return std::nullopt;
+  if (claim.Take(name) == Outcome::kClaimed) return std::nullopt;
+  if (claim.TakeNew(name) == Outcome::kClaimed) return std::nullopt;
   return Busy(name);
 }
 
@@ -100,7 +102,7 @@ std::optional<RequestError> Scheduler::Data::CheckQueue() {
 
 // Everything that can be said without the engine.
 std::variant<std::shared_ptr<Job>, RequestError> Scheduler::Data::Check(Request request) {
-  auto job = std::make_shared<Job>();
+  auto job = std::make_shared<Job>(names);
   job->ticket = std::make_shared<TicketData>();
   job->arrived = clock.now();
   const int64_t vocabulary = engine.model().hyperparameters().vocabulary;
@@ -190,8 +192,9 @@ std::variant<Ticket, RequestError> Scheduler::Data::Enqueue(std::shared_ptr<Job>
                                                      "try again later"};
     }
     ticket->id = next_id++;
-    ++n_queued;
     incoming.push_back(std::move(job));
+    incoming.back()->is_queued = true;
+    ++n_queued;
     signal->woken = true;
   }
   signal->changed.notify_all();
@@ -204,20 +207,14 @@ std::variant<Ticket, RequestError> Scheduler::Submit(Request request) {
   auto checked = data.Check(std::move(request));
   if (auto* error = std::get_if<RequestError>(&checked)) return std::move(*error);
   const std::shared_ptr<Job> job = std::get<std::shared_ptr<Job>>(std::move(checked));
-  bool existed = true;
   if (job->request.replaces) {
-    const std::string& name = *job->request.replaces;
-    if (auto refused = data.ClaimToReplace(name, existed)) return *refused;
-    job->session = name;
+    job->session = *job->request.replaces;
     job->creates = true;
+    if (auto refused = data.ClaimToReplace(job->session, job->claim)) return *refused;
   } else if (!job->session.empty()) {
-    if (auto refused = data.ClaimExisting(job->session)) return *refused;
+    if (auto refused = data.ClaimExisting(job->session, job->claim)) return *refused;
   }
-  auto queued = data.Enqueue(job);
-  if (std::holds_alternative<RequestError>(queued) && !job->session.empty()) {
-    data.names.Release(job->session, existed);
-  }
-  return queued;
+  return data.Enqueue(job);
 }
 
 void Scheduler::CreateSession(const std::string& id, Request document, const SessionDone& done) {
@@ -230,7 +227,7 @@ void Scheduler::CreateSession(const std::string& id, Request document, const Ses
   auto checked = data.Check(std::move(document));
   if (auto* error = std::get_if<RequestError>(&checked)) return done(std::move(*error));
   const std::shared_ptr<Job> job = std::get<std::shared_ptr<Job>>(std::move(checked));
-  if (auto refused = data.ClaimNew(id)) return done(*refused);
+  if (auto refused = data.ClaimNew(id, job->claim)) return done(*refused);
   job->session = id;
   job->creates = true;
   job->on_end = [&data, id, done](const RequestError* error) {
@@ -238,7 +235,7 @@ void Scheduler::CreateSession(const std::string& id, Request document, const Ses
   };
   const auto queued = data.Enqueue(job);
   if (const auto* error = std::get_if<RequestError>(&queued)) {
-    data.names.Release(id, false);
+    job->claim.Release(false);
     done(*error);
   }
 }

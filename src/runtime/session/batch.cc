@@ -23,9 +23,8 @@ Result<void> Batch::Decode(std::span<Session* const> sessions, std::span<const T
     }
   }
   spans_.clear();
-  for (size_t i = 0; i < sessions.size(); ++i) {
-    spans_.push_back(sessions[i]->BeginStep(tokens.subspan(i, 1)));
-  }
+  begun_.clear();
+  for (size_t i = 0; i < sessions.size(); ++i) Begin(*sessions[i], tokens.subspan(i, 1));
   const Result<void> done = Run();
   Result<void> outcome = done;
   for (size_t i = 0; i < sessions.size(); ++i) {
@@ -39,12 +38,13 @@ void Batch::DecodeEach(std::span<Session* const> sessions, std::span<const Token
                        std::span<Result<void>> outcomes) {
   WINNOW_CHECK(sessions.size() == tokens.size() && sessions.size() == outcomes.size());
   spans_.clear();
+  begun_.clear();
   failures_.assign(sessions.size(), std::nullopt);
   for (size_t i = 0; i < sessions.size(); ++i) {
     WINNOW_CHECK(&sessions[i]->engine() == &engine_);
     outcomes[i] = sessions[i]->PrepareStep(tokens[i]);
     if (!outcomes[i]) continue;
-    spans_.push_back(sessions[i]->BeginStep(tokens.subspan(i, 1)));
+    Begin(*sessions[i], tokens.subspan(i, 1));
     spans_.back().sequence.failure = &failures_[i];
   }
   const Result<void> done = Run();
@@ -56,10 +56,26 @@ void Batch::DecodeEach(std::span<Session* const> sessions, std::span<const Token
   }
 }
 
+void Batch::Begin(Session& session, std::span<const TokenId> token) {
+  begun_.push_back(&session);
+  spans_.push_back(session.BeginStep(token));
+}
+
 Result<void> Batch::Run() {
   // All rows in one block: cutting them would read every weight more than once.
   const auto n_rows = std::max<int64_t>(kMinRowBlock, static_cast<int64_t>(spans_.size()));
-  return engine_.step().RunAll(spans_, n_rows);
+  // An exception leaves the sessions as a step that fails.
+  struct Abandon {
+    explicit Abandon(std::vector<Session*>& sessions) : sessions_(sessions) {}
+    ~Abandon() {
+      for (Session* const session : sessions_) session->AbandonStep();
+    }
+    std::vector<Session*>& sessions_;
+  };
+  const Abandon abandon(begun_);
+  Result<void> done = engine_.step().RunAll(spans_, n_rows);
+  begun_.clear();
+  return done;
 }
 
 }  // namespace winnow::runtime

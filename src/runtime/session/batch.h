@@ -21,6 +21,8 @@ namespace winnow::runtime {
 // computed as those of one (CPU: up to 3 sequences with quantised weights); otherwise products
 // differ by the rounding of a sum in another order. What the other sequences are makes no
 // difference, and from 4 (float weights: 12) on not how many they are either.
+//
+// An exception (refused memory) leaves the sessions as they were, those with a method empty.
 class Batch {
  public:
   // The engine outlives the batch.
@@ -40,11 +42,13 @@ class Batch {
                   std::span<Result<void>> outcomes);
 
  private:
+  void Begin(Session& session, std::span<const TokenId> token);
   Result<void> Run();
 
   Engine& engine_;
   // Kept, so that a step allocates nothing.
   std::vector<model::TokenSpan> spans_;
+  std::vector<Session*> begun_;                 // sessions of the spans
   std::vector<std::optional<Error>> failures_;  // [session]
 };
 

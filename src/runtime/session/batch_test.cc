@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,33 @@ TEST_F(BatchTest, OneThatFailsLeavesTheOthersTheirTokens) {
   ASSERT_TRUE(outcomes[1].has_value());
   ASSERT_TRUE(alone->Decode(7).has_value());
   EXPECT_EQ(Logits(*plain), Logits(*alone));
+}
+
+TEST_F(BatchTest, AnExceptionLeavesAllAsTheyWere) {
+  bool throws = false;
+  SessionOptions options;
+  options.on_projections = [&throws](const attention::Projections& projections) {
+    if (throws && projections.layer == 1) throw std::bad_alloc();
+  };
+  const auto throwing = Session::Make(*engine_, options).value();
+  const auto plain = Make(), alone = Make();
+  for (Session* session : {throwing.get(), plain.get(), alone.get()}) {
+    ASSERT_TRUE(session->Prefill(Tokens(6)).value());
+  }
+  const std::vector<Session*> sessions = {plain.get(), throwing.get()};
+  const std::vector<TokenId> tokens = {7, 7};
+  std::vector<Result<void>> outcomes(2);
+  Batch batch(*engine_);
+  throws = true;
+  EXPECT_THROW(batch.DecodeEach(sessions, tokens, outcomes), std::bad_alloc);
+  EXPECT_THROW((void)batch.Decode(sessions, tokens), std::bad_alloc);
+  throws = false;
+  ASSERT_TRUE(batch.Decode(sessions, tokens).has_value());
+  ASSERT_TRUE(alone->Decode(7).has_value());
+  for (const Session* session : sessions) {
+    EXPECT_EQ(session->n_tokens(), 7);
+    EXPECT_EQ(Logits(*session), Logits(*alone));
+  }
 }
 
 TEST_F(BatchTest, OneThatRefusesLeavesAllAsTheyWere) {

@@ -170,6 +170,7 @@ class Session {
   Result<void> CheckCapacity(int64_t n) const;
   model::TokenSpan BeginStep(std::span<const TokenId> token);
   Result<void> EndStep(std::span<const TokenId> token, Result<void> done);
+  void AbandonStep();  // instead of EndStep, after an exception
 
   struct Data;
   explicit Session(std::unique_ptr<Data> data);

@@ -160,4 +160,6 @@ Result<void> Session::EndStep(std::span<const TokenId> token, Result<void> done)
   return done;
 }
 
+void Session::AbandonStep() { data_->Rollback(); }
+
 }  // namespace winnow::runtime

@@ -1,6 +1,7 @@
 #include "runtime/store/session_names.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -68,6 +69,32 @@ bool SessionNames::Close(const std::string& name) {
   closed_.push_back(name);
   if (closed_.size() > kMaxClosed) closed_.pop_front();
   return true;
+}
+
+SessionNames::Outcome SessionClaim::Take(std::string name) {
+  name_ = std::move(name);
+  return Hold(names_.Schedule(name_), true);
+}
+
+SessionNames::Outcome SessionClaim::TakeNew(std::string name) {
+  name_ = std::move(name);
+  return Hold(names_.ClaimNew(name_), false);
+}
+
+SessionNames::Outcome SessionClaim::TakeAny(std::string name, bool exists) {
+  name_ = std::move(name);
+  return Hold(names_.ClaimAny(name_), exists);
+}
+
+SessionNames::Outcome SessionClaim::Hold(SessionNames::Outcome outcome, bool existed) {
+  WINNOW_CHECK(!held_);
+  held_ = outcome == SessionNames::Outcome::kClaimed;
+  existed_ = existed;
+  return outcome;
+}
+
+void SessionClaim::Release(bool exists) {
+  if (std::exchange(held_, false)) names_.Release(name_, exists);
 }
 
 bool SessionNames::busy(const std::string& name) const {

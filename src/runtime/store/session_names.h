@@ -41,4 +41,30 @@ class SessionNames {
   std::deque<std::string> closed_;    // the last ones
 };
 
+// One claim on a name, released at the latest when it is destroyed. Not thread-safe; `names` must
+// outlive it.
+class SessionClaim {
+ public:
+  explicit SessionClaim(SessionNames& names) : names_(names) {}
+  ~SessionClaim() { Release(existed_); }
+  SessionClaim(const SessionClaim&) = delete;
+  SessionClaim& operator=(const SessionClaim&) = delete;
+
+  // As the functions of SessionNames; the claim is held after kClaimed. Requires: not held.
+  SessionNames::Outcome Take(std::string name);
+  SessionNames::Outcome TakeNew(std::string name);
+  // `exists`: whether there is such a session now.
+  SessionNames::Outcome TakeAny(std::string name, bool exists);
+  // The session of this name is there from now on, or is not. Does nothing if no name is held.
+  void Release(bool exists);
+
+ private:
+  SessionNames::Outcome Hold(SessionNames::Outcome outcome, bool existed);
+
+  SessionNames& names_;
+  std::string name_;
+  bool held_ = false;
+  bool existed_ = false;  // when it was claimed
+};
+
 }  // namespace winnow::runtime

@@ -101,6 +101,10 @@ bool SessionStore::CanEvict(const IdleSession& session, const Spared& spared) co
          (folder_ != nullptr && !spared.claimed);
 }
 
+void SessionStore::EndCopies() {
+  for (IdleSession& session : sessions_) session.copied = false;
+}
+
 int64_t SessionStore::EvictableBytes(const Spared& spared) const {
   int64_t bytes = 0;
   for (const IdleSession& session : sessions_) {

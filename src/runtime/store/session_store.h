@@ -50,6 +50,8 @@ class SessionStore {
   IdleSession Take(IdleSession& session);
   // For good.
   void Drop(IdleSession& session);
+  // No request uses a copy any more.
+  void EndCopies();
   const std::list<IdleSession>& sessions() const { return sessions_; }
 
   // What there is of a prompt.

@@ -1,0 +1,175 @@
+// Exceptions in the scheduler's thread: refused memory, or what a caller's function throws.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "runtime/testing/scheduler_run.h"
+
+namespace winnow::runtime {
+namespace {
+
+using testing::Answer;
+using testing::SchedulerTest;
+
+// Throws when it is asked for the n-th time.
+class ThrowingClock final : public Clock {
+ public:
+  TimePoint now() const override {
+    if (armed_ && --left_ == 0) throw std::bad_alloc();
+    return clock_.now();
+  }
+  void Throw(int n) {
+    armed_ = true;
+    left_ = n;
+  }
+  bool has_thrown() const { return left_ <= 0; }
+
+ private:
+  testing::FakeClock clock_;
+  bool armed_ = false;
+  mutable int left_ = 1;
+};
+
+class SchedulerExceptionsTest : public SchedulerTest {
+ protected:
+  void MakeThrowing(const SchedulerOptions& options) {
+    auto made = Scheduler::Make(*engine_, options, log_, &throwing_);
+    ASSERT_TRUE(made.has_value()) << made.error().message;
+    scheduler_ = std::move(made).value();
+  }
+  std::shared_ptr<Answer> CreateSession(const std::string& name, Request document) {
+    auto answer = std::make_shared<Answer>();
+    document.on_event = {};
+    scheduler_->CreateSession(name, std::move(document), [answer](const auto& outcome) {
+      ++answer->n_last;
+      if (const auto* error = std::get_if<RequestError>(&outcome)) answer->error = *error;
+    });
+    return answer;
+  }
+  // Whatever happened before, the scheduler is as a new one.
+  void ExpectServing() {
+    EXPECT_EQ(scheduler_->state().n_running, 0);
+    EXPECT_EQ(scheduler_->state().n_waiting, 0);
+    const auto prompt = Prompt(20, 7);
+    const auto answer = Submit(MakeRequest(prompt, 4));
+    RunAll();
+    ASSERT_FALSE(answer->error) << answer->error->message;
+    EXPECT_EQ(answer->tokens(), Alone(prompt, 4));
+  }
+  // Requests of every kind, each of which ends, wherever the n-th look at the clock throws.
+  // False: nothing was thrown.
+  bool RunWithThrow(int n, const SessionOptions& defaults) {
+    SchedulerOptions options = Options();
+    options.defaults.compression = defaults.compression;
+    MakeThrowing(options);
+    std::vector<std::shared_ptr<Answer>> answers;
+    answers.push_back(CreateSession("there", MakeRequest(Prompt(30, 1), 0)));
+    RunAll();
+    answers.push_back(CreateSession("new", MakeRequest(Prompt(90, 2), 0)));
+    Request named = MakeRequest(Prompt(5, 3), 6);
+    named.session = "there";
+    answers.push_back(Submit(std::move(named)));
+    Request replacing = MakeRequest(Prompt(40, 4), 3);
+    replacing.replaces = "other";
+    answers.push_back(Submit(std::move(replacing)));
+    Request choices = MakeRequest(Prompt(130, 5), 5);
+    choices.n = 2;
+    answers.push_back(Submit(std::move(choices)));
+    throwing_.Throw(n);
+    RunAll();
+    const bool thrown = throwing_.has_thrown();
+    throwing_.Throw(1 << 30);
+    for (const auto& answer : answers) EXPECT_TRUE(answer->done());
+    ExpectServing();
+    // No name is left claimed: each can be deleted, or is not there.
+    for (const char* name : {"there", "new", "other"}) {
+      scheduler_->DeleteSession(name, [&](const auto& outcome) {
+        const auto* error = std::get_if<RequestError>(&outcome);
+        EXPECT_TRUE(error == nullptr || error->kind == ErrorKind::kNotFound) << error->message;
+      });
+    }
+    RunAll();
+    EXPECT_TRUE(scheduler_->state().running.empty());
+    return thrown;
+  }
+
+  ThrowingClock throwing_;
+};
+
+TEST_F(SchedulerExceptionsTest, AllRequestsEndAndTheNextOnesAreServed) {
+  int n = 1;
+  while (RunWithThrow(n, {})) {
+    ASSERT_FALSE(HasFailure()) << "thrown at look " << n;
+    ++n;
+  }
+  EXPECT_GT(n, 20);
+}
+
+TEST_F(SchedulerExceptionsTest, SoDoThoseThatEvict) {
+  const SessionOptions compressed = Compressed("h2o", 24);
+  int n = 1;
+  while (RunWithThrow(n, compressed)) {
+    ASSERT_FALSE(HasFailure()) << "thrown at look " << n;
+    ++n;
+  }
+  EXPECT_GT(n, 20);
+}
+
+TEST_F(SchedulerExceptionsTest, AStepThatThrowsLeavesSessionsAsTheyWere) {
+  bool throws = false;
+  SchedulerOptions options = Options();
+  options.defaults.on_projections = [&throws](const attention::Projections&) {
+    if (throws) throw std::bad_alloc();
+  };
+  Make(options);
+  const auto document = Prompt(30, 1);
+  CreateSession("there", MakeRequest(document, 0));
+  RunAll();
+  const auto ask = [&] {
+    Request named = MakeRequest(Prompt(5, 3), 6);
+    named.session = "there";
+    return Submit(std::move(named));
+  };
+  // In the prompt, and in a decode step.
+  for (const size_t n_tokens : {0, 2}) {
+    const auto failed = ask();
+    if (n_tokens > 0) RunUntil([&] { return failed->tokens().size() >= n_tokens; });
+    throws = true;
+    RunAll();
+    throws = false;
+    ASSERT_TRUE(failed->error.has_value());
+    EXPECT_EQ(failed->error->kind, ErrorKind::kInternal);
+  }
+  const auto answer = ask();
+  RunAll();
+  std::vector<TokenId> text = document;
+  for (const TokenId token : Prompt(5, 3)) text.push_back(token);
+  ASSERT_FALSE(answer->error) << answer->error->message;
+  EXPECT_EQ(answer->n_prompt, 35);
+  EXPECT_EQ(answer->tokens(), Alone(text, 6));
+}
+
+TEST_F(SchedulerExceptionsTest, AReceiverThatThrowsEndsItsRequestOnly) {
+  Make(Options());
+  Request throwing = MakeRequest(Prompt(20, 1), 50);
+  int n_events = 0;
+  throwing.on_event = [&](const Event&) {
+    ++n_events;
+    throw std::bad_alloc();
+  };
+  scheduler_->Submit(std::move(throwing));
+  const auto prompt = Prompt(30, 2);
+  const auto other = Submit(MakeRequest(prompt, 8));
+  RunAll();
+  EXPECT_EQ(other->tokens(), Alone(prompt, 8));
+  EXPECT_LT(n_events, 10);
+  EXPECT_EQ(scheduler_->state().n_cancelled, 1);
+}
+
+}  // namespace
+}  // namespace winnow::runtime

@@ -1,0 +1,36 @@
+#include "runtime/scheduler/scheduler_job.h"
+
+#include <exception>
+#include <utility>
+
+namespace winnow::runtime {
+
+Job::~Job() {
+  if (!is_queued) return;
+  claim.Release(!creates);
+  try {
+    const RequestError error = {ErrorKind::kInternal, "the request cannot go on"};
+    const Event failed = {.kind = Event::Kind::kFailed, .error = error};
+    End(&error, {&failed, 1});
+  } catch (const std::exception&) {  // not even memory for the message
+  }
+}
+
+void Job::Tell(const Event& event) const {
+  try {
+    if (request.on_event) request.on_event(event);
+  } catch (const std::exception&) {
+    ticket->cancelled.store(true, std::memory_order_relaxed);
+  }
+}
+
+void Job::End(const RequestError* error, std::span<const Event> last) {
+  is_queued = false;
+  for (const Event& event : last) Tell(event);
+  try {
+    if (on_end) on_end(error);
+  } catch (const std::exception&) {  // nobody is left to be told
+  }
+}
+
+}  // namespace winnow::runtime
