@@ -1,7 +1,7 @@
-// AdaKV (arXiv:2407.11550): SnapKV whose heads share the budget of their layer: each keeps its best
-// entries up to a reserved share, for the rest they compete by score.
-// The authors' code blends the heads' counts with the uniform budget instead (form=blend); there,
-// too, the budget is used exactly, where rounding would miss it.
+// AdaKV (arXiv:2407.11550): SnapKV whose heads share the budget of their layer. Each head keeps its
+// best entries up to a reserved share; the heads compete by score for the rest.
+// The authors' code blends the heads' counts with the uniform budget instead (form=blend). Unlike
+// that code, form=blend uses the budget exactly: its rounding can miss it.
 #include "compression/budget/budget.h"
 #include "compression/methods/methods.h"
 #include "compression/score/score.h"
@@ -11,7 +11,7 @@ namespace winnow::compression::methods {
 namespace {
 
 struct AdaKvConfig {
-  score::WindowConfig score;  // window 32, maximum over 7
+  score::WindowConfig score;  // window 32, max pooling over 7
   budget::CompetingConfig budget;
 };
 

@@ -38,12 +38,12 @@ TEST(AdaKvTest, ReservedEntriesAreKeptAgainstBetterHeads) {
   Harness h(Make(methods::AdaKv(), "window=2,pool=none,alpha=0.5"),
             {.n_q_heads = 2, .n_kv_heads = 2, .budget = 8});
   h.Prefill(20, weights);
-  EXPECT_EQ(h.Kept(0, 0).size(), 6u + 6 / 2 + 2);  // its 3, and 6 in competition
+  EXPECT_EQ(h.Kept(0, 0).size(), 6u + 6 / 2 + 2);  // 6 won, 3 reserved, the window
   EXPECT_EQ(h.Kept(0, 1), (Positions{15, 16, 17, 18, 19}));
 }
 
-// Of the six best of both heads, the first has five: 0.66 * 5 + 1 = 4.3 and 0.66 * 1 + 1 = 1.66, of
-// which rounding makes 4 and 2.
+// The six best of both heads include five of the first head: 0.66 * 5 + 1 = 4.3 and 0.66 * 1 + 1 =
+// 1.66, which are rounded to 4 and 2.
 TEST(AdaKvTest, AuthorsFormBlendsCounts) {
   const Weights weights = [](const Cell& cell) {
     const std::vector<double> rows[] = {{.9, .8, .7, .6, .55, .05, 0},
@@ -62,7 +62,7 @@ TEST(AdaKvTest, AuthorsFormBlendsCounts) {
   EXPECT_EQ(sizes("alpha=1,form=blend"), std::pair(size_t{3}, size_t{3}));
 }
 
-// The best two hold 0.9 of what the second head gives, 0.4 of the first head's.
+// The best two entries hold 0.9 of the second head's weights and 0.4 of the first head's.
 TEST(AdaKvTest, ConcentratedHeadsWeighMore) {
   const Weights weights = [](const Cell& cell) {
     const std::vector<double> rows[] = {{.20, .20, .20, .20, .20, 0}, {.45, .45, .10, 0, 0, 0}};
@@ -79,7 +79,7 @@ TEST(AdaKvTest, ConcentratedHeadsWeighMore) {
   EXPECT_EQ(kept(",by_mass=true"), std::pair(Positions({4, 5}), Positions({0, 1, 2, 5})));
 }
 
-// Sizes are as told, whatever the scores; and what is kept is the best of each head.
+// The sizes add up to the layer's budget whatever the scores, and each head keeps its best entries.
 TEST(AdaKvTest, UsesTheBudgetOfTheLayerExactly) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const int64_t n = 30 + static_cast<int64_t>(seed % 17);

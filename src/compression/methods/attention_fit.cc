@@ -13,7 +13,7 @@ using kernels::Backend;
 
 namespace {
 
-// Adds the products of the rows with themselves to the upper half of `square`, tile by tile.
+// Adds the sum over `rows` of row^T row to the upper triangle of `square`, tile by tile.
 void AddSquare(Backend& backend, const Numbers& from, Rows rows, Numbers& square) {
   constexpr size_t kTileRows = 32, kTileCols = 256, kRowsAtOnce = 8;
   const size_t n = square.cols, n_across = (n + kTileCols - 1) / kTileCols;
@@ -40,11 +40,11 @@ void Regularise(Numbers& s) {
   for (size_t i = 0; i < n; ++i) s[i][i] += add;
 }
 
-constexpr size_t kColumns = 16;  // of right sides, that a thread takes at once
+constexpr size_t kColumns = 16;  // right-hand sides per task
 
-// kept x
+// kept * x
 std::vector<double> Multiply(Backend& backend, const Numbers& kept, std::span<const double> x) {
-  constexpr size_t kRows = 8;  // that do not wait for each other's sums
+  constexpr size_t kRows = 8;  // independent sums, so that none waits for another
   std::vector<double> out(kept.rows());
   ForEachPart(backend, 0, out.size(), kRows, [&](size_t begin, size_t end) {
     std::array<double, kRows> sums = {};
@@ -56,7 +56,7 @@ std::vector<double> Multiply(Backend& backend, const Numbers& kept, std::span<co
   return out;
 }
 
-// kept^T v
+// kept^T * v
 std::vector<double> MultiplyBack(Backend& backend, const Numbers& kept, std::span<const double> v) {
   std::vector<double> out(kept.cols);
   ForEachPart(backend, 0, kept.cols, kPart, [&](size_t begin, size_t end) {
@@ -116,7 +116,7 @@ void LeastSquares::Begin(const Numbers& a, const Numbers& b) {
 }
 
 int64_t LeastSquares::Transpose(Backend& backend, const Numbers& a, int64_t max_work) {
-  constexpr size_t kWork = 4;  // of an element, which is copied to memory far away
+  constexpr size_t kWork = 4;  // per element: each write goes to a distant cache line
   const size_t count = CountWithin(max_work, a.cols * kWork, a.rows() - next_);
   ForEachPart(backend, 0, a.cols, kPart, [&](size_t begin, size_t end) {
     for (size_t col = begin; col < end; ++col) {
@@ -150,7 +150,8 @@ int64_t LeastSquares::Square(Backend& backend, const Numbers& a, const Numbers& 
   return done;
 }
 
-// A panel of rows is made, then its products are subtracted from all rows below.
+// Right-looking blocked Cholesky: factors a panel of rows, then subtracts its products from all
+// rows below.
 int64_t LeastSquares::Factor(Backend& backend, int64_t max_work) {
   constexpr size_t kPanel = 32;
   const size_t n = square_.cols, end = std::min(n, next_ + kPanel);
@@ -184,7 +185,7 @@ int64_t LeastSquares::Factor(Backend& backend, int64_t max_work) {
   return done;
 }
 
-// U^T z = y, z in place of y. Columns of y are independent.
+// Solves U^T z = y in place. The columns of y are independent.
 int64_t LeastSquares::Forward(Backend& backend, int64_t max_work) {
   const size_t n = square_.cols, work = n * y_.cols;
   const size_t end = next_ + CountWithin(max_work, work, n - next_);
@@ -201,7 +202,7 @@ int64_t LeastSquares::Forward(Backend& backend, int64_t max_work) {
   return done;
 }
 
-// U x = z, x in place of z: from the last row to the first.
+// Solves U x = z in place, from the last row to the first.
 int64_t LeastSquares::Back(Backend& backend, int64_t max_work) {
   const size_t n = square_.cols, work = n * y_.cols;
   const size_t end = next_ + CountWithin(max_work, work, n - next_);
@@ -226,7 +227,7 @@ int64_t LeastSquares::Back(Backend& backend, int64_t max_work) {
   return done;
 }
 
-// The smallest solution from the factors of the rows.
+// With fewer rows than columns: the smallest solution is A^T times the solution of A A^T y = B.
 int64_t LeastSquares::Combine(Backend& backend, int64_t max_work) {
   const size_t work = y_.rows() * y_.cols;
   const size_t end = next_ + CountWithin(max_work, work, x_.rows() - next_);

@@ -8,17 +8,18 @@
 #include "compression/methods/attention_numbers.h"
 #include "kernels/ops.h"
 
-// Attention Matching's fits for one KV head, on plain numbers (arXiv:2602.16284), in pieces. Run
-// goes on, on all threads, until it has done `max_work` multiply-adds, and returns how many they
-// were: less than the smallest piece has more. Neither where a piece is cut nor the number of
-// threads changes a bit of what comes out.
+// Attention Matching's fits for one KV head, on plain matrices (arXiv:2602.16284), in pieces. Run
+// works on all threads until it has done at least `max_work` multiply-adds or is done, and returns
+// how many it did. It exceeds `max_work` by less than the smallest piece. Neither the size of the
+// pieces nor the number of threads changes a bit of the result.
 namespace winnow::compression::methods {
 
-// X that makes |A X - B|^2 least, of several the smallest. A's columns, or rows where there are
-// fewer, are made independent by a trace of regularisation, 1e-9 of their mean square.
+// X that minimizes |A X - B|^2; of several solutions the smallest. Regularization keeps the normal
+// equations positive definite: 1e-9 times the mean squared norm of A's columns (of its rows where
+// there are fewer rows than columns) is added to their diagonal.
 //   a [n, k], b [n, m], the same in all calls; solution [k, m]
-// With s the smaller of n and k: n k (s / 2 + m) multiply-adds for the products, s^3 / 6 for
-// Cholesky's factor, s^2 m for what is solved with it. The smallest piece has s (s / 2 + m + 512).
+// With s = min(n, k): n k (s / 2 + m) multiply-adds for the products, s^3 / 6 for the Cholesky
+// factor, s^2 m for the triangular solves. The smallest piece has s (s / 2 + m + 512).
 class LeastSquares {
  public:
   int64_t Run(kernels::Backend& backend, const Numbers& a, const Numbers& b, int64_t max_work);
@@ -42,20 +43,20 @@ class LeastSquares {
 
   Stage stage_ = Stage::kBegin;
   bool wide_ = false;    // fewer rows than columns: the solution is a combination of the rows
-  size_t next_ = 0;      // row of what the stage reads or makes; in kFactor, the first of the panel
-  size_t trailing_ = 0;  // in kFactor: the next row below the panel; 0: the panel is to be made
+  size_t next_ = 0;      // next row that the stage reads or writes; in kFactor, the panel's first
+  size_t trailing_ = 0;  // in kFactor: next row below the panel; 0: the panel is not factored
   Numbers transposed_;   // of a, where wide_
-  Numbers square_;       // the upper half; from kFactor on Cholesky's U, with U^T U = square
-  Numbers y_;            // right sides, in whose place the solution of `square` comes
+  Numbers square_;       // upper triangle; from kFactor on Cholesky's U, with U^T U = square
+  Numbers y_;            // right-hand sides, overwritten by the solution of the square system
   Numbers x_;
 };
 
-// Factors of the kept entries' weights that give every row the mass of all entries: least squares
-// within [low, high], by the clamped solution without bounds and `steps` steps of projected
-// gradient descent.
+// Factors on the kept entries' weights that give every row the mass of all entries: least squares
+// within [low, high]. Starts from the unbounded solution, clamped, and takes `steps` steps of
+// projected gradient descent.
 //   kept  [row, kept entry] exp(logit - row's largest)
 //   mass  [row], the sum over all entries
-// Both the same in all calls. The smallest piece has 2 rows * entries.
+// Both must be the same in all calls. The smallest piece has 2 rows * entries.
 class FactorFit {
  public:
   FactorFit(double low, double high, int steps) : low_(low), high_(high), n_steps_(steps) {}
@@ -76,9 +77,9 @@ class FactorFit {
   Numbers target_;
   LeastSquares solve_;
   std::vector<double> factors_;
-  std::vector<double> vector_;  // [kept entry], of the largest singular value
-  double square_ = 0;           // that value's square
-  int n_done_ = 0;              // iterations, then steps
+  std::vector<double> vector_;  // [kept entry], singular vector of the largest singular value
+  double square_ = 0;           // square of that singular value
+  int n_done_ = 0;              // power iterations, then descent steps
 };
 
 }  // namespace winnow::compression::methods

@@ -32,7 +32,7 @@ Numbers Product(const Numbers& a, const Numbers& b) {
   return out;
 }
 
-// In one piece.
+// Solves in one piece.
 Numbers Solution(const Numbers& a, const Numbers& b) {
   const auto backend = kernels::MakeReferenceBackend();
   LeastSquares fit;
@@ -50,7 +50,7 @@ std::vector<double> Factors(const Numbers& kept, const std::vector<double>& mass
   return fit.factors();
 }
 
-// What is left is at right angles to every column.
+// The residual is orthogonal to every column.
 TEST(AttentionFitTest, LeastSquaresLeavesNothingThatAColumnCouldTake) {
   const Numbers a = Random(1, 20, 6), b = Random(2, 20, 3);
   Numbers rest = Product(a, Solution(a, b));
@@ -64,8 +64,8 @@ TEST(AttentionFitTest, LeastSquaresLeavesNothingThatAColumnCouldTake) {
   }
 }
 
-// With fewer equations than unknowns all of them hold, and nothing is added that none of them asks
-// for: the solution is a combination of the rows.
+// With fewer equations than unknowns all equations hold, and the solution is the smallest one: a
+// combination of the rows.
 TEST(AttentionFitTest, LeastSquaresTakesTheSmallestOfManySolutions) {
   const Numbers a = Random(3, 4, 9), b = Random(4, 4, 2);
   const Numbers x = Solution(a, b);
@@ -102,8 +102,8 @@ TEST(AttentionFitTest, FactorsFindTheMassWithinTheirBounds) {
   const std::vector<double> found = Factors(kept, mass, 0.1, 10, 2);
   for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(found[i], within[i], 1e-6);
 
-  // One factor would have to be 3: at the bound, the others make up for it. More steps come closer
-  // to what a search over a grid finds.
+  // The unbounded solution has a factor of 3, above the bound of 2: it is clamped and the other
+  // factors compensate. With more steps the loss falls to that of a grid search.
   const std::vector<double> clamped = Factors(kept, mass, 0.1, 2, 0);
   const std::vector<double> some = Factors(kept, mass, 0.1, 2, 2);
   const std::vector<double> many = Factors(kept, mass, 0.1, 2, 3000);

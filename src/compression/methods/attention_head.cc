@@ -11,11 +11,11 @@
 namespace winnow::compression::methods {
 namespace {
 
-// In multiply-adds of doubles, of which one takes as long as several of floats.
+// Work is counted in multiply-adds of doubles: one takes as long as several of floats.
 constexpr size_t kFloatsPerWork = 8;
 constexpr size_t kExpWork = 8;
 
-// Rows that a thread takes at once: two tiles of Backend::Multiply.
+// Rows per task: two tiles of Backend::Multiply.
 constexpr size_t kRows = 12;
 
 double Sum(std::span<const float> x) {
@@ -74,7 +74,7 @@ int64_t HeadFit::Run(kernels::Backend& backend, int64_t max_work) {
   return done;
 }
 
-// scale * query . key of some rows for all entries there are keys of: out [row, entry].
+// scale * query . key of some rows with all keys in head_: out [row, entry].
 void HeadFit::Logits(const kernels::Backend& backend, Rows rows, std::span<float> out) const {
   const size_t dim = head_.key_dim, n_rows = rows.end - rows.begin, n = out.size() / n_rows;
   std::vector<float> queries(n_rows * dim);
@@ -88,15 +88,15 @@ void HeadFit::Logits(const kernels::Backend& backend, Rows rows, std::span<float
                     .out = {out.data(), height, width, width}});
 }
 
-// exp(logit - max), times e^bias, in place of the logits.
+// exp(logit - max) * e^bias, in place of the logits.
 void HeadFit::Exponentials(const kernels::Backend& backend, float max,
                            std::span<float> logits) const {
   backend.ExpBelow(logits, max);
   for (size_t i = 0; i < head_.factors.size(); ++i) logits[i] *= head_.factors[i];
 }
 
-// Outputs of some rows over all entries. Floats are summed over few entries at a time: what is
-// lost by rounding comes back many times as large in the values that are fitted.
+// Outputs of some rows over all entries. Only few entries at a time are summed in floats: fitting
+// the values amplifies the rounding error many times.
 void HeadFit::AddOutputs(const kernels::Backend& backend, Rows rows,
                          std::span<const float> weights) {
   constexpr size_t kAtOnce = 256;
@@ -117,8 +117,7 @@ void HeadFit::AddOutputs(const kernels::Backend& backend, Rows rows,
   }
 }
 
-// Rows' weights for all entries are not kept: that would be as many numbers as queries times
-// entries.
+// The rows' weights for all entries are not stored: that would take queries * entries numbers.
 int64_t HeadFit::Weigh(kernels::Backend& backend, int64_t max_work) {
   const size_t n = head_.n_entries;
   const size_t work = n * ((head_.key_dim + head_.value_dim) / kFloatsPerWork + kExpWork);
@@ -156,7 +155,7 @@ int64_t HeadFit::Weigh(kernels::Backend& backend, int64_t max_work) {
 void HeadFit::Choose() {
   std::vector<int32_t> ranks(head_.n_entries);
   std::iota(ranks.begin(), ranks.end(), 0);
-  // What is protected comes first, the newest as ever.
+  // Protected entries, the newest, come first.
   const auto n_protected = static_cast<ptrdiff_t>(head_.n_protected);
   std::rotate(ranks.begin(), ranks.end() - n_protected, ranks.end());
   std::sort(ranks.begin() + n_protected, ranks.end(), BestFirst{square_});
@@ -169,7 +168,7 @@ void HeadFit::Choose() {
   Enter(fits ? Stage::kWeighKept : Stage::kDone);
 }
 
-// Only the entries that stay are needed from here on.
+// Later stages need only the kept entries.
 void HeadFit::DropEvicted() {
   std::vector<float> keys, factors;
   for (size_t d = 0; d < head_.key_dim; ++d) {

@@ -31,7 +31,7 @@ HeadToFit Head(size_t n_kept) {
   return head;
 }
 
-// Multiply-adds of the smallest piece of any stage.
+// Multiply-adds of the largest indivisible piece of any stage.
 int64_t Smallest(size_t n_kept) {
   const size_t fewer = std::min(n_kept, kRows);
   return static_cast<int64_t>(
@@ -64,7 +64,7 @@ Pieces Fit(kernels::Backend& backend, size_t n_kept, const HeadFitOptions& optio
   return pieces;
 }
 
-// Fewer and more entries kept than there are rows, and more than a panel of Cholesky's factor.
+// n_kept covers fewer and more entries than rows, and more than one panel of the Cholesky factor.
 TEST(AttentionHeadTest, PiecesOfAnySizeGiveTheSameBits) {
   const auto backend = kernels::MakeReferenceBackend();
   for (const size_t n_kept : {11, 40, 300}) {
@@ -99,7 +99,7 @@ TEST(AttentionHeadTest, AnyNumberOfThreadsGivesTheSameBits) {
   }
 }
 
-// Without references the newest stay, as they are.
+// Without reference queries the newest entries stay, unchanged.
 TEST(AttentionHeadTest, WithoutQueriesTheNewestStay) {
   const auto backend = kernels::MakeReferenceBackend();
   HeadToFit head = Head(5);

@@ -1,13 +1,15 @@
-// Attention Matching (arXiv:2602.16284): fewer entries that act like all. With reference queries
-// from a replay of the prompt, for every KV head on its own:
+// Attention Matching (arXiv:2602.16284): a smaller cache whose attention matches that of the full
+// one. With reference queries from a replay of the prompt, for every KV head separately:
 //   keys    the `budget` entries with the largest root mean square of their weights
-//   biases  b, so that sum of exp(logit + b) over these is the sum of exp(logit) over all, for all
-//           reference queries: least squares for exp(b) within [e^-3, e^3]
-//   values  so that the output over these is the output over all: least squares
-// Read from its code (highest attention keys by root mean square, two steps of gradient descent).
-// Differs: the reference queries of every layer are those of the full cache, not of a cache whose
-// earlier layers are compacted already; the budget is the same for all heads, where the paper's
-// experiments bring sizes for every model. No question of its own is made up (self-study).
+//   biases  b, so that the sum of exp(logit + b) over these is the sum of exp(logit) over all
+//           entries, for all reference queries: least squares for exp(b) within [e^-3, e^3]
+//   values  so that the output over these is the output over all entries: least squares
+// Follows the authors' code (highest attention keys by root mean square, two steps of gradient
+// descent).
+// Differs: the reference queries of every layer come from the full cache, not from a cache whose
+// earlier layers are already compacted; the budget is the same for all heads, where the paper's
+// experiments use sizes determined per model. The paper's self-study (generated questions) is left
+// out.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -25,7 +27,7 @@ namespace winnow::compression::methods {
 namespace {
 
 struct AttentionMatchingConfig {
-  int queries = 512;  // ours; the paper's runs take more
+  int queries = 512;  // ours; the paper uses more
   double bound = 3;   // [code]
   int steps = 2;      // [code]
   bool biases = true;
@@ -44,13 +46,13 @@ void Visit(AttentionMatchingConfig& c, Visitor& v) {
 
 struct References final : CopiedMemory<References> {
   std::vector<std::vector<float>> queries;  // [layer][row, q_head, dim]
-  float scale = 0;                          // of a query's product with a key
-  int next_head = 0;                        // of all layers', the first not decided about
-  std::optional<HeadFit> fit;               // of that head, once it has begun
+  float scale = 0;                          // attention's scale, of query . key
+  int next_head = 0;           // index over all layers' KV heads: the next head to decide
+  std::optional<HeadFit> fit;  // of next_head, once it has begun
 };
 
-// Multiply-adds of a piece: 10 to 20 ms. On busy cores threads wait long for each other, several
-// times a piece.
+// Multiply-adds per piece: 10 to 20 ms. Threads synchronize several times per piece, and on busy
+// cores each of these waits takes long.
 constexpr int64_t kPieceWork = int64_t{1} << 26;
 
 class AttentionMatchingMethod final : public Method {
@@ -94,7 +96,7 @@ class AttentionMatchingMethod final : public Method {
 
   void DecideAll(const LayerCall& call, PlanList& plans) const override {
     if (call.n_seen <= call.budget) return;
-    // Where there was no room for a replay there is no reference: the newest entries stay.
+    // Where there was no room for a replay there are no reference queries: the newest entries stay.
     auto& references = static_cast<References&>(*call.memory);
     references.queries.resize(static_cast<size_t>(call.n_layers));
     const int n_heads = call.n_layers * call.n_kv_heads();
@@ -115,7 +117,7 @@ class AttentionMatchingMethod final : public Method {
   }
 
  private:
-  // What the fit of a head needs of the cache.
+  // Copies what the fit of a head needs from the cache.
   HeadToFit Read(const LayerCall& call, int kv_head, const References& references) const {
     const cache::CacheShape& shape = call.cache.config().shape;
     const std::span<const Slot> order = call.order(kv_head);
@@ -138,7 +140,7 @@ class AttentionMatchingMethod final : public Method {
     });
     call.backend.ReadRows(call.cache.values(call.layer, kv_head), order, to.values);
     if (c_.biases) {
-      // Entries of prompts before may have some.
+      // Entries of earlier prompts may have biases already.
       const std::span<const Half> biases = call.half_column(kv_head, 0);
       for (const Slot slot : order) {
         to.factors.push_back(std::exp(float{biases[static_cast<size_t>(slot)]}));

@@ -19,7 +19,7 @@ using Positions = std::vector<Position>;
 constexpr int kDim = 4, kGroup = 2, kHeads = 2;
 constexpr Position kN = 40;
 constexpr size_t kBudget = 10;
-constexpr int64_t kRows = 60;  // of the replay
+constexpr int64_t kRows = 60;  // tokens of the replay
 
 std::vector<float> Key(int, int head, Position p) {
   return testing::RandomVector({1, head, p}, kDim);
@@ -40,7 +40,7 @@ double Weight(int head, Position query, Position key) {
   return std::exp(dot);
 }
 
-// The reference rows: queries of the replay, whose tokens stand behind the prompt.
+// A reference row: a query of the replay, whose tokens follow the prompt.
 struct Row {
   int head;
   Position query;
@@ -74,8 +74,8 @@ Positions LargestSquares(int kv_head) {
   return kept;
 }
 
-// How far mass (in weights of the row's largest entry) and output over the stored entries are from
-// those over all, over the reference rows.
+// Squared differences, summed over the reference rows, between attention over the stored entries
+// and over all: of the mass (relative to the row's largest weight) and of the output.
 struct Errors {
   double mass = 0, output = 0;
 };
@@ -140,7 +140,7 @@ TEST(AttentionMatchingTest, KeepsTheLargestSquaresAndActsLikeAll) {
   }
 }
 
-// A prompt within the budget has no replay and keeps its values.
+// A prompt within the budget is not replayed and keeps its values.
 TEST(AttentionMatchingTest, APromptThatFitsIsUntouched) {
   Harness h(Make(methods::AttentionMatching()), {.dim = kDim, .budget = 50});
   h.SetValues(Value);

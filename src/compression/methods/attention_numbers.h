@@ -30,8 +30,8 @@ struct Rows {
   size_t begin = 0, end = 0;
 };
 
-// to[j] += factor(row) * from[row][first_col + j] for one row after another, so that sums keep
-// their order. Several rows at a time: a sum is loaded and stored once for all of them.
+// to[j] += factor(row) * from[row][first_col + j], row by row in order, so that the sums are
+// reproducible. Takes eight rows at a time: a sum is loaded and stored once for all eight.
 template <class Factor>
 void AddMultiples(std::span<double> to, const Numbers& from, Rows rows, size_t first_col,
                   const Factor& factor) {
@@ -56,7 +56,8 @@ void AddMultiples(std::span<double> to, const Numbers& from, Rows rows, size_t f
   }
 }
 
-// body(begin, end) for the parts of [begin, end) that are `size` long, on all threads.
+// Splits [begin, end) into parts of `size` (the last may be shorter) and runs body(begin, end) for
+// each, on all threads.
 template <class Body>
 void ForEachPart(kernels::Backend& backend, size_t begin, size_t end, size_t size,
                  const Body& body) {
@@ -67,10 +68,10 @@ void ForEachPart(kernels::Backend& backend, size_t begin, size_t end, size_t siz
   });
 }
 
-// Entries that a thread takes at once.
+// Entries per task.
 constexpr size_t kPart = 256;
 
-// How many things of `work` each fit into max_work: one at least, at most n.
+// How many items of `work` each fit into max_work, at least 1 and at most n.
 inline size_t CountWithin(int64_t max_work, size_t work, size_t n) {
   const auto count = static_cast<size_t>(max_work) / (work == 0 ? 1 : work);
   return count < 1 ? 1 : count < n ? count : n;

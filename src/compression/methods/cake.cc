@@ -1,8 +1,9 @@
-// CAKE (arXiv:2503.12491): layers share one budget by preference, high where attention is spread
-// out over the tokens and shifts with the queries. Layers already compressed shrink again as later
-// ones make their claim (cascading).
-// A method of its own rather than parts: a call for one layer makes plans for all before it, and
-// the scores it kept of them must move with their entries. Read from a fork of the authors' code.
+// CAKE (arXiv:2503.12491): layers share one budget by preference, which is high where attention is
+// spread over many tokens and shifts with the queries. Layers that are already compressed shrink
+// again when later layers' preferences become known (cascading).
+// Implements Method rather than combining parts: a call for one layer makes plans for all layers
+// before it, and the scores kept for them must move with their entries. Based on a fork of the
+// authors' code.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -22,7 +23,7 @@ struct CakeConfig {
   int window = 32;     // [code]
   double tau1 = 1.6;   // entropy  [code: Llama-3.1-8B at 1024; others per model and budget]
   double tau2 = 0.4;   // variance  [same]
-  double gamma = 200;  // variance in the score  [ours: not in what could be read]
+  double gamma = 200;  // variance in the score  [ours: not in the code we could read]
   int kernel = 5;      // [code]
 };
 
@@ -37,7 +38,7 @@ void Visit(CakeConfig& c, Visitor& v) {
   v("kernel", c.kernel, "smoothing width (average), odd", Range{1, score::kMaxKernel});
 }
 
-constexpr int kScore = 0;       // column: the indicator e
+constexpr int kScore = 0;       // column: the score of a token, mean + gamma * variance, smoothed
 constexpr int kPreference = 0;  // layer number
 
 class CakeMethod final : public Method {
@@ -46,11 +47,11 @@ class CakeMethod final : public Method {
 
   const Traits& traits() const override { return traits_; }
   Needs needs() const override {
-    // Entropies and variances are those of the query heads.
+    // Entropies and variances are computed per query head.
     return {.prefill = {.last_rows = c_.window, .reduce = kernels::TapSpec::Reduce::kNone},
             .state = {.n_columns = 1, .n_layer_numbers = 1}};
   }
-  // The first layers hold more than their share until the later ones are known.
+  // The first layers hold more than their share until the later layers are known.
   int64_t MaxSlots(int64_t, int64_t n) const override { return n; }
   int64_t TotalSlots(int64_t budget, int64_t n, int n_layers) const override {
     return std::min(budget, n) * n_layers;
@@ -68,7 +69,8 @@ class CakeMethod final : public Method {
                                      std::pow(std::max(0.0, variance), 1 / c_.tau2);
     if (call.n_seen <= call.budget) return;
 
-    // Layers seen so far: in a later chunk all of them, by what they were in the one before.
+    // Layers seen so far. In a later chunk that is all of them: layers after this one count with
+    // their preferences from the chunk before.
     std::vector<double> preferences;
     for (int layer = 0; layer < call.n_layers; ++layer) {
       const double preference = call.layer_number(layer, kPreference);
@@ -83,7 +85,7 @@ class CakeMethod final : public Method {
   }
 
  private:
-  // Scores of one KV head's entries before the window, and its query heads' share of the layer's
+  // Scores one KV head's entries before the window, and adds its query heads' share to the layer's
   // entropy and variance.
   void ScoreHead(const LayerCall& call, int kv_head, int64_t window, double& entropy,
                  double& variance) const {
@@ -116,13 +118,13 @@ class CakeMethod final : public Method {
         scores[i] += (means[i] + c_.gamma * shifts[i]) / call.group();
       }
     }
-    // An average of neighbours is the same before and after the mean over the group.
+    // Averaging over neighbours and over the group commute: smooth once, after the group's mean.
     score::Smooth(score::Pool::kAverage, c_.kernel, call.scratch.numbers, scores);
     const std::span<double> kept = call.column(kv_head, kScore);
     for (size_t i = 0; i < prefix.size(); ++i) kept[static_cast<size_t>(prefix[i])] = scores[i];
   }
 
-  // Brings a layer to `size` entries before the window, by the scores kept of them.
+  // Brings a layer to `size` entries before the window, by the scores stored for them.
   void Shrink(const LayerCall& call, int layer, int64_t window, int64_t size,
               PlanList& plans) const {
     LayerCall other = call;

@@ -26,16 +26,16 @@ std::vector<int64_t> Shares(const std::vector<double>& preferences, int64_t tota
 TEST(ShareTest, ExcessGoesToThoseWithRoom) {
   EXPECT_EQ(Shares({1, 3}, 200, 120), (std::vector<int64_t>{80, 120}));
   EXPECT_EQ(Shares({1, 3}, 200, 150), (std::vector<int64_t>{50, 150}));
-  // 30 over, for two: 15 each. 31 over: the remainder to the first.
+  // 30 over, for two layers: 15 each. 31 over: the first gets the remainder.
   EXPECT_EQ(Shares({1, 1, 2}, 200, 70), (std::vector<int64_t>{65, 65, 70}));
   EXPECT_EQ(Shares({1, 1, 2}, 200, 69), (std::vector<int64_t>{66, 65, 69}));
-  // What overflows may fill others.
+  // The excess of one layer may fill another to its limit.
   EXPECT_EQ(Shares({1, 5, 10}, 160, 60), (std::vector<int64_t>{40, 60, 60}));
   EXPECT_EQ(Shares({1, 5, 10}, 160, 40), (std::vector<int64_t>{40, 40, 40}));
   EXPECT_EQ(Shares({0, 0}, 11, 100), (std::vector<int64_t>{5, 5}));
 }
 
-// Preferences, indicators and the final sizes in plain loops, with all layers known at once.
+// Preferences, scores and final sizes in plain loops, with all layers known at once.
 struct PlainCake {
   int n_layers;
   int64_t n, budget, window;
@@ -107,7 +107,7 @@ struct PlainCake {
   }
 };
 
-// Probabilities whose spread differs from layer to layer.
+// Weights whose variance differs between layers.
 Weights Spread(uint64_t seed, double by_layer) {
   const Weights random = testing::RandomWeights(seed);
   return [random, by_layer](const testing::Cell& cell) {
@@ -115,7 +115,7 @@ Weights Spread(uint64_t seed, double by_layer) {
   };
 }
 
-// Shrinking layer after layer ends where knowing all layers at once would have begun.
+// Shrinking layer after layer gives the same result as knowing all layers at once.
 TEST(CakeTest, CascadeAgreesWithPlainLoops) {
   for (uint64_t seed = 0; seed < 5; ++seed) {
     const PlainCake plain = {.n_layers = 5,
@@ -173,7 +173,7 @@ TEST(CakeTest, KeepsAPromptThatFits) {
 
 TEST(CakeTest, SteadyAttentionSharesEqually) {
   Harness h(Make(methods::Cake(), "window=4,kernel=1"), {.n_layers = 3, .budget = 10});
-  h.Prefill(30, [](const testing::Cell&) { return 0.1; });  // no variance: no preference
+  h.Prefill(30, [](const testing::Cell&) { return 0.1; });  // no variance: preference 0
   for (int layer = 0; layer < 3; ++layer) EXPECT_EQ(h.Kept(layer).size(), 10u);
 }
 

@@ -1,7 +1,7 @@
-// CaM (cache merging, ICML 2024): the first tokens and the newest ones, as in StreamingLLM; the
-// value of a token that leaves is spread over those that follow it, the likelier the more attention
-// it got.
-// Differs from the authors' code: where fewer than `reach` tokens follow, they share the value.
+// CaM (cache merging, ICML 2024): keeps the first and the newest tokens, as StreamingLLM does. The
+// value of an evicted token is spread over the tokens that follow it, with a probability that grows
+// with the attention it received.
+// Differs from the authors' code: where fewer than `reach` tokens follow, these share the value.
 #include <algorithm>
 
 #include "compression/budget/budget.h"
@@ -33,7 +33,7 @@ Result<MethodPtr> Make(const CamConfig& c) {
        .budget = budget::Uniform(),
        .select = select::TopK(),
        .merge = merge::Spread(c.spread),
-       // More sinks than there is room for: all the room (docs/methods/semantics.md#small-budgets).
+       // Sinks beyond the budget are cut to it (docs/methods/semantics.md#small-budgets).
        .protect = [](const Protect& p, const LayerCall& call) -> Protect {
          return {.sinks = std::min(p.sinks, call.budget), .recent = 0};
        },

@@ -29,7 +29,7 @@ TEST(CamTest, AnEvictedValueIsSpreadOverTheNext) {
   Harness h(testing::Make(Cam(), "sinks=1,reach=2,expected=true"), {.budget = 4});
   UseValues(h);
   h.Prefill(4, [](const Cell&) { return 0.0; });
-  // Token 1 leaves: p = .1 / mean(.3, .1) = .5, so a quarter of (2, 1) goes to each of 2 and 3.
+  // Token 1 is evicted: p = .1 / mean(.3, .1) = .5, so 2 and 3 each get a quarter of (2, 1).
   h.Decode({.4, .1, .3, .1, .1});
   EXPECT_EQ(h.Kept(), (Kept{0, 2, 3, 4}));
   EXPECT_EQ(h.Value(0), (std::vector<float>{1, 1}));
@@ -40,7 +40,7 @@ TEST(CamTest, AnEvictedValueIsSpreadOverTheNext) {
     const auto position = static_cast<float>(h.Kept()[static_cast<size_t>(rank)]);
     EXPECT_EQ(h.Key(rank), (std::vector<float>{1, position})) << "keys stay";
   }
-  // Token 2 leaves: accumulated .5 against mean(.2, .2), so p = 1.
+  // Token 2 is evicted: accumulated .5 against mean(.2, .2), so p = 1.
   h.Decode({.4, .2, .1, .1, .2});
   EXPECT_EQ(h.Value(1), (std::vector<float>{4.5f + 1.75f, 1.25f + .625f}));
   EXPECT_EQ(h.Value(2), (std::vector<float>{5 + 1.75f, 1 + .625f}));
@@ -54,7 +54,7 @@ TEST(CamTest, ByTheLastRow) {
   EXPECT_EQ(h.Value(0), (std::vector<float>{2.25f, 1.25f}));
 }
 
-// Where nothing was attended to, nothing is merged; fewer followers than `reach` share the value.
+// An entry without attention is not merged; fewer followers than `reach` share the value.
 TEST(CamTest, Edges) {
   Harness none(testing::Make(Cam(), "sinks=0,expected=true"), {.budget = 2});
   UseValues(none);
@@ -70,7 +70,7 @@ TEST(CamTest, Edges) {
   EXPECT_EQ(few.Value(1), (std::vector<float>{3.5f, 1.5f}));
 }
 
-// All or nothing, the former as often as p says, and the same again for the same seed.
+// Draws merge all or nothing, as often as p says, and the same seed draws the same.
 TEST(CamTest, Draws) {
   const auto merged = [](int seed) {
     Harness h(testing::Make(Cam(), "sinks=0,reach=1,seed=" + std::to_string(seed)),
@@ -99,7 +99,7 @@ TEST(CamTest, Draws) {
   EXPECT_NEAR(n_different, 420, 70);
 }
 
-// The sequence of single evictions, for steps and for prompts that evict many.
+// Plain loops evict one entry at a time, in steps and in prompts that evict many.
 TEST(CamTest, AgreesWithPlainLoops) {
   constexpr int64_t kBudget = 12;
   constexpr size_t kSinks = 2, kReach = 4;

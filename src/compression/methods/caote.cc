@@ -1,11 +1,11 @@
-// CAOTE (arXiv:2504.14051): the entries stay whose loss would change attention's output most. With
-// the scores of another method as weights a that add up to one, o = sum of a_j v_j is the output,
-// and without entry j it would differ by
-//   a_j / (1 - a_j) * |v_j - o|
-// form=errors is the exact sum over the queries and query heads instead, of squares, with each
-// one's own weights (proposed to kvpress as DropKV).
-// Written without the authors' code. Differs from the paper: the scores are those of a KV head, the
-// mean over its query heads; nothing smooths them unless `pool` is given.
+// CAOTE (arXiv:2504.14051): evicts the entries whose loss changes attention's output least. With
+// another method's scores, normalized to weights a that sum to one, the output is o = sum of a_j
+// v_j; without entry j it would differ by
+//  a_j / (1 - a_j) * |v_j - o|
+// form=errors instead sums the squares of this over all queries of the window and query heads, each
+// with its own weights (proposed to kvpress as DropKV).
+// Written without the authors' code. Differs from the paper: scores are per KV head, the mean over
+// its query heads; they are smoothed only if `pool` is given.
 #include <algorithm>
 
 #include <cmath>
@@ -31,7 +31,7 @@ struct CaoteConfig {
   Form form = Form::kScores;
   bool fast = false;
   int window = 32;                        // [SnapKV's]
-  score::Pool pool = score::Pool::kNone;  // ours: weights of entries, not of neighbourhoods
+  score::Pool pool = score::Pool::kNone;  // ours: smoothing would blur single entries
   int kernel = 7;                         // [SnapKV's]
   int sinks = 0;
   CountOrShare recent = 0;
@@ -57,8 +57,8 @@ void Visit(CaoteConfig& c, Visitor& v) {
   v("recent", c.recent, kRecentHelp);
 }
 
-// How far the output moves from an entry's value when the entry goes, in distances of the two. An
-// entry that has all the weight is the output.
+// Change of the output when an entry of this weight is evicted, in units of |value - output|.
+// Infinite for an entry with all the weight: nothing would be left to attend to.
 double Factor(double weight) {
   return weight < 1 ? weight / (1 - weight) : std::numeric_limits<double>::infinity();
 }
@@ -72,7 +72,7 @@ double SquareDistance(std::span<const float> value, std::span<const double> outp
   return sum;
 }
 
-// weights [entry] of all entries of a KV head; out [dim] their mean value so weighted.
+// Weighted sum of the values of a KV head. weights: [entry], of all entries; out: [dim].
 void MeanValue(const LayerCall& call, int kv_head, std::span<const double> weights,
                std::vector<double>& out) {
   const kernels::HeadRows values = call.cache.values(call.layer, kv_head);
@@ -85,7 +85,7 @@ void MeanValue(const LayerCall& call, int kv_head, std::span<const double> weigh
                     });
 }
 
-// By another scorer's scores, which are not negative.
+// Scores by the weights of another scorer, whose scores must not be negative.
 class OutputErrorScorer final : public Scorer {
  public:
   OutputErrorScorer(score::ScorerPtr base, bool fast) : base_(std::move(base)), fast_(fast) {}
@@ -122,7 +122,7 @@ class OutputErrorScorer final : public Scorer {
   bool fast_;
 };
 
-// By every query of the window and each of its heads.
+// Sums squared errors over every query of the window and every query head of the group.
 class QueryErrorScorer final : public Scorer {
  public:
   QueryErrorScorer(int window, bool fast) : window_(window), fast_(fast) {}
@@ -201,7 +201,7 @@ Result<MethodPtr> Make(const CaoteConfig& c) {
   }
   Regions regions = {.sinks = c.sinks, .recent = c.recent};
   if (window) regions.recent = c.window;
-  return Compose({// A window alone shrinks with the budget.
+  return Compose({// A window without sinks shrinks with the budget, so that every budget is enough.
                   .min_budget = window && c.sinks == 0 ? 1 : regions.MinBudget(),
                   .score = MakeScorer(c),
                   .budget = budget::Uniform(),

@@ -16,7 +16,7 @@ using testing::Harness;
 using testing::Make;
 using Positions = std::vector<Position>;
 
-// Equal weights: values far from the output stay, and the output is their mean, (1, 0).
+// With equal weights the output is the mean of the values, (1, 0): values far from it stay.
 TEST(CaoteTest, OfEqualWeightsTheUnusualValueStays) {
   Harness h(Make(methods::Caote(), "base=last"), {.budget = 2});
   h.SetValues([](int, int, Position position) {
@@ -27,7 +27,7 @@ TEST(CaoteTest, OfEqualWeightsTheUnusualValueStays) {
   EXPECT_EQ(h.Kept(), (Positions{1, 2}));
 }
 
-// An entry that is all of the output stays, whatever else there is; one without weight goes.
+// An entry with all the weight stays; entries without weight are evicted.
 TEST(CaoteTest, AllTheWeightStaysAndNoWeightGoes) {
   for (const char* form : {"form=scores,window=1", "form=errors,window=1"}) {
     Harness h(Make(methods::Caote(), form), {.budget = 2});
@@ -46,7 +46,7 @@ std::vector<float> Value(int head, Position position) {
   return testing::RandomVector({head, position}, kDim);
 }
 
-// |o without j - o|, both outputs written out.
+// o without j - o|, computed from both outputs.
 double Change(const Positions& list, const std::vector<double>& weights, int head, size_t without) {
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   double square = 0;
@@ -62,7 +62,7 @@ double Change(const Positions& list, const std::vector<double>& weights, int hea
   return std::sqrt(square);
 }
 
-// The `n_keep` of the first scores.size() entries, and what follows them.
+// The `n_keep` best of the first scores.size() entries, and all entries after those.
 Positions Best(const Positions& list, const std::vector<double>& scores, size_t n_keep) {
   Positions ranks(scores.size());
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -77,15 +77,14 @@ Positions Best(const Positions& list, const std::vector<double>& scores, size_t 
   return kept;
 }
 
-// Prompts by the window's votes: the change of the output when an entry goes, worked out by leaving
-// it out.
+// Prompts with the window's scores: the change of the output is computed by leaving the entry out.
 TEST(CaoteTest, PromptsAgreeWithLeavingEntriesOut) {
   constexpr int64_t kN = 40, kWindow = 6, kBudget = 18;
   Positions list(kN);
   std::iota(list.begin(), list.end(), 0);
   for (uint64_t seed = 0; seed < 4; ++seed) {
     for (const bool errors : {false, true}) {
-      // Rows that add up to one, as attention's.
+      // Rows sum to one, as attention's do.
       const testing::Weights random = testing::RandomWeights(seed);
       const testing::Weights weights = [&](const testing::Cell& cell) {
         double sum = 0;
@@ -101,7 +100,7 @@ TEST(CaoteTest, PromptsAgreeWithLeavingEntriesOut) {
       h.SetValues([](int, int head, Position position) { return Value(head, position); });
       h.Prefill(kN, weights);
       for (int head = 0; head < 2; ++head) {
-        std::vector<std::vector<double>> rows;  // of the window's queries and heads
+        std::vector<std::vector<double>> rows;  // of the window's queries and query heads
         std::vector<double> mean(kN, 0.0);
         for (int q_head = head * kGroup; q_head < (head + 1) * kGroup; ++q_head) {
           for (int64_t query = kN - kWindow; query < kN; ++query) {
@@ -130,7 +129,7 @@ TEST(CaoteTest, PromptsAgreeWithLeavingEntriesOut) {
   }
 }
 
-// Step by step by the newest row, and by FastCAOTE's mean value.
+// Decode steps with the newest row's weights; also with the mean of the values (FastCAOTE).
 TEST(CaoteTest, GenerationAgreesWithPlainLists) {
   for (const bool fast : {false, true}) {
     Harness h(Make(methods::Caote(), fast ? "base=last,fast=true,sinks=2" : "base=last,sinks=2"),

@@ -1,13 +1,14 @@
-// Compactor (arXiv:2507.08143): keys that stand out in the space of all keys, and entries that are
-// attended to in their own neighbourhood, both as deviations from the layer's mean:
-//   score = blend * z(leverage of the keys before RoPE) + z(attention in chunks * |v|)
-// Leverage is x (X'X + 0.01)^-1 x' of the centred keys X, in a random sketch of `sketch` dimensions
-// where keys have more. In chunks of `chunk` entries every query attends to all of its chunk, what
-// follows it included. blend is the share of entries that goes.
-// A method of its own rather than parts: deviations are those of all heads of the layer.
-// Read from its code in kvpress (logits are not divided by the root of the dimension there).
-// Differs: the last chunk is as long as it is, the code fills it with zeros that take part; entries
-// from before the call have no query, and count as average in the second term.
+// Compactor (arXiv:2507.08143): keeps keys that stand out among all keys, and entries that receive
+// attention within their own chunk, both standardized over the layer:
+//  score = blend * z(leverage of the keys before RoPE) + z(attention in chunks * |v|)
+// Leverage is x (X'X + 0.01 I)^-1 x' of the centred keys X, in a random sketch of `sketch`
+// dimensions where keys have more. In a chunk of `chunk` entries every query attends to the whole
+// chunk, later entries included. blend defaults to the share of entries that is evicted.
+// Implements Method rather than combining parts: z standardizes over all heads of the layer.
+// Based on the authors' code in kvpress (which does not divide logits by the square root of the
+// dimension).
+// Differs: the last chunk may be shorter, where the code pads it with zeros that take part; entries
+// from before the call have no query and get the mean (0) as the second term.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -33,7 +34,7 @@ struct CompactorConfig {
   int chunk = 256;    // [code]
   int sketch = 48;    // [code]
   int kernel = 3;     // [code]
-  double blend = -1;  // [code: the share that goes]
+  double blend = -1;  // below 0: the share of entries that is evicted  [code]
 };
 
 template <class Visitor>
@@ -49,7 +50,7 @@ void Visit(CompactorConfig& c, Visitor& v) {
 
 using Vector = std::vector<double>;
 
-// [row][col] of one KV head, row after row.
+// Row-major [row][col], of one KV head.
 struct Rows {
   size_t cols = 0;
   Vector values;
@@ -60,7 +61,7 @@ struct Rows {
   }
 };
 
-// Columns made fewer by a product with random normal numbers, the same for the same seed.
+// Reduces the columns by a product with a Gaussian random matrix that depends only on `seed`.
 Rows Sketch(const Rows& rows, size_t cols, uint64_t seed) {
   if (rows.cols <= cols) return rows;
   Rng rng(seed);
@@ -78,7 +79,8 @@ Rows Sketch(const Rows& rows, size_t cols, uint64_t seed) {
   return out;
 }
 
-// [row] x (X'X + jitter)^-1 x', by the Cholesky factor L of what is inverted: |L^-1 x|^2.
+// [row] x (X'X + jitter I)^-1 x', computed as |L^-1 x|^2 with the Cholesky factor L of X'X + jitter
+// I.
 Vector Leverage(const Rows& rows, double jitter) {
   const size_t d = rows.cols;
   Vector factor(d * d);
@@ -109,7 +111,7 @@ Vector Leverage(const Rows& rows, double jitter) {
   return out;
 }
 
-// Scores as deviations from their mean over all heads.
+// Standardizes the scores over all heads: subtracts the mean, divides by the standard deviation.
 void Normalise(std::vector<Vector>& heads) {
   double n = 0, mean = 0, square = 0;
   for (const Vector& head : heads) {
@@ -157,7 +159,7 @@ class CompactorMethod final : public Method {
     for (int head = 0; head < call.n_kv_heads(); ++head) {
       Vector& scores = leverage[static_cast<size_t>(head)];
       const Vector& second = attended[static_cast<size_t>(head)];
-      // Those that attended are the newest.
+      // `second` covers only the call's own entries, which are the newest.
       for (double& x : scores) x *= blend;
       for (size_t i = 0; i < second.size(); ++i) {
         scores[scores.size() - second.size() + i] += second[i];
@@ -196,8 +198,8 @@ class CompactorMethod final : public Method {
     return Leverage(Sketch(keys, static_cast<size_t>(c_.sketch), seed), 0.01);
   }
 
-  // Of the entries in the region that are the call's own: what they receive in their chunk, the
-  // mean over the query heads, times the norm of the value, smoothed.
+  // For the call's own entries in the region: the attention each receives in its chunk, averaged
+  // over the query heads, times the norm of its value, smoothed over neighbours.
   Vector AttendedSums(const LayerCall& call, int head, const score::RopeAngles& angles) const {
     const Region all = CandidateRegion(call, head);
     const attention::Rows& rows = *call.rows;
@@ -216,7 +218,7 @@ class CompactorMethod final : public Method {
     for (size_t first = 0; first < keys.n(); first += static_cast<size_t>(c_.chunk)) {
       const size_t end = std::min(keys.n(), first + static_cast<size_t>(c_.chunk));
       const size_t n = end - first;
-      // Column after column, so that the sums of many keys are added up side by side.
+      // Column-major, so that the loop over keys vectorizes.
       columns.resize(dim * n);
       for (size_t k = 0; k < n; ++k) {
         for (size_t d = 0; d < dim; ++d) columns[d * n + k] = keys[first + k][d];

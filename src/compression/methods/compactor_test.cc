@@ -33,7 +33,7 @@ std::vector<float> Value(int head, Position position) {
   return testing::RandomVector({2, head, position}, kDim);
 }
 
-// Gauss and Jordan.
+// Gauss-Jordan elimination.
 Matrix Inverse(Matrix m) {
   const size_t n = m.size();
   for (size_t i = 0; i < n; ++i) {
@@ -128,7 +128,7 @@ void Normalise(Matrix& heads) {
 
 TEST(CompactorTest, AgreesWithPlainLoops) {
   constexpr int64_t kBudget = 15;
-  for (const Position n : {28, 31, 45}) {  // whole chunks, and the last one shorter
+  for (const Position n : {28, 31, 45}) {  // with a shorter last chunk, and with whole chunks only
     Harness h(Make(methods::Compactor(), "sinks=2,recent=1,chunk=7"),
               {.n_q_heads = 4, .n_kv_heads = 2, .dim = kDim, .budget = kBudget});
     h.SetAngles(kFrequencies);
@@ -163,8 +163,8 @@ TEST(CompactorTest, AgreesWithPlainLoops) {
   }
 }
 
-// A sketch of all dimensions that are there is none; of fewer it is another order, the same each
-// time.
+// A sketch with as many dimensions as the keys changes nothing. A smaller one changes the
+// selection, in the same way in every run.
 TEST(CompactorTest, TheSketchIsTheSameEachTime) {
   const auto kept = [](const char* spec) {
     Harness h(Make(methods::Compactor(), spec), {.dim = kDim, .budget = 20});

@@ -1,7 +1,9 @@
 // CriticalKV (arXiv:2502.03805), over any score: half of the budget goes to the best scores, the
-// rest to the best of (score + epsilon) times the norm of what the value adds to the residual
-// stream, |W_O v|_1, the mean over the query heads of a group. Scores count as mean weights. Read
-// from its code in kvpress. What a window protects counts for the first half, as there.
+// rest to the best of (score + epsilon) times |W_O v|_1, the norm of what the value adds to the
+// residual stream, averaged over the query heads of the group. Scores that are sums over rows count
+// as means.
+// Based on the authors' code in kvpress. As there, entries protected by the window count towards
+// the first half.
 #include <algorithm>
 #include <numeric>
 #include <span>

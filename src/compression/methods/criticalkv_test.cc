@@ -16,7 +16,8 @@ using testing::Harness;
 using testing::Make;
 using Positions = std::vector<Position>;
 
-// Half of four places to the best scores, 0 and 1, the rest to score times value: 3 and 2.
+// Half of the budget of four goes to the best scores, 0 and 1, the rest to score times value: 3 and
+// 2.
 TEST(CriticalKvTest, HalfByScoreHalfByScoreTimesValue) {
   Harness h(Make(methods::CriticalKv(), "score=last,epsilon=0"), {.budget = 4});
   h.SetValues([](int, int, Position position) {
@@ -25,7 +26,7 @@ TEST(CriticalKvTest, HalfByScoreHalfByScoreTimesValue) {
   });
   h.Prefill(6, testing::LastQuery({0.5, 0.25, 0.1, 0.08, 0.2, 0.1}, 6));
   EXPECT_EQ(h.Kept(), (Positions{0, 1, 2, 3}));
-  // All by score: 0, 1, 4, and of 2 and 5 the newer.
+  // All by score: 0, 1, 4, and the newer of 2 and 5.
   Harness scores(Make(methods::CriticalKv(), "score=last,first=1"), {.budget = 4});
   scores.Prefill(6, testing::LastQuery({0.5, 0.25, 0.1, 0.08, 0.2, 0.1}, 6));
   EXPECT_EQ(scores.Kept(), (Positions{0, 1, 4, 5}));
@@ -41,7 +42,7 @@ std::vector<float> Projection(int q_head) {
   return testing::RandomVector({9, q_head}, kModelDim * kDim);
 }
 
-// Mean over the group of the sum of |W_O v|'s components.
+// W_O v|_1, averaged over the group.
 double Norm(int kv_head, Position position) {
   double norm = 0;
   for (int head = 2 * kv_head; head < 2 * kv_head + 2; ++head) {

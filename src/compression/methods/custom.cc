@@ -1,6 +1,6 @@
-// A free composition of the parts, each by its name, with its parameters in parentheses:
-//   custom:score=window(32,pool=none),budget=pyramid(20),select=rounds(rounds=1/4),recent=64
-// A new part is a line in one of the lists below.
+// Combines parts freely, each given by its name, with its parameters in parentheses:
+//  custom:score=window(32,pool=none),budget=pyramid(20),select=rounds(rounds=1/4),recent=64
+// A new part needs one line in one of the lists below.
 #include <algorithm>
 
 #include <functional>
@@ -65,7 +65,7 @@ Result<score::ScorerPtr> Window(const score::WindowConfig& c) {
   return score::Window(c);
 }
 
-// Whole blocks by their mean score: one round over all of them.
+// Selects whole blocks by their mean score: one round over all of them.
 struct BlocksConfig {
   int block = 32;
 };
@@ -81,7 +81,7 @@ select::SelectorPtr Blocks(const BlocksConfig& c) {
 
 merge::MergerPtr Drop() { return nullptr; }
 
-// Into the nearest, by its running mean of similarities.
+// Merges into the nearest entry; the threshold is an exponential moving average of similarities.
 struct EmaConfig {
   double beta = 0.5;
 };
@@ -144,7 +144,7 @@ Choices ListNames(const std::vector<Listed<Ptr>>& list) {
   return names;
 }
 
-// Error: no such part (says which there are), or its parameters are wrong.
+// Errors: no such part (the message lists the parts), or wrong parameters.
 template <class Ptr>
 Result<Ptr> MakePart(std::string_view kind, const std::string& text,
                      const std::vector<Listed<Ptr>>& list, std::string_view method = "custom") {
@@ -188,7 +188,7 @@ void Visit(CustomConfig& c, Visitor& v) {
     Range{-1, 1 << 20});
 }
 
-// Error: parts that cannot work together.
+// Error: the parts cannot work together.
 Result<void> CheckParts(const CustomConfig& c, const Composition& parts) {
   kernels::TapSpec prefill, decode;
   std::vector<Needs> needs = {parts.score->needs(), parts.budget->needs(), parts.select->needs()};
@@ -226,7 +226,7 @@ Result<MethodPtr> Make(const CustomConfig& c) {
   if (window) parts.protect = WindowWithin;
   parts.when = c.when;
   parts.storage = {.positions = c.positions};
-  // A window alone shrinks with the budget.
+  // A window without sinks shrinks with the budget, so that every budget is enough.
   parts.min_budget = window && c.sinks == 0 ? 1 : parts.protected_entries.MinBudget();
   return Compose(std::move(parts));
 }

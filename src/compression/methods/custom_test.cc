@@ -16,7 +16,7 @@ using testing::Make;
 constexpr HarnessConfig kShape = {
     .n_layers = 3, .n_q_heads = 4, .n_kv_heads = 2, .dim = 4, .budget = 24};
 
-// The two methods keep the same through a prompt and a stream.
+// Both methods make the same plans for a prompt and 30 decode steps.
 void ExpectSame(const MethodPtr& custom, const MethodPtr& method) {
   EXPECT_EQ(custom->traits().storage.positions, method->traits().storage.positions);
   EXPECT_EQ(custom->traits().decisions.evicts_in_decode,
@@ -58,7 +58,7 @@ TEST(CustomTest, MakesTheMethodsOfTheList) {
   ExpectSame(Make(methods::Custom(), "score=key_norm,when=step"), Make(methods::KNorm()));
 }
 
-// Parts that read attention in different ways get what they ask for.
+// Parts that read attention in different ways each get the taps that they asked for.
 TEST(CustomTest, PartsOfDifferentMethodsWorkTogether) {
   for (const char* parameters :
        {"score=window(8),budget=norm(0.2),sinks=2", "score=window(8,reduce=max),budget=norm(0.2)",

@@ -1,12 +1,12 @@
-// D2O (arXiv:2406.13035): layers whose attention is dense get more room; what is evicted flows into
-// the most similar entry that stays, if it is similar enough.
-// No composition of parts: how many entries are recent follows from a layer's own budget, and the
-// `softmax` policy compresses all layers after the last one. Scores, selection and merging are
-// those of H2O and merge::Nearest.
+// D2O (arXiv:2406.13035): layers with dense attention get a larger cache; an evicted entry is
+// merged into the most similar kept entry if it is similar enough.
+// Implements Method rather than combining parts: the number of recent entries depends on the
+// layer's own budget, and layer_policy=softmax compresses all layers after the last one. Scores,
+// selection and merging are those of H2O and merge::Nearest.
 // Differs from the authors' code: the prompt is compressed after prefill, not in the first decode
-// step; decisions and thresholds are those of each KV head (the mean over its query heads;
-// heads=query for those of each query head); weights of merges are Eq. 11's with the sum left out
-// of the numerator, so that they add up to one.
+// step; decisions and thresholds are per KV head (the mean over its query heads; heads=query: per
+// query head); merge weights are those of Eq. 11 without the sum in the numerator, so that they add
+// up to one.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -27,17 +27,17 @@ struct D2oConfig {
   double gate = 100;  // g: variance of the column sums above which attention is sparse  [paper]
   enum class GateScale { kNone, kLength };
   GateScale gate_scale = GateScale::kNone;  // [paper; length: docs/methods/semantics.md#d2o]
-  double alpha = 2;    // room of dense layers, as a multiple of the budget  [paper: 2 to 4]
-  bool total = false;  // layers together have as many times the budget as there are  [same]
+  double alpha = 2;    // cache of dense layers, as a multiple of the budget  [paper: 2 to 4]
+  bool total = false;  // true: all layers together hold n_layers * budget  [same]
   int sinks = 4;       // T  [paper]
-  // N : M, important to recent  [paper]. Where important is 0, or recent a share, the newest
-  // entries are as many as `recent` says, as in other methods  [TreeKV protocol: a share of 0.5].
+  // N : M, important to recent  [paper]. Where important is 0 or recent is a share, `recent` alone
+  // sets the number of newest entries, as in other methods  [TreeKV's experiments: a share of 0.5].
   int important = 3;
   CountOrShare recent = 1;
   merge::NearestConfig merge;
   score::Reduce reduce = score::Reduce::kMean;
-  // kReassigned: keys are compared and merged before RoPE, as EMS does: a merged key stands at the
-  // place of the entry it flowed into, and texts may be longer than the model was trained for.
+  // kReassigned: keys are compared and merged before RoPE, as in EMS. A merged key takes the rank
+  // of the entry that it was merged into, and texts may exceed the trained context.
   PositionMode positions = PositionMode::kOriginal;  // [code]
   Heads heads = Heads::kKv;
 };
@@ -70,14 +70,14 @@ void Visit(D2oConfig& c, Visitor& v) {
 
 bool InRatio(const D2oConfig& c) { return c.important > 0 && !c.recent.is_share(); }
 
-// M, the newest entries that stay, under the budget of a layer.
+// M, the number of newest entries that stay, under a layer's budget.
 int64_t RecentUnder(const D2oConfig& c, int64_t budget) {
   if (!InRatio(c)) return Regions{c.sinks, c.recent}.Under(budget).recent;
   const int64_t part = c.recent.count();
   return std::max<int64_t>(1, (budget - c.sinks) * part / (c.important + part));
 }
 
-// Layer numbers.
+// Indices of layer numbers.
 constexpr int kDensity = 0;   // F of the gate, u of the softmax policy
 constexpr int kMeasured = 1;  // tokens of the call in which it was measured; 0: never
 constexpr int kPrompt = 2;    // tokens of the sequence after the last prefill call
@@ -101,7 +101,7 @@ class D2oMethod final : public Method {
   const Traits& traits() const override { return traits_; }
   Needs needs() const override {
     Needs needs = score_->needs();
-    // The density of a layer is measured on single query heads.
+    // A layer's density is measured on single query heads.
     if (c_.layer_policy != LayerPolicy::kUniform) {
       needs.prefill.reduce = kernels::TapSpec::Reduce::kNone;
     }
@@ -116,8 +116,8 @@ class D2oMethod final : public Method {
   int64_t TotalSlots(int64_t budget, int64_t n, int n_layers) const override {
     if (c_.total) return std::min(budget, n) * n_layers;
     if (c_.layer_policy != LayerPolicy::kSoftmax) return MaxSlots(budget, n) * n_layers;
-    // Exempt layers hold everything; the ratios of all add up to those of `budget`, but for the
-    // least that each gets.
+    // Exempt layers keep everything. The ratios of all layers sum to n_layers * budget / n, apart
+    // from the minimum that each layer gets.
     int64_t total = 0;
     int n_others = 0;
     for (int layer = 0; layer < n_layers; ++layer) {
@@ -151,7 +151,7 @@ class D2oMethod final : public Method {
  private:
   using LayerPolicy = D2oConfig::LayerPolicy;
 
-  // Where dense layers take from the others, sparse ones still have the least there is to have.
+  // With total=true dense layers take room from sparse ones, which must still get the minimum.
   static int64_t MinBudget(const D2oConfig& c) {
     const int64_t counted = InRatio(c) ? 0 : Regions{c.sinks, c.recent}.MinBudget();
     const int64_t min = std::max<int64_t>(c.sinks + 2, counted);
@@ -175,7 +175,8 @@ class D2oMethod final : public Method {
     score_->Observe(
         call.WithTaps(ReadAs(wanted, needs().prefill, *call.taps, call.group(), reduced)));
     call.layer_number(kPrompt) = static_cast<double>(call.n_seen);
-    // One token says nothing about a layer, a chunk shorter than one before it less than that one.
+    // One token says nothing about a layer's density, and a chunk says less than a longer one
+    // before it.
     if (call.n_new == 1) return;
     double& measured = call.layer_number(kMeasured);
     if (static_cast<double>(call.n_new) < measured) return;
@@ -183,9 +184,9 @@ class D2oMethod final : public Method {
     call.layer_number(kDensity) = Density(call);
   }
 
-  // F(l), the mean variance over the query heads (scaled where that is asked), or u(l), the mean of
-  // the variances brought to 0..1 (docs/methods/semantics.md#d2o): how unevenly the columns receive
-  // attention. 0 where they received what is no number.
+  // How unevenly the columns receive attention (docs/methods/semantics.md#d2o): F(l), the mean
+  // variance over the query heads (scaled by gate_scale), or u(l), the mean of the variances after
+  // min-max normalization. 0 where a sum is NaN.
   double Density(const LayerCall& call) const {
     std::vector<double>& variances = call.scratch.numbers;
     variances.clear();
@@ -210,7 +211,7 @@ class D2oMethod final : public Method {
     return std::isnan(mean) ? 0 : mean;
   }
 
-  // B(l). A prompt shorter than the budget leaves all of it to a dense layer.
+  // B(l). A dense layer gets at least the whole budget, even if the prompt is shorter.
   int64_t LayerBudget(const LayerCall& call) const {
     if (call.layer_number(kMeasured) == 0) return call.budget;
     const int64_t n_prompt = CountFrom(call.layer_number(kPrompt));
@@ -219,7 +220,7 @@ class D2oMethod final : public Method {
       if (call.layer_number(kDensity) > c_.gate) return call.budget;
       return std::max(call.budget, std::min(n_prompt, MaxEntries(call.budget)));
     }
-    // A prompt within the budget is not touched, however little of it a layer is worth.
+    // A prompt within the budget is not compressed, however small the layer's ratio.
     if (n_prompt <= call.budget) return call.budget;
     double total = 0;
     for (int layer = 0; layer < call.n_layers; ++layer) {
@@ -232,8 +233,9 @@ class D2oMethod final : public Method {
     return std::max(budget, traits_.budget.min);
   }
 
-  // B(l) where all layers together have L times the budget: alpha * S' if dense and S' otherwise,
-  // S' such that they add up to it; dense layers that could hold more than the prompt hold it.
+  // B(l) with total=true: alpha * S' if dense and S' otherwise, with S' such that all layers
+  // together hold L times the budget. Where alpha * S' exceeds the prompt, dense layers hold the
+  // prompt and sparse layers share the rest.
   int64_t LayerShareOfTotal(const LayerCall& call, int64_t n_prompt) const {
     if (n_prompt <= call.budget) return call.budget;
     int n_dense = 0;
@@ -246,12 +248,12 @@ class D2oMethod final : public Method {
     double sparse = all / (c_.alpha * n_dense + n_sparse);
     const double dense = c_.alpha * sparse;
     if (dense > prompt && n_sparse > 0) sparse = (all - n_dense * prompt) / n_sparse;
-    // A rounding error below a whole number is that number.
+    // 1e-9 makes up for rounding errors just below an integer.
     const double own = call.layer_number(kDensity) > c_.gate ? sparse : dense;
     return CountFrom(own + 1e-9, n_prompt);
   }
 
-  // Heads are equally long, but after a prompt that another method compressed head by head.
+  // Heads are equally long unless another method compressed the prompt to different sizes per head.
   static int64_t Longest(const LayerCall& call) {
     int64_t longest = 0;
     for (int head = 0; head < call.n_kv_heads(); ++head) {
@@ -264,8 +266,8 @@ class D2oMethod final : public Method {
     if (c_.layer_policy == LayerPolicy::kSoftmax && Exempt(call.layer, call.n_layers)) return 0;
     return std::max<int64_t>(0, Longest(call) - LayerBudget(call));
   }
-  // Entries that go in this pass. Those of a prompt that is there whole go together and set the
-  // threshold; all others one by one (Algorithm 1), each seeing the merges of those before.
+  // Entries to evict in this pass. A whole prompt evicts them together and sets the threshold.
+  // Otherwise one entry goes per pass (Algorithm 1), so that each merge sees those before.
   static int64_t NumberOfVictims(const LayerCall& call, int head, int64_t budget) {
     const int64_t n_over = std::max<int64_t>(0, call.n_slots(head) - budget);
     const bool is_prompt = call.n_seen == call.n_new;
@@ -287,7 +289,7 @@ class D2oMethod final : public Method {
     if (scratch.evicted.size() < n_heads) scratch.evicted.resize(n_heads);
     call.backend.ForEach(call.n_kv_heads(), [&](int64_t i) {
       const int head = static_cast<int>(i);
-      // A step adds its attention here, all heads at the same time.
+      // In decode the scores are updated here, in parallel over the heads.
       if (call.phase == Phase::kDecode && call.pass == 0) score::ObserveHeavy(call, head);
       std::vector<double>& scores = scratch.scores[static_cast<size_t>(i)];
       std::vector<int32_t>& evicted = scratch.evicted[static_cast<size_t>(i)];
@@ -325,7 +327,8 @@ class D2oMethod final : public Method {
 };
 
 Result<MethodPtr> Make(const D2oConfig& c) {
-  // Densities are those of single query heads, whose sums do not tell that of the largest weights.
+  // Densities need the column sums of single query heads, from which those of reduce=max do not
+  // follow.
   if (c.reduce == score::Reduce::kMax && c.layer_policy != D2oConfig::LayerPolicy::kUniform) {
     return Error{"d2o: reduce=max: expected layer_policy=uniform"};
   }
@@ -340,7 +343,7 @@ Result<MethodPtr> Make(const D2oConfig& c) {
 }
 
 Promise Promises(const D2oConfig& c, int64_t budget) {
-  // The least that a layer has.
+  // The smallest budget that a layer gets.
   int64_t least = budget;
   if (c.layer_policy == D2oConfig::LayerPolicy::kSoftmax) least = c.sinks + 2;
   if (c.total) least = CountFrom(static_cast<double>(budget) / c.alpha);

@@ -40,7 +40,7 @@ struct PlainHead {
   bool has_tau = false;
   double tau = 0;
 
-  // Evicts `n` entries at once or one, and merges them.
+  // Evicts `n` entries together, or a single one, and merges them.
   void Evict(int64_t budget, int n) {
     const int sinks = 4;
     const auto n_recent = std::max<int64_t>(1, (budget - sinks) / 4);
@@ -116,7 +116,7 @@ class D2oRandomTest : public ::testing::Test {
   static std::vector<float> Vector(int layer, int head, Position t, int which) {
     return testing::RandomVector({layer, head, t, which}, kDim);
   }
-  // The second layer has a sink.
+  // Layer 1 has an attention sink.
   static double Weight(int layer, int q_head, int64_t query, Position entry) {
     const double sink = layer == 1 && entry == 0 ? 30 : 1;
     return sink * testing::Random({layer, q_head, query, entry, 2});
@@ -206,13 +206,14 @@ TEST_F(D2oRandomTest, PromptAndStepsAgreeWithPlainLoops) {
   for (int step = 0; step < 250 && !HasFatalFailure(); ++step) Run(Phase::kDecode, 1);
 }
 
-// What overflows after a chunk that fitted goes one by one too: the first sets the threshold.
+// Where the first chunk fits, later overflow is evicted one entry at a time too, and the first
+// eviction sets the threshold.
 TEST_F(D2oRandomTest, AChunkThatFitsBeforeOneThatDoesNot) {
   Run(Phase::kPrefill, 16);
   for (int chunk = 0; chunk < 4 && !HasFatalFailure(); ++chunk) Run(Phase::kPrefill, 16);
 }
 
-// Later chunks are steps without new tokens in between: each merge sees those before.
+// Later chunks evict one entry at a time, as decode does: each merge sees those before.
 TEST_F(D2oRandomTest, ChunksAgreeWithPlainLoops) {
   for (int chunk = 0; chunk < 12 && !HasFatalFailure(); ++chunk) {
     Run(Phase::kPrefill, 30);

@@ -23,14 +23,15 @@ Weights Sums(std::vector<double> sums) {
   return testing::LastQuery(std::move(sums), n);
 }
 
-// The worked example of the split: sinks, important, recent.
+// Budgets of 24 and 100 split into 4 sinks, important entries and recent entries.
 TEST(D2oTest, SplitsABudgetThreeToOne) {
   struct Case {
     int64_t budget, n_important, n_recent;
   };
   for (const Case& c : {Case{24, 15, 5}, Case{100, 72, 24}}) {
     const int64_t n = c.budget + 20;
-    // Sinks and the newest would be the first to go; the best of the rest are the oldest.
+    // By score sinks and the newest entries would go first, and the best of the rest are the
+    // oldest.
     std::vector<double> sums(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) {
       const bool middle = i >= 4 && i < n - c.n_recent;
@@ -45,7 +46,7 @@ TEST(D2oTest, SplitsABudgetThreeToOne) {
   }
 }
 
-// The worked example of the gate. F = a^2 / n if one column has all the attention.
+// F = a^2 / n if one column has all the attention, a.
 TEST(D2oTest, DenseLayersGetMore) {
   const std::vector<double> densities = {3, 40, 99.9, 100.5, 900};
   const std::vector<int64_t> budgets = {400, 400, 400, 200, 200};
@@ -59,7 +60,7 @@ TEST(D2oTest, DenseLayersGetMore) {
   }
 }
 
-// The same gate with the same entries in all: three dense layers of 250 and two of 125.
+// total=true: the same gate with the same total: three dense layers of 250 and two of 125.
 TEST(D2oTest, DenseLayersTakeFromTheOthers) {
   const std::vector<double> densities = {3, 40, 99.9, 100.5, 900};
   const auto slots = [&](int64_t n, int64_t budget, const std::string& spec) {
@@ -76,7 +77,7 @@ TEST(D2oTest, DenseLayersTakeFromTheOthers) {
   using Slots = std::vector<int64_t>;
   EXPECT_EQ(slots(1000, 200, "total=true"), (Slots{250, 250, 250, 125, 125}));
   EXPECT_EQ(slots(1000, 200, "total=true,gate=1000"), (Slots{200, 200, 200, 200, 200}));
-  // Dense layers hold the whole prompt; what is left of 5 * 200 is the others'.
+  // Dense layers hold the whole prompt; the others share the rest of 5 * 200.
   EXPECT_EQ(slots(220, 200, "total=true"), (Slots{220, 220, 220, 170, 170}));
   EXPECT_EQ(slots(150, 200, "total=true"), (Slots{150, 150, 150, 150, 150}));
   // 2000 tokens: a variance of 100.5 counts as 50.25.
@@ -94,8 +95,8 @@ TEST(D2oTest, OptionsOfTheGateNeedIt) {
   EXPECT_EQ((*compression::MakeMethod("d2o:total=true"))->traits().budget.min, 12);
 }
 
-// The worked example of the density: 1.666667 for the two heads, 2 for the first alone. A layer
-// at the gate is dense.
+// The mean variance is 1.666667 for both heads and 2 for the first alone. A layer exactly at the
+// gate is dense.
 TEST(D2oTest, DensityIsTheMeanVarianceOfTheHeads) {
   const std::vector<std::vector<double>> sums = {{4, 2, 1, 1}, {3, 3, 1, 1}};
   const auto slots = [&](int n_heads, const std::string& gate) {
@@ -114,13 +115,13 @@ TEST(D2oTest, DensityIsTheMeanVarianceOfTheHeads) {
   EXPECT_EQ(slots(2, "1.6666"), 2);
 }
 
-// The worked example of the softmax policy. u is .1 for each query head whose variance is the
-// layer's largest, if the others have none.
+// u is .1 for each of the ten query heads that has the layer's largest variance, if the others have
+// none.
 TEST(D2oTest, SoftmaxSharesAmongLayers) {
   const std::vector<int> n_uneven = {1, 2, 5, 3};
   const std::vector<int64_t> budgets = {94, 85, 63, 77};  // of 400, ratio .2
   for (size_t which = 0; which < 4; ++which) {
-    // Of four layers only the third is not exempt.
+    // Of the four layers only layer 2 is not exempt.
     Harness h(testing::Make(D2o(), "layer_policy=softmax"),
               {.n_layers = 4, .n_q_heads = 10, .budget = 80});
     h.Prefill(400, [&](const Cell& cell) {
@@ -148,7 +149,8 @@ TEST(D2oTest, APromptThatFitsIsLeftAlone) {
   EXPECT_EQ(h.cache().n_slots(0, 0), 20);
 }
 
-// Also in a layer that the softmax gives less than its share, and from then on it has the budget.
+// A layer whose softmax ratio is small keeps such a prompt too, and holds the whole budget from
+// then on.
 TEST(D2oTest, TheSoftmaxLeavesAPromptThatFitsAlone) {
   Harness h(testing::Make(D2o(), "layer_policy=softmax"),
             {.n_layers = 4, .n_q_heads = 2, .budget = 40});
@@ -161,7 +163,8 @@ TEST(D2oTest, TheSoftmaxLeavesAPromptThatFitsAlone) {
   EXPECT_EQ(h.cache().n_slots(2, 0), 40);
 }
 
-// What a layer's densities are made of does not tell its largest weights.
+// Densities need the column sums of single query heads; the group's largest weights do not follow
+// from these.
 TEST(D2oTest, TheLargestWeightOfAGroupOnlyWithoutDensities) {
   const auto spec = ParseSpec("d2o:reduce=max");
   EXPECT_EQ(D2o().make(*spec).error().message, "d2o: reduce=max: expected layer_policy=uniform");

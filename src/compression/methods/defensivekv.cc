@@ -1,15 +1,15 @@
 // DefensiveKV (arXiv:2510.13334): what the last prompt tokens attend to, judged by the worst case:
-// the largest weight any of their query heads gave an entry, and no less than the head's mean of
-// these.
-//   weights of a row before the window, averaged over neighbours, their sum restored
-//   s = max over the window's rows and the group;  s = max(s, mean s)
-//   s = s * |W_O v|_1 (mean over the group) as a share over the KV heads of the layer
-// The entries that make up 0.9 of the mean attention, less what the window has of it, come first.
+// the largest weight that any query head of the group gave an entry in any row of the window, but
+// at least the KV head's mean of these.
+//  weights of a row before the window, averaged over neighbours, rescaled to their sum
+//  s = max over the window's rows and the group;  s = max(s, mean s)
+//  s = s * |W_O v|_1 (mean over the group) as a share over the KV heads of the layer
+// The entries that make up 0.9 of the mean attention, less the window's share of it, come first.
 // All heads of a layer share its budget; layer=true: all layers share one (Layer-DefensiveKV).
-// Differs from the authors' code: it takes off the 0.9 the attention to the entries just before the
-// window, apparently by mistake; here it is that to the window, which stays anyway.
-// A method of its own rather than parts: weights are those of single query heads, shares those of
-// the layer.
+// Differs from the authors' code: that subtracts from 0.9 the attention to the entries just before
+// the window, apparently by mistake. Here it is the attention to the window, which always stays.
+// Implements Method rather than combining parts: it reads weights of single query heads and shares
+// over the layer's heads.
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -47,7 +47,7 @@ void Visit(DefensiveKvConfig& c, Visitor& v) {
 
 using select::ScoredHead;
 
-// Scores of the layers so far.
+// Scores of the layers computed so far.
 struct Scores final : CopiedMemory<Scores> {
   std::vector<ScoredHead> heads;
 };
@@ -64,7 +64,7 @@ class DefensiveKvMethod final : public Method {
   Needs needs() const override {
     return {.prefill = {.last_rows = c_.window, .reduce = kernels::TapSpec::Reduce::kNone}};
   }
-  // One head may take all that its layer, or the model, has.
+  // One head may take the whole budget of its layer, or of the model.
   int64_t MaxSlots(int64_t, int64_t n) const override { return n; }
   int64_t TotalSlots(int64_t budget, int64_t n, int n_layers) const override {
     return std::min(budget, n) * n_layers;
@@ -94,7 +94,7 @@ class DefensiveKvMethod final : public Method {
 
  private:
   int64_t Window(const LayerCall& call) const { return WindowUnder(call.budget, c_.window); }
-  // Of the entries before the window, how many the heads of a layer keep together.
+  // Entries before the window that the heads of a layer keep together.
   int64_t PlacesOfLayer(const LayerCall& call) const {
     return (call.budget - Window(call)) * call.n_kv_heads();
   }
@@ -124,8 +124,8 @@ class DefensiveKvMethod final : public Method {
     return heads;
   }
 
-  // The largest smoothed weight of every entry before the window, and its mean weight. Returns the
-  // mean weight of the window.
+  // Fills in head.scores, the largest smoothed weight of every entry before the window but at least
+  // their mean, and `means`, the mean weights. Returns the mean weight of the window.
   double Worst(const LayerCall& call, ScoredHead& head, std::vector<double>& means) const {
     const std::span<const Slot> order = call.order(head.kv_head);
     const int n_rows = static_cast<int>(std::min<int64_t>(call.taps->n_last_rows, Window(call)));
@@ -159,8 +159,8 @@ class DefensiveKvMethod final : public Method {
     return window_mass;
   }
 
-  // Times the share that a value has of those of all heads at its rank. Heads of other lengths
-  // (after a prompt before) are compared from the newest entry on.
+  // Multiplies scores by the value's share among all heads' values at the same place, counted from
+  // the newest entry: after an earlier prompt heads may differ in length.
   static void MultiplyByShares(const LayerCall& call, std::vector<ScoredHead>& heads) {
     std::vector<std::vector<double>> norms;
     size_t longest = 0;
@@ -168,7 +168,7 @@ class DefensiveKvMethod final : public Method {
       norms.push_back(score::MeanProjectedNorms(call, head.kv_head, head.region, score::Norm::kL1));
       longest = std::max(longest, norms.back().size());
     }
-    std::vector<double> sums(longest);  // from the newest
+    std::vector<double> sums(longest);  // from the newest entry to the oldest
     for (const std::vector<double>& norm : norms) {
       for (size_t i = 0; i < norm.size(); ++i) sums[i] += norm[norm.size() - 1 - i];
     }
@@ -180,7 +180,8 @@ class DefensiveKvMethod final : public Method {
     }
   }
 
-  // The best entries that stay below `mass` of the sum of all, `most` of them at most.
+  // The best entries whose means together stay below `mass` of the sum of all, at most `max` of
+  // them.
   static std::vector<int32_t> First(const std::vector<double>& means, double mass, int64_t max) {
     std::vector<int32_t> ranks(means.size());
     std::iota(ranks.begin(), ranks.end(), 0);

@@ -27,7 +27,7 @@ std::vector<float> Projection(int layer, int q_head) {
   return testing::RandomVector({9, layer, q_head}, kModelDim * kDim);
 }
 
-// Weights that add up to one, some heads and layers sharper than others.
+// Weights that sum to one; some heads and layers are sharper than others.
 testing::Weights Sharp(uint64_t seed) {
   const testing::Weights random = testing::RandomWeights(seed);
   return [random](const testing::Cell& cell) {
@@ -118,7 +118,7 @@ struct Entry {
   int layer, head;
 };
 
-// The best of all entries, and the windows: [layer][kv_head].
+// The best `n_keep` of all entries, plus the windows: [layer][kv_head].
 std::vector<std::vector<Positions>> Best(std::vector<Entry> entries, size_t n_keep, int n_layers) {
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     if (a.score != b.score) return a.score > b.score;
@@ -194,7 +194,7 @@ INSTANTIATE_TEST_SUITE_P(Budgets, DefensiveKvTest, ::testing::Bool(), [](const a
   return layer.param ? "OfAllLayers" : "OfALayer";
 });
 
-// One row in which one head looks at entry 3 is enough, however little the others do.
+// One row in which one query head attends to entry 3 is enough, however little the others do.
 TEST(DefensiveKvTest, TheWorstCaseCounts) {
   Harness h(Make(methods::DefensiveKv(), "window=4,kernel=1,mass=0"),
             {.n_q_heads = 2, .n_kv_heads = 1, .budget = 6});

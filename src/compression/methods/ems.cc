@@ -1,10 +1,11 @@
 // EMS (evict-then-merge, arXiv:2412.08521): the best entries found classes; the next best join the
-// most similar class or go. A class is one stored row, the weighted mean of its members' directions
-// and values; each member keeps its place in the text and its key's length, so it still takes part
+// most similar class or are evicted. A class is one stored row, the weighted mean of its members'
+// directions and values. Each member keeps its position and the length of its key, and takes part
 // in attention on its own.
-// No composition of parts: entries fall into three, and share rows (cache::HeadPlan::shares).
-// Decided here, the paper being silent (docs/methods/semantics.md#ems): who leaves a full table,
-// how important a class is, and that entries without a class leave attention altogether.
+// Implements Method rather than combining parts: entries fall into three kinds and share rows
+// (cache::HeadPlan::shares).
+// Where the paper is silent we chose which entry leaves a full table, how important a class is, and
+// that entries without a class leave attention altogether (docs/methods/semantics.md#ems).
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -24,16 +25,17 @@ namespace winnow::compression::methods {
 namespace {
 
 struct EmsConfig {
-  // Keys are compared and merged before RoPE and stand at their rank, or where they stood in the
-  // text ("without position"); or after RoPE ("with position").
+  // kReassigned, kOriginal: keys are compared and merged before RoPE ("without position"), then
+  // rotated to their rank or their place in the text. kBaked: compared and merged after RoPE ("with
+  // position").
   enum class Positions { kReassigned, kOriginal, kBaked };
   enum class Compare { kKey, kValue, kBoth };
-  int sinks = 0;            // [TreeKV protocol: 4]
-  CountOrShare recent = 0;  // local tokens, if more than the window  [TreeKV protocol: 0.5]
+  int sinks = 0;            // [TreeKV's experiments: 4]
+  CountOrShare recent = 0;  // local tokens, if more than the window  [same: 0.5]
   int window = 32;          // Lw, local tokens  [paper; 16 for needle tests]
   int kernel = 7;           // smoothing of scores in prefill, odd  [paper]
   double gamma = 4;         // entries per stored row, at most  [paper]
-  double tau = 0.6;         // least similarity of what is merged  [paper]
+  double tau = 0.6;         // minimum similarity of what is merged  [paper]
   int n_protect = 0;        // best classes that nothing is merged into  [paper, appendix C: none]
   Compare similarity = Compare::kBoth;           // [paper; the others: ablation]
   Positions positions = Positions::kReassigned;  // [ours: the paper evaluates both]
@@ -63,20 +65,20 @@ void Visit(EmsConfig& c, Visitor& v) {
   v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
 }
 
-// Lw: half of what the sinks leave of a budget that is not larger
+// Lw; half of the budget without sinks if that is not larger than the window
 // (docs/methods/semantics.md#small-budgets).
 int WindowFrom(const EmsConfig& c, int64_t budget) {
   return static_cast<int>(WindowUnder(budget - c.sinks, c.window));
 }
 
-// Sinks and local tokens: each has a row of its own.
+// Sinks and local tokens, each of which has a row of its own.
 Protect ProtectedUnder(const EmsConfig& c, int64_t budget) {
   Protect regions = Regions{c.sinks, c.recent}.Under(budget);
   regions.recent = std::max<int64_t>(regions.recent, WindowFrom(c, budget));
   return regions;
 }
 
-// Heads that take a step together: what is noted about them meanwhile lies on the stack.
+// Heads per Step, whose tables are on the stack.
 constexpr int kHeadsTogether = 16;
 
 class EmsMethod final : public Method {
@@ -90,7 +92,7 @@ class EmsMethod final : public Method {
 
   const Traits& traits() const override { return traits_; }
   Needs needs() const override {
-    // A chunk may complete a window and begin the next: the rows of both.
+    // A chunk may complete one window and begin the next: take the rows of both.
     const kernels::TapSpec::Reduce reduce = score::TapReduceFrom(c_.reduce);
     return {.prefill = {.last_rows = 2 * c_.window - 1, .column_sums = true, .reduce = reduce},
             .decode = {.last_rows = 1, .reduce = reduce},
@@ -156,11 +158,11 @@ class EmsMethod final : public Method {
     return budget - regions.sinks - regions.recent;
   }
   int64_t ToMerge(int64_t budget) const {  // N_tbm
-    // As a decimal number means it: (1.2 - 1) * 5 is a little less than 1.
+    // 1e-9 makes up for rounding: in doubles (1.2 - 1) * 5 is a little less than 1.
     return CountFrom((c_.gamma - 1) * static_cast<double>(budget) + 1e-9);
   }
 
-  // Whether every entry can have a class of its own.
+  // Whether every entry can have a row of its own.
   static bool Fits(const LayerCall& call) {
     for (int head = 0; head < call.n_kv_heads(); ++head) {
       if (call.n_slots(head) > call.budget) return false;
@@ -180,7 +182,7 @@ class EmsMethod final : public Method {
     }
   }
 
-  // --- what both phases need ---
+  // --- both phases ---
 
   kernels::Similarity Compared(const LayerCall& call, int head) const {
     using Measure = kernels::Similarity::Measure;
@@ -195,7 +197,7 @@ class EmsMethod final : public Method {
     return compared;
   }
 
-  // --- 1.5.2 ---
+  // --- prefill ---
 
   void CompressPrompt(const LayerCall& call, int head, cache::HeadPlan& plan) const {
     const std::span<const Slot> order = call.order(head);
@@ -207,7 +209,7 @@ class EmsMethod final : public Method {
     scores.resize(n_old);
     score::Smooth(score::Pool::kAverage, c_.kernel, call.scratch.numbers, scores);
 
-    // The best ranks found classes, the next may join one.
+    // The best ranks found classes, the next ones may join one.
     std::vector<int32_t> ranking(n_old - std::min(n_old, static_cast<size_t>(regions.sinks)));
     std::iota(ranking.begin(), ranking.end(), static_cast<int32_t>(regions.sinks));
     std::sort(ranking.begin(), ranking.end(), BestFirst{scores});
@@ -223,7 +225,7 @@ class EmsMethod final : public Method {
     for (const Slot slot : slots.subspan(n_protected, n_founders - n_protected)) {
       open.push_back(slot);
     }
-    // In a prompt slots are still in the order of the text.
+    // In a prompt slots are in the order of the text, so this sorts by age.
     std::sort(open.begin(), open.end());
 
     std::vector<int32_t> target(n_joining, kernels::Similarity::kNone);
@@ -277,10 +279,11 @@ class EmsMethod final : public Method {
     call.backend.MostSimilar({&compared, 1});
   }
 
-  // --- 1.5.3 ---
+  // --- decode ---
 
-  // One promotion in every head, and what it makes necessary; true: there is more to do. (A budget
-  // that became smaller leaves too many classes or members without another promotion.)
+  // Promotes one local entry of every head and evicts or merges what this makes necessary. Returns
+  // whether more is to be done (a smaller budget leaves too many classes or members even without
+  // promotions).
   template <class Observe>
   bool Step(const LayerCall& call, int first_head, int n_heads, const Observe& observe,
             Plan& plan) const {
@@ -299,8 +302,8 @@ class EmsMethod final : public Method {
         ems::TakeLowest(table, c_.n_protect);
       }
     });
-    // Where no class has room for a second member the least one goes: gamma = 1, or a budget so
-    // small.
+    // Without room for second members (gamma = 1 or a tiny budget) the least important class is
+    // evicted.
     if (ToMerge(call.budget) > 0) {
       FindNearest(call, first_head, std::span(tables).first(static_cast<size_t>(n_heads)),
                   room.key());
@@ -332,7 +335,7 @@ class EmsMethod final : public Method {
     return std::ranges::find(again, true) != again.end();
   }
 
-  // Which class the least one of every head is most similar to.
+  // Finds the class that every head's least important class is most similar to.
   void FindNearest(const LayerCall& call, int first_head, std::span<ems::ClassTable> tables,
                    std::span<float> key) const {
     std::array<kernels::Similarity, kHeadsTogether> searches;

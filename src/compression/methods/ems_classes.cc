@@ -9,7 +9,8 @@
 namespace winnow::compression::methods::ems {
 namespace {
 
-// Walks from the newest member to the oldest: the last that is written of a class is its oldest.
+// Walks from the newest member to the oldest, so that the last rank written for a class is its
+// oldest.
 template <class Rows>
 void Walk(const Rows& rows, ClassTable& table) {
   ClassTable::Member weakest = table.weakest;
@@ -80,7 +81,7 @@ void Tabulate(const LayerCall& call, int head, const Factors& factors, ClassTabl
   }
   size_t n_classes = 0;
   for (size_t row = 0; row < table.importance.size(); ++row) {
-    // Written in any case, because whether it counts cannot be foretold.
+    // Written unconditionally: a branch would be mispredicted often.
     table.classes[n_classes] = static_cast<int32_t>(row);
     n_classes += table.importance[row] < 0 ? 0 : 1;
   }
@@ -88,7 +89,7 @@ void Tabulate(const LayerCall& call, int head, const Factors& factors, ClassTabl
 }
 
 void TakeLowest(ClassTable& table, int64_t n_protect) {
-  // Takes the class with the lowest key out.
+  // Removes the class with the lowest key.
   const auto take = [](std::span<int32_t>& classes, auto key) {
     size_t taken = 0;
     uint64_t lowest = std::numeric_limits<uint64_t>::max();
@@ -104,8 +105,8 @@ void TakeLowest(ClassTable& table, int64_t n_protect) {
     classes = classes.first(classes.size() - 1);
     return row;
   };
-  // Importances are not negative, and floats that are not lie in the order of their bits: of
-  // equally important classes that with the oldest member comes first.
+  // Importances are not negative, so the order of their bits is that of the floats. Of equally
+  // important classes the one with the oldest member comes first.
   const auto key = [&](size_t row, uint32_t importance) {
     return uint64_t{importance} << 32 | static_cast<uint32_t>(table.oldest[row]);
   };
@@ -121,7 +122,8 @@ void TakeLowest(ClassTable& table, int64_t n_protect) {
 
 ClassTable::Member WeakestAfterMerge(const ClassTable& table) {
   ClassTable::Member weakest = table.weakest;
-  // Whoever was alone in one of the two classes is not any more.
+  // A member that was alone in one of the two classes is not alone after the merge, so it may be
+  // evicted.
   for (const int32_t row : {table.lowest, table.joined()}) {
     const int32_t rank = table.oldest[static_cast<size_t>(row)];
     if (table.n_members[static_cast<size_t>(row)] > 1 || rank >= table.n_old) continue;

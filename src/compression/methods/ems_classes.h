@@ -9,36 +9,36 @@
 #include "compression/methods/ems_state.h"
 #include "compression/parts.h"
 
-// The classes of EMS as a step of decoding needs them (docs/methods/semantics.md#ems): made anew in
-// every step, because every query changes the scores of all members.
+// The classes of EMS as a decode step needs them (docs/methods/semantics.md#ems). Rebuilt in every
+// step, because every query changes the scores of all members.
 namespace winnow::compression::methods::ems {
 
-// The classes of one head, and what a step decides about them. The lists lie in the scratch: steps
-// allocate nothing.
+// The classes of one head, and the step's decision about them. The lists lie in Scratch, so that
+// steps allocate nothing.
 struct ClassTable {
   static constexpr int32_t kNone = -1;
 
-  std::span<float> scores;      // [slot] s_GL
-  std::span<float> importance;  // [row] the best s_GL of a member; below 0: not the row of a class
-  std::span<int32_t> oldest;    // [row] the rank of the oldest member
-  std::span<int32_t> next;      // [rank] the next newer member of the class; kNone: none
-  std::span<int32_t> classes;   // rows of classes, ascending: as they lie in memory
-  std::span<const Slot> order;  // [rank]
-  cache::SlotRows rows;         // [slot]
+  std::span<float> scores;             // [slot] s_GL
+  std::span<float> importance;         // [row] largest s_GL of a member; below 0: not a class's row
+  std::span<int32_t> oldest;           // [row] rank of the oldest member
+  std::span<int32_t> next;             // [rank] the class's next newer member; kNone: none
+  std::span<int32_t> classes;          // rows of classes, ascending, i.e. in memory order
+  std::span<const Slot> order;         // [rank]
+  cache::SlotRows rows;                // [slot]
   std::span<const int32_t> n_members;  // [row]
 
-  int64_t n_sinks = 0;      // oldest entries, which are in no class
+  int64_t n_sinks = 0;      // oldest entries, which belong to no class
   int64_t n_old = 0;        // members and sinks before this step
-  int64_t n_all = 0;        // with the one that was promoted
-  int32_t lowest = kNone;   // row of the class that has to go, and is no longer in `classes`
-  std::span<int32_t> open;  // rows of those it may join, of `classes`
-  int32_t nearest = -1;     // index of the most similar one of these; -1: none is similar enough
-  float similarity = 0;     // to that
-  // Lengths of the keys of the two, where their rows are keys themselves; 0: directions.
+  int64_t n_all = 0;        // the same with the promoted entry
+  int32_t lowest = kNone;   // row of the least important class, removed from `classes`
+  std::span<int32_t> open;  // rows of `classes` that it may merge into
+  int32_t nearest = -1;  // index into `open` of the most similar class; -1: none is similar enough
+  float similarity = 0;  // similarity of the two
+  // Key lengths of the two classes where their rows are unmerged keys; 0: the row is a direction.
   double lowest_length = 0;
   double nearest_length = 0;
 
-  // The old member with the least score whose class has others; the oldest of equal ones.
+  // The old member with the lowest score in a class of two or more; of equal ones the oldest.
   struct Member {
     int32_t rank = -1;  // -1: there is none
     float score = std::numeric_limits<float>::infinity();
@@ -51,12 +51,13 @@ struct ClassTable {
   int32_t joined() const { return open[static_cast<size_t>(nearest)]; }
 };
 
-// Room for the tables of some heads in the scratch, for one step.
+// Allocates the tables of some heads in Scratch, for one step.
 class TableRoom {
  public:
   TableRoom(const LayerCall& call, int first_head, int n_heads);
-  // Without classes. Not for ForEach.
+  // A table without classes; Tabulate fills it in. Not to be called inside ForEach.
   ClassTable MakeTable(const LayerCall& call, int head, const Protect& regions) const;
+  // Buffer for KeyLength, [key_dim].
   std::span<float> key() const { return std::span(scratch_.floats).first(n_key_); }
 
  private:
@@ -67,12 +68,12 @@ class TableRoom {
   int first_head_;
   size_t slot_stride_ = 0;
   size_t row_stride_ = 0;
-  size_t n_key_ = 0;  // floats in front of the tables
+  size_t n_key_ = 0;  // floats before the tables
 };
 
-// Fills in the classes of the n_all oldest entries but the sinks.
+// Builds the classes of the n_all oldest entries except the sinks.
 void Tabulate(const LayerCall& call, int head, const Factors& factors, ClassTable& table);
-// Calls visit(rank, row) for the members of two classes, from the oldest to the newest.
+// Calls visit(rank, row) for the members of two classes (or of one, given twice), oldest first.
 template <class Visit>
 void ForMembers(const ClassTable& table, int32_t row, int32_t other, const Visit& visit) {
   int32_t rank = table.oldest[static_cast<size_t>(row)];
@@ -85,10 +86,10 @@ void ForMembers(const ClassTable& table, int32_t row, int32_t other, const Visit
     visit(at, is_other ? other : row);
   }
 }
-// Takes the least important class out; all others are open but for the n_protect most important
-// ones. Of equally important ones that with the oldest member is taken.
+// Removes the least important class (of equal ones that with the oldest member) and sets `lowest`.
+// The others are open, except the n_protect most important ones.
 void TakeLowest(ClassTable& table, int64_t n_protect);
-// The weakest member after the least class joined the nearest.
+// The member to evict next, after the least important class merged into the nearest.
 ClassTable::Member WeakestAfterMerge(const ClassTable& table);
 
 }  // namespace winnow::compression::methods::ems

@@ -47,7 +47,7 @@ class EmsRandomTest : public ::testing::Test {
     for (PlainHead& plain : plain_) plain.c = c;
   }
 
-  // Attention to an entry lasts a while.
+  // Attention to an entry persists for 16 queries.
   static double Weight(int q_head, int64_t query, Position entry) {
     const double heavy = testing::Random({q_head / 2, entry, 3, query / 16});
     return heavy * heavy * testing::Random({q_head, query, entry, 2});
@@ -133,7 +133,7 @@ class EmsRandomTest : public ::testing::Test {
     }
   }
 
-  // That the numbers of the test make everything happen.
+  // Checks that the test's numbers reach all cases.
   void ExpectAllKinds() {
     for (const PlainHead& plain : plain_) {
       EXPECT_GT(plain.n_merged, 20);
@@ -154,7 +154,7 @@ TEST_F(EmsRandomTest, PromptAndStepsAgreeWithPlainLoops) {
   ExpectAllKinds();
 }
 
-// More heads than take a step together.
+// More heads than one Step takes (kHeadsTogether).
 TEST_F(EmsRandomTest, ManyHeads) {
   Use({}, "", 18);
   Run(Phase::kPrefill, 60);
@@ -206,7 +206,8 @@ TEST_F(EmsRandomTest, ChunksOfOneAreSteps) {
   for (int step = 0; step < 300 && !HasFatalFailure(); ++step) Run(Phase::kPrefill, 1);
 }
 
-// Shorter than the local window, ending inside it, on its edge, longer than two of it.
+// Chunks shorter than the local window, ending inside it or at its end, and longer than two
+// windows.
 TEST_F(EmsRandomTest, ChunksOfAnySize) {
   Use({});
   Run(Phase::kPrefill, 7);

@@ -18,7 +18,7 @@ void AddRows(const LayerCall& call, int head, int64_t first, int64_t last, std::
   }
 }
 
-// The same, rounded once.
+// The same in halves, rounded once.
 void AddRows(const LayerCall& call, int head, int64_t first, int64_t last, std::span<Half> sums) {
   std::vector<double> added(sums.size());
   AddRows(call, head, first, last, added);
@@ -35,7 +35,7 @@ void EndWindow(const kernels::AttentionSums& sums) {
 }  // namespace
 
 int64_t Members(const LayerCall& call, int head) {
-  // Entries that were cut off are the newest.
+  // Truncate may have removed the newest entries.
   return CountFrom(call.head_number(head, kMembers), call.n_slots(head));
 }
 

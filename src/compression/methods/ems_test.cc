@@ -19,7 +19,7 @@ using testing::Cell;
 using testing::Harness;
 using testing::Weights;
 
-// A method that is told the taps by hand: numbers of the text need not be those of an attention.
+// Passes fixed taps to a method: the examples' numbers need not come from a softmax.
 class WithTaps final : public Method {
  public:
   WithTaps(MethodPtr method, kernels::Taps taps)
@@ -37,7 +37,7 @@ class WithTaps final : public Method {
   kernels::Taps taps_;
 };
 
-// s_Loc all in the first row of the window.
+// Puts all of s_Loc into the first row of the window.
 kernels::Taps Taps(std::vector<double> global, std::vector<float> local, int window) {
   kernels::Taps taps;
   taps.n_last_rows = window;
@@ -58,7 +58,8 @@ void ExpectNear(const std::vector<double>& found, const std::vector<double>& exp
   for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], tolerance);
 }
 
-// The worked example of the scores: s_GL = [1, .5, .7, .4, .6]. With gamma = 1 the best stay.
+// The example of docs/methods/semantics.md#ems: s_GL = [1, .5, .7, .4, .6]. With gamma = 1 the best
+// stay.
 TEST(EmsTest, ScoresBalanceGlobalAndLocal) {
   const std::vector<std::vector<Position>> kept = {
       {0, 5}, {0, 2, 5}, {0, 2, 4, 5}, {0, 1, 2, 4, 5}};
@@ -72,7 +73,7 @@ TEST(EmsTest, ScoresBalanceGlobalAndLocal) {
   }
 }
 
-// The worked example of the prefill.
+// A prompt of eight entries, merged by hand.
 TEST(EmsTest, MergesAPrompt) {
   const std::vector<std::vector<float>> keys = {{2, 0}, {1, .2f}, {0, 1},     {0, 3},
                                                 {1, 1}, {-1, 0},  {.5f, .1f}, {.3f, .3f}};
@@ -152,7 +153,7 @@ TEST(EmsTest, ASmallerBudgetIsReachedInOneCall) {
   EXPECT_LE(h.cache().n_slots(0, 0), 14);
 }
 
-// Rows are in no order of age once something was evicted.
+// After evictions rows are not in order of age, so ties are broken by the oldest member.
 TEST(EmsTest, OfEquallyImportantClassesTheOldestIsTaken) {
   std::vector<float> importance = {5, 2, 7, 2, 7, 3};
   std::vector<int32_t> oldest = {3, 5, 4, 1, 0, 2}, classes = {0, 1, 2, 3, 4, 5};
@@ -161,9 +162,9 @@ TEST(EmsTest, OfEquallyImportantClassesTheOldestIsTaken) {
   table.oldest = oldest;
   table.classes = classes;
   ems::TakeLowest(table, 1);
-  EXPECT_EQ(table.lowest, 3);  // rows 1 and 3 are the least
+  EXPECT_EQ(table.lowest, 3);  // rows 1 and 3 are the least important
   EXPECT_EQ(table.classes.size(), 5u);
-  // Rows 2 and 4 are the most important: the older one is closed.
+  // Rows 2 and 4 are the most important: the older one is protected.
   EXPECT_EQ(std::vector<int32_t>(table.open.begin(), table.open.end()),
             (std::vector<int32_t>{0, 1, 2, 5}));
 }

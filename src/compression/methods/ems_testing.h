@@ -14,11 +14,11 @@
 #include "compression/methods/ems_state.h"
 #include "compression/testing/harness.h"
 
-// For the tests of EMS: what attention sees of an entry, and a second implementation, in which keys
-// and values of classes lie apart from the members.
+// For the tests of EMS: an entry's key as attention sees it, and a second implementation that
+// stores the keys and values of classes apart from the members.
 namespace winnow::compression::methods::ems {
 
-// What attention sees of an entry: its row times its factor.
+// An entry's key as attention sees it: its row times its factor.
 inline std::vector<double> RuntimeKey(const testing::Harness& h, int64_t rank, int layer = 0,
                                       int head = 0) {
   const Slot slot = h.cache().order(layer, head)[static_cast<size_t>(rank)];
@@ -59,17 +59,17 @@ struct PlainToken {
   Position position = 0;
   double global = 0, past = 0, current = 0;
   double norm = 0;
-  Vec key, value;         // own, while local
+  Vec key, value;         // of its own, while local
   std::optional<int> of;  // class
   double local() const { return past + current; }
 };
 
-// As the cache stores them.
+// A window sum as the cache stores it, rounded to half.
 inline double Rounded(double sum) { return Half(static_cast<float>(sum)); }
 
 struct PlainHead {
   PlainConfig c;
-  std::vector<PlainToken> tokens;  // members, then local ones
+  std::vector<PlainToken> tokens;  // members, then local entries
   std::map<int, PlainClass> classes;
   int next_class = 0;
   int64_t counter = 0;

@@ -1,11 +1,12 @@
-// Expected Attention (arXiv:2510.00636): what queries to come would attend to if they were drawn
-// from the normal distribution of the prompt's queries. With mean mu and covariance C of a query
-// head before RoPE, R the mean rotation of the next `future` positions, and key k as it is stored:
-//   logit = k . R mu / sqrt(d) + k . R C R' k / (2 d)
-//   score = (mean over the group of softmax(logit) + epsilon) * |v|
-// Read from its code in kvpress. The heads of a layer compete, as in its published results.
-// Differs: positions beyond the model's context take part in R with angles that go on; the prompt's
-// queries are those of the call (a chunk's, where prompts are read in chunks).
+// Expected Attention (arXiv:2510.00636): the attention an entry would receive from future queries,
+// drawn from the normal distribution of the prompt's queries. With mean mu and covariance C of a
+// query head before RoPE, R the mean rotation of the next `future` positions, and key k as it is
+// stored:
+//  logit = k . R mu / sqrt(d) + k . R C R' k / (2 d)
+//  score = (mean over the group of softmax(logit) + epsilon) * |v|
+// Based on the authors' code in kvpress. The heads of a layer compete, as in its published results.
+// Differs: R includes positions beyond the model's context; the prompt's queries are those of the
+// call (of a chunk, where prompts are read in chunks).
 #include <cmath>
 #include <complex>
 #include <cstdint>
@@ -44,7 +45,7 @@ void Visit(ExpectedAttentionConfig& c, Visitor& v) {
   Visit(c.budget, v);
 }
 
-// Mean and covariance of one query head's queries, rotated to where the next ones will stand.
+// Mean and covariance of one query head's queries, rotated to the positions that come next.
 struct Moments {
   std::vector<double> mean;        // [dim]
   std::vector<double> covariance;  // [dim, dim]
@@ -78,7 +79,7 @@ class ExpectedScorer final : public Scorer {
  private:
   Moments RotatedMoments(const LayerCall& call, int head) const {
     Moments moments = QueryMoments(call, head);
-    // The mean rotation turns and shrinks every pair.
+    // The mean rotation rotates and shrinks every pair.
     const score::RopeAngles angles(call.backend, *call.rope);
     std::vector<std::complex<double>> rotation(angles.n_pairs());
     for (size_t pair = 0; pair < rotation.size(); ++pair) {

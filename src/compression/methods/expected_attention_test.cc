@@ -22,7 +22,7 @@ const std::vector<double> kFrequencies = {0.7, 0.05};
 
 std::vector<float> Query(int head, Position position) {
   std::vector<float> query = testing::RandomVector({3, head, position}, kDim);
-  query[0] += 1;  // a mean that is not zero
+  query[0] += 1;  // so that the mean is not zero
   return query;
 }
 std::vector<float> Key(int head, Position position) {
@@ -137,7 +137,8 @@ TEST(ExpectedAttentionTest, AgreesWithPlainLoops) {
   }
 }
 
-// All queries are (1, 0): keys along them stay, of those equally attended the larger value.
+// All queries are (1, 0): keys along them stay, and of equally attended ones that with the larger
+// value.
 TEST(ExpectedAttentionTest, QueriesThatAreAllTheSameAreExpectedAgain) {
   Harness h(Make(methods::ExpectedAttention(), "sinks=0,epsilon=0"), {.budget = 2});
   h.SetQueries([](int, int, Position) { return std::vector<float>{8, 0}; });

@@ -1,5 +1,5 @@
-// The full cache: nothing goes. A method of its own rather than parts, because there is nothing to
-// score, and because it is what all others are compared with.
+// The full cache: evicts nothing. Implements Method rather than combining parts: there is nothing
+// to score. All other methods are compared with it.
 #include <algorithm>
 
 #include "compression/methods/methods.h"

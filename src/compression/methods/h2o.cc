@@ -1,6 +1,7 @@
-// H2O (arXiv:2306.14048): the heavy hitters, by attention received so far, and the newest tokens.
+// H2O (arXiv:2306.14048): keeps heavy hitters, the entries with the most accumulated attention, and
+// the newest tokens.
 // Differs from the authors' code: one set per KV head, by the mean over its query heads
-// (heads=query for theirs); the sums of evicted tokens are forgotten with them.
+// (heads=query: as theirs); the sums of evicted entries are dropped with them.
 #include "compression/budget/budget.h"
 #include "compression/methods/methods.h"
 #include "compression/score/score.h"
@@ -10,7 +11,7 @@ namespace winnow::compression::methods {
 namespace {
 
 struct H2oConfig {
-  int sinks = 0;                                   // [TreeKV protocol: 4]
+  int sinks = 0;                                   // [TreeKV's experiments: 4]
   CountOrShare recent = CountOrShare::Share(0.5);  // [code]
   bool decode = true;  // evict while generating; false: for comparisons  [ours]
   score::Reduce reduce = score::Reduce::kMean;

@@ -44,7 +44,7 @@ TEST(H2oTest, HoldsTheSmallestBudget) {
   }
 }
 
-// Streams in calls of one and of several tokens against plain lists, two query heads per KV head.
+// Streams in calls of one and of several tokens against plain lists; two query heads per KV head.
 TEST(H2oTest, AgreesWithPlainLists) {
   struct Entry {
     Position position;

@@ -1,7 +1,7 @@
-// HBW-KV: the last `window` prompt queries vote for whole blocks of tokens, chosen in rounds: first
-// the best of the prompt, then the best of each of several regions of it.
-// Votes are SnapKV's, pooled as there: with blocks of one token and one round it is SnapKV, as the
-// paper says. Where the paper is silent: rounds get equal shares, the budget includes the window.
+// HBW-KV: the last `window` prompt queries vote for whole blocks of tokens, which are selected in
+// rounds: first the best blocks of the prompt, then the best of each of several regions. Votes are
+// pooled as in SnapKV: with blocks of one token and one round this is SnapKV, as the paper says.
+// Where the paper is silent, rounds get equal shares and the budget includes the window.
 #include "compression/budget/budget.h"
 #include "compression/merge/merge.h"
 #include "compression/methods/methods.h"
@@ -11,12 +11,12 @@
 namespace winnow::compression::methods {
 namespace {
 
-// What stays of a block [Table 2]. kNone: whole blocks stay or go, the method itself; otherwise the
-// blocks are as many as entries may stay, and each leaves one vector.
+// What is kept of a block [Table 2]. kNone is the method itself: whole blocks stay or go. Otherwise
+// there are as many blocks as entries to keep, and each keeps one vector.
 enum class Representative { kNone, kFirst, kLast, kMax, kAverage };
 
 struct HbwConfig {
-  score::WindowConfig score;    // [SnapKV's: window 32, maximum over 7; prefix_softmax is Eq. 3]
+  score::WindowConfig score;    // [SnapKV: window 32, max pooling over 7; prefix_softmax: Eq. 3]
   select::RoundsConfig blocks;  // [paper: c/32 tokens, rounds 1 and 8]
   Representative representative = Representative::kNone;
 };
@@ -36,7 +36,7 @@ select::SelectorPtr Selector(const HbwConfig& c) {
     case Representative::kFirst:
       return select::Representatives({.which = Which::kFirst});
     case Representative::kLast:
-    case Representative::kAverage:  // the others flow into the last
+    case Representative::kAverage:  // the others are merged into the last
       return select::Representatives({.which = Which::kLast});
     case Representative::kMax:
       return select::Representatives({.which = Which::kBest});

@@ -17,7 +17,8 @@ using testing::Make;
 using testing::Weights;
 using Positions = std::vector<Position>;
 
-// Blocks that a prompt keeps whose blocks of `block` tokens have these scores; a window of one.
+// Blocks that are kept of a prompt whose blocks of `block` tokens have these scores; the window is
+// 1.
 Positions KeptBlocks(const std::vector<double>& scores, int block, int n_kept,
                      const std::string& rounds) {
   std::vector<double> row;
@@ -57,14 +58,14 @@ TEST(HbwTest, RoundsCoverTheRegions) {
 }
 
 TEST(HbwTest, GroupsThatRunOutAreFilledUpFromAll) {
-  // Round one takes 2 and 3 of four; the groups of round two, one block each, nominate what is
-  // left.
+  // Round one takes 2 and 3 of four; round two's groups, of one block each, nominate the remaining
+  // ones.
   EXPECT_EQ(KeptBlocks({1, 2, 9, 9}, 1, 3, "1/4"), (Positions{1, 2, 3}));
-  // Three groups of one block: every quota of the second round is spent already but one.
+  // Three rounds with two groups each: the best nominees are 1, then 2, then 0.
   EXPECT_EQ(KeptBlocks({5, 7, 6, 1}, 1, 3, "2/2/2"), (Positions{0, 1, 2}));
 }
 
-// The rounds as the method describes them, on a plain set of blocks.
+// The rounds as docs/methods/semantics.md#hbw-kv describes them, on a plain set of blocks.
 std::vector<bool> PlainRounds(const std::vector<double>& scores, int64_t left,
                               const std::vector<int>& rounds) {
   const auto n = static_cast<int64_t>(scores.size());
@@ -142,7 +143,7 @@ TEST(HbwTest, AgreesWithPlainRounds) {
 }
 
 TEST(HbwTest, BlocksGoAsAWhole) {
-  // 4 blocks of 3 and one of 2 before the window: room for two.
+  // 4 blocks of 3 and one of 2 before the window; the budget has room for two.
   Harness h(Make(methods::Hbw(), "window=2,block=3,rounds=1,pool=none"), {.budget = 9});
   std::vector<double> row = {0, 0, 9, 2, 2, 2, 1, 1, 1, 0, 0, 0, 4, 4, 5, 5};
   h.Prefill(16, LastQuery(row, 16));
@@ -155,8 +156,8 @@ TEST(HbwTest, BlockLargerThanTheRoomLeavesTheWindow) {
   EXPECT_EQ(h.Kept(), (Positions{26, 27, 28, 29}));
 }
 
-// The paper's rows without blocks and rounds are SnapKV's: with the defaults of both, and with the
-// same parameters.
+// The paper's results without blocks and rounds are SnapKV's: with both methods' defaults, and with
+// the same parameters.
 TEST(HbwTest, SingleTokensInOneRoundAreSnapKv) {
   for (const std::string parameters :
        {"", "window=6", "window=6,kernel=3", "window=6,pool=average", "window=6,pool=none",
@@ -182,7 +183,7 @@ TEST(HbwTest, RefusesAnEvenKernel) {
 }
 
 TEST(HbwTest, PrefixSoftmaxWeighsRowsByWhatTheyGiveThePrefix) {
-  // The first row of the window gives the prefix .8, the second .1.
+  // The window's first row gives the prefix .8, its second row .1.
   const Weights weights = [](const testing::Cell& cell) {
     const double first[] = {.5, .3, 0, .2};
     const double second[] = {.02, .02, .06, .5, .4};
@@ -198,8 +199,8 @@ TEST(HbwTest, PrefixSoftmaxWeighsRowsByWhatTheyGiveThePrefix) {
   EXPECT_EQ(kept(",prefix_softmax=true"), (Positions{0, 2, 3, 4}));  // .825 .575 .6
 }
 
-// Eq. 3 is the softmax of each query head: a head that gives the prefix next to nothing has as much
-// to say as one that gives it all.
+// Eq. 3 is the softmax of each query head: a head that gives the prefix almost no attention counts
+// as much as one that gives it all.
 TEST(HbwTest, PrefixSoftmaxIsThatOfEachQueryHead) {
   const Weights weights = [](const testing::Cell& cell) {
     const double rows[2][4] = {{.5, .3, .1, .1}, {.001, .002, .007, .99}};
@@ -212,7 +213,7 @@ TEST(HbwTest, PrefixSoftmaxIsThatOfEachQueryHead) {
     h.Prefill(4, weights);
     return h.Kept();
   };
-  // Heads .56 .33 .11 and .1 .2 .7. The mean of the rows would be .55 .33 .12: token 0.
+  // Heads: .56 .33 .11 and .1 .2 .7. The mean of the rows would be .55 .33 .12 and keep token 0.
   EXPECT_EQ(kept("mean"), (Positions{2, 3}));
   EXPECT_EQ(kept("sum"), (Positions{2, 3}));
   EXPECT_EQ(kept("max"), (Positions{2, 3}));
@@ -225,18 +226,18 @@ TEST(HbwTest, BlocksAreAThirtySecondOfTheBudget) {
   h.Prefill(200, LastQuery(row, 200));
   const Positions kept = h.Kept();
   EXPECT_EQ(Positions(kept.begin(), kept.begin() + 3), (Positions{9, 10, 11}));
-  // 26 blocks of 3 and the window; of the equal ones the newest, of which the last is short.
+  // 26 blocks of 3 and the window; of equal blocks the newest stay, the last of which is short.
   EXPECT_EQ(kept.size(), 25u * 3 + 1 + 16);
 }
 
-// What Table 2 of the paper sets against selection: seven tokens before a window of one, three
-// places: blocks [0, 2), [2, 4), [4, 7).
+// The alternatives to selection in the paper's Table 2: seven tokens before a window of one, and
+// three entries to keep: blocks [0, 2), [2, 4), [4, 7).
 TEST(HbwTest, RepresentativesOfBlocks) {
   const std::vector<double> row = {3, 1, 2, 2, 1, 5, 4, 0};
   const std::pair<std::string, Positions> cases[] = {
       {"first", {0, 2, 4, 7}},
       {"last", {1, 3, 6, 7}},
-      {"max", {0, 3, 5, 7}},  // of equal ones the newer
+      {"max", {0, 3, 5, 7}},  // the newer of equal ones
       {"avg", {1, 3, 6, 7}}};
   for (const auto& [which, kept] : cases) {
     Harness h(Make(methods::Hbw(), "window=1,pool=none,representative=" + which), {.budget = 4});

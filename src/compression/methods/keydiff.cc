@@ -1,6 +1,6 @@
-// KeyDiff (arXiv:2504.15364): keys unlike the mean direction of all keys stay. Needs no attention.
-// The authors' code was not read; the score is the paper's.
-// While generating every stored key is read in every step.
+// KeyDiff (arXiv:2504.15364): keeps the keys that are least similar to the mean direction of all
+// keys. Needs no attention. In decode it reads every stored key in every step.
+// Written from the paper, without the authors' code.
 #include "compression/methods/methods.h"
 #include "compression/methods/score_alone.h"
 

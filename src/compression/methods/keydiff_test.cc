@@ -33,8 +33,8 @@ TEST(KeyDiffTest, EqualKeysKeepTheNewestAndZeroKeysAreNeutral) {
   EXPECT_EQ(h.Kept(), (Positions{3, 4, 5}));
 }
 
-// A stream against a plain list: evict the key most like the mean of all unit keys, the oldest
-// first.
+// A stream against a plain list: evicts the key most similar to the mean of all unit keys, of equal
+// ones the oldest.
 TEST(KeyDiffTest, AgreesWithAPlainList) {
   constexpr int kDim = 6;
   constexpr size_t kSinks = 2;

@@ -1,5 +1,6 @@
-// Key norms (arXiv:2406.11430): keys of small norm attract attention, and stay. Needs no attention.
-// Differs from the paper: no layer is left out. The authors' code was not read.
+// Key norms (arXiv:2406.11430): keeps keys of small norm, which attract attention. Needs no
+// attention.
+// Differs from the paper: no layer is left out. Written without the authors' code.
 #include "compression/methods/methods.h"
 #include "compression/methods/score_alone.h"
 

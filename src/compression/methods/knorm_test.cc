@@ -27,7 +27,7 @@ TEST(KNormTest, KeepsSmallKeys) {
   EXPECT_EQ(h.Kept(), (Positions{1, 2, 4}));
 }
 
-// A prompt of more keys than are read at once, then a stream, against a plain list.
+// A prompt with more keys than one read takes, then a stream, against a plain list.
 TEST(KNormTest, AgreesWithAPlainList) {
   constexpr int64_t kPrompt = 700;
   const auto key_of = [](Position position) { return testing::RandomVector({position}, 4); };

@@ -1,10 +1,10 @@
-// KVzip (arXiv:2505.23416): the model reads the prompt once more, after being asked to repeat it,
-// and the entries stay that it looks back at: the largest weight any query of the replay gives an
-// entry. All layers and heads share one budget. Knows no question: what is kept serves any.
-// plus=true: the largest of weight * |W_O v| / |h|, with the residual stream h at the query
-// (KVzip+). Differs from the authors' code: weights are those of attention over all there is, where
-// the code takes the softmax over sinks, the chunk and its replay; the two are the same for prompts
-// of one chunk. Sinks are protected, there their score is 1.
+// KVzip (arXiv:2505.23416): the model reads the prompt a second time, after being asked to repeat
+// it. An entry's score is the largest weight that any query of this replay gives it. All layers and
+// heads share one budget. No question is involved: what is kept serves any.
+// plus=true: the largest weight * |W_O v| / |h|, with h the residual stream at the query (KVzip+).
+// Differs from the authors' code: weights come from attention over all entries, where the code
+// takes the softmax over sinks, the chunk and its replay; for prompts of one chunk the two are
+// equal. Sinks are protected; in the code their score is 1.
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -42,9 +42,9 @@ void Visit(KvZipConfig& c, Visitor& v) {
 using select::ScoredHead;
 
 struct Scores final : CopiedMemory<Scores> {
-  std::vector<ScoredHead> heads;  // [layer * n_kv_heads + kv_head]; the region: all but the sinks
+  std::vector<ScoredHead> heads;  // [layer * n_kv_heads + kv_head]; region: all but sinks
   int64_t n_call = 0;             // tokens of the prompt call: the newest entries of each head
-  // The call's token that the replay repeats first.
+  // The call's first token that the replay repeats.
   int64_t first_repeated = std::numeric_limits<int64_t>::max();
 };
 
@@ -96,8 +96,8 @@ class KvZipMethod final : public Method {
     for (int kv_head = 0; kv_head < call.n_kv_heads(); ++kv_head) {
       ScoredHead& head =
           scores.heads[static_cast<size_t>(call.layer * call.n_kv_heads() + kv_head)];
-      // Entries of the chunk, and those that no chunk repeats, of calls before and the text's first
-      // token: what another chunk repeats is judged there.
+      // A chunk scores its own entries and those that no chunk repeats (of earlier calls, and the
+      // text's first token). Entries that another chunk repeats are scored there.
       const int64_t first_of_call = head.region.end - scores.n_call;
       const int64_t first = first_of_call + call.replay.first;
       const auto judged = [&](int64_t rank) {
@@ -135,7 +135,7 @@ class KvZipMethod final : public Method {
       head.scores.resize(static_cast<size_t>(head.region.size()));
     }
     const int64_t n_keep = call.budget - c_.sinks - n_recent;
-    // As many heads as share a budget.
+    // Number of heads that share a budget.
     const auto n_kv_heads = static_cast<size_t>(call.n_kv_heads());
     const size_t n_sharing = c_.share == KvZipConfig::Share::kModel   ? all.size()
                              : c_.share == KvZipConfig::Share::kLayer ? n_kv_heads
@@ -153,7 +153,7 @@ class KvZipMethod final : public Method {
   }
 
  private:
-  // Raises the scores of the entries that are judged to their weights [slot], times factor(rank).
+  // Raises the scores of the judged entries to weights[slot] * factor(rank) where that is larger.
   template <class Judged, class Factor>
   static void Raise(const LayerCall& call, std::span<const float> weights, const Judged& judged,
                     const Factor& factor, ScoredHead& head) {

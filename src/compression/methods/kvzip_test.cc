@@ -70,7 +70,7 @@ TEST_P(KvZipTest, AgreesWithPlainLoops) {
     h.SetValues(Value);
     h.SetProjection(kModelDim, Projection);
     h.SetReplay(kReplayed, replay, Stream);
-    h.Prefill(kN, testing::RandomWeights(99));  // of no account
+    h.Prefill(kN, testing::RandomWeights(99));  // not used
     // Groups of heads that share a budget.
     std::vector<std::vector<Entry>> groups;
     for (int layer = 0; layer < kLayers; ++layer) {
@@ -109,15 +109,16 @@ INSTANTIATE_TEST_SUITE_P(Forms, KvZipTest,
                          ::testing::Values("", ",plus=true", ",share=layer", ",share=head",
                                            ",plus=true,share=layer"));
 
-// The text's first token is not repeated, and an entry is judged by the pass that repeats it only:
-// without sinks the first entry is judged by all passes, and stays where a head looks back at it.
+// The text's first token is not repeated, and every other entry is scored only by the pass that
+// repeats it. Without sinks the first entry is scored by all passes, and stays if a head attends to
+// it.
 TEST(KvZipTest, TheFirstTokenIsJudgedWithoutSinks) {
   for (const char* form : {"sinks=0,share=head", "sinks=0,share=head,plus=true"}) {
     Harness h(Make(methods::KvZip(), form), {.budget = 2});
     h.SetProjection(2, [](int, int) { return std::vector<float>{1, 0, 0, 1}; });
     h.SetValues([](int, int, Position) { return std::vector<float>{1, 1}; });
-    // Two passes, of tokens 1 to 3 and 4 to 6. The first token is seen by the second pass alone,
-    // which also sees token 2 of the first: that does not count.
+    // Two passes, of tokens 1 to 3 and 4 to 6. Only the second pass attends to the first token. It
+    // also attends to token 2, which the first pass repeats: that does not count.
     const auto replay = [](const testing::Cell& cell) {
       if (cell.query < 4) return cell.position == 1 ? 0.3 : 0.0;
       if (cell.position == 0) return 0.5;

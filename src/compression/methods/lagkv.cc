@@ -1,10 +1,10 @@
-// LagKV (arXiv:2504.04704): an entry stays if its key and value vary much over the dimensions,
-// measured in the range of the entries that follow. Needs no attention.
-// The text is cut into chunks of `lag` entries after the sinks; each is judged by the next, so the
-// last whole chunk and what follows it cannot be, and stays.
-// Differs from the paper: after the prompt the cache grows; chunks shrink under a budget that two
-// of them would fill. The order inside a chunk decides, as in the paper, but the best of all chunks
-// are taken in one cut, so that a budget that is no multiple of the chunks is used up.
+// LagKV (arXiv:2504.04704): keeps entries whose keys and values vary much over the dimensions,
+// measured in the range of the entries that follow. Needs no attention. After the sinks the text is
+// cut into chunks of `lag` entries, each judged by the next. The last whole chunk and the entries
+// after it cannot be judged and come first.
+// Differs from the paper: the cache grows in decode; chunks shrink when two would exceed the
+// budget. As in the paper entries are ranked within their chunk, but the best of all chunks are
+// selected together, so that a budget that is no multiple of the chunks is used up.
 #include <algorithm>
 
 #include <cmath>
@@ -51,8 +51,8 @@ struct Extent {
   }
 };
 
-// Standard deviation over the dimensions of a row, each measured from `low` in units of the range.
-// A dimension without a range says nothing and is left out.
+// Standard deviation over the dimensions of a row, each scaled to the extent's range. Dimensions
+// without a range are left out.
 double Spread(std::span<const float> row, const Extent& extent) {
   double sum = 0, squares = 0, n = 0;
   for (size_t i = 0; i < row.size(); ++i) {
@@ -90,7 +90,7 @@ class LagScorer final : public Scorer {
   }
 
  private:
-  // Adds half the score that keys, or values, give to the entries of all chunks but the last.
+  // Adds half of the score that keys or values give to the entries of all chunks but the last.
   static void AddScores(const LayerCall& call, const kernels::HeadRows& rows,
                         std::span<const Slot> entries, size_t lag, std::span<double> scores) {
     const auto dim = static_cast<size_t>(rows.dim);
@@ -110,7 +110,7 @@ class LagScorer final : public Scorer {
     }
   }
 
-  // Scores become the share of the chunk that is worse.
+  // Replaces scores by the share of the chunk's entries that are worse.
   static void ByPlace(const LayerCall& call, std::span<double> scores) {
     std::vector<int32_t>& order = call.scratch.indices;
     order.resize(scores.size());

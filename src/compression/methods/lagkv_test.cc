@@ -18,8 +18,8 @@ using testing::Make;
 using testing::NoWeights;
 using Positions = std::vector<Position>;
 
-// Two chunks of two entries after no sink; the second has the range 0..1 in both dimensions. The
-// first entry is (0.5, 0.5) in it, without spread, the second (0, 1).
+// Two chunks of two entries, no sinks. The second chunk has the range 0..1 in both dimensions. In
+// it the first entry, (0.5, 0.5), has no spread; the second, (0, 1), has.
 TEST(LagKvTest, SpreadInTheRangeOfTheNextChunkDecides) {
   const std::vector<std::vector<float>> rows = {{0.5f, 0.5f}, {0, 1}, {0, 1}, {1, 0}};
   const auto vectors = [&](int, int, Position position) {
@@ -30,13 +30,13 @@ TEST(LagKvTest, SpreadInTheRangeOfTheNextChunkDecides) {
   h.SetValues(vectors);
   h.Prefill(4, NoWeights());
   EXPECT_TRUE(h.plans().empty());
-  // A budget of 3 has chunks of floor(3 / 4), at least one entry: each is judged by the next.
-  // (0, 1) to (1, 0): dimensions without a range say nothing.
+  // A budget of 3 has chunks of floor(3 / 4), but at least one entry, each judged by the next. One
+  // entry has no range in any dimension, so all places are equal.
   Harness small(Make(methods::LagKv(), "lag=1,sinks=0"), {.budget = 3});
   small.SetKeys(vectors);
   small.SetValues(vectors);
   small.Prefill(4, NoWeights());
-  EXPECT_EQ(small.Kept(), (Positions{1, 2, 3}));  // of three equal places the oldest goes
+  EXPECT_EQ(small.Kept(), (Positions{1, 2, 3}));  // the oldest of three equal places goes
 }
 
 TEST(LagKvTest, AShortPromptKeepsSinksAndTheNewest) {
@@ -137,7 +137,8 @@ TEST(LagKvTest, AgreesWithPlainLoops) {
   }
 }
 
-// Without any range, or with values that are no numbers, it still keeps what it must.
+// Vectors without a range, or with NaN and infinities, still keep sinks, the last chunk and the
+// budget.
 TEST(LagKvTest, ConstantAndBrokenVectorsKeepTheNewestOfEachChunk) {
   for (const float x : {0.0f, NAN, INFINITY}) {
     Harness h(Make(methods::LagKv(), "lag=4,sinks=1"), {.budget = 12});
@@ -145,7 +146,7 @@ TEST(LagKvTest, ConstantAndBrokenVectorsKeepTheNewestOfEachChunk) {
     h.SetKeys(vectors);
     h.SetValues(vectors);
     h.Prefill(17, NoWeights());
-    // The sink, the last chunk, and of three chunks the newest 3, 2 and 2.
+    // The sink, the last chunk, and the newest 3, 2 and 2 of the three chunks before it.
     EXPECT_EQ(h.Kept(), (Positions{0, 3, 4, 7, 8, 10, 11, 12, 13, 14, 15, 16}));
   }
 }

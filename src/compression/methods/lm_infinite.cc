@@ -1,6 +1,7 @@
-// LM-Infinite (arXiv:2308.16137): the first tokens and a window of the newest, no key farther from
-// the query than the model has learned. StreamingLLM's regions under another rule of positions.
-// Differs from the authors' code: what lies between the two regions is evicted, not masked.
+// LM-Infinite (arXiv:2308.16137): keeps the first tokens and a window of the newest; no distance
+// between query and key exceeds the trained context. StreamingLLM's regions with another rule of
+// positions.
+// Differs from the authors' code: entries between the two regions are evicted, not masked.
 #include "compression/methods/methods.h"
 #include "compression/methods/sinks_and_newest.h"
 

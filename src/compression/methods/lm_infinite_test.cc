@@ -29,7 +29,7 @@ TEST(LmInfiniteTest, DistancesAreCapped) {
   EXPECT_EQ(testing::Make(LmInfinite())->needs(), Needs()) << "no attention, no state";
 }
 
-// Notes how far from the newest token attention finds each entry.
+// Records the distance from the newest token at which attention sees each entry.
 class Watched final : public Method {
  public:
   explicit Watched(MethodPtr method) : method_(std::move(method)) {}
@@ -52,7 +52,7 @@ class Watched final : public Method {
   MethodPtr method_;
 };
 
-// The rule of positions itself: first tokens beyond the cap all stand at the same distance.
+// The position rule: first tokens beyond the cap all have the same distance.
 TEST(LmInfiniteTest, EntriesStandWhereTheCapPutsThem) {
   const auto method = std::make_shared<Watched>(testing::Make(LmInfinite(), "sinks=2,distance=3"));
   Harness h(method, {.budget = 5});

@@ -1,4 +1,4 @@
-// Local window: the newest tokens only.
+// Local window: keeps only the newest tokens.
 #include "compression/budget/budget.h"
 #include "compression/methods/methods.h"
 #include "compression/score/score.h"

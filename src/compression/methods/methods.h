@@ -2,7 +2,7 @@
 
 #include "compression/registry.h"
 
-// One function per method, defined in the file of its name.
+// One function per method, defined in the file of the same name.
 namespace winnow::compression::methods {
 
 MethodEntry AdaKv();

@@ -8,13 +8,13 @@
 #include "compression/parameters.h"
 #include "compression/score/score.h"
 
-// Parts by their names, as `custom` takes them: for methods that are built on any of them.
+// Parts by name, as in `custom`, for methods that build on any of them.
 namespace winnow::compression::methods {
 
 Choices ScoreNames();
 Choices BudgetNames();
-// Errors: no such part (says which there are), or its parameters are wrong. `method` starts the
-// message.
+// Errors: no such part (the message lists the parts), or wrong parameters. The message starts with
+// `method`.
 Result<score::ScorerPtr> ScoreByName(std::string_view method, const std::string& text);
 Result<budget::BudgeterPtr> BudgetByName(std::string_view method, const std::string& text);
 

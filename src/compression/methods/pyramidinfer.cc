@@ -1,9 +1,10 @@
-// PyramidInfer (arXiv:2405.12532): inside prefill, each layer passes on fewer context tokens than
-// it got: those that the recent tokens attend to. Later layers do not compute the others at all, so
-// the outputs of the prompt change. No composition of parts: it also says which hidden states go on
-// (PlanList::kept_rows). Differs from the paper: at most `rows` of the recent tokens vote, the
-// newest. While generating, the votes are those of all queries since the prompt that saw the entry,
-// as sums: rows are not kept.
+// PyramidInfer (arXiv:2405.12532): in prefill, each layer passes on fewer context tokens than it
+// received: those that the recent tokens attend to. Later layers do not compute the others, so the
+// prompt's outputs change.
+// Implements Method rather than combining parts: it also selects the rows that later layers compute
+// (PlanList::kept_rows).
+// Differs from the paper: of the recent tokens only the newest `rows` vote. In decode, votes come
+// from all queries since the prompt that saw the entry; they are kept as sums, not rows.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -17,13 +18,13 @@ namespace winnow::compression::methods {
 namespace {
 
 struct PyramidInferConfig {
-  double recent = 0.2;            // share of the prompt that is recent: it votes and stays  [paper]
-  double last_layer_share = 0.9;  // of the context, kept by the last layer  [ours]
+  double recent = 0.2;            // share of the prompt that is recent: votes and stays  [paper]
+  double last_layer_share = 0.9;  // share of its context that the last layer keeps  [ours]
   int sinks = 4;                  // first tokens that always stay  [authors' code]
-  int min_context = 64;           // a context is not reduced to so few tokens  [same]
+  int min_context = 64;           // a context is never reduced to this size or below  [same]
   int block = 16;                 // generated tokens that are thinned together  [same]
   double slope = 0.2;             // the newest vote weighs 1 + slope, the oldest 1  [same]
-  int rows = 512;                 // votes at most: memory of the taps  [ours]
+  int rows = 512;                 // maximum number of voters: bounds the taps' memory  [ours]
 };
 
 template <class Visitor>
@@ -37,7 +38,7 @@ void Visit(PyramidInferConfig& c, Visitor& v) {
   v("rows", c.rows, "recent tokens that vote, at most", Range{1, 1 << 16});
 }
 
-// Columns, of generated queries: their weights summed, and each times the number of its query.
+// Columns, over generated queries: the sum of their weights, and of weight times query index.
 constexpr int kVotes = 0;
 constexpr int kVotesByTime = 1;
 // Layer numbers.
@@ -70,7 +71,7 @@ class PyramidInferMethod final : public Method {
   }
 
  private:
-  // Share of its context that a layer keeps.
+  // The share of its context that a layer keeps.
   double Keep(const LayerCall& call) const {
     const double way = std::numbers::pi * call.layer / call.n_layers;
     return c_.last_layer_share + (1 - c_.last_layer_share) * (std::cos(way) + 1) / 2;
@@ -115,15 +116,15 @@ class PyramidInferMethod final : public Method {
     if (++call.layer_number(kPending) < c_.block) return;
     call.layer_number(kPending) = 0;
 
-    // The block that has just left the recent window. Heads that another method compressed hold
-    // different numbers of older entries: ranks are those of the shortest.
+    // The block that just left the recent window. If another method read the prompt, heads may hold
+    // different numbers of older entries: ranks are those of the shortest head.
     const int64_t n_context = Shortest(call) - CountFrom(call.layer_number(kRecent));
     const Region region = {.begin = std::max<int64_t>(c_.sinks, n_context - c_.block),
                            .end = std::max<int64_t>(c_.sinks, n_context)};
     const int64_t n_keep = CountFrom(Keep(call) * static_cast<double>(region.size()));
     if (region.begin + n_keep <= c_.min_context) return;
 
-    // The mean of the votes of the newest n_votes queries, weighted by time.
+    // The mean vote of the newest n_votes queries, weighted by time.
     std::vector<double>& scores = call.scratch.numbers;
     scores.assign(static_cast<size_t>(region.size()), 0.0);
     for (int head = 0; head < call.n_kv_heads(); ++head) {
@@ -150,12 +151,12 @@ class PyramidInferMethod final : public Method {
     }
     return shortest;
   }
-  // Older entries that a head holds beyond those of the shortest.
+  // How many older entries a head holds beyond those of the shortest head.
   static int64_t Offset(const LayerCall& call, int head) {
     return call.n_slots(head) - Shortest(call);
   }
 
-  // All heads of a layer keep the same tokens: the vote is the mean over all of them.
+  // All heads of a layer keep the same tokens, so votes are summed over the heads.
   void AddRow(const LayerCall& call, int row, double weight, Region region,
               std::vector<double>& scores) const {
     for (int head = 0; head < call.n_kv_heads(); ++head) {

@@ -31,7 +31,7 @@ TEST(PyramidInferTest, LaterLayersHoldFewer) {
     n_context = static_cast<int64_t>(Keep(layer, 4) * static_cast<double>(n_context));
     const Kept kept = h.Kept(layer);
     EXPECT_EQ(static_cast<int64_t>(kept.size()), n_context + 81) << layer;
-    // All alike: the newest of the context stay, besides the first four and the recent ones.
+    // All scores are equal: the first four, the newest of the context and the recent ones stay.
     Kept expected = {0, 1, 2, 3};
     for (int64_t t = 400 - 81 - (n_context - 4); t < 400; ++t) {
       expected.push_back(static_cast<Position>(t));
@@ -41,7 +41,8 @@ TEST(PyramidInferTest, LaterLayersHoldFewer) {
 }
 
 TEST(PyramidInferTest, ShortContextsAreLeftAlone) {
-  // 79 tokens of context and 20 recent ones; the second of two layers keeps least + (1-least)/2.
+  // 79 context tokens and 20 recent ones; layer 1 of two keeps least + (1 - least) / 2 of the
+  // context.
   Harness h(testing::Make(PyramidInfer(), "least=0.64"), {.n_layers = 2});
   h.Prefill(99, [](const Cell&) { return 0.5; });
   EXPECT_EQ(h.Kept(1).size(), 99u) << "floor(.82 * 79) = 64";
@@ -50,7 +51,7 @@ TEST(PyramidInferTest, ShortContextsAreLeftAlone) {
   EXPECT_EQ(more.Kept(1).size(), 65u + 20) << "floor(.83 * 79) = 65";
 }
 
-// Token 5 has the vote of query 7, token 4 that of query 9, which weighs more.
+// Token 5 gets the vote of query 7, token 4 that of query 9, which weighs more.
 TEST(PyramidInferTest, VotesRiseTowardsTheNewest) {
   for (const std::string slope : {"0", "0.2"}) {
     Harness h(
@@ -61,8 +62,8 @@ TEST(PyramidInferTest, VotesRiseTowardsTheNewest) {
       if (cell.position == 5) return cell.query == 7 ? 1.0 : 0.0;
       return 2.0;
     });
-    // Recent: 6..9, voting 1, 1.07, 1.13, 1.2. Of six context tokens floor(.9 * 6) = 5 stay; of
-    // equal ones the newer.
+    // Recent: 6..9, with weights 1, 1.07, 1.13, 1.2. Of six context tokens floor(.9 * 6) = 5 stay;
+    // of equal ones the newer.
     EXPECT_EQ(h.Kept(1),
               slope == "0" ? (Kept{0, 1, 2, 3, 5, 6, 7, 8, 9}) : (Kept{0, 1, 2, 3, 4, 6, 7, 8, 9}));
   }
@@ -80,7 +81,7 @@ TEST(PyramidInferTest, AgreesWithPlainLoops) {
   const auto weight = [](int layer, int q_head, int64_t query, Position entry) {
     return testing::Random({layer, q_head, query, entry});
   };
-  // Rows of a layer are the tokens that came so far, the recent ones being the last.
+  // A layer's rows are the tokens that reached it; the recent ones are last.
   std::vector<Kept> tokens(kLayers);
   const auto weights = [&](const Cell& cell) {
     const Kept& present = tokens[static_cast<size_t>(cell.layer)];

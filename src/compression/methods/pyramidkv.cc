@@ -1,6 +1,7 @@
-// PyramidKV (arXiv:2406.02069): SnapKV whose first layers keep much and whose last keep little.
-// Differs from the authors' code: one vote per KV head, the mean over its query heads (heads=query
-// for theirs).
+// PyramidKV (arXiv:2406.02069): SnapKV with larger budgets in the first layers and smaller ones in
+// the last.
+// Differs from the authors' code: one vote per KV head, the mean over its query heads (heads=query:
+// per query head, as theirs).
 #include "compression/budget/budget.h"
 #include "compression/methods/methods.h"
 #include "compression/score/score.h"

@@ -12,7 +12,7 @@ namespace {
 using testing::Harness;
 using testing::Make;
 
-// Entries each layer keeps besides the window of 8.
+// Entries that each layer keeps besides the window of 8.
 std::vector<int64_t> LayerSizes(int64_t n, int64_t budget, int n_layers,
                                 const char* parameters = "") {
   Harness h(Make(methods::PyramidKv(), parameters),
@@ -25,14 +25,15 @@ std::vector<int64_t> LayerSizes(int64_t n, int64_t budget, int n_layers,
     sum += h.cache().n_slots(layer, 0);
   }
   EXPECT_EQ(h.method().TotalSlots(budget, n, n_layers), sum);
-  // Of any number of layers: a layer alone has the budget.
+  // MaxSlots holds for any number of layers; a single layer gets exactly the budget.
   if (n_layers > 1) {
     EXPECT_EQ(h.method().MaxSlots(budget, n), sizes[0] + 8);
   }
   return sizes;
 }
 
-// On a line, 240 entries in 15 steps that are no whole numbers; all of them are the budget.
+// Sizes fall on a line from 250 to 6, in 15 steps that are not whole numbers, and use the whole
+// budget.
 TEST(PyramidKvTest, SizesLieOnALineAndAddUpToTheBudget) {
   const std::vector<int64_t> sizes = LayerSizes(2000, 136, 16);
   EXPECT_EQ(sizes, (std::vector<int64_t>{250, 233, 217, 201, 184, 168, 152, 136, 120, 104, 88, 72,
@@ -66,12 +67,13 @@ TEST(PyramidKvTest, SizesOfALongPrompt) {
 
 TEST(PyramidKvTest, ShortPromptsKeepTheMeanInEveryLayer) {
   for (const int64_t size : LayerSizes(900, 512, 3)) EXPECT_EQ(size, 504);
-  // Fits: all of it.
+  // A prompt that fits is kept whole.
   for (const int64_t size : LayerSizes(100, 100, 3)) EXPECT_EQ(size, 92);
 }
 
 TEST(PyramidKvTest, TheFirstLayerCannotKeepMoreThanThePrompt) {
-  // Mean 92, first 180 of the 184 that twice the mean needs: last 4.
+  // Mean 92: the first layer would keep 180 and the last 4, but only 178 entries precede the
+  // window.
   const std::vector<int64_t> sizes = LayerSizes(186, 100, 5);
   EXPECT_EQ(sizes.front(), 178);
   EXPECT_EQ(sizes.back(), 6);

@@ -1,5 +1,6 @@
-// Chance (ours): the control that a method must beat to be worth its taps. Every entry draws a
-// number once, from its place alone, so that what is kept depends on nothing but the seed.
+// Random eviction (ours): the control that a method must beat to be worth its taps. An entry's
+// score is drawn once, from seed, layer, head and position alone, so that nothing else decides what
+// is kept.
 #include <algorithm>
 
 #include "base/rng.h"
@@ -10,7 +11,7 @@ namespace winnow::compression::methods {
 namespace {
 
 struct RandomConfig {
-  ScoreAloneConfig entries = {.sinks = 4, .recent = 16};  // [ours; sinks: those of streaming]
+  ScoreAloneConfig entries = {.sinks = 4, .recent = 16};  // [ours; sinks as in streaming]
   int seed = 1;                                           // [ours]
 };
 

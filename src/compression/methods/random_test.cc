@@ -34,8 +34,8 @@ TEST(RandomTest, TheSeedDecides) {
   EXPECT_NE(KeptPositions("seed=7", 40, 400), KeptPositions("seed=8", 40, 400));
 }
 
-// Over many seeds every place is kept about as often: 1000 draws of 50 out of 100 stay within five
-// standard deviations.
+// Over many seeds every position is kept about equally often: of 1000 draws of 50 out of 100, each
+// count is within five standard deviations of 500.
 TEST(RandomTest, FavoursNoPlace) {
   constexpr int kSeeds = 1000;
   std::vector<int> times(100, 0);
@@ -50,7 +50,7 @@ TEST(RandomTest, FavoursNoPlace) {
   EXPECT_LT(*max, 500 + 5 * 16);
 }
 
-// What a stream keeps is what the same draws keep of the whole text: chance forgets evenly.
+// A stream keeps what the same draws would keep of the whole text, because scores never change.
 TEST(RandomTest, AStreamKeepsTheBestOfAllDraws) {
   Harness h(Make(methods::Random(), "sinks=0,recent=0"), {.budget = 10});
   h.Prefill(40, NoWeights());

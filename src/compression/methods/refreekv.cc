@@ -1,7 +1,9 @@
-// ReFreeKV: the first tokens and as few of the newest as keep the norm of the last row of attention
-// (metric=matrix: of all rows), within a threshold. Needs no budget; one that is given is a limit.
-// Differs from the paper, like the authors' code: one length for all heads of a layer (per_head
-// for one each), the first tokens are in neither norm (include_first).
+// ReFreeKV: keeps the first tokens and as few of the newest as preserve the norm of the last
+// attention row (metric=matrix: of all rows) within a threshold. Needs no budget; a given budget is
+// a limit.
+// Differs from the paper, like the authors' code: one length for all heads of a layer
+// (per_head=true: one per head); the first tokens count in neither norm (include_first=true: in
+// both).
 #include "compression/budget/budget.h"
 #include "compression/methods/methods.h"
 #include "compression/score/score.h"

@@ -31,7 +31,7 @@ Positions KeptPositions(const std::string& parameters, const std::vector<double>
 TEST(ReFreeKvTest, KeepsAsManyOfTheNewestAsTheNormAsksFor) {
   EXPECT_EQ(KeptPositions("threshold=0.01", kFirst), (Positions{0, 1, 3, 4, 5, 6, 7}));
   EXPECT_EQ(KeptPositions("threshold=0.1", kFirst), (Positions{0, 1, 6, 7}));
-  // Around every loss of the example: just below it one more entry is needed.
+  // Around every loss of the example: with a threshold just below it one more entry is needed.
   const std::vector<double> losses = {.109129, .091486, .074180, .069904, .003976};
   for (size_t i = 0; i < losses.size(); ++i) {
     const size_t r = i + 1;
@@ -66,7 +66,8 @@ TEST(ReFreeKvTest, OneLengthForTheLayerOrOnePerHead) {
   EXPECT_EQ(kept("per_head=false", 1).size(), 8u);
   EXPECT_EQ(kept("per_head=true", 0), (Positions{0, 1, 7}));
   EXPECT_EQ(kept("per_head=true", 1).size(), 8u);
-  // Norms are averaged over the heads, not their rows: the same with both heads in one group.
+  // Norms, not rows, are averaged over the query heads: the result is the same with both heads in
+  // one group.
   Harness h(Make(methods::ReFreeKv(), "sinks=2,whole_layers=0,threshold=0.2"),
             {.n_q_heads = 2, .n_kv_heads = 1});
   h.Prefill(8, weights);
@@ -76,7 +77,7 @@ TEST(ReFreeKvTest, OneLengthForTheLayerOrOnePerHead) {
 TEST(ReFreeKvTest, ThresholdZeroKeepsAllThatIsAttended) {
   EXPECT_EQ(KeptPositions("threshold=0", {.5, .1, 0, 0, 1e-12, .1, 0, .2}),
             (Positions{0, 1, 4, 5, 6, 7}));
-  // Nothing attended: nothing can be said, all stay.
+  // Without attention beyond the first tokens there is no norm to compare with: all entries stay.
   EXPECT_EQ(KeptPositions("threshold=0.01", {.5, .5, 0, 0, 0}).size(), 5u);
 }
 
@@ -118,7 +119,7 @@ TEST(ReFreeKvTest, QueriesAsAShareOfThePrompt) {
   EXPECT_NE(kept("queries_share=1", 50), kept("queries=1", 50));
 }
 
-// However many queries the share is: here the oldest 88 of 600 are those that attend to the oldest
+// A share may come to more than 512 queries: here only the oldest 88 of 600 attend to the oldest
 // entries.
 TEST(ReFreeKvTest, NoShareIsTooLarge) {
   const auto n_kept = [](const std::string& parameters) {
@@ -130,7 +131,7 @@ TEST(ReFreeKvTest, NoShareIsTooLarge) {
   EXPECT_GT(n_kept("queries_share=1"), 560u);
 }
 
-// Rows of the last queries count where they can see the entry.
+// Of the last rows, those count that can see the entry.
 TEST(ReFreeKvTest, SeveralRowsAgreeWithPlainLoops) {
   constexpr int64_t kTokens = 40;
   constexpr int64_t kSinks = 3;
@@ -172,8 +173,8 @@ TEST(ReFreeKvTest, SeveralRowsAgreeWithPlainLoops) {
   }
 }
 
-// The paper's metric: the Frobenius norm of the rows of all queries, columns of dropped entries set
-// to zero; of each query head, then the mean.
+// The paper's metric: the Frobenius norm over the rows of all queries, with the columns of dropped
+// entries set to zero; computed per query head, then averaged.
 TEST(ReFreeKvTest, TheMatrixNormAgreesWithPlainLoops) {
   constexpr int64_t kTokens = 50;
   constexpr int64_t kSinks = 3;

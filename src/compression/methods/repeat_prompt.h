@@ -6,8 +6,8 @@
 
 namespace winnow::compression::methods {
 
-// The words of KVzip (arXiv:2505.23416), by which a model is to repeat its prompt; n_repeated
-// tokens lead over from one part to the next.
+// The instructions of KVzip (arXiv:2505.23416) that ask a model to repeat its prompt. Each later
+// part starts with the n_repeated tokens before it.
 inline ReplaySpec RepeatPrompt(int64_t chunk = ReplaySpec{}.chunk) {
   return {.text = "\n\nRepeat the previous context exactly.\n",
           .next_text = "\n\nRepeat the part of the previous context exactly, starting with",

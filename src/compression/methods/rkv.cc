@@ -1,10 +1,12 @@
-// R-KV (arXiv:2505.24133): what the last queries attend to, less how much a key repeats others.
-//   score = lambda * maxpool(attention of the last `window` queries) - (1 - lambda) * redundancy
-// The redundancy of a key is the softmax over all entries of its mean cosine to them; of each key's
-// likenesses above `threshold` the newest does not count, so that one of several like entries
-// stays. Differs from the authors' code: the maximum over the query heads of a group is that of
-// their weights, not of their logits, which taps do not have; a key without any likeness leaves all
-// cosines as they are (the code clears the one to the oldest entry).
+// R-KV (arXiv:2505.24133): keeps what the last queries attend to, unless the key repeats other
+// keys.
+//  score = lambda * maxpool(attention of the last `window` queries) - (1 - lambda) * redundancy
+// The redundancy of a key is the softmax over all entries of its mean cosine to them. A key's
+// cosine to the newest key that is more similar than `threshold` does not count, so that the newest
+// of several similar entries stays.
+// Differs from the authors' code: the maximum over a group's query heads is that of weights, not of
+// logits, which taps do not have; a key without a similar key keeps all its cosines (the code
+// clears the one to the oldest entry).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -25,8 +27,8 @@ namespace winnow::compression::methods {
 namespace {
 
 struct RkvConfig {
-  int sinks = 0;            // [TreeKV protocol: 4]
-  CountOrShare recent = 0;  // if more than the window  [TreeKV protocol: a share of 0.5]
+  int sinks = 0;            // [TreeKV's experiments: 4]
+  CountOrShare recent = 0;  // if more than the window  [same: a share of 0.5]
   int window = 8;           // [code; paper: alpha]
   int kernel = 7;           // [code]
   double lambda = 0.07;     // [code; paper: 0.1]
@@ -52,7 +54,7 @@ void Visit(RkvConfig& c, Visitor& v) {
   v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
 }
 
-// Newest tokens that vote.
+// Number of newest tokens that vote.
 int64_t VotersUnder(const RkvConfig& c, int64_t budget) {
   return WindowUnder(budget - c.sinks, c.window);
 }
@@ -62,10 +64,10 @@ Protect WithVoters(const RkvConfig& c, Protect regions, int64_t budget) {
   return regions;
 }
 
-constexpr int kNextRow = 0;  // layer number: place in the ring where the next row goes
+constexpr int kNextRow = 0;  // layer number: ring buffer index of the next row
 
-// Unit vectors of the keys of one KV head, oldest first; zero where a key is zero. In the call's
-// scratch memory.
+// Unit vectors of the keys of one KV head, oldest first; zero where a key is zero. Stored in the
+// call's Scratch.
 class UnitKeys {
  public:
   UnitKeys(const LayerCall& call, int kv_head)
@@ -84,7 +86,7 @@ class UnitKeys {
   std::span<const float> operator[](size_t i) const {
     return std::span(rows_).subspan(i * dim_, dim_);
   }
-  // In eight interleaved sums, which compilers turn into vectors.
+  // In eight interleaved sums, which compilers vectorize.
   double Cosine(size_t i, size_t j) const {
     const std::span<const float> a = (*this)[i], b = (*this)[j];
     std::array<float, 8> sums = {};
@@ -103,8 +105,8 @@ class UnitKeys {
   std::vector<float>& rows_;
 };
 
-// [entry] mean cosine to the other entries, the newest likeness of each of them not counted. In
-// `numbers`.
+// [entry] mean cosine to all other entries, where each entry's cosine to its newest similar key is
+// left out. The result is in `numbers`.
 std::span<double> Redundancy(const UnitKeys& keys, double threshold, std::vector<double>& numbers) {
   const size_t n = keys.size();
   const size_t dim = n == 0 ? 0 : keys[0].size();
@@ -144,7 +146,7 @@ class RedundancyScorer final : public Scorer {
             .state = {.n_half_columns = c_.window, .n_layer_numbers = 1}};
   }
 
-  // The last rows of attention, in a ring of columns.
+  // Stores the last rows of attention in a ring buffer of columns.
   void Observe(const LayerCall& call) const override {
     const int n_rows = std::min(call.taps->n_last_rows, c_.window);
     double& next_row = call.layer_number(kNextRow);
@@ -177,8 +179,8 @@ class RedundancyScorer final : public Scorer {
   }
 
  private:
-  // [rank before the window] Mean over the window's rows of their weights, each row a share of what
-  // precedes the window. In the call's scratch memory.
+  // [rank before the window] Mean of the window's rows, each divided by its mass before the window.
+  // Stored in the call's Scratch.
   const std::vector<double>& Votes(const LayerCall& call, int kv_head) const {
     const std::span<const Slot> order = call.order(kv_head);
     const auto window = static_cast<int>(VotersUnder(c_, call.budget));
@@ -205,8 +207,8 @@ class RedundancyScorer final : public Scorer {
   RkvConfig c_;
 };
 
-// The budget after a prompt; while generating, a head that is over it makes room for `buffer`
-// tokens. Between regions that are asked for, at least half of the chosen entries stay.
+// Holds the budget after a prompt. In decode a head over the budget makes room for `buffer` tokens,
+// but evicts at most half of the budget, or, with configured regions, of what these leave of it.
 class BufferBudgeter final : public Budgeter {
  public:
   BufferBudgeter(int64_t buffer, bool regions) : buffer_(buffer), regions_(regions) {}

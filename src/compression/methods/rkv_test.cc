@@ -21,7 +21,7 @@ testing::Weights Equal() {
   return [](const testing::Cell&) { return 0.25; };
 }
 
-// Redundancy alone. Keys 0, 1 and 3 are alike, 2 is not: the newest of the alike stays.
+// Redundancy alone: keys 0, 1 and 3 are similar, 2 is not. The newest of the similar keys stays.
 TEST(RkvTest, OneOfSeveralLikeKeysStays) {
   Harness h(Make(methods::Rkv(), "window=1,lambda=0"), {.budget = 3});
   h.SetKeys([](int, int, Position position) {
@@ -38,7 +38,7 @@ TEST(RkvTest, AttentionAloneKeepsWhatTheWindowAttendsTo) {
   EXPECT_EQ(h.Kept(), (Positions{0, 2, 5, 6}));
 }
 
-// The rules on plain lists, all cosines in one matrix.
+// The rules on plain lists, with all cosines in one matrix.
 struct PlainRkv {
   int head = 0;
   int64_t budget = 0;
@@ -49,13 +49,13 @@ struct PlainRkv {
   size_t sinks = 0;
   size_t recent = 0;  // at least the window
   Positions list = {};
-  std::vector<std::map<Position, double>> rows = {};  // the newest last
+  std::vector<std::map<Position, double>> rows = {};  // newest last
 
   static constexpr int kDim = 6;
   static constexpr int kGroup = 2;
   static std::vector<float> Key(int head, Position position) {
     std::vector<float> key = testing::RandomVector({head, position}, kDim);
-    key[0] += 1;  // many are alike
+    key[0] += 1;  // makes many keys similar
     return key;
   }
 
@@ -185,7 +185,8 @@ void AgreeWithPlainLoops(size_t sinks, size_t recent) {
 
 TEST(RkvTest, AgreesWithPlainLoops) { AgreeWithPlainLoops(0, 0); }
 
-// What stays has its votes and its likenesses all the same.
+// Protected entries take part in votes and similarities like all others, so regions change no
+// scores.
 TEST(RkvTest, RegionsChangeNoScores) {
   AgreeWithPlainLoops(3, 0);
   AgreeWithPlainLoops(2, 7);
@@ -193,9 +194,10 @@ TEST(RkvTest, RegionsChangeNoScores) {
   AgreeWithPlainLoops(5, 18);
 }
 
-// However much goes at once, half of what the regions leave has been chosen.
+// However many entries go at once, half of what the regions leave is chosen by score.
 TEST(RkvTest, BetweenRegionsEntriesAreChosen) {
-  // The fewest entries in 300 steps that are not one of a run with the newest.
+  // The smallest number of kept entries, over 300 steps, that are outside the run ending with the
+  // newest.
   const auto least = [](const std::string& spec, int64_t budget) {
     Harness h(Make(methods::Rkv(), spec), {.dim = PlainRkv::kDim, .budget = budget});
     h.SetKeys([](int, int, Position position) { return PlainRkv::Key(0, position); });
@@ -214,12 +216,12 @@ TEST(RkvTest, BetweenRegionsEntriesAreChosen) {
     }
     return found;
   };
-  // 4 sinks and 124 recent entries leave 128, of which 64 stay; some of these are next to a region.
+  // 4 sinks and 124 recent entries leave 128, of which 64 stay; some of these adjoin a region.
   EXPECT_GE(least("sinks=4,recent=0.5", 256), 4 + 32);
   EXPECT_GE(least("sinks=4,recent=0.5", 40), 4 + 5);
 }
 
-// Of one entry between the regions none is half: one goes at a time.
+// One entry between the regions: half of it, rounded down, is 0, so one entry goes at a time.
 TEST(RkvTest, LargeRegionsLeaveOneEntry) {
   Harness h(Make(methods::Rkv(), "sinks=4,recent=35"), {.budget = 40});
   h.Prefill(60, Equal());
@@ -243,7 +245,7 @@ TEST(RkvTest, GenerationStaysWithinTheBudgetAndMakesRoomAtOnce) {
   h.Prefill(10, Equal());
   EXPECT_TRUE(h.plans().empty());
   h.Decode(Equal());
-  EXPECT_EQ(h.Kept().size(), 5u);  // at most half goes
+  EXPECT_EQ(h.Kept().size(), 5u);  // at most half is evicted
   for (int i = 0; i < 5; ++i) {
     h.Decode(Equal());
     EXPECT_TRUE(h.plans().empty());

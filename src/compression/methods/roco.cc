@@ -1,7 +1,7 @@
-// RoCo (arXiv:2402.06262): the entry with the least mean attention goes, but none whose attention
-// varies much over time.
-// The authors encode a prompt in blocks after the first `budget` tokens: --prefill-chunk does that;
-// without it the whole prompt is seen before the first entry goes.
+// RoCo (arXiv:2402.06262): evicts the entry with the lowest mean attention, except entries whose
+// attention varies much over time.
+// The authors encode a prompt in blocks after the first `budget` tokens; --prefill-chunk does that.
+// Without it the whole prompt is read before the first eviction.
 #include <algorithm>
 
 #include "compression/budget/budget.h"

@@ -15,7 +15,7 @@ using testing::Cell;
 using testing::Harness;
 using Kept = std::vector<Position>;
 
-// Entry 1 has the least mean attention but the most varied, so 2 goes.
+// Entry 1 has the lowest mean attention but varies most: with the gate entry 2 goes instead.
 TEST(RocoTest, WhatVariesOverTimeIsSpared) {
   const auto run = [](const std::string& ratio) {
     Harness h(testing::Make(Roco(), "recent=1,ratio=" + ratio), {.budget = 4});
@@ -26,7 +26,7 @@ TEST(RocoTest, WhatVariesOverTimeIsSpared) {
     h.Decode({.4, .1, .2, .3, 0});
     return h.Kept();
   };
-  // Means .4, .1, .2, .35; candidates all four, or the three that vary least.
+  // Means .4, .1, .2, .35; candidates are all four, or the three that vary least.
   EXPECT_EQ(run("0"), (Kept{0, 2, 3, 4}));
   EXPECT_EQ(run("0.25"), (Kept{0, 1, 3, 4}));
 }
@@ -37,7 +37,7 @@ TEST(RocoTest, OfEqualOnesTheOldestGo) {
   EXPECT_EQ(h.Kept(), (Kept{2, 3, 4, 5, 6}));
 }
 
-// First tokens are spared in a prompt only.
+// The first tokens are protected in a prompt only.
 TEST(RocoTest, SinksOfAPrompt) {
   Harness h(testing::Make(Roco(), "recent=1,prefill_sinks=2"), {.budget = 4});
   h.Prefill(5, [](const Cell&) { return 0.5; });
@@ -111,7 +111,7 @@ TEST(RocoTest, AgreesWithPlainLoops) {
   for (int step = 0; step < 30 && !HasFatalFailure(); ++step) run(1, false);
 }
 
-// The gate takes RoCo's means from its scores; beside other scores it keeps sums of its own.
+// With RoCo's scores the gate reads the means from them; with other scores it keeps its own sums.
 TEST(RocoTest, TheGateWithSumsOfItsOwnKeepsTheSame) {
   const testing::HarnessConfig options = {.n_q_heads = 4, .n_kv_heads = 2, .budget = 24};
   Harness roco(testing::Make(Roco(), "recent=5,prefill_sinks=0"), options);

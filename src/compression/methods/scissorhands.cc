@@ -1,8 +1,8 @@
-// Scissorhands (arXiv:2305.17118): once the budget is exceeded, the half of it goes that got less
-// than an equal share of the attention most often of late.
-// Written without the authors' code: the counter and the defaults are to be checked before results
-// are published under this name. A prompt that exceeds the budget by more than one burst takes as
-// many bursts as it needs.
+// Scissorhands (arXiv:2305.17118): once the budget is exceeded, the half of it is evicted that most
+// often received less than an equal share of attention in the last rows.
+// Written without the authors' code: check the counter and the defaults before publishing results
+// under this name. A prompt that exceeds the budget by more than one burst takes as many bursts as
+// it needs.
 #include "compression/budget/budget.h"
 #include "compression/methods/methods.h"
 #include "compression/score/score.h"
@@ -13,7 +13,7 @@ namespace {
 
 struct ScissorhandsConfig {
   score::HistoryConfig history;  // [paper: 400]
-  int sinks = 0;                 // [TreeKV protocol: 4]
+  int sinks = 0;                 // [TreeKV's experiments: 4]
   CountOrShare recent = 10;      // newest tokens that always stay  [paper]
   budget::BurstConfig burst;     // [paper: half of the budget]
 };

@@ -39,18 +39,18 @@ TEST(ScissorhandsTest, OfEqualOnesTheOldestGo) {
 TEST(ScissorhandsTest, APromptTakesAsManyBurstsAsItNeeds) {
   Harness h(testing::Make(Scissorhands(), "recent=2,drop=0.25"), {.budget = 8});
   h.Prefill(11, [](const Cell& cell) { return cell.rank < 4 ? 1.0 : 0.0; });
-  // Three too many, two go at a time.
+  // Three over the budget, evicted two at a time.
   EXPECT_EQ(h.Kept(), (Kept{0, 1, 2, 3, 8, 9, 10}));
 }
 
-// The history as a list of rows, the window longer than one column holds.
+// The history as a list of rows, with a window longer than one column holds.
 TEST(ScissorhandsTest, AgreesWithPlainLoops) {
   constexpr int kWindow = 60;
   constexpr int64_t kBudget = 20, kRecent = 3;
   Harness h(testing::Make(Scissorhands(), "window=60,recent=3"),
             {.n_q_heads = 4, .n_kv_heads = 2, .budget = kBudget});
   std::vector<Kept> kept(2);
-  std::vector<std::deque<std::map<Position, bool>>> history(2);  // rows: who was passed over
+  std::vector<std::deque<std::map<Position, bool>>> history(2);  // per row: below an equal share?
   const auto weight = [](int q_head, int64_t query, Position entry) {
     return 0.1 * testing::Random({q_head, query, entry}) * testing::Random({q_head / 2, entry});
   };

@@ -9,13 +9,14 @@
 #include "compression/score/score.h"
 #include "compression/select/select.h"
 
-// Methods that are their score: the best of a KV head stay, besides the first and newest tokens.
+// Methods that consist of a score: a KV head keeps its best entries besides the first and newest
+// tokens.
 namespace winnow::compression::methods {
 
 struct ScoreAloneConfig {
   int sinks = 0;
   CountOrShare recent = 0;
-  bool decode = true;  // evict while generating
+  bool decode = true;  // evict in decode too
 };
 
 template <class Visitor>

@@ -8,7 +8,7 @@
 #include "compression/score/score.h"
 #include "compression/select/select.h"
 
-// Methods that keep the first tokens and the newest ones, and differ in the positions of the keys.
+// Methods that keep the first and the newest tokens, and differ in the positions of keys.
 namespace winnow::compression::methods {
 
 inline MethodPtr SinksAndNewest(int sinks, const StoragePolicy& storage) {
@@ -17,7 +17,7 @@ inline MethodPtr SinksAndNewest(int sinks, const StoragePolicy& storage) {
                   .budget = budget::Uniform(),
                   .select = select::TopK(),
                   .merge = nullptr,
-                  // More sinks than there is room for: all the room
+                  // Sinks beyond the budget are cut to it
                   // (docs/methods/semantics.md#small-budgets).
                   .protect = [](const Protect& p, const LayerCall& call) -> Protect {
                     return {.sinks = std::min(p.sinks, call.budget), .recent = 0};
@@ -26,7 +26,7 @@ inline MethodPtr SinksAndNewest(int sinks, const StoragePolicy& storage) {
                   .when = When::kStep});
 }
 
-// Of methods whose config has `sinks`.
+// For methods whose config has `sinks`.
 template <class Config>
 Promise PromisesSinksAndNewest(const Config& c, int64_t budget) {
   const int64_t sinks = std::min<int64_t>(c.sinks, budget);

@@ -1,6 +1,6 @@
 // SnapKV (arXiv:2404.14469): the last `window` prompt queries vote for the entries to keep.
-// Differs from the authors' code: one vote per KV head, the mean over its query heads (heads=query
-// for theirs).
+// Differs from the authors' code: one vote per KV head, the mean over its query heads (heads=query:
+// per query head, as theirs).
 #include "compression/budget/budget.h"
 #include "compression/methods/methods.h"
 #include "compression/score/score.h"

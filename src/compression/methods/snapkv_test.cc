@@ -17,7 +17,7 @@ using testing::Make;
 using testing::Weights;
 using Positions = std::vector<Position>;
 
-// A prompt whose prefix has these window sums, with a window of one.
+// Kept positions of a prompt whose prefix has these window sums; the window is 1.
 Positions KeptPositions(std::vector<double> row, const std::string& parameters, int64_t budget) {
   row.push_back(0);
   Harness h(Make(methods::SnapKv(), "window=1," + parameters), {.budget = budget});

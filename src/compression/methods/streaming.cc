@@ -1,4 +1,4 @@
-// StreamingLLM (arXiv:2309.17453): the first `sinks` tokens and the newest ones.
+// StreamingLLM (arXiv:2309.17453): keeps the first `sinks` tokens and the newest ones.
 #include "compression/methods/methods.h"
 #include "compression/methods/sinks_and_newest.h"
 

@@ -1,6 +1,6 @@
 // Evenly spaced tokens: the strided pattern of Sparse Transformers (arXiv:1904.10509, section 4.2),
-// a baseline of H2O's. The authors' stride is fixed; here it is the power of two that fits the
-// budget, and doubles as the text grows.
+// a baseline in the H2O paper. The authors' stride is fixed; here it is the power of two that fits
+// the budget, and doubles as the text grows.
 #include <bit>
 #include <cstdint>
 #include <memory>
@@ -20,7 +20,7 @@ void Visit(StridedConfig& c, Visitor& v) {
   Visit(c.entries, v);
 }
 
-// The largest power of two that divides an entry's position.
+// Scores by the largest power of two that divides an entry's position.
 class Stride final : public Scorer {
  public:
   std::string_view name() const override { return "strided"; }

@@ -18,7 +18,7 @@ TEST(StridedTest, KeepsMultiplesOfAPowerOfTwoAndTheNewest) {
   Harness h(Make(methods::Strided(), "sinks=1,recent=4"), {.budget = 8});
   h.Prefill(32, NoWeights());
   EXPECT_EQ(h.Kept(), (Positions{0, 8, 16, 24, 28, 29, 30, 31}));
-  h.Decode(NoWeights());  // token 28 leaves the newest four, and is no multiple of 8
+  h.Decode(NoWeights());  // token 28 leaves the newest four, and is not a multiple of 8
   EXPECT_EQ(h.Kept(), (Positions{0, 8, 16, 24, 29, 30, 31, 32}));
 }
 

@@ -1,5 +1,5 @@
-// TOVA (arXiv:2401.06104): whatever the newest query attends to least goes, in all heads of a layer
-// alike. The newest token is a candidate like any other.
+// TOVA (arXiv:2401.06104): evicts the entry that the newest query attends to least, the same one in
+// all heads of a layer. The newest entry is a candidate like any other.
 #include "compression/budget/budget.h"
 #include "compression/methods/methods.h"
 #include "compression/score/score.h"
@@ -9,8 +9,8 @@ namespace winnow::compression::methods {
 namespace {
 
 struct TovaConfig {
-  int sinks = 0;            // [TreeKV protocol: 4]
-  CountOrShare recent = 0;  // [TreeKV protocol: 0.5, 508 of 1024]
+  int sinks = 0;            // [TreeKV's experiments: 4]
+  CountOrShare recent = 0;  // [same: 0.5, 508 of 1024]
   score::LastRowConfig score;
   PositionMode positions = PositionMode::kOriginal;  // [authors' code]
 };

@@ -15,8 +15,8 @@ using testing::Harness;
 
 const testing::Weights kNothing = [](const Cell&) { return 0.0; };
 
-// docs/methods/semantics.md#tova, the example: the two that tie for the last place are 1 and 3; the
-// older goes.
+// The example of docs/methods/semantics.md#tova: 1 and 3 tie for the lowest weight; the older one
+// goes.
 TEST(TovaTest, TheLeastAttendedGoes) {
   const std::vector<double> row = {.3, .05, .2, .05, .4};
   Harness step(testing::Make(Tova()), {.budget = 4});
@@ -43,7 +43,7 @@ TEST(TovaTest, ProtectedRegions) {
   EXPECT_EQ(h.Kept(), (std::vector<Position>{0, 1, 3, 4}));
 }
 
-// One vote of all query heads, and one kept set; or one for each KV head.
+// One vote of all query heads and one kept set; or one of each per KV head.
 TEST(TovaTest, TheLayerVotesTogether) {
   const std::vector<std::vector<double>> rows = {
       {.1, .5, .4, .0}, {.1, .5, .4, .0}, {.6, .0, .1, .3}, {.6, .1, .0, .3}};

@@ -1,9 +1,9 @@
-// TreeKV: of two neighbours the one with the lower mean attention goes; the pair moves from the
-// oldest entry to the newest and around, so that the past thins out like a tree and the present
-// stays dense. A prompt is compressed by the same rule over blocks of tokens.
-// Differs from the paper: the pointer of Algorithm 1 moves by one, as its text and figures say (its
-// line 16 prints two: cycle=literal); the tree acts between the sinks and the recent tokens; one
-// set per KV head, by the mean over its query heads.
+// TreeKV: of two neighbours the one with the lower mean attention is evicted. The pair moves from
+// the oldest entry to the newest and wraps around, so that the past thins out like a tree and the
+// present stays dense. A prompt is compressed by the same rule over blocks of tokens.
+// Differs from the paper: the pointer of Algorithm 1 moves by one, as the text and figures say
+// (line 16 prints two: cycle=literal); the tree covers only entries between the sinks and the
+// recent tokens; one set per KV head, by the mean over its query heads.
 #include <algorithm>
 
 #include "compression/budget/budget.h"
@@ -67,7 +67,7 @@ Result<MethodPtr> Make(const TreeKvConfig& c) {
                       .protected_entries = regions,
                       .when = When::kStep};
   if (blocks) {
-    // At least one block of the prompt, and the window.
+    // Room for at least one block of the prompt, and the window.
     tree.min_budget = std::max<int64_t>(tree.min_budget, c.prefill_sinks + 2);
     tree.prefill = {
         .select =
@@ -84,7 +84,7 @@ Promise Promises(const TreeKvConfig& c, int64_t budget) {
   if (c.prefill == TreeKvConfig::Prefill::kStep) {
     return {.exact = true, .sinks = c.sinks, .recent = recent};
   }
-  // A prompt keeps the newest block; its other blocks go by their scores.
+  // A prompt keeps its newest block; its other blocks are selected by score.
   return {.exact = false,
           .sinks = c.prefill_sinks,
           .recent = std::min(BlockUnder(budget, c.prefill_sinks, c.block), recent),

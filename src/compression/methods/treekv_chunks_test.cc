@@ -20,13 +20,13 @@ using testing::Make;
 using testing::Weights;
 using Positions = std::vector<Position>;
 
-// A call of the model.
+// A call of the model: a chunk or turn, or one decode step.
 struct Turn {
   int64_t n_new = 1;
   bool decode = false;
 };
 
-// The tree of blocks and, while decoding, of entries, as explicit lists of one KV head.
+// TreeKV on explicit lists, for one KV head: the tree of blocks and, in decode, that of entries.
 class PlainTree {
  public:
   struct Config {
@@ -34,7 +34,7 @@ class PlainTree {
   };
   explicit PlainTree(const Config& c) : c_(c) {}
 
-  // `weight` of a query of the call and an entry at a rank.
+  // `weight` of a query of the call for an entry at a rank.
   template <class Weight>
   void Run(const Turn& turn, const Weight& weight) {
     const int64_t n_old = std::ssize(entries_);
@@ -62,7 +62,7 @@ class PlainTree {
     int64_t position = 0;
     double sum = 0;
     double count = 0;
-    bool arrived = false;  // its block is in the list, or was
+    bool arrived = false;  // its block is, or was, in the list
     double mean() const { return sum / count; }
   };
 
@@ -87,7 +87,7 @@ class PlainTree {
     }
     return sum / n;
   }
-  // Of a block all that left the window.
+  // Removes the entries of a block that have left the window.
   void Remove(int64_t block) {
     std::vector<Entry> rest;
     for (const Entry& entry : entries_) {
@@ -126,7 +126,7 @@ class PlainTree {
       arriving.push_back(newest_block_ = BlockIndex(entry));
       newest_is_gone_ = false;
     }
-    // Late tokens of a block that went.
+    // Removes tokens that left the window after their block was dropped.
     if (gone_before_ >= 0) Remove(gone_before_);
     const int64_t n_blocks = (c_.budget - c_.prompt_sinks - c_.block) / c_.block;
     for (const int64_t block : arriving) {
@@ -147,7 +147,7 @@ class PlainTree {
   int64_t entry_pointer_ = 0;
 };
 
-// `block` as asked for, c.block as the budget allows.
+// `block` is the configured size, c.block the one that the budget allows.
 void Compare(const PlainTree::Config& c, int64_t block, const std::vector<Turn>& turns,
              uint64_t seed) {
   const std::string parameters =
@@ -200,7 +200,7 @@ TEST(TreeKvChunksTest, AgreeWithPlainListsOverTheTurnsOfAChat) {
   }
 }
 
-// docs/methods/semantics.md#small-budgets: a quarter of what the sinks leave.
+// docs/methods/semantics.md#small-budgets: blocks of a quarter of what the sinks leave.
 TEST(TreeKvChunksTest, SmallBudgetsHaveSmallBlocks) {
   const std::vector<Turn> turns = {{.n_new = 50}, {.decode = true}, {.n_new = 9}, {.n_new = 30}};
   Compare({.budget = 40, .block = 10, .prompt_sinks = 0, .sinks = 4, .recent = 16}, 32, turns, 1);
@@ -211,14 +211,15 @@ TEST(TreeKvChunksTest, SmallBudgetsHaveSmallBlocks) {
     h.Prefill(200, testing::RandomWeights(static_cast<uint64_t>(budget)));
     const auto n_kept = static_cast<int64_t>(h.Kept().size());
     EXPECT_LE(n_kept, budget);
-    // What is left of four blocks, and the missing part of the last, which the prompt cuts.
+    // Missing are at most the rest of dividing the budget into blocks, and the rest of the last
+    // block.
     EXPECT_GE(n_kept, budget - 2 * (BlockUnder(budget, 0, 32) - 1)) << budget;
     for (uint64_t i = 0; i < 40; ++i) h.Decode(testing::RandomWeights(i));
     EXPECT_EQ(h.Kept().size(), static_cast<size_t>(budget));
   }
 }
 
-// Entries per sixth of a text of 1800 tokens, over all layers and heads.
+// Entries kept per sixth of a text of 1800 tokens, averaged over all layers and heads.
 std::array<double, 6> Sixths(const std::vector<Turn>& turns) {
   constexpr int kLayers = 8, kHeads = 8;
   Harness h(Make(methods::TreeKv()),
@@ -254,7 +255,7 @@ std::vector<Turn> Chunks(int64_t n, int64_t chunk) {
 
 TEST(TreeKvChunksTest, ThinThePastAsTheWholePromptDoes) {
   const std::array<double, 6> whole = Sixths(Chunks(1800, 1800));
-  // A text read in six turns, and the same with a short answer to each.
+  // A text read in six turns, without and with a short answer to each.
   std::vector<Turn> answered;
   for (int turn = 0; turn < 6; ++turn) {
     answered.push_back({.n_new = 292});
@@ -273,8 +274,8 @@ TEST(TreeKvChunksTest, ThinThePastAsTheWholePromptDoes) {
   }
 }
 
-// With --kv-ratio a second turn has another budget, and blocks of another size: what went is known
-// by its place in the text.
+// With --kv-ratio a second turn has another budget and block size: a dropped block is remembered by
+// its place in the text.
 TEST(TreeKvChunksTest, ABlockThatWentIsNoOtherUnderAnotherBudget) {
   const auto method = std::make_shared<testing::UnderBudget>(Make(methods::TreeKv()), 40);
   Harness harness(method, {.budget = 40});

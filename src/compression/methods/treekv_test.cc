@@ -19,7 +19,7 @@ using Positions = std::vector<Position>;
 
 constexpr char kUnprotected[] = "sinks=0,recent=0,prefill=step";
 
-// Token t of the paper (from 1) is position t - 1.
+// The paper counts tokens from 1: token t is position t - 1.
 Positions Tokens(Positions tokens) {
   for (Position& token : tokens) --token;
   return tokens;
@@ -69,7 +69,7 @@ TEST(TreeKvTest, LiteralPointerLeavesOutEveryOtherPair) {
             Tokens({13, 14, 16, 17}));
 }
 
-// Queries that an entry's mean is over, oldest entry first.
+// The number of queries in each entry's mean, oldest entry first.
 std::vector<double> Counts(const Harness& h) {
   std::vector<double> counts = h.Column(1);
   for (double& count : counts) count = h.cache().layer_numbers(0)[0] - count;
@@ -118,7 +118,7 @@ TEST(TreeKvTest, PositionCriterionOfAChunkTakesTheMeanOfWhatItsQueriesSaw) {
             {.budget = 8});
   h.Decode({1});
   h.Prefill(2, testing::ByPosition({.5, .25, 2}));
-  // Queries that see 2 and 3 entries; the newest entry is seen by the second alone.
+  // Queries that see 2 and 3 entries; only the second sees the newest entry.
   EXPECT_EQ(h.Column(0), (std::vector<double>{1 + 1 * 2.5, .5 * 2.5, 2 * 3}));
 }
 
@@ -135,7 +135,7 @@ TEST(TreeKvTest, ActsBetweenSinksAndRecent) {
 }
 
 TEST(TreeKvTest, PromptsGoBlockByBlock) {
-  // Blocks of two tokens with these means, the last block is the window.
+  // Blocks of two tokens with these means; the last block is the window.
   const std::vector<double> means = {9, 1, 5, 2, 8, 7, 3, 6};
   std::vector<double> row;
   for (const double mean : means) {
@@ -153,7 +153,7 @@ TEST(TreeKvTest, PromptsGoBlockByBlock) {
 }
 
 TEST(TreeKvTest, ShortLastBlockGoesAsAWhole) {
-  // Blocks [0,2) [2,4) [4,5) before the window [5,7): room for one.
+  // Blocks [0,2) [2,4) [4,5) before the window [5,7): the budget has room for one.
   const auto kept = [](double last) {
     Harness h(Make(methods::TreeKv(), "block=2"), {.budget = 5});
     h.Prefill(7, LastQuery({1, 1, 3, 3, last, 9, 9}, 7));
@@ -182,7 +182,7 @@ TEST(TreeKvTest, WindowOfThePromptStartsTheMeans) {
 
 TEST(TreeKvTest, KeepsRecentHalfByDefault) {
   const MethodPtr method = Make(methods::TreeKv());
-  EXPECT_EQ(method->traits().budget.min, 5);  // the sinks, and one
+  EXPECT_EQ(method->traits().budget.min, 5);  // the sinks and one more
   EXPECT_EQ(method->traits().storage.positions, PositionMode::kReassigned);
   // 16 slots: 4 sinks, 8 in the tree, 4 recent.
   Harness h(Make(methods::TreeKv(), "prefill=step"), {.budget = 16});
@@ -221,7 +221,8 @@ struct PlainTree {
   }
 };
 
-// A stream in calls of `n_new` tokens, two KV heads of two query heads each, against plain lists.
+// Compares a stream in calls of `n_new` tokens with plain lists; two KV heads of two query heads
+// each.
 void CompareStreams(const PlainTree& plain, int64_t n_new, int64_t n_tokens, uint64_t seed) {
   const std::string parameters = "prefill=step,sinks=" + std::to_string(plain.sinks) +
                                  ",recent=" + std::to_string(plain.recent) +
@@ -281,8 +282,8 @@ TEST(TreeKvTest, AgreesWithPlainLists) {
                  200, 4);
 }
 
-// Steps 1 to 8 of the block version in plain loops; MHA, so that the heads' rows are used as they
-// are.
+// Block prefill in plain loops (docs/methods/semantics.md#treekv). One query head per KV head, so
+// that rows are used unreduced.
 Positions PlainBlocks(const Weights& weights, int head, int64_t n, int64_t budget, int64_t sinks,
                       int64_t b) {
   Positions kept;

@@ -1,12 +1,12 @@
-// TriAttention (arXiv:2604.04921): queries of a head before RoPE gather around a centre, so that
-// attention to a key is a sum of cosines of their distance. With q the mean query and k a key as
-// complex pairs before RoPE, at frequencies w, and D the distance to a query to come:
-//   score = sum over pairs of |q| |k| cos(w D + arg(q / k)) + (mean |q| - |q|) |k|
-// averaged over queries 1, 2, 4 ... `farthest` positions after the prompt. The scores of a query
-// head are brought to mean 0 and deviation 1, then the largest of the group counts. Differs from
-// the authors' code: the centres are those of the prompt's own queries, not of texts read
-// beforehand; prompts are compressed, not what is generated after them (their switch
-// allow_prefill_compression); dimensions that do not rotate count with the product of the means.
+// TriAttention (arXiv:2604.04921): the queries of a head before RoPE cluster around a centre, so
+// that attention to a key is a sum of cosines of their distance. With q the mean query and k a key
+// as complex pairs before RoPE, at frequencies w, and D the distance to a future query:
+//  score = sum over pairs of |q| |k| cos(w D + arg(q / k)) + (mean |q| - |q|) |k|
+// averaged over queries 1, 2, 4 ... `farthest` positions after the prompt. The scores of each query
+// head are standardized (mean 0, deviation 1); an entry's score is the maximum over the group.
+// Differs from the authors' code: centres come from the prompt's own queries, not from a
+// calibration text; the prompt is compressed, not the generated tokens (their switch
+// allow_prefill_compression); dimensions that do not rotate add the product of mean query and key.
 #include <cmath>
 #include <complex>
 #include <cstdint>
@@ -44,7 +44,7 @@ void Visit(TriAttentionConfig& c, Visitor& v) {
   v("recent", c.recent, kRecentHelp);
 }
 
-// One query head's queries before RoPE.
+// Statistics of one query head's queries before RoPE.
 struct Centre {
   std::vector<std::complex<double>> mean;  // [pair]
   std::vector<double> mean_length;         // [pair]
@@ -98,8 +98,8 @@ class TrigonometricScorer final : public Scorer {
     return centre;
   }
 
-  // A stored key is k turned by its place: what is left of the distance is the query's place, and
-  // the mean over the distances a factor for each frequency.
+  // Stored keys are rotated to their positions, so the distance enters only through the query's
+  // position, and its mean over the distances is one complex factor per frequency.
   void ScoreHead(const LayerCall& call, int kv_head, const Centre& centre,
                  const score::RopeAngles& angles, Region region, std::span<double> out) const {
     std::vector<std::complex<double>> query(angles.n_pairs());

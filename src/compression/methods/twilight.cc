@@ -1,7 +1,7 @@
-// Twilight (arXiv:2502.02770): nothing is evicted; every query head attends only to the smallest
-// set of entries that holds a share `p` of its attention.
-// No composition of parts: it decides inside attention, at every step and for every query head. The
-// candidates are all entries, their weights exact.
+// Twilight (arXiv:2502.02770): evicts nothing; every query head attends only to the smallest set of
+// entries that holds a share `p` of its attention.
+// Implements Method rather than combining parts: it selects inside attention, in every step and for
+// every query head. Candidates are all entries, with exact weights.
 #include <algorithm>
 
 #include "compression/methods/methods.h"
@@ -11,7 +11,7 @@ namespace {
 
 struct TwilightConfig {
   double p = 0.9;        // share of the attention that is kept  [paper: 0.85 to 0.95]
-  int dense_layers = 2;  // first layers attended in full  [authors' code]
+  int dense_layers = 2;  // first layers with full attention  [authors' code]
 };
 
 template <class Visitor>

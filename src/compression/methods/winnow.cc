@@ -1,9 +1,10 @@
-// winnow: our own. After the prompt the engine reads it once more (replay); what the replay attends
-// to says which entries of a head come first, and what leaving the others out does to the head's
-// output says how many it needs. All layers and heads share one budget by these error curves; the
-// evicted leave a few weighted rows behind, and the values that stay are fitted to the whole.
-// A method of its own rather than parts: it decides by rows of queries, about all layers together
-// where their sizes are not known beforehand.
+// winnow, our own method. After the prompt the engine reads it once more (the replay). The replay's
+// attention ranks the entries of a head; the error that leaving entries out causes in the head's
+// output says how many it needs. By these error curves all layers and heads share one budget.
+// Evicted entries leave a few weighted rows behind, and the kept values are fitted to the full
+// cache's outputs.
+// Implements Method rather than combining parts: it reads rows of queries and, where sizes are not
+// known beforehand, decides about all layers together.
 #include <algorithm>
 #include <memory>
 
@@ -21,10 +22,10 @@ enum class Generated { kStay, kLeave };
 struct WinnowConfig {
   Queries queries = Queries::kReplay;
   Allocation allocation = Allocation::kCurves;
-  double rest = 0.1;  // of the budget                                        [ours, as all]
+  double rest = 0.1;  // share of the budget  [ours, like all defaults here]
   bool refit = true;
   int rows = 64;    // of a replay
-  int window = 32;  // of the prompt, where there is no replay
+  int window = 32;  // of the prompt, if there is no replay
   int chunk = 512;  // tokens replayed at a time
   Generated generated = Generated::kStay;
   GeneratedConfig leaving;
@@ -67,7 +68,8 @@ class WinnowMethod final : public Method {
                   .rest = c_.rest,
                   .refit = c_.refit,
                   .window = c_.window,
-                  // Without a replay sizes that are known beforehand leave nothing to wait for.
+                  // Without a replay, and with sizes known beforehand, a layer need not wait for
+                  // the others.
                   .each_layer =
                       c_.queries == Queries::kWindow && (c_.allocation == Allocation::kUniform ||
                                                          c_.allocation == Allocation::kProfile),
@@ -78,7 +80,7 @@ class WinnowMethod final : public Method {
     traits_.decisions.prefill = decision_.each_layer ? DecisionPolicy::Prefill::kEachLayer
                                                      : DecisionPolicy::Prefill::kAtEnd;
     traits_.decisions.appends_short_prompts = true;
-    // Of the prompt's last rows a small budget takes fewer.
+    // A small budget uses fewer of the prompt's last rows, so the notes depend on the budget.
     traits_.decisions.learns_for_all_budgets = c_.queries == Queries::kReplay;
     traits_.tells_error_curves =
         c_.queries == Queries::kReplay && c_.allocation == Allocation::kCurves;
@@ -106,7 +108,7 @@ class WinnowMethod final : public Method {
     }
     return needs;
   }
-  // One head may get what others leave.
+  // One head may get what the others do not need.
   int64_t MaxSlots(int64_t, int64_t n) const override { return n; }
   int64_t TotalSlots(int64_t budget, int64_t n, int n_layers) const override {
     return std::min(budget, n) * n_layers;
@@ -146,7 +148,7 @@ class WinnowMethod final : public Method {
   bool leaves() const { return c_.generated == Generated::kLeave; }
 
   WinnowConfig c_;
-  cache::StateShape state_;  // besides that of generated_
+  cache::StateShape state_;  // without that of generated_
   GeneratedEntries generated_;
   DecisionConfig decision_;
   Traits traits_;

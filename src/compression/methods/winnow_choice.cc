@@ -46,7 +46,7 @@ HeadChoice ChooseEntries(int64_t n, int64_t n_new, const Shares& shares,
   };
   const std::vector<int32_t> old = best_of(0, n_old);
   const int64_t n_keep =
-      shares.n_held == 0 ? 0 : n_old * shares.n_old / shares.n_held;  // rounded down: within it
+      shares.n_held == 0 ? 0 : n_old * shares.n_old / shares.n_held;  // rounded down, within it
   for (int64_t i = 0; i < n_keep; ++i) {
     choice.keep[static_cast<size_t>(old[static_cast<size_t>(i)])] = true;
   }

@@ -10,7 +10,7 @@
 namespace winnow::compression::methods {
 namespace {
 
-// What rows get of the first entries of an order, at every size of a curve.
+// Attention outputs of some rows over the first entries of an order, for every size of a curve.
 class Prefixes {
  public:
   Prefixes(const kernels::Backend& backend, const ReferenceRows& rows,
@@ -23,7 +23,7 @@ class Prefixes {
     for (const int64_t size : sizes) ends_.push_back(n_fixed + size);
   }
 
-  // Of n rows.
+  // Computes the outputs of n rows from `first` on.
   void Take(int64_t first, int64_t n) {
     first_query_ = rows_.At(first, 0);
     const int64_t n_queries = n * rows_.group;
@@ -52,8 +52,9 @@ class Prefixes {
     }
   }
 
-  // The error of a query head's output at every size, times the rows' weights, onto `errors`.
-  //   gram [value_dim, value_dim]
+  // Adds the error of a query head's output at every size, times the rows' weights, to `errors`.
+  //  first, n  as in the last Take
+  //  gram      [value_dim, value_dim]
   void AddErrors(int64_t first, int64_t n, int head, const std::vector<float>& gram,
                  std::span<double> errors) {
     const size_t count = static_cast<size_t>(n) * static_cast<size_t>(rows_.group);
@@ -86,7 +87,7 @@ class Prefixes {
   }
 
  private:
-  // Sums of the entries of one stretch become sums of all entries up to its end.
+  // Turns sums over one stretch of entries into sums over all entries up to its end.
   void AddBefore(size_t at, size_t count, float* out) const {
     const float* before = at == 0 ? rows_.own_output.data() + first_query_ * dim_
                                   : outputs_.data() + (at - 1) * count * dim_;
@@ -97,11 +98,11 @@ class Prefixes {
   const ReferenceRows& rows_;
   const HeadEntriesOnHost& entries_;
   const size_t dim_;
-  std::vector<int64_t> ends_;  // [0]: of the fixed entries; then of every size
+  std::vector<int64_t> ends_;  // [0]: number of fixed entries; then the end of every size
   size_t first_query_ = 0;
   std::vector<float> masses_;                  // [query, entry]
   std::vector<float> outputs_;                 // [end, query, value_dim]
-  std::vector<double> sums_;                   // [end, query] of masses
+  std::vector<double> sums_;                   // [end, query], sums of masses
   std::vector<float> differences_, products_;  // [size, row, value_dim] of one query head
 };
 
@@ -114,10 +115,10 @@ struct Point {
 struct Segment {
   size_t head = 0;
   int64_t n = 0;
-  double gain = 0;  // error less per entry
+  double gain = 0;  // reduction of the error per entry
 };
 
-// The curve from its value at `first` entries on, made convex from below.
+// The lower convex hull of the curve from `first` entries on.
 std::vector<Point> LowerHull(const ErrorCurve& curve, int64_t first) {
   std::vector<Point> hull;
   const auto add = [&](const Point& point) {
@@ -131,7 +132,7 @@ std::vector<Point> LowerHull(const ErrorCurve& curve, int64_t first) {
     }
     hull.push_back(point);
   };
-  // Between two sizes that were computed the error is interpolated.
+  // The error is interpolated between two computed sizes.
   for (size_t i = 0; i < curve.sizes.size(); ++i) {
     const double error = std::isfinite(curve.errors[i]) ? curve.errors[i] : 0;
     const Point point = {curve.sizes[i], error};
@@ -194,7 +195,7 @@ std::vector<int64_t> FillCurves(std::span<const ErrorCurve> curves, int64_t floo
     }
   }
   WINNOW_CHECK(left >= 0);
-  // Stable: a head's own segments stay in their order where they are equally steep.
+  // Stable: equally steep segments of a head keep their order.
   std::ranges::stable_sort(
       segments, [](const Segment& a, const Segment& b) { return ScoreLess(b.gain, a.gain); });
   for (const Segment& segment : segments) {

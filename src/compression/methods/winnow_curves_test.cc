@@ -33,7 +33,8 @@ TEST(CurveSizes, OneToEightThenThirdsOfADoubling) {
   EXPECT_EQ(CurveSizes(20), (Sizes{1, 2, 3, 4, 5, 6, 7, 8, 10, 13, 16, 20}));
 }
 
-// Two entries of one dimension, values 1 and 5, equal keys: a row gives both half, output 3.
+// Two entries of one dimension with values 1 and 5 and equal keys: a row gives each one half, so
+// the output is 3.
 class OneRow : public ::testing::Test {
  protected:
   OneRow() {
@@ -107,8 +108,8 @@ TEST_F(OneRow, BiasesCountLikeSeveralEntries) {
   EXPECT_NEAR(targets.weights[0], 0.75, 1e-6);
 }
 
-// Every size by itself, in doubles, on every instruction set: many rows in a group of two, some
-// entries that stay in any case, rows that do not see the newest ones.
+// Every size computed separately, in doubles, against every instruction set: many rows in a group
+// of two, some fixed entries, rows that do not see the newest entries.
 TEST(ErrorCurves, AsComputedPlainly) {
   constexpr int64_t kEntries = 90, kOwn = 7, kRows = 37, kFixed = 5;
   constexpr int kKeyDim = 20, kValueDim = 37, kGroup = 2;

@@ -11,7 +11,7 @@
 namespace winnow::compression::methods {
 namespace {
 
-// To whoever makes a profile: what a replay says of the choices.
+// Reports error curves to a caller that builds a profile; only those of replayed prompts.
 bool Tells(const LayerCall& call) { return call.on_error_curve != nullptr && call.replayed; }
 void TellCurves(const LayerCall& call, EntryOrder order, std::span<const ErrorCurve> curves) {
   const auto n_heads = static_cast<size_t>(call.n_kv_heads());
@@ -21,7 +21,7 @@ void TellCurves(const LayerCall& call, EntryOrder order, std::span<const ErrorCu
   }
 }
 
-// The first entries of a head's order stay.
+// Marks the first n entries of the head's order as kept.
 void Keep(HeadChoice& choice, int64_t n) {
   for (const int32_t rank :
        std::span(choice.order).first(static_cast<size_t>(std::min(n, std::ssize(choice.order))))) {
@@ -96,7 +96,7 @@ std::vector<HeadChoice> Decision::ChooseAll(
   return choices;
 }
 
-// All of a head at once: what it is to keep is known.
+// Decides whole heads in one piece, because their sizes are known.
 void Decision::DecideLayer(const LayerCall& call, PlanList& plans) {
   choices_.resize(range_.size());
   plans_.assign(range_.size(), {});
@@ -113,7 +113,7 @@ void Decision::DecideLayer(const LayerCall& call, PlanList& plans) {
 
 void Decision::TakeWindow(const LayerCall& call, const LoadedHead& head) {
   HeadNotes& notes = heads[head.index];
-  // More were noted where the budget was not known yet.
+  // More rows were noted if the budget was not known yet.
   notes.window.KeepLast(Window(call.budget));
   scores[head.index] = methods::TakeWindow(call.backend, head, notes);
 }
@@ -216,7 +216,7 @@ void Decision::AddPlans(const LayerCall& call, PlanList& plans) {
   }
 }
 
-// Of a layer that is done nothing is needed any more.
+// Frees what was noted about a finished layer.
 void Decision::End() {
   Enter(Stage::kDone);
   for (size_t i = range_.first; c_.each_layer && i < range_.end; ++i) {
@@ -234,7 +234,7 @@ void Decision::Evict(const kernels::Backend& backend, const LoadedHead& head,
     if (!keep[rank]) evicted.push_back(static_cast<int32_t>(rank));
   }
   notes.n_before = head.entries.n;
-  // Where as many rows may stay as entries would go, they stay as they are.
+  // If no more entries would be evicted than rest rows may be made of them, all stay as they are.
   if (std::ssize(evicted) <= shares_.n_rest) evicted.clear();
   if (shares_.n_rest == 0) {
     for (const int32_t rank : evicted) plan.evict.push_back(head.slots[static_cast<size_t>(rank)]);

@@ -12,10 +12,10 @@
 namespace winnow::compression::methods {
 namespace {
 
-// Instead of a head's size, while it is not known: what will be left by the prompt that this method
-// read, or what another method left.
+// Stored as a head's size until it is known. kAsLeft: this method compresses the prompt, and what
+// it leaves is the size. kNotKnown: it evicts nothing of the prompt, but another method may.
 constexpr double kAsLeft = -1, kNotKnown = 0;
-// The score of a rest row: none is larger.
+// The score of a rest row, larger than all others.
 const Half kRest = std::numeric_limits<float>::infinity();
 
 bool IsRest(Half score) { return score.bits == kRest.bits; }
@@ -52,8 +52,8 @@ void GeneratedEntries::NoteRestRows(const LayerCall& call, const Plan& plan) con
   }
 }
 
-// What the prompt left a head is its size. A prompt of which nothing was evicted leaves the layer
-// its budget, whether it is below (the heads may grow) or above (another method read the prompt).
+// A head's size is what the prompt left it. If nothing of the prompt was evicted, it is the layer's
+// budget, whether the head holds less (it may grow) or more (another method read the prompt).
 void GeneratedEntries::SettleSizes(const LayerCall& call) const {
   if (call.head_number(0, n_held_) > 0) return;
   const int n_heads = call.n_kv_heads();
@@ -105,7 +105,7 @@ void GeneratedEntries::Leave(const LayerCall& call, int head, int64_t n_leave,
   ranks.resize(n);
   std::iota(ranks.begin(), ranks.end(), 0);
   const bool rests = bias_column_ >= 0;
-  // One of them becomes the first rest row.
+  // The newest of the leaving entries becomes the first rest row.
   if (rests && rest < 0) ++n_leave;
   const auto end = ranks.begin() + std::min(n_leave, static_cast<int64_t>(n));
   std::nth_element(ranks.begin(), end, ranks.end(), WorstFirst{by_rank});

@@ -6,22 +6,22 @@
 
 #include "compression/method.h"
 
-// What winnow (winnow.cc) does with generated tokens where they do not all stay: a KV head goes
-// back to the size that the prompt left it, and its newest entries.
+// How winnow (winnow.cc) evicts generated tokens with generated=leave: a KV head returns to the
+// size that the prompt left it, plus its newest entries.
 namespace winnow::compression::methods {
 
 struct GeneratedConfig {
-  int recent = 64;     // newest entries that stay beside it; as many leave at a time
-  double decay = 0.7;  // of the scores, each time
+  int recent = 64;     // newest entries that stay on top of that; as many leave at a time
+  double decay = 0.7;  // factor on the scores after each eviction
 };
 
-// An entry's score is the largest weight that attention gave it since it stopped being one of the
-// newest, decayed; of the prompt's entries it begins with the prompt's scores. The lowest leave.
-// Rest rows stay, and the newest of a head takes in what leaves it: every row stands for as many
-// entries as the exponential of its bias says, and the mean of all takes its place.
+// An entry's score is the largest weight that attention gave it since it left the newest entries,
+// multiplied by `decay` at each eviction; the prompt's entries start with the prompt's scores. The
+// lowest scores leave. Rest rows stay, and a head's newest rest row absorbs what leaves: each row
+// counts for exp(bias) entries, and the weighted mean of all replaces the rest row.
 class GeneratedEntries {
  public:
-  // bias_column: of rest rows; -1: there are none. Its own state comes behind `first`.
+  // bias_column: of rest rows; -1: none. The state of this class begins after `first`.
   GeneratedEntries(const GeneratedConfig& config, int bias_column, const cache::StateShape& first)
       : c_(config),
         bias_column_(bias_column),
@@ -33,15 +33,17 @@ class GeneratedEntries {
     return {.column_max = true, .reduce = kernels::TapSpec::Reduce::kMax};
   }
 
-  // A prompt was read in this layer: its heads' sizes are found anew. evicts: what will be left of
-  // them, whatever the budget of this layer alone.
+  // Call when a prompt was read in this layer: its heads get new sizes. evicts: the sizes are what
+  // compressing the prompt leaves, whatever the budget of this layer alone.
   void BeginPrompt(const LayerCall& call, bool evicts) const;
-  // What the entries of a layer begin with, before any is evicted.  scores [kv_head][rank]
+  // Sets the initial scores of a layer's entries, before any is evicted.  scores [kv_head][rank]
   void NoteScores(const LayerCall& call, std::span<const std::vector<float>> scores) const;
-  // The rows of a layer that entries are merged into never leave.
+  // Marks the rows that the plan merges entries into as rest rows, which never leave.
   void NoteRestRows(const LayerCall& call, const Plan& plan) const;
-  // After a decode call.
+  // Call after a decode call. Updates the scores; evicts from heads `recent` entries above their
+  // size and newest entries.
   void Decide(const LayerCall& call, PlanList& plans) const;
+  // Upper bounds after a decode call, as Method::DecodeSizes.
   Method::Sizes Sizes(int64_t budget, int64_t n, int n_layers) const;
 
  private:
@@ -53,7 +55,7 @@ class GeneratedEntries {
   GeneratedConfig c_;
   int bias_column_;
   int score_column_;
-  int n_held_;  // head number: entries besides the newest; not above 0 where it is not known yet
+  int n_held_;  // head number: size without the newest; 0 or less: not known yet
 };
 
 }  // namespace winnow::compression::methods

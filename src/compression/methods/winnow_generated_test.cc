@@ -1,4 +1,4 @@
-// Generated tokens that leave under winnow:generated=leave, against plain loops.
+// Eviction of generated tokens under winnow:generated=leave, against plain loops.
 #include "compression/methods/winnow_generated.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ using testing::RandomWeights;
 constexpr int kLayers = 2, kHeads = 2, kGroup = 3, kDim = 4;
 constexpr int64_t kPrompt = 60, kBudget = 12;
 constexpr int kRecent = 4;
-constexpr double kDecay = 0.5;  // halves stay exact
+constexpr double kDecay = 0.5;  // keeps halves exact
 
 std::vector<float> Key(int layer, int head, Position p) {
   return RandomVector({1, layer, head, p}, kDim);
@@ -39,7 +39,7 @@ struct Entry {
   double bias = 0;
   std::vector<float> key, value;
 };
-using Head = std::vector<Entry>;  // the oldest first
+using Head = std::vector<Entry>;  // oldest first
 
 class GeneratedTest : public ::testing::Test {
  protected:
@@ -80,7 +80,7 @@ class GeneratedTest : public ::testing::Test {
     return entries;
   }
 
-  // One generated token, in a head that may hold n_held entries besides the newest.
+  // One generated token in a head that may hold n_held entries besides the newest.
   static void Step(Head& entries, const Entry& added, int64_t n_held, bool rests,
                    const std::function<double(int64_t rank, Position position)>& weight) {
     entries.push_back(added);
@@ -193,15 +193,15 @@ TEST_F(GeneratedTest, AgreesWithPlainLoops) {
   Compare("", {kPrompt, kPrompt, 20});
 }
 
-// A prompt that stays whole leaves the heads what is left of the budget; the first that leave
-// become a rest row.
+// After a prompt that stays whole a head's size is the budget. The first eviction creates a rest
+// row.
 TEST_F(GeneratedTest, AfterAPromptThatStaysWhole) {
   Compare("", {7});
   Compare(",rest=0", {7});
   Compare("", {7, kPrompt});
 }
 
-// The scores begin with what the replay gave; rest rows are told apart.
+// Scores start with the replay's weights; rest rows are marked.
 TEST_F(GeneratedTest, BeginsWithTheScoresOfTheReplay) {
   const auto harness = MakeHarness("");
   harness->Prefill(kPrompt, RandomWeights(1));
@@ -227,7 +227,7 @@ TEST_F(GeneratedTest, BeginsWithTheScoresOfTheReplay) {
   EXPECT_EQ(n_rests, kLayers * kHeads);
 }
 
-// What stays of rest rows when a later prompt is compressed are rest rows.
+// Rest rows that remain when a later prompt is compressed are still rest rows.
 TEST_F(GeneratedTest, RestRowsStayRestRows) {
   const auto harness = MakeHarness(",rest=0.3", 30);
   std::vector<int> n_rests;
@@ -242,11 +242,11 @@ TEST_F(GeneratedTest, RestRowsStayRestRows) {
     }
     for (uint64_t step = 0; step < 30; ++step) harness->Decode(RandomWeights(step));
   }
-  // More than the last prompt makes.
+  // More rest rows than the last prompt alone creates.
   EXPECT_GT(n_rests.back(), n_rests.front());
 }
 
-// A later prompt settles the sizes anew, and what is held stays within what was promised.
+// A later prompt sets new sizes, and the entries held stay within DecodeSizes.
 TEST_F(GeneratedTest, HoldsTheSizesOfTheLastPrompt) {
   const auto harness = MakeHarness("");
   for (int turn = 0; turn < 3; ++turn) {

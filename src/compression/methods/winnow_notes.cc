@@ -60,7 +60,7 @@ void TakeReplay(const LayerCall& call, int bias_column) {
   const int64_t n_rows = call.rows->size();
   const int64_t n_parts = (n_rows + kRowsAtOnce - 1) / kRowsAtOnce;
   std::vector<HeadEntriesOnHost> own;
-  std::vector<std::vector<int64_t>> n_visible;  // of these
+  std::vector<std::vector<int64_t>> n_visible;  // counted among `own`
   for (int head = 0; head < call.n_kv_heads(); ++head) {
     const auto at = static_cast<size_t>(head);
     const int64_t n_before = call.n_slots(head) - call.n_new;
@@ -119,7 +119,7 @@ std::vector<std::vector<float>> Grams(const kernels::Backend& backend, const Ref
 size_t ForSomeHeads(const LayerCall& call, int bias_column, Projections projections,
                     const HeadRange& range,
                     const std::function<void(const LoadedHead& head)>& work) {
-  // As many as keep the threads busy, and no more: what is read of a head takes as much as floats.
+  // Enough heads to keep the threads busy, but no more: their entries are held as floats meanwhile.
   constexpr size_t kMinHeads = 2, kMaxHeads = 16;
   constexpr int64_t kEntries = 32768;
   const auto n_heads = static_cast<size_t>(call.n_kv_heads());

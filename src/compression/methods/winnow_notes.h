@@ -8,21 +8,21 @@
 #include "compression/method.h"
 #include "compression/methods/winnow_reference.h"
 
-// What winnow (winnow.cc) learns of a prompt before it decides.
+// What winnow (winnow.cc) learns about a prompt before it decides.
 namespace winnow::compression::methods {
 
-// Of one KV head.
+// About one KV head.
 struct HeadNotes {
-  ReferenceRows window;        // the prompt's last rows; FillOwn is done where they are needed
-  ReferenceRows rows;          // those that count: of the replay, or, without one, the window
-  bool max_is_of_own = false;  // of these (IncludeInMax)
-  Targets targets;             // of all entries, before anything is evicted
-  int64_t n_before = 0;        // entries then
+  ReferenceRows window;        // the prompt's last rows; FillOwn runs when they are used
+  ReferenceRows rows;          // the rows that count: the replay's or, without one, the window's
+  bool max_is_of_own = false;  // rows.max covers their own entries only, until IncludeInMax
+  Targets targets;             // attention over all entries, before any is evicted
+  int64_t n_before = 0;        // number of entries then
 };
 
 // A KV head of the model, read from the cache.
 struct LoadedHead {
-  size_t index = 0;         // among those of all layers
+  size_t index = 0;         // among the heads of all layers
   std::vector<Slot> slots;  // [rank]
   HeadEntriesOnHost entries;
   std::vector<std::vector<float>> projections;  // [query head of the group][model_dim, value_dim]
@@ -30,10 +30,10 @@ struct LoadedHead {
 
 class Notes : public Memory {
  public:
-  std::vector<HeadNotes> heads;            // [layer, kv_head], as the next
-  std::vector<std::vector<float>> scores;  // [rank]: the largest weight a row gave to the entry
+  std::vector<HeadNotes> heads;            // [layer, kv_head], as are scores
+  std::vector<std::vector<float>> scores;  // [rank]: largest weight that a row gave the entry
 
-  // Those of the call's layer begin here.
+  // Index of the first head of the call's layer. Makes room for the heads of all layers.
   size_t First(const LayerCall& call) {
     const auto n_heads = static_cast<size_t>(call.n_kv_heads());
     heads.resize(static_cast<size_t>(call.n_layers) * n_heads);
@@ -42,28 +42,30 @@ class Notes : public Memory {
   }
 };
 
-// The notes of the call. Requires: they are its memory.
+// The notes of the call. Requires: call.memory is a Notes.
 inline Notes& NotesIn(const LayerCall& call) { return static_cast<Notes&>(*call.memory); }
 
-// Entries of a KV head by rank, from one on, so that nothing depends on slots. bias_column: of
-// halves; -1: none.
+// Reads a KV head's entries from `first_rank` on, by rank, so that nothing depends on slots.
+// bias_column: a half column; -1: none.
 HeadEntriesOnHost ReadEntries(const LayerCall& call, int head, int bias_column,
                               int64_t first_rank = 0);
 
-// Adds the call's rows from number `first` on to those of a KV head, without what FillOwn adds to
-// them. The newest n_own entries will be dropped. Returns what the rows see, theirs included.
+// Adds the call's rows from number `first` on to those of a KV head, without the parts that FillOwn
+// computes. The newest n_own entries will be dropped. Returns for every added row how many entries
+// it sees, its own included.
 std::vector<int64_t> AddCallRows(const LayerCall& call, int head, int64_t first, int64_t n_own,
                                  ReferenceRows& rows);
 
-// Adds a replay's rows, and what they and all others of it gave to the entries, to the notes of a
-// layer (Method::ObserveReplay). Reads the replay's own entries alone: a long prompt has many
-// passes.
+// Adds the rows of a replay chunk to a layer's notes, and raises the scores to the largest weight
+// that any row of the chunk gave (Method::ObserveReplay). Reads only the replay's own entries from
+// the cache, because a long prompt has many chunks.
 void TakeReplay(const LayerCall& call, int bias_column);
-// The rows that count of a head whose entries are all there, and ready for them.
+// A head's rows that count, with rows.max over all entries. Requires: head.entries holds all
+// entries.
 const ReferenceRows& CompleteRows(const kernels::Backend& backend, const LoadedHead& head,
                                   HeadNotes& notes);
 
-// Some KV heads of the model, [layer, kv_head].
+// A range of the model's KV heads, [layer, kv_head].
 struct HeadRange {
   size_t first = 0;
   size_t end = 0;
@@ -80,19 +82,20 @@ struct HeadRange {
   }
 };
 
-// The rows of a head that count become the prompt's last ones, with their targets. Returns the
-// largest weight that one of them gave to each entry: [rank].
+// Makes the prompt's last rows the rows that count, and computes their targets. Returns the largest
+// weight that one of them gave to each entry: [rank].
 std::vector<float> TakeWindow(const kernels::Backend& backend, const LoadedHead& head,
                               HeadNotes& notes);
 
-// W^T W of the query heads of a group, [value_dim, value_dim] each; the identity where no
-// projection is known.
+// W^T W of the output projections of a group's query heads, [value_dim, value_dim] each; the
+// identity if no projection is known.
 //   projections [group][model_dim, value_dim], or empty
 std::vector<std::vector<float>> Grams(const kernels::Backend& backend, const ReferenceRows& rows,
                                       std::span<const std::vector<float>> projections);
 
-// Calls work(head) for the first heads of a range, on all threads: as many as take some tens of
-// milliseconds. Returns where the others begin.
+// ForSomeHeads loads the first heads of a range, as many as take some tens of milliseconds, and
+// calls work(head) for them on all threads. Returns the index of the first head that is left.
+// ForAllHeads does this for the whole range.
 enum class Projections { kNo, kYes };
 size_t ForSomeHeads(const LayerCall& call, int bias_column, Projections projections,
                     const HeadRange& range,

@@ -67,7 +67,7 @@ HeadEntriesOnHost HeadEntriesOnHost::InOrder(std::span<const int32_t> order) con
 }
 
 std::vector<float> Transposed(std::span<const float> from, size_t rows, size_t cols) {
-  // Few rows at a time, so that what is read stays in the first cache.
+  // Few rows at a time, so that the source stays in the L1 cache.
   constexpr size_t kAtOnce = 32;
   std::vector<float> to(from.size());
   for (size_t first = 0; first < rows; first += kAtOnce) {
@@ -82,7 +82,7 @@ std::vector<float> Transposed(std::span<const float> from, size_t rows, size_t c
 void AddRows(const NewRows& added, int64_t first_own, ReferenceRows& rows) {
   rows.queries.insert(rows.queries.end(), added.queries.begin(), added.queries.end());
   for (const double norm : added.norms) {
-    // Recordings have no norms: all rows count the same then.
+    // Recordings have no norms: all rows then have the same weight.
     rows.weights.push_back(norm > 0 && std::isfinite(norm) ? 1 / (norm * norm) : 1);
   }
   for (const int64_t n : added.n_visible) rows.n_visible.push_back(std::min(n, first_own));

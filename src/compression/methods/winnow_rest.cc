@@ -9,7 +9,7 @@
 namespace winnow::compression::methods {
 namespace {
 
-// Sum over the reference rows of the share of attention that a key gets beside everything else.
+// Sum over the reference rows of the weight that a key would get, as a share of each row's mass.
 double MassOfKey(const ReferenceRows& rows, const Targets& targets, std::span<const float> key) {
   double sum = 0;
   for (int64_t row = 0; row < rows.size(); ++row) {
@@ -26,11 +26,10 @@ double MassOfKey(const ReferenceRows& rows, const Targets& targets, std::span<co
   return sum;
 }
 
-// A x = b for a symmetric positive definite matrix and several right-hand sides, in place.
-//   a [n, n], b [n, m]
+// Solves A x = b in place for a symmetric positive definite matrix and several right-hand sides.
+//  a [n, n], b [n, m]
 void SolveCholesky(std::vector<float>& a, std::vector<float>& b, size_t n, size_t m) {
-  // Columns of the lower factor one after another; what they take from the rest goes at once, along
-  // its rows.
+  // Right-looking: each column of the lower factor is subtracted from the rest at once, row by row.
   std::vector<float> column(n);
   for (size_t j = 0; j < n; ++j) {
     const float pivot = std::sqrt(std::max(a[j * n + j], 1e-30f));
@@ -55,10 +54,11 @@ void SolveCholesky(std::vector<float>& a, std::vector<float>& b, size_t n, size_
   }
 }
 
-// What the queries of some rows get of the stored entries, and what is missing to their targets.
+// Least-squares equations of some rows: weights over the stored entries, and the outputs to be
+// matched.
 class Equations {
  public:
-  // Every fourth row is held back. The rows are those of one of the two kinds.
+  // Every fourth row is held back for the check. An object holds the rows of one kind.
   static constexpr int64_t kEvery = 4;
   enum class Which { kFitted, kHeldBack };
 
@@ -83,7 +83,7 @@ class Equations {
 
   size_t size() const { return missing_.size() / dim_; }
 
-  // What is missing with these values [entry, value_dim]: [query, value_dim].
+  // The residuals [query, value_dim] with these values [entry, value_dim].
   std::vector<float> Residuals(std::span<const float> values) const {
     std::vector<float> residuals(missing_.size());
     Multiply(weights_, n_entries_, values, dim_, residuals);
@@ -97,8 +97,8 @@ class Equations {
     return sum;
   }
 
-  // What to add to the values, [entry, value_dim]: A^T (A A^T + r I)^-1 R, or the same as
-  // (A^T A + r I)^-1 A^T R where there are fewer entries than equations.
+  // The change of the values, [entry, value_dim]: A^T (A A^T + r I)^-1 R, computed as (A^T A + r
+  // I)^-1 A^T R if there are fewer entries than equations.
   std::vector<float> Step(std::span<const float> values, double mu) const {
     const size_t n = size();
     std::vector<float> step(n_entries_ * dim_);
@@ -152,12 +152,12 @@ class Equations {
   const kernels::Backend& backend_;
   const size_t n_entries_;
   const size_t dim_;
-  // Both times 1 / residual norm of the row.
+  // Both are divided by the residual norm of the row.
   std::vector<float> weights_;  // [query, entry]
-  std::vector<float> missing_;  // [query, value_dim]: the target less the rows' own part
+  std::vector<float> missing_;  // [query, value_dim]: the target without the rows' own part
 };
 
-// As they come back from the cache.
+// Rounds values as the cache does when it stores them.
 void RoundLike(kernels::TensorType type, int dim, std::vector<float>& values) {
   std::vector<std::byte> row(static_cast<size_t>(gguf::RowBytes(type, dim)));
   for (size_t at = 0; at < values.size(); at += static_cast<size_t>(dim)) {
@@ -211,7 +211,7 @@ std::vector<float> RefitValues(const kernels::Backend& backend, const ReferenceR
                                const HeadEntriesOnHost& stored, const Targets& targets,
                                int64_t n_before, kernels::TensorType value_type, double mu) {
   using Which = Equations::Which;
-  if (rows.size() < Equations::kEvery) return {};  // no row to check by
+  if (rows.size() < Equations::kEvery) return {};  // no row to check with
   const Equations fitted(backend, rows, stored, targets, n_before, Which::kFitted);
   if (fitted.size() == 0 || stored.n == 0) return {};
   std::vector<float> values = fitted.Step(stored.values, mu);

@@ -43,7 +43,7 @@ struct Head {
     Observe(n_rows);
   }
 
-  // n rows more, which see all entries.
+  // Adds n rows that see all entries.
   void Observe(int64_t n) {
     for (int64_t i = 0; i < n; ++i) {
       const float norm = 1;
@@ -61,7 +61,7 @@ std::vector<cache::Slot> Slots(int64_t n) {
   return slots;
 }
 
-// With equal keys the mean key is each of them, and a run of m entries weighs as m.
+// With equal keys the mean key equals each of them, and a run of m entries has m times its mass.
 TEST(RestRows, BiasOfEqualKeysIsTheLogarithmOfTheirNumber) {
   Head head(6, 4);
   for (float& key : head.entries.keys) key = 0.5f;
@@ -88,7 +88,7 @@ TEST(RestRows, BiasOfEqualKeysIsTheLogarithmOfTheirNumber) {
   EXPECT_NEAR(plan.sources[4].key_weight, 1.0 / 3, 1e-6);
 }
 
-// A run of one entry is the entry.
+// A run of one entry is that entry.
 TEST(RestRows, OfSingleEntriesChangeNothing) {
   Head head(4, 3);
   const Targets targets = MakeTargets(Plain(), head.rows, head.entries);
@@ -116,7 +116,7 @@ HeadEntriesOnHost EveryOther(const Head& head) {
   return stored;
 }
 
-// Half of the entries are gone: values that are fitted bring the outputs nearer to the targets.
+// With half of the entries gone, fitted values bring the outputs closer to the targets.
 TEST(RefitValues, FallsNearerToTheTargets) {
   const Head head(40, 64);
   const Targets targets = MakeTargets(Plain(), head.rows, head.entries);
@@ -139,7 +139,7 @@ TEST(RefitValues, FallsNearerToTheTargets) {
   EXPECT_LT(error(values), 0.8 * error(stored.values));
 }
 
-// Three rows fit, the fourth checks. The rows are alike here: what fits one fits all.
+// Three rows are fitted, the fourth checks. All rows are equal here, so that a fit of one fits all.
 TEST(RefitValues, NeedsFourRows) {
   for (const int64_t n : {1, 3, 4}) {
     Head head(40, 0);
@@ -151,7 +151,7 @@ TEST(RefitValues, NeedsFourRows) {
   }
 }
 
-// Nothing is missing: there is nothing to fit, and nothing is written.
+// If nothing is missing, the values do not change by more than rounding.
 TEST(RefitValues, EmptyWhereNothingIsMissing) {
   const Head head(10, 16);
   const Targets targets = MakeTargets(Plain(), head.rows, head.entries);

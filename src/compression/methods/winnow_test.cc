@@ -1,6 +1,6 @@
-// winnow as a whole against plain loops (winnow_testing.h): several layers, query heads in groups,
-// an output projection, norms of the residual stream; prompts in one call and in several, replays
-// in one pass and in several; every ingredient with and without the others.
+// winnow as a whole against plain loops (winnow_testing.h): several layers, grouped query heads, an
+// output projection, norms of the residual stream; prompts in one and in several calls, replays in
+// one and in several passes; every feature with and without the others.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -26,7 +26,7 @@ using testing::RandomVector;
 using Positions = std::vector<Position>;
 
 constexpr int kLayers = 2, kHeads = 2, kGroup = 3, kDim = 4, kModelDim = 5, kAll = kLayers * kHeads;
-constexpr int64_t kReplayed = 50, kRows = 18;  // rows of a replay, and those that errors are of
+constexpr int64_t kReplayed = 50, kRows = 18;  // rows of a replay, and reference rows of these
 
 std::vector<float> Key(int layer, int head, Position p) {
   return RandomVector({1, layer, head, p}, kDim);
@@ -34,7 +34,7 @@ std::vector<float> Key(int layer, int head, Position p) {
 std::vector<float> Value(int layer, int head, Position p) {
   return RandomVector({2, layer, head, p}, kDim);
 }
-// Attention of some heads is sharper than that of others.
+// Some heads have sharper attention than others.
 std::vector<float> QueryVector(int layer, int q_head, Position p) {
   std::vector<float> query = RandomVector({3, layer, q_head, p}, kDim);
   for (float& x : query) x *= static_cast<float>(1 + layer + 2 * (q_head / kGroup));
@@ -69,7 +69,7 @@ class WinnowTest : public ::testing::Test {
     }
   }
 
-  // Falls with the size, at other speeds for other heads, and not convex.
+  // Falls as the size grows, at different rates for different heads, and is not convex.
   static Vec MakeProfile(EntryOrder order, int head) {
     Vec errors;
     for (int i = 0; i < ErrorProfile::kPoints; ++i) {
@@ -146,7 +146,8 @@ class WinnowTest : public ::testing::Test {
                 QueryVector(i / kHeads, i % kHeads * kGroup + g, static_cast<Position>(position)))};
   }
 
-  // All rows of the replay score; evenly spaced ones, in the middles of equal parts, are kept.
+  // All rows of the replay raise scores. Evenly spaced ones, in the middles of equal parts, are
+  // kept.
   void Replay(int i) {
     plain::Head& head = heads_[static_cast<size_t>(i)];
     head.queries.clear();
@@ -173,7 +174,7 @@ class WinnowTest : public ::testing::Test {
     }
   }
 
-  // What attention tells the method.
+  // The weights that the harness gives the method.
   double ReplayWeight(const testing::Cell& cell) const {
     if (cell.position >= n_seen_) return 0;
     const auto i = static_cast<size_t>(cell.layer * kHeads + cell.q_head / kGroup);
@@ -190,7 +191,7 @@ class WinnowTest : public ::testing::Test {
     return std::min({n, form_.budget - n_rest(), n_call_});
   }
 
-  // The prompt's last rows. Nothing is known of their norms.
+  // Uses the prompt's last rows. Their norms are not known.
   void LookAtWindow(int i) {
     plain::Head& head = heads_[static_cast<size_t>(i)];
     head.queries.clear();
@@ -210,7 +211,7 @@ class WinnowTest : public ::testing::Test {
     const int64_t n_recent = form_.replay ? 0 : window();
     int64_t n_held = 0;
     for (const plain::Head& head : heads_) n_held += std::ssize(head.entries) - n_call_;
-    // What is there shrinks to the share that its part of the text has.
+    // Entries of earlier calls shrink to the share of their part of the text.
     const int64_t total = (form_.budget - n_rest()) * kAll;
     const int64_t of_call = std::max(total * n_call_ / n_seen_, n_recent * kAll);
     const int64_t n_old = std::min(total - of_call, n_held);
@@ -277,7 +278,8 @@ class WinnowTest : public ::testing::Test {
     return sizes;
   }
 
-  // The profile's shares of n entries, from the smallest; below it nothing is known.
+  // The profile's points for n entries, smallest first; down to size 1 the error of the first
+  // holds.
   Curve ProfileCurve(int head, int64_t n) const {
     const Vec errors = MakeProfile(form_.replay ? EntryOrder::kReplay : EntryOrder::kWindow, head);
     Curve curve;
@@ -292,8 +294,8 @@ class WinnowTest : public ::testing::Test {
     return curve;
   }
 
-  // Biases are stored in 11 bits: the plain ones may be half a unit of the last away, and go on as
-  // they are stored.
+  // Biases are stored as halves with 11 bits of precision: the plain ones may differ by half a unit
+  // in the last place, and continue as stored.
   void TakeBiases(int i) {
     const std::span<const Slot> order = harness_->cache().order(i / kHeads, i % kHeads);
     std::vector<Entry>& entries = heads_[static_cast<size_t>(i)].entries;
@@ -308,9 +310,9 @@ class WinnowTest : public ::testing::Test {
     }
   }
 
-  // Values that are fitted solve equations in floats (2^-24) whose condition number is at most the
-  // equations plus one, because the ridge is the mean of the diagonal: 45 * 2^-24 = 3e-6, times
-  // what sums over some hundred weights lose. Later calls start from what earlier ones left.
+  // Fitted values solve equations in floats (2^-24). Their condition number is at most the number
+  // of equations plus one, because the ridge is the mean of the diagonal: 45 * 2^-24 = 3e-6, times
+  // the error of sums over some hundred weights. Later calls start from what earlier ones left.
   static constexpr double kTolerance = 1e-4;
 
   void Compare(int i) {
@@ -329,8 +331,8 @@ class WinnowTest : public ::testing::Test {
     }
   }
 
-  // No choice was so near to another one that floats, whose sums of some hundred weights are right
-  // to about 1e-6, could turn it round.
+  // No decision was so close that float rounding, about 1e-6 in sums of some hundred weights, could
+  // reverse it.
   void TearDown() override { EXPECT_GT(margin_.smallest(), 5e-6); }
 
   Form form_;
@@ -340,7 +342,7 @@ class WinnowTest : public ::testing::Test {
   std::array<std::array<std::array<Vec, kGroup>, kReplayed>, kAll> replay_weights_;
   int64_t n_seen_ = 0, n_call_ = 0;
   plain::Margin margin_;
-  int n_unequal_ = 0, n_biases_ = 0, n_refitted_ = 0, n_left_ = 0;  // how often what happened
+  int n_unequal_ = 0, n_biases_ = 0, n_refitted_ = 0, n_left_ = 0;  // counts of each case
 };
 
 TEST_F(WinnowTest, DefaultsAgreeWithPlainLoops) {
@@ -355,7 +357,7 @@ TEST_F(WinnowTest, ReplayInSeveralPasses) {
   for (const int64_t n : {2, 3}) Run({.n_passes = n});
 }
 
-// What is left of earlier calls has biases and fitted values.
+// The entries that earlier calls left have biases and fitted values.
 TEST_F(WinnowTest, PromptsInSeveralCalls) {
   Run({.calls = {40, 20, 7, 1, 25}});
   Run({.budget = 25, .calls = {20, 20, 30}});

@@ -12,15 +12,15 @@
 #include "cache/plan.h"
 
 // winnow as plain loops in doubles, written from its description (docs/methods/winnow.md and
-// semantics.md) and sharing nothing with the method: every sum is taken anew, curves are made
-// convex point by point, the budget goes out entry by entry.
+// semantics.md) without sharing code with the method: every sum is computed anew, hulls are
+// computed point by point, and the budget is given out entry by entry.
 namespace winnow::compression::methods::plain {
 
 using cache::Position;
 using Vec = std::vector<double>;
 
-// How near a decision was to another one, as a share of what was compared: far above the rounding
-// of floats, a method that computes in floats decides the same.
+// The smallest relative difference between numbers that decisions compared. If it is far above
+// float rounding, a method that computes in floats decides the same.
 class Margin {
  public:
   void Note(double a, double b) {
@@ -46,7 +46,7 @@ struct Query {
   Vec q;
   double rho = 1;               // norm of the residual stream
   int64_t n_unseen = 0;         // newest entries that it does not see
-  std::vector<Entry> own = {};  // what it sees besides: the replay's
+  std::vector<Entry> own = {};  // other entries that it sees: the replay's
 };
 
 struct Output {
@@ -62,7 +62,7 @@ inline double Mass(const Query& query, const Entry& entry) {
   return std::exp(Dot(query.q, entry.key) + entry.bias);
 }
 
-// Attention of a query over some entries, those of them that it sees, and its own.
+// Attention of a query over its own entries and those of `which` that it sees.
 inline Output Attend(const Query& query, const std::vector<Entry>& entries,
                      std::span<const int64_t> which) {
   Output out = {.mass = 0, .value = Vec(entries[0].value.size())};
@@ -107,7 +107,7 @@ inline double Between(const Point& a, const Point& b, int64_t size) {
   return a.error + part * (b.error - a.error);
 }
 
-// The lower convex hull at one size: the least of all chords over it.
+// The lower convex hull at one size: the minimum of all chords over it.
 inline double HullAt(const Curve& curve, int64_t size) {
   double least = std::numeric_limits<double>::infinity();
   for (const Point& a : curve) {
@@ -118,8 +118,8 @@ inline double HullAt(const Curve& curve, int64_t size) {
   return least;
 }
 
-// Every head its floor; then each entry of the budget to the head whose hull falls most by it, of
-// equal ones the earlier: [head].
+// Sizes [head]: every head gets its floor; then each entry of the budget goes to the head whose
+// hull falls most by it, of equal ones the earlier.
 inline std::vector<int64_t> Fill(const std::vector<Curve>& curves, int64_t floor, int64_t total,
                                  Margin& margin) {
   std::vector<int64_t> sizes;
@@ -146,7 +146,8 @@ inline std::vector<int64_t> Fill(const std::vector<Curve>& curves, int64_t floor
   Vec gains(curves.size());
   for (size_t head = 0; head < gains.size(); ++head) gains[head] = gain(head);
   for (; total > 0; --total) {
-    // Along a segment of a hull the gains are equal but for rounding: a head goes on then.
+    // Along a segment of its hull a head's gains are equal up to rounding, so it keeps receiving
+    // entries.
     const auto best = std::ranges::max_element(gains);
     if (*best < 0) break;
     const auto head = static_cast<size_t>(best - gains.begin());
@@ -160,7 +161,7 @@ inline std::vector<int64_t> Fill(const std::vector<Curve>& curves, int64_t floor
   return sizes;
 }
 
-// A x = b, several columns, by Gauss with pivots.
+// Solves A x = b for several right-hand sides, by Gauss-Jordan elimination with partial pivoting.
 inline std::vector<Vec> Solve(std::vector<Vec> a, std::vector<Vec> b) {
   for (size_t i = 0; i < a.size(); ++i) {
     size_t pivot = i;
@@ -189,7 +190,7 @@ struct Head {
   Vec scores;                                 // [entry]
   std::vector<std::vector<Vec>> projections;  // [query head of the group][model dim][value dim]
 
-  // Of the call, before anything goes.
+  // Of the call, before any eviction.
   std::vector<Output> targets;  // [query]
   int64_t n_before = 0;
 
@@ -199,7 +200,7 @@ struct Head {
     for (size_t i = 0; i < scores.size(); ++i) scores[i] = std::max(scores[i], weights[i]);
   }
 
-  // Ranks [first, end) from the first to keep: of equal scores the newer.
+  // Ranks [first, end), the first to keep first; of equal scores the newer.
   std::vector<int64_t> Order(int64_t first, int64_t end) const {
     std::vector<int64_t> ranks = Ranks(first, end);
     std::ranges::sort(ranks, [&](int64_t a, int64_t b) {
@@ -209,8 +210,7 @@ struct Head {
     return ranks;
   }
 
-  // Errors of the first entries of an order beside those that stay in any case, against all of
-  // both.
+  // Errors of the first entries of an order together with the fixed ones, against all of both.
   Curve Errors(const std::vector<int64_t>& fixed, const std::vector<int64_t>& order) const {
     Curve curve;
     const auto n = std::ssize(order);
@@ -243,7 +243,8 @@ struct Head {
     return error;
   }
 
-  // Entries that do not stay become n_rest rows, or, without any, go.
+  // Merges entries that do not stay into n_rest rows, or evicts them if n_rest is 0. If they are no
+  // more than n_rest, all stay.
   void Shrink(const std::vector<bool>& stays, int64_t n_rest) {
     n_before = std::ssize(entries);
     targets.clear();
@@ -290,7 +291,7 @@ struct Head {
     }
   }
 
-  // What a reference row makes of the stored entries, and what is missing, over rho.
+  // A reference query's weights over the stored entries, and its output's residual, both over rho.
   struct Equation {
     Vec weights, missing;
   };
@@ -315,12 +316,12 @@ struct Head {
     return sum;
   }
 
-  // Whether the values were fitted.
+  // Fits the values. Returns whether the fit was kept.
   bool Refit(Margin& margin) {
     if (std::ssize(entries) == n_before) return false;
     const std::vector<Equation> used = Equations(false);
     const size_t n = entries.size(), dim = entries[0].value.size();
-    // (A^T A + r I) x = A^T R, which is A^T (A A^T + r I)^-1 R.
+    // (A^T A + r I) x = A^T R, the same as x = A^T (A A^T + r I)^-1 R.
     std::vector<Vec> products(n, Vec(n)), right(n, Vec(dim));
     double trace = 0;
     for (const Equation& one : used) {
