@@ -9,12 +9,12 @@
 namespace winnow::compression {
 namespace {
 
-// What one part asked for, and where its state begins.
+// The needs of one part, and where its state begins.
 struct Place {
   Needs needs;
   cache::StateShape first;
 
-  // The call as this part sees it. `joined` is what the taps were asked for all parts.
+  // The call as this part sees it. `joined` is what was asked of attention for all parts.
   LayerCall For(const LayerCall& call, const Needs& joined) const {
     const bool prefill = call.phase == Phase::kPrefill;
     const kernels::TapSpec& wanted = prefill ? needs.prefill : needs.decode;
@@ -32,7 +32,7 @@ class LayerScores {
  public:
   LayerScores(const Scorer& scorer, const LayerCall& call) : scorer_(scorer), call_(call) {}
 
-  // The part of the region that is `read`. There after Finish.
+  // Adds the part `read` of a head's region. Its scores are valid after Finish.
   void Add(int head, Region region, Region read) {
     std::vector<double>& scores = call_.scratch.scores[static_cast<size_t>(head)];
     if (scorer_.for_layer()) {
@@ -48,7 +48,7 @@ class LayerScores {
         .region = read,
         .out = std::span(scores).subspan(static_cast<size_t>(read.begin - region.begin),
                                          static_cast<size_t>(read.size()))};
-    // The next head may want the scores of a layer.
+    // The next head may copy the scores of the layer.
     if (n_wanted_ == wanted_.size() || scorer_.for_layer()) Finish();
   }
   void Finish() {
@@ -61,7 +61,7 @@ class LayerScores {
   const LayerCall& call_;
   std::array<Scorer::HeadScores, Scorer::kMaxHeads> wanted_;
   size_t n_wanted_ = 0;
-  int last_ = -1;  // that was scored for the layer, -1 before the first
+  int last_ = -1;  // the head last scored for the layer; -1 before the first
 };
 
 Traits MakeTraits(const Composition& c) {
@@ -83,7 +83,7 @@ class Composed final : public Method {
       WINNOW_CHECK(needs_.last_sums_share == 0 || part.last_sums_share == 0 ||
                    needs_.last_sums_share == part.last_sums_share);
       needs_.last_sums_share = std::max(needs_.last_sums_share, part.last_sums_share);
-      // One of the parts at most looks at rows.
+      // At most one part reads rows.
       WINNOW_CHECK(!needs_.prompt_rows.any() || !part.prompt_rows.any());
       WINNOW_CHECK(!part.replay.any());
       if (part.prompt_rows.any()) needs_.prompt_rows = part.prompt_rows;
@@ -112,14 +112,14 @@ class Composed final : public Method {
   Sizes DecodeSizes(int64_t budget, int64_t n_prompt, int64_t n, int n_layers) const override {
     Sizes sizes = Method::DecodeSizes(budget, n_prompt, n, n_layers);
     if (traits_.budget.held) return sizes;
-    // How the layers' sizes are rounded changes with the text; the largest only grows.
+    // Rounding makes the layers' sizes change with the text; the largest layer only grows.
     sizes.total_slots = sizes.layer_slots * n_layers;
     sizes.total_rows = sizes.layer_rows * n_layers;
     return sizes;
   }
 
   void Decide(const LayerCall& call, PlanList& plans) const override {
-    // In prefill calls another part may select than while generating; both watch.
+    // Prefill calls may have a selector of their own; the decode selector observes them too.
     const bool other = call.phase == Phase::kPrefill && c_.prefill.select != nullptr;
     const Scorer& scorer = *c_.score;
     const Selector& selector = other ? *c_.prefill.select : *c_.select;

@@ -14,7 +14,7 @@ constexpr std::string_view kFirstLine = "winnow error profile 1";
 
 double Share(int point) { return std::exp2(-point / 3.0); }
 
-// The error at a size, which need not be a whole number.
+// The interpolated error at a size, which need not be a whole number.
 double At(const ErrorCurve& curve, double size) {
   const auto error = [&](size_t i) { return std::isfinite(curve.errors[i]) ? curve.errors[i] : 0; };
   size_t i = 0;
@@ -40,7 +40,7 @@ void Write(std::ostringstream& out, const char* order, const ErrorProfile& profi
   }
 }
 
-// The lines of a profile, and where it is in them.
+// The lines of a profile's text, read one by one.
 class Lines {
  public:
   explicit Lines(std::string_view text) : text_(text) {}
@@ -113,7 +113,7 @@ std::array<double, ErrorProfile::kPoints> ErrorProfile::Errors(int layer, int kv
 ErrorCurve ErrorProfile::CurveFor(int layer, int kv_head, int64_t n) const {
   const std::array<double, kPoints> errors = Errors(layer, kv_head);
   ErrorCurve curve;
-  // Below the smallest share nothing is known; a curve begins with one entry.
+  // Nothing is known below the smallest share: start the curve with one entry.
   if (n > 0 && std::round(Share(kPoints - 1) * static_cast<double>(n)) > 1) {
     curve = {.sizes = {1}, .errors = {errors[kPoints - 1]}};
   }
@@ -168,7 +168,7 @@ Result<ErrorProfiles> ReadErrorProfiles(std::string_view text, std::string_view 
   ErrorProfiles profiles(n_layers, n_kv_heads);
   WINNOW_TRY(Read(lines, "replay", profiles.replay));
   WINNOW_TRY(Read(lines, "window", profiles.window));
-  // Numbers that were cut off read as others.
+  // A number that was cut off would read as another number: require the final newline.
   if (!text.ends_with('\n') || !lines.at_end()) {
     lines.Next();
     return lines.Expected("the end of the file behind a whole line");

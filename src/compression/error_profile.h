@@ -10,9 +10,9 @@
 
 #include "base/result.h"
 
-// What leaving entries out does to a head's output: measured on one prompt (error curves), and on
-// the mean of some prompts of a model (error profiles), which says how many entries each head needs
-// before a prompt is read.
+// How much a head's output changes when entries are left out: measured on one prompt (error
+// curves), and averaged over several prompts of a model (error profiles). A profile says how many
+// entries each head needs before a prompt is read.
 namespace winnow::compression {
 
 // Error of a head's output, summed over the reference rows and the group, when only its first
@@ -37,15 +37,15 @@ class ErrorProfile {
   int n_kv_heads() const { return n_kv_heads_; }
   int64_t n_prompts() const { return n_prompts_; }
 
-  // Adds a prompt's curve of one head; between two sizes it is interpolated. Requires: a size.
+  // Adds one prompt's curve of a head, interpolated between its sizes. Requires: at least one size.
   void Add(int layer, int kv_head, const ErrorCurve& curve);
   void EndPrompt() { ++n_prompts_; }
   // The mean error of a head at every point.
   std::array<double, kPoints> Errors(int layer, int kv_head) const;
-  // The curve that a head with n entries is taken to have.
+  // The curve to assume for a head with n entries.
   ErrorCurve CurveFor(int layer, int kv_head, int64_t n) const;
 
-  // As it was saved.
+  // Restores saved values: the mean errors of a head at every point, and the number of prompts.
   void Set(int layer, int kv_head, std::span<const double> errors);
   void SetPrompts(int64_t n) { n_prompts_ = n; }
 
@@ -61,11 +61,11 @@ class ErrorProfile {
   std::vector<std::array<double, kPoints>> sums_;  // [layer, kv_head], over the prompts
 };
 
-// Whose attention says which entries come first: that of a replay of the prompt, or of its last
+// The attention that orders the entries: that of a replay of the prompt, or that of its last
 // tokens.
 enum class EntryOrder { kReplay, kWindow };
 
-// A profile for each.
+// One profile for each EntryOrder.
 struct ErrorProfiles {
   ErrorProfile replay;
   ErrorProfile window;
@@ -75,13 +75,14 @@ struct ErrorProfiles {
   ErrorProfile& For(EntryOrder order) { return order == EntryOrder::kReplay ? replay : window; }
 };
 
-// A text that names the model by `model_hash`.
+// The text form, which records `model_hash`.
 std::string ToText(const ErrorProfiles& profiles, std::string_view model_hash);
-// Errors: no such text (says what was expected in which line), another model, another shape.
+// Errors: the text is malformed (says what was expected in which line), or belongs to another model
+// or shape.
 Result<ErrorProfiles> ReadErrorProfiles(std::string_view text, std::string_view model_hash,
                                         int n_layers, int n_kv_heads);
 
-// Told of error curves that a method computes (Traits::tells_error_curves).
+// Receives the error curves that a method computes (Traits::tells_error_curves).
 using OnErrorCurve =
     std::function<void(EntryOrder order, int layer, int kv_head, const ErrorCurve& curve)>;
 

@@ -8,7 +8,7 @@
 namespace winnow::compression {
 namespace {
 
-// Two prompts of one head: the errors of 64 and 128 entries fall in a line to 0.
+// Two prompts of one head: the errors with 64 and 128 entries fall linearly to 0.
 ErrorProfiles TwoPrompts() {
   ErrorProfiles profiles(1, 1);
   for (const auto order : {EntryOrder::kReplay, EntryOrder::kWindow}) {
@@ -38,7 +38,7 @@ TEST(ErrorProfile, CurveHasWholeSizesFromOneToAll) {
   EXPECT_NEAR(curve.errors[4], 48, 1e-9);
   for (size_t i = 1; i < curve.errors.size(); ++i) EXPECT_LT(curve.errors[i], curve.errors[i - 1]);
   EXPECT_TRUE(TwoPrompts().replay.CurveFor(0, 0, 0).sizes.empty());
-  // Where the smallest share is more than one entry, too.
+  // The curve also starts at one entry if the smallest share is more than one.
   const ErrorCurve longer = TwoPrompts().replay.CurveFor(0, 0, 10000);
   EXPECT_EQ(longer.sizes.front(), 1);
   EXPECT_EQ(longer.sizes[1], 49);

@@ -8,7 +8,7 @@
 
 namespace winnow::compression {
 
-// A method that does what another one does, but for what a derived class changes.
+// Forwards every call to another method. Derived classes override what they change.
 class ForwardingMethod : public Method {
  public:
   explicit ForwardingMethod(MethodPtr method)
@@ -48,7 +48,7 @@ class ForwardingMethod : public Method {
 
  protected:
   MethodPtr method_;
-  Traits traits_;  // the other's, until they are changed
+  Traits traits_;  // the wrapped method's; derived classes may change them
 };
 
 }  // namespace winnow::compression

@@ -5,14 +5,16 @@
 namespace winnow::compression {
 namespace {
 
-// A token has a byte at least. SentencePiece writes a space as three, and one before the text.
+// A token has at least one byte. SentencePiece writes a space as three bytes, and adds one before
+// the text.
 int64_t MaxTextTokens(const std::string& text) {
   constexpr int64_t kSpaceBytes = 3;
   const int64_t n_spaces = std::ranges::count(text, ' ');
   return static_cast<int64_t>(text.size()) + (kSpaceBytes - 1) * n_spaces + kSpaceBytes;
 }
 
-// With a replay the last rows of the prompt are what is left where there is no room for one.
+// With a replay, the last rows of the prompt are only a fallback for when it does not fit into
+// memory.
 bool ReadsLastRows(const Needs& needs) {
   return needs.prompt_rows.which == attention::RowSpec::Which::kLast && !needs.replay.any();
 }

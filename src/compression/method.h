@@ -17,46 +17,46 @@
 #include "compression/traits.h"
 #include "kernels/ops.h"
 
-// What a compression method is. A method moves no memory: it reads taps and its own state, and
-// returns plans. Everything it keeps from step to step lies in the cache's columns and numbers, so
-// a method is a value that any number of sequences can share.
+// The interface of compression methods. A method moves no memory: it reads taps and its own state,
+// and returns plans. Everything it keeps from step to step lies in the cache's columns and numbers,
+// so a method is a value that any number of sequences can share.
 namespace winnow::compression {
 
 using cache::Plan;
 using cache::Position;
 using cache::Slot;
 
-// After a prompt call the model reads the call's tokens once more, introduced by a text that asks
-// it to repeat them: what it attends to then is what the prompt will be asked for. The entries of
-// this replay are dropped layer by layer as soon as the method has looked; logits are not computed.
-// Only where something must be evicted (n_seen above the budget).
+// After a prompt call the model reads the call's tokens once more, after a text that asks it to
+// repeat them: the attention of this replay predicts what later questions need of the prompt. Its
+// entries are dropped layer by layer as soon as the method has seen them; no logits are computed. A
+// replay happens only if something must be evicted (n_seen above the budget).
 struct ReplaySpec {
-  std::string text = {};       // before the first tokens; empty: there is no replay
-  std::string next_text = {};  // before later ones, followed by the n_repeated tokens before them
+  std::string text = {};       // before the first chunk's tokens; empty: no replay
+  std::string next_text = {};  // before later chunks, with n_repeated tokens before the chunk
   int n_repeated = 8;
-  int64_t chunk = 2048;        // tokens of the prompt replayed at a time, fewer where room is short
+  int64_t chunk = 2048;        // tokens of the prompt replayed at a time; fewer if memory is short
   kernels::TapSpec taps = {};  // of every chunk of the replay
   attention::RowSpec rows = {};
 
   bool any() const { return !text.empty(); }
-  // Entries a layer holds at most for the replay of a call of n tokens, whatever the tokenizer.
+  // The most entries a layer holds for the replay of a call of n tokens, with any tokenizer.
   int64_t MaxTokens(int64_t n) const;
   bool operator==(const ReplaySpec&) const = default;
 };
 
-// The part of a call's tokens that is replayed at once.
+// One part of a call's tokens, replayed at once.
 struct ReplayChunk {
-  int64_t first = 0;  // token of the call
+  int64_t first = 0;  // first token of the call in this chunk
   int64_t n = 0;
-  int64_t n_text = 0;  // tokens of the replay before those of the call
+  int64_t n_text = 0;  // tokens of the replay's text before those of the call
 };
 
-// What a method needs from attention and keeps between steps.
+// What a method needs from attention, and the state it keeps between steps.
 struct Needs {
   kernels::TapSpec prefill = {};  // calls of several tokens: a prompt, or a chunk of one
   kernels::TapSpec decode = {};   // calls of one token after the prompt
   cache::StateShape state = {};
-  // Above 0: prefill.last_sums follows from the call, as this share of the sequence's tokens.
+  // Above 0: prefill.last_sums is set in each call to this share of the sequence's tokens.
   double last_sums_share = 0;
   attention::RowSpec prompt_rows = {};  // of prefill calls
   ReplaySpec replay = {};
@@ -64,14 +64,14 @@ struct Needs {
   bool operator==(const Needs&) const = default;
 };
 
-// An entry that competes with those of other KV heads.
+// An entry that competes with entries of other KV heads.
 struct Candidate {
   double score = 0;
   Position position = 0;
   int kv_head = 0;
 };
 
-// Reused from call to call, so that a decode step allocates nothing.
+// Buffers reused from call to call, so that a decode step allocates nothing.
 struct Scratch {
   std::vector<std::vector<double>> scores;  // [kv_head][rank in the region]
   std::vector<int64_t> sizes;               // [kv_head]
@@ -80,16 +80,16 @@ struct Scratch {
   std::vector<double> numbers;
   std::vector<int32_t> indices;
   std::vector<std::vector<int32_t>>
-      all_slots;  // [list][slot] = slot; whoever changes it restores it
+      all_slots;  // [list][slot] = slot; code that changes it restores it
   std::vector<float> floats;
   std::vector<Candidate> candidates;
-  std::array<kernels::Taps, 4> reduced;  // [TapSpec::Reduce], of taps shared between readers
+  std::array<kernels::Taps, 4> reduced;  // [TapSpec::Reduce], for readers that share taps
 };
 
-// The plans of one call of Decide. Reused: the first n_plans are valid.
+// The plans of one call of Decide. The storage is reused: only the first n_plans are valid.
 class PlanList {
  public:
-  // An empty plan for a layer, one HeadPlan per KV head.
+  // Adds an empty plan for a layer, with one HeadPlan per KV head.
   Plan& Add(int layer, int n_kv_heads);
   void Clear() {
     n_plans_ = 0;
@@ -98,12 +98,12 @@ class PlanList {
   }
   std::span<const Plan> plans() const { return std::span(plans_).first(n_plans_); }
 
-  // Set by methods whose next decision must see this one carried out (merges one after another):
-  // the caller applies the plans and calls Decide for the same layer once more, with the next
+  // Set by methods whose next decision depends on this one's effect (merges one after another): the
+  // caller applies the plans and calls Decide for the same layer again, with the next
   // LayerCall::pass.
   bool again = false;
-  // Methods with RowPolicy::kKept: rows of the call, 0..n_new-1, that the layers after
-  // this one still compute, ascending. Empty: all.
+  // Methods with RowPolicy::kKept: rows of the call, 0..n_new-1, that the layers after this one
+  // still compute, ascending. Empty: all rows.
   std::vector<int32_t> kept_rows;
 
  private:
@@ -111,12 +111,12 @@ class PlanList {
   size_t n_plans_ = 0;
 };
 
-// What a method learns in a prompt call before it decides: its own, from the first layer of the
-// call to the end of the call. Working memory like taps, kept by nobody else.
+// What a method learns in a prompt call before it decides. Lives from the first layer of the call
+// to its end. Working memory like taps; nothing else keeps a reference.
 class Memory {
  public:
   virtual ~Memory() = default;
-  // To decide with another budget from what was learnt.
+  // A copy, to decide with another budget from what was learnt.
   virtual std::unique_ptr<Memory> Copy() const = 0;
 };
 
@@ -129,48 +129,48 @@ class CopiedMemory : public Memory {
   }
 };
 
-// Newest entries that stay of a whole prompt of n_new tokens that follows text read before: a
-// question, say, whose answer needs its words. All of them up to half of the budget, of a longer
-// one the end. Heeded by methods that choose among all entries alike; others keep what is new
-// anyway.
+// How many of the newest entries stay when a whole prompt of n_new tokens follows earlier text: it
+// may be a question, and the answer needs its words. All of them if they fit into half of the
+// budget, otherwise the last ones. Only methods that choose among all entries alike use this;
+// others keep new entries anyway.
 inline int64_t ProtectedOfLaterPrompt(int64_t n_new, int64_t budget) {
   constexpr int64_t kEnd = 32;
   return n_new <= budget / 2 ? n_new : std::min(kEnd, budget / 2);
 }
 
-// One layer, when its attention over the call's tokens is done. The call's own entries are the
-// newest n_new of every head.
+// The input of a decision: one layer whose attention over the call's tokens is done. The call's own
+// entries are the newest n_new of every head.
 struct LayerCall {
   kernels::Backend& backend;
   const cache::Cache& cache;
-  cache::StateView state;  // the numbers methods keep in that cache, writable
+  cache::StateView state;  // the methods' state in that cache, writable
   Scratch& scratch;
   const kernels::Taps* taps = nullptr;  // as needs() asked for this phase
   Phase phase = Phase::kPrefill;
-  int pass = 0;  // how often Decide ran for this layer's tokens before (PlanList::again); the taps
-                 // are only valid in pass 0, slots move afterwards
+  int pass = 0;  // how often Decide already ran for this layer's tokens (PlanList::again); taps are
+                 // only valid in pass 0, because slots move afterwards
   int layer = 0;
   int n_layers = 0;
   int n_q_heads = 0;
   int64_t n_new = 0;
-  int64_t n_seen = 0;       // tokens of the sequence so far, the new ones included
-  int64_t budget = 0;       // slots per KV head; 0 for methods without one
-  int64_t n_protected = 0;  // newest entries that stay whatever else goes (ProtectedOfLaterPrompt)
-  cache::StateShape first = {};  // where the method's own state begins: what lies before it is that
-                                 // of others (two methods may share a cache)
-  const attention::Rows* rows = nullptr;     // as Needs::prompt_rows or ReplaySpec::rows asked for
-  const kernels::RopeTable* rope = nullptr;  // that rotated them; not in DecideAll
-  float scale = 0;                           // of q·k before the softmax; not in DecideAll
-  Memory* memory = nullptr;                  // MakeMemory's, in prefill calls
-  const OutputProjections* projections = nullptr;  // null: none are known (recordings)
-  const ErrorProfiles* profiles = nullptr;         // the model's, where needs() asked for them
-  const OnErrorCurve* on_error_curve = nullptr;  // who wants to know of error curves; null: nobody
-  ReplayChunk replay = {};                       // in ObserveReplay
-  bool replayed = false;  // in DecideAll: whether there was a replay of the call
+  int64_t n_seen = 0;            // tokens of the sequence so far, the new ones included
+  int64_t budget = 0;            // slots per KV head; 0 for methods without one
+  int64_t n_protected = 0;       // newest entries that are never evicted (ProtectedOfLaterPrompt)
+  cache::StateShape first = {};  // where this method's state begins; what lies before belongs to
+                                 // another method of the same cache
+  const attention::Rows* rows = nullptr;     // requested: Needs::prompt_rows, ReplaySpec::rows
+  const kernels::RopeTable* rope = nullptr;  // the table that rotated them; not set in DecideAll
+  float scale = 0;                           // of q·k before the softmax; not set in DecideAll
+  Memory* memory = nullptr;                  // from MakeMemory; set in prefill calls
+  const OutputProjections* projections = nullptr;  // null: unknown (recordings)
+  const ErrorProfiles* profiles = nullptr;         // the model's, if needs() asked for them
+  const OnErrorCurve* on_error_curve = nullptr;    // receives error curves; null: not wanted
+  ReplayChunk replay = {};                         // set in ObserveReplay
+  bool replayed = false;  // set in DecideAll: whether the call was replayed
 
   int n_kv_heads() const { return cache.config().shape.n_kv_heads; }
   int group() const { return n_q_heads / n_kv_heads(); }
-  // The same call with other taps.
+  // The same call with different taps.
   LayerCall WithTaps(const kernels::Taps& other) const {
     LayerCall own = *this;
     own.taps = &other;
@@ -210,66 +210,68 @@ class Method {
   virtual const Traits& traits() const = 0;
   virtual Needs needs() const = 0;
 
-  // Capability: what stays of a text depends on the queries of its tokens, the last ones above all
-  // (attention weights). What was kept for one question then serves another one worse.
+  // Capability: which entries stay depends on the queries of the text (attention weights), on those
+  // of its last tokens above all. Entries kept for one question serve another one worse.
   bool query_dependent() const;
-  // Capability: of a prompt the last tokens decide, by what they attend to. Of a document that is
-  // read alone then stays what its end asks for, not what will be asked about it.
+  // Capability: the attention of the last prompt tokens decides. If a document is read without a
+  // question, the entries that its last tokens attend to stay, not those that a question will need.
   bool needs_question() const;
 
-  // Runs after the attention of every layer in every call, layer by layer: updates the state, and
-  // adds the plans that bring the cache (this layer, or layers before it: shrink only) to its size.
-  // Slots in the plans are those of the cache as it is; the caller applies them in order. In other
-  // position modes than kOriginal a layer with more than `budget` slots has its keys before RoPE.
-  // Of a prompt it is part of the block of rows that ends the layer, and is not cut as DecideAll
-  // is. Requires: budget >= traits().budget.min where a budget is needed.
+  // Runs after the attention of every layer in every call, layer by layer. Updates the state, and
+  // adds plans that bring the cache to its size, in this layer or in layers before it (these may
+  // only shrink). Plans name slots of the cache as it is now; the caller applies them in order. In
+  // position modes other than kOriginal, the keys of a layer with more than `budget` slots are
+  // stored before RoPE when this runs. For a prompt, this is part of the row block that ends the
+  // layer and is not cut into pieces as DecideAll is. Requires: budget >= traits().budget.min if a
+  // budget is needed.
   virtual void Decide(const LayerCall& call, PlanList& plans) const = 0;
 
-  // For methods that learn in one layer, or in one pass, what they need in another. Null: no memory
-  // is needed.
+  // For methods that learn in one layer, or in one pass, what they need in another. Null: the
+  // method needs no memory.
   virtual std::unique_ptr<Memory> MakeMemory() const { return nullptr; }
   // Runs after the attention of every layer in every chunk of the replay. The newest call.n_new
-  // entries of every head are the replay's: they go as soon as this returns.
+  // entries of every head belong to the replay and are removed when this returns.
   virtual void ObserveReplay(const LayerCall&) const {}
   // With DecisionPolicy::Prefill::kAtEnd: runs after a prefill call, when all layers and the replay
-  // are done, and gives plans for any layers. What takes long is done in pieces, of some tens of
-  // milliseconds, so that others who wait for tokens get some in between: PlanList::again asks for
-  // the next one. Where a piece is cut does not change what comes out.
-  // There are neither taps nor rows. Requires: positions are original, or `plans` stays empty.
+  // are done, and adds plans for any layers. Long work is cut into pieces of some tens of
+  // milliseconds, so that other sequences get tokens in between: PlanList::again asks for the next
+  // piece. The cuts do not change the result. There are neither taps nor rows. Requires: positions
+  // are original, or `plans` stays empty.
   virtual void DecideAll(const LayerCall&, PlanList&) const {}
 
-  // Slots a KV head may hold after a call, the largest over layers and heads, for a prompt of
-  // n tokens under `budget`: what the caller must make room for. Growth in decode not counted. Like
-  // the other totals it does not fall when n or the budget grows.
+  // The most slots any KV head may hold after a call, over all layers, for a prompt of n tokens
+  // under `budget`: the caller reserves room for them. Growth in decode is not counted. Like the
+  // totals below, it never falls when n or the budget grows.
   virtual int64_t MaxSlots(int64_t budget, int64_t n) const;
-  // The same summed over all layers, per KV head (PyramidKV and the like give layers different
+  // Slots of all layers together, per KV head (PyramidKV and similar methods give layers different
   // sizes).
   virtual int64_t TotalSlots(int64_t budget, int64_t n, int n_layers) const;
 
-  // Rows of keys and values stored for TotalSlots, the same unless StoragePolicy::shared_rows.
+  // Rows of keys and values stored for TotalSlots; the same number unless
+  // StoragePolicy::shared_rows.
   virtual int64_t TotalRows(int64_t budget, int64_t n, int n_layers) const {
     return TotalSlots(budget, n, n_layers);
   }
 
-  // Slots a layer holds at most after a prefill call, the mean over its KV heads, when the text is
-  // n tokens long. Together the layers hold TotalSlots at most, which may be less than the sum.
+  // The most slots a layer holds after a prefill call, as the mean over its KV heads, for a text of
+  // n tokens. All layers together hold at most TotalSlots, which may be less than the sum.
   virtual int64_t LayerSlots(int layer, int n_layers, int64_t budget, int64_t n) const;
   virtual int64_t LayerRows(int layer, int n_layers, int64_t budget, int64_t n) const {
     return LayerSlots(layer, n_layers, budget, n);
   }
 
-  // What is held at most after a decode call, where DecisionPolicy::evicts_in_decode. Means over KV
-  // heads.
+  // Upper bounds after a decode call, for methods with DecisionPolicy::evicts_in_decode. Means over
+  // KV heads.
   struct Sizes {
     int64_t layer_slots = 0;  // the largest over layers
     int64_t layer_rows = 0;
     int64_t total_slots = 0;  // of all layers together
     int64_t total_rows = 0;
   };
-  // The last prefill call ended n_prompt tokens after the beginning of the text, which has n now.
+  // n_prompt: length of the text at the end of the last prefill call; n: its length now.
   virtual Sizes DecodeSizes(int64_t budget, int64_t n_prompt, int64_t n, int n_layers) const;
-  // The same of one layer, which has a budget of its own because another method read the prompt;
-  // total_slots and total_rows say nothing.
+  // The same for one layer, which has a budget of its own because another method compressed the
+  // prompt. total_slots and total_rows are not set.
   virtual Sizes DecodeLayerSizes(int layer, int n_layers, int64_t budget, int64_t n) const {
     return {.layer_slots = LayerSlots(layer, n_layers, budget, n),
             .layer_rows = LayerRows(layer, n_layers, budget, n)};

@@ -8,17 +8,18 @@
 #include <limits>
 #include <span>
 
-// Decisions over numbers that come from a model. They may be NaN, infinite, or so large that their
-// sums overflow; every decision is defined all the same (docs/reliability.md). No other code of
-// this room compares scores or turns a real number into a count.
+// Decisions on numbers that come from a model. They may be NaN, infinite, or so large that their
+// sums overflow; every decision is still defined (docs/reliability.md). No other code of this room
+// compares scores or converts a real number to a count.
 namespace winnow::compression {
 
-// The order of scores: NaN below every number and equal to itself, infinities as numbers, -0 equal
-// to 0. A strict weak order, so it may be given to std::sort, std::nth_element and heaps.
+// The order of scores: NaN is below every number and equal to itself, infinities compare as
+// numbers, -0 equals 0. A strict weak order, so it may be passed to std::sort, std::nth_element and
+// heaps.
 inline bool ScoreLess(double a, double b) { return !std::isnan(b) && !(a >= b); }
 
-// Indices of scores, from the first to evict to the last: the lowest score first, of equal ones the
-// smallest index, which is the oldest entry (docs/methods/semantics.md#ties).
+// Orders indices of scores from the first to evict to the last: the lowest score first; among equal
+// scores the smallest index, which is the oldest entry (docs/methods/semantics.md#ties).
 struct WorstFirst {
   std::span<const double> scores;
 
@@ -30,31 +31,32 @@ struct WorstFirst {
   }
 };
 
-// The reverse: from the first to keep, of equal ones the newest.
+// The reverse: from the first to keep; among equal scores the newest.
 struct BestFirst {
   std::span<const double> scores;
 
   bool operator()(int32_t a, int32_t b) const { return WorstFirst{scores}(b, a); }
 };
 
-// Above every number of entries there can be, and small enough to add and multiply by layers.
+// Above any possible number of entries, and small enough to add and to multiply by the number of
+// layers.
 constexpr int64_t kMaxCount = int64_t{1} << 48;
 
-// The largest count that is not above `value`, within [0, max]. NaN gives 0, infinity `max`.
-// Requires: 0 <= max <= 2^53, up to which a double holds every count.
+// The largest count that is not above `value`, within [0, max]. NaN gives 0, infinity gives `max`.
+// Requires: 0 <= max <= 2^53, up to which a double holds every integer.
 inline int64_t CountFrom(double value, int64_t max = kMaxCount) {
   if (!(value > 0)) return 0;
   return value < static_cast<double>(max) ? static_cast<int64_t>(value) : max;
 }
 
-// part / sum, the share of one of several numbers that are not negative. `otherwise` where that
-// says nothing: the sum is zero, NaN, or overflowed.
+// part / sum, the share of one of several non-negative numbers; `otherwise` if the sum is zero, NaN
+// or infinite.
 inline double Fraction(double part, double sum, double otherwise) {
   return sum > 0 && std::isfinite(sum) ? part / sum : otherwise;
 }
 
-// The largest of at least one number; NaN does not count beside others. Several at a time, which
-// compilers turn into vectors.
+// The largest of at least one number. NaNs are ignored, except at x[0], which makes the result NaN.
+// Works in 16 lanes, so that compilers vectorize it.
 inline float Largest(std::span<const float> x) {
   constexpr size_t kLanes = 16;
   std::array<float, kLanes> lanes;

@@ -17,7 +17,7 @@
 #include "compression/testing/harness.h"
 #include "kernels/backends.h"
 
-// Parts are total functions: whatever the scores, there is one result, and it is this one.
+// Parts are total functions: they have one defined result for any scores.
 namespace winnow::compression {
 namespace {
 
@@ -70,7 +70,7 @@ TEST(ShareTest, EveryPreferenceHasAShare) {
   EXPECT_EQ(Shared({kInfinity, 1}, 8, 5), (Sizes{5, 3}));
 }
 
-// The entries of a region of these scores that a selector evicts, keeping n_keep.
+// The entries of a region with these scores that a selector evicts, keeping n_keep.
 std::vector<int32_t> Evicted(const select::SelectorPtr& selector, const std::vector<double>& scores,
                              int64_t n_keep) {
   const testing::Harness harness(*MakeMethod("full"), {.n_layers = 1});
@@ -117,7 +117,7 @@ TEST(SelectorsAreTotalTest, NothingToEvictEvictsNothing) {
   }
 }
 
-// More groups than blocks are one group for every block, in the same time.
+// More groups than blocks act as one group per block, at the same cost.
 TEST(SelectorsAreTotalTest, AMillionGroupsChooseAsManyAsThereAreBlocks) {
   const std::vector<double> scores = {3, 1, 4, 1, 5};
   const std::vector<int> many(64, 1 << 20);
@@ -135,8 +135,8 @@ TEST(SmoothTest, AMaximumPassesOverNaN) {
   EXPECT_TRUE(std::isnan(scores[3]));
 }
 
-// Every method, alone and behind another, on attention, keys and values that are no numbers: it
-// holds its budget all the same, and does the same twice.
+// Every method, alone and as the decode method of a pair, with attention, keys and values that are
+// NaN or infinite: it holds its budget and gives the same result twice.
 class AnyNumbersTest : public ::testing::TestWithParam<std::string> {};
 
 double Odd(const testing::Cell& cell) {
@@ -192,7 +192,7 @@ std::string ParamName(const ::testing::TestParamInfo<std::string>& info) {
   return name;
 }
 
-// All methods, their variants, and parameters at the ends of what they take.
+// All methods, their variants, and parameters at the ends of their ranges.
 std::vector<std::string> EverySpec() {
   std::vector<std::string> specs = testing::MethodsAndVariants();
   for (const char* spec :
@@ -211,7 +211,7 @@ std::vector<std::string> EverySpec() {
 
 INSTANTIATE_TEST_SUITE_P(Methods, AnyNumbersTest, ::testing::ValuesIn(EverySpec()), ParamName);
 
-// A pair may leave heads of different lengths to the method that decodes.
+// The prefill method of a pair may leave heads of different lengths to the decode method.
 TEST(AnyNumbersTest, UnequalHeadsAreDecodedByAnyMethod) {
   int n_pairs = 0;
   for (const std::string& decode : EverySpec()) {
@@ -219,7 +219,7 @@ TEST(AnyNumbersTest, UnequalHeadsAreDecodedByAnyMethod) {
     const auto second = MakeMethod(decode);
     ASSERT_TRUE(first && second);
     const auto both = WithDecode(*first, *second);
-    if (!both) continue;  // it grows in decode, or stores entries or reduces attention otherwise
+    if (!both) continue;  // does not evict in decode, or needs other storage or another reduction
     ++n_pairs;
     testing::Harness harness(
         *both, {.n_layers = 3, .n_q_heads = 4, .n_kv_heads = 2, .dim = 4, .budget = 24});

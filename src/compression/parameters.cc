@@ -15,7 +15,7 @@ namespace {
 
 std::string Quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
 
-// The places where `text` has `wanted` outside of parentheses. Error: unbalanced parentheses.
+// The indices of `wanted` in `text` outside of parentheses. Error: unbalanced parentheses.
 Result<std::vector<size_t>> FindOutside(std::string_view text, char wanted) {
   std::vector<size_t> found;
   int depth = 0;
@@ -28,7 +28,7 @@ Result<std::vector<size_t>> FindOutside(std::string_view text, char wanted) {
   return found;
 }
 
-// "key=value,key=value". A word without "=" is a value without a key, where `unnamed` allows one.
+// "key=value,key=value". A word without "=" is a value without a key, if `unnamed` allows one.
 Result<void> ParseValues(std::string_view text, bool unnamed, Spec& spec) {
   WINNOW_ASSIGN(std::vector<size_t> ends, FindOutside(text, ','));
   ends.push_back(text.size());

@@ -26,8 +26,8 @@ struct Spec {
 // "name" or "name:k=v,...". Commas and equal signs inside parentheses belong to the value.
 // Errors: empty name, a key given twice, "k=" without value, unbalanced parentheses.
 Result<Spec> ParseSpec(std::string_view text);
-// A part: "name" or "name(v)" or "name(k=v,...)"; a value without a key is that of the part's first
-// parameter (the key is then empty).
+// A part: "name" or "name(v)" or "name(k=v,...)". A value without a key sets the part's first
+// parameter; its key is empty in the result.
 Result<Spec> ParsePart(std::string_view text);
 
 struct Range {
@@ -38,7 +38,7 @@ struct Range {
 // A number of entries, or a share of the budget: "508", "0.5".
 class CountOrShare {
  public:
-  constexpr CountOrShare(int64_t count) : count_(count) {}  // a count is written as one
+  constexpr CountOrShare(int64_t count) : count_(count) {}  // implicit: a number is a count
   // 0 <= share < 1.
   static constexpr CountOrShare Share(double share) {
     CountOrShare made(0);
@@ -46,7 +46,7 @@ class CountOrShare {
     return made;
   }
   bool is_share() const { return share_ >= 0; }
-  int64_t count() const { return count_; }  // 0 of a share
+  int64_t count() const { return count_; }  // 0 if it is a share
   double share() const { return share_; }
   // Entries under a budget, rounded down.
   int64_t Under(int64_t budget) const {
@@ -66,18 +66,18 @@ struct Parameter {
       type;  // "integer", "integers", "number", "count or share", "switch", "choice", "part"
   std::string default_value;  // as written in a spec
   std::string help;
-  std::vector<std::string> choices;  // of a "choice"; the parts there are of a "part"
+  std::vector<std::string> choices;  // of a "choice"; of a "part", the parts to choose from
   Range range;                       // of numbers
 };
 
-// Text to value. Errors name what was found and what was expected.
+// Text to value. Errors say what was found and what was expected.
 Result<int64_t> ParseInteger(std::string_view text, Range range);
 Result<double> ParseNumber(std::string_view text, Range range);
 Result<CountOrShare> ParseCountOrShare(std::string_view text);  // a share has a point: 0.5
 Result<bool> ParseSwitch(std::string_view text);                // true/false, on/off, 1/0
 std::string ShortestText(double value);                         // shortest that reads back the same
 
-// A choice among names, the n-th is enumerator n.
+// A choice among names: the n-th name stands for the enumerator with value n.
 using Choices = std::vector<std::string_view>;
 
 // Sets fields from a spec's values. `context` starts the messages ("snapkv").
@@ -90,10 +90,11 @@ class ParameterReader {
   void operator()(std::string_view name, double& field, std::string_view help, Range range);
   void operator()(std::string_view name, CountOrShare& field, std::string_view help);
   void operator()(std::string_view name, bool& field, std::string_view help);
-  // Lists of at most 64 integers, "1/8" (rounds of hbw).
+  // Lists of at most 64 integers, written "1/8" (rounds of hbw).
   void operator()(std::string_view name, std::vector<int>& field, std::string_view help,
                   Range range);
-  // A part, "name" or "name(v)"; `names` are those there are. Read by whoever knows the parts.
+  // A part, "name" or "name(v)"; `names` are the parts to choose from. Stored as text: the caller
+  // parses it.
   void operator()(std::string_view name, std::string& field, std::string_view help,
                   const Choices& names);
   template <class Enum>
@@ -105,8 +106,8 @@ class ParameterReader {
     field = static_cast<Enum>(index);
     (void)help;
   }
-  // Error: the first value that could not be read, or a key that no field has (lists those there
-  // are).
+  // Error: the first value that could not be read, or a key that no field has (lists the known
+  // keys).
   Result<void> Finish();
 
  private:
@@ -146,7 +147,7 @@ class ParameterLister {
   std::vector<Parameter> parameters_;
 };
 
-// Config from a spec. Error: as ParameterReader::Finish.
+// A config read from a spec. Errors: as in ParameterReader::Finish.
 template <class Config>
 Result<Config> ReadConfig(const Spec& spec) {
   Config config;

@@ -31,7 +31,7 @@ Result<Config> Read(std::string_view text) {
   return ReadConfig<Config>(spec);
 }
 
-// The error of a result that must not be one.
+// The message of a result that should be an error.
 template <class T>
 std::string ErrorText(const Result<T>& result) {
   return result ? "no error" : result.error().message;

@@ -14,9 +14,9 @@
 // The parts of a method: score x budget x select x merge x positions x when, + protect
 // (docs/methods/semantics.md#phases). Parts are immutable and hold no sequence's state.
 //
-// Everything is told in ranks: the place of an entry among those of its head from the oldest (0) to
-// the newest, so that results do not depend on slots. The region [begin, end) is what is neither
-// sink nor recent: only it can be evicted.
+// Entries are named by rank: their place among those of their head, from the oldest (0) to the
+// newest, so that results do not depend on slots. The region [begin, end) holds the entries that
+// are neither sinks nor recent: only they can be evicted.
 namespace winnow::compression {
 
 struct Region {
@@ -25,20 +25,20 @@ struct Region {
   int64_t size() const { return end - begin; }
 };
 
-// How important each entry is. Larger stays.
+// How important each entry is. Entries with larger scores are kept.
 class Scorer {
  public:
   virtual ~Scorer() = default;
   virtual std::string_view name() const = 0;
   virtual Needs needs() const { return {}; }
-  // Adds what the call's taps say to the columns. Runs in every call, before anything is decided.
+  // Adds the call's taps to the columns. Runs in every call, before anything is decided.
   virtual void Observe(const LayerCall&) const {}
   // Scores of the ranks in `region` of one KV head: [region.size()]. Runs only when there is
   // something to evict.
   virtual void Score(const LayerCall& call, int kv_head, Region region,
                      std::span<double> out) const = 0;
-  // The same of several heads, kMaxHeads at most: a score that costs much lets them share the
-  // threads.
+  // The same for several heads, at most kMaxHeads: an expensive score can share the threads between
+  // them.
   static constexpr size_t kMaxHeads = 16;
   struct HeadScores {
     int kv_head = 0;
@@ -48,15 +48,16 @@ class Scorer {
   virtual void ScoreHeads(const LayerCall& call, std::span<const HeadScores> heads) const {
     for (const HeadScores& head : heads) Score(call, head.kv_head, head.region, head.out);
   }
-  // Whether heads of equal length get the same scores (a vote of the whole layer): asked once then.
+  // Whether heads of equal length get the same scores (a vote of the whole layer). The layer is
+  // then scored once.
   virtual bool for_layer() const { return false; }
-  // How many rows of attention a score is the sum of: divided by it, scores are mean weights. 1
-  // where they are no such sums.
+  // How many rows of attention a score is the sum of: scores divided by it are mean weights. 1 if
+  // scores are not such sums.
   virtual int n_rows_summed(const LayerCall&) const { return 1; }
-  // Whether it reads many stored rows after a generated token, and shares that between the threads
-  // (DecisionPolicy::shares_threads).
+  // Whether the score reads many stored rows after a generated token and divides that work between
+  // the threads (DecisionPolicy::shares_threads).
   virtual bool shares_threads() const { return false; }
-  // Whether an entry's score is the same whatever region it is asked with.
+  // Whether an entry's score does not depend on the region passed to Score.
   virtual bool of_entry_alone() const { return false; }
 };
 
@@ -73,15 +74,15 @@ class Budgeter {
   virtual std::string_view name() const = 0;
   virtual Needs needs() const { return {}; }
   virtual void Observe(const LayerCall&) const {}
-  // False: finds the sizes itself. A budget, where there is one, is then a limit.
+  // False: Sizes finds the sizes itself. A budget, if given, is then an upper limit.
   virtual bool needs_budget() const { return true; }
-  // BudgetPolicy::held: false where layers together may keep more than their budgets.
+  // BudgetPolicy::held: false if all layers together may keep more than their budgets.
   virtual bool holds_budget() const { return true; }
-  // Whether Sizes reads the scores; otherwise they are only computed for heads that must evict.
+  // Whether Sizes reads the scores. If not, they are computed only for heads that must evict.
   virtual bool reads_scores() const { return false; }
   // out [kv_head]: entries of the region that stay, 0..region.size().
   virtual void Sizes(const BudgetInput& input, std::span<int64_t> out) const = 0;
-  // As Method's; the composition protects `n_protected` entries.
+  // As in Method; the composition protects `n_protected` entries.
   virtual int64_t MaxSlots(int64_t budget, int64_t n, int64_t n_protected) const {
     (void)n_protected;
     return std::min(budget, n);
@@ -97,7 +98,7 @@ class Budgeter {
   }
 };
 
-// Which entries of the region go.
+// Which entries of the region are evicted.
 struct SelectInput {
   const LayerCall& call;
   int kv_head = 0;
@@ -112,28 +113,27 @@ class Selector {
   virtual cache::StateShape state() const { return {}; }
   virtual Needs needs() const { return {.prefill = {}, .decode = {}, .state = state()}; }
   virtual void Observe(const LayerCall&) const {}
-  // evicted: out, ranks (counted from rank 0 of the head, not from the region), ascending. At
-  // least region.size() - n_keep of them: selectors of whole blocks may keep fewer.
+  // evicted: out, ranks (counted from rank 0 of the head, not from the region), ascending. At least
+  // region.size() - n_keep of them: selectors of whole blocks may keep fewer than n_keep.
   virtual void Evict(const SelectInput& input, std::vector<int32_t>& evicted) const = 0;
-  // The part of the region whose scores Evict reads: others may be left out. `scores` is not there
-  // yet.
+  // The part of the region whose scores Evict reads; the others need not be computed. `scores` is
+  // still empty here.
   virtual Region Reads(const SelectInput& input) const { return input.region; }
 };
 
 struct Protect {
-  int64_t sinks = 0;   // oldest entries that never go
-  int64_t recent = 0;  // newest entries that never go
+  int64_t sinks = 0;   // oldest entries that are never evicted
+  int64_t recent = 0;  // newest entries that are never evicted
 };
 
-// Whose entries are selected: those of a KV head, for all query heads of its group, or those of
-// every query head on its own, as the authors' code of several methods does
-// (StoragePolicy::per_query_head).
+// Whether entries are selected per KV head, for all query heads of its group, or per query head, as
+// the authors' code of several methods does (StoragePolicy::per_query_head).
 enum class Heads { kKv, kQuery };
 inline constexpr std::string_view kHeadsHelp =
     "what keeps its own entries: a KV head, or every query head, whose cache is then as many times "
     "as large as a KV head has query heads";
 
-// Where the keys of the entries stand, as a parameter of methods that can do both.
+// The position mode of the keys, as a parameter of methods that support both.
 template <class Visitor>
 void VisitPositions(
     PositionMode& positions, Visitor& v,
@@ -143,22 +143,23 @@ void VisitPositions(
   v("positions", positions, help, Choices{"original", "reassigned"});
 }
 
-// The same as parameters of methods.
+// Sinks and recent entries as parameters of methods.
 inline constexpr std::string_view kRecentHelp =
     "newest tokens that always stay: a count, or a share of the budget, that of the sinks included";
 struct Regions {
   int64_t sinks = 0;
-  CountOrShare recent = 0;  // a share is that of sinks and recent entries together
+  CountOrShare recent = 0;  // a share includes the sinks
 
   Protect Under(int64_t budget) const {
     const int64_t n_recent = recent.Under(budget) - (recent.is_share() ? sinks : 0);
     return {.sinks = sinks, .recent = std::max<int64_t>(0, n_recent)};
   }
-  // One entry more than what is protected.
+  // One entry more than are protected.
   int64_t MinBudget() const { return sinks + recent.count() + 1; }
 };
 
-// What becomes of the evicted, in all heads of a layer at once: one search can serve many.
+// How the evicted entries are merged into kept ones, for all heads of a layer at once: one search
+// can serve several heads.
 struct MergeInput {
   const LayerCall& call;
   Protect protected_entries;
@@ -170,9 +171,10 @@ class Merger {
   virtual std::string_view name() const = 0;
   virtual Needs needs() const { return {}; }
   virtual void Observe(const LayerCall&) const {}
-  // Adds merges to `plan`; its evict lists are filled by the caller.
+  // Adds merges to `plan`. The caller fills its evict lists.
   virtual void Merge(const MergeInput& input, Plan& plan) const = 0;
-  // Merged keys have no single position: only for keys stored where they stood in the text.
+  // Whether it merges keys. A merged key has no single position, so keys must be stored as rotated
+  // at their place in the text.
   virtual bool merges_keys() const { return false; }
 };
 
@@ -181,38 +183,38 @@ enum class When {
   kStep,     // in every call
 };
 
-// A method put together from parts.
+// A method composed of parts.
 struct Composition {
   StoragePolicy storage = {};
   int64_t min_budget = 1;  // BudgetPolicy::min; the rest of Traits follows from the parts
-  // Sinks and recent entries under a budget (slots per KV head). Window methods shrink their window
-  // when the budget is small (docs/methods/semantics.md#small-budgets).
   std::shared_ptr<const Scorer> score = {};
   std::shared_ptr<const Budgeter> budget = {};
   std::shared_ptr<const Selector> select = {};
-  std::shared_ptr<const Merger> merge = {};  // null: the evicted are dropped
+  std::shared_ptr<const Merger> merge = {};  // null: evicted entries are dropped
+  // Sinks and recent entries under a budget (slots per KV head). Window methods shrink their window
+  // when the budget is small (docs/methods/semantics.md#small-budgets).
   std::function<Protect(const Protect& configured, const LayerCall& call)> protect =
       {};  // null: as configured
   Regions protected_entries = {};
   When when = When::kPrefill;
-  // What selects in prefill calls instead, where that differs (TreeKV's blocks), and what is
-  // protected then. Both or none.
+  // The selector of prefill calls, if it differs from that of decode (TreeKV's blocks), and what is
+  // protected in them. Set both or none.
   struct {
     std::shared_ptr<const Selector> select = {};
     std::function<Protect(const LayerCall& call)> protect = {};
   } prefill = {};
 };
 
-// Runs the parts (compose.cc).
+// The method that runs the parts (compose.cc).
 MethodPtr Compose(Composition composition);
 
-// Window methods: the last `recent` entries are the observation window, floor(budget / 2) (at least
-// 1) of them where the budget is not larger (docs/methods/semantics.md#small-budgets).
+// Window methods: the last `recent` entries are the observation window. It shrinks to
+// max(1, floor(budget / 2)) if the budget is not larger (docs/methods/semantics.md#small-budgets).
 Protect WindowWithin(const Protect& configured, const LayerCall& call);
 int64_t WindowUnder(int64_t budget, int64_t window);
-// Entries per block where `sinks` entries, a block and a window of as many are kept at least: a
-// quarter of what the sinks leave (at least 1) where the budget is too small for `block`
-// (docs/methods/semantics.md#small-budgets).
+// Entries per block for methods that keep at least `sinks` entries, one block and a window of the
+// size of a block: `block`, or max(1, (budget - sinks) / 4) if the budget is below
+// sinks + 2 * block (docs/methods/semantics.md#small-budgets).
 int64_t BlockUnder(int64_t budget, int64_t sinks, int64_t block);
 
 }  // namespace winnow::compression

@@ -13,7 +13,7 @@ namespace winnow::compression {
 namespace {
 
 TEST(RegionsTest, AShareIsThatOfSinksAndRecentEntries) {
-  // The stream experiments of TreeKV: 4 + 508 of 1024.
+  // TreeKV's streaming experiments: 4 + 508 of 1024.
   const Regions half = {.sinks = 4, .recent = CountOrShare::Share(0.5)};
   EXPECT_EQ(half.Under(1024).sinks, 4);
   EXPECT_EQ(half.Under(1024).recent, 508);
@@ -36,7 +36,7 @@ void UseRandomVectors(testing::Harness& h) {
   h.SetValues(vectors(1));
 }
 
-// Every step method that chooses by a score runs with the regions of TreeKV's experiments.
+// Every step method that selects by a score runs with the regions of TreeKV's experiments.
 class StepMethods : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(StepMethods, KeepTheRegions) {
@@ -92,7 +92,7 @@ TEST_P(StepMethods, KeepTheRegionsOfEveryBudgetTheyTake) {
   }
 }
 
-// A window that the budget is too small for is half of what the sinks leave.
+// If the budget is too small for the window, the window is half of what the sinks leave.
 TEST(RegionsTest, WindowsShrinkToWhatTheSinksLeave) {
   EXPECT_EQ(MethodPromise("ems:sinks=4", 20).value().recent, 8);
   EXPECT_EQ(MethodPromise("ems:sinks=4", 37).value().recent, 32);
@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, StepMethods,
                                            "rkv:", "rkv:window=2,buffer=1,",
                                            "d2o:layer_policy=uniform,important=0,"));
 
-// Methods that choose by age have sinks and, in all the rest of the budget, recent entries.
+// Methods that select by age keep the sinks; the rest of the budget holds recent entries.
 TEST(RegionsTest, NothingButRegions) {
   for (const std::string name : {"streaming", "lm-infinite", "cam"}) {
     testing::Harness h(*MakeMethod(name + ":sinks=4"), {.budget = 40});
@@ -122,7 +122,7 @@ TEST(RegionsTest, NothingButRegions) {
   }
 }
 
-// Recent entries as a count or a share of the budget, as those of other methods.
+// D2O accepts recent entries as a count or a share of the budget, as other methods do.
 TEST(RegionsTest, D2oCountsAsOtherMethodsDo) {
   const testing::Weights weights = [](const testing::Cell& cell) {
     return testing::Random({cell.q_head, cell.query, cell.position});
@@ -146,14 +146,15 @@ TEST(RegionsTest, D2oCountsAsOtherMethodsDo) {
             "d2o: recent: found '0', expected 1 or more, or important=0");
 }
 
-// Layers that others take from keep fewer recent entries: what is promised holds for them.
+// D2O moves budget between layers. Layers with less keep fewer recent entries: the promise covers
+// them.
 TEST(RegionsTest, D2oPromisesWhatTheSmallestLayerKeeps) {
   const std::string spec = "d2o:total=true";
   constexpr int64_t kBudget = 200;
   testing::Harness h(*MakeMethod(spec), {.n_layers = 5, .budget = kBudget});
   h.Prefill(1000, [&](const testing::Cell& cell) {
     if (cell.query != 999) return 0.0;
-    if (cell.rank > 0) return 1e-3 * static_cast<double>(1000 - cell.rank);  // older ones rather
+    if (cell.rank > 0) return 1e-3 * static_cast<double>(1000 - cell.rank);  // prefer older ones
     return cell.layer == 0 ? 1000.0 : 100.0;
   });
   const std::vector<Position> kept = h.Kept(0);
@@ -161,7 +162,7 @@ TEST(RegionsTest, D2oPromisesWhatTheSmallestLayerKeeps) {
   ASSERT_LT(std::ssize(kept), kBudget);
   ASSERT_EQ(promise.recent, 24);  // a quarter of 100 - 4
   EXPECT_EQ(kept[kept.size() - static_cast<size_t>(promise.recent)], 1000 - promise.recent);
-  // By a softmax a layer may have as few as 4 + 2.
+  // With the softmax policy a layer may keep only 4 + 2.
   EXPECT_EQ(MethodPromise("d2o:layer_policy=softmax", kBudget).value().sinks, 4);
   EXPECT_EQ(MethodPromise("d2o:layer_policy=softmax", kBudget).value().recent, 1);
 }

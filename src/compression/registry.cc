@@ -10,7 +10,7 @@
 namespace winnow::compression {
 namespace {
 
-// A method that says how it was asked for.
+// A method with the spec it was made from.
 class Specified final : public ForwardingMethod {
  public:
   Specified(MethodPtr method, std::string spec) : ForwardingMethod(std::move(method)) {
@@ -37,7 +37,7 @@ Result<const MethodEntry*> FindEntry(const std::string& name) {
 }  // namespace
 
 std::span<const MethodEntry> Methods() {
-  // A line for each method.
+  // One line per method.
   // clang-format off
   static const std::vector<MethodEntry> entries = {
       methods::Full(),

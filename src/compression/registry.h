@@ -13,15 +13,15 @@
 
 namespace winnow::compression {
 
-// What every KV head holds under a budget, once a text is longer. Tests hold every method to it
-// (tests/conformance).
+// What a method guarantees about every KV head under a budget, once the text is longer than it. The
+// conformance tests check it for every method (tests/conformance).
 struct Promise {
-  bool exact = false;           // min(tokens, budget) entries, or as many more as were generated
-  int64_t sinks = 0;            // first tokens that are there
-  int64_t recent = 0;           // newest tokens that are there
-  bool merges = false;          // what goes may change keys or values that stay
-  bool prompt_by_steps = true;  // of methods that evict in decode: a prompt in chunks of one token
-                                // ends as decode steps do
+  bool exact = false;           // min(tokens, budget) entries; more only in decode without eviction
+  int64_t sinks = 0;            // first tokens that are always kept
+  int64_t recent = 0;           // newest tokens that are always kept
+  bool merges = false;          // eviction may change keys or values of entries that stay
+  bool prompt_by_steps = true;  // for methods that evict in decode: reading a prompt in chunks of
+                                // one token ends in the same state as decode steps
 };
 
 // A method as `winnow methods` lists it.
@@ -32,34 +32,34 @@ struct MethodEntry {
   std::vector<Parameter> (*parameters)() = nullptr;
   Result<MethodPtr> (*make)(const Spec& spec) = nullptr;
   Result<Promise> (*promise)(const Spec& spec, int64_t budget) = nullptr;
-  // Parameters that change what a method does, "sinks=4,positions=reassigned": what holds for every
-  // method is tested with them too.
+  // Parameters that change what a method does, "sinks=4,positions=reassigned": the tests of all
+  // methods run with them too.
   std::vector<std::string_view> variants = {};
 };
 
 // All methods, in the order of the documentation.
 std::span<const MethodEntry> Methods();
 
-// A method from its spec, e.g. "snapkv:window=16". Errors: unknown name (lists the nearest and
+// The method of a spec, e.g. "snapkv:window=16". Errors: unknown name (suggests the nearest, lists
 // all), unknown parameter, value out of range.
 Result<MethodPtr> MakeMethod(std::string_view spec);
 
-// Prefill by one method, decode by another (--kv-decode): the second's scores start with the
-// prompt. Error: the two need different position modes or stored forms; `decode` does not evict in
-// decode.
+// Prefill by one method, decode by another (--kv-decode). The decode method's scores start with the
+// prompt. Errors: the two cannot share a cache or a pass of attention; `decode` does not evict in
+// decode, or ignores the budget.
 Result<MethodPtr> WithDecode(MethodPtr prefill, MethodPtr decode);
 
-// What the method of a spec promises under a budget. Errors: as MakeMethod.
+// What the method of a spec guarantees under a budget. Errors: as in MakeMethod.
 Result<Promise> MethodPromise(std::string_view spec, int64_t budget);
 
-// A promise of nothing but the budget.
+// A promise of the budget only.
 template <class Config>
 Promise PromisesBudget(const Config&, int64_t) {
   return {};
 }
 
-// An entry for a config with Visit, a factory Result<MethodPtr>(const Config&) and what it
-// promises.
+// A registry entry for a config with Visit, its factory Result<MethodPtr>(const Config&) and its
+// promise.
 template <class Config, Result<MethodPtr> (*Factory)(const Config&),
           Promise (*Promises)(const Config&, int64_t budget) = PromisesBudget<Config>>
 MethodEntry Entry(std::string_view name, std::string_view summary, std::string_view source,

@@ -26,7 +26,7 @@ TEST(RegistryTest, EveryMethodIsMadeFromItsDefaultsWrittenOut) {
     const auto method = MakeMethod(spec);
     ASSERT_TRUE(method) << spec << ": " << method.error().message;
     EXPECT_EQ((*method)->traits().spec, spec);
-    // The name alone is the same method.
+    // The name alone gives the same method.
     const auto plain = MakeMethod(entry.name);
     ASSERT_TRUE(plain) << plain.error().message;
     EXPECT_EQ((*plain)->needs(), (*method)->needs());
@@ -53,8 +53,8 @@ TEST(RegistryTest, ParametersAreChecked) {
   EXPECT_FALSE(MakeMethod("snapkv:"));
 }
 
-// A cache chosen for one question is no answer to another: by the last rows of the prompt itself,
-// not by a replay.
+// A cache compressed for one question serves others badly. This holds for methods that decide by
+// the last rows of the prompt itself, not for those that decide by a replay.
 TEST(RegistryTest, WhatChoosesByTheQuestionSaysSo) {
   const auto chooses = [](const char* spec) {
     const MethodPtr method = MakeMethod(spec).value();

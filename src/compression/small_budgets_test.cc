@@ -8,12 +8,12 @@
 #include "compression/testing/harness.h"
 #include "compression/testing/random.h"
 
-// Budgets of a few entries (docs/methods/semantics.md#small-budgets): windows and blocks shrink;
-// what is refused could hold nothing but what is protected.
+// Budgets of a few entries (docs/methods/semantics.md#small-budgets): windows and blocks shrink; a
+// budget is refused only if it has no room besides the protected entries.
 namespace winnow::compression {
 namespace {
 
-// A method takes every budget that leaves room for what it protects.
+// A method accepts every budget that leaves room besides what it protects.
 TEST(SmallBudgetsTest, WhatIsProtectedFits) {
   for (const MethodEntry& entry : Methods()) {
     const MethodPtr method = MakeMethod(entry.name).value();

@@ -23,22 +23,22 @@ std::string_view ToString(PositionMode mode) {
   return "original, of keys stored before RoPE";
 }
 
-// Of a pair that WithDecode lets pass: what agrees, and attention, as the prompt's method states
-// it.
+// The traits of a pair that passed WithDecode's checks. Storage is the same for both; attention and
+// the prompt's decisions are those of the prefill method.
 Traits Joined(const Traits& prefill, const Traits& decode) {
   Traits both = prefill;
   both.spec += ", then " + decode.spec;
   both.decisions.evicts_in_decode = true;
   both.decisions.shares_threads |= decode.decisions.shares_threads;
-  // A size that the prompt's method finds is held: nothing has to be asked for.
+  // If the prefill method finds its own size, decode holds that size: no budget is needed.
   both.budget = {.needed = prefill.budget.needed || !prefill.decisions.Evicts(Phase::kPrefill),
                  .held = prefill.budget.held && decode.budget.held,
                  .min = std::max(prefill.budget.min, decode.budget.min)};
   return both;
 }
 
-// Prefill by one method, decode by another. Both keep their state from the start: the decode
-// method watches the prompt too, under a budget at which it has nothing to evict.
+// Prefill by one method, decode by another. Both keep state from the start: the decode method
+// observes the prompt too, under a budget that leaves it nothing to evict.
 class TwoMethods final : public ForwardingMethod {
  public:
   TwoMethods(MethodPtr prefill, MethodPtr decode)
@@ -89,9 +89,10 @@ class TwoMethods final : public ForwardingMethod {
       for (int head = 0; head < call.n_kv_heads(); ++head) {
         second.budget = std::max(second.budget, call.n_slots(head));
       }
-      // Nor does it take what it sees for more than it may keep: the first method may have evicted.
+      // The first method may have evicted entries: count all tokens seen, so that the second does
+      // not take the prompt for more than it may keep.
       second.budget = std::max(second.budget, call.n_seen);
-      PlanList not_carried_out;  // of methods that evict without a budget
+      PlanList not_carried_out;  // for methods that evict without a budget
       decode_->Decide(second, not_carried_out);
     }
     method_->Decide(call.WithTaps(Read(method_->needs().prefill, call)), plans);
@@ -106,12 +107,12 @@ class TwoMethods final : public ForwardingMethod {
   LayerCall ForDecodeMethod(const LayerCall& call, const kernels::Taps& taps) const {
     LayerCall own = call.WithTaps(taps);
     own.first += decode_at_;
-    own.memory = nullptr;  // the other's
+    own.memory = nullptr;  // belongs to the prefill method
     return own;
   }
 
-  // Sets what every layer holds while generating, in rows per KV head. The first layer of the first
-  // decode call does it for all, whose entries are then as the prompt left them.
+  // Sets the size that every layer holds while generating, in rows per KV head. The first layer of
+  // the first decode call does it for all layers, while their entries are as the prompt left them.
   void SetHeld(const LayerCall& call) const {
     const int64_t min = decode_->traits().budget.min;
     int64_t sum = 0;
@@ -122,7 +123,7 @@ class TwoMethods final : public ForwardingMethod {
     }
     const int64_t max = call.budget * call.n_layers;
     if (!traits_.budget.held || call.budget == 0 || sum <= max) return;
-    // Layers lifted to the least take from the others, each in proportion to what it has above it.
+    // Layers raised to the minimum take from the others, in proportion to what each has above it.
     const int64_t layers_min = min * call.n_layers;
     for (int layer = 0; layer < call.n_layers; ++layer) {
       double& held = call.layer_number(layer, held_at_);
@@ -131,9 +132,9 @@ class TwoMethods final : public ForwardingMethod {
     }
   }
 
-  // What the prefill left of the prompt in a layer, so that a pyramid stays one, and a size that
-  // was found is held; the budget, if there is one and a method that fills it left the layer whole,
-  // or the prefill method does not compress.
+  // The size a layer holds in decode: the rows that prefill left of the prompt, so that a pyramid
+  // stays one and a size found by the method is held. The budget instead, if the prefill method
+  // does not compress, or if it fills a budget and left the layer whole.
   int64_t LeftByPrefill(const LayerCall& call, int layer) const {
     if (!traits_.decisions.Evicts(Phase::kPrefill)) return call.budget;
     const int64_t n_new = layer == call.layer ? call.n_new : 0;
@@ -143,11 +144,12 @@ class TwoMethods final : public ForwardingMethod {
     }
     const int64_t mean = n_rows / call.n_kv_heads();
     const bool whole = mean >= call.n_seen - call.n_new;
-    const bool found = !method_->traits().budget.needed;  // a size of its own: held, were it whole
+    const bool found = !method_->traits().budget.needed;  // a size of its own, held even if whole
     return call.budget > 0 && whole && !found ? call.budget : mean;
   }
 
-  // What a layer holds at most after a prompt that ended n_prompt tokens after the beginning.
+  // An upper bound of a layer's size in decode, after a prompt that ended n_prompt tokens after the
+  // beginning of the text.
   int64_t MaxHeld(int layer, int n_layers, int64_t budget, int64_t n_prompt) const {
     const bool grows = budget > 0 && n_prompt <= budget && method_->traits().budget.needed;
     if (!traits_.decisions.Evicts(Phase::kPrefill) || grows) return budget;
@@ -161,7 +163,7 @@ class TwoMethods final : public ForwardingMethod {
   int held_at_ = 0;
 };
 
-// Two methods of one cache.
+// Whether two methods can share a cache. Errors: what differs in their storage.
 Result<void> CheckAgree(const StoragePolicy& first, const StoragePolicy& second) {
   if (first.positions != second.positions) {
     return Error{"the first keeps positions " + std::string(ToString(first.positions)) +

@@ -30,7 +30,7 @@ TEST(TwoMethodsTest, TheDecodeMethodKnowsThePromptAndHoldsTheBudget) {
   Harness harness(*method, {.budget = 4});
   harness.Prefill(8, ByPosition({.5, .1, .4, .1, .1, .1, .05, .05}));
   EXPECT_EQ(harness.Kept(), (Positions{0, 2, 6, 7}));
-  // H2O would evict token 0 by this row alone; what it received in the prompt keeps it.
+  // H2O would evict token 0 by this row alone; the attention it received in the prompt keeps it.
   harness.Decode({.01, .9, .05, .02, .02});
   EXPECT_EQ(harness.Kept(), (Positions{0, 2, 7, 8}));
   harness.Decode({.2, .2, .2, .2, .2});
@@ -45,7 +45,7 @@ TEST(TwoMethodsTest, APromptWithinTheBudgetGrowsUpToIt) {
   EXPECT_EQ(harness.Kept(), (Positions{0, 1, 2}));
   for (int i = 0; i < 3; ++i) harness.Decode(ByPosition(std::vector<double>(16, .1)));
   EXPECT_EQ(harness.Kept(), (Positions{0, 3, 4, 5}));
-  // The next prompt is the first method's again: votes, not age.
+  // The first method compresses the next prompt too: by votes, not by age.
   harness.Prefill(4, ByPosition({.1, 0, 0, .9, .1, .1, .1, .1, .1, .1}));
   EXPECT_EQ(harness.Kept(), (Positions{3, 7, 8, 9}));
 }
@@ -71,7 +71,7 @@ int64_t RowsHeld(const Harness& harness, int n_layers) {
   return n;
 }
 
-// Layers that are lifted to what the decode method needs take from the others.
+// Layers raised to the decode method's minimum take from the others.
 TEST(TwoMethodsTest, LayersLiftedToTheLeastLeaveTheTotalAsItIs) {
   const auto method = Both("pyramidkv:window=2", "tova:sinks=9,queries=1");
   ASSERT_TRUE(method) << ErrorText(method);
@@ -91,8 +91,8 @@ TEST(TwoMethodsTest, LayersLiftedToTheLeastLeaveTheTotalAsItIs) {
   EXPECT_EQ(sizes.total_slots, 4 * budget);
 }
 
-// Entries that share rows are counted by rows, and the second method knows its classes although it
-// did not see them made.
+// Entries that share rows are counted by rows, and the second method finds their classes although
+// it did not create them.
 TEST(TwoMethodsTest, EntriesThatShareRowsHoldTheBudgetInRows) {
   for (const char* decode : {"ems:window=4", "ems:window=2", "ems:window=8"}) {
     SCOPED_TRACE(decode);
@@ -116,7 +116,7 @@ TEST(TwoMethodsTest, EntriesThatShareRowsHoldTheBudgetInRows) {
   }
 }
 
-// A method that finds its own size needs no budget, and what it found is held.
+// A method that finds its own size needs no budget, and decode holds that size.
 TEST(TwoMethodsTest, ASizeThatWasFoundIsHeld) {
   const auto method = Both("refreekv:sinks=1,whole_layers=0", "h2o");
   ASSERT_TRUE(method) << ErrorText(method);
@@ -131,7 +131,7 @@ TEST(TwoMethodsTest, ASizeThatWasFoundIsHeld) {
     for (int i = 0; i < 6; ++i) harness.Decode(ByPosition(std::vector<double>(64, .1)));
     EXPECT_EQ(harness.Kept().size(), found);
   }
-  // Also of a prompt kept whole, whatever the limit.
+  // The same for a prompt that is kept whole, under any limit.
   for (const int64_t budget : {0, 10, 40}) {
     Harness harness(*method, {.budget = budget});
     harness.Prefill(6, ByPosition(std::vector<double>(64, .1)));
@@ -141,8 +141,8 @@ TEST(TwoMethodsTest, ASizeThatWasFoundIsHeld) {
   }
 }
 
-// A decode method only looks on while a prompt is read: a threshold set by evictions that are not
-// carried out would decide what it merges later.
+// A decode method only observes while a prompt is read: a threshold taken from evictions that were
+// not carried out would decide what it merges later.
 TEST(TwoMethodsTest, ThePromptOfAnotherMethodSetsNoThreshold) {
   const auto method = Both("snapkv:window=2,kernel=1", "d2o:total=true");
   ASSERT_TRUE(method) << ErrorText(method);
@@ -157,7 +157,7 @@ TEST(TwoMethodsTest, ThePromptOfAnotherMethodSetsNoThreshold) {
   harness.Decode(weights);
 }
 
-// What the memory plan counts with.
+// The sizes that the memory plan uses.
 TEST(TwoMethodsTest, SizesAreThePrefillMethodsThenTheDecodeMethods) {
   const MethodPtr whole = Both("full", "h2o").value();
   EXPECT_EQ(whole->TotalSlots(16, 100, 4), 400);
@@ -214,7 +214,7 @@ TEST(TwoMethodsTest, RefusesWhatCannotWorkTogether) {
             "they must agree (some methods have a parameter 'positions')");
 }
 
-// What comes on top of a budget while generating is promised, layer by layer.
+// Entries held beside the budget while generating are part of the promised sizes, layer by layer.
 TEST(TwoMethodsTest, PromisesTheNewestEntriesBesideTheBudget) {
   const auto method = Both("pyramidkv:window=2", "winnow:generated=leave,rest=0,recent=8");
   ASSERT_TRUE(method) << ErrorText(method);
@@ -235,7 +235,8 @@ TEST(TwoMethodsTest, PromisesTheNewestEntriesBesideTheBudget) {
   EXPECT_GT(most, kLayers * (6 + 8));
 }
 
-// A prompt that the first method leaves whole is brought to the budget, and held there.
+// A prompt that the first method leaves whole is evicted down to the budget in decode, and held
+// there.
 TEST(TwoMethodsTest, AWholePromptIsBroughtToTheBudget) {
   const auto method = Both("full", "winnow:generated=leave,rest=0,recent=8");
   ASSERT_TRUE(method) << ErrorText(method);
@@ -249,7 +250,7 @@ TEST(TwoMethodsTest, AWholePromptIsBroughtToTheBudget) {
   }
 }
 
-// The cache has room for the biases of the prompt's method only.
+// Only the prefill method's biases have a column in the cache.
 TEST(TwoMethodsTest, BiasesBelongToThePromptsMethod) {
   EXPECT_TRUE(Both("winnow", "winnow:generated=leave,rest=0"));
   const auto refused = Both("snapkv", "winnow:generated=leave");

@@ -11,57 +11,59 @@ namespace winnow::compression::budget {
 
 using BudgeterPtr = std::shared_ptr<const Budgeter>;
 
-// The budget for every KV head of every layer, less what is protected.
+// Every KV head of every layer gets the whole budget, less its protected entries.
 BudgeterPtr Uniform();
 
-// Much in the first layers, little in the last, linearly [PyramidKV, arXiv:2406.02069].
+// Large budgets for the first layers, small ones for the last, linearly [PyramidKV,
+// arXiv:2406.02069].
 struct PyramidConfig {
   // kLine: sizes on a line, which add up to the budget. kEqual: every layer keeps the same number
-  // less than the one before, a number rounded down: all together then hold some entries more than
-  // the budget [authors' code].
+  // less than the one before. This number is rounded down, so the total slightly exceeds the budget
+  // [authors' code].
   enum class Steps { kLine, kEqual };
-  int beta = 20;  // the last layer keeps 1/beta of the mean, at least
+  int beta = 20;  // the last layer keeps at least 1/beta of the mean
   Steps steps = Steps::kLine;
 };
 BudgeterPtr Pyramid(const PyramidConfig& config);
 
-// The heads of a layer compete for its budget, by score; each keeps a share of its own [AdaKV,
+// The heads of a layer compete for its budget by score; each has a reserved share [AdaKV,
 // arXiv:2407.11550].
 struct CompetingConfig {
-  // kReserve: every head keeps floor(alpha * B) entries, the rest goes to the best of all heads.
-  // kBlend: (1 - alpha) of how many of the best n_kv_heads * B of the layer a head has, and
-  // floor(alpha * B) [authors' code, whose rounding may miss the budget: here what is left goes to
-  // the largest fractions].
+  // kReserve: every head keeps floor(alpha * B) entries; the rest goes to the best of all heads.
+  // kBlend: each head gets floor(alpha * B) + (1 - alpha) * (its entries among the layer's best
+  // n_kv_heads * B) [authors' code, whose rounding may miss the budget; here the entries left over
+  // go to the largest fractions].
   enum class Form { kReserve, kBlend };
   double alpha = 0.2;
   Form form = Form::kReserve;
-  // Scores count by the share that a head's best B have of its sum [option of the same code].
+  // Multiplies a head's scores by the share that its best B have of their sum [option of the same
+  // code].
   bool by_mass = false;
 };
 BudgeterPtr Competing(const CompetingConfig& config);
 
-// As few as keep the norm of the attention: the shortest list of best-scored entries whose norm is
-// within `threshold` of the norm of all [ReFreeKV]. Protected entries are kept on top. A budget,
-// where there is one, is a limit.
+// The fewest entries that preserve the norm of the attention: the shortest list of best-scored
+// entries whose norm is within `threshold` of the norm of all [ReFreeKV]. Protected entries are
+// kept on top. A budget, if given, is an upper limit.
 struct NormConfig {
-  // kVector: of the mean of the last rows. kMatrix: the Frobenius norm of all rows [paper: the
-  // metric that the vector approximates].
+  // kVector: the norm of the mean of the last rows. kMatrix: the Frobenius norm of all rows [paper:
+  // the metric that the vector approximates].
   enum class Metric { kVector, kMatrix };
   Metric metric = Metric::kVector;
-  double threshold = 0.01;     // loss of norm that is accepted, a share
+  double threshold = 0.01;     // accepted loss, as a share of the norm
   int queries = 1;             // last rows of attention (kr)
-  double queries_share = 0;    // above 0: so many as a share of the tokens
-  int whole_layers = 2;        // first layers that keep everything
-  bool per_head = false;       // a length for every KV head, instead of one for the layer
+  double queries_share = 0;    // above 0: their number as a share of the tokens
+  int whole_layers = 2;        // the first layers, which keep everything
+  bool per_head = false;       // one length per KV head, instead of one per layer
   bool include_first = false;  // the protected entries take part in the norms
 };
 BudgeterPtr Norm(const NormConfig& config);
 
-// Divides `total` in proportion to `preferences`, no share above `most`; what is over goes evenly
-// to the others, the remainder of it one each from the first [CAKE, arXiv:2503.12491]. Preferences
-// that are NaN or negative count as 0; where all are 0 the shares are equal; infinite ones share
-// equally and leave nothing to the finite.
-// Requires: as many of `out` as of `preferences`, at least one; total and most not negative.
+// Divides `total` in proportion to `preferences`, with no share above `max`. The excess is divided
+// evenly among the others; the first ones get one more each for the remainder [CAKE,
+// arXiv:2503.12491]. Preferences that are NaN or negative count as 0; if all are 0, shares are
+// equal; infinite ones share equally and leave nothing to finite ones. Requires: `out` as long as
+// `preferences`, not empty; total and max not negative.
 void Share(std::span<const double> preferences, int64_t total, int64_t max, std::span<int64_t> out);
 
 template <class Visitor>
@@ -95,8 +97,8 @@ void Visit(NormConfig& c, Visitor& v) {
     Choices{"vector", "matrix"});
 }
 
-// The budget, reached in leaps: a head that is over it evicts floor(share * budget) entries at
-// once, as often as it takes [Scissorhands, arXiv:2305.17118].
+// Reaches the budget in bursts: a head above it evicts floor(share * budget) entries at once (at
+// least one), as often as needed [Scissorhands, arXiv:2305.17118].
 struct BurstConfig {
   double share = 0.5;
 };

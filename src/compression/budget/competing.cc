@@ -11,7 +11,7 @@ namespace {
 
 using Form = CompetingConfig::Form;
 
-// Best first; of equal ones the newer, then that of the first head.
+// Best first; among equal scores the newer, then that of the first head.
 bool Better(const Candidate& a, const Candidate& b) {
   if (ScoreLess(a.score, b.score)) return false;
   if (ScoreLess(b.score, a.score)) return true;
@@ -27,19 +27,20 @@ class CompetingBudgeter final : public Budgeter {
   void Sizes(const BudgetInput& in, std::span<int64_t> out) const override {
     const int64_t mean = std::max<int64_t>(0, in.call.budget - in.n_protected);
     const int64_t reserved = CountFrom(c_.alpha * static_cast<double>(mean), mean);
-    // A head without any entry would have nothing to attend to.
+    // A head without entries would have nothing to attend to.
     const int64_t at_least = in.n_protected > 0 ? 0 : std::min<int64_t>(1, mean);
     Compete(in, mean, std::max(at_least, c_.form == Form::kReserve ? reserved : 0), out);
     if (c_.form == Form::kBlend) Blend(in, reserved, out);
   }
-  // One head may take all that its layer has.
+  // One head may take its layer's whole budget.
   int64_t MaxSlots(int64_t, int64_t n, int64_t) const override { return n; }
 
  private:
-  // Every head keeps its best `reserved` entries, what is left of `mean` for each the best of all.
+  // Every head keeps its best `reserved` entries; the rest of the layer's mean * n_kv_heads goes to
+  // the best of all heads.
   void Compete(const BudgetInput& in, int64_t mean, int64_t reserved,
                std::span<int64_t> out) const {
-    // Entries that their heads have not reserved.
+    // The entries that are not reserved.
     std::vector<Candidate>& candidates = in.call.scratch.candidates;
     candidates.clear();
     int64_t n_places = 0;
@@ -75,7 +76,7 @@ class CompetingBudgeter final : public Budgeter {
     candidates.erase(begin, begin + n);
   }
 
-  // The best n as a share of all, above 0; 1 where scores do not add up to a share.
+  // The best n as a share of the sum, above 0; 1 if the scores do not define a share.
   static double TopMass(const std::vector<double>& scores, int64_t n, std::vector<double>& memory) {
     if (n >= static_cast<int64_t>(scores.size())) return 1;
     memory = scores;
@@ -88,7 +89,7 @@ class CompetingBudgeter final : public Budgeter {
     return share > 0 && share <= 1 ? share : 1;
   }
 
-  // In: entries of each head among the best of all. Out: blended with the equal share.
+  // In: each head's entries among the best of all. Out: blended with `reserved`.
   void Blend(const BudgetInput& in, int64_t reserved, std::span<int64_t> out) const {
     const auto all_of = [&](size_t head) { return static_cast<int64_t>(in.scores[head].size()); };
     std::vector<double>& fractions = in.call.scratch.numbers;

@@ -11,8 +11,8 @@ namespace {
 
 // Squares of one query head's attention: of the mean over its last rows, or summed over all rows.
 struct Squares {
-  std::vector<double> rest;  // [r] of the ranked entries from the r-th on: what keeping r loses
-  double first = 0;          // of the protected entries
+  std::vector<double> rest;  // [r]: over the ranked entries from the r-th on, which keeping r loses
+  double first = 0;          // over the protected entries
 };
 
 class NormBudgeter final : public Budgeter {
@@ -21,7 +21,7 @@ class NormBudgeter final : public Budgeter {
 
   std::string_view name() const override { return "norm"; }
   Needs needs() const override {
-    // Norms are taken per query head, before any mean.
+    // Norms are computed per query head, before any mean.
     constexpr auto kHeads = kernels::TapSpec::Reduce::kNone;
     if (c_.metric == NormConfig::Metric::kMatrix) {
       return {.prefill = {.square_sums = true, .reduce = kHeads}};
@@ -33,7 +33,7 @@ class NormBudgeter final : public Budgeter {
   bool reads_scores() const override { return true; }
   void Sizes(const BudgetInput& in, std::span<int64_t> out) const override {
     const LayerCall& call = in.call;
-    // Generated tokens have no say: the taps of their steps, if any, are those of other parts.
+    // Decode does not change the sizes: the taps of its steps, if any, belong to other parts.
     if (call.phase == Phase::kDecode || call.layer < c_.whole_layers ||
         (call.taps->last_sums.empty() && call.taps->square_sums.empty())) {
       for (size_t head = 0; head < out.size(); ++head) out[head] = RegionSize(in, head);
@@ -85,13 +85,13 @@ class NormBudgeter final : public Budgeter {
         const double total = first + squares.rest[0];
         whole += std::sqrt(total);
         for (size_t r = 1; r < squares.rest.size(); ++r) {
-          // N(n) - N(r), without the cancellation: nothing is lost only where nothing is left out.
+          // N(n) - N(r) without cancellation: exactly zero only if nothing is left out.
           const double rest = squares.rest[r];
           if (rest > 0) lost[r] += rest / (std::sqrt(total) + std::sqrt(total - rest));
         }
       }
     }
-    if (!(whole > 0 && std::isfinite(whole))) return longest;  // a norm that says nothing
+    if (!(whole > 0 && std::isfinite(whole))) return longest;  // the norm is zero or not finite
     size_t r = 1;
     while (lost[r] > c_.threshold * whole) ++r;
     return static_cast<int64_t>(r);
@@ -125,7 +125,7 @@ class NormBudgeter final : public Budgeter {
     for (size_t r = ranking.size(); r-- > 0;) {
       squares.rest[r] = squares.rest[r + 1] + square(in.region.begin + ranking[r]);
     }
-    // What is protected at either end is kept whatever the length.
+    // The protected entries at either end are kept for every length.
     const int64_t end = in.region.begin + static_cast<int64_t>(ranking.size());
     for (int64_t rank = 0; rank < in.region.begin; ++rank) squares.first += square(rank);
     for (int64_t rank = end; rank < n_slots; ++rank) squares.first += square(rank);

@@ -5,7 +5,7 @@
 namespace winnow::compression::budget {
 namespace {
 
-// What a layer keeps of a prompt of `n` tokens on top of what is protected
+// The entries a layer keeps of a prompt of `n` tokens, beside the protected ones
 // (docs/methods/semantics.md#pyramidkv).
 int64_t LayerSize(int layer, int n_layers, int64_t mean, int64_t n, int64_t n_protected,
                   const PyramidConfig& c) {
@@ -18,8 +18,8 @@ int64_t LayerSize(int layer, int n_layers, int64_t mean, int64_t n, int64_t n_pr
   }
   const int64_t fall = first - last;
   if (c.steps == PyramidConfig::Steps::kEqual) return first - layer * (fall / (n_layers - 1));
-  // On the line from first to last. Layers as far from either end add up to first + last, so that
-  // all together have n_layers * mean.
+  // On the line from first to last. Two layers equally far from the ends add up to first + last, so
+  // that all layers hold n_layers * mean.
   const int from_end = n_layers - 1 - layer;
   if (layer == from_end) return mean;
   const int64_t early = first - (std::min(layer, from_end) * fall + n_layers - 2) / (n_layers - 1);
@@ -32,8 +32,9 @@ class PyramidBudgeter final : public Budgeter {
 
   std::string_view name() const override { return "pyramid"; }
   bool holds_budget() const override { return c_.steps == PyramidConfig::Steps::kLine; }
-  // The length of the text, not of the layer, makes the pyramid: in chunked prefill layers hold
-  // different numbers of entries before the chunk, and the sizes must still add up to the budget.
+  // The pyramid follows from the length of the text, not of the layer: in chunked prefill layers
+  // hold different numbers of entries before the chunk, and the sizes must still add up to the
+  // budget.
   void Sizes(const BudgetInput& in, std::span<int64_t> out) const override {
     const int64_t mean = std::max<int64_t>(0, in.call.budget - in.n_protected);
     const int64_t n = std::max(in.call.n_seen, in.region.size() + in.n_protected);

@@ -8,8 +8,8 @@
 namespace winnow::compression::budget {
 namespace {
 
-// What a preference counts when the largest is `largest`: 0 to 1, so that no sum overflows. An
-// infinite one leaves nothing to those that are finite.
+// A preference scaled to [0, 1] by the largest, so that no sum overflows. Infinite ones leave
+// nothing to finite ones.
 double Scaled(double preference, double largest) {
   if (std::isinf(largest)) return std::isinf(preference) && preference > 0 ? 1 : 0;
   return preference > 0 ? preference / largest : 0;
@@ -39,7 +39,7 @@ void Share(std::span<const double> preferences, int64_t total, int64_t max,
     const double share = Fraction(part, sum, equal);
     out[i] = CountFrom(share * static_cast<double>(total), total);
   }
-  // What a share may not take goes to the others, which may then be full themselves.
+  // Move the excess above `max` to the others, which may then exceed it themselves.
   while (true) {
     int64_t excess = 0;
     int64_t n_open = 0;

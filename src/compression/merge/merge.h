@@ -11,23 +11,22 @@ namespace winnow::compression::merge {
 
 using MergerPtr = std::shared_ptr<const Merger>;
 
-// Each evicted entry flows into the most similar one that stays, if it is similar enough; otherwise
-// it is dropped [D2O, arXiv:2406.13035, section 3.2]. Similar enough: at least tau, the mean
-// similarity of the entries evicted when the first ones go, from then on a running mean.
-// Several entries evicted at once after that: taken oldest first, with the keys as they were
-// before. State: tau per KV head.
+// Merges each evicted entry into the most similar kept one, if it is similar enough, and drops it
+// otherwise [D2O, arXiv:2406.13035, section 3.2]. Similar enough: at least tau, which is the mean
+// similarity of the first entries evicted, and a running mean from then on. When several entries
+// are evicted later at once, they update tau oldest first; similarities are those of the keys
+// before any of these merges. State: tau per KV head.
 struct NearestConfig {
-  // How much of the evicted goes in, by the similarity u of each: exp(u) against exp(1) for the
-  // entry that stays [Eq. 11]; u as a factor of the vector, then the plain mean [code]; the plain
-  // mean [ablation].
+  // The weight of an evicted entry with similarity u: exp(u), against exp(1) for the kept entry
+  // [Eq. 11]; u as a factor of the vector, then the plain mean [code]; the plain mean [ablation].
   enum class Weighting { kExponential, kCode, kAverage };
-  // What is compared. kBoth: keys and values each find their own target and have their own tau.
+  // The vectors compared. kBoth: keys and values each find their own target and have their own tau.
   enum class Similarity { kKeys, kValues, kBoth };
   Weighting weighting = Weighting::kExponential;
   Similarity similarity = Similarity::kKeys;
   double beta = 0.5;  // share of the newest similarity in tau
-  // Whether entries before the region that eviction chooses from, attention sinks, are targets too
-  // [paper]. What flows into one changes nearly every later output.
+  // Whether entries before the region, attention sinks, can be targets [paper]. Merging into a sink
+  // changes nearly every later output.
   bool into_sinks = true;
 };
 MergerPtr Nearest(const NearestConfig& config);
@@ -42,14 +41,15 @@ void Visit(NearestConfig& c, Visitor& v) {
   v("into_sinks", c.into_sinks, "evicted entries may flow into the first tokens too");
 }
 
-// Runs of evicted entries flow into the entry after them, unless that is a protected one: keys and
-// values become the plain mean of all.
+// Merges each run of evicted entries into the entry after it, unless that one is protected: keys
+// and values become the plain mean of all.
 MergerPtr Next();
 
-// The value of each evicted entry is spread over the next `reach` ones; keys stay [CaM, ICML 2024].
-// It happens with the probability of the entry's attention relative to the mean of theirs, at
-// most 1. Several entries evicted at once go one after another, oldest first, so that a value may
-// travel on. State: attention received so far (one column), draws made (one head number).
+// Spreads the value of each evicted entry over the next `reach` entries; keys stay [CaM, ICML
+// 2024]. It does so with probability min(1, the entry's attention / the mean attention of those
+// entries). Several entries evicted at once are handled one after another, oldest first, so that a
+// value may be passed on. State: attention received so far (one column), number of draws (one head
+// number).
 struct SpreadConfig {
   // Attention received so far [streaming code], or from the newest query [task code].
   enum class Attention { kAccumulated, kLast };

@@ -16,24 +16,24 @@ using Similarity = NearestConfig::Similarity;
 
 constexpr int32_t kDropped = -1;
 
-// Where the evicted go, by one kind of vectors.
+// The targets of the evicted entries, by one kind of vectors.
 struct Targets {
-  std::span<float> similarity;  // [evicted]
-  std::span<int32_t> target;    // [evicted], index into the entries that stay, or kDropped
+  std::span<float> similarity;  // [evicted], to the nearest kept entry
+  std::span<int32_t> target;    // [evicted], index into `stay`, or kDropped
 };
 
 // One KV head's part of a merge.
 struct Head {
   int kv_head = 0;
-  size_t n_spared = 0;             // first ranks that take up nothing
-  std::span<int32_t> stay;         // slots; in a step nearly all as they lie in memory
-  std::span<int32_t> not_targets;  // slots of the spared and the evicted, ascending
+  size_t n_spared = 0;             // first ranks that cannot be targets
+  std::span<int32_t> stay;         // slots that can be targets; in a step nearly the identity
+  std::span<int32_t> not_targets;  // slots of spared and evicted entries, ascending
   std::span<int32_t> evicted;      // slots, by rank
   std::span<int32_t> by_target;    // [2 * evicted]
-  std::array<Targets, 2> targets;  // by keys, or by the only thing compared; by values
+  std::array<Targets, 2> targets;  // by keys, or by the only kind compared; by values
 };
 
-// Heads that are searched together: what is noted about them meanwhile lies on the stack.
+// Heads searched in one call: their state fits on the stack.
 constexpr size_t kHeadsTogether = 16;
 
 class NearestMerger final : public Merger {
@@ -48,7 +48,7 @@ class NearestMerger final : public Merger {
   bool merges_keys() const override { return true; }
 
   void Merge(const MergeInput& input, Plan& plan) const override {
-    // Single entries go together; many would take much memory at once.
+    // Single evictions are searched together; many at once would take much memory.
     const bool single = std::ranges::all_of(
         input.evicted, [](const std::vector<int32_t>& ranks) { return ranks.size() <= 1; });
     const size_t together = single ? kHeadsTogether : 1;
@@ -71,9 +71,9 @@ class NearestMerger final : public Merger {
     for (const Head& head : heads) Restore(head);
   }
 
-  // Heads that something is evicted from while something stays that it may flow into, with memory.
-  // All of it lies in vectors that are kept: decode steps allocate nothing. The list of those that
-  // stay is nearly that of all slots in every step, so it is not written anew either.
+  // The heads that have both evicted entries and possible targets, with their buffers. Buffers are
+  // reused, so that decode steps allocate nothing. `stay` is nearly the list of all slots in every
+  // step, so it is patched and restored instead of rewritten.
   std::span<Head> Arrange(const MergeInput& input, size_t first_head, size_t end_head,
                           std::span<Head> heads) const {
     const auto sinks = static_cast<size_t>(input.protected_entries.sinks);
@@ -84,7 +84,7 @@ class NearestMerger final : public Merger {
       for (size_t i = first_head; i < end_head; ++i) {
         const size_t n_slots = input.call.order(static_cast<int>(i)).size();
         const size_t n_evicted = input.evicted[i].size();
-        // The first entry that may take up others; none before it is evicted.
+        // The first rank that can be a target; none before it is evicted.
         const size_t n_spared = c_.into_sinks ? 0 : std::min(n_slots, sinks);
         if (n_evicted == 0 || n_slots <= n_evicted + n_spared) continue;
         body(static_cast<int>(i), n_spared, n_slots - n_evicted - n_spared, n_evicted);
@@ -126,7 +126,7 @@ class NearestMerger final : public Merger {
     return heads.first(n_heads);
   }
 
-  // Which slots go and which stay.
+  // Fills in the slots that are evicted and those that stay.
   static void Part(const MergeInput& input, const Head& head) {
     const std::span<const Slot> order = input.call.order(head.kv_head);
     const std::vector<int32_t>& evicted = input.evicted[static_cast<size_t>(head.kv_head)];
@@ -136,7 +136,7 @@ class NearestMerger final : public Merger {
     const auto spared = std::ranges::copy(order.first(head.n_spared), head.not_targets.begin()).out;
     std::ranges::copy(head.evicted, spared);
     std::ranges::sort(head.not_targets);
-    // The last slots stand in for those that are no targets.
+    // The last slots fill the places of slots that are no targets.
     auto last = static_cast<Slot>(order.size());
     auto skipped = head.not_targets.rbegin();
     ForEachHole(head, [&](Slot hole) {
@@ -155,7 +155,7 @@ class NearestMerger final : public Merger {
     }
   }
 
-  // The nearest entry that stays for each evicted one, dropped where it is below tau.
+  // Finds the most similar kept entry for each evicted one, and drops those below tau.
   void Find(const MergeInput& input, std::span<const Head> heads, bool by_values, int which) const {
     using Measure = kernels::Similarity::Measure;
     const LayerCall& call = input.call;
@@ -168,7 +168,7 @@ class NearestMerger final : public Merger {
                      .measure = by_values ? Measure::kValues : Measure::kKeys,
                      .from = head.evicted,
                      .to = head.stay,
-                     // Of equal similarities the oldest wins; slots are in no order.
+                     // Among equal similarities the oldest wins; slots are in no order.
                      .ranks = call.cache.positions(call.layer, head.kv_head),
                      .best = found.similarity,
                      .best_to = found.target};
@@ -180,7 +180,7 @@ class NearestMerger final : public Merger {
       double& tau = call.head_number(head.kv_head, 2 * which + 1);
       const bool first_time = defined == 0;
       if (first_time) {
-        // Entries whose similarity is no number are dropped and leave the threshold as it is.
+        // Entries without a finite similarity are dropped and do not change the threshold.
         int64_t n_known = 0;
         tau = 0;
         for (const float u : found.similarity) {
@@ -212,11 +212,11 @@ class NearestMerger final : public Merger {
     return 1;
   }
 
-  // What the entry that stays weighs, and what the weights of one source add to the divisor.
+  // The weight of the kept entry, and what one source adds to the divisor.
   double OwnWeight() const { return c_.weighting == Weighting::kExponential ? std::numbers::e : 1; }
   double Share(double u) const { return c_.weighting == Weighting::kExponential ? std::exp(u) : 1; }
 
-  // Merges for every target that something flows into. `values` may be those of the keys.
+  // Adds a merge for every target. `values` may be the targets of the keys.
   void Emit(const Head& head, const Targets& values, cache::HeadPlan& plan) const {
     const std::span<const int32_t> evicted = head.evicted;
     const std::span<const int32_t> stay = head.stay;

@@ -13,7 +13,7 @@ namespace {
 
 using Weighting = NearestConfig::Weighting;
 
-// Evicts the ranks it is told to, by way of the merger.
+// Evicts the given ranks through the merger.
 class EvictThese final : public Method {
  public:
   explicit EvictThese(const NearestConfig& config) : merger_(Nearest(config)) {}
@@ -46,7 +46,7 @@ class NearestTest : public ::testing::Test {
     harness_->SetValues(
         [this](int, int, Position t) { return values_.at(static_cast<size_t>(t)); });
   }
-  // Appends what is not in the cache yet and evicts.
+  // Appends the vectors that are not in the cache yet, and evicts.
   void Evict(std::vector<int32_t> ranks) {
     method_->ranks = std::move(ranks);
     const auto n = static_cast<int64_t>(keys_.size()) - harness_->n_seen();
@@ -87,7 +87,7 @@ TEST_F(NearestTest, OnlyWhatReachesTheMeanMerges) {
   Expect(0, {1.5f, 0}, {0.5f, 1});
 }
 
-// The nearest entry is a sink; without it, the next one takes the evicted in.
+// The nearest entry is a sink; if sinks are spared, the evicted entry merges into the next one.
 TEST_F(NearestTest, SinksCanBeSpared) {
   for (const bool into_sinks : {true, false}) {
     keys_ = {{1, 0}, {1, 1}, {2, 0}};
@@ -115,7 +115,7 @@ TEST_F(NearestTest, TwoIntoOne) {
   keys_ = {{1, 0}, {2, 0}, {1, 1}};
   values_ = {{1, 1}, {0, 1}, {4, 4}};
   Use({});
-  // The threshold of the example lets both in: an earlier one was very dissimilar.
+  // The threshold of the example accepts both: an earlier entry was very dissimilar.
   Evict({});
   harness_->cache().head_numbers(0, 0)[0] = 1;
   harness_->cache().head_numbers(0, 0)[1] = -1;
@@ -141,7 +141,7 @@ TEST_F(NearestTest, ZeroKeysAreLikeNothing) {
   values_ = {{1, 0}, {0, 1}, {1, 1}};
   Use({.weighting = Weighting::kAverage});
   Evict({2});
-  EXPECT_EQ(Tau(), 0);  // and of equal similarities the oldest target wins
+  EXPECT_EQ(Tau(), 0);  // and among equal similarities the oldest target wins
   Expect(0, {0, 0}, {1, 0.5f});
   Expect(1, {1, 0}, {0, 1});
 }
@@ -175,7 +175,7 @@ TEST_F(NearestTest, KeysAndValuesGoTheirOwnWays) {
   EXPECT_EQ(Tau(1), 1);
 }
 
-// After an eviction slots are in no order: the oldest entry wins all the same.
+// After an eviction slots are in no order: the oldest entry still wins.
 TEST_F(NearestTest, OfEqualTargetsTheOldest) {
   keys_ = {{1, 0}, {0, 1}, {1, 0}, {0, 1}};
   values_ = {{0, 0}, {1, 0}, {0, 0}, {7, 0}};
@@ -190,7 +190,7 @@ TEST_F(NearestTest, OfEqualTargetsTheOldest) {
   Expect(2, {0, 1}, {7, 0});
 }
 
-// Evicts from every head what it is told to.
+// Evicts the given ranks from every head.
 class EvictFromHeads final : public Method {
  public:
   const Traits& traits() const override { return traits_; }
@@ -213,7 +213,7 @@ class EvictFromHeads final : public Method {
   Traits traits_;
 };
 
-// More heads than are searched together, which evict none, one and several.
+// More heads than are searched together, with none, one or several evictions each.
 TEST(NearestHeads, EachIsAsAlone) {
   constexpr int kHeads = 37;
   const auto key = [](int head, Position t) { return testing::RandomVector({head, t}, 2); };

@@ -13,7 +13,7 @@ namespace {
 constexpr int kAttention = 0;  // column: attention received so far
 constexpr int kDraws = 0;      // head number: draws made
 
-// How much of an evicted value ends in an entry that stays.
+// The share of an evicted value that ends in an entry that stays.
 struct Arrival {
   size_t rank = 0;  // of the entry that stays
   Slot from = 0;
@@ -71,8 +71,8 @@ class SpreadMerger final : public Merger {
                               head.call.taps->n_last_rows - 1)[static_cast<size_t>(slot)];
   }
 
-  // What each of the next entries gets of the value of entry `rank`: 0 if the draw says no, or if
-  // there is no newer entry.
+  // The share of entry `rank`'s value that each of the next entries gets: 0 if the draw fails, or
+  // if there is no newer entry.
   double Factor(const Head& head, int64_t rank) const {
     const auto n_entries = static_cast<int64_t>(head.call.order(head.kv_head).size());
     const int64_t n_next = std::min<int64_t>(c_.reach, n_entries - rank - 1);
@@ -80,7 +80,7 @@ class SpreadMerger final : public Merger {
     double next = 0;
     for (int64_t i = 1; i <= n_next; ++i) next += Attention(head, rank + i);
     const double own = Attention(head, rank) * static_cast<double>(n_next);
-    // own / 0 is infinite. Where attention is no number, nothing is spread.
+    // own / 0 is infinite. NaN attention spreads nothing.
     const double ratio = own > 0 ? own / next : 0;
     const double p = ratio > 0 ? std::min(1.0, ratio) : 0;
     const auto share = 1 / static_cast<double>(n_next);
@@ -88,7 +88,8 @@ class SpreadMerger final : public Merger {
     return Draw(head) < p ? share : 0;
   }
 
-  // The n-th draw of a head depends on the seed and n alone, not on threads or other heads.
+  // The n-th draw of a head depends only on the seed, the head and n, not on threads or other
+  // heads.
   double Draw(const Head& head) const {
     double& n_draws = head.call.head_number(head.kv_head, kDraws);
     uint64_t seed = static_cast<uint64_t>(c_.seed);
@@ -115,16 +116,16 @@ class SpreadMerger final : public Merger {
     }
   }
 
-  // An entry leaves when everything newer is still there, so its value goes to the next `reach`
-  // ranks, and on from those of them that leave later. Where it ends is found from the newest
-  // evicted entry backwards.
+  // When an entry is evicted, everything newer is still there: its value goes to the next `reach`
+  // ranks, and is passed on by those that are evicted later. Working backwards from the newest
+  // evicted entry finds where each value ends.
   void SpreadAll(const Head& head, std::span<const int32_t> evicted, cache::HeadPlan& plan) const {
     const std::span<const Slot> order = head.call.order(head.kv_head);
-    std::vector<int32_t> number(order.size(), -1);  // [rank] among the evicted, -1: stays
+    std::vector<int32_t> number(order.size(), -1);  // [rank]: index among the evicted; -1: stays
     for (size_t i = 0; i < evicted.size(); ++i) {
       number[static_cast<size_t>(evicted[i])] = static_cast<int32_t>(i);
     }
-    // The oldest goes first, so it draws first.
+    // The oldest is evicted first, so it draws first.
     std::vector<double> factors(evicted.size());
     for (size_t i = 0; i < evicted.size(); ++i) factors[i] = Factor(head, evicted[i]);
 

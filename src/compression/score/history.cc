@@ -10,11 +10,12 @@
 namespace winnow::compression::score {
 namespace {
 
-// A column holds whole numbers exactly up to 2^53: so many rows of history each.
+// A column is a double, which holds integers exactly up to 2^53: it stores the bits of this many
+// rows.
 constexpr int kRowsPerColumn = 52;
-constexpr int kNextRow = 0;  // layer number: place in the ring where the next row goes
+constexpr int kNextRow = 0;  // layer number: index in the ring for the next row
 
-// A session file may hold any number.
+// A session file may contain any number.
 uint64_t Bits(double column) {
   return static_cast<uint64_t>(CountFrom(column, (int64_t{1} << kRowsPerColumn) - 1));
 }
@@ -30,7 +31,8 @@ class HistoryScorer final : public Scorer {
             .state = {.n_columns = n_columns(), .n_layer_numbers = 1}};
   }
 
-  // The history is a ring of rows; of each, an entry keeps one bit: whether the row passed it over.
+  // The history is a ring of rows. An entry keeps one bit per row: whether it got less than an
+  // equal share.
   void Observe(const LayerCall& call) const override {
     const int n_rows = std::min(call.taps->n_last_rows, c_.window);
     double& next_row = call.layer_number(kNextRow);
@@ -42,7 +44,7 @@ class HistoryScorer final : public Scorer {
         const uint64_t bit = uint64_t{1} << (place % kRowsPerColumn);
         const std::span<double> column = call.column(head, place / kRowsPerColumn);
         const std::span<const float> row = call.last_row(head, call.taps->n_last_rows - n_rows + i);
-        // Entries newer than the row's query are not visible to it.
+        // The row's query does not see newer entries.
         const size_t n_visible = order.size() - static_cast<size_t>(n_rows - 1 - i);
         const double low = 1 / static_cast<double>(n_visible);
         for (size_t rank = 0; rank < n_visible; ++rank) {

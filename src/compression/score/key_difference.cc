@@ -16,7 +16,7 @@ class KeyDifferenceScorer final : public Scorer {
     const HeadScores head = {.kv_head = kv_head, .region = region, .out = out};
     ScoreHeads(call, {&head, 1});
   }
-  // Every stored key is read: heads share the threads.
+  // Reads every stored key: heads share the threads.
   bool shares_threads() const override { return true; }
   void ScoreHeads(const LayerCall& call, std::span<const HeadScores> heads) const override {
     const auto n_slots = [&](const HeadScores& head) { return call.order(head.kv_head).size(); };

@@ -12,7 +12,7 @@ class KeyNormScorer final : public Scorer {
   Needs needs() const override {
     return {.prefill = {}, .decode = {}, .state = {.n_float_columns = 1}};
   }
-  // A key is read once, when it is new: steps cost the same however much is stored.
+  // A key is read once, when it is new, so the cost of a step does not grow with the cache.
   void Observe(const LayerCall& call) const override {
     for (int head = 0; head < call.n_kv_heads(); ++head) {
       const std::span<float> norms = call.float_column(head, 0);

@@ -23,7 +23,7 @@ class LastMeanScorer final : public Scorer {
     const int64_t n_slots = call.n_slots(kv_head);
     int n_voters = 0;
     for (int head = 0; head < call.n_kv_heads(); ++head) {
-      // Heads of other lengths (of lengths per head) hold other entries: they have no say.
+      // Heads of other lengths hold other entries: they do not vote.
       const bool votes = c_.per_layer && call.n_slots(head) == n_slots;
       if (!votes && head != kv_head) continue;
       ++n_voters;

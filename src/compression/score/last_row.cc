@@ -26,7 +26,7 @@ class LastRowScorer final : public Scorer {
     int n_voters = 0;
     const int n_rows = std::min(call.taps->n_last_rows, c_.queries);
     for (int head = 0; head < call.n_kv_heads(); ++head) {
-      // Heads of other lengths (of budgets per head) hold other entries: they have no say.
+      // Heads of other lengths (budgets per head) hold other entries: they do not vote.
       const bool votes = c_.per_layer && call.n_slots(head) == call.n_slots(kv_head);
       if (!votes && head != kv_head) continue;
       ++n_voters;

@@ -10,7 +10,7 @@ namespace winnow::compression::score {
 
 namespace {
 
-// What lies outside counts as 0.
+// Counts zeros beyond the ends.
 double MeanNear(std::span<const double> x, int64_t i, int kernel) {
   const int64_t reach = kernel / 2;
   const int64_t last = std::min(std::ssize(x) - 1, i + reach);

@@ -10,11 +10,10 @@
 namespace winnow::compression::score {
 
 // Smooths `x` over `kernel` neighbours (odd) in place (docs/methods/semantics.md#notation).
-// Averages count what lies beyond the ends as zeros; maxima are over what exists. `copy` is working
-// memory.
+// Averages count zeros beyond the ends; maxima ignore them. `copy` is a buffer.
 void Smooth(Pool pool, int kernel, std::vector<double>& copy, std::span<double> x);
 
-// The largest of x[i] and its neighbours: what Smooth with Pool::kMax makes of it.
+// The largest of x[i] and its neighbours, as Smooth with Pool::kMax computes it.
 double MaxNear(std::span<const double> x, int64_t i, int kernel);
 
 kernels::TapSpec::Reduce TapReduceFrom(Reduce reduce);

@@ -9,7 +9,7 @@
 namespace winnow::compression::score {
 namespace {
 
-// In eight interleaved sums, which compilers turn into vectors.
+// Eight interleaved sums, which compilers vectorize.
 double Dot(std::span<const float> a, std::span<const float> b) {
   std::array<float, 8> sums = {};
   size_t i = 0;

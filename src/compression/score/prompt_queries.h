@@ -5,7 +5,7 @@
 
 #include "compression/method.h"
 
-// For scores made of a prompt's queries as they are before RoPE.
+// The queries of a prompt before RoPE, for scores that use them.
 namespace winnow::compression::score {
 
 inline Needs NeedsPromptQueries() {
@@ -14,7 +14,7 @@ inline Needs NeedsPromptQueries() {
   return needs;
 }
 
-// [key_dim], of a query head; `row` counts the rows of the call.
+// The query of a row of the call, before RoPE, of one query head: [key_dim].
 inline std::span<const float> PromptQuery(const LayerCall& call, size_t row, int head) {
   const auto dim = static_cast<size_t>(call.cache.config().shape.key_dim);
   const auto n_heads = static_cast<size_t>(call.n_q_heads);

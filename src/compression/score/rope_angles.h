@@ -11,12 +11,12 @@
 namespace winnow::compression::score {
 
 // How a layer rotates its queries and keys: pair i by position * frequency(i), all scaled by one
-// magnitude. A pair is a complex number, rotation a product; the product of a rotated query and a
-// rotated key is the sum over the pairs of Re(q * conj(k)), and of plain products of the dimensions
+// magnitude. A pair is a complex number, and rotation a product. The product of a rotated query and
+// a rotated key is the sum over the pairs of Re(q * conj(k)), plus plain products of the dimensions
 // that do not rotate.
 class RopeAngles {
  public:
-  // From the first two rows of the table: angles grow with the position in proportion.
+  // Reads the first two rows of the table: angles are proportional to the position.
   RopeAngles(kernels::Backend& backend, const kernels::RopeTable& rope);
 
   size_t n_pairs() const { return frequencies_.size(); }
@@ -26,7 +26,7 @@ class RopeAngles {
   size_t real(size_t pair) const { return interleaved_ ? 2 * pair : pair; }
   size_t imaginary(size_t pair) const { return interleaved_ ? 2 * pair + 1 : pair + n_pairs(); }
 
-  // What a position turns a pair by, magnitude included.
+  // The factor that rotates a pair at a position, magnitude included.
   std::complex<double> At(size_t pair, double position) const {
     return std::polar(magnitude_, position * frequencies_[pair]);
   }
@@ -34,7 +34,7 @@ class RopeAngles {
   std::complex<double> Pair(std::span<const Number> vector, size_t pair) const {
     return {static_cast<double>(vector[real(pair)]), static_cast<double>(vector[imaginary(pair)])};
   }
-  // Rotates a vector, or turns one back, in place.
+  // Rotates a vector in place, or back.
   void Rotate(std::span<double> vector, double position) const;
   void Unrotate(std::span<double> vector, double position) const;
 

@@ -7,7 +7,8 @@
 namespace winnow::compression::score {
 namespace {
 
-// Columns. Queries that saw an entry are counted from its birth: a step then writes sums only.
+// Columns. The number of queries that saw an entry follows from its age, so that a step writes only
+// sums.
 constexpr int kSum = 0;
 constexpr int kUnseen = 1;  // queries before the first that saw the entry
 // Layer number.
@@ -62,7 +63,7 @@ class RunningMeanScorer final : public Scorer {
  private:
   using Criterion = RunningMeanConfig::Criterion;
 
-  // Queries of the call that count: the last ones.
+  // How many queries of the call count; they are the last ones.
   int64_t Counted(const LayerCall& call) const {
     if (call.phase == Phase::kDecode || c_.prompt_queries == 0) return call.n_new;
     return std::min<int64_t>(call.taps->n_last_rows,

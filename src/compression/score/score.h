@@ -10,28 +10,28 @@ namespace winnow::compression::score {
 
 using ScorerPtr = std::shared_ptr<const Scorer>;
 
-// Over the query heads of a group (docs/methods/semantics.md#query-groups).
+// The reduction over the query heads of a group (docs/methods/semantics.md#query-groups).
 enum class Reduce { kMean, kMax, kSum };
 
-// Newer is better. Needs no attention.
+// Newer entries score higher. Needs no attention.
 ScorerPtr Age();
 
 // Attention received so far: the running column sum of the KV head [H2O, arXiv:2306.14048].
 // State: one column.
 ScorerPtr Heavy(Reduce reduce = Reduce::kMean);
-// What its Observe does, for one head: all heads may be done at the same time.
+// Heavy's Observe for one head: heads may be observed in parallel.
 void ObserveHeavy(const LayerCall& call, int kv_head);
 
 // Sum over the last `window` queries of the prompt, then smoothed over neighbouring entries
-// [SnapKV, arXiv:2404.14469]. Under a budget that is not larger, the window is shorter
+// [SnapKV, arXiv:2404.14469]. The window is shorter if the budget is not larger than it
 // (WindowUnder).
 enum class Pool { kNone, kAverage, kMax };
-constexpr int kMaxKernel = 1023;  // of smoothing: its cost grows with the width
+constexpr int kMaxKernel = 1023;  // smoothing width: cost grows with it
 struct WindowConfig {
   int window = 32;
   Pool pool = Pool::kMax;
   int kernel = 7;               // odd
-  bool prefix_softmax = false;  // the softmax over what precedes the window (HBW-KV, Eq. 3)
+  bool prefix_softmax = false;  // the softmax is over the entries before the window (HBW-KV, Eq. 3)
   Reduce reduce = Reduce::kMean;
 };
 ScorerPtr Window(const WindowConfig& config);
@@ -49,17 +49,17 @@ void Visit(WindowConfig& c, Visitor& v) {
 Result<void> CheckPoolWidth(std::string_view context, int kernel);
 
 // Attention received since the entry entered the cache [TreeKV, Algorithm 1]. State: two columns,
-// the sum and when it entered; a number per layer.
+// the sum and when the entry entered; one number per layer.
 struct RunningMeanConfig {
-  // kMean: per query that saw the entry. The paper names two others without a formula; ours:
-  // kAccumulated: the sum. kPosition: the mean, each weight times the number of entries its query
-  // saw, so that an equal share counts 1 wherever the query stands. (Of a chunk that is read as
-  // column sums: times the mean of that number over the queries that saw the entry.)
+  // kMean: per query that saw the entry. The paper names two other criteria without a formula; ours
+  // are: kAccumulated: the sum. kPosition: the mean, with each weight multiplied by the number of
+  // entries its query saw, so that an equal share counts 1 for every query. (For a chunk read as
+  // column sums: multiplied by the mean of that number over the queries that saw the entry.)
   enum class Criterion { kMean, kAccumulated, kPosition };
   Criterion criterion = Criterion::kMean;
-  // What a chunk of a prompt adds: its last `prompt_queries` queries (TreeKV's block prefill; fewer
-  // under a budget too small for blocks of so many after `prompt_sinks` tokens: BlockUnder); 0: all
-  // of them.
+  // The queries that a chunk of a prompt adds: its last `prompt_queries` (TreeKV's block prefill;
+  // fewer if the budget is too small for blocks of that size after `prompt_sinks` tokens:
+  // BlockUnder); 0: all.
   int prompt_queries = 0;
   int prompt_sinks = 0;
   Reduce reduce = Reduce::kMean;
@@ -76,11 +76,11 @@ void Visit(RunningMeanConfig& c, Visitor& v) {
   v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
 }
 
-// Small keys stay: minus the norm of the stored key [arXiv:2406.11430]. Needs no attention. State:
-// one column.
+// Entries with small keys stay: minus the norm of the stored key [arXiv:2406.11430]. Needs no
+// attention. State: one column.
 ScorerPtr KeyNorm();
 
-// Keys unlike the others stay: minus the cosine to the mean of all unit keys [KeyDiff,
+// Entries with keys unlike the others stay: minus the cosine to the mean of all unit keys [KeyDiff,
 // arXiv:2504.15364]. Needs no attention; reads every stored key of the head.
 ScorerPtr KeyDifference();
 
@@ -88,7 +88,7 @@ ScorerPtr KeyDifference();
 // prompt: the mean over those that see the entry.
 struct LastRowConfig {
   int queries = 1;
-  bool per_layer = true;  // the mean over all heads of the layer: they keep the same entries
+  bool per_layer = true;  // the mean over all heads of the layer, which then keep the same entries
   Reduce reduce = Reduce::kMean;
 };
 ScorerPtr LastRow(const LastRowConfig& config);
@@ -100,8 +100,8 @@ void Visit(LastRowConfig& c, Visitor& v) {
   v("reduce", c.reduce, "over the query heads of a group", Choices{"mean", "max", "sum"});
 }
 
-// Mean weight of an entry from the last queries of a prompt that see it: `queries` of them, or a
-// share of the sequence's tokens [ReFreeKV, ranking by attention].
+// Mean weight of an entry from the last queries of a prompt that see it. These are `queries`
+// queries, or a share of the sequence's tokens [ReFreeKV, ranking by attention].
 struct LastMeanConfig {
   int queries = 1;
   double queries_share = 0;  // above 0: instead of `queries`
@@ -109,8 +109,9 @@ struct LastMeanConfig {
 };
 ScorerPtr LastMean(const LastMeanConfig& config);
 
-// How rarely an entry got less than an equal share of the attention of the last `window` queries
-// [Scissorhands, arXiv:2305.17118]. State: a bit per entry and query of the window.
+// Minus the number of the last `window` queries that gave the entry less than an equal share of
+// their attention [Scissorhands, arXiv:2305.17118]. State: one bit per entry and query of the
+// window.
 struct HistoryConfig {
   int window = 400;
   Reduce reduce = Reduce::kMean;

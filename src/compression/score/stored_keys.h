@@ -9,7 +9,7 @@
 namespace winnow::compression::score {
 
 // Calls use(rank, row) for the stored rows (keys or values) of the ranks [begin, end) of a KV head,
-// oldest first. Reads them in blocks, so that a long prompt is never held as floats.
+// oldest first. Reads blocks of rows, so that a long prompt is never held as floats.
 template <class Use>
 void ForEachRow(const LayerCall& call, int kv_head, const kernels::HeadRows& stored, int64_t begin,
                 int64_t end, const Use& use) {
@@ -27,7 +27,7 @@ void ForEachRow(const LayerCall& call, int kv_head, const kernels::HeadRows& sto
   }
 }
 
-// The same for the keys.
+// The same for the keys of a head.
 template <class Use>
 void ForEachKey(const LayerCall& call, int kv_head, int64_t begin, int64_t end, const Use& use) {
   ForEachRow(call, kv_head, call.cache.keys(call.layer, kv_head), begin, end, use);

@@ -13,7 +13,7 @@ class WindowScorer final : public Scorer {
 
   std::string_view name() const override { return "window"; }
   Needs needs() const override {
-    // Rows of single query heads, where each is divided by a mass of its own.
+    // The prefix softmax divides each query head by its own mass, so it needs unreduced rows.
     const auto reduce =
         c_.prefix_softmax ? kernels::TapSpec::Reduce::kNone : TapReduceFrom(c_.reduce);
     return {.prefill = {.last_rows = c_.window, .reduce = reduce}, .decode = {}, .state = {}};
@@ -41,8 +41,8 @@ class WindowScorer final : public Scorer {
   }
 
  private:
-  // Adds one row's votes, each query head's softmax taken over what precedes the window, then
-  // reduced over the group.
+  // Adds one row's votes: each query head's softmax is taken over the entries before the window,
+  // then reduced over the group.
   void AddPrefixSums(const LayerCall& call, int kv_head, int row, Region region,
                      std::span<double> out) const {
     const std::span<const Slot> order = call.order(kv_head);

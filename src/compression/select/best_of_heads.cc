@@ -10,7 +10,7 @@ namespace {
 struct Entry {
   double score = 0;
   Position position = 0;
-  uint32_t head = 0;  // of the list
+  uint32_t head = 0;  // index in `heads`
   int32_t rank = 0;
 };
 

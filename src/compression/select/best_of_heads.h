@@ -8,7 +8,7 @@
 
 namespace winnow::compression::select {
 
-// The entries of one KV head that may go, with their scores, oldest first.
+// The entries of one KV head that may be evicted, with their scores, oldest first.
 struct ScoredHead {
   int layer = 0;
   int kv_head = 0;
@@ -16,9 +16,9 @@ struct ScoredHead {
   std::vector<double> scores;  // [region.size()]
 };
 
-// Of all these entries together the best `n_keep` stay, of equal scores the newer in the text, then
-// those of the first of `heads`. Adds a plan for each run of heads of one layer that has something
-// to evict. For heads of one layer, or of all layers (one budget for the model).
+// Keeps the best `n_keep` of all these entries together. Among equal scores the newer in the text
+// stays, then that of the earlier head in `heads`. Adds a plan for each run of heads of one layer
+// that has something to evict. For heads of one layer, or of all layers (one budget for the model).
 void KeepBest(const LayerCall& call, std::span<const ScoredHead> heads, int64_t n_keep,
               PlanList& plans);
 

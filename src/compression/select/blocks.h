@@ -17,7 +17,7 @@ struct Blocks {
   int64_t begin(int64_t block) const { return block * size; }
   int64_t end(int64_t block) const { return std::min(n_entries, (block + 1) * size); }
 
-  // Mean score of every block, over the entries it has.
+  // Mean score of every block, over the entries it has (the last may have fewer than `size`).
   void Means(std::span<const double> scores, std::vector<double>& out) const {
     out.resize(static_cast<size_t>(n()));
     for (int64_t block = 0; block < n(); ++block) {

@@ -11,11 +11,11 @@
 namespace winnow::compression::select {
 namespace {
 
-// Columns: sums over the queries that saw the entry. Those queries are counted from its birth: a
-// step then writes sums only.
+// Columns: sums over the queries that saw the entry. The number of these queries follows from the
+// entry's age, so that a step writes only sums.
 constexpr int kSquares = 0;
 constexpr int kUnseen = 1;  // queries before the first that saw the entry
-constexpr int kSum = 2;     // not where the scores are means
+constexpr int kSum = 2;     // absent if the scores are means
 // Layer number.
 constexpr int kQueries = 0;  // so far
 
@@ -44,7 +44,8 @@ class GateSelector final : public Selector {
         Add(call, head, std::span<const double>(call.taps->column_sums[at]),
             std::span<const double>(call.taps->square_sums[at]), [](double sum) { return sum; });
       }
-      // An entry of the call is seen by its own query and those after it.
+      // An entry of the call is seen by its own query and those after it: `i` queries of the call
+      // precede them.
       const std::span<double> unseen = call.column(head, kUnseen);
       const std::span<const Slot> own = call.order(head).last(static_cast<size_t>(call.n_new));
       for (size_t i = 0; i < own.size(); ++i) {
@@ -81,10 +82,11 @@ class GateSelector final : public Selector {
       std::nth_element(steadiest.begin(), candidates_end - 1, steadiest.end(), steadier);
       evicted.push_back(*std::min_element(steadiest.begin(), candidates_end, worse));
     } else {
-      // One after another: whoever goes makes room for the next steadiest among the candidates.
+      // One after another: each eviction makes room for the next steadiest entry among the
+      // candidates.
       std::sort(steadiest.begin(), steadiest.end(), steadier);
       const BestFirst better = {in.scores};
-      auto end = candidates_end;  // of a heap, the worst candidate first
+      auto end = candidates_end;  // end of a heap with the worst candidate at the front
       auto next = candidates_end;
       std::make_heap(steadiest.begin(), end, better);
       for (int64_t i = 0; i < n_evict; ++i) {
@@ -103,15 +105,15 @@ class GateSelector final : public Selector {
   }
 
  private:
-  // Entries that may go: those with the smallest variance, so many. A variance that is NaN is the
-  // smallest of all.
+  // How many entries, those with the smallest variance, are candidates for eviction. A NaN variance
+  // is the smallest of all.
   int64_t Candidates(const LayerCall& call, Region region) const {
     const double ratio = call.phase == Phase::kPrefill ? c_.prefill_ratio : c_.ratio;
     const int64_t exempt = CountFrom(ratio * static_cast<double>(call.budget), call.budget);
     return std::max<int64_t>(1, call.budget - exempt - region.begin);
   }
 
-  // Weights of the call's queries to the sums over all queries.
+  // Adds the weights of the call's queries to the sums over all queries.
   template <class Number, class Square>
   void Add(const LayerCall& call, int head, std::span<const Number> weights,
            std::span<const Number> squares, const Square& square) const {
@@ -124,8 +126,8 @@ class GateSelector final : public Selector {
     for (size_t slot = 0; slot < sum.size(); ++slot) sum[slot] += weights[slot];
   }
 
-  // Of the entries of a region, counted from its first. In the order of the deviations of which the
-  // paper speaks, without their square roots.
+  // Variances of the entries of a region, counted from its first. They order entries as the paper's
+  // standard deviations do, without the square roots.
   class Variances {
    public:
     Variances(const SelectInput& in, bool scores_are_means)
@@ -151,25 +153,26 @@ class GateSelector final : public Selector {
 
    private:
     std::span<const double> sum_, squares_, unseen_;
-    std::span<const double> means_;  // empty: sum_ tells them
+    std::span<const double> means_;  // empty: means follow from sum_
     double n_queries_;
     std::span<const Slot> order_;
   };
 
-  // The worst of the candidates, counted from the region's first entry: nearly always one of the
-  // few worst of all, whose place among the steadiest is found without sorting, and mostly without
-  // reading all variances. -1: none of the few is a candidate.
+  // The worst candidate, counted from the region's first entry. It is nearly always one of the few
+  // worst entries, whose rank by variance is found without sorting, and mostly without reading all
+  // variances. -1: none of these few is a candidate.
   int32_t WorstCandidate(const SelectInput& in, int64_t n_candidates,
                          const WorstFirst& worse) const {
     constexpr int kTries = 4;
-    constexpr int32_t kBlock = 32;  // without a jump that the processor would have to guess
+    constexpr int32_t kBlock = 32;  // entries counted without a branch
     const auto n = static_cast<int32_t>(in.scores.size());
     const Variances variance_of(in, c_.scores_are_means);
     auto worst = static_cast<int32_t>(OldestWorst(in.scores));
     for (int tried = 0; tried < kTries; ++tried) {
       const double own = variance_of(static_cast<size_t>(worst));
       if (std::isnan(own)) return -1;
-      // A candidate: fewer than n_candidates are steadier, smaller ones and equal ones before it.
+      // A candidate has fewer than n_candidates steadier entries: smaller variances, or equal ones
+      // that are older.
       int64_t n_steadier = 0;
       for (int32_t first = 0; first < n; first += kBlock) {
         if (n_steadier >= n_candidates || n_steadier + n - first < n_candidates) break;

@@ -15,7 +15,7 @@ class PairSelector final : public Selector {
 
   std::string_view name() const override { return "pair"; }
   cache::StateShape state() const override { return {.n_head_numbers = 1}; }
-  // One that goes is one of the two at the pointer.
+  // A single eviction takes one of the two entries at the pointer.
   Region Reads(const SelectInput& in) const override {
     if (in.n_keep == 0 || in.region.size() != in.n_keep + 1) return in.region;
     const int64_t left = in.region.begin + Pointer(in) % in.n_keep;

@@ -22,7 +22,7 @@ class RepresentativesSelector final : public Selector {
   }
 
  private:
-  // Of the entries [begin, end) of the region.
+  // The entry that stays of the region's entries [begin, end).
   int64_t Representative(const SelectInput& in, int64_t begin, int64_t end) const {
     switch (c_.which) {
       case RepresentativesConfig::Which::kFirst:

@@ -9,7 +9,7 @@
 namespace winnow::compression::select {
 namespace {
 
-// Blocks chosen so far, out of all. `memory` is working memory.
+// The blocks chosen so far. `memory` holds its buffers.
 class Choice {
  public:
   Choice(std::span<const double> scores, std::vector<int32_t>& memory) : scores_(scores) {
@@ -21,8 +21,8 @@ class Choice {
   }
 
   bool chosen(int64_t block) const { return chosen_[static_cast<size_t>(block)] != 0; }
-  // The free blocks of [begin, end), best first; of equal ones the newer. Valid until the next
-  // call.
+  // The blocks of [begin, end) that are not chosen, best first; among equal scores the newer. Valid
+  // until the next call.
   std::span<const int32_t> Free(int64_t begin, int64_t end) {
     size_t n = 0;
     for (int64_t block = begin; block < end; ++block) {
@@ -30,7 +30,7 @@ class Choice {
     }
     return Sorted(free_.first(n));
   }
-  // Takes the first `n` of `blocks` that there are; says how many.
+  // Chooses the first n blocks, or all if there are fewer. Returns how many.
   int64_t Take(std::span<const int32_t> blocks, int64_t n) {
     n = std::min(n, static_cast<int64_t>(blocks.size()));
     for (const int32_t block : blocks.first(static_cast<size_t>(n))) {
@@ -40,7 +40,7 @@ class Choice {
   }
 
   void Nominate(int32_t block) { nominees_[n_nominees_++] = block; }
-  // Best first; there are none afterwards.
+  // Returns the nominees, best first, and clears them.
   std::span<const int32_t> TakeNominees() {
     return Sorted(nominees_.first(std::exchange(n_nominees_, 0)));
   }
@@ -75,7 +75,7 @@ class RoundsSelector final : public Selector {
     for (size_t round = 0; round < c_.rounds.size(); ++round) {
       const auto n_rounds_left = static_cast<int64_t>(c_.rounds.size() - round);
       const int64_t share = (left + n_rounds_left - 1) / n_rounds_left;
-      // More groups than blocks choose as one group for every block does.
+      // More groups than blocks choose as one group per block does.
       const int64_t n_groups = std::min<int64_t>(c_.rounds[round], blocks.n());
       TakeFromGroups(blocks.n(), n_groups, share, choice);
       left -= share;
@@ -89,8 +89,8 @@ class RoundsSelector final : public Selector {
   }
 
  private:
-  // Takes `share` blocks: as many from every group, then the best of what the groups nominate, then
-  // (groups may run out) the best of all.
+  // Chooses `share` blocks: the same number from every group, then the best of the groups'
+  // nominees, then (if groups ran out of blocks) the best of all.
   static void TakeFromGroups(int64_t n_blocks, int64_t n_groups, int64_t share, Choice& choice) {
     int64_t missing = share;
     for (int64_t group = 0; group < n_groups; ++group) {

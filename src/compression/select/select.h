@@ -11,45 +11,46 @@ namespace winnow::compression::select {
 
 using SelectorPtr = std::shared_ptr<const Selector>;
 
-// The best scores stay; of equal ones the newer (docs/methods/semantics.md#ties).
+// Keeps the best scores; among equal scores the newer (docs/methods/semantics.md#ties).
 SelectorPtr TopK();
 
-// How TreeKV's pointer moves on: by one, or by two as line 16 of the paper's Algorithm 1 prints
-// (which leaves out every other pair of an even number).
+// How far TreeKV's pointer moves: by one, or by two as line 16 of the paper's Algorithm 1 prints
+// (which skips every other pair if their number is even).
 enum class Cycle { kUnit, kLiteral };
 
-// One of two neighbours goes, the pair moving from the oldest to the newest and around [TreeKV,
-// Algorithm 1]. State: a head number, where the pair stands.
+// Evicts one of two neighbours; the pair moves from the oldest entries to the newest and wraps
+// around [TreeKV, Algorithm 1]. State: one head number, the position of the pair.
 struct PairConfig {
   Cycle cycle = Cycle::kUnit;
   bool select_left = false;  // always keep the older of the two, whatever the scores (ablation)
 };
 SelectorPtr Pair(const PairConfig& config);
 
-// The same over blocks of tokens that arrive one after another, by the mean score of the entries a
-// block has [TreeKV, prefill; docs/methods/semantics.md#chunks]. A block is `block` tokens of the
-// text; it arrives with the first of them that is no longer protected, and the others join it, or
-// go if it went. What arrives while there are n_keep / block blocks makes one go; after a stretch
-// of decoding, which thins blocks, as many as it takes. State: three head numbers, so that the tree
-// goes on over the chunks of a prompt and the turns of a chat.
+// The same over blocks of tokens that arrive in order, by the mean score of the entries a block
+// still has [TreeKV, prefill; docs/methods/semantics.md#chunks]. A block is `block` tokens of the
+// text. It arrives when its first token is no longer protected; its later tokens join it, or are
+// evicted if it was evicted. A block that arrives when there are n_keep / block blocks evicts one;
+// after a stretch of decoding, which thins blocks, as many as needed. State: three head numbers, so
+// that the tree continues over the chunks of a prompt and the turns of a chat.
 struct TreeBlocksConfig {
-  int block = 32;  // BlockUnder a small budget
+  int block = 32;  // smaller under a small budget (BlockUnder)
   Cycle cycle = Cycle::kUnit;
   bool select_left = false;
 };
 SelectorPtr TreeBlocks(const TreeBlocksConfig& config);
 
-// Whole blocks by their mean score, in rounds: in each the prefix is cut into as many groups as the
-// round says, and every group gives its best blocks [HBW-KV].
+// Keeps whole blocks by their mean score, in rounds. Each round cuts the prefix into its number of
+// groups, and every group contributes its best blocks [HBW-KV].
 struct RoundsConfig {
-  int block = 0;  // entries; 0: 1/32 of what the head keeps in all
+  int block = 0;  // entries; 0: 1/32 of all that the head keeps
   std::vector<int> rounds = {1, 8};
 };
 SelectorPtr Rounds(const RoundsConfig& config);
 
-// One of each of n_keep blocks of equal length (to one entry) stays [HBW-KV, Table 2].
+// Cuts the region into n_keep blocks of equal length (to one entry) and keeps one entry of each
+// [HBW-KV, Table 2].
 struct RepresentativesConfig {
-  enum class Which { kFirst, kLast, kBest };  // kBest: of equal scores the newer
+  enum class Which { kFirst, kLast, kBest };  // kBest: among equal scores the newer
   Which which = Which::kBest;
 };
 SelectorPtr Representatives(const RepresentativesConfig& config);
@@ -78,14 +79,14 @@ void Visit(RepresentativesConfig& c, Visitor& v) {
   v("which", c.which, "entry of each block that stays", Choices{"first", "last", "best"});
 }
 
-// The worst score goes, but only entries whose attention varies little over the queries may go: the
-// budget - floor(ratio * budget) - sinks with the smallest standard deviation [RoCo,
-// arXiv:2402.06262]. State: three columns, two where the scores are means of the same attention.
+// Evicts the worst score, but only among the entries whose attention varies least over the queries:
+// the budget - floor(ratio * budget) - sinks with the smallest standard deviation [RoCo,
+// arXiv:2402.06262]. State: three columns; two if the scores are means of the same attention.
 struct GateConfig {
   double ratio = 0.3;
   double prefill_ratio = 0.1;  // in prefill calls
   score::Reduce reduce = score::Reduce::kMean;
-  bool scores_are_means = false;  // the method's scores are score::RunningMean's, reduced alike
+  bool scores_are_means = false;  // the scores are score::RunningMean's, with the same reduction
 };
 SelectorPtr Gate(const GateConfig& config);
 

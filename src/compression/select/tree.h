@@ -9,16 +9,16 @@
 
 namespace winnow::compression::select {
 
-// TreeKV's rule on a list of things from the oldest to the newest: one of the two neighbours at the
-// pointer goes, and the pointer moves on.
+// TreeKV's rule on a list of items from the oldest to the newest: one of the two neighbours at the
+// pointer is evicted, and the pointer moves on.
 class Tree {
  public:
   struct Config {
-    int64_t pointer = 0;  // where the last one stopped
+    int64_t pointer = 0;  // where the last tree stopped
     Cycle cycle = Cycle::kUnit;
     bool select_left = false;
   };
-  // `list` is working memory.
+  // `list` is a buffer.
   Tree(const Config& config, std::vector<int32_t>& list)
       : c_(config), pointer_(config.pointer), list_(list) {
     list_.clear();
@@ -26,7 +26,7 @@ class Tree {
 
   void Append(int32_t thing) { list_.push_back(thing); }
 
-  // The thing that goes; on a tie the older. scores: [thing]. Requires: size() > 0.
+  // Removes an item and returns it; on a tie the older. scores: [item]. Requires: size() > 0.
   int32_t Evict(std::span<const double> scores) {
     const int64_t n_pairs = size() - 1;
     auto victim = list_.begin();

@@ -9,10 +9,10 @@
 namespace winnow::compression::select {
 namespace {
 
-// Head numbers.
-constexpr int kPointer = 0;   // the pair of blocks at which the next one goes
-constexpr int kAppended = 1;  // tokens before this position are in the list of blocks, or gone
-constexpr int kGone = 2;      // where the newest block ended in the text if it went; 0: it is there
+// Head numbers
+constexpr int kPointer = 0;   // the pair of blocks for the next eviction
+constexpr int kAppended = 1;  // tokens before this position are in the list of blocks, or evicted
+constexpr int kGone = 2;      // if the newest block was evicted: its end in the text; otherwise 0
 
 class TreeBlocksSelector final : public Selector {
  public:
@@ -53,8 +53,8 @@ class TreeBlocksSelector final : public Selector {
       const int64_t first = starts[static_cast<size_t>(block)];
       const int64_t last = starts[static_cast<size_t>(block) + 1] - 1;
       const bool arrives = static_cast<double>(text.position(first)) >= appended;
-      // Tokens that left the window after their block went. Under another budget blocks have other
-      // borders: one that reaches beyond takes part as a whole.
+      // Tokens that left the window after their block was evicted. Under another budget blocks have
+      // other borders: a block that extends beyond the evicted one stays in the list.
       if (arrives && static_cast<double>(text.position(last)) < gone) {
         evict(block);
         continue;
@@ -62,7 +62,7 @@ class TreeBlocksSelector final : public Selector {
       tree.Append(block);
       if (arrives && tree.size() > n_blocks_kept) evict(tree.Evict(means));
     }
-    // After a stretch of decoding blocks are thin, and there are more of them.
+    // After a stretch of decoding blocks have fewer entries, and there are more blocks.
     while (in.region.size() - std::ssize(evicted) > in.n_keep) evict(tree.Evict(means));
     std::sort(evicted.begin(), evicted.end());
 
@@ -73,7 +73,7 @@ class TreeBlocksSelector final : public Selector {
   }
 
  private:
-  // Where the entries of the region stood in the text, counted from its first.
+  // The positions of the region's entries in the text, counted from its first.
   class Text {
    public:
     Text(const SelectInput& in, int64_t block_size)
@@ -88,11 +88,11 @@ class TreeBlocksSelector final : public Selector {
     int64_t position(int64_t i) const {
       return positions_[static_cast<size_t>(order_[static_cast<size_t>(i)])];
     }
-    // By the place in the text, so that borders never move.
+    // By position in the text, so that block borders never move.
     int64_t block(int64_t i) const { return (position(i) - n_sinks_) / block_size_; }
-    // The place in the text behind its block.
+    // The position after the end of the entry's block.
     int64_t block_end(int64_t i) const { return n_sinks_ + (block(i) + 1) * block_size_; }
-    // The first entry of every block that has any, and the number of entries.
+    // The first entry of every block that has entries, then the number of entries.
     void Cut(std::vector<int32_t>& starts) const {
       starts.clear();
       for (int64_t i = 0; i < std::ssize(order_); ++i) {

@@ -8,10 +8,10 @@
 
 namespace winnow::compression::select {
 
-// The index of the lowest score, of equal ones the first, which is the oldest entry: what
-// std::min_element finds with ScoreLess. A decode step asks it of every KV head: four lowest are
-// sought side by side, as one would wait for itself at every score, and the score itself only in
-// the block where the lowest was found.
+// The index of the lowest score; among equal ones the first, which is the oldest entry
+// (std::min_element with ScoreLess). Runs for every KV head in a decode step, so it is written for
+// speed: four independent minima avoid one dependency chain, and the index is searched only in the
+// block that holds the minimum.
 inline size_t OldestWorst(std::span<const double> scores) {
   constexpr size_t kBlock = 64;
   double worst = scores.front();

@@ -7,11 +7,11 @@
 
 #include "compression/registry.h"
 
-// What tests of a property of all methods run.
+// The specs that tests of all methods run.
 namespace winnow::compression::testing {
 
-// Every registered method as it is listed; one that is put together by its parameters in its first
-// variant.
+// Every registered method with its defaults; `custom`, which is composed by its parameters, in its
+// first variant.
 inline std::vector<std::string> MethodNames() {
   std::vector<std::string> specs;
   for (const MethodEntry& entry : Methods()) {
@@ -21,7 +21,7 @@ inline std::vector<std::string> MethodNames() {
   return specs;
 }
 
-// The same, and the variants that the entries name.
+// The same, and the variants that the entries list.
 inline std::vector<std::string> MethodsAndVariants() {
   std::vector<std::string> specs = MethodNames();
   for (const MethodEntry& entry : Methods()) {

@@ -101,7 +101,7 @@ kernels::Matrix Harness::Write(const Vectors& vectors, int n_heads, int layer,
 
 void Harness::Decode(std::vector<double> row) { Decode(LastQuery(std::move(row), 1)); }
 
-// Of the queries [first, first + n) of the call, whose entries are the newest.
+// The taps of the queries [first, first + n) of the call, whose entries are the newest.
 kernels::Taps Harness::ComputeTaps(const kernels::TapSpec& spec, int layer, int64_t first,
                                    int64_t n) const {
   using Reduce = kernels::TapSpec::Reduce;
@@ -166,7 +166,7 @@ kernels::Taps Harness::ComputeTaps(const kernels::TapSpec& spec, int layer, int6
 
 void Harness::RunLayer(Phase phase, int layer) {
   const auto n = static_cast<int64_t>(tokens_.size());
-  // Nothing to append or attend: the method decides about what is there.
+  // No rows reach this layer: the method decides about the entries that are there.
   if (n == 0) return Decide(phase, {.layer = layer, .taps = {}, .rope = angles_});
   std::unique_ptr<kernels::Storage> k, v, q;
   const kernels::Matrix keys = Write(keys_, config_.n_kv_heads, layer, k);
@@ -183,7 +183,7 @@ void Harness::RunLayer(Phase phase, int layer) {
                             [&](std::span<const kernels::Attention> all) {
                               for (const kernels::Attention& one : all) Attend(layer, one);
                             });
-  // Nothing is computed with queries, and nobody reads the outputs.
+  // Attend needs no queries, and nothing reads the output.
   const kernels::Matrix nothing = {.rows = n};
   const kernels::Matrix queries =
       sequence_.rows.any() ? Write(queries_, config_.n_q_heads, layer, q) : nothing;
@@ -280,7 +280,7 @@ std::vector<Position> Harness::Kept(int layer, int kv_head) const {
   for (const Slot slot : cache_->order(layer, kv_head)) {
     kept.push_back(cache_->positions(layer, kv_head)[static_cast<size_t>(slot)]);
   }
-  // The order of the cache is the order of the text, whatever the slots.
+  // The cache's order is the order of the text, independent of slots.
   WINNOW_CHECK(std::is_sorted(kept.begin(), kept.end(), std::less_equal<>()));
   return kept;
 }

@@ -11,21 +11,22 @@
 #include "compression/method.h"
 #include "compression/registry.h"
 
-// A sequence without a model: runs a method over a small cache on attention weights made by hand.
-// Stands where runtime stands, but makes the taps the method asks for out of the weights.
+// A sequence without a model: runs a method over a small cache with given attention weights. Takes
+// the place of runtime, and computes the taps that the method asks for from the weights.
 namespace winnow::compression::testing {
 
 struct HarnessConfig {
   int n_layers = 1;
   int n_q_heads = 1;
-  int n_kv_heads = 1;  // of the model; the cache has n_q_heads where every query head keeps its own
+  int n_kv_heads = 1;  // of the model; the cache has n_q_heads if every query head keeps its own
+                       // entries
   int dim = 2;         // of keys and values
   int64_t budget = 0;
   int64_t capacity = 4096;
 };
 
-// One attention weight: of query `query` of the call (0 is the oldest) for the entry at `rank`
-// among those of the query head's KV head.
+// One attention weight: of query `query` of the call (0 is the oldest) for the entry at `rank` of
+// the query head's KV head.
 struct Cell {
   int layer = 0;
   int q_head = 0;
@@ -33,21 +34,22 @@ struct Cell {
   int64_t rank = 0;
   Position position = 0;  // of the entry, in the text
 };
-// Asked for visible entries only; what a query cannot see has no weight. Need not sum to one.
+// Called for visible entries only. The weights need not sum to one.
 using Weights = std::function<double(const Cell&)>;
 // A key or value: [dim].
 using Vectors = std::function<std::vector<float>(int layer, int kv_head, Position position)>;
 
 // Every query gives token t the weight by_position[t].
 Weights ByPosition(std::vector<double> by_position);
-// The same for the same seed, layer, head, query and position: multiples of 1/256 below 1, so that
-// sums of them are exact and equal ones are common.
+// Equal for equal seed, layer, head, query and position: multiples of 1/256 below 1, so that sums
+// are exact and ties are common.
 Weights RandomWeights(uint64_t seed);
-// by_rank[rank] from the newest query of the call, nothing from the others: also the column sums
-// and the window sums of the call.
+// The newest query of the call gives the entry at `rank` the weight by_rank[rank]; the other
+// queries give none. So by_rank is also the call's column sums and window sums.
 Weights LastQuery(std::vector<double> by_rank, int64_t n_new);
 
-// A method of the list with parameters as on the command line, "window=4,kernel=3". Bad ones abort.
+// The method of an entry with parameters as on the command line, "window=4,kernel=3". Aborts on bad
+// parameters.
 MethodPtr Make(const MethodEntry& entry, std::string_view parameters = "");
 
 class Harness {
@@ -56,25 +58,24 @@ class Harness {
   Harness(const Harness&) = delete;
   Harness& operator=(const Harness&) = delete;
 
-  // What the entries appended from now on hold; zeros at first.
+  // The keys and values of entries appended from now on; initially zeros.
   void SetKeys(Vectors keys) { keys_ = std::move(keys); }
   void SetValues(Vectors values) { values_ = std::move(values); }
-  // What the queries of tokens are, before RoPE and, for a replay, as they meet the keys; zeros at
-  // first. Asked for query heads.
+  // Queries, by query head: before RoPE for prompt rows, after RoPE for a replay; initially zeros.
   void SetQueries(Vectors queries) { queries_ = std::move(queries); }
-  // How fast the pairs (i, i + n) of the dimensions rotate; at first none does. Keys made by hand
-  // are those after RoPE.
+  // Frequencies of RoPE for the pairs (i, i + n) of dimensions; initially no pair rotates. Keys
+  // from SetKeys are taken as keys after RoPE.
   void SetAngles(const std::vector<double>& frequencies);
-  // The output projection, [model_dim, dim] of a query head; none at first.
+  // The output projection of a query head, [model_dim, dim]; initially none.
   using Projection = std::function<std::vector<float>(int layer, int q_head)>;
   void SetProjection(int model_dim, Projection projection);
-  // Prompts that exceed the budget are replayed, if the method asks for it: n rows with these
-  // weights, in equal passes one after another. Norms of the residual stream are asked for its
-  // rows.
+  // If the method asks for a replay, prompts that exceed the budget are replayed: n_rows rows with
+  // these weights, in equal passes one after another. `norms` gives the norm of the residual stream
+  // at a replayed row.
   using Norms = std::function<double(int layer, int64_t row)>;
   struct Passes {
     int64_t n = 1;
-    int64_t first = 0;  // token of a call that the first pass repeats first
+    int64_t first = 0;  // token of the call that the first pass repeats first
   };
   void SetReplay(int64_t n_rows, Weights weights, Norms norms = {}, Passes passes = {1, 0});
   // Error curves of the model, for methods that need them. Must outlive the harness.
@@ -84,12 +85,12 @@ class Harness {
   void Prefill(int64_t n, const Weights& weights) { Call(Phase::kPrefill, n, weights); }
   // One generated token.
   void Decode(const Weights& weights) { Call(Phase::kDecode, 1, weights); }
-  // The same, one weight per rank, the new entry's last, for all layers and heads.
+  // The same with one weight per rank, the new entry last, equal for all layers and heads.
   void Decode(std::vector<double> row);
 
-  // Text positions of the entries, oldest first.
+  // Text positions of the kept entries, oldest first.
   std::vector<Position> Kept(int layer = 0, int kv_head = 0) const;
-  // Of the last call, over all its plans, in the order they were made.
+  // Text positions evicted in the last call, over all its plans, in the order of eviction.
   std::vector<Position> Evicted(int layer = 0, int kv_head = 0) const;
   // A column of the method's state, oldest entry first.
   std::vector<double> Column(int column, int layer = 0, int kv_head = 0) const;
@@ -105,8 +106,7 @@ class Harness {
 
  private:
   void Call(Phase phase, int64_t n, const Weights& weights);
-  // One layer of a call through attention/layer_pass, with weights made by hand in attention's
-  // place.
+  // One layer of a call through attention/layer_pass, with the given weights in place of attention.
   void RunLayer(Phase phase, int layer);
   void Attend(int layer, const kernels::Attention& attention) const;
   kernels::Taps ComputeTaps(const kernels::TapSpec& spec, int layer, int64_t first,
@@ -114,12 +114,12 @@ class Harness {
   void Decide(Phase phase, const attention::LayerDone& done);
   void Replay();
   void DecideAll();
-  // Those of a pass, whose rows are [first, first + n) of the replay.
+  // The rows of one pass, which are rows [first, first + n) of the replay.
   attention::Rows ReplayRows(int layer, int64_t first, int64_t n) const;
-  // What a method is told of a layer in any case.
+  // The fields of LayerCall that every decision has.
   LayerCall MakeCall(Phase phase, int layer, const kernels::Taps& taps);
   void MakeAngles(const std::vector<double>& frequencies);
-  // Rows side by side of all heads of the current tokens, in `storage`.
+  // The vectors of all heads for the current tokens, [token, n_heads * dim], in `storage`.
   kernels::Matrix Write(const Vectors& vectors, int n_heads, int layer,
                         std::unique_ptr<kernels::Storage>& storage) const;
   void RecordPlan(const Plan& plan);
@@ -131,7 +131,7 @@ class Harness {
   std::unique_ptr<cache::Cache> cache_;
   attention::Sequence sequence_;
   std::unique_ptr<kernels::Storage> angles_storage_;
-  kernels::RopeTable angles_;  // all zero: keys made by hand are the same before and after RoPE
+  kernels::RopeTable angles_;  // initially zero: keys are the same before and after RoPE
   Scratch scratch_;
   PlanList plan_list_;
   std::unique_ptr<Memory> memory_;  // of the current prefill call
@@ -144,8 +144,8 @@ class Harness {
   const ErrorProfiles* profiles_ = nullptr;
   bool replayed_ = false;
   int64_t n_seen_ = 0;
-  // Of the call.
-  int64_t n_call_ = 0;            // its tokens, which n_seen_ does not count yet
+  // State of the current call.
+  int64_t n_call_ = 0;            // its tokens, which n_seen_ does not include yet
   std::vector<Position> tokens_;  // those the current layer computes
   const Weights* weights_ = nullptr;
   std::vector<Plan> plans_;

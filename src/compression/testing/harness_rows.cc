@@ -1,4 +1,5 @@
-// What waiting methods are shown: rotations, projections, a replay.
+// The parts of the harness for methods that read more than attention: rotations, projections, a
+// replay.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

@@ -8,8 +8,8 @@
 
 namespace winnow::compression::testing {
 
-// Uniform in [0, 1), the same for the same arguments: two implementations can ask for the same
-// numbers without sharing anything.
+// Uniform in [0, 1), a function of the arguments only: two implementations can ask for the same
+// numbers without sharing a generator.
 inline double Random(std::initializer_list<int64_t> of) {
   uint64_t seed = 1;
   for (const int64_t part : of) seed = Rng(seed ^ static_cast<uint64_t>(part)).Next();

@@ -7,9 +7,8 @@
 
 namespace winnow::compression::testing {
 
-// A method under a budget that changes, as that of a conversation under a memory limit does, or
-// that of
-// --kv-ratio from turn to turn.
+// A method whose budget changes, as in a conversation under a memory limit, or with --kv-ratio from
+// turn to turn.
 class UnderBudget final : public Method {
  public:
   UnderBudget(MethodPtr method, int64_t first) : budget(first), method_(std::move(method)) {}

@@ -9,12 +9,13 @@
 
 namespace winnow::compression::testing {
 
-// Of methods that read no attention.
+// For methods that read no attention.
 inline Weights NoWeights() {
   return [](const Cell&) { return 0.0; };
 }
 
-// RoPE at a position: pairs (i, i + n) with n frequencies; what is left does not rotate.
+// RoPE at a position: rotates the pairs (i, i + n) with n frequencies; the remaining dimensions
+// stay.
 inline std::vector<float> Rotated(std::vector<float> vector, std::span<const double> frequencies,
                                   double position) {
   const size_t n = frequencies.size();
