@@ -7,17 +7,17 @@
 
 namespace winnow::attention {
 
-// The queries of one row block, whose own entries were the last to be appended to the layer.
+// The queries of one row block, whose entries were appended to the layer last.
 struct Queries {
   kernels::Matrix
-      q;  // [n_queries, n_heads * key_dim], rotated, and transformed, as the layer's keys
+      q;  // [n_queries, n_heads * key_dim], rotated and transformed like the layer's keys
   kernels::Matrix out;                       // [n_queries, n_heads * value_dim]
   int n_heads = 0;                           // query heads
   float scale = 0;                           // of q·k before the softmax
-  const kernels::RopeTable* rope = nullptr;  // used where keys are stored before RoPE
+  const kernels::RopeTable* rope = nullptr;  // used if keys are stored before RoPE
 };
 
-// What a layer's attention over the cache is, as the kernels want it. `found` is filled if `taps`
+// A layer's attention over the cache, in the form the kernels take. `found` is filled if `taps`
 // asks for anything.
 inline kernels::Attention MakeAttention(const cache::Cache& cache, int layer,
                                         const Queries& queries, const kernels::TapSpec& taps = {},

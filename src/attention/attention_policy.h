@@ -2,11 +2,11 @@
 
 namespace winnow::attention {
 
-// Which of the stored entries a row that is alone in its step attends to. No effect in layers with
-// taps.
+// Which stored entries a row attends to if it is the only one of its sequence in the step. No
+// effect in layers with taps.
 struct AttentionPolicy {
   float top_p = 1;       // below 1: the smallest set whose weights reach this sum
-  int dense_layers = 0;  // first layers, attended in full
+  int dense_layers = 0;  // the first layers, which are attended in full
 
   bool Selects() const { return top_p < 1; }
   bool operator==(const AttentionPolicy&) const = default;

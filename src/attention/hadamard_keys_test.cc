@@ -10,7 +10,7 @@
 #include "base/thread_pool.h"
 #include "kernels/backends.h"
 
-// Attention over keys that are stored after a Hadamard transform is attention.
+// Attention over keys stored after a Hadamard transform equals attention over the keys themselves.
 namespace winnow::attention {
 namespace {
 
@@ -43,7 +43,7 @@ class Layer {
     k_ = random(kRows * kKvHeads * dim);
     v_ = random(kRows * kKvHeads * dim);
     if (!outliers) return;
-    // A channel in 16 is thirty times as large in keys, and as much smaller in queries.
+    // One channel in 16 is thirty times larger in keys, and thirty times smaller in queries.
     for (size_t i = 5; i < k_.size(); i += 16) k_[i] *= 30;
     for (size_t i = 5; i < q_.size(); i += 16) q_[i] /= 30;
   }
@@ -62,7 +62,7 @@ class Layer {
         .value();
   }
 
-  // Attention's outputs of all rows, [kRows, kQueryHeads * dim].
+  // The outputs of attention for all rows, [kRows, kQueryHeads * dim].
   Floats Outputs(Cache& cache) {
     const Buffer q = Make(q_, kQueryHeads), k = Make(k_, kKvHeads), v = Make(v_, kKvHeads);
     const Buffer out = Make(Floats(q_.size()), kQueryHeads);
@@ -89,7 +89,7 @@ class Layer {
     return values;
   }
 
-  // What a cache gives back of its keys, beside what was put in: the largest difference.
+  // The largest difference between the keys written to a cache and those read back.
   double KeyError(const Cache& cache) {
     double largest = 0;
     for (int head = 0; head < kKvHeads; ++head) {
@@ -121,7 +121,7 @@ class Layer {
   kernels::Backend& backend_;
   int dim_;
   Floats q_, k_, v_;
-  kernels::RopeTable angles_;  // keys are given as they are stored
+  kernels::RopeTable angles_;  // empty: keys are given as they are stored
 };
 
 double Distance(const Floats& a, const Floats& b) {
@@ -167,8 +167,8 @@ TEST_P(HadamardKeys, LoseLessToFourBitsWhereChannelsAreLarge) {
   }
 }
 
-// Keys before RoPE are stored as they are: what was transformed is turned back, and what comes
-// later is not transformed.
+// Keys before RoPE are stored untransformed: Unrotate inverts the transform, and later keys are not
+// transformed.
 TEST_P(HadamardKeys, EndWhereKeysAreStoredBeforeRope) {
   constexpr int kDim = 32;
   Layer layer(*backend_, kDim, /*outliers=*/false);

@@ -26,7 +26,7 @@ LayerPass::LayerPass(kernels::Backend& backend, std::vector<Shape> shapes, Atten
 }
 
 void LayerPass::Start(int layer, const kernels::RopeTable& rope, std::span<const Span> spans) {
-  undecided_.clear();  // of a step that was abandoned
+  undecided_.clear();  // left by a step that was abandoned
   layer_ = layer;
   shape_ = shapes_.size() == 1 ? shapes_.front() : shapes_.at(static_cast<size_t>(layer));
   rope_ = &rope;
@@ -97,7 +97,7 @@ Result<void> LayerPass::IsolateFailure(const Piece& piece, const Result<void>& o
   return {};
 }
 
-// The next n rows by sequence.
+// Divides the next n rows into pieces by sequence.
 void LayerPass::Cut(int64_t n_rows) {
   pieces_.clear();
   for (int64_t row = 0; row < n_rows;) {
@@ -134,8 +134,8 @@ void LayerPass::CollectQueries(const Rows& rows, const Piece& piece) {
   state.row_collector.AddQueries(backend_, state.n_done, rows.q.Rows(piece.first, piece.n));
 }
 
-// Neighbours whose keys are stored after RoPE are rotated together, queries and keys in one call:
-// they lie side by side and have heads of the same size. Where keys are stored before RoPE,
+// Rotates neighbouring pieces whose keys are stored after RoPE in one call, queries and keys
+// together: they lie side by side and have heads of the same size. If keys are stored before RoPE,
 // attention rotates them.
 void LayerPass::Rotate(const Rows& rows) {
   const size_t n = pieces_.size();
@@ -150,7 +150,7 @@ void LayerPass::Rotate(const Rows& rows) {
   }
 }
 
-// Queries, as Append transforms the keys they meet.
+// Transforms queries as Append transforms keys.
 void LayerPass::Transform(const Rows& rows) {
   for (const Piece& piece : pieces_) {
     if (skipped(piece)) continue;
@@ -180,7 +180,7 @@ Result<void> LayerPass::AttendPiece(const Rows& rows, const Piece& piece) {
 void LayerPass::AttendRows(const Rows& rows, const Piece& piece, int64_t first, int64_t n) {
   State& state = states_[piece.span];
   const int64_t end = first + n;
-  // From rows of the sequence to rows of the block.
+  // Converts row numbers of the sequence to those of the block.
   const int64_t offset = piece.first - state.n_done;
   const int64_t first_query = std::max(first, state.first_query + offset);
   const int64_t first_output = std::max(first, state.span.first_output + offset);
@@ -195,8 +195,8 @@ void LayerPass::AttendRows(const Rows& rows, const Piece& piece, int64_t first, 
       state.row_collector.AddOutputs(backend_, first_query - offset,
                                      rows.out.Rows(first_query, end - first_query));
     }
-    // Where fewer rows are read than were tapped, they are computed as without taps: a method that
-    // evicts nothing changes no bit.
+    // If outputs are needed of fewer rows than taps, compute those rows again as without taps: a
+    // method that evicts nothing changes no bit.
     if (first_output == first_query) return;
   }
   if (first_output >= end) return;

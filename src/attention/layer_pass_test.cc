@@ -21,7 +21,7 @@ using Floats = std::vector<float>;
 
 constexpr int kDim = 4;
 constexpr int kQueryHeads = 2;
-constexpr int64_t kRows = 12;  // of all sequences
+constexpr int64_t kRows = 12;  // of all sequences together
 
 class LayerPassTest : public ::testing::Test {
  protected:
@@ -62,7 +62,8 @@ class LayerPassTest : public ::testing::Test {
     return values;
   }
 
-  // Sequences of so many rows, one after another, in row blocks. Notes what each was told.
+  // Runs sequences with these numbers of rows, one after another, in row blocks. Records the taps
+  // and order of after_layer.
   Floats Run(const std::vector<int64_t>& n_rows, int64_t row_block, LayerPass::Attend attend = {}) {
     LayerPass pass(*backend_, {.n_heads = kQueryHeads, .key_dim = kDim, .scale = 0.5},
                    std::move(attend));
@@ -104,7 +105,7 @@ class LayerPassTest : public ::testing::Test {
   kernels::TapSpec spec_ = {.last_rows = 2, .column_sums = true};
   std::vector<std::unique_ptr<Cache>> caches_;
   std::vector<Position> positions_;
-  std::vector<int> told_;            // sequences, in the order their layer was done
+  std::vector<int> told_;            // sequences, in the order in which their layer was done
   std::vector<kernels::Taps> taps_;  // [sequence]
 };
 
@@ -124,8 +125,7 @@ TEST_F(LayerPassTest, RowBlocksDoNotMatter) {
   }
 }
 
-// The second row of the first sequence sees its own entries, those of the second sequence do not
-// exist for it.
+// A row sees the entries of its own sequence only.
 TEST_F(LayerPassTest, SequencesDoNotSeeEachOther) {
   const Floats together = Run({2, 3, 7}, kRows);
   const Floats alone = Run({2}, kRows);
@@ -134,7 +134,7 @@ TEST_F(LayerPassTest, SequencesDoNotSeeEachOther) {
             Floats(alone.begin(), alone.begin() + n));
 }
 
-// Long spans are decided about as soon as they are attended, single rows when all of them are.
+// A piece of several rows is decided as soon as it is attended; single rows after all are attended.
 TEST_F(LayerPassTest, EverySequenceIsToldOnce) {
   Run({1, 4, 1, 3, 1}, kRows);
   EXPECT_EQ(told_, (std::vector<int>{1, 3, 0, 2, 4}));
@@ -155,7 +155,7 @@ TEST_F(LayerPassTest, SingleRowsAreAttendedTogether) {
   EXPECT_EQ(calls, (std::vector<size_t>{1, 3}));
 }
 
-// Rows whose result nobody reads are attended as far as taps need them.
+// Rows whose output is not read are attended only as far as the taps need them.
 TEST_F(LayerPassTest, AttendsWhatIsRead) {
   std::vector<int64_t> n_queries;
   LayerPass pass(*backend_, {.n_heads = kQueryHeads, .key_dim = kDim, .scale = 0.5},

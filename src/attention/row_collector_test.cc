@@ -25,7 +25,7 @@ TEST(ChooseRows, NoneAllLastAndTheMiddlesOfEqualParts) {
 
 class RowCollectorTest : public testing::Test {
  protected:
-  // [rows, 2]: row i is {10 i, 10 i + 1} + more.
+  // [rows, 2]: row i is {10 i, 10 i + 1} plus `more`.
   kernels::Matrix Block(int64_t first, int64_t n, float more) {
     storages_.push_back(std::move(backend_->Allocate(n * 2 * 4)).value());
     const kernels::Matrix matrix = {storages_.back().get(), 0, n, 2, 2};

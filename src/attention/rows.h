@@ -7,19 +7,19 @@
 
 namespace winnow::attention {
 
-// Rows of a call that a method wants to see as they are, layer by layer: queries, what attention
-// made of them, and how large the residual stream is there. Nothing requested costs nothing.
+// Rows of a call that a method wants to read, layer by layer: queries, outputs of attention, and
+// the norm of the residual stream. What is not requested costs nothing.
 struct RowSpec {
   enum class Which {
     kNone,
     kAll,
-    kEven,  // `n` rows at equal distances, in the middles of as many equal parts of the call
+    kEven,  // `n` rows at equal distances: the middles of `n` equal parts of the call
     kLast,  // the last `n`
   };
   Which which = Which::kNone;
   int64_t n = 0;
   bool queries_before_rope = false;
-  bool queries = false;  // as they meet the stored keys: after RoPE where keys are stored rotated
+  bool queries = false;  // in the form of the stored keys: after RoPE if keys are stored rotated
   bool outputs = false;  // of attention, before the output projection
   bool norms = false;    // of the residual stream at the layer's input
 
@@ -27,10 +27,10 @@ struct RowSpec {
   bool operator==(const RowSpec&) const = default;
 };
 
-// The rows of a call of n_rows that `spec` wants, ascending.
+// The rows that `spec` selects of a call of n_rows, ascending.
 std::vector<int64_t> ChooseRows(const RowSpec& spec, int64_t n_rows);
 
-// What was asked for of one layer, on the host. What was not asked for is empty.
+// The requested data of one layer, in host memory. What was not requested is empty.
 struct Rows {
   std::vector<int64_t> rows;               // of the call, ascending
   std::vector<cache::Position> positions;  // [row], in the text

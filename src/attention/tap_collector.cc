@@ -6,7 +6,8 @@
 namespace winnow::attention {
 namespace {
 
-// Appends rows of some columns below rows of fewer: what was not there yet was not seen.
+// Appends rows below rows with fewer columns; the missing columns become zeros: those entries did
+// not exist yet.
 void AppendRows(std::vector<float>& rows, int n_rows, const std::vector<float>& more, int n_more) {
   const size_t n_columns = more.size() / static_cast<size_t>(n_more);
   const size_t n_old = n_rows == 0 ? 0 : rows.size() / static_cast<size_t>(n_rows);

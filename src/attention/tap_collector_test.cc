@@ -67,7 +67,7 @@ TEST(TapCollector, AsksEachBlockForItsShareOfTheLastSums) {
   EXPECT_EQ(taps.all().last_sums, (std::vector<std::vector<double>>{{1.25, 0.75, 0.5}}));
 }
 
-// Sums over all queries in the first blocks, over the last ones in a later one.
+// The first blocks have sums over all queries only; a later one also has last sums.
 TEST(TapCollector, LastSumsThatBeginLate) {
   TapCollector taps = Started({.last_sums = 1, .column_sums = true}, 3);
   Add(taps, {.last_rows = {}, .last_sums = {}, .column_sums = {{2, 0}}, .square_sums = {}});
@@ -92,7 +92,7 @@ TEST(TapCollector, OneBlockIsNotCopied) {
   const float* row = taps.block().last_rows[0].data();
   taps.Add();
   EXPECT_EQ(taps.all().last_rows[0].data(), row);
-  // The next layer finds the same memory.
+  // The next layer writes to the same memory.
   taps.Start({.last_rows = 1}, 1);
   EXPECT_EQ(taps.block().last_rows[0].data(), row);
 }
@@ -128,12 +128,12 @@ TEST(TapCollector, JoinsBlocks) {
   EXPECT_DOUBLE_EQ(all.square_sums[0][0], 2.26);
   EXPECT_DOUBLE_EQ(all.square_sums[1][2], 0.16);
 
-  // The next layer starts from nothing.
+  // The next layer starts empty.
   taps.Start({.last_rows = 3}, 4);
   EXPECT_EQ(taps.all().n_last_rows, 0);
 }
 
-// Sums alone in the first blocks, rows in a later one.
+// The first blocks have sums only; a later one also has rows.
 TEST(TapCollector, RowsThatBeginLate) {
   TapCollector taps = Started({.last_rows = 1, .column_sums = true}, 3);
   Add(taps, {.last_rows = {},
