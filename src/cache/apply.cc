@@ -1,4 +1,4 @@
-// How plans are carried out: merging rows, sharing them, evicting slots and what only they used.
+// Carrying out plans: merging rows, sharing them, evicting slots and the rows that only they used.
 #include <algorithm>
 
 #include "cache/cache_data.h"
@@ -37,8 +37,8 @@ void Cache::Apply(const Plan& plan) {
   }
 }
 
-// Removes slots; without shared rows the rows of the same numbers too. Where heads share a list,
-// all of them lose the same slots, and the first one's moves are the others'.
+// Removes slots, and without shared rows also the rows of the same numbers. If heads share a list,
+// all of them evict the same slots, and the moves of the first apply to all.
 void Cache::Data::EvictFromHead(int layer_index, size_t head, std::span<const Slot> slots) {
   LayerData& layer = layers[static_cast<size_t>(layer_index)];
   HeadState& state = layer.heads[head];
@@ -57,18 +57,18 @@ void Cache::Data::EvictFromHead(int layer_index, size_t head, std::span<const Sl
   }
 }
 
-// A slot no longer names its row: dropped_rows are those that may have become free.
+// Detaches a slot from its row. Adds the row to dropped_rows if it was the last slot.
 void Cache::Data::ReleaseRow(HeadState& head, Slot slot) {
   WINNOW_CHECK(slot >= 0 && static_cast<size_t>(slot) < head.table.size());
   const Slot row = head.table.rows()[static_cast<size_t>(slot)];
   if (--head.n_sharing[static_cast<size_t>(row)] == 0) dropped_rows.push_back(row);
 }
 
-// Removes the rows that no slot names any more.
+// Removes the rows in dropped_rows that have no slots.
 void Cache::Data::FreeRows(int layer_index, size_t head) {
   LayerData& layer = layers[static_cast<size_t>(layer_index)];
   HeadState& state = layer.heads[head];
-  // A row may have been left, taken and left again.
+  // A row may have been released, shared again and released again.
   std::sort(dropped_rows.begin(), dropped_rows.end());
   dropped_rows.erase(std::unique(dropped_rows.begin(), dropped_rows.end()), dropped_rows.end());
   std::erase_if(dropped_rows,
@@ -78,7 +78,7 @@ void Cache::Data::FreeRows(int layer_index, size_t head) {
   const size_t n_left = n_rows - dropped_rows.size();
   if (dropped_rows.size() == 1) {
     row_moves.FillHole(n_rows, dropped_rows[0]);
-    // The mover is nearly always the newest entry's.
+    // The row that moves is nearly always the newest entry's: search from the last slot.
     const auto last = static_cast<Slot>(n_left);
     int32_t n_naming = last == dropped_rows[0] ? 0 : state.n_sharing[n_left];
     const SlotRows rows = state.table.rows();
@@ -105,7 +105,7 @@ void Cache::Data::FreeRows(int layer_index, size_t head) {
   }
 }
 
-// The lists of a long prompt's moves are not kept for the few that follow.
+// Frees buffers that a long prompt left, so that they are not kept for short calls.
 void Cache::Data::TrimWorkingMemory() {
   const size_t max_entries = MaxEntries();
   views.Trim(max_entries);
@@ -130,7 +130,7 @@ void Cache::TruncateLayer(int layer_index, Position position) {
   std::vector<Slot> dropped;
   LayerData& layer = data_->layer(layer_index);
   for (size_t head = 0; head < layer.heads.size(); ++head) {
-    // Of a shared list the first head says what goes.
+    // If heads share a list, the first head determines the slots for all.
     if (head == 0 || !layer.index.shared()) layer.index.head(head).FindFrom(position, dropped);
     if (dropped.empty()) continue;
     data_->EvictFromHead(layer_index, head, dropped);

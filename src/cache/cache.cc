@@ -171,7 +171,7 @@ void Cache::Unrotate(int layer, const kernels::RopeTable& rope) {
   for (size_t head = 0; head < l.heads.size(); ++head) {
     const std::span<const Position> positions =
         data_->views.Positions(data_->ViewSource(layer), head);
-    // Rows were not shared while keys were rotated: row i is slot i.
+    // Rows are not shared while keys are rotated: row i is slot i.
     WINNOW_CHECK(static_cast<int64_t>(positions.size()) == data_->placement->n_rows(layer, head));
     data_->placement->Unrotate(layer, head, positions, rope);
   }
@@ -222,7 +222,7 @@ void Cache::Data::PrepareEntries(int layer_index, int64_t n_queries) {
       one.factors = table.factors();
     }
     if (layer.keys_rotated || n_queries == 0) continue;
-    // The newest entries lie in the last slots, in the order of the text.
+    // The newest entries lie in the last slots, in text order.
     const Position query = list.positions()[static_cast<size_t>(first_query)];
     switch (config.storage.positions) {
       case PositionMode::kOriginal:
@@ -236,8 +236,8 @@ void Cache::Data::PrepareEntries(int layer_index, int64_t n_queries) {
         one.query_position = static_cast<int32_t>(first_query);
         break;
       case PositionMode::kCapped: {
-        // Only differences count: everything is shifted so that the last query is at the cap at
-        // most.
+        // Only differences matter: positions are shifted so that the last query is at most at the
+        // cap.
         const auto cap = static_cast<Position>(
             std::min<int64_t>(config.storage.distance_cap, std::numeric_limits<Position>::max()));
         const Position oldest = list.oldest(query);

@@ -13,7 +13,7 @@
 #include "cache/index/list_views.h"
 #include "cache/placement/placement.h"
 
-// What a cache is made of: for the files that implement cache.h.
+// The data of a cache, for the files that implement cache.h.
 namespace winnow::cache {
 
 struct LayerData {
@@ -23,9 +23,10 @@ struct LayerData {
   std::vector<HeadState> heads;  // [kv_head]
   std::vector<double> numbers;
   bool keys_rotated = true;
-  // Row i is slot i, with factor 1; until something is evicted or shared.
+  // Row i is slot i with factor 1: true until something is evicted or shared in a cache with shared
+  // rows.
   bool rows_are_slots = true;
-  bool has_biases = false;  // a plan gave some slot one
+  bool has_biases = false;  // a plan set the bias of some slot
 };
 
 struct Cache::Data {
@@ -35,9 +36,9 @@ struct Cache::Data {
   std::unique_ptr<Placement> placement;
   std::vector<LayerData> layers;
   ListViews views;
-  std::vector<kernels::HeadEntries> entries;  // [kv_head], of the layer that was asked for last
+  std::vector<kernels::HeadEntries> entries;  // [kv_head], of the layer requested last
 
-  // Working memory of Apply, kept so that a decode step allocates nothing.
+  // Buffers of Apply, kept so that a decode step allocates nothing.
   Moves slot_moves, row_moves;
   std::vector<int32_t> ranks, dropped_rows;
 
@@ -55,13 +56,13 @@ struct Cache::Data {
     WINNOW_CHECK(kv_head >= 0 && static_cast<size_t>(kv_head) < l.heads.size());
     return l.index.head(static_cast<size_t>(kv_head));
   }
-  // Entries of the longest head.
+  // Number of entries of the longest head.
   size_t MaxEntries() const;
   ListViews::Source ViewSource(int layer_index) {
     return {.layer = layer_index, .index = &layer(layer_index).index};
   }
 
-  // Whether a slot of the layer has one: what a snapshot does not say.
+  // Whether any slot of the layer has a bias. Snapshots do not store this.
   bool HasBiases(const LayerData& layer) const;
 
   // apply.cc

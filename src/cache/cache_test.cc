@@ -62,7 +62,7 @@ TEST_P(CacheTest, OneEvictionMovesTheNewestIntoTheHole) {
   EXPECT_EQ(cache_->positions(0, 1)[4], 9);
   EXPECT_EQ(cache_->order(0, 1).back(), 4);
   Verify();
-  evict(8);  // the last slot itself
+  evict(8);  // the last slot
   Verify();
   evict(4);  // the newest entry, in the middle of the slots
   Verify();
@@ -180,7 +180,7 @@ TEST(CacheMake, RefusesCapacitiesBeyondTheSystem) {
     ASSERT_FALSE(cache.has_value()) << capacity;
     EXPECT_NE(cache.error().message.find("out of range"), std::string::npos);
   }
-  // 2^31 tokens of 2^16 heads of 2^16 elements: more bytes than an int64_t counts.
+  // 2^31 tokens of 2^16 heads of 2^16 elements: more bytes than an int64_t holds.
   const auto huge = Cache::Make(
       *backend,
       {.shape = {.n_layers = 512, .n_kv_heads = 1 << 16, .key_dim = 1 << 16, .value_dim = 1 << 16},
@@ -222,7 +222,7 @@ TEST(CacheApply, GivesMemoryBack) {
   EXPECT_LT(ResidentBytes() - before, kBytes / 8);
 }
 
-// Slots of a table that share rows: what EMS keeps.
+// Slots that share rows, as EMS keeps them.
 TEST(CacheShared, RowsThatNobodyNamesAreFreed) {
   const auto backend = kernels::MakeReferenceBackend();
   CacheConfig config = Config(TensorType::kF32, 32, 16);
@@ -264,7 +264,7 @@ TEST(CacheShared, RowsThatNobodyNamesAreFreed) {
   EXPECT_TRUE(cache->Entries(0, 1).empty());
 }
 
-// What the allocator has handed out and not got back; -1 where it does not say.
+// Bytes allocated and not freed; -1 if the allocator does not report them.
 int64_t BytesInUse() {
 #if defined(__GLIBC__) && !defined(WINNOW_SANITIZES_MEMORY)
 #if __GLIBC_PREREQ(2, 33)
@@ -275,7 +275,7 @@ int64_t BytesInUse() {
   return -1;
 }
 
-// After a prompt no list is as long as the prompt was.
+// After a long prompt no list keeps the prompt's length.
 TEST(CacheShared, TheTablesShrinkToo) {
   if (BytesInUse() < 0) GTEST_SKIP() << "skipped: the allocator does not tell";
   constexpr int64_t kSlots = 1 << 16;
@@ -303,7 +303,7 @@ TEST(CacheShared, TheTablesShrinkToo) {
     }
     cache->Apply(plan);
   }
-  // Working memory of one head stays for the next plan, until the next call.
+  // Buffers of one head stay for the next plan, until the next call.
   EXPECT_LT(BytesInUse() - before, kSlots * kPerSlot);
   cache->BeginCall(Phase::kDecode, 1);
   EXPECT_LT(BytesInUse() - before, 64 << 10);

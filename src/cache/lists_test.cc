@@ -1,4 +1,4 @@
-// What says where entries stand: what it takes, and that it is given back.
+// Memory of the lists of slots and positions, and that it is freed.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -15,7 +15,7 @@
 namespace winnow::cache {
 namespace {
 
-// What the allocator has handed out and not got back; -1 where it does not say.
+// Bytes allocated and not freed; -1 if the allocator does not report them.
 int64_t BytesInUse() {
 #if defined(__GLIBC__) && !defined(WINNOW_SANITIZES_MEMORY)
 #if __GLIBC_PREREQ(2, 33)
@@ -56,7 +56,7 @@ class CacheLists : public ::testing::Test {
     }
     next_ += static_cast<Position>(n);
   }
-  // Keeps every 64th entry of every head, each head its own or all the same.
+  // Keeps every 64th entry of every head: a different one per head, or the same for all.
   void Compress(bool same) {
     for (int layer = 0; layer < 2; ++layer) {
       Plan plan = {.layer = layer, .heads = std::vector<HeadPlan>(kHeads)};
@@ -84,7 +84,7 @@ TEST_F(CacheLists, AFullCacheHasNone) {
   cache_->Truncate(1000);
   EXPECT_EQ(cache_->list_bytes(), 0);
   EXPECT_EQ(cache_->positions(1, 2).size(), 1000u);
-  cache_->BeginCall(Phase::kDecode, 1);  // working memory goes back
+  cache_->BeginCall(Phase::kDecode, 1);  // frees buffers
   if (before < 0) GTEST_SKIP() << "skipped: the allocator does not tell what it handed out";
   EXPECT_LT(BytesInUse() - before, 16 << 10);  // the view of 1000 positions
 }
@@ -98,10 +98,10 @@ TEST_F(CacheLists, AnEntryTakesFourBytesAfterAnEviction) {
   EXPECT_EQ(cache_->list_bytes(), 2 * kHeads * (kLeft * 4 + 8));
   EXPECT_EQ(cache_->list_bytes(1, 3), kLeft * 4 + 8);
   Append(1);
-  // A sixteenth more, so that steps rarely allocate.
+  // A sixteenth more (at least 48 entries), so that steps rarely allocate.
   EXPECT_LE(cache_->list_bytes(), 2 * kHeads * ((kLeft + 1 + 48) * 4 + 8));
   if (before < 0) GTEST_SKIP() << "skipped: the allocator does not tell what it handed out";
-  // What is counted is what is there: Append announced a call, which gave working memory back.
+  // list_bytes counts what is allocated. Append announced a call, which freed the buffers.
   EXPECT_LT(BytesInUse() - before, cache_->list_bytes() + (16 << 10));
 }
 
@@ -114,7 +114,7 @@ TEST_F(CacheLists, HeadsThatKeepTheSameShareOne) {
   const auto copy = cache_->Copy().value();
   EXPECT_EQ(copy->list_bytes(), 2 * kList);
   Append(100);
-  Compress(/*same=*/false);  // from here on each has its own
+  Compress(/*same=*/false);  // from here on each head has its own list
   EXPECT_GT(cache_->list_bytes(), 0);
   for (int head = 1; head < kHeads; ++head) {
     EXPECT_NE(cache_->positions(0, head)[0], cache_->positions(0, 0)[0]) << head;

@@ -8,13 +8,13 @@ namespace winnow::cache {
 using Slot = int32_t;      // place in the cache
 using Position = int32_t;  // place in the text
 
-// What a method decides about one KV head, in the slots as they are before the plan is carried out.
-// Plain data: printed, compared, replayed. An empty plan changes nothing.
+// A method's decision about one KV head. Slots are those before the plan is carried out. Plain
+// data, to print, compare and replay. An empty plan changes nothing.
 struct HeadPlan {
-  // Slots that go, each once, in any order. Everything else stays.
+  // Slots to evict, each once, in any order. All others stay.
   std::vector<Slot> evict;
 
-  // New keys and values of rows that stay, as weighted sums of rows as they were: done first.
+  // New keys and values of rows that stay, as weighted sums of the old rows. Done first.
   struct Source {
     Slot row = 0;
     float key_weight = 0;
@@ -22,16 +22,16 @@ struct HeadPlan {
     bool operator==(const Source&) const = default;
   };
   struct Merge {
-    Slot into = 0;  // a row; without shared rows: a slot
+    Slot into = 0;  // a row; without shared rows, a slot
     int n_sources = 0;
     bool operator==(const Merge&) const = default;
   };
   std::vector<Merge> merges;
   std::vector<Source>
-      sources;  // of all merges, one after another; `into` is named if it takes part
+      sources;  // of all merges, one after another; `into` is listed if it contributes
 
-  // Only for caches with shared rows (EMS): the slot is from now on stored in `row`, its key
-  // multiplied by `factor`. Rows that no slot names any more are freed.
+  // Only for caches with shared rows (EMS): the slot is stored in `row` from now on, with its key
+  // multiplied by `factor`. Rows without slots are freed.
   struct Share {
     Slot slot = 0;
     Slot row = 0;
@@ -40,8 +40,8 @@ struct HeadPlan {
   };
   std::vector<Share> shares;
 
-  // Only for caches with biases (StoragePolicy::bias_column): what attention adds to the scores of
-  // a slot from now on.
+  // Only for caches with biases (StoragePolicy::bias_column): attention adds `bias` to the scores
+  // of the slot from now on.
   struct Bias {
     Slot slot = 0;
     float bias = 0;
@@ -49,7 +49,7 @@ struct HeadPlan {
   };
   std::vector<Bias> biases;
 
-  // Values written anew, after the merges: `new_values` holds a row of value_dim for each slot of
+  // Replaces values, after the merges: `new_values` holds a row of value_dim for each slot of
   // `rewrite`. Not for caches with shared rows.
   std::vector<Slot> rewrite;
   std::vector<float> new_values;
@@ -69,7 +69,7 @@ struct HeadPlan {
   bool operator==(const HeadPlan&) const = default;
 };
 
-// A decision for one layer, one entry per KV head.
+// A method's decision about one layer.
 struct Plan {
   int layer = 0;
   std::vector<HeadPlan> heads;

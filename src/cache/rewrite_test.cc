@@ -1,4 +1,4 @@
-// Biases, values written anew, and entries that are dropped from one layer.
+// Biases, rewritten values, and entries removed from one layer.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -15,8 +15,8 @@ namespace {
 using kernels::Matrix;
 using Floats = std::vector<float>;
 
-// Two layers of two KV heads of one dimension; token t has the keys t and 100 + t, the values -t
-// and -100 - t.
+// Two layers of two KV heads with one dimension. Token t has the keys t and 100 + t, and the values
+// -t and -100 - t.
 class RewriteTest : public ::testing::Test {
  protected:
   std::unique_ptr<Cache> Make() {

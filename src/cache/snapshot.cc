@@ -1,12 +1,12 @@
 // A layer as bytes:
-//   keys rotated, rows are slots           a byte each
+//   keys rotated, rows are slots           one byte each
 //   the method's numbers of the layer      a list (base/bytes.h)
 //   lists of entries                       their number (1: all heads share it), then for each
 //     positions                            by rank, a list
 //     order                                slots by rank, a list; empty: slots are ranks
 //   for each head
 //     the method's numbers                 a list
-//     the method's columns                 a value a slot: doubles, floats, halves
+//     the method's columns                 a value per slot: doubles, floats, halves
 //     rows, factors                        with shared rows: lists, by slot
 //     stored rows                          their number, keys, values
 #include <algorithm>
@@ -35,7 +35,7 @@ bool IsPermutation(std::span<const Slot> order) {
   return true;
 }
 
-// Reads a layer and checks what it says before anything is done with it.
+// Reads a layer, and checks every field before using it.
 class LayerReader {
  public:
   LayerReader(const CacheConfig& config, int layer, std::span<const std::byte> bytes, Position end)
@@ -48,7 +48,7 @@ class LayerReader {
     if (rotated > 1 || rows_are_slots > 1 ||
         (rotated == 0 && config_.storage.positions == PositionMode::kOriginal) ||
         (rows_are_slots == 0 && !config_.storage.shared_rows) ||
-        // Rows are shared only once their rotation is taken back (Unrotate).
+        // Rows are shared only after Unrotate.
         (rotated != 0 && rows_are_slots == 0 &&
          config_.storage.positions != PositionMode::kOriginal)) {
       return FormatError(layer_, "flags that this cache cannot have");
@@ -98,7 +98,7 @@ class LayerReader {
     bool enough = true;
     state.columns.ForEach([&](auto& column) {
       using T = typename std::remove_reference_t<decltype(column)>::value_type;
-      // Before there is memory for it: so many bytes must be there.
+      // Check that the bytes exist before allocating memory for them.
       std::span<const std::byte> values;
       enough = enough && bytes_.GetRaw(n * sizeof(T), values);
       if (!enough || n == 0) return;
@@ -147,7 +147,7 @@ class LayerReader {
     return {};
   }
 
-  // Every row is some slot's; where rows are slots, row i is slot i with factor 1.
+  // Checks that every row has a slot, and that row i is slot i with factor 1 if rows_are_slots.
   Result<void> AssignRows(bool rows_are_slots, std::span<const Slot> rows,
                           std::span<const uint16_t> factors, uint64_t n_rows,
                           HeadState& state) const {

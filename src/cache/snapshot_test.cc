@@ -21,7 +21,7 @@ constexpr int kHeads = 2;
 constexpr int kDim = 32;
 constexpr int kEntries = 12;
 
-// A layer of a cache after evictions, with the state of a method; what a snapshot can contain.
+// A cache layer after evictions, with a method's state: everything a snapshot can contain.
 class Snapshot : public ::testing::TestWithParam<bool> {
  protected:
   Snapshot() : backend_(kernels::MakeReferenceBackend()), cache_(Empty(kEntries + 4)) {
@@ -87,7 +87,7 @@ TEST_P(Snapshot, WhatIsReadIsWhatWasWritten) {
     EXPECT_TRUE(std::ranges::equal(read->n_sharing(0, head), cache_->n_sharing(0, head)));
   }
   EXPECT_EQ(read->layer_numbers(0)[0], -1);
-  // It goes on as the one that was written.
+  // The loaded layer behaves like the written one.
   Plan plan = {.layer = 0, .heads = std::vector<HeadPlan>(kHeads)};
   plan.heads[0].evict = {1, 4};
   plan.heads[1].evict = {0};
@@ -106,7 +106,7 @@ TEST_P(Snapshot, OfAnotherCacheIsRefused) {
   }
 }
 
-// Rows are shared only once their rotation is taken back: a file that session_mutations found.
+// Rows are shared only after Unrotate. session_mutations found this file.
 TEST_P(Snapshot, SharedRowsOfRotatedKeysAreRefused) {
   std::string bytes = Bytes(*cache_);
   bytes[0] = 1;  // keys rotated
@@ -121,10 +121,11 @@ TEST_P(Snapshot, SharedRowsOfRotatedKeysAreRefused) {
   EXPECT_EQ(Read(*Empty(kEntries, PositionMode::kReassigned), bytes).has_value(), shares());
 }
 
-// What is accepted can be written, attended to and evicted from.
+// A layer that is accepted can be written, attended to and evicted from.
 TEST_P(Snapshot, AnyBytesAreReadOrRefused) {
   const std::string bytes = Bytes(*cache_);
-  const size_t n_rows_begin = bytes.size() - 10 * kHeads * kDim * 2 * 2;  // changes there all fit
+  const size_t n_rows_begin =
+      bytes.size() - 10 * kHeads * kDim * 2 * 2;  // any change after it fits
   Rng rng(1);
   int n_read = 0;
   for (int i = 0; i < 4000; ++i) {

@@ -32,7 +32,7 @@ void EntryList::Evict(std::span<const Slot> slots, Moves& moves, std::vector<int
     slots_.Move(moves, ranks);
     positions_.Keep(ranks);
   }
-  // Both lists are taken at the first eviction, so that later ones allocate nothing.
+  // Store both lists from the first eviction on, so that later ones allocate nothing.
   if (!slots_.is_identity()) positions_.Materialize();
 }
 

@@ -12,12 +12,12 @@
 
 namespace winnow::cache {
 
-// Which entry is where in a KV head: slot and text position by rank, from the oldest entry to the
-// newest. Nothing of it takes memory until something is evicted; then an entry takes 4 bytes, 6 in
-// heads with more than 65536 of them.
+// Slots and text positions of a KV head's entries, by rank from the oldest entry to the newest.
+// Takes no memory until something is evicted; then 4 bytes per entry, 6 in heads with more than
+// 65536 entries.
 class EntryList {
  public:
-  // Bytes an entry takes at most in a head of up to `capacity` entries.
+  // The most bytes an entry takes in a head of up to `capacity` entries.
   static int64_t MaxBytesPerEntry(int64_t capacity) { return capacity <= int64_t{1} << 16 ? 4 : 6; }
 
   size_t size() const { return positions_.size(); }
@@ -27,15 +27,16 @@ class EntryList {
   // Position of the oldest entry; `none` if there is none.
   Position oldest(Position none) const { return empty() ? none : positions_[0]; }
 
-  // Entries take the place of all there were, as another list held them; `order` is empty where
-  // slots are ranks. Requires: positions ascend; the order has each slot once.
+  // Replaces all entries with those of another list; an empty `order` means that slots are ranks.
+  // Requires: positions ascend; `order` has each slot once.
   void Assign(std::span<const Position> positions, std::span<const Slot> order);
-  // New entries in the slots from size() on. Requires: positions ascend, beyond the newest one.
+  // Adds entries in the slots from size() on. Requires: positions ascend, and lie after the newest
+  // entry's.
   void Append(std::span<const Position> positions);
-  // Drops slots, each named once; the entries of the last slots move into the holes as `moves`
-  // (out) says. `ranks` is working memory. Requires: the slots are there.
+  // Drops slots, each named once; `moves` (out) says which of the last slots' entries move into the
+  // holes. `ranks` is a buffer. Requires: the slots exist.
   void Evict(std::span<const Slot> slots, Moves& moves, std::vector<int32_t>& ranks);
-  // Slots of the entries at `position` or after it, ascending.
+  // Finds the slots of the entries at `position` or later, ascending.
   void FindFrom(Position position, std::vector<Slot>& slots) const;
 
   // Whether slot i holds the entry at position i.

@@ -13,7 +13,7 @@
 namespace winnow::cache {
 namespace {
 
-// The same written down in full: 12 bytes an entry.
+// The same lists stored in full: 8 bytes per entry.
 struct PlainList {
   std::vector<Position> positions;  // [slot]
   std::vector<Slot> order;          // [rank]
@@ -37,7 +37,7 @@ struct PlainList {
   }
 };
 
-// An EntryList next to the plain one.
+// An EntryList and the plain list it must equal.
 class Pair {
  public:
   void Append(Position first, int n, int gap = 0) {
@@ -92,7 +92,7 @@ TEST(EntryList, TakesNoMemoryBeforeAnEviction) {
   pair.Verify();
   EXPECT_TRUE(pair.list_.slots_are_positions());
   EXPECT_EQ(pair.list_.allocated_bytes(), 0);
-  // Nor where the newest go, or all.
+  // Nor after evicting the newest entries, or all.
   pair.Evict(Range(4000, 5001));
   pair.Evict({3999});
   pair.Verify();
@@ -103,7 +103,7 @@ TEST(EntryList, TakesNoMemoryBeforeAnEviction) {
   pair.Evict(Range(0, 3998));
   pair.list_.ShrinkToFit();
   EXPECT_EQ(pair.list_.allocated_bytes(), 0);
-  pair.Append(7, 3);  // a text that begins elsewhere
+  pair.Append(7, 3);  // a text that begins at another position
   pair.Verify();
   EXPECT_FALSE(pair.list_.slots_are_positions());
   EXPECT_EQ(pair.list_.allocated_bytes(), 0);
@@ -121,7 +121,7 @@ TEST(EntryList, TakesFourBytesAnEntryAfterOne) {
   pair.Verify();
   EXPECT_EQ(pair.list_.allocated_bytes(), 1000 * 4 + 8);
   EXPECT_EQ(EntryList::MaxBytesPerEntry(40000), 4);
-  // Held at its size, a list is allocated for a sixteenth more at most.
+  // A list that keeps its size is allocated for at most a sixteenth more.
   for (Position position = 40000; position < 41000; ++position) {
     pair.Append(position, 1);
     pair.Evict({static_cast<Slot>(position * 7919 % 1001)});
@@ -162,8 +162,8 @@ TEST(EntryList, FindsWhatStandsFromAPositionOn) {
   EXPECT_EQ(found, Range(0, 8));
 }
 
-// Random histories: chunks and single tokens, gaps, texts across the multiples of 65536, one slot
-// or many evicted in random order, the newest taken back.
+// Random histories: chunks and single tokens, gaps, texts across multiples of 65536, one or many
+// slots evicted in random order, the newest entries removed.
 TEST(EntryList, AgreesWithThePlainList) {
   Rng rng(11);
   for (int history = 0; history < 200; ++history) {

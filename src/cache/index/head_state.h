@@ -11,7 +11,7 @@
 
 namespace winnow::cache {
 
-// A method's numbers of one KV head: [column][slot].
+// A method's columns of one KV head: [column][slot].
 struct StateColumns {
   std::vector<std::vector<double>> doubles;
   std::vector<std::vector<float>> floats;
@@ -22,7 +22,7 @@ struct StateColumns {
     floats.resize(static_cast<size_t>(shape.n_float_columns));
     halves.resize(static_cast<size_t>(shape.n_half_columns));
   }
-  // Calls visit(column) for each.
+  // Calls visit(column) for every column.
   template <class Visitor>
   void ForEach(const Visitor& visit) {
     for (std::vector<double>& column : doubles) visit(column);
@@ -31,15 +31,15 @@ struct StateColumns {
   }
 };
 
-// What is kept of a KV head's slots besides their place in the text: a method's numbers, and with
+// Everything stored per slot of a KV head except positions and order: a method's numbers, and with
 // shared rows the row of each slot.
 struct HeadState {
   StateColumns columns;
   std::vector<double> numbers;
-  RowTable table;                  // with shared rows
-  std::vector<int32_t> n_sharing;  // [row], slots that name it; with shared rows
+  RowTable table;                  // only with shared rows
+  std::vector<int32_t> n_sharing;  // [row], number of slots stored in it; only with shared rows
 
-  // n new slots; with shared rows each has a row of its own, from first_row on.
+  // Adds n slots. With shared rows each gets a row of its own, from first_row on.
   void Append(size_t n, bool shared_rows, Slot first_row) {
     columns.ForEach([&](auto& column) {
       GrowBy(column, n);
@@ -54,7 +54,7 @@ struct HeadState {
     columns.ForEach([&](auto& column) { moves.ApplyMoves(column, n_left); });
     if (table.size() > 0) table.ApplyMoves(moves, n_left);
   }
-  // Memory beyond what there is goes back.
+  // Frees unused memory.
   void ShrinkToFit() {
     columns.ForEach([](auto& column) { column.shrink_to_fit(); });
     table.ShrinkToFit();

@@ -10,36 +10,36 @@
 
 namespace winnow::cache {
 
-// The entries of a layer's KV heads. Heads that have kept the same entries so far share a list, as
-// all do before anything is evicted and with methods that evict by layer (StreamingLLM, TOVA).
+// The entries of a layer's KV heads. Heads that have kept the same entries so far share one list,
+// as all do until something is evicted, and with methods that evict by layer (StreamingLLM, TOVA).
 class LayerIndex {
  public:
   explicit LayerIndex(size_t n_heads) : n_heads_(n_heads), lists_(1) {}
 
   size_t n_heads() const { return n_heads_; }
-  // One list for all heads, or one each.
+  // Whether one list serves all heads; otherwise each has its own.
   bool shared() const { return lists_.size() == 1; }
   size_t ListNumber(size_t head) const { return shared() ? 0 : head; }
   const EntryList& head(size_t head) const { return lists_[ListNumber(head)]; }
   std::span<const EntryList> lists() const { return lists_; }
-  // Changes whenever a list does.
+  // Changes whenever a list changes.
   uint64_t version() const { return version_; }
 
-  // Lists of an index of as many heads take the place of these. Requires: one, or one a head.
+  // Replaces the lists. Requires: one list, or one per head.
   void Assign(std::vector<EntryList> lists);
   void Append(std::span<const Position> positions);
-  // Before heads are evicted from: gives each a list of its own unless all lose the same slots in
-  // the same order.
+  // Call before evicting: gives each head a list of its own unless all evict the same slots in the
+  // same order.
   void PrepareFor(const Plan& plan);
   // As EntryList::Evict, once per list.
   void Evict(size_t list, std::span<const Slot> slots, Moves& moves, std::vector<int32_t>& ranks);
-  // After evictions: heads that hold nothing hold the same.
+  // Call after evictions: if all heads are empty, they share a list again.
   void ShareIfEmpty();
 
-  // Memory of a head's list beyond what there is goes back.
+  // Frees unused memory of a head's list.
   void ShrinkToFit(size_t head) { lists_[ListNumber(head)].ShrinkToFit(); }
   int64_t allocated_bytes() const;
-  // Shares of a list that several heads use, which add up to it.
+  // The head's part of its list: heads that share a list have parts that add up to it.
   int64_t allocated_bytes(size_t head) const;
 
  private:

@@ -68,7 +68,7 @@ std::span<const int32_t> ListViews::Ranks(const Source& source, size_t head) {
 std::span<const Position> ListViews::Capped(const Source& source, size_t head,
                                             const Distances& distances) {
   View& view = distances_[source.index->ListNumber(head)];
-  view.layer = -1;  // the same entries have other distances from the next query
+  view.layer = -1;  // every query has other distances
   return Filled(source, head, distances_, [&](const EntryList& from, std::span<int32_t> out) {
     from.CopyPositionsTo(out);
     for (Position& position : out) {

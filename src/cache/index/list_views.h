@@ -11,16 +11,16 @@
 
 namespace winnow::cache {
 
-// Lists written out for those who want a span: one layer's at a time, in memory that all layers
-// take in turns. A span is valid until its layer changes or the same is asked of another layer.
-// Several threads may ask for lists of one layer (methods decide for several heads at a time, and
-// heads share lists); Capped, CoverEntries and Trim are for one.
+// Lists written out as spans, for one layer at a time, in buffers that all layers use in turn. A
+// span is valid until its layer changes or the same list of another layer is requested. Several
+// threads may request lists of one layer (methods decide about several heads at a time, and heads
+// share lists). Capped, CoverEntries and Trim are not thread-safe.
 class ListViews {
  public:
   explicit ListViews(size_t n_heads)
       : orders_(n_heads), positions_(n_heads), ranks_(n_heads), distances_(n_heads) {}
 
-  // A layer's lists.
+  // The lists of a layer.
   struct Source {
     int layer = 0;
     const LayerIndex* index = nullptr;
@@ -29,8 +29,8 @@ class ListViews {
   std::span<const Position> Positions(const Source& source, size_t head);  // [slot]
   std::span<const int32_t> Ranks(const Source& source, size_t head);       // [slot]
 
-  // Capped positions: the query at query_position, and every entry at its distance from `query`,
-  // at most `cap`, before it.
+  // Capped positions: the query is at query_position, and every entry at its distance from `query`
+  // before it, but at most `cap`.
   struct Distances {
     Position query = 0;
     Position cap = 0;
@@ -38,10 +38,10 @@ class ListViews {
   };
   std::span<const Position> Capped(const Source& source, size_t head, const Distances& distances);
 
-  // After a head grew to n entries: the list of ascending numbers, which many views are, is as long
-  // as the longest head, so that it does not move as long as no head grows.
+  // Call after a head grew to n entries. Many views are the list 0, 1, 2, ...; it is made as long
+  // as the longest head, so that it does not move while no head grows.
   void CoverEntries(size_t n) { max_entries_ = std::max(max_entries_, n); }
-  // No head has more than max_entries: gives memory back where it is much more than they need.
+  // Frees memory if it is much more than heads of at most max_entries need.
   void Trim(size_t max_entries);
   int64_t allocated_bytes() const;
 
@@ -51,10 +51,10 @@ class ListViews {
     uint64_t version = 0;
     std::vector<int32_t> values;
   };
-  // Requires: mutex_ is held.
+  // Requires: mutex_ is locked.
   std::span<const int32_t> Ascending(size_t n);
-  // The view of a head's list, filled by fill(list, values) if it is another one's. Requires: as
-  // above, or one thread.
+  // The view of a head's list; fill(list, values) fills it if it holds another list. Requires:
+  // mutex_ is locked, or a single thread.
   template <class Fill>
   std::span<const int32_t> Filled(const Source& source, size_t head, std::vector<View>& views,
                                   Fill fill);

@@ -66,7 +66,7 @@ TEST_F(ListViewsTest, HeadsThatLoseTheSameShareAList) {
   index(0).ShrinkToFit(0);
   EXPECT_EQ(index(0).allocated_bytes(), 4 * 4 + 8);
   EXPECT_EQ(index(0).allocated_bytes(0) + 2 * index(0).allocated_bytes(1), 4 * 4 + 8);
-  // The same slots in another order move other entries.
+  // The same slots in another order cause other moves.
   Evict(0, {{0}, {0}, {1}});
   EXPECT_FALSE(index(0).shared());
   EXPECT_EQ(List(views_.Positions(Layer(0), 1)), (Ints{3, 4, 5}));
@@ -112,7 +112,7 @@ TEST_F(ListViewsTest, MemoryOfALongPromptGoesBack) {
   EXPECT_LT(views_.allocated_bytes(), 2 * 2 * 1000 * 4);
 }
 
-// Methods decide for several heads at a time, and the heads of a fresh prompt share one list.
+// Methods decide about several heads at a time, and the heads of a fresh prompt share one list.
 TEST_F(ListViewsTest, ThreadsThatAskForOneListGetAllOfIt) {
   constexpr size_t kThreads = 4;
   constexpr int kEntries = 3000;

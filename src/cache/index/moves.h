@@ -9,8 +9,8 @@
 
 namespace winnow::cache {
 
-// Moves the last of `n` places into those that are dropped, so that 0..n - n_dropped - 1 are taken.
-// `place_of[i]` becomes the new place of i, kGone if dropped; `from` and `to` list the moves.
+// Moves the last of `n` places into the dropped ones, so that 0..n - n_dropped - 1 are occupied.
+// `place_of[i]` becomes the new place of i, or kGone if dropped; `from` and `to` list the moves.
 constexpr int32_t kGone = -1;
 struct Moves {
   std::vector<int32_t> place_of;
@@ -39,7 +39,7 @@ struct Moves {
     }
   }
 
-  // The same for one place; place_of is not made.
+  // The same for one dropped place; does not set place_of.
   void FillHole(size_t n, int32_t dropped) {
     WINNOW_CHECK(dropped >= 0 && static_cast<size_t>(dropped) < n);
     from.clear();

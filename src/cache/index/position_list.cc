@@ -65,7 +65,7 @@ void PositionList::Erase(size_t rank) {
   for (size_t part = high_parts_.size(); part-- > 0 && high_parts_[part].first_rank > rank;) {
     --high_parts_[part].first_rank;
   }
-  // A part that has no entry left begins where the next one begins, or at the end.
+  // Remove a part without entries: it begins where the next part begins, or at the end.
   for (size_t part = 0; part < high_parts_.size(); ++part) {
     const size_t end =
         part + 1 < high_parts_.size() ? high_parts_[part + 1].first_rank : lows_.size();
@@ -94,7 +94,7 @@ void PositionList::Keep(std::span<const int32_t> ranks) {
     *this = std::move(kept);
     return;
   }
-  // In place: what is written lies before what is read.
+  // In place: writes never pass reads.
   size_t part = 0;
   size_t n_parts = 0;
   n_ = 0;

@@ -10,9 +10,9 @@
 
 namespace winnow::cache {
 
-// Text positions of the entries of a KV head by rank, ascending. Positions without gaps take no
-// memory; others 2 bytes each: the lower 16 bits. The upper 16 bits ascend too, so they are
-// written down once per value.
+// Text positions of a KV head's entries by rank, ascending. Positions without gaps take no memory;
+// otherwise each takes 2 bytes, its lower 16 bits. The upper 16 bits ascend too, so each of their
+// values is stored once.
 class PositionList {
  public:
   size_t size() const { return n_; }
@@ -23,19 +23,19 @@ class PositionList {
     while (high_parts_[part].first_rank > rank) --part;
     return high_parts_[part].high * kLowRange + lows_[rank];
   }
-  // Requires: strictly ascending, the first beyond the last one there is.
+  // Requires: strictly ascending, the first greater than the last stored one.
   void Append(std::span<const Position> positions);
   void Erase(size_t rank);
-  // Writes down positions without gaps too: from here on evictions allocate nothing.
+  // Stores positions even without gaps: evictions allocate nothing from here on.
   void Materialize() {
     if (!listed_ && n_ > 0) List(0);
   }
-  // Only the given ranks stay; ascending.
+  // Keeps only the given ranks, which ascend.
   void Keep(std::span<const int32_t> ranks);
-  // All of them by rank. Requires: out.size() == size().
+  // All positions by rank. Requires: out.size() == size().
   void CopyTo(std::span<Position> out) const;
 
-  // Position of rank 0 if nothing is written down: rank r stands at first() + r.
+  // Whether positions are stored one by one. If not, the entry of rank r is at first() + r.
   bool has_gaps() const { return listed_; }
   Position first() const { return first_; }
 
@@ -45,11 +45,11 @@ class PositionList {
  private:
   static constexpr Position kLowRange = 1 << 16;
   struct HighPart {
-    uint32_t first_rank = 0;  // up to the next part's
+    uint32_t first_rank = 0;  // of this rank up to the next part's
     Position high = 0;        // position / kLowRange, rounded down
   };
 
-  // Writes down what had no gaps.
+  // Starts to store positions one by one.
   void List(size_t n_more);
   void Push(Position position);
 

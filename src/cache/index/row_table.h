@@ -24,7 +24,7 @@ class SlotRows {
   bool empty() const { return size() == 0; }
   Slot operator[](size_t slot) const { return rows_.empty() ? short_rows_[slot] : rows_[slot]; }
 
-  // The numbers themselves: one of the two is empty.
+  // The numbers themselves; one of the two spans is empty.
   std::span<const uint16_t> short_rows() const { return short_rows_; }
   std::span<const Slot> rows() const { return rows_; }
 
@@ -33,8 +33,8 @@ class SlotRows {
   std::span<const Slot> rows_;
 };
 
-// Rows and factors of a head whose slots may share rows. What an entry takes here counts as the
-// method's state: 4 bytes, or 6 while the head stores more than 65536 rows.
+// Rows and factors of a head whose slots may share rows. Their memory counts as the method's state:
+// 4 bytes per entry, or 6 while the head stores more than 65536 rows.
 class RowTable {
  public:
   static constexpr int64_t kSlotBytes = sizeof(uint16_t) + sizeof(Half);
@@ -47,7 +47,7 @@ class RowTable {
                                 rows_.size() * sizeof(Slot) + factors_.size() * sizeof(Half));
   }
 
-  // n new slots with a row each, from first_row on.
+  // Adds n slots with a row each, from first_row on.
   void Append(size_t n, Slot first_row) {
     if (first_row + static_cast<int64_t>(n) > kMaxShortRows) Widen();
     const size_t n_slots = size() + n;
@@ -66,7 +66,7 @@ class RowTable {
     }
     factors_.resize(n_slots, 1.0f);
   }
-  // Rows and factors of all slots. Requires: equally many; rows below max_rows.
+  // Sets rows and factors of all slots. Requires: both of the same length; rows below max_rows.
   void Assign(std::span<const Slot> rows, std::span<const Half> factors, int64_t max_rows) {
     *this = {};
     if (max_rows > kMaxShortRows) {
@@ -81,7 +81,7 @@ class RowTable {
     SetRow(slot, row);
     factors_[static_cast<size_t>(slot)] = factor;
   }
-  // Requires: a row below the number that was appended.
+  // Requires: `row` is below the number of rows appended.
   void SetRow(Slot slot, Slot row) {
     if (wide_) {
       rows_[static_cast<size_t>(slot)] = row;
@@ -89,7 +89,7 @@ class RowTable {
       short_rows_[static_cast<size_t>(slot)] = static_cast<uint16_t>(row);
     }
   }
-  // As Moves::Carry.
+  // As Moves::ApplyMoves.
   void ApplyMoves(const Moves& moves, size_t n_left) {
     if (wide_) {
       moves.ApplyMoves(rows_, n_left);
@@ -98,14 +98,14 @@ class RowTable {
     }
     moves.ApplyMoves(factors_, n_left);
   }
-  // Rows from n_rows on are named no more.
+  // Call when no slot is stored in a row from n_rows on.
   void Narrow(int64_t n_rows) {
     if (!wide_ || n_rows > kMaxShortRows) return;
     wide_ = false;
     short_rows_.assign(rows_.begin(), rows_.end());
     std::vector<Slot>().swap(rows_);
   }
-  // Memory beyond what there is goes back.
+  // Frees unused memory.
   void ShrinkToFit() {
     short_rows_.shrink_to_fit();
     rows_.shrink_to_fit();

@@ -9,7 +9,7 @@
 namespace winnow::cache {
 namespace {
 
-// Blocks without a branch inside, so that the compiler compares many at a time.
+// Searches in blocks without branches, so that the compiler vectorizes the comparisons.
 template <class T>
 size_t Find(std::span<const T> slots, T slot) {
   constexpr size_t kBlock = 64;
@@ -80,7 +80,7 @@ size_t SlotOrder::EraseFrom(std::vector<T>& slots, Slot slot) {
   const auto hole = static_cast<T>(slot);
   const size_t rank = Find(std::span<const T>(slots), hole);
   if (hole != last) {
-    // The last slot is nearly always the newest entry's.
+    // The last slot nearly always holds the newest entry.
     const size_t mover = slots.back() == last ? n_ - 1 : Find(std::span<const T>(slots), last);
     slots[mover] = hole;
   }

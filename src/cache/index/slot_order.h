@@ -10,9 +10,9 @@
 
 namespace winnow::cache {
 
-// Slots of a KV head by rank, from the oldest entry to the newest. Before anything was evicted the
+// Slots of a KV head by rank, from the oldest entry to the newest. Until something is evicted the
 // slot of an entry is its rank, which takes no memory; afterwards a slot takes 2 bytes, 4 in heads
-// with more than 65536 of them.
+// with more than 65536 slots.
 class SlotOrder {
  public:
   size_t size() const { return n_; }
@@ -22,19 +22,19 @@ class SlotOrder {
     if (identity_) return static_cast<Slot>(rank);
     return wide() ? wide_[rank] : Slot{narrow_[rank]};
   }
-  // These slots by rank take the place of all there were. Requires: each of 0..size() - 1 once.
+  // Replaces all slots. Requires: `order` has each of 0..order.size() - 1 once.
   void Assign(std::span<const Slot> order);
-  // The next n slots, for the newest entries.
+  // Adds the next n slots, for the newest entries.
   void Append(size_t n);
-  // Drops the entry of a slot and returns its rank; the last slot's entry moves into the slot.
-  // Cost: O(size()), many entries a cycle. Requires: the slot is there.
+  // Drops the entry of a slot and returns its rank; the entry of the last slot moves into the slot.
+  // Cost: O(size()), vectorized. Requires: the slot exists.
   size_t Erase(Slot slot);
-  // Slots move as `moves` say. Fills `ranks` with the ranks of the entries that stay.
+  // Moves slots as `moves` says. Fills `ranks` with the ranks of the entries that stay.
   void Move(const Moves& moves, std::vector<int32_t>& ranks);
 
-  // By rank. Requires: out.size() == size().
+  // All slots by rank. Requires: out.size() == size().
   void CopyTo(std::span<Slot> out) const;
-  // The inverse: [slot], its rank. Requires: as above.
+  // The inverse: the rank of each slot, [slot]. Requires: out.size() == size().
   void CopyRanksTo(std::span<int32_t> out) const;
 
   void ShrinkToFit();
@@ -43,17 +43,17 @@ class SlotOrder {
  private:
   static constexpr size_t kMaxNarrow = size_t{1} << 16;
   bool wide() const { return !wide_.empty(); }
-  // Writes down slots that were their ranks.
+  // Starts to store slots one by one.
   void List();
   void Widen(size_t n_more);
   template <class T>
   size_t EraseFrom(std::vector<T>& slots, Slot slot);
-  // The entries of some ranks, their slots moved: in place, and in another list.
+  // Keeps the entries of `ranks` and moves their slots: in place, or from this list into `slots`.
   template <class T>
   static void MoveFrom(const Moves& moves, std::span<const int32_t> ranks, std::vector<T>& slots);
   template <class T>
   void MoveInto(const Moves& moves, std::span<const int32_t> ranks, std::vector<T>& slots) const;
-  // Calls take(slots) with the list there is. Requires: !identity_.
+  // Calls take(slots) with the list in use. Requires: !identity_.
   template <class Take>
   decltype(auto) WithSlots(Take take) const {
     return wide() ? take(std::span<const Slot>(wide_)) : take(std::span<const uint16_t>(narrow_));
@@ -61,7 +61,7 @@ class SlotOrder {
 
   size_t n_ = 0;
   bool identity_ = true;
-  std::vector<uint16_t> narrow_;  // [rank], one of the two
+  std::vector<uint16_t> narrow_;  // [rank]; one of the two lists is used
   std::vector<Slot> wide_;
 };
 

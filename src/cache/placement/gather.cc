@@ -1,6 +1,6 @@
-// Where the rows of heads lie. Every head has a region as long as the context; what a compressed
-// one holds fills no huge page there. While a cache is held at its size, its rows lie one after
-// another instead, in address space of their own behind all regions; heads share pages there.
+// Gathering rows. Every head has a region for the whole context; the rows of a compressed head fill
+// no huge page there. While a cache keeps its size, its rows lie one after another instead, in
+// separate address space behind all regions, where heads share pages.
 #include <algorithm>
 
 #include "cache/placement/placement.h"
@@ -8,13 +8,13 @@
 namespace winnow::cache {
 namespace {
 
-// Gathered rows begin at lines of the processor's caches.
+// Gathered rows begin at cache lines.
 constexpr int64_t kAlignment = 64;
 
 int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Rows that a head with n_rows gets room for. A step adds one before it evicts one; a few more let
-// a method that does not evict in every step stay.
+// The number of rows for which a head with n_rows gets space. A step adds one row before it evicts
+// one; a few more allow for methods that do not evict in every step.
 int64_t RoomFor(int64_t n_rows) { return n_rows + std::min<int64_t>(16, 4 + n_rows / 64); }
 
 void SetPlace(const kernels::HeadStore& place, kernels::HeadStore& store) {
@@ -24,7 +24,7 @@ void SetPlace(const kernels::HeadStore& place, kernels::HeadStore& store) {
 
 }  // namespace
 
-// The rows of `store` move to the offsets of `to`, where they do not overlap.
+// Moves the rows of `store` to the offsets of `to`, which must not overlap them.
 void Placement::MoveTo(const Layer& layer, const kernels::HeadStore& to,
                        kernels::HeadStore& store) {
   backend_.CopyBytes(*memory_, store.keys_offset_bytes, *memory_, to.keys_offset_bytes,
@@ -45,7 +45,7 @@ int64_t Placement::GatheredBytes() const {
   return bytes;
 }
 
-// Layer by layer, so that one layer at most is there twice. `written`: rows are there to be moved.
+// Works layer by layer, so that at most one layer exists twice. `written`: there are rows to move.
 void Placement::Gather(bool written) {
   shrunk_ = false;
   used_.clear();
@@ -94,7 +94,7 @@ void Placement::Scatter() {
   }
   backend_.Release(*memory_, gathering_offset_, gathering_bytes_);
   gathered_ = false;
-  n_since_huge_pages_ = kHugePagesAfter;  // rows lie in small pages now
+  n_since_huge_pages_ = kHugePagesAfter;  // rows now lie in small pages
 }
 
 bool Placement::ShouldGather() const {
@@ -105,11 +105,11 @@ bool Placement::ShouldGather() const {
 
 void Placement::Arrange() {
   if (phase_ == Phase::kPrefill) {
-    outgrown_ = false;  // what comes after the prompt may stay at its size again
+    outgrown_ = false;  // after this prompt the cache may keep its size again
   } else if (ShouldGather()) {
     Gather(/*written=*/true);
   } else if (!outgrown_) {
-    shrunk_ = false;  // not asked again in every step
+    shrunk_ = false;  // do not check again in every step
   }
 }
 
@@ -118,7 +118,7 @@ void Placement::MakeRoom(const Layer& layer, int64_t n) {
   for (size_t head = 0; head < layer.stores.size(); ++head) {
     if (layer.stores[head].n_slots + n <= layer.max_rows[head]) continue;
     outgrown_ = phase_ == Phase::kDecode;
-    shrunk_ = true;  // as before it was gathered
+    shrunk_ = true;  // as before gathering
     return Scatter();
   }
 }

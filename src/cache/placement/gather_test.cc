@@ -1,4 +1,4 @@
-// Rows that lie one after another while a cache is held at its size (placement/gather.cc).
+// Rows gathered one after another while a cache keeps its size (placement/gather.cc).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,8 +24,8 @@ using kernels::Matrix;
 using testing::CheckedCache;
 using testing::kShape;
 
-// A cache whose rows are put one after another whenever a prompt was compressed, in memory that is
-// really given back: what was released too early reads as zeros.
+// A cache that gathers its rows whenever a prompt was compressed, on a backend that really releases
+// memory: rows released too early read as zeros.
 struct OneThread {
   ThreadPool pool{1};
 };
@@ -35,7 +35,7 @@ class GatheringCacheTest : private OneThread, public CheckedCache {
       : CheckedCache(kernels::MakeCpuBackend({.pool = &pool, .target = ""}).value(),
                      /*gather_from_bytes=*/1) {}
 
-  // Keys of the first head of a layer lie behind all regions.
+  // Gathered rows lie behind all regions: checks the keys of the layer's first head.
   bool Gathered(int layer) const {
     const auto region = [](int dim) {
       return (200 * gguf::RowBytes(GetParam(), dim) + 4095) / 4096 * 4096;
@@ -66,7 +66,7 @@ TEST_P(GatheringCacheTest, RowsComeTogetherInTheFirstStepAndGoBackForAPrompt) {
   AppendToAll(151, 1);
   ExpectAllGathered(true);
   for (Position position = 152; position < 160; ++position) {
-    Truncate(position - 1);  // so that it stays at its size
+    Truncate(position - 1);  // so that it keeps its size
     AppendToAll(position, 1);
     ExpectAllGathered(true);
   }
@@ -136,14 +136,14 @@ INSTANTIATE_TEST_SUITE_P(Types, GatheringCacheTest,
                            return std::string(gguf::GetTypeInfo(param.param).name);
                          });
 
-// Large enough for huge pages, and for what a sanitizer keeps (3 MiB) to be little beside it.
+// Large enough for huge pages, and for a sanitizer's own memory (3 MiB) not to matter.
 TEST(CacheGather, KeepsRowsAndGivesMemoryBack) {
   constexpr int64_t kSlots = 8192, kBlock = 1024, kDim = 512, kEvery = 4;
   constexpr int64_t kBytes = kSlots * 2 * 2 * 2 * kDim * 4;  // 128 MiB: layers, heads, keys, values
   ThreadPool pool(1);
   const auto backend = kernels::MakeCpuBackend({.pool = &pool, .target = ""}).value();
   const auto rows = backend->Allocate(kBlock * 2 * kDim * 4).value();
-  // Memory of the test's own is taken once, before anything is counted.
+  // Allocate the test's own buffers before counting memory.
   std::vector<float> values(kBlock * 2 * kDim);
   std::vector<float> found(kDim);
   backend->Write({rows.get(), 0, kBlock, 2 * kDim, 2 * kDim}, values);
@@ -156,7 +156,7 @@ TEST(CacheGather, KeepsRowsAndGivesMemoryBack) {
                    .capacity = 1 << 20,
                    .gather_from_bytes = 1 << 20})
           .value();
-  // A row says where it stands in the text.
+  // Every number of a row is its position in the text.
   const auto append = [&](int64_t first, int64_t n) {
     std::vector<Position> positions(static_cast<size_t>(n));
     std::iota(positions.begin(), positions.end(), static_cast<Position>(first));
@@ -203,7 +203,7 @@ TEST(CacheGather, KeepsRowsAndGivesMemoryBack) {
   EXPECT_NE(cache->Heads(0)[0].keys_offset_bytes, own_offset);
   EXPECT_LT(ResidentBytes() - before, kBytes / kEvery * 3 / 2);
   verify();
-  append(kSlots + 1, kBlock);  // too many
+  append(kSlots + 1, kBlock);  // more rows than fit while gathered
   EXPECT_EQ(cache->Heads(0)[0].keys_offset_bytes, own_offset);
   EXPECT_LT(ResidentBytes() - before, (kBytes / kEvery + kBytes / 8) * 3 / 2);
   verify();

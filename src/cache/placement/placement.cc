@@ -13,9 +13,9 @@
 namespace winnow::cache {
 namespace {
 
-// Regions of different heads do not share a page, so that one head's can be given back alone.
+// Regions of different heads share no page, so that each can be released alone.
 constexpr int64_t kPageBytes = 4096;
-// Fewer freed rows than this stay with the cache.
+// The pages of fewer freed rows than this are kept.
 constexpr int64_t kFewRows = 32;
 
 std::optional<int64_t> Product(int64_t a, int64_t b) {
@@ -46,8 +46,8 @@ Result<std::unique_ptr<Placement>> Placement::Make(kernels::Backend& backend,
 
 Result<void> Placement::Allocate() {
   const CacheShape& shape = config_.shape;
-  // Slots are below 2^31 and a row is below 2^32 bytes, so one head's region fits; all of them may
-  // not.
+  // Slots are below 2^31 and a row is below 2^32 bytes, so the size of one region fits into an
+  // int64_t; their sum may not.
   const int64_t n_slots = config_.capacity + config_.transient_capacity;
   const auto region = [&](int64_t row_bytes) {
     return (n_slots * row_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
@@ -77,7 +77,7 @@ Result<void> Placement::Allocate() {
   if (*total_bytes > std::numeric_limits<int64_t>::max() - gathering_bytes_) return too_large;
   auto allocated = backend_.AllocateGrowing(*total_bytes + gathering_bytes_);
   if (!allocated && gathering_bytes_ > 0) {
-    gathering_bytes_ = 0;  // where address space counts, it goes without
+    gathering_bytes_ = 0;  // address space is limited: do not gather
     allocated = backend_.AllocateGrowing(*total_bytes);
   }
   if (!allocated) return Prefixed(too_large.message + ": ", allocated.error());
@@ -240,7 +240,7 @@ void Placement::AssignRows(int layer_index, size_t head, int64_t n_rows,
   backend_.WriteBytes(*memory_, store.keys_offset_bytes, keys);
   backend_.WriteBytes(*memory_, store.values_offset_bytes, values);
   store.n_slots = n_rows;
-  shrunk_ = true;  // as after a prompt that was compressed: the rows may be gathered
+  shrunk_ = true;  // as after compressing a prompt: the rows may be gathered
 }
 
 void Placement::Clear() {
@@ -254,8 +254,8 @@ void Placement::CopyFrom(const Placement& other) {
       layers_[l].stores[head].n_slots = other.layers_[l].stores[head].n_slots;
     }
   }
-  // Huge pages are cheaper before they are written. A copy of what a prompt left may get another
-  // prompt; one of what was being generated goes on as it is.
+  // Request huge pages before writing: that is cheaper. Another prompt may follow the copy of a
+  // prompt, so its rows stay in their regions; a copy of a gathered cache is gathered too.
   shrunk_ = other.shrunk_ || other.gathered_;
   outgrown_ = other.outgrown_;
   if (other.gathered_ && ShouldGather()) {
@@ -263,7 +263,7 @@ void Placement::CopyFrom(const Placement& other) {
   } else {
     UseHugePages();
   }
-  // Most of the time goes into pages that are written for the first time: by all threads.
+  // Most of the time goes into first writes to pages: divide them between all threads.
   std::vector<std::pair<size_t, size_t>> heads;  // (layer, KV head)
   for (size_t l = 0; l < layers_.size(); ++l) {
     for (size_t head = 0; head < layers_[l].stores.size(); ++head) heads.emplace_back(l, head);

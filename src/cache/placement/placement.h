@@ -14,12 +14,12 @@
 
 namespace winnow::cache {
 
-// Tokens after which it is worth asking whether huge pages have filled up.
+// Tokens after which to check again whether huge pages have filled.
 inline constexpr int64_t kHugePagesAfter = 256;
 
-// Where the rows of keys and values of a sequence lie: storage, its growth, and the pages under it.
-// Every head has a region of address space as long as the capacity, committed as it is used. Rows
-// of a cache that is held at its size may be gathered instead: put one after another behind all
+// Where a sequence's rows of keys and values lie: the storage, its growth, and the pages under it.
+// Every head has a region of address space for its whole capacity, committed as it is used. The
+// rows of a cache that keeps its size may be gathered instead: placed one after another behind all
 // regions, so that they fill huge pages (gather.cc).
 class Placement {
  public:
@@ -29,29 +29,30 @@ class Placement {
 
   // As Cache::BeginCall.
   void BeginCall(Phase phase, int64_t n_tokens);
-  // Adds a row per token to every head of a layer. Requires: n rows more fit the capacity.
+  // Adds a row per token to every head of a layer. Requires: n more rows fit the capacity.
   void Append(int layer, const kernels::Matrix& k, const kernels::Matrix& v);
-  // Weighted sums of rows of one head, as they are before.
+  // Replaces rows of one head with weighted sums of its old rows.
   void Merge(int layer, size_t head, const HeadPlan& plan);
-  // Values of some rows of a head: a row of value_dim for each.
+  // Replaces the values of some rows of a head; `values` has a row of value_dim for each.
   void WriteValues(int layer, size_t head, std::span<const Slot> rows,
                    std::span<const float> values);
-  // Rows of one head that move before the last ones go.
+  // Moves rows of one head, before Shrink drops the last ones.
   void Move(int layer, size_t head, const Moves& moves);
-  // Drops the rows from n_rows on. Their pages go back to the system, unless they are so few that
-  // the next tokens take them again: then false.
+  // Drops the rows from n_rows on and returns their pages to the system. Returns false if they are
+  // so few that the next tokens will use the pages again: they are then kept.
   bool Shrink(int layer, size_t head, int64_t n_rows);
-  // Keys stored after RoPE at `positions` [row], and after Hadamard, become keys before both.
+  // Rotates back keys stored after RoPE at `positions` [row], and inverts the Hadamard transform.
   void Unrotate(int layer, size_t head, std::span<const Position> positions,
                 const kernels::RopeTable& rope);
-  // No rows are left. Requires: all heads were shrunk to 0.
+  // Resets the storage of an empty cache. Requires: all heads were shrunk to 0.
   void Clear();
-  // Stored rows as bytes, keys then values. Requires: bytes of n_rows rows; none were there.
+  // Stored rows as bytes, keys and values. Requires: spans of n_rows rows; AssignRows: the head is
+  // empty.
   void ReadRows(int layer, size_t head, std::span<std::byte> keys,
                 std::span<std::byte> values) const;
   void AssignRows(int layer, size_t head, int64_t n_rows, std::span<const std::byte> keys,
                   std::span<const std::byte> values);
-  // Takes over the rows of another of the same configuration. Requires: this one is empty.
+  // Copies the rows of another placement of the same configuration. Requires: this one is empty.
   void CopyFrom(const Placement& other);
 
   std::span<const kernels::HeadStore> stores(int layer) const;  // [kv_head]; n_slots counts rows
@@ -72,7 +73,7 @@ class Placement {
     int64_t offset_bytes = 0;  // of the layer's regions: keys [kv_head], values [kv_head]
 
     std::vector<kernels::HeadStore> stores;  // [kv_head]
-    std::vector<int64_t> max_rows;           // [kv_head], that fit while gathered
+    std::vector<int64_t> max_rows;           // [kv_head], rows that fit while gathered
   };
 
   Placement(kernels::Backend& backend, const CacheConfig& config);
@@ -82,11 +83,11 @@ class Placement {
   void UseHugePages();
   kernels::HeadStore OwnRegion(const Layer& layer, int64_t head) const;
 
-  // gather.cc. Before a call adds entries to every layer: gathers the rows where that pays.
+  // gather.cc. Before a call adds entries to every layer: gathers the rows if that pays.
   void Arrange();
-  // Before n entries are added to a layer: all rows go back to their regions if they do not fit.
+  // Before n entries are added to a layer: moves all rows back to their regions if they do not fit.
   void MakeRoom(const Layer& layer, int64_t n);
-  // Stores the heads of k and v, side by side, behind what the n heads from `first` on hold.
+  // Stores the heads of k and v, side by side, after the rows of the n heads from `first` on.
   void StoreHeads(const kernels::Matrix& k, const kernels::Matrix& v, const Layer& layer,
                   size_t first, size_t n);
   bool ShouldGather() const;
@@ -99,16 +100,16 @@ class Placement {
   CacheConfig config_;
   std::unique_ptr<kernels::Storage> memory_;
   std::vector<Layer> layers_;
-  Phase phase_ = Phase::kPrefill;   // of the call
+  Phase phase_ = Phase::kPrefill;   // of the current call
   int64_t n_since_huge_pages_ = 0;  // appended since the last UseHugePages
 
   int64_t gathering_offset_ = 0;
   int64_t gathering_bytes_ = 0;  // 0: never
   bool gathered_ = false;
-  bool shrunk_ = false;    // much was evicted since the rows were gathered or all was cleared
-  bool outgrown_ = false;  // since the last prompt gathered rows had to go back while generating
+  bool shrunk_ = false;    // much was evicted since the rows were gathered or cleared
+  bool outgrown_ = false;  // gathered rows had to move back while generating, since the last prompt
 
-  // Working memory, kept so that a decode step allocates nothing.
+  // Buffers, kept so that a decode step allocates nothing.
   std::vector<int64_t> first_slot_;
   std::vector<int32_t> sources_;
   std::vector<float> key_weights_, value_weights_;

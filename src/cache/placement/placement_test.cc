@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kLayers = 2, kHeads = 2, kDim = 4;
 constexpr int64_t kCapacity = 2048;
-constexpr int64_t kRegion = kCapacity * kDim * 4;  // of the keys of one head, and of its values
+constexpr int64_t kRegion = kCapacity * kDim * 4;  // bytes of one head's keys, or of its values
 
 class PlacementTest : public ::testing::Test {
  protected:
@@ -22,7 +22,7 @@ class PlacementTest : public ::testing::Test {
       : backend_(kernels::MakeReferenceBackend()),
         placement_(Placement::Make(*backend_, config_).value()) {}
 
-  // n rows in every head; all numbers of a row say which it is.
+  // Adds n rows to every head; every number of a row is the row's number.
   void Append(Phase phase, int64_t n) {
     const auto storage = backend_->Allocate(n * kHeads * kDim * 4).value();
     const kernels::Matrix rows = {storage.get(), 0, n, kHeads * kDim, kHeads * kDim};
@@ -102,10 +102,10 @@ TEST_F(PlacementTest, APromptOfOneTokenIsNoStep) {
   Append(Phase::kDecode, 1);
   EXPECT_TRUE(Gathered());
   EXPECT_EQ(Rows({0, 99, 100, 101}), (std::vector<float>{0, 99, 200, 201}));
-  Append(Phase::kDecode, 20);  // more than there is room for
+  Append(Phase::kDecode, 20);  // more rows than fit while gathered
   EXPECT_FALSE(Gathered());
   EXPECT_EQ(Rows({0, 99, 100, 101, 121}), (std::vector<float>{0, 99, 200, 201, 221}));
-  // It has outgrown its size: not again before the next prompt.
+  // The cache has outgrown its size: it is not gathered again before the next prompt.
   Shrink(50);
   Append(Phase::kDecode, 1);
   EXPECT_FALSE(Gathered());
@@ -129,7 +129,7 @@ TEST_F(PlacementTest, ACopyHasTheRowsAndIsApart) {
   EXPECT_EQ(Rows(*copy, *backend_, {0, 50, 100}), (std::vector<float>{0, 50, 200}));
 }
 
-// Rows of layers that differ keep their numbers when they are gathered and when they go back.
+// Layers of different shapes keep their rows when they are gathered and moved back.
 TEST(Placement, LayersMayDiffer) {
   const auto backend = kernels::MakeReferenceBackend();
   const std::vector<LayerShape> layers = {{.n_kv_heads = 1, .key_dim = 4, .value_dim = 8},
@@ -190,7 +190,7 @@ TEST(Placement, LayersMayDiffer) {
   append(Phase::kDecode, 1);
   EXPECT_GE(placement->stores(1)[0].keys_offset_bytes, layer_1 + 3 * kCapacity * 4 * (2 + 4));
   expect_rows({0, 99, 100}, {0, 99, 200});
-  append(Phase::kDecode, 20);  // more than there is room for: back to their regions
+  append(Phase::kDecode, 20);  // more than fit while gathered: back to their regions
   EXPECT_EQ(placement->stores(1)[0].keys_offset_bytes, layer_1);
   expect_rows({0, 99, 100, 120}, {0, 99, 200, 220});
 }

@@ -17,7 +17,7 @@
 #include "kernels/backends.h"
 #include "kernels/ops.h"
 
-// A cache that is checked entry by entry.
+// A cache whose contents are checked entry by entry against a plain copy.
 namespace winnow::cache::testing {
 
 using kernels::Matrix;
@@ -25,7 +25,7 @@ using kernels::Matrix;
 inline constexpr CacheShape kShape = {
     .n_layers = 2, .n_kv_heads = 3, .key_dim = 32, .value_dim = 64};
 
-// One entry of one head as the cache must hold it: stored bytes, compared as 16-bit words.
+// One entry of one head as the cache must hold it: the stored bytes as 16-bit words.
 struct Entry {
   Position position = 0;
   std::vector<uint16_t> key;
@@ -40,7 +40,7 @@ inline std::vector<uint16_t> Stored(TensorType type, std::span<const float> valu
   return words;
 }
 
-// A cache, and next to it what should be in it.
+// A cache, and the entries it should hold.
 class CheckedCache : public ::testing::TestWithParam<TensorType> {
  protected:
   CheckedCache() : CheckedCache(kernels::MakeReferenceBackend(), /*gather_from_bytes=*/0) {}
@@ -88,7 +88,7 @@ class CheckedCache : public ::testing::TestWithParam<TensorType> {
       }
     }
     ASSERT_TRUE(cache_->Append(layer, k, v, positions).has_value());
-    // The state of an entry: something only it can have.
+    // Give each entry a state that identifies it.
     for (int head = 0; head < kShape.n_kv_heads; ++head) {
       const std::span<double> column = cache_->column(layer, head, 1);
       const std::span<float> floats = cache_->float_column(layer, head, 0);
@@ -106,8 +106,8 @@ class CheckedCache : public ::testing::TestWithParam<TensorType> {
     }
   }
 
-  // Keeps every entry with the given probability, each head on its own; plans name the evicted in
-  // random order.
+  // Keeps every entry with probability `share`, each head on its own. Plans list the evicted slots
+  // in random order.
   void Apply(int layer, double share) {
     Plan plan = {.layer = layer, .heads = {}};
     for (int head = 0; head < kShape.n_kv_heads; ++head) {
@@ -128,7 +128,7 @@ class CheckedCache : public ::testing::TestWithParam<TensorType> {
     cache_->Apply(plan);
   }
 
-  // With angles of zero, so that the rows stay what they are.
+  // Uses angles of zero, so that the rows keep their values.
   void Unrotate(int layer) {
     const auto memory = backend_->Allocate(64 * 4).value();
     std::vector<float> table(64, 0.0f);
@@ -139,7 +139,7 @@ class CheckedCache : public ::testing::TestWithParam<TensorType> {
     EXPECT_FALSE(cache_->keys_rotated(layer));
   }
 
-  // Everything through bytes, into another cache.
+  // Writes all layers to bytes and reads them into another cache.
   void ReadBack() {
     auto read = Cache::Make(*backend_, cache_->config()).value();
     for (int layer = 0; layer < kShape.n_layers; ++layer) {
@@ -191,7 +191,7 @@ class CheckedCache : public ::testing::TestWithParam<TensorType> {
             for (Position& layer_end : end) layer_end = std::min(layer_end, position);
             break;
           }
-          case 4:  // a step of decode
+          case 4:  // a decode step
             cache_->BeginCall(Phase::kDecode, 1);
             if (RoomLeft(layer) > 0) Append(layer, end[static_cast<size_t>(layer)]++, 1);
             break;
@@ -214,8 +214,8 @@ class CheckedCache : public ::testing::TestWithParam<TensorType> {
   }
 
   std::vector<uint16_t> ReadBytes(kernels::Storage* storage, int64_t offset, int64_t n_bytes) {
-    // Rows of a cache type are whole 16-bit words; reading goes by floats, so a word before or
-    // after may come along.
+    // Rows of a cache type are whole 16-bit words. Reading works on floats, so it may include a
+    // word before or after.
     const int64_t first = offset / 4;
     const int64_t n = (offset + n_bytes + 3) / 4 - first;
     std::vector<float> floats(static_cast<size_t>(n));
