@@ -85,7 +85,7 @@ Result<void> Recording::CheckTensors(bool before_rope) {
     WINNOW_TRY(CheckTensor(TensorName(layer, "q_pre"), n_q_heads_));
     WINNOW_TRY(CheckTensor(TensorName(layer, "k_pre"), n_kv_heads_));
   }
-  // A gap would drop layers without a word.
+  // A gap would silently drop the layers after it.
   for (const auto& [name, tensor] : reader_.tensors()) {
     if (!name.starts_with("layers.") || !name.ends_with(".q")) continue;
     const auto layer = NumberIn<int>(std::string_view(name).substr(7, name.size() - 9));

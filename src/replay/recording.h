@@ -24,8 +24,8 @@ class Recording {
  public:
   enum class Kind { kQueries, kKeys, kValues };
 
-  // `before_rope`: whether q_pre and k_pre will be asked for. Errors: those of the file; a tensor
-  // or metadata missing or of the wrong shape or type (says which, and what was expected).
+  // `before_rope`: whether q_pre and k_pre are needed. Errors: reading the file; a tensor or
+  // metadata that is missing or of the wrong shape or type (says which, and what was expected).
   static Result<Recording> Open(const std::string& path, bool before_rope);
 
   int n_layers() const { return n_layers_; }
@@ -36,8 +36,8 @@ class Recording {
   int64_t n_prompt() const { return n_prompt_; }
   const model::RopeParameters& rope() const { return rope_; }
 
-  // Tokens [first, first + n) of all heads: out [n, heads * dim]. `rotated`: as in q and k rather
-  // than q_pre and k_pre. Error: the disk.
+  // Tokens [first, first + n) of all heads: out [n, heads * dim]. `rotated`: from q and k instead
+  // of q_pre and k_pre. Error: reading the file.
   Result<void> Read(Kind kind, bool rotated, int layer, int64_t first, int64_t n,
                     std::vector<float>& out);
 

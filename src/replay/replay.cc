@@ -18,7 +18,7 @@ using compression::Phase;
 using kernels::Matrix;
 using Kind = Recording::Kind;
 
-// A matrix of the backend that takes rows from the host; its memory is kept from call to call.
+// A matrix of the backend that is filled from host memory; its storage is reused.
 class Buffer {
  public:
   Buffer(kernels::Backend& backend, int64_t cols) : backend_(backend), cols_(cols) {}
@@ -45,7 +45,7 @@ class Buffer {
   std::unique_ptr<kernels::Storage> storage_;
 };
 
-// Rows of `values` [n, cols] that are listed, in their order.
+// Keeps the listed rows of `values` [n, cols], in the order of the list.
 void KeepRows(std::span<const cache::Position> rows, int64_t n, std::vector<float>& values) {
   const size_t cols = values.size() / static_cast<size_t>(n);
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -74,7 +74,7 @@ class Player {
                .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(recording.dim())))}),
         outputs_(static_cast<size_t>(recording.n_layers())) {}
 
-  // False: stopped by progress.
+  // False: `progress` stopped it.
   Result<bool> Run() {
     WINNOW_TRY(Prepare());
     const int64_t n_prompt = recording_.n_prompt();
@@ -113,7 +113,7 @@ class Player {
                                  .value_type = kernels::TensorType::kF32,
                                  .capacity = recording_.n_tokens()};
     WINNOW_TRY(options_.compression.Check());
-    // A recording does not say what its model was trained for: all of it.
+    // A recording does not state the training context: take its whole length.
     runtime::Compressor::Shape(
         options_.compression,
         {.n_q_heads = recording_.n_q_heads(), .trained_context = recording_.n_tokens()}, config);
@@ -130,10 +130,11 @@ class Player {
     return {};
   }
 
-  // A prompt's layers are about as much work as its steps where they are many.
+  // The prompt counts as one half of the work, the decode steps as the other.
   bool Progressed(double done) const { return !options_.progress || options_.progress(done); }
 
-  // The tokens [first, first + n) of the prompt through all layers. False: stopped by progress.
+  // Passes the tokens [first, first + n) of the prompt through all layers. False: `progress`
+  // stopped it.
   Result<bool> Prefill(int64_t first, int64_t n) {
     std::vector<cache::Position> rows(static_cast<size_t>(n));
     std::iota(rows.begin(), rows.end(), 0);
@@ -144,7 +145,7 @@ class Player {
       const double done = static_cast<double>(first) + static_cast<double>(n) * layer / n_layers;
       if (!Progressed(0.5 * done / static_cast<double>(recording_.n_prompt()))) return false;
       WINNOW_TRY(Step(Phase::kPrefill, layer, first, n, rows));
-      // Methods that drop hidden states: what the next layers still compute.
+      // Methods that drop hidden states: the rows that the next layers still compute.
       const std::span<const int32_t> kept = compressor_.RowsKept();
       if (kept.empty()) continue;
       for (size_t i = 0; i < kept.size(); ++i) rows[i] = rows[static_cast<size_t>(kept[i])];
@@ -155,7 +156,7 @@ class Player {
     return true;
   }
 
-  // `rows` of the tokens [first, first + n) in one layer.
+  // Passes `rows` of the tokens [first, first + n) through one layer.
   Result<void> Step(Phase phase, int layer, int64_t first, int64_t n,
                     std::span<const cache::Position> rows) {
     const bool rotated = cache_->keys_rotated(layer);
@@ -251,7 +252,7 @@ Result<ReplaySummary> Player::WriteResult(const std::string& path) {
     for (const bool keys : {true, false}) {
       for (int head = 0; head < n_heads; ++head) {
         const auto order = cache_->order(layer, head);
-        // With shared rows an entry is its row times its factor.
+        // With shared rows a key is the stored row times the slot's factor.
         const auto rows = cache_->rows(layer, head);
         const auto factors = cache_->factors(layer, head);
         std::vector<int32_t> wanted;
