@@ -7,8 +7,8 @@
 #include "fixture.h"
 #include "kernels/backends.h"
 
-// Attention after Apply equals attention over the full cache with the evicted entries masked: for
-// methods that neither merge nor re-assign positions, on every target.
+// Attention after Apply equals attention over the full cache with the evicted entries masked, for
+// methods that neither merge nor reassign positions, on every target.
 namespace winnow::conformance {
 namespace {
 
@@ -18,7 +18,7 @@ using kernels::Matrix;
 
 constexpr int kDim = 16;
 
-// Key or value of every text position, as stored.
+// The stored key or value of every text position.
 std::map<Position, std::vector<float>> ReadRows(Session& session, const HeadRows& rows, int layer,
                                                 int head) {
   std::map<Position, std::vector<float>> by_position;
@@ -51,8 +51,8 @@ std::vector<double> Masked(const std::map<Position, std::vector<float>>& keys,
   return out;
 }
 
-// Attention of random queries over a layer of `session`, against the kept entries of `full`. False:
-// an entry that stayed is not what it was (merging).
+// Compares attention of random queries over a layer of `session` with attention over the same
+// entries of `full`. False: a kept entry was changed (merging).
 bool IsMasked(Session& session, Session& full, int layer) {
   Rng rng(3);
   std::vector<float> q(4 * kDim);
@@ -125,7 +125,8 @@ TEST_P(MaskedAttention, EqualsAttentionOverTheKept) {
     for (int layer = 0; layer < 3; ++layer) {
       EXPECT_TRUE(IsMasked(*session, *full, layer) || may_merge) << "an entry was changed";
     }
-    // In decode steps layers behind the first see what attention over the kept has made.
+    // In decode steps, layers after the first depend on attention over the kept entries: compare
+    // the first only.
     for (const TokenId token : Tokens(20, 3)) {
       ASSERT_TRUE(full->Decode(token).has_value());
       ASSERT_TRUE(session->Decode(token).has_value());

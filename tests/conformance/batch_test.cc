@@ -4,13 +4,13 @@
 #include "runtime/session/batch.h"
 #include "runtime/session/batch_memory.h"
 
-// A batch changes nothing for any of its sequences, whatever the others' methods are.
+// A batch does not change the results of its sequences, whatever methods the others use.
 namespace winnow::conformance {
 namespace {
 
 using runtime::Batch;
 
-// A sequence and what it reads; `alone` is the same one, advanced by itself.
+// A sequence and its text; `alone` reads the same, but not in a batch.
 struct Pair {
   std::string spec;
   std::unique_ptr<Session> together;
@@ -32,7 +32,7 @@ Pair Begin(Engine& engine, const std::string& spec, int n_prompt, int n_steps,
   return pair;
 }
 
-// Advances all of them until the last has done its steps, and compares.
+// Advances all pairs until each has done its steps, and compares.
 void RunTogether(Engine& engine, std::vector<Pair>& pairs) {
   Batch batch(engine);
   for (int step = 0;; ++step) {
@@ -60,8 +60,8 @@ void RunTogether(Engine& engine, std::vector<Pair>& pairs) {
   }
 }
 
-// Engines that multiply n_exact rows as one: the reference backend any number, the CPU's up to 3 of
-// quantised weights.
+// Engines on which n_exact rows multiplied together give the same bits as one by one: any number on
+// the reference backend, up to 3 rows of quantised weights on the CPU backend.
 struct Exact {
   std::shared_ptr<Engine> engine;
   size_t n_exact = 0;
@@ -80,7 +80,8 @@ class EveryMethodTogether : public ::testing::TestWithParam<std::string> {
   }
 };
 
-// Prompts below, at and beyond the budget; steps of different numbers, so that sequences leave.
+// Prompts below, at and above the budget; different numbers of steps, so that sequences leave the
+// batch.
 TEST_P(EveryMethodTogether, IsAlone) {
   for (const Exact& exact : OpenExact(32)) {
     Engine& engine = *exact.engine;
@@ -103,7 +104,7 @@ TEST_P(EveryMethodTogether, IsAlone) {
   }
 }
 
-// The memory a static batch is planned with is never exceeded.
+// A session never exceeds its reservation, which static batches are planned with.
 TEST_P(EveryMethodTogether, StaysWithinItsReservation) {
   const auto engine = OpenTiny(2);
   for (const int64_t n_prompt : {20, 64, 200}) {
@@ -148,7 +149,8 @@ TEST(Together, MethodsDoNotInfluenceEachOther) {
   }
 }
 
-// More rows than are multiplied as one row is: close, and the same for every number of them.
+// With more rows than are exact the results are close to those alone, and independent of the
+// number.
 TEST(Together, ManySequencesAreClose) {
   const auto engine = OpenTiny(2);
   const auto run = [&](int n_sequences) {

@@ -7,7 +7,7 @@
 #include "compression/parts.h"
 #include "fixture.h"
 
-// What must hold for every method (docs/methods/semantics.md#invariants).
+// Invariants of every method (docs/methods/semantics.md#invariants).
 namespace winnow::conformance {
 namespace {
 
@@ -24,7 +24,7 @@ TEST_P(EveryMethod, WithinTheBudgetNothingChanges) {
   if (!traits.budget.needed) GTEST_SKIP() << "skipped: finds its own size";
   for (const int n_kv_heads : {2, 4}) {
     if (traits.storage.per_query_head && n_kv_heads < 4)
-      continue;  // sums of attention in another order
+      continue;  // attention is summed in another order
     const auto engine = OpenTiny(n_kv_heads);
     for (const kernels::TensorType type : {kernels::TensorType::kF16, kernels::TensorType::kF32}) {
       const auto full = Open(*engine, "", {.type = type});
@@ -42,13 +42,14 @@ TEST_P(EveryMethod, WithinTheBudgetNothingChanges) {
   }
 }
 
-// The same of one that fills it, and of the first token after it: its eviction comes later.
+// The same for a prompt that fills the budget, and for the first token after it, because eviction
+// follows attention.
 TEST_P(EveryMethod, APromptAsLongAsTheBudgetIsUntouched) {
   const compression::Traits traits = MethodTraits(GetParam());
   if (!traits.budget.needed) GTEST_SKIP() << "skipped: finds its own size";
   for (const int n_kv_heads : {2, 4}) {
     if (traits.storage.per_query_head && n_kv_heads < 4)
-      continue;  // sums of attention in another order
+      continue;  // attention is summed in another order
     const auto engine = OpenTiny(n_kv_heads);
     for (const int64_t wanted : {40, 192}) {
       const int64_t size = AtLeast(wanted);
@@ -67,16 +68,16 @@ TEST_P(EveryMethod, APromptAsLongAsTheBudgetIsUntouched) {
   }
 }
 
-// Invariants 2 and 3: sizes around every boundary; kept positions ascend; what is promised is
-// there.
+// Invariants 2 and 3: sizes around every boundary, kept positions ascend, promised entries are
+// kept.
 TEST_P(EveryMethod, TheBudgetIsHeld) {
   const compression::Traits traits = MethodTraits(GetParam());
-#ifdef WINNOW_SANITIZES_MEMORY  // reaches the same code with fewer sizes
+#ifdef WINNOW_SANITIZES_MEMORY  // the same code is reached with fewer sizes
   constexpr int64_t kWanted[] = {9, 64};
 #else
   constexpr int64_t kWanted[] = {1, 2, 9, 32, 33, 64, 65};
 #endif
-  std::set<int64_t> sizes;  // to many methods the small ones are the same
+  std::set<int64_t> sizes;  // for many methods the small sizes coincide
   for (const int64_t wanted : kWanted) sizes.insert(AtLeast(wanted));
   for (const int n_kv_heads : {2, 4}) {
     const auto engine = OpenTiny(n_kv_heads);
@@ -189,7 +190,7 @@ TEST_P(EveryMethod, TheNumberOfThreadsDoesNotMatter) {
   EXPECT_EQ(kept[0], kept[1]);
 }
 
-// State never leaks from one prompt to the next, nor from one sequence to another.
+// State does not leak from one prompt to the next, nor between sequences.
 TEST_P(EveryMethod, SequencesAreIndependent) {
   const auto engine = OpenTiny(2);
   const int64_t size = AtLeast(40);
@@ -208,7 +209,7 @@ TEST_P(EveryMethod, SequencesAreIndependent) {
   EXPECT_EQ(run(*used, 5), expected);
   EXPECT_EQ(KeptEverywhere(*used), KeptEverywhere(*fresh));
 
-  // Two at once, a token each.
+  // Two sequences that take turns, token by token.
   const auto a = Open(*engine, GetParam(), {.size = size});
   const auto b = Open(*engine, GetParam(), {.size = size});
   ASSERT_TRUE(a->Prefill(Tokens(120, 5)).value());
@@ -247,7 +248,7 @@ TEST_P(EveryMethod, EveryCacheTypeWorks) {
   }
 }
 
-// --kv-memory: no layer may bring the cache above the limit.
+// --kv-memory: no layer may raise the cache above the limit.
 TEST_P(EveryMethod, TheMemoryLimitIsNeverExceeded) {
   constexpr int64_t kLong = 1 << 20;
   const auto method = *compression::MakeMethod(GetParam());
@@ -256,7 +257,7 @@ TEST_P(EveryMethod, TheMemoryLimitIsNeverExceeded) {
   }
   const auto engine = OpenTiny(2);
   for (const int64_t chunk : {0, 16}) {
-    // 3 layers, 2 KV heads, 16 dimensions in f16: 64 bytes a slot and head without state.
+    // 3 layers, 2 KV heads, 16 dimensions in f16: 64 bytes per slot and head without state.
     const int64_t limit = 3 * 2 * 64 * AtLeast(64) * 4;
     int64_t max = 0;
     CompressionOptions compression = {
@@ -270,7 +271,7 @@ TEST_P(EveryMethod, TheMemoryLimitIsNeverExceeded) {
     const auto prefilled = session->Prefill(Tokens(n));
     ASSERT_TRUE(prefilled.has_value()) << prefilled.error().message;
     EXPECT_LE(session->cache_bytes(), limit);
-    // A budget that wastes most of what is allowed is no budget.
+    // The budget must not waste most of the allowed memory.
     EXPECT_GT(session->budget(), AtLeast(64) / 4);
     for (const TokenId token : Tokens(16, 3)) {
       const auto decoded = session->Decode(token);

@@ -16,7 +16,7 @@
 #include "runtime/session/session.h"
 #include "runtime/testing/tiny_engine.h"
 
-// Sessions of tiny random models, and every registered method to run them with.
+// Sessions on tiny random models, and the specs of all registered methods.
 namespace winnow::conformance {
 
 using runtime::CompressionOptions;
@@ -29,8 +29,8 @@ using compression::testing::MethodsAndVariants;
 using runtime::testing::kThreads;
 using runtime::testing::kVocabulary;
 
-// A tiny model; `n_kv_heads` of 4 query heads. One engine of a kind serves all tests of the
-// process: what a session computes depends on no other session.
+// A tiny model with 4 query heads and `n_kv_heads` KV heads. The tests of a process share one
+// engine per configuration: a session's results do not depend on other sessions.
 inline std::shared_ptr<Engine> OpenTiny(int n_kv_heads, int n_threads = kThreads, int dim = 16,
                                         const std::string& target = {},
                                         gguf::TensorType type = gguf::TensorType::kF32) {
@@ -61,7 +61,7 @@ struct SessionShape {
   int64_t context = 2048;
 };
 
-// `spec` empty: the full cache.
+// If `spec` is empty, with the full cache.
 inline std::unique_ptr<Session> Open(Engine& engine, const std::string& spec,
                                      const SessionShape& shape = {}) {
   CompressionOptions compression;
@@ -102,7 +102,7 @@ inline std::vector<std::vector<cache::Position>> KeptEverywhere(const Session& s
   return kept;
 }
 
-// Of a layer: those that have entries of their own.
+// Heads of a layer that have entries of their own.
 inline int NHeads(const Session& session) { return session.cache().config().shape.n_kv_heads; }
 
 inline int64_t TotalSlots(const Session& session) {

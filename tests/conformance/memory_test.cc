@@ -2,7 +2,7 @@
 #include "base/sanitizer.h"
 #include "fixture.h"
 
-// Memory is really freed: what the system says against what the cache says.
+// Memory is really freed: compares the system's figures with the cache's.
 namespace winnow::conformance {
 namespace {
 
@@ -20,7 +20,7 @@ TEST_P(Memory, FallsToWhatTheCacheSaysAfterACompressedPrefill) {
 
   constexpr int kTokens = 4096;
   constexpr int64_t kSize = 256;
-  // Warm: working memory of a prompt of this length has been taken once.
+  // Allocate the buffers for a prompt of this length before measuring.
   const auto warm = Open(*engine, GetParam(), {.size = kSize, .context = 16384});
   ASSERT_TRUE(warm->Prefill(Tokens(kTokens)).value());
   warm->Reset();
@@ -42,7 +42,7 @@ TEST_P(Memory, FallsToWhatTheCacheSaysAfterACompressedPrefill) {
   for (int layer = 0; layer < spec.n_layers; ++layer) {
     for (int head = 0; head < spec.n_kv_heads; ++head) n_entries += cache.n_slots(layer, head);
   }
-  constexpr int64_t kHighParts = 8;  // of the positions of a head, all of them below 65536
+  constexpr int64_t kHighParts = 8;  // of a head's positions, which are all below 65536
   const int64_t lists = session->cache_bytes_with_lists() - session->cache_bytes();
   EXPECT_GT(lists, 0);
   EXPECT_LE(lists, n_entries * cache.max_list_bytes_per_slot() + n_heads * kHighParts);

@@ -3,7 +3,7 @@
 
 #include "fixture.h"
 
-// docs/methods/semantics.md#invariants, 4: what is merged lies in the convex hull of its sources
+// docs/methods/semantics.md#invariants, 4: a merged row lies in the convex hull of its sources
 // (D2O: keys and values; EMS: directions of keys, and values).
 namespace winnow::conformance {
 namespace {
@@ -20,7 +20,7 @@ double Norm(Engine& engine, const kernels::HeadRows& rows, cache::Slot row) {
 
 class Merging : public ::testing::TestWithParam<std::string> {
  protected:
-  // Weights of one merge: none is negative, together they are one, the target takes part.
+  // The weights of one merge are non-negative and sum to one, and the target is a source.
   void CheckWeights(const HeadPlan::Merge& merge, std::span<const HeadPlan::Source> sources) {
     double keys = 0, values = 0;
     bool has_target = false;
@@ -38,8 +38,8 @@ class Merging : public ::testing::TestWithParam<std::string> {
     }
   }
 
-  // Where directions are merged a key's weight is its value's, divided by the key's length; what
-  // was merged before is a mean of directions, not longer than one.
+  // If directions are merged, a key's weight is the value's weight divided by the key's norm. A key
+  // merged before is a mean of directions, with a norm of at most one.
   void CheckDirections(const kernels::HeadRows& keys, std::span<const HeadPlan::Source> sources) {
     for (const HeadPlan::Source& source : sources) {
       if (source.value_weight == 0) {
@@ -93,7 +93,7 @@ TEST_P(Merging, StaysInTheHullOfItsSources) {
   }
 }
 
-// The authors' weights of d2o (merge=code) do not add up to one.
+// The weights of d2o's merge=code (the authors' code) do not sum to one.
 INSTANTIATE_TEST_SUITE_P(Methods, Merging,
                          ::testing::Values("d2o", "d2o:layer_policy=uniform", "d2o:similarity=both",
                                            "d2o:similarity=values", "d2o:merge=average",

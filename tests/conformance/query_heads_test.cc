@@ -9,7 +9,7 @@ std::string WithHeads(const std::string& spec, const std::string& heads) {
   return spec + (spec.find(':') == std::string::npos ? ":" : ",") + "heads=" + heads;
 }
 
-// Every method and variant that takes it.
+// Every method and variant that has this parameter.
 std::vector<std::string> MethodsOfQueryHeads() {
   std::vector<std::string> specs;
   for (const std::string& spec : MethodsAndVariants()) {
@@ -45,7 +45,7 @@ TEST_P(QueryHeads, BytesAreThoseOfAllHeadsAndSharesOfTheModelsFullCache) {
   const auto of_query_heads = Run(*engine, "query");
   EXPECT_EQ(NHeads(*of_query_heads), 4);
   EXPECT_EQ(of_query_heads->cache_bytes_full_f16(), of_kv_heads->cache_bytes_full_f16());
-  if (!MethodTraits(GetParam()).budget.needed) return;  // heads find sizes of their own
+  if (!MethodTraits(GetParam()).budget.needed) return;  // heads find their own sizes
   EXPECT_EQ(TotalSlots(*of_query_heads), 2 * TotalSlots(*of_kv_heads));
 }
 
@@ -64,7 +64,7 @@ TEST_P(QueryHeads, TakesAsMuchUnderALimitOnBytes) {
     const auto session =
         Session::Make(*engine, {.context = 2048, .compression = compression}).value();
     const auto read = session->Prefill(Tokens(400));
-    // Where layers share a budget one may need all of a prompt.
+    // If layers share a budget, one layer may need all of a prompt.
     if (method->traits().decisions.prefill == compression::DecisionPolicy::Prefill::kLastLayer &&
         !read && heads == "kv" && read.error().code == ErrorCode::kTooLarge) {
       GTEST_SKIP() << "skipped: no budget holds the limit: " << read.error().message;

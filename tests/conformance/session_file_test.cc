@@ -8,7 +8,7 @@ namespace {
 
 class EveryMethodSaved : public ::testing::TestWithParam<std::string> {};
 
-// After a prompt and some tokens, through a file, and on with another prompt and more tokens.
+// Saves and restores a session after a prompt and some tokens, then continues with another prompt.
 TEST_P(EveryMethodSaved, GoesOnAsIfNothingHadHappened) {
   const auto engine = OpenTiny(2);
   const SessionShape shape = {.size = std::max<int64_t>(40, MethodTraits(GetParam()).budget.min)};

@@ -1,4 +1,5 @@
-// Methods that learn the same of a prompt whatever the budget: read once, compressed to many.
+// Methods that learn the same from a prompt under every budget: the prompt is read once and
+// compressed to several budgets.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +35,7 @@ TEST_P(EveryMethodUndecided, IsAsIfItHadBeenReadUnderTheBudget) {
   const std::vector<TokenId> prompt = Tokens(150);
   const auto undecided =
       UndecidedPrompt::Read(*engine, MakeOptions(GetParam()), prompt, {}).value();
-  // Other sessions use the engine in between, and the order of the budgets does not matter.
+  // Other sessions use the engine in between, and the budgets come in any order.
   for (const int64_t budget : {40, 149, 25, 40}) {
     SCOPED_TRACE(budget);
     const auto alone = Open(*engine, GetParam(), {.size = budget});
@@ -57,7 +58,7 @@ TEST_P(EveryMethodUndecided, IsAsIfItHadBeenReadUnderTheBudget) {
   }
 }
 
-// The least that can be read so: one token more than the smallest budget.
+// The shortest prompt that can be left undecided: one token more than the smallest budget.
 TEST_P(EveryMethodUndecided, TakesShortPrompts) {
   const auto engine = OpenTiny(2);
   const int64_t least = std::max<int64_t>(1, MethodTraits(GetParam()).budget.min);
@@ -71,7 +72,7 @@ TEST_P(EveryMethodUndecided, TakesShortPrompts) {
   EXPECT_EQ(Logits(*session), Logits(*alone));
 }
 
-// A context in which the prompt fits, and no replay.
+// The context has room for the prompt, but not for a replay.
 TEST_P(EveryMethodUndecided, IsTheSameWithoutAReplay) {
   model::testing::TinySpec spec = model::testing::MakeTinySpec("llama");
   spec.context = 160;
@@ -95,7 +96,7 @@ TEST_P(EveryMethodUndecided, StopsWhenToldTo) {
   const std::vector<TokenId> prompt = Tokens(150);
   const auto alone = Open(*engine, GetParam(), {.size = 40});
   ASSERT_TRUE(alone->Prefill(prompt).value());
-  // At its first block, its second, and so on, until it is not asked any more.
+  // Stop at the first block, the second, and so on, until all blocks are done.
   int n_heeded = 0;
   for (int n_blocks = 0;; ++n_blocks) {
     int left = n_blocks;
@@ -107,7 +108,7 @@ TEST_P(EveryMethodUndecided, StopsWhenToldTo) {
       EXPECT_EQ(Logits(*undecided->Compress(40).value()), Logits(*alone));
       break;
     }
-    // The engine is free again.
+    // The engine can be used again.
     const auto next = Open(*engine, GetParam(), {.size = 40});
     ASSERT_TRUE(next->Prefill(prompt).value());
     ASSERT_EQ(Logits(*next), Logits(*alone));
@@ -131,7 +132,7 @@ TEST(Undecided, WhereItIsNotPossible) {
   EXPECT_FALSE(UndecidedPrompt::IsPossible(options));
 }
 
-// Another method from the first generated token on.
+// With another method for decode.
 TEST(Undecided, OfTwoMethods) {
   const auto engine = OpenTiny(2);
   const std::vector<TokenId> prompt = Tokens(150);
