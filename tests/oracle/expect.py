@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Computes with llama.cpp what the oracle test expects, and writes it beside the models.
+"""Computes the logits that the oracle test expects, with llama.cpp, and writes them beside the models.
 
     expect.py [FOLDER]     default: data beside this script; needs the files of make_models.py
 
 For each case NAME.safetensors with
-  tokens  [n] int32             BOS (where the vocabulary has it first) and random tokens
+  tokens  [n] int32             BOS (if the tokenizer is SentencePiece) and random tokens
   exact   [n, vocabulary] f32   logits of llama.cpp on the same weights widened to F32: no rounding of activations
-  same    [n, vocabulary] f32   logits of llama.cpp on the very file (quantised cases only: both engines round the
-                                activations to 8 bits there, each in its own way)
-and strings in its metadata: model, architecture, weights, variant, context, check (relative or kld), and how far
-llama.cpp on the file is from llama.cpp on the widened weights (relative_error, kld, max_difference): the share of
-a difference that is the oracle's own rounding. Prints those; see README.md.
+  same    [n, vocabulary] f32   logits of llama.cpp on the file itself (quantised cases only: there both engines round
+                                activations to 8 bits, each in its own way)
+The metadata has strings: model, architecture, weights, variant, context, check (relative or kld), and the distance of
+llama.cpp on the file from llama.cpp on the widened weights (relative_error, kld, max_difference), which is the
+oracle's own rounding. Prints these distances; see README.md.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ def text_of(case):
 
 
 def save_safetensors(path, tensors, metadata):
-    """PyPI safetensors orders the metadata at random; these bytes are the same every time."""
+    """Writes reproducible bytes, which PyPI's safetensors does not: it orders the metadata at random."""
     header, start = {"__metadata__": metadata}, 0
     for name, values in tensors.items():
         kind = {"float32": "F32", "int32": "I32"}[values.dtype.name]

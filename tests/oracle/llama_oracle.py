@@ -42,7 +42,7 @@ def quantize(source, target, kind, pure=False, threads=2):
 
 
 def dequantize(source, target):
-    """Writes `target`: the same numbers with every matrix as F32."""
+    """Writes `source` to `target` with every matrix as F32."""
     params = llama_cpp.llama_model_quantize_default_params()
     params.nthread = 2
     params.ftype = 0  # LLAMA_FTYPE_ALL_F32
@@ -52,7 +52,7 @@ def dequantize(source, target):
 
 
 class Oracle:
-    """A model in llama.cpp, computed the plainest way: no repacked weights, no flash attention, F32 cache."""
+    """A model in llama.cpp, computed without repacked weights or flash attention, by default with an F32 cache."""
 
     def __init__(self, path, context, cache_type=F32):
         params = llama_cpp.llama_model_default_params()
@@ -80,13 +80,13 @@ class Oracle:
         llama_cpp.llama_model_free(self.model)
 
     def tokenize(self, text):
-        """Token ids of UTF-8 bytes, BOS first where the model wants one."""
+        """Token ids of UTF-8 bytes, BOS first if the model adds one."""
         ids = (llama_cpp.llama_token * (len(text) + 2))()
         n = llama_cpp.llama_tokenize(self.vocab, text, len(text), ids, len(ids), True, False)
         return list(ids[:n])
 
     def logits(self, tokens):
-        """[n, vocabulary] f32: the logits after every token of a text, from an empty cache."""
+        """The logits after every token of a text, [n, vocabulary] f32, starting with an empty cache."""
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), True)
         batch = llama_cpp.llama_batch_init(len(tokens), 0, 1)
         batch.n_tokens = len(tokens)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes the model files of the oracle test: small, random, one per architecture variant and weight type.
+"""Makes the model files of the oracle test: small random models, one per architecture variant and weight type.
 
     make_models.py [FOLDER]     default: data beside this script
 
-The list CASES below is the test's plan; expect.py adds the expected logits. See README.md.
+CASES below lists the test's cases; expect.py adds the expected logits. See README.md.
 """
 
 import dataclasses
@@ -22,18 +22,18 @@ SEED = 20260721
 
 @dataclass(frozen=True)
 class Case:
-    """One comparison: a model file read with a context of `context` positions."""
+    """One comparison: a model file, opened with a context of `context` positions."""
 
     name: str  # also the name of the expected logits
     shape: Shape
-    weights: str  # F32, F16, BF16: from make_gguf; otherwise quantised by llama.cpp
+    weights: str  # F32, F16, BF16: written by make_gguf; others quantised by llama.cpp
     mixture: bool = False  # `weights` names a mixture of tensor types
     context: int = 256
-    variant: str = ""  # what is special, for the table
+    variant: str = ""  # what distinguishes it, for the table
 
     @property
     def model(self):
-        """Name of the model file: cases that differ only in their context share it."""
+        """Name of the model file, which cases that differ only in their context share."""
         return self.name.removesuffix(".long").removesuffix(".short") + ".gguf"
 
     @property
@@ -54,7 +54,7 @@ def variant(base, **changes):
 
 
 def architecture_cases():
-    """Every structure the engine knows, each in F32 and in F16."""
+    """Every architecture variant that the engine supports, in F32 and in F16."""
     shapes = {
         "llama-gqa": ("GQA, tied output", LLAMA, 256),
         "llama-rope-freqs": ("`rope_freqs` (Llama 3.1)",
@@ -89,7 +89,7 @@ def architecture_cases():
 
 
 def type_cases():
-    """Every weight type in one llama shape; K types need rows of a multiple of 256."""
+    """Every weight type with a llama shape; K types need row lengths that are multiples of 256."""
     narrow = variant(LLAMA, embedding=64, heads=2, kv_heads=1, head_dim=32, feed_forward=96)
     wide = variant(LLAMA, embedding=256, heads=4, kv_heads=1, head_dim=64, feed_forward=256, layers=1)
     yield Case("llama-gqa-BF16", variant(LLAMA, matrix_type="BF16"), "BF16", variant="GQA, tied output")

@@ -1,10 +1,10 @@
-"""How far two sets of logits [n, vocabulary] are apart."""
+"""Distances between two sets of logits [n, vocabulary]."""
 
 import numpy as np
 
 
 def relative_error(logits, expected):
-    """Euclidean norm of the difference over that of the expected logits, all positions together."""
+    """Norm of the difference / norm of the expected logits (Euclidean), all positions together."""
     return float(np.linalg.norm(logits.astype(np.float64) - expected) / np.linalg.norm(expected.astype(np.float64)))
 
 

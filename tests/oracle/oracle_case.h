@@ -9,7 +9,7 @@
 namespace winnow::oracle {
 
 // One file of data/: a small random model, a text, and llama.cpp's logits after each of its tokens.
-// expect.py, which writes them, says what each field means.
+// expect.py writes these files and documents the fields.
 struct Case {
   std::string name;
   std::string model_path;
@@ -20,8 +20,9 @@ struct Case {
   int64_t vocabulary = 0;
   std::vector<int32_t> tokens;
   std::vector<float> exact;  // [token, vocabulary], llama.cpp with all weights widened to F32
-  std::vector<float> same;   // the same on the very file; empty for F32, F16 and BF16 weights
-  // Of `same` from `exact`, that is the oracle's own rounding of activations.
+  std::vector<float> same;   // [token, vocabulary], llama.cpp on the file itself; empty for F32,
+                             // F16 and BF16 weights
+  // Distance of `same` from `exact`: the oracle's own rounding of activations.
   double own_relative_error = 0;
   double own_kld = 0;
 
@@ -30,7 +31,7 @@ struct Case {
   static Result<Case> Read(const std::string& path);
 };
 
-// Names of the cases in `folder`, sorted; "NAME" stands for NAME.safetensors.
+// Names of the cases in `folder`, sorted; NAME stands for NAME.safetensors.
 std::vector<std::string> CaseNames(const std::string& folder);
 
 // Logits of the engine, [token, vocabulary]: a prefill of the first two thirds of the text, then

@@ -1,4 +1,5 @@
-// Prints docs/oracle.md: how far the engine is from llama.cpp on every model of data/.
+// Prints docs/oracle.md: the distance of the engine's logits from llama.cpp's, for every model of
+// data/.
 //   oracle_report [tests/oracle/data] > docs/oracle.md
 #include <cstdio>
 

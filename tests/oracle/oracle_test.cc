@@ -1,5 +1,5 @@
-// The whole engine against llama.cpp: logits of a small random model of every architecture and
-// weight type. The expected logits are committed; README.md says how they were made.
+// The whole engine against llama.cpp: logits of a small random model for every architecture and
+// weight type. The expected logits are committed; README.md describes how they were made.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -15,20 +15,20 @@ namespace {
 
 constexpr char kFolder[] = "tests/oracle/data";
 
-// Bounds on the relative error of files that are not quantised. With F32 nothing but the order of
-// sums differs.
+// Bounds on the relative error for files that are not quantised. With F32 only the order of sums
+// differs.
 constexpr double kRelativeErrorF32 = 1e-5;
 // Half-precision weights may be multiplied with activations rounded to half precision.
 constexpr double kRelativeErrorF16 = 1e-3;
-// llama.cpp looks GELU up in a table of half-precision numbers: an F64 recomputation is 3e-4 away
-// from it, and agrees to 6e-6 once it rounds the same way.
+// llama.cpp takes GELU from a table of half-precision numbers: an F64 recomputation differs from it
+// by 3e-4, and agrees to 6e-6 when it rounds the same way.
 constexpr double kRelativeErrorGelu = 1e-3;
-// Of quantised files: activations are rounded to 8 bits.
+// For quantised files: activations are rounded to 8 bits.
 constexpr double kKld = 1e-3;
 
 double RelativeErrorBound(const Case& c, const std::string& target) {
   if (c.architecture == "falcon") return kRelativeErrorGelu;
-  // The reference backend rounds no activations, whatever the weights.
+  // The reference backend does not round activations, for any weights.
   return c.weights == "F32" || target == "reference" ? kRelativeErrorF32 : kRelativeErrorF16;
 }
 
@@ -58,7 +58,7 @@ TEST_P(Oracle, LogitsAgree) {
               same.kld, exact.kld, c.own_kld);
   EXPECT_LE(same.kld, kKld);
   EXPECT_LE(exact.kld, kKld);
-  // What the blocks of this type mean, without the noise of activations.
+  // Compares how the blocks of this type are decoded, without the rounding of activations.
   if (target == "reference") {
     EXPECT_LE(exact.relative_error, RelativeErrorBound(c, target));
   }
@@ -92,7 +92,7 @@ TEST(OracleData, CoversEveryArchitectureAndWeightType) {
   }
 }
 
-// The same weights under another RoPE are much further away than the bounds.
+// The same weights with another RoPE differ by much more than the bounds.
 TEST(OracleData, BoundsTellRopeScalingsApart) {
   const Case plain = ReadCase("llama-gqa-F32");
   for (const char* name : {"llama-linear-F32", "llama-yarn-F32", "llama-rope-freqs-F32"}) {

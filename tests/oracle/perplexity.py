@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Perplexity the way llama.cpp's perplexity tool defines it, computed with llama-cpp-python.
+"""Perplexity as llama.cpp's perplexity tool defines it, computed with llama-cpp-python.
 
     perplexity.py MODEL TEXT [-c 512] [--chunks N] [--cache f16|f32]
 
-The whole file is tokenised once, BOS first if the model adds one, and cut into windows of -c tokens; what is left at
-the end is dropped. Each window is computed from an empty cache, its first token REPLACED by BOS (if the model adds
-one). Scored are the predictions made at the positions c/2 .. c-2 of each window, c - 1 - c/2 of them; the perplexity
-is exp of the mean negative log-likelihood over all windows, its error sqrt((E[x^2] - E[x]^2) / (count - 1)) times it.
+The whole file is tokenised once, BOS first if the model adds one, and cut into windows of -c tokens; the rest is
+dropped. Each window is computed from an empty cache, with its first token REPLACED by BOS (if the model adds one). The
+predictions made at positions c/2 .. c-2 of each window are scored, c - 1 - c/2 of them. The perplexity is exp of the
+mean negative log-likelihood over all windows; its error is sqrt((E[x^2] - E[x]^2) / (count - 1)) times the perplexity.
 """
 
 import argparse

@@ -1,11 +1,10 @@
-// Perplexity of the real models beside the repository, where they are.
+// Perplexity of real models in the folder beside the repository; skipped if they are absent.
 //
-// What llama.cpp's perplexity tool computes, found by recomputing its figures (perplexity.py does,
-// to the last digit): the whole text is tokenised once, with BOS first; cut into windows of c
-// tokens, the rest dropped; the first token of each window is REPLACED by BOS and the window
-// computed from an empty cache; the tokens predicted at positions c/2 .. c-2 of each window are
-// scored, so c - 1 - c/2 per window (127 of 256). For the first two that is 393 windows and 49911
-// scored tokens.
+// The definition of llama.cpp's perplexity tool, verified by recomputing its figures (perplexity.py
+// does, to the last digit): the whole text is tokenised once, with BOS first, and cut into windows
+// of c tokens; the rest is dropped. The first token of each window is REPLACED by BOS, and the
+// window computed from an empty cache. The predictions made at positions c/2 .. c-2 are scored:
+// c - 1 - c/2 per window (127 of 256). The stories are 393 windows with 49911 scored tokens.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -9,7 +9,7 @@
 
 namespace winnow::oracle {
 
-// A safetensors file read whole: F32 and I32 tensors and the strings of its metadata.
+// A safetensors file read into memory: F32 and I32 tensors, and the metadata strings.
 struct SafetensorsFile {
   struct Tensor {
     std::vector<int64_t> shape;
@@ -19,7 +19,7 @@ struct SafetensorsFile {
   std::map<std::string, Tensor> tensors;
   std::map<std::string, std::string> metadata;
 
-  // Errors: unreadable, truncated, or not such a file; other element types.
+  // Errors: unreadable or truncated file, another format, other element types.
   static Result<SafetensorsFile> Read(const std::string& path);
 };
 
