@@ -1,8 +1,8 @@
-"""What methods keep, beside what the same methods of kvpress keep, on the bundled model in transformers.
+"""Compares the entries that methods keep with those that kvpress keeps, on the bundled model, in kvpress with transformers.
 
-Scores of the two are floats of different programs, so entries whose scores are nearly equal may change places. A kept set
-agrees where every entry that only one of the two keeps has, in kvpress, a score next to the last one kept. Exit code 77: what
-it needs is not installed (kvpress brings torch and transformers; gguf reads the model's file).
+The two programs round scores differently, so entries with nearly equal scores may swap. Two kept sets agree if every entry
+that only one of them has gets a score from kvpress that is close to the last kept one. Exit code 77: a requirement is not
+installed (kvpress, which needs torch and transformers; gguf, which reads the model file).
 """
 
 import json
@@ -31,7 +31,7 @@ WINNOW = os.environ["WINNOW"]
 
 
 def read_model():
-    """The file's weights in a LlamaForCausalLM, in float32."""
+    """A LlamaForCausalLM with the file's weights, in float32."""
     reader = gguf.GGUFReader(MODEL)
     field = lambda name: reader.fields[name].contents()
     heads, kv_heads = field("llama.attention.head_count"), field("llama.attention.head_count_kv")
@@ -48,7 +48,7 @@ def read_model():
     config._attn_implementation = "sdpa"
 
     def halves(weight, n):
-        """GGUF rotates neighbours, transformers halves of a head."""
+        """Reorders rows: GGUF rotates neighbouring dimensions, transformers the halves of a head."""
         return weight.reshape(n, weight.shape[0] // n // 2, 2, -1).swapaxes(1, 2).reshape(weight.shape)
 
     names = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
@@ -76,7 +76,7 @@ def winnow(*arguments):
 
 
 class Tokens:
-    """What kvpress wants of a tokenizer, by winnow."""
+    """The part of a tokenizer's interface that kvpress uses, implemented with winnow."""
     chat_template = None
 
     @staticmethod
@@ -95,7 +95,7 @@ def tokenize(text, *flags):
 
 
 def kept_by_winnow(text, method, size, n):
-    """[layer][head]: text positions."""
+    """The kept text positions, {(layer, head): set}."""
     with tempfile.TemporaryDirectory() as folder:
         prompt, trace = pathlib.Path(folder) / "prompt.txt", pathlib.Path(folder) / "trace.jsonl"
         prompt.write_text(text)
@@ -112,7 +112,7 @@ def kept_by_winnow(text, method, size, n):
 
 
 def scores_of_press(model, ids, press, size):
-    """[layer]: [head, entry]."""
+    """The scores of a press, {layer: [head, entry]}."""
     found, of_class = {}, press.score
     press.compression_ratio = 1 - (size + 0.5) / len(ids)
 
@@ -128,7 +128,7 @@ def scores_of_press(model, ids, press, size):
 
 
 def scores_of_kvzip(model, ids, size):
-    """The same of KVzip, which reads the prompt twice. Its sinks, scored 1, are not compared."""
+    """The scores of KVzip, which reads the prompt twice. The caller skips its sinks, whose score is 1."""
     press, found = kvpress.KVzipPress(), {}
     press.compression_ratio = 1 - (size + 0.5) / len(ids)
     transformers.AutoTokenizer.from_pretrained = lambda *_, **__: Tokens()
@@ -145,7 +145,7 @@ def scores_of_kvzip(model, ids, size):
 
 
 def differences(kept, scores, n_keep, tolerance):
-    """Of the entries that one of the two keeps: how many are too far from the last that kvpress keeps, and how many differ."""
+    """Of the entries that only one of the two keeps: how many have scores too far from kvpress's last kept one; their number."""
     n_far = n_different = 0
     for (layer, head), ours in kept.items():
         row = scores[layer][head]
@@ -185,7 +185,7 @@ def main():
         if name not in known:
             print(f"{name}: not in this build")
             continue
-        # Compactor's chunks are whole: kvpress fills the last one with zeros that take part.
+        # Use whole chunks for Compactor: kvpress pads the last one with zeros, which take part in its scores.
         n = len(ids) - (len(ids) - 12) % 256 if name == "compactor" else len(ids)
         cut = text if n == len(ids) else winnow_text(ids[:n])
         kept = kept_by_winnow(cut, method, size, n)
@@ -208,7 +208,7 @@ def main():
 
 
 def winnow_text(ids):
-    """The text of some tokens; that it gives them back is checked."""
+    """The text of some tokens. Asserts that it tokenizes to the same tokens."""
     reader = gguf.GGUFReader(MODEL)
     pieces = reader.fields["tokenizer.ggml.tokens"].contents()
     text = "".join(pieces[i] for i in ids if not pieces[i].startswith("<|"))
@@ -222,7 +222,7 @@ def winnow_text(ids):
 
 
 def byte_characters():
-    """The characters that byte-level BPE writes bytes as."""
+    """The character that byte-level BPE writes for each byte, {byte: code point}."""
     visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [b for b in range(256) if b not in visible]
     return {**{b: b for b in visible}, **{b: 256 + i for i, b in enumerate(hidden)}}
