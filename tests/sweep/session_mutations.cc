@@ -1,8 +1,9 @@
-// winnow_session_mutations [--seed N] [--count N]: session files of every method, changed as a
-// disk, another program or an attacker may change them: numbers, sections left out, doubled,
-// exchanged, of other files, lengths, tags, the end. Most get right hashes, so that what they say
-// is looked at. Each is refused with an error or goes on; a session that is open all the while
-// stays as it was. Exit code: 0 all hold, 2 misuse; a case that ends the process is named first.
+// winnow_session_mutations [--seed N] [--count N]: session files of every method, damaged as a
+// disk, another program or an attacker might damage them: changed numbers, lengths and tags;
+// missing, doubled or exchanged sections; sections of other files; a cut or extended end. Most
+// files get correct hashes, so that their content is parsed. Each file must be refused with an
+// error or work; a session that stays open must not change. Exit code: 0 all hold, 2 misuse. If a
+// case ends the process, the handler first prints how to repeat it.
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,7 +27,7 @@ using winnow::fuzz::kSectionHead;
 using winnow::fuzz::Seed;
 
 constexpr int kCaseTimeoutSeconds = 60;
-constexpr int kWitnessEvery = 500;  // cases between two looks at the open session
+constexpr int kWitnessEvery = 500;  // cases between two checks of the open session
 
 char g_line[256];
 
@@ -39,7 +40,7 @@ void Announce(int signal) {
   std::abort();
 }
 
-// The parts of a file: its head, then one string for each section with its head.
+// The parts of a file: its header, then one string per section, with the section's header.
 struct Parts {
   std::string head = {};
   std::vector<std::string> sections = {};
@@ -58,7 +59,7 @@ class Mutator {
  public:
   Mutator(const winnow::fuzz::Seeds& seeds, uint64_t seed) : seeds_(seeds), rng_(seed) {}
 
-  // The seed whose options the file is read with.
+  // Writes a damaged file to `bytes`. Returns the seed whose options it must be read with.
   const Seed& Mutate(std::string& bytes) {
     const Seed& seed = seeds_.at(Draw(seeds_.size()));
     Parts parts = PartsFrom(seed);
@@ -78,7 +79,7 @@ class Mutator {
  private:
   size_t Draw(size_t n) { return static_cast<size_t>(rng_.Next() % n); }
 
-  // Of the content as it is now; sometimes the length that was written stays.
+  // Sets length and hash to those of the current content, unless a changed length should stay.
   void SetLengthAndHash(std::string& section) {
     const uint64_t n_bytes = section.size() - kSectionHead;
     if (keeps_length_) return;
@@ -86,7 +87,7 @@ class Mutator {
     winnow::fuzz::SetHash(section, 0);
   }
 
-  // A number of 1, 2, 4 or 8 bytes, where programs tend to be wrong.
+  // Changes a number of 1, 2, 4 or 8 bytes to a value at which parsers tend to fail.
   void ChangeNumber(std::string& section, size_t from) {
     if (section.size() <= from) return;
     const size_t width = size_t{1} << Draw(4);
@@ -124,15 +125,15 @@ class Mutator {
       case 2:
         std::swap(one, sections[Draw(sections.size())]);
         return;
-      case 3: {  // of a file of another method
+      case 3: {  // a section of another method's file
         const Parts other = PartsFrom(seeds_.at(Draw(seeds_.size())));
         one = other.sections[Draw(other.sections.size())];
         return;
       }
-      case 4:  // shorter, longer
+      case 4:  // shorter or longer
         one.resize(kSectionHead + Draw(2 * one.size()), '\0');
         return;
-      case 5: {  // bytes left out or doubled within
+      case 5: {  // bytes inside left out or doubled
         const size_t at = std::min(one.size(), kSectionHead + Draw(one.size()));
         const size_t n = std::min(one.size() - at, size_t{1} << Draw(7));
         if (Draw(2) == 0) {
@@ -143,7 +144,7 @@ class Mutator {
         return;
       }
       case 6:
-        ChangeNumber(one, 0);  // tag, zero, length or hash, mostly undone
+        ChangeNumber(one, 0);  // tag, zero, length or hash; mostly set right again
         keeps_length_ = Draw(2) == 0;
         return;
       case 7:
@@ -162,7 +163,7 @@ class Mutator {
   bool keeps_length_ = false;
 };
 
-// What a session says next, of a copy.
+// The logits of a session's copy after some more tokens.
 std::vector<float> Next(const winnow::runtime::Session& session) {
   const auto copy = session.Fork().value();
   for (const auto token : winnow::fuzz::Tokens(3)) WINNOW_CHECK(copy->Decode(token).has_value());
@@ -170,7 +171,7 @@ std::vector<float> Next(const winnow::runtime::Session& session) {
   return {logits.begin(), logits.end()};
 }
 
-// With the method and budget that the file names, as the server does.
+// Restores with the method and budget that the file names, as the server does.
 std::string RestoreAsServed(winnow::runtime::Engine& engine, const std::string& path) {
   const auto info = winnow::runtime::ReadSessionInfo(path);
   if (!info) return info.error().message;
@@ -188,7 +189,7 @@ int Misuse() {
 
 }  // namespace
 
-// Sanitizers abort, so that the handler says which case it was.
+// Make sanitizers abort, so that the handler prints the case.
 extern "C" const char* __asan_default_options() { return "abort_on_error=1"; }
 extern "C" const char* __ubsan_default_options() { return "abort_on_error=1:print_stacktrace=1"; }
 
@@ -214,7 +215,7 @@ int main(int argc, char** argv) {
       winnow::runtime::RestoreSession(seeds.engine(), seeds.at(0).options, untouched).value();
   const std::vector<float> right = Next(*witness);
   uint64_t n_accepted = 0;
-  std::map<std::string, uint64_t> kinds;  // of errors, without their numbers
+  std::map<std::string, uint64_t> kinds;  // of errors, without the digits
   for (uint64_t i = first; i - first < count; ++i) {
     std::snprintf(g_line, sizeof(g_line), "again with --seed %llu --count 1\n",
                   static_cast<unsigned long long>(i));

@@ -1,6 +1,6 @@
 // winnow_sweep [--seed N] [--cases N | --minutes N] [--case SEED]: random sessions, each checked
-// for what the program promises about bytes, sizes, refusals and repeatability. Ends at the first
-// that fails, with the line that runs it again. Exit code: 0 all hold, 1 one does not, 2 misuse.
+// for the program's promises about bytes, sizes, refusals and repeatability. Stops at the first
+// that fails, and prints the command that repeats it. Exit code: 0 all hold, 1 one fails, 2 misuse.
 #include <unistd.h>
 
 #include <chrono>
@@ -20,7 +20,8 @@ using winnow::sweep::Case;
 
 constexpr int kCaseTimeoutSeconds = 120;  // seconds a case may take
 
-// The current case, for a signal handler: a failed assertion, a sanitizer, a hang.
+// The current case, for the signal handler: after a failed assertion, a sanitizer's report or a
+// hang.
 char g_line[4096];
 
 void Announce(int signal) {
@@ -54,7 +55,7 @@ bool RunOne(winnow::sweep::Runner& runner, uint64_t seed) {
 
 }  // namespace
 
-// Sanitizers abort, so that the handler says which case it was.
+// Make sanitizers abort, so that the handler prints the case.
 extern "C" const char* __asan_default_options() { return "abort_on_error=1"; }
 extern "C" const char* __ubsan_default_options() { return "abort_on_error=1:print_stacktrace=1"; }
 

@@ -18,7 +18,7 @@ class Draw {
   explicit Draw(uint64_t seed) : rng_(seed) {}
 
   bool Chance(double share) { return rng_.Uniform() < share; }
-  // In [least, most].
+  // In [min, max].
   int64_t Between(int64_t min, int64_t max) {
     return min + static_cast<int64_t>(rng_.Below(static_cast<uint64_t>(max - min + 1)));
   }
@@ -27,7 +27,7 @@ class Draw {
     return values[rng_.Below(values.size())];
   }
 
-  // Mostly near the lower end, where sizes of small models are; seldom an end of the range.
+  // Mostly near the lower end, which suits small models; seldom an end of the range.
   std::string Integer(const Parameter& p) {
     const auto min = static_cast<int64_t>(p.range.min);
     const auto max = static_cast<int64_t>(p.range.max);
@@ -49,7 +49,7 @@ class Draw {
     return list;
   }
 
-  // A spec that the registry accepts; some are refused for how their parameters go together.
+  // A spec that the registry accepts. Some draws are refused because their parameters conflict.
   std::string Method() {
     for (int attempt = 0; attempt < 50; ++attempt) {
       const auto methods = compression::Methods();
@@ -121,7 +121,7 @@ Case MakeCase(uint64_t seed) {
   const double kind = draw.Chance(0.5) ? 0 : 1;
   if (!heeds_budget || draw.Chance(0.4)) {
     if (needs_budget || draw.Chance(0.6)) {
-      // Of all layers, as many tokens as the budget comes to, and up to four times as many.
+      // The bytes of `budget` tokens in all layers, times 1 to 4.
       const int64_t row_bytes =
           gguf::RowBytes(c.key_type, c.dim) + gguf::RowBytes(c.value_type, c.dim) + 16;
       const auto more = static_cast<double>(draw.Between(100, 400)) / 100;

@@ -7,7 +7,7 @@
 #include "gguf/tensor_type.h"
 #include "kernels/ops.h"
 
-// A random session: what it is follows from one number.
+// A random session. One number, the seed, determines everything about it.
 namespace winnow::sweep {
 
 struct Turn {
@@ -25,7 +25,7 @@ struct Case {
   int n_kv_heads = 0;
   int dim = 0;
   gguf::TensorType weights = gguf::TensorType::kF32;
-  // The session. No method: the full cache.
+  // The session. An empty method means the full cache.
   std::string method;
   std::string decode;  // --kv-decode
   int64_t context = 0;
@@ -38,16 +38,16 @@ struct Case {
   int64_t row_block = 512;
   int64_t reserve_tokens = 256;
   int n_threads = 1;
-  int other_threads = 0;  // above 0: again with so many, the same bits
-  bool together = false;  // generates beside a fork of itself, by Batch
+  int other_threads = 0;  // above 0: run again with this many threads, expecting the same bits
+  bool together = false;  // generates in a Batch with a fork of itself
   std::vector<Turn> turns;
 };
 
-// Parameters of methods are drawn from the ranges they state (MethodEntry::parameters), so that a
-// new method takes part without a change here.
+// The case of a seed. Parameters of methods are drawn from the ranges they state
+// (MethodEntry::parameters), so that a new method is covered without a change here.
 Case MakeCase(uint64_t seed);
 
-// For people, in one line.
+// The case in one line, for people.
 std::string Describe(const Case& c);
 
 }  // namespace winnow::sweep

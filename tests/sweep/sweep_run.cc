@@ -21,7 +21,7 @@ using runtime::TokenId;
 
 constexpr int kVocabulary = 70;
 
-// What a session shows; equal before and after what is refused, and whatever the threads.
+// The visible state of a session. Refusals must not change it, nor may the number of threads.
 struct State {
   std::vector<TokenId> tokens;
   std::vector<float> logits;
@@ -54,7 +54,7 @@ class SweepSession {
   SweepSession(Engine& engine, const Case& c, Counts& counts)
       : engine_(engine), case_(c), counts_(counts), rng_(c.seed ^ 0x5eed) {}
 
-  // What does not hold; empty: everything does.
+  // Returns what is violated; empty: nothing.
   std::string Run() {
     auto session = Open();
     if (!session) return problem_;
@@ -108,7 +108,7 @@ class SweepSession {
     return tokens;
   }
 
-  // False: the rest of the case has no meaning.
+  // False: the rest of the case is skipped.
   bool TakeTurn(const Turn& turn) {
     if (turn.start == Turn::Start::kReset) session_->Reset();
     if (turn.start == Turn::Start::kTruncate) session_->Truncate(session_->n_tokens() / 2);
@@ -171,7 +171,8 @@ class SweepSession {
       if (!done) {
         Refused(done.error());
         if (StateNow(*session_) != before) return Fail("a refused token changed the session");
-        // A cache of this method may be full before the text is; bytes never are with room.
+        // A method's cache may reach its capacity before the text does; bytes may not run out while
+        // there is room.
         const bool bytes = done.error().message.find("bytes") != std::string::npos;
         return !bytes || Fail("room for a token that is refused: " + done.error().message);
       }
@@ -213,7 +214,7 @@ class SweepSession {
   Rng rng_;
   std::unique_ptr<Session> session_;
   std::vector<State> ends_;
-  int64_t peak_ = 0;  // of the bytes seen by on_plan
+  int64_t peak_ = 0;  // of the live bytes seen by on_plan
   std::string problem_;
 };
 

@@ -12,14 +12,14 @@ namespace winnow::sweep {
 struct Counts {
   int n_cases = 0;
   int n_prompts = 0;
-  int n_refused = 0;  // sessions and prompts, with a reason
+  int n_refused = 0;  // sessions and prompts refused with an error
   int n_tokens = 0;
 };
 
-// Runs cases, and keeps the tiny models they share.
+// Runs cases. Keeps the tiny models that cases share.
 class Runner {
  public:
-  // What does not hold; empty: everything does. What the invariants of the program itself find
+  // Returns what is violated; empty: nothing. A violation found by the program's own checks
   // (runtime/invariants.h) ends the process.
   std::string Run(const Case& c);
   const Counts& counts() const { return counts_; }
