@@ -123,8 +123,8 @@ TEST_P(AttentionConformance, ManyQueriesAroundBlocksAndTiles) {
   }
 }
 
-// So few blocks of rows, and so many slots, that the slots are split and some parts lie beyond what
-// some rows see.
+// With few blocks of rows and many slots, the slots are split among threads, and some parts lie
+// beyond what some rows see.
 TEST_P(AttentionConformance, ManyQueriesOverSplitSlots) {
   for (const int64_t n_slots : {2047, 2048, 3100}) {
     Check({.n_queries = 30,
@@ -159,7 +159,7 @@ TEST_P(AttentionConformance, TapsOfOneQuery) {
         {.last_rows = 2, .column_sums = true});
 }
 
-// Alone and beside what else may be asked for; of fewer queries than there are, and of more.
+// last_sums alone and with other taps; over fewer queries than the call has, and over more.
 TEST_P(AttentionConformance, SumsOverTheLastQueries) {
   using Reduce = TapSpec::Reduce;
   for (const int64_t n_queries : {1, 3, 40, 70}) {
@@ -176,7 +176,7 @@ TEST_P(AttentionConformance, SumsOverTheLastQueries) {
 TEST_P(AttentionConformance, TapsOfManyQueries) {
   using Reduce = TapSpec::Reduce;
   constexpr Reduce kReduces[] = {Reduce::kMean, Reduce::kMax, Reduce::kSum};
-  size_t turn = 0;  // how heads are reduced does not depend on how slots are split into blocks
+  size_t turn = 0;  // cycles through the reductions, which do not depend on the blocks of slots
   for (const int64_t n_queries : {13, 40, 65}) {
     for (const int64_t more : {0, 150, 300}) {
       const Shape shape = {.n_queries = n_queries,
@@ -197,8 +197,8 @@ TEST_P(AttentionConformance, TapsOfManyQueries) {
   }
 }
 
-// Blocks of rows that threads finish in any order, so unlike that the order of additions counts;
-// and lists that not all are summed together.
+// Threads finish blocks of rows in any order, and the weights differ so much that the order of
+// additions shows. Also numbers of lists that exceed those summed together.
 TEST_P(AttentionConformance, ColumnSumsOfManyBlocks) {
   using Reduce = TapSpec::Reduce;
   for (const Reduce reduce : {Reduce::kMean, Reduce::kSum, Reduce::kNone}) {
@@ -213,7 +213,7 @@ TEST_P(AttentionConformance, ColumnSumsOfManyBlocks) {
             {.last_rows = 3, .column_sums = true, .reduce = reduce});
     }
   }
-  // Many KV heads; as many lists as are summed from kept weights, and more.
+  // Many KV heads; as many lists as can be summed from kept weights, and one more.
   Check({.n_queries = 70, .n_slots = 90, .kv_heads = 11, .group = 2, .key_dim = 8, .value_dim = 8},
         {.column_sums = true});
   for (const int group : {16, 17}) {

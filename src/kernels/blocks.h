@@ -4,7 +4,7 @@
 #include <cstring>
 
 // Blocks of the quantised types as they lie in a GGUF file (little-endian, no padding). `half`
-// fields are IEEE halves as bits. The value of an element is given in quants.cc.
+// fields are the bits of an IEEE half. quants.cc defines the value of an element.
 namespace winnow::kernels {
 
 #pragma pack(push, 1)
@@ -74,8 +74,8 @@ struct BlockIQ4_XS {
 inline constexpr int8_t kIQ4Levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                           1,    13,   25,  38,  53,  69,  89,  113};
 
-// Scales and mins of a Q4_K or Q5_K block: 6 bits each, 8 of both in 12 bytes. Byte g of the
-// results is group g.
+// Scales and mins of a Q4_K or Q5_K block: 8 of each, 6 bits apiece, packed into 12 bytes. Byte g
+// of each result belongs to group g.
 struct ScalesAndMins {
   uint64_t scales, mins;
 };
@@ -88,7 +88,7 @@ inline ScalesAndMins UnpackScales4K(const uint8_t (&packed)[12]) {
           (p[1] & 0x3F3F3F3Fu) | static_cast<uint64_t>(high_mins) << 32};
 }
 
-// Scales of a Q3_K block, 0..63 (32 above the value): 6 bits each, 16 in 12 bytes.
+// Scales of a Q3_K block, stored as 0..63 (the value plus 32): 16 of 6 bits, packed into 12 bytes.
 struct Scales3K {
   uint64_t low, high;  // of groups 0..7 and 8..15
 };

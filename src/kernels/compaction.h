@@ -7,7 +7,7 @@
 #include "base/half.h"
 #include "kernels/memory.h"
 
-// What compression does with stored rows: read, merge, compare, score.
+// Arguments of the operations that compression runs on stored rows: read, merge, compare, score.
 namespace winnow::kernels {
 
 // The rows of one storage that belong to one KV head: all its keys or all its values.
@@ -26,7 +26,7 @@ struct RowSum {
   std::span<const float> weights;
 };
 
-// For every row of `from` the most similar row of `to`.
+// A search: for every row of `from`, the most similar row of `to`.
 struct Similarity {
   // kProduct: the product of the two cosines.
   enum class Measure { kKeys, kValues, kProduct };
@@ -34,24 +34,24 @@ struct Similarity {
   HeadRows values;  // not read for kKeys
   Measure measure = Measure::kKeys;
   std::span<const int32_t> from;
-  std::span<const int32_t> to;  // not empty; rows in the order of memory are read fastest
-  // [row] Of equally similar rows that of the lowest rank is taken. Empty: the first of them.
-  // Requires: all rows are below ranks.size() then.
+  std::span<const int32_t> to;  // not empty; ascending rows are read fastest
+  // [row] Ties go to the row of lowest rank. Empty: to the first in `to`. Requires: empty, or every
+  // row is below ranks.size().
   std::span<const int32_t> ranks = {};
-  // What is less similar counts as nothing, and need not be compared to the end.
+  // Rows less similar than this do not count; the kernel may stop comparing them early.
   double min_similarity = -std::numeric_limits<double>::infinity();
   std::span<float> best;       // out [from]: cosine, 0 where one of the two rows is zero
-  std::span<int32_t> best_to;  // out [from]: index into `to`; kNone, with best = -infinity: all are
-                               // below `min_similarity`
+  std::span<int32_t> best_to;  // out [from]: index into `to`; kNone, with best = -infinity, if all
+                               // are below `min_similarity`
   static constexpr int32_t kNone = -1;
 };
 
-// What the entries of one KV head received of attention, [entry]: in all, and in two windows of
+// Attention that the entries of one KV head received, [entry]: in total, and in two windows of
 // queries. Host data.
 struct AttentionSums {
   std::span<double> total;
-  std::span<Half> past;     // in the last whole window
-  std::span<Half> current;  // in the window that has begun
+  std::span<Half> past;     // in the last complete window
+  std::span<Half> current;  // in the current, incomplete window
 };
 // Sums over the entries.
 struct AttentionTotals {
@@ -59,12 +59,12 @@ struct AttentionTotals {
   double window = 0;  // of past and current
 };
 
-// How rows point where all of them do: cosines to the mean of their unit vectors.
+// Cosines of rows to the mean of their unit vectors.
 struct MeanCosines {
   HeadRows head;
   std::span<const int32_t> rows;
-  // out [row]: -1 to 1; 0 for a row that is zero, and everywhere if the mean is. A row with NaN or
-  // an infinity makes all of them NaN.
+  // out [row]: -1 to 1; 0 for a zero row, and for all rows if the mean is zero. A row with NaN or
+  // an infinity makes all cosines NaN.
   std::span<double> cosines;
 };
 

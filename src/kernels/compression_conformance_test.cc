@@ -1,5 +1,5 @@
-// What compression asks of stored rows, on every instruction set this machine has, against the
-// reference backend.
+// The compression operations on every instruction set this machine has, against the reference
+// backend.
 
 #include <algorithm>
 #include <atomic>
@@ -58,7 +58,7 @@ TEST_P(CompressionConformance, CompareWithMean) {
   }
 }
 
-// Heads of any length, type and dimension share a call, and threads change no bit.
+// Heads of any length, type and dimension share a call; the number of threads changes no bit.
 TEST_P(CompressionConformance, CompareWithMeanOfSeveralHeads) {
   struct Kind {
     TensorType type;
@@ -110,7 +110,7 @@ TEST_P(CompressionConformance, CompareWithMeanOfRowsFarFromOne) {
 
 TEST_P(CompressionConformance, SumRows) {
   for (const TensorType type : kCacheTypes) {
-    // Sums that round to a different step of the storage type differ by that step.
+    // Sums that round to different steps of the storage type differ by one step.
     const double tolerance = type == TensorType::kF32    ? kFloatTolerance
                              : type == TensorType::kF16  ? 1e-3
                              : type == TensorType::kBF16 ? 8e-3
@@ -120,7 +120,7 @@ TEST_P(CompressionConformance, SumRows) {
       const auto run = [&](Backend& b) {
         constexpr int kRows = 100;
         const StoredRows stored = Store(b, type, dim, Random(2).Normal(kRows * dim));
-        // Every second row becomes a sum that names the others and itself.
+        // Every second row becomes a sum of itself and other rows.
         std::vector<std::vector<int32_t>> rows;
         std::vector<std::vector<float>> weights;
         for (int32_t i = 0; i < kRows; i += 2) {
@@ -165,7 +165,7 @@ TEST_P(CompressionConformance, ForEachCallsEveryItemOnce) {
   }
 }
 
-// Lists of any length: whole vectors and the rest behind them.
+// Lists of any length: whole vectors and a remainder.
 TEST_P(CompressionConformance, AttentionIsAddedAndScored) {
   ThreadPool one(1);
   const std::unique_ptr<Backend> backends[] = {MakeReferenceBackend(), Cpu(one)};
@@ -191,7 +191,7 @@ TEST_P(CompressionConformance, AttentionIsAddedAndScored) {
     }
     EXPECT_EQ(total[0], total[1]) << "doubles are exact";
     for (size_t i = 0; i < n; ++i) {
-      // Where a sum lies between two halves, either may be taken.
+      // A sum between two halves may round to either.
       EXPECT_NEAR(current[0][i], current[1][i], 0.001 * current[0][i]) << i << " of " << n;
       EXPECT_NEAR(scores[0][i], scores[1][i], 1e-3 * scores[0][i]) << i << " of " << n;
       EXPECT_FALSE(std::isnan(scores[1][i]));
@@ -201,7 +201,7 @@ TEST_P(CompressionConformance, AttentionIsAddedAndScored) {
   }
 }
 
-// Odd sizes, rows apart, with and without what is there already.
+// Odd sizes, strides larger than the rows, with and without accumulation.
 TEST_P(CompressionConformance, MultipliesMatricesOnTheHost) {
   for (const int64_t rows : {1, 5, 6, 13}) {
     for (const int64_t cols : {1, 15, 16, 33, 64, 100}) {
@@ -229,7 +229,7 @@ TEST_P(CompressionConformance, ExpBelow) {
   for (const int n : {1, 16, 100}) {
     const auto run = [&](Backend& b) {
       std::vector<float> x = Random(5).Normal(n, 10.0f);
-      x[0] = 1000;  // stops at e^80
+      x[0] = 1000;  // clamped to e^80
       const auto nan = static_cast<size_t>(n / 2);
       if (n > 1) x[nan] = std::numeric_limits<float>::quiet_NaN();
       b.ExpBelow(x, 3.0f);

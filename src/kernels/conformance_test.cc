@@ -1,5 +1,5 @@
-// Every op but MatMul and Attend, on every instruction set this machine has, against the reference
-// backend.
+// Norms, activations, Hadamard, RoPE and StoreRows on every instruction set this machine has,
+// against the reference backend.
 
 #include <cmath>
 #include <memory>
@@ -87,7 +87,7 @@ TEST_P(Conformance, Activate) {
   }
 }
 
-// Every value on its own scale: the relative error of the exponential shows in the small ones.
+// Compares each value relative to itself: small values show the relative error of the exponential.
 TEST_P(Conformance, SiluIsRelativelyExact) {
   ThreadPool pool(1);
   const std::unique_ptr<Backend> cpu = Cpu(pool);
@@ -116,7 +116,7 @@ TEST_P(Conformance, ActivateAtTheEdges) {
   }
 }
 
-// Sums and differences in one order everywhere: the same to the last bit.
+// All backends add and subtract in the same order, so results agree to the last bit.
 TEST_P(Conformance, Hadamard) {
   for (const int head_dim : {1, 2, 6, 8, 20, 32, 64, 80, 96, 128, 256}) {
     Random random(static_cast<uint64_t>(head_dim));
@@ -136,7 +136,7 @@ TEST_P(Conformance, Hadamard) {
   }
   const std::unique_ptr<Backend> b = MakeReferenceBackend();
   const Owned row = Make(*b, 1, 6, std::vector<float>{1, 2, 3, 4, 5, 6});
-  b->Hadamard(row.matrix, 6);  // blocks of two: sum and difference over the root of two
+  b->Hadamard(row.matrix, 6);  // blocks of two: sum and difference, each divided by the root of two
   const auto root = static_cast<float>(1 / std::sqrt(2.0));
   EXPECT_EQ(Contents(*b, row.matrix),
             (std::vector<float>{3 * root, -root, 7 * root, -root, 11 * root, -root}));
@@ -179,8 +179,8 @@ TEST_P(Conformance, Rope) {
   }
 }
 
-// Reads the bytes of a storage through attention's own door: GetRows of a weight cannot see them,
-// so rows are compared by attending to one slot at a time, which returns exactly its values.
+// Reads stored rows through attention, since GetRows reads only weights: attending to a single slot
+// returns exactly its values.
 std::vector<float> StoredValues(Backend& b, const HeadStore& store, TensorType type, int64_t n,
                                 int dim) {
   std::vector<float> all;
@@ -224,7 +224,7 @@ TEST_P(Conformance, StoreRows) {
         for (int i = 0; i < 32; ++i) {
           x[2 * dim + i] = i == 20 ? 127.0f : static_cast<float>(i) - 15.5f;
           x[2 * dim + 32 + i] = i == 20 ? -8.0f : static_cast<float>(i) / 2 - 7.5f;
-          x[3 * dim + i] = i % 2 == 0 ? 8.0f : -8.0f;  // two largest, of either sign
+          x[3 * dim + i] = i % 2 == 0 ? 8.0f : -8.0f;  // largest magnitude with both signs
           x[3 * dim + 32 + i] = 0;
         }
         x[2 * dim + 3] = std::nextafter(0.5f, 0.0f);
@@ -253,7 +253,7 @@ TEST_P(Conformance, StoreRows) {
 
 TEST_P(Conformance, ValuesTooLargeForACacheTypeAreCounted) {
   for (const TensorType type : kCacheTypes) {
-    constexpr int kDim = 96;  // every lane, and rows of several vectors
+    constexpr int kDim = 96;  // several vectors per row; the places below cover different lanes
     const float limit = CacheLimit(type);
     const int64_t row_bytes = gguf::RowBytes(type, kDim);
     for (const int place : {0, 1, 31, 32, 62, 95, 96, 191}) {

@@ -1,5 +1,5 @@
-// Attention over entries that are more than rows: rotated on the way, sharing rows, chosen by their
-// weight. On every instruction set this machine has, against the reference backend.
+// Attention over entries that differ from rows: rotated inside attention, sharing rows, selected by
+// top-p. On every instruction set this machine has, against the reference backend.
 
 #include "kernels/backends.h"
 #include "kernels/testing/attention.h"
@@ -13,7 +13,7 @@ class EntriesConformance : public AttentionConformanceBase {
  protected:
   EntriesConformance() : AttentionConformanceBase({1, 3}) {}
 
-  // Both ways of doing it: a pass over the rows, and blocks of queries.
+  // Both implementations: one pass over the rows for few queries, and blocks of queries for many.
   void CheckFewAndMany(Shape shape, const TapSpec& taps = {}) {
     shape.n_queries = 1;
     Check(shape, taps);
@@ -52,7 +52,8 @@ TEST_P(EntriesConformance, RotationEveryDimension) {
   }
 }
 
-// As models extended to longer texts have them: no sums of one another.
+// Scaled rotations, as models with extended contexts (YaRN) have them: the product of two rotations
+// is not the rotation by the sum of their angles.
 TEST_P(EntriesConformance, RotationOfAMagnitude) {
   for (const Rotate rotate : {Rotate::kHalves, Rotate::kNeighbours}) {
     CheckFewAndMany(
@@ -179,12 +180,12 @@ TEST_P(EntriesConformance, TapsUnreducedAndSquared) {
       Check(shape, {.column_sums = true, .reduce = Reduce::kNone});
     }
   }
-  // So many queries that sums in lanes are emptied on the way.
+  // So many queries that the float lane sums are flushed during the call.
   Check({.n_queries = 1200, .n_slots = 1300, .group = 2, .key_dim = 8, .value_dim = 8},
         {.column_sums = true, .square_sums = true});
 }
 
-// Every path: single queries, few, and many, with taps of each kind.
+// Every path: one query, few and many, with several taps.
 TEST_P(EntriesConformance, Biases) {
   for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kBF16,
                                 TensorType::kQ8_0, TensorType::kQ4_0}) {
@@ -213,7 +214,7 @@ TEST_P(EntriesConformance, LargestWeightsOfColumns) {
       Check(shape, {.last_rows = 3, .column_sums = true, .column_max = true, .reduce = reduce});
     }
   }
-  // Of single query heads, in so many blocks that the first pass finds them.
+  // Groups of one query head, in so many blocks that the first pass finds the maxima.
   Check({.n_queries = 700, .n_slots = 770, .kv_heads = 8, .group = 1, .key_dim = 16},
         {.last_rows = 3, .column_max = true});
   Check({.n_slots = 40, .kv_heads = 2, .group = 3, .shared = 2, .factors = true},
@@ -246,13 +247,13 @@ TEST_P(EntriesConformance, TopP) {
     Check({.n_slots = 17, .group = group, .top_p = 0.9f});
     Check({.n_slots = 1, .group = group, .top_p = 0.9f});
   }
-  // Values of every type where some rows are left out.
+  // Values of every type when some rows are skipped.
   for (const TensorType type : kCacheTypes) {
     Check({.n_slots = 400, .kv_heads = 2, .group = 2, .value_type = type, .top_p = 0.5f});
   }
 }
 
-// --- what it all means, in terms of plain attention ---
+// --- the same results from plain attention ---
 
 // One query head over rows of 4 dimensions, given as floats.
 struct Small {
@@ -354,7 +355,7 @@ TEST_P(EntriesConformance, TopPKeepsTheFewestThatReachTheSum) {
   };
   expect(0.4f, {0, 1, 0, 0, 1});
   expect(0.6f, {1 / 3.0f, 2 / 3.0f, 0, 0, 2});
-  // Of two equal ones the later is kept.
+  // Of two equal weights, the later entry is kept.
   expect(0.8f, {2 / 7.0f, 4 / 7.0f, 0, 1 / 7.0f, 3});
 }
 

@@ -22,8 +22,7 @@ class Weight {
   virtual int64_t cols() const = 0;
 };
 
-// Where a weight comes from: blocks as in the GGUF file, row after row. `keep_alive` keeps `bytes`
-// mapped.
+// Source of a weight: blocks as in the GGUF file, row after row. `keep_alive` keeps `bytes` mapped.
 struct WeightSource {
   std::string_view name;  // for messages
   TensorType type = TensorType::kF32;
@@ -33,7 +32,7 @@ struct WeightSource {
   std::shared_ptr<const void> keep_alive;
 };
 
-// One product of several that share their input.
+// One of several products that share an input.
 struct Linear {
   const Weight* weight = nullptr;
   Matrix bias;              // [1, weight rows] or empty
@@ -41,7 +40,7 @@ struct Linear {
   bool accumulate = false;  // out += instead of out =
 };
 
-// Rows of floats on the host, row i from data + i * stride on.
+// Rows of floats on the host; row i starts at data + i * stride.
 template <class Float>
 struct HostMatrixOf {
   Float* data = nullptr;
@@ -52,7 +51,7 @@ struct HostMatrixOf {
 using HostMatrix = HostMatrixOf<float>;
 using ConstHostMatrix = HostMatrixOf<const float>;
 
-// out = a b, or out += a b.  a [m, k], b [k, n], out [m, n], which overlaps neither.
+// out = a b, or out += a b.  a [m, k], b [k, n], out [m, n], which must overlap neither.
 struct HostProduct {
   ConstHostMatrix a;
   ConstHostMatrix b;
@@ -63,8 +62,8 @@ struct HostProduct {
 inline void Check(const HostProduct& p) {
   WINNOW_CHECK(p.a.cols == p.b.rows && p.out.rows == p.a.rows && p.out.cols == p.b.cols);
 }
-inline constexpr float kMaxExponent = 80;  // of Backend::ExpBelow
+inline constexpr float kMaxExponent = 80;  // limit of the exponent in Backend::ExpBelow
 
-enum class Activation { kSilu, kGelu };  // GELU: the tanh form, as in the reference engine
+enum class Activation { kSilu, kGelu };  // GELU: the tanh approximation, as in the reference engine
 
 }  // namespace winnow::kernels

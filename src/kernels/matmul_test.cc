@@ -23,7 +23,7 @@ constexpr int64_t kMaxRows = 100, kMaxTokens = 64;
 
 bool IsFloat(TensorType type) { return gguf::GetTypeInfo(type).block_elements == 1; }
 
-// What a quantised weight meets: x rounded to 8 bits per block of 32.
+// The input of a product with quantised weights: x rounded to 8 bits per block of 32.
 std::vector<float> Quantized(const std::vector<float>& x) {
   std::vector<float> out(x.size());
   for (size_t first = 0; first < x.size(); first += 32) {
@@ -38,8 +38,8 @@ std::vector<float> Quantized(const std::vector<float>& x) {
   return out;
 }
 
-// x [tokens, cols] times w [rows, cols], in double; and the same of magnitudes, the measure of
-// rounding errors.
+// x [tokens, cols] times w [rows, cols]^T in double, and the same product of magnitudes, which
+// bounds the rounding errors.
 struct Product {
   std::vector<double> value, magnitude;
 };
@@ -74,7 +74,7 @@ class MatMulTest : public ::testing::TestWithParam<std::tuple<std::string, Tenso
   void AgreesWithLoopsInDouble(const CpuOptions& options);
 };
 
-// Weights are read as suits the cores of different makers.
+// With the prefetch policy of every CPU vendor.
 TEST_P(MatMulTest, AgreesWithLoopsInDouble) {
   ThreadPool pool(3);
   for (const char* vendor : {"intel", "amd", "other"}) {
@@ -112,7 +112,7 @@ void MatMulTest::AgreesWithLoopsInDouble(const CpuOptions& options) {
                                       .keep_alive = nullptr})
                         .value());
       for (const int64_t tokens : {1, 2, 3, 5, 8, 13, 14, 15, 23, 64}) {
-        if (cols > kLongRow && tokens > 2) continue;  // nothing but time would be longer
+        if (cols > kLongRow && tokens > 2) continue;  // more tokens would only take more time
         SCOPED_TRACE(std::to_string(cols) + " columns, " + std::to_string(rows) + " rows, " +
                      std::to_string(tokens) + " tokens");
         std::vector<std::unique_ptr<Storage>> storages;
@@ -120,7 +120,7 @@ void MatMulTest::AgreesWithLoopsInDouble(const CpuOptions& options) {
             Upload(*backend, {x.begin(), x.begin() + tokens * cols}, tokens, cols, storages);
         const Matrix mbias =
             Upload(*backend, {bias.begin(), bias.begin() + rows}, 1, rows, storages);
-        // Two columns more than the product has: they must stay as they are.
+        // Two extra columns, which the product must not change.
         const int64_t stride = rows + 2;
         const Matrix out =
             Upload(*backend, std::vector<float>(static_cast<size_t>(tokens * stride), 0.5f), tokens,
@@ -139,9 +139,9 @@ void MatMulTest::AgreesWithLoopsInDouble(const CpuOptions& options) {
             const double added =
                 (accumulate ? 0.5 : 0.0) + (biased ? bias[static_cast<size_t>(r)] : 0.0);
             const double value = found[static_cast<size_t>(t * stride + r)] - added;
-            // Sums in float: a few units in the last place of the magnitudes met on the way. The
-            // offsets of 8-bit products are subtracted afterwards, so those magnitudes exceed the
-            // terms'.
+            // Float sums are accurate to a few units in the last place of the intermediate
+            // magnitudes. These exceed the terms' magnitudes because 8-bit products subtract their
+            // offsets at the end.
             ASSERT_NEAR(value, expected.value[at], 2e-6 * expected.magnitude[at] + 4e-6)
                 << "token " << t << " row " << r;
             ASSERT_NEAR(value, exact.value[at], 0.01 * exact.magnitude[at] + 1e-5)
@@ -155,7 +155,7 @@ void MatMulTest::AgreesWithLoopsInDouble(const CpuOptions& options) {
   }
 }
 
-// `rows` rows of x times a weight, [row][weight row].
+// The rows of x times a weight, [x row][weight row].
 std::vector<float> RowsTimes(Backend& backend, const Weight& weight, std::span<const float> x) {
   const int64_t tokens = static_cast<int64_t>(x.size()) / weight.cols();
   std::vector<std::unique_ptr<Storage>> storages;
@@ -168,7 +168,7 @@ std::vector<float> RowsTimes(Backend& backend, const Weight& weight, std::span<c
   return out;
 }
 
-// Rows alone, in pairs and all together.
+// The same rows in calls of 1, 2, 3, 11, 16 and all rows.
 TEST_P(MatMulTest, BatchInvariantRowsHaveTheSameBitsInAnyCompany) {
   constexpr int64_t kRows = 33, kTokens = 37;
   const auto [target, type] = GetParam();
@@ -256,7 +256,7 @@ std::vector<float> FusedProduct(const CpuOptions& options, int64_t tokens, int64
   backend->MatMul(x, jobs);
   std::vector<float> found(static_cast<size_t>(tokens * 332));
   backend->Read(out, found);
-  for (const Linear& job : jobs) {  // each job alone gives the same
+  for (const Linear& job : jobs) {  // each job alone must give the same result
     std::vector<float> fused(static_cast<size_t>(job.out.rows * job.out.cols)), alone(fused.size());
     backend->Read(job.out, fused);
     backend->MatMul(x, {&job, 1});
@@ -266,7 +266,7 @@ std::vector<float> FusedProduct(const CpuOptions& options, int64_t tokens, int64
   return found;
 }
 
-// The second number of columns is one of which a thread takes rows together.
+// With the second number of columns, a thread takes several rows at once.
 TEST(MatMulThreadsTest, ResultsAreTheSameForAnyNumber) {
   const auto product = [](int n_threads, const char* vendor, int64_t tokens, int64_t cols) {
     ThreadPool pool(n_threads);

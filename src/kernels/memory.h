@@ -42,9 +42,10 @@ struct Matrix {
 // Storage types of a cache: F32, F16, BF16, Q8_0, Q4_0. Quantised types need head_dim % 32 == 0.
 bool IsCacheType(TensorType type);
 
-// Plain conversions between stored blocks and floats, any supported type (rows of n elements).
+// Converts stored blocks of any supported type to floats, or floats to blocks, with plain loops.
+// Requires: blocks.size() is the bytes of as many elements as there are floats.
 void Dequantize(TensorType type, std::span<const std::byte> blocks, std::span<float> out);
-// Only F32, F16, BF16, Q8_0 and Q4_0 (the cache types).
+// Cache types only (IsCacheType).
 void Quantize(TensorType type, std::span<const float> values, std::span<std::byte> blocks);
 
 }  // namespace winnow::kernels

@@ -19,28 +19,28 @@
 // are host data.
 namespace winnow::kernels {
 
-// A place that computes. All calls run to completion before they return; one caller at a time.
-// Results do not depend on the number of threads, bit for bit.
+// A device and its kernels. Every call completes before it returns; one caller at a time. Results
+// are the same bit for bit with any number of threads.
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;  // "cpu", "reference"
   virtual std::string_view target()
       const = 0;  // instruction set in use: "AVX3_DL", "AVX2", "scalar"
-  // Whether a row of MatMul has the same bits alone and beside any other rows.
+  // Whether a row of MatMul's result has the same bits whatever other rows are in the call.
   virtual bool batch_invariant() const { return false; }
 
   // --- memory ---
   // Zeroed memory. Pages are committed as they are first written where the system allows it.
-  // Error: the system refuses; the message says how many bytes were wanted.
+  // Error: the system refuses the memory; the message says how many bytes were requested.
   virtual Result<std::unique_ptr<Storage>> Allocate(int64_t bytes) = 0;
-  // The same for memory that fills up slowly and is given back in parts: committed in the smallest
-  // steps the system has, until UseHugePages.
+  // The same for memory that fills slowly and is released in parts: committed in the system's
+  // smallest pages until UseHugePages.
   virtual Result<std::unique_ptr<Storage>> AllocateGrowing(int64_t bytes) {
     return Allocate(bytes);
   }
-  // Which parts of such memory are in use, or will be at once, ascending: where they leave little
-  // free, it may be put on huge pages, which are faster to read.
+  // Tells which parts of such memory are in use or about to be, in ascending order. The backend may
+  // put regions with little unused space on huge pages, which are faster to read.
   virtual void UseHugePages(Storage& storage, std::span<const ByteRange> used) {
     (void)storage;
     (void)used;
@@ -48,17 +48,16 @@ class Backend {
   virtual Result<std::unique_ptr<Weight>> LoadWeight(const WeightSource& source) = 0;
   virtual void Write(const Matrix& to, std::span<const float> from) = 0;  // rows packed
   virtual void Read(const Matrix& from, std::span<float> to) = 0;         // rows packed
-  // Rows of `bytes_per_row` bytes inside one storage: row from[i] is copied to row to[i], in this
-  // order.
+  // Copies rows of `bytes_per_row` bytes within a storage: row from[i] to row to[i], in the order
+  // of i.
   virtual void MoveRows(Storage& storage, int64_t offset_bytes, int64_t bytes_per_row,
                         std::span<const int32_t> from, std::span<const int32_t> to) = 0;
-  // Bytes of a storage as they are. Requires: they lie within it.
+  // Raw bytes of a storage. Requires: the range lies within it.
   virtual void ReadBytes(const Storage& from, int64_t offset_bytes, std::span<std::byte> to) = 0;
   virtual void WriteBytes(Storage& to, int64_t offset_bytes, std::span<const std::byte> from) = 0;
   virtual void CopyBytes(const Storage& from, int64_t from_offset_bytes, Storage& to,
                          int64_t to_offset_bytes, int64_t bytes) = 0;
-  // Gives the pages of [offset, offset + bytes) back to the system where it can; their content is
-  // lost.
+  // Returns the pages of [offset, offset + bytes) to the system if it can; their content is lost.
   virtual void Release(Storage& storage, int64_t offset_bytes, int64_t bytes) = 0;
 
   // --- rows ---
@@ -66,9 +65,9 @@ class Backend {
   virtual void GetRows(const Weight& weight, std::span<const int32_t> tokens,
                        const Matrix& out) = 0;
   // out = x / rms(x) * weight, per row of x [n, cols]; weight [1, cols]. In place allowed.
-  // Accumulates in double or by a tree, so that the order of threads cannot matter.
+  // Sums in double or as a fixed tree, so that the result does not depend on the threads.
   virtual void RmsNorm(const Matrix& x, const Matrix& weight, float epsilon, const Matrix& out) = 0;
-  // RMS norm of every run of weight.cols columns on its own (q and k heads of qwen3). In place.
+  // RMS norm of each run of weight.cols columns separately (q and k heads of qwen3). In place.
   virtual void RmsNormHeads(const Matrix& x, const Matrix& weight, float epsilon) = 0;
   // out = (x - mean) / sqrt(var + epsilon) * weight + bias, per row. In place allowed. bias may be
   // empty.
@@ -79,10 +78,10 @@ class Backend {
                         const Matrix& out) = 0;
 
   // --- products ---
-  // out_j (+)= x W_j^T + bias_j for every job. x [n, in]. Quantised weights meet x rounded to 8
-  // bits per block of 32 (float scale); F16 and BF16 weights meet x in float32.
-  // `overlapped` is work on the host that needs nothing of the products: it is done once, before
-  // this returns, and threads need not wait for it. It may call the operations of "memory",
+  // out_j (+)= x W_j^T + bias_j for every job. x [n, in]. For quantised weights, x is rounded to 8
+  // bits per block of 32 (float scale); F16 and BF16 weights are multiplied with x in float32.
+  // `overlapped` is host work that does not depend on the products. It runs once before MatMul
+  // returns, and the other threads need not wait for it. It may call the operations under "memory",
   // "compression" and "host data".
   virtual void MatMul(const Matrix& x, std::span<const Linear> jobs,
                       const std::function<void()>& overlapped = {}) = 0;
@@ -91,10 +90,10 @@ class Backend {
   // Rotates every head of x [n, n_heads * head_dim] in place; row i is at positions[i].
   virtual void Rope(const Matrix& x, int head_dim, std::span<const int32_t> positions,
                     const RopeTable& rope) = 0;
-  // Multiplies every head of x [n, n_heads * head_dim] by a Hadamard matrix, in place: blocks of as
-  // many dimensions as the largest power of two that divides head_dim, each orthogonal and its own
-  // inverse. Products of two vectors stay what they are when both are transformed, and a component
-  // much larger than the others is spread over its block (arXiv:2404.00456).
+  // Multiplies every head of x [n, n_heads * head_dim] by a Hadamard matrix, in place. A block has
+  // as many dimensions as the largest power of two that divides head_dim; each block is orthogonal
+  // and its own inverse. Transforming both vectors preserves their dot product, and an outlier
+  // component is spread over its block (arXiv:2404.00456).
   virtual void Hadamard(const Matrix& x, int head_dim) = 0;
   // Converts rows of x [n, heads.size() * dim] to `type` and writes head h's part of row i to slot
   // first_slot[h] + i of heads[h] (keys if `to_keys`, values otherwise).
@@ -106,48 +105,47 @@ class Backend {
   };
   virtual void StoreRows(const Matrix& x, const StoreTarget& target) = 0;
   virtual void Attend(const Attention& attention) = 0;
-  // Calls that have nothing to do with each other, such as those of several sequences. Each gives
-  // what Attend gives, bit for bit.
+  // Independent calls, such as those of several sequences. Each result is bit for bit that of
+  // Attend.
   virtual void AttendAll(std::span<const Attention> attentions) {
     for (const Attention& attention : attentions) Attend(attention);
   }
 
   // --- compression ---
-  // The given rows as floats, [rows, dim] on the host. Rows stored after Hadamard are turned back.
+  // Reads the given rows as floats, [rows, dim], on the host. Reverses Hadamard if head.hadamard.
   virtual void ReadRows(const HeadRows& head, std::span<const int32_t> rows,
                         std::span<float> out) = 0;
-  // Stores `values` [rows, dim] in the given rows, as StoreRows would, after Hadamard where the
-  // rows are.
+  // Stores `values` [rows, dim] in the given rows as StoreRows would, after Hadamard if
+  // head.hadamard.
   virtual void WriteRows(const HeadRows& head, std::span<const int32_t> rows,
                          std::span<const float> values) = 0;
-  // Writes every sum, of rows as they are stored; all right-hand sides use the rows as they were
-  // before the call.
+  // Writes every sum. Sums stored rows without reversing Hadamard; all right-hand sides use the
+  // rows as they were before the call.
   virtual void SumRows(const HeadRows& head, std::span<const RowSum> sums) = 0;
-  // Several searches, say one per head, that share the threads.
+  // Runs several searches, for example one per head, that share the threads.
   virtual void MostSimilar(std::span<const Similarity> searches) = 0;
-  // Several heads that share the threads.
+  // Computes the cosines of several heads, which share the threads.
   virtual void CompareWithMean(std::span<const MeanCosines> heads) = 0;
-  // Turns the keys of rows 0..positions.size() - 1 back from their positions to before RoPE, and
-  // from Hadamard, which comes after it.
+  // Reverses RoPE on the keys of rows 0..positions.size() - 1, from their positions; reverses
+  // Hadamard, which follows RoPE, first. Stores the keys again.
   virtual void Unrotate(const HeadRows& keys, std::span<const int32_t> positions,
                         const RopeTable& rope) = 0;
 
   // --- host data ---
-  // Adds one query's weights [entry] to total and current.
+  // Adds one query's weights [entry] to `total` and `current`. Returns the sums over the entries.
   virtual AttentionTotals AddAttention(const AttentionSums& sums,
                                        std::span<const float> weights) const = 0;
   // scores[entry] = max(total_factor * total, window_factor * (past + current)); NaN
   // counts as 0.
   virtual void ScoreAttention(const AttentionSums& sums, double total_factor, double window_factor,
                               std::span<float> scores) const = 0;
-  // A product of matrices of floats, on the calling thread. Sums are of floats, in order.
+  // A product of float matrices on the calling thread. Sums in float, in the order of k.
   virtual void Multiply(const HostProduct& product) const = 0;
-  // x[i] = e^min(x[i] - max, 80), 0 for NaN: weights of softmax before they are divided by their
-  // sum.
+  // x[i] = e^min(x[i] - max, kMaxExponent), 0 for NaN: softmax weights before normalisation.
   virtual void ExpBelow(std::span<float> x, float max) const = 0;
-  // Calls body(i) for every i in [0, n) on the threads of the backend, in any order: for what a
-  // caller keeps about every head. A body calls no operation of the backend but those above on host
-  // data, and CopyBytes to where no other body copies.
+  // Calls body(i) for every i in [0, n) on the backend's threads, in any order: for per-head host
+  // data of a caller. A body may call only the operations on host data above, and CopyBytes to a
+  // range that no other body writes.
   template <class Body>
   void ForEach(int64_t n, const Body& body) {
     Run(

@@ -4,24 +4,24 @@
 
 #include "kernels/ops.h"
 
-// Values that a cache's type cannot hold: counted where they are stored, as they become infinite
-// without a word.
+// Counts values that are too large for a cache type. They become infinite silently, so StoreRows
+// counts them.
 namespace winnow::kernels {
 
-// The least magnitude that becomes infinite when it is stored, itself or the scale of its block.
+// Smallest magnitude that makes the stored value, or the scale of its block, infinite.
 float CacheLimit(TensorType type);
 
-// What a backend whose StoreRows counts is too. Both of this room are.
+// Second base class of a backend whose StoreRows counts overflows; both backends here have it.
 class OverflowCounter {
  public:
-  // Values too large for the type StoreRows was to write them in, since the backend was made.
+  // Values too large for the type that StoreRows wrote, since the backend was made.
   virtual int64_t n_overflowed() const = 0;
 
  protected:
   ~OverflowCounter() = default;
 };
 
-// Those of a backend; 0 for one that does not count.
+// The backend's count; 0 for a backend that does not count.
 int64_t NOverflowed(const Backend& backend);
 
 }  // namespace winnow::kernels

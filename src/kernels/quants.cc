@@ -27,7 +27,7 @@ void Block(const BlockQ4_1& b, float* y) {
   }
 }
 
-// Element e of the 5-bit types: its nibble, and bit e of the high bits.
+// Element e of the 5-bit types: its nibble plus bit e of `high` as bit 4.
 int FiveBits(const uint8_t (&q)[16], const uint8_t (&high)[4], int e) {
   const int nibble = e < 16 ? q[e] & 15 : q[e - 16] >> 4;
   return nibble | ((high[e / 8] >> (e % 8)) & 1) << 4;
@@ -160,8 +160,8 @@ uint16_t LoadHalf(std::span<const std::byte> from, size_t i) {
 
 // --- floats to one block ---
 
-// The scale keeps the largest magnitude exactly representable; values round to nearest, halves away
-// from zero. What is not finite becomes level 0, in every type.
+// The scale makes the largest magnitude exactly representable; values round to nearest, ties away
+// from zero. Values that are not finite become level 0, in every type.
 void Quantize(const float* x, BlockQ8_0& b) {
   float largest = 0;
   for (int e = 0; e < 32; ++e) largest = std::max(largest, std::fabs(x[e]));

@@ -11,13 +11,13 @@
 namespace winnow::kernels {
 namespace {
 
-// One block of each type with byte i = 37 i + 11 (mod 256), but for its halves: the first is 0.25,
-// the second -0.125. Expected: some elements, and the sum of (i + 1) * element i, as PyPI gguf 0.19
-// (gguf.quants.dequantize) has them.
+// One block of each type with byte i = 37 i + 11 (mod 256), except its halves: the first is 0.25,
+// the second -0.125. Expected values come from PyPI gguf 0.19 (gguf.quants.dequantize): some
+// elements, and the sum of (i + 1) * element i.
 struct BlockCase {
   TensorType type;
   std::vector<size_t> halves;
-  double elements[5];  // 0, 1, the last of the first half, the first of the second, the last
+  double elements[5];  // elements 0, 1, n / 2 - 1, n / 2 and n - 1
   double weighted_sum;
 };
 const BlockCase kBlockCases[] = {
@@ -58,7 +58,7 @@ TEST(DequantizeTest, BlocksHaveTheExpectedValues) {
   }
 }
 
-// 32 values, -5.71875 to 5.90625, and their blocks as PyPI gguf has them.
+// 32 values, -5.71875 to 5.90625. The expected blocks below come from PyPI gguf.
 std::vector<float> SomeValues() {
   std::vector<float> values;
   for (int i = 0; i < 32; ++i) values.push_back((static_cast<float>(7 * i % 32) - 15.25f) * 0.375f);
@@ -103,12 +103,11 @@ TEST(QuantizeTest, ErrorIsAtMostHalfAStep) {
   const struct {
     TensorType type;
     double largest;
-  } kLimits[] = {
-      {TensorType::kF32, 0},
-      {TensorType::kF16, 0.5 / 2048},
-      {TensorType::kBF16, 0.5 / 256},
-      {TensorType::kQ8_0, 0.5 / 127 * 1.01},  // the scale itself is a half
-      {TensorType::kQ4_0, 1.0 / 8 * 1.01}};   // the end opposite to the largest value is cut off
+  } kLimits[] = {{TensorType::kF32, 0},
+                 {TensorType::kF16, 0.5 / 2048},
+                 {TensorType::kBF16, 0.5 / 256},
+                 {TensorType::kQ8_0, 0.5 / 127 * 1.01},  // the scale itself is a half
+                 {TensorType::kQ4_0, 1.0 / 8 * 1.01}};  // the range ends a step earlier on one side
   for (const auto& [type, largest] : kLimits) {
     std::vector<std::byte> blocks(static_cast<size_t>(gguf::RowBytes(type, 1024)));
     Quantize(type, values, blocks);

@@ -1,4 +1,4 @@
-// Which rows are the most similar, on every instruction set this machine has, against the
+// Searches for the most similar rows, on every instruction set this machine has, against the
 // reference backend.
 
 #include <algorithm>
@@ -83,7 +83,7 @@ class SimilarityConformance : public Conformance {
     ExpectClose(found.best, expected.best, kCosineTolerance, c.Text());
     for (size_t i = 0; i < found.best_to.size(); ++i) {
       if (found.best_to[i] == expected.best_to[i]) continue;
-      // Another row only where it is as good, as far as floats can tell.
+      // A different row is fine only if it is equally similar within float precision.
       const int32_t choice = found.best_to[i];
       ASSERT_TRUE(choice >= 0 && choice < c.n_to) << c.Text();
       const Found alone = RunSimilar(*reference, c, std::span(to).subspan(choice, 1));
@@ -121,7 +121,8 @@ TEST_P(SimilarityConformance, EveryDimension) {
 }
 
 TEST_P(SimilarityConformance, EqualOnesAndZeros) {
-  // Rows: x, 2 x, 0, -x. Against itself doubled, x finds the first; zero finds cosine 0.
+  // Rows: x, 2 x, 0, -x. x and 2 x are equally similar, so the first in `to` wins; a zero row has
+  // cosine 0 with every row.
   const auto run = [&](Backend& b) {
     std::vector<float> values(4 * 40, 0.0f);
     for (size_t i = 0; i < 40; ++i) {
@@ -149,12 +150,12 @@ TEST_P(SimilarityConformance, EqualOnesAndZeros) {
   Compare(run, kCosineTolerance, "equal ones");
 }
 
-// Rows of seven kinds: every row finds all of its kind equally similar.
+// Rows of seven kinds: all rows of a kind are equally similar, so the rank decides.
 TEST_P(SimilarityConformance, EqualOnesByRank) {
   constexpr int kKinds = 7;
   std::vector<int32_t> ranks, to;
   for (int64_t row = 0; row < kStored; ++row) {
-    ranks.push_back(static_cast<int32_t>(row * 169 % kStored));  // coprime: each once
+    ranks.push_back(static_cast<int32_t>(row * 169 % kStored));  // coprime factors: each rank once
     if (row % 3 != 1) to.push_back(static_cast<int32_t>(row));
   }
   const auto at = [](const auto& list, int32_t i) { return list[static_cast<size_t>(i)]; };
@@ -200,10 +201,10 @@ TEST_P(SimilarityConformance, EqualOnesByRank) {
   }
 }
 
-// What is found is what is found without `least`, or nothing where that is less.
+// The result is that of a search without `min_similarity`, or nothing if that is less similar.
 TEST_P(SimilarityConformance, LeastSimilarity) {
   std::vector<int32_t> to = AllRows(kStored);
-  // No row that looks is compared with itself.
+  // No row of `from` is compared with itself.
   std::erase_if(to, [](int32_t row) { return row % 29 == 1; });
   for (const TensorType type : {TensorType::kF16, TensorType::kQ8_0}) {
     for (const Measure measure : {Measure::kKeys, Measure::kValues, Measure::kProduct}) {
@@ -228,7 +229,7 @@ TEST_P(SimilarityConformance, LeastSimilarity) {
           EXPECT_EQ(cpu(1), expected) << c.Text() << ", least " << min_similarity;
           EXPECT_EQ(cpu(3), expected) << c.Text() << ", least " << min_similarity;
         }
-        // Where rounding cannot decide, the reference says the same.
+        // When rounding cannot decide, the reference must agree.
         c.min_similarity = 1.1 * sorted.back();
         const Found none = RunSimilar(*MakeReferenceBackend(), c, to);
         EXPECT_EQ(none.best_to, cpu(1).best_to) << c.Text();
@@ -238,7 +239,7 @@ TEST_P(SimilarityConformance, LeastSimilarity) {
   }
 }
 
-// Searches of one call find what each finds alone.
+// Several searches in one call give the same results as each alone.
 TEST_P(SimilarityConformance, SeveralSearches) {
   ThreadPool one(1), three(3);
   const std::unique_ptr<Backend> cpus[] = {Cpu(one), Cpu(three)};
@@ -247,7 +248,7 @@ TEST_P(SimilarityConformance, SeveralSearches) {
     std::vector<StoredRows> keys, values;
     std::vector<std::vector<int32_t>> from, to;
     std::vector<Found> together, alone;
-    // Few and many rows, a search with none, more than one tile, other sizes of heads.
+    // Few and many rows, an empty search, more than one tile, different head sizes.
     for (const auto& [n_from, n_to, dim] :
          {std::tuple{1, 2300, 64}, {10, 33, 64}, {0, 5, 20}, {2, 1500, 20}, {1, 1, 96}}) {
       keys.push_back(Store(*b, TensorType::kF16, dim, random.Normal(kStored * dim)));

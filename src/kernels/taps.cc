@@ -6,8 +6,8 @@
 namespace winnow::kernels {
 namespace {
 
-// Not assign(): it allocates just what it needs, so that a list which grows by one entry per step
-// would be allocated in every step.
+// resize() instead of assign(): assign() allocates exactly what it needs, so a list that grows by
+// one entry per step would be reallocated in every step.
 template <typename T>
 void Zero(std::vector<T>& values, int64_t n) {
   values.resize(static_cast<size_t>(n));

@@ -14,7 +14,7 @@ void UnrotateRow(const HeadRows& keys, std::span<std::byte> row, std::span<const
     const size_t second = rope.interleaved ? 2 * pair + 1 : pair + n_pairs;
     const double cosine = cos_sin[pair];
     const double sine = cos_sin[n_pairs + pair];
-    // The rotation may also have scaled (YaRN): the inverse divides by the square of the scale.
+    // The rotation may also scale (YaRN), so the inverse divides by the square of the scale.
     const double scale = 1 / (cosine * cosine + sine * sine);
     const double x = key[first];
     const double y = key[second];

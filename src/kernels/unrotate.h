@@ -7,9 +7,9 @@
 
 namespace winnow::kernels {
 
-// Turns a stored key of `keys` back by the angles of one row of a RoPE table, cos of all pairs and
-// then sin, magnitude included, and before that from the Hadamard transform. `key` is working
-// memory [dim].
+// Reverses the Hadamard transform (if keys.hadamard) and then RoPE on one stored key of `keys`, in
+// place. `row` is the stored key; `cos_sin` is the row of the RoPE table that rotated it: cos of
+// all pairs, then sin, magnitude included. `key` is working memory [dim].
 void UnrotateRow(const HeadRows& keys, std::span<std::byte> row, std::span<const float> cos_sin,
                  const RopeTable& rope, std::span<float> key);
 

@@ -41,10 +41,10 @@ void Softmax(double* row, int64_t n_visible) {
   for (int64_t entry = 0; entry < n_visible; ++entry) row[entry] /= sum;
 }
 
-// Keeps the smallest set of weights whose sum reaches top_p, of equal weights those of the later
-// entries; the others become zero. Returns how many are kept.
+// Keeps and renormalises the smallest set of weights whose sum reaches top_p and zeroes the others;
+// ties keep the later entry. Returns how many are kept.
 int64_t KeepTopP(double* row, int64_t n_entries, double top_p) {
-  // Weights that are no numbers have no order; normalised, all of them are NaN then.
+  // NaN weights have no order. After softmax one NaN makes every weight NaN, so keep them all.
   if (std::any_of(row, row + n_entries, [](double weight) { return std::isnan(weight); })) {
     return n_entries;
   }
@@ -62,7 +62,7 @@ int64_t KeepTopP(double* row, int64_t n_entries, double top_p) {
   return n_kept;
 }
 
-// Weights of the query heads [first_head, end_head) reduced to one.
+// Weights of the query heads [heads.first, heads.second) reduced to one.
 double Reduce(TapSpec::Reduce reduce, const Weights& weights, std::pair<int, int> heads,
               int64_t query, int64_t entry) {
   double sum = 0;
@@ -119,7 +119,7 @@ std::vector<float> Floats(const std::byte* rows, TensorType type, int64_t n) {
   return floats;
 }
 
-// One head's vector, in place. `angles`: the position's row of the table.
+// Rotates one head's vector in place. `angles` is the position's row of the table.
 void Rotate(const RopeTable& rope, const float* angles, double* head) {
   const int n_pairs = rope.n_rotated / 2;
   for (int pair = 0; pair < n_pairs; ++pair) {
@@ -150,7 +150,8 @@ class HeadAttention {
 
   int64_t n_entries() const { return n_entries_; }
 
-  // Attention of one query: its weights to `weights`, the weighted sum of values to `out`.
+  // Attention of one query: writes its weights to `weights` and the weighted sum of values to
+  // `out`.
   void Attend(const float* q, int64_t query, double* weights, float* out) const {
     std::vector<double> rotated(q, q + a_.key_dim);
     if (a_.rope != nullptr)
@@ -191,7 +192,7 @@ class HeadAttention {
            position * table.stride;
   }
 
-  // [entry, key_dim]: of the entry's row, times its factor, rotated to its position.
+  // [entry, key_dim]: the key in the entry's row times its factor, rotated to its position.
   std::vector<double> Keys() const {
     const std::vector<float> stored = Floats(bytes_(store_.keys) + store_.keys_offset_bytes,
                                              a_.key_type, store_.n_slots * a_.key_dim);

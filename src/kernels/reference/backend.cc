@@ -73,7 +73,7 @@ class ReferenceBackend final : public Backend, public OverflowCounter {
   std::string_view target() const override { return "scalar"; }
 
   Result<std::unique_ptr<Storage>> Allocate(int64_t bytes) override {
-    // At least one byte, so that a null pointer always means refusal.
+    // At least one byte, so that a null pointer always means that the allocation failed.
     auto* memory = bytes < 0 ? nullptr : std::calloc(static_cast<size_t>(bytes) + 1, 1);
     if (memory == nullptr) {
       return Error{"memory: the system refuses " + std::to_string(bytes) + " bytes"};
@@ -136,7 +136,7 @@ class ReferenceBackend final : public Backend, public OverflowCounter {
                 Bytes(const_cast<Storage*>(&from)) + from_offset_bytes, static_cast<size_t>(bytes));
   }
 
-  // The C library's memory cannot be given back in part; the content simply stays.
+  // calloc's memory cannot be released in part, so the content stays.
   void Release(Storage&, int64_t, int64_t) override {}
 
   void GetRows(const Weight& weight, std::span<const int32_t> tokens, const Matrix& out) override {

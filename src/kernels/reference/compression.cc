@@ -17,7 +17,7 @@ std::span<std::byte> Row(const HeadRows& head, int32_t row, std::byte* (*bytes)(
           static_cast<size_t>(row_bytes)};
 }
 
-// Floats of some rows, and how long they are.
+// Some rows as floats, and their Euclidean lengths.
 struct Vectors {
   int dim = 0;
   std::vector<float> values;
@@ -99,7 +99,7 @@ void MostSimilar(const Similarity& s, std::byte* (*bytes)(Storage*)) {
       best = cosine;
       s.best_to[i] = static_cast<int32_t>(j);
     }
-    if (static_cast<float>(best) < s.min_similarity) {  // as it is told
+    if (static_cast<float>(best) < s.min_similarity) {  // compare the float that is returned
       best = -std::numeric_limits<double>::infinity();
       s.best_to[i] = Similarity::kNone;
     }

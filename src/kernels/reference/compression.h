@@ -4,7 +4,7 @@
 
 #include "kernels/ops.h"
 
-// What compression asks of stored rows, as plain loops in double. `bytes` gives a storage's host
+// The compression operations of Backend as plain loops in double. `bytes` returns a storage's host
 // memory.
 namespace winnow::kernels::reference {
 

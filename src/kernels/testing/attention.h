@@ -12,14 +12,14 @@
 #include "kernels/backends.h"
 #include "kernels/testing/conformance.h"
 
-// One call of attention of any kind, on any backend, and its comparison with the reference's.
+// Runs an attention call of any shape on any backend and compares the results with the reference's.
 namespace winnow::kernels::testing_support {
 
 // Relative to the largest magnitude of the expected values. Scores of a few units are sums of up to
-// 256 products of floats, and their rounding passes through the exponential.
+// 256 float products, and the exponential amplifies their rounding errors.
 inline constexpr double kAttentionTolerance = 1e-5;
-// Keys of Q8_0 and Q4_0 meet queries rounded to 8 bits per block of 32, unless they are rotated on
-// the way.
+// For Q8_0 and Q4_0 keys, queries are rounded to 8 bits per block of 32, unless attention rotates
+// the keys.
 inline constexpr double kQuantizedQueryTolerance = 1.5e-2;
 
 enum class Rotate { kNot, kHalves, kNeighbours };
@@ -37,10 +37,10 @@ struct Shape {
   int n_rotated = 0;     // 0: all of key_dim
   double magnitude = 1;  // of the rotations
   double shared = 0;     // entries per stored row; 0: entries are rows
-  bool factors = false;  // keys are multiplied
-  bool biases = false;   // scores are added to
+  bool factors = false;  // entries have key factors
+  bool biases = false;   // entries have score biases
   float top_p = 1;
-  float spread = 1.5f;  // of queries: the larger, the more weights differ
+  float spread = 1.5f;  // standard deviation of queries: the larger, the more the weights differ
 
   std::string Text() const {
     return std::to_string(n_queries) + " queries, " + std::to_string(n_slots) + " slots, " +
@@ -62,7 +62,7 @@ struct Answer {
   int64_t n_attended = 0;
 };
 
-// What HeadEntries views.
+// Owns the data that HeadEntries views.
 struct OwnEntries {
   std::vector<int32_t> rows;
   std::vector<uint16_t> short_rows;
@@ -80,13 +80,13 @@ inline OwnEntries MakeEntries(const Shape& s, int64_t n_rows, Random& random) {
       static_cast<int64_t>(s.shared > 0 ? s.shared * static_cast<double>(n_rows) : n_rows);
   if (s.shared > 0) {
     for (int64_t i = 0; i < n; ++i) {
-      // Every row, then rows at random: some much more often than others.
+      // Every row once, then random rows, some much more often than others.
       const double at = std::fabs(random.Normal(1)[0]) * static_cast<double>(n_rows) / 4;
       own.rows.push_back(static_cast<int32_t>(
           i < n_rows ? (i * 7 + 3) % n_rows
                      : std::min<int64_t>(static_cast<int64_t>(at), n_rows - 1)));
     }
-    // In one of two sizes.
+    // Even n_rows test short_rows, odd ones test rows.
     if (n_rows % 2 == 0) {
       own.short_rows.assign(own.rows.begin(), own.rows.end());
       own.rows.clear();
@@ -122,7 +122,7 @@ inline std::vector<float> MakeAngles(int n_rotated, double magnitude = 1) {
 }
 
 // Heads have different numbers of slots, as after an eviction: head h has n_slots + 5 h.
-// `n_at_once` of the same call may go together; all must find the same.
+// With n_at_once > 1, the same call goes to AttendAll that many times; all results must be equal.
 inline Answer RunAttention(Backend& b, const Shape& s, const TapSpec& taps, int n_at_once = 1) {
   Random random(s.n_slots * 1000 + s.n_queries);
   const int n_q_heads = s.kv_heads * s.group;
@@ -140,7 +140,7 @@ inline Answer RunAttention(Backend& b, const Shape& s, const TapSpec& taps, int 
   std::vector<OwnEntries> own;
   for (int head = 0; head < s.kv_heads; ++head) {
     const int64_t n = s.n_slots + 5 * head;
-    // Exactly as large as the rows, so that the address sanitizer sees reads behind the last one.
+    // Exactly the size of the rows, so that AddressSanitizer catches reads past the last one.
     memory.push_back(std::move(b.Allocate(n * gguf::RowBytes(s.key_type, s.key_dim))).value());
     memory.push_back(std::move(b.Allocate(n * gguf::RowBytes(s.value_type, s.value_dim))).value());
     const HeadStore store = {memory[memory.size() - 2].get(), memory.back().get(), 0, 0, n};
@@ -163,7 +163,7 @@ inline Answer RunAttention(Backend& b, const Shape& s, const TapSpec& taps, int 
                           ? Owned{}
                           : Make(b, kTablePositions, n_rotated, MakeAngles(n_rotated, s.magnitude));
   const RopeTable rope = {table.matrix, n_rotated, s.rotate == Rotate::kNeighbours};
-  // What a struct that was used before holds must not matter.
+  // Old content of a reused Taps must not matter.
   const Taps used = {.last_rows = {{7}, {8, 9}},
                      .n_last_rows = 1,
                      .n_last_sums = 3,
@@ -209,8 +209,8 @@ inline Answer RunAttention(Backend& b, const Shape& s, const TapSpec& taps, int 
 
 class AttentionConformanceBase : public Conformance {
  protected:
-  // Results with the first number of threads are compared with the reference's, and with those of
-  // the other numbers.
+  // Results with the first thread count are compared with the reference's, and with those of the
+  // other thread counts.
   explicit AttentionConformanceBase(std::initializer_list<int> n_threads) {
     for (const int n : n_threads) pools_.push_back(std::make_unique<ThreadPool>(n));
   }
@@ -245,12 +245,12 @@ class AttentionConformanceBase : public Conformance {
     }
     ExpectListsClose(found.taps.column_max, expected.taps.column_max, 2 * tolerance,
                      "largest of columns, " + shape.Text());
-    for (const char* vendor : {"intel", "amd"}) {  // one of them, often, is this machine's
+    for (const char* vendor : {"intel", "amd"}) {  // one of them is often this machine's vendor
       const Answer other = RunAttention(*Cpu(*pools_[0], vendor), shape, taps);
       ExpectClose(other.out, expected.out, tolerance, shape.Text() + ", as on " + vendor);
     }
     for (size_t i = 1; i < pools_.size(); ++i) {
-      // Alone, or with as many others that some of them share the threads.
+      // One call, or more calls than threads so that calls share the threads.
       const int n_at_once = i % 2 == 0 ? pools_[i]->n_threads() + 1 : 1;
       const Answer again = RunAttention(*Cpu(*pools_[i]), shape, taps, n_at_once);
       const std::string what = shape.Text() + " with " + std::to_string(pools_[i]->n_threads()) +

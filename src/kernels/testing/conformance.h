@@ -14,12 +14,12 @@
 #include "kernels/backends.h"
 #include "kernels/ops.h"
 
-// What the conformance tests share: an op runs on the reference and on every instruction set this
-// machine has, and the results are compared.
+// Shared code of the conformance tests: they run an op on the reference and on every instruction
+// set that this machine has, and compare the results.
 namespace winnow::kernels::testing_support {
 
 // Relative to the largest magnitude of the expected values: float sums of some hundred terms, and
-// exponentials good to 1e-7.
+// exponentials accurate to 1e-7.
 inline constexpr double kFloatTolerance = 2e-6;
 
 class Random {
@@ -36,7 +36,8 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-// A matrix with a row stride larger than its columns, so that code which confuses the two fails.
+// A matrix with its memory. The row stride exceeds the number of columns, so that code that
+// confuses the two fails.
 struct Owned {
   std::unique_ptr<Storage> storage;
   Matrix matrix;
@@ -62,12 +63,12 @@ inline std::vector<float> Contents(Backend& backend, const Matrix& matrix) {
   return values;
 }
 
-// Nothing may be written between the rows.
+// Expects that nothing was written between the rows.
 inline void ExpectPaddingIntact(Backend& backend, const Owned& owned) {
   Matrix padding = owned.matrix;
   padding.offset += padding.cols;
   padding.cols = kStridePadding;
-  padding.rows -= 1;  // the last row's padding lies behind the matrix
+  padding.rows -= 1;  // the last row's padding lies past the end of the matrix
   for (const float value : Contents(backend, padding)) ASSERT_EQ(value, kPaddingValue);
 }
 
@@ -90,7 +91,7 @@ class Conformance : public testing::TestWithParam<std::string> {
         .value();
   }
 
-  // Runs `op` on the reference and on the CPU with 1 and 3 threads; it returns what it computed.
+  // Runs `op`, which returns its results, on the reference and on the CPU with 1 and 3 threads.
   template <typename Op>
   void Compare(const Op& op, double tolerance, const std::string& what) {
     const std::unique_ptr<Backend> reference = MakeReferenceBackend();
@@ -107,8 +108,8 @@ inline constexpr TensorType kCacheTypes[] = {TensorType::kF32, TensorType::kF16,
 
 inline bool IsBlockType(TensorType type) { return gguf::GetTypeInfo(type).block_elements > 1; }
 
-// CpuTargets(); under AddressSanitizer, where each takes minutes, the best and the plainest:
-// the source of all is one.
+// CpuTargets(). Under AddressSanitizer, where each target takes minutes, only the best and the
+// plainest: all targets are compiled from the same source.
 inline std::vector<std::string> TestedTargets() {
   std::vector<std::string> targets = CpuTargets();
 #ifdef WINNOW_SANITIZES_MEMORY

@@ -19,8 +19,8 @@ inline constexpr TensorType kAllTypes[] = {
 // Uniform in [-1, 1).
 std::vector<float> RandomFloats(int64_t n, Rng& rng);
 
-// `n` elements of any type: every bit of a quantised block is random but for its scales, which are
-// finite and make the elements a few units large at most.
+// `n` elements of any type. Every bit of a quantised block is random, except its half-precision
+// scales: they are finite and keep the elements within a few units.
 std::vector<std::byte> RandomBlocks(TensorType type, int64_t n, Rng& rng);
 
 }  // namespace winnow::kernels::testing

@@ -9,13 +9,13 @@
 
 #include "kernels/testing/conformance.h"
 
-// Rows of a cache for tests of what compression asks of them.
+// Cache rows for tests of the compression operations.
 namespace winnow::kernels::testing_support {
 
-// Cosines are sums of up to 128 products of floats, each within 1e-7 of what it should be.
+// Cosines are sums of up to 128 float products, each accurate to 1e-7.
 inline constexpr double kCosineTolerance = 2e-6;
 
-// Rows of one head at an offset, with as many bytes as the rows need and no more.
+// Rows of one head at an offset, in a storage that ends with the last row.
 struct StoredRows {
   std::unique_ptr<Storage> storage;
   HeadRows head;
