@@ -209,7 +209,8 @@ class CpuBackend final : public Backend, public OverflowCounter {
                 attention_scratch_.front(), pool_);
   }
 
-  // A call for each thread needs no waiting inside it; calls too few for that share the threads.
+  // With one call per thread, threads do not wait inside a call. The remaining calls, fewer than
+  // threads, run one after another on all threads.
   void AttendAll(std::span<const Attention> attentions) override {
     const std::span<const HostAttention> calls = host_attentions_.View(attentions);
     const auto n = static_cast<int64_t>(calls.size());
@@ -260,7 +261,7 @@ class CpuBackend final : public Backend, public OverflowCounter {
     const HostHeadRows rows = Rows(keys);
     const HostRows table = Rows(rope.table);
     WINNOW_CHECK(static_cast<int64_t>(positions.size()) <= rows.n_rows);
-    // Rows a thread takes at a time, with one working vector for all of them.
+    // Rows that a thread claims at a time; they share one working vector.
     constexpr int64_t kRowsAtOnce = 256;
     const auto n = static_cast<int64_t>(positions.size());
     pool_.ParallelFor((n + kRowsAtOnce - 1) / kRowsAtOnce, [&](int64_t part, int) {
@@ -302,7 +303,7 @@ class CpuBackend final : public Backend, public OverflowCounter {
     for (const Similarity& s : searches) {
       HostHeadRows first = Rows(s.measure == Measure::kValues ? s.values : s.keys);
       const bool both = s.measure == Measure::kProduct;
-      // Rows without a rank count as not there, so that the check where rows are read finds them.
+      // Rows without a rank count as out of range, so that CheckRows catches them.
       if (!s.ranks.empty()) {
         first.n_rows = std::min(first.n_rows, static_cast<int64_t>(s.ranks.size()));
       }
@@ -332,10 +333,10 @@ class CpuBackend final : public Backend, public OverflowCounter {
   const ProductKernels& products_ = ProductKernelsFor(target_);
   MatMulScratch matmul_scratch_;
   std::vector<AttentionScratch> attention_scratch_;  // per thread
-  ThreadPool one_thread_{1};  // runs loops where they are called, in any number of threads at once
+  ThreadPool one_thread_{1};  // runs loops on the calling thread; used by many at once
   std::vector<float> sum_scratch_;
   std::vector<float> similarity_scratch_;
-  // Host views of a call's handles; members so that a decode step allocates nothing.
+  // Host views of a call's handles; members, so that a decode step allocates nothing.
   std::vector<MatMulJob> jobs_;
   std::vector<std::byte*> stores_;
   std::atomic<int64_t> n_overflowed_{0};
@@ -344,7 +345,8 @@ class CpuBackend final : public Backend, public OverflowCounter {
   std::vector<HostMeanCosines> mean_cosines_;
 };
 
-// Target bits, best first. The fallback runs everywhere, whether or not Highway lists it.
+// Target bits, best first. Includes the fallback, which runs everywhere, even if Highway does not
+// list it.
 std::vector<int64_t> TargetBits() {
   constexpr int64_t kFallback = HWY_TARGETS & (HWY_EMU128 | HWY_SCALAR);
   std::vector<int64_t> bits;

@@ -1,4 +1,4 @@
-// Memory and weights of the CPU backend; its arithmetic is compared in the conformance tests.
+// Memory and weights of the CPU backend; the conformance tests cover its arithmetic.
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
@@ -71,7 +71,7 @@ TEST_F(CpuBackendTest, ReleasedPagesAreZeroAndTheOthersStay) {
   backend_->Read(all, values);
   EXPECT_EQ(values, std::vector<float>(kFloats)) << "fresh memory";
   backend_->Write(all, std::vector<float>(kFloats, 1.0f));
-  // From inside the first page to the end: the first page must stay whole.
+  // From inside the first page to the end: the first page must keep its content.
   backend_->Release(*storage, 8, 4 * kFloats - 8);
   backend_->Read(all, values);
   EXPECT_EQ(values.front(), 1.0f);
@@ -97,7 +97,7 @@ TEST_F(CpuBackendTest, SettlingKeepsTheContentAndReleasedPartsAreZero) {
   std::vector<float> values(kFloats);
   std::iota(values.begin(), values.end(), 0.0f);
   backend_->Write(all, values);
-  // Neighbours, a gap, beyond the end of the last huge page.
+  // Adjacent ranges, a gap, and the end past the last whole huge page.
   const ByteRange used[] = {{0, kBytes / 3}, {kBytes / 3, kBytes / 2}, {kBytes / 2 + 4096, kBytes}};
   backend_->UseHugePages(*storage, used);
   backend_->UseHugePages(*storage, used);

@@ -30,7 +30,7 @@ void ReadRows(const HostHeadRows& head, std::span<const int32_t> rows, std::span
 void SumRows(const HostHeadRows& head, std::span<const RowSum> sums, std::vector<float>& scratch,
              ThreadPool& pool) {
   const auto dim = static_cast<size_t>(head.dim);
-  // Results, and behind them a row per thread.
+  // Results, followed by a row per thread.
   const size_t n_results = sums.size() * dim;
   scratch.resize(std::max(scratch.size(), n_results + dim * static_cast<size_t>(pool.n_threads())));
   pool.ParallelFor(

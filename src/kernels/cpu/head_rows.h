@@ -8,13 +8,13 @@
 #include "base/thread_pool.h"
 #include "kernels/ops.h"
 
-// Reading and rewriting stored rows of one KV head, on plain host memory. The meaning is in ops.h.
+// Reads and rewrites stored rows of one KV head in plain host memory; see ops.h.
 namespace winnow::kernels::cpu {
 
 // Rows of one head: all its keys or all its values.
 struct HostHeadRows {
   std::byte* data = nullptr;  // of row 0
-  int64_t n_rows = 0;         // that fit into the storage
+  int64_t n_rows = 0;         // rows that fit into the storage
   int dim = 0;
   TensorType type = TensorType::kF16;
   int64_t row_bytes = 0;

@@ -9,15 +9,14 @@
 #include "kernels/cpu/rows.h"
 #include "kernels/memory.h"
 
-// What handles of the CPU backend stand for, on the host. They are valid as long as the storage.
+// Converts handles of the CPU backend to host pointers, which are valid as long as the storage.
 namespace winnow::kernels::cpu {
 
 std::byte* Bytes(Storage* storage);
 // Empty for an empty matrix. Requires: the matrix lies within its storage.
 HostRows Rows(const Matrix& m);
 HostHeadRows Rows(const HeadRows& head);
-// dim: of the heads that are rotated. Requires: the table has a column for each dimension it
-// rotates, and no more of these than `dim`.
+// dim: dimensions of the heads to rotate. Requires: rope.table.cols == rope.n_rotated <= dim.
 Rotation RotationFrom(const RopeTable& rope, int dim);
 
 }  // namespace winnow::kernels::cpu

@@ -20,7 +20,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using DD = hn::ScalableTag<double>;
 using VD = hn::Vec<DD>;
 
-// Vectors of doubles are the unit: half as many floats, a quarter as many halves.
+// Loops step by vectors of doubles; floats and halves are in partial vectors with as many lanes.
 using DHalfF = hn::Rebind<float, DD>;
 using VHalfF = hn::Vec<DHalfF>;
 
@@ -34,7 +34,7 @@ HWY_INLINE void StoreHalves(VHalfF values, Half* to) {
   hn::StoreU(hn::DemoteTo(d16, values), d16, reinterpret_cast<hwy::float16_t*>(to));
 }
 
-// 0 for NaN.
+// max(x, 0); 0 for NaN.
 HWY_INLINE VHalfF Positive(VHalfF x) {
   return hn::IfThenElseZero(hn::Gt(x, hn::Zero(DHalfF())), x);
 }

@@ -5,15 +5,15 @@
 
 #include "kernels/ops.h"
 
-// Host lists that have a number per entry.
+// Kernels for host lists with a number per entry.
 namespace winnow::kernels::cpu {
 
 struct ListKernels {
-  // As Backend::AddAttention and ScoreAttention.
+  // See Backend::AddAttention and ScoreAttention.
   AttentionTotals (*add_attention)(const AttentionSums& sums, std::span<const float> weights);
   void (*score_attention)(const AttentionSums& sums, double total_factor, double window_factor,
                           std::span<float> scores);
-  // out[i] = halves[i]. Requires: as many.
+  // out[i] = halves[i]. Requires: `out` has room for halves.size() floats.
   void (*to_floats)(std::span<const Half> halves, float* out);
 };
 const ListKernels& ListKernelsFor(int64_t target);

@@ -8,20 +8,20 @@
 
 namespace winnow::kernels::cpu {
 
-// Streams of a KV cache where the CPU reads several streams in turns faster than one after another.
+// Streams of a KV cache on CPUs that read several interleaved streams faster than one.
 inline constexpr int kStreams = 4;
 
 // How a kernel reads memory that is larger than the caches. Helpers that only prefetch must be
 // `always_inline`: GCC 12 treats such a function as pure and deletes its calls
 // (tools/check_prefetch.sh).
 struct PrefetchPolicy {
-  int streams = 1;             // read in turns; 1 or kStreams for a KV cache
+  int streams = 1;             // interleaved; 1 or kStreams for a KV cache
   int64_t distance_bytes = 0;  // how far ahead of the read to prefetch
   bool into_l2 = false;        // into the L2 cache, otherwise into L1
   // With into_l2: prefetch into L1 too, this far ahead. 0: do not.
   int64_t l1_distance_bytes = 0;
 
-  // Prefetches n_bytes from `from` on.
+  // Prefetches the n_bytes at `from`.
   [[gnu::always_inline]] inline void Fetch(const void* from, int64_t n_bytes) const {
     if (!into_l2) return PrefetchIntoL1(from, n_bytes);
     const char* bytes = static_cast<const char*>(from);
@@ -44,20 +44,20 @@ struct PrefetchPolicy {
     int64_t size = 0;
     const std::byte* then = nullptr;  // what is read next; null: unknown
   };
-  // PrefetchAhead at offset `at` of a region; beyond its end, in what is read next.
+  // PrefetchAhead at offset `at` of a region; past its end it continues in part.then.
   [[gnu::always_inline]] inline void PrefetchAheadIn(const Part& part, int64_t at,
                                                      int64_t n_bytes) const {
     const int64_t to_come = part.size - at;
     if (distance_bytes < to_come) {
       PrefetchAhead(part.begin + at, n_bytes);
     } else if (part.then != nullptr) {
-      // A region shorter than distance_bytes: the same offset in what is read next.
+      // A region shorter than distance_bytes: prefetch at the same offset in part.then.
       Fetch(part.then + std::min(distance_bytes, part.size) - to_come, n_bytes);
     }
   }
 };
 
-// What kernels do differently on different CPUs. Results differ by rounding only.
+// Settings of kernels that differ between CPUs. Results differ by rounding only.
 struct Processor {
   int64_t target = 0;  // instruction set, a HWY_* bit
   PrefetchPolicy weights = {};
@@ -65,7 +65,7 @@ struct Processor {
 };
 
 enum class CpuVendor { kIntel, kAmd, kOther };
-// "intel", "amd", "other"; empty: the vendor of this CPU. Nothing: another name.
+// "intel", "amd", "other"; empty: the vendor of this CPU. nullopt: an unknown name.
 std::optional<CpuVendor> CpuVendorFromName(std::string_view name);
 
 Processor MakeProcessor(CpuVendor vendor, int64_t target);

@@ -22,8 +22,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 using DF = hn::ScalableTag<float>;
 using VF = hn::Vec<DF>;
 
-// Rows and vectors of a tile of the result, which stays in registers: with what is loaded, they fit
-// the 16 of the smaller instruction sets.
+// Rows and vectors of a tile of the result. The tile stays in registers: with the loaded operands
+// it fits the 16 registers of the smaller instruction sets.
 constexpr int64_t kTileRows = 6;
 constexpr int64_t kTileVectors = 2;
 
@@ -57,7 +57,7 @@ HWY_INLINE void MultiplyTile(const HostProduct& p, int64_t row, int64_t col) {
   }
 }
 
-// All rows of some columns, which stay in the first cache meanwhile.
+// All rows of some columns of the result. Those columns of b stay in L1 meanwhile.
 template <int64_t kVectors>
 HWY_INLINE void MultiplyColumns(const HostProduct& p, int64_t col) {
   int64_t row = 0;
@@ -88,7 +88,7 @@ void Multiply(const HostProduct& p) {
   }
 }
 
-// 0 for NaN.
+// e^min(x, kMaxExponent); 0 for NaN.
 HWY_INLINE VF ExpOrZero(VF x) {
   const DF df;
   const VF limited = hn::Min(x, hn::Set(df, kMaxExponent));

@@ -5,11 +5,11 @@
 
 #include "kernels/linear.h"
 
-// Products of matrices of floats on the host.
+// Kernels for float matrices on the host.
 namespace winnow::kernels::cpu {
 
 struct ProductKernels {
-  // As Backend::Multiply and ExpBelow.
+  // See Backend::Multiply and ExpBelow.
   void (*multiply)(const HostProduct& product);
   void (*exp_below)(std::span<float> x, float max);
 };

@@ -25,14 +25,13 @@ namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows are handed out in runs of about this many floats: large enough to hide the cost of claiming
-// one.
+// Threads claim rows in runs of about this many floats, large enough to hide the cost of a claim.
 constexpr int64_t kFloatsPerRun = 4096;
 int64_t Grain(int64_t cols) {
   return std::max<int64_t>(1, kFloatsPerRun / std::max<int64_t>(cols, 1));
 }
 
-// out[i] = f(a[i], b[i]) with vectors, the last partial one through a padded copy.
+// out[i] = f(a[i], b[i]) with vectors; a partial last vector goes through a padded copy.
 template <class F>
 HWY_INLINE void Map2(const float* a, const float* b, int64_t n, float* out, const F& f) {
   const DF d;
@@ -50,8 +49,8 @@ HWY_INLINE void Map2(const float* a, const float* b, int64_t n, float* out, cons
   std::copy(tail_a, tail_a + (n - i), out + i);
 }
 
-// Sum of f(x[i]) in double: four vectors of floats over runs of at most 256 floats, the runs in
-// double.
+// Sum of f(x[i]): in four float vectors over runs of at most 256 floats, then in double over the
+// runs.
 template <class F>
 HWY_INLINE double Sum(const float* x, int64_t n, const F& f) {
   const DF d;
@@ -163,7 +162,7 @@ void ActivateRun(Activation activation, const float* gate, const float* up, int6
 
 void Activate(Activation activation, const HostRows& gate, const HostRows& up, const HostRows& out,
               ThreadPool& pool) {
-  // Cut within rows too: a decode step has one, and its exponentials are worth sharing.
+  // Split rows too: a decode step has a single row, and its exponentials are worth distributing.
   const int64_t n_runs = (gate.cols + kFloatsPerRun - 1) / kFloatsPerRun;
   pool.ParallelFor(
       gate.rows * n_runs,
@@ -192,8 +191,8 @@ void Rope(const HostRows& x, const HostRope& rope, ThreadPool& pool) {
       Grain(x.cols));
 }
 
-// One head's vector in blocks of a power of two. Sums and differences in the order of
-// kernels/hadamard.cc.
+// Transforms one head's vector in blocks of a power of two. Adds and subtracts in the order of
+// kernels/hadamard.cc, for the same bits.
 void TransformBlocks(float* head, int64_t dim) {
   const DF d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -271,7 +270,8 @@ void StoreRow(TensorType type, const float* x, int64_t n, std::byte* out) {
   }
 }
 
-// How many values reach `limit`. Where none does, as nearly always, a comparison for each vector.
+// Number of values with magnitude >= limit. Nearly always there is none, which costs only one
+// comparison per vector.
 int64_t CountFrom(float limit, const float* x, int64_t n) {
   const DF d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));

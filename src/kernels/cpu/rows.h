@@ -8,7 +8,7 @@
 #include "base/thread_pool.h"
 #include "kernels/ops.h"
 
-// Row-wise operations of the CPU backend, on plain host memory. The meaning of each is in ops.h.
+// Row-wise operations of the CPU backend on plain host memory; see ops.h.
 namespace winnow::kernels::cpu {
 
 // A row-major float matrix in host memory; `stride` in floats.
@@ -30,16 +30,16 @@ struct HostRope {
   std::span<const int32_t> positions;  // per row
 };
 
-// Where StoreRows writes: slot s of head h is at heads[h] + s * (bytes of a row of `type`).
+// Destination of StoreRows: slot s of head h is at heads[h] + s * (bytes of a row of `type`).
 struct HostStoreTarget {
   std::span<std::byte* const> heads;
   std::span<const int64_t> first_slot;  // per head
   TensorType type = TensorType::kF16;
-  std::atomic<int64_t>* n_overflowed = nullptr;  // grows by the values too large for the type
+  std::atomic<int64_t>* n_overflowed = nullptr;  // += the values too large for the type
 };
 
-// One instruction set's loops. Outputs may be the inputs where ops.h allows it. Sums of norms are
-// taken in double.
+// Kernels of one instruction set. Outputs may alias inputs where ops.h allows it. Norms sum in
+// double.
 struct RowKernels {
   // weight [x.cols]
   void (*rms_norm)(const HostRows& x, const float* weight, float epsilon, const HostRows& out,
@@ -58,7 +58,7 @@ struct RowKernels {
   void (*store_rows)(const HostRows& x, const HostStoreTarget& target, ThreadPool& pool);
 };
 
-// The loops for one HWY_* target bit.
+// The kernels for one HWY_* target bit.
 const RowKernels& RowKernelsFor(int64_t target);
 
 }  // namespace winnow::kernels::cpu

@@ -14,11 +14,12 @@
 namespace winnow::kernels::cpu {
 namespace {
 
-// Advice to the system; where it is refused, small pages do.
+// All madvise calls are hints: if the system refuses one, small pages work too.
 constexpr int64_t kHugePageBytes = 2 << 20;
-// From here on a mapping asks for huge pages: fewer TLB misses, at most one huge page of waste.
+// Mappings of at least this size request huge pages: fewer TLB misses, at most one huge page of
+// waste.
 constexpr int64_t kHugePagesFromBytes = 8 << 20;
-// A huge page takes the place of small ones only where this much of it is in use.
+// A huge page replaces small ones only if at least this much of it is in use.
 constexpr int64_t kFullBytes = kHugePageBytes / 8 * 7;
 #ifndef MADV_COLLAPSE  // since Linux 6.1
 constexpr int MADV_COLLAPSE = 25;
@@ -64,7 +65,7 @@ void CpuStorage::Release(int64_t offset_bytes, int64_t bytes) {
   WINNOW_CHECK(offset_bytes >= 0 && bytes >= 0 && offset_bytes + bytes <= size_bytes_);
   const int64_t page = sysconf(_SC_PAGESIZE);
   const int64_t first = (offset_bytes + page - 1) / page * page;
-  // The last page of the mapping counts as whole: nothing else lies behind its end.
+  // The last page of the mapping counts as whole: nothing else lies beyond its end.
   const int64_t end =
       offset_bytes + bytes == size_bytes_ ? size_bytes_ : (offset_bytes + bytes) / page * page;
   if (first >= end) return;
@@ -75,7 +76,7 @@ void CpuStorage::Release(int64_t offset_bytes, int64_t bytes) {
 void CpuStorage::UseHugePages(std::span<const ByteRange> used) {
   const int64_t before = FirstHugePage() - data_;
   size_t page = 0;
-  int64_t in_use = 0;  // bytes of it
+  int64_t in_use = 0;  // bytes in use of `page`
   for (const ByteRange& range : used) {
     for (int64_t at = std::max(range.first, before); at < range.end;) {
       const auto now = static_cast<size_t>((at - before) / kHugePageBytes);
@@ -92,10 +93,10 @@ void CpuStorage::UseHugePages(std::span<const ByteRange> used) {
 }
 
 void CpuStorage::Pack(size_t huge_page) {
-  packed_[huge_page] = true;  // or refused: not asked again
+  packed_[huge_page] = true;  // set even if the system refuses, so that it is not asked again
   std::byte* from = FirstHugePage() + static_cast<int64_t>(huge_page) * kHugePageBytes;
   madvise(from, kHugePageBytes, MADV_HUGEPAGE);
-  // Memory that nobody has written yet has nothing to put together.
+  // Commit a page first: MADV_COLLAPSE finds nothing to collapse in untouched memory.
   volatile std::byte* const first = from;
   *first = *first;
   if (madvise(from, kHugePageBytes, MADV_COLLAPSE) != 0) {
@@ -103,7 +104,7 @@ void CpuStorage::Pack(size_t huge_page) {
   }
 }
 
-// What is left of a huge page that was given back in part fills up in small ones.
+// A huge page that was partly released refills with small pages.
 void CpuStorage::Unpack(int64_t offset_bytes, int64_t end_bytes) {
   const int64_t before = FirstHugePage() - data_;
   const int64_t first = std::max<int64_t>(0, offset_bytes - before) / kHugePageBytes;

@@ -11,14 +11,14 @@
 
 namespace winnow::kernels::cpu {
 
-// Zeroed anonymous pages, committed as they are first touched, given back by Release.
+// Zeroed anonymous pages, committed when first touched, returned to the system by Release.
 class CpuStorage : public Storage {
  public:
-  // kWhole: a large storage is committed in huge pages from the first touch on; kGrowing: only
-  // where Settle finds them full.
+  // kWhole: a large storage requests huge pages from the start. kGrowing: huge pages only where
+  // UseHugePages finds them nearly full.
   enum class Filling { kWhole, kGrowing };
 
-  // Error: the system refuses.
+  // Error: the system refuses the memory.
   static Result<std::unique_ptr<CpuStorage>> Make(int64_t bytes, Filling filling);
   ~CpuStorage() override;
   CpuStorage(const CpuStorage&) = delete;
@@ -27,22 +27,23 @@ class CpuStorage : public Storage {
   int64_t size_bytes() const override { return size_bytes_; }
   std::byte* data() { return data_; }
 
-  // Gives back the whole pages inside [offset, offset + bytes); what lay in the range is lost.
+  // Returns the whole pages inside [offset, offset + bytes) to the system; the content of the range
+  // is lost.
   void Release(int64_t offset_bytes, int64_t bytes);
 
-  // Backend::Settle. Requires: kGrowing.
+  // See Backend::UseHugePages. Does nothing unless kGrowing.
   void UseHugePages(std::span<const ByteRange> used);
 
  private:
   CpuStorage(std::byte* data, int64_t size_bytes, Filling filling);
-  // Huge pages that lie wholly inside count from here.
+  // Start of the first huge page that lies wholly inside the storage: number 0 in packed_.
   std::byte* FirstHugePage() const;
   void Pack(size_t huge_page);
   void Unpack(int64_t offset_bytes, int64_t end_bytes);
 
   std::byte* data_;
   int64_t size_bytes_;
-  std::vector<bool> packed_;  // [huge page]; empty unless growing
+  std::vector<bool> packed_;  // [huge page]; empty unless kGrowing
 };
 
 }  // namespace winnow::kernels::cpu

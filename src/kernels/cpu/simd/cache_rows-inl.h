@@ -1,4 +1,4 @@
-// Reading rows of the cache types as vectors of floats. Per-target include guard:
+// Loads rows of the cache types as vectors of floats. Per-target include guard:
 #if defined(WINNOW_KERNELS_CPU_CACHE_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_CPU_CACHE_ROWS_INL_H_
 #undef WINNOW_KERNELS_CPU_CACHE_ROWS_INL_H_
@@ -21,7 +21,7 @@ using VF = hn::Vec<DF>;
 constexpr int kLanes = static_cast<int>(hn::MaxLanes(DF()));
 static_assert(kLanes == 4 || kLanes == 8 || kLanes == 16);
 
-// Elements that lie one after another: F32, F16, BF16.
+// Types without blocks: F32, F16, BF16.
 struct F32Elements {
   static constexpr int kBytes = 4;
   static HWY_INLINE VF Load(const std::byte* from) {
@@ -47,7 +47,7 @@ struct Bf16Elements {
   }
 };
 
-// The first n < kLanes elements, zeros behind them; reads nothing else.
+// The first n < kLanes elements, followed by zeros; reads nothing past them.
 template <class Elements>
 HWY_INLINE VF LoadFirst(const std::byte* from, int n) {
   alignas(64) std::byte copy[kLanes * Elements::kBytes] = {};
@@ -55,7 +55,7 @@ HWY_INLINE VF LoadFirst(const std::byte* from, int n) {
   return Elements::Load(copy);
 }
 
-// Blocks of 32 elements with a half-precision scale in front; this is the scale in every lane.
+// The scale of a block of 32 elements, in every lane; it is a half at the start of the block.
 HWY_INLINE VF LoadScale(const std::byte* block) {
   const hn::CappedTag<float, 1> d1;
   const hn::Rebind<hwy::float16_t, decltype(d1)> d16;
@@ -77,7 +77,7 @@ struct Q8Block {
 
 struct Q4Block {
   static constexpr int kBytes = 18;
-  // Elements 0..15 are the low halves of the 16 bytes, 16..31 the high ones; both less 8.
+  // Elements 0..15 are the low nibbles of the 16 bytes, 16..31 the high nibbles; both minus 8.
   static HWY_INLINE VF Load(const std::byte* block, int part) {
     const hn::Rebind<uint8_t, DF> d8;
     const hn::RebindToSigned<DF> d32;
@@ -89,8 +89,8 @@ struct Q4Block {
   }
 };
 
-// The scales of eight blocks that lie `stride` bytes apart, as bits: put together in registers, as
-// a vector that was stored in parts is slow to load.
+// The scales, as bits, of eight blocks that lie `stride` bytes apart. Assembles them in registers:
+// loading a vector that was just stored in parts stalls on store forwarding.
 #if HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
 HWY_INLINE hn::Vec<hn::FixedTag<uint16_t, 8>> LoadEightScales(const std::byte* blocks,
                                                               int64_t stride) {

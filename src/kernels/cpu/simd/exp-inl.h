@@ -29,7 +29,7 @@ HWY_INLINE V ScaledExp2(D d, V fraction, VI whole) {
   return hn::BitCast(d, hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(whole)));
 }
 
-// 2^x for x <= 0; anything below 2^-125 comes out as about 2^-125.
+// 2^x for x <= 0; x is clamped to -125.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Exp2OfNegative(D d, V x) {
   x = hn::Max(x, hn::Set(d, -125.0f));
@@ -43,7 +43,7 @@ HWY_INLINE V Exp(D d, V x) {
   x = hn::Min(hn::Max(x, hn::Set(d, -87.0f)), hn::Set(d, 87.0f));
   const auto whole = hn::NearestInt(hn::Mul(x, hn::Set(d, 1.44269504089f)));
   const V n = hn::ConvertTo(d, whole);
-  // ln 2 in two parts: the first has so few bits that its product with n is exact.
+  // ln 2 as a sum of two parts: the first has so few bits that its product with n is exact.
   V rest = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
   rest = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), rest);
   return ScaledExp2(d, hn::Mul(rest, hn::Set(d, 1.44269504089f)), whole);

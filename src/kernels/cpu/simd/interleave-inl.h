@@ -1,4 +1,4 @@
-// Rows to tiles whose lanes are rows. Per-target include guard.
+// Transposes rows into tiles with one row per lane. Per-target include guard.
 #if defined(WINNOW_KERNELS_CPU_INTERLEAVE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_CPU_INTERLEAVE_INL_H_
 #undef WINNOW_KERNELS_CPU_INTERLEAVE_INL_H_
@@ -15,19 +15,20 @@ namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows of a tile: one per lane of 32 bits.
+// Rows of a tile: one per 32-bit lane.
 inline constexpr int kLanes = HWY_MAX_BYTES / 4;
 
 using Units = hn::FixedTag<uint32_t, kLanes>;
 
-// 16 bytes of row 0 in the first block of 16, of row 4 in the second, ... stride: bytes.
+// Loads 16 bytes of row 0 into the first 128-bit block, of row 4 into the second, and so on.
+// `stride` in bytes.
 template <class D>
 HWY_INLINE hn::Vec<D> LoadEveryFourthRow(D d, const uint8_t* p, int64_t stride) {
   if constexpr (hn::MaxLanes(d) == 4) {
     return hn::BitCast(d, hn::LoadU(hn::Repartition<uint8_t, D>(), p));
   } else {
     const hn::Half<D> half;
-    constexpr int kRows = static_cast<int>(hn::MaxLanes(d)) / 2;  // that the lower half covers
+    constexpr int kRows = static_cast<int>(hn::MaxLanes(d)) / 2;  // rows up to the upper half
     return hn::Combine(d, LoadEveryFourthRow(half, p + kRows * stride, stride),
                        LoadEveryFourthRow(half, p, stride));
   }

@@ -1,4 +1,4 @@
-// Sums over the lanes of several vectors at once. Per-target include guard:
+// Sums or maxima over the lanes of several vectors at once. Per-target include guard:
 #if defined(WINNOW_KERNELS_CPU_LANE_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_CPU_LANE_SUMS_INL_H_
 #undef WINNOW_KERNELS_CPU_LANE_SUMS_INL_H_
@@ -15,7 +15,7 @@ namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// How lanes are put together.
+// Operations that join lanes.
 struct Add {
   HWY_INLINE VF operator()(VF a, VF b) const { return hn::Add(a, b); }
 };
@@ -23,7 +23,7 @@ struct Max {
   HWY_INLINE VF operator()(VF a, VF b) const { return hn::Max(a, b); }
 };
 
-// [a b c d] per 128-bit block, each what the block's lanes come to.
+// [a b c d] per 128-bit block, each joined over the block's four lanes.
 template <class Join>
 HWY_INLINE VF JoinFour(VF a, VF b, VF c, VF d) {
   const DF df;
@@ -38,7 +38,8 @@ HWY_INLINE VF JoinFour(VF a, VF b, VF c, VF d) {
 }
 HWY_INLINE VF SumFour(VF a, VF b, VF c, VF d) { return JoinFour<Add>(a, b, c, d); }
 
-// The same over the blocks of kLanes / 4 results of JoinFour, in the order of the slots.
+// Joins the 128-bit blocks of kLanes / 4 results of JoinFour: lane 4 * i + j is lane j of fours[i],
+// joined over its blocks.
 template <class Join>
 HWY_INLINE VF JoinBlocks(const VF* fours) {
 #if HWY_MAX_BYTES == 16

@@ -1,4 +1,4 @@
-// Values that the compiler cannot see through. Per-target include guard.
+// Hides values from the optimizer. Per-target include guard.
 #if defined(WINNOW_KERNELS_CPU_OPAQUE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_CPU_OPAQUE_INL_H_
 #undef WINNOW_KERNELS_CPU_OPAQUE_INL_H_
@@ -11,9 +11,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
-// v, in a register. With few registers GCC 12 makes loops slower that it understands: it adds
-// integers up as a tree, with all products alive at once and most of them on the stack, and loads
-// again and again what is used several times.
+// Returns v, forced into a register. When registers are scarce, GCC 12 makes loops slower that it
+// can analyse: it sums integers as a tree, with all products live at once and most spilled to the
+// stack, and reloads operands that are used several times.
 template <class V>
 HWY_INLINE V Opaque(V v) {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4

@@ -1,4 +1,4 @@
-// Rows of floats, one row per lane. Per-target include guard:
+// Transposes rows of floats to one row per lane. Per-target include guard:
 #if defined(WINNOW_KERNELS_CPU_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_CPU_PACK_INL_H_
 #undef WINNOW_KERNELS_CPU_PACK_INL_H_
@@ -18,7 +18,7 @@ namespace winnow::kernels::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using DI = hn::RebindToSigned<DF>;
 
-// kLanes rows of floats, `offsets` floats from `base` each.
+// kLanes rows of floats; row r starts at base + offsets[r].
 struct LaneRows {
   const float* base = nullptr;
   const int32_t* offsets = nullptr;  // [kLanes]
@@ -29,7 +29,7 @@ struct LaneRows {
   }
 };
 
-// 128-bit block b of the result is four elements, from i on, of row 4 * b + row.
+// 128-bit block b of the result holds elements [i, i + 4) of row 4 * b + row.
 HWY_INLINE VF LoadFours(const LaneRows& rows, int row, int64_t i) {
   const hn::CappedTag<float, 4> d4;
   const auto load = [&](int b) HWY_ATTR {

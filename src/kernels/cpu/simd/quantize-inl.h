@@ -1,4 +1,5 @@
-// Floats to the cache types: what Quantize (ops.h) does, to the bit. Per-target include guard:
+// Converts floats to the cache types, with the same bits as Quantize (memory.h). Per-target include
+// guard:
 #if defined(WINNOW_KERNELS_CPU_QUANTIZE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_CPU_QUANTIZE_INL_H_
 #undef WINNOW_KERNELS_CPU_QUANTIZE_INL_H_
@@ -48,9 +49,9 @@ HWY_INLINE float MaxMagnitude32(const float* x) {
   return hn::GetLane(hn::MaxOfLanes(df, largest));
 }
 
-// x * factor, within +-limit. The limit holds anyway, up to rounding; it keeps the compiler from
-// joining the product with the operation that follows, which would round once where the plain loop
-// rounds twice.
+// x * factor, clamped to +-limit. The product is within the limit anyway, up to rounding. The clamp
+// keeps the compiler from fusing the product with the next operation, which would round once where
+// the plain loop rounds twice.
 HWY_INLINE VF Scaled(const float* x, VF factor, float limit) {
   const DF df;
   const VF product = hn::Mul(hn::LoadU(df, x), factor);
@@ -67,7 +68,7 @@ inline void StoreQ8(const float* x, int64_t n, BlockQ8_0* out) {
     const VF inverse = hn::Set(df, d != 0 ? 1.0f / d : 0.0f);
     for (int i = 0; i < 32; i += kLanes) {
       const VF scaled = Scaled(x + i, inverse, 127.0f);
-      // Halves away from zero.
+      // Round to nearest, ties away from zero.
       const VF whole = hn::Trunc(scaled);
       const auto up = hn::Ge(hn::Abs(hn::Sub(scaled, whole)), hn::Set(df, 0.5f));
       const VF step = hn::CopySign(hn::Set(df, 1.0f), scaled);

@@ -1,4 +1,4 @@
-// Rotation of one head's vector. Per-target include guard:
+// Rotates one head's vector (RoPE). Per-target include guard:
 #if defined(WINNOW_KERNELS_CPU_ROTATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_CPU_ROTATE_INL_H_
 #undef WINNOW_KERNELS_CPU_ROTATE_INL_H_

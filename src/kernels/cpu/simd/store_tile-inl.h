@@ -1,4 +1,4 @@
-// Results of a tile of weight rows to memory. Per-target include guard.
+// Stores the results of a tile of weight rows. Per-target include guard.
 #if defined(WINNOW_KERNELS_CPU_STORE_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_CPU_STORE_TILE_INL_H_
 #undef WINNOW_KERNELS_CPU_STORE_TILE_INL_H_
@@ -19,7 +19,7 @@ namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// out[token, row .. row + kLanes) (+)= sums + bias, as far as the job has rows. bias may be null.
+// out[token, row .. row + kLanes) (+)= sums + bias, up to the job's last row. bias may be null.
 template <class VF>
 HWY_INLINE void StoreTileRow(const MatMulJob& job, int64_t token, int64_t row, bool accumulate,
                              const float* bias, VF sums) {

@@ -1,4 +1,4 @@
-// Stored rows as floats. Per-target include guard:
+// Converts stored rows to floats. Per-target include guard:
 #if defined(WINNOW_KERNELS_CPU_UNPACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_CPU_UNPACK_INL_H_
 #undef WINNOW_KERNELS_CPU_UNPACK_INL_H_
@@ -34,7 +34,7 @@ void UnpackElements(const std::byte* from, int64_t row_bytes, int n_rows, int di
   }
 }
 
-// Rows of blocks lie one after another too.
+// Contiguous blocks: rows of blocks have no gaps.
 template <class Block>
 void UnpackBlocks(const std::byte* from, int n_blocks, float* out) {
   for (int block = 0; block < n_blocks; ++block, from += Block::kBytes, out += 32) {
@@ -46,7 +46,7 @@ void UnpackBlocks(const std::byte* from, int n_blocks, float* out) {
   }
 }
 
-// Rows one after another to floats [n_rows, dim].
+// Converts contiguous rows to floats [n_rows, dim].
 inline void UnpackRows(TensorType type, const std::byte* from, int64_t row_bytes, int n_rows,
                        int dim, float* out) {
   switch (type) {
@@ -63,15 +63,15 @@ inline void UnpackRows(TensorType type, const std::byte* from, int64_t row_bytes
   }
 }
 
-// How rows lie in storage.
+// Layout of rows in a storage.
 struct RowLayout {
   TensorType type;
   int64_t row_bytes;
   int dim;
 };
 
-// Rows of the entries [first, first + n) to floats [n, dim]. `rows` [entry]; null: entry i is row
-// i.
+// Converts the rows of the entries [first, first + n) to floats [n, dim]. `rows` [entry]; null:
+// entry i is row i.
 inline void UnpackEntries(const RowLayout& layout, const std::byte* from, const int32_t* rows,
                           int64_t first, int n, float* out) {
   if (rows == nullptr) {

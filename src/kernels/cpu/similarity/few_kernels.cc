@@ -23,14 +23,14 @@ namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// A decode step has one row that looks for its nearest: to pack all others would cost more than to
-// compare them.
+// A search with few rows, as in a decode step, compares stored rows directly: packing all rows of
+// `to` would cost more than comparing them.
 
-// Rows may leave gaps that no prefetcher sees beyond.
+// Rows of `to` may have gaps, which hardware prefetchers do not cross.
 constexpr size_t kRowsAhead = 8;
 
-// out[i] = the cosine of `from`, a unit vector, and row to[i]. kVectors: of a row, which is then
-// `from` in registers; 0: any number. Requires: dim is a multiple of kLanes.
+// out[i] = the cosine of `from`, a unit vector, and row to[i]. kVectors: vectors per row, which
+// keeps `from` in registers; 0: any number. Requires: dim is a multiple of kLanes.
 template <class At, int kVectors>
 void RowCosinesTo(const HostHeadRows& head, std::span<const int32_t> to, const float* from,
                   float* out) {
@@ -84,7 +84,8 @@ void Cosines(const HostHeadRows& head, std::span<const int32_t> to, const float*
   }
 }
 
-// The same for any rows, kTileRows at most. out [kTileRows].
+// The same for any type and dim, at most kTileRows rows. out [kTileRows]. `unpacked`: working
+// memory [kTileRows, dim].
 void RowCosines(const HostHeadRows& head, std::span<const int32_t> to, const float* from,
                 float* unpacked, float* out) {
   CheckRows(head, to);
@@ -110,8 +111,8 @@ void RowCosines(const HostHeadRows& head, std::span<const int32_t> to, const flo
   }
 }
 
-// The first of the largest cosines, [kTileRows] of which to.size() are there; of equal ones the one
-// whose row has the lowest rank.
+// The largest cosine. Ties go to the row of lowest rank, or to the first if there are no ranks.
+// cosines [kTileRows], of which the first to.size() are valid; fills the others. NaN never wins.
 Match Largest(float* cosines, std::span<const int32_t> to, std::span<const int32_t> ranks) {
   const DF df;
   Match best;
@@ -120,7 +121,7 @@ Match Largest(float* cosines, std::span<const int32_t> to, std::span<const int32
   VF highest = lowest;
   for (int i = 0; i < kTileRows; i += kLanes) {
     const VF next = hn::Load(df, cosines + i);
-    highest = hn::IfThenElse(hn::Gt(next, highest), next, highest);  // NaN is never taken
+    highest = hn::IfThenElse(hn::Gt(next, highest), next, highest);  // false for NaN
   }
   highest = hn::MaxOfLanes(df, highest);
   if (hn::AllFalse(df, hn::Gt(highest, lowest))) return best;  // all are NaN
@@ -141,17 +142,17 @@ Match Largest(float* cosines, std::span<const int32_t> to, std::span<const int32
   return best;
 }
 
-// The rows of a tile whose product of cosines can be high enough.
+// The rows of a tile whose product of cosines can reach min_similarity.
 struct Candidates {
-  // Room for a vector that ends behind the tile.
+  // kLanes more elements: the last vector stored may end past the tile.
   alignas(64) int32_t rows[kTileRows + kLanes];
-  alignas(64) int32_t places[kTileRows + kLanes];  // in the tile
-  alignas(64) float cosines[kTileRows + kLanes];   // the first ones; then the products
+  alignas(64) int32_t places[kTileRows + kLanes];  // row numbers in the tile
+  alignas(64) float cosines[kTileRows + kLanes];   // of the first kind of rows
   size_t n = 0;
 };
 
-// Takes those of the rows `to` whose first cosine, [kTileRows], is `lowest` or more, or its
-// negative.
+// Appends the rows of `to` whose first cosine has a magnitude of at least `lowest`. cosines
+// [kTileRows].
 void TakeCandidates(const float* cosines, std::span<const int32_t> to, float lowest,
                     Candidates& found) {
   const DF df;
@@ -174,17 +175,18 @@ void TakeCandidates(const float* cosines, std::span<const int32_t> to, float low
   }
 }
 
-// The nearest of a tile's rows, counted from the tile's first. from: [kind, dim], unit vectors.
+// The most similar row of a tile; its index counts from the tile's first row. from: [kind, dim],
+// unit vectors.
 Match NearestOfTile(const HostSimilarity& s, std::span<const int32_t> to, const float* from,
                     float* unpacked) {
   const DF df;
-  // What a product is more than its first factor, rounding and all.
+  // A product exceeds its first factor by at most this, rounding included.
   constexpr double kMargin = 1.001;
   alignas(64) float cosines[kTileRows];
   const std::span<const HostHeadRows> kinds = s.kinds();
   RowCosines(kinds[0], to, from, unpacked, cosines);
   if (kinds.size() == 1) return Largest(cosines, to, s.ranks);
-  // Of the second kind only the rows whose product can reach `min_similarity`.
+  // Compare the second kind only for rows whose product can reach `min_similarity`.
   Candidates found;
   TakeCandidates(cosines, to, static_cast<float>(s.min_similarity / kMargin), found);
   if (found.n == 0) return {};
@@ -199,11 +201,11 @@ Match NearestOfTile(const HostSimilarity& s, std::span<const int32_t> to, const 
   return nearest;
 }
 
-// All searches with few rows: tiles of all of them over the threads.
+// Runs all searches with few rows; threads share the tiles of all of them.
 void MatchFewRows(std::span<const HostSimilarity> searches, std::vector<float>& scratch,
                   ThreadPool& pool) {
   int64_t dims = 0;
-  int64_t n_chunks = 0;  // of the largest search, counted about as attention does
+  int64_t n_chunks = 0;  // of the largest search, about as many as attention has
   for (const HostSimilarity& s : searches) {
     if (!HasFewRows(s)) continue;
     int64_t dims_of_search = 0;
@@ -215,8 +217,8 @@ void MatchFewRows(std::span<const HostSimilarity> searches, std::vector<float>& 
   if (n_chunks == 0) return;
   constexpr int64_t kTilesPerChunk = kChunkSlots / kTileRows;
   const int64_t n_tiles = n_chunks * kTilesPerChunk;
-  // Per search: rows of `from` [row, kind, dim]; the nearest of every tile [row, tile, cosine and
-  // index]. Then working memory per thread.
+  // Per search: rows of `from` [row, kind, dim], then the best match of every tile [row, tile,
+  // cosine and index]. After all searches: working memory per thread.
   static_assert(sizeof(Match::to) == sizeof(float));
   const auto n_searches = static_cast<int64_t>(searches.size());
   const int64_t search_floats = kFewRows * (dims + 2 * n_tiles);
@@ -257,8 +259,9 @@ void MatchFewRows(std::span<const HostSimilarity> searches, std::vector<float>& 
       std::memcpy(out + 1, &nearest.to, sizeof(float));
     }
   };
-  // Cut like attention, which read these rows just before (keys that get merged are stored where
-  // they stood in the text): each thread begins with those that it attended to.
+  // Partition like attention, which has just read these rows, so that each thread starts with rows
+  // in its cache. (Methods that merge keys store them rotated to their place in the text, so
+  // attention took the path without rotation.)
   pool.ParallelFor(n_searches * n_tiles, match_tile,
                    kTilesPerChunk * ChunksTogether(n_searches * n_chunks, pool.n_threads()),
                    ThreadPool::Schedule::kStaticStealing);

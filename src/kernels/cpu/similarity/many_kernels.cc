@@ -20,15 +20,14 @@ namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows of `to` are the lanes of all vectors here, so that a row of `from` compares them without
-// looking across lanes until the very end.
+// Every lane of a vector is a row of `to`, so that comparing a row of `from` needs no operation
+// across lanes until the very end.
 
-// Rows of `from` that one job takes: with a tile of `to` and the best so far they fit a first-level
-// cache.
+// Rows of `from` per work item: with a tile of `to` and the best matches so far they fit L1.
 constexpr int kFromRows = 48;
 
-// kTileRows rows of `to` from `first` on, [dim, kTileRows]. Places behind the last row repeat it;
-// they lose to it, because of equal ones the first wins.
+// Packs kTileRows rows of `to`, starting at `first`, as [dim, kTileRows]. Lanes past the last row
+// repeat it; they never win, because ties go to the first.
 void PackTile(const HostHeadRows& head, std::span<const int32_t> to, int64_t first, float* scratch,
               float* packed) {
   const auto n = std::min<int64_t>(kTileRows, static_cast<int64_t>(to.size()) - first);
@@ -42,22 +41,22 @@ void PackTile(const HostHeadRows& head, std::span<const int32_t> to, int64_t fir
   }
 }
 
-// The best so far of some rows, each lane on its own.
+// The best matches of some rows so far, per lane.
 struct Best {
   float* cosines;    // [row, kLanes]
-  int32_t* vectors;  // [row, kLanes]: counted from the first of all tiles
+  int32_t* vectors;  // [row, kLanes]: number of the vector, counted over all tiles
 
   Best From(int row) const { return {cosines + row * kLanes, vectors + row * kLanes}; }
 };
 
-// One kind of rows: some of `from` [row, dim], a tile of `to` [dim, kTileRows].
+// One kind of rows (keys or values): rows of `from` [row, dim], a tile of `to` [dim, kTileRows].
 struct Operands {
   const float* from;
   const float* to;
   int dim;
 };
 
-// Compares kRows rows with kVectors vectors, of which the first is number `vector`.
+// Compares kRows rows with kVectors vectors; the first has number `vector`.
 template <int kRows>
 void MatchPanel(std::span<const Operands> kinds, int vector, const Best& best) {
   const DF df;
@@ -90,7 +89,8 @@ void MatchPanel(std::span<const Operands> kinds, int vector, const Best& best) {
   }
 }
 
-// The best of `to` for n_rows rows of `from` from `first` on.
+// Finds the best row of `to` for n_rows rows of `from`, starting at `first`. `packed`: the tiles of
+// `to`; `from`: working memory for the block of rows.
 void MatchBlock(const HostSimilarity& s, int64_t first, int n_rows, const float* packed,
                 float* from) {
   alignas(64) float cosines[kFromRows * kLanes];
@@ -155,7 +155,7 @@ void MatchManyRows(const HostSimilarity& s, std::vector<float>& scratch, ThreadP
   for (const HostHeadRows& kind : s.kinds()) dims += kind.dim;
   const int64_t n_tiles = Tiles(s);
   const int64_t tile_floats = kTileRows * dims;
-  // All tiles; then, per thread, rows before they are packed or a block of rows.
+  // All tiles; then, per thread, the rows of a tile before packing or a block of rows of `from`.
   const int64_t thread_floats = kTileRows * dims;
   const int64_t n_floats = n_tiles * tile_floats + pool.n_threads() * thread_floats;
   if (scratch.size() < static_cast<size_t>(n_floats)) scratch.resize(static_cast<size_t>(n_floats));

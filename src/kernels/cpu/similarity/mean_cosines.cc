@@ -24,14 +24,14 @@
 #define WINNOW_KERNELS_CPU_MEAN_COSINES_ONCE_
 namespace winnow::kernels::cpu {
 
-// Floats of a row with room for the widest vector behind them.
+// Floats of a row, padded to the widest vector.
 constexpr int PaddedDim(int dim) { return (dim + 15) / 16 * 16; }
 
-// Rows that are taken together: floats add up few at a time, so that sums of many keep their
-// digits.
+// Rows per part. Float sums cover only the rows of one part and parts add up in double, so that
+// sums over many rows stay precise.
 constexpr size_t kRowsAtOnce = 32;
 
-// Sums of squares outside these bounds lose digits in floats.
+// Sums of squares outside these bounds lose precision in float.
 constexpr float kSmallSquare = 1e-20F, kLargeSquare = 1e30F;
 constexpr bool IsExtremeSquare(float square) {
   return !(square >= kSmallSquare && square <= kLargeSquare);
@@ -43,7 +43,8 @@ inline double ExactLength(const float* row, int dim) {
   return std::sqrt(square);
 }
 
-// Adds the unit vector of such a row to `sum`, and returns -1 / length: negative marks the row.
+// Adds the unit vector of a row with an extreme sum of squares to `sum`. Returns -1 / length (the
+// negative sign marks the row), or 0 for a zero row.
 inline float AddExtremeUnit(const float* row, int dim, float* sum) {
   const double length = ExactLength(row, dim);
   if (length == 0) return 0;
@@ -59,15 +60,15 @@ constexpr auto kFirstRows = [] {
 }();
 
 struct MeanKernels {
-  // Both take the first kRowsAtOnce rows and prefetch the next.
-  // sum [PaddedDim(dim)] = the unit vectors of `rows`; inverse [row] = 1 / length, negative where
-  // the sum of squares is extreme.
+  // sum_units and scale_by_dots process the first kRowsAtOnce rows and prefetch the next.
+  // sum [PaddedDim(dim)] = sum of the unit vectors of `rows`; inverse [row] = 1 / length, negative
+  // if the sum of squares is extreme.
   void (*sum_units)(const HostHeadRows& head, std::span<const int32_t> rows, float* sum,
                     double* inverse);
-  // scaled[i] *= row i times `direction` [PaddedDim(dim), zeros at the end].
+  // scaled[i] *= dot product of row i and `direction` [PaddedDim(dim)], which is padded with zeros.
   void (*scale_by_dots)(const HostHeadRows& head, std::span<const int32_t> rows,
                         const float* direction, double* scaled);
-  // sum [dim] = the n rows of `parts` [n, PaddedDim(dim)] in their order.
+  // sum [dim] = sum of the n rows of `parts` [n, PaddedDim(dim)], in order.
   void (*add_parts)(const float* parts, size_t n, std::span<double> sum);
 };
 
@@ -80,7 +81,7 @@ namespace winnow::kernels::cpu::HWY_NAMESPACE {
 // Elements [k, k + kLanes) of a row of any dimension; zeros follow the last one.
 template <class Elements>
 struct TailedAt {
-  static constexpr int kDim = 0;  // any
+  static constexpr int kDim = 0;  // any dimension
   const std::byte* row;
   int dim;
   HWY_INLINE VF operator()(int k) const {
@@ -89,7 +90,8 @@ struct TailedAt {
     return k < dim ? LoadFirst<Elements>(from, dim - k) : hn::Zero(DF());
   }
 };
-// The same of a row of whole vectors, of a dimension that the compiler knows (or 0: any).
+// The same for rows of whole vectors. kDimension: the dimension if known at compile time, otherwise
+// 0.
 template <class Elements, int kDimension>
 struct WholeAt {
   static constexpr int kDim = kDimension;
@@ -109,11 +111,11 @@ struct BlockAt {
   }
 };
 
-// Rows may lie anywhere: no prefetcher sees the next one.
+// Rows may lie anywhere, so hardware prefetchers cannot predict the next one.
 constexpr size_t kRowsAhead = 32;
 
-// out[i] = the sum of factor(i, k, x) * x over the vectors x of row i, from element k on, for the
-// first n rows, and for some more up to whole vectors of `out`.
+// out[i] = sum of factor(i, k, x) * x over the vectors x of row i, where x starts at element k.
+// Computes the first n rows, rounded up to whole vectors of `out`.
 template <class At, class Factor>
 HWY_INLINE void SumRows(const HostHeadRows& head, std::span<const int32_t> rows, size_t n,
                         const Factor& factor, float* out) {
@@ -144,8 +146,8 @@ HWY_INLINE void SumRows(const HostHeadRows& head, std::span<const int32_t> rows,
   }
 }
 
-// Adds rows times their factors to kVectors vectors of the sum, from element k on. They stay in
-// registers meanwhile.
+// Adds rows times their factors to kVectors vectors of `sum`, starting at element k. Those vectors
+// stay in registers.
 template <class At, int kVectors>
 HWY_INLINE void AddScaled(const HostHeadRows& head, std::span<const int32_t> rows,
                           const float* factors, int k, float* sum) {
@@ -173,7 +175,7 @@ void AddScaledRows(const HostHeadRows& head, std::span<const int32_t> rows, cons
   for (; k < PaddedDim(head.dim); k += kLanes) AddScaled<At, 1>(head, rows, factors, k, sum);
 }
 
-// Where the lengths of some rows are sought in doubles.
+// SumUnits when some rows have an extreme sum of squares: computes their lengths in double.
 template <class At>
 HWY_NOINLINE void SumExtremeUnits(const HostHeadRows& head, std::span<const int32_t> rows,
                                   const float* squares, float* sum, double* inverse) {
@@ -197,8 +199,8 @@ void SumUnits(const HostHeadRows& head, std::span<const int32_t> all_rows, float
   const DF df;
   const auto rows = all_rows.first(std::min(kRowsAtOnce, all_rows.size()));
   CheckRows(head, rows);
-  // Lengths first, then the sum: no row waits for another one's square root. Rows of a known
-  // dimension wait as floats.
+  // Lengths first, then the sum, so that no row waits for another row's square root. If the
+  // dimension is known, the unpacked rows are kept as floats in between.
   alignas(64) float factors[kRowsAtOnce];
   alignas(64) float unpacked[kRowsAtOnce * std::max(At::kDim, 1)];
   SumRows<At>(
@@ -284,7 +286,7 @@ namespace {
 
 HWY_EXPORT(MeanTable);
 
-// 0 for a row of zeros.
+// Cosine in double; 0 for a zero row.
 double ExactCosine(const HostHeadRows& head, int32_t row, const float* direction) {
   std::vector<float> floats(static_cast<size_t>(head.dim));
   Dequantize(head.type, {head.Row(row), static_cast<size_t>(head.row_bytes)}, floats);
@@ -294,7 +296,7 @@ double ExactCosine(const HostHeadRows& head, int32_t row, const float* direction
   return length == 0 ? 0 : dot / length;
 }
 
-// One head, and its working memory between the passes.
+// The comparison of one head, with its working memory between the passes.
 class Comparison {
  public:
   // floats [Floats(head)]
@@ -306,14 +308,15 @@ class Comparison {
   }
   static size_t Floats(const HostMeanCosines& head) { return (1 + Parts(head)) * Padded(head); }
 
-  // What a row is multiplied with waits where its cosine will be.
+  // Sums the unit vectors of a part. Leaves 1 / length of each row in `cosines` for ComparePart.
   void SumPart(size_t part) const {
     kernels_.sum_units(head_.head, Rows(part), sums_ + part * Padded(head_), Cosines(part).data());
   }
-  // Of length 1; zeros if the mean is zero. Parts are added in their order: threads change no bit.
+  // Sets direction_ to length 1, or to zeros if the mean is zero. Adds the parts in order, so that
+  // the number of threads changes no bit.
   void FindDirection() const {
     const auto dim = static_cast<size_t>(head_.head.dim);
-    constexpr size_t kUsualDim = 256;  // needs no memory of the heap
+    constexpr size_t kUsualDim = 256;  // up to this, no heap allocation
     double usual[kUsualDim];
     std::vector<double> large(dim > kUsualDim ? dim : 0);
     const std::span<double> sum(dim > kUsualDim ? large.data() : usual, dim);
@@ -338,7 +341,7 @@ class Comparison {
   static size_t Padded(const HostMeanCosines& head) {
     return static_cast<size_t>(PaddedDim(head.head.dim));
   }
-  // The part's and all behind them, which the kernels prefetch.
+  // The part's rows and all after them, which the kernels prefetch.
   std::span<const int32_t> Rows(size_t part) const {
     return head_.rows.subspan(part * kRowsAtOnce);
   }
@@ -370,7 +373,8 @@ void CompareWithMean(std::span<const HostMeanCosines> heads, int64_t target,
     const auto table = ForTarget(HWY_DISPATCH_TABLE(MeanTable), target);
     return Comparison(heads[i], table(rows.type, rows.dim), scratch.data() + i * n_floats);
   };
-  // Cut like attention, which read these rows just before: a thread finds them in its cache.
+  // Partition like attention, which has just read these rows, so that a thread finds them in its
+  // cache.
   constexpr int64_t kPartsTogether = 4;
   const auto each_part = [&](const auto& use) {
     const auto n_items = static_cast<int64_t>(heads.size() * n_parts);

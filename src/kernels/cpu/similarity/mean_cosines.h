@@ -16,7 +16,7 @@ struct HostMeanCosines {
   std::span<double> cosines;
 };
 
-// As Backend::CompareWithMean. `scratch` keeps its memory between calls. Cost: two passes over the
+// See Backend::CompareWithMean. `scratch` keeps its memory between calls. Cost: two passes over the
 // rows.
 void CompareWithMean(std::span<const HostMeanCosines> heads, int64_t target,
                      std::vector<float>& scratch, ThreadPool& pool);

@@ -1,4 +1,4 @@
-// Rows as they are compared. Included by the .cc files of similarity, once per target.
+// Unpacks rows for comparison. Included by the .cc files of similarity, once per target.
 #if defined(WINNOW_KERNELS_CPU_SIMILARITY_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_CPU_SIMILARITY_INL_H_
 #undef WINNOW_KERNELS_CPU_SIMILARITY_INL_H_
@@ -16,7 +16,7 @@ namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows as unit vectors; a row of zeros stays one.
+// Unpacks rows as unit vectors [row, dim]; a zero row stays zero.
 inline void UnpackUnit(const HostHeadRows& head, std::span<const int32_t> rows, float* out) {
   const DF df;
   const auto n = static_cast<int>(rows.size());

@@ -9,8 +9,7 @@
 namespace winnow::kernels::cpu {
 namespace {
 
-// One search with many rows. With ranks, rows lie in their order then: the first of equal ones
-// wins.
+// One search with many rows. With ranks, it sorts `to` by rank, because ties go to the first.
 void MatchManyByRank(const HostSimilarity& s, int64_t target, std::vector<float>& scratch,
                      ThreadPool& pool) {
   if (s.ranks.empty()) return MatchMany(s, target, scratch, pool);
