@@ -49,7 +49,7 @@ void Attend(const HostAttention& a, const Processor& processor, AttentionScratch
                      .pool = pool};
   ClearTaps(call);
   if (!a.taps.column_sums || a.n_queries == 1) std::vector<float>().swap(scratch.kept);
-  // Below a dozen rows a block of the many-query path would be mostly empty.
+  // With up to a dozen rows, a block of AttendManyQueries would be mostly empty.
   constexpr int64_t kFewRows = 12;
   const bool few = a.n_queries == 1 || a.n_queries * call.shape.group <= kFewRows;
   if (by_rows && a.n_queries == 1) {

@@ -12,15 +12,15 @@
 #include "kernels/cpu/processor.h"
 #include "kernels/ops.h"
 
-// Attention of the CPU backend, on plain host memory. The meaning is in ops.h.
+// Attention of the CPU backend on plain host memory; see kernels/attention.h.
 namespace winnow::kernels::cpu {
 
-// Rows [row, dim] of the cache types, as stored, and the entries of one KV head.
+// One KV head: rows [row, dim] as stored, in the cache types, and its entries.
 struct HostHead {
   const std::byte* keys = nullptr;
   const std::byte* values = nullptr;
   int64_t n_slots = 0;  // entries
-  int64_t n_rows = 0;   // stored; as many as entries unless entries.rows is set
+  int64_t n_rows = 0;   // stored rows; equals n_slots unless entries.rows is set
   EntryMap entries;
 };
 
@@ -44,33 +44,33 @@ struct HostAttention {
   Taps* found = nullptr;  // filled if taps.any()
 };
 
-// Max of a row's scores, and sum of 2^(score - max).
+// Maximum of a row's scores, and sum of 2^(score - max).
 struct RowTotal {
   float max = 0;
   float sum = 0;
 };
 
-// Working memory that a backend keeps between calls, so that a decode step allocates nothing once
-// it has grown.
+// Working memory that a backend keeps between calls, so that decode steps allocate nothing once it
+// has grown.
 struct AttentionScratch {
   std::vector<float> partials;    // results per part of the slots
   std::vector<float> statistics;  // row maxima and sums
-  std::vector<RowTotal> totals;   // of the rows of a decode step
-  std::vector<int64_t> n_kept;    // entries a query head attends to, with top_p
+  std::vector<RowTotal> totals;   // per row of a decode step
+  std::vector<int64_t> n_kept;    // with top_p: entries that each query head attends to
   std::vector<float> weights;     // scores and weights of a decode step's entries
   std::vector<float> threads;     // per thread: packed queries, tiles, scores
-  // Per thread: a block's weights, and what they give to each entry; 16 MiB at most. Given back by
-  // the first call of one query, or without column sums.
+  // Per thread: the weights of a block of rows and their column sums; at most 16 MiB. A call with
+  // one query, or without column sums, frees it.
   std::vector<float> kept;
-  std::array<std::mutex, 8>
-      sums_mutexes;  // of a KV head's column sums: by its number modulo theirs
+  // Mutex h % 8 guards the column sums of KV head h.
+  std::array<std::mutex, 8> sums_mutexes;
 };
 
-// Few queries are answered by a pass over the stored rows with all query heads of a group at once;
-// many by blocks of queries against tiles of keys and values unpacked to floats. Where one query
-// meets entries that share rows, or attends to some entries only, its weights are found first and
-// every stored row is weighed once. Long caches are cut in chunks whose size depends on the shape
-// alone, so the result is the same for any number of threads.
+// Few queries make one pass over the stored rows, with all query heads of a group at once. Many
+// queries are processed as blocks of queries against tiles of keys and values unpacked to floats. A
+// single query with shared rows or with top_p first computes all weights and then reads every
+// stored row once. Long caches are split into chunks whose size depends only on the shape, so the
+// result is the same for any number of threads.
 void Attend(const HostAttention& attention, const Processor& processor, AttentionScratch& scratch,
             ThreadPool& pool);
 

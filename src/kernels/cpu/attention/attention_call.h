@@ -9,19 +9,19 @@
 #include "kernels/cpu/attention/attention.h"
 #include "kernels/cpu/attention/attention_kernels.h"
 
-// What the ways of doing a call of attention share.
+// Shared parts of the implementations of an attention call.
 namespace winnow::kernels::cpu {
 
 inline int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Room for n floats; what is there is kept or not.
+// Makes room for at least n floats; their content is unspecified.
 inline float* Reserve(std::vector<float>& memory, int64_t n) {
   if (memory.size() < static_cast<size_t>(n)) memory.resize(static_cast<size_t>(n));
   return memory.data();
 }
 
-// A part of memory for every thread, aligned to a cache line, so that no vector of a tile straddles
-// two. Requires: floats_per_part is a multiple of kLineFloats.
+// A part of `memory` for every thread, aligned to a cache line so that no vector of a tile
+// straddles two lines. Requires: floats_per_part is a multiple of kLineFloats.
 inline constexpr int64_t kLineFloats = 16;
 inline void ReserveParts(std::vector<float>& memory, int64_t floats_per_part, int64_t n_parts) {
   Reserve(memory, floats_per_part * n_parts + kLineFloats);
@@ -59,12 +59,12 @@ class Partials {
   float* acc_;
 };
 
-// Puts the first n_parts parts of a row together: writes the result to `out`, and returns the row's
-// max and sum over all of them.
+// Merges the first n_parts parts of a row: writes the result to `out` and returns the row's max and
+// sum over all parts.
 RowTotal Merge(const Partials& partials, int64_t head, int64_t n_parts, int64_t row, int value_dim,
                float* out);
 
-// What the steps of one call share.
+// Arguments and scratch of one call.
 struct Call {
   const HostAttention& a;
   AttentionShape shape;
@@ -73,7 +73,7 @@ struct Call {
   ThreadPool& pool;
 
   const float* Queries(int64_t head) const { return a.q + head * shape.group * shape.key_dim; }
-  // Where row `row` (query row / group, head row % group) of a KV head goes.
+  // Destination of row `row` (query row / group, head row % group) of a KV head.
   float* Out(int64_t head, int64_t row) const {
     return a.out + row / shape.group * a.out_stride +
            (head * shape.group + row % shape.group) * shape.value_dim;
@@ -87,7 +87,7 @@ struct Call {
     for (const HostHead& head : a.heads) longest = std::max(longest, head.n_slots);
     return longest;
   }
-  // Lists of the taps per KV head, and the query heads that each is of.
+  // Lists of the taps per KV head, and query heads per list.
   int64_t ListsPerHead() const { return a.taps.reduce == TapSpec::Reduce::kNone ? shape.group : 1; }
   int HeadsPerList() const { return a.taps.reduce == TapSpec::Reduce::kNone ? 1 : shape.group; }
 
@@ -99,17 +99,17 @@ struct Call {
   }
 };
 
-// Few queries, each on its own: chunks of entries over the threads. Requires: no entry shares a
-// row.
+// Few queries, one at a time; threads share the chunks of entries. Requires: entries do not share
+// rows.
 void AttendFewQueries(const Call& call, const DecodeKernels& kernels);
-// One query: its scores, then its weights, then the sums of the stored rows.
+// One query: first its scores, then its weights, then weighted sums of the stored rows.
 void AttendByRows(const Call& call, const DecodeKernels& kernels);
-// Blocks of queries against tiles of entries.
+// Many queries: blocks of queries against tiles of entries.
 void AttendManyQueries(const Call& call, const PrefillKernels& kernels,
                        const TapKernels& tap_kernels);
 
-// The taps of one query. weights [query head][entry]: unnormalised weights of one KV head's query
-// heads, factors [query head]: what they are multiplied by.
+// Weights of one query for its taps. weights [query head][entry]: unnormalised weights of the query
+// heads of a list; factors [query head]: their factors.
 struct QueryWeights {
   const float* weights = nullptr;  // of the list's first query head
   int64_t stride = 0;

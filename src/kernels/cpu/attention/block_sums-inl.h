@@ -1,4 +1,4 @@
-// What a block of rows gives to each entry in all. Per-target include guard:
+// Column sums (or maxima) of the weights of a block of rows. Per-target include guard:
 #if defined(WINNOW_KERNELS_CPU_BLOCK_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_CPU_BLOCK_SUMS_INL_H_
 #undef WINNOW_KERNELS_CPU_BLOCK_SUMS_INL_H_
@@ -21,13 +21,13 @@ namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// A block's weights, tile by tile, and the maxima that each tile's refer to.
+// A block's weights, tile by tile, and the row maxima that each tile's weights are relative to.
 class KeptWeights {
  public:
   KeptWeights(float* from, int64_t n_slots) : weights_(from), n_tiles_(KeptTiles(n_slots)) {}
 
   float* Weights(int64_t slot) const { return weights_ + slot * kBlockRows; }
-  // [kBlockRows], for the tile that begins with `slot`.
+  // [kBlockRows], for the tile that starts at `slot`.
   float* Max(int64_t slot) const {
     return weights_ + (n_tiles_ * kTileSlots + slot / kTileSlots) * kBlockRows;
   }
@@ -37,15 +37,16 @@ class KeptWeights {
   int64_t n_tiles_;
 };
 
-// Lists that are summed together: their sums and factors stay in registers.
+// Lists summed in one pass: their sums and factors stay in registers.
 constexpr int kListsTogether = kLanes == 16 ? 4 : 2;
 
-// What a set of rows does not see of a tile, from slot `first` on, has no weight.
+// Zeroes the weights of a tile's slots [first, n_slots), which n_lanes rows do not see.
 inline void ClearUnseen(int first, int n_slots, int n_lanes, float* weights) {
   for (int s = first; s < n_slots; ++s) std::fill_n(weights + s * kBlockRows, n_lanes, 0.0f);
 }
 
-// sums[list][slot] of a tile's weights [kTileSlots, kBlockRows], or the largest of them.
+// sums[list][slot]: sums over rows of a tile's weights [kTileSlots, kBlockRows] times factors, or
+// their maxima.
 //   factors [list, kBlockRows], sums [list, kTileSlots]; n_lanes rows, a multiple of kLanes
 template <class Join, int kLists>
 void JoinTile(const float* weights, const float* factors, int n_lanes, int n_slots, float* sums) {
@@ -108,14 +109,14 @@ void JoinTileOfLists(int n_lists, const float* weights, const float* factors, in
   }
 }
 
-// Column sums of a block, or the largest weights, from the final maxima and sums of its rows.
+// Column sums of a block, or column maxima, from the final maxima and sums of its rows.
 inline void SumColumns(const AttentionShape& shape, const BlockJob& job, const KeptWeights& kept,
                        const float* max, const float* sum) {
   const DF df;
   const BlockSums& columns = job.columns;
   const int n_lanes = (job.n_rows + kLanes - 1) / kLanes * kLanes;
-  alignas(64) float shares[kBlockRows * kListsTogether];   // of each row in each list
-  alignas(64) float factors[kBlockRows * kListsTogether];  // of a tile's weights
+  alignas(64) float shares[kBlockRows * kListsTogether];   // factor of each row in each list
+  alignas(64) float factors[kBlockRows * kListsTogether];  // of each row in the current tile
   alignas(64) float sums[kTileSlots * kListsTogether];
   for (int first_list = 0; first_list < columns.n_lists; first_list += kListsTogether) {
     const int n_lists = std::min(kListsTogether, columns.n_lists - first_list);

@@ -10,15 +10,15 @@
 namespace winnow::kernels::cpu {
 namespace {
 
-// Where the numbers of one query head lie: `stride` of each.
+// Two lists of one query head, `stride` floats each.
 struct HeadNumbers {
-  float* scores = nullptr;   // of entries or of rows; then working memory; then weights of rows
-  float* weights = nullptr;  // of entries, not divided by their sum
+  float* scores = nullptr;   // of entries or rows; later working memory, or weights of rows
+  float* weights = nullptr;  // of entries, unnormalised
 };
 
 struct Numbers {
   float* all = nullptr;
-  int64_t longest = 0;  // entries or rows of a head
+  int64_t longest = 0;  // most entries or rows of a head
   int64_t stride = 0;
 
   HeadNumbers At(int64_t q_head) const {
@@ -27,11 +27,12 @@ struct Numbers {
   int64_t head_stride() const { return 2 * stride; }
 };
 
-// A thread that does all of a head waits for nobody and finds what it needs in its caches.
+// If heads divide evenly among threads, each thread processes whole heads: it does not wait for
+// others, and its data stays in its caches.
 bool ByHeads(const Call& call) { return call.n_heads % call.pool.n_threads() == 0; }
 
-// Rotated keys are an entry's own; otherwise an entry's score is that of its row times its factor,
-// and a row is met once.
+// Whether scores are computed per row. Rotated keys differ per entry; without rotation, an entry's
+// score is its row's score times its factor, so each row is scored once.
 bool ScoresAreOfRows(const Call& call, const HostHead& head) {
   return head.entries.rows != nullptr && !call.shape.rotation.any();
 }
@@ -47,8 +48,8 @@ void Score(const Call& call, const DecodeKernels& kernels, const Numbers& number
   if (n <= 0) return;
   const EntryMap entries = of_rows ? EntryMap{} : store.entries.From(first);
   const int64_t first_row = entries.rows == nullptr ? first : 0;
-  // Entries of all chunks meet the same few rows: these are asked for once, by the thread that
-  // does all of the head.
+  // The entries of all chunks share the same few rows. The thread that processes the whole head
+  // prefetches them once.
   constexpr int64_t kFewBytes = 32 << 10;
   const int64_t row_bytes = store.n_rows * shape.key_row_bytes;
   const bool fetched = entries.rows != nullptr && row_bytes <= kFewBytes && ByHeads(call);
@@ -63,8 +64,8 @@ void Score(const Call& call, const DecodeKernels& kernels, const Numbers& number
                               .scratch = scratch});
 }
 
-// Adds the weights of entries to those of their rows, for kGroup query heads at once, because a sum
-// must wait for the one before only if both are of the same row.
+// Adds the weights of entries to the weights of their rows, for kGroup query heads at once: their
+// sums are independent, while consecutive entries may share a row and wait for each other.
 template <int kGroup>
 void SumByRow(const HostHead& store, const HeadNumbers& first, int64_t stride) {
   const int32_t* rows = store.entries.rows;
@@ -103,7 +104,7 @@ void SumEntriesOfRows(const Call& call, const Numbers& numbers, int64_t head) {
   }
 }
 
-// Finds the weights of one query head's entries, and their sum.
+// Computes the weights of one query head's entries, and their sum.
 void ComputeWeights(const Call& call, const DecodeKernels& kernels, const Numbers& numbers,
                     int64_t q_head) {
   const HostAttention& a = call.a;
@@ -127,7 +128,7 @@ void ComputeWeights(const Call& call, const DecodeKernels& kernels, const Number
   }
 }
 
-// Sums some rows of a KV head by their weights.
+// Weighted sum of a part of a KV head's rows.
 void AccumulateRows(const Call& call, const DecodeKernels& kernels, const Numbers& numbers,
                     const Partials& partials, int64_t head, int64_t part, float* scratch) {
   const AttentionShape& shape = call.shape;
@@ -145,7 +146,7 @@ void AccumulateRows(const Call& call, const DecodeKernels& kernels, const Number
                                    .scratch = scratch});
 }
 
-// The results of a KV head's query heads.
+// Results of a KV head's query heads: sums over the parts, normalised.
 void CombinePartials(const Call& call, const Partials& partials, int64_t head) {
   const AttentionShape& shape = call.shape;
   const int64_t parts = DivideUp(call.a.heads[head].n_rows, kChunkSlots);
@@ -213,7 +214,7 @@ void AttendByRows(const Call& call, const DecodeKernels& kernels) {
   const auto fill_taps = [&](int64_t list, int thread) {
     FillTaps(call, kernels, numbers, list, call.ThreadScratch(thread_floats, thread));
   };
-  const int64_t n_lists = a.taps.any() ? call.ListsPerHead() : 0;  // of a head
+  const int64_t n_lists = a.taps.any() ? call.ListsPerHead() : 0;  // per KV head
   if (ByHeads(call)) {
     call.pool.ParallelFor(call.n_heads, [&](int64_t head, int thread) {
       const auto each = [&](const auto& step, int64_t n) {

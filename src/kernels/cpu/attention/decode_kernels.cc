@@ -20,7 +20,7 @@ namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Lanes behind the last entry are dropped by the softmax, whatever they hold.
+// Lanes past the last entry may hold anything: the softmax drops them.
 void AddBiases(const AttentionShape& shape, const ChunkJob& job, const Scratch& scratch) {
   if (job.entries.biases == nullptr) return;
   const DF df;
@@ -44,7 +44,7 @@ void ScoreChunk(const AttentionShape& shape, const ChunkJob& job, const Scratch&
   });
   const int slot = job.n_slots / kLanes * kLanes;
   if (slot == job.n_slots) return;
-  // The surplus rows are zero; their scores are dropped by the softmax.
+  // Pad with zero rows; the softmax drops their scores.
   const int64_t rest_bytes = (job.n_slots - slot) * shape.key_row_bytes;
   std::memcpy(scratch.tile, job.keys + slot * shape.key_row_bytes, rest_bytes);
   std::memset(scratch.tile + rest_bytes, 0, tile_bytes - rest_bytes);
@@ -94,7 +94,7 @@ void ScoreOnly(const AttentionShape& shape, const ChunkJob& job) {
   }
 }
 
-// Scores of n <= kLanes entries from `first` on.
+// Scores of n <= kLanes entries, starting at `first`.
 HWY_INLINE VF EntryScores(const SoftmaxJob& job, int64_t first, int n) {
   const DF df;
   const hn::RebindToSigned<DF> di;
@@ -116,7 +116,7 @@ float SoftmaxEntries(const SoftmaxJob& job) {
   const int64_t last = job.n_entries - last_n;
   const auto valid = hn::Lt(lanes, hn::Set(df, static_cast<float>(last_n)));
   const VF last_scores = EntryScores(job, last, last_n);
-  // A lane that has no entry repeats the first one's score.
+  // Lanes without an entry repeat a valid score.
   VF max = hn::IfThenElse(valid, last_scores, hn::Set(df, hn::GetLane(last_scores)));
   for (int64_t i = 0; i < last; i += kLanes) {
     const VF scores = EntryScores(job, i, kLanes);
@@ -137,8 +137,8 @@ float SoftmaxEntries(const SoftmaxJob& job) {
   return hn::GetLane(hn::SumOfLanes(df, hn::Add(sum, weights)));
 }
 
-// Moves the rows that have weight together, and their weights to `weights` [group, kChunkSlots].
-// Returns how many there are.
+// Copies the rows with nonzero weight for any head to `rows`, and their weights to `weights`
+// [group, kChunkSlots]. Returns their number.
 int GatherUsed(const AttentionShape& shape, const ChunkJob& job, float* weights, std::byte* rows) {
   int n_used = 0;
   for (int slot = 0; slot < job.n_slots; ++slot) {
@@ -162,7 +162,7 @@ void AccumulateOnly(const AttentionShape& shape, const ChunkJob& job) {
   scratch.scores = job.scratch;
   scratch.scaled = scratch.scores + shape.group * kChunkSlots;
   const float* end = job.weights + job.n_slots;
-  // Where the first head has use for all rows, which to leave out is no question.
+  // If the first head has a weight for every row, no row can be skipped.
   if (std::find(static_cast<const float*>(job.weights), end, 0.0f) == end) {
     for (int h = 0; h < shape.group; ++h) {
       std::copy_n(job.weights + h * job.weights_stride, job.n_slots,
@@ -177,7 +177,7 @@ void AccumulateOnly(const AttentionShape& shape, const ChunkJob& job) {
     std::fill(job.partial.acc, job.partial.acc + shape.group * shape.value_dim, 0.0f);
     return;
   }
-  // The kernels take whole vectors of weights.
+  // The kernels read whole vectors of weights.
   for (int h = 0; h < shape.group; ++h) {
     float* weights = scratch.scores + h * kChunkSlots;
     std::fill(weights + used.n_slots, weights + (used.n_slots + kLanes - 1) / kLanes * kLanes,
@@ -212,15 +212,15 @@ void ReduceChunk(const ChunkTapJob& job) {
   }
 }
 
-// Scores and scaled weights; then either the query as floats, a tile of keys and either the split
-// query or the rounded query's scales, sums and bytes, or a chunk of values.
+// Scores and scaled weights; then one of: (1) the query as floats, a tile of keys, and the split
+// query or the quantised query's scales, sums and bytes; (2) a chunk of values.
 int64_t DecodeFloats(const AttentionShape& shape) {
   const int64_t n_q = int64_t{shape.group} * shape.key_dim;
   const int64_t quantized_bytes = 2 * (n_q / 32) * int64_t{sizeof(float)} + n_q;
   const int64_t split_bytes = n_q * int64_t{sizeof(float)};
   const int64_t query_bytes =
       n_q * int64_t{sizeof(float)} + TileBytes(shape) + std::max(quantized_bytes, split_bytes);
-  // The kernels may read a vector's worth of scales behind the last row.
+  // The kernels may read the scales of kLanes rows past the last row.
   const int64_t value_bytes = (kChunkSlots + kLanes) * shape.value_row_bytes;
   const int64_t floats =
       2 * int64_t{shape.group} * kChunkSlots + std::max(query_bytes, value_bytes) / 4 + 1;

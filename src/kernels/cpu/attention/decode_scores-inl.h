@@ -1,4 +1,4 @@
-// Scores of one query with a chunk of entries, and their weights. Per-target include guard:
+// Scores of one query for a chunk of entries, and the softmax. Per-target include guard:
 #if defined(WINNOW_KERNELS_CPU_DECODE_SCORES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_CPU_DECODE_SCORES_INL_H_
 #undef WINNOW_KERNELS_CPU_DECODE_SCORES_INL_H_
@@ -27,7 +27,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // --- weights ---
 
-// Turns the scores of one head into weights 2^(score - max); lanes behind n_slots become 0.
+// Replaces the scores of one head by weights 2^(score - max). Zeroes the lanes past n_slots.
 void SoftmaxChunk(float* scores, int n_slots, float* max_out, float* sum_out) {
   const DF df;
   const int n_tiles = (n_slots + kLanes - 1) / kLanes;
@@ -58,7 +58,7 @@ struct Scratch {
   float* scores;    // [group, kChunkSlots]
   float* scaled;    // [group, kChunkSlots]
   std::byte* tile;  // kLanes rows of keys, as stored or as floats
-  float* split;     // q, the first elements of all rotated pairs before the second ones
+  float* split;     // q with rotated pairs split: all first elements, then all second ones
   QuantizedQuery quantized;
 };
 
@@ -109,7 +109,7 @@ Scratch Prepare(const AttentionShape& shape, const ChunkJob& job) {
   return s;
 }
 
-// scores[h * kChunkSlots + s] for the kLanes rows from `rows` on.
+// scores[h * kChunkSlots + s] for the kLanes rows at `rows`.
 void ScoreRows(const AttentionShape& shape, const Scratch& scratch, const std::byte* rows,
                float* scores) {
   switch (shape.key_type) {
@@ -128,21 +128,21 @@ void ScoreRows(const AttentionShape& shape, const Scratch& scratch, const std::b
   }
 }
 
-// The first n <= kLanes floats, zeros behind them; reads nothing else.
+// The first n <= kLanes floats, followed by zeros; reads nothing past them.
 HWY_INLINE VF LoadFloats(const float* from, int n) {
   if (n == kLanes) return hn::LoadU(DF(), from);
   return LoadFirst<F32Elements>(reinterpret_cast<const std::byte*>(from), n);
 }
 
-// scores[h * kChunkSlots + s] = q[h] . key s, rotated to its place, for kLanes entries from `slot`
-// on: rotated keys stay in registers. q: [kHeads][key_dim], split. Requires: RotatesVectors.
+// scores[h * kChunkSlots + s] = q[h] . key s, rotated to its position, for kLanes entries starting
+// at `slot`. Rotated keys stay in registers. q: [kHeads][key_dim], split. Requires: RotatesVectors.
 template <class At, class Angles, int kHeads, class Layout>
 void ScoreRotated(const AttentionShape& shape, const Layout& layout, const ChunkJob& job, int slot,
                   const float* q, float* scores) {
   const DF df;
   const Rotation rotation = shape.rotation;
   const int64_t row_bytes = shape.key_row_bytes;
-  // The rows of the tile, counted from `keys`.
+  // The rows of the tile, relative to `keys`.
   alignas(64) int32_t ascending[kLanes];
   hn::Store(hn::Iota(hn::RebindToSigned<DF>(), 0), hn::RebindToSigned<DF>(), ascending);
   const bool mapped = job.entries.rows != nullptr;
@@ -187,8 +187,8 @@ void ScoreRotated(const AttentionShape& shape, const Layout& layout, const Chunk
   }
 }
 
-// Calls score(layout). Heads of a few vectors that are rotated as a whole spend more on what would
-// be variable than on numbers: for them it is constant.
+// Calls score(layout). Heads of a few vectors whose dimensions all rotate get a layout known at
+// compile time: with a variable one, loop overhead exceeds the arithmetic.
 template <class At, class F>
 HWY_INLINE void WithLayout(const AttentionShape& shape, const F& score) {
   const Rotation& rotation = shape.rotation;
@@ -242,7 +242,8 @@ void ScoreRotatedTile(const AttentionShape& shape, const ChunkJob& job, int slot
   }
 }
 
-// Asks for the rows of the entries [first, first + kLanes): no prefetcher sees them coming.
+// Prefetches the rows of the entries [first, first + kLanes), which hardware prefetchers cannot
+// predict.
 HWY_INLINE void FetchRows(const AttentionShape& shape, const ChunkJob& job, int first) {
   constexpr PrefetchPolicy listed;  // row by row
   const int end = std::min(first + kLanes, job.n_slots);
@@ -251,8 +252,8 @@ HWY_INLINE void FetchRows(const AttentionShape& shape, const ChunkJob& job, int 
   }
 }
 
-// Keys that are not the stored rows as they are become floats first, whatever their type: in
-// registers where whole tiles are rotated, in memory otherwise.
+// Scores when keys differ from the stored rows. Keys of every type are converted to floats first:
+// in registers if whole tiles are rotated, otherwise in memory.
 void ScoreEntries(const AttentionShape& shape, const ChunkJob& job, const Scratch& scratch) {
   const DF df;
   auto* tile = reinterpret_cast<float*>(scratch.tile);

@@ -1,4 +1,4 @@
-// Keys and values of entries as floats, whatever an entry is. Per-target include guard:
+// Keys of entries as floats, with rotation and factors applied. Per-target include guard:
 #if defined(WINNOW_KERNELS_CPU_ENTRIES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_CPU_ENTRIES_INL_H_
 #undef WINNOW_KERNELS_CPU_ENTRIES_INL_H_
@@ -16,7 +16,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
-// Vectors of a stored row, by their first element.
+// Loads the vector of a stored row that starts at element i.
 template <class Elements>
 struct ElementsAt {
   const std::byte* row;
@@ -38,8 +38,8 @@ inline bool RotatesVectors(const AttentionShape& shape) {
   return rotation.any() && shape.key_dim % kLanes == 0 && rotation.n_rotated % (2 * kLanes) == 0;
 }
 
-// Where the elements of pairs are: in part of a key's dimensions, or in all of them, which are then
-// known when this is compiled.
+// Layout of the rotated pairs in a key. PairLayout: any number of dimensions rotates; WholeLayout:
+// all of them rotate, and their number is known at compile time.
 struct PairLayout {
   int dim = 0;
   int n_pairs = 0;
@@ -52,7 +52,8 @@ struct WholeLayout {
   static constexpr bool interleaved = kInterleaved;
 };
 
-// Cosines and sines of a position, kLanes pairs from i of n_pairs on: a row of the table.
+// Cosines and sines of a position, for kLanes of n_pairs pairs, starting at pair i. RowAngles reads
+// them from the position's row of the table.
 struct CosSin {
   VF cosines, sines;
 };
@@ -63,7 +64,8 @@ struct RowAngles {
     return {hn::LoadU(DF(), row + i), hn::LoadU(DF(), row + n_pairs + i)};
   }
 };
-// The same, put together of two rows. Requires: Rotation::unit.
+// SumAngles combines a coarse and a fine row by the angle addition formulas. Requires:
+// Rotation::unit.
 struct SumAngles {
   const float *coarse, *fine;
   SumAngles(const Rotation& rotation, int64_t position)
@@ -97,7 +99,7 @@ HWY_INLINE RotatedPairs RotatePair(const At& at, const Layout& layout, const Ang
   return {hn::NegMulAdd(b, s, hn::Mul(a, c)), hn::MulAdd(a, s, hn::Mul(b, c))};
 }
 
-// One key of whole vectors, rotated as it is unpacked. Requires: RotatesVectors.
+// Unpacks one key, rotated. Requires: RotatesVectors.
 template <class At>
 HWY_INLINE void UnpackRotated(const At& at, int dim, const Rotation& rotation, int64_t position,
                               float* out) {
@@ -127,7 +129,8 @@ HWY_INLINE void UnpackRotatedRows(const AttentionShape& shape, const std::byte* 
   }
 }
 
-// Keys of the entries [first, first + n), rotated to their positions; factors not applied.
+// Unpacks the keys of the entries [first, first + n) to `out` [n, key_dim], rotated to their
+// positions if there is a rotation. Does not apply factors.
 inline void UnpackRotatedKeys(const AttentionShape& shape, const std::byte* keys,
                               const EntryMap& entries, int64_t first, int n, float* out) {
   const Rotation& rotation = shape.rotation;
@@ -155,7 +158,7 @@ inline void UnpackRotatedKeys(const AttentionShape& shape, const std::byte* keys
   }
 }
 
-// The same with factors.
+// The same, times the factors.
 inline void UnpackKeys(const AttentionShape& shape, const std::byte* keys, const EntryMap& entries,
                        int64_t first, int n, float* out) {
   UnpackRotatedKeys(shape, keys, entries, first, n, out);

@@ -6,7 +6,7 @@
 namespace winnow::kernels::cpu {
 namespace {
 
-// Weights that the chunks left for the taps: [head][part][row][kChunkSlots].
+// Weights that attend_chunk stores for the taps: [head][part][row][kChunkSlots].
 struct ChunkWeights {
   float* all = nullptr;
   int64_t n_parts = 0;
@@ -123,7 +123,7 @@ void AttendFewQueries(const Call& call, const DecodeKernels& kernels) {
   const int64_t thread_floats = kernels.scratch_floats(shape);
   call.ReserveThreads(thread_floats);
 
-  // Neighbouring chunks on one thread where there are enough: it fetches the next one ahead.
+  // If there are enough chunks, a thread takes adjacent ones, so that it can prefetch the next.
   const int64_t n_chunks = call.n_heads * n_parts;
   const auto attend = [&](int64_t item, int thread) {
     const int64_t head = item / n_parts;
@@ -150,7 +150,7 @@ void AttendFewQueries(const Call& call, const DecodeKernels& kernels) {
                                    .scratch = call.ThreadScratch(thread_floats, thread)});
     }
   };
-  // What looks at these rows next (the search for the nearest) is cut alike.
+  // MostSimilar, which often reads these rows next, partitions them the same way.
   call.pool.ParallelFor(n_chunks, attend, ChunksTogether(n_chunks, call.pool.n_threads()),
                         ThreadPool::Schedule::kStaticStealing);
 

@@ -6,7 +6,7 @@
 namespace winnow::kernels::cpu {
 namespace {
 
-// Null where a span says nothing.
+// Null for empty spans. Widen sets factors, biases and short rows.
 EntryMap Map(const HeadEntries& entries, bool rotated) {
   const auto data = [](auto span) { return span.empty() ? nullptr : span.data(); };
   return {.rows = data(entries.rows),

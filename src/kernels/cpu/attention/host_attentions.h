@@ -10,7 +10,7 @@
 
 namespace winnow::kernels::cpu {
 
-// Calls of attention as the kernels take them. One object a backend, so that a decode step
+// Attention calls as host views for the kernels. A backend keeps one object, so that a decode step
 // allocates nothing once it has grown.
 class HostAttentions {
  public:

@@ -1,4 +1,4 @@
-// Blocks of 8-bit and 4-bit keys with one row per lane, and their products with a query.
+// Blocks of Q8_0 and Q4_0 keys with one row per lane, and their products with a query.
 // Per-target include guard:
 #if defined(WINNOW_KERNELS_CPU_KEY_BLOCKS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_CPU_KEY_BLOCKS_INL_H_
@@ -22,7 +22,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using DI32 = hn::ScalableTag<int32_t>;
 using VI32 = hn::Vec<DI32>;
 
-// 128-bit block b of the result is the 16 bytes at bytes + 4 * b * stride.
+// 128-bit block b of the result holds the 16 bytes at bytes + 4 * b * stride.
 HWY_INLINE VI32 LoadEveryFourth(const std::byte* bytes, int64_t stride) {
   const DI32 d;
   const hn::CappedTag<int32_t, 4> d128;
@@ -40,8 +40,8 @@ HWY_INLINE VI32 LoadEveryFourth(const std::byte* bytes, int64_t stride) {
 #endif
 }
 
-// 16 bytes from each of kLanes rows that lie `stride` bytes apart: out[i] holds the i-th four bytes
-// of all rows.
+// Loads 16 bytes from each of kLanes rows that lie `stride` bytes apart: out[i] holds bytes 4 * i
+// to 4 * i + 3 of all rows.
 HWY_INLINE void LoadTransposed(const std::byte* bytes, int64_t stride, VI32* out) {
   const hn::RepartitionToWide<DI32> d64;
   VI32 rows[4];
@@ -62,7 +62,7 @@ HWY_INLINE void LoadTransposed(const std::byte* bytes, int64_t stride, VI32* out
 // for signed bytes a within +-127.
 #if HWY_TARGET == HWY_AVX3_DL
 
-// The instruction takes one unsigned operand: keys are lifted by 128.
+// The instruction needs one unsigned operand, so 128 is added to the keys.
 constexpr int kQ8Offset = 128;
 HWY_INLINE VI32 PrepareQ8(VI32 a) {
   return hn::Xor(a, hn::Set(DI32(), static_cast<int32_t>(0x80808080)));

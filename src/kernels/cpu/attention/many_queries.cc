@@ -8,8 +8,8 @@
 namespace winnow::kernels::cpu {
 namespace {
 
-// Parts of the slots whose results are put together afterwards, in their order. Their size depends
-// on the shape of the call alone, so that the result does not depend on the number of threads.
+// Partition of the slots; results of the parts are merged in order. The size of a part depends only
+// on the shape of the call, so that the result does not depend on the number of threads.
 struct Split {
   int64_t slots = 0;  // per part
   int64_t parts = 0;  // of the longest head
@@ -18,10 +18,11 @@ struct Split {
 // One part.
 Split WholeHeads(const Call& call) { return {call.LongestHead(), 1}; }
 
-// With fewer blocks of rows, slots are split even if that costs a second pass for column sums.
+// With fewer items (blocks of rows, over all heads), split the slots even though column sums then
+// cost a second pass.
 constexpr int64_t kFewItems = 16;
 
-// Slots are split only where there are too few blocks of rows to keep many threads busy.
+// Splits the slots only if there are too few blocks of rows to keep many threads busy.
 Split SplitSlots(const Call& call, int64_t n_blocks) {
   constexpr int64_t kEnoughItems = 64;
   constexpr int64_t kMinSlots = 1024;
@@ -33,16 +34,17 @@ Split SplitSlots(const Call& call, int64_t n_blocks) {
   return {slots, DivideUp(longest, slots)};
 }
 
-// Floats of a block's weights, and of what they give to each entry in each list.
+// Floats for a block's kept weights and its column sums in each list.
 int64_t BlockSumsFloats(const Call& call) {
   const int64_t n_slots = call.LongestHead();
   const int64_t floats = KeptFloats(n_slots) + call.ListsPerHead() * n_slots;
   return DivideUp(floats, kLineFloats) * kLineFloats;
 }
 
-// Whether a block's weights are kept for its column sums, or the largest: where what is asked for
-// is one of the two over the rows, and lists are few enough that to go over all rows for each costs
-// less than a second pass. (The same for any number of threads, as results differ in rounding.)
+// Whether a block keeps its weights for column sums or column maxima. It does if the taps need one
+// of the two as a plain reduction over rows, and the lists are few enough that a loop over all rows
+// per list costs less than a second pass. Must not depend on the number of threads, as results
+// differ in rounding.
 bool KeepsWeights(const Call& call) {
   constexpr int64_t kMaxBytes = int64_t{16} << 20;  // per thread; about 60,000 entries
   constexpr int64_t kMaxLists = 16;
@@ -55,15 +57,16 @@ bool KeepsWeights(const Call& call) {
          BlockSumsFloats(call) * int64_t{sizeof(float)} <= kMaxBytes;
 }
 
-// Puts together what blocks give to each entry. Sums come out the same in whatever order threads
-// bring them: they are rounded so that no addition of doubles rounds.
+// Adds up the column sums of blocks. The total does not depend on the order in which threads add:
+// every addend is rounded such that the additions in double are exact.
 class ColumnSums {
  public:
   explicit ColumnSums(const Call& call) : call_(call), longest_(call.LongestHead()) {
     const int64_t n_rows = call.a.n_queries * call.shape.group;
-    // Doubles from 2^k up to 2^(k+1) are multiples of 2^(k-52): what is added to 1.5 * 2^k and
-    // taken away again is one. Sums of such numbers are exact up to 2^(k+1), and no column sum
-    // exceeds the number of rows. (A block's sum below 2^(k-53) becomes 0.)
+    // Doubles from 2^k to 2^(k+1) are multiples of 2^(k-52). Adding 1.5 * 2^k to a number and
+    // subtracting it again rounds the number to such a multiple. Sums of these are exact up to
+    // 2^(k+1), and no column sum exceeds the number of rows. (A block's sum below 2^(k-53) becomes
+    // 0.)
     rounder_ = 1.5 * static_cast<double>(std::bit_ceil(static_cast<uint64_t>(n_rows)));
     thread_floats_ = BlockSumsFloats(call);
     ReserveParts(call.scratch.kept, thread_floats_, call.pool.n_threads());
@@ -79,7 +82,7 @@ class ColumnSums {
             .weights = kept};
   }
 
-  // Adds a block's sums, of the entries [0, n).
+  // Adds a block's sums, or takes its maxima, for the entries [0, n).
   void Add(int64_t head, const BlockSums& block, int64_t n) const {
     auto& mutexes = call_.scratch.sums_mutexes;
     const std::lock_guard lock(mutexes[static_cast<size_t>(head) % mutexes.size()]);
@@ -109,7 +112,7 @@ struct RowStatistics {
   const float* sum;  // [head, row]
 };
 
-// One pass over the keys for the taps of the queries from `first_query` on. Column sums go to
+// One pass over the keys for the taps of the queries starting at `first_query`. Adds column sums to
 // `column_sums`.
 void PassOverKeys(const Call& call, const TapSpec& taps, int64_t first_query,
                   std::vector<std::vector<double>>& column_sums, const TapKernels& kernels,
@@ -119,7 +122,7 @@ void PassOverKeys(const Call& call, const TapSpec& taps, int64_t first_query,
   call.ReserveThreads(thread_floats);
   const int64_t n_tiles = DivideUp(call.LongestHead(), kTapSlots);
   const int64_t n_rows = a.n_queries * call.shape.group;
-  // The first slots are seen by most queries: they are handed out first.
+  // Most queries see the first slots, so those come first.
   call.pool.ParallelFor(n_tiles * call.n_heads, [&](int64_t item, int thread) {
     const int64_t head = item % call.n_heads;
     const int64_t first = item / call.n_heads * kTapSlots;
@@ -170,14 +173,14 @@ void AttendManyQueries(const Call& call, const PrefillKernels& kernels,
   const AttentionShape& shape = call.shape;
   const int64_t n_rows = a.n_queries * shape.group;
   const int64_t n_blocks = DivideUp(n_rows, kBlockRows);
-  // A job that keeps weights has to see all entries of its rows.
+  // A job that keeps weights must process all entries of its rows.
   const bool may_keep = KeepsWeights(call);
   const Split split = may_keep && n_blocks * call.n_heads >= kFewItems ? WholeHeads(call)
                                                                        : SplitSlots(call, n_blocks);
   const bool merge = split.parts > 1;
   const Partials partials(call.scratch.partials, merge ? call.n_heads : 0, split.parts, n_rows,
                           shape.value_dim);
-  // Maxima and sums of all rows, which the taps' second pass starts from.
+  // Maxima and sums of all rows, for the taps' second pass.
   float* max = Reserve(call.scratch.statistics, 2 * call.n_heads * n_rows);
   float* sum = max + call.n_heads * n_rows;
   const int64_t thread_floats = kernels.scratch_floats(shape);
@@ -185,7 +188,7 @@ void AttendManyQueries(const Call& call, const PrefillKernels& kernels,
   std::optional<ColumnSums> columns;
   if (may_keep && !merge) columns.emplace(call);
 
-  // The last blocks see the most slots: they are handed out first.
+  // The last blocks see the most slots, so they come first.
   call.pool.ParallelFor(n_blocks * split.parts * call.n_heads, [&](int64_t item, int thread) {
     const int64_t head = item % call.n_heads;
     const int64_t part = item / call.n_heads % split.parts;

@@ -1,5 +1,5 @@
-// How one query goes over the rows of a cache: what both its passes share. Per-target include
-// guard:
+// How one query reads the rows of a cache: shared by the passes over keys and over values.
+// Per-target include guard:
 #if defined(WINNOW_KERNELS_CPU_PASSES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_CPU_PASSES_INL_H_
 #undef WINNOW_KERNELS_CPU_PASSES_INL_H_
@@ -22,11 +22,12 @@ namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Query heads that share a pass over the rows. Chosen so that the accumulators stay in registers.
+// Maximum number of query heads in a pass over the rows, such that the accumulators stay in
+// registers.
 constexpr int kHeadsPerPass = kLanes == 16 ? 7 : 3;
 
 // Calls pass(h, HeadCount<n>()) for the heads [h, h + n) of a group, in as few passes as possible
-// and all about as large.
+// and of about equal size.
 template <int kN>
 struct HeadCount {
   static constexpr int kHeads = kN;
@@ -49,15 +50,15 @@ HWY_INLINE void ForPasses(int group, const F& pass) {
     h += n;
   }
 }
-// A chunk is read as PrefetchPolicy::streams streams, parts of its rows, in turns: some cores read
-// memory in small pages a quarter to a half faster that way (docs/performance.md).
+// A chunk is read as PrefetchPolicy::streams interleaved streams, each a part of its rows: some
+// CPUs read memory in small pages a quarter to a half faster that way (docs/performance.md).
 
-// Slots of a stream, in whole tiles; the slots behind all streams come last.
+// Slots per stream, in whole tiles; the slots after all streams come last.
 constexpr int StreamSlots(int n_slots, int n_streams) {
   return n_slots / (n_streams * kLanes) * kLanes;
 }
 
-// Calls tile(slot) for every whole tile of kLanes slots, taking turns between the streams.
+// Calls tile(slot) for every whole tile of kLanes slots, alternating between the streams.
 template <class F>
 HWY_INLINE void ForTiles(int n_slots, int n_streams, const F& tile) {
   const int part = StreamSlots(n_slots, n_streams);
@@ -67,8 +68,8 @@ HWY_INLINE void ForTiles(int n_slots, int n_streams, const F& tile) {
   for (int slot = n_streams * part; slot + kLanes <= n_slots; slot += kLanes) tile(slot);
 }
 
-// A chunk's keys and values as they are read. What is read as one stream goes on into what comes
-// after it; the beginnings of several streams are asked for at once (PrefetchStreams).
+// A chunk's keys and values as prefetch regions. A single stream prefetches on into the region that
+// is read next; with several streams, PrefetchStreams prefetches the start of each.
 HWY_INLINE PrefetchPolicy::Part KeyRegion(const AttentionShape& shape, const ChunkJob& job) {
   return {.begin = job.keys,
           .size = job.n_slots * shape.key_row_bytes,
@@ -80,7 +81,7 @@ HWY_INLINE PrefetchPolicy::Part ValueRegion(const AttentionShape& shape, const C
           .then = shape.prefetch.streams == 1 ? job.next_keys : nullptr};
 }
 
-// Fetches the first rows of every stream where there are several.
+// Prefetches the first rows of every stream if there are several.
 HWY_INLINE void PrefetchStreams(const PrefetchPolicy& prefetch, const std::byte* rows, int n_slots,
                                 int64_t row_bytes) {
   if (prefetch.streams == 1) return;

@@ -14,9 +14,9 @@
 #include "kernels/cpu/attention/query_tiles-inl.h"
 #include "kernels/cpu/simd/exp-inl.h"
 
-// The lanes of all vectors here are rows (queries times heads). Queries are transposed once per
-// block; then keys and values only need unpacking to floats, one element at a time meets a vector
-// of rows, and the softmax never looks across lanes.
+// Every lane of a vector is a row (query and head). Queries are transposed once per block. Keys and
+// values then only need unpacking to floats: the kernels multiply one of their elements with a
+// vector of rows, and the softmax needs no operation across lanes.
 HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
@@ -82,16 +82,16 @@ void AccumulateColumns(const float* values, int dim, int n_slots, const float* w
 
 // --- softmax ---
 
-// Running statistics of kColumns vectors of rows, and the scores they meet.
+// Running statistics of kColumns vectors of rows.
 struct Softmax {
   float* max;            // [row]
   float* sum;            // [row]
-  float* factors;        // [row]: out, what the results so far are to be multiplied by
-  const int32_t* limit;  // [row]: slots seen, counted from the tile's first
+  float* factors;        // [row]: out, factors that rescale the results so far
+  const int32_t* limit;  // [row]: number of the tile's slots that the row sees
 };
 
-// Turns scores [slot, kBlockRows] into weights 2^(score - max). All rows see the first n_clear
-// slots.
+// Replaces scores [slot, kBlockRows] by weights 2^(score - max) and updates the statistics. All
+// rows see the first n_clear slots.
 template <int kColumns>
 void UpdateSoftmax(const Softmax& softmax, int n_slots, int n_clear, float* scores) {
   const DF df;
@@ -211,7 +211,7 @@ void AttendBlock(const AttentionShape& shape, const BlockJob& job) {
 
   const int64_t first_query = job.first_row / shape.group;
   for (int r = 0; r < kBlockRows; ++r) {
-    // Rows behind the last repeat it, and their results are not written.
+    // Rows past the last one repeat it; their results are not written.
     const int64_t row = job.first_row + std::min(r, job.n_rows - 1);
     const int64_t query = row / shape.group;
     offsets[r] = static_cast<int32_t>((query - first_query) * job.q_stride +

@@ -1,5 +1,5 @@
-// Keys against packed queries, whose lanes are rows (queries times heads). Per-target include
-// guard:
+// Packed queries, with one row (query and head) per lane, and their products with keys. Per-target
+// include guard:
 #if defined(WINNOW_KERNELS_CPU_QUERY_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_CPU_QUERY_TILES_INL_H_
 #undef WINNOW_KERNELS_CPU_QUERY_TILES_INL_H_
@@ -20,13 +20,14 @@ namespace winnow::kernels::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using VI = hn::Vec<DI>;
 
-// Tiles of accumulators: kPanel elements of keys or values times up to kVectors vectors of rows.
+// Tile of accumulators: kPanel slots (or dimensions of values) times up to kVectors vectors of
+// rows.
 constexpr int kPanel = 6;
 constexpr int kVectors = kLanes == 16 ? 4 : 2;
 
 // --- packing ---
 
-// Rotates packed queries, each by its own row of the table.
+// Rotates packed queries. `angles`: each query's row of the table.
 inline void RotatePacked(const Rotation& rotation, const LaneRows& angles, float* packed,
                          int64_t stride) {
   const DF df;
@@ -43,8 +44,8 @@ inline void RotatePacked(const Rotation& rotation, const LaneRows& angles, float
   }
 }
 
-// kLanes queries as attention meets them: [key_dim, stride], scaled and rotated. `angles`: each
-// query's row of the table, if there is a rotation.
+// Packs kLanes queries as [key_dim, stride], scaled and rotated. `angles`: each query's row of the
+// table, if there is a rotation.
 inline void PackQueries(const AttentionShape& shape, const LaneRows& queries,
                         const LaneRows& angles, float* out, int64_t stride) {
   PackRows(queries, shape.key_dim, shape.scale, out, stride);
@@ -54,7 +55,7 @@ inline void PackQueries(const AttentionShape& shape, const LaneRows& queries,
 // --- products ---
 
 // products[r][c] = row r . the rows of vector c.
-//   rows [row, dim]; lanes [dim, stride], of which vectors c begin at c * kLanes
+//   rows [row, dim]; lanes [dim, stride]: vector c starts at column c * kLanes
 template <int kRows, int kColumns>
 HWY_INLINE void Products(const float* rows, int dim, const float* lanes, int64_t stride,
                          VF (&products)[kRows][kColumns]) {

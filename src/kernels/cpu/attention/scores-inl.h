@@ -1,4 +1,4 @@
-// Products of one query with the rows of keys. Per-target include guard:
+// Products of one query with rows of keys. Per-target include guard:
 #if defined(WINNOW_KERNELS_CPU_SCORES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_CPU_SCORES_INL_H_
 #undef WINNOW_KERNELS_CPU_SCORES_INL_H_
@@ -73,8 +73,7 @@ void ScoreTile(const std::byte* rows, int64_t row_bytes, const float* q, int dim
   }
 }
 
-// A query rounded to 8 bits per block of 32, its bytes in the order in which key blocks come out of
-// their storage.
+// A query rounded to 8 bits per block of 32, in the order of the key's elements.
 struct QuantizedQuery {
   const int8_t* values = nullptr;  // [group, key_dim]
   const float* scales = nullptr;   // [group, n_blocks]
@@ -93,11 +92,11 @@ void QuantizeQuery(const float* q, int n_blocks_total, int8_t* values, float* sc
     }
     const float max = hn::GetLane(hn::MaxOfLanes(df, largest));
     scales[block] = max / 127;
-    // Not where 127 / max would be infinite.
+    // Zero if 127 / max would be infinite.
     const VF inverse = hn::Set(df, max > 1e-36f ? 127 / max : 0);
     VI32 sum = hn::Zero(di);
     for (int i = 0; i < 32; i += kLanes) {
-      // Bounded, whatever the query holds.
+      // Clamp: the query may hold NaN or infinities.
       const VI32 quantized = hn::Clamp(hn::NearestInt(hn::Mul(hn::LoadU(df, x + i), inverse)),
                                        hn::Set(di, -127), hn::Set(di, 127));
       sum = hn::Add(sum, quantized);
@@ -109,7 +108,7 @@ void QuantizeQuery(const float* q, int n_blocks_total, int8_t* values, float* sc
 }
 
 // scores[h * kChunkSlots + s] = q[h] . key row s, for kLanes rows of Q8_0 or Q4_0 and all heads.
-// The lanes are slots, so the products need no sum over lanes and a block's scale is applied once.
+// Lanes are slots, so the products need no sum over lanes, and a block's scale is applied once.
 template <bool kQ4>
 void ScoreBlocksTile(const std::byte* rows, int64_t row_bytes, const QuantizedQuery& q,
                      int n_blocks, int group, float* scores) {

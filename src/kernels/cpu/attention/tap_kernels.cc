@@ -14,7 +14,7 @@
 #include "kernels/cpu/attention/query_tiles-inl.h"
 #include "kernels/cpu/simd/exp-inl.h"
 
-// The second pass: weights once more, from the row statistics of the first.
+// The second pass over the keys: recomputes the weights from the row statistics of the first pass.
 HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
@@ -45,14 +45,14 @@ void ScoreHeads(const float* keys, int n_slots, int dim, int group, const float*
   }
 }
 
-// Working memory of one job of taps.
+// Working memory of one TapJob.
 struct TapScratch {
   float* keys;     // [kTapSlots, key_dim]
   float* queries;  // [key_dim, group, kLanes]
   float* scores;   // [kPanel, group, kLanes]
   float* max;      // [group, kLanes]
-  float* inverse;  // [group, kLanes]: 1 / sum, times what the reduction shares out
-  float* sums;     // [list, kTapSlots, kLanes]: sums that are not in the taps yet; or null
+  float* inverse;  // [group, kLanes]: 1 / sum, times 1 / group for the mean
+  float* sums;     // [list, kTapSlots, kLanes]: sums not yet flushed to the taps; or null
   float* squares;  // the same
   float* largest;  // [list, kTapSlots, kLanes]; or null
   int64_t n_floats;
@@ -62,7 +62,7 @@ struct TapScratch {
     const int64_t list_floats = NLists(shape, taps) * kTapSlots * int64_t{kLanes};
     n_floats = 0;
     const auto take = [&](int64_t n) {
-      float* at = from == nullptr ? nullptr : from + n_floats;  // null: only counted
+      float* at = from == nullptr ? nullptr : from + n_floats;  // null: only count
       n_floats += n;
       return at;
     };
@@ -81,7 +81,7 @@ struct TapScratch {
   }
 };
 
-// One slot's weights from kLanes queries, of one head or reduced over some.
+// One slot's weights from kLanes queries, reduced over n_heads query heads.
 //   scores, max, inverse  [head, kLanes]
 HWY_INLINE VF ReduceHeads(bool take_max, int n_heads, const float* scores, const float* max,
                           const float* inverse) {
@@ -96,8 +96,8 @@ HWY_INLINE VF ReduceHeads(bool take_max, int n_heads, const float* scores, const
   return total;
 }
 
-// Adds what was summed in lanes to the taps. Floats add up some dozen weights at most; the rest is
-// done in double.
+// Adds the lane sums to the taps and zeroes them. Floats sum some dozen weights at most; doubles
+// sum the rest.
 void FlushSums(int n_lists, int64_t first_list, int64_t first_slot, int n_slots, float* sums,
                std::vector<std::vector<double>>& found) {
   const DF df;
@@ -111,7 +111,8 @@ void FlushSums(int n_lists, int64_t first_list, int64_t first_slot, int n_slots,
   }
 }
 
-// The same for what is largest; once, as it does not grow with the number of queries.
+// Stores column maxima. Called once per job: maxima lose no precision, so they need no flush in
+// between.
 void TakeLargest(int n_lists, int64_t first_list, int64_t first_slot, int n_slots,
                  const float* largest, std::vector<std::vector<float>>& found) {
   const DF df;
@@ -124,8 +125,8 @@ void TakeLargest(int n_lists, int64_t first_list, int64_t first_slot, int n_slot
   }
 }
 
-// kLanes queries of all heads, packed, with what their weights take. Returns how many slots the
-// last of them sees.
+// Packs kLanes queries of all heads, with their maxima and inverse sums. Returns how many slots the
+// last one sees.
 int PackTapQueries(const AttentionShape& shape, const TapJob& job, int64_t query, int n_queries,
                    const TapScratch& scratch, int32_t* limit) {
   const int group = shape.group;
@@ -133,7 +134,7 @@ int PackTapQueries(const AttentionShape& shape, const TapJob& job, int64_t query
   alignas(64) int32_t offsets[kLanes];
   alignas(64) int32_t angles[kLanes];
   for (int lane = 0; lane < kLanes; ++lane) {
-    const int q = std::min(lane, n_queries - 1);  // surplus lanes repeat the last, and see nothing
+    const int q = std::min(lane, n_queries - 1);  // surplus lanes see nothing
     offsets[lane] = static_cast<int32_t>(q * job.q_stride);
     angles[lane] = static_cast<int32_t>(q * shape.rotation.stride);
     limit[lane] = lane < n_queries
@@ -165,7 +166,7 @@ void AddTapBiases(const float* biases, int n_slots, int group, float* scores) {
   }
 }
 
-// The lanes are queries here, so that a group reduces lane by lane.
+// Every lane is a query, so that a group reduces lane by lane.
 void TapSlots(const AttentionShape& shape, const TapJob& job) {
   const DF df;
   const DI di;
@@ -195,7 +196,7 @@ void TapSlots(const AttentionShape& shape, const TapJob& job) {
   const int64_t first_seeing = std::max(job.first_query, job.first_slot - job.visible_before);
   for (int64_t query = first_seeing; query < job.end_query; query += kLanes) {
     const auto n_queries = static_cast<int>(std::min<int64_t>(kLanes, job.end_query - query));
-    alignas(64) int32_t limit[kLanes];  // of slots seen from first_slot on
+    alignas(64) int32_t limit[kLanes];  // number of the job's slots that each query sees
     const int seen = PackTapQueries(shape, job, query, n_queries, scratch, limit);
     const VI limits = hn::LoadU(di, limit);
     const bool in_rows = job.taps.last_rows > 0 && query + n_queries > job.first_row_query;

@@ -12,7 +12,7 @@
 namespace winnow::kernels::cpu {
 namespace {
 
-// Floats that are not negative are ordered as their bits are. A class is a power of two in eight.
+// Nonnegative floats have the order of their bits. A class is an eighth of a power of two.
 constexpr int kClassShift = 20;
 constexpr int kClasses = 1 << (31 - kClassShift);
 int WeightClass(float weight) {
@@ -24,7 +24,7 @@ struct Class {
   double sum = 0;
 };
 
-// What is no number cannot be ordered: all weights stay, and the output is NaN.
+// NaN cannot be ordered: all weights are kept, and the output is NaN.
 Kept All(std::span<const float> weights) {
   return {.n = std::ssize(weights), .sum = std::numeric_limits<double>::quiet_NaN()};
 }
@@ -35,7 +35,7 @@ Kept KeepTopP(std::span<float> weights, double top_p, std::span<int32_t> candida
   std::array<Class, kClasses> classes = {};
   for (const float weight : weights) {
     const int class_of = WeightClass(weight);
-    if (class_of >= kClasses) return All(weights);  // NaN with a sign
+    if (class_of >= kClasses) return All(weights);  // NaN with its sign bit set
     Class& c = classes[static_cast<size_t>(class_of)];
     ++c.n;
     c.sum += weight;
@@ -44,7 +44,7 @@ Kept KeepTopP(std::span<float> weights, double top_p, std::span<int32_t> candida
   for (const Class& c : classes) total += c.sum;
   if (!std::isfinite(total)) return All(weights);
 
-  // Classes above the one in which the sum is reached are kept whole.
+  // Classes above the one where the sum reaches `wanted` are kept whole.
   const double wanted = top_p * total;
   Kept kept;
   int last = kClasses - 1;

@@ -22,8 +22,8 @@ TEST(TopPTest, KeepsTheSmallestSetThatReachesTheShare) {
   EXPECT_EQ(weights, (std::vector<float>{0, 4, 2, 0}));
 }
 
-// A NaN with its sign bit set, as x86 makes it of infinity - infinity, is not looked up among the
-// classes; what is no number makes the output NaN.
+// x86 computes infinity - infinity as a NaN with its sign bit set, whose class would be out of
+// range. NaN and infinity keep all weights and make the sum NaN.
 TEST(TopPTest, WhatIsNoNumberKeepsAll) {
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();

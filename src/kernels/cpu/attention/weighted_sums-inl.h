@@ -1,4 +1,4 @@
-// Weighted sums of the rows of values. Per-target include guard:
+// Weighted sums of rows of values. Per-target include guard:
 #if defined(WINNOW_KERNELS_CPU_WEIGHTED_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_CPU_WEIGHTED_SUMS_INL_H_
 #undef WINNOW_KERNELS_CPU_WEIGHTED_SUMS_INL_H_
@@ -21,17 +21,16 @@ namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Slots [first, end) of a chunk, as n_streams parts in turns.
+// Slots [first, end) of a chunk, read as n_streams interleaved parts.
 struct SlotRange {
   int first = 0;
   int end = 0;
   int n_streams = 1;
 };
 
-// acc[h * value_dim + ...] += sum over the slots of weight * value, for kVectors vectors of the
-// dimensions from `from` on; Rows::Load(row, v) gives the v-th of a row. For the first slot of all,
-// acc is 0, whatever it holds. `fetched`: where a row that is still to come is asked for beside
-// every row; null: nowhere.
+// acc[h * value_dim + ...] += sum over the slots of weight * value, for kVectors vectors of
+// dimensions starting at `from`; Rows::Load(row, v) loads vector v of a row. If slots.first is 0,
+// acc starts at 0 whatever it holds. `fetched`: region to prefetch ahead of every row; null: none.
 template <class Rows, int kHeads, int kVectors>
 void AccumulateVectors(const AttentionShape& shape, const std::byte* from, const SlotRange& slots,
                        const PrefetchPolicy::Part* fetched, const float* weights, float* acc) {
@@ -85,7 +84,7 @@ struct ElementRows {
   }
 };
 
-// The last dimensions, fewer than a vector.
+// The last dimensions, fewer than a vector. Covers all slots of the chunk.
 template <class Elements>
 void AccumulateRest(const AttentionShape& shape, const std::byte* from, int n_dims, int n_slots,
                     const float* weights, float* acc) {
@@ -121,9 +120,8 @@ void AccumulateHeads(const AttentionShape& shape, const ChunkJob& job, const Slo
   }
 }
 
-// Calls accumulate_slots(slots) for a few slots after another, where they are not read as several
-// streams: its passes but the first find them in the L1 cache, and memory is read while all
-// compute.
+// Calls accumulate_slots(slots) for runs of a few slots, unless they are read as several streams.
+// Every pass over a run but the first finds it in L1, and prefetching overlaps with all passes.
 template <class F>
 HWY_INLINE void ForSlotRuns(int n_slots, int n_streams, const F& accumulate_slots) {
   constexpr int kSlotsPerRun = 32;
@@ -150,7 +148,7 @@ void Accumulate(const AttentionShape& shape, const ChunkJob& job, const float* w
   ForSlotRuns(job.n_slots, n_streams, accumulate_slots);
 }
 
-// One block of 32 dimensions; the weights have the block's scales folded in.
+// One block of 32 dimensions; the weights include the block's scales.
 constexpr int kBlockVectors = 32 / kLanes;
 constexpr int kHeadsPerBlockPass = kLanes == 16 ? 8 : (kLanes == 8 ? 3 : 1);
 

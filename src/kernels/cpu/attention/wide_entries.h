@@ -12,7 +12,7 @@
 
 namespace winnow::kernels::cpu {
 
-// Rows, factors and biases as the kernels take them, of all heads of some calls.
+// Rows, factors and biases of all heads of some calls, converted to the types of the kernels.
 class WideEntries {
  public:
   explicit WideEntries(const ListKernels& lists) : lists_(lists) {}
@@ -26,11 +26,12 @@ class WideEntries {
     }
     n_used_ = 0;
     if (rows_.size() >= n) return;
-    n = (n + kPage - 1) / kPage * kPage;  // a cache that grows comes back with one entry more
+    n = (n + kPage - 1) / kPage * kPage;  // a growing cache returns with one more entry
     rows_.resize(n);
     factors_.resize(n);
   }
-  // Requires: there is room.
+  // Converts the entries of one head and points `map` at them. Requires: Reserve counted these
+  // entries.
   void Widen(const HeadEntries& entries, EntryMap& map) {
     if (!entries.short_rows.empty()) {
       std::ranges::copy(entries.short_rows, rows_.begin() + static_cast<ptrdiff_t>(n_used_));
@@ -52,7 +53,7 @@ class WideEntries {
   }
 
  private:
-  static constexpr size_t kPage = 1024;  // entries of each list
+  static constexpr size_t kPage = 1024;  // granularity of growth, entries
 
   static size_t Floats(const HeadEntries& entries) {
     return std::max(entries.short_rows.size(), entries.factors.size() + entries.biases.size());

@@ -1,5 +1,5 @@
-// Products of unsigned or signed bytes with signed bytes, which Highway 1.0.3 does not have.
-// Per-target include guard.
+// Dot products of unsigned or signed bytes with signed bytes, which Highway 1.0.3 lacks. Per-target
+// include guard.
 #if defined(WINNOW_KERNELS_CPU_DOT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_CPU_DOT_INL_H_
 #undef WINNOW_KERNELS_CPU_DOT_INL_H_
@@ -18,30 +18,29 @@ namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Does Dot4 take all unsigned bytes, in one instruction? Otherwise weights above 127 would overflow
-// 16 bits on x86.
+// Whether Dot4 accepts all unsigned bytes, in one instruction. Without VNNI, weights above 127
+// would overflow 16-bit sums on x86.
 inline constexpr bool kHasVnni = HWY_TARGET == HWY_AVX3_DL;
 
 // VU, VS, VW, VI: vectors of equal size of uint8_t, int8_t, int16_t, int32_t.
 //
-// Dot4: in every lane of 32 bits, sum += the products of its four bytes of `w` and `x`.
+// Dot4: in every 32-bit lane, sum += the products of its four bytes of `w` and `x`.
 //       Requires: w <= 127 unless kHasVnni.
 // Dot4Signed: the same for signed `w`. Requires: x >= -127.
-// DotPairs (x86 without VNNI): products of pairs of bytes, in 16 bits, may be summed while they do
-// not overflow;
-//       SumPairs then makes lanes of 32 bits of them.
+// DotPairs (x86 without VNNI): adds the products of pairs of bytes in 16-bit lanes. Requires: no
+// overflow. SumPairs then adds them up in 32-bit lanes.
 
 #if HWY_TARGET == HWY_AVX3_DL
 
-// Highway compiles this target without the compiler's flag for 512-bit VNNI, so the intrinsics are
-// out of reach.
+// Highway compiles this target without the compiler flag for 512-bit VNNI, so its intrinsics are
+// not available.
 template <class VI, class VU, class VS>
 HWY_INLINE VI Dot4(VI sum, VU w, VS x) {
   asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(w.raw), "vm"(x.raw));
   return sum;
 }
 
-// The same with four bytes for all lanes, straight from memory.
+// The same with four bytes for all lanes, broadcast from memory.
 template <class VI, class VU>
 HWY_INLINE VI Dot4Broadcast(VI sum, VU w, const int8_t* x) {
   if constexpr (sizeof(sum.raw) == 64) {
@@ -123,7 +122,7 @@ HWY_INLINE VI Dot4(VI sum, VU w, VS x) {
   return Dot4Signed(sum, VS{vreinterpretq_s8_u8(w.raw)}, x);
 }
 
-#else  // any other: one lane after the other
+#else  // other targets: one lane at a time
 
 template <class VI, class VS>
 HWY_INLINE VI Dot4Signed(VI sum, VS w, VS x) {

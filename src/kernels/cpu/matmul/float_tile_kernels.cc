@@ -21,20 +21,19 @@ namespace {  // names recur in other files
 namespace hn = hwy::HWY_NAMESPACE;
 using TF = hn::FixedTag<float, kLanes>;
 
-// Two vectors of rows times so many tokens that the sums fill the registers.
+// Two vectors of rows times as many tokens as fit: the sums fill the registers.
 constexpr int kTileRows = 2 * kLanes;
 constexpr int kTokens = HWY_MAX_BYTES == 64 ? 12 : HWY_MAX_BYTES == 32 ? 6 : 4;
 
-// Columns unpacked at a time: a tile of them stays in the L2 cache, a block of tokens in
-// the first.
+// Columns unpacked at a time: a tile of them stays in L2, a block of tokens in L1.
 constexpr int64_t kChunk = 512;
 constexpr int64_t kStrip = 64;  // columns interleaved at a time
 
-// Columns of a packed input: the last ones may be zeros.
+// Columns of a packed input, padded with zeros.
 constexpr int64_t Padded(int64_t cols) { return (cols + 3) / 4 * 4; }
 
-// Columns [first, first + n) of the rows from `row` on to tile [Padded(n)][kTileRows]; n_rows of
-// them exist.
+// Unpacks columns [first, first + n) of the n_rows <= kTileRows rows at `row` to tile
+// [Padded(n)][kTileRows]; zeroes the other lanes.
 template <class L>
 void Unpack(const MatMulJob& job, int64_t cols, int64_t row, int64_t n_rows, int64_t first,
             int64_t n, float* tile) {
@@ -61,8 +60,8 @@ void Unpack(const MatMulJob& job, int64_t cols, int64_t row, int64_t n_rows, int
   }
 }
 
-// Tokens [token, token + T) times the tile; x: [n][T]. The first chunk of columns takes along bias
-// and old results.
+// Tokens [token, token + T) times the tile; x: [n][T]. The first chunk of columns adds the bias
+// and, if job.accumulate, the old results.
 template <int T>
 HWY_NOINLINE void MultiplyTile(const MatMulJob& job, const float* tile, int64_t n, const float* x,
                                int64_t token, int64_t row, bool first_chunk) {

@@ -1,4 +1,4 @@
-// Weights of the unquantised types as vectors of floats. Per-target include guard.
+// Loads weights of the unquantised types as vectors of floats. Per-target include guard.
 #if defined(WINNOW_KERNELS_CPU_FLOATS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_CPU_FLOATS_INL_H_
 #undef WINNOW_KERNELS_CPU_FLOATS_INL_H_

@@ -23,7 +23,8 @@ using T32 = hn::FixedTag<int32_t, kLanes>;
 using TF4 = hn::FixedTag<float, 4>;
 using TI4 = hn::FixedTag<int32_t, 4>;
 
-// The blocks of 128 bits of v joined to one by `join`, whose order does not matter.
+// Joins the 128-bit blocks of v to one. Requires: `join` is commutative and associative (up to
+// rounding).
 template <class D, class V, class Join>
 HWY_INLINE auto JoinBlocks(D d, V v, const Join& join) {
   if constexpr (hn::MaxLanes(d) == 4) {
@@ -33,7 +34,7 @@ HWY_INLINE auto JoinBlocks(D d, V v, const Join& join) {
     return JoinBlocks(half, join(hn::LowerHalf(half, v), hn::UpperHalf(half, v)), join);
   }
 }
-// Lane i: all lanes of v_i joined.
+// Lane i of the result: all lanes of v_i joined.
 template <class D, class V, class Join>
 HWY_INLINE auto JoinFour(D d, V v0, V v1, V v2, V v3, const Join& join) {
   const hn::RepartitionToWide<D> d64;
@@ -52,14 +53,14 @@ HWY_INLINE hn::Vec<TF> MaxMagnitude(const float* x) {
   return largest;
 }
 
-// Rounds half a block to q; returns its values' sums.
+// Rounds half a block to q; returns partial sums of q, one per lane.
 HWY_INLINE hn::Vec<T32> QuantizeHalfBlock(const float* x, float inverse, int8_t* q) {
   const hn::FixedTag<int16_t, kLanes> d16;
   const hn::FixedTag<int8_t, kLanes> d8;
   auto sum = hn::Zero(T32());
   for (int i = 0; i < 16; i += kLanes) {
-    // The bounds matter for input that is not finite or below what a float can be divided by: sums
-    // of q stay small, and -128 has no negative.
+    // The clamp matters for input that is not finite, or so small that `inverse` overflows: it
+    // keeps sums of q small, and excludes -128, which has no negative in int8.
     const auto scaled = hn::Mul(hn::LoadU(TF(), x + i), hn::Set(TF(), inverse));
     const auto value = hn::Clamp(hn::NearestInt(scaled), hn::Set(T32(), -127), hn::Set(T32(), 127));
     sum = hn::Add(sum, value);
@@ -68,7 +69,7 @@ HWY_INLINE hn::Vec<T32> QuantizeHalfBlock(const float* x, float inverse, int8_t*
   return sum;
 }
 
-// Four blocks of 32, so that what is joined over lanes is joined for all of them at once.
+// Quantises four blocks of 32 at once, so that they share the joins over lanes.
 HWY_INLINE void QuantizeFourBlocks(const float* x, const QuantizedRow& out) {
   const auto max = [](auto a, auto b) HWY_ATTR { return hn::Max(a, b); };
   const auto add = [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); };
@@ -101,7 +102,7 @@ void QuantizeRow(const float* x, int64_t cols, const QuantizedRow& out) {
   const int64_t n_blocks = cols / 32;
   if (n_blocks >= 4) {
     for (int64_t b = 0; b < n_blocks; b += 4) {
-      b = std::min(b, n_blocks - 4);  // the last ones, some of them once more
+      b = std::min(b, n_blocks - 4);  // the last four, some of them again
       QuantizeFourBlocks(x + 32 * b, {.q = out.q + 32 * b,
                                       .scale = out.scale + b,
                                       .sum32 = out.sum32 + b,

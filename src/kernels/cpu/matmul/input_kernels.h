@@ -7,8 +7,8 @@
 
 namespace winnow::kernels::cpu {
 
-// The input of a quantised product: every block of 32 values as int8 with a float scale (largest
-// magnitude = 127).
+// The input of a product with quantised weights: every block of 32 values as int8 with a float
+// scale (the largest magnitude becomes 127).
 struct QuantizedInput {
   int64_t rows = 0;
   int64_t cols = 0;              // multiple of 32
@@ -20,7 +20,7 @@ struct QuantizedInput {
   const float* sum16 = nullptr;   // [rows, cols / 16]: the same times scale
 };
 
-// Where the rounding of one row goes: rows of the arrays above.
+// Destination of one quantised row: rows of the arrays above.
 struct QuantizedRow {
   int8_t* q;
   float* scale;
@@ -31,8 +31,8 @@ struct QuantizedRow {
 
 int64_t QuantizedInputBytes(int64_t rows, int64_t cols);
 
-// Rounds x [rows, cols], rows `stride` floats apart, into `memory` (QuantizedInputBytes, 64-byte
-// aligned). NaN and infinity have no meaning here: they give some finite result.
+// Quantises x [rows, cols], rows `stride` floats apart, into `memory` (QuantizedInputBytes, 64-byte
+// aligned). NaN and infinity become unspecified values of q.
 QuantizedInput QuantizeInput(const float* x, int64_t rows, int64_t cols, int64_t stride,
                              int64_t target, std::byte* memory, ThreadPool& pool);
 

@@ -12,8 +12,8 @@
 namespace winnow::kernels::cpu {
 namespace {
 
-// Rows of floats that rounding cannot represent: infinities, NaN, and values so small that the
-// factor to 127 overflows.
+// Rows of floats that 8 bits cannot represent: infinities, NaN, and values so small that 127 /
+// value overflows.
 std::vector<float> Garbage(int64_t rows, int64_t cols) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const float odd[] = {
@@ -21,12 +21,12 @@ std::vector<float> Garbage(int64_t rows, int64_t cols) {
   Rng rng(5);
   std::vector<float> x(static_cast<size_t>(rows * cols));
   for (float& value : x) value = odd[rng.Next() % std::size(odd)];
-  // Of one kind only.
+  // In the first row, blocks of a single kind.
   for (int64_t i = 0; i < cols; ++i) x[static_cast<size_t>(i)] = odd[i / 32 % std::ssize(odd)];
   return x;
 }
 
-// Sums are exact whatever the input holds: products multiply them by up to 128 and add them up.
+// Sums must be exact whatever the input holds: products multiply them by up to 128 and add them.
 TEST(RoundInputTest, SumsAreThoseOfTheRoundedValues) {
   constexpr int64_t kRows = 5, kCols = 512;
   const std::vector<float> x = Garbage(kRows, kCols);

@@ -10,8 +10,8 @@
 namespace winnow::kernels::cpu {
 namespace {
 
-// From so many input rows on, unpacking weights to tiles pays: measured on 512 x 2048, where a call
-// with floats alone breaks even later, as its few-row products are bound by memory for longer.
+// From this many input rows on, unpacking weights to tiles pays off; measured on 512 x 2048. Float
+// weights break even later: their few-row products stay memory-bound up to more rows.
 constexpr int64_t kTilesFromTokens = 4;
 constexpr int64_t kFloatTilesFromTokens = 12;
 
@@ -22,10 +22,10 @@ bool IsFloat(TensorType type) {
 int64_t DivideUp(int64_t n, int64_t by) { return (n + by - 1) / by; }
 int64_t RoundUp(int64_t n, int64_t multiple) { return DivideUp(n, multiple) * multiple; }
 
-// A piece of memory per thread or array, each aligned to a cache line.
+// Bytes of one of several buffers in a row, each aligned to a cache line.
 int64_t Aligned(int64_t bytes) { return RoundUp(bytes, 64); }
 
-// 64-byte aligned memory for `bytes` inside `buffer`, which grows if it must.
+// 64-byte aligned memory for `bytes` inside `buffer`, which grows if necessary.
 std::byte* Reserve(std::vector<std::byte>& buffer, int64_t bytes) {
   constexpr size_t kAlignment = 64;
   const size_t wanted = static_cast<size_t>(bytes) + kAlignment;
@@ -34,8 +34,8 @@ std::byte* Reserve(std::vector<std::byte>& buffer, int64_t bytes) {
   return buffer.data() + ((kAlignment - address % kAlignment) % kAlignment);
 }
 
-// Finds the job of an item when job j has n_items(job) of them. Returns the item's number within
-// it.
+// Returns the job that contains `item`, where every job has n_items(job) items. Sets `item` to its
+// number within that job.
 template <typename Count>
 const MatMulJob& FindJob(std::span<const MatMulJob> jobs, int64_t& item, const Count& n_items) {
   for (const MatMulJob& job : jobs) {
@@ -47,7 +47,7 @@ const MatMulJob& FindJob(std::span<const MatMulJob> jobs, int64_t& item, const C
   return jobs.front();
 }
 
-// The input as the jobs' types want it.
+// The input in the formats that the jobs' types need.
 struct Input {
   MatMulInput plain;
   QuantizedInput quantized;
@@ -55,14 +55,14 @@ struct Input {
   PackedFloats packed_floats;
 };
 
-// Each thread walks through a part of its own from front to back, so that weights come to it as
-// streams of memory; one that is done helps the others.
+// Each thread goes through its own part from front to back, so that it reads weights as streams of
+// memory. A thread that is done helps the others.
 void MultiplyFewRows(const Input& input, std::span<const MatMulJob> jobs,
                      const Processor& processor, ThreadPool& pool,
                      const std::function<void()>& overlapped) {
   const MatMulInput& x = input.plain;
-  // What is claimed at a time: so much that claiming, which waits for all reading under way, costs
-  // little; so little that threads end together.
+  // Size of a run that a thread claims: large enough that claims, which wait for outstanding reads,
+  // cost little; small enough that all threads finish together.
   constexpr int64_t kMinRunBytes = 8 << 10, kMaxRunBytes = 128 << 10, kRunsPerThread = 8;
   int64_t n_bytes = 0;
   for (const MatMulJob& job : jobs) n_bytes += job.rows * gguf::RowBytes(job.type, x.cols);
@@ -103,8 +103,8 @@ void MultiplyManyRows(const Input& input, std::span<const MatMulJob> jobs,
                       MatMulScratch& scratch, ThreadPool& pool,
                       const std::function<void()>& overlapped) {
   const int64_t n_tokens = input.plain.rows, cols = input.plain.cols;
-  // Several tiles per item use a block of tokens while it is in the L1 cache, but together
-  // they must stay in the L2 cache.
+  // Several tiles per item share a block of tokens while it is in L1, but together they must stay
+  // in L2.
   constexpr int64_t kMaxTileBytes = 512 << 10, kMaxTiles = 4;
   const int64_t tile_bytes = quantized.scratch_bytes(quantized.rows_per_tile, cols);
   const int64_t n_tiles = std::clamp<int64_t>(kMaxTileBytes / tile_bytes, 1, kMaxTiles);
@@ -113,8 +113,8 @@ void MultiplyManyRows(const Input& input, std::span<const MatMulJob> jobs,
   };
   int64_t n_row_items = 0;
   for (const MatMulJob& job : jobs) n_row_items += DivideUp(job.rows, item_rows(job));
-  // Where there are too few items for the threads, the tokens are split as well, though every part
-  // unpacks the weights anew.
+  // If there are too few items for the threads, split the tokens as well, although every part
+  // unpacks the weights again.
   constexpr int64_t kItemsPerThread = 3;
   const int64_t splits =
       pool.n_threads() == 1 ? 1 : DivideUp(pool.n_threads() * kItemsPerThread, n_row_items);
@@ -139,7 +139,7 @@ void MultiplyManyRows(const Input& input, std::span<const MatMulJob> jobs,
     range.n_tokens = std::min(part, n_tokens - range.first_token);
     return std::pair(&job, range);
   };
-  // A thread goes through its own part, so it knows which rows it wants next.
+  // A thread goes through its own part in order, so it can predict its next rows.
   const auto is_next = [&](int64_t item) {
     const int64_t n_parts = pool.n_threads();
     return item + 1 < n_items && ThreadPool::PartIndex(item, n_items, n_parts) ==
@@ -173,7 +173,7 @@ void MatMul(const MatMulInput& x, std::span<const MatMulJob> jobs, const Process
   const auto is_float = [](const MatMulJob& job) { return IsFloat(job.type); };
   const bool any_float = std::any_of(jobs.begin(), jobs.end(), is_float);
   const bool any_quantized = !std::all_of(jobs.begin(), jobs.end(), is_float);
-  // The sums of a tile's rows are those of a row alone, whatever the width of its block.
+  // In tiles, a row's sums have the same bits whatever the width of its block of tokens.
   const bool tiles =
       x.batch_invariant || x.rows >= (any_quantized ? kTilesFromTokens : kFloatTilesFromTokens);
   Input input;
@@ -188,8 +188,7 @@ void MatMul(const MatMulInput& x, std::span<const MatMulJob> jobs, const Process
   }
   if (!tiles) return MultiplyFewRows(input, jobs, processor, pool, overlapped);
 
-  // Blocks of tokens are numbered so that the short ones at the end come one by one after the full
-  // ones.
+  // Items are the full blocks of tokens; the last item packs all short blocks at the end.
   const auto pack_blocks = [&](int tokens_per_block, const auto& pack) {
     const int64_t n_full = x.rows / tokens_per_block;
     pool.ParallelFor(n_full + 1, [&](int64_t block, int) {

@@ -19,7 +19,7 @@ struct MatMulInput {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t stride = 0;
-  bool batch_invariant = false;  // a row's results are the same bits beside any others
+  bool batch_invariant = false;  // results of a row do not depend on other rows, bit for bit
 };
 
 // out[i, r] (+)= x[i] . W[r] + bias[r].
@@ -36,13 +36,13 @@ struct MatMulJob {
 // Working memory that a backend keeps between calls, so that a decode step allocates nothing once
 // it has grown.
 struct MatMulScratch {
-  std::vector<std::byte> input;    // the rounded input
+  std::vector<std::byte> input;    // the quantised or packed input
   std::vector<std::byte> threads;  // per thread: unpacked weights
 };
 
-// All jobs in one parallel loop. Each result is computed by one thread, in an order that depends on
-// nothing but the shape, so it is the same for any number of threads. `overlapped` as
-// ParallelFor's.
+// Runs all jobs in one parallel loop. One thread computes each result, in an order that depends
+// only on the shape, so the result is the same for any number of threads. `overlapped`: see
+// ThreadPool::ParallelFor.
 void MatMul(const MatMulInput& input, std::span<const MatMulJob> jobs, const Processor& processor,
             MatMulScratch& scratch, ThreadPool& pool, const std::function<void()>& overlapped);
 

@@ -27,13 +27,13 @@ HWY_INLINE void StoreResult(const MatMulJob& job, int64_t token, int64_t row, fl
   out = job.accumulate ? out + value : value;
 }
 
-// What hides the latency of additions is that a row has several sums, of every N-th block, and of
-// large ones also of every second group. Weights are asked for long before they are read: the
-// hardware's own prefetchers come too late.
+// To hide the latency of additions, a row has several sums: block i adds to sum i % N, and in large
+// blocks the groups alternate between two sums. Weights are prefetched far ahead, because the
+// hardware prefetchers come too late.
 
 // --- quantised ---
 
-// One part of a group times the same part of the input.
+// sum += one part of a group times the same part of the input.
 template <class P>
 HWY_INLINE V32 DotPart(V32 sum, V8 w, const int8_t* x) {
   const auto vx = hn::LoadU(DS8(), x);
@@ -44,8 +44,8 @@ HWY_INLINE V32 DotPart(V32 sum, V8 w, const int8_t* x) {
   }
 }
 
-// sum += scale * (weights . x) for one group of 32, spread over the lanes. Scales times input scale
-// come in `scales`: one per group, or one per half.
+// sum += scale * (weights . x) for one group of 32, spread over the lanes. `scales`: weight scale
+// times input scale, one per group or one per half.
 template <class P>
 HWY_INLINE VF8 AddGroup(VF8 sum, const Bytes32& w, const int8_t* x, const float* scales) {
   const DF8 df;
@@ -70,7 +70,7 @@ HWY_INLINE VF8 AddGroup(VF8 sum, const Bytes32& w, const int8_t* x, const float*
   }
 }
 
-// Group G and those after it of one block, in two sums by turns.
+// Adds group G and all later groups of one block, alternating between two sums.
 template <class P, int G = 0>
 HWY_INLINE void AddGroups(VF8& sum, VF8& next_sum, const typename P::Block& block, const int8_t* x,
                           const float* scales) {
@@ -80,7 +80,7 @@ HWY_INLINE void AddGroups(VF8& sum, VF8& next_sum, const typename P::Block& bloc
   }
 }
 
-// The input's scales that belong to the weight's scales i, i + 1, ...
+// The input's scales for the weight's scales i, i + 1, ...
 template <class P>
 HWY_INLINE VF8 LoadScales(const float* x_scale, int i) {
   if constexpr (P::kScalesPerGroup == 1) {
@@ -97,14 +97,14 @@ HWY_INLINE VF8 LoadScales(const float* x_scale, int i) {
 template <class P>
 inline constexpr bool kOneScale = P::kGroups* P::kScalesPerGroup == 1;
 
-// Blocks of a row that are taken together.
+// Blocks of a row per iteration.
 template <class P>
 inline constexpr int kBlocksAtOnce = kOneScale<P> ? 4 : 2;
 
-inline constexpr int kRowSums = 4;  // of a row's products, by turns
+inline constexpr int kRowSums = 4;  // sums of a row's products, used in turn
 
-// Where a row's sums stand: what the products amount to, and sums of mins, or of scales that are
-// to be multiplied with the offset of the weights.
+// A row's running sums: of products; and of mins times input sums, or of scales times input sums,
+// which the weights' offset multiplies at the end.
 template <class P>
 struct RowSums {
   VF8 products[kRowSums];
@@ -118,7 +118,7 @@ struct BlockInput {
   const float* sum;  // [scale of the weights]
 };
 
-// N blocks that have one scale each, N = 4 or 1.
+// Adds N blocks with one scale each, N = 4 or 1.
 template <class P, int N>
 HWY_INLINE void AddSmallBlocks(const typename P::Block* blocks, const BlockInput& x,
                                RowSums<P>& sums) {
@@ -141,7 +141,7 @@ HWY_INLINE void AddSmallBlocks(const typename P::Block* blocks, const BlockInput
   }
 }
 
-// N blocks that have a scale for every group or half of one.
+// Adds N blocks with a scale per group or half group.
 template <class P, int N>
 HWY_INLINE void AddLargeBlocks(const typename P::Block* blocks, const BlockInput& x,
                                RowSums<P>& sums) {
@@ -224,11 +224,11 @@ void Quantized(const MatMulJob& job, const WeightRows& rows, const QuantizedInpu
 
 // --- floats ---
 
-// Sums of a product of floats, by turns. Two of 16 lanes hide the latency of additions behind the
-// memory, and weights come a twentieth faster than with eight (docs/performance.md).
+// Sums of a float product, used in turn. With 16 lanes, two sums are enough: memory latency hides
+// that of additions, and weights are read 5 % faster than with eight (docs/performance.md).
 constexpr int kFloatSums = hn::MaxLanes(DF()) >= 16 ? 2 : 8;
 
-// A product whose columns before k are in `sums`.
+// Finishes a product: `sums` hold the columns before k.
 template <class L, int N>
 HWY_INLINE float Total(VF (&sums)[N], const typename L::Element* w, const float* v, int64_t k,
                        int64_t cols) {
@@ -276,9 +276,9 @@ HWY_INLINE void DotFloats(const MatMulJob& job, int64_t row, int64_t token, cons
 constexpr int kRowsTogether = 8;
 constexpr int64_t kPieceBytes = 4096;
 
-// Neighbouring rows times the only input row, in pieces: the first of all rows, then the second of
-// all rows, and so on, so that a piece of the input serves them all while it is in the first-level
-// cache. The results are those of DotFloats.
+// Adjacent rows times a single input row, in pieces: the first piece of all rows, then the second
+// of all rows, and so on, so that all rows use a piece of the input while it is in L1. Same bits as
+// DotFloats.
 template <class L>
 void DotInPieces(const MatMulJob& job, int64_t first_row, int64_t n_rows, const MatMulInput& x,
                  const PrefetchPolicy& prefetch) {
@@ -288,9 +288,9 @@ void DotInPieces(const MatMulJob& job, int64_t first_row, int64_t n_rows, const 
   constexpr int64_t kPiece = kPieceBytes / kElement, kStep = kFloatSums * kLanes;
   static_assert(kPiece % kStep == 0);
   const auto* weights = reinterpret_cast<const Element*>(job.weight) + first_row * x.cols;
-  const int64_t n_cols = x.cols / kStep * kStep;  // the others at the end
+  const int64_t n_cols = x.cols / kStep * kStep;  // Total() adds the rest
   const int64_t n_pieces = (n_cols + kPiece - 1) / kPiece * n_rows;
-  // The i-th piece in the order of reading; after the last, the first ones of the rows that follow.
+  // The i-th piece in reading order; past the last one, the first pieces of the following rows.
   const auto piece_at = [&](int64_t i) {
     if (i >= n_pieces) return weights + (n_rows + i - n_pieces) * x.cols;
     return weights + i % n_rows * x.cols + i / n_rows * kPiece;
@@ -328,7 +328,7 @@ void DotInPieces(const MatMulJob& job, int64_t first_row, int64_t n_rows, const 
 
 template <class L>
 void DotFloatRows(const MatMulJob& job, const WeightRows& rows, const MatMulInput& x) {
-  // Input rows longer than this do not stay in an L1 cache that weights pass through.
+  // Longer input rows do not stay in L1 while weights stream through it.
   constexpr int64_t kLongBytes = 12 << 10;
   if (x.rows == 1 && rows.prefetch.streams == 1 &&
       x.cols * static_cast<int64_t>(sizeof(float)) > kLongBytes) {

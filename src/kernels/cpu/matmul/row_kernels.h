@@ -8,8 +8,8 @@
 
 namespace winnow::kernels::cpu {
 
-// Some rows of every stream of a weight (PrefetchPolicy::streams): first + i + s * stream_rows,
-// for all i < n and all s where there is such a row.
+// Some rows of every stream of a weight (PrefetchPolicy::streams): rows first + i + s * stream_rows
+// for all i < n and all s, as far as they exist.
 struct WeightRows {
   int64_t first = 0;
   int64_t n = 0;
@@ -24,8 +24,8 @@ struct WeightRows {
   }
 };
 
-// Products with few input rows: a weight row at a time straight from its blocks in the file,
-// against one input row after the other while those blocks are in the L1 cache.
+// Products with few input rows: each weight row is read directly from its blocks in the file and
+// multiplied with all input rows while those blocks are in L1.
 struct RowProducts {
   void (*quantized)(const MatMulJob& job, const WeightRows& rows, const QuantizedInput& x);
   // The same for F32, F16, BF16 weights.

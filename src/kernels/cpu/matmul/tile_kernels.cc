@@ -21,10 +21,10 @@ namespace {  // names recur in other files
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// One accumulator in float and one in int32 per token must fit in the registers.
+// Tokens per block: a float and an int32 accumulator per token must fit in the registers.
 constexpr int kTokens = HWY_MAX_BYTES == 64 ? 12 : 4;
 
-// Fetches memory into the L2 cache, a little at a time.
+// Prefetches memory into L2, a few cache lines per step.
 class PacedPrefetch {
  public:
   PacedPrefetch(std::span<const std::byte> memory, int64_t n_steps)
@@ -100,7 +100,7 @@ HWY_INLINE void AddColumns(const uint8_t* w, const int8_t* x, hn::Vec<T32> (&sum
 template <TileForm kF, int T>
 HWY_INLINE void MultiplyBlock(const Tile& tile, const PackedQuantized& packed, int64_t token,
                               PacedPrefetch& next, hn::Vec<TF> (&sums)[T]) {
-  constexpr int kScales = kF.scales_per_group;  // of a group, with a scale each
+  constexpr int kScales = kF.scales_per_group;  // parts of a group, each with a scale
   constexpr int kSteps = 8 / kScales;
   const int64_t n_groups = packed.cols / 32;
   const uint8_t* w = tile.q;
@@ -163,7 +163,7 @@ void MultiplyRange(const MatMulJob& job, const TileRange& range, const PackedQua
               TileAt(scratch + n_tiles * tile_bytes, x.cols));
   }
   const int64_t end_token = range.first_token + range.n_tokens;
-  const int64_t n_blocks = (range.n_tokens + kTokens - 1) / kTokens;  // or a few more
+  const int64_t n_blocks = (range.n_tokens + kTokens - 1) / kTokens;  // a lower bound
   PacedPrefetch next(range.next, n_tiles * n_blocks * (x.cols / 32));
   for (int64_t token = range.first_token; token < end_token;) {
     const int64_t n = BlockTokens(token, x.rows, kTokens);
@@ -198,7 +198,7 @@ int64_t QuantizedScratchBytes(int64_t n_rows, int64_t cols) {
   return (n_rows + kLanes - 1) / kLanes * TileBytes(cols);
 }
 
-// to[u * n_rows + r] = from[r * n + u] for n units of 32 bits of all rows.
+// to[u * n_rows + r] = from[r * n + u] for n 32-bit units of each of n_rows rows.
 template <class T>
 void SideBySide(const T* from, int64_t n, int64_t n_rows, T* to) {
   const hn::FixedTag<T, 4> d;

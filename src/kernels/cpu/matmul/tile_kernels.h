@@ -10,13 +10,13 @@
 
 namespace winnow::kernels::cpu {
 
-// Products with many input rows ("tokens"): some weight rows are unpacked once to a tile, whose
-// lanes are rows, and all tokens pass by in blocks of as many as there are registers for.
+// Products with many input rows ("tokens"): some weight rows are unpacked once to a tile with one
+// row per lane, which is then multiplied with all tokens, in blocks of as many as fit in registers.
 
-// The input in blocks of tokens: the first blocks are of the target's full width, the rest of
-// eight tokens, four, or fewer. A block of T tokens from token t on starts at t * (elements per
-// token) of every array and holds, element after element (or group after group), the values of its
-// T tokens side by side.
+// The input in blocks of tokens. The first blocks have the target's full width, the rest have
+// eight, four or fewer tokens. A block of T tokens that starts at token t begins at t * (elements
+// per token) of every array. For each element (or group) in turn, it holds the values of its T
+// tokens side by side.
 struct PackedQuantized {
   int64_t rows = 0;  // tokens
   int64_t cols = 0;
@@ -38,7 +38,7 @@ struct PackedFloats {
 struct TileRange {
   int64_t first_row = 0, n_rows = 0;
   int64_t first_token = 0, n_tokens = 0;
-  // Weights that the thread is likely to want after these; quantised ones are fetched while it
+  // Weights that the thread is likely to process next; quantised ones are prefetched while it
   // multiplies.
   std::span<const std::byte> next = {};
 };
@@ -47,7 +47,7 @@ struct TileRange {
 struct QuantizedTiles {
   int rows_per_tile = 0;
   int tokens_per_block = 0;
-  int64_t (*scratch_bytes)(int64_t n_rows, int64_t cols);  // of a thread, for a range of n_rows
+  int64_t (*scratch_bytes)(int64_t n_rows, int64_t cols);  // per thread, for n_rows
   // Packs the block of tokens that starts at `token` into the arrays of `to`.
   void (*pack)(const QuantizedInput& x, int64_t token, const PackedQuantized& to);
   // scratch: 64-byte aligned
@@ -60,14 +60,14 @@ QuantizedTiles QuantizedTilesFor(int64_t target);
 struct FloatTiles {
   int rows_per_tile = 0;
   int tokens_per_block = 0;
-  int64_t scratch_bytes = 0;  // of a thread
+  int64_t scratch_bytes = 0;  // per thread
   void (*pack)(const MatMulInput& x, int64_t token, const PackedFloats& to);
   void (*multiply)(const MatMulJob& job, const TileRange& range, const PackedFloats& x,
                    std::byte* scratch);
 };
 FloatTiles FloatTilesFor(int64_t target);
 
-// Memory of the packed inputs.
+// Bytes and layout of the packed inputs.
 int64_t PackedFloatsBytes(int64_t rows, int64_t cols);
 int64_t PackedQuantizedBytes(int64_t rows, int64_t cols);
 PackedQuantized PackedQuantizedAt(std::byte* memory, int64_t rows, int64_t cols);

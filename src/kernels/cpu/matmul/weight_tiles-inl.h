@@ -1,4 +1,4 @@
-// Weight rows as tiles whose lanes are rows. Per-target include guard.
+// Unpacks weight rows to tiles with one row per lane. Per-target include guard.
 #if defined(WINNOW_KERNELS_CPU_WEIGHT_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_CPU_WEIGHT_TILES_INL_H_
 #undef WINNOW_KERNELS_CPU_WEIGHT_TILES_INL_H_
@@ -27,18 +27,18 @@ using TS8 = hn::FixedTag<int8_t, 4 * kLanes>;
 using T32 = hn::FixedTag<int32_t, kLanes>;
 using TF = hn::FixedTag<float, kLanes>;
 
-// How a policy's bytes lie in a tile and are multiplied.
-//   VNNI: unsigned, 128 above the value (types without min: the sums start at -128 times the
-//   input's sums, which is free) or plain (types with min). Others: signed bytes of signed types;
-//   the small unsigned bytes of the others, whose offset becomes a min, and whose products are
-//   summed in 16 bits (on x86) as long as they must fit.
+// How a policy's bytes are stored in a tile and multiplied.
+//   VNNI: unsigned bytes. Types without min store value + 128, and the sums start at -128 times the
+//   input's sums, which costs nothing; types with min store the bytes unchanged.
+//   Other targets: signed types keep signed bytes. The other types keep their small unsigned bytes;
+//   their offset becomes a min, and on x86 their products are summed in 16 bits while they fit.
 struct TileForm {
   int scales_per_group;
   bool has_min;
   bool starts_at_init;
   bool is_signed;
-  int pairs_in_16_bits;  // so many pairs of products may be summed: count * 2 * 127 * largest byte
-                         // < 2^15
+  // Pairs of products that fit a sum in 16 bits: count * 2 * 127 * largest byte < 2^15.
+  int pairs_in_16_bits;
 };
 
 template <class P>
@@ -46,7 +46,7 @@ inline constexpr TileForm kForm = {.scales_per_group = P::kScalesPerGroup,
                                    .has_min = P::kHasMin || (!kHasVnni && P::kOffset != 0),
                                    .starts_at_init = kHasVnni && !P::kHasMin,
                                    .is_signed = !kHasVnni && P::kSigned,
-                                   // With two scales per group, four pairs end at the scale.
+                                   // With two scales per group, a scale covers four pairs.
                                    .pairs_in_16_bits = kHasVnni || P::kBits > 6 ? 1
                                                        : P::kBits == 6          ? 2
                                                        : P::kBits == 5 || P::kScalesPerGroup == 2
@@ -89,8 +89,9 @@ HWY_INLINE void UnpackGroups(const typename P::Block& block, uint8_t* to) {
   }
 }
 
-// Types whose blocks, of one group each, go into a tile without being unpacked row by row: the
-// bytes of the group in order, or 16 whose low nibbles are the first half of the group.
+// Types with one group per block that are transposed directly into a tile, without unpacking row by
+// row. Their bytes are the group's elements in order, or 16 bytes whose low nibbles are the first
+// half of the group.
 template <class P>
 inline constexpr bool kIsDirect = false;
 template <>
@@ -100,7 +101,7 @@ inline constexpr bool kIsDirect<PolicyQ4_0> = true;
 template <>
 inline constexpr bool kIsDirect<PolicyQ4_1> = true;
 
-// The scales of kLanes rows, `stride` blocks apart.
+// The scales (or mins) of kLanes rows, `stride` blocks apart.
 template <class Block, class Field>
 HWY_INLINE hn::Vec<TF> LoadScales(const Block* column, int64_t stride, Field field) {
   using T16 = hn::FixedTag<uint16_t, kLanes>;
@@ -111,7 +112,7 @@ HWY_INLINE hn::Vec<TF> LoadScales(const Block* column, int64_t stride, Field fie
                        hn::BitCast(hn::FixedTag<hwy::float16_t, kLanes>(), hn::Load(T16(), bits)));
 }
 
-// Block b of kLanes rows, `stride` blocks apart.
+// Unpacks block b of kLanes rows, `stride` blocks apart.
 template <class P>
 HWY_INLINE void UnpackColumn(const typename P::Block* column, int64_t stride, const Tile& tile,
                              int64_t b) {
@@ -148,11 +149,11 @@ HWY_INLINE void UnpackColumn(const typename P::Block* column, int64_t stride, co
   }
 }
 
-// kLanes whole rows; `next_blocks`: as in Unpack.
+// Unpacks kLanes whole rows. next_blocks: blocks from a row to the row to prefetch, as in Unpack.
 template <class P>
 void UnpackDirect(const typename P::Block* blocks, int64_t n_blocks, int64_t next_blocks,
                   const Tile& tile) {
-  // Blocks in a line of the cache, which is fetched once.
+  // Blocks per cache line, which is prefetched once.
   constexpr int64_t kPerLine = std::max<int64_t>(1, 64 / sizeof(typename P::Block));
   for (int64_t b = 0; b < n_blocks; ++b) {
     if (b % kPerLine == 0) {
@@ -165,8 +166,8 @@ void UnpackDirect(const typename P::Block* blocks, int64_t n_blocks, int64_t nex
   }
 }
 
-// Rows [row, row + n) of the job, n <= kLanes; the lanes beyond n are zero. The same places of the
-// tile that follows are fetched ahead if there is one: with few tokens a product is mostly this.
+// Unpacks rows [row, row + n) of the job, n <= kLanes; zeroes the lanes beyond n. If one_follows,
+// prefetches the rows of the next tile: with few tokens, a product spends most of its time here.
 template <class P>
 void Unpack(const MatMulJob& job, int64_t cols, int64_t row, int64_t n, bool one_follows,
             const Tile& tile) {

@@ -21,7 +21,7 @@ namespace winnow::kernels::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The 32 weights of a group lie in one vector of 32 bytes, or in two of 16 where there are no
+// The 32 weights of a group are in one vector of 32 bytes, or in two of 16 on targets without
 // larger ones.
 #if HWY_MAX_BYTES >= 32
 inline constexpr int kParts = 1;
@@ -46,14 +46,14 @@ HWY_INLINE float LoadHalf(uint16_t bits) {
       hn::PromoteTo(df, hn::BitCast(hn::FixedTag<hwy::float16_t, 4>(), hn::Set(d16, bits))));
 }
 
-// Four at once, the first in the lowest bits.
+// Four halves at once, the first in the lowest bits.
 using DF4 = hn::FixedTag<float, 4>;
 HWY_INLINE hn::Vec<DF4> LoadHalfs(uint64_t bits) {
   const hn::FixedTag<uint64_t, 1> d64;
   return hn::PromoteTo(DF4(), hn::BitCast(hn::FixedTag<hwy::float16_t, 4>(), hn::Set(d64, bits)));
 }
 
-// Every byte shifted left by kLeft (right if negative), then cut to kMask.
+// Shifts every byte left by kLeft (right if negative), then masks it with kMask.
 template <int kLeft, int kMask>
 HWY_INLINE V8 ShiftAnd(V8 v) {
   const D16 d16;
@@ -102,7 +102,7 @@ HWY_INLINE Bytes32 LoadNibbles(const uint8_t* p) {
   return out;
 }
 
-// Adds 16 to element e where bit e is set. Eight bytes from `bits` on must be readable.
+// Adds 16 to element e if bit e of `bits` is set. Requires: eight bytes at `bits` are readable.
 HWY_INLINE Bytes32 AddFifthBits(Bytes32 v, const uint8_t* bits) {
   for (int i = 0; i < kParts; ++i) {
     const auto mask = hn::LoadMaskBits(D8(), bits + i * 4 / kParts);
@@ -224,18 +224,20 @@ struct PolicyIQ4_XS {
   }
 };
 
-// Two of the 4-bit groups of Q4_K and Q5_K share their bytes.
+// In Q4_K and Q5_K, two 4-bit groups share 32 bytes.
 template <int G>
 HWY_INLINE Bytes32 LoadNibblesK(const uint8_t* q) {
   return ShiftAnd < G % 2 == 0 ? 0 : -4, 15 > (LoadBytes(q + 32 * (G / 2)));
 }
 
-// As UnpackScales4K, all at once. Requires: the block begins with two halves and its 12 bytes.
+// UnpackScales4K in vectors, times d and -dmin. Requires: the block starts with two halves and the
+// 12 bytes of scales.
 template <class Block>
 HWY_INLINE void Scales4K(const Block& b, float* s, float* m) {
   const hn::FixedTag<uint8_t, 16> d8;
   const hn::FixedTag<uint32_t, 4> d32;
-  // Lower bits of four scales, four more, four mins, four more; where their upper two stand.
+  // Source bytes of the lower bits of scales 0..3, scales 4..7, mins 0..3 and mins 4..7 (kLow), and
+  // of their upper two bits (kHigh; 128: none).
   alignas(16) static constexpr uint8_t kLow[16] = {4, 5, 6,  7,  12, 13, 14, 15,
                                                    8, 9, 10, 11, 12, 13, 14, 15};
   alignas(16) static constexpr uint8_t kHigh[16] = {128, 128, 128, 128, 4, 5, 6,  7,
