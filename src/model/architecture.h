@@ -7,15 +7,15 @@
 
 #include "kernels/ops.h"
 
-// The parts a decoder layer is made of. An architecture says which parts it has and which tensors
-// fill them; layer_runner.cc runs them all.
+// The parts of a decoder layer. An architecture states which parts it has and which tensors fill
+// them; layer_runner.cc runs every architecture.
 namespace winnow::model {
 
 class TensorReader;
 
 enum class NormKind { kRms, kLayer };
 
-// weight [1, E]; bias [1, E] or empty. Not there: weight is empty.
+// weight [1, E]; bias [1, E] or empty. An absent norm has an empty weight.
 struct Norm {
   kernels::Matrix weight;
   kernels::Matrix bias;
@@ -23,7 +23,7 @@ struct Norm {
   explicit operator bool() const { return !weight.empty(); }
 };
 
-// One weight matrix, or several that share their input and write side by side.
+// One weight matrix, or several that share an input and write their outputs side by side.
 struct Product {
   struct Piece {
     const kernels::Weight* weight = nullptr;
@@ -36,14 +36,14 @@ struct Product {
 };
 
 struct AttentionPart {
-  Product qkv;             // out: queries of all heads, then keys, then values of all KV heads
+  Product qkv;             // output: queries of all heads, then keys, then values of all KV heads
   kernels::Matrix q_norm;  // [1, key_dim], RMS of every query head before RoPE; or empty
   kernels::Matrix k_norm;  // the same for every key head
   Product output;
 };
 
 struct FeedForwardPart {
-  Product input;       // out: gate, then up [2F]; not gated: up alone [F]
+  Product input;       // output: gate, then up [2F]; not gated: up alone [F]
   bool gated = false;  // activation(gate) * up, otherwise activation(up)
   kernels::Activation activation = kernels::Activation::kSilu;
   Product output;
@@ -61,12 +61,12 @@ struct Layer {
   FeedForwardPart feed_forward;
 };
 
-// A decoder-only architecture, by the name GGUF files give it.
+// A decoder-only architecture; `name` as in GGUF files.
 struct Architecture {
   std::string_view name;
-  NormKind norm = NormKind::kRms;  // of the layers and of the output
+  NormKind norm = NormKind::kRms;  // of the layers and the output
   bool rope_interleaved = false;   // rotated pairs are (2i, 2i+1), otherwise (i, i + n_rotated/2)
-  // Takes the tensors of one layer; what is missing or misshapen the reader remembers.
+  // Takes the tensors of one layer. The reader remembers errors: a missing tensor or a wrong shape.
   Layer (*read_layer)(TensorReader& tensors, int layer) = nullptr;
 };
 
@@ -76,7 +76,7 @@ const Architecture& Qwen3();
 const Architecture& Falcon();
 const Architecture& Phi3();
 
-// Null: not supported.
+// Null if not supported.
 const Architecture* FindArchitecture(std::string_view name);
 
 }  // namespace winnow::model

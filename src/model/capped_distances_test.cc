@@ -10,7 +10,7 @@
 #include "model/step.h"
 #include "model/testing/tiny_model.h"
 
-// Distances between queries and keys that stop at a cap (cache::PositionMode::kCapped).
+// Distances between queries and keys limited to a cap (cache::PositionMode::kCapped).
 namespace winnow::model {
 namespace {
 
@@ -31,7 +31,8 @@ struct Way {
   int64_t row_block = 512;
 };
 
-// Logits of the tokens after the prompt, whose keys are stored before RoPE from then on.
+// Logits of the tokens after the prompt. after_layer unrotates the keys, so that the cap applies
+// after the prompt.
 Result<std::vector<float>> LogitsUnder(const Model& model, kernels::Backend& backend, int64_t cap,
                                        Way way) {
   const auto cache =
@@ -75,7 +76,7 @@ class CappedDistances : public ::testing::Test {
   std::unique_ptr<kernels::Backend> backend_ = kernels::MakeReferenceBackend();
 };
 
-// Each query of a call counts from where it stands, not from the first one.
+// Each query of a call measures distances from its own position, not from that of the first query.
 TEST_F(CappedDistances, DoNotDependOnTheCall) {
   const auto model = Load(128);
   for (const int64_t cap : {1, 5, 12, 30, 38, 39, 127}) {
@@ -90,7 +91,7 @@ TEST_F(CappedDistances, DoNotDependOnTheCall) {
   }
 }
 
-// A query stands at most at the cap, which may be all that the model was trained for.
+// A query is rotated to the cap at most, which may equal the trained context.
 TEST_F(CappedDistances, MayBeTheTrainedContext) {
   const auto model = Load(30);
   for (const Way way : {Way{.call = 1}, Way{.call = 7}}) {

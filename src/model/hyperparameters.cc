@@ -18,8 +18,8 @@ constexpr int64_t kMaxHeadSize = int64_t{1} << 16;
 constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 
 // Keys that would change the arithmetic of the supported architectures. Converters of these
-// architectures do not write them; a file that has one would be computed wrongly. The number is the
-// value that changes nothing.
+// architectures do not write them; results for a file that has one would be wrong. `neutral` is the
+// value that has no effect.
 struct ForeignKey {
   std::string_view name;
   double neutral;
@@ -94,7 +94,7 @@ class Keys {
     return found;
   }
 
-  // As PerLayer, of numbers above 0.
+  // As PerLayer, for numbers > `above`.
   Result<std::vector<double>> NumbersAbove(double above, std::string_view key, int n_layers,
                                            std::optional<double> otherwise) const {
     const std::string name = FullName(key);
@@ -180,7 +180,7 @@ Result<RopeParameters::Scaling> ReadScaling(const Keys& keys) {
                "', supported: none, linear, yarn, longrope"};
 }
 
-// What all layers share; the rest is each layer's (ReadRopes).
+// The parameters shared by all layers; ReadRopes adds those of each layer.
 Result<RopeParameters> ReadScaledRope(const Keys& keys, const Architecture& architecture,
                                       const Hyperparameters& h) {
   using Scaling = RopeParameters::Scaling;
@@ -206,10 +206,10 @@ Result<RopeParameters> ReadScaledRope(const Keys& keys, const Architecture& arch
   return rope;
 }
 
-// Requires: the layers' key_dim.
+// Requires: the layers' key_dim is set.
 Result<void> ReadRopes(const Keys& keys, const Architecture& architecture, Hyperparameters& h) {
   WINNOW_ASSIGN(const RopeParameters shared, ReadScaledRope(keys, architecture, h));
-  // The angles fall with the pair's number only for a base above 1, and YaRN divides by its
+  // Angles decrease with the pair's number only if the base is above 1, and YaRN divides by its
   // logarithm.
   WINNOW_ASSIGN(const std::vector<double> bases,
                 keys.NumbersAbove(1, "rope.freq_base", h.n_layers, 10000));
@@ -232,7 +232,7 @@ Result<void> ReadRopes(const Keys& keys, const Architecture& architecture, Hyper
   return {};
 }
 
-// Heads, their sizes, and how they attend.
+// Reads the numbers and sizes of heads, scales and sliding windows.
 Result<void> ReadAttention(const Keys& keys, Hyperparameters& h) {
   constexpr std::string_view kHeads = "attention.head_count", kKvHeads = "attention.head_count_kv";
   constexpr std::string_view kKeys = "attention.key_length", kValues = "attention.value_length";
@@ -281,7 +281,7 @@ Result<void> ReadAttention(const Keys& keys, Hyperparameters& h) {
   return {};
 }
 
-// Number of tokens: the token list, else the key, else the rows of the embedding.
+// Number of tokens: from the token list, else the key, else the rows of the embedding.
 Result<int64_t> ReadVocabulary(const gguf::File& file, const Keys& keys) {
   if (const gguf::Value* tokens = file.Find("tokenizer.ggml.tokens")) {
     const auto* array = std::get_if<gguf::Value::Array>(&tokens->data);

@@ -15,7 +15,7 @@ namespace {
 using gguf::testing::Builder;
 using Scaling = RopeParameters::Scaling;
 
-// A llama of 2 layers, 4 heads of 16 and 2 KV heads: metadata only.
+// Metadata of a llama with 2 layers, 4 heads of 16 and 2 KV heads; no tensors.
 Builder Metadata(const std::string& architecture = "llama") {
   Builder builder;
   builder.String("general.architecture", architecture);
@@ -107,7 +107,7 @@ TEST(ReadHyperparameters, KeysThatMayBeAbsentOrOfAnotherWidth) {
   EXPECT_EQ(result->layers[0].rope.base, 5e5);
   EXPECT_EQ(result->layers[0].attention_scale, 0.125f);
   EXPECT_EQ(result->layers[0].sliding_window, 512);
-  EXPECT_EQ(result->vocabulary, 3);  // the token list, where there is one
+  EXPECT_EQ(result->vocabulary, 3);  // the token list takes precedence
 }
 
 TEST(ReadHyperparameters, RopeScaling) {
@@ -128,7 +128,7 @@ TEST(ReadHyperparameters, RopeScaling) {
   EXPECT_EQ(rope.yarn_beta_fast, 16);
   EXPECT_EQ(rope.yarn_beta_slow, 2);
 
-  // The old name of the factor; a type is not needed.
+  // The old name of the factor, without a type.
   const RopeParameters old = Read(Metadata().Float32("llama.rope.scale_linear", 2))->layers[0].rope;
   EXPECT_EQ(old.scaling, Scaling::kLinear);
   EXPECT_EQ(old.factor, 2);
@@ -146,7 +146,7 @@ TEST(ReadHyperparameters, ContextIsBoundedByPositionsOnly) {
   EXPECT_EQ(Read(builder)->trained_context, 2147483647);
 }
 
-// What to do to good metadata, and what the error must say.
+// A change to valid metadata, and the error message that it must cause.
 struct Refusal {
   std::string name;
   std::function<void(Builder&)> change;

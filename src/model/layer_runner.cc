@@ -48,7 +48,7 @@ void LayerRunner::Complete(int layer_index, const Matrix& x, int64_t first,
   FeedForward(layer.feed_forward, normed, x, overlapped);
 }
 
-// The first product is the layer's largest: what overlaps with it costs least there.
+// `overlapped` runs during the first product: it is the layer's largest, so it hides the most.
 void LayerRunner::FeedForward(const FeedForwardPart& part, const Matrix& in, const Matrix& x,
                               const std::function<void()>& overlapped) const {
   const int64_t width = part.width;

@@ -8,7 +8,7 @@
 #include "model/rope.h"
 #include "model/testing/loaded.h"
 
-// Layers of one model that differ.
+// Models whose layers differ.
 namespace winnow::model {
 namespace {
 
@@ -19,7 +19,7 @@ using testing::TinySpec;
 
 constexpr int kTokens = 23;
 
-// Logits of the last token; the prompt is taken in calls of `n_call`.
+// Logits of the last token; the prompt is read in calls of `n_call` tokens.
 std::vector<float> LastLogits(const Loaded& loaded, int n_call = kTokens, int64_t row_block = 512) {
   const auto cache = loaded.NewCache();
   const std::vector<int32_t> tokens = testing::Tokens(kTokens);
@@ -47,8 +47,8 @@ void ExpectClose(const std::vector<float>& found, const std::vector<float>& expe
   EXPECT_LE(worst, 2e-5 * largest);
 }
 
-// Query heads, KV heads, sizes and widths that differ; the first layer is the smallest, so that
-// buffers have to be as wide as a later one needs them.
+// Query heads, KV heads, sizes and widths differ. The first layer is the smallest, so that buffers
+// must be as wide as a later layer requires.
 TinySpec DifferentLayers() {
   TinySpec spec = MakeTinySpec("llama");
   spec.heads_of_layer = {{.n_heads = 2, .n_kv_heads = 1, .key_dim = 4, .value_dim = 8},
@@ -59,7 +59,7 @@ TinySpec DifferentLayers() {
   return spec;
 }
 
-// The plain reference: a model whose layers are alike, padded so that it is the same function.
+// The reference is a model with equal layers, padded so that it computes the same function.
 TEST(Layers, DifferInHeadsAndWidthAndComputeTheSameAsPaddedOnes) {
   TinySpec spec = DifferentLayers();
   const Loaded different = Load(spec);
@@ -77,7 +77,7 @@ TEST(Layers, DifferInHeadsAndWidthAndComputeTheSameAsPaddedOnes) {
     ExpectClose(LastLogits(loaded, /*n_call=*/1), expected);  // decoded
     ExpectClose(LastLogits(loaded, /*n_call=*/9, /*row_block=*/4), expected);
   }
-  // The differences say something.
+  // The test is sensitive: different heads give different logits.
   spec.heads_of_layer[2].n_kv_heads = 4;
   EXPECT_NE(found, LastLogits(Load(spec)));
 }
@@ -95,7 +95,7 @@ TEST(Layers, TheCacheTakesWhatEachLayerNeeds) {
   EXPECT_EQ(cache->Heads(0).size(), 1u);
   EXPECT_EQ(cache->Heads(1).size(), 4u);
 
-  // What a copy and a snapshot give goes on as the cache does.
+  // A copy and a snapshot of the cache continue like the cache.
   const auto copy = cache->Copy().value();
   const auto read = loaded.NewCache(100, kernels::TensorType::kF16);
   for (int layer = 0; layer < 3; ++layer) {
@@ -128,7 +128,7 @@ TEST(Layers, RotateWithTheirOwnBase) {
   EXPECT_EQ(loaded.model->n_ropes(), 2u);  // equal parameters share a table
   EXPECT_EQ(loaded.model->rope_of_layer(0), loaded.model->rope_of_layer(2));
   EXPECT_NE(loaded.model->rope_of_layer(0), loaded.model->rope_of_layer(1));
-  // What it takes is planned: two tables, not one.
+  // BufferBytes counts both tables.
   spec.rope_base_of_layer.clear();
   const BufferUse use = {.n_positions = 100};
   EXPECT_EQ(BufferBytes(*loaded.model, use) - BufferBytes(*Load(spec).model, use),
@@ -159,7 +159,7 @@ TEST(Layers, RotateWithTheirOwnBase) {
   }
 }
 
-// A scale is as good as a factor on the layer's queries: layer 1's taps show the softmax of q·k.
+// Doubling a layer's scale squares the ratio of two attention weights, as the taps of layer 1 show.
 TEST(Layers, AttendWithTheirOwnScale) {
   TinySpec spec = MakeTinySpec("llama");
   const auto weights = [&](std::vector<float> scales) {
@@ -168,7 +168,7 @@ TEST(Layers, AttendWithTheirOwnScale) {
     const auto cache = loaded.NewCache();
     const std::vector<int32_t> tokens = testing::Tokens(2);
     TokenSpan span = testing::MakeSpan(*cache, tokens);
-    std::vector<float> odds;  // [layer], log of the last query's two weights' ratio
+    std::vector<float> odds;  // [layer], ratio of the last query's two weights
     span.sequence.taps = {.last_rows = 1};
     span.sequence.after_layer = [&](const attention::LayerDone& done) -> Result<void> {
       EXPECT_EQ(done.scale, loaded.model->hyperparameters().layer(done.layer).attention_scale);
@@ -179,7 +179,7 @@ TEST(Layers, AttendWithTheirOwnScale) {
     EXPECT_TRUE(loaded.step->RunAll({&span, 1}).has_value());
     return odds;
   };
-  spec.n_kv_heads = 4;  // a tap is of one query head
+  spec.n_kv_heads = 4;  // one query head per KV head, so that a tap is not a mean
   const std::vector<float> plain = weights({0.25f, 0.25f, 0.25f});
   const std::vector<float> scaled = weights({0.25f, 0.5f, 0.25f});
   EXPECT_EQ(scaled[0], plain[0]);

@@ -70,8 +70,8 @@ Result<void> CheckFactors(const char* name, const std::vector<float>& factors) {
   return {};
 }
 
-// Reads the divisors of the RoPE frequencies, if the file has any: one set, or one for short and
-// one for long contexts.
+// Reads the divisors of the RoPE frequencies, if the file has any: one set, or one set each for
+// short and long contexts.
 Result<void> ReadFrequencyFactors(TensorReader& tensors, RopeParameters& rope) {
   const int64_t n_pairs = rope.n_rotated / 2;
   rope.frequency_factors = tensors.OptionalFloats("rope_freqs", n_pairs);

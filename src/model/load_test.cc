@@ -28,7 +28,7 @@ struct LogLines final : Log {
   std::vector<std::string> warnings;
 };
 
-// The model borrows the backend.
+// The backend must outlive the model.
 struct Loaded {
   std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
   LogLines log;
@@ -57,8 +57,8 @@ TEST(Load, ReportsShapeAndSize) {
   EXPECT_EQ(loaded.model->cache_shape(),
             (cache::CacheShape{.n_layers = 3, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16}));
   EXPECT_EQ(loaded.model->context(), 128);
-  // Embedding and output 70 x 64; per layer q and o 64 x 64, k and v 64 x 32, three of 64 x 96, two
-  // norms; one norm.
+  // Embedding and output 70 x 64; per layer q and o 64 x 64, k and v 64 x 32, three feed-forward
+  // matrices 64 x 96, and two norms; the output norm.
   EXPECT_EQ(loaded.model->n_parameters(),
             2 * 70 * 64 + 3 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96 + 2 * 64) + 64);
   EXPECT_TRUE(loaded.log.warnings.empty());
@@ -70,12 +70,13 @@ TEST(Load, MissingTensorsAreNamed) {
     const auto file = gguf::File::Parse(whole.Bytes()).value();
     for (const gguf::Tensor& tensor : file->tensors()) {
       if (tensor.name == "output.weight") continue;              // tied if absent
-      if (tensor.name.find("attn_norm_2") != std::string::npos)  // makes it a 7B, or half of one
+      if (tensor.name.find("attn_norm_2") != std::string::npos)  // without it: the form of 7B, or
+                                                                 // half of it
         continue;
       Builder builder = whole;
       builder.RemoveTensor(tensor.name);
       const std::string error = Load(builder).error;
-      // Of a fused matrix, the first of the separate ones is asked for.
+      // Without the fused matrix, the reader asks for the first of the separate ones.
       const size_t fused = tensor.name.find("attn_qkv");
       const std::string wanted =
           fused == std::string::npos ? tensor.name : tensor.name.substr(0, fused) + "attn_q.weight";
@@ -135,7 +136,7 @@ TEST(Load, LongAndShortFrequencyFactors) {
   EXPECT_EQ(loaded.model->hyperparameters().layer(0).rope.frequency_factors_long, for_long);
 }
 
-// Positions that only a replay may use do not make a context long.
+// Positions that only a replay may use do not count towards a long context.
 TEST(Load, SpareContextDoesNotChangeTheFrequencyFactors) {
   Builder builder = TinyBuilder(MakeTinySpec("phi3"));
   builder.TensorF32("rope_factors_short.weight", {8}, std::vector<float>(8, 1.5f));
@@ -184,7 +185,7 @@ TEST(Load, ContextInUse) {
             "model: a context of 2147483648 tokens is out of range 1..2147483647");
 }
 
-// A context of two thousand million tokens costs nothing before it is used.
+// A context of 2^31 - 1 tokens costs nothing before it is used.
 TEST(Load, HugeContextsAreCheap) {
   Builder builder = TinyBuilder(kLlama);
   builder.Remove("llama.context_length").Uint32("llama.context_length", 2147483647);

@@ -17,7 +17,7 @@ Model::Model(ModelParts parts, kernels::Backend& backend)
     rope_of_layer_.push_back(static_cast<size_t>(same - distinct.begin()));
     if (same != distinct.end()) continue;
     distinct.push_back(&layer.rope);
-    // With capped distances a query stands as far as the cap, which may be the trained context.
+    // + 1: with capped distances, queries are rotated to the cap, which may be the trained context.
     ropes_.push_back(std::make_unique<RopePositions>(
         backend, layer.rope, parts_->text_context,
         std::max(context(), hyperparameters().trained_context) + 1));

@@ -15,7 +15,7 @@ Result<std::vector<float>> ReadOutputProjection(const Model& model, int layer) {
   const int64_t cols = int64_t{h.layer(layer).n_heads} * h.layer(layer).value_dim;
   std::vector<float> all;
   all.reserve(static_cast<size_t>(h.embedding * cols));
-  // The pieces write side by side: their rows follow one another.
+  // Pieces write their outputs side by side, so their rows follow each other.
   for (const Product::Piece& piece :
        parts.layers[static_cast<size_t>(layer)].attention.output.all()) {
     const int64_t n = piece.weight->rows();

@@ -7,8 +7,8 @@
 
 namespace winnow::model {
 
-// The output projection of a layer's attention as floats, row-major
-// [embedding, n_heads * value_dim] of the layer. Error: memory refused.
+// Reads the output projection of a layer's attention as floats, row-major [embedding, n_heads *
+// value_dim]. Error: memory refused.
 Result<std::vector<float>> ReadOutputProjection(const Model& model, int layer);
 
 }  // namespace winnow::model

@@ -9,18 +9,18 @@
 
 namespace winnow::model {
 
-// A loaded file: the layers and what surrounds them.
+// A loaded model: layers, embedding and output.
 struct ModelParts {
   Hyperparameters hyperparameters;
   NormKind norm = NormKind::kRms;
   const kernels::Weight* embedding = nullptr;  // [vocabulary, embedding]
   std::vector<Layer> layers;
   Norm output_norm;
-  const kernels::Weight* output = nullptr;  // the same as `embedding` where the file ties them
-  WeightStore store;                        // owns what the parts point to
+  const kernels::Weight* output = nullptr;  // equals `embedding` if the file ties them
+  WeightStore store;                        // owns the weights and vectors above
   int64_t n_parameters = 0;
   int64_t context = 0;
-  int64_t text_context = 0;  // the same without LoadOptions::spare_context
+  int64_t text_context = 0;  // `context` without LoadOptions::spare_context
 };
 
 }  // namespace winnow::model

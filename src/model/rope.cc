@@ -10,18 +10,19 @@
 namespace winnow::model {
 namespace {
 
-// Positions covered beyond those in use, and rows computed at a time on the host.
+// Positions covered beyond those in use; also rows computed at a time on the host.
 constexpr int64_t kPositionsAhead = 1024;
 
-// The pair that turns `rotations` times over the original context (YaRN, arXiv:2309.00071,
-// section 3.2).
+// The (fractional) pair that rotates `rotations` times over the original context (YaRN,
+// arXiv:2309.00071, section 3.2).
 double PairOfRotations(const RopeParameters& rope, double rotations) {
   const double context = static_cast<double>(rope.original_context);
   return rope.n_rotated * std::log(context / (2 * std::numbers::pi * rotations)) /
          (2 * std::log(rope.base));
 }
 
-// How much of the unscaled angle pair `pair` keeps: 1 for fast pairs, 0 for slow ones.
+// Weight of the unscaled angle of pair `pair`, relative to the scaled one: yarn_ext_factor for fast
+// pairs, 0 for slow ones.
 double YarnMix(const RopeParameters& rope, int pair) {
   const double low = std::max(0.0, std::floor(PairOfRotations(rope, rope.yarn_beta_fast)));
   const double high =
@@ -69,8 +70,8 @@ Result<std::shared_ptr<const kernels::RopeTable>> RopePositions::Cover(int64_t n
   const std::lock_guard lock(mutex_);
   const int64_t n_covered = covered_ == nullptr ? 0 : covered_->table.table.rows;
   if (covered_ == nullptr || n_positions > n_covered) {
-    // Doubling keeps the cost per position constant without computing a long context that may never
-    // come.
+    // Doubling keeps the cost per position constant, without computing a long context in advance
+    // that may never be used.
     const int64_t n_rows = std::min(std::max(context_, n_positions),
                                     std::max(n_positions + kPositionsAhead, 2 * n_covered));
     WINNOW_ASSIGN(covered_, Make(n_rows));

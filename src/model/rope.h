@@ -11,32 +11,33 @@
 
 namespace winnow::model {
 
-// Radians by which every pair of dimensions turns per position, [n_rotated / 2].
-// `context` is the longest position in use: it decides between the two sets of frequency factors.
+// Rotation of every pair of dimensions in radians per position, [n_rotated / 2]. `context`:
+// positions in use; selects one of the two sets of frequency factors.
 std::vector<double> RopeAngles(const RopeParameters& rope, int64_t context);
 
-// What cos and sin are multiplied by.
+// Factor of cos and sin.
 double RopeMagnitude(const RopeParameters& rope);
 
-// cos and sin for the positions in use; grows as they do. For several threads at once, as far as
-// the backend is.
+// RoPE tables for the positions in use; they grow with the positions. Thread-safe if the backend
+// is.
 class RopePositions {
  public:
-  // `context` decides between the sets of factors; of `n_positions` there are rows at most.
+  // `context` selects the set of frequency factors; `n_positions` is the maximum number of rows.
   RopePositions(kernels::Backend& backend, const RopeParameters& rope, int64_t context,
                 int64_t n_positions);
   RopePositions(kernels::Backend& backend, const RopeParameters& rope, int64_t context)
       : RopePositions(backend, rope, context, context) {}
 
-  // A table that covers positions [0, n_positions) at least. It stays as it is while it is held:
-  // growing makes a new one. Error: memory refused. Requires: n_positions <= max_positions().
+  // Returns a table that covers at least positions [0, n_positions). A returned table never
+  // changes: growing makes a new one. Error: memory refused. Requires: n_positions <=
+  // max_positions().
   Result<std::shared_ptr<const kernels::RopeTable>> Cover(int64_t n_positions);
   int64_t max_positions() const { return max_positions_; }
-  // The table's memory once it covers so many, at most.
+  // Maximum bytes of a table that covers n_positions.
   int64_t bytes(int64_t n_positions) const;
 
  private:
-  // A table and its memory.
+  // A table with its memory.
   struct Owned {
     std::unique_ptr<kernels::Storage> storage;
     kernels::RopeTable table;
@@ -49,7 +50,7 @@ class RopePositions {
   int64_t max_positions_;
   std::vector<double> angles_;
   double magnitude_;
-  kernels::RopeTable form_;  // what every table has in common; without one
+  kernels::RopeTable form_;  // parameters common to all tables; its `table` is empty
   std::mutex mutex_;
   std::shared_ptr<const Owned> covered_;
 };

@@ -75,7 +75,7 @@ TEST(RopeAngles, Linear) {
 
 TEST(RopeAngles, Yarn) {
   // c(32) = 8 ln(2048 / (2 pi 32)) / (2 ln 10000) = 1.008 -> low 1; c(1) = 2.513 -> high 3. Pairs 0
-  // and 1 keep their angle, pair 2 is half way, pair 3 is divided by 4.
+  // and 1 keep their angle, pair 2 is halfway, and the angle of pair 3 is divided by 4.
   RopeParameters rope = Plain(8);
   rope.scaling = Scaling::kYarn;
   rope.factor = 4;
@@ -118,7 +118,7 @@ TEST(RopePositions, GrowsWithThePositionsInUse) {
     EXPECT_NEAR(row[2], 0.5 * std::sin(p), 1e-7);
     EXPECT_NEAR(row[3], 0.5 * std::sin(p / 100), 1e-7);
   }
-  // Whoever holds the smaller table can go on with it.
+  // The smaller table stays valid while it is held.
   std::array<float, 4> old_row, new_row;
   backend->Read(few->table.Rows(7, 1), old_row);
   backend->Read(table.Rows(7, 1), new_row);

@@ -5,7 +5,7 @@
 namespace winnow::model {
 
 int64_t NextBlock(int64_t n_left, int64_t row_block, int64_t max_rows) {
-  // Below so many rows products may be computed in another way, and slower.
+  // Products of fewer rows may use a different, slower kernel.
   constexpr int64_t kFewRows = 16;
   const int64_t n = std::min({row_block, n_left, std::max<int64_t>(1, max_rows)});
   const int64_t n_over = n_left - n;
@@ -16,10 +16,10 @@ int64_t NextBlock(int64_t n_left, int64_t row_block, int64_t max_rows) {
 
 int64_t NextInvariantBlock(std::span<const attention::LayerPass::Span> spans, int64_t next_row,
                            int64_t row_block, int64_t max_rows) {
-  // Of one span: few, as they cannot follow the time there is.
+  // Rows of one span in a block: few, because they cannot adapt to max_rows.
   constexpr int64_t kRowsOfSpan = 128;
   int64_t n = 0;
-  int64_t first = 0;  // row of the span
+  int64_t first = 0;  // first row of the span
   for (const auto& span : spans) {
     const int64_t end = first + span.n_rows;
     const int64_t begin = std::max(first, next_row);

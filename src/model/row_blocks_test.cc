@@ -30,7 +30,7 @@ std::vector<int64_t> Blocks(const std::vector<int64_t>& n_rows, int64_t row_bloc
   return blocks;
 }
 
-// Spans are cut behind every 128th row of theirs, and nowhere else.
+// Spans are split after every 128 of their rows and nowhere else.
 TEST(RowBlocks, InvariantBlocksCutEverySpanAtTheSameRows) {
   using List = std::vector<int64_t>;
   EXPECT_EQ(Blocks({300}, 512), (List{128, 128, 44}));
@@ -39,7 +39,7 @@ TEST(RowBlocks, InvariantBlocksCutEverySpanAtTheSameRows) {
   EXPECT_EQ(Blocks({100, 100, 100, 100, 100, 100}, 512), (List{500, 100}));
   EXPECT_EQ(Blocks({128, 129, 1}, 512), (List{256, 2}));
   EXPECT_EQ(Blocks({20, 17, 9}, 8), (List{8, 8, 4, 8, 8, 1, 8, 1}));
-  // Where time is short, fewer spans at once, cut at the same rows.
+  // A small max_rows takes fewer spans at once, split at the same rows.
   EXPECT_EQ(Blocks({100, 100, 5, 5, 100}, 512, 32), (List{100, 100, 10, 100}));
 }
 

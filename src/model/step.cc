@@ -16,7 +16,7 @@ using kernels::Matrix;
 
 int64_t TokenCount(const TokenSpan& span) { return static_cast<int64_t>(span.tokens.size()); }
 
-// The last rows of a span that are read after the last layer.
+// Number of last rows of a span that are read after the last layer.
 int64_t OutputCount(const TokenSpan& span) {
   const int64_t n = TokenCount(span);
   int64_t first = n;
@@ -48,7 +48,8 @@ Result<void> Step::Begin(std::span<const TokenSpan> spans, int64_t row_block) {
 
 Result<bool> Step::Run(const Quota& quota) {
   WINNOW_CHECK(active_ && !running_);
-  // Memory that is refused ends in an exception, and whoever catches it abandons the step.
+  // Refused memory may throw std::bad_alloc; whoever catches it abandons the step. Reset running_
+  // then too.
   struct Running {
     explicit Running(bool& running) : running_(running) { running_ = true; }
     ~Running() { running_ = false; }
@@ -86,7 +87,7 @@ void Step::Abandon() {
 
 Result<void> Step::RunAll(std::span<const TokenSpan> spans, int64_t row_block) {
   WINNOW_TRY(Begin(spans, row_block));
-  // Where an exception leaves Run nobody else could end the step.
+  // If Run throws, end the step here: the caller does not know that it is active.
   struct Ended {
     explicit Ended(Step& step) : step_(step) {}
     ~Ended() {
@@ -128,7 +129,7 @@ Result<void> Step::Check(std::span<const TokenSpan> spans) const {
   return {};
 }
 
-// Where rows are dropped, how many reach a layer is not known beforehand.
+// If the span drops rows, the number of rows in later layers is not known yet: check layer 0 only.
 Result<void> Step::CheckRoom(const TokenSpan& span) const {
   const int n_layers = span.rows_kept ? 1 : model_.hyperparameters().n_layers;
   for (int layer = 0; layer < n_layers; ++layer) {
@@ -140,7 +141,8 @@ Result<void> Step::CheckRoom(const TokenSpan& span) const {
 Result<int64_t> Step::LastRotation(const TokenSpan& span) const {
   const cache::Cache& cache = *span.sequence.cache;
   const int64_t n = TokenCount(span);
-  // Layers go through their first eviction one after another, but in the same step.
+  // Layer 0 stands for all: layers have their first eviction one after another, but in the same
+  // step.
   const cache::PositionMode mode =
       cache.keys_rotated(0) ? cache::PositionMode::kOriginal : cache.config().storage.positions;
   int64_t last = span.first_position + n - 1;
@@ -163,7 +165,7 @@ Result<int64_t> Step::LastRotation(const TokenSpan& span) const {
                std::to_string(model_.context()) + " tokens"};
 }
 
-// Buffers, RoPE tables and the first hidden states.
+// Prepares buffers, RoPE tables and the embeddings of the tokens.
 Result<void> Step::Prepare(std::span<const TokenSpan> spans, int64_t row_block) {
   WINNOW_CHECK(row_block > 0);
   states_.clear();
@@ -208,7 +210,7 @@ Result<void> Step::Prepare(std::span<const TokenSpan> spans, int64_t row_block) 
   return {};
 }
 
-// A row block of a layer, or a block of logits.
+// Computes a row block of a layer, or a block of logits.
 Result<void> Step::RunUnit(const Quota& quota) {
   last_block_rows_ = 0;
   if (in_layers()) {
@@ -224,7 +226,7 @@ Result<void> Step::RunUnit(const Quota& quota) {
 
 void Step::BeginLayer() {
   pass_spans_.clear();
-  // The last layer's result is read only by the logits; its attention also by the taps.
+  // Only the logits read the last layer's output; the taps also need its attention.
   for (const State& state : states_) {
     pass_spans_.push_back({.sequence = &state.span->sequence,
                            .n_rows = state.n_rows,
@@ -267,8 +269,8 @@ Result<void> Step::RunBlock(int64_t max_rows) {
   return {};
 }
 
-// Of the last layer only the rows that are read. Where they lie apart, as the last rows of several
-// prompts do, they are put together first, so that their products share the weights.
+// The last layer completes only rows that are read. If they are not contiguous, such as the last
+// rows of several prompts, they are moved together first, so that their products share the weights.
 void Step::CompleteBlock(const Matrix& x, const std::function<void()>& overlapped) {
   if (!in_last_layer()) return runner_.Complete(layer_, x, 0, overlapped);
   rows_.clear();
@@ -294,8 +296,7 @@ void Step::CompleteBlock(const Matrix& x, const std::function<void()>& overlappe
   for (int64_t i = 0; i < n; ++i) outputs_.push_back(static_cast<int32_t>(next_row_ + at + i));
 }
 
-// Rows that no later layer computes leave the hidden states. After the last layer only outputs_
-// matters.
+// Removes the rows that no later layer computes. After the last layer, only outputs_ matters.
 void Step::EndLayer() {
   const auto drops = [](const State& state) {
     return state.dropped || static_cast<bool>(state.span->rows_kept);
@@ -369,7 +370,7 @@ void Step::EmitLogits() {
   next_row_ += n;
 }
 
-// `first`: of the span's outputs.
+// `first`: number of the first row among the span's outputs.
 void Step::EmitRows(const State& state, int64_t first, const Matrix& logits) {
   if (state.dropped) return;
   const TokenSpan& span = *state.span;
@@ -390,7 +391,7 @@ void Step::EmitRows(const State& state, int64_t first, const Matrix& logits) {
 void Step::End() {
   active_ = false;
   for (auto& rope : ropes_) rope.reset();
-  // The hidden states of a long prompt are not kept for the single tokens that follow.
+  // Free the hidden states of a long prompt: the single tokens that follow do not need them.
   if (work_.hidden.rows() > row_block_) work_.hidden.Free();
 }
 

@@ -21,83 +21,83 @@ namespace winnow::model {
 struct TokenSpan {
   attention::Sequence sequence;
   std::span<const int32_t> tokens;
-  cache::Position first_position = 0;  // of tokens[0]; the others follow
+  cache::Position first_position = 0;  // position of tokens[0]; the others follow
 
-  // Logits of the tokens from number `logits_from` on are handed out in blocks of rows, in order:
-  // rows [first_row, first_row + n), n * vocabulary floats. Not called without on_logits.
+  // on_logits receives the logits of the tokens [logits_from, tokens.size()) in blocks of rows, in
+  // order: rows [first_row, first_row + n), n * vocabulary floats. Optional.
   int64_t logits_from = 0;
   std::function<void(int64_t first_row, std::span<const float> logits)> on_logits = {};
-  // Out [vocabulary]: logits of the last token. Empty: not wanted.
+  // Out [vocabulary]: logits of the last token. Empty: not requested.
   std::span<float> last_logits = {};
 
-  // Rows of the span (as given to the layer before) that the layers after this one still compute,
-  // ascending, the last row among them; empty: all. Asked when the layer is done for all spans.
-  // Requires: logits of the last token only.
+  // Returns the rows of the span (among those that `layer` computed) that later layers still
+  // compute, ascending and including the last row; empty: all. Called when the layer is done for
+  // all spans. Requires: the span wants logits of the last token only.
   std::function<std::span<const int32_t>(int layer)> rows_kept = {};
 };
 
-// How long Step::Run works. At least one row block, or one block of logits.
+// Limits of a call of Step::Run, which does at least one row block or one block of logits.
 struct Quota {
   int64_t n_blocks = std::numeric_limits<int64_t>::max();
-  // Rows of a block, where those of Begin would take too long. So few that products would be
-  // computed in another way are not left over for the last block.
+  // Maximum rows of a block, if the row_block of Begin would take too long. Approximate: blocks
+  // avoid leaving only a few rows for the last block (NextBlock in row_blocks.h).
   int64_t n_rows = std::numeric_limits<int64_t>::max();
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 };
 
-// One pass of some tokens of some sequences through the model. The rows of all spans lie one after
-// another and go through layer 0, then layer 1, ...; inside a layer they go through in row blocks,
-// so that only the hidden states and the caches grow with the step. Every weight is read once a
-// block for all spans; attention, methods and callbacks are each span's own. What a span gets
-// differs from what it gets alone only by the rounding of products, where the backend multiplies so
-// many rows in another way.
+// One pass of some tokens of some sequences through the model. The rows of all spans are contiguous
+// and go through layer 0, then layer 1, and so on. Inside a layer they are processed in row blocks,
+// so that only the hidden states and the caches grow with the step. A block reads every weight once
+// for all spans; attention, methods and callbacks are per span. The results of a span differ from
+// those of a step with this span alone only by the rounding of products, if the backend multiplies
+// that many rows differently.
 //
-// A step can be left after every row block and taken up again: other steps of the model may run in
-// between, on other sequences. It owns its buffers, which stay for the next step; one thread at a
-// time.
+// A step can be suspended after every row block and resumed: other steps of the model may run in
+// between, on other sequences. It owns its buffers and keeps them for the next step. One thread at
+// a time.
 class Step {
  public:
-  // The model outlives the step.
+  // The model must outlive the step.
   explicit Step(const Model& model);
 
-  // Begins a step; `row_block` rows are computed at a time inside a layer, which bounds the scratch
-  // memory. Errors, before anything is changed: token id outside the vocabulary, cache full,
-  // position beyond the context, memory refused. The spans, and what they point to, stay until the
-  // step is finished or abandoned.
-  // Requires: no step is active.
+  // Begins a step that computes `row_block` rows at a time inside a layer, which limits the scratch
+  // memory. Errors, before anything changes: token id outside the vocabulary, cache full, position
+  // beyond the context, memory refused. The spans and the objects they point to must stay valid
+  // until the step is finished or abandoned. Requires: no step is active.
   Result<void> Begin(std::span<const TokenSpan> spans, int64_t row_block = 512);
-  // Works until the quota is used up. True: the step is finished. Errors: those of after_layer, and
-  // a full cache, but for sequences that keep them to themselves (attention::Sequence::failure);
-  // the step is then abandoned.
+  // Runs until the quota is used up. Returns true when the step is finished. Errors: those of
+  // after_layer, and a full cache; the step is then abandoned. An error of a sequence that has
+  // attention::Sequence::failure goes there instead and ends only that sequence.
   Result<bool> Run(const Quota& quota = {});
-  // Leaves a span (its number in Begin) out of the rest of the step: its sequence is not touched
-  // any more, and what its cache holds of the tokens is undefined. Between two calls of Run.
+  // Excludes a span (its index in Begin) from the rest of the step, which does not touch its
+  // sequence any more; its cache then holds an undefined part of the tokens. Requires: a step is
+  // active, and Run is not executing.
   void Drop(size_t span);
-  // Drops the active step, if any. The caches then hold an undefined part of the tokens.
+  // Ends the active step, if any. The caches then hold an undefined part of the tokens.
   void Abandon();
 
   // Begin, and Run to the end.
   Result<void> RunAll(std::span<const TokenSpan> spans, int64_t row_block = 512);
 
   bool active() const { return active_; }
-  // Of the last block that Run computed; 0: none, or one of logits.
+  // Rows of the last block that Run computed; 0: none, or a block of logits.
   int64_t last_block_rows() const { return last_block_rows_; }
-  // Share of the row blocks of the active step that are done, 0..1.
+  // Share of the active step's rows and layers that is done, 0..1.
   double done() const;
 
  private:
   // One span in the active step.
   struct State {
     const TokenSpan* span = nullptr;
-    size_t number = 0;      // in Begin
-    bool dropped = false;   // its rows leave at the end of the layer
-    int64_t n_rows = 0;     // that the current layer computes
-    int64_t n_outputs = 0;  // of them the last ones, which are read after the last layer
+    size_t number = 0;      // index in Begin
+    bool dropped = false;   // its rows are removed at the end of the layer
+    int64_t n_rows = 0;     // rows that the current layer computes
+    int64_t n_outputs = 0;  // the last ones of them, which are read after the last layer
   };
 
   Result<void> Check(std::span<const TokenSpan> spans) const;
   Result<void> CheckRoom(const TokenSpan& span) const;
-  // The farthest position that a query or key of the span is rotated to. Error: it is beyond the
+  // The highest position that a query or key of the span is rotated to. Error: it is beyond the
   // context.
   Result<int64_t> LastRotation(const TokenSpan& span) const;
   Result<void> Prepare(std::span<const TokenSpan> spans, int64_t row_block);
@@ -130,13 +130,13 @@ class Step {
   int64_t n_rows_ = 0;     // of the current layer
   int64_t n_outputs_ = 0;  // of all spans
   int layer_ = 0;
-  int64_t next_row_ = 0;      // of the layer; then of the logits
+  int64_t next_row_ = 0;      // of the layer; afterwards of the logits
   int64_t first_output_ = 0;  // hidden row of the first logits
   size_t next_span_ = 0;      // of the logits
   int64_t next_span_row_ = 0;
   std::vector<State> states_;
   std::vector<attention::LayerPass::Span> pass_spans_;
-  std::vector<int32_t> tokens_;             // of several spans
+  std::vector<int32_t> tokens_;             // of all spans
   std::vector<cache::Position> positions_;  // [row]
   std::vector<int32_t> outputs_;            // hidden rows after the last layer, [output]
   std::vector<int32_t> rows_, row_numbers_;

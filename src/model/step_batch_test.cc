@@ -1,4 +1,4 @@
-// One token of several sequences in one step gives what each of them gives alone.
+// Decoding several sequences in one step gives the same results as each alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using testing::kVocabulary;
 using testing::Load;
 using testing::Loaded;
 
-// A sequence: its cache, holding a prompt of its own.
+// A sequence, whose cache holds its own prompt.
 struct Sequence {
   std::unique_ptr<Cache> cache;
   int32_t next = 0;
@@ -49,7 +49,7 @@ std::vector<Sequence> BeginAll(const Loaded& loaded, int n) {
 
 constexpr kernels::TapSpec kTaps = {.last_rows = 2, .column_sums = true};
 
-// Taps as [layer][list], the last rows.
+// Last rows of the taps, [layer][list].
 using Found = std::vector<std::vector<std::vector<float>>>;
 
 // The next token of a sequence.
@@ -94,7 +94,7 @@ void StepTogether(const Loaded& loaded, std::span<Sequence> sequences, float top
   for (Sequence& s : sequences) Advance(s);
 }
 
-// A backend on which up to n_exact rows are multiplied as one is.
+// A backend on which products of up to n_exact rows have the same bits as those of one row.
 struct Exact {
   Loaded loaded;
   int n_exact = 0;
@@ -115,7 +115,7 @@ TEST_P(EveryFormTogether, TogetherIsAloneBitForBit) {
       SCOPED_TRACE(std::to_string(n_threads) + " threads, " + std::to_string(n) + " sequences");
       std::vector<Sequence> together = BeginAll(loaded, n), alone = BeginAll(loaded, n);
       for (int step = 0; step < 4; ++step) {
-        // The last one ends before the others.
+        // The last sequence ends before the others.
         const auto n_now = static_cast<size_t>(step < 2 || n == 1 ? n : n - 1);
         StepTogether(loaded, std::span(together).first(n_now));
         for (size_t i = 0; i < n_now; ++i) {
@@ -160,8 +160,8 @@ TEST(StepBatch, TapsAndSelectionAreEachSequencesOwn) {
   }
 }
 
-// Many rows of quantised weights are multiplied in another way: close to one row's, and the same
-// for any number of rows from there on.
+// Products of many rows use a different kernel: results are close to those of single rows, and have
+// the same bits for any number of rows above the threshold.
 TEST(StepBatch, ManyRowsAreCloseAndDoNotDependOnTheirNumber) {
   for (const auto type : {gguf::TensorType::kF32, gguf::TensorType::kQ8_0}) {
     TinySpec spec = MakeTinySpec("llama");
@@ -177,7 +177,7 @@ TEST(StepBatch, ManyRowsAreCloseAndDoNotDependOnTheirNumber) {
       float largest = 0;
       for (const float logit : alone[i].logits) largest = std::max(largest, std::fabs(logit));
       for (size_t k = 0; k < alone[i].logits.size(); ++k) {
-        // An activation that is rounded to 8 bits may go to the neighbouring step.
+        // An activation rounded to 8 bits may move to the adjacent step.
         const float tolerance = type == gguf::TensorType::kF32 ? 1e-5f : 2e-2f;
         ASSERT_NEAR(some[i].logits[k], alone[i].logits[k], tolerance * largest) << i;
       }
@@ -205,8 +205,8 @@ TEST(StepBatch, RefusesWhatCannotBeBeforeAnythingChanges) {
 
 TEST(StepBatch, BuffersAreThoseOfTheirShapes) {
   const Loaded loaded = Load(MakeTinySpec("llama"), 2);
-  // embedding 64, q 64, k and v 32 each, attended 64, gate and up 192, vocabulary 70; 16 numbers of
-  // rotation for each of at most 128 positions.
+  // embedding 64, q 64, k and v 32 each, attended 64, gate and up 192, vocabulary 70; 16 floats of
+  // the RoPE table for each of at most 128 positions.
   const int64_t row = 64 + (64 + 32 + 32) + 64 + 192, rope = 128 * 16;
   EXPECT_EQ(BufferBytes(*loaded.model, {.n_tokens = 10}), 4 * (10 * 64 + 10 * row + 2 * 70 + rope));
   EXPECT_EQ(BufferBytes(*loaded.model, {.n_tokens = 10, .row_block = 4, .n_sequences = 3}),

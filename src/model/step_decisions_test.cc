@@ -1,4 +1,4 @@
-// What is decided about single tokens beside the feed-forward is what is decided at once.
+// Decisions about single tokens are the same whether they overlap with the feed-forward or not.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -23,7 +23,7 @@ constexpr int kPrompt = 9;
 constexpr kernels::TapSpec kTaps = {.last_rows = 1};
 
 struct Outcome {
-  std::vector<int> layers;               // in the order in which they were decided
+  std::vector<int> layers;               // in the order of decisions
   std::vector<std::vector<float>> taps;  // [layer], of the first list
   std::vector<float> logits = std::vector<float>(kVocabulary);
   bool operator==(const Outcome&) const = default;
@@ -37,7 +37,7 @@ std::unique_ptr<cache::Cache> WithPrompt(const Loaded& loaded) {
   return cache;
 }
 
-// A step of one token, in whose every layer the oldest entry of head 0 goes.
+// A step of one token; every layer evicts the oldest entry of head 0.
 Outcome Decode(const Loaded& loaded, cache::Cache& cache, bool on_one_thread) {
   Outcome outcome;
   const int32_t token = 3;
@@ -75,13 +75,15 @@ TEST(StepDecisions, BesideTheFeedForwardTheyAreTheSame) {
   }
 }
 
-// Loops of a decision that overlaps with the feed-forward run on one thread; at once, on all.
+// Loops of a decision run on one thread if it overlaps with the feed-forward, otherwise on all
+// threads.
 TEST(StepDecisions, TheyOverlapWhereTheyMay) {
   const Loaded loaded = Load(testing::MakeTinySpec("llama"), 2);
   for (const bool on_one_thread : {false, true}) {
     const auto cache = WithPrompt(loaded);
     const int32_t token = 3;
-    // Without logits nothing follows the last layer that its decision could overlap with.
+    // Request logits: without them, the last layer has no feed-forward for the decision to overlap
+    // with.
     std::vector<float> logits(testing::kVocabulary);
     std::atomic<int> other_threads{0};
     TokenSpan span = {.sequence = {.cache = cache.get(), .decides_on_one_thread = on_one_thread},
@@ -92,7 +94,7 @@ TEST(StepDecisions, TheyOverlapWhereTheyMay) {
       const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
       loaded.pool->ParallelFor(2, [&](int64_t, int thread) {
         if (thread != 0) ++other_threads;
-        // Leaves the second item to the other thread, where there is one.
+        // Leaves the second item to the other thread if there is one.
         while (!on_one_thread && thread == 0 && other_threads == 0 &&
                std::chrono::steady_clock::now() < until) {
           std::this_thread::yield();
@@ -105,7 +107,8 @@ TEST(StepDecisions, TheyOverlapWhereTheyMay) {
   }
 }
 
-// A token that is not read is decided about, too: in the last layer no feed-forward follows.
+// A decision is also made when no logits are requested and the last layer therefore skips its
+// feed-forward.
 TEST(StepDecisions, WithoutLogitsTheLastLayerIsDecided) {
   const Loaded loaded = Load(testing::MakeTinySpec("llama"), 2);
   const auto cache = WithPrompt(loaded);
@@ -165,7 +168,7 @@ TEST(StepDecisions, AnErrorEndsTheStepOrItsSequence) {
   EXPECT_EQ(logits, expected);
 }
 
-// As memory that is refused does.
+// std::bad_alloc, as when memory is refused.
 TEST(StepDecisions, AnExceptionLeavesAStepThatCanBeAbandoned) {
   const Loaded loaded = Load(testing::MakeTinySpec("llama"), 2);
   const auto cache = WithPrompt(loaded);

@@ -7,7 +7,7 @@
 
 #include "model/testing/loaded.h"
 
-// What a step computes, for every architecture.
+// Results of steps, for every architecture.
 namespace winnow::model {
 namespace {
 
@@ -55,11 +55,11 @@ void ExpectClose(const std::vector<float>& found, const std::vector<float>& expe
     largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
     worst = std::max(worst, std::abs(static_cast<double>(found[i]) - expected[i]));
   }
-  EXPECT_GT(largest, 0.1);  // logits that say something
+  EXPECT_GT(largest, 0.1);  // not all logits are about zero
   EXPECT_LE(worst, tolerance * largest);
 }
 
-// `found` is what `all` ends with.
+// `found` must equal the last n elements of `all`.
 void ExpectSuffix(const std::vector<float>& found, const std::vector<float>& all, size_t n) {
   ASSERT_EQ(found.size(), n);
   if (n == 0) return;
@@ -128,7 +128,7 @@ TEST_P(AllForms, FusedAndSeparateProjectionsAreTheSame) {
   EXPECT_EQ(AllLogits(Load(spec), Tokens(), {}), separate);
 }
 
-// The last layer computes only rows that are read; what is read must not change.
+// The last layer computes only rows that are read; their logits must not change.
 TEST_P(AllForms, SomeLogitsAreTheSameAsAll) {
   const Loaded loaded = Load(MakeTinySpec(GetParam()));
   const std::vector<float> all = AllLogits(loaded, Tokens(), {});
@@ -188,18 +188,19 @@ TEST(StepForms, FrequencyFactorsAreUsed) {
   EXPECT_NE(AllLogits(Load(spec), Tokens(), {}), without);
 }
 
-// The model's layers are padded with zeros to one width: what they compute stays the same, bit for
-// bit, as the reference backend sums in order.
+// The reference is a model whose layers are padded with zeros to one width. It gives the same bits,
+// because the reference backend sums in order.
 TEST(StepForms, LayersMayDifferInWidth) {
   TinySpec spec = MakeTinySpec("llama");
   spec.feed_forward_of_layer = {32, 96, 64};
   const std::vector<float> found = AllLogits(Load(spec), Tokens(), {});
   spec.pad_layers = true;
   EXPECT_EQ(found, AllLogits(Load(spec), Tokens(), {}));
-  // The CPU's kernels, and blocks that are narrower than the widest layer.
+  // The CPU's kernels, with several calls and row blocks; most layers are narrower than the
+  // buffers.
   spec.pad_layers = false;
   ExpectClose(AllLogits(Load(spec, 2), Tokens(), {.call = 9, .row_block = 4}), found, 1e-5);
-  // The widths say something.
+  // The test is sensitive: other widths give other logits.
   spec.feed_forward_of_layer = {96, 96, 96};
   EXPECT_NE(found, AllLogits(Load(spec), Tokens(), {}));
 }

@@ -1,4 +1,5 @@
-// On a batch-invariant backend a span gets the same bits alone and in any company, with any quota.
+// On a batch-invariant backend, a span gets the same bits alone and with any other spans, with any
+// quota.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -15,7 +16,7 @@ using testing::Loaded;
 
 constexpr int64_t kCapacity = 400;
 
-// What a sequence gets of its prompt and of the token after it.
+// Results of a sequence's prompt and of the token after it.
 struct Answer {
   std::vector<float> of_prompt = std::vector<float>(testing::kVocabulary);
   std::vector<float> of_token = std::vector<float>(testing::kVocabulary);
@@ -23,7 +24,7 @@ struct Answer {
   bool operator==(const Answer&) const = default;
 };
 
-// Prompts in one step, then a token of each in another.
+// Runs all prompts in one step, then a token of each sequence in another.
 std::vector<Answer> AskAll(const Loaded& loaded, const std::vector<int>& lengths,
                            const Quota& quota) {
   std::vector<Answer> answers(lengths.size());
@@ -70,7 +71,7 @@ TEST(StepInvariant, ASpanGetsTheSameBitsInAnyCompany) {
     for (size_t i = 0; i < lengths.size(); ++i) {
       EXPECT_EQ(AskAll(loaded, {lengths[i]}, {}).front(), together[i]) << lengths[i] << " tokens";
     }
-    // Elsewhere they differ by rounding, or this test sees nothing.
+    // On other backends the bits must differ, otherwise this test proves nothing.
     const Loaded plain = Load(spec, /*n_threads=*/3);
     const std::vector<Answer> in_company = AskAll(plain, lengths, {});
     bool differs = false;

@@ -1,4 +1,4 @@
-// Several prompts in one step: each gives what it gives alone.
+// Several prompts in one step give the same results as each alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,11 +18,11 @@ using testing::Loaded;
 using testing::MakeTinySpec;
 using testing::TinySpec;
 
-// A prompt, what it wants, and what it gets.
+// A prompt, its requests and its results.
 struct Prompt {
   std::vector<int32_t> tokens;
-  int64_t logits_from = -1;         // -1: of the last token only
-  std::vector<int32_t> keeps = {};  // rows that layers after the first compute; empty: all
+  int64_t logits_from = -1;         // -1: only last_logits
+  std::vector<int32_t> keeps = {};  // rows that layers after layer 0 compute; empty: all
   std::unique_ptr<cache::Cache> cache = {};
   std::vector<float> logits = {};
   std::vector<float> last_logits = std::vector<float>(testing::kVocabulary);
@@ -82,7 +82,7 @@ void RunAlone(const Loaded& loaded, Prompts& prompts, int64_t row_block) {
   }
 }
 
-// Long and short ones, a single token, some with all logits, some whose rows are dropped.
+// Long and short prompts, single tokens, some with more logits, some that drop rows.
 Prompts Mixed() {
   Prompts prompts;
   prompts.push_back({.tokens = testing::Tokens(17, 1)});
@@ -98,7 +98,7 @@ Prompts Mixed() {
 
 class EveryFormOfPrompts : public ::testing::TestWithParam<std::string> {};
 
-// The reference backend's products and attention do not depend on the number of rows.
+// Products and attention of the reference backend do not depend on the number of rows.
 TEST_P(EveryFormOfPrompts, TogetherIsAloneBitForBit) {
   const Loaded loaded = Load(MakeTinySpec(GetParam()));
   Prompts alone = Mixed();
@@ -111,7 +111,7 @@ TEST_P(EveryFormOfPrompts, TogetherIsAloneBitForBit) {
       SCOPED_TRACE(i);
       if (row_block == 512) {
         ExpectSame(together[i], alone[i]);
-      } else {  // sums over row blocks are added in another order
+      } else {  // column sums add row blocks in a different order
         EXPECT_EQ(together[i].last_logits, alone[i].last_logits);
         EXPECT_EQ(together[i].logits, alone[i].logits);
       }
@@ -128,7 +128,8 @@ INSTANTIATE_TEST_SUITE_P(Forms, EveryFormOfPrompts,
                            return name;
                          });
 
-// The CPU multiplies up to 3 rows of quantised weights one by one, and from 4 on all alike.
+// The CPU backend multiplies quantised weights with up to 3 rows one by one, and uses tiles from 4
+// rows on. Bits are the same for any number of rows in tiles.
 TEST(StepPrompts, QuantisedProductsAreTheSameBits) {
   TinySpec spec = MakeTinySpec("llama");
   spec.type = gguf::TensorType::kQ8_0;
@@ -154,7 +155,7 @@ TEST(StepPrompts, OtherProductsDifferByRounding) {
     Prompts alone = Mixed(), together = Mixed();
     RunAlone(loaded, alone, 512);
     RunTogether(loaded, together, 19);
-    // An activation that is rounded to 8 bits may go to the neighbouring step.
+    // An activation rounded to 8 bits may move to the adjacent step.
     const float tolerance = type == gguf::TensorType::kF32 ? 1e-5f : 4e-2f;
     for (size_t i = 0; i < alone.size(); ++i) {
       float largest = 0;

@@ -1,4 +1,4 @@
-// Spans that leave a step, or fail in it: the others get what they get alone.
+// When a span is dropped from a step or fails in it, the others get the same results as alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -90,7 +90,7 @@ TEST(StepSpans, WithAllDroppedItIsOver) {
   }
 }
 
-// In any layer, in a prompt or a single token.
+// In any layer, for a prompt or a single token.
 TEST(StepSpans, AnErrorStaysWithItsSequence) {
   const Loaded loaded = Load(MakeTinySpec("llama"));
   for (const int n_tokens : {1, 17}) {
@@ -121,7 +121,7 @@ TEST(StepSpans, FewerRowsAtATimeGiveTheSame) {
     int64_t n_done = 0;
     while (!loaded.step->Run({.n_blocks = 1, .n_rows = n_rows}).value()) {
       n_done += loaded.step->last_block_rows();
-      // What is left over is not less than a block that is worth it.
+      // The last block is not too small for the kernels of many rows.
       if (n_rows >= 16) {
         EXPECT_GE(loaded.step->last_block_rows(), 16);
       }

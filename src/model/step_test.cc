@@ -91,7 +91,7 @@ TEST(StepTaps, LastRowsAloneAreTheSameAsWithSums) {
   }
 }
 
-// A hook that evicts: layers keep what the plan says, and the next token attends over that.
+// after_layer evicts: layers keep the entries of the plan, and the next token attends to those.
 TEST(Step, PlansApplyBetweenLayers) {
   const Loaded loaded = Load(MakeTinySpec("llama"));
   const auto cache = loaded.NewCache();
@@ -139,7 +139,7 @@ TEST(Step, AnErrorOfTheHookEndsTheStep) {
   EXPECT_FALSE(loaded.step->active());
 }
 
-// As memory that is refused does.
+// std::bad_alloc, as when memory is refused.
 TEST(Step, AnExceptionLeavesAStepThatCanBeAbandoned) {
   const Loaded loaded = Load(MakeTinySpec("llama"));
   const auto cache = loaded.NewCache();
@@ -157,14 +157,14 @@ TEST(Step, AnExceptionLeavesAStepThatCanBeAbandoned) {
   EXPECT_TRUE(loaded.step->RunAll({&again, 1}).has_value());
 }
 
-// What a prompt gives.
+// Results of a prompt.
 struct Outcome {
   std::vector<float> logits;
   std::vector<std::vector<std::vector<float>>> taps;  // [layer][list], the last rows
   bool operator==(const Outcome&) const = default;
 };
 
-// A prompt with all its logits and taps; what it finds goes to `outcome`.
+// A span that records all its logits and taps in `outcome`.
 TokenSpan Watched(cache::Cache& cache, const std::vector<int32_t>& tokens, Outcome& outcome) {
   TokenSpan span = MakeSpan(cache, tokens);
   span.sequence.taps = {.last_rows = 4, .column_sums = true};
@@ -178,8 +178,8 @@ TokenSpan Watched(cache::Cache& cache, const std::vector<int32_t>& tokens, Outco
   return span;
 }
 
-// A prompt that is left after every row block, while tokens of another sequence are decoded by
-// another step, gives what it gives at once; so do the tokens.
+// A prompt that is suspended after every row block, while another step decodes another sequence,
+// gives the same results as without interruption. So does the other sequence.
 TEST(Step, ResumedAtEveryRowBlockIsTheSameAsAtOnce) {
   for (const int n_threads : {0, 2}) {
     const Loaded loaded = Load(MakeTinySpec("llama"), n_threads);
@@ -234,7 +234,7 @@ TEST(Step, ADeadlineThatHasPassedStillDoesABlock) {
   EXPECT_TRUE(loaded.step->Run(none).value());
 }
 
-// Cancelling is dropping the step: it can begin anew, and so can the sequence.
+// Cancellation abandons the step; the step and the sequence can start again.
 TEST(Step, AbandonedAtAnyBlockItCanBeginAnew) {
   const Loaded loaded = Load(MakeTinySpec("llama"));
   const std::vector<int32_t> tokens = Tokens();
@@ -275,7 +275,7 @@ TEST(Step, RefusesWhatDoesNotFit) {
   EXPECT_EQ(error({1, 2, 3}, 0, 2), "cache: full: layer 0 holds 0 of 2 entries, 3 more do not fit");
 }
 
-// A full cache is seen before anything is appended to any.
+// A full cache is detected before anything is appended to any cache.
 TEST(Step, AFullCacheLeavesTheOthersAsTheyWere) {
   const Loaded loaded = Load(MakeTinySpec("llama"));
   const std::vector<int32_t> tokens = Tokens();
@@ -293,7 +293,7 @@ TEST(Step, AFullCacheLeavesTheOthersAsTheyWere) {
   EXPECT_TRUE(loaded.step->RunAll({spans.data(), 1}).has_value());
 }
 
-// A second step in the same buffers would overwrite what the first one's callback still reads.
+// A nested step would overwrite buffers that the outer step's callback still reads.
 TEST(StepDeathTest, StepsDoNotNest) {
   const Loaded loaded = Load(MakeTinySpec("llama"));
   const auto cache = loaded.NewCache();

@@ -36,7 +36,7 @@ bool HasShape(const gguf::Tensor& tensor, int64_t in, int64_t out) {
          tensor.shape[3] == 1;
 }
 
-// Tensors that some converters write and that hold nothing the model does not compute itself.
+// Tensors that some converters write, but whose values the model computes itself.
 bool IsIgnorable(std::string_view name) {
   return name.ends_with(".attn_rot_embd.weight") || name.ends_with(".rotary_emb.inv_freq") ||
          name.ends_with(".attn.masked_bias");

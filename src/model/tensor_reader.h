@@ -15,15 +15,15 @@
 
 namespace winnow::model {
 
-// What the tensors of a file became. Matrices and weights that layers point to live here.
+// Owns the matrices and weights that layers point to.
 struct WeightStore {
-  std::unique_ptr<kernels::Storage> vectors;  // norms and biases, one after the other
+  std::unique_ptr<kernels::Storage> vectors;  // norms and biases, contiguous
   std::vector<std::unique_ptr<kernels::Weight>> weights;
 };
 
-// Takes tensors out of a file by name, checks their shapes, and notices those that nobody asked
-// for. The first error sticks: after it every call returns empty parts, so that an architecture's
-// description needs no error handling. Finish() tells.
+// Takes tensors from a file by name, checks their shapes, and detects tensors that were not taken.
+// The first error is kept until Finish(); after it every call returns empty parts, so that an
+// architecture needs no error handling.
 class TensorReader {
  public:
   enum class Bias { kNone, kOptional, kRequired };
@@ -33,19 +33,19 @@ class TensorReader {
 
   const Hyperparameters& hyperparameters() const { return hyperparameters_; }
 
-  // Tensors of the model as a whole: "token_embd", "output", "output_norm".
-  // The weight NAME.weight [in, out]; null where it is `optional` and absent.
+  // Tensors outside the layers: "token_embd", "output", "output_norm".
+  // The weight NAME.weight [in, out]; null if it is `optional` and absent.
   const kernels::Weight* Matrix(const std::string& name, int64_t in, int64_t out,
                                 bool optional = false);
-  // A vector of floats NAME.weight of `n` elements on the host; empty where absent.
+  // The vector NAME.weight of `n` elements as floats on the host; empty if absent.
   std::vector<float> OptionalFloats(const std::string& name, int64_t n);
   Norm OutputNorm(const Architecture& architecture);
 
   // Parts of layer `layer`; `name` without "blk.N." and ".weight".
   Norm ReadNorm(int layer, std::string_view name, Bias bias = Bias::kNone, bool optional = false);
-  // Normalises every head: [key_dim].
+  // Weight [key_dim] of a norm of every head.
   kernels::Matrix HeadNorm(int layer, std::string_view name);
-  // attn_qkv, or attn_q, attn_k and attn_v: both forms may appear in any architecture.
+  // attn_qkv, or attn_q, attn_k and attn_v: any architecture may have either form.
   Product QueryKeyValue(int layer, Bias bias);
   Product AttentionOutput(int layer, Bias bias);
   // ffn_gate, ffn_up and ffn_down.
@@ -57,13 +57,13 @@ class TensorReader {
 
   // Elements of all tensors taken so far.
   int64_t n_parameters() const { return n_parameters_; }
-  // The weights taken, or the first error: a tensor missing, of another shape, refused by the
-  // backend, or (last) present but not asked for by anybody.
+  // Returns the weights taken. Error, the first of: a tensor that is missing, has a wrong shape or
+  // is refused by the backend; then a tensor of the file that was not taken.
   Result<WeightStore> Finish();
 
  private:
   bool Has(const std::string& name) const;
-  // The tensor with its shape checked; null after an error or where it is optional and absent.
+  // The tensor, with its shape checked; null after an error, or if it is optional and absent.
   const gguf::Tensor* Take(const std::string& name, int64_t in, int64_t out, bool optional);
   kernels::Matrix Vector(const std::string& name, int64_t n, bool optional);
   Product::Piece Piece(const std::string& name, int64_t in, int64_t out, Bias bias);

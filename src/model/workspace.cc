@@ -23,7 +23,7 @@ int64_t ProjectedColumns(const LayerSpec& layer) {
 int64_t AttendedColumns(const LayerSpec& layer) {
   return static_cast<int64_t>(layer.n_heads) * layer.value_dim;
 }
-// Of the widest layer.
+// Columns of the widest layer.
 int64_t Widest(const Hyperparameters& h, int64_t (*columns)(const LayerSpec& layer)) {
   int64_t widest = 0;
   for (const LayerSpec& layer : h.layers) widest = std::max(widest, columns(layer));
@@ -61,7 +61,7 @@ int64_t BufferBytes(const Model& model, const BufferUse& use) {
   const int64_t floats = n_tokens * h.embedding +
                          n_rows * (h.embedding + Widest(h, ProjectedColumns) +
                                    Widest(h, AttendedColumns) + InnerColumns(model.parts())) +
-                         (n_logits + 1) * h.vocabulary;  // and a row on the host
+                         (n_logits + 1) * h.vocabulary;  // + 1: a row on the host
   int64_t bytes = floats * static_cast<int64_t>(sizeof(float));
   for (size_t i = 0; i < model.n_ropes(); ++i) bytes += model.rope(i).bytes(use.n_positions);
   return bytes;

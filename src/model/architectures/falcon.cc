@@ -9,7 +9,7 @@ namespace {
 Layer ReadLayer(TensorReader& tensors, int layer) {
   using Bias = TensorReader::Bias;
   const Norm norm = tensors.ReadNorm(layer, "attn_norm", Bias::kRequired);
-  // 40B only: attention has a norm of its own, and attn_norm is that of the feed-forward part.
+  // 40B only: attn_norm_2 is the norm of attention, and attn_norm that of the feed-forward part.
   const Norm norm_2 = tensors.ReadNorm(layer, "attn_norm_2", Bias::kRequired, /*optional=*/true);
   return {
       .residual = Layer::Residual::kParallel,
@@ -24,8 +24,8 @@ Layer ReadLayer(TensorReader& tensors, int layer) {
 
 }  // namespace
 
-// Falcon 7B and 40B: LayerNorm with bias, GELU without a gate, attention and feed-forward side by
-// side, one (7B) or few (40B) KV heads, split-half rotation.
+// Falcon 7B and 40B: LayerNorm with bias, GELU without a gate, attention and feed-forward in
+// parallel, one (7B) or few (40B) KV heads, split-half rotation.
 const Architecture& Falcon() {
   static constexpr Architecture kFalcon = {.name = "falcon",
                                            .norm = NormKind::kLayer,

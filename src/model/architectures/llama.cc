@@ -6,7 +6,7 @@ namespace {
 
 //   h = x + Wo·Attention(RoPE(Wq·n), RoPE(Wk·n), Wv·n)      with n = RmsNorm(x)
 //   y = h + Wdown·(SiLU(Wgate·m) * Wup·m)                    with m = RmsNorm(h)
-// Biases are absent from Llama itself and present in some of its descendants.
+// Llama has no biases, but some derived models have.
 Layer ReadLayer(TensorReader& tensors, int layer) {
   constexpr auto kBias = TensorReader::Bias::kOptional;
   return {.residual = Layer::Residual::kSequential,
@@ -21,8 +21,8 @@ Layer ReadLayer(TensorReader& tensors, int layer) {
 
 }  // namespace
 
-// Llama 1 to 3.x and what shares its shape: Mistral 7B, SmolLM2, TinyLlama, Yi, LongChat.
-// Converters permute the rows of q and k so that the rotated pairs are neighbours.
+// Llama 1 to 3.x and models of the same shape: Mistral 7B, SmolLM2, TinyLlama, Yi, LongChat.
+// Converters permute the rows of q and k so that rotated pairs are adjacent.
 const Architecture& Llama() {
   static constexpr Architecture kLlama = {
       .name = "llama", .norm = NormKind::kRms, .rope_interleaved = true, .read_layer = ReadLayer};

@@ -21,8 +21,8 @@ Layer ReadLayer(TensorReader& tensors, int layer) {
 
 }  // namespace
 
-// Qwen3: Llama with an RMS norm of every query and key head before the rotation, which is
-// split-half. The size of a head comes from attention.key_length and need not be embedding / heads.
+// Qwen3: Llama with an RMS norm of every query and key head before RoPE, and with split-half
+// rotation. The size of a head comes from attention.key_length and need not be embedding / heads.
 const Architecture& Qwen3() {
   static constexpr Architecture kQwen3 = {
       .name = "qwen3", .norm = NormKind::kRms, .rope_interleaved = false, .read_layer = ReadLayer};

@@ -53,7 +53,7 @@ inline Loaded Load(const TinySpec& spec, int n_threads = 0, bool batch_invariant
   return loaded;
 }
 
-// Some prompt of n tokens; another one for every `number`.
+// A prompt of n tokens, different for every `number`.
 inline std::vector<int32_t> Tokens(int n, int number = 1) {
   std::vector<int32_t> tokens;
   tokens.reserve(static_cast<size_t>(n));
@@ -61,7 +61,7 @@ inline std::vector<int32_t> Tokens(int n, int number = 1) {
   return tokens;
 }
 
-// The one span of a step.
+// A span with these tokens; the caller adds taps, callbacks and logits.
 inline TokenSpan MakeSpan(cache::Cache& cache, const std::vector<int32_t>& tokens,
                           cache::Position first_position = 0) {
   return {.sequence = {.cache = &cache}, .tokens = tokens, .first_position = first_position};

@@ -17,7 +17,7 @@ namespace {
 
 using gguf::testing::Builder;
 
-// Numbers that depend on the name alone (FNV-1a seeds the generator), uniform in [-scale, scale)
+// Numbers that depend only on the name (FNV-1a seeds the generator), uniform in [-scale, scale)
 // around `center`.
 std::vector<float> Numbers(std::string_view name, int64_t n, double scale, double center = 0) {
   uint64_t seed = 0xCBF29CE484222325u;
@@ -117,7 +117,8 @@ class Writer {
     write("value_length", &TinyHeads::value_dim, spec_.value_dim);
   }
 
-  // The named matrices [in, out each], one below the other.
+  // Writes the matrices `parts`, with [in] columns and `out` rows each, below one another as one
+  // tensor.
   void WriteMatrix(const std::string& name, const std::vector<std::string>& parts, int64_t in,
                    int64_t out_of_each, double scale) {
     WriteMatrix(name, parts, in, std::vector<int64_t>(parts.size(), out_of_each), scale);
@@ -151,15 +152,15 @@ class Writer {
     if (with_bias) WriteBias(name, {name}, {n});
   }
 
-  // Query head j of the larger layer is head j of the smaller one, or reaches no output; KV head j
-  // is the one that query head j attends to.
+  // Query head j of the padded layer is head j of the original one, or has zero weights. KV head j
+  // of the padded layer is a copy of the KV head that query head j attends to.
   void WritePaddedAttention(const std::string& prefix, const TinyHeads& own) {
     const int64_t in = spec_.embedding;
     const double scale = 2 / std::sqrt(static_cast<double>(in));
-    // The larger layer divides by the root of its own key_dim.
+    // The padded layer divides scores by the root of its own key_dim.
     const float grow =
         std::sqrt(static_cast<float>(spec_.key_dim) / static_cast<float>(own.key_dim));
-    // Rows of heads: [head * dim + i, in].
+    // Writes rows of heads: [head * dim + i, in].
     const auto write = [&](const char* name, Shape dims, int n_own, auto head_of, float factor) {
       const std::vector<float> numbers = Numbers(prefix + name, in * n_own * dims.in, scale);
       std::vector<float> padded(static_cast<size_t>(in * spec_.n_heads * dims.out));
@@ -240,7 +241,7 @@ class Writer {
     WriteProjection(prefix + "ffn_down", width, in);
   }
 
-  // The numbers of a projection of one shape in the corner of a larger one.
+  // Writes a projection into the corner of a larger one of zeros.
   void WritePadded(const std::string& name, Shape shape, Shape padded) {
     const std::vector<float> numbers =
         Numbers(name, shape.in * shape.out, 2 / std::sqrt(static_cast<double>(shape.in)));
@@ -268,7 +269,7 @@ TinySpec MakeTinySpec(const std::string& form) {
   if (form == "qwen2") spec.qkv_bias = true;
   if (form == "qwen3") {
     spec.head_norms = true;
-    spec.key_dim = 32;  // other than embedding / heads
+    spec.key_dim = 32;  // differs from embedding / heads
     spec.value_dim = 32;
   }
   if (spec.architecture == "falcon") {
