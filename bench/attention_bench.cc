@@ -1,19 +1,20 @@
 // How fast is attention? One line per case.
 //
 //   winnow_attention_bench decode|prefill|taps|entries|similar [SHAPE TYPE DEPTH [THREADS
-//   [TARGET]]]
+//                          [TARGET]]]
 //
-//   decode   one query over DEPTH slots: cache bytes read per second, and their share of what this
-//            machine reads from the same memory with the same threads, measured in turns with it
-//   prefill  512 queries behind DEPTH slots: floating-point operations per second
-//   taps     4096 queries: what the taps add to the time
-//   entries  one query over DEPTH slots: what rotation on the way, shared rows (four entries a row)
-//            and top-p add to the time
-//   similar  the most similar of DEPTH rows for 7 * DEPTH rows and for one, per KV head
+//   decode   one query over DEPTH slots: cache bytes read per second, and as a share of plain reads
+//            of as much memory with the same threads, measured alternately
+//   prefill  512 queries after DEPTH slots: floating-point operations per second
+//   taps     DEPTH queries, and one query: time with taps relative to plain attention
+//   entries  one query over DEPTH slots: time with rotation inside attention, shared rows (four
+//            entries per row) and top-p, relative to plain attention
+//   similar  search for the most similar of DEPTH rows, for 7 * DEPTH rows and for one row, of one
+//            KV head
 //
 // SHAPE is 135M (9 query heads, 3 KV heads), 0.5B (14, 2) or 1B (32, 8), all with 64 dimensions per
-// head; `all` takes every shape or type, depth 0 the usual depths. Decode goes round as many layers
-// as it takes to exceed the caches, as a model does.
+// head; `all` means every shape or type, depth 0 the usual depths. Decode cycles through enough
+// layers to exceed the caches, as a model does.
 
 #include <algorithm>
 #include <chrono>
@@ -45,8 +46,8 @@ constexpr int kHeadDim = 64;
 constexpr int64_t kBeyondCaches = int64_t{512} << 20;
 constexpr int kRepeats = 5;
 
-// Processor time with one thread, which other programs on the machine disturb less; otherwise time
-// on the clock.
+// With one thread, CPU time, which other programs on the machine disturb less; otherwise wall-clock
+// time.
 double Now(const ThreadPool& pool) {
   if (pool.n_threads() == 1) {
     timespec now;
@@ -167,7 +168,7 @@ void Attend(Backend& backend, const Case& c, const Queries& queries,
   backend.Attend(MakeAttention(c, queries, heads, taps, found));
 }
 
-// Reads all of `memory`, as plainly as possible.
+// Seconds to read all of `memory` with plain loads.
 double SecondsToRead(ThreadPool& pool, const std::vector<std::byte>& memory) {
   constexpr int64_t kRun = 1 << 18;
   const auto n_runs = static_cast<int64_t>(memory.size()) / kRun;

@@ -1,12 +1,11 @@
-// How fast does this machine read memory? What bounds decoding: every token reads every weight
+// How fast does this machine read memory? This limits decoding: every token reads every weight
 // once.
 //
 //   winnow_bandwidth_bench [THREADS [MEBIBYTES]]
 //
-// A table in GB/s (10^9 bytes), medians of 7: each thread reads a part of its own, as 1 to 8
-// streams that take turns every 256 bytes, with lines fetched so many bytes ahead into the first-
-// or L2 cache; in pages of 4 KiB, as of a mapped file, and in pages of 2 MiB where the
-// system gives them.
+// Prints a table in GB/s (10^9 bytes), medians of 7. Each thread reads its own part, as 1 to 8
+// streams interleaved every 256 bytes. The columns are prefetch distances in bytes, into L1 or L2.
+// The pages have 4 KiB, like those of a mapped file, or 2 MiB if the system provides them.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -59,7 +58,7 @@ int Main(int argc, char** argv) {
   std::printf(" 1024 | 2048 | 4096 | 4096, second level | 8192 | 16384 |\n");
   std::printf("|---|---|---|---|---|---|---|---|---|\n");
   for (const bool huge : {false, true}) {
-    // Room for the last fetches ahead, and to begin at a huge page.
+    // Extra bytes for the last prefetches, and to start at a huge page.
     const int64_t mapped = n_bytes + 2 * kHugePage;
     void* memory = mmap(nullptr, static_cast<size_t>(mapped), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

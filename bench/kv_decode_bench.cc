@@ -1,18 +1,18 @@
-// What does a step of decode cost under a budget, against full caches? Sessions take turns, a token
-// each, so that what disturbs the machine disturbs all of them alike.
+// What does a decode step cost with a budget, compared with full caches? Sessions take turns, one
+// token each, so that disturbances of the machine affect all of them equally.
 //
 //   winnow_kv_decode_bench MODEL.gguf DEPTH BUDGET STEPS THREADS [--text FILE] METHOD...
 //
 // Each method reads DEPTH tokens and compresses to BUDGET entries. Without --text the tokens are
-// random and come in pieces of 512; with it they are the file's, read whole, and the steps go on
-// with the text: random tokens hardly ever merge. A method is compared with two full caches that
-// stay at their size: one of BUDGET entries, and one of as many entries as the method left after
-// the prompt (EMS expands its rows to more entries than that). One line a method:
+// random and are read in chunks of 512. With --text they come from the file, are read at once, and
+// the steps continue the text: random tokens hardly ever merge. A method is compared with two full
+// caches of constant size: one of BUDGET entries, and one of as many entries as the method has
+// after the prompt (EMS expands its rows to more entries than BUDGET). One line per method:
 //   entries, rows   per KV head after the steps, mean over layers and heads
-//   merged          entries merged into others in a step, per KV head; in the prompt, per KV head
+//   merged          entries merged into others, per step and KV head; in the prompt, per KV head
 //   ms a step       median
-//   of ...          median over the turns of the step's time divided by the full cache's of the
-//                   same turn, with the quartiles
+//   of ...          median and quartiles, over the turns, of the step's time divided by the full
+//                   cache's time in the same turn
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -38,8 +38,8 @@ namespace {
 
 using runtime::TokenId;
 
-constexpr int64_t kPiece = 512;  // of a random prompt
-constexpr int kWarmUp = 8;       // steps that do not count
+constexpr int64_t kPiece = 512;  // chunk of a random prompt, tokens
+constexpr int kWarmUp = 8;       // steps that are not measured
 
 struct Setup {
   std::string model_path;
@@ -54,11 +54,11 @@ struct Setup {
 struct Runner {
   std::string name;
   std::unique_ptr<runtime::Session> session;
-  int64_t full_entries = 0;               // of the full cache it is compared with
+  int64_t full_entries = 0;               // of the full cache to compare with
   std::vector<double> milliseconds = {};  // [step]
 };
 
-// Entries that merges joined to others.
+// Numbers of entries merged into others.
 struct Merges {
   bool in_prompt = true;
   int64_t of_prompt = 0;
@@ -71,7 +71,7 @@ double Quantile(std::vector<double> values, double share) {
   return *place;
 }
 
-// Empty (and says why) where the text has fewer tokens or cannot be read.
+// Empty, with a message on stderr, if the text has too few tokens or cannot be read.
 std::vector<TokenId> Tokens(const runtime::Engine& engine, const Setup& setup) {
   const auto n = static_cast<size_t>(setup.depth + setup.n_steps + kWarmUp);
   std::vector<TokenId> tokens;
@@ -83,7 +83,7 @@ std::vector<TokenId> Tokens(const runtime::Engine& engine, const Setup& setup) {
   }
   std::ifstream file(setup.text_path, std::ios::binary);
   std::string text(std::istreambuf_iterator<char>(file), {});
-  // Far more than the tokens wanted, far less than a book.
+  // More than enough for n tokens, without encoding a whole book.
   text.resize(std::min(text.size(), 16 * n));
   tokens = engine.tokenizer().Encode(text);
   if (tokens.size() < n) {
@@ -95,7 +95,7 @@ std::vector<TokenId> Tokens(const runtime::Engine& engine, const Setup& setup) {
   return tokens;
 }
 
-// Null (and says why) where a session cannot be made or cannot read its prompt.
+// A session that has read its prompt. Null, with a message on stderr, on failure.
 std::unique_ptr<runtime::Session> Ready(runtime::Engine& engine, const std::string& method,
                                         std::span<const TokenId> prompt, const Setup& setup,
                                         Merges& merges) {
@@ -129,7 +129,7 @@ std::unique_ptr<runtime::Session> Ready(runtime::Engine& engine, const std::stri
 
 struct Held {
   double entries = 0, rows = 0;  // per KV head
-  int n_heads = 0;               // of all layers
+  int n_heads = 0;               // over all layers
 };
 
 Held HeldBy(const runtime::Session& session) {
@@ -146,7 +146,7 @@ Held HeldBy(const runtime::Session& session) {
   return held;
 }
 
-// Milliseconds of a step; negative (and says why) where it fails.
+// Milliseconds of a step; negative, with a message on stderr, on failure.
 double TimeStep(Runner& runner, TokenId token) {
   const auto before = std::chrono::steady_clock::now();
   const auto done = runner.session->Decode(token);

@@ -1,11 +1,12 @@
-// How fast are matrix products? One line per case: time, weights read per second (what bounds few
-// tokens) also as a fraction of what plain reading reaches on this machine, and operations per
-// second (what bounds many tokens).
+// How fast are matrix products? One line per case: time; bytes of weights read per second, which
+// limits few tokens, also as a share of plain reads on this machine; and operations per second,
+// which limit many tokens.
 //
 //   winnow_matmul_bench [TYPE ROWS COLS TOKENS THREADS [TARGET]]
 //
-// With few tokens, weights are read in turn from copies that together exceed the caches, as the
-// layers of a model do. Without arguments: a table over types and numbers of tokens, one thread.
+// With few tokens, the products cycle through copies of the weights that together exceed the
+// caches, as the layers of a model do. Without arguments: a table over types and numbers of tokens,
+// one thread.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -30,7 +31,7 @@ double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Smallest time of a call, over at least `seconds`.
+// Shortest time of a call; repeats it for at least `seconds`.
 template <typename F>
 double Fastest(double seconds, const F& call) {
   double best = 1e9;
@@ -42,7 +43,7 @@ double Fastest(double seconds, const F& call) {
   return best;
 }
 
-// Bytes per second that `pool` can read from memory, caches exceeded.
+// Bytes per second that `pool` reads from `memory`, which exceeds the caches.
 double ReadBandwidth(ThreadPool& pool, const std::vector<std::byte>& memory) {
   constexpr int64_t kRun = 1 << 20;
   const auto n_runs = static_cast<int64_t>(memory.size()) / kRun;
@@ -55,7 +56,7 @@ double ReadBandwidth(ThreadPool& pool, const std::vector<std::byte>& memory) {
   return static_cast<double>(n_runs * kRun) / seconds;
 }
 
-// Copies of one random weight, at least `min_bytes` in all.
+// Copies of one random weight, at least `min_bytes` in total.
 std::vector<std::byte> Copies(TensorType type, int64_t n_elements, size_t min_bytes) {
   Rng rng(1);
   const std::vector<std::byte> one = kernels::testing::RandomBlocks(type, n_elements, rng);
@@ -80,7 +81,7 @@ void Run(const Case& c, ThreadPool& pool, const std::string& target, double band
   }
   kernels::Backend& backend = **made;
   const auto bytes = static_cast<size_t>(gguf::RowBytes(c.type, c.rows * c.cols));
-  // Few tokens are bound by memory, so their weights must come from there.
+  // Products of few tokens are memory-bound, so their weights must come from memory.
   const std::vector<std::byte> weights =
       Copies(c.type, c.rows * c.cols, c.tokens <= 8 ? size_t{600} << 20 : bytes);
   std::vector<std::unique_ptr<kernels::Weight>> copies;
@@ -105,7 +106,7 @@ void Run(const Case& c, ThreadPool& pool, const std::string& target, double band
   std::vector<float> values(static_cast<size_t>(c.tokens * c.cols));
   for (float& value : values) value = static_cast<float>(rng.Uniform()) - 0.5f;
   backend.Write(x, values);
-  // Few tokens: the mean over all copies counts, not the copy that happened to be in the cache.
+  // Best mean over all copies, rather than the best copy, which may be in the cache.
   double best = 1e9;
   for (double start = Now(); Now() - start < 1.0;) {
     const double before = Now();

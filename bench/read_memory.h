@@ -3,22 +3,22 @@
 #include <cstdint>
 #include <cstring>
 
-// Reading memory and nothing else: what other things are measured against.
+// Plain memory reads, the baseline for other measurements.
 namespace winnow::bench {
 
 struct Fetch {
-  int64_t distance_bytes = 0;  // 0: left to the hardware
+  int64_t distance_bytes = 0;  // 0: no software prefetch
   bool into_l2 = false;
 };
 
-inline constexpr int64_t kTurn = 256;  // bytes of a stream at a time
+inline constexpr int64_t kTurn = 256;  // bytes read from a stream before the next stream's turn
 
-// Reads n_bytes as so many streams, parts of them that take turns; what is left over at the end of
-// a stream is not read. The result keeps compilers from leaving it out.
+// Reads n_bytes as n_streams interleaved streams of equal size; skips the remainder of a stream
+// below kTurn bytes. The result keeps the compiler from removing the reads.
 inline uint64_t ReadMemory(const void* memory, int64_t n_bytes, int n_streams = 1,
                            const Fetch& fetch = {}) {
-  // Sums that stay in registers, even in those of SSE. An array of words would live in memory,
-  // whose latency would then be what is measured.
+  // Sums that stay in registers, even with SSE only. An array of words would live in memory, and
+  // its latency would be measured instead.
   typedef uint64_t Words __attribute__((vector_size(64)));
   Words a = {}, b = {};
   const auto add = [](Words& sum, const char* at) {

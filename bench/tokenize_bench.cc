@@ -1,5 +1,5 @@
-// How fast are the tokenizers? One line: load time, best time of several runs over a text,
-// megabytes per second on one thread.
+// How fast are the tokenizers? Prints one line: load time, best time of several runs over a text,
+// and megabytes per second on one thread.
 //
 //   winnow_tokenize_bench VOCABULARY.gguf TEXT [RUNS]
 #include <algorithm>

@@ -1,5 +1,6 @@
-// Plays a load against a server of the /completion protocol, winnow's or llama.cpp's, and prints
-// what its clients saw as one JSON object. One thread: the server has the other cores.
+// Sends a load to a server with the /completion protocol (winnow's or llama.cpp's) and prints the
+// clients' measurements as one JSON object. Uses one thread, so that the server has the other
+// cores.
 #include <poll.h>
 #include <unistd.h>
 
@@ -21,17 +22,17 @@ namespace {
 
 struct Load {
   int port = 8080;
-  int clients = 1;   // streams at a time
-  int requests = 1;  // in all
-  int prompt = 512;  // tokens of each, random
+  int clients = 1;   // concurrent streams
+  int requests = 1;  // total
+  int prompt = 512;  // random tokens per request
   int generate = 128;
-  int vocabulary = 30000;  // tokens are drawn below
-  int idle = 0;            // connections that say nothing
-  int long_prompt = 0;     // tokens that another client sends once all others stream; 0: none
-  int read_first = 0;      // 1: all prompts are read before any answer is measured, which goes on
+  int vocabulary = 30000;  // token ids are below this
+  int idle = 0;            // connections without a request
+  int long_prompt = 0;     // prompt tokens of a further client, after all others stream; 0: none
+  int read_first = 0;      // 1: all prompts are read in a first phase, then requested again
   int seed = 1;
-  int seconds = 3600;  // at most
-  std::string fields;  // of every request, as JSON without braces
+  int seconds = 3600;  // time limit
+  std::string fields;  // further fields of every request, as JSON without braces
 };
 
 const std::map<std::string, int Load::*>& Numbers() {
@@ -71,7 +72,7 @@ double Seconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// Of sorted numbers; 0 where there are none.
+// A quantile of sorted numbers; 0 if there are none.
 double Quantile(const std::vector<double>& sorted, double share) {
   if (sorted.empty()) return 0;
   const auto at = static_cast<size_t>(std::lround(share * static_cast<double>(sorted.size() - 1)));
@@ -83,18 +84,18 @@ class Player {
   explicit Player(const Load& load)
       : load_(load), random_(static_cast<unsigned>(load.seed)), began_(Clock::now()) {}
 
-  // False: the server does not answer, or not in time.
+  // False: the server did not respond, or not within load.seconds.
   bool Play();
   void Print() const;
 
  private:
-  // Of tokens, "[1,2,3]".
+  // A prompt of random tokens: "[1,2,3]".
   std::string Prompt(int n_prompt);
   std::string Body(const std::string& prompt, int n_generate) const;
   bool Begin(const std::string& prompt, int n_generate);
   bool ReadFirst();
   bool Wait();
-  // All streams have some tokens.
+  // Whether every stream has received some tokens.
   bool AllStream() const;
 
   Load load_;
@@ -102,8 +103,8 @@ class Player {
   Clock::time_point began_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<int> idle_;
-  std::vector<std::string> read_;  // prompts that the server knows
-  size_t n_read_ = 0;              // streams that only read
+  std::vector<std::string> read_;  // prompts that the server has read
+  size_t n_read_ = 0;              // streams of the first phase, which only read prompts
   double read_s_ = 0;
   int n_begun_ = 0;
   int n_open_ = 0;
@@ -121,7 +122,7 @@ std::string Player::Prompt(int n_prompt) {
 }
 
 std::string Player::Body(const std::string& prompt, int n_generate) const {
-  // With tokens, as a token that is a part of a character gives no text, and would be no event.
+  // Request token ids: a token that is part of a character has no text, so it would send no event.
   std::string body = "{\"return_tokens\":true,\"prompt\":" + prompt +
                      ",\"n_predict\":" + std::to_string(n_generate) +
                      ",\"stream\":true,\"temperature\":0,\"ignore_eos\":true,\"cache_prompt\":" +
@@ -138,8 +139,9 @@ bool Player::Begin(const std::string& prompt, int n_generate) {
   return true;
 }
 
-// What decoding takes shows where nobody reads a prompt: a server that reads them one after another
-// is done with the first answer before the last prompt is read.
+// Reads all prompts first, so that decode is measured without concurrent prefill: otherwise a
+// server that reads prompts one after another finishes the first response before it has read the
+// last prompt.
 bool Player::ReadFirst() {
   while (std::ssize(read_) < load_.requests || n_open_ > 0) {
     while (std::ssize(read_) < load_.requests && n_open_ < load_.clients) {
@@ -206,10 +208,10 @@ bool Player::Play() {
 
 void Player::Print() const {
   std::vector<double> first, gaps;
-  double longest_during = 0;  // gap while the long prompt is read
+  double longest_during = 0;  // longest gap while the long prompt is read
   int64_t n_tokens = 0, n_failed = 0;
   std::string problem;
-  // The time when all decode.
+  // Interval in which all streams decode.
   Clock::time_point all_from = began_, all_to = Clock::time_point::max(), end = began_;
   for (size_t i = 0; i < streams_.size(); ++i) {
     const auto& stream = streams_[i];

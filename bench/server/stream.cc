@@ -158,7 +158,7 @@ void Stream::ReadLine(std::string_view line) {
   const bool last = line.find("\"stop\":true") != std::string_view::npos ||
                     line.find("\"stop\": true") != std::string_view::npos;
   if (!last) {
-    // Progress of a prompt is no part of the answer.
+    // Events of prompt progress are not part of the response.
     if (line.find("\"content\"") != std::string_view::npos) times_.push_back(Clock::now());
     return;
   }

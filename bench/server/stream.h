@@ -11,11 +11,12 @@ namespace winnow::bench {
 
 using Clock = std::chrono::steady_clock;
 
-// One request over a connection of its own to a server on this machine, answered by server-sent
-// events: POST /completion as llama-server has it. Sockets do not block; poll() says who has news.
+// One request to a server on this machine, POST /completion of llama-server's protocol, over its
+// own connection; the response is a stream of server-sent events. The socket does not block: the
+// caller polls it and calls Continue() when it is ready.
 class Stream {
  public:
-  // Error: empty where the server does not answer.
+  // Returns a connected socket; nullopt if the server does not accept the connection.
   static std::optional<int> Connect(int port);
 
   Stream(int socket, std::string body);
@@ -29,12 +30,12 @@ class Stream {
   void Continue();
 
   bool done() const { return done_; }
-  // What went wrong; empty: nothing. The status line where it is not 200.
+  // An error message, or the start of the response if its status is not 200; empty: no error.
   const std::string& problem() const { return problem_; }
   Clock::time_point started() const { return started_; }
-  // When events with a part of the answer came, oldest first.
+  // Arrival times of the events with a part of the response, oldest first.
   const std::vector<Clock::time_point>& times() const { return times_; }
-  // Tokens of the answer, as the server counts them in its last event.
+  // Tokens of the response, from the server's last event.
   int64_t n_tokens() const { return n_tokens_; }
 
  private:
@@ -47,7 +48,7 @@ class Stream {
   int socket_;
   std::string request_;
   size_t n_sent_ = 0;
-  std::string held_;  // of the response, not yet understood
+  std::string held_;  // received, not yet parsed
   bool in_body_ = false;
   bool chunked_ = false;
   size_t n_chunk_left_ = 0;
@@ -59,7 +60,7 @@ class Stream {
   int64_t n_tokens_ = 0;
 };
 
-// The number behind "name": in a JSON text; -1: there is none.
+// The number after the last "name": in a JSON text; -1 if there is none.
 int64_t NumberAfter(std::string_view json, std::string_view name);
 
 }  // namespace winnow::bench
