@@ -48,8 +48,8 @@ Result<void> Step::Begin(std::span<const TokenSpan> spans, int64_t row_block) {
 
 Result<bool> Step::Run(const Quota& quota) {
   WINNOW_CHECK(active_ && !running_);
-  // Refused memory may throw std::bad_alloc; whoever catches it abandons the step. Reset running_
-  // then too.
+  // If memory is refused, std::bad_alloc may leave Run, and its caller abandons the step. running_
+  // must be false by then.
   struct Running {
     explicit Running(bool& running) : running_(running) { running_ = true; }
     ~Running() { running_ = false; }
