@@ -8,7 +8,7 @@
 namespace winnow::report {
 namespace {
 
-// Builds a Value from the parser's events, so that no second tree is held.
+// Builds a Value straight from the parser's events, without an nlohmann::json tree in between.
 class Builder {
  public:
   explicit Builder(int64_t max_values) : max_values_(max_values) {}

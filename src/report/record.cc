@@ -12,7 +12,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kNan = "nan", kInfinity = "inf", kMinusInfinity = "-inf";
 
-// What JSON has no number for.
+// The name that stands for a number that JSON cannot express.
 std::string_view NonFiniteName(double value) {
   if (std::isnan(value)) return kNan;
   return value > 0 ? kInfinity : kMinusInfinity;
@@ -31,7 +31,7 @@ Json Convert(const Value& value) {
           for (const Value& item : data) array.push_back(Convert(item));
           return array;
         } else if constexpr (std::is_same_v<T, Record>) {
-          // Put at the end unseen: ordered_json looks through all names for each new one.
+          // Append to the underlying vector: ordered_json searches all names for each new one.
           Json::object_t object;
           object.reserve(data.fields.size());
           for (const Field& field : data.fields) {
@@ -49,7 +49,7 @@ std::string Dump(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-// A cell of a table: strings as they are, null as nothing, the rest as JSON.
+// A table cell: strings as they are, null as an empty cell, the rest as JSON.
 std::string Cell(const Value& value) {
   if (const auto* text = std::get_if<std::string>(&value.data)) return *text;
   if (std::holds_alternative<std::monostate>(value.data)) return {};
@@ -81,7 +81,7 @@ std::string EscapedForMarkdown(const std::string& cell) {
   return escaped;
 }
 
-// Columns a terminal needs: characters, not bytes.
+// Terminal columns: counts characters, not bytes.
 size_t Width(const std::string& text) {
   return static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
@@ -123,7 +123,7 @@ const Value* Record::Find(std::string_view name) const {
 }
 
 Value CountOrMean(double value) {
-  constexpr double kLargest = 1e15;  // beyond that a double has no decimals
+  constexpr double kLargest = 1e15;  // above this, a double has hardly any decimals to round
   if (!(std::abs(value) < kLargest)) return value;
   const double rounded = std::round(value * 1e6) / 1e6;
   if (rounded == std::floor(rounded)) return static_cast<int64_t>(rounded);

@@ -28,7 +28,7 @@ struct Record {
   const Value* Find(std::string_view name) const;  // null if absent
 };
 
-// Null, or one of what JSON knows. Strings are bytes: invalid UTF-8 prints as U+FFFD.
+// A JSON value. Strings are bytes: invalid UTF-8 prints as U+FFFD.
 struct Value {
   std::variant<std::monostate, bool, int64_t, double, std::string, List, Record> data;
 
@@ -63,20 +63,20 @@ List MakeList(const T& items) {
   return list;
 }
 
-// A count, or a mean of counts: a whole number where it is one but for rounding, else to six
+// A count or a mean of counts: an integer if it is one up to rounding, otherwise rounded to six
 // decimals.
 Value CountOrMean(double value);
 
-// JSON in one line, or indented. NaN and infinities, which JSON lacks, are texts: "nan", "inf",
-// "-inf".
+// JSON in one line, or indented. NaN and infinities, which JSON lacks, become the strings "nan",
+// "inf" and "-inf".
 std::string ToJson(const Value& value, int indent = -1);
-// The number a value is, in the forms ToJson writes numbers: 3, 0.5, "nan". nullopt: no number.
+// Reads a number back from the forms that ToJson writes: 3, 0.5, "nan". nullopt: not a number.
 std::optional<double> NumberIn(const Value& value);
 
-// Tables: the columns are the fields of the first record; a record that lacks one leaves its cell
-// empty. Lists and nested records are written as JSON.
+// Tables: the columns are the fields of the first record; a record without that field leaves the
+// cell empty. Lists and nested records are written as JSON.
 std::string ToJsonLines(std::span<const Record> records);
 std::string ToCsv(std::span<const Record> records);       // RFC 4180, with a header line
-std::string ToMarkdown(std::span<const Record> records);  // columns padded; numbers to the right
+std::string ToMarkdown(std::span<const Record> records);  // columns padded, numbers right-aligned
 
 }  // namespace winnow::report

@@ -17,7 +17,7 @@ TEST(Json, KeepsOrderAndNests) {
   EXPECT_EQ(ToJson(Record{{"a", 1}}, 2), "{\n  \"a\": 1\n}");
 }
 
-// Looking for each name among those before it would take minutes.
+// A search for each name among the earlier ones would take minutes.
 TEST(Json, ManyNamesTakeLinearTime) {
   Record record;
   for (int i = 0; i < 1'000'000; ++i) record.Add(std::to_string(i), i);

@@ -12,7 +12,7 @@ static_assert(std::endian::native == std::endian::little,
 namespace winnow::report {
 namespace {
 
-constexpr int64_t kWrittenValueBytes = 4;  // of both types
+constexpr int64_t kWrittenValueBytes = 4;  // F32 and I32
 
 }  // namespace
 
@@ -37,7 +37,7 @@ Result<SafetensorsWriter> SafetensorsWriter::Create(
                                    {"data_offsets", List{begin, writer.expected_bytes_}}});
   }
   std::string json = ToJson(header);
-  json.resize((json.size() + 7) / 8 * 8, ' ');  // the data begins aligned
+  json.resize((json.size() + 7) / 8 * 8, ' ');  // aligns the data to 8 bytes
   const uint64_t n_header = json.size();
   WINNOW_TRY(writer.file_.Write({reinterpret_cast<const char*>(&n_header), sizeof(n_header)}));
   WINNOW_TRY(writer.file_.Write(json));

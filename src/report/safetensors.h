@@ -13,9 +13,9 @@
 
 namespace winnow::report {
 
-// Writes a safetensors file (8 bytes of header length, a JSON header, then the tensors'
-// little-endian bytes) whose shapes are known beforehand and whose data comes in pieces, so that
-// nothing large is held in memory.
+// Writes a safetensors file: 8 bytes of header length, a JSON header, then the tensors'
+// little-endian bytes. The shapes are known beforehand and the data comes in pieces, so nothing
+// large is held in memory.
 class SafetensorsWriter {
  public:
   enum class Type { kF32, kI32 };
@@ -33,8 +33,8 @@ class SafetensorsWriter {
   // The next bytes of tensor data, in the order of `tensors`.
   Result<void> Write(std::span<const float> values);
   Result<void> Write(std::span<const int32_t> values);
-  // The file is there from now on, and not before. Errors: the disk; a number of bytes other than
-  // announced is a bug.
+  // Commits the file; until then nothing changes at its path. Errors: the disk. Requires: exactly
+  // the announced number of bytes was written.
   Result<void> Finish();
 
  private:

@@ -14,9 +14,10 @@ namespace {
 
 using HeaderJson = nlohmann::json;
 
-constexpr int64_t kMaxHeaderBytes = 100'000'000;  // as the format's own reader
-constexpr int64_t kBytesPerValue = 4;             // of the types that are read
-constexpr int kDeepest = 3;  // a list inside a tensor's entry; nothing below is kept
+constexpr int64_t kMaxHeaderBytes = 100'000'000;  // same limit as the reference reader
+constexpr int64_t kBytesPerValue = 4;             // F32 and I32, the types that can be read
+// Numbers in a list of a tensor's entry; the parser drops anything deeper.
+constexpr int kDeepest = 3;
 
 struct TypeSize {
   std::string_view name;
@@ -36,7 +37,7 @@ constexpr std::array<TypeSize, 13> kTypes = {{{"BOOL", 1},
                                               {"F32", 4},
                                               {"F64", 8}}};
 
-// A list of whole numbers from 0 on.
+// A list of non-negative integers.
 std::optional<std::vector<int64_t>> Counts(const HeaderJson& entry, const char* key) {
   const auto found = entry.find(key);
   if (found == entry.end() || !found->is_array()) return std::nullopt;
@@ -48,7 +49,7 @@ std::optional<std::vector<int64_t>> Counts(const HeaderJson& entry, const char* 
   return counts;
 }
 
-// A tensor from its entry in the header; `data_bytes` follow the header. Error: what is wrong.
+// Parses a tensor's entry in the header; `data_bytes` follow the header. Errors: what is wrong.
 Result<SafetensorsReader::Tensor> ParseTensor(const std::string& name, const HeaderJson& entry,
                                               int64_t data_bytes) {
   if (!entry.is_object()) return Error{"its entry is not an object"};
@@ -75,7 +76,7 @@ Result<SafetensorsReader::Tensor> ParseTensor(const std::string& name, const Hea
   }
   const auto known = std::find_if(kTypes.begin(), kTypes.end(),
                                   [&](const TypeSize& t) { return t.name == tensor.type; });
-  if (known == kTypes.end()) return tensor;  // cannot be read, but does not have to be
+  if (known == kTypes.end()) return tensor;  // cannot be read, but the caller need not read it
   int64_t bytes = 0;
   too_large |= __builtin_mul_overflow(tensor.n_values, known->bytes, &bytes);
   if (too_large || bytes != end - begin) {
@@ -111,7 +112,7 @@ Result<void> SafetensorsReader::ReadHeader() {
   file_.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!file_) return Error{"cannot be read"};
   const int64_t data = kLengthBytes + static_cast<int64_t>(n_header);
-  // What is nested deeper than a header can be is dropped while parsing, not stored.
+  // The parser drops values nested deeper than a header allows instead of storing them.
   const HeaderJson header = HeaderJson::parse(
       text, [](int depth, HeaderJson::parse_event_t, HeaderJson&) { return depth <= kDeepest; },
       /*allow_exceptions=*/false);

@@ -12,7 +12,7 @@
 
 namespace winnow::report {
 
-// Reads a safetensors file, the values as they are asked for: nothing large is held in memory.
+// Reads a safetensors file, values on request: nothing large is held in memory.
 class SafetensorsReader {
  public:
   struct Tensor {
@@ -23,8 +23,8 @@ class SafetensorsReader {
     int64_t begin_bytes = 0;  // in the file
   };
 
-  // Errors: cannot be read; not such a file; a header that contradicts itself or the file's length
-  // (names the tensor).
+  // Errors: cannot be read; not a safetensors file; a header that contradicts itself or the file's
+  // length (names the tensor).
   static Result<SafetensorsReader> Open(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -32,8 +32,8 @@ class SafetensorsReader {
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
   const Tensor* Find(const std::string& name) const;  // null if absent
 
-  // Values [first, first + out.size()) of a tensor. Errors: of another type; the disk. Requires:
-  // they exist.
+  // Reads values [first, first + out.size()) of a tensor. Errors: the tensor has another type; the
+  // disk. Requires: the range lies within the tensor.
   Result<void> Read(const Tensor& tensor, int64_t first, std::span<float> out);
   Result<void> Read(const Tensor& tensor, int64_t first, std::span<int32_t> out);
 

@@ -18,7 +18,8 @@ class SafetensorsReaderTest : public testing::Test {
 
   void TearDown() override { unlink(path_.c_str()); }
 
-  // A file with this header and `data_bytes` zeros.
+  // Writes a file with this header, whose length field says `claimed_bytes`, and `data_bytes`
+  // zeros.
   void Make(const std::string& header, size_t data_bytes, uint64_t claimed_bytes) {
     std::ofstream file(path_, std::ios::binary | std::ios::trunc);
     file.write(reinterpret_cast<const char*>(&claimed_bytes), sizeof(claimed_bytes));

@@ -25,7 +25,7 @@ std::string Shortest(double value, int precision) {
   const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), value,
                                           std::chars_format::general, precision);
   std::string text(digits.data(), end);
-  // "1e-05" is a computer's way to write it.
+  // Shorten the exponent: "1e-05" becomes "1e-5".
   const size_t e = text.find('e');
   if (e != std::string::npos) {
     size_t zeros = text.find_first_not_of("+-", e + 1);
@@ -74,7 +74,7 @@ std::vector<Tick> LogTicks(Scale scale, Range range, int n_wanted) {
     }
   }
   if (scale == Scale::kLog10 && finer.size() >= 3) return finer;
-  // Less than a decade: the axis is all but linear.
+  // Less than a decade: the axis is nearly linear.
   std::vector<Tick> linear = LinearTicks(range, n_wanted, false);
   return linear.size() > ticks.size() ? linear : ticks;
 }

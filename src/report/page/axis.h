@@ -6,7 +6,7 @@
 
 #include "report/page/chart.h"
 
-// From values to pixels, and the numbers that stand along an axis.
+// Maps values to pixels and chooses the ticks of an axis.
 namespace winnow::report {
 
 struct Range {
@@ -15,8 +15,8 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// The smallest range that holds all finite values (on logarithmic axes: the positive ones), and
-// `with_zero` zero too; never empty. What the axis fixes stays; linear axes grow to the next tick.
+// The smallest range that covers all finite values (on logarithmic axes: the positive ones) and, if
+// `with_zero`, zero; never empty. Ends that the axis fixes stay; linear axes grow to the next tick.
 Range AxisRange(const Axis& axis, std::span<const double> values, bool with_zero = false);
 
 struct Tick {
@@ -25,14 +25,14 @@ struct Tick {
   bool operator==(const Tick&) const = default;
 };
 // Round numbers in the range: 1, 2 or 5 times a power of ten; on kLog2 axes powers of two. About
-// `n_wanted` of them, at least two unless the range holds fewer. A range may run downwards.
-// None in a range without extent. `whole`: linear ticks at whole numbers only.
+// `n_wanted` of them, at least two unless the range holds fewer; none if the range is empty. A
+// range may run downwards. `whole`: linear ticks at integers only.
 std::vector<Tick> MakeTicks(Scale scale, Range range, int n_wanted, bool whole = false);
 
-// A number as people write it beside a chart: "0.25", "2048", "150k", "3M", "1e-5".
+// A number in a short form for charts: "0.25", "2048", "150k", "3M", "1e-5".
 std::string NumberLabel(double value);
 
-// Where a value lies between two pixels.
+// Maps values to pixels along one axis.
 struct AxisMap {
   Scale scale = Scale::kLinear;
   Range range;

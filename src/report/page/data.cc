@@ -12,7 +12,7 @@ std::string NameOr(const std::string& label, const char* otherwise) {
   return label.empty() ? otherwise : label;
 }
 
-// An empty cell where nothing was measured.
+// An empty cell if nothing was measured.
 Value Measured(double value) { return std::isnan(value) ? Value() : Value(value); }
 
 List Measured(std::span<const double> values) {
@@ -21,7 +21,7 @@ List Measured(std::span<const double> values) {
   return list;
 }
 
-// A row begins with its panel where there are several.
+// If there are several panels, a row begins with its panel.
 Record DataRow(const Figure& figure, const Figure::Panel& panel) {
   Record row;
   if (figure.panels.size() > 1) row.Add("panel", panel.title);
@@ -70,7 +70,7 @@ void AddRows(const Figure& figure, const Figure::Panel& panel, const Histogram& 
   }
 }
 
-// The name of a row or column: its own, or where its cells begin.
+// The name of a row or column, or the axis value at which its cells begin.
 Value PlaceValue(const std::vector<std::string>& names, const Axis& axis, int64_t i, int64_t n) {
   if (!names.empty()) return names[static_cast<size_t>(i)];
   const double from = axis.from.value_or(0);

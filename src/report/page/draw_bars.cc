@@ -6,7 +6,8 @@
 namespace winnow::report {
 namespace {
 
-constexpr double kShareOfGroup = 0.8;  // that its bars take; the rest is the gap
+// Share of a group's width that its bars take; the rest is the gap.
+constexpr double kShareOfGroup = 0.8;
 constexpr double kWidestBar = 60;
 
 void AddBar(Drawing& drawing, const Frame& frame, double x, double width, double value,

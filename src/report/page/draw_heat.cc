@@ -8,8 +8,8 @@
 namespace winnow::report {
 namespace {
 
-constexpr int64_t kMaxRects = 1000;  // cells beyond that become one picture
-// No picture is finer than a screen; cells that share a pixel give their mean.
+constexpr int64_t kMaxRects = 1000;  // with more cells, the map is drawn as one image
+// An image needs no more pixels than a screen shows; cells that share a pixel are averaged.
 constexpr int64_t kMaxColumns = 640;
 constexpr int64_t kMaxRows = 320;
 
@@ -25,7 +25,7 @@ std::string TickName(const std::vector<std::string>& names, const Axis& axis, in
   return NumberLabel(from + (to - from) * static_cast<double>(i) / static_cast<double>(n));
 }
 
-// The number for a cell of a width: whole, or in two digits; empty where neither fits.
+// The number to print in a cell of this width: in full, or with two digits; empty if neither fits.
 std::string NumberWithin(double value, double width) {
   const double digit = value == 0 ? 1 : std::pow(10, std::floor(std::log10(std::abs(value))) - 1);
   for (const double shown : {value, std::round(value / digit) * digit}) {
@@ -35,7 +35,7 @@ std::string NumberWithin(double value, double width) {
   return "";
 }
 
-// What is written on a cell: classes of the light scheme, and of the dark one.
+// CSS classes of the text on a cell, for the light and the dark scheme.
 std::string InkOn(double share) {
   const auto is_dark = [&](Scheme scheme) { return IsDark(HeatColour(share, scheme)); };
   return std::string(is_dark(Scheme::kLight) ? "on-dark" : "on-light") +
@@ -45,7 +45,7 @@ std::string InkOn(double share) {
 void DrawCells(const HeatMap& map, Range range, const Frame& frame, Drawing& drawing) {
   const double w = (frame.right - frame.left) / static_cast<double>(map.n_columns);
   const double h = (frame.bottom - frame.top) / static_cast<double>(map.n_rows);
-  // A hair's breadth between large cells; none where it would eat them up.
+  // A gap of one pixel between large cells; none between small cells, which it would cover.
   const double gap = std::min(w, h) > 8 ? 1 : 0;
   const std::string x_name = map.x.label.empty() ? "" : map.x.label + " ";
   const std::string y_name = map.y.label.empty() ? "" : map.y.label + " ";
@@ -103,7 +103,7 @@ void DrawPicture(const HeatMap& map, Range range, const Frame& frame, Drawing& d
     const double value = counts[i] == 0 ? NAN : sums[i] / static_cast<double>(counts[i]);
     pixels[i] = HeatIndex(FractionOfRange(value, range));
   }
-  // A picture for either scheme, of which the reader sees one.
+  // One image for each scheme; the style sheet shows one of them.
   for (const Scheme scheme : {Scheme::kLight, Scheme::kDark}) {
     drawing.body += std::string("<image class=\"") +
                     (scheme == Scheme::kLight ? "in-light" : "in-dark") + "\" x=\"" +

@@ -10,8 +10,8 @@ namespace {
 
 using Series = LineChart::Series;
 
-// A screen has no more columns than this: of longer lines the lowest and highest points of each
-// column are drawn, so that no peak is lost.
+// A screen is hardly wider than this: longer lines are thinned to the lowest and the highest point
+// of each bucket of neighbouring points, so that no peak is lost.
 constexpr size_t kMaxPoints = 1200;
 
 constexpr double kMarkSize = 4;
@@ -36,7 +36,7 @@ std::vector<Point> Thinned(std::span<const Point> points) {
   return thinned;
 }
 
-// The pieces of the line between points that cannot be shown.
+// Splits the line at points that cannot be shown.
 std::vector<std::vector<Point>> SplitSeries(const Series& series, const Frame& frame) {
   std::vector<std::vector<Point>> pieces(1);
   for (size_t i = 0; i < series.x.size(); ++i) {
@@ -57,7 +57,7 @@ void DrawLine(const Series& series, SeriesStyle style, const Frame& frame, Drawi
       path += command + Px(point.x) + " " + Px(point.y);
       command = 'L';
     }
-    // A point between two gaps would be a line of no length.
+    // A single point between two gaps would be a line of zero length.
     if (piece.size() == 1) path += "h0.1";
   }
   if (path.empty()) return;
@@ -119,7 +119,7 @@ void AddMark(Drawing& drawing, SeriesStyle style, double x, double y, std::strin
     return command + Px(x + dx) + " " + Px(y + dy);
   };
   std::string path;
-  // Another shape where a colour comes again.
+  // Another shape when a colour repeats.
   switch ((style.number + style.number / Palette::kColours) % 4) {
     case 0:  // circle
       path = corner('M', -s, 0) + "a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z";
@@ -146,7 +146,7 @@ Drawing Draw(const LineChart& chart, const Canvas& canvas) {
     xs.insert(xs.end(), series.x.begin(), series.x.end());
     ys.insert(ys.end(), series.y.begin(), series.y.end());
     for (size_t i = 0; i < series.errors.size(); ++i) {
-      // A logarithm has no room below zero.
+      // A logarithmic axis cannot show zero or less.
       const double low = series.y[i] - series.errors[i];
       if (chart.y.scale == Scale::kLinear || low > 0) ys.push_back(low);
       ys.push_back(series.y[i] + series.errors[i]);
@@ -158,7 +158,7 @@ Drawing Draw(const LineChart& chart, const Canvas& canvas) {
                                  .x_range = AxisRange(chart.x, xs),
                                  .y_range = AxisRange(chart.y, ys)},
                                 canvas, drawing);
-  // A nested <svg> clips what lies outside axes that the caller has fixed.
+  // A nested <svg> clips lines that leave an axis range fixed by the caller.
   const bool clips = chart.x.from || chart.x.to || chart.y.from || chart.y.to;
   if (clips) {
     const std::string box = Px(frame.left) + " " + Px(frame.top) + " " +

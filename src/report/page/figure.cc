@@ -13,12 +13,12 @@ namespace {
 
 constexpr double kWide = 900;    // px, of a figure on a laptop and in print
 constexpr double kNarrow = 360;  // on a phone
-constexpr double kPanel = 280;   // the least of a panel beside others
+constexpr double kPanel = 280;   // minimum width of a panel beside others
 constexpr double kGap = 16;
 constexpr double kTitle = 22;
 constexpr int kMaxPanelsInRow = 3;
 
-// Puts `value` in front of the axis' own limits unless the caller has set them.
+// Fixes the axis to `range`, except for ends that the caller has set.
 void Fix(Axis& axis, Range range) {
   if (!axis.from) axis.from = range.from;
   if (!axis.to) axis.to = range.to;
@@ -101,7 +101,7 @@ double ChartHeight(const Chart& chart, double width, bool beside_others) {
   if (beside_others) height = 230;
   const auto* map = std::get_if<HeatMap>(&chart);
   if (map == nullptr) return height;
-  // Few rows need little height, named ones enough for their names.
+  // Few rows need little height; named rows need enough for their names.
   const auto n_rows = static_cast<double>(map->n_rows);
   if (map->row_names.empty()) return std::clamp(70 + 4 * n_rows, 150.0, height);
   return std::clamp(70 + 24 * n_rows, 150.0, std::max(height, std::min(130 + 16 * n_rows, 900.0)));
@@ -213,7 +213,7 @@ std::string FigureHtml(const Figure& figure, const Palette& palette) {
   if (!figure.caption.empty()) {
     html += "<figcaption>" + Escaped(figure.caption) + "</figcaption>\n";
   }
-  // What the script shows at the pointer.
+  // The values that the script shows at the pointer.
   if (std::holds_alternative<LineChart>(figure.panels.front().chart)) {
     html += JsonElement("points", PanelList(figure));
   }

@@ -22,7 +22,7 @@ Drawing DrawFigure(const Figure& figure, double width, const Palette& palette);
 // that fits), with the numbers the script needs.
 std::string FigureHtml(const Figure& figure, const Palette& palette);
 
-// As ToSvg (page.h), in the colours of a page.
+// Like ToSvg (page.h), in the colours of a page.
 std::string ToSvg(const Figure& figure, const Palette& palette);
 
 }  // namespace winnow::report

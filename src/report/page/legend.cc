@@ -28,7 +28,7 @@ Drawing SeriesLegend(const Canvas& canvas, bool lines, double width) {
       y += kLine;
     }
     const SeriesStyle style = FindStyle(canvas, names[i]);
-    // The script makes a switch of it.
+    // The script makes this a switch that hides and shows the series.
     legend.body += "<g class=\"legend\" data-series=\"" + std::to_string(style.place) + "\">";
     legend.AddRect(x - 4, y, needed - 6, kLine, "class=\"hit\"");
     if (lines) {
@@ -57,7 +57,7 @@ Drawing ColourLegend(const HeatMap& map, double width) {
   legend.Add({.x = 0, .y = 12, .text = label, .css_class = "label"});
   const double step = bar_width / kSteps;
   for (int i = 0; i < kSteps; ++i) {
-    // Each covers the rest of the bar, so that no seam shows.
+    // Each rectangle covers the rest of the bar, so that no seam shows.
     legend.AddRect(i * step, kLine, bar_width - i * step, kBar,
                    HeatFill(static_cast<double>(i) / (kSteps - 1)));
   }

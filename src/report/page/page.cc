@@ -34,7 +34,7 @@ bool IsNumber(const Value& value) {
   return std::holds_alternative<int64_t>(value.data) || std::holds_alternative<double>(value.data);
 }
 
-// As a reader wants it: four digits of measured numbers. The files have them all.
+// Formats a cell for readers: measured numbers to four digits. The data files have all digits.
 std::string CellText(const Value& value) {
   if (const auto* text = std::get_if<std::string>(&value.data)) return *text;
   if (std::holds_alternative<std::monostate>(value.data)) return "";
@@ -47,7 +47,7 @@ std::string CellText(const Value& value) {
   return std::to_string(std::llround(*number));
 }
 
-// Whether all cells of a column are numbers.
+// Whether all cells of a column are numbers or empty.
 bool IsNumeric(const std::vector<Record>& rows, const std::string& column) {
   return std::all_of(rows.begin(), rows.end(), [&](const Record& row) {
     const Value* value = row.Find(column);
@@ -121,7 +121,7 @@ Result<void> WriteData(const std::filesystem::path& stem, const std::vector<Reco
 Page::Page(std::string title, std::string introduction, Record facts)
     : title_(std::move(title)), introduction_(std::move(introduction)), facts_(std::move(facts)) {}
 
-// A name that is a file's name on any system, and that no other part has.
+// A name that is a valid file name on any system and that no other part has.
 std::string Page::FreeName(std::string_view wanted) {
   std::string stem;
   for (const char c : wanted) {
@@ -227,7 +227,7 @@ Result<void> Page::Write(const std::string& path) const {
                                   {"views", StateData(*map)}}));
     }
   }
-  return WriteWholeFile(path, Html());  // the last: where it is, the rest is
+  return WriteWholeFile(path, Html());  // last: if the page exists, so do its files
 }
 
 }  // namespace winnow::report

@@ -13,31 +13,31 @@
 #include "report/page/token_map.h"
 #include "report/record.h"
 
-// Results to look at: one HTML file that needs nothing else, neither network nor script.
+// Results as one HTML page that needs no other file, no network and no script.
 namespace winnow::report {
 
-// Rows of the same columns (those of the first).
+// Rows with the same columns (those of the first row).
 struct Table {
-  std::string name;  // of its files
+  std::string name;  // base name of its files
   std::string title;
   std::string caption;
   std::vector<Record> rows;
-  // [row][column] "#id" in the page a cell leads to; empty: none.
+  // [row][column] "#id" in the page that a cell links to; empty: none.
   std::vector<std::vector<std::string>> links = {};
 };
 
-// A table that is shown when its title is clicked, or when a link leads to it.
+// A collapsed table. It opens when its title is clicked or a link leads to it.
 struct Fold {
-  std::string id;  // what links name: letters, digits, '-'
+  std::string id;  // link target: letters, digits, '-'
   std::string title;
   std::string text;  // above the table
   std::vector<Record> rows;
 };
 
-// A page from top to bottom. All text is plain: what looks like markup is shown as it is.
+// A page from top to bottom. All text is plain: markup in it is escaped.
 class Page {
  public:
-  // `facts` stand below the title: model, method, machine, version, command.
+  // `facts` are shown below the title: model, method, machine, version, command.
   Page(std::string title, std::string introduction, Record facts = {});
 
   void AddSection(std::string title, std::string text = "");
@@ -45,16 +45,16 @@ class Page {
   void AddTable(Table table);
   void AddFigure(Figure figure);
   void AddTokenMap(TokenMap map);
-  void AddFold(Fold fold);  // has no files
+  void AddFold(Fold fold);  // writes no files
 
   std::string Html() const;
 
   // Writes the page to `path` ("F.html") and, beside it, a folder F (the path without its
-  // extension; "F.files" if it has none) with every figure as NAME.svg and the data of every figure
-  // and table as NAME.csv and NAME.json (data.h). Figures and tables of one name get numbers:
-  // NAME-2. Error: the disk.
+  // extension; "F.files" if it has none) with every figure and token map as NAME.svg and the data
+  // of every figure, token map and table as NAME.csv and NAME.json (data.h). A name that is already
+  // taken gets a number: NAME-2. Error: the disk.
   Result<void> Write(const std::string& path) const;
-  // That folder.
+  // The path of that folder.
   static std::string FigureFolder(const std::string& path);
 
  private:

@@ -87,7 +87,7 @@ TEST(Page, EveryChartNamesItsAxesAndItsSeries) {
 }
 
 TEST(Page, WhatWasNotMeasuredIsNotDrawn) {
-  // The line of h2o has a gap: two pieces, each a point.
+  // h2o's line has a gap: two pieces of one point each.
   EXPECT_EQ(CountOccurrences(ToSvg(Single(Lines())), "h0.1"), 2U);
   EXPECT_EQ(CountOccurrences(ToSvg(Single(Map())), "exact match "), 5U);  // of six cells
   EXPECT_EQ(CountOccurrences(ToSvg(Single(Bars())), "<title>0\n"), 2U);
@@ -105,7 +105,7 @@ TEST(Page, NarrowCellsShowTwoDigits) {
   const std::string svg = ToSvg(Single(map));
   EXPECT_EQ(CountOccurrences(svg, ">33<"), 58U);
   EXPECT_TRUE(Holds(svg, ">100<"));
-  EXPECT_TRUE(Holds(svg, "exact match 33.3"));  // whole in what the pointer shows
+  EXPECT_TRUE(Holds(svg, "exact match 33.3"));  // in full in the tooltip
   for (double& value : map.values) value = -12345;
   EXPECT_EQ(CountOccurrences(ToSvg(Single(map)), ">-12"), 0U)
       << "a number that does not fit is left out";
@@ -259,7 +259,7 @@ TEST(Page, NeedsNothingFromOutside) {
   page.AddFigure(Single(Map()));
   const std::string html = page.Html();
   for (const char* outside : {"http://", "https://", "src=", "@import", "url("}) {
-    // The one address is a name: of the namespace that the script gives its elements.
+    // The only address is the SVG namespace, with which the script creates elements.
     EXPECT_EQ(CountOccurrences(html, outside), outside == std::string("http://") ? 1U : 0U)
         << outside;
   }

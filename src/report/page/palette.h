@@ -9,15 +9,16 @@ namespace winnow::report {
 
 struct Figure;
 
-// What series look like: a number for each name, the same in all figures that share the palette.
-// Series of one group have one colour and differ in their dashes.
+// Assigns a style number to each series name, the same in all figures that share the palette.
+// Series of one group share a colour and differ in their dashes.
 class Palette {
  public:
   static constexpr size_t kColours = 12;
 
-  // All series of a figure, in the order they first appear.
+  // Adds all series of a figure, in the order they first appear.
   void Add(const Figure& figure);
-  // See SeriesClass (draw.h). Requires: the figure of that name was added.
+  // The style number of a series, for SeriesClass (draw.h). Requires: a figure with a series of
+  // that name was added.
   size_t CodePoint(std::string_view name) const;
 
  private:

@@ -35,8 +35,8 @@ std::string Chunk(std::string_view type, std::string_view data) {
   return BigEndian(static_cast<uint32_t>(data.size())) + typed + BigEndian(Crc32(typed));
 }
 
-// One deflate block with the fixed codes of RFC 1951, section 3.2.6. Repetitions are looked for
-// just before (runs) and one row above: that is what maps consist of.
+// One deflate block with the fixed codes of RFC 1951, section 3.2.6. Matches are searched at two
+// distances only: one byte (runs) and one row. Heat maps consist of little else.
 class Deflater {
  public:
   explicit Deflater(size_t row_bytes) : row_bytes_(row_bytes) {}
@@ -56,7 +56,7 @@ class Deflater {
       }
     }
     AddSymbol(256);
-    AddBits(0, 7);  // fills the last byte
+    AddBits(0, 7);  // flushes the last byte
     return std::move(out_);
   }
 

@@ -7,8 +7,8 @@
 
 namespace winnow::report {
 
-// A picture of at most 255 colours as a PNG file (ISO/IEC 15948); index 255 is transparent. Large
-// heat maps: a cell is a byte here, and some hundred bytes as an element of SVG.
+// An image of at most 255 colours as a PNG file (ISO/IEC 15948); index 255 is transparent. For
+// large heat maps: a cell takes one byte here, but some hundred bytes as an SVG element.
 //   pixels   [height * width], row by row from the top
 //   colours  0xRRGGBB by index
 std::string IndexedPng(int64_t width, int64_t height, std::span<const uint8_t> pixels,

@@ -18,7 +18,7 @@ uint32_t Number(std::string_view bytes) {
   return value;
 }
 
-// Reads a deflate stream of one block of fixed codes, straight from RFC 1951.
+// Decodes a deflate stream of one block with fixed codes, following RFC 1951.
 class Inflater {
  public:
   explicit Inflater(std::string_view bytes) : bytes_(bytes) {}
@@ -73,7 +73,7 @@ class Inflater {
   size_t at_ = 0;
 };
 
-// The pixels of a picture written by IndexedPng, with the zero byte before each row.
+// The pixels of an image written by IndexedPng, with the zero byte before each row.
 std::string DecodeRows(std::string_view png) {
   EXPECT_EQ(png.substr(0, 8), "\x89PNG\r\n\x1A\n");
   png.remove_prefix(8);
@@ -124,7 +124,7 @@ TEST(Png, RowsThatRepeatAreSmall) {
   EXPECT_LT(IndexedPng(500, 100, pixels, HeatPalette(Scheme::kLight)).size(), 4000U);
 }
 
-// The reference values of RFC 4648, section 10.
+// The test vectors of RFC 4648, section 10.
 TEST(Png, Base64) {
   EXPECT_EQ(Base64(""), "");
   EXPECT_EQ(Base64("f"), "Zg==");

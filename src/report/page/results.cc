@@ -11,14 +11,14 @@
 namespace winnow::report {
 namespace {
 
-// A number that has a place in a chart.
+// A finite number, which a chart can show.
 std::optional<double> NumberIn(const Record& row, const std::string& column) {
   const Value* value = row.Find(column);
   const auto number = value == nullptr ? std::nullopt : NumberIn(*value);
   return number && std::isfinite(*number) ? number : std::nullopt;
 }
 
-// What a value is called in a legend or along an axis. Nothing where there is none.
+// The text for a value in a legend or along an axis; nullopt if the row has none.
 std::optional<std::string> NameIn(const Record& row, const std::string& column) {
   const Value* value = row.Find(column);
   if (value == nullptr || std::holds_alternative<std::monostate>(value->data)) return std::nullopt;
@@ -37,7 +37,7 @@ Axis MakeAxis(const Column& column) {
 
 using Rows = std::vector<const Record*>;
 
-// The names found in a column, in the order they first appear; numbers ascending.
+// The distinct values of a column, in the order they first appear; ascending if all are numbers.
 std::vector<std::string> NamesIn(const Rows& rows, const std::string& column) {
   struct Found {
     std::string name;
@@ -64,7 +64,7 @@ std::vector<std::string> NamesIn(const Rows& rows, const std::string& column) {
   return names;
 }
 
-// Rows with that name in a column; all if no column is named.
+// Rows with that value in a column; all rows if `column` is empty.
 Rows RowsWith(const Rows& rows, const std::string& column, const std::string& name) {
   if (column.empty()) return rows;
   Rows found;
@@ -74,7 +74,7 @@ Rows RowsWith(const Rows& rows, const std::string& column, const std::string& na
   return found;
 }
 
-// The one unnamed value of a column that is not asked for.
+// The names in a column; one empty name if `column` is empty.
 std::vector<std::string> NamesOrOne(const Rows& rows, const std::string& column) {
   return column.empty() ? std::vector<std::string>{""} : NamesIn(rows, column);
 }
@@ -109,7 +109,7 @@ LineChart MakeLineChart(const Plot& plot, const Rows& rows) {
   return chart;
 }
 
-// Means of what falls into the same cell; NaN where nothing does.
+// Means of the values that share a cell; NaN for a cell without values.
 class Means {
  public:
   Means(std::vector<std::string> rows, std::vector<std::string> columns)
@@ -145,7 +145,7 @@ class Means {
   std::vector<int64_t> counts_;
 };
 
-// All panels have the same columns, or they could not be read against each other.
+// All panels get the same categories, so that they can be compared.
 BarChart MakeBarChart(const Plot& plot, const Rows& rows, const Rows& all) {
   BarChart chart = {.x_label = ColumnLabel(plot.x),
                     .categories = NamesIn(all, plot.x.name),

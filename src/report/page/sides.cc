@@ -10,11 +10,11 @@ using Anchor = Drawing::Anchor;
 
 constexpr double kLine = 16;        // height of a line of text
 constexpr double kGap = 6;          // between an axis and its numbers
-constexpr double kPxPerXTick = 80;  // numbers closer than this run into each other
+constexpr double kPxPerXTick = 80;  // labels closer than this would overlap
 constexpr double kPxPerYTick = 45;
-constexpr double kLabelDegrees = -35;  // degrees, of names that do not fit side by side
+constexpr double kLabelDegrees = -35;  // of names that do not fit side by side
 constexpr double kMaxNamePx = 170;
-constexpr double kLetterHeight = 4;  // from a line's middle to its base
+constexpr double kLetterHeight = 4;  // from a line's middle to its baseline
 
 double Widest(std::span<const std::string> names) {
   double widest = 0;
@@ -32,13 +32,13 @@ int TicksWithin(double px, double px_per_tick) {
   return std::max(2, static_cast<int>(px / px_per_tick));
 }
 
-// Every how many names one is shown so that each has `wanted` px of the `px` there are.
+// The stride at which names are shown, so that each has `wanted` of the `px` in total.
 size_t LabelStride(size_t n_names, double px, double wanted) {
   const double each = px / static_cast<double>(std::max<size_t>(n_names, 1));
   return static_cast<size_t>(std::max(1.0, std::ceil(wanted / each)));
 }
 
-// Names that are not numbers are turned rather than left out.
+// Names that are not numbers are rotated rather than skipped.
 bool AreNumbers(std::span<const std::string> names) {
   return std::all_of(names.begin(), names.end(), [](const std::string& name) {
     return name.find_first_not_of("0123456789.,-+%ekMG ") == std::string::npos;
@@ -97,7 +97,7 @@ void DrawXTicks(std::span<const Tick> ticks, const Sides& sides, const Frame& fr
     const double x = frame.x.At(tick.value);
     if (sides.grid) drawing.AddLine(x, frame.top, x, frame.bottom, "grid");
     drawing.AddLine(x, frame.bottom, x, frame.bottom + 4, "axis");
-    // The last number may not stand over the edge.
+    // Keep the last label within the right edge.
     const double half = TextWidth(tick.label) / 2;
     const bool at_edge = x + half > frame.right + 2 * kGap;
     drawing.Add({.x = at_edge ? frame.right + 2 * kGap : x,
@@ -127,7 +127,7 @@ Frame DrawSides(const Sides& sides, const Canvas& canvas, Drawing& drawing) {
   Frame frame;
   frame.top = kGap + 2;
   frame.right = canvas.width - 2 * kGap;
-  // The height of the plot settles the numbers beside it, and their width the rest.
+  // The height of the plot decides the y ticks, and their width the rest of the layout.
   const double rough_height = canvas.height - frame.top - 3 * kLine;
   const std::vector<Tick> y_ticks =
       sides.y_names.empty() ? MakeTicks(sides.y.scale, sides.y_range,
@@ -136,7 +136,7 @@ Frame DrawSides(const Sides& sides, const Canvas& canvas, Drawing& drawing) {
   const double y_width = sides.y_names.empty() ? WidestLabel(y_ticks) : Widest(sides.y_names);
   frame.left = y_width + kGap + (sides.y.label.empty() ? 2 : kLine + 6);
   const Bottom bottom = LayOutBottom(sides, frame.right - frame.left);
-  // The first of the turned names reaches to the left of the plot.
+  // The first rotated name extends to the left of the plot.
   if (bottom.rotated) {
     frame.left = std::max(frame.left, std::min(0.6 * Widest(sides.x_names), 0.3 * canvas.width));
   }
@@ -160,7 +160,7 @@ Frame DrawSides(const Sides& sides, const Canvas& canvas, Drawing& drawing) {
   drawing.AddLine(frame.left, frame.top, frame.left, frame.bottom, "axis");
   const std::string x_label = Shortened(sides.x.label, canvas.width);
   const double middle = (frame.left + frame.right) / 2;
-  // A label wider than the plot still has to lie on the canvas.
+  // Keep a label that is wider than the plot on the canvas.
   const double half = TextWidth(x_label) / 2;
   drawing.Add({.x = std::max(half, std::min(middle, canvas.width - half)),
                .y = canvas.height - kLetterHeight,

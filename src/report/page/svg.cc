@@ -12,9 +12,10 @@ namespace winnow::report {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-constexpr double kLetterWidth = 7;                         // of 12 px letters, the mean
+constexpr double kLetterWidth = 7;                         // mean width of a letter at 12 px
 
-// Bytes of the well-formed character that `text` begins with; 0 if it begins with none (RFC 3629).
+// Length in bytes of the character that `text` begins with; 0 if it is ill-formed UTF-8 (RFC 3629)
+// or not allowed in XML. Requires: `text` is not empty.
 size_t CharacterBytes(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = byte(0);

@@ -15,13 +15,13 @@ TEST(Svg, MarkupBecomesText) {
 
 TEST(Svg, BytesThatAreNoTextBecomeTheReplacementCharacter) {
   const std::string r = "\xEF\xBF\xBD";
-  EXPECT_EQ(Escaped("a\x80z"), "a" + r + "z");            // a continuation on its own
-  EXPECT_EQ(Escaped("\xC3"), r);                          // cut off
-  EXPECT_EQ(Escaped("\xC3<"), r + "&lt;");                // what follows is not swallowed
-  EXPECT_EQ(Escaped("\xC0\xBC"), r + r);                  // '<' written too long
+  EXPECT_EQ(Escaped("a\x80z"), "a" + r + "z");            // a lone continuation byte
+  EXPECT_EQ(Escaped("\xC3"), r);                          // truncated
+  EXPECT_EQ(Escaped("\xC3<"), r + "&lt;");                // the next character survives
+  EXPECT_EQ(Escaped("\xC0\xBC"), r + r);                  // an overlong '<'
   EXPECT_EQ(Escaped("\xED\xA0\x80"), r + r + r);          // a surrogate
   EXPECT_EQ(Escaped("\xF4\x90\x80\x80"), r + r + r + r);  // beyond U+10FFFF
-  EXPECT_EQ(Escaped("\xEF\xBF\xBF"), r + r + r);          // not a character of XML
+  EXPECT_EQ(Escaped("\xEF\xBF\xBF"), r + r + r);          // not allowed in XML
   EXPECT_EQ(Escaped(std::string("\0\x1B\x7F", 3)), r + r + r);
 }
 

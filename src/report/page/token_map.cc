@@ -12,7 +12,8 @@ namespace {
 
 constexpr size_t kMaxTokensInSvg = 3000;
 
-// The states a reader tells apart, in the order of the key. page.js knows the same classes.
+// The shades that a reader can tell apart, in the order of the legend. page.js uses the same
+// classes.
 struct Shade {
   const char* css_class;
   const char* meaning;
@@ -38,12 +39,12 @@ bool HasMerged(const TokenMap& map) {
   return false;
 }
 
-// What is seen where there is nothing to choose: in print, in files, without a script.
+// The view that is shown if there is no choice: in print, in files, without a script.
 std::string FirstChoice(const TokenMap& map) {
   return map.views.front().name + ", all layers, all KV heads";
 }
 
-// Carriage returns are shown: half of every line end in texts from Windows.
+// Makes carriage returns visible: they are half of every line end in texts from Windows.
 std::string WithReturns(std::string_view text) {
   std::string shown;
   for (const char c : text) {
@@ -56,7 +57,7 @@ std::string WithReturns(std::string_view text) {
   return shown;
 }
 
-// Line feeds are shown too, and end the line.
+// Makes line feeds visible too; they still end the line.
 std::string WithLineEnds(std::string_view text) {
   std::string shown;
   for (const char c : WithReturns(text)) {
@@ -71,7 +72,7 @@ size_t CharactersIn(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-// Tokens laid out as lines of letters of equal width.
+// Lays out tokens as lines of fixed-width letters.
 class Typesetter {
  public:
   void Add(std::string_view token, std::string_view shade) {
@@ -124,7 +125,7 @@ Drawing DrawKey(bool has_merged) {
   for (const Shade& shade : kShades) {
     if (std::string_view(shade.css_class) == "m" && !has_merged) continue;
     key.AddRect(x, 2, 16, 13, "class=\"" + std::string(shade.css_class) + "\"");
-    // The evicted have no colour: a frame says that it is one of the key.
+    // Evicted tokens have no colour: a frame makes their swatch visible.
     key.AddRect(x, 2, 16, 13, "class=\"axis\" fill=\"none\"");
     key.Add({.x = x + 22, .y = 13, .text = shade.meaning});
     x += 22 + TextWidth(shade.meaning) + 12;
@@ -174,7 +175,7 @@ std::string TokenMapHtml(const TokenMap& map) {
     html += std::string("<span><i class=\"") + shade.css_class + "\">text</i>" + shade.meaning +
             "</span>";
   }
-  // The script puts its choice here.
+  // The script shows the reader's choice here.
   html +=
       "</div>\n<div class=\"shown\">" + Escaped(FirstChoice(map)) + "</div>\n<div class=\"map\">";
   const std::vector<TokenShares> shares = CountTokenShares(map.views.front(), map.tokens.size());

@@ -5,39 +5,39 @@
 #include <string_view>
 #include <vector>
 
-// The text itself, every token coloured by what became of it in the cache.
+// The text itself, with every token coloured by its state in the cache.
 namespace winnow::report {
 
 struct TokenMap {
-  // What became of a token in one KV head of one layer: kKept; kEvicted; kMerged: its entry went,
-  // but flowed into one that stays.
+  // State of a token in one KV head of one layer: kKept, kEvicted, or kMerged if its entry was
+  // evicted but merged into one that stays.
   static constexpr char kKept = 'k';
   static constexpr char kEvicted = 'e';
   static constexpr char kMerged = 'm';
   static constexpr int32_t kStays = -1;
 
-  // One way of keeping the cache.
+  // One variant to look at, for example a method.
   struct View {
     std::string name;  // "snapkv"
     // [layer][kv_head]: a state for each token
     std::vector<std::vector<std::string>> states;
-    // [layer][kv_head][token] tokens seen when its entry went; kStays, or 0 if it never had one.
-    // Empty: only the end is known.
+    // [layer][kv_head][token] number of tokens seen when the entry was evicted; kStays if it stays,
+    // 0 if it never existed. Empty: only the final state is known.
     std::vector<std::vector<std::vector<int32_t>>> evicted_at = {};
   };
 
-  std::string name;  // of its files
+  std::string name;  // base name of its files
   std::string title;
   std::string caption;
-  std::vector<std::string> tokens;  // bytes, whatever they are
-  std::vector<View> views;          // of the same number of layers
+  std::vector<std::string> tokens;  // raw bytes, possibly invalid UTF-8
+  std::vector<View> views;          // all with the same number of layers
   std::vector<bool> marked = {};    // [token] underlined; empty: none
-  // Where views have evicted_at: the tokens that came at once, before the first step that a reader
-  // can choose.
+  // If views have evicted_at: the number of tokens that came at once, before the first step that a
+  // reader can choose.
   int64_t n_prompt = 0;
 };
 
-// How much of a token is left over all layers and heads of a view.
+// The shares of all layers and heads of a view that kept or merged a token.
 struct TokenShares {
   double kept = 0;
   double merged = 0;

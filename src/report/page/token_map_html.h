@@ -8,16 +8,17 @@
 
 namespace winnow::report {
 
-// The <figure> of a page: without a script the first view, all layers and heads; with one any.
+// The <figure> of a page. Without a script it shows the first view, all layers and heads; the
+// script lets the reader choose.
 std::string TokenMapHtml(const TokenMap& map);
 
-// [layer][kv_head][token]
+// The view's evicted_at as nested lists: [layer][kv_head][token].
 Value EvictionData(const TokenMap::View& view);
 
 // All views with their states as runs: [{"name", "states": [layer][kv_head], "evicted_at"}].
 Value StateData(const TokenMap& map);
 
-// A row per token: what is left of it in each view.
+// A row per token: the shares that kept and merged it in each view.
 std::vector<Record> DataRecords(const TokenMap& map);
 
 }  // namespace winnow::report

@@ -43,7 +43,8 @@ TEST(TokenMap, TokensAreShownAsTheyAre) {
   EXPECT_NE(html.find(R"([{"name":"ems","states":[["2k1m1e"],["1k2m1e"]]}])"), std::string::npos);
 }
 
-// Methods that merge what they evict can be compared with methods that do not.
+// Kept takes precedence, so that methods that merge evicted entries can be compared with methods
+// that do not.
 TEST(TokenMap, KeptIsShownBeforeMerged) {
   TokenMap map = Small();
   map.tokens = {"a", "b"};
