@@ -20,7 +20,7 @@ int64_t NanosecondsSince(Clock::time_point start) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
 }
 
-// `n` tokens from `first` on, the last followed by the first.
+// `n` tokens from `first` on, wrapping around at the end.
 std::vector<TokenId> Around(std::span<const TokenId> tokens, int64_t first, int64_t n) {
   std::vector<TokenId> some;
   for (int64_t i = first; i < first + n; ++i) {
@@ -57,12 +57,12 @@ Result<BatchTimes> RunBatch(std::span<const std::unique_ptr<Session>> sessions,
   for (const auto& session : sessions) {
     WINNOW_TRY(session->Reserve(shape.n_prompt, shape.n_generate));
   }
-  // A step is taken for as much work as reading a token: only where to stop depends on it.
+  // Counts a step as much work as one prompt token; only the progress share depends on it.
   const double n_parts = static_cast<double>(n * shape.n_prompt + shape.n_generate);
   BatchTimes times;
   Clock::time_point start = Clock::now();
   for (int64_t i = 0; i < n && shape.n_prompt > 0; ++i) {
-    // Every sequence has another text.
+    // Give every sequence a different text.
     const std::vector<TokenId> prompt = Around(tokens, i, shape.n_prompt);
     Session::PrefillOptions options;
     if (keep_going) {

@@ -94,7 +94,7 @@ class Comparison {
     to.cache_parts = session.cache_parts();
   }
 
-  // Adds an answer. False: stopped.
+  // Appends an answer to `cache`. False: stopped.
   Result<bool> Ask(Session& session, size_t number, ComparedCache& cache) {
     Base& base = bases_[number];
     const bool is_base = caches_.empty();

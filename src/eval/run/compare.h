@@ -13,23 +13,24 @@
 
 namespace winnow::eval {
 
-// What one cache answered to one question.
+// The answer of one cache to one question.
 struct Answer {
   std::string text;
-  std::vector<runtime::TokenId> tokens;  // greedy; an ending token included
-  // From the first token read to the choice of the first one generated: of the prompt, or, where
-  // the document was read before, of the question.
+  std::vector<runtime::TokenId> tokens;  // greedy, including the end token
+  // Time from the first token read to the choice of the first token generated. Covers the prompt,
+  // or only the question if the document was read before.
   double first_token_ms = 0;
-  double tokens_per_second = 0;  // of the tokens after the first; 0 where there are none
-  KlDivergence against_full;     // next-token distributions, fed with the full cache's answer
+  double tokens_per_second = 0;  // of the tokens after the first; 0 if there are none
+  KlDivergence
+      against_full;  // of next-token distributions, both caches fed with the full cache's answer
 };
 
-// What one way of keeping the cache made of a prompt.
+// The results of one method and budget on a prompt.
 struct ComparedCache {
   std::string method;
   std::string budget;      // Candidate::budget
   double equal_bytes = 0;  // Candidate::equal_bytes
-  double read_ms = 0;      // the prompt
+  double read_ms = 0;      // to read the prompt
   int64_t n_seen = 0;
   double kept = 0;  // entries per KV head after the prompt, the mean over layers and heads
   // After the prompt, as runtime::Session counts them.
@@ -39,27 +40,28 @@ struct ComparedCache {
   runtime::CacheParts cache_parts;
   std::vector<Answer> answers;  // [question]
   KlDivergence against_full;    // of all answers
-  // [layer][kv_head] what is left of each token of the prompt, before anything is generated
-  // (report::TokenMap); empty unless asked for.
+  // [layer][kv_head] state of each prompt token (report::TokenMap) before anything is generated;
+  // empty unless CompareOptions::follow_tokens is set.
   std::vector<std::vector<std::string>> states;
 };
 
-// A prompt, and what is asked after it was compressed. Every question is asked of a copy, and read
-// as generated tokens are: methods do not take it for a prompt.
+// A prompt and the questions to ask after it was compressed. Each question goes to a copy of the
+// session and is decoded like generated tokens, so that methods do not treat it as a prompt.
 struct ComparedPrompt {
   std::vector<runtime::TokenId> tokens;
-  std::vector<std::vector<runtime::TokenId>> questions;  // none: the prompt is answered itself
+  std::vector<std::vector<runtime::TokenId>> questions;  // none: the answer continues the prompt
 };
 
 struct CompareOptions {
   int64_t max_tokens = 64;           // of an answer
   bool follow_tokens = false;        // fills ComparedCache::states
-  std::function<void()> on_cache;    // one is done; the full cache first
+  std::function<void()> on_cache;    // called after each cache, the full cache first
   std::function<bool()> keep_going;  // false stops; asked after every token
 };
 
-// The same prompt under the full cache, then under each of `candidates`; `session_options` says the
-// rest. Those that are done if stopped. Errors: those of the sessions, named by method.
+// Runs the prompt with the full cache, then with each of `candidates`; all else comes from
+// `session_options`. If stopped, returns the caches that are done. Errors: those of the sessions,
+// prefixed with the candidate's name; an empty prompt.
 Result<std::vector<ComparedCache>> Compare(runtime::Engine& engine,
                                            const runtime::SessionOptions& session_options,
                                            std::span<const Candidate> candidates,

@@ -5,9 +5,9 @@
 
 namespace winnow::eval {
 
-// A method's spec with all its parameters and their values, those not given too: "snapkv:window=16"
-// -> "snapkv:window=16,pool=max,kernel=7,...". Parts of `custom` stay as they are given. Of two
-// methods, "A, then B", both. Requires: MakeMethod took the spec.
+// Writes out a method's spec with the values of all parameters, including those not given:
+// "snapkv:window=16" -> "snapkv:window=16,pool=max,kernel=7,...". Parts of `custom` stay as given.
+// Of two methods, "A, then B", both are written out. Requires: MakeMethod accepts the spec.
 std::string NormalizeConfiguration(std::string_view spec);
 
 }  // namespace winnow::eval

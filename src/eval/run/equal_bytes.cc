@@ -10,12 +10,12 @@ namespace {
 using runtime::Session;
 using runtime::SessionOptions;
 
-constexpr double kCloseEnough = 0.99;  // of the bytes that are allowed
+constexpr double kCloseEnough = 0.99;  // of the allowed bytes
 constexpr int kMaxTrials = 12;
-// A line this much steeper or flatter than proportion says nothing of other sizes.
+// A secant this much steeper or flatter than the proportional line does not predict other sizes.
 constexpr double kMaxBend = 4;
 
-// The prompt, compressed to one size. nullptr: stopped.
+// The prompt, compressed to `size`. nullptr: stopped.
 Result<std::unique_ptr<Session>> Compress(runtime::Engine& engine, SessionOptions options,
                                           int64_t size, std::span<const TokenId> prompt,
                                           const std::function<bool()>& keep_going,
@@ -34,7 +34,7 @@ Result<std::unique_ptr<Session>> Compress(runtime::Engine& engine, SessionOption
   return session;
 }
 
-// What one more entry in every KV head takes, with lists of its own.
+// The bytes that one more entry in every KV head takes, its lists included.
 Result<double> BytesPerSize(runtime::Engine& engine, SessionOptions options, int64_t smallest) {
   options.compression.size = smallest;
   WINNOW_ASSIGN(const auto session, Session::Make(engine, options));
@@ -58,7 +58,7 @@ SizeSearch::SizeSearch(const Limits& limits)
       next_(Within(limits.bytes / limits.bytes_per_size)) {}
 
 int64_t SizeSearch::Within(double size) const {
-  // What is out of range must not become an integer.
+  // Clamp first: a double outside the range must not be converted to an integer.
   return static_cast<int64_t>(
       std::clamp(size, static_cast<double>(fits_ + 1), static_cast<double>(exceeds_ - 1)));
 }
@@ -77,13 +77,14 @@ void SizeSearch::Add(double bytes) {
                                               bytes + limits_.bytes_per_size > limits_.bytes));
   if (exceeds_ - fits_ <= 1) return;
   if (n_tried_ < kMaxTrials / 2) {
-    // Bytes grow in proportion to the size, or on the line through the last two.
+    // Assume that bytes grow in proportion to the size, or along the line through the last two
+    // sizes.
     double slope = bytes / static_cast<double>(size);
     if (n_tried_ > 1) {
       const double line = (bytes - last_bytes_) / static_cast<double>(size - last_size_);
       if (line > slope / kMaxBend && line < slope * kMaxBend) slope = line;
     }
-    // Where that leads the same way again, it goes at least twice as far.
+    // If the search moves in the same direction again, it moves at least twice as far.
     const double again = n_tried_ > 1 && fits == last_fits_
                              ? 2 * std::abs(static_cast<double>(size - last_size_))
                              : 1;
@@ -158,7 +159,7 @@ Result<std::optional<EqualBytes>> AtEqualBytes(runtime::Engine& engine,
 
 namespace {
 
-// What a workload asks for. nullopt: stopped.
+// The options, and perhaps a session, that a workload asks for. nullopt: stopped.
 Result<std::optional<EqualBytes>> Choose(const RunContext& run_context,
                                          std::span<const TokenId> prompt) {
   const SessionOptions& options = run_context.options;

@@ -15,7 +15,7 @@ struct Found {
   int n_tried = 0;
 };
 
-// What a search ends with where a cache of some size takes so many bytes.
+// Runs a search over caches that take bytes(size) at each size.
 Found Search(const SizeSearch::Limits& limits, const std::function<double(int64_t)>& bytes) {
   SizeSearch search(limits);
   Found found;
@@ -45,7 +45,7 @@ TEST(SizeSearch, FewTrialsWhereBytesAreOtherThanOfTheSize) {
   const auto twice = [](int64_t size) { return 2 * InProportion(size); };
   const auto half = [](int64_t size) { return InProportion(size) / 2; };
   const auto with_more = [](int64_t size) { return 20'000 + InProportion(size); };
-  // One more entry brings nothing, then much.
+  // One more entry often adds no bytes, and sometimes many.
   const auto in_steps = [](int64_t size) { return InProportion(8 * ((size + 7) / 8)); };
   struct Case {
     std::function<double(int64_t)> bytes;
@@ -71,7 +71,7 @@ TEST(SizeSearch, StaysWithinWhatCanBeTried) {
   const Found smallest =
       Search({.smallest = 64, .largest = 1000, .bytes = 5000, .bytes_per_size = kBytesPerSize},
              InProportion);
-  EXPECT_EQ(smallest.size, 64);  // takes more
+  EXPECT_EQ(smallest.size, 64);  // although it takes more than allowed
   const Found largest =
       Search({.smallest = 64, .largest = 1000, .bytes = 5e6, .bytes_per_size = kBytesPerSize},
              InProportion);
@@ -81,7 +81,7 @@ TEST(SizeSearch, StaysWithinWhatCanBeTried) {
   EXPECT_EQ(only.size, 64);
 }
 
-// Bytes that do not grow with the size must not make it go on for ever.
+// Bytes that do not grow with the size must not keep the search going forever.
 TEST(SizeSearch, EndsWhereTheSizeSaysNothing) {
   for (const double bytes : {3000.0, 300'000.0}) {
     const Found found = Search(

@@ -4,7 +4,7 @@
 
 #include "report/record.h"
 
-// Where a result comes from.
+// The machine that produced a result.
 namespace winnow::eval {
 
 // Processor, cores, system and instruction set.

@@ -69,8 +69,8 @@ Result<Prompt> PromptWriter::Write(std::string_view text, Style style, int64_t n
   const std::span<const TokenId> all(tokens);
   const auto n_template = prompt.n_whole - static_cast<int64_t>(tokens.size());
   int64_t half = std::max<int64_t>(0, max - n_template) / 2;
-  // Where the halves meet, and where text begins anew, tokens may come out differently: a few more
-  // than were cut to.
+  // Encoding the joined halves may give a few tokens more than were kept, as tokens can differ
+  // where the halves meet and where the text begins. Then cut a little more.
   for (;;) {
     half = std::min(half, static_cast<int64_t>(tokens.size()) / 2);
     const std::string kept = tokenizer_.Decode(all.first(static_cast<size_t>(half))) +

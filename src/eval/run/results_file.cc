@@ -26,7 +26,7 @@ Result<uint64_t> FromHex(const std::string& text) {
   return value;
 }
 
-// A field's value as a number. Error: it is none.
+// A field's value as a number. Error: it is not a number.
 Result<double> NumberFrom(const Row& row, const std::string& name) {
   WINNOW_ASSIGN(const report::Value* value, row.Field(name));
   const auto number = report::NumberIn(*value);
@@ -34,7 +34,7 @@ Result<double> NumberFrom(const Row& row, const std::string& name) {
   return *number;
 }
 
-// Whether what is averaged holds numbers, whoever wrote the line. Error: it does not.
+// Checks that all fields that are averaged hold numbers, whatever program wrote the line.
 Result<void> CheckNumbers(const Row& row) {
   for (const char* name : {"scores", "weights"}) {
     if (!row.Has(name)) continue;
@@ -51,7 +51,7 @@ Result<void> CheckNumbers(const Row& row) {
   return {};
 }
 
-// What tells results apart, around what was found.
+// The fields of the key that precede the result; EndRecord adds those that follow it.
 report::Record BeginRecord(const ResultKey& key) {
   return {{"task", key.task},     {"sample", key.sample},
           {"method", key.method}, {"configuration", key.configuration},

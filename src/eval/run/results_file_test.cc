@@ -48,11 +48,11 @@ TEST_F(Results, ComeBackAsTheyWere) {
     ASSERT_TRUE(file->AppendPoint(other, {{"tokens", 1000}}));
     EXPECT_EQ(file->Find(other), nullptr);
     ASSERT_TRUE(file->Append(other, {.problem = "too long"}, {}));
-    ASSERT_TRUE(file->AppendPoint(kKey, {{"tokens", 2000}}));  // of a run that was killed
+    ASSERT_TRUE(file->AppendPoint(kKey, {{"tokens", 2000}}));  // left by a run that was killed
   }
   auto file = ResultsFile::Open(path_);
   ASSERT_TRUE(file);
-  EXPECT_EQ(file->n_skipped_lines(), 0);  // points are not
+  EXPECT_EQ(file->n_skipped_lines(), 0);  // points do not count
   const SampleResult* found = file->Find(kKey);
   ASSERT_NE(found, nullptr);
   EXPECT_EQ(found->outcome.scores, SomeResult().outcome.scores);  // to the last bit
@@ -142,7 +142,8 @@ TEST_F(Results, AScoreThatIsNoNumberIsAnErrorWithItsLine) {
   EXPECT_NE(with("\"nll\":511.0", "\"nll\":-1").find("weight"), std::string::npos);
   EXPECT_NE(with("\"nll\":511.0", "\"nll\":\"nan\"").find("weight"), std::string::npos);
   EXPECT_NE(with("\"kept\":12.5", "\"kept\":null").find("kept"), std::string::npos);
-  EXPECT_EQ(with("\"cache_bytes\":123", "\"cache_size\":1"), "");  // of another build: skipped
+  EXPECT_EQ(with("\"cache_bytes\":123", "\"cache_size\":1"),
+            "");  // written by another build: skipped
 }
 
 TEST_F(Results, CannotBeWritten) { EXPECT_FALSE(ResultsFile::Open("/nowhere/results.jsonl")); }

@@ -16,7 +16,7 @@ std::string Variant::Name() const {
 
 namespace {
 
-// Whether a method at equal bytes has only another share.
+// Whether `variant` differs from `before` only in its share of the full cache's bytes.
 bool IsNextBudget(const Variant& before, const Variant& variant) {
   return before.equal_bytes > 0 && variant.equal_bytes > 0 && before.method == variant.method &&
          before.cache_types == variant.cache_types;
@@ -41,7 +41,7 @@ class Runner {
                        .cache_types = variants_[i].cache_types,
                        .sample = sample.id,
                        .configuration = variants_[i].configuration};
-      // A full cache is held only while it serves.
+      // Free the undecided prompt, which is a full cache, unless this variant can use it.
       if (i > 0 && !IsNextBudget(variants_[i - 1], variants_[i])) learnt = {};
       if (workload) key.fingerprint = WorkloadFingerprint(**workload, variants_[i]);
       const SampleResult* known = options_.results ? options_.results->Find(key) : nullptr;
@@ -77,8 +77,8 @@ class Runner {
   }
 
  private:
-  // Of the work and of what is not in the key: the context and, for works that compare with it, the
-  // first variant.
+  // Covers the workload and what the key lacks: the context and, for workloads that compare with
+  // the full cache, the first variant.
   uint64_t WorkloadFingerprint(const Workload& workload, const Variant& variant) const {
     Fingerprint all;
     all.Add(static_cast<int64_t>(workload.fingerprint())).Add(variant.options.context);
@@ -89,7 +89,7 @@ class Runner {
     return all.value();
   }
 
-  // Only what another build found says so.
+  // Leaves a build name only in results of other builds.
   void NoteBuild(std::string& build) {
     if (build == options_.build) {
       build.clear();
@@ -142,7 +142,7 @@ class Runner {
   const Task& task_;
   const std::vector<Variant>& variants_;
   const EvalOptions& options_;
-  int64_t n_left_ = 0;   // not known beforehand, done or not
+  int64_t n_left_ = 0;   // results not known beforehand, done or not
   int64_t n_done_ = 0;   // of these
   int64_t n_known_ = 0;  // found in the file
   int64_t n_of_other_builds_ = 0;

@@ -14,19 +14,20 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using runtime::TokenId;
 
-constexpr int64_t kBlock = 256;     // tokens read at a time where nothing is evicted
-constexpr int64_t kPassed = 16384;  // tokens that were scored and may still be held
+constexpr int64_t kBlock = 256;     // tokens read at once if nothing is evicted
+constexpr int64_t kPassed = 16384;  // tokens already scored that may still be held
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// A stretch of the text that moves forward.
+// A window of the text that moves forward.
 class TokenWindow {
  public:
   explicit TokenWindow(const NextTokens& next) : next_(next) {}
 
-  // Holds tokens first..end-1; those before `first` go. Error: the text has not so many.
+  // Holds tokens first..end-1 and drops those long before `first`. Error: the text has fewer
+  // tokens.
   Result<void> Load(int64_t first, int64_t end) {
     if (first - first_ > kPassed) {
       tokens_.erase(tokens_.begin(), tokens_.begin() + (first - first_));

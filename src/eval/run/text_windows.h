@@ -12,23 +12,23 @@ namespace winnow::eval {
 
 using tokenizer::TokenId;
 
-// How llama-perplexity cuts a text: windows of `window` tokens, one after the other, what is left
-// at the end dropped; the first token of each replaced by BOS where the model wants one; the tokens
-// of the second half scored, each from all before it in its window.
+// Cuts a text as llama-perplexity does: consecutive windows of `window` tokens, the remainder
+// dropped; the first token of each window replaced by BOS if the model wants one; the tokens of the
+// second half scored, each given all tokens before it in its window.
 struct TextWindows {
   std::vector<TokenId> tokens;  // [n_windows * window], as they are fed
   int64_t window = 0;
   int64_t n_windows = 0;
 
-  // The first token of a window of n that is scored; under a compression method those before it are
-  // the prompt.
+  // The first scored token of a window of n tokens. Under a compression method, the tokens before
+  // it are the prompt.
   static int64_t FirstScored(int64_t n) { return n / 2 + 1; }
   int64_t first_scored() const { return FirstScored(window); }
   std::span<const TokenId> Tokens(int64_t index) const;
 };
 
 // max_windows < 0: all. A text shorter than `window` becomes one window of its own length. `bos`:
-// where the model wants one. Errors: fewer than four tokens; window below 4.
+// set if the model wants one. Errors: fewer than four tokens; window below 4.
 Result<TextWindows> CutWindows(std::span<const TokenId> text, int64_t window, int64_t max_windows,
                                std::optional<TokenId> bos);
 

@@ -10,8 +10,8 @@ using tokenizer::TokenId;
 
 bool IsSpace(char c) { return c == ' ' || c == '\n'; }
 
-// Where the tokens end in the text that they stand for; kNowhere from one on that is not found
-// there.
+// The byte offsets in `text` at which the tokens end; kNowhere from the first token on that does
+// not match the text.
 constexpr size_t kNowhere = std::string_view::npos;
 
 std::vector<size_t> TokenEnds(const std::vector<TokenId>& tokens,
@@ -69,7 +69,7 @@ Result<bool> TokenStream::Next(std::vector<TokenId>& tokens) {
   std::vector<size_t> ends = TokenEnds(block, tokenizer_, buffer_);
   auto emitted = std::find(ends.begin(), ends.end(), n_emitted_);
   if (n_emitted_ > 0 && emitted == ends.end()) {
-    // The blocks do not meet: what is left begins anew.
+    // The last block does not end at a token boundary of this one: encode the rest afresh.
     buffer_.erase(0, std::exchange(n_emitted_, 0));
     block = tokenizer_.Encode(buffer_, {.add_special = false, .parse_special = true});
     ends = TokenEnds(block, tokenizer_, buffer_);

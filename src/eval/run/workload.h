@@ -19,11 +19,11 @@ using tokenizer::TokenId;
 struct Score {
   std::string name;
   double value = 0;
-  double weight = 1;  // in means: tokens, where the value is a mean over tokens
+  double weight = 1;  // in means: the number of tokens if the value is a mean over tokens
   bool operator==(const Score&) const = default;
 };
 
-// What came of a sample under one method.
+// The result of a sample under one method.
 struct Outcome {
   bool stopped = false;  // by keep_going; the rest is then empty
   std::vector<Score> scores = {};
@@ -33,41 +33,42 @@ struct Outcome {
   int64_t cache_bytes_full_f16 = 0;
   double kept = 0;  // entries per KV head, the mean over layers and heads
   std::optional<runtime::QualityFound> quality = {};
-  report::Record details = {};  // answer, tokens, times: for people, not averaged
+  report::Record details = {};  // answer, tokens, times: for readers, not averaged
 };
 
 class LearntPrompt;
 
-// Where a work runs.
+// The environment in which a workload runs.
 struct RunContext {
   runtime::Engine& engine;
   const runtime::SessionOptions& options;       // the method under test
-  const runtime::SessionOptions& full_options;  // the full cache it is held against
+  const runtime::SessionOptions& full_options;  // the full cache to compare with
   std::function<bool(double done)> keep_going;  // share of the work; false stops. May be empty
-  // What works of hours know before they end. May be empty.
+  // Receives intermediate points of workloads that run for hours. May be empty.
   std::function<void(const report::Record& point)> on_point = {};
   double equal_bytes = 0;  // Variant::equal_bytes
-  // What the budgets of a method at equal bytes share (equal_bytes.h). May be null.
+  // Shared by the budgets of a method at equal bytes (equal_bytes.h). May be null.
   LearntPrompt* learnt = nullptr;
 
   bool KeepGoing(double done) const { return !keep_going || keep_going(done); }
 };
 
-// What is done with a sample: made once and run under every method, and never under two at a time.
-// It may keep what all of them are held against.
+// The work on one sample: made once and run under every method, one at a time. It may keep data
+// that all of them are compared with.
 class Workload {
  public:
   virtual ~Workload() = default;
-  // Of all that decides the outcome besides model and method: prompt, limits, references.
+  // Covers everything that decides the outcome besides model and method: prompt, limits,
+  // references.
   virtual uint64_t fingerprint() const = 0;
-  // Whether the outcome also depends on the cache it is held against (RunContext::full_options).
+  // Whether the outcome also depends on the full cache (RunContext::full_options).
   virtual bool against_full() const { return false; }
   // Errors: those of the session (the method cannot hold this prompt under its budget).
   virtual Result<Outcome> Run(const RunContext& place) = 0;
 };
 
-// Collects what a fingerprint is made of (FNV-1a, 64 bits). Texts and lists are told apart from
-// what follows them by their length.
+// Hashes the parts of a fingerprint (FNV-1a, 64 bits). Texts and lists are hashed with their
+// length, which separates them from what follows.
 class Fingerprint {
  public:
   Fingerprint& Add(int64_t value);
@@ -81,7 +82,7 @@ class Fingerprint {
   uint64_t hash_ = 0xCBF29CE484222325u;
 };
 
-// Fills cache_bytes and its like, and kept, with what the session holds now.
+// Fills the cache_bytes fields, kept and quality from the current state of the session.
 void MeasureCache(const runtime::Session& session, Outcome& outcome);
 
 }  // namespace winnow::eval
