@@ -1,5 +1,5 @@
-// ReFreeKV: how much of each layer a method keeps that finds its own size, by default for several
-// thresholds on the attention norm that may be lost.
+// ReFreeKV: how much of each layer is kept by a method that finds its own size, by default for
+// several thresholds on the attention norm that may be lost.
 #include <algorithm>
 #include <string>
 

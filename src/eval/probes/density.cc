@@ -1,5 +1,5 @@
-// D2O, Figures 1 and 4: what attention looks like in each layer, and the variance of its column
-// sums, by which D2O tells dense layers (small) from sparse ones (large).
+// D2O, Figures 1 and 4: attention maps of the layers, and the variance of their column sums, by
+// which D2O separates dense layers (small variance) from sparse ones (large).
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -11,11 +11,12 @@
 namespace winnow::eval {
 namespace {
 
-constexpr int64_t kMapSide = 128;  // cells of a map; neighbouring queries and tokens share one
-constexpr size_t kMaxMaps = 6;     // first, last, and evenly between
-constexpr double kMinLog = -5;     // weights below 10^-5 are shown as that
+// Cells per side of a map; neighbouring queries and tokens share one.
+constexpr int64_t kMapSide = 128;
+constexpr size_t kMaxMaps = 6;  // first and last layer, and evenly spaced ones between
+constexpr double kMinLog = -5;  // weights below 10^-5 are shown as 10^-5
 
-// Mean weights [query][token] of a layer, in cells.
+// Mean weights [query][token] of a layer, averaged within cells.
 class Map {
  public:
   explicit Map(int64_t n) : side_(std::min(n, kMapSide)), n_(n) {

@@ -15,11 +15,12 @@ struct Followed {
   std::unique_ptr<KeptTracker> tracker;
   std::unique_ptr<runtime::Session> session;
 };
-// Nothing if stopped; `done_before` and `share` place this run within the task's progress.
+// The part of a task's progress that one run covers.
 struct ProgressRange {
   double done_before = 0;
   double share = 1;
 };
+// nullopt: stopped. Errors: those of the session, prefixed with the candidate's name.
 Result<std::optional<Followed>> Follow(const ProbeTask& task, const Candidate& candidate,
                                        const std::vector<runtime::TokenId>& sample,
                                        int64_t n_prompt, ProgressRange portion);

@@ -5,7 +5,7 @@
 namespace winnow::eval {
 namespace {
 
-// Every row replaced by the mean of the `length` rows of its block.
+// Replaces every row by the mean of its block of `length` rows.
 std::vector<double> BlockMeans(std::span<const double> signal, int64_t width, int64_t length) {
   const int64_t n = static_cast<int64_t>(signal.size()) / width;
   std::vector<double> means(signal.size());

@@ -1,6 +1,6 @@
 // HBW-KV, Figure 3: where in the prompt the kept tokens lie, and how evenly: the entropy of their
 // distribution over equal parts of the prompt.
-// The paper does not say over what its entropy is taken: here over kBins parts, in nats.
+// The paper does not say over which parts the entropy is taken; here over kBins parts, in nats.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -16,7 +16,7 @@ namespace {
 constexpr int kBins = 32;
 constexpr int kGroups[] = {1, 2, 4, 8, 16};  // M of HBW-KV
 
-// Entries kept in each part of the prompt, over all layers, heads and samples. Nothing if stopped.
+// Entries kept in each part of the prompt, over all layers, heads and samples. nullopt: stopped.
 Result<std::optional<std::vector<double>>> CountKept(const ProbeTask& task, const Candidate& method,
                                                      ProgressRange portion) {
   std::vector<double> counts(kBins, 0);
@@ -69,7 +69,7 @@ Result<std::optional<Findings>> ProbeIndices(const ProbeTask& task) {
                                 .categories = {},
                                 .y = {.label = "entropy, nats", .from = {}, .to = {}},
                                 .series = {{"", {}}}};
-  // The hierarchy of HBW-KV at the first method's budget, unless that has none.
+  // Also sweep the groups of HBW-KV at the first method's budget, if it has one.
   const Candidate& first = task.methods.front();
   const bool sweeps = first.compression.size > 0 || first.compression.ratio > 0;
   const size_t n_sweep = sweeps ? std::size(kGroups) : 0;

@@ -1,5 +1,5 @@
-// TreeKV, Figure 1 and EMS, Figures 2 and 8: which tokens methods keep. Over time (a row for each
-// step, a mean over layers and heads), at the end (a row for each head), and in the text itself.
+// TreeKV, Figure 1 and EMS, Figures 2 and 8: which tokens methods keep. Shown over time (a row for
+// each step, mean over layers and heads), at the end (a row for each head), and in the text itself.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -11,9 +11,10 @@
 namespace winnow::eval {
 namespace {
 
-constexpr int64_t kMaxSteps = 160;  // rows of a map over time: the steps between are left out
+// Maximum rows of a map over time; longer runs skip steps evenly.
+constexpr int64_t kMaxSteps = 160;
 
-// Share of all heads that hold token `position` once `step` tokens were seen.
+// The share of all heads that hold token `position` after `step` tokens.
 double ShareAt(const KeptTracker& tracker, int64_t position, int64_t step) {
   const cache::CacheShape& shape = tracker.shape();
   int64_t n_kept = 0;
@@ -24,10 +25,11 @@ double ShareAt(const KeptTracker& tracker, int64_t position, int64_t step) {
     }
   }
   const double share = static_cast<double>(n_kept) / (shape.n_layers * shape.n_kv_heads);
-  return std::round(1000 * share) / 1000;  // the files have a number for each step and token
+  return std::round(1000 * share) /
+         1000;  // keeps the files small: they have a number for each step and token
 }
 
-// Rows from the prompt's end to the last token; a token that was not there yet is not shown.
+// Rows from the end of the prompt to the last token. Tokens not seen yet are NaN.
 report::HeatMap OverTime(const KeptTracker& tracker, int64_t n_prompt, int64_t n_tokens) {
   const int64_t n_steps = n_tokens - n_prompt + 1;
   const int64_t n_rows = std::min(n_steps, kMaxSteps);  // two or more

@@ -45,7 +45,7 @@ void KeptTracker::FollowHead(const HeadPlan& plan, const runtime::PlanContext& c
     if (position >= fates.size()) fates.resize(position + 1);
     return fates[position];
   };
-  // An entry that from now on is stored in another's row lives on only as part of it.
+  // From now on, an entry that is stored in another entry's row survives only as part of that row.
   for (const HeadPlan::Share& share : plan.shares) {
     if (rows[static_cast<size_t>(share.slot)] != share.row) fate(share.slot).merged = true;
   }
@@ -53,7 +53,8 @@ void KeptTracker::FollowHead(const HeadPlan& plan, const runtime::PlanContext& c
     fate(slot).evicted_at = static_cast<int32_t>(context.n_seen);
     fate(slot).merged = false;
   }
-  if (!rows.empty()) return;  // rows are not entries: the sources are told by the shares
+  if (!rows.empty())
+    return;  // merges name rows here, not entries; the shares above mark the sources
   size_t next = 0;
   for (const HeadPlan::Merge& merge : plan.merges) {
     for (int i = 0; i < merge.n_sources; ++i) {

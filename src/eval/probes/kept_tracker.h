@@ -9,30 +9,31 @@
 
 namespace winnow::eval {
 
-// Follows the plans of one session: when every token went, and what became of it.
+// Follows the plans of one session: when each token was evicted, and whether it was merged.
 class KeptTracker {
  public:
   static constexpr int32_t kStays = report::TokenMap::kStays;
   static constexpr int32_t kNeverStored = 0;
 
-  // Options that tell this tracker of every plan; it outlives the session. The session forgets
-  // nothing by itself: no Truncate, no Reset.
+  // Options that report every plan to this tracker, which must outlive the session. Requires: the
+  // session removes entries only by plans (no Truncate, no Reset).
   runtime::CompressionOptions Following(runtime::CompressionOptions options);
 
-  // The sequence has come to `n_tokens` tokens: those that never had an entry (PyramidInfer stops
-  // computing some in later layers) are told from those that still have one. Before the two below.
+  // Call this when the sequence has `n_tokens` tokens, before the functions below. Separates tokens
+  // that never had an entry (PyramidInfer stops computing some in later layers) from those that
+  // still have one.
   void Close(const cache::Cache& cache, int64_t n_tokens);
 
-  // Tokens that the sequence had when token `position` was evicted; kStays if it was not,
+  // The number of tokens in the sequence when token `position` was evicted; kStays if it was not,
   // kNeverStored if it never had an entry.
   int32_t evicted_at(int layer, int kv_head, int64_t position) const;
 
-  // Of the cache that was followed; after Close.
+  // The shape of the cache that was followed; after Close.
   const cache::CacheShape& shape() const { return shape_; }
 
   // [layer][kv_head][token] evicted_at of the first n_tokens tokens.
   std::vector<std::vector<std::vector<int32_t>>> Evictions(int64_t n_tokens) const;
-  // [layer][kv_head] what is left of the first n_tokens tokens (TokenMap's states).
+  // [layer][kv_head] states of the first n_tokens tokens (report::TokenMap).
   std::vector<std::vector<std::string>> States(int64_t n_tokens) const;
 
  private:
@@ -40,7 +41,7 @@ class KeptTracker {
     int32_t evicted_at = kStays;
     bool merged = false;
   };
-  // [position]; grows as tokens go.
+  // [position]; grows as tokens are evicted.
   using Fates = std::vector<Fate>;
 
   void Cover(const cache::Cache& cache);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr cache::CacheShape kShape = {.n_layers = 1, .n_kv_heads = 2, .key_dim = 2, .value_dim = 2};
 
-// A cache of six tokens, and the plans a method would have for it.
+// A cache of six tokens, to which the tests apply plans.
 class KeptTrackerTest : public testing::Test {
  protected:
   void Start(bool shared_rows) {
@@ -32,7 +32,7 @@ class KeptTrackerTest : public testing::Test {
     ASSERT_TRUE(cache_->Append(0, rows, rows, positions));
     options_ = tracker_.Following({});
   }
-  // What happens to the first head.
+  // The plan of the first head.
   struct Change {
     std::vector<cache::Slot> evict = {};
     std::vector<cache::HeadPlan::Merge> merges = {};
@@ -60,10 +60,10 @@ class KeptTrackerTest : public testing::Test {
 TEST_F(KeptTrackerTest, TokensGoOneAfterAnother) {
   Start(/*shared_rows=*/false);
   Apply({.evict = {1}}, 6);
-  // The newest entry, token 5, has moved into the place of token 1.
+  // The newest entry, token 5, has moved into the slot of token 1.
   Apply({.evict = {1, 3}}, 8);
   tracker_.Close(*cache_, 7);
-  EXPECT_EQ(tracker_.States(7)[0][0], "kekekee");  // token 6 never was in the cache
+  EXPECT_EQ(tracker_.States(7)[0][0], "kekekee");  // token 6 was never stored
   EXPECT_EQ(tracker_.States(6)[0][1], "kkkkkk");   // the other head
   EXPECT_EQ(tracker_.evicted_at(0, 0, 1), 6);
   EXPECT_EQ(tracker_.Evictions(7)[0][0], (std::vector<int32_t>{-1, 6, -1, 8, -1, 8, 0}));
@@ -74,7 +74,7 @@ TEST_F(KeptTrackerTest, TokensGoOneAfterAnother) {
 
 TEST_F(KeptTrackerTest, MergedAreThoseThatFlowIntoAnother) {
   Start(/*shared_rows=*/false);
-  // Token 2 flows into token 0, which takes part itself; token 4 goes without a trace.
+  // Token 2 is merged into token 0, which is a source too; token 4 is evicted without a merge.
   Apply({.evict = {2, 4},
          .merges = {{.into = 0, .n_sources = 2}},
          .sources = {{.row = 0, .key_weight = .5F, .value_weight = .5F},

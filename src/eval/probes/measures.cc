@@ -8,7 +8,7 @@
 namespace winnow::eval {
 namespace {
 
-// Rows of length 1, or 0.
+// Rows scaled to length 1; rows of zeros stay zero.
 std::vector<double> Directions(const Rows& rows) {
   std::vector<double> directions(rows.data.begin(), rows.data.end());
   for (auto row = directions.begin(); row != directions.end(); row += rows.dim) {

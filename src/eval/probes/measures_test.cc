@@ -77,7 +77,7 @@ TEST(Measures, SparsityIsWhatTheLargestScoresLeave) {
 }
 
 TEST(Measures, SimilarityIsTheProductOfBothCosines) {
-  // Keys: 1 is opposite to 0, 2 lies between; values: all alike but the last, which is opposite.
+  // Keys: 1 is opposite to 0, 2 lies between; values: all alike but 2, which is opposite.
   const std::vector<float> keys = {1, 0, -2, 0, 1, 1, 0, 0};
   const std::vector<float> values = {1, 2, -5, 3};
   const std::vector<double> largest = LargestSimilarity({keys, 2}, {values, 1});

@@ -1,4 +1,4 @@
-// EMS, Figure 7: of the entries that the global-local score keeps of a prompt, the share that the
+// EMS, Figure 7: of the prompt entries that the global-local score keeps, the shares that the
 // global score chose, that the local score chose, and that are local tokens themselves.
 #include <algorithm>
 #include <numeric>
@@ -16,24 +16,24 @@ namespace {
 
 constexpr int kWindow = 32;  // local tokens, and the queries of the local score  [paper]
 constexpr int kKernel = 7;   // smoothing of the scores  [paper]
-// Of the prompt that is kept  [paper: 256 and 1024 of 4096].
+// Shares of the prompt to keep  [paper: 256 and 1024 of 4096].
 constexpr double kShares[] = {1.0 / 16, 1.0 / 4};
 
-// Shares of the kept entries; together 1.
+// Shares of the kept entries; they add up to 1.
 struct Origins {
   double global = 0;
   double local = 0;
   double window = 0;
 };
 
-// Of one KV head, its `n_keep` best entries with the window among them.
+// The origins of one KV head's `n_keep` best entries, which include the window.
 Origins FindOrigins(const compression::LayerCall& call, int head, int64_t n_keep, int64_t window) {
   const std::vector<double>& global = call.taps->column_sums[static_cast<size_t>(head)];
   const std::vector<double>& local = call.taps->last_sums[static_cast<size_t>(head)];
   const double factor =
       compression::Fraction(std::accumulate(local.begin(), local.end(), 0.0),
                             std::accumulate(global.begin(), global.end(), 0.0), 0);
-  // A prompt's slots are in the order of the text.
+  // The slots of a prompt are in text order.
   const size_t n_before = global.size() - static_cast<size_t>(window);
   std::vector<double> scores(n_before);
   for (size_t i = 0; i < n_before; ++i) scores[i] = std::max(factor * global[i], local[i]);
@@ -67,7 +67,7 @@ Result<std::optional<Findings>> ProbeOrigin(const ProbeTask& task) {
     return Error{"origin: found samples of " + std::to_string(n) +
                  " tokens, expected 32 or more, so that a sixteenth of them are several"};
   }
-  // As everywhere, a window not smaller than the budget is halved for it.
+  // As in all window methods, a window not smaller than the budget shrinks to half the budget.
   const int64_t window = compression::WindowUnder(sizes[0], kWindow);
   std::vector<std::vector<Origins>> means(
       sizes.size(), std::vector<Origins>(static_cast<size_t>(shape.n_layers)));

@@ -12,7 +12,7 @@ namespace {
 
 using report::SafetensorsWriter;
 
-// Rows of one head, [token, dim], of rows of all heads.
+// The rows of one head, [token, dim], out of rows of all heads.
 std::vector<float> ExtractHead(const std::vector<float>& rows, int n_heads, int dim, int head) {
   const size_t width = static_cast<size_t>(n_heads) * static_cast<size_t>(dim);
   std::vector<float> of_head;

@@ -9,8 +9,8 @@
 
 namespace winnow::eval {
 
-// Takes down the queries, keys and values of a session, as attention was given them. Holds them in
-// memory until Forget.
+// Records the queries, keys and values that attention receives in a session. Holds them in memory
+// until Clear.
 class QkvRecorder {
  public:
   struct Options {
@@ -20,19 +20,20 @@ class QkvRecorder {
   };
   QkvRecorder(runtime::Engine& engine, const Options& options);
 
-  // For SessionOptions::on_projections; the recorder outlives the session.
+  // For SessionOptions::on_projections; the recorder must outlive the session.
   std::function<void(const attention::Projections& projections)> Hook();
 
-  int64_t n_tokens() const;  // recorded of the first layer
+  int64_t n_tokens() const;  // number recorded in the first layer
   // [token, dim] of one head.
   std::vector<float> KeysBeforeRope(int layer, int kv_head) const;
   std::vector<float> Values(int layer, int kv_head) const;
   void Clear();
 
-  // Writes what Recording (replay/recording.h) reads, the first n_prompt tokens as the prompt.
-  // q_pre and k_pre are left out where the model's rotation is not one that the format can
-  // describe: all dimensions, at plain frequencies. Errors: layers with different numbers of tokens
-  // (a method that drops hidden states), keys that were not rotated, the disk.
+  // Writes a file for Recording (replay/recording.h), with the first n_prompt tokens as the prompt.
+  // Leaves out q_pre and k_pre if the format cannot describe the model's RoPE: it knows only
+  // rotation of all dimensions at unscaled frequencies. Errors: keys and values of different
+  // dimensions; layers with different numbers of tokens (a method that drops hidden states); keys
+  // that were not rotated; the disk.
   Result<void> Write(const std::string& path, int64_t n_prompt) const;
   bool CanDescribeRope() const;
 

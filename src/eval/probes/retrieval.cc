@@ -1,5 +1,6 @@
-// Which KV heads fetch what a question asks for. Codes are hidden in a text and asked for, with the
-// document's entries of one head after another emptied; what the answer loses is that head's part.
+// Which KV heads retrieve what a question asks for. Codes are hidden in a text and asked for while
+// one head after the other is emptied of the document's entries; the loss this adds to the answers
+// is that head's part.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -20,12 +21,13 @@ namespace {
 using runtime::Session;
 using runtime::TokenId;
 
-constexpr int64_t kCodes = 4;          // in a document, each asked for
-constexpr double kLoss = 0.1;          // nats a token from which a head counts as retrieving
-constexpr double kStandardErrors = 2;  // and as many standard errors
+constexpr int64_t kCodes = 4;  // per document, each with a question
+// Added loss in nats per token, above which a head counts as retrieving.
+constexpr double kLoss = 0.1;
+constexpr double kStandardErrors = 2;  // and above this many standard errors
 
-// Empties one head when a token is decoded, and does nothing else: of its entries the first stays,
-// on which heads rest that fetch nothing, and the new one.
+// Empties one head when a token is decoded, and does nothing else. The head keeps the new entry and
+// its first one, the attention sink of heads that retrieve nothing.
 class HeadEvictor final : public compression::Method {
  public:
   HeadEvictor() {
@@ -51,7 +53,7 @@ class HeadEvictor final : public compression::Method {
   compression::Traits traits_;
 };
 
-// A document with codes, and what follows it: a question with its answer for each code.
+// A document with codes, followed for each code by a question and its answer.
 struct Document {
   struct Ending {
     std::vector<TokenId> tokens;  // question and answer
@@ -61,7 +63,8 @@ struct Document {
   std::vector<Ending> endings;
 };
 
-// The text is cut into tokens as a whole: the parts are what it shares with its beginnings.
+// The length of the common prefix. Text, question and answer are encoded together; the tokens
+// shared with the encoding of a beginning alone show where each part ends.
 size_t CommonPrefix(const std::vector<TokenId>& whole, const std::vector<TokenId>& start) {
   const auto ends = std::mismatch(whole.begin(), whole.end(), start.begin(), start.end());
   return static_cast<size_t>(ends.first - whole.begin());
@@ -87,7 +90,7 @@ Result<Document> DocumentFrom(const tokenizer::Tokenizer& tokenizer,
   Document document = {tokenizer.Encode(text), {}};
   if (tokenizer.adds_eos() && !document.tokens.empty()) document.tokens.pop_back();
   std::vector<std::vector<TokenId>> wholes;
-  std::vector<size_t> answers;  // where they begin
+  std::vector<size_t> answers;  // index of their first token
   size_t n_shared = document.tokens.size();
   for (const HiddenCode& code : codes) {
     const std::string question = text + "\n\nQuestion: " + code.Question() + "\nAnswer:";
@@ -106,8 +109,8 @@ Result<Document> DocumentFrom(const tokenizer::Tokenizer& tokenizer,
 }
 
 struct Answered {
-  double loss = 0;     // nats a token of the answer
-  bool right = false;  // every token of it the likeliest
+  double loss = 0;     // nats per token of the answer
+  bool right = false;  // every token of it was the most likely one
 };
 
 Result<Answered> Answer(const Session& read, const Document::Ending& ending) {
@@ -131,7 +134,7 @@ Result<Answered> Answer(const Session& read, const Document::Ending& ending) {
   return answered;
 }
 
-// The answers to all questions with one head empty, or with none.
+// Answers all questions with one head emptied, or with none.
 class Reader {
  public:
   explicit Reader(const ProbeTask& task) : task_(task), emptier_(std::make_shared<HeadEvictor>()) {}
@@ -166,7 +169,7 @@ class Reader {
 
 struct RetrievalHead {
   int layer = 0, kv_head = 0;
-  MeanEstimate added;  // loss over that of the full cache, question by question
+  MeanEstimate added;  // loss above that of the full cache, per question
   MeanEstimate right;
 
   bool retrieves() const {

@@ -1,6 +1,6 @@
-// EMS, section 4.1 and Figure 3: the share of entries that a head hardly attends to (sparsity, of
+// EMS, section 4.1 and Figure 3: the share of entries to which a head hardly attends (sparsity, by
 // the global-local score), and the share that resembles an earlier entry in key and value
-// (redundancy, of keys before RoPE).
+// (redundancy, keys before RoPE).
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -14,12 +14,12 @@ namespace winnow::eval {
 namespace {
 
 constexpr double kShare = 0.95;  // zeta: of the total score [paper, caption of Figure 3]
-constexpr double kThreshold =
-    0.6;                    // tau: product of cosines from which an entry is redundant [same]
+// tau: the product of cosines from which an entry counts as redundant [same]
+constexpr double kThreshold = 0.6;
 constexpr int kLocal = 16;  // queries of the local score [paper, needle test]
 constexpr int kBins = 40;
 
-// max(f * global, local), f so that both have the same sum [methods of EMS].
+// max(f * global, local), with f such that both have the same sum [methods of EMS].
 std::vector<double> GlobalLocal(const compression::LayerCall& call, int head) {
   const std::vector<double>& global = call.taps->column_sums[static_cast<size_t>(head)];
   std::vector<double> local(global.size(), 0);
@@ -39,7 +39,7 @@ struct Head {
   double redundancy = 0;
 };
 
-// Histograms of cosines, a share of all pairs in each bin.
+// A histogram of cosines; a bin is a share of all pairs.
 report::Histogram CosineHistogram(const std::vector<double>& counts) {
   report::Histogram chart = {.x = {.label = "cosine", .from = -1, .to = 1},
                              .y = {.label = "share of pairs", .from = {}, .to = {}},

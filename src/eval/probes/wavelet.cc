@@ -1,8 +1,8 @@
 // TreeKV, section 3.3 and Figure 2: the products of attention weight and value of the last query,
-// token by token, are a signal; the magnitude of its wavelet details says how much neighbouring
-// tokens differ, at each scale, by position.
-// Where the paper is silent: the magnitude of a vector is the mean of the magnitudes of its
-// dimensions; the oldest tokens that do not fill a block of 2^5 are left out.
+// token by token, form a signal; the magnitude of its wavelet details shows how much neighbouring
+// tokens differ, by scale and position. The paper leaves two points open. Here the magnitude of a
+// vector is the mean magnitude of its dimensions, and the oldest tokens that do not fill a block of
+// 2^5 are left out.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -15,7 +15,7 @@ namespace winnow::eval {
 namespace {
 
 constexpr int kLevels = 5;        // [paper]
-constexpr int64_t kLeftOut = 32;  // first and last tokens that are not shown [paper]
+constexpr int64_t kLeftOut = 32;  // first and last tokens, which are not shown [paper]
 
 class Magnitudes {
  public:
@@ -35,7 +35,7 @@ class Magnitudes {
     }
   }
 
-  // [level][token], the mean over everything added; the tokens are the newest n().
+  // [level][token]: means over all heads added. The tokens are the newest n().
   std::vector<std::vector<double>> Means() const {
     std::vector<std::vector<double>> means = sums_;
     for (auto& level : means) {
@@ -53,7 +53,7 @@ class Magnitudes {
     const size_t skipped = order.size() - static_cast<size_t>(n_);
     signal_.resize(static_cast<size_t>(n_) * width);
     for (size_t row = 0; row < static_cast<size_t>(n_); ++row) {
-      // Weights lie by slot, values were read from the oldest to the newest.
+      // Weights are indexed by slot; values were read from the oldest to the newest.
       const double weight = weights[static_cast<size_t>(order[skipped + row])];
       for (size_t i = 0; i < width; ++i) {
         signal_[row * width + i] = weight * values_[(skipped + row) * width + i];
@@ -106,7 +106,7 @@ Result<std::optional<Findings>> ProbeWavelet(const ProbeTask& task) {
       series.x.push_back(static_cast<double>(skipped + i));
       series.y.push_back(values[static_cast<size_t>(i)]);
     }
-    // How much it grows from the first quarter of what is shown to the last.
+    // The ratio of the last quarter of the positions shown to the first.
     const size_t quarter = series.y.size() / 4;
     double early = 0, late = 0;
     for (size_t i = 0; i < quarter; ++i) {
