@@ -13,7 +13,7 @@ double LogProb(std::span<const float> logits, TokenId token) {
   return logits[static_cast<size_t>(token)] - LogSumExp(logits);
 }
 
-// Of all tokens of a continuation. The last one is not fed: nothing follows it.
+// The sum over all tokens of a continuation. The last token is not fed, as nothing follows it.
 Result<double> SumLogProbs(runtime::Session& session, std::span<const TokenId> tokens) {
   WINNOW_TRY(runtime::CheckLogits(session));
   double sum = LogProb(session.logits(), tokens[0]);

@@ -19,7 +19,7 @@ std::string Joined(std::span<const MarkedText> stretches) {
   return text;
 }
 
-// What is left of the stretches after their first n bytes.
+// The stretches without their first n_bytes bytes.
 std::vector<MarkedText> After(std::vector<MarkedText> stretches, size_t n_bytes) {
   for (MarkedText& stretch : stretches) {
     const size_t n = std::min(n_bytes, stretch.text.size());
@@ -38,7 +38,7 @@ class ConversationWorkload final : public Workload {
   uint64_t fingerprint() const override {
     Fingerprint all;
     all.Add(conversation_.messages).Add(conversation_.max_tokens);
-    const ChatMessage probe = {"user", "x"};  // the template
+    const ChatMessage probe = {"user", "x"};  // stands for the template
     if (const auto text = prompts_.Converse(std::span(&probe, 1))) all.Add(Joined(*text));
     return all.value();
   }
@@ -56,7 +56,7 @@ class ConversationWorkload final : public Workload {
     double seconds = 0;
     int64_t n_answer = 0;
     int64_t n_decoded = 0;
-    TokenId unfed = -1;  // the last token of an answer, which the cache has not seen
+    TokenId unfed = -1;  // the last token of an answer, not yet in the cache; -1: none
     for (const std::string& message : conversation_.messages) {
       WINNOW_ASSIGN(const std::vector<TokenId> prompt,
                     NextPrompt(*session, messages, message, unfed));
@@ -97,8 +97,8 @@ class ConversationWorkload final : public Workload {
     return tokenizer_.EncodeMarked(text);
   }
 
-  // The whole conversation so far with a new message, as it continues what the session holds: its
-  // tokens, then those of the text after the last answer.
+  // The whole conversation so far with a new message, as a continuation of the session: the
+  // session's tokens, then those of the text after the last answer.
   Result<std::vector<TokenId>> NextPrompt(const runtime::Session& session,
                                           std::vector<ChatMessage> messages,
                                           const std::string& message, TokenId unfed) const {

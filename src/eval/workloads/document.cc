@@ -16,7 +16,7 @@ namespace {
 using runtime::Generated;
 using runtime::Session;
 
-// Of the work; the rest are the answers.
+// Reading's share of the work; the answers are the rest.
 constexpr double kReading = 0.7;
 
 class DocumentWorkload final : public Workload {
@@ -74,7 +74,7 @@ class DocumentWorkload final : public Workload {
   }
 
  private:
-  // Goes on behind the document. nullopt: stopped.
+  // Continues after the document. nullopt: stopped.
   Result<std::optional<Generated>> Ask(const RunContext& run_context, Session& session,
                                        const Document::Asked& asked) const {
     for (const TokenId token : asked.tokens) {

@@ -54,7 +54,7 @@ class QuestionWorkload final : public Workload {
         {"answer_tokens", static_cast<int64_t>(answer.tokens.size())},
         {"stop_reason", ToString(answer.stop_reason)},
         {"tokens_per_second", answer.timings.decode_tokens_per_second()}};
-    // Where sizes were tried, the prompt was read before.
+    // A search at equal bytes may have read the prompt already: then this time means nothing.
     if (answer.n_reused == 0) {
       outcome.details.Add("first_token_ms", answer.timings.first_token_ms);
     }

@@ -19,7 +19,7 @@ struct Question {
 };
 
 std::unique_ptr<Workload> MakeWorkload(Question question);
-// The question a work asks; null if it is a work of another kind.
+// The question of a workload; null if it is of another kind.
 const Question* AsQuestion(const Workload& workload);
 
 }  // namespace winnow::eval

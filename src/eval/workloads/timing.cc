@@ -63,7 +63,7 @@ class TimingWorkload final : public Workload {
   }
 
  private:
-  // Weights in memory, buffers of their size, threads awake.
+  // Brings the weights into memory, the buffers to their size, and wakes the threads.
   Result<void> WarmUp(const RunContext& run_context) const {
     WINNOW_ASSIGN(const auto session,
                   runtime::Session::Make(run_context.engine, run_context.full_options));

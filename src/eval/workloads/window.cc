@@ -19,11 +19,11 @@ namespace {
 
 using runtime::Session;
 
-// The logits after the tokens of a window, row after row from the middle on, as one session sees
-// them. Rows are copies: the engine has one set of buffers, and two sessions take turns.
+// The logits after the tokens of a window, row by row from the middle on, as one session computes
+// them. Rows are copies, because two sessions use the engine's one set of buffers in turn.
 class Rows {
  public:
-  // The session may hold the first of the tokens, with logits.
+  // The session may already hold the first of the tokens, with logits.
   Rows(std::unique_ptr<Session> session, std::span<const TokenId> tokens)
       : session_(std::move(session)), tokens_(tokens) {
     if (session_->n_tokens() > 0) Keep(session_->n_tokens() - 1, session_->logits());
@@ -31,7 +31,8 @@ class Rows {
 
   const Session& session() const { return *session_; }
 
-  // Of the token after row `row`. Rows are asked for in ascending order.
+  // The logits after token `row`, which predict the next one. Rows are asked for in ascending
+  // order.
   Result<std::span<const float>> Row(int64_t row) {
     WINNOW_CHECK(row >= first_row_);
     const auto& compression = session_->compression();
@@ -56,8 +57,8 @@ class Rows {
     rows_.assign(logits.begin(), logits.end());
   }
 
-  // First up to `row`, which is the prompt; without a method then in blocks, by which nothing is
-  // lost. With a prefill chunk all of the window is read (and its second half held).
+  // Reads the prompt, up to `row`, at once and then, without a method, blocks, which lose nothing.
+  // With a prefill chunk, reads all of the window and holds the logits of its second half.
   Result<void> Read(int64_t row) {
     const auto& compression = session_->compression();
     const int64_t begin = session_->n_tokens();
@@ -82,8 +83,8 @@ class Rows {
   std::vector<float> rows_;  // [row - first_row_, vocabulary]
 };
 
-// A session that goes on as this one does, and may read many tokens at a time where nothing more is
-// decided. Error: memory refused.
+// A session that continues this one. If the method decides nothing more, it is a copy without a
+// method, which can read many tokens at a time. Error: memory refused.
 Result<std::unique_ptr<Session>> InBlocks(std::unique_ptr<Session> session) {
   const runtime::CompressionOptions& compression = session->compression();
   if (!compression.method || compression.memory_bytes > 0) return session;
@@ -116,7 +117,7 @@ class WindowWorkload final : public Workload {
 
   Result<Outcome> Run(const RunContext& run_context) override {
     const runtime::CompressionOptions& compression = run_context.options.compression;
-    // The first half is the prompt; streams have none, and no budget at equal bytes.
+    // The first half is the prompt. Streams have no prompt and no budget at equal bytes.
     const auto n_prompt = std::min(window_.tokens.size(), static_cast<size_t>(FirstScored()));
     const auto prompt = std::span(window_.tokens).first(n_prompt);
     if (window_.against_full && compression.prefill_chunk == 0) {
@@ -221,7 +222,8 @@ class WindowWorkload final : public Workload {
     return outcome;
   }
 
-  // Of the full cache, after row `row`: until the next call. `full` reads what is not remembered.
+  // The full cache's log-probabilities after row `row`, valid until the next call. `full` computes
+  // rows that are not remembered.
   Result<std::span<const float>> FullLogProbs(const RunContext& run_context, int64_t row,
                                               std::optional<Rows>& full) {
     const auto vocabulary =
@@ -233,7 +235,7 @@ class WindowWorkload final : public Workload {
       full.emplace(std::move(session), window_.tokens);
     }
     WINNOW_ASSIGN(const auto logits, full->Row(row));
-    // Without room each variant reads them anew.
+    // Without memory for all rows, every variant computes them again.
     const bool remembers =
         window_.tokens.size() * vocabulary * sizeof(float) <= kMaxRemembered && at == full_.size();
     if (remembers) {
@@ -246,7 +248,7 @@ class WindowWorkload final : public Workload {
     return std::span<const float>(log_probs);
   }
 
-  static constexpr double kReading = 0.5;                    // of the work
+  static constexpr double kReading = 0.5;                    // reading's share of the work
   static constexpr size_t kMaxRemembered = size_t{1} << 28;  // bytes of full_
 
   Window window_;
