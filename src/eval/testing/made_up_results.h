@@ -6,7 +6,7 @@
 #include "eval/run/runner.h"
 #include "eval/tasks/task.h"
 
-// Results for tests: nothing was run.
+// Made-up results for tests, without a run.
 namespace winnow::eval {
 
 // A sample, its scores under both variants (below 0: could not be run) and their weight.
@@ -48,7 +48,7 @@ inline EvalResults FakeResults(const Task& task, const std::vector<RandomCase>& 
   return results;
 }
 
-// Gives the samples of a group scores of another name.
+// Renames the scores of the samples of a group.
 inline void RenameScores(EvalResults& results, const std::string& group, const std::string& name) {
   for (EvaluatedSample& sample : results.samples) {
     if (sample.group != group) continue;
