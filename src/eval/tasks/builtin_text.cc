@@ -15,8 +15,8 @@ constexpr uint64_t kBuiltinSeed = 1;
 
 using Words = std::span<const std::string_view>;
 
-// {p} and {q} are two people of the paragraph, {o} somebody else, {l} its place; {t}, {g}, {w}, {m}
-// and {n} are drawn anew each time.
+// Placeholders: {p} and {q} are two people of the paragraph, {o} is another person, {l} the place;
+// {t}, {g}, {w}, {m} and {n} are drawn anew each time.
 constexpr std::string_view kPeople[] = {
     "the miller",         "Mrs. Fenwick",  "the old sexton",  "Jonas Pell",
     "the schoolmaster",   "Hester Rowe",   "the ferryman",    "young Tobias",
@@ -122,7 +122,7 @@ constexpr std::string_view kEndings[] = {
 
 std::string_view Draw(Rng& rng, Words words) { return words[rng.Below(words.size())]; }
 
-// One of `words` that is none of those in use; it joins them.
+// Draws a word that is not yet in `in_use`, and adds it there.
 std::string_view DrawNew(Rng& rng, Words words, std::vector<std::string_view>& in_use) {
   for (;;) {
     const std::string_view word = Draw(rng, words);

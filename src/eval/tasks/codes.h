@@ -15,8 +15,8 @@ struct HiddenCode {
   std::string Question() const { return "What is the secret code of the " + thing + "?"; }
 };
 
-// The code, of five digits, of a thing that is not among `things`, which it joins. Requires: fewer
-// than 900 things.
+// Draws a thing that is not yet in `things`, adds it there, and gives it a code of five digits.
+// Requires: fewer than 900 things.
 HiddenCode DrawCode(Rng& rng, std::set<std::string>& things);
 
 }  // namespace winnow::eval

@@ -52,8 +52,8 @@ Result<Dialogue> ReadDialogue(const Row& row) {
   return dialogue;
 }
 
-// Each reference is left out in turn, so that people, who are scored against one reference less,
-// can be compared. [CoQA's scorer]
+// Leaves out one reference at a time and takes the mean, so that scores are comparable with those
+// of people, who are scored against one reference less. [CoQA's scorer]
 double LeaveOneOut(double (*metric)(std::string_view, std::string_view), std::string_view answer,
                    const std::vector<std::string>& references) {
   if (references.size() < 2) return MaxOverReferences(metric, answer, references);
@@ -75,7 +75,7 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const AnswerO
   question.stop = {"\nQ:"};
   question.references = dialogue.answers;
   question.score = [answers = dialogue.answers](const std::string& text) {
-    // What follows the first line is not the answer.
+    // Only the first line is the answer.
     const std::string answer = Trimmed(text).substr(0, Trimmed(text).find('\n'));
     return std::vector<Score>{{"exact", LeaveOneOut(ExactMatch, answer, answers)},
                               {"f1", LeaveOneOut(QaF1, answer, answers)}};

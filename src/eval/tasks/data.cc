@@ -38,7 +38,7 @@ Result<std::vector<Row>> MakeRows(const report::List& list, const std::string& w
   return rows;
 }
 
-// Cuts a CSV text into records of cells.
+// Splits a CSV text into records of cells.
 Result<std::vector<std::vector<std::string>>> CsvCells(std::string_view text,
                                                        const std::string& path) {
   std::vector<std::vector<std::string>> records;

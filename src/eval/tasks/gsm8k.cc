@@ -1,5 +1,5 @@
-// GSM8K: word problems of arithmetic after solved examples. [arXiv:2110.14168; prompt and scoring
-// as in the LM evaluation harness]
+// GSM8K: arithmetic word problems after solved examples. [arXiv:2110.14168; prompt and scoring as
+// in the LM evaluation harness]
 #include "eval/metrics/math_answer.h"
 #include "eval/tasks/common.h"
 #include "eval/tasks/tasks.h"

@@ -37,7 +37,7 @@ Haystack::Haystack(const tokenizer::Tokenizer& tokenizer, std::string text)
     const size_t start = text_.find_first_not_of(" \n\t\r", end);
     if (start != std::string::npos) starts_.push_back(start);
   }
-  // Enough to guess how much text is needed; Build then measures.
+  // Good enough to estimate how much text is needed; Build then counts tokens.
   const std::string_view sample = std::string_view(text_).substr(0, 20000);
   tokens_per_byte_ =
       static_cast<double>(tokenizer_.Encode(sample).size()) / static_cast<double>(sample.size());
@@ -46,7 +46,7 @@ Haystack::Haystack(const tokenizer::Tokenizer& tokenizer, std::string text)
 std::string Haystack::Build(int64_t n_tokens, size_t start,
                             const std::vector<Needle>& needles) const {
   WINNOW_CHECK(n_tokens >= 0);
-  // One and a half times what is needed, cut to the token.
+  // Take about one and a half times the text needed, then cut it to the token.
   std::string text;
   const auto n_bytes =
       static_cast<size_t>(1.5 * static_cast<double>(n_tokens) / tokens_per_byte_) + 64;
@@ -71,7 +71,7 @@ std::string Haystack::Build(int64_t n_tokens, size_t start,
     }
     places.emplace_back(at, &needle);
   }
-  // From the end, so that places before stay where they are.
+  // Insert from the end, so that earlier places stay valid.
   std::stable_sort(places.begin(), places.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
   for (const auto& [at, needle] : places) {

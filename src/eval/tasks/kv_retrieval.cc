@@ -93,7 +93,7 @@ Result<std::vector<Sample>> Samples(const TaskContext& context, const KvRetrieva
   WINNOW_TRY(NeedData(context, options.data, kData));
   WINNOW_ASSIGN(const std::vector<std::string> files, ListFiles(options.data, ".jsonl"));
   std::vector<int64_t> depths = options.depths;
-  if (depths.empty()) depths = {-1};  // as in the file
+  if (depths.empty()) depths = {-1};  // in the order of the file
   std::vector<Sample> samples;
   for (const std::string& path : files) {
     WINNOW_ASSIGN(const std::vector<Row> rows, ReadJsonLines(path));

@@ -34,7 +34,7 @@ Rule FindRule(std::string_view task, std::string_view evaluation) {
     return {Metric::kLetters, 32};  // coursera, quality, tpo
   }
   if (evaluation == "f1") return {Metric::kF1, 128};
-  return {Metric::kRougeL, 512};  // "rouge", and what L-Eval gives to a judge
+  return {Metric::kRougeL, 512};  // "rouge", and what L-Eval leaves to a judge
 }
 
 std::string TrueOrFalse(std::string_view text) {
@@ -44,7 +44,7 @@ std::string TrueOrFalse(std::string_view text) {
   return Lowercase(word);
 }
 
-// What an answer does not say is not right, even where the reference does not say it either.
+// An answer that states nothing is wrong, even if the reference states nothing either.
 double SameAndStated(const std::string& answer, const std::string& reference) {
   return !answer.empty() && answer == reference ? 1 : 0;
 }
@@ -56,7 +56,7 @@ double ScoreAnswer(Metric metric, const std::string& answer, const std::string& 
     case Metric::kNumber:
       return SameAndStated(LastNumber(answer), LastNumber(reference));
     case Metric::kTrueFalse:
-      // "True [fact: False]": by the document first, by the world in brackets.
+      // "True [fact: False]": first by the document, then in brackets by the real world.
       return SameAndStated(TrueOrFalse(answer), TrueOrFalse(reference));
     case Metric::kFound:
       return reference.empty() ? 0 : FoundFraction(answer, std::span(&reference, 1));
@@ -77,7 +77,7 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Benchma
                                        const Test& test) {
   Question question;
   question.max_tokens = options.max_tokens.value_or(test.rule.max_tokens);
-  // The examples of gsm100 and its instructions have their own "Question:".
+  // gsm100's examples and instructions contain "Question:" themselves.
   const std::string text = test.rule.metric == Metric::kNumber
                                ? test.document + test.instruction
                                : DocumentQuestion(context.prompts, test.document, test.instruction);

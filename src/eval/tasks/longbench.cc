@@ -52,8 +52,8 @@ struct Part {
   const char* name;
   Metric metric;
   int64_t max_tokens;
-  bool few_shot = false;  // no chat template: examples or code to be gone on with
-  bool chinese = false;   // run where it is named
+  bool few_shot = false;  // no chat template: examples or code to continue
+  bool chinese = false;   // runs only if it is named
 };
 
 constexpr Part kParts[] = {
@@ -89,7 +89,7 @@ struct Record {
   std::vector<std::string> answers, classes;
 };
 
-// jieba: null where the metric needs none.
+// jieba: null if the metric needs none.
 double ScoreOne(Metric metric, const Jieba* jieba, std::string_view answer,
                 const std::string& reference, std::span<const std::string> classes) {
   switch (metric) {
@@ -118,7 +118,7 @@ double ScoreOne(Metric metric, const Jieba* jieba, std::string_view answer,
 double ScoreAnswer(const Part& part, const Jieba* jieba, std::string_view answer,
                    const Record& record) {
   if (part.few_shot && part.metric != Metric::kCode) {
-    // Few-shot models go on with another example: only the first line is the answer.
+    // Models continue a few-shot prompt with another example: only the first line is the answer.
     answer.remove_prefix(std::min(answer.find_first_not_of('\n'), answer.size()));
     answer = answer.substr(0, answer.find('\n'));
   }
@@ -167,7 +167,7 @@ Result<Record> ReadRecord(const Row& row) {
   return record;
 }
 
-// Those that are named; without names, the English and code tasks, which the papers' tables have.
+// The parts that are named; without names, the English and code tasks, as in the papers' tables.
 Result<std::vector<const Part*>> ChooseParts(const TaskContext& context,
                                              const std::vector<std::string>& names) {
   std::vector<std::string> all;
@@ -181,7 +181,7 @@ Result<std::vector<const Part*>> ChooseParts(const TaskContext& context,
   return parts;
 }
 
-// Null where no part needs it.
+// Null if no part needs it.
 Result<SharedJieba> JiebaFor(const TaskContext& context, const std::vector<const Part*>& parts,
                              const std::string& folder) {
   const auto part =

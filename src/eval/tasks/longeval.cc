@@ -1,4 +1,4 @@
-// LongEval: one of many lines, or the first of many topics. [lm-sys LongChat]
+// LongEval: retrieval of one of many lines, or of the first of many topics. [lm-sys LongChat]
 #include "eval/metrics/keywords.h"
 #include "eval/metrics/number_match.h"
 #include "eval/tasks/common.h"

@@ -42,7 +42,7 @@ void Visit(MultipleChoiceOptions& o, Visitor& v) {
 
 char OptionLetter(size_t option) { return static_cast<char>('A' + option); }
 
-// The question, its options (unless the answers' texts are scored) and what comes before the
+// The question, its options (unless the texts of the answers are scored) and the words before the
 // answer.
 std::string FormatQuestion(const ChoiceQuestion& question, bool with_options) {
   std::string text = "Question: " + question.question + "\n";
@@ -86,7 +86,7 @@ Result<std::unique_ptr<Workload>> MakeScored(const TaskContext& context,
   choices.score = [right = question.right, n_bytes, by_text](std::span<const double> log_probs) {
     std::vector<Score> scores = {{"right", Largest(log_probs) == right ? 1.0 : 0.0}};
     if (!by_text) return scores;
-    // Long answers are less likely as such. [LM evaluation harness: acc_norm]
+    // Normalise by length, as long answers are less likely. [LM evaluation harness: acc_norm]
     std::vector<double> per_byte(log_probs.begin(), log_probs.end());
     for (size_t i = 0; i < per_byte.size(); ++i) per_byte[i] /= n_bytes[i];
     scores.push_back({"right_norm", Largest(per_byte) == right ? 1.0 : 0.0});

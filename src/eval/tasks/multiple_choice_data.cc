@@ -94,7 +94,7 @@ Result<Questions> ReadQuality(const Row& row, size_t number) {
   WINNOW_ASSIGN(const std::vector<Row> items, row.Rows("questions"));
   Questions questions;
   for (const Row& item : items) {
-    if (!item.Has("gold_label")) continue;  // the test set has none
+    if (!item.Has("gold_label")) continue;  // the test set has no answers
     ChoiceQuestion& question = questions.emplace_back();
     question.id = "quality/" + std::to_string(number) + "/" + std::to_string(questions.size() - 1);
     question.group = "quality";
@@ -167,7 +167,7 @@ Result<std::vector<ChoiceQuestion>> ReadChoiceQuestions(const std::string& data,
   for (const char* ending : {".csv", ".jsonl", ".json"}) {
     WINNOW_ASSIGN(const std::vector<std::string> paths, ListFiles(files, ending));
     for (const std::string& path : paths) {
-      if (!path.ends_with(ending)) continue;  // `data` is a file of another form
+      if (!path.ends_with(ending)) continue;  // `data` is a file of another format
       Result<Questions> found = Questions();
       if (std::string_view(ending) == ".csv") found = ReadCsvFile(path, seed);
       if (std::string_view(ending) == ".jsonl") found = ReadJsonLinesFile(path);

@@ -16,7 +16,7 @@ struct ChoiceQuestion {
   std::string question;
   std::vector<std::string> options;
   size_t right = 0;
-  std::vector<ChoiceQuestion> examples = {};  // of the subject, solved (MMLU's dev files)
+  std::vector<ChoiceQuestion> examples = {};  // solved questions of the subject (MMLU's dev files)
   std::string ready_prompt = {};              // not empty: the whole prompt up to " A"
 };
 
@@ -28,9 +28,9 @@ inline constexpr const char* kMultipleChoiceData =
     "and "
     "choices, answerKey); *.json with samples of prompt and input_label";
 
-// All questions of the files of `data`, a file or directory, whatever their form. Options of GPQA,
-// whose right answer comes first, are shuffled by the seed. Errors: no such file, or a form that is
-// none of these.
+// Reads all questions in the files of `data`, a file or directory, in any of these formats. GPQA
+// lists the right answer first; its options are shuffled by the seed. Errors: no such file, or
+// another format.
 Result<std::vector<ChoiceQuestion>> ReadChoiceQuestions(const std::string& data, uint64_t seed);
 
 }  // namespace winnow::eval

@@ -34,8 +34,8 @@ constexpr std::string_view kCodeForm = "{document}\nQuestion: {question} Answer:
 struct NeedleOptions : DataOptions {
   std::vector<int64_t> lengths, depths;
   std::optional<int64_t> max_tokens, n_needles;
-  std::string needle;            // "code", or one's own, with a question and an answer
-  std::string question, answer;  // of one's own
+  std::string needle;            // "code", or a custom one, with a question and an answer
+  std::string question, answer;  // for a custom needle
   std::string form;              // of a prompt, with {document} and {question}
   bool hide_question = false;
 };
@@ -58,11 +58,11 @@ void Visit(NeedleOptions& o, Visitor& v) {
   VisitHideQuestion(o.hide_question, v);
 }
 
-// What is hidden, asked and answered.
+// The needles of a text, and the question with its answer.
 struct NeedleCase {
   std::vector<Needle> needles;  // the first is asked for
   std::string question, answer;
-  std::string statement;  // what an answer's words are held against
+  std::string statement;  // what ROUGE compares the answer with
 };
 
 NeedleCase SandwichCase(double depth) {
@@ -91,7 +91,7 @@ NeedleCase CustomCase(const NeedleOptions& options, double depth) {
   return {{{options.needle, depth}}, options.question, options.answer, options.needle};
 }
 
-// The data inside comes with codes, which the model inside finds.
+// By default, the built-in text hides codes, which the bundled model can find.
 bool HidesCodes(const NeedleOptions& options) {
   return options.needle == "code" || (options.needle.empty() && options.data == kBuiltin);
 }
@@ -118,7 +118,7 @@ class NeedleBuilder {
                            static_cast<uint64_t>(cell.length) * 101u +
                            static_cast<uint64_t>(cell.depth);
     Rng rng(options_.seed * 0x9E3779B97F4A7C15u + place);
-    // The first text of a cell begins where the hay does, as in the original.
+    // The first text of a cell starts at the beginning of the haystack, as in the original.
     const size_t start = cell.number == 0 ? 0 : rng.Below(hay_.n_sentences());
     const NeedleCase needle_case = MakeCase(static_cast<double>(cell.depth), rng);
 

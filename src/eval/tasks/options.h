@@ -12,7 +12,7 @@
 #include "base/result.h"
 
 // Options of tasks: named fields of a struct in the task's own file, with their defaults. One
-// Visit(options, visitor) serves reading what was given, a command's flags, --help and --list:
+// Visit(options, visitor) serves parsing, a command's flags, --help and --list:
 //
 //   template <class Visitor>
 //   void Visit(Gsm8kOptions& o, Visitor& v) {
@@ -21,36 +21,36 @@
 //   }
 namespace winnow::eval {
 
-// What was given, name and text: {"lengths", "512-2048+512"}. Of one name the last counts; a switch
-// has no text.
+// The options given, as name and text: {"lengths", "512-2048+512"}. If a name occurs again, the
+// last counts; the text of a switch is empty.
 using OptionValues = std::vector<std::pair<std::string, std::string>>;
 
-// The text of a name that was given; null: it was not.
+// The text given for a name; null: none was given.
 const std::string* FindValue(const OptionValues& given, std::string_view name);
 
-// Of an option whose value is a path.
+// What a command does with an option whose value is a path.
 enum class FileUse {
   kNone,
   kReads,         // a file or a folder
   kWritesFolder,  // a folder that takes .jsonl files
 };
 
-// What is known of an option without its task's struct.
+// The description of an option, without its task's struct.
 struct Option {
   std::string name;        // "hide_question"
   std::string value_name;  // "N"; empty: a switch
   std::string help;
   FileUse file_use = FileUse::kNone;
-  // Error: the text is no value of it, and what is.
+  // Error: the text is not a valid value; says what is.
   std::function<Result<void>(std::string_view text)> check;
 };
 
-// Sets fields from what was given.
+// Sets fields to the values given.
 class OptionReader {
  public:
   explicit OptionReader(const OptionValues& given) : given_(given) {}
 
-  // A value, which `parse` reads.
+  // An option with a value, which `parse` reads.
   template <class Field, class Value>
   void operator()(std::string_view name, Field& field, std::string_view, std::string_view,
                   Result<Value> (*parse)(std::string_view text), FileUse = FileUse::kNone) {
@@ -64,7 +64,7 @@ class OptionReader {
   void operator()(std::string_view name, bool& field, std::string_view) {
     if (Find(name) != nullptr) field = true;
   }
-  // Error: the first value that could not be read, or a name that no field has.
+  // Error: the first value that could not be parsed, or a name that no field has.
   Result<void> Finish() const;
 
  private:
@@ -76,7 +76,7 @@ class OptionReader {
   std::optional<Error> error_;
 };
 
-// Lists fields.
+// Lists the options of a struct.
 class OptionLister {
  public:
   template <class Field, class Value>
@@ -117,12 +117,12 @@ std::vector<Option> ListOptions() {
   return lister.Finish();
 }
 
-Result<std::string> ParseText(std::string_view text);              // any
+Result<std::string> ParseText(std::string_view text);              // any text
 Result<std::vector<int64_t>> ParseNumbers(std::string_view text);  // ParseRanges, 0 or more
 
-// What many tasks have, under one name and with one meaning.
+// Options that many tasks share, with the same name and meaning.
 struct SampleOptions {
-  std::optional<int64_t> n_samples;  // per group, or texts; none: all
+  std::optional<int64_t> n_samples;  // per group, or number of texts; none: all
   uint64_t seed = 0;
 };
 
@@ -167,7 +167,7 @@ void VisitDepths(std::vector<int64_t>& depths, Visitor& v) {
   v("depths", depths, "LIST", "places of what is asked for, in per cent of the text", ParseNumbers);
 }
 
-// Its own number, or none: that of the protocol.
+// `max_tokens` may be an optional: none then stands for the protocol's number.
 template <class MaxTokens, class Visitor>
 void VisitMaxTokens(MaxTokens& max_tokens, Visitor& v) {
   v("max_tokens", max_tokens, "N", "tokens of an answer at most, instead of the protocol's number",
@@ -184,7 +184,7 @@ void VisitShots(std::optional<int64_t>& shots, Visitor& v) {
   v("shots", shots, "N", "solved examples before a question", ParseCount);
 }
 
-// All that some tasks have.
+// The complete options of several tasks.
 struct AnswerOptions : DataOptions {
   std::optional<int64_t> max_tokens;
 };

@@ -1,4 +1,4 @@
-// A pass key among sentences that repeat: the simplest test of what a cache still holds.
+// A pass key among repeated sentences: the simplest test of what a cache still holds.
 // [Landmark Attention, arXiv:2305.16300, section 4.2]
 #include <memory>
 #include <string>
@@ -33,7 +33,7 @@ void Visit(PasskeyOptions& o, Visitor& v) {
 }
 
 struct Cell {
-  int64_t length = 0;  // tokens, the answer's included
+  int64_t length = 0;  // in tokens, including the answer
   int64_t depth = 0;   // per cent
   int64_t number = 0;
 };
@@ -47,7 +47,7 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const Passkey
                          static_cast<double>(cell.depth)};
   Question question;
   question.max_tokens = options.max_tokens;
-  // The filler shrinks until the prompt has its length.
+  // Shrink the filler until the prompt has its length.
   const int64_t n_prompt = cell.length - question.max_tokens;
   for (int64_t n_filler = n_prompt; question.prompt.tokens.empty();) {
     if (n_filler < 0) {

@@ -12,12 +12,13 @@
 namespace winnow::eval {
 namespace {
 
-constexpr int64_t kMinTokens = 16;        // of a window worth scoring
-constexpr int64_t kDefaultWindow = 2048;  // at most [TreeKV's stride on PG19]
+constexpr int64_t kMinTokens = 16;  // minimum length of a window
+// Or the context, if that is less [TreeKV's stride on PG19].
+constexpr int64_t kDefaultWindow = 2048;
 
 struct WindowOptions : DataOptions {
   std::vector<int64_t> lengths;
-  std::optional<int64_t> chunks;  // windows of a text
+  std::optional<int64_t> chunks;  // maximum number of windows of a text
 };
 
 template <class Visitor>
@@ -53,8 +54,7 @@ void Visit(TextOptions& o, Visitor& v) {
   v("every", o.every, "N", "tokens between points of a stream's curve [1000]", ParsePositive);
 }
 
-// The tokens of a text with the model's beginning of text, if it wants one, in the place of the
-// first.
+// The tokens of a window. If the model wants BOS, it replaces the first one.
 std::vector<TokenId> CutWindow(std::span<const TokenId> text,
                                const tokenizer::Tokenizer& tokenizer) {
   std::vector<TokenId> tokens(text.begin(), text.end());
@@ -70,9 +70,9 @@ struct Cut {
   Window window;  // without tokens
 };
 
-// Windows of `length` that advance by `stride`; each scores what the one before did not. The last
-// one is as long as what is left, so that every token but the first is scored once.
-// [TreeKV, Tables 1 and 2; the end is ours: the paper does not say]
+// Windows of `length` that advance by `stride`; each scores the tokens that the one before did not.
+// The last one is as long as the rest, so that every token but the first is scored once. [TreeKV,
+// Tables 1 and 2; the end is ours: the paper does not say]
 std::vector<Cut> Slide(int64_t n_tokens, int64_t length, int64_t stride) {
   std::vector<Cut> cuts;
   int64_t n_scored = 1;
@@ -126,7 +126,7 @@ void AddSamples(const TaskContext& context, const std::string& name, const Token
   }
 }
 
-// Windows of the chosen texts; `cut` makes them of a number of tokens and a length.
+// Windows of the chosen texts; cut(n_tokens, length) makes the windows of one text.
 template <typename Cutter>
 Result<std::vector<Sample>> WindowSamples(const TaskContext& context, const WindowOptions& options,
                                           const Cutter& cut) {
@@ -155,14 +155,15 @@ Result<std::vector<Sample>> WindowSamples(const TaskContext& context, const Wind
   return samples;
 }
 
-// The tokens of texts, joined, from the first on.
+// Opens the joined texts as one stream of tokens.
 NextTokens OpenTexts(const tokenizer::Tokenizer& tokenizer, const std::vector<TextPlace>& places) {
   const auto reader = std::make_shared<TextReader>(places);
   const auto stream = std::make_shared<TokenStream>(tokenizer, [reader] { return reader->Next(); });
   return [stream](std::vector<TokenId>& tokens) { return stream->Next(tokens); };
 }
 
-// How many tokens there are, and the hash of the first of them for each of the lengths and for all.
+// The number of tokens in a stream, and the hash of its first n tokens for each length n and for
+// all.
 struct Survey {
   int64_t n_tokens = 0;
   std::map<int64_t, uint64_t> hashes;  // by number of tokens
@@ -188,8 +189,8 @@ Result<Survey> SurveyTexts(const NextTokens& next, const std::vector<int64_t>& l
   return survey;
 }
 
-// The chosen texts joined, as one stream for every length (or as long as they are). They are read
-// once to be counted, and then whenever a method is run on them.
+// The chosen texts, joined, as one stream for each length (by default of all tokens). They are read
+// once to be counted, and again whenever a method runs on them.
 Result<std::vector<Sample>> Streams(const TaskContext& context, const TextOptions& options) {
   WINNOW_TRY(NeedData(context, options.data, kTextData));
   WINNOW_ASSIGN(const std::vector<TextPlace> texts, FindTexts(options.data));

@@ -1,5 +1,5 @@
-// What is told once, asked for at the end: five kinds of documents, made up here, so that methods
-// can be compared without a download. The model inside answers them.
+// Facts stated once and asked for at the end: five kinds of synthetic documents, so that methods
+// can be compared without a download. The bundled model can answer them.
 #include <algorithm>
 #include <array>
 
@@ -13,9 +13,9 @@ namespace winnow::eval {
 namespace {
 
 constexpr const char* kData = "nothing, or builtin: documents are made up, by the seed";
-constexpr int64_t kSamples = 10;    // of each part
+constexpr int64_t kSamples = 10;    // per part
 constexpr int64_t kMaxTokens = 16;  // of an answer
-constexpr int64_t kMargin = 48;     // of question and template, beside the document
+constexpr int64_t kMargin = 48;     // reserved for question and template, beside the document
 constexpr int64_t kDefaultLength = 512;
 
 struct RecallOptions : DataOptions {

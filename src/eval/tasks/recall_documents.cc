@@ -91,7 +91,7 @@ std::string DrawValue(const Attribute& attribute, Rng& rng) {
   return "";
 }
 
-// What is drawn once only: `make` again until it is new.
+// Calls `make` until its result is not in `seen`, and adds it there.
 template <class Make>
 std::string New(std::set<std::string>& seen, const Make& make) {
   for (;;) {
@@ -107,7 +107,7 @@ int64_t CountTokens(const Tokenizer& tokenizer, std::string_view text) {
 
 double AnyDepth(Rng& rng) { return 100 * rng.Uniform(); }
 
-// Prose of n_tokens with statements in it; the others stand anywhere.
+// Prose with the needles inserted, n_tokens in all.
 std::string Hide(std::vector<Needle> needles, int64_t n_tokens, const Tokenizer& tokenizer,
                  Rng& rng) {
   int64_t n_needles = 0;
@@ -163,7 +163,7 @@ RecallDocument TwoHopDocument(int64_t n_tokens, double depth, const Tokenizer& t
   return made;
 }
 
-// Pairs as lines until the length is reached; sixty at most, the rest is prose in front.
+// Pairs as lines until the length is reached, at most 60; prose before them fills the rest.
 RecallDocument KeyValueDocument(int64_t n_tokens, double depth, const Tokenizer& tokenizer,
                                 Rng& rng) {
   constexpr size_t kMaxPairs = 60;
@@ -189,7 +189,7 @@ RecallDocument KeyValueDocument(int64_t n_tokens, double depth, const Tokenizer&
   return made;
 }
 
-// Words under labels; the last line's word was not there, but others of its kind were.
+// Words with labels. The word of the last line was not listed, but others of its category were.
 RecallDocument FewShotDocument(int64_t n_tokens, double depth, const Tokenizer& tokenizer,
                                Rng& rng) {
   constexpr size_t kKinds = 3;
@@ -209,7 +209,7 @@ RecallDocument FewShotDocument(int64_t n_tokens, double depth, const Tokenizer& 
     }
   }
   for (size_t i = lines.size(); i > 1; --i) std::swap(lines[i - 1], lines[rng.Below(i)]);
-  // The kind whose first example stands nearest to the depth that is asked for.
+  // Ask for the category whose first example is nearest to `depth`.
   const auto first_of = [&](const std::string& label) {
     return static_cast<double>(
         std::find_if(lines.begin(), lines.end(), [&](const auto& l) { return l.second == label; }) -
@@ -230,15 +230,15 @@ RecallDocument FewShotDocument(int64_t n_tokens, double depth, const Tokenizer& 
   return made;
 }
 
-// A user tells of things between passages of a story, and asks for one of them.
+// A user states facts between passages of a story, and asks for one of them.
 RecallDocument DialogueDocument(int64_t n_tokens, double depth, const Tokenizer& tokenizer,
                                 Rng& rng) {
   constexpr int kFacts = 3;
-  constexpr int64_t kPassage = 150, kRest = 100;  // tokens of a passage; of messages beside them
+  constexpr int64_t kPassage = 150, kRest = 100;  // tokens of a passage; of all other messages
   const int64_t n_passages = std::max<int64_t>(1, (n_tokens - kRest) / (kPassage + 16));
   RecallDocument made;
   std::set<std::string> used;
-  // Facts by the passage they stand before; the first is asked for.
+  // Each fact with the passage that it precedes; the first fact is asked for.
   std::vector<std::pair<int64_t, std::string>> facts;
   for (int i = 0; i < kFacts; ++i) {
     std::string name;

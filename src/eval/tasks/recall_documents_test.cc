@@ -56,7 +56,8 @@ TEST_P(RecallDocuments, AreTheSameForASeedAndOthersForAnother) {
 }
 
 TEST_P(RecallDocuments, PutTheFactWhereItIsAskedFor) {
-  if (GetParam() == RecallKind::kFewShot) return;  // the lines are where they are
+  if (GetParam() == RecallKind::kFewShot)
+    return;  // `depth` chooses the label there, it moves no line
   const auto place = [&](double depth) {
     const RecallDocument made = Make(5, 3000, depth);
     const std::string text = ValueText(made);
@@ -83,7 +84,7 @@ TEST(BuiltinText, IsProseInParagraphs) {
   EXPECT_EQ(text.find('}'), std::string::npos);
   EXPECT_EQ(text.find("  "), std::string::npos);
   EXPECT_NE(text.find("\n\n"), std::string::npos);
-  // Sentences begin with a capital.
+  // Sentences begin with a capital letter.
   for (size_t at = text.find(". "); at != std::string::npos; at = text.find(". ", at + 1)) {
     if (text.compare(at - 3, 3, "Mrs") == 0) continue;
     const char next = text[at + 2];

@@ -50,7 +50,7 @@ double ScoreAnswer(std::string_view task, std::string_view answer,
   return MaxOverReferences(found, answer, outputs);
 }
 
-// The question of a row with its whole prompt.
+// The question of a row, with its whole prompt.
 Result<Question> Read(const TaskContext& context, const RulerOptions& options,
                       const std::string& task, const Row& row) {
   Question question;
@@ -88,7 +88,7 @@ Result<std::unique_ptr<Workload>> Make(const TaskContext& context, const RulerOp
   return MakeWorkload(AskedLater(questions, n));
 }
 
-// Rows from the first on that one sample is made of: one, or all questions about its document.
+// The number of leading rows that form one sample: one, or all questions about its document.
 size_t CountOfSample(const RulerOptions& options, std::span<const Row> rows) {
   if (!options.hide_question) return 1;
   const std::string input = rows.front().TextOrEmpty("input");
@@ -99,7 +99,7 @@ size_t CountOfSample(const RulerOptions& options, std::span<const Row> rows) {
 struct File {
   std::string path;
   std::string task;
-  int64_t length = 0;  // of the folder's name; 0: none
+  int64_t length = 0;  // from the folder's name; 0: none
 };
 
 Result<std::vector<File>> Files(const RulerOptions& options) {

@@ -1,5 +1,5 @@
-// What every task makes of answers: the perfect one scores 1, the same words in another order or
-// another answer do not. The data are written as they are published; no model is run.
+// How every task scores answers: the perfect one scores 1; the same words in another order, or
+// another answer, do not. Data files have their published format; no model is run.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -47,7 +47,7 @@ class TaskScores : public testing::Test {
     std::ofstream(path, std::ios::binary) << text;
   }
 
-  // The work of a sample, the only one if `id` is empty.
+  // The workload of a sample, the only one if `id` is empty.
   std::unique_ptr<Workload> FirstWorkload(const char* task, const std::string& id = "") {
     const auto run = FindTask(task)->configure(given_);
     EXPECT_TRUE(run) << run.error().message;
@@ -87,7 +87,7 @@ class TaskScores : public testing::Test {
     return ByName(choices->score(log_probs));
   }
 
-  // Why a task has no samples.
+  // The error of a task that makes no samples.
   std::string Refusal(const char* task) const {
     const auto run = FindTask(task)->configure(given_).value();
     const auto samples = run.samples(context_);
@@ -117,7 +117,7 @@ TEST_F(TaskScores, Needle) {
   const Scores right = Score("needle", "", answer);
   EXPECT_EQ(right.at("exact"), 1);
   EXPECT_EQ(right.at("key_words"), 1);
-  EXPECT_GT(right.at("rouge1"), 0.6);  // held against the whole sentence
+  EXPECT_GT(right.at("rouge1"), 0.6);  // compared with the whole sentence
   const Scores shuffled =
       Score("needle", "", "day sunny a on Park Dolores in sit and sandwich eat");
   EXPECT_EQ(shuffled.at("exact"), 0);
@@ -141,7 +141,7 @@ TEST_F(TaskScores, Ruler) {
   EXPECT_EQ(First("ruler", "vt/0", "var2 and var1"), 1);
   EXPECT_EQ(First("ruler", "vt/0", "1VAR 2VAR VAR2"), 0.5);
   EXPECT_EQ(First("ruler", "vt/0", ""), 0);
-  EXPECT_EQ(First("ruler", "qa_1/0", "in PARIS"), 1);  // any of them
+  EXPECT_EQ(First("ruler", "qa_1/0", "in PARIS"), 1);  // any of them counts
   EXPECT_EQ(First("ruler", "qa_1/0", "city the"), 0);
 }
 
@@ -205,7 +205,7 @@ TEST_F(TaskScores, EveryPartOfLongBench) {
   }
 }
 
-// Chinese answers whose words need no dictionary; the random tables serve.
+// Chinese answers whose words need no dictionary, so that the random tables suffice.
 TEST_F(TaskScores, ChineseTasksOfLongBench) {
   struct Case {
     const char *part, *reference, *perfect, *wrong;
@@ -242,7 +242,7 @@ TEST_F(TaskScores, ChineseTasksWithoutJieba) {
   File("lsht.jsonl",
        R"({"input": "x", "context": "c", "answers": ["文化"], "all_classes": ["文化"]})");
   File("dataset2prompt.json", R"({"lsht": "{context} {input}"})");
-  // The English and code tasks, whose files are not there.
+  // By default, the English and code tasks run, whose files are missing here.
   EXPECT_NE(Refusal("longbench").find("narrativeqa.jsonl"), std::string::npos);
   Set("tasks", "lsht");
   EXPECT_EQ(First("longbench", "lsht/0", "文化"), 1);
@@ -331,7 +331,7 @@ TEST_F(TaskScores, TruthfulQa) {
        R"([{"question": "who", "mc1_targets": {"the man": 1, "a dog": 0},
             "mc2_targets": {"the man": 1, "an old man": 1, "a dog": 0}}])");
   const Scores right = Score("truthfulqa", "gen/0", " The old man saw a light in the water.");
-  EXPECT_GT(right.at("bleu_max"), 0.8);  // one capital letter
+  EXPECT_GT(right.at("bleu_max"), 0.8);  // one capital letter differs
   EXPECT_EQ(right.at("bleu_acc"), 1);
   EXPECT_DOUBLE_EQ(
       Score("truthfulqa", "gen/0", "the old man saw a light in the water.").at("bleu_max"), 1);
@@ -350,7 +350,7 @@ TEST_F(TaskScores, TruthfulQa) {
   };
   EXPECT_EQ(weigh(.3, .2, .1).at("mc1"), 1);
   EXPECT_NEAR(weigh(.3, .2, .1).at("mc2"), 4 / 6.0, 1e-12);
-  EXPECT_EQ(weigh(.2, .3, .5).at("mc1"), 0);  // the old man is no choice of mc1
+  EXPECT_EQ(weigh(.2, .3, .5).at("mc1"), 0);  // "an old man" is no choice of mc1
   EXPECT_NEAR(weigh(.2, .3, .5).at("mc2"), 0.7, 1e-12);
 }
 

@@ -2,7 +2,7 @@
 
 #include "eval/tasks/task.h"
 
-// One function, one file each. docs/eval.md says more about every one.
+// One function per task. docs/eval.md describes the tasks.
 namespace winnow::eval {
 
 Task RecallTask();

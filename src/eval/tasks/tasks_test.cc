@@ -62,7 +62,7 @@ TEST(ChooseSamples, FromEveryGroupInOrder) {
   }
 }
 
-// Commands show an option of several tasks once.
+// Commands show an option that several tasks share once, so all must describe it alike.
 TEST(Tasks, OptionsOfOneNameAreOne) {
   std::map<std::string, const Option*> known;
   for (const Task& task : Tasks()) {
@@ -145,7 +145,7 @@ TEST_F(TaskErrors, NameOptions) {
   EXPECT_TRUE(Refusal("gsm8k", {}).starts_with("no data: give data DIR with test*.jsonl"));
 }
 
-// A command says what its user wrote.
+// A command names options as its user writes them.
 TEST_F(TaskErrors, NameThemInTheCallersWords) {
   context_.option_word = [](std::string_view option) { return "--" + std::string(option); };
   EXPECT_EQ(Refusal("needle", {{"question", "Who?"}}),

@@ -10,10 +10,11 @@ namespace {
 
 constexpr size_t kPiece = size_t{1} << 18;  // bytes
 
-// A line that --results wrote into the directory of the data.
+// Whether the row is a line that --results wrote into the data directory.
 bool IsResult(const Row& row) { return row.Has("fingerprint") && row.Has("model_hash"); }
 
-// \r\n as \n. `held_cr` says that the text before ended in \r, and becomes what the next is told.
+// Replaces \r\n by \n. `held_cr`: whether the text before ended in a \r, which was held back;
+// updated for the next text.
 std::string WithPlainLineEnds(std::string_view text, bool& held_cr) {
   std::string plain;
   plain.reserve(text.size() + 1);
@@ -53,7 +54,7 @@ Result<std::vector<TextPlace>> FindTexts(const std::string& data) {
   }
   WINNOW_ASSIGN(const std::vector<std::string> plain, ListFiles(data, ".txt"));
   for (const std::string& path : plain) {
-    if (path.ends_with(".jsonl")) continue;  // --data is one file
+    if (path.ends_with(".jsonl")) continue;  // `data` is one file
     places.push_back({.name = FileName(path), .path = path});
   }
   WINNOW_ASSIGN(const std::vector<std::string> lines, ListFiles(data, ".jsonl"));

@@ -14,7 +14,7 @@ inline constexpr const char* kTextData =
     "them); "
     "a directory or one file, or builtin: text that comes with winnow";
 
-// Where a text stands: a whole file, or a line of one.
+// The location of a text: a whole file, or a line of one.
 struct TextPlace {
   std::string name;  // "book.txt", "some.jsonl:12"
   std::string path;
@@ -23,15 +23,15 @@ struct TextPlace {
   bool builtin = false;  // BuiltinText(); there is no file
 };
 
-// The places of all texts, in the order of their files' names; of "builtin" the text inside.
-// Errors: none there, a line without text.
+// The locations of all texts, in the order of their files' names; of "builtin", the built-in text.
+// Errors: none found, a line without text.
 Result<std::vector<TextPlace>> FindTexts(const std::string& data);
 
-// Texts one after another, in pieces, so that none need be held whole. Line ends become \n.
+// Reads texts one after the other, in pieces, so that none is held whole. Line ends become \n.
 class TextReader {
  public:
   explicit TextReader(std::vector<TextPlace> places) : places_(std::move(places)) {}
-  // Never empty before the end of the last text. Error: the disk.
+  // The next piece; empty only at the end of the last text. Error: the disk.
   Result<std::string> Next();
 
  private:
@@ -39,9 +39,9 @@ class TextReader {
   Result<std::string> ReadPiece(const TextPlace& place);
 
   std::vector<TextPlace> places_;
-  size_t next_ = 0;       // the place that is read
+  size_t next_ = 0;       // index of the place that is read
   std::ifstream file_;    // open while a whole file is read
-  bool held_cr_ = false;  // a piece ended in \r
+  bool held_cr_ = false;  // the last piece ended in a \r, which was held back
 };
 
 struct NamedText {

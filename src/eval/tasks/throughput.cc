@@ -1,4 +1,4 @@
-// Speed and memory at chosen lengths of prompt and answer.
+// Speed and memory at given lengths of prompt and answer.
 #include <string>
 
 #include "base/rng.h"
@@ -14,8 +14,8 @@ struct GridCell {
   int64_t n_generate = 0;
 };
 
-// [D2O Table 3]
 constexpr int64_t kMaxRuns = 10'000;
+// [D2O Table 3]
 constexpr GridCell kGrid[] = {{256, 1024}, {512, 2048}, {1024, 4096}, {2048, 8192}};
 
 Result<std::vector<GridCell>> ParseGrid(std::string_view text) {
@@ -35,7 +35,7 @@ Result<std::vector<GridCell>> ParseGrid(std::string_view text) {
 
 struct ThroughputOptions {
   uint64_t seed = 0;
-  std::vector<GridCell> grid;  // none: kGrid, what fits into the context
+  std::vector<GridCell> grid;  // none: the cells of kGrid that fit into the context
   int64_t runs = 5;            // [HBW-KV Table 4]
   int64_t memory_limit = 0;    // bytes; 0: one sequence
 };
@@ -49,7 +49,7 @@ void Visit(ThroughputOptions& o, Visitor& v) {
     "run the largest batch that model, buffers and caches fit in", ParseBytes);
 }
 
-// Any tokens will do: speed depends on their number.
+// Any tokens will do: speed depends only on their number.
 std::vector<TokenId> SomeTokens(const tokenizer::Tokenizer& tokenizer, int64_t n, uint64_t seed) {
   Rng rng(seed);
   std::vector<TokenId> tokens;

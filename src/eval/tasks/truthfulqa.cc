@@ -54,7 +54,7 @@ Result<std::vector<Target>> ReadTargets(const Row& row, std::string_view name) {
 
 struct ChoiceTest {
   std::string question;
-  std::vector<Target> one, many;  // mc1: one is right; mc2: several are
+  std::vector<Target> one, many;  // mc1: one is right; mc2: several may be
 };
 
 Result<std::unique_ptr<Workload>> MakeChoice(const TaskContext& context, const ChoiceTest& test) {

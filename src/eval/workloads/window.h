@@ -26,10 +26,9 @@ struct Window {
   std::vector<TokenId> tokens;
   LongText text = {};  // kStream: instead of `tokens`, if they are too many to hold
   Mode mode = Mode::kStream;
-  int64_t score_from = 1;  // kStream: the first token that is scored
-  int64_t every = 0;       // kStream: tokens between points of a curve; 0: none
-  bool against_full =
-      false;  // kHalves: compares with the full cache's distributions over the same tokens
+  int64_t score_from = 1;     // kStream: the first token that is scored
+  int64_t every = 0;          // kStream: tokens between points of a curve; 0: none
+  bool against_full = false;  // kHalves: also compares with the full cache over the same tokens
 };
 
 // Scores "nll" (nats per token) and, against the full cache, "kld", "same_top", "p_difference";
