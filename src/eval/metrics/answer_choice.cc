@@ -18,7 +18,7 @@ const ScoredAnswer& ArgMax(std::span<const ScoredAnswer> answers) {
 bool ArgMaxIsRight(std::span<const ScoredAnswer> answers) { return ArgMax(answers).right; }
 
 double ProbabilityOfRight(std::span<const ScoredAnswer> answers) {
-  const double largest = ArgMax(answers).log_prob;  // taken off, so that none is lost to zero
+  const double largest = ArgMax(answers).log_prob;  // subtracted, so that exp does not underflow
   double right = 0;
   double all = 0;
   for (const ScoredAnswer& answer : answers) {

@@ -2,7 +2,7 @@
 
 #include <span>
 
-// How a model weighs answers of which some are right. [TruthfulQA, arXiv:2109.07958, section 3.2]
+// Scores of answers of which some are right. [TruthfulQA, arXiv:2109.07958, section 3.2]
 namespace winnow::eval {
 
 struct ScoredAnswer {
@@ -12,7 +12,7 @@ struct ScoredAnswer {
 
 // MC1: whether the likeliest answer is right (the first of equal ones). Requires: an answer.
 bool ArgMaxIsRight(std::span<const ScoredAnswer> answers);
-// MC2: the share of right answers in the probability of all. Requires: an answer.
+// MC2: the share of the right answers in the total probability. Requires: an answer.
 double ProbabilityOfRight(std::span<const ScoredAnswer> answers);
 
 }  // namespace winnow::eval

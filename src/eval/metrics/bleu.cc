@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t kOrders = 4;
 
-// mteval-v14's rules for all languages: punctuation apart unless it stands between digits, symbols
-// always apart.
+// Tokenizes by mteval-v14's rules for all languages: punctuation is split off unless it stands
+// between digits; symbols are always split off.
 std::vector<std::string> Tokens(std::string_view text) {
   static const Pattern kAfterNoNumber("(?s)(\\P{N})(\\p{P})");
   static const Pattern kBeforeNoNumber("(?s)(\\p{P})(\\P{N})");
@@ -51,7 +51,7 @@ double Bleu(std::string_view answer, std::string_view reference) {
       const auto at = left.find(ngram);
       if (at != left.end()) n_right += std::min(n, at->second);
     }
-    // Too short for this order, and so for the score.
+    // Too short for this order, so the score is 0.
     if (found.size() < order) return 0;
     const auto total = static_cast<double>(found.size() - order + 1);
     any = any || n_right > 0;

@@ -11,7 +11,7 @@ namespace winnow::eval {
 // Lower case, without ASCII and Chinese punctuation and white space. [normalize_zh_answer]
 std::string NormalizeChinese(std::string_view text);
 
-// WordsF1 of jieba's words, each after NormalizeChinese, without those that it leaves empty.
+// WordsF1 of the words that jieba cuts, each after NormalizeChinese; empty ones are dropped.
 // [qa_f1_zh_score]
 double ChineseQaF1(const Jieba& jieba, std::string_view answer, std::string_view reference);
 

@@ -6,8 +6,8 @@
 
 namespace winnow::eval {
 
-// LongBench's classification score: the class names that occur in the answer, without those that
-// are proper parts of the right one; 1 over their number if the right one is among them, else 0.
+// LongBench's classification score: counts the class names that occur in the answer, except proper
+// parts of the right name. 1 over that count if the right name is among them, else 0.
 double ClassMatch(std::string_view answer, std::string_view reference,
                   std::span<const std::string> classes);
 

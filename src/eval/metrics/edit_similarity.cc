@@ -25,7 +25,7 @@ double EditSimilarity(std::string_view a, std::string_view b) {
     std::swap(above, lengths);
   }
   const double ratio = 2.0 * above.back() / static_cast<double>(left.size() + right.size());
-  return std::nearbyint(100 * ratio) / 100;  // halves to even, as Python rounds
+  return std::nearbyint(100 * ratio) / 100;  // rounds half to even, as Python does
 }
 
 std::string FirstCodeLine(std::string_view completion) {

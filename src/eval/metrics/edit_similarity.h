@@ -5,12 +5,12 @@
 
 namespace winnow::eval {
 
-// 2 * matches / (characters of both), where matches are the characters of a longest common
-// subsequence; rounded to a hundredth, 0..1. [LongBench code_sim_score: fuzzywuzzy's ratio]
+// 2 * matches / (characters of both), where matches is the length of a longest common subsequence
+// in characters; rounded to a hundredth, 0..1. [LongBench code_sim_score: fuzzywuzzy's ratio]
 double EditSimilarity(std::string_view a, std::string_view b);
 
-// The line of a completion that LongBench scores: the first one, after leading line feeds, in which
-// no back-tick, '#' or "//" occurs; empty if there is none.
+// The line of a completion that LongBench scores: the first one, after leading line feeds, without
+// a back-tick, '#' or "//"; empty if there is none.
 std::string FirstCodeLine(std::string_view completion);
 
 }  // namespace winnow::eval

@@ -1,4 +1,5 @@
-// Every metric against the published scorer it stands for (tools/eval_oracles/make_expected.py).
+// Compares every metric with the published scorer that it reproduces
+// (tools/eval_oracles/make_expected.py).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,9 +20,9 @@
 namespace winnow::eval {
 namespace {
 
-// Tests run in the root of the sources.
+// Tests run in the source root.
 constexpr const char* kFolder = "src/eval/metrics/expected/";
-constexpr size_t kMin = 50;  // cases of each
+constexpr size_t kMin = 50;  // cases per metric
 
 class ExpectedScores : public testing::Test {
  protected:
@@ -66,7 +67,7 @@ TEST_F(ExpectedScores, Rouge) {
   for (const Row& row : Cases("texts")) {
     const std::string answer = Text(row, "answer");
     const std::string reference = Text(row, "reference");
-    // The package adds 1e-8 where it divides.
+    // The package adds 1e-8 to the denominator.
     EXPECT_NEAR(RougeL(answer, reference), Number(row, "rouge_l"), 1e-7) << answer;
     EXPECT_NEAR(Rouge1(answer, reference), Number(row, "rouge_1"), 1e-9) << answer;
   }

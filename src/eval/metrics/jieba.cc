@@ -11,17 +11,18 @@
 namespace winnow::eval {
 namespace {
 
-constexpr double kNever = -3.14e100;  // the package's logarithm of 0
+constexpr double kNever = -3.14e100;  // the package's substitute for log(0)
 constexpr std::string_view kStateNames = "BEMS";
 
-// The numbers of a Python literal of nested dictionaries, `P={'B': {'\u4e00': -3.65, ...}, ...}`.
+// Reads the numbers of a Python literal of nested dictionaries,
+// `P={'B': {'\u4e00': -3.65, ...}, ...}`.
 class PythonTable {
  public:
   using Take = std::function<bool(const std::vector<std::string>& keys, double value)>;
 
   PythonTable(std::string_view text, Take take) : rest_(text), take_(std::move(take)) {}
 
-  // False: not such a literal, or a number that was not taken.
+  // False: not such a literal, or `take` refused a number.
   bool Read() {
     const size_t at = rest_.find("P=");
     if (at == std::string_view::npos) return false;
@@ -73,7 +74,7 @@ class PythonTable {
   std::vector<std::string> keys_;
 };
 
-// The state of that name; -1 if there is none.
+// The index of a state's name; -1 if there is none.
 int ParseState(const std::string& name) {
   return name.size() == 1 ? static_cast<int>(kStateNames.find(name)) : -1;
 }
@@ -88,7 +89,8 @@ char32_t CodePoint(std::string_view bytes) {
   return number;
 }
 
-// '\u4e00' as the file writes it, or the character itself; 0 if it is neither.
+// The character of a key: '\u4e00' as the file writes it, or the character itself; 0 if it is
+// neither.
 char32_t KeyCharacter(const std::string& key) {
   if (key.starts_with("\\u")) {
     uint32_t number = 0;
@@ -109,7 +111,7 @@ bool IsDigit(char32_t c) { return c >= '0' && c <= '9'; }
 Jieba::Characters Jieba::SplitCharacters(std::string_view text) {
   Characters characters;
   while (!text.empty()) {
-    // What is not UTF-8 is cut byte by byte.
+    // Invalid UTF-8 is split byte by byte.
     const size_t length = std::max<size_t>(1, tokenizer::CharacterLength(text));
     characters.push_back({text.substr(0, length), CodePoint(text.substr(0, length))});
     text.remove_prefix(length);
@@ -208,13 +210,14 @@ int64_t Jieba::Frequency(std::string_view word) const {
 
 std::vector<size_t> Jieba::Route(const Characters& block) const {
   std::vector<size_t> ends(block.size());
-  std::vector<double> best(block.size() + 1, 0);  // logarithm, from this character on
+  std::vector<double> best(block.size() + 1,
+                           0);  // log-probability of the best path from this character on
   for (size_t begin = block.size(); begin-- > 0;) {
     bool any = false;
     const auto offer = [&](size_t end, int64_t frequency) {
       const double value =
           std::log(static_cast<double>(std::max<int64_t>(1, frequency))) - log_total_ + best[end];
-      if (any && value < best[begin]) return;  // of equals the longer word
+      if (any && value < best[begin]) return;  // of equal paths, the longer word
       any = true;
       best[begin] = value;
       ends[begin] = end;
@@ -231,7 +234,7 @@ std::vector<size_t> Jieba::Route(const Characters& block) const {
 
 void Jieba::CutByModel(const Characters& run, std::vector<std::string>& words) const {
   constexpr size_t kB = 0, kE = 1, kM = 2, kS = 3;
-  // What may stand before a state, in the order in which equals are overruled.
+  // The states that can precede each state; on a tie the second one wins.
   constexpr size_t kBefore[kStates][2] = {{kE, kS}, {kB, kM}, {kB, kM}, {kE, kS}};
   std::vector<std::array<size_t, kStates>> from(run.size());
   std::array<double, kStates> value;
@@ -267,7 +270,7 @@ void Jieba::CutByModel(const Characters& run, std::vector<std::string>& words) c
 }
 
 void Jieba::CutUnknown(const Characters& run, std::vector<std::string>& words) const {
-  const auto number_end = [&](size_t at) {  // of [a-zA-Z0-9]+(\.\d+)?%? at a letter or digit
+  const auto number_end = [&](size_t at) {  // of [a-zA-Z0-9]+(\.\d+)?%? from a letter or digit on
     while (at < run.size() && IsAsciiWord(run[at].number)) ++at;
     if (at + 1 < run.size() && run[at].number == '.' && IsDigit(run[at + 1].number)) {
       for (++at; at < run.size() && IsDigit(run[at].number);) ++at;
@@ -296,7 +299,7 @@ void Jieba::CutUnknown(const Characters& run, std::vector<std::string>& words) c
 
 void Jieba::CutBlock(const Characters& block, std::vector<std::string>& words) const {
   const std::vector<size_t> ends = Route(block);
-  Characters singles;  // a run of words of one character
+  Characters singles;  // a run of single-character words
   const auto flush = [&] {
     if (singles.empty()) return;
     if (singles.size() > 1 && Frequency(Text(singles, 0, singles.size())) == 0) {

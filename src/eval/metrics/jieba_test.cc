@@ -1,4 +1,4 @@
-// Words and scores of Chinese texts against Python's jieba and LongBench's scorer
+// Compares words and scores of Chinese texts with Python's jieba and LongBench's scorer
 // (tools/eval_oracles/make_chinese.py).
 #include "eval/metrics/jieba.h"
 
@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Tests run in the root of the sources.
+// Tests run in the source root.
 constexpr const char* kExpected = "src/eval/metrics/expected/jieba.json";
 constexpr const char* kRandomTables = "src/eval/metrics/expected/jieba";
 // pip install --no-deps --target build/jieba jieba==0.42.1
@@ -32,7 +32,7 @@ std::vector<Row> Cases(const char* name) {
   return all->Rows(name).value_or(std::vector<Row>());
 }
 
-// How many texts are cut as Python's jieba cuts them.
+// Expects all texts of a list, `at_least` many, to be cut as Python's jieba cuts them.
 void ExpectSameWords(const Jieba& jieba, const char* name, size_t at_least) {
   const std::vector<Row> cases = Cases(name);
   ASSERT_GE(cases.size(), at_least);

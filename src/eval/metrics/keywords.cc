@@ -29,8 +29,8 @@ bool IsWord(char c) {
   return IsDigit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c & 0x80) != 0;
 }
 
-// Whether the character beside one of the text's ends, and the one behind it, carry it on; '\0':
-// there is none.
+// Whether the character next to an end of the text, with the one after it, continues the word or
+// number there; '\0': no such character.
 bool ContinuesWord(char end, char next, char after) {
   if (IsWord(end) && IsWord(next)) return true;
   return IsDigit(end) && (next == '.' || next == ',') && IsDigit(after);
@@ -46,7 +46,7 @@ bool HasWhole(std::string_view answer, std::string_view text) {
   for (size_t begin = lower.find(wanted); begin != std::string::npos;
        begin = lower.find(wanted, begin + 1)) {
     const size_t end = begin + wanted.size();
-    // Places before the first wrap around and are beyond the last.
+    // Indices below 0 wrap around to beyond the end, where at() gives '\0'.
     if (!ContinuesWord(wanted.front(), at(begin - 1), at(begin - 2)) &&
         !ContinuesWord(wanted.back(), at(end), at(end + 1))) {
       return true;

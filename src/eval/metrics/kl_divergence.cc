@@ -12,7 +12,7 @@ RowComparison RowComparison::Make(std::span<const float> logits,
                                   std::span<const float> base_log_probs, int32_t next) {
   WINNOW_CHECK(logits.size() == base_log_probs.size());
   constexpr float kMin = -16;
-  constexpr float kStep = 16.0f / 65535;  // of files of log-probabilities
+  constexpr float kStep = 16.0f / 65535;  // of log-probability files
   const double log_sum = LogSumExp(logits);
   RowComparison row;
   row.nll = log_sum - logits[static_cast<size_t>(next)];
@@ -21,7 +21,7 @@ RowComparison RowComparison::Make(std::span<const float> logits,
   for (size_t token = 0; token < logits.size(); ++token) {
     const double log_p_base = base_log_probs[token];
     if (log_p_base <= kMin) continue;
-    // Rounded as the base's is: the same logits are at 0.
+    // Rounded like the base's log-probability, so that equal logits give exactly 0.
     const double log_p = static_cast<float>(logits[token] - log_sum);
     row.kld += std::exp(log_p_base) * (log_p_base - log_p);
   }
@@ -51,7 +51,7 @@ double KlDivergence::rms_p_difference() const { return std::sqrt(squared_p_diffe
 
 std::vector<float> KlDivergence::SortedKlds() const {
   std::vector<float> sorted = klds_;
-  // NaN stands above all numbers; `<` alone is no order where there is one.
+  // NaN sorts above all numbers: with NaN, `<` alone is not a strict weak order.
   std::sort(sorted.begin(), sorted.end(),
             [](float a, float b) { return a < b || (std::isnan(b) && !std::isnan(a)); });
   return sorted;

@@ -44,7 +44,8 @@ TEST(RowComparison, AgainstItselfIsZero) {
   EXPECT_TRUE(row.same_top);
 }
 
-// A file says of token 2 only that it is 16 nats below the likeliest; here it is 25 below.
+// The file says of token 2 only that it is 16 nats or more below the likeliest; here it is 25
+// below.
 TEST(KlDivergence, WhatAFileCannotTellDoesNotMoveTheRatio) {
   const std::vector<float> base = {-1e-7f, -15, -16};
   const std::vector<float> logits = {0, -15, -25};
@@ -57,7 +58,7 @@ TEST(KlDivergence, WhatAFileCannotTellDoesNotMoveTheRatio) {
   EXPECT_EQ(total.log_ratio().mean(), 0);
   EXPECT_EQ(total.n_clipped(), 1);
   EXPECT_NEAR(total.nll().mean(), 25, 1e-5);
-  // More likely here than the file can say there: a bound.
+  // More likely here than the file's bound: the difference to the bound counts.
   total = {};
   total.Add(RowComparison::Make(std::vector<float>{0, -15, -10}, base, 2));
   EXPECT_NEAR(total.log_ratio().mean(), -6, 1e-3);

@@ -13,10 +13,10 @@ namespace {
 
 constexpr char kMagic[] = "_logits_";
 constexpr size_t kMagicBytes = 8;
-constexpr float kRange = 16;  // nats below the largest that are told apart
+constexpr float kRange = 16;  // nats below the largest that can be told apart
 constexpr float kSteps = 65535;
 constexpr float kRoundingLeft = 0.01f;
-constexpr int64_t kMaxTokens = int64_t{1} << 40;  // of a header that can be believed
+constexpr int64_t kMaxTokens = int64_t{1} << 40;  // of a plausible header
 
 size_t RowBytes(int64_t vocabulary) {
   return 2 * sizeof(float) + sizeof(uint16_t) * static_cast<size_t>((vocabulary + 1) / 2 * 2);
@@ -121,7 +121,7 @@ Result<void> LogProbsReader::Read(std::span<float> log_probs) {
   float range[2];
   std::memcpy(range, row_.data(), sizeof(range));
   ++n_read_;
-  // The largest log-probability of a row is at most 0, give or take what rounding leaves.
+  // The largest log-probability of a row is at most 0, apart from rounding.
   const float largest = range[0] * kSteps + range[1];
   if (!(range[0] >= 0 && std::isfinite(range[1]) && largest <= kRoundingLeft)) {
     return Error{path_ + ": row " + std::to_string(n_read_) +

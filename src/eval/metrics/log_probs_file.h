@@ -12,7 +12,7 @@
 #include "tokenizer/tokenizer.h"
 
 // Log-probabilities of a reference run, in the file format of llama-perplexity
-// (--kl-divergence-base), so that either program can compare itself with the other:
+// (--kl-divergence-base), so that either program can compare with a run of the other:
 //
 //   "_logits_", u32 window, i32 vocabulary, i32 n_windows, i32 tokens [n_windows * window] before
 //   BOS replaces any, then for every scored row of every window: f32 scale, f32 lowest, u16 steps
@@ -35,7 +35,7 @@ class LogProbsWriter {
   static Result<LogProbsWriter> Create(const std::string& path, const LogProbsHeader& header);
   // One row. Errors: logits that are NaN or infinite, which the format cannot hold; the disk.
   Result<void> Write(std::span<const float> logits);
-  // The file is there from now on, and not before.
+  // Commits the file; until then nothing changes at its path. Errors: the disk.
   Result<void> Finish();
 
  private:
@@ -47,12 +47,12 @@ class LogProbsWriter {
 
 class LogProbsReader {
  public:
-  // Errors: cannot be read, not such a file, truncated or followed by something else, a token
-  // outside the vocabulary.
+  // Errors: cannot be read, not such a file, impossible sizes, not of the length its header says, a
+  // token outside the vocabulary.
   static Result<LogProbsReader> Open(const std::string& path);
   const LogProbsHeader& header() const { return header_; }
-  // The next row's log-probabilities, [vocabulary]. Errors: the file ends too soon, a row that is
-  // not one of log-probabilities.
+  // The next row's log-probabilities, [vocabulary]. Errors: the file ends too soon, a row that does
+  // not hold log-probabilities.
   Result<void> Read(std::span<float> log_probs);
 
  private:

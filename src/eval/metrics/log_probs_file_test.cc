@@ -112,7 +112,7 @@ TEST_F(LogProbsFile, RefusesWhatItIsNot) {
   without_rows[8] = 2;
   std::memset(without_rows.data() + 12, 0x7F, 4);
   refuses(without_rows, "impossible sizes");
-  // More bytes than an integer counts.
+  // More bytes than an int64_t can count.
   std::string endless = bytes;
   std::memset(endless.data() + 8, 0x7F, 2);
   std::memset(endless.data() + 12, 0x7F, 4);

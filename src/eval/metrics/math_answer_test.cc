@@ -69,7 +69,7 @@ TEST(KeyWordShare, CommonWordsDoNotCount) {
   EXPECT_DOUBLE_EQ(KeyWordShare("Eat a sandwich!", needle), 2.0 / 7);
   EXPECT_EQ(KeyWordShare("it is in the and", needle), 0);
   EXPECT_EQ(KeyWordShare(needle, needle), 1);
-  // What the question says already does not count either.
+  // Words of the question do not count either.
   const std::string question = "What is the best thing to do in San Francisco?";
   EXPECT_EQ(KeyWordShare("the best in San Francisco", needle, question), 0);
   EXPECT_EQ(KeyWordShare(question, question, question), 0);

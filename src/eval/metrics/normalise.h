@@ -6,17 +6,17 @@
 
 namespace winnow::eval {
 
-// Pieces between white space (of all of Unicode), as Python's split() gives them.
+// The words between white space (all of Unicode's), as Python's split() gives them.
 std::vector<std::string> Words(std::string_view text);
-// Between separators; "a,,b" has an empty piece.
+// The pieces between separators; "a,,b" has an empty piece.
 std::vector<std::string> Split(std::string_view text, char separator);
 std::string Join(const std::vector<std::string>& words, std::string_view separator);
-// Without white space at both ends.
+// Removes white space at both ends.
 std::string Trimmed(std::string_view text);
 std::string Lowercase(std::string_view text);
 
-// How SQuAD compares answers: lower case, without ASCII punctuation, without the articles a, an and
-// the, words joined by single spaces.
+// SQuAD's normalization: lower case, without ASCII punctuation, without the articles a, an and the,
+// words joined by single spaces.
 std::string NormalizeAnswer(std::string_view answer);
 
 }  // namespace winnow::eval

@@ -7,7 +7,7 @@
 namespace winnow::eval {
 namespace {
 
-// In order, each once: "C and A" is AC.
+// The option letters in a text, sorted, each once: "C and A" gives AC.
 std::string FindLetters(std::string_view text, char last) {
   std::string letters;
   for (const char c : text) {
@@ -20,7 +20,7 @@ std::string FindLetters(std::string_view text, char last) {
 }  // namespace
 
 std::string OptionLetters(std::string_view answer, char last) {
-  // One or several letters that belong together, and then no letter.
+  // One or several letters that belong together, not followed by a word character or an apostrophe.
   static const std::string kLetters =
       "(\\(?[A-J]\\)?(?:(?:, ?| and | ?& ?|, and )?\\(?[A-J]\\)?)*)(?![\\w'])";
   static const Pattern kSaid("(?:[Aa]nswers?(?: is| are|:)|[Oo]ptions?)[: ]*" + kLetters);

@@ -11,7 +11,7 @@ namespace winnow::eval {
 namespace {
 
 PCRE2_SPTR Bytes(std::string_view text) {
-  // The library wants an address even of an empty text.
+  // The library needs a valid address even for an empty text.
   return reinterpret_cast<PCRE2_SPTR>(text.empty() ? "" : text.data());
 }
 
@@ -68,7 +68,7 @@ std::string Pattern::Replace(std::string_view text, std::string_view replacement
                                    nullptr, Bytes(replacement), replacement.size(),
                                    reinterpret_cast<PCRE2_UCHAR*>(out.data()), &size);
     if (n == PCRE2_ERROR_NOMEMORY) {
-      out.resize(size);  // what it needs
+      out.resize(size);  // the size that it needs
       continue;
     }
     WINNOW_CHECK(n >= 0);

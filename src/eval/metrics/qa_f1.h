@@ -4,17 +4,17 @@
 #include <string>
 #include <string_view>
 
-// How near an answer comes to one of the right ones, by its words. [SQuAD; LongBench qa_f1_score]
+// The similarity of an answer to a reference, by words. [SQuAD; LongBench qa_f1_score]
 namespace winnow::eval {
 
-// 2 * shared / (words of both), of the multisets of words after NormalizeAnswer; 0..1.
+// 2 * shared / (words of both), over the multisets of words after NormalizeAnswer; 0..1.
 double QaF1(std::string_view answer, std::string_view reference);
-// The same of two lists of words as they are.
+// The same for two lists of words as they are.
 double WordsF1(std::span<const std::string> answer, std::span<const std::string> reference);
-// 1 if both are the same after NormalizeAnswer.
+// 1 if both are the same after NormalizeAnswer, else 0.
 double ExactMatch(std::string_view answer, std::string_view reference);
 
-// The largest over several references; 0 without any.
+// The maximum over several references; 0 if there are none.
 template <typename Metric>
 double MaxOverReferences(Metric metric, std::string_view answer,
                          std::span<const std::string> references) {

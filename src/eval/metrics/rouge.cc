@@ -12,9 +12,9 @@
 namespace winnow::eval {
 namespace {
 
-using Sentence = std::vector<int>;  // numbers of words
+using Sentence = std::vector<int>;  // word numbers
 
-// Gives the same word the same number.
+// Gives each distinct word a number.
 class Numbering {
  public:
   int Number(const std::string& word) {
@@ -31,7 +31,7 @@ std::vector<Sentence> Sentences(std::string_view text, Numbering& numbering) {
     if (piece.empty()) continue;
     Sentence& sentence = sentences.emplace_back();
     for (const std::string& word : Words(piece)) sentence.push_back(numbering.Number(word));
-    // White space alone is a sentence of one empty word.
+    // White space alone counts as a sentence of one empty word.
     if (sentence.empty()) sentence.push_back(numbering.Number(""));
   }
   return sentences;
@@ -43,8 +43,8 @@ std::set<int> DistinctWords(const std::vector<Sentence>& sentences) {
   return words;
 }
 
-// Adds the words of a longest common subsequence; of several, the one found from the end, leaving
-// out words of the answer before words of the reference.
+// Adds the words of a longest common subsequence. Of several, it is the one found from the end that
+// skips a word of the answer on a tie.
 void AddCommonWords(const Sentence& reference, const Sentence& answer, std::set<int>& words) {
   const size_t width = answer.size() + 1;
   std::vector<int> lengths((reference.size() + 1) * width, 0);
