@@ -11,7 +11,7 @@
 namespace winnow::eval {
 namespace {
 
-// A name that may be a file's: "snapkv:window=16 ratio 0.25" gives "snapkv-window-16-ratio-0.25".
+// A valid file name: "snapkv:window=16 ratio 0.25" gives "snapkv-window-16-ratio-0.25".
 std::string FileName(const std::string& text) {
   std::string name;
   for (const char c : text) {
@@ -27,7 +27,7 @@ std::string FileName(const std::string& text) {
   return name;
 }
 
-// FastChat draws ids of 22 characters; these are the same in every run.
+// FastChat draws random ids of 22 characters; these are the same in every run.
 std::string AnswerId(const std::string& model_id, const std::string& question) {
   const std::string text = model_id + "/" + question;
   Sha256 hash;

@@ -14,7 +14,7 @@ namespace winnow::eval {
 namespace {
 
 constexpr size_t kShortTable = 20;  // rows
-constexpr size_t kManyLines = 12;   // that cannot be told apart in one chart
+constexpr size_t kManyLines = 12;   // more lines cannot be told apart in one chart
 
 using report::Plot;
 using report::Record;
@@ -30,7 +30,7 @@ std::string ColumnLabel(const Column& column) {
   return column.title + (column.kind == Column::Kind::kPercent ? ", %" : "");
 }
 
-// What `about` says, each fact on one line.
+// The facts in `about`, each on one line.
 Record RunFacts(const EvalResults& results) {
   Record facts;
   for (const report::Field& field : results.about.fields) {
@@ -54,7 +54,7 @@ Record RunFacts(const EvalResults& results) {
   return facts;
 }
 
-// What the figures call a method: with the type of its cache where there are several.
+// The name of a method in figures, with its cache types if the variants have several.
 std::string SeriesName(const std::string& method, const std::string& types,
                        const EvalResults& results) {
   return HasSeveralTypes(results) ? method + " " + types : method;
@@ -67,14 +67,14 @@ std::vector<Record> CellRecords(const EvalResults& results) {
   for (const Variant& variant : results.variants) {
     if (!variant.budget.empty()) kinds.insert(variant.budget.substr(0, variant.budget.find(' ')));
   }
-  const bool alike = kinds.size() == 1;  // "ratio 0.25" is 0.25 then
+  const bool alike = kinds.size() == 1;  // then "ratio 0.25" is shown as "0.25"
   for (const EvaluatedSample& sample : results.samples) {
     if (!seen.insert(sample.group).second) continue;
     const Column& column = LeadingColumn(results, sample.group);
     for (size_t i = 0; i < results.variants.size(); ++i) {
       const auto summary = SummarizeColumn(results, i, column, sample.group);
       const Variant& variant = results.variants[i];
-      // First, because long labels lose their end.
+      // The budget comes first, because long labels are cut at their end.
       const std::string budget =
           alike ? variant.budget.substr(variant.budget.find(' ') + 1) : variant.budget;
       Record cell = {{"variant", variant.Name()},
@@ -82,7 +82,7 @@ std::vector<Record> CellRecords(const EvalResults& results) {
                      {"part", budget + (budget.empty() ? "" : ", ") + sample.group},
                      {"group", sample.group}};
       for (const report::Field& label : sample.labels.fields) cell.Add(label.name, label.value);
-      // A cell that could not be run has a place and no value.
+      // A cell that could not be run is shown without a value.
       cell.Add("value", summary ? report::Value(summary->value) : report::Value());
       cell.Add("error",
                summary && summary->error ? report::Value(*summary->error) : report::Value());
@@ -93,7 +93,7 @@ std::vector<Record> CellRecords(const EvalResults& results) {
   return cells;
 }
 
-// Points of streams: tokens, mean NLL so far and since the point before.
+// The points of streams: tokens, mean NLL so far and since the previous point.
 std::vector<Record> CurveRecords(const EvalResults& results) {
   std::vector<Record> points;
   for (const EvaluatedSample& sample : results.samples) {
@@ -123,7 +123,7 @@ std::optional<double> NumberIn(const Record& record, std::string_view name) {
   return std::nullopt;
 }
 
-// Whatever a task calls the lengths it is asked for.
+// The length of a sample, whatever its task calls it.
 std::optional<double> SampleLength(const EvaluatedSample& sample) {
   for (const char* name : {"prompt", "length", "pairs", "lines", "topics"}) {
     if (const auto length = NumberIn(sample.labels, name)) return length;
@@ -131,9 +131,9 @@ std::optional<double> SampleLength(const EvaluatedSample& sample) {
   return std::nullopt;
 }
 
-// How fast a variant decoded after how many tokens: a record for each of its lengths, means over
-// the runs of that length. Only of a task that measures speed, by as many tokens each time: answers
-// end where they end, and the long ones are the wrong ones.
+// Decode speed of a variant by depth: one record per length, with means over the runs of that
+// length. Only for tasks that measure speed over a fixed number of generated tokens: free answers
+// vary in length, and the long ones tend to be wrong.
 std::vector<Record> SpeedRecords(const EvalResults& results, size_t variant) {
   struct Sums {
     double depth = 0, speed = 0, n = 0;
@@ -167,7 +167,7 @@ bool HasNumbers(const std::vector<Record>& rows, std::string_view name) {
   return !rows.empty() && NumberIn(rows.front(), name).has_value();
 }
 
-// The leading columns of all groups, each once.
+// The leading columns of all groups, without repetitions.
 std::vector<const Column*> LeadingColumns(const EvalResults& results) {
   std::vector<const Column*> columns;
   for (const std::string& group : GroupNames(results)) {
@@ -179,7 +179,7 @@ std::vector<const Column*> LeadingColumns(const EvalResults& results) {
   return columns;
 }
 
-// The points of each method as a panel; those of the full cache in every panel.
+// Gives every method a panel with its points, and those of the full cache in each.
 std::vector<Record> SplitByMethod(std::vector<Record> points) {
   const auto text = [](const Record& point) {
     return std::get<std::string>(point.Find("series")->data);
@@ -266,7 +266,7 @@ void AddCells(const EvalResults& results, report::Page& page) {
     plot.panel = "variant";
     page.AddFigure(MakeFigure(plot, cells));
   } else if (GroupNames(results).size() > 1 && results.variants.size() > kShortTable) {
-    plot.kind = Kind::kHeatMap;  // so many bars cannot be told apart
+    plot.kind = Kind::kHeatMap;  // this many bars cannot be told apart
     plot.name = "parts";
     plot.title += " by part";
     plot.x = {.name = "part", .label = "budget and part"};
@@ -308,7 +308,7 @@ void AddCurves(const EvalResults& results, report::Page& page) {
   page.AddFigure(MakeFigure(plot, points));
 }
 
-// Where something was decoded at several lengths.
+// Only if tokens were decoded at several lengths.
 void AddSpeeds(const EvalResults& results, report::Page& page) {
   std::vector<Record> speeds;
   bool has_several = false;
@@ -317,7 +317,7 @@ void AddSpeeds(const EvalResults& results, report::Page& page) {
     has_several |= own.size() > 1;
     speeds.insert(speeds.end(), own.begin(), own.end());
   }
-  // More lines than that cannot be told apart.
+  // More lines cannot be told apart.
   if (!has_several || results.variants.size() > kShortTable) return;
   Plot plot;
   plot.kind = Kind::kFront;
@@ -346,7 +346,7 @@ report::Page MakePage(const EvalResults& results, std::string (*human_bytes)(int
                    .rows = std::move(rows),
                    .links = std::move(links)});
   };
-  // Figures behind a long table would not be seen.
+  // Below a long table, readers would miss the figures.
   const bool figures_first = results.variants.size() > kShortTable;
   if (!figures_first) add_results();
   AddFronts(results, page);

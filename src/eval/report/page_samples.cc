@@ -10,7 +10,7 @@ namespace {
 
 using report::Record;
 
-constexpr size_t kMaxSamples = 60;  // shown of a variant and a part; all are in --json
+constexpr size_t kMaxSamples = 60;  // shown per variant and part; --json has all
 
 std::string ValueText(const report::Value& value) {
   if (const auto* text = std::get_if<std::string>(&value.data)) return *text;
@@ -21,7 +21,7 @@ std::string ValueText(const report::Value& value) {
   return all;
 }
 
-// A sample under a variant as a row: its scores, what was answered, what would have been right.
+// A sample under a variant as a row: its scores, the answer and the references.
 Record SampleRow(const EvalResults& results, const EvaluatedSample& sample, size_t variant) {
   Record row = {{"sample", sample.id}};
   const auto& result = sample.results[variant];
@@ -45,7 +45,7 @@ Record SampleRow(const EvalResults& results, const EvaluatedSample& sample, size
   return row;
 }
 
-// The rows without the columns that are empty in all of them.
+// The rows without columns that are empty in every row.
 std::vector<Record> WithoutEmptyColumns(const std::vector<Record>& rows) {
   std::vector<Record> some(rows.size());
   for (size_t column = 0; column < rows.front().fields.size(); ++column) {

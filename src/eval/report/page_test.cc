@@ -22,7 +22,7 @@ class EvalPage : public testing::Test {
  protected:
   ~EvalPage() override { fs::remove_all(folder_); }
 
-  // The numbers of a figure, as they stand beside the page.
+  // The numbers of a figure, from the file beside the page.
   std::vector<Row> FigureNumbers(const EvalResults& results, const std::string& figure) {
     fs::create_directories(folder_);
     const auto written = MakePage(results, Bytes).Write((folder_ / "page.html").string());
@@ -36,7 +36,7 @@ class EvalPage : public testing::Test {
     for (const Row& row : rows) names.insert(row.TextOrEmpty(column));
     return names;
   }
-  // `n` copies of the second variant, with another type of cache.
+  // Adds `n` copies of the second variant with other cache types and this score.
   static void AddType(EvalResults& results, const std::string& types, double score, int n = 1) {
     for (int i = 0; i < n; ++i) {
       results.variants.push_back(results.variants[1]);
@@ -115,11 +115,11 @@ TEST_F(EvalPage, SpeedAgainstDepth) {
   const std::vector<Row> rows = FigureNumbers(results, "speed");
   ASSERT_EQ(rows.size(), 4u);
   EXPECT_EQ(NamesIn(rows, "series"), (std::set<std::string>{"full", "h2o size 8"}));
-  EXPECT_EQ(std::stod(rows[1].TextOrEmpty("tokens before, mean")), 1015);  // of two samples
+  EXPECT_EQ(std::stod(rows[1].TextOrEmpty("tokens before, mean")), 1015);  // mean of two samples
   EXPECT_EQ(std::stod(rows[1].TextOrEmpty("tokens per second")), 11.5);
   EXPECT_EQ(std::stod(rows[3].TextOrEmpty("tokens per second")), 40);
 
-  // Answers of a task that does not measure speed end where they end.
+  // Answers vary in length in a task that does not measure speed: it gets no such figure.
   EvalResults answers = results;
   for (EvaluatedSample& sample : answers.samples) {
     for (auto& result : sample.results) result->outcome.scores.resize(1);
@@ -131,7 +131,7 @@ TEST_F(EvalPage, SpeedAgainstDepth) {
   for (EvaluatedSample& sample : results.samples) sample.labels = {{"length", 100}};
   std::filesystem::remove_all(folder_);
   FigureNumbers(results, "front");
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "page" / "speed.csv"));  // one length
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "page" / "speed.csv"));  // only one length
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The tables of results, for people and for programs.
+// The tables of results, for readers and for programs.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -12,7 +12,8 @@ namespace winnow::eval {
 namespace {
 
 // The values of the groups' leading columns in per cent of the first variant's, over the samples
-// that both have. `is_noise`: there is none because the first variant's are within noise of zero.
+// that both have. `is_noise`: there is no value because the first variant's is within noise of
+// zero.
 std::optional<double> RelativeToFull(const EvalResults& results, size_t variant,
                                      const std::vector<std::string>& groups, bool& is_noise) {
   double ours = 0;
@@ -43,11 +44,11 @@ std::optional<double> RelativeToFull(const EvalResults& results, size_t variant,
   return 100 * ours / full;
 }
 
-// Means over the samples of the groups that ran, weighed as their scores are: the short window at
-// the end of a text does not count as much as the others.
+// Means over the samples of the groups that ran, weighted like their scores: a short window at the
+// end of a text counts less than the others.
 struct CacheMeans {
   double kept = 0, bytes = 0, bytes_with_lists = 0;
-  double share = 0;  // bytes_with_lists, of what the same tokens take in f16 uncompressed
+  double share = 0;  // bytes_with_lists over what the same tokens take in f16 uncompressed
   int64_t n = 0;
 };
 
@@ -79,7 +80,7 @@ CacheMeans MeanCache(const EvalResults& results, size_t variant,
   return means;
 }
 
-// A row of the tables before it is written for people or programs.
+// A row of the tables before it is formatted.
 struct TableRow {
   size_t variant = 0;
   std::string group;  // empty: all
@@ -110,7 +111,7 @@ std::vector<TableRow> TableRows(const EvalResults& results) {
       }
       row.relative = RelativeToFull(results, i, block, row.relative_is_noise);
       row.cache = MeanCache(results, i, block);
-      // What an interrupted run did not come to is not shown as if it had found nothing.
+      // Leave out what an interrupted run did not reach: it would look as if it had scored nothing.
       if (results.stopped && row.cache.n == 0) continue;
       rows.push_back(std::move(row));
     }
@@ -118,8 +119,8 @@ std::vector<TableRow> TableRows(const EvalResults& results) {
   return rows;
 }
 
-// The share of bytes that a variant is to be held to; 0: none. Methods that find their own size
-// are held to that of the others.
+// The share of the full cache's bytes that a variant may take; 0: no limit. Methods that find their
+// own size get the limit of the others.
 double ShareLimit(const EvalResults& results, size_t variant) {
   const Variant& own = results.variants[variant];
   if (own.equal_bytes > 0 || own.method == "full" || !own.budget.empty()) return own.equal_bytes;
@@ -184,7 +185,7 @@ std::vector<report::Record> SampleRows(const EvalResults& results) {
     if (!row.group.empty()) record.Add("group", row.group);
     record.Add("samples", row.cache.n);
     for (const auto& [column, summary] : row.cells) {
-      // The perplexity and the mean it comes from share a score.
+      // Perplexity and the mean NLL come from the same score: name them apart.
       const std::string name =
           column->kind == Column::Kind::kPerplexity ? "perplexity" : column->name;
       record.Add(name, summary ? report::Value(summary->value) : report::Value());

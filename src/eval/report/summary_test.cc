@@ -85,7 +85,7 @@ TEST(Summary, GroupsAreLedByTheFirstColumnTheyHave) {
   EXPECT_EQ(std::get<double>(groups[1].Find("h2o size 8")->data), 10);
   EXPECT_NEAR(std::get<double>(SampleRows(results)[1].Find("relative")->data), 40, 1e-9);
 
-  RenameScores(results, "mc", "bleu");  // as with one part only
+  RenameScores(results, "mc", "bleu");  // as if there were only one part
   EXPECT_EQ(LeadingTitle(results), "BLEU");
   EXPECT_NEAR(std::get<double>(SampleRows(results)[1].Find("relative")->data), 40, 1e-9);
 }
@@ -108,7 +108,7 @@ TEST(Summary, GroupRows) {
 
 TEST(Summary, ErrorsAreThoseOfMeans) {
   const Task task = FakeTask(Column::Kind::kPercent);
-  // Two groups of two, each with a standard error of 50 points: of their mean 50 / sqrt(2).
+  // Two groups of two, each with a standard error of 50 points: 50 / sqrt(2) for their mean.
   const EvalResults results =
       FakeResults(task, {{"a", 1, 0}, {"a", 0, 0}, {"b", 1, 1}, {"b", 0, 1}});
   EXPECT_DOUBLE_EQ(*SummarizeColumn(results, 0, task.columns[0], "a")->error, 50);
@@ -116,7 +116,7 @@ TEST(Summary, ErrorsAreThoseOfMeans) {
   EXPECT_EQ(std::get<std::string>(SummaryTable(results, Bytes)[0].Find("score")->data),
             "50.00 ± 35.36");
   EXPECT_DOUBLE_EQ(std::get<double>(SampleRows(results)[1].Find("score_error")->data), 0);
-  // Cells of one sample each: from how they differ.
+  // Groups of one sample each: the error comes from how they differ.
   const EvalResults cells = FakeResults(task, {{"a", 1, 1}, {"b", 0, 1}, {"c", 1, 1}, {"d", 0, 1}});
   EXPECT_FALSE(SummarizeColumn(cells, 0, task.columns[0], "a")->error);
   EXPECT_NEAR(*SummarizeColumn(cells, 0, task.columns[0])->error, 100 * std::sqrt(1.0 / 3 / 4),
@@ -154,7 +154,7 @@ TEST(Summary, NoShareOfWhatIsNoise) {
 TEST(Summary, MarksWhatExceedsItsShareOfBytes) {
   const Task task = FakeTask(Column::Kind::kPercent);
   EvalResults results = FakeResults(task, {{"a", 1, 1}, {"a", 1, 1}});
-  results.variants[1].equal_bytes = 0.3;  // what it takes
+  results.variants[1].equal_bytes = 0.3;  // exactly what it takes
   EXPECT_EQ(std::get<std::string>(SummaryTable(results, Bytes)[1].Find("of full f16")->data),
             "30.0 %");
   results.variants[1].equal_bytes = 0.25;
