@@ -1,4 +1,4 @@
-// A model's answer: however it is cut into pieces, the same content, reasoning and calls come out.
+// A model's answer: any split into pieces gives the same content, reasoning and calls.
 #include <cstddef>
 #include <cstdint>
 #include <string>

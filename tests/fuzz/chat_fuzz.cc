@@ -1,8 +1,8 @@
 // Chat formats: a model's own template is recognised or not, and conversations of any text are
-// written down. What a user typed never becomes a control token.
+// formatted. Text from a user never becomes a control token.
 //
-// The first line is a template's source; a line that begins with a role's letter (s, u, a) begins a
-// message.
+// The first line is the source of a template; a line that begins with a role's letter (s, u, a, or
+// x for tool) begins a message.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -64,7 +64,7 @@ void Check(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
     for (const MarkedText& stretch : *written) joined += stretch.text;
     const std::vector<TokenId> tokens = tokenizer.EncodeMarked(*written, false);
     WINNOW_CHECK(tokenizer.Decode(tokens, true) == joined);
-    // The same words, none of them the template's: no control token.
+    // The same text, none of it marked as the template's: no control token.
     const MarkedText plain = {.text = joined, .parse_special = false};
     for (const TokenId token : tokenizer.EncodeMarked({&plain, 1}, false)) {
       WINNOW_CHECK(tokenizer.Kind(token) != TokenKind::kControl);

@@ -1,7 +1,7 @@
-// Data sets as they are published: every evaluation's reader on arbitrary files, and the work of
-// its first samples made.
+// Data sets in their published formats: runs every evaluation's reader on arbitrary files, and
+// makes the workloads of its first samples.
 //
-// The first line is the name of an evaluation; then "== NAME" begins a file of that name.
+// The first line names an evaluation; then "== NAME" begins a file of that name.
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
@@ -39,7 +39,7 @@ std::string_view TakeUntil(std::string_view& text, std::string_view end) {
   return taken;
 }
 
-// A relative path of letters that data sets use, one folder deep at most.
+// A relative path of characters that data sets use, at most one folder deep.
 std::optional<std::string> FileNameFrom(std::string_view line) {
   const bool plain = !line.empty() && line.size() < 64 && line[0] != '.' && line[0] != '/' &&
                      std::ranges::all_of(line, [](unsigned char c) {
@@ -52,7 +52,7 @@ std::optional<std::string> FileNameFrom(std::string_view line) {
   return std::string(line);
 }
 
-// Whether neither a file stands where its folder should be, nor a folder in its place.
+// Whether a file can be written: its folder's place holds no file, and its own place no folder.
 bool CanWrite(const winnow::fuzz::TemporaryFolder& folder, const std::string& name) {
   const std::filesystem::path path = folder.Path(name);
   return !std::filesystem::is_directory(path) &&

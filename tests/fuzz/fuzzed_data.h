@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-// Takes the bytes of a fuzz target's input for values: numbers from its end, texts from its
-// beginning, as libFuzzer's FuzzedDataProvider does, which comes with clang only. Where nothing is
-// left numbers are the smallest, texts are empty.
+// Splits the input of a fuzz target into values: numbers from its end, strings from its beginning,
+// like libFuzzer's FuzzedDataProvider, which comes with clang only. When the input is used up,
+// numbers are the minimum and strings are empty.
 class FuzzedData {
  public:
   FuzzedData(const uint8_t* data, size_t size) : begin_(data), size_(size) {}
@@ -48,7 +48,7 @@ class FuzzedData {
     Skip(n);
     return bytes;
   }
-  // Ends before a backslash, of which two are one.
+  // A backslash ends the string, except that two backslashes are one.
   std::string ConsumeRandomLengthString(size_t max_length) {
     std::string text;
     while (text.size() < max_length && size_ > 0) {

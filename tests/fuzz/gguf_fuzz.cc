@@ -1,4 +1,4 @@
-// Feeds arbitrary bytes to the GGUF parser and reads back all that it accepts.
+// Feeds arbitrary bytes to the GGUF parser and reads everything that it accepts.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -13,7 +13,7 @@ namespace {
 using winnow::gguf::File;
 using winnow::gguf::Tensor;
 
-// A use of each byte that the compiler cannot drop: the sanitizer sees every one of them.
+// Uses each byte so that the compiler cannot drop the read and the sanitizer checks it.
 void Touch(std::span<const std::byte> bytes) {
   volatile unsigned sum = 0;
   for (const std::byte byte : bytes) sum = sum + std::to_integer<unsigned>(byte);
@@ -24,7 +24,7 @@ void Touch(std::string_view text) { Touch(std::as_bytes(std::span(text))); }
 void ReadAll(const File& file) {
   for (const auto& [key, value] : file.metadata()) {
     WINNOW_CHECK(file.Find(key) == &value);
-    // Of these, those that do not fit the value's type return errors, which are as welcome.
+    // Getters that do not fit the value's type return errors, which is fine too.
     if (const auto text = file.String(key)) Touch(**text);
     if (const auto texts = file.Strings(key)) {
       for (const std::string_view text : **texts) Touch(text);
@@ -53,7 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (file) {
     ReadAll(**file);
   } else {
-    // What goes to the terminal is one line of printable text.
+    // Error messages go to the terminal: one line of printable text.
     for (const char c : file.error().message) WINNOW_CHECK(c >= 0x20 && c <= 0x7e);
   }
   return 0;

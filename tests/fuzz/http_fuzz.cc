@@ -1,5 +1,5 @@
-// Bytes on a connection: whatever they are, the server answers or closes, in time, and what it
-// hands to its handler is a request.
+// Arbitrary bytes on a connection: the server answers or closes, in time, and hands only valid
+// requests to its handler.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -76,7 +76,7 @@ int Connect() {
   return socket;
 }
 
-// All that comes until the server closes. It may do so before it has read all: then with a reset.
+// Reads until the server closes. It may close before it has read everything: then with a reset.
 std::string ReadToEnd(int socket) {
   std::string all;
   std::array<char, 4096> bytes;
@@ -85,15 +85,15 @@ std::string ReadToEnd(int socket) {
     int n_ready = -1;
     do {
       n_ready = poll(&wanted, 1, /*timeout=*/5000);
-    } while (n_ready < 0 && errno == EINTR);  // libFuzzer's own clock
-    WINNOW_CHECK(n_ready == 1);               // or it hangs
+    } while (n_ready < 0 && errno == EINTR);  // interrupted by libFuzzer's timer
+    WINNOW_CHECK(n_ready == 1);               // otherwise the server hangs
     const ssize_t n = read(socket, bytes.data(), bytes.size());
     if (n <= 0) return all;
     all.append(bytes.data(), static_cast<size_t>(n));
   }
 }
 
-// The two pieces of an input, and what comes back.
+// Sends the two pieces of an input and returns all that comes back.
 std::string Ask(std::string_view first, std::string_view second) {
   const int socket = Connect();
   for (const std::string_view piece : {first, second}) {
@@ -108,7 +108,7 @@ std::string Ask(std::string_view first, std::string_view second) {
 
 }  // namespace
 
-// The first byte says where the rest is cut in two pieces.
+// The first byte chooses where the rest is cut into two pieces.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);

@@ -1,5 +1,5 @@
-// Chat templates: whatever stands in a file is parsed and rendered within its limits, and what a
-// client wrote never becomes part of what the template says.
+// Chat templates: any source is parsed and rendered within its limits, and text from a client never
+// becomes part of the template's own text.
 //
 // The first line is a client's message; the rest is the template.
 #include <algorithm>
@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 using winnow::jinja::Limits;
 using winnow::jinja::Template;
 
-// What a client types has bytes that no template has: they must come out untrusted.
+// Marks text from a client. It must come out untrusted, unless the template contains this byte too.
 constexpr char kTyped = '\x7f';
 
 Json ContextFrom(std::string message) {

@@ -1,7 +1,7 @@
-// Files of log-probabilities (--kl-base): arbitrary bytes are read to their end, and rows of any
-// numbers are written and read back.
+// Files of log-probabilities (--kl-base): reads arbitrary bytes to their end, and writes rows of
+// any numbers and reads them back.
 //
-// An input that begins with '_', as the format does, is a file; of any other rows are made.
+// An input that begins with '_', as the format does, is a file; any other is made into rows.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -60,7 +60,7 @@ void RoundTrip(const std::string& path, FuzzedData& input) {
     const bool finite = std::ranges::all_of(row, [](float x) { return std::abs(x) < 1e6f; });
     double sum = 0;
     for (const float log_prob : read) sum += std::exp(static_cast<double>(log_prob));
-    // Small probabilities share the lowest step: they add up to 1 and a little.
+    // Small probabilities share the lowest step, so the sum may exceed 1 a little.
     if (finite) WINNOW_CHECK(std::abs(sum - 1) < 1e-2);
   }
 }

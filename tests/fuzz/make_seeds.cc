@@ -1,5 +1,5 @@
-// make_seeds FOLDER: files to start fuzzing from, in a folder for each target that is there: GGUF
-// files that between them hold every value type and tensor type, and a file of log-probabilities.
+// make_seeds FOLDER: writes initial inputs into the targets' folders that exist there: GGUF files
+// that together hold every value type and tensor type, and a file of log-probabilities.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

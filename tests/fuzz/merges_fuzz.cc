@@ -1,7 +1,7 @@
-// Merging in chunks is the merging of the whole, for any merges and any text.
+// Merging in chunks equals merging the whole, for any merges and any text.
 //
 // The input chooses the sizes of chunk and margin and up to 24 merges of two symbols; the rest is
-// the text, in four letters.
+// the text, over four letters.
 #include <cstddef>
 #include <cstdint>
 #include <map>

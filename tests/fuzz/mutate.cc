@@ -1,15 +1,14 @@
-// main() of a fuzz target built without libFuzzer, which comes with clang alone: mutates seeds
-// without looking at coverage. Needs no build of its own, and finds less than libFuzzer does in an
-// hour.
+// main() of a fuzz target built without libFuzzer, which comes with clang only. Mutates seeds
+// without coverage feedback: needs no build of its own, but finds less than an hour of libFuzzer.
 //
 //     NAME_fuzz [FLAG...] FOLDER...|INPUT...
 //
-// Flags as libFuzzer has them: -max_total_time=SECONDS, -seed=N, -max_len=BYTES, -timeout=SECONDS,
-// -rss_limit_mb=N, -dict=FILE, -artifact_prefix=PATH. Inputs are run once; files of folders are
-// mutated, and without folders the empty text. An input that crashes, ends the process, takes too
-// long or after which the process has taken too much memory is written to PATHcrash, and the
-// program ends with an error; so it does for a leak, which is found at the end, whatever input it
-// was of.
+// Flags as in libFuzzer: -max_total_time=SECONDS, -seed=N, -max_len=BYTES, -timeout=SECONDS,
+// -rss_limit_mb=N, -dict=FILE, -artifact_prefix=PATH. Inputs are run once. Without inputs, the
+// files of the folders are mutated, or the empty text if there are no folders. An input is written
+// to PATHcrash, and the program fails, if it crashes, exits the process, takes too long or leaves
+// the process with too much memory. A leak fails the program too, but is found only at the end,
+// without its input.
 #include <fcntl.h>
 #include <sanitizer/common_interface_defs.h>
 #include <sys/resource.h>
@@ -47,9 +46,9 @@ struct Options {
   std::string artifact_prefix = "./";
 };
 
-// What handlers of signals read.
+// State for the signal handlers.
 std::string artifact;              // NOLINT(runtime/string): its path
-const uint8_t* current = nullptr;  // the input that is run
+const uint8_t* current = nullptr;  // the input being run
 size_t current_size = 0;
 
 void Say(const char* text) { (void)!write(STDERR_FILENO, text, std::strlen(text)); }
@@ -66,7 +65,7 @@ void WriteInput() {
   current = nullptr;
 }
 
-// Of a target that ends the process by itself.
+// For a target that exits the process itself.
 void OnExit() {
   if (current == nullptr) return;
   Say("the target called exit\n");
@@ -82,7 +81,7 @@ void OnSignal(int signal) {
 }
 
 void RunInput(const std::string& input, const Options& options) {
-  // Memory of exactly this size: a byte read behind it is a report.
+  // Allocate exactly this size, so that the sanitizer reports a read beyond the end.
   const std::unique_ptr<uint8_t[]> bytes(new uint8_t[input.size()]);
   std::copy(input.begin(), input.end(), bytes.get());
   current = bytes.get();
@@ -110,7 +109,7 @@ std::string ReadFile(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The quoted words of libFuzzer's dictionaries: one a line, with \" \\ and \xHH.
+// Reads the quoted words of a libFuzzer dictionary: one per line, with \" \\ and \xHH.
 std::vector<std::string> ReadWords(const std::string& path) {
   std::vector<std::string> words;
   std::ifstream file(path);
@@ -159,25 +158,25 @@ class Mutator {
     const size_t at = Below(input.size() + 1);
     const size_t rest = input.size() - at;
     switch (Below(9)) {
-      case 0:  // a bit
+      case 0:  // flip a bit
         if (rest > 0) input[at] = static_cast<char>(input[at] ^ (1 << Below(8)));
         break;
-      case 1:  // a byte
+      case 1:  // replace a byte
         if (rest > 0) input[at] = static_cast<char>(Below(256));
         break;
-      case 2:  // less
+      case 2:  // erase a part
         input.erase(at, 1 + Below(std::min<size_t>(rest + 1, 64)));
         break;
-      case 3:  // the end is missing
+      case 3:  // truncate
         if (Below(4) == 0) input.resize(at);
         break;
-      case 4:  // a part twice
+      case 4:  // repeat a part
         input.insert(Below(input.size() + 1), input.substr(at, 1 + Below(64)));
         break;
-      case 5:  // an integer at a limit
+      case 5:  // write an integer at a limit
         Overwrite(input, at, Integer());
         break;
-      case 6:  // a word of the dictionary, put between or over what is there
+      case 6:  // insert a word of the dictionary, or write it over what is there
         if (words_.empty()) break;
         if (Below(2) == 0) {
           input.insert(at, Pick(words_));
@@ -185,14 +184,14 @@ class Mutator {
           Overwrite(input, at, Pick(words_));
         }
         break;
-      case 7:  // goes on as another seed
+      case 7:  // continue with a part of another seed
       {
         const std::string& other = Pick(seeds_);
         input.resize(at);
         input += other.substr(Below(other.size() + 1));
         break;
       }
-      default:  // the same byte many times
+      default:  // repeat a byte many times
         input.insert(at, 1 + Below(100), rest > 0 ? input[at] : static_cast<char>(Below(256)));
         break;
     }
@@ -230,7 +229,7 @@ class Mutator {
   winnow::Rng rng_;
 };
 
-// False: not a flag of ours.
+// False: not one of the flags above.
 bool SetFlag(std::string_view argument, Options& options) {
   const size_t equals = argument.find('=');
   if (equals == std::string_view::npos) return false;
@@ -255,8 +254,8 @@ bool SetFlag(std::string_view argument, Options& options) {
 
 }  // namespace
 
-// The undefined-behaviour sanitizer calls this before it ends the process: the callback above is
-// the address sanitizer's.
+// The undefined-behaviour sanitizer calls this before it ends the process; the death callback set
+// in main() is called by the address sanitizer only.
 extern "C" __attribute__((visibility("default"))) void __ubsan_on_report() {
   WriteInput();
 }  // NOLINT
@@ -284,7 +283,7 @@ int main(int argc, char** argv) {
       return 2;
     }
   }
-  std::sort(seeds.begin(), seeds.end());  // folders list their files in any order
+  std::sort(seeds.begin(), seeds.end());  // directories list their files in any order
   artifact = options.artifact_prefix + "crash";
   __sanitizer_set_death_callback(WriteInput);
   std::atexit(OnExit);

@@ -1,9 +1,9 @@
-// Runs methods, and pairs of them, over a small cache on arbitrary attention, keys and values: NaN,
-// infinities, zeros, huge and equal numbers. Two runs must decide alike, keep what a plan may keep,
-// and hold what the method promises.
+// Runs methods, and pairs of them, over a small cache with arbitrary attention, keys and values:
+// NaN, infinities, zeros, huge and equal numbers. Two runs must decide alike, keep only what a plan
+// may keep, and hold the method's promises.
 //
-// The input chooses method, parameters (of those that `winnow methods` lists), shapes, calls, and
-// tables of numbers that attention and vectors are looked up in.
+// The input chooses method, parameters (those that `winnow methods` lists), shapes, calls, and the
+// tables from which attention and vectors are looked up.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -32,7 +32,7 @@ using winnow::compression::testing::HarnessConfig;
 
 constexpr int64_t kMaxBudget = 96;
 
-// A value of a parameter: most often small, sometimes at an end of the range.
+// Draws a value of a parameter: mostly small, sometimes at an end of its range.
 std::string DrawValue(const Parameter& parameter, FuzzedData& input) {
   if (parameter.type == "switch") return input.ConsumeBool() ? "true" : "false";
   if (!parameter.choices.empty()) {
@@ -66,7 +66,7 @@ std::string DrawValue(const Parameter& parameter, FuzzedData& input) {
   return value;
 }
 
-// "name:parameter=value,...", or its error.
+// A method from a spec "name:parameter=value,...", or its error.
 winnow::Result<MethodPtr> MethodFrom(FuzzedData& input) {
   const auto methods = winnow::compression::Methods();
   const MethodEntry& entry = methods[input.ConsumeIntegralInRange<size_t>(0, methods.size() - 1)];
@@ -112,7 +112,7 @@ std::unique_ptr<Harness> HarnessFrom(const MethodPtr& method, const HarnessConfi
       std::vector<float> vector;
       for (int i = 0; i < dim; ++i) {
         const double number = Look(vectors, {kind, layer, kv_head, position, i});
-        // What overflows a float is an infinite one.
+        // A number that overflows a float becomes infinite.
         vector.push_back(
             std::abs(number) > 3.4e38
                 ? static_cast<float>(std::copysign(std::numeric_limits<double>::infinity(), number))

@@ -1,8 +1,7 @@
 // Safetensors files and recordings of attention, the input of `winnow replay`.
 //
 // The input is a JSON header up to the first zero byte, then the bytes of the tensors; the length
-// that goes before the header is added here. An input that begins with a zero byte is a file as it
-// stands behind it.
+// before the header is added here. If the input begins with a zero byte, the rest is a whole file.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -38,7 +37,7 @@ void ReadTensors(const std::string& path) {
     std::vector<float> floats(n);
     std::vector<int32_t> integers(n);
     const int64_t first = tensor.n_values - static_cast<int64_t>(n);
-    // The types of the file decide which of the two is an error.
+    // The tensor's type decides which of the two is an error.
     const bool read = reader->Read(tensor, first, floats).has_value() ||
                       reader->Read(tensor, first, integers).has_value();
     WINNOW_CHECK(read || (tensor.type != "F32" && tensor.type != "I32"));

@@ -1,5 +1,5 @@
-// Bodies of requests, to every path that takes one: whatever they are, there is exactly one answer,
-// it is JSON (or a stream), and nothing crashes.
+// Request bodies, for every path that takes one: any body gets exactly one response, it is JSON (or
+// a stream), and nothing crashes.
 //
 // The first byte chooses the path, the rest is the body.
 #include <cstddef>

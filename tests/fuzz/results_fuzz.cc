@@ -1,7 +1,6 @@
-// Files of results: arbitrary bytes are read, and results made of the input are written and read
-// back.
+// Results files: reads arbitrary bytes, or writes a result made of the input and reads it back.
 //
-// An input that begins with '{' or white space is a file; of any other a result is made.
+// An input that begins with '{', a space or a line feed is a file; any other is made into a result.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +18,7 @@ using winnow::eval::ResultsFile;
 using winnow::eval::SampleResult;
 using winnow::eval::Score;
 
-// Bytes of ASCII: others are not promised to come back.
+// ASCII only: other bytes need not come back.
 std::string Text(FuzzedData& input) {
   std::string text = input.ConsumeRandomLengthString(12);
   for (char& c : text) c = static_cast<char>(c & 0x7F);
@@ -92,7 +91,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   if (data[0] == '{' || data[0] == ' ' || data[0] == '\n') {
     folder.Write("results.jsonl", {reinterpret_cast<const char*>(data), size});
-    // What is no result is skipped, or an error that says where; opening again finds the same.
+    // Lines that are no results are skipped, or give an error with their location; opening again
+    // must find the same.
     const auto file = ResultsFile::Open(path);
     const auto again = ResultsFile::Open(path);
     WINNOW_CHECK(file.has_value() == again.has_value());

@@ -19,7 +19,7 @@ for name in "$@"; do mkdir -p "$build/corpus/$name" "$build/seeds/$name"; done
 mkdir -p "$build/findings" "$build/logs" "$build/tmp" "$build/seeds/gguf" "$build/seeds/log_probs"
 "$build/make_seeds" "$build/seeds"
 
-# One target; prints a line.
+# Runs one target; prints a line.
 cat >"$build/run_one.sh" <<'EOF'
 set -u
 name=$1 seconds=$2 here=$3 build=$4
@@ -35,7 +35,7 @@ runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$build/logs/$name")
 echo "$name: ${runs:-0} inputs, exit status $status"
 if [ $status -ne 0 ]; then
   tail -40 "$build/logs/$name"
-  # The input, where only this output can be had of the machine; `base64 -d | gunzip` gives it back.
+  # The input, in case only this output is available; `base64 -d | gunzip` restores it.
   for input in "$build/findings/$name-"*; do
     [ ! -f "$input" ] || { echo "$input:"; gzip -9 <"$input" | base64; }
   done

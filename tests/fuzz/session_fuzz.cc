@@ -1,7 +1,7 @@
-// Session files: those of every method with bytes changed and the hashes made right again. What is
-// accepted goes on: another prompt, generated tokens, and it can be saved.
+// Session files: changes bytes in files of every method and corrects the hashes. A session that is
+// accepted must go on: generated tokens, another prompt, saving.
 //
-// The first byte chooses a method; then every five bytes are a change: section, place (two bytes
+// The first byte chooses a method; then every five bytes are a change: section, offset (two bytes
 // each), value.
 #include <cstddef>
 #include <cstdint>

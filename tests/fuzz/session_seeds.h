@@ -21,7 +21,7 @@
 #include "runtime/store/session_file.h"
 #include "temporary_folder.h"
 
-// Session files of every method, and their parts.
+// Session files of every method, and their sections.
 namespace winnow::fuzz {
 
 using runtime::Engine;
@@ -114,8 +114,8 @@ inline void SetHash(std::string& bytes, size_t section) {
   std::memcpy(bytes.data() + section + 16, &hash, sizeof(hash));
 }
 
-// Restores a file and goes on from it: generated tokens, another prompt, saved again. The message
-// of what was refused; empty: all was possible.
+// Restores a session and goes on from it: generated tokens, another prompt, saving. Returns the
+// message of what was refused; empty: everything worked.
 inline std::string RestoreAndGoOn(Engine& engine, const Seed& seed, const std::string& path) {
   auto session = runtime::RestoreSession(engine, seed.options, path);
   if (!session) {

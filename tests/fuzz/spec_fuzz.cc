@@ -1,7 +1,7 @@
-// Feeds arbitrary text to the reader of method specs. What is accepted is asked for all that a
-// caller asks of a method before a model is there.
+// Feeds arbitrary text to the parser of method specs. An accepted method is asked everything that a
+// caller asks before a model is loaded.
 //
-// The first line is the method of the prompt, the second, if there is one, that of decoding.
+// The first line is the method for the prompt, the second, if any, the method for decoding.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace {
 using winnow::Result;
 using winnow::compression::MethodPtr;
 
-// One line of text for the terminal.
+// Messages are one line for the terminal.
 void CheckMessage(std::string_view message) {
   WINNOW_CHECK(!message.empty() && message.find('\n') == std::string_view::npos);
 }

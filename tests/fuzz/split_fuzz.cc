@@ -1,5 +1,5 @@
-// Models in several files. The parts say how many they are, which one each is and how many tensors
-// there are in all; the input decides whether they agree, and which bytes of a part are wrong.
+// Models in several files. Each part states the number of parts, its own number and the total
+// number of tensors; the input decides whether they agree, and which bytes of a part are wrong.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -13,7 +13,7 @@
 
 namespace winnow::fuzz {
 
-// A folder of this process under TMPDIR, for readers that take paths. It goes with the process.
+// A folder of this process under TMPDIR, for readers that take paths; removed with the object.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -29,7 +29,7 @@ class TemporaryFolder {
 
   const std::string& path() const { return path_; }
   std::string Path(std::string_view name) const { return path_ + "/" + std::string(name); }
-  // Writes a file, with the folders of its name; says where it is.
+  // Writes a file, with the folders in its name; returns its path.
   std::string Write(std::string_view name, std::string_view bytes) const {
     const std::string path = Path(name);
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());
@@ -39,7 +39,7 @@ class TemporaryFolder {
     WINNOW_CHECK(static_cast<bool>(file));
     return path;
   }
-  // Removes what is in it.
+  // Removes its contents.
   void Clear() const {
     for (const auto& entry : std::filesystem::directory_iterator(path_)) {
       std::filesystem::remove_all(entry.path());

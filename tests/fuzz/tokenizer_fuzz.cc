@@ -1,9 +1,9 @@
-// Feeds arbitrary bytes to the tokenizers: what is encoded must decode to the same bytes, whole and
-// streamed.
+// Feeds arbitrary bytes to the tokenizers: what is encoded must decode to the same bytes, and to
+// valid UTF-8 when streamed.
 //
 // The first byte chooses the vocabulary and whether control tokens are parsed, the rest is the
-// text. The vocabularies are small and know every byte; pre-tokenizers differ in their expressions,
-// so there is one vocabulary for each.
+// text. The vocabularies are small and cover every byte; pre-tokenizers differ in their
+// expressions, so there is one vocabulary for each.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -47,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const bool parse_special = (data[0] & 0x80) != 0;
   const Tokenizer& tokenizer = *tokenizers[(data[0] & 0x7F) % tokenizers.size()];
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
-  // SentencePiece-style writes a space as U+2581 and cannot tell the two apart.
+  // SentencePiece writes a space as U+2581 and cannot tell the two apart.
   if (tokenizer.model_name() == "llama" && text.find("\xE2\x96\x81") != std::string_view::npos)
     return 0;
 
