@@ -1,4 +1,4 @@
-// Nothing here is needed to read the page: values at the pointer, sorting, series that are switched off, and the choice of
+// The page is complete without this script. It adds values at the pointer, sorting, hiding of series, and the choice of
 // layer and head in token maps.
 'use strict';
 (() => {
@@ -26,7 +26,7 @@
   };
   const hideTip = () => { tip.hidden = true; };
 
-  // Line charts: the points nearest to the pointer's place on the x axis.
+  // Line charts: show the points nearest to the pointer on the x axis.
   const axis = (text) => {
     const [first, last, from, to, scale] = text.split(',');
     const along = { first: +first, last: +last };
@@ -44,8 +44,8 @@
     });
     return best;
   };
-  const mostLines = 8;  // at the pointer: the nearest
-  const offNames = new Map();  // figure -> names that are switched off
+  const mostLines = 8;  // shown at the pointer
+  const offNames = new Map();  // figure -> names of hidden series
   const isOff = (figure, name) => offNames.has(figure) && offNames.get(figure).has(name);
   for (const figure of document.querySelectorAll('figure')) {
     const panels = dataOf(figure, 'points');
@@ -58,7 +58,7 @@
                                                   height: y.first - y.last, fill: 'transparent' })) {
         area.setAttribute(name, value);
       }
-      // Below the marks, whose titles stay reachable.
+      // Below the markers, so that their tooltips stay reachable.
       plot.parentNode.insertBefore(area, plot.parentNode.querySelector('.mark') || plot);
       area.addEventListener('pointerleave', hideTip);
       area.addEventListener('pointermove', (event) => {
@@ -77,7 +77,7 @@
     }
   }
 
-  // Legends: a click switches a series off and on, a double click leaves it alone, the pointer makes it stand out.
+  // Legends: a click hides or shows a series, a double click shows only that series, hovering highlights it.
   for (const figure of document.querySelectorAll('figure')) {
     const keys = [...figure.querySelectorAll('g.legend')];
     if (!keys.length) continue;
@@ -102,7 +102,7 @@
       key.setAttribute('role', 'button');
       const toggle = () => {
         off.has(of(key)) ? off.delete(of(key)) : off.add(of(key));
-        if (off.size === all.size) off.clear();  // the last one: all again
+        if (off.size === all.size) off.clear();  // the last one was hidden: show all
         update();
       };
       key.addEventListener('click', toggle);
@@ -124,7 +124,7 @@
     update();
   }
 
-  // Tables: a click on a column's name sorts by it, another one the other way round.
+  // Tables: a click on a column's name sorts by it, a second click reverses the order.
   const sortKey = (text) => {
     const number = /^[^0-9-]*(-?[0-9][0-9.,]*(?:e[+-]?[0-9]+)?)\s*([KMGT]i?B|B|%)?/i.exec(text.trim());
     if (!number || /^[a-z]/i.test(text.trim())) return null;
@@ -145,7 +145,7 @@
         const numeric = rows.every(({ text, key }) => key !== null || text.trim() === '');
         rows.sort((a, b) => {
           const empty = (a.text.trim() === '') - (b.text.trim() === '');
-          if (empty) return empty;  // at the end, whichever way
+          if (empty) return empty;  // empty cells last in either order
           const order = numeric ? a.key - b.key : a.text.localeCompare(b.text);
           return up ? order : -order;
         });
@@ -156,7 +156,7 @@
     });
   }
 
-  // What a link leads to may be folded.
+  // Open a collapsed section when a link leads into it.
   const unfold = () => {
     const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     const details = target && target.closest('details');
@@ -167,7 +167,7 @@
   addEventListener('hashchange', unfold);
   unfold();
 
-  // Token maps. States come as runs: "3k2e" is three kept, two evicted.
+  // Token maps. States are run-length encoded: "3k2e" is three kept, two evicted.
   const expand = (runs) => runs.replace(/(\d+)(\D)/g, (_, n, state) => state.repeat(n));
   const classOf = (kept, merged, n) => {
     if (kept === 0) return merged ? 'm' : 'k0';
@@ -176,7 +176,7 @@
   for (const figure of document.querySelectorAll('figure.token-map')) {
     const views = dataOf(figure, 'states');
     const tokens = figure.querySelectorAll('.map i');
-    // Views may have different numbers of heads: of query heads, or of KV heads.
+    // Views may have different numbers of heads: query heads or KV heads.
     const first = views.map((view) => view.states).reduce((a, b) => b[0].length > a[0].length ? b : a);
     const nHeads = first[0].length;
     const choose = make('div', 'choose');
@@ -190,7 +190,7 @@
       choose.append(label);
       return select;
     });
-    // Where it is known when entries went: the step that is shown.
+    // If the times of evictions are known, the reader can choose the step.
     const prompt = Number(figure.dataset.prompt || tokens.length);
     const step = make('input', '');
     Object.assign(step, { type: 'range', min: prompt, max: tokens.length, value: tokens.length });
@@ -227,7 +227,7 @@
     colour();
     const map = figure.querySelector('.map');
     map.before(choose);
-    // Opens where the answer stands, not at the text's beginning.
+    // Scroll to the first marked token, such as the answer, instead of the beginning.
     const marked = map.querySelector('[data-marked]');
     if (marked) map.scrollTop += marked.getBoundingClientRect().top - map.getBoundingClientRect().top - map.clientHeight / 3;
     const place = new Map([...tokens].map((token, i) => [token, i]));
