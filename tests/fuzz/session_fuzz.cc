@@ -1,5 +1,5 @@
 // Session files: changes bytes in files of every method and corrects the hashes. A session that is
-// accepted must go on: generated tokens, another prompt, saving.
+// accepted must continue: generated tokens, another prompt, saving.
 //
 // The first byte chooses a method; then every five bytes are a change: section, offset (two bytes
 // each), value.

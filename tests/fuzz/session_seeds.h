@@ -114,7 +114,7 @@ inline void SetHash(std::string& bytes, size_t section) {
   std::memcpy(bytes.data() + section + 16, &hash, sizeof(hash));
 }
 
-// Restores a session and goes on from it: generated tokens, another prompt, saving. Returns the
+// Restores a session and continues it: generated tokens, another prompt, saving. Returns the
 // message of what was refused; empty: everything worked.
 inline std::string RestoreAndGoOn(Engine& engine, const Seed& seed, const std::string& path) {
   auto session = runtime::RestoreSession(engine, seed.options, path);

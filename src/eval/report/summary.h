@@ -42,7 +42,7 @@ std::string LeadingTitle(const EvalResults& results);
 // Groups in the order of the samples.
 std::vector<std::string> GroupNames(const EvalResults& results);
 
-// One record per variant (and group, if groups stand apart): method, budget, cache_types,
+// One record per variant (and group, if groups are separate): method, budget, cache_types,
 // configuration, [group], samples, the columns by name with NAME_error (Summary::error) and, for
 // kSpread, NAME_deviation, relative (the leading column of every group, in per cent of the full
 // cache's value; null if that is within two standard errors of zero), kept, cache_bytes,
@@ -53,7 +53,7 @@ std::vector<report::Record> SampleRows(const EvalResults& results);
 std::vector<report::Record> SummaryTable(const EvalResults& results,
                                          std::string (*human_bytes)(int64_t bytes));
 // The leading column: a record for each group with a field for each variant (`for_people`: rounded,
-// as text). Empty if there is one group, or groups stand apart.
+// as text). Empty if there is one group, or groups are separate.
 std::vector<report::Record> GroupRows(const EvalResults& results, bool for_people = false);
 
 // Notes for readers of the table, one sentence each: the meaning of ±, why "of full" is empty,

@@ -16,7 +16,7 @@ constexpr uint64_t kBuiltinSeed = 1;
 using Words = std::span<const std::string_view>;
 
 // Placeholders: {p} and {q} are two people of the paragraph, {o} is another person, {l} the place;
-// {t}, {g}, {w}, {m} and {n} are drawn anew each time.
+// {t}, {g}, {w}, {m} and {n} are drawn again each time.
 constexpr std::string_view kPeople[] = {
     "the miller",         "Mrs. Fenwick",  "the old sexton",  "Jonas Pell",
     "the schoolmaster",   "Hester Rowe",   "the ferryman",    "young Tobias",

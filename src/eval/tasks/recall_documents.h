@@ -26,8 +26,7 @@ struct RecallDocument {
 };
 
 // Makes a document of about n_tokens. `depth`: where the fact asked for is stated, in per cent of
-// the text; below 0: anywhere. (Few-shot lists: where the first example of the label asked for
-// stands.)
+// the text; below 0: anywhere. (Few-shot lists: the place of the first example with the answer.)
 RecallDocument MakeRecallDocument(RecallKind kind, int64_t n_tokens, double depth,
                                   const tokenizer::Tokenizer& tokenizer, Rng& rng);
 
