@@ -16,40 +16,41 @@
 namespace winnow {
 
 struct ModelOptions {
-  int threads = 0;      // 0: one for each core this process may use
-  int64_t context = 0;  // longest text in tokens; 0: what the model was trained for
-  // What a text gets has the same bits alone and beside any others of a Scheduler; generating one
-  // or a few texts takes longer.
+  int threads = 0;      // 0: one for each core that this process may use
+  int64_t context = 0;  // maximum text length in tokens; 0: the length the model was trained for
+  // The results of a text are bit-identical whether it is computed alone or beside others in a
+  // Scheduler. Decoding one or a few texts becomes slower (docs/reliability.md).
   bool deterministic = false;
-  bool check_tensors = false;  // look for NaN and infinity in all weights: reads the whole file
-  // Instruction set, such as "AVX2"; empty: the best there is; "reference": plain loops.
+  bool check_tensors = false;  // look for NaN and infinity in all weights; reads the whole file
+  // Instruction set, such as "AVX2"; empty: the best available; "reference": plain loops.
   std::string cpu_target = {};
-  // What sessions will use: a method that reads prompts a second time gets positions beyond
-  // `context` for it.
+  // The compression that sessions will use. A method that replays prompts then gets positions
+  // beyond `context` for the replay.
   Compression compression = {};
-  // What 'winnow calibrate' wrote for this model; empty: the file beside the model's is read where
-  // a method wants it.
+  // Error profiles of this model, as text: the output of 'winnow calibrate'. Empty: read from the
+  // file beside the model's file when a method needs them.
   std::string error_profiles = {};
-  // What a person should know but nothing fails for, such as a context beyond the trained one, or a
-  // method that compresses what is appended before it knows a question. Called in the thread of the
-  // call that finds it. Of sessions, not of a Scheduler: n_not_replayed() counts for both.
+  // Receives warnings: facts a user should know that fail no call, such as a context longer than
+  // the trained one, or a method that compresses appended tokens before it knows a question. Called
+  // in the thread of the call that finds it. A Scheduler gives no warnings; n_not_replayed() counts
+  // its prompts too.
   std::function<void(std::string_view message)> on_warning = {};
 };
 
 struct ModelInfo {
-  std::string name = {};          // as the file has it; may be empty
+  std::string name = {};          // from the file; may be empty
   std::string architecture = {};  // "llama"
-  std::string file_type = {};  // the file's label of its quantisation, such as "Q4_K_M", or empty
+  std::string file_type = {};     // quantization named by the file, such as "Q4_K_M"; may be empty
   int64_t n_parameters = 0;
   int64_t file_bytes = 0;
   int64_t trained_context = 0;  // tokens
-  std::string cpu_target = {};  // the instruction set in use
+  std::string cpu_target = {};  // instruction set in use
   int threads = 0;
-  double load_ms = 0;  // what opening took
+  double load_ms = 0;  // time Model::Open took
 };
 
-// A stretch of a text, and whether control tokens written in it are meant. Tokens may span two
-// stretches, control tokens only those where they are meant.
+// A piece of text, and whether control tokens written in it are parsed as such. An ordinary token
+// may span two pieces; a control token is only recognized inside pieces with parse_special.
 struct MarkedText {
   std::string text;
   bool parse_special = false;
@@ -57,9 +58,8 @@ struct MarkedText {
 };
 
 struct TokenizeOptions {
-  bool add_special = true;  // tokens the model wants around a text
-  bool parse_special =
-      false;  // control tokens written in the text become tokens: only for text you trust
+  bool add_special = true;     // add the tokens the model expects around a text (BOS, EOS)
+  bool parse_special = false;  // parse control tokens in the text: only for text you trust
 };
 
 struct ChatMessage {
@@ -68,47 +68,49 @@ struct ChatMessage {
 };
 
 struct ChatTemplateOptions {
-  std::string name = {};    // of a built-in format, "chatml"; or a Jinja source
-  std::string source = {};  // a Jinja source; both empty: the model's own
-  bool jinja = true;        // false: a built-in format that is like the model's own template
+  std::string name = {};    // name of a built-in format such as "chatml", or a Jinja source
+  std::string source = {};  // a Jinja source; with `name` empty too: the model's own template
+  bool jinja = true;        // false: the built-in format that resembles the model's template
 };
 
 struct ChatOptions {
-  bool add_generation_prompt = true;  // the assistant's turn begins at the end
-  // Empty: the model's own. Else a Jinja source, or the name of a built-in format ("chatml").
+  bool add_generation_prompt = true;  // end with the header of the assistant's turn
+  // Empty: the model's own template. Else a Jinja source, or the name of a built-in format
+  // ("chatml").
   std::string chat_template = {};
-  std::string tools = {};  // JSON: OpenAI's array; empty: none
+  std::string tools = {};  // JSON array of tools as in OpenAI's API; empty: none
 };
 
-// A conversation as a template writes it, for Model::Tokenize.
+// A conversation rendered by a template, for Model::Tokenize.
 struct WrittenPrompt {
   std::vector<MarkedText> text;
-  // Not empty: the model's own template failed, and a built-in format wrote this.
+  // Not empty: the model's own template failed, and a built-in format was used instead.
   std::string warning = {};
 };
 
-// A question about a document as two parts of a prompt: `document` is the same for all questions,
-// `question` follows it. Joined they are the whole prompt.
+// A question about a document, as two parts of a prompt: `document` is the same for every question,
+// `question` follows it. Concatenated they are the whole prompt.
 struct DocumentPrompt {
   std::vector<MarkedText> document;
   std::vector<MarkedText> question;
-  // Not empty: the template failed, or changes the document, and a built-in format wrote this.
+  // Not empty: the template failed or changed the document, and a built-in format was used instead.
   std::string warning = {};
 };
 
-// Writes conversations down for a model (Model::NewChatTemplate). What messages contain stays text.
-// A handle, which may outlive the model. Thread-safe.
+// Renders conversations for a model (Model::NewChatTemplate). Control tokens written in messages
+// stay text. A handle, which may outlive the model. Thread-safe.
 class ChatTemplate {
  public:
-  std::string_view name() const;                     // "jinja", or the built-in format's
-  const std::string& source() const;                 // Jinja; empty: a built-in format
-  const std::vector<std::string>& warnings() const;  // of the model's own template
+  std::string_view name() const;                     // "jinja", or the name of the built-in format
+  const std::string& source() const;                 // the Jinja source; empty: a built-in format
+  const std::vector<std::string>& warnings() const;  // about the model's own template
 
-  // Ignores options.chat_template. Errors: what the template refuses, in its words; tools
-  // that cannot be read.
+  // Ignores options.chat_template. Errors (kInvalid): the template rejects the conversation (the
+  // message is the template's); tools that are no JSON array.
   Result<WrittenPrompt> Write(std::span<const ChatMessage> messages,
                               const ChatOptions& options = {}) const;
-  // Leaves out white space around the document. Errors: those of the template, an empty document.
+  // Strips white space around the document. `system` may be empty. Errors: those of the template,
+  // an empty document.
   Result<DocumentPrompt> WriteDocument(const std::string& system, const std::string& document,
                                        const std::string& question) const;
 
@@ -119,15 +121,15 @@ class ChatTemplate {
   std::shared_ptr<const Impl> impl_;
 };
 
-// A language model of a GGUF file, ready to compute. A handle: copies share the model, sessions
-// keep it alive. A model and its sessions are used by one thread at a time.
+// A language model from a GGUF file, ready to compute. A handle: copies share the model, and
+// sessions keep it alive. A model and its sessions are used by one thread at a time.
 class Model {
  public:
-  // Errors: the file cannot be read (kFile), is damaged, or holds something winnow does not know
-  // (kFormat); an option out of range (kInvalid); memory refused (kTooLarge). Thread-safe.
+  // Errors: the file cannot be read (kFile), is damaged or uses something winnow does not support
+  // (kFormat); an option out of range (kInvalid); not enough memory (kTooLarge). Thread-safe.
   static Result<Model> Open(const std::string& path, const ModelOptions& options = {});
-  // Opens a GGUF file that lies in memory; `name` stands for its path in messages. Requires: the
-  // bytes are aligned to 64 and outlive the model and its sessions.
+  // Opens a GGUF file that is already in memory; error messages use `name` in place of its path.
+  // Requires: the bytes are aligned to 64 and outlive the model and its sessions.
   static Result<Model> Open(std::span<const std::byte> file, const std::string& name,
                             const ModelOptions& options = {});
 
@@ -135,55 +137,54 @@ class Model {
   std::string_view architecture() const;  // "llama"
   int64_t n_parameters() const;
   int n_layers() const;
-  Result<int> n_kv_heads(int layer) const;  // Error: no such layer
-  int64_t context() const;                  // tokens a session can hold at most
+  Result<int> n_kv_heads(int layer) const;  // Error (kInvalid): no such layer
+  int64_t context() const;                  // maximum of SessionOptions::context, in tokens
   int64_t vocabulary_size() const;          // tokens are 0 .. vocabulary_size() - 1
 
-  // Any bytes are accepted, valid UTF-8 or not. Cost: about linear in the text.
+  // Accepts any bytes, valid UTF-8 or not. Cost: about linear in the text.
   std::vector<Token> Tokenize(std::string_view text, const TokenizeOptions& options = {}) const;
-  // A prompt to be continued: never ends with EOS. With add_bos it begins with BOS if the model
-  // wants one and the text has none.
+  // Tokenizes a prompt to be continued. It never ends with EOS. With add_bos it begins with BOS if
+  // the model wants one and the text has none.
   std::vector<Token> Tokenize(std::span<const MarkedText> text, bool add_bos = true) const;
-  // A lower bound of the tokens of a text of n_bytes: refuses a text that can never fit without
+  // A lower bound on the tokens of a text of n_bytes, to reject a text that can never fit without
   // tokenizing it. Cost: O(vocabulary).
   int64_t MinTokens(int64_t n_bytes) const;
-  // Requires of the two: tokens of the vocabulary.
+  // Both require tokens of the vocabulary.
   std::string Detokenize(std::span<const Token> tokens) const;
   bool EndsGeneration(Token token) const;
-  // A conversation as the model expects it, for Session::Generate. What messages contain stays
-  // text. Errors: what the template refuses, in its words; a template or tools that cannot be read.
+  // Renders a conversation with the model's template and tokenizes it, for Session::Generate.
+  // Control tokens written in messages stay text. Errors (kInvalid): the template rejects the
+  // conversation (the message is the template's); a template or tools that cannot be parsed.
   Result<std::vector<Token>> ChatPrompt(std::span<const ChatMessage> messages,
                                         const ChatOptions& options = {}) const;
-  // What ChatPrompt writes with, for programs that want the text or a part of it. Errors: an
-  // unknown name, a source that is no template.
+  // The renderer behind ChatPrompt, for programs that need the text or a part of it. Errors
+  // (kInvalid): an unknown name, a source that is no template.
   Result<ChatTemplate> NewChatTemplate(const ChatTemplateOptions& options = {}) const;
 
-  // Error: a value out of range, named.
+  // Error (kInvalid): a value out of range, named.
   Result<Sampler> NewSampler(const Sampling& sampling) const;
-  // Answers are JSON of this schema ("{}": any object), or text of this grammar (GBNF, llama.cpp's
-  // notation).
-  // Errors: not a schema or grammar (says where), one too large; a build without grammars
-  // (-DWINNOW_GRAMMAR=ON).
+  // Responses are JSON of this schema ("{}": any object), or text of this grammar in GBNF,
+  // llama.cpp's notation. Errors (kInvalid): not a schema or grammar (says where), or too large; a
+  // build without grammars (needs -DWINNOW_GRAMMAR=ON).
   Result<Constraint> NewJsonConstraint(const std::string& schema) const;
   Result<Constraint> NewGrammarConstraint(const std::string& gbnf) const;
 
-  // A text in the making, with its own cache. Errors: context out of range, memory refused.
+  // A new text with its own cache. Errors: an option out of range, not enough memory.
   Result<Session> NewSession(const SessionOptions& options = {}) const;
-  // A session that goes on where a saved one was, of this model and with the options it was made
-  // with (another context may be given). Errors: kFile (it cannot be read), kFormat (no session
-  // file, damaged, of another model), kInvalid (other options, named both; a context without room
-  // for it).
+  // Restores a session that Session::Save wrote, with the same model and options (only the context
+  // may differ). Errors: kFile (cannot be read), kFormat (no session file, damaged, of another
+  // version or model), kInvalid (different options, both named; a context too short for it).
   Result<Session> RestoreSession(const std::string& path, const SessionOptions& options = {}) const;
-  // For many prompts at once. Errors: an option out of range, a memory limit below the model's own
-  // bytes (says both numbers); kBusy while the model has another scheduler, or a session of it is
-  // in the middle of a call.
+  // Serves many prompts at once. Errors: an option out of range; a memory limit below the model's
+  // own bytes (names both numbers); kBusy while the model has another scheduler or one of its
+  // sessions is in a call.
   Result<Scheduler> NewScheduler(const SchedulerOptions& options = {}) const;
 
-  // Of all sessions so far: values too large for a cache's type, which became infinite and make
-  // results wrong.
+  // Over all sessions so far: values too large for a cache's type. They were stored as infinity and
+  // make results wrong.
   int64_t n_overflowed() const;
-  // Of all sessions so far: prompt tokens that a method could not read a second time because the
-  // context is full; it then chooses worse.
+  // Over all sessions so far: prompt tokens that a method should have replayed but could not
+  // because the context was full. The method then decides on less information.
   int64_t n_not_replayed() const;
 
  private:

@@ -9,22 +9,24 @@
 
 namespace winnow {
 
-// What a program may want to decide by. The library's calls never return kUnknown.
+// Kinds of error, for programs that handle them differently. The library's calls never return
+// kUnknown.
 enum class ErrorCode {
   kUnknown,
-  kInvalid,      // can never be served: an option, a token, a text longer than the context
-  kFile,         // a file is not there, or cannot be read or written
+  kInvalid,      // can never succeed: an option, a token, a text longer than the context
+  kFile,         // a file does not exist, or cannot be read or written
   kFormat,       // a file was read, but is damaged, of another kind, or of another model
   kNotFound,     // no such session
   kBusy,         // in use by another call
-  kTooLarge,     // more than the memory limit, or what the machine gives
+  kTooLarge,     // needs more than the memory limit, or than the machine has
   kQueueFull,    // try again later
   kUnavailable,  // shutting down
-  kCancelled,    // by the caller
-  kInternal,     // a broken promise of the library
+  kCancelled,    // cancelled by the caller
+  kInternal,     // the library broke an invariant: a bug
 };
 
-// What the world did wrong: the message says what was found, what was expected, and where.
+// An error caused from outside: a file, a request, a memory limit. The message says what was found,
+// what was expected, and where.
 struct Error {
   std::string message;
   ErrorCode code = ErrorCode::kUnknown;
@@ -38,8 +40,8 @@ namespace internal {
 }
 }  // namespace internal
 
-// A value or an Error, with the members of std::expected (which C++20 does not have yet).
-// Reading the wrong side is a bug and aborts.
+// A value or an Error, with the members of std::expected, which C++20 does not have yet. Reading
+// the side it does not hold is a bug and aborts.
 template <typename T>
 class [[nodiscard]] Result {
  public:

@@ -7,31 +7,31 @@
 
 namespace winnow {
 
-// How the next token is picked. The defaults are llama.cpp's; they act in this order. What takes it
-// refuses a value out of range, and names it.
+// How the next token is chosen. The stages act in the order of the fields, which is the order of
+// llama.cpp's default chain; the defaults are llama.cpp's. Calls that take a Sampling reject a
+// value out of range and name it.
 struct Sampling {
-  // Added to the logit of a token; -infinity bans it.
+  // (token, bias): added to the token's logit; -infinity bans the token.
   std::vector<std::pair<int32_t, float>> logit_bias = {};
 
-  int repeat_last_n = 64;  // tokens the penalties look back on; 0: off, -1: the whole text
-  double repeat_penalty =
-      1.0;  // divides positive logits of recent tokens, multiplies negative ones
-  double presence_penalty = 0;   // taken from the logit of recent tokens
-  double frequency_penalty = 0;  // taken once for each time they occur
+  int repeat_last_n = 64;        // the penalties cover this many last tokens; 0: none, -1: all
+  double repeat_penalty = 1.0;   // divides their positive logits, multiplies negative ones; 1: off
+  double presence_penalty = 0;   // subtracted from the logit of each of them; 0: off
+  double frequency_penalty = 0;  // subtracted once per occurrence; 0: off
 
-  int top_k = 40;          // the k most likely tokens; 0: off
-  double typical_p = 1.0;  // the tokens of most typical information, up to this probability; 1: off
-  double top_p = 0.95;     // the most likely tokens up to this probability; 1: off
-  double min_p = 0.05;     // tokens at least this likely relative to the most likely one; 0: off
+  int top_k = 40;          // keeps the k most likely tokens; 0: off
+  double typical_p = 1.0;  // keeps the most locally typical tokens up to this probability; 1: off
+  double top_p = 0.95;     // keeps the most likely tokens up to this cumulative probability; 1: off
+  double min_p = 0.05;  // keeps tokens at least this likely relative to the most likely one; 0: off
 
   double temperature = 0.8;  // 0: greedy, always the most likely token
-  uint64_t seed = 0;         // same seed, same text
+  uint64_t seed = 0;         // equal seeds give equal texts
 
   bool operator==(const Sampling&) const = default;
 };
 
-// Draws the tokens of several answers from one random sequence (Model::NewSampler); with Sampling
-// alone each answer starts at the seed again. A handle: copies share the sequence. Used by one
+// A random sequence that continues from one response to the next (Model::NewSampler). With Sampling
+// alone, every response starts at the seed again. A handle: copies share the sequence. Used by one
 // thread at a time.
 class Sampler {
  public:
@@ -45,8 +45,9 @@ class Sampler {
   std::shared_ptr<Impl> impl_;
 };
 
-// Restricts answers to a JSON schema or a grammar (Model::NewJsonConstraint, NewGrammarConstraint).
-// Each answer starts at its beginning. A handle. Thread-safe.
+// Restricts a response to a JSON schema or a grammar (Model::NewJsonConstraint,
+// NewGrammarConstraint). Every response starts at the beginning of the grammar. A handle that keeps
+// the model alive. Thread-safe.
 class Constraint {
  public:
   Constraint() = default;  // none

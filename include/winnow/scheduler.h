@@ -12,21 +12,23 @@
 namespace winnow {
 
 struct SchedulerOptions {
-  int64_t memory_limit_bytes = 0;  // model, buffers and caches together; 0: none
-  int max_running = 32;            // prompts that are answered at a time
-  int max_waiting = 256;           // more are refused
-  double max_token_gap_ms = 250;   // between two tokens of an answer, while a prompt is read
-  SessionOptions session = {};     // of prompts that name no other
+  int64_t memory_limit_bytes = 0;  // limit of model, buffers and caches together; 0: none
+  int max_running = 32;            // sequences in prefill or decode at a time
+  int max_waiting = 256;           // length of the queue; further prompts are rejected (kQueueFull)
+  double max_token_gap_ms = 250;   // target between two tokens of a response while a prompt is read
+  SessionOptions session = {};     // for prompts submitted without session options
 };
 
-// An answer in the making. Thread-safe.
+// A response that is still being generated. A handle: copies share it, and dropping it cancels
+// nothing. Thread-safe.
 class Pending {
  public:
-  // Waits for the end. A cancelled answer is one too, as far as it came. Errors: the model's
-  // numbers are not finite; the scheduler was destroyed.
+  // Blocks until the response is complete. A cancelled response is returned as far as it was
+  // generated (StopReason::kCancelled). Errors: the logits are not finite, or the constraint or
+  // bias allows no token; the scheduler was destroyed.
   Result<Generation> Wait();
   bool done() const;
-  void Cancel();  // ends soon with StopReason::kCancelled
+  void Cancel();  // does not wait; the response ends soon with StopReason::kCancelled
 
  private:
   friend class Scheduler;
@@ -35,26 +37,27 @@ class Pending {
   std::shared_ptr<Impl> impl_;
 };
 
-// Answers many prompts at once with one model (Model::NewScheduler), on a thread of its own. The
-// bytes of a prompt and its answer are reserved before it starts; it waits until they are free.
-// While it exists, nothing else computes with its model: the calls of sessions are kBusy.
-// Thread-safe.
+// Continuous batching: generates the responses to many prompts at once with one model
+// (Model::NewScheduler), on its own thread. A prompt starts when the bytes of the prompt and its
+// response can be reserved. While a scheduler exists, it alone computes with its model: calls of
+// sessions return kBusy. Keeps the model alive. Thread-safe.
 class Scheduler {
  public:
   Scheduler(Scheduler&& other) noexcept;
   Scheduler& operator=(Scheduler&& other) noexcept;
-  ~Scheduler();  // prompts that are not answered yet end with an error
+  ~Scheduler();  // prompts that are not finished yet end with an error (kUnavailable)
 
-  // Functions in the options are called on the scheduler's thread and must neither block nor throw,
-  // which ends the process. `session.micro_batch` is not used: SchedulerOptions::session has the
-  // one of all. Errors, with codes: kInvalid (an empty prompt, one beyond the context, a value out
-  // of range), kTooLarge (can never fit into the memory limit), kQueueFull (try again later).
+  // Queues a prompt and returns at once. The functions in `options` are called on the scheduler's
+  // thread. They must not block, and must not throw: an exception ends the process.
+  // `session.micro_batch` is ignored: that of SchedulerOptions::session holds for all prompts.
+  // Errors: kInvalid (an empty prompt, one longer than the context, a value out of range),
+  // kTooLarge (can never fit into the memory limit), kQueueFull (try again later).
   Result<Pending> Submit(std::string_view prompt, const GenerateOptions& options = {});
   Result<Pending> Submit(std::span<const Token> prompt, const GenerateOptions& options = {});
   Result<Pending> Submit(std::span<const Token> prompt, const GenerateOptions& options,
                          const SessionOptions& session);
 
-  // Bytes that answers in the making have reserved, and that idle sequences take.
+  // Bytes reserved for responses in progress, plus those of idle sequences kept for prefix reuse.
   int64_t reserved_bytes() const;
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 
-// All of the public API.
+// The whole public API.
 #include "winnow/compression.h"
 #include "winnow/model.h"
 #include "winnow/result.h"
