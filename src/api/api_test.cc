@@ -19,7 +19,7 @@ class Api : public TinyModelTest {
   }
 };
 
-// kUnknown: of no error.
+// kUnknown: no error.
 template <class T>
 ErrorCode CodeFrom(const Result<T>& result) {
   return result ? ErrorCode::kUnknown : result.error().code;
@@ -98,7 +98,7 @@ TEST_F(Api, FullContextStops) {
   const auto generated = session.Generate(prompt_, Greedy(-1));
   ASSERT_TRUE(generated.has_value());
   EXPECT_EQ(generated->stop_reason, StopReason::kContext);
-  EXPECT_EQ(generated->tokens.size(), 7u);  // the last one is sampled, not stored
+  EXPECT_EQ(generated->tokens.size(), 7u);  // the last one is sampled, not stored in the cache
   EXPECT_EQ(session.tokens().size(), 10u);
 }
 
@@ -116,7 +116,7 @@ TEST_F(Api, ErrorsNameWhatIsWrong) {
   EXPECT_NE(session.Generate(prompt_, options).error().message.find("top_p"), std::string::npos);
   EXPECT_FALSE(session.Append(std::vector<Token>{-1}).has_value());
   EXPECT_FALSE(model_->NewSession({.context = 1000}).has_value());
-  EXPECT_FALSE(model_->NewSession({.keys = CacheType::kQ8_0}).has_value());  // heads of 16
+  EXPECT_FALSE(model_->NewSession({.keys = CacheType::kQ8_0}).has_value());  // head_dim is 16
 }
 
 TEST_F(Api, ErrorsHaveCodes) {

@@ -1,4 +1,4 @@
-// What the API tells of tokens, prompts, conversations and the cache.
+// Tokens, prompts, conversations and cache contents in the public API.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -56,7 +56,7 @@ TEST_F(ApiTokens, ComeWithTheirProbabilities) {
     EXPECT_NEAR(told.log_probabilities[i], LogProbability(logits, told.tokens[i]), 1e-5);
     ASSERT_EQ(told.top[i].size(), 3u);
     const auto best = std::ranges::max_element(logits) - logits.begin();
-    EXPECT_EQ(told.top[i][0].token, best);  // whatever logit_bias forbids
+    EXPECT_EQ(told.top[i][0].token, best);  // logit_bias does not change the probabilities
     for (const auto& [token, log_probability] : told.top[i]) {
       EXPECT_NEAR(log_probability, LogProbability(logits, token), 1e-5);
       EXPECT_LE(log_probability, told.top[i][0].log_probability);
@@ -100,7 +100,7 @@ TEST_F(ApiTokens, AFalseStops) {
   EXPECT_EQ(generated.stop_reason, StopReason::kCancelled);
   EXPECT_EQ(generated.tokens.size(), 4u);
   EXPECT_TRUE(generated.log_probabilities.empty());
-  // Also with the last token that is allowed.
+  // Also at the last token that max_tokens allows.
   GenerateOptions last = options;
   last.max_tokens = 4;
   n_told = 0;
@@ -115,7 +115,7 @@ TEST_F(ApiTokens, AFalseStops) {
             StopReason::kCancelled);
 }
 
-// Also not with the text that a stop string has held back.
+// Not even for text that was held back as a possible stop string.
 TEST_F(ApiTokens, NoFunctionIsCalledAgain) {
   Session session = NewSession();
   const std::string text = session.Generate(prompt_, Greedy(6)).value().text;
@@ -166,7 +166,7 @@ TEST_F(ApiTokens, AppendingCanBeCancelled) {
   EXPECT_EQ(session.Append(Document(50), options).error().code, ErrorCode::kCancelled);
   EXPECT_EQ(session.tokens().size(), 4u);
   EXPECT_TRUE(session.logits().empty());
-  // Nothing is evicted yet, but could have been.
+  // Nothing is evicted yet, but the method could have evicted.
   const SessionOptions with_method = {.compression = {.method = "h2o", .size = 100}};
   Session appended = NewSession(with_method), generated = NewSession(with_method);
   ASSERT_TRUE(appended.Append(prompt_).has_value() && generated.Append(prompt_).has_value());
@@ -206,7 +206,7 @@ TEST_F(ApiTokens, OfAConversationFollowTheTemplate) {
                              "{% endfor %}{% if add_generation_prompt %}></s>{% endif %}"};
   std::vector<Token> expected = model_->Tokenize("system:Be brief.;user:Who </s> are you?;>",
                                                  {.add_special = true, .parse_special = false});
-  expected.push_back(2);  // the template's own, not the message's
+  expected.push_back(2);  // EOS written by the template; the one in the message stays text
   EXPECT_EQ(model_->ChatPrompt(messages, options).value(), expected);
   options.add_generation_prompt = false;
   EXPECT_LT(model_->ChatPrompt(messages, options).value().size(), expected.size());
@@ -273,7 +273,7 @@ TEST(ApiMethods, AreListedAsTheyAreMade) {
   EXPECT_FALSE(find("refreekv").needs_budget);
 }
 
-// They grow while they are read: the session held what lay in freed memory.
+// tokens() grows during the call: an earlier version went on reading the freed buffer.
 TEST_F(ApiTokens, OfASessionCanBeGivenToIt) {
   const std::string path = path_ + ".long";
   model::testing::TinySpec spec;
@@ -289,7 +289,7 @@ TEST_F(ApiTokens, OfASessionCanBeGivenToIt) {
     ASSERT_TRUE(session.Append(Document(1000)).has_value());
     std::vector<Token> twice(session.tokens().begin(), session.tokens().end());
     twice.insert(twice.end(), session.tokens().begin(), session.tokens().end());
-    std::vector<std::vector<Token>> others;  // that lie where its tokens were
+    std::vector<std::vector<Token>> others;  // likely to reuse the memory that tokens() occupied
     const auto on_progress = [&](double) { others.emplace_back(2044, Token{1}); };
     const bool read =
         scores ? session.Score(session.tokens(), {.on_progress = on_progress}).has_value()

@@ -1,4 +1,4 @@
-// Conversations, as the model's template or another writes them down.
+// ChatTemplate, and Model's functions that use one.
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,7 +14,7 @@ namespace {
 constexpr int kMaxToolLevels = 64;
 
 Result<nlohmann::ordered_json> ToolsFrom(const std::string& text) {
-  bool too_deep = false;  // what is deeper is dropped, so that nothing recurses into it
+  bool too_deep = false;  // deeper values are dropped, so that nothing recurses into them
   const auto keep = [&](int depth, nlohmann::ordered_json::parse_event_t,
                         const nlohmann::ordered_json&) {
     too_deep = too_deep || depth > kMaxToolLevels;

@@ -1,4 +1,4 @@
-// Conversations in parts: what a template writes, and a prompt that is cut behind a document.
+// ChatTemplate: rendered prompts, and prompts split after a document.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -39,7 +39,7 @@ TEST_F(ApiChat, ATemplateMarksWhatIsItsOwn) {
   }
   const std::vector<Token> tokens = model_->Tokenize(prompt.text);
   EXPECT_EQ(tokens, model_->ChatPrompt(messages, {.chat_template = kSource}).value());
-  EXPECT_EQ(tokens.front(), 1);  // the beginning of a text
+  EXPECT_EQ(tokens.front(), 1);  // BOS
   EXPECT_EQ(model_->Tokenize(prompt.text, /*add_bos=*/false),
             std::vector<Token>(tokens.begin() + 1, tokens.end()));
   EXPECT_EQ(Joined(chat_template.Write(messages, {.add_generation_prompt = false})->text),
@@ -81,7 +81,7 @@ TEST_F(ApiChat, ATemplateThatIsNoneIsRefused) {
   }
 }
 
-// A template that cannot write a document is not replaced in silence.
+// If a template cannot write a document, the warning says so.
 TEST_F(ApiChat, ADocumentSaysWhatStandsInForItsTemplate) {
   const std::string path = path_ + ".template";
   model::testing::TinySpec spec;

@@ -11,16 +11,16 @@ namespace winnow::api {
 
 enum class ConstraintKind { kJsonSchema, kGrammar };
 
-// Makes constraints of one vocabulary. Thread-safe.
+// Makes constraints for one vocabulary. Thread-safe.
 class ConstraintMaker {
  public:
   virtual ~ConstraintMaker() = default;
-  // Errors: a schema or grammar that is none, or too large.
+  // Errors: not a schema or grammar, or too large.
   virtual Result<std::unique_ptr<runtime::TokenConstraint>> Make(ConstraintKind kind,
                                                                  const std::string& text) const = 0;
 };
 
-// Null in a build without grammars. Does not keep the tokenizer.
+// Null in a build without grammars. Does not keep a reference to the tokenizer.
 std::shared_ptr<const ConstraintMaker> MakeConstraintMaker(const tokenizer::Tokenizer& tokenizer);
 
 }  // namespace winnow::api

@@ -14,35 +14,35 @@
 #include "winnow/sampling.h"
 #include "winnow/session.h"
 
-// The public API's options and values as those behind it.
+// Conversions from the public API's options and values to those of runtime.
 namespace winnow::api {
 
-// Errors: a method that is not known, or two that do not go together; a number out of range.
+// Errors: an unknown method, two methods that cannot be combined, a number out of range.
 Result<runtime::SessionOptions> Convert(const SessionOptions& options);
 runtime::SamplerConfig Convert(const Sampling& sampling);
 
 using winnow::WithCode;
 
-// Errors: a top_probabilities or max_tokens that is no number of tokens.
+// Errors: top_probabilities or max_tokens out of range.
 Result<void> CheckOptions(const GenerateOptions& options, int64_t vocabulary);
-// Tells options.on_token of a token, and notes its probability where it is wanted. False: stop.
+// Calls options.on_token, and records the token's log probability if it is asked for. False: stop.
 bool TellToken(const GenerateOptions& options, Token token, std::string_view text,
                const runtime::Probabilities& probabilities, Generation& generation);
 
-// What it took.
+// Copies token counts and times.
 void TakeTimings(const runtime::GenerateTimings& timings, Generation& generation);
 
-// Says that something else computes with the model (kBusy).
+// The error of `call` when `by` computes with the model (kBusy).
 Error ModelInUse(std::string_view call, std::string_view by);
-// Of a call of a session that computes, to its end. Error: a scheduler does, or a session in the
-// middle of a step.
+// Marks the engine as used by a session's call until the result is destroyed. Error: a scheduler
+// has the model, or another session is in the middle of a step.
 struct EndCall {
   void operator()(runtime::Engine* engine) const { engine->EndCall(); }
 };
 using RunningCall = std::unique_ptr<runtime::Engine, EndCall>;
 Result<RunningCall> BeginCall(runtime::Engine& engine, std::string_view call);
 
-// The tokens of a prompt that is a string.
+// Tokenizes a prompt given as a string.
 std::vector<Token> EncodePrompt(const runtime::Engine& engine, std::string_view prompt,
                                 const GenerateOptions& options);
 

@@ -1,4 +1,4 @@
-// What Generate can be told besides its prompt, and what it tells.
+// Options and results of Session::Generate.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ class ApiGenerate : public TinyModelTest {
   ApiGenerate() : TinyModelTest(2) {}
 
   Session NewSession() { return model_->NewSession().value(); }
-  // Of another vocabulary.
+  // A model with another vocabulary.
   Model NewOtherModel() {
     const std::string path = path_ + ".other";
     model::testing::TinySpec spec;
@@ -47,7 +47,7 @@ TEST_F(ApiGenerate, CountsAndTimesWhatItComputes) {
   longer.insert(longer.end(), first.tokens.begin(), first.tokens.end());
   longer.insert(longer.end(), {7, 8});
   const Generation second = session.Generate(longer, Greedy(1)).value();
-  EXPECT_EQ(second.reused_tokens, 9);  // the last token was sampled, not read
+  EXPECT_EQ(second.reused_tokens, 9);  // the last token was sampled, but not read
   EXPECT_EQ(second.prefill_tokens, 3);
   EXPECT_EQ(second.decode_tokens, 0);
   EXPECT_EQ(second.decode_tokens_per_second(), 0);
@@ -99,7 +99,7 @@ TEST_F(ApiGenerate, ASamplerGoesOn) {
   EXPECT_EQ(tokens(going_on), first);
   const std::vector<Token> second = tokens(going_on);
   EXPECT_NE(second, first);
-  going_on.sampler = model_->NewSampler(hot).value();  // the same sequence once more
+  going_on.sampler = model_->NewSampler(hot).value();  // starts the sequence again
   EXPECT_EQ(tokens(going_on), first);
   EXPECT_EQ(tokens(going_on), second);
 
@@ -152,7 +152,7 @@ TEST_F(ApiGenerate, AFlagOfTheProgramCancels) {
   EXPECT_TRUE(flag);
 }
 
-// A session that had to start anew for a prompt was emptied before the prompt was refused.
+// An earlier version emptied a session that had to start over before it rejected the prompt.
 TEST_F(ApiGenerate, APromptThatIsRefusedChangesNothing) {
   constexpr int64_t kTokenBytes = 3 * 2 * 2 * 16 * 2;  // layers, KV heads, keys and values, f16
   struct Case {
@@ -176,7 +176,7 @@ TEST_F(ApiGenerate, APromptThatIsRefusedChangesNothing) {
     EXPECT_EQ(session.tokens().size(), static_cast<size_t>(n_held)) << refused.error().message;
     EXPECT_EQ(session.kept(), kept);
     EXPECT_TRUE(std::ranges::equal(session.logits(), logits));
-    // One that fits takes its place.
+    // A prompt that fits replaces the session's text.
     prompt = Document(20);
     prompt[3] = 69;
     const auto answered = session.Generate(prompt, Greedy(1));

@@ -29,7 +29,7 @@ struct Sampler::Impl {
 };
 
 struct Constraint::Impl {
-  std::shared_ptr<const void> model;  // kept alive; above the constraint, so it dies after it
+  std::shared_ptr<const void> model;  // kept alive; declared first, so destroyed last
   const tokenizer::Tokenizer* tokenizer = nullptr;
   std::unique_ptr<const runtime::TokenConstraint> constraint;
 };
@@ -37,9 +37,9 @@ struct Constraint::Impl {
 struct Model::Impl {
   std::unique_ptr<runtime::Engine> engine;
   std::function<void(std::string_view)> on_warning;
-  // Of every decision of new sessions (api/internal.h).
+  // Called with every plan of new sessions (api/internal.h).
   decltype(runtime::CompressionOptions::on_plan) on_plan = {};
-  // The model's own template, and what makes constraints; made when they are needed.
+  // Made on first use: the model's own template, and the maker of constraints.
   std::optional<ChatTemplate> own_template = {};
   std::shared_ptr<const api::ConstraintMaker> constraint_maker = {};
 
@@ -50,17 +50,17 @@ struct Model::Impl {
 };
 
 struct Session::Impl {
-  std::shared_ptr<const void> model;  // kept alive; above `session`, so it dies after it
+  std::shared_ptr<const void> model;  // kept alive; declared first, so destroyed last
   std::unique_ptr<runtime::Session> session;
   std::function<void(std::string_view)> on_warning = {};
   bool has_warned = false;
 
-  // After a call that may have read a prompt; n_before: Engine::n_not_replayed before it.
+  // Warns if the call skipped a replay. n_before: Engine::n_not_replayed before the call.
   void NoReplayWarning(int64_t n_before) const;
-  // A document that is appended alone is compressed before anybody asks about it.
+  // Warns, once, that the method compresses appended tokens before there is a question.
   void NoQuestionWarning();
   Result<void> Append(std::span<const Token> tokens, const AppendOptions& options);
-  // So that there are logits after it.
+  // Removes the last token and reads it again, to get its logits. Error: with a compression method.
   Result<void> ReadLastAgain();
 };
 

@@ -12,13 +12,13 @@
 
 namespace winnow::internal {
 
-// What is behind the handles of the public API, for commands that need the rooms below it.
+// Access to the objects behind the public handles, for commands that use the rooms below the API.
 struct Access {
   // The engine lives as long as the model's handles and sessions.
   static runtime::Engine& EngineFrom(const Model& model);
-  // Takes it out of its handle; borrows the model's engine.
+  // Moves the session out of its handle; it borrows the model's engine.
   static std::unique_ptr<runtime::Session> Release(Session session);
-  // Gets every decision of the method of sessions that are made or restored from now on.
+  // `on_plan` gets every plan of sessions that are made or restored from now on.
   static void SetOnPlan(
       const Model& model,
       std::function<void(const cache::Plan& plan, const runtime::PlanContext& context)> on_plan);

@@ -110,7 +110,7 @@ std::vector<Token> Model::Tokenize(std::span<const MarkedText> text, bool add_bo
 
 int64_t Model::MinTokens(int64_t n_bytes) const {
   const tokenizer::Tokenizer& tokenizer = impl_->engine->tokenizer();
-  size_t longest = 4;  // bytes of a character that is the unknown token
+  size_t longest = 4;  // a character without a token of its own has up to 4 bytes
   for (Token token = 0; token < tokenizer.vocabulary_size(); ++token) {
     longest = std::max(longest, tokenizer.Text(token).size());
   }

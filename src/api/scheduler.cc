@@ -65,17 +65,18 @@ struct Pending::Impl {
   bool done = false;
   Generation generation;
   std::optional<Error> error;
-  // By the caller, or by what on_text said: events come before there is a ticket.
+  // Set by the caller, or when a function returned false. Not by Ticket::Cancel: events can come
+  // before Submit has returned a ticket.
   std::atomic<bool> cancelled = false;
 
-  bool told_to_stop = false;  // by a function, none of which is called again
+  bool told_to_stop = false;  // a function returned false; no function is called again
 
   void Stop() {
     told_to_stop = true;
     cancelled = true;
   }
 
-  // On the scheduler's thread.
+  // Called on the scheduler's thread.
   void Take(const runtime::Event& event, const GenerateOptions& options) {
     const auto add = [&](const std::string& text) {
       generation.text += text;
@@ -105,7 +106,7 @@ struct Pending::Impl {
         return add(event.text);
       case runtime::Event::Kind::kFinished:
         generation.stop_reason = StopReasonFrom(event.finish);
-        // As a session says it: told to stop with the last token there was room for.
+        // As a session reports it, also when on_token or on_text stops at the last token that fits.
         if (told_to_stop && (event.finish == runtime::Finish::kLength ||
                              event.finish == runtime::Finish::kContext)) {
           generation.stop_reason = StopReason::kCancelled;
@@ -149,9 +150,9 @@ struct Scheduler::Impl {
     runtime::Engine& engine_;
   };
 
-  std::shared_ptr<const void> model;  // kept alive; above the scheduler, so it dies after it
+  std::shared_ptr<const void> model;  // kept alive; declared first, so destroyed last
   runtime::Engine* engine = nullptr;
-  std::optional<Claim> claim;  // above the scheduler, so it ends after it
+  std::optional<Claim> claim;  // declared before the scheduler, so released after it
   NullLog log;
   std::unique_ptr<runtime::Scheduler> scheduler;
 };

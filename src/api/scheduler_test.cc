@@ -53,7 +53,7 @@ TEST_F(ApiScheduler, OfADeterministicModelGivesTheSameInAnyCompany) {
       EXPECT_EQ(together[static_cast<size_t>(n)].Wait().value().tokens, alone.tokens) << n;
     }
   }
-  // A single token's products are summed as those of many.
+  // With `deterministic` a single token's products are summed in the same order as those of many.
   Session session = model.NewSession().value(), plain = model_->NewSession().value();
   ASSERT_TRUE(session.Append({{5}}).has_value() && plain.Append({{5}}).has_value());
   bool differs = false;
@@ -82,7 +82,7 @@ TEST_F(ApiScheduler, ATokenCancels) {
   options.cancel = CancellationToken::Make();
   options.cancel.Cancel();
   const std::vector<Token> prompt(100, 7);
-  // Of a session: while the prompt is read.
+  // In a session: stops while the prompt is read.
   Session session = model_->NewSession().value();
   const auto stopped = session.Generate(prompt, options).value();
   EXPECT_EQ(stopped.stop_reason, StopReason::kCancelled);
@@ -91,7 +91,7 @@ TEST_F(ApiScheduler, ATokenCancels) {
   Scheduler scheduler = model_->NewScheduler().value();
   auto pending = scheduler.Submit(prompt, options).value();
   EXPECT_EQ(pending.Wait().value().stop_reason, StopReason::kCancelled);
-  // By what on_text says.
+  // on_text stops the generation.
   GenerateOptions short_one = Greedy(-1);
   short_one.on_text = [](std::string_view) { return false; };
   auto cut = scheduler.Submit(prompt_, short_one).value();
@@ -109,7 +109,7 @@ TEST_F(ApiScheduler, ItsEndAnswersEverybody) {
   pending->Cancel();
 }
 
-// The process ended, as the steps of two met.
+// An earlier version ended the process when two steps overlapped.
 TEST_F(ApiScheduler, WhoComputesMeanwhileIsTold) {
   Session session = model_->NewSession().value(), other = model_->NewSession().value();
   ASSERT_TRUE(other.Append(prompt_).has_value());
@@ -134,7 +134,7 @@ TEST_F(ApiScheduler, WhoComputesMeanwhileIsTold) {
     if (done < 1 && ++n_told == 1) expect_busy("a session that reads its prompt");
   };
   const std::string busy = "NewScheduler: the model is in use by a call of a session";
-  options.on_prompt = [&] {  // between its steps
+  options.on_prompt = [&] {  // called between two steps of the session
     EXPECT_TRUE(other.Decode(5).has_value());
     EXPECT_EQ(model_->NewScheduler().error().message, busy);
   };

@@ -40,7 +40,7 @@ TEST_F(Score, TellsHowLikelyGeneratedTokensWere) {
     EXPECT_NEAR(scores[prompt_.size() + i], generated.log_probabilities[i], 1e-4);
   }
   EXPECT_EQ(scoring.tokens().size(), text.size());
-  // In parts it is the same.
+  // Scoring the text in parts gives the same values.
   Session in_parts = NewSession();
   const std::span<const Token> all = text;
   std::vector<double> parts = in_parts.Score(all.first(5)).value();
@@ -49,7 +49,7 @@ TEST_F(Score, TellsHowLikelyGeneratedTokensWere) {
   for (size_t i = 1; i < scores.size(); ++i) EXPECT_NEAR(parts[i], scores[i], 1e-4);
   EXPECT_TRUE(in_parts.Score({}).value().empty());
 
-  // Where the last token's logits are gone it is read again.
+  // If the last token's logits are missing, Score reads that token again.
   in_parts.Truncate(5);
   EXPECT_TRUE(in_parts.logits().empty());
   const std::vector<double> after = in_parts.Score(all.subspan(5)).value();
@@ -94,7 +94,7 @@ TEST_F(Score, HandsOutEveryRowFromTheFirstScoredTokenOn) {
   }
 }
 
-// What Append and Decode do one after the other.
+// Score with n_prompt equals Append followed by Decode for each token.
 TEST_F(Score, DecodesTheTokensAfterThePrompt) {
   for (const char* method : {"", "snapkv:window=4", "h2o", "pyramidinfer:min_context=8,block=8"}) {
     SessionOptions options = {.compression = {.method = method}};

@@ -17,7 +17,7 @@
 namespace winnow {
 namespace {
 
-// The two are the same by number.
+// Generate casts one enumeration to the other.
 static_assert(
     static_cast<int>(StopReason::kEndOfGeneration) ==
         static_cast<int>(runtime::StopReason::kEndOfGeneration) &&
@@ -111,7 +111,7 @@ Result<Generation> Session::Generate(std::span<const Token> given, const Generat
   runtime::Session& session = *impl_->session;
   const int64_t vocabulary = session.engine().tokenizer().vocabulary_size();
   WINNOW_TRY(api::CheckOptions(options, vocabulary));
-  std::optional<runtime::Sampler> own;  // of this call
+  std::optional<runtime::Sampler> own;  // of this call only
   if (!options.sampler) {
     WINNOW_ASSIGN(own,
                   api::WithCode(runtime::Sampler::Make(api::Convert(options.sampling), vocabulary),
@@ -172,7 +172,7 @@ Result<Generation> Session::Generate(std::span<const Token> given, const Generat
   return generation;
 }
 
-// Given tokens() itself, a call reads a copy: the session's own grow meanwhile.
+// `tokens` may be the session's own tokens(), which grow during the call: read a copy.
 Result<void> Session::Append(std::span<const Token> tokens, const AppendOptions& options) {
   return impl_->Append(std::vector<Token>(tokens.begin(), tokens.end()), options);
 }

@@ -1,4 +1,4 @@
-// What a model and a session tell of themselves, and sessions step by step and in files.
+// Information about models and sessions, sessions used token by token, and session files.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ class ApiSession : public TinyModelTest {
   }
 };
 
-// A file's bytes where a model may lie.
+// A file's bytes in memory, aligned as Model::Open requires.
 class Bytes {
  public:
   explicit Bytes(const std::string& path) : n_(std::filesystem::file_size(path)) {
@@ -124,7 +124,7 @@ TEST_F(ApiSession, OptionsOfComputingDoNotChangeTheText) {
   EXPECT_EQ(model_->NewSession({.micro_batch = 0}).error().code, ErrorCode::kInvalid);
 }
 
-// Token by token a method evicts as while it generates.
+// Decode evicts as Generate does.
 TEST_F(ApiSession, DecodingIsWhatGenerateDoes) {
   const SessionOptions options = {.compression = {.method = "h2o:recent=4", .size = 16}};
   Session generating = NewSession(options);

@@ -17,7 +17,7 @@
 
 namespace winnow {
 
-// Tests of the public headers on a tiny model with random weights.
+// Base of the tests of the public headers, on a tiny model with random weights.
 class TinyModelTest : public testing::Test {
  protected:
   explicit TinyModelTest(int n_threads) : n_threads_(n_threads) {}
@@ -50,7 +50,7 @@ class TinyModelTest : public testing::Test {
     GenerateOptions options;
     options.max_tokens = max_tokens;
     options.sampling.temperature = 0;
-    // Whatever the random weights would end with.
+    // EOS, which random weights could generate at any time.
     options.sampling.logit_bias = {{2, -std::numeric_limits<float>::infinity()}};
     return options;
   }
