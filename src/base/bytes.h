@@ -10,13 +10,13 @@
 #include <type_traits>
 #include <vector>
 
-// Numbers, lists and texts as bytes, for files of our own. Little-endian, as memory is on every
-// machine winnow runs on.
+// Numbers, lists and strings as bytes, for winnow's own file formats. Little-endian, like memory on
+// all supported machines.
 namespace winnow {
 
 static_assert(std::endian::native == std::endian::little);
 
-// What can be copied as bytes and has no padding that would be written along.
+// Types that can be copied as bytes and have no padding, which would write uninitialized memory.
 template <class T>
 concept Plain = std::is_trivially_copyable_v<T> &&
     (std::is_floating_point_v<T> || std::has_unique_object_representations_v<T>);
@@ -30,7 +30,7 @@ class ByteWriter {
   void Put(T value) {
     PutRaw(std::as_bytes(std::span(&value, 1)));
   }
-  // Their number, then the values.
+  // Writes the number of values, then the values.
   template <Plain T>
   void PutList(std::span<const T> values) {
     Put(static_cast<uint64_t>(values.size()));
@@ -40,7 +40,7 @@ class ByteWriter {
   void PutRaw(std::span<const std::byte> bytes) {
     bytes_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
-  // Room for n bytes that the caller fills. Valid until the next call.
+  // Appends n bytes and returns them for the caller to fill. Valid until the next call.
   std::span<std::byte> Extend(size_t n) {
     bytes_.resize(bytes_.size() + n);
     return {reinterpret_cast<std::byte*>(bytes_.data()) + bytes_.size() - n, n};
@@ -50,8 +50,8 @@ class ByteWriter {
   std::string& bytes_;
 };
 
-// Reads what ByteWriter wrote, or anything else: every call says whether there was enough. Nothing
-// is allocated beyond what the bytes there are can hold.
+// Reads what ByteWriter wrote, or arbitrary bytes: every call returns false if too few are left.
+// Allocates no more than the bytes that are left can fill.
 class ByteReader {
  public:
   explicit ByteReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -77,7 +77,7 @@ class ByteReader {
     text.assign(reinterpret_cast<const char*>(from.data()), from.size());
     return true;
   }
-  // As many values as there is room for, without their number before them.
+  // Reads values.size() values, which are not preceded by their number.
   template <Plain T>
   bool GetInto(std::span<T> values) {
     std::span<const std::byte> from;

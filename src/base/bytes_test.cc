@@ -41,7 +41,7 @@ TEST(Bytes, WhatIsWrittenIsRead) {
 TEST(Bytes, TooFewAreNotRead) {
   std::string bytes;
   ByteWriter writer(bytes);
-  writer.Put(uint64_t{1} << 61);  // elements that would not fit in memory
+  writer.Put(uint64_t{1} << 61);  // as a list's length: far more elements than there are bytes
   ByteReader lists(AsBytes(bytes));
   std::vector<double> list;
   EXPECT_FALSE(lists.GetList(list));

@@ -7,7 +7,7 @@
 namespace winnow {
 
 std::string Fixed(double value, int digits) {
-  if (std::isnan(value)) return "nan";  // a sign would say nothing
+  if (std::isnan(value)) return "nan";  // the sign of a NaN has no meaning
   std::array<char, 512> buffer;         // the largest doubles have 309 digits
   std::snprintf(buffer.data(), buffer.size(), "%.*f", digits, value);
   const std::string text = buffer.data();

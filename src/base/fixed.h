@@ -4,8 +4,8 @@
 
 namespace winnow {
 
-// With so many decimals, and no minus before what is then nothing; "nan", "inf", "-inf" for what is
-// not finite.
+// `value` with `digits` decimals; a result of zero has no minus sign. Non-finite values: "nan",
+// "inf", "-inf".
 std::string Fixed(double value, int digits);
 
 }  // namespace winnow

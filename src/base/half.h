@@ -11,8 +11,8 @@ namespace winnow {
 inline float HalfToFloat(uint16_t h) {
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
   const uint32_t rest = static_cast<uint32_t>(h & 0x7FFFu) << 13;
-  // Shifted, the exponent field is that of 2^-112 times the value; the product also normalises
-  // subnormals.
+  // After the shift the float has 2^-112 times the value, as the exponent biases differ by 112. The
+  // multiplication also normalizes subnormals.
   float magnitude = std::bit_cast<float>(rest) * 0x1.0p112f;
   if ((h & 0x7C00u) == 0x7C00u) {
     magnitude = std::bit_cast<float>(rest | 0x7F800000u);
@@ -27,8 +27,8 @@ inline uint16_t FloatToHalf(float value) {
   if (magnitude > 0x7F800000u) return static_cast<uint16_t>(sign | 0x7E00u);   // NaN
   if (magnitude >= 0x477FF000u) return static_cast<uint16_t>(sign | 0x7C00u);  // rounds to >= 2^16
   if (magnitude < 0x38800000u) {
-    // Subnormal half: adding 0.5 puts the 10 mantissa bits at the bottom of a float, rounded by the
-    // addition.
+    // Subnormal half: adding 0.5 aligns the 10 mantissa bits with the low bits of a float, and the
+    // addition rounds.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3F000000u));
   }
@@ -46,7 +46,7 @@ inline uint16_t FloatToBfloat16(float value) {
   return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
-// A half in memory: reads as a float, rounds what is written.
+// A half in memory: converts to float on reads and rounds on writes.
 struct Half {
   uint16_t bits = 0;
 

@@ -4,9 +4,9 @@
 
 namespace winnow {
 
-// How far apart lists of n elements of T are put that are read and written in turns: never a
-// multiple of a page, or a load would be taken for one of what was just stored at the same place of
-// another page. In elements.
+// Distance, in elements, between lists of n elements of T that are read and written alternately.
+// Never a multiple of 4096 bytes: a load would then falsely depend on a recent store at the same
+// page offset (4K aliasing).
 template <class T>
 constexpr int64_t ListStride(int64_t n) {
   constexpr int64_t kPage = 4096 / sizeof(T);

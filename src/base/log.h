@@ -6,8 +6,8 @@ namespace winnow {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Where messages for a person go. The library never prints: it is handed a Log, and the default one
-// drops all.
+// Receives messages for users. The library never prints; it writes to the Log it is given, by
+// default one that drops all messages.
 class Log {
  public:
   virtual ~Log() = default;

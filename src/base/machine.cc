@@ -12,7 +12,7 @@
 namespace winnow {
 namespace {
 
-// The number behind a word that begins a line of a file.
+// The number that follows `word` at the beginning of a line of a file.
 std::optional<int64_t> NumberIn(const std::string& path, std::string_view word) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -23,9 +23,9 @@ std::optional<int64_t> NumberIn(const std::string& path, std::string_view word) 
   return std::nullopt;
 }
 
-// What a control group leaves; nothing where it has no limit.
+// Memory that a control group leaves; nothing if it has no limit.
 std::optional<int64_t> LeftByGroup(const std::string& folder) {
-  const auto limit = NumberIn(folder + "/memory.max", "");  // "max": none
+  const auto limit = NumberIn(folder + "/memory.max", "");  // nothing if it is "max": no limit
   const auto used = NumberIn(folder + "/memory.current", "");
   if (!limit || !used) return std::nullopt;
   const int64_t cached = NumberIn(folder + "/memory.stat", "inactive_file ").value_or(0) +
@@ -36,8 +36,8 @@ std::optional<int64_t> LeftByGroup(const std::string& folder) {
 }  // namespace
 
 int64_t PeakResidentBytes() {
-  // Not getrusage first: on Linux its peak outlives exec, so that a process started by a large one
-  // reports the large one's memory.
+  // Prefer VmHWM to getrusage: on Linux getrusage's peak survives exec, so a process started by a
+  // large one would report the large one's memory.
   std::ifstream status("/proc/self/status");
   std::string line;
   while (std::getline(status, line)) {
@@ -46,7 +46,7 @@ int64_t PeakResidentBytes() {
   rusage usage = {};
   if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
 #ifdef __APPLE__
-  return usage.ru_maxrss;  // bytes there, KiB everywhere else
+  return usage.ru_maxrss;  // bytes on macOS, KiB elsewhere
 #else
   return static_cast<int64_t>(usage.ru_maxrss) * 1024;
 #endif
@@ -68,7 +68,7 @@ int64_t AvailableMemoryBytes(const std::string& root) {
   for (std::string line; std::getline(groups, line);) {
     constexpr std::string_view kVersion2 = "0::";
     if (!line.starts_with(kVersion2)) continue;
-    // A limit of any group above counts.
+    // The limits of all groups above hold too.
     std::string group = line.substr(kVersion2.size());
     while (true) {
       if (group == "/") group.clear();

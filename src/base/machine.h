@@ -3,22 +3,21 @@
 #include <cstdint>
 #include <string>
 
-// What this process takes of the machine, and which machine it is.
+// The memory this process uses and may use, and the CPU's name.
 namespace winnow {
 
-// The most memory this process ever had resident, mapped files included, in bytes; 0 where the
-// system does not tell.
+// Peak resident memory of this process, mapped files included, in bytes; 0 if unknown.
 int64_t PeakResidentBytes();
 
-// What it has resident now; 0 where the system does not tell (only Linux does).
+// Resident memory now, in bytes; 0 if unknown (known on Linux only).
 int64_t ResidentBytes();
 
-// What it may still take without swapping or being killed: what the kernel calls available, or what
-// its control groups (version 2) leave, whichever is less. Pages of files that can be dropped are
-// available. 0 where the system does not tell (only Linux does). `root`: where /proc and /sys are.
+// Bytes that the process can still allocate without swapping or being killed: the smaller of the
+// kernel's MemAvailable and what its control groups (version 2) leave. Includes page cache that can
+// be dropped. 0 if unknown (known on Linux only). `root`: prefix of /proc and /sys, for tests.
 int64_t AvailableMemoryBytes(const std::string& root = "");
 
-// "Intel(R) Xeon(R) Processor"; empty where the system does not tell (only Linux does).
+// "Intel(R) Xeon(R) Processor"; empty if unknown (known on Linux only).
 std::string CpuName();
 
 }  // namespace winnow

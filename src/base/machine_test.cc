@@ -49,7 +49,7 @@ TEST_F(AvailableMemory, IsWhatTheTightestGroupLeaves) {
   Write("/sys/fs/cgroup/a/memory.current", "60000\n");
   Write("/sys/fs/cgroup/a/memory.stat", "anon 1\nactive_file 1000\ninactive_file 500\n");
   EXPECT_EQ(AvailableMemoryBytes(root_), 41500);
-  Write("/sys/fs/cgroup/memory.max", "70000\n");  // as in a container
+  Write("/sys/fs/cgroup/memory.max", "70000\n");  // a limit on the root, as a container sees it
   Write("/sys/fs/cgroup/memory.current", "80000\n");
   EXPECT_EQ(AvailableMemoryBytes(root_), 0);
 }

@@ -8,7 +8,7 @@
 namespace winnow {
 namespace {
 
-// Edits that turn `a` into `b`: insert, delete, replace, swap two neighbours.
+// Number of edits that turn `a` into `b`: insert, delete, replace, swap of two neighbours.
 size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;

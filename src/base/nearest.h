@@ -5,8 +5,8 @@
 
 namespace winnow {
 
-// The candidate fewest edits away from `word` (swapped neighbours count as one), if that is near
-// enough to be a slip of the fingers; otherwise empty. Case is no difference.
+// The candidate with the smallest edit distance to `word` (a swap of neighbours is one edit), for
+// "did you mean" messages; empty if none is close enough to be a typing error. Ignores case.
 std::string_view NearestWord(std::string_view word, std::span<const std::string_view> candidates);
 
 }  // namespace winnow

@@ -11,7 +11,7 @@ constexpr std::array<std::string_view, 3> kWords = {"snapkv", "streaming", "h2o"
 
 TEST(NearestTest, FindsSlipsOfTheFingers) {
   EXPECT_EQ(NearestWord("snapvk", kWords), "snapkv");       // swapped
-  EXPECT_EQ(NearestWord("streamin", kWords), "streaming");  // left out
+  EXPECT_EQ(NearestWord("streamin", kWords), "streaming");  // one letter missing
   EXPECT_EQ(NearestWord("h20", kWords), "h2o");             // replaced
   EXPECT_EQ(NearestWord("h2o", kWords), "h2o");
 }

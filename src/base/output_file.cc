@@ -15,15 +15,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMaxLinks = 40;          // as the kernel follows
-constexpr size_t kMaxNameBytes = 200;  // of a temporary's name, before its number
+constexpr int kMaxLinks = 40;          // the kernel's limit
+constexpr size_t kMaxNameBytes = 200;  // of the target's name in the name of a temporary file
 
 Error CannotWrite(const std::string& path, int problem) {
   return {.message = path + ": cannot be written: " + std::strerror(problem),
           .code = ErrorCode::kFile};
 }
 
-// The file behind all links, which need not exist.
+// Resolves all links. The file at the end need not exist.
 std::string ResolveLinks(const std::string& path) {
   fs::path target = path;
   std::error_code problem;
@@ -35,7 +35,8 @@ std::string ResolveLinks(const std::string& path) {
   return target.string();
 }
 
-// Opens a new file beside `target` and sets its name. Below 0: errno says why not.
+// Creates a new file in target's folder and returns its descriptor and name. Negative: failed, see
+// errno.
 int OpenTemporaryBeside(int folder, const std::string& target, std::string& name) {
   const fs::path path(target);
   const std::string stem =
@@ -47,7 +48,7 @@ int OpenTemporaryBeside(int folder, const std::string& target, std::string& name
   }
 }
 
-// What stands where an output is to go.
+// The target of an output.
 struct Place {
   std::string target;
   bool exists = false;
@@ -71,7 +72,8 @@ Result<Place> FindPlace(const std::string& path) {
   return place;
 }
 
-// Copies `from` over `to`, which stays the same file: where it cannot be replaced (a mount point).
+// Copies the content of `from` into the file `to`, for a `to` that cannot be replaced (a mount
+// point).
 bool CopyInPlace(const std::string& from, const std::string& to) {
   std::error_code problem;
   return fs::copy_file(from, to, fs::copy_options::overwrite_existing, problem) && !problem;
@@ -89,7 +91,7 @@ Result<OutputFile> OutputFile::Create(const std::string& path) {
     file = OpenTemporaryBeside(AT_FDCWD, output.target_, output.temporary_);
     if (file < 0 && !place.exists) {
       const int problem = errno;
-      output.temporary_.clear();  // not ours to remove
+      output.temporary_.clear();  // do not remove another's file
       return CannotWrite(path, problem);
     }
     if (file >= 0 && place.exists) (void)!fchmod(file, place.mode);
@@ -164,7 +166,7 @@ Result<void> OutputFile::Write(std::string_view bytes) {
 Result<void> OutputFile::Commit() {
   if (std::fflush(file_.get()) != 0) return Failed();
   if (temporary_.empty()) {
-    // What was longer before; pipes and devices have no length.
+    // Cut off the rest of a longer old file. Pipes and devices have no length.
     const off_t end = lseek(fileno(file_.get()), 0, SEEK_CUR);
     struct stat status;
     const bool regular = fstat(fileno(file_.get()), &status) == 0 && S_ISREG(status.st_mode);
@@ -190,7 +192,7 @@ Result<void> OutputFile::CommitToDisk() {
     (void)!fsync(folder_);
     return {};
   }
-  // The name too. Where a folder cannot be opened or synced, it is as good as it gets.
+  // Sync the folder, which holds the name. Ignore errors: some folders cannot be opened or synced.
   const int directory = open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY);
   if (directory < 0) return {};
   (void)!fsync(directory);

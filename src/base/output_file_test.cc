@@ -53,7 +53,7 @@ TEST_F(OutputFileTest, AppearsAtTheEnd) {
   EXPECT_EQ(NFiles(), 1u);
 }
 
-// SIGXFSZ kills a process at the very byte that its limit names.
+// The limit on file sizes makes SIGXFSZ kill the process at a chosen byte.
 TEST_F(OutputFileTest, KilledAtAnyByteTheOldOneStays) {
   const std::vector<std::string> pieces = {"head", std::string(100, 'x'), "", "tail"};
   const size_t n_bytes = 108;
@@ -109,7 +109,7 @@ TEST_F(OutputFileTest, LinksAreFollowed) {
   fs::create_directories(folder_ / "far");
   const fs::path link = folder_ / "link";
   fs::create_symlink("far/target", link);
-  ASSERT_TRUE(WriteWholeFile(link.string(), "one"));  // of a link that led nowhere
+  ASSERT_TRUE(WriteWholeFile(link.string(), "one"));  // the link's target does not exist yet
   ASSERT_TRUE(WriteWholeFile(link.string(), "two"));
   EXPECT_TRUE(fs::is_symlink(link));
   EXPECT_EQ(Content(folder_ / "far" / "target"), "two");
@@ -143,7 +143,7 @@ TEST_F(OutputFileTest, SaysWhyItCannotBeWritten) {
     EXPECT_NE(checked.error().message.find(path), std::string::npos);
     EXPECT_FALSE(OutputFile::Create(path));
   }
-  // Root may write everything.
+  // Root can write to read-only files.
   if (geteuid() == 0) return;
   ASSERT_TRUE(WriteWholeFile(path_, "old"));
   ASSERT_EQ(chmod(path_.c_str(), 0400), 0);

@@ -9,11 +9,11 @@
 namespace winnow {
 namespace {
 
-constexpr size_t kMaxValues = 10000;  // of a list of ranges
+constexpr size_t kMaxValues = 10000;  // in a list of ranges
 
 Result<void> AppendRange(const std::string& word, std::vector<int64_t>& values) {
   const Error wrong{"'" + word + "' is not a number or a range such as 1-4, 0-1024+256, 1-16*2"};
-  const size_t dash = word.find('-', 1);  // a leading one is a sign
+  const size_t dash = word.find('-', 1);  // from 1 on: a leading minus is a sign
   if (dash == std::string::npos) {
     const auto value = ParseInteger(word);
     if (!value) return wrong;

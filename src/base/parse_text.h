@@ -7,10 +7,10 @@
 
 #include "base/result.h"
 
-// Numbers and lists that a user wrote. Errors say what was found and what was expected.
+// Parses numbers and lists from user input. Errors say what was found and what was expected.
 namespace winnow {
 
-// Whole numbers, nothing before or after them.
+// Whole numbers, without text before or after them.
 Result<int64_t> ParseInteger(std::string_view text);
 Result<int64_t> ParsePositive(std::string_view text);  // 1 or more
 Result<int64_t> ParseCount(std::string_view text);     // 0 or more

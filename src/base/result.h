@@ -1,12 +1,12 @@
 #pragma once
 
-// Result itself is public; inside, two macros make it pleasant.
+// Result is part of the public API; this header adds macros for internal use.
 #include "base/check.h"
 #include "winnow/result.h"
 
 namespace winnow {
 
-// The same error, with where it happened before its message.
+// The error with `prefix`, which says where it happened, before its message.
 inline Error Prefixed(std::string prefix, const Error& error) {
   return {.message = std::move(prefix) + error.message, .code = error.code};
 }
@@ -21,7 +21,8 @@ inline Error Prefixed(std::string prefix, const Error& error) {
     }                                                                            \
   } while (false)
 
-// `declaration` = value of `expression`, or returns its error from the enclosing function.
+// Assigns the value of `expression` to `declaration`, or returns its error from the enclosing
+// function.
 #define WINNOW_ASSIGN(declaration, expression) \
   WINNOW_ASSIGN_IMPL(WINNOW_CONCAT(winnow_result_, __LINE__), declaration, expression)
 #define WINNOW_CONCAT_IMPL(a, b) a##b

@@ -4,8 +4,8 @@
 
 namespace winnow {
 
-// xoshiro256++ seeded through splitmix64: the same numbers on every machine, unlike the
-// distributions of <random>.
+// xoshiro256++ seeded through splitmix64. Unlike the distributions of <random>, it gives the same
+// numbers on every platform.
 class Rng {
  public:
   explicit Rng(uint64_t seed) {
@@ -32,7 +32,7 @@ class Rng {
 
   // Uniform in [0, 1).
   double Uniform() { return static_cast<double>(Next() >> 11) * 0x1.0p-53; }
-  // Uniform in [0, n). Requires: n > 0. The bias of the plain product is below n / 2^64.
+  // Uniform in [0, n). Requires: n > 0. Multiplies without rejection: the bias is below n / 2^64.
   uint64_t Below(uint64_t n) {
     return static_cast<uint64_t>((static_cast<unsigned __int128>(Next()) * n) >> 64);
   }

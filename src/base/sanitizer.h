@@ -1,7 +1,7 @@
 #pragma once
 
-// WINNOW_SANITIZES_MEMORY: the address or the thread sanitizer stands between the program and the
-// allocator. g++ says so by macros, clang by a feature.
+// WINNOW_SANITIZES_MEMORY: the address or thread sanitizer replaces the allocator. g++ defines
+// macros for it, clang has __has_feature.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define WINNOW_SANITIZES_MEMORY 1
 #elif defined(__has_feature)
@@ -10,7 +10,7 @@
 #endif
 #endif
 
-// WINNOW_SANITIZES_THREADS: the thread sanitizer alone.
+// WINNOW_SANITIZES_THREADS: the thread sanitizer only.
 #if defined(__SANITIZE_THREAD__)
 #define WINNOW_SANITIZES_THREADS 1
 #elif defined(__has_feature)

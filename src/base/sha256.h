@@ -12,7 +12,8 @@ namespace winnow {
 class Sha256 {
  public:
   void Add(std::span<const std::byte> bytes);
-  // Of everything added, as 64 hexadecimal digits. The object is then used up.
+  // Digest of all added bytes as 64 hexadecimal digits. Requires: the object is not used
+  // afterwards.
   std::string Hex();
 
  private:

@@ -17,7 +17,7 @@ std::string HexDigest(std::string_view text) {
 }
 
 TEST(Sha256, PublishedExamples) {
-  // FIPS 180-4, and its appendix of long messages.
+  // FIPS 180-4 and its long-message examples.
   EXPECT_EQ(HexDigest(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(HexDigest("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_EQ(HexDigest("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),

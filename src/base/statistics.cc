@@ -28,7 +28,7 @@ double Percentile(std::span<const float> sorted, double share) {
   const size_t below = static_cast<size_t>(place);
   const size_t above = std::min(below + 1, sorted.size() - 1);
   const double weight = place - static_cast<double>(below);
-  if (weight == 0) return sorted[below];  // whatever its neighbour is
+  if (weight == 0) return sorted[below];  // the other neighbour may be infinite
   return (1 - weight) * sorted[below] + weight * sorted[above];
 }
 

@@ -22,11 +22,11 @@ class MeanEstimate {
   double squares_ = 0;  // of deviations from the mean (Welford)
 };
 
-// Of the negative log-likelihood of a token, in nats.
+// Perplexity from a token's mean negative log-likelihood in nats.
 double Perplexity(const MeanEstimate& nll);
 double PerplexityError(const MeanEstimate& nll);  // its standard error
 
-// The value below which `share` (0..1) of the sorted values lie, interpolated between neighbours.
+// The value below which a `share` (0..1) of the values lies, interpolated between neighbours.
 // Requires: not empty, sorted.
 double Percentile(std::span<const float> sorted, double share);
 

@@ -18,8 +18,8 @@
 namespace winnow {
 namespace {
 
-// About 50 microseconds of waiting: longer than the gaps between the loops of one token, short
-// enough that an idle engine does not hold its cores.
+// About 50 microseconds: longer than the gaps between the loops of one token, short enough that an
+// idle engine does not occupy its cores.
 constexpr int kSpins = 2000;
 
 void Pause() {
@@ -36,21 +36,21 @@ struct ThreadPool::State {
   int n_threads = 1;
   std::vector<std::thread> threads;
 
-  // The loop being run. Written by the caller before `generation` moves on.
+  // The current loop. The caller writes it before it increments `generation`.
   ItemFunction function = nullptr;
   const void* context = nullptr;
   int64_t grain = 1;
-  int n_parts = 1;             // in use of `parts`
-  bool in_overlapped = false;  // only the caller looks
+  int n_parts = 1;             // number of `parts` in use
+  bool in_overlapped = false;  // only the calling thread reads and writes it
 
-  // Items of a loop that are claimed one after another.
+  // A range of items, claimed in order.
   struct alignas(64) Part {
     std::atomic<int64_t> next{0};
     int64_t end = 0;
   };
   std::unique_ptr<Part[]> parts;  // [n_threads]
 
-  alignas(64) std::atomic<uint64_t> generation{0};  // odd bit unused; moves on once per loop
+  alignas(64) std::atomic<uint64_t> generation{0};  // incremented once per loop
   alignas(64) std::atomic<int> n_working{0};
   std::atomic<bool> stopping{false};
 
@@ -58,7 +58,7 @@ struct ThreadPool::State {
   std::condition_variable wake;
   std::atomic<int> n_sleeping{0};
 
-  // What an item threw: kept until all threads are done with the loop, then thrown to the caller.
+  // The first exception thrown by an item. It is rethrown to the caller when all threads are done.
   std::mutex failure_mutex;
   std::exception_ptr failure;
 
@@ -69,7 +69,7 @@ struct ThreadPool::State {
     } catch (...) {
       const std::lock_guard<std::mutex> lock(failure_mutex);
       if (!failure) failure = std::current_exception();
-      for (int i = 0; i < n_parts; ++i) {  // nobody begins another item
+      for (int i = 0; i < n_parts; ++i) {  // let no thread start another item
         parts[static_cast<size_t>(i)].next.store(std::numeric_limits<int64_t>::max() / 2,
                                                  std::memory_order_relaxed);
       }
@@ -92,7 +92,7 @@ struct ThreadPool::State {
     const int64_t step = grain;
     for (int i = 0; i < n_parts; ++i) {
       Part& part = parts[static_cast<size_t>((thread + i) % n_parts)];
-      // Looking first leaves the line with its owner when the part is finished.
+      // Read before fetch_add: when the part is finished, the cache line stays shared.
       while (part.next.load(std::memory_order_relaxed) < part.end) {
         const int64_t first = part.next.fetch_add(step, std::memory_order_relaxed);
         if (first >= part.end) break;
@@ -102,7 +102,7 @@ struct ThreadPool::State {
     }
   }
 
-  // Waits until `generation` differs from `seen`; returns the new one.
+  // Waits until `generation` differs from `seen`; returns the new value.
   uint64_t Await(uint64_t seen) {
     for (int spin = 0; spin < kSpins; ++spin) {
       const uint64_t now = generation.load(std::memory_order_acquire);
@@ -152,7 +152,7 @@ ThreadPool::ThreadPool(int n_threads) : state_(std::make_unique<State>()) {
       state_->threads.emplace_back([state = state_.get(), thread] { state->Loop(thread); });
     }
   } catch (const std::system_error&) {
-    state_->Stop();  // those that were started
+    state_->Stop();  // the threads started so far
     throw;
   }
 }
@@ -193,7 +193,7 @@ void ThreadPool::Run(int64_t n_items, int64_t grain, Schedule schedule,
   s.n_working.store(s.n_threads - 1, std::memory_order_relaxed);
   s.Announce();
   s.Work(0, overlapped);
-  // A worker may be preempted while it holds the last item, so give the core away after a while.
+  // A worker may be preempted during the last item: yield the core after spinning for a while.
   for (int spin = 0; s.n_working.load(std::memory_order_acquire) > 0; ++spin) {
     if (spin < kSpins) {
       Pause();

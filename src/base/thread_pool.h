@@ -7,13 +7,13 @@
 
 namespace winnow {
 
-// A fixed set of threads that share the items of one loop at a time. The calling thread works too,
-// so a pool of 1 starts no thread. Items are handed out as threads become free, so uneven items
-// balance; which thread runs an item must not influence its result.
+// A fixed set of threads that run one parallel loop at a time. The calling thread takes part, so a
+// pool of 1 starts no thread. Items are handed out dynamically, so uneven items balance; results
+// must not depend on which thread runs an item.
 //
-// Between loops the threads spin for a short while before they sleep: a decode step is some hundred
-// short loops. Loops must not nest but in `overlapped`, and only one thread at a time may call
-// ParallelFor.
+// Between loops the threads spin briefly before they sleep, because a decode step has several
+// hundred short loops. Loops must not nest, except inside `overlapped`, and only one thread at a
+// time may call ParallelFor.
 class ThreadPool {
  public:
   // Requires: 1 <= n_threads <= kMaxThreads.
@@ -27,27 +27,27 @@ class ThreadPool {
 
   int n_threads() const;
 
-  // Which items a free thread takes.
+  // The order in which a free thread takes items.
   enum class Schedule {
-    kDynamic,         // the next ones: threads work side by side
-    kStaticStealing,  // of its own part of all items, and of the others' when that is done. Loops
-                      // with as many runs of items have equal parts, so that a thread finds in its
-                      // cache what it read in the loop before.
+    kDynamic,         // the next free items of the whole loop: threads work side by side
+    kStaticStealing,  // first the items of the thread's own part, then those left in other parts.
+                      // Loops with equally many runs of items have the same parts, so a thread
+                      // finds in its cache what it read in the previous loop.
   };
 
-  // Which of n_parts equal parts an item belongs to; with Schedule::kStaticStealing and a grain of
-  // 1, one for each thread.
+  // The part, of n_parts equal ones, that an item belongs to. With kStaticStealing, a grain of 1
+  // and n_parts = n_threads() it is the index of the thread that starts with it.
   static int64_t PartIndex(int64_t item, int64_t n_items, int64_t n_parts) {
     return ((item + 1) * n_parts - 1) / n_items;
   }
 
-  // Calls body(item, thread) for every item in [0, n_items), thread in [0, n_threads()); returns
-  // when all are done. Items are claimed in runs of `grain`. One item, or one thread, runs on the
-  // caller without a barrier.
+  // Calls body(item, thread) for every item in [0, n_items), with thread in [0, n_threads()), and
+  // returns when all are done. Items are claimed in runs of `grain`. A single item, or a pool of
+  // one thread, runs on the caller without a barrier. An exception thrown by an item is rethrown
+  // here after all threads have stopped.
   //
-  // `overlapped` is work of the caller's that has nothing to do with the loop: the calling thread
-  // does it once, before its first item, while the others are at theirs. Loops in it run on that
-  // thread alone.
+  // `overlapped` is work unrelated to the loop. The calling thread runs it once, before its first
+  // item, while the other threads run items. Loops inside it run on the calling thread alone.
   template <typename Body>
   void ParallelFor(int64_t n_items, const Body& body, int64_t grain = 1,
                    Schedule schedule = Schedule::kDynamic,

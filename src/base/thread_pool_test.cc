@@ -40,7 +40,7 @@ TEST(ThreadPool, ManyShortLoopsSeeTheWritesOfTheLoopBefore) {
   std::vector<int64_t> values(64, 0);
   for (int round = 0; round < 5000; ++round) {
     pool.ParallelFor(64, [&](int64_t item, int) {
-      // Reads a neighbour written by (perhaps) another thread in the round before.
+      // Reads a neighbour that another thread may have written in the previous round.
       const int64_t neighbour = (item + round) % 64;
       if (round % 2 == 0) {
         values[static_cast<size_t>(item)] += 1;
@@ -51,7 +51,7 @@ TEST(ThreadPool, ManyShortLoopsSeeTheWritesOfTheLoopBefore) {
   }
 }
 
-// The caller's work ends when another thread is at an item, so it is not waited for.
+// `overlapped` waits until another thread has run an item, so the others must not wait for it.
 TEST(ThreadPool, WorkBesideALoopKeepsNobodyWaiting) {
   for (const auto schedule :
        {ThreadPool::Schedule::kDynamic, ThreadPool::Schedule::kStaticStealing}) {
@@ -66,7 +66,7 @@ TEST(ThreadPool, WorkBesideALoopKeepsNobodyWaiting) {
             std::this_thread::yield();
           }
           EXPECT_GT(n_items.load(), 0) << "the others waited for the caller";
-          // On this thread alone, so that nothing has to be atomic.
+          // This loop runs on the calling thread alone, so n_inner needs no atomic.
           pool.ParallelFor(50, [&](int64_t, int thread) { n_inner += thread == 0 ? 1 : 100; });
         });
     EXPECT_EQ(n_items.load(), 100);
@@ -97,7 +97,7 @@ TEST(ThreadPool, WorkBesideALoopMayThrow) {
   EXPECT_EQ(n_items.load(), 64);
 }
 
-// Whoever comes first waits in its first item until all are in theirs.
+// The first thread waits inside its first item until all threads are inside theirs.
 TEST(ThreadPool, ThreadsBeginWithTheirOwnPart) {
   constexpr int kThreads = 3;
   ThreadPool pool(kThreads);
@@ -133,7 +133,7 @@ TEST(ThreadPool, ItemsOfEqualParts) {
   }
 }
 
-// A thread that is held up leaves its part to the others.
+// When a thread is delayed, the others finish its part.
 TEST(ThreadPool, PartsAreFinishedByWhoeverIsFree) {
   ThreadPool pool(2);
   std::atomic<int> n_done{0};
@@ -149,7 +149,7 @@ TEST(ThreadPool, PartsAreFinishedByWhoeverIsFree) {
   EXPECT_EQ(n_done.load(), 10);
 }
 
-// Memory that is refused in a loop is the caller's to hear of, whichever thread met it.
+// An exception, such as bad_alloc, reaches the caller whichever thread it occurred on.
 TEST(ThreadPool, WhatABodyThrowsReachesTheCaller) {
   for (const int n_threads : {1, 2, 5}) {
     ThreadPool pool(n_threads);

@@ -4,7 +4,7 @@
 
 namespace winnow {
 
-// The result, whose error has `code` if it had none.
+// The same result, but an error without a code (kUnknown) gets `code`.
 template <class T>
 Result<T> WithCode(Result<T> result, ErrorCode code) {
   if (result || result.error().code != ErrorCode::kUnknown) return result;
