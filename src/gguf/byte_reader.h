@@ -19,7 +19,7 @@ static_assert(std::endian::native == std::endian::little, "GGUF is read in place
 // and how much is missing; the caller adds the name of the key or tensor being read.
 class ByteReader {
  public:
-  // Longest string the format's readers accept.
+  // Maximum length of a string that the format's readers accept.
   static constexpr uint64_t kMaxStringBytes = uint64_t{1} << 30;
 
   explicit ByteReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -45,7 +45,8 @@ class ByteReader {
     return taken;
   }
 
-  // A u64 length and that many bytes; a view into the file, of any bytes.
+  // Reads a u64 length and that many bytes. Returns a view into the file; the bytes need not be
+  // UTF-8.
   Result<std::string_view> ReadString() {
     WINNOW_ASSIGN(const uint64_t length, Read<uint64_t>());
     if (length > kMaxStringBytes || length > remaining()) {

@@ -36,7 +36,7 @@ Error InFile(const std::string& path, const Error& error) {
   return Prefixed("gguf: " + path + ": ", error);
 }
 
-// A metadata integer of a shard that is not in a File yet.
+// Finds a metadata integer of a shard that is not part of a File yet.
 Result<std::optional<uint64_t>> FindUint(const Shard& shard, std::string_view key) {
   for (const auto& [name, value] : shard.metadata) {
     if (name != key) continue;
@@ -59,10 +59,10 @@ Result<void> ExpectUint(const Shard& shard, std::string_view key, uint64_t expec
 
 struct File::Data {
   std::string path;
-  std::vector<std::unique_ptr<const Mapping>> mappings;  // one per split
-  Shard shard;                                           // of all splits
-  std::unordered_map<std::string_view, size_t> keys;     // places in shard.metadata
-  std::unordered_map<std::string_view, size_t> names;    // places in shard.tensors
+  std::vector<std::unique_ptr<const Mapping>> mappings;  // one per part
+  Shard shard;                                           // merged from all parts
+  std::unordered_map<std::string_view, size_t> keys;     // indices into shard.metadata
+  std::unordered_map<std::string_view, size_t> names;    // indices into shard.tensors
 
   static Result<std::shared_ptr<const File>> FromMemory(std::unique_ptr<const Mapping> bytes,
                                                         const std::string& name);

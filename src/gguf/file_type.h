@@ -6,8 +6,9 @@
 
 namespace winnow::gguf {
 
-// "Q4_K_M": the label of general.file_type, by which people name a quantisation mix. Only a label:
-// the tensors say what they hold. Empty without the key or with an unknown number.
+// The name of general.file_type, such as "Q4_K_M", which identifies a quantization mix. It is only
+// a label; the actual types are those of the tensors. Empty if the key is absent or its number
+// unknown.
 std::string_view FileTypeName(const File& file);
 
 }  // namespace winnow::gguf

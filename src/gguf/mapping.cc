@@ -13,7 +13,7 @@
 namespace winnow::gguf {
 namespace {
 
-// Of copies; enough for every vector instruction. Mappings start at a page.
+// Alignment of copies; enough for every vector instruction. Mappings are page-aligned.
 constexpr std::align_val_t kAlignment{64};
 
 // Closes a file descriptor at the end of its scope.
@@ -32,7 +32,7 @@ Error SystemError(const std::string& path, const char* action) {
 }  // namespace
 
 Result<std::unique_ptr<const Mapping>> Mapping::Open(const std::string& path) {
-  // O_NONBLOCK: opening a pipe must not wait for its writer; it means nothing for regular files.
+  // O_NONBLOCK: opening a pipe must not wait for a writer. Has no effect on regular files.
   const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.fd < 0) return SystemError(path, "open");
   struct stat status;
@@ -48,8 +48,8 @@ Result<std::unique_ptr<const Mapping>> Mapping::Open(const std::string& path) {
   const auto n_bytes = static_cast<size_t>(status.st_size);
   void* start = mmap(nullptr, n_bytes, PROT_READ, MAP_PRIVATE, file.fd, 0);
   if (start == MAP_FAILED) return SystemError(path, "map");
-  // A model is read from end to end soon: let the kernel start. Only advice, so its failure does
-  // not matter.
+  // The whole model will be read soon: let the kernel start reading ahead. This is only advice, so
+  // failure is ignored.
   madvise(start, n_bytes, MADV_WILLNEED);
   return std::unique_ptr<const Mapping>(
       new Mapping({static_cast<std::byte*>(start), n_bytes}, Owner::kSystem));
@@ -66,7 +66,7 @@ std::unique_ptr<const Mapping> Mapping::View(std::span<const std::byte> bytes) {
 }
 
 Mapping::~Mapping() {
-  auto* start = const_cast<std::byte*>(bytes_.data());  // both take it back as they gave it
+  auto* start = const_cast<std::byte*>(bytes_.data());  // munmap and delete take a mutable pointer
   if (owner_ == Owner::kSystem) munmap(start, bytes_.size());
   if (owner_ == Owner::kHeap) operator delete(start, kAlignment);
 }

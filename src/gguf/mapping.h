@@ -9,9 +9,9 @@
 
 namespace winnow::gguf {
 
-// The bytes of one file, mapped read-only, an aligned copy of bytes in memory, or bytes that lie in
-// memory anyway. The mapping is private, but pages that were not read yet still come from the file:
-// one that another program shortens meanwhile ends the process.
+// The bytes of one file: mapped read-only, an aligned copy, or a view of memory owned by the
+// caller. The mapping is private, but pages that were not read yet still come from the file: if
+// another program truncates it, the process receives SIGBUS.
 class Mapping {
  public:
   // Errors: cannot be opened, not a regular file, empty; all name the path.

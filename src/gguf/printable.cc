@@ -18,8 +18,8 @@ void AppendByte(char c, std::string& printable) {
   printable += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
 }
 
-// Bytes of the character at the start of `text` if it is well-formed UTF-8 beyond ASCII; 0 if not.
-// `code`: its number.
+// Length of the well-formed non-ASCII UTF-8 character at the start of `text`, or 0; `code` becomes
+// its code point.
 size_t WideCharacter(std::string_view text, uint32_t& code) {
   const auto at = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const size_t n = at(0) >= 0xF0 && at(0) < 0xF5   ? 4

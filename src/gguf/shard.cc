@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kMagic = "GGUF";
 constexpr std::string_view kAlignmentKey = "general.alignment";
 constexpr uint32_t kDefaultAlignment = 32;
-// The format asks for a multiple of 8; below that, F32 data could lie unaligned in memory.
+// The format requires a multiple of 8; a smaller one could misalign F32 data.
 constexpr uint32_t kMinAlignment = 8;
 // key length, one byte of key, type, one byte of value
 constexpr size_t kMinPairBytes = 8 + 1 + 4 + 1;

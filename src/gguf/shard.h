@@ -12,7 +12,7 @@
 
 namespace winnow::gguf {
 
-// What one GGUF file holds; views point into the bytes it was parsed from.
+// The content of one GGUF file; views point into the parsed bytes.
 struct Shard {
   uint32_t version = 0;
   std::vector<std::pair<std::string, Value>> metadata;
@@ -20,8 +20,8 @@ struct Shard {
 };
 
 // Parses and checks a whole GGUF file: every rule of the format that needs no other file. Time and
-// memory are linear in the size of what precedes the tensors' bytes, whatever the counts in the
-// file say. Errors: see File::Open; without the "gguf: " that File puts before them.
+// memory are linear in the bytes before the tensor data, whatever counts the file claims. Errors:
+// those of File::Open, without the "gguf: " that File puts before them.
 Result<Shard> ParseShard(std::span<const std::byte> bytes);
 
 }  // namespace winnow::gguf

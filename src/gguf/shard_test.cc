@@ -1,4 +1,4 @@
-// Every row of "what a parser must refuse" that the container itself can show.
+// Every malformed container that the parser must reject.
 #include "gguf/shard.h"
 
 #include <cstring>
@@ -109,7 +109,7 @@ TEST(Shard, RefusesCountsTheFileCannotHold) {
 
 TEST(Shard, RefusesTruncationAtEveryByte) {
   const auto bytes = Small().Bytes();
-  // The last tensor ends 32 - 12 padding bytes before the end of the file; those may be missing.
+  // The last tensor ends 32 - 12 bytes of padding before the end; that padding may be missing.
   const size_t needed = bytes.size() - 20;
   for (size_t size = 0; size < needed; ++size) {
     const auto parsed = ParseShard(std::span(bytes).first(size));
@@ -150,7 +150,7 @@ TEST(Shard, RefusesBadNames) {
   EXPECT_REFUSED(Small().TensorF32("", {1}, {0}), "tensor 3: empty name");
   EXPECT_EQ(ErrorText(Small().TensorF32(std::string(63, 'x'), {1}, {0})), "accepted");
   EXPECT_REFUSED(Small().TensorF32(std::string(64, 'x'), {1}, {0}), "name of 64 bytes");
-  // What is printed cannot harm a terminal.
+  // Messages escape control characters, so they cannot affect a terminal.
   EXPECT_REFUSED(Small().Uint32("\x1b[2J\n", 1), "not printable ASCII: \\x1b[2J\\x0a");
   EXPECT_REFUSED(Small().TensorF32("\xff\n", {1}, {0}), "not printable ASCII: \\xff\\x0a");
   EXPECT_REFUSED(Small().Uint32(std::string(70000, 'k'), 1), "key of 70000 bytes");
@@ -196,12 +196,12 @@ TEST(Shard, RefusesBadOffsetsAndAlignments) {
   }
   EXPECT_REFUSED(Small().Uint64("general.alignment", 32), "general.alignment: type u64 (u32");
   EXPECT_REFUSED(Small().String("general.alignment", "32"), "general.alignment: type string (u32");
-  // The largest power of two a u32 holds.
+  // The largest power of two that fits in a u32.
   EXPECT_REFUSED(Small().Uint32("general.alignment", 1u << 31), "b.weight: data at offset 32 (");
 }
 
 TEST(Shard, RefusesSizesThatOverflowTogether) {
-  // x takes 2^63 - 4 bytes; y is where it must be, at 2^63, but ends past 2^64.
+  // x has 2^63 - 4 bytes. y starts at 2^63, the offset it must have, but ends past 2^64.
   const int64_t x_size = INT64_MAX / 4;
   const auto with_y = [&](int64_t size) {
     Builder builder;
@@ -210,14 +210,14 @@ TEST(Shard, RefusesSizesThatOverflowTogether) {
     return builder;
   };
   EXPECT_REFUSED(with_y(x_size), "y: the tensors' bytes overflow 64 bits");
-  // Ends 64 bytes before 2^64, until the start of the data section is added.
+  // y ends 64 bytes before 2^64; adding the start of the data section overflows.
   EXPECT_REFUSED(with_y((int64_t{1} << 61) - 16), "y: the tensors' bytes overflow 64 bits");
   EXPECT_REFUSED(with_y(1), "file is truncated: 9223372036854775");
 }
 
 TEST(Shard, SaysHowManyBytesAreMissing) {
   Builder builder = Small();
-  builder.truncate_bytes = 20 + 5;  // the padding after the last tensor and five bytes of it
+  builder.truncate_bytes = 20 + 5;  // padding after the last tensor, and 5 bytes of it
   EXPECT_REFUSED(builder, "file is truncated: 5 bytes missing");
 }
 
@@ -249,7 +249,7 @@ TEST(Shard, SurvivesRandomDamage) {
     if (!parsed) continue;
     ++n_accepted;
     for (const Tensor& tensor : parsed->tensors) {
-      // Whatever is accepted lies inside the bytes and has the size its type and shape say.
+      // Accepted tensors lie inside the bytes and have the size given by type and shape.
       if (tensor.bytes.empty()) continue;
       ASSERT_GE(tensor.bytes.data(), bytes.data());
       ASSERT_LE(tensor.bytes.data() + tensor.bytes.size(), bytes.data() + bytes.size());
@@ -257,7 +257,7 @@ TEST(Shard, SurvivesRandomDamage) {
                 RowBytes(tensor.type, tensor.shape[0]) * (tensor.n_elements() / tensor.shape[0]));
     }
   }
-  EXPECT_GT(n_accepted, 100);  // damage to tensor data and names is no reason to refuse
+  EXPECT_GT(n_accepted, 100);  // damaged tensor data or names need not be rejected
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 namespace winnow::gguf {
 
-// Place of a file among the parts of a model, from its name: DIR/MODEL-00002-of-00005.gguf.
+// A file's place among the parts of a split model, from its name: DIR/MODEL-00002-of-00005.gguf.
 struct SplitName {
   std::string stem;  // DIR/MODEL
   int number = 1;    // from 1

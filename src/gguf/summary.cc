@@ -37,7 +37,7 @@ std::string ShowElements(const std::vector<T>& elements, Value::Type type) {
   return shown + (elements.size() > kShownElements ? ", ...]" : "]");
 }
 
-// The text of a string key, safe to print; empty where it is absent or no string.
+// The value of a string key, safe to print; empty if it is absent or not a string.
 std::string MetadataText(const File& file, std::string_view key) {
   const auto text = file.String(key);
   return text && *text ? Printable(**text) : std::string();

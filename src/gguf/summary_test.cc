@@ -28,7 +28,7 @@ TEST(Summary, AddsUpTensorsByType) {
   EXPECT_EQ(summary.name, "small\\x0a");
   EXPECT_EQ(summary.file_bytes, static_cast<int64_t>(builder.Bytes().size()));
   EXPECT_EQ(summary.n_parameters, 32 + 96 + 64);
-  // (128 + 102 + 68) bytes for 192 elements
+  // (128 + 102 + 68) bytes for 192 elements.
   EXPECT_DOUBLE_EQ(summary.bits_per_weight, 298.0 * 8 / 192);
   ASSERT_EQ(summary.tensors.size(), 3u);
   EXPECT_EQ(
@@ -43,7 +43,7 @@ TEST(Summary, OfAFileWithoutAnything) {
   const Summary summary = Summarize(**File::Parse(Builder().Bytes()));
   Summary expected;
   expected.version = 3;
-  expected.file_bytes = 32;  // the header's 24, padded
+  expected.file_bytes = 32;  // the header of 24 bytes, padded
   EXPECT_EQ(summary, expected);
 }
 

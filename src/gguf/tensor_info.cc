@@ -12,15 +12,15 @@
 namespace winnow::gguf {
 namespace {
 
-// The format's limits: names have 64 bytes with a terminator.
+// Limit of the format: names have 64 bytes including a terminator.
 constexpr size_t kMaxNameBytes = 63;
 constexpr uint32_t kMaxDims = 4;
-// Ours, far above any published model; keeps what a hostile count reserves small.
+// Our limit, far above any published model. It bounds the allocation for a malicious count.
 constexpr uint64_t kMaxTensors = uint64_t{1} << 20;
 // name length, one byte of name, n_dims, one size, type, offset
 constexpr size_t kMinInfoBytes = 8 + 1 + 4 + 8 + 4 + 8;
 
-// A tensor without its bytes, and where the file says these are.
+// A tensor without its bytes, and the location of the bytes according to the file.
 struct Info {
   Tensor tensor;
   uint64_t offset = 0;  // from the start of the data section
@@ -99,7 +99,7 @@ Result<void> ReadTypeAndSize(ByteReader& reader, Info& info) {
   return {};
 }
 
-// What follows the name.
+// Reads everything after the name.
 Result<Info> ReadInfo(ByteReader& reader) {
   Info info;
   WINNOW_TRY(ReadShape(reader, info.tensor));
@@ -108,8 +108,8 @@ Result<Info> ReadInfo(ByteReader& reader) {
   return info;
 }
 
-// Tensors lie in file order without gaps other than the padding, so each offset is known
-// beforehand. This one rule refuses misaligned, overlapping and descending offsets.
+// Tensors lie in file order with only padding between them, so every offset is determined. This
+// rule rejects misaligned, overlapping and descending offsets.
 Result<void> CheckOffsets(std::span<const Info> infos, uint64_t alignment) {
   uint64_t expected = 0;
   for (const Info& info : infos) {
@@ -135,7 +135,7 @@ Result<std::vector<Tensor>> ReadTensors(ByteReader& reader, uint64_t n_tensors, 
                  " expected, as " + std::to_string(reader.remaining()) + " bytes are left)"};
   }
   std::vector<Info> infos;
-  infos.reserve(n_tensors);  // so that names stay where `names` points
+  infos.reserve(n_tensors);  // no reallocation: `names` holds views of the names
   std::unordered_set<std::string_view> names;
   for (uint64_t i = 0; i < n_tensors; ++i) {
     Result<std::string> name = ReadName(reader);

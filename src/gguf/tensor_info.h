@@ -10,10 +10,10 @@
 
 namespace winnow::gguf {
 
-// `n_tensors` tensor infos at the cursor, and the bytes each one stands for. `file` is the whole
-// file: the data section starts in it where the infos end, rounded up to `alignment`. Requires:
-// alignment is a power of two. Errors, by tensor name: bad name, duplicate, shape, type, offset;
-// data beyond the end of the file.
+// Reads `n_tensors` tensor infos at the cursor and finds each tensor's bytes. `file` is the whole
+// file; its data section starts after the infos, rounded up to `alignment`. Requires: alignment is
+// a power of two. Errors, by tensor name: bad name, duplicate, shape, type, offset; data beyond the
+// end of the file.
 Result<std::vector<Tensor>> ReadTensors(ByteReader& reader, uint64_t n_tensors, uint64_t alignment,
                                         std::span<const std::byte> file);
 

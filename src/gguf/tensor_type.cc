@@ -27,8 +27,8 @@ constexpr std::array<TypeInfo, 15> kSupported = {{
     {TensorType::kBF16, "BF16", 1, 2},
 }};
 
-// Ids that have, or once had, a name but are not supported. The removed ones (4, 5, 31-33, 36-38)
-// are kept so that the message for an old file can name what it holds.
+// Ids that have, or once had, a name but are not supported. Removed ids (4, 5, 31-33, 36-38) are
+// listed so that the error for an old file can name its type.
 constexpr std::array<std::pair<uint32_t, std::string_view>, 28> kUnsupported = {{
     {4, "Q4_2"},    {5, "Q4_3"},        {9, "Q8_1"},        {15, "Q8_K"},       {16, "IQ2_XXS"},
     {17, "IQ2_XS"}, {18, "IQ3_XXS"},    {19, "IQ1_S"},      {21, "IQ3_S"},      {22, "IQ2_S"},

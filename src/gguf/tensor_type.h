@@ -7,8 +7,8 @@
 
 namespace winnow::gguf {
 
-// Element types of GGUF tensors; the values are the ids in the file. A type that is not listed here
-// is refused by name (see NameOfTypeId).
+// Element types of GGUF tensors; the values are the ids in the file. Types not listed here are
+// rejected with their name (see NameOfTypeId).
 enum class TensorType : uint32_t {
   kF32 = 0,
   kF16 = 1,
@@ -27,11 +27,10 @@ enum class TensorType : uint32_t {
   kBF16 = 30,
 };
 
-// Geometry of a type: `block_elements` neighbouring elements of a row are stored in `block_bytes`
-// bytes.
+// Layout of a type: `block_elements` adjacent elements of a row are stored in `block_bytes` bytes.
 struct TypeInfo {
   TensorType type;
-  std::string_view name;  // as people write it: "Q4_K"
+  std::string_view name;  // the usual spelling: "Q4_K"
   int block_elements;
   int block_bytes;
 };
@@ -45,7 +44,7 @@ const TypeInfo& GetTypeInfo(TensorType type);
 // The supported type with this file id, or nothing.
 std::optional<TensorType> TensorTypeFromId(uint32_t id);
 
-// Name of any id that ever had one, supported or not ("IQ2_XXS"); "unknown" otherwise.
+// Name of any id that has or had one, supported or not ("IQ2_XXS"); otherwise "unknown".
 std::string_view NameOfTypeId(uint32_t id);
 
 // Case-insensitive: "q8_0", "F16".

@@ -15,7 +15,7 @@ TEST(TensorType, IdsNamesAndGeometryAgree) {
   EXPECT_EQ(SupportedTypes().size(), 15u);
 }
 
-// Bits per weight as published for each type.
+// Published bits per weight of each type.
 TEST(TensorType, BitsPerWeight) {
   const auto bits = [](TensorType type) { return RowBytes(type, 256) * 8 / 256.0; };
   EXPECT_EQ(bits(TensorType::kBF16), 16);

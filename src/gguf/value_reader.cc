@@ -16,13 +16,13 @@ using Type = Value::Type;
 constexpr std::array<std::string_view, 13> kTypeNames = {
     "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
 
-// A 64-bit value of the same kind as T.
+// The 64-bit type of the same kind as T.
 template <typename T>
 using Widened = std::conditional_t<std::is_floating_point_v<T>, double,
                                    std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>;
 
-// Calls `f` with a value of the C++ type that holds `type` in the file. Requires: `type` is a
-// number.
+// Calls `f` with a value of the C++ type that stores `type` in the file. Requires: `type` is
+// numeric.
 template <typename F>
 auto WithNumber(Type type, F f) {
   switch (type) {
@@ -69,7 +69,7 @@ Result<bool> ReadBool(ByteReader& reader) {
   return byte == 1;
 }
 
-// Fewest bytes that an array element takes in the file.
+// Minimum bytes of an array element in the file.
 size_t MinElementBytes(Type type) {
   if (type == Type::kString) return sizeof(uint64_t);
   if (type == Type::kBool) return 1;
@@ -120,7 +120,7 @@ Result<Value> ReadArray(ByteReader& reader) {
   WINNOW_ASSIGN(value.element_type, ReadType(reader));
   if (value.element_type == Type::kArray) return Error{"array of arrays (not part of the format)"};
   WINNOW_ASSIGN(const uint64_t count, reader.Read<uint64_t>());
-  // Before anything is allocated: the elements must fit in what is left of the file.
+  // Check before allocating: the elements must fit in the rest of the file.
   const uint64_t max = reader.remaining() / MinElementBytes(value.element_type);
   if (count > max) {
     return Error{"array of " + std::to_string(count) + " elements, but at most " +

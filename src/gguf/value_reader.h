@@ -8,11 +8,11 @@
 
 namespace winnow::gguf {
 
-// Most elements of one metadata array (ours; the largest in published models, lists of merges, have
-// under 2^20). It keeps the widened copy of a hostile file's array small.
+// Maximum number of elements of a metadata array. Our limit: the largest in published models, lists
+// of merges, have fewer than 2^20. It bounds the widened copy of an array in a malicious file.
 inline constexpr uint64_t kMaxArrayElements = uint64_t{1} << 24;
 
-// "u32", "string", ...; for messages.
+// "u32", "string", ...; for error messages.
 std::string_view ToString(Value::Type type);
 
 // One metadata value at the cursor: its type id, then its bytes. Strings stay views into the file.

@@ -133,7 +133,7 @@ std::vector<std::byte> Builder::Bytes() const {
     Put(out, Id(Value::Type::kU32));
     Put(out, static_cast<uint32_t>(alignment));
   }
-  // Padding by a wrong alignment is as good as any: the file is refused before the padding matters.
+  // With an invalid alignment any padding will do: the parser rejects the file before it reads it.
   const uint64_t step = std::max<uint64_t>(alignment, 1);
   const auto padded = [step](uint64_t size) { return (size + step - 1) / step * step; };
   uint64_t offset = 0;
