@@ -16,12 +16,12 @@
 namespace winnow::tokenizer {
 namespace {
 
-// (left symbol, right symbol) -> merge. Open addressing, as StringIndex.
+// Maps (left symbol, right symbol) to the merge. Open addressing, as in StringIndex.
 class PairTable {
  public:
   explicit PairTable(size_t n_pairs) : slots_(std::bit_ceil(2 * n_pairs + 2)) {}
 
-  // Keeps what is there if the pair is known already: the first rank counts.
+  // Ignores a pair that is already known: the first rank counts.
   void Add(int32_t left, int32_t right, Merge merge) {
     Slot& slot = slots_[Bucket(PairKey(left, right))];
     if (slot.key == kFree) slot = {.key = PairKey(left, right), .merge = merge};
@@ -72,7 +72,7 @@ class BytePairs final : public Algorithm {
   void Encode(std::span<const Fragment> fragments, std::vector<TokenId>& out) const override {
     Scratch scratch;
     if (fragments.empty()) return;
-    // The fragments all lie in one text; places in it are what the cache remembers.
+    // All fragments lie in one text; the cache stores offsets in it.
     const char* begin = fragments.front().text.data();
     const std::string_view last = fragments.back().text;
     const std::string_view text(begin, static_cast<size_t>(last.data() + last.size() - begin));
@@ -134,9 +134,9 @@ class BytePairs final : public Algorithm {
     return {};
   }
 
-  // Bytes of ordinary text that have no token. Not counted, as Falcon's vocabulary left them out:
-  // control characters, what UTF-8 never contains, and what begins a character of planes 4 to 11,
-  // which are empty.
+  // Number of bytes of ordinary text without a token. Does not count bytes that Falcon's vocabulary
+  // lacks: control characters, bytes that UTF-8 never contains, and lead bytes of planes 4 to 11,
+  // which are unassigned.
   int CountMissingBytes() const {
     int n_missing = 0;
     for (int byte = 0; byte < 0xF5; ++byte) {
@@ -148,18 +148,18 @@ class BytePairs final : public Algorithm {
     return n_missing;
   }
 
-  // Numbers what merges speak of: tokens by their id; strings that are no tokens get numbers behind
-  // those.
+  // Numbers the symbols of merges: a token has its id; a string that is no token gets the next
+  // number after all ids.
   int32_t FindSymbol(std::string_view characters) {
     if (const TokenId token = Find(characters); token >= 0) return token;
     const auto next = static_cast<int32_t>(vocabulary_.texts.size() + other_symbols_.size());
     return other_symbols_.emplace(std::string(characters), next).first->second;
   }
 
-  // The token that a symbol is, or -1.
+  // The token of a symbol, or -1.
   TokenId SymbolToken(int32_t symbol) const { return symbol < vocabulary_.size() ? symbol : -1; }
 
-  // The token spelled so that ordinary text may become, or -1.
+  // The token with this spelling that ordinary text may become, or -1.
   TokenId Find(std::string_view characters) const {
     const TokenId token = index_.Find(characters);
     return token >= 0 && !vocabulary_.IsReserved(token) ? token : -1;
@@ -184,7 +184,7 @@ class BytePairs final : public Algorithm {
     MergeText(piece.size(), scratch.merge, make, rule, emit, out);
   }
 
-  // A symbol for every byte of [begin, end).
+  // Makes one symbol for each byte of [begin, end).
   void MakeSymbols(std::string_view piece, size_t begin, size_t end,
                    std::vector<Symbol>& symbols) const {
     const size_t n = end - begin;
@@ -204,8 +204,8 @@ class BytePairs final : public Algorithm {
       out.push_back(token);
       return;
     }
-    // Merges may lead to a string that is no token: then its bytes stand for themselves. A byte
-    // without a token is left out, as the reference engine does.
+    // Merges may end in a string that is no token; its bytes are then emitted as byte tokens. A
+    // byte without a token is dropped, as in llama.cpp.
     for (char byte : piece.substr(symbol.begin, symbol.length)) {
       const TokenId token = SymbolToken(byte_symbols_[static_cast<uint8_t>(byte)]);
       if (token >= 0) out.push_back(token);
@@ -216,7 +216,7 @@ class BytePairs final : public Algorithm {
   const StringIndex& index_;
   PreTokenizer pre_tokenizer_;
   PairTable merges_;
-  size_t longest_token_ = 0;  // as spelled, bytes: no piece that is longer is a token
+  size_t longest_token_ = 0;  // longest spelling in bytes: a longer piece is no token
   std::unordered_map<std::string, int32_t> other_symbols_;
   std::array<int32_t, 256> byte_symbols_;
 };

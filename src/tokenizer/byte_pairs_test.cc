@@ -22,7 +22,7 @@ TEST(ByteAlphabet, KnownCharacters) {
   EXPECT_EQ(CharacterOfByte('\n'), "Ċ");
   EXPECT_EQ(CharacterOfByte(0x00), "Ā");
   EXPECT_EQ(CharacterOfByte(0x7F), "ġ");
-  EXPECT_EQ(CharacterOfByte(0xAD), "Ń");  // the last of the 68
+  EXPECT_EQ(CharacterOfByte(0xAD), "Ń");  // the last of the 68 bytes mapped to U+0100 and up
   EXPECT_EQ(CharacterOfByte(0xFF), "ÿ");
 }
 
@@ -62,7 +62,7 @@ TEST(BytePairs, MergesThatLeadToNoTokenFallBackToBytes) {
   builder.Merge("a b").Merge("ab c");
   const auto tokenizer = Make(builder.Build());
   EXPECT_EQ(tokenizer->Encode("ab", kPlain), (Ids{0, 1}));
-  EXPECT_EQ(tokenizer->Encode("abc", kPlain), (Ids{3}));  // by way of "ab", which is no token
+  EXPECT_EQ(tokenizer->Encode("abc", kPlain), (Ids{3}));  // merged via "ab", which is no token
 }
 
 TEST(BytePairs, BytesWithoutATokenAreLeftOutAndWarnedOf) {
@@ -80,11 +80,11 @@ TEST(BytePairs, BytesWithoutATokenAreLeftOutAndWarnedOf) {
 TEST(BytePairs, WholePiecesGoBeforeMergesWhereTheFamilySaysSo) {
   testing::VocabularyBuilder builder("gpt2");
   builder.Token("a").Token("b").Token("c").Token("ab").Token("abc");
-  builder.Merge("a b");  // nothing merges into abc
+  builder.Merge("a b");  // no merge gives abc
   Vocabulary vocabulary = builder.Build();
   vocabulary.pre = "llama-bpe";
   EXPECT_EQ(Make(vocabulary)->Encode("abc", kPlain), (Ids{4}));
-  vocabulary.pre = "dbrx";  // the same expression without that rule
+  vocabulary.pre = "dbrx";  // the same expression without takes_whole_pieces
   EXPECT_EQ(Make(vocabulary)->Encode("abc", kPlain), (Ids{3, 2}));
 }
 

@@ -5,30 +5,29 @@
 
 namespace winnow::tokenizer {
 
-// How one role's turn is written: before + content + after.
+// How a turn of one role is written: before + content + after.
 struct ChatTurn {
   std::string_view before = {};
   std::string_view after = {};
-  std::string_view between = {};  // ahead of `before`, unless the turn is the conversation's first
+  std::string_view between = {};  // precedes `before`, except in the first turn
 };
 
-// Where the system's words go.
+// Where the system message goes.
 enum class SystemPlace {
   kOwnTurn,
-  kOpensUser,  // into the first user turn, whose `before` is then left out: the system's stands for
-               // it
+  kOpensUser,  // into the first user turn; the system `before` replaces that of the user
 };
 
-// Whose contents lose the white space around them.
+// The roles whose contents are stripped of surrounding white space.
 enum class Trim { kNone, kAssistant, kAll };
 
 struct ChatFormat {
   std::string_view name;
-  std::string_view opening = {};  // ahead of everything
+  std::string_view opening = {};  // begins every prompt
   ChatTurn system = {};
   ChatTurn user = {};
   ChatTurn assistant = {};
-  std::string_view answer = {};  // what the assistant's answer comes behind
+  std::string_view answer = {};  // precedes the response to generate
   SystemPlace place = SystemPlace::kOwnTurn;
   Trim trim = Trim::kNone;
 };

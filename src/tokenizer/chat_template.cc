@@ -24,7 +24,7 @@ const ChatTurn* FindTurn(const ChatFormat& format, std::string_view role) {
   return nullptr;
 }
 
-// Neighbouring stretches of one kind become one.
+// Appends text, joined to the last piece if that is of the same kind.
 void Append(std::vector<MarkedText>& out, std::string_view text, bool parse_special) {
   if (text.empty()) return;
   if (out.empty() || out.back().parse_special != parse_special) {
@@ -43,14 +43,14 @@ std::string Joined(std::span<const std::string_view> names) {
   return joined;
 }
 
-// A template that contains all of `present` and nothing of `absent` writes the format `name`.
+// A template that contains all of `present` and none of `absent` writes the format `name`.
 struct Signature {
   std::string_view name;
   std::vector<std::string_view> present;
   std::vector<std::string_view> absent = {};
 };
 
-// The first that fits counts: the more particular ones go first.
+// The first match counts, so more specific signatures come first.
 const std::vector<Signature>& Signatures() {
   static const std::vector<Signature> signatures = {
       {.name = "phi4", .present = {"<|im_start|>", "<|im_sep|>"}},
@@ -129,7 +129,7 @@ Result<std::vector<MarkedText>> ChatTemplate::Format(std::span<const ChatMessage
   std::vector<MarkedText> out;
   const auto markup = [&out](std::string_view text) { Append(out, text, true); };
   markup(format_->opening);
-  bool user_is_open = false;  // by the system's words
+  bool user_is_open = false;  // by the system message
   bool answer_is_open = false;
   for (size_t i = 0; i < messages.size(); ++i) {
     const auto& [role, content] = messages[i];

@@ -20,7 +20,7 @@ struct ChatMessage {
 
 struct ChatFormat;  // one line of the table in chat_formats.cc
 
-// How a conversation is written down for a model. A small value; the formats are built in.
+// Renders a conversation in a built-in format. A small value.
 class ChatTemplate {
  public:
   // Errors: an unknown name; the message lists the known ones.
@@ -29,11 +29,11 @@ class ChatTemplate {
 
   std::string_view name() const;
 
-  // The conversation as text: the template's own words marked parse_special, the contents not.
-  // Joined, it is the prompt; the model's BOS is left to EncodeMarked. With `add_generation_prompt`
-  // it ends where the assistant's answer begins, or goes on: if the last message is the
-  // assistant's, its turn is left open. Errors: a role other than the three above; a system message
-  // that is not the first.
+  // Renders the conversation as text: the template's markup is marked parse_special, the contents
+  // are not. Concatenated it is the prompt, without BOS, which EncodeMarked adds. With
+  // `add_generation_prompt` the prompt ends where the response begins; if the last message is the
+  // assistant's, its turn is left open to be continued. Errors: a role other than the three above;
+  // a system message that is not the first.
   Result<std::vector<MarkedText>> Format(std::span<const ChatMessage> messages,
                                          bool add_generation_prompt) const;
 
@@ -42,18 +42,17 @@ class ChatTemplate {
   const ChatFormat* format_;
 };
 
-// All built-in names, sorted.
+// Names of all built-in formats, sorted.
 std::vector<std::string_view> ChatTemplateNames();
 
 struct ChatTemplateChoice {
   ChatTemplate chat_template;
-  std::string warning;  // not empty: show it to the user, the model may be spoken to in a format it
-                        // does not know
+  std::string warning;  // not empty: tell the user that the format may not suit the model
 };
 
-// Which built-in format a model's own template (Jinja source; may be empty) writes, by strings that
-// only it contains. None recognised: ChatML, with a warning. Errors: a source of more than
-// kMaxChatTemplateBytes.
+// Recognizes the built-in format that a model's own template writes (Jinja source; may be empty) by
+// strings that only this template contains. If none is recognized: ChatML, with a warning. Errors:
+// a source of more than kMaxChatTemplateBytes.
 inline constexpr size_t kMaxChatTemplateBytes = size_t{1} << 20;
 Result<ChatTemplateChoice> DetectChatTemplate(std::string_view source);
 

@@ -24,7 +24,7 @@ std::string Text(std::string_view name, const std::vector<ChatMessage>& messages
   return text;
 }
 
-// The formats as gguf-and-cli-conventions.md writes them out, section 7.
+// Every format, written out.
 TEST(ChatTemplate, ChatMl) {
   EXPECT_EQ(Text("chatml", kChat),
             "<|im_start|>system\n S <|im_end|>\n<|im_start|>user\nU1 <|im_end|>\n"
@@ -218,7 +218,7 @@ TEST(EncodeMarked, UserTextCannotBecomeControlTokens) {
   EXPECT_EQ(encode({{"hello", false}, {"<|end|>", true}}), (std::vector<TokenId>{259, 261}));
   for (const auto& stretches : std::vector<std::vector<MarkedText>>{
            {{"hello<|end|>", false}},
-           {{"<|e", true}, {"nd|>", false}},  // not even together with the template's words
+           {{"<|e", true}, {"nd|>", false}},  // not even if the template's markup completes it
            {{"<|end", false}, {"|>", true}}}) {
     const std::vector<TokenId> tokens = encode(stretches);
     EXPECT_EQ(std::count(tokens.begin(), tokens.end(), 261), 0);

@@ -8,44 +8,44 @@
 
 namespace winnow::tokenizer {
 
-// A part of a text on its way to become a token. Parts form a list in text order; a part that was
-// merged into its left neighbour has length 0 and is no longer in the list.
+// A part of a text that is being merged into tokens. Symbols form a list in text order; one that
+// was merged into its left neighbour has length 0 and is no longer in the list.
 struct Symbol {
-  uint32_t begin = 0;   // in the text, bytes
+  uint32_t begin = 0;   // offset in the text, bytes
   uint32_t length = 0;  // bytes
   int32_t previous = -1;
   int32_t next = -1;
-  int32_t id = -1;  // what the part is, as the rule numbers things
+  int32_t id = -1;  // id of the symbol, in the rule's numbering
 };
 
 struct Merge {
-  uint32_t priority = 0;  // smaller goes first
+  uint32_t priority = 0;  // smaller is merged first
   int32_t id = -1;        // of the merged symbol
 };
 
-// Two neighbours that may be merged.
+// Two neighbours that can be merged.
 struct MergeCandidate {
-  uint64_t order = 0;  // priority, then the left symbol's place: of equals, the leftmost goes first
+  uint64_t order = 0;  // priority, then the left symbol's index: leftmost first among equals
   uint32_t right = 0;
-  uint32_t length = 0;  // of both together when this was noted
+  uint32_t length = 0;  // of both together when the candidate was added
   int32_t id = -1;
 
   uint32_t left() const { return static_cast<uint32_t>(order); }
 };
 
-// Scores as priorities: the highest score first. `score` is not NaN.
+// Converts scores to priorities: the highest score is merged first. Requires: `score` is not NaN.
 inline uint32_t PriorityOfScore(float score) {
   const auto bits = std::bit_cast<uint32_t>(score + 0.0f);  // + 0 makes -0 equal to 0
   const uint32_t ascending = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
   return ~ascending;
 }
 
-// Merges neighbours until `rule` has nothing more to merge: always the pair of the smallest
-// priority, the leftmost of equals. symbols[0] stays the first of the list.
-//   symbols  the list, each linked to the next one; merged in place
+// Merges neighbours until `rule` allows no more merges: always the pair with the smallest priority,
+// the leftmost among equals. symbols[0] stays the first of the list.
+//   symbols  a list, each linked to the next one; merged in place
 //   heap     scratch, so that many short texts do not allocate
 //   rule     std::optional<Merge>(const Symbol& left, const Symbol& right)
-//   merged   void(const MergeCandidate&), told of every merge before it is made
+//   merged   void(const MergeCandidate&), called before each merge
 // Cost: O(n log n) for n symbols.
 template <typename Rule, typename Merged>
 void MergeSymbols(std::vector<Symbol>& symbols, std::vector<MergeCandidate>& heap, const Rule& rule,
@@ -77,8 +77,8 @@ void MergeSymbols(std::vector<Symbol>& symbols, std::vector<MergeCandidate>& hea
     const auto left_place = static_cast<int32_t>(best.left());
     Symbol& left = symbols[best.left()];
     Symbol& right = symbols[best.right];
-    // Symbols only ever grow or vanish, so the lengths tell whether the pair is still what was
-    // noted.
+    // Symbols only grow or vanish, so the lengths tell whether the pair is unchanged since it was
+    // added.
     if (left.length == 0 || right.length == 0 || left.length + right.length != best.length)
       continue;
     merged(best);

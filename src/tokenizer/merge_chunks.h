@@ -9,24 +9,25 @@
 
 #include "tokenizer/merge.h"
 
-// Merges texts too long to be merged at once (a symbol takes 20 bytes, a candidate 24): piece by
-// piece in bounded memory, with the same result.
+// Merges texts too long to be merged at once (a symbol takes 20 bytes, a candidate 24) in chunks,
+// with bounded memory and the same result.
 //
 // Each chunk is merged alone, then every cut between two chunks is checked. Merging is greedy: the
-// smallest candidate of the whole text goes next. So the text's own merging is that of its chunks,
-// interleaved, unless a candidate across a cut becomes the smallest while both its symbols are
-// there. A symbol ends at a stage: the largest order that its chunk had merged by then. Until it
-// ends, its chunk has a candidate not above that stage, and a candidate across the cut that is
-// above it has to wait. Where this shows for all pairs of symbols that ever touched the cut,
-// nothing is merged across it.
+// smallest candidate of the whole text is merged next. The merges of the whole text are therefore
+// those of its chunks, interleaved, unless a candidate across a cut becomes the smallest while both
+// its symbols exist. A symbol ends at a stage: the largest order that its chunk had merged by then.
+// Until the symbol ends, its chunk has a candidate not above that stage, so a candidate across the
+// cut that is above it has to wait. If this holds for all pairs of symbols that ever touched the
+// cut, nothing is merged across it.
 namespace winnow::tokenizer {
 
 struct ChunkSize {
   size_t bytes = size_t{1} << 18;
-  size_t margin = size_t{1} << 12;  // merged beyond a chunk, so that its end is no edge of the text
+  size_t margin = size_t{1} << 12;  // also merged beyond a chunk, so that its cut is not at an edge
 };
 
-// A symbol while it touched a cut. Stages are orders of merges: priority, then the left place.
+// A symbol and the time during which it touched a cut. Stages are orders of merges: priority, then
+// the left symbol's offset.
 struct EdgeSymbol {
   static constexpr uint64_t kNever = ~uint64_t{0};
   Symbol symbol;
@@ -35,7 +36,7 @@ struct EdgeSymbol {
 };
 using Edge = std::vector<EdgeSymbol>;
 
-// One merge of a chunk, in the order they were made; symbols as places in the chunk's list.
+// One merge of a chunk, in the order of merging; symbols are indices in the chunk's list.
 struct MergeStep {
   uint64_t order = 0;
   int32_t left = 0;
@@ -48,13 +49,13 @@ inline uint64_t OrderAcross(const Merge& merge, const Symbol& left) {
   return static_cast<uint64_t>(merge.priority) << 32 | left.begin;
 }
 
-// Whether nothing can have been merged across a cut between symbols that ended there and symbols
-// that began there.
+// Whether no merge can have crossed a cut, given all symbols that ended at the cut and all that
+// began there.
 template <typename Rule>
 bool IsSeparate(const Edge& before, const Edge& after, const Rule& rule) {
   for (const EdgeSymbol& x : before) {
     for (const EdgeSymbol& y : after) {
-      if (x.ended < y.created || y.ended < x.created) continue;  // they never met
+      if (x.ended < y.created || y.ended < x.created) continue;  // never neighbours
       const std::optional<Merge> merge = rule(x.symbol, y.symbol);
       if (!merge) continue;
       const uint64_t order = OrderAcross(*merge, x.symbol);
@@ -64,11 +65,11 @@ bool IsSeparate(const Edge& before, const Edge& after, const Rule& rule) {
   return true;
 }
 
-// One chunk, merged, and what there was at its ends meanwhile.
+// One merged chunk, and the symbols that touched its ends during merging.
 class MergedChunk {
  public:
-  // make(begin, end, symbols): appends the symbols of the text from `begin` on, up to the first
-  // that reaches `end`, linked as a list of their own.
+  // make(begin, end, symbols) appends the symbols of the text from `begin` on, up to the first that
+  // reaches `end`, linked as a list.
   template <typename Make, typename Rule>
   void Run(size_t begin, size_t end, const Make& make, const Rule& rule) {
     symbols_.clear();
@@ -87,7 +88,7 @@ class MergedChunk {
   }
 
   size_t end() const { return end_; }
-  // The last place up to `limit` where a symbol begins, behind the first symbol; 0: there is none.
+  // The last offset up to `limit` where a symbol other than the first begins; 0 if there is none.
   size_t CutBefore(size_t limit) const {
     size_t cut = 0;
     for (int32_t i = symbols_[0].next; i >= 0 && symbols_[i].begin <= limit; i = symbols_[i].next) {
@@ -95,13 +96,13 @@ class MergedChunk {
     }
     return cut;
   }
-  // Symbols before `cut`, in order.
+  // Calls `use` for the symbols that begin before `cut`, in order.
   template <typename Use>
   void ForEachBefore(size_t cut, const Use& use) const {
     for (int32_t i = 0; i >= 0 && symbols_[i].begin < cut; i = symbols_[i].next) use(symbols_[i]);
   }
 
-  // The symbols that stood at the beginning.
+  // All symbols that stood at the beginning of the chunk.
   template <typename Make>
   Edge First(const Make& make) const {
     Edge edge = {{.symbol = Initial(begin_, make)}};
@@ -115,7 +116,7 @@ class MergedChunk {
     });
     return edge;
   }
-  // The symbols that ended at `cut`, which nothing was merged across.
+  // All symbols that ended at `cut`. Requires: nothing was merged across it.
   template <typename Make>
   Edge Last(size_t cut, const Make& make) const {
     const auto after = std::ranges::lower_bound(symbols_, cut, {}, &Symbol::begin);
@@ -156,10 +157,10 @@ class MergedChunk {
   size_t end_ = 0;
 };
 
-// Merges a text of n_bytes, chunk after chunk; a chunk whose beginning turns out to belong to the
-// one before is merged again together with it.
-//   make    as MergedChunk::Run
-//   rule    as MergeSymbols; symbols begin where they stand in the whole text
+// Merges a text of n_bytes chunk by chunk. If a merge could cross the beginning of a chunk, the
+// chunk is merged again together with the previous one.
+//   make    as in MergedChunk::Run
+//   rule    as in MergeSymbols; Symbol::begin is the offset in the whole text
 //   emit    void(const Symbol&): appends its tokens to `out`
 template <typename Make, typename Rule, typename Emit, typename Token>
 void MergeInChunks(size_t n_bytes, const ChunkSize& chunk_size, const Make& make, const Rule& rule,
@@ -167,8 +168,8 @@ void MergeInChunks(size_t n_bytes, const ChunkSize& chunk_size, const Make& make
   struct Start {
     size_t begin = 0;
     size_t n_out = 0;
-    Edge before;      // what ended there
-    size_t size = 0;  // tried so far
+    Edge before;      // the symbols that ended there
+    size_t size = 0;  // largest size tried
   };
   const Start beginning = {.begin = 0, .n_out = out.size(), .before = {}, .size = n_bytes};
   Start here = beginning;
@@ -180,7 +181,7 @@ void MergeInChunks(size_t n_bytes, const ChunkSize& chunk_size, const Make& make
     chunk.Run(here.begin, end, make, rule);
     const bool last = chunk.end() >= n_bytes;
     const size_t cut = last ? n_bytes : chunk.CutBefore(here.begin + size);
-    if (cut == 0) {  // all of it is one symbol
+    if (cut == 0) {  // the whole chunk is one symbol
       size *= 2;
       continue;
     }
@@ -200,13 +201,13 @@ void MergeInChunks(size_t n_bytes, const ChunkSize& chunk_size, const Make& make
   }
 }
 
-// Memory of MergeText, so that many short texts do not allocate.
+// Buffers of MergeText, so that many short texts do not allocate.
 struct MergeScratch {
   std::vector<Symbol> symbols;
   std::vector<MergeCandidate> heap;
 };
 
-// Merges a text of n_bytes, whole where it is short. Parameters as for MergeInChunks.
+// Merges a text of n_bytes; short texts at once. Parameters as in MergeInChunks.
 template <typename Make, typename Rule, typename Emit, typename Token>
 void MergeText(size_t n_bytes, MergeScratch& scratch, const Make& make, const Rule& rule,
                const Emit& emit, std::vector<Token>& out) {

@@ -12,7 +12,7 @@
 namespace winnow::tokenizer {
 namespace {
 
-// Merges made up at random: pairs of symbols, whatever they are, with priorities that may be equal.
+// Random merges: arbitrary pairs of symbols, with priorities that may be equal.
 struct Rules {
   std::map<std::pair<int32_t, int32_t>, Merge> merges;
 
@@ -29,7 +29,7 @@ Rules RandomRules(int n_letters, int n_merges, Rng& rng) {
     const auto pick = [&] {
       return static_cast<int32_t>(rng.Next() % static_cast<uint64_t>(n_ids));
     };
-    // Also symbols that are merged before what they consist of.
+    // Includes symbols that are merged before their own parts.
     const auto priority = static_cast<uint32_t>(rng.Next() % static_cast<uint64_t>(n_merges));
     const bool known = rng.Next() % 4 == 0;
     const Merge merge = {.priority = priority, .id = known ? pick() : n_ids};
@@ -78,8 +78,7 @@ TEST(MergeInChunksTest, IsTheMergingOfTheWhole) {
   EXPECT_GT(n_cut, 2000);
 }
 
-// One letter, over and over, in tokens of 1, 2, 4 ... 64: where a chunk may end depends on where
-// the text began.
+// Tokens of 1, 2, 4 ... 64 letters: where a chunk may end depends on where the text began.
 TEST(MergeInChunksTest, RunsOfOneLetterAreCutWhereTheWholeIs) {
   Rules rules;
   for (int32_t id = 0; id < 6; ++id) {
@@ -94,7 +93,7 @@ TEST(MergeInChunksTest, RunsOfOneLetterAreCutWhereTheWholeIs) {
   }
 }
 
-// A word longer than a chunk goes through the tokenizers themselves.
+// A word longer than a chunk, through the whole tokenizers.
 TEST(MergeInChunksTest, ALongWordIsItsTokens) {
   std::string text;
   for (int i = 0; i < 80000; ++i) text += "hello";

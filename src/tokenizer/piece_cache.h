@@ -11,9 +11,9 @@
 
 namespace winnow::tokenizer {
 
-// Remembers, during one Encode call, which tokens a piece of text became: words repeat. It holds no
-// tokens but points at those already in the output. Living for one call only, it needs no lock, and
-// its size is bounded.
+// Caches, during one Encode call, the tokens of each piece of text, because words repeat. It stores
+// no tokens but points at those already in the output. As it lives for one call only, it needs no
+// lock, and its size is bounded.
 class PieceCache {
  public:
   // Enough slots for a text of this many bytes, 1.5 MiB at most.
@@ -44,7 +44,7 @@ class PieceCache {
   }
 
  private:
-  // Longer ones hardly repeat.
+  // Longer pieces rarely repeat.
   static constexpr size_t kMaxPieceBytes = 64;
   static constexpr size_t kMaxSlots = size_t{1} << 17;
   struct Slot {

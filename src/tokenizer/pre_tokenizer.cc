@@ -24,10 +24,10 @@ struct Family {
   bool adds_bos = false;
 };
 
-// The expressions are written as the model makers published them, with two changes that do not
-// alter what matches: case-insensitive contractions are spelled out, and "a letter, but not a-z",
-// published as ((?=[\p{L}])([^a-z])), is the class [^\P{L}a-z], which does not make the matcher
-// keep a group per letter.
+// The regular expressions as published with the models, with two changes that do not alter what
+// they match: case-insensitive contractions are spelled out, and "a letter, but not a-z", published
+// as ((?=[\p{L}])([^a-z])), is the class [^\P{L}a-z], so that the matcher keeps no group per
+// letter.
 const std::vector<Family>& Families() {
   static const std::string contractions =
       "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])";
@@ -38,7 +38,7 @@ const std::vector<Family>& Families() {
       R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))";
   static const std::string llama3 =
       contractions + R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)" + signs + "|" + spaces;
-  // Words with a capital or several at the start, and words all in capitals.
+  // Words that begin with capitals, and words all in capitals.
   static const std::string capitalised = R"([^\r\n\p{L}\p{N}]?[^\P{L}a-z]*[^\P{L}A-Z]+)";
   static const std::string capitals = R"([^\r\n\p{L}\p{N}]?[^\P{L}a-z]+[^\P{L}A-Z]*)";
 
@@ -77,8 +77,9 @@ const std::vector<Family>& Families() {
   return families;
 }
 
-// PCRE2's \s is not the Unicode property White_Space that the published expressions mean: it also
-// takes U+180E. So \s and \S become explicit lists; \S does not occur within brackets.
+// PCRE2's \s also matches U+180E, unlike the Unicode property White_Space that the published
+// expressions mean. Therefore \s and \S are replaced by explicit lists; \S does not occur in
+// brackets.
 std::string WithUnicodeSpaces(std::string_view expression) {
   constexpr std::string_view kSpaces =
       R"(\t-\r \x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
@@ -123,7 +124,7 @@ Code Compile(std::string_view expression) {
   Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                           PCRE2_UTF | PCRE2_UCP, &error, &error_at, nullptr));
   WINNOW_CHECK(code != nullptr);
-  // Without JIT (a machine that forbids executable memory) the interpreter does the same, slower.
+  // Without JIT (if executable memory is forbidden) the interpreter gives the same result, slower.
   static_cast<void>(pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE));
   return code;
 }
@@ -136,7 +137,7 @@ struct PreTokenizer::Data {
   bool whole_pieces = false;
   bool adds_bos = false;
 
-  // Cuts one piece of valid UTF-8 by one stage.
+  // Splits one piece of valid UTF-8 by one expression.
   void Cut(const Code& stage, pcre2_match_data* match, std::string_view piece,
            std::vector<std::string_view>& out) const {
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(piece.data());
@@ -169,7 +170,8 @@ Result<PreTokenizer> PreTokenizer::Make(std::string_view name) {
       for (const std::string& stage : family.stages) data->stages.push_back(Compile(stage));
       data->context.reset(pcre2_match_context_create(nullptr));
       WINNOW_CHECK(data->context != nullptr);
-      // The expressions cannot explode, and a long run of one character is no reason to give up.
+      // No limit: the expressions do not backtrack exponentially, and a long run of one character
+      // must not fail.
       pcre2_set_match_limit(data->context.get(), std::numeric_limits<uint32_t>::max());
       data->whole_pieces = family.whole_pieces;
       data->adds_bos = family.adds_bos;

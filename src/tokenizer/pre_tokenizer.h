@@ -9,9 +9,9 @@
 
 namespace winnow::tokenizer {
 
-// Cuts text into pieces that byte-level BPE never merges across: one or more regular expressions,
-// each cutting the pieces that the one before left. Text between matches is kept as a piece of its
-// own.
+// Splits text into pieces that byte-level BPE never merges across. One or more regular expressions
+// are applied in turn, each to the pieces of the previous one. Text between matches becomes a piece
+// of its own.
 class PreTokenizer {
  public:
   // `name` is a value of tokenizer.ggml.pre. Errors: an unknown name; the message lists the known
@@ -21,13 +21,13 @@ class PreTokenizer {
   PreTokenizer(PreTokenizer&&) noexcept;
   PreTokenizer& operator=(PreTokenizer&&) noexcept;
 
-  // The pieces of `text`, in order, not empty; joined they are `text`. Runs of bytes that are not
-  // UTF-8 are pieces of their own.
+  // The non-empty pieces of `text`, in order; concatenated they are `text`. Runs of invalid UTF-8
+  // are pieces of their own.
   std::vector<std::string_view> Split(std::string_view text) const;
 
-  // A piece that is itself a token is taken whole, whatever the merges say.
+  // Whether a piece that is itself a token becomes that token regardless of the merges.
   bool takes_whole_pieces() const;
-  // Whether models of this family put BOS before a text when the file does not say.
+  // Whether models of this family put BOS before a text if the file does not say.
   bool adds_bos() const;
 
  private:

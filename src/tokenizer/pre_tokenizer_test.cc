@@ -8,7 +8,7 @@
 namespace winnow::tokenizer {
 namespace {
 
-// Pieces separated by bars.
+// The pieces, separated by bars.
 std::string Split(std::string_view name, std::string_view text) {
   const Result<PreTokenizer> pre_tokenizer = PreTokenizer::Make(name);
   if (!pre_tokenizer) return pre_tokenizer.error().message;
@@ -71,7 +71,7 @@ TEST(PreTokenizer, DeepseekV3CutsNumbersAndHanFirst) {
 }
 
 TEST(PreTokenizer, SpaceIsUnicodeWhiteSpace) {
-  // U+0085, U+3000 and U+2028 are white space; U+180E was once, and U+200B never.
+  // U+0085, U+3000 and U+2028 are white space. U+180E is no longer, U+200B never was.
   EXPECT_EQ(Split("llama-bpe", "!\u0085\u3000\u2028!"), "!|\u0085\u3000|\u2028|!");
   EXPECT_EQ(Split("llama-bpe", "!\u180E!"), "!\u180E!");
   EXPECT_EQ(Split("llama-bpe", "!\u200B!"), "!\u200B!");

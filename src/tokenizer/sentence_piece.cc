@@ -15,9 +15,9 @@
 namespace winnow::tokenizer {
 namespace {
 
-constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581 stands for a space in the vocabulary
+constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581 represents a space in the vocabulary
 
-// Appends `text` with its spaces written as the vocabulary writes them.
+// Appends `text` with each space replaced by U+2581.
 void AppendEscaped(std::string_view text, std::string& out) {
   size_t at = 0;
   while (at < text.size()) {
@@ -59,8 +59,8 @@ class SentencePiece final : public Algorithm {
         continue;
       }
       const size_t begin = escaped.size();
-      // A fragment of text is either the first of all or follows a special token: text never
-      // follows text.
+      // A text fragment is either the first fragment or follows a special token, never another text
+      // fragment.
       if (adds_space_) escaped += kSpace;
       AppendEscaped(fragment.text, escaped);
       EncodeEscaped(escaped, begin, cache, scratch, out);
@@ -87,9 +87,8 @@ class SentencePiece final : public Algorithm {
   bool adds_space() const override { return adds_space_; }
 
  private:
-  // Merging never crosses a place that lies inside no token. In most vocabularies the place before
-  // a space is one, so the words can be encoded one by one, and remembered. Encodes buffer[begin,
-  // end).
+  // Encodes buffer[begin, end). Merging never crosses a boundary that lies inside no token. In most
+  // vocabularies the boundary before a space is one, so words can be encoded one by one and cached.
   void EncodeEscaped(std::string_view buffer, size_t begin, PieceCache& cache,
                      MergeScratch& scratch, std::vector<TokenId>& out) const {
     while (begin < buffer.size()) {
@@ -120,11 +119,11 @@ class SentencePiece final : public Algorithm {
     MergeText(piece.size(), scratch, make, rule, emit, out);
   }
 
-  // A symbol for every character from `begin` on, up to the first that reaches `end`.
+  // Makes one symbol per character from `begin` on, up to the first that reaches `end`.
   static void MakeSymbols(std::string_view piece, size_t begin, size_t end,
                           std::vector<Symbol>& symbols) {
     for (size_t at = begin; at < end;) {
-      // A byte that is not UTF-8 stands alone.
+      // An invalid byte is a symbol of its own.
       const size_t length = std::max<size_t>(1, CharacterLength(piece.substr(at)));
       const auto place = static_cast<int32_t>(symbols.size());
       const bool last = at + length >= end;
@@ -150,7 +149,7 @@ class SentencePiece final : public Algorithm {
     }
   }
 
-  // The token spelled `text` that ordinary text may become, or -1.
+  // The token with this spelling that ordinary text may become, or -1.
   TokenId Find(std::string_view text) const {
     const TokenId token = index_.Find(text);
     return token >= 0 && !vocabulary_.IsReserved(token) ? token : -1;
@@ -163,8 +162,8 @@ class SentencePiece final : public Algorithm {
   const Vocabulary& vocabulary_;
   const StringIndex& index_;
   bool adds_space_;
-  std::array<TokenId, 256> byte_tokens_;  // the unknown token where there is none; -1: dropped
-  // Bytes after which a token may go on with a space.
+  std::array<TokenId, 256> byte_tokens_;  // if missing, the unknown token; -1: dropped
+  // Bytes that are followed by a space inside some token.
   std::bitset<256> joined_before_space_;
 };
 

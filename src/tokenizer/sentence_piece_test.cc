@@ -81,7 +81,7 @@ TEST(SentencePiece, ASpaceIsPutBehindEverySpecialToken) {
   EXPECT_EQ(tokenizer->Encode("hello<|user|>hello\n\nhello", kSpecial),
             (Ids{268, 269, 268, 270, 268}));
   EXPECT_EQ(tokenizer->Encode("<|user|><|user|>", kSpecial), (Ids{269, 269}));
-  // ... and taken away again.
+  // Decode removes them again.
   EXPECT_EQ(tokenizer->Decode(Ids{268, 269, 268, 270, 268}, true), "hello<|user|>hello\n\nhello");
   EXPECT_EQ(tokenizer->Decode(Ids{1, 268, 268}), "hello hello");
 }
@@ -106,7 +106,7 @@ TEST(SentencePiece, TextNeverMergesIntoAControlToken) {
 }
 
 TEST(SentencePiece, TokensMayReachAcrossSpaces) {
-  // "a b" as one token: then words must not be encoded one by one.
+  // The token "a b" spans words, so words must not be encoded one by one.
   testing::VocabularyBuilder builder("llama");
   builder.Token("<unk>", TokenKind::kUnknown).Token("▁").Token("a").Token("b");
   builder.Token("▁b", TokenKind::kNormal, 1).Token("a▁b", TokenKind::kNormal, 2);

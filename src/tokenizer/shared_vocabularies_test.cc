@@ -1,4 +1,4 @@
-// The six vocabularies of the shared data: expected tokens, round trips, long inputs.
+// Six real vocabularies: expected tokens, round trips, long inputs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -78,13 +78,13 @@ TEST_P(SharedVocabulary, RandomUnicodeComesBack) {
     std::string text;
     const uint32_t n = below(40);
     for (uint32_t i = 0; i < n; ++i) {
-      // All planes, but Latin and blanks more often, as in text.
+      // Characters of all planes, with Latin and spaces more frequent, as in text.
       const uint32_t kind = below(4);
       uint32_t code = kind == 0   ? ' ' + below(95)
                       : kind == 1 ? below(0x300)
                                   : below(kind == 2 ? 0x10000 : 0x110000);
       if (code >= 0xD800 && code < 0xE000) code = ' ';
-      // Falcon's vocabulary has no control characters and nothing of the empty planes.
+      // Falcon's vocabulary lacks control characters and the unassigned planes.
       if (is_falcon() && (code < ' ' || code == 0x7F || code >= 0x40000)) code = '\n';
       if (code < 0x80) {
         text += static_cast<char>(code);
@@ -96,7 +96,7 @@ TEST_P(SharedVocabulary, RandomUnicodeComesBack) {
       }
     }
     ASSERT_TRUE(IsUtf8(text));
-    // SentencePiece-style vocabularies write a space so, and cannot tell the two apart.
+    // SentencePiece-style vocabularies write a space as U+2581 and cannot tell the two apart.
     if (text.find(kSpace) == std::string::npos) ExpectRoundTrip(text);
   }
 }
@@ -112,7 +112,7 @@ TEST_P(SharedVocabulary, RandomBytesComeBack) {
 }
 
 TEST_P(SharedVocabulary, LongRunsTakeNoMoreThanLinearithmicTime) {
-  // A quadratic step would take minutes here.
+  // A quadratic algorithm would take minutes here.
   const size_t n = 500000;
   for (const char* unit : {"a", " ", "\n", "A", "中", "<|", "a ", " \n"}) {
     std::string text;

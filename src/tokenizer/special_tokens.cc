@@ -29,8 +29,7 @@ const SpecialTokens::Entry* SpecialTokens::LongestAt(std::string_view text,
   auto begin = entries_.begin() + first_[lead];
   auto end = entries_.begin() + first_[lead + 1];
   const Entry* longest = nullptr;
-  // [begin, end) are the entries that share their first `depth` bytes with `text`; the shortest of
-  // them is first.
+  // Entries [begin, end) share their first `depth` bytes with `text`; the shortest is first.
   for (size_t depth = 1; begin != end; ++depth) {
     if (begin->text.size() == depth) {
       if (begin->in_plain_text || depth <= marked_bytes) longest = &*begin;
@@ -64,7 +63,7 @@ std::vector<SpecialTokens::Candidate> SpecialTokens::FindAll(std::string_view te
   return candidates;
 }
 
-// `candidates` are the longest possible at their places, in text order; so is what is returned.
+// `candidates` are the longest at their offsets. Both they and the result are in text order.
 std::vector<SpecialTokens::Candidate> SpecialTokens::WithoutOverlaps(
     std::string_view text, std::vector<Candidate> candidates) const {
   std::vector<bool> lengths(longest_ + 1, false);
@@ -73,7 +72,7 @@ std::vector<SpecialTokens::Candidate> SpecialTokens::WithoutOverlaps(
   for (size_t length = longest_; length > 0 && !candidates.empty(); --length) {
     if (!lengths[length]) continue;
     std::vector<Candidate> chosen;
-    std::vector<Candidate> later;  // shorter ones, whose turn comes
+    std::vector<Candidate> later;  // shorter candidates, for a later round
     size_t next_taken = 0;
     for (Candidate candidate : candidates) {
       while (next_taken < taken.size() && taken[next_taken].end() <= candidate.begin) ++next_taken;

@@ -35,7 +35,7 @@ TEST(SpecialTokens, CutsTextAtTokens) {
 
 TEST(SpecialTokens, TheLongestGoesFirstEvenIfItBeginsLater) {
   const SpecialTokens tokens({{"ab", 1}, {"bcd", 2}, {"a", 3}, {"aaa", 4}});
-  EXPECT_EQ(Partition(tokens, "abcd"), "#3 #2");  // ab would overlap bcd; a still fits
+  EXPECT_EQ(Partition(tokens, "abcd"), "#3 #2");  // ab would overlap bcd, but a fits
   EXPECT_EQ(Partition(tokens, "abc"), "#1 'c'");
   EXPECT_EQ(Partition(tokens, "aaaaa"), "#4 #3 #3");
 }
@@ -63,14 +63,14 @@ TEST(SpecialTokens, PlainTextHoldsOnlyWhatIsAllowedThere) {
   EXPECT_EQ(Partition(tokens, text), "#1 #2 #1 #2");
   EXPECT_EQ(Partition(tokens, text, {{0, text.size()}}), "'<a>' #2 '<a>' #2");
   EXPECT_EQ(Partition(tokens, text, {{6, 12}}), "#1 #2 '<a>' #2");
-  // Even one byte in plain text is too much, at either end.
+  // One byte in plain text, at either end, rules a token out.
   EXPECT_EQ(Partition(tokens, "<a><a>", {{0, 1}, {5, 6}}), "'<a><a>'");
   EXPECT_EQ(Partition(tokens, "<a><a>", {{2, 4}}), "'<a><a>'");
   EXPECT_EQ(Partition(tokens, "<a><a>", {{0, 3}}), "'<a>' #1");
   EXPECT_EQ(Partition(tokens, "<a><a>", {{3, 6}}), "#1 '<a>'");
 }
 
-// The rule as it is usually written: for every token, longest first, cut every piece of text at it.
+// The usual formulation: for each token, longest first, split every piece of text at it.
 std::vector<Fragment> PartitionOneByOne(std::vector<SpecialTokens::Entry> entries,
                                         std::string_view text) {
   std::stable_sort(entries.begin(), entries.end(),
@@ -99,8 +99,7 @@ std::vector<Fragment> PartitionOneByOne(std::vector<SpecialTokens::Entry> entrie
 }
 
 TEST(SpecialTokens, AgreesWithCuttingAtOneTokenAfterTheOther) {
-  // One token per length, so that the order among equals, which the plain rule leaves open, does
-  // not matter.
+  // One token per length, because the reference leaves the order among equal lengths open.
   const std::vector<SpecialTokens::Entry> entries = {
       {"a", 0}, {"ab", 1}, {"bab", 2}, {"aabb", 3}, {"abaab", 4}};
   const SpecialTokens tokens(entries);

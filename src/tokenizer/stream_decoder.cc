@@ -26,7 +26,7 @@ std::string StreamDecoder::Push(TokenId token) {
 }
 
 std::string StreamDecoder::Finish() {
-  // Push leaves nothing but the beginning of one character.
+  // Push holds back at most the beginning of one character.
   const std::string text(held_.empty() ? std::string_view() : kReplacement);
   held_.clear();
   return text;

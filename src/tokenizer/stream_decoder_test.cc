@@ -10,7 +10,7 @@ namespace {
 // Tokens 0 to 255 of this vocabulary are the bytes.
 class StreamDecoderTest : public ::testing::Test {
  protected:
-  // What each byte gives out, separated by bars, and what Finish does, behind a slash.
+  // Output of each byte, separated by bars, then a slash and the output of Finish.
   std::string Stream(std::string_view bytes) {
     StreamDecoder decoder(*tokenizer_);
     std::string shown;
@@ -84,7 +84,7 @@ TEST_F(StreamDecoderTest, EverySplitOfATextGivesTheSameText) {
 TEST(StreamDecoder, ByteTokensAndALeadingSpaceOfSentencePiece) {
   const auto tokenizer = testing::Make(testing::SmallSentencePiece());
   StreamDecoder decoder(*tokenizer);
-  EXPECT_EQ(decoder.Push(268), " hello");  // the text goes on from a prompt
+  EXPECT_EQ(decoder.Push(268), " hello");  // keeps the space: the text continues a prompt
   EXPECT_EQ(decoder.Push(3 + 0xE4), "");
   EXPECT_EQ(decoder.Push(3 + 0xB8), "");
   EXPECT_EQ(decoder.Push(3 + 0xAD), "中");

@@ -9,12 +9,12 @@ namespace winnow::tokenizer {
 
 uint64_t HashBytes(std::string_view bytes);
 
-// Strings -> their places in a list. Open addressing: one cache line per look-up in the common
-// case, which a node-based map does not give. The list must outlive the index.
+// Maps strings to their indices in a list. Open addressing: a look-up usually touches one cache
+// line, unlike in a node-based map. The list must outlive the index.
 class StringIndex {
  public:
   StringIndex() = default;
-  // Where a string occurs more than once, the last place is found (as the reference engine does).
+  // If a string occurs several times, the last index is found, as in llama.cpp.
   explicit StringIndex(std::span<const std::string_view> strings);
 
   // -1 if absent.
@@ -26,7 +26,7 @@ class StringIndex {
     int32_t place = -1;
   };
   std::span<const std::string_view> strings_;
-  std::vector<Slot> slots_;  // a power of two, at most half full
+  std::vector<Slot> slots_;  // size is a power of two; at most half full
 };
 
 }  // namespace winnow::tokenizer

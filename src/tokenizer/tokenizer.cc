@@ -15,8 +15,8 @@
 namespace winnow::tokenizer {
 namespace {
 
-// Spellings of tokens that end a turn, in all families. Models whose eos is another one still write
-// these.
+// Spellings of tokens that end a turn, in all model families. Models generate these even if their
+// EOS is another token.
 constexpr std::array<std::string_view, 17> kEndSpellings = {"<|eot_id|>",
                                                             "<|im_end|>",
                                                             "<|end|>",
@@ -35,8 +35,8 @@ constexpr std::array<std::string_view, 17> kEndSpellings = {"<|eot_id|>",
                                                             "<turn|>",
                                                             "<｜end▁of▁sentence｜>"};
 
-// Phi-3's special tokens take the white space behind them, but for these; the file does not say so,
-// and the reference engine too goes by the model's name.
+// Phi-3's special tokens drop the white space after them, except these. The file does not say so;
+// like llama.cpp, winnow goes by the model's name.
 constexpr std::array<std::string_view, 3> kPhi3KeepsSpaceBehind = {"<unk>", "<s>", "<|endoftext|>"};
 
 bool IsPhi3(std::string name) {
@@ -106,7 +106,7 @@ class VocabularyTokenizer final : public Tokenizer {
 
   std::string Decode(std::span<const TokenId> tokens, bool render_special) const override {
     std::string text;
-    bool after_special = true;  // where Encode may have put a space
+    bool after_special = true;  // Encode may have added a space here
     for (TokenId token : tokens) {
       const std::string piece = Piece(token, render_special);
       if (IsWrittenLiterally(token)) {
@@ -152,7 +152,7 @@ class VocabularyTokenizer final : public Tokenizer {
   explicit VocabularyTokenizer(Vocabulary vocabulary)
       : vocabulary_(std::move(vocabulary)), index_(vocabulary_.texts) {}
 
-  // Chooses the algorithm by name and fills in what the file leaves to the kind of tokenizer.
+  // Chooses the algorithm by name and sets defaults that the file leaves to the kind of tokenizer.
   Result<void> MakeAlgorithm() {
     MarkEnds();
     const AlgorithmInput input = {
@@ -165,8 +165,8 @@ class VocabularyTokenizer final : public Tokenizer {
       adds_bos_by_default = true;
       WINNOW_ASSIGN(algorithm_, MakeSentencePiece(input));
     } else if (vocabulary_.model == "gpt2") {
-      // Falcon's one special token. In any other vocabulary 11 would be some word: only where it
-      // can be meant.
+      // Falcon's only special token. In other vocabularies token 11 is some word: use it only if it
+      // is a control token.
       if (vocabulary_.size() > 11 && vocabulary_.kinds[11] == TokenKind::kControl) {
         DefaultId(vocabulary_.bos, 11);
         DefaultId(vocabulary_.eos, 11);
@@ -194,8 +194,8 @@ class VocabularyTokenizer final : public Tokenizer {
     if (!id && value < vocabulary_.size()) id = value;
   }
 
-  // A token that ends a turn is a control token whatever the file says: as ordinary text it would
-  // end a generation whenever a user types it.
+  // Treats a token that ends a turn as a control token whatever the file says. As ordinary text it
+  // would end generation whenever a user types it.
   void MarkEnds() {
     for (std::string_view spelling : kEndSpellings) {
       const TokenId token = index_.Find(spelling);

@@ -10,8 +10,8 @@ CharacterStart ClassifyStart(std::string_view text) {
   if (lead < 0x80) return {.length = 1, .valid = true};
   if (lead < 0xC2 || lead > 0xF4) return {.length = 1};
   const size_t n = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  // The second byte's range is narrower after some lead bytes: that is what forbids overlong forms,
-  // surrogates and everything above U+10FFFF.
+  // Some lead bytes narrow the range of the second byte, which excludes overlong forms, surrogates
+  // and everything above U+10FFFF.
   uint8_t low = 0x80;
   uint8_t high = 0xBF;
   if (lead == 0xE0) low = 0xA0;

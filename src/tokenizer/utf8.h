@@ -9,12 +9,11 @@ namespace winnow::tokenizer {
 // overlong forms, nothing above U+10FFFF); 0 if there is none.
 size_t CharacterLength(std::string_view text);
 
-// What can be said of the start of `text` as UTF-8, for decoding a stream. `text` is not empty.
+// Classifies the start of `text` as UTF-8, for decoding a stream. Requires: `text` is not empty.
 //   complete and valid: `length` bytes are a character
 //   not valid:          `length` bytes (at least 1) can never become a character: a maximal subpart
-//   in the words of
-//                       the Unicode standard (section 3.9), to be replaced by one U+FFFD
-//   not complete:       all of `text` is the beginning of a character whose end has not come yet
+//                       (Unicode standard, section 3.9), to be replaced by one U+FFFD
+//   not complete:       all of `text` is the beginning of a character that is not complete yet
 struct CharacterStart {
   size_t length = 0;
   bool valid = false;

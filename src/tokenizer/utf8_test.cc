@@ -14,7 +14,7 @@ TEST(Utf8, LengthsOfWellFormedCharacters) {
   EXPECT_EQ(CharacterLength("中"), 3u);
   EXPECT_EQ(CharacterLength("🚀 and more"), 4u);
   EXPECT_EQ(CharacterLength(std::string_view("\0", 1)), 1u);
-  EXPECT_EQ(CharacterLength("\xF4\x8F\xBF\xBF"), 4u);  // U+10FFFF, the last
+  EXPECT_EQ(CharacterLength("\xF4\x8F\xBF\xBF"), 4u);  // U+10FFFF, the last code point
 }
 
 TEST(Utf8, RefusesWhatRfc3629Forbids) {
@@ -29,7 +29,7 @@ TEST(Utf8, RefusesWhatRfc3629Forbids) {
   EXPECT_TRUE(IsUtf8(""));
 }
 
-// A decoder of the kind that every textbook has, to compare with.
+// A textbook decoder, for comparison.
 bool IsWellFormed(const std::string& text) {
   for (size_t i = 0; i < text.size();) {
     const auto at = [&](size_t place) {

@@ -21,7 +21,7 @@ Error At(std::string_view key, const std::string& what) {
 
 Result<TokenKind> KindOfType(int64_t type, size_t token) {
   switch (type) {
-    case 0:  // undefined: ordinary, as far as text goes
+    case 0:  // undefined: treated as ordinary text
     case 1:
       return TokenKind::kNormal;
     case 2:
@@ -62,8 +62,8 @@ Result<void> ReadSpecialIds(const gguf::File& file, Vocabulary& vocabulary) {
   for (const auto& [key, target] : used) {
     WINNOW_ASSIGN(*target, SpecialId(file, key, vocabulary.size()));
   }
-  // Not used here, but a file that points outside its own vocabulary is not to be trusted. (Spelled
-  // so.)
+  // These ids are not used, but a file with ids outside its vocabulary is rejected. "seperator" is
+  // the spelling in GGUF.
   for (std::string_view key : {"seperator_token_id", "padding_token_id", "mask_token_id",
                                "fim_pre_token_id", "fim_suf_token_id", "fim_mid_token_id",
                                "fim_pad_token_id", "fim_rep_token_id", "fim_sep_token_id"}) {
@@ -96,7 +96,7 @@ Result<Vocabulary> ReadVocabulary(std::shared_ptr<const gguf::File> file) {
   WINNOW_ASSIGN(const auto model, file->String(Key("model")));
   if (!model) return At("model", "missing");
   vocabulary.model = *model;
-  // Files without a tokenizer have no vocabulary to read: let MakeTokenizer refuse the name.
+  // A file without a tokenizer has no vocabulary: MakeTokenizer rejects the name.
   if (*model == "none" || *model == "no_vocab") return vocabulary;
 
   WINNOW_ASSIGN(const auto pre, file->String(Key("pre")));
@@ -105,7 +105,7 @@ Result<Vocabulary> ReadVocabulary(std::shared_ptr<const gguf::File> file) {
   vocabulary.general_name = name.value_or("");
   WINNOW_ASSIGN(auto texts, file->Strings(Key("tokens")));
   if (!texts || texts->empty()) return At("tokens", "no tokens");
-  // Twice as many symbols must still have numbers.
+  // BytePairs numbers symbols beyond the tokens' ids: keep twice as many numbers free.
   constexpr size_t kMaxTokens = std::numeric_limits<TokenId>::max() / 4;
   if (texts->size() > kMaxTokens) return At("tokens", std::to_string(texts->size()) + " tokens");
   vocabulary.texts = *std::move(texts);

@@ -13,7 +13,7 @@ namespace {
 
 using gguf::testing::Builder;
 
-// A vocabulary of three tokens that loads.
+// A valid file with a vocabulary of three tokens.
 Builder SmallFile() {
   Builder builder;
   builder.String("general.architecture", "llama")
@@ -31,7 +31,7 @@ Result<std::unique_ptr<Tokenizer>> Load(const Builder& builder) {
   return Tokenizer::Load(std::move(file).value());
 }
 
-// The error that comes of it; empty if none does.
+// The error of loading; empty if there is none.
 std::string ErrorText(const Builder& builder) {
   const auto tokenizer = Load(builder);
   return tokenizer ? "" : tokenizer.error().message;
@@ -199,7 +199,7 @@ TEST(Vocabulary, EndOfGenerationIsASet) {
   EXPECT_EQ(tokenizer->end_of_generation(), (std::vector<TokenId>{1, 2, 3, 5}));
   EXPECT_TRUE(tokenizer->IsEndOfGeneration(2));
   EXPECT_FALSE(tokenizer->IsEndOfGeneration(4));
-  // An ordinary token with such a spelling is a control token all the same.
+  // An ordinary token with such a spelling becomes a control token.
   EXPECT_EQ(tokenizer->Kind(3), TokenKind::kControl);
 }
 

@@ -8,12 +8,12 @@
 
 namespace winnow::tokenizer::testing {
 
-// Puts vocabularies together for tests: no file needed.
+// Builds vocabularies for tests, without a file.
 class VocabularyBuilder {
  public:
   explicit VocabularyBuilder(std::string_view model) : model_(model) {}
 
-  // Tokens get ids from 0 up.
+  // Assigns ids from 0 up.
   VocabularyBuilder& Token(std::string_view text, TokenKind kind = TokenKind::kNormal,
                            float score = 0);
   VocabularyBuilder& Merge(std::string_view merge);  // "left right"
@@ -28,20 +28,19 @@ class VocabularyBuilder {
   std::vector<std::string> merges_;
 };
 
-// SentencePiece-style: 0 <unk>, 1 <s>, 2 </s>, 3 to 258 the bytes, then
+// SentencePiece-style: 0 <unk>, 1 <s>, 2 </s>, 3 to 258 the bytes, then with scores in brackets
 //   259 U+2581 (-9)   260 h (-10)       261 e (-11)    262 l (-12)      263 o (-13)
 //   264 he (-1)       265 ll (-2)       266 hell (-3)  267 hello (-4)   268 U+2581 "hello" (-5)
 //   269 <|user|> (control)              270 "\n\n" (user-defined)       271 ä (-14)
-// with scores in brackets.
 Vocabulary SmallSentencePiece();
 
 // Byte-level BPE, pre-tokenizer gpt-2: 0 to 255 the bytes in order, then
 //   256 he  257 ll  258 hell  259 hello  260 Ġhello  261 <|end|> (control)  262 <|end|><|end|>
 //   (user-defined)
-// where each of 256 to 260 is the merge of rank id - 256.
+// The tokens 256 to 260 are merges of rank id - 256.
 Vocabulary SmallBytePairs();
 
-// MakeTokenizer, which must succeed.
+// Calls MakeTokenizer, which must succeed.
 std::unique_ptr<Tokenizer> Make(Vocabulary vocabulary);
 
 }  // namespace winnow::tokenizer::testing
