@@ -17,7 +17,7 @@
 namespace winnow::apps {
 namespace {
 
-// A flag whose value is a list; the first time it is given it replaces the default.
+// A flag with a list. Its first use replaces the default, further uses append.
 template <typename T, typename Parse>
 void AddList(FlagTable& table, FlagTable::Names names, const char* value_name, const char* help,
              std::vector<T>* target, Parse parse) {
@@ -136,7 +136,7 @@ Result<void> CheckBatchFlags(const BenchFlags& flags) {
 
 Result<std::vector<BenchTest>> MakeTests(const BenchFlags& flags) {
   WINNOW_TRY(CheckBatchFlags(flags));
-  // 0: the largest.
+  // 0: as many sequences as the memory limit allows.
   const std::vector<int64_t> batches =
       flags.sequences.empty() ? std::vector<int64_t>{flags.batched() ? 0 : 1} : flags.sequences;
   std::vector<BenchTest> tests;
@@ -180,8 +180,8 @@ Result<std::vector<BenchTest>> MakeTests(const BenchFlags& flags) {
   return tests;
 }
 
-// The budgets of a method: none for the full cache, with which the others are compared, and none
-// beside others for a method that finds its own size.
+// The budgets to test a method under. The full cache, to which the others are compared, gets none,
+// and neither does a method that finds its own size beside other methods.
 std::vector<NamedBudget> BudgetsOfMethod(const BenchFlags& flags, const std::string& method) {
   const KvFlags& common = flags.log_flags.kv;
   const auto made = compression::MakeMethod(method);
@@ -189,7 +189,7 @@ std::vector<NamedBudget> BudgetsOfMethod(const BenchFlags& flags, const std::str
   const bool finds_its_own = made && !(*made)->traits().budget.needed;
   if (common.decode.empty() && (is_full || (finds_its_own && flags.methods.size() > 1))) {
     BudgetLists only_bytes;
-    if (is_full) only_bytes.memories = flags.budgets.memories;  // a limit for any cache
+    if (is_full) only_bytes.memories = flags.budgets.memories;  // limits any cache
     return ListBudgets(only_bytes, common);
   }
   return ListBudgets(flags.budgets, common);
@@ -210,8 +210,8 @@ std::vector<Setting> MakeSettings(const BenchFlags& flags) {
   return settings;
 }
 
-// A session under the size at which the test's prompt takes that share of the full cache's bytes.
-// Null: interrupted.
+// Makes a session with the budget at which the test's prompt takes `share` of the full cache's
+// bytes. Null: interrupted.
 Result<std::unique_ptr<runtime::Session>> SessionAtEqualBytes(
     runtime::Engine& engine, const runtime::SessionOptions& options, double share,
     const BenchTest& test, const std::atomic<bool>& interrupted) {
@@ -222,7 +222,7 @@ Result<std::unique_ptr<runtime::Session>> SessionAtEqualBytes(
   return runtime::Session::Make(engine, chosen->options);
 }
 
-// What the test will take at most; settles how many sequences it has.
+// The test's maximum memory. Sets the number of sequences if it is 0.
 Result<runtime::BatchMemory> Plan(runtime::Engine& engine, const runtime::SessionOptions& options,
                                   int64_t memory_limit, BenchTest& test) {
   const runtime::BatchShape shape = {.n_prompt = test.depth + test.n_prompt,
@@ -264,13 +264,13 @@ int Bench(Arguments arguments) {
   if (const auto over = files.Refused("bench")) return *over;
   ConsoleLog log = MakeLog(flags.log_flags, flags.notes);
   if (!flags.log_flags.verbose)
-    log.set_min_level(LogLevel::kWarning);  // the results say what was run
+    log.set_min_level(LogLevel::kWarning);  // the results contain the same information
   const std::atomic<bool>& interrupted = CatchInterrupt();
   BenchOutput output(flags);
   ProgressLine progress("measuring");
   const double n_runs = static_cast<double>(settings.size() * tests->size());
   double n_done = 0;
-  // What was measured is printed, whatever fails after it.
+  // Print the results so far even if a later test fails.
   const auto fail = [&](const Error& error) {
     progress.Erase();
     if (n_done > 0) output.Finish();

@@ -20,7 +20,7 @@ using report::Record;
 
 struct Spread {
   double mean = 0;
-  double deviation = 0;  // of the sample
+  double deviation = 0;  // sample standard deviation
 };
 
 template <typename T>
@@ -46,8 +46,8 @@ std::string Now() {
   return text;
 }
 
-// What is run, with the field names of llama-bench; n_sequences and memory_bytes (planned) are
-// ours.
+// The configuration, with llama-bench's field names; n_sequences and memory_bytes (planned) are
+// winnow's own.
 Record PlanRecord(runtime::Engine& engine, const Setting& setting, const BenchTest& test,
                   const runtime::BatchMemory& memory) {
   return {{"build_version", WINNOW_VERSION},
@@ -73,7 +73,7 @@ Record PlanRecord(runtime::Engine& engine, const Setting& setting, const BenchTe
           {"memory_bytes", memory.total()}};
 }
 
-// What was measured; kv_kept, kv_bytes and its like, pp_ts, tg_ts and step_ms are ours.
+// The measurements; kv_kept, the kv_bytes fields, pp_ts, tg_ts and step_ms are winnow's own.
 void AddMeasured(const BenchTest& test, const std::vector<BenchSample>& samples,
                  const BenchCaches& caches, Record& record) {
   std::vector<int64_t> samples_ns;
@@ -88,7 +88,7 @@ void AddMeasured(const BenchTest& test, const std::vector<BenchSample>& samples,
                       static_cast<double>(test.n_generate));
     longest_step_ns = std::max(longest_step_ns, sample.longest_step_ns);
   }
-  // Of a phase that the test has.
+  // The mean for a phase that the test has; otherwise empty.
   const auto mean = [](bool has, const std::vector<double>& values) {
     return has ? report::Value(MeasureSpread(values).mean) : report::Value();
   };
@@ -113,7 +113,7 @@ void AddMeasured(const BenchTest& test, const std::vector<BenchSample>& samples,
   record.Add("samples_ts", report::MakeList(samples_ts));
 }
 
-// The same result as a row of llama-bench's table; settings appear where they are not the default.
+// The result as a row of llama-bench's table; shows settings that are not the default.
 Record TableRow(const BenchFlags& flags, runtime::Engine& engine, const Setting& setting,
                 const BenchTest& test, const Record& result) {
   const auto shows = [](const auto& values, const auto& usual) {

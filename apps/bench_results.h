@@ -10,7 +10,7 @@
 #include "report/record.h"
 #include "runtime/session/batch_memory.h"
 
-// What `bench` was asked and what it prints.
+// Flags and output of `bench`.
 namespace winnow::apps {
 
 struct BenchFlags {
@@ -18,7 +18,7 @@ struct BenchFlags {
   std::vector<int64_t> prompts = {512}, generates = {128}, depths = {0}, batches = {2048},
                        micro_batches = {512}, threads = {-1};
   std::vector<std::string> pairs;  // "PP,TG"
-  std::vector<int64_t> sequences;  // of a batch; empty: one, and not as a batch
+  std::vector<int64_t> sequences;  // sequences per batch; empty: one sequence, not run as a batch
   int64_t memory_limit = 0;        // bytes; 0: none
   std::vector<std::string> key_types = {"f16"}, value_types = {"f16"}, methods = {"full"};
   int64_t repetitions = 5;
@@ -26,7 +26,7 @@ struct BenchFlags {
   std::string cpu_target;
   bool deterministic = false;
   bool warmup = true;
-  bool dry_run = false;  // nothing is measured
+  bool dry_run = false;  // print the plan, measure nothing
   bool progress = false;
   ModelFlags log_flags;
   BudgetLists budgets;
@@ -35,7 +35,7 @@ struct BenchFlags {
   bool batched() const { return !sequences.empty() || memory_limit > 0; }
 };
 
-// One way of running: everything but the test.
+// One configuration: everything except the test.
 struct Setting {
   std::string model;
   int64_t threads, batch, micro_batch;
@@ -59,12 +59,12 @@ struct Setting {
   }
 };
 
-// Results as they come in, printed in the format wanted.
+// Collects results and prints them in the format wanted.
 class BenchOutput {
  public:
   explicit BenchOutput(const BenchFlags& flags) : flags_(flags) {}
 
-  // `memory`: what the test was planned with. A dry run has no samples and no caches.
+  // `memory`: the test's memory plan. In a dry run samples and caches are empty.
   void Add(runtime::Engine& engine, const Setting& setting, const BenchTest& test,
            const runtime::BatchMemory& memory, const std::vector<BenchSample>& samples,
            const BenchCaches& caches);

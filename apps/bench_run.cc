@@ -13,12 +13,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Tokens of a prompt that are read before the first repetition, and of every prompt of a batch:
-// buffers grow, weights come into memory, and nobody waits for all of it once more.
+// Warm-up: prompt tokens that are read before the first repetition, or for every sequence of a
+// batch. They grow the buffers and bring the weights into memory without reading a whole long
+// prompt.
 constexpr int64_t kWarmUpTokens = 128, kWarmUpTokensOfBatch = 16;
 
-// Where nothing is evicted, deep caches hold the entries of so many tokens again and again: what
-// entries say does not change the speed, and nobody waits for a long prompt.
+// If nothing is evicted, a deep cache is filled with the entries of this many tokens, repeated. The
+// contents do not affect the speed, and a long prompt need not be read.
 constexpr int64_t kRepeatedTokens = 512;
 
 int64_t Nanoseconds(Clock::duration time) {
@@ -59,7 +60,7 @@ Result<std::vector<BenchSample>> BenchRunner::Measure(const BenchTest& test, int
   if (warmup) {
     BenchTest first = test;
     first.n_generate = std::min<int64_t>(test.n_generate, 1);
-    // A share of few tokens may be less than a method can do with.
+    // A ratio of a short prompt may be below the method's minimum: read the whole prompt.
     if (session_.compression().ratio == 0) {
       const int64_t few = test.batched ? kWarmUpTokensOfBatch : kWarmUpTokens;
       first.n_prompt = std::min(test.n_prompt, few);
@@ -69,13 +70,13 @@ Result<std::vector<BenchSample>> BenchRunner::Measure(const BenchTest& test, int
   std::vector<BenchSample> samples;
   while (static_cast<int64_t>(samples.size()) < repetitions && !interrupted_) {
     WINNOW_ASSIGN(const BenchSample sample, once(test));
-    if (!interrupted_) samples.push_back(sample);  // stopped in its midst
+    if (!interrupted_) samples.push_back(sample);  // drop a repetition that was interrupted
   }
   return samples;
 }
 
 Result<void> BenchRunner::Fill(int64_t depth) {
-  // A prompt taken whole decides once; taken in chunks it may go on from a lower depth.
+  // A prompt read whole is compressed once, so start anew. One read in chunks can be extended.
   if (evicts() && session_.compression().prefill_chunk == 0) session_.Reset();
   const int64_t n_read = evicts() ? depth : std::min(depth, kRepeatedTokens);
   if (session_.n_tokens() < n_read) {

@@ -29,7 +29,7 @@ struct CalibrateFlags {
   int64_t length = 1024;
 };
 
-// A prompt leaves this share of its entries: any does, but a method decides only where some go.
+// Budget as a share of the prompt. Any value below 1 does: a method decides only if it must evict.
 constexpr double kRatio = 0.25;
 constexpr int64_t kMinLength = 64;
 
@@ -56,7 +56,7 @@ FlagTable MakeTable(CalibrateFlags& flags) {
   return table;
 }
 
-// Prompts of `length` tokens at equal distances. Error: not so many tokens.
+// Cuts prompts of `length` tokens at equal distances. Error: too few tokens.
 Result<std::vector<std::vector<TokenId>>> CutPrompts(const CalibrateFlags& flags,
                                                      const tokenizer::Tokenizer& tokenizer) {
   WINNOW_ASSIGN(const std::vector<eval::NamedText> texts, eval::ReadTexts(flags.data));
@@ -71,7 +71,7 @@ Result<std::vector<std::vector<TokenId>>> CutPrompts(const CalibrateFlags& flags
     return Error{flags.data + ": " + std::to_string(n) + " tokens, expected at least " +
                  std::to_string(flags.length) + " (--length)"};
   }
-  // A short text has only so many stretches; the same one again would say nothing more.
+  // A short text has only this many distinct windows.
   const int64_t n_prompts = std::min(flags.n_prompts, n - flags.length + 1);
   std::vector<std::vector<TokenId>> prompts;
   for (int64_t i = 0; i < n_prompts; ++i) {
@@ -84,7 +84,7 @@ Result<std::vector<std::vector<TokenId>>> CutPrompts(const CalibrateFlags& flags
   return prompts;
 }
 
-// A method that tells of error curves. There is one.
+// The method that reports error curves; there is exactly one.
 compression::MethodPtr CurveMethod() {
   for (const compression::MethodEntry& entry : compression::Methods()) {
     auto method = compression::MakeMethod(entry.name);

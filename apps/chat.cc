@@ -66,8 +66,8 @@ FlagTable MakeTable(ChatFlags& flags) {
   AddSamplerFlags(table, flags.sampler);
   AddLogFlags(table, flags.model);
   AddForeignFlags(table, flags.notes);
-  // What they ask for is how it is: messages are a conversation, coloured on a terminal, with the
-  // built-in templates.
+  // Accepted without effect: they ask for what chat does anyway (a conversation, coloured on a
+  // terminal).
   table.Add({{"-co", "--color"}, "", "", "", {"on", "off", "auto"}, true, [](std::string_view) {
                return Result<void>();
              }});
@@ -93,8 +93,8 @@ Result<Texts> ReadTexts(const ChatFlags& flags, Log& log) {
   return texts;
 }
 
-// The exit code at the end. A script must learn that a message was not answered, or not to its end;
-// a person saw it.
+// The exit code. A script must learn that a message was not answered, or not to its end; a user on
+// a terminal has seen it.
 int Finished(const Conversation& conversation, bool is_terminal, bool was_cancelled) {
   const int printed = FinishOutput();
   if (printed != kDone || is_terminal) return printed;
@@ -102,7 +102,7 @@ int Finished(const Conversation& conversation, bool is_terminal, bool was_cancel
   return conversation.n_left_out() > 0 ? kFailed : kDone;
 }
 
-// Reads messages and commands until the end. Returns the exit code.
+// Reads messages and commands until the end of input. Returns the exit code.
 int RunChat(ChatFlags& flags, Conversation& conversation, ConsoleLog& log,
             const std::atomic<bool>& interrupted) {
   ChatInput input({.commands = ChatCommands::Names(),
@@ -114,7 +114,7 @@ int RunChat(ChatFlags& flags, Conversation& conversation, ConsoleLog& log,
     log.Info("Type a message. /help lists the commands, /bye or Ctrl-D ends.\n");
   }
   std::optional<std::string> next = flags.first_message;
-  bool was_cancelled = false;  // an answer
+  bool was_cancelled = false;  // whether an answer was interrupted
   for (;;) {
     std::string line;
     if (next) {

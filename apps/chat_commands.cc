@@ -36,7 +36,7 @@ constexpr std::string_view kNames[] = {"/bye",  "/clear", "/exit", "/help", "/kv
                                        "/read", "/regen", "/save", "/set",  "/stats"};
 constexpr std::string_view kTakeFile[] = {"/load", "/read", "/save"};
 
-// The words after a command, without the spaces around them.
+// The text after a command, without surrounding spaces.
 std::string ReadArgument(const std::string& line) {
   const size_t space = line.find(' ');
   if (space == std::string::npos) return "";
@@ -51,7 +51,7 @@ std::string Shown(Integer value) {
   return std::to_string(value);
 }
 
-// "--top-k", "topk" and "temp" are names of parameters too.
+// Accepts spellings of flags too: "--top-k", "topk", "temp".
 std::string ParameterName(std::string name) {
   name.erase(0, std::min(name.find_first_not_of('-'), name.size()));
   std::replace(name.begin(), name.end(), '-', '_');
@@ -61,7 +61,7 @@ std::string ParameterName(std::string name) {
   return name;
 }
 
-// A parameter of the sampler by its name.
+// Sets a sampling parameter by name.
 Result<void> SetNumber(const std::string& name, const std::string& value, Sampling& sampling) {
   std::string names;
   bool found = false;
@@ -96,7 +96,7 @@ std::span<const std::string_view> ChatCommands::Names() { return kNames; }
 std::span<const std::string_view> ChatCommands::TakeFile() { return kTakeFile; }
 
 std::optional<ChatCommands::Done> ChatCommands::Run(const std::string& line) {
-  // Several lines are a message, and so is a path such as /usr/bin.
+  // Text with several lines is a message, and so is a path such as /usr/bin.
   if (!line.starts_with('/') || line.find('\n') != std::string::npos) return std::nullopt;
   const std::string name = line.substr(0, line.find(' '));
   const std::string argument = ReadArgument(line);
@@ -174,11 +174,11 @@ void ChatCommands::Load(const std::string& path) {
 }
 
 void ChatCommands::Set(std::string_view text) {
-  // Ollama's fingers.
+  // "/set parameter NAME VALUE" is Ollama's syntax.
   if (text.starts_with("parameter ")) text.remove_prefix(sizeof("parameter ") - 1);
   const size_t space = text.find(' ');
   if (text.empty()) return ShowSettings();
-  if (text == "system") {  // none
+  if (text == "system") {  // without a value: no system prompt
     if (const auto set = conversation_.SetSystem(""); !set) log_.Error(set.error().message);
     return;
   }

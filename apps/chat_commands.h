@@ -10,23 +10,23 @@
 
 namespace winnow::apps {
 
-// What a line of a chat that begins with a slash does.
+// Executes chat lines that begin with a slash.
 class ChatCommands {
  public:
   ChatCommands(ChatFlags& flags, Conversation& conversation, ConsoleLog& log)
       : flags_(flags), conversation_(conversation), log_(log) {}
 
-  // "/help", ...; and those of them that a file's name follows. For completion.
+  // All commands ("/help", ...), and those that take a file name; for completion.
   static std::span<const std::string_view> Names();
   static std::span<const std::string_view> TakeFile();
 
   struct Done {
-    bool ends = false;  // the chat
+    bool ends = false;  // the chat ends
     std::optional<Result<StopReason>> answer = {};
   };
   // nullopt: the line is a message.
   std::optional<Done> Run(const std::string& line);
-  // The texts of /read since the last time, to be put before a message.
+  // Returns the texts of /read commands since the last call, to be put before a message.
   std::string TakeAttached();
 
  private:

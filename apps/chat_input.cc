@@ -22,12 +22,12 @@ constexpr const char* kNextLine = "... ";
 
 const char* Prompt() { return UsesColour(Stream::kOut) ? "\1\033[1;32m\1> \1\033[0m\1" : "> "; }
 
-// Whether a block that began with quotes has ended; `message` begins with them.
+// Whether a message that begins with quotes also ends with them.
 bool IsClosed(std::string_view message) {
   return message.size() >= 2 * kQuotes.size() && message.ends_with(kQuotes);
 }
 
-// What stands between the quotes, without the line feeds next to them.
+// The text between the quotes, without the line feeds next to them.
 std::string Unquoted(std::string_view message) {
   message.remove_prefix(kQuotes.size());
   message.remove_suffix(kQuotes.size());
@@ -71,7 +71,7 @@ ChatInput::End ChatInput::ReadTyped(std::string* message) {
   std::optional<std::string> line;
   for (bool begun = false;;) {
     const End end = EditLine(begun ? kNextLine : Prompt(), begun, &line);
-    if (end == End::kEndOfInput && begun) return End::kNone;  // with what there is
+    if (end == End::kEndOfInput && begun) return End::kNone;  // returns the lines so far
     if (end != End::kNone) return end;
     if (!line) {
       message->clear();

@@ -26,14 +26,15 @@ bool BeginsAsModel(const std::string& path) {
   return file && std::string_view(magic.data(), magic.size()) == "GGUF";
 }
 
-// A file that --results wrote: data sets may lie in the same folder, and tasks skip its lines.
+// Whether the file is one that --results wrote. Data sets may be in the same folder, and tasks skip
+// its lines.
 bool HoldsResults(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string line;
   return !file || !std::getline(file, line) || line.find("\"fingerprint\"") != std::string::npos;
 }
 
-// Whether `path` lies in `folder` or in a folder of it.
+// Whether `path` lies in `folder` or one of its subfolders.
 bool LiesIn(const std::string& path, const std::string& folder) {
   std::error_code problem;
   const fs::path inner = fs::weakly_canonical(fs::absolute(path, problem), problem);
@@ -43,7 +44,7 @@ bool LiesIn(const std::string& path, const std::string& folder) {
   return !way.empty() && way != "." && *way.begin() != "..";
 }
 
-// Whether a folder that takes such files could get one of this name.
+// Whether an output folder of this kind could receive a file of this name.
 bool CouldBeReplacedIn(Output folder, const std::string& path) {
   const std::string ending = fs::path(path).extension().string();
   if (folder == Output::kFolder) return ending == ".jsonl";
@@ -54,7 +55,7 @@ Error CannotWrite(const std::string& flag, const std::string& path, const std::s
   return Error{flag + " " + path + ": cannot be written: " + reason};
 }
 
-// A folder that is there, or can be made in the one above.
+// Checks that a folder is writable, or can be created.
 Result<void> CheckFolderWritable(const std::string& flag, const std::string& path) {
   std::error_code problem;
   fs::path place = fs::path(path).lexically_normal();
@@ -88,7 +89,7 @@ CommandFiles::File CommandFiles::Find(const std::string& flag, const std::string
     return file;
   }
   std::error_code problem;
-  // Behind links that lead nowhere.
+  // Resolves links even if their target does not exist.
   const fs::path place = fs::weakly_canonical(fs::absolute(path, problem), problem);
   if (!problem && stat(place.parent_path().c_str(), &status) == 0) {
     file.identity = Identity{status.st_dev, status.st_ino, place.filename().string()};
@@ -148,7 +149,7 @@ Result<void> CommandFiles::CheckAgainstInputs(const OutputEntry& output) const {
   return {};
 }
 
-// What a folder takes could have the name of another file of the command.
+// Checks that no other file of the command has a name that could be written into the folder.
 Result<void> CommandFiles::CheckFolder(const OutputEntry& folder) const {
   const auto check = [&](const File& file) -> Result<void> {
     if (&file == &folder || !LiesIn(file.path, folder.path) ||

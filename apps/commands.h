@@ -3,7 +3,7 @@
 #include <span>
 #include <string>
 
-// One function for each command; arguments are those after its name. They return the exit code.
+// One function per command. `arguments` follow the command's name; the result is the exit code.
 namespace winnow::apps {
 
 using Arguments = std::span<const std::string>;

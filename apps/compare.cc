@@ -82,7 +82,7 @@ FlagTable MakeTable(CompareFlags& flags) {
   AddBudgetListFlags(table, flags.budgets);
   AddQualityListFlag(table, flags.budgets, flags.model.kv);
   AddKvFlags(table, flags.model.kv, MethodFlag::kOwn);
-  AddLogFlags(table, flags.model, {"--quiet", "--log-disable"});  // -q is the question
+  AddLogFlags(table, flags.model, {"--quiet", "--log-disable"});  // -q gives a question
   AddForeignFlags(table, flags.notes);
   return table;
 }
@@ -91,7 +91,7 @@ Result<std::vector<eval::Candidate>> ListCandidates(const CompareFlags& flags) {
   std::vector<eval::Candidate> all;
   for (const std::string& method : flags.methods) {
     WINNOW_ASSIGN(const auto own, ListCandidates(method, flags.budgets, flags.model.kv));
-    all.insert(all.end(), own.begin(), own.end());  // none of the full cache, the first row anyway
+    all.insert(all.end(), own.begin(), own.end());  // none for the full cache, the first row
   }
   if (ListBudgets(flags.budgets, {}).size() == 1) {
     for (eval::Candidate& candidate : all) candidate.budget.clear();
@@ -131,14 +131,14 @@ Result<eval::ComparedPrompt> MakePrompt(const CompareFlags& flags, const Loaded&
   }
   for (const std::string& question : flags.asked.texts) {
     WINNOW_ASSIGN(const chat::DocumentPrompt written, write(question));
-    // The same before every question.
+    // The document's tokens are the same for all questions.
     if (prompt.tokens.empty()) prompt.tokens = tokenizer.EncodeMarked(written.document);
     prompt.questions.push_back(tokenizer.EncodeMarked(written.question, /*add_special=*/false));
   }
   return prompt;
 }
 
-// Answers as one line each.
+// The answer on one line.
 std::string OneLine(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
@@ -228,7 +228,7 @@ report::Record CacheFacts(const eval::ComparedCache& cache) {
                                          {"list_bytes", parts.list_bytes}}}};
 }
 
-// A cache and its only answer, to a question that stands in the prompt.
+// A cache and its answer to a question that was part of the prompt.
 report::Record ToRecord(const eval::ComparedCache& cache, bool is_base,
                         const AskedQuestions& asked) {
   report::Record record = {{"method", cache.method}, {"budget", cache.budget}};
@@ -238,7 +238,7 @@ report::Record ToRecord(const eval::ComparedCache& cache, bool is_base,
   return record;
 }
 
-// A cache and its answers to questions that came later.
+// A cache and its answers to questions asked after compression.
 report::Record WithQuestions(const eval::ComparedCache& cache, bool is_base,
                              const AskedQuestions& asked) {
   report::List answers;
@@ -280,7 +280,7 @@ report::Record ComparisonFacts(const CompareFlags& flags, runtime::Engine& engin
           {"winnow", BuildVersion()}};
 }
 
-// What is wrong with the questions, if anything; one that is not there is empty.
+// An error in the questions, if any. An absent question becomes an empty one.
 std::optional<std::string> CheckQuestions(AskedQuestions& asked) {
   if (asked.hidden && asked.texts.empty()) {
     return "flag --hide-question: give the questions with -q, one or more";
@@ -315,7 +315,7 @@ int Compare(Arguments arguments) {
   }
   auto methods = ListCandidates(flags);
   if (!methods) return Misuse("compare", methods.error().message);
-  // The session that Load opens is the full cache, without a budget.
+  // Load opens a session with the full cache and no budget.
   KvFlags kv;
   kv.strict = flags.model.kv.strict;
   flags.model.kv = kv;
@@ -335,7 +335,7 @@ int Compare(Arguments arguments) {
   const auto prompt = MakePrompt(flags, *loaded, log);
   if (!prompt) return Fail(prompt.error());
   const auto n_prompt = static_cast<int64_t>(prompt->tokens.size());
-  int64_t n_question = 0;  // of the longest
+  int64_t n_question = 0;  // of the longest question
   for (const auto& question : prompt->questions) {
     n_question = std::max(n_question, static_cast<int64_t>(question.size()));
   }

@@ -29,7 +29,7 @@ std::string_view Trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin);
 }
 
-// Whether an answer is as good as can be told: right, or that of the full cache.
+// Whether an answer is right, or equals the full cache's if the right answer is unknown.
 bool IsGood(const Answer& answer, const Answer& full, const std::string& expected) {
   return expected.empty() ? Trimmed(answer.text) == Trimmed(full.text)
                           : HasAnswer(answer.text, expected);
@@ -44,7 +44,7 @@ size_t CountGood(const ComparedCache& cache, const ComparedCache& full,
   return n;
 }
 
-// One bar for each cache.
+// A chart with one bar per cache.
 report::Figure Bars(std::string name, std::string title, std::string label,
                     std::span<const ComparedCache> caches,
                     double (*value)(const ComparedCache& cache)) {
@@ -62,7 +62,7 @@ report::Figure Bars(std::string name, std::string title, std::string label,
           .panels = {{"", std::move(chart)}}};
 }
 
-// The tokens of the prompt that `text` stands in, everywhere it does; in any case.
+// The tokens that contain an occurrence of `text`, ignoring case.
 std::vector<bool> TokensWith(std::span<const std::string> tokens, std::string_view text) {
   std::vector<bool> found(tokens.size());
   std::string all;
@@ -87,8 +87,8 @@ std::vector<bool> TokensWith(std::span<const std::string> tokens, std::string_vi
   return found;
 }
 
-// The share of the marked tokens' entries that a cache kept, over all layers and heads, and of
-// those that it merged into others: "3.6 %", "3.6 %, 96.4 % merged". Empty: no token is marked.
+// The share of the marked tokens' entries that a cache kept, over all layers and heads, and the
+// share that it merged: "3.6 %", "3.6 %, 96.4 % merged". Empty: no token is marked.
 std::string KeptOfMarked(const ComparedCache& cache, const std::vector<bool>& marked) {
   const report::TokenMap::View view = {.name = "", .states = cache.states};
   double kept = 0, merged = 0, n = 0;
@@ -155,7 +155,7 @@ report::Table CacheTable(const ComparePage& page, const std::vector<bool>& marke
   return table;
 }
 
-// Of several questions: what each cache answered.
+// For one of several questions: the answer of each cache.
 report::Table QuestionTable(const ComparePage& page, size_t question) {
   report::Table table = {.name = "question-" + std::to_string(question + 1),
                          .title = page.asked.texts[question],
@@ -177,7 +177,7 @@ report::Table QuestionTable(const ComparePage& page, size_t question) {
   return table;
 }
 
-// The best first: the most good answers, then the nearest to the full cache.
+// Sorted by the number of good answers, then by divergence from the full cache.
 std::vector<const ComparedCache*> BestFirst(const ComparePage& page) {
   std::vector<const ComparedCache*> best;
   for (const ComparedCache& cache : page.caches.subspan(1)) best.push_back(&cache);

@@ -10,44 +10,44 @@
 
 namespace winnow::apps {
 
-// What `winnow compare` says of an answer, on the terminal and on its page.
+// How `winnow compare` shows an answer, on the terminal and on its page.
 inline constexpr const char* kExceedsNote =
     "(over): more than --equal-bytes allows; this method cannot keep less.";
-// "snapkv", or "snapkv ratio 0.25" where there are several budgets.
+// "snapkv", or "snapkv ratio 0.25" if there are several budgets.
 std::string ToString(const eval::ComparedCache& cache);
 bool HasBudgets(std::span<const eval::ComparedCache> caches);
-// Bytes with lists in those of the full f16 cache: "25.1 %", with "(over)" where that is more than
-// was asked for.
+// Bytes with lists as a share of the full f16 cache: "25.1 %", with "(over)" if that is more than
+// --equal-bytes asked for.
 std::string ShareText(const eval::ComparedCache& cache);
-// Whether the text has the answer as a whole word or number, in any case.
+// Whether `text` contains `expected` as a whole word or number, ignoring case.
 bool HasAnswer(const std::string& text, const std::string& expected);
-// What follows an answer that is not right, or not the full cache's where nobody said what is
-// right: "  [not ...]"; empty otherwise.
+// Suffix of an answer that is wrong, or that differs from the full cache's if the right answer is
+// unknown: "  [not ...]"; otherwise empty.
 std::string AnswerMark(const eval::Answer& answer, const eval::Answer& full,
                        const std::string& expected);
 
-// What `winnow compare` was asked.
+// The questions of `winnow compare`.
 struct AskedQuestions {
   std::vector<std::string> texts;  // one or more
-  std::vector<std::string> right;  // the answer to each; empty: unknown
-  bool hidden = false;             // they came after the document was compressed
+  std::vector<std::string> right;  // the right answer to each; empty: unknown
+  bool hidden = false;             // asked only after the document was compressed
 
   std::string right_answer(size_t question) const { return right.empty() ? "" : right[question]; }
 };
-// "yes" or "no", or how many of several: whether the answers are right, or, where nobody said what
-// is right, the full cache's.
+// "yes" or "no", or the number of several: whether the answers are right, or equal the full cache's
+// if the right answers are unknown.
 std::string GoodText(const eval::ComparedCache& cache, const eval::ComparedCache& full,
                      const AskedQuestions& asked);
 
-// What `winnow compare` found, as a page: the answers side by side, what each cost, and which
-// tokens of the prompt each cache kept.
+// The results of `winnow compare` as a page: the answers side by side, the cost of each, and the
+// tokens of the prompt that each cache kept.
 struct ComparePage {
   AskedQuestions asked;
   report::Record facts;
-  std::span<const eval::ComparedCache> caches;  // the full one first; with states
+  std::span<const eval::ComparedCache> caches;  // the full cache first; with states
   std::span<const runtime::TokenId> prompt;
 };
-// Writes it, and its figures and data beside it. Error: the disk.
+// Writes the page with its figures and data files. Error: they cannot be written.
 Result<void> WriteComparePage(const ComparePage& page, const tokenizer::Tokenizer& tokenizer,
                               const std::string& path);
 

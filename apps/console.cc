@@ -18,7 +18,7 @@
 namespace winnow::apps {
 namespace {
 
-// What the library calls its options, and what they are called here.
+// The library's names of options in messages, and the corresponding flags.
 constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
     {"`keys` and `values` of bf16", "-ctk bf16 -ctv bf16"},
     {"`context`", "-c"},
@@ -39,15 +39,15 @@ std::string WithFlags(std::string_view message) {
   return text;
 }
 
-constexpr auto kProgressDelay = std::chrono::milliseconds(700);  // before a progress line appears
+constexpr auto kProgressDelay = std::chrono::milliseconds(700);  // until a progress line appears
 constexpr auto kRefresh = std::chrono::milliseconds(100);
 
-bool progress_shown = false;  // a line that is erased before another is written
-bool line_is_open = false;    // on standard output, where it is a terminal
+bool progress_shown = false;  // a progress line to erase before other output
+bool line_is_open = false;    // standard output is a terminal with an unfinished line
 
-// Standard output. Not stdio's: that drops what it holds when a signal interrupts a write to a full
-// pipe. Here the write goes on; what the signal asks for is done once the reader has taken it, or
-// at once by a second signal (interrupt.h).
+// Standard output without stdio, which drops its buffer when a signal interrupts a write to a full
+// pipe. Here the write is retried: the program reacts to the signal once the reader has taken the
+// output, or at once after a second signal (interrupt.h).
 class Output {
  public:
   Output() = default;
@@ -59,7 +59,7 @@ class Output {
     waiting_ += text;
     if (is_terminal_ || waiting_.size() >= kBytesAtOnce) Write();
   }
-  // False: this or an earlier write failed; nothing is written any more.
+  // False: this or an earlier write failed; nothing more is written.
   bool Write() {
     size_t n_written = 0;
     while (problem_ == 0 && n_written < waiting_.size()) {
@@ -67,7 +67,7 @@ class Output {
           write(STDOUT_FILENO, waiting_.data() + n_written, waiting_.size() - n_written);
       if (n >= 0) {
         n_written += static_cast<size_t>(n);
-      } else if (errno == EAGAIN) {  // whoever shares it made it non-blocking
+      } else if (errno == EAGAIN) {  // another process made the shared pipe non-blocking
         struct pollfd room = {.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
         poll(&room, 1, -1);
       } else if (errno != EINTR) {

@@ -9,19 +9,19 @@
 
 namespace winnow::apps {
 
-// What a command returns to the shell; after a signal, see interrupt.h.
+// Exit codes of a command; for those after a signal see interrupt.h.
 enum ExitCode { kDone = 0, kFailed = 1, kMisused = 2, kBrokenPipe = 141 };
 
 enum class Stream { kOut, kError };
 bool IsTerminal(Stream stream);
-// Colour is for people: only on a terminal, and never where NO_COLOR is set.
+// Colour only on a terminal, and not if NO_COLOR is set.
 bool UsesColour(Stream stream);
 
-// Columns of the terminal that standard output is; 0: it is none.
+// Columns of standard output's terminal; 0: not a terminal.
 size_t TerminalWidth();
 
-// Messages on stderr, warnings and errors marked; they take the place of a progress line. Messages
-// below `min_level` are dropped.
+// Writes messages to stderr, with warnings and errors marked, over a progress line if there is one.
+// Drops messages below `min_level`.
 class ConsoleLog final : public Log {
  public:
   explicit ConsoleLog(LogLevel min_level = LogLevel::kInfo) : min_level_(min_level) {}
@@ -32,10 +32,10 @@ class ConsoleLog final : public Log {
   LogLevel min_level_;
 };
 
-// One line on stderr that says how far something is and how long it will take. Shown only on a
-// terminal and only when it takes more than a moment; gone when Erase is called, something is
-// printed, or the object dies. While a line of results is open on the terminal ("[1]4.2,") there is
-// none: it would overwrite it, and the results say how far it is.
+// A line on stderr with the progress and the remaining time. Shown only on a terminal and only if
+// the work takes more than a moment; removed by Erase, by any output, and by the destructor. Not
+// shown while a line of results is open on the terminal ("[1]4.2,"), which it would overwrite and
+// which itself shows the progress.
 class ProgressLine {
  public:
   explicit ProgressLine(std::string what);
@@ -49,26 +49,25 @@ class ProgressLine {
  private:
   std::string what_;
   bool enabled_;
-  bool shown_ = false;  // since the last Erase; something printed may have taken it away
+  bool shown_ = false;  // since the last Erase; other output may have removed it
   std::chrono::steady_clock::time_point start_, last_;
 };
 
 // "1.3 MiB", "512 B".
 std::string HumanBytes(int64_t bytes);
-// "1.24 B", "260.03 K": counts as people write them about models.
+// "1.24 B", "260.03 K": in the units used for parameter counts.
 std::string HumanCount(int64_t count);
 // "1 h 02 min", "3 min 20 s", "12 s".
 std::string HumanDuration(double seconds);
-// `text` filled with spaces on the left to `width`.
+// `text` padded with spaces on the left to `width`.
 std::string PadLeft(std::string text, size_t width);
 
-// Writes to stdout. Failed writes are noticed by Flush and FinishOutput.
+// Writes to stdout. Flush and FinishOutput report failed writes.
 void Print(std::string_view text);
-// Whether stdout took all that was printed.
+// Whether stdout accepted everything printed so far.
 bool Flush();
-// kDone; if stdout could not take what was printed (a full disk) kFailed, with a message;
-// kBrokenPipe if nobody reads it any more, as the shell says of a program that SIGPIPE ended
-// (process.h).
+// kDone; kFailed, with a message, if the output could not be written (a full disk); kBrokenPipe if
+// its reader is gone, the code that a shell reports after SIGPIPE (process.h).
 int FinishOutput();
 
 }  // namespace winnow::apps

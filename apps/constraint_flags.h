@@ -12,7 +12,7 @@
 
 namespace winnow::apps {
 
-// What an answer is restricted to, as llama.cpp has it; one of them.
+// llama.cpp's flags that restrict the output; at most one is given.
 struct ConstraintFlags {
   std::optional<std::string> grammar = {}, grammar_file = {};  // GBNF
   std::optional<std::string> schema = {}, schema_file = {};    // JSON
@@ -20,12 +20,12 @@ struct ConstraintFlags {
 
 void AddConstraintFlags(FlagTable& table, ConstraintFlags& flags);
 
-// What can be said before a model is loaded. Error: more than one flag.
+// Checks that need no model. Error: more than one flag.
 Result<void> CheckConstraintFlags(const ConstraintFlags& flags);
 void ReadsConstraintFiles(CommandFiles& files, const ConstraintFlags& flags);
 
-// None where nothing is asked for. Errors: a file that cannot be read, a grammar or schema that is
-// none, a build without grammars; the flag is named.
+// No constraint if no flag is given. Errors, with the flag's name: a file that cannot be read, an
+// invalid grammar or schema, a build without grammars.
 Result<Constraint> MakeConstraint(const ConstraintFlags& flags, const Model& model, Log& log);
 
 }  // namespace winnow::apps

@@ -6,8 +6,8 @@
 namespace winnow::apps {
 namespace {
 
-// The tokens of what was shown of an answer: all but one that ends it, and of one that a stop
-// string ended those before it.
+// The tokens of the text that was shown: without an end-of-generation token, and only up to a stop
+// string.
 std::vector<Token> ShownTokens(const Model& model, const Generation& generated) {
   std::vector<Token> shown = generated.tokens;
   if (!shown.empty() && model.EndsGeneration(shown.back())) shown.pop_back();
@@ -17,7 +17,7 @@ std::vector<Token> ShownTokens(const Model& model, const Generation& generated) 
     shown.pop_back();
     text = model.Detokenize(shown);
   }
-  // A stop string can begin inside a token.
+  // A stop string can begin inside a token: tokenize the text before it.
   const std::vector<MarkedText> rest = {{generated.text.substr(text.size()), false}};
   const std::vector<Token> tokens = model.Tokenize(rest, /*add_bos=*/false);
   shown.insert(shown.end(), tokens.begin(), tokens.end());

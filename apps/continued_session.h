@@ -8,18 +8,18 @@
 #include "winnow/model.h"
 #include "winnow/session.h"
 
-// A text that goes on from a session of an earlier command, and one that a later command goes on
-// from.
+// Sessions passed from one command to the next: continuing one, and leaving one to be continued.
 namespace winnow::apps {
 
-// The prompt as the session reads it: where its text is not how the prompt begins, the prompt
-// follows it.
+// The prompt as the session reads it: unchanged if it begins with the session's text, otherwise
+// appended to that text.
 std::vector<Token> AfterTheSession(const Session& session, std::vector<Token> prompt,
                                    std::span<const Token> without_bos, Log& log);
 
-// What goes on from the session later goes on after all that was shown, and nothing else. The last
-// token of an answer may be in no cache yet, and those of a stop string are in it. Error: the
-// model's.
+// Makes the session hold exactly the text that was shown, so that a later command continues after
+// it. The last token of an answer may not be in the cache yet, and the tokens of a stop string are
+// in it although they were not shown; a compression method cannot remove these, which is logged as
+// a warning. Error: that of the model.
 Result<void> ReadWhatWasShown(const Model& model, Session& session, const Generation& generated,
                               Log& log);
 

@@ -13,9 +13,9 @@
 namespace winnow::apps {
 namespace {
 
-constexpr size_t kTokensOfAnAnswer = 256;  // what a context should hold besides the conversation
+constexpr size_t kTokensOfAnAnswer = 256;  // context to leave for an answer
 
-// Stands for a document that was read by another command: what follows it is the same.
+// Placeholder for a document that an earlier command read; only the text after it is used.
 constexpr const char* kDocumentReadBefore = "[document]";
 
 std::string TextHash(const std::string& text) {
@@ -68,7 +68,7 @@ Result<void> Conversation::Restore(const report::Record& notes) {
                  (saved_document.empty() ? "a conversation" : "another document") +
                  ", not the file of -f; give the document another --session"};
   }
-  // The rest of a document's prompt must be in the format that its beginning was written in.
+  // The rest of a document's prompt must have the format of its beginning.
   const std::string saved_template = TextIn(notes, "template");
   const std::string saved_hash = TextIn(notes, "template_hash");
   const bool same = saved_template == template_.name() &&
@@ -82,7 +82,7 @@ Result<void> Conversation::Restore(const report::Record& notes) {
   if (!texts_.system.empty() && texts_.system != saved_system) {
     return Error{store_.path() + ": began with another system prompt than this one"};
   }
-  texts_.system = saved_document.empty() ? saved_system : "";  // a document has it before it
+  texts_.system = saved_document.empty() ? saved_system : "";  // the document's prompt has it
   document_hash_ = saved_document;
   if (!saved_document.empty()) texts_.document = kDocumentReadBefore;
   Clear();
@@ -139,7 +139,7 @@ Result<bool> Conversation::ReadDocument() {
 }
 
 void Conversation::Clear() {
-  // Answers to questions on a document do not see one another, but belong to one transcript.
+  // Questions about a document are independent, but share one transcript.
   transcript_.clear();
   StartMessages();
 }
@@ -156,7 +156,7 @@ Result<StopReason> Conversation::Answer(std::string message) {
   }
   messages_.push_back({"user", std::move(message)});
   auto answered = AnswerLast();
-  // A message without an answer would stand before the next one for ever.
+  // Remove a message that got no answer; it would otherwise precede the next message.
   if (!can_regenerate()) messages_.pop_back();
   return answered;
 }

@@ -35,45 +35,45 @@ struct ChatFlags {
   std::vector<std::string> notes;
 };
 
-// What every conversation begins with.
+// Texts at the beginning of every conversation.
 struct Texts {
   std::string system;
   std::optional<std::string> document;
 };
 
-// Messages and answers, or questions on a document that is read once.
+// A chat, or independent questions about a document that is read once.
 class Conversation {
  public:
   Conversation(const ChatFlags& flags, LoadedModel& loaded, Sampler sampler,
                ChatTemplate chat_template, Texts texts, const SessionStore& store, ConsoleLog& log);
 
-  // Goes on from what the store's file says, if there is one; otherwise reads the document, if
-  // there is one: later answers start from what is kept of it. False: interrupted. Errors: those of
-  // reading; another document, or another system prompt, than the session began with.
+  // Restores the store's file if there is one. Otherwise reads the document, if there is one; later
+  // answers start from its (compressed) cache. False: interrupted. Errors: those of reading; a
+  // document or system prompt other than the one the session began with.
   Result<bool> Begin();
 
-  // Forgets all messages.
+  // Removes all messages.
   void Clear();
-  // Answers a message on stdout. A message that does not fit is told of, counted and forgotten, as
+  // Answers a message on stdout. A message that does not fit is reported, counted and removed; so
   // is one that was interrupted before the first token of its answer.
   Result<StopReason> Answer(std::string message);
   int64_t n_left_out() const { return n_left_out_; }
   bool can_regenerate() const { return !messages_.empty() && messages_.back().role == "assistant"; }
-  // Another answer to the last message; the old one stays where there is none.
+  // Generates another answer to the last message; keeps the old one if there is no new one.
   Result<StopReason> Regenerate();
 
-  // Of /set, /save, /load, /kv and /stats. Errors: values out of range; a document was read, whose
-  // prompt cannot change any more.
+  // For /set, /save, /load, /kv and /stats. Errors: values out of range; a change to the prompt of
+  // a document that was already read.
   Result<void> SetSampler(const SamplerFlags& flags);
   Result<void> SetSystem(std::string system);
   const std::string& system() const { return texts_.system; }
   Result<void> ResumeFrom(std::vector<ChatMessage> messages);
-  std::vector<ChatMessage> transcript() const;  // questions on a document, all of them
+  std::vector<ChatMessage> transcript() const;  // for a document: all questions and answers
   std::string CacheText() const;
   const std::string& last_statistics() const { return last_statistics_; }  // empty: no answer yet
 
-  // Writes the conversation to the store's file; what was read of a document was written when it
-  // was read. Error: the disk.
+  // Writes the conversation to the store's file. A document's session was written when the document
+  // was read. Error: the file cannot be written.
   Result<void> Save();
 
  private:
@@ -82,9 +82,10 @@ class Conversation {
   Result<void> Write();
   void StartMessages();
   bool evicts() const { return session_.info().method != "full"; }
-  // The prompt of the last message.
+  // The prompt that ends with the last message.
   Result<std::vector<Token>> Tokens();
-  // Adds the answer to the last message, or nothing where it does not fit or was interrupted.
+  // Generates and adds the answer to the last message; adds nothing if it does not fit or was
+  // interrupted.
   Result<StopReason> AnswerLast();
   Result<StopReason> LeaveOut(const std::string& reason);
   void Report(const Generation& generated, const Session& session);
@@ -98,9 +99,9 @@ class Conversation {
   std::string document_hash_;  // empty: no document
   const SessionStore& store_;
   ConsoleLog& log_;
-  bool warned_ = false;  // that the model's template failed
+  bool warned_ = false;  // about a failure of the model's template
   std::vector<ChatMessage> messages_;
-  std::vector<ChatMessage> transcript_;  // before messages_, where there is a document
+  std::vector<ChatMessage> transcript_;  // with a document: the messages before messages_
   std::string last_statistics_;
   int64_t n_left_out_ = 0;  // messages
 };

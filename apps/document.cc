@@ -12,7 +12,7 @@ Result<tokenizer::ChatTemplate> ChooseTemplate(const std::string& name, const gg
 }
 
 Result<void> CheckTextSize(const Model& model, int64_t capacity, std::string_view text) {
-  // Up to here the tokens are there at once, and an error can give their number.
+  // Shorter texts are tokenized at once, so that an error can give the exact number of tokens.
   constexpr size_t kQuick = size_t{8} << 20;
   if (text.size() <= kQuick) return {};
   const int64_t at_least = model.MinTokens(static_cast<int64_t>(text.size()));

@@ -12,13 +12,13 @@
 
 namespace winnow::apps {
 
-// The chat template of that name, or the one the model's file describes (a guess is told to the
-// log). Errors: unknown name, an unreadable template.
+// The built-in chat template of that name, or the one that the model's file describes; a guess is
+// reported to the log. Errors: an unknown name, an unreadable template.
 Result<tokenizer::ChatTemplate> ChooseTemplate(const std::string& name, const gguf::File& file,
                                                Log& log);
 
-// Error for a text of more than 8 MiB that a session of this capacity cannot hold whatever its
-// tokens are: finding these would take long and fill the memory.
+// Rejects a text of more than 8 MiB that cannot fit into a session of this capacity, without
+// tokenizing it, which would take long and fill the memory.
 Result<void> CheckTextSize(const Model& model, int64_t capacity, std::string_view text);
 
 }  // namespace winnow::apps

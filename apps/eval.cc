@@ -40,7 +40,7 @@ std::string UnknownTask(const std::string& name) {
                           : "; did you mean " + std::string(nearest) + "?");
 }
 
-constexpr size_t kMaxGroupRows = 24;  // of the second table; all are in --json and --report
+constexpr size_t kMaxGroupRows = 24;  // rows of the second table; --json and --report have all
 
 int List(const eval::Task* task) {
   if (task == nullptr) {
@@ -103,7 +103,7 @@ bool HasAnyResult(const eval::EvalResults& results) {
   });
 }
 
-// The files that the task's options name.
+// Declares the files that the task's options name.
 void AddTaskFiles(const eval::Task& task, const EvalFlags& flags, eval::FileUse use,
                   CommandFiles& files) {
   for (const eval::Option& option : task.options) {
@@ -164,7 +164,7 @@ class EvalRun {
   }
 
  private:
-  // Once for each method, whatever its budgets.
+  // Warns once per method, not per budget.
   void WarnAboutIdleMethods(const std::vector<eval::Variant>& variants) {
     std::set<std::string> told;
     for (const eval::Variant& variant : variants) {
@@ -197,7 +197,7 @@ class EvalRun {
     return printed == kDone && results.stopped ? InterruptedCode() : printed;
   }
 
-  // All that were asked for, as far as they can be written. Error: that of the first that cannot.
+  // Writes all requested files, even if one fails. Error: that of the first failure.
   Result<void> WriteFiles(const eval::EvalResults& results) const {
     Result<void> written;
     const auto add = [&](Result<void> one) {
@@ -257,7 +257,7 @@ int Eval(Arguments arguments) {
   }
   const auto variants = MakeVariants(flags);
   if (!variants) return Misuse("eval", variants.error().message);
-  flags.model.kv = {};  // the session that Load opens is the full cache
+  flags.model.kv = {};  // Load opens a session with the full cache
   if (const auto valid = Validate(flags.model); !valid) {
     return Misuse("eval", valid.error().message);
   }

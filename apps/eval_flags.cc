@@ -9,7 +9,7 @@
 namespace winnow::apps {
 namespace {
 
-// Lists that grow when a flag is repeated.
+// A flag with a list; repeating it appends.
 template <typename T, typename Parse>
 void AddList(FlagTable& table, FlagTable::Names names, const char* value_name,
              const std::string& help, std::vector<T>* target, Parse parse) {
@@ -36,7 +36,7 @@ FlagTable::Names FlagNames(std::string_view option) {
   return {std::move(name)};
 }
 
-// "gsm8k, multiple-choice": the tasks that obey an option; empty where they are many.
+// The tasks that have this option ("gsm8k, multiple-choice"); empty if there are many.
 std::string FewTasksWith(const std::string& option) {
   constexpr int kFew = 2;
   std::string names;
@@ -49,8 +49,8 @@ std::string FewTasksWith(const std::string& option) {
   return n > kFew ? "" : names;
 }
 
-// The options of all tasks, each once; with a task, the others' are accepted (to be refused with
-// better words) and not shown.
+// Adds the options of all tasks, each once. With a task, the options of other tasks are accepted
+// but not shown, so that CheckTaskFlags can reject them with a better message.
 void AddTaskFlags(FlagTable& table, EvalFlags& flags, const eval::Task* shown) {
   table.Group("Task");
   for (const eval::Task& task : eval::Tasks()) {
@@ -139,15 +139,15 @@ struct CacheTypes {
   std::string Name() const { return key == value ? key : key + "/" + value; }
 };
 
-// Of "q8_0" or "q8_0/q4_0": keys/values.
+// Parses "q8_0" or "q8_0/q4_0" (keys/values).
 CacheTypes ParseCacheTypes(const std::string& text) {
   const size_t slash = text.find('/');
   const std::string key = text.substr(0, slash);
   return {key, slash == std::string::npos ? key : text.substr(slash + 1)};
 }
 
-// The full cache in the types that a flag names. Error (misuse): no such type, or the model's
-// flags'.
+// The full cache with the given types. Errors (misuse): an unknown type; those of the model's
+// flags.
 Result<eval::Variant> FullCache(const EvalFlags& flags, const std::string& flag,
                                 const std::string& text) {
   const CacheTypes types = ParseCacheTypes(text);

@@ -10,7 +10,7 @@
 #include "method_list.h"
 #include "options.h"
 
-// What `winnow eval` understands.
+// Flags of `winnow eval`.
 namespace winnow::apps {
 
 struct EvalFlags {
@@ -23,23 +23,23 @@ struct EvalFlags {
   std::vector<std::string> methods;
   BudgetLists budgets;
   std::vector<std::string> cache_types;
-  std::string full_type;  // of the full cache that the rest is held against; empty: the first
+  std::string full_type;  // type of the full cache used as reference; empty: the first
   std::optional<std::string> results;
   std::optional<std::string> json;
   std::optional<std::string> report;
   std::vector<std::string> notes;
 };
 
-// With a task its options are shown, without one those of all.
+// With a task, the help shows its options; without one, those of all tasks.
 FlagTable MakeEvalTable(EvalFlags& flags, const eval::Task* task);
-// The flag of a task's option: "--hide-question" of hide_question.
+// The flag of a task's option: "--hide-question" for hide_question.
 std::string FlagFrom(std::string_view option);
-// " --data --samples --seed": of all its options.
+// " --data --samples --seed": the flags of all its options.
 std::string FlagsFrom(const eval::Task& task);
-// Errors (misuse): a flag that this task does not obey.
+// Error (misuse): a flag that this task does not use.
 Result<void> CheckTaskFlags(const eval::Task& task, const EvalFlags& flags);
 
-// The full cache, then every method under every budget, for every type of cache. Errors (misuse):
+// The full cache, then every method under every budget, for every cache type. Errors (misuse):
 // those of the flags.
 Result<std::vector<eval::Variant>> MakeVariants(const EvalFlags& flags);
 

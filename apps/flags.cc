@@ -23,7 +23,7 @@ std::string Shown(T value) {
   return out.str();
 }
 
-// Appends `text` in lines that start at `column`; the current line is `used` wide already.
+// Appends `text` in lines that start at `column`; the current line already has `used` columns.
 void AppendWrapped(std::string& out, size_t used, size_t column, const std::string& text) {
   std::istringstream words(text);
   std::string word;

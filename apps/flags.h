@@ -14,16 +14,16 @@
 
 namespace winnow::apps {
 
-// One flag of a command: what it is called, what it takes, what it does.
+// One flag of a command: its names, its value and its effect.
 struct Flag {
   std::vector<std::string> names;  // short forms first: "-m", "--model"
-  std::string value_name;          // "FILE"; empty: takes none
+  std::string value_name;          // "FILE"; empty: no value
   std::string help;
   std::string default_text;  // empty: none shown
-  // Values that are taken if the next argument is one of them; otherwise the flag stands alone (-fa
-  // [on|off|auto]).
+  // Optional values: taken if the next argument is one of them, otherwise the flag stands alone
+  // (-fa [on|off|auto]).
   std::vector<std::string> optional_values;
-  bool hidden = false;  // accepted, but not worth a line of --help
+  bool hidden = false;  // accepted, but not shown by --help
   std::function<Result<void>(std::string_view value)> set;
 };
 
@@ -32,14 +32,14 @@ class FlagTable {
  public:
   using Names = std::vector<std::string>;
 
-  // `usage` is what follows "winnow COMMAND" in the first line of the help.
+  // `usage` follows "winnow COMMAND" in the first line of the help.
   FlagTable(std::string command, std::string usage, std::string summary);
 
-  void Group(std::string title);  // of the flags that follow; one that is there already goes on
+  void Group(std::string title);  // title of the flags that follow; an existing group is continued
   void Note(std::string text);    // a paragraph at the end of the help
   void Add(Flag flag);
 
-  // Flags that set a variable; its value now is the default shown.
+  // Flags that set a variable; its current value is shown as the default.
   void Add(Names names, std::string value_name, std::string help, std::string* target);
   void Add(Names names, std::string value_name, std::string help,
            std::optional<std::string>* target);
@@ -47,18 +47,17 @@ class FlagTable {
   void Add(Names names, std::string value_name, std::string help, int64_t* target);
   void Add(Names names, std::string value_name, std::string help, uint64_t* target);
   void Add(Names names, std::string value_name, std::string help, double* target);
-  // Can be given several times.
+  // May be repeated.
   void Add(Names names, std::string value_name, std::string help, std::vector<std::string>* target);
   void Switch(Names names, std::string help, bool* target, bool value = true);
   bool Has(std::string_view name) const { return Find(name) != nullptr; }
 
-  // Sets what the arguments say; both `--flag value` and `--flag=value` are understood. Returns
-  // what is not a flag
-  // ("-" included; after "--" everything). -h and --help set help_wanted() and end the parsing.
-  // Errors: unknown flag (with the nearest known one), missing or unreadable value.
+  // Sets the flags given by the arguments, as `--flag value` or `--flag=value`. Returns the other
+  // arguments ("-" included; everything after "--"). -h and --help set help_wanted() and end
+  // parsing. Errors: unknown flag (with the nearest known one), missing or invalid value.
   Result<std::vector<std::string>> Parse(std::span<const std::string> arguments);
 
-  // Whether Parse met the flag, by any of its names.
+  // Whether Parse met the flag, under any of its names.
   bool Given(std::string_view name) const;
   bool help_wanted() const { return help_wanted_; }
   std::string Help() const;
@@ -76,14 +75,15 @@ class FlagTable {
 
   std::string command_, usage_, summary_;
   std::vector<std::string> groups_;
-  size_t group_ = 0;  // of the flags that are added
+  size_t group_ = 0;  // group of flags added next
   std::vector<std::string> notes_;
   std::vector<Entry> entries_;
-  std::set<const Entry*> given_;  // by what was parsed, when all flags are there
+  std::set<const Entry*> given_;  // flags met by Parse
   bool help_wanted_ = false;
 };
 
-// Decimals, nothing before or after them; whole numbers and lists are read by base/parse_text.h.
+// Parses a decimal number with nothing before or after it. base/parse_text.h reads integers and
+// lists.
 Result<double> ParseDecimal(std::string_view text);
 Result<double> ParseShare(std::string_view text);  // more than 0, at most 1
 Result<double> ParseNats(std::string_view text);   // more than 0

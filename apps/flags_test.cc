@@ -81,7 +81,7 @@ TEST(FlagTable, KnowsWhatWasGiven) {
   Options o;
   FlagTable table = Table(o);
   EXPECT_TRUE(table.Parse(std::vector<std::string>{"--count", "0", "-fa"}));
-  EXPECT_TRUE(table.Given("-c"));  // by its other name, and with its default
+  EXPECT_TRUE(table.Given("-c"));  // under another name, and although it was set to the default
   EXPECT_TRUE(table.Given("--fast"));
   EXPECT_FALSE(table.Given("-n"));
 }

@@ -21,7 +21,7 @@ constexpr TensorType kCacheTypes[] = {TensorType::kF32, TensorType::kF16, Tensor
                                       TensorType::kQ8_0, TensorType::kQ4_0};
 constexpr int64_t kCacheTokens = 1000;
 
-// What inspect found; parts that could not be read hold the reason.
+// What inspect reads from a file; parts that could not be read hold an error.
 struct Findings {
   gguf::Summary summary;
   Result<model::Hyperparameters> shape = Error{};
@@ -35,7 +35,8 @@ std::string LowerName(TensorType type) {
   return name;
 }
 
-// Keys and values of one token, all layers; nothing if a head cannot be stored in this type.
+// Bytes of one token's keys and values in all layers; nothing if a head's size does not suit the
+// type.
 std::optional<int64_t> CacheBytesPerToken(const model::Hyperparameters& h, TensorType type) {
   const int block = gguf::GetTypeInfo(type).block_elements;
   int64_t bytes = 0;
@@ -92,7 +93,7 @@ std::string TextByLayer(const LayerList& layers, auto number) {
   return text;
 }
 
-// One number where all layers are alike, else a list of them.
+// One number if all layers are equal, otherwise a list.
 report::Value ValuesByLayer(const LayerList& layers, auto number) {
   const auto first = std::invoke(number, layers.front());
   if (std::ranges::all_of(layers,

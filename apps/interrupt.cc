@@ -7,9 +7,9 @@
 namespace winnow::apps {
 namespace {
 
-constexpr int kSignalBase = 128;  // of the exit code of a program that a signal ended
+constexpr int kSignalBase = 128;  // exit code of a program ended by signal N is 128 + N
 
-// A signal handler can reach nothing but globals.
+// Global, because a signal handler can access nothing else.
 std::atomic<bool> interrupted{false};
 std::atomic<int> last_signal{SIGINT};
 std::atomic<bool> terminated{false};
@@ -36,7 +36,7 @@ const std::atomic<bool>& CatchInterrupt() {
   struct sigaction action = {};
   action.sa_handler = OnSignal;
   sigemptyset(&action.sa_mask);
-  // No SA_RESTART: a read from the keyboard ends too.
+  // Without SA_RESTART a signal also interrupts a read from the keyboard.
   for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
   if (!IsIgnored(SIGHUP)) sigaction(SIGHUP, &action, nullptr);
   return interrupted;

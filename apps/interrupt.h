@@ -8,20 +8,20 @@
 
 namespace winnow::apps {
 
-// Ctrl-C (SIGINT), SIGTERM and SIGHUP: the first sets the flag, so that a command can finish its
-// token, write what it has and print its statistics; a second one ends the program at once. SIGHUP
-// stays ignored where it was (nohup).
+// Handles Ctrl-C (SIGINT), SIGTERM and SIGHUP. The first signal sets the flag, so that a command
+// can finish its token, write its results and print its statistics; a second one ends the program
+// at once. SIGHUP stays ignored if it was ignored before (nohup).
 const std::atomic<bool>& CatchInterrupt();
 // The same flag, for the public API.
 CancellationToken InterruptToken();
-// What a command that was interrupted returns: 128 and the number of the signal, as shells say it;
-// 130 after Ctrl-C, 143 after SIGTERM.
+// Exit code of an interrupted command: 128 plus the signal's number, the convention of shells; 130
+// after Ctrl-C, 143 after SIGTERM.
 int InterruptedCode();
-// Whether the program is to end. After Ctrl-C alone a conversation may go on.
+// Whether the program must end (SIGTERM or SIGHUP). After Ctrl-C alone a chat may continue.
 bool IsTerminated();
-// Starts anew (chat, between turns), unless the program is to end.
+// Clears the flag between turns of a chat, unless the program must end.
 void ClearInterrupt();
-// What standard input's terminal is set back to when a second signal ends the program.
+// Modes that standard input's terminal is reset to when a second signal ends the program.
 void RestoreTerminalOnExit(const struct termios& modes);
 
 }  // namespace winnow::apps

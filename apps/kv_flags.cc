@@ -9,7 +9,7 @@
 namespace winnow::apps {
 namespace {
 
-// A flag without a default worth showing, whose value is read by `parse`.
+// A flag without a visible default whose value is read by `parse`.
 template <typename T, typename Parse>
 void AddParsed(FlagTable& table, FlagTable::Names names, const char* value_name, const char* help,
                T* target, Parse parse) {
@@ -89,7 +89,7 @@ Result<runtime::CompressionOptions> CompressionOptionsFrom(const KvFlags& flags)
                                            .memory = "--kv-memory",
                                            .quality = flags.has_quality ? "--kv-quality" : ""};
   Compression wanted = flags;
-  // The prompt decides; until then some size that the method accepts.
+  // The size is determined by the prompt; until then use one that the method accepts.
   if (flags.equal_bytes > 0) wanted.ratio = 1;
   WINNOW_ASSIGN(runtime::CompressionOptions options, runtime::MakeCompression(wanted, words));
   if (flags.equal_bytes > 0) {

@@ -9,7 +9,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Files whose path begins with `typed`.
+// Files and folders whose path begins with `typed`.
 std::vector<std::string> FilesFrom(std::string_view typed) {
   const size_t slash = typed.rfind('/');
   const std::string folder(slash == std::string_view::npos ? "" : typed.substr(0, slash + 1));
@@ -57,7 +57,7 @@ std::string CommonStart(std::span<const std::string> words) {
     const auto [end, other] = std::mismatch(start.begin(), start.end(), word.begin(), word.end());
     start.erase(end, start.end());
   }
-  // Not in the middle of a character.
+  // Do not cut inside a UTF-8 character.
   while (!start.empty() && start.size() < words.front().size() &&
          (static_cast<unsigned char>(words.front()[start.size()]) & 0xC0) == 0x80) {
     start.pop_back();

@@ -25,25 +25,25 @@ namespace {
 
 constexpr int kHistoryEntries = 1000;
 constexpr size_t kReadBytes = 1 << 16;
-constexpr int kLookMs = 200;  // between looks for signals
+constexpr int kLookMs = 200;  // interval of checks for signals
 constexpr wchar_t kReplacement = 0xFFFD;
-// Terminals put these around what is pasted once they were asked to (DEC private mode 2004).
+// Sequences that enable and end a bracketed paste (DEC private mode 2004).
 constexpr const char* kPasteOn = "\033[?2004h";
 constexpr const char* kPasteOff = "\033[?2004l";
 constexpr std::wstring_view kPasteEnd = L"\033[201~";
 
-// Home, End, Delete, and Ctrl with arrows, as terminals of today send them.
+// Home, End, Delete, and Ctrl with arrows, as current terminals send them.
 constexpr std::pair<const wchar_t*, const wchar_t*> kKeys[] = {
     {L"\\e[H", L"ed-move-to-beg"},       {L"\\e[F", L"ed-move-to-end"},
     {L"\\e[1~", L"ed-move-to-beg"},      {L"\\e[4~", L"ed-move-to-end"},
     {L"\\e[3~", L"ed-delete-next-char"}, {L"\\e[1;5D", L"ed-prev-word"},
     {L"\\e[1;5C", L"em-next-word"}};
 
-// A signal handler can reach nothing but globals.
+// Global, because a signal handler can access nothing else.
 volatile std::sig_atomic_t resized = 0;
 void OnResize(int) { resized = 1; }
 
-// The character of well-formed UTF-8.
+// The code point of a well-formed UTF-8 character.
 wchar_t CodePoint(std::string_view bytes) {
   const auto at = [&](size_t i) { return static_cast<unsigned char>(bytes[i]); };
   if (bytes.size() == 1) return at(0);
@@ -90,8 +90,7 @@ class LineEditor::Editor {
         screen_(isatty(STDOUT_FILENO) == 1 ? stdout : stderr),
         locale_(newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr)),
         has_modes_(tcgetattr(STDIN_FILENO, &modes_) == 0) {
-    // libedit writes and measures characters as the locale says; models speak UTF-8 whatever that
-    // is.
+    // libedit measures and writes characters according to the locale, but models always use UTF-8.
     if (locale_ != nullptr) locale_before_ = uselocale(locale_);
     if (has_modes_) RestoreTerminalOnExit(modes_);
     struct sigaction action = {};
@@ -120,8 +119,7 @@ class LineEditor::Editor {
     for (const auto& [keys, what] : kKeys) {
       el_wset(line_, EL_BIND, keys, what, nullptr);
     }
-    // While the model answers: neither lines that end at 4,095 bytes, nor an echo inside the
-    // answer.
+    // While the model answers, do not cut lines at 4,095 bytes and do not echo into the answer.
     el_wset(line_, EL_SETTY, L"-x", L"-icanon", L"-echo", nullptr);
     el_source(line_, nullptr);
   }
@@ -179,7 +177,7 @@ class LineEditor::Editor {
     std::fflush(screen_);
   }
 
-  // Waits for bytes. False: the end, or a signal.
+  // Waits for input. False: end of input, or a signal.
   bool Fill() {
     char buffer[kReadBytes];
     for (;;) {
@@ -188,7 +186,7 @@ class LineEditor::Editor {
         resized = 0;
         el_resize(line_);
       }
-      // A signal that comes before read() would be seen with the next key only.
+      // Poll first: a signal just before read() would only be noticed with the next key.
       struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
       if (poll(&input, 1, kLookMs) <= 0) continue;
       const ssize_t n = read(STDIN_FILENO, buffer, sizeof(buffer));
@@ -200,7 +198,7 @@ class LineEditor::Editor {
     }
   }
 
-  // The next character that was typed; false: there is none.
+  // Gets the next typed character; false: there is none.
   bool Next(wchar_t* character) {
     for (;;) {
       if (begin_ == waiting_.size()) {
@@ -225,7 +223,7 @@ class LineEditor::Editor {
     return From(line).Next(character) ? 1 : From(line).interrupted_ ? -1 : 0;
   }
 
-  // What comes until the end of a paste becomes part of the line.
+  // Appends the whole paste to the line.
   static unsigned char Paste(EditLine* line, wint_t /*key*/) {
     Editor& editor = From(line);
     std::wstring pasted;
@@ -233,7 +231,7 @@ class LineEditor::Editor {
     while (!pasted.ends_with(kPasteEnd)) {
       if (!editor.Next(&character))
         return static_cast<unsigned char>(editor.interrupted_ ? CC_EOF : CC_REFRESH);
-      // Terminals send \r where a line ends; what came from Windows has both.
+      // Terminals send \r at the end of a line; text from Windows has \r\n.
       if (character == L'\n' && pasted.ends_with(L'\r')) pasted.pop_back();
       if (pasted.ends_with(L'\r')) pasted.back() = L'\n';
       if (character != 0) pasted += character;
@@ -261,7 +259,7 @@ class LineEditor::Editor {
       el_winsertstr(line, Wide(word.substr(completion.n_typed)).c_str());
       return CC_REFRESH;
     }
-    // Files are listed without their folder.
+    // List files without their folder.
     const bool are_files = before.find(' ') != std::string::npos;
     std::string list = "\n";
     for (const std::string& candidate : completion.words) {
@@ -283,8 +281,8 @@ class LineEditor::Editor {
   EditLine* line_ = nullptr;
   HistoryW* history_ = nullptr;
   std::wstring prompt_;
-  std::string waiting_;  // read, not yet taken
-  size_t begin_ = 0;     // of it
+  std::string waiting_;  // read but not yet consumed
+  size_t begin_ = 0;     // start of the unconsumed part
 };
 
 bool LineEditor::IsPossible() {

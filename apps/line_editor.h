@@ -10,21 +10,20 @@
 
 namespace winnow::apps {
 
-// A line that is edited on the terminal, by libedit: arrow keys, history, completion, and pastes of
-// any length and any number of lines. ~/.editrc can change the keys.
+// A line editor on libedit: arrow keys, history, completion, and pastes of any length and number of
+// lines. ~/.editrc can change the keys.
 //
-// Between two lines the terminal neither echoes nor cuts lines at 4,095 bytes: what is typed or
-// pasted while the model answers waits for the next Read. The destructor gives the terminal back as
-// it was.
+// Between two lines the terminal neither echoes nor cuts lines at 4,095 bytes: text typed or pasted
+// while the model answers waits for the next Read. The destructor restores the terminal.
 class LineEditor {
  public:
   struct Options {
     std::vector<std::string> history;             // oldest first
     std::span<const std::string_view> commands;   // completed at the start of a line: "/help"
-    std::span<const std::string_view> take_file;  // of these, those that a file's name follows
+    std::span<const std::string_view> take_file;  // the commands that take a file name
   };
-  // Whether somebody sits there: standard input is a terminal, and standard output or standard
-  // error, where the line is shown.
+  // Whether standard input is a terminal, and standard output or standard error, where the line is
+  // shown, is one too.
   static bool IsPossible();
 
   // `interrupted` is set by signal handlers (interrupt.h). Requires: IsPossible().
@@ -33,26 +32,26 @@ class LineEditor {
   LineEditor(const LineEditor&) = delete;
   LineEditor& operator=(const LineEditor&) = delete;
 
-  // kInterrupted: a signal came while it waited; `line` is what had been typed by then.
+  // kInterrupted: a signal arrived during the wait; `line` is the text typed so far.
   enum class End { kNone, kEndOfInput, kInterrupted };
-  // Shows `prompt` and reads a line, without its line feed. A bracketed paste is part of the line
-  // with its line feeds. UTF-8; bytes that are none become U+FFFD.
+  // Shows `prompt` and reads a line, without its line feed. A bracketed paste becomes part of the
+  // line with its line feeds. The result is UTF-8; invalid bytes become U+FFFD.
   End Read(std::string_view prompt, std::string* line);
-  // The next lines can be recalled with the arrow keys.
+  // Adds a line that arrow keys can recall in later calls.
   void AddToHistory(const std::string& line);
 
  private:
-  class Editor;  // hides libedit
+  class Editor;  // keeps libedit out of this header
   std::unique_ptr<Editor> editor_;
 };
 
-// What `line` up to the cursor can be completed to: all words the last one of it may become.
+// Completions of the last word of `line`, which ends at the cursor.
 struct Completion {
-  size_t n_typed = 0;              // characters before the cursor that the candidates replace
+  size_t n_typed = 0;              // characters before the cursor that a candidate replaces
   std::vector<std::string> words;  // sorted; folders end in '/'
 };
 Completion FindCompletion(std::string_view line, const LineEditor::Options& options);
-// The longest beginning that all words share. Requires: not empty.
+// The longest common prefix of all words. Requires: not empty.
 std::string CommonStart(std::span<const std::string> words);
 
 }  // namespace winnow::apps

@@ -57,7 +57,7 @@ std::string BudgetText(const Compression& options) {
   return text;
 }
 
-// Two lines, and more of what is not as usual.
+// Two lines, and more for unusual settings.
 void Tell(const ModelFlags& flags, const ModelInfo& model, const Session& session,
           const Compression& compression, Log& log) {
   log.Info("model  " + (model.name.empty() ? flags.model : model.name) + ": " + model.architecture +
@@ -87,7 +87,8 @@ Result<LoadedModel> LoadModel(const ModelFlags& flags, Log& log) {
   if (flags.kv.trace) {
     WINNOW_ASSIGN(trace, PlanTrace::Create(*flags.kv.trace));
   }
-  // What sessions warn of later is told once, when the command ends (ResultWarnings).
+  // Show warnings only while opening; later ones are given once, at the end of the command
+  // (ResultWarnings).
   const auto opening = std::make_shared<bool>(true);
   ModelOptions of_model = {.threads = std::max(flags.threads, 0),
                            .context = flags.context,
@@ -100,7 +101,7 @@ Result<LoadedModel> LoadModel(const ModelFlags& flags, Log& log) {
   };
   WINNOW_ASSIGN(Model model, OpenModel(flags.model, std::move(of_model), log));
   if (trace) {
-    // Plans are the cache's own values: the public API has none.
+    // Plans are internal values, which the public API does not have.
     internal::Access::SetOnPlan(model,
                                 [trace = trace.get()](const auto& plan, const auto& context) {
                                   trace->Write(plan, context);

@@ -13,32 +13,32 @@
 #include "winnow/model.h"
 #include "winnow/session.h"
 
-// What a command computes with, as its flags say.
+// Opens the model and session that a command's flags describe.
 namespace winnow::apps {
 
 struct LoadedModel {
   Model model;
-  std::unique_ptr<PlanTrace> trace;  // null unless wanted; Finish it
+  std::unique_ptr<PlanTrace> trace;  // null without --trace; end it with FinishTrace
   Session session;
 };
-// Opens model and session, and tells the log in two lines what they are. Requires: Validate(flags).
+// Opens model and session and describes them in two lines of the log. Requires: Validate(flags).
 Result<LoadedModel> LoadModel(const ModelFlags& flags, Log& log);
 
-// The same for commands that work on the rooms below the public API.
+// The same for commands that use the rooms below the public API.
 struct Loaded {
-  std::optional<Model> model;  // keeps the engine
+  std::optional<Model> model;  // keeps the engine alive
   runtime::Engine* engine = nullptr;
-  std::unique_ptr<PlanTrace> trace;  // null unless wanted; Finish it
+  std::unique_ptr<PlanTrace> trace;  // null without --trace; end it with FinishTrace
   std::unique_ptr<runtime::Session> session;
 };
 Result<Loaded> Load(const ModelFlags& flags, Log& log);
 
-// Closes the trace, if there is one. Error: the disk.
+// Completes the trace file, if there is one. Error: it cannot be written.
 Result<void> FinishTrace(PlanTrace* trace);
 inline Result<void> FinishTrace(Loaded& loaded) { return FinishTrace(loaded.trace.get()); }
 inline Result<void> FinishTrace(LoadedModel& loaded) { return FinishTrace(loaded.trace.get()); }
 
-// "llama 1.24 B Q4_K_M": architecture, parameters, and the file's own label of its quantisation.
+// "llama 1.24 B Q4_K_M": architecture, parameters, and the file's label of its quantization.
 std::string DescribeEngine(const runtime::Engine& engine);
 
 }  // namespace winnow::apps

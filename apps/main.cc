@@ -78,7 +78,7 @@ int Main(const std::vector<std::string>& arguments) {
     Print(Version());
     return FinishOutput();
   }
-  // llama.cpp's fingers: flags without a command continue a text.
+  // As in llama.cpp, flags without a command generate a text.
   if (first.size() > 1 && first[0] == '-' && !wants_help) return Run(arguments);
   for (const std::string_view name : {"pull", "list", "ls", "show", "search"}) {
     if (first != name) continue;

@@ -7,7 +7,7 @@
 namespace winnow::apps {
 namespace {
 
-// Lists that grow when a flag is repeated.
+// A flag with a list; repeating it appends.
 template <typename T, typename Parse>
 void AddList(FlagTable& table, const char* name, const std::string& help, std::vector<T>* target,
              Parse parse) {
@@ -22,7 +22,7 @@ void AddList(FlagTable& table, const char* name, const std::string& help, std::v
        }});
 }
 
-// "0.25": with as many digits as it has, and one at least.
+// Decimal digits without trailing zeros, but at least one digit after the point.
 std::string Decimal(double value) {
   std::string text = std::to_string(value);
   text.erase(text.find_last_not_of('0') + 1);
@@ -101,7 +101,7 @@ Result<runtime::CompressionOptions> OptionsOfMethod(const KvFlags& flags,
     kv.size = 0;
     kv.ratio = 0;
     kv.quality = 0;
-    // A budget that is not needed is a limit at best.
+    // A method that finds its own size treats a budget as a limit, if it can hold one at all.
     if (!(*made)->traits().budget.held) {
       kv.memory_bytes = 0;
       kv.equal_bytes = 0;
@@ -123,7 +123,7 @@ Result<std::vector<eval::Candidate>> ListCandidates(const std::string& method,
     candidates.push_back({.compression = options,
                           .budget = sized ? budget.name : "",
                           .equal_bytes = at_equal_bytes ? budget.kv.equal_bytes : 0});
-    if (!sized) break;  // once, whatever the budgets of the others
+    if (!sized) break;  // the same under every budget
   }
   return candidates;
 }

@@ -9,7 +9,7 @@
 #include "kv_flags.h"
 #include "runtime/budget/compressor.h"
 
-// Several methods, under several budgets, in one command line.
+// Flags for several methods and several budgets in one command line.
 namespace winnow::apps {
 
 // --kv-method LIST, which can be repeated.
@@ -27,25 +27,26 @@ struct BudgetLists {
            qualities.empty();
   }
 };
-// The four flags; each takes a list and can be repeated.
+// Adds the flags --kv-size, --kv-ratio, --kv-memory and --equal-bytes; each takes a list and can be
+// repeated.
 void AddBudgetListFlags(FlagTable& table, BudgetLists& lists);
-// --kv-quality, of commands that read prompts in sessions of their own.
+// Adds --kv-quality, for commands that read each prompt in a session of its own.
 void AddQualityListFlag(FlagTable& table, BudgetLists& lists, KvFlags& kv);
 
-// The budgets as flags of one, with what they are called: "size 512", "ratio 0.25", "memory
-// 1048576", "equal bytes 0.25", "quality 0.01". Without any: one without a name.
+// Each budget as flags for that budget only, with its name: "size 512", "ratio 0.25", "memory
+// 1048576", "equal bytes 0.25", "quality 0.01". Without budgets: one entry without a name.
 struct NamedBudget {
   std::string name;
   KvFlags kv;
 };
 std::vector<NamedBudget> ListBudgets(const BudgetLists& lists, const KvFlags& common);
 
-// A method under the budget of the flags. One that finds its own size is given none but a limit in
-// bytes, if it can follow one (refreekv). Errors: those of CompressionOptionsFrom.
+// Options of a method under the flags' budget. A method that finds its own size gets only a limit
+// in bytes, if it can hold one (refreekv). Errors: those of CompressionOptionsFrom.
 Result<runtime::CompressionOptions> OptionsOfMethod(const KvFlags& flags,
                                                     const std::string& method);
 
-// A method under every budget, in the order of the flags; once where it has none. Empty: the full
+// The method under every budget, in the order of the flags; once if it takes none. Empty: the full
 // cache. Errors: those of CompressionOptionsFrom.
 Result<std::vector<eval::Candidate>> ListCandidates(const std::string& method,
                                                     const BudgetLists& lists,

@@ -10,14 +10,13 @@
 
 namespace winnow::apps {
 
-// The name of the model that is part of this program, and what -m is without being given. A file
-// of that name is ./bundled.
+// Name of the model inside the binary, and the default of -m. A file of that name is ./bundled.
 inline constexpr const char* kBundled = "bundled";
 // Help of -m.
 inline constexpr const char* kModelHelp =
     "model (GGUF; of a split one, the first part); 'bundled': the small one that is part of winnow";
 
-// The model of a name; tells the log where it is the bundled one. Errors: see gguf::File::Open.
+// Opens the model; a note in the log says if it is the bundled one. Errors: see gguf::File::Open.
 Result<std::shared_ptr<const gguf::File>> OpenModelFile(const std::string& name, Log& log);
 // The same, ready to compute. Errors: see Model::Open.
 Result<Model> OpenModel(const std::string& name, ModelOptions options, Log& log);

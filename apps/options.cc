@@ -22,7 +22,7 @@ std::string FlagName(std::string_view parameter) {
   return flag;
 }
 
-// "15043+1.5", "15043-1", "2-inf", "2=3", "2=false".
+// Parses "15043+1.5", "15043-1", "2-inf", "2=3", "2=false".
 Result<std::pair<int32_t, float>> ParseBias(const std::string& text) {
   const Error wrong{"flag -l: '" + text + "' is not TOKEN+BIAS or TOKEN-BIAS, such as 2-inf"};
   const size_t at = text.find_first_of("+-=", 1);
@@ -113,7 +113,7 @@ void AddForeignFlags(FlagTable& table, std::vector<std::string>& notes) {
                  return Result<void>(Error{reason});
                }});
   };
-  // What they ask for is how it is.
+  // Accepted without effect: winnow works this way anyway.
   satisfied({"--mmap"});
   satisfied({"--no-warmup"});
   satisfied({"--no-context-shift"});
@@ -175,7 +175,7 @@ void AddForeignFlags(FlagTable& table, std::vector<std::string>& notes) {
   }
   for (const char* name :
        {"--grammar", "--grammar-file", "-j", "--json-schema", "-jf", "--json-schema-file"}) {
-    // 'run' has them, each request to 'serve' its own.
+    // 'run' has these flags; requests to 'serve' have fields for them.
     if (!table.Has(name)) refuse({name}, "G", "only 'winnow run' and requests to a server have it");
   }
   for (const char* name : {"--rope-scaling", "--rope-scale", "--rope-freq-base",
@@ -265,7 +265,7 @@ ConsoleLog MakeLog(const ModelFlags& flags, const std::vector<std::string>& note
 
 namespace {
 
-// `ends`: the tokens that end a text.
+// `ends`: returns the tokens that end generation.
 template <class Tokens>
 Result<Sampling> MakeSampling(const SamplerFlags& flags, const Tokens& ends) {
   Sampling sampling = flags.sampling;

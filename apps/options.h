@@ -18,7 +18,7 @@
 #include "winnow/model.h"
 #include "winnow/sampling.h"
 
-// Flags that several commands share, and what they make.
+// Flags shared by several commands, and the options made from them.
 namespace winnow::apps {
 
 struct ModelFlags {
@@ -35,8 +35,8 @@ struct ModelFlags {
   bool deterministic = false;
   bool quiet = false;
   bool verbose = false;
-  KvFlags kv;                                        // of commands that have them
-  std::optional<std::string> restored_session = {};  // file that Load goes on from
+  KvFlags kv;                                        // of commands that take them
+  std::optional<std::string> restored_session = {};  // session file that Load restores
 };
 
 constexpr const char* kContextHelp = "tokens the cache can hold; 0: what the model was trained for";
@@ -50,39 +50,39 @@ struct SamplerFlags {
 };
 void AddSamplerFlags(FlagTable& table, SamplerFlags& flags);
 
-// Flags of llama.cpp that do not apply here: those that change nothing are accepted with a note in
-// `notes`, those whose absence would change results are refused with the reason.
+// llama.cpp flags that do not apply here. Those without effect are accepted with a message in
+// `notes`; those whose absence would change results are rejected with the reason.
 void AddForeignFlags(FlagTable& table, std::vector<std::string>& notes);
 
-// --quiet and --verbose, and what llama.cpp calls them.
+// --quiet and --verbose, and llama.cpp's names for them.
 void AddLogFlags(FlagTable& table, ModelFlags& flags,
                  FlagTable::Names quiet_names = {"-q", "--quiet", "--log-disable"});
 
-// Parses; prints the help if wanted. Returns an exit code if the command is over: after --help or
-// misuse.
+// Parses the arguments and prints the help if wanted. Returns an exit code if the command ends
+// here: after --help or misuse.
 std::optional<int> ParseFlags(FlagTable& table, std::span<const std::string> arguments,
                               std::vector<std::string>* positional = nullptr);
 
-// The type of that name, of a flag such as "-ctk". Error (misuse): not a cache type.
+// Parses the cache type given to `flag`, such as "-ctk". Error (misuse): not a cache type.
 Result<kernels::TensorType> ParseCacheType(const std::string& flag, const std::string& name);
-// What the flags say about model and session. Errors (misuse): not a cache type, a number out of
+// Model and session options from the flags. Errors (misuse): not a cache type, a number out of
 // range.
 Result<runtime::EngineOptions> EngineOptionsFrom(const ModelFlags& flags);
 Result<runtime::SessionOptions> SessionOptionsFrom(const ModelFlags& flags);
 Result<void> Validate(const ModelFlags& flags);
-// The log these flags want; tells it the notes of AddForeignFlags.
+// Makes the log that the flags ask for, and writes the notes of AddForeignFlags to it.
 ConsoleLog MakeLog(const ModelFlags& flags, const std::vector<std::string>& notes);
 
-// Seed drawn, bias parsed (ID+B, ID-B, ID=B, "inf" and "false" understood), end of generation
-// banned if wanted.
+// Draws the seed, parses the biases (ID+B, ID-B, ID=B; "inf" and "false" are accepted), and bans
+// end-of-generation tokens if wanted.
 Result<Sampling> SamplingFrom(const SamplerFlags& flags, const Model& model);
 // The same for the rooms below the API.
 Result<runtime::SamplerConfig> SamplerConfigFrom(const SamplerFlags& flags,
                                                  const tokenizer::Tokenizer& tokenizer);
 
-// Of what went wrong while working: one line on stderr, kFailed.
+// Reports a failure during work: one line on stderr. Returns kFailed.
 int Fail(const Error& error);
-// Of a command line that cannot be: one line and where to find help, kMisused.
+// Reports an invalid command line: one line and where to find help. Returns kMisused.
 int Misuse(const std::string& command, const std::string& message);
 
 }  // namespace winnow::apps

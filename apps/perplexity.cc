@@ -102,7 +102,7 @@ std::optional<std::string> Contradiction(PerplexityFlags& flags) {
   return std::nullopt;
 }
 
-// The tokens to score and the window: of the text, or of the file to compare with.
+// The tokens to score and the window, from the text or from the file to compare with.
 struct Text {
   std::vector<Token> tokens;
   int64_t window = 0;
@@ -198,13 +198,14 @@ Result<void> OpenOutputs(const PerplexityFlags& flags, const Text& text,
   return {};
 }
 
-// What the model wants before a text.
+// BOS, if the model wants one before a text.
 std::optional<Token> BeginningOfText(const Model& model) {
   const std::vector<Token> tokens = model.Tokenize(std::span<const MarkedText>());
   return tokens.empty() ? std::nullopt : std::optional(tokens[0]);
 }
 
-// The file to compare with, whose windows count. Errors: it cannot be read; -c says otherwise.
+// Opens the file to compare with, whose windows are used. Errors: it cannot be read; -c contradicts
+// it.
 Result<void> OpenBase(PerplexityFlags& flags, bool window_given, LogitsFiles& outputs) {
   WINNOW_ASSIGN(eval::LogProbsReader reader, eval::LogProbsReader::Open(*flags.compare));
   const int64_t window = reader.header().window;
@@ -242,7 +243,7 @@ struct Scored {
   double seconds = 0;
 };
 
-// Windows one after the other, with the estimate so far unless the output is JSON.
+// Scores the windows in order and prints the estimate so far, unless the output is JSON.
 Result<Scored> ScoreAll(const PerplexityFlags& flags, const eval::TextWindows& windows,
                         WindowScores& scores) {
   const std::atomic<bool>& interrupted = CatchInterrupt();
@@ -293,7 +294,7 @@ void PrintScores(const PerplexityFlags& flags, const Session& session, int64_t w
   Print(report::ToJson(record) + "\n");
 }
 
-// What a reader of the figures should know, and how long they took.
+// Logs warnings about the figures, and the time they took.
 void LogScores(const Scored& scored, int64_t n_tokens, const MeanEstimate& nll, int64_t vocabulary,
                const LogitsFiles& outputs, Log& log) {
   if (outputs.kl.n_clipped() > 0) {
@@ -360,8 +361,8 @@ int Perplexity(Arguments arguments) {
   }
 
   WindowScores scores(session, *windows, outputs);
-  // With a chunk the whole window is read as a prompt: a token sees its own chunk, and what was
-  // kept of those before.
+  // With --prefill-chunk the whole window is read as a prompt: a token attends to its own chunk and
+  // to the entries kept of earlier ones.
   if (flags.model.kv.prefill_chunk == 0) scores.n_prompt = windows->first_scored();
   const auto scored = ScoreAll(flags, *windows, scores);
   if (!scored) return Fail(scored.error());

@@ -11,7 +11,7 @@
 namespace winnow::apps {
 namespace {
 
-// [row] the text position an entry of it has, the oldest if several share it.
+// [row]: the text position of its entry, the oldest one if several entries share the row.
 std::vector<cache::Position> PositionsOfRows(const cache::Cache& cache, int layer, int head) {
   const std::span<const cache::Position> positions = cache.positions(layer, head);
   const cache::SlotRows rows = cache.rows(layer, head);

@@ -103,8 +103,8 @@ Result<std::vector<const eval::Probe*>> ProbesNamed(const std::string& name) {
                                 : "; did you mean " + std::string(nearest) + "?")};
 }
 
-// Of the user, or those that the probe's paper compares. Without a budget a quarter of the prompt,
-// or as much as a method needs.
+// The methods given by the user, or those that the probe's paper compares. The default budget is a
+// quarter of the prompt, or the method's minimum if that is larger.
 Result<std::vector<eval::Candidate>> MethodsFrom(const ProbeFlags& flags, std::string_view defaults,
                                                  int64_t n_prompt) {
   BudgetLists budgets = flags.budgets;
@@ -182,7 +182,7 @@ class ProbeRun {
     return {};
   }
 
-  // Runs the probes and prints or writes what they found. Returns the exit code.
+  // Runs the probes and prints or writes their findings. Returns the exit code.
   struct Chosen {
     const eval::Probe* probe;
     std::vector<eval::Candidate> methods;
@@ -287,7 +287,7 @@ class ProbeRun {
         {"winnow", BuildVersion()}};
   }
 
-  // "a, b, c" of the values of a record.
+  // The values of a record: "a, b, c".
   static std::string Joined(const report::Record& record) {
     std::string text;
     for (const report::Field& field : record.fields) {
@@ -314,7 +314,7 @@ class ProbeRun {
   int64_t n_text_ = 0;
 };
 
-// The probes of that name with the methods each looks at.
+// The probes of that name, each with the methods it examines.
 Result<std::vector<ProbeRun::Chosen>> FindProbes(const ProbeFlags& flags, const std::string& name) {
   WINNOW_ASSIGN(const auto probes, ProbesNamed(name));
   std::vector<ProbeRun::Chosen> chosen;
@@ -358,7 +358,7 @@ int Probe(Arguments arguments) {
     if (!methods) return Misuse("probe", methods.error().message);
     dumped = methods->front();
   }
-  KvFlags kv;  // the session that Load opens is the full cache, without a budget
+  KvFlags kv;  // Load opens a session with the full cache and no budget
   kv.strict = flags.model.kv.strict;
   flags.model.kv = kv;
   if (const auto valid = Validate(flags.model); !valid) {

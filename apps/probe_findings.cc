@@ -11,7 +11,7 @@
 namespace winnow::apps {
 namespace {
 
-// Numbers as a terminal wants them; the files have all digits.
+// Rounds numbers for a terminal; the files have all digits.
 report::Value Short(const report::Value& value) {
   if (const auto* number = std::get_if<double>(&value.data)) {
     return std::round(10000 * *number) / 10000;

@@ -4,7 +4,7 @@
 
 namespace winnow::apps {
 
-// What a probe found, on standard output: its numbers and tables, shortened for a terminal.
+// Prints a probe's numbers and tables to standard output, shortened for a terminal.
 void PrintFindings(const eval::Probe& probe, const eval::Findings& findings);
 
 }  // namespace winnow::apps

@@ -29,12 +29,12 @@ constexpr std::string_view kOutOfMemory =
 void OpenStandardFiles() {
   for (int number = STDIN_FILENO; number <= STDERR_FILENO; ++number) {
     if (fcntl(number, F_GETFD) != -1 || errno != EBADF) continue;
-    // The lowest free number is taken: this one.
+    // open() takes the lowest free number, which is this one.
     if (open("/dev/null", O_RDWR) != number) _exit(kFailed);
   }
 }
 
-// The rest may run in a signal handler, or without memory: no allocation, no stdio.
+// The functions below may run in a signal handler or without memory: no allocation, no stdio.
 
 void WriteError(std::string_view text) {
   while (!text.empty()) {
@@ -44,7 +44,7 @@ void WriteError(std::string_view text) {
   }
 }
 
-// Hexadecimal digits up to the first other character; moves past them.
+// Parses hexadecimal digits and removes them from the text.
 uintptr_t ReadAddress(std::string_view& text) {
   uintptr_t value = 0;
   while (!text.empty()) {
@@ -57,8 +57,8 @@ uintptr_t ReadAddress(std::string_view& text) {
   return value;
 }
 
-// The file mapped at an address, by a line of /proc/self/maps: "begin-end rwxp offset dev inode
-// path". Empty: another address, or no file.
+// The path of the file mapped at `address`, if this line of /proc/self/maps ("begin-end rwxp offset
+// dev inode path") is for it; otherwise empty.
 std::string_view FileIfMappedAt(std::string_view line, uintptr_t address) {
   const uintptr_t begin = ReadAddress(line);
   if (line.empty() || line.front() != '-') return {};
@@ -69,12 +69,12 @@ std::string_view FileIfMappedAt(std::string_view line, uintptr_t address) {
   return path == std::string_view::npos ? std::string_view() : line.substr(path);
 }
 
-// Calls found(path) for the file mapped at an address, if there is one.
+// Calls found(path) for the file mapped at `address`, if there is one.
 template <typename Found>
 void FindMappedFile(uintptr_t address, const Found& found) {
   const int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (maps < 0) return;
-  std::array<char, 8192> buffer;  // a line is at most a path and a hundred characters
+  std::array<char, 8192> buffer;  // a line has a path and less than a hundred other characters
   size_t n_held = 0;
   for (;;) {
     const ssize_t n = read(maps, buffer.data() + n_held, buffer.size() - n_held);
@@ -95,7 +95,7 @@ void FindMappedFile(uintptr_t address, const Found& found) {
 }
 
 void OnBusError(int signal, siginfo_t* info, void*) {
-  // All threads read the same file: the first tells, the others wait for the end.
+  // All threads may read the same file: the first one reports, the others wait for the end.
   static std::atomic_flag told;
   while (told.test_and_set()) pause();
   FindMappedFile(reinterpret_cast<uintptr_t>(info->si_addr), [](std::string_view path) {
@@ -106,7 +106,7 @@ void OnBusError(int signal, siginfo_t* info, void*) {
         "disk failed; start again with the whole file\n");
     _exit(kFailed);
   });
-  // No fault of a file: as without a handler. The access is repeated when this returns.
+  // Not caused by a file: restore the default action. Returning repeats the access.
   std::signal(signal, SIG_DFL);
 }
 
@@ -128,7 +128,7 @@ void OnBusError(int signal, siginfo_t* info, void*) {
   _exit(kFailed);
 }
 
-// What `ulimit -v` allows, where it allows less than everything.
+// Describes the limit of `ulimit -v`, if there is one.
 std::string LimitText() {
   struct rlimit limit;
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
@@ -146,7 +146,7 @@ void PrepareProcess() {
   action.sa_flags = SA_SIGINFO;
   sigemptyset(&action.sa_mask);
   sigaction(SIGBUS, &action, nullptr);
-  std::signal(SIGXFSZ, SIG_IGN);  // the write fails, and its error is told
+  std::signal(SIGXFSZ, SIG_IGN);  // the write then fails with an error that is reported
 }
 
 void IgnoreBrokenPipes() { std::signal(SIGPIPE, SIG_IGN); }

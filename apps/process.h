@@ -4,18 +4,17 @@
 
 namespace winnow::apps {
 
-// Before anything else: file numbers 0 to 2 are opened (on /dev/null) where they are closed, so
-// that no file of a command gets one of them and with it what is printed; a file that another
-// program shortens while it is mapped (SIGBUS) ends the program with a message and exit code 1; and
-// so does what nobody caught. A write beyond the limit of file sizes (ulimit -f) fails as one to a
-// full disk does.
+// Call first in main. Opens closed descriptors 0 to 2 on /dev/null, so that no file of a command
+// gets one of them and receives printed text. If another program truncates a mapped file (SIGBUS),
+// or an exception is not caught, the program ends with a message and exit code 1. A write beyond
+// the file size limit (ulimit -f) fails like one to a full disk.
 void PrepareProcess();
 
-// For commands that save something at their end (run, chat, serve): where nobody reads what they
-// write any more, the write fails and they end in their own time, instead of at once by SIGPIPE.
+// For commands that save something at their end (run, chat, serve): if the reader of their output
+// is gone, the write fails and they end normally, instead of at once by SIGPIPE.
 void IgnoreBrokenPipes();
 
-// Runs the program. Memory or threads that the system refuses end it with a message and exit code
+// Runs the program. If the system refuses memory or threads, it ends with a message and exit code
 // 1.
 int RunGuarded(const std::function<int()>& program);
 

@@ -1,11 +1,12 @@
-// Ends the program with a message where the processor lacks what it was built for (CMakeLists.txt),
-// before any initializer may use it: this file alone is compiled for every x86-64 processor.
+// Ends the program with a message if the processor lacks the features the binary was built for
+// (CMakeLists.txt), before any initializer may use them. Only this file is compiled for every
+// x86-64 processor.
 #include <unistd.h>
 
 namespace {
 
 __attribute__((constructor(101))) void
-RequireProcessor() {  // 101: the first that programs may have
+RequireProcessor() {  // 101: the earliest priority for programs
 #ifdef WINNOW_EXPECTS_SSE4
   __builtin_cpu_init();
   if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("aes") &&

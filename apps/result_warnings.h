@@ -9,9 +9,8 @@
 
 namespace winnow::apps {
 
-// When a command is done with a model, whatever came of it: warns once of what made results wrong
-// or worse than they could be, and says what helps: values that were too large for the caches'
-// types, prompts that a method wanted to replay and could not.
+// Warns once, when a command is done with a model, of what made results wrong or worse, and says
+// what helps: values too large for the caches' types; prompts that a method could not replay.
 class ResultWarnings {
  public:
   ResultWarnings(const Model& model, Log& log);

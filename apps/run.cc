@@ -16,9 +16,9 @@
 namespace winnow::apps {
 namespace {
 
-constexpr int64_t kTokensOfAnAnswer = 256;  // what a context should hold besides its prompt
+constexpr int64_t kTokensOfAnAnswer = 256;  // context to leave for an answer
 
-// Whose messages or document the answer would be saved over.
+// Prevents --session-all from replacing the messages or document of a 'winnow chat' session.
 Result<void> CheckOwner(const RunFlags& flags, const SessionStore& store) {
   if (!flags.session.all || store.notes() == nullptr) return {};
   if (!store.notes()->Find("messages") && !store.notes()->Find("document")) return {};
@@ -33,7 +33,7 @@ Result<std::string> ReadPrompt(const RunFlags& flags, Log& log) {
   return flags.escape ? Unescaped(prompt) : prompt;
 }
 
-// The prompt for the tokenizer: as it is, or as the first message of a conversation.
+// The prompt for the tokenizer: unchanged, or rendered as the first message of a conversation.
 Result<std::vector<MarkedText>> MarkedPrompt(const ChatPrompt& chat, const std::string& prompt,
                                              const Model& model, Log& log) {
   if (!chat.asked_for()) return std::vector<MarkedText>{{prompt, true}};
@@ -74,7 +74,7 @@ Result<std::vector<Token>> PromptTokens(const RunFlags& flags, const std::string
   return tokens;
 }
 
-// Why a text ends in the middle, at the end of the context or of --kv-memory.
+// Explains why generation stopped at the end of the context or of --kv-memory.
 std::string ContextWarning(const Session& session) {
   if (static_cast<int64_t>(session.tokens().size()) >= session.capacity()) {
     return "the context of " + std::to_string(session.capacity()) +
@@ -83,12 +83,12 @@ std::string ContextWarning(const Session& session) {
   return "the cache has reached --kv-memory: the text ends here";
 }
 
-// The last lines of a document: what an answer follows. Short texts are shown whole.
+// The last lines of a document, which the answer continues. A short text is shown whole.
 std::string_view EndOfDocument(std::string_view text) {
   constexpr size_t kShortText = 1200, kShown = 400;  // bytes
   if (text.size() <= kShortText) return text;
   size_t begin = text.size() - kShown;
-  // From the beginning of a line, or else of a word.
+  // Start at the beginning of a line, or else of a word.
   const size_t line = text.find('\n', begin);
   const size_t word = text.find(' ', begin);
   const bool has_line = line != std::string_view::npos && text.size() - line > kShown / 4;
@@ -105,8 +105,8 @@ void ShowPrompt(const RunFlags& flags, std::string_view prompt) {
   Flush();
 }
 
-// The prompt appears at once, but not before it is known to fit. A message is not how its answer
-// begins.
+// Shows the prompt at once, if it fits. A chat message is not shown: the answer does not continue
+// its text.
 void ShowBeginning(const RunFlags& flags, const std::string& prompt, const Session& session,
                    int64_t n_tokens, Log& log) {
   if (flags.chat.asked_for() || flags.display == RunFlags::Display::kNone || flags.json) return;
@@ -119,7 +119,7 @@ void ShowBeginning(const RunFlags& flags, const std::string& prompt, const Sessi
   ShowPrompt(flags, shown);
 }
 
-// Nothing was generated: the prompt was not read to its end. done: 0..1 of it.
+// Warning when the prompt was not read to its end. done: share that was read, 0..1.
 std::string InterruptedWarning(double done, int64_t n_tokens) {
   const auto n_read = static_cast<int64_t>(done * static_cast<double>(n_tokens));
   return "interrupted after " + std::to_string(n_read) + " of " + std::to_string(n_tokens) +
@@ -198,7 +198,7 @@ int Run(Arguments arguments) {
     if (!whole) return Fail(whole.error());
     save();
   }
-  const auto traced = FinishTrace(*loaded);  // with the decisions of what was read just now
+  const auto traced = FinishTrace(*loaded);  // includes the plans of the tokens read just now
 
   if (flags.json) {
     Print(report::ToJson(StatisticsRecord(*generated, session, model.info().load_ms)));

@@ -14,10 +14,10 @@
 #include "template_flags.h"
 #include "text_input.h"
 
-// The flags of `winnow run`.
+// Flags of `winnow run`.
 namespace winnow::apps {
 
-// A prompt that is a conversation's first message, as `llama-cli -sys` has it.
+// Makes the prompt the first message of a conversation, as `llama-cli -sys` does.
 struct ChatPrompt {
   chat::WriterOptions writer = {};
   std::optional<std::string> writer_file = {};
@@ -50,10 +50,10 @@ struct RunFlags {
 };
 
 FlagTable MakeRunTable(RunFlags& flags);
-// Errors (misuse): values out of range, flags that contradict each other. Those of the model are as
-// the session's file has them (SessionStore::Open).
+// Errors (misuse): values out of range, flags that contradict each other. Flags of the model come
+// from the session's file, if there is one (SessionStore::Open).
 Result<void> CheckRunFlags(const RunFlags& flags);
-// What the command reads and writes.
+// The files that the command reads and writes.
 CommandFiles RunFiles(const RunFlags& flags, const SessionStore& store);
 
 }  // namespace winnow::apps

@@ -32,7 +32,7 @@
 namespace winnow::apps {
 namespace {
 
-// Every connection is an open file; the soft limit is often 1024.
+// Every connection is an open file, and the soft limit is often 1024.
 void RaiseFileLimit() {
   struct rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -40,8 +40,8 @@ void RaiseFileLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// --session-path may name a new folder. Its last part is made, for its owner alone: a path that is
-// mistyped makes no tree.
+// Creates the folder of --session-path, accessible to its owner only. Only the last component is
+// created, so that a mistyped path creates no tree.
 Result<void> MakeSessionFolder(const std::string& path) {
   constexpr mode_t kOwnerOnly = 0700;
   if (mkdir(path.c_str(), kOwnerOnly) == 0) return {};
@@ -66,8 +66,8 @@ std::string ModelName(const ServeFlags& flags, const runtime::Engine& engine) {
   return name.empty() ? "winnow" : name;
 }
 
-// The limit where none is given: a tenth of what was available before the model was loaded is left
-// to others. 0 (none) where that is not known, or the model alone takes more.
+// The default limit: nine tenths of the memory that was available before the model was loaded. 0
+// (none) if that is unknown or the model alone takes more.
 int64_t DefaultMemoryLimit(int64_t available, runtime::Engine& engine,
                            const runtime::SchedulerOptions& scheduling, Log& log) {
   if (available == 0) return 0;
@@ -90,8 +90,8 @@ void WaitForInterrupt(const std::atomic<bool>& interrupted) {
   while (!interrupted) std::this_thread::sleep_for(kLook);
 }
 
-// From the model's file to the last answer. The server listens already: /health says that the model
-// is being loaded.
+// Loads the model and serves until the end. The server is already listening: /health reports that
+// the model is loading.
 int LoadAndServe(const ServeFlags& flags, runtime::SchedulerOptions scheduling,
                  server::Service& service, std::unique_ptr<server::HttpServer> http,
                  ConsoleLog& log) {
@@ -135,7 +135,7 @@ int LoadAndServe(const ServeFlags& flags, runtime::SchedulerOptions scheduling,
   http->Drain(kLastBytes);
   (*scheduler)->Stop();
   service.Stop();
-  http.reset();  // before what its last clients could still ask for
+  http.reset();  // before the objects that its last clients may still use
   return kDone;
 }
 
@@ -147,7 +147,7 @@ int Serve(Arguments arguments) {
   FlagTable table = ServeTable(flags);
   ServeFlags typed_flags;
   FlagTable typed = ServeTable(typed_flags);
-  (void)typed.Parse(arguments);  // a mistake is told below
+  (void)typed.Parse(arguments);  // the second Parse below reports errors
   if (const auto read = ReadEnvironment(
           table, typed, [](const char* n) -> const char* { return std::getenv(n); });
       !read) {
@@ -157,7 +157,7 @@ int Serve(Arguments arguments) {
   for (const std::string& name : UnknownVariables(environ)) {
     flags.notes.push_back(name + " has no effect: --help lists the variables that set flags");
   }
-  // A size in the environment was meant for a method that takes one.
+  // Drop a budget from the environment if the method on the command line takes none.
   const auto typed_method = compression::MakeMethod(typed_flags.model.kv.method);
   if (typed.Given("--kv-method") && typed_method && !(*typed_method)->traits().budget.Heeded()) {
     flags.model.kv.size = typed_flags.model.kv.size;

@@ -1,4 +1,4 @@
-// Flags of 'winnow serve' that environment variables set.
+// Sets flags of 'winnow serve' from environment variables.
 #include <algorithm>
 #include <array>
 #include <initializer_list>
@@ -11,11 +11,11 @@
 namespace winnow::apps {
 namespace {
 
-// A flag that an environment variable sets. Switches are on or off; "": that changes nothing.
+// A variable and the flag it sets. A switch is on or off; off_flag "": off has no effect.
 struct Variable {
   const char* name;
   const char* flag;
-  const char* off_flag = nullptr;  // of a switch
+  const char* off_flag = nullptr;  // switches only
 };
 
 constexpr Variable kVariables[] = {
@@ -48,7 +48,7 @@ constexpr Variable kVariables[] = {
     {"LLAMA_ARG_CHAT_TEMPLATE", "--chat-template"},
     {"LLAMA_ARG_CHAT_TEMPLATE_FILE", "--chat-template-file"},
     {"LLAMA_ARG_CHAT_TEMPLATE_KWARGS", "--chat-template-kwargs"},
-    {"LLAMA_CHAT_TEMPLATE_KWARGS", "--chat-template-kwargs"},  // as it was called
+    {"LLAMA_CHAT_TEMPLATE_KWARGS", "--chat-template-kwargs"},  // older name
     {"LLAMA_ARG_JINJA", "--jinja", "--no-jinja"},
     {"LLAMA_ARG_ENDPOINT_METRICS", "--metrics", ""},
     {"LLAMA_ARG_ENDPOINT_SLOTS", "--slots", "--no-slots"},
@@ -63,7 +63,7 @@ constexpr Variable kVariables[] = {
     {"LLAMA_ARG_WEBUI", "--webui", "--no-webui"},
     {"LLAMA_ARG_NO_UI", "--no-ui"},
     {"LLAMA_ARG_UI", "--ui", "--no-ui"},
-    // A note or a refusal, as their flags have it.
+    // Cause the same note or rejection as their flags.
     {"LLAMA_ARG_CACHE_RAM", "--cache-ram"},
     {"LLAMA_ARG_CACHE_REUSE", "--cache-reuse"},
     {"LLAMA_ARG_CONTEXT_SHIFT", "--context-shift", "--no-context-shift"},
@@ -113,7 +113,7 @@ constexpr Variable kVariables[] = {
     {"WINNOW_ARG_DEFAULT_MAX_TOKENS", "--default-max-tokens"},
 };
 
-// Of each only one may be given.
+// At most one flag of each group may be given.
 constexpr std::array<std::string_view, 3> kExclusive[] = {
     {"--kv-size", "--kv-ratio", "--kv-memory"},
     {"--chat-template", "--chat-template-file"},
@@ -158,7 +158,7 @@ Result<void> ReadEnvironment(FlagTable& table, const FlagTable& typed, Environme
   for (const Variable& variable : kVariables) {
     if (IsTyped(typed, variable.flag)) continue;
     const char* found = environment(variable.name);
-    // As in llama-server it is enough that one is there, whatever it says.
+    // As in llama-server, the presence of a LLAMA_ARG_NO_ variable is enough, whatever its value.
     const bool is_no = std::string_view(variable.name).starts_with("LLAMA_ARG_NO_");
     if (found == nullptr || (*found == '\0' && !is_no)) continue;
     std::vector<std::string> arguments;
@@ -175,7 +175,7 @@ Result<void> ReadEnvironment(FlagTable& table, const FlagTable& typed, Environme
     }
     const auto rest = table.Parse(arguments);
     if (!rest) return Error{std::string(variable.name) + ": " + rest.error().message};
-    if (!rest->empty()) {  // --flash-attn takes only some values
+    if (!rest->empty()) {  // such as an unknown value of --flash-attn
       return Error{std::string(variable.name) + ": unexpected '" + rest->front() + "'"};
     }
   }

@@ -132,7 +132,7 @@ void AddSchedulingFlags(FlagTable& table, ServeFlags& flags) {
   cache_prompt("--cache-prompt", "go on from what was read where a prompt begins with it", true);
 }
 
-// llama-server's flags that are the case here, or cannot be.
+// llama-server's flags that have no effect here, or are rejected.
 void AddForeignServerFlags(FlagTable& table, ServeFlags& flags) {
   const auto satisfied = [&](FlagTable::Names names, const char* value = "") {
     table.Add({std::move(names), value, "", "", {}, true, [](std::string_view) {
@@ -164,7 +164,7 @@ void AddForeignServerFlags(FlagTable& table, ServeFlags& flags) {
   refuse({"--pooling"}, "TYPE", "this server generates text, it embeds none");
 }
 
-// llama-server's -1 is "as many as suit".
+// llama-server's -1 means automatic.
 int64_t MaxSequences(const ServeFlags& flags) {
   return flags.n_parallel == -1 ? ServeFlags().n_parallel : flags.n_parallel;
 }
@@ -244,7 +244,7 @@ Result<server::ServiceOptions> ServiceOptionsFrom(const ServeFlags& flags) {
   options.seed = flags.sampler.seed;
   options.kv = flags.model.kv;
   WINNOW_ASSIGN(options.session, SessionOptionsFrom(flags.model));
-  // What was read in other company has other bits.
+  // A prefix computed in a batch with other texts is not bit-identical.
   options.cache_prompt = flags.cache_prompt.value_or(!flags.model.deterministic);
   options.build = BuildVersion();
   options.words = {.api_key = "--api-key KEY",
@@ -269,7 +269,7 @@ Result<server::HttpOptions> HttpOptionsFrom(const ServeFlags& flags) {
     return Error{"flag --threads-http: found " + std::to_string(flags.n_http_threads) +
                  ", expected 1 to 16, or -1 for as many as it needs"};
   }
-  constexpr int64_t kLongest = 100'000'000;  // three years; clocks count nanoseconds
+  constexpr int64_t kLongest = 100'000'000;  // three years; clocks count nanoseconds in 64 bits
   if (flags.timeout_s < 1 || flags.timeout_s > kLongest) {
     return Error{"flag --timeout: found " + std::to_string(flags.timeout_s) +
                  " seconds, expected 1 to " + std::to_string(kLongest)};

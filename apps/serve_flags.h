@@ -23,12 +23,12 @@ struct ServeFlags {
   std::string alias;  // empty: the file's name
   int64_t n_parallel = 32;
   int64_t max_waiting = 256;
-  std::optional<int64_t> memory_limit;  // 0: none; not given: by what the machine has
+  std::optional<int64_t> memory_limit;  // 0: none; not given: from the machine's memory
   double max_token_gap_ms = 250;
   int64_t default_max_tokens = -1;
   bool priorities = false;
   std::optional<std::string> session_path;
-  std::optional<bool> cache_prompt = {};  // not given: unless --deterministic
+  std::optional<bool> cache_prompt = {};  // not given: on, unless --deterministic
   std::vector<std::string> api_keys;
   std::optional<std::string> api_key_file;
   std::string cors_origin;
@@ -46,21 +46,20 @@ struct ServeFlags {
   std::vector<std::string> notes;
 };
 
-// What a process is told by its environment: the value of a name, or null.
+// The value of an environment variable, or null.
 using Environment = const char* (*)(const char* name);
 
 FlagTable ServeTable(ServeFlags& flags);
-// Those that set flags, for --help.
+// Names of the variables that set flags, for --help.
 std::string VariableNames();
-// Flags that LLAMA_ARG_* variables (llama-server's names) and WINNOW_ARG_* set. The command line
-// comes later and wins: what `typed` has met there, or a flag that it excludes, is left alone.
-// Errors: an impossible value, with the variable's name.
+// Sets flags from the environment: LLAMA_ARG_* (llama-server's names) and WINNOW_ARG_*. The command
+// line takes precedence: flags in `typed`, and flags that exclude these, stay as they are. Error:
+// an invalid value, with the variable's name.
 Result<void> ReadEnvironment(FlagTable& table, const FlagTable& typed, Environment environment);
-// Those of the variables ("NAME=VALUE", the last one null) that are named as if they set a flag,
-// but set none.
+// The variables ("NAME=VALUE", ended by null) whose names look as if they set a flag but do not.
 std::vector<std::string> UnknownVariables(const char* const* variables);
 
-// Errors (misuse): values that cannot be together, a key file that cannot be read.
+// Errors (misuse): values that cannot be combined, a key file that cannot be read.
 Result<server::ServiceOptions> ServiceOptionsFrom(const ServeFlags& flags);
 Result<server::HttpOptions> HttpOptionsFrom(const ServeFlags& flags);
 Result<runtime::SchedulerOptions> SchedulerOptionsFrom(const ServeFlags& flags);

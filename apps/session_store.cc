@@ -9,7 +9,7 @@
 namespace winnow::apps {
 namespace {
 
-// Fields of the notes that say what the flags were; the others are the program's.
+// The part of the notes that stores the flags; the rest belongs to the program.
 report::Record FlagRecord(const ModelFlags& flags) {
   return {{"method", flags.kv.method},
           {"size", flags.kv.size},
@@ -39,7 +39,7 @@ bool TakeNumber(const report::Record& record, std::string_view name, double& out
   return number.has_value();
 }
 
-// False: these are not notes of ours.
+// False: not winnow's notes.
 bool TakeFlags(const report::Record& saved, const FlagTable& given, ModelFlags& flags) {
   ModelFlags then;
   const bool whole =

@@ -21,8 +21,8 @@ std::string Rate(int64_t n_tokens, double per_second) {
          " tokens/s";
 }
 
-// ", 1024 of them kept (snapkv); with lists: 12.2 MiB; full f16: 98.0 MiB", and a line that says
-// what the bytes are.
+// ", 1024 of them kept (snapkv); with lists: 12.2 MiB; full f16: 98.0 MiB", and a line that
+// explains the bytes.
 std::string KvText(const Session& session) {
   std::string with_lists = "; with lists: " + HumanBytes(session.cache_bytes_with_lists());
   const SessionInfo info = session.info();

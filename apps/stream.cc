@@ -9,7 +9,7 @@
 namespace winnow::apps {
 namespace {
 
-// One line of the table, and of the JSON list "points".
+// A row of the table, which is also an element of the JSON list "points".
 report::Record PointRecord(const eval::StreamPoint& point, const Session& session,
                            int64_t n_recent) {
   const double per_second =

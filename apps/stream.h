@@ -17,11 +17,11 @@ struct StreamFlags {
 };
 void AddStreamFlags(FlagTable& table, StreamFlags& flags);
 
-// What to say of a text read token by token under a method that compresses only prompts; nothing
-// of others.
+// Warning for a text read token by token under a method that compresses only prompts; nothing for
+// other methods.
 std::optional<std::string> NothingEvictedWarning(const runtime::CompressionOptions& options);
 
-// What to say of a perplexity above the number of tokens there are; nothing of others.
+// Warning for a perplexity above the vocabulary size, which is worse than guessing; else nothing.
 std::optional<std::string> GuessingWarning(double perplexity, int64_t vocabulary);
 
 struct StreamTask {
@@ -31,7 +31,7 @@ struct StreamTask {
   const KvFlags& kv;
   bool json = false;
 };
-// Scores the tokens and prints how it goes. Returns the exit code.
+// Scores the tokens and prints the progress. Returns the exit code.
 int StreamPerplexity(const StreamTask& task, ConsoleLog& log);
 
 }  // namespace winnow::apps

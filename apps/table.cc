@@ -19,7 +19,7 @@ size_t LineWidth(std::string_view line) {
 
 size_t TableWidth(std::string_view table) { return LineWidth(table.substr(0, table.find('\n'))); }
 
-// The rows with these columns only.
+// The rows restricted to these columns.
 std::vector<Record> Only(std::span<const Record> rows, std::span<const size_t> columns) {
   std::vector<Record> some;
   for (const Record& row : rows) {
@@ -38,7 +38,7 @@ std::string ShortestText(const report::Value& value) {
   return text != nullptr ? *text : report::ToJson(value);
 }
 
-// "name: text", in lines of `width`, indented but for the first.
+// "name: text", wrapped to `width`; all lines but the first are indented.
 std::string Wrapped(const std::string& text, size_t width) {
   constexpr std::string_view kIndent = "    ";
   std::istringstream words(text);

@@ -16,7 +16,7 @@ const std::vector<Record> kRows = {
 TEST(TableWithin, StaysWholeWhereItFits) {
   const std::string whole = report::ToMarkdown(kRows);
   EXPECT_EQ(TableWithin(kRows, 1, 0), whole);
-  const size_t width = whole.find('\n');  // the header has no character of several bytes
+  const size_t width = whole.find('\n');  // in columns: the header is ASCII
   EXPECT_EQ(TableWithin(kRows, 1, width), whole);
   EXPECT_NE(TableWithin(kRows, 1, width - 1), whole);
 }

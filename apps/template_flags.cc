@@ -36,7 +36,7 @@ Result<void> CheckTemplateFlags(const chat::WriterOptions& options,
 
 namespace {
 
-// What is made of `options` by `make`, told to the log.
+// Calls `make` with the options and reports its template to the log.
 template <class Make>
 auto MakeTold(chat::WriterOptions options, const std::optional<std::string>& file, Log& log,
               const Make& make) -> decltype(make(options)) {

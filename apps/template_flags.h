@@ -12,16 +12,16 @@
 
 namespace winnow::apps {
 
-// --chat-template, --chat-template-file, --jinja and --no-jinja, as llama.cpp has them.
+// Adds --chat-template, --chat-template-file, --jinja and --no-jinja, as in llama.cpp.
 void AddTemplateFlags(FlagTable& table, chat::WriterOptions& options,
                       std::optional<std::string>& file);
 
-// What can be said before a model is loaded. Errors: an unknown name, both flags.
+// Checks that need no model. Errors: an unknown name, both flags.
 Result<void> CheckTemplateFlags(const chat::WriterOptions& options,
                                 const std::optional<std::string>& file);
 
-// Tells the log what writes the prompts, and what is wrong with the model's template. Errors: the
-// file, a template in it that is none.
+// Makes the template, and reports to the log which one writes the prompts and problems of the
+// model's own. Errors: the file cannot be read, or is not a template.
 Result<ChatTemplate> MakeTemplate(const chat::WriterOptions& options,
                                   const std::optional<std::string>& file, const Model& model,
                                   Log& log);

@@ -26,7 +26,7 @@ TEST(ReadTextFile, ReadsLineEndsOfWindowsAsLineFeeds) {
     return ReadTextFile(path, raw, log).value();
   };
   EXPECT_EQ(read("a\r\nb\r\n\r\n", false), "a\nb\n\n");
-  EXPECT_EQ(read("a\r\r\nb\rc\r", false), "a\r\nb\rc\r");  // what ends no line stays
+  EXPECT_EQ(read("a\r\r\nb\rc\r", false), "a\r\nb\rc\r");  // only \r\n is replaced
   EXPECT_EQ(read("a\r\nb", true), "a\r\nb");
   EXPECT_EQ(read("a\nb", false), "a\nb");
   std::filesystem::remove(path);

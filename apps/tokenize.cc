@@ -7,7 +7,7 @@
 namespace winnow::apps {
 namespace {
 
-// 'piece' on one line: control characters and bytes that are no UTF-8 are escaped.
+// 'piece' on one line: control characters and invalid UTF-8 are escaped.
 std::string Quoted(std::string_view piece) {
   static constexpr char kHex[] = "0123456789abcdef";
   std::string out = "'";

@@ -13,17 +13,18 @@
 #include "report/safetensors.h"
 #include "winnow/session.h"
 
-// What `perplexity` makes of the windows of a text.
+// Scores the windows of a text for `perplexity`.
 namespace winnow::apps {
 
-// What becomes of the logits besides the estimate.
+// Other uses of the logits: files, and the comparison with a base.
 struct LogitsFiles {
   std::optional<eval::LogProbsWriter> base_writer;
   std::optional<eval::LogProbsReader> base_reader;
   std::optional<report::SafetensorsWriter> logits_writer;
   eval::KlDivergence kl;
 
-  // The logits after which a scored token came. Errors: the disk, a base that is damaged.
+  // Takes the logits that predict the scored token `next`. Errors: a file cannot be written; a
+  // damaged base.
   Result<void> TakeScored(std::span<const float> logits, Token next);
   bool writes() const { return base_writer || logits_writer; }
   Result<void> Finish();
@@ -35,16 +36,16 @@ struct LogitsFiles {
 // Scores one window after the other, each in an empty session.
 class WindowScores {
  public:
-  // Requires: all outlive it.
+  // Requires: the arguments outlive this object.
   WindowScores(Session& session, const eval::TextWindows& windows, LogitsFiles& files)
       : session_(session), windows_(windows), files_(files) {}
 
-  int64_t n_prompt = -1;                           // ScoreOptions::n_prompt, of a window
+  int64_t n_prompt = -1;                           // ScoreOptions::n_prompt of each window
   std::function<bool(double done)> progress = {};  // share of all windows; false stops
 
   // False: stopped. Errors: those of Session::Score and of the files.
   Result<bool> Score(int64_t window);
-  // Of the tokens that were scored so far, nats.
+  // Negative log-likelihood of the tokens scored so far, nats.
   const MeanEstimate& nll() const { return nll_; }
 
  private:
