@@ -1,6 +1,7 @@
-// Reads a document once, with a cache of 512 entries a head, and asks several questions about it:
+// Reads a document once into a cache of 512 entries per KV head and asks several questions about
+// it:
 //   ask_often MODEL.gguf DOCUMENT.txt "First question?" "Second question?"
-// What was kept of the document is saved beside it: the next run does not read it again.
+// Saves the compressed session beside the document, so that the next run does not read it again.
 #include <winnow/winnow.h>
 
 #include <cstdio>
@@ -12,7 +13,7 @@
 
 namespace {
 
-// The value, or the end of the program with its error.
+// Returns the value, or ends the program with the error.
 template <class T>
 T OrExit(winnow::Result<T> result) {
   if (!result) {
@@ -24,7 +25,7 @@ T OrExit(winnow::Result<T> result) {
 
 winnow::Session Read(const winnow::Model& model, const std::string& path) {
   winnow::SessionOptions options;
-  options.compression.method = "h2o";  // scores entries without knowing what will be asked
+  options.compression.method = "h2o";  // scores entries without knowing the questions
   options.compression.size = 512;
   const std::string saved = path + ".session";
   if (std::ifstream(saved).good()) return OrExit(model.RestoreSession(saved, options));
@@ -50,7 +51,7 @@ int main(int argc, char** argv) {
               static_cast<long long>(document.cache_bytes_with_lists()),
               static_cast<long long>(document.cache_bytes_full_f16()));
   for (int i = 3; i < argc; ++i) {
-    winnow::Session session = OrExit(document.Fork());  // the next question starts here again
+    winnow::Session session = OrExit(document.Fork());  // every question starts from the same cache
     std::vector<winnow::Token> prompt(session.tokens().begin(), session.tokens().end());
     for (const winnow::Token token :
          model.Tokenize(std::string("\nQuestion: ") + argv[i] + "\nAnswer:",

@@ -1,6 +1,6 @@
-// Talks with a model, line by line, until the end of input:  chat MODEL.gguf [METHOD ENTRIES]
-// With a method that evicts while it generates the cache holds ENTRIES a KV head, whatever the
-// length of the conversation: chat MODEL.gguf h2o 256
+// Chats with a model, line by line, until the end of input:  chat MODEL.gguf [METHOD ENTRIES] With
+// a method that evicts during decode the cache holds at most ENTRIES per KV head, however long the
+// conversation: chat MODEL.gguf h2o 256
 #include <winnow/winnow.h>
 
 #include <cstdio>
@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
   auto session = model->NewSession(kept);
   if (!session) return Fail(session.error());
 
-  // Of all answers: with Sampling alone each would begin its random sequence anew.
+  // One random sequence for all answers; with Sampling alone each would start at the seed again.
   const auto sampler = model->NewSampler({.seed = 1});
   if (!sampler) return Fail(sampler.error());
 
@@ -49,7 +49,7 @@ int main(int argc, char** argv) {
       std::cout << text << std::flush;
       return true;
     };
-    // What the prompt has in common with what the session has read is not read again.
+    // The common prefix of the prompt and the session is not read again.
     const auto answer = session->Generate(*prompt, options);
     if (!answer) return Fail(answer.error());
     messages.push_back({"assistant", answer->text});

@@ -1,4 +1,4 @@
-// How well a model predicts a text:  perplexity MODEL.gguf TEXT.txt
+// Computes the perplexity of a text:  perplexity MODEL.gguf TEXT.txt
 #include <winnow/winnow.h>
 
 #include <cmath>
@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   double sum = 0;
-  for (size_t i = 1; i < scores->size(); ++i) sum += (*scores)[i];  // nothing predicts the first
+  for (size_t i = 1; i < scores->size(); ++i) sum += (*scores)[i];  // [0] is not predicted
   std::printf("\nperplexity %.4f over %zu tokens\n",
               std::exp(-sum / static_cast<double>(scores->size() - 1)), scores->size() - 1);
 }
